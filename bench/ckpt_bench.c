@@ -1,0 +1,176 @@
+/* ckpt_bench.c - how fast are save and restore, beside plain read and write of the same bytes? `make bench` runs it, and
+ * peers.py after it; the table says GB/s, the best of three. All is in the page cache unless the line says otherwise:
+ * what is measured is the work that a library adds. */
+#include <ckpt/ckpt.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 3, BLOCK = 8 << 20, TENSOR_MIB = 16, MAX_TENSORS = 4096 };
+
+typedef struct job {
+    const char *path;
+    char *memory;
+    size_t size, count;
+    ckpt_state *state;
+} job;
+
+static void die(const char *what, const ckpt_error *err)
+{
+    fprintf(stderr, "ckpt_bench: %s: %s %s\n", what, err ? err->object : "", err ? err->message : "");
+    exit(1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void save(job *j, bool sync)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_save_options options = CKPT_SAVE_OPTIONS_INIT;
+    options.no_sync = !sync;
+    if (ckpt_save(j->state, j->path, &options, &err) < 0)
+        die("save", &err);
+}
+static void save_synced(job *j)
+{
+    save(j, true);
+}
+static void save_cached(job *j)
+{
+    save(j, false);
+}
+
+static void restore(job *j, bool verify)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
+    options.no_verify = !verify;
+    if (ckpt_restore(j->state, j->path, &options, NULL, &err) < 0)
+        die("restore", &err);
+}
+static void restore_checked(job *j)
+{
+    restore(j, true);
+}
+static void restore_unchecked(job *j)
+{
+    restore(j, false);
+}
+
+static void verify(job *j)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_verify_result result;
+    if (ckpt_verify(j->path, NULL, NULL, &result, NULL, &err) != CKPT_OK)
+        die("verify", &err);
+}
+
+static void plain_write(job *j, bool sync)
+{
+    int fd = open(j->path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    for (size_t at = 0; fd >= 0 && at < j->size;) {
+        ssize_t n = write(fd, j->memory + at, j->size - at < BLOCK ? j->size - at : BLOCK);
+        if (n <= 0)
+            die("write", NULL);
+        at += (size_t)n;
+    }
+    if (fd < 0 || (sync && fdatasync(fd) != 0) || close(fd) != 0)
+        die("write", NULL);
+}
+static void write_synced(job *j)
+{
+    plain_write(j, true);
+}
+static void write_cached(job *j)
+{
+    plain_write(j, false);
+}
+
+static void plain_read(job *j)
+{
+    int fd = open(j->path, O_RDONLY);
+    for (size_t at = 0; fd >= 0 && at < j->size;) {
+        ssize_t n = read(fd, j->memory + at, j->size - at < BLOCK ? j->size - at : BLOCK);
+        if (n <= 0)
+            die("read", NULL);
+        at += (size_t)n;
+    }
+    if (fd < 0)
+        die("read", NULL);
+    close(fd);
+}
+
+static void measure(const char *what, job *j, void (*work)(job *))
+{
+    double best = 1e9;
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = now();
+        work(j);
+        double took = now() - start;
+        best = took < best ? took : best;
+    }
+    printf("%-44s %6.2f GB/s  %8.3f s\n", what, (double)j->size / best / 1e9, best);
+    fflush(stdout);
+}
+
+static void bind(job *j)
+{
+    static ckpt_arena_entry entries[MAX_TENSORS];
+    static char names[MAX_TENSORS][24];
+    static const int64_t shape[1] = { ((int64_t)TENSOR_MIB << 20) / 4 };
+    ckpt_error err = CKPT_ERROR_INIT;
+    for (size_t i = 0; i < j->count; i++) {
+        snprintf(names[i], sizeof names[i], "layers.%zu.weight", i);
+        entries[i] = (ckpt_arena_entry){ names[i], (uint64_t)i * TENSOR_MIB << 20, 1, shape };
+    }
+    ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
+    arena.data = j->memory;
+    arena.nbytes = j->size;
+    arena.dtype = CKPT_F32;
+    arena.role = CKPT_PARAM;
+    j->state = ckpt_state_new();
+    if (!j->state || ckpt_state_arena(j->state, &arena, entries, j->count, &err) < 0)
+        die("state", &err);
+}
+
+int main(int argc, char **argv)
+{
+    job j = { 0 };
+    long mib = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
+    if (mib < TENSOR_MIB || mib / TENSOR_MIB > MAX_TENSORS) {
+        fprintf(stderr, "usage: ckpt_bench FILE MIB    (FILE is written and removed; MIB: %d to %d)\n", TENSOR_MIB,
+                TENSOR_MIB * MAX_TENSORS);
+        return 2;
+    }
+    j.path = argv[1];
+    j.count = (size_t)mib / TENSOR_MIB;
+    j.size = j.count * TENSOR_MIB << 20;
+    if (!(j.memory = aligned_alloc(4096, j.size)))
+        die("memory", NULL);
+    uint64_t x = 88172645463325252u;
+    for (size_t i = 0; i < j.size / 8; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        ((uint64_t *)(void *)j.memory)[i] = x;
+    }
+    bind(&j);
+    printf("%zu tensors, %zu MiB; %s\n", j.count, j.size >> 20, ckpt_build_info());
+    measure("write(), page cache", &j, write_cached);
+    measure("write() and fdatasync", &j, write_synced);
+    measure("read()", &j, plain_read);
+    measure("ckpt_save, no_sync", &j, save_cached);
+    measure("ckpt_save, durable", &j, save_synced);
+    measure("ckpt_restore, every CRC-32 checked", &j, restore_checked);
+    measure("ckpt_restore, no_verify", &j, restore_unchecked);
+    measure("ckpt_verify", &j, verify);
+    unlink(j.path);
+    ckpt_state_free(j.state);
+    free(j.memory);
+    return 0;
+}

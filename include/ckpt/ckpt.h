@@ -1,0 +1,21 @@
+/* ckpt/ckpt.h - all of libckpt. */
+#ifndef CKPT_CKPT_H
+#define CKPT_CKPT_H
+
+#include <ckpt/device.h>
+#include <ckpt/doctor.h>
+#include <ckpt/error.h>
+#include <ckpt/guard.h>
+#include <ckpt/map.h>
+#include <ckpt/migrate.h>
+#include <ckpt/progress.h>
+#include <ckpt/reader.h>
+#include <ckpt/report.h>
+#include <ckpt/restore.h>
+#include <ckpt/save.h>
+#include <ckpt/state.h>
+#include <ckpt/tensor.h>
+#include <ckpt/value.h>
+#include <ckpt/verify.h>
+
+#endif

@@ -1,0 +1,58 @@
+/* ckpt/restore.h - fill a state from a checkpoint, every tensor on its target device. */
+#ifndef CKPT_RESTORE_H
+#define CKPT_RESTORE_H
+
+#include <ckpt/error.h>
+#include <ckpt/map.h>
+#include <ckpt/progress.h>
+#include <ckpt/report.h>
+#include <ckpt/state.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* Zero is the safe default: strict, verified. */
+typedef struct ckpt_restore_options {
+    uint32_t struct_size;
+    const char *map_location;     /* ckpt_map_parse's text; NULL: the caller's buffers stay where they are, ours go to
+                                   * their descriptor's device, else to their saved tag */
+    const ckpt_map *map;          /* instead of map_location; borrowed during the call */
+    ckpt_optimizer_kind optimizer;
+    ckpt_ranks ranks;             /* all zero: rank 0 of 1 */
+    const char *format;           /* NULL: told from the content */
+    bool allow_missing;           /* a bound name that the checkpoint does not have keeps its value */
+    bool allow_unexpected;        /* a name in the checkpoint that is not bound is left alone */
+    bool allow_cast;              /* dtypes may differ; converted with round to nearest even, reported */
+    bool allow_policy_breach;     /* a rule by name or role that breaks the placement policy is a warning */
+    bool no_verify;               /* payload CRCs are not checked */
+    bool verify_first;            /* reads twice; on damage nothing is touched and the state is not poisoned */
+    const char *const *param_names;  /* the optimizer's parameters in order, group by group (positional files) */
+    size_t param_name_count;
+    ckpt_progress progress;
+} ckpt_restore_options;
+#ifdef __cplusplus
+#define CKPT_RESTORE_OPTIONS_INIT {}
+#else
+#define CKPT_RESTORE_OPTIONS_INIT { 0 }
+#endif
+
+/* Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size.
+ * Everything wrong is in one report; the message shows the first eight. report may be NULL; it is cleared first and
+ * filled on success (moved, cast, left over, source found) and on failure (missing, mismatch, untouched, complete,
+ * torn). After a failure in mid-copy the state is poisoned until a restore completes. options may be NULL. */
+ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
+                         ckpt_error *err);
+
+/* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] belongs to
+ * states[i] (NULL: defaults for all); flags that concern the file (format, no_verify, progress) are taken from the
+ * first. */
+ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path, const ckpt_restore_options *options,
+                              ckpt_report *const *reports, ckpt_error *err);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

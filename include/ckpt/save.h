@@ -1,0 +1,39 @@
+/* ckpt/save.h - write a state as a checkpoint. */
+#ifndef CKPT_SAVE_H
+#define CKPT_SAVE_H
+
+#include <ckpt/error.h>
+#include <ckpt/progress.h>
+#include <ckpt/state.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct ckpt_save_options {
+    uint32_t struct_size;
+    const char *format;           /* NULL or "ckpt": native; "safetensors": plain, needs weights_only or lossy */
+    bool weights_only;            /* parameters and buffers alone: the file that the HF tools expect */
+    bool directory;               /* path is a step directory: model.safetensors, training.safetensors, checkpoint.json */
+    bool lossy;                   /* permits what the format cannot hold to be left out */
+    bool keep_existing;           /* CKPT_E_EXISTS instead of replacing path */
+    bool no_sync;                 /* permits loss at a power cut: no fsync */
+    ckpt_progress progress;
+} ckpt_save_options;
+#ifdef __cplusplus
+#define CKPT_SAVE_OPTIONS_INIT {}
+#else
+#define CKPT_SAVE_OPTIONS_INIT { 0 }
+#endif
+
+/* Writes every bound tensor and value. The file appears whole and durable under its name or not at all: temporary in
+ * the same directory, CRC-32 of every tensor, fdatasync, rename, fsync of the directory. options may be NULL.
+ * CKPT_E_POISONED: the last restore failed; CKPT_E_SYSTEM with errno and the call; the previous file is untouched. */
+ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_options *options, ckpt_error *err);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

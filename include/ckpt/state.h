@@ -1,0 +1,148 @@
+/* ckpt/state.h - the live training state: names bound to the trainer's buffers and variables. */
+#ifndef CKPT_STATE_H
+#define CKPT_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ckpt/device.h>
+#include <ckpt/error.h>
+#include <ckpt/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* A state belongs to one thread at a time. It never frees, moves or reallocates the caller's memory. */
+typedef struct ckpt_state ckpt_state;
+
+ckpt_state *ckpt_state_new(void);               /* NULL when memory is short */
+void ckpt_state_free(ckpt_state *state);        /* frees the tensors that are ours; accepts NULL */
+
+/* One tensor. Fill it field by field after = CKPT_TENSOR_DESC_INIT; names and shapes are copied.
+ * Canonical names: "<param>", "optimizer.<param>.<state_key>", "rng.<...>". With `param` set and an optimizer role,
+ * name may be NULL: it is made from param and state_key (exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step and
+ * master need no state_key). */
+typedef struct ckpt_tensor_desc {
+    uint32_t struct_size;         /* 0: this header's */
+    const char *name;
+    ckpt_dtype dtype;
+    uint32_t ndim;
+    const int64_t *shape;         /* ndim entries; may be NULL for ndim 0 */
+    const int64_t *strides;       /* in elements; NULL: C order. Zero or overlapping strides are refused. */
+    ckpt_role role;
+    const char *param;            /* what it belongs to: it takes that parameter's target device */
+    const char *state_key;
+    void *data;                   /* the caller's buffer, host or device, any interior pointer. NULL: ours, made on
+                                   * the target device at restore (or by ckpt_state_allocate) */
+    ckpt_device device;           /* ours: where it is made when no map says; NONE: cpu. The caller's: ignored, the
+                                   * driver is asked */
+} ckpt_tensor_desc;
+#ifdef __cplusplus
+#define CKPT_TENSOR_DESC_INIT {}
+#else
+#define CKPT_TENSOR_DESC_INIT { 0 }
+#endif
+
+/* CKPT_E_ARGUMENT: bad or duplicate name, shape, dtype, strides; CKPT_E_MISMATCH: overlaps a bound tensor that is no
+ * declared alias; CKPT_E_DEVICE; CKPT_E_NO_MEMORY. */
+ckpt_status ckpt_state_tensor(ckpt_state *state, const ckpt_tensor_desc *desc, ckpt_error *err);
+
+/* One allocation, n names with offsets into it. For CKPT_PARAM and CKPT_BUFFER entry names are tensor names; for
+ * optimizer roles they are the parameters' names. data NULL: ours, one allocation on the target device. */
+typedef struct ckpt_arena_desc {
+    uint32_t struct_size;
+    void *data;
+    uint64_t nbytes;
+    ckpt_dtype dtype;
+    ckpt_role role;
+    const char *state_key;        /* for CKPT_OPTIM */
+    ckpt_device device;
+} ckpt_arena_desc;
+typedef struct ckpt_arena_entry {
+    const char *name;
+    uint64_t offset;              /* bytes, a multiple of the element size */
+    uint32_t ndim;
+    const int64_t *shape;
+} ckpt_arena_entry;
+#ifdef __cplusplus
+#define CKPT_ARENA_DESC_INIT {}
+#else
+#define CKPT_ARENA_DESC_INIT { 0 }
+#endif
+ckpt_status ckpt_state_arena(ckpt_state *state, const ckpt_arena_desc *arena, const ckpt_arena_entry *entries, size_t n,
+                             ckpt_error *err);
+
+/* `name` is a second name of `of` (tied weights): stored once, restored once. */
+ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of, ckpt_error *err);
+
+/* A parameter group: the parameters in the optimizer's order, and its hyper-parameters as the trainer's variables
+ * (borrowed until the state is freed; read at save, written at restore). Canonical names
+ * "optimizer.groups.<name>.<key>"; a list such as betas is two hypers "betas.0", "betas.1". */
+typedef enum ckpt_scalar_type { CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL } ckpt_scalar_type;
+typedef struct ckpt_hyper {
+    const char *key;              /* "lr", "betas.0", "weight_decay", "fused", ... */
+    ckpt_scalar_type type;
+    void *data;
+} ckpt_hyper;
+typedef struct ckpt_group_desc {
+    uint32_t struct_size;
+    const char *name;             /* "0", "decay", ...; groups match the file's by name, else by their parameters */
+    const char *const *params;
+    size_t param_count;
+    const ckpt_hyper *hypers;
+    size_t hyper_count;
+} ckpt_group_desc;
+#ifdef __cplusplus
+#define CKPT_GROUP_DESC_INIT {}
+#else
+#define CKPT_GROUP_DESC_INIT { 0 }
+#endif
+ckpt_status ckpt_state_group(ckpt_state *state, const ckpt_group_desc *group, ckpt_error *err);
+
+/* Scalars: pointers to the trainer's variables, borrowed until the state is freed. At restore a binding accepts an
+ * int, float, bool or 0-d tensor that it can represent exactly. `step` bound over a file that only has one step per
+ * parameter takes those, if all are equal. */
+ckpt_status ckpt_state_i64(ckpt_state *state, const char *name, int64_t *value, ckpt_error *err);
+ckpt_status ckpt_state_f64(ckpt_state *state, const char *name, double *value, ckpt_error *err);
+ckpt_status ckpt_state_f32(ckpt_state *state, const char *name, float *value, ckpt_error *err);
+ckpt_status ckpt_state_bool(ckpt_state *state, const char *name, bool *value, ckpt_error *err);
+/* A NUL-terminated string in a buffer of `size` bytes; a longer one in the file is a mismatch. */
+ckpt_status ckpt_state_string(ckpt_state *state, const char *name, char *buffer, size_t size, ckpt_error *err);
+/* Exactly `size` bytes (an RNG's state: name it "rng" or "rng.<...>"). */
+ckpt_status ckpt_state_bytes(ckpt_state *state, const char *name, void *data, size_t size, ckpt_error *err);
+
+/* torch's GradScaler, in torch's terms. The struct is the trainer's own variable. Stored as scaler.scale,
+ * scaler.growth_factor, scaler.backoff_factor, scaler.growth_interval, scaler._growth_tracker. */
+typedef struct ckpt_scaler {
+    double scale, growth_factor, backoff_factor;
+    int64_t growth_interval, growth_tracker;
+} ckpt_scaler;
+#define CKPT_SCALER_INIT { 65536.0, 2.0, 0.5, 2000, 0 }
+ckpt_status ckpt_state_scaler(ckpt_state *state, const char *name, ckpt_scaler *scaler, ckpt_error *err);
+
+/* Names (a glob: '*' crosses dots) that a checkpoint need not have: they then keep their value, and are reported as
+ * notes of code "kept". For what other programs' checkpoints cannot hold, such as this trainer's own RNG. */
+ckpt_status ckpt_state_optional(ckpt_state *state, const char *glob, ckpt_error *err);
+
+/* The trainer's stream (a CUstream or cudaStream_t; NULL is the legacy default stream) on a device: our copies wait
+ * for what is queued there, and what is queued there afterwards waits for ours. Without it save begins and restore
+ * ends by synchronizing each device that holds a bound tensor. */
+ckpt_status ckpt_state_stream(ckpt_state *state, ckpt_device device, void *stream, ckpt_error *err);
+
+/* Allocates what is ours and has no memory yet, on `device` of its descriptor, zeroed (a run that starts fresh). */
+ckpt_status ckpt_state_allocate(ckpt_state *state, ckpt_error *err);
+
+/* The tensor's memory now (ours may move at restore), its device; NULL / NONE where unknown or not yet made. */
+void *ckpt_state_data(const ckpt_state *state, const char *name);
+ckpt_device ckpt_state_device(const ckpt_state *state, const char *name);
+size_t ckpt_state_tensor_count(const ckpt_state *state);
+const char *ckpt_state_tensor_name(const ckpt_state *state, size_t i);
+bool ckpt_state_poisoned(const ckpt_state *state);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,84 @@
+/* ckpt/value.h - the value tree: everything in a checkpoint that is not a tensor's bytes. */
+#ifndef CKPT_VALUE_H
+#define CKPT_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ckpt/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef enum ckpt_kind {
+    CKPT_V_NONE = 0,              /* None, null */
+    CKPT_V_BOOL,
+    CKPT_V_INT,                   /* fits int64 */
+    CKPT_V_BIGINT,                /* text: decimal, with '-' where negative */
+    CKPT_V_FLOAT,
+    CKPT_V_STR,                   /* text: UTF-8 */
+    CKPT_V_BYTES,                 /* text: the bytes */
+    CKPT_V_BYTEARRAY,
+    CKPT_V_LIST,                  /* items */
+    CKPT_V_TUPLE,
+    CKPT_V_DICT,                  /* entries; class_name set where it is a subclass (collections.OrderedDict, ...) */
+    CKPT_V_TENSOR,                /* tensor: number of a tensor of the same reader */
+    CKPT_V_ARRAY,                 /* a numpy array or scalar: an opaque object whose dtype, shape and bytes are known */
+    CKPT_V_CLASS,                 /* a class, function, dtype, layout, ... named as itself: class_name */
+    CKPT_V_OBJECT                 /* opaque: class_name, args, state, items, entries; never built, never run */
+} ckpt_kind;
+
+typedef struct ckpt_value ckpt_value;
+
+typedef struct ckpt_entry {
+    const ckpt_value *key;        /* any hashable: str, int, bool, float, tuple, ... */
+    const ckpt_value *value;
+} ckpt_entry;
+
+/* Read only; lives as long as its reader (or arena). The same pointer may occur in several places: that is Python's
+ * identity, and cycles are possible. Walk with ckpt_value_walk, or guard your recursion. */
+struct ckpt_value {
+    ckpt_kind kind;
+    bool boolean;
+    bool fortran;                 /* ARRAY: in Fortran order */
+    int64_t integer;
+    double real;
+    ckpt_str text;                /* BIGINT STR BYTES BYTEARRAY; ARRAY: its bytes */
+    const ckpt_value *const *items; size_t item_count;     /* LIST TUPLE; OBJECT: list items or None */
+    const ckpt_entry *entries; size_t entry_count;         /* DICT; OBJECT: dict items */
+    size_t tensor;                /* TENSOR */
+    ckpt_str class_name;          /* DICT subclass, CLASS, OBJECT: "module.Class" */
+    const ckpt_value *args;       /* OBJECT: constructor's arguments (tuple), or NULL */
+    const ckpt_value *state;      /* OBJECT, DICT, LIST: attributes (__dict__ or what BUILD got), or NULL */
+    ckpt_str array_dtype;         /* ARRAY: numpy's string, "<f4" */
+    const int64_t *shape; uint32_t ndim;                   /* ARRAY */
+    const void *origin;           /* the format's own record of what was read, for writing it again; NULL: none */
+};
+
+/* One call a node, in file order, parents first. `name` is the dotted key path. Nodes under opaque objects come with
+ * inside true; a container that contains itself is visited once a path and then given with cycle true. A return other
+ * than 0 stops the walk, and is returned. CKPT_E_LIMIT when the tree, with shared parts counted at each place, has
+ * more than max_nodes nodes (0: 50 million). */
+typedef struct ckpt_visit {
+    const ckpt_value *value;
+    ckpt_str name;                /* valid during the call */
+    ckpt_path path;               /* valid during the call */
+    bool inside, cycle;
+    ckpt_str cycle_to;            /* with cycle: the name of the ancestor */
+} ckpt_visit;
+typedef int (*ckpt_visit_fn)(void *ctx, const ckpt_visit *visit);
+int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn, void *ctx, ckpt_error *err);
+
+/* The value at a string key of a dict (or of an opaque object's state or entries); NULL where there is none. */
+const ckpt_value *ckpt_value_get(const ckpt_value *dict, const char *key);
+
+/* "dict", "int", "object", ...: the commands' word for it. */
+const char *ckpt_kind_name(ckpt_kind kind);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,116 @@
+/* base/base.h - what every room uses: errors, checked arithmetic, strings, arenas, hash tables, numbers. libc only. */
+#ifndef CKPT_BASE_H
+#define CKPT_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <ckpt/error.h>
+#include <ckpt/tensor.h>
+
+#if defined(__GNUC__)
+#define CKPT__PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define CKPT__PRINTF(a, b)
+#endif
+
+/* ---- errors: each fills *err (NULL is fine) and returns the status. object may be NULL. */
+ckpt_status ckpt__fail(ckpt_error *err, ckpt_status status, const char *object, const char *format, ...) CKPT__PRINTF(4, 5);
+/* "<what>: <strerror>"; errno_value in sys_errno. ENOMEM stays CKPT_E_SYSTEM. */
+ckpt_status ckpt__fail_sys(ckpt_error *err, int errno_value, const char *object, const char *format, ...) CKPT__PRINTF(4, 5);
+ckpt_status ckpt__fail_memory(ckpt_error *err, const char *what, uint64_t bytes);
+/* Puts "text: " before the message that is already there (context added on the way up). */
+void ckpt__error_prefix(ckpt_error *err, const char *format, ...) CKPT__PRINTF(2, 3);
+void ckpt__error_object(ckpt_error *err, const char *object);
+
+/* Escapes control characters, DEL, broken UTF-8 and backslash for one line of text: \n, \x1b, ... Writes at most size
+ * bytes with the NUL, ending in "..." where cut. Returns out. */
+char *ckpt__escape(char *out, size_t size, const char *data, size_t n);
+
+/* ---- checked arithmetic: false on overflow, *out untouched. */
+static inline bool ckpt__add(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+static inline bool ckpt__mul(uint64_t a, uint64_t b, uint64_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+/* Product of a shape; false on overflow of int64 or a negative size. Empty shape: 1. */
+bool ckpt__numel(const int64_t *shape, uint32_t ndim, uint64_t *out);
+/* bits * numel, rounded up to whole bytes; false on overflow. */
+bool ckpt__nbytes(uint64_t numel, unsigned bits, uint64_t *out);
+/* C-order strides of a shape, in elements (a size of 0 counts as 1, as torch does). */
+void ckpt__c_strides(const int64_t *shape, uint32_t ndim, int64_t *strides);
+bool ckpt__is_c_order(const int64_t *shape, const int64_t *strides, uint32_t ndim);
+/* Elements from the first to one past the last that a view touches (0 for an empty one); false on overflow or a
+ * negative stride. */
+bool ckpt__view_extent(const int64_t *shape, const int64_t *strides, uint32_t ndim, uint64_t *out);
+
+/* ---- a growable byte buffer. All zero is empty. After a failed call `failed` is set and the buffer stays as it was;
+ * check once at the end. `data` is NUL-terminated whenever it is not NULL. */
+typedef struct ckpt__buf {
+    char *data;
+    size_t size, capacity;
+    bool failed;
+} ckpt__buf;
+void ckpt__buf_free(ckpt__buf *b);
+bool ckpt__buf_reserve(ckpt__buf *b, size_t more);
+void ckpt__buf_add(ckpt__buf *b, const void *data, size_t n);
+void ckpt__buf_str(ckpt__buf *b, const char *text);
+void ckpt__buf_char(ckpt__buf *b, char c);
+void ckpt__buf_printf(ckpt__buf *b, const char *format, ...) CKPT__PRINTF(2, 3);
+
+/* ---- arena: many small allocations freed together; 16-byte aligned, zeroed. `limit` bounds its bytes (0: none). */
+typedef struct ckpt__arena ckpt__arena;
+ckpt__arena *ckpt__arena_new(uint64_t limit);
+void ckpt__arena_free(ckpt__arena *a);
+void *ckpt__arena_alloc(ckpt__arena *a, size_t size);                /* NULL: memory or limit */
+void *ckpt__arena_array(ckpt__arena *a, size_t count, size_t size);  /* overflow-checked */
+char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n);  /* NUL added */
+ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n);/* data NULL on failure */
+uint64_t ckpt__arena_used(const ckpt__arena *a);
+bool ckpt__arena_over_limit(const ckpt__arena *a);                   /* the last failure was the limit */
+
+/* A growable array of T: `T *items; size_t count, capacity;` grown on the heap. False when memory is short. */
+bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need, size_t item_size);
+
+/* ---- hash table from byte strings (borrowed) to size_t. Seeded per table, so hostile names cannot be chosen to
+ * collide. */
+typedef struct ckpt__hash ckpt__hash;
+ckpt__hash *ckpt__hash_new(size_t expected);
+void ckpt__hash_free(ckpt__hash *h);
+/* Puts key -> value unless it is there: then *existing (may be NULL) gets its value and the result is 0. 1: put;
+ * -1: no memory. */
+int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_t *existing);
+bool ckpt__hash_get(const ckpt__hash *h, const char *key, size_t n, size_t *value);
+
+/* ---- numbers, independent of the locale */
+enum { CKPT__DOUBLE_MAX = 32 };
+char *ckpt__format_double(char *buf, double value);                  /* shortest text that reads back; "nan", "inf", "-inf";
+                                                                      * always with '.' or 'e': 1.0 is "1.0" */
+bool ckpt__parse_double(const char *data, size_t n, double *out);    /* JSON or C decimal syntax, the whole of it */
+bool ckpt__parse_i64(const char *data, size_t n, int64_t *out);      /* decimal, optional '-', the whole of it */
+bool ckpt__utf8_valid(const char *data, size_t n);
+
+/* ---- strings */
+static inline ckpt_str ckpt__s(const char *text)
+{
+    ckpt_str s = { text, text ? strlen(text) : 0 };
+    return s;
+}
+static inline bool ckpt__str_is(ckpt_str s, const char *text)
+{
+    return s.data && s.size == strlen(text) && memcmp(s.data, text, s.size) == 0;
+}
+static inline bool ckpt__str_equal(ckpt_str a, ckpt_str b)
+{
+    return a.data && b.data && a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+/* A glob over bytes: `*` (crosses dots), `?`, `\` escapes; everything else is literal. A leading '=' makes the rest
+ * literal throughout only where the caller strips it. */
+bool ckpt__glob(const char *pattern, size_t pattern_size, const char *text, size_t text_size);
+
+#endif

@@ -1,0 +1,73 @@
+/* base/shape.c - overflow-checked arithmetic over shapes and strides. */
+#include "base/base.h"
+
+bool ckpt__numel(const int64_t *shape, uint32_t ndim, uint64_t *out)
+{
+    uint64_t n = 1;
+    bool zero = false;
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (shape[i] < 0)
+            return false;
+        if (shape[i] == 0)
+            zero = true;          /* the others are still checked: torch refuses [0, 2^40, 2^40] too */
+        else if (!ckpt__mul(n, (uint64_t)shape[i], &n) || n > INT64_MAX)
+            return false;
+    }
+    *out = zero ? 0 : n;
+    return true;
+}
+
+bool ckpt__nbytes(uint64_t numel, unsigned bits, uint64_t *out)
+{
+    uint64_t all;
+    if (bits % 8 == 0)
+        return ckpt__mul(numel, bits / 8, out);
+    if (!ckpt__mul(numel, bits, &all) || all > UINT64_MAX - 7)
+        return false;
+    *out = (all + 7) / 8;
+    return true;
+}
+
+void ckpt__c_strides(const int64_t *shape, uint32_t ndim, int64_t *strides)
+{
+    int64_t n = 1;
+    for (uint32_t i = ndim; i-- > 0;) {
+        strides[i] = n;
+        n *= shape[i] > 1 ? shape[i] : 1;
+    }
+}
+
+bool ckpt__is_c_order(const int64_t *shape, const int64_t *strides, uint32_t ndim)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < ndim; i++)
+        if (shape[i] == 0)
+            return true;
+    for (uint32_t i = ndim; i-- > 0;) {
+        if (shape[i] != 1 && strides[i] != n)
+            return false;
+        n *= shape[i];
+    }
+    return true;
+}
+
+bool ckpt__view_extent(const int64_t *shape, const int64_t *strides, uint32_t ndim, uint64_t *out)
+{
+    uint64_t last = 0, step;
+    bool empty = false;
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || strides[i] < 0)
+            return false;
+        if (shape[i] == 0) {
+            empty = true;
+            continue;
+        }
+        if (!ckpt__mul((uint64_t)shape[i] - 1, (uint64_t)strides[i], &step) || !ckpt__add(last, step, &last))
+            return false;
+    }
+    if (empty) {
+        *out = 0;
+        return true;
+    }
+    return ckpt__add(last, 1, out);
+}

@@ -1,0 +1,217 @@
+/* cli.c - options, errors, selection. */
+#include "cli.h"
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool cli_list_add(cli_list *list, const char *item)
+{
+    const char **items = realloc(list->items, (list->count + 1) * sizeof *items);
+    if (!items)
+        return false;
+    items[list->count++] = item;
+    list->items = items;
+    return true;
+}
+
+void cli_init(cli *c, const char *program, int argc, char **argv)
+{
+    memset(c, 0, sizeof *c);
+    c->program = program;
+    const char *no_colour = getenv("NO_COLOR");
+    const char *terminal = getenv("TERM");
+    c->colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            c->json = true;
+}
+
+void cli_free(cli *c)
+{
+    free(c->tensors.items);
+    free(c->roles.items);
+    free(c->devices.items);
+}
+
+static int fail_text(const cli *c, const char *code, const char *hint, const char *text)
+{
+    if (c->json) {
+        json_out j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_int(&j, "ckpt", 1);
+        json_object(&j, "error");
+        json_text(&j, "code", code);
+        json_text(&j, "message", text);
+        json_end_object(&j);
+        json_end_object(&j);
+    } else {
+        fprintf(stderr, "%s: ", c->program);
+        cli_put_message(stderr, text);
+        fprintf(stderr, "\n%s", hint);
+    }
+    return CLI_NO_ANSWER;
+}
+
+int cli_fail(const cli *c, const char *code, const char *format, ...)
+{
+    char text[1400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return fail_text(c, code, "", text);
+}
+
+int cli_fail_error(const cli *c, const ckpt_error *err)
+{
+    char text[1200];
+    snprintf(text, sizeof text, "%s%s%s", err->object, err->object[0] ? ": " : "", err->message);
+    return fail_text(c, ckpt_status_name(err->status), "", text);
+}
+
+int cli_usage(const cli *c, const char *format, ...)
+{
+    char text[1400], hint[80];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(hint, sizeof hint, "Try '%s --help'.\n", c->program);
+    return fail_text(c, "usage", hint, text);
+}
+
+void cli_warn(const cli *c, const char *format, ...)
+{
+    char text[1400];
+    va_list arguments;
+    if (c->quiet)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "%s: ", c->program);
+    cli_put_message(stderr, text);
+    putc('\n', stderr);
+}
+
+int cli_finish(const cli *c, int status)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    int why = errno;
+    fprintf(stderr, "%s: standard output: cannot write: %s\n", c->program, why ? strerror(why) : "an earlier write failed");
+    return CLI_NO_ANSWER;
+}
+
+int cli_bad_option(const cli *c, int answer, char **argv)
+{
+    const char *word = argv[optind - 1];
+    if (answer == ':')
+        return cli_usage(c, "option '%s' needs a value", word);
+    if (optopt && optopt < 256 && strncmp(word, "--", 2) != 0)
+        return cli_usage(c, "unknown option '-%c'", optopt);
+    return cli_usage(c, "unknown or ambiguous option '%s'", word);
+}
+
+int cli_version(const cli *c)
+{
+    if (c->json) {
+        json_out j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_int(&j, "ckpt", 1);
+        json_text(&j, "program", c->program);
+        json_text(&j, "version", ckpt_version());
+        json_text(&j, "build", ckpt_build_info());
+        json_end_object(&j);
+    } else {
+        printf("%s %s\n%s\n", c->program, ckpt_version(), ckpt_build_info());
+    }
+    return CLI_YES;
+}
+
+/* `*` crosses dots, `?` is one byte, `\` escapes; everything else is literal. Linear but for the last star. */
+static bool glob(const char *p, const char *text, size_t size)
+{
+    const char *star = NULL;
+    size_t i = 0, resume = 0;
+    while (i < size) {
+        if (*p == '*') {
+            star = ++p;
+            resume = i;
+        } else if (*p == '?' || (*p && *p != '\\' && *p == text[i]) || (*p == '\\' && p[1] && p[1] == text[i])) {
+            p += *p == '\\' ? 2 : 1;
+            i++;
+        } else if (star) {
+            p = star;
+            i = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (*p == '*')
+        p++;
+    return !*p;
+}
+
+static bool matches(const char *pattern, ckpt_str s)
+{
+    if (pattern[0] == '=')
+        return s.size == strlen(pattern + 1) && memcmp(s.data, pattern + 1, s.size) == 0;
+    return glob(pattern, s.data, s.size);
+}
+
+static bool any_matches(const cli_list *list, ckpt_str s)
+{
+    if (list->count == 0)
+        return true;
+    for (size_t i = 0; s.data && i < list->count; i++)
+        if (matches(list->items[i], s))
+            return true;
+    return false;
+}
+
+bool cli_has_selection(const cli *c)
+{
+    return c->tensors.count || c->roles.count || c->devices.count;
+}
+
+bool cli_selection_check(const cli *c)
+{
+    for (size_t i = 0; i < c->roles.count; i++) {
+        if (ckpt_role_from_name(c->roles.items[i]) != CKPT_ROLE_NONE || strcmp(c->roles.items[i], "none") == 0)
+            continue;
+        char names[400] = "";
+        for (int role = 1; role < CKPT_ROLE_COUNT; role++) {
+            size_t used = strlen(names);
+            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", ckpt_role_name((ckpt_role)role));
+        }
+        cli_usage(c, "--role: there is no role '%s'; roles are %s, none", c->roles.items[i], names);
+        return false;
+    }
+    return true;
+}
+
+bool cli_selected(const cli *c, const ckpt_tensor_info *t)
+{
+    const char *role = ckpt_role_name(t->role);
+    ckpt_str role_text = {role, strlen(role)};
+    return any_matches(&c->tensors, t->name) && any_matches(&c->devices, t->device) &&
+           any_matches(&c->roles, role_text);
+}
+
+ckpt_reader *cli_open(const cli *c, const char *path)
+{
+    ckpt_reader *reader = NULL;
+    ckpt_reader_options options = {.format = c->from};
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)
+        return reader;
+    cli_fail_error(c, &err);
+    return NULL;
+}

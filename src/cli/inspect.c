@@ -1,0 +1,180 @@
+/* inspect.c - ckpt-inspect: looks at checkpoints, never writes one. */
+#include "inspect.h"
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage_text[] =      /* one screen of 24 lines */
+    "Usage: ckpt-inspect [COMMAND] [OPTION]... PATH\n"
+    "Says what a checkpoint (a file or a directory) holds. Runs nothing of it.\n"
+    "  show      what it is, who wrote it, how far it is, how to resume (default)\n"
+    "  list      one line a tensor           tree    everything that is not a tensor\n"
+    "  verify    is every byte what was written?\n"
+    "  doctor    will it resume? if not: why, and what mends it\n"
+    "  extract PATH NAME -o FILE             one tensor as .npy\n"
+    "\n"
+    "      --json             one JSON document on standard output\n"
+    "      --tensor GLOB      only these (* ? \\; =NAME: literal); repeatable, like\n"
+    "      --role ROLE, --device TAG\n"
+    "      --checksum         list: the CRC-32 of each tensor\n"
+    "      --from FORMAT      do not tell the format from the content\n"
+    "  -q, --quiet            no progress, no warnings\n"
+    "  -o, --output FILE, --raw   extract: where to; the elements alone\n"
+    "      --help, --version\n"
+    "doctor takes what its answer depends on:\n"
+    "      --for ckpt|torch  --torch VERSION  --load-weights-only yes|no  --amp\n"
+    "      --optimizer fused|capturable|foreach|plain  --map-location RULES\n"
+    "      --devices cuda:N  --param-names FILE\n"
+    "Exit status: 0 yes, 1 no (damaged, would not resume), 2 no answer.\n";
+
+enum {
+    O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
+    O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_LATER, O_LATER_VALUE
+};
+
+static const struct option long_options[] = {
+    {"json", no_argument, NULL, O_JSON},
+    {"tensor", required_argument, NULL, O_TENSOR},
+    {"role", required_argument, NULL, O_ROLE},
+    {"device", required_argument, NULL, O_DEVICE},
+    {"checksum", no_argument, NULL, O_CHECKSUM},
+    {"from", required_argument, NULL, O_FROM},
+    {"quiet", no_argument, NULL, 'q'},
+    {"output", required_argument, NULL, 'o'},
+    {"raw", no_argument, NULL, O_RAW},
+    {"for", required_argument, NULL, O_FOR},
+    {"torch", required_argument, NULL, O_TORCH},
+    {"load-weights-only", required_argument, NULL, O_LOAD_WEIGHTS_ONLY},
+    {"optimizer", required_argument, NULL, O_OPTIMIZER},
+    {"map-location", required_argument, NULL, O_MAP_LOCATION},
+    {"devices", required_argument, NULL, O_DEVICES},
+    {"param-names", required_argument, NULL, O_PARAM_NAMES},
+    {"amp", no_argument, NULL, O_AMP},
+    {"help", no_argument, NULL, O_HELP},
+    {"version", no_argument, NULL, O_VERSION},
+    /* of the contract, but not of this version */
+    {"one", no_argument, NULL, O_LATER},
+    {"pieces", no_argument, NULL, O_LATER},
+    {"snippet", required_argument, NULL, O_LATER_VALUE},
+    {"device-memory", required_argument, NULL, O_LATER_VALUE},
+    {"atol", required_argument, NULL, O_LATER_VALUE},
+    {"rtol", required_argument, NULL, O_LATER_VALUE},
+    {NULL, 0, NULL, 0},
+};
+
+static const struct command {
+    const char *name;
+    int (*run)(const inspect *o);          /* NULL: a later version's */
+    int paths;
+} commands[] = {
+    {"show", inspect_show, 1},   {"list", inspect_list, 1},       {"tree", inspect_tree, 1},
+    {"verify", inspect_verify, 1}, {"doctor", inspect_doctor, 1}, {"extract", inspect_extract, 2},
+    {"stats", NULL, 1},          {"diff", NULL, 2},               {"scan", NULL, 1},
+};
+
+static const struct command *command_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* One option into *o; -1: go on, else the exit status. */
+static int take_option(inspect *o, int option, int index, char **argv)
+{
+    cli *c = &o->cli;
+    cli_list *list = NULL;
+    switch (option) {
+    case O_JSON: c->json = true; break;
+    case 'q': c->quiet = true; break;
+    case O_CHECKSUM: c->checksum = true; break;
+    case O_FROM: c->from = optarg; break;
+    case O_TENSOR: list = &c->tensors; break;
+    case O_ROLE: list = &c->roles; break;
+    case O_DEVICE: list = &c->devices; break;
+    case 'o': o->output = optarg; break;
+    case O_RAW: o->raw = true; break;
+    case O_FOR: o->loader = optarg; break;
+    case O_TORCH: o->torch = optarg; break;
+    case O_LOAD_WEIGHTS_ONLY: o->load_weights_only = optarg; break;
+    case O_OPTIMIZER: o->optimizer = optarg; break;
+    case O_MAP_LOCATION: o->map_location = optarg; break;
+    case O_DEVICES: o->devices = optarg; break;
+    case O_PARAM_NAMES: o->param_names = optarg; break;
+    case O_AMP: o->amp = true; break;
+    case O_HELP:
+        fputs(usage_text, stdout);
+        return CLI_YES;
+    case O_VERSION:
+        return cli_version(c);
+    case O_LATER:
+    case O_LATER_VALUE:
+        return cli_fail(c, "unsupported", "this version does not have --%s", long_options[index].name);
+    default:
+        return cli_bad_option(c, option, argv);
+    }
+    if (list && !cli_list_add(list, optarg))
+        return cli_fail(c, "no-memory", "out of memory");
+    return -1;
+}
+
+/* Options may stand anywhere before "--"; what stands behind it is never a command. */
+static int parse(inspect *o, int argc, char **argv, const struct command **command)
+{
+    int option, index = 0, behind = argc;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--") == 0) {
+            behind = i;
+            break;
+        }
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":qo:", long_options, &index)) != -1) {
+        int status = take_option(o, option, index, argv);
+        if (status >= 0)
+            return status;
+    }
+    o->paths = argv + optind;
+    o->path_count = argc - optind;
+    *command = NULL;
+    bool only_behind = behind < argc && o->path_count == argc - behind - 1;
+    if (o->path_count > 0 && !only_behind && (*command = command_named(o->paths[0]))) {
+        o->paths++;
+        o->path_count--;
+    }
+    if (!*command)
+        *command = &commands[0];
+    return -1;
+}
+
+static int run(inspect *o, int argc, char **argv)
+{
+    const struct command *command;
+    const cli *c = &o->cli;
+    int status = parse(o, argc, argv, &command);
+    if (status >= 0)
+        return status;
+    if (!command->run)
+        return cli_fail(c, "unsupported", "this version does not have `%s`", command->name);
+    if (o->path_count == 0)
+        return cli_usage(c, "%s: no PATH was given", command->name);
+    if (command->run == inspect_extract && o->path_count != 2)
+        return cli_usage(c, "extract: PATH and NAME are wanted, and -o FILE");
+    if (o->path_count != command->paths)
+        return cli_usage(c, "%s: one PATH at a time, '%s' is one too many", command->name, o->paths[command->paths]);
+    if (!cli_selection_check(c))
+        return CLI_NO_ANSWER;
+    return command->run(o);
+}
+
+int main(int argc, char **argv)
+{
+    inspect o;
+    memset(&o, 0, sizeof o);
+    signal(SIGPIPE, SIG_DFL);     /* `| head` ends us without a word, even below a parent that ignores SIGPIPE */
+    cli_init(&o.cli, "ckpt-inspect", argc, argv);
+    int status = run(&o, argc, argv);
+    cli_free(&o.cli);
+    return cli_finish(&o.cli, status);
+}

@@ -1,0 +1,162 @@
+/* inspect_extract.c - one tensor as .npy, or its elements alone. The one command that writes a file: the one asked for. */
+#include "inspect.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* numpy's name of a dtype; NULL where numpy has none. */
+static const char *numpy_dtype(ckpt_dtype dtype)
+{
+    static const struct {
+        ckpt_dtype dtype;
+        const char *name;
+    } rows[] = {{CKPT_F32, "<f4"}, {CKPT_F64, "<f8"}, {CKPT_F16, "<f2"}, {CKPT_I8, "|i1"},  {CKPT_I16, "<i2"},
+                {CKPT_I32, "<i4"}, {CKPT_I64, "<i8"}, {CKPT_U8, "|u1"},  {CKPT_U16, "<u2"}, {CKPT_U32, "<u4"},
+                {CKPT_U64, "<u8"}, {CKPT_BOOL, "|b1"}, {CKPT_C64, "<c8"}, {CKPT_C128, "<c16"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].dtype == dtype)
+            return rows[i].name;
+    return NULL;
+}
+
+/* The header of .npy 1.0: magic, length, a Python dict, spaces to a multiple of 64, a newline. */
+static bool npy_header(const ckpt_tensor_info *t, char *out, size_t size, size_t *length)
+{
+    size_t n = (size_t)snprintf(out + 10, size - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                                numpy_dtype(t->dtype));
+    for (uint32_t i = 0; i < t->ndim && n + 160 < size; i++)
+        n += (size_t)snprintf(out + 10 + n, size - 10 - n, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
+    if (n + 160 >= size)
+        return false;
+    n += (size_t)snprintf(out + 10 + n, size - 10 - n, t->ndim == 1 ? ",), }" : "), }");
+    while ((10 + n + 1) % 64 != 0)
+        out[10 + n++] = ' ';
+    out[10 + n++] = '\n';
+    memcpy(out, "\x93NUMPY\x01\x00", 8);
+    out[8] = (char)(n & 0xff);
+    out[9] = (char)(n >> 8);
+    *length = 10 + n;
+    return true;
+}
+
+static bool write_all(int fd, const char *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        data += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+/* FILE appears whole: a temporary beside it is renamed. What is no regular file (a pipe, /dev/stdout) is written to
+ * directly. */
+static int write_file(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size)
+{
+    struct stat st;
+    char *temporary = NULL;
+    int fd = -1;
+    bool direct = strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
+    if (strcmp(path, "-") == 0) {
+        fd = dup(STDOUT_FILENO);
+    } else if (direct) {
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+    } else if ((temporary = malloc(strlen(path) + 16))) {
+        sprintf(temporary, "%s.tmp-XXXXXX", path);
+        fd = mkostemp(temporary, O_CLOEXEC);
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fd >= 0 && fchmod(fd, 0666 & ~mask) != 0) {
+            close(fd);
+            unlink(temporary);
+            fd = -1;
+        }
+    }
+    if (fd < 0) {
+        free(temporary);
+        return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(errno));
+    }
+    bool written = write_all(fd, head, head_size) && write_all(fd, data, size);
+    int why = errno;
+    if (close(fd) != 0 && written) {
+        why = errno;
+        written = false;
+    }
+    if (written && temporary && rename(temporary, path) != 0) {
+        why = errno;
+        written = false;
+    }
+    if (!written && temporary)
+        unlink(temporary);
+    free(temporary);
+    return written ? CLI_YES : cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
+}
+
+static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
+{
+    const cli *c = &o->cli;
+    const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+    ckpt_error err = CKPT_ERROR_INIT;
+    char head[4096];
+    size_t head_size = 0;
+    if (!o->raw && !numpy_dtype(t->dtype))
+        return cli_fail(c, "unsupported", "%s: numpy has no %s; --raw writes the bytes", o->paths[1],
+                        ckpt_dtype_name(t->dtype));
+    if (!o->raw && !npy_header(t, head, sizeof head, &head_size))
+        return cli_fail(c, "limit", "%s: the shape is too long for an .npy header; --raw writes the bytes", o->paths[1]);
+    if (t->nbytes > SIZE_MAX - 1)
+        return cli_fail(c, "no-memory", "%s: %" PRIu64 " bytes do not fit into memory", o->paths[1], t->nbytes);
+    char *data = malloc((size_t)t->nbytes + 1);
+    if (!data)
+        return cli_fail(c, "no-memory", "%s: out of memory for %" PRIu64 " bytes", o->paths[1], t->nbytes);
+    int status;
+    if (ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err) != CKPT_OK)
+        status = cli_fail_error(c, &err);
+    else
+        status = write_file(c, o->output, head, head_size, data, (size_t)t->nbytes);
+    free(data);
+    if (status == CLI_YES && c->json && strcmp(o->output, "-") != 0) {
+        json_out j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_int(&j, "ckpt", 1);
+        json_bytes(&j, "name", t->name.data, t->name.size);
+        json_text(&j, "dtype", ckpt_dtype_name(t->dtype));
+        json_array(&j, "shape");
+        for (uint32_t k = 0; k < t->ndim; k++)
+            json_int(&j, NULL, t->shape[k]);
+        json_end_array(&j);
+        json_uint(&j, "nbytes", t->nbytes);
+        json_text(&j, "output", o->output);
+        json_end_object(&j);
+    }
+    return status;
+}
+
+int inspect_extract(const inspect *o)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (!o->output)
+        return cli_usage(&o->cli, "extract: -o FILE is wanted ('-' is standard output)");
+    if (o->cli.json && strcmp(o->output, "-") == 0)
+        return cli_usage(&o->cli, "extract: --json and the tensor cannot both go to standard output");
+    if (strcmp(o->output, "-") == 0 && isatty(STDOUT_FILENO))
+        return cli_usage(&o->cli, "extract: binary data is not written to a terminal");
+    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    if (!reader)
+        return CLI_NO_ANSWER;
+    size_t i = 0;
+    int status = ckpt_reader_find(reader, o->paths[1], strlen(o->paths[1]), &i, &err) == CKPT_OK
+                     ? extract(o, reader, i)
+                     : cli_fail_error(&o->cli, &err);
+    ckpt_reader_close(reader);
+    return status;
+}

@@ -1,0 +1,232 @@
+/* inspect_list.c - one line a tensor. */
+#include "inspect.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void json_path(json_out *j, const ckpt_tensor_info *t)
+{
+    json_array(j, "path");
+    for (size_t i = 0; i < t->path.count; i++) {
+        const ckpt_key *k = &t->path.keys[i];
+        if (k->text.data)
+            json_bytes(j, NULL, k->text.data, k->text.size);
+        else
+            json_int(j, NULL, k->number);
+    }
+    if (t->path.count == 0 && t->name.size > 0)        /* a format with flat names */
+        json_bytes(j, NULL, t->name.data, t->name.size);
+    json_end_array(j);
+}
+
+static void json_str(json_out *j, const char *key, ckpt_str s)
+{
+    json_bytes(j, key, s.data, s.size);
+}
+
+static void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint32_t n)
+{
+    json_array(j, key);
+    for (uint32_t i = 0; i < n; i++)
+        json_int(j, NULL, sizes[i]);
+    json_end_array(j);
+}
+
+/* What only some tensors have. */
+static void json_marks(json_out *j, const ckpt_tensor_info *t)
+{
+    if (t->class_name.data)
+        json_str(j, "class", t->class_name);
+    if (t->requires_grad)
+        json_bool(j, "requires_grad", true);
+    if (t->conj || t->neg) {
+        json_bool(j, "conj", t->conj);
+        json_bool(j, "neg", t->neg);
+    }
+    if (t->inside)
+        json_bool(j, "inside", true);
+    if (t->layout.data)
+        json_str(j, "layout", t->layout);
+    if (t->quantizer.data)
+        json_str(j, "quantizer", t->quantizer);
+}
+
+/* crc NULL: not asked for, or there is none. `part`: of a tensor that is not dense; it has no path of its own. */
+static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *crc, bool checksum, bool part)
+{
+    json_object(j, NULL);
+    json_str(j, "name", t->name);
+    if (!part)
+        json_path(j, t);
+    json_text(j, "dtype", ckpt_dtype_name(t->dtype));
+    bool nested = t->layout.data && strcmp(t->layout.data, "nested") == 0;     /* rows of several lengths have no shape */
+    if (!nested && (t->shape || t->ndim == 0))
+        json_sizes(j, "shape", t->shape, t->ndim);
+    else
+        json_null(j, "shape");
+    if (t->strides || (t->ndim == 0 && t->storage >= 0))
+        json_sizes(j, "strides", t->strides, t->ndim);
+    else
+        json_null(j, "strides");
+    json_str(j, "device", t->device);
+    if (!part)
+        json_text(j, "role", t->role ? ckpt_role_name(t->role) : NULL);
+    json_uint(j, "nbytes", t->nbytes);
+    if (t->storage >= 0) {
+        json_int(j, "storage", t->storage);
+        json_uint(j, "storage_nbytes", t->storage_nbytes);
+        json_int(j, "offset", t->offset);
+    } else {
+        json_null(j, "storage");
+        json_null(j, "storage_nbytes");
+        json_null(j, "offset");
+    }
+    if (!part) {
+        json_str(j, "file", t->file);
+        json_str(j, "param", t->param);
+        json_str(j, "group", t->group);
+        json_str(j, "state_key", t->state_key);
+    }
+    if (checksum && crc)
+        json_crc(j, "crc32", *crc);
+    else if (checksum)
+        json_null(j, "crc32");
+    json_marks(j, t);
+    if (t->layout.data || t->part_count > 0) {
+        json_array(j, "parts");
+        for (size_t i = 0; i < t->part_count; i++)     /* parts have no parts */
+            json_tensor(j, &t->parts[i], NULL, false, true);
+        json_end_array(j);
+    }
+    json_end_object(j);
+}
+
+/* The CRC-32s before the first line is printed: a damaged payload must give an error, not half a document. */
+typedef struct sums {
+    uint32_t *crc;
+    bool *has;
+} sums;
+
+static int checksums(const inspect *o, const ckpt_reader *reader, sums *s)
+{
+    const cli *c = &o->cli;
+    size_t n = ckpt_reader_tensor_count(reader);
+    uint64_t done = 0, total = 0;
+    ckpt_error err = CKPT_ERROR_INIT;
+    cli_progress progress;
+    s->crc = calloc(n + 1, sizeof *s->crc);
+    s->has = calloc(n + 1, sizeof *s->has);
+    if (!s->crc || !s->has)
+        return cli_fail(c, "no-memory", "out of memory for %zu checksums", n);
+    for (size_t i = 0; i < n; i++)
+        total += cli_selected(c, ckpt_reader_tensor(reader, i)) ? ckpt_reader_tensor(reader, i)->nbytes : 0;
+    cli_progress_init(&progress, c, "read");
+    for (size_t i = 0; i < n; i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (!cli_selected(c, t) || t->layout.data || t->storage < 0)
+            continue;
+        ckpt_status status = ckpt_reader_crc32(reader, i, &s->crc[i], &err);
+        if (status != CKPT_OK && status != CKPT_E_UNSUPPORTED) {
+            cli_progress_end(&progress);
+            return cli_fail_error(c, &err);
+        }
+        s->has[i] = status == CKPT_OK;
+        done += t->nbytes;
+        cli_progress_step(&progress, done, total);
+    }
+    cli_progress_end(&progress);
+    return CLI_YES;
+}
+
+static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s)
+{
+    json_out j;
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_int(&j, "ckpt", 1);
+    json_text(&j, "format", ckpt_reader_format(reader));
+    json_array(&j, "tensors");
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (cli_selected(&o->cli, t))
+            json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum, false);
+    }
+    json_end_array(&j);
+    cli_json_findings(&j, ckpt_reader_findings(reader), NULL, CKPT_NOTE);
+    json_end_object(&j);
+}
+
+static size_t shape_text(char *buf, size_t size, const ckpt_tensor_info *t)
+{
+    size_t used = (size_t)snprintf(buf, size, "[");
+    for (uint32_t i = 0; i < t->ndim && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
+    if (used < size)
+        used += (size_t)snprintf(buf + used, size - used, "]");
+    return used;
+}
+
+/* Columns as wide as what stands in them; the name is last and never cut. */
+static void list_text(const inspect *o, const ckpt_reader *reader, const sums *s)
+{
+    size_t shape_width = 5, device_width = 6, dtype_width = 5, role_width = 4, shown = 0;
+    char shape[1024], size[CLI_SIZE_MAX];
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (!cli_selected(&o->cli, t))
+            continue;
+        size_t widths[] = {shape_text(shape, sizeof shape, t), cli_width(t->device.data, t->device.data ? t->device.size : 0),
+                           strlen(ckpt_dtype_name(t->dtype)), t->role ? strlen(ckpt_role_name(t->role)) : 1};
+        size_t *const columns[] = {&shape_width, &device_width, &dtype_width, &role_width};
+        for (size_t k = 0; k < 4; k++)
+            if (widths[k] > *columns[k] && widths[k] <= 24)
+                *columns[k] = widths[k];
+        shown++;
+    }
+    if (shown == 0)
+        return;
+    printf("%s%-*s  %-*s  %-*s  %-*s  %10s  %sname%s\n", cli_style(&o->cli, "bold"), (int)dtype_width, "dtype",
+           (int)shape_width, "shape", (int)device_width, "device", (int)role_width, "role", "size",
+           o->cli.checksum ? "crc32     " : "", cli_style(&o->cli, "off"));
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (!cli_selected(&o->cli, t))
+            continue;
+        shape_text(shape, sizeof shape, t);
+        printf("%-*s  %-*s  ", (int)dtype_width, ckpt_dtype_name(t->dtype), (int)shape_width, shape);
+        cli_put_str(stdout, t->device, "-");
+        size_t taken = t->device.data ? cli_width(t->device.data, t->device.size) : 1;
+        printf("%*s  %-*s  %10s  ", (int)(taken < device_width ? device_width - taken : 0), "", (int)role_width,
+               t->role ? ckpt_role_name(t->role) : "-", cli_size(size, t->nbytes));
+        if (o->cli.checksum && s->has[i])
+            printf("%08" PRIx32 "  ", s->crc[i]);
+        else if (o->cli.checksum)
+            printf("%-8s  ", "-");
+        cli_put_str(stdout, t->name.size ? t->name : (ckpt_str){"\"\"", 2}, "");
+        if (t->layout.data) {
+            fputs("  (", stdout);
+            cli_put_str(stdout, t->layout, "");
+            putchar(')');
+        }
+        putchar('\n');
+    }
+}
+
+int inspect_list(const inspect *o)
+{
+    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    if (!reader)
+        return CLI_NO_ANSWER;
+    sums s = {NULL, NULL};
+    int status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
+    if (status == CLI_YES) {
+        if (o->cli.json)
+            list_json(o, reader, &s);
+        else
+            list_text(o, reader, &s);
+    }
+    free(s.crc);
+    free(s.has);
+    ckpt_reader_close(reader);
+    return status;
+}

@@ -1,0 +1,424 @@
+/* inspect_show.c - what is this, who wrote it, how far is it, and how to go on. */
+#include "inspect.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* One line of "by role", "by device", "by dtype". */
+typedef struct row {
+    char name[64];
+    uint64_t count, nbytes;
+} row;
+typedef struct table {
+    row *rows;
+    size_t count;
+} table;
+
+typedef struct picture {
+    const inspect *o;
+    const ckpt_reader *reader;
+    ckpt_summary summary;
+    ckpt_report *doctor;          /* NULL: it had no answer */
+    table roles, devices, dtypes;
+    uint64_t tensors, nbytes;
+    bool directory;
+} picture;
+
+/* Tags come from files, so their number is bounded: what goes past it is "(others)". */
+static bool count_in(table *t, const char *name, size_t size, uint64_t nbytes)
+{
+    enum { ROWS_MAX = 256 };
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)(size < sizeof key ? size : sizeof key - 1), name);
+    size_t i = 0;
+    while (i < t->count && strcmp(t->rows[i].name, key) != 0)
+        i++;
+    if (i == t->count && i >= ROWS_MAX) {
+        strcpy(t->rows[i - 1].name, "(others)");
+        i--;
+    } else if (i == t->count) {
+        row *rows = realloc(t->rows, (i + 1) * sizeof *rows);
+        if (!rows)
+            return false;
+        t->rows = rows;
+        t->count++;
+        memset(&rows[i], 0, sizeof rows[i]);
+        strcpy(rows[i].name, key);
+    }
+    t->rows[i].count++;
+    t->rows[i].nbytes += nbytes;
+    return true;
+}
+
+static bool count_tensors(picture *p)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < ckpt_reader_tensor_count(p->reader); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(p->reader, i);
+        const char *role = ckpt_role_name(t->role), *dtype = ckpt_dtype_name(t->dtype);
+        if (!cli_selected(&p->o->cli, t))
+            continue;
+        p->tensors++;
+        p->nbytes += t->nbytes;
+        ok = count_in(&p->roles, role, strlen(role), t->nbytes) && count_in(&p->dtypes, dtype, strlen(dtype), t->nbytes) &&
+             count_in(&p->devices, t->device.data ? t->device.data : "", t->device.data ? t->device.size : 0, t->nbytes);
+    }
+    return ok;
+}
+
+static bool is_torch(const picture *p)
+{
+    return strncmp(ckpt_reader_format(p->reader), "torch", 5) == 0;
+}
+
+/* What would be odd at a resume by the producer's own loader. */
+static void ask_doctor(picture *p)
+{
+    ckpt_doctor_options options = {.loader = is_torch(p) ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT, .cuda_devices = -1};
+    ckpt_doctor_result result;
+    p->doctor = ckpt_report_new();
+    if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
+        ckpt_report_clear(p->doctor);
+}
+
+/* A path as a shell and as C or Python take it; other characters keep the command from being shown. */
+static bool is_plain(const char *path)
+{
+    for (; *path; path++)
+        if ((unsigned char)*path < 0x20 || strchr("'\"\\$`!", *path))
+            return false;
+    return true;
+}
+
+static bool has_gpu(const picture *p)
+{
+    for (size_t i = 0; i < p->devices.count; i++)
+        if (strncmp(p->devices.rows[i].name, "cuda", 4) == 0)
+            return true;
+    return false;
+}
+
+static char *resume_command(const picture *p)
+{
+    const char *path = p->o->paths[0], *target = has_gpu(p) ? "cuda:0" : "cpu";
+    size_t size = strlen(path) + 200;
+    char *text = is_plain(path) ? malloc(size) : NULL;
+    if (!text)
+        return NULL;
+    bool python = is_torch(p) && p->summary.producer && strcmp(p->summary.producer, "libtorch") != 0;
+    if (python)
+        snprintf(text, size, "torch.load(\"%s\", map_location=\"cpu\"%s)", path,
+                 ckpt_report_count_code(p->doctor, "not-weights-only") ? ", weights_only=False" : "");
+    else
+        snprintf(text, size, "options.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, &report, &err)", target, path);
+    return text;
+}
+
+/* ---- --json */
+
+static void json_table(json_out *j, const char *key, const char *what, const table *t)
+{
+    json_array(j, key);
+    for (size_t i = 0; i < t->count; i++) {
+        json_object(j, NULL);
+        json_text(j, what, t->rows[i].name[0] && strcmp(t->rows[i].name, "none") != 0 ? t->rows[i].name : NULL);
+        json_uint(j, "count", t->rows[i].count);
+        json_uint(j, "nbytes", t->rows[i].nbytes);
+        json_end_object(j);
+    }
+    json_end_array(j);
+}
+
+/* The groups' hyper-parameters: torch's list of dicts, or the native dict of dicts. */
+static void json_group(json_out *j, const ckpt_value *group, ckpt_str name)
+{
+    json_object(j, NULL);
+    json_bytes(j, "name", name.data, name.size);
+    for (size_t i = 0; i < group->entry_count; i++) {
+        const ckpt_value *key = group->entries[i].key, *value = group->entries[i].value;
+        if (key->kind != CKPT_V_STR)
+            continue;
+        json_key(j, key->text.data, key->text.size);
+        if (key->text.size == 6 && memcmp(key->text.data, "params", 6) == 0)
+            json_uint(j, NULL, value->item_count);
+        else
+            cli_json_value(j, NULL, value);
+    }
+    json_end_object(j);
+}
+
+static void json_optimizer(json_out *j, const picture *p)
+{
+    const ckpt_summary *s = &p->summary;
+    const ckpt_value *groups = ckpt_value_get(s->optimizer, "param_groups");
+    if (!s->optimizer && !s->optimizer_kind.data) {
+        json_null(j, "optimizer");
+        return;
+    }
+    if (!groups)
+        groups = ckpt_value_get(s->optimizer, "groups");
+    json_object(j, "optimizer");
+    json_bytes(j, "path", s->optimizer_path.data, s->optimizer_path.size);
+    json_bytes(j, "kind", s->optimizer_kind.data, s->optimizer_kind.size);
+    json_array(j, "groups");
+    for (size_t i = 0; groups && i < groups->item_count; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%zu", i);
+        json_group(j, groups->items[i], (ckpt_str){name, strlen(name)});
+    }
+    for (size_t i = 0; groups && groups->kind == CKPT_V_DICT && i < groups->entry_count; i++)
+        json_group(j, groups->entries[i].value, groups->entries[i].key->text);
+    json_end_array(j);
+    json_end_object(j);
+}
+
+static void json_scaler(json_out *j, const picture *p)
+{
+    const ckpt_value *v = p->summary.scaler;
+    if (!v) {
+        json_null(j, "scaler");
+        return;
+    }
+    json_object(j, "scaler");
+    json_bytes(j, "path", p->summary.scaler_path.data, p->summary.scaler_path.size);
+    json_bool(j, "enabled", v->entry_count > 0);
+    for (size_t i = 0; i < v->entry_count; i++) {
+        const ckpt_value *key = v->entries[i].key;
+        if (key->kind != CKPT_V_STR)
+            continue;
+        json_key(j, key->text.data, key->text.size);
+        cli_json_value(j, NULL, v->entries[i].value);
+    }
+    json_end_object(j);
+}
+
+static void show_json(const picture *p)
+{
+    const ckpt_summary *s = &p->summary;
+    json_out j;
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_int(&j, "ckpt", 1);
+    json_text(&j, "format", ckpt_reader_format(p->reader));
+    json_text(&j, "kind", p->directory ? "directory" : "file");
+    json_text(&j, "producer", s->producer);
+    if (s->step >= 0)
+        json_int(&j, "step", s->step);
+    else
+        json_null(&j, "step");
+    if (s->epoch >= 0)
+        json_int(&j, "epoch", s->epoch);
+    else
+        json_null(&j, "epoch");
+    json_uint(&j, "nbytes", ckpt_reader_file_size(p->reader));
+    json_object(&j, "tensors");
+    json_uint(&j, "count", p->tensors);
+    json_uint(&j, "nbytes", p->nbytes);
+    json_end_object(&j);
+    json_table(&j, "roles", "role", &p->roles);
+    json_table(&j, "devices", "device", &p->devices);
+    json_table(&j, "dtypes", "dtype", &p->dtypes);
+    json_bytes(&j, "model_path", s->model_path.data, s->model_path.size);
+    json_optimizer(&j, p);
+    json_scaler(&j, p);
+    char *resume = resume_command(p);
+    json_text(&j, "resume", resume);
+    free(resume);
+    cli_json_findings(&j, ckpt_reader_findings(p->reader), p->doctor, CKPT_NOTE);
+    json_end_object(&j);
+}
+
+/* ---- text */
+
+static void label(const picture *p, const char *text)
+{
+    printf("%s%-11s%s", cli_style(&p->o->cli, "bold"), text, cli_style(&p->o->cli, "off"));
+}
+
+static void text_table(const picture *p, const char *what, const table *t)
+{
+    char size[CLI_SIZE_MAX];
+    size_t column = 11;
+    if (t->count == 0)
+        return;
+    label(p, what);
+    for (size_t i = 0; i < t->count; i++) {
+        const char *name = t->rows[i].name[0] ? t->rows[i].name : "none";
+        char text[128];
+        int n = snprintf(text, sizeof text, "%s %" PRIu64 " (%s)%s", name, t->rows[i].count, cli_size(size, t->rows[i].nbytes),
+                         i + 1 < t->count ? "," : "");
+        if (column + (size_t)n + 1 > 80 && column > 11) {
+            printf("\n%11s", "");
+            column = 11;
+        }
+        if (column > 11) {
+            putchar(' ');
+            column++;
+        }
+        cli_put(stdout, text, strlen(text));
+        column += (size_t)n;
+    }
+    putchar('\n');
+}
+
+static void put_number(const ckpt_value *v)
+{
+    char number[JSON_DOUBLE_MAX];
+    if (v->kind == CKPT_V_FLOAT)
+        fputs(json_format_double(number, v->real), stdout);
+    else if (v->kind == CKPT_V_INT)
+        printf("%" PRId64, v->integer);
+    else if (v->kind == CKPT_V_BOOL)
+        fputs(v->boolean ? "True" : "False", stdout);
+    else
+        fputs(ckpt_kind_name(v->kind), stdout);
+}
+
+static void put_hyper(const ckpt_value *group, const char *key, const char *before)
+{
+    const ckpt_value *v = ckpt_value_get(group, key);
+    if (!v || v->kind == CKPT_V_NONE)
+        return;
+    printf("%s%s ", before, key);
+    if (v->kind == CKPT_V_DICT) {                       /* native: betas.0, betas.1 */
+        for (size_t i = 0; i < v->entry_count; i++) {
+            fputs(i ? ", " : "(", stdout);
+            put_number(v->entries[i].value);
+        }
+        putchar(')');
+    } else if (v->item_count > 0) {
+        for (size_t i = 0; i < v->item_count && i < 8; i++) {
+            fputs(i ? ", " : "(", stdout);
+            put_number(v->items[i]);
+        }
+        putchar(')');
+    } else {
+        put_number(v);
+    }
+}
+
+static void text_optimizer(const picture *p)
+{
+    const ckpt_summary *s = &p->summary;
+    const ckpt_value *groups = ckpt_value_get(s->optimizer, "param_groups");
+    if (!s->optimizer && !s->optimizer_kind.data)
+        return;
+    label(p, "optimizer");
+    cli_put_str(stdout, s->optimizer_kind, "?");
+    if (s->optimizer_path.data && s->optimizer_path.size) {
+        fputs(", at ", stdout);
+        cli_put_str(stdout, s->optimizer_path, "");
+    }
+    if (!groups)
+        groups = ckpt_value_get(s->optimizer, "groups");
+    size_t n = groups ? groups->item_count + groups->entry_count : 0;
+    printf(", %zu group%s\n", n, n == 1 ? "" : "s");
+    for (size_t i = 0; i < n && i < 8; i++) {
+        const ckpt_value *g = groups->item_count ? groups->items[i] : groups->entries[i].value;
+        const ckpt_value *params = ckpt_value_get(g, "params");
+        printf("%11s%zu parameters", "", params ? params->item_count : 0);
+        put_hyper(g, "lr", ", ");
+        put_hyper(g, "betas", ", ");
+        put_hyper(g, "momentum", ", ");
+        put_hyper(g, "weight_decay", ", ");
+        putchar('\n');
+    }
+    if (n > 8)
+        printf("%11sand %zu more\n", "", n - 8);
+}
+
+static void text_scaler(const picture *p)
+{
+    const ckpt_value *v = p->summary.scaler;
+    if (!v)
+        return;
+    label(p, "scaler");
+    if (v->entry_count == 0) {
+        puts("disabled");
+        return;
+    }
+    put_hyper(v, "scale", "");
+    put_hyper(v, "growth_interval", ", ");
+    put_hyper(v, "_growth_tracker", ", ");
+    putchar('\n');
+}
+
+static void show_text(const picture *p)
+{
+    const cli *c = &p->o->cli;
+    const ckpt_summary *s = &p->summary;
+    char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX];
+    label(p, "format");
+    printf("%s, a %s of %s (%s bytes)\n", ckpt_reader_format(p->reader), p->directory ? "directory" : "file",
+           cli_size(size, ckpt_reader_file_size(p->reader)), cli_count(exact, ckpt_reader_file_size(p->reader)));
+    if (s->producer) {
+        label(p, "written by");
+        puts(s->producer);
+    }
+    if (s->step >= 0 || s->epoch >= 0) {
+        label(p, "progress");
+        if (s->step >= 0)
+            printf("step %" PRId64 "%s", s->step, s->epoch >= 0 ? ", " : "");
+        if (s->epoch >= 0)
+            printf("epoch %" PRId64, s->epoch);
+        putchar('\n');
+    }
+    label(p, "tensors");
+    printf("%" PRIu64 ", %s (%s bytes)\n", p->tensors, cli_size(size, p->nbytes), cli_count(exact, p->nbytes));
+    text_table(p, "  role", &p->roles);
+    text_table(p, "  device", &p->devices);
+    text_table(p, "  dtype", &p->dtypes);
+    if (s->model_path.data && s->model_path.size) {
+        label(p, "model");
+        printf("at ");
+        cli_put_str(stdout, s->model_path, "");
+        putchar('\n');
+    }
+    text_optimizer(p);
+    text_scaler(p);
+    ckpt_severity least = c->quiet ? CKPT_ERROR : CKPT_WARNING;
+    cli_text_findings(c, stdout, ckpt_reader_findings(p->reader), least, NULL);
+    cli_text_findings(c, stdout, p->doctor, least, "no-optimizer");      /* weights alone are nothing odd */
+    char *resume = resume_command(p);
+    if (resume && !c->quiet) {
+        label(p, "resume with");
+        putchar(' ');
+        cli_put_message(stdout, resume);
+        putchar('\n');
+    }
+    free(resume);
+}
+
+int inspect_show(const inspect *o)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    struct stat st;
+    picture p;
+    memset(&p, 0, sizeof p);
+    p.o = o;
+    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    if (!reader)
+        return CLI_NO_ANSWER;
+    p.reader = reader;
+    p.directory = stat(o->paths[0], &st) == 0 && S_ISDIR(st.st_mode);
+    int status = CLI_YES;
+    if (ckpt_summarize(reader, &p.summary, &err) < 0) {
+        status = cli_fail_error(&o->cli, &err);
+    } else if (!count_tensors(&p)) {
+        status = cli_fail(&o->cli, "no-memory", "out of memory");
+    } else {
+        ask_doctor(&p);
+        if (o->cli.json)
+            show_json(&p);
+        else
+            show_text(&p);
+    }
+    free(p.roles.rows);
+    free(p.devices.rows);
+    free(p.dtypes.rows);
+    ckpt_report_free(p.doctor);
+    ckpt_summary_clear(&p.summary);
+    ckpt_reader_close(reader);
+    return status;
+}

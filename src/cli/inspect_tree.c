@@ -1,0 +1,313 @@
+/* inspect_tree.c - everything that is not a tensor. The tree is walked once to count it, so that a limit is an error
+ * and not half a document, and once for each part of the answer; nothing is kept but names. */
+#include "inspect.h"
+#include <inttypes.h>
+#include <string.h>
+#include <zlib.h>
+#include "strset.h"
+
+/* A line for each of so many levels grows with their square. Python's own limit is of this size. */
+enum { MAX_DEPTH = 1000, INDENT_MAX = 40 };
+
+typedef struct tree {
+    const inspect *o;
+    json_out j;
+    strset names;
+    strset collided;              /* names that occur twice */
+    bool no_memory, too_deep;
+} tree;
+
+static uint32_t crc_of(const char *data, size_t size)
+{
+    uLong crc = crc32(0, NULL, 0);
+    for (size_t n; size > 0; data += n, size -= n) {
+        n = size < (1u << 30) ? size : 1u << 30;
+        crc = crc32(crc, (const Bytef *)data, (uInt)n);
+    }
+    return (uint32_t)crc;
+}
+
+static bool is_scalar(const ckpt_value *v)
+{
+    return v->kind <= CKPT_V_STR;
+}
+
+static bool class_is(ckpt_str s, const char *name)
+{
+    return s.data && s.size == strlen(name) && memcmp(s.data, name, s.size) == 0;
+}
+
+/* The class of what is neither scalar nor a plain dict, list, tuple or array; data NULL for those. */
+static ckpt_str object_class(const ckpt_value *v)
+{
+    static const char *const plain[] = {"collections.OrderedDict", "builtins.dict", "dict", "numpy.ndarray", "builtins.list",
+                                        "builtins.tuple"};
+    ckpt_str none = {NULL, 0};
+    if (v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_CLASS)
+        return v->class_name;
+    if (is_scalar(v) || v->kind == CKPT_V_TENSOR)
+        return none;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (class_is(v->class_name, plain[i]))
+            return none;
+    return v->class_name;
+}
+
+static int count_visit(void *ctx, const ckpt_visit *visit)
+{
+    tree *t = ctx;
+    t->too_deep = visit->path.count > MAX_DEPTH;
+    return t->too_deep;
+}
+
+/* ---- --json */
+
+static void json_path(json_out *j, const ckpt_path *path)
+{
+    json_array(j, "path");
+    for (size_t i = 0; i < path->count; i++) {
+        if (path->keys[i].text.data)
+            json_bytes(j, NULL, path->keys[i].text.data, path->keys[i].text.size);
+        else
+            json_int(j, NULL, path->keys[i].number);
+    }
+    json_end_array(j);
+}
+
+static void json_array_value(json_out *j, const ckpt_value *v)
+{
+    json_bytes(j, "dtype", v->array_dtype.data, v->array_dtype.size);
+    json_array(j, "shape");
+    for (uint32_t i = 0; i < v->ndim; i++)
+        json_int(j, NULL, v->shape[i]);
+    json_end_array(j);
+    json_bool(j, "fortran", v->fortran);
+    json_uint(j, "length", v->text.size);
+    if (v->text.data && !v->fortran)
+        json_crc(j, "crc32", crc_of(v->text.data, v->text.size));
+    else
+        json_null(j, "crc32");
+}
+
+static int entry_visit(void *ctx, const ckpt_visit *visit)
+{
+    tree *t = ctx;
+    json_out *j = &t->j;
+    const ckpt_value *v = visit->value;
+    if (v->kind == CKPT_V_TENSOR)
+        return 0;
+    json_object(j, NULL);
+    json_path(j, &visit->path);
+    json_bytes(j, "name", visit->name.data, visit->name.size);
+    json_text(j, "kind", ckpt_kind_name(v->kind));
+    if (visit->cycle) {
+        json_bytes(j, "cycle", visit->cycle_to.data, visit->cycle_to.size);
+    } else if (is_scalar(v)) {
+        cli_json_value(j, "value", v);
+    } else {
+        if (v->class_name.data)
+            json_bytes(j, "class", v->class_name.data, v->class_name.size);
+        if (v->kind == CKPT_V_BYTES || v->kind == CKPT_V_BYTEARRAY) {
+            json_uint(j, "length", v->text.size);
+            json_crc(j, "crc32", crc_of(v->text.data, v->text.size));
+        } else if (v->kind == CKPT_V_ARRAY) {
+            json_array_value(j, v);
+        } else if (v->kind == CKPT_V_DICT) {
+            json_uint(j, "length", v->entry_count);
+        } else if (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE) {
+            json_uint(j, "length", v->item_count);
+        }
+    }
+    if (visit->inside)
+        json_bool(j, "inside", true);
+    json_end_object(j);
+    return 0;
+}
+
+/* True: the first of its name. The second and later ones are counted, and remembered once. */
+static bool first_of_name(tree *t, ckpt_str name)
+{
+    int added = strset_add(&t->names, name.data, name.size);
+    if (added == 0 && strset_add(&t->collided, name.data, name.size) < 0)
+        added = -1;
+    t->no_memory |= added < 0;
+    return added == 1;
+}
+
+static int scalar_visit(void *ctx, const ckpt_visit *visit)
+{
+    tree *t = ctx;
+    if (visit->inside || !is_scalar(visit->value) || !first_of_name(t, visit->name))
+        return t->no_memory;
+    json_key(&t->j, visit->name.data, visit->name.size);
+    cli_json_value(&t->j, NULL, visit->value);
+    return 0;
+}
+
+static int object_visit(void *ctx, const ckpt_visit *visit)
+{
+    tree *t = ctx;
+    ckpt_str name = object_class(visit->value);
+    if (visit->inside || visit->cycle || !name.data || !first_of_name(t, visit->name))
+        return t->no_memory;
+    json_key(&t->j, visit->name.data, visit->name.size);
+    json_bytes(&t->j, NULL, name.data, name.size);
+    return 0;
+}
+
+static void json_collisions(tree *t, const ckpt_reader *reader)
+{
+    json_out *j = &t->j;
+    const ckpt_report *odd = ckpt_reader_findings(reader);
+    json_array(j, "findings");
+    for (size_t i = 0; i < ckpt_report_count(odd); i++)
+        cli_json_finding(j, ckpt_report_get(odd, i));
+    for (size_t i = 0; t->collided.slots && i <= t->collided.mask; i++) {
+        if (!t->collided.slots[i].data)
+            continue;
+        json_object(j, NULL);
+        json_text(j, "code", "name-collision");
+        json_text(j, "severity", "warning");
+        json_text(j, "message", "the name occurs more than once (keys such as 0 and \"0\"); scalars and objects show its first");
+        json_text(j, "fix", "use the path arrays of entries");
+        json_bytes(j, "tensor", t->collided.slots[i].data, t->collided.slots[i].size);
+        json_null(j, "file");
+        json_end_object(j);
+    }
+    json_end_array(j);
+}
+
+static void tree_json(tree *t, const ckpt_reader *reader)
+{
+    const ckpt_value *root = ckpt_reader_root(reader);
+    json_out *j = &t->j;
+    json_init(j, stdout);
+    json_object(j, NULL);
+    json_int(j, "ckpt", 1);
+    json_text(j, "format", ckpt_reader_format(reader));
+    json_array(j, "entries");
+    ckpt_value_walk(root, 0, entry_visit, t, NULL);
+    json_end_array(j);
+    json_object(j, "scalars");
+    ckpt_value_walk(root, 0, scalar_visit, t, NULL);
+    json_end_object(j);
+    strset_free(&t->names);
+    json_object(j, "objects");
+    ckpt_value_walk(root, 0, object_visit, t, NULL);
+    json_end_object(j);
+    json_collisions(t, reader);
+    json_end_object(j);
+}
+
+/* ---- text */
+
+static void put_scalar(const ckpt_value *v)
+{
+    char number[JSON_DOUBLE_MAX];
+    switch (v->kind) {
+    case CKPT_V_BOOL:
+        fputs(v->boolean ? "True" : "False", stdout);
+        break;
+    case CKPT_V_INT:
+        printf("%" PRId64, v->integer);
+        break;
+    case CKPT_V_FLOAT:
+        fputs(json_format_double(number, v->real), stdout);
+        break;
+    case CKPT_V_BIGINT:
+        cli_put(stdout, v->text.data, v->text.size);
+        break;
+    case CKPT_V_STR:
+        putchar('\'');
+        cli_put(stdout, v->text.data, v->text.size);
+        putchar('\'');
+        break;
+    default:
+        fputs("None", stdout);
+    }
+}
+
+static void put_compound(const tree *t, const ckpt_value *v)
+{
+    const char *dim = cli_style(&t->o->cli, "dim"), *off = cli_style(&t->o->cli, "off");
+    fputs(dim, stdout);
+    if (v->class_name.data)
+        cli_put(stdout, v->class_name.data, v->class_name.size);
+    else
+        fputs(ckpt_kind_name(v->kind), stdout);
+    if (v->kind == CKPT_V_BYTES || v->kind == CKPT_V_BYTEARRAY) {
+        printf(" of %zu bytes, crc32 %08" PRIx32, v->text.size, crc_of(v->text.data, v->text.size));
+    } else if (v->kind == CKPT_V_ARRAY) {
+        putchar(' ');
+        cli_put_str(stdout, v->array_dtype, "");
+        fputs(" [", stdout);
+        for (uint32_t i = 0; i < v->ndim; i++)
+            printf("%s%" PRId64, i ? ", " : "", v->shape[i]);
+        putchar(']');
+    } else if (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE) {
+        printf(" of %zu", v->item_count);
+    } else if (v->kind == CKPT_V_DICT) {
+        printf(" of %zu", v->entry_count);
+    }
+    fputs(off, stdout);
+}
+
+static int text_visit(void *ctx, const ckpt_visit *visit)
+{
+    const tree *t = ctx;
+    const ckpt_value *v = visit->value;
+    size_t depth = visit->path.count;
+    if (v->kind == CKPT_V_TENSOR)
+        return 0;
+    size_t indent = depth > 0 ? depth - 1 : 0;
+    printf("%*s", (int)(2 * (indent < INDENT_MAX ? indent : INDENT_MAX)), "");
+    if (depth > 0) {
+        const ckpt_key *key = &visit->path.keys[depth - 1];
+        if (key->text.data)
+            cli_put(stdout, key->text.data, key->text.size);
+        else
+            printf("%" PRId64, key->number);
+        fputs(": ", stdout);
+    }
+    if (visit->cycle) {
+        fputs("(again: ", stdout);
+        cli_put(stdout, visit->cycle_to.size ? visit->cycle_to.data : "the root",
+                visit->cycle_to.size ? visit->cycle_to.size : 8);
+        putchar(')');
+    } else if (is_scalar(v)) {
+        put_scalar(v);
+    } else {
+        put_compound(t, v);
+    }
+    putchar('\n');
+    return 0;
+}
+
+int inspect_tree(const inspect *o)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    if (!reader)
+        return CLI_NO_ANSWER;
+    tree t;
+    memset(&t, 0, sizeof t);
+    t.o = o;
+    const ckpt_value *root = ckpt_reader_root(reader);
+    int status = CLI_YES;
+    int walked = root ? ckpt_value_walk(root, 0, count_visit, &t, &err) : 0;
+    if (t.too_deep)
+        status = cli_fail(&o->cli, ckpt_status_name(CKPT_E_LIMIT), "%s: the values nest deeper than %d levels", o->paths[0],
+                          MAX_DEPTH);
+    else if (walked != 0)
+        status = cli_fail_error(&o->cli, &err);
+    else if (o->cli.json)
+        tree_json(&t, reader);
+    else if (root)
+        ckpt_value_walk(root, 0, text_visit, &t, NULL);
+    else
+        cli_warn(&o->cli, "%s: there are tensors only", o->paths[0]);
+    strset_free(&t.names);
+    strset_free(&t.collided);
+    ckpt_reader_close(reader);
+    return status;
+}

@@ -1,0 +1,68 @@
+/* inspect_verify.c - is every byte what was written? */
+#include "inspect.h"
+#include <inttypes.h>
+#include <string.h>
+
+static const char *integrity_name(ckpt_integrity integrity)
+{
+    static const char *const names[] = {"none", "partial", "crc32", "digest"};
+    return integrity <= CKPT_INTEGRITY_DIGEST ? names[integrity] : "none";
+}
+
+static void verify_json(const ckpt_verify_result *r, const ckpt_report *report)
+{
+    json_out j;
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_int(&j, "ckpt", 1);
+    json_text(&j, "format", r->format[0] ? r->format : NULL);
+    json_bool(&j, "ok", r->ok);
+    json_text(&j, "integrity", integrity_name(r->integrity));
+    json_object(&j, "checked");
+    json_uint(&j, "bytes", r->bytes);
+    json_uint(&j, "tensors", r->tensors);
+    json_uint(&j, "unprotected_bytes", r->unprotected_bytes);
+    json_end_object(&j);
+    cli_json_findings(&j, report, NULL, CKPT_NOTE);
+    json_end_object(&j);
+}
+
+static void verify_text(const inspect *o, const ckpt_verify_result *r, const ckpt_report *report)
+{
+    const cli *c = &o->cli;
+    char size[CLI_SIZE_MAX], bytes[CLI_SIZE_MAX], without[CLI_SIZE_MAX];
+    cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
+    if (c->quiet)
+        return;
+    cli_put(stdout, o->paths[0], strlen(o->paths[0]));
+    printf(": %s%s%s%s%s, %" PRIu64 " tensors, %s (%s bytes) read, integrity %s", cli_style(c, r->ok ? "bold" : "red"),
+           r->ok ? "ok" : "DAMAGED", cli_style(c, "off"), r->format[0] ? ", " : "", r->format, r->tensors,
+           cli_size(size, r->bytes), cli_count(bytes, r->bytes), integrity_name(r->integrity));
+    if (r->unprotected_bytes > 0)
+        printf(", %s without a checksum", cli_size(without, r->unprotected_bytes));
+    putchar('\n');
+}
+
+int inspect_verify(const inspect *o)
+{
+    const cli *c = &o->cli;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_verify_result result = {0};
+    cli_progress shown;
+    ckpt_report *report = ckpt_report_new();
+    if (!report)
+        return cli_fail(c, "no-memory", "out of memory");
+    cli_progress_init(&shown, c, "checked");
+    ckpt_progress progress = {cli_progress_step, &shown};
+    ckpt_status answer = ckpt_verify(o->paths[0], c->from, &progress, &result, report, &err);
+    cli_progress_end(&shown);
+    int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_NO ? CLI_NO : CLI_NO_ANSWER;
+    if (status == CLI_NO_ANSWER)
+        cli_fail_error(c, &err);
+    else if (c->json)
+        verify_json(&result, report);
+    else
+        verify_text(o, &result, report);
+    ckpt_report_free(report);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* cli/strset.h - a set of byte strings, to find names that occur twice. Seeded, so hostile names cannot collide by
+ * choice. */
+#ifndef CKPT_CLI_STRSET_H
+#define CKPT_CLI_STRSET_H
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct strset {
+    struct strset_slot {
+        uint64_t hash;
+        size_t size;
+        char *data;               /* NULL: free */
+    } *slots;
+    size_t mask, count;
+    uint64_t seed;
+} strset;
+
+/* 1: added (copied); 0: it was there; -1: no memory. All zero is the empty set. */
+int strset_add(strset *s, const char *data, size_t size);
+void strset_free(strset *s);
+#endif

@@ -1,0 +1,277 @@
+/* text_out.c - text for people, findings, progress. */
+#include "cli.h"
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The escape of one character of text, or 0 where it is printed as it is. Controls of both blocks, the marks that
+ * reverse the direction of a line, and surrogates are escaped. */
+static int escape(char *out, size_t size, const char *data, size_t left, size_t *taken)
+{
+    uint32_t c = 0;
+    size_t n = json_decode(data, left, &c);
+    *taken = n ? n : 1;
+    if (n == 0)
+        return snprintf(out, size, "\\x%02x", (unsigned char)*data);
+    if (c == '\n' || c == '\t' || c == '\r' || c == '\\')
+        return snprintf(out, size, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : c == '\r' ? 'r' : '\\');
+    if (c < 0x20 || (c >= 0x7f && c < 0xa0))
+        return snprintf(out, size, "\\x%02" PRIx32, c);
+    if ((c >= 0xd800 && c < 0xe000) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+        return snprintf(out, size, "\\u%04" PRIx32, c);
+    return 0;
+}
+
+void cli_put(FILE *f, const char *data, size_t size)
+{
+    for (size_t i = 0, taken; i < size; i += taken) {
+        char text[16];
+        int n = escape(text, sizeof text, data + i, size - i, &taken);
+        fwrite(n ? text : data + i, 1, n ? (size_t)n : taken, f);
+    }
+}
+
+void cli_put_message(FILE *f, const char *text)
+{
+    for (const char *end; (end = strchr(text, '\\')); text = end + 1) {
+        cli_put(f, text, (size_t)(end - text));
+        putc('\\', f);
+    }
+    cli_put(f, text, strlen(text));
+}
+
+size_t cli_width(const char *data, size_t size)
+{
+    size_t width = 0;
+    for (size_t i = 0, taken; i < size; i += taken) {
+        char text[16];
+        int n = escape(text, sizeof text, data + i, size - i, &taken);
+        width += n ? (size_t)n : 1;
+    }
+    return width;
+}
+
+void cli_put_str(FILE *f, ckpt_str s, const char *otherwise)
+{
+    if (s.data)
+        cli_put(f, s.data, s.size);
+    else
+        fputs(otherwise, f);
+}
+
+char *cli_size(char *buf, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    double value = (double)bytes;
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(buf, CLI_SIZE_MAX, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return buf;
+}
+
+char *cli_count(char *buf, uint64_t n)
+{
+    char digits[CLI_SIZE_MAX];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    char *out = buf;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            *out++ = ',';
+        *out++ = digits[i];
+    }
+    *out = 0;
+    return buf;
+}
+
+const char *cli_style(const cli *c, const char *style)
+{
+    static const char *const table[][2] = {
+        {"bold", "\x1b[1m"}, {"red", "\x1b[1;31m"}, {"yellow", "\x1b[33m"}, {"dim", "\x1b[2m"}, {"off", "\x1b[0m"}};
+    for (size_t i = 0; c->colour && i < sizeof table / sizeof *table; i++)
+        if (strcmp(table[i][0], style) == 0)
+            return table[i][1];
+    return "";
+}
+
+/* ---- findings */
+
+static const char *or_null(const char *text)
+{
+    return text && *text ? text : NULL;
+}
+
+void cli_json_finding(json_out *j, const ckpt_finding *f)
+{
+    json_object(j, NULL);
+    json_text(j, "code", f->code);
+    json_text(j, "severity", ckpt_severity_name(f->severity));
+    json_text(j, "message", f->message);
+    json_text(j, "fix", or_null(f->fix));
+    json_text(j, "tensor", or_null(f->tensor));
+    json_text(j, "file", or_null(f->file));
+    if (*f->from || *f->to) {
+        json_text(j, "from", or_null(f->from));
+        json_text(j, "to", or_null(f->to));
+    }
+    json_end_object(j);
+}
+
+void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, ckpt_severity least)
+{
+    const ckpt_report *const reports[] = {a, b};
+    json_array(j, "findings");
+    for (size_t r = 0; r < 2; r++)
+        for (size_t i = 0; reports[r] && i < ckpt_report_count(reports[r]); i++)
+            if (ckpt_report_get(reports[r], i)->severity >= least)
+                cli_json_finding(j, ckpt_report_get(reports[r], i));
+    json_end_array(j);
+}
+
+void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except)
+{
+    for (size_t i = 0; report && i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (f->severity < least || (except && strcmp(f->code, except) == 0))
+            continue;
+        const char *style = f->severity == CKPT_ERROR ? "red" : f->severity == CKPT_WARNING ? "yellow" : "dim";
+        fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
+        if (*f->file) {
+            cli_put(out, f->file, strlen(f->file));
+            fputs(": ", out);
+        }
+        if (*f->tensor && !strstr(f->message, f->tensor)) {
+            cli_put_message(out, f->tensor);
+            fputs(": ", out);
+        }
+        cli_put_message(out, f->message);
+        putc('\n', out);
+        if (*f->fix) {
+            fputs("         fix: ", out);
+            cli_put_message(out, f->fix);
+            putc('\n', out);
+        }
+    }
+}
+
+/* ---- progress and signals */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    if (caught) {                 /* asked twice: no more patience */
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    caught = number;
+}
+
+void cli_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction now, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigemptyset(&action.sa_mask);
+        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)    /* nohup stays in force */
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+void cli_signals_reraise(void)
+{
+    if (!caught)
+        return;
+    signal(caught, SIG_DFL);
+    raise(caught);
+}
+
+static double seconds(const struct timespec *from, const struct timespec *to)
+{
+    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) / 1e9;
+}
+
+void cli_progress_init(cli_progress *p, const cli *c, const char *verb)
+{
+    memset(p, 0, sizeof *p);
+    p->cli = c;
+    p->verb = verb;
+    clock_gettime(CLOCK_MONOTONIC, &p->start);
+    p->last = p->start;
+}
+
+int cli_progress_step(void *progress, uint64_t done, uint64_t total)
+{
+    cli_progress *p = progress;
+    struct timespec now;
+    if (caught)
+        return 1;
+    if (p->cli->quiet || !isatty(STDERR_FILENO))
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double elapsed = seconds(&p->start, &now);
+    if (elapsed < 1 || seconds(&p->last, &now) < 0.1)
+        return 0;
+    p->last = now;
+    p->shown = true;
+    double rate = (double)done / elapsed;
+    char a[CLI_SIZE_MAX], b[CLI_SIZE_MAX], r[CLI_SIZE_MAX], left[40] = "";
+    if (rate > 0 && total >= done)
+        snprintf(left, sizeof left, ", %.0f s left", (double)(total - done) / rate);
+    fprintf(stderr, "\r\x1b[K%s %s of %s, %s/s%s", p->verb, cli_size(a, done), cli_size(b, total),
+            cli_size(r, (uint64_t)rate), left);
+    return 0;
+}
+
+void cli_progress_end(cli_progress *p)
+{
+    if (p->shown)
+        fputs("\r\x1b[K", stderr);
+    p->shown = false;
+}
+
+void cli_json_value(json_out *j, const char *key, const ckpt_value *v)
+{
+    switch (v ? v->kind : CKPT_V_NONE) {
+    case CKPT_V_NONE:
+        json_null(j, key);
+        break;
+    case CKPT_V_BOOL:
+        json_bool(j, key, v->boolean);
+        break;
+    case CKPT_V_INT:
+        json_int(j, key, v->integer);
+        break;
+    case CKPT_V_FLOAT:
+        json_double(j, key, v->real);
+        break;
+    case CKPT_V_BIGINT:
+    case CKPT_V_STR:
+        json_bytes(j, key, v->text.data, v->text.size);
+        break;
+    case CKPT_V_LIST:
+    case CKPT_V_TUPLE:
+        json_array(j, key);
+        for (size_t i = 0; i < v->item_count; i++) {
+            const ckpt_value *item = v->items[i];      /* one level: what nests deeper is named by its kind */
+            if (item->kind == CKPT_V_LIST || item->kind == CKPT_V_TUPLE)
+                json_text(j, NULL, ckpt_kind_name(item->kind));
+            else
+                cli_json_value(j, NULL, item);
+        }
+        json_end_array(j);
+        break;
+    case CKPT_V_BYTES:
+    case CKPT_V_BYTEARRAY:
+    case CKPT_V_DICT:
+    case CKPT_V_TENSOR:
+    case CKPT_V_ARRAY:
+    case CKPT_V_CLASS:
+    case CKPT_V_OBJECT:
+        json_text(j, key, ckpt_kind_name(v->kind));
+        break;
+    }
+}

@@ -1,0 +1,302 @@
+/* codec/pickle.c - the machine: stack, marks, memo, and the loop. */
+#include "codec/pickle_vm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const char *format, ...)
+{
+    char text[512], opcode[24];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    unsigned char byte = vm->op_at < vm->size ? vm->data[vm->op_at] : 0;
+    const char *name = ckpt__pickle_ops[byte].name;
+    if (!name) {
+        snprintf(opcode, sizeof opcode, "opcode 0x%02x", byte);
+        name = opcode;
+    }
+    return ckpt__fail(vm->err, status, vm->label, "byte %zu, %s: %s", vm->op_at, name, text);
+}
+
+ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm)
+{
+    if (ckpt__arena_over_limit(vm->arena))
+        return ckpt__pickle_fail(vm, CKPT_E_LIMIT, "this pickle of %zu bytes would take more than %llu bytes of memory",
+                                 vm->size, (unsigned long long)ckpt__arena_used(vm->arena));
+    return ckpt__fail_memory(vm->err, vm->label, vm->size);
+}
+
+/* ---- input */
+
+ckpt_status ckpt__pickle_take(ckpt__pickle_vm *vm, uint64_t n, const unsigned char **out)
+{
+    if (n > vm->size - vm->at)
+        return ckpt__pickle_fail(vm, CKPT_E_DAMAGED,
+                                 "needs %llu bytes and %zu are left: the pickle is cut off, or a length in it "
+                                 "is wrong",
+                                 (unsigned long long)n, vm->size - vm->at);
+    *out = vm->data + vm->at;
+    vm->at += (size_t)n;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_line(ckpt__pickle_vm *vm, const char **line, size_t *n)
+{
+    const unsigned char *from = vm->data + vm->at, *end = memchr(from, '\n', vm->size - vm->at);
+    if (!end)
+        return ckpt__pickle_fail(vm, CKPT_E_DAMAGED, "its line does not end: the pickle is cut off");
+    *line = (const char *)from;
+    *n = (size_t)(end - from);
+    vm->at += *n + 1;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned width, uint64_t *out)
+{
+    const unsigned char *p = NULL;
+    ckpt_status status = ckpt__pickle_take(vm, width, &p);
+    uint64_t value = 0;
+    for (unsigned i = width; status == CKPT_OK && i-- > 0;)
+        value = value << 8 | p[i];
+    *out = value;
+    return status;
+}
+
+/* ---- nodes and the stack */
+
+ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind)
+{
+    ckpt__pickle_node *node = ckpt__arena_alloc(vm->arena, sizeof *node);
+    if (node) {
+        node->kind = kind;
+        node->position = vm->op_at;
+    }
+    return node;
+}
+
+ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node)
+{
+    if (!node || !ckpt__grow(&vm->stack, &vm->stack_capacity, vm->depth + 1, sizeof *vm->stack))
+        return ckpt__pickle_no_memory(vm);
+    vm->stack[vm->depth++] = node;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, const void *text, size_t n)
+{
+    ckpt__pickle_node *node = ckpt__pickle_new(vm, kind);
+    if (node && !(node->u.text = ckpt__arena_str(vm->arena, text, n)).data)
+        node = NULL;
+    return ckpt__pickle_push(vm, node);
+}
+
+ckpt_status ckpt__pickle_push_int(ckpt__pickle_vm *vm, int64_t value)
+{
+    bool small = value >= 0 && value < CKPT__PICKLE_SMALL_INTS;
+    if (small && vm->small_ints[value])
+        return ckpt__pickle_push(vm, vm->small_ints[value]);
+    ckpt__pickle_node *node = ckpt__pickle_new(vm, CKPT__P_INT);
+    if (node)
+        node->u.integer = value;
+    if (small)
+        vm->small_ints[value] = node;
+    return ckpt__pickle_push(vm, node);
+}
+
+static size_t fence(const ckpt__pickle_vm *vm)
+{
+    return vm->mark_count ? vm->marks[vm->mark_count - 1] : 0;
+}
+
+ckpt_status ckpt__pickle_top(ckpt__pickle_vm *vm, ckpt__pickle_node **out)
+{
+    if (vm->depth == fence(vm))
+        return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "%s",
+                                 vm->mark_count ? "nothing is left above the last MARK" : "the stack is empty");
+    *out = vm->stack[vm->depth - 1];
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_pop(ckpt__pickle_vm *vm, ckpt__pickle_node **out)
+{
+    ckpt_status status = ckpt__pickle_top(vm, out);
+    if (status == CKPT_OK)
+        vm->depth--;
+    return status;
+}
+
+ckpt_status ckpt__pickle_pop_mark(ckpt__pickle_vm *vm, ckpt__pickle_node ***items, size_t *n)
+{
+    if (vm->mark_count == 0)
+        return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "there is no MARK before it");
+    size_t from = vm->marks[--vm->mark_count];
+    *items = vm->stack + from;
+    *n = vm->depth - from;
+    vm->depth = from;
+    return CKPT_OK;
+}
+
+/* The first batch is taken as it is (most lists come in one); later ones double the room. */
+ckpt_status ckpt__pickle_append(ckpt__pickle_vm *vm, ckpt__pickle_list *list, ckpt__pickle_node *const *items, size_t n)
+{
+    if (n > list->capacity - list->count) {
+        size_t capacity = list->count + n;
+        if (list->count && capacity < 2 * list->count)
+            capacity = 2 * list->count;
+        ckpt__pickle_node **fresh = ckpt__arena_array(vm->arena, capacity, sizeof *fresh);
+        if (!fresh)
+            return ckpt__pickle_no_memory(vm);
+        if (list->count)
+            memcpy(fresh, list->items, list->count * sizeof *fresh);
+        list->items = fresh;
+        list->capacity = capacity;
+    }
+    if (n)
+        memcpy(list->items + list->count, items, n * sizeof *items);
+    list->count += n;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, size_t module_size, const char *name,
+                                     size_t name_size)
+{
+    ckpt__pickle *out = vm->out;
+    ckpt__pickle_node *node = ckpt__pickle_new(vm, CKPT__P_GLOBAL);
+    if (!node || !ckpt__grow(&out->globals, &out->global_capacity, out->global_count + 1, sizeof *out->globals))
+        return ckpt__pickle_no_memory(vm);
+    node->u.global.module = ckpt__arena_str(vm->arena, module, module_size);
+    node->u.global.name = ckpt__arena_str(vm->arena, name, name_size);
+    if (!node->u.global.module.data || !node->u.global.name.data)
+        return ckpt__pickle_no_memory(vm);
+    out->globals[out->global_count++] = (ckpt__pickle_global){node->u.global.module, node->u.global.name, vm->op_at};
+    return ckpt__pickle_push(vm, node);
+}
+
+/* ---- the memo */
+
+static ckpt_status sparse_put(ckpt__pickle_vm *vm, uint64_t index, ckpt__pickle_node *node)
+{
+    uint64_t *key = ckpt__arena_alloc(vm->arena, sizeof *key);
+    if (!key || (!vm->sparse && !(vm->sparse = ckpt__hash_new(16))) ||
+        !ckpt__grow(&vm->sparse_nodes, &vm->sparse_capacity, vm->sparse_count + 1, sizeof *vm->sparse_nodes))
+        return ckpt__pickle_no_memory(vm);
+    *key = index;
+    size_t at = vm->sparse_count;
+    int put = ckpt__hash_put(vm->sparse, (const char *)key, sizeof *key, at, &at);
+    if (put < 0)
+        return ckpt__pickle_no_memory(vm);
+    vm->sparse_nodes[at] = node;
+    vm->sparse_count += put == 1;
+    vm->memo_entries += put == 1;
+    return CKPT_OK;
+}
+
+/* A hole of one is allowed in the array: some picklers begin with 1. */
+ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t index)
+{
+    ckpt__pickle_node *node = NULL;
+    ckpt_status status = ckpt__pickle_top(vm, &node);
+    if (status < 0)
+        return status;
+    if (index > (uint64_t)vm->memo_count + 1 ||
+        (index >= vm->memo_count && vm->sparse && ckpt__hash_get(vm->sparse, (const char *)&index, sizeof index, NULL)))
+        return sparse_put(vm, index, node);
+    if (!ckpt__grow(&vm->memo, &vm->memo_capacity, (size_t)index + 1, sizeof *vm->memo))
+        return ckpt__pickle_no_memory(vm);
+    while (vm->memo_count <= index)
+        vm->memo[vm->memo_count++] = NULL;
+    vm->memo_entries += !vm->memo[index];
+    vm->memo[index] = node;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index)
+{
+    size_t at;
+    if (index < vm->memo_count && vm->memo[index])
+        return ckpt__pickle_push(vm, vm->memo[index]);
+    if (vm->sparse && ckpt__hash_get(vm->sparse, (const char *)&index, sizeof index, &at))
+        return ckpt__pickle_push(vm, vm->sparse_nodes[at]);
+    return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "memo entry %llu was never put", (unsigned long long)index);
+}
+
+/* ---- the loop */
+
+static ckpt_status run(ckpt__pickle_vm *vm)
+{
+    while (!vm->stopped) {
+        if (vm->at == vm->size)
+            return ckpt__fail(vm->err, CKPT_E_DAMAGED, vm->label,
+                              "the pickle ends at byte %zu without STOP: it is cut off", vm->size);
+        vm->op_at = vm->at++;
+        const ckpt__pickle_op *op = &ckpt__pickle_ops[vm->data[vm->op_at]];
+        if (!op->name)
+            return ckpt__pickle_fail(vm, CKPT_E_FORMAT,
+                                     "no such opcode in protocols 0 to 5: this is no pickle, or a damaged one");
+        ckpt_status status = op->run(vm);
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
+                              ckpt_error *err)
+{
+    memset(out, 0, sizeof *out);
+    ckpt__pickle_vm vm = {.data = data, .size = size, .label = label, .arena = arena, .out = out, .err = err};
+    vm.none = ckpt__pickle_new(&vm, CKPT__P_NONE);
+    vm.yes = ckpt__pickle_new(&vm, CKPT__P_BOOL);
+    vm.no = ckpt__pickle_new(&vm, CKPT__P_BOOL);
+    vm.empty_tuple = ckpt__pickle_new(&vm, CKPT__P_TUPLE);
+    ckpt_status status;
+    if (vm.none && vm.yes && vm.no && vm.empty_tuple) {
+        vm.yes->boolean = true;
+        status = run(&vm);
+    } else {
+        status = ckpt__fail_memory(err, label, size);
+    }
+    if (status < 0)
+        out->root = NULL;
+    out->end = vm.at;
+    free(vm.stack);
+    free(vm.marks);
+    free(vm.memo);
+    free(vm.sparse_nodes);
+    ckpt__hash_free(vm.sparse);
+    return status;
+}
+
+void ckpt__pickle_free(ckpt__pickle *p)
+{
+    free(p->globals);
+    p->globals = NULL;
+    p->global_count = p->global_capacity = 0;
+}
+
+/* The dearest opcode is a one-byte call on empty arguments: a node, an object and what is made of them. */
+uint64_t ckpt__pickle_arena_limit(uint64_t size)
+{
+    const uint64_t slack = (uint64_t)16 << 20, a_byte = 1024;
+    return size > (UINT64_MAX - slack) / a_byte ? UINT64_MAX : slack + size * a_byte;
+}
+
+bool ckpt__pickle_is_global(const ckpt__pickle_node *node, const char *module, const char *name)
+{
+    return node && node->kind == CKPT__P_GLOBAL && ckpt__str_is(node->u.global.module, module) &&
+           ckpt__str_is(node->u.global.name, name);
+}
+
+ckpt__pickle_node *ckpt__pickle_get(const ckpt__pickle_node *dict, const char *key)
+{
+    if (!dict || dict->kind != CKPT__P_DICT)
+        return NULL;
+    for (size_t i = dict->u.list.count; i >= 2; i -= 2) {
+        const ckpt__pickle_node *k = dict->u.list.items[i - 2];
+        if (k->kind == CKPT__P_STR && ckpt__str_is(k->u.text, key))
+            return dict->u.list.items[i - 1];
+    }
+    return NULL;
+}

@@ -1,0 +1,107 @@
+/* codec/pickle.h - reads Python pickles, protocols 0 to 5, as data. Nothing is imported, called or built: a global is
+ * its two names, a call is a record of what would have been called with what, and a persistent id is the id.
+ * The opcodes are those of Lib/pickletools.py.
+ *
+ * Nodes lie in the caller's arena, and the graph keeps Python's identity: an object that is fetched from the memo is
+ * the same node, so it may occur in several places, and cycles are possible. Nothing here recurses on the input; memory
+ * is bounded by a constant times the pickle's size. */
+#ifndef CKPT_PICKLE_H
+#define CKPT_PICKLE_H
+#include "base/base.h"
+
+typedef enum ckpt__pickle_kind {
+    CKPT__P_NONE,
+    CKPT__P_BOOL,
+    CKPT__P_INT,    /* fits int64 */
+    CKPT__P_BIGINT, /* text: decimal, with '-' where negative */
+    CKPT__P_FLOAT,
+    CKPT__P_STR, /* text: UTF-8; lone surrogates as Python's surrogatepass encodes them */
+    CKPT__P_BYTES,
+    CKPT__P_BYTEARRAY,
+    CKPT__P_LIST,
+    CKPT__P_TUPLE,
+    CKPT__P_SET,
+    CKPT__P_FROZENSET,  /* items */
+    CKPT__P_DICT,       /* items: key, value, key, value, ...; a key twice stays twice */
+    CKPT__P_GLOBAL,     /* module and name, as they stand in the pickle */
+    CKPT__P_PERSISTENT, /* id */
+    CKPT__P_OBJECT      /* object: what a call or a class would have made */
+} ckpt__pickle_kind;
+
+typedef enum ckpt__pickle_call {
+    CKPT__P_REDUCE,
+    CKPT__P_NEWOBJ,
+    CKPT__P_NEWOBJ_EX,
+    CKPT__P_INST,
+    CKPT__P_OBJ
+} ckpt__pickle_call;
+
+typedef struct ckpt__pickle_node ckpt__pickle_node;
+
+typedef struct ckpt__pickle_list {
+    ckpt__pickle_node **items;
+    size_t count, capacity;
+} ckpt__pickle_list;
+
+typedef struct ckpt__pickle_object {
+    ckpt__pickle_call call;
+    ckpt__pickle_node *callable; /* a GLOBAL, or an OBJECT: the result of another call */
+    ckpt__pickle_node *args;     /* a TUPLE */
+    ckpt__pickle_node *kwargs;   /* NEWOBJ_EX: a DICT; else NULL */
+    ckpt__pickle_node *state;    /* what BUILD gave, or NULL */
+    ckpt__pickle_list items;     /* APPEND, APPENDS, ADDITEMS */
+    ckpt__pickle_list entries;   /* SETITEM, SETITEMS: key, value, ... */
+} ckpt__pickle_object;
+
+struct ckpt__pickle_node {
+    ckpt__pickle_kind kind;
+    bool boolean;
+    uint64_t position; /* of its opcode; constants (None, small ints, ...) are shared and have 0 */
+    union {
+        int64_t integer;
+        double real;
+        ckpt_str text;
+        ckpt__pickle_list list;
+        struct {
+            ckpt_str module, name;
+        } global;
+        ckpt__pickle_node *id;
+        ckpt__pickle_object *object;
+    } u;
+    void *user; /* the reader's own; NULL at first */
+};
+
+/* Every GLOBAL, STACK_GLOBAL and INST, in file order, whether or not anything refers to it. */
+typedef struct ckpt__pickle_global {
+    ckpt_str module, name;
+    uint64_t position;
+} ckpt__pickle_global;
+
+typedef struct ckpt__pickle {
+    ckpt__pickle_node *root; /* NULL after a failure */
+    unsigned protocol;       /* of PROTO; 0 without (protocols 0 and 1) */
+    uint64_t end;            /* bytes up to and with STOP: what follows was not looked at */
+    ckpt__pickle_global *globals;
+    size_t global_count, global_capacity; /* heap */
+    size_t left;                          /* objects and marks below the root on the stack: picklers leave none */
+    bool text_persid;                     /* protocol 0: a persistent id as text */
+} ckpt__pickle;
+
+/* Reads one pickle at `data`; bytes behind its STOP are no error: see `end`. Everything but *out's globals lies in the
+ * arena. On failure *out still has the globals met so far, for a scan. Free with ckpt__pickle_free in either case.
+ * CKPT_E_DAMAGED: it ends before STOP or within an argument; CKPT_E_FORMAT: an opcode that does not exist or does not
+ * fit (the message gives the byte and the opcode); CKPT_E_UNSUPPORTED: extension registry, out-of-band buffers;
+ * CKPT_E_TOO_NEW: a protocol after 5; CKPT_E_LIMIT: an int of more than 4096 bytes. `label` is for messages. */
+ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
+                              ckpt_error *err);
+void ckpt__pickle_free(ckpt__pickle *pickle);
+
+/* The arena limit that suits a pickle of that size: what nodes can take, with room for what a reader makes of them. */
+uint64_t ckpt__pickle_arena_limit(uint64_t size);
+
+/* Is node the global module.name? NULL is not. */
+bool ckpt__pickle_is_global(const ckpt__pickle_node *node, const char *module, const char *name);
+/* The value at a string key of a DICT, the last one where it occurs twice; NULL where there is none. */
+ckpt__pickle_node *ckpt__pickle_get(const ckpt__pickle_node *dict, const char *key);
+
+#endif

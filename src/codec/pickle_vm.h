@@ -1,0 +1,83 @@
+/* codec/pickle_vm.h - the machine that pickle.c runs and pickle_ops.c, pickle_text.c give their opcodes to. */
+#ifndef CKPT_PICKLE_VM_H
+#define CKPT_PICKLE_VM_H
+#include "codec/pickle.h"
+
+enum { CKPT__PICKLE_SMALL_INTS = 256, CKPT__PICKLE_INT_MAX = 4096 };
+
+typedef struct ckpt__pickle_vm {
+    const unsigned char *data;
+    size_t size, at; /* at: the next byte to read */
+    size_t op_at;    /* the byte of the opcode that runs */
+    const char *label;
+    ckpt__arena *arena;
+    ckpt__pickle *out;
+    ckpt_error *err;
+
+    ckpt__pickle_node **stack;
+    size_t depth, stack_capacity;
+    size_t *marks;
+    size_t mark_count, mark_capacity; /* stack depths */
+
+    /* The memo: picklers number entries 0, 1, 2, ..., so those are an array; any other number is hashed. */
+    ckpt__pickle_node **memo;
+    size_t memo_count, memo_capacity;
+    ckpt__hash *sparse;
+    ckpt__pickle_node **sparse_nodes;
+    size_t sparse_count, sparse_capacity;
+    uint64_t memo_entries; /* of both: what MEMOIZE numbers by */
+
+    ckpt__pickle_node *none, *yes, *no, *empty_tuple, *small_ints[CKPT__PICKLE_SMALL_INTS];
+    bool stopped;
+} ckpt__pickle_vm;
+
+typedef struct ckpt__pickle_op {
+    const char *name; /* NULL: no such opcode */
+    ckpt_status (*run)(ckpt__pickle_vm *vm);
+} ckpt__pickle_op;
+extern const ckpt__pickle_op ckpt__pickle_ops[256];
+
+/* "byte N, OPCODE: ..." */
+ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const char *format, ...) CKPT__PRINTF(3, 4);
+ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm);
+/* The next n bytes, or CKPT_E_DAMAGED. */
+ckpt_status ckpt__pickle_take(ckpt__pickle_vm *vm, uint64_t n, const unsigned char **out);
+/* Up to a newline, which is taken too and not counted. */
+ckpt_status ckpt__pickle_line(ckpt__pickle_vm *vm, const char **line, size_t *n);
+/* A little-endian number of `width` bytes. */
+ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned width, uint64_t *out);
+
+ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind); /* NULL: no memory */
+ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node);      /* NULL: no memory */
+ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, const void *text, size_t n);
+ckpt_status ckpt__pickle_push_int(ckpt__pickle_vm *vm, int64_t value);
+/* Pops one; never below a mark. */
+ckpt_status ckpt__pickle_pop(ckpt__pickle_vm *vm, ckpt__pickle_node **out);
+/* The items above the last mark, which is taken away with them; they stay valid until the next push. */
+ckpt_status ckpt__pickle_pop_mark(ckpt__pickle_vm *vm, ckpt__pickle_node ***items, size_t *n);
+/* The object that an opcode works on stays on the stack. */
+ckpt_status ckpt__pickle_top(ckpt__pickle_vm *vm, ckpt__pickle_node **out);
+ckpt_status ckpt__pickle_append(ckpt__pickle_vm *vm, ckpt__pickle_list *list, ckpt__pickle_node *const *items,
+                                size_t n);
+ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, size_t module_size, const char *name,
+                                     size_t name_size);
+
+ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t index);
+ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index);
+
+/* ---- pickle_text.c: opcodes of protocol 0 whose arguments are lines of text */
+ckpt_status ckpt__pickle_op_int(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_long(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_float(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_string(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_unicode(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_get(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_put(ckpt__pickle_vm *vm);
+/* n bytes, two's complement, little-endian: LONG1, LONG4. */
+ckpt_status ckpt__pickle_push_long(ckpt__pickle_vm *vm, const unsigned char *bytes, size_t n);
+/* Bytes of a Python 2 string: text where they are UTF-8, else bytes. */
+ckpt_status ckpt__pickle_push_string(ckpt__pickle_vm *vm, const void *bytes, size_t n);
+/* UTF-8 in which lone surrogates are allowed. */
+bool ckpt__pickle_utf8(const char *data, size_t n);
+
+#endif

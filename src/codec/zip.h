@@ -1,0 +1,51 @@
+/* codec/zip.h - the directory of a zip archive: names, sizes, CRCs, and where each record's bytes lie in the file.
+ * Stored records are then read in place by whoever wants them; small deflated ones are inflated here. Facts:
+ * APPNOTE.TXT 6.3.
+ *
+ * Nothing is believed: counts and offsets are bounded by the file, names of the central directory are compared with
+ * those of the local headers, so are sizes and data descriptors, and no two records may overlap. */
+#ifndef CKPT_ZIP_H
+#define CKPT_ZIP_H
+#include "base/base.h"
+
+/* The file, by a callback: exactly n bytes at offset, or an error. `label` stands in messages where no record is meant.
+ */
+typedef struct ckpt__zip_input {
+    ckpt_status (*read)(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err);
+    void *ctx;
+    uint64_t size;
+    const char *label;
+} ckpt__zip_input;
+
+enum { CKPT__ZIP_STORED = 0, CKPT__ZIP_DEFLATED = 8 };
+
+typedef struct ckpt__zip_record {
+    ckpt_str name; /* as in the archive: relative, without "..", unique */
+    uint16_t method, flags;
+    bool folder;           /* the name ends in '/' */
+    bool has_crc;          /* a CRC of 0 over bytes is how some writers say that they computed none */
+    uint32_t crc;          /* of the decoded bytes */
+    uint64_t header;       /* offset of the local header */
+    uint64_t data;         /* offset of the coded bytes */
+    uint64_t csize, usize; /* coded and decoded bytes; equal when stored */
+} ckpt__zip_record;
+
+typedef struct ckpt__zip ckpt__zip;
+
+/* Reads the whole directory. The input's ctx and label are borrowed until ckpt__zip_free.
+ * CKPT_E_FORMAT: not a zip, or names that are absolute, climb out, or occur twice, or records that overlap;
+ * CKPT_E_DAMAGED: truncated, or a count, offset or size that is not true; CKPT_E_UNSUPPORTED: encrypted, several disks,
+ * or a compression method other than stored and deflate. */
+ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
+void ckpt__zip_free(ckpt__zip *zip);
+
+size_t ckpt__zip_count(const ckpt__zip *zip);
+const ckpt__zip_record *ckpt__zip_at(const ckpt__zip *zip, size_t i); /* in directory order; NULL past the end */
+const ckpt__zip_record *ckpt__zip_find(const ckpt__zip *zip, const char *name, size_t n);
+
+/* Appends a record's decoded bytes to b. More than `limit` bytes: CKPT_E_LIMIT. Another length than the directory says,
+ * or another CRC where there is one: CKPT_E_DAMAGED. */
+ckpt_status ckpt__zip_read(const ckpt__zip *zip, const ckpt__zip_record *record, uint64_t limit, ckpt__buf *b,
+                           ckpt_error *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* codec/zip_priv.h - what zip.c (the directory) and zip_record.c (the records) share. */
+#ifndef CKPT_ZIP_PRIV_H
+#define CKPT_ZIP_PRIV_H
+#include "codec/zip.h"
+
+struct ckpt__zip {
+    ckpt__zip_input in;
+    ckpt__arena *arena; /* names */
+    ckpt__zip_record *records;
+    size_t count;
+    ckpt__hash *by_name;
+    uint64_t directory; /* offset of the central directory: records end before it */
+};
+
+static inline uint16_t le16(const unsigned char *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+static inline uint32_t le32(const unsigned char *p)
+{
+    return (uint32_t)le16(p) | (uint32_t)le16(p + 2) << 16;
+}
+static inline uint64_t le64(const unsigned char *p)
+{
+    return (uint64_t)le32(p) | (uint64_t)le32(p + 4) << 32;
+}
+
+/* Compares each local header and data descriptor with the directory, finds where the data begins, and that no two
+ * records overlap. */
+ckpt_status ckpt__zip_check_locals(ckpt__zip *zip, ckpt_error *err);
+
+#endif

@@ -1,0 +1,237 @@
+/* codec/zip_record.c - local headers, data descriptors, and the bytes of small records. */
+#include "codec/zip_priv.h"
+#include "codec/crc32.h"
+
+#include <stdlib.h>
+#include <zlib.h>
+
+enum { LOCAL_SIZE = 30, DESCRIPTOR_MAX = 24, HAS_DESCRIPTOR = 8 };
+
+static ckpt_status damaged(const ckpt__zip *z, const ckpt__zip_record *r, ckpt_error *err, const char *what)
+{
+    char shown[256];
+    ckpt__escape(shown, sizeof shown, r->name.data, r->name.size);
+    return ckpt__fail(err, CKPT_E_DAMAGED, z->in.label, "record '%s': %s", shown, what);
+}
+
+/* ---- local headers */
+
+/* The local header's own sizes: zero where a descriptor follows, all ones where they stand in the zip64 field. */
+static bool local_sizes_agree(const ckpt__zip_record *r, const unsigned char *local)
+{
+    uint32_t crc = le32(local + 14), csize = le32(local + 18), usize = le32(local + 22);
+    if ((r->flags & HAS_DESCRIPTOR) && crc == 0 && csize == 0 && usize == 0)
+        return true;
+    return (crc == r->crc || (crc == 0 && (r->flags & HAS_DESCRIPTOR))) && (csize == r->csize || csize == 0xFFFFFFFF) &&
+           (usize == r->usize || usize == 0xFFFFFFFF);
+}
+
+static ckpt_status check_local(ckpt__zip *z, ckpt__zip_record *r, ckpt__buf *scratch, ckpt_error *err)
+{
+    uint64_t need = LOCAL_SIZE + (uint64_t)r->name.size;
+    if (r->header > z->directory || z->directory - r->header < need)
+        return damaged(z, r, err,
+                       "its local header lies beyond the directory: the file is truncated or the offset is wrong");
+    scratch->size = 0;
+    if (!ckpt__buf_reserve(scratch, (size_t)need))
+        return ckpt__fail_memory(err, z->in.label, need);
+    ckpt_status status = z->in.read(z->in.ctx, r->header, scratch->data, (size_t)need, err);
+    if (status < 0)
+        return status;
+    const unsigned char *p = (const unsigned char *)scratch->data;
+    if (memcmp(p, "PK\3\4", 4) != 0)
+        return damaged(z, r, err, "no local header where the directory says");
+    size_t name = le16(p + 26), extra = le16(p + 28);
+    if (name != r->name.size || memcmp(p + LOCAL_SIZE, r->name.data, name) != 0) {
+        char central[200], local[200];
+        ckpt__escape(central, sizeof central, r->name.data, r->name.size);
+        ckpt__escape(local, sizeof local, (const char *)p + LOCAL_SIZE, name < r->name.size ? name : r->name.size);
+        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
+                          "the directory says '%s' and the record itself '%s': readers would "
+                          "disagree on what it is",
+                          central, local);
+    }
+    if (le16(p + 8) != r->method)
+        return damaged(z, r, err, "its local header names another compression method than the directory");
+    if ((le16(p + 6) & 1) != 0)
+        return damaged(z, r, err, "its local header says that it is encrypted, the directory that it is not");
+    if (!local_sizes_agree(r, p))
+        return damaged(z, r, err, "its local header and the directory give different sizes or checksums");
+    r->data = r->header + LOCAL_SIZE + name + extra;
+    if (r->data > z->directory || r->csize > z->directory - r->data)
+        return damaged(z, r, err, "its data reaches beyond the directory: the file is truncated or the size is wrong");
+    return CKPT_OK;
+}
+
+/* With or without PK\7\8, sizes of 4 or 8 bytes: four forms exist, and a writer need not say which. */
+static bool descriptor_agrees(const ckpt__zip_record *r, const unsigned char *d, size_t n, size_t *used)
+{
+    for (size_t sign = 4;; sign = 0) {
+        if (sign == 0 || (n >= 4 && memcmp(d, "PK\7\x08", 4) == 0))
+            for (size_t width = 4; width <= 8; width += 4) {
+                const unsigned char *p = d + sign;
+                *used = sign + 4 + 2 * width;
+                if (*used > n || le32(p) != r->crc)
+                    continue;
+                uint64_t csize = width == 4 ? le32(p + 4) : le64(p + 4);
+                uint64_t usize = width == 4 ? le32(p + 8) : le64(p + 12);
+                if (csize == r->csize && usize == r->usize)
+                    return true;
+            }
+        if (sign == 0)
+            return false;
+    }
+}
+
+static ckpt_status check_descriptor(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t *end, ckpt_error *err)
+{
+    unsigned char d[DESCRIPTOR_MAX];
+    size_t used = 0;
+    uint64_t left = z->directory - *end, n = left < sizeof d ? left : sizeof d;
+    ckpt_status status = z->in.read(z->in.ctx, *end, d, (size_t)n, err);
+    if (status < 0)
+        return status;
+    if (!descriptor_agrees(r, d, (size_t)n, &used))
+        return damaged(z, r, err, "the descriptor behind its data contradicts the directory");
+    *end += used;
+    return CKPT_OK;
+}
+
+/* ---- overlaps */
+
+typedef struct span {
+    uint64_t begin, end;
+    const ckpt__zip_record *record;
+} span;
+
+static int by_begin(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static ckpt_status check_spans(const ckpt__zip *z, span *spans, ckpt_error *err)
+{
+    qsort(spans, z->count, sizeof *spans, by_begin);
+    for (size_t i = 1; i < z->count; i++)
+        if (spans[i].begin < spans[i - 1].end) {
+            char a[200], b[200];
+            ckpt__escape(a, sizeof a, spans[i - 1].record->name.data, spans[i - 1].record->name.size);
+            ckpt__escape(b, sizeof b, spans[i].record->name.data, spans[i].record->name.size);
+            return ckpt__fail(err, CKPT_E_FORMAT, z->in.label, "records '%s' and '%s' overlap at byte %llu", a, b,
+                              (unsigned long long)spans[i].begin);
+        }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
+{
+    ckpt__buf scratch = {0};
+    span *spans = calloc(z->count + 1, sizeof *spans);
+    ckpt_status status = spans ? CKPT_OK : ckpt__fail_memory(err, z->in.label, z->count * sizeof *spans);
+    for (size_t i = 0; status == CKPT_OK && i < z->count; i++) {
+        ckpt__zip_record *r = &z->records[i];
+        status = check_local(z, r, &scratch, err);
+        if (status < 0)
+            break;
+        uint64_t end = r->data + r->csize;
+        if (r->flags & HAS_DESCRIPTOR)
+            status = check_descriptor(z, r, &end, err);
+        spans[i] = (span){r->header, end, r};
+    }
+    if (status == CKPT_OK)
+        status = check_spans(z, spans, err);
+    ckpt__buf_free(&scratch);
+    free(spans);
+    return status;
+}
+
+/* ---- reading */
+
+enum { WINDOW = 64 << 10 };
+
+typedef struct inflater {
+    z_stream stream;
+    unsigned char in[WINDOW], out[WINDOW];
+} inflater;
+
+/* Inflates until the stream ends; what comes out is bounded by the size that the directory gives. */
+static ckpt_status inflate_all(const ckpt__zip *z, const ckpt__zip_record *r, inflater *f, ckpt__buf *b,
+                               ckpt_error *err)
+{
+    uint64_t at = r->data, left = r->csize, made = 0;
+    for (int end = Z_OK; end != Z_STREAM_END;) {
+        if (f->stream.avail_in == 0 && left > 0) {
+            size_t n = left < WINDOW ? (size_t)left : WINDOW;
+            ckpt_status status = z->in.read(z->in.ctx, at, f->in, n, err);
+            if (status < 0)
+                return status;
+            f->stream.next_in = f->in;
+            f->stream.avail_in = (uInt)n;
+            at += n;
+            left -= n;
+        }
+        f->stream.next_out = f->out;
+        f->stream.avail_out = WINDOW;
+        end = inflate(&f->stream, Z_NO_FLUSH);
+        size_t n = WINDOW - f->stream.avail_out;
+        if (end == Z_MEM_ERROR)
+            return ckpt__fail_memory(err, z->in.label, WINDOW);
+        if ((end != Z_OK && end != Z_STREAM_END) || (end == Z_OK && n == 0 && f->stream.avail_in == 0 && left == 0))
+            return damaged(z, r, err, "its deflated data is broken or cut off");
+        if (n > r->usize - made)
+            return damaged(z, r, err, "it inflates to more bytes than the directory says");
+        ckpt__buf_add(b, f->out, n);
+        made += n;
+        if (b->failed)
+            return ckpt__fail_memory(err, z->in.label, r->usize);
+    }
+    if (made != r->usize || left != 0 || f->stream.avail_in != 0)
+        return damaged(z, r, err, "it does not inflate to the size that the directory says");
+    return CKPT_OK;
+}
+
+static ckpt_status read_deflated(const ckpt__zip *z, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
+{
+    inflater *f = calloc(1, sizeof *f);
+    if (!f)
+        return ckpt__fail_memory(err, z->in.label, sizeof *f);
+    ckpt_status status;
+    if (inflateInit2(&f->stream, -MAX_WBITS) != Z_OK) {
+        status = ckpt__fail_memory(err, z->in.label, sizeof *f);
+    } else {
+        status = inflate_all(z, r, f, b, err);
+        inflateEnd(&f->stream);
+    }
+    free(f);
+    return status;
+}
+
+static ckpt_status read_stored(const ckpt__zip *z, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
+{
+    if (!ckpt__buf_reserve(b, (size_t)r->usize + 1))
+        return ckpt__fail_memory(err, z->in.label, r->usize);
+    ckpt_status status = z->in.read(z->in.ctx, r->data, b->data + b->size, (size_t)r->usize, err);
+    if (status == CKPT_OK) {
+        b->size += (size_t)r->usize;
+        b->data[b->size] = '\0';
+    }
+    return status;
+}
+
+ckpt_status ckpt__zip_read(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t limit, ckpt__buf *b, ckpt_error *err)
+{
+    if (r->usize > limit || r->usize > SIZE_MAX / 2) {
+        char shown[256];
+        ckpt__escape(shown, sizeof shown, r->name.data, r->name.size);
+        return ckpt__fail(err, CKPT_E_LIMIT, z->in.label, "record '%s' has %llu bytes; the limit for it is %llu", shown,
+                          (unsigned long long)r->usize, (unsigned long long)limit);
+    }
+    size_t before = b->size;
+    ckpt_status status = r->method == CKPT__ZIP_DEFLATED ? read_deflated(z, r, b, err) : read_stored(z, r, b, err);
+    if (status < 0)
+        return status;
+    if (r->has_crc && r->usize && ckpt__crc32(0, b->data + before, b->size - before) != r->crc)
+        return damaged(z, r, err, "its CRC-32 is wrong: the file was altered or damaged after it was written");
+    return CKPT_OK;
+}

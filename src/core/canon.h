@@ -1,0 +1,60 @@
+/* core/canon.h - canonical names: what a state calls the things in a checkpoint, whoever wrote it.
+ *   <param>                          optimizer.<param>.<exp_avg|exp_avg_sq|step|...>
+ *   optimizer.groups.<g>.<lr|betas.0|...>     scaler.<scale|growth_factor|backoff_factor|growth_interval|_growth_tracker>
+ *   rng.<...>   step                 everything else: its own name
+ * Native files hold canonical names already. For torch files the model's state_dict, the optimizer's dict and the
+ * scaler's are found by the map's `source`, else by structure; positional optimizer ids become parameters' names. */
+#ifndef CKPT_CANON_H
+#define CKPT_CANON_H
+#include "map/map.h"
+#include "model/index.h"
+
+typedef struct ckpt__canon_entry {
+    ckpt_str name;                /* canonical */
+    ckpt_str own;                 /* the name in the file, for messages */
+    bool is_tensor;
+    size_t tensor;                /* number in the index */
+    const ckpt_value *value;      /* otherwise: a leaf (none, bool, int, float, str, bytes, list of numbers) */
+    ckpt_role role;
+    ckpt_str param, state_key, group;    /* data NULL where it does not apply */
+    bool outside;                 /* a torch file: not below the model, optimizer or scaler found; its own name */
+} ckpt__canon_entry;
+
+typedef struct ckpt__canon_group {
+    ckpt_str name;                /* "0", "1", ... or native's */
+    const ckpt_str *params; size_t param_count;     /* canonical, in the optimizer's order */
+    int fused, capturable, foreach;                 /* 1, 0, or -1: None or absent */
+} ckpt__canon_group;
+
+typedef struct ckpt__canon {
+    ckpt__arena *arena;
+    ckpt__canon_entry *entries; size_t count;
+    ckpt__hash *by_name;          /* canonical name -> entry; a second one of the same name: a finding */
+    ckpt__canon_group *groups; size_t group_count;
+    ckpt_str model_path, optimizer_path, scaler_path;   /* where they were found; data NULL: not */
+    bool hypothesis;              /* the order of the parameters was inferred; the report says how */
+} ckpt__canon;
+
+/* The parameters that the state expects: they choose between candidates for the model's dict, and names are compared
+ * after strip_prefix and rename. count 0: nothing is known (the commands). */
+typedef struct ckpt__canon_hints {
+    const ckpt_map *map;          /* NULL: none */
+    const char *const *param_names; size_t param_name_count;    /* the optimizer's order, declared by the caller */
+    const ckpt_str *wanted; size_t wanted_count;                /* names of the state's parameters and buffers */
+    bool optional_optimizer;      /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
+                                   * warning "source-ambiguous" or "order-unknown" instead of an error, and stays
+                                   * outside */
+} ckpt__canon_hints;
+
+/* Findings: "source-found" (note: which dict was taken), "prefix-stripped" (note), "order-hypothesis" (which order was
+ * inferred, and that it was the only one that fits: a warning; a note where it is torch's own, the order of the
+ * state_dict with nothing left out), "name-collision" (error), "dead-state" (warning: optimizer state whose id is in no
+ * group). Ambiguity is CKPT_E_MISMATCH: the message names the candidates and shows the rule that settles it
+ * (source.model: ..., or param_names). An optimizer entry whose shape differs from its parameter's is an error finding
+ * "moment-shape". Two models in a file without optimizer, and no wanted names, are no error: all is outside then.
+ * `step` comes from source.step, else from the root's key step, global_step, iter_num, iteration, train_step or
+ * num_updates; where there is none, there may still be one step a parameter (optimizer.<param>.step). */
+ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints *hints, ckpt__canon **out,
+                              ckpt_report *report, ckpt_error *err);
+void ckpt__canon_free(ckpt__canon *canon);
+#endif

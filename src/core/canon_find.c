@@ -1,0 +1,352 @@
+/* core/canon_find.c - which of the dicts are the model, its optimizer and its scaler: by rule, by the state's names, by
+ * structure where there is one, and by what fits together. */
+#include "core/canon_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SHOWN = 6 };                /* candidates that a message lists */
+
+/* A name for messages; the root has none. */
+static const char *shown(const ckpt__builder *b, size_t node, char *buf, size_t size)
+{
+    ckpt_str name = b->tree.nodes[node].name;
+    return name.size ? ckpt__escape(buf, size, name.data, name.size) : "the root";
+}
+
+static void list_candidates(const ckpt__builder *b, const size_t *nodes, size_t count, ckpt__buf *out)
+{
+    char buf[120];
+    for (size_t i = 0; i < count && i < SHOWN; i++)
+        ckpt__buf_printf(out, "%s'%s'", i ? ", " : "", shown(b, nodes[i], buf, sizeof buf));
+    if (count > SHOWN)
+        ckpt__buf_printf(out, " and %zu more", count - SHOWN);
+}
+
+/* The node of a path in the map's `source`. */
+static ckpt_status by_rule(ckpt__builder *b, const char *key, const char *path, const size_t *candidates, size_t count,
+                           size_t *out)
+{
+    *out = ckpt__tree_find(&b->tree, path);
+    if (*out != SIZE_MAX)
+        return CKPT_OK;
+    ckpt__buf list = { 0 };
+    list_candidates(b, candidates, count, &list);
+    char where[160];
+    ckpt_status s = ckpt__fail(b->err, CKPT_E_MISMATCH, ckpt__escape(where, sizeof where, path, strlen(path)),
+                               "source.%s: the checkpoint has nothing at this path; %s%s", key,
+                               list.size ? "it could be " : "and nothing in it looks like one",
+                               list.data ? list.data : "");
+    ckpt__buf_free(&list);
+    return s;
+}
+
+/* ---- the optimizer, given a model */
+
+/* Names the slots of the optimizer at `node`, as far as that can be. */
+static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *model, ckpt__optimizer *o, ckpt__order *order)
+{
+    bool done = false;
+    memset(order, 0, sizeof *order);
+    ckpt_status s = ckpt__canon_read_optimizer(b, node, o);
+    if (s == CKPT_OK)
+        s = ckpt__canon_stated_names(b, o, model, &done);
+    if (s != CKPT_OK || done) {
+        order->fit = CKPT__FITS;
+        return s;
+    }
+    if (model->node == SIZE_MAX) {
+        snprintf(order->how, sizeof order->how, "the file has no model whose parameters could be counted");
+        return CKPT_OK;
+    }
+    s = ckpt__canon_infer_order(b, o, model, order);
+    for (size_t i = 0; s == CKPT_OK && order->fit == CKPT__FITS && i < o->slot_count; i++)
+        o->slots[i].name = model->entries[order->entries[i]].name;
+    return s;
+}
+
+static ckpt_status take_optimizer(ckpt__builder *b, ckpt__optimizer *o, ckpt__order *order)
+{
+    char where[120];
+    b->optimizer = *o;
+    memset(o, 0, sizeof *o);
+    for (size_t i = 0; i < b->optimizer.slot_count && b->model.by_name; i++) {
+        size_t entry;
+        ckpt_str name = b->optimizer.slots[i].name;
+        if (ckpt__hash_get(b->model.by_name, name.data, name.size, &entry))
+            b->model.entries[entry].group = b->optimizer.slots[i].group;
+    }
+    if (!order->inferred)
+        return CKPT_OK;
+    b->canon->hypothesis = !order->plain;
+    ckpt__canon_note(b, order->plain ? CKPT_NOTE : CKPT_WARNING, "order-hypothesis", NULL,
+                     order->plain ? NULL : "to be sure, state the parameters' names in the optimizer's order (param_names)",
+                     "the optimizer at '%s' numbers its %zu parameters; the only order that fits: %s",
+                     shown(b, b->optimizer.node, where, sizeof where), b->optimizer.slot_count, order->how);
+    return CKPT_OK;
+}
+
+/* The order could not be told: an error, or all of the optimizer stays outside. */
+static ckpt_status order_unknown(ckpt__builder *b, size_t node, const ckpt__order *order)
+{
+    static const char fix[] = "state the parameters' names in the optimizer's order, group by group (param_names; "
+                              "--param-names FILE)";
+    char where[160];
+    shown(b, node, where, sizeof where);
+    const char *word = order->fit == CKPT__FITS_SEVERAL ? "more than one order fits" : "no order fits";
+    if (!b->hints->optional_optimizer)
+        return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
+                          "it is not known which parameter each numbered state of this optimizer belongs to; %s: %s; %s",
+                          word, order->how, fix);
+    ckpt__canon_note(b, CKPT_WARNING, "order-unknown", NULL, fix,
+                     "the optimizer at '%s' is left out: %s: %s", where, word, order->how);
+    return CKPT_OK;
+}
+
+/* What can be said of several dicts of which none stands out. */
+static ckpt_status ambiguous(ckpt__builder *b, const char *what, const size_t *nodes, size_t count)
+{
+    ckpt__buf list = { 0 };
+    char first[120], fix[240];
+    list_candidates(b, nodes, count, &list);
+    snprintf(fix, sizeof fix, "say which one in a map file: source: {%s: '%s'}", what, shown(b, nodes[0], first, sizeof first));
+    ckpt_status s = CKPT_OK;
+    if (b->hints->optional_optimizer)
+        ckpt__canon_note(b, CKPT_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s", count, what,
+                         list.data ? list.data : "");
+    else
+        s = ckpt__fail(b->err, CKPT_E_MISMATCH, what, "%zu dicts of the checkpoint could be it: %s; %s", count,
+                       list.data ? list.data : "", fix);
+    ckpt__buf_free(&list);
+    return s;
+}
+
+/* Of several optimizers the one that fits the model, if it is the only one. */
+static ckpt_status find_optimizer(ckpt__builder *b)
+{
+    const char *path = ckpt__map_source_of(b->hints->map)->optimizer;
+    size_t rule = SIZE_MAX, fits = 0;
+    ckpt_status s = path ? by_rule(b, "optimizer", path, b->optimizers, b->optimizer_count, &rule) : CKPT_OK;
+    ckpt__order last = { 0 };
+    for (size_t i = 0; i < b->optimizer_count && s == CKPT_OK; i++) {
+        size_t node = b->optimizers[i];
+        ckpt__optimizer o = { 0 };
+        ckpt__order order;
+        if (path && node != rule)
+            continue;
+        s = resolve(b, node, &b->model, &o, &order);
+        if (s == CKPT_OK && order.fit == CKPT__FITS && fits++ == 0)
+            s = take_optimizer(b, &o, &order);
+        free(last.entries);
+        last = order;
+        ckpt__optimizer_free(&o);
+    }
+    free(last.entries);
+    if (s != CKPT_OK)
+        return s;
+    if (path && b->optimizer.node == SIZE_MAX && !fits && ckpt__tree_child(&b->tree, rule, "param_groups") == SIZE_MAX)
+        return ckpt__fail(b->err, CKPT_E_MISMATCH, path,
+                          "source.optimizer: this is no optimizer's state_dict: it has no 'state' and 'param_groups'");
+    if (fits > 1) {
+        ckpt__optimizer_free(&b->optimizer);
+        b->canon->hypothesis = false;
+        return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
+    }
+    if (fits == 1 || !b->optimizer_count)
+        return CKPT_OK;
+    return b->optimizer_count > 1 && !path ? ambiguous(b, "optimizer", b->optimizers, b->optimizer_count)
+                                           : order_unknown(b, path ? rule : b->optimizers[0], &last);
+}
+
+/* ---- the model */
+
+/* The state_dicts that are no average of another, or all of them where there are only averages. */
+static size_t plain_models(const ckpt__builder *b, size_t *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->model_count; i++)
+        if (!ckpt__is_average(b->tree.nodes[b->models[i]].name))
+            out[n++] = b->models[i];
+    for (size_t i = 0; n == 0 && i < b->model_count; i++)
+        out[i] = b->models[i];
+    return n ? n : b->model_count;
+}
+
+/* How many of the file's optimizers fit this model. */
+static ckpt_status count_fits(ckpt__builder *b, size_t node, size_t *fits)
+{
+    ckpt__model m;
+    *fits = 0;
+    ckpt_status s = ckpt__canon_read_model(b, node, 0, &m);
+    for (size_t i = 0; i < b->optimizer_count && s == CKPT_OK; i++) {
+        ckpt__optimizer o = { 0 };
+        ckpt__order order = { 0 };
+        s = ckpt__canon_read_optimizer(b, b->optimizers[i], &o);
+        if (s == CKPT_OK)
+            s = ckpt__canon_infer_order(b, &o, &m, &order);
+        *fits += s == CKPT_OK && order.fit != CKPT__FITS_NOT;
+        free(order.entries);
+        ckpt__optimizer_free(&o);
+    }
+    ckpt__model_free(&m);
+    return s;
+}
+
+/* The dict below which the state_dicts lie that together are the optimizer's model ({'model': ..., 'head': ...}). The
+ * list ascends, so what holds its first and its last holds them all. */
+static size_t common_parent(const ckpt__builder *b, const size_t *nodes, size_t count)
+{
+    size_t parent = nodes[0];
+    while (parent > 0 && (parent == nodes[0] || b->tree.nodes[parent].end <= nodes[count - 1]))
+        parent--;
+    return parent;
+}
+
+/* One of several state_dicts: the one that an optimizer fits. */
+static ckpt_status choose_model(ckpt__builder *b, const size_t *nodes, size_t count, size_t *out)
+{
+    size_t found = 0, fits = 0;
+    ckpt_status s = CKPT_OK;
+    *out = SIZE_MAX;
+    if (!b->optimizer_count)
+        return CKPT_OK;            /* weights of several models, and nothing that asks for one: their own names */
+    for (size_t i = 0; i < count && s == CKPT_OK; i++) {
+        s = count_fits(b, nodes[i], &fits);
+        if (fits && found++ == 0)
+            *out = nodes[i];
+    }
+    if (s != CKPT_OK || found == 1)
+        return s;
+    *out = SIZE_MAX;
+    if (found > 1)
+        return ambiguous(b, "model", nodes, count);
+    size_t parent = common_parent(b, nodes, count);
+    s = count_fits(b, parent, &fits);
+    if (s == CKPT_OK && fits)
+        *out = parent;
+    return s == CKPT_OK && !fits ? ambiguous(b, "model", nodes, count) : s;
+}
+
+static ckpt_status locate_model(ckpt__builder *b, size_t *node, int *strip)
+{
+    const char *path = ckpt__map_source_of(b->hints->map)->model;
+    size_t *plain = calloc(b->model_count ? b->model_count : 1, sizeof *plain);
+    if (!plain)
+        return ckpt__canon_no_memory(b);
+    size_t count = plain_models(b, plain);
+    ckpt_status s = CKPT_OK;
+    *node = SIZE_MAX;
+    *strip = 0;
+    if (path) {
+        s = by_rule(b, "model", path, b->models, b->model_count, node);
+        if (s == CKPT_OK && b->wanted)
+            s = ckpt__canon_match_below(b, *node, strip);
+    } else {
+        if (b->wanted)
+            s = ckpt__canon_match_wanted(b, node, strip);
+        if (s == CKPT_OK && *node == SIZE_MAX && count == 1)
+            *node = plain[0];
+        else if (s == CKPT_OK && *node == SIZE_MAX && count > 1)
+            s = choose_model(b, plain, count, node);
+    }
+    free(plain);
+    return s;
+}
+
+static ckpt_status find_model(ckpt__builder *b)
+{
+    size_t node;
+    int strip;
+    ckpt_status s = locate_model(b, &node, &strip);
+    if (s != CKPT_OK || node == SIZE_MAX)
+        return s;
+    s = ckpt__canon_read_model(b, node, strip, &b->model);
+    if (s != CKPT_OK)
+        return s;
+    char where[160];
+    if (!ckpt__map_source_of(b->hints->map)->model && b->tree.nodes[node].name.size)
+        ckpt__canon_note(b, CKPT_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
+                         shown(b, node, where, sizeof where));
+    if (strip)
+        ckpt__canon_note(b, CKPT_NOTE, "prefix-stripped", NULL, NULL,
+                         "the names below '%s' fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
+                         shown(b, node, where, sizeof where), strip == 2 ? ", which stand inside names too" : "");
+    return CKPT_OK;
+}
+
+/* ---- scaler and step */
+
+static bool is_scaler(const ckpt__tree *t, size_t node)
+{
+    static const char *const keys[] = { "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker" };
+    if (t->nodes[node].end - node < 6 || !ckpt__node_is_dict(&t->nodes[node]))
+        return false;
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+        if (ckpt__tree_child(t, node, keys[k]) == SIZE_MAX)
+            return false;
+    return true;
+}
+
+static ckpt_status find_scaler(ckpt__builder *b)
+{
+    const char *path = ckpt__map_source_of(b->hints->map)->scaler;
+    if (path)
+        return by_rule(b, "scaler", path, NULL, 0, &b->scaler);
+    size_t found[SHOWN], count = 0;
+    for (size_t i = 0; i < b->tree.count; i++)
+        if (is_scaler(&b->tree, i) && count++ < SHOWN)
+            found[count - 1] = i;
+    if (count == 1)
+        b->scaler = found[0];
+    if (count < 2)
+        return CKPT_OK;
+    return ambiguous(b, "scaler", found, count < SHOWN ? count : SHOWN);
+}
+
+static ckpt_status find_step(ckpt__builder *b)
+{
+    static const char *const keys[] = { "step", "global_step", "iter_num", "iteration", "train_step", "num_updates" };
+    const char *path = ckpt__map_source_of(b->hints->map)->step;
+    if (path)
+        return by_rule(b, "step", path, NULL, 0, &b->step);
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0] && b->step == SIZE_MAX; k++) {
+        size_t node = ckpt__tree_child(&b->tree, 0, keys[k]);
+        ckpt_kind kind = node == SIZE_MAX ? CKPT_V_NONE : b->tree.nodes[node].value->kind;
+        if (kind == CKPT_V_INT || kind == CKPT_V_TENSOR)
+            b->step = node;
+    }
+    return CKPT_OK;
+}
+
+/* What was found without a rule is said; the root's own names need no word. */
+static void note_found(ckpt__builder *b, const char *what, const char *rule, size_t node)
+{
+    char where[160];
+    if (!rule && node != SIZE_MAX && b->tree.nodes[node].name.size && !ckpt__str_is(b->tree.nodes[node].name, what))
+        ckpt__canon_note(b, CKPT_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
+                         shown(b, node, where, sizeof where));
+}
+
+ckpt_status ckpt__canon_find(ckpt__builder *b)
+{
+    const ckpt__map_source *source = ckpt__map_source_of(b->hints->map);
+    ckpt_status s = find_model(b);
+    if (s == CKPT_OK)
+        s = find_optimizer(b);
+    if (s == CKPT_OK)
+        s = find_scaler(b);
+    if (s == CKPT_OK)
+        s = find_step(b);
+    if (s != CKPT_OK)
+        return s;
+    note_found(b, "optimizer", source->optimizer, b->optimizer.node);
+    note_found(b, "scaler", source->scaler, b->scaler);
+    note_found(b, "step", source->step, b->step);
+    if (b->model.node != SIZE_MAX)
+        b->canon->model_path = b->tree.nodes[b->model.node].name;
+    if (b->optimizer.node != SIZE_MAX)
+        b->canon->optimizer_path = b->tree.nodes[b->optimizer.node].name;
+    if (b->scaler != SIZE_MAX)
+        b->canon->scaler_path = b->tree.nodes[b->scaler].name;
+    return CKPT_OK;
+}

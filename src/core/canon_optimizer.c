@@ -1,0 +1,144 @@
+/* core/canon_optimizer.c - an optimizer's dict as slots, one a parameter, in the order of its groups. */
+#include "core/canon_tree.h"
+
+#include <stdlib.h>
+
+void ckpt__optimizer_free(ckpt__optimizer *optimizer)
+{
+    free(optimizer->slots);
+    free(optimizer->groups);
+    memset(optimizer, 0, sizeof *optimizer);
+    optimizer->node = optimizer->state = SIZE_MAX;
+}
+
+ckpt_role ckpt__role_of_key(ckpt_str key)
+{
+    static const struct {
+        const char *key;
+        ckpt_role role;
+    } table[] = {
+        { "step", CKPT_STEP },
+        { "exp_avg", CKPT_EXP_AVG },
+        { "exp_avg_sq", CKPT_EXP_AVG_SQ },
+        { "max_exp_avg_sq", CKPT_MAX_EXP_AVG_SQ },
+        { "momentum_buffer", CKPT_MOMENTUM },
+        { "master", CKPT_MASTER },
+        { "master_param", CKPT_MASTER },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (ckpt__str_is(key, table[i].key))
+            return table[i].role;
+    return CKPT_OPTIM;
+}
+
+bool ckpt__key_has_param_shape(ckpt_str key)
+{
+    /* torch.optim's per-element state; bitsandbytes' state1 and state2 keep the shape also when quantized. */
+    static const char *const keys[] = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg",
+                                        "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master",
+                                        "master_param", "exp_avg_diff", "state1", "state2" };
+    for (size_t i = key.size; i > 0; i--)
+        if (key.data[i - 1] == '.') {
+            key.data += i;
+            key.size -= i;
+            break;
+        }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (ckpt__str_is(key, keys[i]))
+            return true;
+    return false;
+}
+
+/* A tensor of the slot's state that has its parameter's shape. */
+static size_t find_shaped(const ckpt__builder *b, size_t state)
+{
+    const ckpt__tree *t = &b->tree;
+    for (size_t i = state + 1; i < t->nodes[state].end; i++) {
+        const ckpt_value *v = t->nodes[i].value;
+        if (v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count &&
+            ckpt__key_has_param_shape(ckpt__tree_relative(t, state, i)))
+            return v->tensor;
+    }
+    return SIZE_MAX;
+}
+
+static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)
+{
+    size_t node = ckpt__tree_child(t, group->node, "weight_decay");
+    if (node == SIZE_MAX)
+        return;
+    const ckpt_value *v = t->nodes[node].value;
+    group->has_decay = v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT;
+    group->decay = v->kind == CKPT_V_FLOAT ? v->real : (double)v->integer;
+}
+
+/* An id as text: "17" for 17. */
+static ckpt_status slot_id(ckpt__builder *b, const ckpt__node *param, ckpt_str *out)
+{
+    *out = param->value->text;
+    if (param->value->kind == CKPT_V_INT) {
+        ckpt__buf digits = { 0 };
+        ckpt__buf_printf(&digits, "%lld", (long long)param->value->integer);
+        *out = digits.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->canon->arena, digits.data, digits.size);
+        ckpt__buf_free(&digits);
+    }
+    return out->data ? CKPT_OK : ckpt__canon_no_memory(b);
+}
+
+static ckpt_status read_group(ckpt__builder *b, ckpt__optimizer *o, size_t node, ckpt__hash *states, ckpt__hash *ids)
+{
+    const ckpt__tree *t = &b->tree;
+    if (!ckpt__grow(&o->groups, &o->group_capacity, o->group_count + 1, sizeof *o->groups))
+        return ckpt__canon_no_memory(b);
+    ckpt__opt_group *group = &o->groups[o->group_count];
+    *group = (ckpt__opt_group){ .node = node, .first = o->slot_count, .names = ckpt__tree_child(t, node, "param_names") };
+    read_decay(t, group);
+    size_t params = ckpt__tree_child(t, node, "params");
+    for CKPT__CHILDREN(t, p, params) {
+        if (!ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count + 1, sizeof *o->slots))
+            return ckpt__canon_no_memory(b);
+        ckpt__slot *slot = &o->slots[o->slot_count++];
+        *slot = (ckpt__slot){ .state = SIZE_MAX, .shaped = SIZE_MAX, .group = o->group_count };
+        ckpt_status s = slot_id(b, &t->nodes[p], &slot->id);
+        if (s != CKPT_OK)
+            return s;
+        o->text_ids = o->text_ids && t->nodes[p].value->kind == CKPT_V_STR;
+        int put = ckpt__hash_put(ids, slot->id.data, slot->id.size, p, NULL);
+        if (put < 0)
+            return ckpt__canon_no_memory(b);
+        if (put == 0) {
+            char shown[80];
+            ckpt__escape(shown, sizeof shown, slot->id.data, slot->id.size);
+            return ckpt__fail(b->err, CKPT_E_MISMATCH, t->nodes[o->node].name.data,
+                              "the optimizer's groups list parameter %s twice; a sound optimizer holds each once", shown);
+        }
+        if (ckpt__hash_get(states, slot->id.data, slot->id.size, &slot->state))
+            slot->shaped = find_shaped(b, slot->state);
+    }
+    group->count = o->slot_count - group->first;
+    o->group_count++;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out)
+{
+    const ckpt__tree *t = &b->tree;
+    memset(out, 0, sizeof *out);
+    out->node = node;
+    out->state = ckpt__tree_child(t, node, "state");
+    out->text_ids = true;
+    ckpt__hash *states = ckpt__hash_new(0), *ids = ckpt__hash_new(0);
+    ckpt_status s = states && ids ? CKPT_OK : ckpt__canon_no_memory(b);
+    if (s == CKPT_OK)
+        for CKPT__CHILDREN(t, c, out->state)
+            if (s == CKPT_OK && ckpt__hash_put(states, t->nodes[c].key.data, t->nodes[c].key.size, c, NULL) < 0)
+                s = ckpt__canon_no_memory(b);
+    size_t groups = ckpt__tree_child(t, node, "param_groups");
+    for CKPT__CHILDREN(t, g, groups)
+        if (s == CKPT_OK)
+            s = read_group(b, out, g, states, ids);
+    out->text_ids = out->text_ids && out->slot_count > 0;
+    ckpt__hash_free(states);
+    ckpt__hash_free(ids);
+    return s;
+}

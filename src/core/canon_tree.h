@@ -1,0 +1,156 @@
+/* core/canon_tree.h - a checkpoint's value tree as an array, and what the files of canon share. */
+#ifndef CKPT_CANON_TREE_H
+#define CKPT_CANON_TREE_H
+#include "core/canon.h"
+
+/* One place in the value tree, parents first. A value that is reached twice has two nodes. */
+typedef struct ckpt__node {
+    const ckpt_value *value;
+    ckpt_str name;                 /* dotted path; the root's is empty */
+    ckpt_str key;                  /* its last step: the tail of name */
+    size_t end;                    /* the nodes below it are [own number + 1, end) */
+    uint32_t depth;
+    bool integer_key;
+    bool attribute;                /* below an attribute of a dict (a state_dict's _metadata) */
+    bool taken;                    /* an entry was made of it, or it is not to become one */
+} ckpt__node;
+
+typedef struct ckpt__tree {
+    ckpt__node *nodes;             /* heap */
+    size_t count, capacity;
+} ckpt__tree;
+
+/* The direct children of node i. */
+#define CKPT__CHILDREN(t, c, i) (size_t c = (i) + 1; c < (t)->nodes[i].end; c = (t)->nodes[c].end)
+
+/* Names are copied into the arena. CKPT_E_LIMIT for a tree of more than 8 million nodes. */
+ckpt_status ckpt__tree_build(const ckpt_value *root, ckpt__arena *arena, ckpt__tree *out, ckpt_error *err);
+void ckpt__tree_free(ckpt__tree *tree);
+size_t ckpt__tree_child(const ckpt__tree *tree, size_t node, const char *key);     /* SIZE_MAX: none */
+size_t ckpt__tree_find(const ckpt__tree *tree, const char *path);                  /* SIZE_MAX: none */
+/* The name of node `below` relative to `above`, one of its ancestors. */
+ckpt_str ckpt__tree_relative(const ckpt__tree *tree, size_t above, size_t below);
+bool ckpt__node_is_dict(const ckpt__node *node);   /* a dict, or an opaque object with attributes */
+bool ckpt__node_is_leaf(const ckpt__node *node);   /* of a kind that an entry may have as its value */
+
+/* ---- the model: the tensors of its dict, in its order */
+typedef enum ckpt__param_class {
+    CKPT__A_PARAM = 0,
+    CKPT__A_TIE,                   /* the second name of a tensor above */
+    CKPT__MAYBE_BUFFER,            /* by its name; a parameter may have it too */
+    CKPT__A_BUFFER
+} ckpt__param_class;
+
+typedef struct ckpt__model_entry {
+    ckpt_str name;                 /* canonical */
+    size_t node, tensor;
+    ckpt__param_class is;
+    size_t group;                  /* SIZE_MAX: the optimizer does not hold it */
+} ckpt__model_entry;
+
+typedef struct ckpt__model {
+    size_t node;                   /* SIZE_MAX: none */
+    int strip;                     /* how its names were stripped: 0 not, 1 in front, 2 everywhere */
+    ckpt__model_entry *entries;    /* heap */
+    size_t count, capacity;
+    ckpt__hash *by_name;           /* first entry of a name */
+} ckpt__model;
+void ckpt__model_free(ckpt__model *model);
+
+/* ---- the optimizer: one slot a parameter, in its order */
+typedef struct ckpt__slot {
+    ckpt_str id;
+    ckpt_str name;                 /* the parameter's canonical name once it is known */
+    size_t state;                  /* node of its state, SIZE_MAX: it has none */
+    size_t shaped;                 /* number of a tensor in it that has the parameter's shape; SIZE_MAX: none */
+    size_t group;
+} ckpt__slot;
+
+typedef struct ckpt__opt_group {
+    size_t node, first, count;     /* of its slots */
+    size_t names;                  /* node of its param_names; SIZE_MAX: none */
+    bool has_decay;
+    double decay;
+} ckpt__opt_group;
+
+typedef struct ckpt__optimizer {
+    size_t node, state;            /* SIZE_MAX: none */
+    ckpt__slot *slots;             /* heap */
+    size_t slot_count, slot_capacity;
+    ckpt__opt_group *groups;       /* heap */
+    size_t group_count, group_capacity;
+    bool text_ids;                 /* all ids are strings */
+} ckpt__optimizer;
+void ckpt__optimizer_free(ckpt__optimizer *optimizer);
+
+/* ---- the work on one checkpoint */
+typedef struct ckpt__builder {
+    const ckpt__index *index;
+    const ckpt__canon_hints *hints;
+    ckpt__canon *canon;
+    ckpt__tree tree;
+    ckpt_report *report;
+    ckpt_error *err;
+    ckpt__hash *wanted;            /* names of the hints; NULL: none */
+    size_t *optimizers;            /* heap: nodes that are an optimizer's dict */
+    size_t optimizer_count, optimizer_capacity;
+    size_t *models;                /* heap: nodes that are a state_dict by their structure */
+    size_t model_count, model_capacity;
+    ckpt__model model;
+    ckpt__optimizer optimizer;
+    size_t scaler, step;           /* nodes; SIZE_MAX: none */
+    size_t entry_capacity;
+    bool no_memory;                /* a finding could not be added */
+} ckpt__builder;
+
+/* canon_entry.c */
+ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b);      /* zeroed; NULL when memory is short */
+ckpt_status ckpt__canon_no_memory(ckpt__builder *b);
+void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+                      const char *format, ...) CKPT__PRINTF(6, 7);
+ckpt_role ckpt__role_of_key(ckpt_str state_key);
+bool ckpt__key_has_param_shape(ckpt_str state_key);
+ckpt_status ckpt__canon_emit_torch(ckpt__builder *b);
+/* Fills by_name; finds collisions and moments whose shape is not their parameter's. */
+ckpt_status ckpt__canon_finish(ckpt__builder *b);
+
+/* canon_native.c */
+ckpt_status ckpt__canon_native(ckpt__builder *b);
+ckpt_status ckpt__canon_plain(ckpt__builder *b);
+
+/* canon_find.c: sets model, optimizer, scaler and step of b, and the names of the optimizer's slots. */
+ckpt_status ckpt__canon_find(ckpt__builder *b);
+
+/* canon_model.c */
+void ckpt__canon_scan(ckpt__builder *b);                   /* fills optimizers and models */
+/* The canonical name of a parameter: the prefixes of frameworks stripped (see strip), then the map's own rules. */
+ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out);
+ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out);   /* replaces out */
+ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out);
+/* The node whose tensors the state's names are, and how to strip them; SIZE_MAX where none has any of them. */
+ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip);
+/* How to strip the names below one node so that most are the state's. */
+ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip);
+/* The path says ema, average, swa: a copy of the weights that has the same names. */
+bool ckpt__is_average(ckpt_str path);
+ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name);
+ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name);   /* param or buffer */
+
+/* canon_optimizer.c */
+ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out);
+
+/* canon_order.c */
+typedef enum ckpt__fit { CKPT__FITS_NOT = 0, CKPT__FITS, CKPT__FITS_SEVERAL } ckpt__fit;
+typedef struct ckpt__order {
+    ckpt__fit fit;
+    bool inferred, plain;          /* plain: torch's own order with nothing left out */
+    size_t *entries;               /* heap: slot -> entry of the model */
+    char how[300];                 /* the hypothesis, or why there is none */
+} ckpt__order;
+/* The names that are stated: param_names in the groups, ids that are names, or the caller's. *done: they are set. */
+ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *optimizer, const ckpt__model *model,
+                                     bool *done);
+/* Tries the hypotheses about the order of the model's parameters in the optimizer. */
+ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *optimizer, const ckpt__model *model,
+                                    ckpt__order *out);
+#endif

@@ -1,0 +1,56 @@
+/* core/engine.h - the one place where payload bytes move: reading storages, writing recipes. */
+#ifndef CKPT_ENGINE_H
+#define CKPT_ENGINE_H
+#include <ckpt/progress.h>
+#include <ckpt/reader.h>
+#include "format/format.h"
+#include "io/sink.h"
+#include "io/source.h"
+#include "model/index.h"
+
+enum { CKPT__BLOCK = 8 << 20 };   /* bytes of a block of the output, and of a read */
+
+struct ckpt_reader {
+    char *path;
+    ckpt__source *source;
+    ckpt__index *index;
+    ckpt__hash *by_name;
+};
+
+/* The decoded bytes of storage i, as stored (no byte swap), in order, in blocks. With check, a CRC that the extent has
+ * is compared at the end: CKPT_E_DAMAGED ("crc-mismatch"). A return of fn other than CKPT_OK stops and is returned. */
+typedef ckpt_status (*ckpt__block_fn)(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
+ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
+                               ckpt__block_fn fn, void *ctx, ckpt_error *err);
+/* The same, into buffers that the caller gives: buffer() is asked before each block for room for n bytes (at most
+ * CKPT__BLOCK) at `offset`; fn is called once they are filled. */
+typedef ckpt_status (*ckpt__buffer_fn)(void *ctx, uint64_t offset, size_t n, void **buffer, ckpt_error *err);
+ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
+                                    ckpt__buffer_fn buffer, ckpt__block_fn fn, void *ctx, ckpt_error *err);
+/* Bytes [offset, offset + n) of a storage; a coded extent is decoded from its start each time. */
+ckpt_status ckpt__read_storage_range(const ckpt__source *source, const ckpt__index *index, size_t storage,
+                                     uint64_t offset, void *dst, size_t n, ckpt_error *err);
+/* The elements of tensor i in C order, little-endian, contiguous, in order, in blocks. With check, CRCs of whole
+ * storages and of the tensor are compared. */
+ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
+                              ckpt__block_fn fn, void *ctx, ckpt_error *err);
+
+/* Where a recipe's payloads come from: bytes [offset, offset + n) of the payload of `number` (PAYLOAD: a tensor's
+ * elements in C order; STORAGE: a storage's bytes), asked for in order within one payload. */
+typedef struct ckpt__payload {
+    ckpt_status (*read)(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
+                        ckpt_error *err);
+    void *ctx;
+} ckpt__payload;
+
+/* Writes the recipe to the sink (which has its size): 8 MiB blocks, CRC of each payload on the way, the deferred bytes
+ * last. crc (may be NULL) gets the CRC-32 of the whole file. Does not commit. */
+ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                               const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
+                               ckpt_error *err);
+/* A payload that reads from another checkpoint (migrate): the numbers are those of `index`. */
+typedef struct ckpt__reader_payload ckpt__reader_payload;
+ckpt_status ckpt__reader_payload_new(const ckpt__source *source, const ckpt__index *index, ckpt__reader_payload **out,
+                                     ckpt__payload *payload, ckpt_error *err);
+void ckpt__reader_payload_free(ckpt__reader_payload *p);
+#endif

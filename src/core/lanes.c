@@ -1,0 +1,135 @@
+/* core/lanes.c - queues and pinned buffers. */
+#include "core/lanes.h"
+
+#include <stdlib.h>
+#include "core/engine.h"
+
+static ckpt_status open_lane(ckpt__lane *lane, const ckpt_state *state, ckpt_error *err)
+{
+    int ordinal = lane->device.index;
+    ckpt_status status = lane->ops->stream_new(ordinal, &lane->stream, err);
+    for (size_t i = 0; state && i < state->stream_count; i++)
+        if (ckpt_device_equal(state->streams[i].device, lane->device)) {
+            lane->has_callers_stream = true;
+            lane->callers_stream = state->streams[i].stream;
+        }
+    if (status < 0)
+        return status;
+    status = lane->has_callers_stream ? lane->ops->follow(lane->stream, lane->callers_stream, err)
+                                      : lane->ops->synchronize(ordinal, err);
+    if (status < 0) {
+        lane->ops->stream_free(lane->stream);
+        lane->stream = NULL;
+    }
+    return status;
+}
+
+ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device device, ckpt__lane **out, ckpt_error *err)
+{
+    *out = NULL;
+    if (device.type != CKPT_DEVICE_CUDA)
+        return CKPT_OK;
+    for (size_t i = 0; i < l->count; i++)
+        if (ckpt_device_equal(l->lanes[i].device, device)) {
+            *out = &l->lanes[i];
+            return CKPT_OK;
+        }
+    enum { MOST = 1024 };         /* fixed, so that pointers to lanes stay good */
+    if (!l->lanes && !(l->lanes = calloc(MOST, sizeof *l->lanes)))
+        return ckpt__fail_memory(err, "device queues", 0);
+    if (l->count == MOST)
+        return ckpt__fail(err, CKPT_E_LIMIT, "device queues", "more than %d devices", MOST);
+    ckpt__lane *lane = &l->lanes[l->count];
+    *lane = (ckpt__lane){ .device = device, .ops = ckpt__device_ops_of(device.type) };
+    ckpt_status status = open_lane(lane, state, err);
+    if (status < 0)
+        return status;
+    l->count++;
+    *out = lane;
+    return CKPT_OK;
+}
+
+static ckpt_status make_ring(ckpt__lanes *l, const ckpt__device_ops *ops, ckpt_error *err)
+{
+    l->ring_ops = ops;
+    l->block = CKPT__BLOCK;
+    for (size_t i = 0; i < CKPT__RING; i++) {
+        ckpt__slot *s = &l->ring[i];
+        s->events = calloc(1024, sizeof *s->events);
+        s->pending = calloc(1024, sizeof *s->pending);
+        if (!s->events || !s->pending)
+            return ckpt__fail_memory(err, "pinned buffers", 0);
+        ckpt_status status = ops->host_alloc(l->block, &s->data, err);
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (slot->pending[i]) {
+            ckpt_status status = l->lanes[i].ops->event_wait(slot->events[i], err);
+            if (status < 0)
+                return status;
+            slot->pending[i] = false;
+        }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err)
+{
+    if (!l->ring_ops) {
+        ckpt_status status = make_ring(l, l->lanes[0].ops, err);
+        if (status < 0)
+            return status;
+    } else if (!l->ring[CKPT__RING - 1].data)
+        return ckpt__fail(err, CKPT_E_DEVICE, "pinned buffers", "they could not be made");
+    *out = &l->ring[l->next];
+    l->next = (l->next + 1) % CKPT__RING;
+    return ckpt__lanes_wait(l, *out, err);
+}
+
+ckpt_status ckpt__lanes_mark(ckpt__lanes *l, ckpt__slot *slot, ckpt__lane *lane, ckpt_error *err)
+{
+    size_t i = (size_t)(lane - l->lanes);
+    ckpt_status status = CKPT_OK;
+    if (!slot->events[i])
+        status = lane->ops->event_new(lane->device.index, &slot->events[i], err);
+    if (status == CKPT_OK)
+        status = lane->ops->event_record(slot->events[i], lane->stream, err);
+    if (status == CKPT_OK)
+        slot->pending[i] = true;
+    return status;
+}
+
+ckpt_status ckpt__lanes_close(ckpt__lanes *l, ckpt_error *err)
+{
+    ckpt_status first = CKPT_OK;
+    for (size_t i = 0; i < l->count; i++) {
+        ckpt__lane *lane = &l->lanes[i];
+        ckpt_status status = lane->ops->stream_sync(lane->stream, first < 0 ? NULL : err);
+        if (status == CKPT_OK && lane->has_callers_stream)
+            status = lane->ops->precede(lane->stream, lane->callers_stream, first < 0 ? NULL : err);
+        else if (status == CKPT_OK)
+            status = lane->ops->synchronize(lane->device.index, first < 0 ? NULL : err);
+        if (first == CKPT_OK)
+            first = status;
+    }
+    for (size_t k = 0; k < CKPT__RING; k++) {
+        ckpt__slot *s = &l->ring[k];
+        for (size_t i = 0; s->events && i < l->count; i++)
+            if (s->events[i])
+                l->lanes[i].ops->event_free(s->events[i]);
+        if (s->data)
+            l->ring_ops->host_free(s->data);
+        free(s->events);
+        free(s->pending);
+    }
+    for (size_t i = 0; i < l->count; i++)
+        l->lanes[i].ops->stream_free(l->lanes[i].stream);
+    free(l->lanes);
+    memset(l, 0, sizeof *l);
+    return first;
+}

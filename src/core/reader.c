@@ -1,0 +1,147 @@
+/* core/reader.c - the public reader: one open checkpoint. */
+#include "core/engine.h"
+
+#include <stdlib.h>
+#include "codec/crc32.h"
+
+ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+{
+    if (!out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "no place for the reader was given");
+    *out = NULL;
+    if (!path || !*path)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "", "no path was given");
+    ckpt_reader *r = calloc(1, sizeof *r);
+    if (!r || !(r->path = strdup(path))) {
+        free(r);
+        return ckpt__fail_memory(err, path, 0);
+    }
+    ckpt_status status = ckpt__source_open(path, &r->source, err);
+    if (status == CKPT_OK)
+        status = ckpt__format_read(r->source, options ? options->format : NULL, &r->index, err);
+    if (status == CKPT_OK && !(r->by_name = ckpt__hash_new(r->index->tensor_count)))
+        status = ckpt__fail_memory(err, path, 0);
+    for (size_t i = 0; status == CKPT_OK && i < r->index->tensor_count; i++) {
+        ckpt_str name = r->index->tensors[i].info.name;
+        if (ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) < 0)
+            status = ckpt__fail_memory(err, path, 0);
+    }
+    if (status < 0) {
+        if (err && err->object[0] == '\0')
+            ckpt__error_object(err, path);
+        ckpt_reader_close(r);
+        return status;
+    }
+    *out = r;
+    return CKPT_OK;
+}
+
+void ckpt_reader_close(ckpt_reader *r)
+{
+    if (!r)
+        return;
+    ckpt__hash_free(r->by_name);
+    ckpt__index_free(r->index);
+    ckpt__source_close(r->source);
+    free(r->path);
+    free(r);
+}
+
+const char *ckpt_reader_format(const ckpt_reader *r)
+{
+    return r->index->format;
+}
+
+const char *ckpt_reader_path(const ckpt_reader *r)
+{
+    return r->path;
+}
+
+uint64_t ckpt_reader_file_size(const ckpt_reader *r)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < r->source->count; i++)
+        n += r->source->files[i].size;
+    return n;
+}
+
+size_t ckpt_reader_tensor_count(const ckpt_reader *r)
+{
+    return r->index->tensor_count;
+}
+
+const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *r, size_t i)
+{
+    return i < r->index->tensor_count ? &r->index->tensors[i].info : NULL;
+}
+
+ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name_size, size_t *i, ckpt_error *err)
+{
+    if (ckpt__hash_get(r->by_name, name, name_size, i))
+        return CKPT_OK;
+    char shown[200];
+    return ckpt__fail(err, CKPT_E_NOT_FOUND, ckpt__escape(shown, sizeof shown, name, name_size),
+                      "there is no tensor of that name in %s (it has %zu tensors)", r->path, r->index->tensor_count);
+}
+
+const ckpt_value *ckpt_reader_root(const ckpt_reader *r)
+{
+    return r->index->root;
+}
+
+const ckpt_report *ckpt_reader_findings(const ckpt_reader *r)
+{
+    return r->index->findings;
+}
+
+typedef struct into {
+    char *dst;
+    uint32_t crc;
+} into;
+
+static ckpt_status copy_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    (void)err;
+    memcpy(((into *)ctx)->dst + offset, data, n);
+    return CKPT_OK;
+}
+
+static ckpt_status crc_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    (void)offset;
+    (void)err;
+    into *to = ctx;
+    to->crc = ckpt__crc32(to->crc, data, n);
+    return CKPT_OK;
+}
+
+static ckpt_status check_number(const ckpt_reader *r, size_t i, ckpt_error *err)
+{
+    if (i < r->index->tensor_count)
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_ARGUMENT, r->path, "tensor number %zu of %zu", i, r->index->tensor_count);
+}
+
+ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t size, ckpt_error *err)
+{
+    ckpt_status status = check_number(r, i, err);
+    if (status < 0)
+        return status;
+    const ckpt_tensor_info *t = &r->index->tensors[i].info;
+    if (size != t->nbytes)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data, "a buffer of %zu bytes was given for its %llu", size,
+                          (unsigned long long)t->nbytes);
+    into to = { dst, 0 };
+    return ckpt__read_tensor(r->source, r->index, i, true, copy_block, &to, err);
+}
+
+ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckpt_error *err)
+{
+    into to = { NULL, 0 };
+    ckpt_status status = check_number(r, i, err);
+    if (status == CKPT_OK)
+        status = ckpt__read_tensor(r->source, r->index, i, false, crc_block, &to, err);
+    if (status == CKPT_OK)
+        *crc = to.crc;
+    return status;
+}

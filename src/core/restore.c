@@ -1,0 +1,386 @@
+/* core/restore.c - restore, in this order: open, match, place, and report all that is wrong; then allocate, copy, put the
+ * scalars, and only then let go of what was there before. */
+#include "core/restorer.h"
+
+#include <stdlib.h>
+
+/* ---- preparing a side */
+
+static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
+{
+    if (options) {
+        if (options->struct_size > sizeof *options)
+            return ckpt__fail(err, CKPT_E_ARGUMENT, path, "the options are of a newer version of the library");
+        memcpy(&side->options, options, options->struct_size ? options->struct_size : sizeof *options);
+    }
+    side->ranks = side->options.ranks;
+    if (side->ranks.world == 0)
+        side->ranks = (ckpt_ranks)CKPT_RANKS_INIT;
+    side->map = side->options.map;
+    if (!side->map && side->options.map_location && *side->options.map_location) {
+        ckpt_status status = ckpt_map_parse(side->options.map_location, &side->own_map, err);
+        if (status < 0)
+            return status;
+        side->map = side->own_map;
+    }
+    return CKPT_OK;
+}
+
+static bool wants_optimizer(const ckpt_state *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (ckpt_role_is_optimizer(s->bindings[i].role))
+            return true;
+    for (size_t i = 0; i < s->scalar_count; i++)
+        if (s->scalars[i].group != SIZE_MAX || strncmp(s->scalars[i].name.data, "scaler.", 7) == 0)
+            return true;
+    return s->group_count > 0;
+}
+
+static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    const ckpt_state *s = side->state;
+    ckpt_str *wanted = malloc((s->count + s->alias_count + 1) * sizeof *wanted);
+    size_t n = 0;
+    if (!wanted)
+        return ckpt__fail_memory(err, r->path, 0);
+    for (size_t i = 0; i < s->count; i++)
+        if (s->bindings[i].role == CKPT_PARAM || s->bindings[i].role == CKPT_BUFFER)
+            wanted[n++] = s->bindings[i].name;
+    for (size_t i = 0; i < s->alias_count; i++)
+        wanted[n++] = s->aliases[i].name;
+    ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
+                                .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
+                                .optional_optimizer = !wants_optimizer(s) };
+    ckpt_status status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
+    free(wanted);
+    return status;
+}
+
+static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    if (!side->report && !(side->report = side->own_report = ckpt_report_new()))
+        return ckpt__fail_memory(err, r->path, 0);
+    if (!(side->memory = ckpt__arena_new(0)))
+        return ckpt__fail_memory(err, r->path, 0);
+    ckpt_report_clear(side->report);
+    ckpt_status status = name_things(r, side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_match(r, side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_place(r, side, err);
+    for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
+        if (!side->state->bindings[i].ours)
+            status = ckpt__state_check_memory(side->state, &side->state->bindings[i], err);
+    if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_ERROR)
+        status = ckpt__report_fail(side->report, CKPT_ERROR, CKPT_E_MISMATCH, r->path, err);
+    return status;
+}
+
+static void free_side(ckpt__side *side)
+{
+    ckpt__canon_free(side->canon);
+    ckpt_map_free(side->own_map);
+    ckpt_report_free(side->own_report);
+    ckpt__arena_free(side->memory);
+    free(side->items);
+    free(side->consumed);
+    free(side->groups);
+    free(side->pending);
+    free(side->arena_data);
+    free(side->arena_device);
+}
+
+/* ---- memory of ours on the target */
+
+static ckpt_status new_memory(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err)
+{
+    const ckpt__device_ops *ops = ckpt__device_ops_of(device.type);
+    int ordinal = device.index < 0 ? 0 : device.index;
+    if (nbytes > SIZE_MAX / 2)
+        return ckpt__fail_memory(err, "tensor", nbytes);
+    ckpt_status status = ops->alloc(ordinal, (size_t)nbytes, data, err);
+    if (status == CKPT_OK && nbytes && (status = ops->zero(ordinal, *data, (size_t)nbytes, NULL, err)) < 0) {
+        ops->release(ordinal, *data, NULL);
+        *data = NULL;
+    }
+    return status;
+}
+
+static void old_memory(ckpt_device device, void *data)
+{
+    const ckpt__device_ops *ops = ckpt__device_ops_of(device.type);
+    if (ops && data)
+        ops->release(device.index < 0 ? 0 : device.index, data, NULL);
+}
+
+static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
+{
+    ckpt_state *s = side->state;
+    ckpt_status status = CKPT_OK;
+    for (size_t a = 0; status == CKPT_OK && a < s->arena_count; a++)
+        if (side->arena_device[a].type != CKPT_DEVICE_NONE &&
+            (!s->arenas[a].data || !ckpt_device_equal(s->arenas[a].device, side->arena_device[a])))
+            status = new_memory(side->arena_device[a], s->arenas[a].nbytes, &side->arena_data[a], err);
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
+        const ckpt__binding *b = &s->bindings[i];
+        ckpt__item *item = &side->items[i];
+        if (b->arena != SIZE_MAX) {
+            void *base = side->arena_data[b->arena] ? side->arena_data[b->arena] : s->arenas[b->arena].data;
+            item->data = (char *)base + b->arena_offset;
+            item->fresh = side->arena_data[b->arena] != NULL;
+        } else if (b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), item->target))) {
+            status = new_memory(item->target, b->nbytes, &item->data, err);
+            item->fresh = status == CKPT_OK;
+        } else
+            item->data = b->data;
+    }
+    return status;
+}
+
+static void release_new(ckpt__side *side)
+{
+    for (size_t i = 0; side->items && i < side->state->count; i++)
+        if (side->items[i].fresh && side->state->bindings[i].arena == SIZE_MAX)
+            old_memory(side->items[i].target, side->items[i].data);
+    for (size_t a = 0; side->arena_data && a < side->state->arena_count; a++)
+        old_memory(side->arena_device[a], side->arena_data[a]);
+}
+
+/* The new memory takes the old one's place. */
+static void adopt(ckpt__side *side)
+{
+    ckpt_state *s = side->state;
+    for (size_t i = 0; i < s->count; i++) {
+        ckpt__binding *b = &s->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        if (!item->fresh)
+            continue;
+        if (b->arena == SIZE_MAX)
+            old_memory(ckpt__memory_device(&b->memory), b->data);
+        b->data = item->data;
+        b->memory.device = item->target;
+        b->memory.kind = item->target.type == CKPT_DEVICE_CUDA ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_HOST;
+    }
+    for (size_t a = 0; a < s->arena_count; a++)
+        if (side->arena_data[a]) {
+            old_memory(s->arenas[a].device, s->arenas[a].data);
+            s->arenas[a].data = side->arena_data[a];
+            s->arenas[a].device = side->arena_device[a];
+        }
+}
+
+/* ---- the plan */
+
+static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
+{
+    ckpt__side *side = &r->sides[n];
+    for (size_t i = 0; i < side->state->count; i++) {
+        const ckpt__binding *b = &side->state->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        if (item->tensor == SIZE_MAX)
+            continue;
+        ckpt__copy *c = ckpt__plan_add(&r->plan);
+        if (!c)
+            return ckpt__fail_memory(err, r->path, 0);
+        c->tensor = item->tensor;
+        c->state = n;
+        c->binding = i;
+        c->from = r->reader->index->tensors[item->tensor].info.dtype;
+        c->to = b->dtype;
+        c->ndim = b->ndim;
+        c->shape = b->shape;
+        c->strides = b->strides;
+        c->data = item->data;
+        c->device = item->target;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
+{
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; i < r->sides[n].state->count; i++) {
+            const ckpt__binding *b = &r->sides[n].state->bindings[i];
+            ckpt__lane *lane;
+            ckpt_status status = ckpt__lanes_get(&r->lanes, r->sides[n].state, r->sides[n].items[i].target, &lane, err);
+            if (status == CKPT_OK && b->data)
+                status = ckpt__lanes_get(&r->lanes, r->sides[n].state, ckpt__memory_device(&b->memory), &lane, err);
+            if (status < 0)
+                return status;
+        }
+    return CKPT_OK;
+}
+
+/* Tensors that were not in the checkpoint and change their device, and numbers that become tensors. */
+static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
+        const ckpt__binding *b = &side->state->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        if (item->tensor != SIZE_MAX || b->nbytes == 0)
+            continue;
+        if (item->entry == SIZE_MAX) {
+            if (item->fresh && b->data)
+                status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
+                                          b->nbytes, err);
+            continue;
+        }
+        double real = 0;
+        int64_t integer = 0;
+        bool is_int = false, inexact = false;
+        unsigned char bytes[16] = { 0 };
+        ckpt__restore_number(r, &side->canon->entries[item->entry], &real, &integer, &is_int, &status, err);
+        bool known = is_int ? ckpt__convert(CKPT_I64, &integer, b->dtype, bytes, 1, &inexact)
+                            : ckpt__convert(CKPT_F64, &real, b->dtype, bytes, 1, &inexact);
+        if (!known || (inexact && is_int))
+            status = ckpt__fail(err, CKPT_E_MISMATCH, b->name.data, "the number in the checkpoint cannot be held exactly by %s",
+                                ckpt_dtype_name(b->dtype));
+        else
+            status = ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err);
+    }
+    return status;
+}
+
+/* ---- reports */
+
+static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    char to[CKPT_DEVICE_NAME_MAX];
+    for (size_t i = 0; i < side->state->count; i++) {
+        const ckpt__binding *b = &side->state->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        const ckpt_tensor_info *t = item->tensor == SIZE_MAX ? NULL : &r->reader->index->tensors[item->tensor].info;
+        ckpt_device_name(item->target, to);
+        bool ok = ckpt__report_use(side->report, item->target, b->role, b->nbytes);
+        if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
+            ok = ckpt__report_add(side->report, CKPT_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
+                 ckpt__report_detail(side->report, NULL, t->device.data, to, b->nbytes);
+        if (!ok)
+            return ckpt__fail_memory(err, "report", 0);
+    }
+    return CKPT_OK;
+}
+
+/* After damage: what of each state is as before, what is new and whole, what is neither. */
+static void report_torn(ckpt__restorer *r)
+{
+    static const char *const codes[] = { "untouched", "torn", "complete" };
+    for (size_t i = 0; i < r->plan.count; i++) {
+        const ckpt__copy *c = &r->plan.copies[i];
+        const ckpt__side *side = &r->sides[c->state];
+        /* New memory is given back and the old one still holds what it held. */
+        ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
+        ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_ERROR : CKPT_NOTE, codes[done],
+                         side->state->bindings[c->binding].name.data, NULL, "%s when the restore stopped",
+                         done == CKPT__UNTOUCHED ? "not yet touched" : done == CKPT__TORN ? "partly overwritten" : "restored");
+    }
+}
+
+static ckpt_status verify_all(ckpt__restorer *r, ckpt_error *err)
+{
+    size_t end;
+    for (size_t i = 0; i < r->plan.count; i = end) {
+        ckpt__plan_group(&r->plan, i, &end);
+        if (r->plan.copies[i].storage == SIZE_MAX)
+            continue;
+        ckpt_status status = ckpt__read_storage(r->reader->source, r->reader->index, r->plan.copies[i].storage, true, NULL, NULL, err);
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
+/* ---- all of it */
+
+static bool touched(const ckpt__restorer *r, size_t side)
+{
+    for (size_t i = 0; i < r->plan.count; i++)
+        if (r->plan.copies[i].state == side && r->plan.copies[i].done != CKPT__UNTOUCHED &&
+            !r->sides[side].items[r->plan.copies[i].binding].fresh)
+            return true;
+    return false;
+}
+
+static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
+{
+    const ckpt_restore_options *o = &r->sides[0].options;
+    ckpt_status status = CKPT_OK;
+    bool started = false;
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        if ((status = allocate(&r->sides[n], err)) == CKPT_OK)
+            status = plan_side(r, n, err);
+    if (status == CKPT_OK)
+        ckpt__plan_order(&r->plan, r->reader->index);
+    if (status == CKPT_OK && o->verify_first && !o->no_verify)
+        status = verify_all(r, err);
+    if (status == CKPT_OK)
+        status = open_lanes(r, err);
+    if (status == CKPT_OK) {
+        started = true;
+        status = ckpt__execute(&r->plan, r->reader->source, r->reader->index, !o->no_verify, &r->lanes, &o->progress, err);
+    }
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        status = place_rest(r, &r->sides[n], err);
+    ckpt_status closed = ckpt__lanes_close(&r->lanes, status < 0 ? NULL : err);
+    status = status < 0 ? status : closed;
+    for (size_t n = 0; n < r->count; n++) {
+        ckpt__side *side = &r->sides[n];
+        if (status == CKPT_OK) {
+            ckpt__restore_apply_scalars(side);
+            adopt(side);
+            side->state->poisoned = false;
+        } else if (started && touched(r, n))
+            side->state->poisoned = true;
+    }
+    if (status < 0 && started)
+        report_torn(r);
+    return status;
+}
+
+ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path, const ckpt_restore_options *options,
+                              ckpt_report *const *reports, ckpt_error *err)
+{
+    if (!states || n == 0 || !path || !*path)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_restore", "a NULL state or path");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k <= i; k++)
+            if (!states[i] || (k < i && states[k] == states[i]))
+                return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_restore_many", "state %zu is NULL or given twice", i);
+    ckpt__restorer r = { .path = path, .count = n };
+    if (!(r.sides = calloc(n, sizeof *r.sides)))
+        return ckpt__fail_memory(err, path, 0);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < n; i++) {
+        r.sides[i].state = states[i];
+        r.sides[i].report = reports ? reports[i] : NULL;
+        status = read_options(&r.sides[i], options ? &options[i] : NULL, path, err);
+    }
+    ckpt_reader_options ro = { 0, status == CKPT_OK ? r.sides[0].options.format : NULL };
+    if (status == CKPT_OK)
+        status = ckpt_reader_open(path, &ro, &r.reader, err);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = prepare(&r, &r.sides[i], err);
+    bool moving = status == CKPT_OK;
+    if (moving)
+        status = move(&r, err);
+    ckpt_status reported = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && reported == CKPT_OK && i < n; i++)
+        reported = report_done(&r, &r.sides[i], err);
+    for (size_t i = 0; i < n; i++) {
+        if (moving && status < 0)
+            release_new(&r.sides[i]);
+        free_side(&r.sides[i]);
+    }
+    ckpt__plan_free(&r.plan);
+    ckpt_reader_close(r.reader);
+    free(r.sides);
+    return status < 0 ? status : reported;
+}
+
+ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
+                         ckpt_error *err)
+{
+    return ckpt_restore_many(&state, 1, path, options, &report, err);
+}

@@ -1,0 +1,231 @@
+/* core/restore_match.c - which tensor of the checkpoint each binding gets, and what fits nothing. */
+#include "core/restorer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+                            ckpt_error *err, const char *format, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    if (!ckpt__report_add(side->report, severity, code, tensor, fix, "%s", text))
+        return ckpt__fail_memory(err, "report", 0);
+    return CKPT_OK;
+}
+
+static void shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim)
+{
+    size_t at = 0;
+    at += (size_t)snprintf(buf, size, "[");
+    for (uint32_t i = 0; i < ndim && at + 24 < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(buf + at, size - at, at + 24 < size ? "]" : "...]");
+}
+
+static bool find_entry(const ckpt__side *side, ckpt_str name, size_t *entry)
+{
+    return ckpt__hash_get(side->canon->by_name, name.data, name.size, entry);
+}
+
+/* A tied tensor may be stored under its other name alone (safetensors leaves one of the two out). */
+static bool find_by_alias(const ckpt__side *side, ckpt_str name, size_t *entry)
+{
+    for (size_t i = 0; i < side->state->alias_count; i++)
+        if (ckpt__str_equal(side->state->aliases[i].of, name) && find_entry(side, side->state->aliases[i].name, entry))
+            return true;
+    return false;
+}
+
+static ckpt_status missing(ckpt__side *side, ckpt_str name, ckpt_error *err)
+{
+    if (ckpt__state_is_optional(side->state, name))
+        return ckpt__side_note(side, CKPT_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
+    if (side->options.allow_missing)
+        return ckpt__side_note(side, CKPT_NOTE, "missing", name.data, NULL, err,
+                               "it is not in the checkpoint and keeps its value (allow_missing)");
+    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data,
+                           "if it is meant to be new, permit it with allow_missing or ckpt_state_optional", err,
+                           "it is bound and the checkpoint has no tensor or value of that name");
+}
+
+static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const ckpt_tensor_info *t, ckpt_error *err)
+{
+    char have[256], want[256];
+    bool same = b->ndim == t->ndim;
+    uint64_t ours = 0, theirs = 0;
+    for (uint32_t i = 0; same && i < b->ndim; i++)
+        same = b->shape[i] == t->shape[i];
+    if (same)
+        return CKPT_OK;
+    /* A counter of shape [] and one of shape [1] hold the same number. */
+    if (b->role == CKPT_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) && ours == 1 &&
+        theirs == 1)
+        return CKPT_OK;
+    shape_text(have, sizeof have, t->shape, t->ndim);
+    shape_text(want, sizeof want, b->shape, b->ndim);
+    return ckpt__side_note(side, CKPT_ERROR, "shape-mismatch", b->name.data, NULL, err,
+                           "its shape is %s in the checkpoint and %s in the state", have, want);
+}
+
+static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    ckpt__item *item = &side->items[i];
+    *item = (ckpt__item){ .entry = SIZE_MAX, .tensor = SIZE_MAX };
+    if (!find_entry(side, b->name, &item->entry) && !find_by_alias(side, b->name, &item->entry)) {
+        item->entry = SIZE_MAX;
+        return missing(side, b->name, err);
+    }
+    const ckpt__canon_entry *e = &side->canon->entries[item->entry];
+    side->consumed[item->entry] = true;
+    if (!e->is_tensor) {
+        double real;
+        int64_t integer;
+        bool is_int;
+        uint64_t numel;
+        ckpt_status status = CKPT_OK;
+        if (ckpt__numel(b->shape, b->ndim, &numel) && numel == 1 &&
+            ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err))
+            return CKPT_OK;       /* an optimizer that keeps step as a number */
+        if (status < 0)
+            return status;
+        return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", b->name.data, NULL, err,
+                               "it is bound as a tensor of %llu bytes, and the checkpoint holds a %s there",
+                               (unsigned long long)b->nbytes, ckpt_kind_name(e->value->kind));
+    }
+    const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
+    item->tensor = e->tensor;
+    if (t->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
+        return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, NULL, err, t->layout.data
+                               ? "its layout in the checkpoint is %s; only dense tensors are restored"
+                               : "it has no data in the checkpoint (%s)",
+                               t->layout.data ? t->layout.data : "a meta tensor, or one that lies in pieces");
+    return check_shape(side, b, t, err);
+}
+
+/* ---- names tied in the state */
+
+static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__alias *a, ckpt_error *err)
+{
+    const ckpt__index *x = r->reader->index;
+    size_t entry;
+    if (!find_entry(side, a->name, &entry))
+        return CKPT_OK;
+    side->consumed[entry] = true;
+    const ckpt__binding *b = ckpt__state_find(side->state, a->of.data, a->of.size);
+    const ckpt__item *item = &side->items[b - side->state->bindings];
+    const ckpt__canon_entry *e = &side->canon->entries[entry];
+    if (!e->is_tensor || item->tensor == SIZE_MAX || item->tensor == e->tensor)
+        return CKPT_OK;
+    const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
+    if (p->piece_count == 1 && q->piece_count == 1 && p->pieces[0].storage == q->pieces[0].storage &&
+        p->pieces[0].offset == q->pieces[0].offset && p->info.nbytes == q->info.nbytes)
+        return CKPT_OK;
+    uint32_t c1, c2;
+    ckpt_status status = ckpt_reader_crc32(r->reader, item->tensor, &c1, err);
+    if (status == CKPT_OK)
+        status = ckpt_reader_crc32(r->reader, e->tensor, &c2, err);
+    if (status < 0)
+        return status;
+    if (p->info.nbytes == q->info.nbytes && c1 == c2)
+        return CKPT_OK;
+    return ckpt__side_note(side, CKPT_ERROR, "tie-broken", a->name.data,
+                           "bind it as a tensor of its own instead of an alias", err,
+                           "the state ties it to '%s', and the checkpoint holds two different tensors", a->of.data);
+}
+
+/* ---- groups */
+
+static bool same_params(const ckpt__group *g, const ckpt__canon_group *c)
+{
+    if (g->param_count != c->param_count)
+        return false;
+    ckpt__hash *h = ckpt__hash_new(g->param_count);
+    bool same = h != NULL;
+    for (size_t i = 0; same && i < g->param_count; i++)
+        same = ckpt__hash_put(h, g->params[i].data, g->params[i].size, i, NULL) >= 0;
+    for (size_t i = 0; same && i < c->param_count; i++)
+        same = ckpt__hash_get(h, c->params[i].data, c->params[i].size, NULL);
+    ckpt__hash_free(h);
+    return same;
+}
+
+/* By the parameters, and among equals by the name. */
+static ckpt_status match_groups(ckpt__side *side, ckpt_error *err)
+{
+    const ckpt__canon *c = side->canon;
+    for (size_t g = 0; g < side->state->group_count; g++) {
+        const ckpt__group *group = &side->state->groups[g];
+        size_t by_params = SIZE_MAX, by_name = SIZE_MAX;
+        for (size_t i = 0; i < c->group_count; i++) {
+            bool named = ckpt__str_equal(group->name, c->groups[i].name);
+            if (named)
+                by_name = i;
+            if ((by_params == SIZE_MAX || named) && same_params(group, &c->groups[i]))
+                by_params = i;
+        }
+        side->groups[g] = by_params != SIZE_MAX ? by_params : by_name;
+        if (by_params == SIZE_MAX && by_name != SIZE_MAX) {
+            ckpt_status status = ckpt__side_note(side, CKPT_ERROR, "group-mismatch", group->name.data, NULL, err,
+                "parameter group '%s' has %zu parameters in the state, and %zu or other ones in the checkpoint",
+                group->name.data, group->param_count, c->groups[by_name].param_count);
+            if (status < 0)
+                return status;
+        }
+    }
+    return CKPT_OK;
+}
+
+/* ---- what nobody asked for */
+
+static bool ends_with(ckpt_str s, const char *tail)
+{
+    size_t n = strlen(tail);
+    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
+}
+
+static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    bool native = strcmp(r->reader->index->format, "ckpt") == 0;
+    for (size_t i = 0; i < side->canon->count; i++) {
+        const ckpt__canon_entry *e = &side->canon->entries[i];
+        if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
+            continue;
+        /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
+        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_RNG;
+        ckpt_status status;
+        if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))
+            status = ckpt__side_note(side, CKPT_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
+                                     err, "it is in the checkpoint, and nothing of that name is bound");
+        else
+            status = ckpt__side_note(side, CKPT_NOTE, "left-over", e->name.data, NULL, err,
+                                     "it is in the checkpoint and nothing of that name is bound: left alone");
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    const ckpt_state *s = side->state;
+    side->items = calloc(s->count + 1, sizeof *side->items);
+    side->consumed = calloc(side->canon->count + 1, sizeof *side->consumed);
+    side->groups = calloc(s->group_count + 1, sizeof *side->groups);
+    if (!side->items || !side->consumed || !side->groups)
+        return ckpt__fail_memory(err, r->path, 0);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++)
+        status = match_binding(r, side, i, err);
+    for (size_t i = 0; status == CKPT_OK && i < s->alias_count; i++)
+        status = check_alias(r, side, &s->aliases[i], err);
+    if (status == CKPT_OK)
+        status = match_groups(side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_scalars(r, side, err);
+    return status == CKPT_OK ? leftovers(r, side, err) : status;
+}

@@ -1,0 +1,247 @@
+/* core/restore_scalars.c - the numbers, strings and bytes of a state: checked and converted first, put in place last. */
+#include "core/restorer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static ckpt_status take_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    (void)err;
+    memcpy((char *)ctx + offset, data, n);
+    return CKPT_OK;
+}
+
+bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double *real, int64_t *integer, bool *is_int,
+                          ckpt_status *status, ckpt_error *err)
+{
+    *status = CKPT_OK;
+    if (!e->is_tensor) {
+        const ckpt_value *v = e->value;
+        *is_int = v->kind != CKPT_V_FLOAT;
+        *integer = v->kind == CKPT_V_BOOL ? v->boolean : v->integer;
+        *real = v->kind == CKPT_V_FLOAT ? v->real : (double)*integer;
+        return v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT || v->kind == CKPT_V_BOOL;
+    }
+    const ckpt__tensor *t = &r->reader->index->tensors[e->tensor];
+    unsigned char bytes[16];
+    uint64_t numel;
+    if (!t->info.shape || !ckpt__numel(t->info.shape, t->info.ndim, &numel) || numel != 1 || t->info.nbytes > sizeof bytes ||
+        t->piece_count != 1)
+        return false;
+    *status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !r->sides[0].options.no_verify, take_block,
+                                bytes, err);
+    if (*status < 0)
+        return false;
+    *is_int = !ckpt_dtype_is_float(t->info.dtype);
+    if (*is_int ? !ckpt__convert(t->info.dtype, bytes, CKPT_I64, integer, 1, NULL)
+                : !ckpt__convert(t->info.dtype, bytes, CKPT_F64, real, 1, NULL))
+        return false;
+    if (*is_int)
+        *real = (double)*integer;
+    return true;
+}
+
+static ckpt_status add_pending(ckpt__side *side, const ckpt__pending *p, ckpt_error *err)
+{
+    if (!ckpt__grow(&side->pending, &side->pending_capacity, side->pending_count + 1, sizeof *side->pending))
+        return ckpt__fail_memory(err, "scalars", 0);
+    side->pending[side->pending_count++] = *p;
+    return CKPT_OK;
+}
+
+/* Into the variable's type; false where it does not hold the number exactly. A float32 takes the nearest of a Python
+ * float (its 0.1 is no float32), but not one that overflows. */
+static bool fit(ckpt__scalar_kind kind, double real, int64_t integer, bool is_int, ckpt__pending *p)
+{
+    bool whole = is_int || (real == floor(real) && fabs(real) < 9007199254740992.0);
+    int64_t i = is_int ? integer : whole ? (int64_t)real : 0;
+    switch (kind) {
+    case CKPT__S_F64:
+        p->u.f64 = real;
+        return !is_int || (fabs(real) < 9.3e18 && (int64_t)real == integer);
+    case CKPT__S_F32:
+        p->u.f32 = (float)real;
+        return (!isinf(p->u.f32) || isinf(real)) && (!is_int || (double)p->u.f32 == real);
+    case CKPT__S_I64:
+        p->u.i64 = i;
+        return whole;
+    case CKPT__S_I32:
+        p->u.i32 = (int32_t)i;
+        return whole && i >= INT32_MIN && i <= INT32_MAX;
+    case CKPT__S_BOOL:
+        p->u.boolean = i != 0;
+        return whole && (i == 0 || i == 1);
+    default:
+        return false;
+    }
+}
+
+static const char *kind_text(ckpt__scalar_kind kind)
+{
+    static const char *const names[] = { "", "a float32", "a float64", "an int32", "an int64", "a bool", "a string", "bytes" };
+    return names[kind];
+}
+
+static ckpt_status number(ckpt__restorer *r, ckpt__side *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
+                          ckpt_error *err)
+{
+    const ckpt__scalar *s = &side->state->scalars[scalar];
+    ckpt__pending p = { .scalar = scalar };
+    double real = 0;
+    int64_t integer = 0;
+    bool is_int = false;
+    ckpt_status status;
+    if (!ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err))
+        return status < 0 ? status
+                          : ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
+                                            kind_text(s->kind), e->is_tensor ? "tensor of more than one element" : ckpt_kind_name(e->value->kind));
+    if (fit(s->kind, real, integer, is_int, &p))
+        return add_pending(side, &p, err);
+    char text[CKPT__DOUBLE_MAX];
+    return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "its value %s cannot be held exactly by %s",
+                           ckpt__format_double(text, real), kind_text(s->kind));
+}
+
+static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
+                        ckpt_error *err)
+{
+    const ckpt__scalar *s = &side->state->scalars[scalar];
+    ckpt__pending p = { .scalar = scalar };
+    bool bytes = s->kind == CKPT__S_BYTES;
+    const ckpt_tensor_info *t = e->is_tensor ? &r->reader->index->tensors[e->tensor].info : NULL;
+    if (t && bytes && (t->dtype == CKPT_U8 || t->dtype == CKPT_I8) && t->nbytes == s->size) {   /* torch keeps its RNG so */
+        char *copy = ckpt__arena_alloc(side->memory, s->size ? s->size : 1);
+        if (!copy)
+            return ckpt__fail_memory(err, name, s->size);
+        ckpt_status status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !side->options.no_verify,
+                                               take_block, copy, err);
+        p.text = (ckpt_str){ copy, s->size };
+        return status < 0 ? status : add_pending(side, &p, err);
+    }
+    ckpt_kind kind = t ? CKPT_V_TENSOR : e->value->kind;
+    if (bytes ? kind != CKPT_V_BYTES && kind != CKPT_V_BYTEARRAY : kind != CKPT_V_STR)
+        return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
+                               kind_text(s->kind), ckpt_kind_name(kind));
+    p.text = e->value->text;
+    if (bytes ? p.text.size != s->size : p.text.size >= s->size)
+        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "it has %zu bytes, and the state has room for %zu%s",
+                               p.text.size, s->size, bytes ? " exactly" : " with the NUL");
+    return add_pending(side, &p, err);
+}
+
+/* `step` where the checkpoint only has one a parameter: those, if all are equal. */
+static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_t scalar, bool *found, ckpt_error *err)
+{
+    double first = 0;
+    const char *who = NULL;
+    *found = false;
+    for (size_t i = 0; i < side->canon->count; i++) {
+        const ckpt__canon_entry *e = &side->canon->entries[i];
+        double real;
+        int64_t integer;
+        bool is_int;
+        ckpt_status status;
+        if (e->role != CKPT_STEP || !e->param.data)
+            continue;
+        if (!ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err)) {
+            if (status < 0)
+                return status;
+            continue;
+        }
+        if (who && real != first) {
+            char a[CKPT__DOUBLE_MAX], b[CKPT__DOUBLE_MAX];
+            return ckpt__side_note(side, CKPT_ERROR, "steps-differ", "step", "name the one that counts with source.step in the map",
+                                   err, "the checkpoint has no step of its own, and its parameters' steps differ: '%s' %s, '%s' %s",
+                                   who, ckpt__format_double(a, first), e->name.data, ckpt__format_double(b, real));
+        }
+        first = real;
+        who = who ? who : e->name.data;
+    }
+    if (!who)
+        return CKPT_OK;
+    *found = true;
+    ckpt__pending p = { .scalar = scalar };
+    if (!fit(side->state->scalars[scalar].kind, first, 0, false, &p))
+        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", "step", NULL, err, "the parameters' step is no whole number");
+    ckpt_status status = add_pending(side, &p, err);
+    return status < 0 ? status : ckpt__side_note(side, CKPT_NOTE, "step-from-parameters", "step", NULL, err,
+                                                 "taken from the parameters' steps, which all are %lld", (long long)first);
+}
+
+static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+{
+    const ckpt__scalar *s = &side->state->scalars[i];
+    ckpt__buf wanted = { 0 }, stored = { 0 };
+    ckpt_status status = CKPT_OK;
+    size_t entry;
+    bool found = false;
+    ckpt__scalar_name(side->state, s, &wanted);
+    if (s->group != SIZE_MAX && side->groups[s->group] != SIZE_MAX)      /* the file's group may have another name */
+        ckpt__buf_printf(&stored, "optimizer.groups.%s.%s", side->canon->groups[side->groups[s->group]].name.data, s->name.data);
+    else
+        ckpt__buf_add(&stored, wanted.data, wanted.size);
+    if (wanted.failed || stored.failed)
+        status = ckpt__fail_memory(err, s->name.data, 0);
+    else if (ckpt__hash_get(side->canon->by_name, stored.data, stored.size, &entry)) {
+        side->consumed[entry] = true;
+        const ckpt__canon_entry *e = &side->canon->entries[entry];
+        status = s->kind == CKPT__S_STRING || s->kind == CKPT__S_BYTES ? text(r, side, i, wanted.data, e, err)
+                                                                       : number(r, side, i, wanted.data, e, err);
+    } else {
+        if (ckpt__str_is(s->name, "step"))
+            status = step_of_parameters(r, side, i, &found, err);
+        if (status == CKPT_OK && !found && ckpt_report_find(side->report, "steps-differ", "step") == NULL) {
+            bool optional = ckpt__state_is_optional(side->state, (ckpt_str){ wanted.data, wanted.size });
+            if (optional || side->options.allow_missing)
+                status = ckpt__side_note(side, CKPT_NOTE, optional ? "kept" : "missing", wanted.data, NULL, err,
+                                         "it is not in the checkpoint and keeps its value");
+            else
+                status = ckpt__side_note(side, CKPT_ERROR, "missing", wanted.data,
+                                         "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional",
+                                         err, "it is bound and the checkpoint has no value of that name");
+        }
+    }
+    ckpt__buf_free(&wanted);
+    ckpt__buf_free(&stored);
+    return status;
+}
+
+ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < side->state->scalar_count; i++)
+        status = one(r, side, i, err);
+    return status;
+}
+
+void ckpt__restore_apply_scalars(const ckpt__side *side)
+{
+    for (size_t i = 0; i < side->pending_count; i++) {
+        const ckpt__pending *p = &side->pending[i];
+        const ckpt__scalar *s = &side->state->scalars[p->scalar];
+        switch (s->kind) {
+        case CKPT__S_F32:
+            memcpy(s->data, &p->u.f32, sizeof p->u.f32);
+            break;
+        case CKPT__S_F64:
+            memcpy(s->data, &p->u.f64, sizeof p->u.f64);
+            break;
+        case CKPT__S_I32:
+            memcpy(s->data, &p->u.i32, sizeof p->u.i32);
+            break;
+        case CKPT__S_I64:
+            memcpy(s->data, &p->u.i64, sizeof p->u.i64);
+            break;
+        case CKPT__S_BOOL:
+            memcpy(s->data, &p->u.boolean, sizeof p->u.boolean);
+            break;
+        case CKPT__S_STRING:
+            memcpy(s->data, p->text.data, p->text.size);
+            ((char *)s->data)[p->text.size] = '\0';
+            break;
+        case CKPT__S_BYTES:
+            memcpy(s->data, p->text.data, s->size);
+            break;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+/* core/restorer.h - the parts of a restore: match names, choose places, plan, execute, put scalars. */
+#ifndef CKPT_RESTORER_H
+#define CKPT_RESTORER_H
+#include <ckpt/reader.h>
+#include <ckpt/restore.h>
+#include "core/canon.h"
+#include "core/execute.h"
+
+/* What becomes of one binding. */
+typedef struct ckpt__item {
+    size_t entry;                 /* canonical entry, or SIZE_MAX: not in the checkpoint */
+    size_t tensor;                /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
+    ckpt_device target;
+    ckpt_dtype cast;              /* by a rule or the policy; NONE */
+    void *data;                   /* the place on the target: the caller's, ours as it is, or new */
+    bool fresh;                   /* data is a new allocation (of its own or its arena's) */
+} ckpt__item;
+
+/* One scalar with its new value, converted and checked before the first byte moves. */
+typedef struct ckpt__pending {
+    size_t scalar;
+    union { double f64; float f32; int64_t i64; int32_t i32; bool boolean; } u;
+    ckpt_str text;                /* STRING, BYTES */
+} ckpt__pending;
+
+/* One state of a restore. */
+typedef struct ckpt__side {
+    ckpt_state *state;
+    ckpt_restore_options options;
+    const ckpt_map *map;
+    ckpt_map *own_map;            /* parsed from map_location */
+    ckpt_ranks ranks;
+    ckpt__canon *canon;
+    ckpt_report *report;          /* the caller's, or ours */
+    ckpt_report *own_report;
+    ckpt__item *items;            /* one a binding */
+    bool *consumed;               /* one a canonical entry */
+    size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */
+    ckpt__pending *pending; size_t pending_count, pending_capacity;
+    void **arena_data;            /* new memory of each arena of the state, or NULL */
+    ckpt_device *arena_device;
+    ckpt__arena *memory;
+} ckpt__side;
+
+typedef struct ckpt__restorer {
+    const char *path;
+    ckpt_reader *reader;
+    ckpt__side *sides; size_t count;
+    ckpt__plan plan;
+    ckpt__lanes lanes;
+} ckpt__restorer;
+
+/* Each adds findings to the side's report; a negative status only where the check itself could not be made. */
+ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+/* Adds a finding; CKPT_E_NO_MEMORY when that fails. */
+ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+                            ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
+/* Puts the pending values into the trainer's variables: cannot fail. */
+void ckpt__restore_apply_scalars(const ckpt__side *side);
+/* A number of the value tree or a one-element tensor as double and, where it is one, as int64. False: no number. */
+bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double *real, int64_t *integer, bool *is_int,
+                          ckpt_status *status, ckpt_error *err);
+#endif

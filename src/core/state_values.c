@@ -1,0 +1,142 @@
+/* core/state_values.c - binding scalars, strings, bytes, groups and the scaler. */
+#include "core/state.h"
+
+#include <stdlib.h>
+
+static ckpt_status add_scalar(ckpt_state *s, const char *name, ckpt__scalar_kind kind, void *data, size_t size, ckpt_error *err)
+{
+    if (!s || !name || !*name || !data)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "scalar", "a NULL state or variable, or an empty name");
+    if (strncmp(name, "ckpt.", 5) == 0 || !ckpt__utf8_valid(name, strlen(name)))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "names are UTF-8 and do not begin with 'ckpt.'");
+    ckpt__scalar v = { ckpt__arena_str(s->memory, name, strlen(name)), kind, data, size, SIZE_MAX };
+    if (!v.name.data || !ckpt__grow(&s->scalars, &s->scalar_capacity, s->scalar_count + 1, sizeof *s->scalars))
+        return ckpt__fail_memory(err, name, 0);
+    int put = ckpt__hash_put(s->names, v.name.data, v.name.size, CKPT__SCALAR_BASE + s->scalar_count, NULL);
+    if (put < 0)
+        return ckpt__fail_memory(err, name, 0);
+    if (put == 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "this name is bound already");
+    s->scalars[s->scalar_count++] = v;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt_state_i64(ckpt_state *s, const char *name, int64_t *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_I64, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_f64(ckpt_state *s, const char *name, double *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_F64, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_f32(ckpt_state *s, const char *name, float *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_F32, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_bool(ckpt_state *s, const char *name, bool *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_BOOL, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_string(ckpt_state *s, const char *name, char *buffer, size_t size, ckpt_error *err)
+{
+    if (size == 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "a buffer of 0 bytes holds no string");
+    return add_scalar(s, name, CKPT__S_STRING, buffer, size, err);
+}
+
+ckpt_status ckpt_state_bytes(ckpt_state *s, const char *name, void *data, size_t size, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_BYTES, data, size, err);
+}
+
+ckpt_status ckpt_state_scaler(ckpt_state *s, const char *name, ckpt_scaler *scaler, ckpt_error *err)
+{
+    if (!s || !name || !scaler)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_scaler", "a NULL state, name or scaler");
+    const struct { const char *key; ckpt__scalar_kind kind; void *data; } parts[] = {
+        { "scale", CKPT__S_F64, &scaler->scale },
+        { "growth_factor", CKPT__S_F64, &scaler->growth_factor },
+        { "backoff_factor", CKPT__S_F64, &scaler->backoff_factor },
+        { "growth_interval", CKPT__S_I64, &scaler->growth_interval },
+        { "_growth_tracker", CKPT__S_I64, &scaler->growth_tracker },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        ckpt__buf full = { 0 };
+        ckpt__buf_printf(&full, "%s.%s", name, parts[i].key);
+        ckpt_status status = full.failed ? ckpt__fail_memory(err, name, 0)
+                                         : add_scalar(s, full.data, parts[i].kind, parts[i].data, 8, err);
+        ckpt__buf_free(&full);
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *g, ckpt_error *err)
+{
+    if (!s || !g || !g->name || !*g->name || (g->param_count && !g->params) || (g->hyper_count && !g->hypers))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "a NULL state, name or list");
+    for (size_t i = 0; i < s->group_count; i++)
+        if (ckpt__str_is(s->groups[i].name, g->name))
+            return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "a group of this name is bound already");
+    ckpt__group group = { ckpt__arena_str(s->memory, g->name, strlen(g->name)), NULL, g->param_count };
+    group.params = ckpt__arena_array(s->memory, g->param_count + 1, sizeof *group.params);
+    if (!group.name.data || !group.params || !ckpt__grow(&s->groups, &s->group_capacity, s->group_count + 1, sizeof *s->groups))
+        return ckpt__fail_memory(err, g->name, 0);
+    for (size_t i = 0; i < g->param_count; i++) {
+        const ckpt__binding *b = g->params[i] ? ckpt__state_find(s, g->params[i], strlen(g->params[i])) : NULL;
+        if (!b)
+            return ckpt__fail(err, CKPT_E_NOT_FOUND, g->params[i] ? g->params[i] : g->name,
+                              "group '%s' names a parameter that is not bound; bind the parameters first", g->name);
+        group.params[i] = b->name;
+    }
+    for (size_t i = 0; i < g->hyper_count; i++) {
+        const ckpt_hyper *h = &g->hypers[i];
+        ckpt__buf full = { 0 };
+        if (!h->key || !*h->key || h->type < CKPT_SCALAR_F32 || h->type > CKPT_SCALAR_BOOL)
+            return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter %zu has no key or an unknown type", i);
+        ckpt__buf_printf(&full, "optimizer.groups.%s.%s", g->name, h->key);
+        ckpt_status status = full.failed ? ckpt__fail_memory(err, g->name, 0)
+                                         : add_scalar(s, full.data, (ckpt__scalar_kind)h->type, h->data, 0, err);
+        ckpt__buf_free(&full);
+        if (status < 0)
+            return status;
+        ckpt__scalar *v = &s->scalars[s->scalar_count - 1];
+        v->group = s->group_count;
+        v->name = ckpt__arena_str(s->memory, h->key, strlen(h->key));
+        if (!v->name.data)
+            return ckpt__fail_memory(err, g->name, 0);
+    }
+    s->groups[s->group_count++] = group;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt_state_optional(ckpt_state *s, const char *glob, ckpt_error *err)
+{
+    if (!s || !glob)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_optional", "a NULL state or glob");
+    ckpt_str copy = ckpt__arena_str(s->memory, glob, strlen(glob));
+    if (!copy.data || !ckpt__grow(&s->optional, &s->optional_capacity, s->optional_count + 1, sizeof *s->optional))
+        return ckpt__fail_memory(err, glob, 0);
+    s->optional[s->optional_count++] = copy;
+    return CKPT_OK;
+}
+
+bool ckpt__state_is_optional(const ckpt_state *s, ckpt_str name)
+{
+    for (size_t i = 0; i < s->optional_count; i++)
+        if (ckpt__glob(s->optional[i].data, s->optional[i].size, name.data, name.size))
+            return true;
+    return false;
+}
+
+void ckpt__scalar_name(const ckpt_state *s, const ckpt__scalar *v, ckpt__buf *b)
+{
+    if (v->group != SIZE_MAX)
+        ckpt__buf_printf(b, "optimizer.groups.%s.", s->groups[v->group].name.data);
+    ckpt__buf_add(b, v->name.data, v->name.size);
+}

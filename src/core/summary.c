@@ -1,0 +1,171 @@
+/* core/summary.c - what `show` says of the training state: who wrote it, how far it is, where its parts are. */
+#include <ckpt/doctor.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "core/canon.h"
+#include "core/engine.h"
+
+/* Who wrote a file, by what its root holds: the first row whose keys are all there. */
+static const struct {
+    const char *producer;
+    const char *path[2];          /* keys from the root */
+} producers[] = {
+    {"Lightning", {"pytorch-lightning_version", NULL}},
+    {"VAR", {"trainer", "var_wo_ddp"}},
+    {"DeepSpeed", {"ds_version", NULL}},
+    {"DeepSpeed", {"ds_config", NULL}},
+    {"Megatron", {"checkpoint_version", NULL}},
+};
+
+static const char *producer_of(const ckpt__index *index)
+{
+    if (strcmp(index->format, "ckpt") == 0)
+        return "ckpt";
+    const ckpt_value *root = index->root;
+    for (size_t i = 0; i < sizeof producers / sizeof *producers; i++) {
+        const ckpt_value *v = ckpt_value_get(root, producers[i].path[0]);
+        if (v && producers[i].path[1])
+            v = ckpt_value_get(v, producers[i].path[1]);
+        if (v)
+            return producers[i].producer;
+    }
+    if (root && root->kind == CKPT_V_OBJECT && root->class_name.data && strncmp(root->class_name.data, "__torch__", 9) == 0)
+        return "libtorch";
+    if (strncmp(index->format, "torch", 5) == 0)
+        return "torch";
+    const ckpt_value *metadata = ckpt_value_get(root, "__metadata__");
+    const ckpt_value *format = ckpt_value_get(metadata ? metadata : root, "format");
+    if (format && format->kind == CKPT_V_STR && ckpt__str_is(format->text, "pt"))
+        return "Hugging Face";
+    return NULL;
+}
+
+/* The first of the keys that holds an int >= 0, at the root or one level below it under the names that trainers use. */
+static int64_t count_of(const ckpt_value *root, const char *const *keys)
+{
+    static const char *const below[] = {NULL, "trainer_state", "progress", "state", "train_state"};
+    for (size_t b = 0; b < sizeof below / sizeof *below; b++) {
+        const ckpt_value *at = below[b] ? ckpt_value_get(root, below[b]) : root;
+        for (size_t i = 0; at && keys[i]; i++) {
+            const ckpt_value *v = ckpt_value_get(at, keys[i]);
+            if (v && v->kind == CKPT_V_INT && v->integer >= 0)
+                return v->integer;
+        }
+    }
+    return -1;
+}
+
+/* Follows a dotted path through dicts; keys may hold dots, so at each level the longest key that fits is taken. */
+static const ckpt_value *value_at(const ckpt_value *root, ckpt_str path)
+{
+    const ckpt_value *at = root;
+    const char *p = path.data, *end = path.data + path.size;
+    while (at && p < end) {
+        const ckpt_value *next = NULL;
+        size_t taken = 0;
+        const ckpt_value *state = at->kind == CKPT_V_OBJECT && at->state ? at->state : at;
+        for (size_t i = 0; i < state->entry_count; i++) {
+            const ckpt_value *k = state->entries[i].key;
+            size_t n = k->text.size, left = (size_t)(end - p);
+            if (k->kind == CKPT_V_STR && n <= left && n >= taken && memcmp(k->text.data, p, n) == 0 && (n == left || p[n] == '.')) {
+                next = state->entries[i].value;
+                taken = n;
+            }
+        }
+        char number[24];
+        for (size_t i = 0; !next && (at->kind == CKPT_V_LIST || at->kind == CKPT_V_TUPLE) && i < at->item_count; i++) {
+            size_t n = (size_t)snprintf(number, sizeof number, "%zu", i);
+            if (n <= (size_t)(end - p) && memcmp(number, p, n) == 0 && (n == (size_t)(end - p) || p[n] == '.')) {
+                next = at->items[i];
+                taken = n;
+            }
+        }
+        at = next;
+        p += taken < (size_t)(end - p) ? taken + 1 : taken;
+    }
+    return at;
+}
+
+/* The flags of the groups in one word; groups that disagree have none. */
+static const char *kind_of(const ckpt__canon *canon)
+{
+    const char *kind = NULL;
+    for (size_t i = 0; i < canon->group_count; i++) {
+        const ckpt__canon_group *g = &canon->groups[i];
+        const char *own = g->fused == 1 ? "fused" : g->capturable == 1 ? "capturable" : g->foreach == 1 ? "foreach" : "plain";
+        if (kind && strcmp(kind, own) != 0)
+            return "mixed";
+        kind = own;
+    }
+    return kind;
+}
+
+static ckpt_str keep_path(char **at, ckpt_str path)
+{
+    ckpt_str out = {NULL, 0};
+    if (!path.data)
+        return out;
+    memcpy(*at, path.data, path.size);
+    (*at)[path.size] = 0;
+    out = (ckpt_str){*at, path.size};
+    *at += path.size + 1;
+    return out;
+}
+
+ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
+{
+    static const char *const step_keys[] = {"global_step", "step", "iter", "iteration", "global_steps", "steps", "it", NULL};
+    static const char *const epoch_keys[] = {"epoch", "current_epoch", NULL};
+    if (!reader || !out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
+    memset(out, 0, sizeof *out);
+    const ckpt__index *index = reader->index;
+    out->producer = producer_of(index);
+    out->step = index->step >= 0 ? index->step : count_of(index->root, step_keys);
+    out->epoch = count_of(index->root, epoch_keys);
+
+    ckpt__canon_hints hints;
+    memset(&hints, 0, sizeof hints);
+    ckpt__canon *canon = NULL;
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    ckpt_report *findings = ckpt_report_new();
+    if (!findings)
+        return ckpt__fail_memory(err, "the report", 0);
+    ckpt_status status = ckpt__canon_build(index, &hints, &canon, findings, &ignored);
+    ckpt_report_free(findings);
+    if (status == CKPT_E_NO_MEMORY)
+        return ckpt__fail_memory(err, "canonical names", 0);
+    if (status < 0)               /* ambiguous: what was found without it still holds */
+        return CKPT_OK;
+    size_t size = canon->model_path.size + canon->optimizer_path.size + canon->scaler_path.size + 3;
+    char *at = out->owned = malloc(size);
+    if (!at) {
+        ckpt__canon_free(canon);
+        return ckpt__fail_memory(err, "the paths", size);
+    }
+    out->model_path = keep_path(&at, canon->model_path);
+    out->optimizer_path = keep_path(&at, canon->optimizer_path);
+    out->scaler_path = keep_path(&at, canon->scaler_path);
+    if (out->optimizer_path.data)
+        out->optimizer = value_at(index->root, out->optimizer_path);
+    if (out->scaler_path.data)
+        out->scaler = value_at(index->root, out->scaler_path);
+    if (strcmp(index->format, "ckpt") == 0) {     /* canonical already: the paths are the names themselves */
+        out->optimizer = out->optimizer ? out->optimizer : ckpt_value_get(index->root, "optimizer");
+        out->scaler = out->scaler ? out->scaler : ckpt_value_get(index->root, "scaler");
+    }
+    const char *kind = kind_of(canon);
+    if (kind)
+        out->optimizer_kind = ckpt__s(kind);
+    ckpt__canon_free(canon);
+    return CKPT_OK;
+}
+
+void ckpt_summary_clear(ckpt_summary *summary)
+{
+    if (!summary)
+        return;
+    free(summary->owned);
+    memset(summary, 0, sizeof *summary);
+}

@@ -1,0 +1,280 @@
+/* core/write.c - runs a recipe: the file goes out in aligned blocks of the output, each once all its bytes are final. */
+#include "core/engine.h"
+
+#include <stdlib.h>
+#include "codec/crc32.h"
+#include "core/strided.h"
+
+typedef struct block {
+    struct block *next;
+    uint64_t offset;
+    size_t size;
+    unsigned char *data;
+} block;
+
+typedef struct writer {
+    ckpt__recipe *recipe;
+    const ckpt__payload *payload;
+    ckpt__sink *sink;
+    const ckpt_progress *progress;
+    uint64_t before, total;       /* for the progress callback */
+    unsigned char *data;          /* the block that is being filled */
+    size_t capacity, used;
+    bool waits;                   /* it holds bytes that are not final yet */
+    uint64_t offset;              /* of the block in the file */
+    block *waiting;               /* blocks that do: written last */
+    uint32_t *crcs;               /* of each segment */
+    ckpt_error *err;
+} writer;
+
+static ckpt_status report_progress(writer *w)
+{
+    if (w->progress && w->progress->fn && w->progress->fn(w->progress->ctx, w->before + w->offset, w->total))
+        return ckpt__fail(w->err, CKPT_E_CANCELLED, "", "cancelled by the progress callback");
+    return CKPT_OK;
+}
+
+/* Aligned as writes past the page cache need it. */
+static unsigned char *aligned_block(size_t n)
+{
+    return aligned_alloc(4096, n ? (n + 4095) / 4096 * 4096 : 4096);
+}
+
+static ckpt_status flush(writer *w)
+{
+    ckpt_status status = CKPT_OK;
+    if (w->used == 0)
+        return CKPT_OK;
+    if (w->waits) {
+        block *b = calloc(1, sizeof *b);
+        if (!b || !(b->data = aligned_block(w->used))) {
+            free(b);
+            return ckpt__fail_memory(w->err, "file header", w->used);
+        }
+        memcpy(b->data, w->data, w->used);
+        b->offset = w->offset;
+        b->size = w->used;
+        b->next = w->waiting;
+        w->waiting = b;
+    } else
+        status = ckpt__sink_write(w->sink, w->offset, w->data, w->used, w->err);
+    w->offset += w->used;
+    w->used = 0;
+    w->waits = false;
+    return status == CKPT_OK ? report_progress(w) : status;
+}
+
+static ckpt_status put_segment(writer *w, const ckpt__segment *s, uint32_t *crc)
+{
+    ckpt_status status = CKPT_OK;
+    *crc = 0;
+    for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
+        size_t room = w->capacity - w->used;
+        size_t n = s->size - at < room ? (size_t)(s->size - at) : room;
+        unsigned char *to = w->data + w->used;
+        if (s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED)
+            memcpy(to, s->bytes + at, n);
+        else
+            status = w->payload->read(w->payload->ctx, s->kind, s->number, at, to, n, w->err);
+        if (status < 0)
+            return status;
+        if (s->kind == CKPT__DEFERRED)
+            w->waits = true;
+        else
+            *crc = ckpt__crc32(*crc, to, n);
+        w->used += n;
+        at += n;
+        if (w->used == w->capacity)
+            status = flush(w);
+    }
+    return status;
+}
+
+/* Puts the final bytes of a deferred segment, which lies at `begin` of the file, into the waiting blocks. */
+static void patch(const writer *w, const ckpt__segment *s, uint64_t begin)
+{
+    for (block *b = w->waiting; b; b = b->next) {
+        uint64_t from = begin > b->offset ? begin : b->offset;
+        uint64_t end = begin + s->size < b->offset + b->size ? begin + s->size : b->offset + b->size;
+        if (from < end)
+            memcpy(b->data + (from - b->offset), s->bytes + (from - begin), (size_t)(end - from));
+    }
+}
+
+static ckpt_status finish(writer *w)
+{
+    ckpt__recipe *r = w->recipe;
+    ckpt_status status = r->finish ? r->finish(r, w->crcs, w->err) : CKPT_OK;
+    uint64_t at = 0;
+    for (size_t i = 0; status == CKPT_OK && i < r->count; i++) {
+        if (r->segments[i].kind == CKPT__DEFERRED) {
+            patch(w, &r->segments[i], at);
+            w->crcs[i] = ckpt__crc32(0, r->segments[i].bytes, (size_t)r->segments[i].size);
+        }
+        at += r->segments[i].size;
+    }
+    for (block *b = w->waiting; status == CKPT_OK && b; b = b->next)
+        status = ckpt__sink_write(w->sink, b->offset, b->data, b->size, w->err);
+    return status;
+}
+
+ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                               const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
+                               ckpt_error *err)
+{
+    writer w = { .recipe = recipe, .payload = payload, .sink = sink, .progress = progress, .before = done_before,
+                 .total = total, .err = err };
+    w.capacity = recipe->size < CKPT__BLOCK ? (size_t)recipe->size : CKPT__BLOCK;
+    w.crcs = calloc(recipe->count + 1, sizeof *w.crcs);
+    w.data = aligned_block(w.capacity);
+    ckpt_status status = w.crcs && w.data ? CKPT_OK : ckpt__fail_memory(err, "output block", w.capacity);
+    for (size_t i = 0; status == CKPT_OK && i < recipe->count; i++)
+        status = put_segment(&w, &recipe->segments[i], &w.crcs[i]);
+    if (status == CKPT_OK)
+        status = flush(&w);
+    if (status == CKPT_OK)
+        status = finish(&w);
+    if (status == CKPT_OK && crc) {
+        *crc = 0;
+        for (size_t i = 0; i < recipe->count; i++)
+            *crc = ckpt__crc32_combine(*crc, w.crcs[i], recipe->segments[i].size);
+    }
+    for (block *b = w.waiting, *next; b; b = next) {
+        next = b->next;
+        free(b->data);
+        free(b);
+    }
+    free(w.data);
+    free(w.crcs);
+    return status;
+}
+
+/* ---- a payload that is read from another checkpoint */
+
+struct ckpt__reader_payload {
+    const ckpt__source *source;
+    const ckpt__index *index;
+    ckpt__segment_kind kind;
+    size_t number;
+    uint64_t next;                /* bytes given out in order, and their CRC */
+    uint32_t crc;
+    bool open;                    /* kind and number are those of the payload that is being read */
+    char *whole;                  /* a payload that cannot be read in parts (strided or coded), in memory */
+};
+
+static ckpt_status keep_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    (void)err;
+    memcpy((char *)ctx + offset, data, n);
+    return CKPT_OK;
+}
+
+/* The extent's range that a payload is, byte for byte; false where it has to be gathered, decoded or swapped. */
+static bool direct_range(const ckpt__reader_payload *p, size_t *storage, uint64_t *begin, uint64_t *size, bool *whole)
+{
+    const ckpt__index *x = p->index;
+    *begin = 0;
+    if (p->kind == CKPT__STORAGE) {
+        *storage = p->number;
+        *size = x->storages[p->number].extent.size;
+    } else {
+        const ckpt__tensor *t = &x->tensors[p->number];
+        unsigned bits = ckpt_dtype_bits(t->info.dtype);
+        if (t->piece_count != 1 || (t->info.nbytes && !ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim)))
+            return false;
+        *storage = t->pieces[0].storage;
+        *begin = (uint64_t)t->pieces[0].offset * (bits / 8);
+        *size = t->info.nbytes;
+    }
+    const ckpt__storage *s = &x->storages[*storage];
+    *whole = *begin == 0 && *size == s->extent.size;
+    return s->extent.coding == CKPT__STORED && !(s->extent.big_endian && s->unit > 1);
+}
+
+static ckpt_status load_whole(ckpt__reader_payload *p, uint64_t size, ckpt_error *err)
+{
+    if (size > SIZE_MAX / 2 || !(p->whole = malloc(size ? (size_t)size : 1)))
+        return ckpt__fail_memory(err, "payload", size);
+    if (p->kind != CKPT__STORAGE)
+        return ckpt__read_tensor(p->source, p->index, p->number, true, keep_block, p->whole, err);
+    ckpt_status status = ckpt__read_storage(p->source, p->index, p->number, true, keep_block, p->whole, err);
+    const ckpt__storage *s = &p->index->storages[p->number];
+    if (status == CKPT_OK && s->extent.big_endian)
+        ckpt__swap_bytes(p->whole, (size_t)size, s->unit);
+    return status;
+}
+
+/* The CRC that the source keeps for this payload, if any. */
+static bool expected_crc(const ckpt__reader_payload *p, size_t storage, bool whole, uint32_t *crc)
+{
+    const ckpt__extent *e = &p->index->storages[storage].extent;
+    if (p->kind != CKPT__STORAGE && p->index->tensors[p->number].has_crc) {
+        *crc = p->index->tensors[p->number].crc;
+        return true;
+    }
+    *crc = e->crc;
+    return whole && e->has_crc;
+}
+
+static ckpt_status payload_read(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
+                                ckpt_error *err)
+{
+    ckpt__reader_payload *p = ctx;
+    if (!p->open || p->kind != kind || p->number != number || offset == 0) {
+        free(p->whole);
+        p->whole = NULL;
+        p->kind = kind;
+        p->number = number;
+        p->next = 0;
+        p->crc = 0;
+        p->open = true;
+    }
+    size_t storage = 0;
+    uint64_t begin = 0, size = 0, wanted_end = offset + n;
+    bool whole = false;
+    if (!direct_range(p, &storage, &begin, &size, &whole)) {
+        size = kind == CKPT__STORAGE ? p->index->storages[number].extent.size : p->index->tensors[number].info.nbytes;
+        ckpt_status status = p->whole ? CKPT_OK : load_whole(p, size, err);
+        if (status == CKPT_OK)
+            memcpy(dst, p->whole + offset, n);
+        return status;
+    }
+    ckpt_status status = ckpt__read_storage_range(p->source, p->index, storage, begin + offset, dst, n, err);
+    if (status < 0)
+        return status;
+    if (offset == p->next) {
+        p->crc = ckpt__crc32(p->crc, dst, n);
+        p->next = wanted_end;
+    }
+    uint32_t crc;
+    if (p->next == size && expected_crc(p, storage, whole, &crc) && crc != p->crc) {
+        char what[200];
+        ckpt_str label = kind == CKPT__STORAGE ? p->index->storages[number].name : p->index->tensors[number].info.name;
+        ckpt__escape(what, sizeof what, label.data ? label.data : "payload", label.data ? label.size : 7);
+        return ckpt__fail(err, CKPT_E_DAMAGED, what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written",
+                          p->crc, crc);
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__reader_payload_new(const ckpt__source *source, const ckpt__index *index, ckpt__reader_payload **out,
+                                     ckpt__payload *payload, ckpt_error *err)
+{
+    ckpt__reader_payload *p = calloc(1, sizeof *p);
+    if (!p)
+        return ckpt__fail_memory(err, "payload", sizeof *p);
+    p->source = source;
+    p->index = index;
+    payload->read = payload_read;
+    payload->ctx = p;
+    *out = p;
+    return CKPT_OK;
+}
+
+void ckpt__reader_payload_free(ckpt__reader_payload *p)
+{
+    if (p) {
+        free(p->whole);
+        free(p);
+    }
+}

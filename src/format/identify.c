@@ -1,0 +1,82 @@
+/* format/identify.c - what nobody bids for, told by its first bytes or by the names in a directory. Magic numbers: the
+ * formats' own documents. */
+#include "format/identify.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+typedef struct magic {
+    size_t offset;
+    const char *bytes; size_t size;
+    const char *what;             /* completes "this is ..." */
+} magic;
+#define AT(offset, bytes) offset, bytes, sizeof(bytes) - 1
+
+static const magic magics[] = {
+    { AT(0, "\x89HDF\r\n\x1a\n"), "an HDF5 file (Keras?)" },
+    { AT(0, "PK\x03\x04"), "a zip archive, but not one that torch.save wrote" },
+    { AT(0, "PK\x05\x06"), "an empty zip archive" },
+    { AT(257, "ustar"), "a tar archive: unpack it first" },
+    { AT(0, "\x1f\x8b"), "gzip-compressed: gunzip it first" },
+    { AT(0, "\x28\xb5\x2f\xfd"), "zstd-compressed: unzstd it first" },
+    { AT(0, "\xfd" "7zXZ"), "xz-compressed: unxz it first" },
+    { AT(0, "BZh"), "bzip2-compressed: bunzip2 it first" },
+    { AT(0, "7z\xbc\xaf\x27\x1c"), "a 7-Zip archive: unpack it first" },
+    { AT(0, "GGUF"), "a GGUF file (llama.cpp): weights for inference, no training state" },
+    { AT(0, "\x93NUMPY"), "a single NumPy array (.npy)" },
+    { AT(0, "\x7f" "ELF"), "a program or library" },
+    { AT(0, "version https://git-lfs"), "a Git LFS pointer, not the file itself: run git lfs pull" },
+    { AT(0, "<!DOCTYPE"), "a web page: the download failed?" },
+    { AT(0, "<html"), "a web page: the download failed?" },
+};
+
+/* Directories are told by a file that only they have. */
+static const struct { const char *name, *what; } siblings[] = {
+    { ".metadata", "a PyTorch distributed checkpoint (DCP)" },
+    { "model.safetensors.index.json", "a sharded Hugging Face model (safetensors)" },
+    { "pytorch_model.bin.index.json", "a sharded Hugging Face model (.bin)" },
+    { "zero_to_fp32.py", "a DeepSpeed checkpoint" },
+    { "latest_checkpointed_iteration.txt", "a Megatron checkpoint" },
+    { "trainer_state.json", "a step of the Hugging Face Trainer" },
+    { "saved_model.pb", "a TensorFlow SavedModel" },
+};
+
+static bool all_zero(const ckpt__probe *p)
+{
+    for (size_t i = 0; i < p->head_size; i++)
+        if (p->head[i])
+            return false;
+    return p->head_size > 0;
+}
+
+static ckpt_status identify_directory(const ckpt__probe *probe, const char *label, ckpt_error *err)
+{
+    struct stat st;
+    for (size_t i = 0; i < sizeof siblings / sizeof *siblings; i++)
+        if (fstatat(probe->dirfd, siblings[i].name, &st, 0) == 0)
+            return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
+                              "this is %s; this version reads single files and its own step "
+                              "directories: give it one of the files inside",
+                              siblings[i].what);
+    return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: a directory without checkpoint.json");
+}
+
+ckpt_status ckpt__identify(const ckpt__probe *probe, const char *label, ckpt_error *err)
+{
+    if (probe->directory)
+        return identify_directory(probe, label, err);
+    if (probe->file_size == 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: the file is empty");
+    if (all_zero(probe))
+        return ckpt__fail(err, CKPT_E_FORMAT, label,
+                          "not a checkpoint: the first %zu of its %llu bytes are zero, as after a crash before the "
+                          "data reached the disk",
+                          probe->head_size, (unsigned long long)probe->file_size);
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
+        const magic *m = &magics[i];
+        if (m->offset + m->size <= probe->head_size && memcmp(probe->head + m->offset, m->bytes, m->size) == 0)
+            return ckpt__fail(err, CKPT_E_UNSUPPORTED, label, "this is %s", m->what);
+    }
+    return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: %llu bytes of no format that this version knows",
+                      (unsigned long long)probe->file_size);
+}

@@ -1,0 +1,96 @@
+/* format/native_step.c - the directory of a step: checkpoint.json names its files; together they are one checkpoint. */
+#include "format/manifest.h"
+#include "format/native.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define MANIFEST "checkpoint.json"
+enum { MANIFEST_BYTES = 1 << 20 };
+
+int ckpt__native_bid_step(const ckpt__probe *probe)
+{
+    struct stat st;
+    return fstatat(probe->dirfd, MANIFEST, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) ? 90 : 0;
+}
+
+static ckpt_status read_manifest(ckpt__native_reader *r, ckpt__manifest *m, ckpt_error *err)
+{
+    char label[256];
+    uint32_t file;
+    ckpt__buf text = { 0 };
+    ckpt_status status = ckpt__source_add(r->source, MANIFEST, &file, err);
+    if (status < 0)
+        return status;
+    ckpt__source_label(r->source, file, label, sizeof label);
+    status = ckpt__source_slurp(r->source, file, MANIFEST_BYTES, &text, err);
+    if (status == CKPT_OK)
+        status = ckpt__manifest_read(text.data ? text.data : "", text.size, label, r->index->arena, m, err);
+    r->index->metadata_bytes += text.size;
+    ckpt__buf_free(&text);
+    return status;
+}
+
+/* One file of the manifest: there, of the right size, of the same step. */
+static ckpt_status read_member(ckpt__native_reader *r, const ckpt__manifest *m, const ckpt__manifest_file *mf,
+                               ckpt_error *err)
+{
+    char label[256];
+    uint32_t file;
+    int64_t step = -1;
+    ckpt_status status = ckpt__source_add(r->source, mf->name.data, &file, err);
+    if (status == CKPT_E_SYSTEM || status == CKPT_E_NOT_FOUND) {
+        ckpt__error_prefix(err, "the manifest names '%s'", mf->name.data);
+        if (err && err->sys_errno == ENOENT)         /* the directory is incomplete: that is damage */
+            err->status = status = CKPT_E_DAMAGED;
+    }
+    if (status < 0)
+        return status;
+    ckpt__source_label(r->source, file, label, sizeof label);
+    uint64_t size = r->source->files[file].size;
+    if (size != mf->size)
+        return ckpt__fail(err, CKPT_E_DAMAGED, label, "has %llu bytes, the manifest says %llu: %s",
+                          (unsigned long long)size, (unsigned long long)mf->size,
+                          size < mf->size ? "truncated" : "of another save");
+    status = ckpt__native_read_file(r, file, mf->name, &step, err);
+    if (status == CKPT_OK && step != m->step)
+        status = ckpt__fail(err, CKPT_E_DAMAGED, label,
+                            "is of step %lld, the manifest of step %lld: files of two saves are mixed", (long long)step,
+                            (long long)m->step);
+    return status;
+}
+
+/* Two files must not hold the same name: which of them would count? */
+static ckpt_status check_names(const ckpt__native_reader *r, ckpt_error *err)
+{
+    const ckpt__index *x = r->index;
+    char text[160];
+    ckpt__hash *names = ckpt__hash_new(x->tensor_count);
+    int put = names ? 1 : -1;
+    size_t i, first = 0;
+    for (i = 0; i < x->tensor_count && put >= 0; i++) {
+        ckpt_str name = x->tensors[i].info.name;
+        put = ckpt__hash_put(names, name.data, name.size, i, &first);
+        if (put == 0 && x->tensors[first].info.file.data != x->tensors[i].info.file.data)
+            break;
+    }
+    ckpt__hash_free(names);
+    if (put < 0)
+        return ckpt__fail_memory(err, "names", 0);
+    if (i == x->tensor_count)
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_FORMAT, r->source->path, "the tensor '%s' is in %s and in %s",
+                      ckpt__escape(text, sizeof text, x->tensors[i].info.name.data, x->tensors[i].info.name.size),
+                      x->tensors[first].info.file.data, x->tensors[i].info.file.data);
+}
+
+ckpt_status ckpt__native_read_step(ckpt__native_reader *r, ckpt_error *err)
+{
+    ckpt__manifest m = { .step = -1 };
+    ckpt_status status = read_manifest(r, &m, err);
+    for (size_t i = 0; status == CKPT_OK && i < m.count; i++)
+        status = read_member(r, &m, &m.files[i], err);
+    r->index->step = m.step;
+    return status == CKPT_OK ? check_names(r, err) : status;
+}

@@ -1,0 +1,81 @@
+/* format/table.c - the one list of formats, and the choice between them. */
+#include "format/identify.h"
+#include "format/native.h"
+
+#include <stdio.h>
+
+const ckpt__format *const ckpt__formats[] = {
+    &ckpt__format_native,
+    &ckpt__format_safetensors,
+    &ckpt__format_torch,
+    &ckpt__format_torch_legacy,
+    NULL,
+};
+
+const ckpt__format *ckpt__format_find(const char *name)
+{
+    for (size_t i = 0; name && ckpt__formats[i]; i++)
+        if (strcmp(ckpt__formats[i]->name, name) == 0)
+            return ckpt__formats[i];
+    return NULL;
+}
+
+enum { HEAD_BYTES = 4096 };
+
+static ckpt_status look(ckpt__source *source, unsigned char *head, ckpt__probe *probe, ckpt_error *err)
+{
+    *probe = (ckpt__probe){ .head = head, .directory = source->directory, .dirfd = source->dirfd };
+    if (source->directory || source->count == 0)
+        return CKPT_OK;
+    probe->file_size = source->files[0].size;
+    probe->head_size = probe->file_size < HEAD_BYTES ? (size_t)probe->file_size : HEAD_BYTES;
+    return ckpt__source_read(source, 0, 0, head, probe->head_size, err);
+}
+
+static ckpt_status read_as(const char *name, ckpt__source *source, ckpt__index **out, ckpt_error *err)
+{
+    char known[160] = "";
+    const ckpt__format *format = ckpt__format_find(name);
+    if (format)
+        return format->read(source, out, err);
+    for (size_t i = 0, n = 0; ckpt__formats[i]; i++) {
+        int more = snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ckpt__formats[i]->name);
+        n += more > 0 && (size_t)more < sizeof known - n ? (size_t)more : 0;
+    }
+    return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no such format; there are: %s", known);
+}
+
+ckpt_status ckpt__format_read(ckpt__source *source, const char *forced, ckpt__index **out, ckpt_error *err)
+{
+    unsigned char head[HEAD_BYTES];
+    char label[256];
+    ckpt__probe probe;
+    const ckpt__format *best = NULL;
+    int highest = 0;
+    *out = NULL;
+    if (forced)
+        return read_as(forced, source, out, err);
+    ckpt_status status = look(source, head, &probe, err);
+    if (status < 0)
+        return status;
+    for (size_t i = 0; ckpt__formats[i]; i++) {
+        int bid = ckpt__formats[i]->bid(&probe);
+        if (bid > highest) {
+            highest = bid;
+            best = ckpt__formats[i];
+        }
+    }
+    if (source->count && !source->directory)
+        ckpt__source_label(source, 0, label, sizeof label);
+    else
+        ckpt__escape(label, sizeof label, source->path, strlen(source->path));
+    if (!best)
+        return ckpt__identify(&probe, label, err);
+    status = best->read(source, out, err);
+    if (status == CKPT_OK && best == &ckpt__format_safetensors &&
+        (status = ckpt__native_disown(*out, label, err)) < 0) {
+        ckpt__index_free(*out);
+        *out = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,274 @@
+/* format/torch.c - what torch.save writes since 1.6: a zip archive of a pickle (data.pkl) and one record for each
+ * storage (data/<key>). Record names, order and meaning: caffe2/serialize/inline_container.cc, torch/serialization.py.
+ */
+#include "format/torch_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* torch's reader refuses archives after this version (kMaxSupportedFileFormatVersion). */
+enum { NEWEST_VERSION = 10 };
+/* A pickle that inflates to more than this is not read; stored ones are bounded by the file. */
+static const uint64_t INFLATED_MAX = (uint64_t)1 << 30;
+
+static int bid(const ckpt__probe *probe)
+{
+    if (probe->directory || probe->head_size < 30 || memcmp(probe->head, "PK\3\4", 4) != 0)
+        return 0;
+    size_t n = (size_t)probe->head[26] | (size_t)probe->head[27] << 8;
+    static const char tail[] = "/data.pkl";
+    bool first = n > sizeof tail - 1 && n <= probe->head_size - 30 &&
+                 memcmp(probe->head + 30 + n - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
+    return first ? 100 : 50; /* any zip: read() says what it is */
+}
+
+/* ---- records */
+
+static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+{
+    return ckpt__source_read(ctx, 0, offset, dst, n, err);
+}
+
+static const ckpt__zip_record *find(const ckpt__torch *t, const char *name)
+{
+    ckpt__buf full = {0};
+    ckpt__buf_add(&full, t->root.data, t->root.size);
+    ckpt__buf_char(&full, '/');
+    ckpt__buf_str(&full, name);
+    const ckpt__zip_record *r = full.failed ? NULL : ckpt__zip_find(t->zip, full.data, full.size);
+    ckpt__buf_free(&full);
+    return r && !r->folder ? r : NULL;
+}
+
+/* A record's bytes into b; absent, b stays empty. */
+static ckpt_status read_record(ckpt__torch *t, const char *name, uint64_t limit, ckpt__buf *b, ckpt_error *err)
+{
+    const ckpt__zip_record *r = find(t, name);
+    b->size = 0;
+    if (!r)
+        return CKPT_OK;
+    ckpt_status status = ckpt__zip_read(t->zip, r, limit, b, err);
+    if (status == CKPT_OK && r->has_crc && r->usize)
+        t->index->metadata_bytes += r->usize;
+    return status;
+}
+
+/* ---- what kind of zip is it? */
+
+static bool has_suffix(ckpt_str s, const char *tail)
+{
+    size_t n = strlen(tail);
+    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
+}
+
+/* The archive's name is what stands before the first slash of the first record. */
+static ckpt_str root_of(const ckpt__zip *zip)
+{
+    const ckpt__zip_record *first = ckpt__zip_at(zip, 0);
+    const char *slash = first ? memchr(first->name.data, '/', first->name.size) : NULL;
+    ckpt_str root = {NULL, 0};
+    if (slash) {
+        root.data = first->name.data;
+        root.size = (size_t)(slash - first->name.data);
+    }
+    return root;
+}
+
+static bool has(const ckpt__zip *zip, const char *name)
+{
+    return ckpt__zip_find(zip, name, strlen(name)) != NULL;
+}
+
+/* Names what is no checkpoint of torch.save, and says what to do with it. */
+static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
+{
+    const char *label = t->source->path;
+    const ckpt__zip_record *first = ckpt__zip_at(t->zip, 0);
+    if (!first)
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "an empty zip archive");
+    if (t->root.data && (find(t, "archive_format") || find(t, "models/model.json")))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
+                          "a torch.export archive (.pt2): a program with its weights. Save the weights: "
+                          "torch.save(torch.export.load(FILE).state_dict, 'weights.pt')");
+    if (t->root.data && find(t, "constants.pkl"))
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, label,
+            "a TorchScript archive (torch.jit.save, or torch::save of libtorch in C++): a "
+            "program with its weights. Save the weights: torch.save(torch.jit.load(FILE).state_dict(), 'weights.pt')");
+    if (has(t->zip, "config.json") && (has(t->zip, "model.weights.h5") || has(t->zip, "metadata.json")))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
+                          "a Keras archive (.keras), which this version does not read: its weights are in "
+                          "the member model.weights.h5");
+    if (has_suffix(first->name, ".npy"))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label, "a NumPy archive (.npz), which this version does not read");
+    return ckpt__fail(
+        err, CKPT_E_FORMAT, label, "a zip archive without %.*s%sdata.pkl, so nothing that torch.save wrote",
+        (int)(t->root.size > 100 ? 100 : t->root.size), t->root.data ? t->root.data : "", t->root.data ? "/" : "");
+}
+
+/* ---- byteorder, version */
+
+static ckpt_status read_byteorder(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
+{
+    ckpt_status status = read_record(t, "byteorder", 64, b, err);
+    if (status < 0 || b->size == 0)
+        return status; /* absent: before 2.1, which little-endian machines wrote */
+    ckpt_str order = {b->data, b->size};
+    t->big_endian = ckpt__str_is(order, "big");
+    if (!t->big_endian && !ckpt__str_is(order, "little")) {
+        char shown[80];
+        return ckpt__fail(err, CKPT_E_FORMAT, t->source->path,
+                          "its byteorder record says '%s'; it must be 'little' or 'big'",
+                          ckpt__escape(shown, sizeof shown, b->data, b->size));
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
+{
+    ckpt_status status = read_record(t, ".data/version", 64, b, err);
+    if (status == CKPT_OK && b->size == 0)
+        status = read_record(t, "version", 64, b, err);
+    if (status < 0)
+        return status;
+    if (b->size == 0)
+        return ckpt__report_add(t->index->findings, CKPT_NOTE, "no-version", NULL, "save it again with torch",
+                                "the archive has no version record; torch's own reader refuses it")
+                   ? CKPT_OK
+                   : ckpt__torch_no_memory(t, err);
+    size_t n = b->size;
+    while (n && (b->data[n - 1] == '\n' || b->data[n - 1] == '\r'))
+        n--;
+    int64_t version;
+    char shown[80];
+    ckpt__escape(shown, sizeof shown, b->data, n);
+    if (!ckpt__parse_i64(b->data, n, &version) || version < 1)
+        return ckpt__fail(err, CKPT_E_FORMAT, t->source->path, "its version record says '%s', no number of a version",
+                          shown);
+    if (version > NEWEST_VERSION)
+        return ckpt__fail(err, CKPT_E_TOO_NEW, t->source->path,
+                          "its version record says %s; this version reads up to %d", shown, NEWEST_VERSION);
+    return CKPT_OK;
+}
+
+/* ---- the pickle */
+
+static bool note_odd_pickle(ckpt__torch *t, uint64_t size)
+{
+    static const char fix[] = "scan it before you load it";
+    if (t->pickle.end < size &&
+        !ckpt__report_add(
+            t->index->findings, CKPT_WARNING, "bytes-after-stop", NULL, fix,
+            "%s has %llu bytes behind the end of its pickle; torch.save writes none, and nothing reads them", t->label,
+            (unsigned long long)(size - t->pickle.end)))
+        return false;
+    return !t->pickle.left ||
+           ckpt__report_add(t->index->findings, CKPT_WARNING, "stack-left", NULL, fix,
+                            "%s makes %zu objects that belong to nothing; torch.save does not write such pickles",
+                            t->label, t->pickle.left);
+}
+
+static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
+{
+    ckpt_status status = read_record(t, "data.pkl", r->method == CKPT__ZIP_STORED ? UINT64_MAX : INFLATED_MAX, b, err);
+    if (status < 0)
+        return status;
+    t->index->metadata_crc = r->has_crc;
+    status = ckpt__pickle_read(b->data ? b->data : "", b->size, t->label, t->arena, &t->pickle, err);
+    if (status < 0)
+        return status;
+    if (t->pickle.text_persid)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->label,
+                          "pickled with protocol 0: its storages are named by text that torch itself "
+                          "cannot load. Save it again without pickle_protocol=0");
+    return note_odd_pickle(t, b->size) ? CKPT_OK : ckpt__torch_no_memory(t, err);
+}
+
+/* What a reader of the report should know about checksums and odd records. */
+static ckpt_status note_records(ckpt__torch *t, ckpt_error *err)
+{
+    size_t without = 0;
+    for (size_t i = 0; i < t->storage_count; i++) {
+        const ckpt__extent *e = &t->index->storages[t->storages[i].number].extent;
+        without += !e->has_crc && e->size > 0;
+    }
+    if (without && !ckpt__report_add(
+                       t->index->findings, CKPT_NOTE, "no-crc", NULL, NULL,
+                       "%zu of %zu storages have no CRC-32 (written with compute_crc32=False or skip_data): damage to "
+                       "them cannot be seen",
+                       without, t->storage_count))
+        return ckpt__torch_no_memory(t, err);
+    return CKPT_OK;
+}
+
+/* "archive/data.pkl", escaped. */
+static bool set_label(ckpt__torch *t)
+{
+    size_t n = t->root.size * 4 + 1;
+    char *label = ckpt__arena_alloc(t->arena, n + sizeof "/data.pkl");
+    if (!label)
+        return false;
+    ckpt__escape(label, n, t->root.data, t->root.size);
+    strcat(label, "/data.pkl");
+    t->label = label;
+    return true;
+}
+
+static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle, ckpt_error *err)
+{
+    ckpt__buf b = {0};
+    ckpt_status status = set_label(t) ? read_byteorder(t, &b, err) : ckpt__torch_no_memory(t, err);
+    if (status == CKPT_OK)
+        status = read_version(t, &b, err);
+    if (status == CKPT_OK)
+        status = read_pickle(t, pickle, &b, err);
+    ckpt__buf_free(&b);
+    if (status == CKPT_OK)
+        status = ckpt__torch_values(t, err);
+    if (status == CKPT_OK)
+        status = ckpt__torch_list(t, err);
+    return status == CKPT_OK ? note_records(t, err) : status;
+}
+
+static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
+{
+    ckpt__zip_input input = {read_source, t->source, t->source->files[0].size, t->source->path};
+    ckpt_status status = ckpt__zip_open(&input, &t->zip, err);
+    if (status < 0)
+        return status;
+    t->root = root_of(t->zip);
+    const ckpt__zip_record *pickle = t->root.data ? find(t, "data.pkl") : NULL;
+    if (!pickle || find(t, "constants.pkl")) /* TorchScript has a data.pkl too */
+        return not_torch(t, err);
+    uint64_t limit = ckpt__pickle_arena_limit(pickle->usize);
+    t->index = ckpt__index_new(limit > UINT64_MAX - input.size ? limit : limit + input.size);
+    t->by_key = ckpt__hash_new(64);
+    if (!t->index || !t->by_key)
+        return ckpt__fail_memory(err, t->source->path, 0);
+    t->arena = t->index->arena;
+    t->index->format = "torch";
+    return read_contents(t, pickle, err);
+}
+
+static ckpt_status read(ckpt__source *source, ckpt__index **out, ckpt_error *err)
+{
+    *out = NULL;
+    if (source->count == 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; a torch checkpoint is a file");
+    ckpt__torch t = {.source = source, .label = source->path};
+    ckpt_status status = read_archive(&t, err);
+    ckpt__pickle_free(&t.pickle);
+    ckpt__zip_free(t.zip);
+    ckpt__hash_free(t.by_key);
+    ckpt__torch_roles_free(&t);
+    free(t.storages);
+    free(t.work);
+    free(t.tensors);
+    if (status < 0)
+        ckpt__index_free(t.index);
+    else
+        *out = t.index;
+    return status;
+}
+
+const ckpt__format ckpt__format_torch = {"torch", ".pt", bid, read, NULL};

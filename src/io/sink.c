@@ -1,0 +1,469 @@
+/* io/sink.c - durable publication. The order of calls is the contract: data, fdatasync, close, rename, fsync of the
+ * directory; every one is checked, and a failed fsync is never retried on the same file. */
+#include "io/sink.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct ckpt__sink {
+    ckpt__sink_options options;
+    ckpt__sink *parent;           /* of a member; else NULL */
+    char *path;                   /* as the user named it, links resolved */
+    char *base;                   /* last component of path */
+    char *temporary;              /* name in the parent directory */
+    int dirfd;                    /* the directory that holds path (and the temporary) */
+    int fd;                       /* the file, or the temporary directory */
+    int direct;                   /* the same file past the page cache (O_DIRECT), or -1 */
+    bool directory;
+    uint64_t size;
+};
+
+/* ---- a file size limit kills by SIGXFSZ; held back, the call says EFBIG, and the pending signal is taken away */
+typedef struct held { sigset_t before; bool was_blocked; } held;
+
+static void hold_xfsz(held *h)
+{
+    sigset_t xfsz;
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &xfsz, &h->before);
+    h->was_blocked = sigismember(&h->before, SIGXFSZ) == 1;
+}
+
+static void release_xfsz(const held *h, bool too_big)
+{
+    int saved = errno;
+    if (!h->was_blocked) {
+        sigset_t xfsz;
+        struct timespec now = { 0, 0 };
+        sigemptyset(&xfsz);
+        sigaddset(&xfsz, SIGXFSZ);
+        if (too_big)
+            while (sigtimedwait(&xfsz, NULL, &now) < 0 && errno == EINTR)
+                continue;
+        pthread_sigmask(SIG_SETMASK, &h->before, NULL);
+    }
+    errno = saved;
+}
+
+static const char *advice(int e)
+{
+    return e == ENOSPC || e == EDQUOT ? " (free space or choose another disk; what was there before is untouched)"
+           : e == EFBIG               ? " (the limit on file sizes, ulimit -f, is too small)"
+           : e == EACCES || e == EROFS ? " (the directory must be writable: the file is written beside its name and then renamed)"
+                                       : "";
+}
+
+static void free_sink(ckpt__sink *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    if (s->direct >= 0)
+        close(s->direct);
+    if (s->dirfd >= 0 && !s->parent)
+        close(s->dirfd);
+    free(s->path);
+    free(s->base);
+    free(s->temporary);
+    free(s);
+}
+
+static ckpt__sink *new_sink(const ckpt__sink_options *options)
+{
+    ckpt__sink *s = calloc(1, sizeof *s);
+    if (s) {
+        s->fd = s->dirfd = s->direct = -1;
+        s->options = *options;
+    }
+    return s;
+}
+
+static uint64_t unique(void)
+{
+    uint64_t r = 0;
+    if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        r = (uint64_t)t.tv_nsec << 32 ^ (uint64_t)t.tv_sec ^ (uint64_t)getpid() << 20;
+    }
+    return r;
+}
+
+/* Splits path (a link as destination resolved first) and opens the directory that it lies in. */
+static ckpt_status locate(ckpt__sink *s, const char *path, ckpt_error *err)
+{
+    char resolved[PATH_MAX];
+    struct stat st;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (n == 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "an empty path");
+    if (!(s->path = strndup(path, n)))
+        return ckpt__fail_memory(err, path, 0);
+    if (lstat(s->path, &st) == 0 && S_ISLNK(st.st_mode)) {
+        if (!realpath(s->path, resolved))
+            return ckpt__fail_sys(err, errno, path, "it is a link whose target cannot be resolved");
+        free(s->path);
+        if (!(s->path = strdup(resolved)))
+            return ckpt__fail_memory(err, path, 0);
+    }
+    char *slash = strrchr(s->path, '/');
+    const char *base = slash ? slash + 1 : s->path;
+    if (*base == '\0' || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "a path that ends in a name is expected");
+    if (!(s->base = strdup(base)))
+        return ckpt__fail_memory(err, path, 0);
+    char *folder = !slash ? strdup(".") : slash == s->path ? strdup("/") : strndup(s->path, (size_t)(slash - s->path));
+    if (!folder)
+        return ckpt__fail_memory(err, path, 0);
+    s->dirfd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ckpt_status status = s->dirfd >= 0 ? CKPT_OK : ckpt__fail_sys(err, errno, path, "cannot open its directory %s", folder);
+    free(folder);
+    return status;
+}
+
+static ckpt_status exists(const ckpt__sink *s, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it exists already, and replacing it was not asked for");
+}
+
+/* Big aligned blocks go past the page cache: the disk takes them as fast, for a hundredth of the processor's time, and
+ * the trainer's own pages stay in memory. Where the file system will not, they go the usual way. */
+enum { DIRECT_ALIGN = 4096, DIRECT_FROM = 1 << 20 };
+
+static void open_direct(ckpt__sink *s)
+{
+    if (s->size >= DIRECT_FROM)
+        s->direct = openat(s->dirfd, s->temporary, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+}
+
+static ckpt_status reserve(ckpt__sink *s, ckpt_error *err)
+{
+    held h;
+    int rc = 0;
+    if (s->size == 0)
+        return CKPT_OK;
+    if (s->size > INT64_MAX)
+        return ckpt__fail(err, CKPT_E_LIMIT, s->path, "%llu bytes are more than a file holds", (unsigned long long)s->size);
+    hold_xfsz(&h);
+    do
+        rc = fallocate(s->fd, 0, 0, (off_t)s->size);
+    while (rc < 0 && errno == EINTR);
+    release_xfsz(&h, rc < 0 && errno == EFBIG);
+    if (rc < 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
+        int e = errno;
+        return ckpt__fail_sys(err, e, s->path, "cannot reserve %llu bytes%s", (unsigned long long)s->size, advice(e));
+    }
+    return CKPT_OK;
+}
+
+/* Opens the temporary; a taken name is tried again under another. */
+static ckpt_status create(ckpt__sink *s, ckpt_error *err)
+{
+    struct stat st;
+    bool replaces = fstatat(s->dirfd, s->base, &st, 0) == 0;
+    if (replaces && !s->options.replace)
+        return exists(s, err);
+    if (replaces && !S_ISREG(st.st_mode))
+        return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it is %s; only a regular file is replaced by a file",
+                          S_ISDIR(st.st_mode) ? "a directory" : "a special file");
+    for (int i = 0; i < 100 && s->fd < 0; i++) {
+        free(s->temporary);
+        if (asprintf(&s->temporary, ".%.200s.tmp-%016llx", s->base, (unsigned long long)unique()) < 0) {
+            s->temporary = NULL;
+            return ckpt__fail_memory(err, s->path, 0);
+        }
+        s->fd = openat(s->dirfd, s->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (s->fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (s->fd < 0) {
+        int e = errno;
+        free(s->temporary);       /* nothing of ours is there to be removed */
+        s->temporary = NULL;
+        return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it%s", advice(e));
+    }
+    if (replaces) {               /* keep who may read it; not being the owner is no reason to fail a save */
+        if (fchown(s->fd, st.st_uid, st.st_gid) < 0 && errno != EPERM)
+            return ckpt__fail_sys(err, errno, s->path, "cannot give the new file the owner of the old one");
+        if (fchmod(s->fd, st.st_mode & 07777) < 0)
+            return ckpt__fail_sys(err, errno, s->path, "cannot give the new file the mode of the old one");
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_options *options, ckpt__sink **out,
+                            ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(options);
+    if (!s)
+        return ckpt__fail_memory(err, path, 0);
+    s->size = size;
+    ckpt_status status = locate(s, path, err);
+    if (status == CKPT_OK)
+        status = create(s, err);
+    if (status == CKPT_OK)
+        status = reserve(s, err);
+    if (status < 0) {
+        ckpt__sink_abort(s);
+        return status;
+    }
+    open_direct(s);
+    *out = s;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(&directory->options);
+    if (!s)
+        return ckpt__fail_memory(err, name, 0);
+    s->parent = directory;
+    s->dirfd = directory->fd;
+    s->size = size;
+    ckpt_status status = CKPT_OK;
+    if (asprintf(&s->path, "%s/%s", directory->path, name) < 0) {
+        s->path = NULL;
+        status = ckpt__fail_memory(err, name, 0);
+    } else if (!(s->temporary = strdup(name)))
+        status = ckpt__fail_memory(err, name, 0);
+    else if ((s->fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot create it");
+    if (status == CKPT_OK)
+        status = reserve(s, err);
+    if (status < 0) {
+        free_sink(s);             /* the directory's own abort removes its files */
+        return status;
+    }
+    open_direct(s);
+    *out = s;
+    return CKPT_OK;
+}
+
+/* A directory is only replaced when it is plainly a checkpoint of ours, or empty. */
+static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
+{
+    struct stat st;
+    if (fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? CKPT_OK : ckpt__fail_sys(err, errno, s->path, "cannot look at it");
+    if (!s->options.replace)
+        return exists(s, err);
+    if (!S_ISDIR(st.st_mode))
+        return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it is a file; a directory would be written there");
+    int fd = openat(s->dirfd, s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d) {
+        int e = errno;
+        if (fd >= 0)
+            close(fd);
+        return ckpt__fail_sys(err, e, s->path, "cannot read the directory");
+    }
+    bool empty = true, ours = false;
+    for (struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            empty = false;
+            ours |= strcmp(e->d_name, "checkpoint.json") == 0;
+        }
+    closedir(d);
+    if (!empty && !ours)
+        return ckpt__fail(err, CKPT_E_EXISTS, s->path,
+                          "the directory holds no checkpoint.json: it is not a checkpoint and is not replaced");
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(options);
+    if (!s)
+        return ckpt__fail_memory(err, path, 0);
+    s->directory = true;
+    ckpt_status status = locate(s, path, err);
+    if (status == CKPT_OK)
+        status = check_replaceable(s, err);
+    for (int i = 0; status == CKPT_OK && s->fd < 0; i++) {
+        free(s->temporary);
+        if (asprintf(&s->temporary, ".tmp-%.200s.%016llx", s->base, (unsigned long long)unique()) < 0) {
+            s->temporary = NULL;
+            status = ckpt__fail_memory(err, path, 0);
+        } else if (mkdirat(s->dirfd, s->temporary, 0777) < 0) {
+            if (errno == EEXIST && i < 100)
+                continue;
+            int e = errno;
+            free(s->temporary);
+            s->temporary = NULL;
+            status = ckpt__fail_sys(err, e, s->path, "cannot create a temporary directory beside it%s", advice(e));
+        } else if ((s->fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+            status = ckpt__fail_sys(err, errno, s->path, "cannot open the temporary directory");
+    }
+    if (status < 0) {
+        ckpt__sink_abort(s);
+        return status;
+    }
+    *out = s;
+    return CKPT_OK;
+}
+
+static bool is_aligned(uint64_t offset, const void *data, size_t n)
+{
+    return offset % DIRECT_ALIGN == 0 && (uintptr_t)data % DIRECT_ALIGN == 0 && n >= DIRECT_ALIGN;
+}
+
+ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    const char *p = data;
+    while (n) {
+        held h;
+        bool direct = s->direct >= 0 && is_aligned(offset, p, n);
+        size_t most = direct ? n / DIRECT_ALIGN * DIRECT_ALIGN : n;
+        hold_xfsz(&h);
+        ssize_t put = pwrite(direct ? s->direct : s->fd, p, most > (1u << 30) ? 1u << 30 : most, (off_t)offset);
+        int e = errno;
+        release_xfsz(&h, put < 0 && e == EFBIG);
+        if (put < 0 && e == EINTR)
+            continue;
+        if (put < 0 && direct && e == EINVAL) {      /* the alignment is not enough here, or there is no O_DIRECT */
+            close(s->direct);
+            s->direct = -1;
+            continue;
+        }
+        if (put <= 0)
+            return ckpt__fail_sys(err, put < 0 ? e : EIO, s->path, "cannot write at byte %llu%s", (unsigned long long)offset,
+                                  advice(e));
+        p += put;
+        offset += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return CKPT_OK;
+}
+
+/* Removes a directory of files; it has no directories of its own in it, and what else there may be stays. */
+static void remove_directory(int dirfd, const char *name)
+{
+    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (d) {
+        for (struct dirent *e; (e = readdir(d));)
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+                unlinkat(fd, e->d_name, 0);
+        closedir(d);
+    } else if (fd >= 0)
+        close(fd);
+    unlinkat(dirfd, name, AT_REMOVEDIR);
+}
+
+void ckpt__sink_abort(ckpt__sink *s)
+{
+    if (!s)
+        return;
+    if (s->temporary && s->dirfd >= 0) {
+        if (s->directory)
+            remove_directory(s->dirfd, s->temporary);
+        else
+            unlinkat(s->dirfd, s->temporary, 0);
+    }
+    free_sink(s);
+}
+
+/* renameat2 without replacing, or its stand-in where the file system has none. */
+static int rename_new(int dirfd, const char *from, const char *to, bool directory)
+{
+    if (renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    if (!directory) {             /* a hard link never replaces */
+        if (linkat(dirfd, from, dirfd, to, 0) < 0)
+            return -1;
+        return unlinkat(dirfd, from, 0);
+    }
+    if (mkdirat(dirfd, to, 0777) < 0)        /* the claim; rename replaces an empty directory */
+        return -1;
+    return renameat(dirfd, from, dirfd, to);
+}
+
+static ckpt_status publish_directory(ckpt__sink *s, ckpt_error *err)
+{
+    if (rename_new(s->dirfd, s->temporary, s->base, true) == 0)
+        return CKPT_OK;
+    if (errno != EEXIST && errno != ENOTEMPTY)
+        return ckpt__fail_sys(err, errno, s->path, "cannot rename the new directory to it");
+    if (!s->options.replace)
+        return exists(s, err);
+    if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0) {
+        if (s->options.sync && fsync(s->dirfd) < 0)
+            return ckpt__fail_sys(err, errno, s->path, "cannot fsync its directory");
+        remove_directory(s->dirfd, s->temporary);      /* now the old one */
+        return CKPT_OK;
+    }
+    if (errno != EINVAL && errno != ENOSYS)
+        return ckpt__fail_sys(err, errno, s->path, "cannot exchange the new directory with it");
+    char *trash;
+    if (asprintf(&trash, ".trash-%.200s.%016llx", s->base, (unsigned long long)unique()) < 0)
+        return ckpt__fail_memory(err, s->path, 0);
+    ckpt_status status = CKPT_OK;
+    if (renameat(s->dirfd, s->base, s->dirfd, trash) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot move the old directory aside");
+    else if (renameat(s->dirfd, s->temporary, s->dirfd, s->base) < 0) {
+        int e = errno;
+        int back = renameat(s->dirfd, trash, s->dirfd, s->base);
+        status = ckpt__fail_sys(err, e, s->path, "cannot rename the new directory to it%s%s",
+                                back ? "; the old one lies in " : "", back ? trash : "");
+    } else {
+        if (s->options.sync)
+            (void)!fsync(s->dirfd);   /* the caller's fsync that follows is the one that counts */
+        remove_directory(s->dirfd, trash);
+    }
+    free(trash);
+    return status;
+}
+
+static ckpt_status publish_file(ckpt__sink *s, ckpt_error *err)
+{
+    int rc = s->options.replace ? renameat(s->dirfd, s->temporary, s->dirfd, s->base)
+                                : rename_new(s->dirfd, s->temporary, s->base, false);
+    if (rc == 0)
+        return CKPT_OK;
+    if (errno == EEXIST)
+        return exists(s, err);
+    return ckpt__fail_sys(err, errno, s->path, "cannot rename the temporary to it");
+}
+
+ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    if (s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "the disk did not take the data (%s)%s",
+                                s->directory ? "fsync" : "fdatasync", advice(errno));
+    int fd = s->fd;
+    s->fd = -1;
+    if (close(fd) < 0 && status == CKPT_OK && errno != EINTR)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot close it%s", advice(errno));
+    if (s->parent) {
+        free_sink(s);
+        return status;
+    }
+    if (status == CKPT_OK)
+        status = s->directory ? publish_directory(s, err) : publish_file(s, err);
+    if (status < 0) {
+        ckpt__sink_abort(s);
+        return status;
+    }
+    /* From here on it is published: a failure means that a power cut may still undo it. */
+    if (s->options.sync && fsync(s->dirfd) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "it is written, but its directory could not be synced (fsync)");
+    free_sink(s);
+    return status;
+}

@@ -1,0 +1,65 @@
+/* map/rules.h - what a parsed map_location is made of; shared by the files of this room only. */
+#ifndef CKPT_RULES_H
+#define CKPT_RULES_H
+#include "map/expr.h"
+#include "map/map.h"
+#include "map/rename.h"
+
+/* "cuda:1", or "cuda:{...}" whose index is computed for each tensor. */
+typedef struct ckpt__goal {
+    bool computed;
+    ckpt_device device;            /* where it is not computed */
+    ckpt__expr expr;
+    ckpt_str text;                 /* as the user wrote it */
+} ckpt__goal;
+
+typedef struct ckpt__rule {
+    ckpt_str name, tag;            /* globs; data NULL: any */
+    ckpt_role role;                /* NONE: any */
+    bool has_goal;
+    ckpt__goal goal;
+    ckpt_dtype cast;               /* NONE: as saved */
+    const char *text;              /* as the user wrote it, for messages */
+    size_t line;                   /* in the YAML file; 0: none */
+} ckpt__rule;
+
+struct ckpt_map {
+    ckpt__arena *arena;
+    ckpt__rule *rules;             /* heap */
+    size_t rule_count, rule_capacity;
+    bool has_default;              /* what no rule speaks of goes there */
+    bool is_string;                /* the default is a device string, not the `default` of a file */
+    ckpt__goal fallback;
+    ckpt_map_fn fn;
+    void *fn_ctx;
+    ckpt_optimizer_kind optimizer;
+    ckpt__map_source source;
+    ckpt__rename **renames;        /* heap; in order */
+    size_t rename_count, rename_capacity;
+};
+
+/* An empty map; NULL when memory is short. */
+ckpt_map *ckpt__map_new(void);
+
+/* Reads "cuda:1" or "cuda:{rank % 8}" into *out. On failure the message says what is wrong within the text; *at
+ * (may be NULL) is the offset in the text that it is about. */
+ckpt_status ckpt__goal_parse(ckpt_map *map, const char *text, size_t size, ckpt__goal *out, size_t *at,
+                             ckpt_error *err);
+
+/* The device for a tensor of this saved tag. CKPT_E_ARGUMENT without rule and tensor (the caller adds them). */
+ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ranks *ranks, ckpt_device *out,
+                            ckpt_error *err);
+
+/* Refuses a tag pattern that can match no tag that a file has, saying what to write instead. */
+ckpt_status ckpt__tag_check(const char *text, size_t size, ckpt_error *err);
+
+/* Appends a rule (heap); NULL when memory is short. */
+ckpt__rule *ckpt__map_add_rule(ckpt_map *map);
+
+/* Looks at the last rule: by tag alone, and an earlier rule by tag alone always beats it: CKPT_E_ARGUMENT. More rules
+ * than anyone writes: CKPT_E_LIMIT. */
+ckpt_status ckpt__map_check_reached(const ckpt_map *map, ckpt_error *err);
+
+/* Why a rule that matched nothing may have done so: a static text, or NULL. */
+const char *ckpt__map_trap(const ckpt__rule *rule);
+#endif

@@ -1,0 +1,136 @@
+/* model/index.c - building an index. */
+#include "model/index.h"
+
+#include <stdlib.h>
+
+ckpt__index *ckpt__index_new(uint64_t arena_limit)
+{
+    ckpt__index *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->arena = ckpt__arena_new(arena_limit);
+    x->findings = ckpt_report_new();
+    x->kind = "file";
+    x->format = "";
+    x->step = -1;
+    if (!x->arena || !x->findings) {
+        ckpt__index_free(x);
+        return NULL;
+    }
+    return x;
+}
+
+void ckpt__index_free(ckpt__index *x)
+{
+    if (!x)
+        return;
+    ckpt__arena_free(x->arena);
+    ckpt_report_free(x->findings);
+    free(x->storages);
+    free(x->tensors);
+    free(x);
+}
+
+ckpt__storage *ckpt__index_add_storage(ckpt__index *x)
+{
+    if (!ckpt__grow(&x->storages, &x->storage_capacity, x->storage_count + 1, sizeof *x->storages))
+        return NULL;
+    ckpt__storage *s = &x->storages[x->storage_count++];
+    memset(s, 0, sizeof *s);
+    s->unit = 1;
+    return s;
+}
+
+ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
+{
+    if (!ckpt__grow(&x->tensors, &x->tensor_capacity, x->tensor_count + 1, sizeof *x->tensors))
+        return NULL;
+    ckpt__tensor *t = &x->tensors[x->tensor_count++];
+    memset(t, 0, sizeof *t);
+    t->info.storage = -1;
+    return t;
+}
+
+/* Does the view fit? Elements of whole bytes only may be strided; packed ones (4 or 6 bits) must be in C order. */
+static ckpt_status check_view(const ckpt__tensor *t, const ckpt__storage *s, const int64_t *shape, const int64_t *strides,
+                              int64_t offset, uint64_t *nbytes, ckpt_error *err)
+{
+    const char *name = t->info.name.data;     /* an error record escapes it, up to its first NUL */
+    uint64_t numel, reach, end, bytes, size = s->extent.size;
+    unsigned bits = ckpt_dtype_bits(t->info.dtype);
+    uint32_t ndim = t->info.ndim;
+    if (bits == 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "a tensor without a known dtype");
+    if (!ckpt__numel(shape, ndim, &numel) || !ckpt__nbytes(numel, bits, nbytes))
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
+    if (offset < 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "its storage offset is %lld; it must not be negative", (long long)offset);
+    if (!ckpt__view_extent(shape, strides, ndim, &reach))
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "a stride is negative, or strides times sizes overflow 64 bits");
+    if (bits % 8 && (offset != 0 || !ckpt__is_c_order(shape, strides, ndim)))
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "a strided view of %u-bit elements", bits);
+    if (!ckpt__add((uint64_t)offset, reach, &end) || !ckpt__nbytes(end, bits, &bytes) || (reach && bytes > size))
+        return ckpt__fail(err, CKPT_E_FORMAT, name,
+                          "it reaches %llu elements into a storage of %llu bytes (%llu elements of %u bits)",
+                          (unsigned long long)(reach ? (uint64_t)offset + reach : 0), (unsigned long long)size,
+                          (unsigned long long)(size * 8 / bits), bits);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, const int64_t *shape, const int64_t *strides,
+                                 int64_t offset, ckpt_error *err)
+{
+    ckpt__tensor *t = &x->tensors[tensor];
+    const ckpt__storage *s = &x->storages[storage];
+    uint32_t ndim = t->info.ndim;
+    const char *name = t->info.name.data;
+    int64_t *copy = ckpt__arena_array(x->arena, 2 * (size_t)ndim + 1, sizeof *copy);
+    ckpt__piece *piece = ckpt__arena_alloc(x->arena, sizeof *piece);
+    if (!copy || !piece)
+        return ckpt__fail_memory(err, name, 0);
+    if (ndim)
+        memcpy(copy, shape, ndim * sizeof *copy);
+    uint64_t numel;
+    if (!ckpt__numel(copy, ndim, &numel))
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
+    if (strides && ndim)
+        memcpy(copy + ndim, strides, ndim * sizeof *copy);
+    else
+        ckpt__c_strides(copy, ndim, copy + ndim);
+    uint64_t nbytes;
+    ckpt_status status = check_view(t, s, copy, copy + ndim, offset, &nbytes, err);
+    if (status < 0)
+        return status;
+    *piece = (ckpt__piece){ NULL, copy, storage, offset, copy + ndim };
+    t->pieces = piece;
+    t->piece_count = 1;
+    t->info.shape = copy;
+    t->info.strides = copy + ndim;
+    t->info.offset = offset;
+    t->info.nbytes = nbytes;
+    t->info.storage = (int64_t)storage;
+    t->info.storage_nbytes = s->extent.size;
+    if (!t->info.device.data)
+        t->info.device = s->device;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__index_finish(ckpt__index *x, ckpt_error *err)
+{
+    int64_t *number = malloc((x->storage_count + 1) * sizeof *number), next = 0;
+    if (!number)
+        return ckpt__fail_memory(err, "index", x->storage_count * sizeof *number);
+    for (size_t i = 0; i < x->storage_count; i++)
+        number[i] = -1;
+    for (size_t i = 0; i < x->tensor_count; i++) {
+        ckpt__tensor *t = &x->tensors[i];
+        if (t->piece_count != 1)
+            continue;
+        size_t s = t->pieces[0].storage;
+        if (number[s] < 0)
+            number[s] = next++;
+        t->info.storage = number[s];
+    }
+    free(number);
+    return CKPT_OK;
+}

@@ -1,0 +1,119 @@
+/* model/index.h - the index: the tensors and values of a checkpoint, with no payload read; and where payloads lie.
+ * Formats build it, the planner and the executor work on it, formats write from it. */
+#ifndef CKPT_INDEX_H
+#define CKPT_INDEX_H
+
+#include <ckpt/device.h>
+#include <ckpt/report.h>
+#include <ckpt/tensor.h>
+#include <ckpt/value.h>
+#include "base/base.h"
+
+typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE } ckpt__coding;
+
+/* Where a storage's bytes lie. */
+typedef struct ckpt__extent {
+    uint32_t file;                /* number in the source's file table */
+    ckpt__coding coding;
+    bool big_endian;
+    bool has_crc;
+    uint32_t crc;                 /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
+    const void *memory;           /* not NULL: the bytes are here (inside a pickle), not in a file */
+    uint64_t offset, length;      /* in the file: coded bytes */
+    uint64_t size;                /* decoded bytes */
+} ckpt__extent;
+
+typedef struct ckpt__storage {
+    ckpt__extent extent;
+    ckpt_str device;              /* tag; data NULL where the format keeps none */
+    ckpt_str name;                /* for messages: the record or tensor name */
+    uint32_t unit;                /* bytes that a byte swap reverses (1: none); for complex the half */
+} ckpt__storage;
+
+/* A box of the tensor <- a view of a storage. A whole dense tensor is one piece with lo NULL (all zero) and its own
+ * shape. */
+typedef struct ckpt__piece {
+    const int64_t *lo, *shape;    /* ndim each */
+    size_t storage;               /* number in the index */
+    int64_t offset;               /* elements into the storage */
+    const int64_t *strides;       /* elements */
+} ckpt__piece;
+
+typedef struct ckpt__tensor {
+    ckpt_tensor_info info;
+    const ckpt__piece *pieces;    /* none: meta, or not dense (then the parts have them) */
+    size_t piece_count;
+    bool has_crc;                 /* of the tensor in C order: native format */
+    uint32_t crc;
+} ckpt__tensor;
+
+typedef struct ckpt__index {
+    ckpt__arena *arena;           /* owns everything below but the report */
+    const char *format;           /* static string */
+    const char *kind;             /* static: "file" or "directory" */
+    ckpt__storage *storages; size_t storage_count, storage_capacity;    /* heap arrays */
+    ckpt__tensor *tensors; size_t tensor_count, tensor_capacity;
+    const ckpt_value *root;       /* NULL: none */
+    ckpt_report *findings;
+    int64_t step;                 /* native: completed steps; -1 where not known */
+    uint64_t metadata_bytes;      /* that were checked by a CRC of their own (verify counts them) */
+    bool metadata_crc;
+} ckpt__index;
+
+ckpt__index *ckpt__index_new(uint64_t arena_limit);
+void ckpt__index_free(ckpt__index *index);
+/* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
+ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
+ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
+/* Gives tensor i one piece that views `storage`; copies shape and strides (NULL: C order) into the arena and fills
+ * info.{shape,strides,offset,nbytes,storage,storage_nbytes,device}. Checks that the view lies inside the storage:
+ * CKPT_E_FORMAT naming the tensor, or CKPT_E_NO_MEMORY. dtype and ndim must be set before. */
+ckpt_status ckpt__index_set_view(ckpt__index *index, size_t tensor, size_t storage, const int64_t *shape,
+                                 const int64_t *strides, int64_t offset, ckpt_error *err);
+/* Renumbers info.storage densely by first appearance in tensor order. Call once, at the end of a read. */
+ckpt_status ckpt__index_finish(ckpt__index *index, ckpt_error *err);
+
+/* ---- values in an arena (NULL when memory is short) */
+ckpt_value *ckpt__value_new(ckpt__arena *a, ckpt_kind kind);
+ckpt_value *ckpt__value_int(ckpt__arena *a, int64_t v);
+ckpt_value *ckpt__value_float(ckpt__arena *a, double v);
+ckpt_value *ckpt__value_bool(ckpt__arena *a, bool v);
+ckpt_value *ckpt__value_str(ckpt__arena *a, const char *data, size_t n);
+/* Entries and items are copied into the arena. */
+ckpt_value *ckpt__value_dict(ckpt__arena *a, const ckpt_entry *entries, size_t n);
+ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *const *items, size_t n);
+/* Python's repr of a key (True, 2.5, (1, 'a'), b'by', None), appended to b. */
+void ckpt__value_repr(ckpt__buf *b, const ckpt_value *v);
+
+/* ---- dtypes */
+typedef struct ckpt__dtype_row {
+    ckpt_dtype dtype;
+    const char *torch;            /* "float32" */
+    const char *safetensors;      /* "F32"; NULL: safetensors lacks it */
+    uint16_t bits;
+    uint8_t unit;                 /* bytes that a byte swap reverses */
+    bool is_float, is_complex, is_signed;
+} ckpt__dtype_row;
+const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype);             /* never NULL: row 0 is none */
+ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n);    /* NONE where unknown */
+
+/* Converts n elements, round to nearest even; over float, integer and bool dtypes. Returns false where it has no rule
+ * for the pair. *changed (may be NULL) is set when a value was not exactly representable. src and dst do not overlap. */
+bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, bool *changed);
+
+/* ---- device tags: torch's, as found in files. "cuda" is {CUDA, -1}, "cuda:3" {CUDA, 3}, "cpu" {CPU, -1}, "meta";
+ * all else OTHER (index after the last ':' or -1). */
+ckpt_device ckpt__tag_parse(ckpt_str tag);
+
+/* ---- reports (strings are copied and may be NULL); all return false when memory is short */
+bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+                      const char *format, ...) CKPT__PRINTF(6, 7);
+/* The last added finding gets these too. */
+bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes);
+bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes);   /* device rows */
+bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from);
+/* "3 wrong: 'a': ...; 'b': ... and 1 more": the first eight findings of at least that severity, into *err. */
+ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt_status status, const char *object,
+                              ckpt_error *err);
+
+#endif

@@ -1,0 +1,219 @@
+/* model/report.c - findings and device rows. */
+#include "model/index.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct ckpt_report {
+    ckpt__arena *strings;
+    ckpt_finding *findings;
+    size_t count, capacity;
+    ckpt_device_use *devices;
+    size_t device_count, device_capacity;
+};
+
+ckpt_report *ckpt_report_new(void)
+{
+    ckpt_report *r = calloc(1, sizeof *r);
+    if (r && !(r->strings = ckpt__arena_new(0))) {
+        free(r);
+        r = NULL;
+    }
+    return r;
+}
+
+void ckpt_report_free(ckpt_report *r)
+{
+    if (!r)
+        return;
+    ckpt__arena_free(r->strings);
+    free(r->findings);
+    free(r->devices);
+    free(r);
+}
+
+void ckpt_report_clear(ckpt_report *r)
+{
+    if (!r)
+        return;
+    ckpt__arena *fresh = ckpt__arena_new(0);
+    if (fresh) {                  /* otherwise the old strings just stay until the end */
+        ckpt__arena_free(r->strings);
+        r->strings = fresh;
+    }
+    r->count = r->device_count = 0;
+}
+
+size_t ckpt_report_count(const ckpt_report *r)
+{
+    return r ? r->count : 0;
+}
+
+const ckpt_finding *ckpt_report_get(const ckpt_report *r, size_t i)
+{
+    return r && i < r->count ? &r->findings[i] : NULL;
+}
+
+size_t ckpt_report_count_code(const ckpt_report *r, const char *code)
+{
+    size_t n = 0;
+    for (size_t i = 0; r && i < r->count; i++)
+        n += strcmp(r->findings[i].code, code) == 0;
+    return n;
+}
+
+const ckpt_finding *ckpt_report_find(const ckpt_report *r, const char *code, const char *tensor)
+{
+    for (size_t i = 0; r && i < r->count; i++)
+        if ((!code || strcmp(r->findings[i].code, code) == 0) && (!tensor || strcmp(r->findings[i].tensor, tensor) == 0))
+            return &r->findings[i];
+    return NULL;
+}
+
+ckpt_severity ckpt_report_worst(const ckpt_report *r)
+{
+    ckpt_severity worst = CKPT_NOTE;
+    for (size_t i = 0; r && i < r->count; i++)
+        if (r->findings[i].severity > worst)
+            worst = r->findings[i].severity;
+    return worst;
+}
+
+const char *ckpt_severity_name(ckpt_severity severity)
+{
+    return severity == CKPT_ERROR ? "error" : severity == CKPT_WARNING ? "warning" : "note";
+}
+
+size_t ckpt_report_device_count(const ckpt_report *r)
+{
+    return r ? r->device_count : 0;
+}
+
+const ckpt_device_use *ckpt_report_device(const ckpt_report *r, size_t i)
+{
+    return r && i < r->device_count ? &r->devices[i] : NULL;
+}
+
+static const char *keep(ckpt_report *r, const char *text)
+{
+    return !text || !*text ? "" : ckpt__arena_copy(r->strings, text, strlen(text));
+}
+
+bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+                      const char *format, ...)
+{
+    char small[1024], *text = small;
+    if (!r)
+        return true;
+    va_list ap, again;
+    va_start(ap, format);
+    va_copy(again, ap);
+    int n = vsnprintf(small, sizeof small, format, ap);
+    va_end(ap);
+    if (n >= (int)sizeof small) {
+        text = malloc((size_t)n + 1);
+        if (text)
+            vsnprintf(text, (size_t)n + 1, format, again);
+    }
+    va_end(again);
+    if (n < 0 || !text || !ckpt__grow(&r->findings, &r->capacity, r->count + 1, sizeof *r->findings)) {
+        if (text != small)
+            free(text);
+        return false;
+    }
+    ckpt_finding f = { .severity = severity, .code = keep(r, code), .message = keep(r, text), .fix = keep(r, fix),
+                       .tensor = keep(r, tensor), .file = "", .from = "", .to = "", .nbytes = 0 };
+    if (text != small)
+        free(text);
+    if (!f.code || !f.message || !f.fix || !f.tensor)
+        return false;
+    r->findings[r->count++] = f;
+    return true;
+}
+
+bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes)
+{
+    if (!r || r->count == 0)
+        return r == NULL;
+    ckpt_finding *f = &r->findings[r->count - 1];
+    const char *a = keep(r, file), *b = keep(r, from), *c = keep(r, to);
+    if (!a || !b || !c)
+        return false;
+    f->file = a;
+    f->from = b;
+    f->to = c;
+    f->nbytes = nbytes;
+    return true;
+}
+
+bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes)
+{
+    if (!r)
+        return true;
+    size_t i = 0;
+    while (i < r->device_count && !ckpt_device_equal(r->devices[i].device, device))
+        i++;
+    if (i == r->device_count) {
+        if (!ckpt__grow(&r->devices, &r->device_capacity, i + 1, sizeof *r->devices))
+            return false;
+        memset(&r->devices[i], 0, sizeof r->devices[i]);
+        r->devices[i].device = device;
+        r->device_count++;
+    }
+    r->devices[i].tensors++;
+    r->devices[i].nbytes += nbytes;
+    if (role >= 0 && role < CKPT_ROLE_COUNT)
+        r->devices[i].by_role[role] += nbytes;
+    return true;
+}
+
+bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from)
+{
+    for (size_t i = 0; into && from && i < from->count; i++) {
+        const ckpt_finding *f = &from->findings[i];
+        if (!ckpt__report_add(into, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+            !ckpt__report_detail(into, f->file, f->from, f->to, f->nbytes))
+            return false;
+    }
+    return true;
+}
+
+ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt_status status, const char *object,
+                              ckpt_error *err)
+{
+    enum { SHOWN = 8 };
+    ckpt__buf text = { 0 };
+    size_t wrong = 0;
+    const ckpt_finding *first = NULL;
+    for (size_t i = 0; r && i < r->count; i++)
+        if (r->findings[i].severity >= at_least) {
+            first = first ? first : &r->findings[i];
+            wrong++;
+        }
+    if (wrong > 1)
+        ckpt__buf_printf(&text, "%zu things are wrong: ", wrong);
+    size_t shown = 0;
+    for (size_t i = 0; r && i < r->count && shown < SHOWN; i++) {
+        const ckpt_finding *f = &r->findings[i];
+        if (f->severity < at_least)
+            continue;
+        size_t before = text.size;
+        if (*f->tensor)
+            ckpt__buf_printf(&text, "%s'%s': %s", shown ? "; " : "", f->tensor, f->message);
+        else
+            ckpt__buf_printf(&text, "%s%s", shown ? "; " : "", f->message);
+        if (shown && text.size > 640) {   /* what the error record holds; the report has the rest */
+            text.size = before;
+            text.data[before] = '\0';
+            break;
+        }
+        shown++;
+    }
+    if (shown < wrong)
+        ckpt__buf_printf(&text, " and %zu more", wrong - shown);
+    if (wrong == 1 && *first->fix)
+        ckpt__buf_printf(&text, "; %s", first->fix);
+    ckpt__fail(err, status, object, "%s", text.data && !text.failed ? text.data : "several things are wrong (see the report)");
+    ckpt__buf_free(&text);
+    return status;
+}

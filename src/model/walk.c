@@ -1,0 +1,249 @@
+/* model/walk.c - one visit a node of a value tree, iteratively: files choose its depth and its cycles. */
+#include "model/index.h"
+
+#include <stdlib.h>
+
+enum { MAX_DEPTH = 10000 };
+static const uint64_t max_nodes_default = 50000000;
+
+/* Which part of a node the next child comes from. */
+typedef enum part { ITEMS, ENTRIES, STATE, ARGS, DONE } part;
+
+typedef struct frame {
+    const ckpt_value *value;
+    part part;
+    size_t next;                  /* child within the part */
+    size_t name_size;             /* of this node's name in the buffer */
+    bool inside;
+    bool named;                   /* the root has no name, its children no leading dot */
+} frame;
+
+typedef struct walker {
+    frame *frames;
+    size_t depth, capacity;
+    ckpt_key *keys;               /* keys[i]: the key of frames[i + 1] */
+    size_t key_capacity;
+    ckpt__buf name;
+    ckpt__arena *reprs;           /* texts of the keys that are not strings */
+    const ckpt_value **open;      /* set of the containers on the path; emptied in reverse order of filling */
+    size_t open_mask;
+    uint64_t nodes, max_nodes;
+    ckpt_visit_fn fn;
+    void *ctx;
+    ckpt_error *err;
+} walker;
+
+static size_t open_slot(const ckpt_value *const *open, size_t mask, const ckpt_value *v)
+{
+    uint64_t h = (uint64_t)(uintptr_t)v * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(h >> 20) & mask;
+    while (open[i] && open[i] != v)
+        i = (i + 1) & mask;
+    return i;
+}
+
+/* The last one put is the first one taken out, so a probe chain never loses its middle. */
+static bool open_grow(walker *w)
+{
+    size_t mask = w->open_mask ? w->open_mask * 2 + 1 : 63;
+    const ckpt_value **fresh = calloc(mask + 1, sizeof *fresh);
+    if (!fresh)
+        return false;
+    for (size_t i = 0; i < w->depth; i++)
+        fresh[open_slot(fresh, mask, w->frames[i].value)] = w->frames[i].value;
+    free(w->open);
+    w->open = fresh;
+    w->open_mask = mask;
+    return true;
+}
+
+static bool is_container(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_DICT || v->kind == CKPT_V_OBJECT ||
+           v->item_count || v->entry_count;
+}
+
+static int visit(walker *w, const ckpt_value *v, bool inside, const frame *ancestor, size_t depth)
+{
+    ckpt_visit visit = { .value = v, .inside = inside, .path = { w->keys, depth } };
+    visit.name.data = w->name.data ? w->name.data : "";
+    visit.name.size = w->name.size;
+    char *cycle_to = NULL;
+    if (ancestor) {
+        visit.cycle = true;
+        if (!(cycle_to = malloc(ancestor->name_size + 1)))
+            return ckpt__fail_memory(w->err, "value tree", ancestor->name_size);
+        memcpy(cycle_to, visit.name.data, ancestor->name_size);
+        cycle_to[ancestor->name_size] = '\0';
+        visit.cycle_to.data = cycle_to;
+        visit.cycle_to.size = ancestor->name_size;
+    }
+    int result = w->fn(w->ctx, &visit);
+    free(cycle_to);
+    return result;
+}
+
+static int push(walker *w, const ckpt_value *v, bool inside, bool named)
+{
+    if (w->depth >= MAX_DEPTH)
+        return ckpt__fail(w->err, CKPT_E_LIMIT, "value tree", "it nests deeper than %d levels", MAX_DEPTH);
+    if (!ckpt__grow(&w->frames, &w->capacity, w->depth + 1, sizeof *w->frames) ||
+        !ckpt__grow(&w->keys, &w->key_capacity, w->depth + 2, sizeof *w->keys) ||
+        ((!w->open || (w->depth + 1) * 2 > w->open_mask) && !open_grow(w)))
+        return ckpt__fail_memory(w->err, "value tree", 0);
+    w->frames[w->depth++] = (frame){ v, ITEMS, 0, w->name.size, inside, named };
+    w->open[open_slot(w->open, w->open_mask, v)] = v;
+    return CKPT_OK;
+}
+
+/* Appends the key to the name and notes it in the path. */
+static int put_key(walker *w, const frame *f, const ckpt_key *key, const ckpt_value *other)
+{
+    if (f->named)
+        ckpt__buf_char(&w->name, '.');
+    ckpt_key k = *key;
+    if (other) {
+        size_t before = w->name.size;
+        ckpt__value_repr(&w->name, other);
+        if (w->name.failed || !w->name.data)
+            return ckpt__fail_memory(w->err, "value tree", 0);
+        if (!w->reprs && !(w->reprs = ckpt__arena_new(0)))
+            return ckpt__fail_memory(w->err, "value tree", 0);
+        k.other = true;
+        k.text = ckpt__arena_str(w->reprs, w->name.data + before, w->name.size - before);
+        if (!k.text.data)
+            return ckpt__fail_memory(w->err, "value tree", w->name.size);
+    } else if (k.text.data)
+        ckpt__buf_add(&w->name, k.text.data, k.text.size);
+    else
+        ckpt__buf_printf(&w->name, "%lld", (long long)k.number);
+    if (w->name.failed)
+        return ckpt__fail_memory(w->err, "value tree", w->name.size);
+    w->keys[w->depth - 1] = k;
+    return CKPT_OK;
+}
+
+static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, const ckpt_value *v, bool inside)
+{
+    const frame *f = &w->frames[w->depth - 1];
+    w->name.size = f->name_size;
+    int status = put_key(w, f, key, other_key);
+    if (status)
+        return status;
+    if (++w->nodes > w->max_nodes)
+        return ckpt__fail(w->err, CKPT_E_LIMIT, "value tree",
+                          "more than %llu values when shared parts are counted at each of their places",
+                          (unsigned long long)w->max_nodes);
+    if (is_container(v) && w->open[open_slot(w->open, w->open_mask, v)]) {
+        const frame *ancestor = w->frames;
+        while (ancestor->value != v)
+            ancestor++;
+        return visit(w, v, inside, ancestor, w->depth);
+    }
+    status = visit(w, v, inside, NULL, w->depth);
+    if (status || !is_container(v))
+        return status;
+    return push(w, v, inside, true);
+}
+
+static int entry(walker *w, const ckpt_entry *e, bool inside)
+{
+    ckpt_key key = { { NULL, 0 }, 0, false };
+    const ckpt_value *other = NULL;
+    if (e->key->kind == CKPT_V_STR)
+        key.text = e->key->text;
+    else if (e->key->kind == CKPT_V_INT)
+        key.number = e->key->integer;
+    else
+        other = e->key;
+    return child(w, &key, other, e->value, inside);
+}
+
+/* The state of an object or a dict: its dict's entries stand directly below the object, as attributes do; a pair of
+ * dicts is (__dict__, slots); anything else is a child named `state`. */
+static int state_child(walker *w, frame *f, bool *more)
+{
+    const ckpt_value *s = f->value->state;
+    size_t skip = f->next++;
+    *more = true;
+    if (s && s->kind == CKPT_V_DICT) {
+        if (skip < s->entry_count)
+            return entry(w, &s->entries[skip], true);
+    } else if (s && s->kind == CKPT_V_TUPLE && s->item_count == 2) {
+        for (size_t i = 0; i < 2; i++) {
+            if (s->items[i]->kind != CKPT_V_DICT)
+                continue;
+            if (skip < s->items[i]->entry_count)
+                return entry(w, &s->items[i]->entries[skip], true);
+            skip -= s->items[i]->entry_count;
+        }
+    } else if (s && s->kind != CKPT_V_NONE && skip == 0) {
+        ckpt_key key = { { "state", 5 }, 0, false };
+        return child(w, &key, NULL, s, true);
+    }
+    *more = false;
+    return CKPT_OK;
+}
+
+/* Visits the next child of the top frame, or takes the frame away. */
+static int advance(walker *w)
+{
+    frame *f = &w->frames[w->depth - 1];
+    const ckpt_value *v = f->value;
+    bool below = f->inside || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_ARRAY;
+    bool more;
+    int status;
+    switch (f->part) {
+    case ITEMS:
+        if (f->next < v->item_count) {
+            ckpt_key key = { { NULL, 0 }, (int64_t)f->next, false };
+            size_t i = f->next++;
+            return child(w, &key, NULL, v->items[i], below);
+        }
+        break;
+    case ENTRIES:
+        if (f->next < v->entry_count) {
+            size_t i = f->next++;
+            return entry(w, &v->entries[i], below);
+        }
+        break;
+    case STATE:
+        status = state_child(w, f, &more);
+        if (status || more)
+            return status;
+        break;
+    case ARGS:
+        if (v->args && v->kind == CKPT_V_OBJECT && v->args->item_count && f->next == 0) {
+            ckpt_key key = { { "args", 4 }, 0, false };
+            f->next++;
+            return child(w, &key, NULL, v->args, true);
+        }
+        break;
+    case DONE:
+        w->open[open_slot(w->open, w->open_mask, v)] = NULL;
+        w->name.size = f->name_size;
+        w->depth--;
+        return CKPT_OK;
+    }
+    f->part++;
+    f->next = 0;
+    return CKPT_OK;
+}
+
+int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
+{
+    walker w = { .max_nodes = max_nodes ? max_nodes : max_nodes_default, .fn = fn, .ctx = ctx, .err = err, .nodes = 1 };
+    if (!root)
+        return CKPT_OK;
+    int status = visit(&w, root, false, NULL, 0);
+    if (!status && is_container(root))
+        status = push(&w, root, false, false);
+    while (!status && w.depth)
+        status = advance(&w);
+    free(w.frames);
+    free(w.keys);
+    free(w.open);
+    ckpt__buf_free(&w.name);
+    ckpt__arena_free(w.reprs);
+    return status;
+}

@@ -1,0 +1,180 @@
+#!/bin/sh
+# commands_test.sh - what the commands do besides answering: files that appear whole, statuses, signals, full disks.
+srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
+builddir=$(cd "${builddir:-.}" && pwd) || exit 99
+inspect=$builddir/src/cli/ckpt-inspect
+migrate=$builddir/src/cli/ckpt-migrate
+data=$srcdir/tests/data/cli
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-cli.XXXXXX") || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+LC_ALL=C
+export LC_ALL
+cd "$work" || exit 99
+
+count=0
+failures=0
+# report STATUS DESCRIPTION
+report()
+{
+    count=$((count + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        failures=$((failures + 1))
+        [ ! -s err ] || sed 's/^/# /' err
+    fi
+}
+# expect STATUS DESCRIPTION COMMAND...: the command ends with that status; its output is in ./out and ./err.
+expect()
+{
+    wanted=$1
+    description=$2
+    shift 2
+    "$@" >out 2>err
+    got=$?
+    [ $got -eq "$wanted" ] || echo "# exit status $got, expected $wanted"
+    [ $got -eq "$wanted" ]
+    report $? "$description"
+}
+# crcs FILE: the CRC-32 of each tensor, sorted.
+crcs()
+{
+    "$inspect" list --json --checksum "$1" | sed -n 's/.*"crc32": "\([0-9a-f]*\)".*/\1/p' | sort
+}
+
+# ---- migrate
+expect 0 "a torch file becomes native and is read back" "$migrate" --verify "$data/fused-step-cpu.pt" a.safetensors
+[ "$(crcs "$data/fused-step-cpu.pt")" = "$(crcs a.safetensors)" ] && [ "$(crcs a.safetensors | wc -l)" -eq 27 ]
+report $? "every tensor has the bytes of its source"
+expect 0 "it verifies" "$inspect" verify a.safetensors
+grep -q 'integrity crc32' out
+report $? "by checksums"
+expect 1 "its tags are the source's: step on the cpu, fused" "$inspect" doctor a.safetensors
+grep -q '^error *step-on-cpu' out
+report $? "doctor says so"
+expect 0 "--optimizer fused mends it" "$migrate" --optimizer fused a.safetensors b.safetensors
+expect 0 "and doctor agrees" "$inspect" doctor b.safetensors
+"$inspect" list --role step b.safetensors >out
+grep -q 'cuda:0' out && ! grep -q 'cpu' out
+report $? "step is on cuda:0"
+expect 0 "--optimizer plain puts it on the cpu again" "$migrate" --optimizer plain b.safetensors c.safetensors
+"$inspect" list --role step c.safetensors >out
+grep -q 'cpu' out && ! grep -q 'cuda' out
+report $? "step is on the cpu"
+expect 0 "and the flags say so" "$inspect" doctor c.safetensors
+expect 0 "a torch file can be mended on the way" "$migrate" --optimizer fused "$data/fused-step-cpu.pt" d.safetensors
+expect 0 "with the same result" "$inspect" doctor d.safetensors
+expect 0 "all tags move" "$migrate" --map-location cuda:3 a.safetensors e.safetensors
+"$inspect" list e.safetensors | sed 1d >out
+[ "$(grep -c 'cuda:3' out)" -eq 27 ]
+report $? "all to cuda:3, step with its fused parameters"
+"$inspect" tree a.safetensors >out
+grep -q '^epoch: 1' out && grep -q 'betas: list of 2' out && grep -q '_growth_tracker: 3' out
+report $? "values are kept: epoch, betas, the scaler"
+expect 2 "what exists is not replaced" "$migrate" "$data/plain.pt" a.safetensors
+expect 0 "but with --force" "$migrate" --force "$data/plain.pt" a.safetensors
+cp "$data/shared.pt" shared.pt
+ln -s shared.pt link.safetensors
+expect 2 "a link to the source is the source" "$migrate" --force shared.pt link.safetensors
+cmp -s shared.pt "$data/shared.pt"
+report $? "which is as it was"
+expect 0 "shared storages stay shared" "$migrate" shared.pt s.safetensors
+"$inspect" list --json s.safetensors >out
+[ "$(grep -c '"storage": 0' out)" -eq 2 ]
+report $? "both tensors view storage 0"
+expect 2 "plain safetensors holds neither tags nor sharing" "$migrate" --to safetensors shared.pt p.safetensors
+[ ! -e p.safetensors ]
+report $? "nothing was written"
+expect 0 "--lossy permits it" "$migrate" --to safetensors --lossy shared.pt p.safetensors
+[ "$(crcs shared.pt)" = "$(crcs p.safetensors)" ]
+report $? "the bytes are there"
+expect 2 "a damaged source gives no target" "$migrate" --verify "$data/bad-crc.pt" bad.safetensors
+[ ! -e bad.safetensors ]
+report $? "nothing was written"
+expect 2 "a directory that is not there" "$migrate" shared.pt no/such/x.safetensors
+[ -z "$(find . -name '*.tmp*' -o -name '.*.safetensors*')" ]
+report $? "no temporary is left"
+expect 2 "a target inside a source directory is refused" sh -c "mkdir dir && '$migrate' dir dir/x.safetensors"
+
+# ---- extract
+expect 0 "a tensor is extracted" "$inspect" extract "$data/weights.safetensors" a.weight --raw -o raw
+[ "$(od -An -tf4 raw | tr -s ' \n' ' ')" = " 0 1 2 3 4 5 " ]
+report $? "its elements"
+expect 0 "and as .npy" "$inspect" extract "$data/weights.safetensors" a.weight -o w.npy
+[ "$(wc -c <w.npy)" -eq 152 ] && tail -c 24 w.npy | cmp -s - raw && head -c 128 w.npy | grep -q "'shape': (2, 3)"
+report $? "header and elements"
+"$inspect" extract "$data/tensors.pt" conj --raw -o - >out 2>err
+[ "$(wc -c <out)" -eq 8 ]
+report $? "to standard output"
+
+# ---- statuses that no answer has
+if [ -w /dev/full ]; then
+    "$inspect" list "$data/plain.pt" >/dev/full 2>err
+    [ $? -eq 2 ] && grep -q 'cannot write' err
+    report $? "a full disk behind standard output is status 2"
+    "$inspect" --json "$data/plain.pt" >/dev/full 2>err
+    [ $? -eq 2 ]
+    report $? "with --json too"
+    expect 2 "extract to a full disk" "$inspect" extract "$data/plain.pt" model.0.weight -o /dev/full
+fi
+{ "$inspect" tree --json "$data/plain.pt" 2>err; echo "$?" >status; } | true
+[ ! -s err ]
+report $? "a closed pipe ends it without a word"
+
+# ---- JSON, whatever is asked
+if python3 -c '' 2>/dev/null; then
+    wrong=0
+    for file in "$data"/*.pt "$data"/*.safetensors "$data/README" no-such-file; do
+        for command in show list 'list --checksum' tree verify doctor scan stats; do
+            # shellcheck disable=SC2086
+            "$inspect" $command --json "$file" >out 2>err
+            status=$?
+            if ! python3 -c '
+import json, sys
+d = json.load(open("out", encoding="utf-8"))
+assert list(d)[0] == "ckpt" and d["ckpt"] == 1
+assert ("error" in d) == (int(sys.argv[1]) == 2), sys.argv
+assert "error" not in d or (d["error"]["code"] and d["error"]["message"])
+' $status 2>err; then
+                echo "# $command --json ${file##*/}: status $status"
+                wrong=1
+            fi
+        done
+    done
+    report $wrong "one JSON document for every file and command"
+fi
+
+# ---- a signal in the midst of writing
+python3 - 2>/dev/null <<'END'
+import json, os, struct
+size = 256 << 20
+head = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+with open("big.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(head)) + head)
+    f.truncate(8 + len(head) + size)
+END
+if [ -s big.safetensors ]; then
+    mkdir target
+    "$migrate" big.safetensors target/x.safetensors >out 2>err &
+    pid=$!
+    tries=0
+    while [ -z "$(ls -A target)" ] && [ $tries -lt 1000 ]; do
+        tries=$((tries + 1))
+        sleep 0.005
+    done
+    kill -TERM $pid
+    wait $pid 2>/dev/null
+    status=$?
+    if [ -e target/x.safetensors ]; then
+        [ $status -eq 0 ] || [ $status -eq 143 ]
+        report $? "the signal came too late: the target is whole # SKIP"
+    else
+        [ $status -eq 143 ] && [ -z "$(ls -A target)" ]
+        report $? "it dies by the signal, and no temporary is left"
+    fi
+fi
+
+echo "1..$count"
+[ "$failures" -eq 0 ]

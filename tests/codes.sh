@@ -1,0 +1,32 @@
+#!/bin/sh
+# codes.sh - every code of a finding is listed in ckpt(3), and nothing is listed there that no source says.
+set -u
+srcdir=${srcdir:-.}
+work=$(mktemp -d "${TMPDIR:-/tmp}/codes.XXXXXX") || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+
+# A code is the first lower-case string literal after a severity, or one in a function that makes findings of a kind.
+for file in "$srcdir"/src/*/*.c; do
+    tr '\n' ' ' <"$file" | grep -oE 'CKPT_(NOTE|WARNING|ERROR),[^"();]*(\?[^;]*)?"[a-z]+(-[a-z]+)*"( *: *"[a-z]+(-[a-z]+)*")?' |
+        grep -oE '"[a-z]+(-[a-z]+)*"'
+    tr '\n' ' ' <"$file" | grep -oE '(wrong|blame|mixed|add_note|finding)\([a-z], [^;]*"[a-z]+(-[a-z]+)*",' |
+        grep -oE '"[a-z]+-[a-z-]+"'
+done | tr -d '"' | sort -u >"$work/said"
+sed -n '/^\.\\" BEGIN CODES/,/^\.\\" END CODES/s/^\.B \([a-z-]*\)$/\1/p' "$srcdir/man/ckpt.3" | sort >"$work/listed"
+test "$(wc -l <"$work/said")" -gt 40 || { echo "codes: only $(wc -l <"$work/said") codes found: the pattern is broken"; exit 1; }
+
+failed=0
+if [ -n "$(uniq -d "$work/listed")" ]; then
+    echo "listed twice in ckpt(3): $(uniq -d "$work/listed")"
+    failed=1
+fi
+for code in $(comm -23 "$work/said" "$work/listed"); do
+    echo "$code: a finding's code that ckpt(3) does not list: $(grep -lF "\"$code\"" "$srcdir"/src/*/*.c | tr '\n' ' ')"
+    failed=1
+done
+for code in $(cat "$work/listed"); do
+    grep -qF "\"$code\"" "$srcdir"/src/*/*.c || { echo "$code: listed in ckpt(3), and no source says it"; failed=1; }
+done
+test $failed = 0 && echo "codes: $(wc -l <"$work/listed") listed"
+exit $failed

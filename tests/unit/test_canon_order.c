@@ -1,0 +1,313 @@
+/* Whose state is it? Each way that trainers order their parameters, and each way to misread it. */
+#include "canon_build.h"
+
+/* ---- the order of the parameters */
+
+START_TEST(stated_names)
+{
+    static const char *const names[] = { "fc2.weight", "module.norm.bias", "norm.weight", "fc1.bias", "fc1.weight" };
+    dict s = { .n = 0 };
+    put_int(&s, 0, state_mat(4, 8));
+    for (int64_t i = 1; i < 4; i++)
+        put_int(&s, i, state_vec(8));
+    put_int(&s, 4, state_mat(8, 4));
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, names), NULL)));
+    from("optimizer.fc2.weight.exp_avg", "optimizer.state.0.exp_avg");
+    from("optimizer.norm.bias.exp_avg", "optimizer.state.1.exp_avg");
+    ck_assert_uint_eq(ckpt_report_count_code(report, "order-hypothesis"), 0);
+}
+END_TEST
+
+START_TEST(declared_names)
+{
+    static const char *const names[] = { "fc2.weight", "norm.bias", "norm.weight", "fc1.bias", "fc1.weight" };
+    static const char *const strange[] = { "fc2.weight", "norm.bias", "norm.weight", "fc1.bias", "fc3.weight" };
+    dict s = { .n = 0 };
+    put_int(&s, 0, state_mat(4, 8));
+    for (int64_t i = 1; i < 4; i++)
+        put_int(&s, i, state_vec(8));
+    put_int(&s, 4, state_mat(8, 4));
+    val root = minimal(small_model("module."), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL));
+    hints.param_names = names;
+    hints.param_name_count = 5;
+    build(root);
+    from("optimizer.fc2.weight.exp_avg", "optimizer.state.0.exp_avg");
+    from("optimizer.fc1.weight.exp_avg", "optimizer.state.4.exp_avg");
+    ckpt__canon_free(canon);
+    hints.param_name_count = 4;
+    failed(root, "4 parameter names were given, and the optimizer's groups hold 5 parameters");
+    hints.param_names = strange;
+    hints.param_name_count = 5;
+    failed(root, "the model in the file has none of that name");
+    ck_assert_str_eq(err.object, "fc3.weight");
+}
+END_TEST
+
+START_TEST(optimizer_alone)
+{
+    static const char *const names[] = { "fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight" };
+    val root = small_optimizer();
+    failed(root, "no model");
+    hints.param_names = names;
+    hints.param_name_count = 5;
+    build(root);
+    from("optimizer.fc1.weight.exp_avg", "state.0.exp_avg");
+    ckpt__canon_free(canon);
+    hints.param_name_count = 0;
+    hints.optional_optimizer = true;
+    build(root);
+    ck_assert(get("state.0.exp_avg")->outside);
+    ck_assert_uint_eq(canon->group_count, 0);
+}
+END_TEST
+
+/* Ids that are names, as FSDP's full optimizer state has them. */
+START_TEST(named_ids)
+{
+    dict s = { .n = 0 }, g = { .n = 0 };
+    val ids[2] = { text("norm.bias"), text("fc1.weight") };
+    put(&s, "fc1.weight", state_mat(8, 4));
+    put(&s, "norm.bias", state_vec(8));
+    put(&g, "params", ckpt__value_list(ix->arena, CKPT_V_LIST, ids, 2));
+    build(minimal(small_model(""), optimizer_of(&s, done(&g), NULL)));
+    from("optimizer.fc1.weight.exp_avg", "optimizer.state.fc1.weight.exp_avg");
+    from("optimizer.norm.bias.step", "optimizer.state.norm.bias.step");
+}
+END_TEST
+
+START_TEST(no_decay_first)
+{
+    dict s = { .n = 0 };
+    for (int64_t i = 0; i < 3; i++)
+        put_int(&s, i, state_vec(8));
+    put_int(&s, 3, state_mat(8, 4));
+    put_int(&s, 4, state_mat(4, 8));
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 3, 0.0, NULL), group(3, 2, 0.1, NULL))));
+    from("optimizer.fc1.bias.step", "optimizer.state.0.step");
+    from("optimizer.fc2.weight.step", "optimizer.state.4.step");
+    ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, "in the second"));
+}
+END_TEST
+
+/* A norm whose weight is a matrix: by rank it would decay, by name it does not. */
+START_TEST(split_by_name)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "a.weight", mat(4, 4));
+    put(&m, "a.norm.weight", mat(4, 4));
+    put(&m, "b.weight", mat(4, 4));
+    put(&m, "b.bias", vec(4));
+    put_int(&s, 0, state_mat(4, 4));
+    put_int(&s, 1, state_mat(4, 4));
+    put_int(&s, 2, state_mat(4, 4));
+    put_int(&s, 3, state_vec(4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), group(2, 2, 0.0, NULL))));
+    from("optimizer.b.weight.step", "optimizer.state.1.step");
+    from("optimizer.a.norm.weight.step", "optimizer.state.2.step");
+    ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, "neither bias nor norm"));
+}
+END_TEST
+
+/* The same groups without weight decay: the shapes fit more than one order, and nothing settles it. */
+START_TEST(ambiguous_groups)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "a.weight", mat(4, 4));
+    put(&m, "a.norm.weight", mat(4, 4));
+    put(&m, "b.weight", mat(4, 4));
+    put(&m, "b.norm.weight", mat(4, 4));
+    for (int64_t i = 0; i < 4; i++)
+        put_int(&s, i, state_mat(4, 4));
+    val root = minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), group(2, 2, 0.1, NULL)));
+    failed(root, "more than one order fits");
+    ck_assert_ptr_nonnull(strstr(err.message, "param_names"));
+    hints.optional_optimizer = true;
+    build(root);
+    ck_assert_ptr_nonnull(found("order-unknown"));
+    ck_assert(get("optimizer.state.0.step")->outside);
+    ckpt__canon_free(canon);
+    hints.optional_optimizer = false;                  /* weight decay says which group is which */
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.0, NULL), group(2, 2, 0.1, NULL))));
+    from("optimizer.a.weight.step", "optimizer.state.2.step");
+    from("optimizer.b.norm.weight.step", "optimizer.state.1.step");
+}
+END_TEST
+
+START_TEST(buffers_are_skipped)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "mask", tensor(CKPT_BOOL, 2, 4, 4));
+    put(&m, "bn.weight", vec(4));
+    put(&m, "bn.bias", vec(4));
+    put(&m, "bn.running_mean", vec(4));
+    put(&m, "bn.running_var", vec(4));
+    put(&m, "bn.num_batches_tracked", tensor(CKPT_I64, 0, 0, 0));
+    put(&m, "rope.inv_freq", vec(4));
+    put(&m, "last", vec(4));
+    for (int64_t i = 0; i < 3; i++)
+        put_int(&s, i, state_vec(4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 3, 0.1, NULL), NULL)));
+    from("optimizer.bn.weight.step", "optimizer.state.0.step");
+    from("optimizer.last.step", "optimizer.state.2.step");
+    ck_assert_int_eq(get("bn.running_mean")->role, CKPT_BUFFER);
+    ck_assert_int_eq(get("rope.inv_freq")->role, CKPT_BUFFER);
+    ck_assert_int_eq(get("mask")->role, CKPT_BUFFER);
+    ck_assert_int_eq(get("last")->role, CKPT_PARAM);
+    ck_assert(!canon->hypothesis);
+}
+END_TEST
+
+/* A name that sounds like a buffer's, and is a parameter: without it nothing would fit. */
+START_TEST(maybe_buffers)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "w", mat(4, 4));
+    put(&m, "attn._mask", vec(4));
+    put_int(&s, 0, state_mat(4, 4));
+    put_int(&s, 1, state_vec(4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
+    from("optimizer.attn._mask.step", "optimizer.state.1.step");
+    ck_assert_int_eq(get("attn._mask")->role, CKPT_PARAM);
+}
+END_TEST
+
+START_TEST(tied)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "tok.weight", mat(6, 4));
+    put(&m, "pos.weight", mat(6, 4));
+    val head = mat(6, 4);
+    put(&m, "head.weight", head);
+    ix->tensors[head->tensor].info.storage = ix->tensors[0].info.storage;
+    put_int(&s, 0, state_mat(6, 4));
+    put_int(&s, 1, state_mat(6, 4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
+    from("optimizer.tok.weight.step", "optimizer.state.0.step");
+    from("optimizer.pos.weight.step", "optimizer.state.1.step");
+    ck_assert(has("head.weight"));
+    ck_assert(!has("optimizer.head.weight.step"));
+}
+END_TEST
+
+START_TEST(frozen)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "frozen", mat(2, 2));
+    put(&m, "a", mat(3, 3));
+    put(&m, "b", mat(5, 5));
+    put_int(&s, 0, state_mat(3, 3));
+    put_int(&s, 1, state_mat(5, 5));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
+    from("optimizer.a.step", "optimizer.state.0.step");
+    ck_assert_ptr_null(get("frozen")->group.data);
+    ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, "1 of its 3 left out"));
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_WARNING);
+    ckpt__canon_free(canon);
+    put(&m, "c", mat(5, 5));                           /* b or c is the frozen one: nobody knows */
+    failed(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)), "more than one order fits");
+}
+END_TEST
+
+START_TEST(missing_state)
+{
+    dict s = { .n = 0 };
+    put_int(&s, 4, state_mat(4, 8));                   /* torch restarts the others in silence; restore will list them */
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    from("optimizer.fc2.weight.step", "optimizer.state.4.step");
+    ck_assert(!has("optimizer.fc1.weight.step"));
+    ck_assert_uint_eq(canon->groups[0].param_count, 5);
+    ckpt__canon_free(canon);
+    s.n = 0;
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    ck_assert_str_eq(canon->groups[0].params[4].data, "fc2.weight");
+}
+END_TEST
+
+START_TEST(dead_state)
+{
+    dict s;
+    small_state(&s);
+    put_int(&s, 99, state_vec(3));
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    ck_assert_int_eq(found("dead-state")->severity, CKPT_WARNING);
+    ck_assert(get("optimizer.state.99.step")->outside);
+}
+END_TEST
+
+START_TEST(moment_shape)
+{
+    static const char *const names[] = { "fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight" };
+    dict s;
+    small_state(&s);
+    s.entries[1].value = moments(vec(8), vec(9));
+    val root = minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL));
+    build(root);
+    const ckpt_finding *f = ckpt_report_find(report, "moment-shape", "optimizer.fc1.bias.exp_avg_sq");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(f->severity, CKPT_ERROR);
+    ck_assert_str_eq(f->message, "'optimizer.state.1.exp_avg_sq' has shape (9), and its parameter 'fc1.bias' has (8)");
+    ckpt__canon_free(canon);
+    s.entries[1].value = state_vec(9);                 /* one wrong parameter in an order that is plain otherwise */
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.bias.exp_avg"));
+    ckpt__canon_free(canon);
+    s.entries[0].value = state_vec(9);                 /* two: then the order itself is in doubt */
+    failed(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)), "no order fits");
+    hints.param_names = names;                         /* unless it is declared */
+    hints.param_name_count = 5;
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.weight.exp_avg"));
+}
+END_TEST
+
+START_TEST(twice_in_groups)
+{
+    dict s;
+    small_state(&s);
+    failed(minimal(small_model(""), optimizer_of(&s, group(0, 3, 0.1, NULL), group(2, 3, 0.1, NULL))), "parameter 2 twice");
+}
+END_TEST
+
+START_TEST(quantized_state)
+{
+    dict s = { .n = 0 }, q = { .n = 0 }, p = { .n = 0 };
+    put(&q, "state1", tensor(CKPT_U8, 2, 8, 4));
+    put(&q, "absmax1", vec(1));
+    put(&p, "step", ckpt__value_int(ix->arena, 3));
+    put(&p, "__bnb_optimizer_quant_state__", done(&q));
+    put_int(&s, 0, done(&p));
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    const ckpt__canon_entry *e = get("optimizer.fc1.weight.__bnb_optimizer_quant_state__.absmax1");
+    ck_assert_int_eq(e->role, CKPT_OPTIM);
+    ck_assert_str_eq(e->param.data, "fc1.weight");
+    e = get("optimizer.fc1.weight.step");
+    ck_assert(!e->is_tensor);
+    ck_assert_int_eq(e->role, CKPT_STEP);
+    ck_assert_int_eq((int)e->value->integer, 3);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("canon_order");
+    TCase *c = tcase_create("canon_order");
+    tcase_add_checked_fixture(c, no_hints, teardown);
+    tcase_add_test(c, stated_names);
+    tcase_add_test(c, declared_names);
+    tcase_add_test(c, optimizer_alone);
+    tcase_add_test(c, named_ids);
+    tcase_add_test(c, no_decay_first);
+    tcase_add_test(c, split_by_name);
+    tcase_add_test(c, ambiguous_groups);
+    tcase_add_test(c, buffers_are_skipped);
+    tcase_add_test(c, maybe_buffers);
+    tcase_add_test(c, tied);
+    tcase_add_test(c, frozen);
+    tcase_add_test(c, missing_state);
+    tcase_add_test(c, dead_state);
+    tcase_add_test(c, moment_shape);
+    tcase_add_test(c, twice_in_groups);
+    tcase_add_test(c, quantized_state);
+    suite_add_tcase(s, c);
+    return run_suite(s);
+}

@@ -1,0 +1,201 @@
+/* test_doctor.c - the truth table of a resume, row by row, and what `show` says of a file. */
+#include "command_files.h"
+#include "runner.h"
+
+static ckpt_error err;
+
+typedef struct row {
+    const char *file;
+    ckpt_loader loader;
+    int major, minor;             /* torch; 0: newest */
+    ckpt_optimizer_kind optimizer;
+    const char *map;
+    int devices;                  /* -1: not said */
+    int weights_only;
+    bool amp;
+    ckpt_outcome outcome;
+    const char *code;             /* a finding that must be there; NULL: none of severity warning or error may */
+    ckpt_severity severity;
+} row;
+
+#define TORCH CKPT_LOADER_TORCH
+#define CKPT CKPT_LOADER_CKPT
+static const row rows[] = {
+    /* saved fused, step on the cpu */
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:1", 2, 0, false, CKPT_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:2", 2, 0, false, CKPT_FAILS_AT_LOAD, "no-such-device", CKPT_ERROR},
+    {"fused-step-cpu.pt", TORCH, 2, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
+    {"fused-step-cpu.pt", TORCH, 1, 13, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
+    {"fused-step-cpu.pt", TORCH, 2, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", TORCH, 2, 1, 0, NULL, -1, 0, false, CKPT_RESUMES, "step-on-cpu", CKPT_NOTE},
+    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "flags-from-file", CKPT_WARNING},
+    /* saved fused, step on the GPU */
+    {"fused-step-cuda.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
+    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_PLAIN, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"fused-step-cuda.pt", TORCH, 2, 0, 0, "cpu", -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "step-on-cpu", CKPT_NOTE},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, NULL, 0, 0, false, CKPT_FAILS_AT_LOAD, "no-such-device", CKPT_ERROR},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_RESUMES, "mixed-devices", CKPT_NOTE},
+    /* not fused */
+    {"plain.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"plain.pt", TORCH, 0, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "fused-lost", CKPT_ERROR},
+    {"plain.pt", TORCH, 2, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "fused-lost", CKPT_WARNING},
+    {"plain.pt", TORCH, 0, 0, CKPT_CAPTURABLE, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "capturable-lost", CKPT_WARNING},
+    {"plain.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
+    {"plain.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "mixed-devices", CKPT_NOTE},
+    /* capturable */
+    {"capturable-cpu.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "capturable-on-cpu", CKPT_ERROR},
+    {"capturable-cpu.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"capturable-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    /* weights_only, and no optimizer at all */
+    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_LOAD, "not-weights-only", CKPT_ERROR},
+    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, -1, false, CKPT_RESUMES, NULL, 0},
+    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_FAILS_AT_LOAD, "not-weights-only", CKPT_ERROR},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "no-optimizer", CKPT_WARNING},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_RESUMES_DIFFERENTLY, "no-scaler", CKPT_WARNING},
+};
+
+START_TEST(truth_table)
+{
+    const row *w = &rows[_i];
+    ckpt_reader *reader = NULL;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_doctor_options options;
+    ckpt_doctor_result r;
+    memset(&options, 0, sizeof options);
+    options.loader = w->loader;
+    options.torch_major = w->major;
+    options.torch_minor = w->minor;
+    options.optimizer = w->optimizer;
+    options.map_location = w->map;
+    options.cuda_devices = w->devices;
+    options.load_weights_only = w->weights_only;
+    options.amp = w->amp;
+    ck_assert_int_eq(ckpt_reader_open(fixture(w->file), NULL, &reader, &err), CKPT_OK);
+    ck_assert_msg(ckpt_doctor(reader, &options, &r, report, &err) == CKPT_OK, "row %d: %s", _i, err.message);
+    ck_assert_msg(r.outcome == w->outcome, "row %d, %s: %s, expected %s", _i, w->file, ckpt_outcome_name(r.outcome),
+                  ckpt_outcome_name(w->outcome));
+    const ckpt_finding *f = w->code ? ckpt_report_find(report, w->code, NULL) : NULL;
+    if (w->code) {
+        ck_assert_msg(f != NULL, "row %d: no %s", _i, w->code);
+        ck_assert_int_eq(f->severity, w->severity);
+    } else {
+        for (size_t i = 0; i < ckpt_report_count(report); i++)
+            ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_NOTE || strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
+                          "row %d: %s", _i, ckpt_report_get(report, i)->code);
+    }
+    /* nothing of the templates is left over */
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *g = ckpt_report_get(report, i);
+        ck_assert_ptr_null(strstr(g->message, "{n}"));
+        ck_assert_ptr_null(strstr(g->fix, "{path}"));
+        ck_assert_str_ne(g->message, "");
+    }
+    ckpt_report_free(report);
+    ckpt_reader_close(reader);
+}
+END_TEST
+
+START_TEST(flags_after_the_load)
+{
+    ckpt_reader *reader = NULL;
+    ckpt_doctor_options options;
+    ckpt_doctor_result r;
+    memset(&options, 0, sizeof options);
+    options.cuda_devices = -1;
+    options.loader = TORCH;
+    options.optimizer = CKPT_PLAIN;
+    ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cuda.pt"), NULL, &reader, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(r.fused, 1);           /* the saved flag wins */
+    ck_assert_int_eq(r.capturable, 0);
+    ck_assert_int_eq(r.foreach_, -1);
+    ck_assert_int_eq(r.torch_major, 2);
+    ck_assert(r.load_weights_only);
+    options.loader = CKPT;
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(r.fused, 0);           /* the program's word wins */
+    ck_assert_int_eq(r.optimizer, CKPT_PLAIN);
+    options.map_location = "cuda";
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_E_ARGUMENT);
+    options.map_location = NULL;
+    options.torch_major = 1;
+    options.torch_minor = 2;
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_E_UNSUPPORTED);
+    ck_assert_int_eq(ckpt_doctor(NULL, &options, &r, NULL, &err), CKPT_E_ARGUMENT);
+    ckpt_reader_close(reader);
+}
+END_TEST
+
+/* A path in a fix can be pasted into a shell. */
+START_TEST(fix_is_quoted)
+{
+    size_t size;
+    char *data = read_all(fixture("fused-step-cpu.pt"), &size);
+    ckpt_reader *reader = NULL;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_doctor_options options;
+    ckpt_doctor_result r;
+    memset(&options, 0, sizeof options);
+    options.cuda_devices = -1;
+    write_all(temporary("it's a file.pt"), data, size);
+    ck_assert_int_eq(ckpt_reader_open(temporary("it's a file.pt"), NULL, &reader, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &r, report, &err), CKPT_OK);
+    const ckpt_finding *f = ckpt_report_find(report, "step-on-cpu", NULL);
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(strstr(f->fix, "it'\\''s a file.pt'"));
+    ck_assert_str_eq(f->tensor, "optimizer.state.0.step");
+    ckpt_reader_close(reader);
+    ckpt_report_free(report);
+    free(data);
+}
+END_TEST
+
+START_TEST(summary)
+{
+    static const struct {
+        const char *file, *producer, *model, *kind;
+        int64_t step, epoch;
+    } files[] = {{"fused-step-cpu.pt", "torch", "model", "fused", 3, 1},
+                 {"plain.pt", "torch", "model", "plain", 3, 1},
+                 {"weights.safetensors", "Hugging Face", NULL, NULL, -1, -1},
+                 {"values.pt", "torch", NULL, NULL, -1, -1}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        ckpt_reader *reader = NULL;
+        ckpt_summary s;
+        ck_assert_int_eq(ckpt_reader_open(fixture(files[i].file), NULL, &reader, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
+        ck_assert_pstr_eq(s.producer, files[i].producer);
+        ck_assert_pstr_eq(s.model_path.data, files[i].model);
+        ck_assert_pstr_eq(s.optimizer_kind.data, files[i].kind);
+        ck_assert_int_eq(s.step, files[i].step);
+        ck_assert_int_eq(s.epoch, files[i].epoch);
+        ck_assert_int_eq(s.optimizer != NULL, files[i].kind != NULL);
+        ck_assert_int_eq(s.scaler != NULL, files[i].kind != NULL);
+        ckpt_summary_clear(&s);
+        ck_assert_ptr_null(s.model_path.data);
+        ckpt_reader_close(reader);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("doctor");
+    TCase *t = tcase_create("doctor");
+    tcase_add_checked_fixture(t, make_scratch, remove_scratch);
+    tcase_add_loop_test(t, truth_table, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_test(t, flags_after_the_load);
+    tcase_add_test(t, fix_is_quoted);
+    tcase_add_test(t, summary);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}

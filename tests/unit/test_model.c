@@ -1,0 +1,213 @@
+/* dtypes, tags, conversions, the value walk, reports, views. */
+#include "model/index.h"
+
+#include <math.h>
+#include <stdio.h>
+#include "runner.h"
+
+START_TEST(dtypes_have_one_name_each)
+{
+    for (int i = 1; i < CKPT_DTYPE_COUNT; i++) {
+        ckpt_dtype d = (ckpt_dtype)i;
+        ck_assert_int_eq(ckpt__dtype_row_of(d)->dtype, d);
+        ck_assert_int_eq(ckpt_dtype_from_name(ckpt_dtype_name(d)), d);
+        ck_assert_uint_gt(ckpt_dtype_bits(d), 0);
+    }
+    ck_assert_int_eq(ckpt__dtype_from_safetensors("BF16", 4), CKPT_BF16);
+    ck_assert_int_eq(ckpt__dtype_from_safetensors("BF17", 4), CKPT_DTYPE_NONE);
+    ck_assert_int_eq(ckpt_dtype_from_name("float33"), CKPT_DTYPE_NONE);
+    for (int i = 1; i < CKPT_ROLE_COUNT; i++)
+        ck_assert_int_eq(ckpt_role_from_name(ckpt_role_name((ckpt_role)i)), i);
+}
+END_TEST
+
+START_TEST(tags)
+{
+    static const struct { const char *tag; ckpt_device_type type; int index; } cases[] = {
+        { "cpu", CKPT_DEVICE_CPU, -1 }, { "cuda", CKPT_DEVICE_CUDA, -1 }, { "cuda:3", CKPT_DEVICE_CUDA, 3 }, { "meta", CKPT_DEVICE_META, -1 },
+        { "mps", CKPT_DEVICE_OTHER, -1 }, { "xpu:2", CKPT_DEVICE_OTHER, 2 }, { "cpu:0", CKPT_DEVICE_OTHER, 0 }, { "cuda:-1", CKPT_DEVICE_OTHER, -1 },
+        { "cuda:99999999999", CKPT_DEVICE_OTHER, -1 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckpt_device d = ckpt__tag_parse(ckpt__s(cases[i].tag));
+        ck_assert_msg(d.type == cases[i].type && d.index == cases[i].index, "%s", cases[i].tag);
+    }
+    ck_assert_int_eq(ckpt__tag_parse((ckpt_str){ NULL, 0 }).type, CKPT_DEVICE_NONE);
+}
+END_TEST
+
+/* Every bfloat16 and float16 is a double exactly, and comes back; halfway cases go to the even neighbour. */
+START_TEST(conversions_round_to_even)
+{
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        uint16_t h = (uint16_t)bits, back;
+        double d;
+        for (int k = 0; k < 2; k++) {
+            ckpt_dtype t = k ? CKPT_F16 : CKPT_BF16;
+            bool changed = false;
+            ck_assert(ckpt__convert(t, &h, CKPT_F64, &d, 1, NULL));
+            ck_assert(ckpt__convert(CKPT_F64, &d, t, &back, 1, &changed));
+            if (!isnan(d))
+                ck_assert_msg(back == h && !changed, "%s %04x came back as %04x", ckpt_dtype_name(t), h, back);
+        }
+    }
+    static const struct { float f; uint16_t bf16; } cases[] = {
+        { 1.00390625f, 0x3f80 },  /* halfway between 3f80 and 3f81: to the even 3f80 */
+        { 1.01171875f, 0x3f82 },  /* halfway between 3f81 and 3f82: to the even 3f82 */
+        { 3.3895314e38f, 0x7f7f }, { 3.4e38f, 0x7f80 }, { 1e-45f, 0x0000 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint16_t out;
+        bool changed = false;
+        ck_assert(ckpt__convert(CKPT_F32, &cases[i].f, CKPT_BF16, &out, 1, &changed));
+        ck_assert_msg(out == cases[i].bf16, "case %zu: %04x", i, out);
+    }
+    int64_t big = INT64_C(9007199254740993);
+    float f;
+    int32_t n;
+    bool changed = false;
+    double d = 2.5;
+    ck_assert(ckpt__convert(CKPT_I64, &big, CKPT_F32, &f, 1, &changed) && changed);
+    changed = false;
+    ck_assert(ckpt__convert(CKPT_F64, &d, CKPT_I32, &n, 1, &changed) && changed && n == 2);
+    changed = false;
+    d = (double)NAN;
+    ck_assert(ckpt__convert(CKPT_F64, &d, CKPT_I32, &n, 1, &changed) && changed && n == 0);
+    changed = false;
+    d = 7;
+    ck_assert(ckpt__convert(CKPT_F64, &d, CKPT_I32, &n, 1, &changed) && !changed && n == 7);
+    ck_assert(!ckpt__convert(CKPT_C64, &d, CKPT_F32, &f, 1, NULL));
+}
+END_TEST
+
+typedef struct seen { char text[4096]; int cycles, inside; } seen;
+
+static int note(void *ctx, const ckpt_visit *v)
+{
+    seen *s = ctx;
+    strncat(s->text, v->name.data, v->name.size);
+    strcat(s->text, "|");
+    s->cycles += v->cycle;
+    s->inside += v->inside;
+    return 0;
+}
+
+START_TEST(walk_names_everything_and_stops_at_cycles)
+{
+    ckpt__arena *a = ckpt__arena_new(0);
+    ckpt_value *one = ckpt__value_int(a, 1), *key = ckpt__value_float(a, 2.5), *word = ckpt__value_str(a, "a.b", 3);
+    ckpt_value *pair = ckpt__value_list(a, CKPT_V_TUPLE, (const ckpt_value *[]){ one, ckpt__value_str(a, "x'y", 3) }, 2);
+    ckpt_value *state = ckpt__value_dict(a, &(ckpt_entry){ ckpt__value_str(a, "depth", 5), one }, 1);
+    ckpt_value *object = ckpt__value_new(a, CKPT_V_OBJECT);
+    object->class_name = ckpt__s("argparse.Namespace");
+    object->state = state;
+    ckpt_value *list = ckpt__value_list(a, CKPT_V_LIST, (const ckpt_value *[]){ one, one }, 2);
+    ((const ckpt_value **)(uintptr_t)list->items)[1] = list;
+    ckpt_entry entries[] = { { word, one }, { key, one }, { pair, list }, { one, object } };
+    ckpt_value *root = ckpt__value_dict(a, entries, 4);
+    seen s = { "", 0, 0 };
+    ck_assert_int_eq(ckpt_value_walk(root, 0, note, &s, NULL), 0);
+    ck_assert_str_eq(s.text, "|a.b|2.5|(1, \"x'y\")|(1, \"x'y\").0|(1, \"x'y\").1|1|1.depth|");
+    ck_assert_int_eq(s.cycles, 1);
+    ck_assert_int_eq(s.inside, 1);
+    ck_assert_ptr_eq(ckpt_value_get(object, "depth"), one);
+    ck_assert_ptr_null(ckpt_value_get(root, "nothing"));
+    ckpt__arena_free(a);
+}
+END_TEST
+
+static int count_node(void *ctx, const ckpt_visit *v)
+{
+    (void)v;
+    ++*(int *)ctx;
+    return 0;
+}
+
+START_TEST(walk_is_bounded)
+{
+    ckpt__arena *a = ckpt__arena_new(0);
+    const ckpt_value *level = ckpt__value_int(a, 1);
+    for (int i = 0; i < 30; i++) {        /* 10^30 values, were each place counted */
+        const ckpt_value *items[10];
+        for (int k = 0; k < 10; k++)
+            items[k] = level;
+        level = ckpt__value_list(a, CKPT_V_LIST, items, 10);
+    }
+    ckpt_error err;
+    int nodes = 0;
+    ck_assert_int_eq(ckpt_value_walk(level, 1000, count_node, &nodes, &err), CKPT_E_LIMIT);
+    ck_assert_int_eq(nodes, 1000);
+    const ckpt_value *deep = ckpt__value_int(a, 1);
+    for (int i = 0; i < 20000; i++)
+        deep = ckpt__value_list(a, CKPT_V_LIST, &deep, 1);
+    ck_assert_int_eq(ckpt_value_walk(deep, 0, count_node, &nodes, &err), CKPT_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.message, "deeper"));
+    ckpt__arena_free(a);
+}
+END_TEST
+
+START_TEST(views_stay_inside_their_storage)
+{
+    ckpt__index *x = ckpt__index_new(0);
+    ckpt_error err;
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    s->extent.size = 48;
+    static const struct { int64_t shape[2], strides[2], offset; ckpt_status status; } cases[] = {
+        { { 2, 3 }, { 3, 1 }, 0, CKPT_OK },      { { 2, 3 }, { 3, 1 }, 6, CKPT_OK },       { { 2, 3 }, { 3, 1 }, 7, CKPT_E_FORMAT },
+        { { 2, 3 }, { 0, 1 }, 9, CKPT_OK },      { { 2, 3 }, { -3, 1 }, 6, CKPT_E_FORMAT }, { { 2, 3 }, { 3, 1 }, -1, CKPT_E_FORMAT },
+        { { 2, -3 }, { 3, 1 }, 0, CKPT_E_FORMAT }, { { 0, 3 }, { 3, 1 }, 12, CKPT_OK },
+        { { 2, 3 }, { INT64_MAX, INT64_MAX }, 0, CKPT_E_FORMAT }, { { 2, 3 }, { 3, 1 }, INT64_MAX, CKPT_E_FORMAT },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckpt__tensor *t = ckpt__index_add_tensor(x);
+        t->info.name = ckpt__s("w");
+        t->info.dtype = CKPT_F32;
+        t->info.ndim = 2;
+        ck_assert_msg(ckpt__index_set_view(x, x->tensor_count - 1, 0, cases[i].shape, cases[i].strides, cases[i].offset, &err) ==
+                      cases[i].status, "case %zu: %s", i, err.message);
+    }
+    ckpt__index_free(x);
+}
+END_TEST
+
+START_TEST(a_report_fails_with_its_first_eight)
+{
+    ckpt_report *r = ckpt_report_new();
+    ckpt_error err;
+    char name[16];
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        ck_assert(ckpt__report_add(r, i == 3 ? CKPT_NOTE : CKPT_ERROR, "missing", name, "do this", "it is not there"));
+    }
+    ck_assert_int_eq(ckpt__report_fail(r, CKPT_ERROR, CKPT_E_MISMATCH, "f", &err), CKPT_E_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(err.message, "11 things are wrong: 't0': it is not there; 't1'"));
+    ck_assert_ptr_nonnull(strstr(err.message, "and 3 more"));
+    ck_assert_ptr_null(strstr(err.message, "'t3'"));
+    ck_assert_ptr_null(strstr(err.message, "'t9'"));
+    ck_assert_uint_eq(ckpt_report_count_code(r, "missing"), 12);
+    ck_assert_ptr_nonnull(ckpt_report_find(r, "missing", "t11"));
+    ck_assert_ptr_null(ckpt_report_get(r, 12));
+    ck_assert(ckpt__report_use(r, ckpt_cpu(), CKPT_PARAM, 10) && ckpt__report_use(r, ckpt_cpu(), CKPT_STEP, 4));
+    ck_assert_uint_eq(ckpt_report_device_count(r), 1);
+    ck_assert_uint_eq(ckpt_report_device(r, 0)->nbytes, 14);
+    ck_assert_uint_eq(ckpt_report_device(r, 0)->by_role[CKPT_STEP], 4);
+    ckpt_report_clear(r);
+    ck_assert_uint_eq(ckpt_report_count(r), 0);
+    ckpt_report_free(r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("model");
+    TCase *t = tcase_create("model");
+    tcase_add_test(t, dtypes_have_one_name_each);
+    tcase_add_test(t, tags);
+    tcase_add_test(t, conversions_round_to_even);
+    tcase_add_test(t, walk_names_everything_and_stops_at_cycles);
+    tcase_add_test(t, walk_is_bounded);
+    tcase_add_test(t, views_stay_inside_their_storage);
+    tcase_add_test(t, a_report_fails_with_its_first_eight);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}

@@ -1,0 +1,298 @@
+/* The zip directory: what torch and zip tools write is read; what lies is refused, each lie by its own message. */
+#include "codec/zip.h"
+#include "torch_emit.h"
+#include "runner.h"
+
+static archive a;
+static ckpt__zip *zip;
+static ckpt_error err;
+static int reads_left; /* the callback fails when it reaches 0; negative: never */
+
+static ckpt_status read_file(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *e)
+{
+    const bytes *file = ctx;
+    if (reads_left >= 0 && reads_left-- == 0)
+        return ckpt__fail(e, CKPT_E_SYSTEM, "test", "the read that was to fail");
+    if (offset > file->size || n > file->size - offset)
+        return ckpt__fail(e, CKPT_E_DAMAGED, "test", "read past the end");
+    memcpy(dst, file->data + offset, n);
+    return CKPT_OK;
+}
+
+static ckpt_status open_zip(void)
+{
+    ckpt__zip_input in = {read_file, &a.file, a.file.size, "test.zip"};
+    memset(&err, 0, sizeof err);
+    ckpt__zip_free(zip);
+    return ckpt__zip_open(&in, &zip, &err);
+}
+
+static void setup(void)
+{
+    memset(&a, 0, sizeof a);
+    ckpt__zip_free(zip);
+    zip = NULL;
+    reads_left = -1;
+}
+static void teardown(void)
+{
+    ckpt__zip_free(zip);
+    zip = NULL;
+}
+
+static void add(const record *r)
+{
+    add_record(&a, r);
+}
+static void two_good(void)
+{
+    add(&(record){.name = "m/data.pkl", .data = "pickle", .size = 6, .flags = 0x808});
+    add(&(record){.name = "m/data/0", .data = "0123456789", .size = 10});
+}
+static void refused(ckpt_status status, const char *message)
+{
+    ckpt_status s = open_zip();
+    ck_assert_msg(s == status, "status %d, expected %d: %s", s, status, err.message);
+    ck_assert_msg(strstr(err.message, message) != NULL, "'%s' lacks '%s'", err.message, message);
+    ck_assert_ptr_null(zip);
+}
+static void reads_as(const char *name, const char *expected)
+{
+    const ckpt__zip_record *r = ckpt__zip_find(zip, name, strlen(name));
+    ck_assert_msg(r != NULL, "no record %s", name);
+    ckpt__buf b = {0};
+    ck_assert_msg(ckpt__zip_read(zip, r, 1 << 20, &b, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(b.size, strlen(expected));
+    ck_assert_int_eq(memcmp(b.data, expected, b.size), 0);
+    ckpt__buf_free(&b);
+}
+
+START_TEST(plain)
+{
+    two_good();
+    put_end(&a, a.count, "");
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt__zip_count(zip), 2);
+    const ckpt__zip_record *r = ckpt__zip_at(zip, 1);
+    ck_assert(ckpt__str_is(r->name, "m/data/0"));
+    ck_assert_int_eq(memcmp(a.file.data + r->data, "0123456789", 10), 0);
+    ck_assert(r->has_crc);
+    ck_assert_ptr_null(ckpt__zip_at(zip, 2));
+    ck_assert_ptr_null(ckpt__zip_find(zip, "m/data/1", 8));
+    reads_as("m/data.pkl", "pickle");
+    reads_as("m/data/0", "0123456789");
+}
+END_TEST
+
+START_TEST(zip64_comment_folder_deflate)
+{
+    add(&(record){.name = "m/"});
+    add(&(record){.name = "m/data.pkl", .data = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", .size = 36, .deflate = true});
+    add(&(record){.name = "m/empty"});
+    put_end(&a, a.count, "a comment with PK\5\6 in it");
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    reads_as("m/data.pkl", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    reads_as("m/empty", "");
+    ck_assert(ckpt__zip_at(zip, 0)->folder);
+    setup();
+    two_good();
+    put_end64(&a, 0, 0, 0);
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    reads_as("m/data/0", "0123456789");
+}
+END_TEST
+
+START_TEST(no_crc_is_none)
+{
+    add(&(record){.name = "m/x", .data = "abc", .size = 3, .flags = 0x808, .no_crc = true});
+    put_end(&a, a.count, "");
+    ck_assert_int_eq(open_zip(), CKPT_OK);
+    ck_assert(!ckpt__zip_at(zip, 0)->has_crc);
+    reads_as("m/x", "abc");
+}
+END_TEST
+
+START_TEST(broken_records)
+{
+    ckpt__buf b = {0};
+    add(&(record){.name = "m/x", .data = "abc", .size = 3, .wrong_crc = true});
+    add(&(record){
+        .name = "m/more", .data = "aaaaaaaaaaaaaaaaaaaa", .size = 20, .deflate = true, .usize = 10, .no_crc = true});
+    add(&(record){
+        .name = "m/less", .data = "aaaaaaaaaaaaaaaaaaaa", .size = 20, .deflate = true, .usize = 30, .no_crc = true});
+    add(&(record){.name = "m/noise", .data = "\xff\xff\xff\xff", .size = 4, .method = 8, .usize = 9});
+    put_end(&a, a.count, "");
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    static const char *const said[] = {"CRC-32 is wrong", "more bytes", "does not inflate to the size", "broken"};
+    for (size_t i = 0; i < 4; i++) {
+        memset(&err, 0, sizeof err);
+        ck_assert_int_eq(ckpt__zip_read(zip, ckpt__zip_at(zip, i), 1000, &b, &err), CKPT_E_DAMAGED);
+        ck_assert_msg(strstr(err.message, said[i]) != NULL, "%s", err.message);
+    }
+    ck_assert_int_eq(ckpt__zip_read(zip, ckpt__zip_at(zip, 0), 2, &b, &err), CKPT_E_LIMIT);
+    ckpt__buf_free(&b);
+}
+END_TEST
+
+START_TEST(bad_names)
+{
+    static const char *const names[] = {"/etc/passwd", "m/../x", "..", "m/..", "..\\x", "C:/x", "\\x"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        setup();
+        add(&(record){.name = names[i], .data = "x", .size = 1});
+        put_end(&a, a.count, "");
+        refused(CKPT_E_FORMAT, "climbs out");
+    }
+    setup();
+    add(&(record){.name = "m/..x/...", .data = "x", .size = 1}); /* no climbing in these */
+    put_end(&a, a.count, "");
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+}
+END_TEST
+
+START_TEST(lies_of_records)
+{
+    static const struct {
+        record r;
+        ckpt_status status;
+        const char *message;
+    } lies[] = {
+        {{.name = "m/data/0", .data = "twice", .size = 5}, CKPT_E_FORMAT, "two records are named 'm/data/0'"},
+        {{.name = "m/x", .local_name = "m/y", .data = "x", .size = 1}, CKPT_E_FORMAT, "the record itself 'm/y'"},
+        {{.name = "m/x", .data = "x", .size = 1, .flags = 1}, CKPT_E_UNSUPPORTED, "encrypted"},
+        {{.name = "m/x", .data = "x", .size = 1, .method = 99}, CKPT_E_UNSUPPORTED, "method 99"},
+        {{.name = "m/x", .data = "x", .size = 1, .usize = 7}, CKPT_E_DAMAGED, "two sizes"},
+        {{.name = "m/x", .data = "x", .size = 1, .local_usize = 7}, CKPT_E_DAMAGED, "different sizes"},
+        {{.name = "m/x", .data = "x", .size = 1, .flags = 8, .wrong_descriptor = true}, CKPT_E_DAMAGED, "descriptor"},
+        {{.name = "m/data.pkl2",
+          .local_name = "m/data.pkl",
+          .at_zero = true,
+          .data = "pickle",
+          .size = 6,
+          .flags = 0x808},
+         CKPT_E_FORMAT,
+         "readers would disagree"},
+        {{.name = "m/d/", .data = "x", .size = 1}, CKPT_E_FORMAT, "folder"},
+        {{.name = "m/x", .data = "\3\0", .size = 2, .method = 8, .usize = 1000000}, CKPT_E_DAMAGED, "cannot inflate"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        setup();
+        two_good();
+        add(&lies[i].r);
+        put_end(&a, a.count, "");
+        refused(lies[i].status, lies[i].message);
+    }
+}
+END_TEST
+
+/* Two entries of one name length over one local header: the second's span lies within the first's. */
+START_TEST(overlap)
+{
+    add(&(record){.name = "m/aaaa", .data = "PK\3\4xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", .size = 50});
+    put_end(&a, a.count, "");
+    /* a second local header inside the first one's data, and a second entry that points there */
+    size_t inner = a.directory_at - 50;
+    setup();
+    unsigned char data[50] = "PK\3\4";
+    data[4] = 20;
+    data[18] = data[22] = 1;
+    data[14] = 0x83, data[15] = 0x16, data[16] = 0xdc, data[17] = 0x8c; /* crc32 of "x" */
+    data[26] = 6;
+    memcpy(data + 30, "m/bbbb", 6);
+    data[36] = 'x';
+    add(&(record){.name = "m/aaaa", .data = data, .size = 50});
+    add(&(record){.name = "m/bbbb", .data = "x", .size = 1, .at_zero = true});
+    size_t field = a.directory.size - 6 - 4;
+    for (int i = 0; i < 4; i++)
+        a.directory.data[field + (size_t)i] = (unsigned char)(inner >> 8 * i);
+    put_end(&a, a.count, "");
+    refused(CKPT_E_FORMAT, "'m/aaaa' and 'm/bbbb' overlap");
+}
+END_TEST
+
+START_TEST(lies_of_the_end)
+{
+    two_good();
+    put_end(&a, 900, "");
+    refused(CKPT_E_DAMAGED, "has room for 2");
+    setup();
+    two_good();
+    put_end(&a, 1, "");
+    refused(CKPT_E_DAMAGED, "too small");
+    static const struct {
+        uint64_t count, where, offset;
+        const char *message;
+    } lies[] = {
+        {(uint64_t)1 << 40, 0, 0, "has room for 2"},
+        {0, (uint64_t)1 << 50, 0, "points to byte"},
+        {0, 0, (uint64_t)1 << 50, "does not end at"},
+        {0, (uint64_t)-4, 0, "no zip64 end record"},
+        {(uint64_t)-1, 0, 0, "too small"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        setup();
+        two_good();
+        put_end64(&a, lies[i].count, lies[i].where, lies[i].offset);
+        refused(CKPT_E_DAMAGED, lies[i].message);
+    }
+}
+END_TEST
+
+/* Cut anywhere, an archive is damaged: never read, never another error. */
+START_TEST(cut_everywhere)
+{
+    two_good();
+    put_end64(&a, 0, 0, 0);
+    size_t whole = a.file.size;
+    for (size_t n = 4; n < whole; n++) {
+        a.file.size = n;
+        ckpt_status s = open_zip();
+        ck_assert_msg(s == CKPT_E_DAMAGED, "cut to %zu of %zu: status %d, %s", n, whole, s, err.message);
+    }
+    a.file.size = whole;
+    ck_assert_int_eq(open_zip(), CKPT_OK);
+}
+END_TEST
+
+START_TEST(every_read_fails)
+{
+    two_good();
+    put_end64(&a, 0, 0, 0);
+    int n = 0;
+    for (ckpt_status s = CKPT_E_SYSTEM; s != CKPT_OK; n++) {
+        reads_left = n;
+        s = open_zip();
+        ck_assert(s == CKPT_OK || (s == CKPT_E_SYSTEM && zip == NULL));
+    }
+    ck_assert_int_ge(n, 6);
+}
+END_TEST
+
+START_TEST(not_a_zip)
+{
+    PUT(&a.file, "no archive at all");
+    refused(CKPT_E_FORMAT, "not a zip");
+    a.file.size = 0;
+    refused(CKPT_E_FORMAT, "not a zip");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("zip");
+    TCase *t = tcase_create("directory");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, plain);
+    tcase_add_test(t, zip64_comment_folder_deflate);
+    tcase_add_test(t, no_crc_is_none);
+    tcase_add_test(t, broken_records);
+    tcase_add_test(t, bad_names);
+    tcase_add_test(t, lies_of_records);
+    tcase_add_test(t, overlap);
+    tcase_add_test(t, lies_of_the_end);
+    tcase_add_test(t, cut_everywhere);
+    tcase_add_test(t, every_read_fails);
+    tcase_add_test(t, not_a_zip);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
