@@ -2,7 +2,9 @@
 #include "cli.h"
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* The escape of one character of text, or 0 where it is printed as it is. Controls of both blocks, the marks that
@@ -131,6 +133,39 @@ void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, 
     json_end_array(j);
 }
 
+/* Columns of the terminal that out is; 0 where it is none. */
+static size_t columns_of(FILE *out)
+{
+    struct winsize size;
+    int fd = fileno(out);
+    if (fd < 0 || !isatty(fd))
+        return 0;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 80;
+}
+
+/* Text with a hanging indent, broken between words on a terminal and in one line elsewhere. `used`: columns taken. */
+static void put_wrapped(FILE *out, const char *text, size_t used, size_t indent)
+{
+    size_t columns = columns_of(out);
+    while (*text) {
+        size_t word = strcspn(text, " "), width = cli_width(text, word);
+        if (columns && used > indent && used + width > columns) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            used = indent;
+        }
+        char *copy = strndup(text, word);
+        if (copy)
+            cli_put_message(out, copy);
+        free(copy);
+        used += width;
+        text += word;
+        for (; *text == ' '; text++, used++)
+            if (!columns || used < columns)
+                putc(' ', out);
+    }
+    putc('\n', out);
+}
+
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except)
 {
     for (size_t i = 0; report && i < ckpt_report_count(report); i++) {
@@ -138,19 +173,21 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
         if (f->severity < least || (except && strcmp(f->code, except) == 0))
             continue;
         const char *style = f->severity == CKPT_ERROR ? "red" : f->severity == CKPT_WARNING ? "yellow" : "dim";
+        size_t used = 9 + strlen(f->code) + 2;
         fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
         if (*f->file) {
             cli_put(out, f->file, strlen(f->file));
             fputs(": ", out);
+            used += cli_width(f->file, strlen(f->file)) + 2;
         }
         if (*f->tensor && !strstr(f->message, f->tensor)) {
             cli_put_message(out, f->tensor);
             fputs(": ", out);
+            used += cli_width(f->tensor, strlen(f->tensor)) + 2;
         }
-        cli_put_message(out, f->message);
-        putc('\n', out);
+        put_wrapped(out, f->message, used, 9);
         if (*f->fix) {
-            fputs("         fix: ", out);
+            fputs("         fix: ", out);     /* never broken: it is there to be pasted */
             cli_put_message(out, f->fix);
             putc('\n', out);
         }

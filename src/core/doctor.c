@@ -314,8 +314,8 @@ static ckpt_status check_values(patient *p)
     if (p->options->amp && !summary.scaler)
         note(p, CKPT__SCALER_MISSING, none, NULL, NULL);
     ckpt_summary_clear(&summary);
-    if (status == CKPT_OK && p->index->root && ckpt_value_walk(p->index->root, 0, look_at_value, p, p->err) != 0)
-        status = CKPT_E_LIMIT;
+    if (status == CKPT_OK && p->index->root)
+        status = (ckpt_status)ckpt_value_walk(p->index->root, 0, look_at_value, p, p->err);
     if (!for_torch(p) || !p->result->load_weights_only)
         p->found[CKPT__NOT_WEIGHTS_ONLY].count = 0;
     return status;

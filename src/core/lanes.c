@@ -4,24 +4,27 @@
 #include <stdlib.h>
 #include "core/engine.h"
 
-static ckpt_status open_lane(ckpt__lane *lane, const ckpt_state *state, ckpt_error *err)
+/* Orders the lane behind what the state's trainer has queued on the device. */
+static ckpt_status follow(ckpt__lane *lane, const ckpt_state *state, ckpt_error *err)
 {
-    int ordinal = lane->device.index;
-    ckpt_status status = lane->ops->stream_new(ordinal, &lane->stream, err);
-    for (size_t i = 0; state && i < state->stream_count; i++)
+    void *stream = NULL;
+    bool given = false;
+    for (size_t i = 0; i < state->stream_count; i++)
         if (ckpt_device_equal(state->streams[i].device, lane->device)) {
-            lane->has_callers_stream = true;
-            lane->callers_stream = state->streams[i].stream;
+            stream = state->streams[i].stream;
+            given = true;
         }
-    if (status < 0)
-        return status;
-    status = lane->has_callers_stream ? lane->ops->follow(lane->stream, lane->callers_stream, err)
-                                      : lane->ops->synchronize(ordinal, err);
-    if (status < 0) {
-        lane->ops->stream_free(lane->stream);
-        lane->stream = NULL;
+    for (size_t i = 0; given && i < lane->caller_count; i++)
+        if (lane->callers[i] == stream)
+            return CKPT_OK;
+    if (given && lane->caller_count < CKPT__CALLERS) {
+        lane->callers[lane->caller_count++] = stream;
+        return lane->ops->follow(lane->stream, stream, err);
     }
-    return status;
+    if (lane->synchronize)
+        return CKPT_OK;
+    lane->synchronize = true;
+    return lane->ops->synchronize(lane->device.index, err);
 }
 
 ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device device, ckpt__lane **out, ckpt_error *err)
@@ -32,7 +35,7 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device
     for (size_t i = 0; i < l->count; i++)
         if (ckpt_device_equal(l->lanes[i].device, device)) {
             *out = &l->lanes[i];
-            return CKPT_OK;
+            return state ? follow(*out, state, err) : CKPT_OK;
         }
     enum { MOST = 1024 };         /* fixed, so that pointers to lanes stay good */
     if (!l->lanes && !(l->lanes = calloc(MOST, sizeof *l->lanes)))
@@ -41,12 +44,12 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device
         return ckpt__fail(err, CKPT_E_LIMIT, "device queues", "more than %d devices", MOST);
     ckpt__lane *lane = &l->lanes[l->count];
     *lane = (ckpt__lane){ .device = device, .ops = ckpt__device_ops_of(device.type) };
-    ckpt_status status = open_lane(lane, state, err);
+    ckpt_status status = lane->ops->stream_new(device.index, &lane->stream, err);
     if (status < 0)
         return status;
     l->count++;
     *out = lane;
-    return CKPT_OK;
+    return state ? follow(lane, state, err) : CKPT_OK;
 }
 
 static ckpt_status make_ring(ckpt__lanes *l, const ckpt__device_ops *ops, ckpt_error *err)
@@ -110,9 +113,9 @@ ckpt_status ckpt__lanes_close(ckpt__lanes *l, ckpt_error *err)
     for (size_t i = 0; i < l->count; i++) {
         ckpt__lane *lane = &l->lanes[i];
         ckpt_status status = lane->ops->stream_sync(lane->stream, first < 0 ? NULL : err);
-        if (status == CKPT_OK && lane->has_callers_stream)
-            status = lane->ops->precede(lane->stream, lane->callers_stream, first < 0 ? NULL : err);
-        else if (status == CKPT_OK)
+        for (size_t k = 0; status == CKPT_OK && k < lane->caller_count; k++)
+            status = lane->ops->precede(lane->stream, lane->callers[k], first < 0 ? NULL : err);
+        if (status == CKPT_OK && lane->synchronize)
             status = lane->ops->synchronize(lane->device.index, first < 0 ? NULL : err);
         if (first == CKPT_OK)
             first = status;

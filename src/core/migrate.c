@@ -195,8 +195,9 @@ static ckpt_status build_tree(mover *m, const ckpt_value **root, ckpt_error *err
     const ckpt__index *from = m->reader->index;
     ckpt_status status = CKPT_OK;
     *root = from->root;
-    if (from->root && ckpt_value_walk(from->root, 0, forget_tensor, m, err) != 0)
-        return CKPT_E_LIMIT;
+    int walked = from->root ? ckpt_value_walk(from->root, 0, forget_tensor, m, err) : 0;
+    if (walked)
+        return (ckpt_status)walked;
     if (strncmp(from->format, "torch", 5) == 0)
         status = ckpt__migrate_tree(from, m->canon, m->index->arena, m->lost, root, err);
     if (status == CKPT_OK && *root && m->kind != CKPT_OPTIMIZER_DEFAULT)

@@ -93,27 +93,6 @@ static void free_side(ckpt__side *side)
 
 /* ---- memory of ours on the target */
 
-static ckpt_status new_memory(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err)
-{
-    const ckpt__device_ops *ops = ckpt__device_ops_of(device.type);
-    int ordinal = device.index < 0 ? 0 : device.index;
-    if (nbytes > SIZE_MAX / 2)
-        return ckpt__fail_memory(err, "tensor", nbytes);
-    ckpt_status status = ops->alloc(ordinal, (size_t)nbytes, data, err);
-    if (status == CKPT_OK && nbytes && (status = ops->zero(ordinal, *data, (size_t)nbytes, NULL, err)) < 0) {
-        ops->release(ordinal, *data, NULL);
-        *data = NULL;
-    }
-    return status;
-}
-
-static void old_memory(ckpt_device device, void *data)
-{
-    const ckpt__device_ops *ops = ckpt__device_ops_of(device.type);
-    if (ops && data)
-        ops->release(device.index < 0 ? 0 : device.index, data, NULL);
-}
-
 static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
 {
     ckpt_state *s = side->state;
@@ -121,7 +100,7 @@ static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
     for (size_t a = 0; status == CKPT_OK && a < s->arena_count; a++)
         if (side->arena_device[a].type != CKPT_DEVICE_NONE &&
             (!s->arenas[a].data || !ckpt_device_equal(s->arenas[a].device, side->arena_device[a])))
-            status = new_memory(side->arena_device[a], s->arenas[a].nbytes, &side->arena_data[a], err);
+            status = ckpt__memory_new(side->arena_device[a], s->arenas[a].nbytes, &side->arena_data[a], err);
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
         ckpt__item *item = &side->items[i];
@@ -130,7 +109,7 @@ static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
             item->data = (char *)base + b->arena_offset;
             item->fresh = side->arena_data[b->arena] != NULL;
         } else if (b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), item->target))) {
-            status = new_memory(item->target, b->nbytes, &item->data, err);
+            status = ckpt__memory_new(item->target, b->nbytes, &item->data, err);
             item->fresh = status == CKPT_OK;
         } else
             item->data = b->data;
@@ -142,9 +121,9 @@ static void release_new(ckpt__side *side)
 {
     for (size_t i = 0; side->items && i < side->state->count; i++)
         if (side->items[i].fresh && side->state->bindings[i].arena == SIZE_MAX)
-            old_memory(side->items[i].target, side->items[i].data);
+            ckpt__memory_release(side->items[i].target, side->items[i].data);
     for (size_t a = 0; side->arena_data && a < side->state->arena_count; a++)
-        old_memory(side->arena_device[a], side->arena_data[a]);
+        ckpt__memory_release(side->arena_device[a], side->arena_data[a]);
 }
 
 /* The new memory takes the old one's place. */
@@ -157,14 +136,14 @@ static void adopt(ckpt__side *side)
         if (!item->fresh)
             continue;
         if (b->arena == SIZE_MAX)
-            old_memory(ckpt__memory_device(&b->memory), b->data);
+            ckpt__memory_release(ckpt__memory_device(&b->memory), b->data);
         b->data = item->data;
         b->memory.device = item->target;
         b->memory.kind = item->target.type == CKPT_DEVICE_CUDA ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_HOST;
     }
     for (size_t a = 0; a < s->arena_count; a++)
         if (side->arena_data[a]) {
-            old_memory(s->arenas[a].device, s->arenas[a].data);
+            ckpt__memory_release(s->arenas[a].device, s->arenas[a].data);
             s->arenas[a].data = side->arena_data[a];
             s->arenas[a].device = side->arena_device[a];
         }
@@ -245,9 +224,12 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
 
 /* ---- reports */
 
+/* What will have been done. It is written down first, so that a restore which did it cannot fail for want of memory to
+ * say so, and is taken back where it was not done. */
 static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
     char to[CKPT_DEVICE_NAME_MAX];
+    side->foreseen = ckpt_report_count(side->report);
     for (size_t i = 0; i < side->state->count; i++) {
         const ckpt__binding *b = &side->state->bindings[i];
         const ckpt__item *item = &side->items[i];
@@ -334,6 +316,8 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         } else if (started && touched(r, n))
             side->state->poisoned = true;
     }
+    for (size_t n = 0; status < 0 && n < r->count; n++)
+        ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
     if (status < 0 && started)
         report_torn(r);
     return status;
@@ -362,12 +346,11 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
         status = ckpt_reader_open(path, &ro, &r.reader, err);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = prepare(&r, &r.sides[i], err);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = report_done(&r, &r.sides[i], err);
     bool moving = status == CKPT_OK;
     if (moving)
         status = move(&r, err);
-    ckpt_status reported = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && reported == CKPT_OK && i < n; i++)
-        reported = report_done(&r, &r.sides[i], err);
     for (size_t i = 0; i < n; i++) {
         if (moving && status < 0)
             release_new(&r.sides[i]);
@@ -376,7 +359,7 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     ckpt__plan_free(&r.plan);
     ckpt_reader_close(r.reader);
     free(r.sides);
-    return status < 0 ? status : reported;
+    return status;
 }
 
 ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,

@@ -140,44 +140,46 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__
 
 /* ---- groups */
 
-static bool same_params(const ckpt__group *g, const ckpt__canon_group *c)
+static ckpt_status same_params(const ckpt__group *g, const ckpt__canon_group *c, bool *same, ckpt_error *err)
 {
-    if (g->param_count != c->param_count)
-        return false;
+    *same = g->param_count == c->param_count;
+    if (!*same)
+        return CKPT_OK;
     ckpt__hash *h = ckpt__hash_new(g->param_count);
-    bool same = h != NULL;
-    for (size_t i = 0; same && i < g->param_count; i++)
-        same = ckpt__hash_put(h, g->params[i].data, g->params[i].size, i, NULL) >= 0;
-    for (size_t i = 0; same && i < c->param_count; i++)
-        same = ckpt__hash_get(h, c->params[i].data, c->params[i].size, NULL);
+    ckpt_status status = h ? CKPT_OK : ckpt__fail_memory(err, "parameter groups", 0);
+    for (size_t i = 0; status == CKPT_OK && i < g->param_count; i++)
+        if (ckpt__hash_put(h, g->params[i].data, g->params[i].size, i, NULL) < 0)
+            status = ckpt__fail_memory(err, "parameter groups", 0);
+    for (size_t i = 0; status == CKPT_OK && *same && i < c->param_count; i++)
+        *same = ckpt__hash_get(h, c->params[i].data, c->params[i].size, NULL);
     ckpt__hash_free(h);
-    return same;
+    return status;
 }
 
 /* By the parameters, and among equals by the name. */
-static ckpt_status match_groups(ckpt__side *side, ckpt_error *err)
+static ckpt_status match_group(ckpt__side *side, size_t g, ckpt_error *err)
 {
     const ckpt__canon *c = side->canon;
-    for (size_t g = 0; g < side->state->group_count; g++) {
-        const ckpt__group *group = &side->state->groups[g];
-        size_t by_params = SIZE_MAX, by_name = SIZE_MAX;
-        for (size_t i = 0; i < c->group_count; i++) {
-            bool named = ckpt__str_equal(group->name, c->groups[i].name);
-            if (named)
-                by_name = i;
-            if ((by_params == SIZE_MAX || named) && same_params(group, &c->groups[i]))
-                by_params = i;
-        }
-        side->groups[g] = by_params != SIZE_MAX ? by_params : by_name;
-        if (by_params == SIZE_MAX && by_name != SIZE_MAX) {
-            ckpt_status status = ckpt__side_note(side, CKPT_ERROR, "group-mismatch", group->name.data, NULL, err,
-                "parameter group '%s' has %zu parameters in the state, and %zu or other ones in the checkpoint",
-                group->name.data, group->param_count, c->groups[by_name].param_count);
-            if (status < 0)
-                return status;
-        }
+    const ckpt__group *group = &side->state->groups[g];
+    size_t by_params = SIZE_MAX, by_name = SIZE_MAX;
+    for (size_t i = 0; i < c->group_count; i++) {
+        bool named = ckpt__str_equal(group->name, c->groups[i].name), same = false;
+        if (named)
+            by_name = i;
+        if (by_params != SIZE_MAX && !named)
+            continue;
+        ckpt_status status = same_params(group, &c->groups[i], &same, err);
+        if (status < 0)
+            return status;
+        if (same)
+            by_params = i;
     }
-    return CKPT_OK;
+    side->groups[g] = by_params != SIZE_MAX ? by_params : by_name;
+    if (by_params != SIZE_MAX || by_name == SIZE_MAX)
+        return CKPT_OK;
+    return ckpt__side_note(side, CKPT_ERROR, "group-mismatch", group->name.data, NULL, err,
+                           "parameter group '%s' has %zu parameters in the state, and %zu or other ones in the checkpoint",
+                           group->name.data, group->param_count, c->groups[by_name].param_count);
 }
 
 /* ---- what nobody asked for */
@@ -223,8 +225,8 @@ ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error 
         status = match_binding(r, side, i, err);
     for (size_t i = 0; status == CKPT_OK && i < s->alias_count; i++)
         status = check_alias(r, side, &s->aliases[i], err);
-    if (status == CKPT_OK)
-        status = match_groups(side, err);
+    for (size_t i = 0; status == CKPT_OK && i < s->group_count; i++)
+        status = match_group(side, i, err);
     if (status == CKPT_OK)
         status = ckpt__restore_scalars(r, side, err);
     return status == CKPT_OK ? leftovers(r, side, err) : status;

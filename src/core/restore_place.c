@@ -162,6 +162,23 @@ static ckpt_status check_devices(ckpt__side *side, ckpt_error *err)
 
 /* ---- dtypes: they differ only by a rule, by the policy's float32 for a step, or by permission */
 
+/* A step counter may change its dtype without permission where the number stays what it is. */
+static bool step_is_exact(ckpt__restorer *r, const ckpt__side *side, size_t i)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    double real;
+    int64_t integer;
+    bool is_int, inexact = false;
+    unsigned char bytes[16];
+    ckpt_status status;
+    if (b->role != CKPT_STEP ||
+        !ckpt__restore_number(r, &side->canon->entries[side->items[i].entry], &real, &integer, &is_int, &status, NULL))
+        return false;
+    bool known = is_int ? ckpt__convert(CKPT_I64, &integer, b->dtype, bytes, 1, &inexact)
+                        : ckpt__convert(CKPT_F64, &real, b->dtype, bytes, 1, &inexact);
+    return known && !inexact;
+}
+
 static ckpt_status check_dtype(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
@@ -172,8 +189,7 @@ static ckpt_status check_dtype(ckpt__restorer *r, ckpt__side *side, size_t i, ck
     if (t->dtype == b->dtype)
         return CKPT_OK;
     const char *from = ckpt_dtype_name(t->dtype), *to = ckpt_dtype_name(b->dtype);
-    bool step = b->role == CKPT_STEP;     /* its exactness is checked where its value is read: restore_scalars */
-    if (item->cast == b->dtype || side->options.allow_cast || (step && t->nbytes && ckpt_dtype_size(t->dtype) == t->nbytes)) {
+    if (item->cast == b->dtype || side->options.allow_cast || step_is_exact(r, side, i)) {
         ckpt_dtype probe = t->dtype;
         if (!ckpt__convert(probe, NULL, b->dtype, NULL, 0, NULL))
             return ckpt__side_note(side, CKPT_ERROR, "dtype-mismatch", b->name.data, NULL, err,

@@ -33,6 +33,7 @@ typedef struct ckpt__side {
     ckpt__canon *canon;
     ckpt_report *report;          /* the caller's, or ours */
     ckpt_report *own_report;
+    size_t foreseen;              /* findings of the report from this one on say what will have been done */
     ckpt__item *items;            /* one a binding */
     bool *consumed;               /* one a canonical entry */
     size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */

@@ -18,11 +18,28 @@ ckpt_state *ckpt_state_new(void)
     return s;
 }
 
-static void release(ckpt_device device, void *data)
+void ckpt__memory_release(ckpt_device device, void *data)
 {
     const ckpt__device_ops *ops = ckpt__device_ops_of(device.type);
     if (ops && data)
         ops->release(device.index < 0 ? 0 : device.index, data, NULL);
+}
+
+ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err)
+{
+    const ckpt__device_ops *ops = ckpt__device_ops_of(device.type);
+    int ordinal = device.index < 0 ? 0 : device.index;
+    *data = NULL;
+    if (nbytes > SIZE_MAX / 2)
+        return ckpt__fail_memory(err, "tensor", nbytes);
+    ckpt_status status = ckpt_device_check(device, err);
+    if (status == CKPT_OK)
+        status = ops->alloc(ordinal, (size_t)nbytes, data, err);
+    if (status == CKPT_OK && nbytes && (status = ops->zero(ordinal, *data, (size_t)nbytes, NULL, err)) < 0) {
+        ops->release(ordinal, *data, NULL);
+        *data = NULL;
+    }
+    return status;
 }
 
 void ckpt_state_free(ckpt_state *s)
@@ -31,9 +48,9 @@ void ckpt_state_free(ckpt_state *s)
         return;
     for (size_t i = 0; i < s->count; i++)
         if (s->bindings[i].ours && s->bindings[i].arena == SIZE_MAX)
-            release(s->bindings[i].memory.device, s->bindings[i].data);
+            ckpt__memory_release(s->bindings[i].memory.device, s->bindings[i].data);
     for (size_t i = 0; i < s->arena_count; i++)
-        release(s->arenas[i].device, s->arenas[i].data);
+        ckpt__memory_release(s->arenas[i].device, s->arenas[i].data);
     ckpt__arena_free(s->memory);
     ckpt__hash_free(s->names);
     ckpt__spans_free(s->spans);
@@ -307,18 +324,7 @@ ckpt_status ckpt_state_stream(ckpt_state *s, ckpt_device device, void *stream, c
 static ckpt_status make(ckpt_device wanted, uint64_t nbytes, void **data, ckpt_device *device, ckpt_error *err)
 {
     *device = wanted.type == CKPT_DEVICE_NONE ? ckpt_cpu() : wanted;
-    const ckpt__device_ops *ops = ckpt__device_ops_of(device->type);
-    int ordinal = device->index < 0 ? 0 : device->index;
-    ckpt_status status = ckpt_device_check(*device, err);
-    if (status == CKPT_OK && nbytes > SIZE_MAX / 2)
-        status = ckpt__fail_memory(err, "tensor", nbytes);
-    if (status == CKPT_OK)
-        status = ops->alloc(ordinal, (size_t)nbytes, data, err);
-    if (status == CKPT_OK && nbytes && (status = ops->zero(ordinal, *data, (size_t)nbytes, NULL, err)) < 0) {
-        ops->release(ordinal, *data, NULL);
-        *data = NULL;
-    }
-    return status;
+    return ckpt__memory_new(*device, nbytes, data, err);
 }
 
 ckpt_status ckpt_state_allocate(ckpt_state *s, ckpt_error *err)

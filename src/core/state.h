@@ -75,6 +75,9 @@ bool ckpt__state_is_optional(const ckpt_state *state, ckpt_str name);
 void ckpt__scalar_name(const ckpt_state *state, const ckpt__scalar *s, ckpt__buf *b);
 /* Refuses memory that is split over allocations or not mapped, and ours that is not yet there. */
 ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
+/* Zeroed memory on a device, and giving it back (NULL is fine). */
+ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err);
+void ckpt__memory_release(ckpt_device device, void *data);
 /* Where the bytes lie as a device: cpu for host and pinned; managed: its device. */
 ckpt_device ckpt__memory_device(const ckpt_memory *m);
 

@@ -268,7 +268,12 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
         const ckpt__tensor *t = &index->tensors[i];
         size_t storage = t->piece_count ? t->pieces[0].storage : SIZE_MAX;
-        if (storage < index->storage_count && covers(index, t, storage) && !index->storages[storage].extent.has_crc) {
+        if (storage >= index->storage_count || !covers(index, t, storage))
+            continue;
+        const ckpt__extent *e = &index->storages[storage].extent;
+        if (e->has_crc)
+            by_storage[i] = e->crc == t->crc;
+        else {
             by_storage[i] = cover[storage] == 0 || index->tensors[cover[storage] - 1].crc == t->crc;
             cover[storage] = cover[storage] ? cover[storage] : i + 1;
         }

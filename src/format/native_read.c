@@ -243,8 +243,10 @@ static ckpt_status get_sizes(native_file *f, ckpt__json *j, const int64_t **out,
     while (status == CKPT_OK && ckpt__json_next(j, err) != CKPT__JSON_ARRAY_END) {
         if (j->event == CKPT__JSON_ERROR)
             status = j->status;
-        else if (n == NDIM_MAX || !ckpt__grow(&sizes, &capacity, n + 1, sizeof *sizes))
+        else if (n == NDIM_MAX)
             status = wrong(f, err, "a shape of more than 1024 dimensions");
+        else if (!ckpt__grow(&sizes, &capacity, n + 1, sizeof *sizes))
+            status = ckpt__fail_memory(err, "shape", n * sizeof *sizes);
         else if ((status = ckpt__json_this_int(j, &sizes[n], err)) == CKPT_OK && sizes[n++] < 0)
             status = wrong(f, err, "a negative number in a shape");
     }

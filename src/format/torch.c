@@ -29,14 +29,17 @@ static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, 
     return ckpt__source_read(ctx, 0, offset, dst, n, err);
 }
 
+enum { RECORD_NAME = 32 };       /* more than the longest name that is asked for here */
+
 static const ckpt__zip_record *find(const ckpt__torch *t, const char *name)
 {
-    ckpt__buf full = {0};
-    ckpt__buf_add(&full, t->root.data, t->root.size);
-    ckpt__buf_char(&full, '/');
-    ckpt__buf_str(&full, name);
-    const ckpt__zip_record *r = full.failed ? NULL : ckpt__zip_find(t->zip, full.data, full.size);
-    ckpt__buf_free(&full);
+    size_t n = strlen(name);
+    if (!t->full || n >= RECORD_NAME)
+        return NULL;
+    memcpy(t->full, t->root.data, t->root.size);
+    t->full[t->root.size] = '/';
+    memcpy(t->full + t->root.size + 1, name, n);
+    const ckpt__zip_record *r = ckpt__zip_find(t->zip, t->full, t->root.size + 1 + n);
     return r && !r->folder ? r : NULL;
 }
 
@@ -237,6 +240,8 @@ static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
     if (status < 0)
         return status;
     t->root = root_of(t->zip);
+    if (t->root.data && !(t->full = malloc(t->root.size + 1 + RECORD_NAME)))
+        return ckpt__fail_memory(err, t->source->path, t->root.size);
     const ckpt__zip_record *pickle = t->root.data ? find(t, "data.pkl") : NULL;
     if (!pickle || find(t, "constants.pkl")) /* TorchScript has a data.pkl too */
         return not_torch(t, err);
@@ -257,6 +262,7 @@ static ckpt_status read(ckpt__source *source, ckpt__index **out, ckpt_error *err
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; a torch checkpoint is a file");
     ckpt__torch t = {.source = source, .label = source->path};
     ckpt_status status = read_archive(&t, err);
+    free(t.full);
     ckpt__pickle_free(&t.pickle);
     ckpt__zip_free(t.zip);
     ckpt__hash_free(t.by_key);

@@ -60,6 +60,7 @@ typedef struct ckpt__torch {
     ckpt__zip *zip;
     ckpt__pickle pickle;
     ckpt_str root;     /* "archive": the records are archive/data.pkl, ... */
+    char *full;        /* room for root, a slash and the name of a record (RECORD_NAME) */
     const char *label; /* "archive/data.pkl", for messages */
     bool big_endian;
     ckpt__hash *by_key; /* storage key -> number in `storages` */

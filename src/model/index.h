@@ -112,6 +112,8 @@ bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, 
 bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes);
 bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes);   /* device rows */
 bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from);
+/* Takes back the findings from number `count` on, and the device rows. */
+void ckpt__report_cut(ckpt_report *r, size_t count);
 /* "3 wrong: 'a': ...; 'b': ... and 1 more": the first eight findings of at least that severity, into *err. */
 ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt_status status, const char *object,
                               ckpt_error *err);

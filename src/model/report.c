@@ -167,6 +167,14 @@ bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64
     return true;
 }
 
+void ckpt__report_cut(ckpt_report *r, size_t count)
+{
+    if (!r)
+        return;
+    r->count = count < r->count ? count : r->count;
+    r->device_count = 0;
+}
+
 bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from)
 {
     for (size_t i = 0; into && from && i < from->count; i++) {

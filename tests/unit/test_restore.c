@@ -195,6 +195,31 @@ START_TEST(a_step_is_found_in_the_parameters)
 }
 END_TEST
 
+START_TEST(a_step_changes_its_dtype_only_exactly)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    ckpt_report *r = ckpt_report_new();
+    int64_t saved = 16777216;
+    float step = 0;
+    for (int exact = 1; exact >= 0; exact--, saved++) {     /* 2^24 is a float32, 2^24 + 1 is not */
+        ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
+        bind_tensor(s, NULL, "w", CKPT_STEP, CKPT_I64, 0, NULL, NULL, &saved);
+        bind_tensor(t, NULL, "w", CKPT_STEP, CKPT_F32, 0, NULL, NULL, &step);
+        OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+        if (exact) {
+            OK(ckpt_restore(t, in_folder("a.safetensors"), &o, r, &err));
+            ck_assert_ptr_nonnull(ckpt_report_find(r, "cast", "optimizer.w.step"));
+            ck_assert(step == 16777216.0f);
+        } else
+            refused(t, &o, "dtype-mismatch", "optimizer.w.step");
+        ckpt_state_free(s);
+        ckpt_state_free(t);
+    }
+    ckpt_report_free(r);
+}
+END_TEST
+
 /* ---- damage */
 
 static unsigned char *image;
@@ -535,6 +560,7 @@ int main(void)
     tcase_add_test(t, a_cast_needs_permission_and_is_reported);
     tcase_add_test(t, values_must_fit_exactly);
     tcase_add_test(t, a_step_is_found_in_the_parameters);
+    tcase_add_test(t, a_step_changes_its_dtype_only_exactly);
     tcase_add_test(t, every_flipped_bit_is_found);
     tcase_add_test(t, every_truncation_is_found);
     tcase_add_test(t, damage_poisons_until_a_restore_completes);

@@ -1,0 +1,359 @@
+/* Every allocation fails in turn, once and for ever: an error that says so, nothing half done, nothing leaked (the
+ * sanitizer build looks), and the checkpoint of before is still there. The linker sends the library's allocations here
+ * (--wrap). */
+#include "state_fixture.h"
+
+#include <stdarg.h>
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+int __wrap_asprintf(char **out, const char *format, ...);
+
+static long countdown;            /* the allocation that fails; 0: none */
+static bool for_ever, hit;
+
+static bool fails(void)
+{
+    if (countdown <= 0 || --countdown > 0)
+        return false;
+    hit = true;
+    if (for_ever)
+        countdown = 1;
+    return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    return fails() ? NULL : __real_aligned_alloc(align, n);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    return fails() ? NULL : __real_strdup(s);
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return fails() ? NULL : __real_strndup(s, n);
+}
+
+int __wrap_asprintf(char **out, const char *format, ...)
+{
+    va_list ap;
+    if (fails())
+        return -1;
+    va_start(ap, format);
+    int n = vasprintf(out, format, ap);
+    va_end(ap);
+    return n;
+}
+
+static training a, b;
+static ckpt_state *sa, *sb;
+static char native[128], data[512];
+
+static const char *fixture(const char *name)
+{
+    const char *srcdir = getenv("srcdir");
+    snprintf(data, sizeof data, "%s/tests/data/%s", srcdir ? srcdir : ".", name);
+    return data;
+}
+
+/* Runs the call with its n-th allocation failing, for n = 1, 2, 3, ... until it comes through without meeting a failure.
+ * `after` looks at what was left behind. */
+typedef ckpt_status (*call_fn)(ckpt_error *err);
+typedef void (*after_fn)(ckpt_status status);
+
+static void each_allocation(call_fn call, after_fn after)
+{
+    long tolerated = 0, n = 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (n = 1;; n++) {
+            ckpt_error err = CKPT_ERROR_INIT;
+            countdown = n;
+            for_ever = pass;
+            hit = false;
+            ckpt_status status = call(&err);
+            bool met = hit;
+            countdown = 0;
+            if (after)
+                after(status);
+            if (!met) {
+                ck_assert_msg(status >= 0, "without a failure: %s: %s", err.object, err.message);
+                break;
+            }
+            if (status >= 0)
+                tolerated++;      /* what it was for can be done without */
+            else {
+                ck_assert_msg(status == CKPT_E_NO_MEMORY, "allocation %ld: status %d: %s: %s", n, status, err.object, err.message);
+                ck_assert_msg(strstr(err.message, "memory") != NULL, "allocation %ld: %s", n, err.message);
+            }
+            ck_assert_int_lt(n, 100000);
+        }
+    ck_assert_msg(n > 3 && tolerated <= n / 2, "%ld of %ld failures made no difference", tolerated, n);
+}
+
+static void setup(void)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    make_folder();
+    fill(&a, 1);
+    fill(&b, 2);
+    sa = bind_all(&a);
+    sb = bind_all(&b);
+    strcpy(native, in_folder("a.safetensors"));
+    OK(ckpt_save(sa, native, NULL, &err));
+}
+
+static void teardown(void)
+{
+    ckpt_state_free(sa);
+    ckpt_state_free(sb);
+    remove_folder();
+}
+
+static ckpt_status save_b(ckpt_error *err)
+{
+    return ckpt_save(sb, native, NULL, err);
+}
+
+/* After a failure the first file is still there, and alone; after a success the second. */
+static void file_is_whole(ckpt_status status)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    training c;
+    fill(&c, 9);
+    ckpt_state *s = bind_all(&c);
+    OK(ckpt_restore(s, native, NULL, NULL, &err));
+    ck_assert_int_eq(c.step, status < 0 ? a.step : b.step);
+    ckpt_state_free(s);
+    if (status >= 0)
+        OK(ckpt_save(sa, native, NULL, &err));
+    char command[160];
+    snprintf(command, sizeof command, "test $(ls -A '%s' | wc -l) = 1", folder);
+    ck_assert_msg(system(command) == 0, "something was left beside the checkpoint");
+}
+
+START_TEST(saves)
+{
+    each_allocation(save_b, file_is_whole);
+}
+END_TEST
+
+static ckpt_status save_directory(ckpt_error *err)
+{
+    ckpt_save_options o = CKPT_SAVE_OPTIONS_INIT;
+    o.directory = true;
+    return ckpt_save(sb, in_folder("step"), &o, err);
+}
+
+START_TEST(saves_of_directories)
+{
+    each_allocation(save_directory, NULL);
+}
+END_TEST
+
+static ckpt_status restore_b(ckpt_error *err)
+{
+    return ckpt_restore(sb, native, NULL, NULL, err);
+}
+
+static void state_is_whole(ckpt_status status)
+{
+    training old;
+    fill(&old, 2);
+    if (status < 0 && !ckpt_state_poisoned(sb))
+        ck_assert(memcmp(&old, &b, sizeof b) == 0);
+    if (status >= 0)
+        ck_assert(memcmp(&a, &b, sizeof b) == 0);
+    b = old;
+}
+
+START_TEST(restores)
+{
+    each_allocation(restore_b, state_is_whole);
+}
+END_TEST
+
+static int count_values(void *ctx, const ckpt_visit *v)
+{
+    (void)v;
+    ++*(int *)ctx;
+    return 0;
+}
+
+static const char *torch_file;
+
+static ckpt_status read_all(ckpt_error *err)
+{
+    ckpt_reader *r;
+    int values = 0;
+    ckpt_status status = ckpt_reader_open(torch_file, NULL, &r, err);
+    if (status == CKPT_OK)
+        status = (ckpt_status)ckpt_value_walk(ckpt_reader_root(r), 0, count_values, &values, err);
+    for (size_t i = 0; status == CKPT_OK && i < ckpt_reader_tensor_count(r); i++) {
+        uint32_t crc;
+        if (!ckpt_reader_tensor(r, i)->layout.data && ckpt_reader_tensor(r, i)->storage >= 0)
+            status = ckpt_reader_crc32(r, i, &crc, err);
+    }
+    ckpt_reader_close(r);
+    return status;
+}
+
+START_TEST(torch_files_are_read)
+{
+    static const char *const names[] = { "cli/values.pt", "cli/tensors.pt", "cli/fused-step-cpu.pt" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        torch_file = fixture(names[i]);
+        each_allocation(read_all, NULL);
+    }
+}
+END_TEST
+
+static ckpt_status migrate_torch(ckpt_error *err)
+{
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.map_location = "cuda:0=cpu";
+    o.force = o.verify = o.lossy = true;
+    return ckpt_migrate(torch_file, in_folder("m.safetensors"), &o, NULL, err);
+}
+
+static ckpt_status verify_native(ckpt_error *err)
+{
+    ckpt_verify_result v;
+    ckpt_report *r = ckpt_report_new();
+    ckpt_status status = ckpt_verify(native, NULL, NULL, &v, r, err);
+    ckpt_report_free(r);
+    return status;
+}
+
+static ckpt_status diagnose(ckpt_error *err)
+{
+    ckpt_reader *r;
+    ckpt_doctor_options o;
+    ckpt_doctor_result result;
+    memset(&o, 0, sizeof o);
+    o.cuda_devices = -1;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_status status = report ? ckpt_reader_open(torch_file, NULL, &r, err) : CKPT_OK;
+    if (report && status == CKPT_OK) {
+        status = ckpt_doctor(r, &o, &result, report, err);
+        ckpt_reader_close(r);
+    }
+    ckpt_report_free(report);
+    return status;
+}
+
+START_TEST(the_commands_work)
+{
+    torch_file = fixture("cli/fused-step-cpu.pt");
+    each_allocation(migrate_torch, NULL);
+    each_allocation(verify_native, NULL);
+    each_allocation(diagnose, NULL);
+}
+END_TEST
+
+static ckpt_status parse_map(ckpt_error *err)
+{
+    static const char yaml[] = "map: 1\nsource: {model: a.b, strip_prefix: ['module.'], rename: [{from: 'h.(\\d+)', to: 'l.$1'}]}\n"
+                               "rules:\n- {name: 'vae.*', to: 'cuda:1'}\n- {tag: 'cuda:*', to: 'cuda:{rank % 8}'}\n"
+                               "default: 'cuda:{rank}'\n";
+    ckpt_map *map = NULL;
+    ckpt_status status = ckpt_map_parse_yaml(yaml, sizeof yaml - 1, "test.yaml", &map, err);
+    ckpt_map_free(map);
+    map = NULL;
+    if (status == CKPT_OK)
+        status = ckpt_map_parse("cuda:0=cuda:1,cuda:*=cuda:{(index + 1) % 2}", &map, err);
+    ckpt_map_free(map);
+    return status;
+}
+
+START_TEST(maps_are_read)
+{
+    each_allocation(parse_map, NULL);
+}
+END_TEST
+
+static ckpt_status bind_some(ckpt_error *err)
+{
+    static float w[64];
+    static double lr;
+    const char *const params[] = { "x" };
+    ckpt_hyper hyper = { "lr", CKPT_SCALAR_F64, &lr };
+    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
+    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+    ckpt_scaler scaler = CKPT_SCALER_INIT;
+    ckpt_state *s = ckpt_state_new();
+    if (!s)
+        return ckpt_save(NULL, NULL, NULL, NULL) == CKPT_OK ? CKPT_OK : (strcpy(err->message, "no memory"), CKPT_E_NO_MEMORY);
+    d.name = "x";
+    d.dtype = CKPT_F32;
+    d.ndim = 1;
+    d.shape = (int64_t[]){ 64 };
+    d.role = CKPT_PARAM;
+    d.data = w;
+    g.name = "0";
+    g.params = params;
+    g.param_count = g.hyper_count = 1;
+    g.hypers = &hyper;
+    ckpt_status status = ckpt_state_tensor(s, &d, err);
+    if (status == CKPT_OK)
+        status = ckpt_state_alias(s, "y", "x", err);
+    if (status == CKPT_OK)
+        status = ckpt_state_group(s, &g, err);
+    if (status == CKPT_OK)
+        status = ckpt_state_scaler(s, "scaler", &scaler, err);
+    if (status == CKPT_OK)
+        status = ckpt_state_optional(s, "rng*", err);
+    ckpt_state_free(s);
+    return status;
+}
+
+START_TEST(states_are_bound)
+{
+    each_allocation(bind_some, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("no memory");
+    TCase *t = tcase_create("no memory");
+    tcase_set_timeout(t, 900);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, saves);
+    tcase_add_test(t, saves_of_directories);
+    tcase_add_test(t, restores);
+    tcase_add_test(t, torch_files_are_read);
+    tcase_add_test(t, the_commands_work);
+    tcase_add_test(t, maps_are_read);
+    tcase_add_test(t, states_are_bound);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
