@@ -220,9 +220,12 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report)
 static int failed(const job *b, const ckpt_report *report, const ckpt_error *err)
 {
     if (!b->cli.json) {
+        enum { SHOWN = 12 };
+        size_t lost = 0;
         for (size_t i = 0; i < ckpt_report_count(report); i++) {
             const ckpt_finding *f = ckpt_report_get(report, i);
-            if (strcmp(f->code, "lost") != 0 && f->severity < CKPT_ERROR)
+            bool is_lost = strcmp(f->code, "lost") == 0;
+            if ((!is_lost && f->severity < CKPT_ERROR) || (is_lost && ++lost > SHOWN))
                 continue;
             fprintf(stderr, "%s: ", f->code);
             cli_put_message(stderr, f->tensor);
@@ -230,6 +233,8 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
             cli_put_message(stderr, f->message);
             putc('\n', stderr);
         }
+        if (lost > SHOWN)
+            fprintf(stderr, "lost: and %zu more (--json lists them all)\n", lost - SHOWN);
         return cli_fail_error(&b->cli, err);
     }
     char text[1200];

@@ -199,7 +199,7 @@ static ckpt_status build_tree(mover *m, const ckpt_value **root, ckpt_error *err
     if (walked)
         return (ckpt_status)walked;
     if (strncmp(from->format, "torch", 5) == 0)
-        status = ckpt__migrate_tree(from, m->canon, m->index->arena, m->lost, root, err);
+        status = ckpt__migrate_tree(from, m->canon, m->format == &ckpt__format_native, m->index->arena, m->lost, root, err);
     if (status == CKPT_OK && *root && m->kind != CKPT_OPTIMIZER_DEFAULT)
         status = ckpt__migrate_flags(*root, m->kind, m->index->arena, root, err);
     if (m->index->step < 0)

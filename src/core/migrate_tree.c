@@ -232,7 +232,7 @@ static bool put_outside(const ckpt_entry *entries, size_t n, ckpt__arena *a, ckp
     return out->key && out->value;
 }
 
-static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, ckpt__arena *a, ckpt_report *lost,
+static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bool mark, ckpt__arena *a, ckpt_report *lost,
                          const ckpt_value **out, ckpt_error *err)
 {
     size_t room = canonical->entry_count + rest->entry_count + 1, n = 0;
@@ -259,14 +259,15 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, ck
             return ckpt__fail_memory(err, "the report", 0);
     }
     size_t first = canonical->entry_count;
-    bool made = n == first || put_outside(entries + first, n - first, a, &entries[n]);
-    *out = made ? ckpt__value_dict(a, entries, n == first ? n : n + 1) : NULL;
+    bool made = !mark || put_outside(entries + first, n - first, a, &entries[n]);
+    *out = made ? ckpt__value_dict(a, entries, mark ? n + 1 : n) : NULL;
     return *out ? CKPT_OK : ckpt__fail_memory(err, "the value tree", n);
 }
 
-ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, ckpt__arena *arena, ckpt_report *lost,
-                               const ckpt_value **out, ckpt_error *err)
+ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, bool mark, ckpt__arena *arena,
+                               ckpt_report *lost, const ckpt_value **out, ckpt_error *err)
 {
+    static const ckpt_value nothing = {.kind = CKPT_V_DICT};
     nest n = {arena, ckpt__hash_new(canon->count), NULL, 0, 0};
     bool made = n.by_name && nest_add(&n, NULL, "", 0) && nest_fill(&n, canon) && nest_finish(&n);
     const ckpt_value *canonical = made ? n.nodes[0]->value : NULL;
@@ -284,9 +285,9 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
             return ckpt__fail_memory(err, "the value tree", 0);
     }
     if (!rest)
-        return CKPT_OK;
+        rest = &nothing;
     if (rest->kind == CKPT_V_DICT)
-        return merge(canonical, rest, arena, lost, out, err);
+        return merge(canonical, rest, mark, arena, lost, out, err);
     if (rest->kind == CKPT_V_TENSOR && canonical->entry_count == 0)
         *out = NULL;              /* a bare tensor: the name says it all */
     else if (canonical->entry_count == 0)

@@ -1,4 +1,5 @@
 /* core/restore_match.c - which tensor of the checkpoint each binding gets, and what fits nothing. */
+#include "core/migrate_tree.h"
 #include "core/restorer.h"
 
 #include <stdio.h>
@@ -192,7 +193,10 @@ static bool ends_with(ckpt_str s, const char *tail)
 
 static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
-    bool native = strcmp(r->reader->index->format, "ckpt") == 0;
+    const ckpt__index *x = r->reader->index;
+    /* A file that ckpt_save wrote holds what a trainer bound: a value that nobody asks for now is a mistake. One that came
+     * from another program holds much that was never bound. */
+    bool native = strcmp(x->format, "ckpt") == 0 && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
     for (size_t i = 0; i < side->canon->count; i++) {
         const ckpt__canon_entry *e = &side->canon->entries[i];
         if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))

@@ -186,40 +186,53 @@ bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from)
     return true;
 }
 
+enum { SHOWN = 8 };
+
+/* The i-th wrong thing and on: its name alone where all say the same. False where the error record has no room. */
+static bool show_wrong(ckpt__buf *text, const ckpt_finding *f, size_t shown, bool names_only)
+{
+    size_t before = text->size;
+    ckpt__buf_str(text, shown == 0 ? "" : names_only ? ", " : "; ");
+    if (*f->tensor)
+        ckpt__buf_printf(text, "'%s'%s", f->tensor, names_only ? "" : ": ");
+    if (!names_only)
+        ckpt__buf_str(text, f->message);
+    if (shown == 0 || text->size <= 600 || text->failed)
+        return true;
+    text->size = before;          /* the report has the rest */
+    text->data[before] = '\0';
+    return false;
+}
+
 ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt_status status, const char *object,
                               ckpt_error *err)
 {
-    enum { SHOWN = 8 };
     ckpt__buf text = { 0 };
-    size_t wrong = 0;
+    size_t wrong = 0, shown = 0;
     const ckpt_finding *first = NULL;
-    for (size_t i = 0; r && i < r->count; i++)
-        if (r->findings[i].severity >= at_least) {
-            first = first ? first : &r->findings[i];
-            wrong++;
-        }
-    if (wrong > 1)
-        ckpt__buf_printf(&text, "%zu things are wrong: ", wrong);
-    size_t shown = 0;
-    for (size_t i = 0; r && i < r->count && shown < SHOWN; i++) {
+    bool alike = true;            /* one sentence holds for all of them */
+    for (size_t i = 0; r && i < r->count; i++) {
         const ckpt_finding *f = &r->findings[i];
         if (f->severity < at_least)
             continue;
-        size_t before = text.size;
-        if (*f->tensor)
-            ckpt__buf_printf(&text, "%s'%s': %s", shown ? "; " : "", f->tensor, f->message);
-        else
-            ckpt__buf_printf(&text, "%s%s", shown ? "; " : "", f->message);
-        if (shown && text.size > 640) {   /* what the error record holds; the report has the rest */
-            text.size = before;
-            text.data[before] = '\0';
-            break;
-        }
-        shown++;
+        first = first ? first : f;
+        alike &= *f->tensor && strcmp(f->message, first->message) == 0;
+        wrong++;
     }
+    alike &= wrong > 1;
+    if (alike)
+        ckpt__buf_printf(&text, "%zu times: %s: ", wrong, first->message);
+    else if (wrong > 1)
+        ckpt__buf_printf(&text, "%zu things are wrong: ", wrong);
+    for (size_t i = 0; r && i < r->count && shown < SHOWN; i++)
+        if (r->findings[i].severity >= at_least) {
+            if (!show_wrong(&text, &r->findings[i], shown, alike))
+                break;
+            shown++;
+        }
     if (shown < wrong)
         ckpt__buf_printf(&text, " and %zu more", wrong - shown);
-    if (wrong == 1 && *first->fix)
+    if ((alike || wrong == 1) && *first->fix)
         ckpt__buf_printf(&text, "; %s", first->fix);
     ckpt__fail(err, status, object, "%s", text.data && !text.failed ? text.data : "several things are wrong (see the report)");
     ckpt__buf_free(&text);

@@ -1,7 +1,7 @@
 /* Every allocation fails in turn, once and for ever: an error that says so, nothing half done, nothing leaked (the
  * sanitizer build looks), and the checkpoint of before is still there. The linker sends the library's allocations here
  * (--wrap). */
-#include "state_fixture.h"
+#include "../unit/state_fixture.h"
 
 #include <stdarg.h>
 

@@ -52,6 +52,16 @@ in_two()
             >>"$work/losses.txt" 2>>"$work/err" &&
         "$compare_losses" "$handover/losses.txt" "$work/losses.txt" $first $last
 }
+# Converted first: what the command writes restores as strictly as the source does.
+converted()
+{
+    "$builddir/src/cli/ckpt-migrate" --quiet --force --verify "$handover/ar-ckpt-mixed.pth" "$work/converted.safetensors" 2>>"$work/err" &&
+        cuda "$train" --steps 60 --overflow-at 47 --resume "$work/converted.safetensors" --map-location "$1" "$text" \
+            >"$work/losses.txt" 2>>"$work/err" &&
+        "$compare_losses" "$handover/losses.txt" "$work/losses.txt" $first $last
+}
+expect "through ckpt-migrate onto the cpu" converted cpu
+on_cuda "through ckpt-migrate onto a simulated device" converted cuda:1
 expect "ten steps, a checkpoint of our own, ten more: as PyTorch's twenty" in_two cpu cpu
 on_cuda "and on simulated devices" in_two cuda:1 cuda:0
 
