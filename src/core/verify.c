@@ -337,8 +337,9 @@ static ckpt_status verify_open(verifier *v, const char *path, const char *format
     /* the whole-file marks are by file of our own source: carry them over by name */
     bool *whole = calloc(reader->source->count + 1, sizeof *whole);
     if (!whole) {
+        status = ckpt__fail_memory(err, "a list of files", reader->source->count);
         ckpt_reader_close(reader);
-        return ckpt__fail_memory(err, "a list of files", reader->source->count);
+        return status;
     }
     for (size_t i = 0; i < reader->source->count; i++)
         for (size_t k = 0; k < v->whole_count; k++)
