@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "codec/crc32.h"
 #include "core/strided.h"
+#include "io/pump.h"
 
 typedef struct block {
     struct block *next;
@@ -16,6 +17,7 @@ typedef struct writer {
     ckpt__recipe *recipe;
     const ckpt__payload *payload;
     ckpt__sink *sink;
+    ckpt__pump *pump;
     const ckpt_progress *progress;
     uint64_t before, total;       /* for the progress callback */
     unsigned char *data;          /* the block that is being filled */
@@ -34,10 +36,12 @@ static ckpt_status report_progress(writer *w)
     return CKPT_OK;
 }
 
-/* Aligned as writes past the page cache need it. */
-static unsigned char *aligned_block(size_t n)
+static ckpt_status next_block(writer *w)
 {
-    return aligned_alloc(4096, n ? (n + 4095) / 4096 * 4096 : 4096);
+    void *data = NULL;
+    ckpt_status status = ckpt__pump_block(w->pump, &data, w->err);
+    w->data = data;
+    return status;
 }
 
 static ckpt_status flush(writer *w)
@@ -47,7 +51,7 @@ static ckpt_status flush(writer *w)
         return CKPT_OK;
     if (w->waits) {
         block *b = calloc(1, sizeof *b);
-        if (!b || !(b->data = aligned_block(w->used))) {
+        if (!b || !(b->data = aligned_alloc(4096, (w->used + 4095) / 4096 * 4096))) {
             free(b);
             return ckpt__fail_memory(w->err, "file header", w->used);
         }
@@ -57,9 +61,11 @@ static ckpt_status flush(writer *w)
         b->next = w->waiting;
         w->waiting = b;
     } else
-        status = ckpt__sink_write(w->sink, w->offset, w->data, w->used, w->err);
+        status = ckpt__pump_put(w->pump, w->offset, w->used, w->err);
     w->offset += w->used;
     w->used = 0;
+    if (status == CKPT_OK && !w->waits)
+        status = next_block(w);
     w->waits = false;
     return status == CKPT_OK ? report_progress(w) : status;
 }
@@ -126,12 +132,16 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
                  .total = total, .err = err };
     w.capacity = recipe->size < CKPT__BLOCK ? (size_t)recipe->size : CKPT__BLOCK;
     w.crcs = calloc(recipe->count + 1, sizeof *w.crcs);
-    w.data = aligned_block(w.capacity);
-    ckpt_status status = w.crcs && w.data ? CKPT_OK : ckpt__fail_memory(err, "output block", w.capacity);
+    ckpt_status status = w.crcs ? ckpt__pump_new(sink, w.capacity, recipe->size, &w.pump, err)
+                                : ckpt__fail_memory(err, "checksums", recipe->count * sizeof *w.crcs);
+    if (status == CKPT_OK)
+        status = next_block(&w);
     for (size_t i = 0; status == CKPT_OK && i < recipe->count; i++)
         status = put_segment(&w, &recipe->segments[i], &w.crcs[i]);
     if (status == CKPT_OK)
         status = flush(&w);
+    if (status == CKPT_OK)
+        status = ckpt__pump_drain(w.pump, err);
     if (status == CKPT_OK)
         status = finish(&w);
     if (status == CKPT_OK && crc) {
@@ -144,7 +154,7 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
         free(b->data);
         free(b);
     }
-    free(w.data);
+    ckpt__pump_free(w.pump);
     free(w.crcs);
     return status;
 }

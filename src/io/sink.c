@@ -137,13 +137,14 @@ static ckpt_status exists(const ckpt__sink *s, ckpt_error *err)
     return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it exists already, and replacing it was not asked for");
 }
 
-/* Big aligned blocks go past the page cache: the disk takes them as fast, for a hundredth of the processor's time, and
- * the trainer's own pages stay in memory. Where the file system will not, they go the usual way. */
+/* Big aligned blocks go past the page cache where they are to be on disk in the end: the disk takes them as fast, for a
+ * hundredth of the processor's time, and the trainer's own pages stay in memory. Where the file system will not, they go
+ * the usual way. */
 enum { DIRECT_ALIGN = 4096, DIRECT_FROM = 1 << 20 };
 
 static void open_direct(ckpt__sink *s)
 {
-    if (s->size >= DIRECT_FROM)
+    if (s->size >= DIRECT_FROM && s->options.sync)
         s->direct = openat(s->dirfd, s->temporary, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
 }
 

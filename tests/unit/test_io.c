@@ -1,4 +1,5 @@
 /* Sources and sinks: what is read, and what is published whole or not at all. */
+#include "io/pump.h"
 #include "io/sink.h"
 #include "io/source.h"
 
@@ -137,6 +138,59 @@ START_TEST(a_size_limit_is_an_error_and_no_signal)
 }
 END_TEST
 
+/* 1 MiB blocks, each filled with its number, through the writer thread. */
+static ckpt_status pump_file(const char *path, size_t blocks, ckpt_error *err)
+{
+    enum { BLOCK = 1 << 20 };
+    ckpt__sink *sink;
+    ckpt__pump *pump = NULL;
+    void *block = NULL;
+    ckpt_status status = ckpt__sink_file(path, 0, &replace, &sink, err);   /* nothing reserved: each write counts */
+    if (status == CKPT_OK)
+        status = ckpt__pump_new(sink, BLOCK, blocks * BLOCK, &pump, err);
+    for (size_t i = 0; status == CKPT_OK && i < blocks; i++) {
+        if ((status = ckpt__pump_block(pump, &block, err)) < 0)
+            break;
+        memset(block, (int)(i & 0xff), BLOCK);
+        status = ckpt__pump_put(pump, i * BLOCK, BLOCK, err);
+    }
+    if (status == CKPT_OK)
+        status = ckpt__pump_drain(pump, err);
+    ckpt__pump_free(pump);
+    if (status == CKPT_OK)
+        return ckpt__sink_commit(sink, err);
+    ckpt__sink_abort(sink);
+    return status;
+}
+
+START_TEST(the_writer_thread_writes_in_place_and_fails_aloud)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    struct rlimit old, small;
+    unsigned char byte;
+    ck_assert_int_eq(pump_file("a", 20, &err), CKPT_OK);
+    int fd = open("a", O_RDONLY);
+    ck_assert_int_ge(fd, 0);
+    for (int i = 0; i < 40; i++) {
+        ck_assert_int_eq(pread(fd, &byte, 1, (off_t)i * (1 << 19) + 7), 1);
+        ck_assert_int_eq(byte, i / 2);
+    }
+    ck_assert_int_eq(pread(fd, &byte, 1, 20 << 20), 0);
+    close(fd);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 10 << 20;
+    setrlimit(RLIMIT_FSIZE, &small);
+    ckpt_status status = pump_file("a", 30, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    ck_assert_int_eq(status, CKPT_E_SYSTEM);
+    ck_assert_int_eq(err.sys_errno, EFBIG);
+    ck_assert_int_eq(entries("."), 1);
+    struct stat st;
+    ck_assert(stat("a", &st) == 0 && st.st_size == 20 << 20);
+}
+END_TEST
+
 static ckpt_status write_directory(const char *path, const char *text, const ckpt__sink_options *o, bool commit, ckpt_error *err)
 {
     ckpt__sink *d, *m;
@@ -235,6 +289,7 @@ int main(void)
     tcase_add_test(t, a_file_appears_whole_or_not);
     tcase_add_test(t, mode_and_links_are_kept);
     tcase_add_test(t, a_size_limit_is_an_error_and_no_signal);
+    tcase_add_test(t, the_writer_thread_writes_in_place_and_fails_aloud);
     tcase_add_test(t, a_directory_appears_whole_or_not);
     tcase_add_test(t, sources_read_exactly);
     tcase_add_test(t, members_stay_in_their_directory);
