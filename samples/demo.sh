@@ -41,7 +41,7 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
 built=$("$inspect" --version)
 case $built in
 *"cuda: yes"*)
-    if [ "$gpus" -gt 0 ]; then
+    if [ "$gpus" -gt 0 ] && "$trainer" --device cuda:0 --steps 1 "$text" >gpu.log 2>&1; then
         first=cuda:0
         [ "$gpus" -gt 1 ] && second=cuda:1
         kind="$gpus GPU(s) of this machine"
@@ -50,7 +50,9 @@ case $built in
         LD_LIBRARY_PATH=$build/tests/fakecuda/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         export LD_LIBRARY_PATH
         first=cuda:0 second=cuda:1
-        kind="simulated devices: there is no GPU here, and the tests' stand-in for the CUDA driver takes its place"
+        why="there is no GPU here"
+        [ "$gpus" -gt 0 ] && why="this build does not run on the GPU here ($(tail -n 1 gpu.log))"
+        kind="simulated devices: $why, and the tests' stand-in for the CUDA driver takes its place"
     fi
     ;;
 *)

@@ -115,6 +115,9 @@ static int open_beneath(int dirfd, const char *name)
         part[n] = '\0';
         int next = openat(at, n ? part : ".", flags | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
         int saved = errno;
+        struct stat st;
+        if (next < 0 && saved == ENOTDIR && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+            saved = ELOOP;        /* a link to a directory: refused as a link, as openat2 would */
         close(at);
         errno = saved;
         if (next < 0 || last)
