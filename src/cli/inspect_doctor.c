@@ -130,13 +130,13 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
 
 static void doctor_text(const inspect *o, const ckpt_doctor_result *r, const ckpt_report *report)
 {
-    static const char *const sentences[] = {"it is not known whether it resumes", "it resumes", "it resumes, but not as it was",
-                                            "it fails at the load", "it loads, and fails at the first optimizer step"};
+    static const char *const sentences[] = {"it is not known whether it resumes; ", "", "it resumes, but not as it was; ", "",
+                                            "it loads, and fails at the first optimizer step; "};
     const cli *c = &o->cli;
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
     bool bad = r->outcome == CKPT_FAILS_AT_LOAD || r->outcome == CKPT_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
-    printf(": %s%s%s (%s; for %s", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"),
+    printf(": %s%s%s (%sfor %s", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"),
            sentences[r->outcome], loader_name(r->loader));
     if (r->loader == CKPT_LOADER_TORCH)
         printf(" %d.%d, weights_only=%s", r->torch_major, r->torch_minor, r->load_weights_only ? "True" : "False");

@@ -146,12 +146,15 @@ static size_t columns_of(FILE *out)
 /* Text with a hanging indent, broken between words on a terminal and in one line elsewhere. `used`: columns taken. */
 static void put_wrapped(FILE *out, const char *text, size_t used, size_t indent)
 {
-    size_t columns = columns_of(out);
+    size_t columns = columns_of(out), spaces = 0;
     while (*text) {
         size_t word = strcspn(text, " "), width = cli_width(text, word);
-        if (columns && used > indent && used + width > columns) {
+        if (columns && spaces && used + spaces + width > columns) {
             fprintf(out, "\n%*s", (int)indent, "");
             used = indent;
+        } else {
+            fprintf(out, "%*s", (int)spaces, "");
+            used += spaces;
         }
         char *copy = strndup(text, word);
         if (copy)
@@ -159,9 +162,8 @@ static void put_wrapped(FILE *out, const char *text, size_t used, size_t indent)
         free(copy);
         used += width;
         text += word;
-        for (; *text == ' '; text++, used++)
-            if (!columns || used < columns)
-                putc(' ', out);
+        spaces = strspn(text, " ");
+        text += spaces;
     }
     putc('\n', out);
 }
