@@ -1,17 +1,24 @@
 #!/bin/sh
-# run.sh - the device checks on the GPUs of this machine: tests/gpu/run.sh [directory of the CUDA toolkit]
-# Compiles what it needs by itself (a C compiler and cuda.h); the driver is the machine's own. CC and CFLAGS are obeyed.
+# run.sh - devices, save and restore on the GPUs of this machine: tests/gpu/run.sh [directory of the CUDA toolkit]
+# Compiles what it needs by itself (a C compiler and the libraries that README lists; cuda.h is the toolkit's, or ours where
+# there is none); the driver is the machine's own. CC and CFLAGS are obeyed.
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 cuda=${1:-${CUDA_HOME:-/usr/local/cuda}}
-if [ ! -f "$cuda/include/cuda.h" ]; then
-    echo "run.sh: no cuda.h in $cuda/include: give the toolkit's directory as the first argument" >&2
-    exit 2
-fi
+include=$cuda/include
+[ -f "$include/cuda.h" ] || include=$top/src/device/driver
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$top"
-# shellcheck disable=SC2086
-${CC:-cc} -std=c11 -D_GNU_SOURCE -DHAVE_CUDA_H=1 ${CFLAGS:--O2 -g} -pthread -Iinclude -Isrc -isystem "$cuda/include" \
-    -o "$work/gpu_checks" tests/gpu/gpu_checks.c src/device/*.c src/base/*.c -ldl -lm
-"$work/gpu_checks"
+libs=$(pkg-config --cflags --libs zlib libcjson yaml-0.1 libpcre2-8)
+build() {
+    # shellcheck disable=SC2086
+    ${CC:-cc} -std=c11 -D_GNU_SOURCE -DHAVE_CUDA_H=1 ${CFLAGS:--O2 -g} -pthread -Iinclude -Isrc -Itests/unit -isystem "$include" \
+        -o "$work/$1" "tests/gpu/$1.c" $(find src -name '*.c' ! -path 'src/cli/*') $libs -ldl -lm
+}
+build gpu_checks
+build gpu_restore
+status=0
+"$work/gpu_checks" || status=1
+"$work/gpu_restore" || status=1
+exit $status
