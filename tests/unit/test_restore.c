@@ -220,6 +220,21 @@ START_TEST(a_step_changes_its_dtype_only_exactly)
 }
 END_TEST
 
+/* Files of every version of the format that was ever released are read for ever. CKPT_WRITE_FROZEN=FILE makes such a
+ * file, with the state that this test then expects in it. */
+START_TEST(frozen_files_are_read)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    const char *srcdir = getenv("srcdir"), *fresh = getenv("CKPT_WRITE_FROZEN");
+    char file[512];
+    if (fresh)
+        OK(ckpt_save(sa, fresh, NULL, &err));
+    snprintf(file, sizeof file, "%s/tests/data/native/version-1.0.safetensors", srcdir ? srcdir : ".");
+    OK(ckpt_restore(sb, fresh ? fresh : file, NULL, NULL, &err));
+    expect_same();
+}
+END_TEST
+
 /* ---- damage */
 
 static unsigned char *image;
@@ -561,6 +576,7 @@ int main(void)
     tcase_add_test(t, values_must_fit_exactly);
     tcase_add_test(t, a_step_is_found_in_the_parameters);
     tcase_add_test(t, a_step_changes_its_dtype_only_exactly);
+    tcase_add_test(t, frozen_files_are_read);
     tcase_add_test(t, every_flipped_bit_is_found);
     tcase_add_test(t, every_truncation_is_found);
     tcase_add_test(t, damage_poisons_until_a_restore_completes);
