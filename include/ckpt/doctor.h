@@ -61,6 +61,25 @@ typedef struct ckpt_summary {
 ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
 void ckpt_summary_clear(ckpt_summary *summary);
 
+/* What a state calls each tensor of a file, and what belongs to what, by the rules that ckpt_restore goes by: for a
+ * torch file the path of the model's dict is gone, and optimizer ids have become the parameters' names. Where the order of the
+ * parameters cannot be told, or two dicts could be the model, those fields are not known. */
+typedef struct ckpt_canonical {
+    ckpt_str name;                /* "optimizer.wte.weight.exp_avg"; data NULL: the tensor is outside of what a state binds */
+    ckpt_str param, state_key;    /* of optimizer state: "wte.weight", "exp_avg"; else data NULL */
+    ckpt_str group;               /* parameter group, of parameters and their state; data NULL: none, or not known */
+    ckpt_role role;
+} ckpt_canonical;
+typedef struct ckpt_naming ckpt_naming;
+
+/* param_names (may be NULL): the optimizer's parameters in order. report (may be NULL) gets what was found, and what
+ * was ambiguous: "source-found", "order-hypothesis", "order-unknown", "source-ambiguous", ... The naming must not
+ * outlive its reader; ckpt_naming_free accepts NULL. */
+ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_names, size_t param_name_count,
+                            ckpt_naming **out, ckpt_report *report, ckpt_error *err);
+const ckpt_canonical *ckpt_naming_get(const ckpt_naming *naming, size_t tensor);    /* NULL past the end */
+void ckpt_naming_free(ckpt_naming *naming);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

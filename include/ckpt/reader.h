@@ -41,7 +41,8 @@ const ckpt_value *ckpt_reader_root(const ckpt_reader *reader);
 const ckpt_report *ckpt_reader_findings(const ckpt_reader *reader);
 
 /* Reads a whole tensor into host memory: C order, contiguous, little-endian. size must be its nbytes. Payload CRCs
- * are checked where the whole storage is read. CKPT_E_DAMAGED, CKPT_E_SYSTEM, CKPT_E_UNSUPPORTED (not dense). */
+ * are checked where the whole storage is read. CKPT_E_DAMAGED, CKPT_E_SYSTEM, CKPT_E_UNSUPPORTED (not dense, or a conjugated or
+ * negated view, whose bytes are not its values). */
 ckpt_status ckpt_reader_read(const ckpt_reader *reader, size_t i, void *dst, size_t size, ckpt_error *err);
 
 /* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous: equal for the same tensor in any

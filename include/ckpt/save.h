@@ -15,7 +15,8 @@ typedef struct ckpt_save_options {
     uint32_t struct_size;
     const char *format;           /* NULL or "ckpt": native; "safetensors": plain, needs weights_only or lossy */
     bool weights_only;            /* parameters and buffers alone: the file that the HF tools expect */
-    bool directory;               /* path is a step directory: model.safetensors, training.safetensors, checkpoint.json */
+    bool directory;               /* path is a step directory: model.safetensors, training.safetensors, checkpoint.json. An
+                                   * older one of that name is replaced whole: other files in it go with it */
     bool lossy;                   /* permits what the format cannot hold to be left out */
     bool keep_existing;           /* CKPT_E_EXISTS instead of replacing path */
     bool no_sync;                 /* permits loss at a power cut: no fsync */

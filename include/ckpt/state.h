@@ -128,7 +128,8 @@ ckpt_status ckpt_state_optional(ckpt_state *state, const char *glob, ckpt_error 
 
 /* The trainer's stream (a CUstream or cudaStream_t; NULL is the legacy default stream) on a device: our copies wait
  * for what is queued there, and what is queued there afterwards waits for ours. Without it save begins and restore
- * ends by synchronizing each device that holds a bound tensor. */
+ * ends by synchronizing each device that holds a bound tensor. Managed memory has no device of its own: wait for the
+ * kernels that use it yourself. */
 ckpt_status ckpt_state_stream(ckpt_state *state, ckpt_device device, void *stream, ckpt_error *err);
 
 /* Allocates what is ours and has no memory yet, on `device` of its descriptor, zeroed (a run that starts fresh). */

@@ -1,6 +1,7 @@
 /* cli.c - options, errors, selection. */
 #include "cli.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,16 +18,28 @@ bool cli_list_add(cli_list *list, const char *item)
     return true;
 }
 
+/* A closed standard stream would give its number to the next file opened, and text would go into that. What takes the
+ * number fails as the closed one did. */
+static void hold_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            _exit(CLI_NO_ANSWER);
+}
+
 void cli_init(cli *c, const char *program, int argc, char **argv)
 {
+    hold_standard_streams();
     memset(c, 0, sizeof *c);
     c->program = program;
     const char *no_colour = getenv("NO_COLOR");
     const char *terminal = getenv("TERM");
     c->colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--json") == 0)
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t n = strlen(argv[i]);             /* getopt takes --js as well */
+        if (n > 2 && n <= 6 && strncmp(argv[i], "--json", n) == 0)
             c->json = true;
+    }
 }
 
 void cli_free(cli *c)
@@ -116,6 +129,22 @@ int cli_bad_option(const cli *c, int answer, char **argv)
     if (optopt && optopt < 256 && strncmp(word, "--", 2) != 0)
         return cli_usage(c, "unknown option '-%c'", optopt);
     return cli_usage(c, "unknown or ambiguous option '%s'", word);
+}
+
+int cli_help(const cli *c, const char *text)
+{
+    if (c->json) {
+        json_out j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_int(&j, "ckpt", 1);
+        json_text(&j, "program", c->program);
+        json_text(&j, "help", text);
+        json_end_object(&j);
+    } else {
+        fputs(text, stdout);
+    }
+    return CLI_YES;
 }
 
 int cli_version(const cli *c)

@@ -47,6 +47,8 @@ void cli_warn(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
 int cli_finish(const cli *c, int status);
 /* getopt_long answered '?' or ':' for argv[optind - 1]. */
 int cli_bad_option(const cli *c, int answer, char **argv);
+/* --help */
+int cli_help(const cli *c, const char *text);
 /* --version */
 int cli_version(const cli *c);
 
@@ -93,6 +95,7 @@ void cli_progress_init(cli_progress *p, const cli *c, const char *verb);
 int cli_progress_step(void *progress, uint64_t done, uint64_t total);    /* a ckpt_progress_fn */
 void cli_progress_end(cli_progress *p);
 void cli_signals(void);
+bool cli_signal_caught(void);
 /* Dies by the signal that cancelled, if one did. */
 void cli_signals_reraise(void);
 #endif

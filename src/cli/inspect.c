@@ -67,10 +67,11 @@ static const struct command {
     const char *name;
     int (*run)(const inspect *o);          /* NULL: a later version's */
     int paths;
+    bool selects;                          /* takes --tensor, --role, --device */
 } commands[] = {
-    {"show", inspect_show, 1},   {"list", inspect_list, 1},       {"tree", inspect_tree, 1},
-    {"verify", inspect_verify, 1}, {"doctor", inspect_doctor, 1}, {"extract", inspect_extract, 2},
-    {"stats", NULL, 1},          {"diff", NULL, 2},               {"scan", NULL, 1},
+    {"show", inspect_show, 1, true},     {"list", inspect_list, 1, true},      {"tree", inspect_tree, 1, false},
+    {"verify", inspect_verify, 1, false}, {"doctor", inspect_doctor, 1, false}, {"extract", inspect_extract, 2, false},
+    {"stats", NULL, 1, true},            {"diff", NULL, 2, true},              {"scan", NULL, 1, false},
 };
 
 static const struct command *command_named(const char *name)
@@ -105,8 +106,7 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_PARAM_NAMES: o->param_names = optarg; break;
     case O_AMP: o->amp = true; break;
     case O_HELP:
-        fputs(usage_text, stdout);
-        return CLI_YES;
+        return cli_help(c, usage_text);
     case O_VERSION:
         return cli_version(c);
     case O_LATER:
@@ -148,6 +148,31 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
     return -1;
 }
 
+/* An option that the command does not look at must not look as if it did. */
+static void warn_unused(const inspect *o, const struct command *command)
+{
+    bool doctor = command->run == inspect_doctor, list = command->run == inspect_list, extract = command->run == inspect_extract;
+    const struct {
+        bool unused;
+        const char *option, *of;
+    } rows[] = {
+        {o->cli.checksum && !list, "--checksum", "list"},
+        {o->output && !extract, "--output", "extract"},
+        {o->raw && !extract, "--raw", "extract"},
+        {o->param_names && !doctor && !list, "--param-names", "doctor and list --json"},
+        {o->loader && !doctor, "--for", "doctor"},
+        {o->torch && !doctor, "--torch", "doctor"},
+        {o->load_weights_only && !doctor, "--load-weights-only", "doctor"},
+        {o->optimizer && !doctor, "--optimizer", "doctor"},
+        {o->map_location && !doctor, "--map-location", "doctor"},
+        {o->devices && !doctor, "--devices", "doctor"},
+        {o->amp && !doctor, "--amp", "doctor"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].unused)
+            cli_warn(&o->cli, "%s is an option of %s: `%s` does not look at it", rows[i].option, rows[i].of, command->name);
+}
+
 static int run(inspect *o, int argc, char **argv)
 {
     const struct command *command;
@@ -165,6 +190,10 @@ static int run(inspect *o, int argc, char **argv)
         return cli_usage(c, "%s: one PATH at a time, '%s' is one too many", command->name, o->paths[command->paths]);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
+    if (cli_has_selection(c) && !command->selects)
+        return cli_usage(c, "%s answers for the whole checkpoint; --tensor, --role and --device are for show and list (list --checksum reads what they select)",
+                         command->name);
+    warn_unused(o, command);
     return command->run(o);
 }
 

@@ -43,10 +43,16 @@ static bool npy_header(const ckpt_tensor_info *t, char *out, size_t size, size_t
     return true;
 }
 
+/* In pieces, so that a signal is seen between them. */
 static bool write_all(int fd, const char *data, size_t size)
 {
+    enum { PIECE = 8 << 20 };
     while (size > 0) {
-        ssize_t n = write(fd, data, size);
+        ssize_t n = cli_signal_caught() ? -1 : write(fd, data, size < PIECE ? size : PIECE);
+        if (cli_signal_caught()) {
+            errno = EINTR;
+            return false;
+        }
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -55,6 +61,24 @@ static bool write_all(int fd, const char *data, size_t size)
         size -= (size_t)n;
     }
     return true;
+}
+
+/* Are both names the same file? A file inside a step directory is the checkpoint too. */
+static bool is_source(const inspect *o, const ckpt_tensor_info *t, const char *output)
+{
+    struct stat out, in;
+    if (strcmp(output, "-") == 0 || stat(output, &out) != 0 || !S_ISREG(out.st_mode))
+        return false;
+    if (stat(o->paths[0], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        return true;
+    size_t size = strlen(o->paths[0]) + t->file.size + 2;
+    char *inside = t->file.data ? malloc(size) : NULL;
+    if (!inside)
+        return false;
+    snprintf(inside, size, "%s/%s", o->paths[0], t->file.data);
+    bool same = stat(inside, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+    free(inside);
+    return same;
 }
 
 /* FILE appears whole: a temporary beside it is renamed. What is no regular file (a pipe, /dev/stdout) is written to
@@ -70,6 +94,7 @@ static int write_file(const cli *c, const char *path, const char *head, size_t h
     } else if (direct) {
         fd = open(path, O_WRONLY | O_CLOEXEC);
     } else if ((temporary = malloc(strlen(path) + 16))) {
+        cli_signals();            /* from here on there is something to remove */
         sprintf(temporary, "%s.tmp-XXXXXX", path);
         fd = mkostemp(temporary, O_CLOEXEC);
         mode_t mask = umask(0);
@@ -97,6 +122,7 @@ static int write_file(const cli *c, const char *path, const char *head, size_t h
     if (!written && temporary)
         unlink(temporary);
     free(temporary);
+    cli_signals_reraise();
     return written ? CLI_YES : cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
 }
 
@@ -107,6 +133,8 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     ckpt_error err = CKPT_ERROR_INIT;
     char head[4096];
     size_t head_size = 0;
+    if (is_source(o, t, o->output))
+        return cli_fail(c, "argument", "%s: it is the checkpoint itself, which is never written", o->output);
     if (!o->raw && !numpy_dtype(t->dtype))
         return cli_fail(c, "unsupported", "%s: numpy has no %s; --raw writes the bytes", o->paths[1],
                         ckpt_dtype_name(t->dtype));
@@ -141,12 +169,32 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     return status;
 }
 
+static bool is_stdout(const char *path)
+{
+    struct stat out, named;
+    return strcmp(path, "-") == 0 || (fstat(STDOUT_FILENO, &out) == 0 && stat(path, &named) == 0 && !S_ISREG(named.st_mode) &&
+                                      out.st_dev == named.st_dev && out.st_ino == named.st_ino && out.st_rdev == named.st_rdev);
+}
+
+/* Keys such as {"a.b": ...} and {"a": {"b": ...}} give one name. */
+static void warn_of_others(const inspect *o, const ckpt_reader *reader, size_t i)
+{
+    size_t others = 0;
+    ckpt_str name = ckpt_reader_tensor(reader, i)->name;
+    for (size_t k = 0; k < ckpt_reader_tensor_count(reader); k++) {
+        ckpt_str other = ckpt_reader_tensor(reader, k)->name;
+        others += k != i && other.size == name.size && memcmp(other.data, name.data, name.size) == 0;
+    }
+    if (others)
+        cli_warn(&o->cli, "%s: %zu more have this name; the first in the file was taken", o->paths[1], others);
+}
+
 int inspect_extract(const inspect *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     if (!o->output)
         return cli_usage(&o->cli, "extract: -o FILE is wanted ('-' is standard output)");
-    if (o->cli.json && strcmp(o->output, "-") == 0)
+    if (o->cli.json && is_stdout(o->output) && strcmp(o->output, "/dev/null") != 0)
         return cli_usage(&o->cli, "extract: --json and the tensor cannot both go to standard output");
     if (strcmp(o->output, "-") == 0 && isatty(STDOUT_FILENO))
         return cli_usage(&o->cli, "extract: binary data is not written to a terminal");
@@ -154,9 +202,10 @@ int inspect_extract(const inspect *o)
     if (!reader)
         return CLI_NO_ANSWER;
     size_t i = 0;
-    int status = ckpt_reader_find(reader, o->paths[1], strlen(o->paths[1]), &i, &err) == CKPT_OK
-                     ? extract(o, reader, i)
-                     : cli_fail_error(&o->cli, &err);
+    bool found = ckpt_reader_find(reader, o->paths[1], strlen(o->paths[1]), &i, &err) == CKPT_OK;
+    if (found)
+        warn_of_others(o, reader, i);
+    int status = found ? extract(o, reader, i) : cli_fail_error(&o->cli, &err);
     ckpt_reader_close(reader);
     return status;
 }

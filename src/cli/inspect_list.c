@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "names.h"
 
 static void json_path(json_out *j, const ckpt_tensor_info *t)
 {
@@ -51,12 +52,28 @@ static void json_marks(json_out *j, const ckpt_tensor_info *t)
         json_str(j, "quantizer", t->quantizer);
 }
 
-/* crc NULL: not asked for, or there is none. `part`: of a tensor that is not dense; it has no path of its own. */
-static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *crc, bool checksum, bool part)
+static ckpt_str either(ckpt_str a, ckpt_str b)
+{
+    return a.data ? a : b;
+}
+
+/* What the file itself says, else what a restore would find. */
+static void json_owner(json_out *j, const ckpt_tensor_info *t, const ckpt_canonical *known)
+{
+    json_str(j, "file", t->file);
+    json_str(j, "param", either(t->param, known->param));
+    json_str(j, "group", either(t->group, known->group));
+    json_str(j, "state_key", either(t->state_key, known->state_key));
+    json_str(j, "canonical", known->name);
+}
+
+/* crc NULL: not asked for, or there is none. known NULL: a part of a tensor that is not dense; it has no path, role
+ * and owner of its own. */
+static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *crc, bool checksum, const ckpt_canonical *known)
 {
     json_object(j, NULL);
     json_str(j, "name", t->name);
-    if (!part)
+    if (known)
         json_path(j, t);
     json_text(j, "dtype", ckpt_dtype_name(t->dtype));
     bool nested = t->layout.data && strcmp(t->layout.data, "nested") == 0;     /* rows of several lengths have no shape */
@@ -69,7 +86,7 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     else
         json_null(j, "strides");
     json_str(j, "device", t->device);
-    if (!part)
+    if (known)
         json_text(j, "role", t->role ? ckpt_role_name(t->role) : NULL);
     json_uint(j, "nbytes", t->nbytes);
     if (t->storage >= 0) {
@@ -81,12 +98,8 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
         json_null(j, "storage_nbytes");
         json_null(j, "offset");
     }
-    if (!part) {
-        json_str(j, "file", t->file);
-        json_str(j, "param", t->param);
-        json_str(j, "group", t->group);
-        json_str(j, "state_key", t->state_key);
-    }
+    if (known)
+        json_owner(j, t, known);
     if (checksum && crc)
         json_crc(j, "crc32", *crc);
     else if (checksum)
@@ -95,7 +108,7 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     if (t->layout.data || t->part_count > 0) {
         json_array(j, "parts");
         for (size_t i = 0; i < t->part_count; i++)     /* parts have no parts */
-            json_tensor(j, &t->parts[i], NULL, false, true);
+            json_tensor(j, &t->parts[i], NULL, false, NULL);
         json_end_array(j);
     }
     json_end_object(j);
@@ -138,8 +151,9 @@ static int checksums(const inspect *o, const ckpt_reader *reader, sums *s)
     return CLI_YES;
 }
 
-static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s)
+static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s, const ckpt_naming *naming)
 {
+    static const ckpt_canonical unknown;
     json_out j;
     json_init(&j, stdout);
     json_object(&j, NULL);
@@ -149,7 +163,7 @@ static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
         if (cli_selected(&o->cli, t))
-            json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum, false);
+            json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum, naming ? ckpt_naming_get(naming, i) : &unknown);
     }
     json_end_array(&j);
     cli_json_findings(&j, ckpt_reader_findings(reader), NULL, CKPT_NOTE);
@@ -212,6 +226,25 @@ static void list_text(const inspect *o, const ckpt_reader *reader, const sums *s
     }
 }
 
+/* Names are for --json alone: nothing of them is in a line. */
+static int name_and_list(const inspect *o, const ckpt_reader *reader, const sums *s)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_naming *naming = NULL;
+    names list = {NULL, NULL, 0};
+    int status = o->param_names ? names_read(&o->cli, o->param_names, &list) : -1;
+    if (status < 0 && ckpt_naming_new(reader, list.items, list.count, &naming, NULL, &err) < 0 &&
+        (o->param_names || err.status == CKPT_E_NO_MEMORY))
+        status = cli_fail_error(&o->cli, &err);        /* otherwise the list stands without names */
+    if (status < 0) {
+        list_json(o, reader, s, naming);
+        status = CLI_YES;
+    }
+    ckpt_naming_free(naming);
+    names_free(&list);
+    return status;
+}
+
 int inspect_list(const inspect *o)
 {
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
@@ -219,12 +252,10 @@ int inspect_list(const inspect *o)
         return CLI_NO_ANSWER;
     sums s = {NULL, NULL};
     int status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
-    if (status == CLI_YES) {
-        if (o->cli.json)
-            list_json(o, reader, &s);
-        else
-            list_text(o, reader, &s);
-    }
+    if (status == CLI_YES && o->cli.json)
+        status = name_and_list(o, reader, &s);
+    else if (status == CLI_YES)
+        list_text(o, reader, &s);
     free(s.crc);
     free(s.has);
     ckpt_reader_close(reader);

@@ -93,9 +93,11 @@ static bool is_plain(const char *path)
 
 static bool has_gpu(const picture *p)
 {
-    for (size_t i = 0; i < p->devices.count; i++)
-        if (strncmp(p->devices.rows[i].name, "cuda", 4) == 0)
+    for (size_t i = 0; i < ckpt_reader_tensor_count(p->reader); i++) {     /* whatever is selected */
+        const char *tag = ckpt_reader_tensor(p->reader, i)->device.data;
+        if (tag && strncmp(tag, "cuda", 4) == 0)
             return true;
+    }
     return false;
 }
 

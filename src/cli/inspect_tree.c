@@ -2,6 +2,7 @@
  * and not half a document, and once for each part of the answer; nothing is kept but names. */
 #include "inspect.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 #include "strset.h"
@@ -155,6 +156,17 @@ static int object_visit(void *ctx, const ckpt_visit *visit)
     return 0;
 }
 
+/* The set's own order changes from run to run. */
+static int by_name(const void *a, const void *b)
+{
+    const struct strset_slot *x = a, *y = b;
+    if (!x->data || !y->data)
+        return (x->data == NULL) - (y->data == NULL);
+    int order = memcmp(x->data, y->data, x->size < y->size ? x->size : y->size);
+    return order ? order : (x->size > y->size) - (x->size < y->size);
+}
+
+/* Nothing is added to the set after this. */
 static void json_collisions(tree *t, const ckpt_reader *reader)
 {
     json_out *j = &t->j;
@@ -162,6 +174,8 @@ static void json_collisions(tree *t, const ckpt_reader *reader)
     json_array(j, "findings");
     for (size_t i = 0; i < ckpt_report_count(odd); i++)
         cli_json_finding(j, ckpt_report_get(odd, i));
+    if (t->collided.slots)
+        qsort(t->collided.slots, t->collided.mask + 1, sizeof *t->collided.slots, by_name);
     for (size_t i = 0; t->collided.slots && i <= t->collided.mask; i++) {
         if (!t->collided.slots[i].data)
             continue;

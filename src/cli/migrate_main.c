@@ -78,6 +78,7 @@ typedef struct job {
     ckpt_migrate_options options;
     const char *param_names;
     const char *src, *dst;
+    bool world_given;
 } job;
 
 static bool parse_count(const char *text, int64_t *out)
@@ -115,6 +116,7 @@ static int take_option(job *b, int option, int index, char **argv)
     case O_WORLD:
         if (!parse_count(optarg, &o->ranks.world) || o->ranks.world == 0)
             return cli_usage(c, "--world: '%s' is no number of ranks", optarg);
+        b->world_given = true;
         break;
     case O_LOSSY: o->lossy = true; break;
     case O_DRY_RUN: o->dry_run = true; break;
@@ -122,8 +124,7 @@ static int take_option(job *b, int option, int index, char **argv)
     case O_FORCE: o->force = true; break;
     case O_NO_SYNC: o->no_sync = true; break;
     case O_HELP:
-        fputs(usage_text, stdout);
-        return CLI_YES;
+        return cli_help(c, usage_text);
     case O_VERSION:
         return cli_version(c);
     case O_LATER:
@@ -170,6 +171,9 @@ static int parse(job *b, int argc, char **argv)
         if (status >= 0)
             return status;
     }
+    if (b->world_given && b->options.ranks.rank >= b->options.ranks.world)
+        return cli_usage(&b->cli, "--rank: ranks of a world of %" PRId64 " are 0 to %" PRId64, b->options.ranks.world,
+                         b->options.ranks.world - 1);
     if (argc - optind > 2)
         return cli_fail(&b->cli, "unsupported", "one SRC and one DST: this version does not join several sources");
     if (argc - optind < 2)
@@ -186,16 +190,34 @@ static bool is_step(const ckpt_finding *f)
     return strcmp(f->code, "copy") == 0 || strcmp(f->code, "moved") == 0 || strcmp(f->code, "cast") == 0;
 }
 
-static void put_result(json_out *j, const job *b, const ckpt_report *report)
+/* What a run would ask for beyond what it was given. */
+static bool needs_lossy(const job *b, const ckpt_report *report)
+{
+    return !b->options.lossy && ckpt_report_count_code(report, "lost") > 0;
+}
+
+static bool needs_force(const job *b, bool done)
+{
+    struct stat st;
+    return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
 {
     uint64_t moved = ckpt_report_count_code(report, "moved"), lost = ckpt_report_count_code(report, "lost");
     json_text(j, "source", b->src);
     json_text(j, "destination", b->dst);
     json_text(j, "format", b->options.to);
     json_bool(j, "dry_run", b->options.dry_run);
-    json_bool(j, "verified", b->options.verify && !b->options.dry_run);
+    json_bool(j, "verified", done && b->options.verify && !b->options.dry_run);
     json_uint(j, "moved", moved);
     json_uint(j, "lost", lost);
+    json_array(j, "needs");
+    if (needs_lossy(b, report))
+        json_text(j, NULL, "--lossy");
+    if (needs_force(b, done))
+        json_text(j, NULL, "--force");
+    json_end_array(j);
     json_array(j, "plan");
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
@@ -247,7 +269,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
     json_text(&j, "code", ckpt_status_name(err->status));
     json_text(&j, "message", text);
     json_end_object(&j);
-    put_result(&j, b, report);
+    put_result(&j, b, report, false);
     json_end_object(&j);
     return CLI_NO_ANSWER;
 }
@@ -257,12 +279,14 @@ static void done_text(const job *b, const ckpt_report *report)
     uint64_t nbytes = 0;
     size_t copies = 0;
     char size[CLI_SIZE_MAX];
-    for (size_t i = 0; !b->cli.quiet && i < ckpt_report_count(report); i++) {
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         if (!is_step(f))
             continue;
         copies += strcmp(f->code, "copy") == 0;
         nbytes += strcmp(f->code, "cast") == 0 ? 0 : f->nbytes;
+        if (b->cli.quiet)
+            continue;
         printf("%-6s ", f->code);
         if (strcmp(f->code, "copy") == 0)
             printf("%-18s ", *f->to ? f->to : "-");
@@ -273,8 +297,9 @@ static void done_text(const job *b, const ckpt_report *report)
     }
     cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
     if (b->options.dry_run)
-        printf("%zu to copy as they are, %zu with another device tag, %zu lost; %s; nothing was written\n", copies,
-               ckpt_report_count_code(report, "moved"), ckpt_report_count_code(report, "lost"), cli_size(size, nbytes));
+        printf("%zu to copy as they are, %zu with another device tag, %zu lost; %s; nothing was written%s%s\n", copies,
+               ckpt_report_count_code(report, "moved"), ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
+               needs_lossy(b, report) ? "; writing it needs --lossy" : "", needs_force(b, true) ? "; replacing DST needs --force" : "");
     else if (!b->cli.quiet)
         printf("%s: written%s\n", b->dst, b->options.verify ? " and read back" : "");
 }
@@ -306,7 +331,7 @@ static int run(job *b, int argc, char **argv)
             json_init(&j, stdout);
             json_object(&j, NULL);
             json_int(&j, "ckpt", 1);
-            put_result(&j, b, report);
+            put_result(&j, b, report, true);
             json_end_object(&j);
         } else if (answer == CKPT_OK) {
             done_text(b, report);

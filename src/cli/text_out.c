@@ -220,6 +220,11 @@ void cli_signals(void)
     }
 }
 
+bool cli_signal_caught(void)
+{
+    return caught != 0;
+}
+
 void cli_signals_reraise(void)
 {
     if (!caught)

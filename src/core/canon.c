@@ -21,10 +21,20 @@ static ckpt_status load_wanted(ckpt__builder *b)
     return CKPT_OK;
 }
 
+/* Every name repeats the keys above it: one key of a megabyte over a hundred thousand values would take as many
+ * megabytes. Names of real files take less than the values that they name. */
+static uint64_t names_limit(const ckpt__index *index)
+{
+    const uint64_t least = (uint64_t)256 << 20, used = index->arena ? ckpt__arena_used(index->arena) : 0;
+    return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
+}
+
 static ckpt_status build_torch(ckpt__builder *b)
 {
     ckpt_status s = ckpt__tree_build(b->index->root, b->canon->arena, &b->tree, b->err);
-    if (s != CKPT_OK || !b->tree.count)
+    if (s != CKPT_OK)
+        return ckpt__arena_over_limit(b->canon->arena) ? ckpt__canon_no_memory(b) : s;
+    if (!b->tree.count)
         return s;
     ckpt__canon_scan(b);
     if (b->no_memory)
@@ -61,7 +71,7 @@ ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints 
     b.scaler = b.step = b.model.node = b.optimizer.node = b.optimizer.state = SIZE_MAX;
     b.canon = calloc(1, sizeof *b.canon);
     if (b.canon)
-        b.canon->arena = ckpt__arena_new(0);
+        b.canon->arena = ckpt__arena_new(names_limit(index));
     ckpt_status s = b.canon && b.canon->arena ? build(&b) : ckpt__fail_memory(err, "canonical names", 0);
     ckpt__hash_free(b.wanted);
     ckpt__tree_free(&b.tree);

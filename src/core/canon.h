@@ -46,14 +46,15 @@ typedef struct ckpt__canon_hints {
                                    * outside */
 } ckpt__canon_hints;
 
-/* Findings: "source-found" (note: which dict was taken), "prefix-stripped" (note), "order-hypothesis" (which order was
- * inferred, and that it was the only one that fits: a warning; a note where it is torch's own, the order of the
- * state_dict with nothing left out), "name-collision" (error), "dead-state" (warning: optimizer state whose id is in no
- * group). Ambiguity is CKPT_E_MISMATCH: the message names the candidates and shows the rule that settles it
- * (source.model: ..., or param_names). An optimizer entry whose shape differs from its parameter's is an error finding
- * "moment-shape". Two models in a file without optimizer, and no wanted names, are no error: all is outside then.
- * `step` comes from source.step, else from the root's key step, global_step, iter_num, iteration, train_step or
- * num_updates; where there is none, there may still be one step a parameter (optimizer.<param>.step). */
+/* Findings: "source-found" (note: which dict was taken), "prefix-stripped" (note), "order-hypothesis" (which order
+ * was inferred, and that it was the only one that fits: a warning; a note where it is torch's own, the order of the
+ * state_dict with nothing left out and nothing that makes it doubtful), "lazy-view" (warning: conjugate or negated
+ * views, whose bytes nothing here conjugates or negates), "name-collision" (error), "dead-state" (warning: optimizer
+ * state whose id is in no group). Ambiguity is CKPT_E_MISMATCH: the message names the candidates and shows the rule
+ * that settles it (source.model: ..., or param_names). An optimizer entry whose shape differs from its parameter's
+ * is an error finding "moment-shape". Two models in a file without optimizer, and no wanted names, are no error: all
+ * is outside then. `step` comes from source.step, else from the root's key step, global_step, iter_num, iteration,
+ * train_step or num_updates; where there is none, there may still be one step a parameter (optimizer.<param>.step). */
 ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints *hints, ckpt__canon **out,
                               ckpt_report *report, ckpt_error *err);
 void ckpt__canon_free(ckpt__canon *canon);

@@ -5,6 +5,11 @@
 
 ckpt_status ckpt__canon_no_memory(ckpt__builder *b)
 {
+    if (ckpt__arena_over_limit(b->canon->arena))
+        return ckpt__fail(b->err, CKPT_E_LIMIT, "canonical names",
+                          "the names of all values would take more than %llu MiB, far more than the values themselves: "
+                          "very long keys that are shared by many",
+                          (unsigned long long)(ckpt__arena_used(b->canon->arena) >> 20));
     return ckpt__fail_memory(b->err, "canonical names", b->index->tensor_count);
 }
 
@@ -317,6 +322,27 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
     }
 }
 
+/* x.conj() and its .imag are bits that torch keeps beside the bytes; nothing here applies them. */
+static void note_lazy_views(ckpt__builder *b)
+{
+    const ckpt__canon_entry *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < b->canon->count; i++) {
+        const ckpt__canon_entry *e = &b->canon->entries[i];
+        const ckpt_tensor_info *info = e->is_tensor ? &b->index->tensors[e->tensor].info : NULL;
+        if (!info || (!info->conj && !info->neg))
+            continue;
+        first = first ? first : e;
+        count++;
+    }
+    char shown[160];
+    if (count)
+        ckpt__canon_note(b, CKPT_WARNING, "lazy-view", first->name.data, "save them with .resolve_conj().resolve_neg()",
+                         "%zu tensors are conjugate or negated views, '%s' first: their bytes are taken as they lie, before "
+                         "torch would conjugate or negate them",
+                         count, ckpt__escape(shown, sizeof shown, first->name.data, first->name.size));
+}
+
 ckpt_status ckpt__canon_finish(ckpt__builder *b)
 {
     ckpt__canon *c = b->canon;
@@ -334,5 +360,6 @@ ckpt_status ckpt__canon_finish(ckpt__builder *b)
         link_quantized(c, &c->entries[i]);
         check_shape(b, &c->entries[i]);
     }
+    note_lazy_views(b);
     return s;
 }

@@ -81,8 +81,9 @@ static ckpt_status take_optimizer(ckpt__builder *b, ckpt__optimizer *o, ckpt__or
     b->canon->hypothesis = !order->plain;
     ckpt__canon_note(b, order->plain ? CKPT_NOTE : CKPT_WARNING, "order-hypothesis", NULL,
                      order->plain ? NULL : "to be sure, state the parameters' names in the optimizer's order (param_names)",
-                     "the optimizer at '%s' numbers its %zu parameters; the only order that fits: %s",
-                     shown(b, b->optimizer.node, where, sizeof where), b->optimizer.slot_count, order->how);
+                     "the optimizer at '%s' numbers its %zu parameters; the %s order that fits: %s",
+                     shown(b, b->optimizer.node, where, sizeof where), b->optimizer.slot_count,
+                     order->doubtful ? "likely" : "only", order->how);
     return CKPT_OK;
 }
 
@@ -121,10 +122,24 @@ static ckpt_status ambiguous(ckpt__builder *b, const char *what, const size_t *n
     return s;
 }
 
+/* Every model is tried with every optimizer: a file of thousands of both would take hours. */
+static bool too_many_pairs(const ckpt__builder *b, const size_t *models, size_t count)
+{
+    const uint64_t most = 20000000;
+    uint64_t in_models = 0, in_optimizers = 0;
+    for (size_t i = 0; i < count; i++)
+        in_models += b->tree.nodes[models[i]].end - models[i];
+    for (size_t i = 0; i < b->optimizer_count; i++)
+        in_optimizers += b->tree.nodes[b->optimizers[i]].end - b->optimizers[i];
+    return b->optimizer_count + count > 2 && in_models * b->optimizer_count + in_optimizers * count > most;
+}
+
 /* Of several optimizers the one that fits the model, if it is the only one. */
 static ckpt_status find_optimizer(ckpt__builder *b)
 {
     const char *path = ckpt__map_source_of(b->hints->map)->optimizer;
+    if (!path && b->model.node != SIZE_MAX && too_many_pairs(b, &b->model.node, 1))
+        return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
     size_t rule = SIZE_MAX, fits = 0;
     ckpt_status s = path ? by_rule(b, "optimizer", path, b->optimizers, b->optimizer_count, &rule) : CKPT_OK;
     ckpt__order last = { 0 };
@@ -210,6 +225,8 @@ static ckpt_status choose_model(ckpt__builder *b, const size_t *nodes, size_t co
     *out = SIZE_MAX;
     if (!b->optimizer_count)
         return CKPT_OK;            /* weights of several models, and nothing that asks for one: their own names */
+    if (too_many_pairs(b, nodes, count))
+        return ambiguous(b, "model", nodes, count);
     for (size_t i = 0; i < count && s == CKPT_OK; i++) {
         s = count_fits(b, nodes[i], &fits);
         if (fits && found++ == 0)

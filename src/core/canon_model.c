@@ -185,8 +185,8 @@ ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str na
     static const char *const perhaps[] = { "inv_freq", "masked_bias", "zero_k_bias", "attn_bias_for_masking", "_mask",
                                            ".mask", "freqs_cis", "cos_cached", "sin_cached", "._u", "._v", ".weight_u",
                                            ".weight_v", "rotary_emb.cos", "rotary_emb.sin" };
-    if (!ckpt_dtype_is_float(info->dtype))
-        return CKPT__A_BUFFER;     /* a gradient needs a float */
+    if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
+        return CKPT__A_BUFFER;     /* a gradient needs a float, real or complex */
     for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
         if (ends_in(name, surely[i]))
             return CKPT__A_BUFFER;
@@ -281,20 +281,25 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
     out->node = node;
     out->strip = strip;
     bool flat = is_scanned_model(b, node), inner = false;
-    size_t inner_end = 0;
+    size_t inner_end = 0, part = node, last_part = SIZE_MAX;
     ckpt_status s = CKPT_OK;
     for (size_t i = node + 1; i < t->nodes[node].end && s == CKPT_OK; i++) {
         if (!flat && is_scanned_model(b, i)) {
             inner = true;
             inner_end = t->nodes[i].end;
+            part = i;
         }
         inner = inner && i < inner_end;
         if (!tensor_of(b, i) || t->nodes[i].attribute || (!flat && in_optimizer(b, i)))
             continue;
         ckpt_str name;
         s = ckpt__canon_param_name(b, ckpt__tree_relative(t, node, i), strip, &name);
-        if (s == CKPT_OK && belongs(b, inner, flat, name))
-            s = add_model_entry(b, out, i, name);
+        if (s != CKPT_OK || !belongs(b, inner, flat, name))
+            continue;
+        s = add_model_entry(b, out, i, name);
+        size_t from = inner ? part : node;
+        out->parts += from != last_part;
+        last_part = from;
     }
     out->by_name = ckpt__hash_new(out->count);
     if (s == CKPT_OK && !out->by_name)

@@ -120,6 +120,20 @@ static ckpt_status read_group(ckpt__builder *b, ckpt__optimizer *o, size_t node,
     return CKPT_OK;
 }
 
+static ckpt_status put_state(ckpt__builder *b, size_t state, size_t node, ckpt__hash *states)
+{
+    ckpt_str id = b->tree.nodes[node].key;
+    int put = ckpt__hash_put(states, id.data, id.size, node, NULL);
+    if (put < 0)
+        return ckpt__canon_no_memory(b);
+    if (put > 0)
+        return CKPT_OK;
+    char shown[80];
+    return ckpt__fail(b->err, CKPT_E_MISMATCH, b->tree.nodes[state].name.data,
+                      "the optimizer has two states for parameter %s; no program writes that",
+                      ckpt__escape(shown, sizeof shown, id.data, id.size));
+}
+
 ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out)
 {
     const ckpt__tree *t = &b->tree;
@@ -131,8 +145,8 @@ ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__opti
     ckpt_status s = states && ids ? CKPT_OK : ckpt__canon_no_memory(b);
     if (s == CKPT_OK)
         for CKPT__CHILDREN(t, c, out->state)
-            if (s == CKPT_OK && ckpt__hash_put(states, t->nodes[c].key.data, t->nodes[c].key.size, c, NULL) < 0)
-                s = ckpt__canon_no_memory(b);
+            if (s == CKPT_OK)
+                s = put_state(b, out->state, c, states);
     size_t groups = ckpt__tree_child(t, node, "param_groups");
     for CKPT__CHILDREN(t, g, groups)
         if (s == CKPT_OK)

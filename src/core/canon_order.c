@@ -308,6 +308,89 @@ static bool try_one(struct trial *t, size_t h)
     return t->o->group_count == 2 && try_split(t, (h - 1) / 2, (h - 1) % 2);
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* 'h.10' before 'h.2': names that a program has sorted as text. */
+static bool sorted_as_text(ckpt_str a, ckpt_str b)
+{
+    size_t at = 0, x, y;
+    while (at < a.size && at < b.size && a.data[at] == b.data[at])
+        at++;
+    while (at > 0 && is_digit(a.data[at - 1]))
+        at--;
+    for (x = at; x < a.size && is_digit(a.data[x]);)
+        x++;
+    for (y = at; y < b.size && is_digit(b.data[y]);)
+        y++;
+    return y > at && x > y;
+}
+
+/* Would a slot fit a tensor too that was taken for a buffer by its name? Where no slot has a shape nothing can be mixed
+ * up. */
+static bool may_be_buffers(struct trial *t)
+{
+    size_t n = t->o->slot_count, shaped = 0;
+    for (size_t i = 0; i < n; i++)
+        shaped += t->o->slots[i].shaped != SIZE_MAX;
+    if (!shaped || t->maybe_buffers)
+        return false;
+    t->maybe_buffers = true;
+    fill_list(t, 0, -1);
+    bool several = embed(t, 0, n) && memcmp(t->left, t->right, n * sizeof *t->left) != 0;
+    t->maybe_buffers = false;
+    return several;
+}
+
+/* Trainers give the head before the backbone, or the layers from last to first, as groups of their own. */
+static bool fits_reversed(struct trial *t)
+{
+    size_t at = 0, shaped = 0;
+    for (size_t g = t->o->group_count; g > 0; g--) {
+        const ckpt__opt_group *group = &t->o->groups[g - 1];
+        for (size_t i = group->first; i < group->first + group->count; i++, at++) {
+            shaped += t->o->slots[i].shaped != SIZE_MAX;
+            while (at < t->list_count && !shapes_agree(t, i, t->list[at]))
+                at++;
+            if (at >= t->list_count)
+                return false;
+        }
+    }
+    return shaped > 0;
+}
+
+/* Why the file's order, though it fits, may not be the order in which torch lists the model's parameters; NULL: it is.
+ * Layers of one shape fit any order. */
+static const char *doubt(struct trial *t)
+{
+    if (t->m->parts > 1)
+        return "the model is in several dicts, and the optimizer may have taken them in another order";
+    for (size_t i = 1; i < t->list_count; i++)
+        if (sorted_as_text(t->m->entries[t->list[i - 1]].name, t->m->entries[t->list[i]].name))
+            return "the names are sorted as text (10 before 2), which is not the order of a model";
+    if (t->o->group_count > 1 && fits_reversed(t))
+        return "the groups from last to first would fit as well";
+    if (may_be_buffers(t))
+        return "a tensor that has the name of a buffer would fit as well";
+    return NULL;
+}
+
+/* Keeps the assignment of hypothesis h, the first that fits. */
+static void keep(struct trial *t, size_t h, const char *how, ckpt__order *out)
+{
+    size_t n = t->o->slot_count;
+    out->fit = CKPT__FITS;
+    memcpy(out->entries, t->left, n * sizeof *t->left);
+    fill_list(t, 0, -1);
+    const char *why = h == 0 ? doubt(t) : NULL;
+    fill_list(t, 0, -1);
+    out->plain = h == 0 && t->o->group_count == 1 && t->list_count == n && !why;
+    out->doubtful = why != NULL;
+    snprintf(out->how, sizeof out->how, "%s%s%s", how, why ? "; but " : "", why ? why : "");
+}
+
 static void try_all(struct trial *t, ckpt__order *out)
 {
     size_t n = t->o->slot_count, hypotheses = 1 + 2 * sizeof splits / sizeof splits[0];
@@ -323,11 +406,7 @@ static void try_all(struct trial *t, ckpt__order *out)
             snprintf(out->how, sizeof out->how, "%s: %zu parameters fit the optimizer's %zu in more than one way", how,
                      t->m->count, n);
         } else if (out->fit == CKPT__FITS_NOT) {
-            out->fit = CKPT__FITS;
-            memcpy(out->entries, t->left, n * sizeof *t->left);
-            snprintf(out->how, sizeof out->how, "%s", how);
-            fill_list(t, 0, -1);
-            out->plain = h == 0 && t->o->group_count == 1 && t->list_count == n;
+            keep(t, h, how, out);
         } else if (memcmp(out->entries, t->left, n * sizeof *t->left) != 0) {
             snprintf(other, sizeof other, "%.130s; or %.130s", out->how, how);
             memcpy(out->how, other, sizeof other);

@@ -53,6 +53,7 @@ typedef struct ckpt__model {
     int strip;                     /* how its names were stripped: 0 not, 1 in front, 2 everywhere */
     ckpt__model_entry *entries;    /* heap */
     size_t count, capacity;
+    size_t parts;                  /* state_dicts that they are from */
     ckpt__hash *by_name;           /* first entry of a name */
 } ckpt__model;
 void ckpt__model_free(ckpt__model *model);
@@ -144,6 +145,7 @@ typedef enum ckpt__fit { CKPT__FITS_NOT = 0, CKPT__FITS, CKPT__FITS_SEVERAL } ck
 typedef struct ckpt__order {
     ckpt__fit fit;
     bool inferred, plain;          /* plain: torch's own order with nothing left out */
+    bool doubtful;                 /* it fits, and `how` says what else may be */
     size_t *entries;               /* heap: slot -> entry of the model */
     char how[300];                 /* the hypothesis, or why there is none */
 } ckpt__order;

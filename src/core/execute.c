@@ -99,6 +99,7 @@ typedef struct shaped {
     ckpt__copy *copy;
     ckpt__strided place;
     void *converted;
+    size_t room;                  /* bytes of `converted` */
     bool inexact;
 } shaped;
 
@@ -151,8 +152,13 @@ static ckpt_status place_block(void *ctx, uint64_t offset, const void *data, siz
     (void)offset;
     if (c->from != c->to) {
         size_t count = n / ckpt_dtype_size(c->from), size = count * ckpt_dtype_size(c->to);
-        if (!s->converted && !(s->converted = malloc(size)))         /* the first block is the largest */
-            return ckpt__fail_memory(err, "conversion", size);
+        if (size > s->room) {         /* the first block of a view may be the smaller part of a read */
+            free(s->converted);
+            s->room = 0;
+            if (!(s->converted = malloc(size)))
+                return ckpt__fail_memory(err, "conversion", size);
+            s->room = size;
+        }
         if (!ckpt__convert(c->from, data, c->to, s->converted, count, &s->inexact))
             return ckpt__fail(err, CKPT_E_UNSUPPORTED, "", "there is no conversion from %s to %s", ckpt_dtype_name(c->from),
                               ckpt_dtype_name(c->to));

@@ -82,7 +82,8 @@ static ckpt_status compare(guard *g, size_t i)
     ckpt__policy policy = ckpt__policy_of(g->kind, b->role);
     ckpt_device have = ckpt__memory_device(&g->memory[i]), want = ckpt__memory_device(&g->memory[param - g->state->bindings]);
     char text[256], name[CKPT_DEVICE_NAME_MAX];
-    bool together = ckpt_device_equal(have, want);
+    bool managed = g->memory[i].kind == CKPT_MEMORY_MANAGED || g->memory[param - g->state->bindings].kind == CKPT_MEMORY_MANAGED;
+    bool together = managed || ckpt_device_equal(have, want);      /* of managed memory look_at() has warned */
     if (policy.place == CKPT__ON_CPU) {
         if (have.type != CKPT_DEVICE_CUDA)
             return CKPT_OK;
@@ -111,7 +112,7 @@ static ckpt_status compare_group(guard *g, const ckpt_str *params, size_t count)
     ckpt_device device = { CKPT_DEVICE_NONE, -1 };
     for (size_t i = 0; i < count; i++) {
         const ckpt__binding *b = ckpt__state_find(g->state, params[i].data, params[i].size);
-        if (!b || !b->data || b->span == 0)
+        if (!b || !b->data || b->span == 0 || g->memory[b - g->state->bindings].kind == CKPT_MEMORY_MANAGED)
             continue;
         ckpt_device d = ckpt__memory_device(&g->memory[b - g->state->bindings]);
         ckpt_status status = CKPT_OK;

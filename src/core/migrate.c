@@ -22,6 +22,7 @@ typedef struct mover {
     ckpt_dtype *casts;            /* per tensor of the index: NONE as saved */
     size_t *chosen, chosen_count; /* the tensors that are written */
     bool *left_out;               /* per tensor */
+    bool written;                 /* the target is there under its name */
     ckpt_report *report, *lost;
     /* payload */
     ckpt__payload inner;
@@ -285,7 +286,7 @@ static ckpt_status write_out(mover *m, ckpt__recipe *recipe, ckpt_error *err)
     if (status == CKPT_OK) {
         status = ckpt__write_recipe(recipe, &payload, sink, &m->options.progress, 0, m->total, NULL, err);
         if (status == CKPT_OK)
-            status = ckpt__sink_commit(sink, err);
+            m->written = (status = ckpt__sink_commit(sink, err)) == CKPT_OK;
         else
             ckpt__sink_abort(sink);
     }
@@ -315,6 +316,26 @@ static ckpt_status next_of_name(const ckpt_reader *back, bool *seen, ckpt_str na
     return status;
 }
 
+/* Of those chosen plain safetensors leaves out what it cannot name: its recipe, a segment a tensor, says what is there. */
+static ckpt_status keep_written(mover *m, const ckpt__recipe *recipe, ckpt_error *err)
+{
+    size_t kept = 0;
+    if (m->format == &ckpt__format_native)
+        return CKPT_OK;           /* holds every one */
+    bool *written = calloc(m->index->tensor_count + 1, sizeof *written);
+    if (!written)
+        return ckpt__fail_memory(err, "a list of tensors", m->index->tensor_count);
+    for (size_t i = 0; i < recipe->count; i++)
+        if (recipe->segments[i].kind == CKPT__PAYLOAD && recipe->segments[i].number < m->index->tensor_count)
+            written[recipe->segments[i].number] = true;
+    for (size_t k = 0; k < m->chosen_count; k++)
+        if (written[m->chosen[k]])
+            m->chosen[kept++] = m->chosen[k];
+    m->chosen_count = kept;
+    free(written);
+    return CKPT_OK;
+}
+
 /* Each tensor of the target has the bytes of its source. */
 static ckpt_status read_back(mover *m, ckpt_error *err)
 {
@@ -335,7 +356,7 @@ static ckpt_status read_back(mover *m, ckpt_error *err)
         if (status == CKPT_OK && m->casts[m->chosen[k]] == CKPT_DTYPE_NONE) {
             status = ckpt_reader_crc32(m->reader, m->chosen[k], &was, err);
             if (status == CKPT_OK && was != is)
-                status = ckpt__fail(err, CKPT_E_DAMAGED, m->dst, "tensor '%s' reads back with CRC-32 %08x, the source's is %08x: do not use it",
+                status = ckpt__fail(err, CKPT_E_DAMAGED, m->dst, "tensor '%s' reads back with CRC-32 %08x, the source's is %08x",
                                     t->info.name.data, (unsigned)is, (unsigned)was);
         }
         m->done += t->info.nbytes;
@@ -345,6 +366,13 @@ static ckpt_status read_back(mover *m, ckpt_error *err)
     free(seen);
     ckpt_reader_close(back);
     return status;
+}
+
+/* What reads back otherwise than it was written is no checkpoint: it does not stay under the name. */
+static void take_back(const mover *m, ckpt_error *err)
+{
+    ckpt__error_prefix(err, ckpt__sink_retract(m->dst) ? "what was written reads back damaged, and was removed"
+                                 : "what was written reads back damaged, and could not be removed: do not use it");
 }
 
 /* ---- before the first byte */
@@ -442,7 +470,11 @@ static ckpt_status migrate(mover *m, ckpt_error *err)
         if (status == CKPT_OK)
             status = write_out(m, recipe, err);
         if (status == CKPT_OK && m->options.verify)
+            status = keep_written(m, recipe, err);
+        if (status == CKPT_OK && m->options.verify)
             status = read_back(m, err);
+        if (status == CKPT_E_DAMAGED && m->written)
+            take_back(m, err);
     }
     ckpt__recipe_free(recipe);
     return status;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 typedef struct interval {
+    size_t arena;                 /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
     uintptr_t begin, end;
     size_t binding;
 } interval;
@@ -29,13 +30,16 @@ void ckpt__spans_free(ckpt__span *s)
 static int by_place(const void *a, const void *b)
 {
     const interval *p = a, *q = b;
+    if (p->arena != q->arena)
+        return p->arena < q->arena ? -1 : 1;
     return p->end <= q->begin ? -1 : p->begin >= q->end;
 }
 
 static interval interval_of(const ckpt_state *state, size_t i)
 {
     const ckpt__binding *b = &state->bindings[i];
-    return (interval){ (uintptr_t)b->data, (uintptr_t)b->data + (uintptr_t)b->span, i };
+    uintptr_t begin = b->arena == SIZE_MAX ? (uintptr_t)b->data : (uintptr_t)b->arena_offset;
+    return (interval){ b->arena, begin, begin + (uintptr_t)b->span, i };
 }
 
 static void start(ckpt__strided *it, const ckpt__binding *b)
@@ -82,7 +86,7 @@ static ckpt_status refuse(const ckpt_state *state, size_t a, size_t b, ckpt_erro
 static ckpt_status compare(const ckpt_state *state, size_t a, size_t b, ckpt_error *err)
 {
     interval x = interval_of(state, a), y = interval_of(state, b);
-    int hit = x.begin < y.end && y.begin < x.end ? touch(&state->bindings[a], &state->bindings[b]) : 0;
+    int hit = x.arena == y.arena && x.begin < y.end && y.begin < x.end ? touch(&state->bindings[a], &state->bindings[b]) : 0;
     return hit < 0 ? ckpt__fail_memory(err, "overlap check", 0) : hit ? refuse(state, a, b, err) : CKPT_OK;
 }
 
@@ -122,7 +126,7 @@ static ckpt_status add_contiguous(ckpt_state *state, size_t binding, ckpt_error 
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err)
 {
     const ckpt__binding *b = &state->bindings[binding];
-    if (!b->data || b->span == 0)
+    if ((!b->data && b->arena == SIZE_MAX) || b->span == 0)
         return CKPT_OK;
     if (!state->spans && !(state->spans = calloc(1, sizeof *state->spans)))
         return ckpt__fail_memory(err, "overlap check", 0);

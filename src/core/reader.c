@@ -1,6 +1,7 @@
 /* core/reader.c - the public reader: one open checkpoint. */
 #include "core/engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "codec/crc32.h"
 
@@ -80,7 +81,8 @@ ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name
     if (ckpt__hash_get(r->by_name, name, name_size, i))
         return CKPT_OK;
     char shown[200];
-    return ckpt__fail(err, CKPT_E_NOT_FOUND, ckpt__escape(shown, sizeof shown, name, name_size),
+    snprintf(shown, sizeof shown, "%.*s", (int)(name_size < sizeof shown ? name_size : sizeof shown), name);
+    return ckpt__fail(err, CKPT_E_NOT_FOUND, shown,
                       "there is no tensor of that name in %s (it has %zu tensors)", r->path, r->index->tensor_count);
 }
 
@@ -131,6 +133,10 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
     if (size != t->nbytes)
         return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data, "a buffer of %zu bytes was given for its %llu", size,
                           (unsigned long long)t->nbytes);
+    if (t->conj || t->neg)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
+                          "it is a %s view: the stored bytes are not its values; save it with .resolve_conj().resolve_neg()",
+                          t->conj ? "conjugated" : "negated");
     into to = { dst, 0 };
     return ckpt__read_tensor(r->source, r->index, i, true, copy_block, &to, err);
 }

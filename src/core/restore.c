@@ -63,7 +63,6 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
         return ckpt__fail_memory(err, r->path, 0);
     if (!(side->memory = ckpt__arena_new(0)))
         return ckpt__fail_memory(err, r->path, 0);
-    ckpt_report_clear(side->report);
     ckpt_status status = name_things(r, side, err);
     if (status == CKPT_OK)
         status = ckpt__restore_match(r, side, err);
@@ -208,15 +207,10 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
         }
         double real = 0;
         int64_t integer = 0;
-        bool is_int = false, inexact = false;
+        bool is_int = false;
         unsigned char bytes[16] = { 0 };
         ckpt__restore_number(r, &side->canon->entries[item->entry], &real, &integer, &is_int, &status, err);
-        bool known = is_int ? ckpt__convert(CKPT_I64, &integer, b->dtype, bytes, 1, &inexact)
-                            : ckpt__convert(CKPT_F64, &real, b->dtype, bytes, 1, &inexact);
-        if (!known || (inexact && is_int))
-            status = ckpt__fail(err, CKPT_E_MISMATCH, b->name.data, "the number in the checkpoint cannot be held exactly by %s",
-                                ckpt_dtype_name(b->dtype));
-        else
+        if (status == CKPT_OK && ckpt__restore_element(real, integer, is_int, b->dtype, bytes))     /* as the match saw */
             status = ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err);
     }
     return status;
@@ -326,6 +320,8 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
 ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path, const ckpt_restore_options *options,
                               ckpt_report *const *reports, ckpt_error *err)
 {
+    for (size_t i = 0; reports && i < n; i++)
+        ckpt_report_clear(reports[i]);
     if (!states || n == 0 || !path || !*path)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_restore", "a NULL state or path");
     for (size_t i = 0; i < n; i++)

@@ -88,10 +88,17 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
         int64_t integer;
         bool is_int;
         uint64_t numel;
+        unsigned char bytes[16];
+        char number[CKPT__DOUBLE_MAX];
         ckpt_status status = CKPT_OK;
         if (ckpt__numel(b->shape, b->ndim, &numel) && numel == 1 &&
-            ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err))
-            return CKPT_OK;       /* an optimizer that keeps step as a number */
+            ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err)) {
+            if (ckpt__restore_element(real, integer, is_int, b->dtype, bytes))
+                return CKPT_OK;   /* an optimizer that keeps step as a number */
+            return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", b->name.data, NULL, err,
+                                   "its value %s in the checkpoint cannot be held exactly by %s",
+                                   ckpt__format_double(number, real), ckpt_dtype_name(b->dtype));
+        }
         if (status < 0)
             return status;
         return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", b->name.data, NULL, err,
@@ -105,10 +112,19 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
                                ? "its layout in the checkpoint is %s; only dense tensors are restored"
                                : "it has no data in the checkpoint (%s)",
                                t->layout.data ? t->layout.data : "a meta tensor, or one that lies in pieces");
+    if (t->conj || t->neg)
+        return ckpt__side_note(side, CKPT_ERROR, "lazy-view", b->name.data, "save it with .resolve_conj().resolve_neg()", err,
+                               "it is a %s view in the checkpoint: the stored bytes are not its values",
+                               t->conj ? "conjugated" : "negated");
     return check_shape(side, b, t, err);
 }
 
 /* ---- names tied in the state */
+
+static bool same_sizes(const int64_t *a, const int64_t *b, uint32_t n)
+{
+    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
+}
 
 static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__alias *a, ckpt_error *err)
 {
@@ -124,7 +140,9 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__
         return CKPT_OK;
     const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
     if (p->piece_count == 1 && q->piece_count == 1 && p->pieces[0].storage == q->pieces[0].storage &&
-        p->pieces[0].offset == q->pieces[0].offset && p->info.nbytes == q->info.nbytes)
+        p->pieces[0].offset == q->pieces[0].offset && p->info.dtype == q->info.dtype && p->info.ndim == q->info.ndim &&
+        same_sizes(p->pieces[0].shape, q->pieces[0].shape, p->info.ndim) &&
+        same_sizes(p->pieces[0].strides, q->pieces[0].strides, p->info.ndim))
         return CKPT_OK;
     uint32_t c1, c2;
     ckpt_status status = ckpt_reader_crc32(r->reader, item->tensor, &c1, err);

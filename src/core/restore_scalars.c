@@ -41,6 +41,18 @@ bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double 
     return true;
 }
 
+bool ckpt__restore_element(double real, int64_t integer, bool is_int, ckpt_dtype dtype, unsigned char bytes[16])
+{
+    bool inexact = false;
+    double back = 0;
+    if (is_int ? !ckpt__convert(CKPT_I64, &integer, dtype, bytes, 1, &inexact)
+               : !ckpt__convert(CKPT_F64, &real, dtype, bytes, 1, &inexact))
+        return false;
+    if (!inexact)
+        return true;
+    return !is_int && ckpt_dtype_is_float(dtype) && ckpt__convert(dtype, bytes, CKPT_F64, &back, 1, NULL) && !isinf(back);
+}
+
 static ckpt_status add_pending(ckpt__side *side, const ckpt__pending *p, ckpt_error *err)
 {
     if (!ckpt__grow(&side->pending, &side->pending_capacity, side->pending_count + 1, sizeof *side->pending))
@@ -58,7 +70,7 @@ static bool fit(ckpt__scalar_kind kind, double real, int64_t integer, bool is_in
     switch (kind) {
     case CKPT__S_F64:
         p->u.f64 = real;
-        return !is_int || (fabs(real) < 9.3e18 && (int64_t)real == integer);
+        return !is_int || (real < 9223372036854775808.0 && (int64_t)real == integer);
     case CKPT__S_F32:
         p->u.f32 = (float)real;
         return (!isinf(p->u.f32) || isinf(real)) && (!is_int || (double)p->u.f32 == real);
@@ -94,7 +106,7 @@ static ckpt_status number(ckpt__restorer *r, ckpt__side *side, size_t scalar, co
     if (!ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err))
         return status < 0 ? status
                           : ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
-                                            kind_text(s->kind), e->is_tensor ? "tensor of more than one element" : ckpt_kind_name(e->value->kind));
+                                            kind_text(s->kind), e->is_tensor ? "tensor that does not convert to one number" : ckpt_kind_name(e->value->kind));
     if (fit(s->kind, real, integer, is_int, &p))
         return add_pending(side, &p, err);
     char text[CKPT__DOUBLE_MAX];
@@ -113,7 +125,7 @@ static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, cons
         char *copy = ckpt__arena_alloc(side->memory, s->size ? s->size : 1);
         if (!copy)
             return ckpt__fail_memory(err, name, s->size);
-        ckpt_status status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !side->options.no_verify,
+        ckpt_status status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !r->sides[0].options.no_verify,
                                                take_block, copy, err);
         p.text = (ckpt_str){ copy, s->size };
         return status < 0 ? status : add_pending(side, &p, err);

@@ -60,6 +60,8 @@ ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char
                             ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
 /* Puts the pending values into the trainer's variables: cannot fail. */
 void ckpt__restore_apply_scalars(const ckpt__side *side);
+/* The number as one element of dtype; false where that would change it. A float takes the nearest of a float. */
+bool ckpt__restore_element(double real, int64_t integer, bool is_int, ckpt_dtype dtype, unsigned char bytes[16]);
 /* A number of the value tree or a one-element tensor as double and, where it is one, as int64. False: no number. */
 bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double *real, int64_t *integer, bool *is_int,
                           ckpt_status *status, ckpt_error *err);

@@ -23,7 +23,8 @@ typedef struct saver {
     uint64_t ahead_offset;
     size_t ahead_size;
     char *span;                   /* a strided device tensor, fetched whole */
-    uint64_t done, total;
+    uint64_t done;                /* bytes of the files that are written */
+    uint64_t later;               /* and about how many come after the one that is being written */
 } saver;
 
 /* ---- the index */
@@ -211,7 +212,8 @@ static ckpt_status write_file(saver *v, const size_t *tensors, size_t count, con
         status = directory ? ckpt__sink_member(directory, name, recipe->size, &sink, err)
                            : ckpt__sink_file(v->path, recipe->size, &sink_options, &sink, err);
     if (status == CKPT_OK)
-        status = ckpt__write_recipe(recipe, &payload, sink, &v->options.progress, v->done, v->total, entry ? &crc : NULL, err);
+        status = ckpt__write_recipe(recipe, &payload, sink, &v->options.progress, v->done,
+                                     v->done + recipe->size + v->later, entry ? &crc : NULL, err);
     if (status == CKPT_OK && !directory)
         status = ckpt__lanes_close(&v->lanes, err);      /* a device in trouble is heard before anything is published */
     if (status == CKPT_OK) {
@@ -238,6 +240,14 @@ static size_t choose(const saver *v, bool weights, bool rest, size_t *tensors)
         if (is_weight(&v->index->tensors[i].info) ? weights : rest)
             tensors[n++] = i;
     return n;
+}
+
+static uint64_t bytes_of(const saver *v, const size_t *tensors, size_t n)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += tensors[i] < v->state->count ? v->state->bindings[tensors[i]].nbytes : 0;      /* not those of aliases */
+    return bytes;
 }
 
 static ckpt_status write_manifest(saver *v, ckpt__manifest *m, ckpt__sink *directory, ckpt_error *err)
@@ -268,10 +278,13 @@ static ckpt_status write_directory(saver *v, size_t *tensors, const ckpt_value *
     ckpt_status status = ckpt__sink_directory(v->path, &options, &directory, err);
     if (status < 0)
         return status;
-    size_t n = choose(v, true, false, tensors);
+    size_t n = v->options.weights_only ? 0 : choose(v, false, true, tensors);
+    v->later = bytes_of(v, tensors, n);
+    n = choose(v, true, false, tensors);
     status = write_file(v, tensors, n, NULL, true, directory, "model.safetensors", &m.files[m.count++], err);
     if (status == CKPT_OK && !v->options.weights_only) {
         n = choose(v, false, true, tensors);
+        v->later = 0;
         status = write_file(v, tensors, n, root, false, directory, "training.safetensors", &m.files[m.count++], err);
     }
     if (status == CKPT_OK)
@@ -322,8 +335,6 @@ ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_optio
         status = ckpt__fail_memory(err, path, 0);
     if (status == CKPT_OK && !v.options.weights_only)
         status = ckpt__state_tree(state, v.index->arena, &root, &v.step, err);
-    for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
-        v.total += state->bindings[i].nbytes;
     /* Every device that holds a bound tensor comes to the point of the save now, before the first byte is read. */
     for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
         ckpt__lane *lane;

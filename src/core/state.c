@@ -66,7 +66,7 @@ void ckpt_state_free(ckpt_state *s)
 
 ckpt_device ckpt__memory_device(const ckpt_memory *m)
 {
-    return m->kind == CKPT_MEMORY_DEVICE || m->kind == CKPT_MEMORY_MANAGED ? m->device : ckpt_cpu();
+    return m->kind == CKPT_MEMORY_DEVICE ? m->device : ckpt_cpu();
 }
 
 ckpt__binding *ckpt__state_find(const ckpt_state *s, const char *name, size_t n)
@@ -103,6 +103,15 @@ static const char *const default_keys[CKPT_ROLE_COUNT] = {
     [CKPT_MOMENTUM] = "momentum_buffer", [CKPT_MASTER] = "master", [CKPT_STEP] = "step",
 };
 
+static ckpt_status check_name(ckpt_str name, const char *what, ckpt_error *err)
+{
+    if (name.size == 0 || name.size > 4096 || !ckpt__utf8_valid(name.data, name.size))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a name of 1 to 4096 bytes of UTF-8 is expected");
+    if (strncmp(name.data, "ckpt.", 5) == 0 || ckpt__str_is(name, "__metadata__"))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, what, "names that begin with 'ckpt.', and '__metadata__', are the format's own");
+    return CKPT_OK;
+}
+
 /* The canonical name: the given one, or optimizer.<param>.<state_key>. */
 static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__binding *b, ckpt_error *err)
 {
@@ -128,11 +137,7 @@ static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__bindi
     }
     if (failed)
         return ckpt__fail_memory(err, what, 0);
-    if (b->name.size == 0 || b->name.size > 4096 || !ckpt__utf8_valid(b->name.data, b->name.size))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a name of 1 to 4096 bytes of UTF-8 is expected");
-    if (strncmp(b->name.data, "ckpt.", 5) == 0 || ckpt__str_is(b->name, "__metadata__"))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, what, "names that begin with 'ckpt.', and '__metadata__', are the format's own");
-    return CKPT_OK;
+    return check_name(b->name, what, err);
 }
 
 static int by_stride(const void *a, const void *b)
@@ -248,10 +253,16 @@ ckpt_status ckpt_state_tensor(ckpt_state *s, const ckpt_tensor_desc *desc, ckpt_
     return bind(s, &d, SIZE_MAX, 0, err);
 }
 
-ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *a, const ckpt_arena_entry *entries, size_t n, ckpt_error *err)
+ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const ckpt_arena_entry *entries, size_t n,
+                             ckpt_error *err)
 {
-    if (!s || !a || (n && !entries))
+    ckpt_arena_desc own = CKPT_ARENA_DESC_INIT;
+    const ckpt_arena_desc *a = &own;
+    if (!s || !desc || (n && !entries))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_arena", "a NULL state, descriptor or list of entries");
+    if (desc->struct_size > sizeof own)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_arena", "the descriptor is of a newer version of the library");
+    memcpy(&own, desc, desc->struct_size ? desc->struct_size : sizeof own);
     size_t size = ckpt_dtype_size(a->dtype), number = SIZE_MAX;
     if (!a->data) {
         if (!ckpt__grow(&s->arenas, &s->arena_capacity, s->arena_count + 1, sizeof *s->arenas))
@@ -271,13 +282,13 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *a, const ckpt
         d.role = a->role;
         d.ndim = e->ndim;
         d.shape = e->shape;
-        d.data = a->data ? (char *)a->data + e->offset : NULL;
         d.device = a->device;
         if (size == 0 || e->offset % size || (e->ndim && !e->shape) || !ckpt__numel(e->shape, e->ndim, &numel) ||
             !ckpt__mul(numel, size, &bytes) || !ckpt__add(e->offset, bytes, &end) || end > a->nbytes)
             return ckpt__fail(err, CKPT_E_ARGUMENT, e->name ? e->name : "arena entry",
                               "offset %llu and shape do not fit the arena of %llu bytes of %s (or the offset is not aligned)",
                               (unsigned long long)e->offset, (unsigned long long)a->nbytes, ckpt_dtype_name(a->dtype));
+        d.data = a->data ? (char *)a->data + e->offset : NULL;
         ckpt_status status = bind(s, &d, number, e->offset, err);
         if (status < 0)
             return status;
@@ -290,13 +301,15 @@ ckpt_status ckpt_state_alias(ckpt_state *s, const char *name, const char *of, ck
     if (!s || !name || !of || !*name)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_alias", "a NULL or empty name");
     size_t i;
+    ckpt_status status = check_name(ckpt__s(name), name, err);
+    if (status < 0)
+        return status;
     if (!ckpt__hash_get(s->names, of, strlen(of), &i) || i >= CKPT__ALIAS_BASE)
         return ckpt__fail(err, CKPT_E_NOT_FOUND, of, "bind the tensor before its alias '%s'", name);
     ckpt__alias a = { ckpt__arena_str(s->memory, name, strlen(name)), s->bindings[i].name };
     if (!a.name.data || !ckpt__grow(&s->aliases, &s->alias_capacity, s->alias_count + 1, sizeof *s->aliases))
         return ckpt__fail_memory(err, name, 0);
-    ckpt_status status = add_name(s, a.name, CKPT__ALIAS_BASE + s->alias_count, err);
-    if (status == CKPT_OK)
+    if ((status = add_name(s, a.name, CKPT__ALIAS_BASE + s->alias_count, err)) == CKPT_OK)
         s->aliases[s->alias_count++] = a;
     return status;
 }

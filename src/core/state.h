@@ -78,7 +78,7 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__bindin
 /* Zeroed memory on a device, and giving it back (NULL is fine). */
 ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err);
 void ckpt__memory_release(ckpt_device device, void *data);
-/* Where the bytes lie as a device: cpu for host and pinned; managed: its device. */
+/* Where the bytes lie as a device: cpu for host and pinned, and for managed, which the host reaches too. */
 ckpt_device ckpt__memory_device(const ckpt_memory *m);
 
 /* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */

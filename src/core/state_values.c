@@ -76,10 +76,42 @@ ckpt_status ckpt_state_scaler(ckpt_state *s, const char *name, ckpt_scaler *scal
     return CKPT_OK;
 }
 
-ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *g, ckpt_error *err)
+/* "optimizer.groups.<g>.<key>", bound to nothing yet? Asked of all before the first is bound. */
+static ckpt_status check_hyper(const ckpt_state *s, const ckpt_group_desc *g, size_t i, ckpt_error *err)
 {
-    if (!s || !g || !g->name || !*g->name || (g->param_count && !g->params) || (g->hyper_count && !g->hypers))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "a NULL state, name or list");
+    const ckpt_hyper *h = &g->hypers[i];
+    if (!h->key || !*h->key || !ckpt__utf8_valid(h->key, strlen(h->key)) || !h->data || h->type < CKPT_SCALAR_F32 ||
+        h->type > CKPT_SCALAR_BOOL)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter %zu has no key, no variable or an unknown type", i);
+    if (strcmp(h->key, "params") == 0 || strncmp(h->key, "params.", 7) == 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter '%s': 'params' is the list of the group's parameters",
+                          h->key);
+    bool taken = false;
+    for (size_t k = 0; k < i; k++)
+        taken |= strcmp(g->hypers[k].key, h->key) == 0;
+    ckpt__buf full = { 0 };
+    ckpt__buf_printf(&full, "optimizer.groups.%s.%s", g->name, h->key);
+    bool failed = full.failed;
+    taken |= !failed && ckpt__hash_get(s->names, full.data, full.size, &(size_t){ 0 });
+    ckpt__buf_free(&full);
+    if (failed)
+        return ckpt__fail_memory(err, g->name, 0);
+    return taken ? ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter '%s' is bound already", h->key) : CKPT_OK;
+}
+
+ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *desc, ckpt_error *err)
+{
+    ckpt_group_desc own = CKPT_GROUP_DESC_INIT;
+    const ckpt_group_desc *g = &own;
+    if (!s || !desc)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "a NULL state or descriptor");
+    if (desc->struct_size > sizeof own)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "the descriptor is of a newer version of the library");
+    memcpy(&own, desc, desc->struct_size ? desc->struct_size : sizeof own);
+    if (!g->name || !*g->name || (g->param_count && !g->params) || (g->hyper_count && !g->hypers))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "a NULL name or list");
+    if (!ckpt__utf8_valid(g->name, strlen(g->name)))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "names are UTF-8");
     for (size_t i = 0; i < s->group_count; i++)
         if (ckpt__str_is(s->groups[i].name, g->name))
             return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "a group of this name is bound already");
@@ -94,24 +126,25 @@ ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *g, ckpt_error
                               "group '%s' names a parameter that is not bound; bind the parameters first", g->name);
         group.params[i] = b->name;
     }
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; i < g->hyper_count; i++)
+        if ((status = check_hyper(s, g, i, err)) < 0)
+            return status;
+    size_t number = s->group_count;
+    s->groups[s->group_count++] = group;     /* first: no hyper-parameter is ever without its group */
     for (size_t i = 0; i < g->hyper_count; i++) {
         const ckpt_hyper *h = &g->hypers[i];
         ckpt__buf full = { 0 };
-        if (!h->key || !*h->key || h->type < CKPT_SCALAR_F32 || h->type > CKPT_SCALAR_BOOL)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter %zu has no key or an unknown type", i);
         ckpt__buf_printf(&full, "optimizer.groups.%s.%s", g->name, h->key);
-        ckpt_status status = full.failed ? ckpt__fail_memory(err, g->name, 0)
-                                         : add_scalar(s, full.data, (ckpt__scalar_kind)h->type, h->data, 0, err);
+        ckpt_str key = ckpt__arena_str(s->memory, h->key, strlen(h->key));
+        status = full.failed || !key.data ? ckpt__fail_memory(err, g->name, 0)
+                                          : add_scalar(s, full.data, (ckpt__scalar_kind)h->type, h->data, 0, err);
         ckpt__buf_free(&full);
         if (status < 0)
             return status;
-        ckpt__scalar *v = &s->scalars[s->scalar_count - 1];
-        v->group = s->group_count;
-        v->name = ckpt__arena_str(s->memory, h->key, strlen(h->key));
-        if (!v->name.data)
-            return ckpt__fail_memory(err, g->name, 0);
+        s->scalars[s->scalar_count - 1].group = number;
+        s->scalars[s->scalar_count - 1].name = key;
     }
-    s->groups[s->group_count++] = group;
     return CKPT_OK;
 }
 

@@ -56,7 +56,8 @@ static node *child(ckpt__arena *a, node *parent, const char *key, size_t n)
     return c;
 }
 
-/* Walks down the parts between dots; where a part is a leaf already ("a" and "a.b"), the rest is one key. */
+/* Walks down the parts between dots; where a part is a leaf already ("a" and "a.b"), the rest is one key. False also where
+ * a dict is in the place of the leaf: in_order() puts "a" before "a.b". */
 static bool put(ckpt__arena *a, node *root, const char *name, size_t n, const ckpt_value *value)
 {
     node *at = root;
@@ -74,9 +75,7 @@ static bool put(ckpt__arena *a, node *root, const char *name, size_t n, const ck
         }
         if (part == n || next->value) {
             node *flat = child(a, at, name, n);
-            if (!flat || (flat == next && part == n))       /* "a.b" first, then "a": kept beside it, under "a." */
-                flat = child(a, at, "", 0);
-            if (!flat)
+            if (!flat || flat->first || flat->value)
                 return false;
             flat->value = value;
             return true;
@@ -114,29 +113,74 @@ static const ckpt_value *list_of_names(ckpt__arena *a, const ckpt__group *g)
     return ckpt__value_list(a, CKPT_V_LIST, items, g->param_count);
 }
 
+/* Is one name the beginning of another, up to a dot ("a" and "a.b")? */
+static bool has_prefixes(const ckpt_state *s)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < s->scalar_count; i++) {
+        ckpt__buf full = { 0 };
+        size_t other, own = s->scalars[i].name.size;
+        ckpt__scalar_name(s, &s->scalars[i], &full);
+        for (size_t k = full.size - (full.failed ? full.size : own); !full.failed && k < full.size; k++)
+            found |= full.data[k] == '.' && ckpt__hash_get(s->names, full.data, k, &other) && other >= CKPT__SCALAR_BASE;
+        ckpt__buf_free(&full);
+    }
+    return found;
+}
+
+static int by_size(const void *x, const void *y)
+{
+    const ckpt__scalar *a = *(const ckpt__scalar *const *)x, *b = *(const ckpt__scalar *const *)y;
+    if (a->name.size != b->name.size)
+        return a->name.size < b->name.size ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* The scalars as they were bound; where one name begins another, the shorter ones first. */
+static const ckpt__scalar **in_order(const ckpt_state *s, ckpt__arena *a)
+{
+    const ckpt__scalar **order = ckpt__arena_array(a, s->scalar_count + 1, sizeof *order);
+    for (size_t i = 0; order && i < s->scalar_count; i++)
+        order[i] = &s->scalars[i];
+    if (order && has_prefixes(s))
+        qsort(order, s->scalar_count, sizeof *order, by_size);
+    return order;
+}
+
+static ckpt_status taken(const char *name, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_ARGUMENT, name,
+                      "a scalar is bound where the parameter groups are stored; bind it under another name");
+}
+
 ckpt_status ckpt__state_tree(const ckpt_state *s, ckpt__arena *a, const ckpt_value **root, int64_t *step, ckpt_error *err)
 {
     node top = { .first = NULL };
-    bool ok = true;
+    const ckpt__scalar **order = in_order(s, a);
+    bool ok = order != NULL;
     *step = -1;
     for (size_t i = 0; ok && i < s->scalar_count; i++) {
-        const ckpt__scalar *v = &s->scalars[i];
+        const ckpt__scalar *v = order[i];
         if (v->group != SIZE_MAX)
             continue;
         ok = put(a, &top, v->name.data, v->name.size, value_of(v, a));
-        if (ckpt__str_is(v->name, "step") && v->kind == CKPT__S_I64)
+        if (ckpt__str_is(v->name, "step") && v->kind == CKPT__S_I64 && *(const int64_t *)v->data >= 0)
             *step = *(const int64_t *)v->data;
     }
     node *optimizer = ok && s->group_count ? child(a, &top, "optimizer", 9) : NULL;
     node *groups = optimizer ? child(a, optimizer, "groups", 6) : NULL;
     ok = ok && (groups || !s->group_count);
+    if (ok && groups && (optimizer->value || groups->value))
+        return taken(optimizer->value ? "optimizer" : "optimizer.groups", err);
     for (size_t g = 0; ok && g < s->group_count; g++) {
         node *group = child(a, groups, s->groups[g].name.data, s->groups[g].name.size);
         node *params = group ? child(a, group, "params", 6) : NULL;
+        if (params && (group->value || params->value || params->first))
+            return taken(s->groups[g].name.data, err);
         ok = params && (params->value = list_of_names(a, &s->groups[g]));
         for (size_t i = 0; ok && i < s->scalar_count; i++)
-            if (s->scalars[i].group == g)
-                ok = put(a, group, s->scalars[i].name.data, s->scalars[i].name.size, value_of(&s->scalars[i], a));
+            if (order[i]->group == g)
+                ok = put(a, group, order[i]->name.data, order[i]->name.size, value_of(order[i], a));
     }
     if (!ok || !(*root = to_dict(a, &top, 0)))
         return ckpt__fail_memory(err, "value tree", 0);

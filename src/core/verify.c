@@ -326,7 +326,7 @@ static ckpt_status verify_open(verifier *v, const char *path, const char *format
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = ckpt_reader_open(path, &options, &reader, &why);
     if (status == CKPT_E_DAMAGED)
-        return wrong(v, strstr(why.message, "CRC") ? "crc-mismatch" : strstr(why.message, "ends at") || strstr(why.message, "truncated") ? "truncated" : "damaged", NULL,
+        return wrong(v, strstr(why.message, "CRC") || strstr(why.message, "checksum") ? "crc-mismatch" : strstr(why.message, "ends at") || strstr(why.message, "truncated") ? "truncated" : "damaged", NULL,
                      why.object, why.message, err);
     if (status < 0) {
         if (err)

@@ -45,6 +45,8 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "safetensors reserves this name: rename the tensor");
     const char *why = !t->piece_count
                           ? (info->layout.data ? "it is not dense: left out" : "it has no data (meta): left out")
+                      : info->conj ? "it is a conjugate view, which safetensors cannot say: left out"
+                      : info->neg  ? "it is a negated view, which safetensors cannot say: left out"
                       : !ckpt__utf8_valid(info->name.data, info->name.size) ? "its name is not UTF-8: left out"
                                                                             : NULL;
     int put = why ? 1 : ckpt__hash_put(w->names, info->name.data, info->name.size, number, NULL);

@@ -168,6 +168,17 @@ static ckpt_status reserve(ckpt__sink *s, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* Keeps who may read what is replaced; not being the owner is no reason to fail a save, nor is an owner from outside the
+ * user namespace (EINVAL). */
+static ckpt_status keep_access(const ckpt__sink *s, const struct stat *st, ckpt_error *err)
+{
+    if (fchown(s->fd, st->st_uid, st->st_gid) < 0 && errno != EPERM && errno != EINVAL)
+        return ckpt__fail_sys(err, errno, s->path, "cannot give the new one the owner of the old one");
+    if (fchmod(s->fd, st->st_mode & 07777) < 0)
+        return ckpt__fail_sys(err, errno, s->path, "cannot give the new one the mode of the old one");
+    return CKPT_OK;
+}
+
 /* Opens the temporary; a taken name is tried again under another. */
 static ckpt_status create(ckpt__sink *s, ckpt_error *err)
 {
@@ -194,13 +205,7 @@ static ckpt_status create(ckpt__sink *s, ckpt_error *err)
         s->temporary = NULL;
         return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it%s", advice(e));
     }
-    if (replaces) {               /* keep who may read it; not being the owner is no reason to fail a save */
-        if (fchown(s->fd, st.st_uid, st.st_gid) < 0 && errno != EPERM)
-            return ckpt__fail_sys(err, errno, s->path, "cannot give the new file the owner of the old one");
-        if (fchmod(s->fd, st.st_mode & 07777) < 0)
-            return ckpt__fail_sys(err, errno, s->path, "cannot give the new file the mode of the old one");
-    }
-    return CKPT_OK;
+    return replaces ? keep_access(s, &st, err) : CKPT_OK;
 }
 
 ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_options *options, ckpt__sink **out,
@@ -291,15 +296,17 @@ ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *opt
     if (!s)
         return ckpt__fail_memory(err, path, 0);
     s->directory = true;
+    struct stat st;
     ckpt_status status = locate(s, path, err);
     if (status == CKPT_OK)
         status = check_replaceable(s, err);
+    bool replaces = status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0;
     for (int i = 0; status == CKPT_OK && s->fd < 0; i++) {
         free(s->temporary);
         if (asprintf(&s->temporary, ".tmp-%.200s.%016llx", s->base, (unsigned long long)unique()) < 0) {
             s->temporary = NULL;
             status = ckpt__fail_memory(err, path, 0);
-        } else if (mkdirat(s->dirfd, s->temporary, 0777) < 0) {
+        } else if (mkdirat(s->dirfd, s->temporary, replaces ? 0700 : 0777) < 0) {
             if (errno == EEXIST && i < 100)
                 continue;
             int e = errno;
@@ -404,8 +411,16 @@ static ckpt_status publish_directory(ckpt__sink *s, ckpt_error *err)
     if (!s->options.replace)
         return exists(s, err);
     if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0) {
-        if (s->options.sync && fsync(s->dirfd) < 0)
-            return ckpt__fail_sys(err, errno, s->path, "cannot fsync its directory");
+        if (s->options.sync && fsync(s->dirfd) < 0) {
+            int e = errno;        /* the old one goes back to its name; if it cannot, it stays under the temporary's */
+            if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0)
+                return ckpt__fail_sys(err, e, s->path, "cannot fsync its directory; what was there before is back in its place");
+            ckpt_status status = ckpt__fail_sys(err, e, s->path, "cannot fsync its directory; the old one lies in %s",
+                                                s->temporary);
+            free(s->temporary);
+            s->temporary = NULL;
+            return status;
+        }
         remove_directory(s->dirfd, s->temporary);      /* now the old one */
         return CKPT_OK;
     }
@@ -445,7 +460,10 @@ static ckpt_status publish_file(ckpt__sink *s, ckpt_error *err)
 ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
-    if (s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0)
+    struct stat st;
+    if (s->directory && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+        status = keep_access(s, &st, err);       /* last: the old mode may forbid to write into it */
+    if (status == CKPT_OK && s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0)
         status = ckpt__fail_sys(err, errno, s->path, "the disk did not take the data (%s)%s",
                                 s->directory ? "fsync" : "fdatasync", advice(errno));
     int fd = s->fd;
@@ -467,4 +485,10 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
         status = ckpt__fail_sys(err, errno, s->path, "it is written, but its directory could not be synced (fsync)");
     free_sink(s);
     return status;
+}
+
+bool ckpt__sink_retract(const char *path)
+{
+    char resolved[PATH_MAX];
+    return realpath(path, resolved) && unlink(resolved) == 0;
 }

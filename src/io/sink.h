@@ -21,4 +21,6 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
  * directory). Frees s in any case; on error the temporary is removed and what was there before is untouched. */
 ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err);
 void ckpt__sink_abort(ckpt__sink *s);          /* removes the temporary; accepts NULL */
+/* Removes a file that was published and turned out damaged (a link stays, its target goes). False: it is still there. */
+bool ckpt__sink_retract(const char *path);
 #endif

@@ -203,6 +203,13 @@ static bool store_float(ckpt_dtype dtype, double d, unsigned char *p, bool *chan
     return true;
 }
 
+/* An integer that a double cannot hold, on its way to a smaller float: cut to what it can, with a last bit that says that
+ * something was cut, so that the second rounding comes out as if it were the only one. */
+static double cut_to_odd(int64_t i)
+{
+    return (double)((i & ~INT64_C(0x3ff)) | (i & 0x3ff ? INT64_C(0x400) : 0));
+}
+
 bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, bool *changed)
 {
     const unsigned char *p = src;
@@ -221,8 +228,10 @@ bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, s
         load(from, p, &d, &i, &is_int);
         if (to_float) {
             double value = is_int ? (double)i : d;
-            if (is_int && (value >= 9223372036854775808.0 || (int64_t)value != i))
+            if (is_int && (value >= 9223372036854775808.0 || (int64_t)value != i)) {
                 inexact = true;
+                value = to == CKPT_F64 ? value : cut_to_odd(i);
+            }
             store_float(to, value, q, &inexact);
         } else
             store_integer(to, is_int ? i : to_integer(to, d, &inexact), q, &inexact);

@@ -109,11 +109,26 @@ report $? "header and elements"
 [ "$(wc -c <out)" -eq 8 ]
 report $? "to standard output"
 
+cp "$data/plain.pt" own.pt
+ln -s own.pt own.npy
+expect 2 "the checkpoint is not replaced by its tensor" "$inspect" extract own.pt model.0.weight -o ./own.pt
+expect 2 "nor through a link" "$inspect" extract own.pt model.0.weight -o own.npy
+cmp -s own.pt "$data/plain.pt"
+report $? "it is as it was"
+expect 0 "to a device that is no output" "$inspect" extract --json own.pt model.0.weight -o /dev/null
+
+"$migrate" -q --verify shared.pt closed.safetensors >&- 2>&-
+"$inspect" verify closed.safetensors >out 2>err
+report $? "closed standard streams do not get into the target"
+
 # ---- statuses that no answer has
 if [ -w /dev/full ]; then
     "$inspect" list "$data/plain.pt" >/dev/full 2>err
     [ $? -eq 2 ] && grep -q 'cannot write' err
     report $? "a full disk behind standard output is status 2"
+    "$inspect" list "$data/plain.pt" 2>err >&-
+    [ $? -eq 2 ] && grep -q 'cannot write' err
+    report $? "no standard output at all, too"
     "$inspect" --json "$data/plain.pt" >/dev/full 2>err
     [ $? -eq 2 ]
     report $? "with --json too"
@@ -146,6 +161,35 @@ assert "error" not in d or (d["error"]["code"] and d["error"]["message"])
     report $wrong "one JSON document for every file and command"
 fi
 
+# ---- what plain safetensors cannot name is left out, and not looked for when it is read back
+if python3 - 2>/dev/null <<'END'
+import io, pickle, struct, zipfile
+# {"c": tensor, "a.b": tensor, "a": {"b": tensor, "n": 1}} in torch's zip, by hand: both are called a.b
+def tensor(key):
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00" + key +
+            b"X\x03\x00\x00\x00cpuK\x01tQK\x00K\x01\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR")
+data = (b"\x80\x02}(X\x01\x00\x00\x00c" + tensor(b"2") + b"X\x03\x00\x00\x00a.b" + tensor(b"0") + b"X\x01\x00\x00\x00a}(X\x01\x00\x00\x00b" + tensor(b"1") +
+        b"X\x01\x00\x00\x00nK\x01uu.")
+with zipfile.ZipFile("twice.pt", "w") as z:
+    z.writestr("twice/data.pkl", data)
+    z.writestr("twice/byteorder", "little")
+    z.writestr("twice/data/0", struct.pack("<f", 1))
+    z.writestr("twice/data/1", struct.pack("<f", 2))
+    z.writestr("twice/data/2", struct.pack("<f", 3))
+    z.writestr("twice/version", "3\n")
+END
+then
+    expect 0 "a name that occurs twice, kept" "$migrate" --verify twice.pt twice.safetensors
+    [ "$(crcs twice.pt)" = "$(crcs twice.safetensors)" ] && [ "$(crcs twice.pt | wc -l)" -eq 3 ]
+    report $? "all tensors"
+    expect 0 "and lost" "$migrate" --verify --lossy --to safetensors twice.pt once.safetensors
+    [ "$(crcs once.safetensors | wc -l)" -eq 2 ]
+    report $? "one of them"
+    expect 0 "extract takes the first" "$inspect" extract twice.pt a.b --raw -o raw
+    [ "$(od -An -tf4 raw | tr -d ' ')" = 1 ] && grep -q 'have this name' err
+    report $? "and says so"
+fi
+
 # ---- a signal in the midst of writing
 python3 - 2>/dev/null <<'END'
 import json, os, struct
@@ -173,6 +217,25 @@ if [ -s big.safetensors ]; then
     else
         [ $status -eq 143 ] && [ -z "$(ls -A target)" ]
         report $? "it dies by the signal, and no temporary is left"
+    fi
+    rm -rf target
+    mkdir target
+    "$inspect" extract big.safetensors a -o target/a.npy >out 2>err &
+    pid=$!
+    tries=0
+    while [ -z "$(ls -A target)" ] && [ $tries -lt 1000 ]; do
+        tries=$((tries + 1))
+        sleep 0.005
+    done
+    kill -TERM $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    status=$?
+    if [ -e target/a.npy ]; then
+        [ "$(wc -c <target/a.npy)" -eq $((268435456 + 128)) ]
+        report $? "extract: the signal came too late: the file is whole # SKIP"
+    else
+        [ $status -gt 128 ] && [ -z "$(ls -A target)" ]
+        report $? "extract dies by the signal, and no temporary is left"
     fi
 fi
 

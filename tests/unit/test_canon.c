@@ -486,6 +486,64 @@ START_TEST(hostile)
 }
 END_TEST
 
+START_TEST(lazy_views)
+{
+    dict m = { .n = 0 };
+    put(&m, "plain", mat(4, 4));
+    build(minimal(done(&m), NULL));
+    ck_assert_uint_eq(ckpt_report_count_code(report, "lazy-view"), 0);
+    ckpt__canon_free(canon);
+    val negated = mat(4, 4);
+    ix->tensors[negated->tensor].info.neg = true;
+    put(&m, "imag", negated);
+    build(minimal(done(&m), NULL));
+    ck_assert_int_eq(found("lazy-view")->severity, CKPT_WARNING);
+    ck_assert_str_eq(found("lazy-view")->tensor, "imag");
+}
+END_TEST
+
+static val dict_of(ckpt_entry *entries, size_t n)
+{
+    ckpt_value *v = ckpt__value_new(ix->arena, CKPT_V_DICT);
+    v->entries = entries;
+    v->entry_count = n;
+    return v;
+}
+
+/* One long key over many values: the names together must not take what the file does not. */
+START_TEST(long_shared_key)
+{
+    enum { VALUES = 20000, KEY = 50000 };
+    char *key = malloc(KEY + 1);
+    ck_assert_ptr_nonnull(key);
+    memset(key, 'k', KEY);
+    key[KEY] = 0;
+    ckpt_entry *entries = ckpt__arena_alloc(ix->arena, VALUES * sizeof *entries);
+    for (int64_t i = 0; i < VALUES; i++)
+        entries[i] = (ckpt_entry){ ckpt__value_int(ix->arena, i), ckpt__value_int(ix->arena, 1) };
+    dict r = { .n = 0 };
+    put(&r, key, dict_of(entries, VALUES));
+    ck_assert_int_eq(try_build(done(&r)), CKPT_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.message, "very long keys"));
+    free(key);
+}
+END_TEST
+
+/* Thousands of models beside thousands of optimizers: trying each with each would take minutes. */
+START_TEST(many_pairs)
+{
+    enum { PAIRS = 3000 };
+    ckpt_entry *entries = ckpt__arena_alloc(ix->arena, 2 * PAIRS * sizeof *entries);
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "w", mat(4, 4));
+    put_int(&s, 0, state_mat(4, 4));
+    val model = done(&m), optimizer = optimizer_of(&s, group(0, 1, 0.1, NULL), NULL);
+    for (int64_t i = 0; i < 2 * PAIRS; i++)
+        entries[i] = (ckpt_entry){ ckpt__value_int(ix->arena, i), i % 2 ? optimizer : model };
+    failed(dict_of(entries, 2 * PAIRS), "3000 dicts of the checkpoint could be it");
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("canon");
@@ -513,6 +571,9 @@ int main(void)
     tcase_add_test(c, native_flat_keys);
     tcase_add_test(c, safetensors);
     tcase_add_test(c, hostile);
+    tcase_add_test(c, lazy_views);
+    tcase_add_test(c, long_shared_key);
+    tcase_add_test(c, many_pairs);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

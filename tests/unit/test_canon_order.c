@@ -142,7 +142,7 @@ START_TEST(buffers_are_skipped)
     put(&m, "bn.running_mean", vec(4));
     put(&m, "bn.running_var", vec(4));
     put(&m, "bn.num_batches_tracked", tensor(CKPT_I64, 0, 0, 0));
-    put(&m, "rope.inv_freq", vec(4));
+    put(&m, "rope.inv_freq", vec(2));
     put(&m, "last", vec(4));
     for (int64_t i = 0; i < 3; i++)
         put_int(&s, i, state_vec(4));
@@ -287,6 +287,102 @@ START_TEST(quantized_state)
 }
 END_TEST
 
+/* Orders that fit and need not be torch's: they are taken with a warning that says why, never in silence. */
+static void doubtful(const char *why)
+{
+    ck_assert(canon->hypothesis);
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_WARNING);
+    ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, why));
+}
+
+START_TEST(twins_in_two_dicts)
+{
+    dict r = { .n = 0 }, one = { .n = 0 }, two = { .n = 0 }, s = { .n = 0 };
+    put(&two, "w", mat(4, 4));
+    put(&one, "w", mat(4, 4));
+    put_int(&s, 0, state_mat(4, 4));
+    put_int(&s, 1, state_mat(4, 4));
+    put(&r, "G_B", done(&two));
+    put(&r, "G_A", done(&one));
+    put(&r, "optimizer", optimizer_of(&s, group(0, 2, 0.1, NULL), NULL));
+    build(done(&r));
+    doubtful("in several dicts");
+}
+END_TEST
+
+START_TEST(groups_from_the_head)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "body.w", mat(4, 4));
+    put(&m, "head.w", mat(4, 4));
+    put_int(&s, 0, state_mat(4, 4));
+    put_int(&s, 1, state_mat(4, 4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 1, 0.1, NULL), group(1, 1, 0.1, NULL))));
+    doubtful("from last to first");
+    ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, "the likely order"));
+}
+END_TEST
+
+START_TEST(names_sorted_as_text)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "h.1.w", mat(4, 4));
+    put(&m, "h.10.w", mat(4, 4));
+    put(&m, "h.2.w", mat(4, 4));
+    for (int64_t i = 0; i < 3; i++)
+        put_int(&s, i, state_mat(4, 4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 3, 0.1, NULL), NULL)));
+    doubtful("10 before 2");
+    ckpt__canon_free(canon);
+    dict w = { .n = 0 };               /* w3 before w1, layer9 before layer10: as programs number things */
+    put(&w, "w3", mat(4, 4));
+    put(&w, "w1", mat(4, 4));
+    put(&w, "layer10.w", mat(4, 4));
+    build(minimal(done(&w), optimizer_of(&s, group(0, 3, 0.1, NULL), NULL)));
+    ck_assert(!canon->hypothesis);
+}
+END_TEST
+
+/* A parameter with the name of a buffer, and a buffer with that of a parameter: both ways fit. */
+START_TEST(parameter_named_as_a_buffer)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "inv_freq", vec(8));
+    put(&m, "mean", vec(8));
+    put(&m, "fc.weight", mat(8, 8));
+    put_int(&s, 0, state_vec(8));
+    put_int(&s, 1, state_mat(8, 8));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
+    doubtful("name of a buffer");
+}
+END_TEST
+
+START_TEST(complex_parameters)
+{
+    dict m = { .n = 0 }, s = { .n = 0 };
+    put(&m, "w1", tensor(CKPT_C64, 2, 4, 4));
+    put(&m, "w2", mat(4, 4));
+    put_int(&s, 0, moments(tensor(CKPT_C64, 2, 4, 4), tensor(CKPT_C64, 2, 4, 4)));
+    put_int(&s, 1, state_mat(4, 4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
+    from("optimizer.w1.exp_avg", "optimizer.state.0.exp_avg");
+    from("optimizer.w2.exp_avg", "optimizer.state.1.exp_avg");
+    ck_assert_int_eq(get("w1")->role, CKPT_PARAM);
+    ckpt__canon_free(canon);
+    put(&m, "mean", mat(4, 4));        /* a buffer of the same shape: no longer to be told */
+    failed(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)), "more than one order fits");
+}
+END_TEST
+
+START_TEST(two_states_of_one_id)
+{
+    dict s = { .n = 0 };
+    put_int(&s, 0, state_mat(8, 4));
+    put(&s, "0", state_mat(8, 4));
+    failed(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)), "two states for parameter 0");
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("canon_order");
@@ -308,6 +404,12 @@ int main(void)
     tcase_add_test(c, moment_shape);
     tcase_add_test(c, twice_in_groups);
     tcase_add_test(c, quantized_state);
+    tcase_add_test(c, twins_in_two_dicts);
+    tcase_add_test(c, groups_from_the_head);
+    tcase_add_test(c, names_sorted_as_text);
+    tcase_add_test(c, parameter_named_as_a_buffer);
+    tcase_add_test(c, complex_parameters);
+    tcase_add_test(c, two_states_of_one_id);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

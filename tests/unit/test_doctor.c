@@ -187,6 +187,54 @@ START_TEST(summary)
 }
 END_TEST
 
+static const ckpt_canonical *named(const ckpt_reader *reader, const ckpt_naming *naming, const char *name)
+{
+    size_t i;
+    ck_assert_msg(ckpt_reader_find(reader, name, strlen(name), &i, &err) == CKPT_OK, "%s", name);
+    return ckpt_naming_get(naming, i);
+}
+
+/* A torch file and what it migrates to agree on every name. */
+START_TEST(naming)
+{
+    static const char *const wrong[] = {"0.weight", "1.weight"};
+    ckpt_reader *torch = NULL, *native = NULL;
+    ckpt_naming *a = NULL, *b = NULL;
+    ckpt_report *report = ckpt_report_new();
+    size_t i;
+    ck_assert_int_eq(ckpt_migrate(fixture("fused-step-cpu.pt"), temporary("n"), NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cpu.pt"), NULL, &torch, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_reader_open(temporary("n"), NULL, &native, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(torch, NULL, 0, &a, report, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(native, NULL, 0, &b, NULL, &err), CKPT_OK);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "order-hypothesis", NULL));
+    const ckpt_canonical *c = named(torch, a, "optimizer.state.3.exp_avg_sq");
+    ck_assert_str_eq(c->name.data, "optimizer.1.bias.exp_avg_sq");
+    ck_assert_str_eq(c->param.data, "1.bias");
+    ck_assert_str_eq(c->state_key.data, "exp_avg_sq");
+    ck_assert_str_eq(c->group.data, "0");
+    ck_assert_int_eq(c->role, CKPT_EXP_AVG_SQ);
+    for (i = 0; i < ckpt_reader_tensor_count(torch); i++) {
+        const ckpt_canonical *x = ckpt_naming_get(a, i), *y = named(native, b, x->name.data);
+        ck_assert_str_eq(x->name.data, y->name.data);
+        ck_assert_pstr_eq(x->param.data, y->param.data);
+        ck_assert_pstr_eq(x->state_key.data, y->state_key.data);
+        ck_assert_pstr_eq(x->group.data, y->group.data);
+        ck_assert_int_eq(x->role, y->role);
+    }
+    ck_assert_ptr_null(ckpt_naming_get(a, i));
+    ckpt_naming_free(a);
+    ck_assert_int_lt(ckpt_naming_new(torch, wrong, 2, &a, NULL, &err), 0);      /* six parameters, two names */
+    ck_assert_ptr_null(a);
+    ck_assert_int_eq(ckpt_naming_new(NULL, NULL, 0, &a, NULL, &err), CKPT_E_ARGUMENT);
+    ckpt_naming_free(b);
+    ckpt_naming_free(NULL);
+    ckpt_reader_close(torch);
+    ckpt_reader_close(native);
+    ckpt_report_free(report);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("doctor");
@@ -196,6 +244,7 @@ int main(void)
     tcase_add_test(t, flags_after_the_load);
     tcase_add_test(t, fix_is_quoted);
     tcase_add_test(t, summary);
+    tcase_add_test(t, naming);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

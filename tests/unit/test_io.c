@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "runner.h"
 
@@ -40,6 +41,17 @@ static int entries(const char *path)
         n++;
     closedir(d);
     return n;
+}
+
+/* The library's fsync, the nth of which fails. */
+static int fsync_to_fail;
+int fsync(int fd)
+{
+    if (fsync_to_fail > 0 && --fsync_to_fail == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
 }
 
 static void put(const char *path, const char *text)
@@ -229,6 +241,24 @@ START_TEST(a_directory_appears_whole_or_not)
 }
 END_TEST
 
+START_TEST(a_directory_keeps_its_mode_and_comes_back)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    struct stat st;
+    ck_assert_int_eq(write_directory("step", "one", &replace, true, &err), CKPT_OK);
+    ck_assert_int_eq(chmod("step", 0700), 0);
+    ck_assert_int_eq(write_directory("step", "two", &replace, true, &err), CKPT_OK);
+    ck_assert_int_eq(stat("step", &st), 0);
+    ck_assert_int_eq(st.st_mode & 07777, 0700);
+    fsync_to_fail = 2;            /* the first is of the new directory itself, the second of the one that it is in */
+    ck_assert_int_eq(write_directory("step", "three", &replace, true, &err), CKPT_E_SYSTEM);
+    ck_assert_int_eq(fsync_to_fail, 0);
+    ck_assert_ptr_nonnull(strstr(err.message, "back in its place"));
+    expect("step/checkpoint.json", "two");
+    ck_assert_int_eq(entries("."), 1);
+}
+END_TEST
+
 START_TEST(sources_read_exactly)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -291,6 +321,7 @@ int main(void)
     tcase_add_test(t, a_size_limit_is_an_error_and_no_signal);
     tcase_add_test(t, the_writer_thread_writes_in_place_and_fails_aloud);
     tcase_add_test(t, a_directory_appears_whole_or_not);
+    tcase_add_test(t, a_directory_keeps_its_mode_and_comes_back);
     tcase_add_test(t, sources_read_exactly);
     tcase_add_test(t, members_stay_in_their_directory);
     suite_add_tcase(s, t);

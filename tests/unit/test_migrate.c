@@ -327,6 +327,40 @@ static bool same_key(const ckpt_value *a, const ckpt_value *b)
 }
 
 /* Every kind of value comes through, also those that JSON has not. */
+/* A disk that gives back other bytes than it got, from the moment the file is there. */
+static int spoil(void *ctx, uint64_t done, uint64_t total)
+{
+    bool *spoilt = ctx;
+    (void)total;
+    if (*spoilt || access(temporary("spoilt"), F_OK) != 0 || !done)
+        return 0;
+    size_t size;
+    char *data = read_all(temporary("spoilt"), &size);
+    for (size_t i = size - 64; i < size; i++)
+        data[i] = (char)(data[i] ^ 1);
+    FILE *f = fopen(temporary("spoilt"), "r+b");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(data, 1, size, f), size);
+    ck_assert_int_eq(fclose(f), 0);
+    free(data);
+    *spoilt = true;
+    return 0;
+}
+
+START_TEST(read_back_damaged)
+{
+    bool spoilt = false;
+    ckpt_migrate_options options;
+    memset(&options, 0, sizeof options);
+    options.verify = true;
+    options.progress = (ckpt_progress){spoil, &spoilt};
+    ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("spoilt"), &options, NULL), CKPT_E_DAMAGED);
+    ck_assert(spoilt);
+    ck_assert_ptr_nonnull(strstr(err.message, "was removed"));
+    ck_assert_int_ne(access(temporary("spoilt"), F_OK), 0);
+}
+END_TEST
+
 START_TEST(values)
 {
     ck_assert_msg(migrate(fixture("values.pt"), temporary("a"), NULL, NULL) == CKPT_OK, "%s", err.message);
@@ -362,6 +396,7 @@ int main(void)
     tcase_add_test(t, lossy);
     tcase_add_test(t, dry_run);
     tcase_add_test(t, cancelled);
+    tcase_add_test(t, read_back_damaged);
     tcase_add_test(t, values);
     suite_add_tcase(s, t);
     return run_suite(s);

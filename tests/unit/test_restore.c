@@ -1,6 +1,7 @@
 /* Save and restore on the host: bits, strictness, damage, memory of ours, replicas. */
 #include <errno.h>
 #include "state_fixture.h"
+#include "torch_emit.h"
 
 static training a, b;
 static ckpt_state *sa, *sb;
@@ -220,6 +221,27 @@ START_TEST(a_step_changes_its_dtype_only_exactly)
 }
 END_TEST
 
+/* torch's lazily conjugated views: the bytes in the file are not the values, and restoring them would be wrong. */
+START_TEST(a_lazy_view_is_refused)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    ckpt_report *r = ckpt_report_new();
+    ckpt_state *s = ckpt_state_new();
+    const char *srcdir = getenv("srcdir");
+    char file[512];
+    float conj[2] = { 7, 7 };
+    snprintf(file, sizeof file, "%s/tests/data/cli/tensors.pt", srcdir ? srcdir : ".");
+    o.allow_unexpected = true;
+    bind_tensor(s, "conj", NULL, CKPT_OTHER, CKPT_C64, 1, (int64_t[]){ 1 }, NULL, conj);
+    ck_assert_int_eq(ckpt_restore(s, file, &o, r, &err), CKPT_E_MISMATCH);
+    ck_assert_msg(ckpt_report_find(r, "lazy-view", "conj") != NULL, "%s", err.message);
+    ck_assert(conj[0] == 7 && conj[1] == 7);
+    ckpt_report_free(r);
+    ckpt_state_free(s);
+}
+END_TEST
+
 /* Files of every version of the format that was ever released are read for ever. CKPT_WRITE_FROZEN=FILE makes such a
  * file, with the state that this test then expects in it. */
 START_TEST(frozen_files_are_read)
@@ -232,6 +254,70 @@ START_TEST(frozen_files_are_read)
     snprintf(file, sizeof file, "%s/tests/data/native/version-1.0.safetensors", srcdir ? srcdir : ".");
     OK(ckpt_restore(sb, fresh ? fresh : file, NULL, NULL, &err));
     expect_same();
+}
+END_TEST
+
+START_TEST(a_number_becomes_a_tensor_only_exactly)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    double half = 2.5;
+    int64_t big = 70000, most = INT64_MAX;
+    ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
+    bind_tensor(s, "ln", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, a.params);
+    OK(ckpt_state_f64(s, "optimizer.ln.step", &half, &err));
+    OK(ckpt_state_i64(s, "big", &big, &err));
+    OK(ckpt_state_i64(s, "most", &most, &err));
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    bind_tensor(t, "ln", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, b.params);
+    bind_tensor(t, NULL, "ln", CKPT_STEP, CKPT_I32, 0, NULL, NULL, &b.decay_interval);
+    bind_tensor(t, "big", NULL, CKPT_BUFFER, CKPT_U8, 0, NULL, NULL, b.rng);
+    OK(ckpt_state_f64(t, "most", &b.lr, &err));
+    refused(t, &o, "value-mismatch", "optimizer.ln.step");
+    refused(t, &o, "value-mismatch", "big");
+    refused(t, &o, "value-mismatch", "most");
+    half = 2;
+    big = 200;
+    most = INT64_MIN;
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    OK(ckpt_restore(t, in_folder("a.safetensors"), &o, NULL, &err));
+    ck_assert(b.decay_interval == 2 && b.rng[0] == 200 && b.lr == -9223372036854775808.0);
+    ckpt_state_free(s);
+    ckpt_state_free(t);
+}
+END_TEST
+
+START_TEST(names_may_begin_with_other_names)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    double loss = 1.5, deep = 2.5, lr = 0.5, betas[2] = { 0.9, 0.99 };
+    int64_t epoch = 4, step = -1;
+    ckpt_hyper hypers[] = { { "betas.0", CKPT_SCALAR_F64, &betas[0] }, { "betas", CKPT_SCALAR_F64, &betas[1] }, { "lr", CKPT_SCALAR_F64, &lr } };
+    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
+    ckpt_save_options o = CKPT_SAVE_OPTIONS_INIT;
+    ckpt_state *s = ckpt_state_new();
+    g.name = "0";
+    g.hypers = hypers;
+    g.hyper_count = 3;
+    OK(ckpt_state_f64(s, "epoch.loss.deep", &deep, &err));
+    OK(ckpt_state_f64(s, "epoch.loss", &loss, &err));
+    OK(ckpt_state_i64(s, "epoch", &epoch, &err));
+    OK(ckpt_state_i64(s, "step", &step, &err));
+    OK(ckpt_state_group(s, &g, &err));
+    for (int directory = 0; directory < 2; directory++) {
+        o.directory = directory;
+        step = directory ? -3 : 7;                  /* a step below 0 is a value like others */
+        OK(ckpt_save(s, in_folder(directory ? "d" : "a.safetensors"), &o, &err));
+        loss = deep = lr = betas[0] = betas[1] = 0;
+        epoch = step = 0;
+        OK(ckpt_restore(s, in_folder(directory ? "d" : "a.safetensors"), NULL, NULL, &err));
+        ck_assert(loss == 1.5 && deep == 2.5 && epoch == 4 && lr == 0.5 && betas[0] == 0.9 && betas[1] == 0.99);
+        ck_assert_int_eq(step, directory ? -3 : 7);
+    }
+    /* In the place of the groups there is no room for a scalar. */
+    OK(ckpt_state_f64(s, "optimizer", &lr, &err));
+    ck_assert_int_eq(ckpt_save(s, in_folder("x.safetensors"), NULL, &err), CKPT_E_ARGUMENT);
+    ckpt_state_free(s);
 }
 END_TEST
 
@@ -427,6 +513,50 @@ START_TEST(bind_refuses_what_cannot_be_restored)
 }
 END_TEST
 
+START_TEST(a_refused_bind_leaves_nothing)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    double lr = 1;
+    ckpt_state *s = ckpt_state_new();
+    ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "lr", CKPT_SCALAR_F64, &lr } };
+    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
+    g.name = "0";
+    g.hypers = hypers;
+    g.hyper_count = 2;
+    static const char *const bad[] = { "lr", "params", "", "\xff", NULL };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        hypers[1].key = bad[i];
+        ck_assert_int_eq(ckpt_state_group(s, &g, &err), CKPT_E_ARGUMENT);
+    }
+    g.hyper_count = 1;
+    g.struct_size = 1000;
+    ck_assert_int_eq(ckpt_state_group(s, &g, &err), CKPT_E_ARGUMENT);
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    OK(ckpt_restore(s, in_folder("a.safetensors"), NULL, NULL, &err));
+    g.struct_size = 0;
+    OK(ckpt_state_group(s, &g, &err));
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    lr = 0;
+    OK(ckpt_restore(s, in_folder("a.safetensors"), NULL, NULL, &err));
+    ck_assert(lr == 1);
+    /* Places in an arena of ours are no more shared than the caller's. */
+    ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
+    const ckpt_arena_entry over[] = { { "p", 0, 1, ln_shape }, { "q", 20, 1, ln_shape } }, far[] = { { "r", UINT64_MAX - 3, 1, ln_shape } };
+    arena.dtype = CKPT_F32;
+    arena.nbytes = 120;
+    arena.role = CKPT_PARAM;
+    ck_assert_int_eq(ckpt_state_arena(s, &arena, over, 2, &err), CKPT_E_MISMATCH);
+    arena.data = a.params;
+    ck_assert_int_eq(ckpt_state_arena(s, &arena, far, 1, &err), CKPT_E_ARGUMENT);
+    arena.struct_size = 1000;
+    ck_assert_int_eq(ckpt_state_arena(s, &arena, far, 0, &err), CKPT_E_ARGUMENT);
+    static const char *const names[] = { "ckpt.x", "__metadata__", "\xff", "" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ck_assert_int_eq(ckpt_state_alias(s, names[i], "p", &err), CKPT_E_ARGUMENT);
+    ckpt_state_free(s);
+}
+END_TEST
+
 START_TEST(many_binds_stay_cheap_and_overlaps_are_seen)
 {
     enum { N = 20000 };
@@ -461,6 +591,14 @@ static int cancel_late(void *ctx, uint64_t done, uint64_t total)
     return done > 0;
 }
 
+/* What is done never passes what there is in all. */
+static int note_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    ((uint64_t *)ctx)[0] = done;
+    ((uint64_t *)ctx)[1] = total;
+    return done > total;
+}
+
 START_TEST(a_failed_save_leaves_what_was_there)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -471,7 +609,18 @@ START_TEST(a_failed_save_leaves_what_was_there)
     o.progress.ctx = &done;
     ck_assert_int_eq(ckpt_save(sb, in_folder("a.safetensors"), &o, &err), CKPT_E_CANCELLED);
     ck_assert_uint_gt(done, 0);
-    o.progress.fn = NULL;
+    for (int directory = 0; directory < 2; directory++)
+        for (int weights = 0; weights < 2; weights++) {
+            uint64_t last[2] = { 0, 0 };
+            o.progress.fn = note_progress;
+            o.progress.ctx = last;
+            o.directory = directory;
+            o.weights_only = weights;
+            OK(ckpt_save(sb, in_folder(directory ? "d" : "b.safetensors"), &o, &err));
+            ck_assert_uint_gt(last[0], 0);
+            ck_assert_uint_eq(last[0], last[1]);
+        }
+    o = (ckpt_save_options)CKPT_SAVE_OPTIONS_INIT;
     o.keep_existing = true;
     ck_assert_int_eq(ckpt_save(sb, in_folder("a.safetensors"), &o, &err), CKPT_E_EXISTS);
     ck_assert_int_eq(ckpt_save(sb, in_folder("no/where"), NULL, &err), CKPT_E_SYSTEM);
@@ -535,6 +684,118 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
 }
 END_TEST
 
+/* torch's file of two tensors that share one deflated storage of n floats. */
+static void put_torch(const char *path, const float *data, int64_t n, const char *one, const view *v, const char *two, const view *w)
+{
+    static bytes pickle;
+    static archive zip;
+    memset(&pickle, 0, sizeof pickle);
+    memset(&zip, 0, sizeof zip);
+    PUT(&pickle, "\x80\2}(");
+    put_str(&pickle, one);
+    put_tensor(&pickle, v);
+    put_str(&pickle, two);
+    put_tensor(&pickle, w);
+    PUT(&pickle, "u.");
+    add_record(&zip, &(record){ .name = "m/data.pkl", .data = pickle.data, .size = pickle.size });
+    add_record(&zip, &(record){ .name = "m/data/0", .data = data, .size = (size_t)n * 4, .deflate = true });
+    add_record(&zip, &(record){ .name = "m/version", .data = "3\n", .size = 2 });
+    put_end64(&zip, 0, 0, 0);
+    store(path, zip.file.data, (long)zip.file.size);
+}
+
+START_TEST(a_transposed_view_is_no_tie)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    const float data[4] = { 1, 2, 3, 4 };
+    const int64_t shape[] = { 2, 2 };
+    view v = { "FloatStorage", "0", "cpu", 4, 0, 2, 2, { 2, 2 }, { 2, 1 } }, w = v;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    ckpt_state *s = ckpt_state_new();
+    bind_tensor(s, "wte", NULL, CKPT_PARAM, CKPT_F32, 2, shape, NULL, b.params);
+    OK(ckpt_state_alias(s, "head", "wte", &err));
+    put_torch(in_folder("tied.pt"), data, 4, "wte", &v, "head", &w);
+    OK(ckpt_restore(s, in_folder("tied.pt"), &o, NULL, &err));
+    ck_assert(memcmp(b.params, data, sizeof data) == 0);
+    w.strides[0] = 1, w.strides[1] = 2;
+    put_torch(in_folder("a.safetensors"), data, 4, "wte", &v, "head", &w);
+    refused(s, &o, "tie-broken", "head");
+    ckpt_state_free(s);
+}
+END_TEST
+
+/* The first read of a view may be the smaller one: a conversion has room for what comes after it. */
+START_TEST(a_view_far_into_a_coded_storage_is_converted)
+{
+    enum { N = 4 << 20, SKIP = 3 << 19, REST = N - SKIP };
+    ckpt_error err = CKPT_ERROR_INIT;
+    view v = { "FloatStorage", "0", "cpu", N, SKIP, 1, 1, { REST }, { 1 } }, w = { "FloatStorage", "0", "cpu", N, 0, 1, 1, { 1 }, { 1 } };
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    float *data = calloc(N, sizeof *data), first = 9;
+    double *wide = calloc(REST, sizeof *wide);
+    ckpt_state *s = ckpt_state_new();
+    for (int i = 0; i < N; i += 65536)
+        data[i] = (float)i;
+    put_torch(in_folder("v.pt"), data, N, "v", &v, "first", &w);
+    bind_tensor(s, "v", NULL, CKPT_PARAM, CKPT_F64, 1, (int64_t[]){ REST }, NULL, wide);
+    bind_tensor(s, "first", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 1 }, NULL, &first);
+    o.allow_cast = true;
+    OK(ckpt_restore(s, in_folder("v.pt"), &o, NULL, &err));
+    for (int i = 0; i < REST; i++)
+        ck_assert(wide[i] == (double)data[SKIP + i]);
+    ck_assert(first == 0);
+    ckpt_state_free(s);
+    free(data);
+    free(wide);
+}
+END_TEST
+
+START_TEST(wide_integers_are_rounded_once)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    const int64_t tie = (INT64_C(1) << 60) + (INT64_C(1) << 36);     /* half way between two float32 */
+    int64_t from[6] = { tie, tie + 1, tie - 1, -tie - 1, INT64_MAX, INT64_MIN };
+    float to[6];
+    ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
+    bind_tensor(s, "i", NULL, CKPT_BUFFER, CKPT_I64, 1, (int64_t[]){ 6 }, NULL, from);
+    bind_tensor(t, "i", NULL, CKPT_BUFFER, CKPT_F32, 1, (int64_t[]){ 6 }, NULL, to);
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    o.allow_cast = true;
+    OK(ckpt_restore(t, in_folder("a.safetensors"), &o, NULL, &err));
+    for (int i = 0; i < 6; i++)
+        ck_assert_msg(to[i] == (float)from[i], "%lld: %a", (long long)from[i], (double)to[i]);
+    ckpt_state_free(s);
+    ckpt_state_free(t);
+}
+END_TEST
+
+START_TEST(the_first_options_say_what_is_verified)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options each[2] = { CKPT_RESTORE_OPTIONS_INIT, CKPT_RESTORE_OPTIONS_INIT };
+    unsigned char saved[10] = "0123456789", rng[2][10];
+    ckpt_state *s = ckpt_state_new(), *two[2] = { ckpt_state_new(), ckpt_state_new() };
+    bind_tensor(s, "rng", NULL, CKPT_RNG, CKPT_U8, 1, (int64_t[]){ 10 }, NULL, saved);
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    load_image(in_folder("a.safetensors"));
+    for (long i = 0; i + 10 <= image_size; i++)
+        if (memcmp(image + i, saved, 10) == 0)
+            image[i] = 'x';
+    store(in_folder("bad.safetensors"), image, image_size);
+    for (int i = 0; i < 2; i++)
+        OK(ckpt_state_bytes(two[i], "rng", rng[i], 10, &err));
+    ck_assert_int_eq(ckpt_restore_many(two, 2, in_folder("bad.safetensors"), each, NULL, &err), CKPT_E_DAMAGED);
+    each[0].no_verify = true;
+    OK(ckpt_restore_many(two, 2, in_folder("bad.safetensors"), each, NULL, &err));
+    ck_assert(rng[0][0] == 'x' && memcmp(rng[0], rng[1], 10) == 0);
+    for (int i = 0; i < 2; i++)
+        ckpt_state_free(two[i]);
+    ckpt_state_free(s);
+    free(image);
+}
+END_TEST
+
 START_TEST(replicas_and_optional_values)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -550,6 +811,9 @@ START_TEST(replicas_and_optional_values)
     ckpt_report *r = ckpt_report_new();
     OK(ckpt_state_i64(sc, "data.position", &mine, &err));
     ck_assert_int_eq(ckpt_restore(sc, in_folder("a.safetensors"), NULL, r, &err), CKPT_E_MISMATCH);
+    ck_assert_uint_gt(ckpt_report_count(r), 0);
+    ck_assert_int_eq(ckpt_restore(sc, in_folder("nothing"), NULL, r, &err), CKPT_E_SYSTEM);
+    ck_assert_uint_eq(ckpt_report_count(r), 0);              /* nothing of the call before */
     OK(ckpt_state_optional(sc, "data.*", &err));
     OK(ckpt_restore(sc, in_folder("a.safetensors"), NULL, r, &err));
     ck_assert_ptr_nonnull(ckpt_report_find(r, "kept", "data.position"));
@@ -576,16 +840,24 @@ int main(void)
     tcase_add_test(t, values_must_fit_exactly);
     tcase_add_test(t, a_step_is_found_in_the_parameters);
     tcase_add_test(t, a_step_changes_its_dtype_only_exactly);
+    tcase_add_test(t, a_lazy_view_is_refused);
     tcase_add_test(t, frozen_files_are_read);
+    tcase_add_test(t, a_number_becomes_a_tensor_only_exactly);
+    tcase_add_test(t, names_may_begin_with_other_names);
     tcase_add_test(t, every_flipped_bit_is_found);
     tcase_add_test(t, every_truncation_is_found);
     tcase_add_test(t, damage_poisons_until_a_restore_completes);
     tcase_add_test(t, ours_are_made_and_kept);
     tcase_add_test(t, bind_refuses_what_cannot_be_restored);
+    tcase_add_test(t, a_refused_bind_leaves_nothing);
     tcase_add_test(t, many_binds_stay_cheap_and_overlaps_are_seen);
     tcase_add_test(t, a_failed_save_leaves_what_was_there);
     tcase_add_test(t, plain_safetensors_of_the_weights);
     tcase_add_test(t, ties_are_kept_and_broken_ones_seen);
+    tcase_add_test(t, a_transposed_view_is_no_tie);
+    tcase_add_test(t, a_view_far_into_a_coded_storage_is_converted);
+    tcase_add_test(t, wide_integers_are_rounded_once);
+    tcase_add_test(t, the_first_options_say_what_is_verified);
     tcase_add_test(t, replicas_and_optional_values);
     suite_add_tcase(s, t);
     return run_suite(s);

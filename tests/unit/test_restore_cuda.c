@@ -125,6 +125,44 @@ static void nth_failure(const void *arg)
     close_live(&l, 1);
 }
 
+/* Managed memory has no device of its own: the host reaches it, and so it is saved and filled like host memory. */
+static void managed(const void *arg)
+{
+    const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
+    CUcontext context;
+    CUdeviceptr at;
+    ckpt_reader *reader;
+    (void)arg;
+    REQUIRE(ckpt_device_check(ckpt_cuda(0), &err) == CKPT_OK);
+    REQUIRE(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS && CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuMemAllocManaged)(&at, SMALL * 4, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+    float *small = (float *)(uintptr_t)at, *avg = alloc(0, SMALL * 4);
+    for (int i = 0; i < SMALL; i++)
+        small[i] = (float)i;
+    put(0, avg, SMALL, 3);
+    ckpt_state *s = ckpt_state_new();
+    bind(s, "small", NULL, CKPT_PARAM, 2, small_shape, NULL, small, none);
+    bind(s, NULL, "small", CKPT_EXP_AVG, 2, small_shape, NULL, avg, none);
+    REQUIRE(ckpt_device_equal(ckpt_state_device(s, "small"), ckpt_cpu()));
+    REQUIRE_OK(ckpt_save(s, path, NULL, &err));
+    REQUIRE_OK(ckpt_reader_open(path, NULL, &reader, &err));
+    size_t i;
+    REQUIRE_OK(ckpt_reader_find(reader, "small", 5, &i, &err));
+    REQUIRE(strcmp(ckpt_reader_tensor(reader, i)->device.data, "cpu") == 0);
+    ckpt_reader_close(reader);
+    small[7] = -1;
+    ckpt_report *r = ckpt_report_new();
+    REQUIRE_OK(ckpt_restore(s, path, NULL, r, &err));
+    REQUIRE(small[7] == 7 && !ckpt_report_find(r, "moved", NULL));
+    REQUIRE_OK(ckpt_guard(s, CKPT_FUSED, NULL, r, &err));      /* a warning, and no device that is none */
+    REQUIRE(ckpt_report_find(r, "managed", "small") && !ckpt_report_find(r, "mixed-devices", NULL));
+    ckpt_report_free(r);
+    ckpt_state_free(s);
+    release(0, avg);
+    REQUIRE(CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(NULL) == CUDA_SUCCESS && CU(cuDevicePrimaryCtxRelease_v2)(0) == CUDA_SUCCESS);
+}
+
 static void no_driver(const void *arg)
 {
     (void)arg;
@@ -228,6 +266,12 @@ START_TEST(each_driver_call_fails_in_turn)
 }
 END_TEST
 
+START_TEST(managed_memory_is_the_hosts)
+{
+    expect_success(managed, NULL, two);
+}
+END_TEST
+
 START_TEST(without_a_driver_the_cpu_works)
 {
     expect_success(save_on_cpu, NULL, none);
@@ -250,6 +294,7 @@ int main(void)
     tcase_add_test(t, a_new_head_moves_too);
     tcase_add_test(t, queued_kernels_are_never_torn);
     tcase_add_test(t, each_driver_call_fails_in_turn);
+    tcase_add_test(t, managed_memory_is_the_hosts);
     tcase_add_test(t, without_a_driver_the_cpu_works);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -277,6 +277,28 @@ START_TEST(writes)
 }
 END_TEST
 
+/* Their bytes alone would be other values, and safetensors cannot say so. */
+START_TEST(lazy_views_stay_out)
+{
+    model m = make_model();
+    ckpt__buf file = { 0 };
+    ckpt__index *y;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_report *lost = ckpt_report_new();
+    m.x->tensors[0].info.neg = true;
+    m.x->tensors[2].info.conj = true;
+    ck_assert_int_eq(write_plain(&m, NULL, lost, &file, &err), CKPT_OK);
+    ck_assert_int_eq(read_bytes(file.data, file.size, NULL, &y, &err), CKPT_OK);
+    ck_assert_uint_eq(y->tensor_count, 6);
+    ck_assert_ptr_nonnull(strstr(ckpt_report_find(lost, "lost", "b.half")->message, "negated view"));
+    ck_assert_ptr_nonnull(strstr(ckpt_report_find(lost, "lost", "z")->message, "conjugate view"));
+    ckpt__index_free(y);
+    ckpt__buf_free(&file);
+    ckpt_report_free(lost);
+    free_model(&m);
+}
+END_TEST
+
 START_TEST(writes_metadata)
 {
     model m = make_model();
@@ -415,6 +437,7 @@ int main(void)
     tcase_add_test(t, notes_unknown_keys);
     tcase_add_test(t, many_tensors);
     tcase_add_test(t, writes);
+    tcase_add_test(t, lazy_views_stay_out);
     tcase_add_test(t, writes_metadata);
     tcase_add_test(t, refuses_to_write);
     tcase_add_test(t, header_limit);
