@@ -756,6 +756,8 @@ START_TEST(wide_integers_are_rounded_once)
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     const int64_t tie = (INT64_C(1) << 60) + (INT64_C(1) << 36);     /* half way between two float32 */
     int64_t from[6] = { tie, tie + 1, tie - 1, -tie - 1, INT64_MAX, INT64_MIN };
+    /* Literals: a cast at run time is rounded twice where the processor is emulated. */
+    const float want[6] = { 0x1p60f, 0x1.000002p60f, 0x1p60f, -0x1.000002p60f, 0x1p63f, -0x1p63f };
     float to[6];
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     bind_tensor(s, "i", NULL, CKPT_BUFFER, CKPT_I64, 1, (int64_t[]){ 6 }, NULL, from);
@@ -764,7 +766,7 @@ START_TEST(wide_integers_are_rounded_once)
     o.allow_cast = true;
     OK(ckpt_restore(t, in_folder("a.safetensors"), &o, NULL, &err));
     for (int i = 0; i < 6; i++)
-        ck_assert_msg(to[i] == (float)from[i], "%lld: %a", (long long)from[i], (double)to[i]);
+        ck_assert_msg(to[i] == want[i], "%lld: %a", (long long)from[i], (double)to[i]);
     ckpt_state_free(s);
     ckpt_state_free(t);
 }
