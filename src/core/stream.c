@@ -180,7 +180,8 @@ ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__inde
     if (status == CKPT_OK)
         status = decoder_finish(&d, what, err);
     if (status == CKPT_OK && check && e->has_crc && crc != e->crc)
-        status = ckpt__fail(err, CKPT_E_DAMAGED, what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written",
+        status = ckpt__fail(err, CKPT_E_DAMAGED, what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                           "(copy the file again, or use an earlier checkpoint)",
                             crc, e->crc);
     decoder_close(&d);
     return status;
@@ -321,7 +322,8 @@ ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *ind
         status = stream_strided(source, index, p->storage, &it, span, t->info.nbytes, &ts, name, err);
     free(ts.copy);
     if (status == CKPT_OK && check && t->has_crc && ts.crc != t->crc)
-        status = ckpt__fail(err, CKPT_E_DAMAGED, name, "the CRC-32 of its bytes is %08x; %08x was stored when it was written",
+        status = ckpt__fail(err, CKPT_E_DAMAGED, name, "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                           "(copy the file again, or use an earlier checkpoint)",
                             ts.crc, t->crc);
     if (status == CKPT_E_DAMAGED)
         ckpt__error_object(err, name);

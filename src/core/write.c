@@ -261,7 +261,8 @@ static ckpt_status payload_read(void *ctx, ckpt__segment_kind kind, size_t numbe
         char what[200];
         ckpt_str label = kind == CKPT__STORAGE ? p->index->storages[number].name : p->index->tensors[number].info.name;
         ckpt__escape(what, sizeof what, label.data ? label.data : "payload", label.data ? label.size : 7);
-        return ckpt__fail(err, CKPT_E_DAMAGED, what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written",
+        return ckpt__fail(err, CKPT_E_DAMAGED, what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                           "(copy the file again, or use an earlier checkpoint)",
                           p->crc, crc);
     }
     return CKPT_OK;
