@@ -12,6 +12,7 @@
 #include <ckpt/reader.h>
 #include <ckpt/report.h>
 #include <ckpt/restore.h>
+#include <ckpt/run.h>
 #include <ckpt/save.h>
 #include <ckpt/state.h>
 #include <ckpt/tensor.h>

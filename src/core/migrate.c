@@ -274,7 +274,7 @@ static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t numbe
 
 static ckpt_status write_out(mover *m, ckpt__recipe *recipe, ckpt_error *err)
 {
-    ckpt__sink_options sink_options = {!m->options.no_sync, m->options.force};
+    ckpt__sink_options sink_options = {.sync = !m->options.no_sync, .replace = m->options.force};
     ckpt__reader_payload *inner = NULL;
     ckpt__payload payload = {read_payload, m};
     ckpt__sink *sink = NULL;

@@ -38,6 +38,10 @@ ckpt_status ckpt__manifest_write(const ckpt__manifest *m, ckpt__buf *out, ckpt_e
     put_number(out, ",\n \"step\":", m->step);
     put_number(out, ",\n \"world\":", m->world);
     put_number(out, ",\n \"rank\":", m->rank);
+    if (m->time)
+        put_number(out, ",\n \"time\":", m->time);
+    if (m->save)                  /* as text: JSON's numbers are not sure to hold 64 bits */
+        ckpt__buf_printf(out, ",\n \"save\":\"%016llx\"", (unsigned long long)m->save);
     ckpt__buf_str(out, ",\n \"files\":[");
     for (size_t i = 0; i < m->count; i++) {
         ckpt__buf_str(out, i ? ",\n  {\"name\":" : "\n  {\"name\":");
@@ -78,6 +82,20 @@ static ckpt_status get_number(ckpt_str range, const char *key, int64_t fallback,
         return CKPT_OK;
     ckpt__json_start(&j, range.data, range.size, DEPTH, key);
     return ckpt__json_int(&j, out, err);
+}
+
+/* 16 lower-case hexadecimal digits in quotes. */
+static ckpt_status get_save(ckpt_str range, const char *label, uint64_t *out, ckpt_error *err)
+{
+    uint32_t high = 0, low = 0;
+    *out = 0;
+    if (!range.data)
+        return CKPT_OK;
+    if (range.size != 18 || range.data[0] != '"' || !ckpt__hex_crc_get(range.data + 1, &high) ||
+        !ckpt__hex_crc_get(range.data + 9, &low))
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "\"save\" is not 16 hexadecimal digits");
+    *out = (uint64_t)high << 32 | low;
+    return CKPT_OK;
 }
 
 /* A name below the directory and nothing else; the source checks it again when it opens it. */
@@ -141,13 +159,15 @@ static ckpt_status get_files(ckpt_str range, const char *label, ckpt__arena *a, 
 ckpt_status ckpt__manifest_read(const char *text, size_t size, const char *label, ckpt__arena *a, ckpt__manifest *out,
                                 ckpt_error *err)
 {
-    static const char *const keys[] = { "manifest", "step", "world", "rank", "files", "ckpt.crc32" };
-    ckpt_str range[6];
+    static const char *const keys[] = { "manifest", "step", "world", "rank", "files", "ckpt.crc32", "time", "save" };
+    ckpt_str range[8];
     int64_t version = 0;
     memset(out, 0, sizeof *out);
     ckpt_status status = check_crc(text, size, label, err);
     if (status == CKPT_OK)
-        status = ckpt__json_split(text, size, DEPTH, label, keys, range, 6, err);
+        ckpt__hex_crc_get(text + CRC_AT, &out->crc);
+    if (status == CKPT_OK)
+        status = ckpt__json_split(text, size, DEPTH, label, keys, range, 8, err);
     if (status == CKPT_OK)
         status = get_number(range[0], keys[0], 0, &version, err);
     if (status == CKPT_OK && version != VERSION)
@@ -159,6 +179,10 @@ ckpt_status ckpt__manifest_read(const char *text, size_t size, const char *label
         status = get_number(range[2], keys[2], 1, &out->world, err);
     if (status == CKPT_OK)
         status = get_number(range[3], keys[3], 0, &out->rank, err);
+    if (status == CKPT_OK)
+        status = get_number(range[6], keys[6], 0, &out->time, err);
+    if (status == CKPT_OK)
+        status = get_save(range[7], label, &out->save, err);
     if (status == CKPT_OK && (out->world < 1 || out->rank < 0 || out->rank >= out->world))
         status = ckpt__fail(err, CKPT_E_FORMAT, label, "the manifest is of rank %lld of %lld", (long long)out->rank,
                             (long long)out->world);

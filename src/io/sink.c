@@ -1,17 +1,15 @@
 /* io/sink.c - durable publication. The order of calls is the contract: data, fdatasync, close, rename, fsync of the
  * directory; every one is checked, and a failed fsync is never retried on the same file. */
 #include "io/sink.h"
+#include "io/publish.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 struct ckpt__sink {
@@ -24,44 +22,10 @@ struct ckpt__sink {
     int fd;                       /* the file, or the temporary directory */
     int direct;                   /* the same file past the page cache (O_DIRECT), or -1 */
     bool directory;
+    bool settled;                 /* all of it is on disk, and fd is closed */
+    bool synced;                  /* so is its name */
     uint64_t size;
 };
-
-/* ---- a file size limit kills by SIGXFSZ; held back, the call says EFBIG, and the pending signal is taken away */
-typedef struct held { sigset_t before; bool was_blocked; } held;
-
-static void hold_xfsz(held *h)
-{
-    sigset_t xfsz;
-    sigemptyset(&xfsz);
-    sigaddset(&xfsz, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &xfsz, &h->before);
-    h->was_blocked = sigismember(&h->before, SIGXFSZ) == 1;
-}
-
-static void release_xfsz(const held *h, bool too_big)
-{
-    int saved = errno;
-    if (!h->was_blocked) {
-        sigset_t xfsz;
-        struct timespec now = { 0, 0 };
-        sigemptyset(&xfsz);
-        sigaddset(&xfsz, SIGXFSZ);
-        if (too_big)
-            while (sigtimedwait(&xfsz, NULL, &now) < 0 && errno == EINTR)
-                continue;
-        pthread_sigmask(SIG_SETMASK, &h->before, NULL);
-    }
-    errno = saved;
-}
-
-static const char *advice(int e)
-{
-    return e == ENOSPC || e == EDQUOT ? " (free space or choose another disk; what was there before is untouched)"
-           : e == EFBIG               ? " (the limit on file sizes, ulimit -f, is too small)"
-           : e == EACCES || e == EROFS ? " (the directory must be writable: the file is written beside its name and then renamed)"
-                                       : "";
-}
 
 static void free_sink(ckpt__sink *s)
 {
@@ -85,17 +49,6 @@ static ckpt__sink *new_sink(const ckpt__sink_options *options)
         s->options = *options;
     }
     return s;
-}
-
-static uint64_t unique(void)
-{
-    uint64_t r = 0;
-    if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        r = (uint64_t)t.tv_nsec << 32 ^ (uint64_t)t.tv_sec ^ (uint64_t)getpid() << 20;
-    }
-    return r;
 }
 
 /* Splits path (a link as destination resolved first) and opens the directory that it lies in. */
@@ -127,7 +80,7 @@ static ckpt_status locate(ckpt__sink *s, const char *path, ckpt_error *err)
     if (!folder)
         return ckpt__fail_memory(err, path, 0);
     s->dirfd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ckpt_status status = s->dirfd >= 0 ? CKPT_OK : ckpt__fail_sys(err, errno, path, "cannot open its directory %s", folder);
+    ckpt_status status = s->dirfd >= 0 ? CKPT_OK : ckpt__fail_sys(err, errno, path, "cannot open its directory %s (open)", folder);
     free(folder);
     return status;
 }
@@ -150,20 +103,21 @@ static void open_direct(ckpt__sink *s)
 
 static ckpt_status reserve(ckpt__sink *s, ckpt_error *err)
 {
-    held h;
+    ckpt__xfsz h;
     int rc = 0;
     if (s->size == 0)
         return CKPT_OK;
     if (s->size > INT64_MAX)
         return ckpt__fail(err, CKPT_E_LIMIT, s->path, "%llu bytes are more than a file holds", (unsigned long long)s->size);
-    hold_xfsz(&h);
-    do
-        rc = fallocate(s->fd, 0, 0, (off_t)s->size);
-    while (rc < 0 && errno == EINTR);
-    release_xfsz(&h, rc < 0 && errno == EFBIG);
-    if (rc < 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
+    ckpt__xfsz_hold(&h);
+    for (int i = 0; i < 100; i++)            /* some file systems begin anew each time: a profiler's timer outpaces them */
+        if ((rc = fallocate(s->fd, 0, 0, (off_t)s->size)) == 0 || errno != EINTR)
+            break;
+    ckpt__xfsz_release(&h, rc < 0 && errno == EFBIG);
+    if (rc < 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL && errno != EINTR) {
         int e = errno;
-        return ckpt__fail_sys(err, e, s->path, "cannot reserve %llu bytes%s", (unsigned long long)s->size, advice(e));
+        return ckpt__fail_sys(err, e, s->path, "cannot reserve %llu bytes (fallocate)%s", (unsigned long long)s->size,
+                              ckpt__write_advice(e));
     }
     return CKPT_OK;
 }
@@ -183,40 +137,38 @@ static ckpt_status keep_access(const ckpt__sink *s, const struct stat *st, ckpt_
 static ckpt_status create(ckpt__sink *s, ckpt_error *err)
 {
     struct stat st;
-    bool replaces = fstatat(s->dirfd, s->base, &st, 0) == 0;
+    bool replaces = fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (replaces && !s->options.replace)
         return exists(s, err);
+    if (replaces && S_ISLNK(st.st_mode))     /* followed by now where it is to be followed */
+        replaces = false;
     if (replaces && !S_ISREG(st.st_mode))
         return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it is %s; only a regular file is replaced by a file",
                           S_ISDIR(st.st_mode) ? "a directory" : "a special file");
     for (int i = 0; i < 100 && s->fd < 0; i++) {
         free(s->temporary);
-        if (asprintf(&s->temporary, ".%.200s.tmp-%016llx", s->base, (unsigned long long)unique()) < 0) {
+        if (asprintf(&s->temporary, ".%.200s.tmp-%016llx", s->base, (unsigned long long)ckpt__unique()) < 0) {
             s->temporary = NULL;
             return ckpt__fail_memory(err, s->path, 0);
         }
         s->fd = openat(s->dirfd, s->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (s->fd < 0 && errno != EEXIST)
+        if (s->fd < 0 && errno == EINTR)
+            unlinkat(s->dirfd, s->temporary, 0);       /* it may be there or not */
+        else if (s->fd < 0 && errno != EEXIST)
             break;
     }
     if (s->fd < 0) {
         int e = errno;
         free(s->temporary);       /* nothing of ours is there to be removed */
         s->temporary = NULL;
-        return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it%s", advice(e));
+        return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it (openat)%s", ckpt__write_advice(e));
     }
     return replaces ? keep_access(s, &st, err) : CKPT_OK;
 }
 
-ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_options *options, ckpt__sink **out,
-                            ckpt_error *err)
+/* What is left to do once its name and directory are known, or were not to be found (status). */
+static ckpt_status open_file(ckpt__sink *s, ckpt_status status, ckpt__sink **out, ckpt_error *err)
 {
-    *out = NULL;
-    ckpt__sink *s = new_sink(options);
-    if (!s)
-        return ckpt__fail_memory(err, path, 0);
-    s->size = size;
-    ckpt_status status = locate(s, path, err);
     if (status == CKPT_OK)
         status = create(s, err);
     if (status == CKPT_OK)
@@ -228,6 +180,36 @@ ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_op
     open_direct(s);
     *out = s;
     return CKPT_OK;
+}
+
+ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_options *options, ckpt__sink **out,
+                            ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(options);
+    if (!s)
+        return ckpt__fail_memory(err, path, 0);
+    s->size = size;
+    return open_file(s, locate(s, path, err), out, err);
+}
+
+ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, uint64_t size,
+                               const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(options);
+    if (!s)
+        return ckpt__fail_memory(err, name, 0);
+    s->size = size;
+    ckpt_status status = CKPT_OK;
+    if (asprintf(&s->path, "%s/%s", folder, name) < 0) {
+        s->path = NULL;
+        status = ckpt__fail_memory(err, name, 0);
+    } else if (!(s->base = strdup(name)))
+        status = ckpt__fail_memory(err, name, 0);
+    else if ((s->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 0)) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot open its directory (fcntl)%s", ckpt__write_advice(errno));
+    return open_file(s, status, out, err);
 }
 
 ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err)
@@ -246,7 +228,7 @@ ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t 
     } else if (!(s->temporary = strdup(name)))
         status = ckpt__fail_memory(err, name, 0);
     else if ((s->fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)) < 0)
-        status = ckpt__fail_sys(err, errno, s->path, "cannot create it");
+        status = ckpt__fail_sys(err, errno, s->path, "cannot create it (openat)%s", ckpt__write_advice(errno));
     if (status == CKPT_OK)
         status = reserve(s, err);
     if (status < 0) {
@@ -266,9 +248,11 @@ static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
         return errno == ENOENT ? CKPT_OK : ckpt__fail_sys(err, errno, s->path, "cannot look at it");
     if (!s->options.replace)
         return exists(s, err);
+    if (s->options.replace_any)
+        return CKPT_OK;
     if (!S_ISDIR(st.st_mode))
         return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it is a file; a directory would be written there");
-    int fd = openat(s->dirfd, s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(s->dirfd, s->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     if (!d) {
         int e = errno;
@@ -277,12 +261,16 @@ static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
         return ckpt__fail_sys(err, e, s->path, "cannot read the directory");
     }
     bool empty = true, ours = false;
-    for (struct dirent *e; (e = readdir(d));)
+    errno = 0;
+    for (struct dirent *e; (e = readdir(d)); errno = 0)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
             empty = false;
             ours |= strcmp(e->d_name, "checkpoint.json") == 0;
         }
+    int unread = errno;
     closedir(d);
+    if (unread)
+        return ckpt__fail_sys(err, unread, s->path, "cannot read the directory");
     if (!empty && !ours)
         return ckpt__fail(err, CKPT_E_EXISTS, s->path,
                           "the directory holds no checkpoint.json: it is not a checkpoint and is not replaced");
@@ -300,10 +288,10 @@ ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *opt
     ckpt_status status = locate(s, path, err);
     if (status == CKPT_OK)
         status = check_replaceable(s, err);
-    bool replaces = status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    bool replaces = status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
     for (int i = 0; status == CKPT_OK && s->fd < 0; i++) {
         free(s->temporary);
-        if (asprintf(&s->temporary, ".tmp-%.200s.%016llx", s->base, (unsigned long long)unique()) < 0) {
+        if (asprintf(&s->temporary, ".tmp-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique()) < 0) {
             s->temporary = NULL;
             status = ckpt__fail_memory(err, path, 0);
         } else if (mkdirat(s->dirfd, s->temporary, replaces ? 0700 : 0777) < 0) {
@@ -312,9 +300,10 @@ ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *opt
             int e = errno;
             free(s->temporary);
             s->temporary = NULL;
-            status = ckpt__fail_sys(err, e, s->path, "cannot create a temporary directory beside it%s", advice(e));
+            status = ckpt__fail_sys(err, e, s->path, "cannot create a temporary directory beside it (mkdirat)%s",
+                                    ckpt__write_advice(e));
         } else if ((s->fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-            status = ckpt__fail_sys(err, errno, s->path, "cannot open the temporary directory");
+            status = ckpt__fail_sys(err, errno, s->path, "cannot open the temporary directory (openat)");
     }
     if (status < 0) {
         ckpt__sink_abort(s);
@@ -333,13 +322,13 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
 {
     const char *p = data;
     while (n) {
-        held h;
+        ckpt__xfsz h;
         bool direct = s->direct >= 0 && is_aligned(offset, p, n);
         size_t most = direct ? n / DIRECT_ALIGN * DIRECT_ALIGN : n;
-        hold_xfsz(&h);
+        ckpt__xfsz_hold(&h);
         ssize_t put = pwrite(direct ? s->direct : s->fd, p, most > (1u << 30) ? 1u << 30 : most, (off_t)offset);
         int e = errno;
-        release_xfsz(&h, put < 0 && e == EFBIG);
+        ckpt__xfsz_release(&h, put < 0 && e == EFBIG);
         if (put < 0 && e == EINTR)
             continue;
         if (put < 0 && direct && e == EINVAL) {      /* the alignment is not enough here, or there is no O_DIRECT */
@@ -347,9 +336,11 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
             s->direct = -1;
             continue;
         }
-        if (put <= 0)
-            return ckpt__fail_sys(err, put < 0 ? e : EIO, s->path, "cannot write at byte %llu%s", (unsigned long long)offset,
-                                  advice(e));
+        if (put <= 0) {
+            e = put < 0 ? e : EIO;
+            return ckpt__fail_sys(err, e, s->path, "cannot write at byte %llu (pwrite)%s", (unsigned long long)offset,
+                                  ckpt__write_advice(e));
+        }
         p += put;
         offset += (uint64_t)put;
         n -= (size_t)put;
@@ -357,121 +348,139 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
     return CKPT_OK;
 }
 
-/* Removes a directory of files; it has no directories of its own in it, and what else there may be stays. */
-static void remove_directory(int dirfd, const char *name)
-{
-    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (d) {
-        for (struct dirent *e; (e = readdir(d));)
-            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-                unlinkat(fd, e->d_name, 0);
-        closedir(d);
-    } else if (fd >= 0)
-        close(fd);
-    unlinkat(dirfd, name, AT_REMOVEDIR);
-}
-
 void ckpt__sink_abort(ckpt__sink *s)
 {
     if (!s)
         return;
     if (s->temporary && s->dirfd >= 0) {
+        int fd = s->fd;           /* no descriptor more is needed to remove what is in it */
+        s->fd = s->directory ? -1 : fd;
         if (s->directory)
-            remove_directory(s->dirfd, s->temporary);
+            ckpt__remove_directory(s->dirfd, s->temporary, fd);
         else
             unlinkat(s->dirfd, s->temporary, 0);
     }
     free_sink(s);
 }
 
-/* renameat2 without replacing, or its stand-in where the file system has none. */
-static int rename_new(int dirfd, const char *from, const char *to, bool directory)
+static ckpt_status cannot(const ckpt__sink *s, int e, const char *what, ckpt_error *err)
 {
-    if (renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS)
-        return -1;
-    if (!directory) {             /* a hard link never replaces */
-        if (linkat(dirfd, from, dirfd, to, 0) < 0)
-            return -1;
-        return unlinkat(dirfd, from, 0);
+    return ckpt__fail_sys(err, e, s->path, "cannot %s%s", what, ckpt__write_advice(e));
+}
+
+/* The old one lies in `aside` when this could not be undone; it stays there, and a recovery brings it back. */
+static ckpt_status not_published(const ckpt__sink *s, int e, bool undone, const char *what, const char *aside,
+                                 ckpt_error *err)
+{
+    if (undone)
+        return ckpt__fail_sys(err, e, s->path, "cannot %s; what was there before is back in its place", what);
+    return ckpt__fail_sys(err, e, s->path, "cannot %s; the old one lies in %s", what, aside);
+}
+
+static ckpt_status exchange_directory(ckpt__sink *s, ckpt_error *err)
+{
+    if (s->options.sync && fsync(s->dirfd) < 0) {
+        int e = errno;            /* the old one goes back to its name; if it cannot, it stays under the temporary's */
+        bool undone = renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0;
+        ckpt_status status = not_published(s, e, undone, "fsync its directory", s->temporary, err);
+        if (!undone) {
+            free(s->temporary);
+            s->temporary = NULL;
+        }
+        return status;
     }
-    if (mkdirat(dirfd, to, 0777) < 0)        /* the claim; rename replaces an empty directory */
-        return -1;
-    return renameat(dirfd, from, dirfd, to);
+    s->synced = true;
+    ckpt__remove_any(s->dirfd, s->temporary);     /* now the old one */
+    return CKPT_OK;
+}
+
+/* Where names cannot be exchanged. Killed in between, the old one lies in .trash-NAME.HEX, and the next to open a run
+ * puts it back; once the new one is in its place durably, it is given a name that nobody puts back. */
+static ckpt_status swap_directory(ckpt__sink *s, ckpt_error *err)
+{
+    char aside[NAME_MAX + 1], gone[NAME_MAX + 1];
+    snprintf(aside, sizeof aside, ".trash-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique());
+    if (renameat(s->dirfd, s->base, s->dirfd, aside) < 0)
+        return cannot(s, errno, "move the old directory aside (renameat)", err);
+    if (renameat(s->dirfd, s->temporary, s->dirfd, s->base) < 0) {
+        int e = errno;
+        bool undone = renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
+        return not_published(s, e, undone, "rename the new directory to it", aside, err);
+    }
+    if (s->options.sync && fsync(s->dirfd) < 0) {
+        int e = errno;
+        bool undone = renameat(s->dirfd, s->base, s->dirfd, s->temporary) == 0 &&
+                      renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
+        return not_published(s, e, undone, "fsync its directory", aside, err);
+    }
+    s->synced = true;
+    if (ckpt__condemn(s->dirfd, aside, s->base, gone) == 0)
+        ckpt__remove_any(s->dirfd, gone);
+    return CKPT_OK;
 }
 
 static ckpt_status publish_directory(ckpt__sink *s, ckpt_error *err)
 {
-    if (rename_new(s->dirfd, s->temporary, s->base, true) == 0)
+    if (ckpt__rename_noreplace(s->dirfd, s->temporary, s->base, true) == 0)
         return CKPT_OK;
     if (errno != EEXIST && errno != ENOTEMPTY)
-        return ckpt__fail_sys(err, errno, s->path, "cannot rename the new directory to it");
+        return cannot(s, errno, "rename the new directory to it (renameat2)", err);
     if (!s->options.replace)
         return exists(s, err);
-    if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0) {
-        if (s->options.sync && fsync(s->dirfd) < 0) {
-            int e = errno;        /* the old one goes back to its name; if it cannot, it stays under the temporary's */
-            if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0)
-                return ckpt__fail_sys(err, e, s->path, "cannot fsync its directory; what was there before is back in its place");
-            ckpt_status status = ckpt__fail_sys(err, e, s->path, "cannot fsync its directory; the old one lies in %s",
-                                                s->temporary);
-            free(s->temporary);
-            s->temporary = NULL;
-            return status;
-        }
-        remove_directory(s->dirfd, s->temporary);      /* now the old one */
-        return CKPT_OK;
-    }
+    if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0)
+        return exchange_directory(s, err);
     if (errno != EINVAL && errno != ENOSYS)
-        return ckpt__fail_sys(err, errno, s->path, "cannot exchange the new directory with it");
-    char *trash;
-    if (asprintf(&trash, ".trash-%.200s.%016llx", s->base, (unsigned long long)unique()) < 0)
-        return ckpt__fail_memory(err, s->path, 0);
-    ckpt_status status = CKPT_OK;
-    if (renameat(s->dirfd, s->base, s->dirfd, trash) < 0)
-        status = ckpt__fail_sys(err, errno, s->path, "cannot move the old directory aside");
-    else if (renameat(s->dirfd, s->temporary, s->dirfd, s->base) < 0) {
-        int e = errno;
-        int back = renameat(s->dirfd, trash, s->dirfd, s->base);
-        status = ckpt__fail_sys(err, e, s->path, "cannot rename the new directory to it%s%s",
-                                back ? "; the old one lies in " : "", back ? trash : "");
-    } else {
-        if (s->options.sync)
-            (void)!fsync(s->dirfd);   /* the caller's fsync that follows is the one that counts */
-        remove_directory(s->dirfd, trash);
-    }
-    free(trash);
-    return status;
+        return cannot(s, errno, "exchange the new directory with it (renameat2)", err);
+    return swap_directory(s, err);
 }
 
 static ckpt_status publish_file(ckpt__sink *s, ckpt_error *err)
 {
     int rc = s->options.replace ? renameat(s->dirfd, s->temporary, s->dirfd, s->base)
-                                : rename_new(s->dirfd, s->temporary, s->base, false);
+                                : ckpt__rename_noreplace(s->dirfd, s->temporary, s->base, false);
     if (rc == 0)
         return CKPT_OK;
     if (errno == EEXIST)
         return exists(s, err);
-    return ckpt__fail_sys(err, errno, s->path, "cannot rename the temporary to it");
+    return cannot(s, errno, "rename the temporary to it (renameat)", err);
+}
+
+/* Closes a descriptor that was written through; an interrupted close has closed it. */
+static ckpt_status close_written(const ckpt__sink *s, int *fd, ckpt_status status, ckpt_error *err)
+{
+    int rc = *fd < 0 ? 0 : close(*fd);
+    *fd = -1;
+    if (rc == 0 || errno == EINTR || status < 0)
+        return status;
+    return cannot(s, errno, "close it", err);
+}
+
+ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    struct stat st;
+    if (s->settled)
+        return CKPT_OK;
+    if (s->fd < 0)                /* what a failed fsync left is not known: a second one would only seem to succeed */
+        return ckpt__fail_sys(err, EIO, s->path, "it failed to reach the disk before; it must be written anew");
+    if (s->directory && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+        status = keep_access(s, &st, err);       /* last: the old mode may forbid to write into it */
+    status = close_written(s, &s->direct, status, err);
+    if (status == CKPT_OK && s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0) {
+        int e = errno;
+        status = ckpt__fail_sys(err, e, s->path, "the disk did not take the data (%s)%s",
+                                s->directory ? "fsync" : "fdatasync", ckpt__write_advice(e));
+    }
+    status = close_written(s, &s->fd, status, err);
+    s->settled = status == CKPT_OK;
+    return status;
 }
 
 ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
 {
-    ckpt_status status = CKPT_OK;
-    struct stat st;
-    if (s->directory && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
-        status = keep_access(s, &st, err);       /* last: the old mode may forbid to write into it */
-    if (status == CKPT_OK && s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0)
-        status = ckpt__fail_sys(err, errno, s->path, "the disk did not take the data (%s)%s",
-                                s->directory ? "fsync" : "fdatasync", advice(errno));
-    int fd = s->fd;
-    s->fd = -1;
-    if (close(fd) < 0 && status == CKPT_OK && errno != EINTR)
-        status = ckpt__fail_sys(err, errno, s->path, "cannot close it%s", advice(errno));
+    ckpt_status status = ckpt__sink_settle(s, err);
     if (s->parent) {
-        free_sink(s);
+        free_sink(s);             /* the directory's own abort removes its files */
         return status;
     }
     if (status == CKPT_OK)
@@ -481,7 +490,7 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
         return status;
     }
     /* From here on it is published: a failure means that a power cut may still undo it. */
-    if (s->options.sync && fsync(s->dirfd) < 0)
+    if (s->options.sync && !s->synced && fsync(s->dirfd) < 0)
         status = ckpt__fail_sys(err, errno, s->path, "it is written, but its directory could not be synced (fsync)");
     free_sink(s);
     return status;
@@ -491,4 +500,9 @@ bool ckpt__sink_retract(const char *path)
 {
     char resolved[PATH_MAX];
     return realpath(path, resolved) && unlink(resolved) == 0;
+}
+
+const char *ckpt__sink_temporary(const ckpt__sink *s)
+{
+    return s->temporary;
 }

@@ -7,12 +7,17 @@ typedef struct ckpt__sink ckpt__sink;
 typedef struct ckpt__sink_options {
     bool sync;                    /* fdatasync the file, fsync the directory */
     bool replace;                 /* false: CKPT_E_EXISTS where the name is taken */
+    bool replace_any;             /* by a directory: also a file, or a directory that is no checkpoint */
 } ckpt__sink_options;
 
 /* A temporary in path's directory, O_EXCL, mode of the file replaced or 0666 & ~umask; a symlink as destination is
  * resolved first. `size` bytes are reserved (fallocate), so ENOSPC comes before the data. */
 ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_options *options, ckpt__sink **out,
                             ckpt_error *err);
+/* The same for a file of an open directory (folder is its name, for messages). A link of that name is itself replaced, and
+ * nothing outside of the directory is touched. */
+ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, uint64_t size,
+                               const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
 /* The same for one file inside an open directory sink. */
 ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err);
 ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
@@ -20,7 +25,13 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
 /* Publishes: sync, close, rename, fsync of the directory (for a member: sync and close; it appears with its
  * directory). Frees s in any case; on error the temporary is removed and what was there before is untouched. */
 ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err);
+/* The part of a commit that comes before the name is taken: all of it is on disk, under the temporary's name, and closed.
+ * A commit then only publishes. On error s is still there: abort it. For a directory: after its members' commits. */
+ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err);
 void ckpt__sink_abort(ckpt__sink *s);          /* removes the temporary; accepts NULL */
+/* Its name beside the one that it is to have: borrowed, until the commit. */
+const char *ckpt__sink_temporary(const ckpt__sink *s);
+uint64_t ckpt__unique(void);                   /* for names, and for what must not come twice */
 /* Removes a file that was published and turned out damaged (a link stays, its target goes). False: it is still there. */
 bool ckpt__sink_retract(const char *path);
 #endif

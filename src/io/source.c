@@ -1,13 +1,12 @@
 /* io/source.c - the files that a checkpoint is read from. */
 #include "io/source.h"
+#include "io/beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 static ckpt_status append(ckpt__source *s, const char *name, int fd, const struct stat *st, uint32_t *file, ckpt_error *err)
@@ -22,11 +21,6 @@ static ckpt_status append(ckpt__source *s, const char *name, int fd, const struc
         *file = (uint32_t)s->count;
     s->count++;
     return CKPT_OK;
-}
-
-static const char *kind_of(mode_t mode)
-{
-    return S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "no regular file";
 }
 
 ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *err)
@@ -50,7 +44,7 @@ ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *
         s->directory = true;
         s->dirfd = fd;
     } else if (!S_ISREG(st.st_mode)) {
-        status = ckpt__fail(err, CKPT_E_FORMAT, path, "it is %s; a checkpoint is a file or a directory", kind_of(st.st_mode));
+        status = ckpt__fail(err, CKPT_E_FORMAT, path, "it is %s; a checkpoint is a file or a directory", ckpt__kind_of(st.st_mode));
         goto fail;
     } else if ((status = append(s, path, fd, &st, NULL, err)) < 0)
         goto fail;
@@ -80,54 +74,6 @@ void ckpt__source_close(ckpt__source *s)
     free(s);
 }
 
-/* Empty, absolute, or with a component "..": never opened, with any kernel. */
-static bool name_climbs(const char *name)
-{
-    if (*name == '\0' || *name == '/')
-        return true;
-    for (const char *p = name; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
-            return true;
-    }
-    return false;
-}
-
-static int open_beneath(int dirfd, const char *name)
-{
-    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    struct open_how how = { .flags = (unsigned)flags, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
-    int fd = (int)syscall(SYS_openat2, dirfd, name, &how, sizeof how);
-    if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != E2BIG))
-        return fd;
-    /* No openat2 (before Linux 5.6, or filtered): component by component, following no link. */
-    char part[256];
-    int at = dup(dirfd);
-    while (at >= 0) {
-        size_t n = strcspn(name, "/");
-        bool last = name[n] == '\0';
-        if (n >= sizeof part) {
-            close(at);
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        memcpy(part, name, n);
-        part[n] = '\0';
-        int next = openat(at, n ? part : ".", flags | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
-        int saved = errno;
-        struct stat st;
-        if (next < 0 && saved == ENOTDIR && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
-            saved = ELOOP;        /* a link to a directory: refused as a link, as openat2 would */
-        close(at);
-        errno = saved;
-        if (next < 0 || last)
-            return next;
-        at = next;
-        name += n + 1;
-    }
-    return -1;
-}
-
 ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, ckpt_error *err)
 {
     struct stat st;
@@ -135,14 +81,14 @@ ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, 
     snprintf(label, sizeof label, "%s/%s", s->path, name);
     if (!s->directory)
         return ckpt__fail(err, CKPT_E_ARGUMENT, label, "%s is not a directory", s->path);
-    if (name_climbs(name))
+    if (ckpt__name_climbs(name))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "a file name that leaves the checkpoint's directory is refused");
     for (size_t i = 0; i < s->count; i++)
         if (strcmp(s->files[i].name, name) == 0) {
             *file = (uint32_t)i;
             return CKPT_OK;
         }
-    int fd = open_beneath(s->dirfd, name);
+    int fd = ckpt__open_beneath(s->dirfd, name, O_RDONLY);
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "a link that leaves the checkpoint's directory is refused");
     if (fd < 0)
@@ -152,7 +98,7 @@ ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, 
         status = ckpt__fail_sys(err, errno, label, "cannot stat it");
     else if (!S_ISREG(st.st_mode))
         status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected",
-                            S_ISDIR(st.st_mode) ? "a directory" : kind_of(st.st_mode));
+                            ckpt__kind_of(st.st_mode));
     else
         status = append(s, name, fd, &st, file, err);
     if (status < 0)

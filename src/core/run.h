@@ -1,0 +1,108 @@
+/* core/run.h - what a run holds, and who may touch it.
+ *
+ * Two threads: the caller's, and the writer. `job` says whose things are whose: while it is not NONE the task and the
+ * snapshot belong to the writer, else to the caller. Notices and info are under the lock. The store is only read
+ * (its path and descriptor) by both. */
+#ifndef CKPT_RUN_INTERNAL_H
+#define CKPT_RUN_INTERNAL_H
+#include <pthread.h>
+#include <sys/types.h>
+#include <ckpt/run.h>
+#include "core/run_list.h"
+#include "core/snapshot.h"
+#include "core/state.h"
+#include "io/store.h"
+
+typedef enum ckpt__run_job {
+    CKPT__JOB_NONE, CKPT__JOB_RESERVE, CKPT__JOB_WRITE, CKPT__JOB_PUBLISH, CKPT__JOB_FINISH, CKPT__JOB_EXIT
+} ckpt__run_job;
+
+/* How far the save is that is under way, on all ranks alike: they go from one to the next together. A run of one process
+ * publishes at the end of WRITING. */
+typedef enum ckpt__stage { CKPT__IDLE, CKPT__WRITING, CKPT__PUBLISHING } ckpt__stage;
+
+typedef struct ckpt__task {
+    int64_t step, time;
+    uint64_t save;                /* one number for what all ranks save together */
+    ckpt_trigger trigger;
+    char name[CKPT__STEP_NAME];
+    char *path;
+    ckpt__sink *sink;             /* settled: waits for its publication */
+    ckpt_status status;
+    ckpt_error error;
+    double began, finished;       /* by ckpt__run_clock; finished: it has its name, on disk */
+} ckpt__task;
+
+enum { CKPT__TOUCH_SAVE, CKPT__TOUCH_STOP, CKPT__TOUCHES };
+
+struct ckpt_run {
+    ckpt_state *state;
+    ckpt_run_options options;
+    char *path;                   /* as given, for messages */
+    ckpt__store *top, *store;     /* of the run, and of this rank: one and the same for a run of one process */
+    pid_t owner;
+    bool resumed;                 /* ckpt_run_resume was called */
+    bool owns_signals;
+    ckpt__held *bad; size_t bad_count;   /* found at the resume not to be good: retention does not count them */
+
+    double opened, last_begin, last_call, longest_step, stalled;
+    double looked;                /* when the touch files were last looked for */
+    uint64_t touched[CKPT__TOUCHES];     /* what is there; and what is being answered */
+    uint64_t answering[CKPT__TOUCHES];
+
+    ckpt__stage stage;
+    ckpt__task task;
+    ckpt__snapshot snapshot;
+    ckpt__snapshot_need need;     /* of JOB_RESERVE */
+    bool reserved, said_synchronous;
+    ckpt_status broken;           /* all_reduce failed: what the others know is not known, and it is not called again */
+    ckpt_error broken_error;
+    ckpt_status untold;           /* of a save whose failure no call has returned yet */
+    ckpt_error untold_error;
+
+    pthread_t thread;
+    bool threaded;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    ckpt__run_job job;            /* under the lock, as are: */
+    ckpt_report *notices;
+    ckpt_run_info info;
+};
+
+double ckpt__run_clock(void);                  /* seconds, monotonic */
+
+/* Queues a notice; it is told on the caller's thread by ckpt__run_tell. A notice is lost where memory is short. */
+void ckpt__run_note(ckpt_run *run, ckpt_severity severity, const char *code, const char *fix, const char *format, ...)
+    CKPT__PRINTF(5, 6);
+void ckpt__run_tell(ckpt_run *run);
+
+/* ---- run_writer.c */
+/* Hands a job to the writer thread, which is made when first needed; where none can be made it is done at once, here. */
+void ckpt__writer_start(ckpt_run *run, ckpt__run_job job);
+bool ckpt__writer_busy(ckpt_run *run);         /* with a save; making room for a snapshot is none */
+void ckpt__writer_wait(ckpt_run *run);
+void ckpt__writer_end(ckpt_run *run);
+
+/* ---- run_save.c: the parts of a save, on either thread. Each takes and leaves task.status. */
+void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__payload *payload, ckpt__live *live);
+void ckpt__task_publish(ckpt_run *run);
+void ckpt__task_finish(ckpt_run *run);         /* hints and retention: what goes wrong is a notice */
+/* Not to be counted by retention, and to be replaced whatever it is. CKPT_E_NO_MEMORY. */
+ckpt_status ckpt__run_mark_bad(ckpt_run *run, const ckpt__held *held, ckpt_error *err);
+
+/* ---- run_step.c */
+/* Moves the save that is under way on as far as it goes; with `wait` to its end. Collective. A failure is `untold`; an
+ * error is one of the all-reduce. */
+ckpt_status ckpt__run_advance(ckpt_run *run, bool wait, ckpt_error *err);
+ckpt_status ckpt__run_check(ckpt_run *run, const char *call, ckpt_error *err);
+/* Gives the failure that no call has told yet, and forgets it. */
+ckpt_status ckpt__run_untold(ckpt_run *run, ckpt_error *err);
+
+/* ---- run_ranks.c: collective; a run of one process gets its own numbers back */
+ckpt_status ckpt__reduce(ckpt_run *run, int64_t *v, size_t n, ckpt_op op, ckpt_error *err);
+/* CKPT_OK where every rank has CKPT_OK; else the same error on every rank: that of the lowest one that failed, errors
+ * that end a resume before others. */
+ckpt_status ckpt__agree(ckpt_run *run, ckpt_status status, ckpt_error *err);
+/* Is the file at fault, so that the checkpoint before it may be better? */
+bool ckpt__may_fall_back(ckpt_status status, int sys_errno);
+#endif

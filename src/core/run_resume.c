@@ -1,0 +1,239 @@
+/* core/run_resume.c - from which checkpoint, and with all ranks from the same. */
+#include "core/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct resumer {
+    ckpt_run *run;
+    ckpt_restore_options options;
+    ckpt__held *list; size_t count;      /* this rank's, newest first */
+    ckpt_report *passed;          /* why candidates were passed over */
+    size_t tried;
+    ckpt_error newest;            /* what was wrong with the first of them */
+} resumer;
+
+static const ckpt__held *find(const resumer *r, int64_t step)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->list[i].step == step)
+            return &r->list[i];
+    return NULL;
+}
+
+/* The newest step below `bound` that any rank has; -1: none is left. */
+static ckpt_status next_step(const resumer *r, int64_t bound, int64_t *step, ckpt_error *err)
+{
+    *step = -1;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->list[i].step < bound && r->list[i].step > *step)
+            *step = r->list[i].step;
+    return ckpt__reduce(r->run, step, 1, CKPT_MAX, err);
+}
+
+/* Can this rank use it, by what the directory says? */
+static ckpt_status look_at(const resumer *r, int64_t step, const ckpt__held *h, ckpt_error *err)
+{
+    const ckpt_ranks *ranks = &r->run->options.ranks;
+    char name[CKPT__STEP_NAME];
+    ckpt__step_name(name, step);
+    if (!h)
+        return ckpt__fail(err, CKPT_E_NOT_FOUND, name, "it is not in this rank's directory (%s)", r->run->store->path);
+    if (!h->complete)
+        return ckpt__fail(err, h->status < 0 ? h->status : CKPT_E_DAMAGED, h->name, "%s", h->why);
+    if (h->world != ranks->world)
+        return ckpt__fail(err, CKPT_E_MISMATCH, h->name, "it was saved by %" PRId64 " ranks, and this run has %" PRId64,
+                          h->world, ranks->world);
+    if (h->rank != ranks->rank)
+        return ckpt__fail(err, CKPT_E_MISMATCH, h->name, "it is of rank %" PRId64 ", in the directory of rank %" PRId64, h->rank,
+                          ranks->rank);
+    return CKPT_OK;
+}
+
+/* One save of that step, not two: a rank may have died before it could replace its older one. */
+static ckpt_status check_one_save(const resumer *r, const ckpt__held *h, ckpt_error *err)
+{
+    int64_t ends[2] = { (int64_t)(h->save >> 1), -(int64_t)(h->save >> 1) };
+    ckpt_status status = ckpt__reduce(r->run, ends, 2, CKPT_MAX, err);
+    if (status == CKPT_OK && ends[0] != -ends[1])
+        status = ckpt__fail(err, CKPT_E_DAMAGED, h->name, "the ranks hold different saves of this step");
+    return status;
+}
+
+static ckpt_status try_step(resumer *r, int64_t step, ckpt_report *report, ckpt_error *err)
+{
+    ckpt_run *run = r->run;
+    const ckpt__held *h = find(r, step);
+    char *path = NULL;
+    ckpt_status status = ckpt__agree(run, look_at(r, step, h, err), err);
+    if (status == CKPT_OK && run->options.ranks.world > 1)
+        status = check_one_save(r, h, err);
+    if (status < 0)
+        return status;
+    if (asprintf(&path, "%s/%s", run->store->path, h->name) < 0)
+        status = ckpt__fail_memory(err, h->name, 0);
+    else {
+        status = ckpt_restore(run->state, path, &r->options, report, err);
+        free(path);
+    }
+    bool restored = status == CKPT_OK;
+    status = ckpt__agree(run, status, err);
+    if (status < 0 && restored)
+        run->state->poisoned = true;      /* of this step, when the others are not */
+    return status;
+}
+
+/* Notes why this one is passed over; an error where that cannot be. */
+static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ckpt_error *err)
+{
+    ckpt_run *run = r->run;
+    char name[CKPT__STEP_NAME];
+    ckpt__step_name(name, step);
+    if (r->tried++ == 0)
+        r->newest = *why;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->list[i].step == step) {
+            r->list[i].verified = false;      /* at least not any more, or not on all ranks */
+            ckpt_status status = ckpt__run_mark_bad(run, &r->list[i], err);
+            if (status < 0)
+                return status;
+        }
+    ckpt__run_note(run, CKPT_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, why->object, why->object[0] ? ": " : "",
+                   why->message);
+    if (!ckpt__report_add(r->passed, CKPT_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
+                          "%s is passed over for the one before it: %s%s%s", name, why->object, why->object[0] ? ": " : "",
+                          why->message))
+        return ckpt__fail_memory(err, "report", 0);
+    return CKPT_OK;
+}
+
+/* Newest first, until one is good on all ranks. CKPT_NOTHING_TO_RESUME where there is none. */
+static ckpt_status walk(resumer *r, ckpt_report *report, int64_t *done, ckpt_error *err)
+{
+    int64_t step = INT64_MAX;
+    for (;;) {
+        ckpt_error why = CKPT_ERROR_INIT;
+        ckpt_status status = next_step(r, step, &step, err);
+        if (status < 0)
+            return status;
+        if (step < 0)
+            break;
+        status = try_step(r, step, report, &why);
+        if (status == CKPT_OK) {
+            *done = step;
+            return CKPT_OK;
+        }
+        if (!ckpt__may_fall_back(status, why.sys_errno)) {
+            if (err)
+                *err = why;
+            return status;
+        }
+        status = ckpt__agree(r->run, pass_over(r, step, &why, err), err);
+        if (status < 0)
+            return status;
+    }
+    if (r->tried == 0)
+        return CKPT_NOTHING_TO_RESUME;
+    if (err)
+        *err = r->newest;
+    ckpt__error_prefix(err, "none of %zu checkpoints in %s can be resumed (ckpt-inspect verify says what is wrong with each; to "
+                            "start anew use another directory); the newest", r->tried, r->run->path);
+    return r->newest.status < 0 ? r->newest.status : CKPT_E_DAMAGED;
+}
+
+static void mark_verified(resumer *r, int64_t step)
+{
+    const ckpt__held *h = find(r, step);
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (h && !r->options.no_verify && ckpt__held_mark_verified(r->run->store, r->list, r->count, h, &err) < 0)
+        ckpt__run_note(r->run, CKPT_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
+}
+
+static ckpt_status read_options(resumer *r, const char *map_location, ckpt_error *err)
+{
+    const ckpt_restore_options *given = r->run->options.restore;
+    if (given) {
+        if (given->struct_size > sizeof *given)
+            return ckpt__fail(err, CKPT_E_ARGUMENT, r->run->path, "the restore options are of a newer version of the library");
+        memcpy(&r->options, given, given->struct_size ? given->struct_size : sizeof *given);
+    }
+    r->options.struct_size = 0;
+    if (map_location)
+        r->options.map_location = map_location;
+    if (r->options.ranks.world == 0)
+        r->options.ranks = r->run->options.ranks;
+    return CKPT_OK;
+}
+
+/* What the report says beside what the restore itself put there. */
+static ckpt_status complete_report(resumer *r, ckpt_status status, int64_t done, ckpt_report *report, ckpt_error *err)
+{
+    char name[CKPT__STEP_NAME];
+    ckpt__step_name(name, done);
+    bool ok = ckpt__report_merge(report, r->passed);
+    if (ok && status == CKPT_OK)
+        ok = ckpt__report_add(report, CKPT_NOTE, "resumed", NULL, NULL, "from %s/%s", r->run->path, name);
+    return ok || status < 0 ? status : ckpt__fail_memory(err, "report", 0);
+}
+
+static void forget_bad(ckpt_run *run)
+{
+    free(run->bad);
+    run->bad = NULL;
+    run->bad_count = 0;
+}
+
+static ckpt_status resume(resumer *r, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err)
+{
+    ckpt_status status = read_options(r, map_location, err);
+    if (status == CKPT_OK)
+        status = ckpt__held_list(r->run->store, &r->list, &r->count, err);
+    if (status == CKPT_OK && !(r->passed = ckpt_report_new()))
+        status = ckpt__fail_memory(err, "report", 0);
+    status = ckpt__agree(r->run, status, err);
+    if (status == CKPT_OK)
+        status = walk(r, report, done, err);
+    if (r->passed)
+        status = complete_report(r, status, *done, report, err);
+    if (status == CKPT_OK) {
+        mark_verified(r, *done);
+        ckpt__run_note(r->run, CKPT_NOTE, "resumed", NULL, "after step %" PRId64, *done);
+    }
+    return status;
+}
+
+ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err)
+{
+    resumer r = { .run = run };
+    ckpt_error unasked = CKPT_ERROR_INIT;
+    int64_t step = 0;
+    if (done)
+        *done = 0;
+    ckpt_report_clear(report);
+    ckpt_status status = ckpt__run_check(run, "ckpt_run_resume", err);
+    if (status < 0)
+        return status;
+    err = err ? err : &unasked;   /* the other ranks are told */
+    status = ckpt__run_advance(run, true, err);
+    ckpt_report *own = report ? NULL : ckpt_report_new();
+    if (status == CKPT_OK && !report && !own)
+        status = ckpt__fail_memory(err, "report", 0);
+    status = ckpt__agree(run, status, err);
+    forget_bad(run);
+    if (status == CKPT_OK)
+        status = resume(&r, map_location, &step, report ? report : own, err);
+    if (status >= 0) {
+        run->resumed = true;
+        run->last_begin = ckpt__run_clock();
+        run->last_call = 0;
+        run->info.resumed_step = status == CKPT_OK ? step : -1;
+        if (done)
+            *done = step;
+    }
+    free(r.list);
+    ckpt_report_free(r.passed);
+    ckpt_report_free(own);
+    ckpt__run_tell(run);
+    return status;
+}

@@ -1,0 +1,171 @@
+/* core/run_save.c - the parts of a save: write, publish, finish. On the writer thread, or on the caller's. */
+#include "core/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <ckpt/verify.h>
+
+/* ---- what the resume passed over, and what not all ranks have published */
+
+ckpt_status ckpt__run_mark_bad(ckpt_run *run, const ckpt__held *held, ckpt_error *err)
+{
+    ckpt__held *bad = realloc(run->bad, (run->bad_count + 1) * sizeof *bad);
+    if (!bad)
+        return ckpt__fail_memory(err, held->name, sizeof *bad);
+    run->bad = bad;
+    run->bad[run->bad_count++] = *held;
+    return CKPT_OK;
+}
+
+/* A new one has its name. The manifests of both may be the same to the byte. */
+static void forget_bad(ckpt_run *run, const char *name)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < run->bad_count; i++)
+        if (strcmp(run->bad[i].name, name) != 0)
+            run->bad[kept++] = run->bad[i];
+    run->bad_count = kept;
+}
+
+static bool replaces_bad(const ckpt_run *run)
+{
+    for (size_t i = 0; i < run->bad_count; i++)
+        if (strcmp(run->bad[i].name, run->task.name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_bad(const ckpt_run *run, const ckpt__held *h)
+{
+    for (size_t i = 0; i < run->bad_count; i++)
+        if (strcmp(run->bad[i].name, h->name) == 0 && run->bad[i].manifest_crc == h->manifest_crc)
+            return true;
+    return false;
+}
+
+/* ---- writing */
+
+static ckpt_status fail_task(ckpt_run *run, ckpt_status status)
+{
+    ckpt__task *t = &run->task;
+    t->status = status;
+    ckpt__sink_abort(t->sink);
+    t->sink = NULL;
+    return status;
+}
+
+/* Before it has its name: what reads back wrong is never published. */
+static ckpt_status read_back(ckpt_run *run)
+{
+    ckpt__task *t = &run->task;
+    char *path = NULL;
+    ckpt_verify_result result;
+    if (asprintf(&path, "%s/%s", run->store->path, ckpt__sink_temporary(t->sink)) < 0)
+        return ckpt__fail_memory(&t->error, t->path, 0);
+    ckpt_status status = ckpt_verify(path, NULL, NULL, &result, NULL, &t->error);
+    free(path);
+    if (status == CKPT_NO) {
+        t->error.status = status = CKPT_E_DAMAGED;
+        ckpt__error_prefix(&t->error, "what was written reads back otherwise (the disk or the memory is failing)");
+    }
+    return status;
+}
+
+void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__payload *payload, ckpt__live *live)
+{
+    ckpt__task *t = &run->task;
+    ckpt__picture copy = *picture;
+    copy.step = t->step;
+    ckpt__save_job job = { .path = t->path, .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
+                           .rank = run->options.ranks.rank, .world = run->options.ranks.world, .time = t->time,
+                           .save = t->save, .replace_any = replaces_bad(run) };
+    job.options.directory = true;
+    ckpt_status status = ckpt__save_directory(&job, &t->sink, &t->error);
+    if (status == CKPT_OK && run->options.read_back)
+        status = read_back(run);
+    if (status < 0)
+        fail_task(run, status);
+}
+
+void ckpt__task_publish(ckpt_run *run)
+{
+    ckpt__task *t = &run->task;
+    if (t->status < 0)
+        return;
+    ckpt__sink *sink = t->sink;
+    t->sink = NULL;
+    t->status = ckpt__sink_commit(sink, &t->error);
+    t->finished = ckpt__run_clock();
+}
+
+/* ---- hints and retention */
+
+static void write_latest(ckpt_run *run)
+{
+    ckpt__task *t = &run->task;
+    char text[CKPT__STEP_NAME + 2];
+    ckpt_error err = CKPT_ERROR_INIT;
+    int n = snprintf(text, sizeof text, "%s\n", t->name);
+    if (ckpt__store_write(run->store, "latest", text, (size_t)n, &err) < 0)
+        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
+                       err.message);
+}
+
+static void remove_old(ckpt_run *run, const ckpt__held *list, size_t n)
+{
+    ckpt_run_entry *entries = calloc(n + 1, sizeof *entries);
+    bool *gone = calloc(n + 1, sizeof *gone);
+    const char **names = calloc(n + 1, sizeof *names);
+    ckpt_error err = CKPT_ERROR_INIT;
+    size_t count = 0;
+    for (size_t i = 0; entries && i < n; i++) {
+        entries[i].step = list[i].step;
+        entries[i].verified = list[i].verified;
+        /* What the resume passed over, and what lies beyond this step, is of no use to this run, and does not count. */
+        entries[i].complete = list[i].complete && list[i].step <= run->task.step && !is_bad(run, &list[i]);
+    }
+    if (entries && gone && names)
+        ckpt_retention_plan(&run->options.retention, entries, n, gone);
+    for (size_t i = 0; entries && gone && names && i < n; i++)
+        if (gone[i])
+            names[count++] = list[i].name;
+    ckpt_status status = entries && gone && names ? CKPT_OK : ckpt__fail_memory(&err, "retention", n);
+    if (status == CKPT_OK && count)
+        status = ckpt__store_remove(run->store, names, count, &err);
+    if (status < 0)
+        ckpt__run_note(run, CKPT_WARNING, "prune-failed", NULL, "older checkpoints could not all be removed: %s%s%s", err.object,
+                       err.object[0] ? ": " : "", err.message);
+    else if (count)
+        ckpt__run_note(run, CKPT_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1], count > 1 ? " to " : "",
+                       count > 1 ? names[0] : "");
+    free(entries);
+    free(gone);
+    free(names);
+}
+
+/* Nothing in here can take away from the checkpoint that was just published. */
+void ckpt__task_finish(ckpt_run *run)
+{
+    ckpt__task *t = &run->task;
+    ckpt__held *list = NULL;
+    size_t n = 0;
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (t->status < 0)
+        return;
+    forget_bad(run, t->name);
+    write_latest(run);
+    if (!run->options.read_back && run->options.retention.keep_last == 0)
+        return;
+    ckpt_status status = ckpt__held_list(run->store, &list, &n, &err);
+    for (size_t i = 0; status == CKPT_OK && run->options.read_back && i < n; i++)
+        if (strcmp(list[i].name, t->name) == 0) {
+            status = ckpt__held_mark_verified(run->store, list, n, &list[i], &err);
+            list[i].verified = status == CKPT_OK;
+        }
+    if (status < 0)
+        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "older checkpoints are kept for now: %s%s%s", err.object,
+                       err.object[0] ? ": " : "", err.message);
+    else if (run->options.retention.keep_last)
+        remove_old(run, list, n);
+    free(list);
+}

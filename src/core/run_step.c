@@ -1,0 +1,405 @@
+/* core/run_step.c - after each training step: does something ask for a save, and how far is the one under way. */
+#include "core/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include "core/run_signals.h"
+
+double ckpt__run_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static const char *const touch_names[CKPT__TOUCHES] = { "SAVE", "STOP" };
+
+/* ---- what asks for a save */
+
+/* How long the next save is likely to take, with some to spare; before the first one, from the bytes at a slow disk's pace. */
+static double time_wanted(ckpt_run *run)
+{
+    const double slow = 50e6, spare = 1.5, least = 1.0;
+    double save = run->info.save_seconds;
+    if (save <= 0) {
+        double bytes = 0;
+        for (size_t i = 0; i < run->state->count; i++)
+            bytes += (double)run->state->bindings[i].nbytes;
+        save = bytes / slow;
+    }
+    return save * spare + run->longest_step * 2 + least;
+}
+
+static void look_for_files(ckpt_run *run, double now)
+{
+    if (run->options.no_touch_files || run->options.ranks.rank != 0 || (run->looked > 0 && now - run->looked < 1))
+        return;
+    run->looked = now;
+    for (int i = 0; i < CKPT__TOUCHES; i++)
+        run->touched[i] = ckpt__store_touched(run->top, touch_names[i]);
+}
+
+static ckpt_trigger due(ckpt_run *run, int64_t done, double now)
+{
+    const ckpt_run_options *o = &run->options;
+    if (o->time_limit > 0 && run->opened + o->time_limit - now <= time_wanted(run))
+        return CKPT_TRIGGER_DEADLINE;
+    if (run->owns_signals && ckpt__signals_caught())
+        return CKPT_TRIGGER_SIGNAL;
+    look_for_files(run, now);
+    for (int i = CKPT__TOUCHES; i-- > 0;)
+        if (run->touched[i] && run->touched[i] != run->answering[i])
+            return i == CKPT__TOUCH_STOP ? CKPT_TRIGGER_STOP_FILE : CKPT_TRIGGER_FILE;
+    if ((o->every_steps && done % o->every_steps == 0) || (o->last_step && done == o->last_step) ||
+        (o->every_seconds > 0 && now - run->last_begin >= o->every_seconds))
+        return CKPT_TRIGGER_PERIODIC;
+    return CKPT_TRIGGER_NONE;
+}
+
+static bool stops(ckpt_trigger trigger)
+{
+    return trigger == CKPT_TRIGGER_STOP_FILE || trigger == CKPT_TRIGGER_SIGNAL || trigger == CKPT_TRIGGER_DEADLINE;
+}
+
+ckpt_trigger ckpt_run_poll(ckpt_run *run, int64_t done)
+{
+    return run && getpid() == run->owner ? due(run, done, ckpt__run_clock()) : CKPT_TRIGGER_NONE;
+}
+
+/* A save that stops the run for another reason answers the files too: STOP would stop the next run at its first step. */
+static bool answers(ckpt_trigger trigger, int file)
+{
+    return stops(trigger) || (trigger == CKPT_TRIGGER_FILE && file == CKPT__TOUCH_SAVE);
+}
+
+/* The file that asked is taken away once it was answered, and only the one that asked; one whose removal fails is not
+ * answered twice. Where the save failed it asks again. */
+static void answered(ckpt_run *run, ckpt_trigger trigger, bool ok)
+{
+    for (int i = 0; i < CKPT__TOUCHES; i++) {
+        ckpt_error err = CKPT_ERROR_INIT;
+        if (!answers(trigger, i) || !run->touched[i] || run->touched[i] != run->answering[i])
+            continue;
+        if (!ok) {
+            run->answering[i] = run->touched[i] = 0;     /* at the next look */
+            continue;
+        }
+        if (ckpt__store_touched(run->top, touch_names[i]) == run->answering[i] &&
+            ckpt__store_untouch(run->top, touch_names[i], &err) < 0)
+            ckpt__run_note(run, CKPT_WARNING, "touch-file-left", NULL, "the file %s was answered and cannot be removed: %s",
+                           touch_names[i], err.message);
+        run->touched[i] = 0;
+    }
+}
+
+/* ---- the save that is under way */
+
+static void outcome(ckpt_run *run, ckpt_status status, const ckpt_error *error)
+{
+    ckpt__task *t = &run->task;
+    run->stage = CKPT__IDLE;
+    t->status = status;           /* that of all ranks */
+    pthread_mutex_lock(&run->lock);
+    if (status == CKPT_OK) {
+        run->info.saves++;
+        run->info.saved_step = t->step;
+        run->info.save_seconds = t->finished - t->began;
+    } else
+        run->info.failures++;
+    run->info.stall_seconds = run->stalled;
+    run->info.snapshot_bytes = ckpt__snapshot_bytes(&run->snapshot);
+    pthread_mutex_unlock(&run->lock);
+    answered(run, t->trigger, status == CKPT_OK);
+    if (status == CKPT_OK) {
+        ckpt__run_note(run, CKPT_NOTE, "saved", NULL, "%s (%s), on disk %.3f s after it began, the training held up for %.3f s",
+                       t->name, ckpt_trigger_name(t->trigger), t->finished - t->began, run->stalled);
+        return;
+    }
+    run->untold = status;
+    run->untold_error = *error;
+    ckpt__run_note(run, CKPT_ERROR, "save-failed", NULL, "%s: %s%s%s", t->name, error->object, error->object[0] ? ": " : "",
+                   error->message);
+}
+
+/* This rank may have published what another could not: it is of no use alone, and retention is not to count it. */
+static void disown(ckpt_run *run)
+{
+    ckpt__held held;
+    ckpt__held_read(run->store, run->task.name, &held);
+    if (held.complete && held.save == run->task.save)
+        (void)ckpt__run_mark_bad(run, &held, NULL);
+}
+
+/* One stage with all ranks, whose writers have all come to its end. */
+static ckpt_status next_stage(ckpt_run *run, ckpt_error *err)
+{
+    ckpt__task *t = &run->task;
+    ckpt_error error = t->error;
+    ckpt_status status = ckpt__agree(run, t->status, &error);
+    if (status < 0) {
+        if (run->stage == CKPT__PUBLISHING)
+            disown(run);
+        ckpt__sink_abort(t->sink);
+        t->sink = NULL;
+        outcome(run, status, &error);
+        return CKPT_OK;
+    }
+    (void)err;
+    if (run->stage == CKPT__WRITING && run->options.ranks.world > 1) {
+        run->stage = CKPT__PUBLISHING;
+        ckpt__writer_start(run, CKPT__JOB_PUBLISH);
+        return CKPT_OK;
+    }
+    outcome(run, CKPT_OK, NULL);
+    if (run->options.ranks.world > 1)
+        ckpt__writer_start(run, CKPT__JOB_FINISH);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__run_advance(ckpt_run *run, bool wait, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    do {
+        if (wait)
+            ckpt__writer_wait(run);
+        else if (ckpt__writer_busy(run))
+            return CKPT_OK;
+        if (run->stage != CKPT__IDLE)
+            status = next_stage(run, err);
+    } while (status == CKPT_OK && wait && (run->stage != CKPT__IDLE || ckpt__writer_busy(run)));
+    return status;
+}
+
+/* ---- starting one */
+
+/* Without a snapshot: the trainer waits until all is written. */
+static void write_now(ckpt_run *run)
+{
+    ckpt__task *t = &run->task;
+    ckpt__picture picture = { .index = NULL };
+    ckpt__live live = { .state = NULL };
+    ckpt__payload payload;
+    ckpt_status status = ckpt__picture_take(run->state, false, t->path, &picture, &t->error);
+    if (status == CKPT_OK)
+        status = ckpt__live_open(&live, run->state, picture.index, &payload, &t->error);
+    t->status = status;
+    if (status == CKPT_OK)
+        ckpt__task_write(run, &picture, &payload, &live);
+    ckpt__live_close(&live, NULL);
+    ckpt__picture_free(&picture);
+    if (run->options.ranks.world == 1) {
+        ckpt__task_publish(run);
+        ckpt__task_finish(run);
+    }
+}
+
+/* Room for the copy; false: it is to be done without one, which is said once. */
+static bool can_snapshot(ckpt_run *run)
+{
+    ckpt__snapshot_need need = { 0, 0 };
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (run->options.synchronous)
+        return false;
+    ckpt_status status = ckpt__snapshot_measure(run->state, &need)
+                             ? ckpt__snapshot_reserve(&run->snapshot, &need, run->options.snapshot_limit, &err)
+                             : ckpt__fail_memory(&err, "snapshot", UINT64_MAX);
+    if (status == CKPT_OK)
+        return true;
+    if (!run->said_synchronous)
+        ckpt__run_note(run, CKPT_WARNING, "synchronous", "raise snapshot_limit, or free host memory",
+                       "checkpoints are written while the training waits: %s", err.message);
+    run->said_synchronous = true;
+    return false;
+}
+
+static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger, ckpt_error *err)
+{
+    ckpt__task *t = &run->task;
+    double now = ckpt__run_clock();
+    int64_t number = 0;
+    if (run->options.ranks.world > 1) {          /* rank 0 chooses */
+        number = run->options.ranks.rank == 0 ? (int64_t)(ckpt__unique() >> 1 | 1) : 0;
+        ckpt_status status = ckpt__reduce(run, &number, 1, CKPT_MAX, err);
+        if (status < 0)
+            return status;
+    }
+    free(t->path);
+    *t = (ckpt__task){ .step = done, .time = (int64_t)time(NULL), .save = (uint64_t)number, .trigger = trigger, .began = now };
+    run->last_begin = now;
+    run->stage = CKPT__WRITING;
+    if (stops(trigger)) {
+        run->looked = 0;
+        look_for_files(run, now);
+    }
+    for (int i = 0; i < CKPT__TOUCHES; i++)
+        if (answers(trigger, i))
+            run->answering[i] = run->touched[i];
+    ckpt__step_name(t->name, done);
+    size_t size = strlen(run->store->path) + sizeof t->name + 2;
+    if (!(t->path = malloc(size)))
+        t->status = ckpt__fail_memory(&t->error, t->name, size);
+    else
+        snprintf(t->path, size, "%s/%s", run->store->path, t->name);
+    if (t->status == CKPT_OK && (stops(trigger) || !can_snapshot(run)))
+        write_now(run);
+    else if (t->status == CKPT_OK) {
+        t->status = ckpt__snapshot_take(&run->snapshot, run->state, run->options.snapshot_limit, t->path, &t->error);
+        if (t->status == CKPT_OK)
+            ckpt__writer_start(run, CKPT__JOB_WRITE);
+    }
+    return CKPT_OK;
+}
+
+/* ---- the calls */
+
+ckpt_status ckpt__run_check(ckpt_run *run, const char *call, ckpt_error *err)
+{
+    if (!run)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, call, "a NULL run");
+    if (getpid() != run->owner)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: this run belongs to process %ld, which opened it, not to a child",
+                          call, (long)run->owner);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__run_untold(ckpt_run *run, ckpt_error *err)
+{
+    ckpt_status status = run->untold;
+    if (status < 0 && err)
+        *err = run->untold_error;
+    run->untold = CKPT_OK;
+    return status;
+}
+
+static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckpt_error *err)
+{
+    size_t number;
+    if (!run->resumed)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
+                          "%s before ckpt_run_resume: call that first, in a new run too, so that no checkpoint is passed over", call);
+    if (done < 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: %" PRId64 " completed steps", call, done);
+    if (run->state->poisoned)
+        return ckpt__fail(err, CKPT_E_POISONED, run->path,
+                          "the last restore failed midway and the state holds a mixture; restore a checkpoint first");
+    if (!ckpt__hash_get(run->state->names, "step", 4, &number) || number < CKPT__SCALAR_BASE)
+        return CKPT_OK;
+    const ckpt__scalar *s = &run->state->scalars[number - CKPT__SCALAR_BASE];
+    if (s->kind == CKPT__S_I64 && *(const int64_t *)s->data != done)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
+                          "the bound variable 'step' is %" PRId64 ", %s was told that %" PRId64 " steps are complete: both "
+                          "must count completed steps",
+                          *(const int64_t *)s->data, call, done);
+    return CKPT_OK;
+}
+
+/* What this step does, the same on all ranks; local: whether this rank can take part. */
+typedef struct verdict { ckpt_trigger trigger; bool busy; } verdict;
+
+static ckpt_status decide(ckpt_run *run, int64_t done, ckpt_status local, verdict *v, ckpt_error *err)
+{
+    int64_t numbers[5] = { v->trigger, v->busy, done, -done, local < 0 };
+    ckpt_error reducing = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__reduce(run, numbers, 5, CKPT_MAX, &reducing);
+    if (status < 0) {
+        if (err)
+            *err = reducing;
+        return status;
+    }
+    if (numbers[4])
+        return ckpt__agree(run, local, err);
+    v->trigger = (ckpt_trigger)numbers[0];
+    v->busy = numbers[1] != 0;
+    if (numbers[2] != -numbers[3])
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
+                          "the ranks are at different steps: %" PRId64 " to %" PRId64 " completed, %" PRId64 " on rank %" PRId64,
+                          -numbers[3], numbers[2], done, run->options.ranks.rank);
+    return CKPT_OK;
+}
+
+static ckpt_status save_as_decided(ckpt_run *run, int64_t done, verdict v, ckpt_error *err)
+{
+    bool stop = stops(v.trigger);
+    ckpt_status status = CKPT_OK;
+    if (v.trigger == CKPT_TRIGGER_NONE)
+        return CKPT_OK;
+    if ((v.busy || run->stage != CKPT__IDLE) && run->options.skip_when_busy && v.trigger == CKPT_TRIGGER_PERIODIC) {
+        pthread_mutex_lock(&run->lock);
+        run->info.skipped++;
+        pthread_mutex_unlock(&run->lock);
+        ckpt__run_note(run, CKPT_WARNING, "save-skipped", "save less often, or on a faster disk",
+                       "step %" PRId64 " is not saved: %s is still being written", done, run->task.name);
+        return CKPT_OK;
+    }
+    double began = ckpt__run_clock();
+    if ((status = ckpt__run_advance(run, true, err)) < 0 || (status = begin_save(run, done, v.trigger, err)) < 0)
+        return status;
+    run->stalled = ckpt__run_clock() - began;
+    if (stop || run->options.synchronous)
+        return ckpt__run_advance(run, true, err);
+    return run->options.ranks.world == 1 ? ckpt__run_advance(run, false, err) : CKPT_OK;
+}
+
+/* A job that reserves the snapshot's memory beside the first steps, so that the first save does not wait for pages. */
+static void prepare(ckpt_run *run)
+{
+    if (run->reserved || run->options.synchronous || run->stage != CKPT__IDLE || ckpt__writer_busy(run))
+        return;
+    run->reserved = true;
+    if ((run->options.every_steps || run->options.every_seconds > 0) && ckpt__snapshot_measure(run->state, &run->need))
+        ckpt__writer_start(run, CKPT__JOB_RESERVE);
+}
+
+static ckpt_status step(ckpt_run *run, const char *call, int64_t done, ckpt_trigger forced, ckpt_error *err)
+{
+    verdict v = { CKPT_TRIGGER_NONE, false };
+    ckpt_error own = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__run_check(run, call, err);
+    if (status < 0)
+        return status;
+    err = err ? err : &own;       /* the other ranks are told */
+    double now = ckpt__run_clock();
+    if (run->last_call > 0 && now - run->last_call > run->longest_step)
+        run->longest_step = now - run->last_call;
+    v.trigger = forced ? forced : due(run, done, now);
+    v.busy = ckpt__writer_busy(run);
+    status = decide(run, done, check_step(run, call, done, err), &v, err);
+    if (status == CKPT_OK && !v.busy && run->stage != CKPT__IDLE)
+        status = ckpt__run_advance(run, false, err);
+    if (status == CKPT_OK)
+        status = save_as_decided(run, done, v, err);
+    if (status == CKPT_OK)
+        prepare(run);
+    run->last_call = ckpt__run_clock();
+    ckpt__run_tell(run);
+    if (status < 0)
+        return status;
+    if (stops(v.trigger) && run->task.step == done && run->task.status == CKPT_OK && run->info.saved_step == done) {
+        run->untold = CKPT_OK;                /* of an earlier save: its notice was given, and this one is on disk */
+        return CKPT_STOP;
+    }
+    return ckpt__run_untold(run, err);
+}
+
+ckpt_status ckpt_run_step(ckpt_run *run, int64_t done, ckpt_error *err)
+{
+    return step(run, "ckpt_run_step", done, CKPT_TRIGGER_NONE, err);
+}
+
+ckpt_status ckpt_run_save(ckpt_run *run, int64_t done, ckpt_error *err)
+{
+    return step(run, "ckpt_run_save", done, CKPT_TRIGGER_CALL, err);
+}
+
+ckpt_status ckpt_run_wait(ckpt_run *run, ckpt_error *err)
+{
+    ckpt_status status = ckpt__run_check(run, "ckpt_run_wait", err);
+    if (status < 0)
+        return status;
+    status = ckpt__run_advance(run, true, err);
+    ckpt__run_tell(run);
+    return status == CKPT_OK ? ckpt__run_untold(run, err) : status;
+}

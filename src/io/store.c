@@ -1,0 +1,350 @@
+/* io/store.c - a run directory: opened, locked, listed; its small files read and replaced. */
+#include "io/store.h"
+#include "io/beneath.h"
+#include "io/publish.h"
+#include "io/sink.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- opening */
+
+/* fsyncs the directory that this one lies in. */
+static int sync_above(int fd)
+{
+    int up = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (up < 0)
+        return -1;
+    int rc = fsync(up), saved = errno;
+    close(up);
+    errno = saved;
+    return rc;
+}
+
+/* Of a directory that was there already: one that was killed may have made it and not have come to sync it. Where that
+ * cannot be done (no right to read it) it is left as it is found. */
+static void sync_found(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)sync_above(fd);
+    close(fd);
+}
+
+static ckpt_status make_one(const char *path, ckpt_error *err)
+{
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+        return ckpt__fail_sys(err, errno, path, "cannot make the directory (mkdir)%s", ckpt__write_advice(errno));
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return ckpt__fail_sys(err, errno, path, "cannot open the directory");
+    ckpt_status status = CKPT_OK;
+    if (fsync(fd) < 0 || sync_above(fd) < 0)
+        status = ckpt__fail_sys(err, errno, path,
+                                "the directory was made, but it or the one above could not be synced (fsync)");
+    close(fd);
+    return status;
+}
+
+/* Makes what is missing of path, from the top. */
+static ckpt_status make_all(const char *path, ckpt_error *err)
+{
+    struct stat st;
+    ckpt_status status = CKPT_OK;
+    char *part = strdup(path);
+    size_t found = 0;             /* as much of path is known to be there */
+    bool missing = false;
+    if (!part)
+        return ckpt__fail_memory(err, path, 0);
+    for (size_t i = 1; status == CKPT_OK && path[i - 1]; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        part[i] = '\0';
+        if (!missing && stat(part, &st) == 0)
+            found = i;
+        else {
+            if (!missing && found) {
+                part[found] = '\0';
+                sync_found(part);
+                part[found] = path[found];
+            }
+            missing = true;
+            status = make_one(part, err);
+        }
+        part[i] = path[i];
+    }
+    free(part);
+    return status;
+}
+
+static ckpt_status open_directory(ckpt__store *s, const char *path, bool create, ckpt_error *err)
+{
+    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+    if (*path == '\0')
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "an empty path; the name of a run directory is expected");
+    if ((s->dirfd = open(path, FLAGS)) >= 0) {
+        if (create)
+            (void)sync_above(s->dirfd);      /* see sync_found */
+    } else if (errno == ENOENT && create) {
+        ckpt_status status = make_all(path, err);
+        if (status < 0)
+            return status;
+        s->dirfd = open(path, FLAGS);
+    }
+    if (s->dirfd < 0 && errno == ENOTDIR)
+        return ckpt__fail(err, CKPT_E_FORMAT, path, "it is no directory; a run directory is expected");
+    if (s->dirfd < 0)
+        return ckpt__fail_sys(err, errno, path, "cannot open the run directory (open)%s",
+                              errno == EMFILE ? ckpt__write_advice(errno) : "");
+    if (!(s->path = realpath(path, NULL)))
+        return errno == ENOMEM ? ckpt__fail_memory(err, path, 0)
+                               : ckpt__fail_sys(err, errno, path, "cannot find its absolute path (realpath)");
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__store_open(const char *path, bool create, ckpt__store **out, ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__store *s = calloc(1, sizeof *s);
+    if (!s)
+        return ckpt__fail_memory(err, path, 0);
+    s->dirfd = s->lock = -1;
+    ckpt_status status = open_directory(s, path, create, err);
+    if (status < 0) {
+        ckpt__store_close(s);
+        return status;
+    }
+    *out = s;
+    return CKPT_OK;
+}
+
+void ckpt__store_close(ckpt__store *s)
+{
+    if (!s)
+        return;
+    if (s->lock >= 0) {
+        /* A process forked from this one holds the same lock through its copy of the descriptor: closing ours would
+         * leave it locked as long as that one lives, and that one must not unlock what is ours. */
+        struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+        if (s->owner == getpid())
+            (void)fcntl(s->lock, F_OFD_SETLK, &none);
+        close(s->lock);
+    }
+    if (s->dirfd >= 0)
+        close(s->dirfd);
+    free(s->path);
+    free(s);
+}
+
+/* ---- the lock */
+
+/* Who it is, for people. Where this cannot be written (a full disk) the lock holds all the same. */
+static void sign(int fd)
+{
+    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 64];
+    ckpt__xfsz h;
+    if (gethostname(host, sizeof host - 1) < 0)
+        strcpy(host, "?");
+    int n = snprintf(text, sizeof text, "pid %ld on host %s\n", (long)getpid(), host);
+    ckpt__xfsz_hold(&h);
+    bool done = ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n;
+    ckpt__xfsz_release(&h, !done && errno == EFBIG);
+}
+
+/* The locked file is still the one called .lock: someone may have removed it, and another may have locked a new one. */
+static bool is_named(const ckpt__store *s, int fd)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static ckpt_status held_by_other(const ckpt__store *s, ckpt_error *err)
+{
+    char holder[HOST_NAME_MAX + 64];
+    bool named = ckpt__store_holder(s, holder, sizeof holder) && *holder;
+    return ckpt__fail(err, CKPT_E_EXISTS, s->path,
+                      "another process writes here: %s; end it first, or use another run directory",
+                      named ? holder : "one that has not said who it is");
+}
+
+ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err)
+{
+    for (int i = 0; s->lock < 0 && i < 100; i++) {
+        struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+        struct stat st;
+        int fd = openat(s->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+        if (fd < 0 && errno == EINTR)
+            continue;
+        if (fd < 0)
+            return ckpt__fail_sys(err, errno, s->path, "cannot open .lock in it%s", ckpt__write_advice(errno));
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+            close(fd);
+            return ckpt__fail(err, CKPT_E_SYSTEM, s->path, ".lock in it is no regular file; remove it");
+        }
+        if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
+            int e = errno;
+            close(fd);
+            if (e == EINTR)
+                continue;
+            if (e == EAGAIN || e == EACCES)
+                return held_by_other(s, err);
+            return ckpt__fail_sys(err, e, s->path,
+                                  "cannot lock .lock in it (fcntl); where the file system has no locks set no_lock, "
+                                  "and see to it that one process alone writes here");
+        }
+        if (is_named(s, fd)) {
+            s->lock = fd;
+            s->owner = getpid();
+            sign(fd);
+        } else
+            close(fd);
+    }
+    return s->lock >= 0 ? CKPT_OK
+                        : ckpt__fail_sys(err, EAGAIN, s->path, "cannot lock .lock in it: it is removed again and again");
+}
+
+bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size)
+{
+    char text[HOST_NAME_MAX + 64];
+    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct stat st;
+    int fd = openat(s->dirfd, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return false;
+    bool held = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fcntl(fd, F_OFD_GETLK, &whole) == 0 &&
+                whole.l_type != F_UNLCK;
+    ssize_t n = held ? pread(fd, text, sizeof text, 0) : 0;
+    close(fd);
+    if (!held)
+        return false;
+    const char *end = n > 0 ? memchr(text, '\n', (size_t)n) : NULL;
+    ckpt__escape(buf, size, text, end ? (size_t)(end - text) : n > 0 ? (size_t)n : 0);
+    return true;
+}
+
+/* ---- what is in it */
+
+ckpt_status ckpt__store_each(const ckpt__store *s, ckpt__store_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    int fd = openat(s->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);      /* with a position of its own */
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d) {
+        int e = errno;
+        if (fd >= 0)
+            close(fd);
+        return ckpt__fail_sys(err, e, s->path, "cannot read the directory (opendir)");
+    }
+    while (status == CKPT_OK) {
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e) {
+            if (errno)
+                status = ckpt__fail_sys(err, errno, s->path, "cannot read the directory (readdir)");
+            break;
+        }
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            status = fn(ctx, e->d_name, err);
+    }
+    closedir(d);
+    return status;
+}
+
+/* ---- small files */
+
+static ckpt_status read_whole(int fd, const char *label, size_t limit, ckpt__buf *out, ckpt_error *err)
+{
+    size_t had = 0;
+    for (;;) {
+        size_t room = limit - had < 65536 ? limit - had + 1 : 65536;     /* one byte more tells whether it is too long */
+        if (!ckpt__buf_reserve(out, room))
+            return ckpt__fail_memory(err, label, room);
+        ssize_t got = read(fd, out->data + out->size, room);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ckpt__fail_sys(err, errno, label, "cannot read it at byte %zu (read)", had);
+        if (got == 0)
+            return CKPT_OK;
+        if ((size_t)got > limit - had)
+            return ckpt__fail(err, CKPT_E_LIMIT, label, "it is longer than %zu bytes, and no more is read", limit);
+        had += (size_t)got;
+        out->size += (size_t)got;
+        out->data[out->size] = '\0';
+    }
+}
+
+ckpt_status ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out, ckpt_error *err)
+{
+    char label[1024];
+    struct stat st;
+    size_t before = out->size;
+    snprintf(label, sizeof label, "%s/%s", s->path, name);
+    if (ckpt__name_climbs(name))
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "a file name that leaves the run directory is refused");
+    int fd = ckpt__open_beneath(s->dirfd, name, O_RDONLY);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return ckpt__fail(err, CKPT_E_NOT_FOUND, label, "it is not there");
+    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "a link that leaves the run directory is refused");
+    if (fd < 0 && errno == ENXIO)
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "it is a socket; a regular file is expected");
+    if (fd < 0)
+        return ckpt__fail_sys(err, errno, label, "cannot open it (openat)%s",
+                              errno == EMFILE ? ckpt__write_advice(errno) : "");
+    ckpt_status status;
+    if (fstat(fd, &st) < 0)
+        status = ckpt__fail_sys(err, errno, label, "cannot look at it (fstat)");
+    else if (!S_ISREG(st.st_mode))
+        status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st.st_mode));
+    else if ((uint64_t)st.st_size > limit)
+        status = ckpt__fail(err, CKPT_E_LIMIT, label, "it has %lld bytes; at most %zu are read", (long long)st.st_size,
+                            limit);
+    else
+        status = read_whole(fd, label, limit, out, err);
+    close(fd);
+    if (status < 0 && out->data) {
+        out->size = before;
+        out->data[before] = '\0';
+    }
+    return status;
+}
+
+bool ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime)
+{
+    struct stat st;
+    int fd = ckpt__name_climbs(name) ? -1 : ckpt__open_beneath(s->dirfd, name, O_PATH);
+    if (fd < 0)
+        return false;
+    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    close(fd);
+    if (!regular)
+        return false;
+    *size = (uint64_t)st.st_size;
+    *mtime = st.st_mtim.tv_sec;
+    return true;
+}
+
+ckpt_status ckpt__store_write(ckpt__store *s, const char *name, const char *text, size_t n, ckpt_error *err)
+{
+    static const ckpt__sink_options durable = { .sync = true, .replace = true };
+    ckpt__sink *sink;
+    ckpt_status status = ckpt__store_name(s, name, err);
+    if (status < 0)
+        return status;
+    if ((status = ckpt__sink_file_at(s->dirfd, s->path, name, n, &durable, &sink, err)) < 0)
+        return status;
+    if ((status = ckpt__sink_write(sink, 0, text, n, err)) < 0) {
+        ckpt__sink_abort(sink);
+        return status;
+    }
+    return ckpt__sink_commit(sink, err);
+}
