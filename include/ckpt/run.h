@@ -121,7 +121,7 @@ typedef struct ckpt_run_options {
                                    * said once ("synchronous"). 0: half of what is free when it is first needed */
     bool read_back;               /* the writer reads each checkpoint back and checks every CRC: it is then verified */
 
-    /* how to resume: borrowed until ckpt_run_resume returns; map_location is that call's argument. NULL: defaults */
+    /* how to resume: borrowed until the last ckpt_run_resume returns; map_location is that call's argument. NULL: defaults */
     const ckpt_restore_options *restore;
 
     /* when to save and stop (CKPT_STOP) */

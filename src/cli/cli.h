@@ -65,6 +65,9 @@ ckpt_reader *cli_open(const cli *c, const char *path);
 void cli_put(FILE *f, const char *data, size_t size);
 /* A sentence that may hold such escapes already: backslashes stay. */
 void cli_put_message(FILE *f, const char *text);
+/* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`: columns
+ * that are taken. */
+void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
 void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
 size_t cli_width(const char *data, size_t size);         /* columns that cli_put takes */
 /* "640 B", "1.5 MiB"; buf of CLI_SIZE_MAX bytes. */

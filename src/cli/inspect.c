@@ -1,13 +1,16 @@
 /* inspect.c - ckpt-inspect: looks at checkpoints, never writes one. */
 #include "inspect.h"
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "inspect_run.h"
 
 static const char usage_text[] =      /* one screen of 24 lines */
     "Usage: ckpt-inspect [COMMAND] [OPTION]... PATH\n"
-    "Says what a checkpoint (a file or a directory) holds. Runs nothing of it.\n"
+    "Says what a checkpoint (a file or a directory) holds. Runs nothing of it. For a\n"
+    "run directory (ckpt_run_open) show, verify and doctor look at all it holds.\n"
     "  show      what it is, who wrote it, how far it is, how to resume (default)\n"
     "  list      one line a tensor           tree    everything that is not a tensor\n"
     "  verify    is every byte what was written?\n"
@@ -25,12 +28,14 @@ static const char usage_text[] =      /* one screen of 24 lines */
     "doctor takes what its answer depends on:\n"
     "      --for ckpt|torch  --torch VERSION  --load-weights-only yes|no  --amp\n"
     "      --optimizer fused|capturable|foreach|plain  --map-location RULES\n"
-    "      --devices cuda:N  --param-names FILE\n"
+    "      --devices cuda:N  --param-names FILE  --metadata-only (a run: reads less)\n"
+    "show RUN --keep-last N [--keep-every K] marks what retention would remove.\n"
     "Exit status: 0 yes, 1 no (damaged, would not resume), 2 no answer.\n";
 
 enum {
     O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
-    O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_LATER, O_LATER_VALUE
+    O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_KEEP_LAST, O_KEEP_EVERY,
+    O_METADATA_ONLY, O_LATER, O_LATER_VALUE
 };
 
 static const struct option long_options[] = {
@@ -51,6 +56,9 @@ static const struct option long_options[] = {
     {"devices", required_argument, NULL, O_DEVICES},
     {"param-names", required_argument, NULL, O_PARAM_NAMES},
     {"amp", no_argument, NULL, O_AMP},
+    {"keep-last", required_argument, NULL, O_KEEP_LAST},
+    {"keep-every", required_argument, NULL, O_KEEP_EVERY},
+    {"metadata-only", no_argument, NULL, O_METADATA_ONLY},
     {"help", no_argument, NULL, O_HELP},
     {"version", no_argument, NULL, O_VERSION},
     /* of the contract, but not of this version */
@@ -68,10 +76,17 @@ static const struct command {
     int (*run)(const inspect *o);          /* NULL: a later version's */
     int paths;
     bool selects;                          /* takes --tensor, --role, --device */
+    int (*run_directory)(const run_view *v);   /* NULL: not for a run directory */
 } commands[] = {
-    {"show", inspect_show, 1, true},     {"list", inspect_list, 1, true},      {"tree", inspect_tree, 1, false},
-    {"verify", inspect_verify, 1, false}, {"doctor", inspect_doctor, 1, false}, {"extract", inspect_extract, 2, false},
-    {"stats", NULL, 1, true},            {"diff", NULL, 2, true},              {"scan", NULL, 1, false},
+    {"show", inspect_show, 1, true, run_show},
+    {"list", inspect_list, 1, true, NULL},
+    {"tree", inspect_tree, 1, false, NULL},
+    {"verify", inspect_verify, 1, false, run_verify},
+    {"doctor", inspect_doctor, 1, false, run_doctor},
+    {"extract", inspect_extract, 2, false, NULL},
+    {"stats", NULL, 1, true, NULL},
+    {"diff", NULL, 2, true, NULL},
+    {"scan", NULL, 1, false, NULL},
 };
 
 static const struct command *command_named(const char *name)
@@ -80,6 +95,18 @@ static const struct command *command_named(const char *name)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     return NULL;
+}
+
+/* A count of checkpoints or steps, from 1 on. */
+static int take_number(const inspect *o, const char *option, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(optarg, &end, 10);
+    if (errno || *end || optarg[0] < '0' || optarg[0] > '9' || n < 1)
+        return cli_usage(&o->cli, "%s: '%s' is no number from 1 on", option, optarg);
+    *out = n;
+    return -1;
 }
 
 /* One option into *o; -1: go on, else the exit status. */
@@ -105,6 +132,9 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_DEVICES: o->devices = optarg; break;
     case O_PARAM_NAMES: o->param_names = optarg; break;
     case O_AMP: o->amp = true; break;
+    case O_KEEP_LAST: return take_number(o, "--keep-last", &o->keep.keep_last);
+    case O_KEEP_EVERY: return take_number(o, "--keep-every", &o->keep.keep_every);
+    case O_METADATA_ONLY: o->metadata_only = true; break;
     case O_HELP:
         return cli_help(c, usage_text);
     case O_VERSION:
@@ -149,8 +179,9 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
 }
 
 /* An option that the command does not look at must not look as if it did. */
-static void warn_unused(const inspect *o, const struct command *command)
+static void warn_unused(const inspect *o, const struct command *command, bool run_directory)
 {
+    bool show_run = run_directory && command->run == inspect_show, doctor_run = run_directory && command->run == inspect_doctor;
     bool doctor = command->run == inspect_doctor, list = command->run == inspect_list, extract = command->run == inspect_extract;
     const struct {
         bool unused;
@@ -167,10 +198,24 @@ static void warn_unused(const inspect *o, const struct command *command)
         {o->map_location && !doctor, "--map-location", "doctor"},
         {o->devices && !doctor, "--devices", "doctor"},
         {o->amp && !doctor, "--amp", "doctor"},
+        {(o->keep.keep_last || o->keep.keep_every) && !show_run, "--keep-last, --keep-every", "show RUN_DIR"},
+        {o->metadata_only && !doctor_run, "--metadata-only", "doctor RUN_DIR"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].unused)
             cli_warn(&o->cli, "%s is an option of %s: `%s` does not look at it", rows[i].option, rows[i].of, command->name);
+}
+
+static int answer_for_run(const run_view *v, const struct command *command)
+{
+    const cli *c = &v->o->cli;
+    if (command->run_directory)
+        return command->run_directory(v);
+    if (v->count == 0)
+        return cli_fail(c, "run-directory", "%s: a run directory without any checkpoint yet; `%s` takes a checkpoint", v->path,
+                        command->name);
+    return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; `%s` takes one of them, such as %s", v->path,
+                    v->count, v->count == 1 ? "" : "s", command->name, run_newest(v) ? run_newest(v)->path : v->entries[0].path);
 }
 
 static int run(inspect *o, int argc, char **argv)
@@ -193,8 +238,15 @@ static int run(inspect *o, int argc, char **argv)
     if (cli_has_selection(c) && !command->selects)
         return cli_usage(c, "%s answers for the whole checkpoint; --tensor, --role and --device are for show and list (list --checksum reads what they select)",
                          command->name);
-    warn_unused(o, command);
-    return command->run(o);
+    run_view view;
+    status = run_view_open(o, &view);
+    warn_unused(o, command, status < 0);
+    if (status == CLI_YES)
+        return command->run(o);
+    if (status < 0)
+        status = answer_for_run(&view, command);
+    run_view_close(&view);
+    return status;
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* cli/inspect.h - the commands of ckpt-inspect. Each gets its PATHs and answers with an exit status. */
 #ifndef CKPT_CLI_INSPECT_H
 #define CKPT_CLI_INSPECT_H
+#include <ckpt/run.h>
 #include "cli.h"
 
 typedef struct inspect {
@@ -10,6 +11,9 @@ typedef struct inspect {
     /* doctor */
     const char *loader, *torch, *load_weights_only, *optimizer, *map_location, *devices, *param_names;
     bool amp;
+    /* a run directory */
+    ckpt_retention keep;          /* show --keep-last, --keep-every */
+    bool metadata_only;           /* doctor --metadata-only */
     char **paths;
     int path_count;
 } inspect;
@@ -20,4 +24,15 @@ int inspect_tree(const inspect *o);
 int inspect_verify(const inspect *o);
 int inspect_doctor(const inspect *o);
 int inspect_extract(const inspect *o);
+
+/* A path as a shell and as C or Python take it; with other characters no command is shown. */
+bool inspect_plain_path(const char *path);
+/* Does some tensor's tag name a GPU, whatever is selected? */
+bool inspect_has_gpu(const ckpt_reader *reader);
+
+/* What doctor's answer depends on, into *d; -1: go on, else the exit status, the error said. */
+int inspect_doctor_options(const inspect *o, const ckpt_reader *reader, ckpt_doctor_options *d);
+/* The members "assumed" and "effective". */
+void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r);
+const char *inspect_integrity_name(ckpt_integrity integrity);
 #endif

@@ -41,8 +41,7 @@ static bool parse_devices(const char *text, int *count)
     return true;
 }
 
-/* Options into d; -1: go on. */
-static int read_options(const inspect *o, const ckpt_reader *reader, ckpt_doctor_options *d)
+int inspect_doctor_options(const inspect *o, const ckpt_reader *reader, ckpt_doctor_options *d)
 {
     const cli *c = &o->cli;
     static const char *const later[] = {"torch-cpp", "lightning", "accelerate", "hf-trainer"};
@@ -90,12 +89,33 @@ static const char *loader_name(ckpt_loader loader)
     return loader == CKPT_LOADER_TORCH ? "torch" : "ckpt";
 }
 
-static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r, const ckpt_report *report)
+void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r)
 {
     char version[24];
-    json_out j;
     snprintf(version, sizeof version, "%d.%d", r->torch_major, r->torch_minor);
     bool torch = r->loader == CKPT_LOADER_TORCH;
+    json_object(j, "assumed");
+    json_text(j, "for", loader_name(r->loader));
+    json_text(j, "torch", torch ? version : NULL);
+    json_flag(j, "load_weights_only", torch ? r->load_weights_only : -1);
+    json_text(j, "optimizer", d->optimizer != CKPT_OPTIMIZER_DEFAULT ? ckpt_optimizer_kind_name(d->optimizer) : NULL);
+    json_bool(j, "amp", r->amp);
+    json_text(j, "map_location", o->map_location);
+    if (d->cuda_devices >= 0)
+        json_int(j, "devices", d->cuda_devices);
+    else
+        json_null(j, "devices");
+    json_end_object(j);
+    json_object(j, "effective");
+    json_flag(j, "fused", r->fused);
+    json_flag(j, "capturable", r->capturable);
+    json_flag(j, "foreach", r->foreach_);
+    json_end_object(j);
+}
+
+static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r, const ckpt_report *report)
+{
+    json_out j;
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
@@ -105,23 +125,7 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
         json_text(&j, "message", "whether it resumes is not known; the findings say what is missing");
         json_end_object(&j);
     }
-    json_object(&j, "assumed");
-    json_text(&j, "for", loader_name(r->loader));
-    json_text(&j, "torch", torch ? version : NULL);
-    json_flag(&j, "load_weights_only", torch ? r->load_weights_only : -1);
-    json_text(&j, "optimizer", d->optimizer != CKPT_OPTIMIZER_DEFAULT ? ckpt_optimizer_kind_name(d->optimizer) : NULL);
-    json_bool(&j, "amp", r->amp);
-    json_text(&j, "map_location", o->map_location);
-    if (d->cuda_devices >= 0)
-        json_int(&j, "devices", d->cuda_devices);
-    else
-        json_null(&j, "devices");
-    json_end_object(&j);
-    json_object(&j, "effective");
-    json_flag(&j, "fused", r->fused);
-    json_flag(&j, "capturable", r->capturable);
-    json_flag(&j, "foreach", r->foreach_);
-    json_end_object(&j);
+    inspect_doctor_json_assumed(&j, o, d, r);
     json_text(&j, "outcome", ckpt_outcome_name(r->outcome));
     json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN ? -1 : r->outcome == CKPT_RESUMES || r->outcome == CKPT_RESUMES_DIFFERENTLY);
     cli_json_findings(&j, report, NULL, CKPT_NOTE);
@@ -156,7 +160,7 @@ int inspect_doctor(const inspect *o)
     if (!reader)
         return CLI_NO_ANSWER;
     ckpt_report *report = ckpt_report_new();
-    int status = report ? read_options(o, reader, &options) : cli_fail(c, "no-memory", "out of memory");
+    int status = report ? inspect_doctor_options(o, reader, &options) : cli_fail(c, "no-memory", "out of memory");
     if (status < 0 && o->param_names)
         status = names_read(c, o->param_names, &list);
     if (status < 0) {

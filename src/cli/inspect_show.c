@@ -82,8 +82,7 @@ static void ask_doctor(picture *p)
         ckpt_report_clear(p->doctor);
 }
 
-/* A path as a shell and as C or Python take it; other characters keep the command from being shown. */
-static bool is_plain(const char *path)
+bool inspect_plain_path(const char *path)
 {
     for (; *path; path++)
         if ((unsigned char)*path < 0x20 || strchr("'\"\\$`!", *path))
@@ -91,10 +90,10 @@ static bool is_plain(const char *path)
     return true;
 }
 
-static bool has_gpu(const picture *p)
+bool inspect_has_gpu(const ckpt_reader *reader)
 {
-    for (size_t i = 0; i < ckpt_reader_tensor_count(p->reader); i++) {     /* whatever is selected */
-        const char *tag = ckpt_reader_tensor(p->reader, i)->device.data;
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {     /* whatever is selected */
+        const char *tag = ckpt_reader_tensor(reader, i)->device.data;
         if (tag && strncmp(tag, "cuda", 4) == 0)
             return true;
     }
@@ -103,9 +102,9 @@ static bool has_gpu(const picture *p)
 
 static char *resume_command(const picture *p)
 {
-    const char *path = p->o->paths[0], *target = has_gpu(p) ? "cuda:0" : "cpu";
+    const char *path = p->o->paths[0], *target = inspect_has_gpu(p->reader) ? "cuda:0" : "cpu";
     size_t size = strlen(path) + 200;
-    char *text = is_plain(path) ? malloc(size) : NULL;
+    char *text = inspect_plain_path(path) ? malloc(size) : NULL;
     if (!text)
         return NULL;
     bool python = is_torch(p) && p->summary.producer && strcmp(p->summary.producer, "libtorch") != 0;

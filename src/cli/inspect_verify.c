@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char *integrity_name(ckpt_integrity integrity)
+const char *inspect_integrity_name(ckpt_integrity integrity)
 {
     static const char *const names[] = {"none", "partial", "crc32", "digest"};
     return integrity <= CKPT_INTEGRITY_DIGEST ? names[integrity] : "none";
@@ -17,7 +17,7 @@ static void verify_json(const ckpt_verify_result *r, const ckpt_report *report)
     json_int(&j, "ckpt", 1);
     json_text(&j, "format", r->format[0] ? r->format : NULL);
     json_bool(&j, "ok", r->ok);
-    json_text(&j, "integrity", integrity_name(r->integrity));
+    json_text(&j, "integrity", inspect_integrity_name(r->integrity));
     json_object(&j, "checked");
     json_uint(&j, "bytes", r->bytes);
     json_uint(&j, "tensors", r->tensors);
@@ -37,7 +37,7 @@ static void verify_text(const inspect *o, const ckpt_verify_result *r, const ckp
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s%s%s, %" PRIu64 " tensors, %s (%s bytes) read, integrity %s", cli_style(c, r->ok ? "bold" : "red"),
            r->ok ? "ok" : "DAMAGED", cli_style(c, "off"), r->format[0] ? ", " : "", r->format, r->tensors,
-           cli_size(size, r->bytes), cli_count(bytes, r->bytes), integrity_name(r->integrity));
+           cli_size(size, r->bytes), cli_count(bytes, r->bytes), inspect_integrity_name(r->integrity));
     if (r->unprotected_bytes > 0)
         printf(", %s without a checksum", cli_size(without, r->unprotected_bytes));
     putchar('\n');

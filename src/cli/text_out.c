@@ -143,8 +143,7 @@ static size_t columns_of(FILE *out)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 80;
 }
 
-/* Text with a hanging indent, broken between words on a terminal and in one line elsewhere. `used`: columns taken. */
-static void put_wrapped(FILE *out, const char *text, size_t used, size_t indent)
+void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent)
 {
     size_t columns = columns_of(out), spaces = 0;
     while (*text) {
@@ -187,7 +186,7 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
             fputs(": ", out);
             used += cli_width(f->tensor, strlen(f->tensor)) + 2;
         }
-        put_wrapped(out, f->message, used, 9);
+        cli_put_wrapped(out, f->message, used, 9);
         if (*f->fix) {
             fputs("         fix: ", out);     /* never broken: it is there to be pasted */
             cli_put_message(out, f->fix);

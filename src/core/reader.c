@@ -5,13 +5,10 @@
 #include <stdlib.h>
 #include "codec/crc32.h"
 
-ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+/* *gone: it failed because a directory was removed or replaced meanwhile. */
+static ckpt_status open_once(const char *path, const ckpt_reader_options *options, ckpt_reader **out, bool *gone,
+                             ckpt_error *err)
 {
-    if (!out)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "no place for the reader was given");
-    *out = NULL;
-    if (!path || !*path)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "", "no path was given");
     ckpt_reader *r = calloc(1, sizeof *r);
     if (!r || !(r->path = strdup(path))) {
         free(r);
@@ -30,11 +27,31 @@ ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *option
     if (status < 0) {
         if (err && err->object[0] == '\0')
             ckpt__error_object(err, path);
+        *gone = r->source && !ckpt__source_is_there(r->source);
         ckpt_reader_close(r);
         return status;
     }
     *out = r;
     return CKPT_OK;
+}
+
+ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+{
+    enum { TRIES = 16 };
+    if (!out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "no place for the reader was given");
+    *out = NULL;
+    if (!path || !*path)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "", "no path was given");
+    ckpt_status status = CKPT_OK;
+    bool gone = true;
+    for (int i = 0; i < TRIES && gone; i++) {
+        gone = false;
+        status = open_once(path, options, out, &gone, err);
+    }
+    return gone ? ckpt__fail(err, CKPT_E_NOT_FOUND, path,
+                             "it was replaced again and again while it was opened; open it again")
+                : status;
 }
 
 void ckpt_reader_close(ckpt_reader *r)
@@ -134,9 +151,10 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
         return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data, "a buffer of %zu bytes was given for its %llu", size,
                           (unsigned long long)t->nbytes);
     if (t->conj || t->neg)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
-                          "it is a %s view: the stored bytes are not its values; save it with .resolve_conj().resolve_neg()",
-                          t->conj ? "conjugated" : "negated");
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, t->name.data,
+            "it is a %s view: the stored bytes are not its values; save it with .resolve_conj().resolve_neg()",
+            t->conj ? "conjugated" : "negated");
     into to = { dst, 0 };
     return ckpt__read_tensor(r->source, r->index, i, true, copy_block, &to, err);
 }

@@ -105,7 +105,8 @@ ckpt_status ckpt__held_mark_verified(ckpt__store *store, const ckpt__held *list,
 static bool is_ours(ckpt_status status, const ckpt_error *why)
 {
     return status == CKPT_E_NO_MEMORY ||
-           (status == CKPT_E_SYSTEM && (why->sys_errno == EMFILE || why->sys_errno == ENFILE || why->sys_errno == ENOMEM));
+           (status == CKPT_E_SYSTEM &&
+            (why->sys_errno == EMFILE || why->sys_errno == ENFILE || why->sys_errno == ENOMEM));
 }
 
 /* The file is at fault: it is damaged. A newer version, or a right that is missing, is no damage. */
@@ -148,7 +149,8 @@ static ckpt_status read_manifest(const ckpt__store *store, const char *name, ckp
 }
 
 /* Why a file cannot be seen: an error of this process's own, or what is to be said of the file. */
-static ckpt_status look_again(const ckpt__store *store, const char *path, const char *name, ckpt__held *h, ckpt_error *err)
+static ckpt_status look_again(const ckpt__store *store, const char *path, const char *name, ckpt__held *h,
+                              ckpt_error *err)
 {
     ckpt__buf nothing = { 0 };
     ckpt_error why = CKPT_ERROR_INIT;
@@ -202,7 +204,8 @@ static ckpt_status examine(const ckpt__store *store, const ckpt__buf *text, ckpt
     if (!arena)
         return ckpt__fail_memory(err, h->name, 0);
     h->nbytes = text->size;
-    ckpt_status status = ckpt__manifest_read(text->data ? text->data : "", text->size, "checkpoint.json", arena, &m, &why);
+    ckpt_status status =
+        ckpt__manifest_read(text->data ? text->data : "", text->size, "checkpoint.json", arena, &m, &why);
     if (is_ours(status, &why)) {
         ckpt__arena_free(arena);
         if (err)

@@ -109,8 +109,9 @@ static ckpt_status add_rank(gatherer *g, int64_t rank, ckpt_error *err)
     scan s = { 0 };
     ckpt__rank_name(name, rank);
     ckpt__buf_printf(&path, "%s/%s", g->path, name);
-    ckpt_status status = path.failed ? ckpt__fail_memory(&why, name, 0) : ckpt__store_open(path.data, false, &store, &why);
-    if (status == CKPT_E_FORMAT || (status == CKPT_E_SYSTEM && why.sys_errno == ENOENT)) {   /* a file, or gone by now */
+    ckpt_status status =
+        path.failed ? ckpt__fail_memory(&why, name, 0) : ckpt__store_open(path.data, false, &store, &why);
+    if (status == CKPT_E_FORMAT || (status == CKPT_E_SYSTEM && why.sys_errno == ENOENT)) { /* a file, or gone by now */
         ckpt__buf_free(&path);
         return CKPT_OK;
     }
@@ -143,8 +144,9 @@ static ckpt_status gather(gatherer *g, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__store_each(store, scan_name, &s, err);
     if (status == CKPT_OK && s.manifest)
-        status = ckpt__fail(err, CKPT_E_FORMAT, g->path,
-                            "it holds checkpoint.json: this is one step, not a run directory; name the directory above it");
+        status =
+            ckpt__fail(err, CKPT_E_FORMAT, g->path,
+                       "it holds checkpoint.json: this is one step, not a run directory; name the directory above it");
     if (status == CKPT_OK && (s.steps || (s.lock && (s.latest || is_our_lock(store))))) {
         g->is_run = true;
         status = add_place(g, store, g->path, CKPT__TOP, &s, err);
@@ -174,10 +176,10 @@ static bool note_leftovers(const gatherer *g)
     }
     if (n == 0)
         return true;
-    return ckpt__report_add(g->list->findings, CKPT_NOTE, "leftover", NULL,
-                            "nothing: the next ckpt_run_open removes what is left",
-                            "%zu unfinished or half removed director%s (.tmp-*, .trash-*): a writer died, or removes now", n,
-                            n == 1 ? "y" : "ies") &&
+    return ckpt__report_add(
+               g->list->findings, CKPT_NOTE, "leftover", NULL, "nothing: the next ckpt_run_open removes what is left",
+               "%zu unfinished or half removed director%s (.tmp-*, .trash-*): a writer died, or removes now", n,
+               n == 1 ? "y" : "ies") &&
            ckpt__report_detail(g->list->findings, where, NULL, NULL, 0);
 }
 
@@ -192,10 +194,10 @@ static bool note_hints(const gatherer *g)
         if (!p->latest[0] || (newest && strcmp(newest, p->latest) == 0))
             continue;
         noted++;
-        if (!ckpt__report_add(g->list->findings, CKPT_NOTE, "stale-hint", NULL,
-                              "nothing for a resume, which looks at the directories; scripts should not rely on it",
-                              "latest names %s; %s%s", p->latest,
-                              newest ? "the newest complete checkpoint is " : "no checkpoint is complete", newest ? newest : "") ||
+        if (!ckpt__report_add(g->list->findings, CKPT_NOTE, "stale-hint", NULL, NULL,
+                              "latest names %s; %s%s (a resume looks at the directories, not at the hint)", p->latest,
+                              newest ? "the newest complete checkpoint is " : "no checkpoint is complete",
+                              newest ? newest : "") ||
             !ckpt__report_detail(g->list->findings, p->path, NULL, NULL, 0))
             return false;
     }
@@ -208,8 +210,9 @@ static bool note_incomplete(const gatherer *g)
     for (size_t i = 0; i < list->count; i++)
         if (!list->entries[i].complete &&
             (!ckpt__report_add(list->findings, CKPT_NOTE, "incomplete-step", NULL,
-                               "retention never removes it; remove it by hand when it is of no use", "%s: %s",
-                               list->entries[i].name, list->entries[i].why) ||
+                               list->entries[i].world > 1 ? NULL
+                                                          : "retention never removes it; when it is of no use, do",
+                               "%s: %s", list->entries[i].name, list->entries[i].why) ||
              !ckpt__report_detail(list->findings, list->entries[i].path, NULL, NULL, 0)))
             return false;
     return true;
@@ -225,7 +228,8 @@ static ckpt_status finish(gatherer *g, ckpt_error *err)
         ckpt__buf_str(&text, g->writer);
     else if (g->writers > 1)
         ckpt__buf_printf(&text, "%s, and %zu more rank%s", g->writer, g->writers - 1, g->writers == 2 ? "" : "s");
-    ok = ok && !text.failed && (g->writers == 0 || (list->writer = ckpt__arena_copy(list->strings, text.data, text.size)));
+    ok = ok && !text.failed &&
+         (g->writers == 0 || (list->writer = ckpt__arena_copy(list->strings, text.data, text.size)));
     ckpt__buf_free(&text);
     return ok ? CKPT_OK : ckpt__fail_memory(err, "a list of checkpoints", list->count);
 }
@@ -245,7 +249,8 @@ ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error
     ckpt__buf_add(&plain, path, n);
     g.list = calloc(1, sizeof *g.list);
     g.path = plain.data;
-    bool ready = !plain.failed && g.list && (g.list->strings = ckpt__arena_new(0)) && (g.list->findings = ckpt_report_new());
+    bool ready =
+        !plain.failed && g.list && (g.list->strings = ckpt__arena_new(0)) && (g.list->findings = ckpt_report_new());
     ckpt_status status = ready ? gather(&g, err) : ckpt__fail_memory(err, path, 0);
     if (status == CKPT_OK)
         status = ckpt__run_merge(g.list, g.places, g.place_count, err);

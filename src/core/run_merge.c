@@ -1,5 +1,5 @@
-/* core/run_merge.c - what several ranks hold, put together into checkpoints: only what all of them hold of one save can be
- * resumed from, and of everything else it is said what is missing, and on which rank. */
+/* core/run_merge.c - what several ranks hold, put together into checkpoints: only what all of them hold of one save can
+ * be resumed from, and of everything else it is said what is missing, and on which rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "core/run_gather.h"

@@ -24,7 +24,7 @@ void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_run_entry *entri
     for (size_t i = 0; i < n; i++) {
         const ckpt_run_entry *e = &entries[i];
         bool kept_every = rule && rule->keep_every > 0 && e->step % rule->keep_every == 0;
-        remove[i] = rule && rule->keep_last > 0 && e->complete && e->step != newest && e->step != verified && !kept_every &&
-                    !is_among_newest(entries, n, e->step, rule->keep_last);
+        remove[i] = rule && rule->keep_last > 0 && e->complete && e->step != newest && e->step != verified &&
+                    !kept_every && !is_among_newest(entries, n, e->step, rule->keep_last);
     }
 }

@@ -3,6 +3,8 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void reserve(ckpt_run *run)
 {
@@ -30,9 +32,19 @@ static void work(ckpt_run *run, ckpt__run_job job)
         ckpt__task_finish(run);
 }
 
+/* The trainer comes first where there are fewer cores than it uses. On Linux this is of the one thread, and of those that
+ * it makes (the pump's). Where it is not allowed the writer is as the others are. */
+static void step_back(void)
+{
+    enum { NICER = 10 };
+    pid_t self = gettid();
+    (void)!setpriority(PRIO_PROCESS, (id_t)self, getpriority(PRIO_PROCESS, (id_t)self) + NICER);
+}
+
 static void *writer(void *arg)
 {
     ckpt_run *run = arg;
+    step_back();
     pthread_mutex_lock(&run->lock);
     for (;;) {
         while (run->job == CKPT__JOB_NONE)

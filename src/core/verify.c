@@ -396,6 +396,10 @@ ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progres
         if (status == CKPT_NO)
             ckpt__report_fail(v.report, CKPT_ERROR, CKPT_NO, path, err);
     }
+    if (status != CKPT_OK && v.source && !ckpt__source_is_there(v.source)) {
+        ckpt_report_clear(v.report);          /* what was wrong with it is that it went */
+        status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was read; verify it again");
+    }
     ckpt__source_close(v.source);
     free(v.whole);
     free(v.first);

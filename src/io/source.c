@@ -59,6 +59,13 @@ fail:
     return status;
 }
 
+bool ckpt__source_is_there(const ckpt__source *s)
+{
+    struct stat opened, named;
+    return !s->directory || fstat(s->dirfd, &opened) < 0 ||
+           (stat(s->path, &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino);
+}
+
 void ckpt__source_close(ckpt__source *s)
 {
     if (!s)

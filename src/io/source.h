@@ -22,6 +22,9 @@ typedef struct ckpt__source {
  * what is neither (device, FIFO, socket: opened O_NONBLOCK, never read). */
 ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *err);
 void ckpt__source_close(ckpt__source *s);
+/* Is the directory that was opened still the one of that name? A writer may prune it or replace it by another while it is
+ * read: then its files go one by one. True for a file. */
+bool ckpt__source_is_there(const ckpt__source *s);
 /* A file below the directory, never outside of it (openat2 RESOLVE_BENEATH where the kernel has it; else names with
  * "..", absolute names and links are refused). name may hold '/'. *file gets its number; added twice it is found. */
 ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, ckpt_error *err);

@@ -8,8 +8,8 @@ data=$srcdir/tests/data/cli
 work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-cli.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
-LC_ALL=C
-export LC_ALL
+LC_ALL=C INSPECT=$inspect
+export LC_ALL INSPECT
 cd "$work" || exit 99
 
 count=0
@@ -141,8 +141,8 @@ report $? "a closed pipe ends it without a word"
 # ---- JSON, whatever is asked
 if python3 -c '' 2>/dev/null; then
     wrong=0
-    for file in "$data"/*.pt "$data"/*.safetensors "$data/README" no-such-file; do
-        for command in show list 'list --checksum' tree verify doctor scan stats; do
+    for file in "$data"/*.pt "$data"/*.safetensors "$data/README" no-such-file "$srcdir"/tests/data/run/*; do
+        for command in show list 'list --checksum' tree verify doctor 'doctor --metadata-only' 'show --keep-last 1' scan stats; do
             # shellcheck disable=SC2086
             "$inspect" $command --json "$file" >out 2>err
             status=$?
@@ -159,6 +159,70 @@ assert "error" not in d or (d["error"]["code"] and d["error"]["message"])
         done
     done
     report $wrong "one JSON document for every file and command"
+fi
+
+# ---- run directories
+mkdir runs
+cp -r "$srcdir/tests/data/run/one" "$srcdir/tests/data/run/damaged" "$srcdir/tests/data/run/ranks" runs
+chmod -R u+w runs
+cp -r runs/ranks runs/three
+rm -r runs/three/rank-00001
+expect 2 "a rank that is on another disk: not known" "$inspect" doctor runs/three
+grep -q 'rank 1 missing' out
+report $? "and which it is"
+expect 0 "what is here of it is whole" "$inspect" verify runs/three
+rm -r runs/three/rank-00000/step-00000200/model.safetensors
+expect 1 "or is not" "$inspect" verify runs/three
+printf X | dd of=runs/ranks/rank-00001/step-00000100/model.safetensors bs=1 seek=4100 conv=notrunc 2>err
+expect 1 "one byte on one rank" "$inspect" verify runs/ranks
+grep -q '^runs/ranks/rank-00001/step-00000100:$' out && grep -q '^error *crc-mismatch' out
+report $? "and on which"
+expect 1 "and doctor reads all ranks" "$inspect" doctor runs/ranks
+grep -q 'none of 2 checkpoints is sound' out && grep -q 'runs/ranks/rank-00001/step-00000100: model.safetensors' out
+report $? "and says which"
+rm runs/damaged/step-00000[123]00/checkpoint.json
+expect 1 "nothing is left to resume from" "$inspect" doctor runs/damaged
+grep -q 'none of 5 checkpoints is sound' out && [ "$(grep -c 'passed over' out)" -eq 5 ]
+report $? "all five were looked at"
+mkdir runs/new
+expect 2 "an empty directory is no run" "$inspect" show runs/new
+echo 'pid 1 on host a' >runs/new/.lock
+expect 0 "a run that has only begun" "$inspect" show runs/new
+grep -q 'nothing was saved yet' out
+report $? "says so"
+expect 1 "it has nothing to resume" "$inspect" doctor runs/new
+expect 0 "and nothing that is damaged" "$inspect" verify runs/new
+cp -r runs/one "runs/$(printf 'a\033[31m\n')"
+"$inspect" show "runs/$(printf 'a\033[31m\n')" >out 2>&1
+[ $? -eq 0 ] && ! grep -q "$(printf '\033')" out && ! grep -q 'resume with' out
+report $? "a path with control characters is not printed as it is, nor as C"
+if python3 - 2>err <<'END'
+import fcntl, json, os, struct, subprocess, sys, zlib
+inspect = os.environ.get("INSPECT")
+# checkpoint.json of a later version: the hook does not go past it
+text = b'{"ckpt.crc32":"00000000",\n "manifest":2,\n "step":200,\n "world":1,\n "rank":0,\n "files":[]}\n'
+text = text.replace(b"00000000", b"%08x" % zlib.crc32(text), 1)
+os.mkdir("runs/one/step-00000200")
+with open("runs/one/step-00000200/checkpoint.json", "wb") as f:
+    f.write(text)
+with open("runs/one/.lock", "w+") as f:
+    f.write("pid 17 on host a\n")
+    f.flush()
+    fcntl.fcntl(f, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))      # F_OFD_SETLK
+    d = json.loads(subprocess.run([inspect, "show", "--json", "runs/one"], stdout=subprocess.PIPE).stdout)
+    assert d["writer"] == "pid 17 on host a", d["writer"]
+    assert [c["complete"] for c in d["checkpoints"]] == [False, True]
+d = json.loads(subprocess.run([inspect, "show", "--json", "runs/one"], stdout=subprocess.PIPE).stdout)
+assert d["writer"] is None
+done = subprocess.run([inspect, "doctor", "--json", "runs/one"], stdout=subprocess.PIPE)
+d = json.loads(done.stdout)
+assert done.returncode == 1 and d["resume"] is None and d["will_resume"] is False
+assert [c["outcome"] for c in d["candidates"]] == ["fails-at-load", None], d["candidates"]
+END
+then
+    report 0 "who holds the lock; a checkpoint of a later version is not passed over"
+elif python3 -c '' 2>/dev/null; then
+    report 1 "who holds the lock; a checkpoint of a later version is not passed over"
 fi
 
 # ---- what plain safetensors cannot name is left out, and not looked for when it is read back

@@ -1,0 +1,356 @@
+/* inspect_run_doctor.c - from which checkpoint of a run directory would a resume go on? Walks as ckpt_run_resume does:
+ * newest first; one that is damaged is passed over for the one before it, and one that does not fit is the end. */
+#include <stdlib.h>
+#include <string.h>
+#include "inspect_run.h"
+#include "names.h"
+
+typedef enum fate { FATE_OLDER, FATE_PASSED, FATE_TAKEN, FATE_STOPS, FATE_UNKNOWN } fate;
+
+typedef struct candidate {
+    fate fate;
+    const char *checked;          /* "bytes", "hint", "metadata"; NULL: it was not looked at */
+    ckpt_outcome outcome;
+    char why[900];
+} candidate;
+
+typedef struct walk {
+    const run_view *v;
+    candidate *all;
+    size_t end;                   /* the one that the walk ended with; v->count: it passed over all */
+    names params;                 /* --param-names */
+    ckpt_doctor_options options;
+    ckpt_doctor_result result;    /* of that one */
+    ckpt_report *report;          /* its findings, never NULL */
+    bool gone;                    /* a candidate went while it was read */
+    bool asked;                   /* options, result and report say something */
+} walk;
+
+static void ends(walk *w, size_t i, fate how, const char *why)
+{
+    w->end = i;
+    w->all[i].fate = how;
+    snprintf(w->all[i].why, sizeof w->all[i].why, "%s", why);
+}
+
+static void passed(walk *w, size_t i, const char *why)
+{
+    w->all[i].fate = FATE_PASSED;
+    w->all[i].outcome = CKPT_FAILS_AT_LOAD;
+    snprintf(w->all[i].why, sizeof w->all[i].why, "%s", why);
+}
+
+/* May the one before it be better? As the hook has it: the file is at fault, not what reads it. */
+static bool falls_back(ckpt_status status)
+{
+    return status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_NOT_FOUND;
+}
+
+/* Not complete: passed over, unless a newer version wrote it, or ranks that are not here may have the rest of it. */
+static void weigh_incomplete(walk *w, size_t i, const run_parts *parts)
+{
+    const ckpt_run_entry *e = &w->v->entries[i];
+    ckpt_reader *reader = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt_reader_open(e->path, NULL, &reader, &err);
+    ckpt_reader_close(reader);
+    if (status == CKPT_E_TOO_NEW) {
+        ends(w, i, FATE_STOPS, err.message);
+        w->all[i].outcome = CKPT_FAILS_AT_LOAD;
+    } else if (e->world > 1 && parts->rank_directories < (uint64_t)e->world && e->ranks_held > 0 &&
+               (uint64_t)e->ranks_held == parts->count) {
+        ends(w, i, FATE_UNKNOWN, e->why);
+    } else {
+        passed(w, i, e->why);
+    }
+}
+
+/* -1: every byte is right, or was not to be read; else the exit status, or 0 where this one is settled. */
+static int weigh_bytes(walk *w, size_t i)
+{
+    const run_view *v = w->v;
+    const ckpt_run_entry *e = &v->entries[i];
+    run_check check;
+    cli_progress shown;
+    if (e->verified || v->o->metadata_only) {
+        w->all[i].checked = e->verified ? "hint" : "metadata";
+        return -1;
+    }
+    cli_progress_init(&shown, &v->o->cli, "checked");
+    bool memory = run_check_do(v, e, &shown, &check);
+    int status = memory ? -1 : cli_fail(&v->o->cli, "no-memory", "out of memory");
+    if (memory) {
+        w->all[i].checked = "bytes";
+        if (check.gone) {
+            passed(w, i, "it went while it was read: a writer has removed or replaced it");
+            status = 0;
+        } else if (!check.answered) {
+            ends(w, i, FATE_UNKNOWN, check.why);
+            status = 0;
+        } else if (!check.ok) {
+            passed(w, i, check.why);
+            status = 0;
+        }
+    }
+    run_check_free(&check);
+    return status;
+}
+
+static int severity_of(ckpt_outcome outcome)
+{
+    static const int order[] = {1, 0, 2, 4, 3};       /* unknown, resumes, differently, fails at load, at step */
+    return order[outcome];
+}
+
+/* What the loader will make of one rank's part. -1: go on. */
+static int ask_part(walk *w, size_t i, const char *path, bool first)
+{
+    const cli *c = &w->v->o->cli;
+    ckpt_reader *reader = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_doctor_result result;
+    ckpt_status status = ckpt_reader_open(path, NULL, &reader, &err);
+    if (status < 0) {
+        if (falls_back(status))
+            passed(w, i, err.message);
+        else
+            ends(w, i, status == CKPT_E_TOO_NEW ? FATE_STOPS : FATE_UNKNOWN, err.message);
+        return 0;
+    }
+    ckpt_report *report = ckpt_report_new();
+    int answer =
+        report ? inspect_doctor_options(w->v->o, reader, &w->options) : cli_fail(c, "no-memory", "out of memory");
+    w->options.param_names = w->params.items;
+    w->options.param_name_count = w->params.count;
+    if (answer < 0 && ckpt_doctor(reader, &w->options, &result, report, &err) < 0)
+        answer = cli_fail_error(c, &err);
+    if (answer < 0 && (first || severity_of(result.outcome) > severity_of(w->result.outcome))) {
+        ckpt_report *before = w->report;
+        w->result = result;
+        w->report = report;
+        report = before;
+    }
+    ckpt_report_free(report);
+    ckpt_reader_close(reader);
+    return answer;
+}
+
+/* -1: go on to the one before; 0: the walk is at its end; else the exit status, the error said. */
+static int weigh(walk *w, size_t i)
+{
+    const ckpt_run_entry *e = &w->v->entries[i];
+    run_parts parts;
+    int answer = -1;
+    if (!run_parts_find(w->v, e, &parts))
+        return cli_fail(&w->v->o->cli, "no-memory", "out of memory");
+    if (!e->complete) {
+        weigh_incomplete(w, i, &parts);
+        answer = 0;
+    } else {
+        answer = weigh_bytes(w, i);
+        for (size_t k = 0; answer < 0 && k < parts.count; k++)
+            answer = ask_part(w, i, parts.items[k].path, k == 0);
+        if (answer < 0) {
+            bool goes = w->result.outcome == CKPT_RESUMES || w->result.outcome == CKPT_RESUMES_DIFFERENTLY;
+            ends(w, i, w->result.outcome == CKPT_OUTCOME_UNKNOWN ? FATE_UNKNOWN : goes ? FATE_TAKEN : FATE_STOPS, "");
+            w->all[i].outcome = w->result.outcome;
+            w->asked = true;
+            answer = 0;
+        }
+    }
+    w->gone = w->gone || run_parts_gone(&parts);
+    run_parts_free(&parts);
+    if (answer == 0 && w->all[i].fate == FATE_PASSED)
+        answer = -1;
+    return answer;
+}
+
+/* ---- the answer */
+
+static int exit_status(const walk *w)
+{
+    if (w->end == w->v->count)
+        return CLI_NO;
+    switch (w->all[w->end].fate) {
+    case FATE_TAKEN:
+        return w->end == 0 && w->result.outcome == CKPT_RESUMES ? CLI_YES : CLI_NO;
+    case FATE_STOPS:
+        return CLI_NO;
+    default:
+        return CLI_NO_ANSWER;
+    }
+}
+
+/* NULL: there is nothing that could resume or fail. */
+static const char *outcome_of(const walk *w)
+{
+    if (w->v->count == 0)
+        return NULL;
+    if (w->end == w->v->count)
+        return ckpt_outcome_name(CKPT_FAILS_AT_LOAD);
+    return ckpt_outcome_name(w->all[w->end].fate == FATE_UNKNOWN ? CKPT_OUTCOME_UNKNOWN : w->all[w->end].outcome);
+}
+
+static const ckpt_run_entry *taken(const walk *w)
+{
+    return w->end < w->v->count && w->all[w->end].fate == FATE_TAKEN ? &w->v->entries[w->end] : NULL;
+}
+
+static void json_candidate(json_out *j, const ckpt_run_entry *e, const candidate *c)
+{
+    json_object(j, NULL);
+    json_text(j, "path", e->path);
+    json_int(j, "step", e->step);
+    json_bool(j, "complete", e->complete);
+    json_bool(j, "verified", e->verified);
+    json_text(j, "checked", c->checked);
+    json_text(j, "outcome",
+              c->fate == FATE_OLDER ? NULL
+                                    : ckpt_outcome_name(c->fate == FATE_UNKNOWN ? CKPT_OUTCOME_UNKNOWN : c->outcome));
+    json_text(j, "why", c->why[0] ? c->why : NULL);
+    json_end_object(j);
+}
+
+static void doctor_json(const walk *w, int status)
+{
+    const run_view *v = w->v;
+    const ckpt_run_entry *from = taken(w);
+    json_out j;
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_int(&j, "ckpt", 1);
+    if (status == CLI_NO_ANSWER) {                    /* status 2 always has an error beside it */
+        json_object(&j, "error");
+        json_text(&j, "code", "unknown");
+        json_text(&j, "message",
+                  w->all[w->end].why[0] ? w->all[w->end].why
+                                        : "whether it resumes is not known; the findings say what is missing");
+        json_end_object(&j);
+    }
+    if (from) {
+        char *command = run_resume_command(v, from);
+        json_object(&j, "resume");
+        json_text(&j, "path", from->path);
+        json_int(&j, "step", from->step);
+        json_text(&j, "command", command);
+        json_end_object(&j);
+        free(command);
+    } else {
+        json_null(&j, "resume");
+    }
+    json_text(&j, "format", "run");
+    json_array(&j, "candidates");
+    for (size_t i = 0; i < v->count; i++)
+        json_candidate(&j, &v->entries[i], &w->all[i]);
+    json_end_array(&j);
+    if (w->asked)
+        inspect_doctor_json_assumed(&j, v->o, &w->options, &w->result);
+    json_text(&j, "outcome", outcome_of(w));
+    if (status == CLI_NO_ANSWER)
+        json_null(&j, "will_resume");
+    else
+        json_bool(&j, "will_resume", from != NULL);
+    cli_json_findings(&j, w->report, ckpt_run_list_findings(v->list), CKPT_NOTE);
+    json_end_object(&j);
+}
+
+static const char *sentence_of(const candidate *c)
+{
+    switch (c->fate) {
+    case FATE_PASSED:
+        return "passed over";
+    case FATE_TAKEN:
+    case FATE_STOPS:
+        return ckpt_outcome_name(c->outcome);
+    case FATE_UNKNOWN:
+        return "unknown";
+    case FATE_OLDER:
+        break;
+    }
+    return "older: not looked at";
+}
+
+static void put_candidate(const walk *w, size_t i)
+{
+    const ckpt_run_entry *e = &w->v->entries[i];
+    const candidate *c = &w->all[i];
+    const cli *o = &w->v->o->cli;
+    bool bad = c->fate == FATE_PASSED || c->fate == FATE_STOPS || c->fate == FATE_UNKNOWN;
+    cli_put(stdout, e->name, strlen(e->name));
+    printf("  %s%s%s",
+           cli_style(o, bad                     ? "red"
+                        : c->fate == FATE_TAKEN ? "bold"
+                                                : "off"),
+           sentence_of(c), cli_style(o, "off"));
+    if (c->why[0]) {
+        fputs(": ", stdout);
+        cli_put_wrapped(stdout, c->why, strlen(e->name) + 2 + strlen(sentence_of(c)) + 2, 15);
+        return;
+    }
+    if (c->fate == FATE_TAKEN && c->checked)
+        printf(", %s", strcmp(c->checked, "bytes") == 0  ? "every byte checked"
+                       : strcmp(c->checked, "hint") == 0 ? "verified before"
+                                                         : "bytes not read");
+    putchar('\n');
+}
+
+static void doctor_text(const walk *w)
+{
+    const run_view *v = w->v;
+    const cli *c = &v->o->cli;
+    const ckpt_run_entry *from = taken(w);
+    for (size_t i = 0; i < v->count && !c->quiet; i++)
+        put_candidate(w, i);
+    cli_text_findings(c, stdout, w->report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
+    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_ERROR : CKPT_NOTE, "incomplete-step");
+    cli_put(stdout, v->path, strlen(v->path));
+    if (v->count == 0) {
+        puts(": nothing to resume: nothing was saved yet");
+        return;
+    }
+    printf(": %s%s%s", cli_style(c, from && w->end == 0 ? "bold" : "red"), outcome_of(w), cli_style(c, "off"));
+    if (from)
+        printf(" from step %lld%s\n", (long long)from->step, w->end == 0 ? "" : ", not from the newest");
+    else if (w->end == v->count)
+        printf(": none of %zu checkpoints is sound\n", v->count);
+    else
+        printf(" (%s)\n", v->entries[w->end].name);
+    if (from && !c->quiet)
+        run_put_resume(v, from);
+}
+
+/* -1: a candidate went while it was read, and nothing was said. */
+static int doctor_once(const run_view *v, bool insist)
+{
+    const cli *c = &v->o->cli;
+    walk w = {.v = v, .end = v->count};
+    w.all = calloc(v->count + 1, sizeof *w.all);
+    w.report = ckpt_report_new();
+    int answer = w.all && w.report ? -1 : cli_fail(c, "no-memory", "out of memory");
+    if (answer < 0 && v->o->param_names)
+        answer = names_read(c, v->o->param_names, &w.params);
+    for (size_t i = 0; answer < 0 && i < v->count; i++)
+        answer = weigh(&w, i);
+    if (answer <= 0 && w.gone && !insist) {
+        answer = -1;
+    } else if (answer <= 0) {
+        answer = exit_status(&w);
+        if (c->json)
+            doctor_json(&w, answer);
+        else
+            doctor_text(&w);
+    }
+    names_free(&w.params);
+    ckpt_report_free(w.report);
+    free(w.all);
+    return answer;
+}
+
+int run_doctor(const run_view *v)
+{
+    if (v->o->loader && strcmp(v->o->loader, "ckpt") != 0)
+        return cli_usage(&v->o->cli,
+                         "a run directory is resumed by ckpt_run_resume; --for %s is for one of its checkpoints",
+                         v->o->loader);
+    return run_again(v, doctor_once);
+}
