@@ -133,7 +133,8 @@ typedef struct ckpt_run_options {
     bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves and
                                    * stops; looked for once a second, removed when that is done. Rank 0 looks */
 
-    /* several ranks: all_reduce is needed when ranks.world > 1. All zero: rank 0 of 1 */
+    /* several ranks: all_reduce is needed when ranks.world > 1; synchronous and skip_when_busy are the same on all of them,
+     * or the open fails. Once all_reduce has failed it is not called again, and every call fails. All zero: rank 0 of 1 */
     ckpt_ranks ranks;
     ckpt_all_reduce_fn all_reduce;
     void *all_reduce_ctx;
@@ -159,8 +160,9 @@ ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, c
  * is passed over for the one before it, with a warning "fallback" in the report that says why; a checkpoint that does
  * not fit the state (CKPT_E_MISMATCH), is too new, or finds no memory or device is an error at once. Candidates that
  * exist and none that loads is an error, never a silent start from step 0. With several ranks: the newest step that all
- * ranks hold of one save, or the same error on all. To be called once before the first step, also in a new run:
- * CKPT_NOTHING_TO_RESUME (positive), *done is 0. map_location as in ckpt_restore_options; report may be NULL. */
+ * ranks hold of one save, or the same error on all; a run that died in its very first save, before all ranks had published
+ * it, begins anew. To be called once before the first step, also in a new run: CKPT_NOTHING_TO_RESUME (positive), *done is
+ * 0. map_location as in ckpt_restore_options; report may be NULL. */
 ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err);
 
 /* After each step: `done` steps are complete. Saves when something asks for it. When this returns the checkpoint's

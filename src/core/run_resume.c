@@ -11,6 +11,7 @@ typedef struct resumer {
     ckpt__held *list; size_t count;      /* this rank's, newest first */
     ckpt_report *passed;          /* why candidates were passed over */
     size_t tried;
+    bool other_than_absent;       /* one was passed over for another reason than that a rank does not have it */
     ckpt_error newest;            /* what was wrong with the first of them */
 } resumer;
 
@@ -108,6 +109,20 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
     return CKPT_OK;
 }
 
+/* A rank that died in the very first save of a run leaves a step that some ranks published and it did not: nothing was ever
+ * complete, and nothing is lost by beginning anew. It is told from a rank whose disk is gone by `latest`, which a rank
+ * writes once all have published: where one has it, or has anything damaged, there is something to lose. */
+static ckpt_status never_complete(const resumer *r, bool *answer, ckpt_error *err)
+{
+    uint64_t size;
+    int64_t changed, something = r->other_than_absent || ckpt__store_stat(r->run->store, "latest", &size, &changed);
+    for (size_t i = 0; i < r->count; i++)
+        something |= !r->list[i].complete;
+    ckpt_status status = ckpt__reduce(r->run, &something, 1, CKPT_MAX, err);
+    *answer = status == CKPT_OK && r->run->options.ranks.world > 1 && !something;
+    return status;
+}
+
 /* Newest first, until one is good on all ranks. CKPT_NOTHING_TO_RESUME where there is none. */
 static ckpt_status walk(resumer *r, ckpt_report *report, int64_t *done, ckpt_error *err)
 {
@@ -129,12 +144,15 @@ static ckpt_status walk(resumer *r, ckpt_report *report, int64_t *done, ckpt_err
                 *err = why;
             return status;
         }
+        r->other_than_absent |= status != CKPT_E_NOT_FOUND;
         status = ckpt__agree(r->run, pass_over(r, step, &why, err), err);
         if (status < 0)
             return status;
     }
-    if (r->tried == 0)
-        return CKPT_NOTHING_TO_RESUME;
+    bool begins = r->tried == 0;
+    ckpt_status status = begins ? CKPT_OK : never_complete(r, &begins, err);
+    if (status < 0 || begins)
+        return status < 0 ? status : CKPT_NOTHING_TO_RESUME;
     if (err)
         *err = r->newest;
     ckpt__error_prefix(err, "none of %zu checkpoints in %s can be resumed (ckpt-inspect verify says what is wrong with each; to "

@@ -55,6 +55,8 @@ int main(void)
     check("a new head moves too", n, 2, new_head, NULL);
     check("work queued on the trainer's stream", n, 1, queued_copies, &(int){ 1 });
     check("work queued on the default stream", n, 1, queued_copies, &(int){ 0 });
+    check("a run saves beside the training and resumes on the cpu", n, 1, run_saves, (int[]){ 1, -1 });
+    check("a run on the default stream resumes on cuda:1", n, 2, run_saves, (int[]){ 0, 1 });
     remove(path);
     rmdir(folder);
     return failed != 0 || n == 0;

@@ -314,9 +314,9 @@ static void new_head(const void *arg)
 
 /* ---- work that is queued on the trainer's stream: here copies, many of them, so that they are still under way */
 
-static void queue_copies(float *dst, const float *src, CUstream stream)
+static void queue_copies(float *dst, const float *src, int times, CUstream stream)
 {
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < times; i++)
         REQUIRE(CU(cuMemcpyDtoDAsync_v2)((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, BIG * 4, stream) == CUDA_SUCCESS);
 }
 
@@ -334,12 +334,12 @@ static void queued_copies(const void *arg)
         REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
         REQUIRE_OK(ckpt_state_stream(l.state, ckpt_cuda(0), stream, &err));
     }
-    queue_copies(l.big, other, stream);   /* before the save: the file has their result */
+    queue_copies(l.big, other, 200, stream);   /* before the save: the file has their result */
     REQUIRE_OK(ckpt_save(l.state, path, NULL, &err));
     put(0, other, BIG, 90);
-    queue_copies(l.big, other, stream);   /* before the restore: they do not come after it */
+    queue_copies(l.big, other, 200, stream);   /* before the restore: they do not come after it */
     REQUIRE_OK(ckpt_restore(l.state, path, NULL, NULL, &err));
-    queue_copies(other, l.big, stream);   /* after it: they see what was restored */
+    queue_copies(other, l.big, 200, stream);   /* after it: they see what was restored */
     REQUIRE(CU(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now == context);
     REQUIRE(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
     REQUIRE(holds(0, l.big, BIG, 70) && holds(0, other, BIG, 70));
@@ -348,5 +348,83 @@ static void queued_copies(const void *arg)
     release(0, other);
     close_live(&l, 0);
     REQUIRE(CU(cuCtxSetCurrent)(NULL) == CUDA_SUCCESS && CU(cuDevicePrimaryCtxRelease_v2)(0) == CUDA_SUCCESS);
+}
+
+/* ---- a run: asynchronous saves from a device, and a resume elsewhere */
+
+static void remove_run(const char *run)
+{
+    char command[200];
+    snprintf(command, sizeof command, "rm -rf '%s'", run);
+    REQUIRE(system(command) == 0);
+}
+
+/* The checkpoint of a step, in host memory. */
+static void require_saved(const char *run, int64_t step, float big, float moment)
+{
+    char file[200];
+    live l;
+    open_live(&l, -1, -1, 0);
+    snprintf(file, sizeof file, "%s/step-%08d", run, (int)step);
+    REQUIRE_OK(ckpt_restore(l.state, file, NULL, NULL, &err));
+    REQUIRE(holds(-1, l.big, BIG, big) && holds(-1, l.big_avg, BIG, moment) && l.step == step);
+    close_live(&l, -1);
+}
+
+/* What is queued before a step is in its checkpoint, what is queued right after it is not, although the writer has not
+ * begun: from device 0 to device arg[1], on a stream of the trainer's where arg[0]. */
+static void run_saves(const void *arg)
+{
+    bool own_stream = ((const int *)arg)[0];
+    int target = ((const int *)arg)[1];
+    char folder_of_run[160], map[16];
+    CUcontext context, now;
+    CUstream stream = NULL;
+    ckpt_run *run;
+    ckpt_run_options o = CKPT_RUN_OPTIONS_INIT;
+    int64_t done = 0;
+    live l;
+    o.every_steps = 1;
+    o.retention.keep_last = 2;
+    snprintf(folder_of_run, sizeof folder_of_run, "%s.run", path);
+    open_live(&l, 0, 0, 20);
+    float *other = alloc(0, BIG * 4), *later = alloc(0, BIG * 4);
+    put(0, later, BIG, 500);
+    REQUIRE(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS && CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+    if (own_stream) {
+        REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+        REQUIRE_OK(ckpt_state_stream(l.state, ckpt_cuda(0), stream, &err));
+    }
+    REQUIRE_OK(ckpt_run_open(&run, folder_of_run, l.state, &o, &err));
+    REQUIRE(ckpt_run_resume(run, NULL, &done, NULL, &err) == CKPT_NOTHING_TO_RESUME);
+    for (l.step = 21; l.step <= 24; l.step++) {
+        put(0, other, BIG, 70 + (float)l.step);
+        queue_copies(l.big, other, 20, stream);
+        REQUIRE_OK(ckpt_run_step(run, l.step, &err));
+        queue_copies(l.big, later, 20, stream);
+        REQUIRE(CU(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now == context);
+    }
+    REQUIRE_OK(ckpt_run_close(run, &err));
+    REQUIRE(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+    REQUIRE(holds(0, l.big, BIG, 500));
+    require_saved(folder_of_run, 23, 70 + 23, 21);
+    require_saved(folder_of_run, 24, 70 + 24, 21);
+    if (own_stream)
+        REQUIRE(CU(cuStreamDestroy_v2)(stream) == CUDA_SUCCESS);
+    release(0, other);
+    release(0, later);
+    close_live(&l, 0);
+    REQUIRE(CU(cuCtxSetCurrent)(NULL) == CUDA_SUCCESS && CU(cuDevicePrimaryCtxRelease_v2)(0) == CUDA_SUCCESS);
+
+    ckpt_state *s = ours();
+    int64_t step = 0;
+    REQUIRE_OK(ckpt_state_i64(s, "step", &step, &err));
+    snprintf(map, sizeof map, target < 0 ? "cpu" : "cuda:%d", target);
+    REQUIRE_OK(ckpt_run_open(&run, folder_of_run, s, NULL, &err));
+    REQUIRE_OK(ckpt_run_resume(run, map, &done, NULL, &err));
+    REQUIRE(done == 24 && step == 24 && is_on(s, "big", target) && holds(target, ckpt_state_data(s, "big"), BIG, 70 + 24));
+    REQUIRE_OK(ckpt_run_close(run, &err));
+    ckpt_state_free(s);
+    remove_run(folder_of_run);
 }
 #endif

@@ -15,7 +15,7 @@
 #include "runner.h"
 
 static char folder[64];
-static const ckpt__sink_options replace = { true, true }, keep = { true, false };
+static const ckpt__sink_options replace = { .sync = true, .replace = true }, keep = { .sync = true };
 
 static void make_folder(void)
 {

@@ -258,6 +258,16 @@ START_TEST(queued_kernels_are_never_torn)
 }
 END_TEST
 
+START_TEST(runs_save_what_was_there)
+{
+    for (int own = 0; own < 2; own++) {
+        expect_success(run_saves, (int[]){ own, -1 }, one);
+        expect_success(run_saves, (int[]){ own, 1 }, two);
+        expect_success(run_saves, (int[]){ own, 1 }, two_reversed);
+    }
+}
+END_TEST
+
 START_TEST(each_driver_call_fails_in_turn)
 {
     expect_success(nth_failure, (int[]){ 1, 0 }, two);
@@ -293,6 +303,7 @@ int main(void)
     tcase_add_test(t, ranks_and_replicas);
     tcase_add_test(t, a_new_head_moves_too);
     tcase_add_test(t, queued_kernels_are_never_torn);
+    tcase_add_test(t, runs_save_what_was_there);
     tcase_add_test(t, each_driver_call_fails_in_turn);
     tcase_add_test(t, managed_memory_is_the_hosts);
     tcase_add_test(t, without_a_driver_the_cpu_works);
