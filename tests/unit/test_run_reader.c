@@ -55,7 +55,8 @@ static void read_step(reader *r, const char *path)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_verify_result result;
     ckpt_reader *open = NULL;
-    static const ckpt_error differs = { .message = "tensors of two saves" };
+    ckpt_error differs = CKPT_ERROR_INIT;
+    strcpy(differs.message, "tensors of two saves");
     set_step(&t, 0);
     ckpt_state *s = bind_all(&t);
     ckpt_status status = ckpt_restore(s, path, NULL, NULL, &err);
