@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh - what the library is for, shown on a small run: train, save, inspect, kill, resume on another device with the
-# same losses, and go on from a checkpoint that PyTorch wrote. Exit status 1 where anything is not as it should be.
+# demo.sh - what the library is for, shown on a small run: train, kill, look at what is left, resume on another device
+# with the same losses, and go on from a checkpoint that PyTorch wrote. Exit status 1 where anything is not as it should be.
 #
 #   sh samples/demo.sh [BUILDDIR]
 set -eu
@@ -65,15 +65,15 @@ printf 'the run trains on %s and is resumed on %s\n' "$first" "$second"
 
 # ---- 1. a run that is killed
 title "1. Train on $first, saving every 20 steps, and kill -9 in mid-run"
-shown "train_charlm --device $first --steps 100000 --save run.ckpt --save-every 20 sonnets.txt"
-stdbuf -oL "$trainer" --device "$first" --steps 100000 --save run.ckpt --save-every 20 "$text" \
+shown "train_charlm --run run --save-every 20 --keep-last 3 --device $first --steps 100000 sonnets.txt"
+stdbuf -oL "$trainer" --run run --save-every 20 --keep-last 3 --device "$first" --steps 100000 "$text" \
     >killed.log 2>killed.err &
 pid=$!
 tries=0
-until grep -q '^step 50 ' killed.log; do
+until grep -q '^step 90 ' killed.log; do
     kill -0 "$pid" 2>/dev/null || { cat killed.err; die "the trainer ended by itself"; }
     tries=$((tries + 1))
-    [ $tries -lt 6000 ] || die "the trainer did not reach step 50 within a minute or two"
+    [ $tries -lt 6000 ] || die "the trainer did not reach step 90 within a minute or two"
     sleep 0.02
 done
 kill -9 "$pid"
@@ -83,18 +83,21 @@ cat killed.err
 some killed.log
 echo "(killed)"
 
-title "2. What was saved"
-run "$inspect" run.ckpt
-run "$inspect" verify run.ckpt || die "the checkpoint that the killed run left is damaged"
-saved=$("$inspect" show --json run.ckpt | sed -n 's/.*"step": *\([0-9][0-9]*\).*/\1/p' | head -n 1)
-[ -n "$saved" ] || die "ckpt-inspect does not say at which step run.ckpt was saved"
+title "2. What the killed run left"
+run "$inspect" show run
+run "$inspect" doctor run || die "the killed run cannot be resumed"
+run "$inspect" verify run || die "a checkpoint that the killed run left is damaged"
+newest=$(ls -d run/step-* | sort | tail -n 1)
+saved=$("$inspect" show --json "$newest" | sed -n 's/.*"step": *\([0-9][0-9]*\).*/\1/p' | head -n 1)
+[ -n "$saved" ] || die "ckpt-inspect does not say at which step $newest was saved"
 last=$((saved + 20))
 
 # ---- 3. resumed elsewhere, beside a run that nobody disturbed
 title "3. Resume after step $saved on $second, beside an uninterrupted run on $first"
 shown "train_charlm --device $first --steps $last sonnets.txt"
 "$trainer" --device "$first" --steps "$last" "$text" >whole.log 2>/dev/null || die "the uninterrupted run failed"
-run "$trainer" --resume run.ckpt --map-location "$second" --steps "$last" "$text" >resumed.log || die "the resume failed"
+run "$trainer" --run run --save-every 20 --keep-last 3 --map-location "$second" --steps "$last" "$text" >resumed.log ||
+    die "the resume failed"
 sed "1,${saved}d" whole.log >whole.tail
 awk '{ print $2, $4, $5 }' whole.tail >whole.columns
 awk '{ print $4, $5 }' resumed.log >resumed.columns

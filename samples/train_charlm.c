@@ -1,7 +1,8 @@
 /* train_charlm.c - trains a small transformer on a text file, and resumes: on the same device or on another, from its
  * own checkpoints or from PyTorch's.
  *
- * Read it from the bottom: main, train_step, then the two functions that make a run resumable, bind_state and resume.
+ * Read it from the bottom: main, train_step, then what makes a run resumable: bind_state, open_run, and, for a
+ * checkpoint in one file such as PyTorch's, resume.
  * The model is charlm.c, forward and backward in plain C on the CPU. With --device cuda:N the parameters, the moments
  * and the step counters live on the GPU and the fused optimizer runs there; the weights are copied to the host for the
  * forward and backward pass, and the gradients back: this sample is about where tensors live, not about speed. */
@@ -21,9 +22,13 @@ static const char usage[] =
     "  --steps N             train until N steps are done (default 100)\n"
     "  --device D            cpu (default) or cuda:N: where a new run starts\n"
     "  --optimizer KIND      fused (default) or plain\n"
-    "  --save PATH           write a checkpoint there at the end; replaced whole or not at all\n"
-    "  --save-every N        and after every N steps\n"
-    "  --resume PATH         continue a checkpoint: this trainer's, or PyTorch's of the same model\n"
+    "  --run DIR             keep checkpoints there; the newest whole one is continued\n"
+    "  --keep-last N         remove all but the newest N of them\n"
+    "  --time-limit S        save and stop before S seconds are over\n"
+    "  --save PATH           write one checkpoint there at the end; replaced whole or not at all\n"
+    "  --save-every N        save after every N steps too\n"
+    "  --resume PATH         continue a checkpoint: this trainer's, or PyTorch's of the same model;\n"
+    "                        with --run only where there is none yet\n"
     "  --map-location RULES  where its tensors go: cuda:1, or cuda:0=cuda:1,cpu=cpu, or a YAML file\n"
     "                        (default: the --device); the run goes on where the parameters are\n"
     "  --allow-unexpected    leave alone what the checkpoint has and this trainer does not know\n"
@@ -37,12 +42,12 @@ static const char usage[] =
     "  --forget WHAT         after a resume, lose the moments, the steps or the rng: the losses then differ\n";
 
 typedef struct command {
-    const char *text, *save, *resume, *map_location, *forget;
+    const char *text, *run, *save, *resume, *map_location, *forget;
     ckpt_device device;
     adamw_kind optimizer;
-    int64_t steps, save_every, overflow_at, growth_interval;
+    int64_t steps, save_every, keep_last, overflow_at, growth_interval;
     uint64_t seed;
-    double lr;
+    double lr, time_limit;
     bool allow_unexpected, unguarded;
 } command;
 
@@ -63,6 +68,7 @@ typedef struct trainer {
     ckpt_scaler scaler;
     charlm_rng rng;
     int64_t step;                         /* completed steps, skipped ones included */
+    ckpt_run *run;                        /* NULL: without --run */
 
     /* Working memory: made after the state has its place, and in no checkpoint. */
     ckpt_device device;                   /* where the parameters are */
@@ -147,32 +153,83 @@ static ckpt_optimizer_kind policy(const trainer *t)
     return t->cmd.optimizer == ADAMW_FUSED ? CKPT_FUSED : CKPT_PLAIN;
 }
 
-/* The resume hook: every tensor of the checkpoint goes to its target device before the optimizer sees it. */
-static void resume(trainer *t, const char *path)
+/* Every tensor of a checkpoint goes to its target device before the optimizer sees it: map_location says where. */
+static ckpt_restore_options restore_options(const trainer *t)
 {
-    ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_report *report = ckpt_report_new();
-    char device[CKPT_DEVICE_NAME_MAX];
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
-    options.map_location = t->cmd.map_location ? t->cmd.map_location : ckpt_device_name(t->cmd.device, device);
     options.optimizer = policy(t);
     options.param_names = t->order;       /* PyTorch's optimizers number their parameters: this is the order */
     options.param_name_count = t->ordered;
     options.allow_unexpected = t->cmd.allow_unexpected;
     options.allow_policy_breach = t->cmd.unguarded;
+    return options;
+}
 
-    ckpt_status status = ckpt_restore(t->state, path, &options, report, &err);
-    print_warnings(report);
-    check(status, &err);
+static const char *map_location(const trainer *t, char device[CKPT_DEVICE_NAME_MAX])
+{
+    return t->cmd.map_location ? t->cmd.map_location : ckpt_device_name(t->cmd.device, device);
+}
+
+static void after_restore(trainer *t, const char *path, ckpt_report *report)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_report_find(report, "kept", "rng"))      /* then the data goes on where the step count says */
         t->rng.counter = (uint64_t)t->step * CHARLM_BATCH;
     t->fused = t->cmd.optimizer == ADAMW_FUSED;       /* the group's flag is this run's, not the file's */
     fprintf(stderr, "resumed %s after step %lld: %zu tensors moved to another device\n", path, (long long)t->step,
             ckpt_report_count_code(report, "moved"));
-
     if (!t->cmd.unguarded && ckpt_guard(t->state, policy(t), NULL, report, &err) != CKPT_OK)
         die("%s", err.message);
+}
+
+/* Continues a checkpoint in one file, or one directory. */
+static void resume(trainer *t, const char *path)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    char device[CKPT_DEVICE_NAME_MAX];
+    ckpt_report *report = ckpt_report_new();
+    ckpt_restore_options options = restore_options(t);
+    options.map_location = map_location(t, device);
+    ckpt_status status = ckpt_restore(t->state, path, &options, report, &err);
+    print_warnings(report);
+    check(status, &err);
+    after_restore(t, path, report);
     ckpt_report_free(report);
+}
+
+/* "saved" says which checkpoint and what asked for it. A "fallback" is in the report of the resume too. */
+static void print_notice(void *ctx, const ckpt_finding *notice)
+{
+    if (strcmp(notice->code, "fallback") != 0)
+        fprintf(ctx, "%s: %s: %s\n", ckpt_severity_name(notice->severity), notice->code, notice->message);
+}
+
+/* Opens the run's directory and continues the newest checkpoint in it. False: there is none yet. */
+static bool open_run(trainer *t)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    char device[CKPT_DEVICE_NAME_MAX];
+    ckpt_restore_options restore = restore_options(t);
+    ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;
+    options.every_steps = t->cmd.save_every;
+    options.last_step = t->cmd.steps;
+    options.retention.keep_last = t->cmd.keep_last;
+    options.signals = true;
+    options.time_limit = t->cmd.time_limit;
+    options.restore = &restore;
+    options.notice = print_notice;
+    options.notice_ctx = stderr;
+    check(ckpt_run_open(&t->run, t->cmd.run, t->state, &options, &err), &err);
+
+    ckpt_report *report = ckpt_report_new();
+    int64_t done = 0;                     /* the bound step says the same */
+    ckpt_status status = ckpt_run_resume(t->run, map_location(t, device), &done, report, &err);
+    print_warnings(report);
+    check(status, &err);
+    if (status == CKPT_OK)
+        after_restore(t, t->cmd.run, report);
+    ckpt_report_free(report);
+    return status == CKPT_OK;
 }
 
 static void start(trainer *t)
@@ -316,6 +373,24 @@ static void save(trainer *t)
     check(ckpt_save(t->state, t->cmd.save, NULL, &err), &err);
 }
 
+/* True: what the run asks for is saved, and it is to stop here. A save that failed does not stop it: the checkpoint
+ * before is untouched, and the next one that is due tries again. */
+static bool save_or_stop(trainer *t)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (!t->run) {
+        if (t->cmd.save_every && t->step % t->cmd.save_every == 0)
+            save(t);
+        return false;
+    }
+    ckpt_status status = ckpt_run_step(t->run, t->step, &err);
+    if (status < 0)
+        fprintf(stderr, "the training goes on: %s: %s\n", err.object, err.message);
+    if (status == CKPT_STOP)
+        fprintf(stderr, "stopped after step %lld: the same command goes on from there\n", (long long)t->step);
+    return status == CKPT_STOP;
+}
+
 /* ---- the command line */
 
 static void read_text(trainer *t)
@@ -351,6 +426,12 @@ static void parse_option(command *cmd, const char *name, const char *value)
         cmd->optimizer = ADAMW_FUSED;
     else if (strcmp(name, "--optimizer") == 0 && strcmp(value, "plain") == 0)
         cmd->optimizer = ADAMW_PLAIN;
+    else if (strcmp(name, "--run") == 0)
+        cmd->run = value;
+    else if (strcmp(name, "--keep-last") == 0)
+        cmd->keep_last = number(name, value);
+    else if (strcmp(name, "--time-limit") == 0)
+        cmd->time_limit = (double)number(name, value);
     else if (strcmp(name, "--save") == 0)
         cmd->save = value;
     else if (strcmp(name, "--save-every") == 0)
@@ -395,13 +476,17 @@ static command parse(int argc, char **argv)
     }
     if (!cmd.text)
         die("which text? see --help");
-    if (cmd.save_every && !cmd.save)
-        die("--save-every needs --save PATH");
+    if (cmd.save_every && !cmd.save && !cmd.run)
+        die("--save-every needs --run DIR or --save PATH");
+    if ((cmd.keep_last || cmd.time_limit > 0) && !cmd.run)
+        die("--keep-last and --time-limit need --run DIR");
     return cmd;
 }
 
 static void finish(trainer *t)
 {
+    ckpt_error err = CKPT_ERROR_INIT;
+    check(ckpt_run_close(t->run, &err), &err);
     adamw_free(t->optimizer);
     charlm_free(t->model);
     if (t->gpu) {
@@ -435,22 +520,25 @@ int main(int argc, char **argv)
     t.fused = t.cmd.optimizer == ADAMW_FUSED;
 
     bind_state(&t);
-    if (t.cmd.resume)
+    bool fresh = !t.cmd.run || !open_run(&t);
+    if (fresh && t.cmd.resume) {
         resume(&t, t.cmd.resume);
-    else
+        fresh = false;
+    }
+    if (fresh)
         start(&t);
     prepare(&t);
-    if (!t.cmd.resume)
+    if (fresh)
         fresh_weights(&t);
     if (t.cmd.forget)
         forget(&t, t.cmd.forget);
 
-    while (t.step < t.cmd.steps) {
+    bool stop = false;
+    while (!stop && t.step < t.cmd.steps) {
         train_step(&t);
-        if (t.cmd.save_every && t.step % t.cmd.save_every == 0)
-            save(&t);
+        stop = save_or_stop(&t);
     }
-    if (t.cmd.save)
+    if (t.cmd.save && !stop)
         save(&t);
     finish(&t);
     return 0;

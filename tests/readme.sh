@@ -10,6 +10,8 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
 mkdir "$work/run"
 cp "$top/tests/data/torch-handover/ar-ckpt-mixed.pth" "$work/run/"
+cp -r "$top/tests/data/run/damaged" "$work/run/"
+chmod -R u+w "$work/run"
 PATH=$build/src/cli:$PATH NO_COLOR=1
 export PATH NO_COLOR
 
@@ -27,15 +29,19 @@ commands=$(grep -c '^\$ ' "$work/now")
 test "$commands" -ge 5 || { echo "README: only $commands commands were found in the session"; exit 1; }
 diff "$work/page" "$work/now" || { echo "README: < the page, > what the commands print"; exit 1; }
 
+# What it takes to adopt: the lines that turn one sample into the other.
+sed -n '/^What it takes to adopt/,/^Other samples/p' "$top/README" | sed -n 's/^    //p' >"$work/adopted"
+diff -U0 "$top/samples/hook_without.c" "$top/samples/hook_minimal.c" | grep '^[+-]' | grep -v '^+++\|^---' >"$work/difference"
+diff "$work/adopted" "$work/difference" || { echo "README: < the page's lines of the hook, > those of samples/hook_minimal.c"; exit 1; }
+
 # The hook, in a function that has what it speaks of.
 {
     echo '#include <ckpt/ckpt.h>'
-    echo 'int hook(void *d_weights, void *d_exp_avg, void *d_exp_avg_sq, void *d_steps, void *stream, size_t n, uint64_t nbytes,'
-    echo '         const ckpt_arena_entry *weights, const ckpt_arena_entry *steps, int64_t step, int64_t last, ckpt_scaler scaler,'
-    echo '         int (*fail)(const char *, const char *), void (*train)(int64_t), void (*warn)(const char *, const char *));'
-    echo 'int hook(void *d_weights, void *d_exp_avg, void *d_exp_avg_sq, void *d_steps, void *stream, size_t n, uint64_t nbytes,'
-    echo '         const ckpt_arena_entry *weights, const ckpt_arena_entry *steps, int64_t step, int64_t last, ckpt_scaler scaler,'
-    echo '         int (*fail)(const char *, const char *), void (*train)(int64_t), void (*warn)(const char *, const char *))'
+    arguments='(void *d_weights, void *d_exp_avg, void *d_steps, void *stream, size_t n, uint64_t nbytes,
+               const ckpt_arena_entry *weights, const ckpt_arena_entry *steps, int64_t last, ckpt_scaler scaler,
+               int (*fail)(const char *, const char *), void (*train)(int64_t), void (*warn)(const char *, const char *))'
+    echo "int hook$arguments;"
+    echo "int hook$arguments"
     echo '{'
     sed -n '/^A resume hook$/,/^Build with/p' "$top/README" | sed -n 's/^    //p' | grep -v '^#include'
     echo '    return 0;'

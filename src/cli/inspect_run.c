@@ -167,7 +167,7 @@ char *run_resume_command(const run_view *v, const ckpt_run_entry *from)
     if (text)
         snprintf(
             text, size,
-            "ckpt_run_open(&run, \"%s\", state, &options, &err); ckpt_run_resume(run, \"%s\", &done, &report, &err)",
+            "ckpt_run_open(&run, \"%s\", state, &options, &err); ckpt_run_resume(run, \"%s\", &done, report, &err)",
             v->path, target);
     return text;
 }

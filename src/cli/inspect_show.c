@@ -112,7 +112,7 @@ static char *resume_command(const picture *p)
         snprintf(text, size, "torch.load(\"%s\", map_location=\"cpu\"%s)", path,
                  ckpt_report_count_code(p->doctor, "not-weights-only") ? ", weights_only=False" : "");
     else
-        snprintf(text, size, "options.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, &report, &err)", target, path);
+        snprintf(text, size, "options.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, report, &err)", target, path);
     return text;
 }
 
