@@ -221,6 +221,7 @@ static ckpt_status add_step(ckpt__builder *b)
     e->name = e->own = ckpt__s("step");
     e->value = v;
     e->role = CKPT_OTHER;
+    e->outside = true;            /* a run's own count: nobody bound it, and nobody has to */
     return CKPT_OK;
 }
 

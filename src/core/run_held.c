@@ -148,25 +148,19 @@ static ckpt_status read_manifest(const ckpt__store *store, const char *name, ckp
     return status;
 }
 
-/* Why a file cannot be seen: an error of this process's own, or what is to be said of the file. */
-static ckpt_status look_again(const ckpt__store *store, const char *path, const char *name, ckpt__held *h,
-                              ckpt_error *err)
+/* A file that cannot be seen: an error of this process's own, or what is to be said of the checkpoint. */
+static ckpt_status not_seen(ckpt_status status, const ckpt_error *why, const char *name, ckpt__held *h, ckpt_error *err)
 {
-    ckpt__buf nothing = { 0 };
-    ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__store_read(store, path, 0, &nothing, &why);
-    ckpt__buf_free(&nothing);
-    if (is_ours(status, &why)) {
+    if (is_ours(status, why)) {
         if (err)
-            *err = why;
+            *err = *why;
         return status;
     }
     if (status == CKPT_E_NOT_FOUND)
         not_complete(h, CKPT_E_DAMAGED, "%s is missing", name);
-    else if (status == CKPT_OK || status == CKPT_E_LIMIT)       /* there now: it came in between */
-        not_complete(h, CKPT_E_DAMAGED, "%s could not be looked at", name);
     else
-        not_complete(h, as_damage(status, &why), "%s: %s", name, why.message);
+        not_complete(h, as_damage(status, why), "%s: %s", name, why->message);
+    h->sys_errno = why->sys_errno;
     return CKPT_OK;
 }
 
@@ -179,15 +173,17 @@ static ckpt_status check_files(const ckpt__store *store, const ckpt__manifest *m
         uint64_t size = 0;
         int64_t changed;
         int n = snprintf(path, sizeof path, "%s/%s", h->name, f->name.data);
-        bool fits = n > 0 && (size_t)n < sizeof path, there = fits && ckpt__store_stat(store, path, &size, &changed);
-        if (there && !ckpt__add(h->nbytes, size, &h->nbytes))
+        bool fits = n > 0 && (size_t)n < sizeof path;
+        ckpt_error why = CKPT_ERROR_INIT;
+        ckpt_status seen = fits ? ckpt__store_stat(store, path, &size, &changed, &why) : CKPT_E_NOT_FOUND;
+        if (seen == CKPT_OK && !ckpt__add(h->nbytes, size, &h->nbytes))
             h->nbytes = UINT64_MAX;
         if (!h->complete)
             continue;                                           /* the first that is wrong is named */
         if (!fits)
             not_complete(h, CKPT_E_DAMAGED, "checkpoint.json names a file whose name is too long for any file system");
-        else if (!there)
-            status = look_again(store, path, f->name.data, h, err);
+        else if (seen < 0)
+            status = not_seen(seen, &why, f->name.data, h, err);
         else if (size != f->size)
             not_complete(h, CKPT_E_DAMAGED, "%s has %llu bytes, the manifest says %llu", f->name.data,
                          (unsigned long long)size, (unsigned long long)f->size);
@@ -213,8 +209,7 @@ static ckpt_status examine(const ckpt__store *store, const ckpt__buf *text, ckpt
         return status;
     }
     if (status < 0) {
-        not_complete(h, as_damage(status, &why), "checkpoint.json: %s", why.message);
-        status = CKPT_OK;
+        status = not_seen(status, &why, "checkpoint.json", h, err);
     } else {
         h->complete = true;
         h->status = CKPT_OK;
@@ -270,15 +265,14 @@ static ckpt_status read_step(const ckpt__store *store, const char *name, const c
         status = read_manifest(store, name, &again, &gone, &why);
         settled = status == CKPT_OK && same_text(&text, &again);
     }
-    if (status == CKPT_E_NOT_FOUND && !gone && ckpt__store_stat(store, name, &size, &changed)) {
+    if (status == CKPT_E_NOT_FOUND && !gone && ckpt__store_stat(store, name, &size, &changed, NULL) == CKPT_OK) {
         not_complete(h, CKPT_E_DAMAGED, "it is a file; a step directory is expected");
         status = CKPT_OK;
     } else if (status == CKPT_E_NOT_FOUND && !gone) {
         not_complete(h, CKPT_E_DAMAGED, "no checkpoint.json: it was never finished, or was damaged since");
         status = CKPT_OK;
     } else if (status < 0 && status != CKPT_E_NOT_FOUND && !is_ours(status, &why)) {
-        not_complete(h, as_damage(status, &why), "checkpoint.json: %s", why.message);
-        status = CKPT_OK;
+        status = not_seen(status, &why, "checkpoint.json", h, err);
     }
     h->verified = status == CKPT_OK && h->complete && is_marked(marks, name, h->manifest_crc);
     ckpt__buf_free(&text);

@@ -20,6 +20,7 @@ typedef struct ckpt__held {
     uint32_t manifest_crc;        /* the manifest's own CRC: tells one save of a step from another */
     bool complete, verified;
     ckpt_status status;           /* not complete: why, as a status */
+    int sys_errno;                /* and the errno of a refused system call, or 0 */
     char why[200];                /* and in words */
 } ckpt__held;
 ckpt_status ckpt__held_list(const ckpt__store *store, ckpt__held **out, size_t *count, ckpt_error *err);

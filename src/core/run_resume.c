@@ -41,8 +41,13 @@ static ckpt_status look_at(const resumer *r, int64_t step, const ckpt__held *h, 
     ckpt__step_name(name, step);
     if (!h)
         return ckpt__fail(err, CKPT_E_NOT_FOUND, name, "it is not in this rank's directory (%s)", r->run->store->path);
-    if (!h->complete)
-        return ckpt__fail(err, h->status < 0 ? h->status : CKPT_E_DAMAGED, h->name, "%s", h->why);
+    if (!h->complete) {
+        ckpt_status status = ckpt__fail(err, h->status < 0 ? h->status : CKPT_E_DAMAGED, h->name, "%s (in %s)", h->why,
+                                        r->run->store->path);
+        if (err)
+            err->sys_errno = h->sys_errno;
+        return status;
+    }
     if (h->world != ranks->world)
         return ckpt__fail(err, CKPT_E_MISMATCH, h->name, "it was saved by %" PRId64 " ranks, and this run has %" PRId64,
                           h->world, ranks->world);
@@ -115,7 +120,7 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
 static ckpt_status never_complete(const resumer *r, bool *answer, ckpt_error *err)
 {
     uint64_t size;
-    int64_t changed, something = r->other_than_absent || ckpt__store_stat(r->run->store, "latest", &size, &changed);
+    int64_t changed, something = r->other_than_absent || ckpt__store_stat(r->run->store, "latest", &size, &changed, NULL) != CKPT_E_NOT_FOUND;
     for (size_t i = 0; i < r->count; i++)
         something |= !r->list[i].complete;
     ckpt_status status = ckpt__reduce(r->run, &something, 1, CKPT_MAX, err);

@@ -2,6 +2,7 @@
  * checksum that the format keeps, and where there is none: can it at least be read to its end. */
 #include <ckpt/verify.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,6 +45,13 @@ static ckpt_status wrong(verifier *v, const char *code, const char *tensor, cons
     return CKPT_OK;
 }
 
+/* What this process lacks says nothing of the checkpoint. */
+static bool is_ours(const ckpt_error *why)
+{
+    return why->sys_errno == EMFILE || why->sys_errno == ENFILE || why->sys_errno == ENOMEM || why->sys_errno == EACCES ||
+           why->sys_errno == EPERM;
+}
+
 /* ---- the manifest */
 
 /* CRC-32 of a whole file, block by block. */
@@ -76,7 +84,7 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     char message[400];
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = ckpt__source_add(v->source, want->name.data, &file, &why);
-    if (status == CKPT_E_SYSTEM || status == CKPT_E_NOT_FOUND || status == CKPT_E_FORMAT) {
+    if ((status == CKPT_E_SYSTEM && !is_ours(&why)) || status == CKPT_E_NOT_FOUND || status == CKPT_E_FORMAT) {
         snprintf(message, sizeof message, "the manifest names it, but it cannot be opened: %.300s", why.message);
         return wrong(v, "missing-file", NULL, want->name.data, message, err);
     }

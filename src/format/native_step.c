@@ -12,7 +12,9 @@ enum { MANIFEST_BYTES = 1 << 20 };
 int ckpt__native_bid_step(const ckpt__probe *probe)
 {
     struct stat st;
-    return fstatat(probe->dirfd, MANIFEST, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) ? 90 : 0;
+    if (fstatat(probe->dirfd, MANIFEST, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : 90;         /* the reading says what is wrong with it */
+    return S_ISREG(st.st_mode) ? 90 : 0;
 }
 
 static ckpt_status read_manifest(ckpt__native_reader *r, ckpt__manifest *m, ckpt_error *err)

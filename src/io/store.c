@@ -15,40 +15,66 @@
 
 /* ---- opening */
 
-/* fsyncs the directory that this one lies in. */
-static int sync_above(int fd)
+/* Opening is begun again when a signal comes; an fsync is not. */
+static int open_again(int dirfd, const char *path)
 {
-    int up = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (up < 0)
-        return -1;
-    int rc = fsync(up), saved = errno;
-    close(up);
-    errno = saved;
-    return rc;
+    int fd;
+    do
+        fd = openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    return fd;
 }
 
-/* Of a directory that was there already: one that was killed may have made it and not have come to sync it. Where that
- * cannot be done (no right to read it) it is left as it is found. */
-static void sync_found(const char *path)
+/* fsyncs the directory that this one lies in. */
+static ckpt_status sync_above(int fd, const char *path, ckpt_error *err)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    (void)sync_above(fd);
-    close(fd);
+    int up = open_again(fd, ".."), e = errno;
+    if (up < 0)
+        return ckpt__fail_sys(err, e, path, "cannot open the directory above it (openat)");
+    ckpt_status status = CKPT_OK;
+    if (fsync(up) < 0)
+        status = ckpt__fail_sys(err, errno, path, "cannot sync the directory above it (fsync)");
+    close(up);
+    return status;
+}
+
+/* Of a directory that was there already: one that was killed may have made it and not have come to sync it. Where this
+ * user has no right to, or the file system no way, it was made by others and is left as it is found. */
+static ckpt_status sync_found(int fd, const char *path, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = sync_above(fd, path, &why);
+    int e = why.sys_errno;
+    if (status == CKPT_OK || e == EACCES || e == EPERM || e == EROFS || e == EINVAL || e == ENOSYS || e == EOPNOTSUPP)
+        return CKPT_OK;
+    if (err)
+        *err = why;
+    return status;
 }
 
 static ckpt_status make_one(const char *path, ckpt_error *err)
 {
     if (mkdir(path, 0777) < 0 && errno != EEXIST)
         return ckpt__fail_sys(err, errno, path, "cannot make the directory (mkdir)%s", ckpt__write_advice(errno));
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_again(AT_FDCWD, path);
     if (fd < 0)
-        return ckpt__fail_sys(err, errno, path, "cannot open the directory");
+        return ckpt__fail_sys(err, errno, path, "cannot open the directory (openat)");
     ckpt_status status = CKPT_OK;
-    if (fsync(fd) < 0 || sync_above(fd) < 0)
-        status = ckpt__fail_sys(err, errno, path,
-                                "the directory was made, but it or the one above could not be synced (fsync)");
+    if (fsync(fd) < 0)
+        status = ckpt__fail_sys(err, errno, path, "cannot sync the directory that was made (fsync)");
+    else
+        status = sync_above(fd, path, err);
+    close(fd);
+    return status;
+}
+
+/* The deepest directory of a path that is there. */
+static ckpt_status sync_deepest(const char *path, ckpt_error *err)
+{
+    int fd = open_again(AT_FDCWD, path);
+    if (fd < 0)
+        return errno == EACCES ? CKPT_OK : ckpt__fail_sys(err, errno, path, "cannot open the directory (openat)");
+    ckpt_status status = sync_found(fd, path, err);
     close(fd);
     return status;
 }
@@ -72,11 +98,12 @@ static ckpt_status make_all(const char *path, ckpt_error *err)
         else {
             if (!missing && found) {
                 part[found] = '\0';
-                sync_found(part);
+                status = sync_deepest(part, err);
                 part[found] = path[found];
             }
             missing = true;
-            status = make_one(part, err);
+            if (status == CKPT_OK)
+                status = make_one(part, err);
         }
         part[i] = path[i];
     }
@@ -86,18 +113,15 @@ static ckpt_status make_all(const char *path, ckpt_error *err)
 
 static ckpt_status open_directory(ckpt__store *s, const char *path, bool create, ckpt_error *err)
 {
-    enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
     if (*path == '\0')
         return ckpt__fail(err, CKPT_E_ARGUMENT, path, "an empty path; the name of a run directory is expected");
-    if ((s->dirfd = open(path, FLAGS)) >= 0) {
-        if (create)
-            (void)sync_above(s->dirfd);      /* see sync_found */
-    } else if (errno == ENOENT && create) {
-        ckpt_status status = make_all(path, err);
-        if (status < 0)
-            return status;
-        s->dirfd = open(path, FLAGS);
-    }
+    ckpt_status status = CKPT_OK;
+    if ((s->dirfd = open_again(AT_FDCWD, path)) >= 0)
+        status = create ? sync_found(s->dirfd, path, err) : CKPT_OK;
+    else if (errno == ENOENT && create && (status = make_all(path, err)) == CKPT_OK)
+        s->dirfd = open_again(AT_FDCWD, path);
+    if (status < 0)
+        return status;
     if (s->dirfd < 0 && errno == ENOTDIR)
         return ckpt__fail(err, CKPT_E_FORMAT, path, "it is no directory; a run directory is expected");
     if (s->dirfd < 0)
@@ -158,12 +182,15 @@ static void sign(int fd)
     ckpt__xfsz_release(&h, !done && errno == EFBIG);
 }
 
-/* The locked file is still the one called .lock: someone may have removed it, and another may have locked a new one. */
-static bool is_named(const ckpt__store *s, int fd)
+/* Is the locked file still the one called .lock? Someone may have removed it, and another may have locked a new one. */
+static ckpt_status check_name(const ckpt__store *s, int fd, bool *same, ckpt_error *err)
 {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    *same = false;
+    if (fstat(fd, &a) < 0 || (fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT))
+        return ckpt__fail_sys(err, errno, s->path, "cannot look at .lock in it (fstatat)");
+    *same = fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return CKPT_OK;
 }
 
 static ckpt_status held_by_other(const ckpt__store *s, ckpt_error *err)
@@ -175,40 +202,52 @@ static ckpt_status held_by_other(const ckpt__store *s, ckpt_error *err)
                       named ? holder : "one that has not said who it is");
 }
 
+/* One descriptor of .lock, locked. CKPT_OK with *fd -1: to be tried again. */
+static ckpt_status lock_once(ckpt__store *s, int *out, ckpt_error *err)
+{
+    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct stat st;
+    int fd = openat(s->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666), e = errno;
+    bool same = false;
+    ckpt_status status = CKPT_OK;
+    *out = -1;
+    if (fd < 0 && e == EINTR)
+        return CKPT_OK;
+    if (fd < 0)
+        return ckpt__fail_sys(err, e, s->path, "cannot open .lock in it (openat)%s", ckpt__write_advice(e));
+    if (fstat(fd, &st) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot look at .lock in it (fstat)");
+    else if (!S_ISREG(st.st_mode))
+        status = ckpt__fail(err, CKPT_E_SYSTEM, s->path, ".lock in it is no regular file; remove it");
+    else if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
+        e = errno;
+        if (e == EAGAIN || e == EACCES)
+            status = held_by_other(s, err);
+        else if (e != EINTR)
+            status = ckpt__fail_sys(err, e, s->path,
+                                    "cannot lock .lock in it (fcntl); where the file system has no locks set no_lock, "
+                                    "and see to it that one process alone writes here");
+    } else
+        status = check_name(s, fd, &same, err);
+    if (status == CKPT_OK && same)
+        *out = fd;
+    else
+        close(fd);
+    return status;
+}
+
 ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err)
 {
     for (int i = 0; s->lock < 0 && i < 100; i++) {
-        struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-        struct stat st;
-        int fd = openat(s->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
-        if (fd < 0 && errno == EINTR)
-            continue;
-        if (fd < 0)
-            return ckpt__fail_sys(err, errno, s->path, "cannot open .lock in it%s", ckpt__write_advice(errno));
-        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-            close(fd);
-            return ckpt__fail(err, CKPT_E_SYSTEM, s->path, ".lock in it is no regular file; remove it");
-        }
-        if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
-            int e = errno;
-            close(fd);
-            if (e == EINTR)
-                continue;
-            if (e == EAGAIN || e == EACCES)
-                return held_by_other(s, err);
-            return ckpt__fail_sys(err, e, s->path,
-                                  "cannot lock .lock in it (fcntl); where the file system has no locks set no_lock, "
-                                  "and see to it that one process alone writes here");
-        }
-        if (is_named(s, fd)) {
-            s->lock = fd;
-            s->owner = getpid();
-            sign(fd);
-        } else
-            close(fd);
+        ckpt_status status = lock_once(s, &s->lock, err);
+        if (status < 0)
+            return status;
     }
-    return s->lock >= 0 ? CKPT_OK
-                        : ckpt__fail_sys(err, EAGAIN, s->path, "cannot lock .lock in it: it is removed again and again");
+    if (s->lock < 0)
+        return ckpt__fail_sys(err, EAGAIN, s->path, "cannot lock .lock in it: it is removed again and again");
+    s->owner = getpid();
+    sign(s->lock);
+    return CKPT_OK;
 }
 
 bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size)
@@ -282,15 +321,13 @@ static ckpt_status read_whole(int fd, const char *label, size_t limit, ckpt__buf
     }
 }
 
-ckpt_status ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out, ckpt_error *err)
+/* A descriptor of a regular file below the directory; label: of the file, for messages. */
+static ckpt_status open_small(const ckpt__store *s, const char *name, int flags, const char *label, int *out,
+                              struct stat *st, ckpt_error *err)
 {
-    char label[1024];
-    struct stat st;
-    size_t before = out->size;
-    snprintf(label, sizeof label, "%s/%s", s->path, name);
     if (ckpt__name_climbs(name))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "a file name that leaves the run directory is refused");
-    int fd = ckpt__open_beneath(s->dirfd, name, O_RDONLY);
+    int fd = ckpt__open_beneath(s->dirfd, name, flags);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return ckpt__fail(err, CKPT_E_NOT_FOUND, label, "it is not there");
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
@@ -300,12 +337,29 @@ ckpt_status ckpt__store_read(const ckpt__store *s, const char *name, size_t limi
     if (fd < 0)
         return ckpt__fail_sys(err, errno, label, "cannot open it (openat)%s",
                               errno == EMFILE ? ckpt__write_advice(errno) : "");
-    ckpt_status status;
-    if (fstat(fd, &st) < 0)
+    ckpt_status status = CKPT_OK;
+    if (fstat(fd, st) < 0)
         status = ckpt__fail_sys(err, errno, label, "cannot look at it (fstat)");
-    else if (!S_ISREG(st.st_mode))
-        status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st.st_mode));
-    else if ((uint64_t)st.st_size > limit)
+    else if (!S_ISREG(st->st_mode))
+        status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st->st_mode));
+    if (status < 0)
+        close(fd);
+    else
+        *out = fd;
+    return status;
+}
+
+ckpt_status ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out, ckpt_error *err)
+{
+    char label[1024];
+    struct stat st;
+    size_t before = out->size;
+    int fd = -1;
+    snprintf(label, sizeof label, "%s/%s", s->path, name);
+    ckpt_status status = open_small(s, name, O_RDONLY, label, &fd, &st, err);
+    if (status < 0)
+        return status;
+    if ((uint64_t)st.st_size > limit)
         status = ckpt__fail(err, CKPT_E_LIMIT, label, "it has %lld bytes; at most %zu are read", (long long)st.st_size,
                             limit);
     else
@@ -318,19 +372,19 @@ ckpt_status ckpt__store_read(const ckpt__store *s, const char *name, size_t limi
     return status;
 }
 
-bool ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime)
+ckpt_status ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err)
 {
+    char label[1024];
     struct stat st;
-    int fd = ckpt__name_climbs(name) ? -1 : ckpt__open_beneath(s->dirfd, name, O_PATH);
-    if (fd < 0)
-        return false;
-    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    int fd = -1;
+    snprintf(label, sizeof label, "%s/%s", s->path, name);
+    ckpt_status status = open_small(s, name, O_PATH, label, &fd, &st, err);
+    if (status < 0)
+        return status;
     close(fd);
-    if (!regular)
-        return false;
     *size = (uint64_t)st.st_size;
     *mtime = st.st_mtim.tv_sec;
-    return true;
+    return CKPT_OK;
 }
 
 ckpt_status ckpt__store_write(ckpt__store *s, const char *name, const char *text, size_t n, ckpt_error *err)

@@ -23,7 +23,7 @@ ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err);
 bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size);
 
 /* With the lock: a directory that an exchange in two steps had moved aside goes back to its name if that is free
- * (.trash-<name>.<16 hex digits>); then all .tmp-*, .trash-*, .NAME.tmp-* go, and directories called `prefix`* that are
+ * (.trash-<name>.<16 hex digits>; an error where it cannot: it may be the only one); then all .tmp-*, .trash-*, .NAME.tmp-* go, and directories called `prefix`* that are
  * empty (a claim that was never filled). What cannot be removed is left, and counted in *left. fsyncs the directory
  * where something changed. */
 ckpt_status ckpt__store_recover(ckpt__store *s, const char *prefix, size_t *restored, size_t *removed, size_t *left,
@@ -36,8 +36,8 @@ ckpt_status ckpt__store_each(const ckpt__store *s, ckpt__store_fn fn, void *ctx,
 /* A small file below the directory ("latest", "step-00001000/checkpoint.json"), whole, at most `limit` bytes, never
  * outside of it. CKPT_E_NOT_FOUND where there is none; CKPT_E_SYSTEM; CKPT_E_LIMIT; CKPT_E_FORMAT: no regular file. */
 ckpt_status ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out, ckpt_error *err);
-/* Size of a regular file and when it was last changed; false where there is none. */
-bool ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime);
+/* Size of a regular file and when it was last changed. Errors as those of ckpt__store_read. */
+ckpt_status ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err);
 /* Replaces a small file: temporary, fsync, rename, fsync of the directory. */
 ckpt_status ckpt__store_write(ckpt__store *s, const char *name, const char *text, size_t n, ckpt_error *err);
 

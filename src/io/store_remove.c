@@ -48,10 +48,13 @@ static bool begins(const char *name, const char *with)
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-/* .tmp-*, .trash-*, and .NAME.tmp-* of a file that was being replaced. */
+/* .tmp-*, .trash-*, and .NAME.tmp-<16 hex digits> of a file that was being replaced. */
 static bool is_leftover(const char *name)
 {
-    return begins(name, ".tmp-") || begins(name, ".trash-") || (*name == '.' && name[1] && strstr(name + 2, ".tmp-"));
+    const char *file = *name == '.' && name[1] ? strstr(name + 2, ".tmp-") : NULL;
+    if (begins(name, ".tmp-") || begins(name, ".trash-"))
+        return true;
+    return file && strspn(file + 5, "0123456789abcdef") == 16 && file[5 + 16] == '\0';
 }
 
 static ckpt_status collect(void *ctx, const char *name, ckpt_error *err)
@@ -96,42 +99,58 @@ static void remove_claims(recovery *r, names *list)
         }
 }
 
-/* True: the name at i is no longer to be removed. A directory is renamed over an empty one or over nothing, never over
- * what holds something. */
-static bool put_back(recovery *r, names *list, size_t i)
+/* What could not be put back may be the only checkpoint of its step: to go on without it would be a silent step back. */
+static ckpt_status not_put_back(const recovery *r, int e, const char *name, const char *base, ckpt_error *err)
+{
+    return ckpt__fail_sys(err, e, r->store->path,
+                          "cannot put %s in it back to its name %s (fstatat, renameat); a save that was killed had moved it "
+                          "aside, and it may be the only one of its step",
+                          name, base);
+}
+
+/* *keep: the name at i is not to be removed. A directory is renamed over an empty one or over nothing, never over what
+ * holds something. */
+static ckpt_status put_back(recovery *r, names *list, size_t i, bool *keep, ckpt_error *err)
 {
     char base[NAME_MAX + 1], gone[NAME_MAX + 1];
     struct stat st;
     int dirfd = r->store->dirfd;
-    if (!was_moved_aside(list->items[i], base) ||
-        fstatat(dirfd, list->items[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
-        return false;
+    *keep = false;
+    if (!was_moved_aside(list->items[i], base))
+        return CKPT_OK;
+    if (fstatat(dirfd, list->items[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? CKPT_OK : not_put_back(r, errno, list->items[i], base, err);
+    if (!S_ISDIR(st.st_mode))
+        return CKPT_OK;
+    *keep = true;
     if (unlinkat(dirfd, list->items[i], AT_REMOVEDIR) == 0) {
         r->removed++;             /* there was nothing in it */
         r->changed = true;
-        return true;
+        return CKPT_OK;
     }
-    if (strlen(base) >= CUT || renameat(dirfd, list->items[i], dirfd, base) == 0) {
-        bool back = strlen(base) < CUT;          /* else it is not known where it belongs */
-        r->restored += back;
-        r->left += !back;
-        r->changed |= back;
-        return true;
+    if (strlen(base) >= CUT) {    /* it is not known where it belongs */
+        r->left++;
+        return CKPT_OK;
     }
-    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) {
-        r->left++;                /* it may be the only one */
-        return true;
+    if (renameat(dirfd, list->items[i], dirfd, base) == 0) {
+        r->restored++;
+        r->changed = true;
+        return CKPT_OK;
     }
+    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
+        return not_put_back(r, errno, list->items[i], base, err);
     /* The new one is in its place. From now on nobody brings the old one back, also when it cannot be deleted. */
+    *keep = false;
     if (ckpt__condemn(dirfd, list->items[i], base, gone) == 0) {
         char *name = strdup(gone);
         r->changed = true;
-        if (!name)                /* the next recovery finds it */
-            return true;
-        free(list->items[i]);
-        list->items[i] = name;
+        *keep = !name;            /* the next recovery finds it */
+        if (name) {
+            free(list->items[i]);
+            list->items[i] = name;
+        }
     }
-    return false;
+    return CKPT_OK;
 }
 
 static ckpt_status sync_directory(const ckpt__store *s, ckpt_error *err)
@@ -143,17 +162,22 @@ static ckpt_status sync_directory(const ckpt__store *s, ckpt_error *err)
 
 static ckpt_status recover(recovery *r, names *list, ckpt_error *err)
 {
-    ckpt_status status;
+    ckpt_status status = CKPT_OK;
     size_t kept = 0;
     remove_claims(r, list);
-    for (size_t i = 0; i < list->count; i++) {
-        if (is_leftover(list->items[i]) && !put_back(r, list, i)) {
+    for (size_t i = 0; status == CKPT_OK && i < list->count; i++) {
+        bool keep = true;
+        if (is_leftover(list->items[i]))
+            status = put_back(r, list, i, &keep, err);
+        if (!keep && status == CKPT_OK) {
             char *swap = list->items[kept];
             list->items[kept++] = list->items[i];
             list->items[i] = swap;
         }
     }
-    if ((r->changed || kept) && (status = sync_directory(r->store, err)) < 0)
+    if (status == CKPT_OK && (r->changed || kept))
+        status = sync_directory(r->store, err);
+    if (status < 0)
         return status;
     for (size_t i = 0; i < kept; i++)
         if (ckpt__remove_any(r->store->dirfd, list->items[i]))

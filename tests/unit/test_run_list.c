@@ -50,17 +50,19 @@ char *__wrap_strdup(const char *s)
 
 /* The `refused`th small file, or member, and what comes after it, cannot be opened: too many are open. 0: all can. */
 static size_t refused, opened;
-bool __real_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime);
-bool __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime);
+ckpt_status __real_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err);
+ckpt_status __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err);
 ckpt_status __real_ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out,
                                     ckpt_error *err);
 ckpt_status __wrap_ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out,
                                     ckpt_error *err);
 
-bool __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime)
+ckpt_status __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err)
 {
     opened++;
-    return !(refused && opened >= refused) && __real_ckpt__store_stat(s, name, size, mtime);
+    if (refused && opened >= refused)
+        return ckpt__fail_sys(err, EMFILE, name, "cannot open it");
+    return __real_ckpt__store_stat(s, name, size, mtime, err);
 }
 
 ckpt_status __wrap_ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out,

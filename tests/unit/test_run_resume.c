@@ -469,12 +469,38 @@ START_TEST(test_copied_elsewhere)
 }
 END_TEST
 
+/* A trainer that leaves the count of steps to the run binds no step. */
+START_TEST(test_step_is_not_bound)
+{
+    const char *path = in_folder("run");
+    float weight[3] = { 1, 2, 3 };
+    int64_t shape[] = { 3 }, done = 0;
+    ckpt_run *run = NULL;
+    ckpt_run_options o = CKPT_RUN_OPTIONS_INIT;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_state *state = ckpt_state_new();
+    o.every_steps = 4;
+    bind_tensor(state, "weight", NULL, CKPT_PARAM, CKPT_F32, 1, shape, NULL, weight);
+    IS_OK(ckpt_run_open(&run, path, state, &o, &err));
+    ck_assert_int_eq(ckpt_run_resume(run, NULL, &done, NULL, &err), CKPT_NOTHING_TO_RESUME);
+    IS_OK(ckpt_run_step(run, 4, &err));
+    IS_OK(ckpt_run_close(run, &err));
+    weight[1] = 9;
+    IS_OK(ckpt_run_open(&run, path, state, &o, &err));
+    IS_OK(ckpt_run_resume(run, NULL, &done, NULL, &err));
+    ck_assert(done == 4 && weight[1] == 2);
+    IS_OK(ckpt_run_close(run, &err));
+    ckpt_state_free(state);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("run_resume");
     TCase *tc = tcase_create("resume");
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, make_run_folder, remove_folder);
+    tcase_add_test(tc, test_step_is_not_bound);
     tcase_add_test(tc, test_damage);
     tcase_add_test(tc, test_flipped_bits);
     tcase_add_test(tc, test_none_is_whole);

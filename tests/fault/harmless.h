@@ -1,0 +1,41 @@
+/* tests/fault/harmless.h - what the library calls that neither reads nor writes a file, nor takes a resource that may run
+ * out: it is not made to fail by test_io_faults, nor recorded by test_power_loss. */
+#ifndef HARMLESS_H
+#define HARMLESS_H
+#include <stdbool.h>
+#include <string.h>
+
+/* A '*' stands for the rest of a name. */
+static const char *const harmless[] = {
+    "ckpt_*", "_GLOBAL_OFFSET_TABLE_",
+    /* libraries that work on memory */
+    "cJSON_*", "yaml_*", "pcre2_*", "inflate*", "crc32*", "isal_*",
+    /* the compiler, its sanitizers and its checks */
+    "__asan_*", "__lsan_*", "__ubsan_*", "__tsan_*", "__sanitizer_*", "__odr_asan*", "__gcov_*", "__stack_chk_fail",
+    "__tls_get_addr", "__muloti4", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "__strcat_chk",
+    "__snprintf_chk", "__vsnprintf_chk",
+    /* strings, numbers, sorting, trees */
+    "str*", "__isoc99_str*", "__isoc23_str*", "mem*", "snprintf", "vsnprintf", "qsort*", "bsearch", "tsearch", "tfind",
+    "tdelete", "tdestroy", "frexp*", "ldexp*", "nearbyint*", "floor*", "ceil*", "__ctype_*", "newlocale", "uselocale",
+    "freelocale", "__errno_location",
+    /* threads and signals that exist already */
+    "pthread_mutex_*", "pthread_cond_*", "pthread_condattr_*", "pthread_join", "pthread_once", "pthread_self",
+    "pthread_equal", "pthread_sigmask", "pthread_kill", "pthread_setname_np", "pthread_atfork", "__register_atfork",
+    "sig*", "__libc_current_sigrt*", "raise", "kill",
+    /* what mmap gave; where a descriptor stands */
+    "munmap", "lseek",
+    /* the time, who and where we are, the driver's library */
+    "clock_gettime", "time", "gmtime_r", "getpid", "gettid", "getuid", "getpriority", "setpriority", "sysconf", "dlopen", "dlsym",
+    "dlclose", "dlerror", "dl_iterate_phdr",
+};
+
+static bool is_harmless(const char *name)
+{
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
+        const char *star = strchr(harmless[i], '*');
+        if (star ? strncmp(name, harmless[i], (size_t)(star - harmless[i])) == 0 : strcmp(name, harmless[i]) == 0)
+            return true;
+    }
+    return false;
+}
+#endif
