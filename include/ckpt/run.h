@@ -60,8 +60,8 @@ typedef struct ckpt_run_entry {
     uint64_t nbytes;              /* of its files, of all ranks that hold it */
     int64_t world;                /* how many ranks saved it; 1 for a run of one process */
     int64_t ranks_held;           /* how many of them hold this very save here */
-    bool complete;                /* on every rank: a sound manifest, every file there with its size, one save. Payload CRCs
-                                   * are not read: see ckpt_verify */
+    bool complete;                /* on every rank: a sound manifest, every file there with its size, one save. Payload
+                                   * CRCs are not read: see ckpt_verify */
     bool verified;                /* read back or restored from, with every CRC right, by some process (the hint) */
     const char *why;              /* not complete: what is wrong; else "" */
 } ckpt_run_entry;
@@ -78,7 +78,8 @@ ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error
 void ckpt_run_list_free(ckpt_run_list *list);                    /* accepts NULL */
 size_t ckpt_run_list_count(const ckpt_run_list *list);
 const ckpt_run_entry *ckpt_run_list_entries(const ckpt_run_list *list);      /* count of them, newest first */
-const char *ckpt_run_list_writer(const ckpt_run_list *list);     /* who holds the lock ("pid 17 on host a"); NULL: nobody */
+/* Who holds the lock ("pid 17 on host a"); NULL: nobody. */
+const char *ckpt_run_list_writer(const ckpt_run_list *list);
 /* Notes of what was odd: "stale-hint" (latest names what is not the newest), "leftover" (.tmp-*, .trash-*),
  * "incomplete-step". Borrowed. */
 const ckpt_report *ckpt_run_list_findings(const ckpt_run_list *list);
@@ -115,23 +116,24 @@ typedef struct ckpt_run_options {
 
     /* how to save */
     bool synchronous;             /* ckpt_run_step returns when the checkpoint is on disk: no snapshot, no thread */
-    bool skip_when_busy;          /* a save that comes due while one is being written is left out ("save-skipped"); default:
-                                   * it waits for that one. Saves that stop the run always wait */
-    uint64_t snapshot_limit;      /* bytes of host memory for the snapshot; a larger state is saved synchronously, which is
-                                   * said once ("synchronous"). 0: half of what is free when it is first needed */
+    bool skip_when_busy;          /* a save that comes due while one is being written is left out ("save-skipped");
+                                   * default: it waits for that one. Saves that stop the run always wait */
+    uint64_t snapshot_limit;      /* bytes of host memory for the snapshot; a larger state is saved synchronously, which
+                                   * is said once ("synchronous"). 0: half of what is free when it is first needed */
     bool read_back;               /* the writer reads each checkpoint back and checks every CRC: it is then verified */
 
-    /* how to resume: borrowed until the last ckpt_run_resume returns; map_location is that call's argument. NULL: defaults */
+    /* how to resume: borrowed until the last ckpt_run_resume returns; map_location is that call's argument. NULL:
+     * defaults */
     const ckpt_restore_options *restore;
 
     /* when to save and stop (CKPT_STOP) */
     bool signals;                 /* SIGTERM and SIGUSR1 save and stop. One run of a process may own signals */
     const int *more_signals;      /* others that do; never SIGINT; copied */
     size_t more_signal_count;
-    double time_limit;            /* seconds from ckpt_run_open until the job is killed; it saves and stops when no more is
-                                   * left than the last save and the longest step took, with some to spare. 0: none */
-    bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves and
-                                   * stops; looked for once a second, removed when that is done. Rank 0 looks */
+    double time_limit;            /* seconds from ckpt_run_open until the job is killed; it saves and stops when no more
+                                   * is left than the last save and the longest step took, with some to spare. 0: none */
+    bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves
+                                   * and stops; looked for once a second, removed when that is done. Rank 0 looks */
 
     /* several ranks: all_reduce is needed when ranks.world > 1; synchronous and skip_when_busy are the same on all of them,
      * or the open fails. Once all_reduce has failed it is not called again, and every call fails. All zero: rank 0 of 1 */

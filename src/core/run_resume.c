@@ -120,7 +120,8 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
 static ckpt_status never_complete(const resumer *r, bool *answer, ckpt_error *err)
 {
     uint64_t size;
-    int64_t changed, something = r->other_than_absent || ckpt__store_stat(r->run->store, "latest", &size, &changed, NULL) != CKPT_E_NOT_FOUND;
+    int64_t changed, something = r->other_than_absent;
+    something |= ckpt__store_stat(r->run->store, "latest", &size, &changed, NULL) != CKPT_E_NOT_FOUND;
     for (size_t i = 0; i < r->count; i++)
         something |= !r->list[i].complete;
     ckpt_status status = ckpt__reduce(r->run, &something, 1, CKPT_MAX, err);

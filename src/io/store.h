@@ -23,9 +23,9 @@ ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err);
 bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size);
 
 /* With the lock: a directory that an exchange in two steps had moved aside goes back to its name if that is free
- * (.trash-<name>.<16 hex digits>; an error where it cannot: it may be the only one); then all .tmp-*, .trash-*, .NAME.tmp-* go, and directories called `prefix`* that are
- * empty (a claim that was never filled). What cannot be removed is left, and counted in *left. fsyncs the directory
- * where something changed. */
+ * (.trash-<name>.<16 hex digits>); an error where it cannot, for it may be the only one. Then all .tmp-*, .trash-* and
+ * .NAME.tmp-<16 hex digits> go, and directories called `prefix`* that are empty (a claim that was never filled). What
+ * cannot be removed is left, and counted in *left. fsyncs the directory where something changed. */
 ckpt_status ckpt__store_recover(ckpt__store *s, const char *prefix, size_t *restored, size_t *removed, size_t *left,
                                 ckpt_error *err);
 
