@@ -97,6 +97,28 @@ static void answered(ckpt_run *run, ckpt_trigger trigger, bool ok)
 
 /* ---- the save that is under way */
 
+/* Before what the writer has noted of the pruning that followed. */
+static void note_saved(ckpt_run *run)
+{
+    const ckpt__task *t = &run->task;
+    ckpt_report *after = NULL, *empty = run->options.notice ? ckpt_report_new() : NULL;
+    if (empty) {
+        pthread_mutex_lock(&run->lock);
+        after = run->notices;
+        run->notices = empty;
+        pthread_mutex_unlock(&run->lock);
+    }
+    ckpt__run_note(run, CKPT_NOTE, "saved", NULL,
+                   "%s (%s), on disk %.3f s after it began, the training held up for %.3f s", t->name,
+                   ckpt_trigger_name(t->trigger), t->finished - t->began, run->stalled);
+    if (after) {
+        pthread_mutex_lock(&run->lock);
+        ckpt__report_merge(run->notices, after);
+        pthread_mutex_unlock(&run->lock);
+        ckpt_report_free(after);
+    }
+}
+
 static void outcome(ckpt_run *run, ckpt_status status, const ckpt_error *error)
 {
     ckpt__task *t = &run->task;
@@ -114,8 +136,7 @@ static void outcome(ckpt_run *run, ckpt_status status, const ckpt_error *error)
     pthread_mutex_unlock(&run->lock);
     answered(run, t->trigger, status == CKPT_OK);
     if (status == CKPT_OK) {
-        ckpt__run_note(run, CKPT_NOTE, "saved", NULL, "%s (%s), on disk %.3f s after it began, the training held up for %.3f s",
-                       t->name, ckpt_trigger_name(t->trigger), t->finished - t->began, run->stalled);
+        note_saved(run);
         return;
     }
     run->untold = status;

@@ -328,6 +328,7 @@ START_TEST(reading_never_leaves_the_directory_and_never_waits)
     if (pid == 0) {
         forbid_openat2();
         read_all_kinds(s);
+        ckpt__store_close(s);
         _exit(0);
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
