@@ -70,13 +70,18 @@ static ckpt_status flush(writer *w)
     return status == CKPT_OK ? report_progress(w) : status;
 }
 
+/* As much at a time as a core's cache holds twice: the checksum then reads what was just written from there, and not from
+ * memory, which the trainer needs as well. */
+enum { TILE = 256 << 10 };
+
 static ckpt_status put_segment(writer *w, const ckpt__segment *s, uint32_t *crc)
 {
     ckpt_status status = CKPT_OK;
     *crc = 0;
     for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
         size_t room = w->capacity - w->used;
-        size_t n = s->size - at < room ? (size_t)(s->size - at) : room;
+        size_t most = room < TILE ? room : TILE;
+        size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
         unsigned char *to = w->data + w->used;
         if (s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED)
             memcpy(to, s->bytes + at, n);
