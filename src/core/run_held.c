@@ -256,6 +256,10 @@ static ckpt_status read_step(const ckpt__store *store, const char *name, const c
         ckpt__buf_free(&text);
         reset(h, name);
         status = read_manifest(store, name, &text, &gone, &why);
+        if (status == CKPT_E_NOT_FOUND && !gone && i + 1 < READ_TRIES) {
+            status = CKPT_OK;     /* or the directory that was opened has since been exchanged for another, and emptied */
+            continue;
+        }
         if (status < 0)
             break;
         status = examine(store, &text, h, &why);

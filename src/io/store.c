@@ -128,8 +128,7 @@ static ckpt_status open_directory(ckpt__store *s, const char *path, bool create,
         return ckpt__fail_sys(err, errno, path, "cannot open the run directory (open)%s",
                               errno == EMFILE ? ckpt__write_advice(errno) : "");
     if (!(s->path = realpath(path, NULL)))
-        return errno == ENOMEM ? ckpt__fail_memory(err, path, 0)
-                               : ckpt__fail_sys(err, errno, path, "cannot find its absolute path (realpath)");
+        return ckpt__fail_sys(err, errno, path, "cannot find its absolute path (realpath)");
     return CKPT_OK;
 }
 
