@@ -222,6 +222,39 @@ static void measure(const char *name, void (*train)(trainer *), const char *dir,
         free(all[i].seconds);
 }
 
+/* What the hook costs in a step that saves nothing. */
+static void measure_idle(const char *dir)
+{
+    enum { IDLE_STEPS = 2000000 };
+    static float weight[4];
+    static const int64_t shape[1] = { 4 };
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;
+    ckpt_run *run = NULL;
+    int64_t done = 0;
+    ckpt_arena_entry entry = { "weight", 0, 1, shape };
+    ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
+    arena.data = weight;
+    arena.nbytes = sizeof weight;
+    arena.dtype = CKPT_F32;
+    arena.role = CKPT_PARAM;
+    ckpt_state *state = ckpt_state_new();
+    options.every_steps = INT64_MAX;
+    options.every_seconds = options.time_limit = 1e6;
+    options.signals = true;
+    if (!state || ckpt_state_arena(state, &arena, &entry, 1, &err) < 0 || ckpt_run_open(&run, dir, state, &options, &err) < 0 ||
+        ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
+        die("open", &err);
+    double start = now();
+    while (done < IDLE_STEPS)
+        if (ckpt_run_step(run, ++done, &err) < 0)
+            die("step", &err);
+    printf("a step in which nothing is due: %.0f ns\n", (now() - start) / IDLE_STEPS * 1e9);
+    if (ckpt_run_close(run, &err) < 0)
+        die("close", &err);
+    ckpt_state_free(state);
+}
+
 int main(int argc, char **argv)
 {
     static trainer t;
@@ -249,6 +282,8 @@ int main(int argc, char **argv)
     measure("a training step that computes on all cores", step_cores, dir, &t, copy, rounds);
     snprintf(dir, sizeof dir, "%s/stall-memory", argv[1]);
     measure("a training step that streams 64 MiB through memory", step_memory, dir, &t, copy, rounds);
+    snprintf(dir, sizeof dir, "%s/stall-idle", argv[1]);
+    measure_idle(dir);
     free(copy);
     free(t.own);
     free(t.weights);

@@ -19,7 +19,7 @@ KINDS = ("compute", "compute on all cores", "memory")
 
 
 def ours(program, folder, mib):
-    """{kind of step: {figure: milliseconds}} of one run."""
+    """{kind of step: {figure: milliseconds}} of one run, and the nanoseconds of a step in which nothing is due."""
     out = subprocess.run([program, folder, str(mib), "2"], check=True, capture_output=True, text=True).stdout
     found = []
     for line in out.splitlines():
@@ -28,7 +28,8 @@ def ours(program, folder, mib):
             found.append({"copy": float(words[2]), "stall": float(words[4]), "flush": float(words[6]),
                           "quiet": float(words[8]), "quiet p99": float(words[9]), "busy": float(words[11]),
                           "busy p99": float(words[12])})
-    return dict(zip(KINDS, found))
+    idle = [line for line in out.splitlines() if line.startswith("a step in which nothing is due")][0]
+    return dict(zip(KINDS, found)), float(idle.split()[-2])
 
 
 class Peer:
@@ -74,9 +75,11 @@ def main():
     except ImportError as missing:
         print(f"peers: {missing}: not measured")
         peer = None
-    own, theirs = [], []
+    own, theirs, idle = [], [], []
     for _ in range(rounds):
-        own.append(ours(program, folder, mib))
+        figures, nanoseconds = ours(program, folder, mib)
+        own.append(figures)
+        idle.append(nanoseconds)
         if peer:
             theirs.append(peer.round())
     print(f"{mib} MiB of float32, {rounds} rounds; median (lowest to highest)")
@@ -90,13 +93,14 @@ def main():
         line(f"a step ({kind}), nothing written", [f["quiet"] for f in rows])
         line("  while the writer writes, against that", [f["busy"] / f["quiet"] for f in rows], "x ")
         line("  p99 against p99", [f["busy p99"] / f["quiet p99"] for f in rows], "x ")
+    line("a step in which nothing is due", idle, "ns")
     if peer:
         line("one copy_ of the state", [f["copy"] for f in theirs])
         line("torch DCP async_save holds the training up", [f["stall"] for f in theirs])
         line("  against that copy_", [f["stall"] / f["copy"] for f in theirs], "x ")
         line("  done after (files fsynced)", [f["flush"] for f in theirs])
         peer.close()
-    for name in ("stall-compute", "stall-cores", "stall-memory"):
+    for name in ("stall-compute", "stall-cores", "stall-memory", "stall-idle"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 

@@ -240,7 +240,7 @@ ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error
 {
     gatherer g = { 0 };
     if (!out || !path || !*path)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no path was given, or no ckpt__place for the list");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no path was given, or no place for the list");
     *out = NULL;
     ckpt__buf plain = { 0 };
     size_t n = strlen(path);

@@ -3,7 +3,6 @@
 #include "io/sink.h"
 #include "io/source.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,35 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "runner.h"
+#include "scratch.h"
 
-static char folder[64];
 static const ckpt__sink_options replace = { .sync = true, .replace = true }, keep = { .sync = true };
-
-static void make_folder(void)
-{
-    strcpy(folder, "/tmp/ckpt-io-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
-}
-
-static void remove_folder(void)
-{
-    char command[128];
-    ck_assert_int_eq(chdir("/"), 0);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static int entries(const char *path)
-{
-    DIR *d = opendir(path);
-    int n = -2;
-    ck_assert_ptr_nonnull(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
 
 /* The library's fsync, the nth of which fails. */
 static int fsync_to_fail;
@@ -52,24 +25,6 @@ int fsync(int fd)
         return -1;
     }
     return (int)syscall(SYS_fsync, fd);
-}
-
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
-static void expect(const char *path, const char *text)
-{
-    char have[256] = "";
-    FILE *f = fopen(path, "r");
-    ck_assert_ptr_nonnull(f);
-    have[fread(have, 1, sizeof have - 1, f)] = '\0';
-    fclose(f);
-    ck_assert_str_eq(have, text);
 }
 
 static ckpt_status write_file(const char *path, const char *text, const ckpt__sink_options *o, bool commit, ckpt_error *err)
@@ -315,7 +270,7 @@ int main(void)
 {
     Suite *s = suite_create("io");
     TCase *t = tcase_create("io");
-    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_checked_fixture(t, make_scratch, remove_scratch);
     tcase_add_test(t, a_file_appears_whole_or_not);
     tcase_add_test(t, mode_and_links_are_kept);
     tcase_add_test(t, a_size_limit_is_an_error_and_no_signal);
