@@ -197,10 +197,11 @@ static void resume(trainer *t, const char *path)
     ckpt_report_free(report);
 }
 
-/* "saved" says which checkpoint and what asked for it. A "fallback" is in the report of the resume too. */
+/* "saved" says which checkpoint and what asked for it. A "fallback" is in the report of the resume too, and "save-failed"
+ * comes back as an error. */
 static void print_notice(void *ctx, const ckpt_finding *notice)
 {
-    if (strcmp(notice->code, "fallback") != 0)
+    if (strcmp(notice->code, "fallback") != 0 && strcmp(notice->code, "save-failed") != 0)
         fprintf(ctx, "%s: %s: %s\n", ckpt_severity_name(notice->severity), notice->code, notice->message);
 }
 

@@ -105,10 +105,11 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
             if (status < 0)
                 return status;
         }
-    ckpt__run_note(run, CKPT_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, why->object, why->object[0] ? ": " : "",
+    const char *object = strcmp(why->object, name) == 0 ? "" : why->object;
+    ckpt__run_note(run, CKPT_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, object, *object ? ": " : "",
                    why->message);
     if (!ckpt__report_add(r->passed, CKPT_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
-                          "%s is passed over for the one before it: %s%s%s", name, why->object, why->object[0] ? ": " : "",
+                          "%s is passed over for the one before it: %s%s%s", name, object, *object ? ": " : "",
                           why->message))
         return ckpt__fail_memory(err, "report", 0);
     return CKPT_OK;

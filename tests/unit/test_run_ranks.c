@@ -254,7 +254,7 @@ START_TEST(test_newest_common)
     EACH(w, m) {
         ck_assert_uint_eq(heard(&m->x.news, "fallback"), 2);
         ck_assert_msg(strstr(said(&m->x.news, "fallback"),
-                             "step-00000006 is passed over: step-00000006: the ranks hold different saves"),
+                             "step-00000006 is passed over: the ranks hold different saves"),
                       "%s", said(&m->x.news, "fallback"));
     }
     world_free(w);
