@@ -2,6 +2,7 @@
 #ifndef CKPT_READER_H
 #define CKPT_READER_H
 
+#include <ckpt/device.h>
 #include <ckpt/error.h>
 #include <ckpt/report.h>
 #include <ckpt/tensor.h>
@@ -17,6 +18,9 @@ typedef struct ckpt_reader ckpt_reader;
 typedef struct ckpt_reader_options {
     uint32_t struct_size;         /* 0: this header's */
     const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", ... */
+    const char *const *also;      /* further files or directories of the same checkpoint (--one); borrowed during the call */
+    size_t also_count;
+    bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
 } ckpt_reader_options;
 
 /* Opens a file or a step directory and reads its metadata, no payload. The format is told from the content, never

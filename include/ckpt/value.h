@@ -54,7 +54,8 @@ struct ckpt_value {
     const ckpt_value *state;      /* OBJECT, DICT, LIST: attributes (__dict__ or what BUILD got), or NULL */
     ckpt_str array_dtype;         /* ARRAY: numpy's string, "<f4" */
     const int64_t *shape; uint32_t ndim;                   /* ARRAY */
-    const void *origin;           /* the format's own record of what was read, for writing it again; NULL: none */
+    ckpt_str pickle;              /* OBJECT, CLASS, ARRAY of a native file: the same as a pickle, where it was written from one */
+    const void *origin;           /* what it was read from, where that was a pickle, for writing it again; NULL: none */
 };
 
 /* One call a node, in file order, parents first. `name` is the dotted key path. Nodes under opaque objects come with

@@ -452,7 +452,8 @@ static ckpt_status migrate(mover *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = build_tree(m, &root, err);
     if (status == CKPT_OK) {
-        ckpt__write_request request = {m->index, m->chosen, m->chosen_count, root, m->index->step, false, m->lost};
+        ckpt__write_request request = {.index = m->index, .tensors = m->chosen, .count = m->chosen_count, .root = root,
+                                       .step = m->index->step, .lost = m->lost};
         status = m->format->write(&request, &recipe, err);
     }
     if (status == CKPT_OK && !ckpt__report_merge(m->report, m->lost))

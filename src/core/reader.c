@@ -16,7 +16,11 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     }
     ckpt_status status = ckpt__source_open(path, &r->source, err);
     if (status == CKPT_OK)
-        status = ckpt__format_read(r->source, options ? options->format : NULL, &r->index, err);
+        {
+        ckpt__read_request request = ckpt__read_all(r->source);
+        request.salvage = options && options->salvage;
+        status = ckpt__format_read(&request, options ? options->format : NULL, &r->index, err);
+    }
     if (status == CKPT_OK && !(r->by_name = ckpt__hash_new(r->index->tensor_count)))
         status = ckpt__fail_memory(err, path, 0);
     for (size_t i = 0; status == CKPT_OK && i < r->index->tensor_count; i++) {

@@ -337,7 +337,7 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
         r.sides[i].report = reports ? reports[i] : NULL;
         status = read_options(&r.sides[i], options ? &options[i] : NULL, path, err);
     }
-    ckpt_reader_options ro = { 0, status == CKPT_OK ? r.sides[0].options.format : NULL };
+    ckpt_reader_options ro = { .format = status == CKPT_OK ? r.sides[0].options.format : NULL };
     if (status == CKPT_OK)
         status = ckpt_reader_open(path, &ro, &r.reader, err);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)

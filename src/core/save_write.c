@@ -9,7 +9,8 @@ static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t c
 {
     ckpt__sink_options sink_options = { .sync = !v->options.no_sync, .replace = !v->options.keep_existing };
     ckpt_report *lost = ckpt_report_new();
-    ckpt__write_request request = { v->picture->index, tensors, count, root, v->picture->step, weights, lost };
+    ckpt__write_request request = { .index = v->picture->index, .tensors = tensors, .count = count, .root = root,
+                                     .step = v->picture->step, .weights_only = weights, .lost = lost };
     ckpt__recipe *recipe = NULL;
     ckpt__sink *sink = NULL;
     uint32_t crc = 0;

@@ -74,16 +74,18 @@ static ckpt_status flush(writer *w)
  * memory, which the trainer needs as well. */
 enum { TILE = 256 << 10 };
 
-static ckpt_status put_segment(writer *w, const ckpt__segment *s, uint32_t *crc)
+static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
 {
-    ckpt_status status = CKPT_OK;
+    ckpt__recipe *r = w->recipe;
+    const ckpt__segment *s = &r->segments[i];
+    ckpt_status status = s->kind == CKPT__COMPUTED ? r->compute(r, i, w->crcs, w->err) : CKPT_OK;
     *crc = 0;
     for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
         size_t room = w->capacity - w->used;
         size_t most = room < TILE ? room : TILE;
         size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
         unsigned char *to = w->data + w->used;
-        if (s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED)
+        if (s->kind != CKPT__PAYLOAD && s->kind != CKPT__STORAGE)
             memcpy(to, s->bytes + at, n);
         else
             status = w->payload->read(w->payload->ctx, s->kind, s->number, at, to, n, w->err);
@@ -142,7 +144,7 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
     if (status == CKPT_OK)
         status = next_block(&w);
     for (size_t i = 0; status == CKPT_OK && i < recipe->count; i++)
-        status = put_segment(&w, &recipe->segments[i], &w.crcs[i]);
+        status = put_segment(&w, i, &w.crcs[i]);
     if (status == CKPT_OK)
         status = flush(&w);
     if (status == CKPT_OK)

@@ -17,6 +17,8 @@ typedef struct ckpt__probe {
 /* ---- recipes: the mirror. An ordered list of segments without holes. */
 typedef enum ckpt__segment_kind {
     CKPT__LITERAL,                /* bytes known now */
+    CKPT__COMPUTED,               /* bytes that depend on nothing but the CRCs of the segments before: compute() fills them
+                                   * when their turn comes */
     CKPT__PAYLOAD,                /* the payload of tensor `number`: its elements in C order, little-endian */
     CKPT__STORAGE,                /* the payload of storage `number`: all its bytes, little-endian elements */
     CKPT__DEFERRED                /* bytes known once all payload CRCs are: filled by finish() */
@@ -24,7 +26,7 @@ typedef enum ckpt__segment_kind {
 typedef struct ckpt__segment {
     ckpt__segment_kind kind;
     uint64_t size;
-    char *bytes;                  /* LITERAL, DEFERRED (placeholder of the right length): owned by the recipe's arena */
+    char *bytes;                  /* LITERAL, COMPUTED, DEFERRED (placeholders of the right length): in the recipe's arena */
     size_t number;                /* PAYLOAD, STORAGE: number in the index that is written */
 } ckpt__segment;
 typedef struct ckpt__recipe {
@@ -34,6 +36,8 @@ typedef struct ckpt__recipe {
     /* Fills the DEFERRED segments in place; crcs[i] is the CRC-32 of segment i (PAYLOAD, STORAGE). NULL: nothing is
      * deferred. */
     ckpt_status (*finish)(struct ckpt__recipe *recipe, const uint32_t *crcs, ckpt_error *err);
+    /* Fills COMPUTED segment i in place; crcs[k] is the CRC-32 of segment k for every k < i. NULL: nothing is computed. */
+    ckpt_status (*compute)(struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, ckpt_error *err);
     void *ctx;                    /* format's own, in the arena */
 } ckpt__recipe;
 void ckpt__recipe_free(ckpt__recipe *r);
@@ -49,14 +53,24 @@ typedef struct ckpt__write_request {
     int64_t step;                 /* completed steps, or -1 */
     bool weights_only;            /* HF-clean: __metadata__.format = "pt" is wanted */
     ckpt_report *lost;
+    const char *archive;          /* torch: the name of the archive inside the zip; NULL: "archive" */
 } ckpt__write_request;
+
+/* What is read: one file of the source, or its directory. */
+enum { CKPT__WHOLE_DIRECTORY = UINT32_MAX };
+typedef struct ckpt__read_request {
+    ckpt__source *source;
+    uint32_t file;                /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
+    bool salvage;                 /* a damaged file: list what can be told of it, with extent.missing set where a storage's
+                                   * bytes are not all there, instead of failing */
+} ckpt__read_request;
 
 typedef struct ckpt__format {
     const char *name;
     const char *suffix;           /* for migrate's default: ".safetensors"; NULL: none */
     /* 0: not mine; else how sure: 100 for an unmistakable magic. */
     int (*bid)(const ckpt__probe *probe);
-    ckpt_status (*read)(ckpt__source *source, ckpt__index **out, ckpt_error *err);
+    ckpt_status (*read)(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err);
     /* NULL: cannot write. */
     ckpt_status (*write)(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);
 } ckpt__format;
@@ -68,7 +82,9 @@ extern const ckpt__format *const ckpt__formats[];
 const ckpt__format *ckpt__format_find(const char *name);
 /* Bids, then reads. forced NULL: told from the content. The message of a failure names what it is where it is known
  * (HDF5, a tar, TorchScript, a zip without data.pkl, ...). */
-ckpt_status ckpt__format_read(ckpt__source *source, const char *forced, ckpt__index **out, ckpt_error *err);
+ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err);
+/* The request for what was opened: its only file, or its directory. */
+ckpt__read_request ckpt__read_all(ckpt__source *source);
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

@@ -119,17 +119,18 @@ static ckpt_status set_paths(ckpt__index *x, ckpt_error *err)
     return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "paths", 0) : CKPT_OK;
 }
 
-static ckpt_status native_read(ckpt__source *source, ckpt__index **out, ckpt_error *err)
+static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
-    ckpt__native_reader r = { .source = source, .index = ckpt__index_new((uint64_t)ARENA_LIMIT_GIB << 30) };
+    bool directory = request->file == CKPT__WHOLE_DIRECTORY;
+    ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new((uint64_t)ARENA_LIMIT_GIB << 30) };
     const ckpt_str none = { NULL, 0 };
     ckpt_status status;
     if (!r.index)
         return ckpt__fail_memory(err, "index", 0);
-    if (source->directory)
+    if (directory)
         status = ckpt__native_read_step(&r, err);
     else
-        status = ckpt__native_read_file(&r, 0, none, &r.index->step, err);
+        status = ckpt__native_read_file(&r, request->file, none, &r.index->step, err);
     if (status == CKPT_OK)
         status = find_elsewhere(&r, err);
     if (status == CKPT_OK)
@@ -142,7 +143,7 @@ static ckpt_status native_read(ckpt__source *source, ckpt__index **out, ckpt_err
         return status;
     }
     r.index->format = "ckpt";
-    r.index->kind = source->directory ? "directory" : "file";
+    r.index->kind = directory ? "directory" : "file";
     *out = r.index;
     return CKPT_OK;
 }

@@ -397,10 +397,11 @@ static ckpt_status make_root(ckpt__index *x, const ckpt__st_header *h, ckpt_erro
     return x->root ? CKPT_OK : ckpt__fail_memory(err, "metadata", h->size);
 }
 
-static ckpt_status add_tensor(ckpt__index *x, const ckpt__st_header *h, const ckpt__st_entry *e, ckpt_error *err)
+static ckpt_status add_tensor(ckpt__index *x, const ckpt__st_header *h, const ckpt__st_entry *e, uint32_t file,
+                              ckpt_error *err)
 {
     size_t storage;
-    ckpt_status status = ckpt__st_add_storage(x, h, e, 0, e->dtype, &storage, err);
+    ckpt_status status = ckpt__st_add_storage(x, h, e, file, e->dtype, &storage, err);
     if (status < 0)
         return status;
     ckpt__tensor *t = ckpt__index_add_tensor(x);
@@ -412,19 +413,21 @@ static ckpt_status add_tensor(ckpt__index *x, const ckpt__st_header *h, const ck
     return ckpt__index_set_view(x, x->tensor_count - 1, storage, e->shape, NULL, 0, err);
 }
 
-static ckpt_status safetensors_read(ckpt__source *source, ckpt__index **out, ckpt_error *err)
+static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
+    ckpt__source *source = request->source;
+    uint32_t file = request->file;
     char label[256];
     ckpt__st_header h = { 0 };
-    if (source->directory || source->count == 0)
+    if (file == CKPT__WHOLE_DIRECTORY)
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; safetensors is a file");
-    ckpt__source_label(source, 0, label, sizeof label);
+    ckpt__source_label(source, file, label, sizeof label);
     ckpt__index *x = ckpt__index_new(0);
-    ckpt_status status = x ? ckpt__st_load(source, 0, &h, err) : ckpt__fail_memory(err, "index", 0);
+    ckpt_status status = x ? ckpt__st_load(source, file, &h, err) : ckpt__fail_memory(err, "index", 0);
     if (status == CKPT_OK)
-        status = ckpt__st_parse(&h, source->files[0].size, label, x->arena, x->findings, err);
+        status = ckpt__st_parse(&h, source->files[file].size, label, x->arena, x->findings, err);
     for (size_t i = 0; status == CKPT_OK && i < h.count; i++)
-        status = add_tensor(x, &h, &h.entries[i], err);
+        status = add_tensor(x, &h, &h.entries[i], file, err);
     if (status == CKPT_OK && h.has_metadata)
         status = make_root(x, &h, err);
     if (status == CKPT_OK)

@@ -22,22 +22,23 @@ const ckpt__format *ckpt__format_find(const char *name)
 
 enum { HEAD_BYTES = 4096 };
 
-static ckpt_status look(ckpt__source *source, unsigned char *head, ckpt__probe *probe, ckpt_error *err)
+static ckpt_status look(const ckpt__read_request *request, unsigned char *head, ckpt__probe *probe, ckpt_error *err)
 {
-    *probe = (ckpt__probe){ .head = head, .directory = source->directory, .dirfd = source->dirfd };
-    if (source->directory || source->count == 0)
+    bool directory = request->file == CKPT__WHOLE_DIRECTORY;
+    *probe = (ckpt__probe){ .head = head, .directory = directory, .dirfd = request->source->dirfd };
+    if (directory)
         return CKPT_OK;
-    probe->file_size = source->files[0].size;
+    probe->file_size = request->source->files[request->file].size;
     probe->head_size = probe->file_size < HEAD_BYTES ? (size_t)probe->file_size : HEAD_BYTES;
-    return ckpt__source_read(source, 0, 0, head, probe->head_size, err);
+    return ckpt__source_read(request->source, request->file, 0, head, probe->head_size, err);
 }
 
-static ckpt_status read_as(const char *name, ckpt__source *source, ckpt__index **out, ckpt_error *err)
+static ckpt_status read_as(const char *name, const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
     char known[160] = "";
     const ckpt__format *format = ckpt__format_find(name);
     if (format)
-        return format->read(source, out, err);
+        return format->read(request, out, err);
     for (size_t i = 0, n = 0; ckpt__formats[i]; i++) {
         int more = snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", ckpt__formats[i]->name);
         n += more > 0 && (size_t)more < sizeof known - n ? (size_t)more : 0;
@@ -45,7 +46,12 @@ static ckpt_status read_as(const char *name, ckpt__source *source, ckpt__index *
     return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no such format; there are: %s", known);
 }
 
-ckpt_status ckpt__format_read(ckpt__source *source, const char *forced, ckpt__index **out, ckpt_error *err)
+ckpt__read_request ckpt__read_all(ckpt__source *source)
+{
+    return (ckpt__read_request){ source, source->directory ? CKPT__WHOLE_DIRECTORY : 0, false };
+}
+
+ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err)
 {
     unsigned char head[HEAD_BYTES];
     char label[256];
@@ -54,8 +60,8 @@ ckpt_status ckpt__format_read(ckpt__source *source, const char *forced, ckpt__in
     int highest = 0;
     *out = NULL;
     if (forced)
-        return read_as(forced, source, out, err);
-    ckpt_status status = look(source, head, &probe, err);
+        return read_as(forced, request, out, err);
+    ckpt_status status = look(request, head, &probe, err);
     if (status < 0)
         return status;
     for (size_t i = 0; ckpt__formats[i]; i++) {
@@ -65,13 +71,13 @@ ckpt_status ckpt__format_read(ckpt__source *source, const char *forced, ckpt__in
             best = ckpt__formats[i];
         }
     }
-    if (source->count && !source->directory)
-        ckpt__source_label(source, 0, label, sizeof label);
+    if (!probe.directory)
+        ckpt__source_label(request->source, request->file, label, sizeof label);
     else
-        ckpt__escape(label, sizeof label, source->path, strlen(source->path));
+        ckpt__escape(label, sizeof label, request->source->path, strlen(request->source->path));
     if (!best)
         return ckpt__identify(&probe, label, err);
-    status = best->read(source, out, err);
+    status = best->read(request, out, err);
     if (status == CKPT_OK && best == &ckpt__format_safetensors &&
         (status = ckpt__native_disown(*out, label, err)) < 0) {
         ckpt__index_free(*out);

@@ -26,7 +26,8 @@ static int bid(const ckpt__probe *probe)
 
 static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
 {
-    return ckpt__source_read(ctx, 0, offset, dst, n, err);
+    const ckpt__torch *t = ctx;
+    return ckpt__source_read(t->source, t->file, offset, dst, n, err);
 }
 
 enum { RECORD_NAME = 32 };       /* more than the longest name that is asked for here */
@@ -85,7 +86,7 @@ static bool has(const ckpt__zip *zip, const char *name)
 /* Names what is no checkpoint of torch.save, and says what to do with it. */
 static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
 {
-    const char *label = t->source->path;
+    const char *label = t->path;
     const ckpt__zip_record *first = ckpt__zip_at(t->zip, 0);
     if (!first)
         return ckpt__fail(err, CKPT_E_FORMAT, label, "an empty zip archive");
@@ -120,7 +121,7 @@ static ckpt_status read_byteorder(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
     t->big_endian = ckpt__str_is(order, "big");
     if (!t->big_endian && !ckpt__str_is(order, "little")) {
         char shown[80];
-        return ckpt__fail(err, CKPT_E_FORMAT, t->source->path,
+        return ckpt__fail(err, CKPT_E_FORMAT, t->path,
                           "its byteorder record says '%s'; it must be 'little' or 'big'",
                           ckpt__escape(shown, sizeof shown, b->data, b->size));
     }
@@ -146,10 +147,10 @@ static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
     char shown[80];
     ckpt__escape(shown, sizeof shown, b->data, n);
     if (!ckpt__parse_i64(b->data, n, &version) || version < 1)
-        return ckpt__fail(err, CKPT_E_FORMAT, t->source->path, "its version record says '%s', no number of a version",
+        return ckpt__fail(err, CKPT_E_FORMAT, t->path, "its version record says '%s', no number of a version",
                           shown);
     if (version > NEWEST_VERSION)
-        return ckpt__fail(err, CKPT_E_TOO_NEW, t->source->path,
+        return ckpt__fail(err, CKPT_E_TOO_NEW, t->path,
                           "its version record says %s; this version reads up to %d", shown, NEWEST_VERSION);
     return CKPT_OK;
 }
@@ -235,13 +236,13 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
 
 static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
 {
-    ckpt__zip_input input = {read_source, t->source, t->source->files[0].size, t->source->path};
+    ckpt__zip_input input = {read_source, t, t->source->files[t->file].size, t->path};
     ckpt_status status = ckpt__zip_open(&input, &t->zip, err);
     if (status < 0)
         return status;
     t->root = root_of(t->zip);
     if (t->root.data && !(t->full = malloc(t->root.size + 1 + RECORD_NAME)))
-        return ckpt__fail_memory(err, t->source->path, t->root.size);
+        return ckpt__fail_memory(err, t->path, t->root.size);
     const ckpt__zip_record *pickle = t->root.data ? find(t, "data.pkl") : NULL;
     if (!pickle || find(t, "constants.pkl")) /* TorchScript has a data.pkl too */
         return not_torch(t, err);
@@ -249,18 +250,21 @@ static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
     t->index = ckpt__index_new(limit > UINT64_MAX - input.size ? limit : limit + input.size);
     t->by_key = ckpt__hash_new(64);
     if (!t->index || !t->by_key)
-        return ckpt__fail_memory(err, t->source->path, 0);
+        return ckpt__fail_memory(err, t->path, 0);
     t->arena = t->index->arena;
     t->index->format = "torch";
     return read_contents(t, pickle, err);
 }
 
-static ckpt_status read(ckpt__source *source, ckpt__index **out, ckpt_error *err)
+static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
     *out = NULL;
-    if (source->count == 0)
-        return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; a torch checkpoint is a file");
-    ckpt__torch t = {.source = source, .label = source->path};
+    if (request->file == CKPT__WHOLE_DIRECTORY)
+        return ckpt__fail(err, CKPT_E_FORMAT, request->source->path, "a directory; a torch checkpoint is a file");
+    char path[1024];
+    ckpt__torch t = {.source = request->source, .file = request->file, .salvage = request->salvage};
+    t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
+                                                  : request->source->path;
     ckpt_status status = read_archive(&t, err);
     free(t.full);
     ckpt__pickle_free(&t.pickle);

@@ -70,14 +70,16 @@ static int bid(const ckpt__probe *probe)
     return probe->directory ? 0 : bids[kind_of(probe->head, probe->head_size)];
 }
 
-static ckpt_status read(ckpt__source *source, ckpt__index **out, ckpt_error *err)
+static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
+    ckpt__source *source = request->source;
     unsigned char head[512];
     *out = NULL;
-    if (source->count == 0)
+    if (request->file == CKPT__WHOLE_DIRECTORY)
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; a torch checkpoint is a file");
-    size_t n = source->files[0].size < sizeof head ? (size_t)source->files[0].size : sizeof head;
-    ckpt_status status = ckpt__source_read(source, 0, 0, head, n, err);
+    uint64_t size = source->files[request->file].size;
+    size_t n = size < sizeof head ? (size_t)size : sizeof head;
+    ckpt_status status = ckpt__source_read(source, request->file, 0, head, n, err);
     if (status < 0)
         return status;
     switch (kind_of(head, n)) {

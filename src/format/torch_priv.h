@@ -55,6 +55,9 @@ typedef struct ckpt__torch_storage {
 
 typedef struct ckpt__torch {
     ckpt__source *source;
+    uint32_t file;      /* of the source */
+    const char *path;   /* of the file, for messages */
+    bool salvage;
     ckpt__index *index;
     ckpt__arena *arena; /* the index's */
     ckpt__zip *zip;

@@ -88,7 +88,8 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const persis
     s->device = id->location;
     s->name = ckpt__arena_str(t->arena, r->name.data, r->name.size);
     s->unit = ckpt__dtype_row_of(id->dtype)->unit;
-    s->extent = (ckpt__extent){.coding = r->method == CKPT__ZIP_DEFLATED ? CKPT__DEFLATE : CKPT__STORED,
+    s->extent = (ckpt__extent){.file = t->file,
+                               .coding = r->method == CKPT__ZIP_DEFLATED ? CKPT__DEFLATE : CKPT__STORED,
                                .big_endian = t->big_endian && s->unit > 1,
                                .has_crc = r->has_crc,
                                .crc = r->crc,
@@ -125,5 +126,5 @@ ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *p, size_t *
                                 "storage %s is described twice, and not alike (class, location, numel)", shown);
     }
     *number = s->number;
-    return CKPT_OK;
+    return ckpt__index_note_origin(t->index, p, s->number) ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }

@@ -26,6 +26,10 @@ void ckpt__index_free(ckpt__index *x)
         return;
     ckpt__arena_free(x->arena);
     ckpt_report_free(x->findings);
+    for (size_t i = 0; i < x->absorbed_count; i++)
+        ckpt__index_free(x->absorbed[i]);
+    free(x->absorbed);
+    ckpt__hash_free(x->origins);
     free(x->storages);
     free(x->tensors);
     free(x);

@@ -21,6 +21,7 @@ typedef struct ckpt__extent {
     const void *memory;           /* not NULL: the bytes are here (inside a pickle), not in a file */
     uint64_t offset, length;      /* in the file: coded bytes */
     uint64_t size;                /* decoded bytes */
+    bool missing;                 /* salvage: they are not all there; offset and length say what is */
 } ckpt__extent;
 
 typedef struct ckpt__storage {
@@ -30,7 +31,9 @@ typedef struct ckpt__storage {
     uint32_t unit;                /* bytes that a byte swap reverses (1: none); for complex the half */
 } ckpt__storage;
 
-/* A box of the tensor <- a view of a storage. A whole dense tensor is one piece with lo NULL (all zero) and its own
+/* The parts of a tensor that is not dense are tensors of the index too, right behind it ("<name>.indices", ...).
+ *
+ * A box of the tensor <- a view of a storage. A whole dense tensor is one piece with lo NULL (all zero) and its own
  * shape. */
 typedef struct ckpt__piece {
     const int64_t *lo, *shape;    /* ndim each */
@@ -58,6 +61,9 @@ typedef struct ckpt__index {
     int64_t step;                 /* native: completed steps; -1 where not known */
     uint64_t metadata_bytes;      /* that were checked by a CRC of their own (verify counts them) */
     bool metadata_crc;
+    struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
+    ckpt__hash *origins;          /* the address of a format's own record of a storage -> its number; NULL: none */
+    size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
 } ckpt__index;
 
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
@@ -70,6 +76,13 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
  * CKPT_E_FORMAT naming the tensor, or CKPT_E_NO_MEMORY. dtype and ndim must be set before. */
 ckpt_status ckpt__index_set_view(ckpt__index *index, size_t tensor, size_t storage, const int64_t *shape,
                                  const int64_t *strides, int64_t offset, ckpt_error *err);
+/* Notes that `origin` (a pickle node) stands for the storage, for writing it again; and asks for it. */
+bool ckpt__index_note_origin(ckpt__index *index, const void *origin, size_t storage);
+bool ckpt__index_storage_of(const ckpt__index *index, const void *origin, size_t *storage);
+/* Takes `part` (one file of several) into `into`: storages and tensors are appended with their numbers shifted, in the
+ * value tree too, which is part->root afterwards as before; findings, metadata_bytes and origins go along. Tensors
+ * without info.file get `name` (data NULL: none). Both must be finished. part belongs to `into` then, also on failure. */
+ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err);
 /* Renumbers info.storage densely by first appearance in tensor order. Call once, at the end of a read. */
 ckpt_status ckpt__index_finish(ckpt__index *index, ckpt_error *err);
 

@@ -54,8 +54,10 @@ static ckpt_status read_path(const char *path, const char *forced, ckpt__index *
     ckpt__source *source = NULL;
     *out = NULL;
     ckpt_status status = ckpt__source_open(path, &source, err);
-    if (status == CKPT_OK)
-        status = ckpt__format_read(source, forced, out, err);
+    if (status == CKPT_OK) {
+        ckpt__read_request request = ckpt__read_all(source);
+        status = ckpt__format_read(&request, forced, out, err);
+    }
     ckpt__source_close(source);
     return status;
 }

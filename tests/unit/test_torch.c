@@ -51,7 +51,8 @@ static ckpt_status read_with(const ckpt__format *format)
 {
     forget();
     ck_assert_msg(ckpt__source_open(path, &source, &err) == CKPT_OK, "%s", err.message);
-    return format->read(source, &x, &err);
+    ckpt__read_request request = ckpt__read_all(source);
+    return format->read(&request, &x, &err);
 }
 
 static void add(const char *name, const void *data, size_t n)
