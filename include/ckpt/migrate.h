@@ -41,6 +41,9 @@ typedef struct ckpt_migrate_options {
     bool salvage;                 /* a damaged source: what is whole is kept, the rest listed ("not-recovered") */
     uint64_t max_shard_size;      /* hf: bytes a file; 0: 5 GB */
     uint64_t memory;              /* peak of buffers; 0: 256 MiB */
+    const char *const *only_tensor; size_t only_tensor_count;    /* globs ("=NAME": literally): others are left out */
+    const char *const *only_role; size_t only_role_count;
+    const char *const *only_device; size_t only_device_count;
 } ckpt_migrate_options;
 
 /* src is never touched; dst appears whole or not at all. What the target format cannot hold is listed in the report

@@ -23,9 +23,11 @@ typedef struct ckpt_reader_options {
     bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
 } ckpt_reader_options;
 
-/* Opens a file or a step directory and reads its metadata, no payload. The format is told from the content, never
+/* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer or
+ * PEFT wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours the
+ * root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never
  * from the name. CKPT_E_FORMAT: not a checkpoint, or a rule of its format is broken; CKPT_E_DAMAGED; CKPT_E_TOO_NEW;
- * CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM. A reader is immutable and may be shared by
+ * CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM. A reader may be shared by
  * threads. Close with ckpt_reader_close, which accepts NULL. */
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
@@ -44,13 +46,32 @@ const ckpt_value *ckpt_reader_root(const ckpt_reader *reader);
 /* What was odd while reading (name collisions, CRCs that are not there, ...). Borrowed. */
 const ckpt_report *ckpt_reader_findings(const ckpt_reader *reader);
 
-/* Reads a whole tensor into host memory: C order, contiguous, little-endian. size must be its nbytes. Payload CRCs
- * are checked where the whole storage is read. CKPT_E_DAMAGED, CKPT_E_SYSTEM, CKPT_E_UNSUPPORTED (not dense, or a conjugated or
- * negated view, whose bytes are not its values). */
+/* Reads a whole tensor into host memory: C order, contiguous, little-endian; a conjugated or negated view gives its values.
+ * size must be its nbytes. Payload CRCs are checked where the whole storage is read. Beside dst it takes memory for a
+ * deflated storage or a view whose elements do not lie in order only, at most 128 MiB. CKPT_E_DAMAGED, CKPT_E_SYSTEM,
+ * CKPT_E_UNSUPPORTED (not dense, or no data). */
 ckpt_status ckpt_reader_read(const ckpt_reader *reader, size_t i, void *dst, size_t size, ckpt_error *err);
 
-/* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous: equal for the same tensor in any
- * format. Streams where it can. */
+/* The same into memory of a device (its address as the driver gave it), through page-locked buffers (32 MiB, made by the
+ * first call, kept until the reader is closed). It comes after all that is queued on `stream` now, the caller's CUstream
+ * (NULL: the default stream), and is done when the call returns. A cpu is ckpt_reader_read. CKPT_E_MISMATCH where dst is
+ * not memory of that device, CKPT_E_DEVICE where there is none; where it fails later, dst is undefined. */
+ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device device, void *stream, void *dst, size_t size,
+                                ckpt_error *err);
+
+/* The tensor's bytes where they lie: *data is the address of its first element in a read-only mapping of the file (or in
+ * the reader's memory, for bytes inside a pickle), *size its nbytes. Nothing is copied or read before it is touched, and
+ * no CRC is checked: verify does that. The file is mapped once for all its tensors, until the reader is closed; then the
+ * address is no longer good. An empty tensor is NULL and 0.
+ *   CKPT_E_UNSUPPORTED says why it cannot be had so (compressed, big-endian, a transposed or conjugated view, not dense,
+ * ...): read it instead. Of a dense tensor saved by a known program the elements lie aligned: at 64 bytes in files of
+ * PyTorch, at least at their size in ckpt files; other files promise nothing, so a program that needs alignment looks at the
+ * address. If another program truncates the file meanwhile, touching what is gone is a SIGBUS; one that is replaced by
+ * a rename, as this library replaces files, stays as it was. */
+ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **data, size_t *size, ckpt_error *err);
+
+/* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous, as ckpt_reader_read gives them: equal for
+ * the same tensor in any format. Streams. */
 ckpt_status ckpt_reader_crc32(const ckpt_reader *reader, size_t i, uint32_t *crc, ckpt_error *err);
 
 #pragma GCC visibility pop

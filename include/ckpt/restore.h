@@ -31,6 +31,8 @@ typedef struct ckpt_restore_options {
     const char *const *param_names;  /* the optimizer's parameters in order, group by group (positional files) */
     size_t param_name_count;
     ckpt_progress progress;
+    const char *const *also;      /* further directories of the same checkpoint (ckpt_reader_options.also) */
+    size_t also_count;
 } ckpt_restore_options;
 #ifdef __cplusplus
 #define CKPT_RESTORE_OPTIONS_INIT {}

@@ -54,7 +54,6 @@ struct ckpt_value {
     const ckpt_value *state;      /* OBJECT, DICT, LIST: attributes (__dict__ or what BUILD got), or NULL */
     ckpt_str array_dtype;         /* ARRAY: numpy's string, "<f4" */
     const int64_t *shape; uint32_t ndim;                   /* ARRAY */
-    ckpt_str pickle;              /* OBJECT, CLASS, ARRAY of a native file: the same as a pickle, where it was written from one */
     const void *origin;           /* what it was read from, where that was a pickle, for writing it again; NULL: none */
 };
 

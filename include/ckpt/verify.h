@@ -33,6 +33,9 @@ typedef struct ckpt_verify_result {
  * where there is no answer (not a checkpoint, cannot be read). format NULL: told from the content. */
 ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
                         ckpt_report *report, ckpt_error *err);
+/* The same for several paths that are one checkpoint, as ckpt_reader_options.also has them. */
+ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char *format, const ckpt_progress *progress,
+                              ckpt_verify_result *result, ckpt_report *report, ckpt_error *err);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 #include "base/base.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 typedef struct chunk {
     struct chunk *next;
@@ -15,7 +16,7 @@ struct ckpt__arena {
     bool over_limit;
 };
 
-enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20 };
+enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20, HUGE = 2 << 20 };    /* HUGE: a huge page */
 
 ckpt__arena *ckpt__arena_new(uint64_t limit)
 {
@@ -40,14 +41,20 @@ static chunk *new_chunk(ckpt__arena *a, size_t need)
 {
     size_t size = FIRST_CHUNK;
     while (size < LARGEST_CHUNK && (size < need || (a->chunks && size <= a->chunks->size)))
-        size *= 2;
+        size *= size < HUGE / 8 ? 4 : size < HUGE ? 8 : 2;    /* 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB */
     if (size < need)
         size = need;
-    if (size > SIZE_MAX - sizeof(chunk))
+    if (size > SIZE_MAX - sizeof(chunk) - HUGE)
         return NULL;
-    chunk *c = malloc(sizeof *c + size);
+    if (size >= HUGE)             /* with the chunk's own head */
+        size = ((size < need + sizeof(chunk) ? need + sizeof(chunk) : size) + HUGE - 1) / HUGE * HUGE;
+    chunk *c = size >= HUGE ? aligned_alloc(HUGE, size) : malloc(sizeof *c + size);
     if (!c)
         return NULL;
+    if (size >= HUGE) {
+        madvise(c, size, MADV_HUGEPAGE);    /* one page fault where there would be 512; without it nothing is lost */
+        size -= sizeof *c;
+    }
     c->size = size;
     c->used = 0;
     /* A big allocation gets a chunk of its own behind the current one, so that the current one is still filled. */

@@ -84,7 +84,7 @@ bool ckpt__utf8_valid(const char *data, size_t n)
 {
     const unsigned char *p = (const unsigned char *)data;
     for (size_t i = 0; i < n;) {
-        size_t len = utf8_length(p + i, n - i);
+        size_t len = p[i] < 0x80 ? 1 : utf8_length(p + i, n - i);
         if (len == 0)
             return false;
         i += len;

@@ -237,7 +237,7 @@ bool cli_selected(const cli *c, const ckpt_tensor_info *t)
 ckpt_reader *cli_open(const cli *c, const char *path)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.format = c->from};
+    ckpt_reader_options options = {.format = c->from, .also = (const char *const *)c->also, .also_count = (size_t)c->also_count};
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)
         return reader;

@@ -31,6 +31,7 @@ typedef struct cli {
     bool colour;                  /* stdout is a terminal and NO_COLOR is not set */
     const char *from;             /* --from; NULL: told from the content */
     cli_list tensors, roles, devices;
+    char **also; int also_count;  /* --one: the further PATHs */
 } cli;
 
 /* Fills program, json (already here, so that usage errors honour it) and colour. argv as main got it. */
@@ -57,7 +58,7 @@ bool cli_selection_check(const cli *c);
 bool cli_selected(const cli *c, const ckpt_tensor_info *t);
 bool cli_has_selection(const cli *c);
 
-/* Opens c->from/path; on failure says why and gives NULL. */
+/* Opens path, and c->also with it; on failure says why and gives NULL. */
 ckpt_reader *cli_open(const cli *c, const char *path);
 
 /* ---- text for people */

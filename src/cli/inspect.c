@@ -19,7 +19,7 @@ static const char usage_text[] =      /* one screen of 24 lines */
     "\n"
     "      --json             one JSON document on standard output\n"
     "      --tensor GLOB      only these (* ? \\; =NAME: literal); repeatable, like\n"
-    "      --role ROLE, --device TAG\n"
+    "      --role ROLE, --device TAG; --one: all PATHs are one checkpoint\n"
     "      --checksum         list: the CRC-32 of each tensor\n"
     "      --from FORMAT      do not tell the format from the content\n"
     "  -q, --quiet            no progress, no warnings\n"
@@ -35,7 +35,7 @@ static const char usage_text[] =      /* one screen of 24 lines */
 enum {
     O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
     O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_KEEP_LAST, O_KEEP_EVERY,
-    O_METADATA_ONLY, O_LATER, O_LATER_VALUE
+    O_METADATA_ONLY, O_ONE, O_LATER, O_LATER_VALUE
 };
 
 static const struct option long_options[] = {
@@ -59,10 +59,10 @@ static const struct option long_options[] = {
     {"keep-last", required_argument, NULL, O_KEEP_LAST},
     {"keep-every", required_argument, NULL, O_KEEP_EVERY},
     {"metadata-only", no_argument, NULL, O_METADATA_ONLY},
+    {"one", no_argument, NULL, O_ONE},
     {"help", no_argument, NULL, O_HELP},
     {"version", no_argument, NULL, O_VERSION},
     /* of the contract, but not of this version */
-    {"one", no_argument, NULL, O_LATER},
     {"pieces", no_argument, NULL, O_LATER},
     {"snippet", required_argument, NULL, O_LATER_VALUE},
     {"device-memory", required_argument, NULL, O_LATER_VALUE},
@@ -135,6 +135,7 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_KEEP_LAST: return take_number(o, "--keep-last", &o->keep.keep_last);
     case O_KEEP_EVERY: return take_number(o, "--keep-every", &o->keep.keep_every);
     case O_METADATA_ONLY: o->metadata_only = true; break;
+    case O_ONE: o->one = true; break;
     case O_HELP:
         return cli_help(c, usage_text);
     case O_VERSION:
@@ -229,9 +230,14 @@ static int run(inspect *o, int argc, char **argv)
         return cli_fail(c, "unsupported", "this version does not have `%s`", command->name);
     if (o->path_count == 0)
         return cli_usage(c, "%s: no PATH was given", command->name);
-    if (command->run == inspect_extract && o->path_count != 2)
+    if (command->run == inspect_extract && (o->path_count < 2 || (o->path_count > 2 && !o->one)))
         return cli_usage(c, "extract: PATH and NAME are wanted, and -o FILE");
-    if (o->path_count != command->paths)
+    if (o->one) {                 /* the further PATHs go with the first; of extract the last is the NAME */
+        o->cli.also = o->paths + 1;
+        o->cli.also_count = o->path_count - command->paths;
+    }
+    o->name = o->paths[o->path_count - 1];
+    if (o->path_count != command->paths && !o->one)
         return cli_usage(c, "%s: one PATH at a time, '%s' is one too many", command->name, o->paths[command->paths]);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;

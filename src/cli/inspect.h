@@ -14,6 +14,8 @@ typedef struct inspect {
     /* a run directory */
     ckpt_retention keep;          /* show --keep-last, --keep-every */
     bool metadata_only;           /* doctor --metadata-only */
+    bool one;                     /* --one: all PATHs are one checkpoint (cli.also) */
+    const char *name;             /* extract: the NAME */
     char **paths;
     int path_count;
 } inspect;

@@ -136,15 +136,15 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     if (is_source(o, t, o->output))
         return cli_fail(c, "argument", "%s: it is the checkpoint itself, which is never written", o->output);
     if (!o->raw && !numpy_dtype(t->dtype))
-        return cli_fail(c, "unsupported", "%s: numpy has no %s; --raw writes the bytes", o->paths[1],
+        return cli_fail(c, "unsupported", "%s: numpy has no %s; --raw writes the bytes", o->name,
                         ckpt_dtype_name(t->dtype));
     if (!o->raw && !npy_header(t, head, sizeof head, &head_size))
-        return cli_fail(c, "limit", "%s: the shape is too long for an .npy header; --raw writes the bytes", o->paths[1]);
+        return cli_fail(c, "limit", "%s: the shape is too long for an .npy header; --raw writes the bytes", o->name);
     if (t->nbytes > SIZE_MAX - 1)
-        return cli_fail(c, "no-memory", "%s: %" PRIu64 " bytes do not fit into memory", o->paths[1], t->nbytes);
+        return cli_fail(c, "no-memory", "%s: %" PRIu64 " bytes do not fit into memory", o->name, t->nbytes);
     char *data = malloc((size_t)t->nbytes + 1);
     if (!data)
-        return cli_fail(c, "no-memory", "%s: out of memory for %" PRIu64 " bytes", o->paths[1], t->nbytes);
+        return cli_fail(c, "no-memory", "%s: out of memory for %" PRIu64 " bytes", o->name, t->nbytes);
     int status;
     if (ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err) != CKPT_OK)
         status = cli_fail_error(c, &err);
@@ -186,7 +186,7 @@ static void warn_of_others(const inspect *o, const ckpt_reader *reader, size_t i
         others += k != i && other.size == name.size && memcmp(other.data, name.data, name.size) == 0;
     }
     if (others)
-        cli_warn(&o->cli, "%s: %zu more have this name; the first in the file was taken", o->paths[1], others);
+        cli_warn(&o->cli, "%s: %zu more have this name; the first in the file was taken", o->name, others);
 }
 
 int inspect_extract(const inspect *o)
@@ -202,7 +202,7 @@ int inspect_extract(const inspect *o)
     if (!reader)
         return CLI_NO_ANSWER;
     size_t i = 0;
-    bool found = ckpt_reader_find(reader, o->paths[1], strlen(o->paths[1]), &i, &err) == CKPT_OK;
+    bool found = ckpt_reader_find(reader, o->name, strlen(o->name), &i, &err) == CKPT_OK;
     if (found)
         warn_of_others(o, reader, i);
     int status = found ? extract(o, reader, i) : cli_fail_error(&o->cli, &err);

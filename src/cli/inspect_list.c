@@ -172,18 +172,40 @@ static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s
 
 static size_t shape_text(char *buf, size_t size, const ckpt_tensor_info *t)
 {
-    size_t used = (size_t)snprintf(buf, size, "[");
-    for (uint32_t i = 0; i < t->ndim && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
-    if (used < size)
-        used += (size_t)snprintf(buf + used, size - used, "]");
+    size_t used = 0;
+    buf[used++] = '[';
+    for (uint32_t i = 0; i < t->ndim && used + 24 < size; i++) {
+        char digits[24], *p = digits + sizeof digits;
+        for (uint64_t n = (uint64_t)t->shape[i]; p == digits + sizeof digits || n; n /= 10)
+            *--p = (char)('0' + n % 10);
+        size_t length = (size_t)(digits + sizeof digits - p);
+        if (i) {
+            buf[used++] = ',';
+            buf[used++] = ' ';
+        }
+        memcpy(buf + used, p, length);
+        used += length;
+    }
+    buf[used++] = ']';
+    buf[used] = 0;
     return used;
 }
 
-/* Columns as wide as what stands in them; the name is last and never cut. */
+/* As printf("%-*s  ") or, to the right, printf("%*s  "), which would take a third of the time of a long list. */
+static void put_column(const char *text, size_t width, bool right)
+{
+    size_t n = strlen(text);
+    for (size_t i = n; right && i < width; i++)
+        putchar(' ');
+    fwrite(text, 1, n, stdout);
+    for (size_t i = right || n > width ? width : n; i < width + 2; i++)
+        putchar(' ');
+}
+
+/* Columns as wide as what stands in them; the file where there are several; the name is last and never cut. */
 static void list_text(const inspect *o, const ckpt_reader *reader, const sums *s)
 {
-    size_t shape_width = 5, device_width = 6, dtype_width = 5, role_width = 4, shown = 0;
+    size_t shape_width = 5, device_width = 6, dtype_width = 5, role_width = 4, file_width = 0, shown = 0;
     char shape[1024], size[CLI_SIZE_MAX];
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
@@ -195,27 +217,39 @@ static void list_text(const inspect *o, const ckpt_reader *reader, const sums *s
         for (size_t k = 0; k < 4; k++)
             if (widths[k] > *columns[k] && widths[k] <= 24)
                 *columns[k] = widths[k];
+        size_t file = t->file.data ? cli_width(t->file.data, t->file.size) : 0;
+        file_width = file > file_width && file <= 48 ? file : file_width;
         shown++;
     }
     if (shown == 0)
         return;
-    printf("%s%-*s  %-*s  %-*s  %-*s  %10s  %sname%s\n", cli_style(&o->cli, "bold"), (int)dtype_width, "dtype",
+    if (file_width > 0 && file_width < 4)
+        file_width = 4;
+    printf("%s%-*s  %-*s  %-*s  %-*s  %10s  %s%-*s%sname%s\n", cli_style(&o->cli, "bold"), (int)dtype_width, "dtype",
            (int)shape_width, "shape", (int)device_width, "device", (int)role_width, "role", "size",
-           o->cli.checksum ? "crc32     " : "", cli_style(&o->cli, "off"));
+           o->cli.checksum ? "crc32     " : "", (int)file_width, file_width ? "file" : "", file_width ? "  " : "",
+           cli_style(&o->cli, "off"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
         if (!cli_selected(&o->cli, t))
             continue;
+        put_column(ckpt_dtype_name(t->dtype), dtype_width, false);
         shape_text(shape, sizeof shape, t);
-        printf("%-*s  %-*s  ", (int)dtype_width, ckpt_dtype_name(t->dtype), (int)shape_width, shape);
+        put_column(shape, shape_width, false);
         cli_put_str(stdout, t->device, "-");
         size_t taken = t->device.data ? cli_width(t->device.data, t->device.size) : 1;
-        printf("%*s  %-*s  %10s  ", (int)(taken < device_width ? device_width - taken : 0), "", (int)role_width,
-               t->role ? ckpt_role_name(t->role) : "-", cli_size(size, t->nbytes));
+        put_column("", taken < device_width ? device_width - taken : 0, false);
+        put_column(t->role ? ckpt_role_name(t->role) : "-", role_width, false);
+        put_column(cli_size(size, t->nbytes), 10, true);
         if (o->cli.checksum && s->has[i])
             printf("%08" PRIx32 "  ", s->crc[i]);
         else if (o->cli.checksum)
             printf("%-8s  ", "-");
+        if (file_width) {
+            cli_put_str(stdout, t->file, "-");
+            size_t used = t->file.data ? cli_width(t->file.data, t->file.size) : 1;
+            printf("%*s  ", (int)(used < file_width ? file_width - used : 0), "");
+        }
         cli_put_str(stdout, t->name.size ? t->name : (ckpt_str){"\"\"", 2}, "");
         if (t->layout.data) {
             fputs("  (", stdout);
@@ -250,6 +284,8 @@ int inspect_list(const inspect *o)
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
     if (!reader)
         return CLI_NO_ANSWER;
+    static char buffer[64 << 10];
+    setvbuf(stdout, buffer, _IOFBF, sizeof buffer);    /* a line a tensor: few writes */
     sums s = {NULL, NULL};
     int status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
     if (status == CLI_YES && o->cli.json)

@@ -13,7 +13,7 @@ int run_view_open(const inspect *o, run_view *v)
     ckpt_error err = CKPT_ERROR_INIT;
     memset(v, 0, sizeof *v);
     v->o = o;
-    if (o->cli.from || stat(o->paths[0], &st) != 0 || !S_ISDIR(st.st_mode))
+    if (o->cli.from || o->one || stat(o->paths[0], &st) != 0 || !S_ISDIR(st.st_mode))
         return CLI_YES;
     ckpt_status status = ckpt_run_list_open(o->paths[0], &v->list, &err);
     if (status == CKPT_E_FORMAT)

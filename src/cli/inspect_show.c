@@ -72,10 +72,17 @@ static bool is_torch(const picture *p)
     return strncmp(ckpt_reader_format(p->reader), "torch", 5) == 0;
 }
 
+/* An archive of libtorch in C++ or of TorchScript, which torch.load does not read as a checkpoint. */
+static bool is_script(const picture *p)
+{
+    const char *producer = p->summary.producer;
+    return producer && (strcmp(producer, "libtorch") == 0 || strcmp(producer, "TorchScript") == 0);
+}
+
 /* What would be odd at a resume by the producer's own loader. */
 static void ask_doctor(picture *p)
 {
-    ckpt_doctor_options options = {.loader = is_torch(p) ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT, .cuda_devices = -1};
+    ckpt_doctor_options options = {.loader = is_torch(p) && !is_script(p) ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT, .cuda_devices = -1};
     ckpt_doctor_result result;
     p->doctor = ckpt_report_new();
     if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
@@ -107,8 +114,10 @@ static char *resume_command(const picture *p)
     char *text = inspect_plain_path(path) ? malloc(size) : NULL;
     if (!text)
         return NULL;
-    bool python = is_torch(p) && p->summary.producer && strcmp(p->summary.producer, "libtorch") != 0;
-    if (python)
+    bool python = is_torch(p) && p->summary.producer && !is_script(p);
+    if (p->summary.producer && strcmp(p->summary.producer, "TorchScript") == 0)
+        snprintf(text, size, "torch.jit.load(\"%s\", map_location=\"cpu\")", path);
+    else if (python)
         snprintf(text, size, "torch.load(\"%s\", map_location=\"cpu\"%s)", path,
                  ckpt_report_count_code(p->doctor, "not-weights-only") ? ", weights_only=False" : "");
     else
@@ -131,21 +140,69 @@ static void json_table(json_out *j, const char *key, const char *what, const tab
     json_end_array(j);
 }
 
-/* The groups' hyper-parameters: torch's list of dicts, or the native dict of dicts. */
-static void json_group(json_out *j, const ckpt_value *group, ckpt_str name)
+/* A parameter group of an optimizer: torch's list of dicts, the native dict of dicts, or libtorch's dict of
+ * "param_groups/0": {"params/0": ..., "options": {...}}. */
+typedef struct group_row {
+    ckpt_str name;
+    const ckpt_value *hypers;
+    size_t params;
+    char number[24];
+} group_row;
+
+static bool key_begins(const ckpt_value *key, const char *head)
 {
+    size_t n = strlen(head);
+    return key->kind == CKPT_V_STR && key->text.size > n && memcmp(key->text.data, head, n) == 0;
+}
+
+static size_t group_limit(const ckpt_value *groups)
+{
+    return groups ? groups->item_count + (groups->kind == CKPT_V_DICT ? groups->entry_count : 0) : 0;
+}
+
+/* Group i; false where entry i is none. */
+static bool group_at(const ckpt_value *groups, size_t i, group_row *out)
+{
+    const ckpt_value *g = i < groups->item_count ? groups->items[i] : groups->entries[i - groups->item_count].value;
+    if (i < groups->item_count) {
+        snprintf(out->number, sizeof out->number, "%zu", i);
+        out->name = (ckpt_str){out->number, strlen(out->number)};
+    } else {
+        out->name = groups->entries[i - groups->item_count].key->text;
+    }
+    const ckpt_value *params = ckpt_value_get(g, "params"), *options = ckpt_value_get(g, "options");
+    out->hypers = g;
+    out->params = params ? params->item_count : 0;
+    if (!key_begins(groups->kind == CKPT_V_DICT ? groups->entries[i].key : g, "param_groups/"))
+        return true;
+    if (!options)
+        return false;             /* libtorch's param_groups/size */
+    out->hypers = options;
+    out->name = (ckpt_str){out->name.data + 13, out->name.size - 13};
+    for (size_t k = 0; k < g->entry_count; k++)
+        out->params += key_begins(g->entries[k].key, "params/") && g->entries[k].value->kind == CKPT_V_STR;
+    return true;
+}
+
+static void json_group(json_out *j, const group_row *g)
+{
+    bool counted = false;
     json_object(j, NULL);
-    json_bytes(j, "name", name.data, name.size);
-    for (size_t i = 0; i < group->entry_count; i++) {
-        const ckpt_value *key = group->entries[i].key, *value = group->entries[i].value;
+    json_bytes(j, "name", g->name.data, g->name.size);
+    for (size_t i = 0; i < g->hypers->entry_count; i++) {
+        const ckpt_value *key = g->hypers->entries[i].key, *value = g->hypers->entries[i].value;
         if (key->kind != CKPT_V_STR)
             continue;
         json_key(j, key->text.data, key->text.size);
-        if (key->text.size == 6 && memcmp(key->text.data, "params", 6) == 0)
-            json_uint(j, NULL, value->item_count);
+        bool params = key->text.size == 6 && memcmp(key->text.data, "params", 6) == 0;
+        counted |= params;
+        if (params)
+            json_uint(j, NULL, g->params);
         else
             cli_json_value(j, NULL, value);
     }
+    if (!counted)
+        json_uint(j, "params", g->params);
     json_end_object(j);
 }
 
@@ -163,13 +220,10 @@ static void json_optimizer(json_out *j, const picture *p)
     json_bytes(j, "path", s->optimizer_path.data, s->optimizer_path.size);
     json_bytes(j, "kind", s->optimizer_kind.data, s->optimizer_kind.size);
     json_array(j, "groups");
-    for (size_t i = 0; groups && i < groups->item_count; i++) {
-        char name[24];
-        snprintf(name, sizeof name, "%zu", i);
-        json_group(j, groups->items[i], (ckpt_str){name, strlen(name)});
-    }
-    for (size_t i = 0; groups && groups->kind == CKPT_V_DICT && i < groups->entry_count; i++)
-        json_group(j, groups->entries[i].value, groups->entries[i].key->text);
+    group_row g;
+    for (size_t i = 0; i < group_limit(groups); i++)
+        if (group_at(groups, i, &g))
+            json_group(j, &g);
     json_end_array(j);
     json_end_object(j);
 }
@@ -313,16 +367,20 @@ static void text_optimizer(const picture *p)
     }
     if (!groups)
         groups = ckpt_value_get(s->optimizer, "groups");
-    size_t n = groups ? groups->item_count + groups->entry_count : 0;
+    size_t n = 0, shown = 0;
+    group_row g;
+    for (size_t i = 0; i < group_limit(groups); i++)
+        n += group_at(groups, i, &g);
     printf(", %zu group%s\n", n, n == 1 ? "" : "s");
-    for (size_t i = 0; i < n && i < 8; i++) {
-        const ckpt_value *g = groups->item_count ? groups->items[i] : groups->entries[i].value;
-        const ckpt_value *params = ckpt_value_get(g, "params");
-        printf("%11s%zu parameters", "", params ? params->item_count : 0);
-        put_hyper(g, "lr", ", ");
-        put_hyper(g, "betas", ", ");
-        put_hyper(g, "momentum", ", ");
-        put_hyper(g, "weight_decay", ", ");
+    for (size_t i = 0; i < group_limit(groups) && shown < 8; i++) {
+        if (!group_at(groups, i, &g))
+            continue;
+        shown++;
+        printf("%11s%zu parameters", "", g.params);
+        put_hyper(g.hypers, "lr", ", ");
+        put_hyper(g.hypers, "betas", ", ");
+        put_hyper(g.hypers, "momentum", ", ");
+        put_hyper(g.hypers, "weight_decay", ", ");
         putchar('\n');
     }
     if (n > 8)
@@ -402,7 +460,7 @@ int inspect_show(const inspect *o)
     if (!reader)
         return CLI_NO_ANSWER;
     p.reader = reader;
-    p.directory = stat(o->paths[0], &st) == 0 && S_ISDIR(st.st_mode);
+    p.directory = o->cli.also_count > 0 || (stat(o->paths[0], &st) == 0 && S_ISDIR(st.st_mode));
     int status = CLI_YES;
     if (ckpt_summarize(reader, &p.summary, &err) < 0) {
         status = cli_fail_error(&o->cli, &err);

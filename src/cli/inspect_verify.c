@@ -54,7 +54,8 @@ int inspect_verify(const inspect *o)
         return cli_fail(c, "no-memory", "out of memory");
     cli_progress_init(&shown, c, "checked");
     ckpt_progress progress = {cli_progress_step, &shown};
-    ckpt_status answer = ckpt_verify(o->paths[0], c->from, &progress, &result, report, &err);
+    ckpt_status answer = ckpt_verify_paths((const char *const *)o->paths, (size_t)o->path_count, c->from, &progress, &result, report,
+                                           &err);
     cli_progress_end(&shown);
     int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_NO ? CLI_NO : CLI_NO_ANSWER;
     if (status == CLI_NO_ANSWER)

@@ -32,6 +32,15 @@ static void put_string(FILE *f, const char *data, size_t size)
     putc('"', f);
     for (size_t i = 0; i < size;) {
         uint32_t c = 0;
+        size_t plain = 0;         /* bytes that stand for themselves */
+        while (i + plain < size && data[i + plain] >= ' ' && data[i + plain] < 0x7f && data[i + plain] != '"' &&
+               data[i + plain] != '\\')
+            plain++;
+        if (plain > 0) {
+            fwrite(data + i, 1, plain, f);
+            i += plain;
+            continue;
+        }
         size_t n = json_decode(data + i, size - i, &c);
         if (n == 0) {
             fprintf(f, "\\udc%02x", (unsigned char)data[i]);
@@ -60,7 +69,7 @@ static void separate(json_out *j)
         if (!j->empty)
             putc(',', j->file);
         if (j->depth <= 2)
-            fprintf(j->file, "\n%*s", (int)j->depth, "");
+            fputs(j->depth == 1 ? "\n " : "\n  ", j->file);
         else if (!j->empty)
             putc(' ', j->file);
     }

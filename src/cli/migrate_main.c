@@ -1,4 +1,5 @@
 /* migrate_main.c - ckpt-migrate: rewrites a checkpoint with another format or other device tags. */
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -8,43 +9,62 @@
 #include "cli.h"
 #include "names.h"
 
-static const char usage_text[] =      /* one screen of 24 lines */
-    "Usage: ckpt-migrate [OPTION]... SRC DST\n"
+static const char usage_text[] =      /* one screen of 24 lines; the man page has all of it */
+    "Usage: ckpt-migrate [OPTION]... SRC... DST\n"
     "Writes the checkpoint SRC as DST, which appears whole or not at all.\n"
-    "      --to ckpt|safetensors  format of DST (default: ckpt for *.safetensors; a\n"
-    "                             ckpt file is a valid safetensors file)\n"
-    "      --from FORMAT          do not tell SRC's format from its content\n"
-    "      --map-location RULES   new device tags: cuda:0, 'cuda:1=cuda:0,cpu=cpu',\n"
-    "                             'cuda:*=cuda:{rank}', or FILE.yaml (ckpt-map(5))\n"
-    "      --optimizer KIND       fused, capturable, foreach, plain: step goes where\n"
-    "                             that needs it, and the groups' flags say so\n"
-    "      --param-names FILE     the optimizer's parameters in order, one a line\n"
-    "      --rank N, --world N    for {rank} and {world} in the rules\n"
-    "      --lossy                leave out what the target format cannot hold\n"
-    "      --dry-run              print the plan, write nothing\n"
-    "      --verify               read back what was written\n"
-    "      --force                replace an existing DST\n"
-    "      --no-sync              no fsync: a power cut may lose DST\n"
-    "      --json                 one JSON document on standard output\n"
-    "  -q, --quiet                no progress, no list of what moved\n"
-    "      --help, --version\n"
-    "Exit status: 0 done, 2 not done (usage, not a checkpoint, cannot be read, a\n"
-    "loss that --lossy does not permit, no space).\n";
+    "  --to ckpt|safetensors|torch|hf  format of DST (default: by its suffix)\n"
+    "  --from FORMAT, --one            SRC's format; several SRC are one checkpoint\n"
+    "  --map-location RULES            new device tags: cuda:0, 'cuda:1=cuda:0', ...\n"
+    "  --optimizer KIND                fused, capturable, foreach, plain: step, flags\n"
+    "  --strip-prefix P, --add-prefix P, --rename REGEX=REPLACEMENT   other names\n"
+    "  --drop GLOB, --weights-only     leave tensors out\n"
+    "  --tensor, --role, --device      leave all others out\n"
+    "  --cast GLOB=DTYPE               convert what the glob names: '*=bfloat16'\n"
+    "  --plain, --map-device-objects   for weights_only=True; torch.device objects\n"
+    "  --param-names FILE              the optimizer's parameters in order\n"
+    "  --fix CODE|all, --salvage       mend what doctor found; keep what is whole\n"
+    "  --max-shard-size 5GB            of each file of --to hf\n"
+    "  --memory 256MiB, --threads N    what it may take\n"
+    "  --lossy                         leave out what the format cannot hold\n"
+    "  --dry-run, --verify             print the plan only; read back the result\n"
+    "  --force, --no-sync              replace DST; do not flush it to the disk\n"
+    "  --rank N, --world N             for {rank} and {world} in RULES\n"
+    "  --json, -q, --help, --version\n"
+    "Exit status: 0 done; 1 done, and something was not recovered (--salvage); 2 not\n"
+    "done (usage, not a checkpoint, cannot be read, a loss without --lossy, ...).\n";
 
 enum {
-    O_JSON = 256, O_TO, O_FROM, O_MAP_LOCATION, O_OPTIMIZER, O_PARAM_NAMES, O_RANK, O_WORLD, O_LOSSY, O_DRY_RUN, O_VERIFY, O_FORCE,
-    O_NO_SYNC, O_HELP, O_VERSION, O_LATER
+    O_JSON = 256, O_TO, O_FROM, O_ONE, O_MAP_LOCATION, O_OPTIMIZER, O_PARAM_NAMES, O_RANK, O_WORLD, O_LOSSY, O_DRY_RUN, O_VERIFY,
+    O_FORCE, O_NO_SYNC, O_HELP, O_VERSION, O_STRIP, O_ADD, O_RENAME, O_DROP, O_CAST, O_WEIGHTS_ONLY, O_PLAIN, O_DEVICE_OBJECTS,
+    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_LATER
 };
 
 static const struct option long_options[] = {
     {"json", no_argument, NULL, O_JSON},
     {"to", required_argument, NULL, O_TO},
     {"from", required_argument, NULL, O_FROM},
+    {"one", no_argument, NULL, O_ONE},
     {"map-location", required_argument, NULL, O_MAP_LOCATION},
     {"optimizer", required_argument, NULL, O_OPTIMIZER},
     {"param-names", required_argument, NULL, O_PARAM_NAMES},
     {"rank", required_argument, NULL, O_RANK},
     {"world", required_argument, NULL, O_WORLD},
+    {"strip-prefix", required_argument, NULL, O_STRIP},
+    {"add-prefix", required_argument, NULL, O_ADD},
+    {"rename", required_argument, NULL, O_RENAME},
+    {"drop", required_argument, NULL, O_DROP},
+    {"tensor", required_argument, NULL, O_TENSOR},
+    {"role", required_argument, NULL, O_ROLE},
+    {"device", required_argument, NULL, O_DEVICE},
+    {"cast", required_argument, NULL, O_CAST},
+    {"weights-only", no_argument, NULL, O_WEIGHTS_ONLY},
+    {"plain", no_argument, NULL, O_PLAIN},
+    {"map-device-objects", no_argument, NULL, O_DEVICE_OBJECTS},
+    {"fix", required_argument, NULL, O_FIX},
+    {"salvage", no_argument, NULL, O_SALVAGE},
+    {"max-shard-size", required_argument, NULL, O_SHARD_SIZE},
+    {"memory", required_argument, NULL, O_MEMORY},
+    {"threads", required_argument, NULL, O_THREADS},
     {"lossy", no_argument, NULL, O_LOSSY},
     {"dry-run", no_argument, NULL, O_DRY_RUN},
     {"verify", no_argument, NULL, O_VERIFY},
@@ -55,21 +75,6 @@ static const struct option long_options[] = {
     {"version", no_argument, NULL, O_VERSION},
     /* of the contract, but not of this version */
     {"layout", required_argument, NULL, O_LATER},
-    {"rename", required_argument, NULL, O_LATER},
-    {"strip-prefix", required_argument, NULL, O_LATER},
-    {"add-prefix", required_argument, NULL, O_LATER},
-    {"drop", required_argument, NULL, O_LATER},
-    {"cast", required_argument, NULL, O_LATER},
-    {"weights-only", no_argument, NULL, O_LATER},
-    {"plain", no_argument, NULL, O_LATER},
-    {"fix", required_argument, NULL, O_LATER},
-    {"salvage", no_argument, NULL, O_LATER},
-    {"max-shard-size", required_argument, NULL, O_LATER},
-    {"threads", required_argument, NULL, O_LATER},
-    {"memory", required_argument, NULL, O_LATER},
-    {"tensor", required_argument, NULL, O_LATER},
-    {"role", required_argument, NULL, O_LATER},
-    {"device", required_argument, NULL, O_LATER},
     {NULL, 0, NULL, 0},
 };
 
@@ -78,7 +83,8 @@ typedef struct job {
     ckpt_migrate_options options;
     const char *param_names;
     const char *src, *dst;
-    bool world_given;
+    bool world_given, one;
+    cli_list strip, rename, drop, cast, fix;
 } job;
 
 static bool parse_count(const char *text, int64_t *out)
@@ -91,11 +97,73 @@ static bool parse_count(const char *text, int64_t *out)
     return true;
 }
 
+/* 5GB is 5 * 10^9 bytes, 256MiB 256 * 2^20; B and no unit are bytes, and 5G is 5GB. */
+static bool parse_size(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    uint64_t scale = 1;
+    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+    if (unit && *unit) {
+        bool binary = end[1] == 'i';
+        for (const char *u = units; u <= unit; u++)
+            scale *= binary ? 1024 : 1000;
+        end += binary ? 2 : 1;
+    }
+    end += *end == 'B' || *end == 'b';
+    *out = n * scale;
+    return errno == 0 && *end == 0 && n > 0 && n <= UINT64_MAX / scale;
+}
+
+static int keep(const cli *c, cli_list *list, const char *item)
+{
+    return cli_list_add(list, item) ? -1 : cli_fail(c, "no-memory", "out of memory");
+}
+
+/* What is given more than once, or has a value of its own kind: -1: go on, -2: none of these, else the exit status. */
+static int take_transform(job *b, int option)
+{
+    const cli *c = &b->cli;
+    ckpt_migrate_options *o = &b->options;
+    uint64_t threads;
+    switch (option) {
+    case O_STRIP: return keep(c, &b->strip, optarg);
+    case O_RENAME: return keep(c, &b->rename, optarg);
+    case O_DROP: return keep(c, &b->drop, optarg);
+    case O_CAST: return keep(c, &b->cast, optarg);
+    case O_FIX: return keep(c, &b->fix, optarg);
+    case O_TENSOR: return keep(c, &b->cli.tensors, optarg);
+    case O_ROLE: return keep(c, &b->cli.roles, optarg);
+    case O_DEVICE: return keep(c, &b->cli.devices, optarg);
+    case O_ADD: o->add_prefix = optarg; return -1;
+    case O_WEIGHTS_ONLY: o->weights_only = true; return -1;
+    case O_PLAIN: o->plain = true; return -1;
+    case O_DEVICE_OBJECTS: o->map_device_objects = true; return -1;
+    case O_SALVAGE: o->salvage = true; return -1;
+    case O_ONE: b->one = true; return -1;
+    case O_SHARD_SIZE:
+        return parse_size(optarg, &o->max_shard_size) ? -1
+                                                      : cli_usage(c, "--max-shard-size: '%s' is no size (5GB, 256MiB, ...)", optarg);
+    case O_MEMORY:
+        return parse_size(optarg, &o->memory) ? -1 : cli_usage(c, "--memory: '%s' is no size (256MiB, 1GB, ...)", optarg);
+    case O_THREADS:
+        return parse_size(optarg, &threads) ? -1 : cli_usage(c, "--threads: '%s' is no number of threads", optarg);
+    default: return -2;
+    }
+}
+
 /* -1: go on, else the exit status. */
 static int take_option(job *b, int option, int index, char **argv)
 {
     const cli *c = &b->cli;
     ckpt_migrate_options *o = &b->options;
+    int taken = take_transform(b, option);
+    if (taken != -2)
+        return taken;
     switch (option) {
     case O_JSON: b->cli.json = true; break;
     case 'q': b->cli.quiet = true; break;
@@ -146,19 +214,33 @@ static int default_format(job *b)
 {
     static const char *const torch[] = {".pt", ".pth", ".bin", ".ckpt"};
     const cli *c = &b->cli;
-    if (ends_in(b->dst, "/"))
-        return cli_fail(c, "unsupported", "%s: this version writes one file, not a directory", b->dst);
     if (b->options.to)
         return -1;
+    if (ends_in(b->dst, "/"))
+        return cli_usage(c, "%s: a directory needs --to: hf writes one", b->dst);
     if (ends_in(b->dst, ".safetensors")) {
         b->options.to = "ckpt";
         return -1;
     }
     for (size_t i = 0; i < sizeof torch / sizeof *torch; i++)
-        if (ends_in(b->dst, torch[i]))
-            return cli_fail(c, "unsupported", "%s: the suffix says torch, which this version does not write; name it *.safetensors, or say --to ckpt",
-                            b->dst);
-    return cli_usage(c, "%s: the suffix does not say a format; say --to ckpt or --to safetensors", b->dst);
+        if (ends_in(b->dst, torch[i])) {
+            b->options.to = "torch";
+            return -1;
+        }
+    return cli_usage(c, "%s: the suffix does not say a format; say --to ckpt, safetensors, torch or hf", b->dst);
+}
+
+static void set_lists(job *b)
+{
+    ckpt_migrate_options *o = &b->options;
+    o->strip_prefix = b->strip.items, o->strip_prefix_count = b->strip.count;
+    o->rename = b->rename.items, o->rename_count = b->rename.count;
+    o->drop = b->drop.items, o->drop_count = b->drop.count;
+    o->cast = b->cast.items, o->cast_count = b->cast.count;
+    o->fix = b->fix.items, o->fix_count = b->fix.count;
+    o->only_tensor = b->cli.tensors.items, o->only_tensor_count = b->cli.tensors.count;
+    o->only_role = b->cli.roles.items, o->only_role_count = b->cli.roles.count;
+    o->only_device = b->cli.devices.items, o->only_device_count = b->cli.devices.count;
 }
 
 static int parse(job *b, int argc, char **argv)
@@ -174,12 +256,18 @@ static int parse(job *b, int argc, char **argv)
     if (b->world_given && b->options.ranks.rank >= b->options.ranks.world)
         return cli_usage(&b->cli, "--rank: ranks of a world of %" PRId64 " are 0 to %" PRId64, b->options.ranks.world,
                          b->options.ranks.world - 1);
-    if (argc - optind > 2)
-        return cli_fail(&b->cli, "unsupported", "one SRC and one DST: this version does not join several sources");
     if (argc - optind < 2)
         return cli_usage(&b->cli, "SRC and DST are wanted");
+    if (argc - optind > 2 && !b->one)
+        return cli_usage(&b->cli, "%d SRC are given: if they are one checkpoint whose files lie on several disks, say --one",
+                         argc - optind - 1);
     b->src = argv[optind];
-    b->dst = argv[optind + 1];
+    b->dst = argv[argc - 1];
+    b->options.also = (const char *const *)(argv + optind + 1);
+    b->options.also_count = (size_t)(argc - optind - 2);
+    set_lists(b);
+    if (!cli_selection_check(&b->cli))
+        return CLI_NO_ANSWER;
     return default_format(b);
 }
 
@@ -187,7 +275,11 @@ static int parse(job *b, int argc, char **argv)
 
 static bool is_step(const ckpt_finding *f)
 {
-    return strcmp(f->code, "copy") == 0 || strcmp(f->code, "moved") == 0 || strcmp(f->code, "cast") == 0;
+    static const char *const steps[] = {"copy", "moved", "cast", "renamed", "dropped"};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (strcmp(f->code, steps[i]) == 0)
+            return true;
+    return false;
 }
 
 /* What a run would ask for beyond what it was given. */
@@ -199,7 +291,8 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 static bool needs_force(const job *b, bool done)
 {
     struct stat st;
-    return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 && S_ISREG(st.st_mode);
+    bool folder = strcmp(b->options.to, "hf") == 0;
+    return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 && (S_ISREG(st.st_mode) || folder);
 }
 
 static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
@@ -212,6 +305,7 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
     json_bool(j, "verified", done && b->options.verify && !b->options.dry_run);
     json_uint(j, "moved", moved);
     json_uint(j, "lost", lost);
+    json_uint(j, "not_recovered", ckpt_report_count_code(report, "not-recovered"));
     json_array(j, "needs");
     if (needs_lossy(b, report))
         json_text(j, NULL, "--lossy");
@@ -290,7 +384,10 @@ static void done_text(const job *b, const ckpt_report *report)
         printf("%-6s ", f->code);
         if (strcmp(f->code, "copy") == 0)
             printf("%-18s ", *f->to ? f->to : "-");
-        else
+        else if (strcmp(f->code, "renamed") == 0) {
+            cli_put_message(stdout, f->from);
+            fputs(" -> ", stdout);
+        } else if (strcmp(f->code, "dropped") != 0)
             printf("%s -> %-8s ", *f->from ? f->from : "-", f->to);
         cli_put_message(stdout, f->tensor);
         putchar('\n');
@@ -299,7 +396,8 @@ static void done_text(const job *b, const ckpt_report *report)
     if (b->options.dry_run)
         printf("%zu to copy as they are, %zu with another device tag, %zu lost; %s; nothing was written%s%s\n", copies,
                ckpt_report_count_code(report, "moved"), ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
-               needs_lossy(b, report) ? "; writing it needs --lossy" : "", needs_force(b, true) ? "; replacing DST needs --force" : "");
+               needs_lossy(b, report) ? "; writing it needs --lossy" : "",
+               needs_force(b, true) ? "; replacing DST needs --force" : "");
     else if (!b->cli.quiet)
         printf("%s: written%s\n", b->dst, b->options.verify ? " and read back" : "");
 }
@@ -325,7 +423,7 @@ static int run(job *b, int argc, char **argv)
         cli_progress_end(&shown);
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise();      /* the temporary is gone: now die by the signal */
-        status = answer == CKPT_OK ? CLI_YES : failed(b, report, &err);
+        status = answer != CKPT_OK ? failed(b, report, &err) : ckpt_report_count_code(report, "not-recovered") ? CLI_NO : CLI_YES;
         if (answer == CKPT_OK && b->cli.json) {
             json_out j;
             json_init(&j, stdout);
@@ -349,6 +447,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL);
     cli_init(&b.cli, "ckpt-migrate", argc, argv);
     int status = run(&b, argc, argv);
+    cli_list *lists[] = {&b.strip, &b.rename, &b.drop, &b.cast, &b.fix};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        free(lists[i]->items);
     cli_free(&b.cli);
     return cli_finish(&b.cli, status);
 }

@@ -86,8 +86,12 @@ ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node)
 
 ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, const void *text, size_t n)
 {
+    const size_t much = 4096; /* below it a copy costs nothing, and has a NUL */
     ckpt__pickle_node *node = ckpt__pickle_new(vm, kind);
-    if (node && !(node->u.text = ckpt__arena_str(vm->arena, text, n)).data)
+    bool keep = vm->kept && n >= much && (kind == CKPT__P_BYTES || kind == CKPT__P_BYTEARRAY);
+    if (node && keep)
+        node->u.text = (ckpt_str){text, n};
+    else if (node && !(node->u.text = ckpt__arena_str(vm->arena, text, n)).data)
         node = NULL;
     return ckpt__pickle_push(vm, node);
 }
@@ -174,6 +178,14 @@ ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, si
     return ckpt__pickle_push(vm, node);
 }
 
+bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__pickle_node *node)
+{
+    if (!ckpt__grow(&out->persistents, &out->persistent_capacity, out->persistent_count + 1, sizeof node))
+        return false;
+    out->persistents[out->persistent_count++] = node;
+    return true;
+}
+
 /* ---- the memo */
 
 static ckpt_status sparse_put(ckpt__pickle_vm *vm, uint64_t index, ckpt__pickle_node *node)
@@ -242,11 +254,12 @@ static ckpt_status run(ckpt__pickle_vm *vm)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
-                              ckpt_error *err)
+static ckpt_status read(const void *data, size_t size, bool kept, const char *label, ckpt__arena *arena, ckpt__pickle *out,
+                        ckpt_error *err)
 {
     memset(out, 0, sizeof *out);
     ckpt__pickle_vm vm = {.data = data, .size = size, .label = label, .arena = arena, .out = out, .err = err};
+    vm.kept = kept;
     vm.none = ckpt__pickle_new(&vm, CKPT__P_NONE);
     vm.yes = ckpt__pickle_new(&vm, CKPT__P_BOOL);
     vm.no = ckpt__pickle_new(&vm, CKPT__P_BOOL);
@@ -269,8 +282,23 @@ ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, 
     return status;
 }
 
+ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
+                              ckpt_error *err)
+{
+    return read(data, size, false, label, arena, out, err);
+}
+
+ckpt_status ckpt__pickle_read_kept(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
+                                   ckpt_error *err)
+{
+    return read(data, size, true, label, arena, out, err);
+}
+
 void ckpt__pickle_free(ckpt__pickle *p)
 {
+    free(p->persistents);
+    p->persistents = NULL;
+    p->persistent_count = p->persistent_capacity = 0;
     free(p->globals);
     p->globals = NULL;
     p->global_count = p->global_capacity = 0;

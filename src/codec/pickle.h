@@ -45,7 +45,7 @@ typedef struct ckpt__pickle_list {
 
 typedef struct ckpt__pickle_object {
     ckpt__pickle_call call;
-    ckpt__pickle_node *callable; /* a GLOBAL, or an OBJECT: the result of another call */
+    ckpt__pickle_node *callable; /* a GLOBAL; an OBJECT: the result of another call; a PERSISTENT */
     ckpt__pickle_node *args;     /* a TUPLE */
     ckpt__pickle_node *kwargs;   /* NEWOBJ_EX: a DICT; else NULL */
     ckpt__pickle_node *state;    /* what BUILD gave, or NULL */
@@ -83,18 +83,34 @@ typedef struct ckpt__pickle {
     uint64_t end;            /* bytes up to and with STOP: what follows was not looked at */
     ckpt__pickle_global *globals;
     size_t global_count, global_capacity; /* heap */
+    ckpt__pickle_node **persistents;      /* every persistent id in file order, whether or not anything refers to it */
+    size_t persistent_count, persistent_capacity; /* heap */
     size_t left;                          /* objects and marks below the root on the stack: picklers leave none */
     bool text_persid;                     /* protocol 0: a persistent id as text */
 } ckpt__pickle;
 
-/* Reads one pickle at `data`; bytes behind its STOP are no error: see `end`. Everything but *out's globals lies in the
- * arena. On failure *out still has the globals met so far, for a scan. Free with ckpt__pickle_free in either case.
+/* Reads one pickle at `data`; bytes behind its STOP are no error: see `end`. Everything but *out's lists of globals and
+ * persistent ids lies in the arena. On failure *out still has the globals met so far, for a scan. Free with ckpt__pickle_free in either case.
  * CKPT_E_DAMAGED: it ends before STOP or within an argument; CKPT_E_FORMAT: an opcode that does not exist or does not
  * fit (the message gives the byte and the opcode); CKPT_E_UNSUPPORTED: extension registry, out-of-band buffers;
  * CKPT_E_TOO_NEW: a protocol after 5; CKPT_E_LIMIT: an int of more than 4096 bytes. `label` is for messages. */
 ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
                               ckpt_error *err);
 void ckpt__pickle_free(ckpt__pickle *pickle);
+/* The same of data that the caller keeps for as long as the arena: long bytes are not copied, their nodes point into it. */
+ckpt_status ckpt__pickle_read_kept(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
+                                   ckpt_error *err);
+
+/* A file, by a callback: exactly n bytes at offset, or an error. */
+typedef struct ckpt__pickle_input {
+    ckpt_status (*read)(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err);
+    void *ctx;
+    uint64_t size;
+} ckpt__pickle_input;
+/* Where the pickle that begins at `from` ends: the byte behind its STOP. Arguments are skipped, not looked at.
+ * CKPT_E_DAMAGED: the file ends before; CKPT_E_FORMAT: an opcode that does not exist. */
+ckpt_status ckpt__pickle_measure(const ckpt__pickle_input *in, uint64_t from, const char *label, uint64_t *end,
+                                 ckpt_error *err);
 
 /* The arena limit that suits a pickle of that size: what nodes can take, with room for what a reader makes of them. */
 uint64_t ckpt__pickle_arena_limit(uint64_t size);

@@ -377,7 +377,7 @@ static ckpt_status op_stack_global(vm_t *vm)
 
 static ckpt_status push_object(vm_t *vm, ckpt__pickle_call call, node_t *callable, node_t *args, node_t *kwargs)
 {
-    if (callable->kind != CKPT__P_GLOBAL && callable->kind != CKPT__P_OBJECT)
+    if (callable->kind != CKPT__P_GLOBAL && callable->kind != CKPT__P_OBJECT && callable->kind != CKPT__P_PERSISTENT)
         return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "calls %s", kind_name(callable));
     if (args->kind != CKPT__P_TUPLE)
         return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "the arguments must be a tuple, not %s", kind_name(args));
@@ -463,7 +463,7 @@ static ckpt_status push_persistent(vm_t *vm, node_t *id)
     node_t *n = ckpt__pickle_new(vm, CKPT__P_PERSISTENT);
     if (n)
         n->u.id = id;
-    return ckpt__pickle_push(vm, n);
+    return n && ckpt__pickle_note_persistent(vm->out, n) ? ckpt__pickle_push(vm, n) : ckpt__pickle_no_memory(vm);
 }
 static ckpt_status op_binpersid(vm_t *vm)
 {

@@ -29,6 +29,7 @@ typedef struct ckpt__pickle_vm {
 
     ckpt__pickle_node *none, *yes, *no, *empty_tuple, *small_ints[CKPT__PICKLE_SMALL_INTS];
     bool stopped;
+    bool kept; /* the data outlives the nodes: long bytes are not copied */
 } ckpt__pickle_vm;
 
 typedef struct ckpt__pickle_op {
@@ -61,6 +62,8 @@ ckpt_status ckpt__pickle_append(ckpt__pickle_vm *vm, ckpt__pickle_list *list, ck
                                 size_t n);
 ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, size_t module_size, const char *name,
                                      size_t name_size);
+
+bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__pickle_node *node); /* false: no memory */
 
 ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t index);
 ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index);

@@ -106,7 +106,7 @@ static ckpt_status read_end(const ckpt__zip *z, extent *out, ckpt_error *err)
 
 /* ---- names */
 
-static bool name_is_safe(const char *name, size_t n)
+bool ckpt__zip_name_is_safe(const char *name, size_t n)
 {
     if (n == 0 || name[0] == '/' || name[0] == '\\' || memchr(name, '\0', n) || (n > 1 && name[1] == ':'))
         return false;
@@ -124,19 +124,19 @@ static bool name_is_safe(const char *name, size_t n)
 static ckpt_status add_name(ckpt__zip *z, ckpt__zip_record *r, const char *name, size_t n, ckpt_error *err)
 {
     char shown[256];
-    ckpt__escape(shown, sizeof shown, name, n);
-    if (!name_is_safe(name, n))
+    if (!ckpt__zip_name_is_safe(name, n))
         return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
                           "a record is named '%s': a name that is empty, absolute or climbs "
                           "out of the archive; no program that saves checkpoints writes it",
-                          shown);
+                          ckpt__escape(shown, sizeof shown, name, n));
     r->name = ckpt__arena_str(z->arena, name, n);
     int put = r->name.data ? ckpt__hash_put(z->by_name, r->name.data, n, (size_t)(r - z->records), NULL) : -1;
     if (put < 0)
         return ckpt__fail_memory(err, z->in.label, n);
     if (put == 0)
         return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
-                          "two records are named '%s': readers would disagree on which one counts", shown);
+                          "two records are named '%s': readers would disagree on which one counts",
+                          ckpt__escape(shown, sizeof shown, name, n));
     r->folder = name[n - 1] == '/';
     return CKPT_OK;
 }
@@ -174,6 +174,8 @@ static ckpt_status check_record(const ckpt__zip *z, const ckpt__zip_record *r, c
 {
     enum { ENCRYPTED = 1 | 1 << 6 | 1 << 13 };
     char shown[256];
+    if (!(r->flags & ENCRYPTED) && r->method == CKPT__ZIP_STORED && r->csize == r->usize && !r->folder)
+        return CKPT_OK; /* as nearly all are: no name is escaped for a message */
     ckpt__escape(shown, sizeof shown, r->name.data, r->name.size);
     if (r->flags & ENCRYPTED)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, z->in.label, "record '%s' is encrypted; decrypt the archive first",

@@ -28,6 +28,7 @@ typedef struct ckpt__zip_record {
     uint64_t header;       /* offset of the local header */
     uint64_t data;         /* offset of the coded bytes */
     uint64_t csize, usize; /* coded and decoded bytes; equal when stored */
+    bool unsure;           /* salvage: no size is known; csize is the room up to the next record or the end of the file */
 } ckpt__zip_record;
 
 typedef struct ckpt__zip ckpt__zip;
@@ -38,6 +39,19 @@ typedef struct ckpt__zip ckpt__zip;
  * or a compression method other than stored and deflate. */
 ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
 void ckpt__zip_free(ckpt__zip *zip);
+
+/* Salvage (zip_salvage.c): an archive whose directory is not there or not true is walked from its first byte by local
+ * headers alone. A record's size is the hint's, its header's or its data descriptor's, whichever is confirmed; else the
+ * record is `unsure`. Where no header follows a record, the next one of the same archive name is looked for.
+ * The walk stops behind the first record whose name ends in `until` (so that the caller learns sizes from it), and
+ * ckpt__zip_salvage_rest goes on; that invalidates pointers to records.
+ * CKPT_E_DAMAGED: not even the first record's header is there. */
+ckpt_status ckpt__zip_salvage(const ckpt__zip_input *input, const char *until, ckpt__zip **out, ckpt_error *err);
+/* How many bytes a record of that name has, uncompressed; false where it is not known. */
+typedef bool (*ckpt__zip_hint)(void *ctx, ckpt_str name, uint64_t *size);
+ckpt_status ckpt__zip_salvage_rest(ckpt__zip *zip, ckpt__zip_hint hint, void *ctx, ckpt_error *err);
+/* The caller has found out how many bytes an unsure record has. */
+void ckpt__zip_settle(ckpt__zip *zip, const ckpt__zip_record *record, uint64_t size);
 
 size_t ckpt__zip_count(const ckpt__zip *zip);
 const ckpt__zip_record *ckpt__zip_at(const ckpt__zip *zip, size_t i); /* in directory order; NULL past the end */

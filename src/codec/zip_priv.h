@@ -1,4 +1,4 @@
-/* codec/zip_priv.h - what zip.c (the directory) and zip_record.c (the records) share. */
+/* codec/zip_priv.h - what zip.c (the directory), zip_record.c (the records) and zip_salvage.c share. */
 #ifndef CKPT_ZIP_PRIV_H
 #define CKPT_ZIP_PRIV_H
 #include "codec/zip.h"
@@ -10,7 +10,12 @@ struct ckpt__zip {
     size_t count;
     ckpt__hash *by_name;
     uint64_t directory; /* offset of the central directory: records end before it */
+    size_t capacity;    /* salvage: of records */
+    uint64_t walked;    /* salvage: the walk goes on here */
 };
+
+/* Relative, without "..", not empty. */
+bool ckpt__zip_name_is_safe(const char *name, size_t n);
 
 static inline uint16_t le16(const unsigned char *p)
 {

@@ -26,19 +26,48 @@ static bool local_sizes_agree(const ckpt__zip_record *r, const unsigned char *lo
            (usize == r->usize || usize == 0xFFFFFFFF);
 }
 
-static ckpt_status check_local(ckpt__zip *z, ckpt__zip_record *r, ckpt__buf *scratch, ckpt_error *err)
+/* What was read last. Records are looked at in the order of the file, and the descriptor behind one lies just before the
+ * local header of the next: both come in one read. */
+typedef struct view {
+    unsigned char bytes[512];
+    uint64_t at;
+    size_t n;
+    ckpt__buf more;               /* for a name that is longer */
+} view;
+
+/* The n bytes at `at`; they do not reach beyond the directory. */
+static ckpt_status look(const ckpt__zip *z, view *v, uint64_t at, size_t n, const unsigned char **p, ckpt_error *err)
+{
+    if (n > sizeof v->bytes) {
+        v->more.size = 0;
+        if (!ckpt__buf_reserve(&v->more, n))
+            return ckpt__fail_memory(err, z->in.label, n);
+        *p = (const unsigned char *)v->more.data;
+        return z->in.read(z->in.ctx, at, v->more.data, n, err);
+    }
+    if (at < v->at || n > v->n || at - v->at > v->n - n) {
+        v->at = at;
+        v->n = 0;
+        size_t most = z->directory - at < sizeof v->bytes ? (size_t)(z->directory - at) : sizeof v->bytes;
+        ckpt_status status = z->in.read(z->in.ctx, at, v->bytes, most, err);
+        if (status < 0)
+            return status;
+        v->n = most;
+    }
+    *p = v->bytes + (at - v->at);
+    return CKPT_OK;
+}
+
+static ckpt_status check_local(ckpt__zip *z, ckpt__zip_record *r, view *v, ckpt_error *err)
 {
     uint64_t need = LOCAL_SIZE + (uint64_t)r->name.size;
+    const unsigned char *p;
     if (r->header > z->directory || z->directory - r->header < need)
         return damaged(z, r, err,
                        "its local header lies beyond the directory: the file is truncated or the offset is wrong");
-    scratch->size = 0;
-    if (!ckpt__buf_reserve(scratch, (size_t)need))
-        return ckpt__fail_memory(err, z->in.label, need);
-    ckpt_status status = z->in.read(z->in.ctx, r->header, scratch->data, (size_t)need, err);
+    ckpt_status status = look(z, v, r->header, (size_t)need, &p, err);
     if (status < 0)
         return status;
-    const unsigned char *p = (const unsigned char *)scratch->data;
     if (memcmp(p, "PK\3\4", 4) != 0)
         return damaged(z, r, err, "no local header where the directory says");
     size_t name = le16(p + 26), extra = le16(p + 28);
@@ -83,66 +112,63 @@ static bool descriptor_agrees(const ckpt__zip_record *r, const unsigned char *d,
     }
 }
 
-static ckpt_status check_descriptor(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t *end, ckpt_error *err)
+static ckpt_status check_descriptor(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t *end, view *v, ckpt_error *err)
 {
-    unsigned char d[DESCRIPTOR_MAX];
-    size_t used = 0;
-    uint64_t left = z->directory - *end, n = left < sizeof d ? left : sizeof d;
-    ckpt_status status = z->in.read(z->in.ctx, *end, d, (size_t)n, err);
+    const unsigned char *d;
+    uint64_t left = z->directory - *end;
+    size_t used = 0, n = left < DESCRIPTOR_MAX ? (size_t)left : DESCRIPTOR_MAX;
+    ckpt_status status = look(z, v, *end, n, &d, err);
     if (status < 0)
         return status;
-    if (!descriptor_agrees(r, d, (size_t)n, &used))
+    if (!descriptor_agrees(r, d, n, &used))
         return damaged(z, r, err, "the descriptor behind its data contradicts the directory");
     *end += used;
     return CKPT_OK;
 }
 
-/* ---- overlaps */
+/* ---- in the order of the file */
 
-typedef struct span {
-    uint64_t begin, end;
-    const ckpt__zip_record *record;
-} span;
-
-static int by_begin(const void *a, const void *b)
+static int by_header(const void *a, const void *b)
 {
-    const span *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
+    const ckpt__zip_record *const *x = a, *const *y = b;
+    return (*x)->header < (*y)->header ? -1 : (*x)->header > (*y)->header;
 }
 
-static ckpt_status check_spans(const ckpt__zip *z, span *spans, ckpt_error *err)
+static ckpt_status overlap(const ckpt__zip *z, const ckpt__zip_record *x, const ckpt__zip_record *y, ckpt_error *err)
 {
-    qsort(spans, z->count, sizeof *spans, by_begin);
-    for (size_t i = 1; i < z->count; i++)
-        if (spans[i].begin < spans[i - 1].end) {
-            char a[200], b[200];
-            ckpt__escape(a, sizeof a, spans[i - 1].record->name.data, spans[i - 1].record->name.size);
-            ckpt__escape(b, sizeof b, spans[i].record->name.data, spans[i].record->name.size);
-            return ckpt__fail(err, CKPT_E_FORMAT, z->in.label, "records '%s' and '%s' overlap at byte %llu", a, b,
-                              (unsigned long long)spans[i].begin);
-        }
-    return CKPT_OK;
+    char a[200], b[200];
+    ckpt__escape(a, sizeof a, x->name.data, x->name.size);
+    ckpt__escape(b, sizeof b, y->name.data, y->name.size);
+    return ckpt__fail(err, CKPT_E_FORMAT, z->in.label, "records '%s' and '%s' overlap at byte %llu", a, b,
+                      (unsigned long long)y->header);
 }
 
 ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
 {
-    ckpt__buf scratch = {0};
-    span *spans = calloc(z->count + 1, sizeof *spans);
-    ckpt_status status = spans ? CKPT_OK : ckpt__fail_memory(err, z->in.label, z->count * sizeof *spans);
+    view v = { .n = 0 };
+    uint64_t end = 0;             /* of the record before */
+    bool sorted = true;
+    ckpt__zip_record **records = calloc(z->count + 1, sizeof *records);
+    ckpt_status status = records ? CKPT_OK : ckpt__fail_memory(err, z->in.label, z->count * sizeof *records);
+    for (size_t i = 0; records && i < z->count; i++) {
+        records[i] = &z->records[i];
+        sorted = sorted && (i == 0 || records[i - 1]->header <= records[i]->header);
+    }
+    if (records && !sorted)
+        qsort(records, z->count, sizeof *records, by_header);
     for (size_t i = 0; status == CKPT_OK && i < z->count; i++) {
-        ckpt__zip_record *r = &z->records[i];
-        status = check_local(z, r, &scratch, err);
+        ckpt__zip_record *r = records[i];
+        status = check_local(z, r, &v, err);
+        if (status == CKPT_OK && i && r->header < end)
+            status = overlap(z, records[i - 1], r, err);
         if (status < 0)
             break;
-        uint64_t end = r->data + r->csize;
+        end = r->data + r->csize;
         if (r->flags & HAS_DESCRIPTOR)
-            status = check_descriptor(z, r, &end, err);
-        spans[i] = (span){r->header, end, r};
+            status = check_descriptor(z, r, &end, &v, err);
     }
-    if (status == CKPT_OK)
-        status = check_spans(z, spans, err);
-    ckpt__buf_free(&scratch);
-    free(spans);
+    ckpt__buf_free(&v.more);
+    free(records);
     return status;
 }
 

@@ -29,6 +29,11 @@ static uint64_t names_limit(const ckpt__index *index)
     return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
 }
 
+bool ckpt__canon_in_files(const ckpt__builder *b)
+{
+    return strcmp(b->index->kind, "directory") == 0 && strcmp(b->index->format, "ckpt") != 0;
+}
+
 static ckpt_status build_torch(ckpt__builder *b)
 {
     ckpt_status s = ckpt__tree_build(b->index->root, b->canon->arena, &b->tree, b->err);
@@ -51,7 +56,7 @@ static ckpt_status build(ckpt__builder *b)
     const char *format = b->index->format ? b->index->format : "";
     if (strcmp(format, "ckpt") == 0)
         s = ckpt__canon_native(b);
-    else if (strncmp(format, "torch", 5) == 0)
+    else if (strncmp(format, "torch", 5) == 0 || ckpt__canon_in_files(b))
         s = build_torch(b);
     else
         s = ckpt__canon_plain(b);

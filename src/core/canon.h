@@ -2,6 +2,8 @@
  *   <param>                          optimizer.<param>.<exp_avg|exp_avg_sq|step|...>
  *   optimizer.groups.<g>.<lr|betas.0|...>     scaler.<scale|growth_factor|backoff_factor|growth_interval|_growth_tracker>
  *   rng.<...>   step                 everything else: its own name
+ * A directory of files is as a torch file whose root has the files' names for keys. Where the model's file lists its
+ * tensors by name (safetensors), their order says nothing: canon_sorted.c.
  * Native files hold canonical names already. For torch files the model's state_dict, the optimizer's dict and the
  * scaler's are found by the map's `source`, else by structure; positional optimizer ids become parameters' names. */
 #ifndef CKPT_CANON_H
@@ -41,6 +43,9 @@ typedef struct ckpt__canon_hints {
     const ckpt_map *map;          /* NULL: none */
     const char *const *param_names; size_t param_name_count;    /* the optimizer's order, declared by the caller */
     const ckpt_str *wanted; size_t wanted_count;                /* names of the state's parameters and buffers */
+    /* The state's own groups, in its order: they name the parameters of an optimizer that lies in a file without a model,
+     * where the groups are of these sizes. */
+    const ckpt_str *group_params; const size_t *group_sizes; size_t group_count;
     bool optional_optimizer;      /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
                                    * warning "source-ambiguous" or "order-unknown" instead of an error, and stays
                                    * outside */
@@ -48,8 +53,7 @@ typedef struct ckpt__canon_hints {
 
 /* Findings: "source-found" (note: which dict was taken), "prefix-stripped" (note), "order-hypothesis" (which order
  * was inferred, and that it was the only one that fits: a warning; a note where it is torch's own, the order of the
- * state_dict with nothing left out and nothing that makes it doubtful), "lazy-view" (warning: conjugate or negated
- * views, whose bytes nothing here conjugates or negates), "name-collision" (error), "dead-state" (warning: optimizer
+ * state_dict with nothing left out and nothing that makes it doubtful), "name-collision" (error), "dead-state" (warning: optimizer
  * state whose id is in no group). Ambiguity is CKPT_E_MISMATCH: the message names the candidates and shows the rule
  * that settles it (source.model: ..., or param_names). An optimizer entry whose shape differs from its parameter's
  * is an error finding "moment-shape". Two models in a file without optimizer, and no wanted names, are no error: all

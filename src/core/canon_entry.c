@@ -94,11 +94,21 @@ static ckpt_status emit_model(ckpt__builder *b)
     return CKPT_OK;
 }
 
+/* bitsandbytes nests what must not be cast, so that FSDP leaves it alone; its optimizers know no nesting. */
+static ckpt_str without_nesting(ckpt_str key)
+{
+    static const char head[] = "__bnb_optimizer_quant_state__.";
+    const size_t n = sizeof head - 1;
+    if (key.size > n && memcmp(key.data, head, n) == 0)
+        return (ckpt_str){ key.data + n, key.size - n };
+    return key;
+}
+
 static ckpt_status emit_slot(ckpt__builder *b, const ckpt__slot *slot)
 {
     const ckpt__tree *t = &b->tree;
     for (size_t i = slot->state + 1; i < t->nodes[slot->state].end; i++) {
-        ckpt_str key = ckpt__tree_relative(t, slot->state, i);
+        ckpt_str key = without_nesting(ckpt__tree_relative(t, slot->state, i));
         ckpt__canon_entry like = { .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key),
                                    .group = group_name(b, slot->group) };
         like.name = join(b, "optimizer.", slot->name, key);
@@ -109,10 +119,28 @@ static ckpt_status emit_slot(ckpt__builder *b, const ckpt__slot *slot)
     return CKPT_OK;
 }
 
+/* libtorch before 1.5 */
+static ckpt_status emit_old(ckpt__builder *b)
+{
+    const ckpt__optimizer *o = &b->optimizer;
+    ckpt_status s = CKPT_OK;
+    for (size_t i = 0; i < o->old_count && s == CKPT_OK; i++) {
+        const ckpt__slot *slot = &o->slots[o->old[i].slot];
+        ckpt_str key = ckpt__s(o->old[i].key);
+        ckpt__canon_entry like = { .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key),
+                                   .group = group_name(b, slot->group) };
+        like.name = join(b, "optimizer.", slot->name, key);
+        s = add_node(b, o->old[i].node, &like);
+    }
+    return s;
+}
+
 static ckpt_status emit_hypers(ckpt__builder *b, size_t group)
 {
     const ckpt__tree *t = &b->tree;
-    size_t node = b->optimizer.groups[group].node;
+    size_t node = b->optimizer.groups[group].hypers;
+    if (node == SIZE_MAX)
+        return CKPT_OK;
     for CKPT__CHILDREN(t, c, node) {
         bool names = ckpt__str_is(t->nodes[c].key, "params") || ckpt__str_is(t->nodes[c].key, "param_names");
         for (size_t i = c; i < t->nodes[c].end; i++) {
@@ -170,6 +198,8 @@ static void note_dead_state(ckpt__builder *b)
 {
     const ckpt__tree *t = &b->tree;
     size_t states = 0, alive = 0;
+    if (b->optimizer.state == SIZE_MAX)
+        return;
     for CKPT__CHILDREN(t, c, b->optimizer.state)
         states++;
     for (size_t i = 0; i < b->optimizer.slot_count; i++)
@@ -187,6 +217,10 @@ static ckpt_status emit_optimizer(ckpt__builder *b)
     for (size_t i = 0; i < o->slot_count && s == CKPT_OK; i++)
         if (o->slots[i].state != SIZE_MAX)
             s = emit_slot(b, &o->slots[i]);
+    if (s == CKPT_OK)
+        s = emit_old(b);
+    if (o->libtorch)
+        ckpt__canon_take_frame(b);
     for (size_t g = 0; g < o->group_count && s == CKPT_OK; g++)
         s = emit_hypers(b, g);
     if (s == CKPT_OK)
@@ -322,27 +356,6 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
     }
 }
 
-/* x.conj() and its .imag are bits that torch keeps beside the bytes; nothing here applies them. */
-static void note_lazy_views(ckpt__builder *b)
-{
-    const ckpt__canon_entry *first = NULL;
-    size_t count = 0;
-    for (size_t i = 0; i < b->canon->count; i++) {
-        const ckpt__canon_entry *e = &b->canon->entries[i];
-        const ckpt_tensor_info *info = e->is_tensor ? &b->index->tensors[e->tensor].info : NULL;
-        if (!info || (!info->conj && !info->neg))
-            continue;
-        first = first ? first : e;
-        count++;
-    }
-    char shown[160];
-    if (count)
-        ckpt__canon_note(b, CKPT_WARNING, "lazy-view", first->name.data, "save them with .resolve_conj().resolve_neg()",
-                         "%zu tensors are conjugate or negated views, '%s' first: their bytes are taken as they lie, before "
-                         "torch would conjugate or negate them",
-                         count, ckpt__escape(shown, sizeof shown, first->name.data, first->name.size));
-}
-
 ckpt_status ckpt__canon_finish(ckpt__builder *b)
 {
     ckpt__canon *c = b->canon;
@@ -360,6 +373,5 @@ ckpt_status ckpt__canon_finish(ckpt__builder *b)
         link_quantized(c, &c->entries[i]);
         check_shape(b, &c->entries[i]);
     }
-    note_lazy_views(b);
     return s;
 }

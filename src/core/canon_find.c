@@ -55,6 +55,8 @@ static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *mod
         order->fit = CKPT__FITS;
         return s;
     }
+    if (model->node == SIZE_MAX && ckpt__canon_state_order(b, o, order))
+        return CKPT_OK;
     if (model->node == SIZE_MAX) {
         snprintf(order->how, sizeof order->how, "the file has no model whose parameters could be counted");
         return CKPT_OK;
@@ -92,8 +94,8 @@ static ckpt_status order_unknown(ckpt__builder *b, size_t node, const ckpt__orde
 {
     static const char fix[] = "state the parameters' names in the optimizer's order, group by group (param_names; "
                               "--param-names FILE)";
-    char where[160];
-    shown(b, node, where, sizeof where);
+    char buf[160];
+    const char *where = shown(b, node, buf, sizeof buf);
     const char *word = order->fit == CKPT__FITS_SEVERAL ? "more than one order fits" : "no order fits";
     if (!b->hints->optional_optimizer)
         return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
@@ -180,7 +182,7 @@ static size_t plain_models(const ckpt__builder *b, size_t *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < b->model_count; i++)
-        if (!ckpt__is_average(b->tree.nodes[b->models[i]].name))
+        if (!ckpt__canon_is_average(b, b->models[i]))
             out[n++] = b->models[i];
     for (size_t i = 0; n == 0 && i < b->model_count; i++)
         out[i] = b->models[i];
@@ -320,18 +322,41 @@ static ckpt_status find_scaler(ckpt__builder *b)
     return ambiguous(b, "scaler", found, count < SHOWN ? count : SHOWN);
 }
 
-static ckpt_status find_step(ckpt__builder *b)
+static size_t step_below(const ckpt__builder *b, size_t parent)
 {
     static const char *const keys[] = { "step", "global_step", "iter_num", "iteration", "train_step", "num_updates" };
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        size_t node = ckpt__tree_child(&b->tree, parent, keys[k]);
+        ckpt_kind kind = node == SIZE_MAX ? CKPT_V_NONE : b->tree.nodes[node].value->kind;
+        if (kind == CKPT_V_INT || kind == CKPT_V_TENSOR)
+            return node;
+    }
+    return SIZE_MAX;
+}
+
+/* Of a directory of files: what the trainer's state says, else the one file that says it. accelerate's random_states have
+ * a step of their own, which counts batches. */
+static size_t step_in_files(const ckpt__builder *b)
+{
+    size_t found = SIZE_MAX, state = ckpt__tree_child(&b->tree, 0, "trainer_state.json");
+    if (state != SIZE_MAX)
+        return step_below(b, state);
+    for CKPT__CHILDREN(&b->tree, c, 0) {
+        ckpt_str file = b->tree.nodes[c].key;
+        size_t own = file.size > 6 && memcmp(file.data, "random", 6) == 0 ? SIZE_MAX : step_below(b, c);
+        if (own != SIZE_MAX && found != SIZE_MAX)
+            return SIZE_MAX;
+        found = own != SIZE_MAX ? own : found;
+    }
+    return found;
+}
+
+static ckpt_status find_step(ckpt__builder *b)
+{
     const char *path = ckpt__map_source_of(b->hints->map)->step;
     if (path)
         return by_rule(b, "step", path, NULL, 0, &b->step);
-    for (size_t k = 0; k < sizeof keys / sizeof keys[0] && b->step == SIZE_MAX; k++) {
-        size_t node = ckpt__tree_child(&b->tree, 0, keys[k]);
-        ckpt_kind kind = node == SIZE_MAX ? CKPT_V_NONE : b->tree.nodes[node].value->kind;
-        if (kind == CKPT_V_INT || kind == CKPT_V_TENSOR)
-            b->step = node;
-    }
+    b->step = ckpt__canon_in_files(b) ? step_in_files(b) : step_below(b, 0);
     return CKPT_OK;
 }
 

@@ -28,6 +28,8 @@ static bool is_optimizer(const ckpt__builder *b, size_t node)
     const ckpt__tree *t = &b->tree;
     if (!ckpt__node_is_dict(&t->nodes[node]))
         return false;
+    if (ckpt__canon_is_libtorch(b, node))
+        return true;
     size_t state = ckpt__tree_child(t, node, "state"), groups = ckpt__tree_child(t, node, "param_groups");
     if (state == SIZE_MAX || groups == SIZE_MAX || !ckpt__node_is_dict(&t->nodes[state]))
         return false;
@@ -57,6 +59,8 @@ static bool is_model(const ckpt__builder *b, size_t node)
         if (t->nodes[c].attribute || t->nodes[c].value->kind == CKPT_V_NONE)
             continue;
         ckpt_str key = t->nodes[c].key;
+        if (ckpt__str_is(key, "__metadata__") && t->nodes[c].value->kind == CKPT_V_DICT)
+            continue;              /* of a safetensors file */
         if (key.size >= 12 && memcmp(key.data + key.size - 12, "_extra_state", 12) == 0)
             continue;
         if (!info || t->nodes[c].integer_key)
@@ -68,6 +72,7 @@ static bool is_model(const ckpt__builder *b, size_t node)
 
 void ckpt__canon_scan(ckpt__builder *b)
 {
+    unsigned char *modules = ckpt__canon_script_modules(b);
     for (size_t i = 0; i < b->tree.count && !b->no_memory;) {
         if (is_optimizer(b, i)) {
             if (!ckpt__grow(&b->optimizers, &b->optimizer_capacity, b->optimizer_count + 1, sizeof *b->optimizers))
@@ -77,14 +82,16 @@ void ckpt__canon_scan(ckpt__builder *b)
             i = b->tree.nodes[i].end;
             continue;
         }
-        if (is_model(b, i)) {
+        bool module = modules && modules[i];
+        if (module || is_model(b, i)) {
             if (!ckpt__grow(&b->models, &b->model_capacity, b->model_count + 1, sizeof *b->models))
                 b->no_memory = true;
             else
                 b->models[b->model_count++] = i;
         }
-        i++;
+        i = module ? b->tree.nodes[i].end : i + 1;   /* its submodules are part of it */
     }
+    free(modules);
 }
 
 /* How many of an ascending list are not above a node. */
@@ -271,6 +278,7 @@ static ckpt_status add_model_entry(ckpt__builder *b, ckpt__model *m, size_t node
     size_t tensor = b->tree.nodes[node].value->tensor;
     ckpt__param_class is = ckpt__param_class_of(&b->index->tensors[tensor].info, name);
     m->entries[m->count++] = (ckpt__model_entry){ name, node, tensor, is, SIZE_MAX };
+    m->sorted = m->sorted || b->index->tensors[tensor].sorted;
     return CKPT_OK;
 }
 
@@ -290,6 +298,10 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
             part = i;
         }
         inner = inner && i < inner_end;
+        if (flat && ckpt__canon_is_attribute(t, node, i)) {
+            i = t->nodes[i].end - 1;
+            continue;
+        }
         if (!tensor_of(b, i) || t->nodes[i].attribute || (!flat && in_optimizer(b, i)))
             continue;
         ckpt_str name;
@@ -325,6 +337,22 @@ bool ckpt__is_average(ckpt_str path)
         }
     }
     return false;
+}
+
+/* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
+static bool beside_current(const ckpt__tree *t, size_t node)
+{
+    size_t parent = node;
+    if (!ckpt__str_is(t->nodes[node].key, "state_dict"))
+        return false;
+    while (parent > 0 && t->nodes[parent].depth >= t->nodes[node].depth)
+        parent--;
+    return parent < node && ckpt__tree_child(t, parent, "current_model_state") != SIZE_MAX;
+}
+
+bool ckpt__canon_is_average(const ckpt__builder *b, size_t node)
+{
+    return ckpt__is_average(b->tree.nodes[node].name) || beside_current(&b->tree, node);
 }
 
 /* How well the names below a node fit, for each way to strip. */
@@ -378,7 +406,7 @@ static int compare(const ckpt__builder *b, const struct score *x, int sx, const 
     bool ex = x->tensors == x->matched[sx], ey = y->tensors == y->matched[sy];
     if (ex != ey)
         return ex ? 1 : -1;
-    bool ax = ckpt__is_average(b->tree.nodes[x->node].name), ay = ckpt__is_average(b->tree.nodes[y->node].name);
+    bool ax = ckpt__canon_is_average(b, x->node), ay = ckpt__canon_is_average(b, y->node);
     return ax == ay ? 0 : ay ? 1 : -1;
 }
 

@@ -1,6 +1,7 @@
 /* core/canon_native.c - files whose names are canonical already: ours, and plain tensors under their parameters' names. */
 #include "core/canon_tree.h"
 #include "core/migrate_tree.h"
+#include "format/torch_write.h"
 
 #include <stdlib.h>
 
@@ -257,6 +258,9 @@ static ckpt_status find_outside(ckpt__builder *b, outside *o)
     o->tensors = calloc(b->index->tensor_count + 1, sizeof *o->tensors);
     if (!o->nodes || !o->tensors)
         return ckpt__canon_no_memory(b);
+    size_t kept = t->count ? ckpt__tree_child(t, 0, CKPT__TORCH_KEY) : SIZE_MAX;
+    if (kept != SIZE_MAX)         /* the structure that a torch file had: nobody's value */
+        t->nodes[kept].taken = true;
     if (list == SIZE_MAX)
         return CKPT_OK;
     for (size_t i = list; i < t->nodes[list].end; i++)

@@ -7,6 +7,8 @@ void ckpt__optimizer_free(ckpt__optimizer *optimizer)
 {
     free(optimizer->slots);
     free(optimizer->groups);
+    free(optimizer->old);
+    free(optimizer->listed);
     memset(optimizer, 0, sizeof *optimizer);
     optimizer->node = optimizer->state = SIZE_MAX;
 }
@@ -64,7 +66,7 @@ static size_t find_shaped(const ckpt__builder *b, size_t state)
 
 static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)
 {
-    size_t node = ckpt__tree_child(t, group->node, "weight_decay");
+    size_t node = group->hypers == SIZE_MAX ? SIZE_MAX : ckpt__tree_child(t, group->hypers, "weight_decay");
     if (node == SIZE_MAX)
         return;
     const ckpt_value *v = t->nodes[node].value;
@@ -85,35 +87,50 @@ static ckpt_status slot_id(ckpt__builder *b, const ckpt__node *param, ckpt_str *
     return out->data ? CKPT_OK : ckpt__canon_no_memory(b);
 }
 
+ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states, ckpt__hash *ids)
+{
+    const ckpt__node *node = &b->tree.nodes[param];
+    size_t number = o->slot_count;
+    if (!ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count + 1, sizeof *o->slots) ||
+        !ckpt__grow(&o->listed, &o->listed_capacity, o->listed_count + 1, sizeof *o->listed))
+        return ckpt__canon_no_memory(b);
+    ckpt__slot *slot = &o->slots[number];
+    *slot = (ckpt__slot){ .state = SIZE_MAX, .shaped = SIZE_MAX, .group = o->group_count };
+    ckpt_status s = slot_id(b, node, &slot->id);
+    if (s != CKPT_OK)
+        return s;
+    o->text_ids = o->text_ids && node->value->kind == CKPT_V_STR;
+    int put = ckpt__hash_put(ids, slot->id.data, slot->id.size, number, &number);
+    if (put < 0)
+        return ckpt__canon_no_memory(b);
+    if (put == 0 && !o->libtorch) {
+        char shown[80];
+        ckpt__escape(shown, sizeof shown, slot->id.data, slot->id.size);
+        return ckpt__fail(b->err, CKPT_E_MISMATCH, b->tree.nodes[o->node].name.data,
+                          "the optimizer's groups list parameter %s twice; a sound optimizer holds each once", shown);
+    }
+    o->listed[o->listed_count++] = number;
+    if (put == 0)
+        return CKPT_OK;
+    o->slot_count++;
+    if (ckpt__hash_get(states, slot->id.data, slot->id.size, &slot->state))
+        slot->shaped = find_shaped(b, slot->state);
+    return CKPT_OK;
+}
+
 static ckpt_status read_group(ckpt__builder *b, ckpt__optimizer *o, size_t node, ckpt__hash *states, ckpt__hash *ids)
 {
     const ckpt__tree *t = &b->tree;
     if (!ckpt__grow(&o->groups, &o->group_capacity, o->group_count + 1, sizeof *o->groups))
         return ckpt__canon_no_memory(b);
     ckpt__opt_group *group = &o->groups[o->group_count];
-    *group = (ckpt__opt_group){ .node = node, .first = o->slot_count, .names = ckpt__tree_child(t, node, "param_names") };
-    read_decay(t, group);
+    *group = (ckpt__opt_group){ .node = node, .hypers = node, .first = o->slot_count,
+                                .names = ckpt__tree_child(t, node, "param_names") };
     size_t params = ckpt__tree_child(t, node, "params");
     for CKPT__CHILDREN(t, p, params) {
-        if (!ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count + 1, sizeof *o->slots))
-            return ckpt__canon_no_memory(b);
-        ckpt__slot *slot = &o->slots[o->slot_count++];
-        *slot = (ckpt__slot){ .state = SIZE_MAX, .shaped = SIZE_MAX, .group = o->group_count };
-        ckpt_status s = slot_id(b, &t->nodes[p], &slot->id);
+        ckpt_status s = ckpt__canon_add_slot(b, o, p, states, ids);
         if (s != CKPT_OK)
             return s;
-        o->text_ids = o->text_ids && t->nodes[p].value->kind == CKPT_V_STR;
-        int put = ckpt__hash_put(ids, slot->id.data, slot->id.size, p, NULL);
-        if (put < 0)
-            return ckpt__canon_no_memory(b);
-        if (put == 0) {
-            char shown[80];
-            ckpt__escape(shown, sizeof shown, slot->id.data, slot->id.size);
-            return ckpt__fail(b->err, CKPT_E_MISMATCH, t->nodes[o->node].name.data,
-                              "the optimizer's groups list parameter %s twice; a sound optimizer holds each once", shown);
-        }
-        if (ckpt__hash_get(states, slot->id.data, slot->id.size, &slot->state))
-            slot->shaped = find_shaped(b, slot->state);
     }
     group->count = o->slot_count - group->first;
     o->group_count++;
@@ -141,17 +158,24 @@ ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__opti
     out->node = node;
     out->state = ckpt__tree_child(t, node, "state");
     out->text_ids = true;
+    out->libtorch = ckpt__canon_is_libtorch(b, node);
     ckpt__hash *states = ckpt__hash_new(0), *ids = ckpt__hash_new(0);
     ckpt_status s = states && ids ? CKPT_OK : ckpt__canon_no_memory(b);
-    if (s == CKPT_OK)
+    if (s == CKPT_OK && out->state != SIZE_MAX)
         for CKPT__CHILDREN(t, c, out->state)
             if (s == CKPT_OK)
                 s = put_state(b, out->state, c, states);
-    size_t groups = ckpt__tree_child(t, node, "param_groups");
-    for CKPT__CHILDREN(t, g, groups)
-        if (s == CKPT_OK)
-            s = read_group(b, out, g, states, ids);
-    out->text_ids = out->text_ids && out->slot_count > 0;
+    if (s == CKPT_OK && out->libtorch) {
+        s = ckpt__canon_read_groups(b, out, states, ids);
+    } else if (s == CKPT_OK) {
+        size_t groups = ckpt__tree_child(t, node, "param_groups");
+        for CKPT__CHILDREN(t, g, groups)
+            if (s == CKPT_OK)
+                s = read_group(b, out, g, states, ids);
+    }
+    for (size_t g = 0; g < out->group_count; g++)
+        read_decay(t, &out->groups[g]);
+    out->text_ids = out->text_ids && out->slot_count > 0 && !out->libtorch;
     ckpt__hash_free(states);
     ckpt__hash_free(ids);
     return s;

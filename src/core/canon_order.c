@@ -70,19 +70,23 @@ static bool ids_are_names(const ckpt__optimizer *o)
 static ckpt_status take_declared(ckpt__builder *b, ckpt__optimizer *o, const ckpt__model *model)
 {
     const ckpt__canon_hints *h = b->hints;
-    if (h->param_name_count != o->slot_count)
+    bool listed = h->param_name_count != o->slot_count && h->param_name_count == o->listed_count;
+    if (h->param_name_count != o->slot_count && !listed)
         return ckpt__fail(b->err, CKPT_E_MISMATCH, b->tree.nodes[o->node].name.data,
                           "%zu parameter names were given, and the optimizer's groups hold %zu parameters; give one name "
                           "for each, group by group",
                           h->param_name_count, o->slot_count);
-    for (size_t i = 0; i < o->slot_count; i++) {
-        ckpt_status s = set_name(b, &o->slots[i], model, ckpt__s(h->param_names[i]));
+    for (size_t i = 0; i < h->param_name_count; i++) {
+        ckpt__slot *slot = &o->slots[listed ? o->listed[i] : i];
+        if (slot->name.data)
+            continue;              /* the second name of a tie */
+        ckpt_status s = set_name(b, slot, model, ckpt__s(h->param_names[i]));
         if (s != CKPT_OK)
             return s;
-        if (!model->by_name || ckpt__hash_get(model->by_name, o->slots[i].name.data, o->slots[i].name.size, NULL))
+        if (!model->by_name || ckpt__hash_get(model->by_name, slot->name.data, slot->name.size, NULL))
             continue;
         char shown[160];
-        ckpt__escape(shown, sizeof shown, o->slots[i].name.data, o->slots[i].name.size);
+        ckpt__escape(shown, sizeof shown, slot->name.data, slot->name.size);
         return ckpt__fail(b->err, CKPT_E_MISMATCH, shown,
                           "this name was given for parameter %zu of the optimizer, and the model in the file has none of "
                           "that name",
@@ -106,6 +110,22 @@ ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *o, const
         return take_declared(b, o, model);
     *done = false;
     return CKPT_OK;
+}
+
+bool ckpt__canon_state_order(const ckpt__builder *b, ckpt__optimizer *o, ckpt__order *out)
+{
+    const ckpt__canon_hints *h = b->hints;
+    if (!h->group_count || h->group_count != o->group_count)
+        return false;
+    for (size_t g = 0; g < o->group_count; g++)
+        if (h->group_sizes[g] != o->groups[g].count)
+            return false;
+    for (size_t i = 0; i < o->slot_count; i++)
+        o->slots[i].name = h->group_params[i];
+    out->fit = CKPT__FITS;
+    out->inferred = out->plain = true;
+    snprintf(out->how, sizeof out->how, "the state's own groups, as the file has no model");
+    return true;
 }
 
 /* ---- classes of names */
@@ -174,6 +194,21 @@ static const struct {
     { "those that are neither bias nor norm", decays_by_name },
     { "those with two or more dimensions that are no bias, token or position", decays_by_token },
 };
+
+size_t ckpt__split_count(void)
+{
+    return sizeof splits / sizeof splits[0];
+}
+
+const char *ckpt__split_text(size_t split)
+{
+    return splits[split].text;
+}
+
+bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim)
+{
+    return splits[split].decays(name, ndim);
+}
 
 /* ---- one hypothesis */
 
@@ -246,18 +281,19 @@ static void fill_list(struct trial *t, size_t split, int decays)
 }
 
 /* A group that decays and one that does not: the names must be of the classes that trainers put there. */
-static bool classes_agree(const struct trial *t)
+bool ckpt__classes_agree(const ckpt__optimizer *o, const ckpt__model *m, const ckpt__builder *b, const size_t *entries)
 {
     bool some = false, none = false;
-    for (size_t g = 0; g < t->o->group_count; g++) {
-        some = some || (t->o->groups[g].has_decay && t->o->groups[g].decay > 0);
-        none = none || (t->o->groups[g].has_decay && !(t->o->groups[g].decay > 0));
+    for (size_t g = 0; g < o->group_count; g++) {
+        some = some || (o->groups[g].has_decay && o->groups[g].decay > 0);
+        none = none || (o->groups[g].has_decay && !(o->groups[g].decay > 0));
     }
-    for (size_t i = 0; some && none && i < t->o->slot_count; i++) {
-        const ckpt__opt_group *g = &t->o->groups[t->o->slots[i].group];
-        ckpt_str name = t->m->entries[t->left[i]].name;
-        bool vector = is_bias(name) || is_norm(name);
-        if (g->has_decay && g->decay > 0 ? vector : !vector && !is_token(name) && entry_info(t, t->left[i])->ndim >= 2)
+    for (size_t i = 0; some && none && i < o->slot_count; i++) {
+        const ckpt__opt_group *g = &o->groups[o->slots[i].group];
+        const ckpt__model_entry *e = &m->entries[entries[i]];
+        bool vector = is_bias(e->name) || is_norm(e->name);
+        uint32_t ndim = b->index->tensors[e->tensor].info.ndim;
+        if (g->has_decay && g->decay > 0 ? vector : !vector && !is_token(e->name) && ndim >= 2)
             return false;
     }
     return true;
@@ -267,7 +303,7 @@ static bool classes_agree(const struct trial *t)
 static bool try_sequence(struct trial *t)
 {
     fill_list(t, 0, -1);
-    return embed(t, 0, t->o->slot_count) && (t->o->group_count < 2 || classes_agree(t));
+    return embed(t, 0, t->o->slot_count) && (t->o->group_count < 2 || ckpt__classes_agree(t->o, t->m, t->b, t->left));
 }
 
 /* Two groups: the one that decays is the first, or the second. */
@@ -377,6 +413,16 @@ static const char *doubt(struct trial *t)
     return NULL;
 }
 
+/* Is there one way only? In libtorch a frozen parameter is in the groups too, and without a state: which of the tensors
+ * without a gradient it is then changes nothing. */
+static bool one_way(const struct trial *t)
+{
+    bool same = true;
+    for (size_t i = 0; i < t->o->slot_count && same; i++)
+        same = t->left[i] == t->right[i] || (t->o->libtorch && !t->o->old_count && t->o->slots[i].state == SIZE_MAX);
+    return same;
+}
+
 /* Keeps the assignment of hypothesis h, the first that fits. */
 static void keep(struct trial *t, size_t h, const char *how, ckpt__order *out)
 {
@@ -385,6 +431,8 @@ static void keep(struct trial *t, size_t h, const char *how, ckpt__order *out)
     memcpy(out->entries, t->left, n * sizeof *t->left);
     fill_list(t, 0, -1);
     const char *why = h == 0 ? doubt(t) : NULL;
+    if (!why && memcmp(t->left, t->right, n * sizeof *t->left) != 0)
+        why = "which parameters those without state are is not sure: they may be buffers";
     fill_list(t, 0, -1);
     out->plain = h == 0 && t->o->group_count == 1 && t->list_count == n && !why;
     out->doubtful = why != NULL;
@@ -400,8 +448,7 @@ static void try_all(struct trial *t, ckpt__order *out)
             continue;
         char how[200];
         describe(t, how, sizeof how, h);
-        bool unique = memcmp(t->left, t->right, n * sizeof *t->left) == 0;
-        if (!unique) {
+        if (!one_way(t)) {
             out->fit = CKPT__FITS_SEVERAL;
             snprintf(out->how, sizeof out->how, "%s: %zu parameters fit the optimizer's %zu in more than one way", how,
                      t->m->count, n);
@@ -452,7 +499,11 @@ ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *o, 
     t.right = calloc(n, sizeof *t.right);
     t.list = calloc(m->count ? m->count : 1, sizeof *t.list);
     bool ok = out->entries && t.left && t.right && t.list;
-    if (ok) {
+    ckpt_status s = CKPT_OK;
+    if (ok && m->sorted) {
+        out->inferred = true;
+        s = ckpt__canon_infer_sorted(b, o, m, out);
+    } else if (ok) {
         out->inferred = true;
         try_all(&t, out);
         if (out->fit == CKPT__FITS_NOT) {
@@ -466,5 +517,5 @@ ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *o, 
     free(t.left);
     free(t.right);
     free(t.list);
-    return ok ? CKPT_OK : ckpt__canon_no_memory(b);
+    return ok ? s : ckpt__canon_no_memory(b);
 }

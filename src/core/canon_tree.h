@@ -54,6 +54,7 @@ typedef struct ckpt__model {
     ckpt__model_entry *entries;    /* heap */
     size_t count, capacity;
     size_t parts;                  /* state_dicts that they are from */
+    bool sorted;                   /* a file of some lists them by name: their order says nothing */
     ckpt__hash *by_name;           /* first entry of a name */
 } ckpt__model;
 void ckpt__model_free(ckpt__model *model);
@@ -69,13 +70,26 @@ typedef struct ckpt__slot {
 
 typedef struct ckpt__opt_group {
     size_t node, first, count;     /* of its slots */
+    size_t hypers;                 /* node whose children are its hyper-parameters; SIZE_MAX: it has none */
     size_t names;                  /* node of its param_names; SIZE_MAX: none */
     bool has_decay;
     double decay;
 } ckpt__opt_group;
 
+/* libtorch before 1.5: a tensor of a slot's state, which lies in a list and not below the state's node. */
+typedef struct ckpt__old_state {
+    size_t slot, node;
+    const char *key;
+} ckpt__old_state;
+
 typedef struct ckpt__optimizer {
     size_t node, state;            /* SIZE_MAX: none */
+    bool libtorch;                 /* of libtorch in C++ */
+    ckpt__old_state *old;          /* heap */
+    size_t old_count, old_capacity;
+    size_t *listed;                /* heap; libtorch: the slot of each parameter that the groups list. Its parameters() has
+                                    * one that is registered under two names twice */
+    size_t listed_count, listed_capacity;
     ckpt__slot *slots;             /* heap */
     size_t slot_count, slot_capacity;
     ckpt__opt_group *groups;       /* heap */
@@ -103,6 +117,9 @@ typedef struct ckpt__builder {
     size_t entry_capacity;
     bool no_memory;                /* a finding could not be added */
 } ckpt__builder;
+
+/* canon.c: a directory of files; the root's keys are their names. */
+bool ckpt__canon_in_files(const ckpt__builder *b);
 
 /* canon_entry.c */
 ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b);      /* zeroed; NULL when memory is short */
@@ -134,11 +151,26 @@ ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip)
 ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip);
 /* The path says ema, average, swa: a copy of the weights that has the same names. */
 bool ckpt__is_average(ckpt_str path);
+bool ckpt__canon_is_average(const ckpt__builder *b, size_t node);   /* by its path, or by what lies beside it */
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name);
 ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name);   /* param or buffer */
 
 /* canon_optimizer.c */
 ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out);
+
+/* Appends the slot of the parameter whose id is the value of node `param`. */
+ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states, ckpt__hash *ids);
+
+/* canon_libtorch.c */
+bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node);     /* the dict of an optimizer of libtorch in C++ */
+ckpt_status ckpt__canon_read_groups(ckpt__builder *b, ckpt__optimizer *o, ckpt__hash *states, ckpt__hash *ids);
+ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o);
+/* Below a module of libtorch, is this a list, dict or object of its own? What is in it is no parameter or buffer. */
+bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node);
+/* What only says how the optimizer's dict is laid out becomes no entry. */
+void ckpt__canon_take_frame(ckpt__builder *b);
+/* For each node, is it a module of libtorch or TorchScript, with weights below it? The heap's; NULL: none is one. */
+unsigned char *ckpt__canon_script_modules(ckpt__builder *b);
 
 /* canon_order.c */
 typedef enum ckpt__fit { CKPT__FITS_NOT = 0, CKPT__FITS, CKPT__FITS_SEVERAL } ckpt__fit;
@@ -152,7 +184,25 @@ typedef struct ckpt__order {
 /* The names that are stated: param_names in the groups, ids that are names, or the caller's. *done: they are set. */
 ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *optimizer, const ckpt__model *model,
                                      bool *done);
+/* A file without a model: the order is that of the state's groups, where they are of the same sizes. False: they are not. */
+bool ckpt__canon_state_order(const ckpt__builder *b, ckpt__optimizer *optimizer, ckpt__order *out);
 /* Tries the hypotheses about the order of the model's parameters in the optimizer. */
 ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *optimizer, const ckpt__model *model,
                                     ckpt__order *out);
+/* How trainers split the parameters in two groups: does this one decay? */
+size_t ckpt__split_count(void);
+const char *ckpt__split_text(size_t split);                /* "those with two or more dimensions" */
+bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
+/* Are the names in groups that decay and in others of the classes that trainers put there? entries: slot -> entry. */
+bool ckpt__classes_agree(const ckpt__optimizer *optimizer, const ckpt__model *model, const ckpt__builder *b,
+                         const size_t *entries);
+
+/* canon_known.c: what is known of the model that a config.json beside it names; NULL: nothing. */
+const char *ckpt__known_siblings(const ckpt__builder *b);
+/* Negative: module a is defined before its sibling b; positive: after; 0: nothing is known of the two. */
+int ckpt__known_order(const char *siblings, ckpt_str a, ckpt_str b);
+
+/* canon_sorted.c: the same for a model whose file lists its tensors by name; *out has room for entries. */
+ckpt_status ckpt__canon_infer_sorted(ckpt__builder *b, const ckpt__optimizer *optimizer, const ckpt__model *model,
+                                     ckpt__order *out);
 #endif

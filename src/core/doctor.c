@@ -282,6 +282,8 @@ static int look_at_value(void *ctx, const ckpt_visit *visit)
     if (visit->cycle || (v->kind < CKPT_V_DICT || v->kind == CKPT_V_TENSOR))
         return 0;
     bool named = v->class_name.data != NULL;
+    if (visit->path.count && named && strncmp(v->class_name.data, "__torch__.", 10) == 0)
+        return 0;                 /* a module in a TorchScript archive: the root says it */
     bool refused = v->kind == CKPT_V_ARRAY || (v->kind == CKPT_V_CLASS && !is_torch_constant(v)) ||
                    (v->kind != CKPT_V_CLASS && named && !weights_only_class(v->class_name));
     if (refused) {

@@ -10,11 +10,14 @@
 
 enum { CKPT__BLOCK = 8 << 20 };   /* bytes of a block of the output, and of a read */
 
+typedef struct ckpt__reader_parts ckpt__reader_parts;    /* core/reader_parts.h */
+
 struct ckpt_reader {
     char *path;
     ckpt__source *source;
     ckpt__index *index;
     ckpt__hash *by_name;
+    ckpt__reader_parts *parts;
 };
 
 /* The decoded bytes of storage i, as stored (no byte swap), in order, in blocks. With check, a CRC that the extent has
@@ -30,10 +33,14 @@ ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__inde
 /* Bytes [offset, offset + n) of a storage; a coded extent is decoded from its start each time. */
 ckpt_status ckpt__read_storage_range(const ckpt__source *source, const ckpt__index *index, size_t storage,
                                      uint64_t offset, void *dst, size_t n, ckpt_error *err);
-/* The elements of tensor i in C order, little-endian, contiguous, in order, in blocks. With check, CRCs of whole
- * storages and of the tensor are compared. */
+/* The elements of tensor i in C order, little-endian, contiguous, in order, in blocks of whole elements, with conjugate
+ * and negated views resolved. With check, CRCs of whole storages and of the tensor are compared. Memory is bounded
+ * (core/payload.h). */
 ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
                               ckpt__block_fn fn, void *ctx, ckpt_error *err);
+/* The same, unresolved and unchecked: what the CRC of a tensor is of. */
+ckpt_status ckpt__read_tensor_as_stored(const ckpt__source *source, const ckpt__index *index, size_t tensor,
+                                        ckpt__block_fn fn, void *ctx, ckpt_error *err);
 
 /* Where a recipe's payloads come from: bytes [offset, offset + n) of the payload of `number` (PAYLOAD: a tensor's
  * elements in C order; STORAGE: a storage's bytes), asked for in order within one payload. */
@@ -48,9 +55,4 @@ typedef struct ckpt__payload {
 ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
                                const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
                                ckpt_error *err);
-/* A payload that reads from another checkpoint (migrate): the numbers are those of `index`. */
-typedef struct ckpt__reader_payload ckpt__reader_payload;
-ckpt_status ckpt__reader_payload_new(const ckpt__source *source, const ckpt__index *index, ckpt__reader_payload **out,
-                                     ckpt__payload *payload, ckpt_error *err);
-void ckpt__reader_payload_free(ckpt__reader_payload *p);
 #endif

@@ -28,7 +28,7 @@ static void look_at_source(ckpt__copy *c, const ckpt__index *x)
     c->begin = (uint64_t)p->offset * size;
     c->size = t->info.nbytes;
     c->linear = c->from == c->to && ckpt__strided_is_contiguous(&source) && ckpt__strided_is_contiguous(&place) &&
-                !(e->big_endian && x->storages[p->storage].unit > 1);
+                !(e->big_endian && x->storages[p->storage].unit > 1) && !t->info.conj && !t->info.neg;
 }
 
 static int by_place(const void *a, const void *b, void *ctx)

@@ -20,7 +20,8 @@ typedef struct ckpt__copy {
     /* filled by ckpt__plan_order */
     size_t storage;               /* SIZE_MAX: an empty tensor, nothing to read */
     uint64_t begin, size;         /* bytes of the source view in its storage, where it is linear */
-    bool linear;                  /* bytes go over one to one: contiguous both sides, no cast, no byte swap */
+    bool linear;                  /* bytes go over one to one: contiguous both sides, no cast, no byte swap, no
+                                   * view that is conjugated or negated */
 } ckpt__copy;
 
 typedef struct ckpt__plan {

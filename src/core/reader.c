@@ -1,22 +1,24 @@
 /* core/reader.c - the public reader: one open checkpoint. */
-#include "core/engine.h"
+#include "core/reader_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include "codec/crc32.h"
+#include "core/elements.h"
 
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
 static ckpt_status open_once(const char *path, const ckpt_reader_options *options, ckpt_reader **out, bool *gone,
                              ckpt_error *err)
 {
     ckpt_reader *r = calloc(1, sizeof *r);
-    if (!r || !(r->path = strdup(path))) {
-        free(r);
+    if (!r || !(r->path = strdup(path)) || !(r->parts = ckpt__reader_parts_new())) {
+        ckpt_reader_close(r);
         return ckpt__fail_memory(err, path, 0);
     }
     ckpt_status status = ckpt__source_open(path, &r->source, err);
-    if (status == CKPT_OK)
-        {
+    for (size_t i = 0; status == CKPT_OK && options && i < options->also_count; i++)
+        status = ckpt__source_open_also(r->source, options->also[i], err);
+    if (status == CKPT_OK) {
         ckpt__read_request request = ckpt__read_all(r->source);
         request.salvage = options && options->salvage;
         status = ckpt__format_read(&request, options ? options->format : NULL, &r->index, err);
@@ -62,6 +64,7 @@ void ckpt_reader_close(ckpt_reader *r)
 {
     if (!r)
         return;
+    ckpt__reader_parts_free(r->parts, r->source);
     ckpt__hash_free(r->by_name);
     ckpt__index_free(r->index);
     ckpt__source_close(r->source);
@@ -117,59 +120,57 @@ const ckpt_report *ckpt_reader_findings(const ckpt_reader *r)
     return r->index->findings;
 }
 
-typedef struct into {
-    char *dst;
-    uint32_t crc;
-} into;
-
-static ckpt_status copy_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
-{
-    (void)err;
-    memcpy(((into *)ctx)->dst + offset, data, n);
-    return CKPT_OK;
-}
+enum { READ_BLOCK = 1 << 20 };    /* as much as a core's cache holds: its CRC is made while it is there */
 
 static ckpt_status crc_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
 {
     (void)offset;
     (void)err;
-    into *to = ctx;
-    to->crc = ckpt__crc32(to->crc, data, n);
+    uint32_t *crc = ctx;
+    *crc = ckpt__crc32(*crc, data, n);
     return CKPT_OK;
 }
 
-static ckpt_status check_number(const ckpt_reader *r, size_t i, ckpt_error *err)
+ckpt_status ckpt__reader_check_number(const ckpt_reader *r, size_t i, ckpt_error *err)
 {
     if (i < r->index->tensor_count)
         return CKPT_OK;
     return ckpt__fail(err, CKPT_E_ARGUMENT, r->path, "tensor number %zu of %zu", i, r->index->tensor_count);
 }
 
-ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t size, ckpt_error *err)
+ckpt_status ckpt__reader_check_size(const ckpt_reader *r, size_t i, size_t size, ckpt_error *err)
 {
-    ckpt_status status = check_number(r, i, err);
-    if (status < 0)
+    ckpt_status status = ckpt__reader_check_number(r, i, err);
+    if (status < 0 || size == r->index->tensors[i].info.nbytes)
         return status;
     const ckpt_tensor_info *t = &r->index->tensors[i].info;
-    if (size != t->nbytes)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data, "a buffer of %zu bytes was given for its %llu", size,
-                          (unsigned long long)t->nbytes);
-    if (t->conj || t->neg)
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, t->name.data,
-            "it is a %s view: the stored bytes are not its values; save it with .resolve_conj().resolve_neg()",
-            t->conj ? "conjugated" : "negated");
-    into to = { dst, 0 };
-    return ckpt__read_tensor(r->source, r->index, i, true, copy_block, &to, err);
+    return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data, "a buffer of %zu bytes was given for its %llu", size,
+                      (unsigned long long)t->nbytes);
+}
+
+ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t size, ckpt_error *err)
+{
+    ckpt_status status = ckpt__reader_check_size(r, i, size, err);
+    ckpt__elements e;
+    ckpt__elements_options options = { .check = true, .resolve = true };
+    if (status < 0)
+        return status;
+    status = ckpt__elements_of_tensor(&e, r->source, r->index, i, &options, err);
+    for (size_t at = 0, n; status == CKPT_OK && at < size; at += n) {
+        n = size - at < READ_BLOCK ? size - at : READ_BLOCK;
+        status = ckpt__elements_read(&e, (char *)dst + at, n, err);
+    }
+    ckpt__elements_close(&e);
+    return status;
 }
 
 ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckpt_error *err)
 {
-    into to = { NULL, 0 };
-    ckpt_status status = check_number(r, i, err);
+    uint32_t sum = 0;
+    ckpt_status status = ckpt__reader_check_number(r, i, err);
     if (status == CKPT_OK)
-        status = ckpt__read_tensor(r->source, r->index, i, false, crc_block, &to, err);
+        status = ckpt__read_tensor(r->source, r->index, i, false, crc_block, &sum, err);
     if (status == CKPT_OK)
-        *crc = to.crc;
+        *crc = sum;
     return status;
 }

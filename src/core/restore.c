@@ -37,6 +37,28 @@ static bool wants_optimizer(const ckpt_state *s)
     return s->group_count > 0;
 }
 
+/* The state's own groups, in its order. */
+static ckpt_status hint_groups(ckpt__side *side, ckpt__canon_hints *hints, ckpt_error *err)
+{
+    const ckpt_state *s = side->state;
+    size_t n = 0;
+    for (size_t g = 0; g < s->group_count; g++)
+        n += s->groups[g].param_count;
+    ckpt_str *params = ckpt__arena_array(side->memory, n + 1, sizeof *params);
+    size_t *sizes = ckpt__arena_array(side->memory, s->group_count + 1, sizeof *sizes);
+    if (!params || !sizes)
+        return ckpt__fail_memory(err, "parameter groups", n);
+    for (size_t g = 0, at = 0; g < s->group_count; g++) {
+        sizes[g] = s->groups[g].param_count;
+        for (size_t i = 0; i < s->groups[g].param_count; i++)
+            params[at++] = s->groups[g].params[i];
+    }
+    hints->group_params = params;
+    hints->group_sizes = sizes;
+    hints->group_count = s->group_count;
+    return CKPT_OK;
+}
+
 static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
@@ -52,7 +74,9 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
     ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
                                 .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
                                 .optional_optimizer = !wants_optimizer(s) };
-    ckpt_status status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
+    ckpt_status status = hint_groups(side, &hints, err);
+    if (status == CKPT_OK)
+        status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
     free(wanted);
     return status;
 }
@@ -337,7 +361,10 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
         r.sides[i].report = reports ? reports[i] : NULL;
         status = read_options(&r.sides[i], options ? &options[i] : NULL, path, err);
     }
-    ckpt_reader_options ro = { .format = status == CKPT_OK ? r.sides[0].options.format : NULL };
+    const ckpt_restore_options *of_first = status == CKPT_OK ? &r.sides[0].options : NULL;
+    ckpt_reader_options ro = { .format = of_first ? of_first->format : NULL };
+    ro.also = of_first ? of_first->also : NULL;
+    ro.also_count = of_first ? of_first->also_count : 0;
     if (status == CKPT_OK)
         status = ckpt_reader_open(path, &ro, &r.reader, err);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)

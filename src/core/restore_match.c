@@ -107,15 +107,16 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
     }
     const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
     item->tensor = e->tensor;
+    if (t->quantizer.data)
+        return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
+                               "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
+                               "point; only dense tensors are restored",
+                               t->quantizer.data);
     if (t->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
         return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, NULL, err, t->layout.data
                                ? "its layout in the checkpoint is %s; only dense tensors are restored"
                                : "it has no data in the checkpoint (%s)",
                                t->layout.data ? t->layout.data : "a meta tensor, or one that lies in pieces");
-    if (t->conj || t->neg)
-        return ckpt__side_note(side, CKPT_ERROR, "lazy-view", b->name.data, "save it with .resolve_conj().resolve_neg()", err,
-                               "it is a %s view in the checkpoint: the stored bytes are not its values",
-                               t->conj ? "conjugated" : "negated");
     return check_shape(side, b, t, err);
 }
 

@@ -18,10 +18,20 @@ static const struct {
     {"Megatron", {"checkpoint_version", NULL}},
 };
 
+/* Directories whose files are one checkpoint: the layout is the producer's. */
+static const struct {
+    const char *format, *producer;
+} layouts[] = {
+    {"hf", "Hugging Face"}, {"hf-trainer", "HF Trainer"}, {"accelerate", "accelerate"}, {"peft", "PEFT"},
+};
+
 static const char *producer_of(const ckpt__index *index)
 {
     if (strcmp(index->format, "ckpt") == 0)
         return "ckpt";
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (strcmp(index->format, layouts[i].format) == 0)
+            return layouts[i].producer;
     const ckpt_value *root = index->root;
     for (size_t i = 0; i < sizeof producers / sizeof *producers; i++) {
         const ckpt_value *v = ckpt_value_get(root, producers[i].path[0]);
@@ -30,8 +40,11 @@ static const char *producer_of(const ckpt__index *index)
         if (v)
             return producers[i].producer;
     }
-    if (root && root->kind == CKPT_V_OBJECT && root->class_name.data && strncmp(root->class_name.data, "__torch__", 9) == 0)
-        return "libtorch";
+    const ckpt_value *script = root;      /* or the first file's of a directory */
+    if (root && !root->class_name.data && strcmp(index->kind, "directory") == 0 && root->entry_count > 0)
+        script = root->entries[0].value;
+    if (script && script->class_name.data && strncmp(script->class_name.data, "__torch__.", 10) == 0)
+        return ckpt__str_is(script->class_name, "__torch__.Module") ? "libtorch" : "TorchScript";
     if (strncmp(index->format, "torch", 5) == 0)
         return "torch";
     const ckpt_value *metadata = ckpt_value_get(root, "__metadata__");
@@ -54,6 +67,23 @@ static int64_t count_of(const ckpt_value *root, const char *const *keys)
         }
     }
     return -1;
+}
+
+/* Of a directory: what its trainer_state.json says, else the one file that says it (an RNG file counts its own). */
+static int64_t count_in_files(const ckpt_value *root, const char *const *keys)
+{
+    int64_t found = -1;
+    const ckpt_value *state = ckpt_value_get(root, "trainer_state.json");
+    if (state)
+        return count_of(state, keys);
+    for (size_t i = 0; root && i < root->entry_count; i++) {
+        ckpt_str file = root->entries[i].key->text;
+        int64_t own = file.size > 6 && memcmp(file.data, "random", 6) == 0 ? -1 : count_of(root->entries[i].value, keys);
+        if (own >= 0 && found >= 0 && own != found)
+            return -1;
+        found = own >= 0 ? own : found;
+    }
+    return found;
 }
 
 /* Follows a dotted path through dicts; keys may hold dots, so at each level the longest key that fits is taken. */
@@ -122,8 +152,10 @@ ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_er
     memset(out, 0, sizeof *out);
     const ckpt__index *index = reader->index;
     out->producer = producer_of(index);
-    out->step = index->step >= 0 ? index->step : count_of(index->root, step_keys);
-    out->epoch = count_of(index->root, epoch_keys);
+    bool files = strcmp(index->kind, "directory") == 0 && strcmp(index->format, "ckpt") != 0;
+    int64_t (*count)(const ckpt_value *, const char *const *) = files ? count_in_files : count_of;
+    out->step = index->step >= 0 ? index->step : count(index->root, step_keys);
+    out->epoch = count(index->root, epoch_keys);
 
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);

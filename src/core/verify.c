@@ -241,7 +241,7 @@ static ckpt_status check_tensor(verifier *v, size_t i, ckpt_error *err)
     sum s = {v, 0, 0};
     char message[200], name[512];
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__read_tensor(v->source, v->index, i, false, sum_block, &s, &why);
+    ckpt_status status = ckpt__read_tensor_as_stored(v->source, v->index, i, sum_block, &s, &why);
     v->result->bytes += s.bytes;
     const char *file = v->source->directory ? t->info.file.data : NULL;
     ckpt__escape(name, sizeof name, t->info.name.data, t->info.name.size);
@@ -326,16 +326,30 @@ static ckpt_status note_integrity(verifier *v, ckpt_error *err)
     return noted ? CKPT_OK : ckpt__fail_memory(err, "the report", 0);
 }
 
+/* The code of a damage that kept the checkpoint from being opened, by what was said of it. */
+static const char *damage_code(const char *message)
+{
+    static const struct {
+        const char *words, *code;
+    } table[] = {
+        {"CRC", "crc-mismatch"},     {"checksum", "crc-mismatch"},      {"ends at", "truncated"},
+        {"truncated", "truncated"},  {"is missing, with", "shard-missing"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strstr(message, table[i].words))
+            return table[i].code;
+    return "damaged";
+}
+
 /* Opens, and checks what could be opened. A damaged structure is an answer, not an error. */
-static ckpt_status verify_open(verifier *v, const char *path, const char *format, ckpt_error *err)
+static ckpt_status verify_open(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.format = format};
+    ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt_reader_open(path, &options, &reader, &why);
+    ckpt_status status = ckpt_reader_open(paths[0], &options, &reader, &why);
     if (status == CKPT_E_DAMAGED)
-        return wrong(v, strstr(why.message, "CRC") || strstr(why.message, "checksum") ? "crc-mismatch" : strstr(why.message, "ends at") || strstr(why.message, "truncated") ? "truncated" : "damaged", NULL,
-                     why.object, why.message, err);
+        return wrong(v, damage_code(why.message), NULL, why.object, why.message, err);
     if (status < 0) {
         if (err)
             *err = why;
@@ -378,6 +392,13 @@ static ckpt_status verify_open(verifier *v, const char *path, const char *format
 ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
                         ckpt_report *report, ckpt_error *err)
 {
+    return ckpt_verify_paths(&path, 1, format, progress, result, report, err);
+}
+
+ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char *format, const ckpt_progress *progress,
+                              ckpt_verify_result *result, ckpt_report *report, ckpt_error *err)
+{
+    const char *path = paths && count ? paths[0] : NULL;
     ckpt_verify_result unused;
     verifier v;
     memset(&v, 0, sizeof v);
@@ -391,10 +412,12 @@ ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progres
         return ckpt__fail_memory(err, "the report", 0);
     ckpt_report_clear(v.report);
     ckpt_status status = ckpt__source_open(path, &v.source, err);
-    if (status == CKPT_OK && v.source->directory && faccessat(v.source->dirfd, manifest_name, F_OK, 0) == 0)
+    for (size_t i = 1; status == CKPT_OK && i < count; i++)
+        status = ckpt__source_open_also(v.source, paths[i], err);
+    if (status == CKPT_OK && v.source->dirfd >= 0 && faccessat(v.source->dirfd, manifest_name, F_OK, 0) == 0)
         status = check_manifest(&v, err);
     if (status == CKPT_OK)
-        status = verify_open(&v, path, format, err);
+        status = verify_open(&v, paths, count, format, err);
     /* an unreadable checkpoint whose manifest names the damage has been answered */
     if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v.report) == CKPT_ERROR)
         status = CKPT_OK;

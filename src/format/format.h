@@ -11,7 +11,8 @@ typedef struct ckpt__probe {
     const unsigned char *head; size_t head_size;
     uint64_t file_size;
     bool directory;
-    int dirfd;
+    int dirfd;                    /* -1 where several files were given */
+    const ckpt__source *source;
 } ckpt__probe;
 
 /* ---- recipes: the mirror. An ordered list of segments without holes. */
@@ -54,10 +55,12 @@ typedef struct ckpt__write_request {
     bool weights_only;            /* HF-clean: __metadata__.format = "pt" is wanted */
     ckpt_report *lost;
     const char *archive;          /* torch: the name of the archive inside the zip; NULL: "archive" */
+    const ckpt__index *source;    /* torch: the index that was read, which knows the pickle nodes that the values' origins
+                                   * are; NULL: `index` itself */
 } ckpt__write_request;
 
 /* What is read: one file of the source, or its directory. */
-enum { CKPT__WHOLE_DIRECTORY = UINT32_MAX };
+#define CKPT__WHOLE_DIRECTORY UINT32_MAX
 typedef struct ckpt__read_request {
     ckpt__source *source;
     uint32_t file;                /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
@@ -75,7 +78,10 @@ typedef struct ckpt__format {
     ckpt_status (*write)(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);
 } ckpt__format;
 
-extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__format_torch, ckpt__format_torch_legacy;
+extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__format_torch, ckpt__format_torch_legacy,
+    ckpt__format_pickle;
+extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
+    ckpt__format_folder;
 
 /* The one visible registration list, in order of bidding; NULL at the end. */
 extern const ckpt__format *const ckpt__formats[];
@@ -83,6 +89,8 @@ const ckpt__format *ckpt__format_find(const char *name);
 /* Bids, then reads. forced NULL: told from the content. The message of a failure names what it is where it is known
  * (HDF5, a tar, TorchScript, a zip without data.pkl, ...). */
 ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err);
+/* The format that bids highest for it; *best NULL: none does. */
+ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__format **best, ckpt_error *err);
 /* The request for what was opened: its only file, or its directory. */
 ckpt__read_request ckpt__read_all(ckpt__source *source);
 

@@ -1,9 +1,7 @@
 /* format/identify.c - what nobody bids for, told by its first bytes or by the names in a directory. Magic numbers: the
  * formats' own documents. */
+#include "format/folder.h"
 #include "format/identify.h"
-
-#include <fcntl.h>
-#include <sys/stat.h>
 
 typedef struct magic {
     size_t offset;
@@ -30,17 +28,6 @@ static const magic magics[] = {
     { AT(0, "<html"), "a web page: the download failed?" },
 };
 
-/* Directories are told by a file that only they have. */
-static const struct { const char *name, *what; } siblings[] = {
-    { ".metadata", "a PyTorch distributed checkpoint (DCP)" },
-    { "model.safetensors.index.json", "a sharded Hugging Face model (safetensors)" },
-    { "pytorch_model.bin.index.json", "a sharded Hugging Face model (.bin)" },
-    { "zero_to_fp32.py", "a DeepSpeed checkpoint" },
-    { "latest_checkpointed_iteration.txt", "a Megatron checkpoint" },
-    { "trainer_state.json", "a step of the Hugging Face Trainer" },
-    { "saved_model.pb", "a TensorFlow SavedModel" },
-};
-
 static bool all_zero(const ckpt__probe *p)
 {
     for (size_t i = 0; i < p->head_size; i++)
@@ -49,16 +36,17 @@ static bool all_zero(const ckpt__probe *p)
     return p->head_size > 0;
 }
 
+/* The formats of directories say why it is none of theirs. */
 static ckpt_status identify_directory(const ckpt__probe *probe, const char *label, ckpt_error *err)
 {
-    struct stat st;
-    for (size_t i = 0; i < sizeof siblings / sizeof *siblings; i++)
-        if (fstatat(probe->dirfd, siblings[i].name, &st, 0) == 0)
-            return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
-                              "this is %s; this version reads single files and its own step "
-                              "directories: give it one of the files inside",
-                              siblings[i].what);
-    return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: a directory without checkpoint.json");
+    ckpt__folder f;
+    ckpt_status status = ckpt__folder_look(probe->source, &f, err);
+    if (status == CKPT_OK && f.layout > CKPT__LAYOUT_REFUSED)
+        status = ckpt__fail_memory(err, label, 0);     /* it is one after all: the bids could not look at it */
+    else if (status == CKPT_OK)
+        status = ckpt__fail(err, f.layout == CKPT__LAYOUT_REFUSED ? CKPT_E_UNSUPPORTED : CKPT_E_FORMAT, label, "%s", f.why);
+    ckpt__folder_free(&f);
+    return status;
 }
 
 ckpt_status ckpt__identify(const ckpt__probe *probe, const char *label, ckpt_error *err)

@@ -122,7 +122,8 @@ static ckpt_status set_paths(ckpt__index *x, ckpt_error *err)
 static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
     bool directory = request->file == CKPT__WHOLE_DIRECTORY;
-    ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new((uint64_t)ARENA_LIMIT_GIB << 30) };
+    ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new((uint64_t)ARENA_LIMIT_GIB << 30),
+                              .salvage = request->salvage };
     const ckpt_str none = { NULL, 0 };
     ckpt_status status;
     if (!r.index)

@@ -18,7 +18,7 @@ enum {
     CKPT__NATIVE_CRC_AT = 8 + sizeof CKPT__NATIVE_START - 1,
     CKPT__NATIVE_PREFIX = CKPT__NATIVE_CRC_AT + 8 + sizeof CKPT__NATIVE_NEXT - 1,
     CKPT__NATIVE_MARKER_ERRORS = 2, /* that still make a file ours */
-    CKPT__NATIVE_MAJOR = 1, CKPT__NATIVE_MINOR = 0,
+    CKPT__NATIVE_MAJOR = 1, CKPT__NATIVE_MINOR = 1,
     CKPT__NATIVE_DEPTH = 16       /* of the document outside its value tree */
 };
 
@@ -47,6 +47,7 @@ ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe 
 typedef struct ckpt__native_reader {
     ckpt__source *source;
     ckpt__index *index;
+    bool salvage;                 /* what is not there is marked so; a value tree that is not all there is left out */
     struct { ckpt_value *value; ckpt_str name; } *elsewhere; size_t elsewhere_count, elsewhere_capacity;
 } ckpt__native_reader;
 /* Appends the tensors of one file. *step: its own (-1: none). name: for info.file, data NULL in a single file. */

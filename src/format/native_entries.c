@@ -2,6 +2,7 @@
  * of its own is an entry; of those that share one, the one that covers the others is, and the rest are aliases; where
  * none covers the others the storage is the entry and all are aliases. */
 #include "format/native_write.h"
+#include "format/torch_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,11 +188,23 @@ static ckpt_status add_shared(ckpt__native_writer *w, size_t storage, const size
     return status;
 }
 
-/* What the format does not hold of a tensor; *skip: nothing of it. */
+const ckpt_entry *ckpt__native_kept(const ckpt_value *root)
+{
+    for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
+        const ckpt_entry *e = &root->entries[i];
+        if (e->key->kind == CKPT_V_STR && ckpt__str_is(e->key->text, CKPT__TORCH_KEY))
+            return e->value->kind == CKPT_V_BYTES ? e : NULL;
+    }
+    return NULL;
+}
+
+/* What the format does not hold of a tensor, unless it keeps a torch file's own pickle of it; *skip: nothing of it. */
 static ckpt_status check_tensor(const ckpt__native_writer *w, const ckpt__tensor *t, bool *skip, ckpt_error *err)
 {
     const ckpt_tensor_info *info = &t->info;
     *skip = t->piece_count == 0 && (info->layout.data || !info->strides || info->part_count);
+    if (ckpt__native_kept(w->q->root))
+        return CKPT_OK;
     if (*skip)
         return lost(w, info, "it is not dense: left out", err);
     if (info->part_count)

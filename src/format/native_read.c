@@ -444,6 +444,8 @@ static ckpt_status value_blob(void *ctx, int64_t number, ckpt_dtype *dtype, cons
     const ckpt__st_entry *e = &f->h.entries[f->blob_entry[number] - 1];
     const ckpt__storage *s = &f->x->storages[f->storages + f->blob_entry[number] - 1];
     f->blob_entry[number] = 0;
+    if (s->extent.missing)
+        return ckpt__fail(err, CKPT_E_DAMAGED, f->label, "the values in '%s' are cut off", e->name.data);
     if (s->extent.size > SIZE_MAX - 1)
         return ckpt__fail_memory(err, "blob", s->extent.size);
     char *bytes = ckpt__arena_alloc(f->x->arena, (size_t)s->extent.size + 1);
@@ -473,7 +475,16 @@ static ckpt_status get_root(native_file *f, ckpt_error *err)
         return CKPT_OK;
     if (f->x->root)
         return wrong(f, err, "a second value tree in one checkpoint");
-    return ckpt__values_read(f->member[ROOT].data, f->member[ROOT].size, &hooks, &f->x->root, err);
+    ckpt_status status = ckpt__values_read(f->member[ROOT].data, f->member[ROOT].size, &hooks, &f->x->root, err);
+    if (status != CKPT_E_DAMAGED || !f->r->salvage)
+        return status;
+    f->x->root = NULL;
+    return ckpt__report_add(f->x->findings, CKPT_WARNING, "salvaged", NULL, NULL,
+                            "%s: bytes that belong to its values are not there or damaged: only tensors are recovered, "
+                            "none of its other values",
+                            f->label)
+               ? CKPT_OK
+               : ckpt__fail_memory(err, "findings", 0);
 }
 
 /* ---- one file */
@@ -524,6 +535,7 @@ ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_s
         .r = r, .x = r->index, .file = file, .storages = r->index->storage_count, .records = r->index->tensor_count
     };
     uint64_t size = r->source->files[file].size;
+    f.h.salvage = r->salvage;
     ckpt__source_label(r->source, file, f.label, sizeof f.label);
     ckpt_status status = load(&f, err);
     if (status == CKPT_E_DAMAGED)
@@ -532,6 +544,8 @@ ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_s
         status = ckpt__st_parse(&f.h, size, f.label, r->index->arena, r->index->findings, err);
     if (status == CKPT_OK)
         status = read_document(&f, step, err);
+    if (status == CKPT_OK)
+        status = ckpt__st_note_salvaged(&f.h, f.x, f.storages, f.label, err);
     if (status == CKPT_OK) {
         finish_records(&f, name);
         r->index->metadata_bytes += f.h.size;

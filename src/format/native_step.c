@@ -12,6 +12,8 @@ enum { MANIFEST_BYTES = 1 << 20 };
 int ckpt__native_bid_step(const ckpt__probe *probe)
 {
     struct stat st;
+    if (probe->dirfd < 0)
+        return 0;                                /* several files */
     if (fstatat(probe->dirfd, MANIFEST, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : 90;         /* the reading says what is wrong with it */
     return S_ISREG(st.st_mode) ? 90 : 0;
@@ -51,7 +53,7 @@ static ckpt_status read_member(ckpt__native_reader *r, const ckpt__manifest *m, 
         return status;
     ckpt__source_label(r->source, file, label, sizeof label);
     uint64_t size = r->source->files[file].size;
-    if (size != mf->size)
+    if (size != mf->size && !r->salvage)
         return ckpt__fail(err, CKPT_E_DAMAGED, label, "has %llu bytes, the manifest says %llu: %s",
                           (unsigned long long)size, (unsigned long long)mf->size,
                           size < mf->size ? "truncated" : "of another save");
@@ -61,6 +63,18 @@ static ckpt_status read_member(ckpt__native_reader *r, const ckpt__manifest *m, 
                             "is of step %lld, the manifest of step %lld: files of two saves are mixed", (long long)step,
                             (long long)m->step);
     return status;
+}
+
+/* A salvage goes on without a file that is not there, or whose header is not: only its name is known. */
+static ckpt_status note_lost(ckpt__native_reader *r, const ckpt__manifest_file *mf, ckpt_error *err)
+{
+    char why[600] = "";
+    if (err)
+        memcpy(why, err->message, strnlen(err->message, sizeof why - 1));
+    return ckpt__report_add(r->index->findings, CKPT_ERROR, "not-recovered", NULL, NULL,
+                            "nothing of the file '%s' can be recovered: %s", mf->name.data, why)
+               ? CKPT_OK
+               : ckpt__fail_memory(err, "findings", 0);
 }
 
 /* Two files must not hold the same name: which of them would count? */
@@ -91,8 +105,12 @@ ckpt_status ckpt__native_read_step(ckpt__native_reader *r, ckpt_error *err)
 {
     ckpt__manifest m = { .step = -1 };
     ckpt_status status = read_manifest(r, &m, err);
-    for (size_t i = 0; status == CKPT_OK && i < m.count; i++)
+    for (size_t i = 0; status == CKPT_OK && i < m.count; i++) {
+        size_t before = r->index->tensor_count;
         status = read_member(r, &m, &m.files[i], err);
+        if (status == CKPT_E_DAMAGED && r->salvage && r->index->tensor_count == before)
+            status = note_lost(r, &m.files[i], err);
+    }
     r->index->step = m.step;
     return status == CKPT_OK ? check_names(r, err) : status;
 }

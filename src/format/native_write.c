@@ -3,6 +3,7 @@
  * payloads' checksums, then its own, are put in when all payloads have gone by. */
 #include "codec/crc32.h"
 #include "format/native_write.h"
+#include "format/torch_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,13 +135,40 @@ static ckpt_status put_blob(void *ctx, ckpt_dtype dtype, const char *data, size_
     return e->bytes ? ckpt__native_name_own(w, e, CKPT__NATIVE_BLOB, e->number, err) : ckpt__native_no_memory(w, err);
 }
 
+/* The structure of a torch file names tensors by their numbers in the index: in the file they are records. */
+static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, ckpt_error *err)
+{
+    const ckpt_entry *kept = ckpt__native_kept(w->q->root);
+    ckpt__buf pickle = { 0 };
+    *root = w->q->root;
+    if (!kept)
+        return CKPT_OK;
+    ckpt_status status = ckpt__torch_kept_renumber(kept->value->text, w->record_of, w->q->index->tensor_count, &pickle, err);
+    ckpt_value *copy = ckpt__value_dict(w->recipe->arena, (*root)->entries, (*root)->entry_count);
+    ckpt_value *bytes = ckpt__value_new(w->recipe->arena, CKPT_V_BYTES);
+    ckpt_str text = pickle.data ? ckpt__arena_str(w->recipe->arena, pickle.data, pickle.size) : (ckpt_str){ NULL, 0 };
+    ckpt__buf_free(&pickle);
+    if (status < 0)
+        return status;
+    if (!copy || !bytes || !text.data)
+        return ckpt__native_no_memory(w, err);
+    bytes->text = text;
+    ((ckpt_entry *)(uintptr_t)copy->entries)[kept - (*root)->entries].value = bytes;
+    copy->class_name = (*root)->class_name;
+    copy->state = (*root)->state;
+    *root = copy;
+    return CKPT_OK;
+}
+
 static ckpt_status put_root(ckpt__native_writer *w, ckpt_error *err)
 {
-    if (!w->q->root)
-        return CKPT_OK;
+    const ckpt_value *root;
+    ckpt_status status = w->q->root ? number_kept(w, &root, err) : CKPT_OK;
+    if (!w->q->root || status < 0)
+        return status;
     const ckpt__values_writer hooks = { put_tensor, put_blob, w, w->recipe->arena };
     ckpt__buf_str(&w->doc, ",\"root\":");
-    return ckpt__values_write(w->q->root, &hooks, &w->doc, err);
+    return ckpt__values_write(root, &hooks, &w->doc, err);
 }
 
 /* ---- the document */

@@ -48,5 +48,7 @@ ckpt__entry *ckpt__native_add_entry(ckpt__native_writer *w);      /* zeroed; NUL
 ckpt_status ckpt__native_name_own(ckpt__native_writer *w, ckpt__entry *e, const char *prefix, size_t n,
                                   ckpt_error *err);
 ckpt_status ckpt__native_no_memory(const ckpt__native_writer *w, ckpt_error *err);
+/* The root's entry "ckpt.torch" (format/torch_kept.c); NULL: none. */
+const ckpt_entry *ckpt__native_kept(const ckpt_value *root);
 unsigned ckpt__native_alignment(ckpt_dtype dtype);
 #endif

@@ -308,6 +308,9 @@ static ckpt_status check_layout(ckpt__st_header *h, uint64_t file_size, const ch
     }
     if (!ckpt__add(h->size, at, &end))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "the offsets of its tensors overflow 64 bits");
+    h->file_size = file_size;
+    if (h->salvage)
+        return CKPT_OK;
     if (end > file_size)
         return ckpt__fail(err, CKPT_E_DAMAGED, label,
                           "truncated: the header describes %llu bytes, the file has %llu: %llu are missing",
@@ -373,10 +376,31 @@ ckpt_status ckpt__st_add_storage(ckpt__index *index, const ckpt__st_header *h, c
     s->extent.file = file;
     s->extent.offset = h->size + e->begin;
     s->extent.length = s->extent.size = e->end - e->begin;
+    uint64_t there = h->file_size > s->extent.offset ? h->file_size - s->extent.offset : 0;
+    if (h->salvage && there < s->extent.size) {
+        s->extent.length = there;
+        s->extent.missing = true;
+    }
     s->name = e->name;
     s->unit = ckpt__dtype_row_of(dtype)->unit;
     *storage = index->storage_count - 1;
     return CKPT_OK;
+}
+
+ckpt_status ckpt__st_note_salvaged(const ckpt__st_header *h, const ckpt__index *x, size_t from, const char *label,
+                                   ckpt_error *err)
+{
+    size_t missing = 0;
+    uint64_t end = h->size + (h->count ? h->entries[h->count - 1].end : 0);
+    for (size_t i = from; i < x->storage_count; i++)
+        missing += x->storages[i].extent.missing;
+    if (!h->salvage || end == h->file_size)
+        return CKPT_OK;
+    return ckpt__report_add(x->findings, CKPT_WARNING, "salvaged", NULL, NULL,
+                            "%s has %llu bytes where its header describes %llu: %zu of its %zu tensors are not whole", label,
+                            (unsigned long long)h->file_size, (unsigned long long)end, missing, x->storage_count - from)
+               ? CKPT_OK
+               : ckpt__fail_memory(err, "findings", 0);
 }
 
 /* {"__metadata__": {key: string, ...}}, where the file has it. */
@@ -422,6 +446,7 @@ static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__ind
     if (file == CKPT__WHOLE_DIRECTORY)
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; safetensors is a file");
     ckpt__source_label(source, file, label, sizeof label);
+    h.salvage = request->salvage;
     ckpt__index *x = ckpt__index_new(0);
     ckpt_status status = x ? ckpt__st_load(source, file, &h, err) : ckpt__fail_memory(err, "index", 0);
     if (status == CKPT_OK)
@@ -430,6 +455,8 @@ static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__ind
         status = add_tensor(x, &h, &h.entries[i], file, err);
     if (status == CKPT_OK && h.has_metadata)
         status = make_root(x, &h, err);
+    if (status == CKPT_OK)
+        status = ckpt__st_note_salvaged(&h, x, 0, label, err);
     if (status == CKPT_OK)
         status = ckpt__index_finish(x, err);
     ckpt__st_free(&h);

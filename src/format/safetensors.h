@@ -33,6 +33,8 @@ typedef struct ckpt__st_header {
     ckpt__st_entry *entries; size_t count, capacity;
     ckpt__st_metadata *metadata; size_t metadata_count, metadata_capacity;
     bool has_metadata;
+    bool salvage;                 /* set before: the data may end early, or go on behind the last tensor */
+    uint64_t file_size;
 } ckpt__st_header;
 
 /* Reads length and JSON into h->bytes. CKPT_E_FORMAT: too short for a header, too long a header, no '{';
@@ -50,6 +52,10 @@ void ckpt__st_blame(ckpt_error *err, const char *label);
 /* Adds the storage of an entry (extent in `file`) to the index; *storage gets its number. */
 ckpt_status ckpt__st_add_storage(ckpt__index *index, const ckpt__st_header *h, const ckpt__st_entry *e, uint32_t file,
                                  ckpt_dtype dtype, size_t *storage, ckpt_error *err);
+
+/* In a salvage: says how far the file is from what the header describes; `from`: the first storage of this file. */
+ckpt_status ckpt__st_note_salvaged(const ckpt__st_header *h, const ckpt__index *x, size_t from, const char *label,
+                                   ckpt_error *err);
 
 /* ---- writing */
 ckpt_status ckpt__safetensors_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);

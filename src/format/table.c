@@ -9,6 +9,12 @@ const ckpt__format *const ckpt__formats[] = {
     &ckpt__format_safetensors,
     &ckpt__format_torch,
     &ckpt__format_torch_legacy,
+    &ckpt__format_pickle,
+    &ckpt__format_hf_trainer,
+    &ckpt__format_accelerate,
+    &ckpt__format_peft,
+    &ckpt__format_hf,
+    &ckpt__format_folder,
     NULL,
 };
 
@@ -25,7 +31,8 @@ enum { HEAD_BYTES = 4096 };
 static ckpt_status look(const ckpt__read_request *request, unsigned char *head, ckpt__probe *probe, ckpt_error *err)
 {
     bool directory = request->file == CKPT__WHOLE_DIRECTORY;
-    *probe = (ckpt__probe){ .head = head, .directory = directory, .dirfd = request->source->dirfd };
+    *probe = (ckpt__probe){ .head = head, .directory = directory, .dirfd = request->source->dirfd,
+                             .source = request->source };
     if (directory)
         return CKPT_OK;
     probe->file_size = request->source->files[request->file].size;
@@ -51,26 +58,41 @@ ckpt__read_request ckpt__read_all(ckpt__source *source)
     return (ckpt__read_request){ source, source->directory ? CKPT__WHOLE_DIRECTORY : 0, false };
 }
 
+static const ckpt__format *highest_bid(const ckpt__probe *probe)
+{
+    const ckpt__format *best = NULL;
+    int highest = 0;
+    for (size_t i = 0; ckpt__formats[i]; i++) {
+        int bid = ckpt__formats[i]->bid(probe);
+        if (bid > highest) {
+            highest = bid;
+            best = ckpt__formats[i];
+        }
+    }
+    return best;
+}
+
+ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__format **best, ckpt_error *err)
+{
+    unsigned char head[HEAD_BYTES];
+    ckpt__probe probe;
+    ckpt_status status = look(request, head, &probe, err);
+    *best = status == CKPT_OK ? highest_bid(&probe) : NULL;
+    return status;
+}
+
 ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err)
 {
     unsigned char head[HEAD_BYTES];
     char label[256];
     ckpt__probe probe;
-    const ckpt__format *best = NULL;
-    int highest = 0;
     *out = NULL;
     if (forced)
         return read_as(forced, request, out, err);
     ckpt_status status = look(request, head, &probe, err);
     if (status < 0)
         return status;
-    for (size_t i = 0; ckpt__formats[i]; i++) {
-        int bid = ckpt__formats[i]->bid(&probe);
-        if (bid > highest) {
-            highest = bid;
-            best = ckpt__formats[i];
-        }
-    }
+    const ckpt__format *best = highest_bid(&probe);
     if (!probe.directory)
         ckpt__source_label(request->source, request->file, label, sizeof label);
     else

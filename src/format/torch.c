@@ -1,7 +1,8 @@
 /* format/torch.c - what torch.save writes since 1.6: a zip archive of a pickle (data.pkl) and one record for each
  * storage (data/<key>). Record names, order and meaning: caffe2/serialize/inline_container.cc, torch/serialization.py.
- */
+ * libtorch in C++ and TorchScript write the same archive, with more in it: torch_script.c. */
 #include "format/torch_priv.h"
+#include "format/torch_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,8 @@ static ckpt_status read_record(ckpt__torch *t, const char *name, uint64_t limit,
     if (!r)
         return CKPT_OK;
     ckpt_status status = ckpt__zip_read(t->zip, r, limit, b, err);
+    if (status == CKPT_E_DAMAGED && t->salvage)
+        return ckpt__torch_salvage_record(t, r, limit, b, err);
     if (status == CKPT_OK && r->has_crc && r->usize)
         t->index->metadata_bytes += r->usize;
     return status;
@@ -94,11 +97,11 @@ static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
                           "a torch.export archive (.pt2): a program with its weights. Save the weights: "
                           "torch.save(torch.export.load(FILE).state_dict, 'weights.pt')");
-    if (t->root.data && find(t, "constants.pkl"))
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, label,
-            "a TorchScript archive (torch.jit.save, or torch::save of libtorch in C++): a "
-            "program with its weights. Save the weights: torch.save(torch.jit.load(FILE).state_dict(), 'weights.pt')");
+    if (t->root.data && (find(t, "model.json") || find(t, "constants.pkl")))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
+                          "a TorchScript archive (torch.jit.save, or torch::save of libtorch in C++) without data.pkl, as "
+                          "torch wrote before 1.3. Save it again with a later torch: torch.jit.save(torch.jit.load(FILE), "
+                          "'new.pt')");
     if (has(t->zip, "config.json") && (has(t->zip, "model.weights.h5") || has(t->zip, "metadata.json")))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
                           "a Keras archive (.keras), which this version does not read: its weights are in "
@@ -135,6 +138,8 @@ static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
         status = read_record(t, "version", 64, b, err);
     if (status < 0)
         return status;
+    if (b->size == 0 && t->walked)
+        return CKPT_OK;
     if (b->size == 0)
         return ckpt__report_add(t->index->findings, CKPT_NOTE, "no-version", NULL, "save it again with torch",
                                 "the archive has no version record; torch's own reader refuses it")
@@ -221,16 +226,25 @@ static bool set_label(ckpt__torch *t)
 static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle, ckpt_error *err)
 {
     ckpt__buf b = {0};
-    ckpt_status status = set_label(t) ? read_byteorder(t, &b, err) : ckpt__torch_no_memory(t, err);
+    ckpt_status status = set_label(t) ? CKPT_OK : ckpt__torch_no_memory(t, err);
+    if (status == CKPT_OK && t->walked && (status = read_pickle(t, pickle, &b, err)) == CKPT_OK)
+        status = ckpt__torch_salvage_rest(t, err);
+    if (status == CKPT_OK)
+        status = read_byteorder(t, &b, err);
     if (status == CKPT_OK)
         status = read_version(t, &b, err);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !t->walked)
         status = read_pickle(t, pickle, &b, err);
     ckpt__buf_free(&b);
     if (status == CKPT_OK)
         status = ckpt__torch_values(t, err);
+    t->any_grad = status == CKPT_OK && t->script && ckpt__torch_any_grad(t);
     if (status == CKPT_OK)
         status = ckpt__torch_list(t, err);
+    if (status == CKPT_OK && t->script)
+        status = ckpt__torch_note_script(t, err);
+    if (status == CKPT_OK && t->salvage)
+        return ckpt__torch_note_salvaged(t, err);
     return status == CKPT_OK ? note_records(t, err) : status;
 }
 
@@ -238,14 +252,19 @@ static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
 {
     ckpt__zip_input input = {read_source, t, t->source->files[t->file].size, t->path};
     ckpt_status status = ckpt__zip_open(&input, &t->zip, err);
+    if (status < 0 && t->salvage)
+        status = ckpt__torch_salvage_open(t, &input, status, err);
     if (status < 0)
         return status;
     t->root = root_of(t->zip);
     if (t->root.data && !(t->full = malloc(t->root.size + 1 + RECORD_NAME)))
         return ckpt__fail_memory(err, t->path, t->root.size);
     const ckpt__zip_record *pickle = t->root.data ? find(t, "data.pkl") : NULL;
-    if (!pickle || find(t, "constants.pkl")) /* TorchScript has a data.pkl too */
+    if (t->walked && (status = ckpt__torch_salvage_pickle(t, pickle, err)) < 0)
+        return status;
+    if (!pickle)
         return not_torch(t, err);
+    t->script = find(t, "constants.pkl") != NULL;
     uint64_t limit = ckpt__pickle_arena_limit(pickle->usize);
     t->index = ckpt__index_new(limit > UINT64_MAX - input.size ? limit : limit + input.size);
     t->by_key = ckpt__hash_new(64);
@@ -254,6 +273,21 @@ static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
     t->arena = t->index->arena;
     t->index->format = "torch";
     return read_contents(t, pickle, err);
+}
+
+void ckpt__torch_release(ckpt__torch *t)
+{
+    free(t->full);
+    ckpt__pickle_free(&t->pickle);
+    ckpt__zip_free(t->zip);
+    ckpt__torch_legacy_free(t->legacy);
+    ckpt__hash_free(t->by_key);
+    ckpt__hash_free(t->nested_by);
+    ckpt__torch_roles_free(t);
+    free(t->nested);
+    free(t->storages);
+    free(t->work);
+    free(t->tensors);
 }
 
 static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
@@ -266,14 +300,7 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
     t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
                                                   : request->source->path;
     ckpt_status status = read_archive(&t, err);
-    free(t.full);
-    ckpt__pickle_free(&t.pickle);
-    ckpt__zip_free(t.zip);
-    ckpt__hash_free(t.by_key);
-    ckpt__torch_roles_free(&t);
-    free(t.storages);
-    free(t.work);
-    free(t.tensors);
+    ckpt__torch_release(&t);
     if (status < 0)
         ckpt__index_free(t.index);
     else
@@ -281,4 +308,4 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
     return status;
 }
 
-const ckpt__format ckpt__format_torch = {"torch", ".pt", bid, read, NULL};
+const ckpt__format ckpt__format_torch = {"torch", ".pt", bid, read, ckpt__torch_write};

@@ -1,10 +1,13 @@
-/* format/torch_legacy.c - pickles that are no zip: torch before 1.6 (five pickles, then raw storages), the tar before
- * that, and pickles of anything else. They are recognised and named; this version reads none of them. */
+/* format/torch_legacy.c - pickles that are no zip: torch before 1.6 (five pickles, then raw storages: torch_legacy_read.c)
+ * and pickles of anything else, with tensors in them or not. The tar before both is recognised and named. */
 #include "format/torch_priv.h"
+
+#include <stdlib.h>
 
 enum { MAGIC_WITHIN = 32 };
 
 typedef enum kind { NO, OLD_TORCH, OLD_TAR, PICKLE, TEXT_PICKLE } kind;
+
 
 /* 0x1950a86a20f9469cfc6c as LONG1 with its STOP, behind what the protocol puts before it. */
 static bool has_magic(const unsigned char *head, size_t n)
@@ -15,6 +18,11 @@ static bool has_magic(const unsigned char *head, size_t n)
         return true;
     static const char text[] = "L119547037146038801333356L\n."; /* protocols 0 and 1 */
     return n >= sizeof text - 1 && memcmp(head, text, sizeof text - 1) == 0;
+}
+
+bool ckpt__torch_is_legacy(const unsigned char *head, size_t n)
+{
+    return has_magic(head, n);
 }
 
 static bool is_old_tar(const unsigned char *head, size_t n)
@@ -34,9 +42,11 @@ static bool is_word(unsigned char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
-/* "cmodule\nname\n", "(dp0\n", "(lp1\n", "(ip...": how protocol 0 begins. */
+/* "cmodule\nname\n", "(dp0\n", "(lp1\n", "(ip...": how protocol 0 begins; "}q\0", "]q\0": protocol 1. */
 static bool is_text_pickle(const unsigned char *head, size_t n)
 {
+    if (n >= 4 && (head[0] == '}' || head[0] == ']') && head[1] == 'q' && head[2] <= 1)
+        return true;
     if (n >= 4 && head[0] == '(' && (head[1] == 'd' || head[1] == 'l') && head[2] == 'p' && head[3] >= '0' &&
         head[3] <= '9')
         return true;
@@ -64,44 +74,224 @@ static kind kind_of(const unsigned char *head, size_t n)
     return is_text_pickle(head, n) ? TEXT_PICKLE : NO;
 }
 
-static int bid(const ckpt__probe *probe)
+static int bid_legacy(const ckpt__probe *probe)
 {
-    static const int bids[] = {[NO] = 0, [OLD_TORCH] = 100, [OLD_TAR] = 80, [PICKLE] = 60, [TEXT_PICKLE] = 20};
+    static const int bids[] = {[NO] = 0, [OLD_TORCH] = 100, [OLD_TAR] = 80, [PICKLE] = 0, [TEXT_PICKLE] = 0};
     return probe->directory ? 0 : bids[kind_of(probe->head, probe->head_size)];
 }
 
-static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+static int bid_pickle(const ckpt__probe *probe)
 {
-    ckpt__source *source = request->source;
-    unsigned char head[512];
+    static const int bids[] = {[NO] = 0, [OLD_TORCH] = 0, [OLD_TAR] = 0, [PICKLE] = 60, [TEXT_PICKLE] = 20};
+    return probe->directory ? 0 : bids[kind_of(probe->head, probe->head_size)];
+}
+
+/* ---- what both need */
+
+static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+{
+    const ckpt__torch *t = ctx;
+    return ckpt__source_read(t->source, t->file, offset, dst, n, err);
+}
+
+/* The index of a file whose first `size` bytes are pickles, which are kept: values refer to them. */
+static ckpt_status begin(ckpt__torch *t, const char *format, uint64_t size, unsigned char **bytes, ckpt_error *err)
+{
+    uint64_t limit = ckpt__pickle_arena_limit(size);
+    t->index = ckpt__index_new(limit > UINT64_MAX - size ? limit : limit + size);
+    t->by_key = ckpt__hash_new(64);
+    if (!t->index || !t->by_key || size > SIZE_MAX / 2)
+        return ckpt__fail_memory(err, t->path, size);
+    t->arena = t->index->arena;
+    t->index->format = format;
+    *bytes = ckpt__arena_alloc(t->arena, (size_t)size + 1);
+    if (!*bytes)
+        return ckpt__fail_memory(err, t->path, size);
+    return ckpt__source_read(t->source, t->file, 0, *bytes, (size_t)size, err);
+}
+
+static ckpt_status make_index(ckpt__torch *t, ckpt_error *err)
+{
+    ckpt_status status = ckpt__torch_values(t, err);
+    return status == CKPT_OK ? ckpt__torch_list(t, err) : status;
+}
+
+/* ---- before 1.6 */
+
+enum { PICKLES = 5 };
+
+static ckpt_status note_legacy(ckpt__torch *t, ckpt_error *err)
+{
+    ckpt_report *r = t->index->findings;
+    size_t n = t->index->storage_count, missing = 0;
+    for (size_t i = 0; i < n; i++)
+        missing += t->index->storages[i].extent.missing;
+    if (missing && !ckpt__report_add(r, CKPT_WARNING, "salvaged", NULL, NULL,
+                                     "the file is cut off or damaged: %zu of its %zu storages are not whole", missing, n))
+        return ckpt__torch_no_memory(t, err);
+    return CKPT_OK;
+}
+
+/* The list of keys and all storages may be cut off in a salvage; the object may not. */
+static ckpt_status read_legacy(ckpt__torch *t, ckpt_error *err)
+{
+    uint64_t size = t->source->files[t->file].size, end = 0;
+    ckpt__pickle_input in = {read_source, t, size};
+    unsigned char *bytes = NULL;
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    ckpt_status status = CKPT_OK;
+    for (int i = 0; status == CKPT_OK && i < PICKLES; i++) {
+        uint64_t next = 0;
+        bool last = t->salvage && i == PICKLES - 1;
+        status = ckpt__pickle_measure(&in, end, t->path, &next, last ? &ignored : err);
+        if (status == CKPT_OK)
+            end = next;
+        else if (last && (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT))
+            status = CKPT_OK;
+        else if (last && err)
+            *err = ignored;
+    }
+    if (status == CKPT_OK)
+        status = begin(t, "torch-legacy", end, &bytes, err);
+    if (status < 0)
+        return status;
+    ckpt__torch_legacy_input input = {bytes, (size_t)end, false, size};
+    status = ckpt__torch_legacy_open(t, &input, err);
+    if (status == CKPT_OK)
+        status = make_index(t, err);
+    return status == CKPT_OK ? note_legacy(t, err) : status;
+}
+
+/* ---- any other pickle */
+
+/* joblib puts the bytes of arrays into the stream, behind the object that announces them. */
+static bool is_joblib(const ckpt__pickle *p)
+{
+    for (size_t i = 0; i < p->global_count; i++)
+        if (ckpt__str_is(p->globals[i].module, "joblib.numpy_pickle"))
+            return true;
+    return false;
+}
+
+static ckpt_status not_a_pickle(ckpt__torch *t, const unsigned char *bytes, uint64_t size, ckpt_status status,
+                                ckpt_error *err)
+{
+    ckpt__arena *arena = ckpt__arena_new(ckpt__pickle_arena_limit(size));
+    ckpt__pickle p = {0};
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    if (arena)
+        ckpt__pickle_read(bytes, (size_t)size, t->label, arena, &p, &ignored);
+    bool joblib = is_joblib(&p);
+    ckpt__pickle_free(&p);
+    ckpt__arena_free(arena);
+    if (!joblib)
+        return status;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->label,
+                      "a joblib file with arrays between its opcodes, which this version does not read. If you trust where it "
+                      "comes from: pickle.dump(joblib.load(FILE), open('new.pkl', 'wb'))");
+}
+
+enum { LOOK = 64 << 10 };
+
+static ckpt_status look_for_joblib(ckpt__torch *t, ckpt_status status, ckpt_error *err)
+{
+    uint64_t size = t->source->files[t->file].size, n = size < LOOK ? size : LOOK;
+    unsigned char *head = malloc((size_t)n + 1);
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    if (head && ckpt__source_read(t->source, t->file, 0, head, (size_t)n, &ignored) == CKPT_OK)
+        status = not_a_pickle(t, head, n, status, err);
+    free(head);
+    return status;
+}
+
+static ckpt_status note_pickle(ckpt__torch *t, uint64_t size, ckpt_error *err)
+{
+    static const char fix[] = "scan it before you load it";
+    ckpt_report *r = t->index->findings;
+    if (t->pickle.end < size &&
+        !ckpt__report_add(r, CKPT_WARNING, "bytes-after-stop", NULL, fix,
+                          "%llu bytes follow the end of the pickle; pickle.load does not look at them, and they are not read",
+                          (unsigned long long)(size - t->pickle.end)))
+        return ckpt__torch_no_memory(t, err);
+    if (t->pickle.left && !ckpt__report_add(r, CKPT_WARNING, "stack-left", NULL, fix,
+                                            "the pickle makes %zu objects that belong to nothing; picklers leave none",
+                                            t->pickle.left))
+        return ckpt__torch_no_memory(t, err);
+    return CKPT_OK;
+}
+
+static ckpt_status read_pickle(ckpt__torch *t, ckpt_error *err)
+{
+    uint64_t size = t->source->files[t->file].size, end = 0;
+    ckpt__pickle_input in = {read_source, t, size};
+    unsigned char *bytes = NULL;
+    ckpt_status status = ckpt__pickle_measure(&in, 0, t->path, &end, err);
+    if (status < 0)
+        return status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT ? look_for_joblib(t, status, err) : status;
+    status = begin(t, "pickle", end, &bytes, err);
+    if (status == CKPT_OK)
+        status = ckpt__pickle_read_kept(bytes, (size_t)end, t->label, t->arena, &t->pickle, err);
+    if (status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED)
+        return is_joblib(&t->pickle) ? not_a_pickle(t, bytes, end, status, err) : status;
+    if (status == CKPT_OK)
+        status = make_index(t, err);
+    return status == CKPT_OK ? note_pickle(t, size, err) : status;
+}
+
+/* ---- the formats */
+
+typedef ckpt_status (*reader)(ckpt__torch *t, ckpt_error *err);
+
+static ckpt_status read_by(const ckpt__read_request *request, reader read, ckpt__index **out, ckpt_error *err)
+{
     *out = NULL;
     if (request->file == CKPT__WHOLE_DIRECTORY)
-        return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; a torch checkpoint is a file");
+        return ckpt__fail(err, CKPT_E_FORMAT, request->source->path, "a directory; a pickle is a file");
+    char path[1024];
+    ckpt__torch t = {.source = request->source, .file = request->file, .salvage = request->salvage};
+    t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
+                                                  : request->source->path;
+    ckpt_status status = read(&t, err);
+    ckpt__torch_release(&t);
+    if (status < 0)
+        ckpt__index_free(t.index);
+    else
+        *out = t.index;
+    return status;
+}
+
+/* By the name of the format it may be any file: told from its head once more. */
+static ckpt_status read_legacy_format(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+{
+    const ckpt__source *source = request->source;
+    unsigned char head[512];
+    char label[1024];
+    if (request->file == CKPT__WHOLE_DIRECTORY)
+        return read_by(request, read_legacy, out, err);
     uint64_t size = source->files[request->file].size;
     size_t n = size < sizeof head ? (size_t)size : sizeof head;
+    *out = NULL;
     ckpt_status status = ckpt__source_read(source, request->file, 0, head, n, err);
     if (status < 0)
         return status;
-    switch (kind_of(head, n)) {
-    case OLD_TORCH:
+    ckpt__source_label(source, request->file, label, sizeof label);
+    kind k = kind_of(head, n);
+    if (k == OLD_TAR)
         return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, source->path,
-            "PyTorch's format before 1.6 (pickles, then raw storages), which this "
-            "version does not read. Save it again: torch.save(torch.load(FILE, map_location='cpu'), 'new.pt')");
-    case OLD_TAR:
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, source->path,
+            err, CKPT_E_UNSUPPORTED, label,
             "PyTorch's oldest format (a tar of pickle, tensors, storages), which this "
             "version does not read. Save it again: torch.save(torch.load(FILE, map_location='cpu'), 'new.pt')");
-    case PICKLE:
-    case TEXT_PICKLE:
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, source->path,
-                          "a Python pickle that torch.save did not write; this version reads none. "
-                          "If you trust where it comes from: torch.save(pickle.load(open(FILE, 'rb')), 'new.pt')");
-    case NO:
-        break;
-    }
-    return ckpt__fail(err, CKPT_E_FORMAT, source->path, "neither PyTorch's format before 1.6 nor a pickle");
+    if (k != OLD_TORCH)
+        return ckpt__fail(err, CKPT_E_FORMAT, label,
+                          "not PyTorch's format before 1.6: it does not begin with its magic number (any other pickle is the "
+                          "format 'pickle')");
+    return read_by(request, read_legacy, out, err);
 }
 
-const ckpt__format ckpt__format_torch_legacy = {"torch-legacy", ".pt", bid, read, NULL};
+static ckpt_status read_pickle_format(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+{
+    return read_by(request, read_pickle, out, err);
+}
+
+const ckpt__format ckpt__format_torch_legacy = {"torch-legacy", ".pt", bid_legacy, read_legacy_format, NULL};
+const ckpt__format ckpt__format_pickle = {"pickle", ".pkl", bid_pickle, read_pickle_format, NULL};

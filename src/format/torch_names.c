@@ -1,5 +1,6 @@
 /* format/torch_names.c - what things in a torch pickle are called. */
 #include "format/torch_priv.h"
+#include "format/torch_write.h"
 
 #include <stdio.h>
 
@@ -72,6 +73,22 @@ ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__node *global)
     return out;
 }
 
+void ckpt__torch_python3(ckpt_str *module, ckpt_str *name)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+        if (ckpt__str_is(*module, renamed[i].module) && ckpt__str_is(*name, renamed[i].name)) {
+            const char *dot = strchr(renamed[i].to, '.');
+            *module = (ckpt_str){renamed[i].to, (size_t)(dot - renamed[i].to)};
+            *name = ckpt__s(dot + 1);
+            return;
+        }
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+        if (ckpt__str_is(*module, modules[i].from)) {
+            *module = ckpt__s(modules[i].to);
+            return;
+        }
+}
+
 /* ---- storages and dtypes */
 
 bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool *untyped)
@@ -86,11 +103,27 @@ bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool
         {"BoolStorage", CKPT_BOOL},      {"ComplexFloatStorage", CKPT_C64}, {"ComplexDoubleStorage", CKPT_C128},
         {"QInt8Storage", CKPT_QI8},      {"QUInt8Storage", CKPT_QU8},       {"QInt32Storage", CKPT_QI32},
         {"QUInt4x2Storage", CKPT_QU4X2}, {"QUInt2x4Storage", CKPT_QU2X4},
+        /* Classes that Python does not have: libtorch's pickler names them by the dtype (c10/core/ScalarType.h). */
+        {"ComplexHalfStorage", CKPT_C32},
+        {"UInt16Storage", CKPT_U16},
+        {"UInt32Storage", CKPT_U32},
+        {"UInt64Storage", CKPT_U64},
+        {"Float8_e4m3fnStorage", CKPT_F8_E4M3},
+        {"Float8_e5m2Storage", CKPT_F8_E5M2},
+        {"Float8_e4m3fnuzStorage", CKPT_F8_E4M3FNUZ},
+        {"Float8_e5m2fnuzStorage", CKPT_F8_E5M2FNUZ},
+        {"Float8_e8m0fnuStorage", CKPT_F8_E8M0},
+        {"Float4_e2m1fn_x2Storage", CKPT_F4_E2M1_X2},
+        {"Bits8Storage", CKPT_BITS8},
+        {"Bits16Storage", CKPT_BITS16},
+        {"Bits1x8Storage", CKPT_BITS1X8},
+        {"Bits2x4Storage", CKPT_BITS2X4},
+        {"Bits4x2Storage", CKPT_BITS4X2},
     };
     if (!global || global->kind != CKPT__P_GLOBAL)
         return false;
     ckpt_str module = global->u.global.module, name = global->u.global.name;
-    *untyped = ckpt__str_is(name, "UntypedStorage") &&
+    *untyped = (ckpt__str_is(name, "UntypedStorage") || ckpt__str_is(name, "_UntypedStorage")) && /* 1.13; 1.11, 1.12 */
                (ckpt__str_is(module, "torch.storage") || ckpt__str_is(module, "torch"));
     *dtype = CKPT_U8;
     if (*untyped)

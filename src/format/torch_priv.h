@@ -8,7 +8,11 @@
  *   torch_names.c    what classes are called; names of storages and dtypes
  *   torch_list.c     the value tree -> the tensors of the index, one for each key path
  *   torch_role.c     what each of them is to training
- *   torch_legacy.c   the formats before 1.6, recognised and named */
+ *   torch_script.c   archives of libtorch in C++ and of TorchScript: their objects, roles and notes
+ *   torch_legacy.c   pickles that are no zip, recognised; the reads of the two formats
+ *   torch_legacy_read.c   the format before 1.6: its five pickles, and where its raw storages lie
+ *   torch_salvage.c  archives that are cut off or damaged
+ *   torch_nested.c   storages that are whole files of that format inside a bytes value */
 #ifndef CKPT_TORCH_PRIV_H
 #define CKPT_TORCH_PRIV_H
 #include "codec/pickle.h"
@@ -46,6 +50,25 @@ typedef struct ckpt__torch_part {
     ckpt__torch_tensor *tensor;
 } ckpt__torch_part;
 
+/* What a persistent id says: ('storage', class, key, location, numel), and before 1.6 a sixth item: None, or (key,
+ * offset, numel) of a view, which is a storage of its own inside the one that the rest describes. */
+typedef struct ckpt__torch_id {
+    const ckpt__node *storage_class;
+    ckpt_str key, location; /* location data NULL: None */
+    int64_t numel;
+    ckpt_dtype dtype;
+    bool untyped;
+    bool view;
+    ckpt_str view_key;
+    int64_t view_offset, view_numel;
+} ckpt__torch_id;
+
+/* Where a storage's bytes are. */
+typedef struct ckpt__torch_place {
+    ckpt__extent extent;
+    ckpt_str name; /* for messages */
+} ckpt__torch_place;
+
 /* What a persistent id said; the same key must always say the same. */
 typedef struct ckpt__torch_storage {
     ckpt_str class_name, location;
@@ -58,6 +81,7 @@ typedef struct ckpt__torch {
     uint32_t file;      /* of the source */
     const char *path;   /* of the file, for messages */
     bool salvage;
+    bool walked; /* salvage: the archive's directory is lost, its records were found by their headers */
     ckpt__index *index;
     ckpt__arena *arena; /* the index's */
     ckpt__zip *zip;
@@ -66,6 +90,14 @@ typedef struct ckpt__torch {
     char *full;        /* room for root, a slash and the name of a record (RECORD_NAME) */
     const char *label; /* "archive/data.pkl", for messages */
     bool big_endian;
+    bool script;   /* an archive of libtorch in C++ or of TorchScript (it has constants.pkl) */
+    bool any_grad; /* script: some tensor requires a gradient, so that one which does not is a buffer */
+    uint64_t pickle_at;                /* where the pickle begins, for messages: 0 for a record of an archive */
+    struct ckpt__torch_legacy *legacy; /* the storages of a file before 1.6; neither it nor zip: there are none */
+    struct ckpt__torch_nested *nested;
+    size_t nested_count, nested_capacity;
+    ckpt__hash *nested_by; /* the address of a node of bytes -> number in `nested` */
+    int depth;             /* of files in files */
     ckpt__hash *by_key; /* storage key -> number in `storages` */
     ckpt__torch_storage *storages;
     size_t storage_count, storage_capacity;
@@ -73,6 +105,7 @@ typedef struct ckpt__torch {
     size_t work_count, work_capacity; /* nodes whose values are to be filled */
     ckpt__torch_tensor **tensors;
     size_t tensor_count, tensor_capacity;
+    const ckpt__index *kept; /* not a torch file: a pickle that a native file keeps (torch_kept.c), and that file's index */
     struct ckpt__torch_roles *roles; /* what torch_role.c remembers from one tensor to the next */
 } ckpt__torch;
 
@@ -80,6 +113,8 @@ typedef struct ckpt__torch {
 ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckpt__node *node, ckpt_error *err,
                              const char *format, ...) CKPT__PRINTF(5, 6);
 ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err);
+/* Everything of t but its index. */
+void ckpt__torch_release(ckpt__torch *t);
 
 /* ---- names */
 /* "module.Class" of a GLOBAL node, by the names that Python 3 uses today. data NULL: no memory. */
@@ -99,12 +134,66 @@ ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node);
 bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out);
 
 /* ---- storages */
-ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *persistent, size_t *number, ckpt_error *err);
+/* The number of the storage that a node stands for: a persistent id, or a call of torch.storage._load_from_bytes. */
+ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *node, size_t *number, ckpt_error *err);
+/* What its class says of its elements; after ckpt__torch_storage_of. */
+bool ckpt__torch_storage_type(ckpt__torch *t, const ckpt__node *node, ckpt_dtype *dtype, bool *untyped);
+ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__node *persistent, ckpt__torch_id *out, ckpt_error *err);
+/* Bytes that so many elements take; false where they overflow. */
+bool ckpt__torch_storage_size(const ckpt__torch_id *id, int64_t numel, uint64_t *nbytes);
+/* The class of ('module', class, path, source), which torch before 1.6 writes for the class of a module; else NULL. */
+const ckpt__node *ckpt__torch_module(const ckpt__node *persistent);
+
+/* ---- the format before 1.6 */
+/* Five pickles at `bytes`, of which `held` are there; with salvage they may end behind the fourth. The raw storages follow
+ * in the same memory, or in t's file. Sets t->pickle and t->legacy; needs t->index. */
+typedef struct ckpt__torch_legacy_input {
+    const unsigned char *bytes;
+    size_t held;
+    bool memory;   /* the storages lie in `bytes` too */
+    uint64_t size; /* of all of it */
+} ckpt__torch_legacy_input;
+ckpt_status ckpt__torch_legacy_open(ckpt__torch *t, const ckpt__torch_legacy_input *input, ckpt_error *err);
+void ckpt__torch_legacy_free(struct ckpt__torch_legacy *legacy);
+bool ckpt__torch_is_legacy(const unsigned char *head, size_t n);
+ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
+                                     ckpt_error *err);
+
+/* ---- salvage */
+/* The archive's records without its directory, up to data.pkl; `status` is how opening it failed. */
+ckpt_status ckpt__torch_salvage_open(ckpt__torch *t, const ckpt__zip_input *input, ckpt_status status, ckpt_error *err);
+/* data.pkl must be whole; NULL: there is none. */
+ckpt_status ckpt__torch_salvage_pickle(ckpt__torch *t, const ckpt__zip_record *pickle, ckpt_error *err);
+/* The records behind data.pkl, with the sizes that t->pickle gives. */
+ckpt_status ckpt__torch_salvage_rest(ckpt__torch *t, ckpt_error *err);
+/* A small record that could not be read as it should be: without its CRC, or as if it were not there. */
+ckpt_status ckpt__torch_salvage_record(ckpt__torch *t, const ckpt__zip_record *r, uint64_t limit, ckpt__buf *b,
+                                       ckpt_error *err);
+/* Where a storage of nbytes is in record r (NULL: none), in t's archive, and whether all of it is. */
+void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, uint64_t nbytes, ckpt__torch_place *out);
+ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err);
+
+/* ---- what a native file keeps */
+ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
+                                   ckpt_error *err);
+
+/* ---- files in bytes */
+bool ckpt__torch_is_nested(const ckpt__node *node);
+typedef struct ckpt__torch_nested {
+    bool good;
+    ckpt__torch_id id;
+    ckpt__torch_place place;
+} ckpt__torch_nested;
+/* Fills a new entry, or finds it; CKPT_E_FORMAT and the like where the bytes are no such file of one storage. */
+ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out, ckpt_error *err);
 
 /* ---- tensors */
 bool ckpt__torch_is_tensor(const ckpt__node *node);
 /* Sets the spec of the node's value. */
 ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_tensor **out, ckpt_error *err);
+
+/* "sparse_coo" for 1, ...: the numbers that libtorch's own pickler writes; NULL where it is none of a sparse layout. */
+const char *ckpt__torch_layout_name(int64_t number);
 
 /* ---- values */
 ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err); /* sets index->root */
@@ -132,6 +221,23 @@ bool ckpt__torch_array_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_ar
 /* "numpy.float32" and "numpy.dtypes.Float32DType"; data NULL where numpy has no such class. */
 ckpt_str ckpt__torch_scalar_class(ckpt__torch *t, char kind, uint64_t itemsize);
 ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__node *dtype);
+
+/* ---- libtorch in C++ and TorchScript */
+/* An object of a class of TorchScript; and its value, class_name, items and entries being set. */
+bool ckpt__torch_is_script(const ckpt__node *node);
+bool ckpt__torch_script_object(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v);
+/* A call of torch.jit._pickle that says the type of a list or dict: that list or dict; NULL where it is none. And the
+ * handler that makes its value. */
+const ckpt__node *ckpt__torch_untagged(const ckpt__node *node);
+bool ckpt__torch_typed(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v);
+bool ckpt__torch_is_script_value(const ckpt_value *v); /* a DICT made of such an object */
+/* Optimizers: the number in "param_groups/3" and "params/3"; the role of "exp_average_buffers/3" (before 1.5). */
+bool ckpt__torch_group_number(ckpt_str key, int64_t *group);
+bool ckpt__torch_param_number(ckpt_str key, int64_t *param);
+bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info);
+bool ckpt__torch_any_grad(const ckpt__torch *t);
+/* What such an archive holds besides, as findings. */
+ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err);
 
 /* ---- listing */
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err);

@@ -37,6 +37,7 @@ struct ckpt__torch_roles {
     ckpt__hash *ids;             /* "i7" or "sname" -> number in `places` */
     place *places;
     size_t place_count, place_capacity;
+    uint64_t place_limit; /* more than a pickle has bytes are no parameters, but one group in many places */
 };
 typedef struct ckpt__torch_roles roles;
 
@@ -66,7 +67,8 @@ static bool is_optimizer(roles *r, const ckpt_value *v)
         const ckpt_value *state = v->kind == CKPT_V_DICT ? ckpt_value_get(v, "state") : NULL;
         const ckpt_value *groups = state ? ckpt_value_get(v, "param_groups") : NULL;
         r->maybe_optimizer = v;
-        r->is_optimizer = groups && state->kind == CKPT_V_DICT && groups->kind == CKPT_V_LIST;
+        r->is_optimizer = groups && state->kind == CKPT_V_DICT &&
+                          (groups->kind == CKPT_V_LIST || ckpt__torch_is_script_value(groups));
     }
     return r->is_optimizer;
 }
@@ -104,11 +106,33 @@ static void put_id(ckpt__buf *b, const int64_t *number, ckpt_str text)
 
 static bool add_place(roles *r, ckpt__buf *key, const place *p)
 {
+    if (r->place_count >= r->place_limit)
+        return true;
     ckpt_str copy = ckpt__arena_str(r->arena, key->data, key->size);
     if (key->failed || !copy.data || !ckpt__grow(&r->places, &r->place_capacity, r->place_count + 1, sizeof *r->places))
         return false;
     r->places[r->place_count++] = *p;
     return ckpt__hash_put(r->ids, copy.data, copy.size, r->place_count - 1, NULL) >= 0;
+}
+
+/* libtorch in C++: "param_groups/0": {"params/0": address as a str, ...}. */
+static bool learn_script_places(roles *r, const ckpt_value *groups, ckpt__buf *key)
+{
+    bool ok = true;
+    for (size_t g = 0; ok && g < groups->entry_count && r->place_count < r->place_limit; g++) {
+        const ckpt_entry *group = &groups->entries[g];
+        int64_t number, param;
+        if (group->key->kind != CKPT_V_STR || !ckpt__torch_group_number(group->key->text, &number))
+            continue;
+        for (size_t i = 0; ok && i < group->value->entry_count; i++) {
+            const ckpt_entry *e = &group->value->entries[i];
+            if (e->key->kind != CKPT_V_STR || e->value->kind != CKPT_V_STR || !ckpt__torch_param_number(e->key->text, &param))
+                continue;
+            put_id(key, NULL, e->value->text);
+            ok = add_place(r, key, &(place){(size_t)number, NULL});
+        }
+    }
+    return ok;
 }
 
 /* Once for an optimizer: a search of its groups for each tensor would be quadratic. */
@@ -120,7 +144,9 @@ static bool learn_places(roles *r, const ckpt_value *optimizer)
     r->arena = ckpt__arena_new(0);
     r->ids = ckpt__hash_new(64);
     bool ok = r->arena && r->ids;
-    for (size_t g = 0; ok && g < groups->item_count; g++) {
+    if (ok && groups->kind == CKPT_V_DICT)
+        ok = learn_script_places(r, groups, &key);
+    for (size_t g = 0; ok && g < groups->item_count && r->place_count < r->place_limit; g++) {
         const ckpt_value *params = ckpt_value_get(groups->items[g], "params"),
                          *names = ckpt_value_get(groups->items[g], "param_names");
         for (size_t i = 0; ok && params && params->kind == CKPT_V_LIST && i < params->item_count; i++) {
@@ -150,6 +176,7 @@ static bool set_group(ckpt__torch *t, uint64_t number, ckpt_tensor_info *info)
 static bool find_group(ckpt__torch *t, const ckpt_value *optimizer, const ckpt_key *id, ckpt_tensor_info *info)
 {
     roles *r = t->roles;
+    r->place_limit = t->pickle.end;
     if (r->places_of != optimizer && !learn_places(r, optimizer))
         return false;
     ckpt__buf key = {0};
@@ -173,6 +200,9 @@ static bool set_optimizer_role(ckpt__torch *t, const ckpt_value *optimizer, size
     info->state_key = last->text.data && !last->other ? last->text : (ckpt_str){NULL, 0};
     if (key_is(info, at, "param_groups")) {
         bool numbered = at + 1 < info->path.count && !info->path.keys[at + 1].text.data;
+        int64_t group;
+        if (at + 1 < info->path.count && !numbered && ckpt__torch_group_number(info->path.keys[at + 1].text, &group))
+            return set_group(t, (uint64_t)group, info);
         return !numbered || set_group(t, (uint64_t)info->path.keys[at + 1].number, info);
     }
     if (info->path.count < at + 3)
@@ -180,7 +210,7 @@ static bool set_optimizer_role(ckpt__torch *t, const ckpt_value *optimizer, size
     const ckpt_key *id = &info->path.keys[at + 1];
     if (info->path.count == at + 3)
         info->role = role_of_state(last->text);
-    if (id->text.data && !id->other)
+    if (id->text.data && !id->other && !ckpt__torch_is_script_value(optimizer)) /* libtorch's are addresses */
         info->param = id->text;
     return find_group(t, optimizer, id, info);
 }
@@ -215,11 +245,11 @@ static bool is_state_dict(roles *r, const ckpt_value *v)
     return r->is_state_dict;
 }
 
-static bool is_buffer(const ckpt_tensor_info *info, const ckpt__torch_spec *spec, ckpt_str key)
+static bool is_buffer(const ckpt__torch *t, const ckpt_tensor_info *info, const ckpt__torch_spec *spec, ckpt_str key)
 {
     bool parameter = ckpt__str_is(info->class_name, "torch.nn.parameter.Parameter");
-    return spec->is_buffer || ends_in(key, "running_mean") || ends_in(key, "running_var") ||
-           ends_in(key, "num_batches_tracked") ||
+    return spec->is_buffer || (t->any_grad && !spec->requires_grad) || ends_in(key, "running_mean") ||
+           ends_in(key, "running_var") || ends_in(key, "num_batches_tracked") ||
            (spec->dtype == CKPT_I64 && !parameter); /* no parameter is made of int64 */
 }
 
@@ -260,12 +290,12 @@ bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
         if ((key_is(info, i, "state") || key_is(info, i, "param_groups")) && is_optimizer(t->roles, containers[i]))
             return set_optimizer_role(t, containers[i], i, info);
     info->role = is_rng(info) ? CKPT_RNG : CKPT_OTHER;
-    if (info->role == CKPT_RNG || depth == 0)
+    if (info->role == CKPT_RNG || depth == 0 || ckpt__torch_old_optimizer(containers[depth - 1], info))
         return true;
     const ckpt_key *key = &info->path.keys[depth - 1];
     if (depth > 1 && info->inside && (key_is(info, depth - 2, "_parameters") || key_is(info, depth - 2, "_buffers")))
         info->role = key_is(info, depth - 2, "_parameters") ? CKPT_PARAM : CKPT_BUFFER;
     else if (key->text.data && !key->other && is_state_dict(t->roles, containers[depth - 1]))
-        info->role = below_ema(info) ? CKPT_EMA : is_buffer(info, spec, key->text) ? CKPT_BUFFER : CKPT_PARAM;
+        info->role = below_ema(info) ? CKPT_EMA : is_buffer(t, info, spec, key->text) ? CKPT_BUFFER : CKPT_PARAM;
     return true;
 }

@@ -103,7 +103,7 @@ static ckpt_status get_storage(const call *c, size_t i, spec *out, bool *untyped
     ckpt_status status = ckpt__torch_storage_of(c->t, n, &out->storage, c->err);
     if (status < 0)
         return status;
-    ckpt__torch_storage_dtype(ckpt__torch_item(n->u.id, 1), &out->dtype, untyped);
+    ckpt__torch_storage_type(c->t, n, &out->dtype, untyped);
     out->has_storage = true;
     out->device = c->t->index->storages[out->storage].device;
     return CKPT_OK;
@@ -179,7 +179,8 @@ static ckpt_status rebuild_tensor(const call *c, spec *out)
 
 static void lazy_bits(const call *c, size_t i, spec *out)
 {
-    const ckpt__node *conj = ckpt__pickle_get(arg(c, i), "conj"), *neg = ckpt__pickle_get(arg(c, i), "neg");
+    const ckpt__node *tagged = ckpt__torch_untagged(arg(c, i)), *bits = tagged ? tagged : arg(c, i);
+    const ckpt__node *conj = ckpt__pickle_get(bits, "conj"), *neg = ckpt__pickle_get(bits, "neg");
     out->conj = conj && conj->kind == CKPT__P_BOOL && conj->boolean;
     out->neg = neg && neg->kind == CKPT__P_BOOL && neg->boolean;
 }
@@ -253,6 +254,22 @@ static ckpt_status rebuild_parameter(const call *c, spec *out)
     out->requires_grad = get_bool(c, 1);
     out->class_name = parameter_class;
     out->state = arg(c, 3);
+    return status;
+}
+
+/* tensor [, requires_grad]: how parameters, and what a Variable was, were pickled before torch 1.0 */
+static ckpt_status rebuild_old_variable(const call *c, spec *out)
+{
+    ckpt_status status = parse_node(c, arg(c, 0), out);
+    out->requires_grad = get_bool(c, 1);
+    return status;
+}
+
+static ckpt_status rebuild_old_parameter(const call *c, spec *out)
+{
+    ckpt_status status = parse_node(c, arg(c, 0), out);
+    out->requires_grad = !arg(c, 1) || get_bool(c, 1);
+    out->class_name = parameter_class;
     return status;
 }
 
@@ -349,10 +366,40 @@ static void like_values(spec *out, const spec *values)
     out->strides = NULL;
 }
 
+static const char *const coo[] = {"indices", "values"}, *const compressed[] = {"compressed", "plain", "values"};
+
+const char *ckpt__torch_layout_name(int64_t number)
+{
+    static const char *const layouts[] = {NULL,         "sparse_coo", "sparse_csr", NULL, /* c10/core/Layout.h */
+                                          "sparse_csc", "sparse_bsr", "sparse_bsc"};
+    return number < 0 || (size_t)number >= sizeof layouts / sizeof layouts[0] ? NULL : layouts[number];
+}
+
+/* As libtorch's own pickler writes it: number of the layout, size, requires_grad, the parts, hooks. */
+static ckpt_status rebuild_sparse_script(const call *c, int64_t layout, spec *out)
+{
+    const char *name = ckpt__torch_layout_name(layout);
+    if (!name)
+        return bad(c, "of a layout whose number is not known");
+    out->layout = ckpt__s(name);
+    size_t n = layout == 1 ? 2 : 3, sizes;
+    ckpt__torch_part parts[3];
+    ckpt_status status = get_ints(c, arg(c, 1), &out->shape, &sizes);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = part_of(c, ckpt__s(layout == 1 ? coo[i] : compressed[i]), arg(c, 3 + i), &parts[i]);
+    if (status < 0)
+        return status;
+    out->ndim = sizes > 1000 ? 1000 : (uint32_t)sizes;
+    like_values(out, parts[n - 1].tensor->spec);
+    out->requires_grad = get_bool(c, 2);
+    return add_parts(c, out, parts, n);
+}
+
 /* layout, (indices, values, size [, coalesced]) or (compressed, plain, values, size) */
 static ckpt_status rebuild_sparse(const call *c, spec *out)
 {
-    static const char *const coo[] = {"indices", "values"}, *const compressed[] = {"compressed", "plain", "values"};
+    if (arg(c, 0) && arg(c, 0)->kind == CKPT__P_INT)
+        return rebuild_sparse_script(c, arg(c, 0)->u.integer, out);
     ckpt_status status = get_layout(c, 0, &out->layout);
     if (status < 0)
         return status;
@@ -455,37 +502,53 @@ static const struct {
     {"_rebuild_xla_tensor", rebuild_from_numpy},
 };
 
+enum { FUNCTIONS = sizeof rebuilders / sizeof rebuilders[0], OLD_PARAMETER = FUNCTIONS, OLD_VARIABLE, NO_REBUILDER };
+
 static size_t find_rebuilder(const ckpt__node *callable)
 {
-    size_t n = sizeof rebuilders / sizeof rebuilders[0];
+    const size_t n = NO_REBUILDER;
     if (!callable || callable->kind != CKPT__P_GLOBAL)
         return n;
+    if (ckpt__pickle_is_global(callable, "torch.nn.parameter", "Parameter"))
+        return OLD_PARAMETER;
+    if (ckpt__pickle_is_global(callable, "torch.autograd.variable", "Variable"))
+        return OLD_VARIABLE;
     ckpt_str module = callable->u.global.module, name = callable->u.global.name;
     if (!ckpt__str_is(module, "torch._utils") && !ckpt__str_is(module, "torch._tensor") &&
         !ckpt__str_is(module, "torch.tensor"))
         return n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < FUNCTIONS; i++)
         if (ckpt__str_is(name, rebuilders[i].name))
             return i;
     return n;
 }
 
+/* The class of a parameter may be called with anything; it makes a tensor where a tensor is given. */
 bool ckpt__torch_is_tensor(const ckpt__node *node)
 {
-    return node && node->kind == CKPT__P_OBJECT && node->u.object->call == CKPT__P_REDUCE &&
-           find_rebuilder(node->u.object->callable) < sizeof rebuilders / sizeof rebuilders[0];
+    for (int depth = 0; depth < MAX_NESTING; depth++) {
+        if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_REDUCE)
+            return false;
+        size_t i = find_rebuilder(node->u.object->callable);
+        if (i < FUNCTIONS || i == NO_REBUILDER)
+            return i < FUNCTIONS;
+        node = ckpt__torch_item(node->u.object->args, 0);
+    }
+    return false;
 }
 
 static ckpt_status parse_call(const call *outer, const ckpt__node *callable, const ckpt__node *args, spec *out)
 {
     size_t i = find_rebuilder(callable);
-    if (i == sizeof rebuilders / sizeof rebuilders[0] || !args || args->kind != CKPT__P_TUPLE)
+    if (i == NO_REBUILDER || !args || args->kind != CKPT__P_TUPLE)
         return bad(outer, "that is made of something else than a tensor");
     if (outer->depth >= MAX_NESTING)
         return bad(outer, "of tensors of tensors of tensors, nested too deep");
     call c = *outer;
     c.args = args;
     c.depth++;
+    if (i >= FUNCTIONS)
+        return i == OLD_PARAMETER ? rebuild_old_parameter(&c, out) : rebuild_old_variable(&c, out);
     return rebuilders[i].parse(&c, out);
 }
 
@@ -493,7 +556,12 @@ static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *o
 {
     if (!ckpt__torch_is_tensor(node))
         return bad(outer, "that is made of something else than a tensor");
-    return parse_call(outer, node->u.object->callable, node->u.object->args, out);
+    ckpt_status status = parse_call(outer, node->u.object->callable, node->u.object->args, out);
+    /* Their state was (requires_grad, volatile, hooks). */
+    const ckpt__node *state = node->u.object->state, *grad = ckpt__torch_item(state, 0);
+    if (find_rebuilder(node->u.object->callable) >= FUNCTIONS && grad && grad->kind == CKPT__P_BOOL)
+        out->requires_grad = grad->boolean;
+    return status;
 }
 
 ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_tensor **out, ckpt_error *err)

@@ -18,7 +18,7 @@ ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckp
     ckpt__escape(shown, sizeof shown, text, strlen(text));
     if (!node)
         return ckpt__fail(err, status, t->label, "%s", shown);
-    return ckpt__fail(err, status, t->label, "byte %llu: %s", (unsigned long long)node->position, shown);
+    return ckpt__fail(err, status, t->label, "byte %llu: %s", (unsigned long long)(t->pickle_at + node->position), shown);
 }
 
 ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err)
@@ -119,6 +119,8 @@ ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node)
 {
     if (node->kind == CKPT__P_OBJECT)
         node = node->u.object->callable;
+    if (ckpt__torch_module(node))
+        node = ckpt__torch_module(node);
     if (node->kind == CKPT__P_GLOBAL)
         return ckpt__torch_class(t, node);
     return ckpt__s("(result of a call)");
@@ -269,6 +271,8 @@ static bool on_layout(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *
 static bool class_of_argument(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
     const ckpt__node *of = ckpt__torch_item(o->args, 0);
+    if (ckpt__torch_module(of))
+        of = ckpt__torch_module(of);
     if (of && of->kind == CKPT__P_GLOBAL)
         v->class_name = ckpt__torch_class(t, of);
     return v->class_name.data != NULL;
@@ -319,6 +323,16 @@ static bool on_numpy_array(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_va
     return true;
 }
 
+/* A storage in a pickle of its own; what else the bytes may be stays opaque. */
+static bool on_load_from_bytes(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
+{
+    size_t number;
+    (void)o;
+    if (ckpt__torch_storage_of(t, v->origin, &number, NULL) == CKPT_OK)
+        v->class_name = ckpt__s("torch.storage.TypedStorage");
+    return !ckpt__arena_over_limit(t->arena);
+}
+
 static bool on_numpy_random(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
     (void)t;
@@ -343,6 +357,7 @@ static const struct {
     {"collections.Counter", on_counter},
     {"torch.serialization._get_layout", on_layout},
     {"copyreg._reconstructor", on_reconstructor},
+    {"torch.storage._load_from_bytes", on_load_from_bytes},
     {"numpy.dtype", on_numpy_dtype},
     {"numpy.core.multiarray._reconstruct", on_numpy_array},
     {"numpy._core.multiarray._reconstruct", on_numpy_array},
@@ -354,6 +369,11 @@ static const struct {
     {"numpy.random._pickle.__randomstate_ctor", on_numpy_random},
     {"numpy.random._pickle.__bit_generator_ctor", class_of_argument},
     {"numpy.random.bit_generator.__pyx_unpickle_SeedSequence", class_of_argument},
+    {"torch.jit._pickle.restore_type_tag", ckpt__torch_typed},
+    {"torch.jit._pickle.build_intlist", ckpt__torch_typed},
+    {"torch.jit._pickle.build_tensorlist", ckpt__torch_typed},
+    {"torch.jit._pickle.build_doublelist", ckpt__torch_typed},
+    {"torch.jit._pickle.build_boollist", ckpt__torch_typed},
 };
 
 /* NEWOBJ of a class with arguments is how tuples' subclasses (namedtuples) are written: class and items. */
@@ -370,6 +390,8 @@ static bool fill_object(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
     const ckpt__pickle_object *o = node->u.object;
     v->kind = CKPT_V_OBJECT;
     v->class_name = ckpt__torch_callable(t, node);
+    if (ckpt__torch_is_script(node))
+        return v->class_name.data && ckpt__torch_script_object(t, o, v);
     v->args = ckpt__torch_value_of(t, o->args);
     if (o->state)
         v->state = ckpt__torch_value_of(t, o->state);
@@ -407,15 +429,23 @@ static ckpt_status fill_tensor(ckpt__torch *t, const ckpt__node *node, ckpt_valu
     return CKPT_OK;
 }
 
-/* A storage by itself. torch gives back a TypedStorage, whatever class its id names. */
+/* A storage by itself, of which torch gives back a TypedStorage, whatever class its id names; or the class of a module.
+ * In a pickle that torch.save did not write it may be anything. */
 static ckpt_status fill_persistent(ckpt__torch *t, const ckpt__node *node, ckpt_value *v, ckpt_error *err)
 {
     size_t number;
-    ckpt_status status = ckpt__torch_storage_of(t, node, &number, err);
+    const ckpt__node *module = ckpt__torch_module(node);
+    if (module) {
+        v->kind = CKPT_V_CLASS;
+        v->class_name = ckpt__torch_class(t, module);
+        return v->class_name.data ? CKPT_OK : ckpt__torch_no_memory(t, err);
+    }
+    bool outside = !t->zip && !t->legacy;
+    ckpt_status status = outside ? CKPT_OK : ckpt__torch_storage_of(t, node, &number, err);
     if (status < 0)
         return status;
     v->kind = CKPT_V_OBJECT;
-    v->class_name = ckpt__s("torch.storage.TypedStorage");
+    v->class_name = ckpt__s(outside ? "(persistent id)" : "torch.storage.TypedStorage");
     v->args = ckpt__torch_value_of(t, node->u.id);
     return v->args ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }

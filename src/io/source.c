@@ -2,6 +2,7 @@
 #include "io/source.h"
 #include "io/beneath.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,25 +10,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static ckpt_status append(ckpt__source *s, const char *name, int fd, const struct stat *st, uint32_t *file, ckpt_error *err)
+/* Takes fd over, also on failure. */
+static ckpt_status append(ckpt__source *s, size_t root, const char *name, int fd, const struct stat *st, uint32_t *file,
+                          ckpt_error *err)
 {
     char *copy = strdup(name);
-    if (!copy || !ckpt__grow(&s->files, &s->capacity, s->count + 1, sizeof *s->files)) {
+    if (!copy || s->count >= UINT32_MAX - 1 || !ckpt__grow(&s->files, &s->capacity, s->count + 1, sizeof *s->files)) {
         free(copy);
+        close(fd);
         return ckpt__fail_memory(err, s->path, 0);
     }
-    s->files[s->count] = (ckpt__file){ copy, fd, (uint64_t)st->st_size, (uint64_t)st->st_dev, (uint64_t)st->st_ino };
+    s->files[s->count] = (ckpt__file){ copy, fd, (uint64_t)st->st_size, (uint64_t)st->st_dev, (uint64_t)st->st_ino, root };
     if (file)
         *file = (uint32_t)s->count;
     s->count++;
     return CKPT_OK;
 }
 
+/* Opens a path that must be a directory or a regular file. */
+static ckpt_status open_path(const char *path, int *fd, struct stat *st, ckpt_error *err)
+{
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0 || fstat(*fd, st) < 0) {
+        ckpt_status status = ckpt__fail_sys(err, errno, path, "cannot open it");
+        if (*fd >= 0)
+            close(*fd);
+        return status;
+    }
+    if (S_ISDIR(st->st_mode) || S_ISREG(st->st_mode))
+        return CKPT_OK;
+    close(*fd);
+    return ckpt__fail(err, CKPT_E_FORMAT, path, "it is %s; a checkpoint is a file or a directory",
+                      ckpt__kind_of(st->st_mode));
+}
+
 ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *err)
 {
     struct stat st;
-    int fd = -1;
-    ckpt_status status;
+    int fd;
     *out = NULL;
     ckpt__source *s = calloc(1, sizeof *s);
     if (!s || !(s->path = strdup(path))) {
@@ -35,35 +56,121 @@ ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *
         return ckpt__fail_memory(err, path, 0);
     }
     s->dirfd = -1;
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-    if ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) < 0 || fstat(fd, &st) < 0) {
-        status = ckpt__fail_sys(err, errno, path, "cannot open it");
-        goto fail;
-    }
-    if (S_ISDIR(st.st_mode)) {
+    ckpt_status status = open_path(path, &fd, &st, err);
+    if (status == CKPT_OK && S_ISDIR(st.st_mode)) {
         s->directory = true;
         s->dirfd = fd;
-    } else if (!S_ISREG(st.st_mode)) {
-        status = ckpt__fail(err, CKPT_E_FORMAT, path, "it is %s; a checkpoint is a file or a directory", ckpt__kind_of(st.st_mode));
-        goto fail;
-    } else if ((status = append(s, path, fd, &st, NULL, err)) < 0)
-        goto fail;
-    *out = s;
-    return CKPT_OK;
-fail:
-    if (fd >= 0)
-        close(fd);
-    free(s->path);
-    free(s->files);
-    free(s);
+    } else if (status == CKPT_OK)
+        status = append(s, 0, path, fd, &st, NULL, err);
+    if (status < 0)
+        ckpt__source_close(s);
+    else
+        *out = s;
     return status;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* File 0 of a single file gets its base name: several files lie side by side. */
+static ckpt_status as_member(ckpt__source *s, ckpt_error *err)
+{
+    char *name = s->directory ? NULL : strdup(base_name(s->files[0].name));
+    if (!s->directory && !name)
+        return ckpt__fail_memory(err, s->path, 0);
+    if (name) {
+        free(s->files[0].name);
+        s->files[0].name = name;
+    }
+    s->directory = true;
+    return CKPT_OK;
+}
+
+static bool is_given(const ckpt__source *s, const struct stat *st)
+{
+    struct stat own;
+    if (s->dirfd >= 0 && fstat(s->dirfd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == st->st_ino)
+        return true;
+    for (size_t i = 0; i < s->also_count; i++)
+        if (s->also[i].dirfd >= 0 && fstat(s->also[i].dirfd, &own) == 0 && own.st_dev == st->st_dev &&
+            own.st_ino == st->st_ino)
+            return true;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->files[i].dev == (uint64_t)st->st_dev && s->files[i].ino == (uint64_t)st->st_ino)
+            return true;
+    return false;
+}
+
+ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error *err)
+{
+    struct stat st;
+    int fd;
+    ckpt_status status = as_member(s, err);
+    if (status < 0 || (status = open_path(path, &fd, &st, err)) < 0)
+        return status;
+    char *copy = strdup(path);
+    if (is_given(s, &st))
+        status = ckpt__fail(err, CKPT_E_ARGUMENT, path, "it is given twice");
+    else if (!copy || !ckpt__grow(&s->also, &s->also_capacity, s->also_count + 1, sizeof *s->also))
+        status = ckpt__fail_memory(err, path, 0);
+    if (status < 0) {
+        free(copy);
+        close(fd);
+        return status;
+    }
+    bool folder = S_ISDIR(st.st_mode);
+    s->also[s->also_count++] = (ckpt__root){ copy, folder ? fd : -1 };
+    return folder ? CKPT_OK : append(s, s->also_count, base_name(path), fd, &st, NULL, err);
+}
+
+ckpt_status ckpt__source_open_around(ckpt__source *s, ckpt_error *err)
+{
+    if (s->directory)
+        return CKPT_OK;
+    const char *base = base_name(s->path);
+    char *folder = base == s->path ? strdup(".") : strndup(s->path, base - s->path == 1 ? 1 : (size_t)(base - s->path - 1));
+    if (!folder)
+        return ckpt__fail_memory(err, s->path, 0);
+    int fd = open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    ckpt_status status = fd < 0 ? ckpt__fail_sys(err, errno, folder, "cannot open it") : as_member(s, err);
+    if (status < 0) {
+        if (fd >= 0)
+            close(fd);
+        free(folder);
+        return status;
+    }
+    free(s->path);
+    s->path = folder;
+    s->dirfd = fd;
+    return CKPT_OK;
+}
+
+size_t ckpt__source_roots(const ckpt__source *s)
+{
+    return 1 + s->also_count;
+}
+
+const char *ckpt__source_root(const ckpt__source *s, size_t root)
+{
+    return root ? s->also[root - 1].path : s->path;
+}
+
+static int root_fd(const ckpt__source *s, size_t root)
+{
+    return root ? s->also[root - 1].dirfd : s->dirfd;
 }
 
 bool ckpt__source_is_there(const ckpt__source *s)
 {
     struct stat opened, named;
-    return !s->directory || fstat(s->dirfd, &opened) < 0 ||
-           (stat(s->path, &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino);
+    for (size_t i = 0; i < ckpt__source_roots(s); i++)
+        if (root_fd(s, i) >= 0 && fstat(root_fd(s, i), &opened) == 0 &&
+            (stat(ckpt__source_root(s, i), &named) < 0 || opened.st_dev != named.st_dev || opened.st_ino != named.st_ino))
+            return false;
+    return true;
 }
 
 void ckpt__source_close(ckpt__source *s)
@@ -74,30 +181,40 @@ void ckpt__source_close(ckpt__source *s)
         close(s->files[i].fd);
         free(s->files[i].name);
     }
+    for (size_t i = 0; i < s->also_count; i++) {
+        if (s->also[i].dirfd >= 0)
+            close(s->also[i].dirfd);
+        free(s->also[i].path);
+    }
     if (s->dirfd >= 0)
         close(s->dirfd);
+    free(s->also);
     free(s->files);
     free(s->path);
     free(s);
 }
 
-ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, ckpt_error *err)
+ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, uint32_t *file, ckpt_error *err)
 {
     struct stat st;
     char label[1024];
-    snprintf(label, sizeof label, "%s/%s", s->path, name);
+    snprintf(label, sizeof label, "%s/%s", ckpt__source_root(s, root), name);
     if (!s->directory)
         return ckpt__fail(err, CKPT_E_ARGUMENT, label, "%s is not a directory", s->path);
     if (ckpt__name_climbs(name))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "a file name that leaves the checkpoint's directory is refused");
     for (size_t i = 0; i < s->count; i++)
-        if (strcmp(s->files[i].name, name) == 0) {
+        if (s->files[i].root == root && strcmp(s->files[i].name, name) == 0) {
             *file = (uint32_t)i;
             return CKPT_OK;
         }
-    int fd = ckpt__open_beneath(s->dirfd, name, O_RDONLY);
+    int fd = root_fd(s, root) < 0 ? -1 : ckpt__open_beneath(root_fd(s, root), name, O_RDONLY);
+    if (root_fd(s, root) < 0)
+        errno = ENOENT;           /* a file has nothing below it */
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
-        return ckpt__fail(err, CKPT_E_FORMAT, label, "a link that leaves the checkpoint's directory is refused");
+        return ckpt__fail(err, CKPT_E_FORMAT, label,
+                          "a link that leaves the checkpoint's directory is refused; copy what it points to into the "
+                          "directory (cp -L)");
     if (fd < 0)
         return ckpt__fail_sys(err, errno, label, "cannot open it");
     ckpt_status status;
@@ -107,18 +224,129 @@ ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, 
         status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected",
                             ckpt__kind_of(st.st_mode));
     else
-        status = append(s, name, fd, &st, file, err);
+        return append(s, root, name, fd, &st, file, err);
+    close(fd);
+    return status;
+}
+
+/* Two disks may both have a file: then it must be the same one. */
+static ckpt_status compare(const ckpt__source *s, uint32_t a, uint32_t b, ckpt_error *err)
+{
+    enum { BLOCK = 1 << 20 };
+    char one[600];
+    const ckpt__file *x = &s->files[a], *y = &s->files[b];
+    if (x->dev == y->dev && x->ino == y->ino)
+        return CKPT_OK;
+    char *blocks = x->size == y->size ? malloc((size_t)2 * BLOCK) : NULL;
+    bool same = x->size == y->size;
+    ckpt_status status = same && !blocks ? ckpt__fail_memory(err, s->path, 2 * BLOCK) : CKPT_OK;
+    for (uint64_t at = 0; status == CKPT_OK && same && at < x->size; at += BLOCK) {
+        size_t n = x->size - at < BLOCK ? (size_t)(x->size - at) : BLOCK;
+        status = ckpt__source_read(s, a, at, blocks, n, err);
+        if (status == CKPT_OK)
+            status = ckpt__source_read(s, b, at, blocks + BLOCK, n, err);
+        same = status == CKPT_OK && memcmp(blocks, blocks + BLOCK, n) == 0;
+    }
+    free(blocks);
+    if (status < 0 || same)
+        return status;
+    return ckpt__fail(
+        err, CKPT_E_MISMATCH, ckpt__source_label(s, a, one, sizeof one),
+        "%s has a file of this name too, with other bytes (%llu and %llu of them): these are not the parts of one "
+        "checkpoint",
+        ckpt__source_root(s, y->root), (unsigned long long)x->size, (unsigned long long)y->size);
+}
+
+ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, ckpt_error *err)
+{
+    uint32_t first = UINT32_MAX, other;
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = CKPT_OK, missing = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < ckpt__source_roots(s); i++) {
+        ckpt_error own = CKPT_ERROR_INIT;
+        status = ckpt__source_add_at(s, i, name, &other, &own);
+        if (status < 0 && own.sys_errno == ENOENT) {
+            if (i == 0)
+                why = own;
+            missing = missing < 0 ? missing : status;
+            status = CKPT_OK;
+        } else if (status < 0) {
+            if (err)
+                *err = own;
+        } else if (first == UINT32_MAX)
+            first = other;
+        else
+            status = compare(s, first, other, err);
+    }
     if (status < 0)
-        close(fd);
+        return status;
+    *file = first;
+    if (first != UINT32_MAX)
+        return CKPT_OK;
+    if (err)
+        *err = why;
+    return missing;
+}
+
+enum { NAMES_MAX = 10000 };
+
+static ckpt_status each_of(const ckpt__source *s, size_t root, const char *below, ckpt__source_fn fn, void *ctx,
+                           ckpt_error *err)
+{
+    size_t seen = 0;
+    ckpt_status status = CKPT_OK;
+    int fd = ckpt__open_beneath(root_fd(s, root), *below ? below : ".", O_RDONLY | O_DIRECTORY);
+    if (fd < 0 && *below && (errno == ENOENT || errno == ENOTDIR))
+        return CKPT_OK;
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d) {
+        status = ckpt__fail_sys(err, errno, ckpt__source_root(s, root), "cannot read the directory%s%s",
+                                *below ? " " : "", below);
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    while (status == CKPT_OK) {
+        struct stat st;
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e) {
+            if (errno)
+                status = ckpt__fail_sys(err, errno, ckpt__source_root(s, root), "cannot read the directory");
+            break;
+        }
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (++seen > NAMES_MAX)
+            status = ckpt__fail(err, CKPT_E_LIMIT, ckpt__source_root(s, root),
+                                "it holds more than %d files, which no checkpoint does", NAMES_MAX);
+        else if (fstatat(fd, e->d_name, &st, 0) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+            status = fn(ctx, root, e->d_name, S_ISDIR(st.st_mode), err);
+    }
+    closedir(d);
+    return status;
+}
+
+ckpt_status ckpt__source_each(const ckpt__source *s, const char *below, ckpt__source_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < ckpt__source_roots(s); i++) {
+        if (root_fd(s, i) >= 0)
+            status = each_of(s, i, below, fn, ctx, err);
+        for (size_t f = 0; !*below && root_fd(s, i) < 0 && status == CKPT_OK && f < s->count; f++)
+            if (s->files[f].root == i)
+                status = fn(ctx, i, s->files[f].name, false, err);
+    }
     return status;
 }
 
 const char *ckpt__source_label(const ckpt__source *s, uint32_t file, char *buf, size_t size)
 {
-    if (!s->directory || file >= s->count)
-        snprintf(buf, size, "%s", s->path);
+    size_t root = file < s->count ? s->files[file].root : 0;
+    if (!s->directory || file >= s->count || root_fd(s, root) < 0)
+        snprintf(buf, size, "%s", ckpt__source_root(s, root));
     else
-        snprintf(buf, size, "%s/%s", s->path, s->files[file].name);
+        snprintf(buf, size, "%s/%s", ckpt__source_root(s, root), s->files[file].name);
     return buf;
 }
 

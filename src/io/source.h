@@ -9,25 +9,48 @@ typedef struct ckpt__file {
     int fd;
     uint64_t size;
     uint64_t dev, ino;
+    size_t root;                  /* where it lies: 0 is `path`, the others are the source's `also` */
 } ckpt__file;
+
+/* A further directory (or file) of the same checkpoint, on another disk. */
+typedef struct ckpt__root {
+    char *path;
+    int dirfd;                    /* -1: a file */
+} ckpt__root;
 
 typedef struct ckpt__source {
     char *path;
-    bool directory;
-    int dirfd;                    /* -1 unless a directory */
+    bool directory;               /* files have names below a directory, or there are several paths */
+    int dirfd;                    /* -1: `path` is a file */
     ckpt__file *files; size_t count, capacity;
+    ckpt__root *also; size_t also_count, also_capacity;
 } ckpt__source;
 
 /* A file: it becomes file 0. A directory: no files yet. CKPT_E_SYSTEM (no such file, permission), CKPT_E_FORMAT for
  * what is neither (device, FIFO, socket: opened O_NONBLOCK, never read). */
 ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *err);
 void ckpt__source_close(ckpt__source *s);
+/* One more path of the same checkpoint: a directory, or a file, which is then known by its base name, as is a first path
+ * that is a file. CKPT_E_ARGUMENT: it was given already. */
+ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error *err);
+/* A single file becomes file 0 of the directory that it lies in (an index file names others beside it). */
+ckpt_status ckpt__source_open_around(ckpt__source *s, ckpt_error *err);
+size_t ckpt__source_roots(const ckpt__source *s);                    /* 1, and 1 for each further path */
+const char *ckpt__source_root(const ckpt__source *s, size_t root);   /* as it was given */
 /* Is the directory that was opened still the one of that name? A writer may prune it or replace it by another while it is
- * read: then its files go one by one. True for a file. */
+ * read: then its files go one by one. True for a file. So with every root. */
 bool ckpt__source_is_there(const ckpt__source *s);
 /* A file below the directory, never outside of it (openat2 RESOLVE_BENEATH where the kernel has it; else names with
  * "..", absolute names and links are refused). name may hold '/'. *file gets its number; added twice it is found. */
 ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, ckpt_error *err);
+/* The same below one of the roots. ckpt__source_add takes the first that has it, and is CKPT_E_MISMATCH naming both where
+ * another has a file of that name with other bytes. */
+ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, uint32_t *file, ckpt_error *err);
+/* Names in the directory, or in `below`, a folder in it, of every root: fn gets the number of the root, and whether it is
+ * a folder; "." and ".." and what is neither file nor folder are left out. At most 10,000 a folder: CKPT_E_LIMIT. A root
+ * that has no such folder is passed over. A return other than CKPT_OK stops and is returned. */
+typedef ckpt_status (*ckpt__source_fn)(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err);
+ckpt_status ckpt__source_each(const ckpt__source *s, const char *below, ckpt__source_fn fn, void *ctx, ckpt_error *err);
 /* Exactly n bytes, or CKPT_E_DAMAGED ("ends at byte X of Y expected") or CKPT_E_SYSTEM. EINTR and short reads are
  * retried. */
 ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n, ckpt_error *err);

@@ -108,6 +108,21 @@ ckpt_status ckpt__rename_new(const char *from, size_t from_size, const char *to,
     return CKPT_OK;
 }
 
+ckpt_status ckpt__rename_parse(const char *text, ckpt__rename **out, ckpt_error *err)
+{
+    const char *equals = strchr(text, '=');
+    *out = NULL;
+    if (!equals)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "a rename is REGEX=REPLACEMENT, and there is no '='");
+    /* "(?=x)y=z": an '=' may belong to the expression */
+    ckpt_status first = ckpt__rename_new(text, (size_t)(equals - text), equals + 1, strlen(equals + 1), out, err);
+    ckpt_error later = CKPT_ERROR_INIT;
+    ckpt_status s = first;
+    while (s == CKPT_E_ARGUMENT && (equals = strchr(equals + 1, '=')))
+        s = ckpt__rename_new(text, (size_t)(equals - text), equals + 1, strlen(equals + 1), out, &later);
+    return s == CKPT_OK ? s : first;
+}
+
 void ckpt__rename_free(ckpt__rename *r)
 {
     if (!r)

@@ -9,6 +9,8 @@ typedef struct ckpt__rename ckpt__rename;
  * `from` or `to`. */
 ckpt_status ckpt__rename_new(const char *from, size_t from_size, const char *to, size_t to_size, ckpt__rename **out,
                              ckpt_error *err);
+/* "REGEX=REPLACEMENT": of several '=' the first one that leaves a regular expression before it counts. */
+ckpt_status ckpt__rename_parse(const char *text, ckpt__rename **out, ckpt_error *err);
 void ckpt__rename_free(ckpt__rename *rename);
 
 /* Where the whole name matches, appends the new name to out and sets *matched; else appends nothing. CKPT_E_LIMIT

@@ -1,242 +1,381 @@
-/* model/convert.c - elements from one dtype to another, round to nearest even. Through double: it holds every float
- * dtype exactly, and every integer but the widest, which have a path of their own. */
+/* model/convert.c - elements from one dtype to another, round to nearest even. Through double, which holds every float
+ * dtype exactly; integers of more bits than it has are cut so that they round once. The pairs that a training meets most
+ * have loops of their own. */
 #include "model/index.h"
 
 #include <math.h>
 
-static float bits_to_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
+__extension__ typedef __int128 wide;    /* holds every integer dtype */
 
-/* A float of `exponent` and `mantissa` bits with IEEE's special values (f16, bf16, float8_e5m2). */
-static double small_to_double(uint32_t bits, unsigned exponent, unsigned mantissa)
-{
-    uint32_t sign = bits >> (exponent + mantissa) & 1, e = bits >> mantissa & ((1u << exponent) - 1);
-    uint32_t m = bits & ((1u << mantissa) - 1);
-    int bias = (1 << (exponent - 1)) - 1;
-    double value;
-    if (e == (1u << exponent) - 1)
-        value = m ? (double)NAN : (double)INFINITY;
-    else if (e == 0)
-        value = ldexp((double)m, 1 - bias - (int)mantissa);
-    else
-        value = ldexp((double)(m | 1u << mantissa), (int)e - bias - (int)mantissa);
-    return sign ? -value : value;
-}
+/* ---- small floats: OCP's E4M3 (FN: no infinity, one NaN), Graphcore's and AMD's (FNUZ: no infinity and no negative zero,
+ * whose code is the NaN), and IEEE's way for the rest. What is out of range, infinity too, becomes what torch 2.13 makes
+ * of it: FN's largest number, FNUZ's NaN, and infinity where there is one. */
+typedef enum flavour { IEEE, FN, FNUZ } flavour;
+typedef struct layout {
+    unsigned exponent, mantissa;
+    int bias;
+    flavour flavour;
+    double tiny;                  /* what the last bit of a subnormal counts */
+} layout;
 
-static uint32_t double_to_small(double value, unsigned exponent, unsigned mantissa)
-{
-    uint32_t sign = signbit(value) ? 1u << (exponent + mantissa) : 0, infinity = ((1u << exponent) - 1) << mantissa;
-    int bias = (1 << (exponent - 1)) - 1, e;
-    if (isnan(value))
-        return sign | infinity | 1u << (mantissa - 1);
-    value = fabs(value);
-    if (isinf(value))
-        return sign | infinity;
-    if (value == 0)
-        return sign;
-    frexp(value, &e);             /* value = f * 2^e, f in [0.5, 1) */
-    int scale = e - 1 < 1 - bias ? 1 - bias : e - 1;
-    double steps = nearbyint(ldexp(value, (int)mantissa - scale));   /* ties to even in the default rounding mode */
-    uint64_t m = (uint64_t)steps;
-    if (m >> mantissa == 0)
-        return sign | (uint32_t)m;                                   /* subnormal */
-    if (m >> (mantissa + 1)) {
-        m >>= 1;
-        scale++;
-    }
-    if (scale > bias)
-        return sign | infinity;
-    return sign | (uint32_t)(scale + bias) << mantissa | (uint32_t)(m & ((1u << mantissa) - 1));
-}
+static const layout f16 = { 5, 10, 15, IEEE, 0x1p-24 }, bf16 = { 8, 7, 127, IEEE, 0x1p-133 }, e5m2 = { 5, 2, 15, IEEE, 0x1p-16 },
+                    e4m3fn = { 4, 3, 7, FN, 0x1p-9 }, e4m3fnuz = { 4, 3, 8, FNUZ, 0x1p-10 },
+                    e5m2fnuz = { 5, 2, 16, FNUZ, 0x1p-17 };
 
-static bool load(ckpt_dtype dtype, const unsigned char *p, double *d, int64_t *i, bool *is_int)
+static const layout *layout_of(ckpt_dtype dtype)
 {
-    uint16_t h;
-    uint32_t w;
-    int16_t s;
-    int32_t n;
-    float f;
-    *is_int = true;
     switch (dtype) {
-    case CKPT_F64:
-        memcpy(d, p, 8);
-        break;
-    case CKPT_F32:
-        memcpy(&f, p, 4);
-        *d = (double)f;
-        break;
     case CKPT_F16:
-        memcpy(&h, p, 2);
-        *d = small_to_double(h, 5, 10);
-        break;
+        return &f16;
     case CKPT_BF16:
-        memcpy(&h, p, 2);
-        *d = (double)bits_to_float((uint32_t)h << 16);
-        break;
+        return &bf16;
     case CKPT_F8_E5M2:
-        *d = small_to_double(*p, 5, 2);
-        break;
-    case CKPT_I8:
-        *i = (int8_t)*p;
-        return true;
-    case CKPT_U8:
-        *i = *p;
-        return true;
-    case CKPT_BOOL:
-        *i = *p != 0;
-        return true;
-    case CKPT_I16:
-        memcpy(&s, p, 2);
-        *i = s;
-        return true;
-    case CKPT_U16:
-        memcpy(&h, p, 2);
-        *i = h;
-        return true;
-    case CKPT_I32:
-        memcpy(&n, p, 4);
-        *i = n;
-        return true;
-    case CKPT_U32:
-        memcpy(&w, p, 4);
-        *i = w;
-        return true;
-    case CKPT_I64:
-        memcpy(i, p, 8);
-        return true;
+        return &e5m2;
+    case CKPT_F8_E4M3:
+        return &e4m3fn;
+    case CKPT_F8_E4M3FNUZ:
+        return &e4m3fnuz;
+    case CKPT_F8_E5M2FNUZ:
+        return &e5m2fnuz;
     default:
-        return false;
+        return NULL;
     }
-    *is_int = false;
-    return true;
 }
 
-static bool integer_range(ckpt_dtype dtype, double *low, double *high)
+static double double_of(uint64_t bits)
 {
+    double d;
+    memcpy(&d, &bits, 8);
+    return d;
+}
+
+static double decode(uint32_t code, const layout *l)
+{
+    uint32_t e = code >> l->mantissa & ((1u << l->exponent) - 1), m = code & ((1u << l->mantissa) - 1);
+    uint64_t sign = (uint64_t)(code >> (l->exponent + l->mantissa) & 1) << 63;
+    uint32_t top = (1u << l->exponent) - 1;
+    if (l->flavour == FNUZ && code == 1u << (l->exponent + l->mantissa))
+        return (double)NAN;
+    if (l->flavour == FN && e == top && m == (1u << l->mantissa) - 1)
+        return (double)NAN;
+    if (l->flavour == IEEE && e == top)
+        return m ? (double)NAN : double_of(sign | UINT64_C(0x7ff) << 52);
+    if (e == 0)
+        return sign ? -((double)m * l->tiny) : (double)m * l->tiny;
+    return double_of(sign | (uint64_t)((int)e - l->bias + 1023) << 52 | (uint64_t)m << (52 - l->mantissa));
+}
+
+static uint32_t encode(double value, const layout *l)
+{
+    uint64_t u;
+    memcpy(&u, &value, 8);
+    uint32_t sign = (uint32_t)(u >> 63) << (l->exponent + l->mantissa), quiet = ((2u << l->exponent) - 1) << (l->mantissa - 1);
+    uint32_t beyond = l->flavour == FNUZ ? 1u << (l->exponent + l->mantissa)
+                      : l->flavour == FN ? (1u << (l->exponent + l->mantissa)) - 1 : ((1u << l->exponent) - 1) << l->mantissa;
+    int e = (int)(u >> 52 & 0x7ff), to = e - 1023 + l->bias;
+    uint64_t m = (u & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+    unsigned shift = 52 - l->mantissa;
+    if (e == 0x7ff && m != UINT64_C(1) << 52)
+        return l->flavour == IEEE ? sign | quiet : l->flavour == FN ? sign | beyond : beyond;
+    if (e == 0x7ff)
+        return l->flavour == FNUZ ? beyond : sign | (l->flavour == FN ? beyond - 1 : beyond);
+    if (to < 1)
+        shift = to < -62 ? 64 : shift + (unsigned)(1 - to);
+    /* ties to even: half of the last place less one, and one more where the last place is odd */
+    uint64_t last = shift < 54 ? m >> shift & 1 : 0;
+    uint64_t rounded = e == 0 || shift > 53 ? 0 : (m + (UINT64_C(1) << (shift - 1)) - 1 + last) >> shift;
+    uint64_t code = to < 1 ? rounded : ((uint64_t)(to - 1) << l->mantissa) + rounded;
+    if (code >= beyond)
+        return l->flavour == FNUZ ? beyond : sign | (l->flavour == FN ? beyond - 1 : beyond);    /* FN: its largest */
+    return l->flavour == FNUZ && code == 0 ? 0 : sign | (uint32_t)code;
+}
+
+/* E8M0: a power of two, code 255 is NaN; of zero and of negative numbers it has none: what is nearest to the absolute value
+ * is taken, as torch does, ties upwards. */
+static uint8_t encode_e8m0(double value)
+{
+    int e;
+    value = fabs(value);
+    if (isnan(value) || isinf(value))
+        return 255;
+    if (value < 0x1p-127)
+        return 0;
+    double f = frexp(value, &e);      /* in [0.5, 1) */
+    e += 126 + (f >= 0.75);
+    return (uint8_t)(e > 254 ? 255 : e);
+}
+
+/* ---- one element */
+
+typedef struct element {
+    bool is_int;
+    double d;
+    wide i;
+} element;
+
+static bool load_int(ckpt_dtype dtype, const unsigned char *p, wide *out)
+{
+    uint64_t u = 0;
+    int64_t i = 0;
     unsigned bits = ckpt_dtype_bits(dtype);
     if (dtype == CKPT_BOOL) {
-        *low = 0;
-        *high = 1;
-    } else {
-        bool is_signed = ckpt__dtype_row_of(dtype)->is_signed;
-        *low = is_signed ? -ldexp(1, (int)bits - 1) : 0;
-        *high = ldexp(1, (int)bits - (is_signed ? 1 : 0)) - (bits < 64 ? 1 : 0);
-    }
-    return true;
-}
-
-/* Out of range and NaN: clamped, NaN to 0, and reported as changed. */
-static int64_t to_integer(ckpt_dtype dtype, double d, bool *changed)
-{
-    double low, high, r = nearbyint(d);
-    integer_range(dtype, &low, &high);
-    if (isnan(d)) {
-        *changed = true;
-        return 0;
-    }
-    if (dtype == CKPT_BOOL) {
-        *changed |= d != 0 && d != 1;
-        return d != 0;
-    }
-    if (r != d)
-        *changed = true;
-    if (r < low || r > high || (dtype == CKPT_I64 && r >= 9223372036854775808.0)) {
-        *changed = true;
-        return r < low ? (int64_t)low : dtype == CKPT_I64 ? INT64_MAX : (int64_t)high;
-    }
-    return (int64_t)r;
-}
-
-static void store_integer(ckpt_dtype dtype, int64_t i, unsigned char *p, bool *changed)
-{
-    double low, high;
-    integer_range(dtype, &low, &high);
-    if (dtype == CKPT_BOOL) {
-        *changed |= i != 0 && i != 1;
-        i = i != 0;
-    } else if (dtype != CKPT_I64 && ((double)i < low || (double)i > high)) {
-        *changed = true;
-        i = (double)i < low ? (int64_t)low : (int64_t)high;
-    }
-    memcpy(p, &i, ckpt_dtype_size(dtype));   /* little-endian host */
-}
-
-static bool store_float(ckpt_dtype dtype, double d, unsigned char *p, bool *changed)
-{
-    uint32_t bits;
-    uint16_t h;
-    float f;
-    double back;
-    switch (dtype) {
-    case CKPT_F64:
-        memcpy(p, &d, 8);
+        *out = *p != 0;
         return true;
-    case CKPT_F32:
-        f = (float)d;
-        memcpy(p, &f, 4);
-        back = (double)f;
-        break;
-    case CKPT_F16:
-        h = (uint16_t)double_to_small(d, 5, 10);
-        memcpy(p, &h, 2);
-        back = small_to_double(h, 5, 10);
-        break;
-    case CKPT_BF16:
-        h = (uint16_t)double_to_small(d, 8, 7);
-        memcpy(p, &h, 2);
-        back = small_to_double(h, 8, 7);
-        break;
-    case CKPT_F8_E5M2:
-        bits = double_to_small(d, 5, 2);
-        *p = (unsigned char)bits;
-        back = small_to_double(bits, 5, 2);
-        break;
-    default:
-        return false;
     }
-    if (back != d && !(isnan(back) && isnan(d)))
-        *changed = true;
+    if (dtype < CKPT_I8 || dtype > CKPT_U64)
+        return false;
+    memcpy(&u, p, bits / 8);
+    memcpy(&i, &u, 8);
+    if (ckpt__dtype_row_of(dtype)->is_signed && bits < 64 && u >> (bits - 1))
+        i -= (int64_t)(UINT64_C(1) << bits);
+    *out = ckpt__dtype_row_of(dtype)->is_signed ? (wide)i : (wide)u;
     return true;
+}
+
+static bool load(ckpt_dtype dtype, const layout *l, const unsigned char *p, element *out)
+{
+    uint32_t code = 0;
+    float f;
+    out->is_int = false;
+    if (l) {
+        memcpy(&code, p, (1 + l->exponent + l->mantissa) / 8);
+        out->d = decode(code, l);
+    } else if (dtype == CKPT_F32) {
+        memcpy(&f, p, 4);
+        out->d = (double)f;
+    } else if (dtype == CKPT_F64)
+        memcpy(&out->d, p, 8);
+    else if (dtype == CKPT_F8_E8M0)
+        out->d = *p == 255 ? (double)NAN : ldexp(1, *p - 127);
+    else
+        return out->is_int = load_int(dtype, p, &out->i);
+    return true;
+}
+
+static void clip(ckpt_dtype dtype, wide *i, ckpt__convert_counts *counts)
+{
+    unsigned bits = dtype == CKPT_BOOL ? 1 : ckpt_dtype_bits(dtype);
+    bool is_signed = ckpt__dtype_row_of(dtype)->is_signed;
+    wide one = 1, low = is_signed ? -(one << (bits - 1)) : 0, high = (one << (bits - (is_signed ? 1 : 0))) - 1;
+    wide was = *i;
+    if (dtype == CKPT_BOOL)
+        *i = was != 0;
+    else
+        *i = was < low ? low : was > high ? high : was;
+    counts->inexact += *i != was;
+    counts->out_of_range += *i != was && dtype != CKPT_BOOL;
+}
+
+/* Out of range: clipped; NaN: 0, and true as a bool. */
+static void store_int(ckpt_dtype dtype, const element *e, unsigned char *p, ckpt__convert_counts *counts)
+{
+    wide i = e->i;
+    if (!e->is_int) {
+        double r = nearbyint(e->d);
+        if (isnan(e->d)) {
+            counts->nan++;
+            counts->inexact++;
+            i = dtype == CKPT_BOOL;
+        } else if (dtype == CKPT_BOOL) {
+            i = e->d != 0;
+            counts->inexact += e->d != 0 && e->d != 1;
+        } else {
+            uint64_t before = counts->inexact;
+            i = r < -0x1p70 ? -((wide)1 << 70) : r > 0x1p70 ? (wide)1 << 70 : (wide)r;
+            clip(dtype, &i, counts);
+            counts->inexact += r != e->d && counts->inexact == before;
+        }
+    } else
+        clip(dtype, &i, counts);
+    uint64_t u = (uint64_t)i;
+    memcpy(p, &u, ckpt_dtype_size(dtype));      /* little-endian host */
 }
 
 /* An integer that a double cannot hold, on its way to a smaller float: cut to what it can, with a last bit that says that
  * something was cut, so that the second rounding comes out as if it were the only one. */
-static double cut_to_odd(int64_t i)
+static double cut_to_odd(wide i)
 {
-    return (double)((i & ~INT64_C(0x3ff)) | (i & 0x3ff ? INT64_C(0x400) : 0));
+    return (double)((i & ~(wide)0x7ff) | (i & 0x7ff ? (wide)0x800 : 0));
 }
 
-bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, bool *changed)
+static bool store_float(ckpt_dtype dtype, const layout *l, const element *e, unsigned char *p, ckpt__convert_counts *counts)
+{
+    element back = { .is_int = false };
+    double d = e->d;
+    if (e->is_int) {
+        d = (double)e->i;
+        if ((wide)d != e->i && dtype != CKPT_F64)
+            d = cut_to_odd(e->i);
+    }
+    if (l) {
+        uint32_t code = encode(d, l);
+        memcpy(p, &code, (1 + l->exponent + l->mantissa) / 8);
+        back.d = decode(code, l);
+    } else if (dtype == CKPT_F32) {
+        float f = (float)d;
+        memcpy(p, &f, 4);
+        back.d = (double)f;
+    } else if (dtype == CKPT_F64) {
+        memcpy(p, &d, 8);
+        back.d = d;
+    } else if (dtype == CKPT_F8_E8M0) {
+        *p = encode_e8m0(d);
+        load(dtype, NULL, p, &back);
+    } else
+        return false;
+    bool finite = !isnan(d) && !isinf(d);
+    counts->nan += isnan(d) != 0;
+    bool largest = l && l->flavour == FN && fabs(back.d) == 448 && fabs(d) > 464;    /* beyond what rounds to it */
+    counts->out_of_range += largest || (finite && (isnan(back.d) || isinf(back.d)));
+    if (e->is_int)
+        counts->inexact += !(fabs(back.d) <= 0x1p65) || (wide)back.d != e->i;
+    else
+        counts->inexact += back.d != d && !(isnan(back.d) && isnan(d));
+    return true;
+}
+
+/* ---- the pairs that a training meets most */
+
+static void f32_to_bf16(const unsigned char *p, unsigned char *q, size_t n, ckpt__convert_counts *counts)
+{
+    uint64_t nan = 0, inexact = 0, beyond = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint32_t u, r;
+        memcpy(&u, p + 4 * k, 4);
+        uint32_t magnitude = u & 0x7fffffff, is_nan = magnitude > 0x7f800000;
+        r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        r = is_nan ? (u >> 16 & 0x8000) | 0x7fc0 : r;
+        nan += is_nan;
+        inexact += (u & 0xffff) != 0 && !is_nan;
+        beyond += (r & 0x7fff) == 0x7f80 && magnitude != 0x7f800000;
+        uint16_t h = (uint16_t)r;
+        memcpy(q + 2 * k, &h, 2);
+    }
+    counts->nan += nan;
+    counts->inexact += inexact;
+    counts->out_of_range += beyond;
+}
+
+static void bf16_to_f32(const unsigned char *p, unsigned char *q, size_t n, ckpt__convert_counts *counts)
+{
+    uint64_t nan = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint16_t h;
+        memcpy(&h, p + 2 * k, 2);
+        uint32_t u = (uint32_t)h << 16;
+        nan += (u & 0x7fffffff) > 0x7f800000;
+        memcpy(q + 4 * k, &u, 4);
+    }
+    counts->nan += nan;
+}
+
+/* Normal numbers and what rounds to infinity; the rest (subnormal, zero, infinite, NaN) goes the general way. */
+static void f32_to_f16(const unsigned char *p, unsigned char *q, size_t n, ckpt__convert_counts *counts)
+{
+    uint64_t inexact = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint32_t u;
+        memcpy(&u, p + 4 * k, 4);
+        uint32_t magnitude = u & 0x7fffffff;
+        if (magnitude - 0x38800000 < 0x477fe000 - 0x38800000) {    /* 2^-14 to 65504, and not more */
+            uint32_t r = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+            uint16_t h = (uint16_t)(r | (u >> 16 & 0x8000));
+            inexact += (u & 0x1fff) != 0;
+            memcpy(q + 2 * k, &h, 2);
+        } else {
+            element e = { .is_int = false };
+            load(CKPT_F32, NULL, p + 4 * k, &e);
+            store_float(CKPT_F16, &f16, &e, q + 2 * k, counts);
+        }
+    }
+    counts->inexact += inexact;
+}
+
+static void f16_to_f32(const unsigned char *p, unsigned char *q, size_t n, ckpt__convert_counts *counts)
+{
+    for (size_t k = 0; k < n; k++) {
+        uint16_t h;
+        memcpy(&h, p + 2 * k, 2);
+        uint32_t e = h >> 10 & 31, u = (uint32_t)(h & 0x8000) << 16 | ((((uint32_t)h & 0x7fff) << 13) + 0x38000000);
+        if (e == 0 || e == 31) {
+            float f = (float)decode(h, &f16);
+            memcpy(&u, &f, 4);
+            counts->nan += e == 31 && (h & 0x3ff);
+        }
+        memcpy(q + 4 * k, &u, 4);
+    }
+}
+
+/* ---- many */
+
+static bool is_complex(ckpt_dtype dtype, ckpt_dtype *half)
+{
+    *half = dtype == CKPT_C32 ? CKPT_F16 : dtype == CKPT_C64 ? CKPT_F32 : dtype == CKPT_C128 ? CKPT_F64 : CKPT_DTYPE_NONE;
+    return *half != CKPT_DTYPE_NONE;
+}
+
+static bool has_rule(ckpt_dtype from, ckpt_dtype to)
+{
+    static const unsigned char zero[16];
+    unsigned char out[16];
+    element e;
+    ckpt__convert_counts counts;
+    wide i;
+    memset(&counts, 0, sizeof counts);
+    if (ckpt_dtype_size(from) == 0 || ckpt_dtype_size(to) == 0 || !load(from, layout_of(from), zero, &e))
+        return false;
+    return ckpt_dtype_is_float(to) ? store_float(to, layout_of(to), &e, out, &counts) : load_int(to, zero, &i);
+}
+
+static const struct {
+    ckpt_dtype from, to;
+    void (*convert)(const unsigned char *p, unsigned char *q, size_t n, ckpt__convert_counts *counts);
+} often[] = {
+    { CKPT_F32, CKPT_BF16, f32_to_bf16 },
+    { CKPT_BF16, CKPT_F32, bf16_to_f32 },
+    { CKPT_F32, CKPT_F16, f32_to_f16 },
+    { CKPT_F16, CKPT_F32, f16_to_f32 },
+};
+
+bool ckpt__convert_counted(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, ckpt__convert_counts *counts)
 {
     const unsigned char *p = src;
     unsigned char *q = dst;
     size_t from_size = ckpt_dtype_size(from), to_size = ckpt_dtype_size(to);
-    bool inexact = false, to_float = ckpt_dtype_is_float(to), is_int;
-    double d = 0, probe_d;
-    int64_t i = 0, probe_i;
-    unsigned char zero[16] = { 0 }, out[16];
-    /* Is there a rule for the pair? Asked once, also for n = 0. */
-    if (from_size == 0 || to_size == 0 || !load(from, zero, &probe_d, &probe_i, &is_int) ||
-        (to_float ? !store_float(to, 0, out, &inexact) : !load(to, zero, &probe_d, &probe_i, &is_int)))
-        return false;
-    inexact = false;
-    for (size_t k = 0; k < n; k++, p += from_size, q += to_size) {
-        load(from, p, &d, &i, &is_int);
-        if (to_float) {
-            double value = is_int ? (double)i : d;
-            if (is_int && (value >= 9223372036854775808.0 || (int64_t)value != i)) {
-                inexact = true;
-                value = to == CKPT_F64 ? value : cut_to_odd(i);
-            }
-            store_float(to, value, q, &inexact);
-        } else
-            store_integer(to, is_int ? i : to_integer(to, d, &inexact), q, &inexact);
+    ckpt_dtype half_from, half_to;
+    element e = { .is_int = false };
+    if (is_complex(from, &half_from) && is_complex(to, &half_to)) {
+        uint64_t elements = counts->elements;
+        ckpt__convert_counted(half_from, src, half_to, dst, 2 * n, counts);
+        counts->elements = elements + n;
+        return true;
     }
-    if (changed)
-        *changed |= inexact;
+    if (!has_rule(from, to))
+        return false;
+    counts->elements += n;
+    for (size_t i = 0; i < sizeof often / sizeof *often; i++)
+        if (often[i].from == from && often[i].to == to) {
+            often[i].convert(p, q, n, counts);
+            return true;
+        }
+    const layout *l_from = layout_of(from), *l_to = layout_of(to);
+    bool to_float = ckpt_dtype_is_float(to);
+    for (size_t k = 0; k < n; k++, p += from_size, q += to_size) {
+        load(from, l_from, p, &e);
+        if (to_float)
+            store_float(to, l_to, &e, q, counts);
+        else
+            store_int(to, &e, q, counts);
+    }
     return true;
+}
+
+bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, bool *changed)
+{
+    ckpt__convert_counts counts;
+    memset(&counts, 0, sizeof counts);
+    bool done = ckpt__convert_counted(from, src, to, dst, n, &counts);
+    if (changed)
+        *changed |= counts.inexact != 0;
+    return done;
 }

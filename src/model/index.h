@@ -29,6 +29,7 @@ typedef struct ckpt__storage {
     ckpt_str device;              /* tag; data NULL where the format keeps none */
     ckpt_str name;                /* for messages: the record or tensor name */
     uint32_t unit;                /* bytes that a byte swap reverses (1: none); for complex the half */
+    ckpt_dtype dtype;             /* of its elements, where the format says it of storages; else CKPT_DTYPE_NONE */
 } ckpt__storage;
 
 /* The parts of a tensor that is not dense are tensors of the index too, right behind it ("<name>.indices", ...).
@@ -48,6 +49,7 @@ typedef struct ckpt__tensor {
     size_t piece_count;
     bool has_crc;                 /* of the tensor in C order: native format */
     uint32_t crc;
+    bool sorted;                  /* its file lists tensors by name: their order is not the model's */
 } ckpt__tensor;
 
 typedef struct ckpt__index {
@@ -113,6 +115,15 @@ ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n);    /* NONE 
 /* Converts n elements, round to nearest even; over float, integer and bool dtypes. Returns false where it has no rule
  * for the pair. *changed (may be NULL) is set when a value was not exactly representable. src and dst do not overlap. */
 bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, bool *changed);
+/* The same, counting (added to *counts). */
+typedef struct ckpt__convert_counts {
+    uint64_t elements;            /* converted */
+    uint64_t inexact;             /* rounded, out of range, or NaN into what has none */
+    uint64_t out_of_range;        /* a finite value became infinite, NaN or the largest there is */
+    uint64_t nan;                 /* NaN: kept by a float, 0 in an integer */
+} ckpt__convert_counts;
+bool ckpt__convert_counted(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n,
+                           ckpt__convert_counts *counts);
 
 /* ---- device tags: torch's, as found in files. "cuda" is {CUDA, -1}, "cuda:3" {CUDA, 3}, "cpu" {CPU, -1}, "meta";
  * all else OTHER (index after the last ':' or -1). */

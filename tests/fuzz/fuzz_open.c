@@ -66,6 +66,22 @@ static void restore(const ckpt_reader *r, const char *path)
     ckpt_state_free(s);
 }
 
+/* What is there of a damaged file: listed, and walked; what is whole can be read. */
+static void salvage(const char *path)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_reader_options o = {0};
+    ckpt_reader *r = NULL;
+    uint64_t sum = 0;
+    o.salvage = true;
+    if (ckpt_reader_open(path, &o, &r, &err) == CKPT_OK) {
+        ckpt_value_walk(ckpt_reader_root(r), 200000, on_visit, &sum, &err);
+        read_tensors(r);
+    } else if (err.message[0] == '\0')
+        abort();
+    ckpt_reader_close(r);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64];
@@ -89,6 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (err.message[0] == '\0')
         abort();                  /* a refusal always says why */
     ckpt_reader_close(r);
+    salvage(path);
     ckpt_verify_result verified;
     ckpt_verify(path, NULL, NULL, &verified, report, &err);
     ckpt_report_free(report);

@@ -8,7 +8,7 @@ Compared for each checkpoint: every tensor's name, dtype, shape, strides, offset
 tensors share a storage; every scalar, and the class of every opaque object. The last line is "N passed, M failed"; status 1
 if anything failed, 77 (skipped) where torch or numpy is missing.
 """
-import argparse, collections, json, math, os, pathlib, pickle, random, subprocess, sys, tempfile, types, warnings, zipfile, zlib
+import argparse, collections, io, json, math, os, pathlib, pickle, random, subprocess, sys, tarfile, tempfile, types, warnings, zipfile, zlib
 
 try:
     import numpy as np
@@ -111,12 +111,12 @@ def ask(inspect, *args):
         return done.returncode, {"error": {"message": f"no JSON document: {done.stderr.decode()[-200:]}"}}
 
 
-def differences(inspect, file, e):
+def differences(inspect, file, e, format="torch"):
     status, doc = ask(inspect, "list", "--json", "--checksum", file)
     if status != 0:
         yield f"list: status {status}: {doc.get('error')}"
         return
-    if doc.get("format") != "torch":
+    if doc.get("format") != format:
         yield f"format {doc.get('format')!r}"
     left = collections.defaultdict(list)
     for t in doc["tensors"]:
@@ -305,20 +305,67 @@ def cases(folder):
         yield f"{name}, packed again", file
 
 
+def in_legacy(t):
+    """The old format has this dtype: it wrote no storages without one."""
+    data = io.BytesIO()
+    try:
+        torch.save(t, data, _use_new_zipfile_serialization=False)
+        data.seek(0)
+        return torch.load(data).dtype == t.dtype
+    except (RuntimeError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def legacy_cases(folder):
+    """The same objects in the format before 1.6, and as plain pickles with tensors in them: (name, path, format)."""
+    for name, make in MAKE.items():
+        torch.manual_seed(len(name))
+        random.seed(1)
+        file, obj = folder / f"{name}.legacy.pt", make()
+        if name == "dtypes":
+            obj = {k: t for k, t in obj.items() if in_legacy(t)}
+        saved(file, obj, "cuda:2" if len(name) % 2 else None, _use_new_zipfile_serialization=False)
+        yield f"{name}, before 1.6", file, "torch-legacy"
+    for protocol in (2, 4, 5):
+        for name in ("trainer", "shared", "views", "rng", "values"):
+            file = folder / f"{name}.{protocol}.pkl"
+            file.write_bytes(pickle.dumps(MAKE[name](), protocol))
+            yield f"{name}, pickle.dump, protocol {protocol}", file, "pickle"
+
+
+def unpickled(file):
+    """As expected(), of a plain pickle: each tensor brings a whole file before 1.6 along, which torch itself reads."""
+    with open(file, "rb") as f:
+        obj = pickle.load(f)
+    e = Expected({})
+    e.walk("", obj, root=True)
+    return e
+
+
+def script(folder, inspect):
+    """TorchScript: the tensors and their names, the code is no one's business."""
+    file = folder / "script.pt"
+    module = torch.jit.script(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
+    torch.jit.save(module, file)
+    status, doc = ask(inspect, "list", "--json", "--checksum", file)
+    said = {t["name"]: (t["dtype"], t["shape"], t["crc32"]) for t in doc.get("tensors", [])}
+    own = {k: (str(t.dtype)[6:], list(t.shape), f"{zlib.crc32(tensor_bytes(t)):08x}") for k, t in module.state_dict().items()}
+    yield "TorchScript", [] if status == 0 and said == own else [f"status {status}: {said or doc.get('error')}, torch has {own}"]
+
+
 def refusals(folder, inspect):
     """Files that are something else must be named, with status 2."""
-    script, old, plain, cut = (folder / n for n in ("script.pt", "old.pt", "plain.pkl", "cut.pt"))
-    torch.jit.save(torch.jit.script(nn.Linear(2, 2)), script)
-    torch.save({"w": torch.ones(2)}, old, _use_new_zipfile_serialization=False)
-    plain.write_bytes(pickle.dumps({"a": 1}, 4))
+    tar, exported, cut = (folder / n for n in ("old.tar", "program.pt2", "cut.pt"))
+    with tarfile.open(tar, "w") as t:                # the first releases wrote these three members
+        for name in "storages", "tensors", "pickle":
+            (folder / name).write_bytes(pickle.dumps(0, 2))
+            t.add(folder / name, name)
+    torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), exported)
     torch.save({"w": torch.ones(200)}, cut)
     cut.write_bytes(cut.read_bytes()[:700])
-    for file, word in (script, "TorchScript"), (old, "before 1.6"), (plain, "pickle"), (cut, "truncated"):
+    for file, word in (tar, "tar"), (exported, "torch.export"), (cut, "truncated"):
         status, doc = ask(inspect, "list", "--json", file)
         said = doc.get("error", {}).get("message", "")
-        if word == "before 1.6" and status == 0:
-            yield file.name, []                   # a later version may read it
-            continue
         yield file.name, [] if status == 2 and word in said else [f"status {status}, {said!r}; expected status 2 and {word!r}"]
 
 
@@ -332,7 +379,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         results = ((name, list(differences(inspect, file, expected(file)))) for name, file in cases(folder))
-        for found in (results, refusals(folder, inspect)):
+        older = ((name, list(differences(inspect, file, unpickled(file) if form == "pickle" else expected(file), form)))
+                 for name, file, form in legacy_cases(folder))
+        for found in (results, older, script(folder, inspect), refusals(folder, inspect)):
             for name, out in found:
                 failed += bool(out)
                 passed += not out

@@ -2,7 +2,7 @@
  *
  *     compare_losses RECORDED RUN FIRST LAST
  *
- * Both files have lines "step N loss D (HEX) scale S[ skipped]". The first recorded step must agree within FIRST
+ * Both files have lines "step N loss D (HEX)[ scale S[ skipped]]". The first recorded step must agree within FIRST
  * (relative), every later one within LAST; scale and "skipped" must be equal. Exit status: 0 they agree, 1 they do not,
  * 2 trouble. */
 #include <math.h>
@@ -21,7 +21,8 @@ static int read_line(FILE *file, line *l)
     char text[256], hex[64];
     if (!fgets(text, sizeof text, file))
         return 0;
-    if (sscanf(text, "step %ld loss %*s (%63[^)]) %63[^\n]", &l->step, hex, l->rest) != 3) {
+    l->rest[0] = '\0';
+    if (sscanf(text, "step %ld loss %*s (%63[^)]) %63[^\n]", &l->step, hex, l->rest) < 2) {
         fprintf(stderr, "compare_losses: not a line of losses: %s", text);
         exit(2);
     }

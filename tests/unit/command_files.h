@@ -44,9 +44,9 @@ static const char *path_of(const char *folder, const char *name)
 {
     static char paths[4][1200];
     static unsigned next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    char made[sizeof paths[0]], *path = paths[next++ % 4];
+    snprintf(made, sizeof made, "%s/%s", folder, name);    /* folder may be one of the four */
+    return strcpy(path, made);
 }
 
 static inline const char *fixture(const char *name)

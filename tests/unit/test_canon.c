@@ -486,22 +486,6 @@ START_TEST(hostile)
 }
 END_TEST
 
-START_TEST(lazy_views)
-{
-    dict m = { .n = 0 };
-    put(&m, "plain", mat(4, 4));
-    build(minimal(done(&m), NULL));
-    ck_assert_uint_eq(ckpt_report_count_code(report, "lazy-view"), 0);
-    ckpt__canon_free(canon);
-    val negated = mat(4, 4);
-    ix->tensors[negated->tensor].info.neg = true;
-    put(&m, "imag", negated);
-    build(minimal(done(&m), NULL));
-    ck_assert_int_eq(found("lazy-view")->severity, CKPT_WARNING);
-    ck_assert_str_eq(found("lazy-view")->tensor, "imag");
-}
-END_TEST
-
 static val dict_of(ckpt_entry *entries, size_t n)
 {
     ckpt_value *v = ckpt__value_new(ix->arena, CKPT_V_DICT);
@@ -571,7 +555,6 @@ int main(void)
     tcase_add_test(c, native_flat_keys);
     tcase_add_test(c, safetensors);
     tcase_add_test(c, hostile);
-    tcase_add_test(c, lazy_views);
     tcase_add_test(c, long_shared_key);
     tcase_add_test(c, many_pairs);
     suite_add_tcase(s, c);

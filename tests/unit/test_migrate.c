@@ -238,9 +238,10 @@ START_TEST(refusals)
     ckpt_migrate_options options;
     ckpt_report *report = ckpt_report_new();
     memset(&options, 0, sizeof options);
+    options.to = "safetensors";
     ck_assert_int_eq(migrate(fixture("tensors.pt"), temporary("x"), &options, report), CKPT_E_UNSUPPORTED);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "lost", "coo"));
-    options.to = "torch";
+    options.to = "torch-legacy";                  /* read, and not written */
     ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("x"), &options, report), CKPT_E_UNSUPPORTED);
     options.to = "nonsense";
     ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("x"), &options, report), CKPT_E_UNSUPPORTED);

@@ -151,7 +151,7 @@ static void free_model(model *m)
 static ckpt_status write_native(const model *m, ckpt_report *lost, ckpt__buf *out, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, m->root, 12, false, lost, NULL };
+    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, m->root, 12, false, lost, NULL, NULL };
     ckpt_status status = ckpt__format_native.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, m->storages, out, err);
@@ -333,7 +333,7 @@ static ckpt_status write_small(model *m, ckpt__buf *file, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
     ckpt_entry e = { ckpt__value_str(m->x->arena, "rng", 3), raw(m->x->arena, CKPT_V_BYTES, payload, 100) };
-    ckpt__write_request q = { m->x, m->all, 4, ckpt__value_dict(m->x->arena, &e, 1), 12, false, NULL, NULL };
+    ckpt__write_request q = { m->x, m->all, 4, ckpt__value_dict(m->x->arena, &e, 1), 12, false, NULL, NULL, NULL };
     ckpt_status status = ckpt__format_native.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, m->storages, file, err);
@@ -409,9 +409,9 @@ static ckpt_status reread(const ckpt__buf *file, const char *from, const char *t
 START_TEST(hostile_documents)
 {
     static const struct { const char *from, *to; ckpt_status status; const char *says; } cases[] = {
-        { "version\\\":[1,0]", "version\\\":[2,0]", CKPT_E_TOO_NEW, "version 2.0" },
-        { "version\\\":[1,0]", "version\\\":[0,9]", CKPT_E_FORMAT, "below 1.0" },
-        { "version\\\":[1,0]", "version\\\":[1,7]", CKPT_OK, NULL },
+        { "version\\\":[1,1]", "version\\\":[2,0]", CKPT_E_TOO_NEW, "version 2.0" },
+        { "version\\\":[1,1]", "version\\\":[0,9]", CKPT_E_FORMAT, "below 1.0" },
+        { "version\\\":[1,1]", "version\\\":[1,7]", CKPT_OK, NULL },
         { "requires\\\":[],\\\"writer\\\":\\\"ck", "requires\\\":[\\\"zip\\\"],\\\"w\\\":\\\"", CKPT_E_TOO_NEW, "'zip'" },
         { "\\\"step\\\":12", "\\\"step\\\":-2", CKPT_E_FORMAT, "negative" },
         { "\\\"step\\\":12", "\\\"step\\\":1.", CKPT_E_FORMAT, "point" },
@@ -568,7 +568,7 @@ static void put_step_file(const char *dir, const char *name, model *m, const siz
     char path[256];
     ckpt__buf file = { 0 };
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = { m->x, tensors, n, root, step, false, NULL, NULL };
+    ckpt__write_request q = { m->x, tensors, n, root, step, false, NULL, NULL, NULL };
     ck_assert_int_eq(ckpt__format_native.write(&q, &r, NULL), CKPT_OK);
     ck_assert_int_eq(apply_recipe(r, m->payloads, m->storages, &file, NULL), CKPT_OK);
     ckpt__recipe_free(r);
@@ -701,7 +701,7 @@ START_TEST(many_tensors)
         payloads[i] = payload;
     }
     size_t *all = all_tensors(x);
-    ckpt__write_request q = { x, all, N, NULL, 1, false, NULL, NULL };
+    ckpt__write_request q = { x, all, N, NULL, 1, false, NULL, NULL, NULL };
     ck_assert_int_eq(ckpt__format_native.write(&q, &r, &err), CKPT_OK);
     ck_assert_int_eq(apply_recipe(r, payloads, NULL, &file, &err), CKPT_OK);
     ck_assert_msg(r->segments[0].size < 110 * N, "%llu", (unsigned long long)r->segments[0].size);

@@ -222,7 +222,8 @@ START_TEST(a_step_changes_its_dtype_only_exactly)
 END_TEST
 
 /* torch's lazily conjugated views: the bytes in the file are not the values, and restoring them would be wrong. */
-START_TEST(a_lazy_view_is_refused)
+/* A conjugate view of torch is a bit beside the bytes: its values come. */
+START_TEST(a_lazy_view_is_resolved)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
@@ -234,9 +235,8 @@ START_TEST(a_lazy_view_is_refused)
     snprintf(file, sizeof file, "%s/tests/data/cli/tensors.pt", srcdir ? srcdir : ".");
     o.allow_unexpected = true;
     bind_tensor(s, "conj", NULL, CKPT_OTHER, CKPT_C64, 1, (int64_t[]){ 1 }, NULL, conj);
-    ck_assert_int_eq(ckpt_restore(s, file, &o, r, &err), CKPT_E_MISMATCH);
-    ck_assert_msg(ckpt_report_find(r, "lazy-view", "conj") != NULL, "%s", err.message);
-    ck_assert(conj[0] == 7 && conj[1] == 7);
+    ck_assert_msg(ckpt_restore(s, file, &o, r, &err) == CKPT_OK, "%s", err.message);
+    ck_assert(conj[0] == 1 && conj[1] == -2);
     ckpt_report_free(r);
     ckpt_state_free(s);
 }
@@ -842,7 +842,7 @@ int main(void)
     tcase_add_test(t, values_must_fit_exactly);
     tcase_add_test(t, a_step_is_found_in_the_parameters);
     tcase_add_test(t, a_step_changes_its_dtype_only_exactly);
-    tcase_add_test(t, a_lazy_view_is_refused);
+    tcase_add_test(t, a_lazy_view_is_resolved);
     tcase_add_test(t, frozen_files_are_read);
     tcase_add_test(t, a_number_becomes_a_tensor_only_exactly);
     tcase_add_test(t, names_may_begin_with_other_names);

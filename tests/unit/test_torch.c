@@ -442,21 +442,10 @@ END_TEST
 START_TEST(other_archives)
 {
     static const struct {
-        const char *name, *message;
-        ckpt_status status;
-    } others[] = {
-        {"m/constants.pkl", "TorchScript", CKPT_E_UNSUPPORTED},
-    };
-    begin();
-    end();
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        add(others[i].name, "x", 1);
-        must_refuse(others[i].status, others[i].message);
-    }
-    static const struct {
         const char *first, *second, *message;
         ckpt_status status;
     } zips[] = {
+        {"m/model.json", "m/tensors/0", "TorchScript", CKPT_E_UNSUPPORTED},
         {"m/archive_format", "m/archive_version", "torch.export", CKPT_E_UNSUPPORTED},
         {"config.json", "model.weights.h5", "Keras", CKPT_E_UNSUPPORTED},
         {"a.npy", "b.npy", "NumPy", CKPT_E_UNSUPPORTED},
@@ -477,7 +466,7 @@ END_TEST
 
 static int bid_of(const ckpt__format *f, const void *head, size_t n)
 {
-    ckpt__probe p = {head, n, n, false, -1};
+    ckpt__probe p = {.head = head, .head_size = n, .file_size = n, .dirfd = -1};
     return f->bid(&p);
 }
 
@@ -489,17 +478,25 @@ START_TEST(older_formats)
     const ckpt__format *old = &ckpt__format_torch_legacy;
     ck_assert_int_eq(bid_of(old, magic2, sizeof magic2 - 1), 100);
     ck_assert_int_eq(bid_of(old, magic4, sizeof magic4 - 1), 100);
-    ck_assert_int_gt(bid_of(old, plain, sizeof plain - 1), 0);
-    ck_assert_int_gt(bid_of(old, text, sizeof text - 1), 0);
+    ck_assert_int_eq(bid_of(old, plain, sizeof plain - 1), 0);
+    ck_assert_int_gt(bid_of(&ckpt__format_pickle, plain, sizeof plain - 1), 0);
+    ck_assert_int_gt(bid_of(&ckpt__format_pickle, text, sizeof text - 1), 0);
+    ck_assert_int_eq(bid_of(&ckpt__format_pickle, neither, sizeof neither - 1), 0);
+    ck_assert_int_eq(bid_of(&ckpt__format_pickle, magic4, sizeof magic4 - 1), 0);
     ck_assert_int_eq(bid_of(old, neither, sizeof neither - 1), 0);
     ck_assert_int_eq(bid_of(old, "PK\3\4", 4), 0);
     ck_assert_int_eq(bid_of(&ckpt__format_torch, magic2, sizeof magic2 - 1), 0);
     write_file(magic4, sizeof magic4 - 1);
-    ck_assert_int_eq(read_with(old), CKPT_E_UNSUPPORTED);
-    ck_assert(strstr(err.message, "before 1.6") != NULL);
+    ck_assert_int_eq(read_with(old), CKPT_E_DAMAGED);
     write_file(plain, sizeof plain - 1);
-    ck_assert_int_eq(read_with(old), CKPT_E_UNSUPPORTED);
+    ck_assert_int_eq(read_with(old), CKPT_E_FORMAT);
     ck_assert(strstr(err.message, "pickle") != NULL);
+    unsigned char tar[512] = "storages";
+    memcpy(tar + 257, "ustar", 5);
+    ck_assert_int_gt(bid_of(old, tar, sizeof tar), 0);
+    write_file(tar, sizeof tar);
+    ck_assert_int_eq(read_with(old), CKPT_E_UNSUPPORTED);
+    ck_assert(strstr(err.message, "oldest format") != NULL);
     write_file("x", 1);
     ck_assert_int_eq(read_with(old), CKPT_E_FORMAT);
 }

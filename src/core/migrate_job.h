@@ -1,0 +1,150 @@
+/* core/migrate_job.h - what the files of migrate share.
+ *
+ *   migrate.c          the order of work
+ *   migrate_edit.c     the value tree in place: visiting, taking out
+ *   migrate_select.c   which tensors go along: drop, selection, weights only, what was not recovered
+ *   migrate_names.c    strip, rename, add a prefix
+ *   migrate_place.c    the target's index: names, device tags, dtypes
+ *   migrate_cast.c     which tensors a cast names
+ *   migrate_objects.c  torch.device objects among the values
+ *   migrate_plain.c    opaque objects as dicts, lists and strings
+ *   migrate_order.c    the optimizer's parameters in another order; ids dense again
+ *   migrate_merge.c    several files as one tree
+ *   migrate_script.c   modules of libtorch in C++ and of TorchScript, flat
+ *   migrate_tree.c     a torch file's tree under canonical names
+ *   migrate_fix.c      findings of doctor that a rewrite mends
+ *   migrate_out.c      writing a file or a directory
+ *   migrate_back.c     reading back
+ *
+ * Source and target share the numbers of tensors and storages, so payloads are read by the source's. The source's reader
+ * is this call's own, and its tree is edited in place: canonical names are given first, and change with it. */
+#ifndef CKPT_MIGRATE_JOB_H
+#define CKPT_MIGRATE_JOB_H
+#include <ckpt/migrate.h>
+#include "core/canon.h"
+#include "core/engine.h"
+#include "core/placement.h"
+
+typedef struct ckpt__mover {
+    const char *src, *dst;
+    ckpt_migrate_options options;
+    const char *to;               /* "ckpt", "safetensors", "torch", "hf" */
+    const ckpt__format *format;   /* of each file that is written */
+    bool torch, hf;
+    bool remade;                  /* for torch, the optimizer of libtorch in C++ becomes one of torch's in Python */
+    ckpt_reader *reader;
+    ckpt__index *from;            /* the reader's */
+    bool tree;                    /* ckpt__has_tree of it */
+    ckpt_map *map;
+    ckpt__canon *canon;
+    ckpt__placement places;
+    ckpt_optimizer_kind kind;     /* asked for by options or map; DEFAULT: not */
+    bool place;                   /* --fix asks for the placement policy, by the saved flags */
+    bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go, where there are any */
+    bool *dropped;                /* per tensor of `from`: it does not go along */
+    bool lost_some;               /* some of them because they were not recovered */
+    bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it
+                                          * gets one of its own */
+    ckpt__index *index;           /* the target's */
+    ckpt_str *canonical;          /* per tensor: its canonical name; a torch target keeps the file's own */
+    ckpt_dtype *casts;            /* per tensor: NONE as saved */
+    const ckpt_value *root;       /* the tree that is written; NULL: none */
+    size_t *chosen, chosen_count; /* the tensors that are written */
+    uint64_t done, total;         /* bytes, for the progress callback */
+    bool written;                 /* the target is there under its name */
+    ckpt_report *report, *lost;
+} ckpt__mover;
+
+/* A note, warning or error about a tensor or a path, whose name is escaped. */
+ckpt_status ckpt__mover_note(ckpt__mover *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
+                             const char *format, ...) CKPT__PRINTF(6, 7);
+ckpt_status ckpt__mover_no_memory(ckpt_error *err);
+
+/* ---- migrate_edit.c */
+
+/* One place of the tree that holds a value. `dict` is the value whose entries[] it is in (a dict, or the attributes of
+ * an object); NULL: an item of a list or tuple, or something of an opaque object. */
+typedef struct ckpt__spot {
+    const ckpt_visit *visit;
+    const ckpt_value *parent;     /* NULL: the root */
+    const ckpt_value **slot;      /* NULL: the root, or what is no place of its own */
+    ckpt_value *dict;
+} ckpt__spot;
+typedef int (*ckpt__spot_fn)(void *ctx, const ckpt__spot *spot);
+/* ckpt_value_walk, with the places; what hangs below a place may be exchanged, the place itself not during the walk. */
+ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx, ckpt_error *err);
+
+/* Places to take out once the walk is over: entries go, items of lists become None. All zero is empty. */
+typedef struct ckpt__cuts {
+    struct ckpt__cut *items;
+    size_t count, capacity;
+} ckpt__cuts;
+bool ckpt__cuts_add(ckpt__cuts *cuts, const ckpt__spot *spot);
+void ckpt__cuts_apply(ckpt__cuts *cuts);
+void ckpt__cuts_free(ckpt__cuts *cuts);
+
+/* A set of pointers. */
+typedef struct ckpt__seen {
+    const void **slots;
+    size_t count, mask;
+} ckpt__seen;
+int ckpt__seen_add(ckpt__seen *seen, const void *p);      /* 1: new, 0: it was there, -1: no memory */
+bool ckpt__seen_has(const ckpt__seen *seen, const void *p);
+void ckpt__seen_free(ckpt__seen *seen);
+
+/* A dict of tensors under string keys: a state_dict by its structure (its own entries, not those below). */
+bool ckpt__is_state_dict(const ckpt__index *index, const ckpt_value *v);
+/* {'state': {...}, 'param_groups': [...]} */
+bool ckpt__is_optimizer_dict(const ckpt_value *v);
+/* The value at a dotted path; keys may hold dots. NULL: nothing there. */
+const ckpt_value *ckpt__value_at(const ckpt_value *root, ckpt_str path);
+/* The entry of a dict with this string key; NULL: none. The entries of trees that migrate edits are its own. */
+ckpt_entry *ckpt__entry_of(const ckpt_value *dict, const char *key);
+/* Tensor `i` and its parts are the tensors [i, end). */
+size_t ckpt__tensor_end(const ckpt__index *index, size_t i);
+/* Has the tensor a name of its own, and no path in the value tree? */
+bool ckpt__is_flat(const ckpt__index *index, size_t tensor);
+/* The tree of a torch file (or of one below a directory), rather than names and values beside them. */
+bool ckpt__has_tree(const ckpt__index *index);
+
+/* ---- migrate_select.c: sets m->dropped, and takes what does not go along out of the tree */
+ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);   /* --salvage: before canonical names */
+ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device: after */
+ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after */
+
+/* ---- migrate_names.c: the tree and the canonical names */
+ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err);
+
+/* ---- migrate_place.c */
+ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err);
+
+/* ---- migrate_cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
+ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err);
+
+/* ---- migrate_objects.c */
+ckpt_status ckpt__migrate_device_objects(ckpt__mover *m, ckpt_error *err);
+
+/* ---- migrate_plain.c: may add tensors to the source's index (numpy arrays) */
+ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err);
+
+/* ---- migrate_script.c: archives of libtorch in C++ and of TorchScript */
+/* Modules, which are dicts in dicts, become flat dicts in the source's tree. */
+ckpt_status ckpt__migrate_flatten(ckpt__mover *m, ckpt_error *err);
+/* An optimizer of libtorch: no names of parameters are in it. */
+bool ckpt__is_script_optimizer(const ckpt_value *v);
+
+/* ---- migrate_order.c: the tree of a torch target */
+ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err);     /* --param-names */
+ckpt_status ckpt__migrate_torch_flags(ckpt__mover *m, ckpt_error *err);   /* --optimizer: the groups' flags */
+
+/* ---- migrate_merge.c: the tree of a directory for a torch target */
+ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_error *err);
+
+/* ---- migrate_fix.c: --fix CODE, before anything else: sets options */
+ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err);
+
+/* ---- migrate_out.c, migrate_back.c */
+ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err);     /* lost is known before the first byte */
+ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err);   /* the report's errors, as one */
+ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err);
+#endif

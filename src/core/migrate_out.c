@@ -1,0 +1,381 @@
+/* core/migrate_out.c - the target as a file, or as a directory of shards as transformers reads them:
+ * model-00001-of-0000N.safetensors and model.safetensors.index.json, or one model.safetensors without an index
+ * (transformers/modeling_utils.py, huggingface_hub/serialization). */
+#include "core/migrate_torch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "codec/json.h"
+#include "core/payload.h"
+
+enum { NAME_ROOM = 64 };
+static const uint64_t memory_default = (uint64_t)256 << 20, shard_default = (uint64_t)5000000000;
+
+/* One file of the target. */
+typedef struct shard {
+    size_t first, count; /* in m->chosen */
+    char name[NAME_ROOM]; /* "": the target itself */
+    ckpt__recipe *recipe;
+} shard;
+
+typedef struct writer {
+    ckpt__mover *m;
+    shard *shards;
+    size_t count, capacity;
+    uint64_t total; /* bytes of the tensors */
+    ckpt__buf index; /* the JSON beside several shards */
+    ckpt_error *err;
+} writer;
+
+/* ---- which tensors go into which file */
+
+static shard *add_shard(writer *w, size_t first)
+{
+    if (!ckpt__grow(&w->shards, &w->capacity, w->count + 1, sizeof *w->shards))
+        return NULL;
+    shard *s = &w->shards[w->count++];
+    memset(s, 0, sizeof *s);
+    s->first = first;
+    return s;
+}
+
+/* In order; a tensor is never split, so one that is larger than a shard is a shard of its own. */
+static ckpt_status cut_shards(writer *w)
+{
+    ckpt__mover *m = w->m;
+    uint64_t most = m->options.max_shard_size ? m->options.max_shard_size : shard_default, used = 0;
+    shard *s = add_shard(w, 0);
+    for (size_t k = 0; s && k < m->chosen_count; k++) {
+        uint64_t nbytes = m->index->tensors[m->chosen[k]].info.nbytes;
+        if (m->hf && s->count && (nbytes > most || used > most - nbytes)) {
+            s = add_shard(w, k);
+            used = 0;
+            if (!s)
+                break;
+        }
+        s->count++;
+        used += nbytes;
+        w->total += nbytes;
+    }
+    if (!s)
+        return ckpt__mover_no_memory(w->err);
+    if (w->count > 99999)
+        return ckpt__fail(w->err, CKPT_E_ARGUMENT, m->dst, "--max-shard-size would make %zu files; at most 99999 have names",
+                          w->count);
+    for (size_t i = 0; m->hf && i < w->count; i++) {
+        if (w->count == 1)
+            snprintf(w->shards[i].name, NAME_ROOM, "model.safetensors");
+        else
+            snprintf(w->shards[i].name, NAME_ROOM, "model-%05zu-of-%05zu.safetensors", i + 1, w->count);
+    }
+    return CKPT_OK;
+}
+
+/* transformers leaves the second name of a tied parameter out, and ties it again. */
+static ckpt_status leave_ties(ckpt__mover *m, ckpt_error *err)
+{
+    size_t kept = 0;
+    ckpt__hash *seen = ckpt__hash_new(m->chosen_count);
+    ckpt__arena *a = m->index->arena;
+    ckpt_status status = seen ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
+        const ckpt__tensor *t = &m->index->tensors[m->chosen[k]];
+        ckpt__buf key = { 0 };
+        size_t first = SIZE_MAX;
+        int put = 1;
+        if (t->piece_count == 1 && t->info.nbytes) {
+            ckpt__buf_printf(&key, "%zu %lld %d %u", t->pieces[0].storage, (long long)t->pieces[0].offset,
+                             (int)t->info.dtype, t->info.ndim);
+            for (uint32_t d = 0; d < t->info.ndim; d++)
+                ckpt__buf_printf(&key, " %lld:%lld", (long long)t->info.shape[d], (long long)t->pieces[0].strides[d]);
+            ckpt_str text = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(a, key.data, key.size);
+            put = text.data ? ckpt__hash_put(seen, text.data, text.size, m->chosen[k], &first) : -1;
+            ckpt__buf_free(&key);
+        }
+        if (put == 1)
+            m->chosen[kept++] = m->chosen[k];
+        else if (put == 0) {
+            char other[200];
+            ckpt_str name = m->index->tensors[first].info.name;
+            status = ckpt__mover_note(m, CKPT_NOTE, "tied", t->info.name, err,
+                                      "is '%s' under another name: left out, as transformers does",
+                                      ckpt__escape(other, sizeof other, name.data, name.size));
+        } else
+            status = ckpt__mover_no_memory(err);
+    }
+    if (status == CKPT_OK)
+        m->chosen_count = kept;
+    ckpt__hash_free(seen);
+    return status;
+}
+
+/* ---- recipes */
+
+/* Of a shard's losses those that are about one tensor; the others are said once for all shards. */
+static bool keep_own(ckpt_report *into, const ckpt_report *from)
+{
+    for (size_t i = 0; i < ckpt_report_count(from); i++) {
+        const ckpt_finding *f = ckpt_report_get(from, i);
+        if (*f->tensor && !ckpt__report_add(into, f->severity, "lost", f->tensor, f->fix, "%s", f->message))
+            return false;
+    }
+    return true;
+}
+
+static ckpt_status make_recipe(writer *w, shard *s)
+{
+    ckpt__mover *m = w->m;
+    ckpt_report *own = m->hf ? ckpt_report_new() : NULL;
+    ckpt__write_request q = { .index = m->index,
+                              .source = m->from,
+                              .tensors = m->chosen + s->first,
+                              .count = s->count,
+                              .root = m->hf ? NULL : m->root,
+                              .step = m->hf ? -1 : m->index->step,
+                              .weights_only = m->hf || m->options.weights_only,
+                              .lost = m->hf ? own : m->lost,
+                              .archive = ckpt__migrate_torch_archive(m) };
+    if (m->hf && !own)
+        return ckpt__mover_no_memory(w->err);
+    ckpt_status status = m->format->write(&q, &s->recipe, w->err);
+    if (status == CKPT_OK && own && !keep_own(m->lost, own))
+        status = ckpt__mover_no_memory(w->err);
+    ckpt_report_free(own);
+    return status;
+}
+
+static ckpt_status lose(ckpt__mover *m, const char *text, ckpt_error *err)
+{
+    return ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__mover_no_memory(err);
+}
+
+/* What a directory of weights has no place for: said once. */
+static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
+{
+    size_t tags = 0, others = 0;
+    char text[160];
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; k < m->chosen_count; k++)
+        tags += m->index->tensors[m->chosen[k]].info.device.data != NULL;
+    for (size_t i = 0; i < m->index->tensor_count; i++)
+        others += m->dropped[i];
+    snprintf(text, sizeof text, "the device tags of %zu tensors", tags);
+    if (tags)
+        status = lose(m, text, err);
+    snprintf(text, sizeof text, "%zu tensors that are none of the model's weights", others);
+    if (status == CKPT_OK && others && !m->options.weights_only)
+        status = lose(m, text, err);
+    const ckpt_value *root = m->from->root, *meta = ckpt_value_get(root, "__metadata__");
+    if (status == CKPT_OK && !m->options.weights_only && root && root->entry_count > (meta != NULL) &&
+        m->tree)
+        status = lose(m, "all values beside the tensors (settings, step, epoch, ...)", err);
+    return status;
+}
+
+static ckpt_status put_index(writer *w)
+{
+    ckpt__mover *m = w->m;
+    ckpt__buf *b = &w->index;
+    ckpt__buf_str(b, "{\n  \"metadata\": {\n    \"total_size\": ");
+    ckpt__json_put_u64(b, w->total);
+    ckpt__buf_str(b, "\n  },\n  \"weight_map\": {");
+    bool first = true;
+    for (size_t i = 0; i < w->count; i++)
+        for (size_t k = 0; k < w->shards[i].count; k++) {
+            ckpt_str name = m->index->tensors[m->chosen[w->shards[i].first + k]].info.name;
+            if (!ckpt__utf8_valid(name.data, name.size))
+                continue; /* listed as lost by the format */
+            ckpt__buf_str(b, first ? "\n    " : ",\n    ");
+            ckpt__json_put_string(b, name.data, name.size);
+            ckpt__buf_str(b, ": ");
+            ckpt__json_put_string(b, w->shards[i].name, strlen(w->shards[i].name));
+            first = false;
+        }
+    ckpt__buf_str(b, "\n  }\n}\n");
+    return b->failed ? ckpt__mover_no_memory(w->err) : CKPT_OK;
+}
+
+/* ---- bytes */
+
+static ckpt_status payload_memory(const ckpt__mover *m, uint64_t *out, ckpt_error *err)
+{
+    uint64_t all = m->options.memory ? m->options.memory : memory_default,
+             least = (uint64_t)CKPT__WRITER_MEMORY + CKPT__MEMORY_LEAST;
+    uint64_t arenas = ckpt__arena_used(m->from->arena) + ckpt__arena_used(m->index->arena);
+    if (all < least)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: at least %llu MiB are needed",
+                          (unsigned long long)(least >> 20) + 1);
+    *out = all - CKPT__WRITER_MEMORY;
+    *out = *out > arenas + CKPT__MEMORY_LEAST ? *out - arenas : CKPT__MEMORY_LEAST;
+    return CKPT_OK;
+}
+
+static ckpt_status write_literal(ckpt__sink *folder, const char *name, const ckpt__buf *text, ckpt_error *err)
+{
+    ckpt__sink *sink = NULL;
+    ckpt_status status = ckpt__sink_member(folder, name, text->size, &sink, err);
+    if (status == CKPT_OK && (status = ckpt__sink_write(sink, 0, text->data, text->size, err)) == CKPT_OK)
+        return ckpt__sink_commit(sink, err);
+    ckpt__sink_abort(sink);
+    return status;
+}
+
+static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
+{
+    ckpt__mover *m = w->m;
+    ckpt__sink_options options = { .sync = !m->options.no_sync, .replace = m->options.force };
+    ckpt__sink *sink = NULL;
+    ckpt_status status = folder ? ckpt__sink_member(folder, s->name, s->recipe->size, &sink, w->err)
+                                : ckpt__sink_file(m->dst, s->recipe->size, &options, &sink, w->err);
+    if (status == CKPT_OK)
+        status = ckpt__write_recipe(s->recipe, payload, sink, &m->options.progress, m->done, m->total, NULL, w->err);
+    if (status < 0) {
+        ckpt__sink_abort(sink);
+        return status;
+    }
+    m->done += s->recipe->size;
+    return ckpt__sink_commit(sink, w->err);
+}
+
+/* What a conversion did to the values, now that they were read. */
+static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
+{
+    ckpt__mover *m = w->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+        ckpt__convert_counts n = { 0, 0, 0, 0 };
+        ckpt_str name = m->index->tensors[i].info.name;
+        if (m->casts[i] == CKPT_DTYPE_NONE)
+            continue;
+        ckpt__payload_cast_counts(payload, i, &n);
+        if (n.out_of_range)
+            status = ckpt__mover_note(
+                m, CKPT_WARNING, "cast-range", name, w->err,
+                "%llu of %llu values are out of the range of %s, and became infinite or the nearest that it has",
+                (unsigned long long)n.out_of_range, (unsigned long long)n.elements, ckpt_dtype_name(m->casts[i]));
+        if (status == CKPT_OK && n.nan)
+            status = ckpt__mover_note(m, CKPT_WARNING, "cast-nan", name, w->err, "%llu of %llu values are NaN%s",
+                                      (unsigned long long)n.nan, (unsigned long long)n.elements,
+                                      ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
+    }
+    return status;
+}
+
+static ckpt_status write_all(writer *w, const ckpt__payload *payload)
+{
+    ckpt__mover *m = w->m;
+    ckpt__sink_options options = { .sync = !m->options.no_sync,
+                                   .replace = m->options.force,
+                                   .replace_any = m->options.force };
+    ckpt__sink *folder = NULL;
+    ckpt_status status = m->hf ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
+        status = write_shard(w, &w->shards[i], folder, payload);
+    if (status == CKPT_OK && folder && w->count > 1)
+        status = write_literal(folder, "model.safetensors.index.json", &w->index, w->err);
+    if (status == CKPT_OK && folder)
+        status = ckpt__sink_commit(folder, w->err);
+    else if (status < 0)
+        ckpt__sink_abort(folder);
+    m->written = status == CKPT_OK;
+    return status;
+}
+
+static ckpt_status run(writer *w)
+{
+    ckpt__mover *m = w->m;
+    ckpt__reader_payload *reader = NULL;
+    ckpt__payload payload;
+    uint64_t memory = 0;
+    m->total = 0;
+    for (size_t i = 0; i < w->count; i++)
+        m->total += w->shards[i].recipe->size * (m->options.verify ? 2 : 1);
+    ckpt_status status = payload_memory(m, &memory, w->err);
+    if (status == CKPT_OK)
+        status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, memory, &reader, &payload, w->err);
+    if (status == CKPT_OK)
+        status = write_all(w, &payload);
+    if (status == CKPT_OK)
+        status = note_casts(w, reader);
+    ckpt__reader_payload_free(reader);
+    return status;
+}
+
+/* What stays where it is, for the plan of a dry run. */
+static ckpt_status plan_copies(const ckpt__mover *m, ckpt_error *err)
+{
+    for (size_t k = 0; k < m->chosen_count; k++) {
+        const ckpt_tensor_info *t = &m->index->tensors[m->chosen[k]].info;
+        const char *tag = t->device.data;
+        ckpt_str before = m->from->tensors[m->chosen[k]].info.device;
+        if (tag && before.data && !ckpt__str_equal(t->device, before))
+            continue; /* reported as moved */
+        if (!ckpt__report_add(m->report, CKPT_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
+            !ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
+            return ckpt__mover_no_memory(err);
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status refuse_losses(const ckpt__mover *m, ckpt_error *err)
+{
+    ckpt__report_fail(m->lost, CKPT_NOTE, CKPT_E_UNSUPPORTED, m->dst, err);
+    ckpt__error_prefix(err, "format %s cannot hold all of it, and --lossy does not permit to leave it out", m->to);
+    return CKPT_E_UNSUPPORTED;
+}
+
+/* Shards leave out what the format cannot name: their recipes, a segment a tensor, say what is there. */
+static ckpt_status keep_written(writer *w)
+{
+    ckpt__mover *m = w->m;
+    size_t kept = 0;
+    if (m->format != &ckpt__format_safetensors)
+        return CKPT_OK; /* holds every one */
+    bool *written = calloc(m->index->tensor_count + 1, sizeof *written);
+    if (!written)
+        return ckpt__mover_no_memory(w->err);
+    for (size_t i = 0; i < w->count; i++)
+        for (size_t s = 0; s < w->shards[i].recipe->count; s++) {
+            const ckpt__segment *g = &w->shards[i].recipe->segments[s];
+            if (g->kind == CKPT__PAYLOAD && g->number < m->index->tensor_count)
+                written[g->number] = true;
+        }
+    for (size_t k = 0; k < m->chosen_count; k++)
+        if (written[m->chosen[k]])
+            m->chosen[kept++] = m->chosen[k];
+    m->chosen_count = kept;
+    free(written);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
+{
+    writer w = { .m = m, .err = err };
+    ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
+    if (status == CKPT_OK)
+        status = cut_shards(&w);
+    for (size_t i = 0; status == CKPT_OK && i < w.count; i++)
+        status = make_recipe(&w, &w.shards[i]);
+    if (status == CKPT_OK && m->hf)
+        status = list_hf_losses(m, err);
+    if (status == CKPT_OK && m->hf && w.count > 1)
+        status = put_index(&w);
+    if (status == CKPT_OK && !ckpt__report_merge(m->report, m->lost))
+        status = ckpt__mover_no_memory(err);
+    if (status == CKPT_OK &&
+        ckpt_report_count_code(m->report, "policy-breach") + ckpt_report_count_code(m->report, "shared-split") > 0)
+        status = ckpt__migrate_refuse(m, err);
+    if (status == CKPT_OK && m->options.dry_run)
+        status = plan_copies(m, err);
+    else if (status == CKPT_OK && ckpt_report_count(m->lost) > 0 && !m->options.lossy)
+        status = refuse_losses(m, err);
+    else if (status == CKPT_OK)
+        status = run(&w);
+    if (status == CKPT_OK && m->written && m->options.verify)
+        status = keep_written(&w);
+    for (size_t i = 0; i < w.count; i++)
+        ckpt__recipe_free(w.shards[i].recipe);
+    ckpt__buf_free(&w.index);
+    free(w.shards);
+    return status;
+}

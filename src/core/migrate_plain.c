@@ -1,0 +1,450 @@
+/* core/migrate_plain.c - opaque objects as dicts, lists, strings and tensors, so that torch.load(weights_only=True) reads
+ * the file: what it allows stays as it is (torch/_weights_only_unpickler.py), all else is put in plain terms, and listed.
+ *
+ * An enum becomes its value, a path a string, a Namespace (or any object with attributes) a dict of them, a set or a
+ * deque a list, a numpy array a tensor where torch has its dtype, a class or function its name. */
+#include "core/migrate_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct plainer {
+    ckpt__mover *m;
+    ckpt__arena *arena;
+    ckpt__seen done;
+    bool changed;
+    ckpt_error *err;
+} plainer;
+
+/* ---- what weights_only=True takes */
+
+static bool one_of(ckpt_str name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ckpt__str_is(name, list[i]))
+            return true;
+    return false;
+}
+
+static bool is_allowed_class(ckpt_str name)
+{
+    static const char *const classes[] = { "torch.Tensor",
+                                           "torch.Size",
+                                           "torch.device",
+                                           "torch.nn.parameter.Parameter",
+                                           "collections.OrderedDict",
+                                           "collections.Counter",
+                                           "builtins.set",
+                                           "builtins.bytearray",
+                                           "builtins.complex",
+                                           "torch.per_tensor_affine",
+                                           "torch.per_channel_affine",
+                                           "torch.per_tensor_symmetric",
+                                           "torch.per_channel_symmetric",
+                                           "torch.per_channel_affine_float_qparams" };
+    if (one_of(name, classes, sizeof classes / sizeof *classes))
+        return true;
+    /* dtypes: "torch.float32"; "none" is our word for no dtype */
+    return name.size > 6 && memcmp(name.data, "torch.", 6) == 0 && ckpt_dtype_from_name(name.data + 6) != CKPT_DTYPE_NONE;
+}
+
+static bool is_allowed(const ckpt_value *v)
+{
+    static const char *const calls[] = { "torch.Size", "torch.device", "collections.Counter", "builtins.set",
+                                         "builtins.complex" };
+    static const char *const layouts[] = { "torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc",
+                                           "torch.sparse_bsr", "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged" };
+    switch (v->kind) {
+    case CKPT_V_CLASS:
+        return is_allowed_class(v->class_name) || one_of(v->class_name, layouts, sizeof layouts / sizeof *layouts);
+    case CKPT_V_OBJECT: return one_of(v->class_name, calls, sizeof calls / sizeof *calls) && !v->state;
+    case CKPT_V_DICT:
+        return !v->class_name.data || !v->class_name.size || ckpt__str_is(v->class_name, "collections.OrderedDict") ||
+               ckpt__str_is(v->class_name, "builtins.dict");
+    case CKPT_V_ARRAY: return false;
+    default: return true;
+    }
+}
+
+/* ---- in plain terms */
+
+static bool ends_in(ckpt_str s, const char *tail)
+{
+    size_t n = strlen(tail);
+    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
+}
+
+static bool is_path(ckpt_str name)
+{
+    static const char *const paths[] = { "pathlib.PosixPath",           "pathlib.PurePosixPath", "pathlib.WindowsPath",
+                                         "pathlib.PureWindowsPath",     "pathlib.Path",          "pathlib._local.PosixPath",
+                                         "pathlib._local.PurePosixPath" };
+    return one_of(name, paths, sizeof paths / sizeof *paths);
+}
+
+/* pathlib's arguments (or items) are the parts: ("/", "data", "x"). */
+static ckpt_status make_path(plainer *p, ckpt_value *v)
+{
+    const ckpt_value *from = v->item_count ? v : v->args;
+    ckpt__buf b = { 0 };
+    for (size_t i = 0; from && i < from->item_count; i++) {
+        if (from->items[i]->kind != CKPT_V_STR)
+            continue;
+        if (b.size && b.data[b.size - 1] != '/')
+            ckpt__buf_char(&b, '/');
+        ckpt__buf_add(&b, from->items[i]->text.data, from->items[i]->text.size);
+    }
+    if (b.size == 0)
+        ckpt__buf_char(&b, '.');
+    ckpt_str text = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(p->arena, b.data, b.size);
+    ckpt__buf_free(&b);
+    *v = (ckpt_value){ .kind = CKPT_V_STR, .text = text };
+    return text.data ? CKPT_OK : ckpt__mover_no_memory(p->err);
+}
+
+static bool is_scalar(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_STR || v->kind == CKPT_V_INT || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_FLOAT ||
+           v->kind == CKPT_V_BIGINT;
+}
+
+/* Class(value) and nothing else: an enum, a str or int of a subclass. */
+static bool is_enum(const ckpt_value *v)
+{
+    const ckpt_value *from = v->item_count ? v : v->args;
+    return !v->state && !v->entry_count && from && from->item_count == 1 && is_scalar(from->items[0]);
+}
+
+static void become(ckpt_value *v, const ckpt_value *other)
+{
+    ckpt_value copy = *other;
+    copy.origin = NULL;
+    *v = copy;
+}
+
+/* getattr(Class, 'NAME'): how enums and methods are pickled from protocol 4 on. */
+static bool is_getattr(const ckpt_value *v)
+{
+    return ckpt__str_is(v->class_name, "builtins.getattr") && v->args && v->args->item_count == 2 &&
+           v->args->items[1]->kind == CKPT_V_STR;
+}
+
+static const ckpt_value *attributes(const ckpt_value *v, size_t i)
+{
+    const ckpt_value *s = v->state;
+    if (s && s->kind == CKPT_V_DICT)
+        return i == 0 ? s : NULL;
+    if (s && s->kind == CKPT_V_TUPLE && s->item_count == 2 && i < 2)
+        return s->items[i]->kind == CKPT_V_DICT ? s->items[i] : NULL;
+    return NULL;
+}
+
+/* Attributes and entries of an object as one dict; items, arguments and an odd state under names of their own. */
+static ckpt_status make_dict(plainer *p, ckpt_value *v)
+{
+    const ckpt_value *a = attributes(v, 0), *b = attributes(v, 1);
+    size_t n = 0, room = (a ? a->entry_count : 0) + (b ? b->entry_count : 0) + v->entry_count + 3;
+    ckpt_entry *entries = ckpt__arena_array(p->arena, room, sizeof *entries);
+    if (!entries)
+        return ckpt__mover_no_memory(p->err);
+    for (size_t i = 0; a && i < a->entry_count; i++)
+        entries[n++] = a->entries[i];
+    for (size_t i = 0; b && i < b->entry_count; i++)
+        entries[n++] = b->entries[i];
+    for (size_t i = 0; i < v->entry_count; i++)
+        entries[n++] = v->entries[i];
+    const char *names[3] = { "items", "args", "state" };
+    const ckpt_value *values[3] = { NULL, NULL, NULL };
+    if (v->item_count)
+        values[0] = ckpt__value_list(p->arena, CKPT_V_LIST, v->items, v->item_count);
+    if (v->args && v->args->item_count)
+        values[1] = v->args;
+    if (v->state && !a && !b && v->state->kind != CKPT_V_NONE)
+        values[2] = v->state;
+    for (size_t i = 0; i < 3; i++) {
+        if (!values[i])
+            continue;
+        if (!(entries[n].key = ckpt__value_str(p->arena, names[i], strlen(names[i]))))
+            return ckpt__mover_no_memory(p->err);
+        entries[n++].value = values[i];
+    }
+    *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = n };
+    return CKPT_OK;
+}
+
+/* ---- numpy */
+
+static ckpt_dtype numpy_dtype(ckpt_str text)
+{
+    static const struct {
+        const char *numpy;
+        ckpt_dtype dtype;
+    } dtypes[] = { { "f2", CKPT_F16 }, { "f4", CKPT_F32 },  { "f8", CKPT_F64 }, { "i1", CKPT_I8 },   { "i2", CKPT_I16 },
+                   { "i4", CKPT_I32 }, { "i8", CKPT_I64 },  { "u1", CKPT_U8 },  { "u2", CKPT_U16 },  { "u4", CKPT_U32 },
+                   { "u8", CKPT_U64 }, { "b1", CKPT_BOOL }, { "c8", CKPT_C64 }, { "c16", CKPT_C128 } };
+    for (size_t i = 0; text.size > 1 && i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(text.data + 1, dtypes[i].numpy) == 0)
+            return dtypes[i].dtype;
+    return CKPT_DTYPE_NONE;
+}
+
+/* Column-major strides. */
+static void fortran_strides(const int64_t *shape, uint32_t ndim, int64_t *strides)
+{
+    int64_t step = 1;
+    for (uint32_t d = 0; d < ndim; d++) {
+        strides[d] = step;
+        step *= shape[d] > 0 ? shape[d] : 1;
+    }
+}
+
+/* The array's bytes become a storage that lies in memory, and a tensor of the source. */
+static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckpt_dtype dtype, size_t *number)
+{
+    ckpt__index *x = p->m->from;
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    if (!s)
+        return ckpt__mover_no_memory(p->err);
+    *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = name, .unit = ckpt__dtype_row_of(dtype)->unit };
+    s->extent = (ckpt__extent){
+        .memory = v->text.data, .length = v->text.size, .size = v->text.size, .big_endian = v->array_dtype.data[0] == '>'
+    };
+    size_t storage = x->storage_count - 1;
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    int64_t *strides = ckpt__arena_array(x->arena, (size_t)v->ndim + 1, sizeof *strides);
+    ckpt_key *keys = ckpt__arena_array(x->arena, 1, sizeof *keys);
+    bool *dropped = realloc(p->m->dropped, x->tensor_count + 1);
+    if (dropped) {
+        p->m->dropped = dropped;
+        dropped[x->tensor_count - 1] = dropped[x->tensor_count] = false;
+    }
+    if (!t || !strides || !keys || !dropped)
+        return ckpt__mover_no_memory(p->err);
+    *number = x->tensor_count - 1;
+    if (v->fortran)
+        fortran_strides(v->shape, v->ndim, strides);
+    else
+        ckpt__c_strides(v->shape, v->ndim, strides);
+    keys->text = name;
+    t->info = (ckpt_tensor_info){ .name = name,
+                                  .path = { keys, 1 },
+                                  .dtype = dtype,
+                                  .ndim = v->ndim,
+                                  .device = ckpt__s("cpu"),
+                                  .role = CKPT_OTHER,
+                                  .storage = -1 };
+    return ckpt__index_set_view(x, *number, storage, v->shape, strides, 0, p->err);
+}
+
+static ckpt_value *number_value(plainer *p, ckpt_dtype dtype, ckpt_str bytes)
+{
+    int64_t i;
+    double d;
+    bool is_float = ckpt_dtype_is_float(dtype), known;
+    if (bytes.size != ckpt_dtype_size(dtype))
+        return NULL;
+    known = is_float ? ckpt__convert(dtype, bytes.data, CKPT_F64, &d, 1, NULL)
+                     : ckpt__convert(dtype, bytes.data, CKPT_I64, &i, 1, NULL);
+    if (!known)
+        return NULL;
+    return is_float             ? ckpt__value_float(p->arena, d)
+           : dtype == CKPT_BOOL ? ckpt__value_bool(p->arena, i != 0)
+                                : ckpt__value_int(p->arena, i);
+}
+
+/* A numpy scalar: a number. */
+static bool is_numpy_scalar(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_OBJECT && v->array_dtype.data && v->text.data && !v->item_count;
+}
+
+static ckpt_status make_array(plainer *p, ckpt_value *v, ckpt_str name)
+{
+    ckpt_dtype dtype = numpy_dtype(v->array_dtype);
+    uint64_t numel = 0, nbytes = 0;
+    bool swapped = v->array_dtype.size && v->array_dtype.data[0] == '>';
+    bool fits = dtype != CKPT_DTYPE_NONE && ckpt__numel(v->shape, v->ndim, &numel) &&
+                ckpt__nbytes(numel, ckpt_dtype_bits(dtype), &nbytes) && nbytes == v->text.size;
+    if (is_numpy_scalar(v) && fits && !swapped) {
+        ckpt_value *number = number_value(p, dtype, v->text);
+        if (number) {
+            become(v, number);
+            return CKPT_OK;
+        }
+    }
+    if (!fits) { /* strings, objects, dates: what they are in words, and the bytes */
+        ckpt_value *bytes = ckpt__value_new(p->arena, v->text.data ? CKPT_V_BYTEARRAY : CKPT_V_NONE);
+        if (!bytes)
+            return ckpt__mover_no_memory(p->err);
+        bytes->text = v->text;
+        if (v->item_count)
+            bytes = ckpt__value_list(p->arena, CKPT_V_LIST, v->items, v->item_count);
+        if (!bytes)
+            return ckpt__mover_no_memory(p->err);
+        become(v, bytes);
+        return CKPT_OK;
+    }
+    size_t number = 0;
+    ckpt_str kept = ckpt__arena_str(p->arena, name.data, name.size);
+    if (!kept.data)
+        return ckpt__mover_no_memory(p->err);
+    ckpt_status status = add_array(p, v, kept, dtype, &number);
+    if (status == CKPT_OK)
+        *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = number };
+    return status;
+}
+
+/* ---- one value */
+
+/* Tensors that no path leads to, and storages by themselves, are objects of the tree; torch allows them. */
+static bool is_bare(const ckpt_value *v)
+{
+    return ckpt__str_is(v->class_name, "torch.Tensor") || ckpt__str_is(v->class_name, "torch.nn.parameter.Parameter") ||
+           (v->class_name.size > 6 && memcmp(v->class_name.data, "torch.", 6) == 0 && ends_in(v->class_name, "Storage"));
+}
+
+static ckpt_status make_object(plainer *p, ckpt_value *v, ckpt_str name)
+{
+    const ckpt_value *from = v->item_count ? v : v->args;
+    bool attributes_only = v->state && (attributes(v, 0) || attributes(v, 1));
+    if (v->array_dtype.data && (v->text.data || v->item_count))
+        return make_array(p, v, name);
+    if (is_path(v->class_name))
+        return make_path(p, v);
+    if (is_getattr(v) || is_enum(v)) {
+        become(v, is_getattr(v) ? v->args->items[1] : from->items[0]);
+        return CKPT_OK;
+    }
+    if (v->item_count && !v->entry_count && !attributes_only) {
+        *v = (ckpt_value){ .kind = CKPT_V_LIST, .items = v->items, .item_count = v->item_count };
+        return CKPT_OK;
+    }
+    if (ckpt__str_is(v->class_name, "collections.defaultdict"))
+        v->args = NULL; /* what makes a missing value: a class */
+    return make_dict(p, v);
+}
+
+static ckpt_status make_class(plainer *p, ckpt_value *v)
+{
+    ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("");
+    (void)p;
+    *v = (ckpt_value){ .kind = CKPT_V_STR, .text = name };
+    return CKPT_OK;
+}
+
+/* A subclass of Tensor: its own tensor; of a wrapper (DTensor) the one that it holds. */
+static bool make_tensor(plainer *p, ckpt_value *v)
+{
+    const ckpt__index *x = p->m->from;
+    const ckpt_tensor_info *t = &x->tensors[v->tensor].info;
+    if (!v->class_name.data || is_allowed_class(v->class_name))
+        return false;
+    if (ckpt__str_is(t->layout, "wrapper")) {
+        if (t->part_count != 1)
+            return false;
+        *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = v->tensor + 1 };
+        return true;
+    }
+    if (x->tensors[v->tensor].piece_count != 1 || t->quantizer.data)
+        return false;
+    v->class_name = (ckpt_str){ NULL, 0 };
+    v->origin = NULL;
+    return true;
+}
+
+static ckpt_status make_key(plainer *p, ckpt_entry *e)
+{
+    ckpt_value key = *e->key;
+    const ckpt_value *from = key.item_count ? &key : key.args;
+    ckpt_value *fresh = NULL;
+    if (key.kind == CKPT_V_OBJECT && is_enum(&key)) {
+        if ((fresh = ckpt__value_new(p->arena, CKPT_V_NONE)))
+            become(fresh, from->items[0]);
+    } else {
+        ckpt__buf b = { 0 };
+        ckpt__value_repr(&b, e->key);
+        fresh = b.failed || !b.data ? NULL : ckpt__value_str(p->arena, b.data, b.size);
+        ckpt__buf_free(&b);
+    }
+    e->key = fresh ? fresh : e->key;
+    return fresh ? CKPT_OK : ckpt__mover_no_memory(p->err);
+}
+
+static ckpt_status note_plain(plainer *p, ckpt_str name, ckpt_str class_name, const char *kind)
+{
+    char shown[200];
+    ckpt__escape(shown, sizeof shown, class_name.data ? class_name.data : "?", class_name.data ? class_name.size : 1);
+    p->changed = true;
+    return ckpt__mover_note(p->m, CKPT_NOTE, "plain", name, p->err, "%s becomes %s", shown, kind);
+}
+
+static ckpt_status plain_keys(plainer *p, const ckpt_value *v, ckpt_str name)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
+        ckpt_kind kind = v->entries[i].key->kind;
+        if (kind != CKPT_V_OBJECT && kind != CKPT_V_CLASS && kind != CKPT_V_ARRAY)
+            continue;
+        ckpt_str class_name = v->entries[i].key->class_name;
+        status = make_key(p, (ckpt_entry *)(uintptr_t)&v->entries[i]);
+        if (status == CKPT_OK)
+            status = note_plain(p, name, class_name, "a key in plain terms");
+    }
+    return status;
+}
+
+/* Python writes empty bytes as a call of bytes(), which is not allowed; an int of thousands of digits neither. */
+static bool make_small(ckpt_value *v)
+{
+    if (v->kind == CKPT_V_BYTES && v->text.size == 0)
+        *v = (ckpt_value){ .kind = CKPT_V_BYTEARRAY, .text = v->text };
+    else if (v->kind == CKPT_V_BIGINT && v->text.size > 600)
+        *v = (ckpt_value){ .kind = CKPT_V_STR, .text = v->text };
+    else
+        return false;
+    return true;
+}
+
+static int on_spot(void *ctx, const ckpt__spot *spot)
+{
+    plainer *p = ctx;
+    ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
+    ckpt_str name = spot->visit->name, was = v->class_name;
+    if (spot->visit->cycle && v->kind == CKPT_V_TUPLE) { /* a tuple that holds itself takes an opcode that is refused */
+        v->kind = CKPT_V_LIST;
+        v->origin = NULL;
+        return note_plain(p, spot->visit->cycle_to, ckpt__s("a tuple that contains itself"), "list");
+    }
+    int first = spot->visit->cycle ? 0 : ckpt__seen_add(&p->done, v);
+    if (first <= 0)
+        return first < 0 ? ckpt__mover_no_memory(p->err) : CKPT_OK;
+    ckpt_status status = CKPT_OK;
+    bool changed = true;
+    if (v->kind == CKPT_V_TENSOR)
+        changed = v->tensor < p->m->from->tensor_count && make_tensor(p, v);
+    else if (is_allowed(v) || is_bare(v)) {
+        was = (ckpt_str){ "an empty bytes or a huge int", 28 };
+        changed = make_small(v);
+    } else if (v->kind == CKPT_V_CLASS)
+        status = make_class(p, v);
+    else if (v->kind == CKPT_V_DICT)
+        *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = v->entries, .entry_count = v->entry_count };
+    else if (v->kind == CKPT_V_ARRAY)
+        status = make_array(p, v, name);
+    else
+        status = make_object(p, v, name);
+    const char *word = v->kind == CKPT_V_STR ? "a string" : v->kind == CKPT_V_TENSOR ? "a tensor" : ckpt_kind_name(v->kind);
+    if (status == CKPT_OK && changed)
+        status = note_plain(p, name, was, word);
+    return status == CKPT_OK ? plain_keys(p, v, name) : status;
+}
+
+ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err)
+{
+    plainer p = { .m = m, .arena = m->from->arena, .err = err };
+    if (!m->options.plain)
+        return CKPT_OK;
+    ckpt_status status = ckpt__edit_walk(m->from->root, on_spot, &p, err);
+    ckpt__seen_free(&p.done);
+    return status;
+}

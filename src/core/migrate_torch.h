@@ -1,0 +1,30 @@
+/* core/migrate_torch.h - the structure of torch files on the way through other formats, and made up where there is none.
+ *
+ * A torch file has one: nested dicts with an order, integer keys, attributes (_metadata), shared and self-containing
+ * parts, opaque objects, tensors of all kinds of rebuild calls. A native file has canonical names. So that a way there
+ * and back ends where it began, a native file that is made from a torch file keeps that structure as a pickle whose
+ * storages are its records (format/torch_kept.c), in the entry "ckpt.torch" of its root. Restore does not see it. */
+#ifndef CKPT_MIGRATE_TORCH_H
+#define CKPT_MIGRATE_TORCH_H
+#include "core/migrate_job.h"
+
+/* Right after the source was opened. For a torch target a native file that keeps a torch structure is made to look as if
+ * it were that torch file: m->from gets its tree, its names and its format. For another target the entry is taken out
+ * of the root where it could not stay true: the target has no place for it, or names and values are edited. */
+ckpt_status ckpt__migrate_torch_open(ckpt__mover *m, ckpt_error *err);
+
+/* For a native target, of a source with a tree of torch's: the entry for the root, NULL where there is none to keep. To
+ * be asked for when all edits of the tree are done, and before references to tensors are taken out of it. attach puts it
+ * into m->root. */
+ckpt_status ckpt__migrate_torch_keep(ckpt__mover *m, const ckpt_value **kept, ckpt_error *err);
+ckpt_status ckpt__migrate_torch_attach(ckpt__mover *m, const ckpt_value *kept, ckpt_error *err);
+
+/* For a torch target, of a native source without such a structure (a trainer's own save, a step of a run):
+ * {'model': OrderedDict, 'optimizer': {'state': {0: {...}}, 'param_groups': [...]}, 'scaler': ..., 'step': ..., ...}. Ids
+ * of parameters are in the order of the groups, as torch gives them out. */
+ckpt_status ckpt__migrate_torch_build(ckpt__mover *m, const ckpt_value **root, ckpt_error *err);
+
+/* The name of the archive inside a file of that name, as torch gives it: the last part without its last suffix. NULL: it
+ * has none. */
+const char *ckpt__migrate_torch_archive(const ckpt__mover *m);
+#endif

@@ -1,0 +1,501 @@
+/* format/hf.c - a model in shards. The index file is {"metadata": {"total_size": N}, "weight_map": {tensor: file}};
+ * shards are safetensors or torch files that hold a flat dict (huggingface_hub: serialization; transformers and diffusers:
+ * save_pretrained). */
+#include "codec/json.h"
+#include "format/folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const uint64_t index_max = (uint64_t)128 << 20;
+enum { DEPTH = 64 };
+
+typedef struct shard {
+    ckpt_str name;
+    size_t tensors;               /* that the index puts into it */
+    bool missing;
+} shard;
+
+typedef struct sharded {
+    ckpt__folder_reader *r;
+    const char *name;             /* of the index file; NULL: there is none */
+    char label[256];
+    ckpt__arena *arena;
+    ckpt__hash *by_tensor, *by_file;      /* name -> number in tensors, shards */
+    struct { ckpt_str name; size_t shard; bool found; } *tensors; size_t count, capacity;
+    shard *shards; size_t shard_count, shard_capacity;
+    bool sorted;                  /* the index lists tensors by name */
+    bool has_total; int64_t total;
+    bool flat;                    /* some shard is safetensors */
+    ckpt_entry *entries; size_t entry_count, entry_capacity;
+} sharded;
+
+static ckpt_status no_memory(const sharded *s, ckpt_error *err)
+{
+    return ckpt__fail_memory(err, s->label, s->count);
+}
+
+/* ---- the index file */
+
+static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_error *err)
+{
+    char one[160];
+    size_t number = s->shard_count;
+    if (!ckpt__grow(&s->tensors, &s->capacity, s->count + 1, sizeof *s->tensors) ||
+        !ckpt__grow(&s->shards, &s->shard_capacity, s->shard_count + 1, sizeof *s->shards))
+        return no_memory(s, err);
+    ckpt_str name = ckpt__arena_str(s->arena, tensor.data, tensor.size);
+    int put = name.data ? ckpt__hash_put(s->by_tensor, name.data, name.size, s->count, NULL) : -1;
+    if (put == 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map lists the tensor '%s' twice",
+                          ckpt__escape(one, sizeof one, name.data, name.size));
+    if (put < 0)
+        return no_memory(s, err);
+    if (!ckpt__hash_get(s->by_file, file.data, file.size, &number)) {
+        ckpt_str kept = ckpt__arena_str(s->arena, file.data, file.size);
+        if (!kept.data || ckpt__hash_put(s->by_file, kept.data, kept.size, number, NULL) < 0)
+            return no_memory(s, err);
+        if (memchr(kept.data, '\0', kept.size))
+            return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map names the file '%s', with a NUL in it",
+                              ckpt__escape(one, sizeof one, kept.data, kept.size));
+        s->shards[s->shard_count++] = (shard){ .name = kept };
+    }
+    s->shards[number].tensors++;
+    if (s->count > 0) {
+        ckpt_str last = s->tensors[s->count - 1].name;
+        size_t n = last.size < name.size ? last.size : name.size;
+        int order = memcmp(last.data, name.data, n);
+        s->sorted = s->sorted && (order < 0 || (order == 0 && last.size < name.size));
+    }
+    s->tensors[s->count].name = name;
+    s->tensors[s->count].shard = number;
+    s->tensors[s->count++].found = false;
+    return CKPT_OK;
+}
+
+static ckpt_status read_map(sharded *s, ckpt__json *j, ckpt_error *err)
+{
+    ckpt__buf key_text = { 0 }, file_text = { 0 };
+    ckpt_str key, file;
+    int more = 1;
+    ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, err);
+    while (status == CKPT_OK && (more = ckpt__json_member(j, &key_text, &key, err)) > 0) {
+        status = ckpt__json_string(j, &file_text, &file, err);
+        if (status == CKPT_OK)
+            status = map_entry(s, key, file, err);
+    }
+    ckpt__buf_free(&key_text);
+    ckpt__buf_free(&file_text);
+    return more < 0 ? (ckpt_status)more : status;
+}
+
+/* {"total_size": N, ...}; some programs write it as a float, or something else: then it says nothing. */
+static ckpt_status read_metadata(sharded *s, ckpt_str text, ckpt_error *err)
+{
+    static const char *const names[] = { "total_size" };
+    ckpt_str total;
+    double real;
+    size_t at = 0;
+    while (at < text.size && memchr(" \t\r\n", text.data[at], 4))
+        at++;
+    if (at == text.size || text.data[at] != '{')
+        return CKPT_OK;
+    ckpt_status status = ckpt__json_split(text.data, text.size, DEPTH, s->label, names, &total, 1, err);
+    if (status < 0 || !total.data)
+        return status;
+    while (total.size && memchr(" \t\r\n", total.data[0], 4)) {
+        total.data++;
+        total.size--;
+    }
+    s->has_total = ckpt__parse_i64(total.data, total.size, &s->total);
+    if (!s->has_total && ckpt__parse_double(total.data, total.size, &real) && real >= 0 && real < 9e18) {
+        s->total = (int64_t)real;
+        s->has_total = (double)s->total == real;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status parse_index(sharded *s, const char *text, size_t size, ckpt_error *err)
+{
+    ckpt__buf scratch = { 0 };
+    ckpt_str key, range;
+    bool seen = false;
+    int more = 1;
+    ckpt__json *j = malloc(sizeof *j);
+    if (!j)
+        return no_memory(s, err);
+    ckpt__json_start(j, text, size, DEPTH, s->label);
+    ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, err);
+    while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, err)) > 0) {
+        if (ckpt__str_is(key, "weight_map")) {
+            status = seen ? ckpt__json_wrong(j, err, "it has two members 'weight_map'") : read_map(s, j, err);
+            seen = true;
+        } else if (ckpt__str_is(key, "metadata")) {
+            status = ckpt__json_skip(j, &range, err);
+            if (status == CKPT_OK)
+                status = read_metadata(s, range, err);
+        } else
+            status = ckpt__json_skip(j, NULL, err);
+    }
+    status = more < 0 ? (ckpt_status)more : status;
+    if (status == CKPT_OK)
+        status = ckpt__json_expect(j, CKPT__JSON_END, err);
+    if (status == CKPT_OK && !seen)
+        status = ckpt__fail(err, CKPT_E_FORMAT, s->label, "it has no member 'weight_map', so it is no index of shards");
+    ckpt__buf_free(&scratch);
+    free(j);
+    return status;
+}
+
+/* ---- the shards */
+
+/* One of them is not there. */
+static ckpt_status lose(sharded *s, size_t number, ckpt_error *err)
+{
+    char name[300];
+    shard *sh = &s->shards[number];
+    sh->missing = true;
+    if (s->r->request->salvage)
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_DAMAGED, s->label,
+                      "the shard '%s' is missing, with %zu of the %zu tensors; copy it into the directory (ckpt-migrate "
+                      "--salvage keeps the others)",
+                      ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), sh->tensors, s->count);
+}
+
+/* Salvage: the tensors of missing shards, by name. */
+static ckpt_status note_lost(sharded *s, ckpt_error *err)
+{
+    char name[300];
+    for (size_t i = 0; i < s->count; i++) {
+        const shard *sh = &s->shards[s->tensors[i].shard];
+        if (!sh->missing)
+            continue;
+        s->tensors[i].found = true;
+        if (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", s->tensors[i].name.data,
+                              "copy the shard into the directory", "it is lost: its shard is not there") ||
+            !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), NULL,
+                                 NULL, 0))
+            return no_memory(s, err);
+    }
+    return CKPT_OK;
+}
+
+/* A tensor of a shard against the map. */
+static ckpt_status place(sharded *s, size_t number, const ckpt_entry *entry, ckpt_error *err)
+{
+    char one[160], two[120], three[120];
+    size_t i;
+    ckpt_str key = entry->key->text, own = s->shards[number].name;
+    if (!ckpt__hash_get(s->by_tensor, key.data, key.size, &i))
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, s->label, "the shard '%s' holds the tensor '%s', which the weight_map does not name",
+            ckpt__escape(two, sizeof two, own.data, own.size), ckpt__escape(one, sizeof one, key.data, key.size));
+    if (s->tensors[i].shard != number) {
+        ckpt_str other = s->shards[s->tensors[i].shard].name;
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, s->label,
+            "the tensor '%s' is in the shard '%s', and the weight_map puts it into '%s': shards of two saves are mixed",
+            ckpt__escape(one, sizeof one, key.data, key.size), ckpt__escape(two, sizeof two, own.data, own.size),
+            ckpt__escape(three, sizeof three, other.data, other.size));
+    }
+    s->tensors[i].found = true;
+    if (!s->sorted)
+        s->entries[i] = *entry;
+    return CKPT_OK;
+}
+
+/* Adds the entries of a shard's dict to the model's; with an index in an order of its own, tensors have their places. */
+static ckpt_status merge(sharded *s, size_t number, const ckpt_value *root, ckpt_error *err)
+{
+    char name[300];
+    ckpt_status status = CKPT_OK;
+    if (!root || root->kind != CKPT_V_DICT)
+        return ckpt__fail(err, CKPT_E_FORMAT, s->label, "the shard '%s' holds no dict of tensors",
+                          ckpt__escape(name, sizeof name, s->shards[number].name.data, s->shards[number].name.size));
+    for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
+        const ckpt_entry *e = &root->entries[i];
+        if (e->key->kind != CKPT_V_STR || ckpt__str_is(e->key->text, "__metadata__"))
+            continue;
+        bool tensor = e->value->kind == CKPT_V_TENSOR;
+        if (tensor && s->name && (status = place(s, number, e, err)) < 0)
+            break;
+        if (tensor && !s->sorted)
+            continue;
+        if (!ckpt__grow(&s->entries, &s->entry_capacity, s->entry_count + 1, sizeof *s->entries))
+            return no_memory(s, err);
+        s->entries[s->entry_count++] = *e;
+    }
+    return status;
+}
+
+/* Two shards without an index must not both hold a tensor. */
+static ckpt_status check_twice(sharded *s, ckpt_error *err)
+{
+    char one[160];
+    for (size_t i = 0; i < s->entry_count; i++) {
+        ckpt_str key = s->entries[i].key->text;
+        int put = ckpt__hash_put(s->by_tensor, key.data, key.size, i, NULL);
+        if (put < 0)
+            return no_memory(s, err);
+        if (put == 0)
+            return ckpt__fail(err, CKPT_E_FORMAT, s->label, "the tensor '%s' is in two of its shards",
+                              ckpt__escape(one, sizeof one, key.data, key.size));
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status read_shard(sharded *s, size_t number, ckpt_error *err)
+{
+    ckpt__index *part = NULL;
+    uint32_t file;
+    bool sorted;
+    const char *name = s->shards[number].name.data;
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__source_add(s->r->request->source, name, &file, &why);
+    if (status < 0 && why.sys_errno == ENOENT)
+        return lose(s, number, err);
+    if (status == CKPT_OK)
+        status = ckpt__folder_part(s->r, file, &part, &sorted, &why);
+    if (status < 0) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    const ckpt_value *root = part->root;
+    status = ckpt__folder_absorb(s->r, part, name, sorted && s->sorted, err);
+    return status == CKPT_OK ? merge(s, number, root, err) : status;
+}
+
+/* total_size counts the tensors, or what is stored where some share a storage; old programs counted tied ones twice. */
+static ckpt_status check_total(sharded *s, size_t first_tensor, size_t first_storage, ckpt_error *err)
+{
+    const ckpt__index *x = s->r->index;
+    uint64_t tensors = 0, storages = 0;
+    bool missing = false;
+    for (size_t i = 0; i < s->shard_count; i++)
+        missing = missing || s->shards[i].missing;
+    for (size_t i = first_tensor; i < x->tensor_count; i++)
+        tensors += x->tensors[i].info.nbytes;
+    for (size_t i = first_storage; i < x->storage_count; i++)
+        storages += x->storages[i].extent.size;
+    if (!s->has_total || missing || (s->total >= 0 && ((uint64_t)s->total == tensors || (uint64_t)s->total == storages)))
+        return CKPT_OK;
+    if (ckpt__report_add(
+            x->findings, CKPT_WARNING, "total-size", NULL, "compare the shards with where they were copied from",
+            "the index says that the tensors take %" PRId64 " bytes in all; those in the shards take %" PRIu64,
+            s->total, tensors) &&
+        ckpt__report_detail(x->findings, s->name, NULL, NULL, 0))
+        return CKPT_OK;
+    return no_memory(s, err);
+}
+
+static ckpt_status check_found(const sharded *s, ckpt_error *err)
+{
+    char one[160], two[120];
+    for (size_t i = 0; i < s->count; i++) {
+        ckpt_str name = s->tensors[i].name, file = s->shards[s->tensors[i].shard].name;
+        if (!s->tensors[i].found)
+            return ckpt__fail(err, CKPT_E_DAMAGED, s->label,
+                              "the weight_map puts the tensor '%s' into the shard '%s', and it is not in it: the shard "
+                              "is of another save",
+                              ckpt__escape(one, sizeof one, name.data, name.size),
+                              ckpt__escape(two, sizeof two, file.data, file.size));
+    }
+    return CKPT_OK;
+}
+
+static int by_name(const void *x, const void *y)
+{
+    const shard *a = x, *b = y;
+    return strcmp(a->name.data, b->name.data);
+}
+
+static ckpt_status put_model(sharded *s, const char *name, ckpt_error *err)
+{
+    size_t n = 0;
+    ckpt__arena *a = s->r->index->arena;
+    ckpt_value *dict = NULL;
+    ckpt_entry *entries = ckpt__arena_array(a, s->entry_count + 1, sizeof *entries);
+    for (size_t i = 0; entries && i < s->entry_count; i++)
+        if (s->entries[i].key)    /* a place of what a missing shard held is empty */
+            entries[n++] = s->entries[i];
+    if (entries && (dict = ckpt__value_new(a, CKPT_V_DICT))) {
+        dict->entries = entries;
+        dict->entry_count = n;
+    }
+    return dict ? ckpt__folder_put(s->r, name, dict, err) : no_memory(s, err);
+}
+
+static ckpt_status start(sharded *s, ckpt_error *err)
+{
+    s->arena = ckpt__arena_new(0);
+    s->by_tensor = ckpt__hash_new(64);
+    s->by_file = ckpt__hash_new(16);
+    s->sorted = true;
+    return s->arena && s->by_tensor && s->by_file ? CKPT_OK : no_memory(s, err);
+}
+
+static void finish(sharded *s)
+{
+    ckpt__arena_free(s->arena);
+    ckpt__hash_free(s->by_tensor);
+    ckpt__hash_free(s->by_file);
+    free(s->tensors);
+    free(s->shards);
+    free(s->entries);
+}
+
+/* Shards in the order of their names, which is the order of a torch model's own dict; each tensor's shard with them. */
+static ckpt_status order_shards(sharded *s, ckpt_error *err)
+{
+    size_t n = s->shard_count;
+    ckpt_str *before = calloc(n + 1, sizeof *before);
+    size_t *after = calloc(n + 1, sizeof *after), *of = calloc(s->count + 1, sizeof *of);
+    bool ok = before && after && of;
+    for (size_t i = 0; ok && i < n; i++)
+        before[i] = s->shards[i].name;
+    for (size_t i = 0; ok && i < s->count; i++)
+        of[i] = s->tensors[i].shard;
+    if (ok && n)
+        qsort(s->shards, n, sizeof *s->shards, by_name);
+    ckpt__hash *where = ok ? ckpt__hash_new(n) : NULL;
+    ok = ok && where;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = ckpt__hash_put(where, s->shards[i].name.data, s->shards[i].name.size, i, NULL) >= 0;
+    for (size_t i = 0; ok && i < n; i++)
+        (void)ckpt__hash_get(where, before[i].data, before[i].size, &after[i]);
+    for (size_t i = 0; ok && i < s->count; i++)
+        s->tensors[i].shard = after[of[i]];
+    ckpt__hash_free(where);
+    free(before);
+    free(after);
+    free(of);
+    return ok ? CKPT_OK : no_memory(s, err);
+}
+
+/* Names with slashes are below the folder that the index file is in. */
+static ckpt_status prefix_shards(sharded *s, ckpt_error *err)
+{
+    const char *slash = strrchr(s->name, '/');
+    size_t n = slash ? (size_t)(slash + 1 - s->name) : 0;
+    for (size_t i = 0; i < s->shard_count; i++) {
+        ckpt_str own = s->shards[i].name;
+        char shown[160];
+        if (own.size == 0 || own.data[0] == '/')
+            return ckpt__fail(err, CKPT_E_FORMAT, s->label,
+                              "its weight_map names the file '%s'; shards lie in the directory of the index file",
+                              ckpt__escape(shown, sizeof shown, own.data, own.size));
+        char *full = n ? ckpt__arena_alloc(s->arena, n + own.size + 1) : NULL;
+        if (n && !full)
+            return no_memory(s, err);
+        if (!full)
+            continue;
+        memcpy(full, s->name, n);
+        memcpy(full + n, own.data, own.size);
+        s->shards[i].name = (ckpt_str){ full, n + own.size };
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status read_all(sharded *s, ckpt_error *err)
+{
+    const ckpt__index *x = s->r->index;
+    size_t first_tensor = x->tensor_count, first_storage = x->storage_count;
+    ckpt_status status = CKPT_OK;
+    if (s->name && !s->sorted) {
+        if (!ckpt__grow(&s->entries, &s->entry_capacity, s->count + 1, sizeof *s->entries))
+            return no_memory(s, err);
+        memset(s->entries, 0, s->count * sizeof *s->entries);
+        s->entry_count = s->count;
+    }
+    for (size_t i = 0; status == CKPT_OK && i < s->shard_count; i++)
+        status = read_shard(s, i, err);
+    if (status == CKPT_OK)
+        status = note_lost(s, err);
+    if (status == CKPT_OK)
+        status = s->name ? check_found(s, err) : check_twice(s, err);
+    return status == CKPT_OK ? check_total(s, first_tensor, first_storage, err) : status;
+}
+
+ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
+{
+    sharded s = { .r = r, .name = name };
+    ckpt__buf text = { 0 };
+    char *kept = strdup(name);    /* adding files moves the names of those that are there */
+    ckpt__source_label(r->request->source, file, s.label, sizeof s.label);
+    s.name = kept;
+    ckpt_status status = kept ? start(&s, err) : no_memory(&s, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_slurp(r->request->source, file, index_max, &text, err);
+    if (status == CKPT_OK)
+        status = parse_index(&s, text.data, text.size, err);
+    if (status < 0 && err && !err->object[0])
+        ckpt__error_object(err, s.label);
+    ckpt__buf_free(&text);
+    if (status == CKPT_OK)
+        status = prefix_shards(&s, err);
+    if (status == CKPT_OK)
+        status = order_shards(&s, err);
+    if (status == CKPT_OK)
+        status = read_all(&s, err);
+    if (status == CKPT_OK)
+        status = put_model(&s, kept, err);
+    finish(&s);
+    free(kept);
+    return status;
+}
+
+/* ---- without an index file */
+
+static ckpt_status add_loose(sharded *s, const ckpt__member *m, uint64_t *most, char *stem, size_t size, ckpt_error *err)
+{
+    char own[300];
+    uint64_t number, count;
+    if (!ckpt__shard_of(m->name, &number, &count, own, sizeof own))
+        return CKPT_OK;
+    if (s->shard_count == 0) {
+        snprintf(stem, size, "%s", own);
+        *most = count;
+    }
+    if (count != *most || strcmp(stem, own) != 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, s->label,
+                          "it has shards of several models ('%s' and '%s'), and no index file that names them",
+                          s->shards[0].name.data, m->name);
+    ckpt_str name = ckpt__arena_str(s->arena, m->name, strlen(m->name));
+    if (!name.data || !ckpt__grow(&s->shards, &s->shard_capacity, s->shard_count + 1, sizeof *s->shards))
+        return no_memory(s, err);
+    s->shards[s->shard_count++] = (shard){ .name = name };
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__hf_loose_shards(ckpt__folder_reader *r, const ckpt__folder *folder, ckpt_error *err)
+{
+    sharded s = { .r = r };
+    char stem[300] = "";
+    uint64_t most = 0;
+    snprintf(s.label, sizeof s.label, "%s", r->request->source->path);
+    ckpt_status status = start(&s, err);
+    for (size_t i = 0; status == CKPT_OK && i < folder->count; i++)
+        if (folder->members[i].part == CKPT__PART_SHARD)
+            status = add_loose(&s, &folder->members[i], &most, stem, sizeof stem, err);
+    if (status == CKPT_OK && s.shard_count != most && !r->request->salvage)
+        status = ckpt__fail(err, CKPT_E_DAMAGED, s.label,
+                            "it has %zu of the %" PRIu64 " shards of '%s', and no index file; copy the others into it",
+                            s.shard_count, most, stem);
+    if (status == CKPT_OK &&
+        !ckpt__report_add(r->index->findings, s.shard_count == most ? CKPT_NOTE : CKPT_ERROR,
+                          s.shard_count == most ? "no-shard-index" : "shard-missing", NULL, NULL,
+                          "the shards of '%s' lie here without the index file that names their tensors; %zu of %" PRIu64
+                          " are there",
+                          stem, s.shard_count, most))
+        status = no_memory(&s, err);
+    if (status == CKPT_OK)
+        status = read_all(&s, err);
+    if (status == CKPT_OK)
+        status = put_model(&s, stem, err);
+    finish(&s);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* format/torch_write.h - what the files of the torch writer share.
+ *
+ *   torch_write.c         the request -> pickle and storages -> recipe
+ *   torch_zip.c           the archive as torch lays it out, segment by segment
+ *   torch_write_values.c  the value tree -> a graph of pickle nodes
+ *   torch_write_tensor.c  tensors: rebuild calls with storages and devices of the target
+ *   torch_write_object.c  objects without a pickle of their own, made from their parts
+ *   torch_kept.c          the pickle that a native file keeps of a torch file ("ckpt.torch") */
+#ifndef CKPT_TORCH_WRITE_H
+#define CKPT_TORCH_WRITE_H
+#include "codec/pickle_write.h"
+#include "format/format.h"
+
+ckpt_status ckpt__torch_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);
+
+/* ---- the pickle */
+
+typedef struct ckpt__torch_pickling {
+    const ckpt__index *index;     /* what is written */
+    const ckpt__index *source;    /* what was read: pickle nodes that stand for storages are known to it */
+    const ckpt_value *root;
+    ckpt_report *lost;            /* NULL: nobody asks */
+    /* The pickle that a native file keeps: the key of a storage is the number of the tensor in the index that views it
+     * (its record, once it is written), and the tensor lies there alone, in C order. Else storages have the keys 0, 1,
+     * ... in the order in which they are met. */
+    bool kept;
+    size_t *storages; size_t count;      /* out, heap: the storage of the index with key i (not for a kept one) */
+} ckpt__torch_pickling;
+ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err);
+
+/* ---- the archive. Records in the order in which they are given; names stand behind "<archive>/". */
+typedef struct ckpt__torch_zip ckpt__torch_zip;
+ckpt__torch_zip *ckpt__torch_zip_new(ckpt__recipe *recipe, const char *archive);
+void ckpt__torch_zip_free(ckpt__torch_zip *z);
+/* Bytes that are known (copied into the recipe's arena), or a storage of the index. */
+ckpt_status ckpt__torch_zip_bytes(ckpt__torch_zip *z, const char *name, const void *bytes, size_t size, ckpt_error *err);
+ckpt_status ckpt__torch_zip_storage(ckpt__torch_zip *z, const char *name, size_t storage, uint64_t size, ckpt_error *err);
+/* The serialization id, the central directory and the end. The recipe computes them when it runs. */
+ckpt_status ckpt__torch_zip_finish(ckpt__torch_zip *z, ckpt_error *err);
+
+/* ---- what a native file keeps of a torch file: the entry CKPT__TORCH_KEY of its root, bytes */
+#define CKPT__TORCH_KEY "ckpt.torch"
+/* Tensors that hold the bytes of storages which no other tensor shows (inside opaque objects, or by themselves): they
+ * have such names, and count for nothing else. */
+#define CKPT__TORCH_STORAGE "ckpt.torch.storage."
+/* The value tree of such a pickle, made in x's arena: as if the torch file had been read, with the tensors of x. */
+ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root, ckpt_error *err);
+/* The pickle with the keys that the tensors have in another file: record_of[tensor] is 1 + its record, or 0 where it is
+ * not there; those become None. */
+ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, size_t count, ckpt__buf *out,
+                                      ckpt_error *err);
+
+/* ---- between the files of the writer */
+
+typedef ckpt__pickle_node ckpt__out;         /* a node that is written; those that were read are const ckpt__pickle_node */
+
+typedef struct ckpt__torch_writer {
+    ckpt__torch_pickling *p;
+    ckpt__arena *arena;
+    ckpt__hash *made;             /* address of a node that was read, or of a value -> number in `outs` */
+    ckpt__out **outs; size_t out_count, out_capacity;
+    struct ckpt__torch_pending *pending; size_t pending_count, pending_capacity;
+    struct ckpt__torch_spot *places;    /* per storage of the index */
+    ckpt__out **globals; size_t global_count, global_capacity;
+    size_t key_capacity;
+    uint64_t left_out;            /* kept: storages that no listed tensor views */
+    ckpt_error *err;
+} ckpt__torch_writer;
+
+/* What the persistent ids of a storage say. */
+typedef struct ckpt__torch_spot {
+    ckpt_dtype dtype;             /* of the tensors that view it; NONE: none does */
+    bool mixed;                   /* they are of several */
+    bool used;                    /* it has a key */
+    size_t key;
+    ckpt__out *key_node;
+    size_t whole;                 /* 1 + a tensor that is all of it, in C order; 0: there is none */
+} ckpt__torch_spot;
+
+/* The node to write for a value, or for a node that was read; made when first asked for, and filled later. NULL: no
+ * memory. */
+ckpt__out *ckpt__torch_put_value(ckpt__torch_writer *w, const ckpt_value *v);
+ckpt__out *ckpt__torch_put_node(ckpt__torch_writer *w, const ckpt__pickle_node *n);
+/* The content of an opaque node: everything but what its own value says. */
+ckpt_status ckpt__torch_copy_node(ckpt__torch_writer *w, const ckpt__pickle_node *from, ckpt__out *to);
+ckpt__out *ckpt__torch_put_global(ckpt__torch_writer *w, const char *module, const char *name);
+/* An OBJECT, CLASS or ARRAY without origin. */
+ckpt_status ckpt__torch_put_object(ckpt__torch_writer *w, const ckpt_value *v, ckpt__out *to);
+/* A TENSOR, or an OBJECT that is a tensor which is not listed. */
+ckpt_status ckpt__torch_put_tensor(ckpt__torch_writer *w, const ckpt_value *v, ckpt__out *to);
+/* A storage by itself: n is a node that stands for one. */
+ckpt_status ckpt__torch_put_storage(ckpt__torch_writer *w, const ckpt__pickle_node *n, size_t storage, ckpt__out *to);
+ckpt_status ckpt__torch_put_failed(ckpt__torch_writer *w);
+/* The names that Python 3 has for a global of Python 2 (torch_names.c). */
+void ckpt__torch_python3(ckpt_str *module, ckpt_str *name);
+/* A "lost" finding about tensor n (SIZE_MAX: about none). */
+ckpt_status ckpt__torch_put_lost(ckpt__torch_writer *w, size_t n, const char *format, ...) CKPT__PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,472 @@
+/* format/torch_write_values.c - the value tree -> a graph of pickle nodes. Plain values are written from the tree. What
+ * is opaque is copied from the pickle that it was read from, node by node; where a node has a value of its own, that one
+ * counts: so what was changed in the tree is changed everywhere. A list of nodes that wait to be filled stands in for
+ * recursion; identity is that of the node that was read, or else of the value. */
+#include "format/torch_priv.h"
+#include "format/torch_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef ckpt__torch_writer writer;
+
+/* to is made and has no content yet: it is that of the value, or of the node. */
+typedef struct ckpt__torch_pending {
+    const ckpt_value *value;
+    const ckpt__node *from;
+    ckpt__out *to;
+} pending;
+
+ckpt_status ckpt__torch_put_failed(writer *w)
+{
+    return ckpt__fail_memory(w->err, "a pickle", ckpt__arena_used(w->arena));
+}
+
+ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
+{
+    char text[300], name[200] = "";
+    va_list ap;
+    if (!w->p->lost)
+        return CKPT_OK;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    if (n < w->p->index->tensor_count)
+        ckpt__escape(name, sizeof name, w->p->index->tensors[n].info.name.data, w->p->index->tensors[n].info.name.size);
+    return ckpt__report_add(w->p->lost, CKPT_WARNING, "lost", *name ? name : NULL, NULL, "%s", text)
+               ? CKPT_OK
+               : ckpt__torch_put_failed(w);
+}
+
+/* ---- which node is to be made */
+
+static ckpt__out *out_of(writer *w, const void *identity, const ckpt_value *value, const ckpt__node *from)
+{
+    size_t number = w->out_count;
+    const void **key = ckpt__arena_alloc(w->arena, sizeof *key);
+    if (!key || !ckpt__grow(&w->outs, &w->out_capacity, w->out_count + 1, sizeof *w->outs) ||
+        !ckpt__grow(&w->pending, &w->pending_capacity, w->pending_count + 1, sizeof *w->pending))
+        return NULL;
+    *key = identity;
+    int put = ckpt__hash_put(w->made, (const char *)key, sizeof *key, number, &number);
+    if (put < 0)
+        return NULL;
+    if (put == 0)
+        return w->outs[number];
+    ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_NONE);
+    if (!to)
+        return NULL;
+    w->outs[w->out_count++] = to;
+    w->pending[w->pending_count++] = (pending){value, from, to};
+    return to;
+}
+
+/* A string that was read keeps its identity too, so that a pickle comes out as it went in. */
+static ckpt__out *copy_text(writer *w, const ckpt__node *from)
+{
+    size_t before = w->pending_count;
+    ckpt__out *to = out_of(w, from, NULL, from);
+    if (to && w->pending_count > before) {
+        w->pending_count = before;
+        to->kind = from->kind;
+        to->u = from->u;
+    }
+    return to;
+}
+
+static ckpt__out *put_real(writer *w, double v)
+{
+    ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_FLOAT);
+    if (to)
+        to->u.real = v;
+    return to;
+}
+
+ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
+{
+    switch (v->kind) {
+    case CKPT_V_NONE:
+        return ckpt__pickle_make(w->arena, CKPT__P_NONE);
+    case CKPT_V_BOOL:
+        return ckpt__pickle_make_bool(w->arena, v->boolean);
+    case CKPT_V_INT:
+        return ckpt__pickle_make_int(w->arena, v->integer);
+    case CKPT_V_FLOAT:
+        return put_real(w, v->real);
+    case CKPT_V_BIGINT:
+        return ckpt__pickle_make_text(w->arena, CKPT__P_BIGINT, v->text);
+    default:
+        break;
+    }
+    /* A copy of a value that kept its origin is another object than the value. */
+    const ckpt__node *origin = v->origin;
+    bool own = origin && origin->user == v;
+    if (v->kind == CKPT_V_STR && own && origin->kind == CKPT__P_STR && ckpt__str_equal(origin->u.text, v->text))
+        return copy_text(w, origin);
+    if (v->kind == CKPT_V_STR)
+        return ckpt__pickle_make_text(w->arena, CKPT__P_STR, v->text);
+    return out_of(w, own ? (const void *)origin : v, v, NULL);
+}
+
+ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
+{
+    if (n->user)
+        return ckpt__torch_put_value(w, n->user);
+    switch (n->kind) {
+    case CKPT__P_NONE:
+    case CKPT__P_BOOL:
+    case CKPT__P_INT:
+    case CKPT__P_BIGINT:
+    case CKPT__P_FLOAT: {
+        ckpt__out *to = ckpt__pickle_make(w->arena, n->kind);
+        if (to) {
+            to->boolean = n->boolean;
+            to->u = n->u;
+        }
+        return to;
+    }
+    case CKPT__P_STR:
+        return copy_text(w, n);
+    default:
+        return out_of(w, n, NULL, n);
+    }
+}
+
+/* ---- contents */
+
+static bool note_global(writer *w, ckpt__out *g)
+{
+    if (!ckpt__grow(&w->globals, &w->global_capacity, w->global_count + 1, sizeof(ckpt__out *)))
+        return false;
+    w->globals[w->global_count++] = g;
+    return true;
+}
+
+ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *name)
+{
+    ckpt__out *g = ckpt__pickle_make_global(w->arena, ckpt__s(module), ckpt__s(name));
+    return g && note_global(w, g) ? g : NULL;
+}
+
+static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_list *to)
+{
+    to->items = ckpt__arena_array(w->arena, from->count ? from->count : 1, sizeof *to->items);
+    if (!to->items)
+        return false;
+    to->count = to->capacity = from->count;
+    for (size_t i = 0; i < from->count; i++)
+        if (!(to->items[i] = ckpt__torch_put_node(w, from->items[i])))
+            return false;
+    return true;
+}
+
+static bool copy_object(writer *w, const ckpt__pickle_object *from, ckpt__out *to)
+{
+    ckpt__pickle_object *o = ckpt__arena_alloc(w->arena, sizeof *o);
+    if (!o)
+        return false;
+    o->call = from->call;
+    o->callable = ckpt__torch_put_node(w, from->callable);
+    o->args = ckpt__torch_put_node(w, from->args);
+    if (from->kwargs)
+        o->kwargs = ckpt__torch_put_node(w, from->kwargs);
+    if (from->state)
+        o->state = ckpt__torch_put_node(w, from->state);
+    to->u.object = o;
+    return o->callable && o->args && (!from->kwargs || o->kwargs) && (!from->state || o->state) &&
+           copy_list(w, &from->items, &o->items) && copy_list(w, &from->entries, &o->entries);
+}
+
+/* ('module', class, path, source text): whole modules before 1.6. */
+static const ckpt__node *wrapped_class(const ckpt__node *persistent)
+{
+    const ckpt__node *id = persistent->u.id, *kind = ckpt__torch_item(id, 0), *class = ckpt__torch_item(id, 1);
+    bool module = kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES) && ckpt__str_is(kind->u.text, "module");
+    return module && class && class->kind == CKPT__P_GLOBAL ? class : NULL;
+}
+
+static bool copy_persistent(writer *w, const ckpt__node *from, ckpt__out *to)
+{
+    const ckpt__node *class = wrapped_class(from);
+    if (class) {
+        to->kind = CKPT__P_GLOBAL;
+        to->u = class->u;
+        return note_global(w, to);
+    }
+    to->u.id = ckpt__torch_put_node(w, from->u.id);
+    return to->u.id != NULL;
+}
+
+static bool may_be_storage(const ckpt__node *n)
+{
+    return n->kind == CKPT__P_PERSISTENT ||
+           (n->kind == CKPT__P_OBJECT && ckpt__pickle_is_global(n->u.object->callable, "torch.storage", "_load_from_bytes"));
+}
+
+ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *to)
+{
+    size_t storage;
+    bool ok = true;
+    if (may_be_storage(from) && ckpt__index_storage_of(w->p->source, from, &storage))
+        return ckpt__torch_put_storage(w, from, storage, to);
+    to->kind = from->kind;
+    switch (from->kind) {
+    case CKPT__P_LIST:
+    case CKPT__P_TUPLE:
+    case CKPT__P_SET:
+    case CKPT__P_FROZENSET:
+    case CKPT__P_DICT:
+        ok = copy_list(w, &from->u.list, &to->u.list);
+        break;
+    case CKPT__P_PERSISTENT:
+        ok = copy_persistent(w, from, to);
+        break;
+    case CKPT__P_OBJECT:
+        ok = copy_object(w, from->u.object, to);
+        break;
+    case CKPT__P_GLOBAL:
+        to->u = from->u;
+        ok = note_global(w, to);
+        break;
+    default:
+        to->boolean = from->boolean;
+        to->u = from->u;
+    }
+    return ok ? CKPT_OK : ckpt__torch_put_failed(w);
+}
+
+static bool put_items(writer *w, const ckpt_value *v, ckpt__out *to, ckpt__pickle_kind kind)
+{
+    ckpt__out *list = ckpt__pickle_make_list(w->arena, kind, v->item_count);
+    for (size_t i = 0; list && i < v->item_count; i++)
+        if (!(list->u.list.items[i] = ckpt__torch_put_value(w, v->items[i])))
+            return false;
+    if (list)
+        *to = *list;
+    return list != NULL;
+}
+
+/* A dict; one with attributes, or of a subclass, is a call of its class. */
+static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
+{
+    ckpt__out *dict = ckpt__pickle_make_list(w->arena, CKPT__P_DICT, 2 * v->entry_count);
+    for (size_t i = 0; dict && i < v->entry_count; i++) {
+        dict->u.list.items[2 * i] = ckpt__torch_put_value(w, v->entries[i].key);
+        dict->u.list.items[2 * i + 1] = ckpt__torch_put_value(w, v->entries[i].value);
+        if (!dict->u.list.items[2 * i] || !dict->u.list.items[2 * i + 1])
+            return false;
+    }
+    if (!dict)
+        return false;
+    bool script = ckpt__torch_is_script_value(v); /* its class is a program's, which torch.load does not have */
+    if ((!v->class_name.data || script) && !v->state) {
+        *to = *dict;
+        return true;
+    }
+    ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("collections.OrderedDict");
+    size_t dot = name.size;
+    while (dot > 0 && name.data[dot - 1] != '.')
+        dot--;
+    ckpt_str module = ckpt__arena_str(w->arena, name.data, dot ? dot - 1 : 0);
+    ckpt__out *class = ckpt__pickle_make_global(w->arena, dot ? module : ckpt__s("builtins"),
+                                                (ckpt_str){name.data + dot, name.size - dot});
+    ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, class,
+                                             ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0));
+    if (!call || !note_global(w, class))
+        return false;
+    call->u.object->entries = dict->u.list;
+    if (v->state && !(call->u.object->state = ckpt__torch_put_value(w, v->state)))
+        return false;
+    *to = *call;
+    return true;
+}
+
+static ckpt_status put_opaque(writer *w, const ckpt_value *v, ckpt__out *to)
+{
+    const ckpt__node *origin = v->origin;
+    if (!origin)
+        return ckpt__torch_put_object(w, v, to);
+    if (ckpt__torch_is_tensor(origin))
+        return ckpt__torch_put_tensor(w, v, to);
+    return ckpt__torch_copy_node(w, origin, to);
+}
+
+static ckpt_status fill(writer *w, const pending *p)
+{
+    const ckpt_value *v = p->value;
+    ckpt__out *text;
+    bool ok = true;
+    if (!v)
+        return ckpt__torch_copy_node(w, p->from, p->to);
+    switch (v->kind) {
+    case CKPT_V_LIST:
+        ok = put_items(w, v, p->to, CKPT__P_LIST);
+        break;
+    case CKPT_V_TUPLE:
+        ok = put_items(w, v, p->to, CKPT__P_TUPLE);
+        break;
+    case CKPT_V_DICT:
+        ok = put_dict(w, v, p->to);
+        break;
+    case CKPT_V_TENSOR:
+        return ckpt__torch_put_tensor(w, v, p->to);
+    case CKPT_V_BYTES:
+    case CKPT_V_BYTEARRAY:
+        if (v->origin)
+            return ckpt__torch_copy_node(w, v->origin, p->to);
+        text = ckpt__pickle_make_text(w->arena, v->kind == CKPT_V_BYTES ? CKPT__P_BYTES : CKPT__P_BYTEARRAY,
+                                      v->text.data ? v->text : ckpt__s(""));
+        ok = text != NULL;
+        if (text)
+            *p->to = *text;
+        break;
+    default:
+        return put_opaque(w, v, p->to);
+    }
+    return ok ? CKPT_OK : ckpt__torch_put_failed(w);
+}
+
+/* ---- keys of storages: in the order in which the pickle names them */
+
+typedef struct walk {
+    ckpt__out **stack;
+    size_t depth, capacity;
+} walk;
+
+static bool push(walk *k, ckpt__out *n)
+{
+    if (!n || n->position)
+        return true;
+    if (!ckpt__grow(&k->stack, &k->capacity, k->depth + 1, sizeof(ckpt__out *)))
+        return false;
+    k->stack[k->depth++] = n;
+    return true;
+}
+
+static bool push_list(walk *k, const ckpt__pickle_list *list)
+{
+    bool ok = true;
+    for (size_t i = list->count; ok && i-- > 0;)
+        ok = push(k, list->items[i]);
+    return ok;
+}
+
+/* What is written last is pushed first. */
+static bool push_parts(walk *k, const ckpt__out *n)
+{
+    if (n->kind == CKPT__P_OBJECT) {
+        const ckpt__pickle_object *o = n->u.object;
+        return push(k, o->state) && push_list(k, &o->entries) && push_list(k, &o->items) && push(k, o->kwargs) &&
+               push(k, o->args) && push(k, o->callable);
+    }
+    bool list = n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_SET ||
+                n->kind == CKPT__P_FROZENSET || n->kind == CKPT__P_DICT;
+    return !list || push_list(k, &n->u.list);
+}
+
+/* A persistent id of a storage holds 1 + its number as the position of the key, and no text there yet. */
+static ckpt_status number_storage(writer *w, ckpt__out *key)
+{
+    ckpt__torch_pickling *p = w->p;
+    size_t storage = (size_t)key->position - 1;
+    ckpt__torch_spot *s = &w->places[storage];
+    char text[24];
+    if (!s->used) {
+        if (!ckpt__grow(&p->storages, &w->key_capacity, p->count + 1, sizeof *p->storages))
+            return ckpt__torch_put_failed(w);
+        s->used = true;
+        s->key = p->count;
+        p->storages[p->count++] = storage;
+    }
+    snprintf(text, sizeof text, "%zu", s->key);
+    key->u.text = ckpt__arena_str(w->arena, text, strlen(text));
+    return key->u.text.data ? CKPT_OK : ckpt__torch_put_failed(w);
+}
+
+static ckpt_status number_storages(writer *w, ckpt__out *root)
+{
+    walk k = {0};
+    ckpt_status status = push(&k, root) ? CKPT_OK : ckpt__torch_put_failed(w);
+    while (status == CKPT_OK && k.depth) {
+        ckpt__out *n = k.stack[--k.depth];
+        if (n->position)
+            continue;
+        n->position = 1;
+        if (n->kind != CKPT__P_PERSISTENT) {
+            status = push_parts(&k, n) ? CKPT_OK : ckpt__torch_put_failed(w);
+            continue;
+        }
+        ckpt__out *key = n->u.id->kind == CKPT__P_TUPLE && n->u.id->u.list.count == 5 ? n->u.id->u.list.items[2] : NULL;
+        if (key && key->kind == CKPT__P_STR && key->position)
+            status = number_storage(w, key);
+        else if (!push(&k, n->u.id))
+            status = ckpt__torch_put_failed(w);
+    }
+    free(k.stack);
+    return status;
+}
+
+/* ---- together */
+
+/* A name with a dot in it needs protocol 4, in which names are those of Python 3. */
+static void rename_globals(const writer *w)
+{
+    bool dotted = false;
+    for (size_t i = 0; i < w->global_count && !dotted; i++)
+        dotted = ckpt__pickle_is_dotted(w->globals[i]);
+    for (size_t i = 0; dotted && i < w->global_count; i++)
+        ckpt__torch_python3(&w->globals[i]->u.global.module, &w->globals[i]->u.global.name);
+}
+
+/* Of what dtype are the tensors that view each storage? */
+static ckpt_status place_storages(writer *w)
+{
+    const ckpt__index *x = w->p->index;
+    w->places = ckpt__arena_array(w->arena, x->storage_count + 1, sizeof *w->places);
+    if (!w->places)
+        return ckpt__torch_put_failed(w);
+    for (size_t i = 0; i < x->tensor_count; i++) {
+        const ckpt__tensor *t = &x->tensors[i];
+        if (t->piece_count != 1)
+            continue;
+        ckpt__torch_spot *s = &w->places[t->pieces[0].storage];
+        const ckpt__storage *storage = &x->storages[t->pieces[0].storage];
+        if (!s->whole && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size && !t->info.conj &&
+            !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
+            s->whole = i + 1;
+        if (t->info.name.size > sizeof CKPT__TORCH_STORAGE - 1 &&
+            memcmp(t->info.name.data, CKPT__TORCH_STORAGE, sizeof CKPT__TORCH_STORAGE - 1) == 0)
+            continue;
+        s->mixed |= s->dtype != CKPT_DTYPE_NONE && s->dtype != t->info.dtype;
+        s->dtype = t->info.dtype;
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err)
+{
+    writer w = {.p = p, .arena = ckpt__arena_new(0), .made = ckpt__hash_new(1024), .err = err};
+    ckpt_status status = w.arena && w.made ? place_storages(&w) : ckpt__torch_put_failed(&w);
+    ckpt__out *root = status == CKPT_OK ? ckpt__torch_put_value(&w, p->root) : NULL;
+    if (status == CKPT_OK && !root)
+        status = ckpt__torch_put_failed(&w);
+    while (status == CKPT_OK && w.pending_count) {
+        pending next = w.pending[--w.pending_count];
+        status = fill(&w, &next);
+    }
+    if (status == CKPT_OK && w.left_out)
+        status = ckpt__torch_put_lost(&w, SIZE_MAX, "%llu storages or tensors that no listed tensor holds become None",
+                                      (unsigned long long)w.left_out);
+    if (status == CKPT_OK)
+        status = number_storages(&w, root);
+    if (status == CKPT_OK) {
+        rename_globals(&w);
+        status = ckpt__pickle_write(root, out, err);
+    }
+    ckpt__arena_free(w.arena);
+    ckpt__hash_free(w.made);
+    free(w.outs);
+    free(w.pending);
+    free(w.globals);
+    return status;
+}

@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""Holds ckpt-migrate's transforms against torch: what it writes loads, and training goes on as it would have without it.
+
+usage: transform.py CKPT-INSPECT CKPT-MIGRATE [-v]
+
+Each check saves a small model and its optimizer with torch, migrates the file, loads the result with load_state_dict (strict
+where nothing was taken out), and compares tensors bit by bit and the next optimizer steps with those from the file as it
+was. The last line is "N passed, M failed"; status 1 if anything failed, 77 (skipped) where torch or safetensors is missing.
+"""
+import argparse
+import collections
+import copy
+import enum
+import json
+import pathlib
+import sys
+import tempfile
+
+import checks
+from checks import check, finish, run, section, skip
+
+try:
+    import numpy as np
+    import torch
+    from safetensors.torch import load_file, save_file
+    from torch import nn
+except ImportError as e:
+    skip(e)
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Options(argparse.Namespace):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.emb = nn.Embedding(11, 6)
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 6))
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.emb.weight
+
+    def forward(self, x):
+        return self.head(self.body(self.emb(x)))
+
+
+def groups(model, order=lambda names: names):
+    """Decay and no decay, as trainers do; the order of the parameters is the program's own."""
+    named = dict(model.named_parameters())
+    names = order(list(named))
+    decay = [n for n in names if named[n].ndim > 1]
+    plain = [n for n in names if named[n].ndim < 2]
+    return [{"params": [(n, named[n]) for n in decay], "weight_decay": 0.1}, {"params": [(n, named[n]) for n in plain], "weight_decay": 0.0}]
+
+
+def trainer(order=lambda names: names, steps=3, **kw):
+    model = Net()
+    optimizer = torch.optim.AdamW(groups(model, order), lr=1e-2, **kw)
+    train(model, optimizer, steps)
+    return model, optimizer
+
+
+def train(model, optimizer, steps, seed=3):
+    g = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        x = torch.randint(0, 11, (16,), generator=g)
+        loss = nn.functional.cross_entropy(model(x), (x + 1) % 11)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {n: p.detach().clone() for n, p in model.state_dict().items()}
+
+
+def same(a, b):
+    return list(a) == list(b) and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def resumed(state, order=lambda names: names, **kw):
+    """What four more steps make of a loaded state."""
+    model = Net()
+    optimizer = torch.optim.AdamW(groups(model, order), lr=1e-2, **kw)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return train(model, optimizer, 4, seed=9)
+
+
+class Job:
+    def __init__(self, migrate, folder):
+        self.migrate, self.folder = migrate, pathlib.Path(folder)
+
+    def path(self, name):
+        return self.folder / name
+
+    def save(self, name, what):
+        torch.save(what, self.path(name))
+        return self.path(name)
+
+    def run(self, *args, status=0):
+        p = run(self.migrate, "--force", "--no-sync", "-q", *args)
+        check(f"status {status} of {' '.join(map(str, args))}", p.returncode == status, f"{p.returncode} {p.stderr}")
+        return p
+
+    def to(self, name, *args, status=0, **kw):
+        """Migrates to a torch file and loads it."""
+        self.run("--verify", *args, self.path(name), status=status)
+        return torch.load(self.path(name), **kw)
+
+    def findings(self, *args):
+        p = run(self.migrate, "--force", "--no-sync", "--json", *args)
+        return json.loads(p.stdout)
+
+
+def state_of(model, optimizer, **more):
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), **more}
+
+
+def names(j):
+    model, optimizer = trainer()
+    plain = state_of(model, optimizer)
+    want = resumed(copy.deepcopy(plain))
+    source = j.save("plain.pt", plain)
+    again = j.to("again.pt", source)
+    check("as it is: the same tensors", same(again["model"], plain["model"]))
+    check("as it is: _metadata", again["model"]._metadata == plain["model"]._metadata)
+    check("as it is: tied weights are one storage", again["model"]["emb.weight"].data_ptr() == again["model"]["head.weight"].data_ptr())
+    check("as it is: the next steps", same(resumed(again), want))
+
+    wrapped = nn.DataParallel(model)
+    for g, h in zip(optimizer.param_groups, groups(wrapped)):
+        g["param_names"] = ["module." + n for n in g["param_names"]]
+    source = j.save("ddp.pt", {"model": wrapped.state_dict(), "optimizer": optimizer.state_dict()})
+    stripped = j.to("stripped.pt", "--strip-prefix", "module.", source)
+    check("--strip-prefix: names", list(stripped["model"]) == list(plain["model"]))
+    check("--strip-prefix: _metadata", dict(stripped["model"]._metadata) == dict(plain["model"]._metadata))
+    check("--strip-prefix: param_names", stripped["optimizer"]["param_groups"] == plain["optimizer"]["param_groups"],
+          stripped["optimizer"]["param_groups"])
+    check("--strip-prefix: the next steps", same(resumed(stripped), want))
+
+    inner = collections.OrderedDict((k.replace("body.", "body._orig_mod.") if "body" in k else k, v) for k, v in plain["model"].items())
+    source = j.save("inner.pt", {"a": [{"b": inner}]})
+    check("--strip-prefix inside names, at any depth",
+          list(j.to("x.pt", "--strip-prefix", "_orig_mod.", source)["a"][0]["b"]) == list(plain["model"]))
+
+    source = j.path("plain.pt")
+    prefixed = j.to("prefixed.pt", "--add-prefix", "module.", source)
+    nn.DataParallel(Net()).load_state_dict(prefixed["model"])
+    check("--add-prefix: _metadata", dict(prefixed["model"]._metadata) == {k: v for k, v in wrapped.state_dict()._metadata.items() if k})
+    back = j.to("back.pt", "--strip-prefix", "module.", j.path("prefixed.pt"))
+    check("--add-prefix and back: the next steps", same(resumed(back), want))
+
+    renamed = j.to("renamed.pt", "--rename", r"body\.(\d)\.(.*)=trunk.layer$1.$2", source)["model"]
+    check("--rename", list(renamed) == [k.replace("body.", "trunk.layer") if k.startswith("body") else k for k in plain["model"]], list(renamed))
+    check("--rename: _metadata of modules", "trunk.layer1" in renamed._metadata and renamed._metadata["trunk.layer1"] == {"version": 2},
+          dict(renamed._metadata))
+    p = j.run("--rename", r"body\.\d\.weight=w", source, j.path("x.pt"), status=2)
+    check("--rename: a collision names both", "body.0.weight" in p.stderr and "body.1.weight" in p.stderr, p.stderr)
+
+
+def selection(j):
+    model, optimizer = trainer()
+    state = state_of(model, optimizer, epoch=3)
+    source = j.save("s.pt", state)
+    w = j.to("w.pt", "--weights-only", source)
+    check("--weights-only: a flat state_dict", same(w, state["model"]) and w._metadata == state["model"]._metadata)
+    Net().load_state_dict(w)
+    d = j.to("d.pt", "--drop", "model.body.2.*", source)
+    check("--drop: the names", list(d["model"]) == [k for k in state["model"] if not k.startswith("body.2")])
+    check("--drop of weights alone keeps the optimizer",
+          d["optimizer"]["param_groups"] == state["optimizer"]["param_groups"] and len(d["optimizer"]["state"]) == len(state["optimizer"]["state"]))
+    Net().load_state_dict(d["model"], strict=False)
+    d = j.to("d.pt", "--drop", "model.body.2.*", "--drop", "optimizer.body.2.*", source)
+    groups_of = d["optimizer"]["param_groups"]
+    check("--drop of parameters with their state: ids are dense", [i for g in groups_of for i in g["params"]] == list(range(5)), groups_of)
+    check("--drop: the state follows its names",
+          [n for g in groups_of for n in g["param_names"]] == ["emb.weight", "body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias"]
+          and list(d["optimizer"]["state"]) == list(range(5)), groups_of)
+    before = {n: i for g in state["optimizer"]["param_groups"] for n, i in zip(g["param_names"], g["params"])}
+    check("--drop: the moments are those of the names",
+          all(torch.equal(d["optimizer"]["state"][i]["exp_avg"], state["optimizer"]["state"][before[n]]["exp_avg"])
+              for g in groups_of for n, i in zip(g["param_names"], g["params"])))
+    check("--drop of a value", "epoch" not in j.to("d.pt", "--drop", "epoch", source))
+    t = j.to("t.pt", "--tensor", "model.emb.*", source)
+    check("--tensor keeps what it names", list(t["model"]) == ["emb.weight"] and all(not v or set(v) <= {"step"} for v in t["optimizer"]["state"].values()))
+
+
+def order(j):
+    backwards = lambda n: n[::-1]
+    model, optimizer = trainer()
+    state = state_of(model, optimizer)
+    want = resumed(copy.deepcopy(state))
+    source = j.save("o.pt", state)
+    listed = j.path("names.txt")
+    listed.write_text("".join(f"{n}\n" for g in groups(Net(), backwards) for n, _ in g["params"]))
+    turned = j.to("turned.pt", "--param-names", listed, source)
+    got = resumed(turned, backwards)
+    check("--param-names: the next steps in another order of parameters", same(got, want))
+    check("--param-names: param_names", [n for g in turned["optimizer"]["param_groups"] for n in g["param_names"]] == listed.read_text().split())
+    try:
+        wrong = same(resumed(copy.deepcopy(state), backwards), want)
+    except RuntimeError:                        # moments of other shapes
+        wrong = False
+    check("--param-names: without it that order is wrong", not wrong)
+    listed.write_text("emb.weight\n")
+    j.run("--param-names", listed, source, j.path("x.pt"), status=2)
+
+
+def flags(j):
+    model, optimizer = trainer()
+    source = j.save("f.pt", state_of(model, optimizer))
+    f = j.to("fused.pt", "--optimizer", "fused", "--map-location", "cuda:0", source, map_location="cpu")
+    check("--optimizer fused: the groups say so", all(g["fused"] and not g["foreach"] for g in f["optimizer"]["param_groups"]))
+    tags = {}
+    torch.load(j.path("fused.pt"), map_location=lambda s, t: tags.setdefault(t, s) and s)
+    check("--map-location: every storage", set(tags) == {"cuda:0"}, tags)
+    back = j.to("plain2.pt", "--optimizer", "plain", "--map-location", "cpu", j.path("fused.pt"))
+    check("and back: the next steps", same(resumed(back), resumed(torch.load(source))))
+
+
+def casts(j):
+    model, optimizer = trainer()
+    state = state_of(model, optimizer)
+    source = j.save("c.pt", state)
+    c = j.to("c16.pt", "--cast", "*=bfloat16", source)
+    check("--cast: weights", all(torch.equal(c["model"][k], v.to(torch.bfloat16) if v.is_floating_point() else v) for k, v in state["model"].items()))
+    check("--cast: ties stay", c["model"]["emb.weight"].data_ptr() == c["model"]["head.weight"].data_ptr())
+    check("--cast '*' leaves the optimizer alone", all(t.dtype == torch.float32 for s in c["optimizer"]["state"].values() for t in s.values()))
+    c = j.to("c16.pt", "--cast", "*.exp_avg=bfloat16", source)
+    check("--cast of moments by name", all(s["exp_avg"].dtype == torch.bfloat16 and s["exp_avg_sq"].dtype == torch.float32 for s in c["optimizer"]["state"].values()))
+    odd = {"w": torch.tensor([1e30, -1e30, float("nan"), 1.0, 65519.9, 65520.0])}
+    said = j.findings("--cast", "w=float16", j.save("odd.pt", odd), j.path("odd16.pt"))
+    check("--cast: what is out of range is counted", any(f["code"] == "cast-range" and "3 of 6" in f["message"] for f in said["findings"]), said)
+    check("--cast: NaN is counted", any(f["code"] == "cast-nan" and "1 of 6" in f["message"] for f in said["findings"]), said)
+    check("--cast: rounding", torch.equal(torch.load(j.path("odd16.pt"))["w"].nan_to_num(7.0), odd["w"].to(torch.float16).nan_to_num(7.0)))
+
+
+def plain(j):
+    args = Options(lr=1e-3, where=pathlib.PurePosixPath("/data/x"), colour=Colour.RED, point=Point(1, 2), kind=torch.float16)
+    state = {"args": args, "rng": np.random.RandomState(3).get_state(), "mean": np.float64(1.5), "grid": np.arange(6, dtype=np.float32).reshape(2, 3),
+             "seen": collections.deque([1, 2]), "by": collections.defaultdict(list, a=[1]), "net": Net().state_dict(), "empty": b"",
+             "device": torch.device("cuda", 1)}
+    source = j.save("objects.pt", state)
+    try:
+        torch.load(source, weights_only=True)
+        check("--plain: torch refuses the file as it is", False)
+    except Exception as e:
+        check("--plain: torch refuses the file as it is", "weights_only" in str(e) or "Weights only" in str(e), e)
+    p = j.to("objects-plain.pt", "--plain", source, weights_only=True)
+    a = p["args"]
+    check("--plain: attributes", a["lr"] == 1e-3 and a["where"] == "/data/x" and a["colour"] == "red" and a["kind"] is torch.float16, a)
+    check("--plain: sequences", a["point"] == [1, 2] and p["seen"] == [1, 2] and p["by"] == {"a": [1]}, p)
+    check("--plain: numpy", p["mean"] == 1.5 and torch.equal(p["grid"], torch.arange(6.0).reshape(2, 3)) and
+          p["rng"][1].tolist() == state["rng"][1].tolist(), p["grid"])
+    check("--plain: weights", same(p["net"], state["net"]))
+    listed = {f["tensor"] for f in j.findings("--plain", source, j.path("x.pt"))["findings"] if f["code"] == "plain"}
+    check("--plain: each is listed", {"args", "args.where", "args.colour", "mean", "grid", "seen"} <= listed, listed)
+    kept = j.to("moved.pt", "--map-location", "cpu", source, weights_only=False)
+    check("torch.device objects stay", kept["device"] == torch.device("cuda", 1))
+    moved = j.to("moved.pt", "--map-location", "cuda:*=cuda:0", "--map-device-objects", source, weights_only=False)
+    check("--map-device-objects", moved["device"] == torch.device("cuda", 0), moved["device"])
+    check("the user's own objects are there", moved["args"].colour is Colour.RED and moved["args"].point == Point(1, 2))
+
+
+def formats(j):
+    model, optimizer = trainer()
+    state = state_of(model, optimizer, epoch=2)
+    want = resumed(copy.deepcopy(state))
+    source = j.save("f.pt", state)
+    j.run("--to", "hf", "--max-shard-size", "500", "--lossy", source, j.path("shards"))
+    index = json.loads(j.path("shards/model.safetensors.index.json").read_text())
+    shards = sorted(set(index["weight_map"].values()))
+    whole = {}
+    for s in shards:
+        whole.update(load_file(j.path("shards") / s))
+    check("--to hf: several shards", len(shards) > 1 and shards[0] == f"model-00001-of-{len(shards):05d}.safetensors", shards)
+    check("--to hf: the tensors", set(whole) == set(state["model"]) - {"head.weight"} and all(torch.equal(v, state["model"][k]) for k, v in whole.items()),
+          set(whole) ^ set(state["model"]))
+    check("--to hf: total_size", index["metadata"]["total_size"] == sum(t.numel() * t.element_size() for t in whole.values()))
+    check("--to hf: the map says where each is", all(k in load_file(j.path("shards") / s) for k, s in index["weight_map"].items()))
+    check("--to hf: no temporary is left", not [p for p in j.folder.iterdir() if p.name.startswith(".tmp")])
+    joined = j.to("joined.pt", j.path("shards"))
+    check("shards to torch: one state_dict", set(joined) == set(whole) and all(torch.equal(joined[k], whole[k]) for k in whole))
+    j.run("--to", "hf", "--lossy", source, j.path("single"))
+    check("--to hf: a single file has no index", [p.name for p in j.path("single").iterdir()] == ["model.safetensors"])
+    save_file({k: v.clone() for k, v in state["model"].items()}, j.path("w.safetensors"))
+    w = j.to("w.pt", j.path("w.safetensors"))
+    Net().load_state_dict(w)
+    check("safetensors to torch", all(torch.equal(w[k], v) for k, v in state["model"].items()))
+    j.run("--to", "ckpt", "--verify", source, j.path("f.safetensors"))
+    back = j.to("f2.pt", j.path("f.safetensors"))
+    check("torch to ckpt to torch: the next steps", same(resumed(back), want))
+    check("torch to ckpt to torch: the values", back["epoch"] == 2 and back["optimizer"]["param_groups"] == state["optimizer"]["param_groups"])
+
+
+def salvage(j):
+    model, optimizer = trainer()
+    state = state_of(model, optimizer)
+    source = j.save("whole.pt", state)
+    data = source.read_bytes()
+    j.path("cut.pt").write_bytes(data[: len(data) * 2 // 3])
+    j.run(j.path("cut.pt"), j.path("x.pt"), status=2)
+    part = j.to("part.pt", "--salvage", j.path("cut.pt"), status=1)
+    check("--salvage: what is there is what was", all(torch.equal(v, state["model"][k]) for k, v in part["model"].items()) and len(part["model"]) > 0)
+    Net().load_state_dict(part["model"], strict=False)
+    lost = [f["tensor"] for f in j.findings("--salvage", j.path("cut.pt"), j.path("x.pt"))["findings"] if f["code"] == "not-recovered"]
+    check("--salvage: the rest is listed", len(lost) + len(part["model"]) + sum(isinstance(t, torch.Tensor) for s in part["optimizer"]["state"].values() for t in s.values())
+          == len(state["model"]) + sum(len(s) for s in state["optimizer"]["state"].values()), lost)
+
+
+def main():
+    _, migrate = checks.commands(__doc__, 2)
+    migrate = pathlib.Path(migrate)
+    print(f"torch {torch.__version__}")
+    for part in (names, selection, order, flags, casts, plain, formats, salvage):
+        with tempfile.TemporaryDirectory() as folder, section(part.__name__):
+            part(Job(migrate, folder))
+    finish()
+
+
+main()
