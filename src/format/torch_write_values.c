@@ -19,7 +19,7 @@ typedef struct ckpt__torch_pending {
 
 ckpt_status ckpt__torch_put_failed(writer *w)
 {
-    return ckpt__fail_memory(w->err, "a pickle", ckpt__arena_used(w->arena));
+    return ckpt__fail_memory(w->err, "a pickle", w->arena ? ckpt__arena_used(w->arena) : 0);
 }
 
 ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)

@@ -227,7 +227,9 @@ static ckpt_status read_all(ckpt_error *err)
 
 START_TEST(torch_files_are_read)
 {
-    static const char *const names[] = { "cli/values.pt", "cli/tensors.pt", "cli/fused-step-cpu.pt" };
+    static const char *const names[] = { "cli/values.pt", "cli/tensors.pt", "cli/fused-step-cpu.pt", "peers/lightning.ckpt",
+                                         "peers/torch-1.13-legacy.pt", "peers/libtorch-optimizer.pt", "peers/hf-sharded",
+                                         "peers/accelerate" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         torch_file = fixture(names[i]);
         each_allocation(read_all, NULL);
@@ -242,6 +244,34 @@ static ckpt_status migrate_torch(ckpt_error *err)
     o.map_location = "cuda:0=cpu";
     o.force = o.verify = o.lossy = true;
     return ckpt_migrate(torch_file, in_folder("m.safetensors"), &o, NULL, err);
+}
+
+/* With what edits the tree and converts, to another torch file and from there to shards. */
+static ckpt_status transform(ckpt_error *err)
+{
+    static const char *const drops[] = { "*.bias" }, *const casts[] = { "*weight=bfloat16" }, *const strips[] = { "module." };
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "torch";
+    o.map_location = "cuda:0=cuda:1";
+    o.drop = drops;
+    o.cast = casts;
+    o.strip_prefix = strips;
+    o.drop_count = o.cast_count = o.strip_prefix_count = 1;
+    o.add_prefix = "model.";
+    o.plain = o.map_device_objects = true;
+    o.force = o.verify = o.lossy = o.salvage = true;
+    return ckpt_migrate(torch_file, in_folder("m.pt"), &o, NULL, err);
+}
+
+static ckpt_status make_shards(ckpt_error *err)
+{
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "hf";
+    o.max_shard_size = 1000;
+    o.force = o.lossy = true;
+    return ckpt_migrate(torch_file, in_folder("shards"), &o, NULL, err);
 }
 
 static ckpt_status verify_native(ckpt_error *err)
@@ -276,6 +306,19 @@ START_TEST(the_commands_work)
     each_allocation(migrate_torch, NULL);
     each_allocation(verify_native, NULL);
     each_allocation(diagnose, NULL);
+}
+END_TEST
+
+START_TEST(checkpoints_are_rewritten)
+{
+    static const char *const names[] = { "cli/namespace.pt", "peers/torch-1.13-legacy.pt", "peers/libtorch-module.pt",
+                                         "peers/accelerate", "torch_write/odd.pt" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        torch_file = fixture(names[i]);
+        each_allocation(transform, NULL);
+    }
+    torch_file = fixture("peers/hf-sharded");
+    each_allocation(make_shards, NULL);
 }
 END_TEST
 
@@ -352,6 +395,7 @@ int main(void)
     tcase_add_test(t, restores);
     tcase_add_test(t, torch_files_are_read);
     tcase_add_test(t, the_commands_work);
+    tcase_add_test(t, checkpoints_are_rewritten);
     tcase_add_test(t, maps_are_read);
     tcase_add_test(t, states_are_bound);
     suite_add_tcase(s, t);
