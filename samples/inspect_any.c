@@ -2,9 +2,11 @@
  *
  *     inspect_any CHECKPOINT [TENSOR]
  *
- * Walks the tensors and the values by their key paths and prints one line each, tensors with the CRC-32 of their bytes (what
- * zlib gives for a contiguous array, in whatever format it lies). Then it looks at one tensor, the first that has bytes or
- * TENSOR, in two ways: a copy in memory of ours, and the file's own bytes, mapped. Nothing of the file is run, and no device is needed. */
+ * Walks the tensors and the values by their key paths and prints one line each, tensors with the CRC-32 of their bytes
+ * (what zlib gives for a contiguous array, in whatever format it lies). Then it looks at one tensor, the first that has
+ * bytes or TENSOR, in two ways: a copy in memory of ours, and the file's own bytes, mapped. A mapped tensor costs no
+ * memory and no time until it is touched, but not every tensor lies in the file as it is in memory: then there is a reason
+ * in the error, and ckpt_reader_read gives its values. Nothing of the file is run, and no device is needed. */
 #include "util.h"
 #include <inttypes.h>
 #include <string.h>

@@ -219,7 +219,7 @@ void restore(ckpt_state *state, const Trainer &trainer, const std::string &path,
     for (std::size_t i = 0; report && i < ckpt_report_count(report.get()); i++) {
         const ckpt_finding *f = ckpt_report_get(report.get(), i);
         if (f->severity == CKPT_WARNING)
-            std::fprintf(stderr, "warning: %s: %s\n", f->tensor, f->message);
+            std::fprintf(stderr, "warning: %s: %s%s%s\n", f->code, f->tensor, *f->tensor ? ": " : "", f->message);
     }
     if (status < 0)
         throw std::runtime_error(std::string(err.object) + ": " + err.message);

@@ -10,7 +10,8 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
 mkdir "$work/run"
 cp "$top/tests/data/torch-handover/ar-ckpt-mixed.pth" "$work/run/"
-cp -r "$top/tests/data/run/damaged" "$work/run/"
+cp "$top/tests/data/peers/lightning.ckpt" "$work/run/"
+cp -r "$top/tests/data/run/damaged" "$top/tests/data/peers/accelerate" "$work/run/"
 chmod -R u+w "$work/run"
 PATH=$build/src/cli:$PATH NO_COLOR=1
 export PATH NO_COLOR

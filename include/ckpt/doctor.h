@@ -50,7 +50,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
 /* What `show` says of the training state: found by structure. data NULL: not found. The paths live until
  * ckpt_summary_clear, values until the reader is closed. */
 typedef struct ckpt_summary {
-    const char *producer;         /* "ckpt", "VAR", "torch"; NULL: not known */
+    const char *producer;         /* "ckpt", "torch", "libtorch", "Lightning", "accelerate", ...; NULL: not known */
     ckpt_str model_path, optimizer_path, scaler_path;
     const ckpt_value *optimizer;  /* the dict with state and param_groups, or NULL */
     const ckpt_value *scaler;

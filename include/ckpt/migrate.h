@@ -1,4 +1,4 @@
-/* ckpt/migrate.h - rewrite a checkpoint: other format, other device tags. */
+/* ckpt/migrate.h - rewrite a checkpoint: other format, device tags, names, dtypes; and what a damaged one still has. */
 #ifndef CKPT_MIGRATE_H
 #define CKPT_MIGRATE_H
 
@@ -12,42 +12,68 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
-    uint32_t struct_size;
-    const char *from;             /* format of the source; NULL: told from the content */
-    const char *to;               /* "ckpt", "safetensors", "torch", "hf"; NULL: ckpt */
-    const char *map_location;     /* rewrites device tags; NULL: kept */
-    ckpt_optimizer_kind optimizer;/* places step and the like by this policy; DEFAULT: the saved flags */
-    ckpt_ranks ranks;
-    const char *const *param_names;
-    size_t param_name_count;
-    bool dry_run;                 /* only the plan, as findings: "copy", "moved", "lost" */
-    bool verify;                  /* read back what was written */
-    bool force;                   /* replace an existing dst */
-    bool lossy;                   /* permits what the target cannot hold to be left out */
-    bool no_sync;
-    ckpt_progress progress;
+    uint32_t struct_size;         /* 0: this header's */
 
-    const char *const *also; size_t also_count;                  /* further sources of the same checkpoint (--one) */
-    const char *const *strip_prefix; size_t strip_prefix_count;  /* "module.", ...: at any nesting, iteratively */
-    const char *const *rename; size_t rename_count;              /* "REGEX=REPLACEMENT", in order */
-    const char *add_prefix;       /* to the names of the model's tensors */
-    const char *const *drop; size_t drop_count;                  /* globs over names */
-    const char *const *cast; size_t cast_count;                  /* "GLOB=DTYPE", first match wins */
-    bool weights_only;            /* the model's tensors alone */
-    bool plain;                   /* opaque objects become dicts and strings, listed ("plain") */
+    /* the source */
+    const char *from;             /* its format; NULL: told from the content */
+    const char *const *also; size_t also_count;                  /* further parts of the same checkpoint (--one) */
+    bool salvage;                 /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
+
+    /* the target */
+    const char *to;               /* "ckpt", "safetensors", "torch", "hf", "same" (as the source, which may be
+                                   * a directory of a framework's); NULL: ckpt */
+    uint64_t max_shard_size;      /* hf: bytes a file; 0: 5,000,000,000 */
+    bool lossy;                   /* what the target cannot hold may be left out */
+    bool force;                   /* an existing target is replaced */
+    bool no_sync;                 /* not flushed to the disk: a power cut may lose it */
+    bool verify;                  /* read back, the CRC-32 of every tensor compared; what differs is removed */
+    bool dry_run;                 /* nothing is written: the report has the plan ("copy", "moved", ..., "lost") */
+
+    /* devices and the optimizer */
+    const char *map_location;     /* rules for the device tags, as ckpt_map_parse takes them; NULL: kept */
+    ckpt_optimizer_kind optimizer;/* step is placed, and the groups' flags are set, for this kind; DEFAULT: as saved */
+    ckpt_ranks ranks;             /* of expressions in the rules; all zero: rank 0 of 1 */
     bool map_device_objects;      /* torch.device objects among the values follow map_location */
-    const char *const *fix; size_t fix_count;                    /* codes of findings, or "all" */
-    bool salvage;                 /* a damaged source: what is whole is kept, the rest listed ("not-recovered") */
-    uint64_t max_shard_size;      /* hf: bytes a file; 0: 5 GB */
-    uint64_t memory;              /* peak of buffers; 0: 256 MiB */
-    const char *const *only_tensor; size_t only_tensor_count;    /* globs ("=NAME": literally): others are left out */
-    const char *const *only_role; size_t only_role_count;
-    const char *const *only_device; size_t only_device_count;
-} ckpt_migrate_options;
+    const char *const *param_names; size_t param_name_count;     /* the optimizer's parameters in order, group by group:
+                                   * of a torch target made of a torch file the order to write, else the source's */
 
-/* src is never touched; dst appears whole or not at all. What the target format cannot hold is listed in the report
- * before anything is written, and is an error (CKPT_E_UNSUPPORTED) unless lossy. */
+    /* names, in this order: strip_prefix, rename, add_prefix */
+    const char *const *strip_prefix; size_t strip_prefix_count;  /* "module.", ...: in front and after each dot */
+    const char *const *rename; size_t rename_count;              /* "REGEX=REPLACEMENT" (PCRE2, end to end), in order */
+    const char *add_prefix;       /* before the names of the model's tensors */
+
+    /* which tensors go along; a glob that begins with '=' is literal */
+    const char *const *only_tensor; size_t only_tensor_count;    /* globs over names: all others are left out */
+    const char *const *only_role; size_t only_role_count;        /* "param", "exp_avg", ... */
+    const char *const *only_device; size_t only_device_count;    /* globs over saved tags */
+    const char *const *drop; size_t drop_count;                  /* globs over names, of tensors and values */
+    bool weights_only;            /* the model's tensors alone */
+
+    /* content */
+    const char *const *cast; size_t cast_count;                  /* "GLOB=DTYPE", the first that matches; to nearest even */
+    bool plain;                   /* opaque objects become dicts, lists and strings, listed ("plain") */
+    const char *const *fix; size_t fix_count;                    /* codes of doctor's findings, or "all": what mends them */
+
+    /* the work */
+    uint64_t memory;              /* what its buffers may take at most; 0: 256 MiB; at least 34 MiB */
+    ckpt_progress progress;
+} ckpt_migrate_options;
+#ifdef __cplusplus
+#define CKPT_MIGRATE_OPTIONS_INIT {}
+#else
+#define CKPT_MIGRATE_OPTIONS_INIT { 0 }
+#endif
+
+/* Rewrites the checkpoint src (a file or a directory, of any format that ckpt_reader_open reads) as dst. src is never
+ * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything
+ * is written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
+ *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
+ * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
+ *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done.
+ * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the optimizer's parameters have no
+ * known order (param_names tells it). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and ckpt_reader_read. */
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,
                          ckpt_error *err);
 

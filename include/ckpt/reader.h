@@ -17,18 +17,24 @@ typedef struct ckpt_reader ckpt_reader;
 
 typedef struct ckpt_reader_options {
     uint32_t struct_size;         /* 0: this header's */
-    const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", ... */
+    const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
+                                   * "hf", "hf-trainer", "accelerate", "peft" or "folder" */
     const char *const *also;      /* further files or directories of the same checkpoint (--one); borrowed during the call */
     size_t also_count;
     bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
 } ckpt_reader_options;
+#ifdef __cplusplus
+#define CKPT_READER_OPTIONS_INIT {}
+#else
+#define CKPT_READER_OPTIONS_INIT { 0 }
+#endif
 
 /* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer or
  * PEFT wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours the
- * root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never
- * from the name. CKPT_E_FORMAT: not a checkpoint, or a rule of its format is broken; CKPT_E_DAMAGED; CKPT_E_TOO_NEW;
- * CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM. A reader may be shared by
- * threads. Close with ckpt_reader_close, which accepts NULL. */
+ * root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never from the
+ * name. options may be NULL. CKPT_E_FORMAT: not a checkpoint, or a rule of its format is broken; CKPT_E_DAMAGED;
+ * CKPT_E_TOO_NEW; CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM. A reader may be shared by threads.
+ * Close with ckpt_reader_close, which accepts NULL. */
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
 
@@ -36,6 +42,7 @@ const char *ckpt_reader_format(const ckpt_reader *reader);     /* "ckpt", "safet
 const char *ckpt_reader_path(const ckpt_reader *reader);       /* as given */
 uint64_t ckpt_reader_file_size(const ckpt_reader *reader);     /* bytes of all its files */
 size_t ckpt_reader_tensor_count(const ckpt_reader *reader);
+/* In the file's order; one that is not dense is followed by its parts, which are tensors too. */
 const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *reader, size_t i);  /* NULL past the end */
 /* The first tensor of that name (name_size bytes); CKPT_E_NOT_FOUND. */
 ckpt_status ckpt_reader_find(const ckpt_reader *reader, const char *name, size_t name_size, size_t *i, ckpt_error *err);
@@ -71,7 +78,8 @@ ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device
 ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **data, size_t *size, ckpt_error *err);
 
 /* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous, as ckpt_reader_read gives them: equal for
- * the same tensor in any format. Streams. */
+ * the same tensor in any format. Streams. CKPT_E_UNSUPPORTED: not dense, no data, or a view that repeats its storage more
+ * than a thousand times to over 16 GiB. */
 ckpt_status ckpt_reader_crc32(const ckpt_reader *reader, size_t i, uint32_t *crc, ckpt_error *err);
 
 #pragma GCC visibility pop

@@ -15,13 +15,15 @@ extern "C" {
 
 /* Zero is the safe default: strict, verified. */
 typedef struct ckpt_restore_options {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* 0: this header's */
     const char *map_location;     /* ckpt_map_parse's text; NULL: the caller's buffers stay where they are, ours go to
                                    * their descriptor's device, else to their saved tag */
     const ckpt_map *map;          /* instead of map_location; borrowed during the call */
     ckpt_optimizer_kind optimizer;
     ckpt_ranks ranks;             /* all zero: rank 0 of 1 */
-    const char *format;           /* NULL: told from the content */
+    const char *format;           /* NULL: told from the content; else as ckpt_reader_options.format */
+    const char *const *also;      /* further directories of the same checkpoint (ckpt_reader_options.also) */
+    size_t also_count;
     bool allow_missing;           /* a bound name that the checkpoint does not have keeps its value */
     bool allow_unexpected;        /* a name in the checkpoint that is not bound is left alone */
     bool allow_cast;              /* dtypes may differ; converted with round to nearest even, reported */
@@ -31,8 +33,6 @@ typedef struct ckpt_restore_options {
     const char *const *param_names;  /* the optimizer's parameters in order, group by group (positional files) */
     size_t param_name_count;
     ckpt_progress progress;
-    const char *const *also;      /* further directories of the same checkpoint (ckpt_reader_options.also) */
-    size_t also_count;
 } ckpt_restore_options;
 #ifdef __cplusplus
 #define CKPT_RESTORE_OPTIONS_INIT {}
@@ -40,7 +40,11 @@ typedef struct ckpt_restore_options {
 #define CKPT_RESTORE_OPTIONS_INIT { 0 }
 #endif
 
-/* Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size.
+/* Fills the state from a file or a directory of any format that ckpt_reader_open reads. Of what PyTorch, Lightning, accelerate
+ * or the HF Trainer wrote, the model's dict, the optimizer's, the scaler's and the step are found by structure, or by the
+ * map's `source` (ckpt-map(5)); an optimizer that numbers its parameters needs param_names where their order cannot be
+ * told. 8-bit optimizer state is bound as it is. Such checkpoints hold more than a state binds: allow_unexpected.
+ *   Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size.
  * Everything wrong is in one report; the message shows the first eight. report may be NULL; it is cleared first and
  * filled on success (moved, cast, left over, source found) and on failure (missing, mismatch, untouched, complete,
  * torn). After a failure in mid-copy the state is poisoned until a restore completes. options may be NULL. */

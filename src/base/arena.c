@@ -6,17 +6,29 @@
 
 typedef struct chunk {
     struct chunk *next;
-    size_t size, used;
+    size_t size;
+    size_t mapped;                /* bytes of a mapping of its own; 0: from the heap */
     max_align_t data[];
 } chunk;
 
 struct ckpt__arena {
+    char *next;                   /* where the first chunk is free, and how much of it may be given out: */
+    size_t room;                  /* as much as it has, and as the limit leaves */
     chunk *chunks;
+    size_t left;                  /* of the first chunk, whatever the limit */
     uint64_t used, limit;
     bool over_limit;
 };
 
-enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20, HUGE = 2 << 20 };    /* HUGE: a huge page */
+enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20, HUGE = 2 << 20, MUCH = 128 << 10 };    /* HUGE: a huge page */
+
+void ckpt__touch(void *data, size_t size)
+{
+    const uintptr_t page = 4096, from = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + size) & ~(page - 1);
+    const int populate_write = 23;     /* MADV_POPULATE_WRITE, since Linux 5.14, which libc's headers may not know */
+    if (size >= MUCH && end > from)
+        madvise((void *)from, end - from, populate_write);
+}
 
 ckpt__arena *ckpt__arena_new(uint64_t limit)
 {
@@ -32,9 +44,28 @@ void ckpt__arena_free(ckpt__arena *a)
         return;
     for (chunk *c = a->chunks, *next; c; c = next) {
         next = c->next;
-        free(c);
+        if (c->mapped)
+            munmap(c, c->mapped);
+        else
+            free(c);
     }
     free(a);
+}
+
+/* Whole huge pages: one page fault where there would be 512, or without them nothing is lost. */
+static chunk *map_chunk(size_t size)
+{
+    char *p = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t before = (HUGE - (uintptr_t)p % HUGE) % HUGE;
+    if (before)
+        munmap(p, before);
+    munmap(p + before + size, HUGE - before);
+    chunk *c = (chunk *)(void *)(p + before);
+    madvise(c, size, MADV_HUGEPAGE);
+    c->mapped = size;
+    return c;
 }
 
 static chunk *new_chunk(ckpt__arena *a, size_t need)
@@ -44,19 +75,14 @@ static chunk *new_chunk(ckpt__arena *a, size_t need)
         size *= size < HUGE / 8 ? 4 : size < HUGE ? 8 : 2;    /* 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB */
     if (size < need)
         size = need;
-    if (size > SIZE_MAX - sizeof(chunk) - HUGE)
+    if (size > SIZE_MAX / 2)
         return NULL;
     if (size >= HUGE)             /* with the chunk's own head */
         size = ((size < need + sizeof(chunk) ? need + sizeof(chunk) : size) + HUGE - 1) / HUGE * HUGE;
-    chunk *c = size >= HUGE ? aligned_alloc(HUGE, size) : malloc(sizeof *c + size);
+    chunk *c = size >= HUGE ? map_chunk(size) : calloc(1, sizeof *c + size);     /* zeroed, and handed out once */
     if (!c)
         return NULL;
-    if (size >= HUGE) {
-        madvise(c, size, MADV_HUGEPAGE);    /* one page fault where there would be 512; without it nothing is lost */
-        size -= sizeof *c;
-    }
-    c->size = size;
-    c->used = 0;
+    c->size = size >= HUGE ? size - sizeof *c : size;
     /* A big allocation gets a chunk of its own behind the current one, so that the current one is still filled. */
     if (need > LARGEST_CHUNK / 4 && a->chunks) {
         c->next = a->chunks->next;
@@ -68,24 +94,49 @@ static chunk *new_chunk(ckpt__arena *a, size_t need)
     return c;
 }
 
+static void set_room(ckpt__arena *a)
+{
+    uint64_t most = a->limit ? a->limit - a->used : UINT64_MAX;
+    a->room = a->left < most ? a->left : (size_t)most;
+}
+
+/* Where the first chunk has no room, or the limit none. */
+static void *alloc_slowly(ckpt__arena *a, size_t size)
+{
+    if (a->limit && size > a->limit - a->used) {
+        a->over_limit = true;
+        return NULL;
+    }
+    char *out = a->next;
+    bool fits = a->chunks && size <= a->left;
+    chunk *c = fits ? a->chunks : new_chunk(a, size);
+    if (!c)
+        return NULL;
+    if (!fits)
+        out = (char *)c->data;
+    if (!fits && c == a->chunks)
+        a->left = c->size;
+    a->used += size;
+    if (c == a->chunks) {
+        a->next = out + size;
+        a->left -= size;
+    }
+    set_room(a);
+    return out;
+}
+
 void *ckpt__arena_alloc(ckpt__arena *a, size_t size)
 {
     if (size > SIZE_MAX - 15)
         return NULL;
     size = (size + 15) & ~(size_t)15;
-    if (a->limit && size > a->limit - a->used) {
-        a->over_limit = true;
-        return NULL;
-    }
-    chunk *c = a->chunks;
-    if (!c || c->size - c->used < size)
-        c = new_chunk(a, size);
-    if (!c)
-        return NULL;
-    void *out = (char *)c->data + c->used;
-    c->used += size;
+    if (size >= a->room)
+        return alloc_slowly(a, size);
+    char *out = a->next;
+    a->next += size;
+    a->room -= size;
+    a->left -= size;
     a->used += size;
-    memset(out, 0, size);
     return out;
 }
 

@@ -45,6 +45,9 @@ bool ckpt__nbytes(uint64_t numel, unsigned bits, uint64_t *out);
 /* C-order strides of a shape, in elements (a size of 0 counts as 1, as torch does). */
 void ckpt__c_strides(const int64_t *shape, uint32_t ndim, int64_t *strides);
 bool ckpt__is_c_order(const int64_t *shape, const int64_t *strides, uint32_t ndim);
+/* Does each element lie at a place of its own, and is none left between them? C order but for the order of the dimensions.
+ * The number of elements must be known to fit. */
+bool ckpt__is_dense(const int64_t *shape, const int64_t *strides, uint32_t ndim);
 /* Elements from the first to one past the last that a view touches (0 for an empty one); false on overflow or a
  * negative stride. */
 bool ckpt__view_extent(const int64_t *shape, const int64_t *strides, uint32_t ndim, uint64_t *out);
@@ -75,7 +78,15 @@ uint64_t ckpt__arena_used(const ckpt__arena *a);
 bool ckpt__arena_over_limit(const ckpt__arena *a);                   /* the last failure was the limit */
 
 /* A growable array of T: `T *items; size_t count, capacity;` grown on the heap. False when memory is short. */
-bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need, size_t item_size);
+bool ckpt__grow_more(void *items_pointer, size_t *capacity, size_t need, size_t item_size);
+static inline bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need, size_t item_size)
+{
+    return need <= *capacity || ckpt__grow_more(items_pointer, capacity, need, item_size);
+}
+
+/* Memory that will be written to the end, and soon: where it is much, its pages are had in one call and not by a page fault
+ * each. Where that is not to be had nothing is lost. */
+void ckpt__touch(void *data, size_t size);
 
 /* ---- hash table from byte strings (borrowed) to size_t. Seeded per table, so hostile names cannot be chosen to
  * collide. */

@@ -30,6 +30,7 @@ bool ckpt__buf_reserve(ckpt__buf *b, size_t more)
     }
     b->data = data;
     b->capacity = capacity;
+    ckpt__touch(b->data + b->size, more);
     b->data[b->size] = '\0';
     return true;
 }
@@ -73,10 +74,8 @@ void ckpt__buf_printf(ckpt__buf *b, const char *format, ...)
     va_end(again);
 }
 
-bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need, size_t item_size)
+bool ckpt__grow_more(void *items_pointer, size_t *capacity, size_t need, size_t item_size)
 {
-    if (need <= *capacity)
-        return true;
     size_t n = *capacity ? *capacity : 8, bytes;
     while (n < need) {
         if (n > SIZE_MAX / 2)

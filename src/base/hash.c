@@ -73,6 +73,7 @@ ckpt__hash *ckpt__hash_new(size_t expected)
     if (!h)
         return NULL;
     h->mask = slots - 1;
+    ckpt__touch(h->slots, slots * sizeof *h->slots);
     uint64_t seed[2];
     if (getrandom(seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
         struct timespec t;        /* early in a boot: addresses and the clock are better than nothing */
@@ -109,6 +110,7 @@ static bool double_slots(ckpt__hash *h)
     if (!fresh)
         return false;
     size_t old_slots = h->mask + 1;
+    ckpt__touch(fresh, slots * sizeof *fresh);
     h->slots = fresh;
     h->mask = slots - 1;
     for (size_t i = 0; i < old_slots; i++)

@@ -51,6 +51,26 @@ bool ckpt__is_c_order(const int64_t *shape, const int64_t *strides, uint32_t ndi
     return true;
 }
 
+bool ckpt__is_dense(const int64_t *shape, const int64_t *strides, uint32_t ndim)
+{
+    int64_t next = 1;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (shape[i] == 0)
+            return true;
+        left += shape[i] != 1;
+    }
+    while (left--) {
+        uint32_t i = 0;
+        while (i < ndim && (shape[i] == 1 || strides[i] != next))
+            i++;
+        if (i == ndim)
+            return false;
+        next *= shape[i];
+    }
+    return true;
+}
+
 bool ckpt__view_extent(const int64_t *shape, const int64_t *strides, uint32_t ndim, uint64_t *out)
 {
     uint64_t last = 0, step;

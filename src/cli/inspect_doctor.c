@@ -41,6 +41,13 @@ static bool parse_devices(const char *text, int *count)
     return true;
 }
 
+/* An archive of libtorch in C++ or of TorchScript is none that torch.load reads. */
+static bool is_script(const ckpt_reader *reader)
+{
+    const ckpt_value *root = ckpt_reader_root(reader);
+    return root && root->class_name.size > 10 && memcmp(root->class_name.data, "__torch__.", 10) == 0;
+}
+
 int inspect_doctor_options(const inspect *o, const ckpt_reader *reader, ckpt_doctor_options *d)
 {
     const cli *c = &o->cli;
@@ -49,7 +56,7 @@ int inspect_doctor_options(const inspect *o, const ckpt_reader *reader, ckpt_doc
     d->cuda_devices = -1;
     d->amp = o->amp;
     d->map_location = o->map_location;
-    d->loader = strncmp(ckpt_reader_format(reader), "torch", 5) == 0 ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT;
+    d->loader = strncmp(ckpt_reader_format(reader), "torch", 5) == 0 && !is_script(reader) ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT;
     if (o->loader && strcmp(o->loader, "ckpt") == 0)
         d->loader = CKPT_LOADER_CKPT;
     else if (o->loader && strcmp(o->loader, "torch") == 0)

@@ -79,10 +79,75 @@ static bool is_script(const picture *p)
     return producer && (strcmp(producer, "libtorch") == 0 || strcmp(producer, "TorchScript") == 0);
 }
 
+/* How the producer's own program goes on: a call around the path. */
+typedef struct own_way {
+    const char *producer, *head, *tail;
+    bool to_cpu;                  /* a trainer: it loads to the cpu, and goes through load_state_dict */
+} own_way;
+
+static bool has_role(const picture *p, const char *role)
+{
+    for (size_t i = 0; i < p->roles.count; i++)
+        if (strcmp(p->roles.rows[i].name, role) == 0)
+            return true;
+    return false;
+}
+
+/* The files of a pipeline lie in folders of its directory. */
+static bool has_folders(const picture *p)
+{
+    const ckpt_value *root = ckpt_reader_root(p->reader);
+    for (size_t i = 0; p->directory && root && i < root->entry_count; i++)
+        if (memchr(root->entries[i].key->text.data, '/', root->entries[i].key->text.size))
+            return true;
+    return false;
+}
+
+static const own_way *own_way_of(const picture *p)
+{
+#define TO_CPU "\", map_location=\"cpu\""
+    static const own_way ways[] = {
+        {"Lightning", "trainer.fit(model, ckpt_path=\"", "\"", false},
+        {"accelerate", "accelerator.load_state(\"", "\"", true},
+        {"HF Trainer", "trainer.train(resume_from_checkpoint=\"", "\"", true},
+        {"PEFT", "PeftModel.from_pretrained(model, \"", "\"", false},
+        {"TorchScript", "torch.jit.load(\"", TO_CPU, false},
+        {"libtorch", "torch::load(module, \"", "\"", false},
+        {"torch", "torch.load(\"", TO_CPU, false},
+        {"VAR", "torch.load(\"", TO_CPU, false},
+        {"DeepSpeed", "torch.load(\"", TO_CPU, false},
+        {"Megatron", "torch.load(\"", TO_CPU, false},
+    };
+    static const own_way optimizer = {"libtorch", "torch::load(optimizer, \"", "\"", false},
+                         archive = {"libtorch", "torch::serialize::InputArchive().load_from(\"", "\"", false},
+                         model = {"Hugging Face", "AutoModel.from_pretrained(\"", "\"", false},
+                         pipeline = {"Hugging Face", "DiffusionPipeline.from_pretrained(\"", "\"", false},
+                         weights = {"Hugging Face", "safetensors.torch.load_file(\"", "\"", false};
+#undef TO_CPU
+    const char *producer = p->summary.producer ? p->summary.producer : "";
+    bool weights_here = has_role(p, "param") || has_role(p, "buffer");
+    if (strcmp(producer, "libtorch") == 0 && (!weights_here || p->summary.model_path.size))
+        return weights_here ? &archive : &optimizer;
+    if (strcmp(producer, "Hugging Face") == 0 && strcmp(ckpt_reader_format(p->reader), "safetensors") == 0)
+        return &weights;
+    if (strcmp(producer, "Hugging Face") == 0)
+        return has_folders(p) ? &pipeline : &model;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (strcmp(ways[i].producer, producer) == 0)
+            return &ways[i];
+    return NULL;
+}
+
 /* What would be odd at a resume by the producer's own loader. */
 static void ask_doctor(picture *p)
 {
-    ckpt_doctor_options options = {.loader = is_torch(p) && !is_script(p) ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT, .cuda_devices = -1};
+    const own_way *way = own_way_of(p);
+    bool torch = (is_torch(p) && !is_script(p)) || (way && way->to_cpu);
+    ckpt_doctor_options options = {.loader = torch ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT, .cuda_devices = -1};
+    if (way && way->to_cpu) {     /* which lists the classes that it trusts */
+        options.map_location = "cpu";
+        options.load_weights_only = -1;
+    }
     ckpt_doctor_result result;
     p->doctor = ckpt_report_new();
     if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
@@ -110,15 +175,19 @@ bool inspect_has_gpu(const ckpt_reader *reader)
 static char *resume_command(const picture *p)
 {
     const char *path = p->o->paths[0], *target = inspect_has_gpu(p->reader) ? "cuda:0" : "cpu";
+    const own_way *way = p->o->cli.also_count == 0 ? own_way_of(p) : NULL;
     size_t size = strlen(path) + 200;
     char *text = inspect_plain_path(path) ? malloc(size) : NULL;
     if (!text)
         return NULL;
-    bool python = is_torch(p) && p->summary.producer && !is_script(p);
-    if (p->summary.producer && strcmp(p->summary.producer, "TorchScript") == 0)
-        snprintf(text, size, "torch.jit.load(\"%s\", map_location=\"cpu\")", path);
-    else if (python)
-        snprintf(text, size, "torch.load(\"%s\", map_location=\"cpu\"%s)", path,
+    const char *slash = strrchr(path, '/');
+    int length = (int)strlen(path);
+    if (way && !p->directory && strcmp(ckpt_reader_format(p->reader), "hf") == 0) {    /* an index stands for its directory */
+        length = slash ? (int)(slash - path) : 1;
+        path = slash ? path : ".";
+    }
+    if (way)
+        snprintf(text, size, "%s%.*s%s%s)", way->head, length, path, way->tail,
                  ckpt_report_count_code(p->doctor, "not-weights-only") ? ", weights_only=False" : "");
     else
         snprintf(text, size, "options.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, report, &err)", target, path);
@@ -317,40 +386,59 @@ static void text_table(const picture *p, const char *what, const table *t)
     putchar('\n');
 }
 
-static void put_number(const ckpt_value *v)
+static void put_number(FILE *f, const ckpt_value *v)
 {
     char number[JSON_DOUBLE_MAX];
     if (v->kind == CKPT_V_FLOAT)
-        fputs(json_format_double(number, v->real), stdout);
+        fputs(json_format_double(number, v->real), f);
     else if (v->kind == CKPT_V_INT)
-        printf("%" PRId64, v->integer);
+        fprintf(f, "%" PRId64, v->integer);
     else if (v->kind == CKPT_V_BOOL)
-        fputs(v->boolean ? "True" : "False", stdout);
+        fputs(v->boolean ? "True" : "False", f);
     else
-        fputs(ckpt_kind_name(v->kind), stdout);
+        fputs(ckpt_kind_name(v->kind), f);
 }
 
-static void put_hyper(const ckpt_value *group, const char *key, const char *before)
+static void put_hyper(FILE *f, const ckpt_value *group, const char *key, const char *before)
 {
     const ckpt_value *v = ckpt_value_get(group, key);
     if (!v || v->kind == CKPT_V_NONE)
         return;
-    printf("%s%s ", before, key);
+    fprintf(f, "%s%s ", before, key);
     if (v->kind == CKPT_V_DICT) {                       /* native: betas.0, betas.1 */
         for (size_t i = 0; i < v->entry_count; i++) {
-            fputs(i ? ", " : "(", stdout);
-            put_number(v->entries[i].value);
+            fputs(i ? ", " : "(", f);
+            put_number(f, v->entries[i].value);
         }
-        putchar(')');
+        putc(')', f);
     } else if (v->item_count > 0) {
         for (size_t i = 0; i < v->item_count && i < 8; i++) {
-            fputs(i ? ", " : "(", stdout);
-            put_number(v->items[i]);
+            fputs(i ? ", " : "(", f);
+            put_number(f, v->items[i]);
         }
-        putchar(')');
+        putc(')', f);
     } else {
-        put_number(v);
+        put_number(f, v);
     }
+}
+
+static void text_group(const group_row *g)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return;
+    fprintf(f, "%zu parameter%s", g->params, g->params == 1 ? "" : "s");
+    put_hyper(f, g->hypers, "lr", ", ");
+    put_hyper(f, g->hypers, "betas", ", ");
+    put_hyper(f, g->hypers, "momentum", ", ");
+    put_hyper(f, g->hypers, "weight_decay", ", ");
+    if (fclose(f) == 0) {
+        printf("%11s", "");
+        cli_put_wrapped(stdout, text, 11, 13);
+    }
+    free(text);
 }
 
 static void text_optimizer(const picture *p)
@@ -376,12 +464,7 @@ static void text_optimizer(const picture *p)
         if (!group_at(groups, i, &g))
             continue;
         shown++;
-        printf("%11s%zu parameters", "", g.params);
-        put_hyper(g.hypers, "lr", ", ");
-        put_hyper(g.hypers, "betas", ", ");
-        put_hyper(g.hypers, "momentum", ", ");
-        put_hyper(g.hypers, "weight_decay", ", ");
-        putchar('\n');
+        text_group(&g);
     }
     if (n > 8)
         printf("%11sand %zu more\n", "", n - 8);
@@ -397,9 +480,9 @@ static void text_scaler(const picture *p)
         puts("disabled");
         return;
     }
-    put_hyper(v, "scale", "");
-    put_hyper(v, "growth_interval", ", ");
-    put_hyper(v, "_growth_tracker", ", ");
+    put_hyper(stdout, v, "scale", "");
+    put_hyper(stdout, v, "growth_interval", ", ");
+    put_hyper(stdout, v, "_growth_tracker", ", ");
     putchar('\n');
 }
 

@@ -277,7 +277,9 @@ static int text_visit(void *ctx, const ckpt_visit *visit)
     printf("%*s", (int)(2 * (indent < INDENT_MAX ? indent : INDENT_MAX)), "");
     if (depth > 0) {
         const ckpt_key *key = &visit->path.keys[depth - 1];
-        if (key->text.data)
+        if (key->text.data && !key->text.size)
+            fputs("''", stdout);
+        else if (key->text.data)
             cli_put(stdout, key->text.data, key->text.size);
         else
             printf("%" PRId64, key->number);

@@ -12,7 +12,7 @@
 static const char usage_text[] =      /* one screen of 24 lines; the man page has all of it */
     "Usage: ckpt-migrate [OPTION]... SRC... DST\n"
     "Writes the checkpoint SRC as DST, which appears whole or not at all.\n"
-    "  --to ckpt|safetensors|torch|hf  format of DST (default: by its suffix)\n"
+    "  --to ckpt|safetensors|torch|hf|same   format of DST (default: by its suffix)\n"
     "  --from FORMAT, --one            SRC's format; several SRC are one checkpoint\n"
     "  --map-location RULES            new device tags: cuda:0, 'cuda:1=cuda:0', ...\n"
     "  --optimizer KIND                fused, capturable, foreach, plain: step, flags\n"
@@ -151,7 +151,7 @@ static int take_transform(job *b, int option)
     case O_MEMORY:
         return parse_size(optarg, &o->memory) ? -1 : cli_usage(c, "--memory: '%s' is no size (256MiB, 1GB, ...)", optarg);
     case O_THREADS:
-        return parse_size(optarg, &threads) ? -1 : cli_usage(c, "--threads: '%s' is no number of threads", optarg);
+        return parse_size(optarg, &threads) ? -1 : cli_usage(c, "--threads: '%s' is no number of threads; write 1 or more", optarg);
     default: return -2;
     }
 }
@@ -178,12 +178,12 @@ static int take_option(job *b, int option, int index, char **argv)
     case O_PARAM_NAMES: b->param_names = optarg; break;
     case O_RANK:
         if (!parse_count(optarg, &o->ranks.rank))
-            return cli_usage(c, "--rank: '%s' is no rank", optarg);
+            return cli_usage(c, "--rank: '%s' is no rank; ranks are 0, 1, ...", optarg);
         o->ranks.local_rank = o->ranks.rank;
         break;
     case O_WORLD:
         if (!parse_count(optarg, &o->ranks.world) || o->ranks.world == 0)
-            return cli_usage(c, "--world: '%s' is no number of ranks", optarg);
+            return cli_usage(c, "--world: '%s' is no number of ranks; write 1 or more", optarg);
         b->world_given = true;
         break;
     case O_LOSSY: o->lossy = true; break;
@@ -216,6 +216,13 @@ static int default_format(job *b)
     const cli *c = &b->cli;
     if (b->options.to)
         return -1;
+    struct stat st;
+    const char *slash = strrchr(b->dst, '/');
+    bool folder = ends_in(b->dst, "/") || !strchr(slash ? slash : b->dst, '.');
+    if (folder && stat(b->src, &st) == 0 && S_ISDIR(st.st_mode)) {
+        b->options.to = "same";
+        return -1;
+    }
     if (ends_in(b->dst, "/"))
         return cli_usage(c, "%s: a directory needs --to: hf writes one", b->dst);
     if (ends_in(b->dst, ".safetensors")) {
@@ -227,7 +234,7 @@ static int default_format(job *b)
             b->options.to = "torch";
             return -1;
         }
-    return cli_usage(c, "%s: the suffix does not say a format; say --to ckpt, safetensors, torch or hf", b->dst);
+    return cli_usage(c, "%s: the suffix does not say a format; say --to ckpt, safetensors, torch, hf or same", b->dst);
 }
 
 static void set_lists(job *b)
@@ -254,8 +261,8 @@ static int parse(job *b, int argc, char **argv)
             return status;
     }
     if (b->world_given && b->options.ranks.rank >= b->options.ranks.world)
-        return cli_usage(&b->cli, "--rank: ranks of a world of %" PRId64 " are 0 to %" PRId64, b->options.ranks.world,
-                         b->options.ranks.world - 1);
+        return cli_usage(&b->cli, "--rank: %" PRId64 " is no rank of a world of %" PRId64 ": they are 0 to %" PRId64, b->options.ranks.rank,
+                         b->options.ranks.world, b->options.ranks.world - 1);
     if (argc - optind < 2)
         return cli_usage(&b->cli, "SRC and DST are wanted");
     if (argc - optind > 2 && !b->one)
@@ -291,7 +298,7 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 static bool needs_force(const job *b, bool done)
 {
     struct stat st;
-    bool folder = strcmp(b->options.to, "hf") == 0;
+    bool folder = strcmp(b->options.to, "hf") == 0 || strcmp(b->options.to, "same") == 0;
     return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 && (S_ISREG(st.st_mode) || folder);
 }
 
@@ -341,7 +348,8 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
         for (size_t i = 0; i < ckpt_report_count(report); i++) {
             const ckpt_finding *f = ckpt_report_get(report, i);
             bool is_lost = strcmp(f->code, "lost") == 0;
-            if ((!is_lost && f->severity < CKPT_ERROR) || (is_lost && ++lost > SHOWN))
+            bool said = strstr(err->message, f->message) && strcmp(f->message, err->message) != 0;
+            if ((!is_lost && (f->severity < CKPT_ERROR || said)) || (is_lost && ++lost > SHOWN))
                 continue;
             fprintf(stderr, "%s: ", f->code);
             cli_put_message(stderr, f->tensor);
@@ -351,6 +359,10 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
         }
         if (lost > SHOWN)
             fprintf(stderr, "lost: and %zu more (--json lists them all)\n", lost - SHOWN);
+        if (err->status == CKPT_E_UNSUPPORTED && needs_lossy(b, report))
+            return cli_fail(&b->cli, ckpt_status_name(err->status),
+                            "%s: nothing was written: the format %s cannot hold what is listed as lost; --lossy leaves it out%s",
+                            b->dst, b->options.to, strcmp(b->options.to, "safetensors") == 0 ? ", --to ckpt or torch holds more" : "");
         return cli_fail_error(&b->cli, err);
     }
     char text[1200];
@@ -366,6 +378,34 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
     put_result(&j, b, report, false);
     json_end_object(&j);
     return CLI_NO_ANSWER;
+}
+
+/* What was done on the way, other than to a tensor. */
+static bool is_deed(const job *b, const ckpt_finding *f)
+{
+    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated"};
+    if (f->severity != CKPT_NOTE)
+        return false;             /* said with the warnings */
+    if (b->options.weights_only && strcmp(f->code, "plain") == 0)
+        return false;             /* it is not among what was written */
+    for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++)
+        if (strcmp(f->code, deeds[i]) == 0)
+            return true;
+    return b->options.map_location && !b->options.weights_only && strcmp(f->code, "torch-device-object") == 0;
+}
+
+static void put_deeds(const job *b, const ckpt_report *report)
+{
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (!is_deed(b, f))
+            continue;
+        printf("%-6s ", f->code);
+        cli_put_message(stdout, f->tensor);
+        fputs(*f->tensor ? ": " : "", stdout);
+        cli_put_message(stdout, f->message);
+        putchar('\n');
+    }
 }
 
 static void done_text(const job *b, const ckpt_report *report)
@@ -392,6 +432,8 @@ static void done_text(const job *b, const ckpt_report *report)
         cli_put_message(stdout, f->tensor);
         putchar('\n');
     }
+    if (!b->cli.quiet)
+        put_deeds(b, report);
     cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
     if (b->options.dry_run)
         printf("%zu to copy as they are, %zu with another device tag, %zu lost; %s; nothing was written%s%s\n", copies,

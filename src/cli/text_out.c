@@ -40,7 +40,7 @@ void cli_put(FILE *f, const char *data, size_t size)
     for (size_t i = 0, taken; i < size; i += taken) {
         char text[16];
         if ((taken = plain(data + i, size - i)) > 0) {
-            fwrite(data + i, 1, taken, f);
+            fwrite_unlocked(data + i, 1, taken, f);
             continue;
         }
         int n = escape(text, sizeof text, data + i, size - i, &taken);
@@ -93,11 +93,21 @@ char *cli_size(char *buf, uint64_t bytes)
         snprintf(buf, CLI_SIZE_MAX, "%" PRIu64 " B", bytes);
         return buf;
     }
-    /* tenths, rounded to nearest even, without the floating point of printf, which takes half the time of a list */
+    /* tenths, rounded to nearest even, without printf, which takes half the time of a list */
     uint64_t rest = bytes % one, tenths = rest / (one / 1024) * 10, part = rest % (one / 1024) * 10 + tenths % 1024 * (one / 1024);
     uint64_t whole = bytes / one * 10 + tenths / 1024;
     whole += part > one / 2 || (part == one / 2 && whole % 2);
-    snprintf(buf, CLI_SIZE_MAX, "%" PRIu64 ".%u %s", whole / 10, (unsigned)(whole % 10), units[unit]);
+    char *p = buf + CLI_SIZE_MAX - 8;
+    uint64_t digits = whole / 10;
+    *--p = (char)('0' + whole % 10);
+    *--p = '.';
+    do
+        *--p = (char)('0' + digits % 10);
+    while (digits /= 10);
+    size_t n = (size_t)(buf + CLI_SIZE_MAX - 8 - p);     /* at most 1023.9, or 16 of the largest unit */
+    memmove(buf, p, n);
+    buf[n] = ' ';
+    strcpy(buf + n + 1, units[unit]);
     return buf;
 }
 

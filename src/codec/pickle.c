@@ -30,16 +30,12 @@ ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm)
 
 /* ---- input */
 
-ckpt_status ckpt__pickle_take(ckpt__pickle_vm *vm, uint64_t n, const unsigned char **out)
+ckpt_status ckpt__pickle_cut_off(ckpt__pickle_vm *vm, uint64_t n)
 {
-    if (n > vm->size - vm->at)
-        return ckpt__pickle_fail(vm, CKPT_E_DAMAGED,
-                                 "needs %llu bytes and %zu are left: the pickle is cut off, or a length in it "
-                                 "is wrong",
-                                 (unsigned long long)n, vm->size - vm->at);
-    *out = vm->data + vm->at;
-    vm->at += (size_t)n;
-    return CKPT_OK;
+    return ckpt__pickle_fail(vm, CKPT_E_DAMAGED,
+                             "needs %llu bytes and %zu are left: the pickle is cut off, or a length in it "
+                             "is wrong",
+                             (unsigned long long)n, vm->size - vm->at);
 }
 
 ckpt_status ckpt__pickle_line(ckpt__pickle_vm *vm, const char **line, size_t *n)
@@ -53,17 +49,6 @@ ckpt_status ckpt__pickle_line(ckpt__pickle_vm *vm, const char **line, size_t *n)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned width, uint64_t *out)
-{
-    const unsigned char *p = NULL;
-    ckpt_status status = ckpt__pickle_take(vm, width, &p);
-    uint64_t value = 0;
-    for (unsigned i = width; status == CKPT_OK && i-- > 0;)
-        value = value << 8 | p[i];
-    *out = value;
-    return status;
-}
-
 /* ---- nodes and the stack */
 
 ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind)
@@ -74,14 +59,6 @@ ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind)
         node->position = vm->op_at;
     }
     return node;
-}
-
-ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node)
-{
-    if (!node || !ckpt__grow(&vm->stack, &vm->stack_capacity, vm->depth + 1, sizeof *vm->stack))
-        return ckpt__pickle_no_memory(vm);
-    vm->stack[vm->depth++] = node;
-    return CKPT_OK;
 }
 
 ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, const void *text, size_t n)

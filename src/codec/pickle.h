@@ -56,6 +56,7 @@ typedef struct ckpt__pickle_object {
 struct ckpt__pickle_node {
     ckpt__pickle_kind kind;
     bool boolean;
+    uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first */
     uint64_t position; /* of its opcode; constants (None, small ints, ...) are shared and have 0 */
     union {
         int64_t integer;

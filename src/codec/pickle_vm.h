@@ -42,14 +42,38 @@ extern const ckpt__pickle_op ckpt__pickle_ops[256];
 ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const char *format, ...) CKPT__PRINTF(3, 4);
 ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm);
 /* The next n bytes, or CKPT_E_DAMAGED. */
-ckpt_status ckpt__pickle_take(ckpt__pickle_vm *vm, uint64_t n, const unsigned char **out);
+ckpt_status ckpt__pickle_cut_off(ckpt__pickle_vm *vm, uint64_t n);     /* that they are not there */
+static inline ckpt_status ckpt__pickle_take(ckpt__pickle_vm *vm, uint64_t n, const unsigned char **out)
+{
+    *out = NULL;
+    if (n > vm->size - vm->at)
+        return ckpt__pickle_cut_off(vm, n);
+    *out = vm->data + vm->at;
+    vm->at += (size_t)n;
+    return CKPT_OK;
+}
 /* Up to a newline, which is taken too and not counted. */
 ckpt_status ckpt__pickle_line(ckpt__pickle_vm *vm, const char **line, size_t *n);
 /* A little-endian number of `width` bytes. */
-ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned width, uint64_t *out);
+static inline ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned width, uint64_t *out)
+{
+    const unsigned char *p = NULL;
+    ckpt_status status = ckpt__pickle_take(vm, width, &p);
+    uint64_t value = 0;
+    for (unsigned i = width; status == CKPT_OK && i-- > 0;)
+        value = value << 8 | p[i];
+    *out = value;
+    return status;
+}
 
 ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind); /* NULL: no memory */
-ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node);      /* NULL: no memory */
+static inline ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node)     /* NULL: no memory */
+{
+    if (!node || !ckpt__grow(&vm->stack, &vm->stack_capacity, vm->depth + 1, sizeof *vm->stack))
+        return ckpt__pickle_no_memory(vm);
+    vm->stack[vm->depth++] = node;
+    return CKPT_OK;
+}
 ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, const void *text, size_t n);
 ckpt_status ckpt__pickle_push_int(ckpt__pickle_vm *vm, int64_t value);
 /* Pops one; never below a mark. */

@@ -27,20 +27,26 @@ static ckpt_status cut_off(const ckpt__zip *z, ckpt_error *err)
                       (unsigned long long)z->in.size);
 }
 
-/* Finds PK\5\6 such that its comment ends where the file does. */
-static ckpt_status find_end(const ckpt__zip *z, unsigned char end[END_SIZE], uint64_t *at, ckpt_error *err)
+/* Finds PK\5\6 such that its comment ends where the file does; where there is none, the last one of which bytes are left:
+ * a file that was padded, which torch and most zip tools read. */
+static ckpt_status find_end(ckpt__zip *z, unsigned char end[END_SIZE], uint64_t *at, ckpt_error *err)
 {
     uint64_t tail = z->in.size < END_SIZE + COMMENT_MAX ? z->in.size : END_SIZE + COMMENT_MAX;
     unsigned char *bytes = malloc((size_t)tail + 1);
     if (!bytes)
         return ckpt__fail_memory(err, z->in.label, tail);
     ckpt_status status = z->in.read(z->in.ctx, z->in.size - tail, bytes, (size_t)tail, err);
-    bool found = false;
-    for (uint64_t i = tail; status == CKPT_OK && !found && i-- > 0;) {
-        if (tail - i < END_SIZE || memcmp(bytes + i, "PK\5\6", 4) != 0 || le16(bytes + i + 20) != tail - i - END_SIZE)
+    bool exact = false, found = false;
+    for (uint64_t i = tail; status == CKPT_OK && !exact && i-- > 0;) {
+        if (tail - i < END_SIZE || memcmp(bytes + i, "PK\5\6", 4) != 0)
+            continue;
+        uint64_t comment = le16(bytes + i + 20), behind = tail - i - END_SIZE;
+        exact = comment == behind;
+        if (comment > behind || (found && !exact))
             continue;
         memcpy(end, bytes + i, END_SIZE);
         *at = z->in.size - tail + i;
+        z->trailing = behind - comment;
         found = true;
     }
     free(bytes);
@@ -80,7 +86,7 @@ static ckpt_status read_end64(const ckpt__zip *z, const unsigned char *end, uint
     return CKPT_OK;
 }
 
-static ckpt_status read_end(const ckpt__zip *z, extent *out, ckpt_error *err)
+static ckpt_status read_end(ckpt__zip *z, extent *out, ckpt_error *err)
 {
     unsigned char end[END_SIZE] = {0}, locator[LOCATOR_SIZE];
     uint64_t at = 0;
@@ -234,6 +240,8 @@ static ckpt_status parse_directory(ckpt__zip *z, const extent *where, ckpt_error
     unsigned char *bytes = malloc((size_t)where->size + 1);
     if (!bytes)
         return ckpt__fail_memory(err, z->in.label, where->size);
+    ckpt__touch(bytes, (size_t)where->size);
+    ckpt__touch(z->records, (size_t)where->count * sizeof *z->records);
     ckpt_status status = z->in.read(z->in.ctx, where->offset, bytes, (size_t)where->size, err);
     size_t at = 0;
     for (uint64_t i = 0; status == CKPT_OK && i < where->count; i++) {
@@ -279,7 +287,7 @@ static ckpt_status read_directory(ckpt__zip *z, ckpt_error *err)
     return parse_directory(z, &where, err);
 }
 
-ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err)
+static ckpt_status open_zip(const ckpt__zip_input *input, bool ahead, ckpt__zip **out, ckpt_error *err)
 {
     *out = NULL;
     unsigned char head[4] = {0};
@@ -295,7 +303,7 @@ ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_e
     z->arena = ckpt__arena_new(0);
     status = z->arena ? read_directory(z, err) : ckpt__fail_memory(err, input->label, 0);
     if (status == CKPT_OK)
-        status = ckpt__zip_check_locals(z, err);
+        status = ahead ? ckpt__zip_check_ahead(z, err) : ckpt__zip_check_locals(z, err);
     if (status < 0) {
         ckpt__zip_free(z);
         return status;
@@ -304,10 +312,26 @@ ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_e
     return CKPT_OK;
 }
 
+ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err)
+{
+    return open_zip(input, false, out, err);
+}
+
+ckpt_status ckpt__zip_open_ahead(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err)
+{
+    return open_zip(input, true, out, err);
+}
+
+uint64_t ckpt__zip_trailing(const ckpt__zip *z)
+{
+    return z->trailing;
+}
+
 void ckpt__zip_free(ckpt__zip *z)
 {
     if (!z)
         return;
+    ckpt__zip_checked(z, NULL);
     ckpt__hash_free(z->by_name);
     ckpt__arena_free(z->arena);
     free(z->records);

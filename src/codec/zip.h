@@ -38,6 +38,12 @@ typedef struct ckpt__zip ckpt__zip;
  * CKPT_E_DAMAGED: truncated, or a count, offset or size that is not true; CKPT_E_UNSUPPORTED: encrypted, several disks,
  * or a compression method other than stored and deflate. */
 ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
+/* The same, but where there are many records their local headers (a read each) are looked at by a thread of its own, so
+ * input->read is called by two threads. Until ckpt__zip_checked no record's `data` is known, and nothing but
+ * ckpt__zip_read may be asked about where bytes lie. Whoever opens so asks ckpt__zip_checked before anything of the archive
+ * is believed, and prefers its error to any other. */
+ckpt_status ckpt__zip_open_ahead(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
+ckpt_status ckpt__zip_checked(ckpt__zip *zip, ckpt_error *err);
 void ckpt__zip_free(ckpt__zip *zip);
 
 /* Salvage (zip_salvage.c): an archive whose directory is not there or not true is walked from its first byte by local
@@ -53,6 +59,8 @@ ckpt_status ckpt__zip_salvage_rest(ckpt__zip *zip, ckpt__zip_hint hint, void *ct
 /* The caller has found out how many bytes an unsure record has. */
 void ckpt__zip_settle(ckpt__zip *zip, const ckpt__zip_record *record, uint64_t size);
 
+/* Bytes behind the archive's end, which belong to nothing; 0 in what a program that saves writes. */
+uint64_t ckpt__zip_trailing(const ckpt__zip *zip);
 size_t ckpt__zip_count(const ckpt__zip *zip);
 const ckpt__zip_record *ckpt__zip_at(const ckpt__zip *zip, size_t i); /* in directory order; NULL past the end */
 const ckpt__zip_record *ckpt__zip_find(const ckpt__zip *zip, const char *name, size_t n);

@@ -1,6 +1,7 @@
 /* codec/zip_priv.h - what zip.c (the directory), zip_record.c (the records) and zip_salvage.c share. */
 #ifndef CKPT_ZIP_PRIV_H
 #define CKPT_ZIP_PRIV_H
+#include <pthread.h>
 #include "codec/zip.h"
 
 struct ckpt__zip {
@@ -10,8 +11,13 @@ struct ckpt__zip {
     size_t count;
     ckpt__hash *by_name;
     uint64_t directory; /* offset of the central directory: records end before it */
+    uint64_t trailing;  /* bytes behind the end record and its comment */
     size_t capacity;    /* salvage: of records */
     uint64_t walked;    /* salvage: the walk goes on here */
+    bool ahead;         /* the local headers are being checked by `checker`, or nobody has asked how that ended */
+    pthread_t checker;
+    ckpt_status check_status;
+    ckpt_error check_error;
 };
 
 /* Relative, without "..", not empty. */
@@ -33,5 +39,7 @@ static inline uint64_t le64(const unsigned char *p)
 /* Compares each local header and data descriptor with the directory, finds where the data begins, and that no two
  * records overlap. */
 ckpt_status ckpt__zip_check_locals(ckpt__zip *zip, ckpt_error *err);
+/* The same by a thread, until ckpt__zip_checked; at once where there are few records, or no thread is to be had. */
+ckpt_status ckpt__zip_check_ahead(ckpt__zip *zip, ckpt_error *err);
 
 #endif

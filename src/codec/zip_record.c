@@ -2,6 +2,7 @@
 #include "codec/zip_priv.h"
 #include "codec/crc32.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -58,7 +59,7 @@ static ckpt_status look(const ckpt__zip *z, view *v, uint64_t at, size_t n, cons
     return CKPT_OK;
 }
 
-static ckpt_status check_local(ckpt__zip *z, ckpt__zip_record *r, view *v, ckpt_error *err)
+static ckpt_status check_local(const ckpt__zip *z, ckpt__zip_record *r, view *v, ckpt_error *err)
 {
     uint64_t need = LOCAL_SIZE + (uint64_t)r->name.size;
     const unsigned char *p;
@@ -143,19 +144,11 @@ static ckpt_status overlap(const ckpt__zip *z, const ckpt__zip_record *x, const 
                       (unsigned long long)y->header);
 }
 
-ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
+static ckpt_status check_in_order(const ckpt__zip *z, ckpt__zip_record **records, ckpt_error *err)
 {
     view v = { .n = 0 };
     uint64_t end = 0;             /* of the record before */
-    bool sorted = true;
-    ckpt__zip_record **records = calloc(z->count + 1, sizeof *records);
-    ckpt_status status = records ? CKPT_OK : ckpt__fail_memory(err, z->in.label, z->count * sizeof *records);
-    for (size_t i = 0; records && i < z->count; i++) {
-        records[i] = &z->records[i];
-        sorted = sorted && (i == 0 || records[i - 1]->header <= records[i]->header);
-    }
-    if (records && !sorted)
-        qsort(records, z->count, sizeof *records, by_header);
+    ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < z->count; i++) {
         ckpt__zip_record *r = records[i];
         status = check_local(z, r, &v, err);
@@ -168,7 +161,66 @@ ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
             status = check_descriptor(z, r, &end, &v, err);
     }
     ckpt__buf_free(&v.more);
+    return status;
+}
+
+ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
+{
+    bool sorted = true;
+    ckpt__zip_record **records = calloc(z->count + 1, sizeof *records);
+    if (!records)
+        return ckpt__fail_memory(err, z->in.label, z->count * sizeof *records);
+    for (size_t i = 0; i < z->count; i++) {
+        records[i] = &z->records[i];
+        sorted = sorted && (i == 0 || records[i - 1]->header <= records[i]->header);
+    }
+    if (!sorted)
+        qsort(records, z->count, sizeof *records, by_header);
+    ckpt_status status = check_in_order(z, records, err);
     free(records);
+    return status;
+}
+
+/* ---- ahead */
+
+enum { MANY = 512 };              /* a thread takes as long to start as some fifty reads */
+
+static void *check(void *arg)
+{
+    ckpt__zip *z = arg;
+    z->check_status = ckpt__zip_check_locals(z, &z->check_error);
+    return NULL;
+}
+
+ckpt_status ckpt__zip_check_ahead(ckpt__zip *z, ckpt_error *err)
+{
+    sigset_t all, before;
+    if (z->count < MANY)
+        return ckpt__zip_check_locals(z, err);
+    z->check_error = (ckpt_error)CKPT_ERROR_INIT;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);     /* the program's signals are its own threads' */
+    z->ahead = pthread_create(&z->checker, NULL, check, z) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return z->ahead ? CKPT_OK : ckpt__zip_check_locals(z, err);
+}
+
+ckpt_status ckpt__zip_checked(ckpt__zip *z, ckpt_error *err)
+{
+    if (z->ahead)
+        pthread_join(z->checker, NULL);
+    z->ahead = false;
+    if (z->check_status < 0 && err)
+        *err = z->check_error;
+    return z->check_status;
+}
+
+/* A record that is read before its turn; the thread writes to the one in the table. */
+static ckpt_status settle(const ckpt__zip *z, ckpt__zip_record *copy, ckpt_error *err)
+{
+    view v = { .n = 0 };
+    ckpt_status status = check_local(z, copy, &v, err);
+    ckpt__buf_free(&v.more);
     return status;
 }
 
@@ -245,8 +297,24 @@ static ckpt_status read_stored(const ckpt__zip *z, const ckpt__zip_record *r, ck
     return status;
 }
 
+/* All of a record but where its data lies, which a thread may be finding out. */
+static ckpt__zip_record without_data(const ckpt__zip_record *r)
+{
+    return (ckpt__zip_record){.name = r->name, .method = r->method, .flags = r->flags, .folder = r->folder,
+                              .has_crc = r->has_crc, .crc = r->crc, .header = r->header, .csize = r->csize,
+                              .usize = r->usize};
+}
+
 ckpt_status ckpt__zip_read(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t limit, ckpt__buf *b, ckpt_error *err)
 {
+    ckpt__zip_record own;
+    if (z->ahead) {
+        own = without_data(r);
+        r = &own;
+        ckpt_status status = settle(z, &own, err);
+        if (status < 0)
+            return status;
+    }
     if (r->usize > limit || r->usize > SIZE_MAX / 2) {
         char shown[256];
         ckpt__escape(shown, sizeof shown, r->name.data, r->name.size);

@@ -62,4 +62,6 @@ typedef struct ckpt__canon_hints {
 ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints *hints, ckpt__canon **out,
                               ckpt_report *report, ckpt_error *err);
 void ckpt__canon_free(ckpt__canon *canon);
+/* The roles of weights that say none, as safetensors files do not, in a directory whose layout is known. */
+void ckpt__canon_give_roles(ckpt__index *index);
 #endif

@@ -82,10 +82,11 @@ static ckpt_status take_optimizer(ckpt__builder *b, ckpt__optimizer *o, ckpt__or
         return CKPT_OK;
     b->canon->hypothesis = !order->plain;
     ckpt__canon_note(b, order->plain ? CKPT_NOTE : CKPT_WARNING, "order-hypothesis", NULL,
-                     order->plain ? NULL : "to be sure, state the parameters' names in the optimizer's order (param_names)",
-                     "the optimizer at '%s' numbers its %zu parameters; the %s order that fits: %s",
+                     order->plain ? NULL
+                                  : "to be sure, state the parameters' names in the optimizer's order (param_names; --param-names FILE)",
+                     "the optimizer at '%s' numbers its %zu parameters; the %s: %s",
                      shown(b, b->optimizer.node, where, sizeof where), b->optimizer.slot_count,
-                     order->doubtful ? "likely" : "only", order->how);
+                     order->doubtful ? "likely order" : "only order that fits", order->how);
     return CKPT_OK;
 }
 
@@ -96,13 +97,14 @@ static ckpt_status order_unknown(ckpt__builder *b, size_t node, const ckpt__orde
                               "--param-names FILE)";
     char buf[160];
     const char *where = shown(b, node, buf, sizeof buf);
-    const char *word = order->fit == CKPT__FITS_SEVERAL ? "more than one order fits" : "no order fits";
+    const char *word = order->fit == CKPT__FITS_SEVERAL ? "more than one order fits: " : order->inferred ? "no order fits: " : "";
     if (!b->hints->optional_optimizer)
         return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
-                          "it is not known which parameter each numbered state of this optimizer belongs to; %s: %s; %s",
+                          "it is not known which parameter each numbered state of this optimizer belongs to; %s%s; %s",
                           word, order->how, fix);
     ckpt__canon_note(b, CKPT_WARNING, "order-unknown", NULL, fix,
-                     "the optimizer at '%s' is left out: %s: %s", where, word, order->how);
+                     "it is not known whose states the optimizer at '%s' numbers, so they keep the file's own names: %s%s", where,
+                     word, order->how);
     return CKPT_OK;
 }
 

@@ -217,6 +217,19 @@ ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name)
     return quantized ? CKPT_PARAM : CKPT_BUFFER;
 }
 
+void ckpt__canon_give_roles(ckpt__index *index)
+{
+    static const char *const layouts[] = { "hf", "hf-trainer", "accelerate", "peft" };
+    bool known = false;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        known = known || strcmp(index->format, layouts[i]) == 0;
+    for (size_t i = 0; known && i < index->tensor_count; i++) {
+        ckpt_tensor_info *info = &index->tensors[i].info;
+        if (info->role == CKPT_ROLE_NONE)
+            info->role = ckpt__canon_weight_role(info, info->name);
+    }
+}
+
 /* ---- a model's entries */
 
 static void view_key(ckpt__buf *key, const ckpt_tensor_info *info)
@@ -282,6 +295,24 @@ static ckpt_status add_model_entry(ckpt__builder *b, ckpt__model *m, size_t node
     return CKPT_OK;
 }
 
+/* What was made of a safetensors file lists its tensors by dtype and name too: a bias comes before its weight, which no
+ * module of torch does. */
+static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
+{
+    bool bias_first = false;
+    for (size_t i = 1; i < m->count; i++) {
+        ckpt_str x = m->entries[i - 1].name, y = m->entries[i].name;
+        size_t n = x.size < y.size ? x.size : y.size;
+        int order = n ? memcmp(x.data, y.data, n) : 0;
+        bool ascends = order < 0 || (order == 0 && x.size < y.size);
+        if (!ascends && b->index->tensors[m->entries[i - 1].tensor].info.dtype == b->index->tensors[m->entries[i].tensor].info.dtype)
+            return false;
+        bias_first = bias_first || (ends_in(x, ".bias") && ends_in(y, ".weight") && x.size + 2 == y.size &&
+                                    memcmp(x.data, y.data, x.size - 4) == 0);
+    }
+    return bias_first;
+}
+
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out)
 {
     ckpt__tree *t = &b->tree;
@@ -313,6 +344,7 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
         out->parts += from != last_part;
         last_part = from;
     }
+    out->sorted = out->sorted || listed_by_name(b, out);
     out->by_name = ckpt__hash_new(out->count);
     if (s == CKPT_OK && !out->by_name)
         s = ckpt__canon_no_memory(b);

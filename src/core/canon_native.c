@@ -3,6 +3,7 @@
 #include "core/migrate_tree.h"
 #include "format/torch_write.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Tensors that only carry values or shared storages of the format itself. */
@@ -278,6 +279,31 @@ static ckpt_status find_outside(ckpt__builder *b, outside *o)
     return CKPT_OK;
 }
 
+/* Numbered states that came from a torch file without names (see "order-unknown" of canon_find.c): nothing that a state
+ * binds by a parameter's name is in them. */
+static void note_unnamed(ckpt__builder *b, const outside *o)
+{
+    const ckpt__tree *t = &b->tree;
+    for (size_t i = 0; i < t->count; i++) {
+        size_t state = o->nodes[i] || i == 0 ? ckpt__tree_child(t, i, "state") : SIZE_MAX;
+        size_t groups = state == SIZE_MAX ? SIZE_MAX : ckpt__tree_child(t, i, "param_groups");
+        if (groups == SIZE_MAX || !o->nodes[state] || t->nodes[groups].value->kind != CKPT_V_LIST ||
+            !ckpt__node_is_dict(&t->nodes[state]))
+            continue;
+        char where[160];
+        ckpt_str name = t->nodes[i].name;
+        if (name.size)
+            ckpt__escape(where, sizeof where, name.data, name.size);
+        else
+            snprintf(where, sizeof where, "the root");
+        ckpt__canon_note(b, CKPT_WARNING, "order-unknown", NULL,
+                         "state the parameters' names in the optimizer's order, group by group (ckpt-migrate --param-names FILE)",
+                         "the optimizer at '%s' came from a torch file that numbers its states, and whose they are is not "
+                         "known: a state in C binds none of them by a parameter's name",
+                         where);
+    }
+}
+
 static void mark_outside(ckpt__builder *b, size_t before, bool is_outside)
 {
     for (size_t i = before; i < b->canon->count; i++)
@@ -319,6 +345,8 @@ ckpt_status ckpt__canon_native(ckpt__builder *b)
         s = add_all(b, &o, strip);
     if (s == CKPT_OK)
         note_strip(b, strip);
+    if (s == CKPT_OK)
+        note_unnamed(b, &o);
     free(o.nodes);
     free(o.tensors);
     return s == CKPT_OK ? add_step(b) : s;

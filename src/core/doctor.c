@@ -258,9 +258,16 @@ static bool weights_only_class(ckpt_str name)
     static const char *const allowed[] = {
         "collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device", "torch.Tensor",
         "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer", "builtins.set", "builtins.bytearray", "builtins.complex",
-        "builtins.dict", "builtins.list", "builtins.tuple", "builtins.bytes", "torch.serialization._get_layout"};
+        "builtins.dict", "builtins.list", "builtins.tuple", "builtins.bytes", "torch.serialization._get_layout",
+        "torch.storage.TypedStorage"};
+    /* What these modules make is allowed once they are imported, as a program that has such tensors has done. */
+    static const char *const modules[] = {"torch.distributed.tensor.", "torch.distributed.device_mesh.",
+                                          "torch.distributed._mesh_layout.", "torch.nested._internal.nested_tensor."};
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
         if (ckpt__str_is(name, allowed[i]))
+            return true;
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (name.size > strlen(modules[i]) && memcmp(name.data, modules[i], strlen(modules[i])) == 0)
             return true;
     return false;
 }
@@ -275,21 +282,39 @@ static bool is_torch_constant(const ckpt_value *v)
     return ckpt_dtype_from_name(name) != CKPT_DTYPE_NONE || strncmp(name, "per_", 4) == 0;
 }
 
+static bool weights_only_refuses(const ckpt_value *v)
+{
+    bool named = v->class_name.data && v->class_name.size;
+    bool storage = named && v->class_name.size > 13 && memcmp(v->class_name.data, "torch.", 6) == 0 &&
+                   memcmp(v->class_name.data + v->class_name.size - 7, "Storage", 7) == 0;
+    if (v->kind == CKPT_V_CLASS)
+        return !is_torch_constant(v) && !storage;
+    return v->kind == CKPT_V_ARRAY || (v->kind >= CKPT_V_DICT && named && !weights_only_class(v->class_name));
+}
+
+/* The keys are no visits of their own. */
+static const ckpt_value *refused_key(const ckpt_value *v)
+{
+    for (size_t i = 0; i < v->entry_count; i++)
+        if (weights_only_refuses(v->entries[i].key))
+            return v->entries[i].key;
+    return NULL;
+}
+
 static int look_at_value(void *ctx, const ckpt_visit *visit)
 {
     patient *p = ctx;
     const ckpt_value *v = visit->value;
-    if (visit->cycle || (v->kind < CKPT_V_DICT || v->kind == CKPT_V_TENSOR))
+    if (visit->cycle || v->kind < CKPT_V_DICT)
         return 0;
     bool named = v->class_name.data != NULL;
     if (visit->path.count && named && strncmp(v->class_name.data, "__torch__.", 10) == 0)
         return 0;                 /* a module in a TorchScript archive: the root says it */
-    bool refused = v->kind == CKPT_V_ARRAY || (v->kind == CKPT_V_CLASS && !is_torch_constant(v)) ||
-                   (v->kind != CKPT_V_CLASS && named && !weights_only_class(v->class_name));
+    const ckpt_value *refused = weights_only_refuses(v) ? v : refused_key(v);
     if (refused) {
         char name[200] = "numpy.ndarray";
-        if (named)
-            ckpt__escape(name, sizeof name, v->class_name.data, v->class_name.size);
+        if (refused->class_name.data)
+            ckpt__escape(name, sizeof name, refused->class_name.data, refused->class_name.size);
         note(p, CKPT__NOT_WEIGHTS_ONLY, visit->name, name, NULL);
     }
     if (p->map && v->kind == CKPT_V_OBJECT && ckpt__str_is(v->class_name, "torch.device") && v->args && v->args->item_count == 2 &&
@@ -431,18 +456,35 @@ static void effective(patient *p)
     }
 }
 
+/* The message of an error ends in what to do: here that is the fix. */
+static void note_ambiguous(patient *p, ckpt_error *why)
+{
+    char text[760], *message = why->message;
+    static const char *const fixes[] = {"; state the parameters' names", "; say which one in a map file"};
+    const ckpt_str none = {NULL, 0};
+    const char *fix = p->options->param_name_count ? NULL : "say which with source: in a map file, or with --param-names";
+    for (size_t i = 0; i < sizeof fixes / sizeof *fixes; i++) {
+        char *at = strstr(message, fixes[i]);
+        if (at) {
+            *at = 0;
+            fix = at + 2;
+        }
+    }
+    snprintf(text, sizeof text, "%.240s%s%.510s", why->object, *why->object ? ": " : "", message);
+    note(p, CKPT__AMBIGUOUS, none, text, fix);
+}
+
 static ckpt_status canonical(patient *p)
 {
     ckpt__canon_hints hints;
     ckpt_error why = CKPT_ERROR_INIT;
-    const ckpt_str none = {NULL, 0};
     memset(&hints, 0, sizeof hints);
     hints.map = p->map;
     hints.param_names = p->options->param_names;
     hints.param_name_count = p->options->param_name_count;
     ckpt_status status = ckpt__canon_build(p->index, &hints, &p->canon, p->canon_report, &why);
     if (status == CKPT_E_MISMATCH) {
-        note(p, CKPT__AMBIGUOUS, none, why.message, NULL);
+        note_ambiguous(p, &why);
         return CKPT_OK;
     }
     if (status < 0 && p->err)
@@ -463,6 +505,8 @@ static ckpt_status take_over(patient *p, ckpt_report *report)
             continue;
         if (strcmp(f->code, "policy-breach") == 0)
             note(p, CKPT__POLICY_BREACH, none, NULL, NULL);
+        if (strcmp(f->code, "order-unknown") == 0)
+            note(p, CKPT__UNNAMED, none, NULL, NULL);
         /* torch matches by position: how the names were found matters to it as little as the names */
         ckpt_severity severity = for_torch(p) && strcmp(f->code, "order-hypothesis") == 0 ? CKPT_NOTE : f->severity;
         if (!ckpt__report_add(report, severity, f->code, f->tensor, f->fix, "%s", f->message) ||

@@ -30,6 +30,7 @@ typedef enum ckpt__fact {
     CKPT__SCALER_MISSING,
     CKPT__POLICY_BREACH,          /* a rule by name or role puts a tensor where its optimizer cannot use it */
     CKPT__AMBIGUOUS,              /* which dict is the model's is not clear */
+    CKPT__UNNAMED,                /* a native file's numbered optimizer state that no parameter's name goes with */
     CKPT__FACT_COUNT
 } ckpt__fact;
 
@@ -37,7 +38,7 @@ typedef enum ckpt__fact {
 typedef struct ckpt__found {
     uint64_t count;
     char tensor[256];
-    char a[760], b[128];
+    char a[760], b[360];
 } ckpt__found;
 
 typedef enum ckpt__loaders { CKPT__FOR_CKPT = 1, CKPT__FOR_TORCH = 2, CKPT__FOR_ALL = 3 } ckpt__loaders;

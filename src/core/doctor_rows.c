@@ -129,7 +129,7 @@ const ckpt__row ckpt__doctor_rows[] = {
     {CKPT__SCALER_MISSING, CKPT__FOR_ALL, 0, 0, CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, "no-scaler",
      "the program has a GradScaler, and the checkpoint has no state of one: the scale starts at its initial value", ""},
     {CKPT__POLICY_BREACH, CKPT__FOR_CKPT, 0, 0, CKPT_ERROR, CKPT_FAILS_AT_LOAD, "", "", ""},
-    {CKPT__AMBIGUOUS, CKPT__FOR_ALL, 0, 0, CKPT_WARNING, CKPT_OUTCOME_UNKNOWN, "ambiguous", "{a}",
-     "say which with source: in a map file, or with --param-names"},
+    {CKPT__UNNAMED, CKPT__FOR_CKPT, 0, 0, CKPT_WARNING, CKPT_OUTCOME_UNKNOWN, "", "", ""},
+    {CKPT__AMBIGUOUS, CKPT__FOR_ALL, 0, 0, CKPT_WARNING, CKPT_OUTCOME_UNKNOWN, "ambiguous", "{a}", "{b}"},
 };
 const size_t ckpt__doctor_row_count = sizeof ckpt__doctor_rows / sizeof *ckpt__doctor_rows;

@@ -1,10 +1,11 @@
 /* core/migrate.c - a checkpoint in another format, with other device tags, names or dtypes: the order of work. */
 #include "core/migrate_job.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include "core/migrate_torch.h"
+#include "core/migrate_out.h"
 #include "core/migrate_torch.h"
 #include "core/migrate_tree.h"
 
@@ -108,7 +109,7 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
     if (!m->tree)
         return strcmp(m->from->format, "ckpt") == 0 ? ckpt__migrate_torch_build(m, &m->root, err)
                                                     : flat_dict(m, &m->root, err);
-    if (m->reader->source->directory)
+    if (ckpt__migrate_in_files(m) && !m->same)
         return ckpt__migrate_merge(m, &m->root, err);
     m->root = m->from->root;
     return CKPT_OK;
@@ -150,13 +151,21 @@ static ckpt_status canonical_root(ckpt__mover *m, ckpt_error *err)
     return status;
 }
 
+typedef struct forgetter {
+    const bool *kept;             /* per tensor */
+    const bool *dropped;
+    size_t inside;                /* of those that were asked to go: what an opaque object still looks at */
+} forgetter;
+
 /* References to tensors that the target does not hold become None. */
 static int forget_tensor(void *ctx, const ckpt_visit *visit)
 {
-    const bool *kept = ctx;
+    forgetter *f = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value;
-    if (v->kind == CKPT_V_TENSOR && !kept[v->tensor])
-        v->kind = CKPT_V_NONE;
+    if (v->kind != CKPT_V_TENSOR || f->kept[v->tensor])
+        return 0;
+    f->inside += visit->inside && f->dropped[v->tensor];
+    v->kind = CKPT_V_NONE;
     return 0;
 }
 
@@ -169,9 +178,16 @@ static ckpt_status forget_left_out(ckpt__mover *m, ckpt_error *err)
         return ckpt__mover_no_memory(err);
     for (size_t k = 0; k < m->chosen_count; k++)
         kept[m->chosen[k]] = true;
-    int walked = ckpt_value_walk(m->from->root, 0, forget_tensor, kept, err);
+    forgetter f = { kept, m->dropped, 0 };
+    ckpt_status status = (ckpt_status)ckpt_value_walk(m->from->root, 0, forget_tensor, &f, err);
     free(kept);
-    return (ckpt_status)walked;
+    if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
+        !ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL,
+                          "%zu tensors that were dropped by name and that opaque objects hold too, as arguments of their "
+                          "calls, become None there",
+                          f.inside))
+        status = ckpt__mover_no_memory(err);
+    return status;
 }
 
 /* The canonical tree, and a torch file's own structure beside it: that of the tree as it was edited. */
@@ -216,6 +232,7 @@ static ckpt_status check_place(const ckpt__mover *m, const char *src, ckpt_error
     size_t n = strlen(m->dst);
     while (n > 1 && m->dst[n - 1] == '/')
         n--;
+    errno = 0;
     char *inside = realpath(src, NULL), *parent = NULL, *folder = strndup(m->dst, n);
     char *slash = folder ? strrchr(folder, '/') : NULL;
     bool within = false;
@@ -226,12 +243,15 @@ static ckpt_status check_place(const ckpt__mover *m, const char *src, ckpt_error
         within = strncmp(parent, inside, k) == 0 && (parent[k] == 0 || parent[k] == '/');
     }
     char *target = there ? realpath(m->dst, NULL) : NULL;
+    bool short_of_memory = errno == ENOMEM;
     size_t k = target ? strlen(target) : 0;
-    bool around = m->hf && inside && target && strncmp(inside, target, k) == 0 && inside[k] == '/';
+    bool around = (m->hf || m->same) && inside && target && strncmp(inside, target, k) == 0 && inside[k] == '/';
     free(inside);
     free(parent);
     free(folder);
     free(target);
+    if (short_of_memory)
+        return ckpt__mover_no_memory(err);
     if (around)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "the source %s lies in it, and would be replaced with it", src);
     return within
@@ -244,6 +264,16 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
     const ckpt__mover *m = ctx;
     size_t n = strlen(name);
     (void)root;
+    struct stat st;
+    ckpt__buf path = { 0 };
+    ckpt__buf_printf(&path, "%s/%s", m->src, name);
+    bool failed = path.failed;
+    bool carried = !folder && !failed && ckpt__is_carried(name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
+    ckpt__buf_free(&path);
+    if (failed)
+        return ckpt__mover_no_memory(err);
+    if (carried)
+        return CKPT_OK;           /* the source has one of this name, which comes in its place */
     bool shard = !folder && strncmp(name, "model", 5) == 0 && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
     if (shard || (!folder && strcmp(name, "model.safetensors.index.json") == 0))
         return CKPT_OK;
@@ -272,18 +302,47 @@ static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
         status = check_place(m, m->options.also[i], err);
     if (status < 0)
         return status;
-    if (there && !m->hf && S_ISDIR(b.st_mode))
+    bool folder = m->hf || m->same;
+    if (there && !folder && S_ISDIR(b.st_mode))
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a directory: one file is written, give it a name");
-    if (there && m->hf && !S_ISDIR(b.st_mode))
+    if (there && folder && !S_ISDIR(b.st_mode))
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a file: a directory is written, give it a name");
     if (there && !m->options.force && !m->options.dry_run)
         return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it exists; --force replaces it");
+    if (there && m->same && m->options.force)
+        return ckpt__same_check_folder(m, err);
     return there && m->hf && m->options.force ? check_folder(m, err) : CKPT_OK;
+}
+
+/* --to same: what the source is. */
+static ckpt_status find_own(ckpt__mover *m, ckpt_error *err)
+{
+    static const char *const folders[] = { "accelerate", "hf-trainer", "peft", "hf", "folder" };
+    const char *format = m->from->format;
+    if (m->options.weights_only)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
+                          "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
+    if (!m->reader->source->directory) {
+        m->to = strncmp(format, "torch", 5) == 0 ? "torch" : format;
+        return CKPT_OK;
+    }
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        m->same |= strcmp(format, folders[i]) == 0;
+    if (m->same && strcmp(m->from->kind, "directory") == 0 && m->reader->source->dirfd >= 0) {
+        m->to = "torch";
+        return CKPT_OK;
+    }
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
+                      "--to same writes one file, or a directory of accelerate, the Hugging Face Trainer, PEFT or transformers; "
+                      "this is of format %s: say --to ckpt, torch, safetensors or hf", format);
 }
 
 static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
 {
+    ckpt_status status = CKPT_OK;
     m->to = m->options.to ? m->options.to : "ckpt";
+    if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
+        return status;
     m->hf = strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf ? "safetensors" : m->to);
     m->torch = m->format == &ckpt__format_torch;
@@ -292,7 +351,7 @@ static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch and hf"
-                  : "there is no format '%s'; this version writes ckpt, safetensors, torch and hf",
+                  : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf and same",
         m->to);
 }
 
@@ -310,6 +369,15 @@ static ckpt_status open_source(ckpt__mover *m, ckpt_error *err)
     return m->dropped ? CKPT_OK : ckpt__mover_no_memory(err);
 }
 
+/* What it means for a target that holds names. */
+static const char *meaning(const ckpt__mover *m, const char *code)
+{
+    bool unnamed = strcmp(code, "order-unknown") == 0 || strcmp(code, "source-ambiguous") == 0;
+    return unnamed && !m->torch && !m->hf && !m->options.weights_only
+               ? "; a state in C binds nothing of it by a parameter's name until that is stated"
+               : "";
+}
+
 /* by_position: the target keeps the optimizer's numbers, so what is said of their names concerns nobody. */
 static ckpt_status build_canon(ckpt__mover *m, const ckpt__canon_hints *hints, bool by_position, ckpt_error *err)
 {
@@ -319,7 +387,7 @@ static ckpt_status build_canon(ckpt__mover *m, const ckpt__canon_hints *hints, b
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (by_position && strncmp(f->code, "order-", 6) == 0)
             continue;
-        if (!ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+        if (!ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s%s", f->message, meaning(m, f->code)) ||
             !ckpt__report_detail(m->report, f->file, f->from, f->to, f->nbytes))
             status = ckpt__mover_no_memory(err);
     }
@@ -327,7 +395,54 @@ static ckpt_status build_canon(ckpt__mover *m, const ckpt__canon_hints *hints, b
     return status;
 }
 
-/* For a torch target --param-names is the order that its program wants, not the order that the source has. */
+/* A tensor that is reached under two names is listed twice, and the tree has the number of the first for both: from now on
+ * an entry has that of its own name, so that one name can go and the other stay. */
+static ckpt_status own_listings(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
+        if (!ckpt__is_flat(x, i) && x->tensors[i].piece_count == 1 &&
+            ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
+            status = ckpt__mover_no_memory(err);
+    for (size_t k = 0; status == CKPT_OK && k < m->canon->count; k++) {
+        ckpt__canon_entry *e = &m->canon->entries[k];
+        size_t i;
+        if (e->is_tensor && x->tensors[e->tensor].piece_count == 1 &&
+            ckpt__hash_get(listed, e->own.data, e->own.size, &i) &&
+            x->tensors[i].pieces[0].storage == x->tensors[e->tensor].pieces[0].storage)
+            e->tensor = i;
+    }
+    ckpt__hash_free(listed);
+    return status;
+}
+
+/* For a torch target --param-names is the order that its program wants; but where nothing else says which order the source
+ * has, it is the source's, as for all other targets. */
+static ckpt_status take_stated_order(ckpt__mover *m, ckpt__canon_hints *hints, ckpt_error *err)
+{
+    ckpt_error own = CKPT_ERROR_INIT;
+    size_t said = ckpt_report_count(m->report);
+    ckpt_status status = build_canon(m, hints, false, &own);
+    if (status == CKPT_E_MISMATCH && !hints->param_names && m->options.param_name_count) {
+        ckpt__report_cut(m->report, said);
+        hints->param_names = m->options.param_names;
+        hints->param_name_count = m->options.param_name_count;
+        m->order_stated = true;
+        status = build_canon(m, hints, false, &own);
+        if (status == CKPT_OK && ckpt_report_count_code(m->report, "moment-shape"))
+            return ckpt__migrate_refuse(m, err);
+        if (status == CKPT_OK)
+            return ckpt__mover_note(m, CKPT_NOTE, "order-stated", (ckpt_str){ NULL, 0 }, err,
+                                    "which parameters the optimizer's ids are, --param-names says: it is the order of the source, "
+                                    "and is kept");
+    }
+    if (status < 0 && err)
+        *err = own;
+    return status;
+}
+
 static ckpt_status find_names(ckpt__mover *m, ckpt_error *err)
 {
     ckpt__canon_hints hints = { .map = m->map };
@@ -335,13 +450,21 @@ static ckpt_status find_names(ckpt__mover *m, ckpt_error *err)
         hints.param_names = m->options.param_names;
         hints.param_name_count = m->options.param_name_count;
     }
-    /* torch matches by position: whose state it is matters only to those who ask for names or for a placement */
+    if (m->kept_name_count) {       /* of the optimizer that the native file names */
+        hints.param_names = m->kept_names;
+        hints.param_name_count = m->kept_name_count;
+    }
+    /* whose state it is matters only to those who ask for names or for a placement: torch matches by position, and what
+     * has no names keeps its numbers elsewhere */
     bool asks = m->options.param_name_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
-    hints.optional_optimizer = (m->torch && !asks) || m->options.weights_only || m->hf;
-    ckpt_status status = build_canon(m, &hints, m->torch && !asks, err);
+    hints.optional_optimizer = !asks || m->options.weights_only || m->hf;
+    ckpt_status status = asks && m->torch ? take_stated_order(m, &hints, err) : build_canon(m, &hints, m->torch && !asks, err);
+    if (status == CKPT_OK && m->tree && !is_script(m->from))
+        status = own_listings(m, err);
     bool script = status == CKPT_OK && !m->options.weights_only && has_script_optimizer(m);
-    m->remade = script && m->torch;
-    for (size_t i = 0; script && m->format == &ckpt__format_safetensors && i < m->from->tensor_count; i++) {
+    m->remade = script && m->torch && !m->same;
+    m->named_script = script;
+    for (size_t i = 0; script && !m->torch && i < m->from->tensor_count; i++) {
         ckpt_str name = m->from->tensors[i].info.name;
         if (name.size > 5 && memcmp(name.data + name.size - 5, "/size", 5) == 0 && name.size > m->canon->optimizer_path.size &&
             memcmp(name.data, m->canon->optimizer_path.data, m->canon->optimizer_path.size) == 0)
@@ -352,14 +475,17 @@ static ckpt_status find_names(ckpt__mover *m, ckpt_error *err)
 
 static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
 {
+    bool same = m->options.to && strcmp(m->options.to, "same") == 0;
     ckpt_status status = ckpt__migrate_fixes(m, err);
+    if (status == CKPT_OK && same)
+        status = open_source(m, err); /* it says what is written */
     if (status == CKPT_OK)
         status = find_format(m, err);
     if (status == CKPT_OK)
         status = check_paths(m, err);
     if (status == CKPT_OK && m->options.map_location)
         status = ckpt_map_parse(m->options.map_location, &m->map, err);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !same)
         status = open_source(m, err);
     if (status < 0)
         return status;
@@ -367,7 +493,7 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
               : m->map                                       ? ckpt__map_optimizer(m->map)
                                                              : CKPT_OPTIMIZER_DEFAULT;
     status = ckpt__migrate_torch_open(m, err);
-    m->tree = ckpt__has_tree(m->from);
+    m->tree = ckpt__has_tree(m->from) || m->same;
     if (status == CKPT_OK)
         status = ckpt__migrate_recover(m, err);
     if (status == CKPT_OK)
@@ -376,17 +502,24 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = find_names(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_select(m, err);
-    if (status == CKPT_OK && (m->torch || m->options.strip_prefix_count || m->options.rename_count || m->options.add_prefix))
+    if (status == CKPT_OK)
+        status = ckpt__migrate_weights(m, err);
+    if (status == CKPT_OK && m->tree)
+        status = ckpt__migrate_second_names(m, err); /* while the tree has the names of the listings */
+    bool as_torch = status == CKPT_OK && !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
+    if (status == CKPT_OK && !m->same && (as_torch || m->options.strip_prefix_count || m->options.rename_count || m->options.add_prefix))
         status = ckpt__migrate_flatten(m, err);
+    if (status == CKPT_OK && as_torch && !m->named_script && !m->options.weights_only)
+        status = ckpt__migrate_libtorch(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
-    return status == CKPT_OK ? ckpt__migrate_weights(m, err) : status;
+    return status;
 }
 
 /* What reads back otherwise than it was written is no checkpoint: it does not stay under the name. */
 static void take_back(const ckpt__mover *m, ckpt_error *err)
 {
-    bool gone = !m->hf && ckpt__sink_retract(m->dst);
+    bool gone = !m->hf && !m->same && ckpt__sink_retract(m->dst);
     ckpt__error_prefix(err, gone ? "what was written reads back damaged, and was removed"
                                  : "what was written reads back damaged, and could not be removed: do not use it");
 }
@@ -417,6 +550,8 @@ static void free_mover(ckpt__mover *m)
     ckpt_map_free(m->map);
     free(m->dropped);
     free(m->cut_out);
+    free(m->strides);
+    free(m->kept_names);
     free(m->casts);
     free(m->canonical);
     free(m->chosen);

@@ -13,6 +13,7 @@ typedef struct checker {
     bool *seen; /* per tensor of `back` */
     ckpt__payload want, got; /* what was to be written, and what is there: in bounded memory */
     char *block;
+    ckpt__hash *places; /* --to same: path in the tree of what is there -> tensor */
     ckpt_error *err;
 } checker;
 
@@ -100,7 +101,8 @@ static int compare_spot(void *ctx, const ckpt__spot *spot)
     size_t i = 0;
     if (v->kind != CKPT_V_TENSOR || v->tensor >= c->m->index->tensor_count || spot->visit->cycle)
         return CKPT_OK;
-    if (!next_of_name(c, spot->visit->name, &i))
+    ckpt_str name = spot->visit->name;
+    if (c->places ? !ckpt__hash_get(c->places, name.data, name.size, &i) : !next_of_name(c, name, &i))
         return spot->visit->inside ? CKPT_OK : not_there(c, spot->visit->name); /* where no path leads, nothing is listed */
     size_t end = ckpt__tensor_end(c->m->index, v->tensor), count = ckpt_reader_tensor_count(c->back);
     ckpt_status status = CKPT_OK;
@@ -111,6 +113,27 @@ static int compare_spot(void *ctx, const ckpt__spot *spot)
         status = compare(c, k, i + (k - v->tensor));
     }
     return status;
+}
+
+/* In a directory a name alone does not say in which file: the tree of what is there does. */
+static int note_place(void *ctx, const ckpt_visit *visit)
+{
+    checker *c = ctx;
+    if (visit->value->kind != CKPT_V_TENSOR)
+        return 0;
+    ckpt_str name = ckpt__arena_str(c->back->index->arena, visit->name.data, visit->name.size);
+    if (!name.data || ckpt__hash_put(c->places, name.data, name.size, visit->value->tensor, NULL) < 0)
+        return ckpt__mover_no_memory(c->err);
+    return 0;
+}
+
+static ckpt_status note_places(checker *c)
+{
+    if (!c->m->same)
+        return CKPT_OK;
+    if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
+        return ckpt__mover_no_memory(c->err);
+    return c->back->index->root ? (ckpt_status)ckpt_value_walk(c->back->index->root, 0, note_place, c, c->err) : CKPT_OK;
 }
 
 /* What else the target holds (values that lie in tensors of their own), by the CRCs that it has. */
@@ -147,6 +170,8 @@ static ckpt_status check(checker *c)
     if (status == CKPT_OK)
         status = ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
     if (status == CKPT_OK)
+        status = note_places(c);
+    if (status == CKPT_OK)
         status = m->torch ? ckpt__edit_walk(m->root, compare_spot, c, c->err) : compare_by_name(c);
     if (status == CKPT_OK)
         status = check_rest(c);
@@ -160,6 +185,7 @@ ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err)
     checker c = { .m = m, .err = err };
     ckpt_status status = check(&c);
     ckpt_reader_close(c.back);
+    ckpt__hash_free(c.places);
     free(c.seen);
     free(c.block);
     return status;

@@ -11,9 +11,12 @@
  *   migrate_order.c    the optimizer's parameters in another order; ids dense again
  *   migrate_merge.c    several files as one tree
  *   migrate_script.c   modules of libtorch in C++ and of TorchScript, flat
+ *   migrate_libtorch.c optimizers of libtorch in C++, by position, as those of Python
  *   migrate_tree.c     a torch file's tree under canonical names
  *   migrate_fix.c      findings of doctor that a rewrite mends
  *   migrate_out.c      writing a file or a directory
+ *   migrate_same.c     a directory whose own program reads it again; which files go along
+ *   migrate_copy.c     copying those
  *   migrate_back.c     reading back
  *
  * Source and target share the numbers of tensors and storages, so payloads are read by the source's. The source's reader
@@ -31,7 +34,10 @@ typedef struct ckpt__mover {
     const char *to;               /* "ckpt", "safetensors", "torch", "hf" */
     const ckpt__format *format;   /* of each file that is written */
     bool torch, hf;
+    bool same;                    /* a directory, each file in its own format; `torch` holds too */
+    bool order_stated;            /* --param-names is the order that the source has, and not another */
     bool remade;                  /* for torch, the optimizer of libtorch in C++ becomes one of torch's in Python */
+    bool named_script;            /* it has an optimizer of libtorch in C++ whose parameters' names are known */
     ckpt_reader *reader;
     ckpt__index *from;            /* the reader's */
     bool tree;                    /* ckpt__has_tree of it */
@@ -46,6 +52,11 @@ typedef struct ckpt__mover {
     bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it
                                           * gets one of its own */
     ckpt__index *index;           /* the target's */
+    const int64_t **strides; size_t stride_count;     /* per tensor that was read: those that it had in a torch file, of
+                                   * which a native file keeps the structure; NULL: C order, as it is stored */
+    bool became_torch;            /* it is read as the torch file of which it keeps the structure, */
+    bool by_files;                /* or as the directory of files */
+    const char **kept_names; size_t kept_name_count;  /* then: the parameters in its optimizer's order */
     ckpt_str *canonical;          /* per tensor: its canonical name; a torch target keeps the file's own */
     ckpt_dtype *casts;            /* per tensor: NONE as saved */
     const ckpt_value *root;       /* the tree that is written; NULL: none */
@@ -111,6 +122,7 @@ bool ckpt__has_tree(const ckpt__index *index);
 ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);   /* --salvage: before canonical names */
 ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device: after */
 ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after */
+ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err);   /* of tensors whose first name went: at last */
 
 /* ---- migrate_names.c: the tree and the canonical names */
 ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err);
@@ -132,6 +144,9 @@ ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err);
 ckpt_status ckpt__migrate_flatten(ckpt__mover *m, ckpt_error *err);
 /* An optimizer of libtorch: no names of parameters are in it. */
 bool ckpt__is_script_optimizer(const ckpt_value *v);
+
+/* ---- migrate_libtorch.c: for a torch target, optimizers of libtorch whose parameters have no names */
+ckpt_status ckpt__migrate_libtorch(ckpt__mover *m, ckpt_error *err);
 
 /* ---- migrate_order.c: the tree of a torch target */
 ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err);     /* --param-names */

@@ -184,7 +184,7 @@ ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_er
         return status;
     /* nothing but weights: the state_dict itself, as the shards' own program would save it */
     const ckpt_value *model = only_weights(&g);
-    if (model && g.count > 1)
+    if (model && g.count > 1 && m->torch)
         status = ckpt__mover_note(m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
                                   "the model's settings (config.json) are no part of a state_dict, and stay behind");
     *root = model ? model : ckpt__value_dict(g.arena, g.entries, g.count);

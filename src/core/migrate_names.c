@@ -147,6 +147,24 @@ static bool module_name(const ckpt_str *before, const ckpt_str *after, size_t co
     return false;
 }
 
+/* A module without tensors of its own, such as an activation, only loses the prefixes. */
+static bool bare_module_name(namer *n, ckpt_str path, ckpt_str *out)
+{
+    ckpt__buf whole = { 0 }, now = { 0 };
+    if (!n->m->options.strip_prefix_count || !path.size)
+        return false;
+    ckpt__buf_add(&whole, path.data, path.size);
+    ckpt__buf_char(&whole, '.');
+    if (!whole.failed)
+        strip(n, (ckpt_str){ whole.data, whole.size }, &now);
+    bool shorter = !whole.failed && !now.failed && now.size < whole.size;
+    if (shorter)
+        *out = ckpt__arena_str(n->arena, now.data ? now.data : "", now.size ? now.size - 1 : 0);
+    ckpt__buf_free(&whole);
+    ckpt__buf_free(&now);
+    return shorter && out->data;
+}
+
 static ckpt_status rename_metadata(namer *n, const ckpt_value *dict, const ckpt_str *before, const ckpt_str *after)
 {
     const ckpt_value *state = dict->state && dict->state->kind == CKPT_V_DICT ? dict->state : NULL;
@@ -162,7 +180,8 @@ static ckpt_status rename_metadata(namer *n, const ckpt_value *dict, const ckpt_
         ckpt_entry e = meta->entries[i];
         ckpt_str name = e.key->text;
         size_t other;
-        if (e.key->kind == CKPT_V_STR && module_name(before, after, dict->entry_count, e.key->text, &name) &&
+        if (e.key->kind == CKPT_V_STR &&
+            (module_name(before, after, dict->entry_count, e.key->text, &name) || bare_module_name(n, e.key->text, &name)) &&
             !ckpt__str_equal(name, e.key->text) && !(e.key = ckpt__value_str(n->arena, name.data, name.size)))
             status = ckpt__mover_no_memory(n->err);
         int put = status == CKPT_OK ? ckpt__hash_put(names, e.key->text.data, e.key->text.size, kept, &other) : 0;

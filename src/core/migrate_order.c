@@ -260,7 +260,7 @@ static const ckpt_value *optimizer_of(const ckpt__mover *m)
 ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
 {
     const ckpt_value *optimizer = optimizer_of(m);
-    if (!m->options.param_name_count || m->options.weights_only)
+    if (!m->options.param_name_count || m->options.weights_only || m->order_stated)
         return CKPT_OK;
     if (!optimizer || m->canon->group_count != ckpt_value_get(optimizer, "param_groups")->item_count)
         return ckpt__fail(err, CKPT_E_MISMATCH, m->src, "--param-names: it has no optimizer whose parameters are known");

@@ -1,6 +1,7 @@
 /* core/migrate_out.c - the target as a file, or as a directory of shards as transformers reads them:
  * model-00001-of-0000N.safetensors and model.safetensors.index.json, or one model.safetensors without an index
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
+#include "core/migrate_out.h"
 #include "core/migrate_torch.h"
 
 #include <stdio.h>
@@ -8,34 +9,32 @@
 #include "codec/json.h"
 #include "core/payload.h"
 
-enum { NAME_ROOM = 64 };
 static const uint64_t memory_default = (uint64_t)256 << 20, shard_default = (uint64_t)5000000000;
 
-/* One file of the target. */
-typedef struct shard {
-    size_t first, count; /* in m->chosen */
-    char name[NAME_ROOM]; /* "": the target itself */
-    ckpt__recipe *recipe;
-} shard;
-
-typedef struct writer {
-    ckpt__mover *m;
-    shard *shards;
-    size_t count, capacity;
-    uint64_t total; /* bytes of the tensors */
-    ckpt__buf index; /* the JSON beside several shards */
-    ckpt_error *err;
-} writer;
+typedef ckpt__out_file shard;
+typedef ckpt__out writer;
 
 /* ---- which tensors go into which file */
 
+ckpt__out_file *ckpt__out_add(ckpt__out *w, const char *name)
+{
+    const char *kept = name ? ckpt__arena_copy(w->m->index->arena, name, strlen(name)) : NULL;
+    if ((name && !kept) || !ckpt__grow(&w->files, &w->capacity, w->count + 1, sizeof *w->files))
+        return NULL;
+    ckpt__out_file *f = &w->files[w->count++];
+    memset(f, 0, sizeof *f);
+    f->name = kept;
+    return f;
+}
+
 static shard *add_shard(writer *w, size_t first)
 {
-    if (!ckpt__grow(&w->shards, &w->capacity, w->count + 1, sizeof *w->shards))
+    shard *s = ckpt__out_add(w, NULL);
+    if (!s)
         return NULL;
-    shard *s = &w->shards[w->count++];
-    memset(s, 0, sizeof *s);
     s->first = first;
+    s->format = w->m->format;
+    s->root = w->m->hf ? NULL : w->m->root;
     return s;
 }
 
@@ -63,10 +62,11 @@ static ckpt_status cut_shards(writer *w)
         return ckpt__fail(w->err, CKPT_E_ARGUMENT, m->dst, "--max-shard-size would make %zu files; at most 99999 have names",
                           w->count);
     for (size_t i = 0; m->hf && i < w->count; i++) {
-        if (w->count == 1)
-            snprintf(w->shards[i].name, NAME_ROOM, "model.safetensors");
-        else
-            snprintf(w->shards[i].name, NAME_ROOM, "model-%05zu-of-%05zu.safetensors", i + 1, w->count);
+        char name[64] = "model.safetensors";
+        if (w->count > 1)
+            snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, w->count);
+        if (!(w->files[i].name = ckpt__arena_copy(m->index->arena, name, strlen(name))))
+            return ckpt__mover_no_memory(w->err);
     }
     return CKPT_OK;
 }
@@ -122,22 +122,38 @@ static bool keep_own(ckpt_report *into, const ckpt_report *from)
     return true;
 }
 
+/* The name of the archive inside a torch file. */
+static const char *archive_of(const ckpt__mover *m, const shard *s)
+{
+    const char *slash = s->name ? strrchr(s->name, '/') : NULL, *name = slash ? slash + 1 : s->name;
+    if (!name)
+        return ckpt__migrate_torch_archive(m);
+    const char *dot = strrchr(name, '.');
+    size_t n = dot ? (size_t)(dot - name) : strlen(name);
+    return n ? ckpt__arena_copy(m->index->arena, name, n) : NULL;
+}
+
 static ckpt_status make_recipe(writer *w, shard *s)
 {
     ckpt__mover *m = w->m;
-    ckpt_report *own = m->hf ? ckpt_report_new() : NULL;
+    if (!s->format)
+        return CKPT_OK;
+    bool several = m->hf || (m->same && s->format == &ckpt__format_safetensors);
+    ckpt_report *own = several ? ckpt_report_new() : NULL;
     ckpt__write_request q = { .index = m->index,
                               .source = m->from,
                               .tensors = m->chosen + s->first,
                               .count = s->count,
-                              .root = m->hf ? NULL : m->root,
-                              .step = m->hf ? -1 : m->index->step,
+                              .root = s->root,
+                              .step = m->hf || m->same ? -1 : m->index->step,
                               .weights_only = m->hf || m->options.weights_only,
-                              .lost = m->hf ? own : m->lost,
-                              .archive = ckpt__migrate_torch_archive(m) };
-    if (m->hf && !own)
+                              .lost = several ? own : m->lost,
+                              .archive = archive_of(m, s) };
+    if (several && !own)
         return ckpt__mover_no_memory(w->err);
-    ckpt_status status = m->format->write(&q, &s->recipe, w->err);
+    ckpt_status status = s->format->write(&q, &s->recipe, w->err);
+    if (status == CKPT_OK && s->format == &ckpt__format_native)
+        status = ckpt__migrate_torch_views(m, s->recipe, w->err);
     if (status == CKPT_OK && own && !keep_own(m->lost, own))
         status = ckpt__mover_no_memory(w->err);
     ckpt_report_free(own);
@@ -149,14 +165,47 @@ static ckpt_status lose(ckpt__mover *m, const char *text, ckpt_error *err)
     return ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__mover_no_memory(err);
 }
 
-/* What a directory of weights has no place for: said once. */
+/* A value that is no tensor, nor of the attributes that every state_dict has. */
+static int is_value(void *ctx, const ckpt_visit *visit)
+{
+    ckpt_kind kind = visit->value->kind;
+    (void)ctx;
+    for (size_t i = 0; i < visit->path.count; i++)
+        if (ckpt__str_is(visit->path.keys[i].text, "_metadata") || ckpt__str_is(visit->path.keys[i].text, "__metadata__"))
+            return 0;
+    return kind != CKPT_V_TENSOR && kind != CKPT_V_DICT && kind != CKPT_V_LIST && kind != CKPT_V_TUPLE;
+}
+
+/* What a directory of files holds beside the weights, file by file; what is carried along is none of it. */
+static ckpt_status list_files(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_value *root = m->from->root;
+    for (size_t i = 0; i < root->entry_count; i++) {
+        const ckpt_entry *e = &root->entries[i];
+        char name[200], text[300];
+        int found = ckpt_value_walk(e->value, 0, is_value, NULL, err);
+        if (found < 0)
+            return (ckpt_status)found;
+        if (!found || (e->key->kind == CKPT_V_STR && ckpt__is_carried(e->key->text.data)))
+            continue;
+        ckpt__escape(name, sizeof name, e->key->text.data ? e->key->text.data : "", e->key->text.size);
+        snprintf(text, sizeof text, "the values of %s that are no tensors", name);
+        if (!ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "%s", text))
+            return ckpt__mover_no_memory(err);
+    }
+    return CKPT_OK;
+}
+
+/* What a directory of weights has no place for: said once. What was on the cpu is loaded there all the same. */
 static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
 {
     size_t tags = 0, others = 0;
     char text[160];
     ckpt_status status = CKPT_OK;
-    for (size_t k = 0; k < m->chosen_count; k++)
-        tags += m->index->tensors[m->chosen[k]].info.device.data != NULL;
+    for (size_t k = 0; k < m->chosen_count; k++) {
+        ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
+        tags += tag.data && !ckpt__str_is(tag, "cpu");
+    }
     for (size_t i = 0; i < m->index->tensor_count; i++)
         others += m->dropped[i];
     snprintf(text, sizeof text, "the device tags of %zu tensors", tags);
@@ -165,30 +214,35 @@ static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
     snprintf(text, sizeof text, "%zu tensors that are none of the model's weights", others);
     if (status == CKPT_OK && others && !m->options.weights_only)
         status = lose(m, text, err);
-    const ckpt_value *root = m->from->root, *meta = ckpt_value_get(root, "__metadata__");
-    if (status == CKPT_OK && !m->options.weights_only && root && root->entry_count > (meta != NULL) &&
-        m->tree)
-        status = lose(m, "all values beside the tensors (settings, step, epoch, ...)", err);
-    return status;
+    const ckpt_value *root = m->from->root;
+    if (status < 0 || m->options.weights_only || !root || !m->tree)
+        return status;
+    if (m->reader->source->directory && root->kind == CKPT_V_DICT)
+        return list_files(m, err);
+    int found = ckpt_value_walk(root, 0, is_value, NULL, err);
+    return found <= 0 ? (ckpt_status)found : lose(m, "all values beside the tensors (settings, step, epoch, ...)", err);
 }
 
-static ckpt_status put_index(writer *w)
+static ckpt_status put_index(writer *w, size_t shards)
 {
-    ckpt__mover *m = w->m;
-    ckpt__buf *b = &w->index;
+    const ckpt__mover *m = w->m;
+    shard *file = ckpt__out_add(w, "model.safetensors.index.json");
+    if (!file)
+        return ckpt__mover_no_memory(w->err);
+    ckpt__buf *b = &file->text;
     ckpt__buf_str(b, "{\n  \"metadata\": {\n    \"total_size\": ");
     ckpt__json_put_u64(b, w->total);
     ckpt__buf_str(b, "\n  },\n  \"weight_map\": {");
     bool first = true;
-    for (size_t i = 0; i < w->count; i++)
-        for (size_t k = 0; k < w->shards[i].count; k++) {
-            ckpt_str name = m->index->tensors[m->chosen[w->shards[i].first + k]].info.name;
+    for (size_t i = 0; i < shards; i++)
+        for (size_t k = 0; k < w->files[i].count; k++) {
+            ckpt_str name = m->index->tensors[m->chosen[w->files[i].first + k]].info.name;
             if (!ckpt__utf8_valid(name.data, name.size))
                 continue; /* listed as lost by the format */
             ckpt__buf_str(b, first ? "\n    " : ",\n    ");
             ckpt__json_put_string(b, name.data, name.size);
             ckpt__buf_str(b, ": ");
-            ckpt__json_put_string(b, w->shards[i].name, strlen(w->shards[i].name));
+            ckpt__json_put_string(b, w->files[i].name, strlen(w->files[i].name));
             first = false;
         }
     ckpt__buf_str(b, "\n  }\n}\n");
@@ -203,8 +257,8 @@ static ckpt_status payload_memory(const ckpt__mover *m, uint64_t *out, ckpt_erro
              least = (uint64_t)CKPT__WRITER_MEMORY + CKPT__MEMORY_LEAST;
     uint64_t arenas = ckpt__arena_used(m->from->arena) + ckpt__arena_used(m->index->arena);
     if (all < least)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: at least %llu MiB are needed",
-                          (unsigned long long)(least >> 20) + 1);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: %llu bytes are too few, at least %lluMiB are needed",
+                          (unsigned long long)all, (unsigned long long)(least >> 20) + 1);
     *out = all - CKPT__WRITER_MEMORY;
     *out = *out > arenas + CKPT__MEMORY_LEAST ? *out - arenas : CKPT__MEMORY_LEAST;
     return CKPT_OK;
@@ -223,6 +277,8 @@ static ckpt_status write_literal(ckpt__sink *folder, const char *name, const ckp
 static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
 {
     ckpt__mover *m = w->m;
+    if (!s->format)
+        return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
     ckpt__sink_options options = { .sync = !m->options.no_sync, .replace = m->options.force };
     ckpt__sink *sink = NULL;
     ckpt_status status = folder ? ckpt__sink_member(folder, s->name, s->recipe->size, &sink, w->err)
@@ -268,11 +324,11 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                    .replace = m->options.force,
                                    .replace_any = m->options.force };
     ckpt__sink *folder = NULL;
-    ckpt_status status = m->hf ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    ckpt_status status = m->hf || m->same ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
+        status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
-        status = write_shard(w, &w->shards[i], folder, payload);
-    if (status == CKPT_OK && folder && w->count > 1)
-        status = write_literal(folder, "model.safetensors.index.json", &w->index, w->err);
+        status = write_shard(w, &w->files[i], folder, payload);
     if (status == CKPT_OK && folder)
         status = ckpt__sink_commit(folder, w->err);
     else if (status < 0)
@@ -289,7 +345,7 @@ static ckpt_status run(writer *w)
     uint64_t memory = 0;
     m->total = 0;
     for (size_t i = 0; i < w->count; i++)
-        m->total += w->shards[i].recipe->size * (m->options.verify ? 2 : 1);
+        m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
     ckpt_status status = payload_memory(m, &memory, w->err);
     if (status == CKPT_OK)
         status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, memory, &reader, &payload, w->err);
@@ -308,8 +364,10 @@ static ckpt_status plan_copies(const ckpt__mover *m, ckpt_error *err)
         const ckpt_tensor_info *t = &m->index->tensors[m->chosen[k]].info;
         const char *tag = t->device.data;
         ckpt_str before = m->from->tensors[m->chosen[k]].info.device;
-        if (tag && before.data && !ckpt__str_equal(t->device, before))
+        if (tag && m->options.map_location && (!before.data || !ckpt__str_equal(t->device, before)))
             continue; /* reported as moved */
+        if (tag && before.data && !ckpt__str_equal(t->device, before))
+            continue;
         if (!ckpt__report_add(m->report, CKPT_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
             !ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
             return ckpt__mover_no_memory(err);
@@ -335,8 +393,8 @@ static ckpt_status keep_written(writer *w)
     if (!written)
         return ckpt__mover_no_memory(w->err);
     for (size_t i = 0; i < w->count; i++)
-        for (size_t s = 0; s < w->shards[i].recipe->count; s++) {
-            const ckpt__segment *g = &w->shards[i].recipe->segments[s];
+        for (size_t s = 0; w->files[i].recipe && s < w->files[i].recipe->count; s++) {
+            const ckpt__segment *g = &w->files[i].recipe->segments[s];
             if (g->kind == CKPT__PAYLOAD && g->number < m->index->tensor_count)
                 written[g->number] = true;
         }
@@ -353,13 +411,16 @@ ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
     writer w = { .m = m, .err = err };
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
-        status = cut_shards(&w);
-    for (size_t i = 0; status == CKPT_OK && i < w.count; i++)
-        status = make_recipe(&w, &w.shards[i]);
+        status = m->same ? ckpt__same_files(&w) : cut_shards(&w);
+    size_t shards = w.count;
+    for (size_t i = 0; status == CKPT_OK && i < shards; i++)
+        status = make_recipe(&w, &w.files[i]);
     if (status == CKPT_OK && m->hf)
         status = list_hf_losses(m, err);
-    if (status == CKPT_OK && m->hf && w.count > 1)
-        status = put_index(&w);
+    if (status == CKPT_OK && m->hf && shards > 1)
+        status = put_index(&w, shards);
+    if (status == CKPT_OK && m->hf && m->reader->source->directory)
+        status = ckpt__carry_files(&w);
     if (status == CKPT_OK && !ckpt__report_merge(m->report, m->lost))
         status = ckpt__mover_no_memory(err);
     if (status == CKPT_OK &&
@@ -373,9 +434,13 @@ ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
         status = run(&w);
     if (status == CKPT_OK && m->written && m->options.verify)
         status = keep_written(&w);
-    for (size_t i = 0; i < w.count; i++)
-        ckpt__recipe_free(w.shards[i].recipe);
-    ckpt__buf_free(&w.index);
-    free(w.shards);
+    if (status == CKPT_OK && m->written && m->options.verify)
+        status = ckpt__check_copies(&w);
+    for (size_t i = 0; i < w.count; i++) {
+        ckpt__recipe_free(w.files[i].recipe);
+        ckpt__buf_free(&w.files[i].text);
+    }
+    free(w.files);
+    free(w.folders);
     return status;
 }

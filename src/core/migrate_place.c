@@ -1,9 +1,10 @@
 /* core/migrate_place.c - the target's index: the source's tensors and storages under their numbers, with canonical
  * names, roles, and the device tags and dtypes that rules, policy and casts give them. */
-#include "core/migrate_job.h"
+#include "core/migrate_torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/torch_write.h"
 
 typedef struct placer {
     ckpt__mover *m;
@@ -22,6 +23,8 @@ static ckpt_status copy_index(ckpt__mover *m, ckpt_error *err)
     m->index->format = from->format;
     m->index->kind = "file";
     m->index->step = from->step;
+    if (!ckpt__index_reserve(m->index, from->storage_count, from->tensor_count))
+        return ckpt__mover_no_memory(err);
     for (size_t i = 0; i < from->storage_count; i++) {
         ckpt__storage *s = ckpt__index_add_storage(m->index);
         if (!s)
@@ -177,6 +180,8 @@ static ckpt_status set_tag(placer *p, size_t tensor, ckpt_device device, bool no
     ckpt__mover *m = p->m;
     ckpt_tensor_info *t = &m->index->tensors[tensor].info;
     char before[40] = "", after[CKPT_DEVICE_NAME_MAX] = "";
+    if (m->same && !t->device.data)
+        return CKPT_OK; /* its file keeps none */
     if (device.type == CKPT_DEVICE_NONE || (t->device.data && ckpt__tag_parse(t->device).type == CKPT_DEVICE_META))
         return CKPT_OK; /* what is on meta has no bytes that could move */
     tag_text(t->device, before, sizeof before);
@@ -219,9 +224,9 @@ static ckpt_status set_entry(placer *p, size_t item)
     const ckpt__target *target = &m->places.targets[item];
     size_t tensor = listing_of(p, e->tensor), g = m->places.groups[item];
     ckpt_tensor_info *t = &m->index->tensors[tensor].info;
+    p->named[tensor] = true;
     if (m->dropped[tensor])
         return CKPT_OK;
-    p->named[tensor] = true;
     m->canonical[tensor] = e->name;
     t->name = m->torch && !m->options.weights_only && m->tree ? e->own : e->name;
     t->path = (ckpt_path){ NULL, 0 };
@@ -240,13 +245,38 @@ static ckpt_status set_entry(placer *p, size_t item)
 static ckpt_status set_missing_tags(placer *p)
 {
     ckpt__index *x = p->m->index;
-    for (size_t i = 0; p->m->torch && i < x->tensor_count; i++)
+    for (size_t i = 0; p->m->torch && !p->m->same && i < x->tensor_count; i++)
         if (!x->tensors[i].info.device.data)
             x->tensors[i].info.device = ckpt__s("cpu");
-    for (size_t i = 0; p->m->torch && i < x->storage_count; i++)
+    for (size_t i = 0; p->m->torch && !p->m->same && i < x->storage_count; i++)
         if (!x->storages[i].device.data)
             x->storages[i].device = ckpt__s("cpu");
     return CKPT_OK;
+}
+
+/* A tensor of bytes that stands for a whole storage (migrate_torch.c, or read from a native file). */
+static bool stands_for_storage(const ckpt__mover *m, size_t tensor)
+{
+    static const char name[] = CKPT__TORCH_STORAGE;
+    ckpt_str is = m->from->tensors[tensor].info.name;
+    return is.size > sizeof name - 1 && memcmp(is.data, name, sizeof name - 1) == 0 && ckpt__is_flat(m->from, tensor);
+}
+
+static bool is_bare(const placer *p, size_t storage)
+{
+    for (size_t i = p->first[storage]; i != SIZE_MAX; i = p->next[i])
+        if (!stands_for_storage(p->m, i))
+            return false;
+    return true;
+}
+
+/* It is where its storage is. */
+static void place_stand_ins(placer *p)
+{
+    ckpt__mover *m = p->m;
+    for (size_t i = 0; i < m->from->tensor_count; i++)
+        if (m->from->tensors[i].piece_count == 1 && stands_for_storage(m, i))
+            m->index->tensors[i].info.device = m->index->storages[m->from->tensors[i].pieces[0].storage].device;
 }
 
 /* Storages that no listed tensor shows (inside opaque objects, or by themselves): rules by tag and the default. */
@@ -259,7 +289,7 @@ static ckpt_status place_bare(placer *p)
         ckpt__subject subject = { .name = ckpt__s(""), .role = CKPT_ROLE_NONE, .tag = s->device };
         ckpt__target target = { .device = { CKPT_DEVICE_NONE, -1 } };
         char name[CKPT_DEVICE_NAME_MAX];
-        if (p->first[i] != SIZE_MAX || !s->device.data || ckpt__tag_parse(s->device).type == CKPT_DEVICE_META)
+        if (!is_bare(p, i) || !s->device.data || ckpt__tag_parse(s->device).type == CKPT_DEVICE_META)
             continue;
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
         if (status < 0 || target.device.type == CKPT_DEVICE_NONE)
@@ -276,7 +306,7 @@ static ckpt_status set_tags(placer *p)
     const ckpt__index *x = p->m->from;
     ckpt_status status = set_missing_tags(p);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
-        if (p->m->dropped[i])
+        if (p->m->dropped[i] || stands_for_storage(p->m, i))
             continue;
         status = set_storage_tag(p, i);
         if (status == CKPT_OK && x->tensors[i].info.part_count)
@@ -323,13 +353,34 @@ static ckpt_status cut_out(placer *p)
     return status;
 }
 
-/* Conjugate and negated views are bits beside the bytes that only torch's own format has: elsewhere they are resolved,
- * which takes a storage of their own. */
+/* A tensor that a native file has in C order, and that lay otherwise in the torch file which it was made from. */
+static ckpt_status set_strides(placer *p)
+{
+    ckpt__mover *m = p->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && m->strides && i < m->stride_count; i++) {
+        if (!m->strides[i] || m->dropped[i] || m->casts[i] != CKPT_DTYPE_NONE)
+            continue;
+        const ckpt__tensor *t = &m->index->tensors[i];
+        ckpt_str device = t->info.device;
+        /* only dimensions of size 1 have other strides: no byte moves, and what shares the storage goes on sharing it */
+        if (!ckpt__is_c_order(t->info.shape, m->strides[i], t->info.ndim))
+            status = set_own(p, i);
+        if (status == CKPT_OK)
+            status = ckpt__index_set_view(m->index, i, t->pieces[0].storage, t->info.shape, m->strides[i], 0, p->err);
+        m->index->tensors[i].info.device = device;
+    }
+    return status;
+}
+
+/* Conjugate and negated views are bits beside the bytes, which torch's own format has, and ours where it keeps a torch
+ * file's structure: elsewhere they are resolved, which takes a storage of their own. */
 static ckpt_status resolve_views(placer *p)
 {
     ckpt__mover *m = p->m;
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && !m->torch && i < m->from->tensor_count; i++) {
+    bool keeps = m->torch || ckpt__migrate_torch_keeps(m);
+    for (size_t i = 0; status == CKPT_OK && !keeps && i < m->from->tensor_count; i++) {
         ckpt__tensor *t = &m->index->tensors[i];
         if (m->dropped[i] || (!t->info.conj && !t->info.neg) || t->piece_count != 1)
             continue;
@@ -360,7 +411,7 @@ static ckpt_status choose(placer *p)
             continue;
         }
         ckpt__escape(shown, sizeof shown, t->info.name.data, t->info.name.size);
-        if (m->format == &ckpt__format_native && strncmp(m->from->format, "torch", 5) == 0 && !m->options.weights_only)
+        if (ckpt__migrate_torch_keeps(m))
             continue; /* kept with the torch file's structure (migrate_torch.h), the parts as tensors */
         if (t->info.layout.data)
             snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
@@ -386,14 +437,19 @@ static ckpt_status place(placer *p)
         status = ckpt__placement_apply(&m->places, m->map, m->options.optimizer, &m->options.ranks, m->report, p->err);
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)
         status = set_entry(p, i);
+    ckpt__placement_free(&m->places);
     if (status == CKPT_OK)
         status = set_tags(p);
     if (status == CKPT_OK)
         status = place_bare(p);
     if (status == CKPT_OK)
+        place_stand_ins(p);
+    if (status == CKPT_OK)
         status = set_casts(p);
     if (status == CKPT_OK)
         status = cut_out(p);
+    if (status == CKPT_OK)
+        status = set_strides(p);
     if (status == CKPT_OK)
         status = resolve_views(p);
     if (status == CKPT_OK)

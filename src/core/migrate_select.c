@@ -33,7 +33,7 @@ static int cut_spot(void *ctx, const ckpt__spot *spot)
         return CKPT_OK;
     ckpt_str name = spot->visit->name, inner = inner_name(spot->visit);
     bool goes = c->names && ckpt__hash_get(c->names, name.data, name.size, NULL);
-    if (!goes && c->names && c->m->reader->source->directory)
+    if (!goes && c->names && (c->m->reader->source->directory || c->m->by_files))
         goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
     /* a place whose name is not in the list is that of the same tensor under another name, or a flat tensor's */
     if (!goes && c->m->dropped[v->tensor])
@@ -62,6 +62,52 @@ static ckpt_status cut_dropped(ckpt__mover *m, bool by_name, ckpt_error *err)
     ckpt__cuts_free(&c.cuts);
     ckpt__hash_free(c.names);
     return status;
+}
+
+/* A tensor with two names is listed twice, and its value has the number of the first. Where that went and the other stays,
+ * the value is the other's from now on. */
+typedef struct renumber {
+    const ckpt__mover *m;
+    const ckpt__hash *listed;     /* name -> tensor that stays */
+    size_t emptied;               /* places of tensors that stay, and are None now */
+    ckpt_str first;               /* the first of them */
+} renumber;
+
+static int renumber_value(void *ctx, const ckpt_visit *visit)
+{
+    renumber *r = ctx;
+    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the reader is this call's own */
+    size_t to;
+    if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && r->m->dropped[v->tensor] &&
+        ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to))
+        v->tensor = to;
+    if (v->kind == CKPT_V_NONE && ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to) && r->emptied++ == 0)
+        r->first = r->m->from->tensors[to].info.name;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    renumber r = { m, listed, 0, { NULL, 0 } };
+    ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
+        if (!m->dropped[i] && !ckpt__is_flat(x, i) &&
+            ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
+            status = ckpt__mover_no_memory(err);
+    if (status == CKPT_OK && x->root)
+        status = (ckpt_status)ckpt_value_walk(x->root, 0, renumber_value, &r, err);
+    ckpt__hash_free(listed);
+    if (status < 0 || !r.emptied)
+        return status;
+    char shown[200];
+    ckpt__escape(shown, sizeof shown, r.first.data, r.first.size);
+    return ckpt__report_add(m->lost, CKPT_WARNING, "lost", shown, "drop it by this name too",
+                            "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
+                            r.emptied)
+               ? CKPT_OK
+               : ckpt__mover_no_memory(err);
 }
 
 /* A tensor's parts go with it. */
@@ -244,10 +290,17 @@ static ckpt_status note_unused(dropper *d)
 
 static ckpt_status note_dropped(ckpt__mover *m, const bool *before, ckpt_error *err)
 {
+    const ckpt_migrate_options *o = &m->options;
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i))
+    size_t left = 0;
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
+        left += !m->dropped[i];
         if (m->dropped[i] && !before[i])
             status = ckpt__mover_note(m, CKPT_NOTE, "dropped", m->from->tensors[i].info.name, err, "left out as asked");
+    }
+    if (status == CKPT_OK && !left && m->from->tensor_count && (o->only_tensor_count || o->only_role_count || o->only_device_count))
+        status = ckpt__mover_note(m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, err,
+                                  "--tensor, --role and --device select none of the %zu tensors", m->from->tensor_count);
     return status;
 }
 

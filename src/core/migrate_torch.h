@@ -7,17 +7,29 @@
 #ifndef CKPT_MIGRATE_TORCH_H
 #define CKPT_MIGRATE_TORCH_H
 #include "core/migrate_job.h"
+#include "format/format.h"
 
 /* Right after the source was opened. For a torch target a native file that keeps a torch structure is made to look as if
- * it were that torch file: m->from gets its tree, its names and its format. For another target the entry is taken out
- * of the root where it could not stay true: the target has no place for it, or names and values are edited. */
+ * it were that torch file: m->from gets its tree, its names and its format. So it is for a native target where names, values
+ * or devices change, if the names that it has come out of it again; else the entry is taken out of the root, with the note
+ * "structure-dropped". */
 ckpt_status ckpt__migrate_torch_open(ckpt__mover *m, ckpt_error *err);
+
+/* Is the source's tree a dict from the names of files to what they hold? */
+bool ckpt__migrate_in_files(const ckpt__mover *m);
+
+/* Does the target, a native file, keep such a structure, made from the source's tree? */
+bool ckpt__migrate_torch_keeps(const ckpt__mover *m);
 
 /* For a native target, of a source with a tree of torch's: the entry for the root, NULL where there is none to keep. To
  * be asked for when all edits of the tree are done, and before references to tensors are taken out of it. attach puts it
  * into m->root. */
 ckpt_status ckpt__migrate_torch_keep(ckpt__mover *m, const ckpt_value **kept, ckpt_error *err);
 ckpt_status ckpt__migrate_torch_attach(ckpt__mover *m, const ckpt_value *kept, ckpt_error *err);
+
+/* A note ("view") about tensors that a native file holds as views of a storage, where plain safetensors had their values
+ * under their names. */
+ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe, ckpt_error *err);
 
 /* For a torch target, of a native source without such a structure (a trainer's own save, a step of a run):
  * {'model': OrderedDict, 'optimizer': {'state': {0: {...}}, 'param_groups': [...]}, 'scaler': ..., 'step': ..., ...}. Ids

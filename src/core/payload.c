@@ -18,6 +18,10 @@ struct ckpt__reader_payload {
     size_t number;
     uint64_t next;                /* the byte of it that comes next */
     ckpt__elements elements;
+    ckpt__index view;             /* of one tensor: its elements in the order of their places in a storage */
+    ckpt__tensor ordered;
+    ckpt__piece piece;
+    int64_t *sizes;               /* heap: shape, then strides */
     /* one that is converted */
     bool converts;
     size_t tensor;
@@ -59,6 +63,46 @@ static ckpt_status open_tensor(ckpt__reader_payload *p, size_t tensor, ckpt_erro
     return ckpt__elements_of_tensor(&p->elements, p->source, p->from, tensor, &options, err);
 }
 
+/* The storage of a tensor whose dimensions lie in another order than C's: its elements in that order, the longest stride
+ * first, are a view like any other. */
+static ckpt_status open_ordered(ckpt__reader_payload *p, size_t tensor, ckpt_error *err)
+{
+    const ckpt__tensor *from = &p->from->tensors[tensor], *to = &p->to->tensors[tensor];
+    const int64_t *order = to->pieces[0].strides;
+    ckpt__elements_options options = { .check = true, .resolve = resolved(p, tensor), .memory = p->memory };
+    uint32_t n = to->info.ndim;
+    int64_t *sizes = realloc(p->sizes, ((size_t)n * 2 + 1) * sizeof *sizes), *strides = sizes ? sizes + n : NULL;
+    if (!sizes)
+        return ckpt__fail_memory(err, from->info.name.data, n);
+    p->sizes = sizes;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = 0;              /* how many lie outside of dimension i */
+        for (uint32_t k = 0; k < n; k++)
+            at += order[k] > order[i] || (order[k] == order[i] && k < i);
+        sizes[at] = from->pieces[0].shape[i];
+        strides[at] = from->pieces[0].strides[i];
+    }
+    p->view = *p->from;
+    p->view.tensors = &p->ordered;
+    p->view.tensor_count = 1;
+    p->ordered = *from;
+    p->ordered.has_crc = false;
+    p->piece = from->pieces[0];
+    p->piece.shape = sizes;
+    p->piece.strides = strides;
+    p->ordered.pieces = &p->piece;
+    return ckpt__elements_of_tensor(&p->elements, p->source, &p->view, 0, &options, err);
+}
+
+static bool is_ordered(const ckpt__reader_payload *p, size_t tensor)
+{
+    const ckpt__tensor *to = &p->to->tensors[tensor];
+    bool converts = p->casts && p->casts[tensor] != CKPT_DTYPE_NONE && p->casts[tensor] != p->from->tensors[tensor].info.dtype;
+    return !converts && to->piece_count == 1 && p->from->tensors[tensor].piece_count == 1 &&
+           to->info.ndim == p->from->tensors[tensor].info.ndim &&
+           !ckpt__is_c_order(to->pieces[0].shape, to->pieces[0].strides, to->info.ndim);
+}
+
 static ckpt_status open_payload(ckpt__reader_payload *p, ckpt__segment_kind kind, size_t number, ckpt_error *err)
 {
     ckpt__elements_options options = { .check = true, .memory = p->memory };
@@ -77,6 +121,8 @@ static ckpt_status open_payload(ckpt__reader_payload *p, ckpt__segment_kind kind
     }
     if (tensor >= p->from->tensor_count)
         return ckpt__fail(err, CKPT_E_FORMAT, "payload", "number %zu is asked for, which the source does not have", number);
+    if (kind == CKPT__STORAGE && is_ordered(p, tensor))
+        return open_ordered(p, tensor, err);
     return open_tensor(p, tensor, err);
 }
 
@@ -202,6 +248,7 @@ void ckpt__reader_payload_free(ckpt__reader_payload *p)
         free(p->block);
         free(p->counts);
         free(p->own);
+        free(p->sizes);
         free(p);
     }
 }

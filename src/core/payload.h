@@ -7,7 +7,8 @@
  *
  * PAYLOAD n: tensor n in C order, little-endian. STORAGE n: the bytes of storage n, little-endian. A storage number of
  * from->storage_count or more is the storage of the one tensor of `to` whose first piece views it: it holds that tensor
- * in C order, as its PAYLOAD has it.
+ * in C order, as its PAYLOAD has it; or, where the piece's strides say so, with its dimensions in another order
+ * (ckpt__is_dense), and then without a cast.
  *
  * casts (NULL: none; else one a tensor of `from`): NONE, or the dtype that its elements have in the target; the source's
  * own says that nothing is converted. Conjugate and negated views are resolved where the tensor of `to` has the flags

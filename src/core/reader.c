@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "codec/crc32.h"
+#include "core/canon.h"
 #include "core/elements.h"
 
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
@@ -23,9 +24,15 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         request.salvage = options && options->salvage;
         status = ckpt__format_read(&request, options ? options->format : NULL, &r->index, err);
     }
-    if (status == CKPT_OK && !(r->by_name = ckpt__hash_new(r->index->tensor_count)))
+    if (status == CKPT_OK)
+        ckpt__canon_give_roles(r->index);
+    r->by_name = status == CKPT_OK ? r->index->by_name : NULL;
+    bool named = r->by_name != NULL;
+    if (named)
+        r->index->by_name = NULL;     /* it is the reader's now */
+    if (status == CKPT_OK && !named && !(r->by_name = ckpt__hash_new(r->index->tensor_count)))
         status = ckpt__fail_memory(err, path, 0);
-    for (size_t i = 0; status == CKPT_OK && i < r->index->tensor_count; i++) {
+    for (size_t i = 0; status == CKPT_OK && !named && i < r->index->tensor_count; i++) {
         ckpt_str name = r->index->tensors[i].info.name;
         if (ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) < 0)
             status = ckpt__fail_memory(err, path, 0);
@@ -164,10 +171,25 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
     return status;
 }
 
+/* A few bytes that a view repeats (strides of 0) may stand for terabytes: a file of a kilobyte would keep its reader busy
+ * for hours. */
+static ckpt_status check_repeats(const ckpt_reader *r, size_t i, ckpt_error *err)
+{
+    static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
+    const ckpt_tensor_info *t = &r->index->tensors[i].info;
+    if (t->nbytes <= most || t->storage < 0 || t->nbytes / repeats <= t->storage_nbytes)
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
+                      "%llu bytes of it repeat the %llu bytes of its storage: too many for a checksum",
+                      (unsigned long long)t->nbytes, (unsigned long long)t->storage_nbytes);
+}
+
 ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckpt_error *err)
 {
     uint32_t sum = 0;
     ckpt_status status = ckpt__reader_check_number(r, i, err);
+    if (status == CKPT_OK)
+        status = check_repeats(r, i, err);
     if (status == CKPT_OK)
         status = ckpt__read_tensor(r->source, r->index, i, false, crc_block, &sum, err);
     if (status == CKPT_OK)

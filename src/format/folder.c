@@ -190,6 +190,24 @@ static ckpt_status note_ignored(const ckpt__member *m, ckpt_report *findings, ck
     return ckpt__fail_memory(err, "findings", 0);
 }
 
+/* What is not read; an index file all the same must be one. */
+static ckpt_status pass_over(ckpt__folder_reader *r, const ckpt__member *m, ckpt_error *err)
+{
+    uint32_t file;
+    ckpt_status status = CKPT_OK;
+    if (m->part == CKPT__PART_INDEX && (status = open_member(r, m, &file, err)) == CKPT_OK)
+        status = ckpt__hf_check(r, file, m->name, err);
+    return status == CKPT_OK ? note_ignored(m, r->index->findings, err) : status;
+}
+
+static size_t count_shards(const ckpt__folder *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->count; i++)
+        n += f->members[i].part == CKPT__PART_SHARD;
+    return n;
+}
+
 static bool has_shards_only(const ckpt__folder *f)
 {
     bool shard = false;
@@ -209,8 +227,9 @@ static ckpt_status read_members(ckpt__folder_reader *r, const ckpt__folder *f, c
     if (has_shards_only(f))
         status = ckpt__hf_loose_shards(r, f, err);
     for (size_t i = 0; status == CKPT_OK && i < f->count; i++)
-        status = f->members[i].read ? read_member(r, &f->members[i], err)
-                                    : note_ignored(&f->members[i], r->index->findings, err);
+        status = f->members[i].read ? read_member(r, &f->members[i], err) : pass_over(r, &f->members[i], err);
+    if (status == CKPT_OK && r->bad_index && count_shards(f) > 0)
+        status = ckpt__hf_loose_shards(r, f, err);
     if (status == CKPT_OK)
         status = ckpt__folder_check_ranks(f, r->index->findings, err);
     return status == CKPT_OK ? ckpt__folder_check_steps(r, f, err) : status;

@@ -64,6 +64,7 @@ typedef struct ckpt__folder_reader {
     const ckpt__read_request *request;
     ckpt__index *index;
     ckpt_entry *entries; size_t entry_count, entry_capacity;           /* heap: the root's */
+    bool bad_index;               /* salvage: an index file that is none was passed over */
 } ckpt__folder_reader;
 
 /* Reads one member by its own format; *part's root is a dict, of tensors too where its file is flat. */
@@ -73,6 +74,8 @@ ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const
 ckpt_status ckpt__folder_put(ckpt__folder_reader *r, const char *name, const ckpt_value *value, ckpt_error *err);
 /* hf.c: the shards that the index file names, as one dict under the name of the index file. */
 ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t index_file, const char *name, ckpt_error *err);
+/* hf.c: an index file that is not needed, for a whole model lies beside it: is it one? */
+ckpt_status ckpt__hf_check(ckpt__folder_reader *r, uint32_t index_file, const char *name, ckpt_error *err);
 /* hf.c: shards without an index file: all of them, by their numbers. */
 ckpt_status ckpt__hf_loose_shards(ckpt__folder_reader *r, const ckpt__folder *folder, ckpt_error *err);
 

@@ -254,22 +254,31 @@ static size_t count_part(const ckpt__folder *f, ckpt__part part)
     return n;
 }
 
-/* A pipeline of diffusers keeps its models in folders, PEFT several adapters. */
+/* An adapter of several has its configuration beside it and nothing else: what the Trainer saved at a step is no part. */
+static bool is_adapter_folder(const ckpt__folder *f, const char *folder, size_t from)
+{
+    char config[520];
+    snprintf(config, sizeof config, "%s/adapter_config.json", folder);
+    for (size_t i = from; i < f->count; i++)
+        if (f->members[i].part != CKPT__PART_ADAPTER && f->members[i].part != CKPT__PART_CONFIG)
+            return false;
+    return member(f, config) != NULL;
+}
+
+/* A pipeline of diffusers keeps its models in folders, PEFT all adapters but the one named `default`. */
 static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
 {
     enum { FOLDERS = 64 };
     bool pipeline = member(f, "model_index.json") != NULL;
     size_t kept = f->count;
     ckpt_status status = CKPT_OK;
-    if (!pipeline && (count_part(f, CKPT__PART_MODEL) || count_part(f, CKPT__PART_INDEX) || count_part(f, CKPT__PART_ADAPTER)))
+    if (!pipeline && (count_part(f, CKPT__PART_MODEL) || count_part(f, CKPT__PART_INDEX)))
         return CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < f->folder_count && i < FOLDERS; i++) {
         below b = { f, f->folders[i] };
         size_t before = f->count;
-        char config[520];
         status = ckpt__source_each(f->source, f->folders[i], see_below, &b, err);
-        snprintf(config, sizeof config, "%s/adapter_config.json", f->folders[i]);
-        if (!pipeline && !member(f, config))
+        if (!pipeline && !is_adapter_folder(f, f->folders[i], before))
             f->count = before;
     }
     /* Adapters that stand alone below a directory of nothing else are its checkpoints, not its parts. */

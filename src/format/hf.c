@@ -183,17 +183,30 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* Salvage takes a shard's tensors where the index is wrong about them. */
+static ckpt_status add_entry(sharded *s, const ckpt_entry *entry, ckpt_error *err)
+{
+    if (!ckpt__grow(&s->entries, &s->entry_capacity, s->entry_count + 1, sizeof *s->entries))
+        return no_memory(s, err);
+    s->entries[s->entry_count++] = *entry;
+    return CKPT_OK;
+}
+
 /* A tensor of a shard against the map. */
 static ckpt_status place(sharded *s, size_t number, const ckpt_entry *entry, ckpt_error *err)
 {
     char one[160], two[120], three[120];
     size_t i;
     ckpt_str key = entry->key->text, own = s->shards[number].name;
-    if (!ckpt__hash_get(s->by_tensor, key.data, key.size, &i))
+    bool salvage = s->r->request->salvage;
+    if (!ckpt__hash_get(s->by_tensor, key.data, key.size, &i)) {
+        if (salvage)
+            return s->sorted ? CKPT_OK : add_entry(s, entry, err);
         return ckpt__fail(
             err, CKPT_E_FORMAT, s->label, "the shard '%s' holds the tensor '%s', which the weight_map does not name",
             ckpt__escape(two, sizeof two, own.data, own.size), ckpt__escape(one, sizeof one, key.data, key.size));
-    if (s->tensors[i].shard != number) {
+    }
+    if (s->tensors[i].shard != number && !salvage) {
         ckpt_str other = s->shards[s->tensors[i].shard].name;
         return ckpt__fail(
             err, CKPT_E_FORMAT, s->label,
@@ -222,11 +235,8 @@ static ckpt_status merge(sharded *s, size_t number, const ckpt_value *root, ckpt
         bool tensor = e->value->kind == CKPT_V_TENSOR;
         if (tensor && s->name && (status = place(s, number, e, err)) < 0)
             break;
-        if (tensor && !s->sorted)
-            continue;
-        if (!ckpt__grow(&s->entries, &s->entry_capacity, s->entry_count + 1, sizeof *s->entries))
-            return no_memory(s, err);
-        s->entries[s->entry_count++] = *e;
+        if (!tensor || s->sorted)
+            status = add_entry(s, e, err);
     }
     return status;
 }
@@ -297,7 +307,14 @@ static ckpt_status check_found(const sharded *s, ckpt_error *err)
     char one[160], two[120];
     for (size_t i = 0; i < s->count; i++) {
         ckpt_str name = s->tensors[i].name, file = s->shards[s->tensors[i].shard].name;
-        if (!s->tensors[i].found)
+        if (s->tensors[i].found)
+            continue;
+        if (s->r->request->salvage &&
+            (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", name.data, NULL,
+                               "it is lost: the shard that the index names for it is of another save") ||
+             !ckpt__report_detail(s->r->index->findings, ckpt__escape(two, sizeof two, file.data, file.size), NULL, NULL, 0)))
+            return no_memory(s, err);
+        if (!s->r->request->salvage)
             return ckpt__fail(err, CKPT_E_DAMAGED, s->label,
                               "the weight_map puts the tensor '%s' into the shard '%s', and it is not in it: the shard "
                               "is of another save",
@@ -420,23 +437,62 @@ static ckpt_status read_all(sharded *s, ckpt_error *err)
     return status == CKPT_OK ? check_total(s, first_tensor, first_storage, err) : status;
 }
 
+/* The index file, checked against itself. */
+static ckpt_status read_index(sharded *s, uint32_t file, ckpt_error *err)
+{
+    ckpt__buf text = { 0 };
+    ckpt_status status = ckpt__source_slurp(s->r->request->source, file, index_max, &text, err);
+    if (status == CKPT_OK)
+        status = parse_index(s, text.data, text.size, err);
+    if (status < 0 && err && !err->object[0])
+        ckpt__error_object(err, s->label);
+    ckpt__buf_free(&text);
+    return status == CKPT_OK ? prefix_shards(s, err) : status;
+}
+
+/* With salvage an index that is none is said, and the shards are read without it. */
+static ckpt_status give_up(sharded *s, ckpt_status status, const ckpt_error *why, ckpt_error *err)
+{
+    bool damage = status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_LIMIT;
+    if (!s->r->request->salvage || !damage) {
+        if (err)
+            *err = *why;
+        return status;
+    }
+    if (ckpt__report_add(s->r->index->findings, CKPT_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", s->name,
+                         why->message) &&
+        ckpt__report_detail(s->r->index->findings, s->name, NULL, NULL, 0))
+        return CKPT_OK;
+    return no_memory(s, err);
+}
+
+ckpt_status ckpt__hf_check(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
+{
+    sharded s = { .r = r, .name = name };
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt__source_label(r->request->source, file, s.label, sizeof s.label);
+    ckpt_status status = start(&s, err);
+    if (status == CKPT_OK && (status = read_index(&s, file, &why)) < 0)
+        status = give_up(&s, status, &why, err);
+    finish(&s);
+    return status;
+}
+
 ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
 {
     sharded s = { .r = r, .name = name };
-    ckpt__buf text = { 0 };
     char *kept = strdup(name);    /* adding files moves the names of those that are there */
+    ckpt_error why = CKPT_ERROR_INIT;
     ckpt__source_label(r->request->source, file, s.label, sizeof s.label);
     s.name = kept;
     ckpt_status status = kept ? start(&s, err) : no_memory(&s, err);
-    if (status == CKPT_OK)
-        status = ckpt__source_slurp(r->request->source, file, index_max, &text, err);
-    if (status == CKPT_OK)
-        status = parse_index(&s, text.data, text.size, err);
-    if (status < 0 && err && !err->object[0])
-        ckpt__error_object(err, s.label);
-    ckpt__buf_free(&text);
-    if (status == CKPT_OK)
-        status = prefix_shards(&s, err);
+    if (status == CKPT_OK && (status = read_index(&s, file, &why)) < 0) {
+        status = give_up(&s, status, &why, err);
+        r->bad_index = true;
+        finish(&s);
+        free(kept);
+        return status;
+    }
     if (status == CKPT_OK)
         status = order_shards(&s, err);
     if (status == CKPT_OK)

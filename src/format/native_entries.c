@@ -127,7 +127,25 @@ static bool covers(const ckpt__native_writer *w, const size_t *sharers, size_t n
 
 enum { COVER_TRIES = 16 };        /* further candidates reach as far and fail for the same reason */
 
-/* The position among the sharers of one that covers all; n where there is none. */
+/* Is the tensor all of its storage, byte for byte? */
+static bool is_whole(const ckpt__native_writer *w, const ckpt__tensor *t)
+{
+    const ckpt__piece *p = t->pieces;
+    return p->offset == 0 && t->info.nbytes == w->q->index->storages[p->storage].extent.size && !t->info.conj &&
+           !t->info.neg && ckpt__is_c_order(p->shape, p->strides, t->info.ndim);
+}
+
+/* Nothing but its order is not C's (a transposed matrix, channels_last): the strides in what is kept of the torch file
+ * put its elements back where they were. */
+static bool is_permuted(const ckpt__native_writer *w, const ckpt__tensor *t)
+{
+    const ckpt__piece *p = t->pieces;
+    return p->offset == 0 && t->info.nbytes == w->q->index->storages[p->storage].extent.size && !t->info.conj &&
+           !t->info.neg && ckpt_dtype_size(t->info.dtype) && ckpt__is_dense(p->shape, p->strides, t->info.ndim);
+}
+
+/* The position among the sharers of one that covers all; n where there is none. For a file that keeps a torch file's
+ * structure it is all of the storage: offsets and sizes are to be the same again. */
 static size_t find_cover(const ckpt__native_writer *w, const size_t *sharers, size_t n)
 {
     uint64_t first = UINT64_MAX, last = 0, from, to;
@@ -141,7 +159,8 @@ static size_t find_cover(const ckpt__native_writer *w, const size_t *sharers, si
     for (size_t i = 0; i < n && tries < COVER_TRIES; i++) {
         if (!bytes_of(&w->q->index->tensors[sharers[i]], &from, &to) || from > first || to < last)
             continue;
-        if (covers(w, sharers, n, sharers[i], first, last))
+        if ((!w->exact || is_whole(w, &w->q->index->tensors[sharers[i]])) &&
+            covers(w, sharers, n, sharers[i], first, last))
             return i;
         tries++;
     }
@@ -214,9 +233,18 @@ static ckpt_status check_tensor(const ckpt__native_writer *w, const ckpt__tensor
     return CKPT_OK;
 }
 
-static bool is_view(const ckpt__tensor *t)
+/* A tensor without elements views a storage too, which counts only where offsets are kept. */
+static bool is_view(const ckpt__native_writer *w, const ckpt__tensor *t)
 {
-    return t->piece_count == 1 && !t->pieces[0].lo && t->info.nbytes > 0;
+    return t->piece_count == 1 && !t->pieces[0].lo &&
+           (t->info.nbytes > 0 || (w->exact && w->q->index->storages[t->pieces[0].storage].extent.size > 0));
+}
+
+/* Must the storage of a tensor that nothing shares it with be written, and the tensor as a view of it? A name that is not
+ * UTF-8 can only be an entry's. */
+static bool is_odd(const ckpt__native_writer *w, const ckpt__tensor *t)
+{
+    return w->exact && !is_whole(w, t) && !is_permuted(w, t) && ckpt__utf8_valid(t->info.name.data, t->info.name.size);
 }
 
 /* The tensors of each storage, in the order of the request: sharers[first[s] .. first[s + 1]). */
@@ -230,14 +258,14 @@ static ckpt_status group_by_storage(ckpt__native_writer *w, size_t **first, size
         return ckpt__native_no_memory(w, err);
     for (size_t i = 0; i < w->q->count; i++) {
         const ckpt__tensor *t = &x->tensors[w->q->tensors[i]];
-        if (is_view(t))
+        if (is_view(w, t))
             f[t->pieces[0].storage + 2]++;
     }
     for (size_t i = 2; i < x->storage_count + 2; i++)
         f[i] += f[i - 1];
     for (size_t i = 0; i < w->q->count; i++) {
         const ckpt__tensor *t = &x->tensors[w->q->tensors[i]];
-        if (is_view(t))
+        if (is_view(w, t))
             s[f[t->pieces[0].storage + 1]++] = w->q->tensors[i];
     }
     return CKPT_OK;
@@ -247,6 +275,7 @@ ckpt_status ckpt__native_take(ckpt__native_writer *w, ckpt_error *err)
 {
     const ckpt__index *x = w->q->index;
     size_t *first, *sharers;
+    w->exact = ckpt__native_kept(w->q->root) != NULL;
     ckpt_status status = group_by_storage(w, &first, &sharers, err);
     for (size_t i = 0; status == CKPT_OK && i < w->q->count; i++) {
         size_t number = w->q->tensors[i];
@@ -257,11 +286,11 @@ ckpt_status ckpt__native_take(ckpt__native_writer *w, ckpt_error *err)
             status = check_tensor(w, t, &skip, err);
         if (status < 0 || skip)
             continue;
-        size_t s = is_view(t) ? t->pieces[0].storage : 0;
-        size_t n = is_view(t) ? first[s + 1] - first[s] : 1;
+        size_t s = is_view(w, t) ? t->pieces[0].storage : 0;
+        size_t n = is_view(w, t) ? first[s + 1] - first[s] : 1;
         if (t->piece_count == 0)
             status = add_alias(w, number, SIZE_MAX, 0, err);
-        else if (n == 1)
+        else if (n == 1 && !(is_view(w, t) && is_odd(w, t)))
             status = add_user(w, number, err);
         else if (sharers[first[s]] == number)        /* the first of them brings them all */
             status = add_shared(w, s, sharers + first[s], n, err);

@@ -197,6 +197,13 @@ static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__
 static ckpt_status note_records(ckpt__torch *t, ckpt_error *err)
 {
     size_t without = 0;
+    uint64_t behind = ckpt__zip_trailing(t->zip);
+    if (behind && !ckpt__report_add(t->index->findings, CKPT_WARNING, "bytes-after-end", NULL,
+                                    "nothing to do for torch, which reads such files; save or migrate it to be rid of them",
+                                    "%llu bytes follow the end of the archive and belong to nothing: the file was padded, "
+                                    "or something was appended to it",
+                                    (unsigned long long)behind))
+        return ckpt__torch_no_memory(t, err);
     for (size_t i = 0; i < t->storage_count; i++) {
         const ckpt__extent *e = &t->index->storages[t->storages[i].number].extent;
         without += !e->has_crc && e->size > 0;
@@ -236,6 +243,9 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
     if (status == CKPT_OK && !t->walked)
         status = read_pickle(t, pickle, &b, err);
     ckpt__buf_free(&b);
+    size_t most = t->pickle.persistent_count < ckpt__zip_count(t->zip) ? t->pickle.persistent_count : ckpt__zip_count(t->zip);
+    if (status == CKPT_OK && !ckpt__index_reserve(t->index, most, 0))
+        status = ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
         status = ckpt__torch_values(t, err);
     t->any_grad = status == CKPT_OK && t->script && ckpt__torch_any_grad(t);
@@ -248,14 +258,9 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
     return status == CKPT_OK ? note_records(t, err) : status;
 }
 
-static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
+static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
 {
-    ckpt__zip_input input = {read_source, t, t->source->files[t->file].size, t->path};
-    ckpt_status status = ckpt__zip_open(&input, &t->zip, err);
-    if (status < 0 && t->salvage)
-        status = ckpt__torch_salvage_open(t, &input, status, err);
-    if (status < 0)
-        return status;
+    ckpt_status status;
     t->root = root_of(t->zip);
     if (t->root.data && !(t->full = malloc(t->root.size + 1 + RECORD_NAME)))
         return ckpt__fail_memory(err, t->path, t->root.size);
@@ -266,13 +271,38 @@ static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
         return not_torch(t, err);
     t->script = find(t, "constants.pkl") != NULL;
     uint64_t limit = ckpt__pickle_arena_limit(pickle->usize);
-    t->index = ckpt__index_new(limit > UINT64_MAX - input.size ? limit : limit + input.size);
-    t->by_key = ckpt__hash_new(64);
+    t->index = ckpt__index_new(limit > UINT64_MAX - size ? limit : limit + size);
+    t->by_key = ckpt__hash_new(ckpt__zip_count(t->zip));
     if (!t->index || !t->by_key)
         return ckpt__fail_memory(err, t->path, 0);
     t->arena = t->index->arena;
     t->index->format = "torch";
     return read_contents(t, pickle, err);
+}
+
+/* The records' local headers were looked at meanwhile: is the archive what its directory says, and where do bytes lie? */
+static ckpt_status settle(ckpt__torch *t, ckpt_status status, ckpt_error *err)
+{
+    ckpt_error own = CKPT_ERROR_INIT;
+    ckpt_status checked = ckpt__zip_checked(t->zip, &own);
+    if (checked < 0 && err)
+        *err = own;
+    for (size_t i = 0; checked == CKPT_OK && i < t->storage_count; i++)
+        if (t->storages[i].record)
+            t->index->storages[t->storages[i].number].extent.offset = t->storages[i].record->data;
+    return checked < 0 ? checked : status;
+}
+
+static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
+{
+    ckpt__zip_input input = {read_source, t, t->source->files[t->file].size, t->path};
+    ckpt_status status = t->salvage ? ckpt__zip_open(&input, &t->zip, err) : ckpt__zip_open_ahead(&input, &t->zip, err);
+    if (status < 0 && t->salvage)
+        status = ckpt__torch_salvage_open(t, &input, status, err);
+    if (status < 0)
+        return status;
+    status = read_opened(t, input.size, err);
+    return settle(t, status, err);
 }
 
 void ckpt__torch_release(ckpt__torch *t)

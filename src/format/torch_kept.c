@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A key is the number of a record: "12", a tensor that lies there alone in C order; or "s12", the whole bytes of a storage
- * that no tensor of the file shows otherwise. */
+/* A key is the number of a record: "12", a tensor, whose offset and strides are those of the torch file; or "s12", the whole
+ * bytes of a storage that no tensor of the file shows otherwise. */
 static bool parse_key(ckpt_str key, bool *bare, size_t count, size_t *n)
 {
     int64_t number;
@@ -36,10 +36,28 @@ ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ck
     return CKPT_OK;
 }
 
+/* A tensor that is an entry of the native file lies there in C order, and had these strides. Others are views of a storage,
+ * with their strides. */
+static void note_strides(const ckpt__torch *t, const ckpt__torch_spec *spec, size_t n, const int64_t **strides)
+{
+    const ckpt__tensor *has = &t->kept->tensors[n];
+    const ckpt__piece *p = has->pieces;
+    bool same = spec->strides && spec->shape && spec->ndim == has->info.ndim && has->piece_count == 1 && spec->offset == 0 &&
+                p->offset == 0 && has->info.nbytes == t->kept->storages[p->storage].extent.size &&
+                ckpt_dtype_size(has->info.dtype) && ckpt__is_c_order(p->shape, p->strides, spec->ndim), differs = false;
+    for (uint32_t d = 0; same && d < spec->ndim; d++) {
+        same = spec->shape[d] == p->shape[d] && spec->strides[d] >= 0;
+        differs |= spec->strides[d] != p->strides[d];
+    }
+    if (same && differs && ckpt__is_dense(spec->shape, spec->strides, spec->ndim))
+        strides[n] = spec->strides;
+}
+
 /* Tensors are those of the native file: the storage's name is the key. What has no record of its own (a sparse tensor,
  * whose parts have; one below an opaque object) is no tensor of it, and stays as it is in the pickle. */
-static void number_tensors(ckpt__torch *t)
+static size_t number_tensors(ckpt__torch *t, const int64_t **strides)
 {
+    size_t closed = 0;
     for (size_t i = 0; i < t->tensor_count; i++) {
         ckpt__torch_tensor *tensor = t->tensors[i];
         const ckpt__torch_spec *spec = tensor->spec;
@@ -48,12 +66,15 @@ static void number_tensors(ckpt__torch *t)
         if (spec->has_storage &&
             parse_key(t->index->storages[spec->storage].name, &bare, t->kept->tensor_count, &n) && !bare) {
             tensor->value.tensor = n;
+            note_strides(t, spec, n, strides);
             continue;
         }
+        closed++;
         tensor->value.kind = CKPT_V_OBJECT;
         if (!tensor->value.class_name.data)
             tensor->value.class_name = ckpt__s("torch.Tensor");
     }
+    return closed;
 }
 
 /* What stands for a whole storage is known to the index from now on. */
@@ -70,7 +91,8 @@ static bool note_bare(const ckpt__torch *t, ckpt__index *x)
     return true;
 }
 
-ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root, ckpt_error *err)
+ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root,
+                                  const int64_t **strides, size_t *closed, ckpt_error *err)
 {
     ckpt__torch t = {.path = CKPT__TORCH_KEY, .label = CKPT__TORCH_KEY, .arena = x->arena, .kept = x};
     t.index = ckpt__index_new(0);
@@ -81,7 +103,7 @@ ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_va
     if (status == CKPT_OK)
         status = ckpt__torch_values(&t, err);
     if (status == CKPT_OK) {
-        number_tensors(&t);
+        *closed = number_tensors(&t, strides);
         *root = t.index->root;
         if (!note_bare(&t, x))
             status = ckpt__fail_memory(err, t.path, 0);

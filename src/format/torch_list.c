@@ -14,6 +14,7 @@ typedef struct lister {
     bool *closed;
     size_t closed_capacity; /* [i]: nothing below it is listed */
     ckpt__hash *names;
+    size_t listed;
     uint64_t collisions;
     ckpt_str first_collision;
     ckpt_error *err;
@@ -42,6 +43,7 @@ static bool leads_nowhere(const ckpt_value *parent, const ckpt_visit *visit)
 
 /* ---- one tensor */
 
+/* Texts of keys are those of values, which live as long; but for what stands for a key that is no str. */
 static ckpt_status copy_path(ckpt__arena *a, const ckpt_visit *visit, ckpt_tensor_info *info)
 {
     ckpt_key *keys = ckpt__arena_array(a, visit->path.count + 1, sizeof *keys);
@@ -50,7 +52,7 @@ static ckpt_status copy_path(ckpt__arena *a, const ckpt_visit *visit, ckpt_tenso
         return CKPT_E_NO_MEMORY;
     for (size_t i = 0; i < visit->path.count; i++) {
         keys[i] = visit->path.keys[i];
-        if (keys[i].text.data && !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
+        if (keys[i].other && keys[i].text.data && !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
             return CKPT_E_NO_MEMORY;
     }
     info->path = (ckpt_path){keys, visit->path.count};
@@ -177,7 +179,7 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
 
 static ckpt_status note_collision(lister *l, ckpt_str name)
 {
-    int put = ckpt__hash_put(l->names, name.data, name.size, 0, NULL);
+    int put = ckpt__hash_put(l->names, name.data, name.size, l->t->index->tensor_count, NULL);
     if (put < 0)
         return ckpt__torch_no_memory(l->t, l->err);
     if (put == 0 && l->collisions++ == 0)
@@ -203,6 +205,7 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
         return ckpt__torch_no_memory(l->t, l->err);
     ckpt__torch_tensor *tensor = (ckpt__torch_tensor *)(uintptr_t)visit->value;
     size_t number;
+    l->listed++;
     int status = note_collision(l, named.name);
     if (status == CKPT_OK)
         status = add_tensor(l, tensor, &named, 0, &number);
@@ -236,6 +239,8 @@ static ckpt_status close_the_rest(ckpt__torch *t, ckpt_error *err)
     for (size_t i = 0; i < t->tensor_count; i++)
         if (!t->tensors[i]->listed) {
             ckpt_value *v = &t->tensors[i]->value;
+            if (t->tensors[i]->spec->has_storage)
+                t->index->storages[t->tensors[i]->spec->storage].closed = true;
             v->kind = CKPT_V_OBJECT;
             if (!v->class_name.data)
                 v->class_name = ckpt__s("torch.Tensor");
@@ -262,7 +267,8 @@ static uint64_t walk_limit(const ckpt__torch *t)
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
 {
     lister l = {.t = t, .err = err, .names = ckpt__hash_new(t->tensor_count)};
-    ckpt_status status = l.names ? CKPT_OK : ckpt__torch_no_memory(t, err);
+    bool room = l.names && ckpt__index_reserve(t->index, 0, t->tensor_count);
+    ckpt_status status = room ? CKPT_OK : ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(t->index->root, walk_limit(t), on_visit, &l, err);
     if (status == CKPT_OK)
@@ -281,6 +287,9 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
     }
     free(l.containers);
     free(l.closed);
-    ckpt__hash_free(l.names);
+    if (status == CKPT_OK && l.listed == t->index->tensor_count)     /* no parts, which are found by name too */
+        t->index->by_name = l.names;
+    else
+        ckpt__hash_free(l.names);
     return status;
 }

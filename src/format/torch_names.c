@@ -31,6 +31,7 @@ static const struct {
     {"__builtin__", "reduce", "functools.reduce"},  {"__builtin__", "intern", "sys.intern"},
     {"__builtin__", "raw_input", "builtins.input"}, {"itertools", "izip", "builtins.zip"},
     {"itertools", "imap", "builtins.map"},          {"itertools", "ifilter", "builtins.filter"},
+    {"UserDict", "IterableUserDict", "collections.UserDict"},
 };
 
 /* Singletons are named by their class, as type(x) would say. */

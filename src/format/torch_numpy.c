@@ -54,6 +54,45 @@ static void get_unit(ckpt__torch *t, const ckpt__node *state, dtype *out)
     out->unit[n + unit.size + 1] = '\0';
 }
 
+/* ---- class names */
+
+static const struct {
+    char kind;
+    uint8_t size;
+    const char *scalar, *dtype;
+} classes[] = {
+    {'f', 2, "numpy.float16", "numpy.dtypes.Float16DType"},
+    {'f', 4, "numpy.float32", "numpy.dtypes.Float32DType"},
+    {'f', 8, "numpy.float64", "numpy.dtypes.Float64DType"},
+    {'f', 16, "numpy.longdouble", "numpy.dtypes.LongDoubleDType"},
+    {'i', 1, "numpy.int8", "numpy.dtypes.Int8DType"},
+    {'i', 2, "numpy.int16", "numpy.dtypes.Int16DType"},
+    {'i', 4, "numpy.int32", "numpy.dtypes.Int32DType"},
+    {'i', 8, "numpy.int64", "numpy.dtypes.Int64DType"},
+    {'u', 1, "numpy.uint8", "numpy.dtypes.UInt8DType"},
+    {'u', 2, "numpy.uint16", "numpy.dtypes.UInt16DType"},
+    {'u', 4, "numpy.uint32", "numpy.dtypes.UInt32DType"},
+    {'u', 8, "numpy.uint64", "numpy.dtypes.UInt64DType"},
+    {'b', 1, "numpy.bool", "numpy.dtypes.BoolDType"},
+    {'c', 8, "numpy.complex64", "numpy.dtypes.Complex64DType"},
+    {'c', 16, "numpy.complex128", "numpy.dtypes.Complex128DType"},
+    {'c', 32, "numpy.clongdouble", "numpy.dtypes.CLongDoubleDType"},
+    {'S', 0, "numpy.bytes_", "numpy.dtypes.BytesDType"},
+    {'U', 0, "numpy.str_", "numpy.dtypes.StrDType"},
+    {'V', 0, "numpy.void", "numpy.dtypes.VoidDType"},
+    {'M', 0, "numpy.datetime64", "numpy.dtypes.DateTime64DType"},
+    {'m', 0, "numpy.timedelta64", "numpy.dtypes.TimeDelta64DType"},
+    {'O', 0, "numpy.object_", "numpy.dtypes.ObjectDType"},
+};
+
+static ckpt_str find_class(char kind, uint64_t itemsize, bool of_dtype)
+{
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
+        if (classes[i].kind == kind && (classes[i].size == 0 || classes[i].size == itemsize))
+            return ckpt__s(of_dtype ? classes[i].dtype : classes[i].scalar);
+    return (ckpt_str){NULL, 0};
+}
+
 static bool get_dtype(ckpt__torch *t, const ckpt__node *node, dtype *out)
 {
     memset(out, 0, sizeof *out);
@@ -70,6 +109,8 @@ static bool get_dtype(ckpt__torch *t, const ckpt__node *node, dtype *out)
         return false;
     out->itemsize = out->kind == 'U' ? (uint64_t)n * 4 : (uint64_t)n;
     if (size && size->kind == CKPT__P_INT && size->u.integer >= 0 && (uint64_t)size->u.integer != out->itemsize)
+        return false;
+    if (!find_class(out->kind, out->itemsize, true).data) /* 'c17' */
         return false;
     bool plain = out->kind == 'S' || out->kind == 'V' || out->kind == 'O' || out->itemsize <= 1;
     out->order = '|';
@@ -132,45 +173,6 @@ static ckpt_str dtype_text(ckpt__torch *t, const dtype *d)
     ckpt_str out = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(t->arena, b.data, b.size);
     ckpt__buf_free(&b);
     return out;
-}
-
-/* ---- class names */
-
-static const struct {
-    char kind;
-    uint8_t size;
-    const char *scalar, *dtype;
-} classes[] = {
-    {'f', 2, "numpy.float16", "numpy.dtypes.Float16DType"},
-    {'f', 4, "numpy.float32", "numpy.dtypes.Float32DType"},
-    {'f', 8, "numpy.float64", "numpy.dtypes.Float64DType"},
-    {'f', 16, "numpy.longdouble", "numpy.dtypes.LongDoubleDType"},
-    {'i', 1, "numpy.int8", "numpy.dtypes.Int8DType"},
-    {'i', 2, "numpy.int16", "numpy.dtypes.Int16DType"},
-    {'i', 4, "numpy.int32", "numpy.dtypes.Int32DType"},
-    {'i', 8, "numpy.int64", "numpy.dtypes.Int64DType"},
-    {'u', 1, "numpy.uint8", "numpy.dtypes.UInt8DType"},
-    {'u', 2, "numpy.uint16", "numpy.dtypes.UInt16DType"},
-    {'u', 4, "numpy.uint32", "numpy.dtypes.UInt32DType"},
-    {'u', 8, "numpy.uint64", "numpy.dtypes.UInt64DType"},
-    {'b', 1, "numpy.bool", "numpy.dtypes.BoolDType"},
-    {'c', 8, "numpy.complex64", "numpy.dtypes.Complex64DType"},
-    {'c', 16, "numpy.complex128", "numpy.dtypes.Complex128DType"},
-    {'c', 32, "numpy.clongdouble", "numpy.dtypes.CLongDoubleDType"},
-    {'S', 0, "numpy.bytes_", "numpy.dtypes.BytesDType"},
-    {'U', 0, "numpy.str_", "numpy.dtypes.StrDType"},
-    {'V', 0, "numpy.void", "numpy.dtypes.VoidDType"},
-    {'M', 0, "numpy.datetime64", "numpy.dtypes.DateTime64DType"},
-    {'m', 0, "numpy.timedelta64", "numpy.dtypes.TimeDelta64DType"},
-    {'O', 0, "numpy.object_", "numpy.dtypes.ObjectDType"},
-};
-
-static ckpt_str find_class(char kind, uint64_t itemsize, bool of_dtype)
-{
-    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
-        if (classes[i].kind == kind && (classes[i].size == 0 || classes[i].size == itemsize))
-            return ckpt__s(of_dtype ? classes[i].dtype : classes[i].scalar);
-    return (ckpt_str){NULL, 0};
 }
 
 ckpt_str ckpt__torch_scalar_class(ckpt__torch *t, char kind, uint64_t itemsize)

@@ -67,6 +67,7 @@ typedef struct ckpt__torch_id {
 typedef struct ckpt__torch_place {
     ckpt__extent extent;
     ckpt_str name; /* for messages */
+    const ckpt__zip_record *record; /* of a whole archive: extent.offset is set from it at the end; else NULL */
 } ckpt__torch_place;
 
 /* What a persistent id said; the same key must always say the same. */
@@ -74,6 +75,7 @@ typedef struct ckpt__torch_storage {
     ckpt_str class_name, location;
     int64_t numel;
     size_t number; /* in the index */
+    const ckpt__zip_record *record; /* that of its place */
 } ckpt__torch_storage;
 
 typedef struct ckpt__torch {
@@ -130,6 +132,8 @@ const ckpt__node *ckpt__torch_item(const ckpt__node *sequence, size_t i);
 size_t ckpt__torch_length(const ckpt__node *sequence); /* 0 for what is no TUPLE or LIST */
 /* The class of what a node would be: of an object what it calls, of a global itself. data NULL: neither. */
 ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node);
+/* "module.Outer.Inner" of a GLOBAL, or of the getattr by which a class in a class is found; "(result of a call)" of others. */
+ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__node *node);
 /* BYTES and BYTEARRAY as they are; a latin-1 str through _codecs.encode (how protocols 0 to 2 write bytes) decoded. */
 bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out);
 

@@ -108,14 +108,15 @@ static ckpt_status record_place(const ckpt__torch *t, const ckpt__node *p, const
     if (!ckpt__torch_storage_size(id, id->numel, &nbytes))
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage of %lld elements: their bytes overflow 64 bits",
                                 (long long)id->numel);
-    ckpt__buf name = {0};
-    ckpt__buf_add(&name, t->root.data, t->root.size);
-    ckpt__buf_str(&name, "/data/");
-    ckpt__buf_add(&name, id->key.data, id->key.size);
-    out->name = name.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(t->arena, name.data, name.size);
-    ckpt__buf_free(&name);
-    if (!out->name.data)
+    static const char folder[] = "/data/";
+    size_t n = sizeof folder - 1;
+    char *name = id->key.size > SIZE_MAX / 2 ? NULL : ckpt__arena_alloc(t->arena, t->root.size + n + id->key.size + 1);
+    if (!name)
         return ckpt__torch_no_memory(t, err);
+    memcpy(name, t->root.data, t->root.size);
+    memcpy(name + t->root.size, folder, n);
+    memcpy(name + t->root.size + n, id->key.data, id->key.size);
+    out->name = (ckpt_str){name, t->root.size + n + id->key.size};
     const ckpt__zip_record *r = ckpt__zip_find(t->zip, out->name.data, out->name.size);
     if (r && r->folder)
         r = NULL;
@@ -131,9 +132,9 @@ static ckpt_status record_place(const ckpt__torch *t, const ckpt__node *p, const
                                  .big_endian = t->big_endian,
                                  .has_crc = r->has_crc,
                                  .crc = r->crc,
-                                 .offset = r->data,
                                  .length = r->csize,
                                  .size = r->usize};
+    out->record = r;
     return CKPT_OK;
 }
 
@@ -161,7 +162,7 @@ static ckpt_status add_to_index(ckpt__torch *t, const ckpt__torch_id *id, const 
         return ckpt__torch_no_memory(t, err);
     *number = t->index->storage_count - 1;
     s->device = id->location;
-    s->name = ckpt__arena_str(t->arena, place->name.data, place->name.size);
+    s->name = place->record ? place->name : ckpt__arena_str(t->arena, place->name.data, place->name.size);
     s->unit = ckpt__dtype_row_of(id->dtype)->unit;
     s->dtype = id->untyped ? CKPT_DTYPE_NONE : id->dtype;
     s->extent = place->extent;
@@ -171,7 +172,7 @@ static ckpt_status add_to_index(ckpt__torch *t, const ckpt__torch_id *id, const 
 
 static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt_error *err)
 {
-    ckpt__torch_place place = {{0}, {NULL, 0}};
+    ckpt__torch_place place = {{0}, {NULL, 0}, NULL};
     size_t number = 0;
     ckpt_status status = place_of(t, p, id, &place, err);
     if (status == CKPT_OK)
@@ -181,10 +182,7 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__
     if (!ckpt__grow(&t->storages, &t->storage_capacity, t->storage_count + 1, sizeof *t->storages))
         return ckpt__torch_no_memory(t, err);
     t->storages[t->storage_count++] =
-        (ckpt__torch_storage){id->storage_class->u.global.name, id->location, id->numel, number};
-    ckpt_str key = id->view ? id->view_key : id->key;
-    if (ckpt__hash_put(t->by_key, key.data, key.size, t->storage_count - 1, NULL) < 0)
-        return ckpt__torch_no_memory(t, err);
+        (ckpt__torch_storage){id->storage_class->u.global.name, id->location, id->numel, number, place.record};
     return CKPT_OK;
 }
 
@@ -195,13 +193,14 @@ static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__node *p, size_
     if (status < 0)
         return status;
     ckpt_str key = id.view ? id.view_key : id.key;
-    size_t i;
-    if (!ckpt__hash_get(t->by_key, key.data, key.size, &i)) {
-        status = add_storage(t, p, &id, err);
-        if (status < 0)
-            return status;
-        i = t->storage_count - 1;
-    }
+    size_t i = t->storage_count;
+    int put = ckpt__hash_put(t->by_key, key.data, key.size, i, &i);
+    if (put < 0)
+        return ckpt__torch_no_memory(t, err);
+    if (put > 0 && (status = add_storage(t, p, &id, err)) < 0)
+        return status;
+    if (i >= t->storage_count)     /* it failed before, and somebody went on */
+        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage that could not be read before");
     const ckpt__torch_storage *s = &t->storages[i];
     if (s->numel != id.numel || !ckpt__str_equal(s->class_name, id.storage_class->u.global.name) ||
         (s->location.data != NULL) != (id.location.data != NULL) ||

@@ -199,11 +199,9 @@ static ckpt_status rebuild_tensor_v3(const call *c, spec *out)
     ckpt_status status = rebuild_tensor(c, out);
     if (status == CKPT_OK)
         status = get_dtype(c, 6, &out->dtype);
-    if (status < 0)
-        return status;
     out->requires_grad = get_bool(c, 4);
     lazy_bits(c, 7, out);
-    return CKPT_OK;
+    return status;
 }
 
 /* dtype, size, stride, requires_grad */
@@ -325,15 +323,15 @@ static ckpt_status rebuild_from_numpy(const call *c, spec *out)
 static ckpt_status rebuild_from_type(const call *c, spec *out)
 {
     const ckpt__node *type = arg(c, 1), *state = arg(c, 3);
-    if (!type || type->kind != CKPT__P_GLOBAL)
-        return bad(c, "of a type that is no class");
+    if (!type)
+        return bad(c, "of no type");
     out->state = state; /* the wrapper of a subclass finds its parts there */
     ckpt_status status = parse_call(c, arg(c, 0), arg(c, 2), out);
     if (status < 0)
         return status;
     out->state = state;
     if (!ckpt__pickle_is_global(type, "torch", "Tensor") && !ckpt__pickle_is_global(type, "torch._tensor", "Tensor")) {
-        out->class_name = ckpt__torch_class(c->t, type);
+        out->class_name = ckpt__torch_path(c->t, type);
         if (!out->class_name.data)
             return ckpt__torch_no_memory(c->t, c->err);
     }
@@ -449,6 +447,23 @@ static ckpt_status dict_parts(const call *c, const ckpt__node *dict, ckpt__torch
     return status;
 }
 
+/* A dict of values, offsets, lengths, _metadata_cache, ...: torch/nested/_internal/nested_tensor.py */
+static ckpt_status rebuild_jagged(const call *c, spec *out)
+{
+    ckpt__torch_part parts[MAX_PARTS];
+    size_t n = 0;
+    const ckpt__node *grad = ckpt__pickle_get(arg(c, 0), "requires_grad");
+    ckpt_status status = dict_parts(c, arg(c, 0), parts, &n);
+    if (status == CKPT_OK)
+        status = dict_parts(c, ckpt__pickle_get(arg(c, 0), "_metadata_cache"), parts, &n);
+    if (status < 0 || n == 0)
+        return status < 0 ? status : bad(c, "of several rows without values");
+    like_values(out, parts[0].tensor->spec);
+    out->requires_grad = grad && grad->kind == CKPT__P_BOOL && grad->boolean;
+    out->layout = ckpt__s("jagged");
+    return add_parts(c, out, parts, n);
+}
+
 /* The tensors among a wrapper's attributes; state is a dict, or (dict, slots). */
 static ckpt_status wrapper_parts(const call *c, const ckpt__node *state, spec *out)
 {
@@ -461,8 +476,7 @@ static ckpt_status wrapper_parts(const call *c, const ckpt__node *state, spec *o
     return status < 0 ? status : add_parts(c, out, parts, n);
 }
 
-/* class, dtype, size, stride, storage_offset, layout, device, requires_grad: a shell around other tensors (DTensor,
- * ...) */
+/* class, dtype, size, stride, storage_offset, layout, device, requires_grad: a shell around others (DTensor, ...) */
 static ckpt_status rebuild_wrapper(const call *c, spec *out)
 {
     ckpt_status status = get_dtype(c, 1, &out->dtype);
@@ -495,6 +509,7 @@ static const struct {
     {"_rebuild_sparse_tensor", rebuild_sparse},
     {"_rebuild_sparse_csr_tensor", rebuild_sparse},
     {"_rebuild_nested_tensor", rebuild_nested},
+    {"_rebuild_njt", rebuild_jagged},
     {"_rebuild_meta_tensor_no_storage", rebuild_meta},
     {"_rebuild_wrapper_subclass", rebuild_wrapper},
     {"_rebuild_device_tensor_from_cpu_tensor", rebuild_on_device},
@@ -504,18 +519,16 @@ static const struct {
 
 enum { FUNCTIONS = sizeof rebuilders / sizeof rebuilders[0], OLD_PARAMETER = FUNCTIONS, OLD_VARIABLE, NO_REBUILDER };
 
-static size_t find_rebuilder(const ckpt__node *callable)
+static size_t look_up_rebuilder(const ckpt__node *callable)
 {
     const size_t n = NO_REBUILDER;
-    if (!callable || callable->kind != CKPT__P_GLOBAL)
-        return n;
     if (ckpt__pickle_is_global(callable, "torch.nn.parameter", "Parameter"))
         return OLD_PARAMETER;
     if (ckpt__pickle_is_global(callable, "torch.autograd.variable", "Variable"))
         return OLD_VARIABLE;
     ckpt_str module = callable->u.global.module, name = callable->u.global.name;
     if (!ckpt__str_is(module, "torch._utils") && !ckpt__str_is(module, "torch._tensor") &&
-        !ckpt__str_is(module, "torch.tensor"))
+        !ckpt__str_is(module, "torch.tensor") && !ckpt__str_is(module, "torch.nested._internal.nested_tensor"))
         return n;
     for (size_t i = 0; i < FUNCTIONS; i++)
         if (ckpt__str_is(name, rebuilders[i].name))
@@ -523,13 +536,26 @@ static size_t find_rebuilder(const ckpt__node *callable)
     return n;
 }
 
-/* The class of a parameter may be called with anything; it makes a tensor where a tensor is given. */
+/* Ten thousand tensors are rebuilt by the same node: it remembers the answer. */
+static size_t find_rebuilder(const ckpt__node *callable)
+{
+    if (!callable || callable->kind != CKPT__P_GLOBAL)
+        return NO_REBUILDER;
+    if (!callable->known)
+        ((ckpt__node *)(uintptr_t)callable)->known = (uint8_t)(1 + look_up_rebuilder(callable));
+    return callable->known - 1u;
+}
+
+/* The class of a parameter may be called with anything; it makes a tensor where a tensor is given. So does a subclass that
+ * brings a function of its own along: what it makes of its arguments is not known, and it stays an object. */
 bool ckpt__torch_is_tensor(const ckpt__node *node)
 {
     for (int depth = 0; depth < MAX_NESTING; depth++) {
         if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_REDUCE)
             return false;
         size_t i = find_rebuilder(node->u.object->callable);
+        if (i < FUNCTIONS && rebuilders[i].parse == rebuild_from_type)
+            i = find_rebuilder(ckpt__torch_item(node->u.object->args, 0));
         if (i < FUNCTIONS || i == NO_REBUILDER)
             return i < FUNCTIONS;
         node = ckpt__torch_item(node->u.object->args, 0);

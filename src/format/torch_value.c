@@ -115,15 +115,56 @@ bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out)
     return false;
 }
 
+static bool is_getattr(const ckpt__node *node)
+{
+    const ckpt__node *name = node && node->kind == CKPT__P_OBJECT ? ckpt__torch_item(node->u.object->args, 1) : NULL;
+    return name && name->kind == CKPT__P_STR && node->u.object->call == CKPT__P_REDUCE &&
+           is_builtin(node->u.object->callable, "getattr");
+}
+
+/* What protocols 2 and 3 call for NEWOBJ_EX: functools.partial(C.__new__, C, ...), whose state is (function, arguments,
+ * keywords, attributes). NULL: this is none. */
+static const ckpt__node *new_of(const ckpt__node *node)
+{
+    bool partial = node->kind == CKPT__P_OBJECT && node->u.object->state &&
+                   ckpt__pickle_is_global(node->u.object->callable, "functools", "partial");
+    const ckpt__node *state = partial ? node->u.object->state : NULL, *function = ckpt__torch_item(state, 0);
+    bool makes = is_getattr(function) && ckpt__str_is(function->u.object->args->u.list.items[1]->u.text, "__new__");
+    return makes ? ckpt__torch_item(ckpt__torch_item(state, 1), 0) : NULL;
+}
+
+/* getattr(Outer, 'Inner'), which is how protocols below 4 write what lies in a class: "module.Outer.Inner". */
+ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__node *node)
+{
+    enum { DEEPEST = 8 };
+    const ckpt__node *names[DEEPEST];
+    size_t n = 0;
+    for (; n < DEEPEST && is_getattr(node); node = ckpt__torch_item(node->u.object->args, 0))
+        names[n++] = ckpt__torch_item(node->u.object->args, 1);
+    if (!node || node->kind != CKPT__P_GLOBAL)
+        return ckpt__s("(result of a call)");
+    ckpt_str name = ckpt__torch_class(t, node), out = name;
+    if (!n || !name.data)
+        return name;
+    ckpt__buf b = {0};
+    ckpt__buf_add(&b, name.data, name.size);
+    while (n) {
+        ckpt__buf_char(&b, '.');
+        ckpt__buf_add(&b, names[n - 1]->u.text.data, names[n - 1]->u.text.size);
+        n--;
+    }
+    out = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(t->arena, b.data, b.size);
+    ckpt__buf_free(&b);
+    return out;
+}
+
 ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node)
 {
     if (node->kind == CKPT__P_OBJECT)
         node = node->u.object->callable;
     if (ckpt__torch_module(node))
         node = ckpt__torch_module(node);
-    if (node->kind == CKPT__P_GLOBAL)
-        return ckpt__torch_class(t, node);
-    return ckpt__s("(result of a call)");
+    return ckpt__torch_path(t, new_of(node) ? new_of(node) : node);
 }
 
 /* ---- making values */
@@ -273,8 +314,8 @@ static bool class_of_argument(ckpt__torch *t, const ckpt__pickle_object *o, ckpt
     const ckpt__node *of = ckpt__torch_item(o->args, 0);
     if (ckpt__torch_module(of))
         of = ckpt__torch_module(of);
-    if (of && of->kind == CKPT__P_GLOBAL)
-        v->class_name = ckpt__torch_class(t, of);
+    if (of && (of->kind == CKPT__P_GLOBAL || is_getattr(of)))
+        v->class_name = ckpt__torch_path(t, of);
     return v->class_name.data != NULL;
 }
 
@@ -357,6 +398,8 @@ static const struct {
     {"collections.Counter", on_counter},
     {"torch.serialization._get_layout", on_layout},
     {"copyreg._reconstructor", on_reconstructor},
+    {"array._array_reconstructor", class_of_argument},
+    {"numpy.ma.core._mareconstruct", class_of_argument},
     {"torch.storage._load_from_bytes", on_load_from_bytes},
     {"numpy.dtype", on_numpy_dtype},
     {"numpy.core.multiarray._reconstruct", on_numpy_array},
@@ -444,6 +487,8 @@ static ckpt_status fill_persistent(ckpt__torch *t, const ckpt__node *node, ckpt_
     ckpt_status status = outside ? CKPT_OK : ckpt__torch_storage_of(t, node, &number, err);
     if (status < 0)
         return status;
+    if (!outside)
+        t->index->storages[number].closed = true;
     v->kind = CKPT_V_OBJECT;
     v->class_name = ckpt__s(outside ? "(persistent id)" : "torch.storage.TypedStorage");
     v->args = ckpt__torch_value_of(t, node->u.id);

@@ -21,8 +21,7 @@ typedef struct ckpt__torch_pickling {
     const ckpt_value *root;
     ckpt_report *lost;            /* NULL: nobody asks */
     /* The pickle that a native file keeps: the key of a storage is the number of the tensor in the index that views it
-     * (its record, once it is written), and the tensor lies there alone, in C order. Else storages have the keys 0, 1,
-     * ... in the order in which they are met. */
+     * (its record, once it is written). Else storages have the keys 0, 1, ... in the order in which they are met. */
     bool kept;
     size_t *storages; size_t count;      /* out, heap: the storage of the index with key i (not for a kept one) */
 } ckpt__torch_pickling;
@@ -43,8 +42,12 @@ ckpt_status ckpt__torch_zip_finish(ckpt__torch_zip *z, ckpt_error *err);
 /* Tensors that hold the bytes of storages which no other tensor shows (inside opaque objects, or by themselves): they
  * have such names, and count for nothing else. */
 #define CKPT__TORCH_STORAGE "ckpt.torch.storage."
-/* The value tree of such a pickle, made in x's arena: as if the torch file had been read, with the tensors of x. */
-ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root, ckpt_error *err);
+/* The value tree of such a pickle, made in x's arena: as if the torch file had been read, with the tensors of x.
+ * strides[tensor], of x->tensor_count, is set where a tensor that x has in C order, alone, had others: all of its storage
+ * in another order of the dimensions. *closed: how many tensors of the pickle are none of x (not dense, on meta, or below an
+ * opaque object), and stay as they are there. */
+ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root, const int64_t **strides,
+                                  size_t *closed, ckpt_error *err);
 /* The pickle with the keys that the tensors have in another file: record_of[tensor] is 1 + its record, or 0 where it is
  * not there; those become None. */
 ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, size_t count, ckpt__buf *out,

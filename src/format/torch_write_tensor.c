@@ -176,25 +176,16 @@ ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__node *n, size_t stora
 
 /* ---- dense tensors */
 
-/* storage, offset, size, stride: of the target's index; from: the node of the storage, or NULL. What is kept lies alone, in
- * C order. */
+/* storage, offset, size, stride: of the target's index; from: the node of the storage, or NULL. */
 static bool put_view(tensor *x, const ckpt__node *from, ckpt__out *items[4], ckpt_str location)
 {
     writer *w = x->w;
     const ckpt__piece *p = x->t->pieces;
     uint32_t n = x->t->info.ndim;
-    const int64_t *strides = p->strides;
-    if (w->p->kept) {
-        int64_t *own = ckpt__arena_array(w->arena, (size_t)n + 1, sizeof *own);
-        if (!own)
-            return false;
-        ckpt__c_strides(p->shape, n, own);
-        strides = own;
-    }
     items[0] = put_id(w, from, p->storage, location, x->number);
-    items[1] = ckpt__pickle_make_int(w->arena, w->p->kept ? 0 : p->offset);
+    items[1] = ckpt__pickle_make_int(w->arena, p->offset);
     items[2] = put_ints(w, p->shape, n);
-    items[3] = put_ints(w, strides, n);
+    items[3] = put_ints(w, p->strides, n);
     return items[0] && items[1] && items[2] && items[3];
 }
 

@@ -431,11 +431,13 @@ static ckpt_status place_storages(writer *w)
             continue;
         ckpt__torch_spot *s = &w->places[t->pieces[0].storage];
         const ckpt__storage *storage = &x->storages[t->pieces[0].storage];
-        if (!s->whole && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size && !t->info.conj &&
+        bool stands_in = t->info.name.size > sizeof CKPT__TORCH_STORAGE - 1 &&
+                         memcmp(t->info.name.data, CKPT__TORCH_STORAGE, sizeof CKPT__TORCH_STORAGE - 1) == 0;
+        /* one that stands for the storage is never left out, as the others may be */
+        if ((!s->whole || stands_in) && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size && !t->info.conj &&
             !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
             s->whole = i + 1;
-        if (t->info.name.size > sizeof CKPT__TORCH_STORAGE - 1 &&
-            memcmp(t->info.name.data, CKPT__TORCH_STORAGE, sizeof CKPT__TORCH_STORAGE - 1) == 0)
+        if (stands_in)
             continue;
         s->mixed |= s->dtype != CKPT_DTYPE_NONE && s->dtype != t->info.dtype;
         s->dtype = t->info.dtype;

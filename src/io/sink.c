@@ -25,6 +25,8 @@ struct ckpt__sink {
     bool settled;                 /* all of it is on disk, and fd is closed */
     bool synced;                  /* so is its name */
     uint64_t size;
+    char **folders;               /* below a directory, parents first */
+    size_t folder_count, folder_capacity;
 };
 
 static void free_sink(ckpt__sink *s)
@@ -38,6 +40,9 @@ static void free_sink(ckpt__sink *s)
     free(s->path);
     free(s->base);
     free(s->temporary);
+    for (size_t i = 0; i < s->folder_count; i++)
+        free(s->folders[i]);
+    free(s->folders);
     free(s);
 }
 
@@ -240,6 +245,37 @@ ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t 
     return CKPT_OK;
 }
 
+ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_error *err)
+{
+    if (!ckpt__grow(&directory->folders, &directory->folder_capacity, directory->folder_count + 1, sizeof *directory->folders))
+        return ckpt__fail_memory(err, name, 0);
+    char *kept = strdup(name);
+    if (!kept)
+        return ckpt__fail_memory(err, name, 0);
+    if (mkdirat(directory->fd, name, 0777) < 0) {
+        int e = errno;
+        free(kept);
+        return ckpt__fail_sys(err, e, directory->path, "cannot create the folder '%s' in it (mkdirat)%s", name,
+                              ckpt__write_advice(e));
+    }
+    directory->folders[directory->folder_count++] = kept;
+    return CKPT_OK;
+}
+
+/* The folders of a directory reach the disk before it does. */
+static ckpt_status sync_folders(const ckpt__sink *s, ckpt_error *err)
+{
+    for (size_t i = s->folder_count; s->options.sync && i-- > 0;) {
+        int fd = openat(s->fd, s->folders[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        int rc = fd < 0 ? -1 : fsync(fd), e = errno;
+        if (fd >= 0)
+            close(fd);
+        if (rc < 0)
+            return ckpt__fail_sys(err, e, s->path, "the disk did not take its folder '%s' (fsync)", s->folders[i]);
+    }
+    return CKPT_OK;
+}
+
 /* A directory is only replaced when it is plainly a checkpoint of ours, or empty. */
 static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
 {
@@ -355,6 +391,8 @@ void ckpt__sink_abort(ckpt__sink *s)
     if (s->temporary && s->dirfd >= 0) {
         int fd = s->fd;           /* no descriptor more is needed to remove what is in it */
         s->fd = s->directory ? -1 : fd;
+        for (size_t i = s->folder_count; fd >= 0 && i-- > 0;)
+            ckpt__remove_directory(fd, s->folders[i], -1);
         if (s->directory)
             ckpt__remove_directory(s->dirfd, s->temporary, fd);
         else
@@ -465,6 +503,8 @@ ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err)
         return ckpt__fail_sys(err, EIO, s->path, "it failed to reach the disk before; it must be written anew");
     if (s->directory && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
         status = keep_access(s, &st, err);       /* last: the old mode may forbid to write into it */
+    if (status == CKPT_OK)
+        status = sync_folders(s, err);
     status = close_written(s, &s->direct, status, err);
     if (status == CKPT_OK && s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0) {
         int e = errno;

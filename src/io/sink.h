@@ -20,6 +20,8 @@ ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, 
                                const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
 /* The same for one file inside an open directory sink. */
 ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err);
+/* A folder inside an open directory sink, whose members' names then begin with it; the folder above it comes first. */
+ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_error *err);
 ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
 ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, size_t n, ckpt_error *err);
 /* Publishes: sync, close, rename, fsync of the directory (for a member: sync and close; it appears with its

@@ -212,6 +212,8 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
     if (root_fd(s, root) < 0)
         errno = ENOENT;           /* a file has nothing below it */
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
+        fd = ckpt__open_blob(root_fd(s, root), name);
+    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
         return ckpt__fail(err, CKPT_E_FORMAT, label,
                           "a link that leaves the checkpoint's directory is refused; copy what it points to into the "
                           "directory (cp -L)");
@@ -286,6 +288,14 @@ ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, 
     if (err)
         *err = why;
     return missing;
+}
+
+void ckpt__source_drop_last(ckpt__source *s)
+{
+    ckpt__file *f = &s->files[--s->count];
+    close(f->fd);
+    free(f->name);
+    memset(f, 0, sizeof *f);
 }
 
 enum { NAMES_MAX = 10000 };

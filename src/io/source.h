@@ -41,11 +41,14 @@ const char *ckpt__source_root(const ckpt__source *s, size_t root);   /* as it wa
  * read: then its files go one by one. True for a file. So with every root. */
 bool ckpt__source_is_there(const ckpt__source *s);
 /* A file below the directory, never outside of it (openat2 RESOLVE_BENEATH where the kernel has it; else names with
- * "..", absolute names and links are refused). name may hold '/'. *file gets its number; added twice it is found. */
+ * "..", absolute names and links are refused), but for a link of a snapshot in the Hugging Face hub's cache to its blob
+ * (ckpt__open_blob). name may hold '/'. *file gets its number; added twice it is found. */
 ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, ckpt_error *err);
 /* The same below one of the roots. ckpt__source_add takes the first that has it, and is CKPT_E_MISMATCH naming both where
  * another has a file of that name with other bytes. */
 ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, uint32_t *file, ckpt_error *err);
+/* Closes the file that was added last, whose number nothing has noted: of many that are read once, one after the other. */
+void ckpt__source_drop_last(ckpt__source *s);
 /* Names in the directory, or in `below`, a folder in it, of every root: fn gets the number of the root, and whether it is
  * a folder; "." and ".." and what is neither file nor folder are left out. At most 10,000 a folder: CKPT_E_LIMIT. A root
  * that has no such folder is passed over. A return other than CKPT_OK stops and is returned. */

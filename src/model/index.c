@@ -30,6 +30,7 @@ void ckpt__index_free(ckpt__index *x)
         ckpt__index_free(x->absorbed[i]);
     free(x->absorbed);
     ckpt__hash_free(x->origins);
+    ckpt__hash_free(x->by_name);
     free(x->storages);
     free(x->tensors);
     free(x);
@@ -53,6 +54,20 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
     memset(t, 0, sizeof *t);
     t->info.storage = -1;
     return t;
+}
+
+bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)
+{
+    if (storages > SIZE_MAX - x->storage_count || tensors > SIZE_MAX - x->tensor_count)
+        return false;
+    if (!ckpt__grow(&x->storages, &x->storage_capacity, x->storage_count + storages, sizeof *x->storages) ||
+        !ckpt__grow(&x->tensors, &x->tensor_capacity, x->tensor_count + tensors, sizeof *x->tensors))
+        return false;
+    if (x->storages)
+        ckpt__touch(x->storages + x->storage_count, storages * sizeof *x->storages);
+    if (x->tensors)
+        ckpt__touch(x->tensors + x->tensor_count, tensors * sizeof *x->tensors);
+    return true;
 }
 
 /* Does the view fit? Elements of whole bytes only may be strided; packed ones (4 or 6 bits) must be in C order. */

@@ -30,6 +30,7 @@ typedef struct ckpt__storage {
     ckpt_str name;                /* for messages: the record or tensor name */
     uint32_t unit;                /* bytes that a byte swap reverses (1: none); for complex the half */
     ckpt_dtype dtype;             /* of its elements, where the format says it of storages; else CKPT_DTYPE_NONE */
+    bool closed;                  /* something that is no tensor of the index looks at it: a tensor inside an opaque object */
 } ckpt__storage;
 
 /* The parts of a tensor that is not dense are tensors of the index too, right behind it ("<name>.indices", ...).
@@ -66,6 +67,7 @@ typedef struct ckpt__index {
     struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
     ckpt__hash *origins;          /* the address of a format's own record of a storage -> its number; NULL: none */
     size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
+    ckpt__hash *by_name;          /* name -> the first tensor of it, where the format has made that table; else NULL */
 } ckpt__index;
 
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
@@ -73,6 +75,8 @@ void ckpt__index_free(ckpt__index *index);
 /* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
 ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
+/* Room for so many more, of which the file has shown that it has them: they are not moved as they are added. */
+bool ckpt__index_reserve(ckpt__index *index, size_t storages, size_t tensors);
 /* Gives tensor i one piece that views `storage`; copies shape and strides (NULL: C order) into the arena and fills
  * info.{shape,strides,offset,nbytes,storage,storage_nbytes,device}. Checks that the view lies inside the storage:
  * CKPT_E_FORMAT naming the tensor, or CKPT_E_NO_MEMORY. dtype and ndim must be set before. */

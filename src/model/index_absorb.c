@@ -7,7 +7,7 @@
 bool ckpt__index_note_origin(ckpt__index *x, const void *origin, size_t storage)
 {
     const void **key = ckpt__arena_alloc(x->arena, sizeof *key);
-    if (!key || (!x->origins && !(x->origins = ckpt__hash_new(64))))
+    if (!key || (!x->origins && !(x->origins = ckpt__hash_new(x->storage_capacity / 2))))
         return false;
     *key = origin;
     return ckpt__hash_put(x->origins, (const char *)key, sizeof *key, storage, NULL) >= 0;

@@ -57,6 +57,7 @@ enum { SHORT_ONE = -1, SHORT_HALF = -2, SHORT_ODD = -3 };
     X(lstat, "look|stat|open", EIO, EACCES)                                                                           \
     X(fstat, "look|stat|open|read", EIO, ENOMEM)                                                                      \
     X(fstatat, "look|stat|open|read", EIO, EACCES)                                                                    \
+    X(readlinkat, "link|open", EIO, EACCES)                                                                           \
     X(faccessat, "look|open", EIO, EACCES)                                                                            \
     X(realpath, "resolve|path|open", EIO, ENOMEM)                                                                     \
     X(opendir, "read|open", EMFILE, EIO, ENOMEM)                                                                      \
@@ -200,6 +201,7 @@ WRAP(int, stat, -1, (const char *path, struct stat *st), (path, st))
 WRAP(int, lstat, -1, (const char *path, struct stat *st), (path, st))
 WRAP(int, fstat, -1, (int fd, struct stat *st), (fd, st))
 WRAP(int, fstatat, -1, (int dir, const char *path, struct stat *st, int flags), (dir, path, st, flags))
+WRAP(ssize_t, readlinkat, -1, (int dir, const char *path, char *text, size_t n), (dir, path, text, n))
 WRAP(int, faccessat, -1, (int dir, const char *path, int mode, int flags), (dir, path, mode, flags))
 WRAP(DIR *, opendir, NULL, (const char *path), (path))
 WRAP(DIR *, fdopendir, NULL, (int fd), (fd))

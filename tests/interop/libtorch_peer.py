@@ -112,6 +112,23 @@ def archives(inspect, migrate):
     check("which Python's module takes too", all(torch.equal(t, own[k]) for k, t in python.net.state_dict().items()))
 
 
+def optimizer_alone(migrate, straight):
+    """torch::save's optimizer, without the module that would name its parameters: they are known by their positions."""
+    done = run(migrate, "--quiet", "--verify", "--to", "torch", "optimizer.pt", "optimizer-in-python.pt")
+    if not check("torch::save's optimizer alone becomes one of Python's", done.returncode == 0, done.stderr):
+        return
+    held = torch.load("optimizer-in-python.pt", weights_only=True)
+    python = Python(1)
+    sizes = [len(g["params"]) for g in python.opt.state_dict()["param_groups"]]
+    check("with ids in the order of the groups", [len(g["params"]) for g in held["param_groups"]] == sizes and
+          [i for g in held["param_groups"] for i in g["params"]] == list(held["state"]) == list(range(sum(sizes))), held["param_groups"])
+    check("and steps as torch.optim counts them", all(torch.equal(s["step"], torch.tensor(float(HALF))) for s in held["state"].values()))
+    python.net.load_state_dict(torch.load("module-in-python.pt", map_location="cpu", weights_only=True))
+    python.opt.load_state_dict(held)
+    found = python.train(HALF, WHOLE)
+    check("Python goes on with it, within 1e-5", all(abs(found[s][0] - straight[s][0]) <= 1e-5 * straight[s][0] for s in found), f"{found} {straight}")
+
+
 def to_python(program, migrate, straight):
     """Our file as a torch file: Python's optimizer goes on, and the C++ trainer resumes from it."""
     done = run(migrate, "--quiet", "--verify", "--to", "torch", "own.safetensors", "own.pt")
@@ -173,7 +190,7 @@ def main():
             done = run(program, "--steps", WHOLE)
             straight = losses(done.stdout)
             check("it trains", done.returncode == 0 and len(straight) == WHOLE and straight[WHOLE][0] < straight[1][0], done.stderr)
-            for part, arguments in (own_files, (program, straight)), (archives, (inspect, migrate)), \
+            for part, arguments in (own_files, (program, straight)), (archives, (inspect, migrate)), (optimizer_alone, (migrate, straight)), \
                     (to_python, (program, migrate, straight)), (from_python, (program, migrate)), (from_directory, (program,)):
                 with section(part.__name__):
                     part(*arguments)

@@ -151,6 +151,33 @@ def into_one(tool):
                 check(f"{what}: the next steps are the same", peers.same(peer.resume(folder), peer.resume_file(file)))
 
 
+def as_it_was(inspect, tool):
+    """A directory becomes one that its own program resumes from: in one call, on other devices."""
+    made = [peers.Accelerate(), peers.Accelerate(safe=False), peers.HfTrainer(), peers.HfTrainer(lora=True)]
+    for n, peer in enumerate(made):
+        what, folder = f"{peer.name} as a directory", pathlib.Path(f"same-{n}")
+        with section(what):
+            with claimed("cuda:0"):
+                peer.make(folder)
+            (folder / "logs" / "deep").mkdir(parents=True)
+            (folder / "logs" / "deep" / "run.txt").write_text("a note")
+            straight = peer.resume(folder)
+            away = migrate(tool, folder, pathlib.Path(f"same-{n}-away"), "--map-location cuda:3")
+            names = [sorted(str(f.relative_to(d)) for f in d.rglob("*")) for d in (folder, away)]
+            check(f"{what}: every file is there", names[0] == names[1], names)
+            check(f"{what}: is there", tags(inspect, away) - {None} == {"cuda:3"}, tags(inspect, away))
+            pathlib.Path("order.txt").write_text("".join(name.replace(".default.", ".") + "\n" for name in peer.order()))
+            fused = migrate(tool, folder, pathlib.Path(f"same-{n}-fused"), "--map-location cuda:3 --optimizer fused --param-names order.txt")
+            own = [t["device"] for t in ask(inspect, "list", "--json", fused)[1]["tensors"] if t["role"] == "step"]
+            check(f"{what}: step beside its parameter", own and set(own) == {"cuda:3"}, own)
+            plain = migrate(tool, fused, pathlib.Path(f"same-{n}-plain"), "--map-location cuda:0 --optimizer plain --param-names order.txt")
+            own = [t["device"] for t in ask(inspect, "list", "--json", plain)[1]["tensors"] if t["role"] == "step"]
+            check(f"{what}: and on the cpu again", own and set(own) == {"cpu"}, own)
+            back = migrate(tool, away, pathlib.Path(f"same-{n}-back"), "--to same --map-location cpu")
+            for to in migrate(tool, folder, pathlib.Path(f"same-{n}-copy"), "--to same"), away, back:
+                check(f"{what}: the next steps of {to} are the same", peers.same(straight, peer.resume(to)))
+
+
 def in_c(tool):
     """samples/lightning_resume.c goes on from Lightning's checkpoint as Lightning does; in float32 of another order, so within 1e-5."""
     program = pathlib.Path(os.environ.get("builddir", "."), "samples", "lightning_resume")
@@ -234,13 +261,23 @@ def pretrained(tool):
         for size in "12KB", "5GB":
             with section(f"hf out of {what}, {size}"):
                 to = pathlib.Path(f"hf-{size}-{what.replace(' ', '-')}")
-                migrate(tool, source, to, f"--to hf --max-shard-size {size} --lossy")
-                shutil.copy("whole/config.json", to)
+                migrate(tool, source, to, f"--to hf --max-shard-size {size}")
+                if source != "shards":
+                    shutil.copy("whole/config.json", to)
                 files = list(to.glob("*.safetensors"))
                 check(f"hf out of {what}, {size}: as many files as it takes", (len(files) > 3) == (size == "12KB"), files)
                 loaded, info = transformers.GPT2LMHeadModel.from_pretrained(to, output_loading_info=True)
                 odd = {k: v for k, v in info.items() if v}
                 check(f"hf out of {what}, {size}: from_pretrained has all of it", not odd and equal(loaded.state_dict(), own), odd)
+    with section("shards as shards"):
+        migrate(tool, "shards", "renamed", "--rename transformer[.](.*)=$1 --drop lm_head.weight")
+        bare = transformers.GPT2Model.from_pretrained("renamed").state_dict()
+        check("shards as shards, under other names", all(torch.equal(v, own["transformer." + k]) for k, v in bare.items()))
+        kept = {f.name for f in pathlib.Path("shards").iterdir()} == {f.name for f in pathlib.Path("renamed").iterdir()}
+        check("shards as shards: every file is there", kept)
+        half = migrate(tool, "shards", pathlib.Path("half"), "--cast *=bfloat16")
+        loaded = transformers.GPT2LMHeadModel.from_pretrained(half, dtype=torch.bfloat16).state_dict()
+        check("shards as shards, in bfloat16", all(torch.equal(v, own[k].bfloat16()) for k, v in loaded.items()))
     with section("shards into one file"):
         migrate(tool, "shards", "merged.safetensors", "--to safetensors --lossy")
         found = load_file("merged.safetensors")
@@ -267,6 +304,9 @@ def adapters(tool):
                 source = migrate(tool, source, target, option)
             loaded = peft.PeftModel.from_pretrained(peers.HfTrainer.model(2), to)
             check(f"peft: from_pretrained, {way}", equal(peft.get_peft_model_state_dict(loaded), own))
+        half = migrate(tool, "adapter", pathlib.Path("adapter-half"), "--to same --cast *=float16")
+        loaded = peft.PeftModel.from_pretrained(peers.HfTrainer.model(2), half)
+        check("peft: from_pretrained of a directory", equal(peft.get_peft_model_state_dict(loaded), {k: v.half().float() for k, v in own.items()}))
 
 
 def main():
@@ -276,6 +316,7 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     with scratch():
         trainers(inspect, tool)
+        as_it_was(inspect, tool)
         for part in optimizers, into_one, in_c, sensitive, weights, quantized, pretrained, adapters:
             part(tool)
     finish()

@@ -33,6 +33,19 @@ class Tagged(torch.Tensor):
     pass
 
 
+class Outer:
+    class Inner:
+        pass
+
+
+class Keywords:
+    def __new__(cls, a, b=None):
+        return super().__new__(cls)
+
+    def __getnewargs_ex__(self):
+        return (1,), {"b": 2}
+
+
 # ---------------------------------------------------------------- what torch finds in a file
 
 def tensor_bytes(t):
@@ -253,6 +266,13 @@ def wrapped():
             "meta": torch.empty(3, 4, device="meta").t(), "grad": torch.randn(2, requires_grad=True)}
 
 
+def calls():
+    """What protocols below 4 find by getattr and functools.partial, and keys that are neither str nor int."""
+    t = [torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)]
+    return {"inner": Outer.Inner(), "keywords": Keywords(1), "w": torch.ones(2), np.int64(7): 1, np.int64(8): 2, np.float32(0.1): 3, torch.Size([2, 3]): 4,
+            torch.Size([2]): 5, 1 - 2j: 6, torch.device("cuda:1"): 7, np.str_("text"): 8, "jagged": types.SimpleNamespace(t=t)}
+
+
 def nested():
     x, y = torch.ones(2), {"w": torch.zeros(3)}
     for _ in range(200):
@@ -274,7 +294,7 @@ def rezip(file):
 
 
 MAKE = {"dtypes": dtypes, "views": views, "shared": shared, "trainer": trainer, "rng": rng, "values": values, "arrays": arrays, "sparse": sparse,
-        "wrapped": wrapped, "nested": nested, "bare-tensor": lambda: torch.arange(6), "bare-list": lambda: [torch.ones(1), 2, ("x",)],
+        "wrapped": wrapped, "nested": nested, "calls": calls, "bare-tensor": lambda: torch.arange(6), "bare-list": lambda: [torch.ones(1), 2, ("x",)],
         "empty": dict, "many": lambda: {f"layer.{i}.w": torch.full((i % 7 + 1,), float(i)) for i in range(400)},
         "sgd": lambda: trained(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True)),
         "adagrad": lambda: trained(lambda p: torch.optim.Adagrad(p)), "rmsprop": lambda: trained(lambda p: torch.optim.RMSprop(p, centered=True)),
@@ -290,7 +310,7 @@ def cases(folder):
         saved(file, make())
         yield name, file
     for protocol in (1, 2, 3, 4, 5):
-        for name in ("values", "shared", "trainer", "rng", "wrapped", "arrays"):
+        for name in ("values", "shared", "trainer", "rng", "wrapped", "arrays", "calls"):
             file = folder / f"{name}.p{protocol}.pt"
             saved(file, MAKE[name](), pickle_protocol=protocol)
             yield f"{name}, protocol {protocol}", file
@@ -303,6 +323,10 @@ def cases(folder):
         saved(file, MAKE[name]())
         rezip(file)
         yield f"{name}, packed again", file
+    file = folder / "padded.pt"
+    saved(file, trainer())
+    file.write_bytes(file.read_bytes() + bytes(100))
+    yield "padded", file
 
 
 def in_legacy(t):

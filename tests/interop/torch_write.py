@@ -386,16 +386,24 @@ def steps(net, opt, n):
 
 
 def resumed(tool):
-    """A native file without a torch file's structure (an edit of names takes it out) becomes one that torch resumes from."""
+    """A native file becomes one that torch resumes from: with a torch file's structure, which edits of names change too, and
+    without (a map said which of two models is meant: nothing says it when names are edited later)."""
     net, opt = trainer()
     steps(net, opt, 2)
-    torch.save({"model": net.state_dict(), "optimizer": opt.state_dict(), "rng": torch.get_rng_state(), "step": 2}, "trained.pt")
-    if not (migrate(tool, "--to", "ckpt", "trained.pt", "trained.ckpt") and migrate(tool, "--to", "ckpt", "--strip-prefix", "none.", "trained.ckpt", "stripped.ckpt")
-            and migrate(tool, "--to", "torch", "stripped.ckpt", "made.pt")):
+    trained = {"model": net.state_dict(), "optimizer": opt.state_dict(), "rng": torch.get_rng_state(), "step": 2}
+    torch.save(trained, "trained.pt")
+    torch.save({**trained, "critic": trainer()[0].state_dict()}, "two.pt")
+    pathlib.Path("source.yaml").write_text("map: 1\nsource: {model: model}\n")
+    edit = "--strip-prefix", "none."
+    if not (migrate(tool, "--to", "ckpt", "trained.pt", "trained.ckpt") and migrate(tool, "--to", "ckpt", *edit, "trained.ckpt", "stripped.ckpt")
+            and migrate(tool, "--to", "torch", "stripped.ckpt", "kept.pt")
+            and migrate(tool, "--to", "ckpt", "--map-location", "source.yaml", "two.pt", "two.ckpt")
+            and migrate(tool, "--to", "ckpt", *edit, "two.ckpt", "one-of-two.ckpt") and migrate(tool, "--to", "torch", "one-of-two.ckpt", "made.pt")):
         return
-    check("made: the structure was not kept", b"ckpt.torch" not in pathlib.Path("stripped.ckpt").read_bytes())
+    check("kept: the structure was kept", b"ckpt.torch" in pathlib.Path("stripped.ckpt").read_bytes())
+    check("made: the structure was not kept", b"ckpt.torch" not in pathlib.Path("one-of-two.ckpt").read_bytes())
     ends = []
-    for path in ("trained.pt", "made.pt"):
+    for path in ("trained.pt", "kept.pt", "made.pt"):
         saved = torch.load(path, weights_only=True)
         net, opt = trainer()
         net.load_state_dict(saved["model"])
@@ -403,7 +411,7 @@ def resumed(tool):
         steps(net, opt, 3)
         ends.append([t.clone() for t in net.state_dict().values()])
         check(f"{path}: step and rng", saved["step"] == 2 and torch.equal(saved["rng"], torch.load("trained.pt")["rng"]))
-    check("made: the next steps are the same", all(torch.equal(a, b) for a, b in zip(*ends)))
+    check("made: the next steps are the same", all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*ends)))
 
 
 def many():

@@ -11,6 +11,7 @@ import argparse
 import collections
 import copy
 import enum
+import functools
 import json
 import pathlib
 import sys
@@ -190,6 +191,35 @@ def selection(j):
     check("--tensor keeps what it names", list(t["model"]) == ["emb.weight"] and all(not v or set(v) <= {"step"} for v in t["optimizer"]["state"].values()))
 
 
+def ties(j):
+    """One of a tensor's names goes; tensors inside opaque objects go along."""
+    model, _ = trainer()
+    state = {"ema": model.emb.weight.detach(), "model": model.state_dict()}
+    source = j.save("t.pt", state)
+    for drop in ("ema", "model.emb.weight", "model.head.weight"):
+        args = ["--drop", drop, "--cast", "*=bfloat16", "--map-location", "cuda:1"]
+        tags = set()
+        for via in ("torch", "ckpt"):
+            if via == "ckpt":
+                j.run("--to", "ckpt", *args, source, j.path("t.safetensors"))
+                t = j.to("u.pt", j.path("t.safetensors"), map_location=lambda s, tag: tags.add(tag) or s)
+            else:
+                t = j.to("u.pt", *args, source, map_location=lambda s, tag: tags.add(tag) or s)
+            left = {k: v for k, v in {**t.get("model", {}), "ema": t.get("ema")}.items() if v is not None}
+            want = [k for k in [*state["model"], "ema"] if k != drop.removeprefix("model.")]
+            check(f"--drop {drop} of a tied tensor, by {via}", sorted(left) == sorted(want) and tags == {"cuda:1"} and
+                  all(v.dtype == torch.bfloat16 or not v.is_floating_point() for v in left.values()), (sorted(left), tags))
+    base = torch.arange(10.0)
+    cut = functools.partial(print, base[1:9], torch.zeros(3))
+    source = j.save("c.pt", {"m": base[:2], "call": cut})
+    j.run("--to", "ckpt", "--map-location", "cuda:2", source, j.path("c.safetensors"))
+    tags = set()
+    t = j.to("d.pt", j.path("c.safetensors"), weights_only=False, map_location=lambda s, tag: tags.add(tag) or s)
+    check("tensors inside a call: values", torch.equal(t["call"].args[0], base[1:9]) and torch.equal(t["call"].args[1], torch.zeros(3)))
+    check("tensors inside a call: one storage with those outside",
+          t["call"].args[0].untyped_storage().data_ptr() == t["m"].untyped_storage().data_ptr() and tags == {"cuda:2"}, tags)
+
+
 def order(j):
     backwards = lambda n: n[::-1]
     model, optimizer = trainer()
@@ -317,7 +347,7 @@ def main():
     _, migrate = checks.commands(__doc__, 2)
     migrate = pathlib.Path(migrate)
     print(f"torch {torch.__version__}")
-    for part in (names, selection, order, flags, casts, plain, formats, salvage):
+    for part in (names, selection, ties, order, flags, casts, plain, formats, salvage):
         with tempfile.TemporaryDirectory() as folder, section(part.__name__):
             part(Job(migrate, folder))
     finish()

@@ -141,6 +141,64 @@ START_TEST(arena_obeys_its_limit)
 }
 END_TEST
 
+static bool is_zero(const char *p, size_t n)
+{
+    return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
+}
+
+/* Small ones, ones that fill a chunk to its end, ones with a chunk of their own: all zero, aligned, and none in another. */
+START_TEST(arena_gives_zeroed_memory_once)
+{
+    static const size_t sizes[] = { 16, 0, 1, 24, 4000, 16384, 100000, 64, (2 << 20) - 64, 48, (1 << 20) + 1, 5 << 20, 8 };
+    enum { N = 600, KINDS = sizeof sizes / sizeof *sizes };
+    ckpt__arena *a = ckpt__arena_new(0);
+    static unsigned char *given[N];
+    uint64_t used = 0;
+    for (size_t i = 0; i < N; i++) {
+        size_t n = sizes[i * 7 % KINDS] * (i % KINDS != 11 || i < 20);
+        given[i] = ckpt__arena_alloc(a, n);
+        ck_assert_ptr_nonnull(given[i]);
+        ck_assert_uint_eq((uintptr_t)given[i] % 16, 0);
+        ck_assert_msg(is_zero((char *)given[i], n), "allocation %zu of %zu bytes", i, n);
+        memset(given[i], (int)(i % 250 + 1), n);
+        used += (n + 15) / 16 * 16;
+        ck_assert_uint_eq(ckpt__arena_used(a), used);
+    }
+    for (size_t i = 0; i < N; i++) {
+        size_t n = sizes[i * 7 % KINDS] * (i % KINDS != 11 || i < 20);
+        ck_assert_msg(n == 0 || (given[i][0] == i % 250 + 1 && memcmp(given[i], given[i] + 1, n - 1) == 0),
+                      "allocation %zu was given out twice", i);
+    }
+    ck_assert_ptr_null(ckpt__arena_alloc(a, SIZE_MAX - 20));
+    ck_assert_ptr_null(ckpt__arena_alloc(a, SIZE_MAX - (4 << 20)));
+    ckpt__arena_free(a);
+}
+END_TEST
+
+/* The limit holds to the byte, across chunks, whichever way they are taken. */
+START_TEST(arena_limit_is_exact)
+{
+    const uint64_t limit = 10 << 20;
+    for (size_t step = 16; step <= 3 << 20; step *= 3) {
+        size_t size = (step + 15) / 16 * 16;
+        ckpt__arena *a = ckpt__arena_new(limit);
+        uint64_t used = 0;
+        while (used + size <= limit) {
+            ck_assert_ptr_nonnull(ckpt__arena_alloc(a, size));
+            used += size;
+        }
+        ck_assert(!ckpt__arena_over_limit(a));
+        ck_assert_ptr_null(ckpt__arena_alloc(a, size));
+        ck_assert(ckpt__arena_over_limit(a));
+        if (used < limit)
+            ck_assert_ptr_nonnull(ckpt__arena_alloc(a, (size_t)(limit - used)));
+        ck_assert_uint_eq(ckpt__arena_used(a), limit);
+        ck_assert_ptr_null(ckpt__arena_alloc(a, 1));
+        ckpt__arena_free(a);
+    }
+}
+END_TEST
+
 START_TEST(hash_keeps_what_it_is_given)
 {
     enum { N = 20000 };
@@ -206,6 +264,8 @@ int main(void)
     tcase_add_test(t, integers_know_their_range);
     tcase_add_test(t, globs);
     tcase_add_test(t, arena_obeys_its_limit);
+    tcase_add_test(t, arena_gives_zeroed_memory_once);
+    tcase_add_test(t, arena_limit_is_exact);
     tcase_add_test(t, hash_keeps_what_it_is_given);
     tcase_add_test(t, buffers_grow);
     tcase_add_test(t, utf8);

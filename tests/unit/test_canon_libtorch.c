@@ -602,7 +602,7 @@ START_TEST(an_optimizer_has_no_names)
     OK(ckpt_migrate(path, out, &o, report, &err));
     OK(ckpt_reader_open(out, NULL, &reader, &err));
     unlink(out);
-    listed("state.94640276305168.momentum_buffer");
+    listed("state.0.momentum_buffer");
 }
 END_TEST
 

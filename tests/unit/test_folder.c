@@ -153,6 +153,17 @@ START_TEST(an_adapter_and_models_in_folders)
     write_text(at("lora/adapter_config.json"), "{\"r\": 4}");
     opens(at("lora"), "peft");
     ck_assert_int_eq(value("adapter_config.json", "r")->integer, 4);
+    make_directory("lora/second"); /* another adapter; and what the Trainer saved at a step, which is none */
+    write_safetensors(at("lora/second/adapter_model.safetensors"), weights, 2, 20);
+    write_text(at("lora/second/adapter_config.json"), "{\"r\": 8}");
+    make_directory("lora/checkpoint-5");
+    write_safetensors(at("lora/checkpoint-5/adapter_model.safetensors"), weights, 2, 40);
+    write_text(at("lora/checkpoint-5/adapter_config.json"), "{\"r\": 4}");
+    write_text(at("lora/checkpoint-5/trainer_state.json"), "{\"global_step\": 5}");
+    opens(at("lora"), "peft");
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 4);
+    ck_assert_int_eq(value("second/adapter_config.json", "r")->integer, 8);
+    ck_assert_int_eq(value("second/adapter_model.safetensors", "a.bias")->kind, CKPT_V_TENSOR);
     make_directory("pipeline");
     make_directory("pipeline/unet");
     make_directory("pipeline/vae");

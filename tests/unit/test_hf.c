@@ -287,6 +287,62 @@ START_TEST(a_variant_alone_is_the_model)
 }
 END_TEST
 
+/* An index that is none is refused beside a whole model too, which is read without it. */
+START_TEST(an_index_that_is_not_needed_must_be_one)
+{
+    ck_assert_int_eq(unlink(at(ONE)) + unlink(at(TWO)), 0);
+    write_safetensors(at("model.safetensors"), one, 2, 7);
+    opens(folder);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 2);
+    write_index("{\"metadata\":{},\"weight_map\":[\"model.safetensors\"]}");
+    fails(CKPT_E_FORMAT, "expected an object");
+    write_index("[]");
+    fails(CKPT_E_FORMAT, "expected an object");
+    write_index("{\"weight_map\":{\"a\":\"/etc/passwd\"}}");
+    fails(CKPT_E_FORMAT, "shards lie in the directory of the index file");
+    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
+    expect_values("h.0.weight", "model.safetensors", 7);
+    ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), "member-damaged"), 1);
+}
+END_TEST
+
+START_TEST(salvage_reads_shards_without_their_broken_index)
+{
+    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    write_index("{\"weight_map\":[]}");
+    fails(CKPT_E_FORMAT, "expected an object");
+    ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 4);
+    expect_values("h.0.weight", ONE, 0);
+    expect_values("head", TWO, 56);
+    ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), "member-damaged"), 1);
+}
+END_TEST
+
+/* The index says "head" is in the other shard, names one tensor that is nowhere, and not "h.0.bias". */
+START_TEST(salvage_takes_what_the_index_is_wrong_about)
+{
+    static const char *const orders[] = {
+        "{\"weight_map\":{\"gone\":\"" ONE "\",\"h.0.weight\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"head\":\"" ONE "\"}}",
+        "{\"weight_map\":{\"head\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"h.0.weight\":\"" ONE "\",\"gone\":\"" ONE "\"}}",
+    };
+    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    for (size_t i = 0; i < 2; i++) {
+        write_index(orders[i]);
+        ck_assert_int_lt(open_with(folder, NULL), 0);
+        ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
+        const ckpt_value *model = ckpt_value_get(ckpt_reader_root(reader), "model.safetensors.index.json");
+        ck_assert_ptr_nonnull(model);
+        ck_assert_uint_eq(model->entry_count, 4);
+        ck_assert_ptr_nonnull(ckpt_value_get(model, "h.0.bias"));
+        expect_values("h.0.bias", ONE, 6);
+        expect_values("head", TWO, 56);
+        ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), "shard-missing"), 1);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("hf");
@@ -307,6 +363,9 @@ int main(void)
     tcase_add_test(t, shards_without_an_index_are_read_when_all_are_there);
     tcase_add_test(t, of_one_model_in_several_forms_one_is_read);
     tcase_add_test(t, a_variant_alone_is_the_model);
+    tcase_add_test(t, an_index_that_is_not_needed_must_be_one);
+    tcase_add_test(t, salvage_reads_shards_without_their_broken_index);
+    tcase_add_test(t, salvage_takes_what_the_index_is_wrong_about);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -115,6 +115,23 @@ START_TEST(prefix_and_back)
 }
 END_TEST
 
+/* net.1 is an activation: no tensor tells where its entry of _metadata goes. */
+START_TEST(a_module_without_tensors_loses_the_prefix)
+{
+    static const char *const net[] = {"net."};
+    options.strip_prefix = net;
+    options.strip_prefix_count = 1;
+    migrates(fixture("../peers/lightning.ckpt"), temporary("bare.pt"));
+    ckpt_reader *r = open_file(temporary("bare.pt"));
+    const ckpt_value *meta = ckpt_value_get(value(r, "state_dict", NULL)->state, "_metadata");
+    ck_assert_ptr_nonnull(ckpt_value_get(meta, "0"));
+    ck_assert_ptr_nonnull(ckpt_value_get(meta, "1"));
+    ck_assert_ptr_null(ckpt_value_get(meta, "net.1"));
+    ck_assert_ptr_null(ckpt_value_get(meta, "net"));
+    ckpt_reader_close(r);
+}
+END_TEST
+
 /* Canonical names follow, of the optimizer's state too; and a native file is renamed as a torch file is. */
 START_TEST(renamed)
 {
@@ -539,6 +556,7 @@ int main(void)
     TCase *t = tcase_create("migrate_edit");
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, prefix_and_back);
+    tcase_add_test(t, a_module_without_tensors_loses_the_prefix);
     tcase_add_test(t, renamed);
     tcase_add_test(t, collision);
     tcase_add_test(t, dropped);

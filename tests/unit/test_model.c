@@ -36,6 +36,38 @@ START_TEST(tags)
 }
 END_TEST
 
+/* A key that is neither str nor int is named by what Python's repr prints, so that two keys have two names. */
+START_TEST(keys_are_named_as_python_prints_them)
+{
+    static const unsigned char minus_3[] = {0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, tenth[] = {0xcd, 0xcc, 0xcc, 0x3d},
+                               text[] = {0xe9, 0, 0, 0, 'x', 0, 0, 0}, all[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    ckpt_value one = {.kind = CKPT_V_FLOAT, .real = 1}, half = {.kind = CKPT_V_FLOAT, .real = -0.5}, zero = {.kind = CKPT_V_FLOAT},
+               cuda = {.kind = CKPT_V_STR, .text = ckpt__s("cuda")}, two = {.kind = CKPT_V_INT, .integer = 2};
+    const ckpt_value *parts[] = {&one, &half}, *pure[] = {&zero, &half}, *device[] = {&cuda, &two}, *size[] = {&two, &two};
+#define SEQUENCE(list) &(ckpt_value){.kind = CKPT_V_TUPLE, .items = list, .item_count = 2}
+#define SCALAR(type, code, bytes) .class_name = ckpt__s("numpy." type), .array_dtype = ckpt__s(code), .text = {(const char *)bytes, sizeof bytes}
+    const struct { ckpt_value key; const char *name; } cases[] = {
+        { {SCALAR("int64", "<i8", minus_3)}, "np.int64(-3)" }, { {SCALAR("uint64", "<u8", all)}, "np.uint64(18446744073709551615)" },
+        { {SCALAR("int32", "<i4", tenth)}, "np.int32(1036831949)" }, { {SCALAR("float32", "<f4", tenth)}, "np.float32(0.1)" },
+        { {SCALAR("str_", "<U2", text)}, "\xc3\xa9x" }, { {SCALAR("void", "|V4", tenth)}, "np.void(b'\\xcd\\xcc\\xcc=')" },
+        { {.class_name = ckpt__s("builtins.complex"), .args = SEQUENCE(parts)}, "(1-0.5j)" },
+        { {.class_name = ckpt__s("builtins.complex"), .args = SEQUENCE(pure)}, "-0.5j" },
+        { {.class_name = ckpt__s("torch.device"), .args = SEQUENCE(device)}, "device(type='cuda', index=2)" },
+        { {.class_name = ckpt__s("torch.Size"), .items = size, .item_count = 2}, "torch.Size([2, 2])" },
+        { {.class_name = ckpt__s("m.Point"), .items = size, .item_count = 2}, "m.Point(2, 2)" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckpt_value key = cases[i].key;
+        ckpt__buf b = {0};
+        key.kind = CKPT_V_OBJECT;
+        ckpt__value_repr(&b, &key);
+        ckpt__buf_char(&b, '\0');
+        ck_assert_str_eq(b.data, cases[i].name);
+        ckpt__buf_free(&b);
+    }
+}
+END_TEST
+
 /* Every bfloat16 and float16 is a double exactly, and comes back; halfway cases go to the even neighbour. */
 START_TEST(conversions_round_to_even)
 {
@@ -210,6 +242,7 @@ int main(void)
     TCase *t = tcase_create("model");
     tcase_add_test(t, dtypes_have_one_name_each);
     tcase_add_test(t, tags);
+    tcase_add_test(t, keys_are_named_as_python_prints_them);
     tcase_add_test(t, conversions_round_to_even);
     tcase_add_test(t, walk_names_everything_and_stops_at_cycles);
     tcase_add_test(t, walk_is_bounded);

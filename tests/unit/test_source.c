@@ -143,6 +143,148 @@ START_TEST(files_from_several_places)
 }
 END_TEST
 
+/* ---- a snapshot in the cache of the Hugging Face hub: its files are links to blobs */
+
+#define SHA1 "0123456789abcdef0123456789abcdef01234567"
+#define SHA256 SHA1 "89abcdef0123456789abcdef"
+#define SNAPSHOT "models--x/snapshots/" SHA1
+
+static void make_hub(void)
+{
+    make_directory("models--x");
+    make_directory("models--x/blobs");
+    make_directory("models--x/snapshots");
+    make_directory(SNAPSHOT);
+    make_directory(SNAPSHOT "/unet");
+    make_directory(SNAPSHOT "/unet/deep");
+    write_text(at("models--x/blobs/" SHA1), "one");
+    write_text(at("models--x/blobs/" SHA256), "two");
+    write_text(at("models--x/blobs/readme"), "three");
+    write_text(at("models--x/" SHA1), "outside");
+}
+
+static void make_link(const char *text, const char *name)
+{
+    ck_assert_int_eq(symlink(text, at(SNAPSHOT "/%s", name)), 0);
+}
+
+/* Opens `name` of the directory that s is, and reads the three bytes that it has. */
+static const char *three_bytes(const char *name)
+{
+    static char three[4];
+    uint32_t file = 99;
+    ckpt_status status = ckpt__source_add(s, name, &file, &err);
+    ck_assert_msg(status == CKPT_OK, "%s: %s", name, err.message);
+    ck_assert_uint_eq(s->files[file].size, 3);
+    ck_assert_int_eq(ckpt__source_read(s, file, 0, three, 3, &err), CKPT_OK);
+    return three;
+}
+
+START_TEST(a_link_to_a_blob_is_followed)
+{
+    make_hub();
+    make_link("../../blobs/" SHA1, "a");
+    make_link("../../blobs/" SHA256, "b");
+    make_link("../../../blobs/" SHA1, "unet/a");
+    make_link("../../../../blobs/" SHA256, "unet/deep/b");
+    ck_assert_int_eq(ckpt__source_open(at(SNAPSHOT), &s, &err), CKPT_OK);
+    ck_assert_str_eq(three_bytes("a"), "one");
+    ck_assert_str_eq(three_bytes("b"), "two");
+    ck_assert_str_eq(three_bytes("unet/a"), "one");
+    ck_assert_str_eq(three_bytes("unet/deep/b"), "two");
+    ckpt__source_close(s);
+    /* A folder of a snapshot, which is a model of its own; and a snapshot that is itself reached by a link. */
+    ck_assert_int_eq(ckpt__source_open(at(SNAPSHOT "/unet"), &s, &err), CKPT_OK);
+    ck_assert_str_eq(three_bytes("a"), "one");
+    ck_assert_str_eq(three_bytes("deep/b"), "two");
+    ckpt__source_close(s);
+    ck_assert_int_eq(symlink(SNAPSHOT, at("here")), 0);
+    ck_assert_int_eq(ckpt__source_open(at("here"), &s, &err), CKPT_OK);
+    ck_assert_str_eq(three_bytes("a"), "one");
+}
+END_TEST
+
+/* Whatever else leads out of the directory is refused, and the message names the link. */
+static const struct { const char *text, *name; } bad_links[] = {
+    { "../../blobs/readme", "name" },                                 /* no hash */
+    { "../../blobs/0123456789ABCDEF0123456789ABCDEF01234567", "upper" },
+    { "../../blobs/" SHA1 "0", "longer" },
+    { "../../blobs/" SHA1 "/", "slash" },
+    { "../../blobs/../" SHA1, "climbs" },
+    { "../../blobs/./" SHA1, "dot" },
+    { "../.././blobs/" SHA1, "dot_before" },
+    { "../../" SHA1, "beside" },
+    { "../../other/" SHA1, "other" },
+    { "../blobs/" SHA1, "too_near" },
+    { "../../../blobs/" SHA1, "too_far" },
+    { "../../blobs/" SHA1, "unet/too_near" },
+    { "unet/../../../blobs/" SHA1, "detour" },
+    { "../../blobs/fedcba9876543210fedcba9876543210fedcba98", "to_a_link" },
+    { "../../blobs/aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd", "to_a_fifo" },
+    { "../../blobs/ddddddddddccccccccccbbbbbbbbbbaaaaaaaaaa", "to_a_directory" },
+    { "../../../../../../../../../../../../../../../../../../../../etc/passwd", "passwd" },
+    { "/etc/passwd", "absolute" },
+    { "loop", "loop" },
+    { "chain", "to_a_chain" },
+    { "nowhere/" SHA1, "through_a_link/a" },
+};
+
+START_TEST(every_other_link_out_is_refused)
+{
+    uint32_t file;
+    make_hub();
+    make_directory("models--x/other");
+    write_text(at("models--x/other/" SHA1), "one");
+    write_text(at("models--x/snapshots/" SHA1 "/plain"), "one");
+    ck_assert_int_eq(symlink(SHA1, at("models--x/blobs/fedcba9876543210fedcba9876543210fedcba98")), 0);
+    ck_assert_int_eq(mkfifo(at("models--x/blobs/aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"), 0600), 0);
+    make_directory("models--x/blobs/ddddddddddccccccccccbbbbbbbbbbaaaaaaaaaa");
+    make_link("../../blobs/" SHA1, "chain");      /* good by itself; a link to it is not one to a blob */
+    make_link("unet", "through_a_link");
+    make_link("../../blobs/" SHA1, "unet/a");     /* one folder short, so only good where the folder is not seen */
+    ck_assert_int_eq(ckpt__source_open(at(SNAPSHOT), &s, &err), CKPT_OK);
+    for (size_t i = 0; i < sizeof bad_links / sizeof *bad_links; i++) {
+        const char *name = bad_links[i].name;
+        if (strcmp(name, "through_a_link/a") != 0)
+            make_link(bad_links[i].text, name);
+        ck_assert_msg(ckpt__source_add(s, name, &file, &err) == CKPT_E_FORMAT, "%s: %s", name, err.message);
+        ck_assert_str_eq(err.object, at(SNAPSHOT "/%s", name));
+    }
+    ck_assert_uint_eq(s->count, 0);
+    ck_assert_str_eq(three_bytes("plain"), "one");
+    ck_assert_int_eq(ckpt__source_add(s, "to_a_fifo", &file, &err), CKPT_E_FORMAT);
+    ck_assert_ptr_nonnull(strstr(err.message, "a FIFO"));
+    ck_assert_int_eq(ckpt__source_add(s, "to_a_link", &file, &err), CKPT_E_FORMAT);
+    ck_assert_ptr_nonnull(strstr(err.message, "a link that leaves the checkpoint's directory"));
+    make_link("../../blobs/00000000000000000000000000000000000000ff", "missing");
+    ck_assert_int_eq(ckpt__source_add(s, "missing", &file, &err), CKPT_E_SYSTEM);
+    ck_assert_int_eq(err.sys_errno, ENOENT);
+}
+END_TEST
+
+/* Without a directory called snapshots above it, or with blobs that are elsewhere, it is no such cache. */
+START_TEST(other_directories_have_no_blobs)
+{
+    uint32_t file;
+    make_hub();
+    make_link("../../blobs/" SHA1, "a");
+    ck_assert_int_eq(rename(at("models--x/snapshots"), at("models--x/steps")), 0);
+    ck_assert_int_eq(ckpt__source_open(at("models--x/steps/" SHA1), &s, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__source_add(s, "a", &file, &err), CKPT_E_FORMAT);
+    ck_assert_int_eq(symlink("steps", at("models--x/snapshots")), 0);
+    ck_assert_int_eq(ckpt__source_add(s, "a", &file, &err), CKPT_E_FORMAT);
+    ck_assert_int_eq(unlink(at("models--x/snapshots")), 0);
+    ck_assert_int_eq(rename(at("models--x/steps"), at("models--x/snapshots")), 0);
+    ck_assert_int_eq(rename(at("models--x/blobs"), at("blobs")), 0);
+    ck_assert_int_eq(ckpt__source_add(s, "a", &file, &err), CKPT_E_FORMAT);
+    ck_assert_int_eq(symlink("../blobs", at("models--x/blobs")), 0);
+    ck_assert_int_eq(ckpt__source_add(s, "a", &file, &err), CKPT_E_FORMAT);
+    ck_assert_int_eq(unlink(at("models--x/blobs")), 0);
+    ck_assert_int_eq(rename(at("blobs"), at("models--x/blobs")), 0);
+    ck_assert_str_eq(three_bytes("a"), "one");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("source");
@@ -155,6 +297,9 @@ int main(void)
     tcase_add_test(t, names_are_listed_by_disk);
     tcase_add_test(t, a_file_and_what_lies_beside_it);
     tcase_add_test(t, files_from_several_places);
+    tcase_add_test(t, a_link_to_a_blob_is_followed);
+    tcase_add_test(t, every_other_link_out_is_refused);
+    tcase_add_test(t, other_directories_have_no_blobs);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }

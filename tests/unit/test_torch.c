@@ -502,6 +502,39 @@ START_TEST(older_formats)
 }
 END_TEST
 
+/* With many records the pickle is read while a thread looks at their headers. What the archive lies about comes before what
+ * is wrong with the pickle, and a storage is where its local header says. */
+START_TEST(many_records)
+{
+    enum { MANY = 550 };
+    static char names[MANY][20];
+    view v = whole();
+    for (int lie = 0; lie < 2; lie++)
+        for (int broken = 0; broken < 2; broken++) {
+            memset(&a, 0, sizeof a);
+            for (int i = 0; i < MANY; i++) {
+                snprintf(names[i], sizeof names[i], "m/x/%d", i);
+                add_record(&a, &(record){.name = names[i], .local_name = lie && i == MANY - 1 ? "m/x/000" : NULL});
+            }
+            begin();
+            key("w");
+            put_tensor(&pickle, &v);
+            end();
+            pickle.size -= broken;
+            if (lie)
+                must_refuse(CKPT_E_FORMAT, "readers would disagree on what it is");
+            else if (broken)
+                must_refuse(CKPT_E_DAMAGED, "STOP");
+            else {
+                must_read();
+                float back[6];
+                ck_assert_int_eq(ckpt__source_read(source, 0, x->storages[0].extent.offset, back, sizeof back, &err), CKPT_OK);
+                ck_assert_int_eq(memcmp(back, values, sizeof back), 0);
+            }
+        }
+}
+END_TEST
+
 START_TEST(protocol_0_is_named)
 {
     pickle.size = 0;
@@ -544,6 +577,7 @@ int main(void)
     tcase_add_test(t, other_archives);
     tcase_add_test(t, older_formats);
     tcase_add_test(t, protocol_0_is_named);
+    tcase_add_test(t, many_records);
     tcase_add_test(t, cut_everywhere);
     suite_add_tcase(s, t);
     return run_suite(s);

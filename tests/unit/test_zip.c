@@ -1,4 +1,5 @@
 /* The zip directory: what torch and zip tools write is read; what lies is refused, each lie by its own message. */
+#include <stdio.h>
 #include "codec/zip.h"
 #include "torch_emit.h"
 #include "runner.h"
@@ -99,6 +100,23 @@ START_TEST(zip64_comment_folder_deflate)
     put_end64(&a, 0, 0, 0);
     ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
     reads_as("m/data/0", "0123456789");
+}
+END_TEST
+
+/* torch reads an archive that was padded. */
+START_TEST(bytes_behind_the_end)
+{
+    two_good();
+    put_end(&a, a.count, "hm");
+    PUT(&a.file, "\0\0\0\0\0");
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt__zip_trailing(zip), 5);
+    reads_as("m/data/0", "0123456789");
+    setup();
+    two_good();
+    put_end(&a, a.count, "hm");
+    ck_assert_int_eq(open_zip(), CKPT_OK);
+    ck_assert_uint_eq(ckpt__zip_trailing(zip), 0);
 }
 END_TEST
 
@@ -277,6 +295,77 @@ START_TEST(not_a_zip)
 }
 END_TEST
 
+/* ---- many records, whose local headers are looked at by a thread */
+
+enum { MANY = 600, LIAR = 400 };
+
+/* LIAR says another name of itself than the directory does, where `lie` is set. */
+static void many(bool lie)
+{
+    static char names[MANY][16];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "m/%03d", i);
+        add(&(record){.name = names[i], .local_name = lie && i == LIAR ? "m/zzz" : NULL, .data = names[i], .size = 5});
+    }
+    put_end(&a, a.count, "");
+}
+
+static ckpt_status open_ahead(void)
+{
+    ckpt__zip_input in = {read_file, &a.file, a.file.size, "test.zip"};
+    memset(&err, 0, sizeof err);
+    ckpt__zip_free(zip);
+    return ckpt__zip_open_ahead(&in, &zip, &err);
+}
+
+START_TEST(headers_are_checked_meanwhile)
+{
+    many(false);
+    ck_assert_msg(open_ahead() == CKPT_OK, "%s", err.message);
+    reads_as("m/599", "m/599");     /* before anybody knows where it lies */
+    reads_as("m/000", "m/000");
+    ck_assert_msg(ckpt__zip_checked(zip, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ckpt__zip_checked(zip, &err), CKPT_OK);
+    for (size_t i = 0; i < MANY; i++) {
+        const ckpt__zip_record *r = ckpt__zip_at(zip, i);
+        ck_assert_uint_eq(r->data, r->header + 30 + 5 + 7);
+        ck_assert_int_eq(memcmp(a.file.data + r->data, r->name.data, 5), 0);
+    }
+    reads_as("m/300", "m/300");
+}
+END_TEST
+
+START_TEST(a_lie_is_found_meanwhile)
+{
+    static const char message[] = "the directory says 'm/400' and the record itself 'm/zzz'";
+    many(true);
+    refused(CKPT_E_FORMAT, message);
+    ck_assert_int_eq(open_ahead(), CKPT_OK);
+    reads_as("m/399", "m/399");
+    ckpt__buf b = {0};
+    ck_assert_int_eq(ckpt__zip_read(zip, ckpt__zip_find(zip, "m/400", 5), 1 << 20, &b, &err), CKPT_E_FORMAT);
+    ck_assert_ptr_nonnull(strstr(err.message, message));
+    ck_assert_uint_eq(b.size, 0);
+    ckpt__buf_free(&b);
+    for (int again = 0; again < 2; again++) {
+        memset(&err, 0, sizeof err);
+        ck_assert_int_eq(ckpt__zip_checked(zip, &err), CKPT_E_FORMAT);
+        ck_assert_ptr_nonnull(strstr(err.message, message));
+    }
+    ck_assert_int_eq(open_ahead(), CKPT_OK);     /* and freed without a question */
+}
+END_TEST
+
+/* Few are looked at before the archive is there at all. */
+START_TEST(few_are_checked_at_once)
+{
+    add(&(record){.name = "m/x", .local_name = "m/y", .data = "abc", .size = 3});
+    put_end(&a, a.count, "");
+    ck_assert_int_eq(open_ahead(), CKPT_E_FORMAT);
+    ck_assert_ptr_null(zip);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("zip");
@@ -284,6 +373,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, plain);
     tcase_add_test(t, zip64_comment_folder_deflate);
+    tcase_add_test(t, bytes_behind_the_end);
     tcase_add_test(t, no_crc_is_none);
     tcase_add_test(t, broken_records);
     tcase_add_test(t, bad_names);
@@ -293,6 +383,9 @@ int main(void)
     tcase_add_test(t, cut_everywhere);
     tcase_add_test(t, every_read_fails);
     tcase_add_test(t, not_a_zip);
+    tcase_add_test(t, headers_are_checked_meanwhile);
+    tcase_add_test(t, a_lie_is_found_meanwhile);
+    tcase_add_test(t, few_are_checked_at_once);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -1,0 +1,224 @@
+/* What stands in a torch pickle in odd ways: classes that a call finds, numpy dtypes that are none, subclasses of tensors
+ * that bring functions of their own along. One odd value never costs the rest of the file. */
+#include <ckpt/doctor.h>
+#include <ckpt/reader.h>
+#include "folder_files.h"
+
+static ckpt_error err;
+static ckpt_reader *reader;
+static torch_file *file;
+static bytes *pickle;
+
+static void setup(void)
+{
+    make_folder();
+    file = begin_torch();
+    pickle = &file->pickle;
+    PUT(pickle, "}(");
+}
+
+static void teardown(void)
+{
+    ckpt_reader_close(reader);
+    reader = NULL;
+    remove_folder();
+}
+
+static void reads(void)
+{
+    PUT(pickle, "u");
+    write_torch(at("x.pt"), file);
+    ck_assert_msg(ckpt_reader_open(at("x.pt"), NULL, &reader, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+}
+
+static const ckpt_value *value(const char *key)
+{
+    const ckpt_value *v = ckpt_value_get(ckpt_reader_root(reader), key);
+    ck_assert_msg(v != NULL, "no %s", key);
+    return v;
+}
+
+/* NULL: there is no such tensor. */
+static const ckpt_tensor_info *tensor(const char *name)
+{
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)
+        if (ckpt__str_is(ckpt_reader_tensor(reader, i)->name, name))
+            return ckpt_reader_tensor(reader, i);
+    return NULL;
+}
+
+static void is_class(const char *key, const char *name)
+{
+    ck_assert_str_eq(value(key)->class_name.data, name);
+}
+
+/* getattr(Outer, 'Inner'): how protocols below 4 write what lies in a class. */
+static void put_inner(const char *name)
+{
+    put_global(pickle, "__builtin__", "getattr");
+    put_global(pickle, "__main__", "Outer");
+    put_str(pickle, name);
+    PUT(pickle, "\x86R");
+}
+
+START_TEST(classes_that_a_call_finds)
+{
+    put_str(pickle, "class");
+    put_inner("Inner");
+    put_str(pickle, "object");
+    put_inner("Inner");
+    PUT(pickle, ")\x81");
+    put_str(pickle, "keywords"); /* functools.partial(Outer.__new__, Outer, 1) and its call */
+    put_global(pickle, "functools", "partial");
+    put_inner("__new__");
+    PUT(pickle, "\x85R(");
+    put_inner("__new__");
+    put_global(pickle, "__main__", "Outer");
+    PUT(pickle, "K\1\x86}Ntb)R");
+    put_str(pickle, "call of a call");
+    put_global(pickle, "__main__", "f");
+    PUT(pickle, ")R)R");
+    put_str(pickle, "masked");
+    put_global(pickle, "numpy.ma.core", "_mareconstruct");
+    put_global(pickle, "numpy.ma", "MaskedArray");
+    PUT(pickle, "\x85R");
+    reads();
+    is_class("class", "builtins.getattr"); /* a class, or a member of an enumeration */
+    is_class("object", "__main__.Outer.Inner");
+    is_class("keywords", "__main__.Outer");
+    is_class("call of a call", "(result of a call)");
+    is_class("masked", "numpy.ma.MaskedArray");
+}
+END_TEST
+
+/* Complex numbers of 17 bytes, big-endian: swapping them by halves of 8 would read past their end. */
+START_TEST(numpy_sizes_that_are_none)
+{
+    put_str(pickle, "array");
+    put_global(pickle, "numpy._core.multiarray", "_reconstruct");
+    put_global(pickle, "numpy", "ndarray");
+    PUT(pickle, "K\0\x85U\1b\x87R(K\1K\1\x85");
+    put_global(pickle, "numpy", "dtype");
+    PUT(pickle, "X\3\0\0\0c17\x89\x88\x87R(K\3X\1\0\0\0>NNNK\x11K\0K\0tb\x89"
+                "C\x11" "0123456789abcdefgtb");
+    reads();
+    ck_assert_int_eq(value("array")->kind, CKPT_V_OBJECT);
+}
+END_TEST
+
+/* _rebuild_from_type_v2(_rebuild_njt, NestedTensor, ({'values': ..., 'offsets': ..., ...},), {}), and the same with a
+ * function that is not torch's: what that makes is not known. */
+START_TEST(subclasses_with_functions_of_their_own)
+{
+    static const char *const modules[] = {"torch.nested._internal.nested_tensor", "__main__"}, *const keys[] = {"rows", "own"};
+    for (int i = 0; i < 2; i++) {
+        put_str(pickle, keys[i]);
+        put_global(pickle, "torch._tensor", "_rebuild_from_type_v2");
+        PUT(pickle, "(");
+        put_global(pickle, modules[i], "_rebuild_njt");
+        put_inner("NestedTensor");
+        PUT(pickle, "}(");
+        put_str(pickle, "values");
+        torch_tensor(file, 2, 3, 2, 1);
+        put_str(pickle, "offsets");
+        torch_tensor(file, 1, 3, 0, 7);
+        put_str(pickle, "lengths");
+        PUT(pickle, "N");
+        put_str(pickle, "requires_grad");
+        PUT(pickle, "\x88u\x85}tR");
+    }
+    put_str(pickle, "w");
+    torch_tensor(file, 1, 4, 0, 0);
+    reads();
+    const ckpt_tensor_info *rows = tensor("rows"), *values = tensor("rows.values");
+    ck_assert_ptr_nonnull(rows);
+    ck_assert(ckpt__str_is(rows->layout, "jagged"));
+    ck_assert(ckpt__str_is(rows->class_name, "__main__.Outer.NestedTensor"));
+    ck_assert(rows->requires_grad);
+    ck_assert_uint_eq(rows->part_count, 2);
+    ck_assert_ptr_nonnull(values);
+    ck_assert_int_eq(values->shape[0], 3);
+    ck_assert_int_eq(value("own")->kind, CKPT_V_OBJECT);
+    ck_assert_ptr_null(tensor("own"));
+    ck_assert_ptr_nonnull(tensor("w"));
+}
+END_TEST
+
+static void loads(ckpt_outcome expected)
+{
+    ckpt_doctor_result r;
+    ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH, .cuda_devices = -1};
+    reads();
+    ck_assert_msg(ckpt_doctor(reader, &options, &r, NULL, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_msg(r.outcome == expected, "%s, expected %s", ckpt_outcome_name(r.outcome), ckpt_outcome_name(expected));
+    ckpt_reader_close(reader);
+    reader = NULL;
+    file = begin_torch();
+    PUT(pickle, "}(");
+}
+
+/* torch.ones(1).expand(2**20, 2**20): a terabyte of four bytes is not summed; the CRCs of others are. */
+START_TEST(a_few_bytes_that_stand_for_terabytes)
+{
+    uint32_t crc;
+    view v = {.class_name = "FloatStorage", .key = "0", .location = "cpu", .numel = 4, .ndim = 2, .stride_count = 2,
+              .shape = {1 << 20, 1 << 20}, .strides = {0, 0}};
+    put_str(pickle, "w");
+    torch_tensor(file, 1, 4, 0, 0);
+    put_str(pickle, "wide");
+    put_tensor(pickle, &v);
+    reads();
+    ck_assert_int_eq(ckpt_reader_crc32(reader, 0, &crc, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_reader_crc32(reader, 1, &crc, &err), CKPT_E_UNSUPPORTED);
+}
+END_TEST
+
+/* A tensor of a class, by a function of torch's. */
+static void put_subclass(const char *module, const char *name)
+{
+    put_str(pickle, "w");
+    put_global(pickle, "torch._tensor", "_rebuild_from_type_v2");
+    PUT(pickle, "(");
+    put_global(pickle, "torch._utils", "_rebuild_parameter");
+    put_global(pickle, module, name);
+    PUT(pickle, "(");
+    torch_tensor(file, 1, 4, 0, 0);
+    PUT(pickle, "\x89");
+    put_ordered_dict(pickle);
+    PUT(pickle, "t}tR");
+}
+
+/* torch.load(weights_only=True) refuses classes of tensors and of keys as it does those of values; it builds storages. */
+START_TEST(what_weights_only_refuses)
+{
+    put_subclass("torch", "Tensor");
+    loads(CKPT_RESUMES_DIFFERENTLY); /* it has no optimizer */
+    put_subclass("torch.distributed.tensor", "DTensor");
+    loads(CKPT_RESUMES_DIFFERENTLY);
+    put_subclass("__main__", "Mine");
+    loads(CKPT_FAILS_AT_LOAD);
+    put_str(pickle, "storage");
+    put_storage(pickle, "FloatStorage", "0", "cpu", 4);
+    put_str(pickle, "w");
+    torch_tensor(file, 1, 4, 0, 0);
+    loads(CKPT_RESUMES_DIFFERENTLY);
+    put_global(pickle, "pathlib", "PurePosixPath");
+    PUT(pickle, "X\1\0\0\0a\x85R");
+    torch_tensor(file, 1, 4, 0, 0);
+    loads(CKPT_FAILS_AT_LOAD);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("torch_odd");
+    TCase *t = tcase_create("odd");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, classes_that_a_call_finds);
+    tcase_add_test(t, numpy_sizes_that_are_none);
+    tcase_add_test(t, subclasses_with_functions_of_their_own);
+    tcase_add_test(t, what_weights_only_refuses);
+    tcase_add_test(t, a_few_bytes_that_stand_for_terabytes);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
