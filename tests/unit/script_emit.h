@@ -185,7 +185,7 @@ static void params_of(int first, int n)
 {
     count("params/size");
     for (int i = 0; i < n; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "params/%d", i);
         text(name, addresses[first + i]);
     }
