@@ -89,6 +89,7 @@ typedef struct ckpt_tensor_info {
     ckpt_str group;               /* parameter group, where known */
     ckpt_str layout;              /* "sparse_coo", ...; data NULL: dense */
     ckpt_str quantizer;           /* "per_tensor_affine", ...; data NULL: not quantized */
+    ckpt_str placements;          /* DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL: none */
     ckpt_str class_name;          /* "torch.nn.parameter.Parameter", ...; data NULL: plain tensor */
     const struct ckpt_tensor_info *parts;  /* of a tensor that is not dense: named "indices", "values", ... */
     size_t part_count;

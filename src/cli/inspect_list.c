@@ -48,6 +48,8 @@ static void json_marks(json_out *j, const ckpt_tensor_info *t)
         json_bool(j, "inside", true);
     if (t->layout.data)
         json_str(j, "layout", t->layout);
+    if (t->placements.data)
+        json_str(j, "placements", t->placements);
     if (t->quantizer.data)
         json_str(j, "quantizer", t->quantizer);
 }
@@ -272,6 +274,10 @@ static void list_text(const inspect *o, const ckpt_reader *reader, const sums *s
         if (t->layout.data) {
             fputs("  (", stdout);
             cli_put_str(stdout, t->layout, "");
+            if (t->placements.data) {
+                fputs(", ", stdout);
+                cli_put_str(stdout, t->placements, "");
+            }
             putchar(')');
         }
         putchar_unlocked('\n');

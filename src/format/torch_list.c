@@ -118,6 +118,8 @@ static ckpt_status add_one(lister *l, ckpt__torch_tensor *tensor, const ckpt_ten
     info->requires_grad = spec->requires_grad;
     info->conj = spec->conj;
     info->neg = spec->neg;
+    if (spec->part_count && !ckpt__torch_placements(l->t, spec->state, &info->placements))
+        return ckpt__torch_no_memory(l->t, l->err);
     if (!tensor->listed)
         tensor->value.tensor = *number;
     tensor->listed = true;

@@ -243,6 +243,10 @@ bool ckpt__torch_any_grad(const ckpt__torch *t);
 /* What such an archive holds besides, as findings. */
 ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err);
 
+/* ---- DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL where the attributes are not those of one.
+ * False: no memory. */
+bool ckpt__torch_placements(ckpt__torch *t, const ckpt__node *state, ckpt_str *out);
+
 /* ---- listing */
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err);
 /* Sets info.role, state_key, group and param. containers[i] is the value at path.keys[0..i), the root first. False: no

@@ -144,6 +144,77 @@ START_TEST(subclasses_with_functions_of_their_own)
 }
 END_TEST
 
+static void put_new(const char *module, const char *name)
+{
+    put_global(pickle, module, name);
+    PUT(pickle, ")\x81}(");
+}
+
+/* (None, {'_local_tensor': ..., '_spec': DTensorSpec(mesh, placements)}) as torch 2.13 writes it, and as an old one did. */
+static void put_dtensor(const char *name, const char *mesh_names, int damage)
+{
+    static const char *const types = "torch.distributed.tensor.placement_types";
+    put_str(pickle, name);
+    put_global(pickle, "torch._tensor", "_rebuild_from_type_v2");
+    PUT(pickle, "(");
+    put_global(pickle, "torch._utils", "_rebuild_wrapper_subclass");
+    put_global(pickle, "torch.distributed.tensor", "DTensor");
+    PUT(pickle, "(");
+    put_global(pickle, "torch.distributed.tensor", "DTensor");
+    put_global(pickle, "torch", "float32");
+    PUT(pickle, "K\4\x85K\1\x85K\0");
+    put_global(pickle, "torch.serialization", "_get_layout");
+    put_str(pickle, "torch.strided");
+    PUT(pickle, "\x85R");
+    put_global(pickle, "torch", "device");
+    put_str(pickle, "cpu");
+    PUT(pickle, "\x85R\x89tN}(");
+    put_str(pickle, "_local_tensor");
+    torch_tensor(file, 1, 4, 0, 0);
+    put_str(pickle, "_spec");
+    put_new("torch.distributed.tensor._dtensor_spec", "DTensorSpec");
+    put_str(pickle, "mesh");
+    put_new("torch.distributed.device_mesh", "DeviceMesh");
+    if (mesh_names) {
+        put_str(pickle, mesh_names);
+        put_str(pickle, "dp");
+        put_str(pickle, "tp");
+        PUT(pickle, "\x86");
+    }
+    PUT(pickle, "ub");
+    put_str(pickle, "placements");
+    put_new(types, "_StridedShard");
+    put_str(pickle, "dim");
+    PUT(pickle, "K\0");
+    put_str(pickle, "split_factor");
+    PUT(pickle, "K\2ub");
+    if (damage)
+        PUT(pickle, "K\7");
+    else {
+        put_new(types, "Partial");
+        put_str(pickle, "reduce_op");
+        put_str(pickle, "sum");
+        PUT(pickle, "ub");
+    }
+    PUT(pickle, "\x86ubu\x86tR");
+}
+
+START_TEST(placements_are_told)
+{
+    put_dtensor("named", "_mesh_dim_names", 0);
+    put_dtensor("old", "mesh_dim_names", 0);
+    put_dtensor("bare", NULL, 0);
+    put_dtensor("odd", NULL, 1);
+    reads();
+    ck_assert(ckpt__str_is(tensor("named")->layout, "wrapper"));
+    ck_assert(ckpt__str_is(tensor("named")->placements, "dp: _StridedShard(dim=0, sf=2), tp: Partial(sum)"));
+    ck_assert(ckpt__str_is(tensor("old")->placements, "dp: _StridedShard(dim=0, sf=2), tp: Partial(sum)"));
+    ck_assert(ckpt__str_is(tensor("bare")->placements, "_StridedShard(dim=0, sf=2), Partial(sum)"));
+    ck_assert_ptr_null(tensor("odd")->placements.data);
+    ck_assert_ptr_null(tensor("bare._local_tensor")->placements.data);
+}
+END_TEST
+
 static void loads(ckpt_outcome expected)
 {
     ckpt_doctor_result r;
@@ -217,6 +288,7 @@ int main(void)
     tcase_add_test(t, classes_that_a_call_finds);
     tcase_add_test(t, numpy_sizes_that_are_none);
     tcase_add_test(t, subclasses_with_functions_of_their_own);
+    tcase_add_test(t, placements_are_told);
     tcase_add_test(t, what_weights_only_refuses);
     tcase_add_test(t, a_few_bytes_that_stand_for_terabytes);
     suite_add_tcase(s, t);
