@@ -24,6 +24,9 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         request.salvage = options && options->salvage;
         status = ckpt__format_read(&request, options ? options->format : NULL, &r->index, err);
     }
+    /* A step that is pruned while it is opened loses its manifest, and what is left looks like a model's directory. */
+    if (status == CKPT_OK && r->source->directory && strcmp(r->index->format, "ckpt") != 0 && !ckpt__source_is_there(r->source))
+        status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was opened");
     if (status == CKPT_OK)
         ckpt__canon_give_roles(r->index);
     r->by_name = status == CKPT_OK ? r->index->by_name : NULL;

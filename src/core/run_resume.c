@@ -184,6 +184,7 @@ static ckpt_status read_options(resumer *r, const char *map_location, ckpt_error
         memcpy(&r->options, given, given->struct_size ? given->struct_size : sizeof *given);
     }
     r->options.struct_size = 0;
+    r->options.format = "ckpt";   /* steps of a run are ours: without its manifest one is no model's directory, but damaged */
     if (map_location)
         r->options.map_location = map_location;
     if (r->options.ranks.world == 0)

@@ -62,7 +62,7 @@ static ckpt_status read_back(ckpt_run *run)
     ckpt_verify_result result;
     if (asprintf(&path, "%s/%s", run->store->path, ckpt__sink_temporary(t->sink)) < 0)
         return ckpt__fail_memory(&t->error, t->path, 0);
-    ckpt_status status = ckpt_verify(path, NULL, NULL, &result, NULL, &t->error);
+    ckpt_status status = ckpt_verify(path, "ckpt", NULL, &result, NULL, &t->error);
     free(path);
     if (status == CKPT_NO) {
         t->error.status = status = CKPT_E_DAMAGED;
