@@ -24,6 +24,10 @@ bool ckpt__name_climbs(const char *name)
 static int open_parts(int dirfd, const char *name, int flags)
 {
     char part[256];
+    if (ckpt__name_climbs(name)) {
+        errno = EXDEV;
+        return -1;
+    }
     int at = fcntl(dirfd, F_DUPFD_CLOEXEC, 0);
     while (at >= 0) {
         size_t n = strcspn(name, "/");
