@@ -129,7 +129,7 @@ static int take_transform(job *b, int option)
 {
     const cli *c = &b->cli;
     ckpt_migrate_options *o = &b->options;
-    uint64_t threads;
+    int64_t threads;
     switch (option) {
     case O_STRIP: return keep(c, &b->strip, optarg);
     case O_RENAME: return keep(c, &b->rename, optarg);
@@ -151,7 +151,7 @@ static int take_transform(job *b, int option)
     case O_MEMORY:
         return parse_size(optarg, &o->memory) ? -1 : cli_usage(c, "--memory: '%s' is no size (256MiB, 1GB, ...)", optarg);
     case O_THREADS:
-        return parse_size(optarg, &threads) ? -1 : cli_usage(c, "--threads: '%s' is no number of threads; write 1 or more", optarg);
+        return parse_count(optarg, &threads) && threads > 0 ? -1 : cli_usage(c, "--threads: '%s' is no number of threads; write 1 or more", optarg);
     default: return -2;
     }
 }

@@ -103,6 +103,11 @@ int ckpt__seen_add(ckpt__seen *seen, const void *p);      /* 1: new, 0: it was t
 bool ckpt__seen_has(const ckpt__seen *seen, const void *p);
 void ckpt__seen_free(ckpt__seen *seen);
 
+/* Every dict that dicts alone lead to from the root, each once. fn may change it, and says whether what is below it is to be
+ * seen too. */
+typedef ckpt_status (*ckpt__dict_fn)(void *ctx, ckpt_value *dict, bool *below, ckpt_error *err);
+ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
+
 /* A dict of tensors under string keys: a state_dict by its structure (its own entries, not those below). */
 bool ckpt__is_state_dict(const ckpt__index *index, const ckpt_value *v);
 /* {'state': {...}, 'param_groups': [...]} */

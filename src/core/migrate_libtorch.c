@@ -282,31 +282,13 @@ static ckpt_status turn_one(ckpt__mover *m, ckpt_value *v, ckpt_error *err)
     return status;
 }
 
+static ckpt_status turn_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
+{
+    *below = !ckpt__is_script_optimizer(v);
+    return *below ? CKPT_OK : turn_one(ctx, v, err);
+}
+
 ckpt_status ckpt__migrate_libtorch(ckpt__mover *m, ckpt_error *err)
 {
-    const ckpt_value **todo = NULL;
-    size_t count = 0, capacity = 0, steps = 0;
-    ckpt_status status = CKPT_OK;
-    if (!m->from->root || m->from->root->kind != CKPT_V_DICT)
-        return CKPT_OK;
-    if (!ckpt__grow(&todo, &capacity, 1, sizeof *todo))
-        return ckpt__mover_no_memory(err);
-    todo[count++] = m->from->root;
-    while (status == CKPT_OK && count > 0 && steps++ < 1000000) {
-        ckpt_value *v = (ckpt_value *)(uintptr_t)todo[--count];
-        if (ckpt__is_script_optimizer(v)) {
-            status = turn_one(m, v, err);
-            continue;
-        }
-        for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
-            if (v->entries[i].value->kind != CKPT_V_DICT)
-                continue;
-            if (!ckpt__grow(&todo, &capacity, count + 1, sizeof *todo))
-                status = ckpt__mover_no_memory(err);
-            else
-                todo[count++] = v->entries[i].value;
-        }
-    }
-    free(todo);
-    return status;
+    return ckpt__edit_dicts(m->from->root, turn_if, m, err);
 }

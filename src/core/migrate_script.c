@@ -100,33 +100,25 @@ static ckpt_status flatten(ckpt__mover *m, ckpt_value *v, uint64_t *budget, bool
     return walked < 0 ? (ckpt_status)walked : CKPT_OK;
 }
 
-/* The modules lie below containers and directories of files: a list of what is still to be looked at stands in for
- * recursion, and what was seen is not looked at again. */
+typedef struct flattening {
+    ckpt__mover *m;
+    uint64_t budget;
+} flattening;
+
+/* The modules lie below containers and directories of files. */
+static ckpt_status flatten_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
+{
+    flattening *f = ctx;
+    bool done = ckpt__is_script_optimizer(v);
+    ckpt_status status = CKPT_OK;
+    if (!done && f->budget > 0 && is_script(v) && !is_container(v))
+        status = flatten(f->m, v, &f->budget, &done, err);
+    *below = !done;
+    return status;
+}
+
 ckpt_status ckpt__migrate_flatten(ckpt__mover *m, ckpt_error *err)
 {
-    uint64_t budget = 20000000;
-    const ckpt_value **todo = NULL;
-    size_t count = 0, capacity = 0, steps = 0;
-    ckpt_status status = CKPT_OK;
-    if (!m->from->root || m->from->root->kind != CKPT_V_DICT)
-        return CKPT_OK;
-    if (!ckpt__grow(&todo, &capacity, 1, sizeof *todo))
-        return ckpt__mover_no_memory(err);
-    todo[count++] = m->from->root;
-    while (status == CKPT_OK && count > 0 && budget > 0 && steps++ < 1000000) {
-        ckpt_value *v = (ckpt_value *)(uintptr_t)todo[--count];
-        bool done = ckpt__is_script_optimizer(v);
-        if (!done && is_script(v) && !is_container(v))
-            status = flatten(m, v, &budget, &done, err);
-        for (size_t i = 0; status == CKPT_OK && !done && i < v->entry_count; i++) {
-            if (v->entries[i].value->kind != CKPT_V_DICT)
-                continue;
-            if (!ckpt__grow(&todo, &capacity, count + 1, sizeof *todo))
-                status = ckpt__mover_no_memory(err);
-            else
-                todo[count++] = v->entries[i].value;
-        }
-    }
-    free(todo);
-    return status;
+    flattening f = { m, 20000000 };
+    return ckpt__edit_dicts(m->from->root, flatten_if, &f, err);
 }
