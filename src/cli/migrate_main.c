@@ -363,7 +363,10 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
             return cli_fail(&b->cli, ckpt_status_name(err->status),
                             "%s: nothing was written: the format %s cannot hold what is listed as lost; --lossy leaves it out%s",
                             b->dst, b->options.to, strcmp(b->options.to, "safetensors") == 0 ? ", --to ckpt or torch holds more" : "");
-        return cli_fail_error(&b->cli, err);
+        int status = cli_fail_error(&b->cli, err);
+        if (err->status == CKPT_E_DAMAGED && !b->options.salvage && strncmp(err->object, b->dst, strlen(b->dst)) != 0)
+            fprintf(stderr, "Nothing was written; --salvage writes what is whole, and lists the rest.\n");
+        return status;
     }
     char text[1200];
     json_out j;
