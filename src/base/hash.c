@@ -1,21 +1,29 @@
-/* base/hash.c - byte strings to numbers. Open addressing, SipHash-1-3 with a key of its own for every table. */
+/* base/hash.c - byte strings to numbers. Open addressing, SipHash-1-3 with a key of its own for every table.
+ *
+ * What was put stands in one row, in the order in which it came; a slot is 8 bytes, half of the hash and the place in that
+ * row. So the part that is touched at random is small and stays in the caches, and the rest is written from front to end. */
 #include "base/base.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 
-typedef struct slot {
-    const char *key;              /* NULL: free */
+typedef struct entry {
+    const char *key;
     size_t size, value;
     uint64_t hash;
-} slot;
+} entry;
 
 struct ckpt__hash {
-    slot *slots;
-    size_t mask, count;
+    uint64_t *slots;              /* 0: free; else the upper half of the hash, and the entry's number + 1 */
+    size_t mask;
+    entry *entries;
+    size_t count, capacity;
     uint64_t k0, k1;
 };
+
+enum { FEWEST = 16 };
+static const uint64_t NUMBER = UINT32_MAX;
 
 #define ROTATE(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
 
@@ -58,22 +66,45 @@ static uint64_t sip(const ckpt__hash *h, const char *key, size_t n)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+/* As many entries as two thirds of the slots. */
+static bool make_room(ckpt__hash *h, size_t slots)
+{
+    size_t capacity = slots - slots / 3;
+    if (slots > SIZE_MAX / 2 / sizeof(entry) || capacity >= NUMBER)
+        return false;
+    uint64_t *fresh = calloc(slots, sizeof *fresh);
+    entry *entries = fresh ? realloc(h->entries, capacity * sizeof *entries) : NULL;
+    if (!entries) {
+        free(fresh);
+        return false;
+    }
+    ckpt__touch(fresh, slots * sizeof *fresh);
+    free(h->slots);
+    h->slots = fresh;
+    h->mask = slots - 1;
+    h->entries = entries;
+    h->capacity = capacity;
+    for (size_t i = 0; i < h->count; i++) {
+        size_t j = (size_t)entries[i].hash & h->mask;
+        while (fresh[j])
+            j = (j + 1) & h->mask;
+        fresh[j] = (entries[i].hash & ~NUMBER) | (i + 1);
+    }
+    return true;
+}
+
 ckpt__hash *ckpt__hash_new(size_t expected)
 {
-    if (expected > SIZE_MAX / 4 / sizeof(slot))
+    if (expected > SIZE_MAX / 8)
         return NULL;
     ckpt__hash *h = calloc(1, sizeof *h);
-    size_t slots = 16;
-    while (slots < expected + expected / 2 + 1)
+    size_t slots = FEWEST;
+    while (slots - slots / 3 < expected)
         slots *= 2;
-    if (h && !(h->slots = calloc(slots, sizeof *h->slots))) {
+    if (!h || !make_room(h, slots)) {
         free(h);
         return NULL;
     }
-    if (!h)
-        return NULL;
-    h->mask = slots - 1;
-    ckpt__touch(h->slots, slots * sizeof *h->slots);
     uint64_t seed[2];
     if (getrandom(seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
         struct timespec t;        /* early in a boot: addresses and the clock are better than nothing */
@@ -90,63 +121,53 @@ void ckpt__hash_free(ckpt__hash *h)
 {
     if (h) {
         free(h->slots);
+        free(h->entries);
         free(h);
     }
 }
 
-static slot *find(const ckpt__hash *h, const char *key, size_t n, uint64_t hash)
+/* The slot that holds the key, or the free one where it belongs; the entry, or NULL. */
+static uint64_t *find(const ckpt__hash *h, const char *key, size_t n, uint64_t hash, entry **found)
 {
-    for (size_t i = (size_t)hash & h->mask;; i = (i + 1) & h->mask) {
-        slot *s = &h->slots[i];
-        if (!s->key || (s->hash == hash && s->size == n && memcmp(s->key, key, n) == 0))
-            return s;
-    }
-}
-
-static bool double_slots(ckpt__hash *h)
-{
-    size_t slots = (h->mask + 1) * 2;
-    slot *old = h->slots, *fresh = slots > SIZE_MAX / sizeof *fresh ? NULL : calloc(slots, sizeof *fresh);
-    if (!fresh)
-        return false;
-    size_t old_slots = h->mask + 1;
-    ckpt__touch(fresh, slots * sizeof *fresh);
-    h->slots = fresh;
-    h->mask = slots - 1;
-    for (size_t i = 0; i < old_slots; i++)
-        if (old[i].key) {
-            size_t j = (size_t)old[i].hash & h->mask;
-            while (fresh[j].key)
-                j = (j + 1) & h->mask;
-            fresh[j] = old[i];
+    size_t i = (size_t)hash & h->mask;
+    for (uint64_t s; (s = h->slots[i]) != 0; i = (i + 1) & h->mask) {
+        if ((s ^ hash) & ~NUMBER)
+            continue;
+        entry *e = &h->entries[(s & NUMBER) - 1];
+        if (e->hash == hash && e->size == n && memcmp(e->key, key, n) == 0) {
+            *found = e;
+            return &h->slots[i];
         }
-    free(old);
-    return true;
+    }
+    *found = NULL;
+    return &h->slots[i];
 }
 
 int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_t *existing)
 {
     uint64_t hash = sip(h, key, n);
-    slot *s = find(h, key, n, hash);
-    if (s->key) {
+    entry *e;
+    uint64_t *slot = find(h, key, n, hash, &e);
+    if (e) {
         if (existing)
-            *existing = s->value;
+            *existing = e->value;
         return 0;
     }
-    if (h->count + h->count / 2 > h->mask) {
-        if (!double_slots(h))
+    if (h->count == h->capacity) {
+        if (!make_room(h, (h->mask + 1) * 2))
             return -1;
-        s = find(h, key, n, hash);
+        slot = find(h, key, n, hash, &e);
     }
-    *s = (slot){ key, n, value, hash };
-    h->count++;
+    h->entries[h->count++] = (entry){key, n, value, hash};
+    *slot = (hash & ~NUMBER) | h->count;
     return 1;
 }
 
 bool ckpt__hash_get(const ckpt__hash *h, const char *key, size_t n, size_t *value)
 {
-    slot *s = find(h, key, n, sip(h, key, n));
-    if (s->key && value)
-        *value = s->value;
-    return s->key != NULL;
+    entry *e;
+    find(h, key, n, sip(h, key, n), &e);
+    if (e && value)
+        *value = e->value;
+    return e != NULL;
 }

@@ -29,7 +29,14 @@ static int escape(char *out, size_t size, const char *data, size_t left, size_t 
 /* Bytes that are printed as they are, from `data` on. */
 static size_t plain(const char *data, size_t size)
 {
+    const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
     size_t n = 0;
+    for (uint64_t w; n + 8 <= size; n += 8) {            /* eight at once: below ' ', a backslash, DEL or above */
+        memcpy(&w, data + n, 8);
+        uint64_t slash = w ^ each * '\\';
+        if (((w | (w - each * ' ') | (slash - each) | (w + each)) & high) != 0)
+            break;
+    }
     while (n < size && data[n] >= ' ' && data[n] < 0x7f && data[n] != '\\')
         n++;
     return n;

@@ -331,7 +331,7 @@ void ckpt__zip_free(ckpt__zip *z)
 {
     if (!z)
         return;
-    ckpt__zip_checked(z, NULL);
+    ckpt__zip_abandon(z);
     ckpt__hash_free(z->by_name);
     ckpt__arena_free(z->arena);
     free(z->records);

@@ -14,7 +14,7 @@ struct ckpt__zip {
     uint64_t trailing;  /* bytes behind the end record and its comment */
     size_t capacity;    /* salvage: of records */
     uint64_t walked;    /* salvage: the walk goes on here */
-    bool ahead;         /* the local headers are being checked by `checker`, or nobody has asked how that ended */
+    struct ckpt__zip_share *ahead; /* of `checker`, which checks the local headers, or nobody has asked how that ended */
     pthread_t checker;
     ckpt_status check_status;
     ckpt_error check_error;
@@ -41,5 +41,7 @@ static inline uint64_t le64(const unsigned char *p)
 ckpt_status ckpt__zip_check_locals(ckpt__zip *zip, ckpt_error *err);
 /* The same by a thread, until ckpt__zip_checked; at once where there are few records, or no thread is to be had. */
 ckpt_status ckpt__zip_check_ahead(ckpt__zip *zip, ckpt_error *err);
+/* Ends such a check without an answer. */
+void ckpt__zip_abandon(ckpt__zip *zip);
 
 #endif

@@ -3,6 +3,7 @@
 #include "codec/crc32.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -31,6 +32,7 @@ static bool local_sizes_agree(const ckpt__zip_record *r, const unsigned char *lo
  * local header of the next: both come in one read. */
 typedef struct view {
     unsigned char bytes[512];
+    size_t most;                  /* so many at a time: a far record's few lines cost more than all else here */
     uint64_t at;
     size_t n;
     ckpt__buf more;               /* for a name that is longer */
@@ -49,7 +51,8 @@ static ckpt_status look(const ckpt__zip *z, view *v, uint64_t at, size_t n, cons
     if (at < v->at || n > v->n || at - v->at > v->n - n) {
         v->at = at;
         v->n = 0;
-        size_t most = z->directory - at < sizeof v->bytes ? (size_t)(z->directory - at) : sizeof v->bytes;
+        size_t most = n < v->most ? v->most : n;
+        most = z->directory - at < most ? (size_t)(z->directory - at) : most;
         ckpt_status status = z->in.read(z->in.ctx, at, v->bytes, most, err);
         if (status < 0)
             return status;
@@ -144,40 +147,118 @@ static ckpt_status overlap(const ckpt__zip *z, const ckpt__zip_record *x, const 
                       (unsigned long long)y->header);
 }
 
-static ckpt_status check_in_order(const ckpt__zip *z, ckpt__zip_record **records, ckpt_error *err)
+/* Records are checked in pieces of so many, of which two threads take the next one in turn. */
+enum { PIECE = 256, FEW_LINES = 160 };
+
+struct ckpt__zip_work {
+    ckpt__zip *z;
+    ckpt__zip_record **records;   /* in the order of the file */
+    size_t pieces;
+    atomic_size_t next;           /* piece that nobody has taken */
+    uint64_t *ends;               /* of the last record of each piece */
+};
+
+/* What one of the threads found: the first piece that is wrong among those that it took. */
+typedef struct ckpt__zip_share {
+    struct ckpt__zip_work *work;
+    size_t piece;
+    ckpt_status status;
+    ckpt_error err;
+} share;
+
+static ckpt_status check_piece(struct ckpt__zip_work *w, size_t piece, ckpt_error *err)
 {
+    const ckpt__zip *z = w->z;
     view v = { .n = 0 };
     uint64_t end = 0;             /* of the record before */
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < z->count; i++) {
-        ckpt__zip_record *r = records[i];
+    size_t first = piece * PIECE, last = z->count - first < PIECE ? z->count : first + PIECE;
+    for (size_t i = first; status == CKPT_OK && i < last; i++) {
+        ckpt__zip_record *r = w->records[i];
+        v.most = r->csize < sizeof v.bytes ? sizeof v.bytes : FEW_LINES;
         status = check_local(z, r, &v, err);
-        if (status == CKPT_OK && i && r->header < end)
-            status = overlap(z, records[i - 1], r, err);
+        if (status == CKPT_OK && i > first && r->header < end)
+            status = overlap(z, w->records[i - 1], r, err);
         if (status < 0)
             break;
         end = r->data + r->csize;
         if (r->flags & HAS_DESCRIPTOR)
             status = check_descriptor(z, r, &end, &v, err);
     }
+    w->ends[piece] = end;
     ckpt__buf_free(&v.more);
     return status;
 }
 
-ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
+/* Pieces are taken in order: where this ends at a wrong one, everything before it was or is being looked at. */
+static void *take_pieces(void *arg)
+{
+    share *s = arg;
+    struct ckpt__zip_work *w = s->work;
+    s->err = (ckpt_error)CKPT_ERROR_INIT;
+    s->status = CKPT_OK;
+    for (size_t i; s->status == CKPT_OK && (i = atomic_fetch_add(&w->next, 1)) < w->pieces;) {
+        s->piece = i;
+        s->status = check_piece(w, i, &s->err);
+    }
+    return NULL;
+}
+
+static void free_work(struct ckpt__zip_work *w)
+{
+    if (w) {
+        free(w->records);
+        free(w->ends);
+        free(w);
+    }
+}
+
+static ckpt_status new_work(ckpt__zip *z, struct ckpt__zip_work **out, ckpt_error *err)
 {
     bool sorted = true;
-    ckpt__zip_record **records = calloc(z->count + 1, sizeof *records);
-    if (!records)
-        return ckpt__fail_memory(err, z->in.label, z->count * sizeof *records);
+    struct ckpt__zip_work *w = *out = calloc(1, sizeof *w);
+    if (w) {
+        w->z = z;
+        w->pieces = (z->count + PIECE - 1) / PIECE;
+        w->records = calloc(z->count + 1, sizeof *w->records);
+        w->ends = calloc(w->pieces + 1, sizeof *w->ends);
+    }
+    if (!w || !w->records || !w->ends) {
+        free_work(w);
+        return ckpt__fail_memory(err, z->in.label, z->count * sizeof *w->records);
+    }
     for (size_t i = 0; i < z->count; i++) {
-        records[i] = &z->records[i];
-        sorted = sorted && (i == 0 || records[i - 1]->header <= records[i]->header);
+        w->records[i] = &z->records[i];
+        sorted = sorted && (i == 0 || w->records[i - 1]->header <= w->records[i]->header);
     }
     if (!sorted)
-        qsort(records, z->count, sizeof *records, by_header);
-    ckpt_status status = check_in_order(z, records, err);
-    free(records);
+        qsort(w->records, z->count, sizeof *w->records, by_header);
+    return CKPT_OK;
+}
+
+/* The first thing that is wrong in the order of the file. b may be NULL. */
+static ckpt_status conclude(const struct ckpt__zip_work *w, const share *a, const share *b, ckpt_error *err)
+{
+    const share *first = a->status < 0 ? a : NULL;
+    if (b && b->status < 0 && (!first || b->piece < first->piece))
+        first = b;
+    for (size_t i = 1; i < (first ? first->piece : w->pieces); i++)
+        if (w->records[i * PIECE]->header < w->ends[i - 1])
+            return overlap(w->z, w->records[i * PIECE - 1], w->records[i * PIECE], err);
+    if (first && err)
+        *err = first->err;
+    return first ? first->status : CKPT_OK;
+}
+
+ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
+{
+    share all = { .work = NULL };
+    ckpt_status status = new_work(z, &all.work, err);
+    if (status < 0)
+        return status;
+    take_pieces(&all);
+    status = conclude(all.work, &all, NULL, err);
+    free_work(all.work);
     return status;
 }
 
@@ -185,40 +266,60 @@ ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
 
 enum { MANY = 512 };              /* a thread takes as long to start as some fifty reads */
 
-static void *check(void *arg)
-{
-    ckpt__zip *z = arg;
-    z->check_status = ckpt__zip_check_locals(z, &z->check_error);
-    return NULL;
-}
-
 ckpt_status ckpt__zip_check_ahead(ckpt__zip *z, ckpt_error *err)
 {
     sigset_t all, before;
-    if (z->count < MANY)
+    share *s = z->count < MANY ? NULL : calloc(1, sizeof *s);
+    if (!s)
         return ckpt__zip_check_locals(z, err);
-    z->check_error = (ckpt_error)CKPT_ERROR_INIT;
+    ckpt_status status = new_work(z, &s->work, err);
+    if (status < 0) {
+        free(s);
+        return status;
+    }
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);     /* the program's signals are its own threads' */
-    z->ahead = pthread_create(&z->checker, NULL, check, z) == 0;
+    bool ahead = pthread_create(&z->checker, NULL, take_pieces, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return z->ahead ? CKPT_OK : ckpt__zip_check_locals(z, err);
+    if (ahead) {
+        z->ahead = s;
+        return CKPT_OK;
+    }
+    free_work(s->work);
+    free(s);
+    return ckpt__zip_check_locals(z, err);
 }
 
+/* What is left is done by both. */
 ckpt_status ckpt__zip_checked(ckpt__zip *z, ckpt_error *err)
 {
+    share own = { .work = z->ahead ? z->ahead->work : NULL };
+    if (!z->ahead) {
+        if (z->check_status < 0 && err)
+            *err = z->check_error;
+        return z->check_status;
+    }
+    take_pieces(&own);
+    pthread_join(z->checker, NULL);
+    z->check_error = (ckpt_error)CKPT_ERROR_INIT;
+    z->check_status = conclude(own.work, z->ahead, &own, &z->check_error);
+    free_work(own.work);
+    free(z->ahead);
+    z->ahead = NULL;
+    return ckpt__zip_checked(z, err);
+}
+
+void ckpt__zip_abandon(ckpt__zip *z)
+{
     if (z->ahead)
-        pthread_join(z->checker, NULL);
-    z->ahead = false;
-    if (z->check_status < 0 && err)
-        *err = z->check_error;
-    return z->check_status;
+        atomic_store(&z->ahead->work->next, z->ahead->work->pieces);
+    ckpt__zip_checked(z, NULL);
 }
 
 /* A record that is read before its turn; the thread writes to the one in the table. */
 static ckpt_status settle(const ckpt__zip *z, ckpt__zip_record *copy, ckpt_error *err)
 {
-    view v = { .n = 0 };
+    view v = { .most = FEW_LINES };
     ckpt_status status = check_local(z, copy, &v, err);
     ckpt__buf_free(&v.more);
     return status;

@@ -105,7 +105,7 @@ static size_t *room_for_tensors(const ckpt__save_job *v)
 
 ckpt_status ckpt__save_directory(ckpt__save_job *v, ckpt__sink **settled, ckpt_error *err)
 {
-    ckpt__sink_options options = { !v->options.no_sync, !v->options.keep_existing, v->replace_any };
+    ckpt__sink_options options = { .sync = !v->options.no_sync, .replace = !v->options.keep_existing, .replace_any = v->replace_any };
     ckpt__sink *directory = NULL;
     size_t *tensors = room_for_tensors(v);
     ckpt_status status = tensors ? ckpt__sink_directory(v->path, &options, &directory, err)

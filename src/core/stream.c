@@ -6,7 +6,7 @@
 #include "core/elements.h"
 
 /* Blocks of our own are no larger than a core's cache: who gets one finds it there. */
-enum { OWN_BLOCK = 1 << 20 };
+enum { OWN_BLOCK = 256 << 10 };
 
 static const char *label_of(const ckpt__storage *s, char *buf, size_t size)
 {

@@ -264,15 +264,35 @@ static bool file_is_whole(const verifier *v, uint32_t file)
     return file < v->whole_count && v->whole[file];
 }
 
+static int by_place(const void *a, const void *b, void *ctx)
+{
+    const ckpt__index *index = ctx;
+    const ckpt__extent *x = &index->storages[*(const size_t *)a].extent, *y = &index->storages[*(const size_t *)b].extent;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The storages as they lie in the files, so that these are read from front to end. */
+static size_t *in_order(const ckpt__index *index)
+{
+    size_t *order = calloc(index->storage_count + 1, sizeof *order);
+    for (size_t i = 0; order && i < index->storage_count; i++)
+        order[i] = i;
+    if (order)
+        qsort_r(order, index->storage_count, sizeof *order, by_place, (void *)(uintptr_t)index);
+    return order;
+}
+
 /* Every payload once: a storage by its own checksum, else by that of a tensor that covers it. Tensors with a checksum
  * that covers less (views, aliases) are read on their own. Where the manifest already vouches for the whole file, its
  * payloads are not read a second time. */
 static ckpt_status check_payloads(verifier *v, ckpt_error *err)
 {
     const ckpt__index *index = v->index;
-    size_t *cover = calloc(index->storage_count + 1, sizeof *cover);
+    size_t *cover = calloc(index->storage_count + 1, sizeof *cover), *order = in_order(index);
     bool *by_storage = calloc(index->tensor_count + 1, sizeof *by_storage);
-    ckpt_status status = cover && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
+    ckpt_status status = cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
         const ckpt__tensor *t = &index->tensors[i];
         size_t storage = t->piece_count ? t->pieces[0].storage : SIZE_MAX;
@@ -286,7 +306,8 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
             cover[storage] = cover[storage] ? cover[storage] : i + 1;
         }
     }
-    for (size_t s = 0; status == CKPT_OK && s < index->storage_count; s++) {
+    for (size_t k = 0; status == CKPT_OK && k < index->storage_count; k++) {
+        size_t s = order[k];
         const ckpt__extent *e = &index->storages[s].extent;
         bool vouched = !e->memory && file_is_whole(v, e->file);
         if (vouched)
@@ -309,6 +330,7 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
             status = check_tensor(v, i, err);
     }
     free(cover);
+    free(order);
     free(by_storage);
     return status;
 }
@@ -379,8 +401,10 @@ static ckpt_status verify_open(verifier *v, const char *const *paths, size_t cou
         v->total += file_is_whole(v, reader->index->storages[s].extent.file) ? 0 : reader->index->storages[s].extent.size;
     if (!ckpt__report_merge(v->report, reader->index->findings))
         status = ckpt__fail_memory(err, "the report", 0);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK) {
+        ckpt__source_pass(reader->source, true);
         status = check_payloads(v, err);
+    }
     if (status == CKPT_OK)
         status = note_integrity(v, err);
     v->source = own;

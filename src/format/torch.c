@@ -329,8 +329,10 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
     ckpt__torch t = {.source = request->source, .file = request->file, .salvage = request->salvage};
     t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
                                                   : request->source->path;
+    ckpt__source_scattered(t.source, t.file, !t.salvage);    /* the records' headers, one every few megabytes */
     ckpt_status status = read_archive(&t, err);
     ckpt__torch_release(&t);
+    ckpt__source_scattered(t.source, t.file, false);
     if (status < 0)
         ckpt__index_free(t.index);
     else

@@ -156,7 +156,9 @@ static ckpt_status read_legacy(ckpt__torch *t, ckpt_error *err)
     if (status < 0)
         return status;
     ckpt__torch_legacy_input input = {bytes, (size_t)end, false, size};
+    ckpt__source_scattered(t->source, t->file, true);        /* each storage's number of elements */
     status = ckpt__torch_legacy_open(t, &input, err);
+    ckpt__source_scattered(t->source, t->file, false);
     if (status == CKPT_OK)
         status = make_index(t, err);
     return status == CKPT_OK ? note_legacy(t, err) : status;

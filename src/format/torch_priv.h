@@ -100,6 +100,7 @@ typedef struct ckpt__torch {
     size_t nested_count, nested_capacity;
     ckpt__hash *nested_by; /* the address of a node of bytes -> number in `nested` */
     int depth;             /* of files in files */
+    size_t next_record; /* of the archive: behind the one that was found last */
     ckpt__hash *by_key; /* storage key -> number in `storages` */
     ckpt__torch_storage *storages;
     size_t storage_count, storage_capacity;

@@ -101,7 +101,18 @@ static ckpt_status check_record(const ckpt__torch *t, const ckpt__node *p, const
     return CKPT_OK;
 }
 
-static ckpt_status record_place(const ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
+/* Storages come in the order of their records, mostly: the next one is looked at before the table. */
+static const ckpt__zip_record *find_record(ckpt__torch *t, ckpt_str name)
+{
+    const ckpt__zip_record *r = ckpt__zip_at(t->zip, t->next_record);
+    if (!r || !ckpt__str_equal(r->name, name))
+        r = ckpt__zip_find(t->zip, name.data, name.size);
+    if (r)
+        t->next_record = (size_t)(r - ckpt__zip_at(t->zip, 0)) + 1;
+    return r && r->folder ? NULL : r;
+}
+
+static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
                                 ckpt_error *err)
 {
     uint64_t nbytes;
@@ -117,9 +128,7 @@ static ckpt_status record_place(const ckpt__torch *t, const ckpt__node *p, const
     memcpy(name + t->root.size, folder, n);
     memcpy(name + t->root.size + n, id->key.data, id->key.size);
     out->name = (ckpt_str){name, t->root.size + n + id->key.size};
-    const ckpt__zip_record *r = ckpt__zip_find(t->zip, out->name.data, out->name.size);
-    if (r && r->folder)
-        r = NULL;
+    const ckpt__zip_record *r = find_record(t, out->name);
     ckpt_status status = check_record(t, p, id, nbytes, r, err);
     if (status == CKPT_E_DAMAGED && t->salvage) {
         ckpt__torch_salvage_place(t, r, nbytes, out);
@@ -218,8 +227,9 @@ static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__node *p, size_
 static ckpt_status nested_storage(ckpt__torch *t, const ckpt__node *node, size_t *number, ckpt_error *err)
 {
     const ckpt__torch_nested *nested = NULL;
-    if (ckpt__index_storage_of(t->index, node, number))
-        return CKPT_OK;
+    int known = ckpt__index_storage_of(t->index, node, number);
+    if (known != 0)
+        return known > 0 ? CKPT_OK : ckpt__torch_no_memory(t, err);
     ckpt_status status = ckpt__torch_nested_of(t, node, &nested, err);
     if (status == CKPT_OK)
         status = add_to_index(t, &nested->id, &nested->place, number, err);

@@ -503,7 +503,7 @@ static bool storages_kept(const writer *w, const ckpt__node *n)
     stack[depth++] = n;
     while (depth) {
         n = stack[--depth];
-        if (ckpt__index_storage_of(w->p->source, n, &storage)) {
+        if (ckpt__index_storage_of(w->p->source, n, &storage) > 0) {
             if (!w->places[storage].whole)
                 return false;
             continue;

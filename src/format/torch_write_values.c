@@ -207,7 +207,7 @@ ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *
 {
     size_t storage;
     bool ok = true;
-    if (may_be_storage(from) && ckpt__index_storage_of(w->p->source, from, &storage))
+    if (may_be_storage(from) && ckpt__index_storage_of(w->p->source, from, &storage) > 0)
         return ckpt__torch_put_storage(w, from, storage, to);
     to->kind = from->kind;
     switch (from->kind) {
@@ -448,7 +448,9 @@ static ckpt_status place_storages(writer *w)
 ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err)
 {
     writer w = {.p = p, .arena = ckpt__arena_new(0), .made = ckpt__hash_new(1024), .err = err};
-    ckpt_status status = w.arena && w.made ? place_storages(&w) : ckpt__torch_put_failed(&w);
+    size_t none;                  /* the table of origins is made now, and asking cannot fail later */
+    bool ready = w.arena && w.made && ckpt__index_storage_of(p->source, NULL, &none) >= 0;
+    ckpt_status status = ready ? place_storages(&w) : ckpt__torch_put_failed(&w);
     ckpt__out *root = status == CKPT_OK ? ckpt__torch_put_value(&w, p->root) : NULL;
     if (status == CKPT_OK && !root)
         status = ckpt__torch_put_failed(&w);

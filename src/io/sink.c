@@ -102,7 +102,7 @@ enum { DIRECT_ALIGN = 4096, DIRECT_FROM = 1 << 20 };
 
 static void open_direct(ckpt__sink *s)
 {
-    if (s->size >= DIRECT_FROM && s->options.sync)
+    if (s->size >= DIRECT_FROM && s->options.sync && !s->options.behind)
         s->direct = openat(s->dirfd, s->temporary, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
 }
 
@@ -354,9 +354,37 @@ static bool is_aligned(uint64_t offset, const void *data, size_t n)
     return offset % DIRECT_ALIGN == 0 && (uintptr_t)data % DIRECT_ALIGN == 0 && n >= DIRECT_ALIGN;
 }
 
+/* So much may wait for the disk; what lies further back is there, and leaves the page cache. */
+enum { BEHIND = 64 << 20 };
+
+/* A range that was written goes out now and not all at the end: the disk writes while more is read, and a machine or a group
+ * with little memory does not have to look for pages. Where the system does not know how, nothing is lost. */
+static ckpt_status write_behind(ckpt__sink *s, uint64_t offset, size_t n, ckpt_error *err)
+{
+    int rc = sync_file_range(s->fd, (off_t)offset, (off_t)n, SYNC_FILE_RANGE_WRITE);
+    if (rc == 0 && offset >= BEHIND) {
+        off_t from = (off_t)(offset - BEHIND);
+        do
+            rc = sync_file_range(s->fd, from, (off_t)n,
+                                 SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        while (rc < 0 && errno == EINTR);
+        if (rc == 0)
+            (void)posix_fadvise(s->fd, from, (off_t)n, POSIX_FADV_DONTNEED);
+    }
+    if (rc == 0 || errno == EINTR)
+        return CKPT_OK;
+    if (errno != ENOSYS && errno != EINVAL && errno != ESPIPE && errno != EOPNOTSUPP)    /* a sync would not say it again */
+        return ckpt__fail_sys(err, errno, s->path, "the disk did not take the data (sync_file_range)%s",
+                              ckpt__write_advice(errno));
+    s->options.behind = false;
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, size_t n, ckpt_error *err)
 {
     const char *p = data;
+    const uint64_t begin = offset;
+    const size_t all = n;
     while (n) {
         ckpt__xfsz h;
         bool direct = s->direct >= 0 && is_aligned(offset, p, n);
@@ -381,7 +409,7 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
         offset += (uint64_t)put;
         n -= (size_t)put;
     }
-    return CKPT_OK;
+    return s->options.behind && s->options.sync && all >= DIRECT_FROM ? write_behind(s, begin, all, err) : CKPT_OK;
 }
 
 void ckpt__sink_abort(ckpt__sink *s)

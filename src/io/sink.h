@@ -8,6 +8,7 @@ typedef struct ckpt__sink_options {
     bool sync;                    /* fdatasync the file, fsync the directory */
     bool replace;                 /* false: CKPT_E_EXISTS where the name is taken */
     bool replace_any;             /* by a directory: also a file, or a directory that is no checkpoint */
+    bool behind;                  /* with sync: through the page cache, written out while more comes, and not kept there */
 } ckpt__sink_options;
 
 /* A temporary in path's directory, O_EXCL, mode of the file replaced or 0666 & ~umask; a symlink as destination is

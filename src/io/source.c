@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Takes fd over, also on failure. */
@@ -20,7 +21,8 @@ static ckpt_status append(ckpt__source *s, size_t root, const char *name, int fd
         close(fd);
         return ckpt__fail_memory(err, s->path, 0);
     }
-    s->files[s->count] = (ckpt__file){ copy, fd, (uint64_t)st->st_size, (uint64_t)st->st_dev, (uint64_t)st->st_ino, root };
+    s->files[s->count] = (ckpt__file){ .name = copy, .fd = fd, .size = (uint64_t)st->st_size, .dev = (uint64_t)st->st_dev,
+                                       .ino = (uint64_t)st->st_ino, .root = root };
     if (file)
         *file = (uint32_t)s->count;
     s->count++;
@@ -360,10 +362,59 @@ const char *ckpt__source_label(const ckpt__source *s, uint32_t file, char *buf, 
     return buf;
 }
 
+/* ---- the page cache */
+
+void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered)
+{
+    if (file < s->count)
+        (void)posix_fadvise(s->files[file].fd, 0, 0, scattered ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
+}
+
+/* Does the page cache have half of it, as far as samples tell? Where the system will not say: yes. */
+static bool is_cached(const ckpt__file *f)
+{
+    enum { SAMPLES = 64 };
+    unsigned there = 0;
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        char byte;
+        struct iovec to = {&byte, 1};
+        ssize_t got = preadv2(f->fd, &to, 1, (off_t)(f->size / SAMPLES * i), RWF_NOWAIT);
+        if (got < 0 && errno != EAGAIN)
+            return true;
+        there += got > 0;
+    }
+    return there >= SAMPLES / 2;
+}
+
+enum { PASS_FROM = 64 << 20, PASS = 8 << 20, GAP = 1 << 20 };
+
+void ckpt__source_pass(ckpt__source *s, bool keep)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        ckpt__file *f = &s->files[i];
+        if (f->size < PASS_FROM || is_cached(f))
+            continue;
+        (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+        f->passes = !keep;
+    }
+}
+
+static void passed(ckpt__file *f, uint64_t begin, uint64_t end)
+{
+    if (begin < f->passed_end || begin - f->passed_end > GAP)
+        f->passed = begin;
+    f->passed_end = end;
+    if (end - f->passed < PASS)
+        return;
+    (void)posix_fadvise(f->fd, (off_t)f->passed, (off_t)(end - f->passed), POSIX_FADV_DONTNEED);
+    f->passed = end;
+}
+
 ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n, ckpt_error *err)
 {
     char label[1024];
     char *p = dst;
+    const uint64_t begin = offset;
     uint64_t end;
     if (file >= s->count || !ckpt__add(offset, n, &end) || end > INT64_MAX)
         return ckpt__fail(err, CKPT_E_DAMAGED, s->path, "bytes %llu and on are asked for, and no file is that long",
@@ -383,6 +434,8 @@ ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t off
         offset += (uint64_t)got;
         n -= (size_t)got;
     }
+    if (s->files[file].passes)
+        passed(&s->files[file], begin, end);
     return CKPT_OK;
 }
 

@@ -1,5 +1,5 @@
-/* io/source.h - the files that a checkpoint is read from. Immutable after open but for ckpt__source_add; pread only,
- * so threads may share it. */
+/* io/source.h - the files that a checkpoint is read from. Immutable after open but for ckpt__source_add and
+ * ckpt__source_pass; pread only, so threads may share it, but for one that is passed. */
 #ifndef CKPT_SOURCE_H
 #define CKPT_SOURCE_H
 #include "base/base.h"
@@ -10,6 +10,8 @@ typedef struct ckpt__file {
     uint64_t size;
     uint64_t dev, ino;
     size_t root;                  /* where it lies: 0 is `path`, the others are the source's `also` */
+    bool passes;                  /* ckpt__source_pass; the range that was read last, of which the page cache still has all: */
+    uint64_t passed, passed_end;
 } ckpt__file;
 
 /* A further directory (or file) of the same checkpoint, on another disk. */
@@ -57,6 +59,14 @@ ckpt_status ckpt__source_each(const ckpt__source *s, const char *below, ckpt__so
 /* Exactly n bytes, or CKPT_E_DAMAGED ("ends at byte X of Y expected") or CKPT_E_SYSTEM. EINTR and short reads are
  * retried. */
 ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n, ckpt_error *err);
+/* Small pieces far from each other are going to be read (true): the system then reads no more than is asked for; and after
+ * that (false) in order, ahead of what is asked for, as by itself. */
+void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered);
+/* Everything is going to be read once, by one thread. A file that is not in the page cache, but for a page here and there
+ * that opening it has read, is first dropped from it: such a page stops the system's reading ahead. Not keep: what is then
+ * read in order leaves the cache again, which is spared for others, and where memory is limited nobody has to look for
+ * pages. */
+void ckpt__source_pass(ckpt__source *s, bool keep);
 /* Reads a whole small file of a directory (at most limit bytes; else CKPT_E_LIMIT) into b. */
 ckpt_status ckpt__source_slurp(const ckpt__source *s, uint32_t file, uint64_t limit, ckpt__buf *b, ckpt_error *err);
 /* "path" or "path/name" for messages, into buf. */

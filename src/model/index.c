@@ -29,7 +29,7 @@ void ckpt__index_free(ckpt__index *x)
     for (size_t i = 0; i < x->absorbed_count; i++)
         ckpt__index_free(x->absorbed[i]);
     free(x->absorbed);
-    ckpt__hash_free(x->origins);
+    ckpt__index_free_origins(x);
     ckpt__hash_free(x->by_name);
     free(x->storages);
     free(x->tensors);

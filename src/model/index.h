@@ -65,7 +65,7 @@ typedef struct ckpt__index {
     uint64_t metadata_bytes;      /* that were checked by a CRC of their own (verify counts them) */
     bool metadata_crc;
     struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
-    ckpt__hash *origins;          /* the address of a format's own record of a storage -> its number; NULL: none */
+    struct ckpt__origins *origins;    /* a format's own records of storages, and the storages' numbers; NULL: none */
     size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
     ckpt__hash *by_name;          /* name -> the first tensor of it, where the format has made that table; else NULL */
 } ckpt__index;
@@ -82,9 +82,11 @@ bool ckpt__index_reserve(ckpt__index *index, size_t storages, size_t tensors);
  * CKPT_E_FORMAT naming the tensor, or CKPT_E_NO_MEMORY. dtype and ndim must be set before. */
 ckpt_status ckpt__index_set_view(ckpt__index *index, size_t tensor, size_t storage, const int64_t *shape,
                                  const int64_t *strides, int64_t offset, ckpt_error *err);
-/* Notes that `origin` (a pickle node) stands for the storage, for writing it again; and asks for it. */
+/* Notes that `origin` (a pickle node) stands for the storage, for writing it again: cheap. Asking makes a table of what was
+ * noted since, so one thread may ask; 1: it is there, 0: it is not, -1: no memory. */
 bool ckpt__index_note_origin(ckpt__index *index, const void *origin, size_t storage);
-bool ckpt__index_storage_of(const ckpt__index *index, const void *origin, size_t *storage);
+int ckpt__index_storage_of(const ckpt__index *index, const void *origin, size_t *storage);
+void ckpt__index_free_origins(ckpt__index *index);
 /* Takes `part` (one file of several) into `into`: storages and tensors are appended with their numbers shifted, in the
  * value tree too, which is part->root afterwards as before; findings, metadata_bytes and origins go along. Tensors
  * without info.file get `name` (data NULL: none). Both must be finished. part belongs to `into` then, also on failure. */

@@ -3,24 +3,80 @@
 
 #include <stdlib.h>
 
-/* Keys of `origins` are addresses, as bytes; they must stay where they are. */
-bool ckpt__index_note_origin(ckpt__index *x, const void *origin, size_t storage)
+typedef struct origin {
+    const void *address;
+    size_t storage;
+} origin;
+
+/* Most readers never ask: the table is made when somebody does. Its keys are addresses, as bytes, in chunks that stay. */
+typedef struct ckpt__origins {
+    struct chunk {
+        origin *items;
+        size_t count;
+    } *chunks;
+    size_t chunk_count, chunk_capacity;
+    size_t filed_chunks, filed;   /* so many chunks, and so many of the next one, are in the table */
+    ckpt__hash *table;
+} ckpt__origins;
+
+enum { ORIGINS = 256 };           /* of a chunk */
+
+bool ckpt__index_note_origin(ckpt__index *x, const void *address, size_t storage)
 {
-    const void **key = ckpt__arena_alloc(x->arena, sizeof *key);
-    if (!key || (!x->origins && !(x->origins = ckpt__hash_new(x->storage_capacity / 2))))
+    ckpt__origins *o = x->origins ? x->origins : (x->origins = calloc(1, sizeof *o));
+    if (!o)
         return false;
-    *key = origin;
-    return ckpt__hash_put(x->origins, (const char *)key, sizeof *key, storage, NULL) >= 0;
+    if (o->chunk_count == 0 || o->chunks[o->chunk_count - 1].count == ORIGINS) {
+        origin *items = ckpt__arena_array(x->arena, ORIGINS, sizeof *items);
+        if (!items || !ckpt__grow(&o->chunks, &o->chunk_capacity, o->chunk_count + 1, sizeof *o->chunks))
+            return false;
+        o->chunks[o->chunk_count++] = (struct chunk){ items, 0 };
+    }
+    struct chunk *last = &o->chunks[o->chunk_count - 1];
+    last->items[last->count++] = (origin){ address, storage };
+    return true;
 }
 
-bool ckpt__index_storage_of(const ckpt__index *x, const void *origin, size_t *storage)
+static bool file_origins(ckpt__origins *o)
 {
-    for (size_t i = 0; i < x->absorbed_count; i++)
-        if (ckpt__index_storage_of(x->absorbed[i], origin, storage)) {
-            *storage += x->absorbed[i]->origin_base;
-            return true;
+    if (!o->table && !(o->table = ckpt__hash_new(o->chunk_count * ORIGINS)))
+        return false;
+    while (o->filed_chunks < o->chunk_count) {
+        const struct chunk *c = &o->chunks[o->filed_chunks];
+        for (; o->filed < c->count; o->filed++) {
+            const origin *item = &c->items[o->filed];
+            if (ckpt__hash_put(o->table, (const char *)&item->address, sizeof item->address, item->storage, NULL) < 0)
+                return false;
         }
-    return x->origins && ckpt__hash_get(x->origins, (const char *)&origin, sizeof origin, storage);
+        if (c->count < ORIGINS)
+            break;
+        o->filed_chunks++;
+        o->filed = 0;
+    }
+    return true;
+}
+
+int ckpt__index_storage_of(const ckpt__index *x, const void *address, size_t *storage)
+{
+    for (size_t i = 0; i < x->absorbed_count; i++) {
+        int found = ckpt__index_storage_of(x->absorbed[i], address, storage);
+        if (found > 0)
+            *storage += x->absorbed[i]->origin_base;
+        if (found != 0)
+            return found;
+    }
+    if (!x->origins)
+        return 0;
+    return !file_origins(x->origins) ? -1 : ckpt__hash_get(x->origins->table, (const char *)&address, sizeof address, storage);
+}
+
+void ckpt__index_free_origins(ckpt__index *x)
+{
+    if (x->origins) {
+        ckpt__hash_free(x->origins->table);
+        free(x->origins->chunks);
+        free(x->origins);
+    }
 }
 
 typedef struct shifter {

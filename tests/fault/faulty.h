@@ -44,6 +44,7 @@ enum { SHORT_ONE = -1, SHORT_HALF = -2, SHORT_ODD = -3 };
     X(ftruncate, "write|size|cut|truncate", EIO, ENOSPC, EINTR, EFBIG)                                                \
     X(fsync, "fsync|sync", EIO, ENOSPC, EDQUOT)                                                                       \
     X(fdatasync, "fdatasync|sync", EIO, ENOSPC, EDQUOT)                                                               \
+    X(sync_file_range, "disk", EIO, ENOSPC, EDQUOT, ENOSYS, EINVAL, EINTR)                                             \
     X(mkdir, "create|make", ENOSPC, EDQUOT, EIO, EROFS)                                                               \
     X(mkdirat, "create|make|rename", ENOSPC, EDQUOT, EIO, EROFS)                                                      \
     X(rename, "rename", EIO, ENOSPC, EDQUOT)                                                                          \
@@ -213,6 +214,7 @@ WRAP(int, fchown, -1, (int fd, uid_t user, gid_t group), (fd, user, group))
 WRAP(int, dup, -1, (int fd), (fd))
 WRAP(int, ftruncate, -1, (int fd, off_t size), (fd, size))
 WRAP(int, fallocate, -1, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size))
+WRAP(int, sync_file_range, -1, (int fd, off_t offset, off_t count, unsigned flags), (fd, offset, count, flags))
 WRAP(int, madvise, -1, (void *data, size_t n, int advice), (data, n, advice))
 WRAP(void *, mmap, MAP_FAILED, (void *at, size_t n, int access, int flags, int fd, off_t offset),
      (at, n, access, flags, fd, offset))

@@ -10,7 +10,9 @@
 #include "runner.h"
 
 static const ckpt__sink_options replace = { .sync = true, .replace = true };
+static const ckpt__sink_options behind = { .sync = true, .replace = true, .behind = true };
 static int fsync_to_fail, fdatasync_to_fail, renameat_to_fail, syncs, interruptions;
+static int ranges, range_to_fail, range_error;
 static bool simple_renames, no_descriptors;
 
 static bool fails(int *counter)
@@ -36,6 +38,16 @@ int fdatasync(int fd)
         return -1;
     }
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+int sync_file_range(int fd, off64_t offset, off64_t count, unsigned flags)
+{
+    ranges++;
+    if (fails(&range_to_fail)) {
+        errno = range_error;
+        return -1;
+    }
+    return (int)syscall(SYS_sync_file_range, fd, offset, count, flags);
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t size)
@@ -83,6 +95,7 @@ static void begin(void)
 {
     make_scratch();
     fsync_to_fail = fdatasync_to_fail = renameat_to_fail = syncs = interruptions = 0;
+    ranges = range_to_fail = range_error = 0;
     simple_renames = no_descriptors = false;
 }
 
@@ -219,6 +232,84 @@ START_TEST(a_file_of_an_open_directory_replaces_a_link_itself)
 }
 END_TEST
 
+/* Four blocks of 1 MiB of a sparse file; the last two are far enough on that the first two are waited for: six calls. */
+static ckpt_status written_behind(ckpt_error *err)
+{
+    enum { BLOCK = 1 << 20 };
+    static const uint64_t offsets[] = { 0, BLOCK, 64 * BLOCK, 65 * BLOCK };
+    ckpt__sink *sink;
+    char *block = aligned_alloc(4096, BLOCK);
+    ck_assert_ptr_nonnull(block);
+    ck_assert_int_eq(ckpt__sink_file("far", 66 * BLOCK, &behind, &sink, err), CKPT_OK);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < 4; i++) {
+        memset(block, 'a' + (int)i, BLOCK);
+        status = ckpt__sink_write(sink, offsets[i], block, BLOCK, err);
+    }
+    free(block);
+    if (status == CKPT_OK)
+        return ckpt__sink_commit(sink, err);
+    ckpt__sink_abort(sink);
+    return status;
+}
+
+static void expect_far(void)
+{
+    static const off_t at[] = { 0, (1 << 20) - 1, 1 << 20, 64 << 20, (66 << 20) - 1 };
+    char found[sizeof at / sizeof *at + 1] = "";
+    int fd = open("far", O_RDONLY);
+    ck_assert_int_ge(fd, 0);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        ck_assert_int_eq(pread(fd, &found[i], 1, at[i]), 1);
+    close(fd);
+    ck_assert_str_eq(found, "aabcd");
+}
+
+START_TEST(what_is_written_behind_is_all_there)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ck_assert_msg(written_behind(&err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ranges, 6);
+    ck_assert_int_eq(syncs, 2);       /* the file, and its directory */
+    expect_far();
+}
+END_TEST
+
+/* Such a call takes an error of the disk with it: a later fdatasync would not say it again. */
+START_TEST(an_error_met_behind_is_not_lost)
+{
+    static const int errors[] = { EIO, ENOSPC, EDQUOT };
+    for (int n = 1; n <= 6; n++)
+        for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+            ckpt_error err = CKPT_ERROR_INIT;
+            range_to_fail = n;
+            range_error = errors[i];
+            ck_assert_int_eq(written_behind(&err), CKPT_E_SYSTEM);
+            ck_assert_int_eq(err.sys_errno, errors[i]);
+            ck_assert_ptr_nonnull(strstr(err.message, "sync_file_range"));
+            ck_assert(!there("far"));
+            ck_assert_int_eq(entries("."), 0);
+        }
+}
+END_TEST
+
+START_TEST(a_system_that_cannot_write_behind_writes_all_the_same)
+{
+    static const int errors[] = { ENOSYS, EINVAL, EOPNOTSUPP, EINTR };
+    for (int n = 1; n <= 6; n += 5)
+        for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+            ckpt_error err = CKPT_ERROR_INIT;
+            range_to_fail = n;
+            range_error = errors[i];
+            ranges = 0;
+            ck_assert_msg(written_behind(&err) == CKPT_OK, "%s", err.message);
+            ck_assert_int_eq(range_to_fail, 0);
+            ck_assert_int_eq(ranges, errors[i] == EINTR ? n == 6 ? 7 : 6 : n);    /* asked no more, or again */
+            expect_far();
+        }
+}
+END_TEST
+
 START_TEST(a_reservation_that_is_always_interrupted_is_done_without)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -241,6 +332,9 @@ int main(void)
     tcase_add_test(t, an_abort_needs_no_descriptor_and_no_right_to_write);
     tcase_add_test(t, a_directory_is_swapped_where_names_cannot_be_exchanged);
     tcase_add_test(t, a_file_of_an_open_directory_replaces_a_link_itself);
+    tcase_add_test(t, what_is_written_behind_is_all_there);
+    tcase_add_test(t, an_error_met_behind_is_not_lost);
+    tcase_add_test(t, a_system_that_cannot_write_behind_writes_all_the_same);
     tcase_add_test(t, a_reservation_that_is_always_interrupted_is_done_without);
     suite_add_tcase(s, t);
     return run_suite(s);

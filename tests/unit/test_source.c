@@ -1,7 +1,12 @@
 /* The files that a checkpoint is read from: a directory, several, a file and what lies beside it. */
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
 #include "folder_files.h"
 #include "io/source.h"
+
+enum { LARGE = 66 << 20 };         /* more than a file that is passed through must have */
 
 static ckpt_error err;
 static ckpt__source *s;
@@ -263,6 +268,70 @@ START_TEST(every_other_link_out_is_refused)
 END_TEST
 
 /* Without a directory called snapshots above it, or with blobs that are elsewhere, it is no such cache. */
+/* Pages of the file that the page cache has, of those at every megabyte. */
+static int cached(const char *path)
+{
+    int fd = open(path, O_RDONLY), count = 0;
+    ck_assert_int_ge(fd, 0);
+    for (off_t at = 0; at < LARGE; at += 1 << 20) {
+        char byte;
+        struct iovec to = { &byte, 1 };
+        ssize_t got = preadv2(fd, &to, 1, at, RWF_NOWAIT);
+        ck_assert(got == 1 || errno == EAGAIN || errno == EOPNOTSUPP);
+        count += got == 1;
+    }
+    close(fd);
+    return count;
+}
+
+static void drop(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    ck_assert_int_eq(fsync(fd), 0);
+    ck_assert_int_eq(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(fd);
+}
+
+/* All of it in order, in odd pieces, as it is. */
+static void read_through(bool keep)
+{
+    static char block[777777];
+    uint64_t next = 0;
+    ck_assert_int_eq(ckpt__source_open(at("large"), &s, &err), CKPT_OK);
+    ckpt__source_pass(s, keep);
+    for (size_t n; next < LARGE; next += n) {
+        n = LARGE - next < sizeof block ? (size_t)(LARGE - next) : sizeof block;
+        ck_assert_int_eq(ckpt__source_read(s, 0, next, block, n, &err), CKPT_OK);
+        for (size_t i = 0; i < n; i += 4096)
+            ck_assert_int_eq((unsigned char)block[i], (next + i) >> 20 & 255);
+    }
+    ckpt__source_close(s);
+    s = NULL;
+}
+
+START_TEST(what_was_not_cached_is_not_afterwards)
+{
+    FILE *f = fopen(at("large"), "w");
+    ck_assert_ptr_nonnull(f);
+    for (int i = 0; i < LARGE >> 10; i++) {
+        char kib[1024];
+        memset(kib, i >> 10, sizeof kib);
+        ck_assert_uint_eq(fwrite(kib, sizeof kib, 1, f), 1);
+    }
+    ck_assert_int_eq(fclose(f), 0);
+    drop(at("large"));
+    bool drops = cached(at("large")) == 0;     /* a tmpfs keeps all */
+    read_through(true);
+    ck_assert_int_eq(cached(at("large")), LARGE >> 20);
+    read_through(false);                       /* in the cache before, and so it stays */
+    ck_assert_int_eq(cached(at("large")), LARGE >> 20);
+    drop(at("large"));
+    read_through(false);
+    if (drops)
+        ck_assert_int_le(cached(at("large")), 16);    /* the end of it, and what was read ahead */
+}
+END_TEST
+
 START_TEST(other_directories_have_no_blobs)
 {
     uint32_t file;
@@ -299,6 +368,7 @@ int main(void)
     tcase_add_test(t, files_from_several_places);
     tcase_add_test(t, a_link_to_a_blob_is_followed);
     tcase_add_test(t, every_other_link_out_is_refused);
+    tcase_add_test(t, what_was_not_cached_is_not_afterwards);
     tcase_add_test(t, other_directories_have_no_blobs);
     suite_add_tcase(suite, t);
     return run_suite(suite);
