@@ -7,8 +7,10 @@
 #include <stdint.h>
 #include <ckpt/error.h>
 #include <ckpt/map.h>
+#include <ckpt/progress.h>
 #include <ckpt/reader.h>
 #include <ckpt/report.h>
+#include <ckpt/summary.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,7 +22,12 @@ typedef enum ckpt_outcome {
 } ckpt_outcome;
 const char *ckpt_outcome_name(ckpt_outcome outcome);     /* "resumes-differently" */
 
-typedef enum ckpt_loader { CKPT_LOADER_CKPT = 0, CKPT_LOADER_TORCH } ckpt_loader;
+typedef enum ckpt_loader {
+    CKPT_LOADER_OWN = 0,          /* the producer's own */
+    CKPT_LOADER_CKPT, CKPT_LOADER_TORCH, CKPT_LOADER_TORCH_CPP, CKPT_LOADER_LIGHTNING, CKPT_LOADER_ACCELERATE, CKPT_LOADER_HF_TRAINER
+} ckpt_loader;
+const char *ckpt_loader_name(ckpt_loader loader);        /* "hf-trainer" */
+bool ckpt_loader_from_name(const char *name, ckpt_loader *loader);
 
 typedef struct ckpt_doctor_options {
     uint32_t struct_size;
@@ -33,7 +40,18 @@ typedef struct ckpt_doctor_options {
     size_t param_name_count;
     int load_weights_only;        /* torch.load(weights_only=...): 1 yes, -1 no, 0: that version's default */
     bool amp;                     /* the program has an enabled GradScaler (assumed when the file has a scaler's state) */
+    uint64_t device_memory;       /* bytes that each device has; 0: not said */
+    int world;                    /* how many ranks resume; 0: as many as saved */
+    bool read_values;             /* look at the values too (non-finite): reads every byte */
+    const ckpt_progress *progress;    /* of that; may be NULL */
 } ckpt_doctor_options;
+
+/* Who holds what, before and after: one row for each saved tag, target and role, largest first. */
+typedef struct ckpt_doctor_place {
+    char from[CKPT_DEVICE_NAME_MAX], to[CKPT_DEVICE_NAME_MAX];    /* "": no tag */
+    ckpt_role role;
+    uint64_t tensors, nbytes;
+} ckpt_doctor_place;
 
 typedef struct ckpt_doctor_result {
     ckpt_outcome outcome;
@@ -42,24 +60,13 @@ typedef struct ckpt_doctor_result {
     ckpt_optimizer_kind optimizer;
     int fused, capturable, foreach_;   /* after the load: 1, 0, or -1 for None/absent */
     bool load_weights_only, amp;  /* assumed */
+    ckpt_doctor_place *places;    /* freed by ckpt_doctor_result_clear */
+    size_t place_count;
 } ckpt_doctor_result;
+void ckpt_doctor_result_clear(ckpt_doctor_result *result);    /* accepts a zeroed one, and NULL */
 
 ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *options, ckpt_doctor_result *result,
                         ckpt_report *report, ckpt_error *err);
-
-/* What `show` says of the training state: found by structure. data NULL: not found. The paths live until
- * ckpt_summary_clear, values until the reader is closed. */
-typedef struct ckpt_summary {
-    const char *producer;         /* "ckpt", "torch", "libtorch", "Lightning", "accelerate", ...; NULL: not known */
-    ckpt_str model_path, optimizer_path, scaler_path;
-    const ckpt_value *optimizer;  /* the dict with state and param_groups, or NULL */
-    const ckpt_value *scaler;
-    int64_t step, epoch;          /* -1: not found */
-    ckpt_str optimizer_kind;      /* "fused", ... by the saved flags */
-    char *owned;                  /* what the paths point into */
-} ckpt_summary;
-ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
-void ckpt_summary_clear(ckpt_summary *summary);
 
 /* What a state calls each tensor of a file, and what belongs to what, by the rules that ckpt_restore goes by: for a
  * torch file the path of the model's dict is gone, and optimizer ids have become the parameters' names. Where the order of the

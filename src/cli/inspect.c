@@ -35,7 +35,7 @@ static const char usage_text[] =      /* one screen of 24 lines */
 enum {
     O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
     O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_KEEP_LAST, O_KEEP_EVERY,
-    O_METADATA_ONLY, O_ONE, O_LATER, O_LATER_VALUE
+    O_METADATA_ONLY, O_ONE, O_ATOL, O_RTOL, O_SNIPPET, O_DEVICE_MEMORY, O_WORLD, O_VALUES, O_REPORT, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -60,14 +60,17 @@ static const struct option long_options[] = {
     {"keep-every", required_argument, NULL, O_KEEP_EVERY},
     {"metadata-only", no_argument, NULL, O_METADATA_ONLY},
     {"one", no_argument, NULL, O_ONE},
+    {"snippet", required_argument, NULL, O_SNIPPET},
+    {"device-memory", required_argument, NULL, O_DEVICE_MEMORY},
+    {"world", required_argument, NULL, O_WORLD},
+    {"values", no_argument, NULL, O_VALUES},
+    {"atol", required_argument, NULL, O_ATOL},
+    {"rtol", required_argument, NULL, O_RTOL},
+    {"report", required_argument, NULL, O_REPORT},
     {"help", no_argument, NULL, O_HELP},
     {"version", no_argument, NULL, O_VERSION},
     /* of the contract, but not of this version */
     {"pieces", no_argument, NULL, O_LATER},
-    {"snippet", required_argument, NULL, O_LATER_VALUE},
-    {"device-memory", required_argument, NULL, O_LATER_VALUE},
-    {"atol", required_argument, NULL, O_LATER_VALUE},
-    {"rtol", required_argument, NULL, O_LATER_VALUE},
     {NULL, 0, NULL, 0},
 };
 
@@ -84,9 +87,9 @@ static const struct command {
     {"verify", inspect_verify, 1, false, run_verify},
     {"doctor", inspect_doctor, 1, false, run_doctor},
     {"extract", inspect_extract, 2, false, NULL},
-    {"stats", NULL, 1, true, NULL},
-    {"diff", NULL, 2, true, NULL},
-    {"scan", NULL, 1, false, NULL},
+    {"stats", inspect_stats, 1, true, NULL},
+    {"diff", inspect_diff, 2, true, NULL},
+    {"scan", inspect_scan, 1, false, NULL},
 };
 
 static const struct command *command_named(const char *name)
@@ -140,8 +143,14 @@ static int take_option(inspect *o, int option, int index, char **argv)
         return cli_help(c, usage_text);
     case O_VERSION:
         return cli_version(c);
+    case O_SNIPPET: o->snippet = optarg; break;
+    case O_DEVICE_MEMORY: o->device_memory = optarg; break;
+    case O_WORLD: o->world = optarg; break;
+    case O_VALUES: o->values = true; break;
+    case O_ATOL: o->atol = optarg; break;
+    case O_RTOL: o->rtol = optarg; break;
+    case O_REPORT: o->report = optarg; break;
     case O_LATER:
-    case O_LATER_VALUE:
         return cli_fail(c, "unsupported", "this version does not have --%s", long_options[index].name);
     default:
         return cli_bad_option(c, option, argv);
@@ -199,6 +208,12 @@ static void warn_unused(const inspect *o, const struct command *command, bool ru
         {o->map_location && !doctor, "--map-location", "doctor"},
         {o->devices && !doctor, "--devices", "doctor"},
         {o->amp && !doctor, "--amp", "doctor"},
+        {o->snippet && !doctor, "--snippet", "doctor"},
+        {o->device_memory && !doctor, "--device-memory", "doctor"},
+        {o->world && !doctor, "--world", "doctor"},
+        {o->values && !doctor, "--values", "doctor"},
+        {(o->atol || o->rtol) && command->run != inspect_diff, "--atol, --rtol", "diff"},
+        {o->report && command->run != inspect_show && command->run != inspect_diff && !doctor, "--report", "show, diff and doctor"},
         {(o->keep.keep_last || o->keep.keep_every) && !show_run, "--keep-last, --keep-every", "show RUN_DIR"},
         {o->metadata_only && !doctor_run, "--metadata-only", "doctor RUN_DIR"},
     };

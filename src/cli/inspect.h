@@ -10,7 +10,11 @@ typedef struct inspect {
     bool raw;                     /* extract --raw */
     /* doctor */
     const char *loader, *torch, *load_weights_only, *optimizer, *map_location, *devices, *param_names;
-    bool amp;
+    const char *device_memory, *snippet, *world;
+    bool amp, values;
+    /* diff */
+    const char *atol, *rtol;
+    const char *report;           /* --report FILE.html: show, diff, doctor */
     /* a run directory */
     ckpt_retention keep;          /* show --keep-last, --keep-every */
     bool metadata_only;           /* doctor --metadata-only */
@@ -26,6 +30,15 @@ int inspect_tree(const inspect *o);
 int inspect_verify(const inspect *o);
 int inspect_doctor(const inspect *o);
 int inspect_extract(const inspect *o);
+int inspect_stats(const inspect *o);
+int inspect_diff(const inspect *o);
+int inspect_scan(const inspect *o);
+/* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
+int inspect_folder(const inspect *o);
+
+/* ---- --report: one page beside what is printed; the exit status, 2 where it cannot be written (and says so) */
+int report_show(const inspect *o, const ckpt_reader *reader, const ckpt_summary *summary);
+int report_doctor(const inspect *o, const ckpt_reader *reader, const ckpt_doctor_result *result, const ckpt_report *findings);
 
 /* A path as a shell and as C or Python take it; with other characters no command is shown. */
 bool inspect_plain_path(const char *path);
@@ -33,7 +46,7 @@ bool inspect_plain_path(const char *path);
 bool inspect_has_gpu(const ckpt_reader *reader);
 
 /* What doctor's answer depends on, into *d; -1: go on, else the exit status, the error said. */
-int inspect_doctor_options(const inspect *o, const ckpt_reader *reader, ckpt_doctor_options *d);
+int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d);
 /* The members "assumed" and "effective". */
 void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r);
 const char *inspect_integrity_name(ckpt_integrity integrity);

@@ -41,33 +41,15 @@ static bool parse_devices(const char *text, int *count)
     return true;
 }
 
-/* An archive of libtorch in C++ or of TorchScript is none that torch.load reads. */
-static bool is_script(const ckpt_reader *reader)
-{
-    const ckpt_value *root = ckpt_reader_root(reader);
-    return root && root->class_name.size > 10 && memcmp(root->class_name.data, "__torch__.", 10) == 0;
-}
-
-int inspect_doctor_options(const inspect *o, const ckpt_reader *reader, ckpt_doctor_options *d)
+int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
 {
     const cli *c = &o->cli;
-    static const char *const later[] = {"torch-cpp", "lightning", "accelerate", "hf-trainer"};
     memset(d, 0, sizeof *d);
     d->cuda_devices = -1;
     d->amp = o->amp;
     d->map_location = o->map_location;
-    d->loader = strncmp(ckpt_reader_format(reader), "torch", 5) == 0 && !is_script(reader) ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT;
-    if (o->loader && strcmp(o->loader, "ckpt") == 0)
-        d->loader = CKPT_LOADER_CKPT;
-    else if (o->loader && strcmp(o->loader, "torch") == 0)
-        d->loader = CKPT_LOADER_TORCH;
-    else if (o->loader) {
-        for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-            if (strcmp(o->loader, later[i]) == 0)
-                return cli_fail(c, "unsupported", "this version does not have --for %s; --for torch knows what torch.load and load_state_dict do",
-                                o->loader);
-        return cli_usage(c, "--for: '%s' is none of ckpt, torch", o->loader);
-    }
+    if (o->loader && !ckpt_loader_from_name(o->loader, &d->loader))
+        return cli_usage(c, "--for: '%s' is none of ckpt, torch, torch-cpp, lightning, accelerate, hf-trainer", o->loader);
     if (o->torch && !parse_version(o->torch, &d->torch_major, &d->torch_minor))
         return cli_usage(c, "--torch: '%s' is no version; write 2.0 or 2.13", o->torch);
     if (o->load_weights_only && strcmp(o->load_weights_only, "yes") == 0)
@@ -91,18 +73,13 @@ static void json_flag(json_out *j, const char *key, int flag)
         json_bool(j, key, flag > 0);
 }
 
-static const char *loader_name(ckpt_loader loader)
-{
-    return loader == CKPT_LOADER_TORCH ? "torch" : "ckpt";
-}
-
 void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r)
 {
     char version[24];
     snprintf(version, sizeof version, "%d.%d", r->torch_major, r->torch_minor);
-    bool torch = r->loader == CKPT_LOADER_TORCH;
+    bool torch = r->loader != CKPT_LOADER_CKPT;
     json_object(j, "assumed");
-    json_text(j, "for", loader_name(r->loader));
+    json_text(j, "for", ckpt_loader_name(r->loader));
     json_text(j, "torch", torch ? version : NULL);
     json_flag(j, "load_weights_only", torch ? r->load_weights_only : -1);
     json_text(j, "optimizer", d->optimizer != CKPT_OPTIMIZER_DEFAULT ? ckpt_optimizer_kind_name(d->optimizer) : NULL);
@@ -148,8 +125,8 @@ static void doctor_text(const inspect *o, const ckpt_doctor_result *r, const ckp
     bool bad = r->outcome == CKPT_FAILS_AT_LOAD || r->outcome == CKPT_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s (%sfor %s", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"),
-           sentences[r->outcome], loader_name(r->loader));
-    if (r->loader == CKPT_LOADER_TORCH)
+           sentences[r->outcome], ckpt_loader_name(r->loader));
+    if (r->loader != CKPT_LOADER_CKPT)
         printf(" %d.%d, weights_only=%s", r->torch_major, r->torch_minor, r->load_weights_only ? "True" : "False");
     if (r->optimizer != CKPT_OPTIMIZER_DEFAULT)
         printf(", optimizer %s", ckpt_optimizer_kind_name(r->optimizer));
@@ -167,7 +144,7 @@ int inspect_doctor(const inspect *o)
     if (!reader)
         return CLI_NO_ANSWER;
     ckpt_report *report = ckpt_report_new();
-    int status = report ? inspect_doctor_options(o, reader, &options) : cli_fail(c, "no-memory", "out of memory");
+    int status = report ? inspect_doctor_options(o, &options) : cli_fail(c, "no-memory", "out of memory");
     if (status < 0 && o->param_names)
         status = names_read(c, o->param_names, &list);
     if (status < 0) {

@@ -119,7 +119,7 @@ static int ask_part(walk *w, size_t i, const char *path, bool first)
     }
     ckpt_report *report = ckpt_report_new();
     int answer =
-        report ? inspect_doctor_options(w->v->o, reader, &w->options) : cli_fail(c, "no-memory", "out of memory");
+        report ? inspect_doctor_options(w->v->o, &w->options) : cli_fail(c, "no-memory", "out of memory");
     w->options.param_names = w->params.items;
     w->options.param_name_count = w->params.count;
     if (answer < 0 && ckpt_doctor(reader, &w->options, &result, report, &err) < 0)

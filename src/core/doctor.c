@@ -7,6 +7,7 @@
 #include "core/canon.h"
 #include "core/engine.h"
 #include "core/placement.h"
+#include "core/producer.h"
 
 enum { NEWEST_MAJOR = 2, NEWEST_MINOR = 13, OLDEST_MAJOR = 1, OLDEST_MINOR = 12 };
 
@@ -45,7 +46,7 @@ static void note(patient *p, ckpt__fact fact, ckpt_str tensor, const char *a, co
 
 static bool for_torch(const patient *p)
 {
-    return p->result->loader == CKPT_LOADER_TORCH;
+    return p->result->loader != CKPT_LOADER_CKPT;
 }
 
 static ckpt_str own_name(const patient *p, size_t item)
@@ -540,6 +541,33 @@ static ckpt_status examine(patient *p, ckpt_report *report)
     return status;
 }
 
+static const char *const loader_names[] = {
+    [CKPT_LOADER_OWN] = "own", [CKPT_LOADER_CKPT] = "ckpt", [CKPT_LOADER_TORCH] = "torch", [CKPT_LOADER_TORCH_CPP] = "torch-cpp",
+    [CKPT_LOADER_LIGHTNING] = "lightning", [CKPT_LOADER_ACCELERATE] = "accelerate", [CKPT_LOADER_HF_TRAINER] = "hf-trainer"};
+
+const char *ckpt_loader_name(ckpt_loader loader)
+{
+    return (unsigned)loader < sizeof loader_names / sizeof *loader_names ? loader_names[loader] : "own";
+}
+
+bool ckpt_loader_from_name(const char *name, ckpt_loader *loader)
+{
+    for (size_t i = CKPT_LOADER_CKPT; i < sizeof loader_names / sizeof *loader_names; i++)
+        if (strcmp(name, loader_names[i]) == 0) {
+            *loader = (ckpt_loader)i;
+            return true;
+        }
+    return false;
+}
+
+void ckpt_doctor_result_clear(ckpt_doctor_result *result)
+{
+    if (result) {
+        free(result->places);
+        memset(result, 0, sizeof *result);
+    }
+}
+
 ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *options, ckpt_doctor_result *result,
                         ckpt_report *report, ckpt_error *err)
 {
@@ -561,7 +589,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
     p->result = result;
     p->err = err;
     memset(result, 0, sizeof *result);
-    result->loader = p->options->loader;
+    result->loader = p->options->loader != CKPT_LOADER_OWN ? p->options->loader : ckpt__producer_of(reader->index)->loader;
     bool newest = p->options->torch_major == 0;
     result->torch_major = newest ? NEWEST_MAJOR : p->options->torch_major;
     result->torch_minor = newest ? NEWEST_MINOR : p->options->torch_minor;

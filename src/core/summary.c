@@ -1,58 +1,11 @@
 /* core/summary.c - what `show` says of the training state: who wrote it, how far it is, where its parts are. */
-#include <ckpt/doctor.h>
+#include <ckpt/summary.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include "core/canon.h"
 #include "core/engine.h"
-
-/* Who wrote a file, by what its root holds: the first row whose keys are all there. */
-static const struct {
-    const char *producer;
-    const char *path[2];          /* keys from the root */
-} producers[] = {
-    {"Lightning", {"pytorch-lightning_version", NULL}},
-    {"VAR", {"trainer", "var_wo_ddp"}},
-    {"DeepSpeed", {"ds_version", NULL}},
-    {"DeepSpeed", {"ds_config", NULL}},
-    {"Megatron", {"checkpoint_version", NULL}},
-};
-
-/* Directories whose files are one checkpoint: the layout is the producer's. */
-static const struct {
-    const char *format, *producer;
-} layouts[] = {
-    {"hf", "Hugging Face"}, {"hf-trainer", "HF Trainer"}, {"accelerate", "accelerate"}, {"peft", "PEFT"},
-};
-
-static const char *producer_of(const ckpt__index *index)
-{
-    if (strcmp(index->format, "ckpt") == 0)
-        return "ckpt";
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-        if (strcmp(index->format, layouts[i].format) == 0)
-            return layouts[i].producer;
-    const ckpt_value *root = index->root;
-    for (size_t i = 0; i < sizeof producers / sizeof *producers; i++) {
-        const ckpt_value *v = ckpt_value_get(root, producers[i].path[0]);
-        if (v && producers[i].path[1])
-            v = ckpt_value_get(v, producers[i].path[1]);
-        if (v)
-            return producers[i].producer;
-    }
-    const ckpt_value *script = root;      /* or the first file's of a directory */
-    if (root && !root->class_name.data && strcmp(index->kind, "directory") == 0 && root->entry_count > 0)
-        script = root->entries[0].value;
-    if (script && script->class_name.data && strncmp(script->class_name.data, "__torch__.", 10) == 0)
-        return ckpt__str_is(script->class_name, "__torch__.Module") ? "libtorch" : "TorchScript";
-    if (strncmp(index->format, "torch", 5) == 0)
-        return "torch";
-    const ckpt_value *metadata = ckpt_value_get(root, "__metadata__");
-    const ckpt_value *format = ckpt_value_get(metadata ? metadata : root, "format");
-    if (format && format->kind == CKPT_V_STR && ckpt__str_is(format->text, "pt"))
-        return "Hugging Face";
-    return NULL;
-}
+#include "core/producer.h"
 
 /* The first of the keys that holds an int >= 0, at the root or one level below it under the names that trainers use. */
 static int64_t count_of(const ckpt_value *root, const char *const *keys)
@@ -151,7 +104,7 @@ ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_er
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
     memset(out, 0, sizeof *out);
     const ckpt__index *index = reader->index;
-    out->producer = producer_of(index);
+    out->producer = ckpt__producer_of(index)->name;
     bool files = strcmp(index->kind, "directory") == 0 && strcmp(index->format, "ckpt") != 0;
     int64_t (*count)(const ckpt_value *, const char *const *) = files ? count_in_files : count_of;
     out->step = index->step >= 0 ? index->step : count(index->root, step_keys);
