@@ -74,6 +74,9 @@ done
 "$(find "$root" -name ckpt-inspect -type f)" list "$work/one.ckpt" | grep -q weight ||
     fail "the installed ckpt-inspect does not list what the sample saved"
 test -n "$(find "$root" -name 'ckpt.3*')" || fail "ckpt(3) was not installed"
+for file in bash-completion/completions/ckpt-inspect bash-completion/completions/ckpt-migrate zsh/site-functions/_ckpt; do
+    test -n "$(find "$root" -path "*/share/$file")" || fail "$file was not installed"
+done
 
 unset PKG_CONFIG_SYSROOT_DIR
 $MAKE -C "$builddir" uninstall DESTDIR="$root" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; fail "make uninstall failed"; }

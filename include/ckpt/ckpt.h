@@ -3,6 +3,7 @@
 #define CKPT_CKPT_H
 
 #include <ckpt/device.h>
+#include <ckpt/diff.h>
 #include <ckpt/doctor.h>
 #include <ckpt/error.h>
 #include <ckpt/guard.h>
@@ -14,7 +15,9 @@
 #include <ckpt/restore.h>
 #include <ckpt/run.h>
 #include <ckpt/save.h>
+#include <ckpt/scan.h>
 #include <ckpt/state.h>
+#include <ckpt/stats.h>
 #include <ckpt/tensor.h>
 #include <ckpt/value.h>
 #include <ckpt/verify.h>

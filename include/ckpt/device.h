@@ -17,10 +17,12 @@ typedef enum ckpt_device_type {
     CKPT_DEVICE_CPU,
     CKPT_DEVICE_CUDA,
     CKPT_DEVICE_META,             /* a tensor without data */
-    CKPT_DEVICE_OTHER             /* another framework's: mps, xpu:N, npu:N, hpu, ... carried, never a target here */
+    CKPT_DEVICE_OTHER,            /* of no name that is known here */
+    /* torch's further devices: tags that files carry and that rules give. No tensor is placed there by this library. */
+    CKPT_DEVICE_MPS, CKPT_DEVICE_XPU, CKPT_DEVICE_NPU, CKPT_DEVICE_HPU, CKPT_DEVICE_MTIA, CKPT_DEVICE_PRIVATEUSEONE
 } ckpt_device_type;
 
-/* index: 0.. for cuda; -1 where the tag had none (cpu always). */
+/* index: 0.. for cuda and the further ones; -1 where the tag had none (cpu and mps always). */
 typedef struct ckpt_device {
     ckpt_device_type type;
     int32_t index;
@@ -36,7 +38,7 @@ bool ckpt_device_equal(ckpt_device a, ckpt_device b);
  * instead: "cuda" without index (CKPT_E_ARGUMENT; write cuda:0), "cpu:0", "CPU", "cuda:-1", "gpu:0", "cuda:01". */
 ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *err);
 
-/* Writes "cpu", "cuda:3", "meta", "other" or "none" into buf (CKPT_DEVICE_NAME_MAX bytes) and returns buf. */
+/* Writes "cpu", "cuda:3", "xpu:0", "mps", "meta", "other" or "none" into buf (CKPT_DEVICE_NAME_MAX bytes) and returns buf. */
 char *ckpt_device_name(ckpt_device device, char *buf);
 
 /* How many devices of a type there are. CUDA: loads libcuda.so.1 on first use; a missing driver, a stub or a driver

@@ -68,6 +68,13 @@ void ckpt_doctor_result_clear(ckpt_doctor_result *result);    /* accepts a zeroe
 ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *options, ckpt_doctor_result *result,
                         ckpt_report *report, ckpt_error *err);
 
+/* A resume that is right for this checkpoint, as source to paste: `language` is "torch" (Python, for the options' loader) or
+ * "c" (this library). It says where the model, optimizer, scaler, scheduler and random states lie in the checkpoint, in which
+ * order to construct and to load, pins what must stay on the cpu, puts step where the saved flags need it, and asserts that
+ * all is in its place. *out is the caller's, to be freed with free(). CKPT_E_ARGUMENT: another language. */
+ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language, char **out,
+                                ckpt_error *err);
+
 /* What a state calls each tensor of a file, and what belongs to what, by the rules that ckpt_restore goes by: for a
  * torch file the path of the model's dict is gone, and optimizer ids have become the parameters' names. Where the order of the
  * parameters cannot be told, or two dicts could be the model, those fields are not known. */

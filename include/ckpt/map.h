@@ -31,6 +31,7 @@ typedef struct ckpt_map ckpt_map;
  *   "cuda:0"                     everything goes there (torch's str)
  *   "cuda:1=cuda:0,cpu=cpu"      by saved tag; unmatched tags keep theirs (torch's dict); never chained
  *   "cuda:*=cuda:{rank}"         wildcard; expressions over rank, local_rank, world, index: + - * / % ( )
+ *   "cuda:*=xpu:{index}"         tags of torch's further devices: for ckpt_migrate and doctor; a restore refuses them
  *   "FILE.yaml"                  a file whose name ends in .yaml or .yml: ckpt-map(5)
  * NULL or "": every tensor keeps its tag. CKPT_E_ARGUMENT with the place (column, or line and column). */
 ckpt_status ckpt_map_parse(const char *text, ckpt_map **out, ckpt_error *err);

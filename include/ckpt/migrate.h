@@ -59,6 +59,8 @@ typedef struct ckpt_migrate_options {
     /* the work */
     uint64_t memory;              /* what its buffers may take at most; 0: 256 MiB; at least 34 MiB */
     ckpt_progress progress;
+    uint32_t threads;             /* 1: one reads, converts and writes; 2: another one writes meanwhile; more is as 2;
+                                   * 0: 2 where the process may use two cores, else 1. What is written is the same */
 } ckpt_migrate_options;
 #ifdef __cplusplus
 #define CKPT_MIGRATE_OPTIONS_INIT {}

@@ -2,6 +2,7 @@
 #ifndef CKPT_SUMMARY_H
 #define CKPT_SUMMARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <ckpt/error.h>
@@ -12,16 +13,54 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* What `show` says of the training state: found by structure. data NULL: not found. The paths live until
- * ckpt_summary_clear, values until the reader is closed. */
+/* How well it did, by what the producer keeps of it. */
+typedef struct ckpt_score {
+    ckpt_str name;                /* "val_loss"; data NULL: not said */
+    bool has_best, has_current;
+    double best;                  /* so far in the run */
+    double current;               /* of this checkpoint */
+} ckpt_score;
+
+enum { CKPT_SUMMARY_NAMES = 8 };
+
+/* Parameters beside optimizer state, where both are here and it is known what belongs to what. */
+typedef struct ckpt_summary_state {
+    bool known;
+    uint64_t params;                                    /* ties count once */
+    uint64_t without_state;                             /* parameters that have no optimizer state */
+    ckpt_str without_names[CKPT_SUMMARY_NAMES];         /* the first of them, data NULL behind the last */
+    uint64_t without_param;                             /* states that belong to no parameter of the checkpoint */
+    ckpt_str without_param_names[CKPT_SUMMARY_NAMES];
+} ckpt_summary_state;
+
+/* What `show` says of the training state: found by structure. data NULL: not found. Texts live until ckpt_summary_clear,
+ * values until the reader is closed. */
 typedef struct ckpt_summary {
     const char *producer;         /* "ckpt", "torch", "libtorch", "Lightning", "accelerate", ...; NULL: not known */
-    ckpt_str model_path, optimizer_path, scaler_path;
+    ckpt_str producer_version;    /* "2.6.6" */
+    ckpt_str version_of;          /* whose version that is where it is not the producer's own: "transformers" */
+    bool rewritten;               /* a checkpoint of ours that was made from the producer's file */
+    bool bare;                    /* a state_dict of weights and nothing else */
+    ckpt_str marks;               /* what is special, parted by ", ": "bitsandbytes 8-bit optimizer", "PEFT LORA adapter" */
+    ckpt_str model_path, optimizer_path, scaler_path, scheduler_path, ema_path;
     const ckpt_value *optimizer;  /* the dict with state and param_groups, or NULL */
     const ckpt_value *scaler;
-    int64_t step, epoch;          /* -1: not found */
+    const ckpt_value *scheduler;  /* its state_dict; the first of several */
+    uint64_t optimizer_count, scheduler_count;          /* that the checkpoint holds */
+    const char *optimizer_class;  /* "AdamW", "Adam or AdamW" where the file does not tell them apart; NULL: not known */
+    const char *scheduler_class;  /* "StepLR"; NULL: not known */
+    ckpt_str precision;           /* "MixedPrecision", "bf16": as the producer calls it */
+    uint64_t ema_count;           /* tensors of averaged weights */
+    int64_t step, epoch;          /* -1: not found; a fraction of an epoch is cut off */
+    double epoch_exact;           /* the same with its fraction; -1: not found */
+    ckpt_score score;
+    ckpt_summary_state state;
     ckpt_str optimizer_kind;      /* "fused", ... by the saved flags */
-    char *owned;                  /* what the paths point into */
+    /* How the producer's own program goes on: lines of code, parted by '\n', with {path} where the path belongs, {load}
+     * where torch.load is told ", weights_only=False" if the file needs it, and {device} for the device of the weights. */
+    ckpt_str resume;
+    ckpt_str resume_file;         /* in a directory: the file that {path} is, data NULL: the directory */
+    void *owned;                  /* what the texts point into */
 } ckpt_summary;
 ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
 void ckpt_summary_clear(ckpt_summary *summary);

@@ -30,7 +30,10 @@ typedef struct ckpt_verify_result {
 } ckpt_verify_result;
 
 /* Reads everything. CKPT_OK: nothing wrong; CKPT_NO: damaged, the findings name each tensor, header or file; an error
- * where there is no answer (not a checkpoint, cannot be read). format NULL: told from the content. */
+ * where there is no answer (not a checkpoint, cannot be read). format NULL: told from the content.
+ *   Of several files each that is damaged or missing is a finding with its `file`, and all others are checked; tensors and
+ * bytes are what was. Where all that is wrong is that a file is of a kind that is not read ("member-unread"), there is no
+ * answer: CKPT_E_UNSUPPORTED. */
 ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
                         ckpt_report *report, ckpt_error *err);
 /* The same for several paths that are one checkpoint, as ckpt_reader_options.also has them. */

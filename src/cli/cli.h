@@ -94,6 +94,7 @@ typedef struct cli_progress {
     const char *verb;             /* "checked", "written" */
     struct timespec start, last;
     bool shown;
+    bool dumb;                    /* a terminal that cannot rewrite a line (TERM=dumb): nothing is shown */
 } cli_progress;
 void cli_progress_init(cli_progress *p, const cli *c, const char *verb);
 int cli_progress_step(void *progress, uint64_t done, uint64_t total);    /* a ckpt_progress_fn */

@@ -8,12 +8,13 @@
 #include "inspect_run.h"
 
 static const char usage_text[] =      /* one screen of 24 lines */
-    "Usage: ckpt-inspect [COMMAND] [OPTION]... PATH\n"
+    "Usage: ckpt-inspect [COMMAND] [OPTION]... PATH...\n"
     "Says what a checkpoint (a file or a directory) holds. Runs nothing of it. For a\n"
     "run directory (ckpt_run_open) show, verify and doctor look at all it holds.\n"
     "  show      what it is, who wrote it, how far it is, how to resume (default)\n"
     "  list      one line a tensor           tree    everything that is not a tensor\n"
-    "  verify    is every byte what was written?\n"
+    "  verify    is every byte as written?   stats   min, max, mean, NaN, ... of each\n"
+    "  diff A B [--atol X --rtol Y]          scan    what would an unpickler call?\n"
     "  doctor    will it resume? if not: why, and what mends it\n"
     "  extract PATH NAME -o FILE             one tensor as .npy\n"
     "\n"
@@ -24,13 +25,13 @@ static const char usage_text[] =      /* one screen of 24 lines */
     "      --from FORMAT      do not tell the format from the content\n"
     "  -q, --quiet            no progress, no warnings\n"
     "  -o, --output FILE, --raw   extract: where to; the elements alone\n"
-    "      --help, --version\n"
+    "      --report FILE.html   show, diff, doctor: also a page; --help, --version\n"
     "doctor takes what its answer depends on:\n"
     "      --for ckpt|torch  --torch VERSION  --load-weights-only yes|no  --amp\n"
     "      --optimizer fused|capturable|foreach|plain  --map-location RULES\n"
     "      --devices cuda:N  --param-names FILE  --metadata-only (a run: reads less)\n"
     "show RUN --keep-last N [--keep-every K] marks what retention would remove.\n"
-    "Exit status: 0 yes, 1 no (damaged, would not resume), 2 no answer.\n";
+    "Exit status: 0 yes, 1 no (damaged, different, would not resume), 2 no answer.\n";
 
 enum {
     O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
@@ -211,7 +212,7 @@ static void warn_unused(const inspect *o, const struct command *command, bool ru
         {o->snippet && !doctor, "--snippet", "doctor"},
         {o->device_memory && !doctor, "--device-memory", "doctor"},
         {o->world && !doctor, "--world", "doctor"},
-        {o->values && !doctor, "--values", "doctor"},
+        {o->values && !doctor && !(o->report && command->run == inspect_show), "--values", "doctor, and of show --report"},
         {(o->atol || o->rtol) && command->run != inspect_diff, "--atol, --rtol", "diff"},
         {o->report && command->run != inspect_show && command->run != inspect_diff && !doctor, "--report", "show, diff and doctor"},
         {(o->keep.keep_last || o->keep.keep_every) && !show_run, "--keep-last, --keep-every", "show RUN_DIR"},
@@ -225,6 +226,9 @@ static void warn_unused(const inspect *o, const struct command *command, bool ru
 static int answer_for_run(const run_view *v, const struct command *command)
 {
     const cli *c = &v->o->cli;
+    if (v->o->report && command->run_directory && command->run != inspect_verify && v->count > 0)
+        return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; --report shows one of them, such as %s", v->path,
+                        v->count, v->count == 1 ? "" : "s", run_newest(v) ? run_newest(v)->path : v->entries[0].path);
     if (command->run_directory)
         return command->run_directory(v);
     if (v->count == 0)
@@ -252,13 +256,20 @@ static int run(inspect *o, int argc, char **argv)
         o->cli.also_count = o->path_count - command->paths;
     }
     o->name = o->paths[o->path_count - 1];
+    if (command->run == inspect_diff && (o->one || o->path_count < 2))
+        return cli_usage(c, o->one ? "diff: it compares two checkpoints, and --one makes one of all PATHs" : "diff: two PATHs are wanted");
     if (o->path_count != command->paths && !o->one)
-        return cli_usage(c, "%s: one PATH at a time, '%s' is one too many", command->name, o->paths[command->paths]);
+        return cli_usage(c, "%s: %s, '%s' is one too many", command->name,
+                         command->paths == 2 ? "two PATHs" : "one PATH at a time", o->paths[command->paths]);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
     if (cli_has_selection(c) && !command->selects)
-        return cli_usage(c, "%s answers for the whole checkpoint; --tensor, --role and --device are for show and list (list --checksum reads what they select)",
+        return cli_usage(c, "%s answers for the whole checkpoint; --tensor, --role and --device are for show, list, stats and diff (list --checksum reads what they select)",
                          command->name);
+    if (command->run == inspect_scan) {       /* all files, whatever they are */
+        warn_unused(o, command, false);
+        return command->run(o);
+    }
     run_view view;
     status = run_view_open(o, &view);
     warn_unused(o, command, status < 0);
@@ -276,7 +287,12 @@ int main(int argc, char **argv)
     memset(&o, 0, sizeof o);
     signal(SIGPIPE, SIG_DFL);     /* `| head` ends us without a word, even below a parent that ignores SIGPIPE */
     cli_init(&o.cli, "ckpt-inspect", argc, argv);
+    if ((o.typed = calloc((size_t)argc + 1, sizeof *o.typed))) {
+        memcpy(o.typed, argv, (size_t)argc * sizeof *argv);
+        o.typed_count = argc;
+    }
     int status = run(&o, argc, argv);
+    free(o.typed);
     cli_free(&o.cli);
     return cli_finish(&o.cli, status);
 }

@@ -22,6 +22,8 @@ typedef struct inspect {
     const char *name;             /* extract: the NAME */
     char **paths;
     int path_count;
+    char **typed;                 /* the command line before getopt sorts it: the report shows it */
+    int typed_count;
 } inspect;
 
 int inspect_show(const inspect *o);
@@ -35,10 +37,20 @@ int inspect_diff(const inspect *o);
 int inspect_scan(const inspect *o);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int inspect_folder(const inspect *o);
+/* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the member
+ * "checkpoints" (j NULL: as text). Nothing where there are none. */
+void inspect_folder_beside(const inspect *o, json_out *j);
+/* The members "step" and "epoch"; "score". */
+void inspect_json_progress(json_out *j, const ckpt_summary *s);
+void inspect_json_score(json_out *j, const ckpt_score *s);
 
 /* ---- --report: one page beside what is printed; the exit status, 2 where it cannot be written (and says so) */
-int report_show(const inspect *o, const ckpt_reader *reader, const ckpt_summary *summary);
-int report_doctor(const inspect *o, const ckpt_reader *reader, const ckpt_doctor_result *result, const ckpt_report *findings);
+int report_show(const inspect *o, const ckpt_reader *reader, const ckpt_summary *summary, const ckpt_report *findings, const char *resume);
+int report_doctor(const inspect *o, const ckpt_reader *reader, const ckpt_doctor_options *options, const ckpt_doctor_result *result,
+                  const ckpt_report *findings);
+/* The counts, the lists of what differs (result: never what is the same) and the notes of a diff. */
+int report_diff(const inspect *o, const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_result *result,
+                const ckpt_report *findings);
 
 /* A path as a shell and as C or Python take it; with other characters no command is shown. */
 bool inspect_plain_path(const char *path);

@@ -41,6 +41,37 @@ static bool parse_devices(const char *text, int *count)
     return true;
 }
 
+/* 5GB is 5 * 10^9 bytes, 80GiB 80 * 2^30; B and no unit are bytes, and 5G is 5GB. */
+static bool parse_memory(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    uint64_t scale = 1;
+    const char *unit = *end ? strchr(units, *end >= 'a' && *end <= 'z' ? *end - 32 : *end) : NULL;
+    if (unit) {
+        bool binary = end[1] == 'i';
+        for (const char *u = units; u <= unit; u++)
+            scale *= binary ? 1024 : 1000;
+        end += binary ? 2 : 1;
+    }
+    end += *end == 'B' || *end == 'b';
+    *out = n * scale;
+    return errno == 0 && *end == 0 && n > 0 && n <= UINT64_MAX / scale;
+}
+
+static bool parse_world(const char *text, int *world)
+{
+    char *end;
+    errno = 0;
+    long n = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0;
+    *world = n > 0 && n <= 1000000 && !errno && *end == 0 ? (int)n : 0;
+    return *world > 0;
+}
+
 int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
 {
     const cli *c = &o->cli;
@@ -62,6 +93,11 @@ int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
         return cli_usage(c, "--optimizer: '%s' is none of fused, capturable, foreach, plain", o->optimizer);
     if (o->devices && !parse_devices(o->devices, &d->cuda_devices))
         return cli_usage(c, "--devices: '%s' is no number of devices; write cuda:2 for two of them, or cpu for none", o->devices);
+    if (o->device_memory && !parse_memory(o->device_memory, &d->device_memory))
+        return cli_usage(c, "--device-memory: '%s' is no size (80GiB, 24GB, ...)", o->device_memory);
+    if (o->world && !parse_world(o->world, &d->world))
+        return cli_usage(c, "--world: '%s' is no number of ranks", o->world);
+    d->read_values = o->values;
     return -1;
 }
 
@@ -89,6 +125,15 @@ void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_docto
         json_int(j, "devices", d->cuda_devices);
     else
         json_null(j, "devices");
+    if (d->device_memory)
+        json_uint(j, "device_memory", d->device_memory);
+    else
+        json_null(j, "device_memory");
+    if (d->world)
+        json_int(j, "world", d->world);
+    else
+        json_null(j, "world");
+    json_bool(j, "values", d->read_values);
     json_end_object(j);
     json_object(j, "effective");
     json_flag(j, "fused", r->fused);
@@ -97,7 +142,24 @@ void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_docto
     json_end_object(j);
 }
 
-static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r, const ckpt_report *report)
+static void doctor_json_places(json_out *j, const ckpt_doctor_result *r)
+{
+    json_array(j, "places");
+    for (size_t i = 0; i < r->place_count; i++) {
+        const ckpt_doctor_place *p = &r->places[i];
+        json_object(j, NULL);
+        json_text(j, "from", *p->from ? p->from : NULL);
+        json_text(j, "to", *p->to ? p->to : NULL);
+        json_text(j, "role", ckpt_role_name(p->role));
+        json_uint(j, "tensors", p->tensors);
+        json_uint(j, "nbytes", p->nbytes);
+        json_end_object(j);
+    }
+    json_end_array(j);
+}
+
+static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r, const ckpt_report *report,
+                        const char *snippet)
 {
     json_out j;
     json_init(&j, stdout);
@@ -113,6 +175,9 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
     json_text(&j, "outcome", ckpt_outcome_name(r->outcome));
     json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN ? -1 : r->outcome == CKPT_RESUMES || r->outcome == CKPT_RESUMES_DIFFERENTLY);
     cli_json_findings(&j, report, NULL, CKPT_NOTE);
+    doctor_json_places(&j, r);
+    if (snippet)
+        json_text(&j, "snippet", snippet);
     json_end_object(&j);
 }
 
@@ -133,12 +198,42 @@ static void doctor_text(const inspect *o, const ckpt_doctor_result *r, const ckp
     puts(")");
 }
 
+/* What the answer was, to people or as JSON; a snippet stands alone on standard output, so that it can be redirected. */
+static int doctor_say(const inspect *o, const ckpt_reader *reader, const ckpt_doctor_options *d, const ckpt_doctor_result *r,
+                      const ckpt_report *report)
+{
+    const cli *c = &o->cli;
+    ckpt_error err = CKPT_ERROR_INIT;
+    char *snippet = NULL;
+    if (o->snippet && strcmp(o->snippet, "torch") != 0 && strcmp(o->snippet, "c") != 0)
+        return cli_usage(c, "--snippet: '%s' is neither torch nor c", o->snippet);
+    if (o->snippet && ckpt_doctor_snippet(reader, d, o->snippet, &snippet, &err) < 0)
+        return cli_fail_error(c, &err);
+    int reported = o->report ? report_doctor(o, reader, d, r, report) : CLI_YES;
+    if (reported != CLI_YES) {
+        free(snippet);
+        return reported;
+    }
+    if (c->json) {
+        doctor_json(o, d, r, report, snippet);
+    } else if (snippet) {
+        fputs(snippet, stdout);
+        if (r->outcome != CKPT_RESUMES && !c->quiet)
+            cli_text_findings(c, stderr, report, CKPT_WARNING, NULL);
+    } else {
+        doctor_text(o, r, report);
+    }
+    free(snippet);
+    return r->outcome == CKPT_OUTCOME_UNKNOWN ? CLI_NO_ANSWER : r->outcome == CKPT_RESUMES ? CLI_YES : CLI_NO;
+}
+
 int inspect_doctor(const inspect *o)
 {
     const cli *c = &o->cli;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_doctor_options options;
     ckpt_doctor_result result;
+    cli_progress shown;
     names list = {NULL, NULL, 0};
     ckpt_reader *reader = cli_open(c, o->paths[0]);
     if (!reader)
@@ -148,17 +243,20 @@ int inspect_doctor(const inspect *o)
     if (status < 0 && o->param_names)
         status = names_read(c, o->param_names, &list);
     if (status < 0) {
+        ckpt_progress progress = {cli_progress_step, &shown};
         options.param_names = list.items;
         options.param_name_count = list.count;
-        if (ckpt_doctor(reader, &options, &result, report, &err) < 0) {
-            status = cli_fail_error(c, &err);
-        } else {
-            status = result.outcome == CKPT_OUTCOME_UNKNOWN ? CLI_NO_ANSWER : result.outcome == CKPT_RESUMES ? CLI_YES : CLI_NO;
-            if (c->json)
-                doctor_json(o, &options, &result, report);
-            else
-                doctor_text(o, &result, report);
+        cli_progress_init(&shown, c, "read");
+        if (options.read_values) {
+            cli_signals();
+            options.progress = &progress;
         }
+        ckpt_status answer = ckpt_doctor(reader, &options, &result, report, &err);
+        if (options.read_values)
+            cli_progress_end(&shown);
+        status = answer < 0 ? cli_fail_error(c, &err) : doctor_say(o, reader, &options, &result, report);
+        if (answer >= 0)
+            ckpt_doctor_result_clear(&result);
     }
     names_free(&list);
     ckpt_report_free(report);

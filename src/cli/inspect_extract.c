@@ -1,12 +1,10 @@
 /* inspect_extract.c - one tensor as .npy, or its elements alone. The one command that writes a file: the one asked for. */
 #include "inspect.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include "output.h"
 
 /* numpy's name of a dtype; NULL where numpy has none. */
 static const char *numpy_dtype(ckpt_dtype dtype)
@@ -43,87 +41,11 @@ static bool npy_header(const ckpt_tensor_info *t, char *out, size_t size, size_t
     return true;
 }
 
-/* In pieces, so that a signal is seen between them. */
-static bool write_all(int fd, const char *data, size_t size)
-{
-    enum { PIECE = 8 << 20 };
-    while (size > 0) {
-        ssize_t n = cli_signal_caught() ? -1 : write(fd, data, size < PIECE ? size : PIECE);
-        if (cli_signal_caught()) {
-            errno = EINTR;
-            return false;
-        }
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        data += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-/* Are both names the same file? A file inside a step directory is the checkpoint too. */
+/* A file inside a step directory is the checkpoint too. */
 static bool is_source(const inspect *o, const ckpt_tensor_info *t, const char *output)
 {
-    struct stat out, in;
-    if (strcmp(output, "-") == 0 || stat(output, &out) != 0 || !S_ISREG(out.st_mode))
-        return false;
-    if (stat(o->paths[0], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-        return true;
-    size_t size = strlen(o->paths[0]) + t->file.size + 2;
-    char *inside = t->file.data ? malloc(size) : NULL;
-    if (!inside)
-        return false;
-    snprintf(inside, size, "%s/%s", o->paths[0], t->file.data);
-    bool same = stat(inside, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
-    free(inside);
-    return same;
-}
-
-/* FILE appears whole: a temporary beside it is renamed. What is no regular file (a pipe, /dev/stdout) is written to
- * directly. */
-static int write_file(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size)
-{
-    struct stat st;
-    char *temporary = NULL;
-    int fd = -1;
-    bool direct = strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
-    if (strcmp(path, "-") == 0) {
-        fd = dup(STDOUT_FILENO);
-    } else if (direct) {
-        fd = open(path, O_WRONLY | O_CLOEXEC);
-    } else if ((temporary = malloc(strlen(path) + 16))) {
-        cli_signals();            /* from here on there is something to remove */
-        sprintf(temporary, "%s.tmp-XXXXXX", path);
-        fd = mkostemp(temporary, O_CLOEXEC);
-        mode_t mask = umask(0);
-        umask(mask);
-        if (fd >= 0 && fchmod(fd, 0666 & ~mask) != 0) {
-            close(fd);
-            unlink(temporary);
-            fd = -1;
-        }
-    }
-    if (fd < 0) {
-        free(temporary);
-        return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(errno));
-    }
-    bool written = write_all(fd, head, head_size) && write_all(fd, data, size);
-    int why = errno;
-    if (close(fd) != 0 && written) {
-        why = errno;
-        written = false;
-    }
-    if (written && temporary && rename(temporary, path) != 0) {
-        why = errno;
-        written = false;
-    }
-    if (!written && temporary)
-        unlink(temporary);
-    free(temporary);
-    cli_signals_reraise();
-    return written ? CLI_YES : cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
+    return output_is_same(output, o->paths[0], NULL, 0) ||
+           (t->file.data && output_is_same(output, o->paths[0], t->file.data, t->file.size));
 }
 
 static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
@@ -149,7 +71,7 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     if (ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err) != CKPT_OK)
         status = cli_fail_error(c, &err);
     else
-        status = write_file(c, o->output, head, head_size, data, (size_t)t->nbytes);
+        status = output_write(c, o->output, head, head_size, data, (size_t)t->nbytes);
     free(data);
     if (status == CLI_YES && c->json && strcmp(o->output, "-") != 0) {
         json_out j;
@@ -167,13 +89,6 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
         json_end_object(&j);
     }
     return status;
-}
-
-static bool is_stdout(const char *path)
-{
-    struct stat out, named;
-    return strcmp(path, "-") == 0 || (fstat(STDOUT_FILENO, &out) == 0 && stat(path, &named) == 0 && !S_ISREG(named.st_mode) &&
-                                      out.st_dev == named.st_dev && out.st_ino == named.st_ino && out.st_rdev == named.st_rdev);
 }
 
 /* Keys such as {"a.b": ...} and {"a": {"b": ...}} give one name. */
@@ -194,7 +109,7 @@ int inspect_extract(const inspect *o)
     ckpt_error err = CKPT_ERROR_INIT;
     if (!o->output)
         return cli_usage(&o->cli, "extract: -o FILE is wanted ('-' is standard output)");
-    if (o->cli.json && is_stdout(o->output) && strcmp(o->output, "/dev/null") != 0)
+    if (o->cli.json && output_is_stdout(o->output) && strcmp(o->output, "/dev/null") != 0)
         return cli_usage(&o->cli, "extract: --json and the tensor cannot both go to standard output");
     if (strcmp(o->output, "-") == 0 && isatty(STDOUT_FILENO))
         return cli_usage(&o->cli, "extract: binary data is not written to a terminal");

@@ -126,9 +126,12 @@ static int ask_part(walk *w, size_t i, const char *path, bool first)
         answer = cli_fail_error(c, &err);
     if (answer < 0 && (first || severity_of(result.outcome) > severity_of(w->result.outcome))) {
         ckpt_report *before = w->report;
+        ckpt_doctor_result_clear(&w->result);
         w->result = result;
         w->report = report;
         report = before;
+    } else if (answer < 0) {
+        ckpt_doctor_result_clear(&result);
     }
     ckpt_report_free(report);
     ckpt_reader_close(reader);
@@ -341,6 +344,7 @@ static int doctor_once(const run_view *v, bool insist)
             doctor_text(&w);
     }
     names_free(&w.params);
+    ckpt_doctor_result_clear(&w.result);
     ckpt_report_free(w.report);
     free(w.all);
     return answer;

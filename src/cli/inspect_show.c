@@ -1,32 +1,12 @@
 /* inspect_show.c - what is this, who wrote it, how far is it, and how to go on. */
-#include "inspect.h"
+#include "inspect_show.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* One line of "by role", "by device", "by dtype". */
-typedef struct row {
-    char name[64];
-    uint64_t count, nbytes;
-} row;
-typedef struct table {
-    row *rows;
-    size_t count;
-} table;
-
-typedef struct picture {
-    const inspect *o;
-    const ckpt_reader *reader;
-    ckpt_summary summary;
-    ckpt_report *doctor;          /* NULL: it had no answer */
-    table roles, devices, dtypes;
-    uint64_t tensors, nbytes;
-    bool directory;
-} picture;
-
 /* Tags come from files, so their number is bounded: what goes past it is "(others)". */
-static bool count_in(table *t, const char *name, size_t size, uint64_t nbytes)
+static bool count_in(show_table *t, const char *name, size_t size, uint64_t nbytes)
 {
     enum { ROWS_MAX = 256 };
     char key[64];
@@ -38,7 +18,7 @@ static bool count_in(table *t, const char *name, size_t size, uint64_t nbytes)
         strcpy(t->rows[i - 1].name, "(others)");
         i--;
     } else if (i == t->count) {
-        row *rows = realloc(t->rows, (i + 1) * sizeof *rows);
+        show_row *rows = realloc(t->rows, (i + 1) * sizeof *rows);
         if (!rows)
             return false;
         t->rows = rows;
@@ -51,7 +31,7 @@ static bool count_in(table *t, const char *name, size_t size, uint64_t nbytes)
     return true;
 }
 
-static bool count_tensors(picture *p)
+static bool count_tensors(show_picture *p)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < ckpt_reader_tensor_count(p->reader); i++) {
@@ -67,91 +47,16 @@ static bool count_tensors(picture *p)
     return ok;
 }
 
-static bool is_torch(const picture *p)
-{
-    return strncmp(ckpt_reader_format(p->reader), "torch", 5) == 0;
-}
-
-/* An archive of libtorch in C++ or of TorchScript, which torch.load does not read as a checkpoint. */
-static bool is_script(const picture *p)
-{
-    const char *producer = p->summary.producer;
-    return producer && (strcmp(producer, "libtorch") == 0 || strcmp(producer, "TorchScript") == 0);
-}
-
-/* How the producer's own program goes on: a call around the path. */
-typedef struct own_way {
-    const char *producer, *head, *tail;
-    bool to_cpu;                  /* a trainer: it loads to the cpu, and goes through load_state_dict */
-} own_way;
-
-static bool has_role(const picture *p, const char *role)
-{
-    for (size_t i = 0; i < p->roles.count; i++)
-        if (strcmp(p->roles.rows[i].name, role) == 0)
-            return true;
-    return false;
-}
-
-/* The files of a pipeline lie in folders of its directory. */
-static bool has_folders(const picture *p)
-{
-    const ckpt_value *root = ckpt_reader_root(p->reader);
-    for (size_t i = 0; p->directory && root && i < root->entry_count; i++)
-        if (memchr(root->entries[i].key->text.data, '/', root->entries[i].key->text.size))
-            return true;
-    return false;
-}
-
-static const own_way *own_way_of(const picture *p)
-{
-#define TO_CPU "\", map_location=\"cpu\""
-    static const own_way ways[] = {
-        {"Lightning", "trainer.fit(model, ckpt_path=\"", "\"", false},
-        {"accelerate", "accelerator.load_state(\"", "\"", true},
-        {"HF Trainer", "trainer.train(resume_from_checkpoint=\"", "\"", true},
-        {"PEFT", "PeftModel.from_pretrained(model, \"", "\"", false},
-        {"TorchScript", "torch.jit.load(\"", TO_CPU, false},
-        {"libtorch", "torch::load(module, \"", "\"", false},
-        {"torch", "torch.load(\"", TO_CPU, false},
-        {"VAR", "torch.load(\"", TO_CPU, false},
-        {"DeepSpeed", "torch.load(\"", TO_CPU, false},
-        {"Megatron", "torch.load(\"", TO_CPU, false},
-    };
-    static const own_way optimizer = {"libtorch", "torch::load(optimizer, \"", "\"", false},
-                         archive = {"libtorch", "torch::serialize::InputArchive().load_from(\"", "\"", false},
-                         model = {"Hugging Face", "AutoModel.from_pretrained(\"", "\"", false},
-                         pipeline = {"Hugging Face", "DiffusionPipeline.from_pretrained(\"", "\"", false},
-                         weights = {"Hugging Face", "safetensors.torch.load_file(\"", "\"", false};
-#undef TO_CPU
-    const char *producer = p->summary.producer ? p->summary.producer : "";
-    bool weights_here = has_role(p, "param") || has_role(p, "buffer");
-    if (strcmp(producer, "libtorch") == 0 && (!weights_here || p->summary.model_path.size))
-        return weights_here ? &archive : &optimizer;
-    if (strcmp(producer, "Hugging Face") == 0 && strcmp(ckpt_reader_format(p->reader), "safetensors") == 0)
-        return &weights;
-    if (strcmp(producer, "Hugging Face") == 0)
-        return has_folders(p) ? &pipeline : &model;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (strcmp(ways[i].producer, producer) == 0)
-            return &ways[i];
-    return NULL;
-}
-
 /* What would be odd at a resume by the producer's own loader. */
-static void ask_doctor(picture *p)
+static void ask_doctor(show_picture *p)
 {
-    const own_way *way = own_way_of(p);
-    bool torch = (is_torch(p) && !is_script(p)) || (way && way->to_cpu);
-    ckpt_doctor_options options = {.loader = torch ? CKPT_LOADER_TORCH : CKPT_LOADER_CKPT, .cuda_devices = -1};
-    if (way && way->to_cpu) {     /* which lists the classes that it trusts */
-        options.map_location = "cpu";
-        options.load_weights_only = -1;
-    }
+    ckpt_doctor_options options = {.loader = CKPT_LOADER_OWN, .cuda_devices = -1};
     ckpt_doctor_result result;
+    memset(&result, 0, sizeof result);
     p->doctor = ckpt_report_new();
     if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
         ckpt_report_clear(p->doctor);
+    ckpt_doctor_result_clear(&result);
 }
 
 bool inspect_plain_path(const char *path)
@@ -172,31 +77,57 @@ bool inspect_has_gpu(const ckpt_reader *reader)
     return false;
 }
 
-static char *resume_command(const picture *p)
+/* One {word} of the producer's way to go on. */
+static void put_word(FILE *f, const show_picture *p, const char *word, size_t size, const char *path, int length)
 {
-    const char *path = p->o->paths[0], *target = inspect_has_gpu(p->reader) ? "cuda:0" : "cpu";
-    const own_way *way = p->o->cli.also_count == 0 ? own_way_of(p) : NULL;
-    size_t size = strlen(path) + 200;
-    char *text = inspect_plain_path(path) ? malloc(size) : NULL;
-    if (!text)
-        return NULL;
-    const char *slash = strrchr(path, '/');
+    ckpt_str file = p->summary.resume_file;
+    bool refuses = ckpt_report_count_code(p->doctor, "weights-only-refused") > 0;
+    if (size == 4 && memcmp(word, "path", size) == 0) {
+        fprintf(f, "%.*s", length, path);
+        if (file.data)
+            fprintf(f, "/%s", file.data);
+    } else if (size == 4 && memcmp(word, "load", size) == 0) {
+        fputs(refuses ? ", weights_only=False" : "", f);
+    } else if (size == 6 && memcmp(word, "device", size) == 0) {
+        fputs(inspect_has_gpu(p->reader) ? "cuda:0" : "cpu", f);
+    } else {
+        fprintf(f, "{%.*s}", (int)size, word);
+    }
+}
+
+char *show_resume_command(const show_picture *p)
+{
+    const char *path = p->path, *slash = strrchr(path, '/'), *at = p->summary.resume.data;
     int length = (int)strlen(path);
-    if (way && !p->directory && strcmp(ckpt_reader_format(p->reader), "hf") == 0) {    /* an index stands for its directory */
-        length = slash ? (int)(slash - path) : 1;
+    char *text = NULL;
+    size_t size = 0;
+    ckpt_str file = p->summary.resume_file;
+    if (!at || !inspect_plain_path(path) || (file.data && !inspect_plain_path(file.data)))
+        return NULL;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (p->o->cli.also_count == 0 && !p->directory && strcmp(ckpt_reader_format(p->reader), "hf") == 0) {
+        length = slash ? (int)(slash - path) : 1;     /* an index stands for its directory */
         path = slash ? path : ".";
     }
-    if (way)
-        snprintf(text, size, "%s%.*s%s%s)", way->head, length, path, way->tail,
-                 ckpt_report_count_code(p->doctor, "not-weights-only") ? ", weights_only=False" : "");
-    else
-        snprintf(text, size, "options.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, report, &err)", target, path);
-    return text;
+    FILE *f = open_memstream(&text, &size);
+    for (const char *open; f && (open = strchr(at, '{'));) {
+        size_t n = strcspn(open + 1, "}");
+        fwrite(at, 1, (size_t)(open - at), f);
+        put_word(f, p, open + 1, n, path, length);
+        at = open[1 + n] ? open + n + 2 : open + 1 + n;
+    }
+    if (f)
+        fputs(at, f);
+    if (f && fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* ---- --json */
 
-static void json_table(json_out *j, const char *key, const char *what, const table *t)
+static void json_table(json_out *j, const char *key, const char *what, const show_table *t)
 {
     json_array(j, key);
     for (size_t i = 0; i < t->count; i++) {
@@ -209,28 +140,19 @@ static void json_table(json_out *j, const char *key, const char *what, const tab
     json_end_array(j);
 }
 
-/* A parameter group of an optimizer: torch's list of dicts, the native dict of dicts, or libtorch's dict of
- * "param_groups/0": {"params/0": ..., "options": {...}}. */
-typedef struct group_row {
-    ckpt_str name;
-    const ckpt_value *hypers;
-    size_t params;
-    char number[24];
-} group_row;
-
 static bool key_begins(const ckpt_value *key, const char *head)
 {
     size_t n = strlen(head);
     return key->kind == CKPT_V_STR && key->text.size > n && memcmp(key->text.data, head, n) == 0;
 }
 
-static size_t group_limit(const ckpt_value *groups)
+size_t show_group_limit(const ckpt_value *groups)
 {
     return groups ? groups->item_count + (groups->kind == CKPT_V_DICT ? groups->entry_count : 0) : 0;
 }
 
 /* Group i; false where entry i is none. */
-static bool group_at(const ckpt_value *groups, size_t i, group_row *out)
+bool show_group_at(const ckpt_value *groups, size_t i, show_group *out)
 {
     const ckpt_value *g = i < groups->item_count ? groups->items[i] : groups->entries[i - groups->item_count].value;
     if (i < groups->item_count) {
@@ -253,7 +175,7 @@ static bool group_at(const ckpt_value *groups, size_t i, group_row *out)
     return true;
 }
 
-static void json_group(json_out *j, const group_row *g)
+static void json_group(json_out *j, const show_group *g)
 {
     bool counted = false;
     json_object(j, NULL);
@@ -275,7 +197,7 @@ static void json_group(json_out *j, const group_row *g)
     json_end_object(j);
 }
 
-static void json_optimizer(json_out *j, const picture *p)
+static void json_optimizer(json_out *j, const show_picture *p)
 {
     const ckpt_summary *s = &p->summary;
     const ckpt_value *groups = ckpt_value_get(s->optimizer, "param_groups");
@@ -288,16 +210,19 @@ static void json_optimizer(json_out *j, const picture *p)
     json_object(j, "optimizer");
     json_bytes(j, "path", s->optimizer_path.data, s->optimizer_path.size);
     json_bytes(j, "kind", s->optimizer_kind.data, s->optimizer_kind.size);
+    json_text(j, "class", s->optimizer_class);
+    if (s->optimizer_count)
+        json_uint(j, "count", s->optimizer_count);
     json_array(j, "groups");
-    group_row g;
-    for (size_t i = 0; i < group_limit(groups); i++)
-        if (group_at(groups, i, &g))
+    show_group g;
+    for (size_t i = 0; i < show_group_limit(groups); i++)
+        if (show_group_at(groups, i, &g))
             json_group(j, &g);
     json_end_array(j);
     json_end_object(j);
 }
 
-static void json_scaler(json_out *j, const picture *p)
+static void json_scaler(json_out *j, const show_picture *p)
 {
     const ckpt_value *v = p->summary.scaler;
     if (!v) {
@@ -317,7 +242,99 @@ static void json_scaler(json_out *j, const picture *p)
     json_end_object(j);
 }
 
-static void show_json(const picture *p)
+static void json_scheduler(json_out *j, const ckpt_summary *s)
+{
+    const ckpt_value *v = s->scheduler;
+    if (!v) {
+        json_null(j, "scheduler");
+        return;
+    }
+    json_object(j, "scheduler");
+    json_bytes(j, "path", s->scheduler_path.data, s->scheduler_path.size);
+    json_text(j, "class", s->scheduler_class);
+    json_uint(j, "count", s->scheduler_count);
+    for (size_t i = 0; i < v->entry_count; i++) {
+        const ckpt_value *key = v->entries[i].key;
+        if (key->kind != CKPT_V_STR)
+            continue;
+        json_key(j, key->text.data, key->text.size);
+        cli_json_value(j, NULL, v->entries[i].value);
+    }
+    json_end_object(j);
+}
+
+static void json_names(json_out *j, const char *key, const ckpt_summary_state *s, uint64_t count, const ckpt_str *names)
+{
+    if (!s->known) {
+        json_null(j, key);
+        return;
+    }
+    json_object(j, key);
+    json_uint(j, "count", count);
+    json_array(j, "first");
+    for (size_t i = 0; i < CKPT_SUMMARY_NAMES && names[i].data; i++)
+        json_bytes(j, NULL, names[i].data, names[i].size);
+    json_end_array(j);
+    json_end_object(j);
+}
+
+void inspect_json_score(json_out *j, const ckpt_score *s)
+{
+    if (!s->has_best && !s->has_current) {
+        json_null(j, "score");
+        return;
+    }
+    json_object(j, "score");
+    json_bytes(j, "name", s->name.data, s->name.size);
+    if (s->has_best)
+        json_double(j, "best", s->best);
+    else
+        json_null(j, "best");
+    if (s->has_current)
+        json_double(j, "current", s->current);
+    else
+        json_null(j, "current");
+    json_end_object(j);
+}
+
+void inspect_json_progress(json_out *j, const ckpt_summary *s)
+{
+    if (s->step >= 0)
+        json_int(j, "step", s->step);
+    else
+        json_null(j, "step");
+    if (s->epoch >= 0 && s->epoch_exact > (double)s->epoch)
+        json_double(j, "epoch", s->epoch_exact);
+    else if (s->epoch >= 0)
+        json_int(j, "epoch", s->epoch);
+    else
+        json_null(j, "epoch");
+}
+
+/* What is beside the fields that every checkpoint has. */
+static void json_training(json_out *j, const ckpt_summary *s)
+{
+    json_scheduler(j, s);
+    json_bytes(j, "precision", s->precision.data, s->precision.size);
+    if (s->ema_count) {
+        json_object(j, "ema");
+        json_bytes(j, "path", s->ema_path.data, s->ema_path.size);
+        json_uint(j, "count", s->ema_count);
+        json_end_object(j);
+    } else {
+        json_null(j, "ema");
+    }
+    json_names(j, "without_state", &s->state, s->state.without_state, s->state.without_names);
+    json_names(j, "state_without_param", &s->state, s->state.without_param, s->state.without_param_names);
+    inspect_json_score(j, &s->score);
+}
+
+bool show_may_hold(const show_picture *p)
+{
+    return p->directory && !p->o->one && !p->o->cli.from && strcmp(ckpt_reader_format(p->reader), "ckpt") != 0;
+}
+
+static void show_json(const show_picture *p)
 {
     const ckpt_summary *s = &p->summary;
     json_out j;
@@ -327,14 +344,12 @@ static void show_json(const picture *p)
     json_text(&j, "format", ckpt_reader_format(p->reader));
     json_text(&j, "kind", p->directory ? "directory" : "file");
     json_text(&j, "producer", s->producer);
-    if (s->step >= 0)
-        json_int(&j, "step", s->step);
-    else
-        json_null(&j, "step");
-    if (s->epoch >= 0)
-        json_int(&j, "epoch", s->epoch);
-    else
-        json_null(&j, "epoch");
+    json_bytes(&j, "producer_version", s->producer_version.data, s->producer_version.size);
+    json_bytes(&j, "version_of", s->version_of.data, s->version_of.size);
+    json_bool(&j, "rewritten", s->rewritten);
+    json_bool(&j, "bare", s->bare);
+    json_bytes(&j, "marks", s->marks.data, s->marks.size);
+    inspect_json_progress(&j, s);
     json_uint(&j, "nbytes", ckpt_reader_file_size(p->reader));
     json_object(&j, "tensors");
     json_uint(&j, "count", p->tensors);
@@ -346,204 +361,68 @@ static void show_json(const picture *p)
     json_bytes(&j, "model_path", s->model_path.data, s->model_path.size);
     json_optimizer(&j, p);
     json_scaler(&j, p);
-    char *resume = resume_command(p);
+    json_training(&j, s);
+    char *resume = show_resume_command(p);
     json_text(&j, "resume", resume);
     free(resume);
+    if (show_may_hold(p))
+        inspect_folder_beside(p->o, &j);
     cli_json_findings(&j, ckpt_reader_findings(p->reader), p->doctor, CKPT_NOTE);
     json_end_object(&j);
 }
 
-/* ---- text */
-
-static void label(const picture *p, const char *text)
+static bool is_directory(const char *path)
 {
-    printf("%s%-11s%s", cli_style(&p->o->cli, "bold"), text, cli_style(&p->o->cli, "off"));
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static void text_table(const picture *p, const char *what, const table *t)
+/* A directory that is no checkpoint, unlike one whose files break a rule: what folder_names.c says of it. */
+static bool is_none_itself(const ckpt_error *err)
 {
-    char size[CLI_SIZE_MAX];
-    size_t column = 11;
-    if (t->count == 0)
-        return;
-    label(p, what);
-    for (size_t i = 0; i < t->count; i++) {
-        const char *name = t->rows[i].name[0] ? t->rows[i].name : "none";
-        char text[128];
-        int n = snprintf(text, sizeof text, "%s %" PRIu64 " (%s)%s", name, t->rows[i].count, cli_size(size, t->rows[i].nbytes),
-                         i + 1 < t->count ? "," : "");
-        if (column + (size_t)n + 1 > 80 && column > 11) {
-            printf("\n%11s", "");
-            column = 11;
-        }
-        if (column > 11) {
-            putchar(' ');
-            column++;
-        }
-        cli_put(stdout, text, strlen(text));
-        column += (size_t)n;
-    }
-    putchar('\n');
+    return err->status == CKPT_E_FORMAT && (strncmp(err->message, "not a checkpoint", 16) == 0 ||
+                                            strncmp(err->message, "it holds several checkpoints", 28) == 0);
 }
 
-static void put_number(FILE *f, const ckpt_value *v)
+char *show_resume_of(const inspect *o, const char *path)
 {
-    char number[JSON_DOUBLE_MAX];
-    if (v->kind == CKPT_V_FLOAT)
-        fputs(json_format_double(number, v->real), f);
-    else if (v->kind == CKPT_V_INT)
-        fprintf(f, "%" PRId64, v->integer);
-    else if (v->kind == CKPT_V_BOOL)
-        fputs(v->boolean ? "True" : "False", f);
-    else
-        fputs(ckpt_kind_name(v->kind), f);
-}
-
-static void put_hyper(FILE *f, const ckpt_value *group, const char *key, const char *before)
-{
-    const ckpt_value *v = ckpt_value_get(group, key);
-    if (!v || v->kind == CKPT_V_NONE)
-        return;
-    fprintf(f, "%s%s ", before, key);
-    if (v->kind == CKPT_V_DICT) {                       /* native: betas.0, betas.1 */
-        for (size_t i = 0; i < v->entry_count; i++) {
-            fputs(i ? ", " : "(", f);
-            put_number(f, v->entries[i].value);
-        }
-        putc(')', f);
-    } else if (v->item_count > 0) {
-        for (size_t i = 0; i < v->item_count && i < 8; i++) {
-            fputs(i ? ", " : "(", f);
-            put_number(f, v->items[i]);
-        }
-        putc(')', f);
-    } else {
-        put_number(f, v);
-    }
-}
-
-static void text_group(const group_row *g)
-{
+    ckpt_reader *reader = NULL;
     char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return;
-    fprintf(f, "%zu parameter%s", g->params, g->params == 1 ? "" : "s");
-    put_hyper(f, g->hypers, "lr", ", ");
-    put_hyper(f, g->hypers, "betas", ", ");
-    put_hyper(f, g->hypers, "momentum", ", ");
-    put_hyper(f, g->hypers, "weight_decay", ", ");
-    if (fclose(f) == 0) {
-        printf("%11s", "");
-        cli_put_wrapped(stdout, text, 11, 13);
+    show_picture p;
+    memset(&p, 0, sizeof p);
+    p.o = o;
+    p.path = path;
+    p.directory = is_directory(path);
+    if (ckpt_reader_open(path, NULL, &reader, NULL) < 0)
+        return NULL;
+    p.reader = reader;
+    if (ckpt_summarize(reader, &p.summary, NULL) == CKPT_OK) {
+        ask_doctor(&p);
+        text = show_resume_command(&p);
     }
-    free(text);
-}
-
-static void text_optimizer(const picture *p)
-{
-    const ckpt_summary *s = &p->summary;
-    const ckpt_value *groups = ckpt_value_get(s->optimizer, "param_groups");
-    if (!s->optimizer && !s->optimizer_kind.data)
-        return;
-    label(p, "optimizer");
-    cli_put_str(stdout, s->optimizer_kind, "?");
-    if (s->optimizer_path.data && s->optimizer_path.size) {
-        fputs(", at ", stdout);
-        cli_put_str(stdout, s->optimizer_path, "");
-    }
-    if (!groups)
-        groups = ckpt_value_get(s->optimizer, "groups");
-    size_t n = 0, shown = 0;
-    group_row g;
-    for (size_t i = 0; i < group_limit(groups); i++)
-        n += group_at(groups, i, &g);
-    printf(", %zu group%s\n", n, n == 1 ? "" : "s");
-    for (size_t i = 0; i < group_limit(groups) && shown < 8; i++) {
-        if (!group_at(groups, i, &g))
-            continue;
-        shown++;
-        text_group(&g);
-    }
-    if (n > 8)
-        printf("%11sand %zu more\n", "", n - 8);
-}
-
-static void text_scaler(const picture *p)
-{
-    const ckpt_value *v = p->summary.scaler;
-    if (!v)
-        return;
-    label(p, "scaler");
-    if (v->entry_count == 0) {
-        puts("disabled");
-        return;
-    }
-    put_hyper(stdout, v, "scale", "");
-    put_hyper(stdout, v, "growth_interval", ", ");
-    put_hyper(stdout, v, "_growth_tracker", ", ");
-    putchar('\n');
-}
-
-static void show_text(const picture *p)
-{
-    const cli *c = &p->o->cli;
-    const ckpt_summary *s = &p->summary;
-    char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX];
-    label(p, "format");
-    printf("%s, a %s of %s (%s bytes)\n", ckpt_reader_format(p->reader), p->directory ? "directory" : "file",
-           cli_size(size, ckpt_reader_file_size(p->reader)), cli_count(exact, ckpt_reader_file_size(p->reader)));
-    if (s->producer) {
-        label(p, "written by");
-        puts(s->producer);
-    }
-    if (s->step >= 0 || s->epoch >= 0) {
-        label(p, "progress");
-        if (s->step >= 0)
-            printf("step %" PRId64 "%s", s->step, s->epoch >= 0 ? ", " : "");
-        if (s->epoch >= 0)
-            printf("epoch %" PRId64, s->epoch);
-        putchar('\n');
-    }
-    label(p, "tensors");
-    printf("%" PRIu64 ", %s (%s bytes)\n", p->tensors, cli_size(size, p->nbytes), cli_count(exact, p->nbytes));
-    text_table(p, "  role", &p->roles);
-    text_table(p, "  device", &p->devices);
-    text_table(p, "  dtype", &p->dtypes);
-    if (s->model_path.data && s->model_path.size) {
-        label(p, "model");
-        printf("at ");
-        cli_put_str(stdout, s->model_path, "");
-        putchar('\n');
-    }
-    text_optimizer(p);
-    text_scaler(p);
-    ckpt_severity least = c->quiet ? CKPT_ERROR : CKPT_WARNING;
-    cli_text_findings(c, stdout, ckpt_reader_findings(p->reader), least, NULL);
-    cli_text_findings(c, stdout, p->doctor, least, "no-optimizer");      /* weights alone are nothing odd */
-    char *resume = resume_command(p);
-    if (resume && !c->quiet) {
-        label(p, "resume with");
-        putchar(' ');
-        cli_put_message(stdout, resume);
-        putchar('\n');
-    }
-    free(resume);
+    ckpt_report_free(p.doctor);
+    ckpt_summary_clear(&p.summary);
+    ckpt_reader_close(reader);
+    return text;
 }
 
 int inspect_show(const inspect *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    struct stat st;
-    picture p;
+    show_picture p;
     memset(&p, 0, sizeof p);
     p.o = o;
-    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
-    if (!reader)
-        return CLI_NO_ANSWER;
+    p.path = o->paths[0];
+    p.directory = o->cli.also_count > 0 || is_directory(p.path);
+    ckpt_reader_options options = {.format = o->cli.from, .also = (const char *const *)o->cli.also,
+                                   .also_count = (size_t)o->cli.also_count};
+    ckpt_reader *reader = NULL;
+    if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {
+        bool may_hold = p.directory && !o->cli.from && !o->one && is_none_itself(&err);
+        int listed = may_hold ? inspect_folder(o) : -1;
+        return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
+    }
     p.reader = reader;
-    p.directory = o->cli.also_count > 0 || (stat(o->paths[0], &st) == 0 && S_ISDIR(st.st_mode));
     int status = CLI_YES;
     if (ckpt_summarize(reader, &p.summary, &err) < 0) {
         status = cli_fail_error(&o->cli, &err);
@@ -551,9 +430,14 @@ int inspect_show(const inspect *o)
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     } else {
         ask_doctor(&p);
-        if (o->cli.json)
+        if (o->report) {
+            char *resume = show_resume_command(&p);
+            status = report_show(o, reader, &p.summary, p.doctor, resume);
+            free(resume);
+        }
+        if (status == CLI_YES && o->cli.json)
             show_json(&p);
-        else
+        else if (status == CLI_YES)
             show_text(&p);
     }
     free(p.roles.rows);

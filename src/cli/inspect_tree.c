@@ -28,6 +28,37 @@ static uint32_t crc_of(const char *data, size_t size)
     return (uint32_t)crc;
 }
 
+/* Of an array's elements in C order; those of one in Fortran order are gathered. False: its bytes are not known. */
+static bool array_crc(const ckpt_value *v, uint32_t *crc)
+{
+    size_t count = 1;
+    for (uint32_t i = 0; i < v->ndim; i++)
+        if (v->shape[i] < 0 || __builtin_mul_overflow(count, (size_t)v->shape[i], &count))
+            return false;
+    if (!v->text.data || (v->fortran && count && v->text.size % count))
+        return false;
+    if (!v->fortran || v->ndim < 2 || !count) {
+        *crc = crc_of(v->text.data, v->text.size);
+        return true;
+    }
+    size_t size = v->text.size / count;
+    char *ordered = malloc(v->text.size + 1);
+    for (size_t i = 0; ordered && i < count; i++) {
+        size_t left = i, from = 0;
+        for (uint32_t d = v->ndim; d-- > 0; left /= (size_t)v->shape[d]) {      /* the last index runs fastest in C, the first here */
+            size_t stride = 1;
+            for (uint32_t k = 0; k < d; k++)
+                stride *= (size_t)v->shape[k];
+            from += left % (size_t)v->shape[d] * stride;
+        }
+        memcpy(ordered + i * size, v->text.data + from * size, size);
+    }
+    if (ordered)
+        *crc = crc_of(ordered, v->text.size);
+    free(ordered);
+    return ordered != NULL;
+}
+
 static bool is_scalar(const ckpt_value *v)
 {
     return v->kind <= CKPT_V_STR;
@@ -84,8 +115,9 @@ static void json_array_value(json_out *j, const ckpt_value *v)
     json_end_array(j);
     json_bool(j, "fortran", v->fortran);
     json_uint(j, "length", v->text.size);
-    if (v->text.data && !v->fortran)
-        json_crc(j, "crc32", crc_of(v->text.data, v->text.size));
+    uint32_t crc;
+    if (array_crc(v, &crc))
+        json_crc(j, "crc32", crc);
     else
         json_null(j, "crc32");
 }

@@ -151,7 +151,10 @@ static int take_transform(job *b, int option)
     case O_MEMORY:
         return parse_size(optarg, &o->memory) ? -1 : cli_usage(c, "--memory: '%s' is no size (256MiB, 1GB, ...)", optarg);
     case O_THREADS:
-        return parse_count(optarg, &threads) && threads > 0 ? -1 : cli_usage(c, "--threads: '%s' is no number of threads; write 1 or more", optarg);
+        if (!parse_count(optarg, &threads) || threads <= 0)
+            return cli_usage(c, "--threads: '%s' is no number of threads; write 1 or more", optarg);
+        o->threads = threads < UINT32_MAX ? (uint32_t)threads : UINT32_MAX;
+        return -1;
     default: return -2;
     }
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* The escape of one character of text, or 0 where it is printed as it is. Controls of both blocks, the marks that
- * reverse the direction of a line, and surrogates are escaped. */
+ * reverse the direction of a line, surrogates, and what is no character are escaped. */
 static int escape(char *out, size_t size, const char *data, size_t left, size_t *taken)
 {
     uint32_t c = 0;
@@ -21,7 +21,8 @@ static int escape(char *out, size_t size, const char *data, size_t left, size_t 
         return snprintf(out, size, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : c == '\r' ? 'r' : '\\');
     if (c < 0x20 || (c >= 0x7f && c < 0xa0))
         return snprintf(out, size, "\\x%02" PRIx32, c);
-    if ((c >= 0xd800 && c < 0xe000) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+    if ((c >= 0xd800 && c < 0xe000) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e || c == 0x200f ||
+        c == 0x61c || c == 0xfeff || c == 0xfffe || c == 0xffff)
         return snprintf(out, size, "\\u%04" PRIx32, c);
     return 0;
 }
@@ -294,8 +295,10 @@ static double seconds(const struct timespec *from, const struct timespec *to)
 
 void cli_progress_init(cli_progress *p, const cli *c, const char *verb)
 {
+    const char *terminal = getenv("TERM");
     memset(p, 0, sizeof *p);
     p->cli = c;
+    p->dumb = !terminal || strcmp(terminal, "dumb") == 0;
     p->verb = verb;
     clock_gettime(CLOCK_MONOTONIC, &p->start);
     p->last = p->start;
@@ -307,7 +310,7 @@ int cli_progress_step(void *progress, uint64_t done, uint64_t total)
     struct timespec now;
     if (caught)
         return 1;
-    if (p->cli->quiet || !isatty(STDERR_FILENO))
+    if (p->cli->quiet || p->dumb || !isatty(STDERR_FILENO))
         return 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
     double elapsed = seconds(&p->start, &now);

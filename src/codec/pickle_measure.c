@@ -7,12 +7,7 @@
 
 enum { WINDOW = 64 << 10 };
 
-/* What follows an opcode: so many bytes, a length of so many bytes and what it counts, or lines. */
-typedef struct shape {
-    unsigned char fixed, counted, lines;
-} shape;
-
-static const shape shapes[256] = {
+const ckpt__pickle_shape ckpt__pickle_shapes[256] = {
     ['J'] = {4, 0, 0},  ['K'] = {1, 0, 0},  ['M'] = {2, 0, 0},  ['G'] = {8, 0, 0},  ['h'] = {1, 0, 0},
     ['q'] = {1, 0, 0},  ['j'] = {4, 0, 0},  ['r'] = {4, 0, 0},  [0x80] = {1, 0, 0}, [0x82] = {1, 0, 0},
     [0x83] = {2, 0, 0}, [0x84] = {4, 0, 0}, [0x95] = {8, 0, 0}, [0x8a] = {0, 1, 0}, ['U'] = {0, 1, 0},
@@ -103,7 +98,7 @@ static ckpt_status step(walker *w, bool *stopped)
                           (unsigned long long)w->at, opcode);
     w->at++;
     *stopped = opcode == '.';
-    const shape *s = &shapes[opcode];
+    const ckpt__pickle_shape *s = &ckpt__pickle_shapes[opcode];
     status = skip(w, s->fixed);
     if (status == CKPT_OK && s->counted)
         status = skip_counted(w, s->counted);

@@ -38,6 +38,12 @@ typedef struct ckpt__pickle_op {
 } ckpt__pickle_op;
 extern const ckpt__pickle_op ckpt__pickle_ops[256];
 
+/* What follows an opcode: so many bytes, a length of so many bytes and what it counts, or lines. */
+typedef struct ckpt__pickle_shape {
+    unsigned char fixed, counted, lines;
+} ckpt__pickle_shape;
+extern const ckpt__pickle_shape ckpt__pickle_shapes[256];     /* pickle_measure.c */
+
 /* "byte N, OPCODE: ..." */
 ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const char *format, ...) CKPT__PRINTF(3, 4);
 ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm);

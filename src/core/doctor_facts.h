@@ -1,59 +1,236 @@
-/* core/doctor_facts.h - what doctor finds in a checkpoint (facts), and what each fact means to which loader (rows). */
+/* core/doctor_facts.h - doctor in two halves: facts (what is found in a checkpoint, and the situation that the program
+ * makes of it) and rows (what a fact means in a situation, to which loader, in which versions of torch). The facts are
+ * gathered by code; everything that upstream may change is in the tables: doctor_rows*.c and doctor_loaders.c. */
 #ifndef CKPT_DOCTOR_FACTS_H
 #define CKPT_DOCTOR_FACTS_H
 #include <ckpt/doctor.h>
-#include "base/base.h"
+#include "core/canon.h"
+#include "core/engine.h"
+#include "core/placement.h"
+
+enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112 };      /* major * 100 + minor */
 
 typedef enum ckpt__fact {
-    CKPT__STEP_ON_CPU_FUSED,      /* a fused group's step is on the cpu, its parameter on a GPU */
-    CKPT__STEP_ON_CPU_CAPTURABLE,
-    CKPT__STEP_ON_GPU,            /* neither fused nor capturable, and step on a GPU */
-    CKPT__CAPTURABLE_ON_CPU,      /* a capturable group's parameter is on the cpu */
-    CKPT__MIXED_DEVICES,          /* a moment is not where its parameter is */
-    CKPT__NO_SUCH_DEVICE,
-    CKPT__RNG_ON_GPU,
+    /* optimizer state and where it lives: once a parameter */
+    CKPT__STEP,                   /* a step: the situation says of what kind, where it is and where it should be */
+    CKPT__MOMENT_ELSEWHERE,       /* a moment does not come back where its parameter is; {a} and {b} */
+    CKPT__MOMENT_MIXED_IN_FILE,   /* a moment's tag is not its parameter's */
+    CKPT__MOMENT_CAST,            /* a moment's dtype {a} holds more than its parameter's {b} */
+    CKPT__MOMENT_WIDENED,
     CKPT__MOMENT_SHAPE,
-    CKPT__NO_STATE,               /* an Adam or momentum optimizer without any state */
-    CKPT__SOME_STATE_MISSING,
-    CKPT__NO_MAX_EXP_AVG_SQ,      /* amsgrad=True without it */
-    CKPT__NO_LR,
-    CKPT__TENSOR_LR_FOREACH,
-    CKPT__MOMENTS_WIDER,          /* moments of a wider dtype than their parameter's */
-    CKPT__FUSED_KEPT,             /* saved fused; the program constructs another kind */
-    CKPT__FUSED_LOST,             /* the program constructs fused; the saved flags say otherwise */
-    CKPT__FUSED_LOST_AMP,         /* the same with a GradScaler */
-    CKPT__CAPTURABLE_LOST,
-    CKPT__NOT_WEIGHTS_ONLY,       /* classes that torch.load(weights_only=True) refuses */
-    CKPT__STRAY_DEVICE,           /* a torch.device among the values: no map_location reaches it */
+    CKPT__FACTOR_ON_GPU,          /* NAdam's mu_product, which is read on the host */
+    CKPT__BNB_NESTED, CKPT__BNB_FLAT,     /* 8-bit state: guarded against casts, or not */
+    /* groups: once a group, or once an optimizer */
+    CKPT__FLAGS,                  /* the kind that the program constructs beside the saved one */
+    CKPT__NO_LR, CKPT__TENSOR_LR, CKPT__LR, CKPT__NO_INITIAL_LR, CKPT__NO_INITIAL_LR_SCHEDULED,
+    CKPT__NO_STATE, CKPT__SOME_STATE_MISSING, CKPT__NO_MAX_EXP_AVG_SQ,
+    CKPT__NO_HYPER,               /* a group of torch's Adam or AdamW without {a}, which no default stands for */
+    CKPT__NO_STEP, CKPT__NO_MOMENT,       /* the same of its state: step; {a} */
+    CKPT__DEAD_STATE,             /* state whose id is in no group */
+    CKPT__GROUP_COUNT,            /* the program's parameters are not as many as the groups' */
+    CKPT__ORDER_DIFFERS,          /* from the declared one: at {c} the program has {a}, the file {b} */
+    CKPT__ORDER_NAMED,            /* the groups' param_names are not in the order of the model's dict */
+    CKPT__ORDER_AMBIGUOUS, CKPT__SOURCE_AMBIGUOUS, CKPT__UNNAMED,
+    /* devices */
+    CKPT__NO_SUCH_DEVICE, CKPT__NO_SUCH_BACKEND, CKPT__NO_SUCH_TAG, CKPT__ON_META,
+    CKPT__RANK_OTHER,             /* the file of rank {a} is tagged {b}, and another rank loads it */
+    CKPT__RANK_TAG,               /* all that is on a GPU is tagged {b}, which is not the first */
+    CKPT__RANKS_TOGETHER,         /* several ranks load what is tagged with one GPU */
+    CKPT__RNG_ON_GPU,
+    CKPT__DEVICE_OBJECT,          /* a torch.device among the values */
+    CKPT__MEMORY_LOAD, CKPT__MEMORY_TRAIN, CKPT__MEMORY_FITS,
+    /* values */
+    CKPT__REFUSED,                /* a class that torch.load(weights_only=True) refuses; one finding a class */
+    CKPT__REFUSED_RNG,            /* the same in a file whose failure the loader swallows */
+    CKPT__REFUSED_CPP,            /* what the C++ unpickler does not build */
+    CKPT__NOT_AN_ARCHIVE,
+    CKPT__PREFIX,
+    CKPT__NO_SCALER, CKPT__SCALER_EMPTY, CKPT__SCALER_KEY,
+    CKPT__SCHEDULER_ALONE,
     CKPT__NO_OPTIMIZER,
-    CKPT__SCALER_DISABLED,        /* {} for a program with an enabled scaler */
-    CKPT__SCALER_MISSING,
-    CKPT__POLICY_BREACH,          /* a rule by name or role puts a tensor where its optimizer cannot use it */
-    CKPT__AMBIGUOUS,              /* which dict is the model's is not clear */
-    CKPT__UNNAMED,                /* a native file's numbered optimizer state that no parameter's name goes with */
-    CKPT__FACT_COUNT
+    CKPT__OPTIMIZERS_EMPTY,       /* Lightning: the list is there and empty */
+    CKPT__SCHEDULERS_EMPTY,       /* the same of schedulers, and the groups had one */
+    CKPT__KEY_MISSING,            /* Lightning's root has no {a} */
+    CKPT__PROGRESS_MISSING,
+    CKPT__WEIGHTS_MISSING, CKPT__WEIGHTS_ELSEWHERE, CKPT__TRAINER_STATE_MISSING, CKPT__SCHEDULER_FILE_MISSING, CKPT__RNG_MISSING,
+    CKPT__GROUPS_FEWER,           /* the HF Trainer makes two groups */
+    CKPT__FILE_MISSING,           /* of accelerate or the HF Trainer: {a} */
+    CKPT__RANK_STATES_SAID,       /* states of {a} ranks; how many resume was not said */
+    CKPT__RANK_STATES,            /* states of {a} ranks, and {b} resume */
+    CKPT__RANK_STATES_MORE,       /* each rank finds its own, and some are left */
+    CKPT__DEVICE_STATES,          /* RNG states of {a} devices, and {b} are there */
+    CKPT__NON_FINITE,
+    CKPT__POLICY_BREACH, CKPT__COLLISION,
+    /* the question itself */
+    CKPT__TORCH_UNKNOWN,          /* newer than what is known here */
+    CKPT__TORCH_TOO_OLD,          /* for this loader */
+    CKPT__MAP_IGNORED
 } ckpt__fact;
 
-/* One fact as found: how often, where first, and two details for the message. */
-typedef struct ckpt__found {
-    uint64_t count;
-    char tensor[256];
-    char a[760], b[360];
-} ckpt__found;
+/* What a row asks of the situation; one bit each, and a row's mask of 0 asks nothing. */
+enum { CKPT__K_FUSED = 1, CKPT__K_CAPTURABLE = 2, CKPT__K_FOREACH = 4, CKPT__K_PLAIN = 8,
+       CKPT__K_DEVICE = CKPT__K_FUSED | CKPT__K_CAPTURABLE, CKPT__K_HOST = CKPT__K_FOREACH | CKPT__K_PLAIN };
+enum { CKPT__STEP_CPU = 1, CKPT__STEP_GPU = 2, CKPT__STEP_NUMBER = 4 };           /* after the map, before the load */
+enum { CKPT__F32_STEP = 1, CKPT__F64_STEP = 2, CKPT__ODD_STEP = 4, CKPT__OTHER_STEP = CKPT__F64_STEP | CKPT__ODD_STEP };
+enum { CKPT__HOME_CPU = 1, CKPT__HOME_GPU = 2 };          /* where the program has the parameter */
+enum { CKPT__AMP = 1, CKPT__NO_AMP = 2 };
+enum { CKPT__L_CKPT = 1 << CKPT_LOADER_CKPT, CKPT__L_TORCH = 1 << CKPT_LOADER_TORCH, CKPT__L_CPP = 1 << CKPT_LOADER_TORCH_CPP,
+       CKPT__L_LIGHTNING = 1 << CKPT_LOADER_LIGHTNING, CKPT__L_ACCELERATE = 1 << CKPT_LOADER_ACCELERATE,
+       CKPT__L_HF = 1 << CKPT_LOADER_HF_TRAINER,
+       CKPT__L_PYTHON = CKPT__L_TORCH | CKPT__L_LIGHTNING | CKPT__L_ACCELERATE | CKPT__L_HF };
 
-typedef enum ckpt__loaders { CKPT__FOR_CKPT = 1, CKPT__FOR_TORCH = 2, CKPT__FOR_ALL = 3 } ckpt__loaders;
+typedef struct ckpt__situation {
+    unsigned kind;                /* that runs: the saved flags, but for ckpt the program's word */
+    unsigned step, step_dtype, home;
+    unsigned program;             /* what the program constructs; 0: not said */
+    unsigned amp;
+} ckpt__situation;
 
-/* Versions are major * 100 + minor; 0: no bound. `until` is the last that the row holds for. Texts may hold {n}, {s}
- * ("" for one, "s" for more), {tensor}, {a}, {b}, {path}, {version}. */
+/* How a row came to be: seen in a run of that program, read in its sources, or neither. */
+typedef enum ckpt__evidence { CKPT__RAN = 1, CKPT__SOURCE, CKPT__UNVERIFIED } ckpt__evidence;
+
+/* Versions are major * 100 + minor; 0: no bound. `until` is the last that the row holds for. Of the rows of one fact the
+ * first that fits is taken. Texts may hold {n}, {s} ("" for one, "s" for more), {a}, {b}, {c}, {path} (as a shell takes it),
+ * {py} (as Python does), {version}, {loader}, {mend} (the ckpt-migrate command that mends the code). Code "": the finding
+ * is there already, from the canonical names. */
 typedef struct ckpt__row {
     ckpt__fact fact;
-    ckpt__loaders loaders;
+    unsigned loaders;
     int from, until;
+    unsigned kind, step, step_dtype, home, program, amp;
+    ckpt__evidence evidence;
     ckpt_severity severity;
     ckpt_outcome outcome;
     const char *code, *message, *fix;
 } ckpt__row;
 
-extern const ckpt__row ckpt__doctor_rows[];
-extern const size_t ckpt__doctor_row_count;
+extern const ckpt__row ckpt__rows_place[], ckpt__rows_load[];
+extern const size_t ckpt__rows_place_count, ckpt__rows_load_count;
+
+/* How a loader goes about it: doctor_loaders.c. */
+typedef enum ckpt__brings { CKPT__TO_TAG = 0, CKPT__TO_CPU, CKPT__TO_RANK } ckpt__brings;
+typedef struct ckpt__loader_row {
+    ckpt_loader loader;
+    const char *name;
+    bool python;                  /* through Optimizer.load_state_dict and its policy for step */
+    bool takes_map;               /* the user's map_location reaches it */
+    ckpt__brings alone, several;  /* where storages go by default, with one process and with several */
+    int weights_only;             /* 1 always, 0 as torch does, -1 never */
+    int oldest;                   /* torch that it needs; 0: none */
+    const char *numpy_in;         /* files in which it allows numpy's arrays: a prefix of their names, "" all, NULL none */
+    const char *swallows;         /* files whose failure it goes on after: a prefix; NULL: none */
+    const char *skips;            /* files that it does not read on a resume; NULL: none */
+} ckpt__loader_row;
+const ckpt__loader_row *ckpt__loader_row_of(ckpt_loader loader);
+/* Is the file called so (data NULL: the only one) one of these? `prefix` may hold several, separated by a comma. */
+bool ckpt__loader_file(const char *prefix, ckpt_str file);
+
+/* One fact as found, for the row that fits: how often, where first, and details for the message. */
+typedef struct ckpt__found {
+    uint64_t count;
+    char tensor[256];
+    char a[760], b[360], c[360];
+} ckpt__found;
+
+typedef struct ckpt__refusal {
+    const ckpt__row *row;
+    ckpt_str class_name;
+    uint64_t count;
+    char where[256];              /* the key path of the first */
+} ckpt__refusal;
+enum { CKPT__REFUSALS = 48 };     /* classes that are named one by one; the rest are counted */
+
+/* A parameter of an optimizer, and its state. */
+typedef struct ckpt__doctor_slot {
+    size_t group;
+    size_t param;                 /* number of its tensor; SIZE_MAX: not known */
+    size_t first, count;          /* its state: items */
+} ckpt__doctor_slot;
+typedef struct ckpt__doctor_item {
+    ckpt_str key;
+    size_t tensor;                /* SIZE_MAX: a value */
+    const ckpt_value *value;
+    bool nested;                  /* inside a dict of its own (bitsandbytes) */
+} ckpt__doctor_item;
+typedef struct ckpt__doctor_group {
+    const ckpt_value *dict;       /* NULL: of canonical names */
+    const ckpt__canon_group *canon;
+    size_t optimizer, first, count;       /* slots */
+    int fused, capturable, foreach;       /* 1, 0, -1: None or absent */
+} ckpt__doctor_group;
+typedef struct ckpt__doctor_optimizer {
+    const ckpt_value *dict;       /* NULL: of canonical names */
+    ckpt_str name;                /* key path */
+    uint64_t dead;                /* states whose id is in no group */
+} ckpt__doctor_optimizer;
+
+/* What the values hold beside tensors, as Python expressions (doctor_values.c). */
+typedef struct ckpt__doctor_paths {
+    char model[256], optimizer[256], scaler[256], scheduler[256], rng[256], cuda_rng[256];
+    char scaler_key[128];         /* Lightning: the root's key that holds one */
+} ckpt__doctor_paths;
+
+typedef struct ckpt__patient {
+    const ckpt_reader *reader;
+    const ckpt__index *index;
+    const ckpt_doctor_options *options;
+    const ckpt__loader_row *loader;
+    ckpt_doctor_result *result;
+    int version;
+    ckpt__arena *arena;
+    ckpt_map *map;
+    bool to_meta;                 /* map_location='meta', which torch takes and ckpt does not */
+    ckpt__canon *canon;           /* NULL: ambiguous */
+    ckpt__placement places;
+    size_t *entry_of;             /* tensor -> canonical entry, SIZE_MAX */
+    ckpt_device *after;           /* tensor -> where it comes back, before load_state_dict */
+    ckpt_device gpu;              /* the first GPU that a tag or the map names and the target has; NONE: no */
+    ckpt_dtype param_dtype;       /* of all parameters; NONE: they differ, or there are none */
+    ckpt__doctor_optimizer *optimizers; size_t optimizer_count, optimizer_capacity;
+    ckpt__doctor_group *groups; size_t group_count, group_capacity;
+    ckpt__doctor_slot *slots; size_t slot_count, slot_capacity;
+    ckpt__doctor_item *items; size_t item_count, item_capacity;
+    ckpt__doctor_paths paths;
+    bool has_scheduler, had_scheduler, has_scaler, scaler_enabled;
+    ckpt__found *found;           /* a row each: place's, then load's */
+    ckpt__refusal refusals[CKPT__REFUSALS]; size_t refusal_count;
+    uint64_t refusals_more;
+    ckpt_report *canon_report;    /* what canonical names and placement said */
+    bool no_memory;
+    ckpt_error *err;
+} ckpt__patient;
+
+/* doctor.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the row
+ * that fits, or NULL. situation NULL: what the program makes of all alike. */
+const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
+                                   const char *a, const char *b, const char *c);
+ckpt__situation ckpt__doctor_situation(const ckpt__patient *p);
+unsigned ckpt__kind_bit(ckpt_optimizer_kind kind);
+bool ckpt__is_gpu(ckpt_device device);
+const char *ckpt__doctor_bytes(uint64_t n, char *buf, size_t size);       /* "1.2 GiB" */
+
+/* doctor_tensors.c */
+ckpt_status ckpt__doctor_locate(ckpt__patient *p);
+ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *slot);
+void ckpt__doctor_tensors(ckpt__patient *p);
+void ckpt__doctor_state(ckpt__patient *p);
+/* doctor_find.c: fills optimizers, groups, slots, items. By structure: torch's dicts, of which there may be several and
+ * whose order need not be known; else by canonical names. */
+ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p);
+ckpt_status ckpt__doctor_find_named(ckpt__patient *p);
+void ckpt__doctor_link(ckpt__patient *p);                 /* slots to their parameters, by canonical names */
+/* doctor_groups.c */
+void ckpt__doctor_groups(ckpt__patient *p);
+bool ckpt__doctor_names_fit(ckpt__patient *p);            /* are there as many declared names as parameters? */
+ckpt_status ckpt__doctor_order(ckpt__patient *p);
+const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_group *group, const char *key, bool *tensor);
+/* doctor_values.c */
+ckpt_status ckpt__doctor_values(ckpt__patient *p);
+/* doctor_ranks.c */
+void ckpt__doctor_ranks(ckpt__patient *p);
+void ckpt__doctor_files(ckpt__patient *p);                /* and Lightning's keys */
+/* doctor_memory.c */
+ckpt_status ckpt__doctor_places(ckpt__patient *p);
+void ckpt__doctor_memory(ckpt__patient *p);
+ckpt_status ckpt__doctor_finite(ckpt__patient *p);
 #endif

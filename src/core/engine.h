@@ -20,6 +20,9 @@ struct ckpt_reader {
     ckpt__reader_parts *parts;
 };
 
+/* ckpt_reader_open, but that a file of several that is damaged or missing becomes a finding, and the others are read. */
+ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
+
 /* The decoded bytes of storage i, as stored (no byte swap), in order, in blocks. With check, a CRC that the extent has
  * is compared at the end: CKPT_E_DAMAGED ("crc-mismatch"). A return of fn other than CKPT_OK stops and is returned. */
 typedef ckpt_status (*ckpt__block_fn)(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
@@ -48,6 +51,7 @@ typedef struct ckpt__payload {
     ckpt_status (*read)(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
                         ckpt_error *err);
     void *ctx;
+    bool alone;                   /* the thread that reads writes as well; else another one does */
 } ckpt__payload;
 
 /* Writes the recipe to the sink (which has its size): 8 MiB blocks, CRC of each payload on the way, the deferred bytes

@@ -395,6 +395,17 @@ static ckpt_status build_canon(ckpt__mover *m, const ckpt__canon_hints *hints, b
     return status;
 }
 
+/* Do both listings show the same bytes? One that is not dense has its parts behind it. */
+static bool same_storage(const ckpt__index *x, size_t a, size_t b)
+{
+    const ckpt__tensor *s = &x->tensors[a], *t = &x->tensors[b];
+    if (s->info.part_count && s->info.part_count == t->info.part_count && a + 1 < x->tensor_count && b + 1 < x->tensor_count) {
+        s++;
+        t++;
+    }
+    return s->piece_count == 1 && t->piece_count == 1 && s->pieces[0].storage == t->pieces[0].storage;
+}
+
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first for both: from now on
  * an entry has that of its own name, so that one name can go and the other stay. */
 static ckpt_status own_listings(ckpt__mover *m, ckpt_error *err)
@@ -403,15 +414,13 @@ static ckpt_status own_listings(ckpt__mover *m, ckpt_error *err)
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
     ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        if (!ckpt__is_flat(x, i) && x->tensors[i].piece_count == 1 &&
+        if (!ckpt__is_flat(x, i) && (x->tensors[i].piece_count == 1 || x->tensors[i].info.part_count) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__mover_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->canon->count; k++) {
         ckpt__canon_entry *e = &m->canon->entries[k];
         size_t i;
-        if (e->is_tensor && x->tensors[e->tensor].piece_count == 1 &&
-            ckpt__hash_get(listed, e->own.data, e->own.size, &i) &&
-            x->tensors[i].pieces[0].storage == x->tensors[e->tensor].pieces[0].storage)
+        if (e->is_tensor && ckpt__hash_get(listed, e->own.data, e->own.size, &i) && same_storage(x, i, e->tensor))
             e->tensor = i;
     }
     ckpt__hash_free(listed);
@@ -506,6 +515,8 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_weights(m, err);
     if (status == CKPT_OK && m->tree)
         status = ckpt__migrate_second_names(m, err); /* while the tree has the names of the listings */
+    if (status == CKPT_OK && m->holes)
+        status = ckpt__edit_close_holes(m->from->root, err);
     bool as_torch = status == CKPT_OK && !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
     if (status == CKPT_OK && !m->same && (as_torch || m->options.strip_prefix_count || m->options.rename_count || m->options.add_prefix))
         status = ckpt__migrate_flatten(m, err);
@@ -519,7 +530,8 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
 /* What reads back otherwise than it was written is no checkpoint: it does not stay under the name. */
 static void take_back(const ckpt__mover *m, ckpt_error *err)
 {
-    bool gone = !m->hf && !m->same && ckpt__sink_retract(m->dst);
+    bool gone = m->hf || m->same ? ckpt__sink_retract_directory(m->dst, &m->identity, m->names, m->name_count)
+                                 : ckpt__sink_retract(m->dst);
     ckpt__error_prefix(err, gone ? "what was written reads back damaged, and was removed"
                                  : "what was written reads back damaged, and could not be removed: do not use it");
 }
@@ -555,6 +567,7 @@ static void free_mover(ckpt__mover *m)
     free(m->casts);
     free(m->canonical);
     free(m->chosen);
+    free(m->names);
 }
 
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,

@@ -160,8 +160,10 @@ static ckpt_status check(checker *c)
     ckpt__mover *m = c->m;
     ckpt__reader_payload *want = NULL, *got = NULL;
     ckpt_status status = ckpt_reader_open(m->dst, NULL, &c->back, c->err);
+    if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_LIMIT) && c->err)
+        c->err->status = CKPT_E_DAMAGED;     /* it was none of these when it was written */
     if (status < 0)
-        return status;
+        return c->err ? c->err->status : status;
     c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
     c->block = malloc(BLOCK);
     status = c->seen && c->block ? CKPT_OK : ckpt__mover_no_memory(c->err);

@@ -2,6 +2,7 @@
  * taken out after it. Nothing here recurses: ckpt_value_walk says what comes next, and the n-th visit below a container
  * is its n-th child in the order items, entries, state. */
 #include "core/migrate_job.h"
+#include "format/torch_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,16 +151,18 @@ ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx,
 
 typedef struct ckpt__cut {
     const ckpt_value **slot;
-    ckpt_value *dict;
+    ckpt_value *dict;             /* whose entry it is; NULL: it becomes None */
+    bool of_deque;                /* it becomes a hole */
 } cut;
 
-static const ckpt_value gone = { .kind = CKPT_V_NONE }, none = { .kind = CKPT_V_NONE };
+static const ckpt_value gone = { .kind = CKPT_V_NONE }, none = { .kind = CKPT_V_NONE }, hole = { .kind = CKPT_V_NONE };
 
 bool ckpt__cuts_add(ckpt__cuts *c, const ckpt__spot *spot)
 {
     /* An opaque object is written from what it was read from, with its children's values: only those can say None. */
-    bool opaque = spot->dict && spot->dict->kind == CKPT_V_OBJECT && spot->dict->origin;
-    if (spot->parent && spot->parent->kind == CKPT_V_OBJECT && !spot->dict)
+    bool opaque = spot->dict && spot->dict->kind == CKPT_V_OBJECT && spot->dict->origin && !ckpt__torch_holds(spot->dict);
+    bool holds = spot->parent && spot->slot && !spot->dict && ckpt__torch_holds(spot->parent);
+    if (spot->parent && spot->parent->kind == CKPT_V_OBJECT && !spot->dict && !holds)
         opaque = true;
     if (!spot->slot || opaque) {
         ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
@@ -168,14 +171,17 @@ bool ckpt__cuts_add(ckpt__cuts *c, const ckpt__spot *spot)
     }
     if (!ckpt__grow(&c->items, &c->capacity, c->count + 1, sizeof *c->items))
         return false;
-    c->items[c->count++] = (cut){ spot->slot, spot->dict };
+    c->items[c->count++] = (cut){ spot->slot, spot->dict, holds };
     return true;
 }
 
-void ckpt__cuts_apply(ckpt__cuts *c)
+bool ckpt__cuts_apply(ckpt__cuts *c)
 {
-    for (size_t i = 0; i < c->count; i++)
-        *c->items[i].slot = c->items[i].dict ? &gone : &none;
+    bool holes = false;
+    for (size_t i = 0; i < c->count; i++) {
+        *c->items[i].slot = c->items[i].dict ? &gone : c->items[i].of_deque ? &hole : &none;
+        holes = holes || c->items[i].of_deque;
+    }
     for (size_t i = 0; i < c->count; i++) {
         ckpt_value *d = c->items[i].dict;
         size_t kept = 0;
@@ -187,6 +193,43 @@ void ckpt__cuts_apply(ckpt__cuts *c)
         d->entry_count = kept;
     }
     c->count = 0;
+    return holes;
+}
+
+typedef struct holed {
+    ckpt_value **items;
+    size_t count, capacity;
+} holed;
+
+static int find_holed(void *ctx, const ckpt_visit *visit)
+{
+    holed *h = ctx;
+    const ckpt_value *v = visit->value;
+    bool has = false;
+    for (size_t i = 0; v->kind == CKPT_V_OBJECT && i < v->item_count && !has; i++)
+        has = v->items[i] == &hole;
+    if (!has)
+        return CKPT_OK;
+    if (!ckpt__grow(&h->items, &h->capacity, h->count + 1, sizeof *h->items))
+        return CKPT_E_NO_MEMORY;
+    h->items[h->count++] = (ckpt_value *)(uintptr_t)v;     /* the reader is this call's own */
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err)
+{
+    holed h = { NULL, 0, 0 };
+    int status = root ? ckpt_value_walk(root, 0, find_holed, &h, err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < h.count; i++) {
+        const ckpt_value **items = (const ckpt_value **)(uintptr_t)h.items[i]->items;
+        size_t kept = 0;
+        for (size_t k = 0; k < h.items[i]->item_count; k++)
+            if (items[k] != &hole)
+                items[kept++] = items[k];
+        h.items[i]->item_count = kept;
+    }
+    free(h.items);
+    return status == CKPT_E_NO_MEMORY ? ckpt__mover_no_memory(err) : (ckpt_status)status;
 }
 
 void ckpt__cuts_free(ckpt__cuts *c)
@@ -213,6 +256,10 @@ bool ckpt__is_state_dict(const ckpt__index *x, const ckpt_value *v)
                      memcmp(key->text.data + key->text.size - (sizeof extra - 1), extra, sizeof extra - 1) == 0;
         if (is->kind == CKPT_V_NONE || named || ckpt__str_is(key->text, "__metadata__"))
             continue;
+        if (ckpt__torch_is_closed(is)) {
+            weights = true;
+            continue;
+        }
         bool module = is->class_name.data && strncmp(is->class_name.data, "__torch__.", 10) == 0;
         if (scripted && is->kind != CKPT_V_TENSOR && !module)
             continue;             /* an attribute of a TorchScript module */

@@ -9,13 +9,19 @@ const ckpt__mend ckpt__mends[] = {
       "step goes to its parameter's device as float32, where the saved flags need it there" },
     { "step-on-gpu-slow", CKPT__MEND_POLICY, "", "step goes to the cpu, where the saved flags read it on the host" },
     { "mixed-devices", CKPT__MEND_POLICY, "", "the optimizer's tensors go to their parameter's device" },
-    { "rng-on-gpu", CKPT__MEND_POLICY, "", "states of random generators go to the cpu" },
+    { "rng-moved", CKPT__MEND_POLICY, "", "states of random generators go to the cpu" },
     { "capturable-on-cpu", CKPT__MEND_PLAIN, "--optimizer plain",
       "the groups say capturable=False, and step is on the cpu" },
+    { "fused-on-cpu", CKPT__MEND_PLAIN, "--optimizer plain", "the groups say fused=False, and step is on the cpu" },
     { "no-such-device", CKPT__MEND_DEVICES, "--map-location 'cuda:*=cuda:0'", "every cuda tag becomes cuda:0" },
-    { "prefix-stripped", CKPT__MEND_PREFIX, "--strip-prefix module.", "the prefixes that wrappers add go from the names" },
-    { "not-weights-only", CKPT__MEND_OBJECTS, "--plain", "opaque objects become dicts and strings" },
-    { "stray-device", CKPT__MEND_DEVICE_OBJECTS, "--map-device-objects", "torch.device objects follow --map-location" },
+    { "rank-device", CKPT__MEND_DEVICES, "--map-location 'cuda:*=cuda:0'", "every cuda tag becomes cuda:0" },
+    { "fused-flag-overwritten", CKPT__MEND_FUSED, "--optimizer fused",
+      "the groups say fused=True, and step is with its parameter as float32" },
+    { "amp-needs-fused-flag", CKPT__MEND_FUSED, "--optimizer fused",
+      "the groups say fused=True, and step is with its parameter as float32" },
+    { "prefix", CKPT__MEND_PREFIX, "--strip-prefix module.", "the prefixes that wrappers add go from the names" },
+    { "weights-only-refused", CKPT__MEND_OBJECTS, "--plain", "opaque objects become dicts and strings" },
+    { "torch-device-object", CKPT__MEND_DEVICE_OBJECTS, "--map-device-objects", "torch.device objects follow --map-location" },
     { "truncated", CKPT__MEND_SALVAGE, "--salvage", "every tensor that is whole is kept" },
     { "crc-mismatch", CKPT__MEND_SALVAGE, "--salvage", "every tensor that is whole is kept" },
 };
@@ -33,7 +39,7 @@ static ckpt_status strip_wrappers(ckpt__mover *m, ckpt_error *err)
 {
     static const char *const prefixes[] = { "module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module." };
     if (m->options.strip_prefix_count)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix prefix-stripped",
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix prefix",
                           "--strip-prefix says already what to strip: leave one of the two out");
     m->options.strip_prefix = prefixes;
     m->options.strip_prefix_count = sizeof prefixes / sizeof *prefixes;
@@ -55,6 +61,10 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
         if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
             o->optimizer = CKPT_PLAIN;
         break;
+    case CKPT__MEND_FUSED:
+        if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
+            o->optimizer = CKPT_FUSED;
+        break;
     case CKPT__MEND_DEVICES:
         if (!o->map_location)
             o->map_location = "cuda:*=cuda:0";
@@ -66,7 +76,7 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
     case CKPT__MEND_OBJECTS: o->plain = true; break;
     case CKPT__MEND_DEVICE_OBJECTS:
         if (!o->map_location)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix stray-device",
+            return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix torch-device-object",
                               "--map-location says where to: it is wanted beside it");
         o->map_device_objects = true;
         break;
@@ -91,6 +101,7 @@ static ckpt_status apply_found(ckpt__mover *m, const ckpt_reader *reader, ckpt_l
         if (mend)
             status = apply(m, mend, err);
     }
+    ckpt_doctor_result_clear(&answer);
     ckpt_report_free(report);
     return status;
 }

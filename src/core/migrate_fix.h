@@ -6,6 +6,7 @@
 typedef enum ckpt__mending {
     CKPT__MEND_POLICY,            /* the placement policy for the saved flags */
     CKPT__MEND_PLAIN,             /* the groups' flags and placement of a plain optimizer */
+    CKPT__MEND_FUSED,             /* those of a fused one */
     CKPT__MEND_DEVICES,           /* cuda:0 for every cuda tag, unless a map is given */
     CKPT__MEND_PREFIX,            /* the prefixes of wrappers */
     CKPT__MEND_OBJECTS,           /* opaque objects in plain terms */

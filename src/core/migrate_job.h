@@ -48,6 +48,7 @@ typedef struct ckpt__mover {
     bool place;                   /* --fix asks for the placement policy, by the saved flags */
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go, where there are any */
     bool *dropped;                /* per tensor of `from`: it does not go along */
+    bool holes;                   /* deques have places that go (migrate_edit.c) */
     bool lost_some;               /* some of them because they were not recovered */
     bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it
                                           * gets one of its own */
@@ -63,6 +64,8 @@ typedef struct ckpt__mover {
     size_t *chosen, chosen_count; /* the tensors that are written */
     uint64_t done, total;         /* bytes, for the progress callback */
     bool written;                 /* the target is there under its name */
+    ckpt__sink_identity identity; /* a directory: which one, and what was written into it (heap, names in the index's arena) */
+    const char **names; size_t name_count;
     ckpt_report *report, *lost;
 } ckpt__mover;
 
@@ -85,13 +88,15 @@ typedef int (*ckpt__spot_fn)(void *ctx, const ckpt__spot *spot);
 /* ckpt_value_walk, with the places; what hangs below a place may be exchanged, the place itself not during the walk. */
 ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx, ckpt_error *err);
 
-/* Places to take out once the walk is over: entries go, items of lists become None. All zero is empty. */
+/* Places to take out once the walk is over: entries go, items of lists become None, those of a deque a hole, which is None
+ * until it is closed: names stay what they were. All zero is empty. */
 typedef struct ckpt__cuts {
     struct ckpt__cut *items;
     size_t count, capacity;
 } ckpt__cuts;
 bool ckpt__cuts_add(ckpt__cuts *cuts, const ckpt__spot *spot);
-void ckpt__cuts_apply(ckpt__cuts *cuts);
+bool ckpt__cuts_apply(ckpt__cuts *cuts);     /* are there holes now? */
+ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err);
 void ckpt__cuts_free(ckpt__cuts *cuts);
 
 /* A set of pointers. */
@@ -167,4 +172,6 @@ ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err);
 ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err);     /* lost is known before the first byte */
 ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err);   /* the report's errors, as one */
 ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err);
+/* migrate_merge.c: the key that a file of a directory gets where all become one dict: "rng" of "rng_state.pth". */
+void ckpt__merge_key(ckpt_str file, char *out, size_t size);
 #endif

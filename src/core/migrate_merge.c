@@ -71,7 +71,7 @@ static bool match_key(const char *pattern, const char *key, ckpt_str file, char 
     return true;
 }
 
-static void key_of(ckpt_str file, char *out, size_t size)
+void ckpt__merge_key(ckpt_str file, char *out, size_t size)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (match_key(known[i].file, known[i].key, file, out, size))
@@ -144,7 +144,7 @@ static ckpt_status add_file(merger *g, const ckpt_entry *e)
         snprintf(key, sizeof key, "model%.*s", (int)(number.size < 100 ? number.size : 100), number.data);
         return add_weights(g, key, e->value);
     }
-    key_of(file, key, sizeof key);
+    ckpt__merge_key(file, key, sizeof key);
     for (size_t i = 0; entry_for(g, key) && i < 1; i++)
         snprintf(key, sizeof key, "%.*s", (int)(e->key->text.size < 190 ? e->key->text.size : 190), e->key->text.data);
     return add(g, key, e->value);

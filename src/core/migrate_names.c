@@ -435,6 +435,31 @@ static ckpt_status rename_canonical(namer *n)
     return status == CKPT_OK ? rename_native_groups(n) : status;
 }
 
+/* Parts of tensors that are not dense, of which a native file knows no whole: "<name>.indices", ... */
+static ckpt_status rename_parts(namer *n)
+{
+    ckpt__index *x = n->m->from;
+    for (size_t i = 0; n->m->became_torch && n->after_count && i < x->tensor_count; i++) {
+        ckpt_str *name = &x->tensors[i].info.name;
+        size_t dot = name->size, k;
+        ckpt__buf b = { 0 };
+        if (!ckpt__is_flat(x, i))
+            continue;
+        while (dot > 0 && name->data[dot - 1] != '.')
+            dot--;
+        if (dot == 0 || !ckpt__hash_get(n->moved, name->data, dot - 1, &k))
+            continue;
+        ckpt__buf_add(&b, n->after[k].data, n->after[k].size);
+        ckpt__buf_add(&b, name->data + dot - 1, name->size - dot + 1);
+        ckpt_str now = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(n->arena, b.data, b.size);
+        ckpt__buf_free(&b);
+        if (!now.data)
+            return ckpt__mover_no_memory(n->err);
+        *name = now;
+    }
+    return CKPT_OK;
+}
+
 /* ---- all of it */
 
 /* The dict of the model, where it is one; else its parts are, and each gets the prefix. */
@@ -487,6 +512,8 @@ ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err)
         status = ckpt__edit_walk(m->from->root, rename_spot, &n, err);
     if (status == CKPT_OK)
         status = rename_canonical(&n);
+    if (status == CKPT_OK)
+        status = rename_parts(&n);
     if (status == CKPT_OK)
         status = note_unused(&n);
     for (size_t k = 0; n.renames && k < o->rename_count; k++)

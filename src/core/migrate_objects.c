@@ -32,14 +32,14 @@ static bool tag_of(const ckpt_value *v, char *out, size_t size)
 }
 
 /* The object says the other device from now on: its arguments are new. */
-static ckpt_status set_device(finder *f, ckpt_value *v, ckpt_device device)
+static ckpt_status set_device(finder *f, ckpt_value *v, const ckpt__target *target)
 {
     ckpt__arena *a = f->m->index->arena;
     char name[CKPT_DEVICE_NAME_MAX];
-    ckpt_device_name(device, name);
+    ckpt__target_name(target, name);
     char *colon = strchr(name, ':');
     const ckpt_value *items[2] = { ckpt__value_str(a, name, colon ? (size_t)(colon - name) : strlen(name)),
-                                   colon ? ckpt__value_int(a, device.index) : NULL };
+                                   colon ? ckpt__value_int(a, target->device.index) : NULL };
     const ckpt_value *args =
         items[0] && (!colon || items[1]) ? ckpt__value_list(a, CKPT_V_TUPLE, items, colon ? 2 : 1) : NULL;
     if (!args)
@@ -67,12 +67,12 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, f->err);
     if (status < 0)
         return status;
-    ckpt_device_name(target.device, after);
+    ckpt__target_name(&target, after);
     if (target.device.type == CKPT_DEVICE_NONE || strcmp(tag, after) == 0)
         return ckpt__mover_note(m, CKPT_NOTE, "torch-device-object", spot->visit->name, f->err,
                                 "a torch.device object says %s, and stays so%s", tag,
                                 m->options.map_device_objects ? "" : " (--map-device-objects changes it)");
-    status = set_device(f, v, target.device);
+    status = set_device(f, v, &target);
     return status == CKPT_OK ? ckpt__mover_note(m, CKPT_NOTE, "torch-device-object", spot->visit->name, f->err,
                                                 "a torch.device object said %s, and says %s now", tag, after)
                              : status;

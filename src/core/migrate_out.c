@@ -4,6 +4,7 @@
 #include "core/migrate_out.h"
 #include "core/migrate_torch.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "codec/json.h"
@@ -317,6 +318,19 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
     return status;
 }
 
+/* What is in the directory now, so that it can be taken back. */
+static void note_names(writer *w)
+{
+    ckpt__mover *m = w->m;
+    m->names = calloc(w->folder_count + w->count + 1, sizeof *m->names);
+    for (size_t i = 0; m->names && i < w->folder_count; i++)
+        m->names[m->name_count++] = w->folders[i];
+    for (size_t i = 0; m->names && i < w->count; i++)
+        m->names[m->name_count++] = w->files[i].name;
+    if (!m->names || !ckpt__sink_identify(m->dst, &m->identity))
+        m->name_count = 0;
+}
+
 static ckpt_status write_all(writer *w, const ckpt__payload *payload)
 {
     ckpt__mover *m = w->m;
@@ -335,7 +349,18 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
     else if (status < 0)
         ckpt__sink_abort(folder);
     m->written = status == CKPT_OK;
+    if (m->written && folder)
+        note_names(w);
     return status;
+}
+
+/* A second thread on the only core takes time from the first. */
+static bool is_alone(const ckpt__mover *m)
+{
+    cpu_set_t cores;
+    if (m->options.threads)
+        return m->options.threads == 1;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
 }
 
 static ckpt_status run(writer *w)
@@ -351,6 +376,7 @@ static ckpt_status run(writer *w)
     if (status == CKPT_OK)
         status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, memory, &reader, &payload, w->err);
     if (status == CKPT_OK) {
+        payload.alone = is_alone(m);
         ckpt__source_pass(m->reader->source, false);
         status = write_all(w, &payload);
     }

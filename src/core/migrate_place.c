@@ -175,17 +175,17 @@ static ckpt_status set_storage_tag(placer *p, size_t tensor)
     return CKPT_OK;
 }
 
-static ckpt_status set_tag(placer *p, size_t tensor, ckpt_device device, bool note)
+static ckpt_status set_tag(placer *p, size_t tensor, const ckpt__target *target, bool note)
 {
     ckpt__mover *m = p->m;
     ckpt_tensor_info *t = &m->index->tensors[tensor].info;
     char before[40] = "", after[CKPT_DEVICE_NAME_MAX] = "";
     if (m->same && !t->device.data)
         return CKPT_OK; /* its file keeps none */
-    if (device.type == CKPT_DEVICE_NONE || (t->device.data && ckpt__tag_parse(t->device).type == CKPT_DEVICE_META))
+    if (target->device.type == CKPT_DEVICE_NONE || (t->device.data && ckpt__tag_parse(t->device).type == CKPT_DEVICE_META))
         return CKPT_OK; /* what is on meta has no bytes that could move */
     tag_text(t->device, before, sizeof before);
-    ckpt_device_name(device, after);
+    ckpt__target_name(target, after);
     if (strcmp(before, after) == 0)
         return CKPT_OK;
     t->device = ckpt__arena_str(m->index->arena, after, strlen(after));
@@ -200,15 +200,29 @@ static ckpt_status set_tag(placer *p, size_t tensor, ckpt_device device, bool no
     return status;
 }
 
+static bool ends_in(ckpt_str name, const char *suffix)
+{
+    size_t n = strlen(suffix);
+    return name.size > n && memcmp(name.data + name.size - n, suffix, n) == 0;
+}
+
+/* What describes a nested tensor: torch reads it on the host. */
+static bool describes(ckpt_str name)
+{
+    return ends_in(name, ".sizes") || ends_in(name, ".strides") || ends_in(name, ".offsets");
+}
+
 /* Parts that were where the whole was go with it; those of a nested tensor that describe it stay on the host. */
 static ckpt_status place_parts(placer *p, size_t whole)
 {
     ckpt__mover *m = p->m;
     ckpt_str was = m->from->tensors[whole].info.device;
+    bool nested = ckpt__str_is(m->from->tensors[whole].info.layout, "nested");
     ckpt_status status = CKPT_OK;
     for (size_t i = whole + 1, end = ckpt__tensor_end(m->from, whole); status == CKPT_OK && i < end; i++) {
         ckpt_tensor_info *t = &m->index->tensors[i].info;
-        if (ckpt__str_equal(t->device, was) || !t->device.data)
+        if ((ckpt__str_equal(t->device, was) || !t->device.data) &&
+            !(nested && describes(t->name) && ckpt__str_is(t->device, "cpu")))
             t->device = m->index->tensors[whole].info.device;
         status = set_storage_tag(p, i);
     }
@@ -224,6 +238,8 @@ static ckpt_status set_entry(placer *p, size_t item)
     const ckpt__target *target = &m->places.targets[item];
     size_t tensor = listing_of(p, e->tensor), g = m->places.groups[item];
     ckpt_tensor_info *t = &m->index->tensors[tensor].info;
+    if (m->became_torch && ckpt__is_flat(m->from, tensor))
+        return CKPT_OK;           /* a part of what is no record: place_parts_alone */
     p->named[tensor] = true;
     if (m->dropped[tensor])
         return CKPT_OK;
@@ -235,7 +251,7 @@ static ckpt_status set_entry(placer *p, size_t item)
     t->param = e->param;
     t->state_key = e->state_key;
     t->group = e->group.data ? e->group : g != SIZE_MAX ? m->canon->groups[g].name : e->group;
-    ckpt_status status = set_tag(p, tensor, target->device, true);
+    ckpt_status status = set_tag(p, tensor, target, true);
     if (status == CKPT_OK && target->cast != CKPT_DTYPE_NONE)
         p->wanted[tensor] = target->cast;
     return status;
@@ -260,6 +276,52 @@ static bool stands_for_storage(const ckpt__mover *m, size_t tensor)
     static const char name[] = CKPT__TORCH_STORAGE;
     ckpt_str is = m->from->tensors[tensor].info.name;
     return is.size > sizeof name - 1 && memcmp(is.data, name, sizeof name - 1) == 0 && ckpt__is_flat(m->from, tensor);
+}
+
+/* What stands before the last dot. */
+static ckpt_str stem_of(ckpt_str name)
+{
+    while (name.size > 0 && name.data[name.size - 1] != '.')
+        name.size--;
+    return name;
+}
+
+/* Tensors "<stem>sizes" make <stem> a nested tensor; a jagged one has offsets too, which lie with its values. */
+static bool note_nested(const placer *p, ckpt__hash *nested)
+{
+    const ckpt__index *x = p->m->from;
+    for (size_t i = 0; i < x->tensor_count; i++) {
+        ckpt_str stem = stem_of(x->tensors[i].info.name);
+        if (!p->named[i] && ckpt__is_flat(x, i) && ends_in(x->tensors[i].info.name, ".sizes") &&
+            ckpt__hash_put(nested, stem.data, stem.size, i, NULL) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* A part of a tensor that is not dense, of which a native file knows no whole: rules by tag and the default. What describes
+ * a nested tensor stays on the host. */
+static ckpt_status place_parts_alone(placer *p)
+{
+    ckpt__mover *m = p->m;
+    if (!m->became_torch || !m->map)
+        return CKPT_OK;
+    ckpt__hash *nested = ckpt__hash_new(16);
+    ckpt_status status = nested && note_nested(p, nested) ? CKPT_OK : ckpt__mover_no_memory(p->err);
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+        const ckpt_tensor_info *t = &m->index->tensors[i].info;
+        ckpt_str stem = stem_of(t->name);
+        ckpt__subject subject = { .name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device };
+        ckpt__target target;
+        if (p->named[i] || m->dropped[i] || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
+            m->from->tensors[i].piece_count != 1 || (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
+            continue;
+        status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
+        if (status == CKPT_OK)
+            status = set_tag(p, i, &target, true);
+    }
+    ckpt__hash_free(nested);
+    return status;
 }
 
 static bool is_bare(const placer *p, size_t storage)
@@ -294,7 +356,7 @@ static ckpt_status place_bare(placer *p)
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
         if (status < 0 || target.device.type == CKPT_DEVICE_NONE)
             continue;
-        ckpt_device_name(target.device, name);
+        ckpt__target_name(&target, name);
         if (!ckpt__str_is(s->device, name) && !(s->device = ckpt__arena_str(m->index->arena, name, strlen(name))).data)
             status = ckpt__mover_no_memory(p->err);
     }
@@ -437,6 +499,8 @@ static ckpt_status place(placer *p)
         status = ckpt__placement_apply(&m->places, m->map, m->options.optimizer, &m->options.ranks, m->report, p->err);
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)
         status = set_entry(p, i);
+    if (status == CKPT_OK)
+        status = place_parts_alone(p);
     ckpt__placement_free(&m->places);
     if (status == CKPT_OK)
         status = set_tags(p);

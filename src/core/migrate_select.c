@@ -58,7 +58,7 @@ static ckpt_status cut_dropped(ckpt__mover *m, bool by_name, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__edit_walk(x->root, cut_spot, &c, err);
     if (status == CKPT_OK)
-        ckpt__cuts_apply(&c.cuts);
+        m->holes |= ckpt__cuts_apply(&c.cuts);
     ckpt__cuts_free(&c.cuts);
     ckpt__hash_free(c.names);
     return status;
@@ -243,7 +243,7 @@ static ckpt_status drop_values(dropper *d)
     d->cuts = &cuts;
     ckpt_status status = ckpt__edit_walk(d->m->from->root, drop_value, d, d->err);
     if (status == CKPT_OK)
-        ckpt__cuts_apply(&cuts);
+        d->m->holes |= ckpt__cuts_apply(&cuts);
     ckpt__cuts_free(&cuts);
     return status;
 }

@@ -60,14 +60,19 @@ static void read_mark(ckpt__mover *m)
 typedef struct namer {
     ckpt__index *x;
     bool *named;                  /* per tensor */
+    size_t closed;                /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */
     ckpt_error *err;
 } namer;
 
-/* The name and path of a tensor are where the tree has it: the first place, as when a torch file is read. */
+/* The name and path of a tensor are where the tree has it: the first place, as when a torch file is read. Parts of what is
+ * no record keep theirs. */
 static int name_tensor(void *ctx, const ckpt_visit *visit)
 {
     namer *n = ctx;
     const ckpt_value *v = visit->value;
+    if (n->closed && visit->path.count >= n->closed)
+        return 0;
+    n->closed = ckpt__torch_is_closed(v) ? visit->path.count + 1 : 0;
     if (v->kind != CKPT_V_TENSOR || v->tensor >= n->x->tensor_count || n->named[v->tensor])
         return 0;
     ckpt_tensor_info *info = &n->x->tensors[v->tensor].info;
@@ -88,6 +93,13 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
     return 0;
 }
 
+/* Is anything asked for that does not reach a tensor which is no record of its own? */
+static bool edits_content(const ckpt__mover *m)
+{
+    const ckpt_migrate_options *o = &m->options;
+    return o->plain || o->drop_count || o->cast_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+}
+
 /* Is anything asked for that may change a tensor, a name or a value? */
 static bool edits(const ckpt__mover *m)
 {
@@ -101,8 +113,8 @@ static bool edits(const ckpt__mover *m)
 static ckpt_status note_closed(ckpt__mover *m, size_t count, ckpt_error *err)
 {
     return ckpt__mover_note(m, CKPT_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
-                            "%zu tensors that are not dense, or on meta, stay as the torch file had them: names, devices and "
-                            "dtypes of those are only changed when it is migrated itself",
+                            "%zu tensors that are not dense, or on meta, get other names and devices alone: dtypes of those, and "
+                            "which of them go along, are only changed when the torch file is migrated itself",
                             count);
 }
 
@@ -111,7 +123,7 @@ static ckpt_status become_torch(ckpt__mover *m, ckpt_str pickle, ckpt_error *err
     ckpt__index *x = m->from;
     const ckpt_value *root = NULL;
     size_t closed = 0;
-    namer n = { x, calloc(x->tensor_count + 1, sizeof *n.named), err };
+    namer n = { x, calloc(x->tensor_count + 1, sizeof *n.named), 0, err };
     free(m->strides);
     m->strides = calloc(x->tensor_count + 1, sizeof *m->strides);
     m->stride_count = x->tensor_count;
@@ -128,7 +140,7 @@ static ckpt_status become_torch(ckpt__mover *m, ckpt_str pickle, ckpt_error *err
     x->format = "torch";
     m->became_torch = true;
     read_mark(m);
-    return closed && edits(m) && !m->options.weights_only ? note_closed(m, closed, err) : CKPT_OK;
+    return closed && edits_content(m) && !m->options.weights_only ? note_closed(m, closed, err) : CKPT_OK;
 }
 
 static void take_out(ckpt_value *root, const ckpt_entry *e)
@@ -283,7 +295,7 @@ static bool same_names(const ckpt__index *x, const ckpt__canon *canon, const bef
     for (size_t i = 0; i < canon->count; i++) {
         const ckpt__canon_entry *e = &canon->entries[i];
         size_t named;
-        if (e->is_tensor && (e->tensor >= b->count || !ckpt__hash_get(b->names, e->name.data, e->name.size, &named) ||
+        if (e->is_tensor && !ckpt__is_flat(x, e->tensor) && (e->tensor >= b->count || !ckpt__hash_get(b->names, e->name.data, e->name.size, &named) ||
                              !same_bytes(&x->tensors[e->tensor], &x->tensors[named])))
             return false;
     }

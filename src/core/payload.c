@@ -228,8 +228,7 @@ ckpt_status ckpt__payload_open(const ckpt__source *source, const ckpt__index *fr
         ckpt__reader_payload_free(p);
         return ckpt__fail_memory(err, "payload", to->storage_count);
     }
-    payload->read = payload_read;
-    payload->ctx = p;
+    *payload = (ckpt__payload){ .read = payload_read, .ctx = p };
     *out = p;
     return CKPT_OK;
 }

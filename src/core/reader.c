@@ -8,8 +8,8 @@
 #include "core/elements.h"
 
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
-static ckpt_status open_once(const char *path, const ckpt_reader_options *options, ckpt_reader **out, bool *gone,
-                             ckpt_error *err)
+static ckpt_status open_once(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
+                             bool *gone, ckpt_error *err)
 {
     ckpt_reader *r = calloc(1, sizeof *r);
     if (!r || !(r->path = strdup(path)) || !(r->parts = ckpt__reader_parts_new())) {
@@ -22,6 +22,7 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     if (status == CKPT_OK) {
         ckpt__read_request request = ckpt__read_all(r->source);
         request.salvage = options && options->salvage;
+        request.survey = survey;
         status = ckpt__format_read(&request, options ? options->format : NULL, &r->index, err);
     }
     /* A step that is pruned while it is opened loses its manifest, and what is left looks like a model's directory. */
@@ -51,7 +52,8 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     return CKPT_OK;
 }
 
-ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+static ckpt_status open_again(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
+                              ckpt_error *err)
 {
     enum { TRIES = 16 };
     if (!out)
@@ -63,11 +65,21 @@ ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *option
     bool gone = true;
     for (int i = 0; i < TRIES && gone; i++) {
         gone = false;
-        status = open_once(path, options, out, &gone, err);
+        status = open_once(path, options, survey, out, &gone, err);
     }
     return gone ? ckpt__fail(err, CKPT_E_NOT_FOUND, path,
                              "it was replaced again and again while it was opened; open it again")
                 : status;
+}
+
+ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+{
+    return open_again(path, options, false, out, err);
+}
+
+ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+{
+    return open_again(path, options, true, out, err);
 }
 
 void ckpt_reader_close(ckpt_reader *r)
@@ -174,13 +186,10 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
     return status;
 }
 
-/* A few bytes that a view repeats (strides of 0) may stand for terabytes: a file of a kilobyte would keep its reader busy
- * for hours. */
 static ckpt_status check_repeats(const ckpt_reader *r, size_t i, ckpt_error *err)
 {
-    static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
     const ckpt_tensor_info *t = &r->index->tensors[i].info;
-    if (t->nbytes <= most || t->storage < 0 || t->nbytes / repeats <= t->storage_nbytes)
+    if (!ckpt__elements_repeat(t))
         return CKPT_OK;
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
                       "%llu bytes of it repeat the %llu bytes of its storage: too many for a checksum",

@@ -121,10 +121,18 @@ static ckpt_status settle(ckpt__side *side, places *p, size_t i, ckpt_error *err
         bool step = b->role == CKPT_STEP && own.type == CKPT_DEVICE_CPU && item->target.type == CKPT_DEVICE_CUDA;
         return ckpt__side_note(side, CKPT_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data,
             step ? "bind a step counter on the parameter's device" : "bind a buffer on that device, or change the map", err,
-            "the rules put it on %s, and its bound buffer is on %s", ckpt_device_name(item->target, want), ckpt_device_name(own, have));
+            "the rules put it on %s, and its bound buffer is on %s",
+            ckpt__target_name(&(ckpt__target){ .device = item->target, .word = p->targets[i].word }, want),
+            ckpt_device_name(own, have));
     }
     if (item->target.type == CKPT_DEVICE_CPU || item->target.type == CKPT_DEVICE_CUDA)
         return CKPT_OK;
+    if (p->targets[i].device.type != CKPT_DEVICE_NONE)
+        return ckpt__side_note(side, CKPT_ERROR, "no-such-device", b->name.data,
+                               "send it to cpu or cuda:N; ckpt-migrate --map-location rewrites the tags of a file for others",
+                               err,
+                               "the rules put it on %s, and this library places tensors on cpu and cuda only",
+                               ckpt__target_name(&p->targets[i], want));
     return ckpt__side_note(side, CKPT_ERROR, "no-such-device", b->name.data, "give a map_location, such as cuda:0", err,
                            "it was saved on '%s', and no rule says where it goes here",
                            p->subjects[i].tag.data ? p->subjects[i].tag.data : "an unknown device");

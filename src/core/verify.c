@@ -11,6 +11,7 @@
 #include "codec/crc32.h"
 #include "core/engine.h"
 #include "format/manifest.h"
+#include "format/survey.h"
 
 static const char manifest_name[] = "checkpoint.json";
 enum { MANIFEST_MAX = 1 << 20 };
@@ -348,30 +349,34 @@ static ckpt_status note_integrity(verifier *v, ckpt_error *err)
     return noted ? CKPT_OK : ckpt__fail_memory(err, "the report", 0);
 }
 
-/* The code of a damage that kept the checkpoint from being opened, by what was said of it. */
-static const char *damage_code(const char *message)
+/* What was found while opening; a file that the manifest has blamed already is blamed once. */
+static ckpt_status merge_findings(verifier *v, const ckpt_report *findings, ckpt_error *err)
 {
-    static const struct {
-        const char *words, *code;
-    } table[] = {
-        {"CRC", "crc-mismatch"},     {"checksum", "crc-mismatch"},      {"ends at", "truncated"},
-        {"truncated", "truncated"},  {"is missing, with", "shard-missing"},
-    };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (strstr(message, table[i].words))
-            return table[i].code;
-    return "damaged";
+    size_t before = ckpt_report_count(v->report);
+    for (size_t i = 0; i < ckpt_report_count(findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(findings, i);
+        bool known = false;
+        for (size_t k = 0; !known && k < before && f->severity == CKPT_ERROR && !f->tensor[0]; k++) {
+            const ckpt_finding *said = ckpt_report_get(v->report, k);
+            known = said->severity == CKPT_ERROR && f->file[0] && strcmp(said->file, f->file) == 0;
+        }
+        if (!known && (!ckpt__report_add(v->report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+                       !ckpt__report_detail(v->report, f->file, f->from, f->to, f->nbytes)))
+            return ckpt__fail_memory(err, "the report", 0);
+    }
+    return CKPT_OK;
 }
 
-/* Opens, and checks what could be opened. A damaged structure is an answer, not an error. */
+/* Opens, and checks what could be opened. A damaged structure is an answer, not an error; of several files, each that is
+ * damaged is, and the others are checked. */
 static ckpt_status verify_open(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
     ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt_reader_open(paths[0], &options, &reader, &why);
+    ckpt_status status = ckpt__reader_survey(paths[0], &options, &reader, &why);
     if (status == CKPT_E_DAMAGED)
-        return wrong(v, damage_code(why.message), NULL, why.object, why.message, err);
+        return wrong(v, ckpt__damage_code(why.message), NULL, why.object, why.message, err);
     if (status < 0) {
         if (err)
             *err = why;
@@ -399,8 +404,7 @@ static ckpt_status verify_open(verifier *v, const char *const *paths, size_t cou
     snprintf(v->result->format, sizeof v->result->format, "%s", reader->index->format);
     for (size_t s = 0; s < reader->index->storage_count; s++)
         v->total += file_is_whole(v, reader->index->storages[s].extent.file) ? 0 : reader->index->storages[s].extent.size;
-    if (!ckpt__report_merge(v->report, reader->index->findings))
-        status = ckpt__fail_memory(err, "the report", 0);
+    status = merge_findings(v, reader->index->findings, err);
     if (status == CKPT_OK) {
         ckpt__source_pass(reader->source, true);
         status = check_payloads(v, err);
@@ -411,6 +415,15 @@ static ckpt_status verify_open(verifier *v, const char *const *paths, size_t cou
     v->index = NULL;
     ckpt_reader_close(reader);
     return status;
+}
+
+/* What is not read is neither whole nor damaged: where nothing else is wrong, there is no answer. */
+static bool only_unread(const ckpt_report *report)
+{
+    size_t errors = 0;
+    for (size_t i = 0; i < ckpt_report_count(report); i++)
+        errors += ckpt_report_get(report, i)->severity == CKPT_ERROR;
+    return errors == ckpt_report_count_code(report, "member-unread");
 }
 
 ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
@@ -447,9 +460,9 @@ ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char
         status = CKPT_OK;
     if (status == CKPT_OK) {
         v.result->ok = ckpt_report_worst(v.report) != CKPT_ERROR;
-        status = v.result->ok ? CKPT_OK : CKPT_NO;
-        if (status == CKPT_NO)
-            ckpt__report_fail(v.report, CKPT_ERROR, CKPT_NO, path, err);
+        status = v.result->ok ? CKPT_OK : only_unread(v.report) ? CKPT_E_UNSUPPORTED : CKPT_NO;
+        if (status != CKPT_OK)
+            ckpt__report_fail(v.report, CKPT_ERROR, status, path, err);
     }
     if (status != CKPT_OK && v.source && !ckpt__source_is_there(v.source)) {
         ckpt_report_clear(v.report);          /* what was wrong with it is that it went */

@@ -138,7 +138,7 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
                  .total = total, .err = err };
     w.capacity = recipe->size < CKPT__BLOCK ? (size_t)recipe->size : CKPT__BLOCK;
     w.crcs = calloc(recipe->count + 1, sizeof *w.crcs);
-    ckpt_status status = w.crcs ? ckpt__pump_new(sink, w.capacity, recipe->size, &w.pump, err)
+    ckpt_status status = w.crcs ? ckpt__pump_new(sink, w.capacity, recipe->size, payload->alone, &w.pump, err)
                                 : ckpt__fail_memory(err, "checksums", recipe->count * sizeof *w.crcs);
     if (status == CKPT_OK)
         status = next_block(&w);

@@ -3,6 +3,7 @@
 #include "format/folder.h"
 #include "format/json_values.h"
 #include "format/native.h"
+#include "format/survey.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
 ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index **part, bool *sorted, ckpt_error *err)
 {
     char label[256];
-    ckpt__read_request request = { r->request->source, file, r->request->salvage };
+    ckpt__read_request request = { r->request->source, file, r->request->salvage, false };
     const ckpt__format *format;
     *part = NULL;
     *sorted = false;
@@ -127,12 +128,15 @@ static ckpt_status open_member(ckpt__folder_reader *r, const ckpt__member *m, ui
                : ckpt__source_add(r->request->source, m->name, file, err);
 }
 
-/* What cannot be read is said, and the rest goes on: of JSON always, for no tensor is in it, of all else to salvage. */
+/* What cannot be read is said, and the rest goes on: of JSON always, for no tensor is in it, of all else to salvage, or in
+ * a survey. */
 static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__member *m, ckpt_status status, const ckpt_error *why,
                            ckpt_error *err)
 {
     bool json = m->part == CKPT__PART_TRAINER_STATE || m->part == CKPT__PART_CONFIG;
     bool damage = status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_LIMIT;
+    if (r->request->survey && ckpt__survey_passes(status) && !json)
+        return ckpt__survey_note(r->index->findings, m->name, status, why, err);
     if ((!r->request->salvage && !json) || !damage) {
         if (err)
             *err = *why;

@@ -74,6 +74,7 @@ static const struct {
     { "trainer_state.json", CKPT__PART_TRAINER_STATE }, { "config.json", CKPT__PART_CONFIG },
     { "generation_config.json", CKPT__PART_CONFIG },    { "adapter_config.json", CKPT__PART_CONFIG },
     { "model_index.json", CKPT__PART_CONFIG },          { "scheduler_config.json", CKPT__PART_CONFIG },
+    { "config_sentence_transformers.json", CKPT__PART_CONFIG },
 };
 
 /* Words of names that people give: "last_optimizer.pt". The first that is in it decides. */
@@ -254,6 +255,12 @@ static size_t count_part(const ckpt__folder *f, ckpt__part part)
     return n;
 }
 
+/* JSON, which holds no tensor. */
+static size_t count_documents(const ckpt__folder *f)
+{
+    return count_part(f, CKPT__PART_CONFIG) + count_part(f, CKPT__PART_TRAINER_STATE);
+}
+
 /* An adapter of several has its configuration beside it and nothing else: what the Trainer saved at a step is no part. */
 static bool is_adapter_folder(const ckpt__folder *f, const char *folder, size_t from)
 {
@@ -389,6 +396,10 @@ static void choose_folder(ckpt__folder *f)
             first = &f->members[i - 1];
             second = m;
         }
+        if (m->part == CKPT__PART_MODEL && f->members[0].part == CKPT__PART_OTHER && !second) {
+            first = &f->members[0];   /* a name that says nothing is a whole state, and no part of a model's */
+            second = m;
+        }
     }
     if (files > 0 && (!second || given))
         return;
@@ -416,7 +427,12 @@ static void explain_none(ckpt__folder *f)
         if (is_step_folder(f->folders[i]) && count++ < 2)
             steps[count - 1] = f->folders[i];
     f->layout = CKPT__LAYOUT_NONE;
-    if (count == 0)
+    bool inside = false;
+    for (size_t i = 0; i < f->folder_count; i++)
+        inside = inside || strcmp(f->folders[i], "checkpoints") == 0;
+    if (count == 0 && inside)
+        snprintf(f->why, sizeof f->why, "not a checkpoint itself; give one of those in its folder checkpoints");
+    else if (count == 0)
         snprintf(f->why, sizeof f->why, "not a checkpoint: a directory without checkpoint.json");
     else if (count == 1)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give the one in it: %s",
@@ -462,6 +478,9 @@ ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *f, ckpt_
     bool tensors = false;
     for (size_t i = 0; i < f->count; i++)
         tensors = tensors || (f->members[i].part != CKPT__PART_CONFIG && f->members[i].part != CKPT__PART_TRAINER_STATE);
+    for (size_t i = 0; i < f->folder_count && tensors; i++)     /* a run's arguments beside its steps */
+        if (is_step_folder(f->folders[i]) && count_part(f, CKPT__PART_ARGS) == f->count - count_documents(f))
+            tensors = false;
     if (!tensors) {
         explain_none(f);
         return CKPT_OK;

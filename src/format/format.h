@@ -13,6 +13,7 @@ typedef struct ckpt__probe {
     bool directory;
     int dirfd;                    /* -1 where several files were given */
     const ckpt__source *source;
+    uint32_t file;                /* number in the source, unless it is a directory: for the few bids that look further */
 } ckpt__probe;
 
 /* ---- recipes: the mirror. An ordered list of segments without holes. */
@@ -66,6 +67,8 @@ typedef struct ckpt__read_request {
     uint32_t file;                /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
     bool salvage;                 /* a damaged file: list what can be told of it, with extent.missing set where a storage's
                                    * bytes are not all there, instead of failing */
+    bool survey;                  /* several files: each that is damaged or missing is a finding of its own (format/survey.h),
+                                   * and the others are read */
 } ckpt__read_request;
 
 typedef struct ckpt__format {

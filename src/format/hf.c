@@ -3,6 +3,7 @@
  * save_pretrained). */
 #include "codec/json.h"
 #include "format/folder.h"
+#include "format/survey.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -151,18 +152,34 @@ static ckpt_status parse_index(sharded *s, const char *text, size_t size, ckpt_e
 
 /* ---- the shards */
 
+/* Why a shard is not read: in a survey a finding, and its tensors are not asked for; else the error. */
+static ckpt_status pass_shard(sharded *s, size_t number, ckpt_status status, const ckpt_error *why, ckpt_error *err)
+{
+    char name[300];
+    ckpt_str own = s->shards[number].name;
+    if (s->r->request->survey && ckpt__survey_passes(status)) {
+        s->shards[number].missing = true;
+        return ckpt__survey_note(s->r->index->findings, ckpt__escape(name, sizeof name, own.data, own.size), status, why, err);
+    }
+    if (err)
+        *err = *why;
+    return status;
+}
+
 /* One of them is not there. */
 static ckpt_status lose(sharded *s, size_t number, ckpt_error *err)
 {
     char name[300];
     shard *sh = &s->shards[number];
+    ckpt_error why = CKPT_ERROR_INIT;
     sh->missing = true;
     if (s->r->request->salvage)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_DAMAGED, s->label,
-                      "the shard '%s' is missing, with %zu of the %zu tensors; copy it into the directory (ckpt-migrate "
-                      "--salvage keeps the others)",
-                      ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), sh->tensors, s->count);
+    ckpt__fail(&why, CKPT_E_DAMAGED, s->label,
+               "the shard '%s' is missing, with %zu of the %zu tensors; copy it into the directory (ckpt-migrate "
+               "--salvage keeps the others)",
+               ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), sh->tensors, s->count);
+    return pass_shard(s, number, CKPT_E_DAMAGED, &why, err);
 }
 
 /* Salvage: the tensors of missing shards, by name. */
@@ -174,6 +191,8 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
         if (!sh->missing)
             continue;
         s->tensors[i].found = true;
+        if (s->r->request->survey)
+            continue;             /* the shard is a finding */
         if (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", s->tensors[i].name.data,
                               "copy the shard into the directory", "it is lost: its shard is not there") ||
             !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), NULL,
@@ -269,14 +288,13 @@ static ckpt_status read_shard(sharded *s, size_t number, ckpt_error *err)
         return lose(s, number, err);
     if (status == CKPT_OK)
         status = ckpt__folder_part(s->r, file, &part, &sorted, &why);
-    if (status < 0) {
-        if (err)
-            *err = why;
-        return status;
-    }
+    if (status < 0)
+        return pass_shard(s, number, status, &why, err);
     const ckpt_value *root = part->root;
     status = ckpt__folder_absorb(s->r, part, name, sorted && s->sorted, err);
-    return status == CKPT_OK ? merge(s, number, root, err) : status;
+    if (status == CKPT_OK && (status = merge(s, number, root, &why)) < 0)
+        status = pass_shard(s, number, status, &why, err);
+    return status;
 }
 
 /* total_size counts the tensors, or what is stored where some share a storage; old programs counted tied ones twice. */
@@ -302,24 +320,28 @@ static ckpt_status check_total(sharded *s, size_t first_tensor, size_t first_sto
     return no_memory(s, err);
 }
 
-static ckpt_status check_found(const sharded *s, ckpt_error *err)
+static ckpt_status check_found(sharded *s, ckpt_error *err)
 {
     char one[160], two[120];
+    ckpt_error why = CKPT_ERROR_INIT;
     for (size_t i = 0; i < s->count; i++) {
         ckpt_str name = s->tensors[i].name, file = s->shards[s->tensors[i].shard].name;
-        if (s->tensors[i].found)
+        if (s->tensors[i].found || s->shards[s->tensors[i].shard].missing)
             continue;
         if (s->r->request->salvage &&
             (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", name.data, NULL,
                                "it is lost: the shard that the index names for it is of another save") ||
              !ckpt__report_detail(s->r->index->findings, ckpt__escape(two, sizeof two, file.data, file.size), NULL, NULL, 0)))
             return no_memory(s, err);
-        if (!s->r->request->salvage)
-            return ckpt__fail(err, CKPT_E_DAMAGED, s->label,
-                              "the weight_map puts the tensor '%s' into the shard '%s', and it is not in it: the shard "
-                              "is of another save",
-                              ckpt__escape(one, sizeof one, name.data, name.size),
-                              ckpt__escape(two, sizeof two, file.data, file.size));
+        if (s->r->request->salvage)
+            continue;
+        ckpt__fail(&why, CKPT_E_DAMAGED, s->label,
+                   "the weight_map puts the tensor '%s' into the shard '%s', and it is not in it: the shard is of another "
+                   "save",
+                   ckpt__escape(one, sizeof one, name.data, name.size), ckpt__escape(two, sizeof two, file.data, file.size));
+        ckpt_status status = pass_shard(s, s->tensors[i].shard, CKPT_E_DAMAGED, &why, err);
+        if (status < 0)
+            return status;
     }
     return CKPT_OK;
 }
@@ -454,6 +476,8 @@ static ckpt_status read_index(sharded *s, uint32_t file, ckpt_error *err)
 static ckpt_status give_up(sharded *s, ckpt_status status, const ckpt_error *why, ckpt_error *err)
 {
     bool damage = status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_LIMIT;
+    if (s->r->request->survey && ckpt__survey_passes(status))
+        return ckpt__survey_note(s->r->index->findings, s->name, status, why, err);
     if (!s->r->request->salvage || !damage) {
         if (err)
             *err = *why;
@@ -537,7 +561,7 @@ ckpt_status ckpt__hf_loose_shards(ckpt__folder_reader *r, const ckpt__folder *fo
     for (size_t i = 0; status == CKPT_OK && i < folder->count; i++)
         if (folder->members[i].part == CKPT__PART_SHARD)
             status = add_loose(&s, &folder->members[i], &most, stem, sizeof stem, err);
-    if (status == CKPT_OK && s.shard_count != most && !r->request->salvage)
+    if (status == CKPT_OK && s.shard_count != most && !r->request->salvage && !r->request->survey)
         status = ckpt__fail(err, CKPT_E_DAMAGED, s.label,
                             "it has %zu of the %" PRIu64 " shards of '%s', and no index file; copy the others into it",
                             s.shard_count, most, stem);

@@ -123,7 +123,7 @@ static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **
 {
     bool directory = request->file == CKPT__WHOLE_DIRECTORY;
     ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new((uint64_t)ARENA_LIMIT_GIB << 30),
-                              .salvage = request->salvage };
+                              .salvage = request->salvage, .survey = request->survey };
     const ckpt_str none = { NULL, 0 };
     ckpt_status status;
     if (!r.index)

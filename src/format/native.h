@@ -48,6 +48,7 @@ typedef struct ckpt__native_reader {
     ckpt__source *source;
     ckpt__index *index;
     bool salvage;                 /* what is not there is marked so; a value tree that is not all there is left out */
+    bool survey;                  /* of a step: a file that is damaged is a finding, and the others are read */
     struct { ckpt_value *value; ckpt_str name; } *elsewhere; size_t elsewhere_count, elsewhere_capacity;
 } ckpt__native_reader;
 /* Appends the tensors of one file. *step: its own (-1: none). name: for info.file, data NULL in a single file. */

@@ -1,6 +1,7 @@
 /* format/native_step.c - the directory of a step: checkpoint.json names its files; together they are one checkpoint. */
 #include "format/manifest.h"
 #include "format/native.h"
+#include "format/survey.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,6 +78,16 @@ static ckpt_status note_lost(ckpt__native_reader *r, const ckpt__manifest_file *
                : ckpt__fail_memory(err, "findings", 0);
 }
 
+/* A survey goes on without the file: nothing of it stays in the index. */
+static ckpt_status pass_over(ckpt__native_reader *r, const char *name, size_t tensors, size_t storages, size_t elsewhere,
+                             const ckpt_error *why, ckpt_error *err)
+{
+    r->index->tensor_count = tensors;
+    r->index->storage_count = storages;
+    r->elsewhere_count = elsewhere;
+    return ckpt__survey_note(r->index->findings, name, why->status, why, err);
+}
+
 /* Two files must not hold the same name: which of them would count? */
 static ckpt_status check_names(const ckpt__native_reader *r, ckpt_error *err)
 {
@@ -106,10 +117,18 @@ ckpt_status ckpt__native_read_step(ckpt__native_reader *r, ckpt_error *err)
     ckpt__manifest m = { .step = -1 };
     ckpt_status status = read_manifest(r, &m, err);
     for (size_t i = 0; status == CKPT_OK && i < m.count; i++) {
-        size_t before = r->index->tensor_count;
-        status = read_member(r, &m, &m.files[i], err);
+        size_t before = r->index->tensor_count, storages = r->index->storage_count, elsewhere = r->elsewhere_count;
+        const ckpt_value *root = r->index->root;
+        ckpt_error why = CKPT_ERROR_INIT;
+        status = read_member(r, &m, &m.files[i], &why);
+        if (status < 0 && err)
+            *err = why;
         if (status == CKPT_E_DAMAGED && r->salvage && r->index->tensor_count == before)
             status = note_lost(r, &m.files[i], err);
+        else if (r->survey && ckpt__survey_passes(status)) {
+            r->index->root = root;
+            status = pass_over(r, m.files[i].name.data, before, storages, elsewhere, &why, err);
+        }
     }
     r->index->step = m.step;
     return status == CKPT_OK ? check_names(r, err) : status;

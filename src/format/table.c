@@ -32,7 +32,7 @@ static ckpt_status look(const ckpt__read_request *request, unsigned char *head, 
 {
     bool directory = request->file == CKPT__WHOLE_DIRECTORY;
     *probe = (ckpt__probe){ .head = head, .directory = directory, .dirfd = request->source->dirfd,
-                             .source = request->source };
+                             .source = request->source, .file = request->file };
     if (directory)
         return CKPT_OK;
     probe->file_size = request->source->files[request->file].size;
@@ -55,7 +55,7 @@ static ckpt_status read_as(const char *name, const ckpt__read_request *request, 
 
 ckpt__read_request ckpt__read_all(ckpt__source *source)
 {
-    return (ckpt__read_request){ source, source->directory ? CKPT__WHOLE_DIRECTORY : 0, false };
+    return (ckpt__read_request){ source, source->directory ? CKPT__WHOLE_DIRECTORY : 0, false, false };
 }
 
 /* A bid that no directory format outbids: a step's manifest is there. */

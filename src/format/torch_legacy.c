@@ -80,10 +80,45 @@ static int bid_legacy(const ckpt__probe *probe)
     return probe->directory ? 0 : bids[kind_of(probe->head, probe->head_size)];
 }
 
+/* ---- pickles that begin like anything else: protocols 0 and 1 of a tuple, a str, a number, None, ... */
+
+enum { WHOLE_MAX = 64 << 20 };
+
+static ckpt_status read_probe(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+{
+    const ckpt__probe *probe = ctx;
+    return ckpt__source_read(probe->source, probe->file, offset, dst, n, err);
+}
+
+/* Does its only STOP stand at its end, and is one object all that it makes? Then it is a pickle, and nothing else. */
+static bool is_whole_pickle(const ckpt__probe *probe)
+{
+    ckpt__pickle_input in = {read_probe, (void *)(uintptr_t)probe, probe->file_size};
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    ckpt__pickle p = {0};
+    uint64_t size = probe->file_size, end = 0;
+    char last = 0;
+    if (size < 2 || size > WHOLE_MAX || probe->head_size < 2 || !memchr("()]}NILVSUTXFGKMJc", probe->head[0], 18) ||
+        read_probe(in.ctx, size - 1, &last, 1, &ignored) < 0 || last != '.' ||
+        ckpt__pickle_measure(&in, 0, "", &end, &ignored) < 0 || end != size)
+        return false;
+    ckpt__arena *arena = ckpt__arena_new(ckpt__pickle_arena_limit(size));
+    unsigned char *bytes = arena ? malloc((size_t)size) : NULL;
+    bool is = bytes && read_probe(in.ctx, 0, bytes, (size_t)size, &ignored) == CKPT_OK &&
+              ckpt__pickle_read(bytes, (size_t)size, "", arena, &p, &ignored) == CKPT_OK && p.end == size && p.left == 0;
+    ckpt__pickle_free(&p);
+    ckpt__arena_free(arena);
+    free(bytes);
+    return is;
+}
+
 static int bid_pickle(const ckpt__probe *probe)
 {
     static const int bids[] = {[NO] = 0, [OLD_TORCH] = 0, [OLD_TAR] = 0, [PICKLE] = 60, [TEXT_PICKLE] = 20};
-    return probe->directory ? 0 : bids[kind_of(probe->head, probe->head_size)];
+    if (probe->directory)
+        return 0;
+    kind k = kind_of(probe->head, probe->head_size);
+    return k == NO && is_whole_pickle(probe) ? 20 : bids[k];
 }
 
 /* ---- what both need */

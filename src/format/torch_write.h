@@ -26,6 +26,11 @@ typedef struct ckpt__torch_pickling {
     size_t *storages; size_t count;      /* out, heap: the storage of the index with key i (not for a kept one) */
 } ckpt__torch_pickling;
 ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err);
+/* An object (defaultdict, deque) whose entries or items are written from its value, so that some can go; those of
+ * other objects are written as they were read, each from its own value. */
+bool ckpt__torch_holds(const ckpt_value *v);
+/* A tensor that is an opaque object to the tree: of a structure that a native file keeps, one that is no record of its own. */
+bool ckpt__torch_is_closed(const ckpt_value *v);
 
 /* ---- the archive. Records in the order in which they are given; names stand behind "<archive>/". */
 typedef struct ckpt__torch_zip ckpt__torch_zip;
@@ -57,6 +62,7 @@ ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, 
 
 typedef ckpt__pickle_node ckpt__out;         /* a node that is written; those that were read are const ckpt__pickle_node */
 
+enum { CKPT__TORCH_RECENT = 8, CKPT__TORCH_INTS = 1024 };
 typedef struct ckpt__torch_writer {
     ckpt__torch_pickling *p;
     ckpt__arena *arena;
@@ -65,6 +71,9 @@ typedef struct ckpt__torch_writer {
     struct ckpt__torch_pending *pending; size_t pending_count, pending_capacity;
     struct ckpt__torch_spot *places;    /* per storage of the index */
     ckpt__out **globals; size_t global_count, global_capacity;
+    ckpt__out *recent[CKPT__TORCH_RECENT];       /* of those that are made here: a few names come again and again, */
+    size_t next_recent;
+    ckpt__out *ints[CKPT__TORCH_INTS], *bools[2];      /* and so do small numbers, which have no identity */
     size_t key_capacity;
     uint64_t left_out;            /* kept: storages that no listed tensor views */
     ckpt_error *err;
@@ -86,6 +95,8 @@ ckpt__out *ckpt__torch_put_value(ckpt__torch_writer *w, const ckpt_value *v);
 ckpt__out *ckpt__torch_put_node(ckpt__torch_writer *w, const ckpt__pickle_node *n);
 /* The content of an opaque node: everything but what its own value says. */
 ckpt_status ckpt__torch_copy_node(ckpt__torch_writer *w, const ckpt__pickle_node *from, ckpt__out *to);
+ckpt__out *ckpt__torch_put_int(ckpt__torch_writer *w, int64_t value);
+ckpt__out *ckpt__torch_put_bool(ckpt__torch_writer *w, bool value);
 ckpt__out *ckpt__torch_put_global(ckpt__torch_writer *w, const char *module, const char *name);
 /* An OBJECT, CLASS or ARRAY without origin. */
 ckpt_status ckpt__torch_put_object(ckpt__torch_writer *w, const ckpt_value *v, ckpt__out *to);

@@ -82,7 +82,7 @@ static ckpt__out *put_ints(writer *w, const int64_t *values, uint32_t n)
 {
     ckpt__out *tuple = ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, n);
     for (uint32_t i = 0; tuple && i < n; i++)
-        if (!(tuple->u.list.items[i] = ckpt__pickle_make_int(w->arena, values[i])))
+        if (!(tuple->u.list.items[i] = ckpt__torch_put_int(w, values[i])))
             return NULL;
     return tuple;
 }
@@ -97,11 +97,11 @@ static ckpt__out *put_dtype(writer *w, ckpt_str dtype)
 {
     ckpt__pickle_node *none = ckpt__pickle_make(w->arena, CKPT__P_NONE);
     bool order = dtype.size > 1 && strchr("<>|=", dtype.data[0]) != NULL;
-    ckpt__out *args[] = {put_str(w, dtype.data + order, dtype.size - order), ckpt__pickle_make_bool(w->arena, false),
-                         ckpt__pickle_make_bool(w->arena, true)};
-    ckpt__out *state[] = {ckpt__pickle_make_int(w->arena, 3), put_str(w, order ? dtype.data : "|", 1), none, none, none,
-                          ckpt__pickle_make_int(w->arena, -1), ckpt__pickle_make_int(w->arena, -1),
-                          ckpt__pickle_make_int(w->arena, 0)};
+    ckpt__out *args[] = {put_str(w, dtype.data + order, dtype.size - order), ckpt__torch_put_bool(w, false),
+                         ckpt__torch_put_bool(w, true)};
+    ckpt__out *state[] = {ckpt__torch_put_int(w, 3), put_str(w, order ? dtype.data : "|", 1), none, none, none,
+                          ckpt__torch_put_int(w, -1), ckpt__torch_put_int(w, -1),
+                          ckpt__torch_put_int(w, 0)};
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, ckpt__torch_put_global(w, "numpy", "dtype"),
                                              ckpt__pickle_make_tuple(w->arena, 3, args));
     if (!call || !(call->u.object->state = ckpt__pickle_make_tuple(w->arena, 8, state)))
@@ -116,8 +116,8 @@ static ckpt__out *put_array(writer *w, const ckpt_value *v)
     static const int64_t zero[1] = {0};
     ckpt__out *args[] = {ckpt__torch_put_global(w, "numpy", "ndarray"), put_ints(w, zero, 1),
                          ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, ckpt__s("b"))};
-    ckpt__out *state[] = {ckpt__pickle_make_int(w->arena, 1), put_ints(w, v->shape, v->ndim), put_dtype(w, v->array_dtype),
-                          ckpt__pickle_make_bool(w->arena, v->fortran),
+    ckpt__out *state[] = {ckpt__torch_put_int(w, 1), put_ints(w, v->shape, v->ndim), put_dtype(w, v->array_dtype),
+                          ckpt__torch_put_bool(w, v->fortran),
                           ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, v->text)};
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE,
                                              ckpt__torch_put_global(w, "numpy.core.multiarray", "_reconstruct"),

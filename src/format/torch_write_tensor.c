@@ -15,6 +15,7 @@ typedef struct tensor {
     size_t number;                /* in the index; SIZE_MAX: it is not listed */
     const ckpt__tensor *t;        /* NULL likewise */
     bool own_place;               /* the data of a tensor of another device: its storage stays where it was saved */
+    ckpt_str inner;               /* one that is not listed: the device of the first listed one in it; data NULL: none */
     ckpt_status status;
 } tensor;
 
@@ -36,7 +37,7 @@ static ckpt__out *put_ints(writer *w, const int64_t *values, uint32_t n)
 {
     ckpt__out *tuple = ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, n);
     for (uint32_t i = 0; tuple && i < n; i++)
-        if (!(tuple->u.list.items[i] = ckpt__pickle_make_int(w->arena, values[i])))
+        if (!(tuple->u.list.items[i] = ckpt__torch_put_int(w, values[i])))
             return NULL;
     return tuple;
 }
@@ -139,7 +140,7 @@ static ckpt__out *put_id(writer *w, const ckpt__node *from, size_t storage, ckpt
                                 : ckpt__torch_put_global(w, "torch.storage", "UntypedStorage"),
                           put_key(w, storage, number),
                           same_or_new(w, from, 3, location.data ? location : ckpt__s("cpu")),
-                          ckpt__pickle_make_int(w->arena, (int64_t)numel)};
+                          ckpt__torch_put_int(w, (int64_t)numel)};
     return ckpt__pickle_make_persistent(w->arena, ckpt__pickle_make_tuple(w->arena, 5, items));
 }
 
@@ -183,7 +184,7 @@ static bool put_view(tensor *x, const ckpt__node *from, ckpt__out *items[4], ckp
     const ckpt__piece *p = x->t->pieces;
     uint32_t n = x->t->info.ndim;
     items[0] = put_id(w, from, p->storage, location, x->number);
-    items[1] = ckpt__pickle_make_int(w->arena, p->offset);
+    items[1] = ckpt__torch_put_int(w, p->offset);
     items[2] = put_ints(w, p->shape, n);
     items[3] = put_ints(w, p->strides, n);
     return items[0] && items[1] && items[2] && items[3];
@@ -202,7 +203,7 @@ static ckpt__out *put_bits(writer *w, const ckpt_tensor_info *info)
     for (int i = 0; dict && i < 2; i++)
         if (i ? info->neg : info->conj) {
             dict->u.list.items[n++] = put_text(w, ckpt__s(i ? "neg" : "conj"));
-            dict->u.list.items[n++] = ckpt__pickle_make_bool(w->arena, true);
+            dict->u.list.items[n++] = ckpt__torch_put_bool(w, true);
         }
     for (size_t i = 0; dict && i < n; i++)
         if (!dict->u.list.items[i])
@@ -221,7 +222,7 @@ static bool put_dense(tensor *x, const ckpt__node *from, ckpt_str location, ckpt
     size_t n = 6;
     if (!put_view(x, from, items, location))
         return false;
-    items[4] = grad && takes_gradients(info->dtype) ? grad : ckpt__pickle_make_bool(w->arena, false);
+    items[4] = grad && takes_gradients(info->dtype) ? grad : ckpt__torch_put_bool(w, false);
     items[5] = hooks ? hooks : put_hooks(w);
     if (!typed)
         items[n++] = put_dtype(w, info->dtype);
@@ -261,13 +262,13 @@ static ckpt__out *put_device_object(writer *w, ckpt_str tag)
     bool numbered = colon > 1 && ckpt__parse_i64(tag.data + colon, tag.size - colon, &index);
     args[0] = put_text(w, numbered ? ckpt__arena_str(w->arena, tag.data, colon - 1) : tag);
     if (numbered)
-        args[n++] = ckpt__pickle_make_int(w->arena, index);
+        args[n++] = ckpt__torch_put_int(w, index);
     return put_call(w, ckpt__torch_put_global(w, "torch", "device"), args, n);
 }
 
 static ckpt__out *put_device(tensor *x, const ckpt__node *arg)
 {
-    ckpt_str tag = x->t ? x->t->info.device : (ckpt_str){NULL, 0};
+    ckpt_str tag = x->t ? x->t->info.device : x->inner;
     if (!tag.data || same_device(arg, tag))
         return ckpt__torch_put_node(x->w, arg);
     return arg->kind == CKPT__P_STR ? put_text(x->w, tag) : put_device_object(x->w, tag);
@@ -443,7 +444,7 @@ static ckpt__out *put_meta(writer *w, const ckpt_tensor_info *info)
         strides = own;
     }
     ckpt__out *args[] = {put_dtype(w, info->dtype), put_ints(w, info->shape, info->ndim), put_ints(w, strides, info->ndim),
-                         ckpt__pickle_make_bool(w->arena, info->requires_grad && takes_gradients(info->dtype))};
+                         ckpt__torch_put_bool(w, info->requires_grad && takes_gradients(info->dtype))};
     return put_call(w, ckpt__torch_put_global(w, "torch._utils", "_rebuild_meta_tensor_no_storage"), args, 4);
 }
 
@@ -464,7 +465,7 @@ static ckpt__out *put_new(tensor *x)
     writer *w = x->w;
     const ckpt_tensor_info *info = &x->t->info;
     bool parameter = ckpt__str_is(info->class_name, "torch.nn.parameter.Parameter");
-    ckpt__out *callable, *args, *grad = ckpt__pickle_make_bool(w->arena, info->requires_grad && !parameter), *data;
+    ckpt__out *callable, *args, *grad = ckpt__torch_put_bool(w, info->requires_grad && !parameter), *data;
     if (x->t->piece_count == 0)
         data = put_meta(w, info);
     else if (!grad || !put_dense(x, NULL, w->p->index->storages[x->t->pieces[0].storage].device, grad, NULL, &callable, &args))
@@ -473,7 +474,7 @@ static ckpt__out *put_new(tensor *x)
         data = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, callable, args);
     if (!data || !parameter)
         return data;
-    ckpt__out *wrap[] = {data, ckpt__pickle_make_bool(w->arena, info->requires_grad && takes_gradients(info->dtype)),
+    ckpt__out *wrap[] = {data, ckpt__torch_put_bool(w, info->requires_grad && takes_gradients(info->dtype)),
                          put_hooks(w)};
     return put_call(w, ckpt__torch_put_global(w, "torch._utils", "_rebuild_parameter"), wrap, 3);
 }
@@ -515,6 +516,32 @@ static bool storages_kept(const writer *w, const ckpt__node *n)
     return true;
 }
 
+/* A wrapper is where the tensor in it is. */
+static ckpt_str inner_device(const writer *w, const ckpt__node *n)
+{
+    const ckpt__node *stack[64];
+    size_t depth = 0, looked = 0;
+    stack[depth++] = n;
+    while (depth && looked++ < 256) {
+        n = stack[--depth];
+        const ckpt_value *v = n->user;
+        bool listed = v && v->kind == CKPT_V_TENSOR && v->tensor < w->p->index->tensor_count;
+        if (listed && w->p->index->tensors[v->tensor].info.device.data)
+            return w->p->index->tensors[v->tensor].info.device;
+        const ckpt__pickle_object *o = n->kind == CKPT__P_OBJECT ? n->u.object : NULL;
+        const ckpt__node *parts[] = {o ? o->state : NULL, o ? o->args : n};
+        for (size_t k = 0; k < 2; k++) {
+            const ckpt__node *p = parts[k];
+            bool list = p && (p->kind == CKPT__P_LIST || p->kind == CKPT__P_TUPLE || p->kind == CKPT__P_DICT);
+            if (p && !list && p != n && depth < sizeof stack / sizeof *stack)
+                stack[depth++] = p;
+            for (size_t i = 0; list && i < p->u.list.count && depth < sizeof stack / sizeof *stack; i++)
+                stack[depth++] = p->u.list.items[i];
+        }
+    }
+    return (ckpt_str){NULL, 0};
+}
+
 ckpt_status ckpt__torch_put_tensor(writer *w, const ckpt_value *v, ckpt__out *to)
 {
     const ckpt__node *origin = v->origin;
@@ -529,6 +556,8 @@ ckpt_status ckpt__torch_put_tensor(writer *w, const ckpt_value *v, ckpt__out *to
         return CKPT_OK;
     }
     const ckpt__pickle_object *o = origin->u.object;
+    if (!listed)
+        x.inner = inner_device(w, origin);
     if (!put_parts(&x, o->callable, o->args, 0, &callable, &args))
         return x.status < 0 ? x.status : ckpt__torch_put_failed(w);
     ckpt__out *made = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, callable, args);

@@ -82,15 +82,28 @@ static ckpt__out *put_real(writer *w, double v)
     return to;
 }
 
+ckpt__out *ckpt__torch_put_int(writer *w, int64_t value)
+{
+    if (value < 0 || value >= CKPT__TORCH_INTS)
+        return ckpt__pickle_make_int(w->arena, value);
+    ckpt__out **known = &w->ints[value];
+    return *known ? *known : (*known = ckpt__pickle_make_int(w->arena, value));
+}
+
+ckpt__out *ckpt__torch_put_bool(writer *w, bool value)
+{
+    return w->bools[value] ? w->bools[value] : (w->bools[value] = ckpt__pickle_make_bool(w->arena, value));
+}
+
 ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
 {
     switch (v->kind) {
     case CKPT_V_NONE:
         return ckpt__pickle_make(w->arena, CKPT__P_NONE);
     case CKPT_V_BOOL:
-        return ckpt__pickle_make_bool(w->arena, v->boolean);
+        return ckpt__torch_put_bool(w, v->boolean);
     case CKPT_V_INT:
-        return ckpt__pickle_make_int(w->arena, v->integer);
+        return ckpt__torch_put_int(w, v->integer);
     case CKPT_V_FLOAT:
         return put_real(w, v->real);
     case CKPT_V_BIGINT:
@@ -113,9 +126,11 @@ ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
     if (n->user)
         return ckpt__torch_put_value(w, n->user);
     switch (n->kind) {
-    case CKPT__P_NONE:
     case CKPT__P_BOOL:
+        return ckpt__torch_put_bool(w, n->boolean);
     case CKPT__P_INT:
+        return ckpt__torch_put_int(w, n->u.integer);
+    case CKPT__P_NONE:
     case CKPT__P_BIGINT:
     case CKPT__P_FLOAT: {
         ckpt__out *to = ckpt__pickle_make(w->arena, n->kind);
@@ -144,8 +159,14 @@ static bool note_global(writer *w, ckpt__out *g)
 
 ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *name)
 {
+    for (size_t i = 0; i < CKPT__TORCH_RECENT && w->recent[i]; i++)
+        if (ckpt__str_is(w->recent[i]->u.global.name, name) && ckpt__str_is(w->recent[i]->u.global.module, module))
+            return w->recent[i];
     ckpt__out *g = ckpt__pickle_make_global(w->arena, ckpt__s(module), ckpt__s(name));
-    return g && note_global(w, g) ? g : NULL;
+    if (!g || !note_global(w, g))
+        return NULL;
+    w->recent[w->next_recent++ % CKPT__TORCH_RECENT] = g;
+    return g;
 }
 
 static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_list *to)
@@ -160,8 +181,45 @@ static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_lis
     return true;
 }
 
-static bool copy_object(writer *w, const ckpt__pickle_object *from, ckpt__out *to)
+bool ckpt__torch_holds(const ckpt_value *v)
 {
+    const ckpt__node *n = v->origin;
+    if (v->kind != CKPT_V_OBJECT || !n || n->user != v || n->kind != CKPT__P_OBJECT || n->u.object->kwargs)
+        return false;
+    const ckpt__pickle_object *o = n->u.object;
+    if (ckpt__pickle_is_global(o->callable, "collections", "defaultdict"))
+        return o->items.count == 0;
+    const ckpt__node *first = ckpt__torch_item(o->args, 0);      /* what the constructor gets holds none of them */
+    bool bare = !first || ((first->kind == CKPT__P_TUPLE || first->kind == CKPT__P_LIST) && first->u.list.count == 0);
+    return ckpt__pickle_is_global(o->callable, "collections", "deque") && bare && o->entries.count == 0;
+}
+
+bool ckpt__torch_is_closed(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_OBJECT && v->origin && ckpt__torch_is_tensor(v->origin);
+}
+
+/* What it holds, as the value has it. */
+static bool put_held(writer *w, const ckpt_value *v, ckpt__pickle_object *o)
+{
+    ckpt__out *items = ckpt__pickle_make_list(w->arena, CKPT__P_LIST, v->item_count),
+              *entries = ckpt__pickle_make_list(w->arena, CKPT__P_DICT, 2 * v->entry_count);
+    bool ok = items && entries;
+    for (size_t i = 0; ok && i < v->item_count; i++)
+        ok = (items->u.list.items[i] = ckpt__torch_put_value(w, v->items[i])) != NULL;
+    for (size_t i = 0; ok && i < v->entry_count; i++)
+        ok = (entries->u.list.items[2 * i] = ckpt__torch_put_value(w, v->entries[i].key)) != NULL &&
+             (entries->u.list.items[2 * i + 1] = ckpt__torch_put_value(w, v->entries[i].value)) != NULL;
+    if (ok) {
+        o->items = items->u.list;
+        o->entries = entries->u.list;
+    }
+    return ok;
+}
+
+static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
+{
+    const ckpt__pickle_object *from = node->u.object;
     ckpt__pickle_object *o = ckpt__arena_alloc(w->arena, sizeof *o);
     if (!o)
         return false;
@@ -173,8 +231,12 @@ static bool copy_object(writer *w, const ckpt__pickle_object *from, ckpt__out *t
     if (from->state)
         o->state = ckpt__torch_put_node(w, from->state);
     to->u.object = o;
-    return o->callable && o->args && (!from->kwargs || o->kwargs) && (!from->state || o->state) &&
-           copy_list(w, &from->items, &o->items) && copy_list(w, &from->entries, &o->entries);
+    if (!o->callable || !o->args || (from->kwargs && !o->kwargs) || (from->state && !o->state))
+        return false;
+    const ckpt_value *v = node->user;
+    if (v && ckpt__torch_holds(v))
+        return put_held(w, v, o);
+    return copy_list(w, &from->items, &o->items) && copy_list(w, &from->entries, &o->entries);
 }
 
 /* ('module', class, path, source text): whole modules before 1.6. */
@@ -222,7 +284,7 @@ ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *
         ok = copy_persistent(w, from, to);
         break;
     case CKPT__P_OBJECT:
-        ok = copy_object(w, from->u.object, to);
+        ok = copy_object(w, from, to);
         break;
     case CKPT__P_GLOBAL:
         to->u = from->u;

@@ -63,7 +63,7 @@ static void start_thread(ckpt__pump *p)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, ckpt__pump **out, ckpt_error *err)
+ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, bool alone, ckpt__pump **out, ckpt_error *err)
 {
     ckpt__pump *p = calloc(1, sizeof *p);
     *out = NULL;
@@ -72,7 +72,7 @@ ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, ck
     p->sink = sink;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
-    size_t wanted = file_size / (size ? size : 1) >= FEW ? BLOCKS : 1;
+    size_t wanted = !alone && file_size / (size ? size : 1) >= FEW ? BLOCKS : 1;
     for (; p->count < wanted; p->count++)
         if (!(p->ring[p->count].data = aligned_alloc(ALIGN, size ? (size + ALIGN - 1) / ALIGN * ALIGN : ALIGN)))
             break;

@@ -5,9 +5,10 @@
 
 typedef struct ckpt__pump ckpt__pump;
 
-/* Blocks of `block` bytes, aligned for writes past the page cache. For a file of a few blocks there is no thread, and
- * neither where none can be made: then a put writes at once. The thread runs with all signals blocked. */
-ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t block, uint64_t file_size, ckpt__pump **out, ckpt_error *err);
+/* Blocks of `block` bytes, aligned for writes past the page cache. Where the caller wants to be alone, for a file of a few
+ * blocks, and where no thread can be made, there is none: then a put writes at once. The thread runs with all signals
+ * blocked. */
+ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t block, uint64_t file_size, bool alone, ckpt__pump **out, ckpt_error *err);
 /* A block to fill. Waits for one; an earlier write that failed is heard here. */
 ckpt_status ckpt__pump_block(ckpt__pump *p, void **block, ckpt_error *err);
 /* Hands the block last taken over: n bytes for `offset`. */

@@ -564,12 +564,6 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
     return status;
 }
 
-bool ckpt__sink_retract(const char *path)
-{
-    char resolved[PATH_MAX];
-    return realpath(path, resolved) && unlink(resolved) == 0;
-}
-
 const char *ckpt__sink_temporary(const ckpt__sink *s)
 {
     return s->temporary;

@@ -1,6 +1,7 @@
 /* map/map.c - a map, and its rules applied to one tensor. */
 #include "map/rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static const struct {
@@ -95,13 +96,24 @@ const ckpt__map_source *ckpt__map_source_of(const ckpt_map *map)
 
 /* ---- one tensor */
 
-ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ranks *ranks, ckpt_device *out,
+const char *ckpt__target_name(const ckpt__target *target, char *buf)
+{
+    if (target->device.type != CKPT_DEVICE_OTHER || !target->word.data)
+        return ckpt_device_name(target->device, buf);
+    if (target->device.index < 0)
+        snprintf(buf, CKPT_DEVICE_NAME_MAX, "%s", target->word.data);
+    else
+        snprintf(buf, CKPT_DEVICE_NAME_MAX, "%s:%d", target->word.data, (int)target->device.index);
+    return buf;
+}
+
+ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ranks *ranks, ckpt__target *out,
                             ckpt_error *err)
 {
-    if (!goal->computed) {
-        *out = goal->device;
+    out->device = goal->device;
+    out->word = goal->word;
+    if (!goal->computed)
         return CKPT_OK;
-    }
     ckpt_device saved = tag.data ? ckpt__tag_parse(tag) : (ckpt_device){ CKPT_DEVICE_NONE, -1 };
     ckpt__expr_vars vars = { 0, 0, 1, saved.index };
     if (ranks && (ranks->rank || ranks->local_rank || ranks->world)) {
@@ -117,7 +129,7 @@ ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ran
                           (int)(tag.size < 60 ? tag.size : 60), tag.data ? tag.data : "none");
     if (index > 65535)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "the device index %lld is too large", (long long)index);
-    *out = ckpt_cuda((int)index);
+    out->device.index = (int32_t)index;
     return CKPT_OK;
 }
 
@@ -152,7 +164,7 @@ static ckpt_status apply_callback(const ckpt_map *map, const ckpt__subject *subj
                             subject->tag.data ? subject->tag.data : "");
     if (d.type == CKPT_DEVICE_NONE)
         return CKPT_OK;
-    if (d.type == CKPT_DEVICE_META || d.type == CKPT_DEVICE_OTHER || (d.type == CKPT_DEVICE_CUDA && d.index < 0)) {
+    if (d.type != CKPT_DEVICE_CPU && (d.type != CKPT_DEVICE_CUDA || d.index < 0)) {
         ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "the callback gave a device that is no target; give cpu, cuda:N or none");
         return goal_failed("map_location", subject, err);
     }
@@ -164,7 +176,7 @@ static ckpt_status apply_callback(const ckpt_map *map, const ckpt__subject *subj
 ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, const ckpt_ranks *ranks, bool *used,
                             ckpt__target *out, ckpt_error *err)
 {
-    *out = (ckpt__target){ { CKPT_DEVICE_NONE, -1 }, CKPT__BY_NOTHING, SIZE_MAX, CKPT_DTYPE_NONE };
+    *out = (ckpt__target){ .device = { CKPT_DEVICE_NONE, -1 }, .rule = SIZE_MAX };
     if (!map)
         return CKPT_OK;
     if (map->fn)
@@ -182,7 +194,7 @@ ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, c
             cast = true;
         }
         if (rule->has_goal && !placed) {
-            if (ckpt__goal_eval(&rule->goal, subject->tag, ranks, &out->device, err) != CKPT_OK)
+            if (ckpt__goal_eval(&rule->goal, subject->tag, ranks, out, err) != CKPT_OK)
                 return goal_failed(rule->text, subject, err);
             out->by = decided_by(rule);
             out->rule = i;
@@ -190,7 +202,7 @@ ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, c
         }
     }
     if (!placed && map->has_default) {
-        if (ckpt__goal_eval(&map->fallback, subject->tag, ranks, &out->device, err) != CKPT_OK)
+        if (ckpt__goal_eval(&map->fallback, subject->tag, ranks, out, err) != CKPT_OK)
             return goal_failed(map->fallback.text.data, subject, err);
         out->by = map->is_string ? CKPT__BY_STRING : CKPT__BY_DEFAULT;
     }

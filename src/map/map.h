@@ -16,7 +16,11 @@ typedef struct ckpt__target {
     ckpt__decided by;
     size_t rule;                  /* number of the rule, for messages; SIZE_MAX: none */
     ckpt_dtype cast;              /* NONE: as saved */
+    ckpt_str word;                /* of a device that is OTHER: its name, without the index, in the map */
 } ckpt__target;
+
+/* The target's tag, into buf of CKPT_DEVICE_NAME_MAX bytes. */
+const char *ckpt__target_name(const ckpt__target *target, char *buf);
 
 /* What a rule sees of a tensor. Canonical name; `param`: the parameter that it belongs to (data NULL: none). */
 typedef struct ckpt__subject {

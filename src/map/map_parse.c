@@ -8,9 +8,50 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_TEXT = 1 << 16, MAX_RULES = 4096 };
+enum { MAX_TEXT = 1 << 16, MAX_RULES = 4096, WORD_MAX = 20 };
 
 /* ---- targets */
+
+/* "WORD" or "WORD:N", taken as it stands: a device that a program of the user's own registered. */
+static ckpt_status literal_goal(const char *text, size_t size, bool computed, ckpt__goal *out, ckpt_error *err)
+{
+    const char *colon = memchr(text, ':', size);
+    size_t word = colon ? (size_t)(colon - text) : size;
+    int64_t index = -1;
+    for (size_t i = 0; i < word; i++)
+        if (text[i] != '_' && (text[i] < 'a' || text[i] > 'z') && (i == 0 || text[i] < '0' || text[i] > '9'))
+            word = 0;
+    if (word == 0 || word > WORD_MAX)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "behind '=' stands a device's name in lower case, and its index, as in =musa:0");
+    const char *digits = colon ? colon + 1 : "";
+    size_t n = colon ? size - word - 1 : 0;
+    bool number = ckpt__parse_i64(digits, n, &index) && index >= 0 && index <= INT32_MAX && (n == 1 || *digits != '0');
+    if (colon && !computed && !number)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "an index is a decimal number without leading zeros, as in =musa:0");
+    out->word = (ckpt_str){ text, word };
+    out->device = ckpt__tag_parse(out->word);
+    if (out->device.type == CKPT_DEVICE_CPU || out->device.type == CKPT_DEVICE_META || out->device.type == CKPT_DEVICE_CUDA)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "behind '=' stands a name that this program does not know; write it without '='");
+    out->device.index = number && colon ? (int32_t)index : -1;
+    return CKPT_OK;
+}
+
+/* What stands before the '{' of an index that is computed. */
+static ckpt_status computed_goal(ckpt_map *map, const char *text, size_t size, bool literal, ckpt__goal *out, ckpt_error *err)
+{
+    ckpt_str word = { text, size - 1 };
+    if (!literal && (out->device.type = ckpt__indexed_device(word)) != CKPT_DEVICE_NONE)
+        return CKPT_OK;
+    if (!literal)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "an expression is the whole index of a device that has one; write cuda:{rank %% 8}");
+    ckpt_status status = literal_goal(text, size, true, out, err);
+    if (status == CKPT_OK)        /* its name alone, with an end */
+        out->word = ckpt__arena_str(map->arena, out->word.data, out->word.size);
+    return status == CKPT_OK && !out->word.data ? ckpt__fail_memory(err, "a map rule", size) : status;
+}
 
 ckpt_status ckpt__goal_parse(ckpt_map *map, const char *text, size_t size, ckpt__goal *out, size_t *at, ckpt_error *err)
 {
@@ -23,22 +64,34 @@ ckpt_status ckpt__goal_parse(ckpt_map *map, const char *text, size_t size, ckpt_
         return ckpt__fail_memory(err, "a map rule", size);
     if (memchr(text, 0, size))
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "the device holds a NUL character");
+    bool literal = size > 0 && text[0] == '=';
+    size_t skip = literal;
     const char *brace = memchr(text, '{', size);
-    if (!brace)
-        return ckpt_device_parse(out->text.data, &out->device, err);
-    if (size < 7 || memcmp(text, "cuda:{", 6) != 0 || text[size - 1] != '}' || memchr(text + 6, '{', size - 6) ||
-        memchr(text + 6, '}', size - 7)) {
-        *at = (size_t)(brace - text);
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
-                          "an expression is the whole index of a cuda device; write cuda:{rank %% 8}");
+    ckpt_status status;
+    if (!brace && !literal)
+        return ckpt__tag_target(out->text.data, &out->device, err);
+    if (!brace) {
+        status = literal_goal(text + 1, size - 1, false, out, err);
+        if (status == CKPT_OK && !(out->word = ckpt__arena_str(map->arena, out->word.data, out->word.size)).data)
+            status = ckpt__fail_memory(err, "a map rule", size);
+        return status;
     }
+    size_t head = (size_t)(brace - text) + 1;     /* with the brace */
+    if (head < skip + 3 || text[head - 2] != ':' || text[size - 1] != '}' || memchr(brace + 1, '{', size - head) ||
+        memchr(brace + 1, '}', size - head - 1)) {
+        *at = head - 1;
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "an expression is the whole index of a device that has one; write cuda:{rank %% 8}");
+    }
+    *at = literal ? skip : head - 1;
+    status = computed_goal(map, text + skip, head - 1 - skip, literal, out, err);
+    out->computed = status == CKPT_OK;
     const char *what = "";
-    out->computed = true;
-    if (!ckpt__expr_parse(text + 6, size - 7, &out->expr, at, &what)) {
-        *at += 6;
+    if (status == CKPT_OK && !ckpt__expr_parse(brace + 1, size - head - 1, &out->expr, at, &what)) {
+        *at += head;
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "%s", what);
     }
-    return CKPT_OK;
+    return status;
 }
 
 /* ---- saved tags */

@@ -49,7 +49,7 @@ struct placing {
     bool *used;                    /* rule -> it decided something */
     struct {                       /* for "policy-placed": one note a role */
         size_t count, first;
-        ckpt_device to;
+        ckpt__target to;
     } moved[CKPT_ROLE_COUNT];
     bool no_memory;
 };
@@ -62,17 +62,31 @@ static ckpt_optimizer_kind kind_of(const struct placing *p, size_t i)
     return kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_PLAIN : kind;
 }
 
-/* Where a tensor ends up as far as is known here: its target, else its saved tag; NONE where that names no device. */
-static ckpt_device resolved(const struct placing *p, size_t i)
+/* A tag that names one device, of those that tensors are computed on. */
+static bool is_place(ckpt_device d)
 {
+    bool none = d.type == CKPT_DEVICE_NONE || d.type == CKPT_DEVICE_META || d.type == CKPT_DEVICE_OTHER;
+    return d.type == CKPT_DEVICE_CPU || d.type == CKPT_DEVICE_MPS || d.type == CKPT_DEVICE_HPU || (!none && d.index >= 0);
+}
+
+/* Where a tensor ends up as far as is known here: its target, else its saved tag; NONE where that names no device. */
+static ckpt__target resolved(const struct placing *p, size_t i)
+{
+    ckpt__target keeps = { .device = { CKPT_DEVICE_NONE, -1 } };
     if (p->out[i].device.type != CKPT_DEVICE_NONE)
-        return p->out[i].device;
+        return p->out[i];
     if (p->subjects[i].tag.data) {
         ckpt_device saved = ckpt__tag_parse(p->subjects[i].tag);
-        if (saved.type == CKPT_DEVICE_CPU || (saved.type == CKPT_DEVICE_CUDA && saved.index >= 0))
-            return saved;
+        if (is_place(saved))
+            keeps.device = saved;
     }
-    return (ckpt_device){ CKPT_DEVICE_NONE, -1 };
+    return keeps;
+}
+
+static bool same_place(const ckpt__target *a, const ckpt__target *b)
+{
+    return ckpt_device_equal(a->device, b->device) &&
+           (a->device.type != CKPT_DEVICE_OTHER || ckpt__str_equal(a->word, b->word));
 }
 
 static bool is_explicit(const ckpt__target *t)
@@ -126,11 +140,11 @@ static ckpt_status find_params(struct placing *p)
 /* ---- what the policy does to one tensor */
 
 /* A rule by name or role stands, also where it breaks the policy; but it is said. */
-static void breach(struct placing *p, size_t i, ckpt_device want, const char *why)
+static void breach(struct placing *p, size_t i, const ckpt__target *want, const char *why)
 {
     char has[CKPT_DEVICE_NAME_MAX], should[CKPT_DEVICE_NAME_MAX], message[512];
-    ckpt_device_name(p->out[i].device, has);
-    ckpt_device_name(want, should);
+    ckpt__target_name(&p->out[i], has);
+    ckpt__target_name(want, should);
     snprintf(message, sizeof message, "rule %s puts this %s on %s, and %s: it must be on %s",
              ckpt__map_rule_text(p->map, p->out[i].rule), ckpt_role_name(p->subjects[i].role), has, why, should);
     add(p, CKPT_ERROR, "policy-breach", i, "drop the rule, or name the parameter in it so that its state comes along",
@@ -163,18 +177,19 @@ static void breach_dtype(struct placing *p, size_t i)
         p->no_memory = true;
 }
 
-static void move(struct placing *p, size_t i, ckpt_device to, ckpt__decided by)
+static void move(struct placing *p, size_t i, const ckpt__target *to, ckpt__decided by)
 {
-    ckpt_device before = resolved(p, i);
-    p->out[i].device = to;
+    ckpt__target before = resolved(p, i);
+    p->out[i].device = to->device;
+    p->out[i].word = to->word;
     p->out[i].by = by;
     p->out[i].rule = SIZE_MAX;
     ckpt_role role = p->subjects[i].role;
-    if ((role != CKPT_STEP && role != CKPT_RNG) || to.type == CKPT_DEVICE_NONE || ckpt_device_equal(before, to))
+    if ((role != CKPT_STEP && role != CKPT_RNG) || to->device.type == CKPT_DEVICE_NONE || same_place(&before, to))
         return;
     if (p->moved[role].count++ == 0) {
         p->moved[role].first = i;
-        p->moved[role].to = to;
+        p->moved[role].to = *to;
     }
 }
 
@@ -184,16 +199,17 @@ static void place_one(struct placing *p, size_t i)
     ckpt__policy policy = ckpt__policy_of(kind_of(p, i), p->subjects[i].role);
     size_t param = p->param[i];
     if (policy.place == CKPT__ON_CPU) {
+        const ckpt__target cpu = { .device = ckpt_cpu() };
         if (!is_explicit(t))
-            move(p, i, ckpt_cpu(), t->by);
+            move(p, i, &cpu, t->by);
         else if (t->device.type != CKPT_DEVICE_CPU)
-            breach(p, i, ckpt_cpu(), why_text(p, i, policy.place));
+            breach(p, i, &cpu, why_text(p, i, policy.place));
     } else if (param != SIZE_MAX) {
-        ckpt_device want = resolved(p, param);
+        ckpt__target want = resolved(p, param);
         if (!is_explicit(t))
-            move(p, i, want, CKPT__BY_PARAM);
-        else if (policy.place == CKPT__WITH_PARAM && want.type != CKPT_DEVICE_NONE && !ckpt_device_equal(t->device, want))
-            breach(p, i, want, why_text(p, i, policy.place));
+            move(p, i, &want, CKPT__BY_PARAM);
+        else if (policy.place == CKPT__WITH_PARAM && want.device.type != CKPT_DEVICE_NONE && !same_place(t, &want))
+            breach(p, i, &want, why_text(p, i, policy.place));
     }
     if (!policy.float32)
         return;
@@ -213,7 +229,7 @@ static void report_moved(struct placing *p)
             continue;
         char to[CKPT_DEVICE_NAME_MAX], message[320];
         ckpt__place place = ckpt__policy_of(kind_of(p, first), (ckpt_role)role).place;
-        ckpt_device_name(p->moved[role].to, to);
+        ckpt__target_name(&p->moved[role].to, to);
         snprintf(message, sizeof message, "%zu tensor%s of role %s %s placed on %s%s, whatever the map says: %s",
                  p->moved[role].count, p->moved[role].count == 1 ? "" : "s", ckpt_role_name((ckpt_role)role),
                  p->moved[role].count == 1 ? "is" : "are", to,

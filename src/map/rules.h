@@ -5,10 +5,11 @@
 #include "map/map.h"
 #include "map/rename.h"
 
-/* "cuda:1", or "cuda:{...}" whose index is computed for each tensor. */
+/* "cuda:1", or "cuda:{...}" whose index is computed for each tensor; "=WORD:1" is a tag of any name. */
 typedef struct ckpt__goal {
     bool computed;
-    ckpt_device device;            /* where it is not computed */
+    ckpt_device device;            /* its index: where it is not computed */
+    ckpt_str word;                 /* of OTHER: what stands before the index */
     ckpt__expr expr;
     ckpt_str text;                 /* as the user wrote it */
 } ckpt__goal;
@@ -41,13 +42,13 @@ struct ckpt_map {
 /* An empty map; NULL when memory is short. */
 ckpt_map *ckpt__map_new(void);
 
-/* Reads "cuda:1" or "cuda:{rank % 8}" into *out. On failure the message says what is wrong within the text; *at
+/* Reads "cuda:1", "xpu:{index}", "mps" or "=musa:0" into *out. On failure the message says what is wrong within the text; *at
  * (may be NULL) is the offset in the text that it is about. */
 ckpt_status ckpt__goal_parse(ckpt_map *map, const char *text, size_t size, ckpt__goal *out, size_t *at,
                              ckpt_error *err);
 
-/* The device for a tensor of this saved tag. CKPT_E_ARGUMENT without rule and tensor (the caller adds them). */
-ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ranks *ranks, ckpt_device *out,
+/* Sets device and word of out for a tensor of this saved tag. CKPT_E_ARGUMENT without rule and tensor (the caller adds them). */
+ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ranks *ranks, ckpt__target *out,
                             ckpt_error *err);
 
 /* Refuses a tag pattern that can match no tag that a file has, saying what to write instead. */

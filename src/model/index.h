@@ -131,9 +131,14 @@ typedef struct ckpt__convert_counts {
 bool ckpt__convert_counted(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n,
                            ckpt__convert_counts *counts);
 
-/* ---- device tags: torch's, as found in files. "cuda" is {CUDA, -1}, "cuda:3" {CUDA, 3}, "cpu" {CPU, -1}, "meta";
- * all else OTHER (index after the last ':' or -1). */
+/* ---- device tags: torch's, as found in files. "cuda" is {CUDA, -1}, "cuda:3" {CUDA, 3}, "cpu" {CPU, -1}, "meta", "mps",
+ * "xpu:1" and torch's further devices; all else OTHER (index after the last ':' or -1). */
 ckpt_device ckpt__tag_parse(ckpt_str tag);
+/* The type of a device by its name alone, without an index, where it is one of those that have an index: cuda, xpu, npu, hpu,
+ * mtia, privateuseone. NONE: it is none of these. */
+ckpt_device_type ckpt__indexed_device(ckpt_str word);
+/* A tag that a rule gives to tensors, as ckpt_device_parse has it, and torch's further devices: "mps", "xpu:0", "hpu". */
+ckpt_status ckpt__tag_target(const char *text, ckpt_device *out, ckpt_error *err);
 
 /* ---- reports (strings are copied and may be NULL); all return false when memory is short */
 bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, const char *tensor, const char *fix,

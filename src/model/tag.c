@@ -19,8 +19,24 @@ bool ckpt_device_equal(ckpt_device a, ckpt_device b)
     /* The cpu and meta have one device each, however their index was filled in. */
     if (a.type != b.type)
         return false;
-    return a.index == b.index || a.type == CKPT_DEVICE_CPU || a.type == CKPT_DEVICE_META || a.type == CKPT_DEVICE_NONE;
+    return a.index == b.index || a.type == CKPT_DEVICE_CPU || a.type == CKPT_DEVICE_META || a.type == CKPT_DEVICE_NONE ||
+           a.type == CKPT_DEVICE_MPS;
 }
+
+/* torch's devices beside the cpu and cuda, as torch/serialization.py tags storages: mps has one, and no index in its tag;
+ * a tag of the others is NAME:N, and of a device that is asked for no index NAME. A program may rename privateuseone, and
+ * npu is one that did. */
+static const struct {
+    const char *word;
+    ckpt_device_type type;
+    bool indexed;                 /* it has an index, */
+    bool bare;                    /* but is written without one too */
+} further[] = {
+    { "mps", CKPT_DEVICE_MPS, false, true },   { "xpu", CKPT_DEVICE_XPU, true, false },
+    { "npu", CKPT_DEVICE_NPU, true, false },   { "hpu", CKPT_DEVICE_HPU, true, true },
+    { "mtia", CKPT_DEVICE_MTIA, true, false }, { "privateuseone", CKPT_DEVICE_PRIVATEUSEONE, true, false },
+};
+enum { FURTHER = sizeof further / sizeof further[0] };
 
 char *ckpt_device_name(ckpt_device device, char *buf)
 {
@@ -36,6 +52,18 @@ char *ckpt_device_name(ckpt_device device, char *buf)
             snprintf(buf, CKPT_DEVICE_NAME_MAX, "cuda:%d", (int)device.index);
         else
             strcpy(buf, "cuda");
+        return buf;
+    case CKPT_DEVICE_MPS:
+    case CKPT_DEVICE_XPU:
+    case CKPT_DEVICE_NPU:
+    case CKPT_DEVICE_HPU:
+    case CKPT_DEVICE_MTIA:
+    case CKPT_DEVICE_PRIVATEUSEONE:
+        for (size_t i = 0; i < FURTHER; i++)
+            if (further[i].type == device.type && further[i].indexed && device.index >= 0)
+                snprintf(buf, CKPT_DEVICE_NAME_MAX, "%s:%d", further[i].word, (int)device.index);
+            else if (further[i].type == device.type)
+                strcpy(buf, further[i].word);
         return buf;
     case CKPT_DEVICE_NONE:
         break;
@@ -77,26 +105,29 @@ static ckpt_status bad_device(ckpt_error *err, const char *text, const char *why
     return ckpt__fail(err, CKPT_E_ARGUMENT, shown, "not a device to map to: %s", why);
 }
 
-/* What stands after "cuda:". */
-static ckpt_status parse_index(const char *text, const char *digits, ckpt_device *out, ckpt_error *err)
+/* What stands after "cuda:", where `word` is cuda. */
+static ckpt_status parse_index(const char *text, const char *digits, const char *word, ckpt_device_type type, ckpt_device *out,
+                               ckpt_error *err)
 {
     char why[128];
     size_t n = strlen(digits);
     int64_t index;
-    if (n == 0)
-        return bad_device(err, text, "the index is missing; write cuda:0, cuda:1, ...");
-    if (strspn(digits, "0123456789") == n && n > 1 && digits[0] == '0') {
+    bool number = strspn(digits, "0123456789") == n;
+    if (number && n > 1 && digits[0] == '0') {
         const char *rest = digits + strspn(digits, "0");
-        snprintf(why, sizeof why, "the index has a leading zero; write cuda:%.10s", *rest ? rest : "0");
+        snprintf(why, sizeof why, "the index has a leading zero; write %s:%.10s", word, *rest ? rest : "0");
         return bad_device(err, text, why);
     }
-    if (digits[0] == '-' && n > 1 && strspn(digits + 1, "0123456789") == n - 1)
-        return bad_device(err, text, "an index is 0 or more; write cuda:0, cuda:1, ...");
-    if (strspn(digits, "0123456789") != n)
-        return bad_device(err, text, "the index must be a decimal number alone; write cuda:0, cuda:1, ...");
-    if (!ckpt__parse_i64(digits, n, &index) || index > INT32_MAX)
-        return bad_device(err, text, "the index is too large; write cuda:0, cuda:1, ...");
-    *out = ckpt_cuda((int)index);
+    const char *what = n == 0 ? "the index is missing"
+                       : digits[0] == '-' && n > 1 && strspn(digits + 1, "0123456789") == n - 1 ? "an index is 0 or more"
+                       : !number ? "the index must be a decimal number alone"
+                       : !ckpt__parse_i64(digits, n, &index) || index > INT32_MAX ? "the index is too large"
+                                                                                  : NULL;
+    if (what) {
+        snprintf(why, sizeof why, "%s; write %s:0, %s:1, ...", what, word, word);
+        return bad_device(err, text, why);
+    }
+    *out = (ckpt_device){ type, (int32_t)index };
     return CKPT_OK;
 }
 
@@ -114,7 +145,7 @@ ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *er
         return CKPT_OK;
     }
     if (strncmp(text, "cuda:", 5) == 0 && !has_space(text))
-        return parse_index(text, text + 5, out, err);
+        return parse_index(text, text + 5, "cuda", CKPT_DEVICE_CUDA, out, err);
     if (strcmp(text, "cuda") == 0)
         return bad_device(err, text,
                           "it has no index, and which device is current depends on the program; write cuda:0");
@@ -165,6 +196,42 @@ ckpt_device ckpt__tag_parse(ckpt_str tag)
             if (colon == 5 && memcmp(tag.data, "cuda:", 5) == 0)
                 d.type = CKPT_DEVICE_CUDA;
         }
+        bool bare = colon == 0;
+        for (size_t i = 0; i < FURTHER; i++)
+            if (ckpt__str_is((ckpt_str){ tag.data, bare ? tag.size : colon - 1 }, further[i].word) && (bare || d.index >= 0))
+                d.type = further[i].type;
     }
     return d;
+}
+
+ckpt_device_type ckpt__indexed_device(ckpt_str word)
+{
+    if (ckpt__str_is(word, "cuda"))
+        return CKPT_DEVICE_CUDA;
+    for (size_t i = 0; i < FURTHER; i++)
+        if (further[i].indexed && ckpt__str_is(word, further[i].word))
+            return further[i].type;
+    return CKPT_DEVICE_NONE;
+}
+
+ckpt_status ckpt__tag_target(const char *text, ckpt_device *out, ckpt_error *err)
+{
+    size_t word = strcspn(text, ":"), i = 0;
+    char why[128];
+    while (i < FURTHER && !equal_nocase(text, word, further[i].word))
+        i++;
+    if (i == FURTHER || has_space(text))
+        return ckpt_device_parse(text, out, err);
+    if (strncmp(text, further[i].word, word) != 0)
+        snprintf(why, sizeof why, "names of devices are in lower case; write %s%s", further[i].word, further[i].bare ? "" : ":0");
+    else if (!text[word] && further[i].bare) {
+        *out = (ckpt_device){ further[i].type, -1 };
+        return CKPT_OK;
+    } else if (!text[word])
+        snprintf(why, sizeof why, "it has no index, and which device is current depends on the program; write %s:0", text);
+    else if (further[i].indexed)
+        return parse_index(text, text + word + 1, further[i].word, further[i].type, out, err);
+    else
+        snprintf(why, sizeof why, "there is one, and torch's tag for it has no index; write %s", further[i].word);
+    return bad_device(err, text, why);
 }

@@ -191,6 +191,23 @@ def selection(j):
     check("--tensor keeps what it names", list(t["model"]) == ["emb.weight"] and all(not v or set(v) <= {"step"} for v in t["optimizer"]["state"].values()))
 
 
+def held(j):
+    t = [torch.arange(4.0) + k for k in range(6)]
+    state = {"by": collections.defaultdict(dict, a=t[0], b=t[1], c=1), "queue": collections.deque([t[2], "x", t[3], t[0]], maxlen=7),
+             "args": Options(by=collections.defaultdict(list, z=t[4], k=t[0]), queue=collections.deque([t[5]])), "list": [t[1], t[2]],
+             "plain": {"b": t[1]}}
+    source = j.save("held.pt", state)
+    d = j.to("held2.pt", "--verify", "--drop", "by.b", "--drop", "queue.0", "--drop", "args.by.z", "--drop", "args.queue.0", source, weights_only=False)
+    check("--drop in a defaultdict", list(d["by"]) == ["a", "c"] and isinstance(d["by"], collections.defaultdict) and d["by"].default_factory is dict, d["by"])
+    check("--drop in a deque", len(d["queue"]) == 3 and d["queue"].maxlen == 7 and d["queue"][0] == "x" and torch.equal(d["queue"][1], t[3]), d["queue"])
+    check("--drop in those of an object", list(d["args"].by) == ["k"] and d["args"].by.default_factory is list and not d["args"].queue, vars(d["args"]))
+    check("--drop: what is the same stays the same", d["queue"][2].data_ptr() == d["by"]["a"].data_ptr() == d["args"].by["k"].data_ptr())
+    check("--drop: the tensor's other places stay", torch.equal(d["list"][0], t[1]) and torch.equal(d["list"][1], t[2]) and torch.equal(d["plain"]["b"], t[1]))
+    j.run("--to", "ckpt", "--verify", "--drop", "*.b", "--drop", "queue.0", source, j.path("held.safetensors"))
+    d = j.to("held3.pt", j.path("held.safetensors"), weights_only=False)
+    check("--drop on the way to ckpt", list(d["by"]) == ["a", "c"] and len(d["queue"]) == 3 and d["queue"].maxlen == 7 and not d["plain"], d)
+
+
 def ties(j):
     """One of a tensor's names goes; tensors inside opaque objects go along."""
     model, _ = trainer()
@@ -270,6 +287,72 @@ def casts(j):
     check("--cast: rounding", torch.equal(torch.load(j.path("odd16.pt"))["w"].nan_to_num(7.0), odd["w"].to(torch.float16).nan_to_num(7.0)))
 
 
+def tags(j):
+    model, optimizer = trainer()
+    state = state_of(model, optimizer, device="cpu")
+    source = j.save("t.pt", state)
+
+    def tags_of(path):
+        seen = set()
+        torch.load(path, map_location=lambda storage, tag: seen.add(tag) or storage, weights_only=False)
+        return seen
+
+    def moved(rules, source, to="t2.pt"):
+        j.run("--verify", "--force", "--map-location", rules, source, j.path(to))
+        return j.path(to)
+    on_cuda = moved("cuda:1", source, "t1.pt")
+    for rules, want in (("cuda:*=xpu:{index}", "xpu:1"), ("cuda:1=mps", "mps"), ("cuda:*=npu:{index-1}", "npu:0"), ("cuda:1=hpu", "hpu"),
+                        ("cuda:1=mtia:3", "mtia:3"), ("cuda:*=privateuseone:0", "privateuseone:0"), ("cuda:*==musa:{index+1}", "musa:2")):
+        path = moved(rules, on_cuda)
+        seen = tags_of(path)
+        check(f"--map-location {rules}: torch reads the tags", want in seen and not any(t.startswith("cuda") for t in seen), seen)
+        back = torch.load(path, map_location={want: "cpu"}, weights_only=True)
+        check(f"--map-location {rules}: torch.load with a dict", same(back["model"], state["model"]) and back["device"] == "cpu")
+        check(f"--map-location {rules}: and back", tags_of(moved(f"{want}=cuda:0,npu:*=cpu", path, "t3.pt")) == {"cpu", "cuda:0"} - ({"cpu"} if "cpu" not in seen else set()))
+        kept = j.path("kept.safetensors")
+        j.run("--force", "--to", "ckpt", path, kept)
+        j.run("--force", "--to", "torch", kept, j.path("t4.pt"))
+        check(f"--map-location {rules}: a ckpt file keeps them", tags_of(j.path("t4.pt")) == seen, tags_of(j.path("t4.pt")))
+    for wrong in ("cpu:0", "CPU", "cuda", "mps:0", "xpu", "XPU:0", "npu:00", "meta", "cdua:0"):
+        j.run("--map-location", wrong, source, j.path("never.pt"), status=2)
+        check(f"--map-location {wrong} is refused", not j.path("never.pt").exists())
+
+
+def sparse(j):
+    """Tensors that are not dense, straight and by way of a ckpt file, which keeps the torch structure."""
+    eye = torch.eye(4).to_sparse()
+    ragged = [torch.ones(2, 3), torch.arange(12.0).reshape(4, 3)]
+    state = {"module.s": eye, "module.c": torch.eye(3).to_sparse_csr(), "module.n": torch.nested.nested_tensor(ragged),
+             "module.j": torch.nested.nested_tensor(ragged, layout=torch.jagged), "module.m": torch.empty(3, device="meta"),
+             "module.d": torch.arange(3.0)}
+    source = j.save("s.pt", {"model": state, "again": {"module.s": eye}})
+    edits = ("--strip-prefix", "module.", "--map-location", "cpu=xpu:1")
+
+    def tags_of(path):
+        seen = collections.Counter()
+        d = torch.load(path, map_location=lambda storage, tag: seen.update([tag]) or storage, weights_only=False)
+        return seen, d
+
+    j.run("--verify", *edits, source, j.path("direct.pt"))
+    want, d = tags_of(j.path("direct.pt"))
+    check("not dense: tags; sizes, strides and offsets of a nested tensor stay on the host", want["cpu"] == 3 and set(want) == {"cpu", "xpu:1"}, want)
+    j.run("--to", "ckpt", source, j.path("s.safetensors"))
+    j.run("--verify", *edits, j.path("s.safetensors"), j.path("by-ckpt.pt"))
+    j.run("--verify", "--to", "ckpt", *edits, j.path("s.safetensors"), j.path("s2.safetensors"))
+    j.run("--verify", j.path("s2.safetensors"), j.path("by-two.pt"))
+    for name in ("direct", "by-ckpt", "by-two"):
+        seen, d = tags_of(j.path(f"{name}.pt"))
+        m = d["model"]
+        check(f"not dense, {name}: the tags", seen == want, seen)
+        check(f"not dense, {name}: the names", sorted(m) == ["c", "d", "j", "m", "n", "s"] and list(d["again"]) == ["s"], (list(m), list(d["again"])))
+        check(f"not dense, {name}: the values", torch.equal(m["s"].to_dense(), torch.eye(4)) and torch.equal(m["c"].to_dense(), torch.eye(3)) and
+              all(torch.equal(a, b) for a, b in zip(m["n"].unbind(), ragged)) and all(torch.equal(a, b) for a, b in zip(m["j"].unbind(), ragged)) and
+              m["m"].device.type == "meta" and torch.equal(m["d"], state["module.d"]))
+        check(f"not dense, {name}: a tie", m["s"] is d["again"]["s"])
+    said = j.findings("--cast", "*=float16", j.path("s.safetensors"), j.path("x.pt"))
+    check("not dense, by way of ckpt: what does not reach them is said", any(f["code"] == "not-edited" for f in said["findings"]), said)
+
+
 def plain(j):
     args = Options(lr=1e-3, where=pathlib.PurePosixPath("/data/x"), colour=Colour.RED, point=Point(1, 2), kind=torch.float16)
     state = {"args": args, "rng": np.random.RandomState(3).get_state(), "mean": np.float64(1.5), "grid": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -347,7 +430,7 @@ def main():
     _, migrate = checks.commands(__doc__, 2)
     migrate = pathlib.Path(migrate)
     print(f"torch {torch.__version__}")
-    for part in (names, selection, ties, order, flags, casts, plain, formats, salvage):
+    for part in (names, selection, held, ties, order, flags, casts, tags, sparse, plain, formats, salvage):
         with tempfile.TemporaryDirectory() as folder, section(part.__name__):
             part(Job(migrate, folder))
     finish()

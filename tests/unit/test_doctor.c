@@ -32,7 +32,7 @@ static const row rows[] = {
     {"fused-step-cpu.pt", TORCH, 1, 13, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
     {"fused-step-cpu.pt", TORCH, 2, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
     {"fused-step-cpu.pt", TORCH, 2, 1, 0, NULL, -1, 0, false, CKPT_RESUMES, "step-on-cpu", CKPT_NOTE},
-    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "flags-from-file", CKPT_WARNING},
+    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "fused-flag-overwritten", CKPT_WARNING},
     /* saved fused, step on the GPU */
     {"fused-step-cuda.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
     {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
@@ -40,27 +40,27 @@ static const row rows[] = {
     {"fused-step-cuda.pt", TORCH, 2, 0, 0, "cpu", -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
     {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "step-on-cpu", CKPT_NOTE},
     {"fused-step-cuda.pt", TORCH, 0, 0, 0, NULL, 0, 0, false, CKPT_FAILS_AT_LOAD, "no-such-device", CKPT_ERROR},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_RESUMES, "mixed-devices", CKPT_NOTE},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_RESUMES, "lr-comes-from-checkpoint", CKPT_NOTE},
     /* not fused */
     {"plain.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"plain.pt", TORCH, 0, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "fused-lost", CKPT_ERROR},
-    {"plain.pt", TORCH, 2, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "fused-lost", CKPT_WARNING},
-    {"plain.pt", TORCH, 0, 0, CKPT_CAPTURABLE, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "capturable-lost", CKPT_WARNING},
+    {"plain.pt", TORCH, 0, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "amp-needs-fused-flag", CKPT_ERROR},
+    {"plain.pt", TORCH, 2, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "amp-needs-fused-flag", CKPT_WARNING},
+    {"plain.pt", TORCH, 0, 0, CKPT_CAPTURABLE, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "capturable-flag-overwritten", CKPT_WARNING},
     {"plain.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
     {"plain.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
     {"plain-step-cuda.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
-    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "mixed-devices", CKPT_NOTE},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "lr-comes-from-checkpoint", CKPT_NOTE},
     /* capturable */
     {"capturable-cpu.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "capturable-on-cpu", CKPT_ERROR},
     {"capturable-cpu.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
     {"capturable-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
     /* weights_only, and no optimizer at all */
-    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_LOAD, "not-weights-only", CKPT_ERROR},
+    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_LOAD, "weights-only-refused", CKPT_ERROR},
     {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, -1, false, CKPT_RESUMES, NULL, 0},
     {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_FAILS_AT_LOAD, "not-weights-only", CKPT_ERROR},
+    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_FAILS_AT_LOAD, "weights-only-refused", CKPT_ERROR},
     {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "no-optimizer", CKPT_WARNING},
-    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_RESUMES_DIFFERENTLY, "no-scaler", CKPT_WARNING},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_RESUMES_DIFFERENTLY, "scaler-missing", CKPT_WARNING},
 };
 
 START_TEST(truth_table)
@@ -99,6 +99,7 @@ START_TEST(truth_table)
         ck_assert_ptr_null(strstr(g->fix, "{path}"));
         ck_assert_str_ne(g->message, "");
     }
+    ckpt_doctor_result_clear(&r);
     ckpt_report_free(report);
     ckpt_reader_close(reader);
 }
@@ -120,10 +121,12 @@ START_TEST(flags_after_the_load)
     ck_assert_int_eq(r.foreach_, -1);
     ck_assert_int_eq(r.torch_major, 2);
     ck_assert(r.load_weights_only);
+    ckpt_doctor_result_clear(&r);
     options.loader = CKPT;
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
     ck_assert_int_eq(r.fused, 0);           /* the program's word wins */
     ck_assert_int_eq(r.optimizer, CKPT_PLAIN);
+    ckpt_doctor_result_clear(&r);
     options.map_location = "cuda";
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_E_ARGUMENT);
     options.map_location = NULL;
@@ -146,13 +149,15 @@ START_TEST(fix_is_quoted)
     ckpt_doctor_result r;
     memset(&options, 0, sizeof options);
     options.cuda_devices = -1;
+    options.loader = CKPT;
     write_all(temporary("it's a file.pt"), data, size);
     ck_assert_int_eq(ckpt_reader_open(temporary("it's a file.pt"), NULL, &reader, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, report, &err), CKPT_OK);
     const ckpt_finding *f = ckpt_report_find(report, "step-on-cpu", NULL);
     ck_assert_ptr_nonnull(f);
-    ck_assert_ptr_nonnull(strstr(f->fix, "it'\\''s a file.pt'"));
+    ck_assert_ptr_nonnull(strstr(f->fix, "it'\\''s a file"));
     ck_assert_str_eq(f->tensor, "optimizer.state.0.step");
+    ckpt_doctor_result_clear(&r);
     ckpt_reader_close(reader);
     ckpt_report_free(report);
     free(data);
@@ -166,7 +171,7 @@ START_TEST(summary)
         int64_t step, epoch;
     } files[] = {{"fused-step-cpu.pt", "torch", "model", "fused", 3, 1},
                  {"plain.pt", "torch", "model", "plain", 3, 1},
-                 {"weights.safetensors", "Hugging Face", NULL, NULL, -1, -1},
+                 {"weights.safetensors", "safetensors", NULL, NULL, -1, -1},
                  {"values.pt", "torch", NULL, NULL, -1, -1}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         ckpt_reader *reader = NULL;

@@ -64,7 +64,7 @@ static const char *goes(const ckpt_map *map, const char *tag)
 {
     static char buf[CKPT_DEVICE_NAME_MAX];
     ckpt__target t = apply(map, "w", CKPT_PARAM, tag);
-    return t.device.type == CKPT_DEVICE_NONE ? "keep" : ckpt_device_name(t.device, buf);
+    return t.device.type == CKPT_DEVICE_NONE ? "keep" : ckpt__target_name(&t, buf);
 }
 
 static void check(const char *text, const char *tag, const char *want)
@@ -95,6 +95,26 @@ START_TEST(as_torch_does)
 }
 END_TEST
 
+/* Devices that tensors are not put on here, but that files name. */
+START_TEST(further_devices)
+{
+    check("cuda:0=mps", "cuda:0", "mps");
+    check("mps=cuda:0", "mps", "cuda:0");
+    check("cuda:*=xpu:{index}", "cuda:3", "xpu:3");
+    check("npu:*=cpu", "npu:1", "cpu");
+    check("npu:*=cpu", "npu", "keep");
+    check("xpu:*=npu:{index + 1},npu:*=xpu:{index}", "xpu:1", "npu:2");
+    check("hpu", "cuda:0", "hpu");
+    check("hpu:1", "cuda:0", "hpu:1");
+    check("mtia:{local_rank}", "cpu", "mtia:1");
+    check("cuda:*=privateuseone:0", "cuda:1", "privateuseone:0");
+    check("cuda:*==musa:{index}", "cuda:4", "musa:4");
+    check("musa:*=cuda:{index}", "musa:4", "cuda:4");
+    check("cuda:0==foo", "cuda:0", "foo");
+    check("cuda:0==xpu:2", "cuda:0", "xpu:2");
+}
+END_TEST
+
 START_TEST(wildcards_and_expressions)
 {
     check("cuda:*=cuda:{rank}", "cuda:0", "cuda:5");
@@ -118,6 +138,24 @@ START_TEST(refused_text)
     refuse("cpu:0", "cpu");
     refuse("cuda:0=cuda", "column 8: 'cuda': ");
     refuse("cuda:0=meta", "column 8");
+    refuse("cuda:0=mps:0", "write mps");
+    refuse("cuda:0=xpu", "write xpu:0");
+    refuse("cuda:0=npu:01", "write npu:1");
+    refuse("cuda:0=npu:", "the index is missing; write npu:0");
+    refuse("cuda:0=XPU:0", "lower case; write xpu:0");
+    refuse("cuda:0=MPS", "lower case; write mps");
+    refuse("cuda:0=hpu:-1", "0 or more; write hpu:0");
+    refuse("cuda:0=mps:{index}", "write cuda:{rank % 8}");
+    refuse("cuda:0=xla:0", "cpu and cuda only");
+    refuse("cuda:0=cdua:0", "no device has this name");
+    refuse("cuda:0==", "behind '=' stands a device's name");
+    refuse("cuda:0==Foo:0", "in lower case");
+    refuse("cuda:0==foo:", "a decimal number");
+    refuse("cuda:0==foo:00", "without leading zeros");
+    refuse("cuda:0==cuda:0", "without '='");
+    refuse("cuda:0==cpu", "without '='");
+    refuse("cuda:0==a_name_of_21_letters_", "behind '=' stands a device's name");
+    refuse("cuda:0==foo:{}", "the expression is empty");
     refuse("cuda:0,cpu", "column 1: a rule is SAVED=TARGET");
     refuse("cuda:0=cpu,", "column 12: a rule is missing");
     refuse("cuda:0=cpu,,cpu=cpu", "a rule is missing");
@@ -255,8 +293,8 @@ START_TEST(callbacks)
     ck_assert_int_eq(t.by, CKPT__BY_NOTHING);
     ck_assert_int_eq(calls, 2);
     ckpt__subject s = { .name = ckpt__s("odd"), .role = CKPT_PARAM };
-    const ckpt_device odd[] = { { CKPT_DEVICE_META, -1 }, { CKPT_DEVICE_OTHER, 0 }, { CKPT_DEVICE_CUDA, -1 } };
-    for (size_t i = 0; i < 3; i++) {
+    const ckpt_device odd[] = { { CKPT_DEVICE_META, -1 }, { CKPT_DEVICE_OTHER, 0 }, { CKPT_DEVICE_CUDA, -1 }, { CKPT_DEVICE_XPU, 0 } };
+    for (size_t i = 0; i < 4; i++) {
         odd_device = odd[i];
         ck_assert_int_eq(ckpt__map_apply(map, &s, NULL, NULL, &t, &err), CKPT_E_ARGUMENT);
         ck_assert_ptr_nonnull(strstr(err.message, "odd"));
@@ -466,6 +504,7 @@ int main(void)
     Suite *s = suite_create("map");
     TCase *c = tcase_create("map");
     tcase_add_test(c, as_torch_does);
+    tcase_add_test(c, further_devices);
     tcase_add_test(c, wildcards_and_expressions);
     tcase_add_test(c, refused_text);
     tcase_add_test(c, refused_expressions);

@@ -25,7 +25,8 @@ START_TEST(tags)
 {
     static const struct { const char *tag; ckpt_device_type type; int index; } cases[] = {
         { "cpu", CKPT_DEVICE_CPU, -1 }, { "cuda", CKPT_DEVICE_CUDA, -1 }, { "cuda:3", CKPT_DEVICE_CUDA, 3 }, { "meta", CKPT_DEVICE_META, -1 },
-        { "mps", CKPT_DEVICE_OTHER, -1 }, { "xpu:2", CKPT_DEVICE_OTHER, 2 }, { "cpu:0", CKPT_DEVICE_OTHER, 0 }, { "cuda:-1", CKPT_DEVICE_OTHER, -1 },
+        { "mps", CKPT_DEVICE_MPS, -1 }, { "xpu:2", CKPT_DEVICE_XPU, 2 }, { "hpu", CKPT_DEVICE_HPU, -1 }, { "xpu:", CKPT_DEVICE_OTHER, -1 },
+        { "xpux:1", CKPT_DEVICE_OTHER, 1 }, { "musa:1", CKPT_DEVICE_OTHER, 1 }, { "cpu:0", CKPT_DEVICE_OTHER, 0 }, { "cuda:-1", CKPT_DEVICE_OTHER, -1 },
         { "cuda:99999999999", CKPT_DEVICE_OTHER, -1 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -16,6 +16,7 @@ static ckpt__subject subjects[COUNT];
 static ckpt_dtype dtypes[COUNT];
 static ckpt__target out[COUNT];
 static ckpt_report *report;
+static ckpt_map *map;             /* the targets' words are in it */
 static ckpt_error err;
 
 static void setup(void)
@@ -30,18 +31,20 @@ static void setup(void)
 static void teardown(void)
 {
     ckpt_report_free(report);
+    ckpt_map_free(map);
+    map = NULL;
 }
 
 static void place_kinds(const char *text, ckpt_optimizer_kind kind, const ckpt_optimizer_kind *kinds)
 {
-    ckpt_map *map = NULL;
+    ckpt_map_free(map);
+    map = NULL;
     bool yaml = text && strncmp(text, "map:", 4) == 0;
     ckpt_status s = yaml ? ckpt_map_parse_yaml(text, strlen(text), "m.yaml", &map, &err) : ckpt_map_parse(text, &map, &err);
     ck_assert_msg(s == CKPT_OK, "%s", err.message);
     ckpt_report_clear(report);
     s = ckpt__map_place(text ? map : NULL, kind, kinds, subjects, dtypes, COUNT, NULL, out, report, &err);
     ck_assert_msg(s == CKPT_OK, "%s", err.message);
-    ckpt_map_free(map);
 }
 
 static void place(const char *text, ckpt_optimizer_kind kind)
@@ -52,7 +55,7 @@ static void place(const char *text, ckpt_optimizer_kind kind)
 static void is(int i, const char *want)
 {
     char buf[CKPT_DEVICE_NAME_MAX];
-    const char *got = out[i].device.type == CKPT_DEVICE_NONE ? "keep" : ckpt_device_name(out[i].device, buf);
+    const char *got = out[i].device.type == CKPT_DEVICE_NONE ? "keep" : ckpt__target_name(&out[i], buf);
     ck_assert_msg(strcmp(got, want) == 0, "%s is on %s, want %s", subjects[i].name.data, got, want);
 }
 
@@ -166,6 +169,30 @@ START_TEST(follows_its_parameter)
 }
 END_TEST
 
+/* Devices that are tags only: state follows its parameter there too. */
+START_TEST(further_devices)
+{
+    place("cuda:1=xpu:0", CKPT_FUSED);
+    is(W, "xpu:0");
+    is(AVG, "xpu:0");
+    is(STEP, "xpu:0");
+    is(RNG, "cpu");
+    place("cuda:1==musa:3", CKPT_FUSED);
+    is(AVG, "musa:3");
+    is(STEP, "musa:3");
+    place("map: 1\nrules:\n- {name: w, to: '=musa:0'}\n- {role: exp_avg, to: '=musa:0'}\n", CKPT_PLAIN);
+    ck_assert_uint_eq(ckpt_report_count_code(report, "policy-breach"), 0);
+    place("map: 1\nrules:\n- {name: w, to: '=musa:0'}\n- {role: exp_avg, to: '=sdaa:0'}\n", CKPT_PLAIN);
+    const ckpt_finding *f = ckpt_report_find(report, "policy-breach", "optimizer.w.exp_avg");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_str_eq(f->from, "sdaa:0");
+    ck_assert_str_eq(f->to, "musa:0");
+    subjects[W].tag = ckpt__s("npu:2");
+    place(NULL, CKPT_FUSED);      /* a step that lay on the cpu goes to where its parameter was saved */
+    is(STEP, "npu:2");
+}
+END_TEST
+
 START_TEST(breaches)
 {
     place("map: 1\nrules:\n- {role: step, to: cpu}\ndefault: 'cuda:0'\n", CKPT_FUSED);
@@ -224,10 +251,10 @@ START_TEST(edges)
 {
     ck_assert_int_eq(ckpt__map_place(NULL, CKPT_FUSED, NULL, NULL, NULL, 0, NULL, NULL, NULL, &err), CKPT_OK);
     ck_assert_int_eq(ckpt__map_place(NULL, CKPT_FUSED, NULL, subjects, NULL, COUNT, NULL, out, NULL, NULL), CKPT_OK);
-    ckpt_map *map = NULL;
     ck_assert_int_eq(ckpt_map_parse("cuda:{1 - 2}", &map, &err), CKPT_OK);
     ck_assert_int_eq(ckpt__map_place(map, CKPT_FUSED, NULL, subjects, dtypes, COUNT, NULL, out, report, &err), CKPT_E_ARGUMENT);
     ckpt_map_free(map);
+    map = NULL;
     /* a tensor that names itself as its parameter, and two of one name */
     subjects[W].param = subjects[W].name;
     subjects[B].name = subjects[W].name;
@@ -247,6 +274,7 @@ int main(void)
     tcase_add_test(c, plain);
     tcase_add_test(c, which_kind);
     tcase_add_test(c, follows_its_parameter);
+    tcase_add_test(c, further_devices);
     tcase_add_test(c, breaches);
     tcase_add_test(c, step_dtype);
     tcase_add_test(c, unused);

@@ -444,6 +444,32 @@ END_TEST
 
 /* ---- memory of ours */
 
+/* Devices that files name and rules may give, but on which this library puts nothing. */
+START_TEST(only_cpu_and_cuda_are_places)
+{
+    static const char *const rules[] = { "mps", "xpu:0", "cpu=npu:{index}", "*==musa:1", "hpu" };
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
+    for (size_t i = 0; i < 5; i++) {
+        ckpt_report *r = ckpt_report_new();
+        ckpt_state *s = ckpt_state_new();
+        bool number = strchr(rules[i], '{');
+        bind_tensor(s, "ln", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, NULL);
+        o.allow_unexpected = true;
+        o.map_location = rules[i];
+        ck_assert_int_eq(ckpt_restore(s, in_folder("a.safetensors"), &o, r, &err), number ? CKPT_E_ARGUMENT : CKPT_E_MISMATCH);
+        const ckpt_finding *f = ckpt_report_find(r, "no-such-device", "ln");
+        ck_assert_msg(number || f, "%s", rules[i]);
+        ck_assert(number || strstr(f->message, "places tensors on cpu and cuda only"));
+        ck_assert(number || strstr(f->message, i == 3 ? "musa:1" : rules[i]));
+        ck_assert_ptr_null(ckpt_state_data(s, "ln"));
+        ckpt_state_free(s);
+        ckpt_report_free(r);
+    }
+}
+END_TEST
+
 START_TEST(ours_are_made_and_kept)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -849,6 +875,7 @@ int main(void)
     tcase_add_test(t, every_flipped_bit_is_found);
     tcase_add_test(t, every_truncation_is_found);
     tcase_add_test(t, damage_poisons_until_a_restore_completes);
+    tcase_add_test(t, only_cpu_and_cuda_are_places);
     tcase_add_test(t, ours_are_made_and_kept);
     tcase_add_test(t, bind_refuses_what_cannot_be_restored);
     tcase_add_test(t, a_refused_bind_leaves_nothing);

@@ -573,6 +573,11 @@ END_TEST
 
 /* ---- any pickle */
 
+static bool kind_is_marked(const char *data)
+{
+    return data[0] == '(' && (data[1] == 'l' || data[1] == 'd') && data[2] == 'p';
+}
+
 START_TEST(plain_pickles)
 {
     static const char proto2[] = "\x80\2}(X\1\0\0\0aK\5X\1\0\0\0bG\x3f\xf8\0\0\0\0\0\0u.";
@@ -597,6 +602,61 @@ START_TEST(plain_pickles)
     PUT(&file, "\x80\2N.");
     must_read();
     ck_assert(has_finding("bytes-after-stop"));
+}
+END_TEST
+
+/* Protocols 0 and 1 have no mark of their own: what they begin with, much else begins with too. All of the file says it. */
+START_TEST(plain_pickles_of_any_root)
+{
+    static const struct {
+        const char *data;
+        size_t size;
+        ckpt_kind kind;
+    } all[] = {
+#define P(text, kind) {text, sizeof text - 1, kind}
+        P("N.", CKPT_V_NONE),
+        P("K\5.", CKPT_V_INT),
+        P("M\5\1.", CKPT_V_INT),
+        P("J\5\1\0\0.", CKPT_V_INT),
+        P("I5\n.", CKPT_V_INT),
+        P("L5L\n.", CKPT_V_INT),
+        P("I01\n.", CKPT_V_BOOL),
+        P("F1.5\n.", CKPT_V_FLOAT),
+        P("G\x3f\xf8\0\0\0\0\0\0.", CKPT_V_FLOAT),
+        P("Vabc\np0\n.", CKPT_V_STR),
+        P("X\3\0\0\0abcq\0.", CKPT_V_STR),
+        P("S'abc'\np0\n.", CKPT_V_STR),
+        P("(I1\nI2\ntp0\n.", CKPT_V_TUPLE),
+        P("(K\1K\2tq\0.", CKPT_V_TUPLE),
+        P(").", CKPT_V_TUPLE),
+        P("(t.", CKPT_V_TUPLE),
+        P("(lp0\nI1\na.", CKPT_V_LIST),
+        P("].", CKPT_V_LIST),
+        P("](K\1K\2e.", CKPT_V_LIST),
+        P("(lI1\na.", CKPT_V_LIST),
+        P("(dI1\nI2\ns.", CKPT_V_DICT),
+        P("}.", CKPT_V_DICT),
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char longer[80];
+        ck_assert_msg(read_bytes(all[i].data, all[i].size) == CKPT_OK, "%zu: %s", i, err.message);
+        ck_assert_str_eq(x->format, "pickle");
+        ck_assert_msg(x->root->kind == all[i].kind, "%zu: %d", i, (int)x->root->kind);
+        memcpy(longer, all[i].data, all[i].size);
+        longer[all[i].size] = '\n';
+        longer[all[i].size + 1] = '.';
+        if (kind_is_marked(all[i].data))
+            continue;             /* known by its first bytes, whatever follows */
+        ck_assert_msg(read_bytes(longer, all[i].size + 2) == CKPT_E_FORMAT, "%zu", i);
+        ck_assert_msg(read_bytes(longer, all[i].size + 1) == CKPT_E_FORMAT, "%zu", i);
+        if (all[i].size > 2)
+            ck_assert_msg(read_bytes(all[i].data, all[i].size - 1) == CKPT_E_FORMAT, "%zu", i);
+    }
+    /* texts that begin with an opcode, end with a full stop and are no pickle */
+    static const char *const texts[] = {"No.", "Is this a list (or not)?\nI think so.", "(a).", "N N.", "NN.", "(.", "a.", "0.", "{}.", "(t1.",
+                                        "Version 1.5\nof it."};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        ck_assert_msg(read_bytes(texts[i], strlen(texts[i])) == CKPT_E_FORMAT, "'%s'", texts[i]);
 }
 END_TEST
 
@@ -689,6 +749,7 @@ int main(void)
     tcase_add_test(t, bytes_are_read_once);
     tcase_add_test(t, storages_as_lists);
     tcase_add_test(t, plain_pickles);
+    tcase_add_test(t, plain_pickles_of_any_root);
     tcase_add_test(t, what_is_kept_outside);
     tcase_add_test(t, measured);
     suite_add_tcase(s, t);

@@ -1,0 +1,95 @@
+/* output.c - a file appears whole, or not at all. */
+#include "output.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* In pieces, so that a signal is seen between them. */
+static bool write_all(int fd, const char *data, size_t size)
+{
+    enum { PIECE = 8 << 20 };
+    while (size > 0) {
+        ssize_t n = cli_signal_caught() ? -1 : write(fd, data, size < PIECE ? size : PIECE);
+        if (cli_signal_caught()) {
+            errno = EINTR;
+            return false;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        data += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+bool output_is_same(const char *output, const char *path, const char *inside, size_t size)
+{
+    struct stat out, in;
+    if (strcmp(output, "-") == 0 || stat(output, &out) != 0 || !S_ISREG(out.st_mode))
+        return false;
+    if (!inside)
+        return stat(path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+    size_t whole = strlen(path) + size + 2;
+    char *name = malloc(whole);
+    if (!name)
+        return false;
+    snprintf(name, whole, "%s/%.*s", path, (int)size, inside);
+    bool same = stat(name, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+    free(name);
+    return same;
+}
+
+bool output_is_stdout(const char *path)
+{
+    struct stat out, named;
+    return strcmp(path, "-") == 0 || (fstat(STDOUT_FILENO, &out) == 0 && stat(path, &named) == 0 && out.st_dev == named.st_dev &&
+                                      out.st_ino == named.st_ino && out.st_rdev == named.st_rdev);
+}
+
+int output_write(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size)
+{
+    struct stat st;
+    char *temporary = NULL;
+    int fd = -1;
+    bool here = output_is_stdout(path), direct = here || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
+    if (here) {                   /* "/dev/stdout" may be a file that the shell made: never a name to rename to */
+        fd = dup(STDOUT_FILENO);
+    } else if (direct) {
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+    } else if ((temporary = malloc(strlen(path) + 16))) {
+        cli_signals();            /* from here on there is something to remove */
+        sprintf(temporary, "%s.tmp-XXXXXX", path);
+        fd = mkostemp(temporary, O_CLOEXEC);
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fd >= 0 && fchmod(fd, 0666 & ~mask) != 0) {
+            close(fd);
+            unlink(temporary);
+            fd = -1;
+        }
+    }
+    if (fd < 0) {
+        free(temporary);
+        return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(errno));
+    }
+    bool written = write_all(fd, head, head_size) && write_all(fd, data, size);
+    int why = errno;
+    if (close(fd) != 0 && written) {
+        why = errno;
+        written = false;
+    }
+    if (written && temporary && rename(temporary, path) != 0) {
+        why = errno;
+        written = false;
+    }
+    if (!written && temporary)
+        unlink(temporary);
+    free(temporary);
+    cli_signals_reraise();
+    return written ? CLI_YES : cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
+}

@@ -1,0 +1,13 @@
+/* cli/output.h - the one file that a command of ckpt-inspect writes: the one that was asked for. */
+#ifndef CKPT_CLI_OUTPUT_H
+#define CKPT_CLI_OUTPUT_H
+#include "cli.h"
+
+/* head and data to path, which appears whole: a temporary beside it is renamed. What is no regular file (a pipe,
+ * /dev/stdout; "-") is written to directly. CLI_YES, else the exit status, the error said. */
+int output_write(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size);
+/* Is path standard output, by whatever name? */
+bool output_is_stdout(const char *path);
+/* Are both names the same file? inside (size bytes; NULL: path itself) is relative to path. False where one is not there. */
+bool output_is_same(const char *output, const char *path, const char *inside, size_t size);
+#endif

@@ -1,0 +1,525 @@
+/* core/doctor_snippet.c - a resume that is right for one checkpoint, as source to paste: Python for torch and the frameworks, C
+ * for this library. Everything in it was seen in the checkpoint: paths, groups, flags, what must be pinned. */
+#include "core/doctor_text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "core/producer.h"
+
+enum { NAMES = 2000 };            /* parameters that are named one by one; a model of more is handed over in its own order */
+
+static void put(ckpt__buf *b, const char *text)
+{
+    ckpt__buf_str(b, text);
+}
+
+/* ---- what the saved groups are of */
+
+static bool any_group(const ckpt__patient *p, const char *key)
+{
+    for (size_t i = 0; i < p->group_count; i++) {
+        bool tensor;
+        if (ckpt__doctor_hyper(p, &p->groups[i], key, &tensor) || tensor)
+            return true;
+    }
+    return false;
+}
+
+static bool any_flag(const ckpt__patient *p, bool fused)
+{
+    for (size_t i = 0; i < p->group_count; i++)
+        if ((fused ? p->groups[i].fused : p->groups[i].capturable) == 1)
+            return true;
+    return false;
+}
+
+/* torch's class by the hyper-parameters of its groups; NULL: none that is known. */
+static const char *class_of(const ckpt__patient *p)
+{
+    static const struct {
+        const char *key, *name;
+    } rows[] = {{"momentum_decay", "NAdam"}, {"nesterov", "SGD"}, {"lr_decay", "Adagrad"}, {"centered", "RMSprop"},
+                {"rho", "Adadelta"},         {"lambd", "ASGD"},   {"etas", "Rprop"}};
+    for (size_t i = 0; i < p->item_count; i++)
+        if (ckpt__str_is(p->items[i].key, "qmap1") || ckpt__str_is(p->items[i].key, "state1"))
+            return NULL;          /* bitsandbytes */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (any_group(p, rows[i].key))
+            return rows[i].name;
+    if (!any_group(p, "betas"))
+        return NULL;
+    if (!any_group(p, "amsgrad"))
+        return any_group(p, "decoupled_weight_decay") ? "RAdam" : "Adamax";
+    const ckpt_value *decoupled = ckpt__doctor_hyper(p, &p->groups[0], "decoupled_weight_decay", NULL);
+    return decoupled && decoupled->kind == CKPT_V_BOOL && !decoupled->boolean ? "Adam" : "AdamW";
+}
+
+static ckpt_str name_of(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+{
+    size_t e = slot->param != SIZE_MAX ? p->entry_of[slot->param] : SIZE_MAX;
+    return e != SIZE_MAX ? p->canon->entries[e].name : (ckpt_str){NULL, 0};
+}
+
+static bool names_known(const ckpt__patient *p)
+{
+    bool known = p->optimizer_count == 1 && p->slot_count > 0 && p->slot_count <= NAMES;
+    for (size_t i = 0; i < p->slot_count && known; i++)
+        known = name_of(p, &p->slots[i]).data != NULL;
+    return known;
+}
+
+/* Of wrappers; "module." only in front, the others anywhere. */
+static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
+static const char bare[] = "def bare(name):\n"
+                           "    \"\"\"A parameter's name without the prefixes of wrappers.\"\"\"\n"
+                           "    prefixes = ('module.', '_orig_mod.', '_fsdp_wrapped_module.', '_forward_module.')\n"
+                           "    while name.startswith(prefixes):\n"
+                           "        name = name.split('.', 1)[1]\n"
+                           "    for prefix in prefixes[1:]:\n"
+                           "        name = name.replace('.' + prefix, '.')\n"
+                           "    return name\n\n\n";
+
+static void put_name(ckpt__buf *b, ckpt_str name)
+{
+    ckpt__buf out = {NULL, 0, 0, false};
+    for (size_t i = 0; i < name.size;) {
+        size_t skip = 0;
+        for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes && skip == 0; k++) {
+            size_t n = strlen(prefixes[k]);
+            bool here = out.size == 0 || (k > 0 && out.data[out.size - 1] == '.');
+            if (here && name.size - i > n && memcmp(name.data + i, prefixes[k], n) == 0)
+                skip = n;
+        }
+        if (skip == 0)
+            ckpt__buf_char(&out, name.data[i]);
+        i += skip ? skip : 1;
+        if (out.failed)
+            break;
+    }
+    ckpt_value text = {.kind = CKPT_V_STR, .text = {out.data ? out.data : "", out.size}};
+    ckpt__value_repr(b, &text);
+    b->failed = b->failed || out.failed;
+    ckpt__buf_free(&out);
+}
+
+static bool has_prefix(const ckpt__patient *p)
+{
+    for (size_t i = 0; i < ckpt__rows_load_count; i++)
+        if (ckpt__rows_load[i].fact == CKPT__PREFIX && p->found[ckpt__rows_place_count + i].count > 0)
+            return true;
+    return false;
+}
+
+static void put_groups(ckpt__buf *b, const ckpt__patient *p)
+{
+    put(b, "# The optimizer's groups, in its order: load_state_dict matches by position, never by name.\nGROUPS = [\n");
+    for (size_t g = 0; g < p->group_count; g++) {
+        size_t column = 200;
+        put(b, "    [");
+        for (size_t i = 0; i < p->groups[g].count; i++) {
+            ckpt_str name = name_of(p, &p->slots[p->groups[g].first + i]);
+            if (i > 0)
+                put(b, ",");
+            if (i > 0 && column + name.size > 110)
+                put(b, "\n     "), column = 5;
+            else if (i > 0)
+                put(b, " ");
+            column = i == 0 ? 5 + name.size : column + name.size + 4;
+            put_name(b, name);
+        }
+        put(b, "],\n");
+    }
+    put(b, "]\n\n\n");
+}
+
+/* ---- Python */
+
+static const char place_steps[] =
+    "def place_steps(optimizer):\n"
+    "    \"\"\"step where the optimizer's flags read it: beside its parameter as float32, or on the cpu.\"\"\"\n"
+    "    for group in optimizer.param_groups:\n"
+    "        on_device = bool(group.get('fused') or group.get('capturable'))\n"
+    "        for p in group['params']:\n"
+    "            state = optimizer.state.get(p, {})\n"
+    "            if torch.is_tensor(state.get('step')):\n"
+    "                state['step'] = state['step'].to(p.device, torch.float32) if on_device else state['step'].cpu()\n\n\n"
+    "def check_placement(optimizer):\n"
+    "    for group in optimizer.param_groups:\n"
+    "        on_device = bool(group.get('fused') or group.get('capturable'))\n"
+    "        for p in group['params']:\n"
+    "            for key, value in optimizer.state.get(p, {}).items():\n"
+    "                if torch.is_tensor(value):\n"
+    "                    want = p.device if key != 'step' or on_device else torch.device('cpu')\n"
+    "                    assert value.device == want, f'{key} is on {value.device}, and belongs on {want}'\n"
+    "                    assert key not in ('exp_avg', 'exp_avg_sq', 'momentum_buffer') or value.shape == p.shape, (key, value.shape)\n\n\n";
+
+static void put_head(ckpt__buf *b, const ckpt__patient *p, const char *modules)
+{
+    ckpt__buf path = {NULL, 0, 0, false};
+    ckpt__put_python(&path, p->reader->path);
+    ckpt__buf_printf(b, "# Resumes from %s with %s, torch %d.%d.\n", path.data ? path.data : "", p->loader->name, p->result->torch_major,
+                     p->result->torch_minor);
+    ckpt__buf_free(&path);
+    put(b, modules);
+    put(b, "\nPATH = ");
+    ckpt__put_python(b, p->reader->path);
+    put(b, "\n");
+}
+
+static bool refuses(const ckpt__patient *p)
+{
+    return p->refusal_count > 0;
+}
+
+static void put_trust(ckpt__buf *b, const ckpt__patient *p)
+{
+    char name[200];
+    for (size_t i = 0; i < p->refusal_count && i < 8; i++)
+        ckpt__buf_printf(b, "%s%s", i ? ", " : "", ckpt__escape(name, sizeof name, p->refusals[i].class_name.data, p->refusals[i].class_name.size));
+    if (p->refusal_count > 8)
+        put(b, ", ...");
+}
+
+static void put_optimizer_default(ckpt__buf *b, const ckpt__patient *p, const char *class_name, bool named)
+{
+    char lr[CKPT__DOUBLE_MAX] = "1e-3";
+    const ckpt_value *v = p->group_count ? ckpt__doctor_hyper(p, &p->groups[0], "lr", NULL) : NULL;
+    if (v && v->kind == CKPT_V_FLOAT)
+        ckpt__format_double(lr, v->real);
+    put(b, "def make_optimizer(model):\n"
+           "    \"\"\"The class as the saved groups tell it; its settings come with the checkpoint.\"\"\"\n");
+    if (named)
+        put(b, "    by_name = dict(model.named_parameters(remove_duplicate=False))\n"
+               "    groups = [{'params': [by_name[name] for name in names]} for names in GROUPS]\n");
+    else
+        put(b, "    groups = [{'params': list(model.parameters())}]\n");
+    bool kernels = strcmp(class_name, "AdamW") == 0 || strcmp(class_name, "Adam") == 0 || strcmp(class_name, "SGD") == 0 ||
+                   strcmp(class_name, "Adagrad") == 0;
+    ckpt__buf_printf(b, "    return torch.optim.%s(groups, lr=%s%s)\n\n\n", class_name, lr,
+                     kernels && any_flag(p, true) ? ", fused=True" : any_flag(p, false) ? ", capturable=True" : "");
+}
+
+static const char *path_in(const char *path)
+{
+    return strcmp(path, " ") == 0 ? "" : path;
+}
+
+/* load, model on its device, optimizer */
+static void put_torch_front(ckpt__buf *b, const ckpt__patient *p, const char *class_name)
+{
+    ckpt__buf_printf(b, "def resume(model, make_optimizer=%s, make_scheduler=None, scaler=None, device=None):\n"
+                        "    \"\"\"model: constructed; make_optimizer(model), make_scheduler(optimizer): construct the others.\"\"\"\n"
+                        "    device = torch.device(device or ('cuda:0' if torch.cuda.is_available() else 'cpu'))\n"
+                        "    # To the cpu: one copy on the device, random states stay where they must be.\n",
+                     class_name ? "make_optimizer" : "None");
+    if (refuses(p)) {
+        put(b, "    # weights_only=False runs what the file says (it holds ");
+        put_trust(b, p);
+        put(b, "): only for a file that you trust.\n");
+    }
+    ckpt__buf_printf(b, "    checkpoint = torch.load(PATH, map_location='cpu'%s)\n", refuses(p) ? ", weights_only=False" : p->version >= 113 ? ", weights_only=True" : "");
+    if (*p->paths.model) {
+        ckpt__buf_printf(b, "    weights = checkpoint%s\n", path_in(p->paths.model));
+        if (has_prefix(p))
+            put(b, "    weights = {bare(name): value for name, value in weights.items()}\n");
+        put(b, "    model.load_state_dict(weights)\n");
+    }
+    put(b, "    model.to(device)              # before the optimizer is constructed: it keeps the parameters that it is given\n");
+}
+
+static void put_torch_optimizer(ckpt__buf *b, const ckpt__patient *p)
+{
+    put(b, "    optimizer = make_optimizer(model)\n"
+           "    sizes = [len(group['params']) for group in optimizer.param_groups]\n    assert sizes == [");
+    for (size_t g = 0, n = 0; g < p->group_count; g++)
+        if (p->groups[g].optimizer == 0)
+            ckpt__buf_printf(b, "%s%zu", n++ ? ", " : "", p->groups[g].count);
+    put(b, "], f'the groups have other sizes: {sizes}'\n"
+           "    # The scheduler before the state: its constructor sets lr and initial_lr, and the load puts the saved ones over them.\n"
+           "    scheduler = make_scheduler(optimizer) if make_scheduler else None\n");
+    ckpt__buf_printf(b, "    optimizer.load_state_dict(checkpoint%s)\n", path_in(p->paths.optimizer));
+    if (any_flag(p, false) && !any_flag(p, true))
+        put(b, "    if device.type == 'cpu':      # capturable is for GPUs\n"
+               "        for group in optimizer.param_groups:\n            group['capturable'] = False\n");
+    put(b, "    place_steps(optimizer)\n");
+    if (*p->paths.scheduler)
+        ckpt__buf_printf(b, "    if scheduler:\n        scheduler.load_state_dict(checkpoint%s)\n", path_in(p->paths.scheduler));
+}
+
+static void put_torch_back(ckpt__buf *b, const ckpt__patient *p)
+{
+    if (*p->paths.scaler)
+        ckpt__buf_printf(b, "    if scaler:\n        scaler.load_state_dict(checkpoint%s)\n", path_in(p->paths.scaler));
+    else if (p->has_scaler)
+        put(b, "    # The scaler was saved disabled ({}): an enabled one refuses that; nothing is loaded.\n");
+    if (*p->paths.rng)
+        ckpt__buf_printf(b, "    torch.set_rng_state(checkpoint%s.cpu())\n", path_in(p->paths.rng));
+    if (*p->paths.cuda_rng)
+        ckpt__buf_printf(b, "    if torch.cuda.is_available():\n"
+                            "        states = [state.cpu() for state in checkpoint%s]\n"
+                            "        torch.cuda.set_rng_state_all(states[:torch.cuda.device_count()])\n",
+                         path_in(p->paths.cuda_rng));
+    if (p->optimizer_count > 0)
+        put(b, "    check_placement(optimizer)\n    return checkpoint, optimizer, scheduler\n");
+    else
+        put(b, "    return checkpoint, make_optimizer(model) if make_optimizer else None, None\n");
+}
+
+static void put_torch(ckpt__buf *b, const ckpt__patient *p)
+{
+    const char *class_name = p->optimizer_count > 0 ? class_of(p) : NULL;
+    bool named = class_name && names_known(p);
+    if (class_name && !named && p->group_count > 1)
+        class_name = NULL;        /* which parameters are in which group is not known: the program's own function must say */
+    put_head(b, p, "import torch\n");
+    if (p->optimizer_count > 1)
+        ckpt__buf_printf(b, "# There are %zu optimizers; this is for the first. The others go the same way.\n", p->optimizer_count);
+    put(b, "\n\n");
+    if (has_prefix(p) && *p->paths.model)
+        put(b, bare);
+    if (named)
+        put_groups(b, p);
+    if (class_name)
+        put_optimizer_default(b, p, class_name, named);
+    if (p->optimizer_count > 0)
+        put(b, place_steps);
+    put_torch_front(b, p, class_name);
+    if (p->optimizer_count > 0)
+        put_torch_optimizer(b, p);
+    put_torch_back(b, p);
+}
+
+/* A directory for plain torch: its files one by one. */
+static void put_folder(ckpt__buf *b, const ckpt__patient *p)
+{
+    put_head(b, p, "import os\n\nimport torch\n");
+    put(b, "\n\n");
+    put(b, place_steps);
+    put(b, "def resume(model, optimizer=None, device=None):\n"
+           "    \"\"\"The weights into model, then the optimizer's state; the optimizer must be of the model on its device.\"\"\"\n"
+           "    device = torch.device(device or ('cuda:0' if torch.cuda.is_available() else 'cpu'))\n"
+           "    weights = {}\n"
+           "    for name in sorted(os.listdir(PATH)):\n"
+           "        if name.endswith('.safetensors'):\n"
+           "            import safetensors.torch\n"
+           "            weights.update(safetensors.torch.load_file(os.path.join(PATH, name)))\n"
+           "        elif name.startswith('pytorch_model') and name.endswith('.bin'):\n"
+           "            weights.update(torch.load(os.path.join(PATH, name), map_location='cpu', weights_only=True))\n"
+           "    missing, unexpected = model.load_state_dict(weights, strict=False)\n"
+           "    assert not unexpected, unexpected   # missing: tied weights, which are stored once\n"
+           "    model.to(device)\n"
+           "    for name in ('optimizer.pt', 'optimizer.bin'):\n"
+           "        path = os.path.join(PATH, name)\n"
+           "        if optimizer is not None and os.path.exists(path):\n"
+           "            optimizer.load_state_dict(torch.load(path, map_location='cpu', weights_only=True))\n"
+           "            place_steps(optimizer)\n"
+           "            check_placement(optimizer)\n"
+           "    return missing\n");
+}
+
+static void put_lightning(ckpt__buf *b, const ckpt__patient *p)
+{
+    put_head(b, p, "import lightning\nimport torch\n");
+    put(b, "\n\n");
+    put(b, place_steps);
+    put(b, "class Placement(lightning.Callback):\n"
+           "    def on_train_start(self, trainer, module):\n"
+           "        for optimizer in trainer.optimizers:\n"
+           "            place_steps(optimizer)\n"
+           "            check_placement(optimizer)\n\n\n"
+           "def resume(trainer, model, **data):\n"
+           "    trainer.callbacks.append(Placement())\n");
+    if (p->paths.scaler_key[0] && strcmp(p->paths.scaler_key, "MixedPrecision") != 0 &&
+        strcmp(p->paths.scaler_key, "native_amp_scaling_state") != 0) {
+        put(b, "    inner = model.on_load_checkpoint\n\n"
+               "    def on_load_checkpoint(checkpoint):      # Lightning looks for the scaler under this name only\n"
+               "        checkpoint['native_amp_scaling_state'] = checkpoint.pop(");
+        ckpt__put_python(b, p->paths.scaler_key);
+        put(b, ")\n        inner(checkpoint)\n\n    model.on_load_checkpoint = on_load_checkpoint\n");
+    }
+    if (refuses(p)) {
+        put(b, "    # weights_only=False runs what the file says (it holds ");
+        put_trust(b, p);
+        put(b, "): only for a file that you trust.\n    trainer.fit(model, ckpt_path=PATH, weights_only=False, **data)\n");
+    } else {
+        put(b, "    trainer.fit(model, ckpt_path=PATH, **data)\n");
+    }
+}
+
+static void put_accelerate(ckpt__buf *b, const ckpt__patient *p)
+{
+    put_head(b, p, "import torch\n");
+    put(b, "\n\n");
+    put(b, place_steps);
+    put(b, "def resume(accelerator, model, optimizer, *others):\n"
+           "    \"\"\"others: data loaders, a scheduler, in the order that they were prepared in; register objects before.\"\"\"\n"
+           "    model, optimizer, *others = accelerator.prepare(model, optimizer, *others)\n");
+    put(b, refuses(p) ? "    accelerator.load_state(PATH, load_kwargs={'weights_only': False})   # only for a directory that you trust\n"
+                      : "    accelerator.load_state(PATH)\n");
+    put(b, "    inner = getattr(optimizer, 'optimizer', optimizer)\n"
+           "    place_steps(inner)\n"
+           "    check_placement(inner)\n"
+           "    return model, optimizer, *others\n");
+}
+
+static void put_trainer(ckpt__buf *b, const ckpt__patient *p)
+{
+    put_head(b, p, "import os\n\nimport torch\nimport transformers\n");
+    put(b, "\n\n");
+    put(b, place_steps);
+    put(b, "class Placement(transformers.TrainerCallback):\n"
+           "    def on_train_begin(self, args, state, control, optimizer=None, **more):\n"
+           "        inner = getattr(optimizer, 'optimizer', optimizer)\n"
+           "        place_steps(inner)\n"
+           "        check_placement(inner)\n\n\n"
+           "def resume(trainer):\n"
+           "    for name in ('optimizer.pt', 'scheduler.pt'):       # without one of them the Trainer loads neither, in silence\n"
+           "        assert os.path.exists(os.path.join(PATH, name)), f'{name} is missing'\n"
+           "    trainer.add_callback(Placement())\n"
+           "    return trainer.train(resume_from_checkpoint=PATH)\n");
+}
+
+/* ---- C */
+
+static bool plain_path(const char *text)
+{
+    for (; *text; text++)
+        if (!isalnum((unsigned char)*text) && !strchr("_.-", *text))
+            return false;
+    return true;
+}
+
+static void put_source(ckpt__buf *b, const ckpt__patient *p)
+{
+    const struct {
+        const char *key;
+        ckpt_str path;
+    } rows[] = {{"model", p->canon ? p->canon->model_path : (ckpt_str){NULL, 0}},
+                {"optimizer", p->canon ? p->canon->optimizer_path : (ckpt_str){NULL, 0}},
+                {"scaler", p->canon ? p->canon->scaler_path : (ckpt_str){NULL, 0}}};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].path.data && rows[i].path.size && plain_path(rows[i].path.data))
+            ckpt__buf_printf(b, "%s%s: %s", n++ ? ", " : "    static const char rules[] = \"map: 1\\n\"\n                                \"source: {", rows[i].key,
+                             rows[i].path.data);
+    put(b, n ? "}\\n\"\n                                " : "    static const char rules[] = \"map: 1\\n\" ");
+    ckpt__buf_printf(b, "\"default: %s\\n\";\n", p->gpu.type != CKPT_DEVICE_NONE ? "cuda:0" : "cpu");
+}
+
+static void put_bindings(ckpt__buf *b, const ckpt__patient *p)
+{
+    char name[300];
+    size_t shown = 0;
+    put(b, " * Bind before, by these names (ckpt/state.h):\n");
+    for (size_t i = 0; p->canon && i < p->canon->count && shown < 12; i++) {
+        const ckpt__canon_entry *e = &p->canon->entries[i];
+        if (e->outside || !e->is_tensor)
+            continue;
+        const ckpt_tensor_info *t = &p->index->tensors[e->tensor].info;
+        ckpt__escape(name, sizeof name, e->name.data, e->name.size);
+        for (char *c = name; *c; c++)
+            *c = *c == '*' || *c == '/' ? '?' : *c;        /* it stands in a comment */
+        ckpt__buf_printf(b, " *     %s  %s\n", name, ckpt_dtype_name(t->dtype));
+        shown++;
+    }
+    put(b, shown == 12 ? " *     ... (ckpt-inspect list --json has all)\n" : "");
+    put(b, " * and the groups' numbers with ckpt_state_group, the scaler with ckpt_state_scaler. */\n");
+}
+
+static void put_in_c(ckpt__buf *b, const ckpt__patient *p)
+{
+    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_FUSED", "CKPT_CAPTURABLE", "CKPT_FOREACH", "CKPT_PLAIN"};
+    const char *kind = kinds[p->result->optimizer];
+    put(b, "#include <ckpt/ckpt.h>\n#include <stdio.h>\n\n"
+           "/* Fills the state; 0, or 1 after saying what is wrong. step goes where the optimizer reads it, states of random\n"
+           " * generators stay on the cpu, and the guard asks the driver where everything lies.\n");
+    put_bindings(b, p);
+    put(b, "static int resume(ckpt_state *state)\n{\n");
+    put_source(b, p);
+    put(b, "    static const char path[] = ");
+    ckpt__put_c(b, p->reader->path);
+    put(b, ";\n"
+           "    ckpt_error err = CKPT_ERROR_INIT;\n"
+           "    ckpt_map *map = NULL;\n"
+           "    ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;\n"
+           "    ckpt_status status = ckpt_map_parse_yaml(rules, sizeof rules - 1, \"resume\", &map, &err);\n"
+           "    options.map = map;\n");
+    ckpt__buf_printf(b, "    options.optimizer = %s;\n", kind);
+    if (strcmp(p->index->format, "ckpt") != 0)
+        put(b, "    options.allow_unexpected = true;    /* another program's file holds more than this state */\n");
+    put(b, "    if (status == CKPT_OK)\n"
+           "        status = ckpt_restore(state, path, &options, NULL, &err);\n"
+           "    if (status == CKPT_OK)\n");
+    ckpt__buf_printf(b, "        status = ckpt_guard(state, %s, NULL, NULL, &err);\n", kind);
+    put(b, "    ckpt_map_free(map);\n"
+           "    if (status == CKPT_OK)\n"
+           "        return 0;\n"
+           "    fprintf(stderr, \"%s: %s\\n\", err.object, err.message);\n"
+           "    return 1;\n}\n");
+}
+
+static void put_python(ckpt__buf *b, const ckpt__patient *p)
+{
+    bool folder = strcmp(p->index->kind, "directory") == 0;
+    switch (p->loader->loader) {
+    case CKPT_LOADER_LIGHTNING: put_lightning(b, p); return;
+    case CKPT_LOADER_ACCELERATE: put_accelerate(b, p); return;
+    case CKPT_LOADER_HF_TRAINER: put_trainer(b, p); return;
+    case CKPT_LOADER_OWN:
+    case CKPT_LOADER_CKPT:
+    case CKPT_LOADER_TORCH:
+    case CKPT_LOADER_TORCH_CPP: break;
+    }
+    if (folder)
+        put_folder(b, p);
+    else
+        put_torch(b, p);
+}
+
+ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language, char **out,
+                                ckpt_error *err)
+{
+    ckpt_doctor_options own = {.cuda_devices = -1};
+    ckpt_doctor_result result;
+    if (!reader || !out || !language || (strcmp(language, "torch") != 0 && strcmp(language, "c") != 0))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader, no place for the snippet, or a language that is neither torch nor c");
+    *out = NULL;
+    if (options)
+        own = *options;
+    own.read_values = false;
+    bool python = strcmp(language, "torch") == 0;
+    if (own.loader == CKPT_LOADER_OWN)
+        own.loader = ckpt__producer_of(reader->index)->loader;
+    if (!python)
+        own.loader = CKPT_LOADER_CKPT;
+    else if (!ckpt__loader_row_of(own.loader)->python)
+        own.loader = CKPT_LOADER_TORCH;
+    ckpt__patient *p = calloc(1, sizeof *p);
+    ckpt_report *findings = ckpt_report_new();
+    if (!p || !findings) {
+        free(p);
+        ckpt_report_free(findings);
+        return ckpt__fail_memory(err, "the snippet", 0);
+    }
+    ckpt__buf b = {NULL, 0, 0, false};
+    ckpt_status status = ckpt__doctor_admit(p, reader, &own, &result, err);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_examine(p, findings);
+    if (status == CKPT_OK) {
+        if (python)
+            put_python(&b, p);
+        else
+            put_in_c(&b, p);
+        if (b.failed || !b.data) {
+            ckpt__buf_free(&b);
+            status = ckpt__fail_memory(err, "the snippet", b.size);
+        } else {
+            *out = b.data;
+        }
+    }
+    ckpt_report_free(findings);
+    ckpt_doctor_result_clear(&result);
+    ckpt__doctor_discharge(p);
+    return status;
+}

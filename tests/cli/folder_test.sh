@@ -1,0 +1,143 @@
+#!/bin/sh
+# folder_test.sh - show of a folder of checkpoints: which are listed, in which order, what is said of each; and what the other
+# commands say of such a folder.
+srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
+builddir=$(cd "${builddir:-.}" && pwd) || exit 99
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-folder.XXXXXX") || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+LC_ALL=C NO_COLOR=1
+export LC_ALL NO_COLOR
+inspect=$builddir/src/cli/ckpt-inspect
+data=$srcdir/tests/data
+cd "$work" || exit 99
+count=0
+failures=0
+
+# check NAME: the status of the last command, which is said to be 0 for yes
+check()
+{
+    status=$?
+    count=$((count + 1))
+    if [ $status -eq 0 ]; then
+        echo "ok $count - $1"
+    else
+        failures=$((failures + 1))
+        echo "not ok $count - $1"
+        sed 's/^/# /' out err 2>/dev/null
+    fi
+}
+
+# ask STATUS ARGUMENT...: runs the command; out and err
+ask()
+{
+    expected=$1
+    shift
+    "$inspect" "$@" >out 2>err </dev/null
+    [ $? -eq "$expected" ]
+}
+
+# names in the order of the lines
+order()
+{
+    [ "$(sed -n '/^name /,/^resume/p' out | sed '1d;/^resume/d;/^ /d' | cut -d' ' -f1 | tr '\n' ' ')" = "$1 " ]
+}
+
+put()                             # put FROM TO AGE
+{
+    cp -R "$1" "$2" && chmod -R u+w "$2" && find "$2" -exec touch -d "$3 ago" {} +
+}
+
+mkdir run
+put "$data/peers/lightning.ckpt" run/last.ckpt "3 hours"
+put "$data/peers/lightning.ckpt" run/epoch=1-step=4.ckpt "5 days"
+put "$data/peers/lightning.ckpt" run/epoch=9-step=40.ckpt "40 minutes"
+truncate -s 5000 run/epoch=9-step=40.ckpt
+echo "not a checkpoint" >run/notes.txt
+echo "{}" >run/metrics.json
+mkdir run/logs
+echo "x" >run/logs/events.out
+ask 0 run && order "epoch=1-step=4.ckpt last.ckpt epoch=9-step=40.ckpt"
+check "files of a run: by step, then by time; what is no checkpoint is not listed"
+grep -q '^epoch=1-step=4.ckpt  *4  *1 .*  5 d  complete$' out && grep -q '^last.ckpt  *4  *1 .*  3 h  complete$' out
+check "step, epoch, age"
+grep -q '^epoch=9-step=40.ckpt  *-  *- .* damaged: ..*' out
+check "a truncated file is damaged, and why is said"
+grep -q '^resume with trainer.fit(model, ckpt_path="run/last.ckpt"' out
+check "the newest whole one is what to resume from"
+json()                            # json PATTERN: of the line of out that begins as given
+{
+    grep -q "$1" out
+}
+ask 0 --json run && json '^ "kind": "directory",$' && json '^ "producer": "Lightning",$' && json '^ "step": 4,$' &&
+    json '^  {"name": "epoch=1-step=4.ckpt", .*"producer": "Lightning", "step": 4, "epoch": 1, .*"complete": true, "why": null},$' &&
+    json '^  {"name": "epoch=9-step=40.ckpt", .*"step": null, .*"complete": false, "why": "begins as a zip' &&
+    [ "$(sed -n 's/^ "nbytes": \([0-9]*\),$/\1/p' out)" = "$(cat run/*.ckpt | wc -c)" ]
+check "the same as JSON"
+for command in list tree verify; do
+    ask 2 $command run && grep -q 'several checkpoints, such as .*: give one of them' err
+    check "$command names two of them"
+done
+ask 2 show --role param run && grep -q 'for one of them' err
+check "a selection is for one of them"
+
+mkdir trainer
+put "$data/peers/accelerate" trainer/checkpoint-1000 "1 hour"
+put "$data/peers/accelerate" trainer/checkpoint-500 "2 hours"
+put "$data/peers/accelerate" trainer/checkpoint-1500 "1 minute"
+for file in trainer/checkpoint-1500/*.bin trainer/checkpoint-1500/*.safetensors; do
+    [ -f "$file" ] && truncate -s 100 "$file"
+done
+mkdir trainer/runs trainer/checkpoint-2000
+ask 0 trainer && order "checkpoint-500 checkpoint-1000 checkpoint-1500 checkpoint-2000"
+check "folders of steps: by the number in the name where they keep none"
+grep -q '^checkpoint-1500 .*damaged: ' out && grep -q '^checkpoint-2000 .*damaged: not a checkpoint' out
+check "one cut short and one without files are damaged"
+grep -q 'accelerator.load_state("trainer/checkpoint-1000")' out
+check "accelerate counts its checkpoints"
+
+cp "$data"/peers/accelerate/model.safetensors trainer/ 2>/dev/null || cp "$data/cli/weights.safetensors" trainer/model.safetensors
+chmod u+w trainer/model.safetensors
+ask 0 trainer && grep -q '^format     hf, a directory' out && grep -q '^also here  4 checkpoints$' out &&
+    order "checkpoint-500 checkpoint-1000 checkpoint-1500 checkpoint-2000"
+check "beside a model that was saved last they are told too"
+ask 0 --json trainer && grep -q '^  {"name": "checkpoint-500", ' out && grep -q '^ "format": "hf",$' out
+check "also as JSON"
+rm trainer/model.safetensors
+
+mkdir -p project/checkpoints
+put "$data/peers/accelerate" project/checkpoints/checkpoint_0 "2 hours"
+put "$data/peers/accelerate" project/checkpoints/checkpoint_1 "1 hour"
+ask 0 project && order "checkpoints/checkpoint_0 checkpoints/checkpoint_1"
+check "a project's folder for its checkpoints is looked into"
+ask 2 verify project && grep -q 'folder checkpoints' err
+check "and others are told where they are"
+
+mkdir runs
+put "$data/run/damaged" runs/first "1 hour"
+put "$data/run/one" runs/second "2 hours"
+ask 0 runs && grep -q '^first  *400 .*complete$' out && grep -q '^second  *[0-9][0-9]* .*complete$' out
+check "run directories stand as their newest complete checkpoint"
+
+mkdir two
+put "$data/cli/plain.pt" two/plain.pt "1 hour"
+put "$data/cli/weights.safetensors" two/model.safetensors "1 hour"
+put "$data/peers/lightning.ckpt" two/lightning.ckpt "1 hour"
+ask 0 two && order "model.safetensors plain.pt lightning.ckpt"
+check "unrelated files are a checkpoint each"
+! grep -q '^resume with' out
+check "of which none is the one to go on from"
+
+mkdir linked
+ln -s ../run/last.ckpt linked/model.pt
+ln -s ../two/model.safetensors linked/optimizer.pt
+ask 2 linked && grep -q 'a link that leaves' err
+check "a checkpoint that is refused is not taken for a folder of some"
+
+mkdir empty
+ask 2 empty && grep -q 'not a checkpoint' err
+check "an empty directory is none"
+ask 2 --json empty && grep -q '"error"' out
+check "also as JSON"
+echo "1..$count"
+[ "$count" -gt 15 ] && [ "$failures" -eq 0 ]

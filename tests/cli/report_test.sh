@@ -1,0 +1,174 @@
+#!/bin/sh
+# report_test.sh - --report: the page word for word (golden/report-*.html, without its style sheet), with names that were made
+# to break it, of a file with 100,000 tensors, and where it may be written.
+srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
+builddir=$(cd "${builddir:-.}" && pwd) || exit 99
+inspect=$builddir/src/cli/ckpt-inspect
+golden=$srcdir/tests/cli/golden
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-report.XXXXXX") || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+LC_ALL=C NO_COLOR=1 SOURCE_DATE_EPOCH=86400
+export LC_ALL NO_COLOR SOURCE_DATE_EPOCH
+cd "$work" || exit 99
+cp "$srcdir/tests/data/cli/fused-step-cpu.pt" "$srcdir/tests/data/cli/plain.pt" "$srcdir/tests/data/cli/three-devices.pt" \
+    "$srcdir/tests/data/cli/plain-step-cuda.pt" .
+chmod u+w ./*.pt
+
+count=0
+failures=0
+report()
+{
+    count=$((count + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        failures=$((failures + 1))
+        [ ! -s err ] || sed 's/^/# /' err
+    fi
+}
+# expect STATUS DESCRIPTION OPTION...
+expect()
+{
+    wanted=$1
+    description=$2
+    shift 2
+    "$inspect" "$@" >out 2>err
+    got=$?
+    [ $got -eq "$wanted" ] || echo "# exit status $got, expected $wanted"
+    [ $got -eq "$wanted" ]
+    report $? "$description"
+}
+# page NAME: report.html is golden/report-NAME.html. The style sheet and the version change for reasons of their own.
+page()
+{
+    sed -e '/^<style>$/,/^<\/style>$/d' -e 's/ckpt 0[0-9.]*"/ckpt VERSION"/' -e 's/ckpt-inspect [0-9][^ ]* ([^)]*)/ckpt-inspect VERSION (BUILD)/' \
+        report.html >now.html
+    [ "$CLI_GOLDEN" != write ] || cp now.html "$golden/report-$1.html"
+    diff -u "$golden/report-$1.html" now.html | sed 's/^/# /'
+    cmp -s "$golden/report-$1.html" now.html
+    report $? "$2"
+}
+
+expect 0 "show says what it says without a report" show --report report.html fused-step-cpu.pt
+"$inspect" show fused-step-cpu.pt | cmp -s - out
+report $? "word for word"
+grep -q '^ckpt-inspect: report.html: report written ([0-9.]* KiB)$' err
+report $? "and on standard error where the page is"
+page show "the page of show"
+expect 1 "doctor keeps its status" doctor --torch 2.0 --load-weights-only no --report report.html fused-step-cpu.pt
+grep -q 'report replaced' err
+report $? "a page replaces a page"
+page doctor "the page of doctor"
+grep -q 'id="verdict" class="error"' report.html && grep -q 'It loads, and fails at the first step' report.html &&
+    grep -q '<code>fails-at-step</code>' report.html
+report $? "the verdict in words, beside its colour"
+expect 1 "doctor --json is one document, with the same status" doctor --json --torch 2.0 --load-weights-only no --report report.html fused-step-cpu.pt
+[ "$(head -c 1 out)" = '{' ] && [ "$(grep -c '^{' out)" = 1 ]
+report $? "on standard output"
+expect 0 "--quiet" show -q --report report.html plain.pt
+[ ! -s err ]
+report $? "says nothing of the page"
+expect 0 "a selection" show --role exp_avg --report report.html fused-step-cpu.pt
+grep -q '<dt>tensors selected</dt>' report.html && ! grep -q '>exp_avg_sq<' report.html
+report $? "is what the page is of"
+expect 0 "values are left out" show --report report.html plain.pt
+grep -q 'Left out, because' report.html && ! grep -q 'class="hist"' report.html
+report $? "and the page says so"
+expect 0 "but with --values" show --values --report report.html plain.pt
+grep -q 'class="hist"' report.html && ! grep -q 'Left out, because' report.html
+report $? "there are histograms"
+expect 1 "diff" diff --report report.html fused-step-cpu.pt plain-step-cuda.pt
+grep -q 'The two differ' report.html && grep -q 'Tensors that differ' report.html && grep -q 'Other values that differ' report.html
+report $? "has a page too"
+page diff "word for word"
+expect 0 "of what is the same" diff --report report.html plain.pt plain.pt
+grep -q 'The two hold the same' report.html && ! grep -q 'Tensors that differ' report.html
+report $? "it says so"
+
+# ---- names that were made to break a page
+name() { printf '"%s":{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}' "$1" "$2" $(($2 + 4)); }
+header='{'$(name '<script>alert(1)</script>' 0),$(name 'a&amp;\"b'"'c" 4),$(name '</style></title><img src=x onerror=alert(1)>' 8),$(
+    name ']]><!--' 12),$(name 'line\nfeed\u0001\u0000\u202eback\u200f\ufffe' 16),$(name '&#x202e;' 20)'}'
+length=$(printf '%s' "$header" | wc -c)
+{
+    # shellcheck disable=SC2059
+    printf "\\$(printf '%03o' $((length % 256)))\\$(printf '%03o' $((length / 256)))\\0\\0\\0\\0\\0\\0"
+    printf '%s' "$header"
+    printf '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+} >'<b> & '"'"'x'"'"' $(touch pwned).safetensors'
+expect 0 "a hostile file" show --report report.html '<b> & '"'"'x'"'"' $(touch pwned).safetensors'
+! grep -qE '<(script|img|b)[ >]|alert\(1\)>' report.html
+report $? "brings no element of its own"
+grep -q '&lt;script&gt;alert(1)&lt;/script&gt;' report.html && grep -q 'a&amp;amp;&quot;b&#39;c' report.html && grep -q '&amp;#x202e;' report.html
+report $? "its names are escaped"
+grep -qF 'line\nfeed\x01\x00\u202eback\u200f\ufffe' report.html
+report $? "what cannot be seen is seen"
+[ "$(tr -d '\n[:print:]\200-\377' <report.html | wc -c)" = 0 ] && ! grep -q "$(printf '\342\200\256')" report.html
+report $? "and no control character is left"
+grep -qF "<pre><code>ckpt-inspect show --report report.html &#39;&lt;b&gt; &amp; &#39;\\&#39;&#39;x&#39;\\&#39;&#39; \$(touch pwned).safetensors&#39;</code></pre>" report.html
+report $? "the command line can be pasted"
+! grep -qE '<[^>]*(src|href)=|url\(|@import|<script|<link' report.html
+report $? "nothing is loaded from elsewhere"
+
+# ---- 100,000 tensors
+awk 'BEGIN {
+    n = 100000
+    printf "{"
+    for (i = 0; i < n; i++)
+        printf "%s\"model.layers.%d.<weight>.of.a.layer.with.a.long.name\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "", i, 2 * i, 2 * i + 2
+    printf "}"
+}' >header
+length=$(wc -c <header)
+{
+    # shellcheck disable=SC2059
+    printf "\\$(printf '%03o' $((length % 256)))\\$(printf '%03o' $((length / 256 % 256)))\\$(printf '%03o' $((length / 65536)))\\0\\0\\0\\0\\0"
+    cat header
+    head -c 200000 /dev/zero
+} >many.safetensors
+for command in show doctor; do
+    "$inspect" $command -q --report report.html many.safetensors >out 2>err
+    [ "$(wc -c <report.html)" -lt 300000 ] && grep -q '>and 99960 more<' report.html && grep -q 'and 99980 more:' report.html
+    report $? "$command: the page of 100,000 tensors is small, and says what it left out"
+done
+"$inspect" diff -q --report report.html many.safetensors plain.pt >out 2>err
+[ "$(wc -c <report.html)" -lt 1000000 ] && grep -q 'and [0-9]* more; <code>--json</code> has all' report.html
+report $? "diff: so is that of 100,000 differences"
+
+# ---- where it may be written
+cp plain.pt kept.pt
+expect 2 "not over what is looked at" show --report plain.pt plain.pt
+expect 2 "by whatever name" show --report ./plain.pt plain.pt
+ln -s plain.pt link.html
+expect 2 "or link" show --report link.html plain.pt
+cmp -s plain.pt kept.pt
+report $? "which is as it was"
+expect 2 "not over any other file that is no page" show --report three-devices.pt plain.pt
+cmp -s three-devices.pt "$srcdir/tests/data/cli/three-devices.pt"
+report $? "which is as it was too"
+expect 2 "not to standard output" show --report - plain.pt
+expect 2 "by its other name either" show --report /dev/stdout plain.pt
+[ ! -s out ]
+report $? "and nothing was printed"
+expect 2 "not into a directory that is not there" show --json --report no/report.html plain.pt
+grep -q '"code": "system"' out && [ "$(grep -c '^{' out)" = 1 ]
+report $? "one document says so"
+if [ -w /dev/full ]; then
+    expect 2 "not to a full disk" show --report /dev/full plain.pt
+fi
+cp -r "$srcdir/tests/data/run/damaged" run && chmod -R u+w run
+expect 2 "not of a whole run" show --report run.html run
+grep -q 'shows one of them, such as' err && [ ! -e run.html ]
+report $? "but of one of its checkpoints"
+one=$(sed -n 's/.*such as //p' err)
+expect 2 "nor of a folder of checkpoints" show --report run.html "$srcdir/tests/data/peers"
+[ ! -s out ] && [ ! -e run.html ]
+report $? "which is refused before anything is printed"
+expect 0 "such as this" show --report run.html "$one"
+rm -f run.html report.html
+[ "$(find . -name '*.tmp-*' | wc -l)" = 0 ]
+report $? "no temporary is left"
+
+echo "1..$count"
+[ "$failures" -eq 0 ]
