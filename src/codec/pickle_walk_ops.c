@@ -189,7 +189,7 @@ static bool name_global(vm_t *w, ckpt_str module, ckpt_str name, uint32_t extens
 
 static bool push_global(vm_t *w, ckpt_str module, ckpt_str name, uint32_t extension)
 {
-    uint32_t number, v;
+    uint32_t number = 0, v;
     bool ok;
     if (!name_global(w, module, name, extension, &number))
         return false;
