@@ -26,10 +26,10 @@ static const char usage_text[] =      /* one screen of 24 lines */
     "  -q, --quiet            no progress, no warnings\n"
     "  -o, --output FILE, --raw   extract: where to; the elements alone\n"
     "      --report FILE.html   show, diff, doctor: also a page; --help, --version\n"
-    "doctor takes what its answer depends on:\n"
-    "      --for ckpt|torch  --torch VERSION  --load-weights-only yes|no  --amp\n"
-    "      --optimizer fused|capturable|foreach|plain  --map-location RULES\n"
-    "      --devices cuda:N  --param-names FILE  --metadata-only (a run: reads less)\n"
+    "doctor: --for ckpt|torch|torch-cpp|lightning|accelerate|hf-trainer  --amp\n"
+    " --torch VERSION --load-weights-only yes|no --map-location MAP --devices cuda:N\n"
+    " --optimizer fused|capturable|foreach|plain --param-names FILE --world N\n"
+    " --device-memory SIZE  --values  --snippet torch|c  --metadata-only (of a run)\n"
     "show RUN --keep-last N [--keep-every K] marks what retention would remove.\n"
     "Exit status: 0 yes, 1 no (damaged, different, would not resume), 2 no answer.\n";
 

@@ -25,10 +25,11 @@ static void scan_json(const ckpt_scan *scan, const ckpt_report *report)
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
-    if (verdict == CKPT_NOT_KNOWN) {              /* status 2 always has an error beside it */
+    if (verdict == CKPT_NOT_KNOWN) { /* status 2 always has an error beside it */
         json_object(&j, "error");
         json_text(&j, "code", "unknown");
-        json_text(&j, "message", "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
+        json_text(&j, "message",
+                  "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
         json_end_object(&j);
     }
     json_text(&j, "verdict", ckpt_verdict_name(verdict));
@@ -89,8 +90,8 @@ static void text_names(const cli *c, const ckpt_scan *scan, ckpt_danger danger)
             continue;
         size_t width = cli_width(g->name.data, g->name.size);
         if (column == 0) {
-            printf("%s%-*s%s", cli_style(c, danger == CKPT_NOT_KNOWN ? "yellow" : "dim"), INDENT, ckpt_danger_name(danger),
-                   cli_style(c, "off"));
+            printf("%s%-*s%s", cli_style(c, danger == CKPT_NOT_KNOWN ? "yellow" : "dim"), INDENT,
+                   ckpt_danger_name(danger), cli_style(c, "off"));
             column = INDENT;
         } else if (column + 2 + width > COLUMNS) {
             printf(",\n%*s", INDENT, "");
@@ -110,7 +111,8 @@ static void text_names(const cli *c, const ckpt_scan *scan, ckpt_danger danger)
 static void scan_text(const inspect *o, const ckpt_scan *scan, const ckpt_report *report)
 {
     static const char *const sentences[] = {"only names that are known to be harmless",
-                                            "nothing dangerous is known of it, but not all of it is known", "do not unpickle it"};
+                                            "nothing dangerous is known of it, but not all of it is known",
+                                            "do not unpickle it"};
     const cli *c = &o->cli;
     ckpt_danger verdict = ckpt_scan_verdict(scan);
     uint64_t files = ckpt_scan_files(scan), pickles = ckpt_scan_pickles(scan);
@@ -124,8 +126,9 @@ static void scan_text(const inspect *o, const ckpt_scan *scan, const ckpt_report
         text_names(c, scan, CKPT_HARMLESS);
     }
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
-    printf(": %s%s%s (%s file%s, %s pickle%s)\n", cli_style(c, verdict == CKPT_DANGEROUS ? "red" : "bold"), ckpt_verdict_name(verdict),
-           cli_style(c, "off"), cli_count(a, files), files == 1 ? "" : "s", cli_count(b, pickles), pickles == 1 ? "" : "s");
+    printf(": %s%s%s (%s file%s, %s pickle%s)\n", cli_style(c, verdict == CKPT_DANGEROUS ? "red" : "bold"),
+           ckpt_verdict_name(verdict), cli_style(c, "off"), cli_count(a, files), files == 1 ? "" : "s",
+           cli_count(b, pickles), pickles == 1 ? "" : "s");
     if (!c->quiet)
         puts(pickles || verdict != CKPT_HARMLESS ? sentences[verdict] : "no pickle was found in it");
 }

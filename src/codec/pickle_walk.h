@@ -52,7 +52,12 @@ typedef struct ckpt__walk_call {
     } arguments[CKPT__WALK_ARGUMENTS];
 } ckpt__walk_call;
 
-typedef enum ckpt__walk_form { CKPT__WALK_STR, CKPT__WALK_BYTES, CKPT__WALK_STRING_LINE, CKPT__WALK_UNICODE_LINE } ckpt__walk_form;
+typedef enum ckpt__walk_form {
+    CKPT__WALK_STR,
+    CKPT__WALK_BYTES,
+    CKPT__WALK_STRING_LINE,
+    CKPT__WALK_UNICODE_LINE
+} ckpt__walk_form;
 
 /* A string or bytes in the pickle: where its bytes lie in the input. STRING_LINE and UNICODE_LINE are protocol 0's text with
  * escapes (and quotes). `data` are the bytes where they are at hand, else NULL; valid during the call. */

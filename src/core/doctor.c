@@ -18,11 +18,16 @@ const char *ckpt_outcome_name(ckpt_outcome outcome)
 unsigned ckpt__kind_bit(ckpt_optimizer_kind kind)
 {
     switch (kind) {
-    case CKPT_FUSED: return CKPT__K_FUSED;
-    case CKPT_CAPTURABLE: return CKPT__K_CAPTURABLE;
-    case CKPT_FOREACH: return CKPT__K_FOREACH;
-    case CKPT_PLAIN: return CKPT__K_PLAIN;
-    case CKPT_OPTIMIZER_DEFAULT: break;
+    case CKPT_FUSED:
+        return CKPT__K_FUSED;
+    case CKPT_CAPTURABLE:
+        return CKPT__K_CAPTURABLE;
+    case CKPT_FOREACH:
+        return CKPT__K_FOREACH;
+    case CKPT_PLAIN:
+        return CKPT__K_PLAIN;
+    case CKPT_OPTIMIZER_DEFAULT:
+        break;
     }
     return 0;
 }
@@ -53,8 +58,8 @@ static bool fits(const ckpt__patient *p, const ckpt__row *r, const ckpt__situati
     if (!asks(r->loaders, 1U << p->loader->loader) || (python && r->from && p->version < r->from) ||
         (python && r->until && p->version > r->until))
         return false;
-    return asks(r->kind, s->kind) && asks(r->step, s->step) && asks(r->step_dtype, s->step_dtype) && asks(r->home, s->home) &&
-           asks(r->program, s->program) && asks(r->amp, s->amp);
+    return asks(r->kind, s->kind) && asks(r->step, s->step) && asks(r->step_dtype, s->step_dtype) &&
+           asks(r->home, s->home) && asks(r->program, s->program) && asks(r->amp, s->amp);
 }
 
 const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
@@ -62,7 +67,8 @@ const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt
 {
     ckpt__situation s = situation ? *situation : ckpt__doctor_situation(p);
     for (size_t i = 0; i < ckpt__rows_place_count + ckpt__rows_load_count; i++) {
-        const ckpt__row *r = i < ckpt__rows_place_count ? &ckpt__rows_place[i] : &ckpt__rows_load[i - ckpt__rows_place_count];
+        const ckpt__row *r =
+            i < ckpt__rows_place_count ? &ckpt__rows_place[i] : &ckpt__rows_load[i - ckpt__rows_place_count];
         if (r->fact != fact || !fits(p, r, &s))
             continue;
         ckpt__found *f = &p->found[i];
@@ -83,7 +89,10 @@ const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt
 /* From better to worse; unknown weighs more than "differently", less than a failure that is sure. */
 static int weight(ckpt_outcome outcome)
 {
-    static const int weights[] = {[CKPT_RESUMES] = 0, [CKPT_RESUMES_DIFFERENTLY] = 1, [CKPT_OUTCOME_UNKNOWN] = 2, [CKPT_FAILS_AT_STEP] = 3,
+    static const int weights[] = {[CKPT_RESUMES] = 0,
+                                  [CKPT_RESUMES_DIFFERENTLY] = 1,
+                                  [CKPT_OUTCOME_UNKNOWN] = 2,
+                                  [CKPT_FAILS_AT_STEP] = 3,
                                   [CKPT_FAILS_AT_LOAD] = 4};
     return weights[outcome];
 }
@@ -119,7 +128,8 @@ static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row 
         added = say(p, report, row, &f);
     }
     if (added && p->refusals_more && p->refusal_count && p->refusals[0].row == row)
-        added = ckpt__report_add(report, row->severity, row->code, NULL, NULL, "and %llu places with further classes; ckpt-inspect scan lists all",
+        added = ckpt__report_add(report, row->severity, row->code, NULL, NULL,
+                                 "and %llu places with further classes; ckpt-inspect scan lists all",
                                  (unsigned long long)p->refusals_more);
     return added;
 }
@@ -128,7 +138,8 @@ static ckpt_status answer(ckpt__patient *p, ckpt_report *report)
 {
     p->result->outcome = CKPT_RESUMES;
     for (size_t i = 0; i < ckpt__rows_place_count + ckpt__rows_load_count; i++) {
-        const ckpt__row *r = i < ckpt__rows_place_count ? &ckpt__rows_place[i] : &ckpt__rows_load[i - ckpt__rows_place_count];
+        const ckpt__row *r =
+            i < ckpt__rows_place_count ? &ckpt__rows_place[i] : &ckpt__rows_load[i - ckpt__rows_place_count];
         const ckpt__found *f = &p->found[i];
         if (f->count == 0)
             continue;
@@ -145,7 +156,8 @@ static ckpt_status answer(ckpt__patient *p, ckpt_report *report)
 static void effective(ckpt__patient *p)
 {
     ckpt_doctor_result *r = p->result;
-    ckpt_optimizer_kind kind = p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
+    ckpt_optimizer_kind kind =
+        p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
     r->fused = r->capturable = r->foreach_ = -1;
     r->optimizer = kind;
     for (size_t i = 0; i < p->group_count; i++) {
@@ -155,7 +167,8 @@ static void effective(ckpt__patient *p)
         r->capturable = i == 0 || r->capturable == g->capturable ? g->capturable : -1;
         r->foreach_ = i == 0 || r->foreach_ == g->foreach ? g->foreach : -1;
         if (kind == CKPT_OPTIMIZER_DEFAULT)
-            r->optimizer = i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
+            r->optimizer =
+                i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
     }
     if (p->loader->loader == CKPT_LOADER_CKPT && kind != CKPT_OPTIMIZER_DEFAULT) {
         r->fused = kind == CKPT_FUSED;
@@ -171,7 +184,8 @@ static void note_ambiguous(ckpt__patient *p, ckpt_error *why)
 {
     char text[760], *message = why->message;
     static const char *const fixes[] = {"; state the parameters' names", "; say which one in a map file"};
-    const char *fix = p->options->param_name_count ? NULL : "say which with source: in a map file, or with --param-names FILE";
+    const char *fix =
+        p->options->param_name_count ? NULL : "say which with source: in a map file, or with --param-names FILE";
     bool order = strstr(message, "order") != NULL;
     for (size_t i = 0; i < sizeof fixes / sizeof *fixes; i++) {
         char *at = strstr(message, fixes[i]);
@@ -205,7 +219,7 @@ static ckpt_status canonical(ckpt__patient *p)
     if (status == CKPT_E_MISMATCH) {
         note_ambiguous(p, &why);
         ckpt_report_clear(p->canon_report);
-        status = build_canon(p, true, &why);       /* what can be told without the optimizer's names */
+        status = build_canon(p, true, &why); /* what can be told without the optimizer's names */
         ckpt_report_clear(p->canon_report);
         if (status == CKPT_E_MISMATCH)
             return CKPT_OK;
@@ -232,7 +246,7 @@ static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
             ckpt__doctor_note(p, CKPT__UNNAMED, NULL, none, NULL, NULL, NULL);
         return p->loader->loader != CKPT_LOADER_CKPT;
     }
-    return strcmp(f->code, "dead-state") == 0 || strcmp(f->code, "prefix-stripped") == 0;    /* seen for itself */
+    return strcmp(f->code, "dead-state") == 0 || strcmp(f->code, "prefix-stripped") == 0; /* seen for itself */
 }
 
 static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
@@ -265,7 +279,9 @@ static void check_question(ckpt__patient *p)
         ckpt__doctor_note(p, CKPT__TORCH_TOO_OLD, NULL, none, NULL, NULL, NULL);
     if (p->options->map_location && !p->loader->takes_map)
         ckpt__doctor_note(p, CKPT__MAP_IGNORED, NULL, none,
-                          p->loader->several == CKPT__TO_RANK ? "the cpu, or each process's own device where there are several" : "the cpu",
+                          p->loader->several == CKPT__TO_RANK
+                              ? "the cpu, or each process's own device where there are several"
+                              : "the cpu",
                           NULL, NULL);
     const ckpt_value *root = p->index->root;
     bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
@@ -276,7 +292,8 @@ static void check_question(ckpt__patient *p)
 static ckpt_status look(ckpt__patient *p)
 {
     ckpt_status status = CKPT_OK;
-    p->to_meta = p->options->map_location && p->loader->loader == CKPT_LOADER_TORCH && strcmp(p->options->map_location, "meta") == 0;
+    p->to_meta = p->options->map_location && p->loader->loader == CKPT_LOADER_TORCH &&
+                 strcmp(p->options->map_location, "meta") == 0;
     if (p->options->map_location && !p->to_meta)
         status = ckpt_map_parse(p->options->map_location, &p->map, p->err);
     if (status == CKPT_OK)
@@ -332,12 +349,13 @@ static ckpt_status choose_version(ckpt__patient *p)
     p->version = want == 0 || want > CKPT__NEWEST_TORCH ? CKPT__NEWEST_TORCH : want;
     r->torch_major = p->version / 100;
     r->torch_minor = p->version % 100;
-    r->load_weights_only = p->loader->weights_only > 0 ? p->version >= 204 : p->loader->weights_only == 0 && p->version >= 206;
+    r->load_weights_only =
+        p->loader->weights_only > 0 ? p->version >= 204 : p->loader->weights_only == 0 && p->version >= 206;
     if (asked != 0 && p->loader->weights_only >= 0)
         r->load_weights_only = asked > 0;
     if (want != 0 && want < CKPT__OLDEST_TORCH)
-        return ckpt__fail(p->err, CKPT_E_UNSUPPORTED, NULL, "torch %d.%d: what is known here begins with %d.%d", r->torch_major,
-                          r->torch_minor, CKPT__OLDEST_TORCH / 100, CKPT__OLDEST_TORCH % 100);
+        return ckpt__fail(p->err, CKPT_E_UNSUPPORTED, NULL, "torch %d.%d: what is known here begins with %d.%d",
+                          r->torch_major, r->torch_minor, CKPT__OLDEST_TORCH / 100, CKPT__OLDEST_TORCH % 100);
     return CKPT_OK;
 }
 

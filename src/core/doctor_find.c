@@ -1,5 +1,5 @@
-/* core/doctor_find.c - the optimizers of a checkpoint as groups, parameters and their state. torch matches by position, so
- * nothing here needs names; they say which parameter is meant where they are known. */
+/* core/doctor_find.c - the optimizers of a checkpoint as groups, parameters and their state. torch matches by position,
+ * so nothing here needs names; they say which parameter is meant where they are known. */
 #include "core/doctor_facts.h"
 
 #include <stdlib.h>
@@ -54,7 +54,8 @@ static bool is_optimizer(const ckpt_value *v)
     if (!groups || state->kind != CKPT_V_DICT || groups->kind != CKPT_V_LIST || groups->item_count == 0)
         return false;
     for (size_t i = 0; i < groups->item_count; i++) {
-        const ckpt_value *params = groups->items[i]->kind == CKPT_V_DICT ? ckpt_value_get(groups->items[i], "params") : NULL;
+        const ckpt_value *params =
+            groups->items[i]->kind == CKPT_V_DICT ? ckpt_value_get(groups->items[i], "params") : NULL;
         if (!params || params->kind != CKPT_V_LIST)
             return false;
     }
@@ -101,7 +102,8 @@ static int flag_of(const ckpt_value *group, const char *key)
     return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
 }
 
-static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids, uint64_t *alive)
+static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids,
+                       uint64_t *alive)
 {
     ckpt__doctor_group *g = add_group(p);
     const ckpt_value *params = ckpt_value_get(group, "params");
@@ -227,8 +229,9 @@ ckpt_status ckpt__doctor_find_named(ckpt__patient *p)
         to->foreach = from->foreach;
         to->count = from->param_count;
         for (size_t i = 0; ok && i < from->param_count; i++) {
-            ok = add_slot(p) && (!from->params[i].data ||
-                                 ckpt__hash_put(slots, from->params[i].data, from->params[i].size, p->slot_count - 1, NULL) >= 0);
+            ok = add_slot(p) &&
+                 (!from->params[i].data ||
+                  ckpt__hash_put(slots, from->params[i].data, from->params[i].size, p->slot_count - 1, NULL) >= 0);
         }
     }
     ok = ok && take_named_state(p, slots);
@@ -251,8 +254,9 @@ void ckpt__doctor_link(ckpt__patient *p)
     if (!p->canon)
         return;
     for (size_t o = 0; o < p->optimizer_count; o++) {
-        bool same = !p->optimizers[o].dict || ckpt__str_equal(p->canon->optimizer_path, p->optimizers[o].name) ||
-                    (p->canon->optimizer_path.data && p->canon->optimizer_path.size == 0 && p->optimizers[o].name.size == 0);
+        bool same =
+            !p->optimizers[o].dict || ckpt__str_equal(p->canon->optimizer_path, p->optimizers[o].name) ||
+            (p->canon->optimizer_path.data && p->canon->optimizer_path.size == 0 && p->optimizers[o].name.size == 0);
         size_t number = 0;
         for (size_t g = 0; g < p->group_count; g++) {
             ckpt__doctor_group *group = &p->groups[g];

@@ -27,7 +27,8 @@ static ckpt_role role_of(const ckpt__patient *p, size_t tensor)
     return role != CKPT_ROLE_NONE && role != CKPT_OTHER ? role : p->index->tensors[tensor].info.role;
 }
 
-/* Where it is once the program goes on: load_state_dict takes moments to their parameter, and step where the flags say. */
+/* Where it is once the program goes on: load_state_dict takes moments to their parameter, and step where the flags say.
+ */
 static ckpt_device final_place(const ckpt__patient *p, size_t tensor, const ckpt_device *settled)
 {
     ckpt_device d = settled[tensor].type != CKPT_DEVICE_NONE ? settled[tensor] : p->after[tensor];
@@ -68,7 +69,8 @@ static int larger(const void *a, const void *b)
     return x->nbytes < y->nbytes ? 1 : x->nbytes > y->nbytes ? -1 : 0;
 }
 
-static bool add_place(ckpt_doctor_result *r, size_t *capacity, const char *from, const char *to, ckpt_role role, uint64_t nbytes)
+static bool add_place(ckpt_doctor_result *r, size_t *capacity, const char *from, const char *to, ckpt_role role,
+                      uint64_t nbytes)
 {
     for (size_t i = 0; i < r->place_count; i++) {
         ckpt_doctor_place *q = &r->places[i];
@@ -90,7 +92,7 @@ static bool add_place(ckpt_doctor_result *r, size_t *capacity, const char *from,
     return true;
 }
 
-enum { PLACES = 1024 };           /* kinds that are told apart; a file with more tags than that is nobody's */
+enum { PLACES = 1024 }; /* kinds that are told apart; a file with more tags than that is nobody's */
 
 ckpt_status ckpt__doctor_places(ckpt__patient *p)
 {
@@ -123,14 +125,13 @@ ckpt_status ckpt__doctor_places(ckpt__patient *p)
 }
 
 /* ---- memory: what one device must hold, by the way the loader goes about it
- *   torch, mapped to the GPU:  2 x weights while the dict lives (the model's and the dict's) + 1 x moments, which are aliased
- *                              where dtype and device match, + all else that the dict holds there
- *   torch, mapped to the cpu, and what frameworks do with one process: 1 x each on the GPU
- *   ckpt: 1 x each, streamed
- * Training adds gradients: 1 x weights, at the first backward. */
+ *   torch, mapped to the GPU:  2 x weights while the dict lives (the model's and the dict's) + 1 x moments, which are
+ * aliased where dtype and device match, + all else that the dict holds there torch, mapped to the cpu, and what
+ * frameworks do with one process: 1 x each on the GPU ckpt: 1 x each, streamed Training adds gradients: 1 x weights, at
+ * the first backward. */
 typedef struct load {
     ckpt_device device;
-    uint64_t weights, moments, other, dict;       /* dict: weights that come back on it beside the model's */
+    uint64_t weights, moments, other, dict; /* dict: weights that come back on it beside the model's */
 } load;
 
 static load *load_of(load *all, size_t *count, size_t limit, ckpt_device d)
@@ -158,9 +159,11 @@ static void weigh_one(ckpt__patient *p, const load *l)
     ckpt__doctor_bytes(l->other, o, sizeof o);
     if (peak > p->options->device_memory || training <= p->options->device_memory) {
         snprintf(sum, sizeof sum, "%s x weights %s + 1 x optimizer state %s%s%s = %s, of %s", twice ? "2" : "1", w, m,
-                 l->other ? " + the rest of the dict " : "", l->other ? o : "", ckpt__doctor_bytes(peak, total, sizeof total), have);
+                 l->other ? " + the rest of the dict " : "", l->other ? o : "",
+                 ckpt__doctor_bytes(peak, total, sizeof total), have);
         ckpt__doctor_note(p, peak > p->options->device_memory ? CKPT__MEMORY_LOAD : CKPT__MEMORY_FITS, NULL, none,
-                          ckpt_device_name(l->device, name), sum, twice ? "the dict's weights and the model's at once" : "one copy of each");
+                          ckpt_device_name(l->device, name), sum,
+                          twice ? "the dict's weights and the model's at once" : "one copy of each");
         return;
     }
     snprintf(sum, sizeof sum, "1 x weights %s + 1 x gradients %s + 1 x optimizer state %s = %s, of %s", w, w, m,
@@ -173,7 +176,8 @@ void ckpt__doctor_memory(ckpt__patient *p)
     load all[DEVICES];
     size_t count = 0, n = p->index->tensor_count;
     ckpt_device *settled = ckpt__arena_array(p->arena, n + 1, sizeof *settled);
-    bool *seen = ckpt__arena_array(p->arena, n + 1, sizeof *seen);      /* storages: numbered densely, at most one a tensor */
+    bool *seen =
+        ckpt__arena_array(p->arena, n + 1, sizeof *seen); /* storages: numbered densely, at most one a tensor */
     if (p->options->device_memory == 0 || !settled || !seen)
         return;
     settle(p, settled);
@@ -243,7 +247,8 @@ ckpt_status ckpt__doctor_finite(ckpt__patient *p)
         if (progress && progress->fn && progress->fn(progress->ctx, done, total) != 0)
             return ckpt__fail(p->err, CKPT_E_CANCELLED, NULL, "cancelled while the values were read");
         done = done > total - (t->nbytes < total ? t->nbytes : total) ? total : done + t->nbytes;
-        if (!ckpt_dtype_is_float(t->dtype) || ckpt_dtype_size(t->dtype) == 0 || t->storage < 0 || t->layout.data || t->quantizer.data)
+        if (!ckpt_dtype_is_float(t->dtype) || ckpt_dtype_size(t->dtype) == 0 || t->storage < 0 || t->layout.data ||
+            t->quantizer.data)
             continue;
         status = ckpt__read_tensor(p->reader->source, p->index, i, false, count_bad, &c, p->err);
         snprintf(n, sizeof n, "%llu", (unsigned long long)c.bad);

@@ -1,5 +1,5 @@
-/* core/doctor_ranks.c - several ranks, and the files of a directory: whose device a tag names, how many states there are,
- * and which file that a framework wants is not there. */
+/* core/doctor_ranks.c - several ranks, and the files of a directory: whose device a tag names, how many states there
+ * are, and which file that a framework wants is not there. */
 #include "core/doctor_facts.h"
 
 #include <stdio.h>
@@ -29,8 +29,9 @@ static int64_t number_in(ckpt_str name, const char *prefix, const char *suffix)
 {
     size_t a = strlen(prefix), b = strlen(suffix);
     int64_t n;
-    if (!name.data || name.size <= a + b || memcmp(name.data, prefix, a) != 0 || memcmp(name.data + name.size - b, suffix, b) != 0 ||
-        !ckpt__parse_i64(name.data + a, name.size - a - b, &n) || n < 0)
+    if (!name.data || name.size <= a + b || memcmp(name.data, prefix, a) != 0 ||
+        memcmp(name.data + name.size - b, suffix, b) != 0 || !ckpt__parse_i64(name.data + a, name.size - a - b, &n) ||
+        n < 0)
         return -1;
     return n;
 }
@@ -64,7 +65,8 @@ static size_t rank_files(const ckpt__patient *p)
     int64_t first = -1;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        int64_t rank = t->file.data && t->device.data && ckpt__is_gpu(ckpt__tag_parse(t->device)) ? rank_in(t->file) : -1;
+        int64_t rank =
+            t->file.data && t->device.data && ckpt__is_gpu(ckpt__tag_parse(t->device)) ? rank_in(t->file) : -1;
         if (rank >= 0 && first >= 0 && rank != first)
             return 2;
         first = rank >= 0 ? rank : first;
@@ -79,7 +81,8 @@ static void check_tags(ckpt__patient *p)
     int world = p->options->world;
     size_t files = rank_files(p);
     int64_t rank = rank_in(ckpt__s(p->reader->path));
-    if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG || strcmp(p->index->format, "ckpt") == 0)
+    if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG ||
+        strcmp(p->index->format, "ckpt") == 0)
         return;
     ckpt_device_name(only, b);
     snprintf(a, sizeof a, "%lld", (long long)rank);
@@ -120,7 +123,8 @@ static void check_states(ckpt__patient *p)
             alone = alone || (rank_states[r].alone && ckpt__str_is(file, rank_states[r].alone));
         }
         if (rank_states[r].loader == p->loader->loader && found == 0 && !alone)
-            ckpt__doctor_note(p, CKPT__RNG_MISSING, NULL, none, rank_states[r].alone ? rank_states[r].alone : "random_states_0.pkl", NULL, NULL);
+            ckpt__doctor_note(p, CKPT__RNG_MISSING, NULL, none,
+                              rank_states[r].alone ? rank_states[r].alone : "random_states_0.pkl", NULL, NULL);
         if (world == 0 && found > 1) {
             snprintf(have, sizeof have, "%llu", (unsigned long long)found);
             ckpt__doctor_note(p, CKPT__RANK_STATES_SAID, NULL, none, have, NULL, rank_states[r].what);
@@ -131,7 +135,8 @@ static void check_states(ckpt__patient *p)
         snprintf(have, sizeof have, "%llu", (unsigned long long)(found ? found : 1));
         snprintf(want, sizeof want, "%d", world);
         bool each = found >= (uint64_t)world && !(world == 1 && rank_states[r].alone);
-        ckpt__doctor_note(p, each ? CKPT__RANK_STATES_MORE : CKPT__RANK_STATES, NULL, none, have, want, rank_states[r].what);
+        ckpt__doctor_note(p, each ? CKPT__RANK_STATES_MORE : CKPT__RANK_STATES, NULL, none, have, want,
+                          rank_states[r].what);
     }
 }
 
@@ -177,7 +182,10 @@ static void check_trainer_files(ckpt__patient *p)
                       optimizer   ? "scheduler.pt is"
                       : scheduler ? "optimizer.pt is"
                                   : "optimizer.pt and scheduler.pt are",
-                      optimizer ? "optimizer.pt" : scheduler ? "scheduler.pt" : "none", NULL);
+                      optimizer   ? "optimizer.pt"
+                      : scheduler ? "scheduler.pt"
+                                  : "none",
+                      NULL);
 }
 
 void ckpt__doctor_files(ckpt__patient *p)
@@ -191,10 +199,11 @@ void ckpt__doctor_files(ckpt__patient *p)
         ckpt__doctor_note(p, CKPT__WEIGHTS_ELSEWHERE, NULL, none, NULL, NULL, NULL);
     if (!is_folder(p))
         return;
-    bool accelerate = p->loader->loader == CKPT_LOADER_ACCELERATE, trainer = p->loader->loader == CKPT_LOADER_HF_TRAINER;
+    bool accelerate = p->loader->loader == CKPT_LOADER_ACCELERATE,
+         trainer = p->loader->loader == CKPT_LOADER_HF_TRAINER;
     if (!weights && (accelerate || trainer))
-        ckpt__doctor_note(p, CKPT__WEIGHTS_MISSING, NULL, none, accelerate ? "model.safetensors nor pytorch_model.bin" : "weights file", NULL,
-                          NULL);
+        ckpt__doctor_note(p, CKPT__WEIGHTS_MISSING, NULL, none,
+                          accelerate ? "model.safetensors nor pytorch_model.bin" : "weights file", NULL, NULL);
     if (accelerate && p->optimizer_count == 0)
         ckpt__doctor_note(p, CKPT__FILE_MISSING, NULL, none, "optimizer.bin", NULL, NULL);
     if (accelerate && p->had_scheduler && !has_file(p, "scheduler.bin"))

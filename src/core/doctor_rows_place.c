@@ -72,10 +72,22 @@ const ckpt__row ckpt__rows_place[] = {
     /* ---- an integer step for foreach */
     {.fact = CKPT__STEP, .loaders = CKPT__L_PYTHON, .from = 201, .kind = CKPT__K_FOREACH, .step = CKPT__STEP_CPU | CKPT__STEP_GPU,
      .step_dtype = CKPT__ODD_STEP, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "step-dtype",
-     .message = "the step of {n} parameter{s} is {c}, and the optimizer runs with foreach (torch's default on a GPU): load_state_dict leaves it so, and the first step fails "
-                "with \"Tensors of the same index must be on the same device and the same dtype except `step` tensors that can be CPU and "
-                "float32/64\"",
+     .message = "the step of {n} parameter{s} is {c}, and the optimizer runs with foreach (torch's default on a GPU): load_state_dict "
+                "leaves it so, and the first step fails with \"Tensors of the same index must be on the same device and the same dtype except "
+                "`step` tensors that can be CPU and float32/64\"",
      .fix = "after load_state_dict: for s in optimizer.state.values(): s['step'] = s['step'].float()"},
+    /* (ran: 2.1.2 fails on these two, 2.3.1 does not) */
+    {.fact = CKPT__STEP, .loaders = CKPT__L_PYTHON, .from = 201, .until = 201, .kind = CKPT__K_FOREACH,
+     .step = CKPT__STEP_CPU | CKPT__STEP_GPU, .step_dtype = CKPT__F64_STEP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_STEP, .code = "step-dtype",
+     .message = "the step of {n} parameter{s} is {c}, and the optimizer runs with foreach: torch {version} wants float32, and the first "
+                "step fails with \"Tensors of the same index must be on the same device and the same dtype\"",
+     .fix = "torch >= 2.3; or after load_state_dict: for s in optimizer.state.values(): s['step'] = s['step'].float()"},
+    {.fact = CKPT__STEP, .loaders = CKPT__L_PYTHON, .from = 201, .until = 201, .kind = CKPT__K_DEVICE, .step = CKPT__STEP_NUMBER,
+     .home = CKPT__HOME_GPU, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "step-on-cpu",
+     .message = "the step of {n} parameter{s} is a number, and the saved groups say fused or capturable: torch {version} makes it a "
+                "tensor on the cpu, the parameters are on {a}, and the first optimizer.step() fails with " SENTENCE,
+     .fix = "torch >= 2.3; or after load_state_dict: " STEPS "; or: {mend}"},
     /* ---- step on a GPU for one that reads it on the host */
     {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT | CKPT__L_CPP, .kind = CKPT__K_HOST, .step = CKPT__STEP_GPU, .evidence = CKPT__SOURCE,
      .severity = CKPT_WARNING, .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "step-on-gpu-slow",

@@ -1,5 +1,6 @@
-/* core/doctor_snippet.c - a resume that is right for one checkpoint, as source to paste: Python for torch and the frameworks, C
- * for this library. Everything in it was seen in the checkpoint: paths, groups, flags, what must be pinned. */
+/* core/doctor_snippet.c - a resume that is right for one checkpoint, as source to paste: Python for torch and the
+ * frameworks, C for this library. Everything in it was seen in the checkpoint: paths, groups, flags, what must be
+ * pinned. */
 #include "core/doctor_text.h"
 
 #include <ctype.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include "core/producer.h"
 
-enum { NAMES = 2000 };            /* parameters that are named one by one; a model of more is handed over in its own order */
+enum { NAMES = 2000 }; /* parameters that are named one by one; a model of more is handed over in its own order */
 
 static void put(ckpt__buf *b, const char *text)
 {
@@ -43,7 +44,7 @@ static const char *class_of(const ckpt__patient *p)
                 {"rho", "Adadelta"},         {"lambd", "ASGD"},   {"etas", "Rprop"}};
     for (size_t i = 0; i < p->item_count; i++)
         if (ckpt__str_is(p->items[i].key, "qmap1") || ckpt__str_is(p->items[i].key, "state1"))
-            return NULL;          /* bitsandbytes */
+            return NULL; /* bitsandbytes */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (any_group(p, rows[i].key))
             return rows[i].name;
@@ -143,7 +144,8 @@ static const char place_steps[] =
     "        for p in group['params']:\n"
     "            state = optimizer.state.get(p, {})\n"
     "            if torch.is_tensor(state.get('step')):\n"
-    "                state['step'] = state['step'].to(p.device, torch.float32) if on_device else state['step'].cpu()\n\n\n"
+    "                state['step'] = state['step'].to(p.device, torch.float32) if on_device else "
+    "state['step'].cpu()\n\n\n"
     "def check_placement(optimizer):\n"
     "    for group in optimizer.param_groups:\n"
     "        on_device = bool(group.get('fused') or group.get('capturable'))\n"
@@ -152,14 +154,15 @@ static const char place_steps[] =
     "                if torch.is_tensor(value):\n"
     "                    want = p.device if key != 'step' or on_device else torch.device('cpu')\n"
     "                    assert value.device == want, f'{key} is on {value.device}, and belongs on {want}'\n"
-    "                    assert key not in ('exp_avg', 'exp_avg_sq', 'momentum_buffer') or value.shape == p.shape, (key, value.shape)\n\n\n";
+    "                    assert key not in ('exp_avg', 'exp_avg_sq', 'momentum_buffer') or value.shape == p.shape, "
+    "(key, value.shape)\n\n\n";
 
 static void put_head(ckpt__buf *b, const ckpt__patient *p, const char *modules)
 {
     ckpt__buf path = {NULL, 0, 0, false};
     ckpt__put_python(&path, p->reader->path);
-    ckpt__buf_printf(b, "# Resumes from %s with %s, torch %d.%d.\n", path.data ? path.data : "", p->loader->name, p->result->torch_major,
-                     p->result->torch_minor);
+    ckpt__buf_printf(b, "# Resumes from %s with %s, torch %d.%d.\n", path.data ? path.data : "", p->loader->name,
+                     p->result->torch_major, p->result->torch_minor);
     ckpt__buf_free(&path);
     put(b, modules);
     put(b, "\nPATH = ");
@@ -176,7 +179,9 @@ static void put_trust(ckpt__buf *b, const ckpt__patient *p)
 {
     char name[200];
     for (size_t i = 0; i < p->refusal_count && i < 8; i++)
-        ckpt__buf_printf(b, "%s%s", i ? ", " : "", ckpt__escape(name, sizeof name, p->refusals[i].class_name.data, p->refusals[i].class_name.size));
+        ckpt__buf_printf(
+            b, "%s%s", i ? ", " : "",
+            ckpt__escape(name, sizeof name, p->refusals[i].class_name.data, p->refusals[i].class_name.size));
     if (p->refusal_count > 8)
         put(b, ", ...");
 }
@@ -194,10 +199,12 @@ static void put_optimizer_default(ckpt__buf *b, const ckpt__patient *p, const ch
                "    groups = [{'params': [by_name[name] for name in names]} for names in GROUPS]\n");
     else
         put(b, "    groups = [{'params': list(model.parameters())}]\n");
-    bool kernels = strcmp(class_name, "AdamW") == 0 || strcmp(class_name, "Adam") == 0 || strcmp(class_name, "SGD") == 0 ||
-                   strcmp(class_name, "Adagrad") == 0;
+    bool kernels = strcmp(class_name, "AdamW") == 0 || strcmp(class_name, "Adam") == 0 ||
+                   strcmp(class_name, "SGD") == 0 || strcmp(class_name, "Adagrad") == 0;
     ckpt__buf_printf(b, "    return torch.optim.%s(groups, lr=%s%s)\n\n\n", class_name, lr,
-                     kernels && any_flag(p, true) ? ", fused=True" : any_flag(p, false) ? ", capturable=True" : "");
+                     kernels && any_flag(p, true) ? ", fused=True"
+                     : any_flag(p, false)         ? ", capturable=True"
+                                                  : "");
 }
 
 static const char *path_in(const char *path)
@@ -208,24 +215,30 @@ static const char *path_in(const char *path)
 /* load, model on its device, optimizer */
 static void put_torch_front(ckpt__buf *b, const ckpt__patient *p, const char *class_name)
 {
-    ckpt__buf_printf(b, "def resume(model, make_optimizer=%s, make_scheduler=None, scaler=None, device=None):\n"
-                        "    \"\"\"model: constructed; make_optimizer(model), make_scheduler(optimizer): construct the others.\"\"\"\n"
-                        "    device = torch.device(device or ('cuda:0' if torch.cuda.is_available() else 'cpu'))\n"
-                        "    # To the cpu: one copy on the device, random states stay where they must be.\n",
-                     class_name ? "make_optimizer" : "None");
+    ckpt__buf_printf(
+        b,
+        "def resume(model, make_optimizer=%s, make_scheduler=None, scaler=None, device=None):\n"
+        "    \"\"\"model: constructed; make_optimizer(model), make_scheduler(optimizer): construct the others.\"\"\"\n"
+        "    device = torch.device(device or ('cuda:0' if torch.cuda.is_available() else 'cpu'))\n"
+        "    # To the cpu: one copy on the device, random states stay where they must be.\n",
+        class_name ? "make_optimizer" : "None");
     if (refuses(p)) {
         put(b, "    # weights_only=False runs what the file says (it holds ");
         put_trust(b, p);
         put(b, "): only for a file that you trust.\n");
     }
-    ckpt__buf_printf(b, "    checkpoint = torch.load(PATH, map_location='cpu'%s)\n", refuses(p) ? ", weights_only=False" : p->version >= 113 ? ", weights_only=True" : "");
+    ckpt__buf_printf(b, "    checkpoint = torch.load(PATH, map_location='cpu'%s)\n",
+                     refuses(p)          ? ", weights_only=False"
+                     : p->version >= 113 ? ", weights_only=True"
+                                         : "");
     if (*p->paths.model) {
         ckpt__buf_printf(b, "    weights = checkpoint%s\n", path_in(p->paths.model));
         if (has_prefix(p))
             put(b, "    weights = {bare(name): value for name, value in weights.items()}\n");
         put(b, "    model.load_state_dict(weights)\n");
     }
-    put(b, "    model.to(device)              # before the optimizer is constructed: it keeps the parameters that it is given\n");
+    put(b, "    model.to(device)              # before the optimizer is constructed: it keeps the parameters that it "
+           "is given\n");
 }
 
 static void put_torch_optimizer(ckpt__buf *b, const ckpt__patient *p)
@@ -236,7 +249,8 @@ static void put_torch_optimizer(ckpt__buf *b, const ckpt__patient *p)
         if (p->groups[g].optimizer == 0)
             ckpt__buf_printf(b, "%s%zu", n++ ? ", " : "", p->groups[g].count);
     put(b, "], f'the groups have other sizes: {sizes}'\n"
-           "    # The scheduler before the state: its constructor sets lr and initial_lr, and the load puts the saved ones over them.\n"
+           "    # The scheduler before the state: its constructor sets lr and initial_lr, and the load puts the saved "
+           "ones over them.\n"
            "    scheduler = make_scheduler(optimizer) if make_scheduler else None\n");
     ckpt__buf_printf(b, "    optimizer.load_state_dict(checkpoint%s)\n", path_in(p->paths.optimizer));
     if (any_flag(p, false) && !any_flag(p, true))
@@ -244,7 +258,8 @@ static void put_torch_optimizer(ckpt__buf *b, const ckpt__patient *p)
                "        for group in optimizer.param_groups:\n            group['capturable'] = False\n");
     put(b, "    place_steps(optimizer)\n");
     if (*p->paths.scheduler)
-        ckpt__buf_printf(b, "    if scheduler:\n        scheduler.load_state_dict(checkpoint%s)\n", path_in(p->paths.scheduler));
+        ckpt__buf_printf(b, "    if scheduler:\n        scheduler.load_state_dict(checkpoint%s)\n",
+                         path_in(p->paths.scheduler));
 }
 
 static void put_torch_back(ckpt__buf *b, const ckpt__patient *p)
@@ -256,9 +271,10 @@ static void put_torch_back(ckpt__buf *b, const ckpt__patient *p)
     if (*p->paths.rng)
         ckpt__buf_printf(b, "    torch.set_rng_state(checkpoint%s.cpu())\n", path_in(p->paths.rng));
     if (*p->paths.cuda_rng)
-        ckpt__buf_printf(b, "    if torch.cuda.is_available():\n"
-                            "        states = [state.cpu() for state in checkpoint%s]\n"
-                            "        torch.cuda.set_rng_state_all(states[:torch.cuda.device_count()])\n",
+        ckpt__buf_printf(b,
+                         "    if torch.cuda.is_available():\n"
+                         "        states = [state.cpu() for state in checkpoint%s]\n"
+                         "        torch.cuda.set_rng_state_all(states[:torch.cuda.device_count()])\n",
                          path_in(p->paths.cuda_rng));
     if (p->optimizer_count > 0)
         put(b, "    check_placement(optimizer)\n    return checkpoint, optimizer, scheduler\n");
@@ -271,10 +287,11 @@ static void put_torch(ckpt__buf *b, const ckpt__patient *p)
     const char *class_name = p->optimizer_count > 0 ? class_of(p) : NULL;
     bool named = class_name && names_known(p);
     if (class_name && !named && p->group_count > 1)
-        class_name = NULL;        /* which parameters are in which group is not known: the program's own function must say */
+        class_name = NULL; /* which parameters are in which group is not known: the program's own function must say */
     put_head(b, p, "import torch\n");
     if (p->optimizer_count > 1)
-        ckpt__buf_printf(b, "# There are %zu optimizers; this is for the first. The others go the same way.\n", p->optimizer_count);
+        ckpt__buf_printf(b, "# There are %zu optimizers; this is for the first. The others go the same way.\n",
+                         p->optimizer_count);
     put(b, "\n\n");
     if (has_prefix(p) && *p->paths.model)
         put(b, bare);
@@ -297,7 +314,8 @@ static void put_folder(ckpt__buf *b, const ckpt__patient *p)
     put(b, "\n\n");
     put(b, place_steps);
     put(b, "def resume(model, optimizer=None, device=None):\n"
-           "    \"\"\"The weights into model, then the optimizer's state; the optimizer must be of the model on its device.\"\"\"\n"
+           "    \"\"\"The weights into model, then the optimizer's state; the optimizer must be of the model on its "
+           "device.\"\"\"\n"
            "    device = torch.device(device or ('cuda:0' if torch.cuda.is_available() else 'cpu'))\n"
            "    weights = {}\n"
            "    for name in sorted(os.listdir(PATH)):\n"
@@ -341,7 +359,8 @@ static void put_lightning(ckpt__buf *b, const ckpt__patient *p)
     if (refuses(p)) {
         put(b, "    # weights_only=False runs what the file says (it holds ");
         put_trust(b, p);
-        put(b, "): only for a file that you trust.\n    trainer.fit(model, ckpt_path=PATH, weights_only=False, **data)\n");
+        put(b,
+            "): only for a file that you trust.\n    trainer.fit(model, ckpt_path=PATH, weights_only=False, **data)\n");
     } else {
         put(b, "    trainer.fit(model, ckpt_path=PATH, **data)\n");
     }
@@ -353,9 +372,11 @@ static void put_accelerate(ckpt__buf *b, const ckpt__patient *p)
     put(b, "\n\n");
     put(b, place_steps);
     put(b, "def resume(accelerator, model, optimizer, *others):\n"
-           "    \"\"\"others: data loaders, a scheduler, in the order that they were prepared in; register objects before.\"\"\"\n"
+           "    \"\"\"others: data loaders, a scheduler, in the order that they were prepared in; register objects "
+           "before.\"\"\"\n"
            "    model, optimizer, *others = accelerator.prepare(model, optimizer, *others)\n");
-    put(b, refuses(p) ? "    accelerator.load_state(PATH, load_kwargs={'weights_only': False})   # only for a directory that you trust\n"
+    put(b, refuses(p) ? "    accelerator.load_state(PATH, load_kwargs={'weights_only': False})   # only for a "
+                        "directory that you trust\n"
                       : "    accelerator.load_state(PATH)\n");
     put(b, "    inner = getattr(optimizer, 'optimizer', optimizer)\n"
            "    place_steps(inner)\n"
@@ -374,7 +395,8 @@ static void put_trainer(ckpt__buf *b, const ckpt__patient *p)
            "        place_steps(inner)\n"
            "        check_placement(inner)\n\n\n"
            "def resume(trainer):\n"
-           "    for name in ('optimizer.pt', 'scheduler.pt'):       # without one of them the Trainer loads neither, in silence\n"
+           "    for name in ('optimizer.pt', 'scheduler.pt'):       # without one of them the Trainer loads neither, "
+           "in silence\n"
            "        assert os.path.exists(os.path.join(PATH, name)), f'{name} is missing'\n"
            "    trainer.add_callback(Placement())\n"
            "    return trainer.train(resume_from_checkpoint=PATH)\n");
@@ -401,8 +423,11 @@ static void put_source(ckpt__buf *b, const ckpt__patient *p)
     size_t n = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].path.data && rows[i].path.size && plain_path(rows[i].path.data))
-            ckpt__buf_printf(b, "%s%s: %s", n++ ? ", " : "    static const char rules[] = \"map: 1\\n\"\n                                \"source: {", rows[i].key,
-                             rows[i].path.data);
+            ckpt__buf_printf(
+                b, "%s%s: %s",
+                n++ ? ", "
+                    : "    static const char rules[] = \"map: 1\\n\"\n                                \"source: {",
+                rows[i].key, rows[i].path.data);
     put(b, n ? "}\\n\"\n                                " : "    static const char rules[] = \"map: 1\\n\" ");
     ckpt__buf_printf(b, "\"default: %s\\n\";\n", p->gpu.type != CKPT_DEVICE_NONE ? "cuda:0" : "cpu");
 }
@@ -419,7 +444,7 @@ static void put_bindings(ckpt__buf *b, const ckpt__patient *p)
         const ckpt_tensor_info *t = &p->index->tensors[e->tensor].info;
         ckpt__escape(name, sizeof name, e->name.data, e->name.size);
         for (char *c = name; *c; c++)
-            *c = *c == '*' || *c == '/' ? '?' : *c;        /* it stands in a comment */
+            *c = *c == '*' || *c == '/' ? '?' : *c; /* it stands in a comment */
         ckpt__buf_printf(b, " *     %s  %s\n", name, ckpt_dtype_name(t->dtype));
         shown++;
     }
@@ -429,10 +454,12 @@ static void put_bindings(ckpt__buf *b, const ckpt__patient *p)
 
 static void put_in_c(ckpt__buf *b, const ckpt__patient *p)
 {
-    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_FUSED", "CKPT_CAPTURABLE", "CKPT_FOREACH", "CKPT_PLAIN"};
+    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_FUSED", "CKPT_CAPTURABLE", "CKPT_FOREACH",
+                                        "CKPT_PLAIN"};
     const char *kind = kinds[p->result->optimizer];
     put(b, "#include <ckpt/ckpt.h>\n#include <stdio.h>\n\n"
-           "/* Fills the state; 0, or 1 after saying what is wrong. step goes where the optimizer reads it, states of random\n"
+           "/* Fills the state; 0, or 1 after saying what is wrong. step goes where the optimizer reads it, states of "
+           "random\n"
            " * generators stay on the cpu, and the guard asks the driver where everything lies.\n");
     put_bindings(b, p);
     put(b, "static int resume(ckpt_state *state)\n{\n");
@@ -463,13 +490,20 @@ static void put_python(ckpt__buf *b, const ckpt__patient *p)
 {
     bool folder = strcmp(p->index->kind, "directory") == 0;
     switch (p->loader->loader) {
-    case CKPT_LOADER_LIGHTNING: put_lightning(b, p); return;
-    case CKPT_LOADER_ACCELERATE: put_accelerate(b, p); return;
-    case CKPT_LOADER_HF_TRAINER: put_trainer(b, p); return;
+    case CKPT_LOADER_LIGHTNING:
+        put_lightning(b, p);
+        return;
+    case CKPT_LOADER_ACCELERATE:
+        put_accelerate(b, p);
+        return;
+    case CKPT_LOADER_HF_TRAINER:
+        put_trainer(b, p);
+        return;
     case CKPT_LOADER_OWN:
     case CKPT_LOADER_CKPT:
     case CKPT_LOADER_TORCH:
-    case CKPT_LOADER_TORCH_CPP: break;
+    case CKPT_LOADER_TORCH_CPP:
+        break;
     }
     if (folder)
         put_folder(b, p);
@@ -477,13 +511,14 @@ static void put_python(ckpt__buf *b, const ckpt__patient *p)
         put_torch(b, p);
 }
 
-ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language, char **out,
-                                ckpt_error *err)
+ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language,
+                                char **out, ckpt_error *err)
 {
     ckpt_doctor_options own = {.cuda_devices = -1};
     ckpt_doctor_result result;
     if (!reader || !out || !language || (strcmp(language, "torch") != 0 && strcmp(language, "c") != 0))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader, no place for the snippet, or a language that is neither torch nor c");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "no reader, no place for the snippet, or a language that is neither torch nor c");
     *out = NULL;
     if (options)
         own = *options;

@@ -1,5 +1,5 @@
-/* core/doctor_tensors.c - where each tensor comes back, where the program has its parameters, and what of the optimizer's
- * state is in the wrong place then. */
+/* core/doctor_tensors.c - where each tensor comes back, where the program has its parameters, and what of the
+ * optimizer's state is in the wrong place then. */
 #include "core/doctor_facts.h"
 
 #include <stdio.h>
@@ -37,8 +37,9 @@ static void look_for_gpu(ckpt__patient *p)
         ckpt_device tag = tag_of(p, i);
         ckpt_role role = info_of(p, i)->role;
         if (role == CKPT_PARAM && p->param_dtype != CKPT_DTYPE_COUNT)
-            p->param_dtype = p->param_dtype == CKPT_DTYPE_NONE || p->param_dtype == info_of(p, i)->dtype ? info_of(p, i)->dtype
-                                                                                                       : CKPT_DTYPE_COUNT;
+            p->param_dtype = p->param_dtype == CKPT_DTYPE_NONE || p->param_dtype == info_of(p, i)->dtype
+                                 ? info_of(p, i)->dtype
+                                 : CKPT_DTYPE_COUNT;
         if (p->gpu.type == CKPT_DEVICE_NONE && ckpt__is_gpu(tag) && p->options->cuda_devices != 0)
             p->gpu = there(p, tag);
     }
@@ -80,7 +81,8 @@ static ckpt_status place_by_policy(ckpt__patient *p)
 {
     ckpt_ranks ranks = CKPT_RANKS_INIT;
     ranks.world = p->options->world > 1 ? p->options->world : 1;
-    ckpt_status status = ckpt__placement_apply(&p->places, p->map, p->options->optimizer, &ranks, p->canon_report, p->err);
+    ckpt_status status =
+        ckpt__placement_apply(&p->places, p->map, p->options->optimizer, &ranks, p->canon_report, p->err);
     for (size_t i = 0; status == CKPT_OK && i < p->places.count; i++) {
         size_t tensor = p->canon->entries[p->places.entries[i]].tensor;
         if (p->places.targets[i].device.type != CKPT_DEVICE_NONE)
@@ -124,9 +126,9 @@ ckpt_status ckpt__doctor_locate(ckpt__patient *p)
     return status;
 }
 
-/* Where the program has a parameter. torch copies loaded weights into a model that is where the program made it: on a GPU
- * if they come back there or were saved from there, which the moments tell where the weights have no tags. In C++ the
- * parameter itself becomes what was read. */
+/* Where the program has a parameter. torch copies loaded weights into a model that is where the program made it: on a
+ * GPU if they come back there or were saved from there, which the moments tell where the weights have no tags. In C++
+ * the parameter itself becomes what was read. */
 ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *slot)
 {
     bool known = slot->param != SIZE_MAX;
@@ -150,7 +152,7 @@ ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *s
         if (!on_cpu && ckpt__is_gpu(tag_of(p, t)))
             return there(p, tag_of(p, t));
     }
-    return p->options->cuda_devices > 0 ? ckpt_cuda(0) : the_cpu;     /* a target with GPUs trains on them */
+    return p->options->cuda_devices > 0 ? ckpt_cuda(0) : the_cpu; /* a target with GPUs trains on them */
 }
 
 /* ---- tensors by themselves */
@@ -168,7 +170,8 @@ static void check_device(ckpt__patient *p, size_t tensor)
         if (t->device.data)
             ckpt__escape(tag, sizeof tag, t->device.data, t->device.size);
         if (d.type == CKPT_DEVICE_OTHER || count >= 0)
-            ckpt__doctor_note(p, d.type == CKPT_DEVICE_OTHER ? CKPT__NO_SUCH_TAG : CKPT__NO_SUCH_BACKEND, NULL, t->name, tag, NULL, NULL);
+            ckpt__doctor_note(p, d.type == CKPT_DEVICE_OTHER ? CKPT__NO_SUCH_TAG : CKPT__NO_SUCH_BACKEND, NULL, t->name,
+                              tag, NULL, NULL);
     }
     size_t e = p->entry_of[tensor];
     bool model = e != SIZE_MAX && !p->canon->entries[e].outside;
@@ -176,7 +179,10 @@ static void check_device(ckpt__patient *p, size_t tensor)
         ckpt__doctor_note(p, CKPT__ON_META, NULL, t->name, NULL, NULL, NULL);
     if (count < 0 || !ckpt__is_gpu(d) || (d.index < 0 ? count > 0 : d.index < count))
         return;
-    snprintf(what, sizeof what, count == 0 ? "is no CUDA device" : count == 1 ? "is one CUDA device" : "are %d CUDA devices",
+    snprintf(what, sizeof what,
+             count == 0   ? "is no CUDA device"
+             : count == 1 ? "is one CUDA device"
+                          : "are %d CUDA devices",
              count);
     ckpt__doctor_note(p, CKPT__NO_SUCH_DEVICE, NULL, t->name, ckpt_device_name(d, name), what, NULL);
 }
@@ -231,7 +237,8 @@ static void check_step(ckpt__patient *p, const ckpt__doctor_item *item, const ck
 /* bitsandbytes: its own load_state_dict moves these and never casts them. */
 static bool is_bnb(ckpt__patient *p, const ckpt__doctor_item *item)
 {
-    static const char *const keys[] = {"state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2", "max1", "max2", "new_max1", "new_max2"};
+    static const char *const keys[] = {"state1",  "state2", "qmap1", "qmap2",    "absmax1",
+                                       "absmax2", "max1",   "max2",  "new_max1", "new_max2"};
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     bool known = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -265,7 +272,8 @@ static void check_factor(ckpt__patient *p, const ckpt__doctor_item *item, const 
     s.kind = running(p, g);
     s.home = ckpt__is_gpu(home) ? CKPT__HOME_GPU : CKPT__HOME_CPU;
     if (ckpt__str_is(item->key, "mu_product"))
-        ckpt__doctor_note(p, CKPT__FACTOR_ON_GPU, &s, info_of(p, item->tensor)->name, ckpt_device_name(home, at), NULL, NULL);
+        ckpt__doctor_note(p, CKPT__FACTOR_ON_GPU, &s, info_of(p, item->tensor)->name, ckpt_device_name(home, at), NULL,
+                          NULL);
 }
 
 /* Where the order is not known: a shape that no parameter has is no parameter's. */
@@ -285,21 +293,25 @@ static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const c
             return;
     }
     if (weights)
-        ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "no parameter of the model has this shape", NULL, t->name.data);
+        ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "no parameter of the model has this shape", NULL,
+                          t->name.data);
 }
 
-static void check_moment(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item, ckpt_device home)
+static void check_moment(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item,
+                         ckpt_device home)
 {
     char a[CKPT_DEVICE_NAME_MAX], b[CKPT_DEVICE_NAME_MAX];
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     ckpt_device own = p->after[item->tensor];
-    if (!p->loader->python && own.type != CKPT_DEVICE_NONE && home.type != CKPT_DEVICE_NONE && !ckpt_device_equal(own, home))
-        ckpt__doctor_note(p, CKPT__MOMENT_ELSEWHERE, NULL, t->name, ckpt_device_name(own, a), ckpt_device_name(home, b), NULL);
+    if (!p->loader->python && own.type != CKPT_DEVICE_NONE && home.type != CKPT_DEVICE_NONE &&
+        !ckpt_device_equal(own, home))
+        ckpt__doctor_note(p, CKPT__MOMENT_ELSEWHERE, NULL, t->name, ckpt_device_name(own, a), ckpt_device_name(home, b),
+                          NULL);
     if (p->loader->python && slot->param != SIZE_MAX) {
         ckpt_device saved = tag_of(p, item->tensor), param = tag_of(p, slot->param);
         if (saved.type != CKPT_DEVICE_NONE && param.type != CKPT_DEVICE_NONE && !ckpt_device_equal(saved, param))
-            ckpt__doctor_note(p, CKPT__MOMENT_MIXED_IN_FILE, NULL, t->name, ckpt_device_name(saved, a), ckpt_device_name(param, b),
-                              NULL);
+            ckpt__doctor_note(p, CKPT__MOMENT_MIXED_IN_FILE, NULL, t->name, ckpt_device_name(saved, a),
+                              ckpt_device_name(param, b), NULL);
     }
     check_cast(p, slot, item);
 }

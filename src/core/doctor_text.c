@@ -6,7 +6,8 @@
 
 void ckpt__put_shell(ckpt__buf *b, const char *text)
 {
-    if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:@%,")] == 0 && *text && *text != '-') {
+    if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:@%,")] == 0 && *text &&
+        *text != '-') {
         ckpt__buf_str(b, text);
         return;
     }
@@ -51,7 +52,8 @@ void ckpt__put_c(ckpt__buf *b, const char *text)
 static void put_target(ckpt__buf *b, const ckpt__patient *p)
 {
     ckpt__buf path = {NULL, 0, 0, false};
-    const char *from = p->reader->path, *slash = strrchr(from, '/'), *base = slash ? slash + 1 : from, *dot = strrchr(base, '.');
+    const char *from = p->reader->path, *slash = strrchr(from, '/'), *base = slash ? slash + 1 : from,
+               *dot = strrchr(base, '.');
     bool file = strcmp(p->index->kind, "file") == 0 && dot && dot != base;
     size_t n = strlen(from);
     while (n > 1 && from[n - 1] == '/')
@@ -111,7 +113,8 @@ static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__patient *p, const ck
     return true;
 }
 
-void ckpt__doctor_expand(ckpt__buf *b, const char *text, const ckpt__patient *p, const ckpt__row *row, const ckpt__found *f)
+void ckpt__doctor_expand(ckpt__buf *b, const char *text, const ckpt__patient *p, const ckpt__row *row,
+                         const ckpt__found *f)
 {
     for (; text && *text; text++) {
         size_t n = *text == '{' ? strcspn(text, "}") : 0;

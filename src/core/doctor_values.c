@@ -1,5 +1,5 @@
-/* core/doctor_values.c - what lies beside the tensors: classes that torch.load refuses, devices among the values, the scaler,
- * schedulers, states of random generators; and where things are, as Python says it. */
+/* core/doctor_values.c - what lies beside the tensors: classes that torch.load refuses, devices among the values, the
+ * scaler, schedulers, states of random generators; and where things are, as Python says it. */
 #include "core/doctor_facts.h"
 
 #include <stdio.h>
@@ -11,11 +11,22 @@ static const ckpt_str none = {NULL, 0};
 
 static bool weights_only_class(ckpt_str name)
 {
-    static const char *const allowed[] = {
-        "collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device", "torch.Tensor",
-        "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer", "builtins.set", "builtins.bytearray", "builtins.complex",
-        "builtins.dict", "builtins.list", "builtins.tuple", "builtins.bytes", "torch.serialization._get_layout",
-        "torch.storage.TypedStorage"};
+    static const char *const allowed[] = {"collections.OrderedDict",
+                                          "collections.Counter",
+                                          "torch.Size",
+                                          "torch.device",
+                                          "torch.Tensor",
+                                          "torch.nn.parameter.Parameter",
+                                          "torch.nn.parameter.Buffer",
+                                          "builtins.set",
+                                          "builtins.bytearray",
+                                          "builtins.complex",
+                                          "builtins.dict",
+                                          "builtins.list",
+                                          "builtins.tuple",
+                                          "builtins.bytes",
+                                          "torch.serialization._get_layout",
+                                          "torch.storage.TypedStorage"};
     /* What these modules make is allowed once they are imported, as a program that has such tensors has done. */
     static const char *const modules[] = {"torch.distributed.tensor.", "torch.distributed.device_mesh.",
                                           "torch.distributed._mesh_layout.", "torch.nested._internal.nested_tensor."};
@@ -123,8 +134,9 @@ static void look_for_device(ckpt__patient *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     char type[32], device[64];
-    if (v->kind != CKPT_V_OBJECT || !ckpt__str_is(v->class_name, "torch.device") || !v->args || v->args->item_count == 0 ||
-        v->args->items[0]->kind != CKPT_V_STR || ckpt__str_is(v->args->items[0]->text, "cpu"))
+    if (v->kind != CKPT_V_OBJECT || !ckpt__str_is(v->class_name, "torch.device") || !v->args ||
+        v->args->item_count == 0 || v->args->items[0]->kind != CKPT_V_STR ||
+        ckpt__str_is(v->args->items[0]->text, "cpu"))
         return;
     ckpt__escape(type, sizeof type, v->args->items[0]->text.data, v->args->items[0]->text.size);
     if (v->args->item_count > 1 && v->args->items[1]->kind == CKPT_V_INT)
@@ -164,7 +176,7 @@ static void note_path(const ckpt_visit *visit, size_t count, char *to)
 {
     char text[256];
     if (!*to && python_path(&visit->path, count, text, sizeof text - 1))
-        snprintf(to, 256, "%s", *text ? text : " ");         /* " ": the root */
+        snprintf(to, 256, "%s", *text ? text : " "); /* " ": the root */
 }
 
 static bool contains(ckpt_str name, const char *word)
@@ -185,7 +197,7 @@ static bool is_scaler(const ckpt_value *v)
 static bool is_scheduler(const ckpt_value *v)
 {
     return ckpt_value_get(v, "last_epoch") && (ckpt_value_get(v, "base_lrs") || ckpt_value_get(v, "_step_count") ||
-                                                ckpt_value_get(v, "_last_lr") || ckpt_value_get(v, "_schedulers"));
+                                               ckpt_value_get(v, "_last_lr") || ckpt_value_get(v, "_schedulers"));
 }
 
 static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
@@ -195,9 +207,10 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
         p->has_scheduler = true;
         note_path(visit, visit->path.count, p->paths.scheduler);
     }
-    bool scaler = is_scaler(v), empty = v->entry_count == 0 && visit->path.count > 0 &&
-                                        (contains(visit->name, "scaler") || ckpt__str_is(visit->name, "MixedPrecision") ||
-                                         ckpt__str_is(visit->name, "native_amp_scaling_state"));
+    bool scaler = is_scaler(v),
+         empty = v->entry_count == 0 && visit->path.count > 0 &&
+                 (contains(visit->name, "scaler") || ckpt__str_is(visit->name, "MixedPrecision") ||
+                  ckpt__str_is(visit->name, "native_amp_scaling_state"));
     if (!scaler && !empty)
         return;
     p->has_scaler = true;
@@ -205,7 +218,8 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
     if (scaler)
         note_path(visit, visit->path.count, p->paths.scaler);
     if (scaler && visit->path.count == 1 && visit->path.keys[0].text.data)
-        ckpt__escape(p->paths.scaler_key, sizeof p->paths.scaler_key, visit->path.keys[0].text.data, visit->path.keys[0].text.size);
+        ckpt__escape(p->paths.scaler_key, sizeof p->paths.scaler_key, visit->path.keys[0].text.data,
+                     visit->path.keys[0].text.size);
 }
 
 static bool is_rng_tensor(const ckpt__patient *p, const ckpt_value *v)
@@ -223,7 +237,8 @@ static void look_at_list(ckpt__patient *p, const ckpt_visit *visit)
     bool cuda = contains(visit->name, "cuda") || contains(visit->name, "gpu");
     for (size_t i = 0; i < v->item_count && (rng || sampler); i++) {
         const ckpt_value *item = v->items[i];
-        rng = rng && (is_rng_tensor(p, item) || (item->kind == CKPT_V_DICT && (contains(visit->name, "rng") || contains(visit->name, "random"))));
+        rng = rng && (is_rng_tensor(p, item) ||
+                      (item->kind == CKPT_V_DICT && (contains(visit->name, "rng") || contains(visit->name, "random"))));
         sampler = sampler && item->kind == CKPT_V_DICT;
     }
     if (!rng && !sampler)
@@ -265,7 +280,8 @@ static int look_at_value(void *ctx, const ckpt_visit *visit)
     if (visit->cycle)
         return 0;
     look_for_paths(p, visit);
-    if ((v->kind >= CKPT_V_DICT || v->kind == CKPT_V_BYTES) && !script)   /* a module in a TorchScript archive: the root says it */
+    if ((v->kind >= CKPT_V_DICT || v->kind == CKPT_V_BYTES) &&
+        !script) /* a module in a TorchScript archive: the root says it */
         look_for_refused(p, visit);
     look_for_device(p, visit);
     if (v->kind == CKPT_V_DICT && !visit->inside)

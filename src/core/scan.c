@@ -165,7 +165,8 @@ ckpt_status ckpt__scan_add(ckpt__scan_job *job, const char *label, const ckpt__w
     out->count += g->count;
     out->called += g->calls;
     if (!out->argument.data && g->argument.data)
-        out->argument = ckpt__arena_str(s->arena, g->argument.data, g->argument.size < ARGUMENT_MAX ? g->argument.size : ARGUMENT_MAX);
+        out->argument = ckpt__arena_str(s->arena, g->argument.data,
+                                        g->argument.size < ARGUMENT_MAX ? g->argument.size : ARGUMENT_MAX);
     return out->file.data ? CKPT_OK : ckpt__fail_memory(job->err, label, 0);
 }
 
@@ -362,7 +363,8 @@ static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***todo, size
             (*todo)[(*count)++] = f->names[i];
             f->names[i] = NULL;
         } else if (ckpt__source_add(job->source, f->names[i], &file, &why) < 0) {
-            status = ckpt__scan_note(job, "scan-unreadable", f->names[i], "look at it where it is", "was not opened: %s", why.message);
+            status = ckpt__scan_note(job, "scan-unreadable", f->names[i], "look at it where it is", "was not opened: %s",
+                                     why.message);
         } else {
             status = scan_file(job, file);
             ckpt__source_drop_last(job->source);
@@ -416,8 +418,8 @@ static ckpt_status begin(ckpt__scan_job *job)
         job->scan->arena = ckpt__arena_new(0);
         job->scan->by_key = ckpt__hash_new(64);
     }
-    return job->walker && job->peeker && job->scan && job->scan->arena && job->scan->by_key ? CKPT_OK
-                                                                                          : ckpt__fail_memory(job->err, "scan", 0);
+    bool ok = job->walker && job->peeker && job->scan && job->scan->arena && job->scan->by_key;
+    return ok ? CKPT_OK : ckpt__fail_memory(job->err, "scan", 0);
 }
 
 ckpt_status ckpt_scan_path(const char *path, const ckpt_progress *progress, ckpt_scan **out, ckpt_report *report, ckpt_error *err)

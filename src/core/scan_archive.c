@@ -28,7 +28,8 @@ typedef struct record {
     bool deflated, hunted;
 } record;
 
-static ckpt_status push_stored(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r, char *label, const ckpt__scan_span *like)
+static ckpt_status push_stored(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r, char *label,
+                               const ckpt__scan_span *like)
 {
     unsigned char head[HEAD];
     ckpt__scan_span s = *like;
@@ -44,7 +45,8 @@ static ckpt_status push_stored(ckpt__scan_job *job, const ckpt__scan_span *span,
     return ckpt__scan_push(job, s);
 }
 
-static ckpt_status push_deflated(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r, char *label, const ckpt__scan_span *like)
+static ckpt_status push_deflated(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r, char *label,
+                                 const ckpt__scan_span *like)
 {
     unsigned char head[HEAD];
     ckpt__scan_span coded = {.view = span->view, .at = span->at + r->data, .size = r->size}, s = *like;
@@ -195,7 +197,8 @@ ckpt_status ckpt__scan_zip(ckpt__scan_job *job, const ckpt__scan_span *span, boo
     ckpt__scan_input input = {job, span};
     const ckpt__zip_input in = {ckpt__scan_read, &input, span->size, "archive"};
     ckpt__zip *zip;
-    bool begins = ckpt__scan_head(job, span, 0, head, 4) == 4 && (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0);
+    bool begins = ckpt__scan_head(job, span, 0, head, 4) == 4 &&
+                  (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0);
     *is = begins || has_end(job, span);
     if (!*is)
         return CKPT_OK;

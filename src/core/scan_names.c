@@ -25,14 +25,16 @@ static bool among(const char *words, ckpt_str name)
     return false;
 }
 
-/* How much of `module` one of the row's modules covers: all of it, or of a row for all names what it lies below. 0: none. */
+/* How much of `module` one of the row's modules covers: all of it, or of a row for all names what it lies below. 0:
+ * none. */
 static size_t covers(const ckpt__scan_row *row, ckpt_str module)
 {
     bool below = row->names[0] == '*' || strcmp(row->names, "A*") == 0;
     size_t most = 0;
     for (const char *p = row->modules; *p;) {
         size_t n = strcspn(p, " ");
-        if (module.size >= n && memcmp(module.data, p, n) == 0 && (module.size == n || (below && module.data[n] == '.')) && n > most)
+        if (module.size >= n && memcmp(module.data, p, n) == 0 &&
+            (module.size == n || (below && module.data[n] == '.')) && n > most)
             most = n;
         p += n + (p[n] == ' ');
     }
@@ -76,8 +78,8 @@ static ckpt_str part_of(ckpt_str s, size_t from)
     return (ckpt_str){s.data + from, dot ? (size_t)(dot - s.data) - from : s.size - from};
 }
 
-/* six.moves.builtins, torch.serialization.os: a module of that name is reached through another one. The first part of the
- * module itself is what the table is for. */
+/* six.moves.builtins, torch.serialization.os: a module of that name is reached through another one. The first part of
+ * the module itself is what the table is for. */
 static bool reaches(ckpt_str module, ckpt_str name)
 {
     for (size_t at = 0; at < module.size;) {
@@ -146,8 +148,10 @@ static bool ends_in(ckpt_str s, const char *tail)
 
 static bool is_exception(ckpt_str module, ckpt_str name)
 {
-    bool builtin = ckpt__str_is(module, "builtins") || ckpt__str_is(module, "exceptions") || ckpt__str_is(module, "__builtin__");
-    return builtin && is_capital(name) && (ends_in(name, "Error") || ends_in(name, "Exception") || ends_in(name, "Warning"));
+    bool builtin =
+        ckpt__str_is(module, "builtins") || ckpt__str_is(module, "exceptions") || ckpt__str_is(module, "__builtin__");
+    return builtin && is_capital(name) &&
+           (ends_in(name, "Error") || ends_in(name, "Exception") || ends_in(name, "Warning"));
 }
 
 static ckpt_danger is(ckpt_danger danger, const char *why, const char **reason)
@@ -158,8 +162,9 @@ static ckpt_danger is(ckpt_danger danger, const char *why, const char **reason)
 
 ckpt_danger ckpt__scan_judge(ckpt_str module, ckpt_str name, const char **reason)
 {
-    static const char unknown[] = "not known: neither harmless nor dangerous by the table of names; what it does is up to the "
-                                  "program that has it";
+    static const char unknown[] =
+        "not known: neither harmless nor dangerous by the table of names; what it does is up to the "
+        "program that has it";
     const ckpt_str empty = {"", 0};
     const ckpt__scan_row *row = module.data ? find(module, name.data ? name : empty) : NULL;
     if (!module.data || !name.data) {

@@ -176,7 +176,8 @@ static int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-static ckpt_status push_hex(ckpt__scan_job *job, const ckpt__scan_span *span, const char *text, const char *end, const char **behind)
+static ckpt_status push_hex(ckpt__scan_job *job, const ckpt__scan_span *span, const char *text, const char *end,
+                            const char **behind)
 {
     ckpt__buf bytes = {0};
     while (end - text >= 2 && hex_digit(text[0]) >= 0 && hex_digit(text[1]) >= 0) {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { HEAD = 512, PEEK_ALL = 4096, SMALLEST = 6 };   /* "cx\ny\n." is the shortest pickle that imports something */
+enum { HEAD = 512, PEEK_ALL = 4096, SMALLEST = 6 }; /* "cx\ny\n." is the shortest pickle that imports something */
 
 /* ---- what calls say beyond names */
 
@@ -11,7 +11,7 @@ enum { ATTRIBUTES_MAX = 32 };
 
 /* getattr(class, 'name') is how Python pickles members of an enum, and what a dotted name of protocol 4 is. */
 typedef struct attribute {
-    ckpt__buf text;               /* module, class.name */
+    ckpt__buf text; /* module, class.name */
     size_t module_size;
 } attribute;
 
@@ -19,7 +19,7 @@ typedef struct context {
     ckpt__scan_job *job;
     const ckpt__scan_span *span;
     bool odd_codec, odd_bytes;
-    bool odd_getattr;             /* of what is no global, or of a name that is not known, or more often than is noted */
+    bool odd_getattr; /* of what is no global, or of a name that is not known, or more often than is noted */
     attribute attributes[ATTRIBUTES_MAX];
     size_t attribute_count;
 } context;
@@ -29,10 +29,12 @@ static bool is_global(const ckpt__walk_global *g, const char *module, const char
     return g && ckpt__str_is(g->module, module) && ckpt__str_is(g->name, name);
 }
 
-/* Codecs after which the bytes are those that stand in the pickle, in one of the two ways in which strings are looked at. */
+/* Codecs after which the bytes are those that stand in the pickle, in one of the two ways in which strings are looked
+ * at. */
 static bool is_plain_codec(ckpt_str s)
 {
-    static const char *const names[] = {"latin1", "latin-1", "latin_1", "iso-8859-1", "utf-8", "utf8", "utf_8", "ascii"};
+    static const char *const names[] = {"latin1", "latin-1", "latin_1", "iso-8859-1",
+                                        "utf-8",  "utf8",    "utf_8",   "ascii"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ckpt__str_is(s, names[i]))
             return true;
@@ -69,8 +71,8 @@ static void free_context(context *c)
         ckpt__buf_free(&c->attributes[i].text);
 }
 
-/* _codecs.encode gives bytes of a string, and so are bytes written by protocols 0 to 2. Through another codec a string may
- * become a pickle that nobody can see in it. */
+/* _codecs.encode gives bytes of a string, and so are bytes written by protocols 0 to 2. Through another codec a string
+ * may become a pickle that nobody can see in it. */
 static int on_call(void *ctx, const ckpt__walk_call *call)
 {
     context *c = ctx;
@@ -80,22 +82,24 @@ static int on_call(void *ctx, const ckpt__walk_call *call)
     if (bytes && call->argument_count < 2)
         return 0;
     if (bytes || is_global(g, "_codecs", "encode") || is_global(g, "codecs", "encode")) {
-        bool plain = call->argument_count == 1 ||
-                     (call->argument_count > 1 && call->arguments[1].kind == CKPT__WALK_TEXT && is_plain_codec(call->arguments[1].text));
+        bool plain =
+            call->argument_count == 1 || (call->argument_count > 1 && call->arguments[1].kind == CKPT__WALK_TEXT &&
+                                          is_plain_codec(call->arguments[1].text));
         c->odd_codec |= !plain;
         return plain ? 0 : -1;
     }
     if (is_getattr(g))
         note_attribute(c, call);
     if (is_global(g, "torch.storage", "_load_from_bytes"))
-        c->odd_bytes |= call->argument_count < 1 || (call->arguments[0].kind != CKPT__WALK_TEXT &&
-                                                     call->arguments[0].kind != CKPT__WALK_LITERAL);
+        c->odd_bytes |= call->argument_count < 1 ||
+                        (call->arguments[0].kind != CKPT__WALK_TEXT && call->arguments[0].kind != CKPT__WALK_LITERAL);
     return -1;
 }
 
 /* ---- strings */
 
-/* A string of characters up to U+00FF is how bytes are written by protocols 0 to 2: those bytes. false: it is none such. */
+/* A string of characters up to U+00FF is how bytes are written by protocols 0 to 2: those bytes. false: it is none
+ * such. */
 static bool as_latin1(const char *text, size_t n, ckpt__buf *out)
 {
     bool other = false;
@@ -103,7 +107,7 @@ static bool as_latin1(const char *text, size_t n, ckpt__buf *out)
         unsigned char c = (unsigned char)text[i];
         if (c >= 0x80) {
             if ((c != 0xC2 && c != 0xC3) || i + 1 == n || ((unsigned char)text[i + 1] & 0xC0) != 0x80)
-                return out->size > 0 && i + 1 == n && other;     /* a head may end within a character */
+                return out->size > 0 && i + 1 == n && other; /* a head may end within a character */
             c = (unsigned char)((c & 3) << 6 | ((unsigned char)text[++i] & 0x3F));
             other = true;
         }
@@ -134,8 +138,11 @@ static ckpt_status push_memory(context *c, uint64_t at, ckpt__buf *bytes)
         ckpt__buf_free(bytes);
         return ckpt__fail_memory(c->job->err, c->span->label, size);
     }
-    return ckpt__scan_push(c->job, (ckpt__scan_span){.view = view, .size = size, .label = literal_label(c->span, at),
-                                                     .depth = c->span->depth + 1, .literal = true});
+    return ckpt__scan_push(c->job, (ckpt__scan_span){.view = view,
+                                                     .size = size,
+                                                     .label = literal_label(c->span, at),
+                                                     .depth = c->span->depth + 1,
+                                                     .literal = true});
 }
 
 static bool matters(context *c, const ckpt__buf *head, uint64_t size)
@@ -144,7 +151,8 @@ static bool matters(context *c, const ckpt__buf *head, uint64_t size)
 }
 
 /* Does the string, as bytes or as what its characters stand for, begin like something of interest? */
-static ckpt_status consider(context *c, const ckpt__walk_literal *l, const char *head, size_t n, bool *plain, bool *latin1)
+static ckpt_status consider(context *c, const ckpt__walk_literal *l, const char *head, size_t n, bool *plain,
+                            bool *latin1)
 {
     ckpt__buf text = {0}, decoded = {0};
     bool line = l->form == CKPT__WALK_STRING_LINE || l->form == CKPT__WALK_UNICODE_LINE;
@@ -216,9 +224,11 @@ static ckpt_status on_literal(void *ctx, const ckpt__walk_literal *l)
         status = push_decoded(c, l, latin1);
     if (status == CKPT_OK && plain && !line)
         status = ckpt__scan_push(c->job, (ckpt__scan_span){.view = ckpt__scan_view_keep(c->span->view),
-                                                           .at = c->span->at + l->offset, .size = l->size,
+                                                           .at = c->span->at + l->offset,
+                                                           .size = l->size,
                                                            .label = literal_label(c->span, l->offset),
-                                                           .depth = c->span->depth + 1, .literal = true});
+                                                           .depth = c->span->depth + 1,
+                                                           .literal = true});
     return status;
 }
 
@@ -259,7 +269,8 @@ static bool names_module(const ckpt__walk *w, const char *module)
 static bool names_are_names(const ckpt__walk *w)
 {
     for (size_t i = 0; i < w->count; i++)
-        if ((w->globals[i].module.data && !is_name(w->globals[i].module)) || (w->globals[i].name.data && !is_name(w->globals[i].name)))
+        if ((w->globals[i].module.data && !is_name(w->globals[i].module)) ||
+            (w->globals[i].name.data && !is_name(w->globals[i].name)))
             return false;
     return w->count > 0;
 }
@@ -273,8 +284,8 @@ static bool has_names(const ckpt__walk *w)
     return false;
 }
 
-/* Bytes that do not begin as a pickle does, and that name nothing that could be imported, are most likely none: a text, a
- * payload. Where no unpickler comes to their end either, they count where they would have called something by then.
+/* Bytes that do not begin as a pickle does, and that name nothing that could be imported, are most likely none: a text,
+ * a payload. Where no unpickler comes to their end either, they count where they would have called something by then.
  * strict: nothing but their bytes says that they are one. */
 static bool is_pickle(const ckpt__walk *w, bool strict)
 {
@@ -296,7 +307,7 @@ bool ckpt__scan_may_matter(ckpt__scan_job *job, const unsigned char *head, size_
     bool all = n >= size;
     if (all && head[0] != 0x80 && !memchr(head, '\n', n) && !memchr(head, 0x93, n) && !memchr(head, 0x82, n) &&
         !memchr(head, 0x83, n) && !memchr(head, 0x84, n))
-        return false;             /* nothing is imported without one of these */
+        return false; /* nothing is imported without one of these */
     ckpt__walk w;
     const ckpt__pickle_input in = {ckpt__scan_read_memory, &memory, n};
     if (ckpt__pickle_walk(job->peeker, &in, 0, NULL, &w, NULL) < 0)
@@ -309,11 +320,16 @@ bool ckpt__scan_may_matter(ckpt__scan_job *job, const unsigned char *head, size_
 static const char *why_ended(const ckpt__walk *w)
 {
     switch (w->trouble) {
-    case CKPT__WALK_CUT_OFF: return "the bytes end inside it";
-    case CKPT__WALK_NO_OPCODE: return "a byte that is no opcode of protocols 0 to 5";
-    case CKPT__WALK_UNDERFLOW: return "it takes what was never put on its stack or into its memo";
-    case CKPT__WALK_LIMIT: return "it is deeper than is followed";
-    default: return w->why.message;
+    case CKPT__WALK_CUT_OFF:
+        return "the bytes end inside it";
+    case CKPT__WALK_NO_OPCODE:
+        return "a byte that is no opcode of protocols 0 to 5";
+    case CKPT__WALK_UNDERFLOW:
+        return "it takes what was never put on its stack or into its memo";
+    case CKPT__WALK_LIMIT:
+        return "it is deeper than is followed";
+    default:
+        return w->why.message;
     }
 }
 
@@ -322,42 +338,47 @@ static ckpt_status note_end(context *c, const ckpt__walk *w)
     if (w->trouble == CKPT__WALK_LIMIT || (w->trouble == CKPT__WALK_READ && w->why.status == CKPT_E_LIMIT))
         return ckpt__scan_limit(c->job, c->span->label, why_ended(w));
     if (w->trouble == CKPT__WALK_READ)
-        return ckpt__scan_note(c->job, "scan-unreadable", c->span->label, "copy the file and scan it again", "cannot be read: %s",
-                               why_ended(w));
-    return ckpt__scan_note(c->job, "scan-damaged", c->span->label, "take a whole copy, or none of it",
-                           "a pickle in it ends at byte %llu, opcode 0x%02x, and not with STOP: %s; what it would have done after "
-                           "that is not known",
-                           (unsigned long long)w->end, w->opcode, why_ended(w));
+        return ckpt__scan_note(c->job, "scan-unreadable", c->span->label, "copy the file and scan it again",
+                               "cannot be read: %s", why_ended(w));
+    return ckpt__scan_note(
+        c->job, "scan-damaged", c->span->label, "take a whole copy, or none of it",
+        "a pickle in it ends at byte %llu, opcode 0x%02x, and not with STOP: %s; what it would have done after "
+        "that is not known",
+        (unsigned long long)w->end, w->opcode, why_ended(w));
 }
 
 static ckpt_status note_odd(context *c, const ckpt__walk *w)
 {
     ckpt_status status = CKPT_OK;
     if (c->odd_codec)
-        status = ckpt__scan_note(c->job, "scan-encoded", c->span->label, "look at it by hand, and do not load it",
-                                 "encodes a string by another codec than Latin-1 and UTF-8, or by one that is not known: what the "
-                                 "bytes become was not seen");
+        status = ckpt__scan_note(
+            c->job, "scan-encoded", c->span->label, "look at it by hand, and do not load it",
+            "encodes a string by another codec than Latin-1 and UTF-8, or by one that is not known: what the "
+            "bytes become was not seen");
     if (status == CKPT_OK && c->odd_bytes)
-        status = ckpt__scan_note(c->job, "scan-bytes", c->span->label, "look at it by hand, and do not load it",
-                                 "torch.storage._load_from_bytes unpickles bytes that do not stand in the file: they are computed, "
-                                 "and were not seen");
+        status = ckpt__scan_note(
+            c->job, "scan-bytes", c->span->label, "look at it by hand, and do not load it",
+            "torch.storage._load_from_bytes unpickles bytes that do not stand in the file: they are computed, "
+            "and were not seen");
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
         const ckpt__walk_global *g = &w->globals[i];
         if (g->build)
-            status = ckpt__scan_note(c->job, "scan-build", c->span->label, "do not load it",
-                                     "sets attributes of a global itself, not of an object: that changes the class or module for "
-                                     "the whole program");
+            status = ckpt__scan_note(
+                c->job, "scan-build", c->span->label, "do not load it",
+                "sets attributes of a global itself, not of an object: that changes the class or module for "
+                "the whole program");
         if (status == CKPT_OK && !(g->module.data && g->name.data) && !g->extension)
-            status = ckpt__scan_note(c->job, "scan-computed", c->span->label, "look at it by hand, and do not load it",
-                                     "the name of a global is computed or longer than 4096 bytes: which one it is was not found "
-                                     "out (byte %llu)",
-                                     (unsigned long long)g->position);
+            status = ckpt__scan_note(
+                c->job, "scan-computed", c->span->label, "look at it by hand, and do not load it",
+                "the name of a global is computed or longer than 4096 bytes: which one it is was not found "
+                "out (byte %llu)",
+                (unsigned long long)g->position);
     }
     return status;
 }
 
-/* Where all calls of getattr are of a known attribute of a global, and it is passed on to nobody, those attributes are what
- * counts, and not getattr. */
+/* Where all calls of getattr are of a known attribute of a global, and it is passed on to nobody, those attributes are
+ * what counts, and not getattr. */
 static ckpt_status take(context *c, const ckpt__walk *w)
 {
     ckpt_status status = CKPT_OK;
@@ -400,7 +421,8 @@ ckpt_status ckpt__scan_pickles(ckpt__scan_job *job, const ckpt__scan_span *span,
         status = walk_at(&c, at, true, &w);
         if (status < 0)
             break;
-        bool one = is_pickle(&w, span->depth > 0 && !span->named_pickle), odd = w.trouble == CKPT__WALK_READ || w.trouble == CKPT__WALK_LIMIT;
+        bool one = is_pickle(&w, span->depth > 0 && !span->named_pickle),
+             odd = w.trouble == CKPT__WALK_READ || w.trouble == CKPT__WALK_LIMIT;
         broken = !w.stopped;
         if (one)
             status = take(&c, &w);
@@ -431,17 +453,19 @@ static ckpt_status try_at(context *c, uint64_t at, uint64_t *next)
     if (!ckpt__scan_may_matter(c->job, head, n, c->span->size - at))
         return CKPT_OK;
     ckpt_status status = walk_at(c, at, false, &w);
-    bool one = status == CKPT_OK && names_are_names(&w) && has_names(&w) && (w.stopped || w.calls > 0 || has_dangerous(&w));
+    bool one =
+        status == CKPT_OK && names_are_names(&w) && has_names(&w) && (w.stopped || w.calls > 0 || has_dangerous(&w));
     if (!one)
         return status;
-    status = walk_at(c, at, true, &w);        /* now with its strings */
+    status = walk_at(c, at, true, &w); /* now with its strings */
     if (status == CKPT_OK)
         status = take(c, &w);
     *next = w.end > at ? w.end : at + 1;
     return status;
 }
 
-/* The bytes from `at` on that may begin a pickle; or, where arrays lie between the opcodes of one, that may name a global. */
+/* The bytes from `at` on that may begin a pickle; or, where arrays lie between the opcodes of one, that may name a
+ * global. */
 static bool may_begin(const unsigned char *p, bool loose)
 {
     if (p[0] == 0x80)
@@ -450,7 +474,8 @@ static bool may_begin(const unsigned char *p, bool loose)
 }
 
 /* Tries all places of a window. *next: where to go on. */
-static ckpt_status skim_window(context *c, const unsigned char *window, size_t n, uint64_t at, bool loose, uint64_t *next)
+static ckpt_status skim_window(context *c, const unsigned char *window, size_t n, uint64_t at, bool loose,
+                               uint64_t *next)
 {
     ckpt_status status = CKPT_OK;
     *next = at + n - 1;

@@ -95,7 +95,8 @@ def bodies():
         "dotted-path": call(b"pathlib", b"Path.write_text", proto=4),
         "module-as-name": call(b"torch.serialization", b"os", proto=2),
         "memo": b"\x80\x04" + short(b"os") + b"\x94" + short(b"system") + b"\x940" + b"0h\x00h\x01\x93" + arg + b"\x85R.",
-        "memo-far": b"\x80\x02" + uni(b"os") + b"r\xff\xff\xff\xff" + uni(b"system") + b"r\xfe\xff\xff\xff00j\xff\xff\xff\xffj\xfe\xff\xff\xff\x93" + arg + b"\x85R.",
+        "memo-far": b"\x80\x02" + uni(b"os") + b"r\xff\xff\xff\xff" + uni(b"system") + b"r\xfe\xff\xff\xff00"
+                    + b"j\xff\xff\xff\xffj\xfe\xff\xff\xff\x93" + arg + b"\x85R.",
         "names-by-dup": b"\x80\x04" + short(b"os") + b"20" + short(b"system") + b"\x93" + arg + b"\x85R.",
         "escaped-names": b"Vo\\u0073\nV\\u0073ystem\n\x93" + arg + b"\x85R.",
         "string-names": b"S'\\x6fs'\nS\"sys\\164em\"\n\x93(" + arg + b"tR.",
@@ -132,7 +133,8 @@ def hidden():
     return {
         "extension": b"\x80\x02\x82\x05" + uni(RUN) + b"\x85R.",
         "computed-name": b"\x80\x04cbuiltins\nstr\n" + short(b"x") + b"\x85R" + short(b"y") + b"\x93.",
-        "odd-codec": b"\x80\x02ctorch.storage\n_load_from_bytes\nc_codecs\nencode\n" + uni(b"bf") + uni(b"utf-16") + b"\x86R\x85R.",
+        "odd-codec": b"\x80\x02ctorch.storage\n_load_from_bytes\nc_codecs\nencode\n" + uni(b"bf") + uni(b"utf-16")
+                     + b"\x86R\x85R.",
         "build-on-class": b"\x80\x02ccollections\nOrderedDict\nN}" + uni(b"update") + b"ccollections\nCounter\ns\x86b.",
         "own-class": b"\x80\x02c__main__\nTrainer\n)R.",
     }

@@ -15,7 +15,7 @@ BEFORE, AFTER = 4, 4
 SHAPES = {"fc1.weight": (8, 6), "fc1.bias": (8,), "norm.weight": (8,), "norm.bias": (8,), "fc2.weight": (3, 8), "fc2.bias": (3,)}
 
 
-LIMITS = "not linked with support for cuda", "not compiled with CUDA", "DataDependentOutput", "DynamicOutputShape"
+LIMITS = "not linked with support for cuda", "not compiled with CUDA", "DataDependentOutput", "DynamicOutputShape", "nothing steps on meta"
 
 
 class Refused(Exception):
@@ -275,6 +275,9 @@ def on_gpu(torch, job, seen, device, stepping):
     seen["phase"] = "step"
     seen["after"] = dict(flags(opt), **state_of(torch, opt, pairs))
     kernel_rule(opt)
+    odd = any(not step.endswith(" float32") for step in seen["after"]["step"])
+    if not stepping and odd and not (seen["after"]["fused"] or seen["after"]["capturable"]) and not torch.__version__.startswith("1."):
+        raise RuntimeError("nothing steps on meta, and foreach, the default there, asks for the dtype of step")
     if not stepping:
         seen["items"] = [d for d in {s.split()[0] for s in seen["after"]["step"]} if d == device and not (seen["after"]["fused"] or seen["after"]["capturable"])]
         return

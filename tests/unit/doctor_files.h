@@ -1,6 +1,6 @@
-/* tests/unit/doctor_files.h - torch files from a line of text, and doctor's answer for them. The text is as Python would show
- * the object: dicts, lists, tuples, strings, numbers, True, False, None; a tensor is DTYPE@TAG[SHAPE], a torch.device
- * device@TAG, an object of another class a new MODULE:NAME. */
+/* tests/unit/doctor_files.h - torch files from a line of text, and doctor's answer for them. The text is as Python
+ * would show the object: dicts, lists, tuples, strings, numbers, True, False, None; a tensor is DTYPE@TAG[SHAPE], a
+ * torch.device device@TAG, an object of another class a new MODULE:NAME. */
 #ifndef DOCTOR_FILES_H
 #define DOCTOR_FILES_H
 #include <ckpt/ckpt.h>
@@ -9,18 +9,18 @@
 #include "runner.h"
 
 typedef struct writing {
-    const char *at;               /* in the text */
+    const char *at; /* in the text */
     bytes pickle;
-    uint64_t sizes[96];           /* of the storages, bytes */
+    uint64_t sizes[96]; /* of the storages, bytes */
     unsigned count;
-    const char *fill;             /* the bytes of each storage: four that repeat */
+    const char *fill; /* the bytes of each storage: four that repeat */
 } writing;
 
 static const struct {
     const char *word, *storage;
     unsigned size;
-} storage_kinds[] = {{"f32", "FloatStorage", 4}, {"f64", "DoubleStorage", 8}, {"f16", "HalfStorage", 2}, {"bf16", "BFloat16Storage", 2},
-                     {"i64", "LongStorage", 8},  {"u8", "ByteStorage", 1}};
+} storage_kinds[] = {{"f32", "FloatStorage", 4},     {"f64", "DoubleStorage", 8}, {"f16", "HalfStorage", 2},
+                     {"bf16", "BFloat16Storage", 2}, {"i64", "LongStorage", 8},   {"u8", "ByteStorage", 1}};
 
 static void emit(writing *w);
 
@@ -191,15 +191,17 @@ static inline void write_object(const char *path, const char *text, const char *
 
 /* ---- the usual checkpoint: a weight of [2,3] and a bias of [3] under AdamW */
 #define MODEL(tag) "'model':{'a':f32@" tag "[2,3],'b':f32@" tag "[3]}"
-#define STATE(step, tag)                                                                                                        \
-    "'state':{0:{'step':" step ",'exp_avg':f32@" tag "[2,3],'exp_avg_sq':f32@" tag "[2,3]},1:{'step':" step ",'exp_avg':f32@" tag \
-    "[3],'exp_avg_sq':f32@" tag "[3]}}"
-#define GROUPS(more) "'param_groups':[{'lr':0.1,'betas':(0.9,0.99)," more "'params':[0,1]}]"
+#define STATE(step, tag)                                                                                               \
+    "'state':{0:{'step':" step ",'exp_avg':f32@" tag "[2,3],'exp_avg_sq':f32@" tag "[2,3]},1:{'step':" step            \
+    ",'exp_avg':f32@" tag "[3],'exp_avg_sq':f32@" tag "[3]}}"
+#define GROUPS(more)                                                                                                   \
+    "'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0," more "'params':[0,1]}]"
 #define OPTIMIZER(step, tag, more) "'optimizer':{" STATE(step, tag) "," GROUPS(more) "}"
 #define FILE_OF(step, tag, more) "{" MODEL(tag) "," OPTIMIZER(step, tag, more) "}"
 #define PLAIN FILE_OF("f32@cpu[]", "cpu", "'initial_lr':0.1,")
 
-static inline ckpt_status doctor_of(const char *path, ckpt_doctor_options *options, ckpt_doctor_result *result, ckpt_report *report)
+static inline ckpt_status doctor_of(const char *path, ckpt_doctor_options *options, ckpt_doctor_result *result,
+                                    ckpt_report *report)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_reader *reader = NULL;

@@ -1,5 +1,5 @@
-/* test_doctor_folders.c - what doctor makes of the directories of accelerate and the HF Trainer: files that are missing, states
- * of other ranks, what each of them refuses, allows and swallows. */
+/* test_doctor_folders.c - what doctor makes of the directories of accelerate and the HF Trainer: files that are
+ * missing, states of other ranks, what each of them refuses, allows and swallows. */
 #include "doctor_files.h"
 
 #define A CKPT_LOADER_ACCELERATE
@@ -15,16 +15,23 @@ typedef struct file {
 } file;
 
 /* Everything is there. */
-static const file accelerate[] = {{"pytorch_model.bin", WEIGHTS}, {"optimizer.bin", STATES}, {"scheduler.bin", SCHEDULER}, {"scaler.pt", SCALER},
+static const file accelerate[] = {{"pytorch_model.bin", WEIGHTS},
+                                  {"optimizer.bin", STATES},
+                                  {"scheduler.bin", SCHEDULER},
+                                  {"scaler.pt", SCALER},
                                   {"random_states_0.pkl", RANDOM}};
-static const file trainer[] = {{"pytorch_model.bin", WEIGHTS}, {"optimizer.pt", STATES}, {"scheduler.pt", SCHEDULER}, {"scaler.pt", SCALER},
-                               {"rng_state.pth", "{'cpu':u8@cpu[5056]}"}, {"trainer_state.json", "{\"global_step\": 3, \"epoch\": 1.0}"}};
+static const file trainer[] = {{"pytorch_model.bin", WEIGHTS},
+                               {"optimizer.pt", STATES},
+                               {"scheduler.pt", SCHEDULER},
+                               {"scaler.pt", SCALER},
+                               {"rng_state.pth", "{'cpu':u8@cpu[5056]}"},
+                               {"trainer_state.json", "{\"global_step\": 3, \"epoch\": 1.0}"}};
 
 typedef struct situation {
     ckpt_loader loader;
-    const char *without;          /* this file */
-    file other[3];                /* in place of the one of that name, or beside them */
-    const char *code;             /* NULL: nothing worse than a note */
+    const char *without; /* this file */
+    file other[3];       /* in place of the one of that name, or beside them */
+    const char *code;    /* NULL: nothing worse than a note */
     ckpt_severity severity;
     ckpt_outcome outcome;
     int world;
@@ -43,8 +50,22 @@ static const situation rows[] = {
     {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_NOTE, CKPT_RESUMES, 1, false},
     {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 4, false},
     {A, NULL, {{"random_states_1.pkl", RANDOM}}, NULL, CKPT_NOTE, CKPT_RESUMES, 2, false},
-    {A, NULL, {{"random_states_0.pkl", "{'a':new argparse:Namespace}"}}, "weights-only-refused", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {A, NULL, {{"scheduler.bin", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}}, "weights-only-refused", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {A,
+     NULL,
+     {{"random_states_0.pkl", "{'a':new argparse:Namespace}"}},
+     "weights-only-refused",
+     CKPT_WARNING,
+     CKPT_RESUMES_DIFFERENTLY,
+     0,
+     false},
+    {A,
+     NULL,
+     {{"scheduler.bin", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}},
+     "weights-only-refused",
+     CKPT_ERROR,
+     CKPT_FAILS_AT_LOAD,
+     0,
+     false},
     {A, NULL, {{"sampler.bin", "{'a':new argparse:Namespace}"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
     {H, NULL, {{0}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, true},
     {H, "optimizer.pt", {{0}}, "optimizer-file-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
@@ -53,13 +74,48 @@ static const situation rows[] = {
     {H, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {H, "trainer_state.json", {{0}}, "trainer-state-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {H, "rng_state.pth", {{0}}, "rng-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {H, "rng_state.pth", {{"rng_state_0.pth", "{'cpu':u8@cpu[5056]}"}, {"rng_state_1.pth", "{'cpu':u8@cpu[5056]}"}}, "rank-state-count", CKPT_WARNING,
-     CKPT_RESUMES_DIFFERENTLY, 1, false},
-    {H, "rng_state.pth", {{"rng_state_0.pth", "{'cpu':u8@cpu[5056]}"}, {"rng_state_1.pth", "{'cpu':u8@cpu[5056]}"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 2, false},
-    {H, NULL, {{"optimizer.pt", "{" STATE("f32@cpu[]", "cpu") ",'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'params':[0]}]}"}}, "group-mismatch", CKPT_ERROR,
-     CKPT_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"training_args.bin", "new transformers.training_args:TrainingArguments"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {H, NULL, {{"scheduler.pt", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}}, "weights-only-refused", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H,
+     "rng_state.pth",
+     {{"rng_state_0.pth", "{'cpu':u8@cpu[5056]}"}, {"rng_state_1.pth", "{'cpu':u8@cpu[5056]}"}},
+     "rank-state-count",
+     CKPT_WARNING,
+     CKPT_RESUMES_DIFFERENTLY,
+     1,
+     false},
+    {H,
+     "rng_state.pth",
+     {{"rng_state_0.pth", "{'cpu':u8@cpu[5056]}"}, {"rng_state_1.pth", "{'cpu':u8@cpu[5056]}"}},
+     NULL,
+     CKPT_NOTE,
+     CKPT_RESUMES,
+     2,
+     false},
+    {H,
+     NULL,
+     {{"optimizer.pt",
+       "{" STATE("f32@cpu[]",
+                 "cpu") ",'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0]}]}"}},
+     "group-mismatch",
+     CKPT_ERROR,
+     CKPT_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"training_args.bin", "new transformers.training_args:TrainingArguments"}},
+     NULL,
+     CKPT_NOTE,
+     CKPT_RESUMES,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"scheduler.pt", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}},
+     "weights-only-refused",
+     CKPT_ERROR,
+     CKPT_FAILS_AT_LOAD,
+     0,
+     false},
 };
 
 static void write_file(const file *f)
@@ -86,9 +142,11 @@ START_TEST(each)
     doctor_of(folder, &options, &result, report);
     const ckpt_finding *f = s->code ? ckpt_report_find(report, s->code, NULL) : NULL;
     for (size_t i = 0; i < ckpt_report_count(report) && !s->code; i++)
-        ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_NOTE || strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0, "row %d: %s: %s",
-                      _i, ckpt_report_get(report, i)->code, ckpt_report_get(report, i)->message);
-    ck_assert_msg(!s->code || (f && f->severity == s->severity), "row %d: %s", _i, f ? ckpt_severity_name(f->severity) : "no finding");
+        ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_NOTE ||
+                          strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
+                      "row %d: %s: %s", _i, ckpt_report_get(report, i)->code, ckpt_report_get(report, i)->message);
+    ck_assert_msg(!s->code || (f && f->severity == s->severity), "row %d: %s", _i,
+                  f ? ckpt_severity_name(f->severity) : "no finding");
     ck_assert_msg(result.outcome == s->outcome, "row %d: %s", _i, ckpt_outcome_name(result.outcome));
     ckpt_doctor_result_clear(&result);
     ckpt_report_free(report);

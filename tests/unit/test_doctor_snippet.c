@@ -1,5 +1,5 @@
-/* test_doctor_snippet.c - the resume that doctor prints: paths, groups and flags are those of the file. That it compiles and
- * runs is tests/interop/snippet.py's to show. */
+/* test_doctor_snippet.c - the resume that doctor prints: paths, groups and flags are those of the file. That it
+ * compiles and runs is tests/interop/snippet.py's to show. */
 #include "doctor_files.h"
 
 static char *snippet_of(const char *path, const char *language, const ckpt_doctor_options *options)
@@ -19,9 +19,14 @@ static char *snippet_of(const char *path, const char *language, const ckpt_docto
 
 START_TEST(in_python)
 {
-    write_object(at("it's.pt"), "{'t':{'net':{'a':f32@cuda:0[2,3],'b':f32@cuda:0[3]}," OPTIMIZER("f32@cuda:0[]", "cuda:0", "'amsgrad':False,'fused':True,")
-                 ",'amp':{'scale':2.0,'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1},"
-                 "'lr_sched':{'base_lrs':[0.1],'last_epoch':3,'_step_count':4}},'rng':u8@cpu[5056]}", NULL);
+    write_object(at("it's.pt"),
+                 "{'t':{'net':{'a':f32@cuda:0[2,3],'b':f32@cuda:0[3]}," OPTIMIZER(
+                     "f32@cuda:0[]", "cuda:0",
+                     "'amsgrad':False,'fused':True,") ",'amp':{'scale':2.0,'growth_factor':2.0,'backoff_factor':0.5,'"
+                                                      "growth_interval':20,'_growth_tracker':1},"
+                                                      "'lr_sched':{'base_lrs':[0.1],'last_epoch':3,'_step_count':4}},'"
+                                                      "rng':u8@cpu[5056]}",
+                 NULL);
     char *s = snippet_of(at("it's.pt"), "torch", NULL);
     HAS(s, "it\\'s.pt'");
     HAS(s, "['a', 'b'],");
@@ -75,8 +80,11 @@ END_TEST
 START_TEST(for_frameworks)
 {
     ckpt_doctor_options options = {.loader = CKPT_LOADER_LIGHTNING, .cuda_devices = -1};
-    write_object(at("x.pt"), "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'Old':{'scale':2.0,'growth_factor':2.0,"
-                             "'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}}", NULL);
+    write_object(
+        at("x.pt"),
+        "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'Old':{'scale':2.0,'growth_factor':2.0,"
+        "'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}}",
+        NULL);
     char *s = snippet_of(at("x.pt"), "torch", &options);
     HAS(s, "trainer.fit(model, ckpt_path=PATH, **data)");
     HAS(s, "checkpoint['native_amp_scaling_state'] = checkpoint.pop('Old')");

@@ -7,60 +7,133 @@ typedef struct row {
     const char *bytes;
     size_t size;
     ckpt_danger verdict;
-    const char *name;             /* that must be listed; NULL: none is */
-    int called;                   /* how often it is; -1: whatever */
-    const char *code;             /* of a finding; NULL: there is none at all */
+    const char *name; /* that must be listed; NULL: none is */
+    int called;       /* how often it is; -1: whatever */
+    const char *code; /* of a finding; NULL: there is none at all */
 } row;
 #define P(literal) literal, sizeof(literal) - 1
 
 static const row rows[] = {
     {"REDUCE", P("\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"REDUCE, protocol 0", P("cos\nsystem\n(S'echo'\ntR."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"a global alone", P("\x80\x02" "cos\nsystem\n."), CKPT_DANGEROUS, "os.system", 0, NULL},
+    {"a global alone",
+     P("\x80\x02"
+       "cos\nsystem\n."),
+     CKPT_DANGEROUS, "os.system", 0, NULL},
     {"INST", P("(S'echo'\nios\nsystem\n."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"OBJ", P("\x80\x02(cos\nsystem\nX\x04\0\0\0echoo."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"NEWOBJ", P("\x80\x02" "cos\nsystem\nX\x04\0\0\0echo\x85\x81."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"NEWOBJ_EX", P("\x80\x04" "cos\nsystem\nX\x04\0\0\0echo\x85}\x92."), CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"NEWOBJ",
+     P("\x80\x02"
+       "cos\nsystem\nX\x04\0\0\0echo\x85\x81."),
+     CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"NEWOBJ_EX",
+     P("\x80\x04"
+       "cos\nsystem\nX\x04\0\0\0echo\x85}\x92."),
+     CKPT_DANGEROUS, "os.system", 1, NULL},
     {"STACK_GLOBAL", P("\x80\x04\x8c\2os\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"by memo", P("\x80\x04\x8c\2os\x94\x8c\6system\x94" "00h\0h\1\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"by a far memo", P("\x80\x02X\2\0\0\0osr\xff\xff\xff\xff" "0X\6\0\0\0systemr\xfe\xff\xff\xff" "0j\xff\xff\xff\xffj\xfe\xff\xff\xff\x93)R."),
+    {"by memo",
+     P("\x80\x04\x8c\2os\x94\x8c\6system\x94"
+       "00h\0h\1\x93)R."),
+     CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"by a far memo",
+     P("\x80\x02X\2\0\0\0osr\xff\xff\xff\xff"
+       "0X\6\0\0\0systemr\xfe\xff\xff\xff"
+       "0j\xff\xff\xff\xffj\xfe\xff\xff\xff\x93)R."),
      CKPT_DANGEROUS, "os.system", 1, NULL},
     {"by GET of text", P("Vos\np7\n0Vsystem\np8\n0g7\ng8\n\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"a memo entry put again", P("\x80\x04\x8c\3xyzq\0" "0\x8c\2osq\0" "0\x8c\6systemq\1" "0h\0h\1\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"a memo entry put again",
+     P("\x80\x04\x8c\3xyzq\0"
+       "0\x8c\2osq\0"
+       "0\x8c\6systemq\1"
+       "0h\0h\1\x93)R."),
+     CKPT_DANGEROUS, "os.system", 1, NULL},
     {"DUP and POP", P("\x80\x04\x8c\2os20\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"POP of a mark", P("\x80\x04\x8c\2os(0\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"POP_MARK", P("\x80\x04\x8c\2os(NN1\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"unicode escapes", P("Vo\\u0073\nV\\U00000073ystem\n\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"string escapes", P("S'\\x6f\\163'\nS\"s\\171stem\"\n\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"frames", P("\x80\x04\x95\xff\xff\0\0\0\0\0\0\x8c\2os\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"the callable from the memo", P("\x80\x02" "cos\nsystem\nq\1" "0h\1)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"in BUILD", P("\x80\x02" "ccollections\nCounter\n)R}X\1\0\0\0acsubprocess\nPopen\nsb."), CKPT_DANGEROUS, "subprocess.Popen", 0, NULL},
-    {"as an argument", P("\x80\x02" "cbuiltins\nmap\ncos\nsystem\n]\x86R."), CKPT_DANGEROUS, "os.system", 0, NULL},
+    {"the callable from the memo",
+     P("\x80\x02"
+       "cos\nsystem\nq\1"
+       "0h\1)R."),
+     CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"in BUILD",
+     P("\x80\x02"
+       "ccollections\nCounter\n)R}X\1\0\0\0acsubprocess\nPopen\nsb."),
+     CKPT_DANGEROUS, "subprocess.Popen", 0, NULL},
+    {"as an argument",
+     P("\x80\x02"
+       "cbuiltins\nmap\ncos\nsystem\n]\x86R."),
+     CKPT_DANGEROUS, "os.system", 0, NULL},
     {"behind STOP", P("\x80\x02K\1.\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system", 1, NULL},
     {"behind STOP, without PROTO", P("K\1.cos\nsystem\n)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"behind STOP and something else", P("\x80\x02K\1.\0\0\0\0\0\0\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"behind STOP and something else", P("\x80\x02K\1.\0\0\0\0\0\0\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system",
+     1, NULL},
     {"no STOP", P("\x80\x02" OS_SYSTEM), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
     {"no STOP, no PROTO", P("cos\nsystem\n)R"), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
     {"an opcode that is none", P("\x80\x02" OS_SYSTEM "\xff."), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
     {"nothing on the stack", P("\x80\x02" OS_SYSTEM "000."), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
-    {"bytes", P("\x80\x04" "C\x19\x80\x02" OS_SYSTEM ".."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"bytes, and no STOP behind them", P("\x80\x04" "C\x19\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
-    {"a dotted name", P("\x80\x04\x8c\x13torch.serialization\x8c\x09os.system\x93)R."), CKPT_DANGEROUS, "torch.serialization.os.system", 1, NULL},
+    {"bytes",
+     P("\x80\x04"
+       "C\x19\x80\x02" OS_SYSTEM ".."),
+     CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"bytes, and no STOP behind them",
+     P("\x80\x04"
+       "C\x19\x80\x02" OS_SYSTEM "."),
+     CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
+    {"a dotted name", P("\x80\x04\x8c\x13torch.serialization\x8c\x09os.system\x93)R."), CKPT_DANGEROUS,
+     "torch.serialization.os.system", 1, NULL},
     {"a copyreg extension", P("\x80\x02\x82\5)R."), CKPT_NOT_KNOWN, "copyreg extension 5", 1, NULL},
-    {"a name that is computed", P("\x80\x04" "cbuiltins\nstr\nX\1\0\0\0x\x85R\x8c\1y\x93."), CKPT_NOT_KNOWN, "?.y", 0, "scan-computed"},
-    {"a computed name of os", P("\x80\x04\x8c\2os" "cbuiltins\nstr\n)R\x93."), CKPT_DANGEROUS, "os.?", 0, "scan-computed"},
-    {"an odd codec", P("\x80\x02" "c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0utf-16\x86R."), CKPT_NOT_KNOWN, "_codecs.encode", 1, "scan-encoded"},
-    {"a usual codec", P("\x80\x02" "c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0latin1\x86R."), CKPT_HARMLESS, "_codecs.encode", 1, NULL},
-    {"bytes that are computed", P("\x80\x02" "ctorch.storage\n_load_from_bytes\ncbuiltins\nstr\n)R\x85R."), CKPT_NOT_KNOWN,
-     "torch.storage._load_from_bytes", 1, "scan-bytes"},
-    {"BUILD on a class", P("\x80\x02" "ccollections\nOrderedDict\nN}\x86" "b."), CKPT_NOT_KNOWN, "collections.OrderedDict", 0, "scan-build"},
-    {"BUILD on an object", P("\x80\x02" "ccollections\nOrderedDict\n)R}b."), CKPT_HARMLESS, "collections.OrderedDict", 1, NULL},
-    {"a class of one's own", P("\x80\x02" "c__main__\nNet\n)\x81."), CKPT_NOT_KNOWN, "__main__.Net", 1, NULL},
-    {"getattr of a class", P("\x80\x02" "cbuiltins\ngetattr\nc__main__\nColour\nX\3\0\0\0red\x86R."), CKPT_NOT_KNOWN, "__main__.Colour.red", 0, NULL},
-    {"getattr that reaches out", P("\x80\x02" "cbuiltins\ngetattr\nc__main__\nNet\nX\x0b\0\0\0__globals__\x86R."), CKPT_DANGEROUS,
-     "__main__.Net.__globals__", 0, NULL},
-    {"getattr of a result", P("\x80\x02" "cbuiltins\ngetattr\nc__main__\nNet\n)RX\1\0\0\0a\x86R."), CKPT_DANGEROUS, "builtins.getattr", 1, NULL},
-    {"getattr that is passed on", P("\x80\x02" "cbuiltins\ngetattr\nq\0c__main__\nNet\nX\1\0\0\0a\x86Rh\0\x86."), CKPT_DANGEROUS, "builtins.getattr", 1, NULL},
+    {"a name that is computed",
+     P("\x80\x04"
+       "cbuiltins\nstr\nX\1\0\0\0x\x85R\x8c\1y\x93."),
+     CKPT_NOT_KNOWN, "?.y", 0, "scan-computed"},
+    {"a computed name of os",
+     P("\x80\x04\x8c\2os"
+       "cbuiltins\nstr\n)R\x93."),
+     CKPT_DANGEROUS, "os.?", 0, "scan-computed"},
+    {"an odd codec",
+     P("\x80\x02"
+       "c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0utf-16\x86R."),
+     CKPT_NOT_KNOWN, "_codecs.encode", 1, "scan-encoded"},
+    {"a usual codec",
+     P("\x80\x02"
+       "c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0latin1\x86R."),
+     CKPT_HARMLESS, "_codecs.encode", 1, NULL},
+    {"bytes that are computed",
+     P("\x80\x02"
+       "ctorch.storage\n_load_from_bytes\ncbuiltins\nstr\n)R\x85R."),
+     CKPT_NOT_KNOWN, "torch.storage._load_from_bytes", 1, "scan-bytes"},
+    {"BUILD on a class",
+     P("\x80\x02"
+       "ccollections\nOrderedDict\nN}\x86"
+       "b."),
+     CKPT_NOT_KNOWN, "collections.OrderedDict", 0, "scan-build"},
+    {"BUILD on an object",
+     P("\x80\x02"
+       "ccollections\nOrderedDict\n)R}b."),
+     CKPT_HARMLESS, "collections.OrderedDict", 1, NULL},
+    {"a class of one's own",
+     P("\x80\x02"
+       "c__main__\nNet\n)\x81."),
+     CKPT_NOT_KNOWN, "__main__.Net", 1, NULL},
+    {"getattr of a class",
+     P("\x80\x02"
+       "cbuiltins\ngetattr\nc__main__\nColour\nX\3\0\0\0red\x86R."),
+     CKPT_NOT_KNOWN, "__main__.Colour.red", 0, NULL},
+    {"getattr that reaches out",
+     P("\x80\x02"
+       "cbuiltins\ngetattr\nc__main__\nNet\nX\x0b\0\0\0__globals__\x86R."),
+     CKPT_DANGEROUS, "__main__.Net.__globals__", 0, NULL},
+    {"getattr of a result",
+     P("\x80\x02"
+       "cbuiltins\ngetattr\nc__main__\nNet\n)RX\1\0\0\0a\x86R."),
+     CKPT_DANGEROUS, "builtins.getattr", 1, NULL},
+    {"getattr that is passed on",
+     P("\x80\x02"
+       "cbuiltins\ngetattr\nq\0c__main__\nNet\nX\1\0\0\0a\x86Rh\0\x86."),
+     CKPT_DANGEROUS, "builtins.getattr", 1, NULL},
     {"plain values", P("\x80\x02}q\0X\1\0\0\0aK\1s."), CKPT_HARMLESS, NULL, -1, NULL},
     {"a text", P("cos\nsin\ntan\nimport os\n"), CKPT_HARMLESS, NULL, -1, NULL},
     {"a text with a full stop", P("import os\nos.system('x')\nN.B."), CKPT_HARMLESS, NULL, -1, NULL},
@@ -72,7 +145,8 @@ START_TEST(pickles)
 {
     const row *r = &rows[_i];
     ckpt_danger verdict = scan_bytes(r->bytes, r->size);
-    ck_assert_msg(verdict == r->verdict, "%s: %s, expected %s", r->what, ckpt_verdict_name(verdict), ckpt_verdict_name(r->verdict));
+    ck_assert_msg(verdict == r->verdict, "%s: %s, expected %s", r->what, ckpt_verdict_name(verdict),
+                  ckpt_verdict_name(r->verdict));
     const ckpt_scan_global *g = r->name ? scan_find(r->name) : NULL;
     ck_assert_msg(!r->name || g, "%s: %s is not listed", r->what, r->name);
     if (g && r->called >= 0)
@@ -80,13 +154,16 @@ START_TEST(pickles)
     if (r->code)
         ck_assert_msg(scan_says(r->code), "%s: no finding %s", r->what, r->code);
     else
-        ck_assert_msg(ckpt_report_count(scan_report) == 0, "%s: finding %s", r->what, ckpt_report_get(scan_report, 0)->code);
+        ck_assert_msg(ckpt_report_count(scan_report) == 0, "%s: finding %s", r->what,
+                      ckpt_report_get(scan_report, 0)->code);
 }
 END_TEST
 
 START_TEST(what_is_said_of_a_call)
 {
-    static const char twice[] = "\x80\x02K\1" "0cos\nsystem\nX\7\0\0\0echo hi\x85R" "0cos\nsystem\n.";
+    static const char twice[] = "\x80\x02K\1"
+                                "0cos\nsystem\nX\7\0\0\0echo hi\x85R"
+                                "0cos\nsystem\n.";
     ck_assert_int_eq(scan_bytes(P(twice)), CKPT_DANGEROUS);
     const ckpt_scan_global *g = ckpt_scan_get(scanned, 0);
     ck_assert_uint_eq(g->count, 2);
@@ -103,7 +180,8 @@ END_TEST
 
 START_TEST(dangerous_ones_come_first)
 {
-    scan_bytes(P("\x80\x02" "ccollections\nOrderedDict\nc__main__\nNet\ncos\nsystem\n\x87."));
+    scan_bytes(P("\x80\x02"
+                 "ccollections\nOrderedDict\nc__main__\nNet\ncos\nsystem\n\x87."));
     ck_assert_int_eq(ckpt_scan_get(scanned, 0)->danger, CKPT_DANGEROUS);
     ck_assert_int_eq(ckpt_scan_get(scanned, 1)->danger, CKPT_NOT_KNOWN);
     ck_assert_int_eq(ckpt_scan_get(scanned, 2)->danger, CKPT_HARMLESS);
@@ -117,7 +195,8 @@ START_TEST(every_truncation)
     size_t named = sizeof whole - 1 - 11 + 1, n = sizeof whole - 1;
     for (size_t i = 0; i <= n; i++) {
         ckpt_danger verdict = scan_bytes(whole, i);
-        ck_assert_msg((verdict == CKPT_DANGEROUS) == (i >= named), "%zu of %zu bytes: %s", i, n, ckpt_verdict_name(verdict));
+        ck_assert_msg((verdict == CKPT_DANGEROUS) == (i >= named), "%zu of %zu bytes: %s", i, n,
+                      ckpt_verdict_name(verdict));
         ck_assert_msg(i < named || i == n || scan_says("scan-damaged"), "%zu of %zu bytes", i, n);
     }
 }
@@ -167,7 +246,10 @@ START_TEST(pickles_in_pickles)
     size_t n = sizeof("\x80\x02" OS_SYSTEM ".") - 1;
     memcpy(bytes, "\x80\x02" OS_SYSTEM ".", n);
     for (int depth = 1; depth <= 14; depth++) {
-        memcpy(outer, "\x80\x03" "B", 3);
+        memcpy(outer,
+               "\x80\x03"
+               "B",
+               3);
         for (int k = 0; k < 4; k++)
             outer[3 + k] = (char)(n >> 8 * k);
         memcpy(outer + 7, bytes, n);
@@ -266,7 +348,8 @@ START_TEST(names_mean)
     const judged *j = &names[_i];
     const char *reason = NULL;
     ckpt_danger danger = ckpt__scan_judge(ckpt__s(j->module), ckpt__s(j->name), &reason);
-    ck_assert_msg(danger == j->danger, "%s %s: %s, expected %s", j->module, j->name, ckpt_danger_name(danger), ckpt_danger_name(j->danger));
+    ck_assert_msg(danger == j->danger, "%s %s: %s, expected %s", j->module, j->name, ckpt_danger_name(danger),
+                  ckpt_danger_name(j->danger));
     ck_assert(reason && *reason);
 }
 END_TEST
@@ -280,7 +363,8 @@ START_TEST(the_table_is_sound)
         ck_assert(r->modules[0] && r->names[0] && r->reason[0]);
         ck_assert_msg(!strstr(r->modules, "  ") && !strstr(r->names, "  "), "%s", r->modules);
         ck_assert_msg(r->names[0] != '*' || r->names[1] == '\0', "%s: '*' stands alone", r->modules);
-        ck_assert_msg(r->danger != CKPT_HARMLESS || r->names[0] != '*', "%s: no module is harmless as a whole", r->modules);
+        ck_assert_msg(r->danger != CKPT_HARMLESS || r->names[0] != '*', "%s: no module is harmless as a whole",
+                      r->modules);
     }
 }
 END_TEST

@@ -39,7 +39,8 @@ static void good_records(void)
 
 START_TEST(any_record)
 {
-    static const char *const names[] = {"m/data.pkl", "m/data/1", "m/extra/readme.txt", "other/data.pkl", "m/code/x.py"};
+    static const char *const names[] = {"m/data.pkl", "m/data/1", "m/extra/readme.txt", "other/data.pkl",
+                                        "m/code/x.py"};
     for (int deflate = 0; deflate < 2; deflate++)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             memset(&a, 0, sizeof a);
@@ -94,11 +95,15 @@ START_TEST(damaged_archives)
     for (int kind = 0; kind < 6; kind++) {
         memset(&a, 0, sizeof a);
         if (kind == 0)
-            PUT(&a.file, "\x80\x02K\1.");                       /* something before it */
-        add_record(&a, &(record){.name = "m/data.pkl", P(EVIL), .deflate = kind % 2, .wrong_crc = kind == 1,
-                                 .local_name = kind == 2 ? "m/other.pkl" : NULL, .usize = kind == 3 ? 9999 : 0});
+            PUT(&a.file, "\x80\x02K\1."); /* something before it */
+        add_record(&a, &(record){.name = "m/data.pkl",
+                                 P(EVIL),
+                                 .deflate = kind % 2,
+                                 .wrong_crc = kind == 1,
+                                 .local_name = kind == 2 ? "m/other.pkl" : NULL,
+                                 .usize = kind == 3 ? 9999 : 0});
         if (kind == 4)
-            add_record(&a, &(record){.name = "m/data.pkl", .data = "\x80\x02}.", .size = 4});     /* twice */
+            add_record(&a, &(record){.name = "m/data.pkl", .data = "\x80\x02}.", .size = 4}); /* twice */
         if (kind != 5)
             put_end(&a, a.count + (kind == 2), "");
         ck_assert_msg(scan_archive() == CKPT_DANGEROUS, "kind %d", kind);
@@ -143,7 +148,8 @@ START_TEST(archives_in_archives)
         put_end(&a, a.count, "");
         for (int depth = 2; depth <= 12; depth++) {
             memset(&outer, 0, sizeof outer);
-            add_record(&outer, &(record){.name = "in.zip", .data = a.file.data, .size = a.file.size, .deflate = deflate});
+            add_record(&outer,
+                       &(record){.name = "in.zip", .data = a.file.data, .size = a.file.size, .deflate = deflate});
             put_end(&outer, outer.count, "");
             a = outer;
             ckpt_danger verdict = scan_archive();
@@ -208,7 +214,10 @@ START_TEST(what_is_not_unpacked)
     static const struct {
         const char *data;
         size_t size;
-    } heads[] = {{P("\xFD" "7zXZ\0\0\0\0\0")}, {P("BZh91AY&SY\0\0\0")}, {P("\x28\xB5\x2F\xFD\0\0\0\0")}};
+    } heads[] = {{P("\xFD"
+                    "7zXZ\0\0\0\0\0")},
+                 {P("BZh91AY&SY\0\0\0")},
+                 {P("\x28\xB5\x2F\xFD\0\0\0\0")}};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         ck_assert_int_eq(scan_bytes(heads[i].data, heads[i].size), CKPT_NOT_KNOWN);
         ck_assert(scan_says("scan-unreadable"));
@@ -331,9 +340,13 @@ START_TEST(native_files)
         char header[600], hex[200] = "";
         for (size_t i = 0; i < sizeof EVIL - 1; i++)
             snprintf(hex + 2 * i, 3, "%02x", (unsigned)(unsigned char)EVIL[i]);
-        int n = blob ? snprintf(header, sizeof header, "{\"__metadata__\":{},\"ckpt.blob.0\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[4,%zu]}}",
-                                sizeof EVIL - 1, sizeof EVIL + 3)
-                     : snprintf(header, sizeof header, "{\"__metadata__\":{\"ckpt\":\"{\\\"$\\\":\\\"bytes\\\",\\\"hex\\\":\\\"%s\\\"}\"}}", hex);
+        int n =
+            blob ? snprintf(header, sizeof header,
+                            "{\"__metadata__\":{},\"ckpt.blob.0\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":["
+                            "4,%zu]}}",
+                            sizeof EVIL - 1, sizeof EVIL + 3)
+                 : snprintf(header, sizeof header,
+                            "{\"__metadata__\":{\"ckpt\":\"{\\\"$\\\":\\\"bytes\\\",\\\"hex\\\":\\\"%s\\\"}\"}}", hex);
         b.size = 0;
         put_number(&b, (uint64_t)n, 8);
         put(&b, header, (size_t)n);

@@ -81,3 +81,9 @@ with open(os.path.join(OUT, "bad-crc.pt"), "wb") as f:
     f.write(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
 with open(os.path.join(OUT, "bad-half.pt"), "wb") as f:
     f.write(whole[: len(whole) // 2])
+
+# What a scan is for, opcode by opcode: a call behind the first STOP, and names that nobody can judge. Never loaded.
+with open(os.path.join(OUT, "attack.pkl"), "wb") as f:
+    f.write(b"\x80\x02K\x01.\x80\x02cos\nsystem\nX\x11\x00\x00\x00echo \x1b[31mattack\n\x85q\x00R.")
+with open(os.path.join(OUT, "own-class.pkl"), "wb") as f:
+    f.write(b"\x80\x02c__main__\nTrainer\n)R\x82\x05\x86.")
