@@ -65,13 +65,13 @@ said=$("$work/sample" "$work/one.ckpt") || fail "the sample failed"
 case $said in "ckpt $version (cuda: "*) ;; *) fail "the sample said: $said" ;; esac
 
 for command in ckpt-inspect ckpt-migrate; do
-    path=$(find "$root" -name "$command" -type f)
+    path=$(find "$root" -path "*/bin/$command" -type f)
     test -x "$path" || fail "$command was not installed"
     "$path" --version >"$work/out" || fail "$command --version ends with $?"
     grep -qF "$version" "$work/out" || fail "$command --version does not say $version: $(cat "$work/out")"
     test -n "$(find "$root" -name "$command.1*")" || fail "$command has no man page"
 done
-"$(find "$root" -name ckpt-inspect -type f)" list "$work/one.ckpt" | grep -q weight ||
+"$(find "$root" -path "*/bin/ckpt-inspect" -type f)" list "$work/one.ckpt" | grep -q weight ||
     fail "the installed ckpt-inspect does not list what the sample saved"
 test -n "$(find "$root" -name 'ckpt.3*')" || fail "ckpt(3) was not installed"
 for file in bash-completion/completions/ckpt-inspect bash-completion/completions/ckpt-migrate zsh/site-functions/_ckpt; do

@@ -18,6 +18,7 @@
 #include <ckpt/scan.h>
 #include <ckpt/state.h>
 #include <ckpt/stats.h>
+#include <ckpt/summary.h>
 #include <ckpt/tensor.h>
 #include <ckpt/value.h>
 #include <ckpt/verify.h>

@@ -289,11 +289,13 @@ static ckpt_status diagnose(ckpt_error *err)
     ckpt_doctor_options o;
     ckpt_doctor_result result;
     memset(&o, 0, sizeof o);
+    memset(&result, 0, sizeof result);
     o.cuda_devices = -1;
     ckpt_report *report = ckpt_report_new();
     ckpt_status status = report ? ckpt_reader_open(torch_file, NULL, &r, err) : CKPT_OK;
     if (report && status == CKPT_OK) {
         status = ckpt_doctor(r, &o, &result, report, err);
+        ckpt_doctor_result_clear(&result);
         ckpt_reader_close(r);
     }
     ckpt_report_free(report);

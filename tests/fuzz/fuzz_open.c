@@ -101,7 +101,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ckpt_value_walk(ckpt_reader_root(r), 200000, on_visit, &sum, &err);
         read_tensors(r);
         restore(r, path);
+        memset(&result, 0, sizeof result);
         ckpt_doctor(r, &doctor, &result, report, &err);
+        ckpt_doctor_result_clear(&result);
     } else if (err.message[0] == '\0')
         abort();                  /* a refusal always says why */
     ckpt_reader_close(r);

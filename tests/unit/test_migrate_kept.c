@@ -362,8 +362,9 @@ START_TEST(what_has_no_names_is_said)
     ck_assert(find(r, "w") && find(r, "optimizer.state.0.exp_avg"));
     ckpt_report_clear(report);
     ck_assert_int_eq(ckpt_doctor(r, &asked, &answer, report, &err), CKPT_OK);
-    ck_assert(said("order-unknown"));
+    ck_assert(said("ambiguous-order"));
     ck_assert_int_eq(answer.outcome, CKPT_OUTCOME_UNKNOWN);
+    ckpt_doctor_result_clear(&answer);
     ckpt_reader_close(r);
     ckpt_state *state = ckpt_state_new();
     bind(state, "w", NULL, CKPT_PARAM, weights[0]);

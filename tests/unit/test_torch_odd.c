@@ -222,6 +222,7 @@ static void loads(ckpt_outcome expected)
     reads();
     ck_assert_msg(ckpt_doctor(reader, &options, &r, NULL, &err) == CKPT_OK, "%s", err.message);
     ck_assert_msg(r.outcome == expected, "%s, expected %s", ckpt_outcome_name(r.outcome), ckpt_outcome_name(expected));
+    ckpt_doctor_result_clear(&r);
     ckpt_reader_close(reader);
     reader = NULL;
     file = begin_torch();
