@@ -43,7 +43,7 @@ expect()
 # page NAME: report.html is golden/report-NAME.html. The style sheet and the version change for reasons of their own.
 page()
 {
-    sed -e '/^<style>$/,/^<\/style>$/d' -e 's/ckpt 0[0-9.]*"/ckpt VERSION"/' -e 's/ckpt-inspect [0-9][^ ]* ([^)]*)/ckpt-inspect VERSION (BUILD)/' \
+    sed -e '/^<style>$/,/^<\/style>$/d' -e 's/ckpt 0[0-9.]*"/ckpt VERSION"/' -e 's/ckpt-inspect [0-9][^ ]* (.*), by this command/ckpt-inspect VERSION (BUILD), by this command/' \
         report.html >now.html
     [ "$CLI_GOLDEN" != write ] || cp now.html "$golden/report-$1.html"
     diff -u "$golden/report-$1.html" now.html | sed 's/^/# /'
