@@ -16,7 +16,7 @@ static const char *const harmless[] = {
     "__snprintf_chk", "__vsnprintf_chk",
     /* strings, numbers, sorting, trees */
     "str*", "__isoc99_str*", "__isoc23_str*", "mem*", "snprintf", "vsnprintf", "qsort*", "bsearch", "tsearch", "tfind",
-    "tdelete", "tdestroy", "frexp*", "ldexp*", "nearbyint*", "floor*", "ceil*", "__ctype_*", "newlocale", "uselocale",
+    "tdelete", "tdestroy", "frexp*", "ldexp*", "nearbyint*", "floor*", "ceil*", "hypot*", "sqrt*", "__ctype_*", "newlocale", "uselocale",
     "freelocale", "__errno_location",
     /* threads and signals that exist already */
     "pthread_mutex_*", "pthread_cond_*", "pthread_condattr_*", "pthread_join", "pthread_once", "pthread_self",
@@ -27,7 +27,7 @@ static const char *const harmless[] = {
     /* advice on the page cache, and what it has: a failure means that nothing is known of it */
     "posix_fadvise*", "preadv2", "preadv64v2",
     /* the time, who and where we are, the driver's library */
-    "clock_gettime", "time", "gmtime_r", "getpid", "gettid", "getuid", "getpriority", "setpriority", "sysconf", "dlopen", "dlsym",
+    "clock_gettime", "time", "gmtime_r", "getpid", "gettid", "getuid", "getpriority", "setpriority", "sysconf", "sched_getaffinity", "__sched_cpucount", "dlopen", "dlsym",
     "dlclose", "dlerror", "dl_iterate_phdr",
 };
 
