@@ -102,8 +102,7 @@ ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__
 {
     ckpt_status status = CKPT_OK;
     *l = (ckpt__live){ .state = state, .index = index, .current = SIZE_MAX };
-    payload->read = read_payload;
-    payload->ctx = l;
+    *payload = (ckpt__payload){ .read = read_payload, .ctx = l };
     for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
         ckpt__lane *lane;
         status = ckpt__lanes_get(&l->lanes, state, ckpt__memory_device(&state->bindings[i].memory), &lane, err);

@@ -218,8 +218,7 @@ static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t numb
 
 void ckpt__snapshot_payload(ckpt__snapshot *s, ckpt__payload *payload)
 {
-    payload->read = read_snapshot;
-    payload->ctx = s;
+    *payload = (ckpt__payload){ .read = read_snapshot, .ctx = s };
 }
 
 uint64_t ckpt__snapshot_bytes(const ckpt__snapshot *s)
