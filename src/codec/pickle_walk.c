@@ -48,10 +48,25 @@ static size_t at_hand(const vm_t *w)
                                                                          : w->window_size - (size_t)(w->at - w->window_at);
 }
 
+/* What reaches over the end of a frame: CPython's unpickler, where it reads from a file, forgets what is left of the frame and
+ * takes all of it from behind; from memory, or from a file that can be peeked into, it goes on as if there were no frames. */
+static void pass(vm_t *w, uint64_t n)
+{
+    w->out->torn |= w->at < w->frame_end && n > w->frame_end - w->at;
+}
+
+void ckpt__walk_frame(vm_t *w, uint64_t n)
+{
+    pass(w, n);
+    if (w->at >= w->frame_end && !ckpt__add(w->at, n, &w->frame_end))
+        w->frame_end = UINT64_MAX;
+}
+
 bool ckpt__walk_take(vm_t *w, size_t n, const unsigned char **p)
 {
     if (n > w->in->size - w->at)
         return ckpt__walk_stop(w, CKPT__WALK_CUT_OFF);
+    pass(w, n);
     if (at_hand(w) < n && !fill(w, w->at))
         return false;
     *p = w->window + (w->at - w->window_at);
@@ -63,6 +78,7 @@ bool ckpt__walk_skip(vm_t *w, uint64_t n)
 {
     if (n > w->in->size - w->at)
         return ckpt__walk_stop(w, CKPT__WALK_CUT_OFF);
+    pass(w, n);
     w->at += n;
     return true;
 }
@@ -84,10 +100,12 @@ bool ckpt__walk_line(vm_t *w, uint64_t *offset, uint64_t *size, const char **tex
         if (end) {
             if (first)
                 *text = (const char *)p;
+            pass(w, (uint64_t)(end - p) + 1);
             w->at += (uint64_t)(end - p) + 1;
             *size = w->at - 1 - *offset;
             return true;
         }
+        pass(w, n);
         w->at += n;
         if (w->at >= w->in->size)
             return ckpt__walk_stop(w, CKPT__WALK_CUT_OFF);
@@ -300,7 +318,7 @@ ckpt_status ckpt__pickle_walk(vm_t *w, const ckpt__pickle_input *in, uint64_t fr
     w->out = out;
     w->err = err;
     w->status = CKPT_OK;
-    w->begin = w->at = from;
+    w->begin = w->at = w->frame_end = from;
     w->window_size = 0;
     ckpt__walk_value_new(w, CKPT__WALK_OPAQUE, 0, 0, &ok);
     while (ok && !out->stopped) {

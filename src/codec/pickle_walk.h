@@ -85,6 +85,7 @@ typedef struct ckpt__walk {
     unsigned opcode;                    /* at which it ended */
     uint64_t end;                       /* the byte behind STOP, or the one of that opcode */
     bool proto;                         /* begins with PROTO */
+    bool torn;                          /* something reaches over the end of its frame: unpicklers read it differently */
     unsigned protocol;
     uint64_t opcodes, calls;
     ckpt_error why;

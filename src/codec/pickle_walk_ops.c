@@ -81,7 +81,8 @@ static void add_code_point(ckpt__buf *b, uint32_t c)
     }
 }
 
-/* raw-unicode-escape: only \uXXXX and \UXXXXXXXX; bytes are Latin-1. Gives the characters that it took. */
+/* raw-unicode-escape: only \uXXXX and \UXXXXXXXX, and two backslashes are themselves; bytes are Latin-1. Gives the characters
+ * that it took. */
 static size_t unicode_character(const char *p, size_t n, ckpt__buf *out)
 {
     uint32_t code;
@@ -90,8 +91,11 @@ static size_t unicode_character(const char *p, size_t n, ckpt__buf *out)
         add_code_point(out, code);
         return 2 + digits;
     }
-    add_code_point(out, (unsigned char)*p);
-    return 1;
+    add_code_point(out, (unsigned char)p[0]);
+    if (n < 2 || p[0] != '\\' || p[1] != '\\')
+        return 1;
+    add_code_point(out, (unsigned char)p[1]);
+    return 2;
 }
 
 /* The escapes of a Python string literal. */
@@ -400,7 +404,8 @@ static bool memo_number(vm_t *w, unsigned width, bool put)
     return put ? ckpt__walk_memo_put(w, number_at(p, width)) : ckpt__walk_memo_get(w, number_at(p, width));
 }
 
-/* Any text that Python's int() takes: white space and underscores too; what it does not take ends the walk. */
+/* Any text that PyLong_FromString() takes: white space and underscores too, and only what stands before a zero byte. What it
+ * does not take ends the walk. */
 static bool memo_line(vm_t *w, bool put)
 {
     uint64_t offset, size, index = 0;
@@ -408,7 +413,7 @@ static bool memo_line(vm_t *w, bool put)
     size_t digits = 0;
     if (!ckpt__walk_line(w, &offset, &size, &text))
         return false;
-    for (uint64_t i = 0; text && i < size; i++)
+    for (uint64_t i = 0; text && i < size && text[i]; i++)
         if (text[i] >= '0' && text[i] <= '9') {
             digits++;
             if (index < UINT64_MAX / 16)
@@ -428,6 +433,15 @@ static bool proto(vm_t *w)
         w->out->proto = true;
     w->out->protocol = *p;
     return *p <= 5 || ckpt__walk_stop(w, CKPT__WALK_NO_OPCODE);
+}
+
+static bool frame(vm_t *w)
+{
+    const unsigned char *p;
+    if (!ckpt__walk_take(w, 8, &p))
+        return false;
+    ckpt__walk_frame(w, number_at(p, 8));
+    return true;
 }
 
 static bool persid(vm_t *w)
@@ -481,7 +495,7 @@ static bool step_stack(vm_t *w, unsigned char opcode)
     case 'q': return memo_number(w, 1, true);
     case 'r': return memo_number(w, 4, true);
     case 0x94: return ckpt__walk_memo_put(w, w->memo_entries);
-    case 0x95: return ckpt__walk_skip(w, 8);
+    case 0x95: return frame(w);
     case 0x98: return w->depth > 0 || ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW);
     case '.': return stop(w);
     default: return constant(w, opcode);

@@ -24,6 +24,7 @@ struct ckpt__walker {
     ckpt_error *err;
     ckpt_status status;                /* what ends the walk as a whole */
     uint64_t begin, at, op_at;         /* of the pickle; the next byte; the opcode that runs */
+    uint64_t frame_end;                /* of the outermost frame that `at` is in, or was last */
     unsigned char *window;
     uint64_t window_at;
     size_t window_size;
@@ -52,6 +53,8 @@ bool ckpt__walk_arena(ckpt__walk_vm *w);
 /* The next n bytes (at most a window), which stay until the next call. */
 bool ckpt__walk_take(ckpt__walk_vm *w, size_t n, const unsigned char **p);
 bool ckpt__walk_skip(ckpt__walk_vm *w, uint64_t n);
+/* The next n bytes are a frame. */
+void ckpt__walk_frame(ckpt__walk_vm *w, uint64_t n);
 /* A line without its newline: its offset and size; *text NULL where it is longer than a window. */
 bool ckpt__walk_line(ckpt__walk_vm *w, uint64_t *offset, uint64_t *size, const char **text);
 

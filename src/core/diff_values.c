@@ -1,6 +1,6 @@
 /* core/diff_values.c - the elements of two tensors side by side, block by block. Equal bytes of one dtype need no further
  * look; where they differ, and between dtypes, values are compared as numbers: in double where that holds both exactly,
- * else in long double (whose 64 bits of mantissa hold every 64-bit integer here). */
+ * else an integer of 64 bits is held against the whole part of the other, and its fraction for itself. */
 #include "core/differ.h"
 
 #include <math.h>
@@ -119,7 +119,15 @@ static void look_at_integers(comparer *c, const unsigned char *pa, const unsigne
     }
 }
 
-/* An integer of 64 bits against a float: equal only where both are the same number. */
+/* How far an integer of 64 bits is from a finite number: 0 only where both are the same. */
+static double wide_apart(wide v, double x)
+{
+    if (fabs(x) >= 0x1p+66)
+        return fabs(x - (double)v);
+    wide whole = (wide)x;
+    return fabs((double)(v - whole) - (x - (double)whole));
+}
+
 static void look_at_wide(comparer *c, const unsigned char *pa, const unsigned char *pb, size_t n)
 {
     bool first = c->a.wide;
@@ -129,14 +137,16 @@ static void look_at_wide(comparer *c, const unsigned char *pa, const unsigned ch
     for (size_t i = 0; i < n; i++) {
         bool same;
         wide v = wide_of(integers, c->ia[i]);
-        long double apart = fabsl((long double)v - c->xa[i]);
         double of = first ? fabs(c->xa[i]) : fabs((double)v);
-        if (note_nan(c, isnan(c->xa[i]), false, &same) || apart == 0) {
-            c->row->differing += apart != 0;
+        if (note_nan(c, isnan(c->xa[i]), false, &same)) {
+            c->row->differing++;
             continue;
         }
-        note_distance(c, (double)apart, of);
-        c->row->differing += !within(c, (double)apart, of);
+        double apart = isinf(c->xa[i]) ? (double)INFINITY : wide_apart(v, c->xa[i]);
+        if (apart == 0)
+            continue;
+        note_distance(c, apart, of);
+        c->row->differing += !within(c, apart, of);
     }
 }
 

@@ -5,8 +5,9 @@
 
 enum { LANES = 4 };               /* independent sums, so that additions need not wait for each other */
 
-/* Beyond these, squares of doubles overflow or vanish. */
-static const double large = 0x1p+480, small = 0x1p-480;
+/* Beyond these, squares of doubles, or of distances between them, overflow or vanish: then values are scaled. */
+static const double large = 0x1p+400, small = 0x1p-400;
+enum { SCALE = 600 };
 
 typedef struct scanned {
     double sum, min, max;
@@ -43,18 +44,38 @@ static scanned scan(const double *x, size_t n)
     return s;
 }
 
-static double squares_around(const double *x, size_t n, double mean)
+/* Squares of the distances from `mean`, and the distances: they come to 0 but for what the mean lost to rounding. */
+static double squares_around(const double *x, size_t n, double mean, double *distances)
 {
-    double sum[LANES] = { 0 };
+    double sum[LANES] = { 0 }, apart[LANES] = { 0 };
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < LANES; k++) {
             double d = x[i + (size_t)k] - mean;
             sum[k] += d * d;
         }
-    for (; i < n; i++)
+    for (i = 0; i + LANES <= n; i += LANES)      /* in one loop with the other, compilers put lanes into memory */
+        for (int k = 0; k < LANES; k++)
+            apart[k] += x[i + (size_t)k] - mean;
+    for (; i < n; i++) {
+        apart[0] += x[i] - mean;
         sum[0] += (x[i] - mean) * (x[i] - mean);
+    }
+    *distances = (apart[0] + apart[1]) + (apart[2] + apart[3]);
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Adds v, and keeps what the sum loses by it (Knuth's sum of two). */
+static void add(ckpt__sum *to, double v)
+{
+    double sum = to->high + v, took = sum - to->high, low = (to->high - (sum - took)) + (v - took) + to->low;
+    to->high = sum + low;
+    to->low = low - (to->high - sum);
+}
+
+static ckpt__sum scaled(ckpt__sum s, int by)
+{
+    return (ckpt__sum){ ldexp(s.high, by), ldexp(s.low, by) };
 }
 
 /* Counts what is not finite and moves the rest together; how many those are. */
@@ -72,6 +93,38 @@ static size_t take_finite(ckpt__moments *m, double *x, size_t n)
     return kept;
 }
 
+static double larger(double a, double b)
+{
+    return fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+}
+
+/* The scale that suits all values so far, those of a new block among them; it grows, but where there were only zeros. */
+static void take_scale(ckpt__moments *m, const scanned *s)
+{
+    double most = larger(larger(m->min, m->max), larger(s->min, s->max));
+    int scale = most >= large ? SCALE : most > 0 && most <= small ? -SCALE : 0, by = m->scale - scale;
+    m->scale = scale;
+    m->sum = scaled(m->sum, by);
+    m->mean = scaled(m->mean, by);
+    m->squares = scaled(m->squares, 2 * by);
+}
+
+/* A block of n finite values, with their sum. Its mean is put right by the distances from it. */
+static void merge(ckpt__moments *m, const double *x, size_t n, double sum)
+{
+    double count = (double)n, before = (double)m->finite, mean = sum / count, distances;
+    double squares = squares_around(x, n, mean, &distances);
+    ckpt__sum apart = { mean, distances / count };
+    squares -= distances * apart.low;
+    add(&apart, -m->mean.high);
+    add(&apart, -m->mean.low);
+    squares += apart.high * apart.high * (before * (count / (before + count)));
+    add(&m->squares, squares);
+    add(&m->mean, apart.high * (count / (before + count)));
+    add(&m->mean, apart.low * (count / (before + count)));
+    add(&m->sum, sum);
+}
+
 void ckpt__moments_add(ckpt__moments *m, double *x, size_t n)
 {
     if (n == 0)
@@ -83,27 +136,32 @@ void ckpt__moments_add(ckpt__moments *m, double *x, size_t n)
             return;
         s = scan(x, n);
     }
-    double absmax = fabs(s.min) > fabs(s.max) ? fabs(s.min) : fabs(s.max);
-    long double sum = s.sum, squares = 0, total = (long double)m->finite + (long double)n;
-    if (absmax < large && (absmax > small || absmax == 0))
-        squares = squares_around(x, n, s.sum / (double)n);
-    else {
-        sum = 0;
+    take_scale(m, &s);
+    if (m->scale) {
         for (size_t i = 0; i < n; i++)
-            sum += x[i];
-        for (size_t i = 0; i < n; i++)
-            squares += (x[i] - sum / n) * (x[i] - sum / n);
-    }
-    if (m->finite) {
-        long double apart = sum / n - m->sum / m->finite;
-        squares += apart * apart * ((long double)m->finite * n / total);
-    }
-    m->squares += squares;
-    m->sum += sum;
+            x[i] = ldexp(x[i], -m->scale);
+        merge(m, x, n, scan(x, n).sum);
+    } else
+        merge(m, x, n, s.sum);
     m->min = m->finite && m->min <= s.min ? m->min : s.min + 0.0;      /* -0 is 0 */
     m->max = m->finite && m->max >= s.max ? m->max : s.max + 0.0;
     m->zero += s.zero;
     m->finite += n;
+}
+
+/* Rounding never puts it beside all values. */
+double ckpt__moments_mean(const ckpt__moments *m)
+{
+    double mean = m->finite ? ldexp(m->sum.high / (double)m->finite, m->scale) : 0;
+    return mean < m->min ? m->min : mean > m->max ? m->max : mean;
+}
+
+/* At most half of what lies between the smallest and the largest, as of any values. */
+double ckpt__moments_std(const ckpt__moments *m)
+{
+    double range = m->max - m->min, most = isinf(range) ? m->max / 2 - m->min / 2 : range / 2;
+    double std = m->finite ? ldexp(sqrt(m->squares.high / (double)m->finite), m->scale) : 0;
+    return std > most ? most : std;
 }
 
 /* ---- histograms */

@@ -95,16 +95,18 @@ static ckpt_status push_header(ckpt__scan_job *job, const ckpt__scan_span *span,
     if (data >= span->size)
         return CKPT_OK;
     shown = ckpt__scan_head(job, span, at + LOCAL_SIZE, name, shown);
+    ckpt_status status = CKPT_OK;
     if ((flags & 1) || (method != 0 && method != 8)) {
         /* A payload may hold such four bytes by chance; a name that is text is no chance. */
-        return n && n < 256 && ckpt__utf8_valid(name, shown) && method < 100
-                   ? ckpt__scan_note(job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
-                                     "it has a record that is encrypted or compressed by a method that is not read: it was not "
-                                     "looked into")
-                   : CKPT_OK;
+        if (n && n < 256 && ckpt__utf8_valid(name, shown) && method < 100)
+            status = ckpt__scan_note(job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
+                                     "it has a record that says that it is encrypted, or compressed by a method that is not "
+                                     "read: what it unpacks to was not looked into");
     }
+    /* Neither is always true: torch does not look at the flags. */
     record r = {.name = name, .name_size = shown, .data = data, .size = span->size - data, .hunted = true};
-    ckpt_status status = push_record(job, span, &r);
+    if (status == CKPT_OK)
+        status = push_record(job, span, &r);
     /* What the directory says of the method may be something else than what the record says. */
     r.deflated = true;
     return status == CKPT_OK ? push_record(job, span, &r) : status;

@@ -78,21 +78,32 @@ static ckpt_str part_of(ckpt_str s, size_t from)
     return (ckpt_str){s.data + from, dot ? (size_t)(dot - s.data) - from : s.size - from};
 }
 
+/* Of os, and of _os: modules import others under such names. */
+static bool is_anywhere(ckpt_str part)
+{
+    if (in_list(ckpt__scan_anywhere, ckpt__scan_anywhere_size, part))
+        return true;
+    while (part.size && part.data[0] == '_')
+        part = (ckpt_str){part.data + 1, part.size - 1};
+    return in_list(ckpt__scan_anywhere, ckpt__scan_anywhere_size, part);
+}
+
 /* six.moves.builtins, torch.serialization.os: a module of that name is reached through another one. The first part of
- * the module itself is what the table is for. */
+ * the module itself is what the table is for. Of a name without dots only what begins as __dict__ does reaches anything: it
+ * belongs to the module. */
 static bool reaches(ckpt_str module, ckpt_str name)
 {
     for (size_t at = 0; at < module.size;) {
         ckpt_str part = part_of(module, at);
-        if (at > 0 && in_list(ckpt__scan_anywhere, ckpt__scan_anywhere_size, part))
+        if (at > 0 && is_anywhere(part))
             return true;
         at += part.size + 1;
     }
     bool dotted = memchr(name.data, '.', name.size);
     for (size_t at = 0; at < name.size;) {
         ckpt_str part = part_of(name, at);
-        if (in_list(ckpt__scan_anywhere, ckpt__scan_anywhere_size, part) ||
-            (dotted && in_list(ckpt__scan_reaching, ckpt__scan_reaching_size, part)))
+        bool within = dotted || (part.size > 2 && memcmp(part.data, "__", 2) == 0);
+        if (is_anywhere(part) || (within && in_list(ckpt__scan_reaching, ckpt__scan_reaching_size, part)))
             return true;
         at += part.size + 1;
     }

@@ -106,7 +106,7 @@ ckpt_status ckpt__scan_npy(ckpt__scan_job *job, const ckpt__scan_span *span, con
 
 /* ---- tar */
 
-/* Octal digits, or a number of base 256 where the first bit is set. */
+/* Octal digits, as Python's int() takes them, or a number of base 256 where the first bit is set. */
 static bool tar_number(const unsigned char *p, size_t n, uint64_t *out)
 {
     *out = 0;
@@ -117,7 +117,8 @@ static bool tar_number(const unsigned char *p, size_t n, uint64_t *out)
     }
     bool any = false;
     for (size_t i = 0; i < n && p[i] && (p[i] != ' ' || !any); i++) {
-        if (p[i] == ' ')
+        bool sign = p[i] == '+' || p[i] == '_' || (i > 0 && p[i - 1] == '0' && (p[i] | 32) == 'o');
+        if (p[i] == ' ' || (p[i] >= '\t' && p[i] <= '\r') || sign)
             continue;
         if (p[i] < '0' || p[i] > '7' || *out >> 60)
             return false;
@@ -127,12 +128,36 @@ static bool tar_number(const unsigned char *p, size_t n, uint64_t *out)
     return any;
 }
 
+/* Of the bytes without sign; some writers took them with it, and readers take both. */
 static bool tar_sum_is_right(const unsigned char *p)
 {
-    uint64_t said, sum = 0;
-    for (size_t i = 0; i < 512; i++)
-        sum += i >= 148 && i < 156 ? ' ' : p[i];
-    return tar_number(p + 148, 8, &said) && said == sum;
+    uint64_t said, sum = 0, negative = 0;
+    for (size_t i = 0; i < 512; i++) {
+        unsigned char c = i >= 148 && i < 156 ? ' ' : p[i];
+        sum += c;
+        negative += c & 0x80 ? 256 : 0;
+    }
+    return tar_number(p + 148, 8, &said) && (said == sum || said == sum - negative);
+}
+
+static bool is_zeros(const unsigned char *p, size_t n)
+{
+    while (n && p[n - 1] == 0)
+        n--;
+    return n == 0;
+}
+
+/* An extended header may give another size to the member behind it, which is not followed here. */
+static ckpt_status look_at_extension(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t at, uint64_t size)
+{
+    char text[4096];
+    size_t n = ckpt__scan_head(job, span, at, text, size < sizeof text ? (size_t)size : sizeof text);
+    if (size <= sizeof text && !memmem(text, n, "size=", 5) && !memmem(text, n, "GNU.sparse", 10))
+        return CKPT_OK;
+    return ckpt__scan_note(job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
+                           "a tar archive with an extended header of %llu bytes that may give another size to what follows: it "
+                           "is not followed",
+                           (unsigned long long)size);
 }
 
 ckpt_status ckpt__scan_tar(ckpt__scan_job *job, const ckpt__scan_span *span, bool *is)
@@ -140,22 +165,24 @@ ckpt_status ckpt__scan_tar(ckpt__scan_job *job, const ckpt__scan_span *span, boo
     unsigned char p[512];
     uint64_t at = 0, size;
     ckpt_status status = CKPT_OK;
-    *is = ckpt__scan_head(job, span, 0, p, sizeof p) == sizeof p && (is_tar(p, sizeof p) || (p[0] && tar_sum_is_right(p)));
+    *is = ckpt__scan_head(job, span, 0, p, sizeof p) == sizeof p && (is_tar(p, sizeof p) || tar_sum_is_right(p));
     if (!*is)
         return CKPT_OK;
     if (span->depth >= CKPT__SCAN_DEPTH)
         return ckpt__scan_limit(job, span->label, "it is nested deeper than is looked at");
     while (status == CKPT_OK && !job->over && ckpt__scan_head(job, span, at, p, sizeof p) == sizeof p) {
         at += sizeof p;
-        if (p[0] == 0 && !is_tar(p, sizeof p))
-            continue;             /* blocks of zeros; one may also stand between members */
-        if (!tar_number(p + 124, 12, &size) || size > span->size - at) {
+        if (is_zeros(p, sizeof p))
+            continue;             /* they may also stand between members */
+        if (!tar_sum_is_right(p) || !tar_number(p + 124, 12, &size) || size > span->size - at) {
             status = ckpt__scan_note(job, "scan-damaged", span->label, "take a whole copy, or none of it",
-                                     "a tar archive whose member at byte %llu is cut off or has no size",
+                                     "a tar archive whose member at byte %llu is cut off, or has no size or a wrong check sum",
                                      (unsigned long long)(at - sizeof p));
             size = span->size - at;
         }
         size_t n = strnlen((const char *)p, 100);
+        if (status == CKPT_OK && (p[156] == 'x' || p[156] == 'g' || p[156] == 'X'))
+            status = look_at_extension(job, span, at, size);
         if (status == CKPT_OK && size > 0)
             status = ckpt__scan_push(job, (ckpt__scan_span){.view = ckpt__scan_view_keep(span->view), .at = span->at + at,
                                                             .size = size, .depth = span->depth + 1,

@@ -82,8 +82,8 @@ static int on_call(void *ctx, const ckpt__walk_call *call)
     if (bytes && call->argument_count < 2)
         return 0;
     if (bytes || is_global(g, "_codecs", "encode") || is_global(g, "codecs", "encode")) {
-        bool plain =
-            call->argument_count == 1 || (call->argument_count > 1 && call->arguments[1].kind == CKPT__WALK_TEXT &&
+        bool plain = /* a third argument may have it leave characters out */
+            call->argument_count == 1 || (call->argument_count == 2 && call->arguments[1].kind == CKPT__WALK_TEXT &&
                                           is_plain_codec(call->arguments[1].text));
         c->odd_codec |= !plain;
         return plain ? 0 : -1;
@@ -266,13 +266,15 @@ static bool names_module(const ckpt__walk *w, const char *module)
     return false;
 }
 
+/* Could the first global be imported, or one that is called? What comes later may be there to look like no pickle. */
 static bool names_are_names(const ckpt__walk *w)
 {
-    for (size_t i = 0; i < w->count; i++)
-        if ((w->globals[i].module.data && !is_name(w->globals[i].module)) ||
-            (w->globals[i].name.data && !is_name(w->globals[i].name)))
-            return false;
-    return w->count > 0;
+    for (size_t i = 0; i < w->count; i++) {
+        const ckpt__walk_global *g = &w->globals[i];
+        if ((i == 0 || g->calls > 0) && (!g->module.data || is_name(g->module)) && (!g->name.data || is_name(g->name)))
+            return true;
+    }
+    return false;
 }
 
 /* Is at least one known by name? */
@@ -289,6 +291,8 @@ static bool has_names(const ckpt__walk *w)
  * strict: nothing but their bytes says that they are one. */
 static bool is_pickle(const ckpt__walk *w, bool strict)
 {
+    if (w->torn && w->opcodes > 1)
+        return true; /* no writer does so, and no payload by chance */
     bool names = w->count > 0 && (has_dangerous(w) || (names_are_names(w) && (!strict || has_names(w))));
     if (w->stopped)
         return w->proto || names || (w->count == 0 && w->opcodes > 1 && !strict);
@@ -312,7 +316,7 @@ bool ckpt__scan_may_matter(ckpt__scan_job *job, const unsigned char *head, size_
     const ckpt__pickle_input in = {ckpt__scan_read_memory, &memory, n};
     if (ckpt__pickle_walk(job->peeker, &in, 0, NULL, &w, NULL) < 0)
         return true;
-    return w.stopped || w.count > 0 || (w.trouble == CKPT__WALK_CUT_OFF && !all);
+    return w.stopped || w.torn || w.count > 0 || (w.trouble == CKPT__WALK_CUT_OFF && !all);
 }
 
 /* ---- findings */
@@ -350,7 +354,12 @@ static ckpt_status note_end(context *c, const ckpt__walk *w)
 static ckpt_status note_odd(context *c, const ckpt__walk *w)
 {
     ckpt_status status = CKPT_OK;
-    if (c->odd_codec)
+    if (w->torn)
+        status = ckpt__scan_note(
+            c->job, "scan-damaged", c->span->label, "do not load it",
+            "something in a pickle reaches over the end of its frame, which no writer does and which unpicklers read in "
+            "different ways: what it names was read in one of them");
+    if (status == CKPT_OK && c->odd_codec)
         status = ckpt__scan_note(
             c->job, "scan-encoded", c->span->label, "look at it by hand, and do not load it",
             "encodes a string by another codec than Latin-1 and UTF-8, or by one that is not known: what the "

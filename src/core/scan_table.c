@@ -1,5 +1,6 @@
 /* core/scan_table.c - names and what they mean. What is harmless stays so whatever it is called with: a class that only
- * keeps its arguments, a function that only makes values of them. What is dangerous runs code or commands, imports, opens
+ * keeps its arguments, a function that only makes values of them (it may be asked for more than there is memory: that is
+ * not what is judged). What is dangerous runs code or commands, imports, opens
  * files or connections, or reaches any attribute of any object, by itself. Sources: what torch.load(weights_only=True)
  * allows (torch 2.13), what real trainers' checkpoints name, the documentation of Python's and torch's modules. */
 #include "core/scan_work.h"
@@ -12,15 +13,19 @@
 const ckpt__scan_row ckpt__scan_table[] = {
     {D, "os posix nt posixpath ntpath genericpath", "*", "runs commands, ends processes, reads or changes files"},
     {D, "subprocess _posixsubprocess commands popen2 pty pexpect ptyprocess sh fabric invoke paramiko plumbum "
-     "delegator",
+     "delegator pipes _bootsubprocess",
      "*",
      "runs commands"},
     {D, "sys _sys", "*", "reaches every module of the program, and changes how it runs"},
     {D, "shutil tempfile _tempfile fileinput filecmp glob dircache zipfile tarfile gzip bz2 lzma dbm anydbm whichdb "
-     "dumbdbm gdbm bsddb shelve sqlite3 _sqlite3 mmap fcntl",
+     "dumbdbm gdbm bsddb shelve sqlite3 _sqlite3 mmap fcntl dbhash _dbm _gdbm _posixshmem aifc sunau wave chunk sndhdr "
+     "imghdr uu zipapp cgitb tabnanny mimetypes pstats sysconfig",
      "*",
      "opens, writes or removes files"},
-    {D, "io _io _pyio", "open open_code FileIO OpenWrapper", "opens files"},
+    {D, "io _io _pyio StringIO cStringIO",
+     "open open_code FileIO OpenWrapper _open_code_with_warning",
+     "opens files"},
+    {D, "tokenize argparse base64", "open _builtin_open main FileType ArgumentParser", "opens files"},
     {D, "pathlib",
      "Path.open Path.write_text Path.write_bytes Path.unlink Path.rmdir Path.rename Path.replace Path.chmod "
      "Path.touch Path.mkdir Path.symlink_to Path.hardlink_to Path.read_text Path.read_bytes PosixPath.open "
@@ -31,7 +36,8 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "opens, writes or removes files"},
     {D, "builtins __builtin__ __builtins__",
      "eval exec execfile compile open file __import__ getattr setattr delattr globals locals vars dir input "
-     "raw_input apply breakpoint help reload __build_class__ exit quit __loader__ __spec__ __dict__",
+     "raw_input apply breakpoint help reload __build_class__ exit quit license credits copyright reduce __loader__ "
+     "__spec__ __dict__",
      "runs code, opens files, or reaches any attribute of any object"},
     {D, "importlib _frozen_importlib _frozen_importlib_external imp _imp pkgutil zipimport ihooks modulefinder runpy "
      "pkg_resources",
@@ -39,7 +45,8 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "imports or runs any module"},
     {D, "code codeop bdb pdb cProfile profile hotshot timeit trace doctest pydoc test unittest idlelib lib2to3 "
      "ensurepip venv pip setuptools distutils site sitecustomize usercustomize compileall py_compile new user "
-     "rexec Bastion _pyrepl _osx_support _aix_support pyclbr",
+     "rexec Bastion _pyrepl _osx_support _aix_support pyclbr _lsprof _xxsubinterpreters _interpreters interpreters "
+     "_testcapi _testinternalcapi pytest _pytest nose tox virtualenv",
      "*",
      "runs code that it is given as text, or programs"},
     {D, "types",
@@ -54,10 +61,10 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "urllib2 urllib3 urlparse requests aiohttp httpx ftplib smtplib smtpd imaplib poplib nntplib telnetlib xmlrpc "
      "xmlrpclib SimpleXMLRPCServer DocXMLRPCServer BaseHTTPServer SimpleHTTPServer CGIHTTPServer asyncore asynchat "
      "webbrowser antigravity wsgiref cgi websocket websockets tornado twisted flask pycurl boto boto3 botocore "
-     "fsspec s3fs gcsfs huggingface_hub.file_download wget",
+     "fsspec s3fs gcsfs huggingface_hub.file_download wget robotparser cookielib Cookie",
      "*",
      "talks to the network"},
-    {D, "asyncio multiprocessing _multiprocessing threading _thread thread _threading_local dummy_threading "
+    {D, "asyncio _asyncio multiprocessing _multiprocessing threading _thread thread _threading_local dummy_threading "
      "dummy_thread _dummy_thread concurrent sched",
      "*",
      "starts threads or processes, or runs what it is given"},
@@ -70,14 +77,16 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "read_pickle read_csv read_json read_html read_sql read_hdf get_handle urlopen",
      "reads or unpickles a file"},
     {D, "pandas.core.computation.eval pandas.core.computation", "*", "evaluates text as code"},
-    {D, "functools", "reduce partialmethod cached_property singledispatch singledispatchmethod", "calls what it is given"},
+    {D, "functools _functools",
+     "reduce partialmethod cached_property singledispatch singledispatchmethod",
+     "calls what it is given"},
     {D, "operator _operator",
      "attrgetter methodcaller itemgetter call __call__ getitem setitem delitem",
      "reaches any attribute or calls any method"},
-    {D, "logging logging.config logging.handlers",
+    {D, "logging.config logging.handlers", "*", "opens files or connections, or imports what it is told"},
+    {D, "logging",
      "FileHandler RotatingFileHandler TimedRotatingFileHandler WatchedFileHandler SocketHandler HTTPHandler "
-     "SMTPHandler SysLogHandler fileConfig dictConfig listen basicConfig BaseConfigurator DictConfigurator "
-     "ConvertingDict valid_ident",
+     "SMTPHandler SysLogHandler fileConfig dictConfig listen basicConfig config handlers",
      "opens files or connections, or imports what it is told"},
     {D, "uuid",
      "_popen _get_command_stdout _find_mac _ifconfig_getter _ip_getter _arp_getter _lanscan_getter _netstat_getter "
@@ -88,20 +97,32 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "_winreg _winapi msvcrt winsound ossaudiodev",
      "*",
      "reaches the terminal, the user's or the system's data"},
-    {D, "turtle tkinter Tkinter turtledemo", "*", "starts a user interface, and runs what it is given"},
-    {D, "xml.sax.saxutils xml.sax xml.dom xml.etree", "*", "reads files or addresses that it is given"},
+    {D, "turtle tkinter Tkinter turtledemo _tkinter _curses _curses_panel tkFileDialog tkSimpleDialog tkMessageBox "
+     "FileDialog SimpleDialog Dialog Tix ttk ScrolledText",
+     "*",
+     "starts a user interface, and runs what it is given"},
+    {D, "xml.sax.saxutils xml.sax xml.dom xml.etree _elementtree", "*", "reads files or addresses that it is given"},
     {D, "codecs", "open EncodedFile StreamReaderWriter lookup register", "opens files"},
     {D, "locale gettext mailcap mailbox netrc plistlib configparser ConfigParser", "*", "reads files or runs commands"},
     {D, "yaml ruamel", "*", "rebuilds any object from text"},
+    {D, "six", "exec_ moves", "runs code, or reaches any module"},
+    {D, "past.builtins past.utils future.utils", "*", "runs code, or calls what it is given"},
+    {D, "warnings", "_getcategory _setoption _processoptions", "imports what it is told"},
+    {D, "copy", "_reconstruct", "calls what it is given"},
+    {D, "time", "clock_settime clock_settime_ns", "sets the clock"},
     {D, "numpy.testing numpy.testing._private numpy.f2py numpy.distutils numpy.ctypeslib numpy.lib.npyio "
-     "numpy.lib._npyio_impl numpy.lib.format numpy.lib._datasource",
+     "numpy.lib._npyio_impl numpy.lib.format numpy.lib._format_impl numpy.lib._datasource numpy._pytesttester "
+     "numpy.compat",
      "*",
      "runs code or commands, or opens and unpickles files"},
     {D, "numpy",
      "load loads save savez savez_compressed loadtxt genfromtxt fromfile memmap fromregex savetxt DataSource f2py "
      "testing vectorize apply_along_axis apply_over_axes fromfunction piecewise fromiter frompyfunc",
      "opens files, or calls what it is given"},
-    {D, "numpy.core numpy.core.multiarray numpy._core numpy._core.multiarray",
+    {D, "numpy.lib.utils numpy.lib._utils_impl", "safe_eval source info", "evaluates text, or reads files"},
+    {D, "numpy.rec numpy.core.records numpy._core.records", "fromfile", "opens files"},
+    {D, "numpy.core numpy.core.multiarray numpy._core numpy._core.multiarray numpy.core._multiarray_umath "
+     "numpy._core._multiarray_umath",
      "fromfile _load_from_filelike set_typeDict loadtxt memmap",
      "opens files"},
     {D, "numpy.core.memmap numpy._core.memmap numpy.core._exec_command", "*", "opens files"},
@@ -116,7 +137,17 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "torch.multiprocessing torch.testing torch.utils._config_module torch._appdirs torch.export torch.utils.viz "
      "torch.utils.benchmark torch.utils.show_pickle torch.utils.model_dump torch.utils.file_baton "
      "torch.utils.hipify torch.utils._cpp_embed_headers torch.utils.data.datapipes torch.utils.data.graph "
-     "torch.backends._nnapi torch._utils_internal torch._sources torch._vendor torch.for_onnx torch._C._jit",
+     "torch.backends._nnapi torch._utils_internal torch._sources torch._vendor torch.for_onnx torch._C._jit torch._ops "
+     "torch._classes torch.ops torch.classes torch._library torch.library torch.compiler torch._compile "
+     "torch._jit_internal torch._strobelight "
+     "torch._weights_only_unpickler torch._C._aoti torch._C._distributed_c10d torch._C._distributed_rpc torch._C._profiler "
+     "torch._C._dynamo torch._functorch torch._higher_order_ops torch._lazy torch._native torch.onnx torch.mps "
+     "torch.cuda._utils torch.cuda._memory_viz torch.cuda.tunable torch.distributed.nn.jit torch.distributed.rendezvous "
+     "torch.distributed.checkpoint.filesystem torch.distributed.checkpoint.hf_storage "
+     "torch.distributed.checkpoint.quantized_hf_storage torch.distributed.checkpoint._consolidate_hf_safetensors "
+     "torch.distributed.checkpoint._fsspec_filesystem torch.distributed.checkpoint._async_process_executor "
+     "torch.distributed.checkpoint.state_dict_loader torch.distributed.checkpoint.state_dict_saver "
+     "torch.distributed.checkpoint.format_utils torch.utils.tensorboard torch.monitor",
      "*",
      "downloads, compiles or runs code, or opens and unpickles files"},
     {D, "torch.jit", "*", "compiles and runs code, or loads it from files"},
@@ -128,7 +159,19 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "_open_buffer_reader pickle os io sys shutil tarfile tempfile struct import_module add_safe_globals "
      "clear_safe_globals mkdtemp get_source_lines_and_file _import_dotted_name register_package",
      "opens and unpickles files"},
-    {D, "torch._utils", "_import_dotted_name sys os traceback functools logging importlib", "imports what it is told"},
+    {D, "torch.distributed torch.distributed.distributed_c10d",
+     "init_process_group TCPStore FileStore HashStore PrefixStore Store broadcast_object_list all_gather_object "
+     "gather_object scatter_object_list send_object_list recv_object_list _object_to_tensor _tensor_to_object rendezvous",
+     "opens files or connections, or unpickles bytes that are not seen here"},
+    {D, "torch._C",
+     "PyTorchFileReader PyTorchFileWriter import_ir_module import_ir_module_from_buffer _import_ir_module_from_package "
+     "_construct_storage_from_data_pointer _construct_CUDA_Tensor_From_Storage_And_Metadata _from_dlpack from_file "
+     "_jit_script_compile _create_module _load_jit_module_from_file _load_jit_module_from_bytes "
+     "_load_mobile_module_from_file _load_mobile_module_from_bytes CompilationUnit FileCheck _jit_to_backend parse_ir",
+     "opens files, compiles code, or takes addresses for data"},
+    {D, "torch.autograd.profiler", "load_nvprof", "opens files"},
+    {D, "torch.utils.dlpack", "*", "takes addresses for data"},
+    {D, "torch._utils", "_import_dotted_name try_import sys os traceback functools logging importlib", "imports what it is told"},
     {D, "torch.storage", "_share_memory_map os io sys pickle functools warnings _new_shared", "opens files"},
     {D, "torch.UntypedStorage torch.TypedStorage torch.FloatStorage torch.ByteStorage torch.Tensor",
      "from_file",
@@ -149,7 +192,7 @@ const ckpt__scan_row ckpt__scan_table[] = {
     {D, "cloudpickle.cloudpickle cloudpickle.cloudpickle_fast", "*", "rebuilds code"},
     {D, "copyreg copy_reg",
      "add_extension clear_extension_cache pickle remove_extension constructor dispatch_table _extension_registry "
-     "_inverted_registry __newobj_ex__.__globals__",
+     "_inverted_registry _extension_cache",
      "changes how everything else is unpickled"},
     {D, "weakref", "finalize", "has something run later"},
     {D, "contextlib _contextvars contextvars", "*", "calls what it is given"},
@@ -160,7 +203,10 @@ const ckpt__scan_row ckpt__scan_table[] = {
     {D, "psutil", "*", "starts or ends processes"},
     {D, "typing", "get_type_hints ForwardRef", "evaluates text as code"},
     {D, "ast", "literal_eval parse", "reads text as code"},
-    {D, "dataclasses", "make_dataclass _create_fn", "makes code of text and runs it"},
+    {D, "dataclasses",
+     "make_dataclass _create_fn _init_fn _repr_fn _cmp_fn _hash_fn _frozen_get_del_attr _process_class dataclass "
+     "_FuncBuilder",
+     "makes code of text and runs it"},
     {D, "string", "Formatter", "reaches any attribute of any object"},
     {D, "random", "_os os _urandom", "reaches os"},
     {H, "torch torch.cuda",
@@ -195,6 +241,8 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "puts a tensor together"},
     {H, "torch._tensor", "_rebuild_from_type_v2 _rebuild_from_type", "puts a tensor together"},
     {H, "torch.tensor", "_rebuild_from_type_v2 _rebuild_from_type", "puts a tensor together"},
+    {H, "torch.nested._internal.nested_tensor", "_rebuild_njt NestedTensor", "puts a tensor together"},
+    {H, "torch._dynamo.decorators", "_DimRange", "the bounds of a dimension of a nested tensor"},
     {H, "torch.storage", "UntypedStorage TypedStorage _TypedStorage _UntypedStorage _StorageBase", "a storage"},
     {H, "torch.serialization", "_get_layout", "a layout by its name"},
     {H, "torch.nn.parameter torch.nn",
@@ -354,5 +402,8 @@ const size_t ckpt__scan_reaching_size = sizeof ckpt__scan_reaching / sizeof *ckp
 const char *const ckpt__scan_anywhere[] = {
     "os", "posix", "nt", "sys", "subprocess", "shutil", "builtins", "__builtin__", "__builtins__", "importlib", "ctypes",
     "socket", "marshal", "runpy", "pty", "_posixsubprocess",
+    /* no modules, but as little the names of anything else */
+    "Popen", "attrgetter", "methodcaller", "import_module", "check_output", "urlopen", "execfile", "getoutput",
+    "run_path", "_run_code", "_run_module_code", "create_subprocess_shell", "create_subprocess_exec",
 };
 const size_t ckpt__scan_anywhere_size = sizeof ckpt__scan_anywhere / sizeof *ckpt__scan_anywhere;

@@ -18,7 +18,8 @@ struct ckpt__scan_view {
     ckpt__scan_view *parent;      /* NULL: it ended, or this is none */
     uint64_t at, left;
     z_stream z;
-    bool open, capped;
+    bool open, capped, raw;
+    bool between;                 /* members of one stream: Python's readers take them for one */
     unsigned char *in;
 };
 
@@ -70,6 +71,7 @@ ckpt__scan_view *ckpt__scan_view_inflate(ckpt__scan_job *job, const ckpt__scan_s
         ckpt__scan_view_drop(job, v);
         return NULL;
     }
+    v->raw = raw;
     v->parent = ckpt__scan_view_keep(span->view);
     v->at = span->at;
     v->left = span->size;
@@ -115,6 +117,34 @@ static bool spend(ckpt__scan_job *job, uint64_t n)
     return true;
 }
 
+/* The next block of what is to be inflated. */
+static void read_coded(ckpt__scan_job *job, ckpt__scan_view *v)
+{
+    uint64_t there = ckpt__scan_view_size(job, v->parent, v->at + BLOCK);
+    uint64_t have = there > v->at ? there - v->at : 0;
+    size_t n = v->left < BLOCK ? (size_t)v->left : BLOCK;
+    n = have < n ? (size_t)have : n;
+    if (n && ckpt__scan_view_read(job, v->parent, v->at, v->in, n, NULL) < 0)
+        n = 0;
+    v->z.next_in = v->in;
+    v->z.avail_in = (uInt)n;
+    v->at += n;
+    v->left = n ? v->left - n : 0;
+}
+
+/* To the next member, over the zeros that may lie before it. */
+static void next_member(ckpt__scan_view *v)
+{
+    while (v->z.avail_in > 0 && *v->z.next_in == 0) {
+        v->z.next_in++;
+        v->z.avail_in--;
+    }
+    if (v->z.avail_in > 0) {
+        inflateReset(&v->z);
+        v->between = false;
+    }
+}
+
 /* Inflates one block more; false: there is no more. */
 static bool inflate_more(ckpt__scan_job *job, ckpt__scan_view *v)
 {
@@ -124,29 +154,24 @@ static bool inflate_more(ckpt__scan_job *job, ckpt__scan_view *v)
         v->capped = true;
         return false;
     }
-    if (v->z.avail_in == 0 && v->left > 0) {
-        uint64_t there = ckpt__scan_view_size(job, v->parent, v->at + BLOCK);
-        uint64_t have = there > v->at ? there - v->at : 0;
-        size_t n = v->left < BLOCK ? (size_t)v->left : BLOCK;
-        n = have < n ? (size_t)have : n;
-        if (n && ckpt__scan_view_read(job, v->parent, v->at, v->in, n, NULL) < 0)
-            n = 0;
-        v->z.next_in = v->in;
-        v->z.avail_in = (uInt)n;
-        v->at += n;
-        v->left = n ? v->left - n : 0;
-    }
+    if (v->z.avail_in == 0 && v->left > 0)
+        read_coded(job, v);
+    if (v->between)
+        next_member(v);
+    if (v->between && v->left > 0)
+        return true;              /* nothing but zeros so far */
     if (!ckpt__buf_reserve(&v->bytes, BLOCK + 1)) {
         v->capped = true;
         return false;
     }
     v->z.next_out = (unsigned char *)v->bytes.data + v->bytes.size;
     v->z.avail_out = BLOCK;
-    int end = inflate(&v->z, Z_NO_FLUSH);
+    int end = v->between ? Z_DATA_ERROR : inflate(&v->z, Z_NO_FLUSH);
     size_t made = BLOCK - v->z.avail_out;
     v->bytes.size += made;
     count_memory(job, v);
-    if (end != Z_OK || (made == 0 && v->z.avail_in == 0 && v->left == 0))
+    v->between = end == Z_STREAM_END && !v->raw && (v->z.avail_in > 0 || v->left > 0);
+    if ((end != Z_OK && !v->between) || (made == 0 && v->z.avail_in == 0 && v->left == 0))
         end_stream(job, v);       /* its end, or what is broken: an unpickler reads what came before */
     return true;
 }

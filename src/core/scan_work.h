@@ -124,7 +124,7 @@ extern const size_t ckpt__scan_table_size;
 /* Words that, as a part of a name with dots, reach out of the class that it seems to be in. */
 extern const char *const ckpt__scan_reaching[];
 extern const size_t ckpt__scan_reaching_size;
-/* Modules that are dangerous under whatever name they are reached. */
+/* Modules, and a few functions, that are dangerous through whatever module they are reached. */
 extern const char *const ckpt__scan_anywhere[];
 extern const size_t ckpt__scan_anywhere_size;
 ckpt_danger ckpt__scan_judge(ckpt_str module, ckpt_str name, const char **reason);

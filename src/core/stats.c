@@ -146,9 +146,10 @@ static void give_numbers(const stater *s, ckpt_tensor_stats *out)
     out->zero = m->zero;
     if (m->finite == 0)
         return;
-    out->std = (double)sqrtl(m->squares / m->finite);
+    out->std = ckpt__moments_std(m);
     if (s->numbers.wide) {
-        out->mean = (double)((long double)s->sum / m->finite);
+        wide count = (wide)m->finite;
+        out->mean = (double)(s->sum / count) + (double)(s->sum % count) / (double)count;
         out->min = (double)s->low;
         out->max = (double)s->high;
         out->int_min = (int64_t)s->low;
@@ -156,7 +157,7 @@ static void give_numbers(const stater *s, ckpt_tensor_stats *out)
         out->uint_min = (uint64_t)s->low;
         out->uint_max = (uint64_t)s->high;
     } else {
-        out->mean = (double)(m->sum / m->finite);
+        out->mean = ckpt__moments_mean(m);
         out->min = m->min;
         out->max = m->max;
     }

@@ -12,8 +12,8 @@ static const char *const harmless[] = {
     "cJSON_*", "yaml_*", "pcre2_*", "inflate*", "crc32*", "isal_*",
     /* the compiler, its sanitizers and its checks */
     "__asan_*", "__lsan_*", "__ubsan_*", "__tsan_*", "__sanitizer_*", "__odr_asan*", "__gcov_*", "__stack_chk_fail",
-    "__tls_get_addr", "__muloti4", "__fixdfti", "__floattidf", "__floattixf", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "__strcat_chk",
-    "__snprintf_chk", "__vsnprintf_chk",
+    "__tls_get_addr", "__muloti4", "__divti3", "__modti3", "__udivti3", "__umodti3", "__divmodti4", "__udivmodti4", "__fixdfti", "__floattidf",
+    "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "__strcat_chk", "__snprintf_chk", "__vsnprintf_chk",
     /* strings, numbers, sorting, trees */
     "str*", "__isoc99_str*", "__isoc23_str*", "mem*", "snprintf", "vsnprintf", "qsort*", "bsearch", "tsearch", "tfind",
     "tdelete", "tdestroy", "frexp*", "ldexp*", "nearbyint*", "floor*", "ceil*", "hypot*", "sqrt*", "__ctype_*", "newlocale", "uselocale",

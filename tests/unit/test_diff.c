@@ -140,6 +140,24 @@ START_TEST(numbers)
 }
 END_TEST
 
+/* Integers of 64 bits against floats: whole ones, fractions, what is far beyond, what is not finite. */
+START_TEST(integers_against_floats)
+{
+    const uint64_t u[] = {UINT64_MAX, UINT64_MAX, 3, 1, 0, 7};
+    const double f[] = {0x1p64, 0x1.fffffffffffffp63, 3, 1.25, 0x1p200, -INFINITY};
+    const double apart[] = {1, 2047, 0, 0.25, 0x1p200, INFINITY};
+    for (size_t i = 0; i < sizeof u / sizeof *u; i++) {
+        const flat_tensor a = {"t", "U64", "1", &u[i], sizeof u[i]}, b = {"t", "F64", "1", &f[i], sizeof f[i]};
+        write_pair(&a, 1, &b, 1);
+        ck_assert_int_eq(compare(temporary(i % 2 ? "b" : "a"), temporary(i % 2 ? "a" : "b"), NULL), CKPT_OK);
+        ck_assert_uint_eq(result.tensor_count, 1);       /* of other dtypes */
+        ck_assert_uint_eq(result.tensors[0].differing, apart[i] > 0);
+        ck_assert(result.tensors[0].max_abs == apart[i]);
+        done();
+    }
+}
+END_TEST
+
 /* A torch file and what it becomes in our own format: other names, no difference. */
 START_TEST(migrated)
 {
@@ -262,6 +280,7 @@ int main(void)
     tcase_add_test(t, changes);
     tcase_add_test(t, tolerances);
     tcase_add_test(t, numbers);
+    tcase_add_test(t, integers_against_floats);
     tcase_add_test(t, migrated);
     tcase_add_test(t, prefixes);
     tcase_add_test(t, second_names);

@@ -126,7 +126,7 @@ END_TEST
 
 START_TEST(encrypted_or_unknown_methods)
 {
-    add_record(&a, &(record){.name = "m/data.pkl", P(EVIL), .method = 12});
+    add_record(&a, &(record){.name = "m/data.pkl", P("BZh91AY&SY\0\0\0\0"), .method = 12});
     put_end(&a, a.count, "");
     ck_assert_int_eq(scan_archive(), CKPT_NOT_KNOWN);
     ck_assert(scan_says("scan-unreadable"));
@@ -135,6 +135,20 @@ START_TEST(encrypted_or_unknown_methods)
     put_end(&a, a.count, "");
     ck_assert_int_eq(scan_archive(), CKPT_NOT_KNOWN);
     ck_assert(scan_says("scan-unreadable"));
+}
+END_TEST
+
+/* A reader that does not look at the flags reads it as it is. */
+START_TEST(encrypted_by_its_flags_alone)
+{
+    for (int deflate = 0; deflate < 2; deflate++)
+        for (unsigned flags = 1; flags <= 0x2041; flags += 0x1020) {
+            memset(&a, 0, sizeof a);
+            add_record(&a, &(record){.name = "m/data.pkl", P(EVIL), .deflate = deflate, .flags = flags});
+            put_end(&a, a.count, "");
+            ck_assert_int_eq(scan_archive(), CKPT_DANGEROUS);
+            ck_assert(scan_says("scan-unreadable"));
+        }
 }
 END_TEST
 
@@ -190,22 +204,54 @@ START_TEST(a_bomb)
 }
 END_TEST
 
-START_TEST(gzip_and_zlib)
+/* Appends a stream of zlib (MAX_WBITS) or gzip (16 more). */
+static void put_packed(int bits, const char *data, size_t n)
 {
     unsigned char out[256];
+    z_stream z = {0};
+    ck_assert_int_eq(deflateInit2(&z, 9, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    z.next_in = (unsigned char *)(uintptr_t)data;
+    z.avail_in = (unsigned)n;
+    z.next_out = out;
+    z.avail_out = sizeof out;
+    ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
+    put(&b, out, z.total_out);
+    deflateEnd(&z);
+}
+
+START_TEST(gzip_and_zlib)
+{
     for (int bits = MAX_WBITS; bits <= MAX_WBITS + 16; bits += 16) {
-        z_stream z = {0};
-        ck_assert_int_eq(deflateInit2(&z, 9, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY), Z_OK);
-        z.next_in = (unsigned char *)(uintptr_t)EVIL;
-        z.avail_in = sizeof EVIL - 1;
-        z.next_out = out;
-        z.avail_out = sizeof out;
-        ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
-        size_t n = z.total_out;
-        deflateEnd(&z);
-        ck_assert_int_eq(scan_bytes(out, n), CKPT_DANGEROUS);
+        b.size = 0;
+        put_packed(bits, EVIL, sizeof EVIL - 1);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
         found_in(bits == MAX_WBITS ? "!zlib" : "!gzip");
     }
+}
+END_TEST
+
+/* Members one behind the other are one stream to Python, whatever zeros lie between them, and a pickle may lie in several. */
+START_TEST(members_of_one_stream)
+{
+    static const size_t zeros[] = {0, 3, 65536, 200000};
+    static char whole[300000];
+    for (int bits = MAX_WBITS; bits <= MAX_WBITS + 16; bits += 16)
+        for (size_t k = 0; k < sizeof zeros / sizeof *zeros; k++) {
+            size_t behind = 0;
+            b.size = 0;
+            for (size_t at = 0, n; at < sizeof EVIL - 1; at += n) {
+                n = sizeof EVIL - 1 - at < 5 ? sizeof EVIL - 1 - at : 5;
+                put_packed(bits, &EVIL[at], n);
+                behind = at ? behind : b.size;
+            }
+            memset(whole, 0, sizeof whole);
+            memcpy(whole, b.data, behind);
+            memcpy(whole + behind + zeros[k], b.data + behind, b.size - behind);
+            strcpy(whole + b.size + zeros[k] + 3, "what is no member ends it");
+            ck_assert_int_eq(scan_bytes(whole, b.size + zeros[k]), CKPT_DANGEROUS);
+            ck_assert_int_eq(scan_bytes(whole, b.size + zeros[k] + 30), CKPT_DANGEROUS);
+            found_in(bits == MAX_WBITS ? "!zlib" : "!gzip");
+        }
 }
 END_TEST
 
@@ -251,18 +297,27 @@ START_TEST(numpy_arrays)
 }
 END_TEST
 
-static void put_member(const char *name, const void *data, size_t n)
+/* How the sum of a header's bytes is taken and written. */
+typedef enum sum_kind { USUAL, WITH_SIGNS, AS_PYTHON_READS } sum_kind;
+
+static void put_header(const char *name, size_t n, char type, const char *magic, sum_kind kind)
 {
     char header[512] = "";
-    unsigned sum = 0;
+    int sum = 0;
     strcpy(header, name);
     snprintf(header + 124, 12, "%011o", (unsigned)n);
-    memcpy(header + 257, "ustar", 6);
+    header[156] = type;
+    strcpy(header + 257, magic);
     memset(header + 148, ' ', 8);
     for (size_t i = 0; i < sizeof header; i++)
-        sum += (unsigned char)header[i];
-    snprintf(header + 148, 8, "%06o", sum);
+        sum += kind == WITH_SIGNS ? (signed char)header[i] : (unsigned char)header[i];
+    snprintf(header + 148, 8, kind == AS_PYTHON_READS ? "0o%05o" : "%06o", (unsigned)sum);
     put(&b, header, sizeof header);
+}
+
+static void put_member(const char *name, const void *data, size_t n)
+{
+    put_header(name, n, '0', "ustar", USUAL);
     put(&b, data, n);
     while (b.size % 512)
         PUT(&b, "\0");
@@ -276,6 +331,53 @@ START_TEST(tar_members)
     ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
     found_in("!pickle");
     ck_assert_int_eq(scan_bytes(b.data, b.size - 500), CKPT_NOT_KNOWN);
+    ck_assert(scan_says("scan-damaged"));
+}
+END_TEST
+
+static void put_block(const void *data, size_t n)
+{
+    put(&b, data, n);
+    while (b.size % 512)
+        PUT(&b, "\0");
+}
+
+/* Archives as they were before "ustar", with what Python's tarfile takes too. */
+START_TEST(old_tar)
+{
+    static const struct {
+        const char *name;
+        sum_kind sum;
+    } first[] = {{"sys_info", USUAL}, {"\xe9t\xe9", WITH_SIGNS}, {"sys_info", AS_PYTHON_READS}, {"", USUAL}};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        b.size = 0;
+        put_header(first[i].name, 4, 0, "", first[i].sum);
+        put_block("\x80\x02}.", 4);
+        put_header("pickle", sizeof EVIL - 1, 0, "", first[i].sum);
+        put_block(EVIL, sizeof EVIL - 1);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+        found_in("!pickle");
+        ck_assert_uint_eq(ckpt_report_count(scan_report), 0);
+    }
+}
+END_TEST
+
+/* The header says that nothing follows, and an extended one before it what follows: what lies there is not a header. */
+START_TEST(tar_sizes_elsewhere)
+{
+    static const char *const said[] = {"13 size=2048\n", "22 GNU.sparse.major=1\n", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        static const char path[] = "12 path=abc\n";
+        const char *text = said[i] ? said[i] : path;
+        b.size = 0;
+        put_header("x", strlen(text), 'x', "ustar", USUAL);
+        put_block(text, strlen(text));
+        put_member("y", "\x80\x02}.", 4);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), said[i] ? CKPT_NOT_KNOWN : CKPT_HARMLESS);
+        ck_assert_int_eq(scan_says("scan-unreadable"), said[i] != NULL);
+    }
+    b.data[148]++;
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_NOT_KNOWN);       /* by its magic it is one, by its sum it is none */
     ck_assert(scan_says("scan-damaged"));
 }
 END_TEST
@@ -433,10 +535,14 @@ int main(void)
     tcase_add_test(c, encrypted_or_unknown_methods);
     tcase_add_test(c, archives_in_archives);
     tcase_add_test(c, a_bomb);
+    tcase_add_test(c, encrypted_by_its_flags_alone);
     tcase_add_test(c, gzip_and_zlib);
+    tcase_add_test(c, members_of_one_stream);
     tcase_add_test(c, what_is_not_unpacked);
     tcase_add_test(c, numpy_arrays);
     tcase_add_test(c, tar_members);
+    tcase_add_test(c, old_tar);
+    tcase_add_test(c, tar_sizes_elsewhere);
     tcase_add_test(c, strings);
     tcase_add_test(c, long_strings);
     tcase_add_test(c, native_files);

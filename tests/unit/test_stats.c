@@ -138,35 +138,109 @@ START_TEST(order_and_choice)
 }
 END_TEST
 
-/* Many blocks; a mean a million deviations away, where sums of squares would have no digit left. */
+static void add_in_blocks(ckpt__moments *m, const double *x, size_t count)
+{
+    static double block[CKPT__MOMENTS_BLOCK];
+    for (size_t at = 0, n; at < count; at += n) {
+        n = at % 3 == 0 ? 1000 : CKPT__MOMENTS_BLOCK;
+        n = count - at < n ? count - at : n;
+        memcpy(block, x + at, n * sizeof *block);
+        ckpt__moments_add(m, block, n);
+    }
+}
+
+/* Many blocks; a mean a million deviations away, where sums of squares would have no digit left. The values are whole
+ * 1024ths, so that what they come to is told in integers. */
 START_TEST(stable)
 {
     enum { N = 30011 };
-    static double x[N], block[CKPT__MOMENTS_BLOCK];
+    static double x[N];
+    const double bases[] = {1e9, -1e12, 0};
+    for (size_t k = 0; k < 3; k++) {
+        ckpt__moments m;
+        int64_t sum = 0, squares = 0;
+        memset(&m, 0, sizeof m);
+        for (int64_t i = 0; i < N; i++) {
+            int64_t v = i * 7919 % 1009 + i % 11;
+            x[i] = bases[k] + (double)v / 1024;
+            sum += v;
+            squares += v * v;
+        }
+        double mean = (double)sum / N / 1024;
+        double std = sqrt((double)squares / N - (double)sum / N * ((double)sum / N)) / 1024;
+        add_in_blocks(&m, x, N);
+        ck_assert_uint_eq(m.finite, N);
+        ck_assert_double_eq_tol(ckpt__moments_mean(&m) - bases[k], mean, fabs(bases[k]) * 0x1p-50 + 1e-15);
+        ck_assert_double_eq_tol(m.mean.high - bases[k] + m.mean.low, mean, 1e-12);     /* below what a double holds, too */
+        ck_assert_double_eq_tol(ckpt__moments_std(&m) / std, 1, 1e-13);
+    }
+}
+END_TEST
+
+static double moments_of(const double *x, size_t n, double *std)
+{
     ckpt__moments m;
-    long double sum = 0, squares = 0;
     memset(&m, 0, sizeof m);
-    for (size_t i = 0; i < N; i++) {
-        x[i] = 1e9 + (double)(i * 7919 % 1009) / 1009;
-        sum += x[i];
+    for (size_t i = 0; i < n; i++) {
+        double one = x[i];            /* a block each */
+        ckpt__moments_add(&m, &one, 1);
     }
-    for (size_t i = 0; i < N; i++)
-        squares += (x[i] - sum / N) * (x[i] - sum / N);
-    for (size_t at = 0, n; at < N; at += n) {
-        n = at % 3 == 0 ? 1000 : CKPT__MOMENTS_BLOCK;
-        n = N - at < n ? N - at : n;
-        memcpy(block, x + at, n * sizeof *block);
-        ckpt__moments_add(&m, block, n);
-    }
-    ck_assert_uint_eq(m.finite, N);
-    ck_assert_double_eq_tol((double)(m.sum / N), (double)(sum / N), 1e-6);
-    ck_assert_double_eq_tol((double)(m.squares / squares), 1, 1e-10);
-    const double sizes[] = {1e300, 1e-300};                     /* squares of these are no doubles */
-    for (size_t k = 0; k < 2; k++) {
-        double pair[] = {sizes[k], 3 * sizes[k]};
+    *std = ckpt__moments_std(&m);
+    return ckpt__moments_mean(&m);
+}
+
+/* Squares of these are no doubles; together with others, whichever comes first. */
+START_TEST(large_and_small)
+{
+    const double sizes[] = {1e300, 1e-300, 0x1p-1070, 1e200, 1e-200, 1};
+    double std;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        double of = sizes[k], pair[] = {of, 3 * of}, zeros[] = {0, 0, 4 * of, 4 * of}, near[] = {of, of * (1 + 0x1p-20)};
+        ckpt__moments m;
+        ck_assert_double_eq_tol(moments_of(pair, 2, &std) / of, 2, 1e-15);
+        ck_assert_double_eq_tol(std / of, 1, 1e-15);
+        ck_assert_double_eq_tol(moments_of(zeros, 4, &std) / of, 2, 1e-15);
+        ck_assert_double_eq_tol(std / of, 2, 1e-15);
+        moments_of(near, 2, &std);
+        if (near[1] > near[0])        /* of 0x1p-1070 they are one */
+            ck_assert_double_eq_tol(std / (near[1] / 2 - near[0] / 2), 1, 1e-13);
         memset(&m, 0, sizeof m);
         ckpt__moments_add(&m, pair, 2);
-        ck_assert_double_eq_tol((double)sqrtl(m.squares / 2) / sizes[k], 1, 1e-15);
+        ck_assert_double_eq_tol(ckpt__moments_mean(&m) / of, 2, 1e-15);
+        ck_assert_double_eq_tol(ckpt__moments_std(&m) / of, 1, 1e-15);
+    }
+    const double mixed[4][3] = {{1e300, 1, 1e-300}, {1e-300, 1, 1e300}, {1, 1e300, -1e300}, {1e300, -1e300, 3}};
+    const double means[] = {1e300 / 3, 1e300 / 3, 1.0 / 3, 1};
+    for (size_t k = 0; k < 4; k++) {
+        ck_assert_double_eq_tol(moments_of(mixed[k], 3, &std) / means[k], 1, 1e-15);
+        ck_assert_double_eq_tol(std / 1e300, sqrt(k < 2 ? 2.0 / 9 : 2.0 / 3), 1e-15);
+    }
+    const double units[] = {0x1p398, 0x1p-402};      /* 1, 2, 8 of these lie on both sides of where squares are safe */
+    for (size_t k = 0; k < 2; k++) {
+        const double three[] = {units[k], 2 * units[k], 8 * units[k]};
+        ck_assert_double_eq_tol(moments_of(three, 3, &std) / units[k], 11.0 / 3, 1e-15);
+        ck_assert_double_eq_tol(std / units[k], sqrt(86.0 / 9), 1e-14);
+    }
+}
+END_TEST
+
+/* A mean lies among the values, and no deviation is more than half of what lies between them, however it was rounded. */
+START_TEST(never_beside_the_values)
+{
+    static const double values[] = {0.1, 1e9 / 3, 1e300 / 3, DBL_MAX, 0x1p-1074};
+    double std, many[41], ends[42];
+    for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+        for (size_t i = 0; i < 42; i++) {
+            many[i % 41] = values[k];
+            ends[i] = i % 2 ? values[k] : -values[k];
+        }
+        for (size_t n = 1; n <= 41; n++)
+            ck_assert(moments_of(many, n, &std) == values[k] && std == 0);
+        for (size_t n = 2; n <= 42; n += 2) {
+            ck_assert(moments_of(ends, n, &std) == 0);
+            ck_assert(std <= values[k]);
+            ck_assert_double_eq_tol(std / values[k], 1, 1e-14);
+        }
     }
 }
 END_TEST
@@ -259,6 +333,8 @@ int main(void)
     tcase_add_test(t, complex_and_packed);
     tcase_add_test(t, order_and_choice);
     tcase_add_test(t, stable);
+    tcase_add_test(t, large_and_small);
+    tcase_add_test(t, never_beside_the_values);
     tcase_add_test(t, bins);
     tcase_add_test(t, every_code);
     tcase_add_test(t, others);
