@@ -28,7 +28,8 @@ typedef struct ckpt_migrate_options {
     bool lossy;                   /* what the target cannot hold may be left out */
     bool force;                   /* an existing target is replaced */
     bool no_sync;                 /* not flushed to the disk: a power cut may lose it */
-    bool verify;                  /* read back, the CRC-32 of every tensor compared; what differs is removed */
+    bool verify;                  /* read back before it takes its name, the CRC-32 of every tensor compared: what differs is
+                                   * removed, and what was there before stays */
     bool dry_run;                 /* nothing is written: the report has the plan ("copy", "moved", ..., "lost") */
 
     /* devices and the optimizer */

@@ -171,8 +171,8 @@ static int forget_tensor(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status forget_left_out(ckpt__mover *m, ckpt_error *err)
 {
-    if (m->torch || !m->from->root)
-        return CKPT_OK;
+    if (m->format != &ckpt__format_native || !m->from->root)
+        return CKPT_OK;           /* the others have no references */
     bool *kept = calloc(m->from->tensor_count + 1, sizeof *kept);
     if (!kept)
         return ckpt__mover_no_memory(err);
@@ -259,40 +259,6 @@ static ckpt_status check_place(const ckpt__mover *m, const char *src, ckpt_error
                : CKPT_OK;
 }
 
-static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
-{
-    const ckpt__mover *m = ctx;
-    size_t n = strlen(name);
-    (void)root;
-    struct stat st;
-    ckpt__buf path = { 0 };
-    ckpt__buf_printf(&path, "%s/%s", m->src, name);
-    bool failed = path.failed;
-    bool carried = !folder && !failed && ckpt__is_carried(name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
-    ckpt__buf_free(&path);
-    if (failed)
-        return ckpt__mover_no_memory(err);
-    if (carried)
-        return CKPT_OK;           /* the source has one of this name, which comes in its place */
-    bool shard = !folder && strncmp(name, "model", 5) == 0 && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
-    if (shard || (!folder && strcmp(name, "model.safetensors.index.json") == 0))
-        return CKPT_OK;
-    char shown[200];
-    return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it holds '%s', which would be lost; write to a new directory",
-                      ckpt__escape(shown, sizeof shown, name, n));
-}
-
-/* A directory is replaced where it holds nothing but such weights. */
-static ckpt_status check_folder(ckpt__mover *m, ckpt_error *err)
-{
-    ckpt__source *there = NULL;
-    ckpt_status status = ckpt__source_open(m->dst, &there, err);
-    if (status == CKPT_OK)
-        status = ckpt__source_each(there, "", only_weights, m, err);
-    ckpt__source_close(there);
-    return status;
-}
-
 static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
 {
     struct stat b;
@@ -309,9 +275,7 @@ static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a file: a directory is written, give it a name");
     if (there && !m->options.force && !m->options.dry_run)
         return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it exists; --force replaces it");
-    if (there && m->same && m->options.force)
-        return ckpt__same_check_folder(m, err);
-    return there && m->hf && m->options.force ? check_folder(m, err) : CKPT_OK;
+    return there && m->options.force ? ckpt__check_replaced(m, err) : CKPT_OK;
 }
 
 /* --to same: what the source is. */
@@ -527,13 +491,34 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
     return status;
 }
 
-/* What reads back otherwise than it was written is no checkpoint: it does not stay under the name. */
-static void take_back(const ckpt__mover *m, ckpt_error *err)
+/* What was read back takes its name now, and what was there before goes. What reads back otherwise than it was written is no
+ * checkpoint: it never has the name, and what was there before stays. */
+static ckpt_status publish(ckpt__mover *m, ckpt_status status, ckpt_error *err)
 {
-    bool gone = m->hf || m->same ? ckpt__sink_retract_directory(m->dst, &m->identity, m->names, m->name_count)
-                                 : ckpt__sink_retract(m->dst);
-    ckpt__error_prefix(err, gone ? "what was written reads back damaged, and was removed"
-                                 : "what was written reads back damaged, and could not be removed: do not use it");
+    ckpt__sink *sink = m->sink;
+    struct stat st;
+    m->sink = NULL;
+    if (sink && status == CKPT_OK && m->options.force && stat(m->dst, &st) == 0)
+        status = ckpt__check_replaced(m, err);     /* once more: reading back takes time */
+    if (sink && status == CKPT_OK)
+        return ckpt__sink_commit(sink, err);
+    ckpt__sink_abort(sink);
+    if (sink && (status == CKPT_E_DAMAGED || status == CKPT_E_SYSTEM)) {
+        ckpt__error_object(err, m->dst);
+        ckpt__error_prefix(err, "what was written %s, and was removed; what was there before is untouched",
+                           status == CKPT_E_DAMAGED ? "reads back damaged" : "cannot be read back");
+    }
+    return status;
+}
+
+/* The names were given; what is left of them are texts. Big checkpoints have as many entries as tensors and values. */
+static void forget_entries(ckpt__canon *canon)
+{
+    ckpt__hash_free(canon->by_name);
+    free(canon->entries);
+    canon->by_name = NULL;
+    canon->entries = NULL;
+    canon->count = 0;
 }
 
 static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
@@ -543,13 +528,13 @@ static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_place(m, err);
     if (status == CKPT_OK)
         status = build_root(m, err);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK) {
+        forget_entries(m->canon);
         status = ckpt__migrate_write(m, err);
-    if (status == CKPT_OK && m->written && m->options.verify)
+    }
+    if (status == CKPT_OK && m->sink)
         status = ckpt__migrate_read_back(m, err);
-    if (status == CKPT_E_DAMAGED && m->written)
-        take_back(m, err);
-    return status;
+    return publish(m, status, err);
 }
 
 static void free_mover(ckpt__mover *m)
@@ -567,7 +552,7 @@ static void free_mover(ckpt__mover *m)
     free(m->casts);
     free(m->canonical);
     free(m->chosen);
-    free(m->names);
+    free(m->beside);
 }
 
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,

@@ -69,7 +69,7 @@ static ckpt_status compare(checker *c, size_t tensor, size_t i)
     c->m->done += want->nbytes;
     const ckpt_progress *p = &c->m->options.progress;
     if (status == CKPT_OK && p->fn && p->fn(p->ctx, c->m->done < c->m->total ? c->m->done : c->m->total, c->m->total) != 0)
-        status = ckpt__fail(c->err, CKPT_E_CANCELLED, c->m->dst, "written, but cancelled before it was read back");
+        status = ckpt__fail(c->err, CKPT_E_CANCELLED, c->m->dst, "cancelled while it was read back; nothing was written");
     return status;
 }
 
@@ -159,7 +159,7 @@ static ckpt_status check(checker *c)
 {
     ckpt__mover *m = c->m;
     ckpt__reader_payload *want = NULL, *got = NULL;
-    ckpt_status status = ckpt_reader_open(m->dst, NULL, &c->back, c->err);
+    ckpt_status status = ckpt_reader_open(m->beside, NULL, &c->back, c->err);
     if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_LIMIT) && c->err)
         c->err->status = CKPT_E_DAMAGED;     /* it was none of these when it was written */
     if (status < 0)

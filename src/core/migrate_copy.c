@@ -3,6 +3,7 @@
 #include "core/migrate_out.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include "codec/crc32.h"
 #include "format/folder.h"
 
@@ -81,7 +82,7 @@ ckpt_status ckpt__check_copies(ckpt__out *w)
     if (!any)
         return CKPT_OK;
     char *block = malloc(BLOCK);
-    ckpt_status status = block ? ckpt__source_open(w->m->dst, &there, w->err) : ckpt__mover_no_memory(w->err);
+    ckpt_status status = block ? ckpt__source_open(w->m->beside, &there, w->err) : ckpt__mover_no_memory(w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         if (w->files[i].copy)
             status = check_copy(w, there, &w->files[i], block);
@@ -124,7 +125,7 @@ static ckpt_status may_go(void *ctx, size_t root, const char *name, bool folder,
                       ckpt__escape(shown, sizeof shown, name, strlen(name)));
 }
 
-ckpt_status ckpt__same_check_folder(const ckpt__mover *m, ckpt_error *err)
+static ckpt_status check_same(const ckpt__mover *m, ckpt_error *err)
 {
     ckpt__source *there = NULL;
     ckpt__folder look = { 0 };
@@ -144,4 +145,43 @@ ckpt_status ckpt__same_check_folder(const ckpt__mover *m, ckpt_error *err)
     ckpt__source_close(there);
     ckpt__source_close(r.from);
     return status;
+}
+
+static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    const ckpt__mover *m = ctx;
+    size_t n = strlen(name);
+    (void)root;
+    struct stat st;
+    ckpt__buf path = { 0 };
+    ckpt__buf_printf(&path, "%s/%s", m->src, name);
+    bool failed = path.failed;
+    bool carried = !folder && !failed && ckpt__is_carried(name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
+    ckpt__buf_free(&path);
+    if (failed)
+        return ckpt__mover_no_memory(err);
+    if (carried)
+        return CKPT_OK;           /* the source has one of this name, which comes in its place */
+    bool shard = !folder && strncmp(name, "model", 5) == 0 && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
+    if (shard || (!folder && strcmp(name, "model.safetensors.index.json") == 0))
+        return CKPT_OK;
+    char shown[200];
+    return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it holds '%s', which would be lost; write to a new directory",
+                      ckpt__escape(shown, sizeof shown, name, n));
+}
+
+/* A directory is replaced where it holds nothing but such weights. */
+static ckpt_status check_shards(const ckpt__mover *m, ckpt_error *err)
+{
+    ckpt__source *there = NULL;
+    ckpt_status status = ckpt__source_open(m->dst, &there, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_each(there, "", only_weights, (void *)(uintptr_t)m, err);
+    ckpt__source_close(there);
+    return status;
+}
+
+ckpt_status ckpt__check_replaced(const ckpt__mover *m, ckpt_error *err)
+{
+    return m->same ? check_same(m, err) : m->hf ? check_shards(m, err) : CKPT_OK;
 }

@@ -13,6 +13,7 @@
  *   migrate_script.c   modules of libtorch in C++ and of TorchScript, flat
  *   migrate_libtorch.c optimizers of libtorch in C++, by position, as those of Python
  *   migrate_tree.c     a torch file's tree under canonical names
+ *   migrate_rest.c     what of it has none
  *   migrate_fix.c      findings of doctor that a rewrite mends
  *   migrate_out.c      writing a file or a directory
  *   migrate_same.c     a directory whose own program reads it again; which files go along
@@ -27,6 +28,7 @@
 #include "core/canon.h"
 #include "core/engine.h"
 #include "core/placement.h"
+#include "io/sink.h"
 
 typedef struct ckpt__mover {
     const char *src, *dst;
@@ -63,9 +65,8 @@ typedef struct ckpt__mover {
     const ckpt_value *root;       /* the tree that is written; NULL: none */
     size_t *chosen, chosen_count; /* the tensors that are written */
     uint64_t done, total;         /* bytes, for the progress callback */
-    bool written;                 /* the target is there under its name */
-    ckpt__sink_identity identity; /* a directory: which one, and what was written into it (heap, names in the index's arena) */
-    const char **names; size_t name_count;
+    ckpt__sink *sink;             /* --verify: settled and not published; NULL: it has its name, or there is none */
+    char *beside;                 /* heap: where that can be read */
     ckpt_report *report, *lost;
 } ckpt__mover;
 

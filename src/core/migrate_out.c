@@ -275,6 +275,21 @@ static ckpt_status write_literal(ckpt__sink *folder, const char *name, const ckp
     return status;
 }
 
+/* The target is published, or with --verify kept beside its name until it was read back. */
+static ckpt_status finish(ckpt__mover *m, ckpt__sink *sink, ckpt_error *err)
+{
+    if (!m->options.verify)
+        return ckpt__sink_commit(sink, err);
+    ckpt_status status = ckpt__sink_settle(sink, err);
+    if (status == CKPT_OK && !(m->beside = ckpt__sink_beside(sink)))
+        status = ckpt__mover_no_memory(err);
+    if (status == CKPT_OK)
+        m->sink = sink;
+    else
+        ckpt__sink_abort(sink);
+    return status;
+}
+
 static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
 {
     ckpt__mover *m = w->m;
@@ -291,7 +306,7 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
         return status;
     }
     m->done += s->recipe->size;
-    return ckpt__sink_commit(sink, w->err);
+    return folder ? ckpt__sink_commit(sink, w->err) : finish(m, sink, w->err);
 }
 
 /* What a conversion did to the values, now that they were read. */
@@ -318,19 +333,6 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
     return status;
 }
 
-/* What is in the directory now, so that it can be taken back. */
-static void note_names(writer *w)
-{
-    ckpt__mover *m = w->m;
-    m->names = calloc(w->folder_count + w->count + 1, sizeof *m->names);
-    for (size_t i = 0; m->names && i < w->folder_count; i++)
-        m->names[m->name_count++] = w->folders[i];
-    for (size_t i = 0; m->names && i < w->count; i++)
-        m->names[m->name_count++] = w->files[i].name;
-    if (!m->names || !ckpt__sink_identify(m->dst, &m->identity))
-        m->name_count = 0;
-}
-
 static ckpt_status write_all(writer *w, const ckpt__payload *payload)
 {
     ckpt__mover *m = w->m;
@@ -345,12 +347,9 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         status = write_shard(w, &w->files[i], folder, payload);
     if (status == CKPT_OK && folder)
-        status = ckpt__sink_commit(folder, w->err);
+        status = finish(m, folder, w->err);
     else if (status < 0)
         ckpt__sink_abort(folder);
-    m->written = status == CKPT_OK;
-    if (m->written && folder)
-        note_names(w);
     return status;
 }
 
@@ -461,9 +460,9 @@ ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
         status = refuse_losses(m, err);
     else if (status == CKPT_OK)
         status = run(&w);
-    if (status == CKPT_OK && m->written && m->options.verify)
+    if (status == CKPT_OK && m->sink)
         status = keep_written(&w);
-    if (status == CKPT_OK && m->written && m->options.verify)
+    if (status == CKPT_OK && m->sink)
         status = ckpt__check_copies(&w);
     for (size_t i = 0; i < w.count; i++) {
         ckpt__recipe_free(w.files[i].recipe);

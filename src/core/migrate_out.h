@@ -40,6 +40,6 @@ bool ckpt__is_carried(const char *name);
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);
 /* The copies are read back. */
 ckpt_status ckpt__check_copies(ckpt__out *w);
-/* May the directory that is there be replaced? */
-ckpt_status ckpt__same_check_folder(const ckpt__mover *m, ckpt_error *err);
+/* May the target that is there be replaced? A directory only by one that has all that it holds. */
+ckpt_status ckpt__check_replaced(const ckpt__mover *m, ckpt_error *err);
 #endif

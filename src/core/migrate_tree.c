@@ -143,82 +143,7 @@ static bool nest_fill(nest *n, const ckpt__canon *canon)
     return true;
 }
 
-/* ---- the source's tree without a part */
-
-enum { SPINE_MAX = 64 };
-
-/* The entry of a dict (or of an object's attributes) that the path goes through next; keys may hold dots, so the
- * longest one that fits. */
-static size_t step_into(const ckpt_value *v, const char *path, size_t left, size_t *taken)
-{
-    size_t found = SIZE_MAX;
-    *taken = 0;
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *k = v->entries[i].key;
-        size_t n = k->text.size;
-        if (k->kind == CKPT_V_STR && n <= left && (found == SIZE_MAX || n > *taken) && memcmp(k->text.data, path, n) == 0 &&
-            (n == left || path[n] == '.')) {
-            found = i;
-            *taken = n;
-        }
-    }
-    return found;
-}
-
-/* A copy of the dicts along the path, the last without that entry; everything else is shared with the source. *out is
- * the root itself where the path does not go through plain dicts. */
-static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **out)
-{
-    const ckpt_value *spine[SPINE_MAX];
-    size_t at[SPINE_MAX], depth = 0, done = 0;
-    *out = root;
-    while (depth < SPINE_MAX && done <= path.size) {
-        const ckpt_value *v = depth == 0 ? root : spine[depth - 1]->entries[at[depth - 1]].value;
-        size_t taken;
-        if (v->kind != CKPT_V_DICT)
-            return true;
-        spine[depth] = v;
-        at[depth] = step_into(v, path.data + done, path.size - done, &taken);
-        if (at[depth] == SIZE_MAX)
-            return true;
-        depth++;
-        done += taken;
-        if (done == path.size)
-            break;
-        done++;
-    }
-    if (depth == 0 || done != path.size)
-        return true;
-    const ckpt_value *below = NULL;
-    while (depth-- > 0) {
-        ckpt_value *copy = ckpt__value_dict(a, spine[depth]->entries, spine[depth]->entry_count);
-        if (!copy)
-            return false;
-        ckpt_entry *entries = (ckpt_entry *)(uintptr_t)copy->entries;     /* just made, and ours */
-        copy->class_name = spine[depth]->class_name;
-        copy->state = spine[depth]->state;
-        if (below) {
-            entries[at[depth]].value = below;
-        } else {
-            memmove(entries + at[depth], entries + at[depth] + 1, (copy->entry_count - at[depth] - 1) * sizeof *entries);
-            copy->entry_count--;
-        }
-        below = copy;
-    }
-    *out = below;
-    return true;
-}
-
 /* ---- both together */
-
-static bool has_key(const ckpt_value *dict, const ckpt_value *key)
-{
-    for (size_t i = 0; i < dict->entry_count; i++)
-        if (dict->entries[i].key->kind == CKPT_V_STR && key->kind == CKPT_V_STR &&
-            ckpt__str_equal(dict->entries[i].key->text, key->text))
-            return true;
-    return false;
-}
 
 /* The list of the root's keys that are none of the model's, the optimizer's or the scaler's: a restore of the result
  * leaves them alone where nothing is bound, as it does with the source. */
@@ -232,6 +157,34 @@ static bool put_outside(const ckpt_entry *entries, size_t n, ckpt__arena *a, ckp
     return out->key && out->value;
 }
 
+/* The number of the entry of that key; n: none. */
+static size_t entry_at(const ckpt_entry *entries, size_t n, const ckpt_value *key)
+{
+    size_t i = 0;
+    while (i < n && !(entries[i].key->kind == CKPT_V_STR && key->kind == CKPT_V_STR &&
+                      ckpt__str_equal(entries[i].key->text, key->text)))
+        i++;
+    return i;
+}
+
+/* What else the optimizer's dict holds, beside its canonical groups: *out NULL where a key of the one is in the other. */
+static bool join(const ckpt_value *canonical, const ckpt_value *rest, ckpt__arena *a, const ckpt_value **out)
+{
+    size_t n = canonical->entry_count;
+    *out = NULL;
+    for (size_t i = 0; i < rest->entry_count; i++)
+        if (entry_at(canonical->entries, n, rest->entries[i].key) < n)
+            return true;
+    ckpt_entry *entries = ckpt__arena_array(a, n + rest->entry_count + 1, sizeof *entries);
+    if (!entries)
+        return false;
+    memcpy(entries, canonical->entries, n * sizeof *entries);
+    if (rest->entry_count)
+        memcpy(entries + n, rest->entries, rest->entry_count * sizeof *entries);
+    *out = ckpt__value_dict(a, entries, n + rest->entry_count);
+    return *out != NULL;
+}
+
 static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bool mark, ckpt__arena *a, ckpt_report *lost,
                          const ckpt_value **out, ckpt_error *err)
 {
@@ -243,19 +196,24 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bo
         entries[n++] = canonical->entries[i];
     for (size_t i = 0; i < rest->entry_count; i++) {
         const ckpt_entry *e = &rest->entries[i];
-        if (!has_key(canonical, e->key)) {
+        size_t number = entry_at(entries, canonical->entry_count, e->key);
+        ckpt_entry *taken = &entries[number];
+        const ckpt_value *both = NULL;
+        if (number == canonical->entry_count) {
             entries[n++] = *e;
             continue;
         }
-        bool same = e->value == canonical->entries[0].value;
-        for (size_t k = 0; !same && k < canonical->entry_count; k++)
-            same = canonical->entries[k].value == e->value;       /* `step` is both */
-        bool empty = e->value->kind == CKPT_V_DICT && e->value->entry_count == 0;
+        if (taken->value == e->value || (e->value->kind == CKPT_V_DICT && e->value->entry_count == 0))
+            continue;             /* `step` is both */
+        bool dicts = taken->value->kind == CKPT_V_DICT && e->value->kind == CKPT_V_DICT;
+        if (dicts && !join(taken->value, e->value, a, &both))
+            return ckpt__fail_memory(err, "the value tree", room);
         char key[200];
         ckpt__escape(key, sizeof key, e->key->text.data, e->key->text.size);
-        if (!same && !empty &&
-            !ckpt__report_add(lost, CKPT_WARNING, "lost", key, NULL,
-                              "the rest of the root's entry '%s' is left out: the name is that of the canonical one", key))
+        if (both)
+            taken->value = both;
+        else if (!ckpt__report_add(lost, CKPT_WARNING, "lost", key, NULL,
+                                   "the rest of the root's entry '%s' is left out: the name is that of the canonical one", key))
             return ckpt__fail_memory(err, "the report", 0);
     }
     size_t first = canonical->entry_count;
@@ -267,7 +225,6 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bo
 ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, bool mark, ckpt__arena *arena,
                                ckpt_report *lost, const ckpt_value **out, ckpt_error *err)
 {
-    static const ckpt_value nothing = {.kind = CKPT_V_DICT};
     nest n = {arena, ckpt__hash_new(canon->count), NULL, 0, 0};
     bool made = n.by_name && nest_add(&n, NULL, "", 0) && nest_fill(&n, canon) && nest_finish(&n);
     const ckpt_value *canonical = made ? n.nodes[0]->value : NULL;
@@ -276,22 +233,24 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
     if (!canonical)
         return ckpt__fail_memory(err, "the value tree", canon->count);
     *out = canonical;
-    const ckpt_value *rest = index->root;
-    ckpt_str parts[] = {canon->model_path, canon->optimizer_path, canon->scaler_path};
-    for (size_t i = 0; rest && i < 3; i++) {
-        if (parts[i].data && parts[i].size == 0)
-            rest = NULL;          /* the root itself is the model's or the optimizer's dict */
-        else if (parts[i].data && !without(rest, parts[i], arena, &rest))
-            return ckpt__fail_memory(err, "the value tree", 0);
-    }
-    if (!rest)
-        rest = &nothing;
+    const ckpt_value *rest = NULL;
+    ckpt_status status = ckpt__migrate_rest(index, canon, arena, &rest, err);
+    if (status < 0)
+        return status;
     if (rest->kind == CKPT_V_DICT)
         return merge(canonical, rest, mark, arena, lost, out, err);
     if (rest->kind == CKPT_V_TENSOR && canonical->entry_count == 0)
         *out = NULL;              /* a bare tensor: the name says it all */
     else if (canonical->entry_count == 0)
         *out = rest;              /* a list of tensors, an object: kept as it is */
+    else if (rest->kind != CKPT_V_TENSOR) {
+        char name[200];
+        ckpt_str class = rest->class_name.data ? rest->class_name : ckpt__s(ckpt_kind_name(rest->kind));
+        ckpt__escape(name, sizeof name, class.data, class.size);
+        if (!ckpt__report_add(lost, CKPT_WARNING, "lost", NULL, NULL,
+                              "the values of the root, of class %s, beside the model, the optimizer and the scaler", name))
+            return ckpt__fail_memory(err, "the report", 0);
+    }
     return CKPT_OK;
 }
 

@@ -44,7 +44,7 @@ bool ckpt__shard_of(const char *name, uint64_t *number, uint64_t *count, char *s
 }
 
 /* Suffixes of files that hold tensors. */
-static const char *const suffixes[] = { ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl" };
+static const char *const suffixes[] = { ".safetensors", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".pkl" };
 
 static const struct {
     const char *stem;

@@ -318,6 +318,7 @@ void ckpt__torch_release(ckpt__torch *t)
     free(t->storages);
     free(t->work);
     free(t->tensors);
+    ckpt__arena_free(t->specs);
 }
 
 static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)

@@ -250,9 +250,9 @@ static ckpt_status close_the_rest(ckpt__torch *t, ckpt_error *err)
         }
     if (closed && !ckpt__report_add(
                       t->index->findings, CKPT_NOTE, "closed-tensors", NULL, NULL,
-                      "%zu tensors lie inside opaque objects where no key path leads (arguments of calls, sets, keys): "
-                      "they are not listed",
-                      closed))
+                      "%zu tensor%s inside opaque objects where no key path leads (arguments of calls, sets, keys): %s "
+                      "not listed",
+                      closed, closed == 1 ? " lies" : "s lie", closed == 1 ? "it is" : "they are"))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
 }

@@ -41,7 +41,7 @@ typedef struct ckpt__torch_spec {
 /* A TENSOR value, with what it was made of. */
 typedef struct ckpt__torch_tensor {
     ckpt_value value; /* first: a pointer to one is a pointer to the other */
-    const ckpt__torch_spec *spec;
+    const ckpt__torch_spec *spec; /* while the file is read */
     bool listed; /* value.tensor is its number in the index */
 } ckpt__torch_tensor;
 
@@ -86,6 +86,7 @@ typedef struct ckpt__torch {
     bool walked; /* salvage: the archive's directory is lost, its records were found by their headers */
     ckpt__index *index;
     ckpt__arena *arena; /* the index's */
+    ckpt__arena *specs; /* of its tensors: until it is read */
     ckpt__zip *zip;
     ckpt__pickle pickle;
     ckpt_str root;     /* "archive": the records are archive/data.pkl, ... */

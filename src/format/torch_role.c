@@ -257,11 +257,16 @@ static bool below_ema(const ckpt_tensor_info *info)
 {
     for (size_t i = 0; i + 1 < info->path.count; i++) {
         ckpt_str key = info->path.keys[i].text;
-        if (ckpt__str_is(key, "ema") || ends_in(key, "_ema") ||
-            (key.data && key.size > 4 && memcmp(key.data, "ema_", 4) == 0))
+        if (key.data && ckpt__is_average(key))
             return true;
     }
     return false;
+}
+
+/* Lightning's ModelCheckpoint: {path of a checkpoint: its score}. */
+static bool is_file_of(const ckpt_tensor_info *info, ckpt_str key)
+{
+    return info->ndim == 0 && key.data && memchr(key.data, '/', key.size);
 }
 
 /* ---- random number generators: 1-D uint8, of a generator's size or under a key that says so */
@@ -295,6 +300,10 @@ bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
     const ckpt_key *key = &info->path.keys[depth - 1];
     if (depth > 1 && info->inside && (key_is(info, depth - 2, "_parameters") || key_is(info, depth - 2, "_buffers")))
         info->role = key_is(info, depth - 2, "_parameters") ? CKPT_PARAM : CKPT_BUFFER;
+    else if (depth > 1 && key_is(info, depth - 2, "shadow_params"))     /* a list, as torch_ema and Diffusers keep them */
+        info->role = CKPT_EMA;
+    else if (is_file_of(info, key->text))
+        info->role = CKPT_OTHER;
     else if (key->text.data && !key->other && is_state_dict(t->roles, containers[depth - 1]))
         info->role = below_ema(info) ? CKPT_EMA : is_buffer(t, info, spec, key->text) ? CKPT_BUFFER : CKPT_PARAM;
     return true;

@@ -151,7 +151,9 @@ static ckpt_status part_of(const call *c, ckpt_str name, const ckpt__node *node,
     if (!v)
         return ckpt__torch_no_memory(c->t, c->err);
     if (!v->spec) {
-        spec *s = ckpt__arena_alloc(c->t->arena, sizeof *s);
+        if (!c->t->specs)
+            c->t->specs = ckpt__arena_new(0);
+        spec *s = c->t->specs ? ckpt__arena_alloc(c->t->specs, sizeof *s) : NULL;
         if (!s)
             return ckpt__torch_no_memory(c->t, c->err);
         ckpt_status status = parse_node(c, node, s);

@@ -553,6 +553,7 @@ static bool fill_plain(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
 
 ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err)
 {
+    t->index->pickle_protocol = t->pickle.protocol > 1 ? (int)t->pickle.protocol : 1;
     t->index->root = ckpt__torch_value_of(t, t->pickle.root);
     ckpt_status status = t->index->root ? CKPT_OK : ckpt__torch_no_memory(t, err);
     while (status == CKPT_OK && t->work_count) {

@@ -62,12 +62,17 @@ ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, 
 
 typedef ckpt__pickle_node ckpt__out;         /* a node that is written; those that were read are const ckpt__pickle_node */
 
+/* What was made of a node that was read, or of a value. */
+typedef struct ckpt__torch_made {
+    const void *identity;         /* NULL: free */
+    ckpt__out *to;
+} ckpt__torch_made;
+
 enum { CKPT__TORCH_RECENT = 8, CKPT__TORCH_INTS = 1024 };
 typedef struct ckpt__torch_writer {
     ckpt__torch_pickling *p;
     ckpt__arena *arena;
-    ckpt__hash *made;             /* address of a node that was read, or of a value -> number in `outs` */
-    ckpt__out **outs; size_t out_count, out_capacity;
+    struct ckpt__torch_made *made; size_t made_count, made_mask;     /* heap, open addressing */
     struct ckpt__torch_pending *pending; size_t pending_count, pending_capacity;
     struct ckpt__torch_spot *places;    /* per storage of the index */
     ckpt__out **globals; size_t global_count, global_capacity;

@@ -40,23 +40,46 @@ ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
 
 /* ---- which node is to be made */
 
+/* By addresses, which are ours: a table for the text of files would take three times the memory. */
+static ckpt__torch_made *slot_of(const writer *w, const void *identity)
+{
+    uint64_t mixed = (uint64_t)(uintptr_t)identity * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(mixed >> 32 ^ mixed) & w->made_mask;
+    while (w->made[i].identity && w->made[i].identity != identity)
+        i = (i + 1) & w->made_mask;
+    return &w->made[i];
+}
+
+/* At most three quarters are taken. */
+static bool room_for_one(writer *w)
+{
+    size_t slots = w->made ? w->made_mask + 1 : 0;
+    if (w->made_count < slots / 4 * 3)
+        return true;
+    ckpt__torch_made *old = w->made, *fresh = slots > SIZE_MAX / 2 ? NULL : calloc(slots ? slots * 2 : 64, sizeof *fresh);
+    if (!fresh)
+        return false;
+    w->made = fresh;
+    w->made_mask = (slots ? slots * 2 : 64) - 1;
+    for (size_t i = 0; i < slots; i++)
+        if (old[i].identity)
+            *slot_of(w, old[i].identity) = old[i];
+    free(old);
+    return true;
+}
+
 static ckpt__out *out_of(writer *w, const void *identity, const ckpt_value *value, const ckpt__node *from)
 {
-    size_t number = w->out_count;
-    const void **key = ckpt__arena_alloc(w->arena, sizeof *key);
-    if (!key || !ckpt__grow(&w->outs, &w->out_capacity, w->out_count + 1, sizeof *w->outs) ||
-        !ckpt__grow(&w->pending, &w->pending_capacity, w->pending_count + 1, sizeof *w->pending))
+    if (!room_for_one(w) || !ckpt__grow(&w->pending, &w->pending_capacity, w->pending_count + 1, sizeof *w->pending))
         return NULL;
-    *key = identity;
-    int put = ckpt__hash_put(w->made, (const char *)key, sizeof *key, number, &number);
-    if (put < 0)
-        return NULL;
-    if (put == 0)
-        return w->outs[number];
+    ckpt__torch_made *made = slot_of(w, identity);
+    if (made->identity)
+        return made->to;
     ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_NONE);
     if (!to)
         return NULL;
-    w->outs[w->out_count++] = to;
+    *made = (ckpt__torch_made){identity, to};
+    w->made_count++;
     w->pending[w->pending_count++] = (pending){value, from, to};
     return to;
 }
@@ -171,7 +194,9 @@ ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *nam
 
 static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_list *to)
 {
-    to->items = ckpt__arena_array(w->arena, from->count ? from->count : 1, sizeof *to->items);
+    if (!from->count)
+        return true;              /* to is all zero */
+    to->items = ckpt__arena_array(w->arena, from->count, sizeof *to->items);
     if (!to->items)
         return false;
     to->count = to->capacity = from->count;
@@ -509,9 +534,9 @@ static ckpt_status place_storages(writer *w)
 
 ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err)
 {
-    writer w = {.p = p, .arena = ckpt__arena_new(0), .made = ckpt__hash_new(1024), .err = err};
+    writer w = {.p = p, .arena = ckpt__arena_new(0), .err = err};
     size_t none;                  /* the table of origins is made now, and asking cannot fail later */
-    bool ready = w.arena && w.made && ckpt__index_storage_of(p->source, NULL, &none) >= 0;
+    bool ready = w.arena && ckpt__index_storage_of(p->source, NULL, &none) >= 0;
     ckpt_status status = ready ? place_storages(&w) : ckpt__torch_put_failed(&w);
     ckpt__out *root = status == CKPT_OK ? ckpt__torch_put_value(&w, p->root) : NULL;
     if (status == CKPT_OK && !root)
@@ -530,8 +555,7 @@ ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_err
         status = ckpt__pickle_write(root, out, err);
     }
     ckpt__arena_free(w.arena);
-    ckpt__hash_free(w.made);
-    free(w.outs);
+    free(w.made);
     free(w.pending);
     free(w.globals);
     return status;

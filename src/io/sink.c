@@ -417,8 +417,10 @@ void ckpt__sink_abort(ckpt__sink *s)
     if (!s)
         return;
     if (s->temporary && s->dirfd >= 0) {
-        int fd = s->fd;           /* no descriptor more is needed to remove what is in it */
+        int fd = s->fd;           /* no descriptor more is needed to remove what is in it; once settled it is closed */
         s->fd = s->directory ? -1 : fd;
+        if (fd < 0 && s->folder_count)
+            fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         for (size_t i = s->folder_count; fd >= 0 && i-- > 0;)
             ckpt__remove_directory(fd, s->folders[i], -1);
         if (s->directory)
@@ -567,4 +569,16 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
 const char *ckpt__sink_temporary(const ckpt__sink *s)
 {
     return s->temporary;
+}
+
+char *ckpt__sink_beside(const ckpt__sink *s)
+{
+    const char *slash = strrchr(s->path, '/');
+    size_t folder = slash ? (size_t)(slash - s->path) + 1 : 0, n = strlen(s->temporary);
+    char *path = malloc(folder + n + 1);
+    if (path) {
+        memcpy(path, s->path, folder);
+        memcpy(path + folder, s->temporary, n + 1);
+    }
+    return path;
 }

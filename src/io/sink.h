@@ -34,15 +34,7 @@ ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err);
 void ckpt__sink_abort(ckpt__sink *s);          /* removes the temporary; accepts NULL */
 /* Its name beside the one that it is to have: borrowed, until the commit. */
 const char *ckpt__sink_temporary(const ckpt__sink *s);
+/* The path of that: what was settled can be read there before it takes the name. Heap; NULL: no memory. Not of a member. */
+char *ckpt__sink_beside(const ckpt__sink *s);
 uint64_t ckpt__unique(void);                   /* for names, and for what must not come twice */
-/* Removes a file that was published and turned out damaged (a link stays, its target goes). False: it is still there. */
-bool ckpt__sink_retract(const char *path);
-/* The same for a directory: the files and folders that were written into it (names, each folder before what is in it) go,
- * and with them the directory, if it is still the one that was published and holds nothing else. Else what is left stays
- * under its name: false. */
-typedef struct ckpt__sink_identity {
-    uint64_t dev, ino;
-} ckpt__sink_identity;
-bool ckpt__sink_identify(const char *path, ckpt__sink_identity *out);
-bool ckpt__sink_retract_directory(const char *path, const ckpt__sink_identity *identity, const char *const *names, size_t n);
 #endif

@@ -105,3 +105,18 @@ bool ckpt_role_is_optimizer(ckpt_role role)
 {
     return (role >= CKPT_EXP_AVG && role <= CKPT_MASTER) || role == CKPT_STEP;
 }
+
+bool ckpt__is_average(ckpt_str path)
+{
+    static const char *const words[] = { "ema", "average", "averaged", "swa", "shadow" };
+    for (size_t i = 0; i < path.size; i++) {
+        bool start = i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_';
+        for (size_t w = 0; start && w < sizeof words / sizeof words[0]; w++) {
+            size_t n = strlen(words[w]), end = i + n;
+            if (end <= path.size && memcmp(path.data + i, words[w], n) == 0 &&
+                (end == path.size || path.data[end] == '.' || path.data[end] == '_'))
+                return true;
+        }
+    }
+    return false;
+}

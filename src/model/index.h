@@ -64,6 +64,7 @@ typedef struct ckpt__index {
     int64_t step;                 /* native: completed steps; -1 where not known */
     uint64_t metadata_bytes;      /* that were checked by a CRC of their own (verify counts them) */
     bool metadata_crc;
+    int pickle_protocol;          /* of the one pickle that it was read from: 1 (0 too) to 5; 0: no pickle, or several files */
     struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
     struct ckpt__origins *origins;    /* a format's own records of storages, and the storages' numbers; NULL: none */
     size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
@@ -105,6 +106,10 @@ ckpt_value *ckpt__value_dict(ckpt__arena *a, const ckpt_entry *entries, size_t n
 ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *const *items, size_t n);
 /* Python's repr of a key (True, 2.5, (1, 'a'), b'by', None), appended to b. */
 void ckpt__value_repr(ckpt__buf *b, const ckpt_value *v);
+
+/* ---- roles */
+/* The path says ema, average, swa: a copy of the weights that has the same names. */
+bool ckpt__is_average(ckpt_str path);
 
 /* ---- dtypes */
 typedef struct ckpt__dtype_row {

@@ -1,5 +1,6 @@
 /* test_migrate.c - what is written is what was read: bytes, tags, values; and a restore of the result is the restore of
  * the source. */
+#include <glob.h>
 #include "command_files.h"
 #include "runner.h"
 
@@ -327,23 +328,23 @@ static bool same_key(const ckpt_value *a, const ckpt_value *b)
            (a->text.size == 0 || memcmp(a->text.data, b->text.data, a->text.size) == 0);
 }
 
-/* Every kind of value comes through, also those that JSON has not. */
-/* A disk that gives back other bytes than it got, from the moment the file is there. */
+/* A disk that gives back other bytes than it got, from the moment all of the file is there, under its temporary name. */
 static int spoil(void *ctx, uint64_t done, uint64_t total)
 {
     bool *spoilt = ctx;
-    (void)total;
-    if (*spoilt || access(temporary("spoilt"), F_OK) != 0 || !done)
+    glob_t found;
+    if (*spoilt || done * 2 <= total || glob(temporary(".spoilt.tmp-*"), 0, NULL, &found) != 0)
         return 0;
     size_t size;
-    char *data = read_all(temporary("spoilt"), &size);
+    char *data = read_all(found.gl_pathv[0], &size);
     for (size_t i = size - 64; i < size; i++)
         data[i] = (char)(data[i] ^ 1);
-    FILE *f = fopen(temporary("spoilt"), "r+b");
+    FILE *f = fopen(found.gl_pathv[0], "r+b");
     ck_assert_ptr_nonnull(f);
     ck_assert_uint_eq(fwrite(data, 1, size, f), size);
     ck_assert_int_eq(fclose(f), 0);
     free(data);
+    globfree(&found);
     *spoilt = true;
     return 0;
 }
@@ -362,6 +363,7 @@ START_TEST(read_back_damaged)
 }
 END_TEST
 
+/* Every kind of value comes through, also those that JSON has not. */
 START_TEST(values)
 {
     ck_assert_msg(migrate(fixture("values.pt"), temporary("a"), NULL, NULL) == CKPT_OK, "%s", err.message);
