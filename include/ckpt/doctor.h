@@ -68,10 +68,11 @@ void ckpt_doctor_result_clear(ckpt_doctor_result *result);    /* accepts a zeroe
 ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *options, ckpt_doctor_result *result,
                         ckpt_report *report, ckpt_error *err);
 
-/* A resume that is right for this checkpoint, as source to paste: `language` is "torch" (Python, for the options' loader) or
- * "c" (this library). It says where the model, optimizer, scaler, scheduler and random states lie in the checkpoint, in which
- * order to construct and to load, pins what must stay on the cpu, puts step where the saved flags need it, and asserts that
- * all is in its place. *out is the caller's, to be freed with free(). CKPT_E_ARGUMENT: another language. */
+/* A resume that is right for this checkpoint, as source to paste: `language` is "torch" (Python, for the options' loader),
+ * "c" (this library) or "run" (the same for a step directory of a run, by ckpt_run_open and ckpt_run_resume). It says where
+ * the model, optimizer, scaler, scheduler and random states lie in the checkpoint, in which order to construct and to load,
+ * pins what must stay on the cpu, puts step where the saved flags need it, and asserts that all is in its place. *out is the caller's, to be freed with free(). CKPT_E_ARGUMENT: another language; CKPT_E_UNSUPPORTED:
+ * "torch" of the native format, which no Python program reads. */
 ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language, char **out,
                                 ckpt_error *err);
 

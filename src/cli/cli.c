@@ -63,8 +63,8 @@ static int fail_text(const cli *c, const char *code, const char *hint, const cha
         json_end_object(&j);
     } else {
         fprintf(stderr, "%s: ", c->program);
-        cli_put_message(stderr, text);
-        fprintf(stderr, "\n%s", hint);
+        cli_put_wrapped(stderr, text, strlen(c->program) + 2, 4);
+        fputs(hint, stderr);
     }
     return CLI_NO_ANSWER;
 }
@@ -107,8 +107,7 @@ void cli_warn(const cli *c, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     fprintf(stderr, "%s: ", c->program);
-    cli_put_message(stderr, text);
-    putc('\n', stderr);
+    cli_put_wrapped(stderr, text, strlen(c->program) + 2, 4);
 }
 
 int cli_finish(const cli *c, int status)
@@ -232,6 +231,16 @@ bool cli_selected(const cli *c, const ckpt_tensor_info *t)
     ckpt_str role_text = {role, strlen(role)};
     return any_matches(&c->tensors, t->name) && any_matches(&c->devices, t->device) &&
            any_matches(&c->roles, role_text);
+}
+
+void cli_warn_selection(const cli *c, const ckpt_reader *reader)
+{
+    size_t count = ckpt_reader_tensor_count(reader);
+    for (size_t i = 0; i < count; i++)
+        if (cli_selected(c, ckpt_reader_tensor(reader, i)))
+            return;
+    if (cli_has_selection(c) && count > 0)
+        cli_warn(c, "--tensor, --role and --device select none of the %zu tensor%s", count, count == 1 ? "" : "s");
 }
 
 ckpt_reader *cli_open(const cli *c, const char *path)

@@ -57,6 +57,8 @@ int cli_version(const cli *c);
 bool cli_selection_check(const cli *c);
 bool cli_selected(const cli *c, const ckpt_tensor_info *t);
 bool cli_has_selection(const cli *c);
+/* Says so where a selection names nothing that is there: an empty answer looks like an empty file. */
+void cli_warn_selection(const cli *c, const ckpt_reader *reader);
 
 /* Opens path, and c->also with it; on failure says why and gives NULL. */
 ckpt_reader *cli_open(const cli *c, const char *path);

@@ -201,7 +201,8 @@ static void warn_unused(const inspect *o, const struct command *command, bool ru
         {o->cli.checksum && !list, "--checksum", "list"},
         {o->output && !extract, "--output", "extract"},
         {o->raw && !extract, "--raw", "extract"},
-        {o->param_names && !doctor && !list, "--param-names", "doctor and list --json"},
+        {o->param_names && !doctor && !(list && o->cli.json), "--param-names", "doctor and list --json"},
+        {o->cli.from && command->run == inspect_scan, "--from", "the other commands"},
         {o->loader && !doctor, "--for", "doctor"},
         {o->torch && !doctor, "--torch", "doctor"},
         {o->load_weights_only && !doctor, "--load-weights-only", "doctor"},
@@ -226,9 +227,6 @@ static void warn_unused(const inspect *o, const struct command *command, bool ru
 static int answer_for_run(const run_view *v, const struct command *command)
 {
     const cli *c = &v->o->cli;
-    if (v->o->report && command->run_directory && command->run != inspect_verify && v->count > 0)
-        return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; --report shows one of them, such as %s", v->path,
-                        v->count, v->count == 1 ? "" : "s", run_newest(v) ? run_newest(v)->path : v->entries[0].path);
     if (command->run_directory)
         return command->run_directory(v);
     if (v->count == 0)
@@ -258,6 +256,8 @@ static int run(inspect *o, int argc, char **argv)
     o->name = o->paths[o->path_count - 1];
     if (command->run == inspect_diff && (o->one || o->path_count < 2))
         return cli_usage(c, o->one ? "diff: it compares two checkpoints, and --one makes one of all PATHs" : "diff: two PATHs are wanted");
+    if (o->one && command->run == inspect_scan)
+        return cli_usage(c, "scan: it reads every file of one PATH; of several, scan each (--one is for the other commands)");
     if (o->path_count != command->paths && !o->one)
         return cli_usage(c, "%s: %s, '%s' is one too many", command->name,
                          command->paths == 2 ? "two PATHs" : "one PATH at a time", o->paths[command->paths]);

@@ -40,6 +40,8 @@ int inspect_folder(const inspect *o);
 /* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the member
  * "checkpoints" (j NULL: as text). Nothing where there are none. */
 void inspect_folder_beside(const inspect *o, json_out *j);
+/* What show says of one checkpoint and of several does not: members that are null. */
+void inspect_json_unsaid(json_out *j);
 /* The members "step" and "epoch"; "score". */
 void inspect_json_progress(json_out *j, const ckpt_summary *s);
 void inspect_json_score(json_out *j, const ckpt_score *s);
@@ -59,6 +61,8 @@ bool inspect_has_gpu(const ckpt_reader *reader);
 
 /* What doctor's answer depends on, into *d; -1: go on, else the exit status, the error said. */
 int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d);
+/* Options that the loader has no use for must not look as if they counted. */
+void inspect_doctor_warn(const inspect *o, ckpt_loader loader);
 /* The members "assumed" and "effective". */
 void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r);
 const char *inspect_integrity_name(ckpt_integrity integrity);

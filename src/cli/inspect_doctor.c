@@ -101,6 +101,13 @@ int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
     return -1;
 }
 
+void inspect_doctor_warn(const inspect *o, ckpt_loader loader)
+{
+    if (loader == CKPT_LOADER_CKPT && (o->torch || o->load_weights_only))
+        cli_warn(&o->cli, "%s: no torch is there when this library loads (--for ckpt): it does not count",
+                 !o->load_weights_only ? "--torch" : o->torch ? "--torch, --load-weights-only" : "--load-weights-only");
+}
+
 static void json_flag(json_out *j, const char *key, int flag)
 {
     if (flag < 0)
@@ -189,13 +196,16 @@ static void doctor_text(const inspect *o, const ckpt_doctor_result *r, const ckp
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
     bool bad = r->outcome == CKPT_FAILS_AT_LOAD || r->outcome == CKPT_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
-    printf(": %s%s%s (%sfor %s", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"),
-           sentences[r->outcome], ckpt_loader_name(r->loader));
-    if (r->loader != CKPT_LOADER_CKPT)
-        printf(" %d.%d, weights_only=%s", r->torch_major, r->torch_minor, r->load_weights_only ? "True" : "False");
+    printf(": %s%s%s ", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"));
+    char version[40] = "", safe[40] = "", kind[60] = "", tail[300];
+    if (r->loader != CKPT_LOADER_CKPT)                   /* the version is torch's, whoever calls it */
+        snprintf(version, sizeof version, "%s %d.%d", r->loader == CKPT_LOADER_TORCH ? "" : ", torch", r->torch_major, r->torch_minor);
+    if (r->loader != CKPT_LOADER_CKPT && r->loader != CKPT_LOADER_TORCH_CPP)
+        snprintf(safe, sizeof safe, ", weights_only=%s", r->load_weights_only ? "True" : "False");
     if (r->optimizer != CKPT_OPTIMIZER_DEFAULT)
-        printf(", optimizer %s", ckpt_optimizer_kind_name(r->optimizer));
-    puts(")");
+        snprintf(kind, sizeof kind, ", optimizer %s", ckpt_optimizer_kind_name(r->optimizer));
+    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version, safe, kind);
+    cli_put_wrapped(stdout, tail, cli_width(o->paths[0], strlen(o->paths[0])) + 3 + strlen(ckpt_outcome_name(r->outcome)), 4);
 }
 
 /* What the answer was, to people or as JSON; a snippet stands alone on standard output, so that it can be redirected. */
@@ -209,6 +219,7 @@ static int doctor_say(const inspect *o, const ckpt_reader *reader, const ckpt_do
         return cli_usage(c, "--snippet: '%s' is neither torch nor c", o->snippet);
     if (o->snippet && ckpt_doctor_snippet(reader, d, o->snippet, &snippet, &err) < 0)
         return cli_fail_error(c, &err);
+    inspect_doctor_warn(o, r->loader);
     int reported = o->report ? report_doctor(o, reader, d, r, report) : CLI_YES;
     if (reported != CLI_YES) {
         free(snippet);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "inspect_show.h"
+#include "report.h"
 
 typedef struct item {
     char *name, *path;
@@ -421,7 +422,7 @@ static void text_line(const list *l, const item *it, const widths *w)
     }
     const char *word = it->unread ? "not read" : "damaged";
     printf("%s%s%s: ", cli_style(c, it->unread ? "yellow" : "red"), word, cli_style(c, "off"));
-    size_t used = (size_t)(w->name + w->step + w->epoch + (w->score ? w->score + 2 : 0)) + 26 + strlen(word);
+    size_t used = (size_t)(w->name + w->step + w->epoch + (w->score ? w->score + 2 : 0)) + 28 + strlen(word);
     cli_put_wrapped(stdout, it->why, used, 4);
 }
 
@@ -480,6 +481,13 @@ static void json_item(json_out *j, const item *it)
     json_end_object(j);
 }
 
+void inspect_json_unsaid(json_out *j)
+{
+    static const char *const members[] = {"tensors", "roles", "devices", "dtypes", "optimizer", "scaler"};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        json_null(j, members[i]);
+}
+
 static void show_json_of(const list *l, uint64_t nbytes, const item *last, const char *resume)
 {
     json_out j;
@@ -493,6 +501,7 @@ static void show_json_of(const list *l, uint64_t nbytes, const item *last, const
         .step = last ? last->step : -1, .epoch = last ? last->epoch : -1, .epoch_exact = last ? last->epoch_exact : -1};
     inspect_json_progress(&j, &s);
     json_uint(&j, "nbytes", nbytes);
+    inspect_json_unsaid(&j);
     json_array(&j, "checkpoints");
     for (size_t i = 0; i < l->count; i++)
         json_item(&j, &l->items[i]);
@@ -530,6 +539,34 @@ void inspect_folder_beside(const inspect *o, json_out *j)
     free_list(&l);
 }
 
+/* ---- --report */
+
+static int folder_report(const list *l, const item *last, const char *resume)
+{
+    report_list page = {.command = "show", .says = "What this folder holds", .resume = resume, .count = l->count, .passed = l->passed};
+    page.lines = calloc(l->count + 1, sizeof *page.lines);
+    if (!page.lines)
+        return cli_fail(&l->o->cli, "no-memory", "out of memory");
+    (void)measure(l, &page.metric);
+    for (size_t i = 0; i < l->count; i++) {
+        const item *it = &l->items[i];
+        report_line *line = &page.lines[i];
+        *line = (report_line){.name = it->name, .step = it->step, .time = it->time, .nbytes = it->nbytes, .why = it->complete ? "" : it->why};
+        if (it->epoch >= 0)
+            epoch_of(line->epoch, sizeof line->epoch, it);
+        if (it->score.has_best || it->score.has_current)
+            score_of(line->score, sizeof line->score, it);
+        line->kind = it->complete ? "good" : it->unread ? "warning" : "error";
+        line->state = it->complete ? "complete" : it->unread ? "not read" : "damaged";
+    }
+    page.recommended = last ? last->path : NULL;
+    if (!last)
+        snprintf(page.note, sizeof page.note, "No single one to go on from: several programs wrote these, or none of them is whole.");
+    int status = report_list_page(l->o, &page);
+    free(page.lines);
+    return status;
+}
+
 int inspect_folder(const inspect *o)
 {
     list l;
@@ -542,17 +579,16 @@ int inspect_folder(const inspect *o)
     } else if (cli_has_selection(&o->cli)) {
         status = cli_usage(&o->cli,
                            "show lists the checkpoints of a folder; --tensor, --role and --device are for one of them");
-    } else if (o->report) {
-        status = cli_usage(&o->cli, "show lists the checkpoints of a folder; --report is of one of them");
     } else {
         uint64_t nbytes = 0;
         for (size_t i = 0; i < l.count; i++)
             nbytes += l.items[i].nbytes;
         const item *last = newest(&l);
         char *resume = last ? show_resume_of(o, last->path) : NULL;
-        if (o->cli.json)
+        status = o->report ? folder_report(&l, last, resume) : CLI_YES;
+        if (status == CLI_YES && o->cli.json)
             show_json_of(&l, nbytes, last, resume);
-        else
+        else if (status == CLI_YES)
             show_text_of(&l, nbytes, resume);
         free(resume);
     }

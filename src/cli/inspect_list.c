@@ -308,6 +308,7 @@ int inspect_list(const inspect *o)
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
     if (!reader)
         return CLI_NO_ANSWER;
+    cli_warn_selection(&o->cli, reader);
     static char buffer[64 << 10];
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);    /* a line a tensor: few writes */
     sums s = {NULL, NULL};

@@ -335,6 +335,7 @@ static void show_json(const run_view *v, const layout *l)
         json_null(&j, "step");
     json_null(&j, "epoch");
     json_uint(&j, "nbytes", l->nbytes);
+    inspect_json_unsaid(&j);
     json_text(&j, "writer", ckpt_run_list_writer(v->list));
     json_array(&j, "checkpoints");
     for (size_t i = 0; i < v->count; i++)
@@ -353,6 +354,55 @@ static void show_json(const run_view *v, const layout *l)
     free(resume);
     cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_NOTE);
     json_end_object(&j);
+}
+
+/* ---- --report */
+
+bool run_report_lines(const run_view *v, report_list *out)
+{
+    out->lines = calloc(v->count + 1, sizeof *out->lines);
+    if (!out->lines)
+        return false;
+    out->count = v->count;
+    out->newest_first = true;
+    out->findings = ckpt_run_list_findings(v->list);
+    for (size_t i = 0; i < v->count; i++) {
+        const ckpt_run_entry *e = &v->entries[i];
+        report_line *line = &out->lines[i];
+        *line = (report_line){.name = e->name, .step = e->step, .time = e->time, .nbytes = e->nbytes, .why = e->complete ? "" : e->why};
+        if (e->world > 1)
+            snprintf(line->ranks, sizeof line->ranks, "%" PRId64 "/%" PRId64, e->ranks_held, e->world);
+        line->kind = e->complete ? "good" : "error";
+        line->state = e->verified ? "verified" : e->complete ? "complete" : e->world > 1 ? "incomplete" : "damaged";
+    }
+    return true;
+}
+
+void run_report_note(report_list *out, const ckpt_run_entry *from)
+{
+    if (from->world > 1)
+        snprintf(out->note, sizeof out->note, "What follows on devices and sizes is of one rank's part: %s", from->path);
+}
+
+static int show_report(const run_view *v, const layout *l)
+{
+    const ckpt_run_entry *newest = run_newest(v);
+    report_list page = {.command = "show", .says = "What this run directory holds"};
+    char *resume = newest ? run_resume_command(v, newest) : NULL;
+    if (!run_report_lines(v, &page)) {
+        free(resume);
+        return cli_fail(&v->o->cli, "no-memory", "out of memory");
+    }
+    for (size_t i = 0; l->remove && i < v->count; i++)
+        page.lines[i].plan = l->remove[i] ? "remove" : "keep";
+    page.resume = resume;
+    page.recommended = newest ? newest->path : NULL;
+    if (newest)
+        run_report_note(&page, newest);
+    int status = report_list_page(v->o, &page);
+    free(page.lines);
+    free(resume);
+    return status;
 }
 
 int run_show(const run_view *v)
@@ -376,10 +426,11 @@ int run_show(const run_view *v)
     }
     l.remove = remove;
     lay_out(v, &l);
-    if (o->cli.json)
+    int status = o->report ? show_report(v, &l) : CLI_YES;
+    if (status == CLI_YES && o->cli.json)
         show_json(v, &l);
-    else
+    else if (status == CLI_YES)
         show_text(v, &l);
     free(remove);
-    return CLI_YES;
+    return status;
 }

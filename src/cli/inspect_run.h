@@ -3,6 +3,7 @@
 #define CKPT_CLI_INSPECT_RUN_H
 #include <ckpt/run.h>
 #include "inspect.h"
+#include "report.h"
 
 typedef struct run_view {
     const inspect *o;
@@ -43,6 +44,11 @@ bool run_parts_gone(const run_parts *parts);
  * checkpoint whose device tags say where to. */
 char *run_resume_command(const run_view *v, const ckpt_run_entry *from);
 void run_put_resume(const run_view *v, const ckpt_run_entry *from);
+
+/* The lines of a page, which the caller frees, filled but for `plan`; false: no memory. */
+bool run_report_lines(const run_view *v, report_list *out);
+/* "of rank-00000 alone" for the page's note, where the checkpoint is of several ranks. */
+void run_report_note(report_list *out, const ckpt_run_entry *from);
 
 /* What ckpt_verify says of one or more parts, summed. */
 typedef struct run_check {

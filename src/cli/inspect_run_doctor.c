@@ -24,6 +24,7 @@ typedef struct walk {
     ckpt_report *report;          /* its findings, never NULL */
     bool gone;                    /* a candidate went while it was read */
     bool asked;                   /* options, result and report say something */
+    char *snippet;                /* --snippet, and for the page */
 } walk;
 
 static void ends(walk *w, size_t i, fate how, const char *why)
@@ -248,6 +249,8 @@ static void doctor_json(const walk *w, int status)
     json_end_array(&j);
     if (w->asked)
         inspect_doctor_json_assumed(&j, v->o, &w->options, &w->result);
+    if (v->o->snippet)
+        json_text(&j, "snippet", w->snippet);
     json_text(&j, "outcome", outcome_of(w));
     if (status == CLI_NO_ANSWER)
         json_null(&j, "will_resume");
@@ -273,6 +276,13 @@ static const char *sentence_of(const candidate *c)
     return "older: not looked at";
 }
 
+static const char *checked_of(const candidate *c)
+{
+    return c->fate != FATE_TAKEN || !c->checked ? "" :
+           strcmp(c->checked, "bytes") == 0     ? "every byte checked" :
+           strcmp(c->checked, "hint") == 0      ? "verified before" : "bytes not read";
+}
+
 static void put_candidate(const walk *w, size_t i)
 {
     const ckpt_run_entry *e = &w->v->entries[i];
@@ -290,10 +300,8 @@ static void put_candidate(const walk *w, size_t i)
         cli_put_wrapped(stdout, c->why, strlen(e->name) + 2 + strlen(sentence_of(c)) + 2, 15);
         return;
     }
-    if (c->fate == FATE_TAKEN && c->checked)
-        printf(", %s", strcmp(c->checked, "bytes") == 0  ? "every byte checked"
-                       : strcmp(c->checked, "hint") == 0 ? "verified before"
-                                                         : "bytes not read");
+    if (*checked_of(c))
+        printf(", %s", checked_of(c));
     putchar('\n');
 }
 
@@ -322,6 +330,131 @@ static void doctor_text(const walk *w)
         run_put_resume(v, from);
 }
 
+/* ---- --snippet and --report */
+
+/* The resume of the run, by what the walk ended with: -1, or the exit status, the error said. */
+static int make_snippet(walk *w)
+{
+    const cli *c = &w->v->o->cli;
+    ckpt_reader *reader = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (!w->asked || (!w->v->o->snippet && !w->v->o->report) ||
+        ckpt_reader_open(w->v->entries[w->end].path, NULL, &reader, NULL) < 0)
+        return -1;
+    ckpt_status status = ckpt_doctor_snippet(reader, &w->options, "run", &w->snippet, &err);
+    ckpt_reader_close(reader);
+    return status < 0 ? cli_fail_error(c, &err) : -1;
+}
+
+static const char *kind_of(const candidate *c)
+{
+    switch (c->fate) {
+    case FATE_TAKEN:
+        return c->outcome == CKPT_RESUMES ? "good" : "warning";
+    case FATE_PASSED:
+    case FATE_STOPS:
+        return "error";
+    case FATE_UNKNOWN:
+        return "unknown";
+    case FATE_OLDER:
+        break;
+    }
+    return "note";
+}
+
+static void report_answer(const walk *w, report_list *page, char *title, size_t size)
+{
+    static const char passed_over[] = "Newer checkpoints are passed over: the table says why.";
+    const ckpt_run_entry *from = taken(w);
+    bool same = from && w->result.outcome == CKPT_RESUMES;
+    page->title = title;
+    page->outcome = outcome_of(w);
+    page->about = "";
+    if (from) {
+        snprintf(title, size, "It resumes from step %lld%s%s", (long long)from->step, w->end ? ", not from the newest" : "",
+                 same ? "" : ", but not as it was");
+        page->kind = same && w->end == 0 ? "good" : "warning";
+        page->about = w->end ? passed_over : "";
+    } else if (w->v->count == 0) {
+        snprintf(title, size, "Nothing was saved yet");
+        page->kind = "note";
+    } else if (w->end == w->v->count) {
+        snprintf(title, size, "None of its checkpoints is sound");
+        page->kind = "error";
+    } else {
+        bool stops = w->all[w->end].fate == FATE_STOPS;
+        snprintf(title, size, stops ? "It does not resume: %s does not fit" : "It is not known whether it resumes: %s",
+                 w->v->entries[w->end].name);
+        page->kind = stops ? "error" : "unknown";
+    }
+}
+
+/* CLI_YES: written; else the exit status, the error said. */
+static int put_report(const walk *w)
+{
+    const run_view *v = w->v;
+    const ckpt_run_entry *from = taken(w);
+    char title[200];
+    report_list page = {.command = "doctor", .says = "Will this run resume?"};
+    char *resume = from ? run_resume_command(v, from) : NULL;
+    if (!run_report_lines(v, &page)) {
+        free(resume);
+        return cli_fail(&v->o->cli, "no-memory", "out of memory");
+    }
+    for (size_t i = 0; i < v->count; i++) {
+        page.lines[i].kind = kind_of(&w->all[i]);
+        page.lines[i].state = sentence_of(&w->all[i]);
+        page.lines[i].why = w->all[i].why[0] ? w->all[i].why : checked_of(&w->all[i]);
+    }
+    report_answer(w, &page, title, sizeof title);
+    page.resume = resume;
+    page.more = w->report;
+    if (w->asked) {
+        page.recommended = v->entries[w->end].path;
+        page.result = &w->result;
+        page.resumes = from != NULL;
+        page.snippet = w->snippet;
+        run_report_note(&page, &v->entries[w->end]);
+    }
+    int status = report_list_page(v->o, &page);
+    free(page.lines);
+    free(resume);
+    return status;
+}
+
+/* A snippet stands alone on standard output; from where it resumes, and what is odd, goes beside it. */
+static void put_snippet(const walk *w)
+{
+    const cli *c = &w->v->o->cli;
+    if (!w->snippet) {
+        cli_warn(c, "%s: no checkpoint of it could be resumed from, so there is no snippet; doctor without --snippet says why", w->v->path);
+        return;
+    }
+    fputs(w->snippet, stdout);
+    if (w->end > 0)
+        cli_warn(c, "%s: %s from step %lld, not from the newest", w->v->path, outcome_of(w), (long long)w->v->entries[w->end].step);
+    if (w->result.outcome != CKPT_RESUMES && !c->quiet)
+        cli_text_findings(c, stderr, w->report, CKPT_WARNING, NULL);
+}
+
+static int say(walk *w)
+{
+    const inspect *o = w->v->o;
+    int failed = make_snippet(w);
+    if (failed < 0 && o->report && (failed = put_report(w)) == CLI_YES)
+        failed = -1;
+    if (failed >= 0)
+        return failed;
+    int status = exit_status(w);
+    if (o->cli.json)
+        doctor_json(w, status);
+    else if (o->snippet)
+        put_snippet(w);
+    else
+        doctor_text(w);
+    return status;
+}
+
 /* -1: a candidate went while it was read, and nothing was said. */
 static int doctor_once(const run_view *v, bool insist)
 {
@@ -337,12 +470,9 @@ static int doctor_once(const run_view *v, bool insist)
     if (answer <= 0 && w.gone && !insist) {
         answer = -1;
     } else if (answer <= 0) {
-        answer = exit_status(&w);
-        if (c->json)
-            doctor_json(&w, answer);
-        else
-            doctor_text(&w);
+        answer = say(&w);
     }
+    free(w.snippet);
     names_free(&w.params);
     ckpt_doctor_result_clear(&w.result);
     ckpt_report_free(w.report);
@@ -356,5 +486,15 @@ int run_doctor(const run_view *v)
         return cli_usage(&v->o->cli,
                          "a run directory is resumed by ckpt_run_resume; --for %s is for one of its checkpoints",
                          v->o->loader);
+    if (v->o->snippet && strcmp(v->o->snippet, "c") != 0)
+        return cli_usage(&v->o->cli, strcmp(v->o->snippet, "torch") == 0
+                                         ? "--snippet: a run directory is resumed by ckpt_run_resume, in C or C++: write --snippet c%s"
+                                         : "--snippet: '%s' is neither torch nor c",
+                         strcmp(v->o->snippet, "torch") == 0 ? "" : v->o->snippet);
+    ckpt_doctor_options options;  /* wrong ones are said though no checkpoint should be asked about */
+    int status = inspect_doctor_options(v->o, &options);
+    if (status >= 0)
+        return status;
+    inspect_doctor_warn(v->o, CKPT_LOADER_CKPT);
     return run_again(v, doctor_once);
 }

@@ -121,16 +121,16 @@ static bool has_error(const run_check *check)
     return false;
 }
 
-static void put_counts(const run_check *check)
+static void counts_of(char *out, size_t size, const run_check *check)
 {
     const ckpt_verify_result *r = &check->sum;
-    char size[CLI_SIZE_MAX], bytes[CLI_SIZE_MAX], without[CLI_SIZE_MAX];
-    printf(", %" PRIu64 " tensors, %s (%s bytes) read, integrity %s", r->tensors, cli_size(size, r->bytes),
-           cli_count(bytes, r->bytes), inspect_integrity_name(r->integrity));
+    char read[CLI_SIZE_MAX], bytes[CLI_SIZE_MAX], without[CLI_SIZE_MAX], ranks[40] = "", more[80] = "";
     if (check->parts.count > 1)
-        printf(", %zu ranks", check->parts.count);
+        snprintf(ranks, sizeof ranks, ", %zu ranks", check->parts.count);
     if (r->unprotected_bytes > 0)
-        printf(", %s without a checksum", cli_size(without, r->unprotected_bytes));
+        snprintf(more, sizeof more, ", %s without a checksum", cli_size(without, r->unprotected_bytes));
+    snprintf(out, size, ", %" PRIu64 " tensor%s, %s (%s bytes) read, integrity %s%s%s", r->tensors, r->tensors == 1 ? "" : "s",
+             cli_size(read, r->bytes), cli_count(bytes, r->bytes), inspect_integrity_name(r->integrity), ranks, more);
 }
 
 static void put_verdict(const run_view *v, const ckpt_run_entry *e, const verdict *d)
@@ -145,13 +145,12 @@ static void put_verdict(const run_view *v, const ckpt_run_entry *e, const verdic
     const char *why = check->answered && !e->complete         ? e->why
                       : !check->answered || !has_error(check) ? check->why
                                                               : "";
-    if (*why && !check->gone) {
-        fputs(", ", stdout);
-        cli_put_message(stdout, why);
-    } else if (!check->gone) {
-        put_counts(check);
-    }
-    putchar('\n');
+    char tail[sizeof check->why + 300] = "";
+    if (*why && !check->gone)
+        snprintf(tail, sizeof tail, ", %s", why);
+    else if (!check->gone)
+        counts_of(tail, sizeof tail, check);
+    cli_put_wrapped(stdout, tail, cli_width(e->path, strlen(e->path)) + 2 + strlen(word_of(d)), 4);
     if (!check->gone)
         put_findings(v, d);
     fflush(stdout);

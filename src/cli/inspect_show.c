@@ -423,6 +423,7 @@ int inspect_show(const inspect *o)
         return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
     }
     p.reader = reader;
+    cli_warn_selection(&o->cli, reader);
     int status = CLI_YES;
     if (ckpt_summarize(reader, &p.summary, &err) < 0) {
         status = cli_fail_error(&o->cli, &err);

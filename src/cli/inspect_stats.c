@@ -247,6 +247,7 @@ int inspect_stats(const inspect *o)
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
     if (!reader)
         return CLI_NO_ANSWER;
+    cli_warn_selection(&o->cli, reader);
     size_t n = ckpt_reader_tensor_count(reader);
     table t = {.o = o, .reader = reader, .of = calloc(n + 1, sizeof *t.of)};
     int status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);

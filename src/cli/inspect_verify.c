@@ -34,13 +34,16 @@ static void verify_text(const inspect *o, const ckpt_verify_result *r, const ckp
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
     if (c->quiet)
         return;
-    cli_put(stdout, o->paths[0], strlen(o->paths[0]));
-    printf(": %s%s%s%s%s, %" PRIu64 " tensors, %s (%s bytes) read, integrity %s", cli_style(c, r->ok ? "bold" : "red"),
-           r->ok ? "ok" : "DAMAGED", cli_style(c, "off"), r->format[0] ? ", " : "", r->format, r->tensors,
-           cli_size(size, r->bytes), cli_count(bytes, r->bytes), inspect_integrity_name(r->integrity));
+    const char *path = o->paths[0], *word = r->ok ? "ok" : "DAMAGED";
+    char tail[300], more[80] = "";
     if (r->unprotected_bytes > 0)
-        printf(", %s without a checksum", cli_size(without, r->unprotected_bytes));
-    putchar('\n');
+        snprintf(more, sizeof more, ", %s without a checksum", cli_size(without, r->unprotected_bytes));
+    snprintf(tail, sizeof tail, "%s%s, %" PRIu64 " tensor%s, %s (%s bytes) read, integrity %s%s", r->format[0] ? ", " : "", r->format,
+             r->tensors, r->tensors == 1 ? "" : "s", cli_size(size, r->bytes), cli_count(bytes, r->bytes),
+             inspect_integrity_name(r->integrity), more);
+    cli_put(stdout, path, strlen(path));
+    printf(": %s%s%s", cli_style(c, r->ok ? "bold" : "red"), word, cli_style(c, "off"));
+    cli_put_wrapped(stdout, tail, cli_width(path, strlen(path)) + 2 + strlen(word), 4);
 }
 
 int inspect_verify(const inspect *o)

@@ -441,13 +441,35 @@ static void done_text(const job *b, const ckpt_report *report)
     if (!b->cli.quiet)
         put_deeds(b, report);
     cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
-    if (b->options.dry_run)
+    if (b->options.dry_run) {
         printf("%zu to copy as they are, %zu with another device tag, %zu lost; %s; nothing was written%s%s\n", copies,
                ckpt_report_count_code(report, "moved"), ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
                needs_lossy(b, report) ? "; writing it needs --lossy" : "",
                needs_force(b, true) ? "; replacing DST needs --force" : "");
-    else if (!b->cli.quiet)
-        printf("%s: written%s\n", b->dst, b->options.verify ? " and read back" : "");
+    } else if (!b->cli.quiet) {
+        cli_put(stdout, b->dst, strlen(b->dst));
+        puts(b->options.verify ? ": written and read back" : ": written");
+    }
+}
+
+/* An option that changes nothing must not look as if it did. */
+static void warn_unused(const job *b)
+{
+    const ckpt_migrate_options *o = &b->options;
+    bool whole = strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0;
+    if (o->max_shard_size && whole)
+        cli_warn(&b->cli, "--max-shard-size is for --to hf: %s is written as one file", o->to);
+    if ((o->ranks.rank || b->world_given) && !o->map_location)
+        cli_warn(&b->cli, "--rank and --world stand for {rank} and {world} in --map-location, which was not given");
+    if (o->map_device_objects && !o->map_location)
+        cli_warn(&b->cli, "--map-device-objects does what --map-location says, which was not given");
+}
+
+/* Every tensor was left out: most likely a name that is not there. */
+static bool selects_nothing(const job *b, const ckpt_report *report)
+{
+    return cli_has_selection(&b->cli) && ckpt_report_count_code(report, "dropped") > 0 && ckpt_report_count_code(report, "copy") == 0 &&
+           ckpt_report_count_code(report, "moved") == 0 && ckpt_report_count_code(report, "cast") == 0;
 }
 
 static int run(job *b, int argc, char **argv)
@@ -462,6 +484,7 @@ static int run(job *b, int argc, char **argv)
     if (status < 0 && !report)
         status = cli_fail(&b->cli, "no-memory", "out of memory");
     if (status < 0) {
+        warn_unused(b);
         cli_progress_init(&shown, &b->cli, "written");
         cli_signals();
         b->options.param_names = list.items;
@@ -472,6 +495,8 @@ static int run(job *b, int argc, char **argv)
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise();      /* the temporary is gone: now die by the signal */
         status = answer != CKPT_OK ? failed(b, report, &err) : ckpt_report_count_code(report, "not-recovered") ? CLI_NO : CLI_YES;
+        if (answer == CKPT_OK && selects_nothing(b, report))
+            cli_warn(&b->cli, "--tensor, --role and --device name no tensor that is there: all were left out");
         if (answer == CKPT_OK && b->cli.json) {
             json_out j;
             json_init(&j, stdout);

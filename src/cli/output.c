@@ -51,19 +51,27 @@ bool output_is_stdout(const char *path)
                                       out.st_ino == named.st_ino && out.st_rdev == named.st_rdev);
 }
 
+/* What a rename must name so that a link stays and its target is replaced; NULL with errno: no memory, or a link to
+ * nothing, which is left alone. */
+static char *target_of(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : strdup(path);
+}
+
 int output_write(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size)
 {
     struct stat st;
-    char *temporary = NULL;
+    char *temporary = NULL, *target = NULL;
     int fd = -1;
     bool here = output_is_stdout(path), direct = here || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
     if (here) {                   /* "/dev/stdout" may be a file that the shell made: never a name to rename to */
         fd = dup(STDOUT_FILENO);
     } else if (direct) {
         fd = open(path, O_WRONLY | O_CLOEXEC);
-    } else if ((temporary = malloc(strlen(path) + 16))) {
+    } else if ((target = target_of(path)) && (temporary = malloc(strlen(target) + 16))) {
         cli_signals();            /* from here on there is something to remove */
-        sprintf(temporary, "%s.tmp-XXXXXX", path);
+        sprintf(temporary, "%s.tmp-XXXXXX", target);
         fd = mkostemp(temporary, O_CLOEXEC);
         mode_t mask = umask(0);
         umask(mask);
@@ -75,6 +83,7 @@ int output_write(const cli *c, const char *path, const char *head, size_t head_s
     }
     if (fd < 0) {
         free(temporary);
+        free(target);
         return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(errno));
     }
     bool written = write_all(fd, head, head_size) && write_all(fd, data, size);
@@ -83,13 +92,14 @@ int output_write(const cli *c, const char *path, const char *head, size_t head_s
         why = errno;
         written = false;
     }
-    if (written && temporary && rename(temporary, path) != 0) {
+    if (written && temporary && rename(temporary, target) != 0) {
         why = errno;
         written = false;
     }
     if (!written && temporary)
         unlink(temporary);
     free(temporary);
+    free(target);
     cli_signals_reraise();
     return written ? CLI_YES : cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
 }

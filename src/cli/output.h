@@ -3,7 +3,8 @@
 #define CKPT_CLI_OUTPUT_H
 #include "cli.h"
 
-/* head and data to path, which appears whole: a temporary beside it is renamed. What is no regular file (a pipe,
+/* head and data to path, which appears whole: a temporary beside it is renamed. A symbolic link stays, and what it names is
+ * replaced. What is no regular file (a pipe,
  * /dev/stdout; "-") is written to directly. CLI_YES, else the exit status, the error said. */
 int output_write(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size);
 /* Is path standard output, by whatever name? */

@@ -98,38 +98,59 @@ static bool differs(ckpt_diff_status status)
     return status != CKPT_DIFF_SAME && status != CKPT_DIFF_TIED;
 }
 
+/* A section with one table, which comes with its first row and ends when the page is full. */
+typedef struct rows {
+    report_page *p;
+    const char *id, *title, *caption, *const *heads;
+    size_t shown, left;
+} rows;
+
+/* Begins a row with its name and what differs; false: it is the same, or there is no room. */
+static bool row_begin(rows *t, ckpt_str name, ckpt_diff_status status, unsigned what)
+{
+    FILE *f = t->p->f;
+    if (!differs(status))
+        return false;
+    if (t->shown >= REPORT_DIFFERENCES || !report_room(t->p)) {
+        t->left++;
+        return false;
+    }
+    if (t->shown++ == 0) {
+        html_section(f, t->id, t->title);
+        html_table(f, t->caption, t->heads);
+    }
+    fputs("<tr><th scope=\"row\"><span class=\"name long\">", f);
+    html_str(f, name, "");
+    fputs("</span></th><td>", f);
+    put_what(f, status, what);
+    fputs("</td>", f);
+    return true;
+}
+
+static void rows_end(const rows *t)
+{
+    if (t->shown == 0)
+        return;
+    html_table_end(t->p->f);
+    if (t->left)
+        fprintf(t->p->f, "<p class=\"quiet\">and %zu more; <code>--json</code> has all.</p>\n", t->left);
+    html_section_end(t->p->f);
+}
+
 static void put_tensors(report_page *p, const ckpt_diff_result *r)
 {
     static const char *const heads[] = {"name", "what", "A", "B", "#values", "#max |a-b|", "#max |a-b|/|b|", NULL};
-    size_t shown = 0, left = 0;
+    rows t = {p, "tensors", "Tensors that differ", "How many values differ, and by how much at most", heads, 0, 0};
     for (size_t i = 0; i < r->tensor_count; i++) {
         const ckpt_diff_tensor *d = &r->tensors[i];
-        if (!differs(d->status))
+        if (!row_begin(&t, d->name, d->status, d->what))
             continue;
-        if (shown >= REPORT_DIFFERENCES || !report_room(p)) {
-            left++;
-            continue;
-        }
-        if (shown++ == 0) {
-            html_section(p->f, "tensors", "Tensors that differ");
-            html_table(p->f, "How many values differ, and by how much at most", heads);
-        }
-        fputs("<tr><th scope=\"row\"><span class=\"name long\">", p->f);
-        html_str(p->f, d->name, "");
-        fputs("</span></th><td>", p->f);
-        put_what(p->f, d->status, d->what);
-        fputs("</td>", p->f);
         put_side(p->f, d->a);
         put_side(p->f, d->b);
         put_numbers(p->f, d);
         fputs("</tr>\n", p->f);
     }
-    if (shown) {
-        html_table_end(p->f);
-        if (left)
-            fprintf(p->f, "<p class=\"quiet\">and %zu more; <code>--json</code> has all.</p>\n", left);
-        html_section_end(p->f);
-    }
+    rows_end(&t);
 }
 
 static void put_value(FILE *f, const ckpt_value *v, const ckpt_tensor_info *tensor)
@@ -156,34 +177,16 @@ static void put_value(FILE *f, const ckpt_value *v, const ckpt_tensor_info *tens
 static void put_scalars(report_page *p, const ckpt_diff_result *r)
 {
     static const char *const heads[] = {"name", "what", "A", "B", NULL};
-    size_t shown = 0, left = 0;
+    rows t = {p, "scalars", "Other values that differ", "Everything that is not a tensor", heads, 0, 0};
     for (size_t i = 0; i < r->scalar_count; i++) {
         const ckpt_diff_scalar *d = &r->scalars[i];
-        if (!differs(d->status))
+        if (!row_begin(&t, d->name, d->status, d->what))
             continue;
-        if (shown >= REPORT_DIFFERENCES || !report_room(p)) {
-            left++;
-            continue;
-        }
-        if (shown++ == 0) {
-            html_section(p->f, "scalars", "Other values that differ");
-            html_table(p->f, "Everything that is not a tensor", heads);
-        }
-        fputs("<tr><th scope=\"row\"><span class=\"name long\">", p->f);
-        html_str(p->f, d->name, "");
-        fputs("</span></th><td>", p->f);
-        put_what(p->f, d->status, d->what);
-        fputs("</td>", p->f);
         put_value(p->f, d->a, d->tensor_a);
         put_value(p->f, d->b, d->tensor_b);
         fputs("</tr>\n", p->f);
     }
-    if (shown) {
-        html_table_end(p->f);
-        if (left)
-            fprintf(p->f, "<p class=\"quiet\">and %zu more; <code>--json</code> has all.</p>\n", left);
-        html_section_end(p->f);
-    }
+    rows_end(&t);
 }
 
 static int facts_of(report_page *p, const ckpt_reader *reader, const char *id, const char *title)
@@ -201,7 +204,7 @@ int report_diff(const inspect *o, const ckpt_reader *a, const ckpt_reader *b, co
                 const ckpt_report *findings)
 {
     report_page p;
-    int status = report_begin(&p, o, "diff", a, b);
+    int status = report_begin(&p, o, "diff", "What differs between two checkpoints", a, b);
     if (status >= 0)
         return status;
     put_verdict(&p, result);

@@ -19,10 +19,10 @@ static const char *base_of(const char *path, size_t *size)
     return path + begin;
 }
 
-static void put_title(report_page *p, const char *what, bool marked)
+static void put_title(report_page *p, const char *command, bool marked)
 {
     size_t size;
-    for (int i = 0; i < (strcmp(what, "diff") == 0 ? 2 : 1); i++) {
+    for (int i = 0; i < (strcmp(command, "diff") == 0 ? 2 : 1); i++) {
         const char *base = base_of(p->o->paths[i], &size);
         fputs(i ? " and " : "", p->f);
         fputs(marked ? "<span class=\"name\">" : "", p->f);
@@ -31,29 +31,20 @@ static void put_title(report_page *p, const char *what, bool marked)
     }
 }
 
-void report_head(report_page *p, const char *what)
+void report_head(report_page *p, const char *command, const char *says)
 {
-    static const struct {
-        const char *what, *says;
-    } rows[] = {{"show", "What this checkpoint is"},
-                {"doctor", "Will this checkpoint resume?"},
-                {"diff", "What differs between two checkpoints"}};
-    const char *says = "";
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].what, what) == 0)
-            says = rows[i].says;
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;; "
           "style-src &#39;unsafe-inline&#39;\"/>\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
           "<meta name=\"robots\" content=\"noindex\"/>\n", p->f);
     fprintf(p->f, "<meta name=\"generator\" content=\"ckpt %s\"/>\n<title>", ckpt_version());
-    put_title(p, what, false);
-    fprintf(p->f, " - ckpt-inspect %s</title>\n<style>\n", what);
+    put_title(p, command, false);
+    fprintf(p->f, " - ckpt-inspect %s</title>\n<style>\n", command);
     for (const char *const *line = report_style; *line; line++)
         fputs(*line, p->f);
     fprintf(p->f, "</style>\n</head>\n<body>\n<main>\n<header>\n<p class=\"eyebrow\">%s</p>\n<h1>", says);
-    put_title(p, what, true);
+    put_title(p, command, true);
     fputs("</h1>\n</header>\n", p->f);
 }
 
@@ -150,6 +141,20 @@ static const struct {
     {CKPT_OUTCOME_UNKNOWN, "unknown", "It is not known whether it resumes", "The findings say what is missing for an answer."},
 };
 
+void report_box(report_page *p, const char *kind, const char *title, const char *says, const char *outcome)
+{
+    fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">", kind, kind);
+    html_icon(p->f, kind);
+    fputs(" ", p->f);
+    html_text(p->f, title);
+    fputs("</h2>\n<p>", p->f);
+    html_text(p->f, says);
+    fputs("</p>\n", p->f);
+    if (outcome)
+        fprintf(p->f, "<p class=\"quiet\">Outcome: <code>%s</code></p>\n", outcome);
+    html_section_end(p->f);
+}
+
 void report_verdict(report_page *p, const ckpt_doctor_result *result, const ckpt_report *findings)
 {
     size_t row = sizeof verdicts / sizeof *verdicts - 1, fixes = 0;
@@ -158,17 +163,11 @@ void report_verdict(report_page *p, const ckpt_doctor_result *result, const ckpt
             row = i;
     for (size_t i = 0; i < ckpt_report_count(findings); i++)
         fixes += ckpt_report_get(findings, i)->severity > CKPT_NOTE && *ckpt_report_get(findings, i)->fix;
-    fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">",
-            verdicts[row].kind, verdicts[row].kind);
-    html_icon(p->f, verdicts[row].kind);
-    fputs(" ", p->f);
-    html_text(p->f, verdicts[row].title);
-    fputs("</h2>\n<p>", p->f);
-    html_text(p->f, verdicts[row].says);
+    char mends[80] = "", about[400];
     if (fixes)
-        fprintf(p->f, " %zu of them %s a mend to paste.", fixes, fixes == 1 ? "has" : "have");
-    fprintf(p->f, "</p>\n<p class=\"quiet\">Outcome: <code>%s</code></p>\n", ckpt_outcome_name(result->outcome));
-    html_section_end(p->f);
+        snprintf(mends, sizeof mends, " %zu of them %s a mend to paste.", fixes, fixes == 1 ? "has" : "have");
+    snprintf(about, sizeof about, "%s%s", verdicts[row].says, mends);
+    report_box(p, verdicts[row].kind, verdicts[row].title, about, ckpt_outcome_name(result->outcome));
 }
 
 static void assumed_row(FILE *f, const char *what, const char *value, bool given)

@@ -36,7 +36,10 @@ static bool is_page(const char *path)
         return errno == ENOENT;
     size_t n = fread(text, 1, sizeof head - 1, f);
     fclose(f);
-    return n == 0 || strcasecmp(text, head) == 0;
+    const char *slash = strrchr(path, '/');
+    if (n == 0)                   /* as mktemp makes them; but the lock of a run is empty too */
+        return strcmp(slash ? slash + 1 : path, ".lock") != 0;
+    return strcasecmp(text, head) == 0;
 }
 
 static int check_output(const inspect *o, const ckpt_reader *a, const ckpt_reader *b)
@@ -62,7 +65,8 @@ static int check_output(const inspect *o, const ckpt_reader *a, const ckpt_reade
     return -1;
 }
 
-int report_begin(report_page *p, const inspect *o, const char *what, const ckpt_reader *a, const ckpt_reader *b)
+int report_begin(report_page *p, const inspect *o, const char *command, const char *says, const ckpt_reader *a,
+                 const ckpt_reader *b)
 {
     memset(p, 0, sizeof *p);
     p->o = o;
@@ -72,7 +76,7 @@ int report_begin(report_page *p, const inspect *o, const char *what, const ckpt_
     p->f = open_memstream(&p->text, &p->size);
     if (!p->f)
         return cli_fail(&o->cli, "no-memory", "out of memory for the report");
-    report_head(p, what);
+    report_head(p, command, says);
     return -1;
 }
 
@@ -106,7 +110,7 @@ int report_show(const inspect *o, const ckpt_reader *reader, const ckpt_summary 
                 const char *resume)
 {
     report_page p;
-    int status = report_begin(&p, o, "show", reader, NULL);
+    int status = report_begin(&p, o, "show", "What this checkpoint is", reader, NULL);
     if (status >= 0)
         return status;
     report_facts(&p, reader, summary, "facts", "What it is");
@@ -147,7 +151,7 @@ int report_doctor(const inspect *o, const ckpt_reader *reader, const ckpt_doctor
     report_page p;
     ckpt_summary summary;
     ckpt_error err = CKPT_ERROR_INIT;
-    int status = report_begin(&p, o, "doctor", reader, NULL);
+    int status = report_begin(&p, o, "doctor", "Will this checkpoint resume?", reader, NULL);
     if (status >= 0)
         return status;
     if (ckpt_summarize(reader, &summary, &err) < 0)

@@ -291,7 +291,25 @@ static void shape_text(const ckpt_tensor_info *info, char *buf, size_t size)
         snprintf(buf + at, size - at, ")");
 }
 
-static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e)
+/* State keys that some parameter with dimensions has a tensor with dimensions under. NULL: no memory. */
+static ckpt__hash *keys_with_dimensions(const ckpt__builder *b)
+{
+    const ckpt__canon *c = b->canon;
+    ckpt__hash *keys = ckpt__hash_new(16);
+    for (size_t i = 0; keys && i < c->count; i++) {
+        const ckpt__canon_entry *e = &c->entries[i];
+        if (e->is_tensor && e->param.data && e->state_key.data && b->index->tensors[e->tensor].info.ndim > 0 &&
+            ckpt__hash_put(keys, e->state_key.data, e->state_key.size, i, NULL) < 0) {
+            ckpt__hash_free(keys);
+            keys = NULL;
+        }
+    }
+    return keys;
+}
+
+/* One number for each parameter, and nowhere more, is what an optimizer keeps that is not element-wise (NovoGrad's second
+ * moment), and no state of another parameter. */
+static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt__hash *with_dimensions)
 {
     size_t param;
     if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || !ckpt__key_has_param_shape(e->state_key) ||
@@ -301,6 +319,8 @@ static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e)
     const ckpt_tensor_info *has = &b->index->tensors[e->tensor].info,
                            *want = &b->index->tensors[b->canon->entries[param].tensor].info;
     bool same = has->ndim == want->ndim;
+    if (has->ndim == 0 && !ckpt__hash_get(with_dimensions, e->state_key.data, e->state_key.size, NULL))
+        return;
     for (uint32_t d = 0; same && d < has->ndim; d++)
         same = has->shape[d] == want->shape[d];
     if (same)
@@ -369,9 +389,13 @@ ckpt_status ckpt__canon_finish(ckpt__builder *b)
     for (size_t i = 0; i < c->count && s == CKPT_OK; i++)
         if (c->entries[i].outside) /* a canonical name hides a file's own */
             s = put_entry(b, i);
+    ckpt__hash *with_dimensions = s == CKPT_OK ? keys_with_dimensions(b) : NULL;
+    if (s == CKPT_OK && !with_dimensions)
+        s = ckpt__canon_no_memory(b);
     for (size_t i = 0; i < c->count && s == CKPT_OK; i++) {
         link_quantized(c, &c->entries[i]);
-        check_shape(b, &c->entries[i]);
+        check_shape(b, &c->entries[i], with_dimensions);
     }
+    ckpt__hash_free(with_dimensions);
     return s;
 }

@@ -356,21 +356,6 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
 
 /* ---- the dict that the state's names are in */
 
-bool ckpt__is_average(ckpt_str path)
-{
-    static const char *const words[] = { "ema", "average", "averaged", "swa", "shadow" };
-    for (size_t i = 0; i < path.size; i++) {
-        bool start = i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_';
-        for (size_t w = 0; start && w < sizeof words / sizeof words[0]; w++) {
-            size_t n = strlen(words[w]), end = i + n;
-            if (end <= path.size && memcmp(path.data + i, words[w], n) == 0 &&
-                (end == path.size || path.data[end] == '.' || path.data[end] == '_'))
-                return true;
-        }
-    }
-    return false;
-}
-
 /* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
 static bool beside_current(const ckpt__tree *t, size_t node)
 {

@@ -149,8 +149,6 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
 ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip);
 /* How to strip the names below one node so that most are the state's. */
 ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip);
-/* The path says ema, average, swa: a copy of the weights that has the same names. */
-bool ckpt__is_average(ckpt_str path);
 bool ckpt__canon_is_average(const ckpt__builder *b, size_t node);   /* by its path, or by what lies beside it */
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name);
 ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name);   /* param or buffer */

@@ -267,6 +267,20 @@ static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
 
 /* ---- the whole */
 
+/* Whether the loader reads such a thing at all. */
+static void check_format(ckpt__patient *p)
+{
+    const ckpt_value *root = p->index->root;
+    ckpt_loader loader = p->loader->loader;
+    bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
+    bool file = strcmp(p->index->kind, "file") == 0, pickle = strcmp(p->index->format, "pickle") == 0;
+    if (loader == CKPT_LOADER_TORCH_CPP && strncmp(p->index->format, "torch", 5) == 0 && !script)
+        ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
+    bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
+    if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FORMAT, NULL, none, NULL, NULL, NULL);
+}
+
 static void check_question(ckpt__patient *p)
 {
     char asked[32];
@@ -277,16 +291,14 @@ static void check_question(ckpt__patient *p)
     bool reads = p->optimizer_count > 0 || p->index->root != NULL;
     if (p->loader->oldest && p->version < p->loader->oldest && reads)
         ckpt__doctor_note(p, CKPT__TORCH_TOO_OLD, NULL, none, NULL, NULL, NULL);
+    if (p->result->load_weights_only && p->version < CKPT__WEIGHTS_ONLY_TORCH)
+        ckpt__doctor_note(p, CKPT__NO_WEIGHTS_ONLY, NULL, none, NULL, NULL, NULL);
     if (p->options->map_location && !p->loader->takes_map)
         ckpt__doctor_note(p, CKPT__MAP_IGNORED, NULL, none,
                           p->loader->several == CKPT__TO_RANK
                               ? "the cpu, or each process's own device where there are several"
                               : "the cpu",
                           NULL, NULL);
-    const ckpt_value *root = p->index->root;
-    bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
-    if (p->loader->loader == CKPT_LOADER_TORCH_CPP && strncmp(p->index->format, "torch", 5) == 0 && !script)
-        ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
 }
 
 static ckpt_status look(ckpt__patient *p)
@@ -314,6 +326,7 @@ ckpt_status ckpt__doctor_examine(ckpt__patient *p, ckpt_report *report)
     ckpt_status status = look(p);
     if (status == CKPT_OK) {
         check_question(p);
+        check_format(p);
         ckpt__doctor_tensors(p);
         ckpt__doctor_state(p);
         ckpt__doctor_groups(p);
@@ -349,10 +362,10 @@ static ckpt_status choose_version(ckpt__patient *p)
     p->version = want == 0 || want > CKPT__NEWEST_TORCH ? CKPT__NEWEST_TORCH : want;
     r->torch_major = p->version / 100;
     r->torch_minor = p->version % 100;
-    r->load_weights_only =
-        p->loader->weights_only > 0 ? p->version >= 204 : p->loader->weights_only == 0 && p->version >= 206;
+    int from = p->loader->weights_only > 0 ? 204 : 206; /* accelerate drops the argument below 2.4 */
+    r->load_weights_only = p->loader->weights_only >= 0 && p->version >= from;
     if (asked != 0 && p->loader->weights_only >= 0)
-        r->load_weights_only = asked > 0;
+        r->load_weights_only = asked > 0 && (p->loader->weights_only == 0 || p->version >= from);
     if (want != 0 && want < CKPT__OLDEST_TORCH)
         return ckpt__fail(p->err, CKPT_E_UNSUPPORTED, NULL, "torch %d.%d: what is known here begins with %d.%d",
                           r->torch_major, r->torch_minor, CKPT__OLDEST_TORCH / 100, CKPT__OLDEST_TORCH % 100);

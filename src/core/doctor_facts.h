@@ -8,7 +8,7 @@
 #include "core/engine.h"
 #include "core/placement.h"
 
-enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112 };      /* major * 100 + minor */
+enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112, CKPT__WEIGHTS_ONLY_TORCH = 113 };      /* major * 100 + minor */
 
 typedef enum ckpt__fact {
     /* optimizer state and where it lives: once a parameter */
@@ -64,6 +64,8 @@ typedef enum ckpt__fact {
     /* the question itself */
     CKPT__TORCH_UNKNOWN,          /* newer than what is known here */
     CKPT__TORCH_TOO_OLD,          /* for this loader */
+    CKPT__NOT_ITS_FORMAT,         /* a file where the loader takes a directory; a pickle that torch.save did not write */
+    CKPT__NO_WEIGHTS_ONLY,        /* a torch that does not know the argument is to be called with it */
     CKPT__MAP_IGNORED
 } ckpt__fact;
 
@@ -118,6 +120,7 @@ typedef struct ckpt__loader_row {
     int weights_only;             /* 1 always, 0 as torch does, -1 never */
     int oldest;                   /* torch that it needs; 0: none */
     const char *numpy_in;         /* files in which it allows numpy's arrays: a prefix of their names, "" all, NULL none */
+    const char *trusts;           /* files that it loads with weights_only=False, whatever is asked; NULL: none */
     const char *swallows;         /* files whose failure it goes on after: a prefix; NULL: none */
     const char *skips;            /* files that it does not read on a resume; NULL: none */
 } ckpt__loader_row;
@@ -196,7 +199,6 @@ typedef struct ckpt__patient {
     ckpt__refusal refusals[CKPT__REFUSALS]; size_t refusal_count;
     uint64_t refusals_more;
     ckpt_report *canon_report;    /* what canonical names and placement said */
-    bool no_memory;
     ckpt_error *err;
 } ckpt__patient;
 
@@ -219,11 +221,22 @@ void ckpt__doctor_state(ckpt__patient *p);
 ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p);
 ckpt_status ckpt__doctor_find_named(ckpt__patient *p);
 void ckpt__doctor_link(ckpt__patient *p);                 /* slots to their parameters, by canonical names */
+bool ckpt__doctor_named(const ckpt__patient *p);          /* is the parameter of each slot known? */
 /* doctor_groups.c */
 void ckpt__doctor_groups(ckpt__patient *p);
 bool ckpt__doctor_names_fit(ckpt__patient *p);            /* are there as many declared names as parameters? */
 ckpt_status ckpt__doctor_order(ckpt__patient *p);
 const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_group *group, const char *key, bool *tensor);
+/* doctor_refused.c: what of this one value torch.load(weights_only=True), or the C++ unpickler, refuses;
+ * false: no memory */
+bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit);
+/* doctor_cpp.c: what torch::pickle_load refuses of a value, of a key, of the file as a whole (NULL: nothing); does it build
+ * what is called so; and is this tag a device to libtorch? */
+ckpt_str ckpt__cpp_refused(const ckpt_value *v);
+ckpt_str ckpt__cpp_refused_key(const ckpt_value *key);
+const char *ckpt__cpp_refused_file(const ckpt__index *index);
+bool ckpt__cpp_builds(ckpt_str module, ckpt_str name);
+bool ckpt__cpp_device(ckpt_str tag);
 /* doctor_values.c */
 ckpt_status ckpt__doctor_values(ckpt__patient *p);
 /* doctor_ranks.c */

@@ -6,7 +6,6 @@
 
 static ckpt_status no_memory(ckpt__patient *p)
 {
-    p->no_memory = true;
     return ckpt__fail_memory(p->err, "the optimizer's state", p->slot_count);
 }
 
@@ -62,12 +61,16 @@ static bool is_optimizer(const ckpt_value *v)
     return true;
 }
 
-/* An id as text; two ids are one where Python finds them equal, as far as ids go (int, str). */
+/* An id as text; two ids are one where Python finds them equal, as far as ids go (int, str). ckpt_restore goes by their text. */
 static ckpt_str id_text(ckpt__patient *p, const ckpt_value *id)
 {
     ckpt__buf b = {NULL, 0, 0, false};
-    ckpt__buf_char(&b, id->kind == CKPT_V_STR ? 's' : 'i');
-    ckpt__value_repr(&b, id);
+    bool bare = id->kind == CKPT_V_STR && p->loader->loader == CKPT_LOADER_CKPT;
+    ckpt__buf_char(&b, id->kind == CKPT_V_STR && !bare ? 's' : 'i');
+    if (bare)
+        ckpt__buf_add(&b, id->text.data, id->text.size);
+    else
+        ckpt__value_repr(&b, id);
     ckpt_str text = {NULL, 0};
     if (!b.failed)
         text = ckpt__arena_str(p->arena, b.data, b.size);
@@ -268,4 +271,12 @@ void ckpt__doctor_link(ckpt__patient *p)
             number++;
         }
     }
+}
+
+bool ckpt__doctor_named(const ckpt__patient *p)
+{
+    bool known = p->canon != NULL;
+    for (size_t i = 0; i < p->slot_count && known; i++)
+        known = p->slots[i].param != SIZE_MAX;
+    return known;
 }

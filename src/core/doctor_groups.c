@@ -2,6 +2,7 @@
 #include "core/doctor_facts.h"
 
 #include <stdio.h>
+#include "core/producer.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -207,7 +208,10 @@ void ckpt__doctor_groups(ckpt__patient *p)
     bool state = p->optimizer_count > 0;
     for (size_t i = 0; i < p->index->tensor_count && !state; i++)
         state = ckpt_role_is_optimizer(p->index->tensors[i].info.role);
-    const ckpt_value *list = ckpt_value_get(p->index->root, "optimizer_states");
+    const ckpt_value *root;        /* in a folder of one file that of the file */
+    ckpt_str file;
+    ckpt__producer_match(p->index, &root, &file);
+    const ckpt_value *list = ckpt_value_get(root, "optimizer_states");
     if (!state && p->loader->loader == CKPT_LOADER_LIGHTNING && list && list->kind == CKPT_V_LIST)
         ckpt__doctor_note(p, CKPT__OPTIMIZERS_EMPTY, NULL, none, NULL, NULL, NULL);
     else if (!state)

@@ -5,7 +5,8 @@
 
 static const ckpt__loader_row rows[] = {
     {.loader = CKPT_LOADER_CKPT, .name = "ckpt", .takes_map = true, .weights_only = -1},
-    {.loader = CKPT_LOADER_TORCH, .name = "torch", .python = true, .takes_map = true},
+    /* the HF Trainer leaves its arguments beside a model that it saves: from_pretrained does not read them */
+    {.loader = CKPT_LOADER_TORCH, .name = "torch", .python = true, .takes_map = true, .skips = "training_args.bin"},
     {.loader = CKPT_LOADER_TORCH_CPP, .name = "torch-cpp", .takes_map = true, .weights_only = -1},
     /* maps to the cpu whatever is asked, load_state_dict, then all but step to the root device */
     {.loader = CKPT_LOADER_LIGHTNING,
@@ -13,7 +14,8 @@ static const ckpt__loader_row rows[] = {
      .python = true,
      .alone = CKPT__TO_CPU,
      .several = CKPT__TO_CPU},
-    /* its load() allows numpy's arrays and asks for weights_only=True itself; errors of RNG states are swallowed */
+    /* its load() allows numpy's arrays and asks for weights_only=True itself, but for objects that were
+     * registered; errors of RNG states are swallowed */
     {.loader = CKPT_LOADER_ACCELERATE,
      .name = "accelerate",
      .python = true,
@@ -21,6 +23,7 @@ static const ckpt__loader_row rows[] = {
      .several = CKPT__TO_RANK,
      .weights_only = 1,
      .numpy_in = "",
+     .trusts = "custom_checkpoint_",
      .swallows = "random_states_",
      .skips = "sampler"},
     {.loader = CKPT_LOADER_HF_TRAINER,

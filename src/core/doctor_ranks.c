@@ -3,6 +3,7 @@
 #include "core/doctor_facts.h"
 
 #include <stdio.h>
+#include "core/producer.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -158,7 +159,10 @@ static bool has_file(const ckpt__patient *p, const char *name)
 static void check_keys(ckpt__patient *p)
 {
     static const char *const keys[] = {"pytorch-lightning_version", "state_dict", "lr_schedulers"};
-    const ckpt_value *root = p->index->root, *list = ckpt_value_get(root, "lr_schedulers");
+    const ckpt_value *root;        /* in a folder of one file that of the file */
+    ckpt_str file;
+    ckpt__producer_match(p->index, &root, &file);
+    const ckpt_value *list = ckpt_value_get(root, "lr_schedulers");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!ckpt_value_get(root, keys[i]) && (i < 2 || ckpt_value_get(root, "optimizer_states")))
             ckpt__doctor_note(p, CKPT__KEY_MISSING, NULL, none, keys[i], NULL, NULL);

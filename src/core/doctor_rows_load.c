@@ -1,5 +1,6 @@
 /* core/doctor_rows_load.c - the truth table of a resume, part two: what loaders refuse, miss, ignore or take in silence. "ran":
- * torch 2.13 and 1.13, Lightning 2.6.6, accelerate 1.15.0, transformers 5.23.0, by their own resume on the CPU. */
+ * torch 2.13 and 1.13, Lightning 2.6.6, accelerate 1.15.0, transformers 5.23.0, by their own resume on the CPU; libtorch 2.13
+ * in C++ and ckpt_restore by trainers that tests/interop has for it. */
 #include "core/doctor_facts.h"
 
 #define TRUST "only for a file that you trust (ckpt-inspect scan {path}): "
@@ -25,22 +26,35 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "weights_only=True refuses {a} at {n} place{s}: {c}; {loader} goes on without a word, and the random states are not those "
                 "that were saved",
      .fix = "set them by hand: torch.load(..., weights_only=False) for a file that you trust"},
-    {.fact = CKPT__REFUSED_CPP, .loaders = CKPT__L_CPP, .evidence = CKPT__UNVERIFIED, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+    {.fact = CKPT__REFUSED_CPP, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "weights-only-refused",
-     .message = "torch::pickle_load builds dicts, lists, numbers, strings and tensors; it refuses {a} at {n} place{s}: {c}",
-     .fix = "ckpt-migrate --plain --to same {path} {dst}; or ckpt_restore, which reads the file as it is"},
-    {.fact = CKPT__NOT_AN_ARCHIVE, .loaders = CKPT__L_CPP, .evidence = CKPT__SOURCE, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
+     .message = "torch::pickle_load builds plain dicts, lists, tuples, numbers, strings and tensors; it refuses {a} at {n} place{s}: {c}",
+     .fix = "ckpt_restore, which reads the file as it is; or save what pickle_load builds: in Python dict(model.state_dict()), "
+            "pickle_protocol=2"},
+    {.fact = CKPT__NOT_AN_ARCHIVE, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
      .code = "not-an-archive",
      .message = "torch::load reads archives of libtorch, and this is a file of torch.save: it is taken here that the program uses "
                 "torch::pickle_load and places the tensors itself",
      .fix = "torch::pickle_load(bytes) of the whole file; or ckpt_restore"},
     /* ---- groups and their state */
-    {.fact = CKPT__NO_LR, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP,
+    {.fact = CKPT__NO_LR, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "missing-hyper", .message = "{n} parameter group{s} have no lr: a program that reads it there finds nothing",
+     .fix = "where a group has no lr keep the one that the optimizer was constructed with"},
+    {.fact = CKPT__NO_LR, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "missing-hyper", .message = "{n} parameter group{s} have no lr: ckpt_restore reports a bound one as missing",
+     .fix = "ckpt_state_optional(state, \"optimizer.groups.*.lr\", &err): then it keeps its value"},
+    {.fact = CKPT__NO_LR, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP,
      .code = "missing-hyper", .message = "{n} parameter group{s} have no lr: KeyError: 'lr' at the first step",
      .fix = "after load_state_dict: for g in optimizer.param_groups: g.setdefault('lr', 1e-3)"},
     {.fact = CKPT__NO_HYPER, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP,
      .code = "missing-hyper", .message = "group {b} has no {a}: KeyError: '{a}' at the first step",
      .fix = "after load_state_dict: for g in optimizer.param_groups: g.setdefault('{a}', optimizer.defaults['{a}'])"},
+    {.fact = CKPT__NO_HYPER, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "missing-hyper", .message = "group {b} has no {a}: a program that reads it there finds nothing",
+     .fix = "where a group has no {a} keep the one that the optimizer was constructed with"},
+    {.fact = CKPT__NO_HYPER, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "missing-hyper", .message = "group {b} has no {a}: ckpt_restore reports a bound one as missing",
+     .fix = "ckpt_state_optional(state, \"optimizer.groups.*.{a}*\", &err): then it keeps its value"},
     {.fact = CKPT__TENSOR_LR, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP,
      .code = "tensor-lr",
      .message = "{n} parameter group{s} have a tensor as lr, foreach=True and capturable=False: \"lr as a Tensor is not supported for "
@@ -70,20 +84,30 @@ const ckpt__row ckpt__rows_load[] = {
      .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moments-missing",
      .message = "the optimizer has {b} parameters and state for none of them: torch starts all moments at step 0, in silence",
      .fix = "resume from a checkpoint that was saved after an optimizer step; or warm up the lr again"},
-    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
-     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moments-missing",
-     .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones; for others ckpt_restore reports the moments "
-                "as missing",
+    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing",
+     .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones, for which no moments are bound; those of "
+                "others ckpt_restore reports as missing",
      .fix = "bind no moments for frozen parameters"},
     {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
      .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moments-missing",
      .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones; for others torch starts the moments at step 0, "
                 "in silence",
      .fix = "freeze the same parameters as the run that saved it; if they trained, resume from an older checkpoint"},
-    {.fact = CKPT__NO_MAX_EXP_AVG_SQ, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP,
+    {.fact = CKPT__NO_MAX_EXP_AVG_SQ, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing",
+     .message = "a group says amsgrad=True, and {n} parameter{s} have no max_exp_avg_sq: it is missing where the program has it",
+     .fix = "construct the optimizer without amsgrad; or begin max_exp_avg_sq as exp_avg_sq"},
+    {.fact = CKPT__NO_MAX_EXP_AVG_SQ, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP,
      .code = "moments-missing",
      .message = "a group says amsgrad=True, and {n} parameter{s} have no max_exp_avg_sq: KeyError at the first step",
      .fix = "after load_state_dict: for s in optimizer.state.values(): s.setdefault('max_exp_avg_sq', s['exp_avg_sq'].clone())"},
+    {.fact = CKPT__NO_STEP, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing", .message = "{n} parameter{s} have moments and no step: it is missing where the program has it",
+     .fix = "resume from a checkpoint that has it; or take the run's own step for all of them"},
+    {.fact = CKPT__NO_MOMENT, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing", .message = "{n} parameter{s} have state without {a}: it is missing where the program has it",
+     .fix = "resume from a checkpoint that has it"},
     {.fact = CKPT__NO_STEP, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "moments-missing", .message = "{n} parameter{s} have moments and no step: load_state_dict fails with KeyError: 'step'",
      .fix = "before load_state_dict: for s in state['optimizer']['state'].values(): s.setdefault('step', torch.tensor(0.0))"},
@@ -99,7 +123,7 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "{c} {a} parameters, and the saved groups hold {b}: load_state_dict fails with \"loaded state dict contains a parameter "
                 "group that doesn't match the size of optimizer's group\"",
      .fix = "construct the optimizer with the groups of the checkpoint (ckpt-inspect doctor --snippet torch {path})"},
-    {.fact = CKPT__GROUP_COUNT, .loaders = CKPT__L_CKPT | CKPT__L_CPP, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR,
+    {.fact = CKPT__GROUP_COUNT, .loaders = CKPT__L_CKPT | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "group-mismatch",
      .message = "{c} {a} parameters, and the saved groups hold {b}: the load is refused",
      .fix = "give one name for each parameter of the saved groups, group by group"},
@@ -149,11 +173,19 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "the program has a GradScaler, and the checkpoint has no state of one: {loader} goes on in silence, and the scale starts at "
                 "its initial value",
      .fix = "nothing to load: expect some skipped steps until the scale has settled"},
+    {.fact = CKPT__NO_SCALER, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "scaler-missing",
+     .message = "the program has a GradScaler, and the checkpoint has no state of one: ckpt_restore reports a bound one as missing",
+     .fix = "ckpt_state_optional(state, \"scaler.*\", &err): then it keeps its initial value"},
     {.fact = CKPT__NO_SCALER, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_WARNING, .outcome = CKPT_RESUMES_DIFFERENTLY,
      .code = "scaler-missing",
      .message = "the program has a GradScaler, and the checkpoint has no state of one: the scale starts at its initial value (and a program "
                 "that asks for it gets a KeyError)",
      .fix = "if 'scaler' in checkpoint: scaler.load_state_dict(checkpoint['scaler'])"},
+    {.fact = CKPT__SCALER_EMPTY, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "scaler-disabled",
+     .message = "the scaler was saved disabled ({}), and the program has an enabled one: ckpt_restore reports a bound one as missing",
+     .fix = "ckpt_state_optional(state, \"scaler.*\", &err): then it keeps its initial value"},
     {.fact = CKPT__SCALER_EMPTY, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "scaler-disabled",
      .message = "the scaler was saved disabled ({}), and the program has an enabled one: \"The source state dict is empty, possibly because "
@@ -171,9 +203,10 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "there is a scheduler's state and no optimizer's: loading it alone does not set lr, which stays as constructed until the next "
                 "scheduler.step()",
      .fix = "after scheduler.load_state_dict: for g, lr in zip(optimizer.param_groups, scheduler.get_last_lr()): g['lr'] = lr"},
-    {.fact = CKPT__NO_OPTIMIZER, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
-     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "no-optimizer",
-     .message = "there is no optimizer state: the weights load, and every moment of a bound optimizer is missing",
+    {.fact = CKPT__NO_OPTIMIZER, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "no-optimizer",
+     .message = "there is no optimizer state: for a bound optimizer ckpt_restore reports every moment as missing (a program that binds the "
+                "weights alone gets them)",
      .fix = "options.allow_missing starts them at zero"},
     {.fact = CKPT__NO_OPTIMIZER, .loaders = CKPT__L_LIGHTNING, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "no-optimizer",
@@ -214,6 +247,10 @@ const ckpt__row ckpt__rows_load[] = {
     {.fact = CKPT__WEIGHTS_MISSING, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "weights-missing", .message = "there is no {a} in the directory: the load fails before anything else",
      .fix = "bring the weights back; the optimizer's state is of no use without them"},
+    {.fact = CKPT__WEIGHTS_ELSEWHERE, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
+     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "weights-missing",
+     .message = "there is an optimizer's state and no weights: they must come from another file, and of the same step",
+     .fix = "torch::load(module, WEIGHTS, torch::kCPU) before the first step"},
     {.fact = CKPT__WEIGHTS_ELSEWHERE, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
      .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "weights-missing",
      .message = "there is an optimizer's state and no weights: they must come from another file, and of the same step",
@@ -275,6 +312,24 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "the Trainer (transformers 5) refuses torch.load below torch 2.6 (check_torch_load_is_safe): ValueError before optimizer.pt "
                 "is read",
      .fix = "pip install 'torch>=2.6'"},
+    {.fact = CKPT__NOT_ITS_FORMAT, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "not-its-format",
+     .message = "torch.load reads what torch.save wrote, and this is a pickle of its own: it fails with \"Invalid magic number; corrupt file?\"",
+     .fix = TRUST "pickle.load(open({py}, 'rb')); or without running it: ckpt-migrate --to torch {path} {path}.pt"},
+    {.fact = CKPT__NOT_ITS_FORMAT, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "not-its-format",
+     .message = "accelerator.load_state takes the directory that save_state wrote, and this is a file: ValueError (\"Tried to find ... but "
+                "folder does not exist\")",
+     .fix = "ckpt-inspect doctor --for torch {path}: load it by hand"},
+    {.fact = CKPT__NOT_ITS_FORMAT, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "not-its-format",
+     .message = "the Trainer takes the directory of a checkpoint, and this is a file: ValueError (\"Can't find a valid checkpoint\")",
+     .fix = "ckpt-inspect doctor --for torch {path}: load it by hand"},
+    {.fact = CKPT__NO_WEIGHTS_ONLY, .loaders = CKPT__L_TORCH, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "weights-only-refused",
+     .message = "torch {version} does not know weights_only, which is there from 1.13: torch.load fails with TypeError (\"'weights_only' is "
+                "an invalid keyword argument for Unpickler()\")",
+     .fix = TRUST "torch.load({py})"},
     {.fact = CKPT__MAP_IGNORED, .loaders = CKPT__L_LIGHTNING | CKPT__L_ACCELERATE | CKPT__L_HF, .evidence = CKPT__SOURCE,
      .severity = CKPT_NOTE, .outcome = CKPT_RESUMES, .code = "map-ignored",
      .message = "{loader} takes no map_location: it maps by itself ({a})", .fix = "ckpt-migrate --map-location RULES --to same {path} {dst}"},

@@ -1,7 +1,8 @@
 /* core/doctor_rows_place.c - the truth table of a resume, part one: devices, flags, step, moments. Upstream moves; so this is
  * data. torch from 2.1 on moves `step` in Optimizer.load_state_dict (pytorch#102619); before, it stayed where map_location had
  * put it. What "ran": torch 2.13 and 1.13 on the CPU and on meta, which show where things are put and what is refused
- * there; that a fused CUDA kernel refuses a step on the CPU is read in its sources. */
+ * there; libtorch 2.13 in C++ on the CPU; ckpt_restore on the CPU and on simulated CUDA devices, which show where each tensor
+ * lands. That a fused CUDA kernel refuses a step on the CPU is read in its sources. */
 #include "core/doctor_facts.h"
 
 #define SENTENCE                                                                                                              \
@@ -18,12 +19,12 @@
 const ckpt__row ckpt__rows_place[] = {
     /* ---- step: fused and capturable read it on the device */
     {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT, .kind = CKPT__K_FUSED, .step = CKPT__STEP_CPU, .home = CKPT__HOME_GPU,
-     .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "step-on-cpu",
+     .evidence = CKPT__SOURCE, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "step-on-cpu",
      .message = "the step of {n} parameter{s} is on the cpu, the parameters are on {a}, and the optimizer is fused: a fused kernel "
                 "reads step on the device, and fails with " SENTENCE,
      .fix = "options.map_location = \"{a}\" and options.optimizer = CKPT_FUSED for ckpt_restore; or: {mend}"},
     {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT, .kind = CKPT__K_CAPTURABLE, .step = CKPT__STEP_CPU, .home = CKPT__HOME_GPU,
-     .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "step-on-cpu",
+     .evidence = CKPT__SOURCE, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "step-on-cpu",
      .message = "the step of {n} parameter{s} is on the cpu, the parameters are on {a}, and the optimizer is capturable: it reads step "
                 "on the device, and fails with " SUPPORTED,
      .fix = "options.map_location = \"{a}\" and options.optimizer = CKPT_CAPTURABLE for ckpt_restore; or: {mend}"},
@@ -65,7 +66,7 @@ const ckpt__row ckpt__rows_place[] = {
                 "capturable=True, params and state_steps must be CUDA tensors\"",
      .fix = "torch.load(..., map_location='cuda:0') with the model on that GPU; or after load_state_dict: for g in "
             "optimizer.param_groups: g['capturable'] = False; or: {mend}"},
-    {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT | CKPT__L_CPP, .kind = CKPT__K_CAPTURABLE, .home = CKPT__HOME_CPU,
+    {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT, .kind = CKPT__K_CAPTURABLE, .home = CKPT__HOME_CPU,
      .evidence = CKPT__SOURCE, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_STEP, .code = "capturable-on-cpu",
      .message = "the optimizer is capturable and {n} parameter{s} would be on the cpu: " SUPPORTED,
      .fix = "map the checkpoint to a GPU; or: {mend}"},
@@ -118,11 +119,11 @@ const ckpt__row ckpt__rows_place[] = {
      .message = "the step of {n} parameter{s} is {c}, and the saved groups say fused: the kernel wants float32, and torch {version} does "
                 "not convert it",
      .fix = "torch >= 2.1; or after load_state_dict: " STEPS},
-    {.fact = CKPT__STEP, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .kind = CKPT__K_FUSED, .step = CKPT__STEP_GPU,
+    {.fact = CKPT__STEP, .loaders = CKPT__L_CPP, .kind = CKPT__K_FUSED, .step = CKPT__STEP_GPU,
      .step_dtype = CKPT__OTHER_STEP, .home = CKPT__HOME_GPU, .evidence = CKPT__UNVERIFIED, .severity = CKPT_WARNING,
      .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "step-dtype",
      .message = "the step of {n} parameter{s} is {c}, and the optimizer is fused: torch's kernels want float32",
-     .fix = "ckpt_restore with a map_location (it makes step float32)"},
+     .fix = "ckpt_restore, which makes step float32 for a fused optimizer"},
     /* ---- flags: after load_state_dict the saved ones are the optimizer's */
     {.fact = CKPT__FLAGS, .loaders = CKPT__L_PYTHON, .until = 200, .kind = CKPT__K_CAPTURABLE | CKPT__K_HOST, .program = CKPT__K_FUSED,
      .amp = CKPT__AMP, .evidence = CKPT__UNVERIFIED, .severity = CKPT_WARNING, .outcome = CKPT_OUTCOME_UNKNOWN,
@@ -199,19 +200,42 @@ const ckpt__row ckpt__rows_place[] = {
     {.fact = CKPT__NO_SUCH_DEVICE, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "no-such-device", .message = "{n} tensor{s} would go to {a}, and there {b}: ckpt_restore refuses it before the first byte",
      .fix = "options.map_location = \"cuda:*=cuda:0\" (or \"cpu\"); or: {mend}"},
-    {.fact = CKPT__NO_SUCH_DEVICE, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+    {.fact = CKPT__NO_SUCH_DEVICE, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
+     .message = "{n} tensor{s} would go to {a}, and there {b}: torch::load and torch::pickle_load fail",
+     .fix = "torch::load(module, FILE, torch::kCPU); torch::pickle_load takes no device: {mend}"},
+    {.fact = CKPT__NO_SUCH_DEVICE, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
      .message = "{n} tensor{s} would go to {a}, and there {b}: torch.load fails with \"Attempting to deserialize object on a CUDA device\"",
      .fix = "torch.load(..., map_location='cpu'); or: {mend}"},
-    {.fact = CKPT__NO_SUCH_BACKEND, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR,
+    {.fact = CKPT__NO_SUCH_BACKEND, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
+     .message = "{n} tensor{s} are tagged {a}, which is no CUDA device and not the cpu: torch::load fails where that backend is not",
+     .fix = "torch::load(module, FILE, torch::kCPU); torch::pickle_load takes no device: {mend}"},
+    {.fact = CKPT__NO_SUCH_BACKEND, .loaders = CKPT__L_PYTHON, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
      .message = "{n} tensor{s} are tagged {a}, which is no CUDA device and not the cpu: torch.load fails where that backend is not",
      .fix = "torch.load(..., map_location='cpu')"},
-    {.fact = CKPT__NO_SUCH_TAG, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+    {.fact = CKPT__NO_SUCH_TAG, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
+     .message = "{n} tensor{s} would go to {a}, and ckpt_restore places tensors on the cpu and on CUDA devices: it refuses it before the first "
+                "byte",
+     .fix = "options.map_location = \"cuda:0\" (or \"cpu\")"},
+    {.fact = CKPT__NO_SUCH_TAG, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
+     .message = "{n} tensor{s} are tagged '{a}', which libtorch knows no device by: it fails with \"Expected one of cpu, cuda, ...\", whatever "
+                "device is asked for",
+     .fix = "{mend}"},
+    {.fact = CKPT__NO_SUCH_TAG, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "no-such-device",
      .message = "{n} tensor{s} are tagged '{a}', which torch knows no device by: torch.load fails with \"don't know how to restore data "
                 "location\"",
      .fix = "torch.load(..., map_location='cpu')"},
+    {.fact = CKPT__ON_META, .loaders = CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "no-data",
+     .message = "{n} tensor{s} of the model were saved from meta, without data, and stay there whatever device is asked for: a copy of one "
+                "fails with \"Cannot copy out of meta tensor; no data!\"",
+     .fix = "take another checkpoint"},
     {.fact = CKPT__ON_META, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "no-data",
      .message = "{n} tensor{s} of the model would be on meta, without data: load_state_dict fails with \"Cannot copy out of meta tensor; no "

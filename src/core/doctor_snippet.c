@@ -1,10 +1,8 @@
 /* core/doctor_snippet.c - a resume that is right for one checkpoint, as source to paste: Python for torch and the
- * frameworks, C for this library. Everything in it was seen in the checkpoint: paths, groups, flags, what must be
- * pinned. */
+ * frameworks; C is doctor_snippet_c.c. Everything in it was seen in the checkpoint: paths, groups, flags, what must
+ * be pinned. */
 #include "core/doctor_text.h"
 
-#include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include "core/producer.h"
 
@@ -104,8 +102,21 @@ static void put_name(ckpt__buf *b, ckpt_str name)
     ckpt__buf_free(&out);
 }
 
+/* Weights alone, by another function than torch.load. */
+static bool is_flat(const ckpt__patient *p)
+{
+    return strcmp(p->index->format, "safetensors") == 0;
+}
+
 static bool has_prefix(const ckpt__patient *p)
 {
+    for (size_t i = 0; is_flat(p) && i < p->index->tensor_count; i++) /* their names are the parameters' own */
+        for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++) {
+            ckpt_str name = p->index->tensors[i].info.name;
+            size_t n = strlen(prefixes[k]);
+            if (name.size > n && memcmp(name.data, prefixes[k], n) == 0)
+                return true;
+        }
     for (size_t i = 0; i < ckpt__rows_load_count; i++)
         if (ckpt__rows_load[i].fact == CKPT__PREFIX && p->found[ckpt__rows_place_count + i].count > 0)
             return true;
@@ -222,6 +233,16 @@ static void put_torch_front(ckpt__buf *b, const ckpt__patient *p, const char *cl
         "    device = torch.device(device or ('cuda:0' if torch.cuda.is_available() else 'cpu'))\n"
         "    # To the cpu: one copy on the device, random states stay where they must be.\n",
         class_name ? "make_optimizer" : "None");
+    if (is_flat(p)) {
+        put(b, "    checkpoint = weights = safetensors.torch.load_file(PATH)\n");
+        if (has_prefix(p))
+            put(b, "    weights = {bare(name): value for name, value in weights.items()}\n");
+        put(b, "    missing, unexpected = model.load_state_dict(weights, strict=False)\n"
+               "    assert not unexpected, unexpected   # missing: tied weights, which are stored once\n"
+               "    assert set(missing) < set(model.state_dict()), 'it has none of the model: the names differ'\n"
+               "    model.to(device)              # before the optimizer is constructed\n");
+        return;
+    }
     if (refuses(p)) {
         put(b, "    # weights_only=False runs what the file says (it holds ");
         put_trust(b, p);
@@ -288,12 +309,12 @@ static void put_torch(ckpt__buf *b, const ckpt__patient *p)
     bool named = class_name && names_known(p);
     if (class_name && !named && p->group_count > 1)
         class_name = NULL; /* which parameters are in which group is not known: the program's own function must say */
-    put_head(b, p, "import torch\n");
+    put_head(b, p, is_flat(p) ? "import safetensors.torch\nimport torch\n" : "import torch\n");
     if (p->optimizer_count > 1)
         ckpt__buf_printf(b, "# There are %zu optimizers; this is for the first. The others go the same way.\n",
                          p->optimizer_count);
     put(b, "\n\n");
-    if (has_prefix(p) && *p->paths.model)
+    if (has_prefix(p) && (*p->paths.model || is_flat(p)))
         put(b, bare);
     if (named)
         put_groups(b, p);
@@ -402,90 +423,6 @@ static void put_trainer(ckpt__buf *b, const ckpt__patient *p)
            "    return trainer.train(resume_from_checkpoint=PATH)\n");
 }
 
-/* ---- C */
-
-static bool plain_path(const char *text)
-{
-    for (; *text; text++)
-        if (!isalnum((unsigned char)*text) && !strchr("_.-", *text))
-            return false;
-    return true;
-}
-
-static void put_source(ckpt__buf *b, const ckpt__patient *p)
-{
-    const struct {
-        const char *key;
-        ckpt_str path;
-    } rows[] = {{"model", p->canon ? p->canon->model_path : (ckpt_str){NULL, 0}},
-                {"optimizer", p->canon ? p->canon->optimizer_path : (ckpt_str){NULL, 0}},
-                {"scaler", p->canon ? p->canon->scaler_path : (ckpt_str){NULL, 0}}};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].path.data && rows[i].path.size && plain_path(rows[i].path.data))
-            ckpt__buf_printf(
-                b, "%s%s: %s",
-                n++ ? ", "
-                    : "    static const char rules[] = \"map: 1\\n\"\n                                \"source: {",
-                rows[i].key, rows[i].path.data);
-    put(b, n ? "}\\n\"\n                                " : "    static const char rules[] = \"map: 1\\n\" ");
-    ckpt__buf_printf(b, "\"default: %s\\n\";\n", p->gpu.type != CKPT_DEVICE_NONE ? "cuda:0" : "cpu");
-}
-
-static void put_bindings(ckpt__buf *b, const ckpt__patient *p)
-{
-    char name[300];
-    size_t shown = 0;
-    put(b, " * Bind before, by these names (ckpt/state.h):\n");
-    for (size_t i = 0; p->canon && i < p->canon->count && shown < 12; i++) {
-        const ckpt__canon_entry *e = &p->canon->entries[i];
-        if (e->outside || !e->is_tensor)
-            continue;
-        const ckpt_tensor_info *t = &p->index->tensors[e->tensor].info;
-        ckpt__escape(name, sizeof name, e->name.data, e->name.size);
-        for (char *c = name; *c; c++)
-            *c = *c == '*' || *c == '/' ? '?' : *c; /* it stands in a comment */
-        ckpt__buf_printf(b, " *     %s  %s\n", name, ckpt_dtype_name(t->dtype));
-        shown++;
-    }
-    put(b, shown == 12 ? " *     ... (ckpt-inspect list --json has all)\n" : "");
-    put(b, " * and the groups' numbers with ckpt_state_group, the scaler with ckpt_state_scaler. */\n");
-}
-
-static void put_in_c(ckpt__buf *b, const ckpt__patient *p)
-{
-    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_FUSED", "CKPT_CAPTURABLE", "CKPT_FOREACH",
-                                        "CKPT_PLAIN"};
-    const char *kind = kinds[p->result->optimizer];
-    put(b, "#include <ckpt/ckpt.h>\n#include <stdio.h>\n\n"
-           "/* Fills the state; 0, or 1 after saying what is wrong. step goes where the optimizer reads it, states of "
-           "random\n"
-           " * generators stay on the cpu, and the guard asks the driver where everything lies.\n");
-    put_bindings(b, p);
-    put(b, "static int resume(ckpt_state *state)\n{\n");
-    put_source(b, p);
-    put(b, "    static const char path[] = ");
-    ckpt__put_c(b, p->reader->path);
-    put(b, ";\n"
-           "    ckpt_error err = CKPT_ERROR_INIT;\n"
-           "    ckpt_map *map = NULL;\n"
-           "    ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;\n"
-           "    ckpt_status status = ckpt_map_parse_yaml(rules, sizeof rules - 1, \"resume\", &map, &err);\n"
-           "    options.map = map;\n");
-    ckpt__buf_printf(b, "    options.optimizer = %s;\n", kind);
-    if (strcmp(p->index->format, "ckpt") != 0)
-        put(b, "    options.allow_unexpected = true;    /* another program's file holds more than this state */\n");
-    put(b, "    if (status == CKPT_OK)\n"
-           "        status = ckpt_restore(state, path, &options, NULL, &err);\n"
-           "    if (status == CKPT_OK)\n");
-    ckpt__buf_printf(b, "        status = ckpt_guard(state, %s, NULL, NULL, &err);\n", kind);
-    put(b, "    ckpt_map_free(map);\n"
-           "    if (status == CKPT_OK)\n"
-           "        return 0;\n"
-           "    fprintf(stderr, \"%s: %s\\n\", err.object, err.message);\n"
-           "    return 1;\n}\n");
-}
-
 static void put_python(ckpt__buf *b, const ckpt__patient *p)
 {
     bool folder = strcmp(p->index->kind, "directory") == 0;
@@ -516,14 +453,18 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
 {
     ckpt_doctor_options own = {.cuda_devices = -1};
     ckpt_doctor_result result;
-    if (!reader || !out || !language || (strcmp(language, "torch") != 0 && strcmp(language, "c") != 0))
+    bool run = language && strcmp(language, "run") == 0, python = language && strcmp(language, "torch") == 0;
+    if (!reader || !out || !language || (!python && !run && strcmp(language, "c") != 0))
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
-                          "no reader, no place for the snippet, or a language that is neither torch nor c");
+                          "no reader, no place for the snippet, or a language that is none of torch, c, run");
     *out = NULL;
     if (options)
         own = *options;
     own.read_values = false;
-    bool python = strcmp(language, "torch") == 0;
+    if (python && strcmp(reader->index->format, "ckpt") == 0)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, reader->path,
+                          "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "
+                          "file that torch reads, and for that there is one; in C there is one for this");
     if (own.loader == CKPT_LOADER_OWN)
         own.loader = ckpt__producer_of(reader->index)->loader;
     if (!python)
@@ -545,7 +486,7 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
         if (python)
             put_python(&b, p);
         else
-            put_in_c(&b, p);
+            ckpt__put_snippet_c(&b, p, run);
         if (b.failed || !b.data) {
             ckpt__buf_free(&b);
             status = ckpt__fail_memory(err, "the snippet", b.size);

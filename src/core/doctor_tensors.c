@@ -36,7 +36,8 @@ static void look_for_gpu(ckpt__patient *p)
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         ckpt_device tag = tag_of(p, i);
         ckpt_role role = info_of(p, i)->role;
-        if (role == CKPT_PARAM && p->param_dtype != CKPT_DTYPE_COUNT)
+        bool trained = role == CKPT_PARAM && !ckpt__is_average(info_of(p, i)->name);
+        if (trained && p->param_dtype != CKPT_DTYPE_COUNT)
             p->param_dtype = p->param_dtype == CKPT_DTYPE_NONE || p->param_dtype == info_of(p, i)->dtype
                                  ? info_of(p, i)->dtype
                                  : CKPT_DTYPE_COUNT;
@@ -47,13 +48,20 @@ static void look_for_gpu(ckpt__patient *p)
         p->param_dtype = CKPT_DTYPE_NONE;
 }
 
+/* A tensor without a storage has nothing that a map could move; libtorch leaves every one on meta. */
+static bool stays_on_meta(const ckpt__patient *p, size_t tensor)
+{
+    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP;
+    return tag_of(p, tensor).type == CKPT_DEVICE_META && (cpp || (p->loader->python && info_of(p, tensor)->storage < 0));
+}
+
 /* What the loader does by itself. States of random generators lie in files of their own, which frameworks load bare. */
 static ckpt_device by_default(const ckpt__patient *p, size_t tensor)
 {
     bool several = p->options->world > 1;
     ckpt__brings brings = several ? p->loader->several : p->loader->alone;
     const ckpt_tensor_info *t = info_of(p, tensor);
-    if (brings == CKPT__TO_TAG || (t->role == CKPT_RNG && t->file.data))
+    if (brings == CKPT__TO_TAG || (t->role == CKPT_RNG && t->file.data) || stays_on_meta(p, tensor))
         return tag_of(p, tensor);
     if (brings == CKPT__TO_RANK && p->gpu.type != CKPT_DEVICE_NONE)
         return ckpt_cuda(0);
@@ -72,6 +80,8 @@ static ckpt_status place_by_map(ckpt__patient *p, size_t tensor, const ckpt_rank
         subject.role = p->canon->entries[e].role;
     }
     ckpt_status status = ckpt__map_apply(p->map, &subject, ranks, NULL, &target, p->err);
+    if (stays_on_meta(p, tensor))
+        target.device = nowhere;
     p->after[tensor] = target.device.type != CKPT_DEVICE_NONE ? target.device : tag_of(p, tensor);
     return status;
 }
@@ -165,16 +175,21 @@ static void check_device(ckpt__patient *p, size_t tensor)
     ckpt_device d = p->after[tensor];
     if (t->role == CKPT_RNG && ckpt__is_gpu(d))
         ckpt__doctor_note(p, CKPT__RNG_ON_GPU, NULL, t->name, ckpt_device_name(d, name), NULL, NULL);
-    if (d.type >= CKPT_DEVICE_OTHER && t->storage >= 0) {
+    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP;
+    bool no_tag = cpp ? !ckpt__cpp_device(t->device) : d.type == CKPT_DEVICE_OTHER;
+    bool cpu = cpp && t->device.size > 4 && memcmp(t->device.data, "cpu:", 4) == 0; /* to libtorch */
+    bool other = d.type >= CKPT_DEVICE_OTHER && !(cpu && d.type == CKPT_DEVICE_OTHER);
+    size_t e = p->entry_of[tensor];
+    bool model = e != SIZE_MAX && !p->canon->entries[e].outside;
+    if (p->loader->loader == CKPT_LOADER_CKPT) /* which takes what a state binds, and places it on two kinds of device */
+        no_tag = other = model && d.type >= CKPT_DEVICE_META;
+    if ((other || no_tag) && t->storage >= 0) {
         char tag[64] = "another device";
         if (t->device.data)
             ckpt__escape(tag, sizeof tag, t->device.data, t->device.size);
-        if (d.type == CKPT_DEVICE_OTHER || count >= 0)
-            ckpt__doctor_note(p, d.type == CKPT_DEVICE_OTHER ? CKPT__NO_SUCH_TAG : CKPT__NO_SUCH_BACKEND, NULL, t->name,
-                              tag, NULL, NULL);
+        if (no_tag || count >= 0)
+            ckpt__doctor_note(p, no_tag ? CKPT__NO_SUCH_TAG : CKPT__NO_SUCH_BACKEND, NULL, t->name, tag, NULL, NULL);
     }
-    size_t e = p->entry_of[tensor];
-    bool model = e != SIZE_MAX && !p->canon->entries[e].outside;
     if (d.type == CKPT_DEVICE_META && model && (t->role == CKPT_PARAM || t->role == CKPT_BUFFER))
         ckpt__doctor_note(p, CKPT__ON_META, NULL, t->name, NULL, NULL, NULL);
     if (count < 0 || !ckpt__is_gpu(d) || (d.index < 0 ? count > 0 : d.index < count))
@@ -257,6 +272,8 @@ static void check_cast(ckpt__patient *p, const ckpt__doctor_slot *slot, const ck
 {
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     ckpt_dtype own = t->dtype, theirs = slot->param != SIZE_MAX ? info_of(p, slot->param)->dtype : p->param_dtype;
+    if (slot->param != SIZE_MAX && ckpt__is_average(info_of(p, slot->param)->name))
+        return; /* a copy of what is trained, which may be of another dtype */
     if (is_bnb(p, item) || item->nested || !ckpt_dtype_is_float(theirs) || own == theirs || !ckpt_dtype_is_float(own))
         return;
     bool narrows = ckpt_dtype_bits(own) >= ckpt_dtype_bits(theirs);
@@ -303,7 +320,8 @@ static void check_moment(ckpt__patient *p, const ckpt__doctor_slot *slot, const 
     char a[CKPT_DEVICE_NAME_MAX], b[CKPT_DEVICE_NAME_MAX];
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     ckpt_device own = p->after[item->tensor];
-    if (!p->loader->python && own.type != CKPT_DEVICE_NONE && home.type != CKPT_DEVICE_NONE &&
+    bool beside = t->ndim == 0 && own.type == CKPT_DEVICE_CPU; /* a number on the cpu goes with every device */
+    if (!p->loader->python && own.type != CKPT_DEVICE_NONE && home.type != CKPT_DEVICE_NONE && !beside &&
         !ckpt_device_equal(own, home))
         ckpt__doctor_note(p, CKPT__MOMENT_ELSEWHERE, NULL, t->name, ckpt_device_name(own, a), ckpt_device_name(home, b),
                           NULL);
@@ -329,7 +347,8 @@ void ckpt__doctor_state(ckpt__patient *p)
             else if (item->tensor != SIZE_MAX) {
                 check_moment(p, slot, item, home);
                 check_factor(p, item, group, home);
-                if (p->canon && slot->param == SIZE_MAX && k - slot->first < 4)
+                bool low_rank = ckpt__doctor_hyper(p, group, "rank", NULL) != NULL; /* GaLore: moments of a projection */
+                if (p->canon && slot->param == SIZE_MAX && k - slot->first < 4 && !low_rank)
                     check_shape(p, slot, item);
             }
         }

@@ -26,10 +26,13 @@ void ckpt__put_shell(ckpt__buf *b, const char *text)
 static void put_escaped(ckpt__buf *b, const char *text, char quote)
 {
     ckpt__buf_char(b, quote);
-    for (; *text; text++) {
+    for (unsigned char before = 0; *text; before = (unsigned char)*text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == (unsigned char)quote || c == '\\')
+        bool trigraph = quote == '"' && c == '?' && before == '?';
+        if (c == (unsigned char)quote || c == '\\' || trigraph)
             ckpt__buf_printf(b, "\\%c", c);
+        else if (c == '\n')
+            ckpt__buf_str(b, "\\n");
         else if (c < 0x20 || c == 0x7f)
             ckpt__buf_printf(b, quote == '"' ? "\\%03o" : "\\x%02x", c);
         else

@@ -15,4 +15,7 @@ ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, cons
                                ckpt_doctor_result *result, ckpt_error *err);
 ckpt_status ckpt__doctor_examine(ckpt__patient *p, ckpt_report *report);
 void ckpt__doctor_discharge(ckpt__patient *p);
+
+/* doctor_snippet_c.c: a resume in C; with `run` from the run directory that the checkpoint lies in. */
+void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__patient *p, bool run);
 #endif

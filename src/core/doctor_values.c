@@ -1,132 +1,11 @@
-/* core/doctor_values.c - what lies beside the tensors: classes that torch.load refuses, devices among the values, the
- * scaler, schedulers, states of random generators; and where things are, as Python says it. */
+/* core/doctor_values.c - what lies beside the tensors: devices among the values, the scaler, schedulers, states of random
+ * generators; and where things are, as Python says it. */
 #include "core/doctor_facts.h"
 
 #include <stdio.h>
 #include <strings.h>
 
 static const ckpt_str none = {NULL, 0};
-
-/* ---- what torch.load(weights_only=True) builds; everything else it refuses */
-
-static bool weights_only_class(ckpt_str name)
-{
-    static const char *const allowed[] = {"collections.OrderedDict",
-                                          "collections.Counter",
-                                          "torch.Size",
-                                          "torch.device",
-                                          "torch.Tensor",
-                                          "torch.nn.parameter.Parameter",
-                                          "torch.nn.parameter.Buffer",
-                                          "builtins.set",
-                                          "builtins.bytearray",
-                                          "builtins.complex",
-                                          "builtins.dict",
-                                          "builtins.list",
-                                          "builtins.tuple",
-                                          "builtins.bytes",
-                                          "torch.serialization._get_layout",
-                                          "torch.storage.TypedStorage"};
-    /* What these modules make is allowed once they are imported, as a program that has such tensors has done. */
-    static const char *const modules[] = {"torch.distributed.tensor.", "torch.distributed.device_mesh.",
-                                          "torch.distributed._mesh_layout.", "torch.nested._internal.nested_tensor."};
-    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
-        if (ckpt__str_is(name, allowed[i]))
-            return true;
-    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
-        if (name.size > strlen(modules[i]) && memcmp(name.data, modules[i], strlen(modules[i])) == 0)
-            return true;
-    return false;
-}
-
-static bool is_torch_constant(const ckpt_value *v)
-{
-    char name[40];
-    if (v->class_name.size < 7 || v->class_name.size - 6 >= sizeof name || memcmp(v->class_name.data, "torch.", 6) != 0)
-        return false;
-    memcpy(name, v->class_name.data + 6, v->class_name.size - 6);
-    name[v->class_name.size - 6] = 0;
-    bool layout = strcmp(name, "strided") == 0 || strncmp(name, "sparse_", 7) == 0 || strcmp(name, "_mkldnn") == 0 ||
-                  strcmp(name, "jagged") == 0;
-    return layout || ckpt_dtype_from_name(name) != CKPT_DTYPE_NONE || strncmp(name, "per_", 4) == 0;
-}
-
-static bool weights_only_refuses(const ckpt_value *v)
-{
-    bool named = v->class_name.data && v->class_name.size;
-    bool storage = named && v->class_name.size > 13 && memcmp(v->class_name.data, "torch.", 6) == 0 &&
-                   memcmp(v->class_name.data + v->class_name.size - 7, "Storage", 7) == 0;
-    if (v->kind == CKPT_V_BYTES)
-        return v->text.size == 0; /* a call of bytes(); others are a call of _codecs.encode, which is allowed */
-    if (v->kind == CKPT_V_CLASS)
-        return !is_torch_constant(v) && !storage;
-    return v->kind == CKPT_V_ARRAY || (v->kind >= CKPT_V_DICT && named && !weights_only_class(v->class_name));
-}
-
-/* The keys are no visits of their own. */
-static const ckpt_value *refused_of(const ckpt_value *v)
-{
-    if (weights_only_refuses(v))
-        return v;
-    for (size_t i = 0; i < v->entry_count; i++)
-        if (weights_only_refuses(v->entries[i].key))
-            return v->entries[i].key;
-    return NULL;
-}
-
-static void add_refusal(ckpt__patient *p, const ckpt__row *row, ckpt_str class_name, ckpt_str where)
-{
-    for (size_t i = 0; i < p->refusal_count; i++)
-        if (p->refusals[i].row == row && ckpt__str_equal(p->refusals[i].class_name, class_name)) {
-            p->refusals[i].count++;
-            return;
-        }
-    if (p->refusal_count == CKPT__REFUSALS) {
-        p->refusals_more++;
-        return;
-    }
-    ckpt__refusal *r = &p->refusals[p->refusal_count++];
-    r->row = row;
-    r->class_name = class_name;
-    r->count = 1;
-    ckpt__escape(r->where, sizeof r->where, where.data ? where.data : "", where.size);
-}
-
-static ckpt_str name_of(const ckpt_value *v)
-{
-    return v->class_name.data ? v->class_name : ckpt__s(v->kind == CKPT_V_BYTES ? "builtins.bytes" : "numpy.ndarray");
-}
-
-/* The file of a directory that a value lies in. */
-static ckpt_str file_of(const ckpt__patient *p, const ckpt_visit *visit)
-{
-    bool files = strcmp(p->index->kind, "directory") == 0 && strcmp(p->index->format, "ckpt") != 0;
-    return files && visit->path.count > 0 ? visit->path.keys[0].text : none;
-}
-
-static void look_for_refused(ckpt__patient *p, const ckpt_visit *visit)
-{
-    const ckpt_value *v = visit->value, *refused = refused_of(v);
-    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP && strncmp(p->index->format, "torch", 5) == 0;
-    ckpt_str file = file_of(p, visit), root = p->index->root->class_name;
-    if (!refused || ckpt__loader_file(p->loader->skips, file))
-        return;
-    if (cpp) {
-        bool archive = root.data && root.size > 10 && memcmp(root.data, "__torch__.", 10) == 0;
-        const ckpt__row *row = archive ? NULL : ckpt__doctor_note(p, CKPT__REFUSED_CPP, NULL, none, NULL, NULL, NULL);
-        if (row)
-            add_refusal(p, row, name_of(refused), visit->name);
-        return;
-    }
-    bool numpy = refused->kind == CKPT_V_ARRAY && ckpt__str_is(refused->array_dtype, "<u4") && file.data &&
-                 p->loader->numpy_in && ckpt__loader_file(p->loader->numpy_in, file);
-    if (!p->result->load_weights_only || numpy)
-        return;
-    ckpt__fact fact = file.data && ckpt__loader_file(p->loader->swallows, file) ? CKPT__REFUSED_RNG : CKPT__REFUSED;
-    const ckpt__row *row = ckpt__doctor_note(p, fact, NULL, none, NULL, NULL, NULL);
-    if (row)
-        add_refusal(p, row, name_of(refused), visit->name);
-}
 
 /* ---- devices among the values */
 
@@ -277,12 +156,11 @@ static int look_at_value(void *ctx, const ckpt_visit *visit)
     ckpt__patient *p = ctx;
     const ckpt_value *v = visit->value;
     bool script = visit->path.count && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
+    if (!script && !ckpt__doctor_refused(p, visit)) /* a module in a TorchScript archive: the root says it */
+        return ckpt__fail_memory(p->err, "the report", 0);
     if (visit->cycle)
         return 0;
     look_for_paths(p, visit);
-    if ((v->kind >= CKPT_V_DICT || v->kind == CKPT_V_BYTES) &&
-        !script) /* a module in a TorchScript archive: the root says it */
-        look_for_refused(p, visit);
     look_for_device(p, visit);
     if (v->kind == CKPT_V_DICT && !visit->inside)
         look_at_dict(p, visit);

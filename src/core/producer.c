@@ -5,7 +5,8 @@
  * state.py, deepspeed/runtime/engine.py (_save_checkpoint, _save_zero_checkpoint), megatron/training/checkpointing.py,
  * mmengine/runner/runner.py (save_checkpoint), ultralytics/engine/trainer.py (save_model), fairseq/trainer.py (state_dict),
  * timm/utils/checkpoint_saver.py, detectron2/engine/train_loop.py and defaults.py, fvcore/common/checkpoint.py, espnet2/
- * train/trainer.py, nanoGPT/train.py, vision/references, examples/imagenet/main.py, whisper/__init__.py, VAR/train.py. */
+ * train/trainer.py, ignite/engine/engine.py (state_dict), nanoGPT/train.py, vision/references, examples/imagenet/main.py,
+ * whisper/__init__.py, VAR/train.py. */
 #include "core/producer.h"
 
 #define LOAD "torch.load(\"{path}\", map_location=\"cpu\"{load})"
@@ -36,10 +37,12 @@ const ckpt__producer_row ckpt__producer_rows[] = {
         .version = "config_sentence_transformers.json/__version__/sentence_transformers>",
         .resume = "SentenceTransformer(\"{path}\")" },
       .format = "hf", .signs = { "config_sentence_transformers.json/__version__/sentence_transformers:str" } },
+    { { "timm", CKPT_LOADER_TORCH, .resume = "timm.create_model(\"local-dir:{path}\", pretrained=True)" },
+      .format = "hf", .signs = { "config.json/architecture:str", "config.json/pretrained_cfg:dict" } },
     { { "Hugging Face", CKPT_LOADER_TORCH,
         .version = "config.json/transformers_version>transformers|generation_config.json/transformers_version>transformers",
         .resume = "AutoModel.from_pretrained(\"{path}\")" },
-      .format = "hf" },
+      .format = "hf", .signs = { "config.json|generation_config.json" } },
 
     /* torch files, by what their root holds */
     { { "Lightning", CKPT_LOADER_LIGHTNING, .version = "pytorch-lightning_version>", .step = "global_step", .epoch = "epoch",
@@ -112,6 +115,10 @@ const ckpt__producer_row ckpt__producer_rows[] = {
       .none = "scheduler/_step_count", .only = "model optimizer scheduler iteration" },
     { { "detectron2", CKPT_LOADER_TORCH, .resume = "DetectionCheckpointer(model).load(\"{path}\")" },
       .signs = { "model:dict", "__author__:str", "matching_heuristics" } },
+    /* ignite's Engine.state_dict(), under the name that its documentation gives it */
+    { { "Ignite", CKPT_LOADER_TORCH, .step = "trainer/iteration",
+        .resume = "Checkpoint.load_objects(to_load=to_save, checkpoint=\"{path}\")" },
+      .signs = { "trainer/epoch_length:int", "trainer/iteration:int", "trainer/max_epochs" } },
     { { "ESPnet", CKPT_LOADER_TORCH, .epoch = "reporter/epoch", .resume = LOAD },
       .signs = { "model:weights", "reporter/stats:dict", "reporter/epoch:int", "optimizers:list", "schedulers:list" } },
     { { "Whisper", CKPT_LOADER_TORCH, .resume = "whisper.load_model(\"{path}\")" },
@@ -130,6 +137,9 @@ static const ckpt__producer
     /* a file whose header says {"format": "pt"}, as safetensors.torch's callers write it */
     safetensors = { "safetensors", CKPT_LOADER_TORCH,
                     .resume = "model.load_state_dict(safetensors.torch.load_file(\"{path}\"))" },
+    /* weights in the files of Hugging Face without a config.json, as accelerate's save_model leaves them */
+    weights_alone = { NULL, CKPT_LOADER_TORCH, .resume = "accelerate.load_checkpoint_in_model(model, \"{path}\")" },
+    several_files = { NULL, CKPT_LOADER_TORCH, .resume = RESTORE },
     unknown = { NULL, CKPT_LOADER_CKPT, .resume = RESTORE };
 
 /* A module at the root, an optimizer, or several of them in one archive. */
@@ -159,6 +169,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return of_archive(index, first);
     if (strncmp(index->format, "torch", 5) == 0)
         return &torch;
+    if (strcmp(index->format, "hf") == 0)
+        return &weights_alone;
     const ckpt_value *metadata = ckpt_value_get(root, "__metadata__");
     const ckpt_value *format = ckpt_value_get(metadata ? metadata : root, "format");
     if (format && format->kind == CKPT_V_STR && ckpt__str_is(format->text, "pt"))
@@ -183,6 +195,23 @@ static const ckpt__producer *of_files(const ckpt_value *files, const ckpt_value 
     return found;
 }
 
+/* Files that no row knows are torch's or of safetensors all the same: the one that there is, or all. NULL: they are not. */
+static const ckpt__producer *of_other_files(const ckpt__index *index, const ckpt_value **root, ckpt_str *file)
+{
+    const ckpt__producer *found = NULL;
+    for (size_t i = 0; i < index->absorbed_count; i++) {
+        const char *format = index->absorbed[i]->format;
+        found = strncmp(format, "torch", 5) == 0 ? &torch : strcmp(format, "safetensors") == 0 ? &safetensors : NULL;
+        if (!found)
+            return NULL;
+    }
+    if (index->absorbed_count != 1 || !index->root || index->root->entry_count != 1)
+        return found ? &several_files : NULL;
+    *root = index->root->entries[0].value;
+    *file = index->root->entries[0].key->text;
+    return found;
+}
+
 const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_value **root, ckpt_str *file)
 {
     const ckpt__producer *found = NULL;
@@ -200,7 +229,9 @@ const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_
     }
     if (strcmp(index->format, "folder") == 0)
         found = of_files(index->root, root, file);
-    else if (strncmp(index->format, "torch", 5) == 0)
+    if (!found && strcmp(index->format, "folder") == 0 && without_row(index) == &unknown)
+        found = of_other_files(index, root, file);
+    if (strncmp(index->format, "torch", 5) == 0)
         found = ckpt__producer_of_root(index->root);
     return found ? found : without_row(index);
 }

@@ -25,9 +25,11 @@ static const kind_row optimizers[] = {
     {"Adafactor (transformers)", "scale_parameter relative_step warmup_init", "", NULL},
     {"AdamW", "betas eps amsgrad decoupled_weight_decay=True", "", NULL},
     {"Adam", "betas eps amsgrad decoupled_weight_decay=False", "", NULL},
-    {"Adam or AdamW", "betas eps amsgrad", "decoupled_weight_decay momentum_decay", NULL},
+    {"Adam or AdamW", "betas eps amsgrad",
+     "decoupled_weight_decay momentum_decay grad_averaging decoupled_decay rectify weight_decouple nus", NULL},
     {"RAdam", "betas eps decoupled_weight_decay capturable", "amsgrad momentum_decay", NULL},
     {"Adamax", "betas eps", "amsgrad", "exp_inf"},
+    {"SparseAdam", "betas eps maximize", "weight_decay amsgrad", NULL},
 };
 
 static const kind_row schedulers[] = {
@@ -44,7 +46,7 @@ static const kind_row schedulers[] = {
     {"PolynomialLR", "total_iters power", "", NULL},
     {"ConstantLR", "factor total_iters", "", NULL},
     {"LambdaLR or MultiplicativeLR", "lr_lambdas", "", NULL},
-    {"SWALR", "anneal_epochs anneal_func", "", NULL},
+    {"SWALR", "anneal_epochs base_lrs", "", NULL},
     {"ExponentialLR", "gamma base_lrs", "step_size milestones", NULL},
 };
 
@@ -136,10 +138,27 @@ static const char *kind_of(const ckpt_value *optimizer)
     return kind;
 }
 
+/* LBFGS keeps one state for all, SGD without momentum none: no parameter of theirs lacks one. */
+static bool has_no_state_of_its_own(const char *class_name, const ckpt_value *optimizer)
+{
+    const ckpt_value *groups = optimizer ? ckpt_value_get(optimizer, "param_groups") : NULL;
+    if (!class_name || strcmp(class_name, "SGD") != 0)
+        return class_name && strcmp(class_name, "LBFGS") == 0;
+    for (size_t i = 0; groups && i < groups->item_count; i++) {
+        const ckpt_value *v = ckpt_value_get(groups->items[i], "momentum");
+        if (!v || (v->kind == CKPT_V_INT ? v->integer != 0 : v->kind != CKPT_V_FLOAT || v->real != 0))
+            return false;
+    }
+    return groups && groups->item_count > 0;
+}
+
 /* ---- where they are */
 
 static bool is_scheduler(const ckpt_value *v)
 {
+    const ckpt_value *parts = v->kind == CKPT_V_DICT ? ckpt_value_get(v, "_schedulers") : NULL;
+    if (parts && parts->kind == CKPT_V_LIST && ckpt_value_get(v, "_last_lr"))
+        return true; /* SequentialLR has no base_lrs of its own, ChainedScheduler no last_epoch */
     if (v->kind != CKPT_V_DICT || !ckpt_value_get(v, "last_epoch"))
         return false;
     return ckpt_value_get(v, "base_lrs") || ckpt_value_get(v, "_step_count") || ckpt_value_get(v, "num_bad_epochs");
@@ -201,6 +220,8 @@ ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt
         out->optimizer_kind = ckpt__s(kind_of(out->optimizer));
     out->optimizer_class = ckpt__optimizer_class(out->optimizer);
     out->scheduler_class = ckpt__scheduler_class(out->scheduler);
+    if (has_no_state_of_its_own(out->optimizer_class, out->optimizer) && out->state.without_param == 0)
+        memset(&out->state, 0, sizeof out->state);
     return CKPT_OK;
 }
 

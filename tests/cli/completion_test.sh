@@ -105,6 +105,10 @@ report $? "every command"
 answer=$(sed -n '/^\.BI \\-\\-role/,/^\.TP/s/^\.B[R]* \([a-z_]*\).*/\1/p' "$srcdir/man/ckpt-inspect.1" | sort)
 [ "$(printf '%s\n' $__ckpt_roles | sort)" = "$answer" ]
 report $? "every role"
+# What --fix takes, as its own message says.
+answer=$(ckpt-migrate --dry-run --fix nothing plain.pt x.pt 2>&1 | sed -n 's/.*--fix knows \(.*\), and all$/\1, all/p' | sed 's/, /\n/g' | sort)
+[[ $answer == *step-on-cpu* && "$(printf '%s\n' $__ckpt_fixes | sort)" == "$answer" ]]
+report $? "every code of --fix"
 
 # ---- commands, options, values
 has "a command" extract 'ckpt-inspect ex' ckpt-inspect ex
@@ -118,6 +122,7 @@ gives "a loader" $'torch\ntorch-cpp' 'ckpt-inspect doctor --for to' ckpt-inspect
 gives "a format to read" $'torch\ntorch-legacy' 'ckpt-inspect --from to' ckpt-inspect --from to
 gives "a format to write" torch 'ckpt-migrate --to to' ckpt-migrate --to to
 gives "a kind of optimizer" fused 'ckpt-migrate --optimizer fu' ckpt-migrate --optimizer fu
+gives "a code that a rewrite mends" $'step-on-cpu\nstep-on-gpu-slow' 'ckpt-migrate --fix step' ckpt-migrate --fix step
 gives "a dtype of a cast" bfloat16 'ckpt-migrate --cast *=bf' ckpt-migrate --cast '*' = bf
 gives "the tags of the file" $'0\n1\n2' 'ckpt-inspect list three-devices.pt --device cuda:' ckpt-inspect list three-devices.pt --device cuda :
 gives "one of them" 1 'ckpt-inspect list three-devices.pt --device cuda:1' ckpt-inspect list three-devices.pt --device cuda : 1
@@ -153,6 +158,10 @@ gives "as a glob, its own stars escaped" 'two\\\*stars\\\?' 'ckpt-inspect list o
 gives "and = in front" '\\=first' 'ckpt-inspect list odd.safetensors --tensor \\' ckpt-inspect list odd.safetensors --tensor '\\'
 gives "of migrate" model.1.weight 'ckpt-migrate plain.pt --drop model.1.w' ckpt-migrate plain.pt --drop model.1.w
 gives "of what is no checkpoint: nothing" '' 'ckpt-inspect extract /dev/null mod' ckpt-inspect extract /dev/null mod
+head -c 3000 plain.pt >cut.pt
+ask 'ckpt-inspect extract cut.pt mod' ckpt-inspect extract cut.pt mod 2>noise
+[ -z "$answer" ] && [ ! -s noise ]
+report $? "of a file that was cut off: nothing, and no noise"
 gives "of what is not there: nothing" '' 'ckpt-inspect extract $(touch\ pwned) mod' ckpt-inspect extract '$(touch\ pwned)' mod
 [ ! -e pwned ]
 report $? "nothing that was typed, and no name, was run"
@@ -210,6 +219,8 @@ else
     typed 'ckpt-inspect doc' 'ckpt-inspect doctor'
     typed 'ckpt-inspect --role exp_avg_s' 'ckpt-inspect --role exp_avg_sq'
     typed 'ckpt-migrate --to sam' 'ckpt-migrate --to same'
+    typed 'ckpt-migrate --fix weights' 'ckpt-migrate --fix weights-only-refused'
+    typed 'ckpt-inspect extract cut.pt mod' 'ckpt-inspect extract cut.pt mod'
     typed 'ckpt-inspect extract plain.pt model.1.w' 'ckpt-inspect extract plain.pt model.1.weight'
     typed 'ckpt-inspect extract odd.safetensors tw\ ' 'ckpt-inspect extract odd.safetensors tw '
     typed 'ckpt-inspect extract odd.safetensors cos' 'ckpt-inspect extract odd.safetensors cost$HOME`touch pwned`'

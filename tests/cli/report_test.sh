@@ -158,15 +158,75 @@ if [ -w /dev/full ]; then
     expect 2 "not to a full disk" show --report /dev/full plain.pt
 fi
 cp -r "$srcdir/tests/data/run/damaged" run && chmod -R u+w run
-expect 2 "not of a whole run" show --report run.html run
-grep -q 'shows one of them, such as' err && [ ! -e run.html ]
-report $? "but of one of its checkpoints"
-one=$(sed -n 's/.*such as //p' err)
-expect 2 "nor of a folder of checkpoints" show --report run.html "$srcdir/tests/data/peers"
-[ ! -s out ] && [ ! -e run.html ]
-report $? "which is refused before anything is printed"
-expect 0 "such as this" show --report run.html "$one"
-rm -f run.html report.html
+expect 2 "not over a part of a run" show --report run/step-00000300/model.safetensors run
+: >run/.lock
+expect 2 "not over a run's lock, though it is empty" show --report run/.lock run
+expect 2 "not over a file of a folder of checkpoints" show --report "./kept.pt" .
+cmp -s plain.pt kept.pt && cmp -s run/step-00000300/model.safetensors "$srcdir/tests/data/run/damaged/step-00000300/model.safetensors"
+report $? "all of which are as they were"
+echo '<!doctype html>' >real.html
+ln -s real.html symbolic.html
+expect 0 "through a symbolic link" show -q --report symbolic.html plain.pt
+[ -L symbolic.html ] && grep -q 'What this checkpoint is' real.html
+report $? "which stays, and its target is the page"
+ln -s nowhere.html nothing.html
+expect 2 "not through a link to nothing" show --report nothing.html plain.pt
+[ -L nothing.html ] && [ ! -e nowhere.html ]
+report $? "which stays as well"
+if command -v strace >/dev/null 2>&1 && strace -o /dev/null true 2>/dev/null; then
+    echo '<!doctype html>old' >real.html
+    strace -o /dev/null -e trace=write -e inject=write:signal=SIGTERM:when=1 "$inspect" show -q --report real.html plain.pt >out 2>err
+    [ $? -ne 0 ] && [ "$(cat real.html)" = '<!doctype html>old' ]
+    report $? "a signal in the middle leaves the page that was there"
+fi
+
+# ---- a run directory, and a folder of checkpoints
+rm -f run.html report.html run/.lock
+expect 1 "doctor of a run directory" doctor --report report.html run
+grep -q 'It resumes from step 300, not from the newest' report.html && grep -q 'passed over: training.safetensors has 4000 bytes' report.html &&
+    grep -q 'After: where it comes back' report.html && grep -q 'ckpt_run_resume(\*run, map_location, done' report.html
+report $? "its checkpoints, the verdict, the device map, the snippet"
+page doctor-run "word for word"
+expect 0 "show of a run directory" show --keep-last 2 --report report.html run
+"$inspect" show --keep-last 2 run | cmp -s - out
+report $? "says what it says without a report"
+[ "$(grep -c '<td>keep</td>' report.html) $(grep -c '<td>remove</td>' report.html)" = '3 2' ] && grep -q 'The checkpoint to go on from' report.html
+report $? "with what retention would remove"
+cp -r "$srcdir/tests/data/run/ranks" ranks && chmod -R u+w ranks
+expect 1 "of a run of several ranks" doctor --json --report report.html ranks
+grep -q '<td class="n">1/2</td>' report.html && grep -q 'of one rank&#39;s part: ranks/rank-00000/step-' report.html
+report $? "how many are there, and whose part the map is"
+mkdir folder folder/sub && cp fused-step-cpu.pt folder/epoch-1.pt && cp fused-step-cpu.pt folder/epoch-2.pt
+head -c 6000 fused-step-cpu.pt >folder/epoch-3.pt
+touch -d '1970-01-02 00:00:00 UTC' folder/*
+expect 0 "show of a folder" show --report report.html folder
+page show-folder "word for word"
+expect 2 "doctor is of one of them" doctor --report none.html folder
+[ ! -s out ] && [ ! -e none.html ] && grep -q 'give one of them' err
+report $? "and says so"
+rm -f report.html
+
+# ---- --snippet of a run
+expect 1 "--snippet c of a run that falls back" doctor --snippet c run
+grep -q 'ckpt_run_open(run, path, state, options, &err)' out && grep -q '"run", map_location\[\] = "cpu"' out && ! grep -q 'resume with' out
+report $? "is the hook's resume, alone on standard output"
+grep -q 'resumes from step 300, not from the newest' err
+report $? "and from where is beside it"
+cp out snippet.c
+printf 'int main(void)\n{\n    ckpt_run *run;\n    int64_t done;\n    ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;\n    return resume(ckpt_state_new(), &options, &run, &done);\n}\n' >>snippet.c
+${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$srcdir/include" snippet.c 2>err
+report $? "which compiles"
+expect 2 "--snippet torch of a run" doctor --snippet torch run
+grep -q 'write --snippet c' err && [ ! -s out ]
+report $? "says what there is"
+rm -rf run/step-00000100 run/step-00000200 run/step-00000300
+expect 1 "--snippet of a run that has nothing sound" doctor --snippet c --json run
+grep -q '"snippet": null' out
+report $? "is null"
+expect 1 "and as text" doctor --snippet c run
+[ ! -s out ] && grep -q 'there is no snippet' err
+report $? "is said on standard error"
+expect 2 "options are looked at though no checkpoint is" doctor --devices many run
 [ "$(find . -name '*.tmp-*' | wc -l)" = 0 ]
 report $? "no temporary is left"
 

@@ -1,6 +1,6 @@
 /* tests/unit/doctor_files.h - torch files from a line of text, and doctor's answer for them. The text is as Python
- * would show the object: dicts, lists, tuples, strings, numbers, True, False, None; a tensor is DTYPE@TAG[SHAPE], a
- * torch.device device@TAG, an object of another class a new MODULE:NAME. */
+ * would show the object: dicts, lists, tuples, strings, numbers, True, False, None; a tensor is DTYPE@TAG[SHAPE], one
+ * without a storage meta[SHAPE], a torch.device device@TAG, an object of another class a new MODULE:NAME. */
 #ifndef DOCTOR_FILES_H
 #define DOCTOR_FILES_H
 #include <ckpt/ckpt.h>
@@ -96,6 +96,27 @@ static inline void emit_tensor(writing *w, size_t kind)
     put_tensor(&w->pickle, &v);
 }
 
+/* float32 on meta, which has no storage: meta[SHAPE] of up to two dimensions */
+static inline void emit_meta(writing *w)
+{
+    int64_t shape[2] = {1, 1};
+    for (int d = 0; *w->at != ']'; d++) {
+        ck_assert_int_lt(d, 2);
+        shape[d] = strtoll(w->at, (char **)(uintptr_t)&w->at, 10);
+        w->at += *w->at == ',';
+    }
+    w->at++;
+    put_global(&w->pickle, "torch._utils", "_rebuild_meta_tensor_no_storage");
+    PUT(&w->pickle, "(");
+    put_global(&w->pickle, "torch", "float32");
+    put_int(&w->pickle, shape[0]);
+    put_int(&w->pickle, shape[1]);
+    PUT(&w->pickle, "\x86");
+    put_int(&w->pickle, shape[1]);
+    put_int(&w->pickle, 1);
+    PUT(&w->pickle, "\x86\x89tR");
+}
+
 static inline void emit_class(writing *w, bool device)
 {
     char text[120], *colon;
@@ -144,6 +165,8 @@ static void emit(writing *w)
         PUT(&w->pickle, "\x89");
     } else if (take(w, "None")) {
         PUT(&w->pickle, "N");
+    } else if (take(w, "meta[")) {
+        emit_meta(w);
     } else if (take(w, "device@")) {
         emit_class(w, true);
     } else if (take(w, "new ")) {

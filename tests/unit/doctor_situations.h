@@ -16,6 +16,9 @@
     "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':{'a':f32@cpu[2,3],'b':"    \
     "f32@cpu[3]}," more "}"
 #define STATES "'optimizer_states':[{" STATE("f32@cpu[]", "cpu") "," GROUPS("'initial_lr':0.1,") "}]"
+#define FILE_WITHOUT_LR                                                                                                \
+    "{" MODEL("cpu") ",'optimizer':{" STATE("f32@cpu[]",                                                                \
+                                            "cpu") ",'param_groups':[{'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0,1]}]}}"
 #define SCALER "{'scale':2.0,'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}"
 #define SCHEDULER "'scheduler':{'base_lrs':[0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1]}"
 
@@ -214,7 +217,7 @@ static const struct {
      CKPT_ERROR,
      FS,
      {.loader = T, .torch_major = 1, .torch_minor = 13}},
-    {"capturable-on-cpu", FILE_OF("f32@cpu[]", "cpu", "'capturable':True,"), PLAIN, CKPT_ERROR, FS, {.loader = CPP}},
+    {"capturable-on-cpu", FILE_OF("f32@cpu[]", "cpu", "'capturable':True,"), PLAIN, CKPT_ERROR, FS, {.loader = C}},
     {"step-on-gpu-slow",
      FILE_OF("f32@cuda:0[]", "cuda:0", ""),
      FILE_OF("f32@cpu[]", "cuda:0", ""),
@@ -263,8 +266,8 @@ static const struct {
      "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu[2,3]}}"
                       "," GROUPS("") "}}",
      PLAIN,
-     CKPT_WARNING,
-     RD,
+     CKPT_ERROR,
+     FL,
      {.loader = C}},
     {"ambiguous-order",
      "{'model':{'a':f32@cpu[2],'b':f32@cpu[2],'c':f32@cpu[2]},'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@"
@@ -290,7 +293,7 @@ static const struct {
      "{" MODEL("cuda:0") ",'rng':u8@cuda:0[5056]}",
      "{" MODEL("cuda:0") ",'rng':u8@cpu[5056]}",
      CKPT_WARNING,
-     RD,
+     FL,
      {.loader = C}},
     {"prefix",
      "{'model':{'module.a':f32@cpu[2,3],'module.b':f32@cpu[3]}," OPTIMIZER("f32@cpu[]", "cpu", "") "}",
@@ -298,7 +301,7 @@ static const struct {
      CKPT_NOTE,
      R,
      {.loader = C}},
-    {"no-optimizer", "{" MODEL("cpu") "}", PLAIN, CKPT_WARNING, RD, {.loader = C}},
+    {"no-optimizer", "{" MODEL("cpu") "}", PLAIN, CKPT_ERROR, FL, {.loader = C}},
     {"scaler-missing",
      LIGHTNING(STATES ",'lr_schedulers':[{}]"),
      LIGHTNING(STATES ",'lr_schedulers':[{}],'MixedPrecision':" SCALER),
@@ -313,8 +316,7 @@ static const struct {
      {.loader = L}},
     /* groups */
     {"missing-hyper",
-     "{" MODEL("cpu") ",'optimizer':{" STATE(
-         "f32@cpu[]", "cpu") ",'param_groups':[{'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0,1]}]}}",
+     FILE_WITHOUT_LR,
      PLAIN,
      CKPT_ERROR,
      FS,
@@ -362,6 +364,8 @@ static const struct {
     {"no-such-device", FILE_OF("f32@cpu[]", "mps", ""), PLAIN, CKPT_ERROR, FL, {.loader = T, .cuda_devices = 1}},
     {"no-such-device", FILE_OF("f32@cpu[]", "cpu:0", ""), PLAIN, CKPT_ERROR, FL, {.loader = T}},
     {"no-data", FILE_OF("f32@cpu[]", "meta", ""), PLAIN, CKPT_ERROR, FL, {.loader = T}},
+    {"no-data", "{'model':{'a':meta[2,3]}}", "{'model':{'a':f32@meta[2,3]}}", CKPT_ERROR, FL, {.loader = T, .map_location = "cpu"}},
+    {"no-data", "{'model':{'a':meta[2,3]}}", "{'model':{'a':f32@meta[2,3]}}", CKPT_ERROR, FL, {.loader = L}},
     {"rank-device", FILE_OF("f32@cpu[]", "cuda:0", ""), PLAIN, CKPT_WARNING, R, {.loader = T, .world = 2}},
     {"rank-device",
      FILE_OF("f32@cpu[]", "cuda:3", ""),
@@ -458,6 +462,14 @@ static const struct {
      {.loader = T, .cuda_devices = 2}},
     {"version-unknown", PLAIN, NULL, CKPT_WARNING, R, {.loader = T, .torch_major = 3}},
     {"not-an-archive", PLAIN, NULL, CKPT_NOTE, R, {.loader = CPP}},
+    /* what libtorch refuses, misses, and goes on without */
+    {"weights-only-refused", "{" MODEL("cpu") ",'seed':1099511627776}", "{" MODEL("cpu") ",'seed':2147483647}", CKPT_ERROR, FL, {.loader = CPP}},
+    {"weights-only-refused", "{" MODEL("cpu") ",'x':{None:1}}", "{" MODEL("cpu") ",'x':{'None':1}}", CKPT_ERROR, FL, {.loader = CPP}},
+    {"missing-hyper", FILE_WITHOUT_LR, PLAIN, CKPT_ERROR, FL, {.loader = CPP}},
+    {"missing-hyper", FILE_WITHOUT_LR, PLAIN, CKPT_ERROR, FL, {.loader = C}},
+    {"no-such-device", FILE_OF("f32@tpu[]", "tpu", ""), PLAIN, CKPT_ERROR, FL, {.loader = CPP, .map_location = "cpu"}},
+    {"no-such-device", FILE_OF("f32@mps[]", "mps", ""), PLAIN, CKPT_ERROR, FL, {.loader = C}},
+    {"scaler-missing", PLAIN, NULL, CKPT_ERROR, FL, {.loader = C, .amp = true}},
     /* Lightning */
     {"no-optimizer",
      LIGHTNING("'lr_schedulers':[]"),

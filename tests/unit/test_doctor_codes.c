@@ -123,6 +123,101 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* What is allowed depends on the version: refused before, and allowed from there on. */
+static const struct {
+    const char *what, *text, *said;
+    int minor;                     /* of torch 2: the first that allows it */
+} allowed_from[] = {
+    {"a float", "1.5", "refuses float at", 0},
+    {"a Counter", "new collections:Counter", "refuses collections.Counter at", 4},
+    {"a device", "device@cpu", "refuses torch.device at", 4},
+    {"bytes", "new _codecs:encode", "refuses _codecs.encode at", 5},
+    {"a bytearray", "new __builtin__:bytearray", "refuses builtins.bytearray at", 5},
+    {"a set", "new __builtin__:set", "refuses builtins.set at", 6},
+};
+
+static const ckpt_finding *refused_by(int major, int minor, ckpt_outcome *outcome, ckpt_report *report)
+{
+    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .load_weights_only = 1, .torch_major = major};
+    options.torch_minor = minor;
+    ckpt_doctor_result result;
+    doctor_of(at("x.pt"), &options, &result, report);
+    *outcome = result.outcome;
+    ckpt_doctor_result_clear(&result);
+    return ckpt_report_find(report, "weights-only-refused", NULL);
+}
+
+START_TEST(refusals_by_version)
+{
+    ckpt_report *report = ckpt_report_new();
+    ckpt_outcome outcome;
+    char text[400];
+    snprintf(text, sizeof text, "{" MODEL("cpu") ",'x':%s}", allowed_from[_i].text);
+    write_object(at("x.pt"), text, NULL);
+    int major = allowed_from[_i].minor ? 2 : 1, minor = allowed_from[_i].minor ? allowed_from[_i].minor - 1 : 13;
+    const ckpt_finding *f = refused_by(major, minor, &outcome, report);
+    ck_assert_msg(f && strstr(f->message, allowed_from[_i].said), "%s: %s", allowed_from[_i].what,
+                  f ? f->message : "not refused");
+    ck_assert_int_eq(outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_ptr_null(refused_by(2, allowed_from[_i].minor, &outcome, report));
+    ck_assert_int_eq(outcome, CKPT_RESUMES_DIFFERENTLY);
+    ck_assert_ptr_null(refused_by(2, 13, &outcome, report));
+    ckpt_report_free(report);
+}
+END_TEST
+
+/* The default is weights_only=False before 2.6; 1.12 does not know the argument. */
+START_TEST(weights_only_by_version)
+{
+    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .torch_major = 2, .torch_minor = 5};
+    ckpt_doctor_result result;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_outcome outcome;
+    write_object(at("x.pt"), "{" MODEL("cpu") ",'x':new argparse:Namespace}", NULL);
+    doctor_of(at("x.pt"), &options, &result, report);
+    ck_assert(!result.load_weights_only);
+    ck_assert_ptr_null(ckpt_report_find(report, "weights-only-refused", NULL));
+    ckpt_doctor_result_clear(&result);
+    options.torch_minor = 6;
+    doctor_of(at("x.pt"), &options, &result, report);
+    ck_assert(result.load_weights_only);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "weights-only-refused", NULL));
+    ckpt_doctor_result_clear(&result);
+    const ckpt_finding *f = refused_by(1, 12, &outcome, report);
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(strstr(f->message, "TypeError"));
+    ck_assert_int_eq(outcome, CKPT_FAILS_AT_LOAD);
+    ckpt_report_free(report);
+}
+END_TEST
+
+/* accelerate and the HF Trainer take a directory; torch.load no pickle of its own. */
+START_TEST(not_its_format)
+{
+    static const ckpt_loader loaders[] = {CKPT_LOADER_ACCELERATE, CKPT_LOADER_HF_TRAINER, T};
+    ckpt_doctor_options options = {.cuda_devices = -1};
+    ckpt_doctor_result result;
+    ckpt_report *report = ckpt_report_new();
+    write_object(at("x.pt"), PLAIN, NULL);
+    for (size_t i = 0; i < sizeof loaders / sizeof *loaders; i++) {
+        options.loader = loaders[i];
+        doctor_of(at("x.pt"), &options, &result, report);
+        bool found = ckpt_report_find(report, "not-its-format", NULL) != NULL;
+        ck_assert_msg(found == (loaders[i] != T), "%s", ckpt_loader_name(loaders[i]));
+        ck_assert_int_eq(result.outcome, loaders[i] == T ? CKPT_RESUMES : CKPT_FAILS_AT_LOAD);
+        ckpt_doctor_result_clear(&result);
+    }
+    static const char pickle[] = "\x80\2}(X\5\0\0\0epochK\3X\4\0\0\0argsK\1u.";
+    write_to(at("y.pkl"), (const unsigned char *)pickle, sizeof pickle - 1);
+    options.loader = T;
+    doctor_of(at("y.pkl"), &options, &result, report);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "not-its-format", NULL));
+    ck_assert_int_eq(result.outcome, CKPT_FAILS_AT_LOAD);
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+}
+END_TEST
+
 /* The order of the program's parameters against the file's. */
 START_TEST(declared_order)
 {
@@ -214,6 +309,9 @@ int main(void)
     tcase_add_test(t, healthy);
     tcase_add_test(t, non_finite);
     tcase_add_test(t, refusals);
+    tcase_add_loop_test(t, refusals_by_version, 0, (int)(sizeof allowed_from / sizeof *allowed_from));
+    tcase_add_test(t, weights_only_by_version);
+    tcase_add_test(t, not_its_format);
     tcase_add_test(t, declared_order);
     tcase_add_test(t, rank_of_another);
     tcase_add_test(t, places);

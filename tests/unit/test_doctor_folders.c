@@ -153,12 +153,61 @@ START_TEST(each)
 }
 END_TEST
 
+/* Healthy checkpoints of programs that are no loader here, beside the same with a defect. */
+#define LIGHTNING                                                                                                      \
+    "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':" WEIGHTS                  \
+    ",'optimizer_states':[" STATES "],'lr_schedulers':[]}"
+#define NOVOGRAD(first, second)                                                                                        \
+    "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu" first    \
+    "},1:{'step':f32@cpu[],'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu" second "}}," GROUPS("'grad_averaging':False,") "}}"
+#define GALORE(rank)                                                                                                   \
+    "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':3,'exp_avg':f32@cpu[2,2],'exp_avg_sq':f32@cpu[2,2]},"           \
+    "1:{'step':3,'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu[3]}},'param_groups':["                                      \
+    "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0," rank "'params':[0]},"                                \
+    "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[1]}]}}"
+
+static const struct {
+    file files[3];
+    const char *code;
+    bool found;
+} programs[] = {
+    {{{"last.ckpt", LIGHTNING}}, "not-lightning", false},       /* the directory of a file of Lightning */
+    {{{"last.ckpt", LIGHTNING}}, "progress-missing", false},
+    {{{"last.ckpt", LIGHTNING}, {"notes.txt", "{\"a\": 1}"}}, "not-lightning", false},
+    {{{"config.json", "{\"model_type\": \"bert\"}"},           /* Trainer.save_model */
+      {"pytorch_model.bin", WEIGHTS},
+      {"training_args.bin", "new transformers.training_args:TrainingArguments"}},
+     "weights-only-refused", false},
+    {{{"config.json", "{\"model_type\": \"bert\"}"}, {"pytorch_model.bin", "{'a':f32@cpu[2,3],'b':new argparse:Namespace}"}},
+     "weights-only-refused", true},
+    {{{"x.pt", NOVOGRAD("[]", "[]")}}, "moment-shape", false},
+    {{{"x.pt", NOVOGRAD("[2,3]", "[]")}}, "moment-shape", true},
+    {{{"x.pt", GALORE("'rank':2,'update_proj_gap':2,")}}, "moment-shape", false},
+    {{{"x.pt", GALORE("")}}, "moment-shape", true},
+};
+
+START_TEST(programs_without_a_loader)
+{
+    ckpt_doctor_options options = {.cuda_devices = -1};
+    ckpt_doctor_result result;
+    ckpt_report *report = ckpt_report_new();
+    for (size_t i = 0; i < 3 && programs[_i].files[i].name; i++)
+        write_file(&programs[_i].files[i]);
+    doctor_of(folder, &options, &result, report);
+    const ckpt_finding *f = ckpt_report_find(report, programs[_i].code, NULL);
+    ck_assert_msg((f != NULL) == programs[_i].found, "row %d: %s %s", _i, programs[_i].code, f ? f->message : "is not found");
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("doctor_folders");
     TCase *t = tcase_create("doctor_folders");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, each, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_loop_test(t, programs_without_a_loader, 0, (int)(sizeof programs / sizeof *programs));
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -1,5 +1,6 @@
 /* test_doctor_snippet.c - the resume that doctor prints: paths, groups and flags are those of the file. That it
  * compiles and runs is tests/interop/snippet.py's to show. */
+#include <errno.h>
 #include "doctor_files.h"
 
 static char *snippet_of(const char *path, const char *language, const ckpt_doctor_options *options)
@@ -77,6 +78,27 @@ START_TEST(in_c)
 }
 END_TEST
 
+/* By the resume hook: of the run that the checkpoint lies in, whichever rank's it is. */
+START_TEST(in_c_of_a_run)
+{
+    static const char *const ways[] = {"step-1", "rank-00003/step-1", "step-1/", "rank-00003//step-1//"};
+    char path[500];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        ck_assert(mkdir(at("%.*s", (int)strcspn(ways[i], "/"), ways[i]), 0700) == 0 || errno == EEXIST);
+        ck_assert(mkdir(at("%s", ways[i]), 0700) == 0 || errno == EEXIST);
+        write_object(at("%s/x.pt", ways[i]), FILE_OF("f32@cpu[]", "cuda:0", "'fused':True,"), NULL);
+        char *s = snippet_of(at("%s", ways[i]), "run", NULL);
+        snprintf(path, sizeof path, "path[] = \"%s\", map_location[] = \"cuda:0\";", folder);
+        HAS(s, path);
+        HAS(s, "ckpt_run_open(run, path, state, options, &err)");
+        HAS(s, "restore.optimizer = CKPT_FUSED;");
+        HAS(s, "ckpt_guard(state, CKPT_FUSED,");
+        LACKS(s, "ckpt_restore(");
+        free(s);
+    }
+}
+END_TEST
+
 START_TEST(for_frameworks)
 {
     ckpt_doctor_options options = {.loader = CKPT_LOADER_LIGHTNING, .cuda_devices = -1};
@@ -108,6 +130,7 @@ int main(void)
     tcase_add_test(t, in_python);
     tcase_add_test(t, in_python_neighbour);
     tcase_add_test(t, in_c);
+    tcase_add_test(t, in_c_of_a_run);
     tcase_add_test(t, for_frameworks);
     suite_add_tcase(s, t);
     return run_suite(s);

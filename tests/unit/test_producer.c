@@ -43,14 +43,8 @@ static void put_weights(torch_file *t)
 
 static void put_tied(torch_file *t)
 {
-    view tie = {.class_name = "FloatStorage",
-                .key = "0",
-                .location = "cpu",
-                .numel = 6,
-                .ndim = 2,
-                .stride_count = 2,
-                .shape = {2, 3},
-                .strides = {3, 1}};
+    view tie = {.class_name = "FloatStorage", .key = "0", .location = "cpu", .numel = 6, .ndim = 2,
+                .stride_count = 2, .shape = {2, 3}, .strides = {3, 1}};
     ck_assert_int_eq(t->count, 0);
     PUT(&t->pickle, "}(");
     put_str(&t->pickle, "a.weight");
@@ -196,15 +190,13 @@ static const struct {
      "'task_state': {}, 'extra_state': {'train_iterator': {'epoch': 4}, 'best': 2.25}, 'last_optimizer_state': O}",
      "fairseq", NULL, 900, 4, 2.25, NULL, "--restore-file"},
     {"{'epoch': 9, 'arch': 'resnet18', 'state_dict': W, 'optimizer': O, 'version': 2, 'args': {}, 'amp_scaler': {}, "
-     "'metric': 71.5, "
-     "'state_dict_ema': W}",
+     "'metric': 71.5, 'state_dict_ema': W}",
      "timm", NULL, -1, 9, 71.5, NULL, "--resume"},
     {"{'epoch': 9, 'arch': 'resnet18', 'optimizer': O, 'version': 2, 'state_dict': W, 'metric': 70.0, 'saver': "
      "{'best_metric': 71.5}}",
      "timm", NULL, -1, 9, 71.5, NULL, "--resume"},
     {"{'model': W, 'optimizer': O, 'lr_scheduler': {'last_epoch': 1}, 'epoch': 5, 'args': $argparse "
-     "Namespace{'data_path': '/d', "
-     "'print_freq': 10, 'workers': 16}, 'scaler': {}}",
+     "Namespace{'data_path': '/d', 'print_freq': 10, 'workers': 16}, 'scaler': {}}",
      "torchvision", NULL, -1, 5, NAN, NULL, "--resume"},
     {"{'epoch': 90, 'arch': 'resnet50', 'state_dict': W, 'best_acc1': T76.0, 'optimizer': O, 'scheduler': {}}",
      "ImageNet example", NULL, -1, 90, 76, NULL, "main.py --resume"},
@@ -220,32 +212,28 @@ static const struct {
     {"{'meta': {'mmcv_version': '1.7.1', 'epoch': 3, 'iter': 300}, 'state_dict': W, 'optimizer': O}", "mmcv", "1.7.1",
      300, 3, NAN, NULL, "runner.resume"},
     {"{'epoch': 7, 'best_fitness': 0.25, 'model': None, 'ema': $ultralytics.nn.tasks DetectionModel{'yaml': {}}, "
-     "'updates': 10, "
-     "'optimizer': O, 'train_args': {}, 'train_metrics': {}, 'date': '2024', 'version': '8.2.0'}",
+     "'updates': 10, 'optimizer': O, 'train_args': {}, 'train_metrics': {}, 'date': '2024', 'version': '8.2.0'}",
      "Ultralytics", "8.2.0", -1, 7, 0.25, NULL, "YOLO("},
     {"{'epoch': -1, 'best_fitness': None, 'model': $ultralytics.nn.tasks DetectionModel{'yaml': {}}, 'ema': None, "
      "'updates': None, "
-     "'optimizer': None, 'train_args': {}, 'train_metrics': {}, 'date': '2024', 'version': '8.2.0'}", /* when it is
-                                                                                                         finished */
+     "'optimizer': None, 'train_args': {}, 'train_metrics': {}, 'date': '2024', 'version': '8.2.0'}", /* when it is finished */
      "Ultralytics", "8.2.0", -1, -1, NAN, NULL, "YOLO("},
-    {"{'epoch': 7, 'best_fitness': 0.25, 'model': $models.yolo Model{'yaml': {}}, 'ema': None, 'updates': 10, "
-     "'optimizer': O}",
+    {"{'epoch': 7, 'best_fitness': 0.25, 'model': $models.yolo Model{'yaml': {}}, 'ema': None, 'updates': 10, 'optimizer': O}",
      "YOLOv5", NULL, -1, 7, 0.25, NULL, "train.py --resume"},
     {"{'args': $argparse Namespace{'tensor_model_parallel_size': 2, 'bf16': y}, 'checkpoint_version': 3.0, "
-     "'iteration': 5, 'model': {}, "
-     "'rng_state': []}",
+     "'iteration': 5, 'model': {}, 'rng_state': []}",
      "Megatron", NULL, 5, -1, NAN, "bf16", "torch.load"},
-    {"{'module': W, 'optimizer': None, 'global_steps': 12, 'skipped_steps': 0, 'ds_config': {}, 'ds_version': "
-     "'0.14.2'}",
+    {"{'module': W, 'optimizer': None, 'global_steps': 12, 'skipped_steps': 0, 'ds_config': {}, 'ds_version': '0.14.2'}",
      "DeepSpeed", "0.14.2", 12, -1, NAN, NULL, "torch.load"},
     {"{'optimizer_state_dict': {'zero_stage': 2}, 'ds_config': {}, 'ds_version': '0.14.2'}", "DeepSpeed", "0.14.2", -1,
      -1, NAN, NULL, "torch.load"},
     {"{'state': {'model': W, 'optimizers': {'Adam': O}, 'timestamp': {'epoch': 1, 'batch': 44}, 'rank_zero_seed': 17, "
-     "'metadata': {'precision': 'amp_bf16'}}, "
-     "'rng': []}",
+     "'metadata': {'precision': 'amp_bf16'}}, 'rng': []}",
      "Composer", NULL, 44, 1, NAN, "amp_bf16", "load_path"},
     {"{'model': W, 'reporter': {'stats': {}, 'epoch': 6}, 'optimizers': [O], 'schedulers': [], 'scaler': None}",
      "ESPnet", NULL, -1, 6, NAN, NULL, "torch.load"},
+    {"{'model': W, 'optimizer': O, 'trainer': {'epoch_length': 4, 'max_epochs': 2, 'iteration': 8}}", "Ignite", NULL, 8, -1,
+     NAN, NULL, "Checkpoint.load_objects"},
     {"{'dims': {'n_mels': 80, 'n_audio_ctx': 1500}, 'model_state_dict': W}", "Whisper", NULL, -1, -1, NAN, NULL,
      "whisper.load_model"},
     {"{'model': W, 'optimizer': O, 'step': 3}", "torch", NULL, 3, -1, NAN, NULL,
@@ -349,6 +337,9 @@ START_TEST(classes_of_optimizers)
         {"'alpha': 0.9, 'centered': n", "RMSprop"},
         {"'betas': [0.9], 'weight_decay': 0.1", NULL},
         {"'momentum': 0.9", NULL},
+        {"'betas': [0.9], 'eps': 0.1, 'amsgrad': n, 'grad_averaging': n", NULL}, /* NovoGrad */
+        {"'betas': [0.9], 'eps': 0.1, 'maximize': n", "SparseAdam"},
+        {"'betas': [0.9], 'eps': 0.1, 'maximize': n, 'weight_decay': 0", NULL},
     };
     char spec[400];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -366,18 +357,27 @@ START_TEST(schedulers)
 {
     of_spec(
         "{'net': W, 'sched': {'step_size': 30, 'gamma': 0.1, 'base_lrs': [0.1], 'last_epoch': 5, '_step_count': 6}, "
-        "'other': {'_schedulers': [{'gamma': 0.5, 'base_lrs': [0.1], 'last_epoch': 2}], '_milestones': [3], "
-        "'last_epoch': 5, "
+        "'other': {'_schedulers': [{'gamma': 0.5, 'base_lrs': [0.1], 'last_epoch': 2}], '_milestones': [3], 'last_epoch': 5, "
         "'_step_count': 6}}");
     ck_assert_str_eq(s.scheduler_path.data, "sched");
     ck_assert_pstr_eq(s.scheduler_class, "StepLR");
     ck_assert_uint_eq(s.scheduler_count, 2); /* what is inside one is its own */
-    of_spec("{'model': W, 'lr_scheduler': {'T_max': 50, 'eta_min': 0.0, 'base_lrs': [0.1], 'last_epoch': 5}, "
-            "'optimizer': O}");
+    of_spec("{'model': W, 'lr_scheduler': {'T_max': 50, 'eta_min': 0.0, 'base_lrs': [0.1], 'last_epoch': 5}, 'optimizer': O}");
     ck_assert_pstr_eq(s.scheduler_class, "CosineAnnealingLR");
     ck_assert_ptr_nonnull(strstr(s.resume.data, "scheduler.load_state_dict(ckpt[\"lr_scheduler\"])"));
     of_spec("{'model': W, 'mine': {'last_epoch': 5}}");
     ck_assert_ptr_null(s.scheduler);
+    /* SequentialLR as torch writes it: neither base_lrs nor _step_count; ChainedScheduler: no last_epoch either */
+    of_spec("{'model': W, 'optimizer': O, 'sched': {'_milestones': [2], 'last_epoch': 3, '_last_lr': [0.1], "
+            "'_schedulers': [{'start_factor': 0.1, 'end_factor': 1.0, 'total_iters': 5, 'base_lrs': [0.1], "
+            "'last_epoch': 1, '_step_count': 2}]}}");
+    ck_assert_pstr_eq(s.scheduler_class, "SequentialLR");
+    ck_assert_uint_eq(s.scheduler_count, 1);
+    ck_assert_ptr_nonnull(strstr(s.resume.data, "scheduler.load_state_dict(ckpt[\"sched\"])"));
+    of_spec("{'model': W, 'sched': {'_last_lr': [0.1], '_schedulers': [{'gamma': 0.9, 'base_lrs': [0.1], 'last_epoch': 3}]}}");
+    ck_assert_pstr_eq(s.scheduler_class, "ChainedScheduler");
+    of_spec("{'model': W, 'sched': {'anneal_epochs': 10, '_anneal_strategy': 'cos', 'base_lrs': [0.1], 'last_epoch': 3}}");
+    ck_assert_pstr_eq(s.scheduler_class, "SWALR");
 }
 END_TEST
 
@@ -392,33 +392,49 @@ START_TEST(parameters_beside_their_state)
     ck_assert(s.state.known);
     ck_assert_uint_eq(s.state.params, 2);
     ck_assert_uint_eq(s.state.without_state, 0);
-    of_spec("{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 7: {'exp_avg': T1.0}}, 'param_groups': [{'lr': "
-            "0.5, "
+    of_spec("{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 7: {'exp_avg': T1.0}}, 'param_groups': [{'lr': 0.5, "
             "'params': [0, 1], 'param_names': ['a.weight', 'a.bias']}]}}");
     ck_assert(s.state.known);
     ck_assert_uint_eq(s.state.without_state, 1);
     ck_assert_str_eq(s.state.without_names[0].data, "a.bias");
     ck_assert_ptr_null(s.state.without_names[1].data);
     ck_assert_uint_eq(s.state.without_param, 1); /* 7 is in no group */
-    of_spec("{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 1: {'exp_avg': T1.0}}, 'param_groups': [{'lr': "
-            "0.5, "
+    of_spec("{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 1: {'exp_avg': T1.0}}, 'param_groups': [{'lr': 0.5, "
             "'params': [0, 1], 'param_names': ['a.weight', 'gone.bias']}]}}");
     ck_assert_uint_eq(s.state.without_param, 1);
     ck_assert_str_eq(s.state.without_param_names[0].data, "gone.bias");
     of_spec("{'model': W}");
     ck_assert(!s.state.known);
+    /* one state for all parameters, or none at all: nothing is missing */
+    of_spec("{'model': W, 'optimizer': {'state': {0: {'d': T1.0}}, 'param_groups': [{'lr': 0.5, 'max_iter': 20, 'max_eval': "
+            "25, 'history_size': 9, 'params': [0, 1]}]}}");
+    ck_assert_pstr_eq(s.optimizer_class, "LBFGS");
+    ck_assert(!s.state.known);
+    of_spec("{'net': W, 'opt': {'state': {}, 'param_groups': [{'momentum': 0, 'dampening': 0, 'nesterov': n, 'params': [0]}]}}");
+    ck_assert(!s.state.known);
+    of_spec("{'model': W, 'optimizer': {'state': {}, 'param_groups': [{'lr': 0.5, 'momentum': 0.9, 'dampening': 0, "
+            "'nesterov': n, 'params': [0, 1]}]}}");
+    ck_assert(s.state.known);
+    ck_assert_uint_eq(s.state.without_state, 2);
 }
 END_TEST
 
 START_TEST(averages_and_marks)
 {
-    of_spec("{'epoch': 2, 'global_step': 8, 'pytorch-lightning_version': '2.6.6', 'state_dict': W, "
-            "'current_model_state': W}");
+    of_spec("{'epoch': 2, 'global_step': 8, 'pytorch-lightning_version': '2.6.6', 'state_dict': W, 'current_model_state': W}");
     ck_assert_str_eq(s.ema_path.data, "state_dict");
     ck_assert_uint_eq(s.ema_count, 2);
     of_spec("{'model': W, 'model_ema': W}");
     ck_assert_str_eq(s.ema_path.data, "model_ema");
     ck_assert_uint_eq(s.ema_count, 2);
+    of_spec("{'model': W, 'swa_model': W, 'optimizer': O}");
+    ck_assert_str_eq(s.ema_path.data, "swa_model");
+    ck_assert_uint_eq(s.ema_count, 2);
+    of_spec("{'model': W, 'ema': {'decay': 0.9, 'num_updates': 1, 'shadow_params': [T1.0, T1.0]}}"); /* torch_ema, Diffusers */
+    ck_assert_str_eq(s.ema_path.data, "ema");
+    ck_assert_uint_eq(s.ema_count, 2);
+    of_spec("{'model': W, 'callbacks': {'best_k_models': {'/runs/a.ckpt': T0.5}}}"); /* scores, no weights */
+    ck_assert_int_eq(ckpt_reader_tensor(reader, 2)->role, CKPT_OTHER);
     of_spec("{'model': W}");
     ck_assert_uint_eq(s.ema_count, 0);
     ck_assert_ptr_null(s.marks.data);
@@ -501,6 +517,14 @@ START_TEST(directories)
     summarize(at("bert"));
     ck_assert_str_eq(s.producer, "sentence-transformers");
     ck_assert_str_eq(s.producer_version.data, "3.0.1");
+    make_directory("weights");                             /* no config: whose it is is not known */
+    write_safetensors(at("weights/model.safetensors"), shapes, 2, 0);
+    summarize(at("weights"));
+    ck_assert_ptr_null(s.producer);
+    folder_of("timm", "config.json", "{\"architecture\": \"resnet10t\", \"pretrained_cfg\": {\"tag\": \"\"}}");
+    write_safetensors(at("timm/model.safetensors"), shapes, 2, 0);
+    summarize(at("timm"));
+    ck_assert_str_eq(s.producer, "timm");
     folder_of("lora", "adapter_config.json", "{\"peft_type\": \"LORA\", \"peft_version\": \"0.12.0\"}");
     write_safetensors(at("lora/adapter_model.safetensors"), shapes, 2, 0);
     summarize(at("lora"));
@@ -513,6 +537,12 @@ START_TEST(directories)
     ck_assert_str_eq(s.producer, "Lightning");
     ck_assert_str_eq(s.resume_file.data, "last.ckpt");
     ck_assert_int_eq(s.step, 8);
+    make_directory("plain");                               /* whose file is torch's and no more */
+    write_spec(at("plain/x.pt"), "{'model': W, 'optimizer': O, 'step': 3}");
+    summarize(at("plain"));
+    ck_assert_str_eq(s.producer, "torch");
+    ck_assert_str_eq(s.resume_file.data, "x.pt");
+    ck_assert_int_eq(s.step, 3);
 }
 END_TEST
 
@@ -520,8 +550,7 @@ START_TEST(a_trainers_epoch_and_score)
 {
     folder_of("c", "trainer_state.json",
               "{\"epoch\": 1.25, \"global_step\": 50, \"best_metric\": 0.5, \"log_history\": [{\"eval_loss\": 0.5, "
-              "\"step\": 25}, "
-              "{\"eval_loss\": 0.75, \"step\": 50}, {\"loss\": 9.0}]}");
+              "\"step\": 25}, {\"eval_loss\": 0.75, \"step\": 50}, {\"loss\": 9.0}]}");
     write_safetensors(at("c/model.safetensors"), shapes, 2, 0);
     summarize(at("c"));
     ck_assert_str_eq(s.producer, "HF Trainer");

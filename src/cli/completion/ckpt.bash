@@ -129,6 +129,8 @@ __ckpt_formats='ckpt safetensors torch torch-legacy pickle hf hf-trainer acceler
 __ckpt_roles='param buffer grad exp_avg exp_avg_sq max_exp_avg_sq momentum optim master ema step scaler rng other none'
 __ckpt_dtypes='float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128'
+__ckpt_fixes='all step-on-cpu step-on-gpu-slow mixed-devices rng-moved capturable-on-cpu fused-on-cpu no-such-device rank-device
+    fused-flag-overwritten amp-needs-fused-flag prefix weights-only-refused torch-device-object truncated crc-mismatch'
 
 # The value of an option; false where it takes none, or is not known.
 __ckpt_value()
@@ -145,7 +147,7 @@ __ckpt_value()
     --load-weights-only) list='yes no' ;;
     --snippet) list='torch c' ;;
     --devices) list='cpu cuda:1 cuda:2 cuda:4 cuda:8' ;;
-    --fix) list=all ;;
+    --fix) list=$__ckpt_fixes ;;
     --tensor | --drop) __ckpt_reply "$current" "$begin" < <(__ckpt_tensors "$option" "$current" glob) ;;
     --device) __ckpt_reply "$current" "$begin" < <(__ckpt_strings device) ;;
     --map-location)
