@@ -4,7 +4,7 @@
 usage: doctor_truth.py CKPT-INSPECT [-v]
 
 Each situation is built in the real program and saved; then a loader (torch of today, an old torch, Lightning, accelerate,
-the HF Trainer) loads it and takes the next steps, and what it did is held against ckpt-inspect doctor for the same file.
+the HF Trainer, libtorch in C++, ckpt_restore in C) loads it and takes the next steps, and what it did is held against ckpt-inspect doctor for the same file.
 An outcome is one of doctor's own: resumes-differently is what goes on with other flags, state, dtype, losses or a copy
 from the GPU in each step than an unbroken run. Beside it the flags after the load (`effective`) must be equal, and the
 findings that the situation is about must be there. A situation that cannot be run here is "not run", never equal; a
@@ -29,7 +29,8 @@ OLD = os.environ.get("CKPT_OLD_PYTHON", "/usr/bin/python3")
 KEEP = os.environ.get("CKPT_TRUTH_KEEP") and os.path.abspath(os.environ["CKPT_TRUTH_KEEP"])
 ONLY = os.environ.get("CKPT_TRUTH_ONLY", "")
 LABELS = {"new": "torch", "new-gpu": "torch, GPU", "old": "old torch", "old-gpu": "old torch, GPU", "lightning": "Lightning",
-          "accelerate": "accelerate", "hf-trainer": "HF Trainer", "bitsandbytes": "torch, bitsandbytes"}
+          "accelerate": "accelerate", "hf-trainer": "HF Trainer", "bitsandbytes": "torch, bitsandbytes", "cpp": "libtorch in C++",
+          "ckpt": "ckpt_restore", "ckpt-gpu": "ckpt_restore, GPU"}
 
 
 def old_torch():
@@ -65,13 +66,14 @@ def stand_in():
 
 
 def torch_situations(old_version, why_no_old):
-    """Every situation's file made, every case run: the rows, those of the old torch in one process at the end."""
+    """Every situation's file made, every case run: the rows, those of the old torch in one process at the end; and what was
+    made, for loaders that are not torch's: (situation, file, what it holds, the next losses, the scale)."""
     import torch
     import truth_program as program
     from truth_situations import TABLE
     version = ".".join(torch.__version__.split(".")[:2])
     pathlib.Path("names").write_text("\n".join(program.SHAPES) + "\n")
-    rows, jobs, no_gpu = [], [], stand_in()
+    rows, jobs, built, no_gpu = [], [], [], stand_in()
     for number, s in enumerate(TABLE):
         if ONLY not in s["name"]:
             continue
@@ -82,6 +84,7 @@ def torch_situations(old_version, why_no_old):
         layout = s["make"].get("layout")
         with tagged(s["tag"]):
             torch.save(program.LAYOUTS[layout][0](held) if layout else held, file)
+        built.append((s, file, held, wanted, scale))
         for case in s["cases"]:
             gpu = {"new-gpu": "fake", "old-gpu": "meta"}.get(case["column"])
             job = {**s["make"], **case["job"], "file": os.path.abspath(file), "map": case["map"], "wanted": wanted, "wanted_scale": scale, "gpu": gpu}
@@ -100,7 +103,7 @@ def torch_situations(old_version, why_no_old):
             rows.append(row)
     for (row, _), seen in zip(jobs, in_old([job for _, job in jobs])):
         row.seen.update(seen)
-    return rows + of_the_old(version, old_version, why_no_old)
+    return rows + of_the_old(version, old_version, why_no_old), built
 
 
 def in_old(jobs):
@@ -133,18 +136,25 @@ def of_the_old(version, old_version, why_no_old):
     return rows + [Row(name, "old", file, told["old"], [], seen, "") for (_, name), file, seen in zip(specs, files, in_old(jobs))]
 
 
-def compare(row, answer, explained):
-    """(equal, one line): the outcome, the flags after the load, the findings that must be there."""
+# of an outcome: doctor's exit status, and its will_resume
+ANSWER = {"resumes": (0, True), "resumes-differently": (1, True), "fails-at-load": (1, False), "fails-at-step": (1, False), "unknown": (2, None)}
+
+
+def compare(row, status, answer, explained):
+    """(equal, what is wrong, why an other outcome is right): the outcome, the flags after the load, the findings that must be
+    there and those that must not. Only the outcome can be explained."""
     seen, wrong = row.seen, []
     outcome = answer.get("outcome", "none: " + answer.get("error", {}).get("message", "")[:100])
     found = [f["code"] for f in answer.get("findings", [])]
-    if outcome != seen["outcome"]:
-        wrong.append(f"seen {seen['outcome']} ({'; '.join(seen['why'])[:300]}), predicted {outcome} ({' '.join(found)})")
+    if (status, answer.get("will_resume")) != ANSWER.get(outcome):
+        wrong.append(f"{outcome}, with exit status {status} and will_resume {answer.get('will_resume')}")
     after = seen.get("after")
     if after and outcome != "fails-at-load":
-        for flag, value in answer.get("effective", {}).items():
+        for flag in "fused", "capturable", "foreach":
+            value = answer["effective"][flag] if "effective" in answer else "not answered"
             if bool(value) != bool(after.get(flag)):
                 wrong.append(f"{flag} after the load is {after.get(flag)}, predicted {value}")
+    wrong += [f"{code}, which is not so" for code in seen.get("absent", []) if code in found]
     codes = [*row.codes] + (["weights-only-refused"] if "Weights only load failed" in seen.get("error", "") else [])
     loud = [f["code"] for f in answer.get("findings", []) if f["severity"] != "note" and f["code"] not in {c.split()[0] for c in codes}]
     if outcome == "resumes" == seen["outcome"] and loud:
@@ -153,8 +163,14 @@ def compare(row, answer, explained):
         code, _, about = code.partition(" ")
         if not any(f["code"] == code and about in f"{f['tensor']} {f['message']}" for f in answer.get("findings", [])):
             wrong.append(f"no finding {code} {about} ({' '.join(found)})")
-    why = explained(row, outcome) if wrong else None
-    return not wrong or bool(why), "; ".join(wrong), why
+    why = None
+    if outcome != seen["outcome"]:
+        why = explained(row, outcome)
+        said = f"seen {seen['outcome']} ({'; '.join(seen['why'])[:300]}), predicted {outcome} ({' '.join(found)})"
+        if why and not wrong:
+            return True, said, why
+        wrong.insert(0, said)
+    return not wrong, "; ".join(wrong), None
 
 
 def keep(rows):
@@ -176,36 +192,43 @@ def main():
     except ImportError as e:
         skip(e)
     logging.getLogger("torch").setLevel(logging.CRITICAL)       # what fails here is wanted
-    from truth_explained import NOT_RUN, explained
+    from truth_explained import NOT_RUN, ROWS, explained
     old_version, why_no_old = old_torch()
     print(f"torch {torch.__version__}; old torch: {old_version or why_no_old}")
-    table = collections.defaultdict(collections.Counter)
+    table, used = collections.defaultdict(collections.Counter), set()
     with scratch():
-        rows = torch_situations(old_version, why_no_old)
-        for module in ("truth_bitsandbytes", "truth_lightning", "truth_accelerate", "truth_hf_trainer"):
+        rows, built = torch_situations(old_version, why_no_old)
+        for module in ("truth_cpp", "truth_ckpt", "truth_bitsandbytes", "truth_lightning", "truth_accelerate", "truth_hf_trainer"):
             try:
-                rows += __import__(module).situations(ONLY)
+                rows += __import__(module).situations(ONLY, built)
             except ImportError as e:
                 rows.append(Row("all of it", module[6:].replace("_", "-"), "", [], [], {}, str(e)))
         if KEEP:
             keep(rows)
         told = [r for r in rows if not r.note and r.seen.get("outcome") != "not run"]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            answers = dict(zip(map(id, told), pool.map(lambda r: ask(inspect, "doctor", "--json", *r.doctor, r.file)[1], told)))
+            answers = dict(zip(map(id, told), pool.map(lambda r: ask(inspect, "doctor", "--json", *r.doctor, r.file), told)))
         for row in rows:
             what = f"{row.name}, {LABELS[row.column]}, {' '.join(o for o in row.doctor if not o.startswith('--torch'))}"
             if row.note or row.seen.get("outcome") == "not run":
                 table[row.column]["not run"] += 1
                 print(f"not run {what}: {row.note or row.seen['why'][0]}")
                 continue
-            answer = answers[id(row)]
-            equal, wrong, why = compare(row, answer, explained)
+            equal, wrong, why = compare(row, *answers[id(row)], explained)
+            used.add(why)
             table[row.column]["explained" if why else "equal" if equal else "different"] += 1
             checks.passed, checks.failed = checks.passed + equal, checks.failed + (not equal)
             if not equal or why or "-v" in sys.argv:
                 print(f"{'ok' if equal else 'not ok'} {what}: " + (f"explained: {why}; " if why else "") + (wrong or row.seen["outcome"]), flush=True)
-    for name, why in NOT_RUN:
-        table["new"]["not run"] += 1
+    for row in ROWS:
+        if not ONLY and not any(r.note for r in rows) and row[-1] not in used:
+            checks.failed += 1
+            print(f"not ok an explanation that nothing needs: {row[0]}: {row[-1]}")
+    if not checks.passed and not ONLY:
+        checks.failed += 1
+        print("not ok: nothing was compared")
+    for column, name, why in NOT_RUN:
+        table[column]["not run"] += 1
         print(f"not run {name}: {why}")
     print(f"{'loader':20}{'equal':>10}{'explained':>10}{'different':>10}{'not run':>10}")
     for column, counts in table.items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whom `show` names, for checkpoints that Lightning, accelerate, transformers' Trainer, PEFT and bitsandbytes write in this run,
+"""Whom `show` names, for checkpoints that torch, Lightning, accelerate, transformers' Trainer, PEFT and bitsandbytes write in this run,
 for files that are built as other programs build them (their own code for it is cited at each), and for what only looks so.
 
 usage: producers.py CKPT-INSPECT [-v]
@@ -7,6 +7,7 @@ usage: producers.py CKPT-INSPECT [-v]
 What show tells of them (step, epoch, score, precision, optimizer, scheduler) is compared with what the program itself holds;
 and the folders that they leave are listed by step. Each failure is a FAIL line; the last line counts."""
 import argparse
+import copy
 import os
 import pathlib
 import time
@@ -105,6 +106,15 @@ def of_directories(inspect):
         named(inspect, "save_pretrained", "gpt2", "Hugging Face", producer_version=transformers.__version__, version_of="transformers")
         peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True)).save_pretrained("adapter")
         named(inspect, "an adapter", "adapter", "PEFT", producer_version=peft.__version__, marks="PEFT LORA adapter")
+    with section("what the Trainer and accelerate save of a model alone"):
+        trainer.save_model("alone")
+        named(inspect, "Trainer.save_model", "alone", "Hugging Face", producer_version=transformers.__version__)
+        healthy(inspect, "Trainer.save_model", "alone", but=["no-optimizer"])
+        accelerate.Accelerator(cpu=True).save_model(peers.Net(), "weights")
+        doc = named(inspect, "accelerate's save_model", "weights", None)
+        check("accelerate's save_model: resume", doc["resume"] == 'accelerate.load_checkpoint_in_model(model, "weights")', doc["resume"])
+        accelerate.load_checkpoint_in_model(peers.Net(), "weights")
+        healthy(inspect, "accelerate's save_model", "weights", but=["no-optimizer"])
     with section("bitsandbytes"):
         for kind, mark in ("nf4", "bitsandbytes 4-bit weights (nf4)"), ("fp4", "bitsandbytes 4-bit weights (fp4)"), ("int8", "bitsandbytes int8 weights"):
             torch.save(peers.quantized(kind), f"{kind}.pt")
@@ -120,6 +130,95 @@ def evaluating():
     trainer = transformers.Trainer(peers.HfTrainer.model(1), args, train_dataset=ids, eval_dataset=ids[:2])
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer
+
+
+# ---------------------------------------------------------------- torch itself: every optimizer, every scheduler
+
+def optimizers(net):
+    """(its name, how it is made), for each class of torch.optim that takes these parameters."""
+    made = {"SGD": dict(lr=.1), "SparseAdam": None, "Optimizer": None, "Muon": None}
+    for name in sorted(n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type)):
+        options = made.get(name, {})
+        if issubclass(getattr(torch.optim, name), torch.optim.Optimizer) and options is not None:
+            yield name, getattr(torch.optim, name)(net.parameters(), **options)
+    yield "SGD", torch.optim.SGD(net.parameters(), lr=.1, momentum=.9, nesterov=True)
+    yield "Muon", torch.optim.Muon([p for p in net.parameters() if p.ndim == 2])
+    yield "AdamW", torch.optim.AdamW(net.named_parameters(), fused=True)
+
+
+def schedulers(o):
+    s = torch.optim.lr_scheduler
+    yield "StepLR", s.StepLR(o, 2)
+    yield "MultiStepLR", s.MultiStepLR(o, [2, 5])
+    yield "ExponentialLR", s.ExponentialLR(o, .9)
+    yield "ConstantLR", s.ConstantLR(o)
+    yield "LinearLR", s.LinearLR(o)
+    yield "PolynomialLR", s.PolynomialLR(o)
+    yield "CosineAnnealingLR", s.CosineAnnealingLR(o, 10)
+    yield "CosineAnnealingWarmRestarts", s.CosineAnnealingWarmRestarts(o, 2)
+    yield "CyclicLR", s.CyclicLR(o, .01, .1, cycle_momentum=False)
+    yield "OneCycleLR", s.OneCycleLR(o, .1, total_steps=20)
+    yield "ReduceLROnPlateau", s.ReduceLROnPlateau(o)
+    yield "LambdaLR or MultiplicativeLR", s.LambdaLR(o, lambda e: .9 ** e)
+    yield "LambdaLR or MultiplicativeLR", s.MultiplicativeLR(o, lambda e: .9)
+    yield "SWALR", torch.optim.swa_utils.SWALR(o, swa_lr=.05)
+    yield "SequentialLR", s.SequentialLR(o, [s.LinearLR(o, .1), s.CosineAnnealingLR(o, 10)], [2])
+    yield "ChainedScheduler", s.ChainedScheduler([s.LinearLR(o, .1), s.ExponentialLR(o, .9)])
+
+
+def step_of(net, optimizer):
+    def closure():
+        optimizer.zero_grad()
+        loss = net.loss(1)
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+
+
+def of_torch(inspect):
+    for name, optimizer in optimizers(net := peers.Net()):
+        with section(f"torch.optim.{name}"):
+            step_of(net, optimizer)
+            torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "o.pt")
+            doc = named(inspect, name, "o.pt", "torch", epoch=3)
+            check(f"{name}: its class", doc["optimizer"]["class"] == name, doc["optimizer"])
+            held = optimizer.state_dict()["state"]
+            alone = name in ("LBFGS", "SGD") and len(held) < len(list(net.parameters()))   # one state for all, or none at all
+            missing = None if alone else len(list(net.parameters())) - len(held)
+            check(f"{name}: parameters without state", (doc["without_state"] or {}).get("count") == missing, doc["without_state"])
+            healthy(inspect, name, "o.pt")
+    for name, scheduler in schedulers(optimizer := torch.optim.SGD(net.parameters(), lr=.1, momentum=.9)):
+        with section(f"torch's {name}"):
+            step_of(net, optimizer)
+            scheduler.step(*[1.0] * (name == "ReduceLROnPlateau"))
+            torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "sched": scheduler.state_dict()}, "s.pt")
+            doc = show(inspect, "s.pt")
+            check(f"{name}: its class", doc["scheduler"]["class"] == name and doc["scheduler"]["path"] == "sched", doc["scheduler"])
+            check(f"{name}: resume", doc["resume"].endswith('scheduler.load_state_dict(ckpt["sched"])'), doc["resume"])
+    with section("what is averaged"):
+        averaged = torch.optim.swa_utils.AveragedModel(net)
+        torch.save({"model": net.state_dict(), "swa_model": averaged.state_dict()}, "swa.pt")
+        doc = show(inspect, "swa.pt")
+        check("AveragedModel: its path", (doc["ema"] or {}).get("path") == "swa_model" and doc["ema"]["count"] == len(averaged.state_dict()), doc["ema"])
+    with section("a copy in half precision"):             # which is not what is trained: no moment is cast to it
+        optimizer = torch.optim.AdamW(net.parameters())
+        step_of(net, optimizer)
+        for part, cast in ("ema", False), ("model", True):
+            torch.save({"epoch": 1, part: copy.deepcopy(net).half(), "optimizer": optimizer.state_dict()}, "half.pt")
+            codes = [f["code"] for f in ask(inspect, "doctor", "--json", "half.pt")[1]["findings"]]
+            check(f"half precision of {part}: moments-cast", ("moments-cast" in codes) == cast, codes)
+    with section("a nested tensor"):
+        torch.save({"x": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)}, "njt.pt")
+        status, doc = ask(inspect, "scan", "--json", "njt.pt")
+        torch.load("njt.pt", weights_only=True)           # what torch itself allows is not dangerous
+        check("a nested tensor is clean", status == 0 and doc["verdict"] == "clean", [g["name"] for g in doc["globals"] if g["class"] != "harmless"])
+
+
+def healthy(inspect, what, path, but=()):
+    """doctor finds no error in it, nor what else is not in `but`."""
+    status, doc = ask(inspect, "doctor", "--json", path)
+    wrong = [f for f in doc.get("findings", []) if f["severity"] != "note" and f["code"] not in but]
+    check(f"{what}: healthy", status < 2 and not wrong, wrong or doc.get("error"))
 
 
 # ---------------------------------------------------------------- as other programs build them
@@ -198,6 +297,8 @@ def built(model, opt, schedule):
     yield "ESPnet", {"model": weights, "reporter": {"stats": {}, "epoch": 6}, "optimizers": [states], "schedulers": [None], "scaler": None}, None, 6, None
     # openai/whisper: whisper/__init__.py (load_model)
     yield "Whisper", {"dims": {"n_mels": 80, "n_audio_ctx": 1500}, "model_state_dict": weights}, None, None, None
+    # pytorch/ignite: ignite/engine/engine.py (state_dict), ignite/handlers/checkpoint.py
+    yield "Ignite", {"model": weights, "optimizer": states, "trainer": {"epoch_length": 4, "max_epochs": 2, "iteration": 8}}, 8, None, None
     # nobody in particular
     yield "torch", {"model": weights, "optimizer": states, "scheduler": schedule.state_dict(), "iteration": 5}, 5, None, None
     yield "torch", {"epoch": 90, "arch": "resnet50", "state_dict": weights, "optimizer": states}, None, 90, None
@@ -252,6 +353,13 @@ def folders(inspect):
         listed = sorted(c["name"] for c in doc.get("checkpoints", []))
         check("Lightning's files", listed == sorted(os.listdir("ckpts")) and len(listed) > 2, listed)
         check("each with its step", all(c["step"] == peers.BEFORE and c["producer"] == "Lightning" for c in doc["checkpoints"]), doc["checkpoints"])
+        alone = pathlib.Path("alone-in-it")
+        alone.mkdir()
+        shutil.copy("made.ckpt", alone)
+        doc = named(inspect, "a folder of one file", alone, "Lightning", step=peers.BEFORE)
+        check("a folder of one file: resume", doc["resume"].startswith('trainer.fit(model, ckpt_path="alone-in-it/made.ckpt"'), doc["resume"])
+        healthy(inspect, "a folder of one file", alone, but=["weights-only-refused"])      # its hyperparameters
+        doc = show(inspect, "ckpts")
         check("the older one first", doc["checkpoints"][0]["name"] == "by-hand.ckpt", [c["name"] for c in doc["checkpoints"]])
 
 
@@ -260,7 +368,7 @@ def main():
     print(f"torch {torch.__version__}, lightning {lightning.__version__}, accelerate {accelerate.__version__}, transformers {transformers.__version__}, "
           f"peft {peft.__version__}, bitsandbytes {bitsandbytes.__version__}")
     with scratch():
-        for part in of_lightning, of_directories, as_others, folders:
+        for part in of_lightning, of_directories, of_torch, as_others, folders:
             part(inspect)
     finish()
 

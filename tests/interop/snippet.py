@@ -105,9 +105,33 @@ def broken_group(inspect, folder):
         ok(True, "another number of groups")
 
 
+def flat(inspect, folder, name, prefix=""):
+    """Weights alone in a safetensors file: torch.load does not read it, the snippet does."""
+    try:
+        import safetensors.torch
+    except ImportError:
+        print(f"not run: {name}: safetensors is not there")
+        return
+    model, other = network(), network()
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    path = os.path.join(folder, "flat.safetensors")
+    safetensors.torch.save_file({prefix + key: value.contiguous() for key, value in model.state_dict().items()}, path)
+    try:
+        space = {}
+        exec(compile(snippet(inspect, path, "--for", "torch"), path, "exec"), space)
+        space["resume"](other, device="cpu")
+        ok(all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters())), name, "the weights differ")
+    except Exception as error:
+        ok(False, name, f"{type(error).__name__}: {error}")
+
+
 def main(inspect):
     o = torch.optim
     with tempfile.TemporaryDirectory() as folder:
+        flat(inspect, folder, "safetensors")
+        flat(inspect, folder, "safetensors, with a prefix", "module.")
         for name, make in {
             "AdamW": lambda g: o.AdamW(g, lr=0.01), "AdamW fused": lambda g: o.AdamW(g, lr=0.01, fused=True),
             "Adam amsgrad": lambda g: o.Adam(g, lr=0.01, amsgrad=True), "SGD": lambda g: o.SGD(g, lr=0.01, momentum=0.9, nesterov=True),

@@ -62,7 +62,7 @@ TABLE = [  # (name, how it was trained, tag, map_location)
     ("32 bits, bfloat16 weights", {"kind": "AdamW", "dtype": "bfloat16"}, None, None)]
 
 
-def situations(only):
+def situations(only, _built):
     rows = []
     version = ".".join(torch.__version__.split(".")[:2])
     for number, (name, spec, tag, where) in enumerate(TABLE):

@@ -1,27 +1,31 @@
 """Where doctor_truth.py sees something else than doctor predicts, and doctor is right all the same: few, each with its reason."""
 
-# (part of the situation's name, column or None, a text that the doctor's arguments hold, what it predicts, why that is right)
+# (part of the situation's name, the column's beginning or None, what doctor predicts, what is seen, why that is right)
 ROWS = [
-    ("two moments exchanged", None, "", "resumes", "moments of one shape were exchanged: nothing in the file tells, and torch does not see it either"),
-    ("the same shape in another order, unnamed", None, "", "resumes", "the file keeps no names of the optimizer's parameters: that the program's order is another one shows nowhere"),
-    ("before the first step", None, "", "resumes-differently", "nothing is lost, since no step was taken; but a file without state is the same when all of it was lost, and doctor warns"),
-    ("prefix ", None, "", "resumes", "the program that saved it has the wrapper too; for one without, the finding prefix says what to strip"),
-    ("initial_lr missing", "new", "", "resumes", "only a scheduler that is constructed after the load, with last_epoch, fails: the finding says so; one constructed before goes on"),
-    ("as net, optim, a scaler {}", None, "", "resumes-differently", "an empty dict named amp may be anything: only a scaler's entries, or its usual names, tell one"),
-    ("averaged weights, for a program without", None, "", "resumes", "doctor takes the program to be the one that saved: it has the callback"),
-    ("two optimizers, one of them saved", None, "", "resumes", "the file cannot tell a forgotten optimizer from parameters that were not trained"),
-    ("no custom_checkpoint_0.pkl", None, "", "resumes", "what a program registers for checkpoints stands nowhere in the folder"),
-    ("HF Trainer: a group less", None, "", "resumes", "a program may hand the Trainer an optimizer of its own, with as many groups as it likes"),
+    ("two moments exchanged", None, "resumes", "resumes-differently", "moments of one shape were exchanged: nothing in the file tells, and torch does not see it either"),
+    ("the same shape in another order, unnamed", None, "resumes", "resumes-differently", "the file keeps no names of the optimizer's parameters: that the program's order is another one shows nowhere"),
+    ("before the first step", None, "resumes-differently", "resumes", "nothing is lost, since no step was taken; but a file without state is the same when all of it was lost, and doctor warns"),
+    ("prefix ", None, "resumes", "fails-at-load", "the program that saved it has the wrapper too; for one without, the finding prefix says what to strip"),
+    ("initial_lr missing", "new", "resumes", "fails-at-load", "only a scheduler that is constructed after the load, with last_epoch, fails: the finding says so; one constructed before goes on"),
+    ("as net, optim, a scaler {}", None, "resumes-differently", "fails-at-load", "an empty dict named amp may be anything: only a scaler's entries, or its usual names, tell one"),
+    ("averaged weights, for a program without", "lightning", "resumes", "resumes-differently", "doctor takes the program to be the one that saved: it has the callback"),
+    ("two optimizers, one of them saved", "lightning", "resumes", "resumes-differently", "the file cannot tell a forgotten optimizer from parameters that were not trained"),
+    ("no custom_checkpoint_0.pkl", "accelerate", "resumes", "fails-at-load", "what a program registers for checkpoints stands nowhere in the folder"),
+    ("frozen parameters", "ckpt", "unknown", "fails-at-load", "a restore refuses to guess which four of six were trained; a program that gives the names resumes, and doctor cannot tell whether it does"),
+    ("as two models, two optimizers", "ckpt", "unknown", "fails-at-load", "a restore refuses to guess which model is meant; a map can say it"),
+    ("as the optimizer alone", "ckpt", "unknown", "fails-at-load", "without a model the order needs names, and a program that binds the optimizer alone resumes with them"),
 ]
 
-# What no machine without a GPU can show, and no option of doctor asks.
+# What no machine without a GPU can show, or no option of doctor asks.
 NOT_RUN = [
-    ("fused=True set in the groups after the load, step on the cpu (row 5)", "the kernel of CUDA refuses it; and doctor is not told what a program does after the load"),
+    ("cpp", "step on the cpu, parameters on a GPU, a program in C++ that calls at::_fused_adamw_ itself", "no stand-in for a GPU lets C++ step; torch::optim has no fused"),
+    ("cpp", "moments on another device than the parameters", "no stand-in for a GPU lets C++ step"),
+    ("new", "fused=True set in the groups after the load, step on the cpu (row 5)", "the kernel of CUDA refuses it; and doctor is not told what a program does after the load"),
 ]
 
 
 def explained(row, outcome):
-    for name, column, argument, predicted, why in ROWS:
-        if name in row.name and column in (None, row.column) and argument in " ".join(row.doctor) and predicted == outcome:
+    for name, column, predicted, seen, why in ROWS:
+        if name in row.name and row.column.startswith(column or "") and (predicted, seen) == (outcome, row.seen["outcome"]):
             return why
     return None

@@ -137,7 +137,7 @@ def table():
     ]
 
 
-def situations(only):
+def situations(only, _built):
     rows = []
     version = ".".join(torch.__version__.split(".")[:2])
     for number, (name, how, edit, programs) in enumerate(table()):

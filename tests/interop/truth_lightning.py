@@ -179,7 +179,7 @@ def table():
     return rows
 
 
-def situations(only):
+def situations(only, _built):
     rows = []
     version = ".".join(torch.__version__.split(".")[:2])
     for number, (name, how, edit, tag, programs, save) in enumerate(table()):

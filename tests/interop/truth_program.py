@@ -302,7 +302,7 @@ def verdict(seen, job):
         why.append("item() of a tensor on the GPU in each step")
     if job.get("moments") and any(not m.endswith(" " + job["moments"]) for m in after["moments"]):
         why.append(f"moments were {job['moments']} and are {after['moments']}")
-    if "losses" in seen and "wanted" in job and any(abs(a - b) > job.get("tolerance", 1e-5) * max(1, abs(b)) for a, b in zip(seen["losses"], job["wanted"])):
+    if "losses" in seen and "wanted" in job and not all(abs(a - b) <= job.get("tolerance", 1e-5) * max(1, abs(b)) for a, b in zip(seen["losses"], job["wanted"])):
         why.append(f"the next losses are {seen['losses']}, without a break {job['wanted']}")
     if seen.get("scale") != job.get("wanted_scale") and job.get("amp") == "on":
         why.append(f"the scale is {seen['scale']}, without a break {job['wanted_scale']}")

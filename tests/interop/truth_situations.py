@@ -291,7 +291,7 @@ VALUES = {
     "a quantizer scheme": torch.per_tensor_affine, "a Parameter": torch.nn.Parameter(torch.ones(2)), "a Buffer": torch.nn.Buffer(torch.ones(2)),
     "a sparse tensor": torch.eye(3).to_sparse(), "a sparse csr tensor": torch.eye(3).to_sparse_csr(), "a quantized tensor": torch.quantize_per_tensor(torch.ones(3), 0.1, 2, torch.qint8),
     "a float8 tensor": torch.ones(3).to(torch.float8_e4m3fn), "a uint16 tensor": torch.ones(3, dtype=torch.uint16), "a meta tensor": torch.empty(3, device="meta"),
-    "a complex tensor": torch.ones(3, dtype=torch.complex64), "a big int": 2**70, "nested lists": [[(1, [2]), {}], None, True], "an OrderedDict": collections.OrderedDict(a=1),
+    "a complex tensor": torch.ones(3, dtype=torch.complex64), "a big int": 2**70, "an int of 41 bits": -2**40, "an int of 62 bits": 2**61, "None as a key": {None: 1}, "an empty OrderedDict": collections.OrderedDict(), "nested lists": [[(1, [2]), {}], None, True], "an OrderedDict": collections.OrderedDict(a=1),
     "an OrderedDict with an attribute": with_attribute(), "keys": {1: 2, (1, "a"): 3, None: 4, 2.5: 5}, "a Path as a key": {pathlib.PurePosixPath("a"): 1},
     "an error": ValueError("x"), "a storage": torch.ones(3).untyped_storage(), "a typed storage": torch.ones(3).storage(), "a bool tensor": torch.ones(3, dtype=torch.bool),
     "an object array": np.array([None, 1], dtype=object), "a date": datetime.timedelta(1), "a str": "x", "infinity": float("inf")}
