@@ -26,7 +26,9 @@ const char *ckpt_diff_status_name(ckpt_diff_status status);      /* "changed" */
 /* What of it differs: bits. */
 enum {
     CKPT_DIFF_KIND = 1,           /* a number in one, a string or an object in the other */
-    CKPT_DIFF_DTYPE = 2, CKPT_DIFF_SHAPE = 4, CKPT_DIFF_LAYOUT = 8, CKPT_DIFF_DEVICE = 16, CKPT_DIFF_VALUE = 32
+    CKPT_DIFF_DTYPE = 2, CKPT_DIFF_SHAPE = 4,
+    CKPT_DIFF_LAYOUT = 8,         /* dense or not, quantized or not; also another scale or zero point */
+    CKPT_DIFF_DEVICE = 16, CKPT_DIFF_VALUE = 32
 };
 const char *ckpt_diff_what_name(unsigned bit);                   /* "value"; NULL past the last */
 

@@ -45,7 +45,7 @@ typedef struct ckpt_restore_options {
  * map's `source` (ckpt-map(5)); an optimizer that numbers its parameters needs param_names where their order cannot be
  * told. 8-bit optimizer state is bound as it is. Such checkpoints hold more than a state binds: allow_unexpected.
  *   Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size.
- * Everything wrong is in one report; the message shows the first eight. report may be NULL; it is cleared first and
+ * Everything wrong is in one report; the message shows the first, eight at most. report may be NULL; it is cleared first and
  * filled on success (moved, cast, left over, source found) and on failure (missing, mismatch, untouched, complete,
  * torn). After a failure in mid-copy the state is poisoned until a restore completes. options may be NULL. */
 ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,

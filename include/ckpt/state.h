@@ -80,7 +80,9 @@ ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of
 /* A parameter group: the parameters in the optimizer's order, and its hyper-parameters as the trainer's variables
  * (borrowed until the state is freed; read at save, written at restore). Canonical names
  * "optimizer.groups.<name>.<key>"; a list such as betas is two hypers "betas.0", "betas.1". */
-typedef enum ckpt_scalar_type { CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL } ckpt_scalar_type;
+typedef enum ckpt_scalar_type {
+    CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL
+} ckpt_scalar_type;
 typedef struct ckpt_hyper {
     const char *key;              /* "lr", "betas.0", "weight_decay", "fused", ... */
     ckpt_scalar_type type;

@@ -148,24 +148,34 @@ static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_dif
 
 /* ---- text */
 
+static bool same_text(ckpt_str a, ckpt_str b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
 static void put_name(const cli *c, ckpt_diff_status status, ckpt_str name, ckpt_str other)
 {
     const char *style = status == CKPT_DIFF_CHANGED ? "yellow" : status == CKPT_DIFF_REMOVED ? "red" : "bold";
     printf("%s%-8s%s ", cli_style(c, style), ckpt_diff_status_name(status), cli_style(c, "off"));
     cli_put_str(stdout, name.size ? name : (ckpt_str){"\"\"", 2}, "");
-    if (other.data && (other.size != name.size || memcmp(other.data, name.data, name.size) != 0)) {
+    if (other.data && !same_text(other, name)) {
         fputs(" (B: ", stdout);
         cli_put_str(stdout, other.size ? other : (ckpt_str){"\"\"", 2}, "");
         putchar(')');
     }
 }
 
-static void put_shape(const ckpt_tensor_info *t)
+static void put_dims(const int64_t *shape, uint32_t ndim)
 {
     putchar('[');
-    for (uint32_t i = 0; i < t->ndim && t->shape; i++)
-        printf("%s%" PRId64, i ? ", " : "", t->shape[i]);
+    for (uint32_t i = 0; i < ndim && shape; i++)
+        printf("%s%" PRId64, i ? ", " : "", shape[i]);
     putchar(']');
+}
+
+static void put_shape(const ckpt_tensor_info *t)
+{
+    put_dims(t->shape, t->ndim);
 }
 
 static void put_values(const ckpt_diff_tensor *t)
@@ -204,6 +214,8 @@ static void put_tensor(const cli *c, const ckpt_diff_tensor *t)
         cli_put_str(stdout, t->a->layout.data ? t->a->layout : t->a->quantizer, "dense");
         fputs(" -> ", stdout);
         cli_put_str(stdout, t->b->layout.data ? t->b->layout : t->b->quantizer, "dense");
+        if (t->a->quantizer.data && t->b->quantizer.data && same_text(t->a->quantizer, t->b->quantizer))
+            fputs(", another scale or zero point", stdout);
     }
     if (t->what & CKPT_DIFF_DEVICE) {
         fputs("  device ", stdout);
@@ -224,6 +236,37 @@ static void put_text(ckpt_str text, const char *quote)
     fputs(quote, stdout);
     cli_put(stdout, text.data, n);
     printf("%s%s", n < text.size ? "..." : "", quote);
+}
+
+/* A scalar of numpy: its class, and its number where that is a double, a float or an integer of 64 bits. */
+static void put_object(const ckpt_value *v)
+{
+    char number[JSON_DOUBLE_MAX];
+    union {
+        unsigned char bytes[8];
+        double f8;
+        float f4;
+        int64_t i8;
+    } of = {{0}};
+    put_text(v->class_name, "");
+    const char *dtype = v->array_dtype.data;
+    if (!dtype || v->ndim || v->text.size > sizeof of)
+        return;
+    memcpy(of.bytes, v->text.data, v->text.size);
+    if (strcmp(dtype, "<f8") == 0)
+        printf(" %s", json_format_double(number, of.f8));
+    else if (strcmp(dtype, "<f4") == 0)
+        printf(" %s", json_format_double(number, (double)of.f4));
+    else if (strcmp(dtype, "<i8") == 0)
+        printf(" %" PRId64, of.i8);
+}
+
+static void put_array(const ckpt_value *v)
+{
+    put_text(v->array_dtype, "");
+    putchar(' ');
+    put_dims(v->shape, v->ndim);
+    fputs(v->fortran ? " in Fortran order" : "", stdout);
 }
 
 static void put_value(const ckpt_value *v, const ckpt_tensor_info *t)
@@ -258,8 +301,14 @@ static void put_value(const ckpt_value *v, const ckpt_tensor_info *t)
         fputs("None", stdout);
         break;
     case CKPT_V_CLASS:
-    case CKPT_V_OBJECT:
         put_text(v->class_name, "");
+        break;
+    case CKPT_V_OBJECT:
+        put_object(v);
+        break;
+    case CKPT_V_ARRAY:
+        fputs("array of ", stdout);
+        put_array(v);
         break;
     default:
         printf("%s of %zu", ckpt_kind_name(v->kind), v->kind == CKPT_V_DICT ? v->entry_count : v->item_count);
@@ -270,8 +319,7 @@ static void put_value(const ckpt_value *v, const ckpt_tensor_info *t)
 static void put_lists(const ckpt_value *a, const ckpt_value *b)
 {
     size_t i = 0, n = a->item_count < b->item_count ? a->item_count : b->item_count;
-    while (i < n && a->items[i]->text.size == b->items[i]->text.size &&
-           memcmp(a->items[i]->text.data, b->items[i]->text.data, a->items[i]->text.size) == 0)
+    while (i < n && same_text(a->items[i]->text, b->items[i]->text))
         i++;
     printf("%zu names -> %zu", a->item_count, b->item_count);
     if (i == n)
@@ -366,6 +414,12 @@ static int take_tolerance(const cli *c, const char *option, const char *text, do
     return -1;
 }
 
+/* A choice that meets no tensor compares nothing, which is no "the same". */
+static bool compared_nothing(const cli *c, const ckpt_diff_counts *n)
+{
+    return cli_has_selection(c) && n->same + n->changed + n->added + n->removed + n->tied == 0;
+}
+
 static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b, ckpt_diff_options *options)
 {
     const cli *c = &o->cli;
@@ -385,7 +439,10 @@ static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b,
     ckpt_status answer = ckpt_diff(a, b, options, &result, report, &err);
     cli_progress_end(&shown);
     int status = answer < 0 ? cli_fail_error(c, &err) : result.same ? CLI_YES : CLI_NO;
-    if (answer == CKPT_OK && o->report && report_diff(o, a, b, &result, report) != CLI_YES)
+    if (answer == CKPT_OK && compared_nothing(c, &result.of_tensors))
+        status = cli_fail(c, "not-found",
+                          "--tensor, --role and --device select no tensor of either checkpoint: nothing was compared");
+    else if (answer == CKPT_OK && o->report && report_diff(o, a, b, &result, report) != CLI_YES)
         status = CLI_NO_ANSWER;
     else if (answer == CKPT_OK && c->json)
         diff_json(a, b, options, &result, report);

@@ -101,6 +101,7 @@ static ckpt_status compare_tensors(ckpt__differ *d, const ckpt__thing *a, const 
     ckpt_status status = CKPT_OK;
     if (!(row.what & (CKPT_DIFF_SHAPE | CKPT_DIFF_LAYOUT)))
         status = ckpt__differ_values(d, &row, a->tensor, b->tensor);
+    row.what |= ckpt__differ_same_quantizer(d, a, b) ? 0u : CKPT_DIFF_LAYOUT;
     row.status = row.what ? CKPT_DIFF_CHANGED : CKPT_DIFF_SAME;
     return status == CKPT_OK ? put_row(d, &row) : status;
 }

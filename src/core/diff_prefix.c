@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 8, CANDIDATES_MAX = 4096, NAME_MAX_TRIED = 4096 };
+/* Of a name the first dots are tried: hashing what is behind each of thousands would take the square of its length. */
+enum { ROUNDS = 8, CANDIDATES_MAX = 4096, NAME_MAX_TRIED = 4096, DOTS_MAX_TRIED = 64 };
 
 typedef struct candidate {
     ckpt_str prefix;              /* with its last dot */
@@ -94,11 +95,12 @@ static bool count_votes(prefixes *p)
         const ckpt__thing *t = &p->with->things[i];
         ckpt_str name = name_of(t);
         size_t from = behind(t);
-        if (t->other != SIZE_MAX || t->frame || name.size > NAME_MAX_TRIED)     /* each dot of a name is tried */
+        if (t->other != SIZE_MAX || t->frame || name.size > NAME_MAX_TRIED)
             continue;
-        for (size_t k = from; k + 1 < name.size && p->count < CANDIDATES_MAX; k++) {
+        for (size_t k = from, dots = 0; k + 1 < name.size && dots < DOTS_MAX_TRIED && p->count < CANDIDATES_MAX; k++) {
             if (name.data[k] != '.')
                 continue;
+            dots++;
             size_t at = counterpart(p, name, from, k + 1 - from);
             if (at != SIZE_MAX && alike(p, i, at) && !vote(p, (ckpt_str){ name.data + from, k + 1 - from }, t->value != NULL))
                 return false;

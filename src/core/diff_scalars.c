@@ -63,7 +63,10 @@ static unsigned compare_values(const ckpt__differ *d, const ckpt_value *a, const
         return compare_arrays(a, b);
     case CKPT_V_CLASS:
     case CKPT_V_OBJECT:
-        return same_text(a->class_name, b->class_name) ? 0u : CKPT_DIFF_KIND;
+        if (!same_text(a->class_name, b->class_name))
+            return CKPT_DIFF_KIND;
+        /* a scalar of numpy has its bytes; the native format keeps them with the structure of the torch file alone */
+        return a->array_dtype.data && b->array_dtype.data ? compare_arrays(a, b) : 0u;
     case CKPT_V_NONE:
     case CKPT_V_LIST:
     case CKPT_V_TUPLE:
@@ -72,6 +75,18 @@ static unsigned compare_values(const ckpt__differ *d, const ckpt_value *a, const
         break;
     }
     return same ? 0u : CKPT_DIFF_VALUE;
+}
+
+/* The tensors among the arguments (scales and zero points of channels) are parts of the tensor, and compared as such. */
+bool ckpt__differ_same_quantizer(const ckpt__differ *d, const ckpt__thing *a, const ckpt__thing *b)
+{
+    const ckpt_value *x = a->quantizer, *y = b->quantizer;
+    if (!x || !y)
+        return true;
+    bool same = x->item_count == y->item_count;
+    for (size_t i = 0; same && i < x->item_count; i++)
+        same = compare_values(d, x->items[i], y->items[i]) == 0;
+    return same;
 }
 
 /* A number here, a tensor there: of one element, it may be the same number. */

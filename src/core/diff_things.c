@@ -62,6 +62,7 @@ static ckpt_status list_things(ckpt__differ *d, ckpt__side *s)
         if (node->value->kind == CKPT_V_TENSOR && node->value->tensor < index->tensor_count) {
             t = &s->things[node->value->tensor];
             t->name = node->name;
+            t->quantizer = node->value->args;
         } else if (is_leaf(&s->tree, i)) {
             if (!(t = add(s)))
                 return ckpt__differ_no_memory(d);

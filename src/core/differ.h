@@ -12,6 +12,7 @@ typedef struct ckpt__thing {
     ckpt_str canonical;           /* what a state calls it; data NULL: that is not known */
     size_t tensor;                /* number in the index; SIZE_MAX: a value */
     const ckpt_value *value;      /* NULL: a tensor */
+    const ckpt_value *quantizer;  /* of a quantized tensor: its scheme, scale and zero point; NULL: none, or not kept */
     size_t other;                 /* its number on the other side; SIZE_MAX: none */
     ckpt_diff_match match;
     bool frame;                   /* only says how the optimizer's dict is laid out: ids, lists of names */
@@ -62,4 +63,6 @@ ckpt_status ckpt__differ_values(ckpt__differ *d, ckpt_diff_tensor *row, size_t a
 ckpt_status ckpt__differ_number(ckpt__differ *d, const ckpt__side *s, size_t tensor, bool *is, double *number);
 /* diff_scalars.c: adds rows to the result. */
 ckpt_status ckpt__differ_scalars(ckpt__differ *d);
+/* Do the codes of two quantized tensors stand for the same numbers? Where one format does not keep what says so: yes. */
+bool ckpt__differ_same_quantizer(const ckpt__differ *d, const ckpt__thing *a, const ckpt__thing *b);
 #endif
