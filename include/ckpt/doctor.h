@@ -24,7 +24,8 @@ const char *ckpt_outcome_name(ckpt_outcome outcome);     /* "resumes-differently
 
 typedef enum ckpt_loader {
     CKPT_LOADER_OWN = 0,          /* the producer's own */
-    CKPT_LOADER_CKPT, CKPT_LOADER_TORCH, CKPT_LOADER_TORCH_CPP, CKPT_LOADER_LIGHTNING, CKPT_LOADER_ACCELERATE, CKPT_LOADER_HF_TRAINER
+    CKPT_LOADER_CKPT, CKPT_LOADER_TORCH, CKPT_LOADER_TORCH_CPP, CKPT_LOADER_LIGHTNING, CKPT_LOADER_ACCELERATE,
+    CKPT_LOADER_HF_TRAINER
 } ckpt_loader;
 const char *ckpt_loader_name(ckpt_loader loader);        /* "hf-trainer" */
 bool ckpt_loader_from_name(const char *name, ckpt_loader *loader);
@@ -71,8 +72,9 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
 /* A resume that is right for this checkpoint, as source to paste: `language` is "torch" (Python, for the options' loader),
  * "c" (this library) or "run" (the same for a step directory of a run, by ckpt_run_open and ckpt_run_resume). It says where
  * the model, optimizer, scaler, scheduler and random states lie in the checkpoint, in which order to construct and to load,
- * pins what must stay on the cpu, puts step where the saved flags need it, and asserts that all is in its place. *out is the caller's, to be freed with free(). CKPT_E_ARGUMENT: another language; CKPT_E_UNSUPPORTED:
- * "torch" of the native format, which no Python program reads. */
+ * pins what must stay on the cpu, puts step where the saved flags need it, and asserts that all is in its place. *out is the
+ * caller's, to be freed with free(). CKPT_E_ARGUMENT: another language; CKPT_E_UNSUPPORTED: "torch" of the native format, which
+ * no Python program reads. */
 ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language, char **out,
                                 ckpt_error *err);
 

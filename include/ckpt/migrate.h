@@ -58,7 +58,7 @@ typedef struct ckpt_migrate_options {
     const char *const *fix; size_t fix_count;                    /* codes of doctor's findings, or "all": what mends them */
 
     /* the work */
-    uint64_t memory;              /* what its buffers may take at most; 0: 256 MiB; at least 34 MiB */
+    uint64_t memory;              /* what its buffers may take at most; 0: 256 MiB; at least 33 MiB */
     ckpt_progress progress;
     uint32_t threads;             /* 1: one reads, converts and writes; 2: another one writes meanwhile; more is as 2;
                                    * 0: 2 where the process may use two cores, else 1. What is written is the same */

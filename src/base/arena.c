@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 typedef struct chunk {
     struct chunk *next;
@@ -29,6 +32,17 @@ void ckpt__touch(void *data, size_t size)
     if (size >= MUCH && end > from)
         madvise((void *)from, end - from, populate_write);
 }
+
+#ifdef __GLIBC__
+void ckpt__heap_trim(void)
+{
+    malloc_trim(0);
+}
+#else
+void ckpt__heap_trim(void)
+{
+}
+#endif
 
 ckpt__arena *ckpt__arena_new(uint64_t limit)
 {
@@ -127,9 +141,10 @@ static void *alloc_slowly(ckpt__arena *a, size_t size)
 
 void *ckpt__arena_alloc(ckpt__arena *a, size_t size)
 {
-    if (size > SIZE_MAX - 15)
+    enum { ALIGN = 8 };           /* the strictest of what lies in arenas */
+    if (size > SIZE_MAX - ALIGN)
         return NULL;
-    size = (size + 15) & ~(size_t)15;
+    size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     if (size >= a->room)
         return alloc_slowly(a, size);
     char *out = a->next;

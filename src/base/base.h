@@ -66,7 +66,7 @@ void ckpt__buf_str(ckpt__buf *b, const char *text);
 void ckpt__buf_char(ckpt__buf *b, char c);
 void ckpt__buf_printf(ckpt__buf *b, const char *format, ...) CKPT__PRINTF(2, 3);
 
-/* ---- arena: many small allocations freed together; 16-byte aligned, zeroed. `limit` bounds its bytes (0: none). */
+/* ---- arena: many small allocations freed together; 8-byte aligned, zeroed. `limit` bounds its bytes (0: none). */
 typedef struct ckpt__arena ckpt__arena;
 ckpt__arena *ckpt__arena_new(uint64_t limit);
 void ckpt__arena_free(ckpt__arena *a);
@@ -87,6 +87,9 @@ static inline bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need
 /* Memory that will be written to the end, and soon: where it is much, its pages are had in one call and not by a page fault
  * each. Where that is not to be had nothing is lost. */
 void ckpt__touch(void *data, size_t size);
+
+/* Gives back to the system what was freed: after a phase that took much, before one that takes as much elsewhere. */
+void ckpt__heap_trim(void);
 
 /* ---- hash table from byte strings (borrowed) to size_t. Seeded per table, so hostile names cannot be chosen to
  * collide. */

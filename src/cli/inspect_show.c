@@ -95,6 +95,29 @@ static void put_word(FILE *f, const show_picture *p, const char *word, size_t si
     }
 }
 
+/* Parts of several directories are what this library alone restores together. */
+static char *resume_together(const show_picture *p)
+{
+    const cli *c = &p->o->cli;
+    char *text = NULL;
+    size_t size = 0;
+    for (int i = 0; i < c->also_count; i++)
+        if (!inspect_plain_path(c->also[i]))
+            return NULL;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    fputs("options.also = (const char *const[]){", f);
+    for (int i = 0; i < c->also_count; i++)
+        fprintf(f, "%s\"%s\"", i ? ", " : "", c->also[i]);
+    fprintf(f, "}; options.also_count = %d;\noptions.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, report, &err)",
+            c->also_count, inspect_has_gpu(p->reader) ? "cuda:0" : "cpu", p->path);
+    if (fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
 char *show_resume_command(const show_picture *p)
 {
     const char *path = p->path, *slash = strrchr(path, '/'), *at = p->summary.resume.data;
@@ -104,9 +127,11 @@ char *show_resume_command(const show_picture *p)
     ckpt_str file = p->summary.resume_file;
     if (!at || !inspect_plain_path(path) || (file.data && !inspect_plain_path(file.data)))
         return NULL;
+    if (p->o->cli.also_count > 0)
+        return resume_together(p);
     while (length > 1 && path[length - 1] == '/')
         length--;
-    if (p->o->cli.also_count == 0 && !p->directory && strcmp(ckpt_reader_format(p->reader), "hf") == 0) {
+    if (!p->directory && strcmp(ckpt_reader_format(p->reader), "hf") == 0) {
         length = slash ? (int)(slash - path) : 1;     /* an index stands for its directory */
         path = slash ? path : ".";
     }

@@ -84,6 +84,7 @@ typedef struct job {
     const char *param_names;
     const char *src, *dst;
     bool world_given, one;
+    const char *given[sizeof long_options / sizeof *long_options];      /* what each that counts once was given */
     cli_list strip, rename, drop, cast, fix;
 } job;
 
@@ -159,11 +160,27 @@ static int take_transform(job *b, int option)
     }
 }
 
+/* Of most options the last one counts: one that was given before, and said otherwise, is named. */
+static void warn_twice(job *b, int index)
+{
+    static const int repeated[] = {O_STRIP, O_RENAME, O_DROP, O_CAST, O_FIX, O_TENSOR, O_ROLE, O_DEVICE};
+    const struct option *o = &long_options[index];
+    bool once = o->has_arg == required_argument;
+    for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++)
+        once = once && o->val != repeated[i];
+    if (once && b->given[index] && strcmp(b->given[index], optarg) != 0)
+        cli_warn(&b->cli, "--%s is given twice: '%s' counts, and '%s' does not", o->name, optarg, b->given[index]);
+    if (once)
+        b->given[index] = optarg;
+}
+
 /* -1: go on, else the exit status. */
 static int take_option(job *b, int option, int index, char **argv)
 {
     const cli *c = &b->cli;
     ckpt_migrate_options *o = &b->options;
+    if (option >= O_JSON)
+        warn_twice(b, index);
     int taken = take_transform(b, option);
     if (taken != -2)
         return taken;

@@ -53,6 +53,8 @@ int names_read(const cli *c, const char *path, names *out)
         if (*line && *line != '#')
             out->items[out->count++] = line;
     }
+    if (!out->count)
+        return cli_fail(c, "argument", "%s: there is no name in it; one a line is wanted", path);
     return -1;
 }
 

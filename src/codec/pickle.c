@@ -56,7 +56,7 @@ ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind)
     ckpt__pickle_node *node = ckpt__arena_alloc(vm->arena, sizeof *node);
     if (node) {
         node->kind = kind;
-        node->position = vm->op_at;
+        ckpt__pickle_place(node, vm->op_at);
     }
     return node;
 }
@@ -122,21 +122,23 @@ ckpt_status ckpt__pickle_pop_mark(ckpt__pickle_vm *vm, ckpt__pickle_node ***item
 /* The first batch is taken as it is (most lists come in one); later ones double the room. */
 ckpt_status ckpt__pickle_append(ckpt__pickle_vm *vm, ckpt__pickle_list *list, ckpt__pickle_node *const *items, size_t n)
 {
+    if (n > UINT32_MAX - list->count)
+        return ckpt__pickle_fail(vm, CKPT_E_LIMIT, "more than %u items of one object", UINT32_MAX);
     if (n > list->capacity - list->count) {
         size_t capacity = list->count + n;
-        if (list->count && capacity < 2 * list->count)
-            capacity = 2 * list->count;
+        if (list->count && capacity < 2 * (size_t)list->count)
+            capacity = list->count <= UINT32_MAX / 2 ? 2 * (size_t)list->count : UINT32_MAX;
         ckpt__pickle_node **fresh = ckpt__arena_array(vm->arena, capacity, sizeof *fresh);
         if (!fresh)
             return ckpt__pickle_no_memory(vm);
         if (list->count)
             memcpy(fresh, list->items, list->count * sizeof *fresh);
         list->items = fresh;
-        list->capacity = capacity;
+        list->capacity = (uint32_t)capacity;
     }
     if (n)
         memcpy(list->items + list->count, items, n * sizeof *items);
-    list->count += n;
+    list->count += (uint32_t)n;
     return CKPT_OK;
 }
 
@@ -145,13 +147,14 @@ ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, si
 {
     ckpt__pickle *out = vm->out;
     ckpt__pickle_node *node = ckpt__pickle_new(vm, CKPT__P_GLOBAL);
-    if (!node || !ckpt__grow(&out->globals, &out->global_capacity, out->global_count + 1, sizeof *out->globals))
+    if (!node || !(node->u.global = ckpt__arena_alloc(vm->arena, sizeof *node->u.global)) ||
+        !ckpt__grow(&out->globals, &out->global_capacity, out->global_count + 1, sizeof *out->globals))
         return ckpt__pickle_no_memory(vm);
-    node->u.global.module = ckpt__arena_str(vm->arena, module, module_size);
-    node->u.global.name = ckpt__arena_str(vm->arena, name, name_size);
-    if (!node->u.global.module.data || !node->u.global.name.data)
+    node->u.global->module = ckpt__arena_str(vm->arena, module, module_size);
+    node->u.global->name = ckpt__arena_str(vm->arena, name, name_size);
+    if (!node->u.global->module.data || !node->u.global->name.data)
         return ckpt__pickle_no_memory(vm);
-    out->globals[out->global_count++] = (ckpt__pickle_global){node->u.global.module, node->u.global.name, vm->op_at};
+    out->globals[out->global_count++] = (ckpt__pickle_global){node->u.global->module, node->u.global->name, vm->op_at};
     return ckpt__pickle_push(vm, node);
 }
 
@@ -290,8 +293,8 @@ uint64_t ckpt__pickle_arena_limit(uint64_t size)
 
 bool ckpt__pickle_is_global(const ckpt__pickle_node *node, const char *module, const char *name)
 {
-    return node && node->kind == CKPT__P_GLOBAL && ckpt__str_is(node->u.global.module, module) &&
-           ckpt__str_is(node->u.global.name, name);
+    return node && node->kind == CKPT__P_GLOBAL && ckpt__str_is(node->u.global->module, module) &&
+           ckpt__str_is(node->u.global->name, name);
 }
 
 ckpt__pickle_node *ckpt__pickle_get(const ckpt__pickle_node *dict, const char *key)

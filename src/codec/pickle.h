@@ -40,8 +40,12 @@ typedef struct ckpt__pickle_node ckpt__pickle_node;
 
 typedef struct ckpt__pickle_list {
     ckpt__pickle_node **items;
-    size_t count, capacity;
+    uint32_t count, capacity;
 } ckpt__pickle_list;
+
+typedef struct ckpt__pickle_names {
+    ckpt_str module, name;
+} ckpt__pickle_names;
 
 typedef struct ckpt__pickle_object {
     ckpt__pickle_call call;
@@ -53,19 +57,18 @@ typedef struct ckpt__pickle_object {
     ckpt__pickle_list entries;   /* SETITEM, SETITEMS: key, value, ... */
 } ckpt__pickle_object;
 
+/* A tensor is ten of them, and a checkpoint may have a hundred thousand tensors: 32 bytes each. */
 struct ckpt__pickle_node {
-    ckpt__pickle_kind kind;
-    bool boolean;
+    uint64_t position : 40; /* of its opcode, or the highest there is; constants (None, small ints, ...) are shared and have 0 */
+    ckpt__pickle_kind kind : 8;
     uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first */
-    uint64_t position; /* of its opcode; constants (None, small ints, ...) are shared and have 0 */
+    bool boolean;
     union {
         int64_t integer;
         double real;
         ckpt_str text;
         ckpt__pickle_list list;
-        struct {
-            ckpt_str module, name;
-        } global;
+        ckpt__pickle_names *global;
         ckpt__pickle_node *id;
         ckpt__pickle_object *object;
     } u;
@@ -118,6 +121,12 @@ uint64_t ckpt__pickle_arena_limit(uint64_t size);
 
 /* Is node the global module.name? NULL is not. */
 bool ckpt__pickle_is_global(const ckpt__pickle_node *node, const char *module, const char *name);
+/* Where a node stands: what is more than a position holds becomes the highest. */
+static inline void ckpt__pickle_place(ckpt__pickle_node *node, uint64_t at)
+{
+    const uint64_t highest = ((uint64_t)1 << 40) - 1;
+    node->position = (at < highest ? at : highest) & highest;
+}
 /* The value at a string key of a DICT, the last one where it occurs twice; NULL where there is none. */
 ckpt__pickle_node *ckpt__pickle_get(const ckpt__pickle_node *dict, const char *key);
 

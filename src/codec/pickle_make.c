@@ -38,19 +38,18 @@ ckpt__pickle_node *ckpt__pickle_make_text(ckpt__arena *a, ckpt__pickle_kind kind
 ckpt__pickle_node *ckpt__pickle_make_global(ckpt__arena *a, ckpt_str module, ckpt_str name)
 {
     ckpt__pickle_node *n = module.data && name.data ? ckpt__pickle_make(a, CKPT__P_GLOBAL) : NULL;
-    if (n) {
-        n->u.global.module = module;
-        n->u.global.name = name;
-    }
+    if (!n || !(n->u.global = ckpt__arena_alloc(a, sizeof *n->u.global)))
+        return NULL;
+    *n->u.global = (ckpt__pickle_names){module, name};
     return n;
 }
 
 ckpt__pickle_node *ckpt__pickle_make_list(ckpt__arena *a, ckpt__pickle_kind kind, size_t count)
 {
-    ckpt__pickle_node *n = ckpt__pickle_make(a, kind);
+    ckpt__pickle_node *n = count <= UINT32_MAX ? ckpt__pickle_make(a, kind) : NULL;
     if (!n || !(n->u.list.items = ckpt__arena_array(a, count ? count : 1, sizeof(ckpt__pickle_node *))))
         return NULL;
-    n->u.list.count = n->u.list.capacity = count;
+    n->u.list.count = n->u.list.capacity = (uint32_t)count;
     return n;
 }
 

@@ -48,7 +48,7 @@ static ckpt_status no_memory(const emitter *e)
 
 bool ckpt__pickle_is_dotted(const ckpt__pickle_node *n)
 {
-    return n->kind == CKPT__P_GLOBAL && memchr(n->u.global.name.data, '.', n->u.global.name.size) != NULL;
+    return n->kind == CKPT__P_GLOBAL && memchr(n->u.global->name.data, '.', n->u.global->name.size) != NULL;
 }
 
 /* ---- the first pass */
@@ -75,13 +75,13 @@ static bool intern(emitter *e, const node *n, size_t fresh, size_t *number)
         return ckpt__hash_put(e->strings, n->u.text.data, n->u.text.size, fresh, number) >= 0;
     if (n->kind != CKPT__P_GLOBAL)
         return true;
-    size_t m = n->u.global.module.size, k = n->u.global.name.size;
+    size_t m = n->u.global->module.size, k = n->u.global->name.size;
     char *key = ckpt__arena_alloc(e->arena, m + k + 2);
     if (!key)
         return false;
-    memcpy(key, n->u.global.module.data, m);
+    memcpy(key, n->u.global->module.data, m);
     key[m] = '\n';
-    memcpy(key + m + 1, n->u.global.name.data, k);
+    memcpy(key + m + 1, n->u.global->name.data, k);
     return ckpt__hash_put(e->globals, key, m + 1 + k, fresh, number) >= 0;
 }
 
@@ -92,7 +92,7 @@ static void visit_parts(emitter *e, const node *n)
     if (n->kind == CKPT__P_STR)
         e->bytes += n->u.text.size;
     if (n->kind == CKPT__P_GLOBAL) {
-        e->bytes += n->u.global.module.size + n->u.global.name.size;
+        e->bytes += n->u.global->module.size + n->u.global->name.size;
         if (ckpt__pickle_is_dotted(n))
             e->protocol = 4;
     }
@@ -236,7 +236,7 @@ static void put_bytearray(emitter *e, ckpt_str bytes)
 /* GLOBAL ends its names with newlines; one that holds a newline goes over the stack. */
 static void put_global(emitter *e, const node *n)
 {
-    ckpt_str module = n->u.global.module, name = n->u.global.name;
+    ckpt_str module = n->u.global->module, name = n->u.global->name;
     if (memchr(module.data, '\n', module.size) || memchr(name.data, '\n', name.size)) {
         ckpt__pickle_put_text(e->out, module);
         ckpt__pickle_put_text(e->out, name);
@@ -530,7 +530,7 @@ static ckpt_status run(emitter *e, node *root)
     put_char(e, 0x80);
     put_char(e, (unsigned char)e->protocol);
     if (e->protocol > 2)          /* names are Python 3's then: no one was counted yet under the others */
-        e->set->u.global.module = e->frozenset->u.global.module = e->bytearray->u.global.module = ckpt__s("builtins");
+        e->set->u.global->module = e->frozenset->u.global->module = e->bytearray->u.global->module = ckpt__s("builtins");
     if (status == CKPT_OK)
         status = begin(e, root);
     while (status == CKPT_OK && e->depth) {

@@ -97,12 +97,18 @@ static int weight(ckpt_outcome outcome)
     return weights[outcome];
 }
 
+/* Facts of which there is one finding a class. */
+static bool is_refusal(ckpt__fact fact)
+{
+    return fact >= CKPT__REFUSED && fact <= CKPT__REFUSED_CPP;
+}
+
 static bool say(ckpt__patient *p, ckpt_report *report, const ckpt__row *r, const ckpt__found *f)
 {
     ckpt__buf message = {NULL, 0, 0, false}, fix = {NULL, 0, 0, false};
     ckpt__doctor_expand(&message, r->message, p, r, f);
     ckpt__doctor_expand(&fix, r->fix, p, r, f);
-    if (*f->tensor && r->fact != CKPT__REFUSED && r->fact != CKPT__REFUSED_RNG && r->fact != CKPT__REFUSED_CPP)
+    if (*f->tensor && !is_refusal(r->fact))
         ckpt__buf_printf(&message, f->count == 1 ? " (%s)" : " (the first: %s)", f->tensor);
     if (r->evidence == CKPT__UNVERIFIED)
         ckpt__buf_str(&message, " [not verified]");
@@ -122,6 +128,8 @@ static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row 
         ckpt__found f = {.count = r->count};
         if (r->row != row)
             continue;
+        int from = row->fact == CKPT__UNBUILT ? ckpt__doctor_there_from(r->class_name) : 0;
+        snprintf(f.b, sizeof f.b, "%d.%d", from / 100, from % 100);
         ckpt__escape(f.a, sizeof f.a, r->class_name.data, r->class_name.size);
         snprintf(f.tensor, sizeof f.tensor, "%s", r->where);
         snprintf(f.c, sizeof f.c, "%s%s%s", r->count > 1 ? "the first is " : "", *r->where ? "" : "the root", r->where);
@@ -145,8 +153,7 @@ static ckpt_status answer(ckpt__patient *p, ckpt_report *report)
             continue;
         if (weight(r->outcome) > weight(p->result->outcome))
             p->result->outcome = r->outcome;
-        bool refused = r->fact == CKPT__REFUSED || r->fact == CKPT__REFUSED_RNG || r->fact == CKPT__REFUSED_CPP;
-        if (*r->code && !(refused ? say_refusals(p, report, r) : say(p, report, r, f)))
+        if (*r->code && !(is_refusal(r->fact) ? say_refusals(p, report, r) : say(p, report, r, f)))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
     return CKPT_OK;
@@ -270,15 +277,24 @@ static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
 /* Whether the loader reads such a thing at all. */
 static void check_format(ckpt__patient *p)
 {
-    const ckpt_value *root = p->index->root;
+    const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
+    const char *format = p->inner->format;
     bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
-    bool file = strcmp(p->index->kind, "file") == 0, pickle = strcmp(p->index->format, "pickle") == 0;
-    if (loader == CKPT_LOADER_TORCH_CPP && strncmp(p->index->format, "torch", 5) == 0 && !script)
+    bool file = strcmp(p->index->kind, "file") == 0, torch = strncmp(format, "torch", 5) == 0;
+    bool native = strcmp(format, "ckpt") == 0, safetensors = strcmp(format, "safetensors") == 0;
+    bool pickle = strcmp(format, "pickle") == 0, folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
+    bool foreign = loader == CKPT_LOADER_TORCH_CPP ? !torch : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle : false;
+    if (loader == CKPT_LOADER_TORCH_CPP && torch && !script)
         ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
-    bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
     if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
         ckpt__doctor_note(p, CKPT__NOT_ITS_FORMAT, NULL, none, NULL, NULL, NULL);
+    else if (folders && (native || strcmp(p->index->format, "folder") == 0))
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? "ckpt" : "no layout of its own", NULL, NULL);
+    else if (foreign || (native && loader != CKPT_LOADER_CKPT))
+        ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format, NULL, NULL);
+    else if (loader == CKPT_LOADER_TORCH && safetensors)
+        ckpt__doctor_note(p, CKPT__SAFETENSORS, NULL, none, NULL, NULL, NULL);
 }
 
 static void check_question(ckpt__patient *p)
@@ -372,6 +388,30 @@ static ckpt_status choose_version(ckpt__patient *p)
     return CKPT_OK;
 }
 
+/* A folder of one file is that file to every loader. false: no memory. */
+static bool look_inside(ckpt__patient *p)
+{
+    const ckpt_value *root;
+    ckpt_str file;
+    size_t n = strlen(p->path);
+    if (strcmp(p->index->format, "folder") != 0)
+        return true;
+    if (p->index->absorbed_count == 1)
+        p->inner = p->index->absorbed[0];
+    ckpt__producer_match(p->index, &root, &file);
+    if (!file.data)
+        return true;
+    ckpt__buf path = {NULL, 0, 0, false};
+    ckpt__buf_add(&path, p->path, n);
+    if (n > 0 && p->path[n - 1] != '/')
+        ckpt__buf_char(&path, '/');
+    ckpt__buf_add(&path, file.data, file.size);
+    ckpt_str kept = path.failed ? none : ckpt__arena_str(p->arena, path.data, path.size);
+    ckpt__buf_free(&path);
+    p->path = kept.data;
+    return kept.data != NULL;
+}
+
 ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, const ckpt_doctor_options *options,
                                ckpt_doctor_result *result, ckpt_error *err)
 {
@@ -385,12 +425,14 @@ ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, cons
     result->loader = options->loader != CKPT_LOADER_OWN ? options->loader : ckpt__producer_of(reader->index)->loader;
     p->loader = ckpt__loader_row_of(result->loader);
     result->loader = p->loader->loader;
+    p->inner = p->index;
+    p->path = reader->path;
     p->arena = ckpt__arena_new(0);
     p->canon_report = ckpt_report_new();
     p->found = calloc(ckpt__rows_place_count + ckpt__rows_load_count, sizeof *p->found);
     if (!p->arena || !p->canon_report || !p->found)
         return ckpt__fail_memory(err, "the report", 0);
-    return choose_version(p);
+    return look_inside(p) ? choose_version(p) : ckpt__fail_memory(err, "the report", 0);
 }
 
 void ckpt__doctor_discharge(ckpt__patient *p)

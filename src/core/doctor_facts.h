@@ -42,6 +42,8 @@ typedef enum ckpt__fact {
     /* values */
     CKPT__REFUSED,                /* a class that torch.load(weights_only=True) refuses; one finding a class */
     CKPT__REFUSED_RNG,            /* the same in a file whose failure the loader swallows */
+    CKPT__REFUSED_FIXED,          /* the same in a file to which what the caller says about it does not reach */
+    CKPT__UNBUILT,                /* the same of a name that this torch does not have at all; {b}: the first that has it */
     CKPT__REFUSED_CPP,            /* what the C++ unpickler does not build */
     CKPT__NOT_AN_ARCHIVE,
     CKPT__PREFIX,
@@ -65,6 +67,9 @@ typedef enum ckpt__fact {
     CKPT__TORCH_UNKNOWN,          /* newer than what is known here */
     CKPT__TORCH_TOO_OLD,          /* for this loader */
     CKPT__NOT_ITS_FORMAT,         /* a file where the loader takes a directory; a pickle that torch.save did not write */
+    CKPT__NOT_ITS_FOLDER,         /* a directory that is none of the loader's */
+    CKPT__FOREIGN,                /* a format of which the loader's program knows nothing: {a} */
+    CKPT__SAFETENSORS,            /* which torch programs read by another call */
     CKPT__NO_WEIGHTS_ONLY,        /* a torch that does not know the argument is to be called with it */
     CKPT__MAP_IGNORED
 } ckpt__fact;
@@ -121,6 +126,7 @@ typedef struct ckpt__loader_row {
     int oldest;                   /* torch that it needs; 0: none */
     const char *numpy_in;         /* files in which it allows numpy's arrays: a prefix of their names, "" all, NULL none */
     const char *trusts;           /* files that it loads with weights_only=False, whatever is asked; NULL: none */
+    const char *fixed;            /* files for which the caller cannot say weights_only=False; NULL: none */
     const char *swallows;         /* files whose failure it goes on after: a prefix; NULL: none */
     const char *skips;            /* files that it does not read on a resume; NULL: none */
 } ckpt__loader_row;
@@ -176,6 +182,8 @@ typedef struct ckpt__doctor_paths {
 typedef struct ckpt__patient {
     const ckpt_reader *reader;
     const ckpt__index *index;
+    const ckpt__index *inner;     /* of a folder of one file that file's, else the same */
+    const char *path;             /* what a program loads: of such a folder the file in it */
     const ckpt_doctor_options *options;
     const ckpt__loader_row *loader;
     ckpt_doctor_result *result;
@@ -230,6 +238,7 @@ const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_
 /* doctor_refused.c: what of this one value torch.load(weights_only=True), or the C++ unpickler, refuses;
  * false: no memory */
 bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit);
+int ckpt__doctor_there_from(ckpt_str path);               /* the first torch that has "module.name"; 0: any */
 /* doctor_cpp.c: what torch::pickle_load refuses of a value, of a key, of the file as a whole (NULL: nothing); does it build
  * what is called so; and is this tag a device to libtorch? */
 ckpt_str ckpt__cpp_refused(const ckpt_value *v);

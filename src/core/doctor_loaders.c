@@ -24,6 +24,7 @@ static const ckpt__loader_row rows[] = {
      .weights_only = 1,
      .numpy_in = "",
      .trusts = "custom_checkpoint_",
+     .fixed = "pytorch_model,scaler",
      .swallows = "random_states_",
      .skips = "sampler"},
     {.loader = CKPT_LOADER_HF_TRAINER,

@@ -192,10 +192,17 @@ static void check_trainer_files(ckpt__patient *p)
                       NULL);
 }
 
+/* Is it torch.load that it fails in otherwise? */
+static bool reads_torch(const ckpt__patient *p)
+{
+    return strcmp(p->inner->format, "ckpt") != 0 && strcmp(p->inner->format, "safetensors") != 0 &&
+           strcmp(p->inner->format, "pickle") != 0;
+}
+
 void ckpt__doctor_files(ckpt__patient *p)
 {
     bool weights = false;
-    if (p->loader->loader == CKPT_LOADER_LIGHTNING && p->index->root)
+    if (p->loader->loader == CKPT_LOADER_LIGHTNING && p->index->root && reads_torch(p))
         check_keys(p);
     for (size_t i = 0; i < p->index->tensor_count && !weights; i++)
         weights = p->index->tensors[i].info.role == CKPT_PARAM;

@@ -51,6 +51,23 @@ static const struct {
     {206, 0, "torch.nested._internal.nested_tensor", "NestedTensor _rebuild_njt"},
 };
 
+/* The first version that has a name at all, weights_only or not; before it unpickling fails with AttributeError. Sources: the
+ * changes that brought them; ran: 1.13 over each. A name that was always there is not listed. */
+static const struct {
+    int from;
+    const char *module, *names;
+} there[] = {
+    {200, "torch._utils", "_rebuild_parameter_with_state"},
+    {200, "torch.nested._internal.nested_tensor", "NestedTensor _rebuild_njt"},       /* not in 1.13; since when is not known */
+    {200, "torch", "bits8 bits16 bits1x8 bits2x4 bits4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7"},
+    {202, "torch._utils", "_rebuild_tensor_v3 _rebuild_nested_tensor"},
+    {201, "torch", "float8_e5m2 float8_e4m3fn"},
+    {202, "torch", "float8_e5m2fnuz float8_e4m3fnuz"},
+    {203, "torch", "uint16 uint32 uint64"},
+    {207, "torch", "float8_e8m0fnu"},
+    {208, "torch", "float4_e2m1fn_x2"},
+};
+
 /* Before, torch.load hands an archive of TorchScript to torch.jit.load, weights_only or not. */
 enum { SCRIPTS_REFUSED = 206 };
 
@@ -80,12 +97,35 @@ static bool allows(const ckpt__patient *p, ckpt_str module, ckpt_str name)
     return false;
 }
 
-static bool allows_class(const ckpt__patient *p, ckpt_str path)
+static void split_path(ckpt_str path, ckpt_str *module, ckpt_str *name)
 {
     size_t dot = path.size;
     while (dot > 0 && path.data[dot - 1] != '.')
         dot--;
-    return allows(p, (ckpt_str){path.data, dot > 0 ? dot - 1 : 0}, (ckpt_str){path.data + dot, path.size - dot});
+    *module = (ckpt_str){path.data, dot > 0 ? dot - 1 : 0};
+    *name = (ckpt_str){path.data + dot, path.size - dot};
+}
+
+static bool allows_class(const ckpt__patient *p, ckpt_str path)
+{
+    ckpt_str module, name;
+    split_path(path, &module, &name);
+    return allows(p, module, name);
+}
+
+static int there_from(ckpt_str module, ckpt_str name)
+{
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++)
+        if (ckpt__str_is(module, there[i].module) && word_of(there[i].names, name))
+            return there[i].from;
+    return 0;
+}
+
+int ckpt__doctor_there_from(ckpt_str path)
+{
+    ckpt_str module, name;
+    split_path(path, &module, &name);
+    return there_from(module, name);
 }
 
 /* ---- one finding a class */
@@ -115,11 +155,19 @@ static ckpt_str file_of(const ckpt__patient *p, const ckpt_visit *visit)
     return files && visit->path.count > 0 ? visit->path.keys[0].text : (ckpt_str){NULL, 0};
 }
 
+static void note_unbuilt(ckpt__patient *p, const ckpt_visit *visit, ckpt_str class_name)
+{
+    const ckpt__row *row = ckpt__doctor_note(p, CKPT__UNBUILT, NULL, (ckpt_str){NULL, 0}, NULL, NULL, NULL);
+    if (row)
+        add_refusal(p, row, class_name, visit->name);
+}
+
 static void refuse(ckpt__patient *p, const ckpt_visit *visit, ckpt_str class_name)
 {
     ckpt_str file = file_of(p, visit);
     ckpt__fact fact = p->loader->loader == CKPT_LOADER_TORCH_CPP                       ? CKPT__REFUSED_CPP
                       : file.data && ckpt__loader_file(p->loader->swallows, file) ? CKPT__REFUSED_RNG
+                          : file.data && ckpt__loader_file(p->loader->fixed, file)    ? CKPT__REFUSED_FIXED
                                                                                    : CKPT__REFUSED;
     const ckpt__row *row = ckpt__doctor_note(p, fact, NULL, (ckpt_str){NULL, 0}, NULL, NULL, NULL);
     if (row)
@@ -141,7 +189,7 @@ static ckpt_str path_of(ckpt__patient *p, ckpt_str module, ckpt_str name)
 
 static bool look_at_global(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global)
 {
-    ckpt_str module = global->u.global.module, name = global->u.global.name;
+    ckpt_str module = global->u.global->module, name = global->u.global->name;
     ckpt__torch_python3(&module, &name);
     if (allows(p, module, name))
         return true;
@@ -151,8 +199,21 @@ static bool look_at_global(ckpt__patient *p, const ckpt_visit *visit, const ckpt
     return path.data != NULL;
 }
 
+static bool is_it_there(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global)
+{
+    ckpt_str module = global->u.global->module, name = global->u.global->name, path;
+    if (p->version >= there_from(module, name))
+        return true;
+    path = path_of(p, module, name);
+    if (path.data)
+        note_unbuilt(p, visit, path);
+    return path.data != NULL;
+}
+
+typedef bool (*looker)(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global);
+
 /* Everything else below it (attributes, specs) is a value, and visited as one. */
-static bool look_at_tensor(ckpt__patient *p, const ckpt_visit *visit)
+static bool look_at_tensor(ckpt__patient *p, const ckpt_visit *visit, looker look)
 {
     enum { DEEP = 64, MANY = 1024 };
     const ckpt__node *stack[DEEP];
@@ -160,7 +221,7 @@ static bool look_at_tensor(ckpt__patient *p, const ckpt_visit *visit)
     stack[depth++] = visit->value->origin;
     while (depth > 0 && seen++ < MANY) {
         const ckpt__node *n = stack[--depth];
-        if (n->kind == CKPT__P_GLOBAL && !look_at_global(p, visit, n))
+        if (n->kind == CKPT__P_GLOBAL && !look(p, visit, n))
             return false;
         if (n->kind == CKPT__P_OBJECT && ckpt__torch_is_tensor(n) && depth + 2 <= DEEP) {
             stack[depth++] = n->u.object->args;
@@ -188,7 +249,7 @@ static ckpt_str refused_in(const ckpt__patient *p, const ckpt_value *v, bool num
     case CKPT_V_FLOAT:
         return allows(p, ckpt__s(""), ckpt__s("float")) ? nothing : ckpt__s("float");
     case CKPT_V_BYTES:
-        if (v->text.size == 0 || p->index->pickle_protocol > 2) /* a call of bytes(), or an opcode that is not known */
+        if (v->text.size == 0 || p->inner->pickle_protocol > 2) /* a call of bytes(), or an opcode that is not known */
             return bytes;
         return numpy || allows_class(p, encode) ? nothing : encode;
     case CKPT_V_BYTEARRAY:
@@ -218,17 +279,32 @@ static ckpt_str refused_in(const ckpt__patient *p, const ckpt_value *v, bool num
 static void check_protocol(ckpt__patient *p, const ckpt_visit *visit)
 {
     static const char *const words[] = {"pickle protocol 0 or 1", "", "", "pickle protocol 4", "pickle protocol 5"};
-    int protocol = p->index->pickle_protocol;
+    int protocol = p->inner->pickle_protocol;
     if (protocol == 1 || protocol > 3)
         refuse(p, visit, ckpt__s(words[protocol == 1 ? 0 : protocol == 4 ? 3 : 4]));
+}
+
+/* What no torch of this version builds, whatever weights_only says. */
+static bool look_for_unbuilt(ckpt__patient *p, const ckpt_visit *visit)
+{
+    const ckpt_value *v = visit->value;
+    if (visit->cycle || !p->loader->python)
+        return true;
+    if (v->kind == CKPT_V_TENSOR && v->origin)
+        return look_at_tensor(p, visit, is_it_there);
+    if (v->kind == CKPT_V_CLASS && v->class_name.data && p->version < ckpt__doctor_there_from(v->class_name))
+        note_unbuilt(p, visit, v->class_name);
+    return true;
 }
 
 bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
-    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = strncmp(p->index->format, "torch", 5) == 0;
-    ckpt_str file = file_of(p, visit), root = p->index->root->class_name;
+    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = strncmp(p->inner->format, "torch", 5) == 0;
+    ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
     bool archive = root.data && root.size > 10 && memcmp(root.data, "__torch__.", 10) == 0;
+    if (!ckpt__loader_file(p->loader->skips, file) && !look_for_unbuilt(p, visit))
+        return false;
     if (ckpt__loader_file(p->loader->skips, file) || (file.data && ckpt__loader_file(p->loader->trusts, file)) ||
         (cpp ? !torch || archive : !p->result->load_weights_only || p->version < CKPT__WEIGHTS_ONLY_TORCH))
         return true;
@@ -238,13 +314,13 @@ bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
         return true;
     }
     bool numpy = file.data && p->loader->numpy_in && ckpt__loader_file(p->loader->numpy_in, file);
-    const char *whole = cpp ? ckpt__cpp_refused_file(p->index) : NULL;
+    const char *whole = cpp ? ckpt__cpp_refused_file(p->inner) : NULL;
     if (visit->path.count == 0 && !cpp)
         check_protocol(p, visit);
     if (visit->path.count == 0 && whole)
         refuse(p, visit, ckpt__s(whole));
     if (v->kind == CKPT_V_TENSOR && v->origin)
-        return look_at_tensor(p, visit);
+        return look_at_tensor(p, visit, look_at_global);
     ckpt_str refused = refused_in(p, v, numpy);
     for (size_t i = 0; i < v->entry_count && !refused.data; i++)
         refused = cpp ? ckpt__cpp_refused_key(v->entries[i].key) : refused_in(p, v->entries[i].key, numpy);

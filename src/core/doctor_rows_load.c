@@ -21,6 +21,15 @@ const ckpt__row ckpt__rows_load[] = {
     {.fact = CKPT__REFUSED, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "weights-only-refused", .message = "the Trainer loads with weights_only=True, which refuses {a} at {n} place{s}: {c}",
      .fix = TRUST "torch.serialization.add_safe_globals([...]) before trainer.train(resume_from_checkpoint={py})"},
+    {.fact = CKPT__REFUSED_FIXED, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "weights-only-refused",
+     .message = "accelerate loads with weights_only=True, which refuses {a} at {n} place{s}: {c}; its load_kwargs do not reach this file",
+     .fix = TRUST "torch.serialization.add_safe_globals([...]) before accelerator.load_state({py})"},
+    {.fact = CKPT__UNBUILT, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "torch-too-old",
+     .message = "torch {version} has no {a}, which is needed at {n} place{s}: {c}; torch.load fails there, whatever weights_only says "
+                "(AttributeError, \"Can't get attribute\")",
+     .fix = "pip install 'torch>={b}'; or make what an older one reads: ckpt-migrate --cast 'NAME=float16' --to same {path} {dst}"},
     {.fact = CKPT__REFUSED_RNG, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_WARNING, .outcome = CKPT_RESUMES_DIFFERENTLY,
      .code = "weights-only-refused",
      .message = "weights_only=True refuses {a} at {n} place{s}: {c}; {loader} goes on without a word, and the random states are not those "
@@ -315,7 +324,7 @@ const ckpt__row ckpt__rows_load[] = {
     {.fact = CKPT__NOT_ITS_FORMAT, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "not-its-format",
      .message = "torch.load reads what torch.save wrote, and this is a pickle of its own: it fails with \"Invalid magic number; corrupt file?\"",
-     .fix = TRUST "pickle.load(open({py}, 'rb')); or without running it: ckpt-migrate --to torch {path} {path}.pt"},
+     .fix = TRUST "pickle.load(open({py}, 'rb')); or without running it: ckpt-migrate --to torch {path} {torch}"},
     {.fact = CKPT__NOT_ITS_FORMAT, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "not-its-format",
      .message = "accelerator.load_state takes the directory that save_state wrote, and this is a file: ValueError (\"Tried to find ... but "
@@ -325,6 +334,33 @@ const ckpt__row ckpt__rows_load[] = {
      .code = "not-its-format",
      .message = "the Trainer takes the directory of a checkpoint, and this is a file: ValueError (\"Can't find a valid checkpoint\")",
      .fix = "ckpt-inspect doctor --for torch {path}: load it by hand"},
+    {.fact = CKPT__NOT_ITS_FOLDER, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "not-its-format",
+     .message = "accelerator.load_state takes the directory that save_state wrote, and this is another ({a}): it fails at the first file "
+                "that is not there",
+     .fix = "ckpt-inspect doctor --for torch {path}: load it by hand"},
+    {.fact = CKPT__NOT_ITS_FOLDER, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "not-its-format",
+     .message = "the Trainer takes the directory of a checkpoint of its own, and this is another ({a}): ValueError (\"Can't find a valid "
+                "checkpoint\"), or FileNotFoundError at trainer_state.json",
+     .fix = "ckpt-inspect doctor --for torch {path}: load it by hand"},
+    {.fact = CKPT__FOREIGN, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "not-its-format", .message = "torch.load reads what torch.save wrote, and this is of the format {a}: UnpicklingError, or "
+                                          "IsADirectoryError",
+     .fix = "ckpt-migrate --to torch {path} {torch}, and torch.load of that"},
+    {.fact = CKPT__FOREIGN, .loaders = CKPT__L_LIGHTNING, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "not-its-format",
+     .message = "Trainer.fit reads with torch.load what Lightning saved, and this is of the format {a}",
+     .fix = "ckpt-inspect doctor --for torch {path}: load it by hand before Trainer.fit, which then gets no ckpt_path"},
+    {.fact = CKPT__FOREIGN, .loaders = CKPT__L_CPP, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "not-its-format",
+     .message = "libtorch reads its own archives and what torch.save wrote, and this is of the format {a}",
+     .fix = "ckpt_restore, which reads it as it is"},
+    {.fact = CKPT__SAFETENSORS, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
+     .code = "not-its-format",
+     .message = "torch.load is not for safetensors (from 2.13 it passes on what is called .safetensors): it is taken here that the program "
+                "reads this with safetensors.torch.load_file",
+     .fix = "model.load_state_dict(safetensors.torch.load_file({py}))"},
     {.fact = CKPT__NO_WEIGHTS_ONLY, .loaders = CKPT__L_TORCH, .evidence = CKPT__SOURCE, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "weights-only-refused",
      .message = "torch {version} does not know weights_only, which is there from 1.13: torch.load fails with TypeError (\"'weights_only' is "

@@ -171,13 +171,13 @@ static const char place_steps[] =
 static void put_head(ckpt__buf *b, const ckpt__patient *p, const char *modules)
 {
     ckpt__buf path = {NULL, 0, 0, false};
-    ckpt__put_python(&path, p->reader->path);
+    ckpt__put_python(&path, p->path);
     ckpt__buf_printf(b, "# Resumes from %s with %s, torch %d.%d.\n", path.data ? path.data : "", p->loader->name,
                      p->result->torch_major, p->result->torch_minor);
     ckpt__buf_free(&path);
     put(b, modules);
     put(b, "\nPATH = ");
-    ckpt__put_python(b, p->reader->path);
+    ckpt__put_python(b, p->path);
     put(b, "\n");
 }
 

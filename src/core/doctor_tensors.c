@@ -72,7 +72,7 @@ static ckpt_status place_by_map(ckpt__patient *p, size_t tensor, const ckpt_rank
 {
     const ckpt_tensor_info *t = info_of(p, tensor);
     ckpt__target target = {.device = nowhere, .rule = SIZE_MAX};
-    ckpt__subject subject = {t->name, {NULL, 0}, t->role, t->device};
+    ckpt__subject subject = {.name = t->name, .role = t->role, .tag = t->device};
     size_t e = p->entry_of[tensor];
     if (e != SIZE_MAX) {
         subject.name = p->canon->entries[e].name;

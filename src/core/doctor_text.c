@@ -55,9 +55,9 @@ void ckpt__put_c(ckpt__buf *b, const char *text)
 static void put_target(ckpt__buf *b, const ckpt__patient *p)
 {
     ckpt__buf path = {NULL, 0, 0, false};
-    const char *from = p->reader->path, *slash = strrchr(from, '/'), *base = slash ? slash + 1 : from,
+    const char *from = p->path, *slash = strrchr(from, '/'), *base = slash ? slash + 1 : from,
                *dot = strrchr(base, '.');
-    bool file = strcmp(p->index->kind, "file") == 0 && dot && dot != base;
+    bool file = (strcmp(p->index->kind, "file") == 0 || p->path != p->reader->path) && dot && dot != base;
     size_t n = strlen(from);
     while (n > 1 && from[n - 1] == '/')
         n--;
@@ -65,6 +65,21 @@ static void put_target(ckpt__buf *b, const ckpt__patient *p)
         ckpt__buf_printf(&path, "%.*s.fixed%s", (int)(dot - from), from, dot);
     else
         ckpt__buf_printf(&path, "%.*s.fixed", (int)n, from);
+    if (path.data && !path.failed)
+        ckpt__put_shell(b, path.data);
+    else
+        b->failed = true;
+    ckpt__buf_free(&path);
+}
+
+/* PATH and a suffix. */
+static void put_beside(ckpt__buf *b, const ckpt__patient *p, const char *suffix)
+{
+    ckpt__buf path = {NULL, 0, 0, false};
+    size_t n = strlen(p->path);
+    while (n > 1 && p->path[n - 1] == '/')
+        n--;
+    ckpt__buf_printf(&path, "%.*s%s", (int)n, p->path, suffix);
     if (path.data && !path.failed)
         ckpt__put_shell(b, path.data);
     else
@@ -82,7 +97,7 @@ static void put_mend(ckpt__buf *b, const ckpt__patient *p, const ckpt__row *row)
     if (mend->how == CKPT__MEND_DEVICE_OBJECTS)
         ckpt__buf_str(b, "--map-location 'cuda:*=cuda:0' ");
     ckpt__buf_str(b, "--to same ");
-    ckpt__put_shell(b, p->reader->path);
+    ckpt__put_shell(b, p->path);
     ckpt__buf_char(b, ' ');
     put_target(b, p);
 }
@@ -100,11 +115,13 @@ static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__patient *p, const ck
     else if (ckpt__str_is(key, "c"))
         ckpt__buf_str(b, f->c);
     else if (ckpt__str_is(key, "path"))
-        ckpt__put_shell(b, p->reader->path);
+        ckpt__put_shell(b, p->path);
     else if (ckpt__str_is(key, "py"))
-        ckpt__put_python(b, p->reader->path);
+        ckpt__put_python(b, p->path);
     else if (ckpt__str_is(key, "dst"))
         put_target(b, p);
+    else if (ckpt__str_is(key, "torch"))
+        put_beside(b, p, ".pt");
     else if (ckpt__str_is(key, "mend"))
         put_mend(b, p, row);
     else if (ckpt__str_is(key, "version"))

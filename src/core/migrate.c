@@ -207,9 +207,10 @@ static ckpt_status native_root(ckpt__mover *m, ckpt_error *err)
 
 static ckpt_status build_root(ckpt__mover *m, ckpt_error *err)
 {
-    if (m->format == &ckpt__format_native)
-        return native_root(m, err);
-    ckpt_status status = forget_left_out(m, err);
+    ckpt_status status = ckpt__migrate_say_settings(m, err);
+    if (status < 0 || m->format == &ckpt__format_native)
+        return status < 0 ? status : native_root(m, err);
+    status = forget_left_out(m, err);
     if (status == CKPT_OK)
         status = m->torch ? torch_root(m, err) : canonical_root(m, err);
     if (status == CKPT_OK && m->torch && m->kind != CKPT_OPTIMIZER_DEFAULT)
@@ -329,6 +330,8 @@ static ckpt_status open_source(ckpt__mover *m, ckpt_error *err)
     if (status < 0)
         return status;
     m->from = m->reader->index;
+    ckpt__hash_free(m->reader->by_name);     /* nobody looks for a name in it */
+    m->reader->by_name = NULL;
     m->dropped = calloc(m->from->tensor_count + 1, sizeof *m->dropped);
     return m->dropped ? CKPT_OK : ckpt__mover_no_memory(err);
 }
@@ -432,6 +435,9 @@ static ckpt_status find_names(ckpt__mover *m, ckpt_error *err)
     bool asks = m->options.param_name_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
     hints.optional_optimizer = !asks || m->options.weights_only || m->hf;
     ckpt_status status = asks && m->torch ? take_stated_order(m, &hints, err) : build_canon(m, &hints, m->torch && !asks, err);
+    if (status == CKPT_OK && hints.param_name_count && hints.param_names == m->options.param_names &&
+        ckpt_report_count_code(m->report, "moment-shape"))
+        return ckpt__migrate_refuse(m, err);      /* the stated order is not the source's */
     if (status == CKPT_OK && m->tree && !is_script(m->from))
         status = own_listings(m, err);
     bool script = status == CKPT_OK && !m->options.weights_only && has_script_optimizer(m);
@@ -521,6 +527,18 @@ static void forget_entries(ckpt__canon *canon)
     canon->count = 0;
 }
 
+void ckpt__migrate_forget_source(ckpt__mover *m)
+{
+    ckpt__canon_free(m->canon);
+    ckpt__index_free(m->index);
+    ckpt_reader_close(m->reader);
+    m->canon = NULL;
+    m->index = m->from = NULL;
+    m->reader = NULL;
+    m->root = NULL;
+    ckpt__heap_trim();
+}
+
 static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
 {
     ckpt_status status = prepare(m, err);
@@ -530,6 +548,7 @@ static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
         status = build_root(m, err);
     if (status == CKPT_OK) {
         forget_entries(m->canon);
+        ckpt__heap_trim();
         status = ckpt__migrate_write(m, err);
     }
     if (status == CKPT_OK && m->sink)

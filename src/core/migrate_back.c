@@ -7,8 +7,26 @@
 #include "codec/crc32.h"
 #include "core/payload.h"
 
+/* What is to be there, short enough that the source and all that was known of it can go before the target is opened: two
+ * descriptions of one checkpoint are never in memory together. */
+typedef struct written {          /* a tensor, by its number in the index that was written */
+    ckpt_str name;
+    uint64_t nbytes;
+    uint32_t crc;                 /* of the elements that it is to have */
+    bool there, known;            /* it has bytes; crc is set */
+} written;
+
+typedef struct place {
+    ckpt_str name;                /* a path in the tree, or the tensor's name */
+    size_t tensor, end;           /* it and its parts */
+    bool inside;                  /* below an opaque object */
+} place;
+
 typedef struct checker {
     ckpt__mover *m;
+    ckpt__arena *names;
+    written *tensors; size_t tensor_count;
+    place *list; size_t count, capacity;
     ckpt_reader *back;
     bool *seen; /* per tensor of `back` */
     ckpt__payload want, got; /* what was to be written, and what is there: in bounded memory */
@@ -49,28 +67,99 @@ static ckpt_status crc_of(checker *c, const ckpt__payload *payload, size_t tenso
     return status;
 }
 
-static ckpt_status compare(checker *c, size_t tensor, size_t i)
+static ckpt_status progress(checker *c, uint64_t nbytes)
 {
-    const ckpt_tensor_info *want = &c->m->index->tensors[tensor].info, *got = ckpt_reader_tensor(c->back, i);
-    uint32_t was = 0, is = 0;
+    ckpt__mover *m = c->m;
+    const ckpt_progress *p = &m->options.progress;
+    m->done += nbytes;
+    if (!p->fn || p->fn(p->ctx, m->done < m->total ? m->done : m->total, m->total) == 0)
+        return CKPT_OK;
+    return ckpt__fail(c->err, CKPT_E_CANCELLED, m->dst, "cancelled while it was read back; nothing was written");
+}
+
+/* ---- what is to be there, from the source */
+
+static ckpt_status note_tensor(checker *c, size_t i)
+{
+    const ckpt__tensor *t = &c->m->index->tensors[i];
+    written *w = &c->tensors[i];
+    if (w->known)
+        return CKPT_OK;
+    w->name = ckpt__arena_str(c->names, t->info.name.data ? t->info.name.data : "", t->info.name.size);
+    w->nbytes = t->info.nbytes;
+    w->there = t->piece_count == 1;
+    w->known = true;
+    if (!w->name.data)
+        return ckpt__mover_no_memory(c->err);
+    ckpt_status status = w->there ? crc_of(c, &c->want, i, w->nbytes, &w->crc) : CKPT_OK;
+    return status == CKPT_OK ? progress(c, w->nbytes / 2) : status;
+}
+
+static ckpt_status add_place(checker *c, ckpt_str name, bool inside, size_t tensor, size_t end)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t k = tensor; status == CKPT_OK && k < end; k++)
+        status = note_tensor(c, k);
+    if (status < 0)
+        return status;
+    ckpt_str kept = c->tensors[tensor].name;
+    if (!ckpt__str_equal(name, kept))
+        kept = ckpt__arena_str(c->names, name.data ? name.data : "", name.size);
+    if (!kept.data || !ckpt__grow(&c->list, &c->capacity, c->count + 1, sizeof *c->list))
+        return ckpt__mover_no_memory(c->err);
+    c->list[c->count++] = (place){ kept, tensor, end, inside };
+    return CKPT_OK;
+}
+
+/* In a torch file the tree says what is where; a tensor's parts follow it, here as there. */
+static int note_spot(void *ctx, const ckpt_visit *visit)
+{
+    checker *c = ctx;
+    const ckpt_value *v = visit->value;
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= c->m->index->tensor_count || visit->cycle)
+        return CKPT_OK;
+    return add_place(c, visit->name, visit->inside, v->tensor, ckpt__tensor_end(c->m->index, v->tensor));
+}
+
+static ckpt_status note_all(checker *c)
+{
+    ckpt__mover *m = c->m;
+    ckpt__reader_payload *want = NULL;
+    c->names = ckpt__arena_new(0);
+    c->tensor_count = m->index->tensor_count;
+    c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
+    c->block = malloc(BLOCK);
+    ckpt_status status = c->names && c->tensors && c->block ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    if (status == CKPT_OK)
+        status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, PAYLOAD, &want, &c->want, c->err);
+    if (status == CKPT_OK && m->torch && m->root)
+        status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
+    for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
+        size_t i = m->chosen[k];
+        if (m->index->tensors[i].piece_count)     /* else it has no data */
+            status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
+    }
+    ckpt__reader_payload_free(want);
+    return status;
+}
+
+/* ---- what is there */
+
+static ckpt_status compare(checker *c, const written *want, size_t i)
+{
+    const ckpt_tensor_info *got = ckpt_reader_tensor(c->back, i);
+    uint32_t is = 0;
     char shown[200];
     ckpt__escape(shown, sizeof shown, want->name.data, want->name.size);
-    bool there = c->m->index->tensors[tensor].piece_count == 1;
     if (got->nbytes != want->nbytes)
         return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with %llu bytes, and has %llu", shown,
                           (unsigned long long)got->nbytes, (unsigned long long)want->nbytes);
-    ckpt_status status = there ? crc_of(c, &c->want, tensor, want->nbytes, &was) : CKPT_OK;
-    if (status == CKPT_OK && there)
-        status = crc_of(c, &c->got, i, got->nbytes, &is);
-    if (status == CKPT_OK && was != is)
+    ckpt_status status = want->there ? crc_of(c, &c->got, i, got->nbytes, &is) : CKPT_OK;
+    if (status == CKPT_OK && want->there && want->crc != is)
         status =
             ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with CRC-32 %08x, the source's is %08x",
-                       shown, (unsigned)is, (unsigned)was);
-    c->m->done += want->nbytes;
-    const ckpt_progress *p = &c->m->options.progress;
-    if (status == CKPT_OK && p->fn && p->fn(p->ctx, c->m->done < c->m->total ? c->m->done : c->m->total, c->m->total) != 0)
-        status = ckpt__fail(c->err, CKPT_E_CANCELLED, c->m->dst, "cancelled while it was read back; nothing was written");
-    return status;
+                       shown, (unsigned)is, (unsigned)want->crc);
+    return status == CKPT_OK ? progress(c, want->nbytes - want->nbytes / 2) : status;
 }
 
 static ckpt_status not_there(const checker *c, ckpt_str name)
@@ -80,37 +169,17 @@ static ckpt_status not_there(const checker *c, ckpt_str name)
                       ckpt__escape(shown, sizeof shown, name.data ? name.data : "", name.size));
 }
 
-static ckpt_status compare_by_name(checker *c)
+static ckpt_status compare_place(checker *c, const place *p)
 {
+    size_t i = 0, count = ckpt_reader_tensor_count(c->back);
     ckpt_status status = CKPT_OK;
-    for (size_t k = 0; status == CKPT_OK && k < c->m->chosen_count; k++) {
-        const ckpt__tensor *t = &c->m->index->tensors[c->m->chosen[k]];
-        size_t i = 0;
-        if (t->piece_count == 0)
-            continue; /* no data */
-        status = next_of_name(c, t->info.name, &i) ? compare(c, c->m->chosen[k], i) : not_there(c, t->info.name);
-    }
-    return status;
-}
-
-/* In a torch file the tree says what is where; a tensor's parts follow it, here as there. */
-static int compare_spot(void *ctx, const ckpt__spot *spot)
-{
-    checker *c = ctx;
-    const ckpt_value *v = spot->visit->value;
-    size_t i = 0;
-    if (v->kind != CKPT_V_TENSOR || v->tensor >= c->m->index->tensor_count || spot->visit->cycle)
-        return CKPT_OK;
-    ckpt_str name = spot->visit->name;
-    if (c->places ? !ckpt__hash_get(c->places, name.data, name.size, &i) : !next_of_name(c, name, &i))
-        return spot->visit->inside ? CKPT_OK : not_there(c, spot->visit->name); /* where no path leads, nothing is listed */
-    size_t end = ckpt__tensor_end(c->m->index, v->tensor), count = ckpt_reader_tensor_count(c->back);
-    ckpt_status status = CKPT_OK;
-    for (size_t k = v->tensor; status == CKPT_OK && k < end; k++) {
-        if (i + (k - v->tensor) >= count)
-            return not_there(c, c->m->index->tensors[k].info.name);
-        c->seen[i + (k - v->tensor)] = true;
-        status = compare(c, k, i + (k - v->tensor));
+    if (c->places ? !ckpt__hash_get(c->places, p->name.data, p->name.size, &i) : !next_of_name(c, p->name, &i))
+        return p->inside ? CKPT_OK : not_there(c, p->name); /* where no path leads, nothing is listed */
+    for (size_t k = p->tensor; status == CKPT_OK && k < p->end; k++, i++) {
+        if (i >= count)
+            return not_there(c, c->tensors[k].name);
+        c->seen[i] = true;
+        status = compare(c, &c->tensors[k], i);
     }
     return status;
 }
@@ -157,27 +226,22 @@ static ckpt_status check_rest(checker *c)
 
 static ckpt_status check(checker *c)
 {
-    ckpt__mover *m = c->m;
-    ckpt__reader_payload *want = NULL, *got = NULL;
-    ckpt_status status = ckpt_reader_open(m->beside, NULL, &c->back, c->err);
+    ckpt__reader_payload *got = NULL;
+    ckpt_status status = ckpt_reader_open(c->m->beside, NULL, &c->back, c->err);
     if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_LIMIT) && c->err)
         c->err->status = CKPT_E_DAMAGED;     /* it was none of these when it was written */
     if (status < 0)
         return c->err ? c->err->status : status;
     c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
-    c->block = malloc(BLOCK);
-    status = c->seen && c->block ? CKPT_OK : ckpt__mover_no_memory(c->err);
-    if (status == CKPT_OK)
-        status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, PAYLOAD, &want, &c->want, c->err);
+    status = c->seen ? CKPT_OK : ckpt__mover_no_memory(c->err);
     if (status == CKPT_OK)
         status = ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
     if (status == CKPT_OK)
         status = note_places(c);
-    if (status == CKPT_OK)
-        status = m->torch ? ckpt__edit_walk(m->root, compare_spot, c, c->err) : compare_by_name(c);
+    for (size_t k = 0; status == CKPT_OK && k < c->count; k++)
+        status = compare_place(c, &c->list[k]);
     if (status == CKPT_OK)
         status = check_rest(c);
-    ckpt__reader_payload_free(want);
     ckpt__reader_payload_free(got);
     return status;
 }
@@ -185,9 +249,16 @@ static ckpt_status check(checker *c)
 ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err)
 {
     checker c = { .m = m, .err = err };
-    ckpt_status status = check(&c);
+    ckpt_status status = note_all(&c);
+    if (status == CKPT_OK) {
+        ckpt__migrate_forget_source(m);
+        status = check(&c);
+    }
     ckpt_reader_close(c.back);
     ckpt__hash_free(c.places);
+    ckpt__arena_free(c.names);
+    free(c.tensors);
+    free(c.list);
     free(c.seen);
     free(c.block);
     return status;

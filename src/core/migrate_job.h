@@ -165,6 +165,8 @@ ckpt_status ckpt__migrate_torch_flags(ckpt__mover *m, ckpt_error *err);   /* --o
 
 /* ---- migrate_merge.c: the tree of a directory for a torch target */
 ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_error *err);
+/* Weights alone are written, and the settings beside them (config.json) are said to stay behind. */
+ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err);
 
 /* ---- migrate_fix.c: --fix CODE, before anything else: sets options */
 ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err);
@@ -173,6 +175,8 @@ ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err);
 ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err);     /* lost is known before the first byte */
 ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err);   /* the report's errors, as one */
 ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err);
+/* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
+void ckpt__migrate_forget_source(ckpt__mover *m);
 /* migrate_merge.c: the key that a file of a directory gets where all become one dict: "rng" of "rng_state.pth". */
 void ckpt__merge_key(ckpt_str file, char *out, size_t size);
 #endif

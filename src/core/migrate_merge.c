@@ -190,3 +190,26 @@ ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_er
     *root = model ? model : ckpt__value_dict(g.arena, g.entries, g.count);
     return !*root ? ckpt__mover_no_memory(err) : status;
 }
+
+ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
+{
+    static const char json[] = ".json", index[] = ".index.json";
+    const ckpt_value *root = m->from->root;
+    ckpt_status status = CKPT_OK;
+    if (m->tree || m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
+        strcmp(m->from->format, "ckpt") == 0)
+        return CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
+        const ckpt_value *key = root->entries[i].key, *value = root->entries[i].value;
+        size_t n = key->text.size, head = sizeof json - 1, long_head = sizeof index - 1;
+        char name[200];
+        if (key->kind != CKPT_V_STR || n < head || memcmp(key->text.data + n - head, json, head) != 0 ||
+            (n >= long_head && memcmp(key->text.data + n - long_head, index, long_head) == 0) ||
+            (value->kind == CKPT_V_DICT && value->entry_count == 0))
+            continue;
+        status = ckpt__mover_note(m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
+                                  "the settings in %s are no part of a state_dict, and stay behind",
+                                  ckpt__escape(name, sizeof name, key->text.data, n));
+    }
+    return status;
+}

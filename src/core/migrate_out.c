@@ -259,7 +259,7 @@ static ckpt_status payload_memory(const ckpt__mover *m, uint64_t *out, ckpt_erro
     uint64_t arenas = ckpt__arena_used(m->from->arena) + ckpt__arena_used(m->index->arena);
     if (all < least)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: %llu bytes are too few, at least %lluMiB are needed",
-                          (unsigned long long)all, (unsigned long long)(least >> 20) + 1);
+                          (unsigned long long)all, (unsigned long long)(least >> 20));
     *out = all - CKPT__WRITER_MEMORY;
     *out = *out > arenas + CKPT__MEMORY_LEAST ? *out - arenas : CKPT__MEMORY_LEAST;
     return CKPT_OK;

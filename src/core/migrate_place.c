@@ -486,6 +486,17 @@ static ckpt_status choose(placer *p)
     return status;
 }
 
+/* Is there anything that --optimizer could speak of? */
+static bool has_optimizer(const ckpt__mover *m)
+{
+    bool state = m->canon->group_count > 0;
+    for (size_t i = 0; i < m->from->tensor_count && !state; i++) {
+        ckpt_role role = m->from->tensors[i].info.role;
+        state = role == CKPT_STEP || role == CKPT_EXP_AVG || role == CKPT_EXP_AVG_SQ;
+    }
+    return state && !m->options.weights_only && !m->hf;
+}
+
 static ckpt_status place(placer *p)
 {
     ckpt__mover *m = p->m;
@@ -497,6 +508,10 @@ static ckpt_status place(placer *p)
     if (status == CKPT_OK &&
         (m->map || m->place || m->kind != CKPT_OPTIMIZER_DEFAULT)) /* asked for nothing: every tag stays */
         status = ckpt__placement_apply(&m->places, m->map, m->options.optimizer, &m->options.ranks, m->report, p->err);
+    if (status == CKPT_OK && m->options.optimizer != CKPT_OPTIMIZER_DEFAULT && !has_optimizer(m))
+        status = ckpt__mover_note(m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, p->err,
+                                  "the optimizer is to be %s, and none is %s", ckpt_optimizer_kind_name(m->options.optimizer),
+                                  m->options.weights_only || m->hf ? "written with the weights alone" : "in the checkpoint");
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)
         status = set_entry(p, i);
     if (status == CKPT_OK)

@@ -67,7 +67,7 @@ ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *c
         const ckpt_tensor_info *t = &index->tensors[e->tensor].info;
         ckpt_str param = e->param.data ? e->param : e->name;
         out->entries[k] = i;
-        out->subjects[k] = (ckpt__subject){e->name, e->param, e->role, t->device};
+        out->subjects[k] = (ckpt__subject){.name = e->name, .param = e->param, .role = e->role, .tag = t->device};
         out->dtypes[k] = t->dtype;
         if (!ckpt__hash_get(groups, param.data, param.size, &g))
             g = SIZE_MAX;

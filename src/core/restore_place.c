@@ -66,7 +66,8 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__side *side, places *p, ckpt_e
         const ckpt__binding *b = &s->bindings[i];
         ckpt_str owner = b->param.data ? b->param : b->name;
         size_t g;
-        p->subjects[i] = (ckpt__subject){ b->name, b->param, b->role, tag_of(r, side, i, p->tags[i]) };
+        p->subjects[i] = (ckpt__subject){ .name = b->name, .param = b->param, .role = b->role, .tag = tag_of(r, side, i, p->tags[i]),
+                                          .stays = !b->ours && !enforced(side) };
         p->dtypes[i] = side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
         if (ckpt__hash_get(groups, owner.data, owner.size, &g))
             p->kinds[i] = ckpt__group_kind(&side->canon->groups[g]);

@@ -12,38 +12,6 @@ ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
     return text.data ? ckpt__arena_str(out->owned, text.data, text.size) : text;
 }
 
-/* ---- how far */
-
-/* The first of the keys that holds an int >= 0, at the root or one level below it under the names that trainers use. */
-static int64_t count_of(const ckpt_value *root, const char *const *keys)
-{
-    static const char *const below[] = {NULL, "trainer_state", "progress", "state", "train_state"};
-    for (size_t b = 0; b < sizeof below / sizeof *below; b++) {
-        const ckpt_value *at = below[b] ? ckpt_value_get(root, below[b]) : root;
-        for (size_t i = 0; at && keys[i]; i++) {
-            const ckpt_value *v = ckpt_value_get(at, keys[i]);
-            if (v && v->kind == CKPT_V_INT && v->integer >= 0)
-                return v->integer;
-        }
-    }
-    return -1;
-}
-
-/* Of a directory: the one file that says it (an RNG file counts its own). */
-static int64_t count_in_files(const ckpt_value *root, const char *const *keys)
-{
-    int64_t found = -1;
-    for (size_t i = 0; root && i < root->entry_count; i++) {
-        ckpt_str file = root->entries[i].key->text;
-        int64_t own =
-            file.size > 6 && memcmp(file.data, "random", 6) == 0 ? -1 : count_of(root->entries[i].value, keys);
-        if (own >= 0 && found >= 0 && own != found)
-            return -1;
-        found = own >= 0 ? own : found;
-    }
-    return found;
-}
-
 typedef struct picture {
     const ckpt_reader *reader;
     const ckpt__index *index;
@@ -58,6 +26,93 @@ static const ckpt_value *find(const picture *p, const char *alternatives, const 
     return ckpt__producer_find(p->root, alternatives, NULL, word, size);
 }
 
+/* ---- numbers: a value, a numpy scalar, or a tensor of one element */
+
+/* The dtype and the bytes of one that is not a plain value; NONE: it is no such number. */
+static ckpt_dtype scalar_of(const picture *p, const ckpt_value *v, char bytes[16])
+{
+    static const struct {
+        const char *numpy;
+        ckpt_dtype dtype;
+    } arrays[] = {{"<f8", CKPT_F64}, {"<f4", CKPT_F32}, {"<f2", CKPT_F16}, {"<i8", CKPT_I64}, {"<i4", CKPT_I32}, {"<i2", CKPT_I16},
+                  {"|i1", CKPT_I8},  {"<u8", CKPT_U64}, {"<u4", CKPT_U32}, {"<u2", CKPT_U16}, {"|u1", CKPT_U8}};
+    if (v->array_dtype.data && v->text.data) { /* a scalar of numpy's is an object, an array is an array */
+        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+            if (ckpt__str_is(v->array_dtype, arrays[i].numpy) && v->text.size == ckpt_dtype_size(arrays[i].dtype)) {
+                memcpy(bytes, v->text.data, v->text.size);
+                return arrays[i].dtype;
+            }
+    } else if (v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count) {
+        const ckpt_tensor_info *t = &p->index->tensors[v->tensor].info;
+        bool one = !t->layout.data && !t->quantizer.data && t->nbytes <= 16 && t->nbytes == ckpt_dtype_size(t->dtype);
+        if (one && ckpt_reader_read(p->reader, v->tensor, bytes, t->nbytes, NULL) == CKPT_OK)
+            return t->dtype;
+    }
+    return CKPT_DTYPE_NONE;
+}
+
+static bool number_of(const picture *p, const ckpt_value *v, double *out)
+{
+    char bytes[16];
+    if (v && (v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT)) {
+        *out = v->kind == CKPT_V_FLOAT ? v->real : (double)v->integer;
+        return true;
+    }
+    ckpt_dtype dtype = v ? scalar_of(p, v, bytes) : CKPT_DTYPE_NONE;
+    return dtype != CKPT_DTYPE_NONE && ckpt__convert(dtype, bytes, CKPT_F64, out, 1, NULL);
+}
+
+/* A whole number >= 0, kept as one. */
+static bool count_of(const picture *p, const ckpt_value *v, int64_t *out)
+{
+    static const ckpt_dtype whole[] = {CKPT_I64, CKPT_I32, CKPT_I16, CKPT_I8, CKPT_U64, CKPT_U32, CKPT_U16, CKPT_U8};
+    char bytes[16];
+    bool changed = false, is_whole = false;
+    int64_t n = -1;
+    if (v && v->kind == CKPT_V_INT) {
+        n = v->integer;
+    } else if (v) {
+        ckpt_dtype dtype = scalar_of(p, v, bytes);
+        for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+            is_whole = is_whole || dtype == whole[i];
+        if (!is_whole || !ckpt__convert(dtype, bytes, CKPT_I64, &n, 1, &changed) || changed)
+            return false;
+    }
+    *out = n >= 0 ? n : *out;
+    return n >= 0;
+}
+
+/* ---- how far */
+
+/* The first of the keys that holds a count, at the root or one level below it under the names that trainers use. */
+static int64_t count_in(const picture *p, const ckpt_value *root, const char *const *keys)
+{
+    static const char *const below[] = {NULL, "trainer_state", "progress", "state", "train_state"};
+    int64_t n;
+    for (size_t b = 0; b < sizeof below / sizeof *below; b++) {
+        const ckpt_value *at = below[b] ? ckpt_value_get(root, below[b]) : root;
+        for (size_t i = 0; at && keys[i]; i++)
+            if (count_of(p, ckpt_value_get(at, keys[i]), &n))
+                return n;
+    }
+    return -1;
+}
+
+/* Of a directory: the one file that says it (an RNG file counts its own). */
+static int64_t count_in_files(const picture *p, const ckpt_value *root, const char *const *keys)
+{
+    int64_t found = -1;
+    for (size_t i = 0; root && i < root->entry_count; i++) {
+        ckpt_str file = root->entries[i].key->text;
+        int64_t own =
+            file.size > 6 && memcmp(file.data, "random", 6) == 0 ? -1 : count_in(p, root->entries[i].value, keys);
+        if (own >= 0 && found >= 0 && own != found)
+            return -1;
+        found = own >= 0 ? own : found;
+    }
+    return found;
+}
+
 static void take_progress(const picture *p)
 {
     static const char *const step_keys[] = {"global_step",  "step",        "iter", "iteration",
@@ -66,58 +121,27 @@ static void take_progress(const picture *p)
     static const char *const epoch_keys[] = {"epoch", "current_epoch", NULL};
     const char *word;
     size_t n;
+    double exact;
     ckpt_summary *out = p->out;
     bool files =
         strcmp(p->index->kind, "directory") == 0 && p->root == p->index->root && strcmp(p->index->format, "ckpt") != 0;
-    int64_t (*count)(const ckpt_value *, const char *const *) = files ? count_in_files : count_of;
+    int64_t (*count)(const picture *, const ckpt_value *, const char *const *) = files ? count_in_files : count_in;
     const ckpt_value *step = find(p, p->producer->step, &word, &n), *epoch = find(p, p->producer->epoch, &word, &n);
     out->step = p->index->step;
     if (out->step < 0 && !p->producer->step)
-        out->step = count(p->root, step_keys);
-    else if (out->step < 0 && step && step->kind == CKPT_V_INT && step->integer >= 0)
-        out->step = step->integer;
-    out->epoch = p->producer->epoch ? -1 : count(p->root, epoch_keys);
-    if (epoch && epoch->kind == CKPT_V_INT && epoch->integer >= 0)
-        out->epoch = epoch->integer;
+        out->step = count(p, p->root, step_keys);
+    else if (out->step < 0)
+        count_of(p, step, &out->step);
+    out->epoch = p->producer->epoch ? -1 : count(p, p->root, epoch_keys);
+    bool whole = count_of(p, epoch, &out->epoch);
     out->epoch_exact = (double)out->epoch;
-    if (epoch && epoch->kind == CKPT_V_FLOAT && epoch->real >= 0 && epoch->real < 1e15) {
-        out->epoch = (int64_t)epoch->real;
-        out->epoch_exact = epoch->real;
+    if (!whole && number_of(p, epoch, &exact) && exact >= 0 && exact < 1e15) {
+        out->epoch = (int64_t)exact;
+        out->epoch_exact = exact;
     }
 }
 
 /* ---- how well */
-
-/* One number: a value, a numpy scalar, or a tensor of one element. */
-static bool number_of(const picture *p, const ckpt_value *v, double *out)
-{
-    static const struct {
-        const char *numpy;
-        ckpt_dtype dtype;
-    } arrays[] = {{"<f8", CKPT_F64}, {"<f4", CKPT_F32}, {"<f2", CKPT_F16}, {"<i8", CKPT_I64}};
-    char bytes[16];
-    ckpt_dtype dtype = CKPT_DTYPE_NONE;
-    if (!v)
-        return false;
-    if (v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT) {
-        *out = v->kind == CKPT_V_FLOAT ? v->real : (double)v->integer;
-        return true;
-    }
-    if (v->kind == CKPT_V_ARRAY) {
-        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-            if (ckpt__str_is(v->array_dtype, arrays[i].numpy) && v->text.size == ckpt_dtype_size(arrays[i].dtype)) {
-                dtype = arrays[i].dtype;
-                memcpy(bytes, v->text.data, v->text.size);
-            }
-    } else if (v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count) {
-        const ckpt_tensor_info *t = &p->index->tensors[v->tensor].info;
-        bool one = !t->layout.data && !t->quantizer.data && t->nbytes <= sizeof bytes &&
-                   t->nbytes == ckpt_dtype_size(t->dtype);
-        if (one && ckpt_reader_read(p->reader, v->tensor, bytes, t->nbytes, NULL) == CKPT_OK)
-            dtype = t->dtype;
-    }
-    return dtype != CKPT_DTYPE_NONE && ckpt__convert(dtype, bytes, CKPT_F64, out, 1, NULL);
-}
 
 /* The HF Trainer's last evaluation: {"eval_loss": ..., "step": ...} in a list of what it has logged. */
 static void take_last_evaluation(const picture *p)

@@ -46,7 +46,7 @@ static bool leads_nowhere(const ckpt_value *parent, const ckpt_visit *visit)
 /* Texts of keys are those of values, which live as long; but for what stands for a key that is no str. */
 static ckpt_status copy_path(ckpt__arena *a, const ckpt_visit *visit, ckpt_tensor_info *info)
 {
-    ckpt_key *keys = ckpt__arena_array(a, visit->path.count + 1, sizeof *keys);
+    ckpt_key *keys = ckpt__arena_array(a, visit->path.count ? visit->path.count : 1, sizeof *keys);
     info->name = ckpt__arena_str(a, visit->name.data, visit->name.size);
     if (!keys || !info->name.data)
         return CKPT_E_NO_MEMORY;

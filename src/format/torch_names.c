@@ -55,7 +55,7 @@ static ckpt_str joined(ckpt__torch *t, const char *module, ckpt_str name)
 
 ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__node *global)
 {
-    ckpt_str module = global->u.global.module, name = global->u.global.name;
+    ckpt_str module = global->u.global->module, name = global->u.global->name;
     const char *from = module.data;
     bool python2 = t->pickle.protocol < 3;
     for (size_t i = 0; python2 && i < sizeof renamed / sizeof renamed[0]; i++)
@@ -123,7 +123,7 @@ bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool
     };
     if (!global || global->kind != CKPT__P_GLOBAL)
         return false;
-    ckpt_str module = global->u.global.module, name = global->u.global.name;
+    ckpt_str module = global->u.global->module, name = global->u.global->name;
     *untyped = (ckpt__str_is(name, "UntypedStorage") || ckpt__str_is(name, "_UntypedStorage")) && /* 1.13; 1.11, 1.12 */
                (ckpt__str_is(module, "torch.storage") || ckpt__str_is(module, "torch"));
     *dtype = CKPT_U8;
@@ -147,10 +147,10 @@ ckpt_dtype ckpt__torch_dtype(const ckpt__node *global)
         {"float", CKPT_F32}, {"double", CKPT_F64}, {"half", CKPT_F16},     {"long", CKPT_I64},  {"int", CKPT_I32},
         {"short", CKPT_I16}, {"cfloat", CKPT_C64}, {"cdouble", CKPT_C128}, {"chalf", CKPT_C32},
     };
-    if (!global || global->kind != CKPT__P_GLOBAL || !ckpt__str_is(global->u.global.module, "torch"))
+    if (!global || global->kind != CKPT__P_GLOBAL || !ckpt__str_is(global->u.global->module, "torch"))
         return CKPT_DTYPE_NONE;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (ckpt__str_is(global->u.global.name, aliases[i].alias))
+        if (ckpt__str_is(global->u.global->name, aliases[i].alias))
             return aliases[i].dtype;
-    return ckpt_dtype_from_name(global->u.global.name.data);
+    return ckpt_dtype_from_name(global->u.global->name.data);
 }

@@ -60,7 +60,7 @@ static ckpt_status read_list(ckpt__torch *t, const ckpt__node *call, ckpt__torch
                                     "a storage made of a list of something else than numbers, or of a dtype that is none of "
                                     "plain numbers");
     out->id.storage_class = call->u.object->callable;
-    out->id.location = ckpt__s(ckpt__str_is(out->id.storage_class->u.global.module, "torch.cuda") ? "cuda" : "cpu");
+    out->id.location = ckpt__s(ckpt__str_is(out->id.storage_class->u.global->module, "torch.cuda") ? "cuda" : "cpu");
     out->id.numel = (int64_t)n;
     out->place.name = ckpt__s("a list in the pickle");
     out->place.extent = (ckpt__extent){.memory = bytes, .length = n * size, .size = n * size};

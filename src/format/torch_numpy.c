@@ -10,8 +10,8 @@ static bool callable_is(const ckpt__node *node, const char *tail)
     static const char *const modules[] = {"numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric",
                                           "numpy._core.numeric", "numpy"};
     for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
-        if (ckpt__str_is(g->u.global.module, modules[i]))
-            return ckpt__str_is(g->u.global.name, tail);
+        if (ckpt__str_is(g->u.global->module, modules[i]))
+            return ckpt__str_is(g->u.global->name, tail);
     return false;
 }
 

@@ -22,7 +22,7 @@ bool ckpt__torch_is_script(const ckpt__node *node)
     if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_NEWOBJ ||
         node->u.object->callable->kind != CKPT__P_GLOBAL)
         return false;
-    ckpt_str module = node->u.object->callable->u.global.module;
+    ckpt_str module = node->u.object->callable->u.global->module;
     return ckpt__str_is(module, "__torch__") || begins(module, "__torch__.");
 }
 

@@ -54,7 +54,7 @@ ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__node *p, ckpt
     if (!ckpt__torch_storage_dtype(out->storage_class, &out->dtype, &out->untyped)) {
         bool named = out->storage_class->kind == CKPT__P_GLOBAL;
         return ckpt__torch_fail(t, CKPT_E_UNSUPPORTED, p, err, "a persistent id of the unknown storage class '%s'",
-                                named ? out->storage_class->u.global.name.data : "not a class");
+                                named ? out->storage_class->u.global->name.data : "not a class");
     }
     if (!get_text(key, &out->key) || (location->kind != CKPT__P_NONE && !get_text(location, &out->location)))
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a persistent id whose key or location is no str");
@@ -191,7 +191,7 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__
     if (!ckpt__grow(&t->storages, &t->storage_capacity, t->storage_count + 1, sizeof *t->storages))
         return ckpt__torch_no_memory(t, err);
     t->storages[t->storage_count++] =
-        (ckpt__torch_storage){id->storage_class->u.global.name, id->location, id->numel, number, place.record};
+        (ckpt__torch_storage){id->storage_class->u.global->name, id->location, id->numel, number, place.record};
     return CKPT_OK;
 }
 
@@ -211,7 +211,7 @@ static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__node *p, size_
     if (i >= t->storage_count)     /* it failed before, and somebody went on */
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage that could not be read before");
     const ckpt__torch_storage *s = &t->storages[i];
-    if (s->numel != id.numel || !ckpt__str_equal(s->class_name, id.storage_class->u.global.name) ||
+    if (s->numel != id.numel || !ckpt__str_equal(s->class_name, id.storage_class->u.global->name) ||
         (s->location.data != NULL) != (id.location.data != NULL) ||
         (s->location.data && !ckpt__str_equal(s->location, id.location))) {
         char shown[200];

@@ -93,7 +93,7 @@ static ckpt_status get_dtype(const call *c, size_t i, ckpt_dtype *out)
         return CKPT_OK;
     bool named = n && n->kind == CKPT__P_GLOBAL;
     return ckpt__torch_fail(c->t, CKPT_E_UNSUPPORTED, c->node, c->err, "a tensor of the unknown dtype '%s'",
-                            named ? n->u.global.name.data : "not a name");
+                            named ? n->u.global->name.data : "not a name");
 }
 
 /* The dtype of a storage is that of its class; UntypedStorage has none of its own. */
@@ -225,9 +225,9 @@ static ckpt_status rebuild_qtensor(const call *c, spec *out)
         return status;
     out->requires_grad = get_bool(c, 5);
     const ckpt__node *q = arg(c, 4), *scheme = ckpt__torch_item(q, 0);
-    if (!scheme || scheme->kind != CKPT__P_GLOBAL || !ckpt__str_is(scheme->u.global.module, "torch"))
+    if (!scheme || scheme->kind != CKPT__P_GLOBAL || !ckpt__str_is(scheme->u.global->module, "torch"))
         return bad(c, "without a quantization scheme");
-    out->quantizer = scheme->u.global.name;
+    out->quantizer = scheme->u.global->name;
     out->quantizer_args = q;
     if (!ckpt__str_is(out->quantizer, "per_channel_affine"))
         return CKPT_OK;
@@ -528,7 +528,7 @@ static size_t look_up_rebuilder(const ckpt__node *callable)
         return OLD_PARAMETER;
     if (ckpt__pickle_is_global(callable, "torch.autograd.variable", "Variable"))
         return OLD_VARIABLE;
-    ckpt_str module = callable->u.global.module, name = callable->u.global.name;
+    ckpt_str module = callable->u.global->module, name = callable->u.global->name;
     if (!ckpt__str_is(module, "torch._utils") && !ckpt__str_is(module, "torch._tensor") &&
         !ckpt__str_is(module, "torch.tensor") && !ckpt__str_is(module, "torch.nested._internal.nested_tensor"))
         return n;

@@ -263,6 +263,8 @@ static bool on_ordered_dict(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_v
     const ckpt__node *pairs = ckpt__torch_item(o->args, 0);
     ckpt__pickle_list flat = {NULL, 0, 0};
     size_t n = ckpt__torch_length(pairs);
+    if (n > UINT32_MAX / 2)
+        return true;
     if (n) {
         flat.items = ckpt__arena_array(t->arena, 2 * n, sizeof *flat.items);
         if (!flat.items)

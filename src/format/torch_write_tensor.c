@@ -122,7 +122,7 @@ static ckpt__out *put_key(writer *w, size_t storage, size_t number)
     ckpt__out *key = put_text(w, ckpt__arena_str(w->arena, text, strlen(text)));
     if (key && !w->p->kept) {
         key->boolean = false;
-        key->position = storage + 1;
+        ckpt__pickle_place(key, storage + 1);
         s->key_node = key;
     }
     return key;
@@ -319,7 +319,7 @@ static call_shape shape_of(const ckpt__node *callable)
         {"_rebuild_xla_tensor", DEVICE_ARRAY},  {"_rebuild_wrapper_subclass", WRAPPER},
     };
     for (size_t i = 0; callable->kind == CKPT__P_GLOBAL && i < sizeof names / sizeof *names; i++)
-        if (ckpt__str_is(callable->u.global.name, names[i].name))
+        if (ckpt__str_is(callable->u.global->name, names[i].name))
             return names[i].shape;
     return OTHER;
 }

@@ -180,10 +180,19 @@ static bool note_global(writer *w, ckpt__out *g)
     return true;
 }
 
+/* The names become the copy's own: they may be changed yet (rename_globals). */
+static bool copy_global(writer *w, const ckpt__node *from, ckpt__out *to)
+{
+    if (!(to->u.global = ckpt__arena_alloc(w->arena, sizeof *to->u.global)))
+        return false;
+    *to->u.global = *from->u.global;
+    return note_global(w, to);
+}
+
 ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *name)
 {
     for (size_t i = 0; i < CKPT__TORCH_RECENT && w->recent[i]; i++)
-        if (ckpt__str_is(w->recent[i]->u.global.name, name) && ckpt__str_is(w->recent[i]->u.global.module, module))
+        if (ckpt__str_is(w->recent[i]->u.global->name, name) && ckpt__str_is(w->recent[i]->u.global->module, module))
             return w->recent[i];
     ckpt__out *g = ckpt__pickle_make_global(w->arena, ckpt__s(module), ckpt__s(name));
     if (!g || !note_global(w, g))
@@ -277,8 +286,7 @@ static bool copy_persistent(writer *w, const ckpt__node *from, ckpt__out *to)
     const ckpt__node *class = wrapped_class(from);
     if (class) {
         to->kind = CKPT__P_GLOBAL;
-        to->u = class->u;
-        return note_global(w, to);
+        return copy_global(w, class, to);
     }
     to->u.id = ckpt__torch_put_node(w, from->u.id);
     return to->u.id != NULL;
@@ -312,8 +320,7 @@ ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *
         ok = copy_object(w, from, to);
         break;
     case CKPT__P_GLOBAL:
-        to->u = from->u;
-        ok = note_global(w, to);
+        ok = copy_global(w, from, to);
         break;
     default:
         to->boolean = from->boolean;
@@ -502,7 +509,7 @@ static void rename_globals(const writer *w)
     for (size_t i = 0; i < w->global_count && !dotted; i++)
         dotted = ckpt__pickle_is_dotted(w->globals[i]);
     for (size_t i = 0; dotted && i < w->global_count; i++)
-        ckpt__torch_python3(&w->globals[i]->u.global.module, &w->globals[i]->u.global.name);
+        ckpt__torch_python3(&w->globals[i]->u.global->module, &w->globals[i]->u.global->name);
 }
 
 /* Of what dtype are the tensors that view each storage? */
@@ -552,6 +559,8 @@ ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_err
         status = number_storages(&w, root);
     if (status == CKPT_OK) {
         rename_globals(&w);
+        free(w.made);             /* all is made, and writing takes as much again */
+        w.made = NULL;
         status = ckpt__pickle_write(root, out, err);
     }
     ckpt__arena_free(w.arena);

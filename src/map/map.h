@@ -27,6 +27,7 @@ typedef struct ckpt__subject {
     ckpt_str name, param;
     ckpt_role role;
     ckpt_str tag;                 /* saved tag; data NULL: none */
+    bool stays;                   /* it is not moved, whatever is decided: "policy-placed" does not count it */
 } ckpt__subject;
 
 /* Applies the rules to one tensor, not looking at what it belongs to. used[rule] is set where a rule decided (may be

@@ -185,7 +185,8 @@ static void move(struct placing *p, size_t i, const ckpt__target *to, ckpt__deci
     p->out[i].by = by;
     p->out[i].rule = SIZE_MAX;
     ckpt_role role = p->subjects[i].role;
-    if ((role != CKPT_STEP && role != CKPT_RNG) || to->device.type == CKPT_DEVICE_NONE || same_place(&before, to))
+    if ((role != CKPT_STEP && role != CKPT_RNG) || p->subjects[i].stays || to->device.type == CKPT_DEVICE_NONE ||
+        same_place(&before, to))
         return;
     if (p->moved[role].count++ == 0) {
         p->moved[role].first = i;

@@ -103,7 +103,7 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     const ckpt__storage *s = &x->storages[storage];
     uint32_t ndim = t->info.ndim;
     const char *name = t->info.name.data;
-    int64_t *copy = ckpt__arena_array(x->arena, 2 * (size_t)ndim + 1, sizeof *copy);
+    int64_t *copy = ckpt__arena_array(x->arena, ndim ? 2 * (size_t)ndim : 1, sizeof *copy);
     ckpt__piece *piece = ckpt__arena_alloc(x->arena, sizeof *piece);
     if (!copy || !piece)
         return ckpt__fail_memory(err, name, 0);

@@ -134,6 +134,12 @@ ln -s ../two/model.safetensors linked/optimizer.pt
 ask 2 linked && grep -q 'a link that leaves' err
 check "a checkpoint that is refused is not taken for a folder of some"
 
+mkdir here there
+cp "$data"/peers/accelerate/* here && mv here/optimizer.bin there
+ask 0 show --one here there && grep -qF 'options.also = (const char *const[]){"there"}; options.also_count = 1;' out &&
+    grep -q 'ckpt_restore(state, "here", &options' out && ! grep -q 'accelerator.load_state' out
+check "what lies in two directories resumes from both"
+
 mkdir empty
 ask 2 empty && grep -q 'not a checkpoint' err
 check "an empty directory is none"

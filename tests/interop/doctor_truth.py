@@ -4,7 +4,8 @@
 usage: doctor_truth.py CKPT-INSPECT [-v]
 
 Each situation is built in the real program and saved; then a loader (torch of today, an old torch, Lightning, accelerate,
-the HF Trainer, libtorch in C++, ckpt_restore in C) loads it and takes the next steps, and what it did is held against ckpt-inspect doctor for the same file.
+the HF Trainer, libtorch in C++, ckpt_restore in C) loads it and takes the next steps, and what it did is held against
+ckpt-inspect doctor for the same file.
 An outcome is one of doctor's own: resumes-differently is what goes on with other flags, state, dtype, losses or a copy
 from the GPU in each step than an unbroken run. Beside it the flags after the load (`effective`) must be equal, and the
 findings that the situation is about must be there. A situation that cannot be run here is "not run", never equal; a

@@ -5,7 +5,8 @@ usage: refused.py CKPT-INSPECT [-v]
 
 The torch of this interpreter saves one small file for each kind of value and of tensor. Each torch there is loads them with
 weights_only=True: this one, that of $CKPT_OLD_PYTHON (else /usr/bin/python3), and those of $CKPT_TORCH_PYTHONS (interpreters,
-separated by colons). Whether it takes a file must be what doctor --torch VERSION --load-weights-only yes says of it. The
+separated by colons). Whether it takes a file must be what doctor --torch VERSION --load-weights-only yes says of it; whether
+it has what the file needs, with weights_only=False, what it says with no. The
 versions that ran are printed; the last line is "N passed, N failed"."""
 import argparse
 import collections
@@ -25,7 +26,7 @@ MORE = [p for p in os.environ.get("CKPT_TORCH_PYTHONS", "").split(":") if p]
 # with weights_only=False, is no refusal of weights_only: "cannot".
 ASK = """
 import json, sys, torch
-answers = {}
+answers, unbuilt = {}, {}
 
 def said(name, weights_only):
     try:
@@ -37,9 +38,10 @@ def said(name, weights_only):
 for name in sys.argv[1:]:
     answers[name] = said(name, True)
     otherwise = answers[name] and said(name, False)
+    unbuilt[name] = bool(otherwise and "Can't get attribute" in otherwise)
     if otherwise and answers[name].endswith(otherwise.split(": ", 1)[1]):
         answers[name] = "cannot"
-print(json.dumps([torch.__version__, answers]))
+print(json.dumps([torch.__version__, answers, unbuilt]))
 """
 
 
@@ -105,9 +107,9 @@ def versions(files):
         if done is None or done.returncode != 0:
             print(f"{python}: no torch{': ' + done.stderr[-300:] if done and python in MORE else ''}")
             continue
-        version, answers = json.loads(done.stdout)
+        version, answers, unbuilt = json.loads(done.stdout)
         print(f"{python}: torch {version}")
-        found.append((".".join(version.split(".")[:2]), answers))
+        found.append((".".join(version.split(".")[:2]), answers, unbuilt))
     return found
 
 
@@ -120,7 +122,11 @@ def main():
         skip(e)
     with scratch():
         files = save(torch, np)
-        for version, answers in versions(files):
+        for version, answers, unbuilt in versions(files):
+            for file, lacks in unbuilt.items():
+                status, found = ask(inspect, "doctor", "--json", "--for", "torch", "--torch", version, "--load-weights-only", "no", "--devices", "cpu", file)
+                old = [f["message"] for f in found.get("findings", []) if f["code"] == "torch-too-old"]
+                check(f"torch {version}: {file}: what it does not have", bool(old) == lacks, f"{'it lacks something' if lacks else 'it has all'}; doctor: {old}")
             for file, said in answers.items():
                 if said == "cannot":
                     print(f"torch {version}: {file}: not of today's torch, weights_only or not")

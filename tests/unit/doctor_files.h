@@ -143,8 +143,42 @@ static inline void emit_class(writing *w, bool device)
     PUT(&w->pickle, ")R");
 }
 
+/* A tensor of two uint8 by the call that newer dtypes need. */
+static inline void emit_v3(writing *w)
+{
+    char key[8];
+    ck_assert_uint_lt(w->count, 96);
+    snprintf(key, sizeof key, "%u", w->count);
+    w->sizes[w->count++] = 8;
+    put_global(&w->pickle, "torch._utils", "_rebuild_tensor_v3");
+    PUT(&w->pickle, "((");
+    put_str(&w->pickle, "storage");
+    put_global(&w->pickle, "torch.storage", "UntypedStorage");
+    put_str(&w->pickle, key);
+    put_str(&w->pickle, "cpu");
+    PUT(&w->pickle, "K\x08tQK\0K\2\x85K\1\x85\x89");
+    put_global(&w->pickle, "collections", "OrderedDict");
+    PUT(&w->pickle, ")R");
+    put_global(&w->pickle, "torch", "uint8");
+    PUT(&w->pickle, "tR");
+}
+
 static void emit(writing *w)
 {
+    if (take(w, "v3")) {
+        emit_v3(w);
+        return;
+    }
+    if (take(w, "is ")) {
+        char text[120];
+        size_t n = strcspn(w->at, ",]})"), colon = strcspn(w->at, ":");
+        ck_assert(n < sizeof text && colon < n);
+        memcpy(text, w->at, n);
+        text[colon] = text[n] = 0;
+        w->at += n;
+        put_global(&w->pickle, text, text + colon + 1);
+        return;
+    }
     if (take(w, "{")) {
         PUT(&w->pickle, "}(");
         emit_all(w, '}');

@@ -178,10 +178,13 @@ static void round_trips(const void *arg)
     save_from(devices[0], 3);
     for (const int *d = devices + 1; *d != -2; d++) {
         live l;
+        ckpt_report *r = ckpt_report_new();
         open_live(&l, *d, *d, 50);
-        REQUIRE_OK(ckpt_restore(l.state, path, NULL, NULL, &err));
+        REQUIRE_OK(ckpt_restore(l.state, path, NULL, r, &err));
         REQUIRE(live_holds(&l, *d, 3));
+        REQUIRE(ckpt_report_count_code(r, "policy-placed") == 0);      /* they are the caller's, and stay */
         REQUIRE_OK(ckpt_save(l.state, path, NULL, &err));
+        ckpt_report_free(r);
         close_live(&l, *d);
     }
 }

@@ -128,7 +128,7 @@ START_TEST(arena_obeys_its_limit)
     ck_assert_ptr_nonnull(p);
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(p[i], 0);
-    ck_assert_uint_eq((uintptr_t)p % 16, 0);
+    ck_assert_uint_eq((uintptr_t)p % 8, 0);
     ck_assert_ptr_null(ckpt__arena_alloc(a, 2000));
     ck_assert(ckpt__arena_over_limit(a));
     ck_assert_ptr_null(ckpt__arena_array(a, SIZE_MAX / 2, 4));
@@ -158,10 +158,10 @@ START_TEST(arena_gives_zeroed_memory_once)
         size_t n = sizes[i * 7 % KINDS] * (i % KINDS != 11 || i < 20);
         given[i] = ckpt__arena_alloc(a, n);
         ck_assert_ptr_nonnull(given[i]);
-        ck_assert_uint_eq((uintptr_t)given[i] % 16, 0);
+        ck_assert_uint_eq((uintptr_t)given[i] % 8, 0);
         ck_assert_msg(is_zero((char *)given[i], n), "allocation %zu of %zu bytes", i, n);
         memset(given[i], (int)(i % 250 + 1), n);
-        used += (n + 15) / 16 * 16;
+        used += (n + 7) / 8 * 8;
         ck_assert_uint_eq(ckpt__arena_used(a), used);
     }
     for (size_t i = 0; i < N; i++) {

@@ -10,7 +10,7 @@ static void check_texts(const ckpt_report *report, int row)
         const ckpt_finding *f = ckpt_report_get(report, i);
         ck_assert_str_ne(f->message, "");
         static const char *const left[] = {"{n}",  "{s}",    "{a}",   "{b}",       "{c}",     "{path}",
-                                           "{py}", "{mend}", "{dst}", "{version}", "{loader}"};
+                                           "{py}", "{mend}", "{dst}", "{version}", "{loader}", "{torch}"};
         for (size_t k = 0; k < sizeof left / sizeof *left; k++)
             ck_assert_msg(!strstr(f->message, left[k]) && !strstr(f->fix, left[k]), "row %d: %s: %s | %s", row, f->code,
                           f->message, f->fix);
@@ -166,6 +166,35 @@ START_TEST(refusals_by_version)
 }
 END_TEST
 
+/* What is not in an old torch at all: it fails without weights_only too, and loads from its version on. */
+START_TEST(names_that_were_not_there)
+{
+    static const struct {
+        const char *text, *name;
+        int minor;
+    } cases[] = {{"is torch:float8_e4m3fn", "torch.float8_e4m3fn", 1}, {"is torch:uint16", "torch.uint16", 3},
+                 {"is torch:float4_e2m1fn_x2", "torch.float4_e2m1fn_x2", 8}, {"v3", "torch._utils._rebuild_tensor_v3", 2}};
+    ckpt_report *report = ckpt_report_new();
+    char text[400];
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        bool old = i % 2;
+        ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .load_weights_only = -1, .torch_major = 2,
+                                       .torch_minor = cases[i / 2].minor - old};
+        ckpt_doctor_result result;
+        snprintf(text, sizeof text, "{'w':f32@cpu[2],'x':%s}", cases[i / 2].text);
+        write_object(at("x.pt"), text, NULL);
+        doctor_of(at("x.pt"), &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "torch-too-old", "x");
+        ck_assert_msg((f != NULL) == old && (result.outcome == FL) == old, "%s, torch 2.%d: %s", text, options.torch_minor,
+                      ckpt_outcome_name(result.outcome));
+        snprintf(text, sizeof text, "torch>=2.%d", cases[i / 2].minor);
+        ck_assert(!old || (strstr(f->message, cases[i / 2].name) && strstr(f->fix, text)));
+        ckpt_doctor_result_clear(&result);
+    }
+    ckpt_report_free(report);
+}
+END_TEST
+
 /* The default is weights_only=False before 2.6; 1.12 does not know the argument. */
 START_TEST(weights_only_by_version)
 {
@@ -214,6 +243,86 @@ START_TEST(not_its_format)
     ck_assert_ptr_nonnull(ckpt_report_find(report, "not-its-format", NULL));
     ck_assert_int_eq(result.outcome, CKPT_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+}
+END_TEST
+
+/* Who reads what at all: the same weights and optimizer in each format, to each loader. */
+START_TEST(formats_by_loaders)
+{
+    static const ckpt_loader loaders[] = {CKPT_LOADER_CKPT,      T, CKPT_LOADER_TORCH_CPP, CKPT_LOADER_LIGHTNING,
+                                          CKPT_LOADER_ACCELERATE, CKPT_LOADER_HF_TRAINER};
+    static const struct {
+        const char *path;
+        ckpt_outcome outcomes[6];
+        unsigned said;            /* bits of the loaders to whom it is not-its-format */
+        const char *fix;          /* words of what torch is told */
+    } cases[] = {
+        {"x.pt", {R, R, R, FL, FL, FL}, 0x30, NULL},
+        {"one", {R, R, R, FL, FL, FL}, 0x30, NULL},
+        {"native", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/native %s/native.pt"},
+        {"step", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/step %s/step.pt"},
+        {"w.safetensors", {FL, RD, FL, FL, FL, FL}, 0x3e, "safetensors.torch.load_file('%s/w.safetensors')"},
+    };
+    ckpt_report *report = ckpt_report_new();
+    ckpt_error err = CKPT_ERROR_INIT;
+    make_directory("one");
+    make_directory("step");
+    write_object(at("x.pt"), FILE_OF("f32@cpu[]", "cpu", ""), NULL);
+    write_object(at("one/x.pt"), FILE_OF("f32@cpu[]", "cpu", ""), NULL);
+    write_object(at("w.pt"), "{'a':f32@cpu[2,3],'b':f32@cpu[3]}", NULL);
+    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("native"), &(ckpt_migrate_options){.to = "ckpt"}, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("step/x.ckpt"), &(ckpt_migrate_options){.to = "ckpt"}, NULL, &err), CKPT_OK);
+    ckpt_migrate_options weights = {.to = "safetensors", .lossy = true};
+    ck_assert_int_eq(ckpt_migrate(at("w.pt"), at("w.safetensors"), &weights, NULL, &err), CKPT_OK);
+    for (size_t i = 0; i < 6 * (sizeof cases / sizeof *cases); i++) {
+        size_t k = i % 6;
+        ckpt_doctor_options options = {.loader = loaders[k], .cuda_devices = -1};
+        ckpt_doctor_result result;
+        char fix[800];
+        doctor_of(at("%s", cases[i / 6].path), &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "not-its-format", NULL);
+        ck_assert_msg(result.outcome == cases[i / 6].outcomes[k] && (f != NULL) == (cases[i / 6].said >> k & 1), "%s for %s: %s, %s",
+                      cases[i / 6].path, ckpt_loader_name(loaders[k]), ckpt_outcome_name(result.outcome), f ? f->message : "-");
+        if (k == 1 && cases[i / 6].fix) {
+            snprintf(fix, sizeof fix, cases[i / 6].fix, folder, folder);
+            ck_assert_msg(strstr(f->fix, fix) != NULL, "%s: %s", cases[i / 6].path, f->fix);
+        }
+        ckpt_doctor_result_clear(&result);
+    }
+    ckpt_report_free(report);
+}
+END_TEST
+
+/* What is pasted names the file of a folder of one, and what C++ refuses of it counts. */
+START_TEST(a_folder_of_one)
+{
+    static const ckpt_loader loaders[] = {T, CKPT_LOADER_LIGHTNING, CKPT_LOADER_TORCH_CPP};
+    ckpt_report *report = ckpt_report_new();
+    char file[800], *snippet = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_reader *reader = NULL;
+    make_directory("one");
+    write_object(at("one/last.ckpt"),
+                 "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':{'a':f32@cpu[3]},"
+                 "'optimizer_states':[],'lr_schedulers':[],'hyper_parameters':new argparse:Namespace}", NULL);
+    snprintf(file, sizeof file, "%s/one/last.ckpt", folder);
+    for (size_t i = 0; i < 3; i++) {
+        ckpt_doctor_options options = {.loader = loaders[i], .cuda_devices = -1};
+        ckpt_doctor_result result;
+        doctor_of(at("one"), &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
+        ck_assert_ptr_nonnull(f);
+        ck_assert_int_eq(result.outcome, FL);
+        ck_assert_msg(i == 2 || strstr(f->fix, file) != NULL, "%s", f->fix);
+        ckpt_doctor_result_clear(&result);
+    }
+    ck_assert_int_eq(ckpt_reader_open(at("one"), NULL, &reader, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_doctor_snippet(reader, &(ckpt_doctor_options){.loader = T, .cuda_devices = -1}, "torch", &snippet, &err),
+                     CKPT_OK);
+    ck_assert_ptr_nonnull(strstr(snippet, file));
+    free(snippet);
+    ckpt_reader_close(reader);
     ckpt_report_free(report);
 }
 END_TEST
@@ -310,8 +419,11 @@ int main(void)
     tcase_add_test(t, non_finite);
     tcase_add_test(t, refusals);
     tcase_add_loop_test(t, refusals_by_version, 0, (int)(sizeof allowed_from / sizeof *allowed_from));
+    tcase_add_test(t, names_that_were_not_there);
     tcase_add_test(t, weights_only_by_version);
     tcase_add_test(t, not_its_format);
+    tcase_add_test(t, formats_by_loaders);
+    tcase_add_test(t, a_folder_of_one);
     tcase_add_test(t, declared_order);
     tcase_add_test(t, rank_of_another);
     tcase_add_test(t, places);

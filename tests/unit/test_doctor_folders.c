@@ -153,6 +153,33 @@ START_TEST(each)
 }
 END_TEST
 
+/* accelerate hands load_kwargs to some of its files only: what is pasted must reach the one that is refused. */
+START_TEST(what_load_kwargs_reach)
+{
+    static const struct {
+        file file;
+        bool reached;
+    } cases[] = {{{"scheduler.bin", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}, true},
+                 {{"scaler.pt", "{'scale':2.0,'a':new argparse:Namespace}"}, false},
+                 {{"pytorch_model.bin", "{'a':f32@cpu[2,3],'b':f32@cpu[3],'c':new argparse:Namespace}"}, false}};
+    ckpt_report *report = ckpt_report_new();
+    for (size_t i = 0; i < 3; i++) {
+        ckpt_doctor_options options = {.loader = A, .cuda_devices = -1};
+        ckpt_doctor_result result;
+        for (size_t k = 0; k < sizeof accelerate / sizeof *accelerate; k++)
+            write_file(&accelerate[k]);
+        write_file(&cases[i].file);
+        doctor_of(folder, &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
+        ck_assert_msg(f && (strstr(f->fix, "load_kwargs") != NULL) == cases[i].reached, "%s: %s", cases[i].file.name, f ? f->fix : "-");
+        ck_assert(cases[i].reached || strstr(f->fix, "add_safe_globals"));
+        ck_assert_int_eq(result.outcome, CKPT_FAILS_AT_LOAD);
+        ckpt_doctor_result_clear(&result);
+    }
+    ckpt_report_free(report);
+}
+END_TEST
+
 /* Healthy checkpoints of programs that are no loader here, beside the same with a defect. */
 #define LIGHTNING                                                                                                      \
     "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':" WEIGHTS                  \
@@ -207,6 +234,7 @@ int main(void)
     TCase *t = tcase_create("doctor_folders");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, each, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_test(t, what_load_kwargs_reach);
     tcase_add_loop_test(t, programs_without_a_loader, 0, (int)(sizeof programs / sizeof *programs));
     suite_add_tcase(s, t);
     return run_suite(s);

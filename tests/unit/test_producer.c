@@ -5,7 +5,7 @@
 #include <ckpt/summary.h>
 #include <math.h>
 #include "core/summary.h"
-#include "folder_files.h"
+#include "producer_files.h"
 
 static ckpt_error err;
 static ckpt_reader *reader;
@@ -24,130 +24,6 @@ static void teardown(void)
     ckpt_reader_close(reader);
     reader = NULL;
     remove_folder();
-}
-
-/* ---- files from a short notation: Python's literals; W a state_dict, O an Adam with its state, T1.5 a tensor of one
- * float32, $module Class{...} an object with attributes; S a state_dict whose a.weight is tied to b.weight, first in a
- * file */
-static const flat shapes[] = {{"a.weight", 2, {2, 3}}, {"a.bias", 1, {3, 0}}};
-
-static void put_weights(torch_file *t)
-{
-    PUT(&t->pickle, "}(");
-    for (size_t i = 0; i < 2; i++) {
-        put_str(&t->pickle, shapes[i].name);
-        torch_tensor(t, shapes[i].ndim, shapes[i].shape[0], shapes[i].shape[1], 1);
-    }
-    PUT(&t->pickle, "u");
-}
-
-static void put_tied(torch_file *t)
-{
-    view tie = {.class_name = "FloatStorage", .key = "0", .location = "cpu", .numel = 6, .ndim = 2,
-                .stride_count = 2, .shape = {2, 3}, .strides = {3, 1}};
-    ck_assert_int_eq(t->count, 0);
-    PUT(&t->pickle, "}(");
-    put_str(&t->pickle, "a.weight");
-    torch_tensor(t, 2, 2, 3, 1);
-    put_str(&t->pickle, "a.bias");
-    torch_tensor(t, 1, 3, 0, 1);
-    put_str(&t->pickle, "b.weight");
-    put_tensor(&t->pickle, &tie);
-    PUT(&t->pickle, "u");
-}
-
-static const char *put_quoted(torch_file *t, const char *p)
-{
-    char text[200];
-    size_t n = strcspn(p + 1, "'");
-    ck_assert_uint_lt(n, sizeof text);
-    memcpy(text, p + 1, n);
-    text[n] = 0;
-    put_str(&t->pickle, text);
-    return p + n + 2;
-}
-
-static const char *put_number_of(torch_file *t, const char *p)
-{
-    size_t n = strspn(p, "-0123456789.e");
-    if (memchr(p, '.', n))
-        torch_float(t, atof(p));
-    else
-        put_int(&t->pickle, atol(p));
-    return p + n;
-}
-
-static const char *put_value(torch_file *t, const char *p);
-
-static const char *put_object(torch_file *t, const char *p)
-{
-    char module[100], name[100];
-    ck_assert_int_eq(sscanf(p, "$%99s %99[A-Za-z]", module, name), 2);
-    put_global(&t->pickle, module, name);
-    PUT(&t->pickle, ")\x81");
-    p = put_value(t, strchr(p, '{'));
-    PUT(&t->pickle, "b");
-    return p;
-}
-
-static const char *put_many(torch_file *t, const char *p, char end)
-{
-    bool dict = end == '}';
-    put(&t->pickle, dict ? "}(" : "](", 2);
-    for (p++; *p != end;) {
-        p += strspn(p, ", ");
-        if (dict)
-            p = put_value(t, p) + 1; /* the colon */
-        p = put_value(t, p);
-    }
-    put(&t->pickle, dict ? "u" : "e", 1);
-    return p + 1;
-}
-
-static const char *put_value(torch_file *t, const char *p)
-{
-    p += strspn(p, " ");
-    switch (*p) {
-    case '{':
-        return put_many(t, p, '}');
-    case '[':
-        return put_many(t, p, ']');
-    case '\'':
-        return put_quoted(t, p);
-    case '$':
-        return put_object(t, p);
-    case 'W':
-        put_weights(t);
-        return p + 1;
-    case 'S':
-        put_tied(t);
-        return p + 1;
-    case 'O':
-        put_adam(t, shapes, 2, 2, 0.1);
-        return p + 1;
-    case 'T':
-        torch_tensor(t, 0, 0, 0, (float)atof(p + 1));
-        return p + 1 + strspn(p + 1, "-0123456789.");
-    case 'N':
-        PUT(&t->pickle, "N");
-        return p + 4; /* None, True, False */
-    case 'y':
-        PUT(&t->pickle, "\x88");
-        return p + 1;
-    case 'n':
-        PUT(&t->pickle, "\x89");
-        return p + 1;
-    default:
-        return put_number_of(t, p);
-    }
-}
-
-static void write_spec(const char *path, const char *spec)
-{
-    torch_file *t = begin_torch();
-    const char *end = put_value(t, spec);
-    ck_assert_str_eq(end, "");
-    write_torch(path, t);
 }
 
 static void summarize(const char *path)
@@ -561,6 +437,31 @@ START_TEST(a_trainers_epoch_and_score)
 }
 END_TEST
 
+/* Counts that a trainer keeps as a tensor or as numpy's. */
+START_TEST(counts_that_are_no_plain_numbers)
+{
+    of_spec("{'model': W, 'step': I42, 'epoch': A3}");
+    ck_assert_int_eq(s.step, 42);
+    ck_assert_int_eq(s.epoch, 3);
+    ck_assert(s.epoch_exact == 3);
+    of_spec("{'model': W, 'iteration': A7, 'epoch': I0}");
+    ck_assert_int_eq(s.step, 7);
+    ck_assert_int_eq(s.epoch, 0);
+    of_spec("{'trainer': {'config': {}, 'var_wo_ddp': W, 'vae_local': W, 'var_opt': {'optimizer': O}}, 'epoch': A2, "
+            "'iter': I9007199254740993}");
+    ck_assert_str_eq(s.producer, "VAR");
+    ck_assert(s.step == INT64_C(9007199254740993)); /* not by way of a double */
+    ck_assert_int_eq(s.epoch, 2);
+    of_spec("{'model': W, 'step': I-1, 'epoch': T1.0}"); /* neither is a count */
+    ck_assert_int_eq(s.step, -1);
+    ck_assert_int_eq(s.epoch, -1);
+    make_directory("counted");
+    write_spec(at("counted/x.pt"), "{'model': W, 'optimizer': O, 'global_step': I5}");
+    summarize(at("counted"));
+    ck_assert_int_eq(s.step, 5);
+}
+END_TEST
+
 /* A directory of several is none of them. */
 START_TEST(unrelated_files_are_not_one)
 {
@@ -594,6 +495,7 @@ int main(void)
     tcase_add_test(t, a_migrated_file_keeps_its_producer);
     tcase_add_test(t, directories);
     tcase_add_test(t, a_trainers_epoch_and_score);
+    tcase_add_test(t, counts_that_are_no_plain_numbers);
     tcase_add_test(t, unrelated_files_are_not_one);
     suite_add_tcase(suite, t);
     return run_suite(suite);
