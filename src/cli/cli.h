@@ -85,7 +85,7 @@ const char *cli_style(const cli *c, const char *style);
 void cli_json_finding(json_out *j, const ckpt_finding *f);
 /* findings: [...] of those at least `least` severe; reports may be NULL. */
 void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, ckpt_severity least);
-/* except: a code that is passed over; NULL: none. */
+/* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is counted. */
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except);
 void cli_json_value(json_out *j, const char *key, const ckpt_value *v);  /* a scalar or a short list; else its kind */
 

@@ -223,31 +223,61 @@ static bool says(const char *text, const char *name)
     return false;
 }
 
+static void put_finding(const cli *c, FILE *out, const ckpt_finding *f)
+{
+    const char *style = f->severity == CKPT_ERROR ? "red" : f->severity == CKPT_WARNING ? "yellow" : "dim";
+    size_t used = 9 + strlen(f->code) + 2;
+    fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
+    if (*f->file) {
+        cli_put(out, f->file, strlen(f->file));
+        fputs(": ", out);
+        used += cli_width(f->file, strlen(f->file)) + 2;
+    }
+    if (*f->tensor && !says(f->message, f->tensor)) {
+        cli_put_message(out, f->tensor);
+        fputs(": ", out);
+        used += cli_width(f->tensor, strlen(f->tensor)) + 2;
+    }
+    cli_put_wrapped(out, f->message, used, 9);
+    if (*f->fix) {
+        fputs("         fix: ", out);     /* never broken: it is there to be pasted */
+        cli_put_message(out, f->fix);
+        putc('\n', out);
+    }
+}
+
+/* The findings of f's code and severity. */
+static size_t of_a_kind(const ckpt_report *report, const ckpt_finding *f)
+{
+    size_t n = 0, count = ckpt_report_count(report);
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_finding *g = ckpt_report_get(report, i);
+        n += g->severity == f->severity && strcmp(g->code, f->code) == 0;
+    }
+    return n;
+}
+
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except)
 {
-    for (size_t i = 0; report && i < ckpt_report_count(report); i++) {
+    enum { SHOWN = 20, KINDS = 64 };      /* of one kind; of kinds beyond the last all are shown */
+    const ckpt_finding *kinds[KINDS];
+    size_t seen[KINDS], kind_count = 0, count = report ? ckpt_report_count(report) : 0;
+    for (size_t i = 0; i < count; i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
+        size_t k = 0;
         if (f->severity < least || (except && strcmp(f->code, except) == 0))
             continue;
-        const char *style = f->severity == CKPT_ERROR ? "red" : f->severity == CKPT_WARNING ? "yellow" : "dim";
-        size_t used = 9 + strlen(f->code) + 2;
-        fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
-        if (*f->file) {
-            cli_put(out, f->file, strlen(f->file));
-            fputs(": ", out);
-            used += cli_width(f->file, strlen(f->file)) + 2;
+        while (k < kind_count && (kinds[k]->severity != f->severity || strcmp(kinds[k]->code, f->code) != 0))
+            k++;
+        if (k == kind_count && k < KINDS) {
+            kinds[kind_count++] = f;
+            seen[k] = 0;
         }
-        if (*f->tensor && !says(f->message, f->tensor)) {
-            cli_put_message(out, f->tensor);
-            fputs(": ", out);
-            used += cli_width(f->tensor, strlen(f->tensor)) + 2;
-        }
-        cli_put_wrapped(out, f->message, used, 9);
-        if (*f->fix) {
-            fputs("         fix: ", out);     /* never broken: it is there to be pasted */
-            cli_put_message(out, f->fix);
-            putc('\n', out);
-        }
+        if (k == KINDS || f->severity == CKPT_ERROR || seen[k]++ < SHOWN)
+            put_finding(c, out, f);
+        else if (seen[k] == SHOWN + 1)
+            fprintf(out, "%-7s  %s: and %zu more (--json lists them all)\n", ckpt_severity_name(f->severity), f->code,
+                    of_a_kind(report, f) - SHOWN);
     }
 }
 
