@@ -1,33 +1,12 @@
 /* test_migrate_kept.c - what a torch file or a directory holds goes to a native file and back: bytes, offsets and strides
  * of views, optimizers whose parameters have no names, structures, and all of it through edits of the native file. */
-#include <ckpt/ckpt.h>
-#include "folder_files.h"
+#include "migrate_setup.h"
 
-static ckpt_error err;
-static ckpt_report *report;
-static ckpt_migrate_options options;
-
-static void setup(void)
+static void setup_two(void)
 {
-    make_folder();
+    setup();
     make_directory("a");
     make_directory("b");
-    memset(&options, 0, sizeof options);
-    options.no_sync = options.force = options.verify = true;
-    report = ckpt_report_new();
-}
-
-static void teardown(void)
-{
-    ckpt_report_free(report);
-    remove_folder();
-}
-
-static ckpt_status migrate(const char *src, const char *to, const char *dst)
-{
-    memset(&err, 0, sizeof err);
-    options.to = to;
-    return ckpt_migrate(src, dst, &options, report, &err);
 }
 
 static void migrates(const char *src, const char *to, const char *dst)
@@ -513,7 +492,7 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("what a native file keeps");
     TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup_two, teardown);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, views_come_back);
     tcase_add_test(t, elements_stay);

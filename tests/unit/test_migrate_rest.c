@@ -1,32 +1,6 @@
 /* test_migrate_rest.c - what lies beside the model and the optimizer, wherever those are found, goes into a native file under
  * its own name, and is named as lost where the target has no place for it. */
-#include <ckpt/ckpt.h>
-#include "folder_files.h"
-
-static ckpt_error err;
-static ckpt_report *report;
-static ckpt_migrate_options options;
-
-static void setup(void)
-{
-    make_folder();
-    memset(&options, 0, sizeof options);
-    options.no_sync = options.force = options.verify = true;
-    report = ckpt_report_new();
-}
-
-static void teardown(void)
-{
-    ckpt_report_free(report);
-    remove_folder();
-}
-
-static ckpt_status migrate(const char *src, const char *to, const char *dst)
-{
-    memset(&err, 0, sizeof err);
-    options.to = to;
-    return ckpt_migrate(src, dst, &options, report, &err);
-}
+#include "migrate_setup.h"
 
 static const flat params[] = { { "w", 2, { 3, 4 } }, { "b", 1, { 5, 0 } } };
 

@@ -1,32 +1,6 @@
 /* test_migrate_ties.c - tensors that are reached in several ways: under two names of which one goes, by views of one
  * storage, and inside opaque objects, where no name leads. */
-#include <ckpt/ckpt.h>
-#include "folder_files.h"
-
-static ckpt_error err;
-static ckpt_report *report;
-static ckpt_migrate_options options;
-
-static void setup(void)
-{
-    make_folder();
-    memset(&options, 0, sizeof options);
-    options.no_sync = options.force = options.verify = true;
-    report = ckpt_report_new();
-}
-
-static void teardown(void)
-{
-    ckpt_report_free(report);
-    remove_folder();
-}
-
-static ckpt_status migrate(const char *src, const char *to, const char *dst)
-{
-    memset(&err, 0, sizeof err);
-    options.to = to;
-    return ckpt_migrate(src, dst, &options, report, &err);
-}
+#include "migrate_setup.h"
 
 static void migrates(const char *src, const char *to, const char *dst)
 {
