@@ -22,8 +22,8 @@ static const char *const harmless[] = {
     "pthread_mutex_*", "pthread_cond_*", "pthread_condattr_*", "pthread_join", "pthread_once", "pthread_self",
     "pthread_equal", "pthread_sigmask", "pthread_kill", "pthread_setname_np", "pthread_atfork", "__register_atfork",
     "sig*", "__libc_current_sigrt*", "raise", "kill",
-    /* what mmap gave; where a descriptor stands */
-    "munmap", "lseek",
+    /* what mmap and malloc gave; where a descriptor stands */
+    "munmap", "malloc_trim", "lseek",
     /* advice on the page cache, and what it has: a failure means that nothing is known of it */
     "posix_fadvise*", "preadv2", "preadv64v2",
     /* the time, who and where we are, the driver's library */
