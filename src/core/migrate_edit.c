@@ -51,29 +51,29 @@ void ckpt__seen_free(ckpt__seen *s)
 
 ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx, ckpt_error *err)
 {
-    const ckpt_value **todo = NULL;
+    const ckpt_value **pending = NULL;
     size_t count = 0, capacity = 0;
     ckpt__seen seen = { NULL, 0, 0 };
     ckpt_status status = CKPT_OK;
     bool dict = root && root->kind == CKPT_V_DICT;
-    if (dict && (ckpt__seen_add(&seen, root) < 0 || !ckpt__grow(&todo, &capacity, 1, sizeof *todo)))
+    if (dict && (ckpt__seen_add(&seen, root) < 0 || !ckpt__grow(&pending, &capacity, 1, sizeof *pending)))
         status = ckpt__mover_no_memory(err);
     else if (dict)
-        todo[count++] = root;
+        pending[count++] = root;
     while (status == CKPT_OK && count > 0) {
-        ckpt_value *v = (ckpt_value *)(uintptr_t)todo[--count];     /* the tree is this call's own */
+        ckpt_value *v = (ckpt_value *)(uintptr_t)pending[--count];     /* the tree is this call's own */
         bool below = true;
         status = fn(ctx, v, &below, err);
         for (size_t i = 0; status == CKPT_OK && below && i < v->entry_count; i++) {
             const ckpt_value *next = v->entries[i].value;
             int added = next->kind == CKPT_V_DICT ? ckpt__seen_add(&seen, next) : 0;
-            if (added < 0 || (added && !ckpt__grow(&todo, &capacity, count + 1, sizeof *todo)))
+            if (added < 0 || (added && !ckpt__grow(&pending, &capacity, count + 1, sizeof *pending)))
                 status = ckpt__mover_no_memory(err);
             else if (added)
-                todo[count++] = next;
+                pending[count++] = next;
         }
     }
-    free(todo);
+    free(pending);
     ckpt__seen_free(&seen);
     return status;
 }

@@ -349,7 +349,7 @@ static unsigned depth_of(const char *name)
 }
 
 /* What is named in one folder: files are looked at, folders are remembered. */
-static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***todo, size_t *count, size_t *capacity)
+static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***pending, size_t *count, size_t *capacity)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < f->count; i++) {
@@ -358,9 +358,9 @@ static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***todo, size
         if (f->folders[i] && depth_of(f->names[i]) >= FOLDERS_DEEP) {
             status = ckpt__scan_limit(job, f->names[i], "folders are nested deeper than is looked at");
         } else if (f->folders[i]) {
-            if (!ckpt__grow(todo, capacity, *count + 1, sizeof **todo))
+            if (!ckpt__grow(pending, capacity, *count + 1, sizeof **pending))
                 return ckpt__fail_memory(job->err, f->names[i], 0);
-            (*todo)[(*count)++] = f->names[i];
+            (*pending)[(*count)++] = f->names[i];
             f->names[i] = NULL;
         } else if (ckpt__source_add(job->source, f->names[i], &file, &why) < 0) {
             status = ckpt__scan_note(job, "scan-unreadable", f->names[i], "look at it where it is", "was not opened: %s",
@@ -373,7 +373,7 @@ static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***todo, size
     return status;
 }
 
-static ckpt_status scan_folder(ckpt__scan_job *job, char *below, char ***todo, size_t *count, size_t *capacity)
+static ckpt_status scan_folder(ckpt__scan_job *job, char *below, char ***pending, size_t *count, size_t *capacity)
 {
     folder f = {.below = below};
     ckpt_error why = CKPT_ERROR_INIT;
@@ -386,7 +386,7 @@ static ckpt_status scan_folder(ckpt__scan_job *job, char *below, char ***todo, s
     if (status != CKPT_E_NO_MEMORY)
         status = noted;
     if (status == CKPT_OK)
-        status = scan_names(job, &f, todo, count, capacity);
+        status = scan_names(job, &f, pending, count, capacity);
     free_names(f.names, f.count);
     free(f.folders);
     return status;
@@ -395,17 +395,17 @@ static ckpt_status scan_folder(ckpt__scan_job *job, char *below, char ***todo, s
 /* A folder's files in the order of the system, its folders after them. */
 static ckpt_status scan_directory(ckpt__scan_job *job)
 {
-    char **todo = NULL;
+    char **pending = NULL;
     size_t count = 0, capacity = 0;
-    ckpt_status status = scan_folder(job, (char[]){""}, &todo, &count, &capacity);
+    ckpt_status status = scan_folder(job, (char[]){""}, &pending, &count, &capacity);
     if (count)
-        qsort(todo, count, sizeof *todo, by_name);
+        qsort(pending, count, sizeof *pending, by_name);
     while (status == CKPT_OK && count > 0) {
-        char *below = todo[--count];
-        status = scan_folder(job, below, &todo, &count, &capacity);
+        char *below = pending[--count];
+        status = scan_folder(job, below, &pending, &count, &capacity);
         free(below);
     }
-    free_names(todo, count);
+    free_names(pending, count);
     return status;
 }
 
