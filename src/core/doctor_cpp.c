@@ -17,21 +17,17 @@ bool ckpt__cpp_builds(ckpt_str module, ckpt_str name)
 {
     if (ckpt__str_is(module, "torch") && name.size > 7 && memcmp(name.data + name.size - 7, "Storage", 7) == 0)
         return true;
-    for (size_t i = 0; i < sizeof built / sizeof *built; i++) {
-        const char *at = built[i][1];
-        for (size_t n; ckpt__str_is(module, built[i][0]) && (n = strcspn(at, " ")) > 0; at += n + (at[n] == ' '))
-            if (n == name.size && memcmp(at, name.data, n) == 0)
-                return true;
-    }
+    for (size_t i = 0; i < sizeof built / sizeof *built; i++)
+        if (ckpt__str_is(module, built[i][0]) && ckpt__str_among(name, built[i][1]))
+            return true;
     return false;
 }
 
 static bool builds_class(ckpt_str path)
 {
-    size_t dot = path.size;
-    while (dot > 0 && path.data[dot - 1] != '.')
-        dot--;
-    return ckpt__cpp_builds((ckpt_str){path.data, dot > 0 ? dot - 1 : 0}, (ckpt_str){path.data + dot, path.size - dot});
+    ckpt_str module, name;
+    ckpt__doctor_split(path, &module, &name);
+    return ckpt__cpp_builds(module, name);
 }
 
 /* Python writes what needs more than 32 bits in as few bytes as hold it, and the C++ reader takes 8 of them or none. */

@@ -238,6 +238,8 @@ const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_
 /* doctor_refused.c: what of this one value torch.load(weights_only=True), or the C++ unpickler, refuses;
  * false: no memory */
 bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit);
+/* "module.Class" apart; both lie in path. */
+void ckpt__doctor_split(ckpt_str path, ckpt_str *module, ckpt_str *name);
 int ckpt__doctor_there_from(ckpt_str path);               /* the first torch that has "module.name"; 0: any */
 /* doctor_cpp.c: what torch::pickle_load refuses of a value, of a key, of the file as a whole (NULL: nothing); does it build
  * what is called so; and is this tag a device to libtorch? */

@@ -71,16 +71,6 @@ static const struct {
 /* Before, torch.load hands an archive of TorchScript to torch.jit.load, weights_only or not. */
 enum { SCRIPTS_REFUSED = 206 };
 
-static bool word_of(const char *words, ckpt_str word)
-{
-    for (; *words; words += strcspn(words, " ") + (words[strcspn(words, " ")] == ' ')) {
-        size_t n = strcspn(words, " ");
-        if (n == word.size && memcmp(words, word.data, n) == 0)
-            return true;
-    }
-    return false;
-}
-
 static bool allows(const ckpt__patient *p, ckpt_str module, ckpt_str name)
 {
     bool torch = module.size >= 5 && memcmp(module.data, "torch", 5) == 0;
@@ -92,16 +82,14 @@ static bool allows(const ckpt__patient *p, ckpt_str module, ckpt_str name)
         return true;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
         if (p->version >= allowed[i].from && (!allowed[i].until || p->version <= allowed[i].until) &&
-            ckpt__str_is(module, allowed[i].module) && word_of(allowed[i].names, name))
+            ckpt__str_is(module, allowed[i].module) && ckpt__str_among(name, allowed[i].names))
             return true;
     return false;
 }
 
-static void split_path(ckpt_str path, ckpt_str *module, ckpt_str *name)
+void ckpt__doctor_split(ckpt_str path, ckpt_str *module, ckpt_str *name)
 {
-    size_t dot = path.size;
-    while (dot > 0 && path.data[dot - 1] != '.')
-        dot--;
+    size_t dot = ckpt__str_after_dot(path);
     *module = (ckpt_str){path.data, dot > 0 ? dot - 1 : 0};
     *name = (ckpt_str){path.data + dot, path.size - dot};
 }
@@ -109,14 +97,14 @@ static void split_path(ckpt_str path, ckpt_str *module, ckpt_str *name)
 static bool allows_class(const ckpt__patient *p, ckpt_str path)
 {
     ckpt_str module, name;
-    split_path(path, &module, &name);
+    ckpt__doctor_split(path, &module, &name);
     return allows(p, module, name);
 }
 
 static int there_from(ckpt_str module, ckpt_str name)
 {
     for (size_t i = 0; i < sizeof there / sizeof *there; i++)
-        if (ckpt__str_is(module, there[i].module) && word_of(there[i].names, name))
+        if (ckpt__str_is(module, there[i].module) && ckpt__str_among(name, there[i].names))
             return there[i].from;
     return 0;
 }
@@ -124,7 +112,7 @@ static int there_from(ckpt_str module, ckpt_str name)
 int ckpt__doctor_there_from(ckpt_str path)
 {
     ckpt_str module, name;
-    split_path(path, &module, &name);
+    ckpt__doctor_split(path, &module, &name);
     return there_from(module, name);
 }
 

@@ -441,12 +441,10 @@ static ckpt_status rename_parts(namer *n)
     ckpt__index *x = n->m->from;
     for (size_t i = 0; n->m->became_torch && n->after_count && i < x->tensor_count; i++) {
         ckpt_str *name = &x->tensors[i].info.name;
-        size_t dot = name->size, k;
+        size_t dot = ckpt__str_after_dot(*name), k;
         ckpt__buf b = { 0 };
         if (!ckpt__is_flat(x, i))
             continue;
-        while (dot > 0 && name->data[dot - 1] != '.')
-            dot--;
         if (dot == 0 || !ckpt__hash_get(n->moved, name->data, dot - 1, &k))
             continue;
         ckpt__buf_add(&b, n->after[k].data, n->after[k].size);

@@ -189,21 +189,10 @@ bool ckpt__producer_fits(const ckpt_value *root, const char *alternatives)
 
 /* ---- rows */
 
-static bool is_word_of(const char *words, ckpt_str key)
-{
-    for (const char *at = words; *at;) {
-        size_t n = strcspn(at, " ");
-        if (n == key.size && memcmp(at, key.data, n) == 0)
-            return true;
-        at += n + (at[n] == ' ');
-    }
-    return false;
-}
-
 static bool has_only(const ckpt_value *root, const char *words)
 {
     for (size_t i = 0; i < root->entry_count; i++)
-        if (root->entries[i].key->kind != CKPT_V_STR || !is_word_of(words, root->entries[i].key->text))
+        if (root->entries[i].key->kind != CKPT_V_STR || !ckpt__str_among(root->entries[i].key->text, words))
             return false;
     return true;
 }

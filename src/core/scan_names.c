@@ -13,18 +13,6 @@ static bool is_capital(ckpt_str name)
     return i < name.size && name.data[i] >= 'A' && name.data[i] <= 'Z' && !memchr(name.data, '.', name.size);
 }
 
-/* Is `name` one of the blank-separated words? */
-static bool among(const char *words, ckpt_str name)
-{
-    for (const char *p = words; *p;) {
-        size_t n = strcspn(p, " ");
-        if (n == name.size && memcmp(p, name.data, n) == 0)
-            return true;
-        p += n + (p[n] == ' ');
-    }
-    return false;
-}
-
 /* How much of `module` one of the row's modules covers: all of it, or of a row for all names what it lies below. 0:
  * none. */
 static size_t covers(const ckpt__scan_row *row, ckpt_str module)
@@ -52,7 +40,7 @@ static const ckpt__scan_row *find(ckpt_str module, ckpt_str name)
         if (!covered)
             continue;
         bool all = row->names[0] == '*', capital = strcmp(row->names, "A*") == 0;
-        if (!all && !capital && among(row->names, name))
+        if (!all && !capital && ckpt__str_among(name, row->names))
             return row;
         if ((all || (capital && is_capital(name))) && covered > longest) {
             best = row;
@@ -184,7 +172,7 @@ ckpt_danger ckpt__scan_judge(ckpt_str module, ckpt_str name, const char **reason
         return is(CKPT_NOT_KNOWN, "its name is computed: which global it is was not found out", reason);
     }
     bool dotted = memchr(name.data, '.', name.size);
-    if (row && (row->danger == CKPT_DANGEROUS || (among(row->names, name) && row->names[0] != '*')))
+    if (row && (row->danger == CKPT_DANGEROUS || (ckpt__str_among(name, row->names) && row->names[0] != '*')))
         return is(row->danger, row->reason, reason);
     if (reaches(module, name))
         return is(CKPT_DANGEROUS, "reaches a dangerous module or attribute by way of another", reason);

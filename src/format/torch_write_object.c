@@ -10,11 +10,9 @@ typedef ckpt__torch_writer writer;
 /* "module.Class" -> a global, split at the last dot. */
 static ckpt__out *put_class(writer *w, ckpt_str name)
 {
-    size_t dot = name.size;
     if (!name.data)
         return ckpt__torch_put_global(w, "builtins", "object");
-    while (dot > 0 && name.data[dot - 1] != '.')
-        dot--;
+    size_t dot = ckpt__str_after_dot(name);
     ckpt_str module = ckpt__arena_str(w->arena, name.data, dot ? dot - 1 : 0);
     return module.data ? ckpt__torch_put_global(w, dot ? module.data : "builtins", name.data + dot) : NULL;
 }

@@ -358,9 +358,7 @@ static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
         return true;
     }
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("collections.OrderedDict");
-    size_t dot = name.size;
-    while (dot > 0 && name.data[dot - 1] != '.')
-        dot--;
+    size_t dot = ckpt__str_after_dot(name);
     ckpt_str module = ckpt__arena_str(w->arena, name.data, dot ? dot - 1 : 0);
     ckpt__out *class = ckpt__pickle_make_global(w->arena, dot ? module : ckpt__s("builtins"),
                                                 (ckpt_str){name.data + dot, name.size - dot});
