@@ -40,7 +40,7 @@ static void print_tensor(const ckpt_reader *reader, size_t i)
     if (ckpt_reader_crc32(reader, i, &crc, NULL) == CKPT_OK)
         printf("%08" PRIx32 " (", crc);
     else
-        printf("%-8s (", t->layout.data ? t->layout.data : "-");    /* sparse, meta, ...: its parts are tensors too */
+        printf("%-8s (", t->extra->layout.data ? t->extra->layout.data : "-"); /* sparse, meta, ...: its parts are tensors too */
     for (uint32_t d = 0; d < t->ndim; d++)
         printf("%s%" PRId64, d ? ", " : "", t->shape[d]);
     printf(") ");
@@ -91,7 +91,7 @@ static size_t choose(const ckpt_reader *reader, const char *name)
         return i;
     }
     while (i < ckpt_reader_tensor_count(reader) && (ckpt_reader_tensor(reader, i)->storage < 0 ||
-                                                    ckpt_reader_tensor(reader, i)->layout.data))
+                                                    ckpt_reader_tensor(reader, i)->extra->layout.data))
         i++;
     return i;
 }

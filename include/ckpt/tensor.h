@@ -69,6 +69,16 @@ typedef struct ckpt_path {
     size_t count;
 } ckpt_path;
 
+/* What few tensors have: those that are not dense, are quantized, are DTensors, or have a class of their own. */
+typedef struct ckpt_tensor_extra {
+    ckpt_str layout;              /* "sparse_coo", ...; data NULL: dense */
+    ckpt_str quantizer;           /* "per_tensor_affine", ...; data NULL: not quantized */
+    ckpt_str placements;          /* DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL: none */
+    ckpt_str class_name;          /* "torch.nn.parameter.Parameter", ...; data NULL: plain tensor */
+    const struct ckpt_tensor_info *parts;  /* of a tensor that is not dense: named "indices", "values", ... */
+    size_t part_count;
+} ckpt_tensor_extra;
+
 /* All pointers are borrowed until the reader that gave them is closed. */
 typedef struct ckpt_tensor_info {
     ckpt_str name;                /* key path joined by '.' */
@@ -81,20 +91,15 @@ typedef struct ckpt_tensor_info {
     uint64_t nbytes;              /* numel x itemsize (rounded up to whole bytes) */
     ckpt_str device;              /* tag as stored; data NULL where the format keeps none */
     ckpt_role role;
+    bool requires_grad, conj, neg;
+    bool inside;                  /* lies below an opaque object, not in dicts and lists alone */
     int64_t storage;              /* dense number by first appearance; -1: none (meta, pieces) */
     uint64_t storage_nbytes;
     ckpt_str file;                /* relative path inside a directory checkpoint; data NULL for a single file */
     ckpt_str param;               /* the parameter that it belongs to, where known */
     ckpt_str state_key;           /* "exp_avg", "step", ... where it is optimizer state */
     ckpt_str group;               /* parameter group, where known */
-    ckpt_str layout;              /* "sparse_coo", ...; data NULL: dense */
-    ckpt_str quantizer;           /* "per_tensor_affine", ...; data NULL: not quantized */
-    ckpt_str placements;          /* DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL: none */
-    ckpt_str class_name;          /* "torch.nn.parameter.Parameter", ...; data NULL: plain tensor */
-    const struct ckpt_tensor_info *parts;  /* of a tensor that is not dense: named "indices", "values", ... */
-    size_t part_count;
-    bool requires_grad, conj, neg;
-    bool inside;                  /* lies below an opaque object, not in dicts and lists alone */
+    const ckpt_tensor_extra *extra;        /* never NULL: of most tensors one that says nothing */
 } ckpt_tensor_info;
 
 #pragma GCC visibility pop

@@ -25,7 +25,7 @@ typedef enum ckpt_kind {
     CKPT_V_TUPLE,
     CKPT_V_DICT,                  /* entries; class_name set where it is a subclass (collections.OrderedDict, ...) */
     CKPT_V_TENSOR,                /* tensor: number of a tensor of the same reader */
-    CKPT_V_ARRAY,                 /* a numpy array or scalar: an opaque object whose dtype, shape and bytes are known */
+    CKPT_V_ARRAY,                 /* a numpy array or scalar: an opaque object whose dtype, shape and bytes are known: array */
     CKPT_V_CLASS,                 /* a class, function, dtype, layout, ... named as itself: class_name */
     CKPT_V_OBJECT                 /* opaque: class_name, args, state, items, entries; never built, never run */
 } ckpt_kind;
@@ -37,23 +37,30 @@ typedef struct ckpt_entry {
     const ckpt_value *value;
 } ckpt_entry;
 
+/* What is known of a numpy array; its bytes are the value's text. */
+typedef struct ckpt_array {
+    ckpt_str dtype;               /* numpy's string, "<f4" */
+    const int64_t *shape; uint32_t ndim;
+    bool fortran;                 /* in Fortran order */
+} ckpt_array;
+
 /* Read only; lives as long as its reader (or arena). The same pointer may occur in several places: that is Python's
  * identity, and cycles are possible. Walk with ckpt_value_walk, or guard your recursion. */
 struct ckpt_value {
     ckpt_kind kind;
     bool boolean;
-    bool fortran;                 /* ARRAY: in Fortran order */
-    int64_t integer;
-    double real;
+    union {                       /* of other kinds it says nothing */
+        int64_t integer;          /* INT */
+        double real;              /* FLOAT */
+        size_t tensor;            /* TENSOR */
+    };
     ckpt_str text;                /* BIGINT STR BYTES BYTEARRAY; ARRAY: its bytes */
     const ckpt_value *const *items; size_t item_count;     /* LIST TUPLE; OBJECT: list items or None */
     const ckpt_entry *entries; size_t entry_count;         /* DICT; OBJECT: dict items */
-    size_t tensor;                /* TENSOR */
     ckpt_str class_name;          /* DICT subclass, CLASS, OBJECT: "module.Class" */
     const ckpt_value *args;       /* OBJECT: constructor's arguments (tuple), or NULL */
     const ckpt_value *state;      /* OBJECT, DICT, LIST: attributes (__dict__ or what BUILD got), or NULL */
-    ckpt_str array_dtype;         /* ARRAY: numpy's string, "<f4" */
-    const int64_t *shape; uint32_t ndim;                   /* ARRAY */
+    const ckpt_array *array;      /* ARRAY, and an OBJECT that is a numpy scalar or an array of objects; else NULL */
     const void *origin;           /* what it was read from, where that was a pickle, for writing it again; NULL: none */
 };
 

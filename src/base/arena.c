@@ -11,6 +11,7 @@ typedef struct chunk {
     struct chunk *next;
     size_t size;
     size_t mapped;                /* bytes of a mapping of its own; 0: from the heap */
+    size_t taken;                 /* of its bytes at most, while it is not the first */
     max_align_t data[];
 } chunk;
 
@@ -18,6 +19,7 @@ struct ckpt__arena {
     char *next;                   /* where the first chunk is free, and how much of it may be given out: */
     size_t room;                  /* as much as it has, and as the limit leaves */
     chunk *chunks;
+    chunk *spare;                 /* rewound, and zero again */
     size_t left;                  /* of the first chunk, whatever the limit */
     uint64_t used, limit;
     bool over_limit;
@@ -29,6 +31,8 @@ void ckpt__touch(void *data, size_t size)
 {
     const uintptr_t page = 4096, from = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + size) & ~(page - 1);
     const int populate_write = 23;     /* MADV_POPULATE_WRITE, since Linux 5.14, which libc's headers may not know */
+    if (size >= HUGE && end > from)
+        madvise((void *)from, end - from, MADV_HUGEPAGE);
     if (size >= MUCH && end > from)
         madvise((void *)from, end - from, populate_write);
 }
@@ -52,17 +56,23 @@ ckpt__arena *ckpt__arena_new(uint64_t limit)
     return a;
 }
 
+static void free_chunk(chunk *c)
+{
+    if (c && c->mapped)
+        munmap(c, c->mapped);
+    else
+        free(c);
+}
+
 void ckpt__arena_free(ckpt__arena *a)
 {
     if (!a)
         return;
     for (chunk *c = a->chunks, *next; c; c = next) {
         next = c->next;
-        if (c->mapped)
-            munmap(c, c->mapped);
-        else
-            free(c);
+        free_chunk(c);
     }
+    free_chunk(a->spare);
     free(a);
 }
 
@@ -85,6 +95,14 @@ static chunk *map_chunk(size_t size)
 static chunk *new_chunk(ckpt__arena *a, size_t need)
 {
     size_t size = FIRST_CHUNK;
+    if (a->chunks)
+        a->chunks->taken = a->chunks->size - a->left;
+    if (a->spare && need <= a->spare->size && need <= LARGEST_CHUNK / 4) {
+        chunk *c = a->spare;
+        a->spare = NULL;
+        c->next = a->chunks;
+        return a->chunks = c;
+    }
     while (size < LARGEST_CHUNK && (size < need || (a->chunks && size <= a->chunks->size)))
         size *= size < HUGE / 8 ? 4 : size < HUGE ? 8 : 2;    /* 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB */
     if (size < need)
@@ -96,7 +114,7 @@ static chunk *new_chunk(ckpt__arena *a, size_t need)
     chunk *c = size >= HUGE ? map_chunk(size) : calloc(1, sizeof *c + size);     /* zeroed, and handed out once */
     if (!c)
         return NULL;
-    c->size = size >= HUGE ? size - sizeof *c : size;
+    c->size = c->taken = size >= HUGE ? size - sizeof *c : size;
     /* A big allocation gets a chunk of its own behind the current one, so that the current one is still filled. */
     if (need > LARGEST_CHUNK / 4 && a->chunks) {
         c->next = a->chunks->next;
@@ -112,6 +130,18 @@ static void set_room(ckpt__arena *a)
 {
     uint64_t most = a->limit ? a->limit - a->used : UINT64_MAX;
     a->room = a->left < most ? a->left : (size_t)most;
+}
+
+void ckpt__arena_expect(ckpt__arena *a, size_t bytes)
+{
+    chunk *c = a->chunks || bytes < HUGE || bytes > SIZE_MAX / 2 ? NULL : map_chunk(bytes / HUGE * HUGE);
+    if (!c)
+        return;
+    c->size = bytes / HUGE * HUGE - sizeof *c;
+    a->chunks = c;
+    a->next = (char *)c->data;
+    a->left = c->size;
+    set_room(a);
 }
 
 /* Where the first chunk has no room, or the limit none. */
@@ -175,6 +205,44 @@ ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n)
     if (!s.data)
         s.size = 0;
     return s;
+}
+
+ckpt__arena_mark ckpt__arena_note(const ckpt__arena *a)
+{
+    return (ckpt__arena_mark){ a->chunks, a->chunks ? a->chunks->next : NULL, a->left, a->used };
+}
+
+/* One that is of use again is kept, so that a place near the end of a chunk costs no mapping each time. */
+static void put_aside(ckpt__arena *a, chunk *c, size_t taken)
+{
+    if (c->size > LARGEST_CHUNK || (a->spare && a->spare->size >= c->size)) {
+        free_chunk(c);
+        return;
+    }
+    free_chunk(a->spare);
+    memset(c->data, 0, taken);
+    a->spare = c;
+}
+
+void ckpt__arena_rewind(ckpt__arena *a, const ckpt__arena_mark *mark)
+{
+    chunk *last = mark->chunk, *c;
+    if (a->chunks)
+        a->chunks->taken = a->chunks->size - a->left;
+    while ((c = a->chunks) != last) {
+        a->chunks = c->next;
+        put_aside(a, c, c->taken);
+    }
+    while (last && (c = last->next) != mark->second) {     /* big ones */
+        last->next = c->next;
+        free_chunk(c);
+    }
+    a->left = mark->left;
+    a->used = mark->used;
+    a->next = last ? (char *)last->data + (last->size - mark->left) : NULL;
+    if (last)
+        memset(a->next, 0, last->taken - (last->size - mark->left));
+    set_room(a);
 }
 
 uint64_t ckpt__arena_used(const ckpt__arena *a)

@@ -74,8 +74,19 @@ void *ckpt__arena_alloc(ckpt__arena *a, size_t size);                /* NULL: me
 void *ckpt__arena_array(ckpt__arena *a, size_t count, size_t size);  /* overflow-checked */
 char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n);  /* NUL added */
 ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n);/* data NULL on failure */
+/* So many bytes are likely to be asked for: what is asked first lies in one piece, in huge pages where there are some, that is
+ * quicker to have and to walk through. Nothing else changes, and nothing is lost where it is not to be had. */
+void ckpt__arena_expect(ckpt__arena *a, size_t bytes);
 uint64_t ckpt__arena_used(const ckpt__arena *a);
 bool ckpt__arena_over_limit(const ckpt__arena *a);                   /* the last failure was the limit */
+/* What was taken since the arena was noted is given back, for others to take. Marks are used up in reverse. */
+typedef struct ckpt__arena_mark {
+    void *chunk, *second;
+    size_t left;
+    uint64_t used;
+} ckpt__arena_mark;
+ckpt__arena_mark ckpt__arena_note(const ckpt__arena *a);
+void ckpt__arena_rewind(ckpt__arena *a, const ckpt__arena_mark *mark);
 
 /* A growable array of T: `T *items; size_t count, capacity;` grown on the heap. False when memory is short. */
 bool ckpt__grow_more(void *items_pointer, size_t *capacity, size_t need, size_t item_size);

@@ -84,6 +84,11 @@ bool ckpt__utf8_valid(const char *data, size_t n)
 {
     const unsigned char *p = (const unsigned char *)data;
     for (size_t i = 0; i < n;) {
+        uint64_t eight;
+        if (n - i >= sizeof eight && (memcpy(&eight, p + i, sizeof eight), (eight & UINT64_C(0x8080808080808080)) == 0)) {
+            i += sizeof eight;
+            continue;
+        }
         size_t len = p[i] < 0x80 ? 1 : utf8_length(p + i, n - i);
         if (len == 0)
             return false;

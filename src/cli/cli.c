@@ -227,6 +227,8 @@ bool cli_selection_check(const cli *c)
 
 bool cli_selected(const cli *c, const ckpt_tensor_info *t)
 {
+    if (!cli_has_selection(c))
+        return true;
     const char *role = ckpt_role_name(t->role);
     ckpt_str role_text = {role, strlen(role)};
     return any_matches(&c->tensors, t->name) && any_matches(&c->devices, t->device) &&

@@ -66,6 +66,7 @@ ckpt_reader *cli_open(const cli *c, const char *path);
 /* ---- text for people */
 /* Bytes from a file, control characters, broken UTF-8 and backslashes escaped. */
 void cli_put(FILE *f, const char *data, size_t size);
+size_t cli_plain(const char *data, size_t size);         /* so many bytes are printed as they are */
 /* A sentence that may hold such escapes already: backslashes stay. */
 void cli_put_message(FILE *f, const char *text);
 /* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`: columns

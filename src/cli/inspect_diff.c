@@ -46,7 +46,7 @@ static void json_side(json_out *j, const char *key, const ckpt_tensor_info *t)
     } else
         json_null(j, "shape");
     json_bytes(j, "device", t->device.data, t->device.size);
-    json_bytes(j, "layout", t->layout.data, t->layout.size);
+    json_bytes(j, "layout", t->extra->layout.data, t->extra->layout.size);
     json_bytes(j, "file", t->file.data, t->file.size);
     json_uint(j, "nbytes", t->nbytes);
     json_end_object(j);
@@ -211,10 +211,11 @@ static void put_tensor(const cli *c, const ckpt_diff_tensor *t)
     }
     if (t->what & CKPT_DIFF_LAYOUT) {
         fputs("  layout ", stdout);
-        cli_put_str(stdout, t->a->layout.data ? t->a->layout : t->a->quantizer, "dense");
+        cli_put_str(stdout, t->a->extra->layout.data ? t->a->extra->layout : t->a->extra->quantizer, "dense");
         fputs(" -> ", stdout);
-        cli_put_str(stdout, t->b->layout.data ? t->b->layout : t->b->quantizer, "dense");
-        if (t->a->quantizer.data && t->b->quantizer.data && same_text(t->a->quantizer, t->b->quantizer))
+        cli_put_str(stdout, t->b->extra->layout.data ? t->b->extra->layout : t->b->extra->quantizer, "dense");
+        ckpt_str before = t->a->extra->quantizer, now = t->b->extra->quantizer;
+        if (before.data && now.data && same_text(before, now))
             fputs(", another scale or zero point", stdout);
     }
     if (t->what & CKPT_DIFF_DEVICE) {
@@ -249,8 +250,8 @@ static void put_object(const ckpt_value *v)
         int64_t i8;
     } of = {{0}};
     put_text(v->class_name, "");
-    const char *dtype = v->array_dtype.data;
-    if (!dtype || v->ndim || v->text.size > sizeof of)
+    const char *dtype = v->array ? v->array->dtype.data : NULL;
+    if (!dtype || v->array->ndim || v->text.size > sizeof of)
         return;
     memcpy(of.bytes, v->text.data, v->text.size);
     if (strcmp(dtype, "<f8") == 0)
@@ -263,10 +264,10 @@ static void put_object(const ckpt_value *v)
 
 static void put_array(const ckpt_value *v)
 {
-    put_text(v->array_dtype, "");
+    put_text(v->array->dtype, "");
     putchar(' ');
-    put_dims(v->shape, v->ndim);
-    fputs(v->fortran ? " in Fortran order" : "", stdout);
+    put_dims(v->array->shape, v->array->ndim);
+    fputs(v->array->fortran ? " in Fortran order" : "", stdout);
 }
 
 static void put_value(const ckpt_value *v, const ckpt_tensor_info *t)

@@ -36,8 +36,8 @@ static void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint3
 /* What only some tensors have. */
 static void json_marks(json_out *j, const ckpt_tensor_info *t)
 {
-    if (t->class_name.data)
-        json_str(j, "class", t->class_name);
+    if (t->extra->class_name.data)
+        json_str(j, "class", t->extra->class_name);
     if (t->requires_grad)
         json_bool(j, "requires_grad", true);
     if (t->conj || t->neg) {
@@ -46,12 +46,12 @@ static void json_marks(json_out *j, const ckpt_tensor_info *t)
     }
     if (t->inside)
         json_bool(j, "inside", true);
-    if (t->layout.data)
-        json_str(j, "layout", t->layout);
-    if (t->placements.data)
-        json_str(j, "placements", t->placements);
-    if (t->quantizer.data)
-        json_str(j, "quantizer", t->quantizer);
+    if (t->extra->layout.data)
+        json_str(j, "layout", t->extra->layout);
+    if (t->extra->placements.data)
+        json_str(j, "placements", t->extra->placements);
+    if (t->extra->quantizer.data)
+        json_str(j, "quantizer", t->extra->quantizer);
 }
 
 static ckpt_str either(ckpt_str a, ckpt_str b)
@@ -78,7 +78,8 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     if (known)
         json_path(j, t);
     json_text(j, "dtype", ckpt_dtype_name(t->dtype));
-    bool nested = t->layout.data && (strcmp(t->layout.data, "nested") == 0 || strcmp(t->layout.data, "jagged") == 0);
+    const char *layout = t->extra->layout.data;
+    bool nested = layout && (strcmp(layout, "nested") == 0 || strcmp(layout, "jagged") == 0);
     if (!nested && (t->shape || t->ndim == 0)) /* rows of several lengths have none */
         json_sizes(j, "shape", t->shape, t->ndim);
     else
@@ -107,10 +108,10 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     else if (checksum)
         json_null(j, "crc32");
     json_marks(j, t);
-    if (t->layout.data || t->part_count > 0) {
+    if (t->extra->layout.data || t->extra->part_count > 0) {
         json_array(j, "parts");
-        for (size_t i = 0; i < t->part_count; i++)     /* parts have no parts */
-            json_tensor(j, &t->parts[i], NULL, false, NULL);
+        for (size_t i = 0; i < t->extra->part_count; i++)     /* parts have no parts */
+            json_tensor(j, &t->extra->parts[i], NULL, false, NULL);
         json_end_array(j);
     }
     json_end_object(j);
@@ -138,7 +139,7 @@ static int checksums(const inspect *o, const ckpt_reader *reader, sums *s)
     cli_progress_init(&progress, c, "read");
     for (size_t i = 0; i < n; i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-        if (!cli_selected(c, t) || t->layout.data || t->storage < 0)
+        if (!cli_selected(c, t) || t->extra->layout.data || t->storage < 0)
             continue;
         ckpt_status status = ckpt_reader_crc32(reader, i, &s->crc[i], &err);
         if (status != CKPT_OK && status != CKPT_E_UNSUPPORTED) {
@@ -193,95 +194,171 @@ static size_t shape_text(char *buf, size_t size, const ckpt_tensor_info *t)
     return used;
 }
 
-/* The columns of a line, put together here: to print each by itself would take half the time of a long list. */
-typedef struct row {
-    char text[1280];              /* more than the longest shape */
+/* Lines, put together here: to print each column by itself would take half the time of a long list. */
+typedef struct page {
+    char text[32 << 10];
     size_t n;
-} row;
+} page;
 
-static void flush(row *r)
+static void flush(page *p)
 {
-    fwrite_unlocked(r->text, 1, r->n, stdout);
-    r->n = 0;
+    fwrite_unlocked(p->text, 1, p->n, stdout);
+    p->n = 0;
+}
+
+static void put(page *p, const char *text, size_t n)
+{
+    if (n > sizeof p->text - p->n)
+        flush(p);
+    if (n > sizeof p->text) {
+        fwrite_unlocked(text, 1, n, stdout);
+        return;
+    }
+    memcpy(p->text + p->n, text, n);
+    p->n += n;
+}
+
+static void put_blanks(page *p, size_t n)
+{
+    static const char blanks[] = "                                ";
+    for (size_t now; n; n -= now) {
+        now = n < sizeof blanks - 1 ? n : sizeof blanks - 1;
+        put(p, blanks, now);
+    }
 }
 
 /* As printf("%-*s  ") or, to the right, printf("%*s  "). */
-static void put_column(row *r, const char *text, size_t width, bool right)
+static void put_column(page *p, const char *text, size_t n, size_t width, bool right)
 {
-    size_t n = strlen(text), most = sizeof r->text - 2, missing = n < width ? width - n : 0;
-    n = n < most ? n : most;
-    missing = missing < most - n ? missing : most - n;
-    if (n + missing + 2 > sizeof r->text - r->n)
-        flush(r);
-    char *to = r->text + r->n;
-    memset(to, ' ', n + missing + 2);
-    memcpy(right ? to + missing : to, text, n);
-    r->n += n + missing + 2;
+    size_t missing = n < width ? width - n : 0;
+    if (right)
+        put_blanks(p, missing);
+    put(p, text, n);
+    put_blanks(p, (right ? 0 : missing) + 2);
+}
+
+/* What comes from the file: escaped where it has to be. */
+static void put_str(page *p, ckpt_str s, const char *otherwise)
+{
+    if (s.data && cli_plain(s.data, s.size) < s.size) {
+        flush(p);
+        cli_put(stdout, s.data, s.size);
+        return;
+    }
+    put(p, s.data ? s.data : otherwise, s.data ? s.size : strlen(otherwise));
+}
+
+static size_t str_width(ckpt_str s)
+{
+    return s.data ? cli_width(s.data, s.size) : 1;
+}
+
+static void put_str_column(page *p, ckpt_str s, size_t width)
+{
+    size_t taken = str_width(s);
+    put_str(p, s, "-");
+    put_blanks(p, (taken < width ? width - taken : 0) + 2);
+}
+
+/* How wide the columns are, and which dtypes and roles there are. */
+typedef struct widths {
+    size_t dtype, shape, device, role, file, shown;
+    bool dtypes[CKPT_DTYPE_COUNT], roles[CKPT_ROLE_COUNT];
+    ckpt_str last;                /* device */
+} widths;
+
+static void widen(size_t *column, size_t width, size_t most)
+{
+    if (width > *column && width <= most)
+        *column = width;
+}
+
+static size_t shape_width(const ckpt_tensor_info *t)
+{
+    size_t width = 2 + (t->ndim ? 2 * (size_t)(t->ndim - 1) : 0);
+    for (uint32_t i = 0; i < t->ndim; i++)
+        for (uint64_t n = (uint64_t)t->shape[i], first = 1; first || n; n /= 10, first = 0)
+            width++;
+    return width;
+}
+
+enum { WIDEST = 24, WIDEST_FILE = 48 };     /* what is wider pushes the rest of its line aside */
+
+static void measure(widths *w, const ckpt_tensor_info *t)
+{
+    widen(&w->shape, shape_width(t), WIDEST);
+    w->dtypes[t->dtype] = w->roles[t->role] = true;
+    if (t->device.data != w->last.data || t->device.size != w->last.size)
+        widen(&w->device, t->device.data ? str_width(t->device) : 0, WIDEST);
+    w->last = t->device;
+    if (t->file.data)
+        widen(&w->file, str_width(t->file), WIDEST_FILE);
+    w->shown++;
+}
+
+static widths measure_all(const inspect *o, const ckpt_reader *reader)
+{
+    widths w = {.dtype = 5, .shape = 5, .device = 6, .role = 4};
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)
+        if (cli_selected(&o->cli, ckpt_reader_tensor(reader, i)))
+            measure(&w, ckpt_reader_tensor(reader, i));
+    for (int k = 0; k < CKPT_DTYPE_COUNT; k++)
+        if (w.dtypes[k])
+            widen(&w.dtype, strlen(ckpt_dtype_name((ckpt_dtype)k)), WIDEST);
+    for (int k = CKPT_ROLE_NONE + 1; k < CKPT_ROLE_COUNT; k++)
+        if (w.roles[k])
+            widen(&w.role, strlen(ckpt_role_name((ckpt_role)k)), WIDEST);
+    w.file = w.file > 0 && w.file < 4 ? 4 : w.file;
+    return w;
+}
+
+static void put_line(page *p, const widths *w, const ckpt_tensor_info *t, const char *sum)
+{
+    char shape[1024], size[CLI_SIZE_MAX];
+    const char *dtype = ckpt_dtype_name(t->dtype), *role = t->role ? ckpt_role_name(t->role) : "-";
+    put_column(p, dtype, strlen(dtype), w->dtype, false);
+    put_column(p, shape, shape_text(shape, sizeof shape, t), w->shape, false);
+    put_str_column(p, t->device, w->device);
+    put_column(p, role, strlen(role), w->role, false);
+    cli_size(size, t->nbytes);
+    put_column(p, size, strlen(size), 10, true);
+    if (sum)
+        put_column(p, sum, strlen(sum), 8, false);
+    if (w->file)
+        put_str_column(p, t->file, w->file);
+    put_str(p, t->name.size ? t->name : (ckpt_str){"\"\"", 2}, "");
+    if (t->extra->layout.data) {
+        put(p, "  (", 3);
+        put_str(p, t->extra->layout, "");
+        if (t->extra->placements.data) {
+            put(p, ", ", 2);
+            put_str(p, t->extra->placements, "");
+        }
+        put(p, ")", 1);
+    }
+    put(p, "\n", 1);
 }
 
 /* Columns as wide as what stands in them; the file where there are several; the name is last and never cut. */
 static void list_text(const inspect *o, const ckpt_reader *reader, const sums *s)
 {
-    size_t shape_width = 5, device_width = 6, dtype_width = 5, role_width = 4, file_width = 0, shown = 0;
-    char shape[1024], size[CLI_SIZE_MAX];
-    row r = {.n = 0};
-    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
-        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-        if (!cli_selected(&o->cli, t))
-            continue;
-        size_t widths[] = {shape_text(shape, sizeof shape, t), cli_width(t->device.data, t->device.data ? t->device.size : 0),
-                           strlen(ckpt_dtype_name(t->dtype)), t->role ? strlen(ckpt_role_name(t->role)) : 1};
-        size_t *const columns[] = {&shape_width, &device_width, &dtype_width, &role_width};
-        for (size_t k = 0; k < 4; k++)
-            if (widths[k] > *columns[k] && widths[k] <= 24)
-                *columns[k] = widths[k];
-        size_t file = t->file.data ? cli_width(t->file.data, t->file.size) : 0;
-        file_width = file > file_width && file <= 48 ? file : file_width;
-        shown++;
-    }
-    if (shown == 0)
+    static page p;
+    const widths w = measure_all(o, reader);
+    if (w.shown == 0)
         return;
-    if (file_width > 0 && file_width < 4)
-        file_width = 4;
-    printf("%s%-*s  %-*s  %-*s  %-*s  %10s  %s%-*s%sname%s\n", cli_style(&o->cli, "bold"), (int)dtype_width, "dtype",
-           (int)shape_width, "shape", (int)device_width, "device", (int)role_width, "role", "size",
-           o->cli.checksum ? "crc32     " : "", (int)file_width, file_width ? "file" : "", file_width ? "  " : "",
-           cli_style(&o->cli, "off"));
+    printf("%s%-*s  %-*s  %-*s  %-*s  %10s  %s%-*s%sname%s\n", cli_style(&o->cli, "bold"), (int)w.dtype, "dtype",
+           (int)w.shape, "shape", (int)w.device, "device", (int)w.role, "role", "size", o->cli.checksum ? "crc32     " : "",
+           (int)w.file, w.file ? "file" : "", w.file ? "  " : "", cli_style(&o->cli, "off"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        char sum[16] = "-";
         if (!cli_selected(&o->cli, t))
             continue;
-        put_column(&r, ckpt_dtype_name(t->dtype), dtype_width, false);
-        shape_text(shape, sizeof shape, t);
-        put_column(&r, shape, shape_width, false);
-        flush(&r);
-        cli_put_str(stdout, t->device, "-");
-        size_t taken = t->device.data ? cli_width(t->device.data, t->device.size) : 1;
-        put_column(&r, "", taken < device_width ? device_width - taken : 0, false);
-        put_column(&r, t->role ? ckpt_role_name(t->role) : "-", role_width, false);
-        put_column(&r, cli_size(size, t->nbytes), 10, true);
-        flush(&r);
         if (o->cli.checksum && s->has[i])
-            printf("%08" PRIx32 "  ", s->crc[i]);
-        else if (o->cli.checksum)
-            printf("%-8s  ", "-");
-        if (file_width) {
-            cli_put_str(stdout, t->file, "-");
-            size_t used = t->file.data ? cli_width(t->file.data, t->file.size) : 1;
-            printf("%*s  ", (int)(used < file_width ? file_width - used : 0), "");
-        }
-        cli_put_str(stdout, t->name.size ? t->name : (ckpt_str){"\"\"", 2}, "");
-        if (t->layout.data) {
-            fputs("  (", stdout);
-            cli_put_str(stdout, t->layout, "");
-            if (t->placements.data) {
-                fputs(", ", stdout);
-                cli_put_str(stdout, t->placements, "");
-            }
-            putchar(')');
-        }
-        putchar_unlocked('\n');
+            snprintf(sum, sizeof sum, "%08" PRIx32, s->crc[i]);
+        put_line(&p, &w, t, o->cli.checksum ? sum : NULL);
     }
+    flush(&p);
 }
 
 /* Names are for --json alone: nothing of them is in a line. */

@@ -31,13 +31,14 @@ static uint32_t crc_of(const char *data, size_t size)
 /* Of an array's elements in C order; those of one in Fortran order are gathered. False: its bytes are not known. */
 static bool array_crc(const ckpt_value *v, uint32_t *crc)
 {
+    const ckpt_array *a = v->array;
     size_t count = 1;
-    for (uint32_t i = 0; i < v->ndim; i++)
-        if (v->shape[i] < 0 || __builtin_mul_overflow(count, (size_t)v->shape[i], &count))
+    for (uint32_t i = 0; i < a->ndim; i++)
+        if (a->shape[i] < 0 || __builtin_mul_overflow(count, (size_t)a->shape[i], &count))
             return false;
-    if (!v->text.data || (v->fortran && count && v->text.size % count))
+    if (!v->text.data || (a->fortran && count && v->text.size % count))
         return false;
-    if (!v->fortran || v->ndim < 2 || !count) {
+    if (!a->fortran || a->ndim < 2 || !count) {
         *crc = crc_of(v->text.data, v->text.size);
         return true;
     }
@@ -45,11 +46,11 @@ static bool array_crc(const ckpt_value *v, uint32_t *crc)
     char *ordered = malloc(v->text.size + 1);
     for (size_t i = 0; ordered && i < count; i++) {
         size_t left = i, from = 0;
-        for (uint32_t d = v->ndim; d-- > 0; left /= (size_t)v->shape[d]) {      /* the last index runs fastest in C, the first here */
+        for (uint32_t d = a->ndim; d-- > 0; left /= (size_t)a->shape[d]) {      /* the last index runs fastest in C, the first here */
             size_t stride = 1;
             for (uint32_t k = 0; k < d; k++)
-                stride *= (size_t)v->shape[k];
-            from += left % (size_t)v->shape[d] * stride;
+                stride *= (size_t)a->shape[k];
+            from += left % (size_t)a->shape[d] * stride;
         }
         memcpy(ordered + i * size, v->text.data + from * size, size);
     }
@@ -108,12 +109,12 @@ static void json_path(json_out *j, const ckpt_path *path)
 
 static void json_array_value(json_out *j, const ckpt_value *v)
 {
-    json_bytes(j, "dtype", v->array_dtype.data, v->array_dtype.size);
+    json_bytes(j, "dtype", v->array->dtype.data, v->array->dtype.size);
     json_array(j, "shape");
-    for (uint32_t i = 0; i < v->ndim; i++)
-        json_int(j, NULL, v->shape[i]);
+    for (uint32_t i = 0; i < v->array->ndim; i++)
+        json_int(j, NULL, v->array->shape[i]);
     json_end_array(j);
-    json_bool(j, "fortran", v->fortran);
+    json_bool(j, "fortran", v->array->fortran);
     json_uint(j, "length", v->text.size);
     uint32_t crc;
     if (array_crc(v, &crc))
@@ -285,10 +286,10 @@ static void put_compound(const tree *t, const ckpt_value *v)
         printf(" of %zu bytes, crc32 %08" PRIx32, v->text.size, crc_of(v->text.data, v->text.size));
     } else if (v->kind == CKPT_V_ARRAY) {
         putchar(' ');
-        cli_put_str(stdout, v->array_dtype, "");
+        cli_put_str(stdout, v->array->dtype, "");
         fputs(" [", stdout);
-        for (uint32_t i = 0; i < v->ndim; i++)
-            printf("%s%" PRId64, i ? ", " : "", v->shape[i]);
+        for (uint32_t i = 0; i < v->array->ndim; i++)
+            printf("%s%" PRId64, i ? ", " : "", v->array->shape[i]);
         putchar(']');
     } else if (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE) {
         printf(" of %zu", v->item_count);

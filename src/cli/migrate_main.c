@@ -459,8 +459,13 @@ static void done_text(const job *b, const ckpt_report *report)
         put_deeds(b, report);
     cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
     if (b->options.dry_run) {
-        printf("%zu to copy as they are, %zu with another device tag, %zu lost; %s; nothing was written%s%s\n", copies,
-               ckpt_report_count_code(report, "moved"), ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
+        static const char *const also[] = {"cast", "renamed"};
+        size_t moved = ckpt_report_count_code(report, "moved"), writes = copies + moved;
+        printf("%zu tensor%s to write, %zu with another device tag, ", writes, writes == 1 ? "" : "s", moved);
+        for (size_t i = 0; i < sizeof also / sizeof *also; i++)
+            if (ckpt_report_count_code(report, also[i]))
+                printf("%zu %s, ", ckpt_report_count_code(report, also[i]), also[i]);
+        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
                needs_lossy(b, report) ? "; writing it needs --lossy" : "",
                needs_force(b, true) ? "; replacing DST needs --force" : "");
     } else if (!b->cli.quiet) {

@@ -28,7 +28,7 @@ static int escape(char *out, size_t size, const char *data, size_t left, size_t 
 }
 
 /* Bytes that are printed as they are, from `data` on. */
-static size_t plain(const char *data, size_t size)
+size_t cli_plain(const char *data, size_t size)
 {
     const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
     size_t n = 0;
@@ -47,7 +47,7 @@ void cli_put(FILE *f, const char *data, size_t size)
 {
     for (size_t i = 0, taken; i < size; i += taken) {
         char text[16];
-        if ((taken = plain(data + i, size - i)) > 0) {
+        if ((taken = cli_plain(data + i, size - i)) > 0) {
             fwrite_unlocked(data + i, 1, taken, f);
             continue;
         }
@@ -70,7 +70,7 @@ size_t cli_width(const char *data, size_t size)
     size_t width = 0;
     for (size_t i = 0, taken; i < size; i += taken) {
         char text[16];
-        if ((taken = plain(data + i, size - i)) > 0) {
+        if ((taken = cli_plain(data + i, size - i)) > 0) {
             width += taken;
             continue;
         }

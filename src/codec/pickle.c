@@ -186,7 +186,7 @@ static ckpt_status sparse_put(ckpt__pickle_vm *vm, uint64_t index, ckpt__pickle_
 }
 
 /* A hole of one is allowed in the array: some picklers begin with 1. */
-ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t index)
+ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index)
 {
     ckpt__pickle_node *node = NULL;
     ckpt_status status = ckpt__pickle_top(vm, &node);

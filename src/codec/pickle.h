@@ -61,9 +61,10 @@ typedef struct ckpt__pickle_object {
 struct ckpt__pickle_node {
     uint64_t position : 40; /* of its opcode, or the highest there is; constants (None, small ints, ...) are shared and have 0 */
     ckpt__pickle_kind kind : 8;
-    uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first */
+    uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first. One that is to be written: pickle_write.h */
     bool boolean;
     union {
+        const void *later;
         int64_t integer;
         double real;
         ckpt_str text;

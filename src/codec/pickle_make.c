@@ -9,6 +9,16 @@ ckpt__pickle_node *ckpt__pickle_make(ckpt__arena *a, ckpt__pickle_kind kind)
     return n;
 }
 
+ckpt__pickle_node *ckpt__pickle_make_later(ckpt__arena *a, const void *what)
+{
+    ckpt__pickle_node *n = ckpt__pickle_make(a, CKPT__P_NONE);
+    if (n) {
+        n->known = CKPT__PICKLE_LATER;
+        n->u.later = what;
+    }
+    return n;
+}
+
 ckpt__pickle_node *ckpt__pickle_make_int(ckpt__arena *a, int64_t value)
 {
     ckpt__pickle_node *n = ckpt__pickle_make(a, CKPT__P_INT);

@@ -95,7 +95,17 @@ ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, si
 
 bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__pickle_node *node); /* false: no memory */
 
-ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t index);
+ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index);
+/* Picklers number one behind the other, and what they number is the top of the stack. */
+static inline ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t index)
+{
+    bool next = index == vm->memo_count && index < vm->memo_capacity && !vm->sparse;
+    if (!next || vm->depth == (vm->mark_count ? vm->marks[vm->mark_count - 1] : 0))
+        return ckpt__pickle_memo_put_slowly(vm, index);
+    vm->memo[vm->memo_count++] = vm->stack[vm->depth - 1];
+    vm->memo_entries++;
+    return CKPT_OK;
+}
 ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index);
 
 /* ---- pickle_text.c: opcodes of protocol 0 whose arguments are lines of text */

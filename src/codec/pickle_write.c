@@ -1,7 +1,8 @@
-/* codec/pickle_write.c - two passes over the graph: the first gives every node that can be fetched again a record, the
- * second writes. What CPython puts into the memo is put there, needed or not. No recursion: containers that are being
- * written are frames. */
-#include "codec/pickle_write.h"
+/* codec/pickle_write.c - two passes over the graph: the first (pickle_count.c) looks which nodes are reached twice and how
+ * much there is, the second writes. What CPython puts into the memo is put there, needed or not. No recursion: containers
+ * that are being written are frames. A node that is filled when its turn comes need not be emptied again: it is fetched from
+ * the memo from then on. */
+#include "codec/pickle_emit.h"
 
 #include <stdlib.h>
 
@@ -12,34 +13,16 @@ enum {
     INTERNED = 256                /* strings up to this many bytes may be one with equal ones */
 };
 
-/* What is known of a node: its `user` is 1 + the number of its record. */
-typedef struct record {
-    uint32_t refs;
-    uint32_t slot;                /* 1 + its memo entry; 0: not there */
-} record;
-
-typedef struct frame {
+typedef struct ckpt__pickle_frame {
     node *n;
     unsigned stage;
     size_t i, end;                /* the next item; where the batch ends */
     bool batch, many;
+    bool filled;                  /* for this frame: what was taken since `before` goes with it */
+    ckpt__arena_mark before;
 } frame;
 
-typedef struct emitter {
-    ckpt__buf *out;
-    ckpt__arena *arena;           /* helper nodes, keys */
-    ckpt__hash *strings, *globals;
-    record *records; size_t count, capacity;
-    node **work; size_t work_count, work_capacity;
-    frame *frames; size_t depth, frame_capacity;
-    uint64_t nodes, bytes, limit;
-    size_t start;                 /* of the pickle in out */
-    uint32_t next_slot;
-    unsigned protocol;
-    node *encode, *latin1, *set, *frozenset, *bytearray;
-    bool no_memory;
-    ckpt_error *err;
-} emitter;
+typedef ckpt__pickle_emitter emitter;
 
 static ckpt_status no_memory(const emitter *e)
 {
@@ -49,127 +32,6 @@ static ckpt_status no_memory(const emitter *e)
 bool ckpt__pickle_is_dotted(const ckpt__pickle_node *n)
 {
     return n->kind == CKPT__P_GLOBAL && memchr(n->u.global->name.data, '.', n->u.global->name.size) != NULL;
-}
-
-/* ---- the first pass */
-
-static bool is_container(const node *n)
-{
-    return n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_SET || n->kind == CKPT__P_FROZENSET ||
-           n->kind == CKPT__P_DICT || n->kind == CKPT__P_PERSISTENT || n->kind == CKPT__P_OBJECT;
-}
-
-static bool is_memoized(const node *n)
-{
-    if (n->kind == CKPT__P_TUPLE)
-        return n->u.list.count > 0;
-    return is_container(n) || n->kind == CKPT__P_STR || n->kind == CKPT__P_BYTES || n->kind == CKPT__P_BYTEARRAY ||
-           n->kind == CKPT__P_GLOBAL;
-}
-
-/* Equal strings and equal globals share a record: the number of one that is there already, else `fresh`. */
-static bool intern(emitter *e, const node *n, size_t fresh, size_t *number)
-{
-    *number = fresh;
-    if (n->kind == CKPT__P_STR && n->boolean && n->u.text.size <= INTERNED)
-        return ckpt__hash_put(e->strings, n->u.text.data, n->u.text.size, fresh, number) >= 0;
-    if (n->kind != CKPT__P_GLOBAL)
-        return true;
-    size_t m = n->u.global->module.size, k = n->u.global->name.size;
-    char *key = ckpt__arena_alloc(e->arena, m + k + 2);
-    if (!key)
-        return false;
-    memcpy(key, n->u.global->module.data, m);
-    key[m] = '\n';
-    memcpy(key + m + 1, n->u.global->name.data, k);
-    return ckpt__hash_put(e->globals, key, m + 1 + k, fresh, number) >= 0;
-}
-
-static void visit(emitter *e, node *n);
-
-static void visit_parts(emitter *e, const node *n)
-{
-    if (n->kind == CKPT__P_STR)
-        e->bytes += n->u.text.size;
-    if (n->kind == CKPT__P_GLOBAL) {
-        e->bytes += n->u.global->module.size + n->u.global->name.size;
-        if (ckpt__pickle_is_dotted(n))
-            e->protocol = 4;
-    }
-    if (n->kind == CKPT__P_BYTES || (n->kind == CKPT__P_BYTEARRAY && n->u.text.size)) {
-        e->bytes += 2 * (uint64_t)n->u.text.size;
-        visit(e, e->encode);
-        visit(e, e->latin1);
-    }
-    if (n->kind == CKPT__P_BYTEARRAY)
-        visit(e, e->bytearray);
-    if (n->kind == CKPT__P_SET)
-        visit(e, e->set);
-    if (n->kind == CKPT__P_FROZENSET)
-        visit(e, e->frozenset);
-}
-
-static void visit(emitter *e, node *n)
-{
-    e->nodes++;
-    if (n && n->kind == CKPT__P_BIGINT)
-        e->bytes += n->u.text.size;
-    if (!n || !is_memoized(n)) {
-        e->no_memory |= !n;
-        return;
-    }
-    if (n->user) {
-        e->records[(uintptr_t)n->user - 1].refs++;
-        return;
-    }
-    size_t number;
-    if (!ckpt__grow(&e->records, &e->capacity, e->count + 1, sizeof *e->records) || !intern(e, n, e->count, &number)) {
-        e->no_memory = true;
-        return;
-    }
-    n->user = (void *)(uintptr_t)(number + 1);
-    if (number < e->count) {
-        e->records[number].refs++;
-        return;
-    }
-    e->records[e->count++] = (record){1, 0};
-    visit_parts(e, n);            /* one level deep: their parts are globals and strings */
-    if (!is_container(n))
-        return;
-    if (ckpt__grow(&e->work, &e->work_capacity, e->work_count + 1, sizeof *e->work))
-        e->work[e->work_count++] = n;
-    else
-        e->no_memory = true;
-}
-
-static void visit_list(emitter *e, const ckpt__pickle_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        visit(e, list->items[i]);
-}
-
-static ckpt_status count_all(emitter *e, node *root)
-{
-    visit(e, root);
-    while (e->work_count && !e->no_memory) {
-        const node *n = e->work[--e->work_count];
-        if (n->kind == CKPT__P_PERSISTENT)
-            visit(e, n->u.id);
-        else if (n->kind != CKPT__P_OBJECT)
-            visit_list(e, &n->u.list);
-        else {
-            const ckpt__pickle_object *o = n->u.object;
-            visit(e, o->callable);
-            visit(e, o->args);
-            if (o->kwargs)
-                visit(e, o->kwargs);
-            visit_list(e, &o->items);
-            visit_list(e, &o->entries);
-            if (o->state)
-                visit(e, o->state);
-        }
-    }
-    return e->no_memory ? no_memory(e) : CKPT_OK;
 }
 
 /* ---- leaves */
@@ -187,27 +49,58 @@ static void put_number(emitter *e, uint64_t v, unsigned width)
     ckpt__buf_add(e->out, bytes, width);
 }
 
-static record *record_of(const emitter *e, const node *n)
+/* 1 + the memo entry of the node; 0: it is not there. */
+static size_t slot_of(const node *n)
 {
-    return n->user ? &e->records[(uintptr_t)n->user - 1] : NULL;
+    return (uintptr_t)n->user / CKPT__PICKLE_SLOT;
 }
 
-static void put_memo(emitter *e, const node *n)
+static void set_slot(node *n, size_t slot)
 {
-    record *r = record_of(e, n);
-    if (!r || (n->kind == CKPT__P_PERSISTENT && r->refs < 2))     /* CPython never puts those */
+    n->user = (void *)((uintptr_t)n->user % CKPT__PICKLE_SLOT + slot * CKPT__PICKLE_SLOT);
+}
+
+static void put_memo(emitter *e, node *n)
+{
+    bool once = !((uintptr_t)n->user & CKPT__PICKLE_SHARED);
+    if (!ckpt__pickle_is_memoized(n) || (n->kind == CKPT__P_PERSISTENT && once))     /* CPython never puts those */
         return;
-    r->slot = ++e->next_slot;
-    bool small = r->slot <= 256;
+    set_slot(n, ++e->next_slot);
+    bool small = e->next_slot <= 256;
     put_char(e, small ? 'q' : 'r');
-    put_number(e, r->slot - 1, small ? 1 : 4);
+    put_number(e, e->next_slot - 1, small ? 1 : 4);
 }
 
-static void get_memo(emitter *e, const record *r)
+static void get_memo(emitter *e, const node *n)
 {
-    bool small = r->slot <= 256;
+    size_t slot = slot_of(n);
+    bool small = slot <= 256;
     put_char(e, small ? 'h' : 'j');
-    put_number(e, r->slot - 1, small ? 1 : 4);
+    put_number(e, slot - 1, small ? 1 : 4);
+}
+
+/* Equal strings and equal globals share a memo entry: the node gets that of one that was written already. The next to be
+ * written will have the next. */
+static ckpt_status intern(emitter *e, node *n)
+{
+    size_t next = (size_t)e->next_slot + 1, slot = next;
+    int put = 1;
+    if (n->kind == CKPT__P_STR && n->boolean && n->u.text.size <= INTERNED)
+        put = ckpt__hash_put(e->strings, n->u.text.data, n->u.text.size, next, &slot);
+    else if (n->kind == CKPT__P_GLOBAL) {
+        e->key.size = 0;
+        ckpt__buf_add(&e->key, n->u.global->module.data, n->u.global->module.size);
+        ckpt__buf_char(&e->key, '\n');
+        ckpt__buf_add(&e->key, n->u.global->name.data, n->u.global->name.size);
+        put = e->key.failed ? -1 : 0;
+        if (put == 0 && !ckpt__hash_get(e->globals, e->key.data, e->key.size, &slot)) {
+            const char *key = ckpt__arena_copy(e->arena, e->key.data, e->key.size);
+            put = key ? ckpt__hash_put(e->globals, key, e->key.size, next, NULL) : -1;
+        }
+    }
+    if (put == 0)
+        set_slot(n, slot);
+    return put < 0 ? no_memory(e) : CKPT_OK;
 }
 
 static ckpt_status begin(emitter *e, node *n);
@@ -260,13 +153,9 @@ static ckpt_status push_frame(emitter *e, node *n)
     return CKPT_OK;
 }
 
-static ckpt_status begin(emitter *e, node *n)
+/* A node that is not in the memo yet. */
+static ckpt_status begin_new(emitter *e, node *n)
 {
-    const record *r = record_of(e, n);
-    if (r && r->slot) {
-        get_memo(e, r);
-        return CKPT_OK;
-    }
     switch (n->kind) {
     case CKPT__P_NONE:
         put_char(e, 'N');
@@ -316,15 +205,36 @@ static ckpt_status begin(emitter *e, node *n)
     return CKPT_OK;
 }
 
+static ckpt_status begin(emitter *e, node *n)
+{
+    bool later = ckpt__pickle_is_later(e, n) && !slot_of(n);
+    ckpt__arena_mark before = later ? ckpt__arena_note(e->later->arena) : (ckpt__arena_mark){ 0 };
+    ckpt_status status = later ? ckpt__pickle_fill(e, n, true) : CKPT_OK;
+    size_t depth = e->depth;
+    if (status == CKPT_OK && !slot_of(n))
+        status = intern(e, n);
+    if (status < 0)
+        return status;
+    if (slot_of(n))
+        get_memo(e, n);
+    else
+        status = begin_new(e, n);
+    if (later && e->depth > depth) {
+        e->frames[e->depth - 1].filled = true;
+        e->frames[e->depth - 1].before = before;
+    } else if (later)
+        ckpt__arena_rewind(e->later->arena, &before);
+    return status;
+}
+
 /* The opcode that makes the node is written. Was it written inside itself meanwhile? Then that one is it: this one goes
  * from the stack, and *again is set. */
-static void made(emitter *e, const node *n, bool *again)
+static void made(emitter *e, node *n, bool *again)
 {
-    const record *r = record_of(e, n);
-    *again = r && r->slot;
+    *again = slot_of(n) > 0;
     if (*again) {
         put_char(e, '0');
-        get_memo(e, r);
+        get_memo(e, n);
     } else
         put_memo(e, n);
 }
@@ -367,16 +277,15 @@ static ckpt_status step_tuple(emitter *e, frame *f)
 {
     node *n = f->n;
     size_t count = n->u.list.count;
-    const record *r = record_of(e, n);
     if (f->i == 0 && count > 3)
         put_char(e, '(');
     if (f->i < count)
         return begin(e, n->u.list.items[f->i++]);
     e->depth--;
-    if (r && r->slot) {           /* it contains itself, and stands there */
+    if (slot_of(n)) {             /* it contains itself, and stands there */
         for (size_t i = 0; i < (count > 3 ? 1 : count); i++)
             put_char(e, count > 3 ? '1' : '0');
-        get_memo(e, r);
+        get_memo(e, n);
         return CKPT_OK;
     }
     put_char(e, count > 3 ? 't' : (unsigned char)(0x84 + count));
@@ -396,7 +305,7 @@ static ckpt_status step_list(emitter *e, frame *f)
 /* set([...]) */
 static ckpt_status step_set(emitter *e, frame *f)
 {
-    const node *n = f->n;
+    node *n = f->n;
     bool done, again;
     if (f->stage == 0) {
         next_stage(f);
@@ -495,7 +404,7 @@ static ckpt_status step_object(emitter *e, frame *f)
     }
 }
 
-static ckpt_status step(emitter *e)
+static ckpt_status step_one(emitter *e)
 {
     frame *f = &e->frames[e->depth - 1];
     switch (f->n->kind) {
@@ -513,6 +422,15 @@ static ckpt_status step(emitter *e)
     }
 }
 
+static ckpt_status step(emitter *e)
+{
+    size_t depth = e->depth;
+    ckpt_status status = step_one(e);
+    if (e->depth < depth && e->frames[e->depth].filled)
+        ckpt__arena_rewind(e->later->arena, &e->frames[e->depth].before);
+    return status;
+}
+
 /* ---- together */
 
 /* In a graph without self-containing tuples every edge costs at most a few opcodes. With them parts are written again at
@@ -523,10 +441,18 @@ static void set_limit(emitter *e)
     e->limit = slack + e->nodes * an_edge + 4 * e->bytes;
 }
 
+/* Much of what it takes at once, so that it is not moved as it grows. */
+static void make_room(const emitter *e)
+{
+    const uint64_t a_node = 3;    /* bytes that are written of it, mostly */
+    ckpt__buf_reserve(e->out, (size_t)(e->bytes + a_node * e->nodes));
+}
+
 static ckpt_status run(emitter *e, node *root)
 {
-    ckpt_status status = count_all(e, root);
+    ckpt_status status = ckpt__pickle_count(e, root);
     set_limit(e);
+    make_room(e);
     put_char(e, 0x80);
     put_char(e, (unsigned char)e->protocol);
     if (e->protocol > 2)          /* names are Python 3's then: no one was counted yet under the others */
@@ -551,7 +477,12 @@ static node *builtin(emitter *e, const char *name)
 
 ckpt_status ckpt__pickle_write(ckpt__pickle_node *root, ckpt__buf *out, ckpt_error *err)
 {
-    emitter e = {.out = out, .start = out->size, .protocol = 2, .err = err};
+    return ckpt__pickle_write_later(root, NULL, out, err);
+}
+
+ckpt_status ckpt__pickle_write_later(ckpt__pickle_node *root, const ckpt__pickle_later *later, ckpt__buf *out, ckpt_error *err)
+{
+    emitter e = {.out = out, .later = later, .start = out->size, .protocol = 2, .err = err};
     e.arena = ckpt__arena_new(0);
     e.strings = ckpt__hash_new(256);
     e.globals = ckpt__hash_new(64);
@@ -570,8 +501,7 @@ ckpt_status ckpt__pickle_write(ckpt__pickle_node *root, ckpt__buf *out, ckpt_err
     ckpt__arena_free(e.arena);
     ckpt__hash_free(e.strings);
     ckpt__hash_free(e.globals);
-    free(e.records);
-    free(e.work);
+    ckpt__buf_free(&e.key);
     free(e.frames);
     return status;
 }

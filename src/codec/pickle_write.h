@@ -16,12 +16,26 @@
  * that case (ckpt__pickle_is_dotted). CKPT_E_LIMIT: a graph that would come out far larger than it is (only made-up ones
  * do). */
 ckpt_status ckpt__pickle_write(ckpt__pickle_node *root, ckpt__buf *out, ckpt_error *err);
+
+/* A graph of a hundred thousand tensors takes far more memory than its pickle. So a node may be made without its content
+ * (ckpt__pickle_make_later): fill gives it one, all of it but `user`, from `what` it was made as, and what fill takes from
+ * `arena` for that is given back when the node is written. It is asked twice for every node, first for counting and then for
+ * writing, and gives the same both times, but for the text of a STR, and which globals are meant. Nodes that are to be the
+ * same object wherever they are reached lie in another arena, and so do texts. */
+enum { CKPT__PICKLE_LATER = 1 };  /* the node's `known` */
+typedef struct ckpt__pickle_later {
+    ckpt__arena *arena;
+    ckpt_status (*fill)(void *ctx, const ckpt__pickle_node *what, ckpt__pickle_node *to, bool writing, ckpt_error *err);
+    void *ctx;
+} ckpt__pickle_later;
+ckpt_status ckpt__pickle_write_later(ckpt__pickle_node *root, const ckpt__pickle_later *later, ckpt__buf *out, ckpt_error *err);
 /* Does the global need protocol 4? */
 bool ckpt__pickle_is_dotted(const ckpt__pickle_node *global);
 
 /* ---- making nodes, in an arena; NULL when memory is short, and where an argument is NULL: so calls can be nested and
  * looked at once. Texts are not copied. A STR has `boolean` set: it may be one with others that are equal. */
 ckpt__pickle_node *ckpt__pickle_make(ckpt__arena *a, ckpt__pickle_kind kind);
+ckpt__pickle_node *ckpt__pickle_make_later(ckpt__arena *a, const void *what);
 ckpt__pickle_node *ckpt__pickle_make_int(ckpt__arena *a, int64_t value);
 ckpt__pickle_node *ckpt__pickle_make_bool(ckpt__arena *a, bool value);
 ckpt__pickle_node *ckpt__pickle_make_text(ckpt__arena *a, ckpt__pickle_kind kind, ckpt_str text);

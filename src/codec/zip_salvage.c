@@ -4,6 +4,7 @@
  * behind the data: "PK\7\8", CRC, coded size, size. So a record ends where a descriptor names exactly the distance from
  * where its data began, or where the caller knows that it does. Payloads may hold anything, whole archives too; the
  * caller's sizes carry the walk over them. Every byte is looked at once, so the time is that of reading the file. */
+#include "codec/crc32.h"
 #include "codec/zip_priv.h"
 
 #include <stdlib.h>
@@ -152,7 +153,7 @@ typedef struct hit {
 /* "PK" at p, of which `have` bytes are in the window: the descriptor that ends r, or another record's header? */
 static ckpt_status look(walk *w, uint64_t at, const unsigned char *p, size_t have, ckpt__zip_record *r, hit *out)
 {
-    if (r && have >= 4 && p[2] == 7 && p[3] == 8) {
+    if (r && at >= r->data && have >= 4 && p[2] == 7 && p[3] == 8) {
         size_t used = descriptor(p, have, at - r->data, r->method == CKPT__ZIP_STORED, r);
         if (used)
             *out = (hit){true, false, at, at + used};
@@ -213,30 +214,72 @@ static bool own_size(header *h)
     return r->method == CKPT__ZIP_STORED ? r->csize == r->usize : r->usize / 1032 <= r->csize;
 }
 
+static ckpt_status check_crc(walk *w, const ckpt__zip_record *r, bool *same)
+{
+    uint32_t crc = 0;
+    ckpt_status status = CKPT_OK;
+    for (uint64_t done = 0; done < r->csize && status == CKPT_OK;) {
+        size_t n = r->csize - done < WINDOW ? (size_t)(r->csize - done) : WINDOW;
+        status = read_at(w, r->data + done, w->window, n);
+        if (status == CKPT_OK)
+            crc = ckpt__crc32(crc, w->window, n);
+        done += n;
+    }
+    *same = status == CKPT_OK && crc == r->crc;
+    return status;
+}
+
+/* The lengths in the header may be what is damaged: a descriptor that ends at `end`, where the next header is, and names the
+ * size that the record should have, says where the data is. Its CRC must agree. */
+static ckpt_status find_data(walk *w, header *h, uint64_t size, uint64_t least, uint64_t end, bool *found)
+{
+    static const size_t lengths[] = {NARROW, WIDE};
+    uint64_t room = end > least ? end - least : 0;
+    ckpt__zip_record r = h->r;
+    unsigned char d[WIDE];
+    ckpt_status status = CKPT_OK;
+    *found = false;
+    for (size_t i = 0; i < 2 && status == CKPT_OK && !*found; i++) {
+        size_t n = lengths[i];
+        if (size == 0 || room < n || room - n < size)
+            continue;
+        status = read_at(w, end - n, d, n);
+        r.data = end - n - size;
+        if (status == CKPT_OK && descriptor(d, n, size, true, &r) == n && r.has_crc)
+            status = check_crc(w, &r, found);
+    }
+    if (*found)
+        h->r = r;
+    return status;
+}
+
 /* Sets the record's sizes as far as they can be told; *next is where the following record should begin. */
 static ckpt_status measure(walk *w, header *h, uint64_t *next)
 {
     ckpt__zip_record *r = &h->r;
-    bool own = own_size(h);
-    uint64_t size = r->csize;
+    bool own = own_size(h), moved = false;
+    uint64_t size = own ? r->csize : 0, least = r->header + LOCAL_SIZE + r->name.size;
+    bool told = !own && r->method == CKPT__ZIP_STORED && w->hint && w->hint(w->ctx, r->name, &size);
     *next = 0;
-    if (own || (r->method == CKPT__ZIP_STORED && w->hint && w->hint(w->ctx, r->name, &size))) {
+    if (own || told) {
         ckpt_status status = try_size(w, r, size, next);
         if (status < 0 || *next)
             return status;
     }
     hit end;
-    ckpt_status status = search(w, r->data, r->flags & HAS_DESCRIPTOR ? r : NULL, &end);
+    ckpt_status status = search(w, told ? least : r->data, r->flags & HAS_DESCRIPTOR ? r : NULL, &end);
     if (status < 0)
         return status;
     *next = end.next;
-    if (!end.descriptor) {
+    if (end.header && told)
+        status = find_data(w, h, size, least, end.at, &moved);
+    if (!end.descriptor && !moved) {
         r->unsure = true;
         r->has_crc = false;
-        r->csize = end.at - r->data;
+        r->csize = end.at > r->data ? end.at - r->data : 0;
         r->usize = 0;
     }
-    return CKPT_OK;
+    return status;
 }
 
 /* ---- the walk */

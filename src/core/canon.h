@@ -14,11 +14,11 @@
 typedef struct ckpt__canon_entry {
     ckpt_str name;                /* canonical */
     ckpt_str own;                 /* the name in the file, for messages */
-    bool is_tensor;
     size_t tensor;                /* number in the index */
     const ckpt_value *value;      /* otherwise: a leaf (none, bool, int, float, str, bytes, list of numbers) */
-    ckpt_role role;
     ckpt_str param, state_key, group;    /* data NULL where it does not apply */
+    ckpt_role role;
+    bool is_tensor;
     bool outside;                 /* a torch file: not below the model, optimizer or scaler found; its own name */
 } ckpt__canon_entry;
 

@@ -265,8 +265,10 @@ static ckpt_status emit_rest(ckpt__builder *b)
 
 ckpt_status ckpt__canon_emit_torch(ckpt__builder *b)
 {
-    ckpt_status s = CKPT_OK;
-    if (b->optimizer.node != SIZE_MAX)
+    /* A place in the tree makes one entry at most. */
+    bool room = ckpt__grow(&b->canon->entries, &b->entry_capacity, b->tree.count, sizeof *b->canon->entries);
+    ckpt_status s = room ? CKPT_OK : ckpt__canon_no_memory(b);
+    if (s == CKPT_OK && b->optimizer.node != SIZE_MAX)
         s = make_groups(b);
     if (s == CKPT_OK && b->model.node != SIZE_MAX)
         s = emit_model(b);

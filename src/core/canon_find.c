@@ -58,7 +58,9 @@ static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *mod
     if (model->node == SIZE_MAX && ckpt__canon_state_order(b, o, order))
         return CKPT_OK;
     if (model->node == SIZE_MAX) {
-        snprintf(order->how, sizeof order->how, "the file has no model whose parameters could be counted");
+        snprintf(order->how, sizeof order->how,
+                 b->model_count > 1 ? "which of the models it trains is not known"
+                                    : "the file has no model whose parameters could be counted");
         return CKPT_OK;
     }
     s = ckpt__canon_infer_order(b, o, model, order);
@@ -67,9 +69,8 @@ static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *mod
     return s;
 }
 
-static ckpt_status take_optimizer(ckpt__builder *b, ckpt__optimizer *o, ckpt__order *order)
+static void take_optimizer(ckpt__builder *b, ckpt__optimizer *o)
 {
-    char where[120];
     b->optimizer = *o;
     memset(o, 0, sizeof *o);
     for (size_t i = 0; i < b->optimizer.slot_count && b->model.by_name; i++) {
@@ -78,8 +79,13 @@ static ckpt_status take_optimizer(ckpt__builder *b, ckpt__optimizer *o, ckpt__or
         if (ckpt__hash_get(b->model.by_name, name.data, name.size, &entry))
             b->model.entries[entry].group = b->optimizer.slots[i].group;
     }
+}
+
+static void note_order(ckpt__builder *b, const ckpt__order *order)
+{
+    char where[120];
     if (!order->inferred)
-        return CKPT_OK;
+        return;
     b->canon->hypothesis = !order->plain;
     ckpt__canon_note(b, order->plain ? CKPT_NOTE : CKPT_WARNING, "order-hypothesis", NULL,
                      order->plain ? NULL
@@ -87,7 +93,6 @@ static ckpt_status take_optimizer(ckpt__builder *b, ckpt__optimizer *o, ckpt__or
                      "the optimizer at '%s' numbers its %zu parameters; the %s: %s",
                      shown(b, b->optimizer.node, where, sizeof where), b->optimizer.slot_count,
                      order->doubtful ? "likely order" : "only order that fits", order->how);
-    return CKPT_OK;
 }
 
 /* The order could not be told: an error, or all of the optimizer stays outside. */
@@ -114,8 +119,11 @@ static ckpt_status ambiguous(ckpt__builder *b, const char *what, const size_t *n
     ckpt__buf list = { 0 };
     char first[120], fix[240];
     list_candidates(b, nodes, count, &list);
-    snprintf(fix, sizeof fix, "say which one in a map file: source: {%s: '%s'}", what, shown(b, nodes[0], first, sizeof first));
+    snprintf(fix, sizeof fix, "say which one in a map file: {map: 1, source: {%s: '%s'}}", what,
+             shown(b, nodes[0], first, sizeof first));
     ckpt_status s = CKPT_OK;
+    if (strcmp(what, "optimizer") == 0 && b->model.node == SIZE_MAX && b->model_count > 1)
+        snprintf(fix, sizeof fix, "say which one the model is: of the optimizers that one is taken then which alone fits it");
     if (b->hints->optional_optimizer)
         ckpt__canon_note(b, CKPT_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s", count, what,
                          list.data ? list.data : "");
@@ -138,43 +146,74 @@ static bool too_many_pairs(const ckpt__builder *b, const size_t *models, size_t 
     return b->optimizer_count + count > 2 && in_models * b->optimizer_count + in_optimizers * count > most;
 }
 
+/* The optimizers that fit the model, in one order or in several. */
+typedef struct fitting {
+    size_t *nodes, count;
+    ckpt__optimizer optimizer;     /* the first of them */
+    ckpt__order order;             /* of the last of them, or that was tried; its entries are gone */
+} fitting;
+
+static ckpt_status try_optimizer(ckpt__builder *b, size_t node, fitting *f)
+{
+    ckpt__optimizer o = { 0 };
+    ckpt__order order;
+    ckpt_status s = resolve(b, node, &b->model, &o, &order);
+    bool fits = s == CKPT_OK && order.fit != CKPT__FITS_NOT;
+    if (fits && f->count == 0) {
+        f->optimizer = o;
+        memset(&o, 0, sizeof o);
+    }
+    free(order.entries);
+    order.entries = NULL;
+    if (fits || f->count == 0)
+        f->order = order;
+    if (fits)
+        f->nodes[f->count++] = node;
+    ckpt__optimizer_free(&o);
+    return s;
+}
+
 /* Of several optimizers the one that fits the model, if it is the only one. */
+static ckpt_status choose_optimizer(ckpt__builder *b, const char *path, size_t rule, fitting *f)
+{
+    ckpt_status s = CKPT_OK;
+    for (size_t i = 0; i < b->optimizer_count && s == CKPT_OK; i++)
+        if (!path || b->optimizers[i] == rule)
+            s = try_optimizer(b, b->optimizers[i], f);
+    if (s != CKPT_OK)
+        return s;
+    if (path && !f->count && ckpt__tree_child(&b->tree, rule, "param_groups") == SIZE_MAX)
+        return ckpt__fail(b->err, CKPT_E_MISMATCH, path,
+                          "source.optimizer: this is no optimizer's state_dict: it has no 'state' and 'param_groups'");
+    if (!b->optimizer_count)
+        return CKPT_OK;
+    if (f->count > 1)
+        return ambiguous(b, "optimizer", f->nodes, f->count);
+    if (f->count == 1 && f->order.fit == CKPT__FITS) {
+        take_optimizer(b, &f->optimizer);
+        note_order(b, &f->order);
+        return CKPT_OK;
+    }
+    if (f->count == 0 && b->optimizer_count > 1 && !path)
+        return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
+    return order_unknown(b, f->count ? f->nodes[0] : path ? rule : b->optimizers[0], &f->order);
+}
+
 static ckpt_status find_optimizer(ckpt__builder *b)
 {
     const char *path = ckpt__map_source_of(b->hints->map)->optimizer;
     if (!path && b->model.node != SIZE_MAX && too_many_pairs(b, &b->model.node, 1))
         return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
-    size_t rule = SIZE_MAX, fits = 0;
-    ckpt_status s = path ? by_rule(b, "optimizer", path, b->optimizers, b->optimizer_count, &rule) : CKPT_OK;
-    ckpt__order last = { 0 };
-    for (size_t i = 0; i < b->optimizer_count && s == CKPT_OK; i++) {
-        size_t node = b->optimizers[i];
-        ckpt__optimizer o = { 0 };
-        ckpt__order order;
-        if (path && node != rule)
-            continue;
-        s = resolve(b, node, &b->model, &o, &order);
-        if (s == CKPT_OK && order.fit == CKPT__FITS && fits++ == 0)
-            s = take_optimizer(b, &o, &order);
-        free(last.entries);
-        last = order;
-        ckpt__optimizer_free(&o);
-    }
-    free(last.entries);
-    if (s != CKPT_OK)
-        return s;
-    if (path && b->optimizer.node == SIZE_MAX && !fits && ckpt__tree_child(&b->tree, rule, "param_groups") == SIZE_MAX)
-        return ckpt__fail(b->err, CKPT_E_MISMATCH, path,
-                          "source.optimizer: this is no optimizer's state_dict: it has no 'state' and 'param_groups'");
-    if (fits > 1) {
-        ckpt__optimizer_free(&b->optimizer);
-        b->canon->hypothesis = false;
-        return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
-    }
-    if (fits == 1 || !b->optimizer_count)
-        return CKPT_OK;
-    return b->optimizer_count > 1 && !path ? ambiguous(b, "optimizer", b->optimizers, b->optimizer_count)
-                                           : order_unknown(b, path ? rule : b->optimizers[0], &last);
+    size_t rule = SIZE_MAX;
+    fitting f = { .nodes = calloc(b->optimizer_count + 1, sizeof *f.nodes) };
+    ckpt_status s = f.nodes ? CKPT_OK : ckpt__canon_no_memory(b);
+    if (s == CKPT_OK && path)
+        s = by_rule(b, "optimizer", path, b->optimizers, b->optimizer_count, &rule);
+    if (s == CKPT_OK)
+        s = choose_optimizer(b, path, rule, &f);
+    free(f.nodes);
+    ckpt__optimizer_free(&f.optimizer);
+    return s;
 }
 
 /* ---- the model */
@@ -191,15 +230,19 @@ static size_t plain_models(const ckpt__builder *b, size_t *out)
     return n ? n : b->model_count;
 }
 
-/* How many of the file's optimizers fit this model. */
+/* How many of the file's optimizers fit this model; where a rule says which is meant, of that one. */
 static ckpt_status count_fits(ckpt__builder *b, size_t node, size_t *fits)
 {
+    const char *path = ckpt__map_source_of(b->hints->map)->optimizer;
+    size_t rule = path ? ckpt__tree_find(&b->tree, path) : SIZE_MAX;
     ckpt__model m;
     *fits = 0;
     ckpt_status s = ckpt__canon_read_model(b, node, 0, &m);
     for (size_t i = 0; i < b->optimizer_count && s == CKPT_OK; i++) {
         ckpt__optimizer o = { 0 };
         ckpt__order order = { 0 };
+        if (rule != SIZE_MAX && b->optimizers[i] != rule)
+            continue;
         s = ckpt__canon_read_optimizer(b, b->optimizers[i], &o);
         if (s == CKPT_OK)
             s = ckpt__canon_infer_order(b, &o, &m, &order);

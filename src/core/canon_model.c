@@ -172,7 +172,10 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
     ckpt__buf name = { 0 };
     ckpt_status s = ckpt__canon_name_buf(b, raw, strip, &name);
     if (s == CKPT_OK) {
-        *out = ckpt__arena_str(b->canon->arena, name.data, name.size);
+        if (name.size && name.size <= raw.size && memcmp(raw.data + raw.size - name.size, name.data, name.size) == 0)
+            *out = (ckpt_str){ raw.data + raw.size - name.size, name.size };     /* the same bytes */
+        else
+            *out = ckpt__arena_str(b->canon->arena, name.data, name.size);
         if (!out->data)
             s = ckpt__canon_no_memory(b);
     }
@@ -246,18 +249,39 @@ static void view_key(ckpt__buf *key, const ckpt_tensor_info *info)
     }
 }
 
+static const ckpt_tensor_info *info_of(const ckpt__builder *b, const ckpt__model *m, size_t entry)
+{
+    return &b->index->tensors[m->entries[entry].tensor].info;
+}
+
+/* Whether a storage is seen by one of the entries (1) or by several (2): most are by one, which is tied to nothing. The
+ * heap's; NULL: no memory. */
+static unsigned char *count_viewers(const ckpt__builder *b, const ckpt__model *m)
+{
+    unsigned char *viewers = calloc(b->index->storage_count + 1, 1);
+    for (size_t i = 0; viewers && i < m->count; i++) {
+        int64_t storage = info_of(b, m, i)->storage;
+        if (storage >= 0 && (size_t)storage < b->index->storage_count && viewers[storage] < 2)
+            viewers[storage]++;
+    }
+    return viewers;
+}
+
 /* A parameter under two names is one view of one storage; the optimizer holds it once. */
 static ckpt_status mark_ties(ckpt__builder *b, ckpt__model *m)
 {
-    ckpt__hash *seen = ckpt__hash_new(m->count);
+    unsigned char *viewers = count_viewers(b, m);
+    ckpt__arena *keys = ckpt__arena_new(0);
+    ckpt__hash *seen = ckpt__hash_new(16);
     ckpt__buf key = { 0 };
-    ckpt_status s = seen ? CKPT_OK : ckpt__canon_no_memory(b);
+    ckpt_status s = viewers && keys && seen ? CKPT_OK : ckpt__canon_no_memory(b);
     for (size_t i = 0; i < m->count && s == CKPT_OK; i++) {
-        const ckpt_tensor_info *info = &b->index->tensors[m->entries[i].tensor].info;
-        if (info->storage < 0 || info->nbytes == 0)
+        const ckpt_tensor_info *info = info_of(b, m, i);
+        if (info->storage < 0 || info->nbytes == 0 ||
+            ((size_t)info->storage < b->index->storage_count && viewers[info->storage] < 2))
             continue;
         view_key(&key, info);
-        ckpt_str kept = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->canon->arena, key.data, key.size);
+        ckpt_str kept = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(keys, key.data, key.size);
         int put = kept.data ? ckpt__hash_put(seen, kept.data, kept.size, i, NULL) : -1;
         if (put < 0)
             s = ckpt__canon_no_memory(b);
@@ -266,6 +290,8 @@ static ckpt_status mark_ties(ckpt__builder *b, ckpt__model *m)
     }
     ckpt__buf_free(&key);
     ckpt__hash_free(seen);
+    ckpt__arena_free(keys);
+    free(viewers);
     return s;
 }
 
@@ -313,6 +339,15 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
     return bias_first;
 }
 
+/* A part of the name is PEFT's: lora_A, lora_B, lora_embedding_A, lora_magnitude_vector. */
+bool ckpt__canon_is_adapter(ckpt_str name)
+{
+    for (size_t i = 0; i + 5 <= name.size; i++)
+        if ((i == 0 || name.data[i - 1] == '.') && memcmp(name.data + i, "lora_", 5) == 0)
+            return true;
+    return false;
+}
+
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out)
 {
     ckpt__tree *t = &b->tree;
@@ -351,7 +386,11 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
     for (size_t i = 0; i < out->count && s == CKPT_OK; i++)
         if (ckpt__hash_put(out->by_name, out->entries[i].name.data, out->entries[i].name.size, i, NULL) < 0)
             s = ckpt__canon_no_memory(b);
-    return s == CKPT_OK ? mark_ties(b, out) : s;
+    if (s == CKPT_OK)
+        s = mark_ties(b, out);
+    for (size_t i = 0; i < out->count; i++)
+        out->adapter_count += out->entries[i].is == CKPT__A_PARAM && ckpt__canon_is_adapter(out->entries[i].name);
+    return s;
 }
 
 /* ---- the dict that the state's names are in */
@@ -443,7 +482,7 @@ static ckpt_status ambiguous_wanted(ckpt__builder *b, size_t first, size_t secon
     ckpt__escape(one, sizeof one, a.data, a.size);
     ckpt__escape(two, sizeof two, c.data, c.size);
     return ckpt__fail(b->err, CKPT_E_MISMATCH, "the model",
-                      "'%s' and '%s' both have the state's names; say which one: source: {model: '%s'} in a map file",
+                      "'%s' and '%s' both have the state's names; say which one in a map file: {map: 1, source: {model: '%s'}}",
                       one, two, one);
 }
 

@@ -71,7 +71,7 @@ static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)
         return;
     const ckpt_value *v = t->nodes[node].value;
     group->has_decay = v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT;
-    group->decay = v->kind == CKPT_V_FLOAT ? v->real : (double)v->integer;
+    group->decay = v->kind == CKPT_V_FLOAT ? v->real : v->kind == CKPT_V_INT ? (double)v->integer : 0;
 }
 
 /* An id as text: "17" for 17. */

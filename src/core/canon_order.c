@@ -80,7 +80,8 @@ static ckpt_status take_declared(ckpt__builder *b, ckpt__optimizer *o, const ckp
         ckpt__slot *slot = &o->slots[listed ? o->listed[i] : i];
         if (slot->name.data)
             continue;              /* the second name of a tie */
-        ckpt_status s = set_name(b, slot, model, ckpt__s(h->param_names[i]));
+        ckpt_str name = ckpt__arena_str(b->canon->arena, h->param_names[i], strlen(h->param_names[i]));     /* the caller's */
+        ckpt_status s = name.data ? set_name(b, slot, model, name) : ckpt__canon_no_memory(b);
         if (s != CKPT_OK)
             return s;
         if (!model->by_name || ckpt__hash_get(model->by_name, slot->name.data, slot->name.size, NULL))
@@ -226,10 +227,17 @@ static const ckpt_tensor_info *entry_info(const struct trial *t, size_t entry)
     return &t->b->index->tensors[t->m->entries[entry].tensor].info;
 }
 
+bool ckpt__canon_may_hold(const ckpt__optimizer *o, const ckpt__model *m, size_t entry, bool maybe_buffers)
+{
+    ckpt__param_class is = m->entries[entry].is;
+    if (m->adapter_count && m->adapter_count == o->slot_count && !ckpt__canon_is_adapter(m->entries[entry].name))
+        return false;
+    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && maybe_buffers);
+}
+
 static bool is_candidate(const struct trial *t, size_t entry)
 {
-    ckpt__param_class is = t->m->entries[entry].is;
-    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && t->maybe_buffers);
+    return ckpt__canon_may_hold(t->o, t->m, entry, t->maybe_buffers);
 }
 
 static bool shapes_agree(const struct trial *t, size_t slot, size_t entry)

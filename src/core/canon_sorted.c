@@ -61,8 +61,7 @@ static const ckpt_tensor_info *info_of(const search *s, size_t entry)
 
 static bool is_candidate(const search *s, size_t entry)
 {
-    ckpt__param_class is = s->m->entries[entry].is;
-    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && s->maybe_buffers);
+    return ckpt__canon_may_hold(s->o, s->m, entry, s->maybe_buffers);
 }
 
 static bool same_shape(const ckpt_tensor_info *a, const ckpt_tensor_info *b)
@@ -483,8 +482,9 @@ static void say(const search *s, char *how, size_t size, bool by_shape)
                        : s->known
                            ? "the parameters in the order in which transformers defines the modules of this model_type"
                            : "the parameters as torch lists modules: by the numbers of layers, weights before biases";
+    bool alone = s->m->adapter_count == s->o->slot_count && s->m->adapter_count < s->m->count;
     if (s->split < 0)
-        snprintf(how, size, "%s", text);
+        snprintf(how, size, "%s%s", text, alone ? ", of the adapter alone (PEFT freezes the others)" : "");
     else
         snprintf(how, size, "%s; in two groups, %s in the %s", text, ckpt__split_text((size_t)s->split),
                  s->decaying ? "second" : "first");

@@ -55,6 +55,7 @@ typedef struct ckpt__model {
     size_t count, capacity;
     size_t parts;                  /* state_dicts that they are from */
     bool sorted;                   /* a file of some lists them by name: their order says nothing */
+    size_t adapter_count;          /* of its parameters, those that PEFT adds; it freezes the others */
     ckpt__hash *by_name;           /* first entry of a name */
 } ckpt__model;
 void ckpt__model_free(ckpt__model *model);
@@ -141,9 +142,11 @@ ckpt_status ckpt__canon_find(ckpt__builder *b);
 
 /* canon_model.c */
 void ckpt__canon_scan(ckpt__builder *b);                   /* fills optimizers and models */
-/* The canonical name of a parameter: the prefixes of frameworks stripped (see strip), then the map's own rules. */
+/* The canonical name of a parameter: the prefixes of frameworks stripped (see strip), then the map's own rules. It may be the
+ * end of `raw` itself, which must live as long as the index. */
 ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out);
 ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out);   /* replaces out */
+bool ckpt__canon_is_adapter(ckpt_str name);                /* of a parameter that PEFT adds to a model */
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out);
 /* The node whose tensors the state's names are, and how to strip them; SIZE_MAX where none has any of them. */
 ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip);
@@ -189,6 +192,8 @@ ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *opt
                                     ckpt__order *out);
 /* How trainers split the parameters in two groups: does this one decay? */
 size_t ckpt__split_count(void);
+/* Can the optimizer hold this entry? Of a model with an adapter that has as many parameters as the optimizer: only those. */
+bool ckpt__canon_may_hold(const ckpt__optimizer *optimizer, const ckpt__model *model, size_t entry, bool maybe_buffers);
 const char *ckpt__split_text(size_t split);                /* "those with two or more dimensions" */
 bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
 /* Are the names in groups that decay and in others of the classes that trainers put there? entries: slot -> entry. */

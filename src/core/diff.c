@@ -65,7 +65,8 @@ static unsigned compare_infos(const ckpt_tensor_info *a, const ckpt_tensor_info 
 {
     unsigned what = a->dtype == b->dtype ? 0u : CKPT_DIFF_DTYPE;
     what |= same_shape(a, b) ? 0u : CKPT_DIFF_SHAPE;
-    what |= same_or_none(a->layout, b->layout) && same_or_none(a->quantizer, b->quantizer) ? 0u : CKPT_DIFF_LAYOUT;
+    bool layout = same_or_none(a->extra->layout, b->extra->layout) && same_or_none(a->extra->quantizer, b->extra->quantizer);
+    what |= layout ? 0u : CKPT_DIFF_LAYOUT;
     what |= a->device.data && b->device.data && !ckpt__str_equal(a->device, b->device) ? CKPT_DIFF_DEVICE : 0u;
     return what;
 }

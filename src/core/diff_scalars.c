@@ -27,12 +27,13 @@ static bool same_text(ckpt_str a, ckpt_str b)
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
-static unsigned compare_arrays(const ckpt_value *a, const ckpt_value *b)
+static unsigned compare_arrays(const ckpt_value *v, const ckpt_value *w)
 {
-    unsigned what = same_text(a->array_dtype, b->array_dtype) ? 0u : CKPT_DIFF_DTYPE;
+    const ckpt_array *a = v->array, *b = w->array;
+    unsigned what = same_text(a->dtype, b->dtype) ? 0u : CKPT_DIFF_DTYPE;
     if (a->ndim != b->ndim || (a->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) != 0))
         what |= CKPT_DIFF_SHAPE;
-    else if (!what && (!same_text(a->text, b->text) || a->fortran != b->fortran))
+    else if (!what && (!same_text(v->text, w->text) || a->fortran != b->fortran))
         what |= CKPT_DIFF_VALUE;
     return what;
 }
@@ -66,7 +67,7 @@ static unsigned compare_values(const ckpt__differ *d, const ckpt_value *a, const
         if (!same_text(a->class_name, b->class_name))
             return CKPT_DIFF_KIND;
         /* a scalar of numpy has its bytes; the native format keeps them with the structure of the torch file alone */
-        return a->array_dtype.data && b->array_dtype.data ? compare_arrays(a, b) : 0u;
+        return a->array && b->array ? compare_arrays(a, b) : 0u;
     case CKPT_V_NONE:
     case CKPT_V_LIST:
     case CKPT_V_TUPLE:

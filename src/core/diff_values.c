@@ -262,7 +262,7 @@ ckpt_status ckpt__differ_values(ckpt__differ *d, ckpt_diff_tensor *row, size_t a
     const ckpt_diff_options *o = d->options;
     uint64_t elements = 0;
     if (ta->piece_count != 1 || tb->piece_count != 1) {
-        if (ta->info.layout.data || tb->info.layout.data)
+        if (ta->info.extra->layout.data || tb->info.extra->layout.data)
             return CKPT_OK;           /* their parts are compared */
         row->what |= ta->piece_count != tb->piece_count ? CKPT_DIFF_VALUE : 0u;
         return CKPT_OK;

@@ -128,7 +128,7 @@ static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row 
         ckpt__found f = {.count = r->count};
         if (r->row != row)
             continue;
-        int from = row->fact == CKPT__UNBUILT ? ckpt__doctor_there_from(r->class_name) : 0;
+        int from = row->fact == CKPT__UNBUILT || row->fact == CKPT__UNTAKEN ? ckpt__doctor_there_from(r->class_name) : 0;
         snprintf(f.b, sizeof f.b, "%d.%d", from / 100, from % 100);
         ckpt__escape(f.a, sizeof f.a, r->class_name.data, r->class_name.size);
         snprintf(f.tensor, sizeof f.tensor, "%s", r->where);

@@ -23,7 +23,9 @@ typedef enum ckpt__fact {
     /* groups: once a group, or once an optimizer */
     CKPT__FLAGS,                  /* the kind that the program constructs beside the saved one */
     CKPT__NO_LR, CKPT__TENSOR_LR, CKPT__LR, CKPT__NO_INITIAL_LR, CKPT__NO_INITIAL_LR_SCHEDULED,
-    CKPT__NO_STATE, CKPT__SOME_STATE_MISSING, CKPT__NO_MAX_EXP_AVG_SQ,
+    CKPT__NO_STATE,               /* {c}: what the checkpoint says of steps that were taken */
+    CKPT__NEVER_STEPPED,          /* the same, and the checkpoint says that it is of step 0 */
+    CKPT__SOME_STATE_MISSING, CKPT__NO_MAX_EXP_AVG_SQ,
     CKPT__NO_HYPER,               /* a group of torch's Adam or AdamW without {a}, which no default stands for */
     CKPT__NO_STEP, CKPT__NO_MOMENT,       /* the same of its state: step; {a} */
     CKPT__DEAD_STATE,             /* state whose id is in no group */
@@ -44,6 +46,7 @@ typedef enum ckpt__fact {
     CKPT__REFUSED_RNG,            /* the same in a file whose failure the loader swallows */
     CKPT__REFUSED_FIXED,          /* the same in a file to which what the caller says about it does not reach */
     CKPT__UNBUILT,                /* the same of a name that this torch does not have at all; {b}: the first that has it */
+    CKPT__UNTAKEN,                /* the same of a call that has more arguments, or other ones, than this torch takes */
     CKPT__REFUSED_CPP,            /* what the C++ unpickler does not build */
     CKPT__NOT_AN_ARCHIVE,
     CKPT__PREFIX,

@@ -160,14 +160,39 @@ static void check_flags(ckpt__patient *p, size_t optimizer)
                       NULL);
 }
 
+/* The number of steps, or of epochs, that the checkpoint says were taken; -1: it does not say. Epoch 0 may have had steps. */
+static int64_t steps_taken(const ckpt__patient *p, const char **what)
+{
+    static const char *const names[] = {"step", "epoch"};
+    size_t i;
+    *what = "step";
+    if (!p->canon)
+        return p->index->step;
+    for (size_t k = 0; k < 2; k++) {
+        if (!ckpt__hash_get(p->canon->by_name, names[k], strlen(names[k]), &i))
+            continue;
+        const ckpt_value *v = p->canon->entries[i].value;
+        if (p->canon->entries[i].is_tensor || !v || v->kind != CKPT_V_INT || (k == 1 && v->integer <= 0))
+            continue;
+        *what = names[k];
+        return v->integer;
+    }
+    return p->index->step;
+}
+
 static void check_missing(ckpt__patient *p, const tally *t)
 {
     if (t->without == 0)
         return;
-    char missing[32], all[32];
+    char missing[32], all[32], said[64] = "and the checkpoint does not say how many steps were taken";
+    const char *what;
+    int64_t taken = steps_taken(p, &what);
+    if (taken > 0)
+        snprintf(said, sizeof said, "though the checkpoint is of %s %lld", what, (long long)taken);
     snprintf(missing, sizeof missing, "%llu", (unsigned long long)t->without);
     snprintf(all, sizeof all, "%llu", (unsigned long long)(t->with + t->without));
-    ckpt__doctor_note(p, t->with ? CKPT__SOME_STATE_MISSING : CKPT__NO_STATE, NULL, t->first, missing, all, NULL);
+    ckpt__doctor_note(p, t->with ? CKPT__SOME_STATE_MISSING : taken == 0 ? CKPT__NEVER_STEPPED : CKPT__NO_STATE, NULL, t->first,
+                      missing, all, said);
 }
 
 /* An optimizer cannot hold more parameters than there are tensors to be them. */

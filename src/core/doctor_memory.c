@@ -247,8 +247,8 @@ ckpt_status ckpt__doctor_finite(ckpt__patient *p)
         if (progress && progress->fn && progress->fn(progress->ctx, done, total) != 0)
             return ckpt__fail(p->err, CKPT_E_CANCELLED, NULL, "cancelled while the values were read");
         done = done > total - (t->nbytes < total ? t->nbytes : total) ? total : done + t->nbytes;
-        if (!ckpt_dtype_is_float(t->dtype) || ckpt_dtype_size(t->dtype) == 0 || t->storage < 0 || t->layout.data ||
-            t->quantizer.data)
+        if (!ckpt_dtype_is_float(t->dtype) || ckpt_dtype_size(t->dtype) == 0 || t->storage < 0 || t->extra->layout.data ||
+            t->extra->quantizer.data)
             continue;
         status = ckpt__read_tensor(p->reader->source, p->index, i, false, count_bad, &c, p->err);
         snprintf(n, sizeof n, "%llu", (unsigned long long)c.bad);

@@ -52,20 +52,35 @@ static const struct {
 };
 
 /* The first version that has a name at all, weights_only or not; before it unpickling fails with AttributeError. Sources: the
- * changes that brought them; ran: 1.13 over each. A name that was always there is not listed. */
+ * changes that brought them; ran: 1.13, 2.0.1 and 2.1.2 over each. A name that was always there is not listed. */
 static const struct {
     int from;
     const char *module, *names;
 } there[] = {
     {200, "torch._utils", "_rebuild_parameter_with_state"},
-    {200, "torch.nested._internal.nested_tensor", "NestedTensor _rebuild_njt"},       /* not in 1.13; since when is not known */
-    {200, "torch", "bits8 bits16 bits1x8 bits2x4 bits4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7"},
+    {202, "torch.nested._internal.nested_tensor", "NestedTensor"},
+    {206, "torch.nested._internal.nested_tensor", "_rebuild_njt"},                    /* not in 2.5.1 by its source */
+    {201, "torch", "bits8 bits16 bits1x8 bits2x4 bits4x2"},
+    {203, "torch", "uint1 uint2 uint3 uint4 uint5 uint6 uint7"},
+    {206, "torch", "int1 int2 int3 int4 int5 int6 int7"},
     {202, "torch._utils", "_rebuild_tensor_v3 _rebuild_nested_tensor"},
     {201, "torch", "float8_e5m2 float8_e4m3fn"},
     {202, "torch", "float8_e5m2fnuz float8_e4m3fnuz"},
     {203, "torch", "uint16 uint32 uint64"},
     {207, "torch", "float8_e8m0fnu"},
     {208, "torch", "float4_e2m1fn_x2"},
+};
+
+/* Calls that are older than what they are given: the first version that takes it. Before, they fail by the number of arguments,
+ * or say that they do not know the layout. Ran: 1.13, 2.0.1, 2.1.2 and 2.13. */
+enum { VIEW, COMPRESSED, COALESCED, TAKEN };
+static const struct {
+    int from;
+    const char *what;
+} taken[TAKEN] = {
+    [VIEW] = {200, "a conjugate or negated view (torch._utils._rebuild_tensor_v2 with 7 arguments)"},
+    [COMPRESSED] = {200, "a compressed sparse tensor (torch._utils._rebuild_sparse_tensor of another layout than sparse_coo)"},
+    [COALESCED] = {201, "a sparse tensor that says whether it is coalesced (torch._utils._rebuild_sparse_tensor with 4 parts)"},
 };
 
 /* Before, torch.load hands an archive of TorchScript to torch.jit.load, weights_only or not. */
@@ -112,6 +127,9 @@ static int there_from(ckpt_str module, ckpt_str name)
 int ckpt__doctor_there_from(ckpt_str path)
 {
     ckpt_str module, name;
+    for (size_t i = 0; i < TAKEN; i++)
+        if (ckpt__str_is(path, taken[i].what))
+            return taken[i].from;
     ckpt__doctor_split(path, &module, &name);
     return there_from(module, name);
 }
@@ -143,9 +161,9 @@ static ckpt_str file_of(const ckpt__patient *p, const ckpt_visit *visit)
     return files && visit->path.count > 0 ? visit->path.keys[0].text : (ckpt_str){NULL, 0};
 }
 
-static void note_unbuilt(ckpt__patient *p, const ckpt_visit *visit, ckpt_str class_name)
+static void note_unbuilt(ckpt__patient *p, ckpt__fact fact, const ckpt_visit *visit, ckpt_str class_name)
 {
-    const ckpt__row *row = ckpt__doctor_note(p, CKPT__UNBUILT, NULL, (ckpt_str){NULL, 0}, NULL, NULL, NULL);
+    const ckpt__row *row = ckpt__doctor_note(p, fact, NULL, (ckpt_str){NULL, 0}, NULL, NULL, NULL);
     if (row)
         add_refusal(p, row, class_name, visit->name);
 }
@@ -177,6 +195,8 @@ static ckpt_str path_of(ckpt__patient *p, ckpt_str module, ckpt_str name)
 
 static bool look_at_global(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global)
 {
+    if (global->kind != CKPT__P_GLOBAL)
+        return true;
     ckpt_str module = global->u.global->module, name = global->u.global->name;
     ckpt__torch_python3(&module, &name);
     if (allows(p, module, name))
@@ -187,14 +207,39 @@ static bool look_at_global(ckpt__patient *p, const ckpt_visit *visit, const ckpt
     return path.data != NULL;
 }
 
+/* Which of the calls above it is; TAKEN: none. */
+static int which_call(const ckpt__node *call)
+{
+    const ckpt__node *args = call->u.object->args, *callable = call->u.object->callable;
+    if (!args || args->kind != CKPT__P_TUPLE)
+        return TAKEN;
+    if (ckpt__pickle_is_global(callable, "torch._utils", "_rebuild_tensor_v2"))
+        return args->u.list.count > 6 ? VIEW : TAKEN;
+    if (!ckpt__pickle_is_global(callable, "torch._utils", "_rebuild_sparse_tensor") || args->u.list.count < 2)
+        return TAKEN;
+    const ckpt__node *layout = args->u.list.items[0], *data = args->u.list.items[1];
+    layout = layout->kind == CKPT__P_OBJECT ? ckpt__torch_item(layout->u.object->args, 0) : NULL;
+    if (!layout || layout->kind != CKPT__P_STR)
+        return TAKEN;
+    if (!ckpt__str_is(layout->u.text, "torch.sparse_coo"))
+        return COMPRESSED;
+    return data->kind == CKPT__P_TUPLE && data->u.list.count > 3 ? COALESCED : TAKEN;
+}
+
 static bool is_it_there(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global)
 {
+    if (global->kind == CKPT__P_OBJECT) {
+        int call = which_call(global);
+        if (call != TAKEN && p->version < taken[call].from)
+            note_unbuilt(p, CKPT__UNTAKEN, visit, ckpt__s(taken[call].what));
+        return true;
+    }
     ckpt_str module = global->u.global->module, name = global->u.global->name, path;
     if (p->version >= there_from(module, name))
         return true;
     path = path_of(p, module, name);
     if (path.data)
-        note_unbuilt(p, visit, path);
+        note_unbuilt(p, CKPT__UNBUILT, visit, path);
     return path.data != NULL;
 }
 
@@ -209,9 +254,10 @@ static bool look_at_tensor(ckpt__patient *p, const ckpt_visit *visit, looker loo
     stack[depth++] = visit->value->origin;
     while (depth > 0 && seen++ < MANY) {
         const ckpt__node *n = stack[--depth];
-        if (n->kind == CKPT__P_GLOBAL && !look(p, visit, n))
+        bool call = n->kind == CKPT__P_OBJECT && ckpt__torch_is_tensor(n);
+        if ((call || n->kind == CKPT__P_GLOBAL) && !look(p, visit, n))
             return false;
-        if (n->kind == CKPT__P_OBJECT && ckpt__torch_is_tensor(n) && depth + 2 <= DEEP) {
+        if (call && depth + 2 <= DEEP) {
             stack[depth++] = n->u.object->args;
             stack[depth++] = n->u.object->callable;
         }
@@ -243,7 +289,7 @@ static ckpt_str refused_in(const ckpt__patient *p, const ckpt_value *v, bool num
     case CKPT_V_BYTEARRAY:
         return allows_class(p, ckpt__s("builtins.bytearray")) ? nothing : ckpt__s("builtins.bytearray");
     case CKPT_V_ARRAY:
-        if (numpy && ckpt__str_is(v->array_dtype, "<u4"))
+        if (numpy && ckpt__str_is(v->array->dtype, "<u4"))
             return nothing;
         return named ? v->class_name : ckpt__s("numpy.ndarray");
     case CKPT_V_LIST:
@@ -281,7 +327,7 @@ static bool look_for_unbuilt(ckpt__patient *p, const ckpt_visit *visit)
     if (v->kind == CKPT_V_TENSOR && v->origin)
         return look_at_tensor(p, visit, is_it_there);
     if (v->kind == CKPT_V_CLASS && v->class_name.data && p->version < ckpt__doctor_there_from(v->class_name))
-        note_unbuilt(p, visit, v->class_name);
+        note_unbuilt(p, CKPT__UNBUILT, visit, v->class_name);
     return true;
 }
 

@@ -30,6 +30,11 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "torch {version} has no {a}, which is needed at {n} place{s}: {c}; torch.load fails there, whatever weights_only says "
                 "(AttributeError, \"Can't get attribute\")",
      .fix = "pip install 'torch>={b}'; or make what an older one reads: ckpt-migrate --cast 'NAME=float16' --to same {path} {dst}"},
+    {.fact = CKPT__UNTAKEN, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "torch-too-old",
+     .message = "torch {version} cannot rebuild {a}, which is needed at {n} place{s}: {c}; torch.load fails there, whatever weights_only "
+                "says (TypeError, ValueError or NotImplementedError)",
+     .fix = "pip install 'torch>={b}'; or save it as dense tensors without a view: t.to_dense(), t.resolve_conj(), t.resolve_neg()"},
     {.fact = CKPT__REFUSED_RNG, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_WARNING, .outcome = CKPT_RESUMES_DIFFERENTLY,
      .code = "weights-only-refused",
      .message = "weights_only=True refuses {a} at {n} place{s}: {c}; {loader} goes on without a word, and the random states are not those "
@@ -91,18 +96,29 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = "options.allow_missing starts them at zero"},
     {.fact = CKPT__NO_STATE, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
      .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moments-missing",
-     .message = "the optimizer has {b} parameters and state for none of them: torch starts all moments at step 0, in silence",
-     .fix = "resume from a checkpoint that was saved after an optimizer step; or warm up the lr again"},
-    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .message = "the optimizer has {b} parameters and state for none of them, {c}: torch starts all moments at step 0, in silence",
+     .fix = "nothing, where the optimizer had not stepped yet when it was saved; else resume from a checkpoint that was saved after an "
+            "optimizer step, or warm up the lr again"},
+    {.fact = CKPT__NEVER_STEPPED, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing",
-     .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones, for which no moments are bound; those of "
-                "others ckpt_restore reports as missing",
-     .fix = "bind no moments for frozen parameters"},
-    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
-     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moments-missing",
-     .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones; for others torch starts the moments at step 0, "
-                "in silence",
-     .fix = "freeze the same parameters as the run that saved it; if they trained, resume from an older checkpoint"},
+     .message = "the optimizer has {b} parameters and state for none of them, as before its first step: ckpt_restore reports every moment "
+                "that is bound as missing",
+     .fix = "options.allow_missing starts them at zero, which is what they were"},
+    {.fact = CKPT__NEVER_STEPPED, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
+     .outcome = CKPT_RESUMES, .code = "moments-missing",
+     .message = "the optimizer has {b} parameters and state for none of them, and the checkpoint is of step 0: torch makes the state at the "
+                "first step, as it would have without the load",
+     .fix = ""},
+    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
+     .outcome = CKPT_RESUMES, .code = "moments-missing",
+     .message = "{a} of {b} parameters of the optimizer have no state, as those that had no gradient yet (frozen ones): right where the "
+                "program binds no moments for them either; those that it binds ckpt_restore reports as missing",
+     .fix = "bind no moments for frozen parameters; or options.allow_missing, which starts them at zero"},
+    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
+     .outcome = CKPT_RESUMES, .code = "moments-missing",
+     .message = "{a} of {b} parameters of the optimizer have no state: torch keeps none for those that had no gradient yet, as frozen ones "
+                "(requires_grad=False, which no state_dict says); one that trains from now on starts its moments at step 0",
+     .fix = "freeze the same parameters as the run that saved it; if they trained, state was lost: resume from an older checkpoint"},
     {.fact = CKPT__NO_MAX_EXP_AVG_SQ, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing",
      .message = "a group says amsgrad=True, and {n} parameter{s} have no max_exp_avg_sq: it is missing where the program has it",

@@ -52,9 +52,10 @@ typedef struct ckpt__payload {
                         ckpt_error *err);
     void *ctx;
     bool alone;                   /* the thread that reads writes as well; else another one does */
+    size_t block;                 /* bytes that are written at a time; 0: CKPT__BLOCK */
 } ckpt__payload;
 
-/* Writes the recipe to the sink (which has its size): 8 MiB blocks, CRC of each payload on the way, the deferred bytes
+/* Writes the recipe to the sink (which has its size): 8 MiB blocks or smaller, CRC of each payload on the way, the deferred bytes
  * last. crc (may be NULL) gets the CRC-32 of the whole file. Does not commit. */
 ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
                                const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,

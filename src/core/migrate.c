@@ -42,31 +42,6 @@ static int64_t step_of(const ckpt__canon *canon)
     return v && v->kind == CKPT_V_INT && v->integer >= 0 ? v->integer : -1;
 }
 
-/* {name: tensor} of everything that goes along. */
-static ckpt_status flat_dict(ckpt__mover *m, const ckpt_value **out, ckpt_error *err)
-{
-    ckpt__arena *a = m->index->arena;
-    ckpt_entry *entries = ckpt__arena_array(a, m->chosen_count + 1, sizeof *entries);
-    size_t n = 0;
-    for (size_t k = 0; entries && k < m->chosen_count; k++) {
-        const ckpt_tensor_info *t = &m->index->tensors[m->chosen[k]].info;
-        ckpt_value *v = ckpt__value_new(a, CKPT_V_TENSOR);
-        entries[n].key = ckpt__value_str(a, t->name.data, t->name.size);
-        if (!v || !entries[n].key)
-            return ckpt__mover_no_memory(err);
-        v->tensor = m->chosen[k];
-        v->class_name = t->class_name;
-        entries[n++].value = v;
-        for (size_t end = ckpt__tensor_end(m->index, m->chosen[k]); k + 1 < m->chosen_count && m->chosen[k + 1] < end;)
-            k++; /* parts belong to their whole */
-    }
-    ckpt_value *dict = entries ? ckpt__value_dict(a, entries, n) : NULL;
-    if (dict)
-        dict->class_name = ckpt__s("collections.OrderedDict");
-    *out = dict;
-    return dict ? CKPT_OK : ckpt__mover_no_memory(err);
-}
-
 /* The model's own dict, with its order and its _metadata, where it is one. */
 static ckpt_status weights_dict(ckpt__mover *m, const ckpt_value **out, ckpt_error *err)
 {
@@ -75,7 +50,7 @@ static ckpt_status weights_dict(ckpt__mover *m, const ckpt_value **out, ckpt_err
         *out = model;
         return CKPT_OK;
     }
-    return flat_dict(m, out, err);
+    return ckpt__migrate_flat(m, out, err);
 }
 
 /* Is the optimizer libtorch's in C++? It is keyed by the addresses of a dead process, and no program in Python loads it. */
@@ -108,7 +83,7 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
         return ckpt__migrate_torch_build(m, &m->root, err);
     if (!m->tree)
         return strcmp(m->from->format, "ckpt") == 0 ? ckpt__migrate_torch_build(m, &m->root, err)
-                                                    : flat_dict(m, &m->root, err);
+                                                    : ckpt__migrate_flat(m, &m->root, err);
     if (ckpt__migrate_in_files(m) && !m->same)
         return ckpt__migrate_merge(m, &m->root, err);
     m->root = m->from->root;
@@ -366,7 +341,8 @@ static ckpt_status build_canon(ckpt__mover *m, const ckpt__canon_hints *hints, b
 static bool same_storage(const ckpt__index *x, size_t a, size_t b)
 {
     const ckpt__tensor *s = &x->tensors[a], *t = &x->tensors[b];
-    if (s->info.part_count && s->info.part_count == t->info.part_count && a + 1 < x->tensor_count && b + 1 < x->tensor_count) {
+    size_t parts = s->info.extra->part_count;
+    if (parts && parts == t->info.extra->part_count && a + 1 < x->tensor_count && b + 1 < x->tensor_count) {
         s++;
         t++;
     }
@@ -381,7 +357,7 @@ static ckpt_status own_listings(ckpt__mover *m, ckpt_error *err)
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
     ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        if (!ckpt__is_flat(x, i) && (x->tensors[i].piece_count == 1 || x->tensors[i].info.part_count) &&
+        if (!ckpt__is_flat(x, i) && (x->tensors[i].piece_count == 1 || x->tensors[i].info.extra->part_count) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__mover_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->canon->count; k++) {
@@ -536,6 +512,7 @@ void ckpt__migrate_forget_source(ckpt__mover *m)
     m->index = m->from = NULL;
     m->reader = NULL;
     m->root = NULL;
+    ckpt__buf_free(&m->kept);
     ckpt__heap_trim();
 }
 
@@ -544,6 +521,7 @@ static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
     ckpt_status status = prepare(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_place(m, err);
+    ckpt__heap_trim();
     if (status == CKPT_OK)
         status = build_root(m, err);
     if (status == CKPT_OK) {
@@ -572,6 +550,7 @@ static void free_mover(ckpt__mover *m)
     free(m->canonical);
     free(m->chosen);
     free(m->beside);
+    ckpt__buf_free(&m->kept);
 }
 
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,

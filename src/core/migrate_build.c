@@ -54,7 +54,7 @@ static const ckpt_value *value_of(const builder *b, const ckpt__canon_entry *e)
     ckpt_value *v = ckpt__value_new(b->arena, CKPT_V_TENSOR);
     if (v) {
         v->tensor = e->tensor;
-        v->class_name = b->m->index->tensors[e->tensor].info.class_name;
+        v->class_name = b->m->index->tensors[e->tensor].info.extra->class_name;
     }
     return v;
 }
@@ -123,6 +123,95 @@ static ckpt_status take_states(builder *b)
             return no_memory(b);
     }
     return CKPT_OK;
+}
+
+/* ---- lists in a state (LBFGS's old_dirs), which canonical names take apart: "old_dirs.0", "old_dirs.1", ... */
+
+typedef struct pieces {
+    const ckpt_value **items;     /* by number; NULL: not seen */
+    size_t count, at;             /* how many there are; the entry that the first of them was */
+    bool whole;
+} pieces;
+
+static bool split_number(const ckpt_value *key, ckpt_str *list, size_t *number)
+{
+    size_t dot = key->text.size;
+    int64_t n = -1;
+    while (dot > 0 && key->text.data[dot - 1] >= '0' && key->text.data[dot - 1] <= '9')
+        dot--;
+    if (dot < 2 || dot == key->text.size || key->text.data[dot - 1] != '.' ||
+        !ckpt__parse_i64(key->text.data + dot, key->text.size - dot, &n) || n < 0)
+        return false;
+    *list = (ckpt_str){ key->text.data, dot - 1 };
+    *number = (size_t)n;
+    return true;
+}
+
+/* One list for each name; where a number is missing or is there twice its entries stay as they are. */
+static ckpt_status find_pieces(builder *b, const dict *d, ckpt__hash *names, pieces *lists, size_t *count)
+{
+    ckpt_str name;
+    size_t number, which;
+    for (size_t i = 0; i < d->count; i++) {
+        if (!split_number(d->entries[i].key, &name, &number))
+            continue;
+        int added = ckpt__hash_put(names, name.data, name.size, *count, &which);
+        if (added < 0)
+            return no_memory(b);
+        if (added)
+            lists[which = (*count)++] = (pieces){ .at = i, .whole = true };
+        lists[which].count++;
+    }
+    for (size_t i = 0; i < d->count; i++) {
+        if (!split_number(d->entries[i].key, &name, &number) || !ckpt__hash_get(names, name.data, name.size, &which))
+            continue;
+        pieces *l = &lists[which];
+        if (!l->items && !(l->items = ckpt__arena_array(b->arena, l->count, sizeof *l->items)))
+            return no_memory(b);
+        l->whole = l->whole && number < l->count && !l->items[number];
+        if (l->whole)
+            l->items[number] = d->entries[i].value;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status put_lists(builder *b, dict *d, const ckpt__hash *names, const pieces *lists)
+{
+    size_t kept = 0, number, which;
+    ckpt_str name;
+    for (size_t i = 0; i < d->count; i++) {
+        bool piece = split_number(d->entries[i].key, &name, &number) &&
+                     ckpt__hash_get(names, name.data, name.size, &which) && lists[which].whole;
+        if (!piece) {
+            d->entries[kept++] = d->entries[i];
+        } else if (lists[which].at == i) {
+            ckpt_entry e = { ckpt__value_str(b->arena, name.data, name.size),
+                             ckpt__value_list(b->arena, CKPT_V_LIST, lists[which].items, lists[which].count) };
+            if (!e.key || !e.value)
+                return no_memory(b);
+            d->entries[kept++] = e;
+        }
+    }
+    d->count = kept;
+    return CKPT_OK;
+}
+
+static ckpt_status join_lists(builder *b, dict *d)
+{
+    ckpt_str name;
+    size_t number, any = 0, count = 0;
+    for (size_t i = 0; i < d->count; i++)
+        any += split_number(d->entries[i].key, &name, &number);
+    if (!any)
+        return CKPT_OK;
+    ckpt__hash *names = ckpt__hash_new(any);
+    pieces *lists = calloc(any, sizeof *lists);
+    ckpt_status status = names && lists ? find_pieces(b, d, names, lists, &count) : no_memory(b);
+    if (status == CKPT_OK)
+        status = put_lists(b, d, names, lists);
+    ckpt__hash_free(names);
+    free(lists);
+    return status;
 }
 
 static bool is_flag(ckpt_str key)
@@ -223,7 +312,7 @@ static ckpt_status make_optimizer(builder *b, dict *root)
     for (size_t i = 0; ok && i < b->count; i++) {
         if (b->states[i].count == 0)
             continue;
-        ok = share_step(b, &b->states[i]) == CKPT_OK &&
+        ok = share_step(b, &b->states[i]) == CKPT_OK && join_lists(b, &b->states[i]) == CKPT_OK &&
              put(&state, ckpt__value_int(b->arena, (int64_t)i), finish(b, &b->states[i]));
     }
     for (size_t g = 0; ok && g < c->group_count; g++)

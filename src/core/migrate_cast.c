@@ -85,8 +85,8 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
     return ckpt__fail(c->err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, t->name.data, t->name.size),
                       "--cast '%s=%s': only dense tensors are converted, and this one is %s", r->glob,
                       ckpt_dtype_name(r->to),
-                      t->layout.data      ? t->layout.data
-                      : t->quantizer.data ? "quantized"
+                      t->extra->layout.data      ? t->extra->layout.data
+                      : t->extra->quantizer.data ? "quantized"
                                           : "without data");
 }
 
@@ -106,7 +106,7 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part)
             if (!means(r, t))
                 continue;
             r->used = true;
-            bool dense = x->tensors[i].piece_count == 1 && !t->quantizer.data && ckpt_dtype_size(t->dtype) > 0;
+            bool dense = x->tensors[i].piece_count == 1 && !t->extra->quantizer.data && ckpt_dtype_size(t->dtype) > 0;
             if (dense)
                 out[i] = r->to;
             else if (r->exact)

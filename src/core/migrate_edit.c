@@ -332,9 +332,9 @@ const ckpt_value *ckpt__value_at(const ckpt_value *root, ckpt_str path)
 
 size_t ckpt__tensor_end(const ckpt__index *x, size_t i)
 {
-    size_t open = x->tensors[i].info.part_count, end = i + 1;
+    size_t open = x->tensors[i].info.extra->part_count, end = i + 1;
     for (; open > 0 && end < x->tensor_count; end++)
-        open += x->tensors[end].info.part_count - 1;
+        open += x->tensors[end].info.extra->part_count - 1;
     return end;
 }
 

@@ -10,6 +10,7 @@
  *   migrate_plain.c    opaque objects as dicts, lists and strings
  *   migrate_order.c    the optimizer's parameters in another order; ids dense again
  *   migrate_merge.c    several files as one tree
+ *   migrate_flat.c     tensors under their names, as one dict
  *   migrate_script.c   modules of libtorch in C++ and of TorchScript, flat
  *   migrate_libtorch.c optimizers of libtorch in C++, by position, as those of Python
  *   migrate_tree.c     a torch file's tree under canonical names
@@ -50,6 +51,7 @@ typedef struct ckpt__mover {
     bool place;                   /* --fix asks for the placement policy, by the saved flags */
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go, where there are any */
     bool *dropped;                /* per tensor of `from`: it does not go along */
+    size_t no_weights;            /* how many of them are none of the model's weights, where those alone are wanted */
     bool holes;                   /* deques have places that go (migrate_edit.c) */
     bool lost_some;               /* some of them because they were not recovered */
     bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it
@@ -63,6 +65,7 @@ typedef struct ckpt__mover {
     ckpt_str *canonical;          /* per tensor: its canonical name; a torch target keeps the file's own */
     ckpt_dtype *casts;            /* per tensor: NONE as saved */
     const ckpt_value *root;       /* the tree that is written; NULL: none */
+    ckpt__buf kept;               /* in it, for a native target: the structure of the torch file that it is made from */
     size_t *chosen, chosen_count; /* the tensors that are written */
     uint64_t done, total;         /* bytes, for the progress callback */
     ckpt__sink *sink;             /* --verify: settled and not published; NULL: it has its name, or there is none */
@@ -131,6 +134,8 @@ bool ckpt__has_tree(const ckpt__index *index);
 
 /* ---- migrate_select.c: sets m->dropped, and takes what does not go along out of the tree */
 ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);   /* --salvage: before canonical names */
+/* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
+ckpt_status ckpt__migrate_recover_closed(ckpt__mover *m, const bool *whole, const char *const *why, ckpt_error *err);
 ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device: after */
 ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after */
 ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err);   /* of tensors whose first name went: at last */
@@ -149,6 +154,9 @@ ckpt_status ckpt__migrate_device_objects(ckpt__mover *m, ckpt_error *err);
 
 /* ---- migrate_plain.c: may add tensors to the source's index (numpy arrays) */
 ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err);
+
+/* ---- migrate_flat.c: {name: tensor} of everything that goes along */
+ckpt_status ckpt__migrate_flat(ckpt__mover *m, const ckpt_value **out, ckpt_error *err);
 
 /* ---- migrate_script.c: archives of libtorch in C++ and of TorchScript */
 /* Modules, which are dicts in dicts, become flat dicts in the source's tree. */

@@ -30,6 +30,9 @@ static const struct {
     { "custom_checkpoint_*.pkl", "custom_*" },
 };
 
+/* Of these, what says how to build the model, and is no part of its state. */
+#define SETTINGS "config generation_config adapter_config"
+
 /* "model.safetensors", "pytorch_model-00001-of-00002.bin", "adapter_model.safetensors": weights; *number of a second
  * model ("model_1.safetensors"), else empty. */
 static bool is_weights(ckpt_str file, ckpt_str *number)
@@ -158,11 +161,28 @@ static const ckpt_value *only_weights(const merger *g)
         ckpt_str key = g->entries[i].key->text;
         if (ckpt__str_is(key, "model"))
             model = g->entries[i].value;
-        else if (!ckpt__str_is(key, "config") && !ckpt__str_is(key, "generation_config") &&
-                 !ckpt__str_is(key, "adapter_config"))
+        else if (!ckpt__str_among(key, SETTINGS))
             return NULL;
     }
     return model;
+}
+
+static bool is_settings(const ckpt_value *file)
+{
+    char key[200];
+    if (file->kind != CKPT_V_STR)
+        return false;
+    const char *slash = memrchr(file->text.data, '/', file->text.size), *name = slash ? slash + 1 : file->text.data;
+    ckpt__merge_key((ckpt_str){ name, (size_t)(file->text.data + file->text.size - name) }, key, sizeof key);
+    return ckpt__str_among(ckpt__s(key), SETTINGS);
+}
+
+static ckpt_status say_settings(ckpt__mover *m, ckpt_str file, ckpt_error *err)
+{
+    char name[200];
+    return ckpt__mover_note(m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
+                            "the settings in %s are no part of a state_dict, and stay behind",
+                            ckpt__escape(name, sizeof name, file.data, file.size));
 }
 
 ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_error *err)
@@ -184,11 +204,33 @@ ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_er
         return status;
     /* nothing but weights: the state_dict itself, as the shards' own program would save it */
     const ckpt_value *model = only_weights(&g);
-    if (model && g.count > 1 && m->torch)
-        status = ckpt__mover_note(m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
-                                  "the model's settings (config.json) are no part of a state_dict, and stay behind");
+    for (size_t i = 0; status == CKPT_OK && model && i < from->entry_count; i++)
+        if (is_settings(from->entries[i].key))
+            status = say_settings(m, from->entries[i].key->text, err);
     *root = model ? model : ckpt__value_dict(g.arena, g.entries, g.count);
     return !*root ? ckpt__mover_no_memory(err) : status;
+}
+
+/* The tree of a directory with torch files in it, for a file of safetensors: settings are not lost values there either. */
+static ckpt_status leave_settings(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_value *root = m->from->root;
+    ckpt_entry *entries = ckpt__arena_array(m->from->arena, root->entry_count + 1, sizeof *entries);
+    ckpt_status status = entries ? CKPT_OK : ckpt__mover_no_memory(err);
+    size_t n = 0;
+    for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
+        if (is_settings(root->entries[i].key))
+            status = say_settings(m, root->entries[i].key->text, err);
+        else
+            entries[n++] = root->entries[i];
+    }
+    if (status < 0 || n == root->entry_count)
+        return status;
+    ckpt_value *left = ckpt__value_dict(m->from->arena, entries, n);
+    if (!left)
+        return ckpt__mover_no_memory(err);
+    m->from->root = left;
+    return CKPT_OK;
 }
 
 ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
@@ -196,20 +238,19 @@ ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
     static const char json[] = ".json", index[] = ".index.json";
     const ckpt_value *root = m->from->root;
     ckpt_status status = CKPT_OK;
-    if (m->tree || m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
+    if (m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
         strcmp(m->from->format, "ckpt") == 0)
         return CKPT_OK;
+    if (m->tree)                  /* a native file keeps them; for a torch file ckpt__migrate_merge says it */
+        return m->format == &ckpt__format_safetensors && !m->torch ? leave_settings(m, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_value *key = root->entries[i].key, *value = root->entries[i].value;
         size_t n = key->text.size, head = sizeof json - 1, long_head = sizeof index - 1;
-        char name[200];
         if (key->kind != CKPT_V_STR || n < head || memcmp(key->text.data + n - head, json, head) != 0 ||
             (n >= long_head && memcmp(key->text.data + n - long_head, index, long_head) == 0) ||
             (value->kind == CKPT_V_DICT && value->entry_count == 0))
             continue;
-        status = ckpt__mover_note(m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
-                                  "the settings in %s are no part of a state_dict, and stay behind",
-                                  ckpt__escape(name, sizeof name, key->text.data, n));
+        status = say_settings(m, key->text, err);
     }
     return status;
 }

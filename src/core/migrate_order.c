@@ -161,11 +161,31 @@ static ckpt_status turn(turner *t, const size_t *slots, size_t count, const size
     return status;
 }
 
+/* LBFGS keeps one state, with vectors over all parameters in their order. */
+static bool has_common_state(const ckpt_value *optimizer)
+{
+    const ckpt_value *list = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state");
+    const ckpt_value *group = list->item_count ? list->items[0] : NULL;
+    return group && ckpt_value_get(group, "history_size") && ckpt_value_get(group, "tolerance_change") && state->entry_count;
+}
+
+static bool stays(const size_t *slots, size_t count, size_t all)
+{
+    for (size_t i = 0; i < count; i++)
+        if (slots[i] != i)
+            return false;
+    return count == all;
+}
+
 ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slots, size_t count, const size_t *groups,
                                  size_t group_count, ckpt__arena *arena, ckpt_error *err)
 {
     const ckpt_value *list = ckpt_value_get(optimizer, "param_groups");
     size_t n = list->item_count, all = ckpt__optimizer_slots(optimizer);
+    if (has_common_state(optimizer) && !stays(slots, count, all))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, "param_groups",
+                          "LBFGS keeps one state with vectors over all parameters in their order: they cannot be given another "
+                          "order, nor can one be taken out; --drop optimizer leaves its state out");
     size_t *first = calloc(n + 1, sizeof *first), *number = calloc(all + 1, sizeof *number);
     turner t = { optimizer, first, n, arena, ckpt__hash_new(all), number, err };
     ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__mover_no_memory(err);

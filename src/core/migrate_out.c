@@ -149,6 +149,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
                               .step = m->hf || m->same ? -1 : m->index->step,
                               .weights_only = m->hf || m->options.weights_only,
                               .lost = several ? own : m->lost,
+                              .numbered = m->kept.data != NULL,
                               .archive = archive_of(m, s) };
     if (several && !own)
         return ckpt__mover_no_memory(w->err);
@@ -200,15 +201,13 @@ static ckpt_status list_files(ckpt__mover *m, ckpt_error *err)
 /* What a directory of weights has no place for: said once. What was on the cpu is loaded there all the same. */
 static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
 {
-    size_t tags = 0, others = 0;
+    size_t tags = 0, others = m->no_weights;
     char text[160];
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
         tags += tag.data && !ckpt__str_is(tag, "cpu");
     }
-    for (size_t i = 0; i < m->index->tensor_count; i++)
-        others += m->dropped[i];
     snprintf(text, sizeof text, "the device tags of %zu tensors", tags);
     if (tags)
         status = lose(m, text, err);
@@ -252,16 +251,42 @@ static ckpt_status put_index(writer *w, size_t shards)
 
 /* ---- bytes */
 
-static ckpt_status payload_memory(const ckpt__mover *m, uint64_t *out, ckpt_error *err)
+static uint64_t index_memory(const ckpt__index *x)
 {
+    return ckpt__arena_used(x->arena) + x->tensor_count * sizeof *x->tensors + x->storage_count * sizeof *x->storages;
+}
+
+/* What is known of the source and of the target. */
+static uint64_t known_memory(const writer *w)
+{
+    const ckpt__mover *m = w->m;
+    uint64_t sum = index_memory(m->from) + index_memory(m->index) + ckpt__arena_used(m->canon->arena) + m->kept.size;
+    for (size_t i = 0; i < w->count; i++) {
+        const ckpt__recipe *r = w->files[i].recipe;
+        if (r)
+            sum += ckpt__arena_used(r->arena) + r->text.size + r->count * sizeof *r->segments;
+    }
+    return sum;
+}
+
+/* For the buffers of the payloads, *out; and the blocks in which they are written: where there are so many tensors that
+ * what is known of them takes most of the memory, smaller ones. */
+static ckpt_status payload_memory(const writer *w, uint64_t *out, size_t *block, ckpt_error *err)
+{
+    enum { SMALLER = 4 };
+    const ckpt__mover *m = w->m;
     uint64_t all = m->options.memory ? m->options.memory : memory_default,
              least = (uint64_t)CKPT__WRITER_MEMORY + CKPT__MEMORY_LEAST;
-    uint64_t arenas = ckpt__arena_used(m->from->arena) + ckpt__arena_used(m->index->arena);
+    uint64_t known = known_memory(w), blocks = CKPT__WRITER_MEMORY;
     if (all < least)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: %llu bytes are too few, at least %lluMiB are needed",
                           (unsigned long long)all, (unsigned long long)(least >> 20));
-    *out = all - CKPT__WRITER_MEMORY;
-    *out = *out > arenas + CKPT__MEMORY_LEAST ? *out - arenas : CKPT__MEMORY_LEAST;
+    *block = CKPT__BLOCK;
+    if (known > all / 2) {
+        *block /= SMALLER;
+        blocks /= SMALLER;
+    }
+    *out = all - blocks > known + CKPT__MEMORY_LEAST ? all - blocks - known : CKPT__MEMORY_LEAST;
     return CKPT_OK;
 }
 
@@ -368,14 +393,17 @@ static ckpt_status run(writer *w)
     ckpt__reader_payload *reader = NULL;
     ckpt__payload payload;
     uint64_t memory = 0;
+    size_t block = 0;
     m->total = 0;
     for (size_t i = 0; i < w->count; i++)
         m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
-    ckpt_status status = payload_memory(m, &memory, w->err);
+    ckpt__heap_trim();
+    ckpt_status status = payload_memory(w, &memory, &block, w->err);
     if (status == CKPT_OK)
         status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, memory, &reader, &payload, w->err);
     if (status == CKPT_OK) {
         payload.alone = is_alone(m);
+        payload.block = block;
         ckpt__source_pass(m->reader->source, false);
         status = write_all(w, &payload);
     }

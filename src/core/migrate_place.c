@@ -217,7 +217,7 @@ static ckpt_status place_parts(placer *p, size_t whole)
 {
     ckpt__mover *m = p->m;
     ckpt_str was = m->from->tensors[whole].info.device;
-    bool nested = ckpt__str_is(m->from->tensors[whole].info.layout, "nested");
+    bool nested = ckpt__str_is(m->from->tensors[whole].info.extra->layout, "nested");
     ckpt_status status = CKPT_OK;
     for (size_t i = whole + 1, end = ckpt__tensor_end(m->from, whole); status == CKPT_OK && i < end; i++) {
         ckpt_tensor_info *t = &m->index->tensors[i].info;
@@ -371,7 +371,7 @@ static ckpt_status set_tags(placer *p)
         if (p->m->dropped[i] || stands_for_storage(p->m, i))
             continue;
         status = set_storage_tag(p, i);
-        if (status == CKPT_OK && x->tensors[i].info.part_count)
+        if (status == CKPT_OK && x->tensors[i].info.extra->part_count)
             status = place_parts(p, i);
     }
     return status;
@@ -464,7 +464,7 @@ static ckpt_status choose(placer *p)
         return ckpt__mover_no_memory(p->err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt__tensor *t = &x->tensors[i];
-        bool meta = t->piece_count == 0 && !t->info.layout.data && t->info.part_count == 0;
+        bool meta = t->piece_count == 0 && !t->info.extra->layout.data && t->info.extra->part_count == 0;
         char shown[200], why[300];
         if (m->dropped[i])
             continue;
@@ -475,9 +475,9 @@ static ckpt_status choose(placer *p)
         ckpt__escape(shown, sizeof shown, t->info.name.data, t->info.name.size);
         if (ckpt__migrate_torch_keeps(m))
             continue; /* kept with the torch file's structure (migrate_torch.h), the parts as tensors */
-        if (t->info.layout.data)
+        if (t->info.extra->layout.data)
             snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
-                     t->info.layout.data);
+                     t->info.extra->layout.data);
         else
             snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written", t->piece_count);
         if (!ckpt__report_add(m->lost, CKPT_WARNING, "lost", shown, NULL, "%s", why))

@@ -201,17 +201,18 @@ static void fortran_strides(const int64_t *shape, uint32_t ndim, int64_t *stride
 /* The array's bytes become a storage that lies in memory, and a tensor of the source. */
 static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckpt_dtype dtype, size_t *number)
 {
+    const ckpt_array *a = v->array;
     ckpt__index *x = p->m->from;
     ckpt__storage *s = ckpt__index_add_storage(x);
     if (!s)
         return ckpt__mover_no_memory(p->err);
     *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = name, .unit = ckpt__dtype_row_of(dtype)->unit };
     s->extent = (ckpt__extent){
-        .memory = v->text.data, .length = v->text.size, .size = v->text.size, .big_endian = v->array_dtype.data[0] == '>'
+        .memory = v->text.data, .length = v->text.size, .size = v->text.size, .big_endian = a->dtype.data[0] == '>'
     };
     size_t storage = x->storage_count - 1;
     ckpt__tensor *t = ckpt__index_add_tensor(x);
-    int64_t *strides = ckpt__arena_array(x->arena, (size_t)v->ndim + 1, sizeof *strides);
+    int64_t *strides = ckpt__arena_array(x->arena, (size_t)a->ndim + 1, sizeof *strides);
     ckpt_key *keys = ckpt__arena_array(x->arena, 1, sizeof *keys);
     bool *dropped = realloc(p->m->dropped, x->tensor_count + 1);
     if (dropped) {
@@ -221,19 +222,20 @@ static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckp
     if (!t || !strides || !keys || !dropped)
         return ckpt__mover_no_memory(p->err);
     *number = x->tensor_count - 1;
-    if (v->fortran)
-        fortran_strides(v->shape, v->ndim, strides);
+    if (a->fortran)
+        fortran_strides(a->shape, a->ndim, strides);
     else
-        ckpt__c_strides(v->shape, v->ndim, strides);
+        ckpt__c_strides(a->shape, a->ndim, strides);
     keys->text = name;
     t->info = (ckpt_tensor_info){ .name = name,
                                   .path = { keys, 1 },
                                   .dtype = dtype,
-                                  .ndim = v->ndim,
+                                  .ndim = a->ndim,
                                   .device = ckpt__s("cpu"),
                                   .role = CKPT_OTHER,
-                                  .storage = -1 };
-    return ckpt__index_set_view(x, *number, storage, v->shape, strides, 0, p->err);
+                                  .storage = -1,
+                                  .extra = &ckpt__no_extra };
+    return ckpt__index_set_view(x, *number, storage, a->shape, strides, 0, p->err);
 }
 
 static ckpt_value *number_value(plainer *p, ckpt_dtype dtype, ckpt_str bytes)
@@ -255,15 +257,16 @@ static ckpt_value *number_value(plainer *p, ckpt_dtype dtype, ckpt_str bytes)
 /* A numpy scalar: a number. */
 static bool is_numpy_scalar(const ckpt_value *v)
 {
-    return v->kind == CKPT_V_OBJECT && v->array_dtype.data && v->text.data && !v->item_count;
+    return v->kind == CKPT_V_OBJECT && v->array && v->text.data && !v->item_count;
 }
 
 static ckpt_status make_array(plainer *p, ckpt_value *v, ckpt_str name)
 {
-    ckpt_dtype dtype = numpy_dtype(v->array_dtype);
+    const ckpt_array *a = v->array;
+    ckpt_dtype dtype = numpy_dtype(a->dtype);
     uint64_t numel = 0, nbytes = 0;
-    bool swapped = v->array_dtype.size && v->array_dtype.data[0] == '>';
-    bool fits = dtype != CKPT_DTYPE_NONE && ckpt__numel(v->shape, v->ndim, &numel) &&
+    bool swapped = a->dtype.size && a->dtype.data[0] == '>';
+    bool fits = dtype != CKPT_DTYPE_NONE && ckpt__numel(a->shape, a->ndim, &numel) &&
                 ckpt__nbytes(numel, ckpt_dtype_bits(dtype), &nbytes) && nbytes == v->text.size;
     if (is_numpy_scalar(v) && fits && !swapped) {
         ckpt_value *number = number_value(p, dtype, v->text);
@@ -307,7 +310,7 @@ static ckpt_status make_object(plainer *p, ckpt_value *v, ckpt_str name)
 {
     const ckpt_value *from = v->item_count ? v : v->args;
     bool attributes_only = v->state && (attributes(v, 0) || attributes(v, 1));
-    if (v->array_dtype.data && (v->text.data || v->item_count))
+    if (v->array && (v->text.data || v->item_count))
         return make_array(p, v, name);
     if (is_path(v->class_name))
         return make_path(p, v);
@@ -332,24 +335,50 @@ static ckpt_status make_class(plainer *p, ckpt_value *v)
     return CKPT_OK;
 }
 
-/* A subclass of Tensor: its own tensor; of a wrapper (DTensor) the one that it holds. */
-static bool make_tensor(plainer *p, ckpt_value *v)
+static ckpt_status make_parts(plainer *p, ckpt_value *v, const ckpt_tensor_info *t)
+{
+    ckpt_entry *entries = ckpt__arena_array(p->arena, t->extra->part_count, sizeof *entries);
+    size_t at = v->tensor + 1; /* the parts follow their wrapper, each with its own behind it */
+    for (size_t i = 0; entries && i < t->extra->part_count; i++) {
+        ckpt_value *part = ckpt__value_new(p->arena, CKPT_V_TENSOR);
+        entries[i].key = ckpt__value_str(p->arena, t->extra->parts[i].name.data, t->extra->parts[i].name.size);
+        if (!part || !entries[i].key)
+            return ckpt__mover_no_memory(p->err);
+        part->tensor = at;
+        entries[i].value = part;
+        at = ckpt__tensor_end(p->m->from, at);
+    }
+    if (!entries)
+        return ckpt__mover_no_memory(p->err);
+    *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = t->extra->part_count };
+    return CKPT_OK;
+}
+
+static bool is_wrapper(const ckpt_tensor_info *t)
+{
+    return ckpt__str_is(t->extra->layout, "wrapper") && t->extra->part_count > 0;
+}
+
+/* A subclass of Tensor: its own tensor; of a wrapper the one that it holds (DTensor), or a dict of those that it holds. */
+static ckpt_status make_tensor(plainer *p, ckpt_value *v, bool *changed)
 {
     const ckpt__index *x = p->m->from;
     const ckpt_tensor_info *t = &x->tensors[v->tensor].info;
-    if (!v->class_name.data || is_allowed_class(v->class_name))
-        return false;
-    if (ckpt__str_is(t->layout, "wrapper")) {
-        if (t->part_count != 1)
-            return false;
-        *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = v->tensor + 1 };
-        return true;
+    if (is_wrapper(t)) {
+        size_t i = v->tensor;
+        for (; is_wrapper(t) && t->extra->part_count == 1; t = &x->tensors[++i].info)
+            ;
+        *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = i };
+        *changed = true;
+        return is_wrapper(t) ? make_parts(p, v, t) : CKPT_OK;
     }
-    if (x->tensors[v->tensor].piece_count != 1 || t->quantizer.data)
-        return false;
-    v->class_name = (ckpt_str){ NULL, 0 };
-    v->origin = NULL;
-    return true;
+    *changed = v->class_name.data && !is_allowed_class(v->class_name) && x->tensors[v->tensor].piece_count == 1 &&
+               !t->extra->quantizer.data;
+    if (*changed) {
+        v->class_name = (ckpt_str){ NULL, 0 };
+        v->origin = NULL;
+    }
+    return CKPT_OK;
 }
 
 static ckpt_status make_key(plainer *p, ckpt_entry *e)
@@ -420,9 +449,10 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         return first < 0 ? ckpt__mover_no_memory(p->err) : CKPT_OK;
     ckpt_status status = CKPT_OK;
     bool changed = true;
-    if (v->kind == CKPT_V_TENSOR)
-        changed = v->tensor < p->m->from->tensor_count && make_tensor(p, v);
-    else if (is_allowed(v) || is_bare(v)) {
+    if (v->kind == CKPT_V_TENSOR) {
+        changed = false;
+        status = v->tensor < p->m->from->tensor_count ? make_tensor(p, v, &changed) : CKPT_OK;
+    } else if (is_allowed(v) || is_bare(v)) {
         was = (ckpt_str){ "an empty bytes or a huge int", 28 };
         changed = make_small(v);
     } else if (v->kind == CKPT_V_CLASS)

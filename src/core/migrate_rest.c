@@ -26,31 +26,65 @@ static size_t step_into(const ckpt_value *v, const char *path, size_t left, size
     return found;
 }
 
-/* A copy of the dicts along the path, the last without that entry; everything else is shared with the source. *out is
- * the root itself where the path does not go through plain dicts. */
-static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **out)
+/* A list has its places for keys, which are what its items are called; an object of a class of dicts its entries. */
+static const ckpt_value *as_dict(const ckpt_value *v, ckpt__arena *a)
 {
-    const ckpt_value *spine[SPINE_MAX];
-    size_t at[SPINE_MAX], depth = 0, done = 0;
-    *out = root;
-    while (depth < SPINE_MAX && done <= path.size) {
-        const ckpt_value *v = depth == 0 ? root : spine[depth - 1]->entries[at[depth - 1]].value;
+    if (v->kind == CKPT_V_OBJECT)
+        return ckpt__value_dict(a, v->entries, v->entry_count);
+    ckpt_entry *entries = ckpt__arena_array(a, v->item_count + 1, sizeof *entries);
+    for (size_t i = 0; entries && i < v->item_count; i++) {
+        char number[24];
+        int n = snprintf(number, sizeof number, "%zu", i);
+        entries[i] = (ckpt_entry){ ckpt__value_str(a, number, (size_t)n), v->items[i] };
+        if (!entries[i].key)
+            return NULL;
+    }
+    return entries ? ckpt__value_dict(a, entries, v->item_count) : NULL;
+}
+
+static bool is_list(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE;
+}
+
+/* The dicts along the path, from the root on; a list is one with its places for keys (Lightning's optimizer_states). *depth 0:
+ * the path does not go through these. */
+static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **spine, size_t *at, size_t *depth)
+{
+    size_t done = 0, n = 0;
+    *depth = 0;
+    while (n < SPINE_MAX && done <= path.size) {
+        const ckpt_value *v = n == 0 ? root : spine[n - 1]->entries[at[n - 1]].value;
         size_t taken;
+        if (is_list(v) && !(v = as_dict(v, a)))
+            return false;
         if (v->kind != CKPT_V_DICT)
             return true;
-        spine[depth] = v;
-        at[depth] = step_into(v, path.data + done, path.size - done, &taken);
-        if (at[depth] == SIZE_MAX)
+        spine[n] = v;
+        at[n] = step_into(v, path.data + done, path.size - done, &taken);
+        if (at[n++] == SIZE_MAX)
             return true;
-        depth++;
         done += taken;
-        if (done == path.size)
-            break;
+        if (done == path.size) {
+            *depth = n;
+            return true;
+        }
         done++;
     }
-    if (depth == 0 || done != path.size)
+    return true;
+}
+
+/* A copy of the dicts along the path, the last without that entry, and without those that held nothing else; everything else is
+ * shared with the source. *out is the root itself where the path does not go through plain dicts and lists. */
+static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **out)
+{
+    const ckpt_value *spine[SPINE_MAX], *below = NULL;
+    size_t at[SPINE_MAX], depth;
+    *out = root;
+    if (!find_spine(root, path, a, spine, at, &depth))
+        return false;
+    if (depth == 0)
         return true;
-    const ckpt_value *below = NULL;
     while (depth-- > 0) {
         ckpt_value *copy = ckpt__value_dict(a, spine[depth]->entries, spine[depth]->entry_count);
         if (!copy)
@@ -64,7 +98,7 @@ static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const
             memmove(entries + at[depth], entries + at[depth] + 1, (copy->entry_count - at[depth] - 1) * sizeof *entries);
             copy->entry_count--;
         }
-        below = copy;
+        below = copy->entry_count || depth == 0 ? copy : NULL;
     }
     *out = below;
     return true;
@@ -199,26 +233,9 @@ static bool without_tensors(const ckpt_value *root, const ckpt__index *index, co
 
 /* ---- all of it */
 
-/* A list has its places for keys, which are what its items are called; an object of a class of dicts its entries. */
-static const ckpt_value *as_dict(const ckpt_value *v, ckpt__arena *a)
-{
-    if (v->kind == CKPT_V_OBJECT)
-        return ckpt__value_dict(a, v->entries, v->entry_count);
-    ckpt_entry *entries = ckpt__arena_array(a, v->item_count + 1, sizeof *entries);
-    for (size_t i = 0; entries && i < v->item_count; i++) {
-        char number[24];
-        int n = snprintf(number, sizeof number, "%zu", i);
-        entries[i] = (ckpt_entry){ ckpt__value_str(a, number, (size_t)n), v->items[i] };
-        if (!entries[i].key)
-            return NULL;
-    }
-    return entries ? ckpt__value_dict(a, entries, v->item_count) : NULL;
-}
-
 static bool holds_names(const ckpt_value *root)
 {
-    return root->kind == CKPT_V_LIST || root->kind == CKPT_V_TUPLE ||
-           (root->kind == CKPT_V_OBJECT && root->entry_count && !root->item_count);
+    return is_list(root) || (root->kind == CKPT_V_OBJECT && root->entry_count && !root->item_count);
 }
 
 static bool is_script(const ckpt_value *v)
@@ -226,8 +243,17 @@ static bool is_script(const ckpt_value *v)
     return v && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
 }
 
-ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, ckpt__arena *arena, const ckpt_value **out,
-                               ckpt_error *err)
+/* The step under the name that the source has for it: global_step. */
+static bool without_step(const ckpt_value *root, const ckpt__canon *canon, ckpt__arena *a, const ckpt_value **out)
+{
+    size_t step;
+    if (!ckpt__hash_get(canon->by_name, "step", 4, &step) || canon->entries[step].outside || !canon->entries[step].own.data)
+        return true;
+    return without(root, canon->entries[step].own, a, out);
+}
+
+ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
+                               const ckpt_value **out, ckpt_error *err)
 {
     static const ckpt_value nothing = { .kind = CKPT_V_DICT };
     const ckpt_value *rest = index->root;
@@ -249,6 +275,8 @@ ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *cano
             return CKPT_OK;
         ok = without(rest, canon->scaler_path, arena, &rest);
     }
+    if (ok && rest->kind == CKPT_V_DICT && !keep_step)
+        ok = without_step(rest, canon, arena, &rest);
     if (ok && rest->kind == CKPT_V_DICT)
         ok = without_tensors(rest, index, canon, arena, &rest);
     if (!ok)

@@ -1,6 +1,7 @@
 /* core/migrate_script.c - modules of libtorch in C++ and of TorchScript, which are dicts in dicts, as the flat dicts that
  * load_state_dict takes: {"fc1": {"weight": T}} becomes {"fc1.weight": T}. Names stay what they are. */
 #include "core/migrate_job.h"
+#include "format/torch_write.h"
 
 #include <stdlib.h>
 
@@ -52,6 +53,18 @@ typedef struct flattener {
     ckpt_error *err;
 } flattener;
 
+static int is_any_tensor(void *ctx, const ckpt_visit *visit)
+{
+    (void)ctx;
+    return visit->value->kind == CKPT_V_TENSOR || ckpt__torch_is_closed(visit->value);
+}
+
+/* Of the weights alone an attribute of TorchScript's (training, a constant) is none: load_state_dict would not know it. */
+static bool goes_along(const flattener *f, const ckpt_value *v)
+{
+    return !f->m->options.weights_only || ckpt_value_walk(v, 0, is_any_tensor, NULL, NULL) != 0;
+}
+
 static int visit(void *ctx, const ckpt_visit *visit)
 {
     flattener *f = ctx;
@@ -64,7 +77,7 @@ static int visit(void *ctx, const ckpt_visit *visit)
     if (*f->budget == 0 || f->optimizer)
         return 1;                 /* no more to know */
     --*f->budget;
-    if (!member || f->open[depth])
+    if (!member || f->open[depth] || !goes_along(f, visit->value))
         return 0;
     ckpt__arena *a = f->m->from->arena;
     const ckpt_value *key = ckpt__value_str(a, visit->name.data, visit->name.size);

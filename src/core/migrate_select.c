@@ -487,7 +487,7 @@ static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
     const ckpt__tensor *t = &x->tensors[i];
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
     uint64_t reach, end, bytes;
-    if (t->piece_count != 1 || ckpt__tensor_end(x, i) != i + 1 || bits % 8 || t->info.quantizer.data)
+    if (t->piece_count != 1 || ckpt__tensor_end(x, i) != i + 1 || bits % 8 || t->info.extra->quantizer.data)
         return false;
     const ckpt__piece *p = &t->pieces[0];
     const ckpt__extent *e = &x->storages[p->storage].extent;
@@ -561,6 +561,7 @@ ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err)
     }
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
         status = recover_tensor(m, i, whole, why, err);
+    status = status == CKPT_OK ? ckpt__migrate_recover_closed(m, whole, why, err) : status;
     free(whole);
     free(why);
     return status;
@@ -585,13 +586,15 @@ ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err)
             keep[k] = true;
         kept++;
     }
-    for (size_t i = 0; i < x->tensor_count; i++)
+    for (size_t i = 0; i < x->tensor_count; i++) {
+        m->no_weights += !m->dropped[i] && !keep[i];
         m->dropped[i] = m->dropped[i] || !keep[i];
+    }
     free(keep);
     if (kept)
         return CKPT_OK;
     return ckpt__fail(
         err, CKPT_E_MISMATCH, m->src,
-        "it is not known which of its tensors are the model's weights; say so in a map file: source: {model: 'PATH'} "
+        "it is not known which of its tensors are the model's weights; say so in a map file: {map: 1, source: {model: 'PATH'}} "
         "(ckpt-inspect list PATH shows the names)");
 }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/native.h"
 #include "format/torch_write.h"
 
 static bool is_native(const ckpt__index *x)
@@ -362,28 +363,51 @@ ckpt_status ckpt__migrate_torch_open(ckpt__mover *m, ckpt_error *err)
 
 /* ---- keeping it */
 
+/* What the file will have no record of is taken out of the pickle. */
+static ckpt_status renumber(ckpt__mover *m, ckpt__torch_pickling *p, ckpt_error *err)
+{
+    const size_t *record_of = p->record_of;
+    ckpt__buf pickle = { 0 };
+    ckpt__buf_free(&m->kept);
+    p->record_of = NULL;
+    p->lost = NULL;               /* it was said */
+    ckpt_status status = ckpt__torch_pickle(p, &pickle, err);
+    if (status == CKPT_OK)
+        status = ckpt__torch_kept_renumber((ckpt_str){ pickle.data, pickle.size }, record_of, m->index->tensor_count, &m->kept,
+                                           err);
+    ckpt__buf_free(&pickle);
+    return status;
+}
+
 ckpt_status ckpt__migrate_torch_keep(ckpt__mover *m, const ckpt_value **kept, ckpt_error *err)
 {
     *kept = NULL;
     if (!ckpt__migrate_torch_keeps(m))
         return CKPT_OK;
+    ckpt__write_request q = { .index = m->index, .tensors = m->chosen, .count = m->chosen_count };
     ckpt__torch_pickling p = { .index = m->index, .source = m->from, .root = m->from->root, .lost = m->lost, .kept = true };
-    ckpt__buf pickle = { 0 };
+    size_t *record_of = NULL;
     ckpt_status status = CKPT_OK;
     if (ckpt__migrate_in_files(m) && !(p.root = mark_files(m)))
         status = ckpt__mover_no_memory(err);
     if (status == CKPT_OK && m->kind != CKPT_OPTIMIZER_DEFAULT)
         status = ckpt__migrate_torch_flags(m, err);
     if (status == CKPT_OK)
-        status = ckpt__torch_pickle(&p, &pickle, err);
+        status = ckpt__native_records(&q, &record_of, err);
+    ckpt__heap_trim();            /* its entries */
+    p.record_of = record_of;
+    if (status == CKPT_OK)
+        status = ckpt__torch_pickle(&p, &m->kept, err);
+    if (status == CKPT_OK && p.missing)
+        status = renumber(m, &p, err);
+    free(record_of);
+    free(p.storages);
     ckpt_value *v = status == CKPT_OK ? ckpt__value_new(m->index->arena, CKPT_V_BYTES) : NULL;
     if (v)
-        v->text = ckpt__arena_str(m->index->arena, pickle.data, pickle.size);
-    ckpt__buf_free(&pickle);
-    free(p.storages);
-    if (status == CKPT_OK && (!v || !v->text.data))
+        v->text = (ckpt_str){ m->kept.data, m->kept.size };
+    else if (status == CKPT_OK)
         status = ckpt__mover_no_memory(err);
-    *kept = status == CKPT_OK ? v : NULL;
+    *kept = v;
     return status;
 }
 

@@ -234,7 +234,7 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
         return ckpt__fail_memory(err, "the value tree", canon->count);
     *out = canonical;
     const ckpt_value *rest = NULL;
-    ckpt_status status = ckpt__migrate_rest(index, canon, arena, &rest, err);
+    ckpt_status status = ckpt__migrate_rest(index, canon, mark, arena, &rest, err);
     if (status < 0)
         return status;
     if (rest->kind == CKPT_V_DICT)

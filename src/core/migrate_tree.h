@@ -14,9 +14,10 @@
  * that is in the way of a canonical one is a "lost" finding. mark: with the list above. *out NULL: there is nothing. */
 ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, bool mark, ckpt__arena *arena,
                                ckpt_report *lost, const ckpt_value **out, ckpt_error *err);
-/* migrate_rest.c: the root's entries without what has canonical names; a dict that held nothing else goes too. */
-ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, ckpt__arena *arena, const ckpt_value **out,
-                               ckpt_error *err);
+/* migrate_rest.c: the root's entries without what has canonical names; a dict that held nothing else goes too.
+ * keep_step: the step stays under the source's own name as well, by which the source's program finds it again. */
+ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
+                               const ckpt_value **out, ckpt_error *err);
 /* The tree with the groups' flags (optimizer.groups.<g>.fused, capturable, foreach) set to what `kind` is. */
 ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena, const ckpt_value **out,
                                 ckpt_error *err);

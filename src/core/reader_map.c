@@ -27,7 +27,7 @@ void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *sour
 /* Why the bytes of a tensor are not its elements in C order, one after the other; NULL: they are. */
 static const char *obstacle(const ckpt__index *x, const ckpt__tensor *t)
 {
-    if (t->info.layout.data)
+    if (t->info.extra->layout.data)
         return "it is not dense";
     if (t->piece_count != 1)
         return t->piece_count ? "it lies in several pieces" : "it has no data (a meta tensor)";

@@ -107,16 +107,16 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
     }
     const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
     item->tensor = e->tensor;
-    if (t->quantizer.data)
+    if (t->extra->quantizer.data)
         return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
                                "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
                                "point; only dense tensors are restored",
-                               t->quantizer.data);
-    if (t->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
-        return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, NULL, err, t->layout.data
+                               t->extra->quantizer.data);
+    if (t->extra->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
+        return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, NULL, err, t->extra->layout.data
                                ? "its layout in the checkpoint is %s; only dense tensors are restored"
                                : "it has no data in the checkpoint (%s)",
-                               t->layout.data ? t->layout.data : "a meta tensor, or one that lies in pieces");
+                               t->extra->layout.data ? t->extra->layout.data : "a meta tensor, or one that lies in pieces");
     return check_shape(side, b, t, err);
 }
 

@@ -18,7 +18,7 @@ bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double 
     if (!e->is_tensor) {
         const ckpt_value *v = e->value;
         *is_int = v->kind != CKPT_V_FLOAT;
-        *integer = v->kind == CKPT_V_BOOL ? v->boolean : v->integer;
+        *integer = v->kind == CKPT_V_BOOL ? v->boolean : v->kind == CKPT_V_INT ? v->integer : 0;
         *real = v->kind == CKPT_V_FLOAT ? v->real : (double)*integer;
         return v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT || v->kind == CKPT_V_BOOL;
     }

@@ -125,7 +125,7 @@ static ckpt_stats_kind kind_of(const ckpt__numbers *n)
 
 static const char *why_none(const stater *s, const ckpt__tensor *t)
 {
-    if (t->info.layout.data)
+    if (t->info.extra->layout.data)
         return "not dense: its parts have values";
     if (t->piece_count == 0)
         return "no data (meta)";

@@ -36,15 +36,16 @@ static ckpt_dtype scalar_of(const picture *p, const ckpt_value *v, char bytes[16
         ckpt_dtype dtype;
     } arrays[] = {{"<f8", CKPT_F64}, {"<f4", CKPT_F32}, {"<f2", CKPT_F16}, {"<i8", CKPT_I64}, {"<i4", CKPT_I32}, {"<i2", CKPT_I16},
                   {"|i1", CKPT_I8},  {"<u8", CKPT_U64}, {"<u4", CKPT_U32}, {"<u2", CKPT_U16}, {"|u1", CKPT_U8}};
-    if (v->array_dtype.data && v->text.data) { /* a scalar of numpy's is an object, an array is an array */
+    if (v->array && v->text.data) { /* a scalar of numpy's is an object, an array is an array */
         for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-            if (ckpt__str_is(v->array_dtype, arrays[i].numpy) && v->text.size == ckpt_dtype_size(arrays[i].dtype)) {
+            if (ckpt__str_is(v->array->dtype, arrays[i].numpy) && v->text.size == ckpt_dtype_size(arrays[i].dtype)) {
                 memcpy(bytes, v->text.data, v->text.size);
                 return arrays[i].dtype;
             }
     } else if (v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count) {
         const ckpt_tensor_info *t = &p->index->tensors[v->tensor].info;
-        bool one = !t->layout.data && !t->quantizer.data && t->nbytes <= 16 && t->nbytes == ckpt_dtype_size(t->dtype);
+        bool dense = !t->extra->layout.data && !t->extra->quantizer.data;
+        bool one = dense && t->nbytes <= 16 && t->nbytes == ckpt_dtype_size(t->dtype);
         if (one && ckpt_reader_read(p->reader, v->tensor, bytes, t->nbytes, NULL) == CKPT_OK)
             return t->dtype;
     }

@@ -37,14 +37,19 @@ static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status wrong(verifier *v, const char *code, const char *tensor, const char *file, const char *message,
-                         ckpt_error *err)
+static ckpt_status wrong(verifier *v, const char *code, const char *tensor, const char *file, const char *fix,
+                         const char *message, ckpt_error *err)
 {
-    if (!ckpt__report_add(v->report, CKPT_ERROR, code, tensor, NULL, "%s", message) ||
+    if (!ckpt__report_add(v->report, CKPT_ERROR, code, tensor, fix, "%s", message) ||
         !ckpt__report_detail(v->report, file, NULL, NULL, 0))
         return ckpt__fail_memory(err, "the report", 0);
     return CKPT_OK;
 }
+
+static const char tensor_fix[] =
+    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage leaves this tensor out and keeps the others";
+static const char file_fix[] =
+    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage keeps every tensor that is whole";
 
 /* What this process lacks says nothing of the checkpoint. */
 static bool is_ours(const ckpt_error *why)
@@ -87,7 +92,7 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     ckpt_status status = ckpt__source_add(v->source, want->name.data, &file, &why);
     if ((status == CKPT_E_SYSTEM && !is_ours(&why)) || status == CKPT_E_NOT_FOUND || status == CKPT_E_FORMAT) {
         snprintf(message, sizeof message, "the manifest names it, but it cannot be opened: %.300s", why.message);
-        return wrong(v, "missing-file", NULL, want->name.data, message, err);
+        return wrong(v, "missing-file", NULL, want->name.data, file_fix, message, err);
     }
     if (status < 0) {
         if (err)
@@ -97,14 +102,14 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     uint64_t size = v->source->files[file].size;
     if (size != want->size) {
         snprintf(message, sizeof message, "it has %" PRIu64 " bytes, the manifest says %" PRIu64, size, want->size);
-        return wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data, message, err);
+        return wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data, file_fix, message, err);
     }
     status = file_crc(v, file, &crc, err);
     if (status < 0)
         return status;
     if (crc != want->crc) {
         snprintf(message, sizeof message, "the file's CRC-32 is %08" PRIx32 ", the manifest says %08" PRIx32, crc, want->crc);
-        return wrong(v, "crc-mismatch", NULL, want->name.data, message, err);
+        return wrong(v, "crc-mismatch", NULL, want->name.data, file_fix, message, err);
     }
     if (file >= v->whole_count) {
         bool *whole = realloc(v->whole, (file + 1) * sizeof *whole);
@@ -135,7 +140,7 @@ static ckpt_status check_manifest(verifier *v, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__manifest_read(text.data, text.size, manifest_name, arena, &manifest, &why);
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
-        status = wrong(v, "manifest-damaged", NULL, manifest_name, why.message, err);
+        status = wrong(v, "manifest-damaged", NULL, manifest_name, NULL, why.message, err);
     } else if (status < 0) {
         if (err)
             *err = why;
@@ -194,10 +199,10 @@ static ckpt_status blame(verifier *v, size_t storage, const char *code, const ch
     char name[512];
     ckpt_status status = make_chains(v, err);
     if (status == CKPT_OK && v->first[storage] == 0)
-        return wrong(v, code, NULL, file ? file : s->name.data, message, err);
+        return wrong(v, code, NULL, file ? file : s->name.data, file_fix, message, err);
     for (size_t i = status == CKPT_OK ? v->first[storage] : 0; status == CKPT_OK && i > 0; i = v->next[i - 1]) {
         ckpt_str own = v->index->tensors[i - 1].info.name;
-        status = wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, message, err);
+        status = wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, tensor_fix, message, err);
     }
     return status;
 }
@@ -247,7 +252,7 @@ static ckpt_status check_tensor(verifier *v, size_t i, ckpt_error *err)
     const char *file = v->source->directory ? t->info.file.data : NULL;
     ckpt__escape(name, sizeof name, t->info.name.data, t->info.name.size);
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT)
-        return wrong(v, "truncated", name, file, why.message, err);
+        return wrong(v, "truncated", name, file, tensor_fix, why.message, err);
     if (status < 0) {
         if (err)
             *err = why;
@@ -257,7 +262,7 @@ static ckpt_status check_tensor(verifier *v, size_t i, ckpt_error *err)
         return CKPT_OK;
     snprintf(message, sizeof message, "its %" PRIu64 " bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
              s.crc, t->crc);
-    return wrong(v, "crc-mismatch", name, file, message, err);
+    return wrong(v, "crc-mismatch", name, file, tensor_fix, message, err);
 }
 
 static bool file_is_whole(const verifier *v, uint32_t file)
@@ -375,8 +380,10 @@ static ckpt_status verify_open(verifier *v, const char *const *paths, size_t cou
     ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = ckpt__reader_survey(paths[0], &options, &reader, &why);
-    if (status == CKPT_E_DAMAGED)
-        return wrong(v, ckpt__damage_code(why.message), NULL, why.object, why.message, err);
+    if (status == CKPT_E_DAMAGED) {
+        const char *code = ckpt__damage_code(why.message);
+        return wrong(v, code, NULL, why.object, ckpt__damage_fix(code), why.message, err);
+    }
     if (status < 0) {
         if (err)
             *err = why;

@@ -5,11 +5,12 @@
 #include "codec/crc32.h"
 #include "io/pump.h"
 
+/* A block that is written last. */
 typedef struct block {
     struct block *next;
     uint64_t offset;
     size_t size;
-    unsigned char *data;
+    unsigned char *data;          /* NULL: all of it is deferred, and comes from the segment when it is final */
 } block;
 
 typedef struct writer {
@@ -21,10 +22,11 @@ typedef struct writer {
     uint64_t before, total;       /* for the progress callback */
     unsigned char *data;          /* the block that is being filled */
     size_t capacity, used;
-    bool waits;                   /* it holds bytes that are not final yet */
+    bool waits, partly;           /* it holds bytes that are not final yet; it holds others too */
     uint64_t offset;              /* of the block in the file */
     block *waiting;               /* blocks that do: written last */
     uint32_t *crcs;               /* of each segment */
+    ckpt__buf made;               /* one that is computed */
     ckpt_error *err;
 } writer;
 
@@ -50,11 +52,12 @@ static ckpt_status flush(writer *w)
         return CKPT_OK;
     if (w->waits) {
         block *b = calloc(1, sizeof *b);
-        if (!b || !(b->data = aligned_alloc(4096, (w->used + 4095) / 4096 * 4096))) {
+        if (!b || (w->partly && !(b->data = aligned_alloc(4096, (w->used + 4095) / 4096 * 4096)))) {
             free(b);
             return ckpt__fail_memory(w->err, "file header", w->used);
         }
-        memcpy(b->data, w->data, w->used);
+        if (w->partly)
+            memcpy(b->data, w->data, w->used);
         b->offset = w->offset;
         b->size = w->used;
         b->next = w->waiting;
@@ -65,7 +68,7 @@ static ckpt_status flush(writer *w)
     w->used = 0;
     if (status == CKPT_OK && !w->waits)
         status = next_block(w);
-    w->waits = false;
+    w->waits = w->partly = false;
     return status == CKPT_OK ? report_progress(w) : status;
 }
 
@@ -77,23 +80,32 @@ static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
 {
     ckpt__recipe *r = w->recipe;
     const ckpt__segment *s = &r->segments[i];
-    ckpt_status status = s->kind == CKPT__COMPUTED ? r->compute(r, i, w->crcs, w->err) : CKPT_OK;
+    const char *bytes = s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED ? s->bytes : NULL;
+    ckpt_status status = CKPT_OK;
     *crc = 0;
+    if (s->kind == CKPT__COMPUTED) {
+        if (s->size > SIZE_MAX / 2 || !ckpt__buf_reserve(&w->made, (size_t)s->size))
+            return ckpt__fail_memory(w->err, "file header", s->size);
+        status = r->compute(r, i, w->crcs, w->made.data, w->err);
+        bytes = w->made.data;
+    }
     for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
         size_t room = w->capacity - w->used;
         size_t most = room < TILE ? room : TILE;
         size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
         unsigned char *to = w->data + w->used;
-        if (s->kind != CKPT__PAYLOAD && s->kind != CKPT__STORAGE)
-            memcpy(to, s->bytes + at, n);
+        if (bytes)
+            memcpy(to, bytes + at, n);
         else
             status = w->payload->read(w->payload->ctx, s->kind, s->number, at, to, n, w->err);
         if (status < 0)
             return status;
         if (s->kind == CKPT__DEFERRED)
             w->waits = true;
-        else
+        else {
+            w->partly = true;
             *crc = ckpt__crc32(*crc, to, n);
+        }
         w->used += n;
         at += n;
         if (w->used == w->capacity)
@@ -102,31 +114,35 @@ static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
     return status;
 }
 
-/* Puts the final bytes of a deferred segment, which lies at `begin` of the file, into the waiting blocks. */
-static void patch(const writer *w, const ckpt__segment *s, uint64_t begin)
+/* Puts the final bytes of the deferred segments into a block that waited for them, and writes it. */
+static ckpt_status write_waiting(const writer *w, const block *b, unsigned char *data)
 {
-    for (block *b = w->waiting; b; b = b->next) {
+    const ckpt__recipe *r = w->recipe;
+    uint64_t begin = 0;
+    for (size_t i = 0; i < r->count && begin < b->offset + b->size; begin += r->segments[i++].size) {
+        const ckpt__segment *s = &r->segments[i];
         uint64_t from = begin > b->offset ? begin : b->offset;
         uint64_t end = begin + s->size < b->offset + b->size ? begin + s->size : b->offset + b->size;
-        if (from < end)
-            memcpy(b->data + (from - b->offset), s->bytes + (from - begin), (size_t)(end - from));
+        if (s->kind == CKPT__DEFERRED && from < end)
+            memcpy(data + (from - b->offset), s->bytes + (from - begin), (size_t)(end - from));
     }
+    return ckpt__sink_write(w->sink, b->offset, data, b->size, w->err);
 }
 
 static ckpt_status finish(writer *w)
 {
     ckpt__recipe *r = w->recipe;
     ckpt_status status = r->finish ? r->finish(r, w->crcs, w->err) : CKPT_OK;
-    uint64_t at = 0;
-    for (size_t i = 0; status == CKPT_OK && i < r->count; i++) {
-        if (r->segments[i].kind == CKPT__DEFERRED) {
-            patch(w, &r->segments[i], at);
+    for (size_t i = 0; status == CKPT_OK && i < r->count; i++)
+        if (r->segments[i].kind == CKPT__DEFERRED)
             w->crcs[i] = ckpt__crc32(0, r->segments[i].bytes, (size_t)r->segments[i].size);
-        }
-        at += r->segments[i].size;
+    for (const block *b = w->waiting; status == CKPT_OK && b; b = b->next) {
+        void *data = b->data;
+        if (!data)                /* the pump has written all that it was given */
+            status = ckpt__pump_block(w->pump, &data, w->err);
+        if (status == CKPT_OK)
+            status = write_waiting(w, b, data);
     }
-    for (block *b = w->waiting; status == CKPT_OK && b; b = b->next)
-        status = ckpt__sink_write(w->sink, b->offset, b->data, b->size, w->err);
     return status;
 }
 
@@ -136,7 +152,9 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
 {
     writer w = { .recipe = recipe, .payload = payload, .sink = sink, .progress = progress, .before = done_before,
                  .total = total, .err = err };
-    w.capacity = recipe->size < CKPT__BLOCK ? (size_t)recipe->size : CKPT__BLOCK;
+    w.capacity = payload->block ? payload->block : CKPT__BLOCK;
+    if (recipe->size < w.capacity)
+        w.capacity = (size_t)recipe->size;
     w.crcs = calloc(recipe->count + 1, sizeof *w.crcs);
     ckpt_status status = w.crcs ? ckpt__pump_new(sink, w.capacity, recipe->size, payload->alone, &w.pump, err)
                                 : ckpt__fail_memory(err, "checksums", recipe->count * sizeof *w.crcs);
@@ -161,6 +179,7 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
         free(b);
     }
     ckpt__pump_free(w.pump);
+    ckpt__buf_free(&w.made);
     free(w.crcs);
     return status;
 }

@@ -35,11 +35,10 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
     if (!dict)
         return ckpt__fail_memory(err, "tensors", x->tensor_count);
     for (size_t i = 0; i < x->tensor_count; i++) {
-        ckpt_str name = x->tensors[i].info.name;
-        ckpt_value *key = ckpt__value_str(x->arena, name.data, name.size),
-                   *value = ckpt__value_new(x->arena, CKPT_V_TENSOR);
+        ckpt_value *key = ckpt__value_new(x->arena, CKPT_V_STR), *value = ckpt__value_new(x->arena, CKPT_V_TENSOR);
         if (!key || !value)
             return ckpt__fail_memory(err, "tensors", x->tensor_count);
+        key->text = x->tensors[i].info.name;
         value->tensor = i;
         entries[i] = (ckpt_entry){ key, value };
     }
@@ -54,7 +53,7 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
 ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index **part, bool *sorted, ckpt_error *err)
 {
     char label[256];
-    ckpt__read_request request = { r->request->source, file, r->request->salvage, false };
+    ckpt__read_request request = { r->request->source, file, r->request->salvage, false, r->index->arena };
     const ckpt__format *format;
     *part = NULL;
     *sorted = false;

@@ -19,7 +19,7 @@ typedef struct ckpt__probe {
 /* ---- recipes: the mirror. An ordered list of segments without holes. */
 typedef enum ckpt__segment_kind {
     CKPT__LITERAL,                /* bytes known now */
-    CKPT__COMPUTED,               /* bytes that depend on nothing but the CRCs of the segments before: compute() fills them
+    CKPT__COMPUTED,               /* bytes that depend on nothing but the CRCs of the segments before: compute() makes them
                                    * when their turn comes */
     CKPT__PAYLOAD,                /* the payload of tensor `number`: its elements in C order, little-endian */
     CKPT__STORAGE,                /* the payload of storage `number`: all its bytes, little-endian elements */
@@ -28,18 +28,22 @@ typedef enum ckpt__segment_kind {
 typedef struct ckpt__segment {
     ckpt__segment_kind kind;
     uint64_t size;
-    char *bytes;                  /* LITERAL, COMPUTED, DEFERRED (placeholders of the right length): in the recipe's arena */
-    size_t number;                /* PAYLOAD, STORAGE: number in the index that is written */
+    union {                       /* a file of a hundred thousand tensors has some times as many segments */
+        char *bytes;              /* LITERAL, DEFERRED (placeholders of the right length): in the recipe's arena, or its text */
+        size_t number;            /* PAYLOAD, STORAGE: number in the index that is written; COMPUTED: the format's own */
+    };
 } ckpt__segment;
 typedef struct ckpt__recipe {
     ckpt__arena *arena;
+    ckpt__buf text;               /* the one long text that a format makes, so that it is not copied */
     ckpt__segment *segments; size_t count;
     uint64_t size;                /* of the whole file */
     /* Fills the DEFERRED segments in place; crcs[i] is the CRC-32 of segment i (PAYLOAD, STORAGE). NULL: nothing is
      * deferred. */
     ckpt_status (*finish)(struct ckpt__recipe *recipe, const uint32_t *crcs, ckpt_error *err);
-    /* Fills COMPUTED segment i in place; crcs[k] is the CRC-32 of segment k for every k < i. NULL: nothing is computed. */
-    ckpt_status (*compute)(struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, ckpt_error *err);
+    /* The bytes of COMPUTED segment i, all of them; crcs[k] is the CRC-32 of segment k for every k < i. NULL: nothing is
+     * computed. */
+    ckpt_status (*compute)(const struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, char *to, ckpt_error *err);
     void *ctx;                    /* format's own, in the arena */
 } ckpt__recipe;
 void ckpt__recipe_free(ckpt__recipe *r);
@@ -58,6 +62,8 @@ typedef struct ckpt__write_request {
     const char *archive;          /* torch: the name of the archive inside the zip; NULL: "archive" */
     const ckpt__index *source;    /* torch: the index that was read, which knows the pickle nodes that the values' origins
                                    * are; NULL: `index` itself */
+    bool numbered;                /* native: the structure of a torch file in the root has the records of this file as its
+                                   * numbers (ckpt__native_records). It is not copied: it lives as long as the recipe. */
 } ckpt__write_request;
 
 /* What is read: one file of the source, or its directory. */
@@ -69,6 +75,8 @@ typedef struct ckpt__read_request {
                                    * bytes are not all there, instead of failing */
     bool survey;                  /* several files: each that is damaged or missing is a finding of its own (format/survey.h),
                                    * and the others are read */
+    ckpt__arena *arena;           /* a file of several: that of the index that they become, for a format whose index of one
+                                   * may lie there; else NULL */
 } ckpt__read_request;
 
 typedef struct ckpt__format {

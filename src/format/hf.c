@@ -25,7 +25,7 @@ typedef struct sharded {
     char label[256];
     ckpt__arena *arena;
     ckpt__hash *by_tensor, *by_file;      /* name -> number in tensors, shards */
-    struct { ckpt_str name; size_t shard; bool found; } *tensors; size_t count, capacity;
+    struct { ckpt_str name; uint32_t shard; bool found; } *tensors; size_t count, capacity;
     shard *shards; size_t shard_count, shard_capacity;
     bool sorted;                  /* the index lists tensors by name */
     bool has_total; int64_t total;
@@ -61,7 +61,7 @@ static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_er
         if (memchr(kept.data, '\0', kept.size))
             return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map names the file '%s', with a NUL in it",
                               ckpt__escape(one, sizeof one, kept.data, kept.size));
-        s->shards[s->shard_count++] = (shard){ .name = kept };
+        s->shards[s->shard_count++] = (shard){ .name = kept };    /* an index file names fewer than 2^32 */
     }
     s->shards[number].tensors++;
     if (s->count > 0) {
@@ -71,7 +71,7 @@ static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_er
         s->sorted = s->sorted && (order < 0 || (order == 0 && last.size < name.size));
     }
     s->tensors[s->count].name = name;
-    s->tensors[s->count].shard = number;
+    s->tensors[s->count].shard = (uint32_t)number;
     s->tensors[s->count++].found = false;
     return CKPT_OK;
 }
@@ -392,12 +392,10 @@ static ckpt_status order_shards(sharded *s, ckpt_error *err)
 {
     size_t n = s->shard_count;
     ckpt_str *before = calloc(n + 1, sizeof *before);
-    size_t *after = calloc(n + 1, sizeof *after), *of = calloc(s->count + 1, sizeof *of);
-    bool ok = before && after && of;
+    size_t *after = calloc(n + 1, sizeof *after);
+    bool ok = before && after;
     for (size_t i = 0; ok && i < n; i++)
         before[i] = s->shards[i].name;
-    for (size_t i = 0; ok && i < s->count; i++)
-        of[i] = s->tensors[i].shard;
     if (ok && n)
         qsort(s->shards, n, sizeof *s->shards, by_name);
     ckpt__hash *where = ok ? ckpt__hash_new(n) : NULL;
@@ -407,11 +405,10 @@ static ckpt_status order_shards(sharded *s, ckpt_error *err)
     for (size_t i = 0; ok && i < n; i++)
         (void)ckpt__hash_get(where, before[i].data, before[i].size, &after[i]);
     for (size_t i = 0; ok && i < s->count; i++)
-        s->tensors[i].shard = after[of[i]];
+        s->tensors[i].shard = (uint32_t)after[s->tensors[i].shard];
     ckpt__hash_free(where);
     free(before);
     free(after);
-    free(of);
     return ok ? CKPT_OK : no_memory(s, err);
 }
 
@@ -441,9 +438,13 @@ static ckpt_status prefix_shards(sharded *s, ckpt_error *err)
 
 static ckpt_status read_all(sharded *s, ckpt_error *err)
 {
-    const ckpt__index *x = s->r->index;
+    ckpt__index *x = s->r->index;
     size_t first_tensor = x->tensor_count, first_storage = x->storage_count;
     ckpt_status status = CKPT_OK;
+    /* Arrays that grow step by step leave their old places behind. Most tensors have a storage of their own. */
+    if (!ckpt__grow(&x->storages, &x->storage_capacity, first_storage + s->count, sizeof *x->storages) ||
+        !ckpt__grow(&x->tensors, &x->tensor_capacity, first_tensor + s->count, sizeof *x->tensors))
+        return no_memory(s, err);
     if (s->name && !s->sorted) {
         if (!ckpt__grow(&s->entries, &s->entry_capacity, s->count + 1, sizeof *s->entries))
             return no_memory(s, err);

@@ -42,6 +42,9 @@ ckpt_status ckpt__native_put_columns(const ckpt_tensor_info *const *infos, size_
 ckpt_status ckpt__native_get_columns(ckpt_str text, ckpt__index *x, size_t base, size_t n, ckpt_error *err);
 
 ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);
+/* The numbers that the tensors will have in a file that keeps a torch file's structure (CKPT__TORCH_KEY), before there is
+ * one: per tensor of the index 1 + its record, or 0 where it is none. Heap. */
+ckpt_status ckpt__native_records(const ckpt__write_request *request, size_t **record_of, ckpt_error *err);
 
 /* What one or several files are read into. */
 typedef struct ckpt__native_reader {

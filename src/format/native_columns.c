@@ -24,11 +24,11 @@ enum { DEVICE, ROLE, STATE_KEY, GROUP, CLASS, QUANTIZER, PARAM, FLAG, COLUMNS };
 enum { KINDS = COLUMNS, KIND, PARAMS, MEMBERS };
 static const char *const members[MEMBERS] = { "device", "role", "state_key", "group", "class", "quantizer",
                                               "param",  "flags", "kinds",    "kind",  "params" };
-/* The columns whose values are names, and where the names go. */
+/* The columns whose values are names, and where the names go; SIZE_MAX: not simply into the record. */
 static const size_t offsets[] = {
     [DEVICE] = offsetof(ckpt_tensor_info, device),       [ROLE] = SIZE_MAX,
     [STATE_KEY] = offsetof(ckpt_tensor_info, state_key), [GROUP] = offsetof(ckpt_tensor_info, group),
-    [CLASS] = offsetof(ckpt_tensor_info, class_name),    [QUANTIZER] = offsetof(ckpt_tensor_info, quantizer),
+    [CLASS] = SIZE_MAX,                                  [QUANTIZER] = SIZE_MAX,
 };
 
 typedef struct kind {
@@ -42,6 +42,8 @@ static ckpt_str field(const ckpt_tensor_info *info, int c)
         return info->role == CKPT_ROLE_NONE ? (ckpt_str){ NULL, 0 } : ckpt__s(ckpt_role_name(info->role));
     if (c == PARAM)
         return info->param;
+    if (c == CLASS || c == QUANTIZER)
+        return c == CLASS ? info->extra->class_name : info->extra->quantizer;
     memcpy(&s, (const char *)info + offsets[c], sizeof s);
     return s;
 }
@@ -263,6 +265,7 @@ typedef struct reader {
     ckpt__index *x;
     size_t base, n;
     kind *kinds; size_t kind_count;
+    const ckpt_tensor_extra **extras;     /* of each kind; NULL: not made yet */
     names names[QUANTIZER + 1], params;
 } reader;
 
@@ -383,20 +386,42 @@ static ckpt_status set_param(reader *r, ckpt_tensor_info *info, uint32_t value, 
     return info->param.data ? CKPT_OK : ckpt__fail_memory(err, "columns", s.size);
 }
 
+static ckpt_str name_of(const reader *r, const kind *k, int c)
+{
+    return k->value[c] ? r->names[c].items[k->value[c] - 1] : (ckpt_str){ NULL, 0 };
+}
+
+/* What few tensors have, the same for all of a kind; NULL: no memory. */
+static const ckpt_tensor_extra *extra_of(reader *r, const kind *k)
+{
+    const ckpt_tensor_extra **known = &r->extras[k - r->kinds];
+    ckpt_tensor_extra *made;
+    if (!k->value[CLASS] && !k->value[QUANTIZER])
+        return &ckpt__no_extra;
+    if (!*known && (made = ckpt__arena_alloc(r->x->arena, sizeof *made))) {
+        made->class_name = name_of(r, k, CLASS);
+        made->quantizer = name_of(r, k, QUANTIZER);
+        *known = made;
+    }
+    return *known;
+}
+
 static ckpt_status set_record(reader *r, size_t i, const kind *k, runs *listed, ckpt_error *err)
 {
     ckpt__tensor *t = &r->x->tensors[r->base + i];
     ckpt_tensor_info *info = &t->info;
-    for (int c = DEVICE; c <= QUANTIZER; c++) {
+    for (int c = DEVICE; c <= GROUP; c++) {
         if (!k->value[c])
             continue;
-        ckpt_str s = r->names[c].items[k->value[c] - 1];
+        ckpt_str s = name_of(r, k, c);
         if (c == ROLE) {
             info->role = ckpt_role_from_name(s.data);
             info->role = info->role == CKPT_ROLE_NONE ? CKPT_OTHER : info->role;     /* of a later minor version */
         } else
             memcpy((char *)info + offsets[c], &s, sizeof s);
     }
+    if (!(info->extra = extra_of(r, k)))
+        return ckpt__fail_memory(err, "columns", sizeof *info->extra);
     if (k->value[DEVICE] && t->piece_count && !r->x->storages[t->pieces[0].storage].device.data)
         r->x->storages[t->pieces[0].storage].device = info->device;
     info->requires_grad = k->value[FLAG] & FLAG_GRAD;
@@ -441,7 +466,8 @@ static ckpt_status get_all(reader *r, const ckpt_str *range, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_FORMAT, members[KINDS], "%lld kinds of %zu tensors", (long long)count, r->n);
     r->kind_count = (size_t)count;
     r->kinds = calloc(r->kind_count + 1, sizeof *r->kinds);
-    if (!r->kinds)
+    r->extras = calloc(r->kind_count + 1, sizeof *r->extras);
+    if (!r->kinds || !r->extras)
         return ckpt__fail_memory(err, "columns", r->kind_count * sizeof *r->kinds);
     for (int c = 0; status == CKPT_OK && c < COLUMNS; c++)
         if (range[c].data)
@@ -461,5 +487,6 @@ ckpt_status ckpt__native_get_columns(ckpt_str text, ckpt__index *x, size_t base,
         free(r.names[c].items);
     free(r.params.items);
     free(r.kinds);
+    free(r.extras);
     return status;
 }

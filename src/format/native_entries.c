@@ -221,14 +221,14 @@ const ckpt_entry *ckpt__native_kept(const ckpt_value *root)
 static ckpt_status check_tensor(const ckpt__native_writer *w, const ckpt__tensor *t, bool *skip, ckpt_error *err)
 {
     const ckpt_tensor_info *info = &t->info;
-    *skip = t->piece_count == 0 && (info->layout.data || !info->strides || info->part_count);
+    *skip = t->piece_count == 0 && (info->extra->layout.data || !info->strides || info->extra->part_count);
     if (ckpt__native_kept(w->q->root))
         return CKPT_OK;
     if (*skip)
         return lost(w, info, "it is not dense: left out", err);
-    if (info->part_count)
+    if (info->extra->part_count)
         return lost(w, info, "its parts (scales and zero points): left out", err);
-    if (info->quantizer.data)
+    if (info->extra->quantizer.data)
         return lost(w, info, "its quantizer's scale and zero point: the integers and the scheme's name are kept", err);
     return CKPT_OK;
 }

@@ -130,9 +130,18 @@ static ckpt_status put_blob(void *ctx, ckpt_dtype dtype, const char *data, size_
     e->align = ckpt__native_alignment(dtype);
     e->size = size;
     e->crc = ckpt__crc32(0, data, size);
-    e->bytes = ckpt__arena_copy(w->recipe->arena, data, size);
+    e->bytes = data == w->kept ? (char *)(uintptr_t)data : ckpt__arena_copy(w->recipe->arena, data, size);
     *number = e->number;
     return e->bytes ? ckpt__native_name_own(w, e, CKPT__NATIVE_BLOB, e->number, err) : ckpt__native_no_memory(w, err);
+}
+
+/* Has every tensor the record of its own number? So it is when a native file is written again as it was. */
+static bool same_numbers(const ckpt__native_writer *w)
+{
+    for (size_t i = 0; i < w->q->index->tensor_count; i++)
+        if (w->record_of[i] != i + 1)
+            return false;
+    return true;
 }
 
 /* The structure of a torch file names tensors by their numbers in the index: in the file they are records. */
@@ -142,6 +151,10 @@ static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, 
     ckpt__buf pickle = { 0 };
     *root = w->q->root;
     if (!kept)
+        return CKPT_OK;
+    if (w->q->numbered)
+        w->kept = kept->value->text.data;
+    if (w->q->numbered || same_numbers(w))
         return CKPT_OK;
     ckpt_status status = ckpt__torch_kept_renumber(kept->value->text, w->record_of, w->q->index->tensor_count, &pickle, err);
     ckpt_value *copy = ckpt__value_dict(w->recipe->arena, (*root)->entries, (*root)->entry_count);
@@ -153,6 +166,7 @@ static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, 
     if (!copy || !bytes || !text.data)
         return ckpt__native_no_memory(w, err);
     bytes->text = text;
+    w->kept = text.data;          /* in the recipe's arena */
     ((ckpt_entry *)(uintptr_t)copy->entries)[kept - (*root)->entries].value = bytes;
     copy->class_name = (*root)->class_name;
     copy->state = (*root)->state;
@@ -331,13 +345,14 @@ static ckpt_status finish(ckpt__recipe *r, const uint32_t *crcs, ckpt_error *err
 static ckpt_status make_recipe(ckpt__native_writer *w, deferred *d, ckpt_error *err)
 {
     ckpt__recipe *r = w->recipe;
-    char *bytes = ckpt__arena_copy(r->arena, w->header.data, w->header.size);
+    r->text = w->header;
+    memset(&w->header, 0, sizeof w->header);
     d->entries = w->count;
     d->crcs = ckpt__arena_array(r->arena, w->count + 1, sizeof *d->crcs);
     d->entry_of = ckpt__arena_array(r->arena, w->count + 1, sizeof *d->entry_of);
-    if (!bytes || !d->crcs || !d->entry_of)
+    if (!d->crcs || !d->entry_of)
         return ckpt__native_no_memory(w, err);
-    ckpt_status status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__DEFERRED, w->header.size, bytes, 0, err);
+    ckpt_status status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__DEFERRED, r->text.size, r->text.data, 0, err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
         static const ckpt__segment_kind kinds[] = { [CKPT__ENTRY_USER] = CKPT__PAYLOAD,
                                                     [CKPT__ENTRY_STORAGE] = CKPT__STORAGE,
@@ -349,6 +364,18 @@ static ckpt_status make_recipe(ckpt__native_writer *w, deferred *d, ckpt_error *
     }
     r->finish = finish;
     r->ctx = d;
+    return status;
+}
+
+/* Which tensors are entries, and in which order, which the value tree has no part in. */
+static ckpt_status take_records(ckpt__native_writer *w, ckpt_error *err)
+{
+    w->record_of = calloc(w->q->index->tensor_count + 1, sizeof *w->record_of);
+    ckpt_status status = w->recipe && w->record_of ? ckpt__native_take(w, err) : ckpt__native_no_memory(w, err);
+    if (status == CKPT_OK)
+        status = sort_entries(w, err);
+    if (status == CKPT_OK)
+        number_records(w);
     return status;
 }
 
@@ -367,21 +394,17 @@ static void free_writer(ckpt__native_writer *w)
 ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err)
 {
     ckpt__native_writer w = { .q = request, .recipe = ckpt__recipe_new(), .names = ckpt__hash_new(request->count) };
-    w.record_of = calloc(request->index->tensor_count + 1, sizeof *w.record_of);
     deferred *d = w.recipe ? ckpt__arena_alloc(w.recipe->arena, sizeof *d) : NULL;
-    ckpt_status status = d && w.names && w.record_of ? CKPT_OK : ckpt__native_no_memory(&w, err);
+    ckpt_status status = d && w.names ? take_records(&w, err) : ckpt__native_no_memory(&w, err);
     if (status == CKPT_OK)
-        status = ckpt__native_take(&w, err);
-    if (status == CKPT_OK)
-        status = sort_entries(&w, err);
-    if (status == CKPT_OK) {
-        number_records(&w);
         status = name_entries(&w, err);
-    }
+    ckpt__hash_free(w.names);
+    w.names = NULL;
     if (status == CKPT_OK)
         status = make_document(&w, err);
     if (status == CKPT_OK)
         status = make_header(&w, d, err);
+    ckpt__buf_free(&w.doc);
     if (status == CKPT_OK)
         status = make_recipe(&w, d, err);
     free_writer(&w);
@@ -389,5 +412,23 @@ ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe 
         ckpt__recipe_free(w.recipe);
     else
         *out = w.recipe;
+    return status;
+}
+
+ckpt_status ckpt__native_records(const ckpt__write_request *request, size_t **record_of, ckpt_error *err)
+{
+    static const ckpt_value key = { .kind = CKPT_V_STR, .text = { CKPT__TORCH_KEY, sizeof CKPT__TORCH_KEY - 1 } };
+    static const ckpt_value bytes = { .kind = CKPT_V_BYTES };
+    const ckpt_entry kept = { &key, &bytes };
+    const ckpt_value root = { .kind = CKPT_V_DICT, .entries = &kept, .entry_count = 1 };
+    ckpt__write_request q = *request;
+    ckpt__native_writer w = { .q = &q, .recipe = ckpt__recipe_new() };
+    q.root = &root;
+    ckpt_status status = take_records(&w, err);
+    *record_of = status == CKPT_OK ? w.record_of : NULL;
+    if (status == CKPT_OK)
+        w.record_of = NULL;
+    free_writer(&w);
+    ckpt__recipe_free(w.recipe);
     return status;
 }

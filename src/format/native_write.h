@@ -39,6 +39,7 @@ typedef struct ckpt__native_writer {
     ckpt__buf header, doc;
     size_t crc_in_doc;
     size_t segment_capacity;
+    const char *kept;             /* that structure, where the request has it with its numbers: it is not copied */
     bool exact;                   /* it keeps a torch file's structure: storages, offsets and strides stay as they are */
 } ckpt__native_writer;
 

@@ -18,11 +18,12 @@ void ckpt__recipe_free(ckpt__recipe *r)
     if (!r)
         return;
     ckpt__arena_free(r->arena);
+    ckpt__buf_free(&r->text);
     free(r->segments);
     free(r);
 }
 
-ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size, char *bytes,
+ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size, const char *bytes,
                              size_t number, ckpt_error *err)
 {
     if (size == 0)
@@ -31,7 +32,10 @@ ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_ki
         return ckpt__fail_memory(err, "segments", r->count * sizeof *r->segments);
     if (!ckpt__add(r->size, size, &r->size) || r->size > INT64_MAX)
         return ckpt__fail(err, CKPT_E_LIMIT, NULL, "the tensors together are larger than a file can be");
-    r->segments[r->count++] = (ckpt__segment){ kind, size, bytes, number };
+    ckpt__segment *s = &r->segments[r->count++];
+    *s = (ckpt__segment){ .kind = kind, .size = size, .number = number };
+    if (kind == CKPT__LITERAL || kind == CKPT__DEFERRED)
+        s->bytes = (char *)(uintptr_t)bytes;
     return CKPT_OK;
 }
 

@@ -447,7 +447,7 @@ static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__ind
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; safetensors is a file");
     ckpt__source_label(source, file, label, sizeof label);
     h.salvage = request->salvage;
-    ckpt__index *x = ckpt__index_new(0);
+    ckpt__index *x = request->arena ? ckpt__index_new_part(request->arena) : ckpt__index_new(0);
     ckpt_status status = x ? ckpt__st_load(source, file, &h, err) : ckpt__fail_memory(err, "index", 0);
     if (status == CKPT_OK)
         status = ckpt__st_parse(&h, source->files[file].size, label, x->arena, x->findings, err);

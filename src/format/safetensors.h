@@ -72,6 +72,6 @@ void ckpt__st_put_entry(ckpt__buf *b, bool comma, ckpt_str name, ckpt_dtype dtyp
 ckpt_status ckpt__st_finish_header(ckpt__buf *b, ckpt_error *err);
 /* A recipe that owns an arena; segments are appended (empty ones are left out) and counted into its size. */
 ckpt__recipe *ckpt__recipe_new(void);
-ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size, char *bytes,
+ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size, const char *bytes,
                              size_t number, ckpt_error *err);
 #endif

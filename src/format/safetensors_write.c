@@ -17,7 +17,7 @@ typedef struct writer {
     ckpt__recipe *recipe;
     item *items; size_t count;
     ckpt__hash *names;
-    ckpt__buf header;
+    ckpt__buf *header;            /* the recipe's text */
     size_t segment_capacity;
 } writer;
 
@@ -44,7 +44,7 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
     if (ckpt__str_is(info->name, "__metadata__"))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "safetensors reserves this name: rename the tensor");
     const char *why = !t->piece_count
-                          ? (info->layout.data ? "it is not dense: left out" : "it has no data (meta): left out")
+                          ? (info->extra->layout.data ? "it is not dense: left out" : "it has no data (meta): left out")
                       : info->conj ? "it is a conjugate view, which safetensors cannot say: left out"
                       : info->neg  ? "it is a negated view, which safetensors cannot say: left out"
                       : !ckpt__utf8_valid(info->name.data, info->name.size) ? "its name is not UTF-8: left out"
@@ -129,7 +129,7 @@ static ckpt_status list_tags(const writer *w, ckpt_error *err)
     return bad ? ckpt__fail_memory(err, "findings", 0) : CKPT_OK;
 }
 
-/* ---- values: strings below the root's __metadata__ are kept, everything else but tensors is lost */
+/* ---- values: strings below the root's __metadata__ are kept, everything else but tensors is lost; the step was said above */
 
 enum { VALUES_LISTED = 1000 };
 
@@ -147,7 +147,8 @@ static int list_value(void *ctx, const ckpt_visit *visit)
     if (visit->inside || v->kind == CKPT_V_TENSOR ||
         (container && (v->entry_count || v->item_count || !visit->name.size)))
         return 0;
-    if (v == l->metadata ||
+    bool step = l->w->q->step >= 0 && v->kind == CKPT_V_INT && visit->path.count == 1 && ckpt__str_is(visit->name, "step");
+    if (v == l->metadata || step ||
         (l->metadata && v->kind == CKPT_V_STR && visit->path.count == 2 &&
          ckpt__str_is(visit->path.keys[0].text, "__metadata__")))
         return 0;
@@ -190,7 +191,7 @@ static ckpt_status put_metadata(writer *w, ckpt_error *err)
 {
     const ckpt_value *m = metadata_of(w->q->root);
     ckpt__hash *seen = ckpt__hash_new(8);
-    ckpt__buf *b = &w->header;
+    ckpt__buf *b = w->header;
     int put = seen ? 1 : -1;
     size_t n = 0;
     ckpt__buf_str(b, "{\"__metadata__\":{");
@@ -213,7 +214,7 @@ static ckpt_status put_metadata(writer *w, ckpt_error *err)
 static ckpt_status put_header(writer *w, ckpt_error *err)
 {
     uint64_t at = 0, end;
-    ckpt__buf_add(&w->header, "\0\0\0\0\0\0\0", 8);
+    ckpt__buf_add(w->header, "\0\0\0\0\0\0\0", 8);
     ckpt_status status = put_metadata(w, err);
     if (status < 0)
         return status;
@@ -222,20 +223,17 @@ static ckpt_status put_header(writer *w, ckpt_error *err)
         int64_t bytes = (int64_t)it->info->nbytes;
         if (!ckpt__add(at, it->info->nbytes, &end))
             return ckpt__fail(err, CKPT_E_LIMIT, NULL, "the tensors together are larger than a file can be");
-        ckpt__st_put_entry(&w->header, true, it->info->name, it->dtype, it->as_bytes ? &bytes : it->info->shape,
+        ckpt__st_put_entry(w->header, true, it->info->name, it->dtype, it->as_bytes ? &bytes : it->info->shape,
                            it->as_bytes ? 1 : it->info->ndim, at, end);
     }
-    ckpt__buf_char(&w->header, '}');
-    return ckpt__st_finish_header(&w->header, err);
+    ckpt__buf_char(w->header, '}');
+    return ckpt__st_finish_header(w->header, err);
 }
 
 static ckpt_status put_segments(writer *w, ckpt_error *err)
 {
     ckpt__recipe *r = w->recipe;
-    char *bytes = ckpt__arena_copy(r->arena, w->header.data, w->header.size);
-    if (!bytes)
-        return ckpt__fail_memory(err, "header", w->header.size);
-    ckpt_status status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__LITERAL, w->header.size, bytes, 0, err);
+    ckpt_status status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__LITERAL, w->header->size, w->header->data, 0, err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__PAYLOAD, w->items[i].info->nbytes, NULL,
                                   w->items[i].tensor, err);
@@ -259,12 +257,12 @@ ckpt_status ckpt__safetensors_write(const ckpt__write_request *request, ckpt__re
         status = list_tags(&w, err);
     if (status == CKPT_OK)
         status = list_values(&w, err);
+    ckpt__hash_free(w.names);     /* before the header takes as much */
+    w.header = w.recipe ? &w.recipe->text : NULL;
     if (status == CKPT_OK)
         status = put_header(&w, err);
     if (status == CKPT_OK)
         status = put_segments(&w, err);
-    ckpt__hash_free(w.names);
-    ckpt__buf_free(&w.header);
     free(w.items);
     if (status < 0)
         ckpt__recipe_free(w.recipe);

@@ -15,6 +15,16 @@ const char *ckpt__damage_code(const char *message)
     return "damaged";
 }
 
+const char *ckpt__damage_fix(const char *code)
+{
+    if (strcmp(code, "crc-mismatch") == 0)
+        return "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage reads it as it stands: names, shapes and "
+               "values may then be others than were written";
+    if (strcmp(code, "truncated") == 0)
+        return "ckpt-migrate --salvage keeps every tensor whose bytes are all there";
+    return NULL;
+}
+
 bool ckpt__survey_passes(ckpt_status status)
 {
     return status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_LIMIT || status == CKPT_E_UNSUPPORTED;
@@ -26,7 +36,7 @@ ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_stat
     const char *code = status == CKPT_E_DAMAGED       ? ckpt__damage_code(why->message)
                        : status == CKPT_E_UNSUPPORTED ? "member-unread"
                                                       : "member-damaged";
-    if (ckpt__report_add(findings, CKPT_ERROR, code, NULL, NULL, "%s", why->message) &&
+    if (ckpt__report_add(findings, CKPT_ERROR, code, NULL, ckpt__damage_fix(code), "%s", why->message) &&
         ckpt__report_detail(findings, file, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);

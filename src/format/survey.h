@@ -7,6 +7,8 @@
 /* The code of a damage that kept a file from being opened, by what was said of it: "crc-mismatch", "truncated",
  * "shard-missing", else "damaged". */
 const char *ckpt__damage_code(const char *message);
+/* What to do about a file of that damage, whose tensors are not known; NULL: nothing more than its message says. */
+const char *ckpt__damage_fix(const char *code);
 /* What a survey passes over: the file is damaged, by its content none of this checkpoint, or of a kind that is not read
  * ("member-unread"). */
 bool ckpt__survey_passes(ckpt_status status);

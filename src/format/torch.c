@@ -258,6 +258,14 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
     return status == CKPT_OK ? note_records(t, err) : status;
 }
 
+/* Most records are storages, each of a tensor or more, of which about so much will be known. */
+static size_t expected(const ckpt__torch *t)
+{
+    enum { A_TENSOR = 1000, MOST = 32 << 20 };
+    size_t n = ckpt__zip_count(t->zip);
+    return n < MOST / A_TENSOR ? n * A_TENSOR : MOST;
+}
+
 static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
 {
     ckpt_status status;
@@ -272,10 +280,11 @@ static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
     t->script = find(t, "constants.pkl") != NULL;
     uint64_t limit = ckpt__pickle_arena_limit(pickle->usize);
     t->index = ckpt__index_new(limit > UINT64_MAX - size ? limit : limit + size);
-    t->by_key = ckpt__hash_new(ckpt__zip_count(t->zip));
+    t->by_key = ckpt__hash_new(0);
     if (!t->index || !t->by_key)
         return ckpt__fail_memory(err, t->path, 0);
     t->arena = t->index->arena;
+    ckpt__arena_expect(t->arena, expected(t));
     t->index->format = "torch";
     return read_contents(t, pickle, err);
 }
@@ -312,6 +321,8 @@ void ckpt__torch_release(ckpt__torch *t)
     ckpt__zip_free(t->zip);
     ckpt__torch_legacy_free(t->legacy);
     ckpt__hash_free(t->by_key);
+    ckpt__buf_free(&t->record_name);
+    free(t->by_record);
     ckpt__hash_free(t->nested_by);
     ckpt__torch_roles_free(t);
     free(t->nested);

@@ -14,6 +14,7 @@ typedef struct lister {
     bool *closed;
     size_t closed_capacity; /* [i]: nothing below it is listed */
     ckpt__hash *names;
+    const ckpt_tensor_extra *last; /* of the last tensor that has no parts, but something else that few have */
     size_t listed;
     uint64_t collisions;
     ckpt_str first_collision;
@@ -98,6 +99,27 @@ static ckpt_status set_shape(lister *l, size_t number, const ckpt__torch_spec *s
     return CKPT_OK;
 }
 
+/* Most tensors have nothing of it; parameters have a class, all the same one. */
+static bool set_extra(lister *l, const ckpt__torch_spec *spec, ckpt_tensor_info *info)
+{
+    const ckpt_tensor_extra *last = l->last;
+    if (!spec->layout.data && !spec->quantizer.data && !spec->class_name.data && !spec->part_count)
+        return true;
+    if (!spec->part_count && last && last->layout.data == spec->layout.data && last->quantizer.data == spec->quantizer.data &&
+        last->class_name.data == spec->class_name.data) {
+        info->extra = last;
+        return true;
+    }
+    ckpt_tensor_extra *extra = ckpt__arena_alloc(l->t->arena, sizeof *extra);
+    if (!extra)
+        return false;
+    *extra = (ckpt_tensor_extra){.layout = spec->layout, .quantizer = spec->quantizer, .class_name = spec->class_name};
+    info->extra = extra;
+    if (!spec->part_count)
+        l->last = extra;
+    return !spec->part_count || ckpt__torch_placements(l->t, spec->state, &extra->placements);
+}
+
 static ckpt_status add_one(lister *l, ckpt__torch_tensor *tensor, const ckpt_tensor_info *named, size_t *number)
 {
     const ckpt__torch_spec *spec = tensor->spec;
@@ -112,13 +134,10 @@ static ckpt_status add_one(lister *l, ckpt__torch_tensor *tensor, const ckpt_ten
     info->dtype = spec->dtype;
     info->ndim = spec->ndim;
     info->device = spec->device;
-    info->layout = spec->layout;
-    info->quantizer = spec->quantizer;
-    info->class_name = spec->class_name;
     info->requires_grad = spec->requires_grad;
     info->conj = spec->conj;
     info->neg = spec->neg;
-    if (spec->part_count && !ckpt__torch_placements(l->t, spec->state, &info->placements))
+    if (!set_extra(l, spec, info))
         return ckpt__torch_no_memory(l->t, l->err);
     if (!tensor->listed)
         tensor->value.tensor = *number;
@@ -174,8 +193,9 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
         parts[i].name = spec->parts[i].name;
         parts[i].storage_nbytes = at; /* its number in the index, until all storages are numbered */
     }
-    l->t->index->tensors[*number].info.parts = parts;
-    l->t->index->tensors[*number].info.part_count = spec->part_count;
+    ckpt_tensor_extra *extra = (ckpt_tensor_extra *)(uintptr_t)l->t->index->tensors[*number].info.extra;     /* its own */
+    extra->parts = parts;
+    extra->part_count = spec->part_count;
     return CKPT_OK;
 }
 
@@ -225,8 +245,8 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
 static void number_parts(ckpt__index *x)
 {
     for (size_t i = 0; i < x->tensor_count; i++) {
-        ckpt_tensor_info *parts = (ckpt_tensor_info *)(uintptr_t)x->tensors[i].info.parts;
-        for (size_t k = 0; k < x->tensors[i].info.part_count; k++) {
+        ckpt_tensor_info *parts = (ckpt_tensor_info *)(uintptr_t)x->tensors[i].info.extra->parts;
+        for (size_t k = 0; k < x->tensors[i].info.extra->part_count; k++) {
             const ckpt_tensor_info *whole = &x->tensors[parts[k].storage_nbytes].info;
             ckpt_str name = parts[k].name;
             parts[k] = *whole;

@@ -70,10 +70,9 @@ typedef struct ckpt__torch_place {
     const ckpt__zip_record *record; /* of a whole archive: extent.offset is set from it at the end; else NULL */
 } ckpt__torch_place;
 
-/* What a persistent id said; the same key must always say the same. */
+/* The first persistent id of a key; others of the same key must say the same. */
 typedef struct ckpt__torch_storage {
-    ckpt_str class_name, location;
-    int64_t numel;
+    const ckpt__node *first;
     size_t number; /* in the index */
     const ckpt__zip_record *record; /* that of its place */
 } ckpt__torch_storage;
@@ -102,11 +101,13 @@ typedef struct ckpt__torch {
     ckpt__hash *nested_by; /* the address of a node of bytes -> number in `nested` */
     int depth;             /* of files in files */
     size_t next_record; /* of the archive: behind the one that was found last */
-    ckpt__hash *by_key; /* storage key -> number in `storages` */
+    ckpt__buf record_name; /* root/data/, and a key */
+    uint32_t *by_record; /* 1 + number in `storages`; 0: none yet */
+    ckpt__hash *by_key; /* storage key -> number in `storages`, where there is no record of it */
     ckpt__torch_storage *storages;
     size_t storage_count, storage_capacity;
     const ckpt__node **work;
-    size_t work_count, work_capacity; /* nodes whose values are to be filled */
+    size_t work_count, work_capacity; /* nodes whose values are to be filled, or have been */
     ckpt__torch_tensor **tensors;
     size_t tensor_count, tensor_capacity;
     const ckpt__index *kept; /* not a torch file: a pickle that a native file keeps (torch_kept.c), and that file's index */

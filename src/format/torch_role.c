@@ -247,7 +247,7 @@ static bool is_state_dict(roles *r, const ckpt_value *v)
 
 static bool is_buffer(const ckpt__torch *t, const ckpt_tensor_info *info, const ckpt__torch_spec *spec, ckpt_str key)
 {
-    bool parameter = ckpt__str_is(info->class_name, "torch.nn.parameter.Parameter");
+    bool parameter = ckpt__str_is(info->extra->class_name, "torch.nn.parameter.Parameter");
     return spec->is_buffer || (t->any_grad && !spec->requires_grad) || ends_in(key, "running_mean") ||
            ends_in(key, "running_var") || ends_in(key, "num_batches_tracked") ||
            (spec->dtype == CKPT_I64 && !parameter); /* no parameter is made of int64 */

@@ -68,7 +68,7 @@ ckpt_status ckpt__torch_salvage_record(ckpt__torch *t, const ckpt__zip_record *r
         b->size = 0;
         return status == CKPT_E_DAMAGED || status == CKPT_OK ? CKPT_OK : status;
     }
-    if (!ckpt__report_add(t->index->findings, CKPT_WARNING, "salvaged", NULL, NULL,
+    if (!ckpt__report_add(t->index->findings, CKPT_ERROR, "salvaged", NULL, NULL, /* nobody knows what was recovered */
                           "'%s' has not the CRC-32 that it should have: names, shapes and values may have changed", shown))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
@@ -151,7 +151,8 @@ void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, 
      * the file its size could not be confirmed; libtorch's may be larger than what the tensor needs. */
     bool at_end = raw && r->data + r->csize == t->source->files[t->file].size;
     uint64_t there = at_end && r->csize < nbytes ? r->csize : 0;
-    bool whole = at_end ? t->script && r->csize >= nbytes : behind == NARROW_DESCRIPTOR || behind == WIDE_DESCRIPTOR;
+    bool wide = raw && (nbytes >= UINT32_MAX || r->header >= UINT32_MAX); /* and so are the descriptors there */
+    bool whole = at_end ? t->script && r->csize >= nbytes : raw && behind == (wide ? WIDE_DESCRIPTOR : NARROW_DESCRIPTOR);
     out->extent = (ckpt__extent){.file = t->file,
                                  .big_endian = t->big_endian,
                                  .offset = r ? r->data : t->source->files[t->file].size,

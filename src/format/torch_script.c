@@ -190,7 +190,8 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err)
                                "is not in what is written from it",
                                plain ? "an archive of libtorch in C++ (torch::save)" : "a TorchScript archive (torch.jit.save)");
     if (ok && constants)
-        ok = ckpt__report_add(t->index->findings, CKPT_NOTE, "constants-of-code", NULL, NULL,
+        ok = ckpt__report_add(t->index->findings, CKPT_NOTE, "constants-of-code", NULL,
+                              "torch.jit.load(FILE).code_with_constants[1].const_mapping holds those of forward",
                               "%zu tensors are constants of the program's code (the records constants/*): they are no "
                               "part of its state and are not listed",
                               constants);

@@ -4,6 +4,7 @@
 #include "format/torch_priv.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Python 2 wrote its strs as bytes. */
 static bool get_text(const ckpt__node *n, ckpt_str *out)
@@ -87,48 +88,55 @@ static ckpt_status check_record(const ckpt__torch *t, const ckpt__node *p, const
 {
     char shown[200];
     uint64_t itemsize = ckpt_dtype_size(id->dtype) ? ckpt_dtype_size(id->dtype) : 1;
+    /* libtorch's numel is that of the tensor, which may be less than its storage has. */
+    if (r && (nbytes == r->usize || (t->script && nbytes < r->usize && r->usize % itemsize == 0)))
+        return CKPT_OK;
     ckpt__escape(shown, sizeof shown, id->key.data, id->key.size);
     if (!r)
         return ckpt__torch_fail(t, CKPT_E_DAMAGED, p, err,
                                 "there is no record data/%s for this storage: the archive is not whole", shown);
-    /* libtorch's numel is that of the tensor, which may be less than its storage has. */
-    if (nbytes != r->usize && !(t->script && nbytes < r->usize && r->usize % itemsize == 0))
-        return ckpt__torch_fail(t, CKPT_E_DAMAGED, p, err,
-                                "storage %s: %lld elements of %llu bytes need %llu bytes, and the record "
-                                "has %llu",
-                                shown, (long long)id->numel, (unsigned long long)itemsize, (unsigned long long)nbytes,
-                                (unsigned long long)r->usize);
-    return CKPT_OK;
+    return ckpt__torch_fail(t, CKPT_E_DAMAGED, p, err,
+                            "storage %s: %lld elements of %llu bytes need %llu bytes, and the record has %llu", shown,
+                            (long long)id->numel, (unsigned long long)itemsize, (unsigned long long)nbytes,
+                            (unsigned long long)r->usize);
 }
 
-/* Storages come in the order of their records, mostly: the next one is looked at before the table. */
-static const ckpt__zip_record *find_record(ckpt__torch *t, ckpt_str name)
+/* The record data/<key>, or NULL; its name is t->record_name then. False: no memory. Storages come in the order of their
+ * records, mostly: the next one is looked at before the table. */
+static bool find_record(ckpt__torch *t, ckpt_str key, const ckpt__zip_record **out)
 {
+    static const char folder[] = "/data/";
+    const size_t prefix = t->root.size + sizeof folder - 1;
+    ckpt__buf *name = &t->record_name;
+    if (name->size == 0) {
+        ckpt__buf_add(name, t->root.data, t->root.size);
+        ckpt__buf_add(name, folder, sizeof folder - 1);
+    }
+    if (!name->failed)
+        name->size = prefix;
+    ckpt__buf_add(name, key.data, key.size);
+    if (name->failed)
+        return false;
     const ckpt__zip_record *r = ckpt__zip_at(t->zip, t->next_record);
-    if (!r || !ckpt__str_equal(r->name, name))
-        r = ckpt__zip_find(t->zip, name.data, name.size);
+    if (!r || !ckpt__str_equal(r->name, (ckpt_str){name->data, name->size}))
+        r = ckpt__zip_find(t->zip, name->data, name->size);
     if (r)
         t->next_record = (size_t)(r - ckpt__zip_at(t->zip, 0)) + 1;
-    return r && r->folder ? NULL : r;
+    *out = r && !r->folder ? r : NULL;
+    return true;
 }
 
-static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
-                                ckpt_error *err)
+/* r: its record, which was found just now; NULL: there is none. */
+static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
+                                ckpt__torch_place *out, ckpt_error *err)
 {
     uint64_t nbytes;
     if (!ckpt__torch_storage_size(id, id->numel, &nbytes))
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage of %lld elements: their bytes overflow 64 bits",
                                 (long long)id->numel);
-    static const char folder[] = "/data/";
-    size_t n = sizeof folder - 1;
-    char *name = id->key.size > SIZE_MAX / 2 ? NULL : ckpt__arena_alloc(t->arena, t->root.size + n + id->key.size + 1);
-    if (!name)
+    out->name = ckpt__arena_str(t->arena, t->record_name.data, t->record_name.size);
+    if (!out->name.data)
         return ckpt__torch_no_memory(t, err);
-    memcpy(name, t->root.data, t->root.size);
-    memcpy(name + t->root.size, folder, n);
-    memcpy(name + t->root.size + n, id->key.data, id->key.size);
-    out->name = (ckpt_str){name, t->root.size + n + id->key.size};
-    const ckpt__zip_record *r = find_record(t, out->name);
     ckpt_status status = check_record(t, p, id, nbytes, r, err);
     if (status == CKPT_E_DAMAGED && t->salvage) {
         ckpt__torch_salvage_place(t, r, nbytes, out);
@@ -147,15 +155,15 @@ static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt_
     return CKPT_OK;
 }
 
-static ckpt_status place_of(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
-                            ckpt_error *err)
+static ckpt_status place_of(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
+                            ckpt__torch_place *out, ckpt_error *err)
 {
     if (t->kept)
         return ckpt__torch_kept_place(t, p, id, out, err);
     if (t->legacy)
         return ckpt__torch_legacy_place(t, p, id, out, err);
     if (t->zip)
-        return record_place(t, p, id, out, err);
+        return record_place(t, p, id, r, out, err);
     return ckpt__torch_fail(t, CKPT_E_UNSUPPORTED, p, err,
                             "a tensor whose storage is kept outside of this pickle, as in a data.pkl taken out of its "
                             "archive: open the archive itself");
@@ -179,41 +187,73 @@ static ckpt_status add_to_index(ckpt__torch *t, const ckpt__torch_id *id, const 
     return s->name.data ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }
 
-static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt_error *err)
+static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
+                               ckpt_error *err)
 {
     ckpt__torch_place place = {{0}, {NULL, 0}, NULL};
     size_t number = 0;
-    ckpt_status status = place_of(t, p, id, &place, err);
+    ckpt_status status = place_of(t, p, id, r, &place, err);
     if (status == CKPT_OK)
         status = add_to_index(t, id, &place, &number, err);
     if (status < 0)
         return status;
     if (!ckpt__grow(&t->storages, &t->storage_capacity, t->storage_count + 1, sizeof *t->storages))
         return ckpt__torch_no_memory(t, err);
-    t->storages[t->storage_count++] =
-        (ckpt__torch_storage){id->storage_class->u.global->name, id->location, id->numel, number, place.record};
+    t->storages[t->storage_count++] = (ckpt__torch_storage){p, number, place.record};
     return CKPT_OK;
+}
+
+static bool says_the_same(const ckpt__torch *t, const ckpt__node *first, const ckpt__torch_id *id)
+{
+    ckpt__torch_id before;
+    return ckpt__torch_parse_id(t, first, &before, NULL) == CKPT_OK && before.numel == id->numel &&
+           ckpt__str_equal(before.storage_class->u.global->name, id->storage_class->u.global->name) &&
+           (before.location.data ? ckpt__str_equal(before.location, id->location) : !id->location.data);
+}
+
+/* Of a key that has a record. */
+static ckpt_status recorded_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
+                                    size_t *i, ckpt_error *err)
+{
+    size_t at = (size_t)(r - ckpt__zip_at(t->zip, 0));
+    if (!t->by_record && !(t->by_record = calloc(ckpt__zip_count(t->zip), sizeof *t->by_record)))
+        return ckpt__torch_no_memory(t, err);
+    ckpt_status status = t->by_record[at] ? CKPT_OK : add_storage(t, p, id, r, err);
+    if (status == CKPT_OK && !t->by_record[at])
+        t->by_record[at] = (uint32_t)t->storage_count;     /* an archive has fewer records */
+    *i = status == CKPT_OK ? t->by_record[at] - 1 : 0;
+    return status;
+}
+
+/* Of one that has none. */
+static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, size_t *i, ckpt_error *err)
+{
+    ckpt_str key = id->view ? id->view_key : id->key;
+    *i = t->storage_count;
+    int put = ckpt__hash_put(t->by_key, key.data, key.size, *i, i);
+    if (put < 0)
+        return ckpt__torch_no_memory(t, err);
+    ckpt_status status = put > 0 ? add_storage(t, p, id, NULL, err) : CKPT_OK;
+    if (status == CKPT_OK && *i >= t->storage_count)     /* it failed before, and somebody went on */
+        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage that could not be read before");
+    return status;
 }
 
 static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__node *p, size_t *number, ckpt_error *err)
 {
     ckpt__torch_id id;
+    const ckpt__zip_record *r = NULL;
+    size_t i = 0;
     ckpt_status status = ckpt__torch_parse_id(t, p, &id, err);
+    if (status == CKPT_OK && t->zip && !t->legacy && !t->kept && !find_record(t, id.key, &r))
+        status = ckpt__torch_no_memory(t, err);
+    if (status == CKPT_OK)
+        status = r ? recorded_storage(t, p, &id, r, &i, err) : keyed_storage(t, p, &id, &i, err);
     if (status < 0)
         return status;
-    ckpt_str key = id.view ? id.view_key : id.key;
-    size_t i = t->storage_count;
-    int put = ckpt__hash_put(t->by_key, key.data, key.size, i, &i);
-    if (put < 0)
-        return ckpt__torch_no_memory(t, err);
-    if (put > 0 && (status = add_storage(t, p, &id, err)) < 0)
-        return status;
-    if (i >= t->storage_count)     /* it failed before, and somebody went on */
-        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage that could not be read before");
     const ckpt__torch_storage *s = &t->storages[i];
-    if (s->numel != id.numel || !ckpt__str_equal(s->class_name, id.storage_class->u.global->name) ||
-        (s->location.data != NULL) != (id.location.data != NULL) ||
-        (s->location.data && !ckpt__str_equal(s->location, id.location))) {
+    if (s->first != p && !says_the_same(t, s->first, &id)) {
+        ckpt_str key = id.view ? id.view_key : id.key;
         char shown[200];
         ckpt__escape(shown, sizeof shown, key.data, key.size);
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err,

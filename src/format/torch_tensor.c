@@ -174,9 +174,7 @@ static ckpt_status rebuild_tensor(const call *c, spec *out)
     ckpt_status status = get_storage(c, 0, out, &untyped);
     if (status == CKPT_OK)
         status = get_int(c, 1, &out->offset);
-    if (status == CKPT_OK)
-        status = get_geometry(c, 2, 3, out);
-    return status;
+    return status == CKPT_OK ? get_geometry(c, 2, 3, out) : status;
 }
 
 static void lazy_bits(const call *c, size_t i, spec *out)
@@ -237,8 +235,7 @@ static ckpt_status rebuild_qtensor(const call *c, spec *out)
         status = part_of(c, ckpt__s("zero_points"), ckpt__torch_item(q, 2), &parts[1]);
     if (status < 0)
         return status;
-    if (ckpt_dtype_is_float(
-            parts[1].tensor->spec->dtype)) /* the scheme of 4-bit weights is pickled by the other's name */
+    if (ckpt_dtype_is_float(parts[1].tensor->spec->dtype)) /* 4-bit weights: pickled by the other scheme's name */
         out->quantizer = ckpt__s("per_channel_affine_float_qparams");
     return add_parts(c, out, parts, 2);
 }
@@ -584,10 +581,10 @@ static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *o
 {
     if (!ckpt__torch_is_tensor(node))
         return bad(outer, "that is made of something else than a tensor");
-    ckpt_status status = parse_call(outer, node->u.object->callable, node->u.object->args, out);
-    /* Their state was (requires_grad, volatile, hooks). */
-    const ckpt__node *state = node->u.object->state, *grad = ckpt__torch_item(state, 0);
-    if (find_rebuilder(node->u.object->callable) >= FUNCTIONS && grad && grad->kind == CKPT__P_BOOL)
+    const ckpt__pickle_object *o = node->u.object;
+    ckpt_status status = parse_call(outer, o->callable, o->args, out);
+    const ckpt__node *grad = ckpt__torch_item(o->state, 0); /* their state was (requires_grad, volatile, hooks) */
+    if (find_rebuilder(o->callable) >= FUNCTIONS && grad && grad->kind == CKPT__P_BOOL)
         out->requires_grad = grad->boolean;
     return status;
 }

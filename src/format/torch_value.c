@@ -169,16 +169,42 @@ ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node)
 
 /* ---- making values */
 
+/* What is made of no other nodes is filled here and now: nothing of it can fail. */
+static bool fill_leaf(const ckpt__node *node, ckpt_value *v)
+{
+    static const ckpt_kind kinds[] = {
+        [CKPT__P_NONE] = CKPT_V_NONE,     [CKPT__P_BOOL] = CKPT_V_BOOL,   [CKPT__P_INT] = CKPT_V_INT,
+        [CKPT__P_BIGINT] = CKPT_V_BIGINT, [CKPT__P_FLOAT] = CKPT_V_FLOAT, [CKPT__P_STR] = CKPT_V_STR,
+        [CKPT__P_BYTES] = CKPT_V_BYTES,   [CKPT__P_BYTEARRAY] = CKPT_V_BYTEARRAY,
+    };
+    if (node->kind > CKPT__P_BYTEARRAY)
+        return false;
+    v->kind = kinds[node->kind];
+    if (node->kind == CKPT__P_BOOL)
+        v->boolean = node->boolean;
+    else if (node->kind == CKPT__P_INT)
+        v->integer = node->u.integer;
+    else if (node->kind == CKPT__P_FLOAT)
+        v->real = node->u.real;
+    else if (node->kind != CKPT__P_NONE)
+        v->text = node->u.text;
+    return true;
+}
+
 ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__node *node)
 {
     if (node->user)
         return node->user;
-    bool tensor = ckpt__torch_is_tensor(node);
+    bool tensor = node->kind == CKPT__P_OBJECT && ckpt__torch_is_tensor(node);
     ckpt_value *v = ckpt__arena_alloc(t->arena, tensor ? sizeof(ckpt__torch_tensor) : sizeof *v);
-    if (!v || !ckpt__grow(&t->work, &t->work_capacity, t->work_count + 1, sizeof *t->work))
+    if (!v)
         return NULL;
     v->origin = node;
     ((ckpt__node *)(uintptr_t)node)->user = v; /* nodes are ours; they are const where they are only looked at */
+    if (fill_leaf(node, v))
+        return v;
+    if (!ckpt__grow(&t->work, &t->work_capacity, t->work_count + 1, sizeof *t->work))
+        return NULL;
     t->work[t->work_count++] = node;
     return v;
 }
@@ -351,10 +377,11 @@ static bool on_numpy_array(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_va
         return false;
     if (!known)
         return !ckpt__arena_over_limit(t->arena);
-    v->array_dtype = a.dtype;
-    v->ndim = a.ndim;
-    v->shape = a.shape;
-    v->fortran = a.fortran;
+    ckpt_array *array = ckpt__arena_alloc(t->arena, sizeof *array);
+    if (!array)
+        return false;
+    *array = (ckpt_array){a.dtype, a.shape, a.ndim, a.fortran};
+    v->array = array;
     v->text = a.bytes;
     v->args = v->state = NULL;
     if (a.object)
@@ -508,49 +535,20 @@ static bool fill_global(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
 
 static bool fill_plain(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
 {
-    static const ckpt_kind kinds[] = {
-        [CKPT__P_NONE] = CKPT_V_NONE,     [CKPT__P_BOOL] = CKPT_V_BOOL,           [CKPT__P_INT] = CKPT_V_INT,
-        [CKPT__P_BIGINT] = CKPT_V_BIGINT, [CKPT__P_FLOAT] = CKPT_V_FLOAT,         [CKPT__P_STR] = CKPT_V_STR,
-        [CKPT__P_BYTES] = CKPT_V_BYTES,   [CKPT__P_BYTEARRAY] = CKPT_V_BYTEARRAY, [CKPT__P_LIST] = CKPT_V_LIST,
-        [CKPT__P_TUPLE] = CKPT_V_TUPLE,   [CKPT__P_SET] = CKPT_V_OBJECT,          [CKPT__P_FROZENSET] = CKPT_V_OBJECT,
-        [CKPT__P_DICT] = CKPT_V_DICT,     [CKPT__P_GLOBAL] = CKPT_V_CLASS,        [CKPT__P_PERSISTENT] = CKPT_V_OBJECT,
-        [CKPT__P_OBJECT] = CKPT_V_OBJECT,
-    };
-    v->kind = kinds[node->kind];
-    switch (node->kind) {
-    case CKPT__P_NONE:
-        return true;
-    case CKPT__P_BOOL:
-        v->boolean = node->boolean;
-        return true;
-    case CKPT__P_INT:
-        v->integer = node->u.integer;
-        return true;
-    case CKPT__P_FLOAT:
-        v->real = node->u.real;
-        return true;
-    case CKPT__P_BIGINT:
-    case CKPT__P_STR:
-    case CKPT__P_BYTES:
-    case CKPT__P_BYTEARRAY:
-        v->text = node->u.text;
-        return true;
-    case CKPT__P_SET:
-    case CKPT__P_FROZENSET:
+    if (node->kind == CKPT__P_LIST || node->kind == CKPT__P_TUPLE) {
+        v->kind = node->kind == CKPT__P_LIST ? CKPT_V_LIST : CKPT_V_TUPLE;
+        return ckpt__torch_set_items(t, v, &node->u.list, &no_list);
+    }
+    if (node->kind == CKPT__P_SET || node->kind == CKPT__P_FROZENSET) {
+        v->kind = CKPT_V_OBJECT;
         v->class_name = ckpt__s(node->kind == CKPT__P_SET ? "builtins.set" : "builtins.frozenset");
         return ckpt__torch_set_items(t, v, &node->u.list, &no_list);
-    case CKPT__P_LIST:
-    case CKPT__P_TUPLE:
-        return ckpt__torch_set_items(t, v, &node->u.list, &no_list);
-    case CKPT__P_DICT:
-        return ckpt__torch_set_entries(t, v, &node->u.list, &no_list);
-    case CKPT__P_GLOBAL:
-        return fill_global(t, node, v);
-    case CKPT__P_PERSISTENT:
-    case CKPT__P_OBJECT:
-        break;
     }
-    return fill_object(t, node, v);
+    if (node->kind == CKPT__P_DICT) {
+        v->kind = CKPT_V_DICT;
+        return ckpt__torch_set_entries(t, v, &node->u.list, &no_list);
+    }
+    return node->kind == CKPT__P_GLOBAL ? fill_global(t, node, v) : fill_object(t, node, v);
 }
 
 ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err)
@@ -558,9 +556,11 @@ ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err)
     t->index->pickle_protocol = t->pickle.protocol > 1 ? (int)t->pickle.protocol : 1;
     t->index->root = ckpt__torch_value_of(t, t->pickle.root);
     ckpt_status status = t->index->root ? CKPT_OK : ckpt__torch_no_memory(t, err);
-    while (status == CKPT_OK && t->work_count) {
-        const ckpt__node *node = t->work[--t->work_count];
+    for (size_t done = 0; status == CKPT_OK && done < t->work_count;) {     /* in the file's order, as its records lie */
+        const ckpt__node *node = t->work[done++];
         ckpt_value *v = node->user;
+        if (done == t->work_count)
+            done = t->work_count = 0;
         if (node->kind == CKPT__P_PERSISTENT)
             status = fill_persistent(t, node, v, err);
         else if (ckpt__torch_is_tensor(node))

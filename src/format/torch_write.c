@@ -3,23 +3,21 @@
 #include "format/safetensors.h"
 #include "format/torch_write.h"
 
-#include <stdio.h>
 #include <stdlib.h>
+
+enum { SMALL = 3, RECORDS = 2 + SMALL };     /* beside the storages */
 
 /* The order of records of torch 2.13: the storages in the order in which the pickle names them. */
 static ckpt_status put_records(ckpt__torch_zip *z, const ckpt__torch_pickling *p, const ckpt__buf *pickle, ckpt_error *err)
 {
     static const struct {
         const char *name, *text;
-    } small[] = {{".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"}};
-    char name[40];
+    } small[SMALL] = {{".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"}};
     ckpt_status status = ckpt__torch_zip_bytes(z, "data.pkl", pickle->data, pickle->size, err);
-    for (size_t i = 0; status == CKPT_OK && i < sizeof small / sizeof *small; i++)
+    for (size_t i = 0; status == CKPT_OK && i < SMALL; i++)
         status = ckpt__torch_zip_bytes(z, small[i].name, small[i].text, strlen(small[i].text), err);
-    for (size_t i = 0; status == CKPT_OK && i < p->count; i++) {
-        snprintf(name, sizeof name, "data/%zu", i);
-        status = ckpt__torch_zip_storage(z, name, p->storages[i], p->index->storages[p->storages[i]].extent.size, err);
-    }
+    for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
+        status = ckpt__torch_zip_storage(z, i, p->storages[i], p->index->storages[p->storages[i]].extent.size, err);
     if (status == CKPT_OK)
         status = ckpt__torch_zip_bytes(z, "version", "3\n", 2, err);
     return status == CKPT_OK ? ckpt__torch_zip_finish(z, err) : status;
@@ -38,14 +36,12 @@ ckpt_status ckpt__torch_write(const ckpt__write_request *q, ckpt__recipe **out, 
 {
     static const ckpt_value none = {.kind = CKPT_V_NONE};
     ckpt__torch_pickling p = {.index = q->index, .source = q->source ? q->source : q->index, .lost = q->lost};
-    ckpt__buf pickle = {0};
     ckpt__recipe *recipe = ckpt__recipe_new();
-    ckpt__torch_zip *z = recipe ? ckpt__torch_zip_new(recipe, archive_name(q->archive)) : NULL;
     p.root = q->root ? q->root : &none;
-    ckpt_status status = z ? ckpt__torch_pickle(&p, &pickle, err) : ckpt__fail_memory(err, "a torch file", 0);
+    ckpt_status status = recipe ? ckpt__torch_pickle(&p, &recipe->text, err) : ckpt__fail_memory(err, "a torch file", 0);
+    ckpt__torch_zip *z = status == CKPT_OK ? ckpt__torch_zip_new(recipe, archive_name(q->archive), RECORDS + p.count) : NULL;
     if (status == CKPT_OK)
-        status = put_records(z, &p, &pickle, err);
-    ckpt__buf_free(&pickle);
+        status = z ? put_records(z, &p, &recipe->text, err) : ckpt__fail_memory(err, "a torch file", 0);
     ckpt__torch_zip_free(z);
     free(p.storages);
     if (status < 0)

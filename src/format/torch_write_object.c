@@ -13,7 +13,7 @@ static ckpt__out *put_class(writer *w, ckpt_str name)
     if (!name.data)
         return ckpt__torch_put_global(w, "builtins", "object");
     size_t dot = ckpt__str_after_dot(name);
-    ckpt_str module = ckpt__arena_str(w->arena, name.data, dot ? dot - 1 : 0);
+    ckpt_str module = ckpt__arena_str(w->lasting, name.data, dot ? dot - 1 : 0);
     return module.data ? ckpt__torch_put_global(w, dot ? module.data : "builtins", name.data + dot) : NULL;
 }
 
@@ -87,7 +87,7 @@ static ckpt__out *put_ints(writer *w, const int64_t *values, uint32_t n)
 
 static ckpt__out *put_str(writer *w, const char *text, size_t n)
 {
-    return ckpt__pickle_make_text(w->arena, CKPT__P_STR, ckpt__arena_str(w->arena, text, n));
+    return ckpt__pickle_make_text(w->arena, CKPT__P_STR, ckpt__arena_str(w->lasting, text, n));
 }
 
 /* numpy.dtype('f4', False, True) with the state (3, '<', None, None, None, -1, -1, 0). */
@@ -114,8 +114,8 @@ static ckpt__out *put_array(writer *w, const ckpt_value *v)
     static const int64_t zero[1] = {0};
     ckpt__out *args[] = {ckpt__torch_put_global(w, "numpy", "ndarray"), put_ints(w, zero, 1),
                          ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, ckpt__s("b"))};
-    ckpt__out *state[] = {ckpt__torch_put_int(w, 1), put_ints(w, v->shape, v->ndim), put_dtype(w, v->array_dtype),
-                          ckpt__torch_put_bool(w, v->fortran),
+    ckpt__out *state[] = {ckpt__torch_put_int(w, 1), put_ints(w, v->array->shape, v->array->ndim), put_dtype(w, v->array->dtype),
+                          ckpt__torch_put_bool(w, v->array->fortran),
                           ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, v->text)};
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE,
                                              ckpt__torch_put_global(w, "numpy.core.multiarray", "_reconstruct"),

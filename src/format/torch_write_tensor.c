@@ -107,25 +107,33 @@ static ckpt__out *same_or_new(writer *w, const ckpt__node *from, size_t i, ckpt_
     return n && n->kind == CKPT__P_STR && ckpt__str_equal(n->u.text, text) ? ckpt__torch_put_node(w, n) : put_text(w, text);
 }
 
-/* One key a storage, whose text comes when the order of the storages is known (torch_write_values.c); in what is kept it
- * is the tensor's number, or that of one which is all of the storage. */
+/* In what is kept of a torch file a key is the number of the tensor, or that of one which is all of the storage. */
+static ckpt__out *put_kept_key(writer *w, size_t storage, size_t number)
+{
+    const ckpt__torch_pickling *p = w->p;
+    size_t n = number != SIZE_MAX ? number : w->places[storage].whole - 1;
+    ckpt__out **known = number != SIZE_MAX ? &w->keys[number] : &w->places[storage].key_node;
+    char text[24];
+    if (*known)
+        return *known;
+    w->p->missing |= p->record_of && !p->record_of[n];
+    int size = snprintf(text, sizeof text, "%s%zu", number != SIZE_MAX ? "" : "s",
+                        p->record_of && p->record_of[n] ? p->record_of[n] - 1 : n);
+    *known = ckpt__pickle_make_text(w->lasting, CKPT__P_STR, ckpt__arena_str(w->lasting, text, (size_t)size));
+    if (*known)
+        (*known)->boolean = false;     /* no other string is the same object */
+    return *known;
+}
+
+/* One key a storage, whose text comes when the order of the storages is known (torch_write_values.c). */
 static ckpt__out *put_key(writer *w, size_t storage, size_t number)
 {
     ckpt__torch_spot *s = &w->places[storage];
-    char text[24] = "";
-    if (!w->p->kept && s->key_node)
-        return s->key_node;
-    if (w->p->kept && number != SIZE_MAX)
-        snprintf(text, sizeof text, "%zu", number);
-    else if (w->p->kept)
-        snprintf(text, sizeof text, "s%zu", s->whole - 1);
-    ckpt__out *key = put_text(w, ckpt__arena_str(w->arena, text, strlen(text)));
-    if (key && !w->p->kept) {
-        key->boolean = false;
-        ckpt__pickle_place(key, storage + 1);
-        s->key_node = key;
-    }
-    return key;
+    if (w->p->kept)
+        return put_kept_key(w, storage, number);
+    if (!s->key_node && (s->key_node = ckpt__pickle_make_later(w->lasting, NULL)) != NULL)
+        ckpt__pickle_place(s->key_node, storage + 1);
+    return s->key_node;
 }
 
 /* ('storage', class, key, location, numel) */
@@ -158,7 +166,7 @@ ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__node *n, size_t stora
     const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(n->u.id, 1) : NULL;
     bool untyped = false;
     if (w->p->kept && !s->whole) {
-        w->left_out++;
+        w->left_out += !w->writing;
         to->kind = CKPT__P_NONE;
         return CKPT_OK;
     }
@@ -260,7 +268,7 @@ static ckpt__out *put_device_object(writer *w, ckpt_str tag)
     while (colon > 0 && tag.data[colon - 1] != ':')
         colon--;
     bool numbered = colon > 1 && ckpt__parse_i64(tag.data + colon, tag.size - colon, &index);
-    args[0] = put_text(w, numbered ? ckpt__arena_str(w->arena, tag.data, colon - 1) : tag);
+    args[0] = put_text(w, numbered ? ckpt__arena_str(w->lasting, tag.data, colon - 1) : tag);
     if (numbered)
         args[n++] = ckpt__torch_put_int(w, index);
     return put_call(w, ckpt__torch_put_global(w, "torch", "device"), args, n);
@@ -388,7 +396,7 @@ static bool put_script_sparse(tensor *x, const char *layout, const ckpt__node *a
             !(data->u.list.items[i] = ckpt__torch_put_node(w, ckpt__torch_item(args, i < n ? 3 + i : 1))))
             return false;
     snprintf(name, sizeof name, "torch.%s", layout);
-    ckpt_str text = ckpt__arena_str(w->arena, name, strlen(name));
+    ckpt_str text = ckpt__arena_str(w->lasting, name, strlen(name));
     ckpt__out *word[] = {put_text(w, text)},
               *both[] = {put_call(w, ckpt__torch_put_global(w, "torch.serialization", "_get_layout"), word, 1), data};
     *out = ckpt__pickle_make_tuple(w->arena, 2, both);
@@ -453,7 +461,7 @@ static const char *unfit(const ckpt__tensor *t)
 {
     if (t->info.dtype == CKPT_F4 || t->info.dtype == CKPT_F6_E2M3 || t->info.dtype == CKPT_F6_E3M2)
         return "torch has no such dtype";
-    if (t->info.layout.data || t->info.part_count || t->piece_count > 1)
+    if (t->info.extra->layout.data || t->info.extra->part_count || t->piece_count > 1)
         return "it is not one dense tensor, and nothing tells how torch makes it";
     if (t->piece_count == 0 && !t->info.shape)
         return "nothing is known of its shape";
@@ -464,7 +472,7 @@ static ckpt__out *put_new(tensor *x)
 {
     writer *w = x->w;
     const ckpt_tensor_info *info = &x->t->info;
-    bool parameter = ckpt__str_is(info->class_name, "torch.nn.parameter.Parameter");
+    bool parameter = ckpt__str_is(info->extra->class_name, "torch.nn.parameter.Parameter");
     ckpt__out *callable, *args, *grad = ckpt__torch_put_bool(w, info->requires_grad && !parameter), *data;
     if (x->t->piece_count == 0)
         data = put_meta(w, info);
@@ -551,7 +559,7 @@ ckpt_status ckpt__torch_put_tensor(writer *w, const ckpt_value *v, ckpt__out *to
     if (!origin || !ckpt__torch_is_tensor(origin))
         return put_without_origin(&x, to);
     if (!listed && w->p->kept && !storages_kept(w, origin)) {
-        w->left_out++;
+        w->left_out += !w->writing;
         to->kind = CKPT__P_NONE;
         return CKPT_OK;
     }

@@ -1,7 +1,7 @@
 /* format/torch_write_values.c - the value tree -> a graph of pickle nodes. Plain values are written from the tree. What
  * is opaque is copied from the pickle that it was read from, node by node; where a node has a value of its own, that one
- * counts: so what was changed in the tree is changed everywhere. A list of nodes that wait to be filled stands in for
- * recursion; identity is that of the node that was read, or else of the value. */
+ * counts: so what was changed in the tree is changed everywhere. A node is filled when its turn comes to be counted, and once
+ * more to be written; identity is that of the node that was read, or else of the value. */
 #include "format/torch_priv.h"
 #include "format/torch_write.h"
 
@@ -10,23 +10,16 @@
 
 typedef ckpt__torch_writer writer;
 
-/* to is made and has no content yet: it is that of the value, or of the node. */
-typedef struct ckpt__torch_pending {
-    const ckpt_value *value;
-    const ckpt__node *from;
-    ckpt__out *to;
-} pending;
-
 ckpt_status ckpt__torch_put_failed(writer *w)
 {
-    return ckpt__fail_memory(w->err, "a pickle", w->arena ? ckpt__arena_used(w->arena) : 0);
+    return ckpt__fail_memory(w->err, "a pickle", w->lasting ? ckpt__arena_used(w->lasting) : 0);
 }
 
 ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
 {
     char text[300], name[200] = "";
     va_list ap;
-    if (!w->p->lost)
+    if (!w->p->lost || w->writing)
         return CKPT_OK;
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
@@ -68,29 +61,29 @@ static bool room_for_one(writer *w)
     return true;
 }
 
+/* Its content is that of the value, or of the node: `boolean` says that it is a value. */
 static ckpt__out *out_of(writer *w, const void *identity, const ckpt_value *value, const ckpt__node *from)
 {
-    if (!room_for_one(w) || !ckpt__grow(&w->pending, &w->pending_capacity, w->pending_count + 1, sizeof *w->pending))
+    if (!room_for_one(w))
         return NULL;
     ckpt__torch_made *made = slot_of(w, identity);
     if (made->identity)
         return made->to;
-    ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_NONE);
+    ckpt__out *to = ckpt__pickle_make_later(w->lasting, value ? (const void *)value : from);
     if (!to)
         return NULL;
+    to->boolean = value != NULL;
     *made = (ckpt__torch_made){identity, to};
     w->made_count++;
-    w->pending[w->pending_count++] = (pending){value, from, to};
     return to;
 }
 
 /* A string that was read keeps its identity too, so that a pickle comes out as it went in. */
 static ckpt__out *copy_text(writer *w, const ckpt__node *from)
 {
-    size_t before = w->pending_count;
     ckpt__out *to = out_of(w, from, NULL, from);
-    if (to && w->pending_count > before) {
-        w->pending_count = before;
+    if (to && to->known == CKPT__PICKLE_LATER) {
+        to->known = 0;
         to->kind = from->kind;
         to->u = from->u;
     }
@@ -110,12 +103,12 @@ ckpt__out *ckpt__torch_put_int(writer *w, int64_t value)
     if (value < 0 || value >= CKPT__TORCH_INTS)
         return ckpt__pickle_make_int(w->arena, value);
     ckpt__out **known = &w->ints[value];
-    return *known ? *known : (*known = ckpt__pickle_make_int(w->arena, value));
+    return *known ? *known : (*known = ckpt__pickle_make_int(w->lasting, value));
 }
 
 ckpt__out *ckpt__torch_put_bool(writer *w, bool value)
 {
-    return w->bools[value] ? w->bools[value] : (w->bools[value] = ckpt__pickle_make_bool(w->arena, value));
+    return w->bools[value] ? w->bools[value] : (w->bools[value] = ckpt__pickle_make_bool(w->lasting, value));
 }
 
 ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
@@ -165,6 +158,10 @@ ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
     }
     case CKPT__P_STR:
         return copy_text(w, n);
+    case CKPT__P_TUPLE:
+        if (n->u.list.count == 0)
+            return ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0);     /* there is only one */
+        return out_of(w, n, NULL, n);
     default:
         return out_of(w, n, NULL, n);
     }
@@ -172,21 +169,23 @@ ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
 
 /* ---- contents */
 
-static bool note_global(writer *w, ckpt__out *g)
+/* A name with a dot in it needs protocol 4, in which names are those of Python 3: that is known when all were counted. */
+static void note_global(writer *w, const ckpt__out *g)
 {
-    if (!ckpt__grow(&w->globals, &w->global_capacity, w->global_count + 1, sizeof(ckpt__out *)))
-        return false;
-    w->globals[w->global_count++] = g;
-    return true;
+    if (!w->writing)
+        w->dotted |= ckpt__pickle_is_dotted(g);
+    else if (w->dotted)
+        ckpt__torch_python3(&g->u.global->module, &g->u.global->name);
 }
 
-/* The names become the copy's own: they may be changed yet (rename_globals). */
+/* The names become the copy's own. */
 static bool copy_global(writer *w, const ckpt__node *from, ckpt__out *to)
 {
     if (!(to->u.global = ckpt__arena_alloc(w->arena, sizeof *to->u.global)))
         return false;
     *to->u.global = *from->u.global;
-    return note_global(w, to);
+    note_global(w, to);
+    return true;
 }
 
 ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *name)
@@ -194,9 +193,10 @@ ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *nam
     for (size_t i = 0; i < CKPT__TORCH_RECENT && w->recent[i]; i++)
         if (ckpt__str_is(w->recent[i]->u.global->name, name) && ckpt__str_is(w->recent[i]->u.global->module, module))
             return w->recent[i];
-    ckpt__out *g = ckpt__pickle_make_global(w->arena, ckpt__s(module), ckpt__s(name));
-    if (!g || !note_global(w, g))
+    ckpt__out *g = ckpt__pickle_make_global(w->lasting, ckpt__s(module), ckpt__s(name));
+    if (!g)
         return NULL;
+    note_global(w, g);
     w->recent[w->next_recent++ % CKPT__TORCH_RECENT] = g;
     return g;
 }
@@ -231,6 +231,27 @@ bool ckpt__torch_holds(const ckpt_value *v)
 bool ckpt__torch_is_closed(const ckpt_value *v)
 {
     return v->kind == CKPT_V_OBJECT && v->origin && ckpt__torch_is_tensor(v->origin);
+}
+
+bool ckpt__torch_looks_at(const ckpt__index *x, const ckpt_value *v, const bool *whole, size_t *storage)
+{
+    const ckpt__node *stack[64];
+    size_t depth = 0;
+    if (v->kind == CKPT_V_OBJECT && v->origin)
+        stack[depth++] = v->origin;
+    bool closed = ckpt__torch_is_closed(v);
+    while (depth) {
+        const ckpt__node *n = stack[--depth];
+        if (ckpt__index_storage_of(x, n, storage) > 0) {
+            if (!whole[*storage])
+                return true;
+            continue;
+        }
+        const ckpt__node *args = n->kind == CKPT__P_OBJECT ? n->u.object->args : n;
+        for (size_t i = 0; closed && i < ckpt__torch_length(args) && depth < sizeof stack / sizeof *stack; i++)
+            stack[depth++] = ckpt__torch_item(args, i);
+    }
+    return false;
 }
 
 /* What it holds, as the value has it. */
@@ -364,8 +385,9 @@ static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
                                                 (ckpt_str){name.data + dot, name.size - dot});
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, class,
                                              ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0));
-    if (!call || !note_global(w, class))
+    if (!call)
         return false;
+    note_global(w, class);
     call->u.object->entries = dict->u.list;
     if (v->state && !(call->u.object->state = ckpt__torch_put_value(w, v->state)))
         return false;
@@ -383,87 +405,46 @@ static ckpt_status put_opaque(writer *w, const ckpt_value *v, ckpt__out *to)
     return ckpt__torch_copy_node(w, origin, to);
 }
 
-static ckpt_status fill(writer *w, const pending *p)
+static ckpt_status fill_from(writer *w, const ckpt_value *v, ckpt__out *to)
 {
-    const ckpt_value *v = p->value;
     ckpt__out *text;
     bool ok = true;
-    if (!v)
-        return ckpt__torch_copy_node(w, p->from, p->to);
     switch (v->kind) {
     case CKPT_V_LIST:
-        ok = put_items(w, v, p->to, CKPT__P_LIST);
+        ok = put_items(w, v, to, CKPT__P_LIST);
         break;
     case CKPT_V_TUPLE:
-        ok = put_items(w, v, p->to, CKPT__P_TUPLE);
+        ok = put_items(w, v, to, CKPT__P_TUPLE);
         break;
     case CKPT_V_DICT:
-        ok = put_dict(w, v, p->to);
+        ok = put_dict(w, v, to);
         break;
     case CKPT_V_TENSOR:
-        return ckpt__torch_put_tensor(w, v, p->to);
+        return ckpt__torch_put_tensor(w, v, to);
     case CKPT_V_BYTES:
     case CKPT_V_BYTEARRAY:
         if (v->origin)
-            return ckpt__torch_copy_node(w, v->origin, p->to);
+            return ckpt__torch_copy_node(w, v->origin, to);
         text = ckpt__pickle_make_text(w->arena, v->kind == CKPT_V_BYTES ? CKPT__P_BYTES : CKPT__P_BYTEARRAY,
                                       v->text.data ? v->text : ckpt__s(""));
         ok = text != NULL;
         if (text)
-            *p->to = *text;
+            *to = *text;
         break;
     default:
-        return put_opaque(w, v, p->to);
+        return put_opaque(w, v, to);
     }
     return ok ? CKPT_OK : ckpt__torch_put_failed(w);
 }
 
-/* ---- keys of storages: in the order in which the pickle names them */
+/* ---- keys of storages: 0, 1, ... in the order in which the pickle names them */
 
-typedef struct walk {
-    ckpt__out **stack;
-    size_t depth, capacity;
-} walk;
-
-static bool push(walk *k, ckpt__out *n)
-{
-    if (!n || n->position)
-        return true;
-    if (!ckpt__grow(&k->stack, &k->capacity, k->depth + 1, sizeof(ckpt__out *)))
-        return false;
-    k->stack[k->depth++] = n;
-    return true;
-}
-
-static bool push_list(walk *k, const ckpt__pickle_list *list)
-{
-    bool ok = true;
-    for (size_t i = list->count; ok && i-- > 0;)
-        ok = push(k, list->items[i]);
-    return ok;
-}
-
-/* What is written last is pushed first. */
-static bool push_parts(walk *k, const ckpt__out *n)
-{
-    if (n->kind == CKPT__P_OBJECT) {
-        const ckpt__pickle_object *o = n->u.object;
-        return push(k, o->state) && push_list(k, &o->entries) && push_list(k, &o->items) && push(k, o->kwargs) &&
-               push(k, o->args) && push(k, o->callable);
-    }
-    bool list = n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_SET ||
-                n->kind == CKPT__P_FROZENSET || n->kind == CKPT__P_DICT;
-    return !list || push_list(k, &n->u.list);
-}
-
-/* A persistent id of a storage holds 1 + its number as the position of the key, and no text there yet. */
-static ckpt_status number_storage(writer *w, ckpt__out *key)
+static ckpt_status number_storage(writer *w, size_t storage, ckpt__out *key)
 {
     ckpt__torch_pickling *p = w->p;
-    size_t storage = (size_t)key->position - 1;
     ckpt__torch_spot *s = &w->places[storage];
-    char text[24];
-    if (!s->used) {
+    char text[24] = "";
+    if (w->writing && !s->used) {
         if (!ckpt__grow(&p->storages, &w->key_capacity, p->count + 1, sizeof *p->storages))
             return ckpt__torch_put_failed(w);
         s->used = true;
@@ -471,51 +452,35 @@ static ckpt_status number_storage(writer *w, ckpt__out *key)
         p->storages[p->count++] = storage;
     }
     snprintf(text, sizeof text, "%zu", s->key);
+    key->kind = CKPT__P_STR;
     key->u.text = ckpt__arena_str(w->arena, text, strlen(text));
     return key->u.text.data ? CKPT_OK : ckpt__torch_put_failed(w);
 }
 
-static ckpt_status number_storages(writer *w, ckpt__out *root)
-{
-    walk k = {0};
-    ckpt_status status = push(&k, root) ? CKPT_OK : ckpt__torch_put_failed(w);
-    while (status == CKPT_OK && k.depth) {
-        ckpt__out *n = k.stack[--k.depth];
-        if (n->position)
-            continue;
-        n->position = 1;
-        if (n->kind != CKPT__P_PERSISTENT) {
-            status = push_parts(&k, n) ? CKPT_OK : ckpt__torch_put_failed(w);
-            continue;
-        }
-        ckpt__out *key = n->u.id->kind == CKPT__P_TUPLE && n->u.id->u.list.count == 5 ? n->u.id->u.list.items[2] : NULL;
-        if (key && key->kind == CKPT__P_STR && key->position)
-            status = number_storage(w, key);
-        else if (!push(&k, n->u.id))
-            status = ckpt__torch_put_failed(w);
-    }
-    free(k.stack);
-    return status;
-}
-
 /* ---- together */
 
-/* A name with a dot in it needs protocol 4, in which names are those of Python 3. */
-static void rename_globals(const writer *w)
+/* A key has 1 + the number of its storage as its position. */
+static ckpt_status fill(void *ctx, const ckpt__node *what, ckpt__out *to, bool writing, ckpt_error *err)
 {
-    bool dotted = false;
-    for (size_t i = 0; i < w->global_count && !dotted; i++)
-        dotted = ckpt__pickle_is_dotted(w->globals[i]);
-    for (size_t i = 0; dotted && i < w->global_count; i++)
-        ckpt__torch_python3(&w->globals[i]->u.global->module, &w->globals[i]->u.global->name);
+    writer *w = ctx;
+    (void)err;                    /* w->err */
+    if (writing && !w->writing) {
+        w->writing = true;
+        memset(w->recent, 0, sizeof w->recent);     /* their names may be others from now on */
+    }
+    if (what->position)
+        return number_storage(w, (size_t)what->position - 1, to);
+    return what->boolean ? fill_from(w, what->u.later, to) : ckpt__torch_copy_node(w, what->u.later, to);
 }
 
 /* Of what dtype are the tensors that view each storage? */
 static ckpt_status place_storages(writer *w)
 {
     const ckpt__index *x = w->p->index;
-    w->places = ckpt__arena_array(w->arena, x->storage_count + 1, sizeof *w->places);
-    if (!w->places)
+    w->places = ckpt__arena_array(w->lasting, x->storage_count + 1, sizeof *w->places);
+    if (w->p->kept)
+        w->keys = ckpt__arena_array(w->lasting, x->tensor_count + 1, sizeof(ckpt__out *));
+    if (!w->places || (w->p->kept && !w->keys))
         return ckpt__torch_put_failed(w);
     for (size_t i = 0; i < x->tensor_count; i++) {
         const ckpt__tensor *t = &x->tensors[i];
@@ -539,31 +504,22 @@ static ckpt_status place_storages(writer *w)
 
 ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err)
 {
-    writer w = {.p = p, .arena = ckpt__arena_new(0), .err = err};
+    writer w = {.p = p, .arena = ckpt__arena_new(0), .lasting = ckpt__arena_new(0), .err = err};
+    ckpt__pickle_later later = {.arena = w.arena, .fill = fill, .ctx = &w};
     size_t none;                  /* the table of origins is made now, and asking cannot fail later */
-    bool ready = w.arena && ckpt__index_storage_of(p->source, NULL, &none) >= 0;
+    bool ready = w.arena && w.lasting && ckpt__index_storage_of(p->source, NULL, &none) >= 0;
     ckpt_status status = ready ? place_storages(&w) : ckpt__torch_put_failed(&w);
     ckpt__out *root = status == CKPT_OK ? ckpt__torch_put_value(&w, p->root) : NULL;
-    if (status == CKPT_OK && !root)
-        status = ckpt__torch_put_failed(&w);
-    while (status == CKPT_OK && w.pending_count) {
-        pending next = w.pending[--w.pending_count];
-        status = fill(&w, &next);
-    }
+    if (status == CKPT_OK)
+        status = root ? ckpt__pickle_write_later(root, &later, out, err) : ckpt__torch_put_failed(&w);
+    w.writing = false;
     if (status == CKPT_OK && w.left_out)
         status = ckpt__torch_put_lost(&w, SIZE_MAX, "%llu storages or tensors that no listed tensor holds become None",
                                       (unsigned long long)w.left_out);
     if (status == CKPT_OK)
-        status = number_storages(&w, root);
-    if (status == CKPT_OK) {
-        rename_globals(&w);
-        free(w.made);             /* all is made, and writing takes as much again */
-        w.made = NULL;
-        status = ckpt__pickle_write(root, out, err);
-    }
+        p->held = (size_t)ckpt__arena_used(w.lasting) + (w.made ? (w.made_mask + 1) * sizeof *w.made : 0);
     ckpt__arena_free(w.arena);
+    ckpt__arena_free(w.lasting);
     free(w.made);
-    free(w.pending);
-    free(w.globals);
     return status;
 }

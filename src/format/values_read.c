@@ -220,18 +220,17 @@ static ckpt_status finish_array(reader *r, const members *m, ckpt_value *v, ckpt
     if (!dtype || !shape || shape->item_count > 64)
         return wrong(r, err, "an array needs \"dtype\" and \"shape\"");
     int64_t *sizes = ckpt__arena_array(r->hooks->arena, shape->item_count + 1, sizeof *sizes);
-    if (!sizes)
+    ckpt_array *array = ckpt__arena_alloc(r->hooks->arena, sizeof *array);
+    if (!sizes || !array)
         return no_room(r, err);
     for (size_t i = 0; i < shape->item_count; i++) {
         if (shape->items[i]->kind != CKPT_V_INT)
             return wrong(r, err, "an array's shape must be integers");
         sizes[i] = shape->items[i]->integer;
     }
-    v->array_dtype = dtype->text;
-    v->shape = sizes;
-    v->ndim = (uint32_t)shape->item_count;
-    v->fortran = fortran && fortran->boolean;
-    if (!ckpt__numel(v->shape, v->ndim, &numel))
+    *array = (ckpt_array){ dtype->text, sizes, (uint32_t)shape->item_count, fortran && fortran->boolean };
+    v->array = array;
+    if (!ckpt__numel(sizes, array->ndim, &numel))
         return wrong(r, err, "an array's shape is negative or too large");
     return get_bytes(r, m, &v->text, err);
 }

@@ -163,13 +163,13 @@ static void put_float(writer *w, double v)
 static ckpt_status put_array(writer *w, const ckpt_value *v, ckpt_error *err)
 {
     ckpt__buf_str(w->out, ",\"dtype\":");
-    put_text(w, v->array_dtype);
+    put_text(w, v->array->dtype);
     ckpt__buf_str(w->out, ",\"shape\":[");
-    for (uint32_t i = 0; i < v->ndim; i++) {
+    for (uint32_t i = 0; i < v->array->ndim; i++) {
         ckpt__buf_str(w->out, i ? "," : "");
-        ckpt__json_put_i64(w->out, v->shape[i]);
+        ckpt__json_put_i64(w->out, v->array->shape[i]);
     }
-    ckpt__buf_str(w->out, v->fortran ? "],\"fortran\":true" : "],\"fortran\":false");
+    ckpt__buf_str(w->out, v->array->fortran ? "],\"fortran\":true" : "],\"fortran\":false");
     return put_bytes(w, v->text, err);
 }
 

@@ -110,7 +110,8 @@ bool ckpt__is_average(ckpt_str path)
 {
     static const char *const words[] = { "ema", "average", "averaged", "swa", "shadow" };
     for (size_t i = 0; i < path.size; i++) {
-        bool start = i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_';
+        bool letter = path.data[i] == 'e' || path.data[i] == 'a' || path.data[i] == 's';
+        bool start = letter && (i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_');
         for (size_t w = 0; start && w < sizeof words / sizeof words[0]; w++) {
             size_t n = strlen(words[w]), end = i + n;
             if (end <= path.size && memcmp(path.data + i, words[w], n) == 0 &&

@@ -3,12 +3,19 @@
 
 #include <stdlib.h>
 
-ckpt__index *ckpt__index_new(uint64_t arena_limit)
+const ckpt_tensor_extra ckpt__no_extra = { .part_count = 0 };
+
+/* The arena is the index's from now on, unless it is lent. */
+static ckpt__index *new_index(ckpt__arena *arena, bool lent)
 {
     ckpt__index *x = calloc(1, sizeof *x);
-    if (!x)
+    if (!x) {
+        if (!lent)
+            ckpt__arena_free(arena);
         return NULL;
-    x->arena = ckpt__arena_new(arena_limit);
+    }
+    x->arena = arena;
+    x->arena_lent = lent;
     x->findings = ckpt_report_new();
     x->kind = "file";
     x->format = "";
@@ -20,11 +27,22 @@ ckpt__index *ckpt__index_new(uint64_t arena_limit)
     return x;
 }
 
+ckpt__index *ckpt__index_new(uint64_t arena_limit)
+{
+    return new_index(ckpt__arena_new(arena_limit), false);
+}
+
+ckpt__index *ckpt__index_new_part(ckpt__arena *lent)
+{
+    return new_index(lent, true);
+}
+
 void ckpt__index_free(ckpt__index *x)
 {
     if (!x)
         return;
-    ckpt__arena_free(x->arena);
+    if (!x->arena_lent)
+        ckpt__arena_free(x->arena);
     ckpt_report_free(x->findings);
     for (size_t i = 0; i < x->absorbed_count; i++)
         ckpt__index_free(x->absorbed[i]);
@@ -53,6 +71,7 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
     ckpt__tensor *t = &x->tensors[x->tensor_count++];
     memset(t, 0, sizeof *t);
     t->info.storage = -1;
+    t->info.extra = &ckpt__no_extra;
     return t;
 }
 

@@ -17,19 +17,19 @@ typedef struct ckpt__extent {
     ckpt__coding coding;
     bool big_endian;
     bool has_crc;
+    bool missing;                 /* salvage: they are not all there; offset and length say what is */
     uint32_t crc;                 /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
     const void *memory;           /* not NULL: the bytes are here (inside a pickle), not in a file */
     uint64_t offset, length;      /* in the file: coded bytes */
     uint64_t size;                /* decoded bytes */
-    bool missing;                 /* salvage: they are not all there; offset and length say what is */
 } ckpt__extent;
 
 typedef struct ckpt__storage {
     ckpt__extent extent;
     ckpt_str device;              /* tag; data NULL where the format keeps none */
     ckpt_str name;                /* for messages: the record or tensor name */
-    uint32_t unit;                /* bytes that a byte swap reverses (1: none); for complex the half */
     ckpt_dtype dtype;             /* of its elements, where the format says it of storages; else CKPT_DTYPE_NONE */
+    uint8_t unit;                 /* bytes that a byte swap reverses (1: none); for complex the half */
     bool closed;                  /* something that is no tensor of the index looks at it: a tensor inside an opaque object */
 } ckpt__storage;
 
@@ -44,17 +44,20 @@ typedef struct ckpt__piece {
     const int64_t *strides;       /* elements */
 } ckpt__piece;
 
+extern const ckpt_tensor_extra ckpt__no_extra;      /* of a plain tensor */
+
 typedef struct ckpt__tensor {
     ckpt_tensor_info info;
     const ckpt__piece *pieces;    /* none: meta, or not dense (then the parts have them) */
     size_t piece_count;
-    bool has_crc;                 /* of the tensor in C order: native format */
-    uint32_t crc;
+    uint32_t crc;                 /* of the tensor in C order, where has_crc: native format */
+    bool has_crc;
     bool sorted;                  /* its file lists tensors by name: their order is not the model's */
 } ckpt__tensor;
 
 typedef struct ckpt__index {
     ckpt__arena *arena;           /* owns everything below but the report */
+    bool arena_lent;              /* it is that of the index which will absorb this one */
     const char *format;           /* static string */
     const char *kind;             /* static: "file" or "directory" */
     ckpt__storage *storages; size_t storage_count, storage_capacity;    /* heap arrays */
@@ -72,6 +75,7 @@ typedef struct ckpt__index {
 } ckpt__index;
 
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
+ckpt__index *ckpt__index_new_part(ckpt__arena *lent);      /* of many small ones each arena would waste some room */
 void ckpt__index_free(ckpt__index *index);
 /* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
 ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
@@ -89,8 +93,9 @@ bool ckpt__index_note_origin(ckpt__index *index, const void *origin, size_t stor
 int ckpt__index_storage_of(const ckpt__index *index, const void *origin, size_t *storage);
 void ckpt__index_free_origins(ckpt__index *index);
 /* Takes `part` (one file of several) into `into`: storages and tensors are appended with their numbers shifted, in the
- * value tree too, which is part->root afterwards as before; findings, metadata_bytes and origins go along. Tensors
- * without info.file get `name` (data NULL: none). Both must be finished. part belongs to `into` then, also on failure. */
+ * value tree too, which is part->root afterwards as before; the part keeps no rows of its own. findings, metadata_bytes and
+ * origins go along. Tensors without info.file get `name` (data NULL: none). Both must be finished. part belongs to `into`
+ * then, also on failure. */
 ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err);
 /* Renumbers info.storage densely by first appearance in tensor order. Call once, at the end of a read. */
 ckpt_status ckpt__index_finish(ckpt__index *index, ckpt_error *err);

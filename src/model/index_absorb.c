@@ -79,43 +79,32 @@ void ckpt__index_free_origins(ckpt__index *x)
     }
 }
 
+/* The numbers from `from` on, `count` of them, become those from `to` on. */
 typedef struct shifter {
-    ckpt__hash *seen;
-    ckpt__arena *arena;
-    size_t by;
-    ckpt_error *err;
+    size_t from, count, to;
 } shifter;
 
-/* A value that is reached twice is shifted once. */
 static int shift_value(void *ctx, const ckpt_visit *visit)
 {
-    shifter *s = ctx;
+    const shifter *s = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value;     /* the tree is the part's own */
-    if (v->kind != CKPT_V_TENSOR)
-        return CKPT_OK;
-    ckpt_value **key = ckpt__arena_alloc(s->arena, sizeof *key);
-    int put = -1;
-    if (key) {
-        *key = v;
-        put = ckpt__hash_put(s->seen, (const char *)key, sizeof *key, 0, NULL);
-    }
-    if (put < 0)
-        return ckpt__fail_memory(s->err, "the value tree", 0);
-    if (put == 1)
-        v->tensor += s->by;
+    if (v->kind == CKPT_V_TENSOR && v->tensor - s->from < s->count)
+        v->tensor = v->tensor - s->from + s->to;
     return CKPT_OK;
 }
 
+/* A value that is reached twice is shifted once: the new numbers are none of the old ones. Where they would be, all go by
+ * numbers that no tensor has. */
 static ckpt_status shift_tree(const ckpt__index *part, size_t by, ckpt_error *err)
 {
+    const size_t away = SIZE_MAX / 2;
+    shifter all = { 0, part->tensor_count, by }, there = { 0, part->tensor_count, away }, back = { away, part->tensor_count, by };
     if (by == 0 || !part->root)
         return CKPT_OK;
-    shifter s = { ckpt__hash_new(part->tensor_count), part->arena, by, err };
-    ckpt_status status = s.seen ? CKPT_OK : ckpt__fail_memory(err, "the value tree", 0);
-    if (status == CKPT_OK)
-        status = (ckpt_status)ckpt_value_walk(part->root, 0, shift_value, &s, err);
-    ckpt__hash_free(s.seen);
-    return status;
+    if (by >= part->tensor_count)
+        return (ckpt_status)ckpt_value_walk(part->root, 0, shift_value, &all, err);
+    ckpt_status status = (ckpt_status)ckpt_value_walk(part->root, 0, shift_value, &there, err);
+    return status == CKPT_OK ? (ckpt_status)ckpt_value_walk(part->root, 0, shift_value, &back, err) : status;
 }
 
 static int64_t dense_storages(const ckpt__index *x)
@@ -127,38 +116,47 @@ static int64_t dense_storages(const ckpt__index *x)
     return most + 1;
 }
 
-static ckpt_status take_tensor(ckpt__index *into, const ckpt__tensor *from, size_t storages, int64_t dense, ckpt_str name,
-                               ckpt_error *err)
+/* Its pieces and parts stay where they are: in the part's arena, and only the part's tensor has them. */
+static void take_tensor(ckpt__tensor *t, size_t storages, int64_t dense, ckpt_str name)
 {
-    ckpt__tensor *to = ckpt__index_add_tensor(into);
-    ckpt__piece *pieces = ckpt__arena_array(into->arena, from->piece_count + 1, sizeof *pieces);
-    ckpt_tensor_info *parts = ckpt__arena_array(into->arena, from->info.part_count + 1, sizeof *parts);
-    if (!to || !pieces || !parts)
-        return ckpt__fail_memory(err, "tensors", into->tensor_count);
-    *to = *from;
-    for (size_t i = 0; i < from->piece_count; i++) {
-        pieces[i] = from->pieces[i];
+    ckpt__piece *pieces = (ckpt__piece *)(uintptr_t)t->pieces;
+    ckpt_tensor_info *parts = (ckpt_tensor_info *)(uintptr_t)t->info.extra->parts;
+    for (size_t i = 0; i < t->piece_count; i++)
         pieces[i].storage += storages;
-    }
-    to->pieces = from->piece_count ? pieces : NULL;
-    for (size_t i = 0; i < from->info.part_count; i++) {
-        parts[i] = from->info.parts[i];
+    for (size_t i = 0; i < t->info.extra->part_count; i++) {
         if (parts[i].storage >= 0)
             parts[i].storage += dense;
         if (!parts[i].file.data)
             parts[i].file = name;
     }
-    to->info.parts = from->info.part_count ? parts : NULL;
-    if (to->info.storage >= 0)
-        to->info.storage += dense;
-    if (!to->info.file.data)
-        to->info.file = name;
-    return CKPT_OK;
+    if (t->info.storage >= 0)
+        t->info.storage += dense;
+    if (!t->info.file.data)
+        t->info.file = name;
+}
+
+/* The part's rows go behind those of `into`, and the part has them no more. */
+static bool take_rows(ckpt__index *into, ckpt__index *part)
+{
+    if (!ckpt__index_reserve(into, part->storage_count, part->tensor_count))
+        return false;
+    if (part->storage_count)
+        memcpy(into->storages + into->storage_count, part->storages, part->storage_count * sizeof *part->storages);
+    if (part->tensor_count)
+        memcpy(into->tensors + into->tensor_count, part->tensors, part->tensor_count * sizeof *part->tensors);
+    into->storage_count += part->storage_count;
+    into->tensor_count += part->tensor_count;
+    free(part->storages);
+    free(part->tensors);
+    part->storages = NULL;
+    part->tensors = NULL;
+    part->storage_count = part->storage_capacity = part->tensor_count = part->tensor_capacity = 0;
+    return true;
 }
 
 ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err)
 {
-    size_t storages = into->storage_count;
+    size_t storages = into->storage_count, tensors = into->tensor_count;
     int64_t dense = dense_storages(into);
     if (!ckpt__grow(&into->absorbed, &into->absorbed_capacity, into->absorbed_count + 1, sizeof(ckpt__index *))) {
         ckpt__index_free(part);
@@ -166,16 +164,11 @@ ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str na
     }
     into->absorbed[into->absorbed_count++] = part;
     part->origin_base = storages;
-    ckpt_status status = shift_tree(part, into->tensor_count, err);
-    for (size_t i = 0; status == CKPT_OK && i < part->storage_count; i++) {
-        ckpt__storage *s = ckpt__index_add_storage(into);
-        if (s)
-            *s = part->storages[i];
-        else
-            status = ckpt__fail_memory(err, "storages", part->storage_count);
-    }
-    for (size_t i = 0; status == CKPT_OK && i < part->tensor_count; i++)
-        status = take_tensor(into, &part->tensors[i], storages, dense, name, err);
+    ckpt_status status = shift_tree(part, tensors, err);
+    if (status == CKPT_OK && !take_rows(into, part))
+        status = ckpt__fail_memory(err, "tensors", part->tensor_count);
+    for (size_t i = tensors; i < into->tensor_count; i++)
+        take_tensor(&into->tensors[i], storages, dense, name);
     if (status == CKPT_OK && !ckpt__report_merge(into->findings, part->findings))
         status = ckpt__fail_memory(err, "findings", 0);
     into->metadata_bytes += part->metadata_bytes;

@@ -97,9 +97,9 @@ static bool repr_numpy(ckpt__buf *b, const ckpt_value *v)
 {
     const unsigned char *at = (const unsigned char *)v->text.data;
     size_t n = v->text.size;
-    if (v->array_dtype.size < 3 || v->class_name.size < 7 || memcmp(v->class_name.data, "numpy.", 6) != 0 || !n)
+    if (!v->array || v->array->dtype.size < 3 || v->class_name.size < 7 || memcmp(v->class_name.data, "numpy.", 6) != 0 || !n)
         return false;
-    char kind = v->array_dtype.data[1];
+    char kind = v->array->dtype.data[1];
     if (kind == 'b' && n == 1) {
         ckpt__buf_str(b, *at ? "np.True_" : "np.False_");
         return true;
@@ -166,6 +166,23 @@ static bool repr_device(ckpt__buf *b, const ckpt_value *args)
     return true;
 }
 
+/* The singletons, which have types of other names; range(0, 3), whose step of 1 Python leaves out. */
+static bool repr_builtin(ckpt__buf *b, const ckpt_value *v)
+{
+    const ckpt_value *args = v->args;
+    if (ckpt__str_is(v->class_name, "builtins.ellipsis"))
+        ckpt__buf_str(b, "Ellipsis");
+    else if (ckpt__str_is(v->class_name, "builtins.NotImplementedType"))
+        ckpt__buf_str(b, "NotImplemented");
+    else if (ckpt__str_is(v->class_name, "builtins.range") && args && args->item_count == 3 &&
+             args->items[0]->kind == CKPT_V_INT && args->items[1]->kind == CKPT_V_INT &&
+             args->items[2]->kind == CKPT_V_INT && args->items[2]->integer == 1)
+        ckpt__buf_printf(b, "range(%lld, %lld)", (long long)args->items[0]->integer, (long long)args->items[1]->integer);
+    else
+        return false;
+    return true;
+}
+
 /* frozenset({1, 2}), torch.Size([2, 3]), ...: the objects that occur as keys. */
 static void repr_object(ckpt__buf *b, const ckpt_value *v, int depth)
 {
@@ -179,7 +196,7 @@ static void repr_object(ckpt__buf *b, const ckpt_value *v, int depth)
         ckpt__buf_str(b, frozen ? ")" : "");
         return;
     }
-    if (repr_numpy(b, v) || (ckpt__str_is(v->class_name, "builtins.complex") && repr_complex(b, args)) ||
+    if (repr_numpy(b, v) || repr_builtin(b, v) || (ckpt__str_is(v->class_name, "builtins.complex") && repr_complex(b, args)) ||
         (ckpt__str_is(v->class_name, "torch.device") && repr_device(b, args)))
         return;
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("object");

@@ -218,7 +218,7 @@ static ckpt_status read_all(ckpt_error *err)
         status = (ckpt_status)ckpt_value_walk(ckpt_reader_root(r), 0, count_values, &values, err);
     for (size_t i = 0; status == CKPT_OK && i < ckpt_reader_tensor_count(r); i++) {
         uint32_t crc;
-        if (!ckpt_reader_tensor(r, i)->layout.data && ckpt_reader_tensor(r, i)->storage >= 0)
+        if (!ckpt_reader_tensor(r, i)->extra->layout.data && ckpt_reader_tensor(r, i)->storage >= 0)
             status = ckpt_reader_crc32(r, i, &crc, err);
     }
     ckpt_reader_close(r);

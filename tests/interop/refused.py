@@ -27,6 +27,7 @@ MORE = [p for p in os.environ.get("CKPT_TORCH_PYTHONS", "").split(":") if p]
 ASK = """
 import json, sys, torch
 answers, unbuilt = {}, {}
+LACKS = ("Can't get attribute", "positional arguments but", "too many values to unpack", "rebuilding sparse tensor for layout")
 
 def said(name, weights_only):
     try:
@@ -38,7 +39,7 @@ def said(name, weights_only):
 for name in sys.argv[1:]:
     answers[name] = said(name, True)
     otherwise = answers[name] and said(name, False)
-    unbuilt[name] = bool(otherwise and "Can't get attribute" in otherwise)
+    unbuilt[name] = bool(otherwise and any(w in otherwise for w in LACKS))
     if otherwise and answers[name].endswith(otherwise.split(": ", 1)[1]):
         answers[name] = "cannot"
 print(json.dumps([torch.__version__, answers, unbuilt]))
@@ -75,6 +76,8 @@ def tensors(torch):
     made.update({"parameter": torch.nn.Parameter(torch.zeros(2)), "parameter-attribute": parameter, "attribute": with_attribute,
                  "buffer": torch.nn.Buffer(torch.zeros(2)) if hasattr(torch.nn, "Buffer") else None, "meta": torch.zeros(2, device="meta"),
                  "coo": torch.eye(2).to_sparse(), "csr": torch.eye(2).to_sparse_csr(), "conj": torch.zeros(2, dtype=torch.complex64).conj(),
+                 "csc": torch.eye(2).to_sparse_csc(), "bsr": torch.eye(4).to_sparse_bsr((2, 2)), "neg": torch.zeros(2, dtype=torch.complex64).conj().imag,
+                 "in-parameter": torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64).conj()),
                  "quantized": torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8),
                  "per-channel": torch.quantize_per_channel(torch.zeros(2, 2), torch.ones(2), torch.zeros(2, dtype=torch.int64), 0, torch.qint8),
                  "nested": torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), "typed": torch.FloatStorage(2),

@@ -270,7 +270,7 @@ def calls():
     """What protocols below 4 find by getattr and functools.partial, and keys that are neither str nor int."""
     t = [torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)]
     return {"inner": Outer.Inner(), "keywords": Keywords(1), "w": torch.ones(2), np.int64(7): 1, np.int64(8): 2, np.float32(0.1): 3, torch.Size([2, 3]): 4,
-            torch.Size([2]): 5, 1 - 2j: 6, torch.device("cuda:1"): 7, np.str_("text"): 8, "jagged": types.SimpleNamespace(t=t)}
+            torch.Size([2]): 5, 1 - 2j: 6, range(3): 10, range(1, 9, 2): 11, ...: 12, NotImplemented: 13, torch.device("cuda:1"): 7, np.str_("text"): 8, "jagged": types.SimpleNamespace(t=t)}
 
 
 def nested():

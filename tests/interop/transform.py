@@ -191,6 +191,18 @@ def selection(j):
     check("--tensor keeps what it names", list(t["model"]) == ["emb.weight"] and all(not v or set(v) <= {"step"} for v in t["optimizer"]["state"].values()))
 
 
+def script(j):
+    """A module that torch.jit.save wrote: its weights load into the module in Python."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model(torch.randn(5, 3))
+    torch.jit.save(torch.jit.script(model), j.path("script.pt"))
+    w = j.to("script-weights.pt", "--weights-only", j.path("script.pt"), weights_only=True)
+    check("TorchScript, --weights-only: the names", set(w) == set(model.state_dict()), list(w))
+    other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    other.load_state_dict(w)
+    check("TorchScript, --weights-only: the tensors", all(torch.equal(v, model.state_dict()[k]) for k, v in other.state_dict().items()))
+
+
 def held(j):
     t = [torch.arange(4.0) + k for k in range(6)]
     state = {"by": collections.defaultdict(dict, a=t[0], b=t[1], c=1), "queue": collections.deque([t[2], "x", t[3], t[0]], maxlen=7),
@@ -254,6 +266,15 @@ def order(j):
     except RuntimeError:                        # moments of other shapes
         wrong = False
     check("--param-names: without it that order is wrong", not wrong)
+    weights = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.zeros(2))]
+    lbfgs = torch.optim.LBFGS(weights)
+    lbfgs.step(lambda: (lbfgs.zero_grad(), sum((w - 2).square().sum() for w in weights))[1].backward() or torch.tensor(1.0))
+    flat = j.save("lbfgs.pt", {"model": {"a": weights[0], "b": weights[1]}, "optimizer": lbfgs.state_dict()})
+    listed.write_text("b\na\n")
+    p = j.run("--param-names", listed, flat, j.path("x.pt"), status=2)
+    check("--param-names: LBFGS has one state for all", "LBFGS" in p.stderr, p.stderr)
+    listed.write_text("a\nb\n")
+    j.run("--param-names", listed, flat, j.path("x.pt"))
     listed.write_text("emb.weight\n")
     j.run("--param-names", listed, source, j.path("x.pt"), status=2)
 
@@ -357,7 +378,7 @@ def plain(j):
     args = Options(lr=1e-3, where=pathlib.PurePosixPath("/data/x"), colour=Colour.RED, point=Point(1, 2), kind=torch.float16)
     state = {"args": args, "rng": np.random.RandomState(3).get_state(), "mean": np.float64(1.5), "grid": np.arange(6, dtype=np.float32).reshape(2, 3),
              "seen": collections.deque([1, 2]), "by": collections.defaultdict(list, a=[1]), "net": Net().state_dict(), "empty": b"",
-             "device": torch.device("cuda", 1)}
+             "device": torch.device("cuda", 1), "masked": torch.masked.masked_tensor(torch.arange(3.0), torch.tensor([True, False, True]))}
     source = j.save("objects.pt", state)
     try:
         torch.load(source, weights_only=True)
@@ -371,6 +392,8 @@ def plain(j):
     check("--plain: numpy", p["mean"] == 1.5 and torch.equal(p["grid"], torch.arange(6.0).reshape(2, 3)) and
           p["rng"][1].tolist() == state["rng"][1].tolist(), p["grid"])
     check("--plain: weights", same(p["net"], state["net"]))
+    check("--plain: a tensor that holds others", torch.equal(p["masked"]["_masked_data"], torch.arange(3.0)) and
+          p["masked"]["_masked_mask"].tolist() == [True, False, True], p["masked"])
     listed = {f["tensor"] for f in j.findings("--plain", source, j.path("x.pt"))["findings"] if f["code"] == "plain"}
     check("--plain: each is listed", {"args", "args.where", "args.colour", "mean", "grid", "seen"} <= listed, listed)
     kept = j.to("moved.pt", "--map-location", "cpu", source, weights_only=False)
@@ -430,7 +453,7 @@ def main():
     _, migrate = checks.commands(__doc__, 2)
     migrate = pathlib.Path(migrate)
     print(f"torch {torch.__version__}")
-    for part in (names, selection, held, ties, order, flags, casts, tags, sparse, plain, formats, salvage):
+    for part in (names, selection, script, held, ties, order, flags, casts, tags, sparse, plain, formats, salvage):
         with tempfile.TemporaryDirectory() as folder, section(part.__name__):
             part(Job(migrate, folder))
     finish()

@@ -64,6 +64,8 @@ def construct(torch, named, spec):
     if spec.get("groups", 1) == 2:
         decay = [x for x in pairs if x[1].dim() > 1], [x for x in pairs if x[1].dim() < 2]
         return kind([{"params": use(decay[0]), "weight_decay": 0.05}, {"params": use(decay[1]), "weight_decay": 0.0}], **hyper)
+    for name, p in pairs:                                    # in the groups, and without a gradient
+        p.requires_grad_(p.requires_grad and not (spec.get("without_grad") and name.startswith(spec["without_grad"])))
     if spec.get("frozen"):
         pairs = [x for x in pairs if not x[0].startswith(spec["frozen"])]
     return kind(use(pairs), **hyper)

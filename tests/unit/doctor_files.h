@@ -163,10 +163,62 @@ static inline void emit_v3(writing *w)
     PUT(&w->pickle, "tR");
 }
 
+/* Eight bytes by the usual call; `sizes`: its shape and strides, as opcodes. */
+static inline void emit_v2(writing *w, const char *storage, const char *sizes, bool conj)
+{
+    char key[8];
+    ck_assert_uint_lt(w->count, 96);
+    snprintf(key, sizeof key, "%u", w->count);
+    w->sizes[w->count++] = 8;
+    put_global(&w->pickle, "torch._utils", "_rebuild_tensor_v2");
+    PUT(&w->pickle, "((");
+    put_str(&w->pickle, "storage");
+    put_global(&w->pickle, "torch", storage);
+    put_str(&w->pickle, key);
+    put_str(&w->pickle, "cpu");
+    PUT(&w->pickle, "K\1tQ");
+    put_int(&w->pickle, 0);
+    put(&w->pickle, sizes, strlen(sizes));
+    PUT(&w->pickle, "\x89");
+    put_global(&w->pickle, "collections", "OrderedDict");
+    PUT(&w->pickle, ")R");
+    if (conj) {
+        PUT(&w->pickle, "}");
+        put_str(&w->pickle, "conj");
+        PUT(&w->pickle, "\x88s");
+    }
+    PUT(&w->pickle, "tR");
+}
+
+/* A sparse tensor of one value: coo says whether it is coalesced, as newer ones do. */
+static inline void emit_sparse(writing *w, bool coo)
+{
+    put_global(&w->pickle, "torch._utils", "_rebuild_sparse_tensor");
+    PUT(&w->pickle, "(");
+    put_global(&w->pickle, "torch.serialization", "_get_layout");
+    put_str(&w->pickle, coo ? "torch.sparse_coo" : "torch.sparse_csr");
+    PUT(&w->pickle, "\x85R(");
+    emit_v2(w, "LongStorage", coo ? "K\1K\1\x86K\1K\1\x86" : "K\1\x85K\1\x85", false);
+    if (!coo)
+        emit_v2(w, "LongStorage", "K\1\x85K\1\x85", false);
+    emit_v2(w, "DoubleStorage", "K\1\x85K\1\x85", false);
+    put_global(&w->pickle, "torch", "Size");
+    put(&w->pickle, coo ? "K\3\x85\x85R\x88" : "K\1K\3\x86\x85R", coo ? 6 : 7);
+    PUT(&w->pickle, "ttR");
+}
+
 static void emit(writing *w)
 {
     if (take(w, "v3")) {
         emit_v3(w);
+        return;
+    }
+    if (take(w, "conj")) {
+        emit_v2(w, "ComplexFloatStorage", "K\1\x85K\1\x85", true);
+        return;
+    }
+    if (take(w, "coo") || take(w, "csr")) {
+        emit_sparse(w, w->at[-1] == 'o');
         return;
     }
     if (take(w, "is ")) {

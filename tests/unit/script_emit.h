@@ -130,7 +130,7 @@ static void count(const char *name)
 }
 
 /* fc1 (3x2), bn (3), fc2 (2x3): what torch::save of a module writes. */
-static void small_model(void)
+static inline void small_model(void)
 {
     open_at("fc1");
     floats("weight", 3, 2, true);
@@ -198,7 +198,7 @@ static void group_of(const char *name, int first, int n, double lr, double decay
     shut();
 }
 /* What torch::save of an AdamW over small_model writes. */
-static void small_optimizer(void)
+static inline void small_optimizer(void)
 {
     text("pytorch_version", "1.5.0");
     small_state();

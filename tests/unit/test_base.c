@@ -146,12 +146,49 @@ static bool is_zero(const char *p, size_t n)
     return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
 }
 
+/* What is taken after a mark is taken again, and zero again: in the same chunk, in further ones, and in ones of its own. */
+START_TEST(arena_rewound)
+{
+    static const size_t sizes[] = {40, 5000, 20000, 100, (size_t)3 << 20, 64, 300000, (size_t)9 << 20, 8, 400000};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    ckpt__arena *a = ckpt__arena_new(0);
+    for (int before = 0; before < 12; before++) {
+        ckpt__arena_mark outer = ckpt__arena_note(a);
+        uint64_t used = ckpt__arena_used(a);
+        for (size_t i = 0; i < 2 * SIZES; i++) {
+            ckpt__arena_mark inner = ckpt__arena_note(a);
+            for (size_t k = 0; k <= i % SIZES; k++) {
+                char *p = ckpt__arena_alloc(a, sizes[k]);
+                ck_assert(is_zero(p, sizes[k]));
+                memset(p, 1, sizes[k]);
+            }
+            if ((i + (size_t)before) % 3)
+                ckpt__arena_rewind(a, &inner);
+        }
+        ckpt__arena_rewind(a, &outer);
+        ck_assert_uint_eq(ckpt__arena_used(a), used);
+        for (int i = 0; i < before; i++)
+            memset(ckpt__arena_alloc(a, 7777), 2, 7777);     /* so that marks lie anywhere in a chunk */
+    }
+    ckpt__arena_free(a);
+    a = ckpt__arena_new(1000);
+    ckpt__arena_mark mark = ckpt__arena_note(a);
+    ck_assert_ptr_nonnull(ckpt__arena_alloc(a, 900));
+    ck_assert_ptr_null(ckpt__arena_alloc(a, 900));
+    ckpt__arena_rewind(a, &mark);
+    char *p = ckpt__arena_alloc(a, 900);     /* the limit is of what is there */
+    ck_assert(p != NULL && is_zero(p, 900));
+    ckpt__arena_free(a);
+}
+END_TEST
+
 /* Small ones, ones that fill a chunk to its end, ones with a chunk of their own: all zero, aligned, and none in another. */
 START_TEST(arena_gives_zeroed_memory_once)
 {
     static const size_t sizes[] = { 16, 0, 1, 24, 4000, 16384, 100000, 64, (2 << 20) - 64, 48, (1 << 20) + 1, 5 << 20, 8 };
     enum { N = 600, KINDS = sizeof sizes / sizeof *sizes };
     ckpt__arena *a = ckpt__arena_new(0);
+    ckpt__arena_expect(a, (size_t)_i * (3 << 20));
     static unsigned char *given[N];
     uint64_t used = 0;
     for (size_t i = 0; i < N; i++) {
@@ -182,6 +219,7 @@ START_TEST(arena_limit_is_exact)
     for (size_t step = 16; step <= 3 << 20; step *= 3) {
         size_t size = (step + 15) / 16 * 16;
         ckpt__arena *a = ckpt__arena_new(limit);
+        ckpt__arena_expect(a, (size_t)_i * (7 << 20));     /* room for less, and for more than may be given out */
         uint64_t used = 0;
         while (used + size <= limit) {
             ck_assert_ptr_nonnull(ckpt__arena_alloc(a, size));
@@ -264,8 +302,9 @@ int main(void)
     tcase_add_test(t, integers_know_their_range);
     tcase_add_test(t, globs);
     tcase_add_test(t, arena_obeys_its_limit);
-    tcase_add_test(t, arena_gives_zeroed_memory_once);
-    tcase_add_test(t, arena_limit_is_exact);
+    tcase_add_test(t, arena_rewound);
+    tcase_add_loop_test(t, arena_gives_zeroed_memory_once, 0, 3);
+    tcase_add_loop_test(t, arena_limit_is_exact, 0, 3);
     tcase_add_test(t, hash_keeps_what_it_is_given);
     tcase_add_test(t, buffers_grow);
     tcase_add_test(t, utf8);

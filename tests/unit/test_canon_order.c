@@ -383,6 +383,92 @@ START_TEST(two_states_of_one_id)
 }
 END_TEST
 
+static void with_rule(const char *rules, val root)
+{
+    ckpt_map *map = NULL;
+    ck_assert_int_eq(ckpt_map_parse_yaml(rules, strlen(rules), "m", &map, &err), CKPT_OK);
+    hints.map = map;
+    hints.optional_optimizer = true;
+    build(root);
+    hints.map = NULL;
+    ckpt_map_free(map);
+}
+
+/* Two models and two optimizers, as accelerate saves a GAN: a rule for one of a pair names the other, if only one fits. */
+START_TEST(a_rule_for_one_names_the_other)
+{
+    dict r = { .n = 0 }, d = { .n = 0 }, s = { .n = 0 };
+    put(&d, "fc.weight", mat(5, 5));
+    put_int(&s, 0, state_mat(5, 5));
+    put(&r, "g", small_model(""));
+    put(&r, "d", done(&d));
+    put(&r, "opt_d", optimizer_of(&s, group(0, 1, 0.1, NULL), NULL));
+    put(&r, "opt_g", small_optimizer());
+    val root = done(&r);
+    with_rule("{map: 1, source: {optimizer: opt_d}}", root);
+    ck_assert_str_eq(canon->model_path.data, "d");
+    ck_assert_str_eq(canon->optimizer_path.data, "opt_d");
+    ckpt__canon_free(canon);
+    with_rule("{map: 1, source: {model: g}}", root);
+    ck_assert_str_eq(canon->optimizer_path.data, "opt_g");
+    ckpt__canon_free(canon);
+    canon = NULL;
+    hints.optional_optimizer = true;
+    build(root);                                       /* nothing says which pair */
+    ck_assert_ptr_null(canon->model_path.data);
+    ck_assert_ptr_null(canon->optimizer_path.data);
+    ck_assert_ptr_nonnull(strstr(found("source-ambiguous")->fix, "{map: 1, source: {model: 'g'}}"));
+}
+END_TEST
+
+/* A rule that names no optimizer is an error also where the file has none. */
+START_TEST(a_rule_for_no_optimizer)
+{
+    static const char rules[] = "{map: 1, source: {optimizer: model}}";
+    ckpt_map *map = NULL;
+    dict r = { .n = 0 };
+    put(&r, "model", small_model(""));
+    ck_assert_int_eq(ckpt_map_parse_yaml(rules, sizeof rules - 1, "m", &map, &err), CKPT_OK);
+    hints.map = map;
+    failed(done(&r), "this is no optimizer's state_dict");
+    hints.map = NULL;
+    ckpt_map_free(map);
+}
+END_TEST
+
+/* Two optimizers that the model fits: neither is taken, and nothing is said of the order of one. */
+START_TEST(two_that_fit)
+{
+    dict r = { .n = 0 };
+    put(&r, "model", small_model(""));
+    put(&r, "opt_1", small_optimizer());
+    put(&r, "opt_2", small_optimizer());
+    hints.optional_optimizer = true;
+    build(done(&r));
+    ck_assert_ptr_null(canon->optimizer_path.data);
+    ck_assert_ptr_null(ckpt_report_find(report, "order-hypothesis", NULL));
+    ck_assert(!canon->hypothesis);
+    ck_assert_ptr_nonnull(strstr(found("source-ambiguous")->fix, "{map: 1, source: {optimizer: 'opt_1'}}"));
+}
+END_TEST
+
+/* PEFT: the optimizer holds what the adapter adds, and none of the frozen model, whose shapes it has too. */
+START_TEST(an_adapter_in_its_model)
+{
+    static const char *const names[] = { "h.0.base.weight", "h.0.lora_A.default.weight", "h.0.lora_B.default.weight",
+                                         "h.1.base.weight", "h.1.lora_A.default.weight", "h.1.lora_B.default.weight" };
+    dict m = { .n = 0 }, s = { .n = 0 };
+    for (size_t i = 0; i < 6; i++)
+        put(&m, names[i], mat(4, 4));
+    for (int i = 0; i < 4; i++)
+        put_int(&s, i, state_mat(4, 4));
+    build(minimal(done(&m), optimizer_of(&s, group(0, 4, 0.1, NULL), NULL)));
+    from("optimizer.h.0.lora_A.default.weight.exp_avg", "optimizer.state.0.exp_avg");
+    from("optimizer.h.1.lora_B.default.weight.exp_avg", "optimizer.state.3.exp_avg");
+    ck_assert(!has("optimizer.h.0.base.weight.exp_avg"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("canon_order");
@@ -410,6 +496,10 @@ int main(void)
     tcase_add_test(c, parameter_named_as_a_buffer);
     tcase_add_test(c, complex_parameters);
     tcase_add_test(c, two_states_of_one_id);
+    tcase_add_test(c, a_rule_for_one_names_the_other);
+    tcase_add_test(c, two_that_fit);
+    tcase_add_test(c, a_rule_for_no_optimizer);
+    tcase_add_test(c, an_adapter_in_its_model);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

@@ -240,6 +240,35 @@ START_TEST(naming)
 }
 END_TEST
 
+/* The names that the caller declares are its own, and may go when it has the answer. */
+START_TEST(declared_names_are_kept)
+{
+    enum { PARAMS = 6 };
+    ckpt_reader *torch = NULL;
+    ckpt_naming *inferred = NULL, *declared = NULL;
+    char *names[PARAMS], id[64];
+    ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cpu.pt"), NULL, &torch, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(torch, NULL, 0, &inferred, NULL, &err), CKPT_OK);
+    for (int i = 0; i < PARAMS; i++) {
+        snprintf(id, sizeof id, "optimizer.state.%d.exp_avg", i);
+        ck_assert_ptr_nonnull(names[i] = strdup(named(torch, inferred, id)->param.data));
+    }
+    ckpt_status status = ckpt_naming_new(torch, (const char *const *)names, PARAMS, &declared, NULL, &err);
+    for (int i = 0; i < PARAMS; i++) {
+        memset(names[i], 'x', strlen(names[i]));
+        free(names[i]);
+    }
+    ck_assert_msg(status == CKPT_OK, "%s", err.message);
+    for (size_t i = 0; i < ckpt_reader_tensor_count(torch); i++) {
+        ck_assert_pstr_eq(ckpt_naming_get(declared, i)->name.data, ckpt_naming_get(inferred, i)->name.data);
+        ck_assert_pstr_eq(ckpt_naming_get(declared, i)->param.data, ckpt_naming_get(inferred, i)->param.data);
+    }
+    ckpt_naming_free(inferred);
+    ckpt_naming_free(declared);
+    ckpt_reader_close(torch);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("doctor");
@@ -250,6 +279,7 @@ int main(void)
     tcase_add_test(t, fix_is_quoted);
     tcase_add_test(t, summary);
     tcase_add_test(t, naming);
+    tcase_add_test(t, declared_names_are_kept);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

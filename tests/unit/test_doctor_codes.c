@@ -195,6 +195,37 @@ START_TEST(names_that_were_not_there)
 }
 END_TEST
 
+/* What an old torch has by name, and does not take with these arguments. */
+START_TEST(calls_that_take_more)
+{
+    static const struct {
+        const char *text, *what;
+        int from;                 /* major * 100 + minor, as the version before it is */
+        int before;
+    } cases[] = {{"conj", "a conjugate or negated view", 200, 113}, {"csr", "a compressed sparse tensor", 200, 113},
+                 {"coo", "whether it is coalesced", 201, 200}};
+    ckpt_report *report = ckpt_report_new();
+    char text[100];
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        bool old = i % 2;
+        int version = old ? cases[i / 2].before : cases[i / 2].from;
+        ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .load_weights_only = 0, .torch_major = version / 100,
+                                       .torch_minor = version % 100};
+        ckpt_doctor_result result;
+        snprintf(text, sizeof text, "{'w':f32@cpu[2],'x':%s}", cases[i / 2].text);
+        write_object(at("x.pt"), text, NULL);
+        doctor_of(at("x.pt"), &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "torch-too-old", "x");
+        ck_assert_msg((f != NULL) == old && (result.outcome == FL) == old, "%s, torch %d: %s", text, version,
+                      ckpt_outcome_name(result.outcome));
+        snprintf(text, sizeof text, "torch>=%d.%d", cases[i / 2].from / 100, cases[i / 2].from % 100);
+        ck_assert_msg(!old || (strstr(f->message, cases[i / 2].what) && strstr(f->fix, text)), "%s", old ? f->message : "");
+        ckpt_doctor_result_clear(&result);
+    }
+    ckpt_report_free(report);
+}
+END_TEST
+
 /* The default is weights_only=False before 2.6; 1.12 does not know the argument. */
 START_TEST(weights_only_by_version)
 {
@@ -420,6 +451,7 @@ int main(void)
     tcase_add_test(t, refusals);
     tcase_add_loop_test(t, refusals_by_version, 0, (int)(sizeof allowed_from / sizeof *allowed_from));
     tcase_add_test(t, names_that_were_not_there);
+    tcase_add_test(t, calls_that_take_more);
     tcase_add_test(t, weights_only_by_version);
     tcase_add_test(t, not_its_format);
     tcase_add_test(t, formats_by_loaders);

@@ -1,6 +1,7 @@
 /* Models in shards: the index file against the shards, what is missing or mixed, and names that reach outside. */
 #include <ckpt/reader.h>
 #include <ckpt/verify.h>
+#include "core/engine.h"
 #include "folder_files.h"
 
 static ckpt_error err;
@@ -343,6 +344,50 @@ START_TEST(salvage_takes_what_the_index_is_wrong_about)
 }
 END_TEST
 
+/* What is known of a tensor lies in memory once, and no shard keeps memory of its own. */
+START_TEST(shards_share_what_they_keep)
+{
+    enum { TENSORS = 200, SHARDS = 4 };
+    static const char name[] = "model-0000%d-of-00004.safetensors";
+    static char names[TENSORS][64];
+    flat tensors[TENSORS / SHARDS];
+    ckpt__buf index = { 0 };
+    char file[64];
+    remove(at(ONE));
+    remove(at(TWO));
+    for (int s = 0; s < SHARDS; s++) {
+        snprintf(file, sizeof file, name, s + 1);
+        for (int i = 0; i < TENSORS / SHARDS; i++) {
+            char *own = names[s * (TENSORS / SHARDS) + i];
+            snprintf(own, sizeof names[0], "model.layers.%d.mlp.experts.%03d.down_proj.weight", s, i);
+            tensors[i] = (flat){ own, 2, { 1, 1 } };
+            ckpt__buf_printf(&index, "%s\"%s\":\"%s\"", index.size ? "," : "{\"weight_map\":{", own, file);
+        }
+        write_safetensors(at(file), tensors, TENSORS / SHARDS, 0);
+    }
+    ckpt__buf_str(&index, "}}");
+    write_index(index.data);
+    ckpt__buf_free(&index);
+    opens(folder);
+    const ckpt__index *x = reader->index;
+    ck_assert_uint_eq(x->tensor_count, TENSORS);
+    ck_assert_uint_eq(x->absorbed_count, SHARDS);
+    for (size_t i = 0; i < SHARDS; i++) {
+        ck_assert_ptr_eq(x->absorbed[i]->arena, x->arena);
+        ck_assert_ptr_null(x->absorbed[i]->tensors);
+        ck_assert_ptr_null(x->absorbed[i]->storages);
+    }
+    /* its name, its key and its value in the dict of the model, shape, strides and piece: no more than this of each */
+    ck_assert_uint_le(ckpt__arena_used(x->arena), TENSORS * (64 + 2 * sizeof(ckpt_value) + 32 + sizeof(ckpt__piece) + 40));
+    const ckpt_value *model = ckpt_value_get(ckpt_reader_root(reader), "model.safetensors.index.json");
+    for (size_t i = 0; i < TENSORS; i++) {
+        ck_assert_str_eq(model->entries[i].key->text.data, names[i]);
+        ck_assert_uint_eq(model->entries[i].value->tensor, i);
+        ck_assert_ptr_eq(model->entries[i].key->text.data, x->tensors[i].info.name.data);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("hf");
@@ -366,6 +411,7 @@ int main(void)
     tcase_add_test(t, an_index_that_is_not_needed_must_be_one);
     tcase_add_test(t, salvage_reads_shards_without_their_broken_index);
     tcase_add_test(t, salvage_takes_what_the_index_is_wrong_about);
+    tcase_add_test(t, shards_share_what_they_keep);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -334,6 +334,26 @@ START_TEST(plain)
 }
 END_TEST
 
+/* A tensor that holds others becomes a dict of them, the same one at each of its places. */
+START_TEST(plain_wrapper)
+{
+    options.plain = true;
+    migrates(fixture("masked.pt"), temporary("a.pt"));
+    ckpt_reader *r = open_file(temporary("a.pt"));
+    ck_assert_int_eq(value(r, "m", NULL)->kind, CKPT_V_DICT);
+    ck_assert_ptr_eq(value(r, "m", NULL), value(r, "again", NULL));
+    ck_assert_uint_eq(crc(r, "m._masked_data"), 0x25601b8b);
+    ck_assert_int_eq(find(r, "m._masked_mask")->dtype, CKPT_BOOL);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(r), 5);
+    ckpt_reader_close(r);
+    options.map_location = "cuda:1";
+    migrates(fixture("masked.pt"), temporary("b.pt"));
+    r = open_file(temporary("b.pt"));
+    ck_assert_str_eq(find(r, "again._masked_data")->device.data, "cuda:1");
+    ckpt_reader_close(r);
+}
+END_TEST
+
 START_TEST(device_objects)
 {
     options.map_location = "cuda:*=cuda:0";
@@ -364,7 +384,7 @@ START_TEST(devices)
     ckpt_reader *r = open_file(temporary("a.pt"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(r); i++)     /* the parts of a sparse one too */
         ck_assert_str_eq(ckpt_reader_tensor(r, i)->device.data, "cuda:3");
-    ck_assert_uint_eq(find(r, "coo")->part_count, 2);
+    ck_assert_uint_eq(find(r, "coo")->extra->part_count, 2);
     ck_assert(find(r, "conj")->conj);
     ckpt_reader_close(r);
     migrates(temporary("a.pt"), second("a.pt"));
@@ -441,6 +461,11 @@ START_TEST(shards)
     options.verify = true;
     ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("out")), CKPT_E_UNSUPPORTED);      /* optimizer, tags */
     ck_assert(!is_there(temporary("out")));
+    static const char *const bias[] = {"a.bias"}; /* what was asked to go is no loss */
+    options.drop = bias;
+    options.drop_count = 1;
+    migrates(fixture("weights.safetensors"), temporary("dropped"));
+    options.drop_count = 0;
     options.lossy = true;
     migrates(fixture("plain.pt"), temporary("out"));
     ck_assert(is_there(temporary("out/model-00001-of-00003.safetensors")));
@@ -485,6 +510,40 @@ START_TEST(joined)
 END_TEST
 
 /* ---- damage */
+
+/* An object whose tensor is not listed goes with it, and the rest is kept. */
+START_TEST(salvage_closed)
+{
+    static const char *const names[] = {"call", "set", "bytes"};
+    size_t n;
+    char *data = read_all(fixture("closed.pt"), &n);
+    options.salvage = true;
+    for (int i = 0; i < 3; i++) {
+        const float is[3] = {(float)(i + 1), (float)(i + 1), (float)(i + 1)};
+        char *at = memmem(data, n, is, sizeof is);
+        ck_assert_ptr_nonnull(at);
+        at[0] ^= 1;
+        write_all(temporary("bad.pt"), data, n);
+        at[0] ^= 1;
+        migrates(temporary("bad.pt"), temporary("a.pt"));
+        ck_assert_uint_eq(ckpt_report_count_code(report, "not-recovered"), 1);
+        ckpt_reader *r = open_file(temporary("a.pt"));
+        for (int k = 0; k < 3; k++) {
+            const ckpt_value *v = value(r, names[k], NULL);
+            bool none = v && v->item_count == 1 && v->items[0]->kind == CKPT_V_NONE; /* an item of a set */
+            ck_assert((!v || none) == (k == i));
+        }
+        ck_assert_ptr_nonnull(find(r, "w"));
+        ckpt_reader_close(r);
+    }
+    const float last[3] = {4, 4, 4};
+    size_t cut = (size_t)((char *)memmem(data, n, last, sizeof last) - data) - 400; /* in what `bytes` has */
+    write_all(temporary("bad.pt"), data, cut);
+    migrates(temporary("bad.pt"), temporary("a.pt"));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "not-recovered", "w"));
+    free(data);
+}
+END_TEST
 
 START_TEST(salvage)
 {
@@ -569,12 +628,14 @@ int main(void)
     tcase_add_test(t, casts);
     tcase_add_test(t, cast_shared);
     tcase_add_test(t, plain);
+    tcase_add_test(t, plain_wrapper);
     tcase_add_test(t, device_objects);
     tcase_add_test(t, devices);
     tcase_add_test(t, conjugate);
     tcase_add_test(t, reordered);
     tcase_add_test(t, shards);
     tcase_add_test(t, joined);
+    tcase_add_test(t, salvage_closed);
     tcase_add_test(t, salvage);
     tcase_add_test(t, fixes);
     tcase_add_test(t, memory);

@@ -178,6 +178,85 @@ START_TEST(in_a_list)
 }
 END_TEST
 
+/* {'state_dict': ..., 'optimizer_states': [...], 'global_step': 3}: Lightning's optimizer lies in a list. */
+static const char *write_lightning(void)
+{
+    torch_file *t = begin_torch();
+    bytes *b = &t->pickle;
+    PUT(b, "}(");
+    put_str(b, "state_dict");
+    PUT(b, "}(");
+    put_str(b, "w");
+    torch_tensor(t, 2, 3, 4, 1);
+    put_str(b, "b");
+    torch_tensor(t, 1, 5, 0, 2);
+    PUT(b, "u");
+    put_str(b, "optimizer_states");
+    PUT(b, "](");
+    put_adam(t, params, 2, 2, 0.1);
+    PUT(b, "e");
+    put_str(b, "global_step");
+    put_int(b, 3);
+    put_epoch(b);
+    PUT(b, "u");
+    write_torch(at("x.pt"), t);
+    return at("x.pt");
+}
+
+static size_t losses_of(const char *text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < ckpt_report_count(report); i++)
+        n += strcmp(ckpt_report_get(report, i)->code, "lost") == 0 && strstr(ckpt_report_get(report, i)->message, text);
+    return n;
+}
+
+START_TEST(in_a_list_below_the_root)
+{
+    const char *src = write_lightning();
+    ck_assert_int_eq(migrate(src, "safetensors", at("x.safetensors")), CKPT_E_UNSUPPORTED);
+    ck_assert_uint_eq(losses_of("groups.0.lr"), 1);       /* under the canonical name, and not under the file's own too */
+    ck_assert_uint_eq(losses_of("optimizer_states"), 0);
+    ck_assert_uint_eq(losses_of("the step, 3"), 1);
+    ck_assert_uint_eq(losses_of("step'"), 0);             /* neither 'step' nor 'global_step' once more */
+    ck_assert(is_lost("epoch"));
+    everything_is_there(src, NULL, NULL, "epoch", "args.lr", NULL);
+    ckpt_reader *r = NULL;
+    ck_assert_int_eq(ckpt_reader_open(at("back.pt"), NULL, &r, &err), CKPT_OK);
+    has_int(ckpt_reader_root(r), "global_step", NULL, 3);
+    const ckpt_value *list = value_at(ckpt_reader_root(r), "optimizer_states", NULL);
+    ck_assert(list && list->kind == CKPT_V_LIST && list->item_count == 1 && ckpt_value_get(list->items[0], "param_groups"));
+    ckpt_reader_close(r);
+}
+END_TEST
+
+static size_t left_out(const char *file)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        n += strcmp(f->code, "left-out") == 0 && strstr(f->message, file);
+    }
+    return n;
+}
+
+/* What says how to build the model is no value of the checkpoint, whichever way the weights beside it are written. */
+START_TEST(settings_beside_torch_weights)
+{
+    make_directory("m");
+    write_text(at("m/config.json"), "{\"model_type\": \"gpt2\", \"n_layer\": 2}");
+    write_text(at("m/generation_config.json"), "{\"eos_token_id\": 5}");
+    write_torch_flat(at("m/pytorch_model.bin"), params, 2, 0);
+    static const char *const formats[] = { "safetensors", "torch" };
+    for (size_t i = 0; i < 2; i++) {
+        options.lossy = true;     /* the weights' device tags */
+        ck_assert_msg(migrate(at("m"), formats[i], at("%s", formats[i])) == CKPT_OK, "%s", err.message);
+        ck_assert_msg(left_out(" config.json ") == 1 && left_out(" generation_config.json ") == 1, "%s", formats[i]);
+        ck_assert_uint_eq(losses_of("config"), 0);
+    }
+}
+END_TEST
+
 /* A tensor that cannot go along is one loss, and not a value besides. */
 START_TEST(a_tensor_is_lost_once)
 {
@@ -219,6 +298,8 @@ int main(void)
     tcase_add_test(t, in_a_root_that_is_the_model);
     tcase_add_test(t, in_the_dicts_of_model_and_optimizer);
     tcase_add_test(t, in_a_list);
+    tcase_add_test(t, in_a_list_below_the_root);
+    tcase_add_test(t, settings_beside_torch_weights);
     tcase_add_test(t, a_tensor_is_lost_once);
     suite_add_tcase(s, t);
     return run_suite(s);

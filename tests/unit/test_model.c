@@ -1,4 +1,4 @@
-/* dtypes, tags, conversions, the value walk, reports, views. */
+/* dtypes, tags, conversions, the value walk, reports, views, parts of an index. */
 #include "model/index.h"
 
 #include <math.h>
@@ -43,10 +43,10 @@ START_TEST(keys_are_named_as_python_prints_them)
     static const unsigned char minus_3[] = {0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, tenth[] = {0xcd, 0xcc, 0xcc, 0x3d},
                                text[] = {0xe9, 0, 0, 0, 'x', 0, 0, 0}, all[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     ckpt_value one = {.kind = CKPT_V_FLOAT, .real = 1}, half = {.kind = CKPT_V_FLOAT, .real = -0.5}, zero = {.kind = CKPT_V_FLOAT},
-               cuda = {.kind = CKPT_V_STR, .text = ckpt__s("cuda")}, two = {.kind = CKPT_V_INT, .integer = 2};
-    const ckpt_value *parts[] = {&one, &half}, *pure[] = {&zero, &half}, *device[] = {&cuda, &two}, *size[] = {&two, &two};
+               cuda = {.kind = CKPT_V_STR, .text = ckpt__s("cuda")}, two = {.kind = CKPT_V_INT, .integer = 2}, unit = {.kind = CKPT_V_INT, .integer = 1};
+    const ckpt_value *parts[] = {&one, &half}, *pure[] = {&zero, &half}, *device[] = {&cuda, &two}, *size[] = {&two, &two}, *by_one[] = {&two, &two, &unit}, *by_two[] = {&two, &two, &two};
 #define SEQUENCE(list) &(ckpt_value){.kind = CKPT_V_TUPLE, .items = list, .item_count = 2}
-#define SCALAR(type, code, bytes) .class_name = ckpt__s("numpy." type), .array_dtype = ckpt__s(code), .text = {(const char *)bytes, sizeof bytes}
+#define SCALAR(type, code, bytes) .class_name = ckpt__s("numpy." type), .array = &(ckpt_array){.dtype = ckpt__s(code)}, .text = {(const char *)bytes, sizeof bytes}
     const struct { ckpt_value key; const char *name; } cases[] = {
         { {SCALAR("int64", "<i8", minus_3)}, "np.int64(-3)" }, { {SCALAR("uint64", "<u8", all)}, "np.uint64(18446744073709551615)" },
         { {SCALAR("int32", "<i4", tenth)}, "np.int32(1036831949)" }, { {SCALAR("float32", "<f4", tenth)}, "np.float32(0.1)" },
@@ -56,6 +56,9 @@ START_TEST(keys_are_named_as_python_prints_them)
         { {.class_name = ckpt__s("torch.device"), .args = SEQUENCE(device)}, "device(type='cuda', index=2)" },
         { {.class_name = ckpt__s("torch.Size"), .items = size, .item_count = 2}, "torch.Size([2, 2])" },
         { {.class_name = ckpt__s("m.Point"), .items = size, .item_count = 2}, "m.Point(2, 2)" },
+        { {.class_name = ckpt__s("builtins.range"), .args = &(ckpt_value){.kind = CKPT_V_TUPLE, .items = by_one, .item_count = 3}}, "range(2, 2)" },
+        { {.class_name = ckpt__s("builtins.range"), .args = &(ckpt_value){.kind = CKPT_V_TUPLE, .items = by_two, .item_count = 3}}, "range(2, 2, 2)" },
+        { {.class_name = ckpt__s("builtins.ellipsis")}, "Ellipsis" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckpt_value key = cases[i].key;
@@ -237,6 +240,73 @@ START_TEST(a_report_fails_with_its_first_eight)
 }
 END_TEST
 
+static size_t add_view(ckpt__index *x, const char *name)
+{
+    static const int64_t two[] = { 2 };
+    ckpt_error err;
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    s->extent.size = s->extent.length = 8;
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    t->info.name = ckpt__s(name);
+    t->info.dtype = CKPT_F32;
+    t->info.ndim = 1;
+    ck_assert_int_eq(ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, two, NULL, 0, &err), CKPT_OK);
+    return x->tensor_count - 1;
+}
+
+/* An index of `count` tensors behind one of `before`: its tree has the first of them twice, in one value. */
+static void check_part(size_t before, size_t count)
+{
+    static const char *const names[] = { "a", "b", "c", "d" };
+    ckpt_error err;
+    ckpt__index *into = ckpt__index_new(0), *part = ckpt__index_new_part(into->arena);
+    for (size_t i = 0; i < before; i++)
+        add_view(into, names[i]);
+    const ckpt_value *items[5];
+    for (size_t i = 0; i < count; i++) {
+        ckpt_value *v = ckpt__value_new(part->arena, CKPT_V_TENSOR);
+        v->tensor = add_view(part, names[i]);
+        items[i] = v;
+    }
+    items[count] = items[0];
+    const ckpt_value *root = part->root = ckpt__value_list(part->arena, CKPT_V_LIST, items, count + 1);
+    ck_assert(ckpt__index_finish(into, &err) == CKPT_OK && ckpt__index_finish(part, &err) == CKPT_OK);
+    ck_assert_int_eq(ckpt__index_absorb(into, part, ckpt__s("part"), &err), CKPT_OK);
+    ck_assert_uint_eq(into->tensor_count, before + count);
+    ck_assert_uint_eq(into->storage_count, before + count);
+    for (size_t i = 0; i < count; i++) {
+        const ckpt__tensor *t = &into->tensors[before + i];
+        ck_assert_uint_eq(root->items[i]->tensor, before + i);
+        ck_assert_str_eq(t->info.name.data, names[i]);
+        ck_assert_str_eq(t->info.file.data, "part");
+        ck_assert_uint_eq(t->pieces[0].storage, before + i);
+        ck_assert_int_eq(t->info.storage, (int64_t)(before + i));
+    }
+    for (size_t i = 0; i < before; i++)
+        ck_assert_ptr_null(into->tensors[i].info.file.data);
+    ck_assert_uint_eq(part->tensor_count, 0);      /* nothing is there twice */
+    ck_assert_ptr_null(part->tensors);
+    ck_assert_ptr_null(part->storages);
+    ckpt__index_free(into);
+}
+
+START_TEST(parts_become_one_index)
+{
+    for (size_t before = 0; before <= 4; before++)
+        for (size_t count = 1; count <= 4; count++)
+            check_part(before, count);
+}
+END_TEST
+
+/* A checkpoint has as many of these as tensors, or more: what grows here grows by as much for each. */
+START_TEST(what_is_kept_of_a_tensor_is_small)
+{
+    ck_assert_uint_le(sizeof(ckpt_value), 112);
+    ck_assert_uint_le(sizeof(ckpt__tensor), 208);
+    ck_assert_uint_le(sizeof(ckpt__storage), 88);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("model");
@@ -249,6 +319,8 @@ int main(void)
     tcase_add_test(t, walk_is_bounded);
     tcase_add_test(t, views_stay_inside_their_storage);
     tcase_add_test(t, a_report_fails_with_its_first_eight);
+    tcase_add_test(t, parts_become_one_index);
+    tcase_add_test(t, what_is_kept_of_a_tensor_is_small);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

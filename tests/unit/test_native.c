@@ -34,7 +34,8 @@ static void add_tensors(model *m)
     size_t w = add_tensor_to(m->x, "wte.weight", CKPT_F32, 2, two_three, "cuda:0", CKPT_PARAM);
     m->x->tensors[w].info.param = ckpt__s("wte.weight");
     m->x->tensors[w].info.requires_grad = true;
-    m->x->tensors[w].info.class_name = ckpt__s("torch.nn.parameter.Parameter");
+    static const ckpt_tensor_extra parameter = { .class_name = { "torch.nn.parameter.Parameter", 28 } };
+    m->x->tensors[w].info.extra = &parameter;
     moment(m, "optimizer.wte.weight.exp_avg", "wte.weight", "exp_avg", CKPT_EXP_AVG);
     moment(m, "odd.name", "wte.weight", "exp_avg_sq", CKPT_EXP_AVG_SQ);
     add_tensor_to(m->x, "mask", CKPT_BOOL, 1, five, "cpu", CKPT_BUFFER);
@@ -94,10 +95,8 @@ static const ckpt_value *make_values(ckpt__arena *a)
     ckpt_value *tensor = ckpt__value_new(a, CKPT_V_TENSOR), *array = ckpt__value_new(a, CKPT_V_ARRAY);
     tensor->tensor = 9;                                                    /* "transposed" */
     static const int64_t array_shape[] = { 2 };
-    array->array_dtype = ckpt__s("<i2");
-    array->shape = array_shape;
-    array->ndim = 1;
-    array->fortran = true;
+    static const ckpt_array fortran = { { "<i2", 3 }, array_shape, 1, true };
+    array->array = &fortran;
     array->text = ckpt__arena_str(a, "\1\0\2\0", 4);
     ckpt_value *object = ckpt__value_new(a, CKPT_V_OBJECT), *class = ckpt__value_new(a, CKPT_V_CLASS);
     class->class_name = ckpt__s("torch.float32");
@@ -151,7 +150,7 @@ static void free_model(model *m)
 static ckpt_status write_native(const model *m, ckpt_report *lost, ckpt__buf *out, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, m->root, 12, false, lost, NULL, NULL };
+    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, m->root, 12, false, lost, NULL, NULL, false };
     ckpt_status status = ckpt__format_native.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, m->storages, out, err);
@@ -217,7 +216,7 @@ static void same_tensor(const ckpt__tensor *a, const ckpt__tensor *b)
     same_string(a->info.param, b->info.param);
     same_string(a->info.state_key, b->info.state_key);
     same_string(a->info.group, b->info.group);
-    same_string(a->info.class_name, b->info.class_name);
+    same_string(a->info.extra->class_name, b->info.extra->class_name);
     ck_assert(a->info.role == b->info.role && a->info.requires_grad == b->info.requires_grad && a->info.nbytes == b->info.nbytes);
     ck_assert_uint_eq(a->piece_count, b->piece_count);
 }
@@ -333,7 +332,7 @@ static ckpt_status write_small(model *m, ckpt__buf *file, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
     ckpt_entry e = { ckpt__value_str(m->x->arena, "rng", 3), raw(m->x->arena, CKPT_V_BYTES, payload, 100) };
-    ckpt__write_request q = { m->x, m->all, 4, ckpt__value_dict(m->x->arena, &e, 1), 12, false, NULL, NULL, NULL };
+    ckpt__write_request q = { m->x, m->all, 4, ckpt__value_dict(m->x->arena, &e, 1), 12, false, NULL, NULL, NULL, false };
     ckpt_status status = ckpt__format_native.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, m->storages, file, err);
@@ -568,7 +567,7 @@ static void put_step_file(const char *dir, const char *name, model *m, const siz
     char path[256];
     ckpt__buf file = { 0 };
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = { m->x, tensors, n, root, step, false, NULL, NULL, NULL };
+    ckpt__write_request q = { m->x, tensors, n, root, step, false, NULL, NULL, NULL, false };
     ck_assert_int_eq(ckpt__format_native.write(&q, &r, NULL), CKPT_OK);
     ck_assert_int_eq(apply_recipe(r, m->payloads, m->storages, &file, NULL), CKPT_OK);
     ckpt__recipe_free(r);
@@ -701,7 +700,7 @@ START_TEST(many_tensors)
         payloads[i] = payload;
     }
     size_t *all = all_tensors(x);
-    ckpt__write_request q = { x, all, N, NULL, 1, false, NULL, NULL, NULL };
+    ckpt__write_request q = { x, all, N, NULL, 1, false, NULL, NULL, NULL, false };
     ck_assert_int_eq(ckpt__format_native.write(&q, &r, &err), CKPT_OK);
     ck_assert_int_eq(apply_recipe(r, payloads, NULL, &file, &err), CKPT_OK);
     ck_assert_msg(r->segments[0].size < 110 * N, "%llu", (unsigned long long)r->segments[0].size);

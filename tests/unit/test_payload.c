@@ -5,6 +5,7 @@
 #include <zlib.h>
 #include "codec/crc32.h"
 #include "core/elements.h"
+#include "io/sink.h"
 #include "runner.h"
 #include "scratch.h"
 
@@ -516,6 +517,66 @@ START_TEST(salvaged)
 }
 END_TEST
 
+/* ---- a recipe, in blocks of any size: what is known last lies over several of them, alone and with others */
+
+enum { HEAD = 5000, BODY = 9000, TAIL = 300, ALL = 8 + HEAD + BODY + TAIL };
+
+static ckpt_status read_body(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
+                             ckpt_error *e)
+{
+    (void)ctx, (void)kind, (void)number, (void)e;
+    for (size_t i = 0; i < n; i++)
+        ((unsigned char *)dst)[i] = (unsigned char)((offset + i) * 7);
+    return CKPT_OK;
+}
+
+static ckpt_status finish_head(ckpt__recipe *r, const uint32_t *crcs, ckpt_error *e)
+{
+    (void)e;
+    memset(r->segments[1].bytes, (int)(crcs[2] & 0x7f), HEAD);
+    return CKPT_OK;
+}
+
+static ckpt_status compute_tail(const ckpt__recipe *r, size_t i, const uint32_t *crcs, char *to, ckpt_error *e)
+{
+    (void)e;
+    memset(to, (int)(r->segments[i].number + (crcs[2] & 1)), TAIL);
+    return CKPT_OK;
+}
+
+START_TEST(recipe_in_blocks)
+{
+    static const size_t sizes[] = {0, 512, 777, 4096, HEAD + 8, 20000};
+    char start[] = "12345678", head[HEAD] = {0};
+    unsigned char body[BODY];
+    read_body(NULL, CKPT__PAYLOAD, 0, 0, body, BODY, NULL);
+    uint32_t crc = ckpt__crc32(0, body, BODY);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ckpt__segment segments[] = {{CKPT__LITERAL, 8, {.bytes = start}}, {CKPT__DEFERRED, HEAD, {.bytes = head}},
+                                    {CKPT__PAYLOAD, BODY, {.number = 0}}, {CKPT__COMPUTED, TAIL, {.number = 40}}};
+        ckpt__recipe r = {.segments = segments, .count = 4, .size = ALL, .finish = finish_head, .compute = compute_tail};
+        ckpt__payload payload = {.read = read_body, .alone = i % 2, .block = sizes[i]};
+        ckpt__sink_options options = {.replace = true};
+        ckpt__sink *sink;
+        unsigned char got[ALL];
+        uint32_t whole;
+        ck_assert_int_eq(ckpt__sink_file("recipe", r.size, &options, &sink, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt__write_recipe(&r, &payload, sink, NULL, 0, r.size, &whole, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt__sink_commit(sink, &err), CKPT_OK);
+        FILE *f = fopen("recipe", "r");
+        ck_assert(fread(got, 1, sizeof got, f) == sizeof got && fgetc(f) == EOF);
+        fclose(f);
+        ck_assert_uint_eq(whole, ckpt__crc32(0, got, sizeof got));
+        ck_assert_int_eq(memcmp(got, start, 8), 0);
+        for (size_t k = 0; k < HEAD; k++)
+            ck_assert_uint_eq(got[8 + k], crc & 0x7f);
+        ck_assert_int_eq(memcmp(got + 8 + HEAD, body, BODY), 0);
+        for (size_t k = 0; k < TAIL; k++)
+            ck_assert_uint_eq(got[8 + HEAD + BODY + k], 40 + (crc & 1));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("payload");
@@ -533,6 +594,7 @@ int main(void)
     tcase_add_test(c, checksums);
     tcase_add_test(c, broken_records);
     tcase_add_test(c, salvaged);
+    tcase_add_test(c, recipe_in_blocks);
     suite_add_tcase(suite, c);
     return run_suite(suite);
 }

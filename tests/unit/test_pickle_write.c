@@ -266,6 +266,124 @@ START_TEST(blown_up)
 }
 END_TEST
 
+/* ---- nodes that are filled when their turn comes: those of another graph, each with its containers made later */
+
+typedef struct copier {
+    ckpt__arena *lasting;
+    ckpt__pickle_later later;
+    int fills, fails;             /* fails: number of the one that does */
+    uint64_t most;                /* of the arena, after a fill */
+} copier;
+
+/* A container has its copy as its `user`. */
+static node *copy_of(copier *c, node *n)
+{
+    bool holds = n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_DICT || n->kind == CKPT__P_PERSISTENT ||
+                 n->kind == CKPT__P_OBJECT;
+    if (!n->user) {
+        node *fresh = holds ? ckpt__pickle_make_later(c->lasting, n) : ckpt__pickle_make(c->lasting, n->kind);
+        if (!holds) {
+            fresh->boolean = n->boolean;
+            fresh->u = n->u;
+        }
+        n->user = fresh;
+    }
+    return n->user;
+}
+
+static void copy_list(copier *c, const ckpt__pickle_list *from, ckpt__pickle_list *to)
+{
+    to->count = to->capacity = from->count;
+    to->items = ckpt__arena_array(c->later.arena, from->count + 1u, sizeof(node *));
+    for (size_t i = 0; i < from->count; i++)
+        to->items[i] = copy_of(c, from->items[i]);
+}
+
+static ckpt_status fill(void *ctx, const node *what, node *to, bool writing, ckpt_error *e)
+{
+    copier *c = ctx;
+    const node *from = what->u.later;
+    (void)writing;
+    if (++c->fills == c->fails)
+        return ckpt__fail(e, CKPT_E_MISMATCH, NULL, "not this one");
+    to->kind = from->kind;
+    if (from->kind == CKPT__P_PERSISTENT)
+        to->u.id = copy_of(c, from->u.id);
+    else if (from->kind == CKPT__P_OBJECT) {
+        const ckpt__pickle_object *o = from->u.object;
+        ckpt__pickle_object *copy = to->u.object = ckpt__arena_alloc(c->later.arena, sizeof *copy);
+        copy->call = o->call;
+        copy->callable = copy_of(c, o->callable);
+        copy->args = copy_of(c, o->args);
+        copy->kwargs = o->kwargs ? copy_of(c, o->kwargs) : NULL;
+        copy->state = o->state ? copy_of(c, o->state) : NULL;
+        copy_list(c, &o->items, &copy->items);
+        copy_list(c, &o->entries, &copy->entries);
+    } else
+        copy_list(c, &from->u.list, &to->u.list);
+    uint64_t used = ckpt__arena_used(c->later.arena);
+    c->most = used > c->most ? used : c->most;
+    return CKPT_OK;
+}
+
+static ckpt_status write_later(copier *c, const char *data, size_t n, int fails)
+{
+    *c = (copier){.lasting = ckpt__arena_new(0), .fails = fails};
+    c->later = (ckpt__pickle_later){.arena = ckpt__arena_new(0), .fill = fill, .ctx = c};
+    out.size = 0;
+    ckpt_status s = ckpt__pickle_write_later(copy_of(c, read_n(data, n)), &c->later, &out, &err);
+    ck_assert(s < 0 || ckpt__arena_used(c->later.arena) == 0);     /* all was given back */
+    ckpt__arena_free(c->later.arena);
+    ckpt__arena_free(c->lasting);
+    return s;
+}
+
+/* Sharing, persistent ids that are fetched again, lists, tuples and calls that contain themselves. */
+static const struct {
+    const char *data;
+    size_t size;
+} graphs[] = {
+    {"\200\002]q\001(h\001]q\002(K\001h\002h\001eh\002X\001\000\000\000aq\003h\003h\003\206q\004h\004}q\005h\003h\005se.", 48},
+    {"\200\002]q\001(X\001\000\000\000kq\002\205q\003Qq\004h\004h\003QK\001K\002\206q\005e.", 34},
+    {"\200\002]q\001(]q\002(h\002K\007\206q\003h\003K\010\206q\004h\003h\004eh\004h\002e.", 35},
+    {"\200\002c__main__\nA\nq\001)\201q\002}q\003(X\001\000\000\000xq\004h\002X\001\000\000\000yq\005h\001)\201q\006ub.", 51},
+    {"\200\002]q\000(]q\001h\001\205q\002a0h\002h\002e.", 22},
+};
+
+START_TEST(filled_later)
+{
+    copier c;
+    const char *graph = graphs[_i].data;
+    size_t n = graphs[_i].size;
+    write_node(read_n(graph, n));
+    char *whole = malloc(out.size);
+    size_t size = out.size;
+    memcpy(whole, out.data, size);
+    ck_assert_int_eq(write_later(&c, graph, n, 0), CKPT_OK);
+    is_bytes(whole, size);
+    int fills = c.fills;
+    for (int i = 1; i <= fills; i++)
+        ck_assert_int_eq(write_later(&c, graph, n, i), CKPT_E_MISMATCH);
+    free(whole);
+}
+END_TEST
+
+/* Of a list of many only the list itself, and what is being written, is in memory. */
+START_TEST(little_at_a_time)
+{
+    enum { N = 20000 };
+    ckpt__buf text = {0};
+    copier c;
+    ckpt__buf_add(&text, "\x80\x02](", 4);
+    for (int i = 0; i < N; i++)
+        ckpt__buf_add(&text, "](]](K\001K\002e]e", 12);
+    ckpt__buf_add(&text, "e.", 2);
+    ck_assert_int_eq(write_later(&c, text.data, text.size, 0), CKPT_OK);
+    ck_assert_uint_lt(c.most, (N + 100) * sizeof(node *));
+    ckpt__buf_free(&text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pickle_write");
@@ -285,6 +403,8 @@ int main(void)
     tcase_add_test(tc, long_memo);
     tcase_add_test(tc, deep);
     tcase_add_test(tc, blown_up);
+    tcase_add_loop_test(tc, filled_later, 0, sizeof graphs / sizeof *graphs);
+    tcase_add_test(tc, little_at_a_time);
     suite_add_tcase(suite, tc);
     return run_suite(suite);
 }

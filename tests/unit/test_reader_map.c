@@ -114,9 +114,10 @@ START_TEST(obstacles)
             t->info.conj = true;
         else if (strcmp(what, "neg") == 0)
             t->info.neg = true;
-        else if (strcmp(what, "layout") == 0)
-            t->info.layout = (ckpt_str){"sparse_coo", 10};
-        else if (strcmp(what, "pieces") == 0)
+        else if (strcmp(what, "layout") == 0) {
+            static const ckpt_tensor_extra sparse = {.layout = {"sparse_coo", 10}};
+            t->info.extra = &sparse;
+        } else if (strcmp(what, "pieces") == 0)
             t->piece_count = 2;
         else if (strcmp(what, "meta") == 0)
             t->piece_count = 0;

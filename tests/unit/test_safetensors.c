@@ -226,7 +226,7 @@ static void free_model(model *m)
 static ckpt_status write_plain(const model *m, const ckpt_value *root, ckpt_report *lost, ckpt__buf *out, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, root, 7, false, lost, NULL, NULL };
+    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, root, 7, false, lost, NULL, NULL, false };
     ckpt_status status = ckpt__format_safetensors.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, NULL, out, err);

@@ -284,6 +284,23 @@ START_TEST(damaged_headers_and_descriptors)
 }
 END_TEST
 
+/* Where the length of the extra field is not what it was, the descriptor still says where the data lies. */
+START_TEST(damaged_lengths)
+{
+    make_archive(NEW_TORCH);
+    for (size_t k = 1; k < STORAGES - 1; k++)
+        for (int bit = 0; bit < 8; bit++) {
+            unsigned char *length = file.data + storage_record(k)->header + 28;
+            *length ^= (unsigned char)(1 << bit);
+            must_salvage(&file);
+            for (size_t i = 0; i < STORAGES; i++)
+                check_storage(i, true);
+            ck_assert(extent(k)->has_crc && extent(k)->offset == storage_record(k)->data);
+            *length ^= (unsigned char)(1 << bit);
+        }
+}
+END_TEST
+
 /* A payload may be an archive of the same name: the sizes that the pickle gives carry the walk over it. */
 START_TEST(archives_in_payloads)
 {
@@ -365,7 +382,7 @@ START_TEST(a_wrong_crc_of_data_pkl)
     ck_assert_int_eq(read_bytes(file.data, file.size, false), CKPT_E_DAMAGED);
     must_salvage(&file);
     const ckpt_finding *f = ckpt_report_find(x->findings, "salvaged", NULL);
-    ck_assert(f && strstr(f->message, "CRC-32") != NULL);
+    ck_assert(f && strstr(f->message, "CRC-32") != NULL && f->severity == CKPT_ERROR);
     ck_assert(ckpt__str_is(x->storages[1].device, "cuda:1"));
     for (size_t i = 0; i < STORAGES; i++)
         check_storage(i, true);
@@ -545,6 +562,7 @@ int main(void)
     tcase_add_test(t, damaged_directories);
     tcase_add_test(t, damaged_headers_and_descriptors);
     tcase_add_test(t, archives_in_payloads);
+    tcase_add_test(t, damaged_lengths);
     tcase_add_test(t, data_pkl_behind_its_storages);
     tcase_add_test(t, records_missing_from_a_whole_archive);
     tcase_add_test(t, a_wrong_crc_of_data_pkl);

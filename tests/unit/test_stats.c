@@ -308,7 +308,7 @@ START_TEST(others)
     ck_assert_uint_eq(s.count, ckpt_reader_tensor_count(reader));
     size_t parents = 0;
     for (size_t i = 0; i < s.count; i++)
-        if (ckpt_reader_tensor(reader, i)->layout.data) {
+        if (ckpt_reader_tensor(reader, i)->extra->layout.data) {
             ck_assert(s.of[i].kind == CKPT_STATS_NONE && s.of[i].why);
             parents++;
         }

@@ -253,9 +253,9 @@ START_TEST(wrapped_tensors)
     PUT(&pickle, "K\4K\5\x86\x85R\x88t\x86R");
     end();
     must_read();
-    ck_assert(ckpt__str_is(named("p")->class_name, "torch.nn.parameter.Parameter"));
+    ck_assert(ckpt__str_is(named("p")->extra->class_name, "torch.nn.parameter.Parameter"));
     ck_assert(named("p")->requires_grad);
-    ck_assert(ckpt__str_is(named("sub")->class_name, "__main__.Tagged"));
+    ck_assert(ckpt__str_is(named("sub")->extra->class_name, "__main__.Tagged"));
     ck_assert_ptr_nonnull(ckpt_value_get(x->root, "sub")->state);
     const ckpt_tensor_info *meta = named("meta");
     ck_assert(ckpt__str_is(meta->device, "meta"));
@@ -263,12 +263,12 @@ START_TEST(wrapped_tensors)
     ck_assert_uint_eq(meta->nbytes, 8);
     ck_assert(ckpt__str_is(named("far")->device, "xla:0"));
     const ckpt_tensor_info *coo = named("coo");
-    ck_assert(ckpt__str_is(coo->layout, "sparse_coo"));
+    ck_assert(ckpt__str_is(coo->extra->layout, "sparse_coo"));
     ck_assert_ptr_null(coo->strides);
     ck_assert_int_eq(coo->shape[1], 5);
-    ck_assert_uint_eq(coo->part_count, 2);
-    ck_assert(ckpt__str_is(coo->parts[0].name, "indices"));
-    ck_assert_int_eq(coo->parts[1].storage, 0);
+    ck_assert_uint_eq(coo->extra->part_count, 2);
+    ck_assert(ckpt__str_is(coo->extra->parts[0].name, "indices"));
+    ck_assert_int_eq(coo->extra->parts[1].storage, 0);
     ck_assert_int_eq(named("coo.values")->storage, 0); /* its parts can be read */
 }
 END_TEST
@@ -380,7 +380,7 @@ START_TEST(values_of_python)
     ck_assert(ckpt__str_is(v->class_name, "os.system"));
     v = ckpt_value_get(x->root, "array");
     ck_assert_int_eq(v->kind, CKPT_V_ARRAY);
-    ck_assert(ckpt__str_is(v->array_dtype, "<i2"));
+    ck_assert(ckpt__str_is(v->array->dtype, "<i2"));
     ck_assert_int_eq(memcmp(v->text.data, "\1\0\2\0", 4), 0);
 }
 END_TEST

@@ -375,9 +375,9 @@ START_TEST(parameters_before_1_0)
     put_legacy(&file, &object, two, 1);
     must_read();
     ck_assert_uint_eq(x->tensor_count, 3);
-    ck_assert(ckpt__str_is(named("p")->info.class_name, "torch.nn.parameter.Parameter"));
+    ck_assert(ckpt__str_is(named("p")->info.extra->class_name, "torch.nn.parameter.Parameter"));
     ck_assert(named("p")->info.requires_grad && !named("fixed")->info.requires_grad && named("v")->info.requires_grad);
-    ck_assert_ptr_null(named("v")->info.class_name.data);
+    ck_assert_ptr_null(named("v")->info.extra->class_name.data);
     ck_assert_int_eq(named("v")->info.offset, 1);
     ck_assert_int_eq(ckpt_value_get(x->root, "not one")->kind, CKPT_V_OBJECT);
 }

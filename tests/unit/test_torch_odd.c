@@ -132,10 +132,10 @@ START_TEST(subclasses_with_functions_of_their_own)
     reads();
     const ckpt_tensor_info *rows = tensor("rows"), *values = tensor("rows.values");
     ck_assert_ptr_nonnull(rows);
-    ck_assert(ckpt__str_is(rows->layout, "jagged"));
-    ck_assert(ckpt__str_is(rows->class_name, "__main__.Outer.NestedTensor"));
+    ck_assert(ckpt__str_is(rows->extra->layout, "jagged"));
+    ck_assert(ckpt__str_is(rows->extra->class_name, "__main__.Outer.NestedTensor"));
     ck_assert(rows->requires_grad);
-    ck_assert_uint_eq(rows->part_count, 2);
+    ck_assert_uint_eq(rows->extra->part_count, 2);
     ck_assert_ptr_nonnull(values);
     ck_assert_int_eq(values->shape[0], 3);
     ck_assert_int_eq(value("own")->kind, CKPT_V_OBJECT);
@@ -206,12 +206,12 @@ START_TEST(placements_are_told)
     put_dtensor("bare", NULL, 0);
     put_dtensor("odd", NULL, 1);
     reads();
-    ck_assert(ckpt__str_is(tensor("named")->layout, "wrapper"));
-    ck_assert(ckpt__str_is(tensor("named")->placements, "dp: _StridedShard(dim=0, sf=2), tp: Partial(sum)"));
-    ck_assert(ckpt__str_is(tensor("old")->placements, "dp: _StridedShard(dim=0, sf=2), tp: Partial(sum)"));
-    ck_assert(ckpt__str_is(tensor("bare")->placements, "_StridedShard(dim=0, sf=2), Partial(sum)"));
-    ck_assert_ptr_null(tensor("odd")->placements.data);
-    ck_assert_ptr_null(tensor("bare._local_tensor")->placements.data);
+    ck_assert(ckpt__str_is(tensor("named")->extra->layout, "wrapper"));
+    ck_assert(ckpt__str_is(tensor("named")->extra->placements, "dp: _StridedShard(dim=0, sf=2), tp: Partial(sum)"));
+    ck_assert(ckpt__str_is(tensor("old")->extra->placements, "dp: _StridedShard(dim=0, sf=2), tp: Partial(sum)"));
+    ck_assert(ckpt__str_is(tensor("bare")->extra->placements, "_StridedShard(dim=0, sf=2), Partial(sum)"));
+    ck_assert_ptr_null(tensor("odd")->extra->placements.data);
+    ck_assert_ptr_null(tensor("bare._local_tensor")->extra->placements.data);
 }
 END_TEST
 

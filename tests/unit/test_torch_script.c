@@ -186,6 +186,7 @@ START_TEST(a_scripted_module)
     ck_assert(at(table, "k")->real == 0.5);
     ck_assert_ptr_nonnull(strstr(finding("torchscript"), "torch.jit.save"));
     ck_assert_ptr_nonnull(strstr(finding("constants-of-code"), "2 tensors are constants"));
+    ck_assert_ptr_nonnull(strstr(ckpt_report_find(x->findings, "constants-of-code", NULL)->fix, "code_with_constants"));
     ck_assert_ptr_nonnull(strstr(finding("extra-files"), "1 extra files"));
 }
 END_TEST
@@ -265,8 +266,8 @@ START_TEST(a_sparse_tensor)
     finish();
     must_read();
     const ckpt_tensor_info *s = named("s");
-    ck_assert_str_eq(s->layout.data, "sparse_coo");
-    ck_assert_uint_eq(s->part_count, 2);
+    ck_assert_str_eq(s->extra->layout.data, "sparse_coo");
+    ck_assert_uint_eq(s->extra->part_count, 2);
     ck_assert_int_eq(s->shape[1], 6);
     ck_assert_int_eq(s->dtype, CKPT_F32);
     ck_assert_int_eq(named("s.indices")->dtype, CKPT_I64);

@@ -266,6 +266,18 @@ static uint64_t le(const char *p, int width)
     return v;
 }
 
+/* The bytes of a segment that is computed, where the only record has this CRC. */
+static char *computed(const made *m, size_t segment, size_t payload, uint32_t crc)
+{
+    uint32_t *crcs = calloc(m->recipe->count, sizeof *crcs);
+    char *bytes = malloc((size_t)m->recipe->segments[segment].size);
+    crcs[payload] = crc;
+    ck_assert_int_eq(m->recipe->segments[segment].kind, CKPT__COMPUTED);
+    ck_assert_int_eq(m->recipe->compute(m->recipe, segment, crcs, bytes, &err), CKPT_OK);
+    free(crcs);
+    return bytes;
+}
+
 /* Beyond 4 GiB. Numbers are those of the file that torch 2.13 writes for {'a': zeros(2**32 + 100, uint8), 'b': arange(5.)}:
  * the local headers, descriptors and directory entries of both records. */
 START_TEST(zip64)
@@ -280,7 +292,8 @@ START_TEST(zip64)
     size_t first = storage_segment(r, 0), second = storage_segment(r, 1);
     ck_assert_uint_eq(offset_of(r, first) % 64, 0);
     ck_assert_uint_eq(offset_of(r, second) % 64, 0);
-    const char *header = r->segments[first - 1].bytes, *extra = header + 30 + strlen("archive/data/0");
+    char *header = computed(&m, first - 1, first, 0);
+    const char *extra = header + 30 + strlen("archive/data/0");
     ck_assert_int_eq(memcmp(header, "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 26), 0);
     ck_assert_uint_eq(le(extra, 2), 1);
     ck_assert_uint_eq(le(extra + 2, 2), 16);
@@ -288,38 +301,76 @@ START_TEST(zip64)
     ck_assert_uint_eq(le(extra + 12, 8), 0);
     ck_assert_int_eq(memcmp(extra + 20, "FB", 2), 0);
     ck_assert_uint_eq(r->segments[first + 1].size, 24);
-    header = r->segments[second - 1].bytes;
+    free(header);
+    header = computed(&m, second - 1, first, 0);
     extra = header + 30 + strlen("archive/data/1");
     ck_assert_uint_eq(le(extra, 2), 1);           /* its offset needs 64 bits, its size does not */
     ck_assert_uint_eq(le(extra + 2, 2), 8);
     ck_assert_uint_eq(le(extra + 4, 8), offset_of(r, second - 1));
     ck_assert_int_eq(memcmp(extra + 12, "FB", 2), 0);
     ck_assert_uint_eq(r->segments[second + 1].size, 24);
-    uint32_t *crcs = calloc(r->count, sizeof *crcs);
-    crcs[first] = 0x11223344;
-    for (size_t i = 0; i < r->count; i++)
-        if (r->segments[i].kind == CKPT__COMPUTED)
-            ck_assert_int_eq(m.recipe->compute(m.recipe, i, crcs, &err), CKPT_OK);
-    free(crcs);
-    const char *descriptor = r->segments[first + 1].bytes;
+    free(header);
+    char *descriptor = computed(&m, first + 1, first, 0x11223344);
     ck_assert_int_eq(memcmp(descriptor, "PK\7\10\x44\x33\x22\x11", 8), 0);
     ck_assert_uint_eq(le(descriptor + 8, 8), (uint64_t)large);
     ck_assert_uint_eq(le(descriptor + 16, 8), (uint64_t)large);
-    const ckpt__segment *directory = &r->segments[r->count - 2];
-    const char *entry = find(directory->bytes, (size_t)directory->size, "archive/data/0", 14) - 46;
+    free(descriptor);
+    size_t n = (size_t)r->segments[r->count - 2].size;
+    char *directory = computed(&m, r->count - 2, first, 0x11223344);
+    const char *entry = find(directory, n, "archive/data/0", 14) - 46;
     ck_assert_uint_eq(le(entry + 16, 4), 0x11223344);
     ck_assert_uint_eq(le(entry + 20, 4), UINT32_MAX);
     ck_assert_uint_eq(le(entry + 24, 4), UINT32_MAX);
     ck_assert_uint_eq(le(entry + 30, 2), 20);
     ck_assert_uint_eq(le(entry + 46 + 14 + 4, 8), (uint64_t)large);
     ck_assert_uint_eq(le(entry + 46 + 14 + 12, 8), (uint64_t)large);
-    entry = find(directory->bytes, (size_t)directory->size, "archive/data/1", 14) - 46;
+    entry = find(directory, n, "archive/data/1", 14) - 46;
     ck_assert_uint_eq(le(entry + 20, 4), 20);
     ck_assert_uint_eq(le(entry + 42, 4), UINT32_MAX);
     ck_assert_uint_eq(le(entry + 46 + 14 + 4, 8), offset_of(r, second - 1));
     const char *end = r->segments[r->count - 1].bytes;
     ck_assert_uint_eq(le(end + 48, 8), offset_of(r, r->count - 2));
     ck_assert_uint_eq(le(end + 56 + 20 + 16, 4), UINT32_MAX);
+    free(directory);
+    drop(&m);
+}
+END_TEST
+
+/* A hundred thousand tensors are written in the memory that is set aside for it: what their pickle is made of is there while
+ * it goes by, and of the archive the segments and few bytes a record. */
+START_TEST(memory_of_a_tensor)
+{
+    enum { N = 5000, PICKLE = 160, RECORD = 40, SEGMENTS = 3 * 24 };
+    made m;
+    make(&m);
+    ckpt_entry *entries = calloc(N, sizeof *entries);
+    for (size_t i = 0; i < N; i++) {
+        char name[80];
+        int n = snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%zu.down_proj.weight", i / 64, i % 64);
+        ckpt_str kept = ckpt__arena_str(m.a, name, (size_t)n);
+        entries[i] = (ckpt_entry){ckpt__value_str(m.a, kept.data, kept.size),
+                                  tensor_value(&m, add_tensor(m.x, kept.data, CKPT_F32, 8, "cpu"))};
+    }
+    ckpt__torch_pickling p = {.index = m.x, .source = m.x, .root = ckpt__value_dict(m.a, entries, N)};
+    for (int kept = 0; kept < 2; kept++) {
+        ckpt__buf out = {0};
+        p.kept = kept;
+        ck_assert_int_eq(ckpt__torch_pickle(&p, &out, &err), CKPT_OK);
+        ck_assert_uint_gt(out.size, N * 100);
+        ck_assert_msg(p.held < N * PICKLE, "%zu bytes a tensor are held", p.held / N);
+        ckpt__buf_free(&out);
+    }
+    size_t *numbers = calloc(N, sizeof *numbers);
+    for (size_t i = 0; i < N; i++)
+        numbers[i] = i;
+    ckpt__write_request q = {.index = m.x, .tensors = numbers, .count = N, .root = p.root, .step = -1};
+    ck_assert_int_eq(ckpt__torch_write(&q, &m.recipe, &err), CKPT_OK);
+    uint64_t used = ckpt__arena_used(m.recipe->arena), segments = m.recipe->count * sizeof *m.recipe->segments;
+    ck_assert_msg(used < N * RECORD, "%llu bytes a record", (unsigned long long)used / N);
+    ck_assert_msg(segments < (N + 8) * SEGMENTS, "%llu bytes of segments a record", (unsigned long long)segments / N);
+    free(p.storages);
+    free(numbers);
+    free(entries);
     drop(&m);
 }
 END_TEST
@@ -412,9 +463,7 @@ START_TEST(objects)
     set->item_count = 2;
     ordered->class_name = ckpt__s("collections.OrderedDict");
     ordered->state = ckpt__value_dict(m.a, NULL, 0);
-    array->array_dtype = ckpt__s("<f4");
-    array->shape = shape;
-    array->ndim = 1;
+    array->array = &(ckpt_array){ckpt__s("<f4"), shape, 1, false};
     array->text = (ckpt_str){"\0\0\x80?\0\0\0@", 8};
     const ckpt_value *items[] = {device, dtype, layout, set, ordered, array, device};
     write_made(&m, ckpt__value_list(m.a, CKPT_V_TUPLE, items, 7));
@@ -474,6 +523,7 @@ int main(void)
     tcase_add_test(tc, devices);
     tcase_add_test(tc, constructed);
     tcase_add_test(tc, zip64);
+    tcase_add_test(tc, memory_of_a_tensor);
     tcase_add_test(tc, storage_classes);
     tcase_add_test(tc, lost);
     tcase_add_test(tc, objects);

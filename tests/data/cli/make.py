@@ -5,6 +5,7 @@ Device tags are claimed: while torch saves, its location_tag answers cuda:0 and 
 gives, although everything runs on the CPU.
 """
 import argparse
+import functools
 import os
 import sys
 import zipfile
@@ -65,6 +66,11 @@ save({"nan": nan, "inf": float("inf"), "minus": -float("inf"), "big": 2 ** 60, "
       "device": torch.device("cuda", 1), "set": {1}, "empty": {}}, "values.pt", lambda s: None)
 save({"x" + "y" * 90: torch.arange(3), "new\nline": torch.arange(2), "conj": torch.tensor([1 + 2j]).conj(),
       "coo": torch.eye(2).to_sparse(), "bf16": torch.ones(2, dtype=torch.bfloat16), "scalar": torch.tensor(1.5)}, "tensors.pt",
+     lambda s: None)
+masked = torch.masked.masked_tensor(torch.arange(4.0), torch.tensor([True, False, True, True]))
+save({"m": masked, "again": masked, "w": torch.ones(2)}, "masked.pt", lambda s: None)
+kept = torch.full((3,), 3.0).untyped_storage()
+save({"call": functools.partial(print, torch.full((3,), 1.0)), "set": {torch.full((3,), 2.0)}, "bytes": kept, "w": torch.full((3,), 4.0)}, "closed.pt",
      lambda s: None)
 shared = torch.arange(6.0)
 save({"whole": shared, "part": shared[2:4]}, "shared.pt", lambda s: "cuda:1")
