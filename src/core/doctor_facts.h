@@ -25,7 +25,7 @@ typedef enum ckpt__fact {
     CKPT__NO_LR, CKPT__TENSOR_LR, CKPT__LR, CKPT__NO_INITIAL_LR, CKPT__NO_INITIAL_LR_SCHEDULED,
     CKPT__NO_STATE,               /* {c}: what the checkpoint says of steps that were taken */
     CKPT__NEVER_STEPPED,          /* the same, and the checkpoint says that it is of step 0 */
-    CKPT__SOME_STATE_MISSING, CKPT__NO_MAX_EXP_AVG_SQ,
+    CKPT__SOME_STATE_MISSING, CKPT__FROZEN_STATE, CKPT__NO_MAX_EXP_AVG_SQ,
     CKPT__NO_HYPER,               /* a group of torch's Adam or AdamW without {a}, which no default stands for */
     CKPT__NO_STEP, CKPT__NO_MOMENT,       /* the same of its state: step; {a} */
     CKPT__DEAD_STATE,             /* state whose id is in no group */
@@ -235,6 +235,9 @@ void ckpt__doctor_link(ckpt__patient *p);                 /* slots to their para
 bool ckpt__doctor_named(const ckpt__patient *p);          /* is the parameter of each slot known? */
 /* doctor_groups.c */
 void ckpt__doctor_groups(ckpt__patient *p);
+bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slot);
+/* doctor_frozen.c: some of its parameters have no state; does it look as if they had been frozen? */
+bool ckpt__doctor_frozen(const ckpt__patient *p, size_t optimizer);
 bool ckpt__doctor_names_fit(ckpt__patient *p);            /* are there as many declared names as parameters? */
 ckpt_status ckpt__doctor_order(ckpt__patient *p);
 const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_group *group, const char *key, bool *tensor);

@@ -104,7 +104,7 @@ static void check_adam(ckpt__patient *p, const ckpt__doctor_group *g)
 }
 
 /* SGD keeps None for a momentum that it has not begun. */
-static bool only_none(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slot)
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (p->items[i].tensor != SIZE_MAX || !p->items[i].value || p->items[i].value->kind != CKPT_V_NONE)
@@ -121,7 +121,7 @@ static void check_group(ckpt__patient *p, const ckpt__doctor_group *g, tally *t)
     check_adam(p, g);
     for (size_t i = g->first; i < g->first + g->count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];
-        if (!only_none(p, slot)) {
+        if (!ckpt__doctor_stateless(p, slot)) {
             t->with++;
             if (adam && amsgrad && !has_item(p, slot, "max_exp_avg_sq") && has_item(p, slot, "exp_avg"))
                 ckpt__doctor_note(p, CKPT__NO_MAX_EXP_AVG_SQ, NULL, name_of(p, slot), NULL, NULL, NULL);
@@ -180,7 +180,7 @@ static int64_t steps_taken(const ckpt__patient *p, const char **what)
     return p->index->step;
 }
 
-static void check_missing(ckpt__patient *p, const tally *t)
+static void check_missing(ckpt__patient *p, size_t optimizer, const tally *t)
 {
     if (t->without == 0)
         return;
@@ -191,8 +191,9 @@ static void check_missing(ckpt__patient *p, const tally *t)
         snprintf(said, sizeof said, "though the checkpoint is of %s %lld", what, (long long)taken);
     snprintf(missing, sizeof missing, "%llu", (unsigned long long)t->without);
     snprintf(all, sizeof all, "%llu", (unsigned long long)(t->with + t->without));
-    ckpt__doctor_note(p, t->with ? CKPT__SOME_STATE_MISSING : taken == 0 ? CKPT__NEVER_STEPPED : CKPT__NO_STATE, NULL, t->first,
-                      missing, all, said);
+    ckpt__fact fact = !t->with ? (taken == 0 ? CKPT__NEVER_STEPPED : CKPT__NO_STATE)
+                      : ckpt__doctor_frozen(p, optimizer) ? CKPT__FROZEN_STATE : CKPT__SOME_STATE_MISSING;
+    ckpt__doctor_note(p, fact, NULL, t->first, missing, all, said);
 }
 
 /* An optimizer cannot hold more parameters than there are tensors to be them. */
@@ -221,7 +222,7 @@ void ckpt__doctor_groups(ckpt__patient *p)
         for (size_t i = 0; i < p->group_count; i++)
             if (p->groups[i].optimizer == o)
                 check_group(p, &p->groups[i], &t);
-        check_missing(p, &t);
+        check_missing(p, o, &t);
         check_flags(p, o);
         check_count(p, o);
         if (p->optimizers[o].dead) {

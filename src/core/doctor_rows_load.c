@@ -109,15 +109,25 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "the optimizer has {b} parameters and state for none of them, and the checkpoint is of step 0: torch makes the state at the "
                 "first step, as it would have without the load",
      .fix = ""},
-    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
+    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing",
+     .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones, for which no moments are bound; those of "
+                "others ckpt_restore reports as missing",
+     .fix = "bind no moments for frozen parameters; or options.allow_missing, which starts them at zero"},
+    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
+     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moments-missing",
+     .message = "{a} of {b} parameters of the optimizer have no state: right for frozen ones; for others torch starts the moments at step 0, "
+                "in silence",
+     .fix = "freeze the same parameters as the run that saved it; if they trained, resume from an older checkpoint"},
+    {.fact = CKPT__FROZEN_STATE, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
      .outcome = CKPT_RESUMES, .code = "moments-missing",
-     .message = "{a} of {b} parameters of the optimizer have no state, as those that had no gradient yet (frozen ones): right where the "
+     .message = "{a} of {b} parameters of the optimizer have no state, whole modules or groups as they are frozen: right where the "
                 "program binds no moments for them either; those that it binds ckpt_restore reports as missing",
      .fix = "bind no moments for frozen parameters; or options.allow_missing, which starts them at zero"},
-    {.fact = CKPT__SOME_STATE_MISSING, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
+    {.fact = CKPT__FROZEN_STATE, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_NOTE,
      .outcome = CKPT_RESUMES, .code = "moments-missing",
-     .message = "{a} of {b} parameters of the optimizer have no state: torch keeps none for those that had no gradient yet, as frozen ones "
-                "(requires_grad=False, which no state_dict says); one that trains from now on starts its moments at step 0",
+     .message = "{a} of {b} parameters of the optimizer have no state, whole modules or groups as they are frozen (requires_grad=False, which "
+                "no state_dict says): torch keeps none for those; one that trains from now on starts its moments at step 0",
      .fix = "freeze the same parameters as the run that saved it; if they trained, state was lost: resume from an older checkpoint"},
     {.fact = CKPT__NO_MAX_EXP_AVG_SQ, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "moments-missing",

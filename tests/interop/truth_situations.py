@@ -168,6 +168,7 @@ def optimizers():
     situation("before the first step", everywhere("new", codes=["moments-missing"], stateful=False), before=0)
     situation("at step 0, before the first step", everywhere("new", "old", codes=["moments-missing"], stateful=False), lambda h: h.update(step=0), before=0)
     situation("frozen among the optimizer's parameters", everywhere("new", "old", codes=["moments-missing"], stateful=False), without_grad="fc1")
+    situation("one frozen in its module", everywhere("new", "old", codes=["moments-missing"], stateful=False), without_grad="fc1.bias")
     situation("frozen among the optimizer's, SGD", everywhere("new", "old", codes=["moments-missing"], stateful=False), without_grad="fc1", optimizer="SGD", hyper={"lr": 0.1, "momentum": 0.9})
     names = case("new", doctor=["--param-names", "names"])
     swapped = case("new", doctor=["--param-names", "names"], codes=["param-order-differs"])

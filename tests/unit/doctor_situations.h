@@ -182,9 +182,16 @@ static const struct {
      CKPT_WARNING,
      RD,
      {.loader = T}},
-    {"moments-missing",            /* as of a frozen one */
+    {"moments-missing",            /* of one in its module */
      "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu[2,3]}}"
                       "," GROUPS("") "}}",
+     PLAIN,
+     CKPT_WARNING,
+     RD,
+     {.loader = T}},
+    {"moments-missing",            /* of a whole module, as it is frozen */
+     "{'model':{'m.a':f32@cpu[2,3],'m.b':f32@cpu[3],'h.a':f32@cpu[4]},'optimizer':{'state':{2:{'step':f32@cpu[],'exp_avg':f32@cpu[4],"
+     "'exp_avg_sq':f32@cpu[4]}},'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0,1,2]}]}}",
      PLAIN,
      CKPT_NOTE,
      R,
@@ -283,6 +290,13 @@ static const struct {
     {"moments-missing",
      "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu[2,3]}}"
                       "," GROUPS("") "}}",
+     PLAIN,
+     CKPT_ERROR,
+     FL,
+     {.loader = C}},
+    {"moments-missing",
+     "{'model':{'m.a':f32@cpu[2,3],'m.b':f32@cpu[3],'h.a':f32@cpu[4]},'optimizer':{'state':{2:{'step':f32@cpu[],'exp_avg':f32@cpu[4],"
+     "'exp_avg_sq':f32@cpu[4]}},'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0,1,2]}]}}",
      PLAIN,
      CKPT_NOTE,
      R,

@@ -349,7 +349,7 @@ START_TEST(shards_share_what_they_keep)
 {
     enum { TENSORS = 200, SHARDS = 4 };
     static const char name[] = "model-0000%d-of-00004.safetensors";
-    static char names[TENSORS][64];
+    static char names[TENSORS][80];
     flat tensors[TENSORS / SHARDS];
     ckpt__buf index = { 0 };
     char file[64];
