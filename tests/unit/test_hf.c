@@ -363,7 +363,7 @@ START_TEST(shards_share_what_they_keep)
             tensors[i] = (flat){ own, 2, { 1, 1 } };
             ckpt__buf_printf(&index, "%s\"%s\":\"%s\"", index.size ? "," : "{\"weight_map\":{", own, file);
         }
-        write_safetensors(at(file), tensors, TENSORS / SHARDS, 0);
+        write_safetensors(at("%s", file), tensors, TENSORS / SHARDS, 0);
     }
     ckpt__buf_str(&index, "}}");
     write_index(index.data);
