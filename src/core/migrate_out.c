@@ -269,6 +269,22 @@ static uint64_t known_memory(const writer *w)
     return sum;
 }
 
+/* So many tensors that what is known of them alone is too much: it goes on with the least that buffers need, and says so. */
+static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, uint64_t all, ckpt_error *err)
+{
+    const ckpt__mover *m = w->m;
+    char fix[80];
+    if (known + least <= all)
+        return CKPT_OK;
+    snprintf(fix, sizeof fix, "--memory %lluMiB, where there is that much", (unsigned long long)((known + least) >> 20) + 1);
+    bool added = ckpt__report_add(m->report, CKPT_WARNING, "over-memory", NULL, fix,
+                                  "what is known of %zu tensors takes %llu MiB beside the %llu MiB that buffers need: more than "
+                                  "--memory %llu MiB",
+                                  m->from->tensor_count, (unsigned long long)(known >> 20), (unsigned long long)(least >> 20),
+                                  (unsigned long long)(all >> 20));
+    return added ? CKPT_OK : ckpt__mover_no_memory(err);
+}
+
 /* For the buffers of the payloads, *out; and the blocks in which they are written: where there are so many tensors that
  * what is known of them takes most of the memory, smaller ones. */
 static ckpt_status payload_memory(const writer *w, uint64_t *out, size_t *block, ckpt_error *err)
@@ -282,12 +298,12 @@ static ckpt_status payload_memory(const writer *w, uint64_t *out, size_t *block,
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: %llu bytes are too few, at least %lluMiB are needed",
                           (unsigned long long)all, (unsigned long long)(least >> 20));
     *block = CKPT__BLOCK;
-    if (known > all / 2) {
+    if (known > all / 2 || known + least > all) {
         *block /= SMALLER;
         blocks /= SMALLER;
     }
     *out = all - blocks > known + CKPT__MEMORY_LEAST ? all - blocks - known : CKPT__MEMORY_LEAST;
-    return CKPT_OK;
+    return note_memory(w, known, blocks + CKPT__MEMORY_LEAST, all, err);
 }
 
 static ckpt_status write_literal(ckpt__sink *folder, const char *name, const ckpt__buf *text, ckpt_error *err)

@@ -386,6 +386,52 @@ START_TEST(values)
 }
 END_TEST
 
+/* {name: 1 byte} of so many tensors, as a safetensors file. */
+static void write_many(const char *path, size_t count)
+{
+    char *header = NULL;
+    size_t size = 0;
+    FILE *text = open_memstream(&header, &size), *f = fopen(path, "wb");
+    ck_assert(text && f);
+    for (size_t i = 0; i < count; i++)
+        fprintf(text, "%c\"t%zu\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}", i ? ',' : '{', i, i, i + 1);
+    fputc('}', text);
+    ck_assert_int_eq(fclose(text), 0);
+    for (int i = 0; i < 8; i++)
+        fputc((int)((uint64_t)size >> 8 * i & 0xff), f);
+    fwrite(header, 1, size, f);
+    for (size_t i = 0; i < count; i++)
+        fputc((int)(i % 251), f);
+    ck_assert_int_eq(fclose(f), 0);
+    free(header);
+}
+
+/* What is known of the tensors may be more than is allowed: that is said, with what it takes. */
+START_TEST(more_than_memory)
+{
+    enum { MANY = 60000 };
+    ckpt_migrate_options options = {.memory = (uint64_t)33 << 20};
+    for (int few = 0; few < 2; few++) {
+        ckpt_report *report = ckpt_report_new();
+        write_many(temporary("many"), few ? 1000 : MANY);
+        ck_assert_msg(migrate(temporary("many"), temporary("a"), &options, report) == CKPT_OK, "%s", err.message);
+        const ckpt_finding *f = ckpt_report_find(report, "over-memory", NULL);
+        ck_assert_int_eq(f != NULL, !few);
+        ck_assert(few || (strstr(f->message, "60000 tensors") && strstr(f->message, "--memory 33 MiB") &&
+                          strncmp(f->fix, "--memory ", 9) == 0));
+        /* as much as the fix says is enough */
+        options.memory = few ? 0 : strtoull(f->fix + 9, NULL, 10) << 20;
+        ckpt_report_free(report);
+        report = ckpt_report_new();
+        options.force = true;
+        ck_assert_int_eq(migrate(temporary("many"), temporary("a"), &options, report), CKPT_OK);
+        ck_assert_ptr_null(ckpt_report_find(report, "over-memory", NULL));
+        ckpt_report_free(report);
+        options.memory = (uint64_t)33 << 20;
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate");
@@ -401,6 +447,7 @@ int main(void)
     tcase_add_test(t, cancelled);
     tcase_add_test(t, read_back_damaged);
     tcase_add_test(t, values);
+    tcase_add_test(t, more_than_memory);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
