@@ -204,14 +204,58 @@ ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index)
     return CKPT_OK;
 }
 
+/* An object that was made inside its own arguments is thrown away too, and the first one fetched in its place. */
+static void look_at_given(ckpt__pickle_vm *vm, const ckpt__pickle_node *got)
+{
+    ckpt__pickle_object *o = vm->given;
+    vm->given = NULL;
+    if (vm->op_at == vm->given_end && got->kind == CKPT__P_OBJECT && got->u.object->callable == o->setter)
+        o->setter = o->state = NULL;
+}
+
 ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index)
 {
     size_t at;
-    if (index < vm->memo_count && vm->memo[index])
-        return ckpt__pickle_push(vm, vm->memo[index]);
-    if (vm->sparse && ckpt__hash_get(vm->sparse, (const char *)&index, sizeof index, &at))
-        return ckpt__pickle_push(vm, vm->sparse_nodes[at]);
-    return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "memo entry %llu was never put", (unsigned long long)index);
+    ckpt__pickle_node *n = index < vm->memo_count ? vm->memo[index] : NULL;
+    if (!n && vm->sparse && ckpt__hash_get(vm->sparse, (const char *)&index, sizeof index, &at))
+        n = vm->sparse_nodes[at];
+    if (!n)
+        return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "memo entry %llu was never put", (unsigned long long)index);
+    if (vm->given)
+        look_at_given(vm, n);
+    return ckpt__pickle_push(vm, n);
+}
+
+/* ---- POP */
+
+/* The sixth item of what __reduce__ gives: setter(object, state), called above the object and thrown away. */
+static void note_setter(ckpt__pickle_vm *vm, const ckpt__pickle_node *call)
+{
+    const ckpt__pickle_node *args = call->kind == CKPT__P_OBJECT ? call->u.object->args : NULL;
+    ckpt__pickle_node *below = vm->depth > fence(vm) ? vm->stack[vm->depth - 1] : NULL;
+    if (!args || !below || below->kind != CKPT__P_OBJECT || call->u.object->call != CKPT__P_REDUCE ||
+        args->u.list.count != 2 || args->u.list.items[0] != below)
+        return;
+    ckpt__pickle_object *o = below->u.object;
+    if (o->state)
+        return;
+    o->setter = call->u.object->callable;
+    o->state = args->u.list.items[1];
+    vm->given = o;
+    vm->given_end = vm->at;
+}
+
+/* A MARK on top counts as an item, as it does in Python. */
+ckpt_status ckpt__pickle_op_pop(ckpt__pickle_vm *vm)
+{
+    ckpt__pickle_node **items, *n = NULL;
+    size_t count;
+    if (vm->mark_count && vm->marks[vm->mark_count - 1] == vm->depth)
+        return ckpt__pickle_pop_mark(vm, &items, &count);
+    ckpt_status status = ckpt__pickle_pop(vm, &n);
+    if (n)
+        note_setter(vm, n);
+    return status;
 }
 
 /* ---- the loop */

@@ -53,6 +53,7 @@ typedef struct ckpt__pickle_object {
     ckpt__pickle_node *args;     /* a TUPLE */
     ckpt__pickle_node *kwargs;   /* NEWOBJ_EX: a DICT; else NULL */
     ckpt__pickle_node *state;    /* what BUILD gave, or NULL */
+    ckpt__pickle_node *setter;   /* what is called with the object and the state in place of BUILD, or NULL */
     ckpt__pickle_list items;     /* APPEND, APPENDS, ADDITEMS */
     ckpt__pickle_list entries;   /* SETITEM, SETITEMS: key, value, ... */
 } ckpt__pickle_object;

@@ -100,6 +100,10 @@ static void visit_content(counter *c, const node *n)
             visit(c, o->kwargs);
         visit_list(c, &o->items);
         visit_list(c, &o->entries);
+        if (o->setter) {
+            visit(c, o->setter);
+            visit(c, (node *)(uintptr_t)n);      /* its first argument */
+        }
         if (o->state)
             visit(c, o->state);
     }

@@ -157,13 +157,6 @@ static ckpt_status op_pop_mark(vm_t *vm)
     size_t n;
     return ckpt__pickle_pop_mark(vm, &items, &n);
 }
-/* A MARK on top counts as an item, as it does in Python. */
-static ckpt_status op_pop(vm_t *vm)
-{
-    node_t *n;
-    bool mark = vm->mark_count && vm->marks[vm->mark_count - 1] == vm->depth;
-    return mark ? op_pop_mark(vm) : ckpt__pickle_pop(vm, &n);
-}
 static ckpt_status op_dup(vm_t *vm)
 {
     node_t *n;
@@ -531,7 +524,7 @@ static ckpt_status op_buffer(vm_t *vm)
 const ckpt__pickle_op ckpt__pickle_ops[256] = {
     ['('] = {"MARK", op_mark},
     ['.'] = {"STOP", op_stop},
-    ['0'] = {"POP", op_pop},
+    ['0'] = {"POP", ckpt__pickle_op_pop},
     ['1'] = {"POP_MARK", op_pop_mark},
     ['2'] = {"DUP", op_dup},
     ['F'] = {"FLOAT", ckpt__pickle_op_float},

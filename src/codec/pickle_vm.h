@@ -28,6 +28,8 @@ typedef struct ckpt__pickle_vm {
     uint64_t memo_entries; /* of both: what MEMOIZE numbers by */
 
     ckpt__pickle_node *none, *yes, *no, *empty_tuple, *small_ints[CKPT__PICKLE_SMALL_INTS];
+    ckpt__pickle_object *given; /* what the last POP gave a setter; NULL: nothing, or it was looked at since */
+    size_t given_end;           /* the byte behind that POP */
     bool stopped;
     bool kept; /* the data outlives the nodes: long bytes are not copied */
 } ckpt__pickle_vm;
@@ -107,6 +109,7 @@ static inline ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t in
     return CKPT_OK;
 }
 ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index);
+ckpt_status ckpt__pickle_op_pop(ckpt__pickle_vm *vm);
 
 /* ---- pickle_text.c: opcodes of protocol 0 whose arguments are lines of text */
 ckpt_status ckpt__pickle_op_int(ckpt__pickle_vm *vm);

@@ -333,7 +333,7 @@ static ckpt_status step_persistent(emitter *e, frame *f)
     return CKPT_OK;
 }
 
-enum { CALLABLE, ARGUMENTS, KEYWORDS, CALL, ITEMS, ENTRIES, STATE, BUILD };
+enum { CALLABLE, ARGUMENTS, KEYWORDS, CALL, ITEMS, ENTRIES, STATE, BUILD, ITSELF, ITS_STATE, SET };
 
 /* MARK, class, arguments, OBJ: classes of Python 2's old style. */
 static bool is_old_style(const ckpt__pickle_object *o)
@@ -393,12 +393,20 @@ static ckpt_status step_object(emitter *e, frame *f)
         return status;
     case STATE:
         next_stage(f);
+        if (o->setter) {
+            f->stage = ITSELF;
+            return begin(e, o->setter);
+        }
         if (o->state)
             return begin(e, o->state);
         e->depth--;
         return CKPT_OK;
+    case ITSELF:
+    case ITS_STATE:
+        next_stage(f);
+        return begin(e, f->stage == ITS_STATE ? f->n : o->state);
     default:
-        put_char(e, 'b');
+        ckpt__buf_str(e->out, f->stage == SET ? "\x86R0" : "b");
         e->depth--;
         return CKPT_OK;
     }

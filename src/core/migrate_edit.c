@@ -350,5 +350,5 @@ bool ckpt__has_tree(const ckpt__index *x)
     for (size_t i = 0; i < x->tensor_count; i++)
         if (!ckpt__is_flat(x, i))
             return true;
-    return strncmp(x->format, "torch", 5) == 0 || (x->root && x->tensor_count == 0);
+    return strncmp(x->format, "torch", 5) == 0 || strcmp(x->format, "pickle") == 0 || (x->root && x->tensor_count == 0);
 }

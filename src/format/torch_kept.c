@@ -154,7 +154,7 @@ static bool meet_parts(renumber *r, const ckpt__node *n)
     if (n->kind == CKPT__P_OBJECT) {
         const ckpt__pickle_object *o = n->u.object;
         return meet(r, o->callable) && meet(r, o->args) && meet(r, o->kwargs) && meet(r, o->state) &&
-               meet_list(r, &o->items) && meet_list(r, &o->entries);
+               meet(r, o->setter) && meet_list(r, &o->items) && meet_list(r, &o->entries);
     }
     bool list = n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_SET ||
                 n->kind == CKPT__P_FROZENSET || n->kind == CKPT__P_DICT;

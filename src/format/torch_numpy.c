@@ -38,6 +38,8 @@ static void get_unit(ckpt__torch *t, const ckpt__node *state, dtype *out)
     if (!data || !ckpt__torch_bytes(t, ckpt__torch_item(data, 0), &unit) || unit.size > 8 ||
         memchr(unit.data, '\0', unit.size))
         return;
+    if (ckpt__str_is(unit, "generic"))
+        return;
     size_t n = 0;
     out->unit[n++] = '[';
     if (count && count->kind == CKPT__P_INT && count->u.integer > 1 && count->u.integer < 1000000) {
@@ -136,31 +138,115 @@ static void put_simple(ckpt__buf *b, const dtype *d)
         ckpt__buf_printf(b, "%c%c%llu%s", d->order, d->kind, (unsigned long long)n, d->unit);
 }
 
-/* "[('a', '<i4'), ('b', '<f8')]" of a record whose fields are plain and follow each other; else false. */
-static bool put_record(ckpt__torch *t, ckpt__buf *b, const dtype *record)
+/* ---- the text of a record: numpy's dtype.descr */
+
+enum { DEEPEST = 16, LONGEST = 1 << 16 };     /* records in records may be the same over and over */
+
+typedef struct record {
+    const ckpt__node *names, *fields;
+    uint64_t itemsize, at;        /* bytes so far */
+    size_t next;                  /* field */
+    const ckpt__node *shape;      /* of the subarray whose items are such records, or NULL */
+} record;
+
+static void put_str(ckpt__buf *b, ckpt_str s)
 {
-    uint64_t at = 0;
-    ckpt__buf_char(b, '[');
-    for (size_t i = 0; i < ckpt__torch_length(record->names); i++) {
-        const ckpt__node *name = ckpt__torch_item(record->names, i);
-        const ckpt__node *field =
-            name->kind == CKPT__P_STR ? ckpt__pickle_get(record->fields, name->u.text.data) : NULL;
-        const ckpt__node *offset = ckpt__torch_item(field, 1);
-        dtype d;
-        if (!offset || offset->kind != CKPT__P_INT || (uint64_t)offset->u.integer != at ||
-            !get_dtype(t, ckpt__torch_item(field, 0), &d) || d.kind == 'V')
+    ckpt_value v = {.kind = CKPT_V_STR, .text = s};
+    ckpt__value_repr(b, &v);
+}
+
+/* ('', '|V7'): what lies between fields. */
+static bool put_padding(ckpt__buf *b, record *r, uint64_t to)
+{
+    if (to < r->at)
+        return false;
+    if (to > r->at)
+        ckpt__buf_printf(b, "%s('', '|V%llu')", r->at || r->next ? ", " : "", (unsigned long long)(to - r->at));
+    r->at = to;
+    return true;
+}
+
+/* ", (2, 3)" and ")": how a field ends. */
+static bool end_field(ckpt__buf *b, const ckpt__node *shape)
+{
+    size_t n = ckpt__torch_length(shape);
+    for (size_t i = 0; i < n; i++) {
+        const ckpt__node *d = ckpt__torch_item(shape, i);
+        if (d->kind != CKPT__P_INT)
             return false;
-        ckpt__buf_str(b, i ? ", (" : "(");
-        ckpt_value key = {.kind = CKPT_V_STR, .text = name->u.text};
-        ckpt__value_repr(b, &key);
-        ckpt__buf_str(b, ", '");
+        ckpt__buf_printf(b, "%s%lld", i ? ", " : ", (", (long long)d->u.integer);
+    }
+    ckpt__buf_str(b, n == 0 ? ")" : n == 1 ? ",))" : "))");
+    return true;
+}
+
+/* The name, or (title, name). */
+static bool put_name(ckpt__buf *b, ckpt_str name, const ckpt__node *title)
+{
+    if (title && title->kind != CKPT__P_STR)
+        return false;
+    ckpt__buf_str(b, title ? "((" : "(");
+    if (title) {
+        put_str(b, title->u.text);
+        ckpt__buf_str(b, ", ");
+    }
+    put_str(b, name);
+    ckpt__buf_str(b, title ? "), " : ", ");
+    return true;
+}
+
+/* One field up to its dtype; *of: that of its items, *shape: NULL, or the subarray's. */
+static bool begin_field(ckpt__torch *t, ckpt__buf *b, record *r, dtype *of, const ckpt__node **shape)
+{
+    const ckpt__node *name = ckpt__torch_item(r->names, r->next);
+    const ckpt__node *field = name->kind == CKPT__P_STR ? ckpt__pickle_get(r->fields, name->u.text.data) : NULL;
+    const ckpt__node *type = ckpt__torch_item(field, 0), *offset = ckpt__torch_item(field, 1);
+    if (!offset || offset->kind != CKPT__P_INT || offset->u.integer < 0 || !get_dtype(t, type, of) ||
+        !put_padding(b, r, (uint64_t)offset->u.integer))
+        return false;
+    ckpt__buf_str(b, r->at || r->next ? ", " : "");
+    uint64_t itemsize = of->itemsize;
+    const ckpt__node *sub = ckpt__torch_item(state_of(type), 2);      /* (dtype of the items, shape) */
+    bool many = sub && sub->kind == CKPT__P_TUPLE;
+    *shape = many ? ckpt__torch_item(sub, 1) : NULL;
+    if ((many && (!*shape || !get_dtype(t, ckpt__torch_item(sub, 0), of))) || !ckpt__add(r->at, itemsize, &r->at))
+        return false;
+    r->next++;
+    return put_name(b, name->u.text, ckpt__torch_item(field, 2));
+}
+
+/* "[('a', '<i4'), ('', '|V4'), ('b', '<f8', (2,))]"; false: its fields overlap, or are not in order, or are too many. */
+static bool put_record(ckpt__torch *t, ckpt__buf *b, const dtype *outer)
+{
+    record stack[DEEPEST] = {{.names = outer->names, .fields = outer->fields, .itemsize = outer->itemsize}};
+    size_t depth = 1;
+    ckpt__buf_char(b, '[');
+    while (depth && b->size < LONGEST) {
+        record *r = &stack[depth - 1];
+        const ckpt__node *shape;
+        dtype d;
+        if (r->next == ckpt__torch_length(r->names)) {
+            if (!put_padding(b, r, r->itemsize))
+                return false;
+            ckpt__buf_char(b, ']');
+            if (--depth && !end_field(b, r->shape))
+                return false;
+            continue;
+        }
+        if (!begin_field(t, b, r, &d, &shape) || (d.names && depth == DEEPEST))
+            return false;
+        if (d.names) {
+            stack[depth++] = (record){.names = d.names, .fields = d.fields, .itemsize = d.itemsize, .shape = shape};
+            ckpt__buf_char(b, '[');
+            continue;
+        }
+        ckpt__buf_char(b, '\'');
         put_simple(b, &d);
-        ckpt__buf_str(b, "')");
-        if (!ckpt__add(at, d.itemsize, &at))
+        ckpt__buf_char(b, '\'');
+        if (!end_field(b, shape))
             return false;
     }
-    ckpt__buf_char(b, ']');
-    return at == record->itemsize;
+    return depth == 0;
 }
 
 static ckpt_str dtype_text(ckpt__torch *t, const dtype *d)
@@ -189,9 +275,11 @@ ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__node *node)
 
 /* ---- arrays */
 
+enum { MOST_AXES = 64 };          /* numpy's own limit */
+
 static bool get_shape(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out)
 {
-    if (!node || node->kind != CKPT__P_TUPLE || ckpt__torch_length(node) > 64)
+    if (!node || node->kind != CKPT__P_TUPLE || ckpt__torch_length(node) > MOST_AXES)
         return false;
     out->ndim = (uint32_t)ckpt__torch_length(node);
     int64_t *shape = ckpt__arena_array(t->arena, (size_t)out->ndim + 1, sizeof *shape);
@@ -205,7 +293,8 @@ static bool get_shape(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array 
     return shape != NULL;
 }
 
-/* numpy turns what it unpickles into the machine's byte order; so does this. */
+/* numpy turns what it unpickles into the machine's byte order; so does this. (The buffers of protocol 5 it leaves as they are:
+ * the numbers are the same.) */
 static bool to_little_endian(ckpt__torch *t, const dtype *d, ckpt_str *bytes)
 {
     size_t unit = d->kind == 'U' ? 4 : (size_t)(d->kind == 'c' ? d->itemsize / 2 : d->itemsize);
@@ -250,14 +339,63 @@ static bool reconstructed(ckpt__torch *t, const ckpt__node *node, ckpt__torch_ar
            finish(t, &d, ckpt__torch_item(state, 4), out);
 }
 
-/* _frombuffer(bytes, dtype, shape, 'C'): protocol 5 */
+/* The order of the axes: a permutation of their numbers. */
+static bool get_axes(const ckpt__node *node, uint32_t ndim, uint32_t *axes)
+{
+    uint64_t seen = 0;
+    if (!node || node->kind != CKPT__P_TUPLE || ckpt__torch_length(node) != ndim)
+        return false;
+    for (uint32_t i = 0; i < ndim; i++) {
+        const ckpt__node *n = ckpt__torch_item(node, i);
+        if (n->kind != CKPT__P_INT || n->u.integer < 0 || n->u.integer >= ndim || (seen >> n->u.integer & 1))
+            return false;
+        axes[i] = (uint32_t)n->u.integer;
+        seen |= (uint64_t)1 << n->u.integer;
+    }
+    return true;
+}
+
+/* array.transpose(axes) of an array in C order: its shape, and its bytes in C order again. */
+static bool transpose(ckpt__torch *t, const uint32_t *axes, uint64_t itemsize, ckpt__torch_array *out)
+{
+    uint64_t strides[MOST_AXES], at[MOST_AXES] = {0}, stride = itemsize, from = 0;
+    int64_t *shape = ckpt__arena_array(t->arena, (size_t)out->ndim + 1, sizeof *shape);
+    char *bytes = ckpt__arena_alloc(t->arena, out->bytes.size + 1);
+    if (!shape || !bytes)
+        return false;
+    for (uint32_t i = out->ndim; i-- > 0; stride *= (uint64_t)out->shape[i])    /* no more than bytes.size */
+        strides[i] = stride;
+    for (uint32_t i = 0; i < out->ndim; i++)
+        shape[i] = out->shape[axes[i]];
+    for (size_t to = 0; to < out->bytes.size; to += (size_t)itemsize) {
+        memcpy(bytes + to, out->bytes.data + from, (size_t)itemsize);
+        for (uint32_t i = out->ndim; i-- > 0;) {
+            from += strides[axes[i]];
+            if (++at[i] < (uint64_t)shape[i])
+                break;
+            from -= strides[axes[i]] * at[i];
+            at[i] = 0;
+        }
+    }
+    out->shape = shape;
+    out->bytes.data = bytes;
+    return true;
+}
+
+/* _frombuffer(bytes, dtype, shape, 'C'), protocol 5; from numpy 2.3 on also (bytes, dtype, shape, 'K', axes), which is an
+ * array in C order whose axes were exchanged. */
 static bool from_buffer(ckpt__torch *t, const ckpt__node *args, ckpt__torch_array *out)
 {
     dtype d;
-    const ckpt__node *order = ckpt__torch_item(args, 3);
-    out->fortran = order && order->kind == CKPT__P_STR && ckpt__str_is(order->u.text, "F");
-    return get_dtype(t, ckpt__torch_item(args, 1), &d) && get_shape(t, ckpt__torch_item(args, 2), out) &&
-           finish(t, &d, ckpt__torch_item(args, 0), out);
+    uint32_t axes[MOST_AXES];
+    const ckpt__node *order = ckpt__torch_item(args, 3), *exchanged = ckpt__torch_item(args, 4);
+    bool named = order && order->kind == CKPT__P_STR;
+    out->fortran = named && ckpt__str_is(order->u.text, "F");
+    bool turned = named && ckpt__str_is(order->u.text, "K") && exchanged && exchanged->kind != CKPT__P_NONE;
+    if (!get_dtype(t, ckpt__torch_item(args, 1), &d) || !get_shape(t, ckpt__torch_item(args, 2), out) ||
+        !finish(t, &d, ckpt__torch_item(args, 0), out))
+        return false;
+    return !turned || (get_axes(exchanged, out->ndim, axes) && transpose(t, axes, d.itemsize, out));
 }
 
 bool ckpt__torch_array_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out, bool *scalar)

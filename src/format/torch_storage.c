@@ -203,11 +203,12 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__
     return CKPT_OK;
 }
 
+/* By the dtype, as torch.save compares them: an untyped storage, which one tensor has, is a ByteStorage to the next, whose
+ * dtype is uint8. */
 static bool says_the_same(const ckpt__torch *t, const ckpt__node *first, const ckpt__torch_id *id)
 {
     ckpt__torch_id before;
-    return ckpt__torch_parse_id(t, first, &before, NULL) == CKPT_OK && before.numel == id->numel &&
-           ckpt__str_equal(before.storage_class->u.global->name, id->storage_class->u.global->name) &&
+    return ckpt__torch_parse_id(t, first, &before, NULL) == CKPT_OK && before.numel == id->numel && before.dtype == id->dtype &&
            (before.location.data ? ckpt__str_equal(before.location, id->location) : !id->location.data);
 }
 

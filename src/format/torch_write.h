@@ -36,6 +36,10 @@ ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_err
 bool ckpt__torch_holds(const ckpt_value *v);
 /* A tensor that is an opaque object to the tree: of a structure that a native file keeps, one that is no record of its own. */
 bool ckpt__torch_is_closed(const ckpt_value *v);
+/* Is v such a tensor of a subclass with bytes of its own (not a shell around others)? It becomes the tensor that it is made of,
+ * without attributes; false: no memory. */
+bool ckpt__torch_is_subclass(const ckpt_value *v);
+bool ckpt__torch_unclass(ckpt_value *v, ckpt__arena *a);
 /* Is v such a tensor, or a storage by itself, of a storage that is not whole? *storage: the first that is not. */
 bool ckpt__torch_looks_at(const ckpt__index *x, const ckpt_value *v, const bool *whole, size_t *storage);
 

@@ -90,21 +90,58 @@ static ckpt__out *put_str(writer *w, const char *text, size_t n)
     return ckpt__pickle_make_text(w->arena, CKPT__P_STR, ckpt__arena_str(w->lasting, text, n));
 }
 
-/* numpy.dtype('f4', False, True) with the state (3, '<', None, None, None, -1, -1, 0). */
+/* Of a date, (None, (b'D', 7, 1, 1)): its unit is seven days. Without it numpy takes the state for that of another kind, and
+ * falls over it. text: "8[7D]", or "8" where there is no unit. */
+static ckpt__out *put_unit(writer *w, ckpt_str text)
+{
+    const char *open = memchr(text.data, '[', text.size), *unit = "generic";
+    size_t n = strlen(unit);
+    int64_t count = 1;
+    if (open && text.data[text.size - 1] == ']') {
+        const char *end = text.data + text.size - 1;
+        for (unit = open + 1; unit < end && *unit >= '0' && *unit <= '9';)
+            unit++;
+        n = (size_t)(end - unit);
+        if (unit > open + 1 && !ckpt__parse_i64(open + 1, (size_t)(unit - open - 1), &count))
+            return NULL;
+    }
+    ckpt__out *items[] = {ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, ckpt__arena_str(w->lasting, unit, n)),
+                          ckpt__torch_put_int(w, count), ckpt__torch_put_int(w, 1), ckpt__torch_put_int(w, 1)};
+    ckpt__out *both[] = {ckpt__pickle_make(w->arena, CKPT__P_NONE), ckpt__pickle_make_tuple(w->arena, 4, items)};
+    return ckpt__pickle_make_tuple(w->arena, 2, both);
+}
+
+/* numpy.dtype('f4', False, True) with the state (3, '<', None, None, None, -1, -1, 0): the last but two are the size and the
+ * alignment, which those have whose size is not that of their kind. That of dates has a ninth item. */
 static ckpt__out *put_dtype(writer *w, ckpt_str dtype)
 {
     ckpt__pickle_node *none = ckpt__pickle_make(w->arena, CKPT__P_NONE);
     bool order = dtype.size > 1 && strchr("<>|=", dtype.data[0]) != NULL;
-    ckpt__out *args[] = {put_str(w, dtype.data + order, dtype.size - order), ckpt__torch_put_bool(w, false),
+    ckpt_str code = {dtype.data + order, dtype.size - order}, count = {code.data + 1, code.size ? code.size - 1 : 0};
+    bool date = count.size && (code.data[0] == 'M' || code.data[0] == 'm');
+    int64_t size = -1, align = -1;
+    if (count.size && strchr("SUV", code.data[0]) && ckpt__parse_i64(count.data, count.size, &size)) {
+        align = code.data[0] == 'U' ? 4 : 1;
+        size = size < INT64_MAX / 4 ? size * align : -1;
+    }
+    ckpt__out *args[] = {put_str(w, code.data, date ? 2 : code.size), ckpt__torch_put_bool(w, false),
                          ckpt__torch_put_bool(w, true)};
-    ckpt__out *state[] = {ckpt__torch_put_int(w, 3), put_str(w, order ? dtype.data : "|", 1), none, none, none,
-                          ckpt__torch_put_int(w, -1), ckpt__torch_put_int(w, -1),
-                          ckpt__torch_put_int(w, 0)};
+    ckpt__out *state[] = {ckpt__torch_put_int(w, date ? 4 : 3), put_str(w, order ? dtype.data : "|", 1), none, none, none,
+                          ckpt__torch_put_int(w, size), ckpt__torch_put_int(w, align), ckpt__torch_put_int(w, 0),
+                          date ? put_unit(w, count) : NULL};
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, ckpt__torch_put_global(w, "numpy", "dtype"),
                                              ckpt__pickle_make_tuple(w->arena, 3, args));
-    if (!call || !(call->u.object->state = ckpt__pickle_make_tuple(w->arena, 8, state)))
+    if (!call || !(call->u.object->state = ckpt__pickle_make_tuple(w->arena, date ? 9 : 8, state)))
         return NULL;
     return call;
+}
+
+/* "|V16": of a record all is known but how numpy would pickle its fields. */
+static ckpt_str raw_dtype(const ckpt_value *v, char *out, size_t size)
+{
+    uint64_t n;
+    bool some = ckpt__numel(v->array->shape, v->array->ndim, &n) && n > 0;
+    return (ckpt_str){out, (size_t)snprintf(out, size, "|V%llu", some ? (unsigned long long)(v->text.size / n) : 0ull)};
 }
 
 /* numpy.core.multiarray._reconstruct(ndarray, (0,), b'b') with the state (1, shape, dtype, fortran, bytes): the module
@@ -112,9 +149,17 @@ static ckpt__out *put_dtype(writer *w, ckpt_str dtype)
 static ckpt__out *put_array(writer *w, const ckpt_value *v)
 {
     static const int64_t zero[1] = {0};
+    char code[32];
+    ckpt_str dtype = v->array->dtype;
+    if (dtype.size && dtype.data[0] == '[') {
+        if (ckpt__torch_put_lost(w, SIZE_MAX, "an array of numpy's records is written as raw bytes, without its fields: %.150s",
+                                 dtype.data) < 0)
+            return NULL;
+        dtype = raw_dtype(v, code, sizeof code);
+    }
     ckpt__out *args[] = {ckpt__torch_put_global(w, "numpy", "ndarray"), put_ints(w, zero, 1),
                          ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, ckpt__s("b"))};
-    ckpt__out *state[] = {ckpt__torch_put_int(w, 1), put_ints(w, v->array->shape, v->array->ndim), put_dtype(w, v->array->dtype),
+    ckpt__out *state[] = {ckpt__torch_put_int(w, 1), put_ints(w, v->array->shape, v->array->ndim), put_dtype(w, dtype),
                           ckpt__torch_put_bool(w, v->array->fortran),
                           ckpt__pickle_make_text(w->arena, CKPT__P_BYTES, v->text)};
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE,
@@ -169,4 +214,34 @@ ckpt_status ckpt__torch_put_object(writer *w, const ckpt_value *v, ckpt__out *to
         return ckpt__torch_put_failed(w);
     *to = *made;
     return CKPT_OK;
+}
+
+/* _rebuild_from_type_v2(function, class, arguments, attributes) */
+bool ckpt__torch_is_subclass(const ckpt_value *v)
+{
+    if (!ckpt__torch_is_closed(v))
+        return false;
+    const ckpt__pickle_object *o = ((const ckpt__node *)v->origin)->u.object;
+    const ckpt__node *function = ckpt__torch_item(o->args, 0);
+    return o->callable->kind == CKPT__P_GLOBAL && ckpt__torch_item(o->args, 2) && function->kind == CKPT__P_GLOBAL &&
+           ckpt__str_among(o->callable->u.global->name, "_rebuild_from_type_v2 _rebuild_from_type") &&
+           !ckpt__str_is(function->u.global->name, "_rebuild_wrapper_subclass");
+}
+
+bool ckpt__torch_unclass(ckpt_value *v, ckpt__arena *a)
+{
+    const ckpt__pickle_object *o = ((const ckpt__node *)v->origin)->u.object;
+    ckpt__node *node = ckpt__arena_alloc(a, sizeof *node);
+    ckpt__pickle_object *call = ckpt__arena_alloc(a, sizeof *call);
+    if (!node || !call)
+        return false;
+    *call = (ckpt__pickle_object){.call = o->call,
+                                  .callable = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 0),     /* only read */
+                                  .args = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 2)};
+    node->kind = CKPT__P_OBJECT;
+    node->u.object = call;
+    v->origin = node;
+    v->state = NULL;
+    v->class_name = ckpt__s("torch.Tensor");
+    return true;
 }

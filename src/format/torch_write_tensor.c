@@ -295,6 +295,13 @@ static bool copy_args(tensor *x, const ckpt__node *args, ckpt__out *out)
     return true;
 }
 
+static bool put_state(writer *w, const ckpt__pickle_object *from, ckpt__pickle_object *to)
+{
+    to->state = from->state ? ckpt__torch_put_node(w, from->state) : NULL;
+    to->setter = from->setter ? ckpt__torch_put_node(w, from->setter) : NULL;
+    return (!from->state || to->state) && (!from->setter || to->setter);
+}
+
 /* A tensor inside a call: one that has a number of its own goes by that. */
 static ckpt__out *put_inner(tensor *x, const ckpt__node *n, int depth)
 {
@@ -305,9 +312,7 @@ static ckpt__out *put_inner(tensor *x, const ckpt__node *n, int depth)
     if (!put_parts(x, n->u.object->callable, n->u.object->args, depth + 1, &callable, &args))
         return failed(x);
     ckpt__out *out = ckpt__pickle_make_call(x->w->arena, CKPT__P_REDUCE, callable, args);
-    if (out && n->u.object->state && !(out->u.object->state = ckpt__torch_put_node(x->w, n->u.object->state)))
-        return failed(x);
-    return out;
+    return out && put_state(x->w, n->u.object, out->u.object) ? out : failed(x);
 }
 
 typedef enum call_shape { DENSE, DENSE_OLD, QUANTIZED, PARAMETER, TYPED, DEVICE_TENSOR, DEVICE_ARRAY, WRAPPER, OTHER } call_shape;
@@ -569,7 +574,7 @@ ckpt_status ckpt__torch_put_tensor(writer *w, const ckpt_value *v, ckpt__out *to
     if (!put_parts(&x, o->callable, o->args, 0, &callable, &args))
         return x.status < 0 ? x.status : ckpt__torch_put_failed(w);
     ckpt__out *made = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, callable, args);
-    if (!made || (o->state && !(made->u.object->state = ckpt__torch_put_node(w, o->state))))
+    if (!made || !put_state(w, o, made->u.object))
         return ckpt__torch_put_failed(w);
     *to = *made;
     return CKPT_OK;

@@ -285,8 +285,11 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
         o->kwargs = ckpt__torch_put_node(w, from->kwargs);
     if (from->state)
         o->state = ckpt__torch_put_node(w, from->state);
+    if (from->setter)
+        o->setter = ckpt__torch_put_node(w, from->setter);
     to->u.object = o;
-    if (!o->callable || !o->args || (from->kwargs && !o->kwargs) || (from->state && !o->state))
+    if (!o->callable || !o->args || (from->kwargs && !o->kwargs) || (from->state && !o->state) ||
+        (from->setter && !o->setter))
         return false;
     const ckpt_value *v = node->user;
     if (v && ckpt__torch_holds(v))

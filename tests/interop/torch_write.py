@@ -12,9 +12,11 @@ import collections
 import datetime
 import decimal
 import enum
+import functools
 import io
 import os
 import pathlib
+import pickle
 import struct
 import subprocess
 import sys
@@ -42,6 +44,16 @@ class Plain:
 
 class Sub(torch.Tensor):
     pass
+
+
+class Given:
+    """Gets its state from a function, not from BUILD."""
+    def __reduce__(self):
+        return Given, (), {"n": 7, "me": self}, None, None, give
+
+
+def give(x, state):
+    x.__dict__.update(state, given=True)
 
 
 Point = collections.namedtuple("Point", "x y")
@@ -267,7 +279,7 @@ def odd():
 
 ZOO = {"dtypes": dtypes, "views": views, "shared": shared, "subclasses": subclasses, "sparse": sparse, "quantized": quantized, "values": values, "cycles": cycles,
        "arrays": arrays, "module": module, "whole": whole, "odd": odd, "bare": lambda: torch.arange(5.0), "list": lambda: [1, torch.ones(2)], "int": lambda: 42,
-       "metadata": lambda: nn.BatchNorm1d(2).state_dict()}
+       "metadata": lambda: nn.BatchNorm1d(2).state_dict(), "given": lambda: [Given(), Given()]}
 # What the native format does otherwise: tensors lie contiguous in it, alone where their storage has more; lazy bits are resolved.
 RESHAPED = {"views", "odd", "shared"}
 
@@ -371,6 +383,39 @@ def built(tool):
               loaded)
 
 
+def bytes_twice(inspect, tool):
+    """uint8 and a dtype whose storage is untyped share bytes: torch.save takes the two for one."""
+    raw = torch.arange(16, dtype=torch.uint8)
+    torch.save({"f8": raw.view(torch.float8_e5m2)[4:], "raw": raw, "e4": raw.view(torch.float8_e4m3fn)}, "twice.pt")
+    original = torch.load("twice.pt")
+    check("bytes twice: one storage", len({t["storage"] for t in ask(inspect, "list", "--json", "twice.pt")[1].get("tensors", [])}) == 1)
+    if migrate(tool, "--to", "torch", "twice.pt", "again/twice.pt"):
+        equal("bytes twice: torch -> torch", original, torch.load("again/twice.pt"))
+    if migrate(tool, "--to", "ckpt", "twice.pt", "twice.ckpt") and migrate(tool, "--to", "torch", "twice.ckpt", "back/twice.pt"):
+        equal("bytes twice: torch -> ckpt -> torch", original, torch.load("back/twice.pt"))
+
+
+def closed(tool):
+    """Tensors that no name reaches, in a pickle that torch.save did not write: an argument of a call, a key."""
+    for name, obj in (("call", [functools.partial(give, state=torch.arange(3.0)), "end"]), ("key", {torch.arange(4): 1, "n": {torch.ones(2): 2}})):
+        pathlib.Path(f"{name}.pkl").write_bytes(pickle.dumps(obj))
+        if migrate(tool, "--to", "ckpt", f"{name}.pkl", f"{name}.ckpt") and migrate(tool, "--to", "torch", f"{name}.ckpt", f"{name}.pt"):
+            equal(f"closed: {name}", obj, torch.load(f"{name}.pt", weights_only=False))
+
+
+def made_arrays(tool):
+    """Arrays of a native file that keeps no structure: numpy ends the whole process over a date's dtype without a unit."""
+    of_numpy = {"text": np.array(["ab", "ç"]), "when": np.array(["2026-01-02"], "M8[7D]"), "lasts": np.array([3], "m8"), "raw": np.zeros(2, "V5")}
+    torch.save({"model": trainer()[0].state_dict(), "critic": trainer()[0].state_dict(), **of_numpy}, "arrays2.pt")
+    pathlib.Path("source.yaml").write_text("map: 1\nsource: {model: model}\n")
+    if not (migrate(tool, "--to", "ckpt", "--map-location", "source.yaml", "arrays2.pt", "arrays2.ckpt")
+            and migrate(tool, "--to", "ckpt", "--strip-prefix", "none.", "arrays2.ckpt", "arrays3.ckpt") and migrate(tool, "--to", "torch", "arrays3.ckpt", "arrays3.pt")):
+        return
+    script = "import sys, torch\nprint([[str(a.dtype), a.tobytes().hex()] for k, a in torch.load(sys.argv[1], weights_only=False).items() if k in sys.argv[2:]])"
+    loaded = subprocess.run([sys.executable, "-c", script, "arrays3.pt", *of_numpy], capture_output=True, text=True)
+    check("arrays without structure", loaded.stdout.strip() == str([[str(a.dtype), a.tobytes().hex()] for a in of_numpy.values()]), loaded.stdout + loaded.stderr)
+
+
 def trainer():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
@@ -452,8 +497,14 @@ def main():
                 offsets(name)
         with section("devices"):
             devices(inspect, tool)
+        with section("bytes twice"):
+            bytes_twice(inspect, tool)
+        with section("closed"):
+            closed(tool)
         with section("built"):
             built(tool)
+        with section("arrays without structure"):
+            made_arrays(tool)
         with section("resumed"):
             resumed(tool)
         with section("an old torch"):

@@ -140,6 +140,8 @@ START_TEST(cycles)
     AGAIN("\x80\x02]q\x00h\x00\x85q\x01" "a0h\x01.");
     /* the same of four items */
     AGAIN("\x80\x02(]q\x00(h\x00K\x01K\x02K\x03tq\x01" "aK\x01K\x02K\x03" "1h\x01.");
+    /* x holds i = I(x, [i]): the outer call is thrown away above x, and is none that gives x a state */
+    AGAIN("\x80\x02]q\x00(cm\nX\nq\x01)Rq\x02" "cm\nI\nq\x03h\x02]q\x04h\x03h\x02h\x04\x86q\x05Rq\x06" "a00h\x05R0h\x06" "aK\x05" "e.");
 }
 END_TEST
 
@@ -149,6 +151,8 @@ START_TEST(objects)
     AGAIN("\x80\x02" "cm\nC\nq\x00)\x81q\x01}q\x02X\x01\x00\x00\x00xq\x03h\x01sb.");   /* it is its own attribute */
     AGAIN("\x80\x02" "cm\nC\nq\x00K\x01\x85q\x01Rq\x02(K\x01K\x02" "e.");
     AGAIN("\x80\x02X\x02\x00\x00\x00idq\x00\x85q\x01Q.");
+    /* give(x, {'n': 7}), above x and thrown away: what __reduce__ may name for a state in place of BUILD */
+    AGAIN("\x80\x02]q\x00(cm\nC\nq\x01)Rq\x02" "cm\ngive\nq\x03h\x02}q\x04X\x01\x00\x00\x00nq\x05K\x07s\x86R0h\x02" "e.");
     GIVES("\x80\x02(cm\nC\nK\x01o.", "\x80\x02(cm\nC\nq\x00K\x01oq\x01.");
     GIVES("\x80\x02(K\x01im\nC\n.", "\x80\x02(cm\nC\nq\x00K\x01oq\x01.");
     GIVES("\x80\x04" "cm\nC\n)}\x92.", "\x80\x02" "cm\nC\nq\x00)}q\x01\x92q\x02.");

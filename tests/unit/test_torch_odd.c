@@ -106,6 +106,103 @@ START_TEST(numpy_sizes_that_are_none)
 }
 END_TEST
 
+static void is_array(const char *key, const char *dtype, const char *data, size_t n)
+{
+    const ckpt_value *v = value(key);
+    ck_assert_int_eq(v->kind, CKPT_V_ARRAY);
+    ck_assert_str_eq(v->array->dtype.data, dtype);
+    ck_assert(v->text.size == n && memcmp(v->text.data, data, n) == 0);
+}
+
+/* numpy.dtype(code, False, True), and its state up to the fields */
+static void put_dtype(const char *code, const char *order)
+{
+    put_global(pickle, "numpy", "dtype");
+    put_str(pickle, code);
+    PUT(pickle, "\x89\x88\x87R(K\3");
+    put_str(pickle, order);
+}
+
+static void put_simple_dtype(const char *code, const char *order)
+{
+    put_dtype(code, order);
+    PUT(pickle, "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb");
+}
+
+/* What numpy.dtype.descr has: padding, titles, big-endian fields, records of records, and arrays of either as fields. */
+START_TEST(numpy_records)
+{
+    put_str(pickle, "record");
+    put_global(pickle, "numpy._core.multiarray", "_reconstruct");
+    put_global(pickle, "numpy", "ndarray");
+    PUT(pickle, "K\0\x85U\1b\x87R(K\1K\1\x85");
+    put_dtype("V20", "|");
+    PUT(pickle, "N(X\1\0\0\0aX\1\0\0\0pt}(X\1\0\0\0a");
+    put_simple_dtype("u1", "|");
+    PUT(pickle, "K\0");
+    put_str(pickle, "title");
+    PUT(pickle, "\x87X\1\0\0\0p");
+    put_dtype("V12", "|");
+    PUT(pickle, "(");
+    put_dtype("V6", "|");
+    PUT(pickle, "N(X\1\0\0\0xX\1\0\0\0yt}(X\1\0\0\0x");
+    put_simple_dtype("i2", "<");
+    PUT(pickle, "K\0\x86X\1\0\0\0y");
+    put_dtype("V4", "|");
+    PUT(pickle, "(");
+    put_simple_dtype("i2", ">");
+    PUT(pickle, "K\2K\1\x86tNNK\4K\1K\0tbK\2\x86uK\6K\1K\0tb");
+    PUT(pickle, "K\2\x85tNNK\x0cK\1K\0tbK\4\x86uK\x14K\1K\0tb\x89" "C\x14" "0123456789abcdefghijtb");
+    reads();
+    is_array("record",
+             "[(('title', 'a'), '|u1'), ('', '|V3'), ('p', [('x', '<i2'), ('y', '>i2', (2, 1))], (2,)), ('', '|V4')]",
+             "0123456789abcdefghij", 20);
+}
+END_TEST
+
+/* _frombuffer(b'...', dtype('u1'), (1, 2, 3), 'K', (1, 2, 0)): numpy's own array of the shape (2, 3, 1). */
+START_TEST(numpy_axes_exchanged)
+{
+    for (int i = 0; i < 2; i++) {
+        put_str(pickle, i ? "none such" : "turned");
+        put_global(pickle, "numpy._core.numeric", "_frombuffer");
+        PUT(pickle, "(C\6abcdef");
+        put_simple_dtype("u1", "|");
+        PUT(pickle, "K\2K\1K\3\x87X\1\0\0\0K");
+        put(pickle, i ? "K\2K\0K\2\x87tR" : "K\2K\0K\1\x87tR", 9);
+    }
+    reads();
+    const ckpt_value *v = value("turned");
+    is_array("turned", "|u1", "adbecf", 6);
+    ck_assert(v->array->ndim == 3 && v->array->shape[0] == 3 && v->array->shape[1] == 2 && v->array->shape[2] == 1);
+    ck_assert_int_eq(value("none such")->kind, CKPT_V_OBJECT);
+}
+END_TEST
+
+/* a, and a.view(torch.float8_e5m2): torch.save takes uint8 and untyped bytes for one dtype. */
+START_TEST(bytes_under_two_classes)
+{
+    view v = {.class_name = "ByteStorage", .key = "0", .location = "cpu", .numel = 16, .ndim = 1, .stride_count = 1,
+              .shape = {16}, .strides = {1}};
+    file->count = 1;
+    file->numel[0] = 4;
+    put_str(pickle, "bytes");
+    put_tensor(pickle, &v);
+    put_str(pickle, "f8");
+    put_global(pickle, "torch._utils", "_rebuild_tensor_v3");
+    PUT(pickle, "(");
+    put_storage(pickle, "UntypedStorage", "0", "cpu", 16);
+    PUT(pickle, "K\4K\3\x85K\1\x85\x89");
+    put_ordered_dict(pickle);
+    put_global(pickle, "torch", "float8_e5m2");
+    PUT(pickle, "tR");
+    reads();
+    ck_assert_int_eq(tensor("f8")->dtype, CKPT_F8_E5M2);
+    ck_assert_int_eq(tensor("f8")->offset, 4);
+    ck_assert_int_eq(tensor("f8")->storage, tensor("bytes")->storage);
+}
+END_TEST
+
 /* _rebuild_from_type_v2(_rebuild_njt, NestedTensor, ({'values': ..., 'offsets': ..., ...},), {}), and the same with a
  * function that is not torch's: what that makes is not known. */
 START_TEST(subclasses_with_functions_of_their_own)
@@ -288,6 +385,9 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, classes_that_a_call_finds);
     tcase_add_test(t, numpy_sizes_that_are_none);
+    tcase_add_test(t, numpy_records);
+    tcase_add_test(t, numpy_axes_exchanged);
+    tcase_add_test(t, bytes_under_two_classes);
     tcase_add_test(t, subclasses_with_functions_of_their_own);
     tcase_add_test(t, placements_are_told);
     tcase_add_test(t, what_weights_only_refuses);

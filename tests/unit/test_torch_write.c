@@ -483,6 +483,50 @@ START_TEST(objects)
 }
 END_TEST
 
+/* The state of a dtype has what numpy sets it by: sizes of texts, units of dates. Fields of records it does not get. */
+START_TEST(arrays)
+{
+    static const struct {
+        const char *dtype, *code;
+        int64_t size, align;
+        const char *unit;
+        int64_t count;
+    } rows[] = {{"<U2", "U2", 8, 4, NULL, 0}, {"|S3", "S3", 3, 1, NULL, 0}, {"|V5", "V5", 5, 1, NULL, 0},
+                {">i4", "i4", -1, -1, NULL, 0}, {"<M8[7D]", "M8", -1, -1, "D", 7}, {"<m8[ns]", "m8", -1, -1, "ns", 1}, {"<m8", "m8", -1, -1, "generic", 1},
+                {"[('a', '<i4'), ('b', '<f4')]", "V8", 8, 1, NULL, 0}};
+    enum { N = sizeof rows / sizeof rows[0] };
+    const int64_t shape[] = {1};
+    ckpt_array described[N];
+    const ckpt_value *items[N];
+    made m;
+    make(&m);
+    for (size_t i = 0; i < N; i++) {
+        ckpt_value *v = ckpt__value_new(m.a, CKPT_V_ARRAY);
+        described[i] = (ckpt_array){ckpt__s(rows[i].dtype), shape, 1, false};
+        v->array = &described[i];
+        v->text = (ckpt_str){"12345678", 8};
+        items[i] = v;
+    }
+    write_made(&m, ckpt__value_list(m.a, CKPT_V_LIST, items, N));
+    for (size_t i = 0; i < N; i++) {
+        const ckpt__pickle_node *dtype = item(item(root_of(&m), i)->u.object->state, 2), *state = dtype->u.object->state;
+        ck_assert(ckpt__str_is(item(dtype, 0)->u.text, rows[i].code));
+        ck_assert_int_eq(item(state, 5)->u.integer, rows[i].size);
+        ck_assert_int_eq(item(state, 6)->u.integer, rows[i].align);
+        ck_assert_int_eq(item(state, 0)->u.integer, rows[i].unit ? 4 : 3);
+        ck_assert_uint_eq(state->u.list.count, rows[i].unit ? 9 : 8);
+        if (rows[i].unit) {
+            const ckpt__pickle_node *unit = item(item(state, 8), 1);
+            ck_assert(ckpt__str_is(item(item(unit, 0), 0)->u.text, rows[i].unit));        /* bytes, by _codecs.encode */
+            ck_assert_int_eq(item(unit, 1)->u.integer, rows[i].count);
+        }
+    }
+    ck_assert_uint_eq(ckpt_report_count(m.lost), 1);
+    ck_assert_ptr_nonnull(strstr(ckpt_report_get(m.lost, 0)->message, "without its fields: [('a'"));
+    drop(&m);
+}
+END_TEST
+
 /* The keys of a kept structure follow the records; a tensor that has none becomes None. */
 START_TEST(renumbered)
 {
@@ -527,6 +571,7 @@ int main(void)
     tcase_add_test(tc, storage_classes);
     tcase_add_test(tc, lost);
     tcase_add_test(tc, objects);
+    tcase_add_test(tc, arrays);
     tcase_add_test(tc, renumbered);
     suite_add_tcase(suite, tc);
     return run_suite(suite);
