@@ -1,10 +1,11 @@
 /* inspect_any.c - what is in a checkpoint, whoever wrote it: a file or a directory, of any format that the library reads.
  *
- *     inspect_any CHECKPOINT [TENSOR]
+ *     inspect_any CHECKPOINT [NAME]
  *
  * Walks the tensors and the values by their key paths and prints one line each, tensors with the CRC-32 of their bytes
- * (what zlib gives for a contiguous array, in whatever format it lies). Then it looks at one tensor, the first that has
- * bytes or TENSOR, in two ways: a copy in memory of ours, and the file's own bytes, mapped. A mapped tensor costs no
+ * (what zlib gives for a contiguous array, in whatever format it lies). NAME is a key path with dots: of a value, which is
+ * then printed again with all that is in it, or of a tensor. Then it looks at one tensor, the first that has bytes or NAME,
+ * in two ways: a copy in memory of ours, and the file's own bytes, mapped. A mapped tensor costs no
  * memory and no time until it is touched, but not every tensor lies in the file as it is in memory: then there is a reason
  * in the error, and ckpt_reader_read gives its values. Nothing of the file is run, and no device is needed. */
 #include "util.h"
@@ -113,7 +114,7 @@ int main(int argc, char **argv)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_reader *reader = NULL;
     if (argc < 2 || argc > 3)
-        die("usage: inspect_any CHECKPOINT [TENSOR]");
+        die("usage: inspect_any CHECKPOINT [NAME]");
     check(ckpt_reader_open(argv[1], NULL, &reader, &err), &err);
 
     size_t tensors = ckpt_reader_tensor_count(reader), values = 0;
@@ -124,7 +125,15 @@ int main(int argc, char **argv)
     printf("%s: %zu tensors and %zu values in %" PRIu64 " bytes\n", ckpt_reader_format(reader), tensors, values,
            ckpt_reader_file_size(reader));
 
-    size_t i = choose(reader, argc > 2 ? argv[2] : NULL);
+    size_t i;
+    if (argc > 2 && ckpt_reader_find(reader, argv[2], strlen(argv[2]), &i, NULL) != CKPT_OK) {
+        const ckpt_value *part;
+        check(ckpt_value_find(ckpt_reader_root(reader), argv[2], &part, &err), &err);
+        print_text("below ", (ckpt_str){ argv[2], strlen(argv[2]) }, ":\n");
+        check(ckpt_value_walk(part, 0, print_value, &values, &err), &err);
+        argc = 2;                         /* and the first tensor */
+    }
+    i = choose(reader, argc > 2 ? argv[2] : NULL);
     if (i < tensors) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
         void *copy = allocate(1, t->nbytes ? (size_t)t->nbytes : 1);

@@ -33,8 +33,13 @@ typedef struct ckpt_reader_options {
  * PEFT wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours the
  * root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never from the
  * name. options may be NULL. CKPT_E_FORMAT: not a checkpoint, or a rule of its format is broken; CKPT_E_DAMAGED;
- * CKPT_E_TOO_NEW; CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM. A reader may be shared by threads.
- * Close with ckpt_reader_close, which accepts NULL. */
+ * CKPT_E_TOO_NEW; CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM (of a path that is not there sys_errno
+ * is ENOENT); CKPT_E_NOT_FOUND where it was removed while it was opened; CKPT_E_ARGUMENT: a path is NULL, or there is no
+ * format of that name; *out is NULL then. A reader may be shared by threads. It holds its files open: what is replaced by
+ * a rename afterwards is read as it was.
+ *   Close with ckpt_reader_close, which accepts NULL. All that the functions below give (names, shapes, values, mapped
+ * bytes) belongs to the reader and is gone then: copy what is to stay. Where they are given a NULL reader, those that have
+ * a status answer CKPT_E_ARGUMENT, the others NULL or 0. */
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
 
@@ -42,27 +47,32 @@ const char *ckpt_reader_format(const ckpt_reader *reader);     /* "ckpt", "safet
 const char *ckpt_reader_path(const ckpt_reader *reader);       /* as given */
 uint64_t ckpt_reader_file_size(const ckpt_reader *reader);     /* bytes of all its files */
 size_t ckpt_reader_tensor_count(const ckpt_reader *reader);
-/* In the file's order; one that is not dense is followed by its parts, which are tensors too. */
+/* In the file's order; one that is not dense, or is quantized by channel, is followed by its parts, which are tensors too. */
 const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *reader, size_t i);  /* NULL past the end */
-/* The first tensor of that name (name_size bytes); CKPT_E_NOT_FOUND. */
+/* The first tensor of that name (name_size bytes): its key path joined by dots. Two may have one name ({"a.b": .., "a": {"b":
+ * ..}}: a finding name-collision); their paths differ. CKPT_E_NOT_FOUND. i may be NULL. */
 ckpt_status ckpt_reader_find(const ckpt_reader *reader, const char *name, size_t name_size, size_t *i, ckpt_error *err);
 
-/* The value tree; NULL where the format has none (plain safetensors without __metadata__). */
+/* The value tree, to be walked or looked into by path (<ckpt/value.h>); NULL where the format has none (plain safetensors
+ * without __metadata__). */
 const ckpt_value *ckpt_reader_root(const ckpt_reader *reader);
 
 /* What was odd while reading (name collisions, CRCs that are not there, ...). Borrowed. */
 const ckpt_report *ckpt_reader_findings(const ckpt_reader *reader);
 
 /* Reads a whole tensor into host memory: C order, contiguous, little-endian; a conjugated or negated view gives its values.
- * size must be its nbytes. Payload CRCs are checked where the whole storage is read. Beside dst it takes memory for a
- * deflated storage or a view whose elements do not lie in order only, at most 128 MiB. CKPT_E_DAMAGED, CKPT_E_SYSTEM,
- * CKPT_E_UNSUPPORTED (not dense, or no data). */
+ * size must be its nbytes. Elements are as they were saved, whatever their dtype: nothing is cast, and of a quantized tensor
+ * they are its integers (scale and zero point: ckpt_value.args). Payload CRCs are checked where the whole storage is read.
+ * Beside dst it takes memory for a deflated storage or a view whose elements do not lie in order only, at most 128 MiB.
+ * CKPT_E_DAMAGED, CKPT_E_SYSTEM; CKPT_E_UNSUPPORTED: not dense (read its parts), or no data; CKPT_E_ARGUMENT: a NULL or
+ * another size; CKPT_E_MISMATCH: dst is memory of a device. Where it fails while reading, dst is undefined. */
 ckpt_status ckpt_reader_read(const ckpt_reader *reader, size_t i, void *dst, size_t size, ckpt_error *err);
 
 /* The same into memory of a device (its address as the driver gave it), through page-locked buffers (32 MiB, made by the
- * first call, kept until the reader is closed). It comes after all that is queued on `stream` now, the caller's CUstream
- * (NULL: the default stream), and is done when the call returns. A cpu is ckpt_reader_read. CKPT_E_MISMATCH where dst is
- * not memory of that device, CKPT_E_DEVICE where there is none; where it fails later, dst is undefined. */
+ * first call, kept until the reader is closed; threads that share the reader take turns). It comes after all that is queued
+ * on `stream` now, the caller's CUstream (NULL: the default stream), and is done when the call returns. A cpu is
+ * ckpt_reader_read. CKPT_E_MISMATCH where dst is not memory of that device, CKPT_E_DEVICE where there is none; where it
+ * fails later, dst is undefined. */
 ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device device, void *stream, void *dst, size_t size,
                                 ckpt_error *err);
 
@@ -71,10 +81,10 @@ ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device
  * no CRC is checked: verify does that. The file is mapped once for all its tensors, until the reader is closed; then the
  * address is no longer good. An empty tensor is NULL and 0.
  *   CKPT_E_UNSUPPORTED says why it cannot be had so (compressed, big-endian, a transposed or conjugated view, not dense,
- * ...): read it instead. Of a dense tensor saved by a known program the elements lie aligned: at 64 bytes in files of
- * PyTorch, at least at their size in ckpt files; other files promise nothing, so a program that needs alignment looks at the
- * address. If another program truncates the file meanwhile, touching what is gone is a SIGBUS; one that is replaced by
- * a rename, as this library replaces files, stays as it was. */
+ * ...) and what to do instead, mostly ckpt_reader_read. Of a dense tensor saved by a known program the elements lie aligned:
+ * at 64 bytes in files of PyTorch, at least at their size in ckpt files; other files promise nothing, nor does a view into a
+ * storage, so a program that needs alignment looks at the address. If another program truncates the file meanwhile, touching
+ * what is gone is a SIGBUS; one that is replaced by a rename, as this library replaces files, stays as it was. */
 ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **data, size_t *size, ckpt_error *err);
 
 /* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous, as ckpt_reader_read gives them: equal for

@@ -43,11 +43,15 @@ typedef struct ckpt_restore_options {
 /* Fills the state from a file or a directory of any format that ckpt_reader_open reads. Of what PyTorch, Lightning, accelerate
  * or the HF Trainer wrote, the model's dict, the optimizer's, the scaler's and the step are found by structure, or by the
  * map's `source` (ckpt-map(5)); an optimizer that numbers its parameters needs param_names where their order cannot be
- * told. 8-bit optimizer state is bound as it is. Such checkpoints hold more than a state binds: allow_unexpected.
+ * told. 8-bit optimizer state is bound as it is (state.h). What such checkpoints hold besides (arguments, callbacks, the RNG
+ * of another language) is left alone and reported as left-over; tensors of the model or the optimizer that are not bound are
+ * an error, unless allow_unexpected, and so are values of a ckpt file, which a trainer bound once.
  *   Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size.
  * Everything wrong is in one report; the message shows the first, eight at most. report may be NULL; it is cleared first and
  * filled on success (moved, cast, left over, source found) and on failure (missing, mismatch, untouched, complete,
- * torn). After a failure in mid-copy the state is poisoned until a restore completes. options may be NULL. */
+ * torn). After a failure in mid-copy the state is poisoned until a restore completes. options may be NULL.
+ *   CKPT_E_MISMATCH: something does not fit (all of it is in the report); CKPT_E_ARGUMENT: an option is wrong;
+ * CKPT_E_DAMAGED, CKPT_E_SYSTEM, CKPT_E_DEVICE, CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; else as ckpt_reader_open. */
 ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
                          ckpt_error *err);
 

@@ -23,7 +23,10 @@ void ckpt_state_free(ckpt_state *state);        /* frees the tensors that are ou
 /* One tensor. Fill it field by field after = CKPT_TENSOR_DESC_INIT; names and shapes are copied.
  * Canonical names: "<param>", "optimizer.<param>.<state_key>", "rng.<...>". With `param` set and an optimizer role,
  * name may be NULL: it is made from param and state_key (exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step and
- * master need no state_key). */
+ * master need no state_key). state_key is the optimizer's own key for it: of bitsandbytes "state1" and "state2" (uint8, or
+ * float32 for small parameters), "qmap1", "qmap2", "absmax1", "absmax2", as CKPT_OPTIM, bound with the dtypes and shapes that
+ * they have there; its step is an int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_STEP tensor. What a file calls
+ * each of its tensors, ckpt_naming_new tells (<ckpt/doctor.h>), and ckpt-inspect list their dtypes and shapes. */
 typedef struct ckpt_tensor_desc {
     uint32_t struct_size;         /* 0: this header's */
     const char *name;
@@ -74,7 +77,8 @@ typedef struct ckpt_arena_entry {
 ckpt_status ckpt_state_arena(ckpt_state *state, const ckpt_arena_desc *arena, const ckpt_arena_entry *entries, size_t n,
                              ckpt_error *err);
 
-/* `name` is a second name of `of` (tied weights): stored once, restored once. */
+/* `name` is a second name of `of` (tied weights): stored once, restored once. A restore fails (tie-broken) where the
+ * checkpoint has different values under the two; one that has only one of them will do. */
 ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of, ckpt_error *err);
 
 /* A parameter group: the parameters in the optimizer's order, and its hyper-parameters as the trainer's variables
@@ -90,7 +94,8 @@ typedef struct ckpt_hyper {
 } ckpt_hyper;
 typedef struct ckpt_group_desc {
     uint32_t struct_size;
-    const char *name;             /* "0", "decay", ...; groups match the file's by name, else by their parameters */
+    const char *name;             /* "0", "decay", ...: the file's group that has the same parameters, in whatever order and
+                                   * under whatever name, is this one; among several such the one of this name */
     const char *const *params;
     size_t param_count;
     const ckpt_hyper *hypers;
@@ -112,7 +117,8 @@ ckpt_status ckpt_state_f32(ckpt_state *state, const char *name, float *value, ck
 ckpt_status ckpt_state_bool(ckpt_state *state, const char *name, bool *value, ckpt_error *err);
 /* A NUL-terminated string in a buffer of `size` bytes; a longer one in the file is a mismatch. */
 ckpt_status ckpt_state_string(ckpt_state *state, const char *name, char *buffer, size_t size, ckpt_error *err);
-/* Exactly `size` bytes (an RNG's state: name it "rng" or "rng.<...>"). */
+/* Exactly `size` bytes (an RNG's state: name it "rng" or "rng.<...>"). In other programs' files a tensor of uint8 fills it
+ * too, under its own key path: torch.get_rng_state() has 5056 bytes. */
 ckpt_status ckpt_state_bytes(ckpt_state *state, const char *name, void *data, size_t size, ckpt_error *err);
 
 /* torch's GradScaler, in torch's terms. The struct is the trainer's own variable. Stored as scaler.scale,

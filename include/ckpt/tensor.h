@@ -75,7 +75,11 @@ typedef struct ckpt_tensor_extra {
     ckpt_str quantizer;           /* "per_tensor_affine", ...; data NULL: not quantized */
     ckpt_str placements;          /* DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL: none */
     ckpt_str class_name;          /* "torch.nn.parameter.Parameter", ...; data NULL: plain tensor */
-    const struct ckpt_tensor_info *parts;  /* of a tensor that is not dense: named "indices", "values", ... */
+    /* Of one that is not dense: sparse_coo "indices" (sparse dimensions, nnz), "values"; sparse_csr, _csc, _bsr, _bsc
+     * "compressed" (crow, or ccol), "plain" (col, or row), "values"; nested "values", "sizes", "strides", "offsets"; by channel
+     * quantized "scales", "zero_points"; of a subclass that wraps tensors its attributes. Their names are <name>.<part>, and
+     * each is a tensor of the reader as well. */
+    const struct ckpt_tensor_info *parts;
     size_t part_count;
 } ckpt_tensor_extra;
 
@@ -88,7 +92,7 @@ typedef struct ckpt_tensor_info {
     const int64_t *shape;         /* ndim entries, all >= 0 */
     const int64_t *strides;       /* elements; NULL where the tensor lies in pieces or is not dense */
     int64_t offset;               /* elements into the storage */
-    uint64_t nbytes;              /* numel x itemsize (rounded up to whole bytes) */
+    uint64_t nbytes;              /* numel x itemsize (rounded up to whole bytes): the size to read */
     ckpt_str device;              /* tag as stored; data NULL where the format keeps none */
     ckpt_role role;
     bool requires_grad, conj, neg;

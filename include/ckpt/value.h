@@ -57,8 +57,9 @@ struct ckpt_value {
     ckpt_str text;                /* BIGINT STR BYTES BYTEARRAY; ARRAY: its bytes */
     const ckpt_value *const *items; size_t item_count;     /* LIST TUPLE; OBJECT: list items or None */
     const ckpt_entry *entries; size_t entry_count;         /* DICT; OBJECT: dict items */
-    ckpt_str class_name;          /* DICT subclass, CLASS, OBJECT: "module.Class" */
-    const ckpt_value *args;       /* OBJECT: constructor's arguments (tuple), or NULL */
+    ckpt_str class_name;          /* DICT subclass, CLASS, OBJECT: "module.Class"; TENSOR of a class of its own */
+    const ckpt_value *args;       /* OBJECT: constructor's arguments (tuple), or NULL. TENSOR that is quantized: its quantizer:
+                                   * (scheme, scale, zero point), by channel (scheme, scales, zero points, axis) */
     const ckpt_value *state;      /* OBJECT, DICT, LIST: attributes (__dict__ or what BUILD got), or NULL */
     const ckpt_array *array;      /* ARRAY, and an OBJECT that is a numpy scalar or an array of objects; else NULL */
     const void *origin;           /* what it was read from, where that was a pickle, for writing it again; NULL: none */
@@ -78,7 +79,15 @@ typedef struct ckpt_visit {
 typedef int (*ckpt_visit_fn)(void *ctx, const ckpt_visit *visit);
 int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn, void *ctx, ckpt_error *err);
 
-/* The value at a string key of a dict (or of an opaque object's state or entries); NULL where there is none. */
+/* The value at a key path as the walk names it, the first in file order: "optimizer.param_groups.0.lr",
+ * "hyper_parameters.args.name". A key may hold dots itself ("model.fc.weight" finds what is at ['model']['fc.weight']).
+ * "" is the root. Looks at the keys beside the path only. CKPT_E_NOT_FOUND says how far the path leads; CKPT_E_LIMIT;
+ * CKPT_E_NO_MEMORY; *out is NULL then. */
+ckpt_status ckpt_value_find(const ckpt_value *root, const char *path, const ckpt_value **out, ckpt_error *err);
+
+/* The value at a string key of a dict (or of an opaque object's state or entries); NULL where there is none, where `dict`
+ * is NULL or no dict, and where the key is an integer or anything but a string: of state {0: {...}} "0" is found by
+ * ckpt_value_find. */
 const ckpt_value *ckpt_value_get(const ckpt_value *dict, const char *key);
 
 /* "dict", "int", "object", ...: the commands' word for it. */

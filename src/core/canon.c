@@ -21,6 +21,17 @@ static ckpt_status load_wanted(ckpt__builder *b)
     return CKPT_OK;
 }
 
+ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count, const char *object, ckpt_error *err)
+{
+    if (count && !param_names)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, object, "param_name_count is %zu, and param_names is NULL", count);
+    for (size_t i = 0; i < count; i++)
+        if (!param_names[i])
+            return ckpt__fail(err, CKPT_E_ARGUMENT, object,
+                              "param_names[%zu] of %zu is NULL; a parameter's name is expected", i, count);
+    return CKPT_OK;
+}
+
 /* Every name repeats the keys above it: one key of a megabyte over a hundred thousand values would take as many
  * megabytes. Names of real files take less than the values that they name. */
 static uint64_t names_limit(const ckpt__index *index)

@@ -8,6 +8,7 @@
  * scaler's are found by the map's `source`, else by structure; positional optimizer ids become parameters' names. */
 #ifndef CKPT_CANON_H
 #define CKPT_CANON_H
+#include <ckpt/state.h>
 #include "map/map.h"
 #include "model/index.h"
 
@@ -46,6 +47,7 @@ typedef struct ckpt__canon_hints {
     /* The state's own groups, in its order: they name the parameters of an optimizer that lies in a file without a model,
      * where the groups are of these sizes. */
     const ckpt_str *group_params; const size_t *group_sizes; size_t group_count;
+    const ckpt_state *state;      /* what it binds in the very shape of the file is no "moment-shape"; NULL: none */
     bool optional_optimizer;      /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
                                    * warning "source-ambiguous" or "order-unknown" instead of an error, and stays
                                    * outside */
@@ -56,12 +58,14 @@ typedef struct ckpt__canon_hints {
  * state_dict with nothing left out and nothing that makes it doubtful), "name-collision" (error), "dead-state" (warning: optimizer
  * state whose id is in no group). Ambiguity is CKPT_E_MISMATCH: the message names the candidates and shows the rule
  * that settles it (source.model: ..., or param_names). An optimizer entry whose shape differs from its parameter's
- * is an error finding "moment-shape". Two models in a file without optimizer, and no wanted names, are no error: all
- * is outside then. `step` comes from source.step, else from the root's key step, global_step, iter_num, iteration,
- * train_step or num_updates; where there is none, there may still be one step a parameter (optimizer.<param>.step). */
+ * is an error finding "moment-shape", unless the state binds it so. Two models in a file without optimizer, and no wanted
+ * names, are no error: all is outside then. `step` comes from source.step, else from the root's key step, global_step,
+ * iter_num, iteration, train_step or num_updates; where there is none, there may still be one step a parameter (optimizer.<param>.step). */
 ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints *hints, ckpt__canon **out,
                               ckpt_report *report, ckpt_error *err);
 void ckpt__canon_free(ckpt__canon *canon);
+/* Are the names all there that a caller declares as the optimizer's order? `object` is what a message names. */
+ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count, const char *object, ckpt_error *err);
 /* The roles of weights that say none, as safetensors files do not, in a directory whose layout is known. */
 void ckpt__canon_give_roles(ckpt__index *index);
 #endif

@@ -1,5 +1,6 @@
 /* core/canon_entry.c - the entries of a torch file, and the checks over all entries. */
 #include "core/canon_tree.h"
+#include "core/state.h"
 
 #include <stdio.h>
 
@@ -309,6 +310,18 @@ static ckpt__hash *keys_with_dimensions(const ckpt__builder *b)
     return keys;
 }
 
+static bool same_sizes(const int64_t *a, const int64_t *b, uint32_t n)
+{
+    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
+}
+
+/* The program that binds it in this shape knows its optimizer (GaLore's moments are of a projection, ...). */
+static bool bound_so(const ckpt_state *state, ckpt_str name, const ckpt_tensor_info *t)
+{
+    const ckpt__binding *b = state ? ckpt__state_find(state, name.data, name.size) : NULL;
+    return b && b->ndim == t->ndim && same_sizes(b->shape, t->shape, t->ndim);
+}
+
 /* One number for each parameter, and nowhere more, is what an optimizer keeps that is not element-wise (NovoGrad's second
  * moment), and no state of another parameter. */
 static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt__hash *with_dimensions)
@@ -320,12 +333,11 @@ static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt
         return;
     const ckpt_tensor_info *has = &b->index->tensors[e->tensor].info,
                            *want = &b->index->tensors[b->canon->entries[param].tensor].info;
-    bool same = has->ndim == want->ndim;
     if (has->ndim == 0 && !ckpt__hash_get(with_dimensions, e->state_key.data, e->state_key.size, NULL))
         return;
-    for (uint32_t d = 0; same && d < has->ndim; d++)
-        same = has->shape[d] == want->shape[d];
-    if (same)
+    bool stacked = ckpt__is_stacked(e->state_key, has, want);
+    if (stacked || (has->ndim == want->ndim && same_sizes(has->shape, want->shape, has->ndim)) ||
+        bound_so(b->hints->state, e->name, has))
         return;
     char one[120], two[120];
     shape_text(has, one, sizeof one);

@@ -333,8 +333,8 @@ static ckpt_status find_model(ckpt__builder *b)
                          shown(b, node, where, sizeof where));
     if (strip)
         ckpt__canon_note(b, CKPT_NOTE, "prefix-stripped", NULL, NULL,
-                         "the names below '%s' fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
-                         shown(b, node, where, sizeof where), strip == 2 ? ", which stand inside names too" : "");
+                         "the model's names fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
+                         strip == 2 ? ", which stand inside names too" : "");
     return CKPT_OK;
 }
 

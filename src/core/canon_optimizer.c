@@ -33,35 +33,54 @@ ckpt_role ckpt__role_of_key(ckpt_str key)
     return CKPT_OPTIM;
 }
 
+/* What follows the last dot. */
+static ckpt_str last_part(ckpt_str key)
+{
+    for (size_t i = key.size; i > 0; i--)
+        if (key.data[i - 1] == '.')
+            return (ckpt_str){ key.data + i, key.size - i };
+    return key;
+}
+
 bool ckpt__key_has_param_shape(ckpt_str key)
 {
     /* torch.optim's per-element state; bitsandbytes' state1 and state2 keep the shape also when quantized. */
     static const char *const keys[] = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg",
                                         "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master",
                                         "master_param", "exp_avg_diff", "state1", "state2" };
-    for (size_t i = key.size; i > 0; i--)
-        if (key.data[i - 1] == '.') {
-            key.data += i;
-            key.size -= i;
-            break;
-        }
+    key = last_part(key);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (ckpt__str_is(key, keys[i]))
             return true;
     return false;
 }
 
+bool ckpt__is_stacked(ckpt_str key, const ckpt_tensor_info *has, const ckpt_tensor_info *param)
+{
+    return ckpt__str_is(last_part(key), "state1") && has->ndim == param->ndim + 1 && has->shape[0] == 2 &&
+           (param->ndim == 0 || memcmp(has->shape + 1, param->shape, param->ndim * sizeof *param->shape) == 0);
+}
+
 /* A tensor of the slot's state that has its parameter's shape. */
 static size_t find_shaped(const ckpt__builder *b, size_t state)
 {
     const ckpt__tree *t = &b->tree;
+    ckpt_str first = { NULL, 0 };
+    size_t found = SIZE_MAX;
     for (size_t i = state + 1; i < t->nodes[state].end; i++) {
         const ckpt_value *v = t->nodes[i].value;
-        if (v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count &&
-            ckpt__key_has_param_shape(ckpt__tree_relative(t, state, i)))
-            return v->tensor;
+        ckpt_str key = ckpt__tree_relative(t, state, i);
+        if (v->kind != CKPT_V_TENSOR || v->tensor >= b->index->tensor_count || !ckpt__key_has_param_shape(key))
+            continue;
+        const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
+        if (found == SIZE_MAX || ckpt__is_stacked(first, &b->index->tensors[found].info, info)) {
+            first = key;
+            found = v->tensor;
+        }
+        if (!ckpt__str_is(last_part(first), "state1"))
+            break;
     }
-    return SIZE_MAX;
+    return found;
 }
 
 static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)

@@ -129,6 +129,8 @@ void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code
                       const char *format, ...) CKPT__PRINTF(6, 7);
 ckpt_role ckpt__role_of_key(ckpt_str state_key);
 bool ckpt__key_has_param_shape(ckpt_str state_key);
+/* bitsandbytes' AdEMAMix keeps its two first moments in one state1, of shape (2, ...) over the parameter's. */
+bool ckpt__is_stacked(ckpt_str state_key, const ckpt_tensor_info *has, const ckpt_tensor_info *param);
 ckpt_status ckpt__canon_emit_torch(ckpt__builder *b);
 /* Fills by_name; finds collisions and moments whose shape is not their parameter's. */
 ckpt_status ckpt__canon_finish(ckpt__builder *b);

@@ -456,6 +456,10 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
     static const ckpt_doctor_options defaults = {.cuda_devices = -1};
     if (!reader || !result)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
+    ckpt_status named = options ? ckpt__canon_check_names(options->param_names, options->param_name_count, reader->path, err)
+                                : CKPT_OK;
+    if (named < 0)
+        return named;
     ckpt__patient *p = calloc(1, sizeof *p);
     ckpt_report *findings = ckpt_report_new();
     if (!p || !findings) {

@@ -70,8 +70,9 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     label(e, t->info.name, "");
     const char *layout = t->info.extra->layout.data;
     if (t->piece_count != 1)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, layout ? "its layout is %s: only dense tensors are read"
-                          : "it has no data of its own%s", layout ? layout : " (a meta tensor)");
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, layout ? "its layout is %s: only dense tensors are read%s"
+                          : "it has no data of its own%s%s", layout ? layout : " (a meta tensor)",
+                          layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
     const ckpt__piece *p = &t->pieces[0];
     const ckpt__storage *s = &index->storages[p->storage];
     unsigned bits = ckpt_dtype_bits(t->info.dtype);

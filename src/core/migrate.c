@@ -566,6 +566,9 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
         return ckpt__fail(err, CKPT_E_ARGUMENT, src, "the options are of a newer version of the library");
     if (options)
         memcpy(&m.options, options, options->struct_size ? options->struct_size : sizeof *options);
+    ckpt_status named = ckpt__canon_check_names(m.options.param_names, m.options.param_name_count, src, err);
+    if (named < 0)
+        return named;
     if (m.options.ranks.world == 0)
         m.options.ranks.world = 1;
     m.report = report ? report : ckpt_report_new();

@@ -26,8 +26,11 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_
 {
     if (out)
         *out = NULL;
-    if (!reader || !out || (param_name_count && !param_names))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "a reader, a place for the answer and the counted names are wanted");
+    if (!reader || !out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_naming_new", "a reader and a place for the answer are wanted");
+    ckpt_status named = ckpt__canon_check_names(param_names, param_name_count, reader->path, err);
+    if (named < 0)
+        return named;
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);
     hints.param_names = param_names;

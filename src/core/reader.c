@@ -7,6 +7,21 @@
 #include "core/canon.h"
 #include "core/elements.h"
 
+/* A program that was compiled with an older header gives fewer options: the others are zero. */
+static ckpt_status take_options(const ckpt_reader_options *given, const char *path, ckpt_reader_options *o, ckpt_error *err)
+{
+    if (given && given->struct_size > sizeof *o)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "the options are of a newer version of the library");
+    if (given)
+        memcpy(o, given, given->struct_size ? given->struct_size : sizeof *o);
+    if (o->also_count && !o->also)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also_count is %zu, and also is NULL", o->also_count);
+    for (size_t i = 0; i < o->also_count; i++)
+        if (!o->also[i])
+            return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also[%zu] of %zu is NULL; a path is expected", i, o->also_count);
+    return CKPT_OK;
+}
+
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
 static ckpt_status open_once(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
                              bool *gone, ckpt_error *err)
@@ -17,13 +32,13 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         return ckpt__fail_memory(err, path, 0);
     }
     ckpt_status status = ckpt__source_open(path, &r->source, err);
-    for (size_t i = 0; status == CKPT_OK && options && i < options->also_count; i++)
+    for (size_t i = 0; status == CKPT_OK && i < options->also_count; i++)
         status = ckpt__source_open_also(r->source, options->also[i], err);
     if (status == CKPT_OK) {
         ckpt__read_request request = ckpt__read_all(r->source);
-        request.salvage = options && options->salvage;
+        request.salvage = options->salvage;
         request.survey = survey;
-        status = ckpt__format_read(&request, options ? options->format : NULL, &r->index, err);
+        status = ckpt__format_read(&request, options->format, &r->index, err);
     }
     /* A step that is pruned while it is opened loses its manifest, and what is left looks like a model's directory. */
     if (status == CKPT_OK && r->source->directory && strcmp(r->index->format, "ckpt") != 0 && !ckpt__source_is_there(r->source))
@@ -61,11 +76,12 @@ static ckpt_status open_again(const char *path, const ckpt_reader_options *optio
     *out = NULL;
     if (!path || !*path)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "", "no path was given");
-    ckpt_status status = CKPT_OK;
-    bool gone = true;
+    ckpt_reader_options own = CKPT_READER_OPTIONS_INIT;
+    ckpt_status status = take_options(options, path, &own, err);
+    bool gone = status == CKPT_OK;
     for (int i = 0; i < TRIES && gone; i++) {
         gone = false;
-        status = open_once(path, options, survey, out, &gone, err);
+        status = open_once(path, &own, survey, out, &gone, err);
     }
     return gone ? ckpt__fail(err, CKPT_E_NOT_FOUND, path,
                              "it was replaced again and again while it was opened; open it again")
@@ -96,34 +112,36 @@ void ckpt_reader_close(ckpt_reader *r)
 
 const char *ckpt_reader_format(const ckpt_reader *r)
 {
-    return r->index->format;
+    return r ? r->index->format : NULL;
 }
 
 const char *ckpt_reader_path(const ckpt_reader *r)
 {
-    return r->path;
+    return r ? r->path : NULL;
 }
 
 uint64_t ckpt_reader_file_size(const ckpt_reader *r)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < r->source->count; i++)
+    for (size_t i = 0; r && i < r->source->count; i++)
         n += r->source->files[i].size;
     return n;
 }
 
 size_t ckpt_reader_tensor_count(const ckpt_reader *r)
 {
-    return r->index->tensor_count;
+    return r ? r->index->tensor_count : 0;
 }
 
 const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *r, size_t i)
 {
-    return i < r->index->tensor_count ? &r->index->tensors[i].info : NULL;
+    return r && i < r->index->tensor_count ? &r->index->tensors[i].info : NULL;
 }
 
 ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name_size, size_t *i, ckpt_error *err)
 {
+    if (!r || (!name && name_size))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_reader_find", "a NULL %s", r ? "name" : "reader");
     if (ckpt__hash_get(r->by_name, name, name_size, i))
         return CKPT_OK;
     char shown[200];
@@ -134,12 +152,12 @@ ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name
 
 const ckpt_value *ckpt_reader_root(const ckpt_reader *r)
 {
-    return r->index->root;
+    return r ? r->index->root : NULL;
 }
 
 const ckpt_report *ckpt_reader_findings(const ckpt_reader *r)
 {
-    return r->index->findings;
+    return r ? r->index->findings : NULL;
 }
 
 enum { READ_BLOCK = 1 << 20 };    /* as much as a core's cache holds: its CRC is made while it is there */
@@ -155,9 +173,12 @@ static ckpt_status crc_block(void *ctx, uint64_t offset, const void *data, size_
 
 ckpt_status ckpt__reader_check_number(const ckpt_reader *r, size_t i, ckpt_error *err)
 {
+    if (!r)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "", "no reader was given");
     if (i < r->index->tensor_count)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_ARGUMENT, r->path, "tensor number %zu of %zu", i, r->index->tensor_count);
+    return ckpt__fail(err, CKPT_E_ARGUMENT, r->path, "there is no tensor of number %zu: it has %zu, counted from 0", i,
+                      r->index->tensor_count);
 }
 
 ckpt_status ckpt__reader_check_size(const ckpt_reader *r, size_t i, size_t size, ckpt_error *err)
@@ -166,7 +187,8 @@ ckpt_status ckpt__reader_check_size(const ckpt_reader *r, size_t i, size_t size,
     if (status < 0 || size == r->index->tensors[i].info.nbytes)
         return status;
     const ckpt_tensor_info *t = &r->index->tensors[i].info;
-    return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data, "a buffer of %zu bytes was given for its %llu", size,
+    return ckpt__fail(err, CKPT_E_ARGUMENT, t->name.data,
+                      "a buffer of %zu bytes was given for its %llu; give one of just that size", size,
                       (unsigned long long)t->nbytes);
 }
 
@@ -175,6 +197,8 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
     ckpt_status status = ckpt__reader_check_size(r, i, size, err);
     ckpt__elements e;
     ckpt__elements_options options = { .check = true, .resolve = true };
+    if (status == CKPT_OK)
+        status = ckpt__reader_check_host(r, i, dst, size, err);
     if (status < 0)
         return status;
     status = ckpt__elements_of_tensor(&e, r->source, r->index, i, &options, err);
@@ -200,6 +224,8 @@ ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckp
 {
     uint32_t sum = 0;
     ckpt_status status = ckpt__reader_check_number(r, i, err);
+    if (status == CKPT_OK && !crc)
+        status = ckpt__fail(err, CKPT_E_ARGUMENT, r->path, "no place for the checksum was given");
     if (status == CKPT_OK)
         status = check_repeats(r, i, err);
     if (status == CKPT_OK)

@@ -3,16 +3,35 @@
 #include "core/elements.h"
 #include "core/reader_parts.h"
 
+static const char *const kinds[] = { "host memory", "page-locked host memory", "memory of ", "managed memory",
+                                     "memory of more than one allocation", "freed memory, or less of it, of " };
+
+ckpt_status ckpt__reader_check_host(const ckpt_reader *r, size_t i, const void *dst, size_t size, ckpt_error *err)
+{
+    const char *name = r->index->tensors[i].info.name.data;
+    char is[CKPT_DEVICE_NAME_MAX] = "";
+    ckpt_memory memory;
+    if (!dst && size)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no buffer was given for its %zu bytes", size);
+    if (ckpt_device_query(dst, size, &memory, NULL) < 0 || memory.kind == CKPT_MEMORY_HOST || memory.kind == CKPT_MEMORY_PINNED ||
+        memory.kind == CKPT_MEMORY_MANAGED)
+        return CKPT_OK;               /* a driver that does not answer does not matter to host memory */
+    if (memory.kind != CKPT_MEMORY_SPLIT)
+        ckpt_device_name(memory.device, is);
+    return ckpt__fail(err, CKPT_E_MISMATCH, name, "%zu bytes of host memory are wanted for it; what was given is %s%s "
+                      "(ckpt_reader_read_to writes to a device)", size, kinds[memory.kind], is);
+}
+
 /* dst must be memory of the device: asked of the driver, before anything is written. */
 static ckpt_status check_target(const ckpt_reader *r, size_t i, ckpt_device device, const void *dst, size_t size,
                                 ckpt_error *err)
 {
-    static const char *const kinds[] = { "host memory", "page-locked host memory", "memory of ", "managed memory",
-                                         "memory of more than one allocation", "freed memory, or less of it, of " };
     const char *name = r->index->tensors[i].info.name.data;
     char wanted[CKPT_DEVICE_NAME_MAX], is[CKPT_DEVICE_NAME_MAX] = "";
     ckpt_memory memory;
     ckpt_status status = ckpt_device_check(device, err);
+    if (status == CKPT_OK && !dst)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no buffer was given for its %zu bytes", size);
     if (status == CKPT_OK)
         status = ckpt_device_query(dst, size, &memory, err);
     if (status < 0 || (memory.kind == CKPT_MEMORY_DEVICE && ckpt_device_equal(memory.device, device)))
@@ -48,15 +67,18 @@ ckpt_status ckpt_reader_read_to(const ckpt_reader *r, size_t i, ckpt_device devi
     ckpt_status status = ckpt__reader_check_size(r, i, size, err);
     if (status == CKPT_OK && size)
         status = check_target(r, i, device, dst, size, err);
-    if (status < 0 || size == 0)
+    if (status < 0)
         return status;
     ckpt__elements e;
     ckpt__elements_options options = { .check = true, .resolve = true };
     ckpt__lane *lane = NULL;
     status = ckpt__elements_of_tensor(&e, r->source, r->index, i, &options, err);
+    if (status < 0 || size == 0) {
+        ckpt__elements_close(&e);
+        return status;
+    }
     pthread_mutex_lock(&r->parts->lock);
-    if (status == CKPT_OK)
-        status = ckpt__lanes_get(&r->parts->lanes, NULL, device, &lane, err);
+    status = ckpt__lanes_get(&r->parts->lanes, NULL, device, &lane, err);
     if (status == CKPT_OK)
         status = lane->ops->follow(lane->stream, stream, err);
     if (status == CKPT_OK)

@@ -24,13 +24,17 @@ void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *sour
     free(parts);
 }
 
-/* Why the bytes of a tensor are not its elements in C order, one after the other; NULL: they are. */
-static const char *obstacle(const ckpt__index *x, const ckpt__tensor *t)
+/* Why the bytes of a tensor are not its elements in C order, one after the other; NULL: they are. *instead: what to do. */
+static const char *obstacle(const ckpt__index *x, const ckpt__tensor *t, const char **instead)
 {
+    *instead = t->info.extra->part_count ? "map its parts" : "there is nothing to read either";
     if (t->info.extra->layout.data)
         return "it is not dense";
+    if (t->piece_count == 0)
+        return "it has no data (a meta tensor)";
+    *instead = "read it";
     if (t->piece_count != 1)
-        return t->piece_count ? "it lies in several pieces" : "it has no data (a meta tensor)";
+        return "it lies in several pieces";
     const ckpt__storage *s = &x->storages[t->pieces[0].storage];
     if (s->extent.coding != CKPT__STORED)
         return "its storage is compressed";
@@ -68,17 +72,17 @@ static ckpt_status map_file(const ckpt_reader *r, uint32_t file, const unsigned 
 ckpt_status ckpt_reader_map(const ckpt_reader *r, size_t i, const void **data, size_t *size, ckpt_error *err)
 {
     if (!data || !size)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, r->path, "no place for the address and the size was given");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_reader_map", "no place for the address and the size was given");
     *data = NULL;
     *size = 0;
     ckpt_status status = ckpt__reader_check_number(r, i, err);
     if (status < 0)
         return status;
     const ckpt__tensor *t = &r->index->tensors[i];
-    const char *why = obstacle(r->index, t), *name = t->info.name.data;
+    const char *instead, *why = obstacle(r->index, t, &instead), *name = t->info.name.data;
     uint64_t end;
     if (why)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "it cannot be mapped: %s; read it", why);
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "it cannot be mapped: %s; %s", why, instead);
     const ckpt__extent *e = &r->index->storages[t->pieces[0].storage].extent;
     uint64_t begin = (uint64_t)t->pieces[0].offset * ckpt_dtype_bits(t->info.dtype) / 8;
     if (t->info.nbytes == 0)

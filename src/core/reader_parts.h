@@ -16,4 +16,5 @@ ckpt__reader_parts *ckpt__reader_parts_new(void);
 void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *source);     /* accepts NULL */
 ckpt_status ckpt__reader_check_number(const ckpt_reader *reader, size_t i, ckpt_error *err);
 ckpt_status ckpt__reader_check_size(const ckpt_reader *reader, size_t i, size_t size, ckpt_error *err);
+ckpt_status ckpt__reader_check_host(const ckpt_reader *reader, size_t i, const void *dst, size_t size, ckpt_error *err);
 #endif

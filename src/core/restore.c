@@ -13,7 +13,11 @@ static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *op
             return ckpt__fail(err, CKPT_E_ARGUMENT, path, "the options are of a newer version of the library");
         memcpy(&side->options, options, options->struct_size ? options->struct_size : sizeof *options);
     }
-    side->ranks = side->options.ranks;
+    const ckpt_restore_options *o = &side->options;
+    ckpt_status named = ckpt__canon_check_names(o->param_names, o->param_name_count, path, err);
+    if (named < 0)
+        return named;
+    side->ranks = o->ranks;
     if (side->ranks.world == 0)
         side->ranks = (ckpt_ranks)CKPT_RANKS_INIT;
     side->map = side->options.map;
@@ -73,7 +77,7 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
         wanted[n++] = s->aliases[i].name;
     ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
                                 .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
-                                .optional_optimizer = !wants_optimizer(s) };
+                                .state = s, .optional_optimizer = !wants_optimizer(s) };
     ckpt_status status = hint_groups(side, &hints, err);
     if (status == CKPT_OK)
         status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);

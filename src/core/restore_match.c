@@ -41,17 +41,83 @@ static bool find_by_alias(const ckpt__side *side, ckpt_str name, size_t *entry)
     return false;
 }
 
-static ckpt_status missing(ckpt__side *side, ckpt_str name, ckpt_error *err)
+/* ---- what is not there */
+
+enum { PREFIX_SEARCHES = 8 };     /* each looks at every entry */
+
+/* Is there an entry "<prefix><name>"? What comes of the prefix is kept: mostly it is the same for all. */
+static void search_prefix(ckpt__side *side, ckpt_str name)
 {
+    const ckpt__canon_entry *found = NULL;
+    for (size_t i = 0; i < side->canon->count && (!found || found->outside); i++) {
+        const ckpt__canon_entry *e = &side->canon->entries[i];
+        size_t before = e->name.size > name.size ? e->name.size - name.size : 0;
+        if (e->is_tensor && before > 1 && !e->param.data && e->name.data[before - 1] == '.' &&
+            memcmp(e->name.data + before, name.data, name.size) == 0 && (!found || !e->outside))
+            found = e;
+    }
+    side->prefix = (ckpt_str){ NULL, 0 };
+    if (found)
+        side->prefix = (ckpt_str){ found->name.data, found->name.size - name.size };
+    side->prefix_outside = found && found->outside;
+}
+
+static bool has_prefixed(const ckpt__side *side, ckpt_str name)
+{
+    ckpt__buf full = { 0 };
+    size_t entry;
+    ckpt__buf_add(&full, side->prefix.data, side->prefix.size);
+    ckpt__buf_add(&full, name.data, name.size);
+    bool has = !full.failed && ckpt__hash_get(side->canon->by_name, full.data, full.size, &entry);
+    ckpt__buf_free(&full);
+    return has;
+}
+
+/* The checkpoint may have it under a longer or a shorter name: then says what to do, else leaves `fix` as it is. */
+static void other_name(ckpt__side *side, ckpt_str name, char *fix, size_t size)
+{
+    char shown[200];
+    size_t entry;
+    for (size_t i = 1; i < name.size; i++)
+        if (name.data[i - 1] == '.' && find_entry(side, (ckpt_str){ name.data + i, name.size - i }, &entry) &&
+            side->canon->entries[entry].is_tensor && !side->canon->entries[entry].outside) {
+            ckpt__escape(shown, sizeof shown, name.data, i);
+            snprintf(fix, size,
+                     "the checkpoint has it without '%s': bind it so, or give it this name with the map's source.rename", shown);
+            return;
+        }
+    if (!(side->prefix.data && has_prefixed(side, name))) {
+        if (side->prefix_searches >= PREFIX_SEARCHES)
+            return;
+        side->prefix_searches++;
+        search_prefix(side, name);
+    }
+    if (!side->prefix.data)
+        return;
+    bool outside = side->prefix_outside;
+    ckpt__escape(shown, sizeof shown, side->prefix.data, side->prefix.size - (outside ? 1 : 0));
+    snprintf(fix, size, outside ? "the checkpoint has it below '%s': if that is the model, say so with the map's "
+                                  "source: {model: '%s'}"
+                                : "the checkpoint has it with '%s' before it: take that off with the map's "
+                                  "source: {strip_prefix: ['%s']}", shown, shown);
+}
+
+/* `thing`: the parameter or buffer that it is, or belongs to; data NULL: neither. */
+static ckpt_status missing(ckpt__side *side, ckpt_str name, ckpt_str thing, ckpt_error *err)
+{
+    char fix[600] = "if it is meant to be new, permit it with allow_missing or ckpt_state_optional";
     if (ckpt__state_is_optional(side->state, name))
         return ckpt__side_note(side, CKPT_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
     if (side->options.allow_missing)
         return ckpt__side_note(side, CKPT_NOTE, "missing", name.data, NULL, err,
                                "it is not in the checkpoint and keeps its value (allow_missing)");
-    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data,
-                           "if it is meant to be new, permit it with allow_missing or ckpt_state_optional", err,
+    if (thing.data)
+        other_name(side, thing, fix, sizeof fix);
+    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data, fix, err,
                            "it is bound and the checkpoint has no tensor or value of that name");
 }
+
+/* ---- what is there */
 
 static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const ckpt_tensor_info *t, ckpt_error *err)
 {
@@ -68,7 +134,8 @@ static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const c
         return CKPT_OK;
     shape_text(have, sizeof have, t->shape, t->ndim);
     shape_text(want, sizeof want, b->shape, b->ndim);
-    return ckpt__side_note(side, CKPT_ERROR, "shape-mismatch", b->name.data, NULL, err,
+    return ckpt__side_note(side, CKPT_ERROR, "shape-mismatch", b->name.data,
+                           "bind it in that shape; what is meant to be new (another head) is bound under another name", err,
                            "its shape is %s in the checkpoint and %s in the state", have, want);
 }
 
@@ -79,7 +146,8 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
     *item = (ckpt__item){ .entry = SIZE_MAX, .tensor = SIZE_MAX };
     if (!find_entry(side, b->name, &item->entry) && !find_by_alias(side, b->name, &item->entry)) {
         item->entry = SIZE_MAX;
-        return missing(side, b->name, err);
+        bool weight = b->role == CKPT_PARAM || b->role == CKPT_BUFFER;
+        return missing(side, b->name, weight ? b->name : b->param, err);
     }
     const ckpt__canon_entry *e = &side->canon->entries[item->entry];
     side->consumed[item->entry] = true;
@@ -176,6 +244,35 @@ static ckpt_status same_params(const ckpt__group *g, const ckpt__canon_group *c,
     return status;
 }
 
+/* One of a's parameters that b has not; data NULL: there is none (or no memory to look). */
+static ckpt_str not_among(const ckpt_str *a, size_t count, const ckpt_str *b, size_t b_count)
+{
+    ckpt__hash *h = ckpt__hash_new(b_count);
+    ckpt_str odd = { NULL, 0 };
+    bool ok = h != NULL;
+    for (size_t i = 0; ok && i < b_count; i++)
+        ok = ckpt__hash_put(h, b[i].data, b[i].size, i, NULL) >= 0;
+    for (size_t i = 0; ok && !odd.data && i < count; i++)
+        if (!ckpt__hash_get(h, a[i].data, a[i].size, NULL))
+            odd = a[i];
+    ckpt__hash_free(h);
+    return odd;
+}
+
+static ckpt_status groups_differ(ckpt__side *side, const ckpt__group *g, const ckpt__canon_group *c, ckpt_error *err)
+{
+    char shown[200] = "", which[300] = "";
+    ckpt_str ours = not_among(g->params, g->param_count, c->params, c->param_count),
+             theirs = not_among(c->params, c->param_count, g->params, g->param_count), odd = ours.data ? ours : theirs;
+    if (odd.data)
+        snprintf(which, sizeof which, "; '%s' is in the %s's only", ckpt__escape(shown, sizeof shown, odd.data, odd.size),
+                 ours.data ? "state" : "checkpoint");
+    return ckpt__side_note(side, CKPT_ERROR, "group-mismatch", g->name.data,
+                           "bind the groups with the parameters that they have in the checkpoint, or bind no groups", err,
+                           "parameter group '%s' has %zu parameters in the state and %zu in the checkpoint%s", g->name.data,
+                           g->param_count, c->param_count, which);
+}
+
 /* By the parameters, and among equals by the name. */
 static ckpt_status match_group(ckpt__side *side, size_t g, ckpt_error *err)
 {
@@ -197,9 +294,7 @@ static ckpt_status match_group(ckpt__side *side, size_t g, ckpt_error *err)
     side->groups[g] = by_params != SIZE_MAX ? by_params : by_name;
     if (by_params != SIZE_MAX || by_name == SIZE_MAX)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_ERROR, "group-mismatch", group->name.data, NULL, err,
-                           "parameter group '%s' has %zu parameters in the state, and %zu or other ones in the checkpoint",
-                           group->name.data, group->param_count, c->groups[by_name].param_count);
+    return groups_differ(side, group, &c->groups[by_name], err);
 }
 
 /* ---- what nobody asked for */

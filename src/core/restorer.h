@@ -36,6 +36,9 @@ typedef struct ckpt__side {
     size_t foreseen;              /* findings of the report from this one on say what will have been done */
     ckpt__item *items;            /* one a binding */
     bool *consumed;               /* one a canonical entry */
+    ckpt_str prefix;              /* what the checkpoint has before the names that are missing; data NULL: not found */
+    bool prefix_outside;          /* ... and that is no part of the model that was found */
+    int prefix_searches;
     size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */
     ckpt__pending *pending; size_t pending_count, pending_capacity;
     void **arena_data;            /* new memory of each arena of the state, or NULL */

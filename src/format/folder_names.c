@@ -288,8 +288,14 @@ static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
         if (!pipeline && !is_adapter_folder(f, f->folders[i], before))
             f->count = before;
     }
-    /* Adapters that stand alone below a directory of nothing else are its checkpoints, not its parts. */
-    if (status == CKPT_OK && !pipeline && kept == 0 && f->count > kept)
+    /* Adapters that stand alone below a directory of nothing else are its checkpoints, not its parts; and so they are beside
+     * several files that are whole states. */
+    size_t states = 0, own = 0;
+    for (size_t i = 0; i < kept; i++) {
+        states += f->members[i].part == CKPT__PART_OTHER;
+        own += f->members[i].part == CKPT__PART_ADAPTER;
+    }
+    if (status == CKPT_OK && !pipeline && (kept == 0 || (states > 1 && own == 0)) && f->count > kept)
         f->count = kept;
     return status;
 }
@@ -433,7 +439,8 @@ static void explain_none(ckpt__folder *f)
     if (count == 0 && inside)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give one of those in its folder checkpoints");
     else if (count == 0)
-        snprintf(f->why, sizeof f->why, "not a checkpoint: a directory without checkpoint.json");
+        snprintf(f->why, sizeof f->why,
+                 "not a checkpoint: a directory without checkpoint.json, and without files of other programs that are one");
     else if (count == 1)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give the one in it: %s",
                  ckpt__escape(one, sizeof one, steps[0], strlen(steps[0])));

@@ -232,8 +232,8 @@ ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt
         }
     if (shown < wrong)
         ckpt__buf_printf(&text, " and %zu more", wrong - shown);
-    if ((alike || wrong == 1) && *first->fix)
-        ckpt__buf_printf(&text, "; %s", first->fix);
+    if (first && *first->fix)
+        ckpt__buf_printf(&text, "; %s%s", alike || wrong == 1 ? "" : "for the first: ", first->fix);
     ckpt__fail(err, status, object, "%s", text.data && !text.failed ? text.data : "several things are wrong (see the report)");
     ckpt__buf_free(&text);
     return status;

@@ -79,7 +79,7 @@ static const ckpt_value *get_entry(const ckpt_value *v, const char *key)
 
 const ckpt_value *ckpt_value_get(const ckpt_value *v, const char *key)
 {
-    if (!v || (v->kind != CKPT_V_DICT && v->kind != CKPT_V_OBJECT))
+    if (!v || !key || (v->kind != CKPT_V_DICT && v->kind != CKPT_V_OBJECT))
         return NULL;
     const ckpt_value *found = get_entry(v, key), *state = v->state;
     if (found || v->kind != CKPT_V_OBJECT || !state)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 enum { MAX_DEPTH = 10000 };
+enum { NOT_BELOW = 1 << 30 };     /* a visit's answer where `choosy`: go on, but not into this node */
 static const uint64_t max_nodes_default = 50000000;
 
 /* Which part of a node the next child comes from. */
@@ -28,6 +29,7 @@ typedef struct walker {
     const ckpt_value **open;      /* set of the containers on the path; emptied in reverse order of filling */
     size_t open_mask;
     uint64_t nodes, max_nodes;
+    bool choosy;
     ckpt_visit_fn fn;
     void *ctx;
     ckpt_error *err;
@@ -141,6 +143,8 @@ static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, co
         return visit(w, v, inside, ancestor, w->depth);
     }
     status = visit(w, v, inside, NULL, w->depth);
+    if (w->choosy && status == NOT_BELOW)
+        return CKPT_OK;
     if (status || !is_container(v))
         return status;
     return push(w, v, inside, true);
@@ -230,11 +234,10 @@ static int advance(walker *w)
     return CKPT_OK;
 }
 
-int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
+static int walk(const ckpt_value *root, uint64_t max_nodes, bool choosy, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
 {
-    walker w = { .max_nodes = max_nodes ? max_nodes : max_nodes_default, .fn = fn, .ctx = ctx, .err = err, .nodes = 1 };
-    if (!root)
-        return CKPT_OK;
+    walker w = { .max_nodes = max_nodes ? max_nodes : max_nodes_default, .choosy = choosy, .fn = fn, .ctx = ctx, .err = err };
+    w.nodes = 1;
     int status = visit(&w, root, false, NULL, 0);
     if (!status && is_container(root))
         status = push(&w, root, false, false);
@@ -246,4 +249,64 @@ int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn
     ckpt__buf_free(&w.name);
     ckpt__arena_free(w.reprs);
     return status;
+}
+
+int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
+{
+    if (!fn)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_value_walk", "a NULL function");
+    return root ? walk(root, max_nodes, false, fn, ctx, err) : CKPT_OK;
+}
+
+/* ---- one value by its path */
+
+typedef struct search {
+    const char *path;
+    size_t size;
+    const ckpt_value *found, *last;   /* last: of what is on the way, the node whose name is longest */
+    size_t last_size;
+} search;
+
+enum { FOUND = 1 };
+
+/* Goes where the name so far is the beginning of the path. */
+static int on_the_way(void *ctx, const ckpt_visit *v)
+{
+    search *s = ctx;
+    size_t n = v->name.size;
+    bool begins = n <= s->size && memcmp(v->name.data, s->path, n) == 0;
+    if (begins && n == s->size && (v->path.count || s->size == 0)) {
+        s->found = v->value;
+        return FOUND;
+    }
+    if (!begins || (v->path.count && s->path[n] != '.'))
+        return NOT_BELOW;
+    if (!s->last || n > s->last_size) {
+        s->last = v->value;
+        s->last_size = n;
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt_value_find(const ckpt_value *root, const char *path, const ckpt_value **out, ckpt_error *err)
+{
+    if (out)
+        *out = NULL;
+    if (!path || !out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_value_find", "a NULL path, or no place for the value");
+    search s = { .path = path, .size = strlen(path) };
+    int status = root ? walk(root, 0, true, on_the_way, &s, err) : CKPT_OK;
+    if (status < 0)
+        return (ckpt_status)status;
+    *out = s.found;
+    if (s.found)
+        return CKPT_OK;
+    char shown[200], above[200];
+    ckpt__escape(shown, sizeof shown, path, s.size);
+    ckpt__escape(above, sizeof above, path, s.last_size);
+    if (!root)
+        return ckpt__fail(err, CKPT_E_NOT_FOUND, shown, "there is no value of that path: there are no values");
+    return ckpt__fail(err, CKPT_E_NOT_FOUND, shown, "there is no value of that path: %s%s%s (%s) has no such key",
+                      s.last_size ? "'" : "", s.last_size ? above : "the root", s.last_size ? "'" : "",
+                      ckpt_kind_name(s.last->kind));
 }

@@ -216,6 +216,9 @@ static ckpt_status read_all(ckpt_error *err)
     ckpt_status status = ckpt_reader_open(torch_file, NULL, &r, err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(ckpt_reader_root(r), 0, count_values, &values, err);
+    const ckpt_value *none;
+    if (status == CKPT_OK && (status = ckpt_value_find(ckpt_reader_root(r), "optimizer.nothing", &none, err)) == CKPT_E_NOT_FOUND)
+        status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < ckpt_reader_tensor_count(r); i++) {
         uint32_t crc;
         if (!ckpt_reader_tensor(r, i)->extra->layout.data && ckpt_reader_tensor(r, i)->storage >= 0)

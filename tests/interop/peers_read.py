@@ -86,7 +86,7 @@ def tags(inspect, path):
 
 def trainers(inspect, tool):
     made = [peers.Torch("AdamW", lr=1e-2, amsgrad=True), peers.Torch("SGD", lr=0.1, momentum=0.9),
-            peers.EightBit("AdamW8bit"), peers.EightBit("Lion8bit"),
+            peers.EightBit("AdamW8bit"), peers.EightBit("Lion8bit"), peers.EightBit("AdEMAMix8bit"),
             peers.Lightning(), peers.Lightning(two=True), peers.Lightning(extra="scaler"), peers.Lightning(extra="ema"),
             peers.Accelerate(), peers.Accelerate(safe=False), peers.HfTrainer(), peers.HfTrainer(lora=True)]
     for n, peer in enumerate(made):

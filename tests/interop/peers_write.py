@@ -84,6 +84,7 @@ def compare(what, inspect, path):
 def trainers(inspect):
     made = [peers.Torch("AdamW", lr=1e-2, amsgrad=True), peers.Torch("SGD", lr=0.1, momentum=0.9), peers.Torch("NAdam", lr=1e-2),
             peers.Torch("Adafactor", lr=1e-2), peers.EightBit("AdamW8bit"), peers.EightBit("Lion8bit"), peers.EightBit("SGD8bit", momentum=0.9),
+            peers.EightBit("AdEMAMix8bit"),
             peers.Lightning(), peers.Lightning(plain=True),
             peers.Lightning(two=True), peers.Lightning(extra="scaler"),
             peers.Lightning(extra="ema"), peers.Accelerate(), peers.Accelerate(safe=False), peers.HfTrainer(), peers.HfTrainer(lora=True)]

@@ -38,6 +38,9 @@ report $? "a tensor by its name"
 expect "is read" says "optimizer_states.0.state.3.exp_avg, read:" "$work/out"
 expect "and mapped, with the same numbers" sh -c \
     'test "$(grep "read:" "$0" | cut -d: -f2)" = "$(grep "mapped:" "$0" | cut -d: -f2)"' "$work/out"
+"$inspect_any" "$peers/lightning.ckpt" optimizer_states.0.param_groups.1 >"$work/out" 2>"$work/err"
+report $? "a value by its path"
+expect "is printed with what is in it" sh -c 'sed -n "/^below/,\$p" "$0" | grep -qxF "['"'weight_decay'"'] = 0"' "$work/out"
 refuse "a name that is not there" "$inspect_any" "$peers/lightning.ckpt" optimizer_states.0.state.4.exp_avg
 refuse "a file that is no checkpoint" "$inspect_any" "$peers/README"
 

@@ -287,6 +287,60 @@ START_TEST(quantized_state)
 }
 END_TEST
 
+static val stacked(ckpt_dtype dtype, int64_t a, int64_t b)
+{
+    const int64_t both[3] = { 2, a, b };
+    dict q = { .n = 0 }, p = { .n = 0 };
+    ckpt_value *one = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
+    one->tensor = add("t", dtype, CKPT_ROLE_NONE, b ? 3 : 2, both);
+    put(&q, "state1", one);
+    put(&q, "state2", tensor(dtype, b ? 2 : 1, a, b));
+    put(&p, "__bnb_optimizer_quant_state__", done(&q));
+    return done(&p);
+}
+
+/* bitsandbytes' AdEMAMix: two moments in one state1. It is no wrong shape, and does not hide the order. */
+START_TEST(stacked_moments)
+{
+    dict s = { .n = 0 };
+    put_int(&s, 0, stacked(CKPT_U8, 8, 4));
+    for (int64_t i = 1; i < 4; i++)
+        put_int(&s, i, stacked(CKPT_F32, 8, 0));
+    put_int(&s, 4, stacked(CKPT_U8, 4, 8));
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    from("optimizer.fc2.weight.state1", "optimizer.state.4.__bnb_optimizer_quant_state__.state1");
+    ck_assert_uint_eq(ckpt_report_count_code(report, "moment-shape"), 0);
+    ckpt__canon_free(canon);
+    s.entries[1].value = stacked(CKPT_F32, 9, 0);
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.bias.state1"));
+}
+END_TEST
+
+/* Moments of a projection: the program that binds them so knows, of others it is an error still. */
+START_TEST(bound_in_another_shape)
+{
+    const int64_t projected[2] = { 2, 4 };
+    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+    dict s;
+    small_state(&s);
+    s.entries[0].value = moments(mat(2, 4), mat(2, 4));
+    ckpt_state *state = ckpt_state_new();
+    ck_assert_ptr_nonnull(state);
+    d.param = "fc1.weight";
+    d.role = CKPT_EXP_AVG;
+    d.dtype = CKPT_F32;
+    d.ndim = 2;
+    d.shape = projected;
+    ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
+    hints.state = state;
+    build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
+    ck_assert_ptr_null(ckpt_report_find(report, "moment-shape", "optimizer.fc1.weight.exp_avg"));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.weight.exp_avg_sq"));
+    ckpt_state_free(state);
+}
+END_TEST
+
 /* Orders that fit and need not be torch's: they are taken with a warning that says why, never in silence. */
 static void doubtful(const char *why)
 {
@@ -490,6 +544,8 @@ int main(void)
     tcase_add_test(c, moment_shape);
     tcase_add_test(c, twice_in_groups);
     tcase_add_test(c, quantized_state);
+    tcase_add_test(c, stacked_moments);
+    tcase_add_test(c, bound_in_another_shape);
     tcase_add_test(c, twins_in_two_dicts);
     tcase_add_test(c, groups_from_the_head);
     tcase_add_test(c, names_sorted_as_text);

@@ -240,6 +240,13 @@ START_TEST(a_directory_of_checkpoints_is_none)
     fails(at("run"), CKPT_E_FORMAT, "checkpoint-5");
     make_directory("run/checkpoint-10");
     fails(at("run"), CKPT_E_FORMAT, "several checkpoints, such as checkpoint-10 and checkpoint-5");
+    make_directory("all");               /* a user's checkpoints, an adapter among them: it is not what they are of */
+    make_directory("all/lora");
+    write_safetensors(at("all/lora/adapter_model.safetensors"), weights, 2, 0);
+    write_text(at("all/lora/adapter_config.json"), "{\"r\": 4}");
+    write_torch_int(at("all/one.pt"), "step", 1);
+    write_torch_int(at("all/two.pt"), "step", 2);
+    fails(at("all"), CKPT_E_FORMAT, "several checkpoints, such as one.pt and two.pt");
 }
 END_TEST
 

@@ -110,6 +110,20 @@ static void refused(const void *arg)
     REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cuda(0), NULL, there, SMALL * 4 - 1, &err) == CKPT_E_ARGUMENT);
     REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cuda(2), NULL, there, SMALL * 4, &err) == CKPT_E_DEVICE);
     REQUIRE(ckpt_reader_read_to(reader, 99, ckpt_cuda(0), NULL, there, SMALL * 4, &err) == CKPT_E_ARGUMENT);
+    REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cuda(0), NULL, NULL, SMALL * 4, &err) == CKPT_E_ARGUMENT);
+    REQUIRE(strcmp(err.object, "small") == 0 && strstr(err.message, "no buffer was given"));
+    /* A device's memory for the host's: said, where a copy would be a fault. */
+    REQUIRE(ckpt_reader_read(reader, small, there, SMALL * 4, &err) == CKPT_E_MISMATCH);
+    REQUIRE(strstr(err.message, "bytes of host memory are wanted for it; what was given is memory of cuda:0 (ckpt_reader_read_to"));
+    REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cpu(), NULL, there, SMALL * 4, &err) == CKPT_E_MISMATCH);
+    REQUIRE(strcmp(err.object, "small") == 0 && strstr(err.message, "memory of cuda:0"));
+    /* One that is not dense and of no bytes is refused all the same. */
+    static const ckpt_tensor_extra nested = {.layout = {"nested", 6}};
+    ckpt__tensor *t = &reader->index->tensors[small], as_it_was = *t;
+    t->info.extra = &nested;
+    t->info.nbytes = t->piece_count = 0;
+    REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cuda(0), NULL, NULL, 0, &err) == CKPT_E_UNSUPPORTED);
+    *t = as_it_was;
     /* A buffer that ends too early. */
     float *short_one = alloc(0, 512);
     REQUIRE(ckpt_reader_read_to(reader, number(reader, "big"), ckpt_cuda(0), NULL, short_one, BIG * 4, &err) ==

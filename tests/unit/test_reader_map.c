@@ -83,14 +83,14 @@ START_TEST(obstacles)
 {
     static const struct {
         const char *what, *said;
-    } cases[] = {{"transposed", "one after the other"},
-                 {"coded", "compressed"},
-                 {"big", "big-endian"},
-                 {"conj", "conjugated"},
-                 {"neg", "negated"},
-                 {"layout", "not dense"},
-                 {"pieces", "several pieces"},
-                 {"meta", "no data"},
+    } cases[] = {{"transposed", "one after the other; read it"},
+                 {"coded", "compressed; read it"},
+                 {"big", "big-endian; read it"},
+                 {"conj", "conjugated view; read it"},
+                 {"neg", "negated view; read it"},
+                 {"layout", "not dense; map its parts"},
+                 {"pieces", "several pieces; read it"},
+                 {"meta", "no data (a meta tensor); there is nothing to read either"},
                  {"short", "ends before"},
                  {"missing", "ends before"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -115,8 +115,12 @@ START_TEST(obstacles)
         else if (strcmp(what, "neg") == 0)
             t->info.neg = true;
         else if (strcmp(what, "layout") == 0) {
-            static const ckpt_tensor_extra sparse = {.layout = {"sparse_coo", 10}};
+            static const ckpt_tensor_info part = {.name = {"a.values", 8}};
+            static const ckpt_tensor_extra sparse = {.layout = {"sparse_coo", 10}, .parts = &part, .part_count = 1};
             t->info.extra = &sparse;
+            t->piece_count = 0;
+            ck_assert_int_eq(ckpt_reader_read(reader, a, (float[6]){0}, 24, &err), CKPT_E_UNSUPPORTED);
+            ck_assert_ptr_nonnull(strstr(err.message, "as its parts are: read those"));
         } else if (strcmp(what, "pieces") == 0)
             t->piece_count = 2;
         else if (strcmp(what, "meta") == 0)
@@ -175,6 +179,51 @@ START_TEST(resolved)
 }
 END_TEST
 
+static void refused(ckpt_status status, const char *said)
+{
+    ck_assert_int_eq(status, CKPT_E_ARGUMENT);
+    ck_assert_msg(strstr(err.message, said) != NULL, "'%s' is not in: %s", said, err.message);
+}
+
+/* What a program may give by mistake is answered, and not followed. */
+START_TEST(arguments)
+{
+    ckpt_reader *reader = open_one(), *none = reader;
+    size_t a = number(reader, "a"), n;
+    const void *data;
+    char buffer[24];
+    uint32_t crc;
+    refused(ckpt_reader_read(reader, a, NULL, 24, &err), "no buffer was given for its 24 bytes");
+    refused(ckpt_reader_read_to(reader, a, ckpt_cpu(), NULL, NULL, 24, &err), "no buffer was given");
+    refused(ckpt_reader_read(reader, a, buffer, 12, &err), "a buffer of 12 bytes was given for its 24; give one of just that size");
+    refused(ckpt_reader_read(reader, 3, buffer, 12, &err), "there is no tensor of number 3: it has 3, counted from 0");
+    refused(ckpt_reader_crc32(reader, a, NULL, &err), "no place for the checksum");
+    refused(ckpt_reader_find(reader, NULL, 1, &n, &err), "a NULL name");
+    ck_assert_int_eq(ckpt_reader_find(reader, "a", 1, NULL, &err), CKPT_OK);
+    refused(ckpt_reader_read(NULL, 0, buffer, 24, &err), "no reader was given");
+    refused(ckpt_reader_read_to(NULL, 0, ckpt_cuda(0), NULL, buffer, 24, &err), "no reader was given");
+    refused(ckpt_reader_map(NULL, 0, &data, &n, &err), "no reader was given");
+    refused(ckpt_reader_map(NULL, 0, NULL, &n, &err), "no place for the address");
+    refused(ckpt_reader_crc32(NULL, 0, &crc, &err), "no reader was given");
+    refused(ckpt_reader_find(NULL, "a", 1, &n, &err), "a NULL reader");
+    ck_assert(!ckpt_reader_tensor_count(NULL) && !ckpt_reader_tensor(NULL, 0) && !ckpt_reader_root(NULL) &&
+              !ckpt_reader_findings(NULL) && !ckpt_reader_format(NULL) && !ckpt_reader_path(NULL) && !ckpt_reader_file_size(NULL));
+    ckpt_reader_close(reader);
+    const char *also[] = {"other", NULL};
+    ckpt_reader_options o = {.also = also, .also_count = 2};
+    put("other", "a file");
+    refused(ckpt_reader_open("one.safetensors", &o, &none, &err), "also[1] of 2 is NULL");
+    ck_assert_ptr_null(none);
+    o.also = NULL;
+    refused(ckpt_reader_open("one.safetensors", &o, &none, &err), "also_count is 2, and also is NULL");
+    o.struct_size = offsetof(ckpt_reader_options, also); /* compiled when there was no more: what follows is not looked at */
+    ck_assert_int_eq(ckpt_reader_open("one.safetensors", &o, &reader, &err), CKPT_OK);
+    ckpt_reader_close(reader);
+    o.struct_size = sizeof o + 8;
+    refused(ckpt_reader_open("one.safetensors", &o, &none, &err), "newer version");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reader_map");
@@ -185,6 +234,7 @@ int main(void)
     tcase_add_test(c, obstacles);
     tcase_add_test(c, in_memory);
     tcase_add_test(c, resolved);
+    tcase_add_test(c, arguments);
     suite_add_tcase(suite, c);
     return run_suite(suite);
 }

@@ -311,6 +311,98 @@ START_TEST(what_cannot_be_told_is_asked_for)
 }
 END_TEST
 
+static void fix_of(const char *code, const char *tensor, const char *said)
+{
+    const ckpt_finding *f = ckpt_report_find(report, code, tensor);
+    ck_assert_msg(f && strstr(f->fix, said), "'%s' is not in: %s", said, f ? f->fix : "no finding");
+}
+
+static void one_file(const flat *list)
+{
+    write_safetensors(at("m.safetensors"), list, 2, 1);
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    o.allow_unexpected = true;
+    ck_assert_int_eq(ckpt_restore(state, at("m.safetensors"), &o, report, &err), CKPT_E_MISMATCH);
+}
+
+/* What is missing may be there under another name: then that is the advice, and not to do without. */
+START_TEST(missing_under_another_name)
+{
+    static const flat longer[2] = { { "backbone.a.b", 1, { 2, 0 } }, { "backbone.c", 1, { 2, 0 } } };
+    static const flat shorter[2] = { { "b", 1, { 2, 0 } }, { "c", 1, { 2, 0 } } };
+    static const flat other[2] = { { "xa.b", 1, { 2, 0 } }, { "d", 1, { 2, 0 } } };
+    static const int64_t two[1] = { 2 };
+    float b[2], m[2];
+    bind("a.b", NULL, CKPT_PARAM, 1, two, b);
+    bind(NULL, "a.b", CKPT_EXP_AVG, 1, two, m);
+    one_file(longer);
+    fix_of("missing", "a.b", "with 'backbone.' before it: take that off with the map's source: {strip_prefix: ['backbone.']}");
+    fix_of("missing", "optimizer.a.b.exp_avg", "strip_prefix: ['backbone.']");
+    ck_assert_ptr_nonnull(strstr(err.message, "; the checkpoint has it with 'backbone.' before it"));
+    one_file(shorter);
+    fix_of("missing", "a.b", "without 'a.': bind it so, or give it this name with the map's source.rename");
+    one_file(other);
+    fix_of("missing", "a.b", "if it is meant to be new");
+}
+END_TEST
+
+START_TEST(groups_that_differ)
+{
+    static const char *const params[] = { "h.0.weight", "h.0.bias" };
+    double lr;
+    ckpt_hyper hyper = { "lr", CKPT_SCALAR_F64, &lr };
+    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
+    make_trainer();
+    bind_all();
+    g.name = "0";
+    g.params = params;
+    g.param_count = 2;
+    g.hypers = &hyper;
+    g.hyper_count = 1;
+    ck_assert_int_eq(ckpt_state_group(state, &g, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_restore(state, at("checkpoint-12"), NULL, report, &err), CKPT_E_MISMATCH);
+    ck_assert_str_eq(ckpt_report_find(report, "group-mismatch", "0")->message,
+                     "parameter group '0' has 2 parameters in the state and 2 in the checkpoint; 'h.0.bias' is in the state's only");
+    fix_of("group-mismatch", "0", "bind the groups with the parameters that they have in the checkpoint");
+}
+END_TEST
+
+START_TEST(names_that_are_null)
+{
+    const char *order[2] = { "h.0.weight", NULL };
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    make_trainer();
+    bind_all();
+    o.param_names = order;
+    o.param_name_count = 2;
+    ck_assert_int_eq(ckpt_restore(state, at("checkpoint-12"), &o, report, &err), CKPT_E_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(err.message, "param_names[1] of 2 is NULL"));
+    o.param_names = NULL;
+    ck_assert_int_eq(ckpt_restore(state, at("checkpoint-12"), &o, report, &err), CKPT_E_ARGUMENT);
+
+    ckpt_migrate_options move = CKPT_MIGRATE_OPTIONS_INIT;
+    move.param_names = order;
+    move.param_name_count = 2;
+    err.message[0] = '\0';
+    ck_assert_int_eq(ckpt_migrate(at("checkpoint-12"), at("moved.ckpt"), &move, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(err.message, "param_names[1] of 2 is NULL"));
+
+    ckpt_reader *reader = NULL;
+    ckpt_naming *naming = NULL;
+    ck_assert_int_eq(ckpt_reader_open(at("checkpoint-12"), NULL, &reader, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(reader, order, 2, &naming, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_naming_new(reader, NULL, 2, &naming, NULL, &err), CKPT_E_ARGUMENT);
+    ckpt_doctor_options ask = { .cuda_devices = -1 };
+    ckpt_doctor_result answer;
+    ask.param_names = order;
+    ask.param_name_count = 2;
+    err.message[0] = '\0';
+    ck_assert_int_eq(ckpt_doctor(reader, &ask, &answer, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(err.message, "param_names[1] of 2 is NULL"));
+    ckpt_reader_close(reader);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("restore_folder");
@@ -324,6 +416,9 @@ int main(void)
     tcase_add_test(t, an_adapter_with_its_optimizer);
     tcase_add_test(t, a_model_in_shards);
     tcase_add_test(t, what_cannot_be_told_is_asked_for);
+    tcase_add_test(t, missing_under_another_name);
+    tcase_add_test(t, groups_that_differ);
+    tcase_add_test(t, names_that_are_null);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
