@@ -130,6 +130,13 @@ int cli_bad_option(const cli *c, int answer, char **argv)
     return cli_usage(c, "unknown or ambiguous option '%s'", word);
 }
 
+int cli_empty_value(const cli *c, char **argv)
+{
+    const char *word = argv[optind - 1];      /* "--to=", or the value of the word before */
+    return cli_usage(c, "option '%s' has an empty value (a variable that is not set?): give it one, or leave the option out",
+                     *word ? word : argv[optind - 2]);
+}
+
 int cli_help(const cli *c, const char *text)
 {
     if (c->json) {

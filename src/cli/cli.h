@@ -48,6 +48,8 @@ void cli_warn(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
 int cli_finish(const cli *c, int status);
 /* getopt_long answered '?' or ':' for argv[optind - 1]. */
 int cli_bad_option(const cli *c, int answer, char **argv);
+/* getopt_long gave the option whose value ends at argv[optind - 1], and that is "": a usage error for every option. */
+int cli_empty_value(const cli *c, char **argv);
 /* --help */
 int cli_help(const cli *c, const char *text);
 /* --version */

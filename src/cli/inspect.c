@@ -172,7 +172,7 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
         }
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":qo:", long_options, &index)) != -1) {
-        int status = take_option(o, option, index, argv);
+        int status = optarg && !*optarg ? cli_empty_value(&o->cli, argv) : take_option(o, option, index, argv);
         if (status >= 0)
             return status;
     }

@@ -276,7 +276,7 @@ static int parse(job *b, int argc, char **argv)
     b->options.ranks.world = 1;
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":q", long_options, &index)) != -1) {
-        int status = take_option(b, option, index, argv);
+        int status = optarg && !*optarg ? cli_empty_value(&b->cli, argv) : take_option(b, option, index, argv);
         if (status >= 0)
             return status;
     }

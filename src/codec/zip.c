@@ -287,6 +287,62 @@ static ckpt_status read_directory(ckpt__zip *z, ckpt_error *err)
     return parse_directory(z, &where, err);
 }
 
+/* ---- an archive behind other bytes */
+
+ckpt_status ckpt__zip_start(const ckpt__zip_input *input, uint64_t *start, bool *two, ckpt_error *err)
+{
+    ckpt__zip z = {.in = *input};
+    unsigned char end[END_SIZE] = {0}, wide[END64_SIZE + LOCATOR_SIZE] = {0}, head[4], before[END_SIZE] = {0};
+    uint64_t at = 0;
+    *start = 0;
+    ckpt_status status = input->size < END_SIZE ? CKPT_E_DAMAGED : find_end(&z, end, &at, err);
+    if (status == CKPT_OK && at >= sizeof wide)
+        status = z.in.read(z.in.ctx, at - sizeof wide, wide, sizeof wide, err);
+    if (status < 0)
+        return status == CKPT_E_DAMAGED ? CKPT_OK : status;     /* it has no end record */
+    /* Where the record behind the directory stands, and where it should. */
+    uint64_t said = (uint64_t)le32(end + 12) + le32(end + 16);
+    if (memcmp(wide, "PK\6\6", 4) == 0 && memcmp(wide + END64_SIZE, "PK\6\7", 4) == 0) {
+        uint64_t size = le64(wide + 40), offset = le64(wide + 48);
+        at -= sizeof wide;
+        said = le64(wide + END64_SIZE + 8);
+        if (size > said || said - size != offset)
+            return CKPT_OK;
+    }
+    if (said >= at)
+        return CKPT_OK;
+    status = z.in.read(z.in.ctx, at - said, head, sizeof head, err);
+    if (status < 0 || memcmp(head, "PK\3\4", 4) != 0)
+        return status;
+    *start = at - said;
+    if (two && *start >= sizeof before)
+        status = z.in.read(z.in.ctx, *start - sizeof before, before, sizeof before, err);
+    if (two)
+        *two = memcmp(before, "PK\5\6", 4) == 0 && le16(before + 20) == 0;
+    return status;
+}
+
+/* The archive that ends the file is not the one that begins it: that is what is wrong, whatever was met first. */
+static ckpt_status name_two(const ckpt__zip_input *input, ckpt_status status, ckpt_error *err)
+{
+    uint64_t start = 0;
+    bool two = false;
+    if (status != CKPT_E_DAMAGED || ckpt__zip_start(input, &start, &two, NULL) < 0 || start == 0)
+        return status;
+    unsigned long long n = start;
+    if (!two)
+        return ckpt__fail(err, CKPT_E_DAMAGED, input->label,
+                          "a zip archive that begins at byte %llu ends the file, and the bytes before it are no whole archive: "
+                          "the file was cut off behind an archive that one of its records holds, or another file was appended "
+                          "to it. `tail -c +%llu FILE` is that archive; what is before it can be salvaged",
+                          n, n + 1);
+    return ckpt__fail(err, CKPT_E_DAMAGED, input->label,
+                      "two archives in one file, the second from byte %llu on, and programs do not agree on which is meant: "
+                      "torch reads the first where both are laid out alike, else neither, and Python's zipfile the second. "
+                      "Take them apart: `head -c %llu FILE` is the first, `tail -c +%llu FILE` the second",
+                      n, n, n + 1);
+}
+
 static ckpt_status open_zip(const ckpt__zip_input *input, bool ahead, ckpt__zip **out, ckpt_error *err)
 {
     *out = NULL;
@@ -306,7 +362,7 @@ static ckpt_status open_zip(const ckpt__zip_input *input, bool ahead, ckpt__zip 
         status = ahead ? ckpt__zip_check_ahead(z, err) : ckpt__zip_check_locals(z, err);
     if (status < 0) {
         ckpt__zip_free(z);
-        return status;
+        return name_two(input, status, err);
     }
     *out = z;
     return CKPT_OK;

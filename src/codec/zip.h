@@ -59,6 +59,12 @@ ckpt_status ckpt__zip_salvage_rest(ckpt__zip *zip, ckpt__zip_hint hint, void *ct
 /* The caller has found out how many bytes an unsure record has. */
 void ckpt__zip_settle(ckpt__zip *zip, const ckpt__zip_record *record, uint64_t size);
 
+/* Where the archive that ends the file begins, by its own records, where that is not the file's first byte: offsets in it
+ * count from there. Such files are refused, for programs read them differently: torch reads what stands before, if that
+ * is an archive laid out in the same way, and else nothing; Python's zipfile reads the archive. 0: no such archive.
+ * *two (may be NULL): what stands before ends as a whole archive does. An error: a read's. */
+ckpt_status ckpt__zip_start(const ckpt__zip_input *input, uint64_t *start, bool *two, ckpt_error *err);
+
 /* Bytes behind the archive's end, which belong to nothing; 0 in what a program that saves writes. */
 uint64_t ckpt__zip_trailing(const ckpt__zip *zip);
 size_t ckpt__zip_count(const ckpt__zip *zip);

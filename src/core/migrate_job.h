@@ -7,7 +7,7 @@
  *   migrate_place.c    the target's index: names, device tags, dtypes
  *   migrate_cast.c     which tensors a cast names
  *   migrate_objects.c  torch.device objects among the values
- *   migrate_plain.c    opaque objects as dicts, lists and strings
+ *   migrate_plain.c    opaque objects as dicts, lists and strings; migrate_plain_keys.c: their keys
  *   migrate_order.c    the optimizer's parameters in another order; ids dense again
  *   migrate_merge.c    several files as one tree
  *   migrate_flat.c     tensors under their names, as one dict
@@ -154,6 +154,13 @@ ckpt_status ckpt__migrate_device_objects(ckpt__mover *m, ckpt_error *err);
 
 /* ---- migrate_plain.c: may add tensors to the source's index (numpy arrays) */
 ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err);
+/* Does torch.load(weights_only=True) take the value itself (not what is in it)? */
+bool ckpt__is_plain(const ckpt_value *v);
+/* What an enum, a path or the like becomes; NULL: v is none. */
+ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err);
+
+/* ---- migrate_plain_keys.c: the keys of v's entries */
+ckpt_status ckpt__plain_keys(ckpt__mover *m, const ckpt_value *v, ckpt_str name, ckpt_error *err);
 
 /* ---- migrate_flat.c: {name: tensor} of everything that goes along */
 ckpt_status ckpt__migrate_flat(ckpt__mover *m, const ckpt_value **out, ckpt_error *err);

@@ -2,8 +2,11 @@
  * the file: what it allows stays as it is (torch/_weights_only_unpickler.py), all else is put in plain terms, and listed.
  *
  * An enum becomes its value, a path a string, a Namespace (or any object with attributes) a dict of them, a set or a
- * deque a list, a numpy array a tensor where torch has its dtype, a class or function its name. */
+ * deque a list, a numpy array a tensor where torch has its dtype, a class or function its name. A tensor that is a shell
+ * around others becomes a dict of them and of its attributes; one that is around a single one, or of a subclass with bytes of
+ * its own, becomes a tensor, without attributes, which are named. */
 #include "core/migrate_job.h"
+#include "format/torch_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,37 +15,23 @@ typedef struct plainer {
     ckpt__mover *m;
     ckpt__arena *arena;
     ckpt__seen done;
-    bool changed;
+    ckpt__buf left;               /* names of the attributes that the value has no longer */
+    struct inside { const ckpt_value *state; ckpt_str name; } *tensors;     /* attributes of tensors that stay what they are: */
+    size_t tensor_count, tensor_capacity;                                   /* the walk of the tree does not visit them */
+    ckpt_str within;              /* what is looked at is an attribute of this tensor */
+    ckpt__buf name;               /* then: with that in front */
     ckpt_error *err;
 } plainer;
 
 /* ---- what weights_only=True takes */
 
-static bool one_of(ckpt_str name, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (ckpt__str_is(name, list[i]))
-            return true;
-    return false;
-}
-
 static bool is_allowed_class(ckpt_str name)
 {
-    static const char *const classes[] = { "torch.Tensor",
-                                           "torch.Size",
-                                           "torch.device",
-                                           "torch.nn.parameter.Parameter",
-                                           "collections.OrderedDict",
-                                           "collections.Counter",
-                                           "builtins.set",
-                                           "builtins.bytearray",
-                                           "builtins.complex",
-                                           "torch.per_tensor_affine",
-                                           "torch.per_channel_affine",
-                                           "torch.per_tensor_symmetric",
-                                           "torch.per_channel_symmetric",
-                                           "torch.per_channel_affine_float_qparams" };
-    if (one_of(name, classes, sizeof classes / sizeof *classes))
+    static const char classes[] = "torch.Tensor torch.Size torch.device torch.nn.parameter.Parameter collections.OrderedDict "
+                                  "collections.Counter builtins.set builtins.bytearray builtins.complex torch.per_tensor_affine "
+                                  "torch.per_channel_affine torch.per_tensor_symmetric torch.per_channel_symmetric "
+                                  "torch.per_channel_affine_float_qparams";
+    if (ckpt__str_among(name, classes))
         return true;
     /* dtypes: "torch.float32"; "none" is our word for no dtype */
     return name.size > 6 && memcmp(name.data, "torch.", 6) == 0 && ckpt_dtype_from_name(name.data + 6) != CKPT_DTYPE_NONE;
@@ -50,14 +39,12 @@ static bool is_allowed_class(ckpt_str name)
 
 static bool is_allowed(const ckpt_value *v)
 {
-    static const char *const calls[] = { "torch.Size", "torch.device", "collections.Counter", "builtins.set",
-                                         "builtins.complex" };
-    static const char *const layouts[] = { "torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc",
-                                           "torch.sparse_bsr", "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged" };
+    static const char calls[] = "torch.Size torch.device collections.Counter builtins.set builtins.complex";
+    static const char layouts[] = "torch.strided torch.sparse_coo torch.sparse_csr torch.sparse_csc torch.sparse_bsr "
+                                  "torch.sparse_bsc torch._mkldnn torch.jagged";
     switch (v->kind) {
-    case CKPT_V_CLASS:
-        return is_allowed_class(v->class_name) || one_of(v->class_name, layouts, sizeof layouts / sizeof *layouts);
-    case CKPT_V_OBJECT: return one_of(v->class_name, calls, sizeof calls / sizeof *calls) && !v->state;
+    case CKPT_V_CLASS: return is_allowed_class(v->class_name) || ckpt__str_among(v->class_name, layouts);
+    case CKPT_V_OBJECT: return ckpt__str_among(v->class_name, calls) && !v->state;
     case CKPT_V_DICT:
         return !v->class_name.data || !v->class_name.size || ckpt__str_is(v->class_name, "collections.OrderedDict") ||
                ckpt__str_is(v->class_name, "builtins.dict");
@@ -76,10 +63,9 @@ static bool ends_in(ckpt_str s, const char *tail)
 
 static bool is_path(ckpt_str name)
 {
-    static const char *const paths[] = { "pathlib.PosixPath",           "pathlib.PurePosixPath", "pathlib.WindowsPath",
-                                         "pathlib.PureWindowsPath",     "pathlib.Path",          "pathlib._local.PosixPath",
-                                         "pathlib._local.PurePosixPath" };
-    return one_of(name, paths, sizeof paths / sizeof *paths);
+    return ckpt__str_among(name, "pathlib.PosixPath pathlib.PurePosixPath pathlib.WindowsPath pathlib.PureWindowsPath "
+                                 "pathlib.Path pathlib._local.PosixPath pathlib._local.PurePosixPath "
+                                 "pathlib._local.WindowsPath pathlib._local.PureWindowsPath");
 }
 
 /* pathlib's arguments (or items) are the parts: ("/", "data", "x"). */
@@ -90,7 +76,7 @@ static ckpt_status make_path(plainer *p, ckpt_value *v)
     for (size_t i = 0; from && i < from->item_count; i++) {
         if (from->items[i]->kind != CKPT_V_STR)
             continue;
-        if (b.size && b.data[b.size - 1] != '/')
+        if (b.size && b.data[b.size - 1] != '/' && b.data[b.size - 1] != '\\')
             ckpt__buf_char(&b, '/');
         ckpt__buf_add(&b, from->items[i]->text.data, from->items[i]->text.size);
     }
@@ -306,6 +292,29 @@ static bool is_bare(const ckpt_value *v)
            (v->class_name.size > 6 && memcmp(v->class_name.data, "torch.", 6) == 0 && ends_in(v->class_name, "Storage"));
 }
 
+bool ckpt__is_plain(const ckpt_value *v)
+{
+    return is_allowed(v) || is_bare(v);
+}
+
+ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err)
+{
+    plainer p = { .arena = a, .err = err };
+    const ckpt_value *from = v->item_count ? v : v->args;
+    *out = NULL;
+    if (v->kind == CKPT_V_OBJECT && is_path(v->class_name)) {
+        ckpt_value *path = ckpt__value_new(a, CKPT_V_NONE);
+        if (!path)
+            return ckpt__mover_no_memory(err);
+        *path = *v;
+        *out = path;
+        return make_path(&p, path);
+    }
+    if (v->kind == CKPT_V_OBJECT && is_enum(v))
+        *out = from->items[0];
+    return CKPT_OK;
+}
+
 static ckpt_status make_object(plainer *p, ckpt_value *v, ckpt_str name)
 {
     const ckpt_value *from = v->item_count ? v : v->args;
@@ -335,22 +344,55 @@ static ckpt_status make_class(plainer *p, ckpt_value *v)
     return CKPT_OK;
 }
 
-static ckpt_status make_parts(plainer *p, ckpt_value *v, const ckpt_tensor_info *t)
+static bool is_part(const ckpt_tensor_info *t, const ckpt_value *key)
 {
-    ckpt_entry *entries = ckpt__arena_array(p->arena, t->extra->part_count, sizeof *entries);
-    size_t at = v->tensor + 1; /* the parts follow their wrapper, each with its own behind it */
-    for (size_t i = 0; entries && i < t->extra->part_count; i++) {
+    for (size_t i = 0; key->kind == CKPT_V_STR && i < t->extra->part_count; i++)
+        if (ckpt__str_equal(t->extra->parts[i].name, key->text))
+            return true;
+    return false;
+}
+
+/* Part `name` of the shell, as its attributes have it; NULL: they have none of that name. */
+static const ckpt_value *part_of(const ckpt_value *shell, ckpt_str name)
+{
+    for (size_t k = 0; k < 2; k++) {
+        const ckpt_value *a = attributes(shell, k);
+        for (size_t i = 0; a && i < a->entry_count; i++)
+            if (a->entries[i].key->kind == CKPT_V_STR && ckpt__str_equal(a->entries[i].key->text, name))
+                return a->entries[i].value;
+    }
+    return NULL;
+}
+
+/* A dict of the tensors that a shell holds, whose numbers follow its own, and of its attributes. */
+static ckpt_status make_parts(plainer *p, ckpt_value *v, const ckpt_value *shell, const ckpt_tensor_info *t)
+{
+    size_t n = 0, room = t->extra->part_count, at = v->tensor + 1;     /* each has its own parts behind it */
+    for (size_t k = 0; k < 2; k++)
+        room += attributes(shell, k) ? attributes(shell, k)->entry_count : 0;
+    ckpt_entry *entries = ckpt__arena_array(p->arena, room, sizeof *entries);
+    for (; entries && n < t->extra->part_count; n++) {
         ckpt_value *part = ckpt__value_new(p->arena, CKPT_V_TENSOR);
-        entries[i].key = ckpt__value_str(p->arena, t->extra->parts[i].name.data, t->extra->parts[i].name.size);
-        if (!part || !entries[i].key)
+        ckpt_str name = t->extra->parts[n].name;
+        const ckpt_value *was = part_of(shell, name);
+        entries[n].key = ckpt__value_str(p->arena, name.data, name.size);
+        if (!part || !entries[n].key)
             return ckpt__mover_no_memory(p->err);
         part->tensor = at;
-        entries[i].value = part;
+        part->class_name = was ? was->class_name : part->class_name;
+        part->state = was ? was->state : NULL;
+        entries[n].value = part;
         at = ckpt__tensor_end(p->m->from, at);
     }
     if (!entries)
         return ckpt__mover_no_memory(p->err);
-    *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = t->extra->part_count };
+    for (size_t k = 0; k < 2; k++) {
+        const ckpt_value *a = attributes(shell, k);
+        for (size_t i = 0; a && i < a->entry_count; i++)
+            if (!is_part(t, a->entries[i].key))
+                entries[n++] = a->entries[i];
+    }
+    *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = n };
     return CKPT_OK;
 }
 
@@ -359,67 +401,71 @@ static bool is_wrapper(const ckpt_tensor_info *t)
     return ckpt__str_is(t->extra->layout, "wrapper") && t->extra->part_count > 0;
 }
 
+/* Names what a tensor had besides its parts, if any (t NULL: none). */
+static void leave_attributes(plainer *p, const ckpt_value *v, const ckpt_tensor_info *t)
+{
+    for (size_t k = 0; v && k < 2; k++) {
+        const ckpt_value *a = attributes(v, k);
+        for (size_t i = 0; a && i < a->entry_count; i++) {
+            if (t && is_part(t, a->entries[i].key))
+                continue;
+            ckpt__buf_str(&p->left, p->left.size ? ", " : "");
+            if (a->entries[i].key->kind == CKPT_V_STR)
+                ckpt__buf_add(&p->left, a->entries[i].key->text.data, a->entries[i].key->text.size);
+            else
+                ckpt__value_repr(&p->left, a->entries[i].key);
+        }
+    }
+}
+
+/* A tensor that torch allows, with attributes: they are looked at when the walk of the tree is over. */
+static ckpt_status look_inside(plainer *p, const ckpt_value *v, ckpt_str name)
+{
+    ckpt_str kept = ckpt__arena_str(p->arena, name.data, name.size);
+    if (!kept.data || !ckpt__grow(&p->tensors, &p->tensor_capacity, p->tensor_count + 1, sizeof *p->tensors))
+        return ckpt__mover_no_memory(p->err);
+    p->tensors[p->tensor_count++] = (struct inside){ v->state, kept };
+    return CKPT_OK;
+}
+
 /* A subclass of Tensor: its own tensor; of a wrapper the one that it holds (DTensor), or a dict of those that it holds. */
-static ckpt_status make_tensor(plainer *p, ckpt_value *v, bool *changed)
+static ckpt_status make_tensor(plainer *p, ckpt_value *v, ckpt_str name, bool *changed)
 {
     const ckpt__index *x = p->m->from;
     const ckpt_tensor_info *t = &x->tensors[v->tensor].info;
     if (is_wrapper(t)) {
+        ckpt_value outer = *v;
+        const ckpt_value *shell = &outer;
         size_t i = v->tensor;
-        for (; is_wrapper(t) && t->extra->part_count == 1; t = &x->tensors[++i].info)
-            ;
+        for (; is_wrapper(t) && t->extra->part_count == 1; t = &x->tensors[++i].info) {
+            leave_attributes(p, shell, t);
+            shell = shell ? part_of(shell, t->extra->parts[0].name) : NULL;
+        }
         *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = i };
         *changed = true;
-        return is_wrapper(t) ? make_parts(p, v, t) : CKPT_OK;
+        return is_wrapper(t) ? make_parts(p, v, shell ? shell : v, t) : CKPT_OK;
     }
     *changed = v->class_name.data && !is_allowed_class(v->class_name) && x->tensors[v->tensor].piece_count == 1 &&
                !t->extra->quantizer.data;
-    if (*changed) {
-        v->class_name = (ckpt_str){ NULL, 0 };
-        v->origin = NULL;
-    }
+    if (!*changed)
+        return v->state && v->origin ? look_inside(p, v, name) : CKPT_OK;
+    leave_attributes(p, v, t);
+    v->class_name = (ckpt_str){ NULL, 0 };
+    v->state = NULL;
+    v->origin = NULL;
     return CKPT_OK;
-}
-
-static ckpt_status make_key(plainer *p, ckpt_entry *e)
-{
-    ckpt_value key = *e->key;
-    const ckpt_value *from = key.item_count ? &key : key.args;
-    ckpt_value *fresh = NULL;
-    if (key.kind == CKPT_V_OBJECT && is_enum(&key)) {
-        if ((fresh = ckpt__value_new(p->arena, CKPT_V_NONE)))
-            become(fresh, from->items[0]);
-    } else {
-        ckpt__buf b = { 0 };
-        ckpt__value_repr(&b, e->key);
-        fresh = b.failed || !b.data ? NULL : ckpt__value_str(p->arena, b.data, b.size);
-        ckpt__buf_free(&b);
-    }
-    e->key = fresh ? fresh : e->key;
-    return fresh ? CKPT_OK : ckpt__mover_no_memory(p->err);
 }
 
 static ckpt_status note_plain(plainer *p, ckpt_str name, ckpt_str class_name, const char *kind)
 {
-    char shown[200];
+    char shown[200], left[300];
     ckpt__escape(shown, sizeof shown, class_name.data ? class_name.data : "?", class_name.data ? class_name.size : 1);
-    p->changed = true;
-    return ckpt__mover_note(p->m, CKPT_NOTE, "plain", name, p->err, "%s becomes %s", shown, kind);
-}
-
-static ckpt_status plain_keys(plainer *p, const ckpt_value *v, ckpt_str name)
-{
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
-        ckpt_kind kind = v->entries[i].key->kind;
-        if (kind != CKPT_V_OBJECT && kind != CKPT_V_CLASS && kind != CKPT_V_ARRAY)
-            continue;
-        ckpt_str class_name = v->entries[i].key->class_name;
-        status = make_key(p, (ckpt_entry *)(uintptr_t)&v->entries[i]);
-        if (status == CKPT_OK)
-            status = note_plain(p, name, class_name, "a key in plain terms");
-    }
-    return status;
+    ckpt__escape(left, sizeof left, p->left.data ? p->left.data : "", p->left.size);
+    bool failed = p->left.failed;
+    p->left.size = 0;
+    return failed ? ckpt__mover_no_memory(p->err)
+                  : ckpt__mover_note(p->m, CKPT_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown, kind,
+                                     *left ? ", without its attributes " : "", left);
 }
 
 /* Python writes empty bytes as a call of bytes(), which is not allowed; an int of thousands of digits neither. */
@@ -434,11 +480,46 @@ static bool make_small(ckpt_value *v)
     return true;
 }
 
+/* A tensor inside an object, a set or a key, which is not listed. */
+static ckpt_status make_closed(plainer *p, ckpt_value *v)
+{
+    leave_attributes(p, v, NULL);
+    return ckpt__torch_unclass(v, p->arena) ? CKPT_OK : ckpt__mover_no_memory(p->err);
+}
+
+/* A dict or a list cannot be in a set: does an item become one? */
+static bool holds_unhashable(const ckpt_value *v)
+{
+    bool holds = false;
+    for (size_t i = 0; ckpt__str_is(v->class_name, "builtins.set") && i < v->item_count && !holds; i++) {
+        const ckpt_value *item = v->items[i];
+        bool scalar = item->kind == CKPT_V_OBJECT && (is_path(item->class_name) || is_getattr(item) || is_enum(item));
+        holds = item->kind == CKPT_V_OBJECT && !ckpt__is_plain(item) && !ckpt__torch_is_subclass(item) && !scalar;
+        for (size_t k = 0; item->kind == CKPT_V_TUPLE && k < item->item_count && !holds; k++)
+            holds = item->items[k]->kind == CKPT_V_OBJECT && !ckpt__is_plain(item->items[k]);
+    }
+    return holds;
+}
+
+/* The name of the visited value; data NULL: no memory. */
+static ckpt_str full_name(plainer *p, ckpt_str name)
+{
+    if (!p->within.data)
+        return name;
+    p->name.size = 0;
+    ckpt__buf_add(&p->name, p->within.data, p->within.size);
+    ckpt__buf_str(&p->name, p->within.size && name.size ? "." : "");
+    ckpt__buf_add(&p->name, name.data, name.size);
+    return p->name.failed || !p->name.data ? (ckpt_str){ NULL, 0 } : (ckpt_str){ p->name.data, p->name.size };
+}
+
 static int on_spot(void *ctx, const ckpt__spot *spot)
 {
     plainer *p = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
-    ckpt_str name = spot->visit->name, was = v->class_name;
+    ckpt_str name = full_name(p, spot->visit->name), was = v->class_name;
+    if (!name.data)
+        return ckpt__mover_no_memory(p->err);
     if (spot->visit->cycle && v->kind == CKPT_V_TUPLE) { /* a tuple that holds itself takes an opcode that is refused */
         v->kind = CKPT_V_LIST;
         v->origin = NULL;
@@ -451,8 +532,8 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     bool changed = true;
     if (v->kind == CKPT_V_TENSOR) {
         changed = false;
-        status = v->tensor < p->m->from->tensor_count ? make_tensor(p, v, &changed) : CKPT_OK;
-    } else if (is_allowed(v) || is_bare(v)) {
+        status = v->tensor < p->m->from->tensor_count ? make_tensor(p, v, name, &changed) : CKPT_OK;
+    } else if (ckpt__is_plain(v) && !holds_unhashable(v)) {
         was = (ckpt_str){ "an empty bytes or a huge int", 28 };
         changed = make_small(v);
     } else if (v->kind == CKPT_V_CLASS)
@@ -462,19 +543,53 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     else if (v->kind == CKPT_V_ARRAY)
         status = make_array(p, v, name);
     else
-        status = make_object(p, v, name);
-    const char *word = v->kind == CKPT_V_STR ? "a string" : v->kind == CKPT_V_TENSOR ? "a tensor" : ckpt_kind_name(v->kind);
+        status = ckpt__torch_is_subclass(v) ? make_closed(p, v) : make_object(p, v, name);
+    bool tensor = v->kind == CKPT_V_TENSOR || ckpt__torch_is_closed(v);
+    const char *word = v->kind == CKPT_V_STR ? "a string" : tensor ? "a tensor" : ckpt_kind_name(v->kind);
     if (status == CKPT_OK && changed)
         status = note_plain(p, name, was, word);
-    return status == CKPT_OK ? plain_keys(p, v, name) : status;
+    return status == CKPT_OK ? ckpt__plain_keys(p->m, v, name, p->err) : status;
 }
 
+static int on_keys(void *ctx, const ckpt__spot *spot)
+{
+    plainer *p = ctx;
+    const ckpt_value *v = spot->visit->value;
+    ckpt_str name = full_name(p, spot->visit->name);
+    int first = spot->visit->cycle ? 0 : ckpt__seen_add(&p->done, v);
+    if (!name.data || first < 0)
+        return ckpt__mover_no_memory(p->err);
+    if (first == 0)
+        return CKPT_OK;
+    ckpt_status status = v->kind == CKPT_V_TENSOR && v->state ? look_inside(p, v, name) : CKPT_OK;
+    return status == CKPT_OK ? ckpt__plain_keys(p->m, v, name, p->err) : status;
+}
+
+/* The tree, and then what hangs on its tensors. */
+static ckpt_status walk(plainer *p, ckpt__spot_fn fn)
+{
+    p->within = (ckpt_str){ NULL, 0 };
+    ckpt__seen_free(&p->done);
+    ckpt_status status = ckpt__edit_walk(p->m->from->root, fn, p, p->err);
+    while (status == CKPT_OK && p->tensor_count > 0) {
+        p->within = p->tensors[--p->tensor_count].name;
+        status = ckpt__edit_walk(p->tensors[p->tensor_count].state, fn, p, p->err);
+    }
+    return status;
+}
+
+/* Keys first: an object may be a key in one place and a value in another, where it is changed in itself. */
 ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err)
 {
     plainer p = { .m = m, .arena = m->from->arena, .err = err };
     if (!m->options.plain)
         return CKPT_OK;
-    ckpt_status status = ckpt__edit_walk(m->from->root, on_spot, &p, err);
+    ckpt_status status = walk(&p, on_keys);
+    if (status == CKPT_OK)
+        status = walk(&p, on_spot);
     ckpt__seen_free(&p.done);
+    ckpt__buf_free(&p.left);
+    ckpt__buf_free(&p.name);
+    free(p.tensors);
     return status;
 }

@@ -1,5 +1,6 @@
 /* format/identify.c - what nobody bids for, told by its first bytes or by the names in a directory. Magic numbers: the
  * formats' own documents. */
+#include "codec/zip.h"
 #include "format/folder.h"
 #include "format/identify.h"
 
@@ -36,6 +37,21 @@ static bool all_zero(const ckpt__probe *p)
     return p->head_size > 0;
 }
 
+static ckpt_status read_probed(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+{
+    const ckpt__probe *p = ctx;
+    return ckpt__source_read(p->source, p->file, offset, dst, n, err);
+}
+
+/* Where a zip archive begins that ends the file; 0: there is none. */
+static uint64_t archive_within(const ckpt__probe *p)
+{
+    ckpt__probe copy = *p;
+    const ckpt__zip_input in = { read_probed, &copy, p->file_size, "archive" };
+    uint64_t start = 0;
+    return ckpt__zip_start(&in, &start, NULL, NULL) == CKPT_OK ? start : 0;
+}
+
 /* The formats of directories say why it is none of theirs. */
 static ckpt_status identify_directory(const ckpt__probe *probe, const char *label, ckpt_error *err)
 {
@@ -65,6 +81,13 @@ ckpt_status ckpt__identify(const ckpt__probe *probe, const char *label, ckpt_err
         if (m->offset + m->size <= probe->head_size && memcmp(probe->head + m->offset, m->bytes, m->size) == 0)
             return ckpt__fail(err, CKPT_E_UNSUPPORTED, label, "this is %s", m->what);
     }
+    uint64_t start = archive_within(probe);
+    if (start)
+        return ckpt__fail(err, CKPT_E_FORMAT, label,
+                          "not a checkpoint as it stands: a zip archive begins at byte %llu and ends the file, and what stands "
+                          "before it (the header of a download, a script?) keeps torch from reading it; `tail -c +%llu FILE` is "
+                          "the archive alone",
+                          (unsigned long long)start, (unsigned long long)start + 1);
     return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: %llu bytes of no format that this version knows",
                       (unsigned long long)probe->file_size);
 }

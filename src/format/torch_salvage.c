@@ -10,17 +10,22 @@ enum { NARROW_DESCRIPTOR = 16, WIDE_DESCRIPTOR = 24 };
 
 ckpt_status ckpt__torch_salvage_open(ckpt__torch *t, const ckpt__zip_input *input, ckpt_status status, ckpt_error *err)
 {
-    ckpt_error first = CKPT_ERROR_INIT;
+    ckpt_error second = CKPT_ERROR_INIT;
+    uint64_t start = 0;
+    bool two = false;
     if (status == CKPT_E_SYSTEM || status == CKPT_E_NO_MEMORY)
         return status;
-    if (err)
-        first = *err;
+    ckpt_status salvaged = ckpt__zip_start(input, &start, &two, &second);
+    if (two)
+        return status;      /* two archives in one file: nothing says which of them is wanted */
     t->walked = true;
-    if (ckpt__zip_salvage(input, "/data.pkl", &t->zip, err) == CKPT_OK)
-        return CKPT_OK;
-    if (err) /* the first message says more */
-        *err = first;
-    return status;
+    if (salvaged != CKPT_E_NO_MEMORY)
+        salvaged = ckpt__zip_salvage(input, "/data.pkl", &t->zip, &second);
+    if (salvaged != CKPT_OK && salvaged != CKPT_E_NO_MEMORY)
+        return status;      /* the first message says more */
+    if (salvaged < 0 && err)
+        *err = second;
+    return salvaged;
 }
 
 static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)

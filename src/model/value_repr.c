@@ -40,8 +40,6 @@ static void repr_sequence(ckpt__buf *b, const ckpt_value *v, const char *open, c
     }
     if (v->item_count > REPR_ITEMS)
         ckpt__buf_str(b, ", ...");
-    if (v->kind == CKPT_V_TUPLE && v->item_count == 1)
-        ckpt__buf_char(b, ',');
     ckpt__buf_str(b, close);
 }
 
@@ -183,6 +181,188 @@ static bool repr_builtin(ckpt__buf *b, const ckpt_value *v)
     return true;
 }
 
+/* ---- dates, paths and numbers of the standard library, which are pickled as the arguments of their classes */
+
+static const ckpt_value *argument(const ckpt_value *v, size_t i, ckpt_kind kind)
+{
+    const ckpt_value *a = v->args && i < v->args->item_count ? v->args->items[i] : NULL;
+    return a && a->kind == kind ? a : NULL;
+}
+
+/* A date, a time, or both in one: year (2 bytes), month, day; hour, minute, second, microseconds (3), all big-endian. The
+ * highest bit of the first byte behind the year is `fold`. */
+static bool repr_moment(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    enum { DATE = 4, TIME = 6 };
+    bool day = !ckpt__str_is(v->class_name, "datetime.time"), hour = !ckpt__str_is(v->class_name, "datetime.date");
+    const ckpt_value *bytes = argument(v, 0, CKPT_V_BYTES);
+    size_t count = v->args ? v->args->item_count : 0;
+    unsigned char p[DATE + TIME] = {0};
+    if (!bytes || bytes->text.size != (day ? DATE : 0u) + (hour ? TIME : 0u) || count > (hour ? 2 : 1))
+        return false;
+    memcpy(p + (day ? 0 : DATE), bytes->text.data, bytes->text.size);
+    unsigned char *folded = day ? &p[2] : &p[DATE];
+    bool fold = hour && (*folded & 0x80);
+    *folded &= 0x7f;
+    unsigned micro = (unsigned)p[7] << 16 | (unsigned)p[8] << 8 | p[9];
+    ckpt__buf_add(b, v->class_name.data, v->class_name.size);
+    ckpt__buf_char(b, '(');
+    if (day)
+        ckpt__buf_printf(b, "%u, %u, %u%s", (unsigned)p[0] << 8 | p[1], p[2], p[3], hour ? ", " : "");
+    if (hour)
+        ckpt__buf_printf(b, "%u, %u", p[4], p[5]);
+    if (p[6] || micro)
+        ckpt__buf_printf(b, ", %u", p[6]);
+    if (micro)
+        ckpt__buf_printf(b, ", %u", micro);
+    if (count > 1) {
+        ckpt__buf_str(b, ", tzinfo=");
+        repr(b, v->args->items[1], depth + 1);
+    }
+    ckpt__buf_str(b, fold ? ", fold=1)" : ")");
+    return true;
+}
+
+static bool repr_timedelta(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    static const char *const names[] = {"days", "seconds", "microseconds"};
+    const char *between = "";
+    (void)depth;
+    for (size_t i = 0; i < 3; i++)
+        if (!argument(v, i, CKPT_V_INT))
+            return false;
+    ckpt__buf_str(b, "datetime.timedelta(");
+    for (size_t i = 0; i < 3; i++) {
+        long long n = v->args->items[i]->integer;
+        if (n)
+            ckpt__buf_printf(b, "%s%s=%lld", between, names[i], n);
+        between = n ? ", " : between;
+    }
+    ckpt__buf_str(b, *between ? ")" : "0)");
+    return true;
+}
+
+/* timezone(timedelta(0, 0, 0)) is the one that Python calls utc; any other is named by its class and arguments. */
+static bool repr_timezone(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    const ckpt_value *offset = argument(v, 0, CKPT_V_OBJECT);
+    (void)depth;
+    if (!offset || v->args->item_count != 1 || !ckpt__str_is(offset->class_name, "datetime.timedelta"))
+        return false;
+    for (size_t i = 0; i < 3; i++)
+        if (!argument(offset, i, CKPT_V_INT) || offset->args->items[i]->integer)
+            return false;
+    ckpt__buf_str(b, "datetime.timezone.utc");
+    return true;
+}
+
+/* Name('text'), where the name is that of the class without its module. */
+static void repr_short(ckpt__buf *b, const ckpt_value *v, ckpt_str text)
+{
+    size_t dot = ckpt__str_after_dot(v->class_name);
+    ckpt__buf_add(b, v->class_name.data + dot, v->class_name.size - dot);
+    ckpt__buf_char(b, '(');
+    repr_quoted(b, text, false);
+    ckpt__buf_char(b, ')');
+}
+
+/* The parts of a path, joined by slashes as Python prints it on any system: '/', 'x' or 'C:\\', 'x' or 'C:', 'x'. */
+static bool repr_path(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    ckpt__buf path = {0};
+    size_t count = v->args ? v->args->item_count : 0;
+    bool windows = memmem(v->class_name.data, v->class_name.size, "Windows", 7) != NULL, joined = true;
+    (void)depth;
+    for (size_t i = 0; i < count && joined; i++) {
+        const ckpt_value *part = argument(v, i, CKPT_V_STR);
+        const char *last = path.size ? path.data + path.size - 1 : "/";
+        joined = part && part->text.size && (i == 0 || part->text.data[0] != '/');
+        if (joined && *last != '/' && !(windows && i == 1 && *last == ':'))
+            ckpt__buf_char(&path, '/');
+        for (size_t k = 0; joined && k < part->text.size; k++)
+            ckpt__buf_char(&path, windows && part->text.data[k] == '\\' ? '/' : part->text.data[k]);
+        joined = joined && !path.failed;
+    }
+    if (joined)
+        repr_short(b, v, count ? (ckpt_str){path.data, path.size} : ckpt__s("."));
+    ckpt__buf_free(&path);
+    return joined;
+}
+
+/* An int of up to 128 bits, as four numbers of 32, the lowest first. */
+static bool to_128_bits(const ckpt_value *v, uint32_t out[4])
+{
+    memset(out, 0, 4 * sizeof *out);
+    if (v->kind == CKPT_V_INT && v->integer >= 0) {
+        out[0] = (uint32_t)v->integer;
+        out[1] = (uint32_t)((uint64_t)v->integer >> 32);
+        return true;
+    }
+    if (v->kind != CKPT_V_BIGINT)
+        return false;
+    for (size_t i = 0; i < v->text.size; i++) {
+        uint64_t carry = (unsigned char)v->text.data[i] - (uint64_t)'0';
+        if (carry > 9)
+            return false;
+        for (size_t k = 0; k < 4; k++, carry >>= 32)
+            out[k] = (uint32_t)(carry += (uint64_t)out[k] * 10);
+        if (carry)
+            return false;
+    }
+    return true;
+}
+
+static bool repr_uuid(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    const ckpt_value *number = ckpt_value_get(v, "int");
+    uint32_t n[4];
+    (void)depth;
+    if (!number || !to_128_bits(number, n))
+        return false;
+    ckpt__buf_printf(b, "UUID('%08x-%04x-%04x-%04x-%04x%08x')", n[3], n[2] >> 16, n[2] & 0xffff, n[1] >> 16, n[1] & 0xffff, n[0]);
+    return true;
+}
+
+static bool repr_decimal(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    const ckpt_value *text = argument(v, 0, CKPT_V_STR);
+    (void)depth;
+    if (text)
+        repr_short(b, v, text->text);
+    return text != NULL;
+}
+
+static bool repr_fraction(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    const ckpt_value *above = argument(v, 0, CKPT_V_INT), *below = argument(v, 1, CKPT_V_INT);
+    (void)depth;
+    if (above && below)
+        ckpt__buf_printf(b, "Fraction(%lld, %lld)", (long long)above->integer, (long long)below->integer);
+    return above && below;
+}
+
+/* False: it is none of these, or not made as Python makes it. */
+static bool repr_standard(ckpt__buf *b, const ckpt_value *v, int depth)
+{
+    static const struct {
+        const char *class_name;
+        bool (*put)(ckpt__buf *b, const ckpt_value *v, int depth);
+    } known[] = {
+        {"datetime.date", repr_moment},         {"datetime.time", repr_moment},
+        {"datetime.datetime", repr_moment},     {"datetime.timedelta", repr_timedelta},
+        {"datetime.timezone", repr_timezone},   {"uuid.UUID", repr_uuid},
+        {"decimal.Decimal", repr_decimal},      {"fractions.Fraction", repr_fraction},
+        {"pathlib.PosixPath", repr_path},       {"pathlib.PurePosixPath", repr_path},
+        {"pathlib.WindowsPath", repr_path},     {"pathlib.PureWindowsPath", repr_path},
+        {"pathlib._local.PosixPath", repr_path},   {"pathlib._local.PurePosixPath", repr_path},
+        {"pathlib._local.WindowsPath", repr_path}, {"pathlib._local.PureWindowsPath", repr_path},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (ckpt__str_is(v->class_name, known[i].class_name))
+            return known[i].put(b, v, depth);
+    return false;
+}
+
 /* frozenset({1, 2}), torch.Size([2, 3]), ...: the objects that occur as keys. */
 static void repr_object(ckpt__buf *b, const ckpt_value *v, int depth)
 {
@@ -197,7 +377,7 @@ static void repr_object(ckpt__buf *b, const ckpt_value *v, int depth)
         return;
     }
     if (repr_numpy(b, v) || repr_builtin(b, v) || (ckpt__str_is(v->class_name, "builtins.complex") && repr_complex(b, args)) ||
-        (ckpt__str_is(v->class_name, "torch.device") && repr_device(b, args)))
+        (ckpt__str_is(v->class_name, "torch.device") && repr_device(b, args)) || repr_standard(b, v, depth))
         return;
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("object");
     if (name.size > 9 && memcmp(name.data, "builtins.", 9) == 0)
@@ -246,7 +426,7 @@ static void repr(ckpt__buf *b, const ckpt_value *v, int depth)
         repr_sequence(b, v, "[", "]", depth);
         break;
     case CKPT_V_TUPLE:
-        repr_sequence(b, v, "(", ")", depth);
+        repr_sequence(b, v, "(", v->item_count == 1 ? ",)" : ")", depth);
         break;
     case CKPT_V_DICT:
     case CKPT_V_TENSOR:

@@ -98,6 +98,29 @@ expect 2 "a directory that is not there" "$migrate" shared.pt no/such/x.safetens
 report $? "no temporary is left"
 expect 2 "a target inside a source directory is refused" sh -c "mkdir dir && '$migrate' dir dir/x.safetensors"
 
+# ---- no option takes an empty value: a script whose variable is not set is told so
+# refuses_empty COMMAND SOURCE: each option of the table in SOURCE, in both spellings.
+refuses_empty()
+{
+    taken=
+    options=$(sed -n 's/.*{"\([a-z-]*\)", required_argument.*/\1/p' "$srcdir/src/cli/$2")
+    for option in $options; do
+        "$1" "--$option" '' shared.pt empty.pt >out 2>err
+        [ $? -eq 2 ] && grep -q "option '--$option' has an empty value" err || taken="$taken --$option ''"
+        "$1" shared.pt empty.pt "--$option=" >out 2>err
+        [ $? -eq 2 ] && grep -q "option '--$option=' has an empty value" err || taken="$taken --$option="
+    done
+    [ -z "$taken" ] || echo "# taken:$taken"
+    [ -n "$options" ] && [ -z "$taken" ] && [ ! -e empty.pt ]
+}
+refuses_empty "$migrate" migrate_main.c
+report $? "ckpt-migrate: no option takes an empty value"
+refuses_empty "$inspect" inspect.c
+report $? "ckpt-inspect: no option takes an empty value"
+expect 2 "-o neither" "$inspect" extract "$data/weights.safetensors" a.weight -o ''
+grep -q "option '-o' has an empty value" err
+report $? "and it is named"
+
 # ---- extract
 expect 0 "a tensor is extracted" "$inspect" extract "$data/weights.safetensors" a.weight --raw -o raw
 [ "$(od -An -tf4 raw | tr -s ' \n' ' ')" = " 0 1 2 3 4 5 " ]

@@ -16,6 +16,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import uuid
 
 import checks
 from checks import check, finish, run, section, skip
@@ -37,6 +38,22 @@ class Colour(enum.Enum):
 
 class Options(argparse.Namespace):
     pass
+
+
+class Scaled(torch.Tensor):
+    """A shell around other tensors, as quantization libraries make them; it computes nothing."""
+
+    @staticmethod
+    def __new__(cls, data, **attributes):
+        return torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=torch.float32)
+
+    def __init__(self, data, **attributes):
+        self.data_ = data
+        self.__dict__.update(attributes)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(func)
 
 
 class Net(nn.Module):
@@ -396,6 +413,19 @@ def plain(j):
           p["masked"]["_masked_mask"].tolist() == [True, False, True], p["masked"])
     listed = {f["tensor"] for f in j.findings("--plain", source, j.path("x.pt"))["findings"] if f["code"] == "plain"}
     check("--plain: each is listed", {"args", "args.where", "args.colour", "mean", "grid", "seen"} <= listed, listed)
+    ones, parameter = torch.ones(3), nn.Parameter(torch.ones(2))
+    parameter.colour = Colour.RED
+    named = {Colour.RED: 1, "red": 2, (Colour.RED, 0): 3, pathlib.PurePosixPath("a/b"): 4, uuid.UUID(int=1): 5, uuid.UUID(int=2): 6, torch.ones(1): 7, torch.ones(1): 8}
+    source2 = j.save("shells.pt", {"q": Scaled(ones, scale=torch.tensor(0.5), bits=4, colour=Colour.RED, where=pathlib.PurePosixPath("a")),
+                                   "one": Scaled(ones, bits=4), "p": parameter, "keys": named})
+    p = j.to("shells-plain.pt", "--plain", source2, weights_only=True)
+    check("--plain: a shell of several: tensors and attributes", torch.equal(p["q"].pop("data_"), ones) and p["q"].pop("scale") == 0.5 and
+          p["q"] == {"bits": 4, "colour": "red", "where": "a"}, p["q"])
+    check("--plain: a shell of one is that tensor", torch.equal(p["one"], ones), p["one"])
+    check("--plain: a parameter's attributes", type(p["p"]) is nn.Parameter and p["p"].colour == "red", p["p"])
+    check("--plain: no key becomes another", sorted(p["keys"].values()) == list(range(1, 9)) and p["keys"]["red"] == 2 and p["keys"]["a/b"] == 4, p["keys"])
+    said = [f["message"] for f in j.findings("--plain", source2, j.path("x.pt"))["findings"] if f["tensor"] == "one"]
+    check("--plain: an attribute that goes is named", any("without its attributes bits" in m for m in said), said)
     kept = j.to("moved.pt", "--map-location", "cpu", source, weights_only=False)
     check("torch.device objects stay", kept["device"] == torch.device("cuda", 1))
     moved = j.to("moved.pt", "--map-location", "cuda:*=cuda:0", "--map-device-objects", source, weights_only=False)
@@ -447,6 +477,24 @@ def salvage(j):
     lost = [f["tensor"] for f in j.findings("--salvage", j.path("cut.pt"), j.path("x.pt"))["findings"] if f["code"] == "not-recovered"]
     check("--salvage: the rest is listed", len(lost) + len(part["model"]) + sum(isinstance(t, torch.Tensor) for s in part["optimizer"]["state"].values() for t in s.values())
           == len(state["model"]) + sum(len(s) for s in state["optimizer"]["state"].values()), lost)
+    source = j.save("key.pt", {"w": torch.ones(2), "by": {torch.full((3,), 7.0): torch.full((2,), 5.0), "b": torch.zeros(2)}})
+    data = source.read_bytes()
+    j.path("bad-key.pt").write_bytes(data.replace(torch.full((3,), 7.0).numpy().tobytes(), torch.full((3,), 8.0).numpy().tobytes()))
+    part = j.to("part2.pt", "--salvage", j.path("bad-key.pt"), status=1)
+    check("--salvage: a key that was damaged", torch.equal(part["w"], torch.ones(2)) and list(part["by"]) == ["(not recovered: key 1)", "b"] and
+          torch.equal(part["by"]["(not recovered: key 1)"], torch.full((2,), 5.0)), part)
+    both = j.path("both.pt")
+    both.write_bytes(data + data)
+    said = j.run(both, j.path("x.pt"), status=2).stderr
+    check("two archives in one file are refused, and named", f"two archives in one file, the second from byte {len(data)} on" in said, said)
+    check("torch reads the first of two alike", torch.equal(torch.load(both, weights_only=False)["w"], torch.ones(2)))
+    other = j.save("other.pt", {"w": torch.zeros(9), "more": torch.ones(99)})
+    both.write_bytes(data + other.read_bytes())
+    try:
+        torch.load(both, weights_only=False)
+        check("and none of two that are not", False)
+    except RuntimeError:
+        check("and none of two that are not", True)
 
 
 def main():

@@ -216,6 +216,93 @@ START_TEST(held_inside)
 }
 END_TEST
 
+/* {'w': w, 'm': {k1: 1, ('t', k2): 2, frozenset((k3,)): 3, Thing(k4): 4, w: 5}, 'c': Counter({k5: 6})}, each k a tensor; the
+ * first element of each is a number of its own. */
+static const char *write_keys(void)
+{
+    static const char keys[][2] = { "0", "1", "2", "3", "4", "5" };
+    torch_file *t = begin_torch();
+    bytes *b = &t->pickle;
+    for (int i = 0; i < 6; i++) {
+        add_storage(t, 3);
+        t->data[i][0] = 1000 + (float)i;
+    }
+    PUT(b, "}(");
+    put_str(b, "w");
+    put_view(t, keys[0], 3, 0, 1, 3, 0, 1);
+    PUT(b, "q\5");
+    put_str(b, "m");
+    PUT(b, "}(");
+    put_view(t, keys[1], 3, 0, 1, 3, 0, 1);
+    PUT(b, "K\1");
+    put_str(b, "t");
+    put_view(t, keys[2], 3, 0, 1, 3, 0, 1);
+    PUT(b, "\x86K\2");
+    put_global(b, "builtins", "frozenset");
+    PUT(b, "](");
+    put_view(t, keys[3], 3, 0, 1, 3, 0, 1);
+    PUT(b, "e\x85RK\3");
+    put_global(b, "thing", "Thing");
+    put_view(t, keys[4], 3, 0, 1, 3, 0, 1);
+    PUT(b, "\x85RK\4h\5K\5u");
+    put_str(b, "c");
+    put_global(b, "collections", "Counter");
+    PUT(b, "}(");
+    put_view(t, keys[5], 3, 0, 1, 3, 0, 1);
+    PUT(b, "K\6u\x85Ru");
+    write_torch(at("keys.pt"), t);
+    return at("keys.pt");
+}
+
+static void damage(const char *path, float first)
+{
+    static char data[1 << 16];
+    FILE *f = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(data, 1, sizeof data, f);
+    char *at_first = memmem(data, n, &first, sizeof first);
+    ck_assert_ptr_nonnull(at_first);
+    ck_assert_int_eq(fseek(f, at_first - data, SEEK_SET), 0);
+    ck_assert_int_eq(fputc(*at_first ^ 1, f), (unsigned char)(*at_first ^ 1));
+    fclose(f);
+}
+
+/* A tensor in a key, or an object that needs one: it is listed as lost, a string stands for it, and what the key leads to is
+ * kept. Of the listed tensor `w`, which is a key as well, both are said. */
+START_TEST(salvage_of_keys)
+{
+    static const char *const to[] = { "torch", "ckpt" };
+    static const char *const lost[] = { "m.<tensor>", "m.torch.Tensor", "m.('t', torch.Tensor)", "m.frozenset({torch.Tensor})",
+                                        "m.thing.Thing(torch.Tensor)", "c.torch.Tensor" };
+    options.salvage = true;
+    damage(write_keys(), 1000 + (float)_i);
+    for (size_t i = 0; i < 2; i++) {
+        ckpt_report_free(report);
+        report = ckpt_report_new();
+        migrates(at("keys.pt"), to[i], at(i ? "out.ckpt" : "out.pt"));
+        ck_assert_msg(ckpt_report_find(report, "not-recovered", lost[_i]) != NULL, "%s is not said to be lost", lost[_i]);
+        ck_assert_uint_ge(ckpt_report_count_code(report, "not-recovered"), _i ? 1 : 2);
+    }
+    options.salvage = false;
+    migrates(at("out.ckpt"), "torch", at("back.pt"));
+    for (size_t i = 0; i < 2; i++) {
+        ckpt_reader *r = opened(at(i ? "back.pt" : "out.pt"));
+        ck_assert((find(r, "w") == NULL) == (_i == 0));
+        const ckpt_value *m = ckpt_value_get(ckpt_reader_root(r), "m"), *c = ckpt_value_get(ckpt_reader_root(r), "c");
+        ck_assert_uint_eq(m->entry_count, 5);
+        for (size_t k = 0; k < m->entry_count; k++)
+            ck_assert_int_eq(m->entries[k].value->integer, (int64_t)k + 1);
+        ck_assert(c && c->entry_count == 1 && c->entries[0].value->integer == 6);
+        const ckpt_value *key = _i == 5 ? c->entries[0].key : m->entries[_i ? _i - 1 : 4].key;
+        if (_i == 2)
+            ck_assert_str_eq(key->items[0]->text.data, "t");
+        key = _i == 2 ? key->items[1] : _i == 3 ? key->items[0] : key;
+        ck_assert(key->kind == CKPT_V_STR && strcmp(key->text.data, "(not recovered: key 1)") == 0);
+        ckpt_reader_close(r);
+    }
+}
+END_TEST
+
 /* [1, 2] with strides (1, 1) and [2] of the same storage: a dimension of size 1 may have any stride. */
 START_TEST(strides_of_one)
 {
@@ -248,6 +335,7 @@ int main(void)
     tcase_add_loop_test(t, inside_objects, 0, 3);
     tcase_add_test(t, inside_objects_stay);
     tcase_add_test(t, held_inside);
+    tcase_add_loop_test(t, salvage_of_keys, 0, 6);
     tcase_add_test(t, strides_of_one);
     suite_add_tcase(s, t);
     return run_suite(s);

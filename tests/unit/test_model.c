@@ -72,6 +72,62 @@ START_TEST(keys_are_named_as_python_prints_them)
 }
 END_TEST
 
+/* What the standard library pickles as arguments, and Python prints otherwise: each name is what Python 3.11 prints. */
+START_TEST(keys_of_the_standard_library)
+{
+#define INT(n) &(const ckpt_value){.kind = CKPT_V_INT, .integer = n}
+#define STR(s) &(const ckpt_value){.kind = CKPT_V_STR, .text = {s, sizeof s - 1}}
+#define BYTES(s) &(const ckpt_value){.kind = CKPT_V_BYTES, .text = {s, sizeof s - 1}}
+#define CALL(name, n, ...)                                                                                             \
+    {.kind = CKPT_V_OBJECT,                                                                                            \
+     .class_name = ckpt__s(name),                                                                                      \
+     .args = &(const ckpt_value){.kind = CKPT_V_TUPLE, .items = (const ckpt_value *[]){__VA_ARGS__}, .item_count = n}}
+    const ckpt_value none = CALL("datetime.timedelta", 3, INT(0), INT(0), INT(0)),
+                     hours = CALL("datetime.timedelta", 3, INT(0), INT(7200), INT(0)),
+                     utc = CALL("datetime.timezone", 1, &none), east = CALL("datetime.timezone", 1, &hours);
+    const ckpt_entry low = {STR("int"), INT(5)},
+                     high = {STR("int"), &(ckpt_value){.kind = CKPT_V_BIGINT, .text = ckpt__s("24197857161011715162171839636988778104")}},
+                     huge = {STR("int"), &(ckpt_value){.kind = CKPT_V_BIGINT, .text = ckpt__s("340282366920938463463374607431768211456")}};
+#define UUID(e) {.kind = CKPT_V_OBJECT, .class_name = ckpt__s("uuid.UUID"), .state = &(ckpt_value){.kind = CKPT_V_DICT, .entries = e, .entry_count = 1}}
+    const struct { ckpt_value key; const char *name; } cases[] = {
+        { CALL("m.Color", 1, INT(1)), "m.Color(1)" },
+        { CALL("datetime.date", 1, BYTES("\x07\xe8\x01\x1f")), "datetime.date(2024, 1, 31)" },
+        { CALL("datetime.date", 1, BYTES("\x07\xe8\x01")), "datetime.date(b'\\x07\\xe8\\x01')" },
+        { CALL("datetime.datetime", 1, BYTES("\x07\xe8\x01\x1f\0\0\0\0\0\0")), "datetime.datetime(2024, 1, 31, 0, 0)" },
+        { CALL("datetime.datetime", 1, BYTES("\x07\xe8\x81\x1f\x0c\5\0\0\2\xbc")), "datetime.datetime(2024, 1, 31, 12, 5, 0, 700, fold=1)" },
+        { CALL("datetime.datetime", 2, BYTES("\x07\xe8\x01\x1f\1\2\3\0\0\0"), &utc),
+          "datetime.datetime(2024, 1, 31, 1, 2, 3, tzinfo=datetime.timezone.utc)" },
+        { CALL("datetime.time", 1, BYTES("\x0c\5\0\0\0\0")), "datetime.time(12, 5)" },
+        { CALL("datetime.time", 2, BYTES("\x81\2\3\0\0\0"), &east),
+          "datetime.time(1, 2, 3, tzinfo=datetime.timezone(datetime.timedelta(seconds=7200)), fold=1)" },
+        { CALL("datetime.time", 3, BYTES("\1\2\3\0\0\0"), &east, INT(1)),
+          "datetime.time(b'\\x01\\x02\\x03\\x00\\x00\\x00', datetime.timezone(datetime.timedelta(seconds=7200)), 1)" },
+        { none, "datetime.timedelta(0)" },
+        { CALL("datetime.timedelta", 3, INT(-1), INT(5), INT(9)), "datetime.timedelta(days=-1, seconds=5, microseconds=9)" },
+        { CALL("datetime.timezone", 2, &hours, STR("X")), "datetime.timezone(datetime.timedelta(seconds=7200), 'X')" },
+        { CALL("pathlib.PosixPath", 3, STR("/"), STR("x"), STR("it's")), "PosixPath(\"/x/it's\")" },
+        { CALL("pathlib._local.PurePosixPath", 2, STR("a"), STR("b")), "PurePosixPath('a/b')" },
+        { CALL("pathlib.PurePosixPath", 0, NULL), "PurePosixPath('.')" },
+        { CALL("pathlib.PurePosixPath", 2, STR("a"), STR("/b")), "pathlib.PurePosixPath('a', '/b')" },
+        { CALL("pathlib.PureWindowsPath", 2, STR("C:\\"), STR("x")), "PureWindowsPath('C:/x')" },
+        { CALL("pathlib.WindowsPath", 2, STR("C:"), STR("x")), "WindowsPath('C:x')" },
+        { CALL("pathlib.PureWindowsPath", 2, STR("\\\\host\\share\\"), STR("x")), "PureWindowsPath('//host/share/x')" },
+        { UUID(&low), "UUID('00000000-0000-0000-0000-000000000005')" },
+        { UUID(&high), "UUID('12345678-1234-5678-1234-567812345678')" },
+        { UUID(&huge), "uuid.UUID" },
+        { CALL("decimal.Decimal", 1, STR("-1E+5")), "Decimal('-1E+5')" },
+        { CALL("fractions.Fraction", 2, INT(-2), INT(3)), "Fraction(-2, 3)" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckpt__buf b = {0};
+        ckpt__value_repr(&b, &cases[i].key);
+        ckpt__buf_char(&b, '\0');
+        ck_assert_str_eq(b.data, cases[i].name);
+        ckpt__buf_free(&b);
+    }
+}
+END_TEST
+
 /* Every bfloat16 and float16 is a double exactly, and comes back; halfway cases go to the even neighbour. */
 START_TEST(conversions_round_to_even)
 {
@@ -178,6 +234,64 @@ START_TEST(walk_is_bounded)
         deep = ckpt__value_list(a, CKPT_V_LIST, &deep, 1);
     ck_assert_int_eq(ckpt_value_walk(deep, 0, count_node, &nodes, &err), CKPT_E_LIMIT);
     ck_assert_ptr_nonnull(strstr(err.message, "deeper"));
+    ckpt__arena_free(a);
+}
+END_TEST
+
+static const ckpt_value *dict_of(ckpt__arena *a, const char *one, const ckpt_value *first, const char *two, const ckpt_value *second)
+{
+    ckpt_entry entries[] = { { ckpt__value_str(a, one, strlen(one)), first }, { two ? ckpt__value_str(a, two, strlen(two)) : NULL, second } };
+    return ckpt__value_dict(a, entries, two ? 2 : 1);
+}
+
+static void finds(const ckpt_value *root, const char *path, const ckpt_value *want)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    const ckpt_value *found = root;
+    ck_assert_msg(ckpt_value_find(root, path, &found, &err) == (want ? CKPT_OK : CKPT_E_NOT_FOUND), "%s: %s", path, err.message);
+    ck_assert_msg(found == want, "%s", path);
+}
+
+/* {"a": {"b": [7, {0: 8}]}, "a.b": 9, ...}: keys hold dots, are integers, and lead round in circles. */
+START_TEST(a_value_by_its_path)
+{
+    ckpt__arena *a = ckpt__arena_new(0);
+    ckpt_error err = CKPT_ERROR_INIT;
+    const ckpt_value *seven = ckpt__value_int(a, 7), *eight = ckpt__value_int(a, 8), *nine = ckpt__value_int(a, 9), *found;
+    ckpt_entry numbered = { ckpt__value_int(a, 0), eight };
+    const ckpt_value *items[] = { seven, ckpt__value_dict(a, &numbered, 1), NULL };
+    const ckpt_value *list = ckpt__value_list(a, CKPT_V_LIST, items, 2), *b = dict_of(a, "b", list, NULL, NULL);
+    const ckpt_value *dotted = dict_of(a, "a.b", nine, "a.c.d", eight);
+    ckpt_value *object = ckpt__value_new(a, CKPT_V_OBJECT);
+    object->class_name = ckpt__s("argparse.Namespace");
+    object->state = dict_of(a, "lr", nine, "self", object);
+    ckpt_entry entries[] = { { ckpt__value_str(a, "a", 1), b }, { ckpt__value_str(a, "x", 1), dotted },
+                             { ckpt__value_str(a, "", 0), seven }, { ckpt__value_str(a, "args", 4), object },
+                             { ckpt__value_str(a, "a.b", 3), nine } };
+    const ckpt_value *root = ckpt__value_dict(a, entries, 5);
+    finds(root, "a.b.0", seven);
+    finds(root, "a.b.1.0", eight);
+    finds(root, "a.b", list);             /* the first of the two in the file */
+    finds(root, "x.a.b", nine);
+    finds(root, "x.a.c.d", eight);
+    finds(root, "args.lr", nine);
+    finds(root, "args.self.lr", NULL);    /* a cycle is not gone round */
+    ck_assert_int_eq(ckpt_value_find(root, "", &found, &err), CKPT_OK);
+    ck_assert_ptr_eq(found, root);
+    static const char *const none[] = { "a.b.2", "b", "a.", "a.b.0.0", ".", "x.a", "a.b.1.00", "argsx" };
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        finds(root, none[i], NULL);
+    finds(NULL, "a", NULL);
+    finds(seven, "a", NULL);
+    ckpt_value_find(root, "a.b.2.lr", &found, &err);
+    ck_assert_str_eq(err.object, "a.b.2.lr");
+    ck_assert_str_eq(err.message, "there is no value of that path: 'a.b' (list) has no such key");
+    ckpt_value_find(root, "b", &found, &err);
+    ck_assert_str_eq(err.message, "there is no value of that path: the root (dict) has no such key");
+    ck_assert_int_eq(ckpt_value_find(root, NULL, &found, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_value_find(root, "a", NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_value_walk(root, 0, NULL, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_ptr_null(ckpt_value_get(root, NULL));
     ckpt__arena_free(a);
 }
 END_TEST
@@ -314,9 +428,11 @@ int main(void)
     tcase_add_test(t, dtypes_have_one_name_each);
     tcase_add_test(t, tags);
     tcase_add_test(t, keys_are_named_as_python_prints_them);
+    tcase_add_test(t, keys_of_the_standard_library);
     tcase_add_test(t, conversions_round_to_even);
     tcase_add_test(t, walk_names_everything_and_stops_at_cycles);
     tcase_add_test(t, walk_is_bounded);
+    tcase_add_test(t, a_value_by_its_path);
     tcase_add_test(t, views_stay_inside_their_storage);
     tcase_add_test(t, a_report_fails_with_its_first_eight);
     tcase_add_test(t, parts_become_one_index);

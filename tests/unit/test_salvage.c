@@ -371,6 +371,27 @@ START_TEST(records_missing_from_a_whole_archive)
 }
 END_TEST
 
+/* Nothing says which of two is wanted. Behind other bytes an archive is no checkpoint, and is named. */
+START_TEST(archives_behind_others)
+{
+    static bytes both;
+    make_archive(NEW_TORCH);
+    end_archive();
+    both = file;
+    put(&both, file.data, file.size);
+    ck_assert_int_eq(read_bytes(both.data, both.size, true), CKPT_E_DAMAGED);
+    ck_assert_msg(strstr(err.message, "two archives in one file") != NULL, "%s", err.message);
+    both.size -= file.size + 1;
+    put(&both, file.data, file.size);
+    must_salvage(&both); /* the first is not whole, so it is what was damaged */
+    both.size = 0;
+    PUT(&both, "HTTP/1.1 200 OK\r\n\r\n");
+    put(&both, file.data, file.size);
+    ck_assert_int_eq(read_bytes(both.data, both.size, false), CKPT_E_FORMAT);
+    ck_assert_msg(strstr(err.message, "begins at byte 19") && strstr(err.message, "tail -c +20"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(a_wrong_crc_of_data_pkl)
 {
     make_archive(OLD_TORCH);
@@ -565,6 +586,7 @@ int main(void)
     tcase_add_test(t, damaged_lengths);
     tcase_add_test(t, data_pkl_behind_its_storages);
     tcase_add_test(t, records_missing_from_a_whole_archive);
+    tcase_add_test(t, archives_behind_others);
     tcase_add_test(t, a_wrong_crc_of_data_pkl);
     tcase_add_test(t, legacy_files);
     tcase_add_test(t, safetensors_files);

@@ -295,6 +295,109 @@ START_TEST(not_a_zip)
 }
 END_TEST
 
+/* ---- an archive behind other bytes */
+
+/* Puts the archive behind `front`. */
+static void put_behind(const bytes *front)
+{
+    static bytes whole;
+    whole.size = 0;
+    put(&whole, front->data, front->size);
+    put(&whole, a.file.data, a.file.size);
+    a.file = whole;
+}
+static uint64_t start_of(bool *two)
+{
+    ckpt__zip_input in = {read_file, &a.file, a.file.size, "test.zip"};
+    uint64_t start = 99;
+    *two = false;
+    ck_assert_int_eq(ckpt__zip_start(&in, &start, two, &err), CKPT_OK);
+    return start;
+}
+static void make(bool wide)
+{
+    setup();
+    two_good();
+    if (wide)
+        put_end64(&a, 0, 0, 0);
+    else
+        put_end(&a, a.count, "");
+}
+
+START_TEST(two_archives_in_one_file)
+{
+    static bytes first;
+    char said[80];
+    bool two;
+    for (int i = 0; i < 8; i++) {
+        make(i & 1);
+        ck_assert_uint_eq(start_of(&two), 0);
+        first = a.file;
+        make(i & 2);
+        if (i & 4)
+            put(&a.file, "padding", 7);
+        put_behind(&first);
+        ck_assert_uint_eq(start_of(&two), first.size);
+        ck_assert(two);
+        snprintf(said, sizeof said, "two archives in one file, the second from byte %zu on", first.size);
+        refused(CKPT_E_DAMAGED, said);
+        snprintf(said, sizeof said, "`tail -c +%zu FILE` the second", first.size + 1);
+        refused(CKPT_E_DAMAGED, said);
+    }
+}
+END_TEST
+
+/* The first of the two is cut off; and what an archive holds may be an archive, behind which it was cut off. */
+START_TEST(an_archive_behind_a_part_of_one)
+{
+    static bytes first;
+    bool two;
+    make(true);
+    first = a.file;
+    for (size_t cut = 1; cut < first.size; cut++) {
+        first.size = cut;
+        make(true);
+        put_behind(&first);
+        ck_assert_uint_eq(start_of(&two), cut);
+        ck_assert(!two);
+        if (cut >= 4)
+            refused(CKPT_E_DAMAGED, "the bytes before it are no whole archive");
+        else
+            refused(CKPT_E_FORMAT, "not a zip");
+    }
+}
+END_TEST
+
+/* Its offsets count from where it begins, or it is none of these: nothing is taken for such an archive by its end alone. */
+START_TEST(no_archive_behind_other_bytes)
+{
+    static bytes front;
+    bool two;
+    for (int wide = 0; wide < 2; wide++) {
+        make(wide);
+        front.size = 0;
+        PUT(&front, "HTTP/1.1 200 OK\r\n\r\n");
+        put_behind(&front);
+        ck_assert_uint_eq(start_of(&two), front.size);
+        ck_assert(!two);
+        refused(CKPT_E_FORMAT, "not a zip");
+        a.file.data[front.size] = 'Q'; /* no record begins there */
+        ck_assert_uint_eq(start_of(&two), 0);
+        make(wide);
+        size_t whole = a.file.size;
+        for (a.file.size = 0; a.file.size < whole; a.file.size++) {
+            ck_assert_uint_eq(start_of(&two), 0);
+            ck_assert(!two);
+        }
+        setup();
+        two_good();
+        PUT(&a.file, "something between the records and the directory"); /* which says where it is */
+        put_end64(&a, 0, 0, wide ? (uint64_t)-20 : 0);
+        ck_assert_uint_eq(start_of(&two), 0);
+    }
+}
+END_TEST
+
 /* ---- many records, whose local headers are looked at by a thread */
 
 enum { MANY = 600, LIAR = 400 };
@@ -383,6 +486,9 @@ int main(void)
     tcase_add_test(t, cut_everywhere);
     tcase_add_test(t, every_read_fails);
     tcase_add_test(t, not_a_zip);
+    tcase_add_test(t, two_archives_in_one_file);
+    tcase_add_test(t, an_archive_behind_a_part_of_one);
+    tcase_add_test(t, no_archive_behind_other_bytes);
     tcase_add_test(t, headers_are_checked_meanwhile);
     tcase_add_test(t, a_lie_is_found_meanwhile);
     tcase_add_test(t, few_are_checked_at_once);
