@@ -204,13 +204,18 @@ ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index)
     return CKPT_OK;
 }
 
-/* An object that was made inside its own arguments is thrown away too, and the first one fetched in its place. */
-static void look_at_given(ckpt__pickle_vm *vm, const ckpt__pickle_node *got)
+/* An object that was made inside its own arguments is thrown away too, and the first one fetched in its place: no effect was
+ * meant. */
+static void look_at_popped(ckpt__pickle_vm *vm, const ckpt__pickle_node *got)
 {
-    ckpt__pickle_object *o = vm->given;
-    vm->given = NULL;
-    if (vm->op_at == vm->given_end && got->kind == CKPT__P_OBJECT && got->u.object->callable == o->setter)
-        o->setter = o->state = NULL;
+    const ckpt__pickle_object *call = vm->popped;
+    vm->popped = NULL;
+    if (vm->op_at != vm->popped_end || got->kind != CKPT__P_OBJECT || got->u.object->callable != call->callable)
+        return;
+    if (vm->given)
+        vm->given->setter = vm->given->state = NULL;
+    else
+        vm->out->dropped--;
 }
 
 ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index)
@@ -221,28 +226,37 @@ ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index)
         n = vm->sparse_nodes[at];
     if (!n)
         return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "memo entry %llu was never put", (unsigned long long)index);
-    if (vm->given)
-        look_at_given(vm, n);
+    if (vm->popped)
+        look_at_popped(vm, n);
     return ckpt__pickle_push(vm, n);
 }
 
 /* ---- POP */
 
-/* The sixth item of what __reduce__ gives: setter(object, state), called above the object and thrown away. */
-static void note_setter(ckpt__pickle_vm *vm, const ckpt__pickle_node *call)
+/* The sixth item of what __reduce__ gives: setter(object, state), called above the object and thrown away. The object; NULL:
+ * the call is of another kind. */
+static ckpt__pickle_object *given_by(const ckpt__pickle_vm *vm, const ckpt__pickle_object *call)
 {
-    const ckpt__pickle_node *args = call->kind == CKPT__P_OBJECT ? call->u.object->args : NULL;
     ckpt__pickle_node *below = vm->depth > fence(vm) ? vm->stack[vm->depth - 1] : NULL;
-    if (!args || !below || below->kind != CKPT__P_OBJECT || call->u.object->call != CKPT__P_REDUCE ||
-        args->u.list.count != 2 || args->u.list.items[0] != below)
+    bool given = below && below->kind == CKPT__P_OBJECT && !below->u.object->state && call->args->u.list.count == 2 &&
+                 call->args->u.list.items[0] == below;
+    return given ? below->u.object : NULL;
+}
+
+static void note_call(ckpt__pickle_vm *vm, const ckpt__pickle_node *n)
+{
+    const ckpt__pickle_object *call = n->kind == CKPT__P_OBJECT ? n->u.object : NULL;
+    if (!call || !call->args || call->call != CKPT__P_REDUCE)
         return;
-    ckpt__pickle_object *o = below->u.object;
-    if (o->state)
-        return;
-    o->setter = call->u.object->callable;
-    o->state = args->u.list.items[1];
-    vm->given = o;
-    vm->given_end = vm->at;
+    vm->popped = call;
+    vm->popped_end = vm->at;
+    vm->given = given_by(vm, call);
+    if (vm->given) {
+        vm->given->setter = call->callable;
+        vm->given->state = call->args->u.list.items[1];
+    } else if (vm->out->dropped++ == 0) {
+        vm->out->dropped_first = call->callable;
+    }
 }
 
 /* A MARK on top counts as an item, as it does in Python. */
@@ -254,7 +268,7 @@ ckpt_status ckpt__pickle_op_pop(ckpt__pickle_vm *vm)
         return ckpt__pickle_pop_mark(vm, &items, &count);
     ckpt_status status = ckpt__pickle_pop(vm, &n);
     if (n)
-        note_setter(vm, n);
+        note_call(vm, n);
     return status;
 }
 

@@ -92,6 +92,8 @@ typedef struct ckpt__pickle {
     ckpt__pickle_node **persistents;      /* every persistent id in file order, whether or not anything refers to it */
     size_t persistent_count, persistent_capacity; /* heap */
     size_t left;                          /* objects and marks below the root on the stack: picklers leave none */
+    size_t dropped;                       /* calls made for their effect alone, which no object of the graph keeps */
+    const ckpt__pickle_node *dropped_first;  /* what the first of them calls */
     bool text_persid;                     /* protocol 0: a persistent id as text */
 } ckpt__pickle;
 

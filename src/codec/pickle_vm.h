@@ -28,8 +28,9 @@ typedef struct ckpt__pickle_vm {
     uint64_t memo_entries; /* of both: what MEMOIZE numbers by */
 
     ckpt__pickle_node *none, *yes, *no, *empty_tuple, *small_ints[CKPT__PICKLE_SMALL_INTS];
-    ckpt__pickle_object *given; /* what the last POP gave a setter; NULL: nothing, or it was looked at since */
-    size_t given_end;           /* the byte behind that POP */
+    const ckpt__pickle_object *popped; /* the call that the last POP threw away; NULL: none, or it was looked at since */
+    ckpt__pickle_object *given;        /* what that gave a setter; NULL: nothing */
+    size_t popped_end;                 /* the byte behind that POP */
     bool stopped;
     bool kept; /* the data outlives the nodes: long bytes are not copied */
 } ckpt__pickle_vm;

@@ -158,7 +158,7 @@ static ckpt_status forget_left_out(ckpt__mover *m, ckpt_error *err)
     free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
         !ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL,
-                          "%zu tensors that were dropped by name and that opaque objects hold too, as arguments of their "
+                          "tensors that were dropped by name and that opaque objects hold too (%zu), as arguments of their "
                           "calls, become None there",
                           f.inside))
         status = ckpt__mover_no_memory(err);
@@ -308,7 +308,15 @@ static ckpt_status open_source(ckpt__mover *m, ckpt_error *err)
     ckpt__hash_free(m->reader->by_name);     /* nobody looks for a name in it */
     m->reader->by_name = NULL;
     m->dropped = calloc(m->from->tensor_count + 1, sizeof *m->dropped);
-    return m->dropped ? CKPT_OK : ckpt__mover_no_memory(err);
+    /* What reading has left out of the values, no target can have. */
+    bool added = m->dropped != NULL;
+    for (size_t i = 0; added && i < ckpt_report_count(m->from->findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
+        if (strcmp(f->code, "calls-dropped") == 0)
+            added = ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) &&
+                    ckpt__report_detail(m->report, f->file, NULL, NULL, 0);
+    }
+    return added ? CKPT_OK : ckpt__mover_no_memory(err);
 }
 
 /* What it means for a target that holds names. */
@@ -461,6 +469,8 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_weights(m, err);
     if (status == CKPT_OK && m->tree)
         status = ckpt__migrate_second_names(m, err); /* while the tree has the names of the listings */
+    if (status == CKPT_OK && m->tree && m->options.cast_count)
+        status = ckpt__migrate_find_ties(m, err);
     if (status == CKPT_OK && m->holes)
         status = ckpt__edit_close_holes(m->from->root, err);
     bool as_torch = status == CKPT_OK && !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
@@ -547,6 +557,8 @@ static void free_mover(ckpt__mover *m)
     free(m->strides);
     free(m->kept_names);
     free(m->casts);
+    free(m->one_of);
+    free(m->first_names);
     free(m->canonical);
     free(m->chosen);
     free(m->beside);

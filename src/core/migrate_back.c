@@ -111,12 +111,19 @@ static ckpt_status add_place(checker *c, ckpt_str name, bool inside, size_t tens
     return CKPT_OK;
 }
 
+/* Was said to be lost: torch has no such dtype, and its file has None there. */
+static bool is_none(const ckpt__mover *m, size_t tensor)
+{
+    ckpt_dtype dtype = m->index->tensors[tensor].info.dtype;
+    return !m->same && (dtype == CKPT_F4 || dtype == CKPT_F6_E2M3 || dtype == CKPT_F6_E3M2);
+}
+
 /* In a torch file the tree says what is where; a tensor's parts follow it, here as there. */
 static int note_spot(void *ctx, const ckpt_visit *visit)
 {
     checker *c = ctx;
     const ckpt_value *v = visit->value;
-    if (v->kind != CKPT_V_TENSOR || v->tensor >= c->m->index->tensor_count || visit->cycle)
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= c->m->index->tensor_count || visit->cycle || is_none(c->m, v->tensor))
         return CKPT_OK;
     return add_place(c, visit->name, visit->inside, v->tensor, ckpt__tensor_end(c->m->index, v->tensor));
 }

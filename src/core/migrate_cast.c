@@ -1,10 +1,10 @@
 /* core/migrate_cast.c - which tensors --cast GLOB=DTYPE is about.
  *
- * A glob is compared with the source's name and the canonical one; the first that matches wins. What a wide glob
- * would hit by accident it leaves alone: integers and bools, complex numbers that would lose a part, random states, the
- * scales of quantized weights, and the optimizer's state. Those are converted only by a glob that says so: one without
- * wildcards, one that spells the state's key ("*.exp_avg"), or one that begins with a text that no weight's name begins
- * with ("optimizer.*"). */
+ * A glob is compared with the source's name, the target's, and the canonical ones of both; the first that matches wins.
+ * What a wide glob would hit by accident it leaves alone: integers and bools, complex numbers that would lose a part,
+ * float4, of which a byte holds two, random states, the scales of quantized weights, and the optimizer's state. Those are
+ * converted only by a glob that says so: one without wildcards, one that spells the state's key ("*.exp_avg"), or one that
+ * begins with a text that no weight's name begins with ("optimizer.*"). */
 #include "core/migrate_job.h"
 
 #include <stdlib.h>
@@ -26,6 +26,34 @@ typedef struct caster {
     ckpt_error *err;
 } caster;
 
+/* One that is escaped is none. */
+static bool has_wildcard(const char *glob)
+{
+    for (; *glob; glob++) {
+        if (*glob == '*' || *glob == '?')
+            return true;
+        if (*glob == '\\' && glob[1])
+            glob++;
+    }
+    return false;
+}
+
+static void unescape(char *glob)
+{
+    char *to = glob;
+    for (; *glob; glob++) {
+        if (*glob == '\\' && glob[1])
+            glob++;
+        *to++ = *glob;
+    }
+    *to = 0;
+}
+
+static bool converts(ckpt_dtype from, ckpt_dtype to)
+{
+    return from == to || ckpt__convert(from, NULL, to, NULL, 0, NULL);
+}
+
 static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
 {
     const char *equals = strrchr(text, '=');
@@ -35,13 +63,19 @@ static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
     if (out->to == CKPT_DTYPE_NONE)
         return ckpt__fail(err, CKPT_E_ARGUMENT, text,
                           "'%s' is no dtype; torch's names are float32, bfloat16, float16, int64, ...", equals + 1);
+    if (!converts(CKPT_F32, out->to) && !converts(CKPT_C64, out->to))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "nothing is converted to %s", equals + 1);
     if (!(out->glob = strndup(text, (size_t)(equals - text))))
         return ckpt__mover_no_memory(err);
     out->exact = *out->glob == '=';
     if (out->exact)
         memmove(out->glob, out->glob + 1, strlen(out->glob));
     out->literal = out->exact ? strlen(out->glob) : strcspn(out->glob, "*?\\");
-    out->exact = out->exact || out->glob[out->literal] == 0;
+    if (!out->exact && !has_wildcard(out->glob)) {
+        unescape(out->glob);
+        out->exact = true;
+        out->literal = strlen(out->glob);
+    }
     return CKPT_OK;
 }
 
@@ -79,6 +113,14 @@ static bool means(const rule *r, const ckpt_tensor_info *t)
     return true;
 }
 
+static ckpt_status no_conversion(caster *c, const rule *r, const ckpt_tensor_info *t)
+{
+    char shown[200];
+    return ckpt__fail(c->err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, t->name.data, t->name.size),
+                      "--cast '%s=%s': there is no conversion from %s to %s", r->glob, ckpt_dtype_name(r->to),
+                      ckpt_dtype_name(t->dtype), ckpt_dtype_name(r->to));
+}
+
 static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
 {
     char shown[200];
@@ -90,27 +132,30 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
                                           : "without data");
 }
 
-static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part)
+static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *by)
 {
     const ckpt__index *x = c->m->index, *from = c->m->from;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt_tensor_info *t = &x->tensors[i].info;
+        by[i] = SIZE_MAX;
         if (c->m->dropped[i] || part[i])
             continue;
         for (size_t k = 0; k < c->count; k++) {
             rule *r = &c->rules[k];
-            if (!matches(r, c->m->canonical[i]) && !matches(r, t->name) && !matches(r, from->tensors[i].info.name))
+            if (!matches(r, c->m->canonical[i]) && !matches(r, t->name) && !matches(r, from->tensors[i].info.name) &&
+                !(c->m->first_names && matches(r, c->m->first_names[i])))
                 continue;
             r->matched = true;
-            if (!means(r, t))
+            bool dense = x->tensors[i].piece_count == 1 && !t->extra->quantizer.data, can = converts(t->dtype, r->to);
+            if (!means(r, t) || (dense && !can && !r->exact))     /* packed ones: float4, two a byte */
                 continue;
             r->used = true;
-            bool dense = x->tensors[i].piece_count == 1 && !t->extra->quantizer.data && ckpt_dtype_size(t->dtype) > 0;
-            if (dense)
+            by[i] = k;
+            if (dense && can)
                 out[i] = r->to;
             else if (r->exact)
-                status = no_bytes(c, r, t);
+                status = dense ? no_conversion(c, r, t) : no_bytes(c, r, t);
             break;
         }
     }
@@ -133,6 +178,63 @@ static ckpt_status note_unused(caster *c)
     return status;
 }
 
+/* A tensor is listed once a name, and its value has the number of the first. */
+typedef struct tie_finder {
+    size_t *one_of;
+    size_t count;
+    const ckpt__hash *listed;     /* name -> tensor */
+} tie_finder;
+
+static int find_tie(void *ctx, const ckpt_visit *visit)
+{
+    const tie_finder *f = ctx;
+    size_t at, first = visit->value->tensor;
+    if (visit->value->kind == CKPT_V_TENSOR && first < f->count &&
+        ckpt__hash_get(f->listed, visit->name.data, visit->name.size, &at))
+        f->one_of[at] = first;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    m->one_of = calloc(x->tensor_count + 1, sizeof *m->one_of);
+    m->first_names = calloc(x->tensor_count + 1, sizeof *m->first_names);
+    ckpt_status status = listed && m->one_of && m->first_names ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
+        ckpt_str name = x->tensors[i].info.name;
+        m->one_of[i] = i;
+        if (!m->dropped[i] && !ckpt__is_flat(x, i) && ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
+            status = ckpt__mover_no_memory(err);
+    }
+    tie_finder f = { m->one_of, x->tensor_count, listed };
+    if (status == CKPT_OK && x->root)
+        status = (ckpt_status)ckpt_value_walk(x->root, 0, find_tie, &f, err);
+    for (size_t i = 0; status == CKPT_OK && i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
+        size_t at = e->tensor;
+        if (e->is_tensor && (ckpt__hash_get(listed, e->own.data, e->own.size, &at) || at < x->tensor_count))
+            m->first_names[at] = e->name;
+    }
+    ckpt__hash_free(listed);
+    return status;
+}
+
+/* A tensor under several names is one: the first rule that matches any of them is for all. */
+static void join_names(const caster *c, ckpt_dtype *out, size_t *by)
+{
+    const ckpt__mover *m = c->m;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; m->one_of && i < m->from->tensor_count; i++) {
+            size_t to = pass ? i : m->one_of[i], from = pass ? m->one_of[i] : i;
+            if (to != from && by[from] < by[to]) {
+                by[to] = by[from];
+                out[to] = out[from];
+            }
+        }
+}
+
 static void find_weights(caster *c)
 {
     const ckpt__index *x = c->m->index, *from = c->m->from;
@@ -152,8 +254,9 @@ ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err
     if (!o->cast_count)
         return CKPT_OK;
     bool *part = calloc(m->from->tensor_count + 1, sizeof *part);
+    size_t *by = calloc(m->from->tensor_count + 1, sizeof *by);
     c.rules = calloc(o->cast_count + 1, sizeof *c.rules);
-    ckpt_status status = part && c.rules ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = part && by && c.rules ? CKPT_OK : ckpt__mover_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < o->cast_count; k++)
         status = parse(o->cast[k], &c.rules[k], err);
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i))
@@ -162,12 +265,15 @@ ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err
     if (status == CKPT_OK)
         find_weights(&c);
     if (status == CKPT_OK)
-        status = apply(&c, out, part);
-    if (status == CKPT_OK)
+        status = apply(&c, out, part, by);
+    if (status == CKPT_OK) {
+        join_names(&c, out, by);
         status = note_unused(&c);
+    }
     for (size_t k = 0; c.rules && k < o->cast_count; k++)
         free(c.rules[k].glob);
     free(c.rules);
     free(part);
+    free(by);
     return status;
 }

@@ -64,6 +64,8 @@ typedef struct ckpt__mover {
     const char **kept_names; size_t kept_name_count;  /* then: the parameters in its optimizer's order */
     ckpt_str *canonical;          /* per tensor: its canonical name; a torch target keeps the file's own */
     ckpt_dtype *casts;            /* per tensor: NONE as saved */
+    ckpt_str *first_names;        /* with casts, per tensor that was read: its canonical name before --rename and the like */
+    size_t *one_of;               /* with casts, per tensor that was read: that of which it is another name, itself else */
     const ckpt_value *root;       /* the tree that is written; NULL: none */
     ckpt__buf kept;               /* in it, for a native target: the structure of the torch file that it is made from */
     size_t *chosen, chosen_count; /* the tensors that are written */
@@ -144,9 +146,11 @@ ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err);   /* of
 ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err);
 
 /* ---- migrate_place.c */
+bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);      /* of one storage, and of one piece each */
 ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err);
 
 /* ---- migrate_cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
+ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err);      /* while the tree has the names of the listings */
 ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err);
 
 /* ---- migrate_objects.c */

@@ -61,9 +61,49 @@ static void read_mark(ckpt__mover *m)
 typedef struct namer {
     ckpt__index *x;
     bool *named;                  /* per tensor */
+    bool again;                   /* the second walk: second places of tensors that are recorded under each of their names */
+    size_t *next, *first;         /* tensors of one storage: per tensor, per storage; SIZE_MAX ends */
     size_t closed;                /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */
     ckpt_error *err;
 } namer;
+
+static bool ends_in(ckpt_str name, ckpt_str end)
+{
+    return end.size && name.size >= end.size && memcmp(name.data + name.size - end.size, end.data, end.size) == 0;
+}
+
+/* The native file records a tensor once a name; the tree has the number of one of them. Another record of the same view, by
+ * the name that this place has without what leads to its state_dict. */
+static bool other_record(const namer *n, size_t tensor, ckpt_str place, size_t *out)
+{
+    const ckpt__tensor *t = &n->x->tensors[tensor];
+    for (size_t i = t->piece_count == 1 ? n->first[t->pieces[0].storage] : SIZE_MAX; i != SIZE_MAX; i = n->next[i])
+        if (!n->named[i] && ckpt__is_flat(n->x, i) && ends_in(place, n->x->tensors[i].info.name) &&
+            ckpt__same_view(&n->x->tensors[i], t)) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool chain_storages(namer *n)
+{
+    const ckpt__index *x = n->x;
+    n->named = calloc(x->tensor_count + 1, sizeof *n->named);
+    n->next = calloc(x->tensor_count + 1, sizeof *n->next);
+    n->first = calloc(x->storage_count + 1, sizeof *n->first);
+    if (!n->named || !n->next || !n->first)
+        return false;
+    for (size_t i = 0; i < x->storage_count; i++)
+        n->first[i] = SIZE_MAX;
+    for (size_t i = x->tensor_count; i-- > 0;) {
+        if (x->tensors[i].piece_count != 1)
+            continue;
+        n->next[i] = n->first[x->tensors[i].pieces[0].storage];
+        n->first[x->tensors[i].pieces[0].storage] = i;
+    }
+    return true;
+}
 
 /* The name and path of a tensor are where the tree has it: the first place, as when a torch file is read. Parts of what is
  * no record keep theirs. */
@@ -74,9 +114,13 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
     if (n->closed && visit->path.count >= n->closed)
         return 0;
     n->closed = ckpt__torch_is_closed(v) ? visit->path.count + 1 : 0;
-    if (v->kind != CKPT_V_TENSOR || v->tensor >= n->x->tensor_count || n->named[v->tensor])
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= n->x->tensor_count || n->named[v->tensor] != n->again)
         return 0;
-    ckpt_tensor_info *info = &n->x->tensors[v->tensor].info;
+    size_t tensor = v->tensor;
+    if (n->again && (ckpt__str_equal(n->x->tensors[tensor].info.name, visit->name) || visit->cycle ||
+                     !other_record(n, tensor, visit->name, &tensor)))
+        return 0;
+    ckpt_tensor_info *info = &n->x->tensors[tensor].info;
     ckpt_key *keys = ckpt__arena_array(n->x->arena, visit->path.count + 1, sizeof *keys);
     ckpt_str name = ckpt__arena_str(n->x->arena, visit->name.data, visit->name.size);
     if (!keys || !name.data)
@@ -90,7 +134,7 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
     info->name = name;
     info->path = (ckpt_path){ keys, visit->path.count };
     info->inside = visit->inside;
-    n->named[v->tensor] = true;
+    n->named[tensor] = true;
     return 0;
 }
 
@@ -114,7 +158,7 @@ static bool edits(const ckpt__mover *m)
 static ckpt_status note_closed(ckpt__mover *m, size_t count, ckpt_error *err)
 {
     return ckpt__mover_note(m, CKPT_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
-                            "%zu tensors that are not dense, or on meta, get other names and devices alone: dtypes of those, and "
+                            "tensors that are not dense, or on meta (%zu), get other names and devices alone: dtypes of those, and "
                             "which of them go along, are only changed when the torch file is migrated itself",
                             count);
 }
@@ -124,15 +168,21 @@ static ckpt_status become_torch(ckpt__mover *m, ckpt_str pickle, ckpt_error *err
     ckpt__index *x = m->from;
     const ckpt_value *root = NULL;
     size_t closed = 0;
-    namer n = { x, calloc(x->tensor_count + 1, sizeof *n.named), 0, err };
+    namer n = { .x = x, .err = err };
     free(m->strides);
     m->strides = calloc(x->tensor_count + 1, sizeof *m->strides);
     m->stride_count = x->tensor_count;
-    ckpt_status status = n.named && m->strides ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
+    ckpt_status status = chain_storages(&n) && m->strides ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
                                                : ckpt__mover_no_memory(err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
+    n.again = true;
+    n.closed = 0;
+    if (status == CKPT_OK)
+        status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
     free(n.named);
+    free(n.next);
+    free(n.first);
     if (status < 0) {
         ckpt__error_prefix(err, "the structure of a torch file that it keeps (%s)", CKPT__TORCH_KEY);
         return status;

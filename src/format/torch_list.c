@@ -277,6 +277,26 @@ static ckpt_status close_the_rest(ckpt__torch *t, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* dill calls setattr and dict.update so: no object holds the call, and what is written has none. */
+static ckpt_status note_dropped(ckpt__torch *t, ckpt_error *err)
+{
+    char name[200];
+    if (t->pickle.dropped == 0)
+        return CKPT_OK;
+    bool named = t->pickle.dropped_first->kind == CKPT__P_GLOBAL;
+    ckpt_str first = named ? ckpt__torch_class(t, t->pickle.dropped_first) : ckpt__s("what another call gave");
+    if (!first.data)
+        return ckpt__torch_no_memory(t, err);
+    ckpt__escape(name, sizeof name, first.data, first.size);
+    if (!ckpt__report_add(t->index->findings, CKPT_WARNING, "calls-dropped", NULL,
+                          "where the objects matter, let the program that wrote them write the copy",
+                          "the pickle makes %zu call%s for the effect alone and throws the result away, of %s first: they are not "
+                          "shown, and not written again",
+                          t->pickle.dropped, t->pickle.dropped == 1 ? "" : "s", name))
+        return ckpt__torch_no_memory(t, err);
+    return CKPT_OK;
+}
+
 /* Shared parts are walked at each of their places. A few hundred bytes can so describe 10^30 values; what a real
  * program shares is far from that. */
 static uint64_t walk_limit(const ckpt__torch *t)
@@ -299,6 +319,8 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
         number_parts(t->index);
         status = close_the_rest(t, err);
     }
+    if (status == CKPT_OK)
+        status = note_dropped(t, err);
     if (status == CKPT_OK && l.collisions) {
         char shown[200];
         ckpt__escape(shown, sizeof shown, l.first_collision.data, l.first_collision.size);

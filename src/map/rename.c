@@ -10,7 +10,8 @@
 enum { MATCH_LIMIT = 200000, DEPTH_LIMIT = 20000, HEAP_LIMIT_KIB = 16384, MAX_GROUP = 99 };
 
 struct ckpt__rename {
-    pcre2_code *code;
+    pcre2_code *code;             /* for names that are only bytes */
+    pcre2_code *utf;              /* for names that are UTF-8, where `.` is a character; NULL: the pattern is not */
     pcre2_match_context *limits;
     char *from, *to;               /* NUL-terminated copies; to_size bytes of `to` count */
     size_t to_size;
@@ -67,8 +68,9 @@ static ckpt_status compile(ckpt__rename *r, size_t from_size, ckpt_error *err)
 {
     int code;
     PCRE2_SIZE at;
-    /* Names are bytes, so no UTF, also not by "(*UTF)" in the pattern; `.` takes every byte. */
-    uint32_t options = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
+    /* A name may be any bytes, of which `.` takes every one; but none is to be cut inside a character. */
+    const uint32_t utf = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
+    const uint32_t options = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
     r->code = pcre2_compile((PCRE2_SPTR)r->from, from_size, options, &code, &at, NULL);
     if (!r->code) {
         char what[160] = "";
@@ -76,8 +78,9 @@ static ckpt_status compile(ckpt__rename *r, size_t from_size, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_ARGUMENT, r->from, "column %zu: not a regular expression: %s", (size_t)at + 1,
                           what);
     }
+    r->utf = pcre2_compile((PCRE2_SPTR)r->from, from_size, utf, &code, &at, NULL);
     r->limits = pcre2_match_context_create(NULL);
-    if (!r->limits)
+    if (!r->limits || (!r->utf && code == PCRE2_ERROR_HEAP_FAILED))
         return ckpt__fail_memory(err, "a regular expression", from_size);
     pcre2_set_match_limit(r->limits, MATCH_LIMIT);
     pcre2_set_depth_limit(r->limits, DEPTH_LIMIT);
@@ -128,6 +131,7 @@ void ckpt__rename_free(ckpt__rename *r)
     if (!r)
         return;
     pcre2_code_free(r->code);
+    pcre2_code_free(r->utf);
     pcre2_match_context_free(r->limits);
     free(r->from);
     free(r->to);
@@ -156,7 +160,9 @@ ckpt_status ckpt__rename_apply(const ckpt__rename *r, const char *name, size_t s
     pcre2_match_data *data = pcre2_match_data_create_from_pattern(r->code, NULL);
     if (!data)
         return ckpt__fail_memory(err, "a regular expression's match", size);
-    int found = pcre2_match(r->code, (PCRE2_SPTR)name, size, 0, 0, data, r->limits);
+    int found = r->utf ? pcre2_match(r->utf, (PCRE2_SPTR)name, size, 0, 0, data, r->limits) : PCRE2_ERROR_UTF8_ERR1;
+    if (found <= PCRE2_ERROR_UTF8_ERR1 && found >= PCRE2_ERROR_UTF8_ERR21)
+        found = pcre2_match(r->code, (PCRE2_SPTR)name, size, 0, 0, data, r->limits);
     ckpt_status s = CKPT_OK;
     if (found > 0) {
         *matched = true;

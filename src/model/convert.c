@@ -16,11 +16,12 @@ typedef struct layout {
     int bias;
     flavour flavour;
     double tiny;                  /* what the last bit of a subnormal counts */
+    uint32_t nan;                 /* the one that torch writes, without its sign */
 } layout;
 
-static const layout f16 = { 5, 10, 15, IEEE, 0x1p-24 }, bf16 = { 8, 7, 127, IEEE, 0x1p-133 }, e5m2 = { 5, 2, 15, IEEE, 0x1p-16 },
-                    e4m3fn = { 4, 3, 7, FN, 0x1p-9 }, e4m3fnuz = { 4, 3, 8, FNUZ, 0x1p-10 },
-                    e5m2fnuz = { 5, 2, 16, FNUZ, 0x1p-17 };
+static const layout f16 = { 5, 10, 15, IEEE, 0x1p-24, 0x7e00 }, bf16 = { 8, 7, 127, IEEE, 0x1p-133, 0x7fc0 },
+                    e5m2 = { 5, 2, 15, IEEE, 0x1p-16, 0x7f }, e4m3fn = { 4, 3, 7, FN, 0x1p-9, 0x7f },
+                    e4m3fnuz = { 4, 3, 8, FNUZ, 0x1p-10, 0x80 }, e5m2fnuz = { 5, 2, 16, FNUZ, 0x1p-17, 0x80 };
 
 static const layout *layout_of(ckpt_dtype dtype)
 {
@@ -49,6 +50,7 @@ static double double_of(uint64_t bits)
     return d;
 }
 
+/* A NaN keeps its sign and its payload, as in torch, and is quiet afterwards. */
 static double decode(uint32_t code, const layout *l)
 {
     uint32_t e = code >> l->mantissa & ((1u << l->exponent) - 1), m = code & ((1u << l->mantissa) - 1);
@@ -56,10 +58,11 @@ static double decode(uint32_t code, const layout *l)
     uint32_t top = (1u << l->exponent) - 1;
     if (l->flavour == FNUZ && code == 1u << (l->exponent + l->mantissa))
         return (double)NAN;
-    if (l->flavour == FN && e == top && m == (1u << l->mantissa) - 1)
-        return (double)NAN;
+    bool nan = e == top && (l->flavour == FN ? m == (1u << l->mantissa) - 1 : l->flavour == IEEE && m);
+    if (nan)
+        return double_of(sign | UINT64_C(0xfff) << 51 | (uint64_t)m << (52 - l->mantissa));
     if (l->flavour == IEEE && e == top)
-        return m ? (double)NAN : double_of(sign | UINT64_C(0x7ff) << 52);
+        return double_of(sign | UINT64_C(0x7ff) << 52);
     if (e == 0)
         return sign ? -((double)m * l->tiny) : (double)m * l->tiny;
     return double_of(sign | (uint64_t)((int)e - l->bias + 1023) << 52 | (uint64_t)m << (52 - l->mantissa));
@@ -69,14 +72,14 @@ static uint32_t encode(double value, const layout *l)
 {
     uint64_t u;
     memcpy(&u, &value, 8);
-    uint32_t sign = (uint32_t)(u >> 63) << (l->exponent + l->mantissa), quiet = ((2u << l->exponent) - 1) << (l->mantissa - 1);
+    uint32_t sign = (uint32_t)(u >> 63) << (l->exponent + l->mantissa);
     uint32_t beyond = l->flavour == FNUZ ? 1u << (l->exponent + l->mantissa)
                       : l->flavour == FN ? (1u << (l->exponent + l->mantissa)) - 1 : ((1u << l->exponent) - 1) << l->mantissa;
     int e = (int)(u >> 52 & 0x7ff), to = e - 1023 + l->bias;
     uint64_t m = (u & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
     unsigned shift = 52 - l->mantissa;
     if (e == 0x7ff && m != UINT64_C(1) << 52)
-        return l->flavour == IEEE ? sign | quiet : l->flavour == FN ? sign | beyond : beyond;
+        return l->nan | (l == &f16 ? (uint32_t)(m >> shift) & 0x3ff : 0) | (l->flavour == FNUZ ? 0 : sign);
     if (e == 0x7ff)
         return l->flavour == FNUZ ? beyond : sign | (l->flavour == FN ? beyond - 1 : beyond);
     if (to < 1)

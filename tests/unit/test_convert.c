@@ -261,6 +261,20 @@ START_TEST(nan_and_complex)
         convert(smalls[k].dtype, code, CKPT_F64, back, 2);
         ck_assert(isnan(back[0]) && isnan(back[1]));
     }
+    /* signs and payloads, as torch 2.13 has them */
+    static const uint32_t f32[] = {0x7f807fff, 0xffc00000, 0xffa02000};
+    static const uint16_t f16[] = {0x7e03, 0xfe00, 0xff01}, back_f16[] = {0xfc01, 0x7e05};
+    uint16_t as16[3];
+    uint32_t as32[2];
+    uint8_t as8[2];
+    convert(CKPT_F32, f32, CKPT_F16, as16, 3);
+    ck_assert(memcmp(as16, f16, sizeof f16) == 0);
+    convert(CKPT_F16, back_f16, CKPT_F32, as32, 2);
+    ck_assert(as32[0] == 0xffc02000 && as32[1] == 0x7fc0a000);
+    convert(CKPT_F16, back_f16, CKPT_F8_E4M3, as8, 2);
+    ck_assert(as8[0] == 0xff && as8[1] == 0x7f);
+    convert(CKPT_F16, back_f16, CKPT_F8_E5M2, as8, 2);
+    ck_assert(as8[0] == 0xff && as8[1] == 0x7f);
     static const double c128[] = {1, -2, 1e300, 0.1};
     float c64[4];
     ckpt__convert_counts counts = convert(CKPT_C128, c128, CKPT_C64, c64, 2);

@@ -484,6 +484,13 @@ START_TEST(rename_rules)
     ck_assert(matched);
     ck_assert_str_eq(out.data, "\xff\n.");
     ckpt__rename_free(r);
+    /* but no character of one that is UTF-8 is cut */
+    out.size = 0;
+    ck_assert_int_eq(ckpt__rename_new("(.)(.*)", 7, "$2$1", 4, &r, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__rename_apply(r, "\xc3\xbcw", 3, &matched, &out, &err), CKPT_OK);
+    ck_assert(matched);
+    ck_assert_str_eq(out.data, "w\xc3\xbc");
+    ckpt__rename_free(r);
     ckpt__buf_free(&out);
     ckpt__rename_free(NULL);
     ckpt_map_free(NULL);

@@ -118,6 +118,53 @@ START_TEST(one_name_goes_the_other_changes)
 }
 END_TEST
 
+/* The native file, too, has the tensor under each of its names. */
+START_TEST(one_name_goes_from_native)
+{
+    static const char *const names[] = { "x", "model.emb.weight", "model.head.weight" },
+                      *const canonical[] = { "x", "emb.weight", "head.weight" }, *const globs[] = { "x*", "*emb.w*", "*head.w*" };
+    migrates(write_tied(), "ckpt", at("mid.ckpt"));
+    options.drop = &globs[_i];
+    options.drop_count = 1;
+    migrates(at("mid.ckpt"), "torch", at("out.pt"));
+    migrates(at("mid.ckpt"), "ckpt", at("out.ckpt"));
+    ckpt_reader *torch = opened(at("out.pt")), *native = opened(at("out.ckpt"));
+    for (int i = 0; i < 3; i++) {
+        ck_assert_msg((find(torch, names[i]) == NULL) == (i == _i), "%s of torch, without %s", names[i], names[_i]);
+        ck_assert_msg((find(native, canonical[i]) == NULL) == (i == _i), "%s, without %s", canonical[i], names[_i]);
+    }
+    ckpt_reader_close(torch);
+    ckpt_reader_close(native);
+}
+END_TEST
+
+/* It is one tensor: what converts it under one name converts it under all, and the first rule that names any of them wins. */
+START_TEST(one_name_is_cast)
+{
+    static const char *const names[] = { "x", "model.emb.weight", "model.head.weight" },
+                      *const canonical[] = { "x", "emb.weight", "head.weight" };
+    const char *casts[2], *src = write_tied();
+    char first[40];
+    snprintf(first, sizeof first, "=%s=bfloat16", names[_i]);
+    casts[0] = first;
+    casts[1] = "*=float64";
+    options.cast = casts;
+    options.cast_count = 2;
+    migrates(src, "torch", at("out.pt"));
+    ck_assert_uint_eq(ckpt_report_count_code(report, "cast"), 4);
+    migrates(src, "ckpt", at("out.ckpt"));
+    ckpt_reader *torch = opened(at("out.pt")), *native = opened(at("out.ckpt"));
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(find(torch, names[i])->dtype, CKPT_BF16);
+        ck_assert_int_eq(find(native, canonical[i])->dtype, CKPT_BF16);
+        ck_assert_int_eq(find(torch, names[i])->storage, find(torch, names[0])->storage);
+    }
+    ck_assert_int_eq(find(torch, "model.b")->dtype, CKPT_F64);
+    ckpt_reader_close(torch);
+    ckpt_reader_close(native);
+}
+END_TEST
+
 /* {'m': s[0:2], 'r': Thing(s[1:9], other)}: what the object looks at is more of the storage than `m` shows. */
 static const char *write_closed(void)
 {
@@ -332,6 +379,8 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, one_name_goes, 0, 6);
     tcase_add_test(t, one_name_goes_the_other_changes);
+    tcase_add_loop_test(t, one_name_goes_from_native, 0, 3);
+    tcase_add_loop_test(t, one_name_is_cast, 0, 3);
     tcase_add_loop_test(t, inside_objects, 0, 3);
     tcase_add_test(t, inside_objects_stay);
     tcase_add_test(t, held_inside);

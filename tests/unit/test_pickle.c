@@ -284,6 +284,23 @@ START_TEST(depth_and_memory)
 }
 END_TEST
 
+/* A call that is thrown away was made for its effect; a state that a function sets, and an object that was made inside its own
+ * arguments, lose nothing. */
+START_TEST(calls_thrown_away)
+{
+    LOAD("\x80\2]q\0(cm\nX\nq\1)Rq\2cm\neffect\nh\2K\1K\2\x87R0cm\nother\n)R0K\5e.");
+    ck_assert_uint_eq(pickle.dropped, 2);
+    ck_assert(ckpt__pickle_is_global(pickle.dropped_first, "m", "effect"));
+    LOAD("\x80\2]q\0(cm\nX\nq\1)Rq\2cm\ngive\nh\2K\1\x86R0K\5e.");
+    ck_assert_uint_eq(pickle.dropped, 0);
+    /* i = I([i]) */
+    LOAD("\x80\2cm\nI\nq\0]q\1h\0h\1\x85Rq\2a\x85R0h\2.");
+    ck_assert_uint_eq(pickle.dropped, 0);
+    LOAD("\x80\2]q\0K\1" "0h\0" "0h\0.");
+    ck_assert_uint_eq(pickle.dropped, 0);
+}
+END_TEST
+
 /* Every prefix of a pickle is damaged, and its globals are still given. */
 START_TEST(cut_everywhere)
 {
@@ -312,6 +329,7 @@ int main(void)
     tcase_add_test(t, containers);
     tcase_add_test(t, stack_and_memo);
     tcase_add_test(t, objects);
+    tcase_add_test(t, calls_thrown_away);
     tcase_add_test(t, depth_and_memory);
     tcase_add_test(t, cut_everywhere);
     suite_add_tcase(s, t);

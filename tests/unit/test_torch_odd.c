@@ -378,6 +378,27 @@ START_TEST(what_weights_only_refuses)
 }
 END_TEST
 
+/* As dill writes a class: setattr is called, and what it gives is thrown away. */
+START_TEST(calls_for_their_effect)
+{
+    put_str(pickle, "w");
+    torch_tensor(file, 1, 4, 0, 0);
+    put_str(pickle, "made");
+    put_global(pickle, "m", "make");
+    PUT(pickle, ")R");
+    put_global(pickle, "__builtin__", "setattr");
+    PUT(pickle, "K\1K\2K\3\x87R0");
+    reads();
+    const ckpt_finding *f = ckpt_report_find(ckpt_reader_findings(reader), "calls-dropped", NULL);
+    ck_assert(f && f->severity == CKPT_WARNING && strstr(f->message, "1 call for the effect alone"));
+    ck_assert_ptr_nonnull(strstr(f->message, "builtins.setattr"));
+    ckpt_report *said = ckpt_report_new();
+    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("y.pt"), NULL, said, &err), CKPT_OK);
+    ck_assert_ptr_nonnull(ckpt_report_find(said, "calls-dropped", NULL));
+    ckpt_report_free(said);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("torch_odd");
@@ -391,6 +412,7 @@ int main(void)
     tcase_add_test(t, subclasses_with_functions_of_their_own);
     tcase_add_test(t, placements_are_told);
     tcase_add_test(t, what_weights_only_refuses);
+    tcase_add_test(t, calls_for_their_effect);
     tcase_add_test(t, a_few_bytes_that_stand_for_terabytes);
     suite_add_tcase(s, t);
     return run_suite(s);
