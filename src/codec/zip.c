@@ -343,6 +343,22 @@ static ckpt_status name_two(const ckpt__zip_input *input, ckpt_status status, ck
                       n, n, n + 1);
 }
 
+ckpt_status ckpt__zip_directory(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err)
+{
+    ckpt__zip *z = calloc(1, sizeof *z);
+    *out = NULL;
+    if (!z)
+        return ckpt__fail_memory(err, input->label, sizeof *z);
+    z->in = *input;
+    z->arena = ckpt__arena_new(0);
+    ckpt_status status = z->arena ? read_directory(z, err) : ckpt__fail_memory(err, input->label, 0);
+    if (status < 0)
+        ckpt__zip_free(z);
+    else
+        *out = z;
+    return status;
+}
+
 static ckpt_status open_zip(const ckpt__zip_input *input, bool ahead, ckpt__zip **out, ckpt_error *err)
 {
     *out = NULL;
@@ -352,12 +368,8 @@ static ckpt_status open_zip(const ckpt__zip_input *input, bool ahead, ckpt__zip 
         return status;
     if (memcmp(head, "PK\3\4", 4) != 0 && memcmp(head, "PK\5\6", 4) != 0)
         return ckpt__fail(err, CKPT_E_FORMAT, input->label, "not a zip archive: it does not begin with PK");
-    ckpt__zip *z = calloc(1, sizeof *z);
-    if (!z)
-        return ckpt__fail_memory(err, input->label, sizeof *z);
-    z->in = *input;
-    z->arena = ckpt__arena_new(0);
-    status = z->arena ? read_directory(z, err) : ckpt__fail_memory(err, input->label, 0);
+    ckpt__zip *z = NULL;
+    status = ckpt__zip_directory(input, &z, err);
     if (status == CKPT_OK)
         status = ahead ? ckpt__zip_check_ahead(z, err) : ckpt__zip_check_locals(z, err);
     if (status < 0) {
@@ -388,6 +400,7 @@ void ckpt__zip_free(ckpt__zip *z)
     if (!z)
         return;
     ckpt__zip_abandon(z);
+    ckpt__zip_free(z->told);
     ckpt__hash_free(z->by_name);
     ckpt__arena_free(z->arena);
     free(z->records);

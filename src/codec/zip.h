@@ -48,7 +48,8 @@ void ckpt__zip_free(ckpt__zip *zip);
 
 /* Salvage (zip_salvage.c): an archive whose directory is not there or not true is walked from its first byte by local
  * headers alone. A record's size is the hint's, its header's or its data descriptor's, whichever is confirmed; else the
- * record is `unsure`. Where no header follows a record, the next one of the same archive name is looked for.
+ * record is `unsure`. A CRC that its descriptor does not name is that of the directory, if that much of it is true. Where
+ * no header follows a record, the next one of the same archive name is looked for.
  * The walk stops behind the first record whose name ends in `until` (so that the caller learns sizes from it), and
  * ckpt__zip_salvage_rest goes on; that invalidates pointers to records.
  * CKPT_E_DAMAGED: not even the first record's header is there. */

@@ -14,11 +14,15 @@ struct ckpt__zip {
     uint64_t trailing;  /* bytes behind the end record and its comment */
     size_t capacity;    /* salvage: of records */
     uint64_t walked;    /* salvage: the walk goes on here */
+    struct ckpt__zip *told; /* salvage: what a directory that is whole says (it has no `told`), or NULL */
     struct ckpt__zip_share *ahead; /* of `checker`, which checks the local headers, or nobody has asked how that ended */
     pthread_t checker;
     ckpt_status check_status;
     ckpt_error check_error;
 };
+
+/* What the central directory says, of which nothing is compared with the records: their `data` is not known. */
+ckpt_status ckpt__zip_directory(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
 
 /* Relative, without "..", not empty. */
 bool ckpt__zip_name_is_safe(const char *name, size_t n);

@@ -38,12 +38,14 @@ typedef struct header {
     ckpt__zip_record r; /* name borrowed from `text` */
     uint32_t crc, csize, usize;
     uint64_t wide[2]; /* usize and csize of the zip64 field */
+    bool filled;      /* the fields fill the extra field as its length says: that length is right */
     char text[NAME_MAX_SIZE + 1];
 } header;
 
 static void read_extra(header *h, const unsigned char *extra, size_t n)
 {
-    for (size_t i = 0; n - i >= 4;) {
+    size_t i = 0;
+    while (n - i >= 4) {
         size_t id = le16(extra + i), size = le16(extra + i + 2);
         i += 4;
         if (size > n - i)
@@ -52,6 +54,7 @@ static void read_extra(header *h, const unsigned char *extra, size_t n)
             h->wide[k] = le64(extra + i + 8 * k);
         i += size;
     }
+    h->filled = i == n;
 }
 
 /* Is there a local header at `at`, of the archive whose first record names it? */
@@ -201,13 +204,15 @@ static ckpt_status search(walk *w, uint64_t from, ckpt__zip_record *r, hit *out)
     return CKPT_OK;
 }
 
-/* The local header's own sizes, where they are filled in. */
+/* The local header's own sizes, where they are filled in: a writer that streams may leave them at zero in the zip64 field
+ * too, as Python's zipfile does. */
 static bool own_size(header *h)
 {
     ckpt__zip_record *r = &h->r;
-    if ((r->flags & HAS_DESCRIPTOR) && h->csize == 0)
+    uint64_t csize = h->csize == 0xFFFFFFFF ? h->wide[1] : h->csize;
+    if ((r->flags & HAS_DESCRIPTOR) && csize == 0)
         return false;
-    r->csize = h->csize == 0xFFFFFFFF ? h->wide[1] : h->csize;
+    r->csize = csize;
     r->usize = h->usize == 0xFFFFFFFF ? h->wide[0] : h->usize;
     r->crc = h->crc;
     r->has_crc = r->crc != 0 || r->usize == 0;
@@ -229,7 +234,8 @@ static ckpt_status check_crc(walk *w, const ckpt__zip_record *r, bool *same)
     return status;
 }
 
-/* The lengths in the header may be what is damaged: a descriptor that ends at `end`, where the next header is, and names the
+/* The header's length of its extra field may be what is damaged (where it is not, that descriptor is another record's, whose
+ * header is lost): a descriptor that ends at `end`, where the next header is, and names the
  * size that the record should have, says where the data is. Its CRC must agree. */
 static ckpt_status find_data(walk *w, header *h, uint64_t size, uint64_t least, uint64_t end, bool *found)
 {
@@ -271,7 +277,7 @@ static ckpt_status measure(walk *w, header *h, uint64_t *next)
     if (status < 0)
         return status;
     *next = end.next;
-    if (end.header && told)
+    if (end.header && told && !h->filled)
         status = find_data(w, h, size, least, end.at, &moved);
     if (!end.descriptor && !moved) {
         r->unsure = true;
@@ -298,6 +304,11 @@ static ckpt_status add(walk *w, const ckpt__zip_record *found)
     z->records[at] = *found;
     z->records[at].name = ckpt__arena_str(z->arena, found->name.data, found->name.size);
     const ckpt_str name = z->records[at].name;
+    const ckpt__zip_record *told = z->told ? ckpt__zip_find(z->told, found->name.data, found->name.size) : NULL;
+    if (told && told->has_crc && !found->has_crc) {     /* its descriptor is damaged, and the bytes before it may be */
+        z->records[at].has_crc = true;
+        z->records[at].crc = told->crc;
+    }
     if (!name.data || ckpt__hash_put(z->by_name, name.data, name.size, at, NULL) < 0)
         return ckpt__fail_memory(w->err, z->in.label, found->name.size);
     z->count++;
@@ -358,8 +369,10 @@ ckpt_status ckpt__zip_salvage(const ckpt__zip_input *input, const char *until, c
     z->directory = input->size;
     z->arena = ckpt__arena_new(0);
     z->by_name = ckpt__hash_new(64);
-    ckpt_status status = z->arena && z->by_name ? walk_on(z, until, NULL, NULL, err)
+    ckpt_status status = z->arena && z->by_name ? ckpt__zip_directory(input, &z->told, err)
                                                 : ckpt__fail_memory(err, input->label, sizeof *z);
+    if (status != CKPT_E_NO_MEMORY && status != CKPT_E_SYSTEM)
+        status = walk_on(z, until, NULL, NULL, err);
     if (status == CKPT_OK && z->count == 0)
         status = ckpt__fail(err, CKPT_E_DAMAGED, input->label, "not one record of this zip archive has its header: nothing can "
                                                                "be recovered");

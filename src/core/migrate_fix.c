@@ -50,6 +50,7 @@ static ckpt_status strip_wrappers(ckpt__mover *m, ckpt_error *err)
 static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err)
 {
     ckpt_migrate_options *o = &m->options;
+    const char *what = mend->what;
     for (size_t i = 0; i < ckpt_report_count(m->report); i++) {
         const ckpt_finding *f = ckpt_report_get(m->report, i);
         if (strcmp(f->code, "fix") == 0 && strncmp(f->message, mend->code, strlen(mend->code)) == 0)
@@ -66,7 +67,9 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
             o->optimizer = CKPT_FUSED;
         break;
     case CKPT__MEND_DEVICES:
-        if (!o->map_location)
+        if (o->map_location)
+            what = "the tags are those of --map-location";
+        else
             o->map_location = "cuda:*=cuda:0";
         break;
     case CKPT__MEND_PREFIX:
@@ -82,7 +85,7 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
         break;
     case CKPT__MEND_SALVAGE: o->salvage = true; break;
     }
-    return ckpt__report_add(m->report, CKPT_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, mend->what)
+    return ckpt__report_add(m->report, CKPT_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, what)
                ? CKPT_OK
                : ckpt__mover_no_memory(err);
 }

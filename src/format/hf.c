@@ -1,8 +1,6 @@
-/* format/hf.c - a model in shards. The index file is {"metadata": {"total_size": N}, "weight_map": {tensor: file}};
- * shards are safetensors or torch files that hold a flat dict (huggingface_hub: serialization; transformers and diffusers:
- * save_pretrained). */
-#include "codec/json.h"
-#include "format/folder.h"
+/* format/hf.c - a model in shards. The index file (hf_index.c) says which tensor is in which file; shards are safetensors
+ * or torch files that hold a flat dict (huggingface_hub: serialization; transformers and diffusers: save_pretrained). */
+#include "format/hf_priv.h"
 #include "format/survey.h"
 
 #include <errno.h>
@@ -11,143 +9,13 @@
 #include <stdlib.h>
 
 static const uint64_t index_max = (uint64_t)128 << 20;
-enum { DEPTH = 64 };
 
-typedef struct shard {
-    ckpt_str name;
-    size_t tensors;               /* that the index puts into it */
-    bool missing;
-} shard;
-
-typedef struct sharded {
-    ckpt__folder_reader *r;
-    const char *name;             /* of the index file; NULL: there is none */
-    char label[256];
-    ckpt__arena *arena;
-    ckpt__hash *by_tensor, *by_file;      /* name -> number in tensors, shards */
-    struct { ckpt_str name; uint32_t shard; bool found; } *tensors; size_t count, capacity;
-    shard *shards; size_t shard_count, shard_capacity;
-    bool sorted;                  /* the index lists tensors by name */
-    bool has_total; int64_t total;
-    bool flat;                    /* some shard is safetensors */
-    ckpt_entry *entries; size_t entry_count, entry_capacity;
-} sharded;
+typedef ckpt__hf_shard shard;
+typedef ckpt__hf sharded;
 
 static ckpt_status no_memory(const sharded *s, ckpt_error *err)
 {
     return ckpt__fail_memory(err, s->label, s->count);
-}
-
-/* ---- the index file */
-
-static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_error *err)
-{
-    char one[160];
-    size_t number = s->shard_count;
-    if (!ckpt__grow(&s->tensors, &s->capacity, s->count + 1, sizeof *s->tensors) ||
-        !ckpt__grow(&s->shards, &s->shard_capacity, s->shard_count + 1, sizeof *s->shards))
-        return no_memory(s, err);
-    ckpt_str name = ckpt__arena_str(s->arena, tensor.data, tensor.size);
-    int put = name.data ? ckpt__hash_put(s->by_tensor, name.data, name.size, s->count, NULL) : -1;
-    if (put == 0)
-        return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map lists the tensor '%s' twice",
-                          ckpt__escape(one, sizeof one, name.data, name.size));
-    if (put < 0)
-        return no_memory(s, err);
-    if (!ckpt__hash_get(s->by_file, file.data, file.size, &number)) {
-        ckpt_str kept = ckpt__arena_str(s->arena, file.data, file.size);
-        if (!kept.data || ckpt__hash_put(s->by_file, kept.data, kept.size, number, NULL) < 0)
-            return no_memory(s, err);
-        if (memchr(kept.data, '\0', kept.size))
-            return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map names the file '%s', with a NUL in it",
-                              ckpt__escape(one, sizeof one, kept.data, kept.size));
-        s->shards[s->shard_count++] = (shard){ .name = kept };    /* an index file names fewer than 2^32 */
-    }
-    s->shards[number].tensors++;
-    if (s->count > 0) {
-        ckpt_str last = s->tensors[s->count - 1].name;
-        size_t n = last.size < name.size ? last.size : name.size;
-        int order = memcmp(last.data, name.data, n);
-        s->sorted = s->sorted && (order < 0 || (order == 0 && last.size < name.size));
-    }
-    s->tensors[s->count].name = name;
-    s->tensors[s->count].shard = (uint32_t)number;
-    s->tensors[s->count++].found = false;
-    return CKPT_OK;
-}
-
-static ckpt_status read_map(sharded *s, ckpt__json *j, ckpt_error *err)
-{
-    ckpt__buf key_text = { 0 }, file_text = { 0 };
-    ckpt_str key, file;
-    int more = 1;
-    ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, err);
-    while (status == CKPT_OK && (more = ckpt__json_member(j, &key_text, &key, err)) > 0) {
-        status = ckpt__json_string(j, &file_text, &file, err);
-        if (status == CKPT_OK)
-            status = map_entry(s, key, file, err);
-    }
-    ckpt__buf_free(&key_text);
-    ckpt__buf_free(&file_text);
-    return more < 0 ? (ckpt_status)more : status;
-}
-
-/* {"total_size": N, ...}; some programs write it as a float, or something else: then it says nothing. */
-static ckpt_status read_metadata(sharded *s, ckpt_str text, ckpt_error *err)
-{
-    static const char *const names[] = { "total_size" };
-    ckpt_str total;
-    double real;
-    size_t at = 0;
-    while (at < text.size && memchr(" \t\r\n", text.data[at], 4))
-        at++;
-    if (at == text.size || text.data[at] != '{')
-        return CKPT_OK;
-    ckpt_status status = ckpt__json_split(text.data, text.size, DEPTH, s->label, names, &total, 1, err);
-    if (status < 0 || !total.data)
-        return status;
-    while (total.size && memchr(" \t\r\n", total.data[0], 4)) {
-        total.data++;
-        total.size--;
-    }
-    s->has_total = ckpt__parse_i64(total.data, total.size, &s->total);
-    if (!s->has_total && ckpt__parse_double(total.data, total.size, &real) && real >= 0 && real < 9e18) {
-        s->total = (int64_t)real;
-        s->has_total = (double)s->total == real;
-    }
-    return CKPT_OK;
-}
-
-static ckpt_status parse_index(sharded *s, const char *text, size_t size, ckpt_error *err)
-{
-    ckpt__buf scratch = { 0 };
-    ckpt_str key, range;
-    bool seen = false;
-    int more = 1;
-    ckpt__json *j = malloc(sizeof *j);
-    if (!j)
-        return no_memory(s, err);
-    ckpt__json_start(j, text, size, DEPTH, s->label);
-    ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, err);
-    while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, err)) > 0) {
-        if (ckpt__str_is(key, "weight_map")) {
-            status = seen ? ckpt__json_wrong(j, err, "it has two members 'weight_map'") : read_map(s, j, err);
-            seen = true;
-        } else if (ckpt__str_is(key, "metadata")) {
-            status = ckpt__json_skip(j, &range, err);
-            if (status == CKPT_OK)
-                status = read_metadata(s, range, err);
-        } else
-            status = ckpt__json_skip(j, NULL, err);
-    }
-    status = more < 0 ? (ckpt_status)more : status;
-    if (status == CKPT_OK)
-        status = ckpt__json_expect(j, CKPT__JSON_END, err);
-    if (status == CKPT_OK && !seen)
-        status = ckpt__fail(err, CKPT_E_FORMAT, s->label, "it has no member 'weight_map', so it is no index of shards");
-    ckpt__buf_free(&scratch);
-    free(j);
-    return status;
 }
 
 /* ---- the shards */
@@ -182,6 +50,22 @@ static ckpt_status lose(sharded *s, size_t number, ckpt_error *err)
     return pass_shard(s, number, CKPT_E_DAMAGED, &why, err);
 }
 
+/* Salvage: one of them is damaged so that nothing of it is known. The others are read. */
+static ckpt_status leave_out(sharded *s, size_t number, ckpt_status status, const ckpt_error *why, ckpt_error *err)
+{
+    char name[300];
+    shard *sh = &s->shards[number];
+    if (status != CKPT_E_DAMAGED && status != CKPT_E_FORMAT && status != CKPT_E_LIMIT)
+        return pass_shard(s, number, status, why, err);
+    sh->missing = sh->unread = true;
+    ckpt__escape(name, sizeof name, sh->name.data, sh->name.size);
+    if (ckpt__report_add(s->r->index->findings, CKPT_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", name,
+                         why->message) &&
+        ckpt__report_detail(s->r->index->findings, name, NULL, NULL, 0))
+        return CKPT_OK;
+    return no_memory(s, err);
+}
+
 /* Salvage: the tensors of missing shards, by name. */
 static ckpt_status note_lost(sharded *s, ckpt_error *err)
 {
@@ -194,7 +78,8 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
         if (s->r->request->survey)
             continue;             /* the shard is a finding */
         if (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", s->tensors[i].name.data,
-                              "copy the shard into the directory", "it is lost: its shard is not there") ||
+                              "copy the shard into the directory",
+                              sh->unread ? "it is lost: its shard cannot be read" : "it is lost: its shard is not there") ||
             !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), NULL,
                                  NULL, 0))
             return no_memory(s, err);
@@ -276,6 +161,21 @@ static ckpt_status check_twice(sharded *s, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* By the index, what it holds is in other shards, and nothing of its own is there. */
+static bool is_astray(const sharded *s, size_t number, const ckpt_value *root)
+{
+    size_t at = 0, others = 0;
+    for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
+        const ckpt_value *key = root->entries[i].key;
+        if (key->kind != CKPT_V_STR || !ckpt__hash_get(s->by_tensor, key->text.data, key->text.size, &at))
+            continue;
+        if (s->tensors[at].shard == number)
+            return false;
+        others++;
+    }
+    return others > 0;
+}
+
 static ckpt_status read_shard(sharded *s, size_t number, ckpt_error *err)
 {
     ckpt__index *part = NULL;
@@ -289,8 +189,14 @@ static ckpt_status read_shard(sharded *s, size_t number, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__folder_part(s->r, file, &part, &sorted, &why);
     if (status < 0)
-        return pass_shard(s, number, status, &why, err);
+        return s->r->request->salvage ? leave_out(s, number, status, &why, err) : pass_shard(s, number, status, &why, err);
     const ckpt_value *root = part->root;
+    if (s->name && s->r->request->salvage && is_astray(s, number, root)) {   /* old values must not take the place of new ones */
+        ckpt__index_free(part);
+        ckpt__fail(&why, CKPT_E_DAMAGED, name,
+                   "it is of another save: it holds tensors that the index puts elsewhere, and none of its own");
+        return leave_out(s, number, CKPT_E_DAMAGED, &why, err);
+    }
     status = ckpt__folder_absorb(s->r, part, name, sorted && s->sorted, err);
     if (status == CKPT_OK && (status = merge(s, number, root, &why)) < 0)
         status = pass_shard(s, number, status, &why, err);
@@ -466,7 +372,7 @@ static ckpt_status read_index(sharded *s, uint32_t file, ckpt_error *err)
     ckpt__buf text = { 0 };
     ckpt_status status = ckpt__source_slurp(s->r->request->source, file, index_max, &text, err);
     if (status == CKPT_OK)
-        status = parse_index(s, text.data, text.size, err);
+        status = ckpt__hf_parse_index(s, text.data, text.size, err);
     if (status < 0 && err && !err->object[0])
         ckpt__error_object(err, s->label);
     ckpt__buf_free(&text);

@@ -158,8 +158,13 @@ void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, 
     uint64_t there = at_end && r->csize < nbytes ? r->csize : 0;
     bool wide = raw && (nbytes >= UINT32_MAX || r->header >= UINT32_MAX); /* and so are the descriptors there */
     bool whole = at_end ? t->script && r->csize >= nbytes : raw && behind == (wide ? WIDE_DESCRIPTOR : NARROW_DESCRIPTOR);
+    /* The directory's CRC, of the whole record (libtorch's may be larger than what is read), tells it in any case. */
+    bool told = raw && r->has_crc && !t->script;
+    whole = whole || (told && r->csize >= nbytes);
     out->extent = (ckpt__extent){.file = t->file,
                                  .big_endian = t->big_endian,
+                                 .has_crc = whole && told,
+                                 .crc = told ? r->crc : 0,
                                  .offset = r ? r->data : t->source->files[t->file].size,
                                  .length = whole ? nbytes : there,
                                  .size = nbytes,

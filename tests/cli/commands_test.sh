@@ -56,6 +56,13 @@ grep -q '^error *step-on-cpu' out
 report $? "doctor says so"
 expect 0 "--optimizer fused mends it" "$migrate" --optimizer fused a.safetensors b.safetensors
 expect 0 "and doctor agrees" "$inspect" doctor b.safetensors
+cp "$data/fused-step-cuda.pt" three.pt
+expect 1 "tags of a GPU where there is none" "$inspect" doctor --devices cpu three.pt
+fix=$(sed -n 's/.*or: ckpt-migrate \(--fix no-such-device .*\)/\1/p' out)
+# shellcheck disable=SC2086 - the line is split into words
+expect 0 "what doctor printed is done ($fix)" "$migrate" ${fix:-none}
+expect 0 "and mends it" "$inspect" doctor --devices cpu three.fixed.pt
+rm -f three.pt three.fixed.pt
 "$inspect" list --role step b.safetensors >out
 grep -q 'cuda:0' out && ! grep -q 'cpu' out
 report $? "step is on cuda:0"

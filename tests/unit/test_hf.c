@@ -11,7 +11,8 @@ static const flat one[] = { { "h.0.weight", 2, { 2, 3 } }, { "h.0.bias", 1, { 3,
 static const flat two[] = { { "h.1.weight", 2, { 2, 3 } }, { "head", 1, { 2, 0 } } };
 #define ONE "model-00001-of-00002.safetensors"
 #define TWO "model-00002-of-00002.safetensors"
-#define MAP "\"h.0.bias\":\"" ONE "\",\"h.0.weight\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"head\":\"" TWO "\""
+#define MAP_ONE "\"h.0.bias\":\"" ONE "\",\"h.0.weight\":\"" ONE "\""
+#define MAP MAP_ONE ",\"h.1.weight\":\"" TWO "\",\"head\":\"" TWO "\""
 
 static void write_index(const char *text)
 {
@@ -344,6 +345,56 @@ START_TEST(salvage_takes_what_the_index_is_wrong_about)
 }
 END_TEST
 
+/* One shard has another one's place, of an older save: none of its tensors may be taken for those of now. */
+START_TEST(salvage_takes_no_tensor_of_an_older_shard)
+{
+    static const char *const maps[] = { "{\"weight_map\":{" MAP "}}",
+                                        "{\"weight_map\":{\"head\":\"" TWO "\"," MAP_ONE ",\"h.1.weight\":\"" TWO "\"}}" };
+    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    for (size_t i = 0; i < 4; i++) {
+        write_index(maps[i % 2]);
+        write_safetensors(at(ONE), i < 2 ? one : two, 2, i < 2 ? 0 : 20);
+        write_safetensors(at(TWO), i < 2 ? one : two, 2, i < 2 ? 20 : 50);
+        ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
+        ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 2);
+        if (i < 2)
+            expect_values("h.0.bias", ONE, 6);
+        else
+            expect_values("head", TWO, 56);
+        ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), "shard-missing"), 2);
+    }
+}
+END_TEST
+
+/* A shard that ends before its header does: what it held is told by name, and the others are read. Order of an index: sorted,
+ * and its own. */
+START_TEST(salvage_leaves_out_a_shard_of_which_nothing_is_known)
+{
+    static const char *const maps[] = { MAP, "\"head\":\"" TWO "\",\"h.1.weight\":\"" TWO "\",\"h.0.weight\":\"" ONE
+                                        "\",\"h.0.bias\":\"" ONE "\"" };
+    static const off_t sizes[] = { 20, 0 };
+    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    for (size_t i = 0; i < 4; i++) {
+        ckpt__buf index = { 0 };
+        ckpt__buf_printf(&index, "{\"weight_map\":{%s}}", maps[i / 2]);
+        write_index(index.data);
+        ckpt__buf_free(&index);
+        ck_assert_int_eq(truncate(at(ONE), sizes[i % 2]), 0);
+        ck_assert_int_lt(open_with(folder, NULL), 0);
+        ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
+        ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 2);
+        expect_values("head", TWO, 56);
+        const ckpt_report *said = ckpt_reader_findings(reader);
+        ck_assert_uint_eq(ckpt_report_count_code(said, "member-damaged"), 1);
+        const ckpt_finding *f = ckpt_report_find(said, "shard-missing", "h.0.bias");
+        ck_assert_ptr_nonnull(f);
+        ck_assert_str_eq(f->message, "it is lost: its shard cannot be read");
+        ck_assert_ptr_nonnull(ckpt_report_find(said, "shard-missing", "h.0.weight"));
+        write_safetensors(at(ONE), one, 2, 0);
+    }
+}
+END_TEST
+
 /* What is known of a tensor lies in memory once, and no shard keeps memory of its own. */
 START_TEST(shards_share_what_they_keep)
 {
@@ -411,6 +462,8 @@ int main(void)
     tcase_add_test(t, an_index_that_is_not_needed_must_be_one);
     tcase_add_test(t, salvage_reads_shards_without_their_broken_index);
     tcase_add_test(t, salvage_takes_what_the_index_is_wrong_about);
+    tcase_add_test(t, salvage_takes_no_tensor_of_an_older_shard);
+    tcase_add_test(t, salvage_leaves_out_a_shard_of_which_nothing_is_known);
     tcase_add_test(t, shards_share_what_they_keep);
     suite_add_tcase(s, t);
     return run_suite(s);
