@@ -402,11 +402,14 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A directory that is no checkpoint, unlike one whose files break a rule: what folder_names.c says of it. */
-static bool is_none_itself(const ckpt_error *err)
+/* A directory that is no checkpoint, unlike one whose files break a rule: what folder_names.c says of it, and not of a file
+ * in it (an empty shard). */
+static bool is_none_itself(const char *path, const ckpt_error *err)
 {
-    return err->status == CKPT_E_FORMAT && (strncmp(err->message, "not a checkpoint", 16) == 0 ||
-                                            strncmp(err->message, "it holds several checkpoints", 28) == 0);
+    size_t n = strlen(path);
+    bool of_file = strncmp(err->object, path, n) == 0 && err->object[n] == '/' && err->object[n + 1];
+    return !of_file && err->status == CKPT_E_FORMAT && (strncmp(err->message, "not a checkpoint", 16) == 0 ||
+                                                        strncmp(err->message, "it holds several checkpoints", 28) == 0);
 }
 
 char *show_resume_of(const inspect *o, const char *path)
@@ -443,7 +446,7 @@ int inspect_show(const inspect *o)
                                    .also_count = (size_t)o->cli.also_count};
     ckpt_reader *reader = NULL;
     if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {
-        bool may_hold = p.directory && !o->cli.from && !o->one && is_none_itself(&err);
+        bool may_hold = p.directory && !o->cli.from && !o->one && is_none_itself(p.path, &err);
         int listed = may_hold ? inspect_folder(o) : -1;
         return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
     }

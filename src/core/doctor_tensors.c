@@ -293,23 +293,44 @@ static void check_factor(ckpt__patient *p, const ckpt__doctor_item *item, const 
                           NULL);
 }
 
-/* Where the order is not known: a shape that no parameter has is no parameter's. */
+/* 7 + 1 of "model.layers.0.mlp.experts.7.w1.weight"; 0: it is no expert's. */
+static int64_t count_experts(ckpt_str name)
+{
+    static const char mark[] = "experts.";
+    const char *at = name.size ? memmem(name.data, name.size, mark, sizeof mark - 1) : NULL;
+    int64_t number;
+    if (!at)
+        return 0;
+    at += sizeof mark - 1;
+    size_t left = (size_t)(name.data + name.size - at), digits = 0;
+    while (digits < left && at[digits] >= '0' && at[digits] <= '9')
+        digits++;
+    bool is_one = digits < left && at[digits] == '.' && ckpt__parse_i64(at, digits, &number) && number < INT64_MAX;
+    return is_one ? number + 1 : 0;
+}
+
+/* Where the order is not known: a shape that no parameter has is no parameter's. But transformers 5 trains all experts of a
+ * layer as one tensor (experts.gate_up_proj), and saves each by itself. */
 static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item)
 {
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     bool weights = false;
+    int64_t experts = 0, own;
     if (slot->param != SIZE_MAX || item->nested || !ckpt__key_has_param_shape(item->key))
         return;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *w = info_of(p, i);
         bool same = w->ndim == t->ndim && (w->role == CKPT_PARAM || w->role == CKPT_BUFFER);
         weights = weights || w->role == CKPT_PARAM;
+        if (w->role == CKPT_PARAM && (own = count_experts(w->name)) > experts)
+            experts = own;
         for (uint32_t d = 0; same && d < w->ndim; d++)
             same = w->shape[d] == t->shape[d];
         if (same)
             return;
     }
-    if (weights)
+    bool fused = experts && t->ndim > 1 && t->shape[0] == experts;
+    if (weights && !fused)
         ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "no parameter of the model has this shape", NULL,
                           t->name.data);
 }

@@ -208,17 +208,19 @@ static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
         tags += tag.data && !ckpt__str_is(tag, "cpu");
     }
-    snprintf(text, sizeof text, "the device tags of %zu tensors", tags);
+    snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s");
     if (tags)
         status = lose(m, text, err);
-    snprintf(text, sizeof text, "%zu tensors that are none of the model's weights", others);
+    snprintf(text, sizeof text, "%zu tensor%s none of the model's weights", others, others == 1 ? " that is" : "s that are");
     if (status == CKPT_OK && others && !m->options.weights_only)
         status = lose(m, text, err);
     const ckpt_value *root = m->from->root;
-    if (status < 0 || m->options.weights_only || !root || !m->tree)
+    if (status < 0 || m->options.weights_only || !root)
         return status;
     if (m->reader->source->directory && root->kind == CKPT_V_DICT)
         return list_files(m, err);
+    if (!m->tree)
+        return CKPT_OK;
     int found = ckpt_value_walk(root, 0, is_value, NULL, err);
     return found <= 0 ? (ckpt_status)found : lose(m, "all values beside the tensors (settings, step, epoch, ...)", err);
 }

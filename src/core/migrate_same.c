@@ -273,7 +273,7 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
 {
     const char *name = e->key->text.data;
     size_t number;
-    bool other = false;
+    bool other = false, any = false;
     ckpt_status status = CKPT_OK;
     if (ckpt__hash_get(s->by_name, name, e->key->text.size, &number)) {
         if (e->value->kind == CKPT_V_DICT && ckpt__has_suffix(name, ".safetensors"))
@@ -290,7 +290,7 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
     for (size_t i = 0; i < e->value->entry_count; i++) {
         const ckpt_value *v = e->value->entries[i].value;
         if (v->kind == CKPT_V_TENSOR && v->tensor < s->m->from->tensor_count && s->part_of[v->tensor] != SIZE_MAX)
-            of[s->part_of[v->tensor]] = true;
+            any = of[s->part_of[v->tensor]] = true;
     }
     for (size_t p = 0; status == CKPT_OK && p < s->count; p++) {
         if (!of[p])
@@ -299,6 +299,8 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
         other |= s->parts[p].other;
     }
     free(of);
+    if (!shards && !any)
+        return status;            /* a configuration: no tensor of it lies in shards */
     return status == CKPT_OK ? refresh_index(s, e, shards, other) : status;
 }
 

@@ -140,6 +140,10 @@ ask 0 show --one here there && grep -qF 'options.also = (const char *const[]){"t
     grep -q 'ckpt_restore(state, "here", &options' out && ! grep -q 'accelerator.load_state' out
 check "what lies in two directories resumes from both"
 
+cp -r "$data/peers/hf-sharded" short && chmod -R u+w short && : >short/model-00001-of-00002.safetensors
+ask 2 short && grep -q 'short/model-00001-of-00002.safetensors: .*the file is empty' err
+check "nor are the shards of a model of which one is empty"
+
 mkdir empty
 ask 2 empty && grep -q 'not a checkpoint' err
 check "an empty directory is none"

@@ -312,13 +312,18 @@ class Accelerate:
 class HfTrainer:
     """transformers' Trainer: a checkpoint-N directory and resume_from_checkpoint."""
 
-    def __init__(self, lora=False):
-        self.lora, self.name = lora, "HF Trainer" + (", LoRA" if lora else "")
+    def __init__(self, lora=False, experts=False):
+        self.lora, self.experts = lora, experts
+        self.name = "HF Trainer" + (", LoRA" if lora else "") + (", experts" if experts else "")
 
     @staticmethod
-    def model(seed, lora=False, layers=1):
+    def model(seed, lora=False, layers=1, experts=False):
         import transformers
         torch.manual_seed(seed)
+        if experts:
+            return transformers.MixtralForCausalLM(transformers.MixtralConfig(
+                hidden_size=16, intermediate_size=24, num_hidden_layers=layers, num_attention_heads=2, num_key_value_heads=2,
+                vocab_size=64, num_local_experts=3))
         config = transformers.GPT2Config(n_layer=layers, n_head=2, n_embd=16, vocab_size=64, n_positions=8)
         model = transformers.GPT2LMHeadModel(config)
         if lora:
@@ -332,7 +337,7 @@ class HfTrainer:
         args = transformers.TrainingArguments("run", use_cpu=True, max_steps=steps, save_steps=BEFORE, logging_steps=1, logging_nan_inf_filter=False,
                                               per_device_train_batch_size=2, report_to=[], disable_tqdm=True, seed=3, lr_scheduler_type="constant")
         ids = [{"input_ids": (torch.arange(6) * 7 + i * 5) % 64, "labels": (torch.arange(6) * 7 + i * 5) % 64} for i in range(40)]
-        trainer = transformers.Trainer(self.model(seed, self.lora), args, train_dataset=ids)
+        trainer = transformers.Trainer(self.model(seed, self.lora, experts=self.experts), args, train_dataset=ids)
         trainer.remove_callback(transformers.PrinterCallback)
         return trainer
 

@@ -93,6 +93,13 @@ def of_directories(inspect):
                   (("PEFT", peft.__version__) if lora else ("transformers", transformers.__version__)), doc["producer_version"])
             check(f"{peer.name}: marks", doc["marks"] == ("PEFT LORA adapter" if lora else None), doc["marks"])
             check(f"{peer.name}: resume", doc["resume"] == f'trainer.train(resume_from_checkpoint="{folder}")', doc["resume"])
+    with section("HF Trainer, experts"):          # one tensor in the program and its optimizer, one by one in the file
+        peer = peers.HfTrainer(experts=True)
+        peer.make("experts")
+        named(inspect, peer.name, "experts", "HF Trainer", step=peers.BEFORE)
+        status, doc = ask(inspect, "doctor", "--json", "experts")
+        check(f"{peer.name}: doctor says that it resumes", status == 0 and doc["outcome"] == "resumes", doc.get("findings"))
+        check(f"{peer.name}: it does", all(loss == loss for loss in peer.resume("experts")[0]))
     with section("HF Trainer, evaluation"):
         trainer = evaluating()
         trainer.train()

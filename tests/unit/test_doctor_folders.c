@@ -193,6 +193,12 @@ END_TEST
     "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0," rank "'params':[0]},"                                \
     "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[1]}]}}"
 
+/* Experts that are one tensor in the program, and one by one in the file. */
+#define EXPERTS(shape)                                                                                                 \
+    "{'model':{'mlp.experts.0.w1.weight':f32@cpu[2,3],'mlp.experts.1.w1.weight':f32@cpu[2,3],'b':f32@cpu[3]},"         \
+    "'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu" shape ",'exp_avg_sq':f32@cpu" shape                  \
+    "},1:{'step':f32@cpu[],'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu[3]}}," GROUPS("") "}}"
+
 static const struct {
     file files[3];
     const char *code;
@@ -211,6 +217,8 @@ static const struct {
     {{{"x.pt", NOVOGRAD("[2,3]", "[]")}}, "moment-shape", true},
     {{{"x.pt", GALORE("'rank':2,'update_proj_gap':2,")}}, "moment-shape", false},
     {{{"x.pt", GALORE("")}}, "moment-shape", true},
+    {{{"x.pt", EXPERTS("[2,2,3]")}}, "moment-shape", false},
+    {{{"x.pt", EXPERTS("[5,2,3]")}}, "moment-shape", true},
 };
 
 START_TEST(programs_without_a_loader)

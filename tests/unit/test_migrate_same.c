@@ -278,6 +278,8 @@ START_TEST(what_is_left_of_shards_is_a_model_of_its_own)
         ck_assert_int_eq(system(command), 0);
         OK(migrate(at("src%zu", i), at("dst%zu", i)));
         ck_assert_uint_gt(ckpt_report_count_code(report, "not-recovered"), 0);
+        ck_assert_int_eq(access(at("dst%zu/config.json", i), F_OK), 0);
+        ck_assert_int_eq(access(at("dst%zu/config.json.index.json", i), F_OK), -1);      /* only weights have shards */
         reads(at("dst%zu", i));
         ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0);
         ck_assert_uint_gt(ckpt_reader_tensor_count(reader), 0);
@@ -320,6 +322,20 @@ START_TEST(settings_and_tokenizers_go_with_the_weights)
     OK(migrate(at("src"), at("dst")));        /* what was carried along is no obstacle */
     fails(peers("hf-trainer"), at("other"), CKPT_E_UNSUPPORTED, "--lossy");
     ck_assert_ptr_nonnull(ckpt_report_find(report, "lost", ""));
+}
+END_TEST
+
+/* The configuration of an adapter has no place beside the weights of a model, of whatever format they were. */
+START_TEST(what_is_not_carried_along_is_told)
+{
+    make_directory("src");
+    write_safetensors(at("src/adapter_model.safetensors"), weights, 3, 10);
+    write_text(at("src/adapter_config.json"), "{\"peft_type\": \"LORA\", \"r\": 4}");
+    options.to = "hf";
+    fails(at("src"), at("dst"), CKPT_E_UNSUPPORTED, "--lossy");
+    ck_assert_uint_eq(ckpt_report_count_code(report, "lost"), 1);
+    options.lossy = true;
+    OK(migrate(at("src"), at("dst")));
 }
 END_TEST
 
@@ -377,6 +393,7 @@ int main(void)
     tcase_add_test(t, what_is_left_of_shards_is_a_model_of_its_own);
     tcase_add_test(t, one_file_keeps_its_format);
     tcase_add_test(t, settings_and_tokenizers_go_with_the_weights);
+    tcase_add_test(t, what_is_not_carried_along_is_told);
     tcase_add_test(t, tags_of_the_cpu_are_no_loss);
     tcase_add_test(t, an_optimizer_of_libtorch_goes_by_position);
     suite_add_tcase(s, t);
