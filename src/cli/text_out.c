@@ -223,7 +223,8 @@ static bool says(const char *text, const char *name)
     return false;
 }
 
-static void put_finding(const cli *c, FILE *out, const ckpt_finding *f)
+/* above: the one that stands above it, or NULL. */
+static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, const ckpt_finding *above)
 {
     const char *style = f->severity == CKPT_ERROR ? "red" : f->severity == CKPT_WARNING ? "yellow" : "dim";
     size_t used = 9 + strlen(f->code) + 2;
@@ -239,7 +240,9 @@ static void put_finding(const cli *c, FILE *out, const ckpt_finding *f)
         used += cli_width(f->tensor, strlen(f->tensor)) + 2;
     }
     cli_put_wrapped(out, f->message, used, 9);
-    if (*f->fix) {
+    if (*f->fix && above && strcmp(f->fix, above->fix) == 0) {
+        fputs("         fix: the same\n", out);
+    } else if (*f->fix) {
         fputs("         fix: ", out);     /* never broken: it is there to be pasted */
         cli_put_message(out, f->fix);
         putc('\n', out);
@@ -261,6 +264,7 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
 {
     enum { SHOWN = 20, KINDS = 64 };      /* of one kind; of kinds beyond the last all are shown */
     const ckpt_finding *kinds[KINDS];
+    const ckpt_finding *above = NULL;
     size_t seen[KINDS], kind_count = 0, count = report ? ckpt_report_count(report) : 0;
     for (size_t i = 0; i < count; i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
@@ -273,9 +277,10 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
             kinds[kind_count++] = f;
             seen[k] = 0;
         }
-        if (k == KINDS || f->severity == CKPT_ERROR || seen[k]++ < SHOWN)
-            put_finding(c, out, f);
-        else if (seen[k] == SHOWN + 1)
+        if (k == KINDS || f->severity == CKPT_ERROR || seen[k]++ < SHOWN) {
+            put_finding(c, out, f, above);
+            above = f;
+        } else if (seen[k] == SHOWN + 1)
             fprintf(out, "%-7s  %s: and %zu more (--json lists them all)\n", ckpt_severity_name(f->severity), f->code,
                     of_a_kind(report, f) - SHOWN);
     }

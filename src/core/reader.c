@@ -147,7 +147,7 @@ ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name
     char shown[200];
     snprintf(shown, sizeof shown, "%.*s", (int)(name_size < sizeof shown ? name_size : sizeof shown), name);
     return ckpt__fail(err, CKPT_E_NOT_FOUND, shown,
-                      "there is no tensor of that name in %s (it has %zu tensors)", r->path, r->index->tensor_count);
+                      "there is no tensor of that name in %s (tensors in it: %zu)", r->path, r->index->tensor_count);
 }
 
 const ckpt_value *ckpt_reader_root(const ckpt_reader *r)

@@ -56,7 +56,7 @@ static ckpt_status find_elsewhere(ckpt__native_reader *r, ckpt_error *err)
     }
     if (put >= 0 && missing &&
         !ckpt__report_add(x->findings, CKPT_WARNING, "tensor-elsewhere", NULL, "open the directory, not one file of it",
-                          "%zu values refer to tensors that lie in another file of the checkpoint", missing))
+                          "values refer to tensors that lie in another file of the checkpoint: %zu", missing))
         put = -1;
     ckpt__hash_free(names);
     return put < 0 ? ckpt__fail_memory(err, "names", 0) : CKPT_OK;

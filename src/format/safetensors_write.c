@@ -115,11 +115,12 @@ static ckpt_status list_tags(const writer *w, ckpt_error *err)
         roles += info->role != CKPT_ROLE_NONE && info->role != CKPT_PARAM && info->role != CKPT_BUFFER;
     }
     if (devices) {
-        snprintf(text, sizeof text, "the device tags of %zu tensors", devices);
+        snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", devices == 1 ? "" : "s", devices, devices == 1 ? "" : "s");
         bad |= lost(w, NULL, text);
     }
     if (roles) {
-        snprintf(text, sizeof text, "what %zu tensors are to the optimizer (role, parameter, group)", roles);
+        snprintf(text, sizeof text, "what %zu tensor%s to the optimizer (role, parameter, group)", roles,
+                 roles == 1 ? " is" : "s are");
         bad |= lost(w, NULL, text);
     }
     if (w->q->step >= 0) {

@@ -192,7 +192,7 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err)
     if (ok && constants)
         ok = ckpt__report_add(t->index->findings, CKPT_NOTE, "constants-of-code", NULL,
                               "torch.jit.load(FILE).code_with_constants[1].const_mapping holds those of forward",
-                              "%zu tensors are constants of the program's code (the records constants/*): they are no "
+                              "tensors that are constants of the program's code (the records constants/*): %zu. They are no "
                               "part of its state and are not listed",
                               constants);
     if (ok && extra)
