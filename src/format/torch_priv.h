@@ -83,6 +83,9 @@ typedef struct ckpt__torch {
     const char *path;   /* of the file, for messages */
     bool salvage;
     bool walked; /* salvage: the archive's directory is lost, its records were found by their headers */
+    bool pickle_unsure;           /* then: no descriptor agrees with data.pkl as it lies there */
+    size_t unconfirmed;           /* then: storages of which that is so */
+    const ckpt__zip_record *unconfirmed_first;
     ckpt__index *index;
     ckpt__arena *arena; /* the index's */
     ckpt__arena *specs; /* of its tensors: until it is read */
@@ -177,7 +180,7 @@ ckpt_status ckpt__torch_salvage_rest(ckpt__torch *t, ckpt_error *err);
 ckpt_status ckpt__torch_salvage_record(ckpt__torch *t, const ckpt__zip_record *r, uint64_t limit, ckpt__buf *b,
                                        ckpt_error *err);
 /* Where a storage of nbytes is in record r (NULL: none), in t's archive, and whether all of it is. */
-void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, uint64_t nbytes, ckpt__torch_place *out);
+void ckpt__torch_salvage_place(ckpt__torch *t, const ckpt__zip_record *r, uint64_t nbytes, ckpt__torch_place *out);
 ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err);
 
 /* ---- what a native file keeps */

@@ -51,6 +51,8 @@ ckpt_status ckpt__torch_salvage_pickle(ckpt__torch *t, const ckpt__zip_record *p
     ckpt__pickle_input in = {read_source, t, pickle->data + pickle->csize};
     if (pickle->method != CKPT__ZIP_STORED || ckpt__pickle_measure(&in, pickle->data, t->path, &end, &ignored) < 0)
         return lost(t, "is cut off", err);
+    /* Its end is that of what it is; but a descriptor that says the same was not found, nor was the file cut off there. */
+    t->pickle_unsure = !pickle->has_crc && t->source->files[t->file].size - end >= NARROW_DESCRIPTOR;
     ckpt__zip_settle(t->zip, pickle, end - pickle->data);
     return CKPT_OK;
 }
@@ -148,7 +150,7 @@ ckpt_status ckpt__torch_salvage_rest(ckpt__torch *t, ckpt_error *err)
 
 /* ---- a storage */
 
-void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, uint64_t nbytes, ckpt__torch_place *out)
+void ckpt__torch_salvage_place(ckpt__torch *t, const ckpt__zip_record *r, uint64_t nbytes, ckpt__torch_place *out)
 {
     bool raw = r && r->unsure && r->method == CKPT__ZIP_STORED;
     uint64_t behind = raw && r->csize >= nbytes ? r->csize - nbytes : 0;
@@ -161,6 +163,8 @@ void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, 
     /* The directory's CRC, of the whole record (libtorch's may be larger than what is read), tells it in any case. */
     bool told = raw && r->has_crc && !t->script;
     whole = whole || (told && r->csize >= nbytes);
+    if (whole && raw && !told && !at_end && t->unconfirmed++ == 0)
+        t->unconfirmed_first = r;
     out->extent = (ckpt__extent){.file = t->file,
                                  .big_endian = t->big_endian,
                                  .has_crc = whole && told,
@@ -169,6 +173,23 @@ void ckpt__torch_salvage_place(const ckpt__torch *t, const ckpt__zip_record *r, 
                                  .length = whole ? nbytes : there,
                                  .size = nbytes,
                                  .missing = !whole && nbytes > 0};
+}
+
+/* Bytes that were put in or taken out move all that follows: what stands where a tensor should may be something else. */
+static bool note_unconfirmed(const ckpt__torch *t)
+{
+    ckpt_report *to = t->index->findings;
+    char name[200];
+    if (t->pickle_unsure &&
+        !ckpt__report_add(to, CKPT_ERROR, "salvaged", NULL, NULL,
+                          "no descriptor and no directory confirm %s: names, shapes and values may have changed", t->label))
+        return false;
+    if (t->unconfirmed == 0)
+        return true;
+    ckpt__escape(name, sizeof name, t->unconfirmed_first->name.data, t->unconfirmed_first->name.size);
+    return ckpt__report_add(to, CKPT_ERROR, "salvaged", NULL, NULL,
+                            "no descriptor and no directory confirm the bytes of %zu storage%s, of the record '%s' first: they are "
+                            "kept as they lie there, and may be others", t->unconfirmed, t->unconfirmed == 1 ? "" : "s", name);
 }
 
 ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err)
@@ -182,5 +203,5 @@ ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err)
         !ckpt__report_add(t->index->findings, CKPT_WARNING, "salvaged", NULL, NULL,
                           "the archive is cut off or damaged (%s): %zu of its %zu storages are not whole", how, missing, n))
         return ckpt__torch_no_memory(t, err);
-    return CKPT_OK;
+    return note_unconfirmed(t) ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }

@@ -59,6 +59,17 @@ static bool has_finding(const char *code)
     return ckpt_report_find(x->findings, code, NULL) != NULL;
 }
 
+/* An error that says that nothing confirms what is called so. */
+static bool is_unconfirmed(const char *what)
+{
+    bool is = false;
+    for (size_t i = 0; i < ckpt_report_count(x->findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(x->findings, i);
+        is = is || (f->severity == CKPT_ERROR && strstr(f->message, "confirm") && strstr(f->message, what));
+    }
+    return is;
+}
+
 /* ---- archives as torch lays them out: caffe2/serialize/inline_container.cc */
 
 typedef enum layout { NEW_TORCH, OLD_TORCH, ALIGN_1, NO_CRC, WIDE_DESCRIPTORS, WIDE_STREAM, ZIP_TOOL, LAYOUTS } layout;
@@ -277,6 +288,7 @@ START_TEST(damaged_headers_and_descriptors)
         for (size_t i = 0; i < STORAGES; i++)
             check_storage(i, true);
         ck_assert(extent(k)->has_crc == (_i == 1));
+        ck_assert(is_unconfirmed(p->name) == (_i == 0));
         file = whole; /* bytes taken out of the middle of its data */
         memmove(file.data + p->data + 4, file.data + p->data + 8, file.size - p->data - 8);
         file.size -= 4;
@@ -284,6 +296,45 @@ START_TEST(damaged_headers_and_descriptors)
         for (size_t i = 0; i < STORAGES; i++)
             ck_assert(extent(i)->missing == (i == k));
     }
+}
+END_TEST
+
+START_TEST(data_pkl_without_its_descriptor)
+{
+    make_archive(NEW_TORCH);
+    must_salvage(&file);
+    ck_assert(!is_unconfirmed(""));
+    memset(file.data + record_named("data.pkl")->end - 16, 0, 16);
+    must_salvage(&file);
+    ck_assert(is_unconfirmed("data.pkl"));
+}
+END_TEST
+
+/* A storage, its descriptor and the first byte of the next header are gone: what lies there now is as long as they were. */
+START_TEST(bytes_taken_out)
+{
+    static const int64_t numel[] = {12, 0, 2};
+    file.size = directory.size = record_count = 0;
+    pickle.size = 0;
+    PUT(&pickle, "\x80\2}(");
+    for (int i = 0; i < 3; i++) {
+        const char key[] = {(char)('0' + i), 0};
+        put_str(&pickle, key);
+        put_tensor(&pickle, &(view){"FloatStorage", key, "cpu", numel[i], 0, 1, 1, {numel[i]}, {1}});
+    }
+    PUT(&pickle, "u.");
+    add_aligned("data.pkl", pickle.data, pickle.size, NEW_TORCH);
+    add_aligned("data/0", floats, 48, NEW_TORCH);
+    add_aligned("data/1", floats, 0, NEW_TORCH);
+    add_aligned("data/2", floats, 8, NEW_TORCH);
+    must_salvage(&file);
+    ck_assert(extent(0)->has_crc && !is_unconfirmed(""));
+    const size_t from = storage_record(0)->data + 1;
+    memmove(file.data + from, file.data + from + 64, file.size - from - 64);
+    file.size -= 64;
+    must_salvage(&file);
+    ck_assert(extent(0)->missing || is_unconfirmed("data/0"));
+    ck_assert(!extent(2)->missing && extent(2)->has_crc);
 }
 END_TEST
 
@@ -585,6 +636,8 @@ int main(void)
     tcase_add_test(t, archives_cut_everywhere);
     tcase_add_test(t, damaged_directories);
     tcase_add_loop_test(t, damaged_headers_and_descriptors, 0, 2);
+    tcase_add_test(t, data_pkl_without_its_descriptor);
+    tcase_add_test(t, bytes_taken_out);
     tcase_add_test(t, archives_in_payloads);
     tcase_add_test(t, damaged_lengths);
     tcase_add_test(t, data_pkl_behind_its_storages);

@@ -1,6 +1,7 @@
 /* What stands in a torch pickle in odd ways: classes that a call finds, numpy dtypes that are none, subclasses of tensors
  * that bring functions of their own along. One odd value never costs the rest of the file. */
 #include <ckpt/doctor.h>
+#include <ckpt/migrate.h>
 #include <ckpt/reader.h>
 #include "folder_files.h"
 
