@@ -28,4 +28,30 @@ static ckpt_status migrate(const char *src, const char *to, const char *dst)
     options.to = to;
     return ckpt_migrate(src, dst, &options, report, &err);
 }
+
+static inline void migrates(const char *src, const char *to, const char *dst)
+{
+    ckpt_status status = migrate(src, to, dst);
+    ck_assert_msg(status == CKPT_OK, "%s to %s: %s: %s", src, to, err.object, err.message);
+}
+
+static inline ckpt_reader *opened_as(const char *path, const char *format)
+{
+    ckpt_reader_options o = { .format = format };
+    ckpt_reader *reader = NULL;
+    ck_assert_msg(ckpt_reader_open(path, &o, &reader, &err) == CKPT_OK, "%s: %s", path, err.message);
+    return reader;
+}
+
+static inline ckpt_reader *opened(const char *path)
+{
+    return opened_as(path, NULL);
+}
+
+/* NULL: there is none. */
+static inline const ckpt_tensor_info *find(const ckpt_reader *reader, const char *name)
+{
+    size_t i;
+    return ckpt_reader_find(reader, name, strlen(name), &i, NULL) == CKPT_OK ? ckpt_reader_tensor(reader, i) : NULL;
+}
 #endif

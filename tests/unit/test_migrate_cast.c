@@ -1,19 +1,6 @@
 /* test_migrate_cast.c - --cast and what its globs are about, through migrate; float4, of which a byte holds two. */
 #include "migrate_setup.h"
 
-static void migrates(const char *src, const char *to, const char *dst)
-{
-    ckpt_status status = migrate(src, to, dst);
-    ck_assert_msg(status == CKPT_OK, "%s to %s: %s: %s", src, to, err.object, err.message);
-}
-
-static ckpt_reader *opened(const char *path)
-{
-    ckpt_reader *reader = NULL;
-    ck_assert_msg(ckpt_reader_open(path, NULL, &reader, &err) == CKPT_OK, "%s: %s", path, err.message);
-    return reader;
-}
-
 /* A safetensors file of this header, and bytes that count up from 0. */
 static const char *write_file(const char *name, const char *header, size_t size)
 {

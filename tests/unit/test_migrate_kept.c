@@ -9,12 +9,6 @@ static void setup_two(void)
     make_directory("b");
 }
 
-static void migrates(const char *src, const char *to, const char *dst)
-{
-    ckpt_status status = migrate(src, to, dst);
-    ck_assert_msg(status == CKPT_OK, "%s to %s: %s: %s", src, to, err.object, err.message);
-}
-
 static bool said(const char *code)
 {
     return ckpt_report_find(report, code, NULL) != NULL;
@@ -47,20 +41,6 @@ static void both_ways(const char *src)
     migrates(src, "ckpt", at("x.ckpt"));
     migrates(at("x.ckpt"), "torch", at("b/x.pt"));
     same_file();
-}
-
-static ckpt_reader *opened(const char *path, const char *format)
-{
-    ckpt_reader_options o = { .format = format };
-    ckpt_reader *reader = NULL;
-    ck_assert_msg(ckpt_reader_open(path, &o, &reader, &err) == CKPT_OK, "%s: %s", path, err.message);
-    return reader;
-}
-
-static const ckpt_tensor_info *find(const ckpt_reader *reader, const char *name)
-{
-    size_t i;
-    return ckpt_reader_find(reader, name, strlen(name), &i, NULL) == CKPT_OK ? ckpt_reader_tensor(reader, i) : NULL;
 }
 
 static const char *fixture(const char *name)
@@ -143,13 +123,13 @@ START_TEST(views_come_back)
     PUT(&t->pickle, "u");
     write_torch(at("v.pt"), t);
     both_ways(at("v.pt"));
-    ckpt_reader *r = opened(at("b/x.pt"), NULL);
+    ckpt_reader *r = opened_as(at("b/x.pt"), NULL);
     for (size_t i = 0; i < VIEWS; i++)
         check_view(r, i);
     ckpt_reader_close(r);
     migrates(at("v.pt"), "ckpt", at("x.ckpt"));
     ck_assert(said("view"));
-    r = opened(at("x.ckpt"), "safetensors");   /* as others read it */
+    r = opened_as(at("x.ckpt"), "safetensors");   /* as others read it */
     for (size_t i = 0; i < VIEWS; i++)
         ck_assert_msg((find(r, views[i].name) != NULL) == views[i].permuted, "%s", views[i].name);
     ckpt_reader_close(r);
@@ -164,7 +144,7 @@ START_TEST(elements_stay)
     PUT(&t->pickle, "u");
     write_torch(at("v.pt"), t);
     migrates(at("v.pt"), "ckpt", at("x.ckpt"));
-    ckpt_reader *r = opened(at("x.ckpt"), NULL);
+    ckpt_reader *r = opened_as(at("x.ckpt"), NULL);
     for (size_t i = 0; i < VIEWS; i++) {
         const ckpt_tensor_info *x = find(r, views[i].name);
         size_t number, n = (size_t)(x->nbytes / 4);
@@ -243,7 +223,7 @@ START_TEST(lazy_bits_come_back)
     write_torch(at("v.pt"), t);
     both_ways(at("v.pt"));
     ck_assert(!said("resolved"));
-    ckpt_reader *r = opened(at("x.ckpt"), NULL);
+    ckpt_reader *r = opened_as(at("x.ckpt"), NULL);
     ck_assert(find(r, "conj")->conj && find(r, "neg")->neg);
     ck_assert_int_eq(ckpt_reader_find(r, "conj", 4, &i, NULL), CKPT_OK);
     ck_assert_int_eq(ckpt_reader_read(r, i, got, sizeof got, &err), CKPT_OK);
@@ -270,7 +250,7 @@ START_TEST(an_optimizer_alone)
     migrates(at("optimizer.bin"), "ckpt", at("x.ckpt"));
     const ckpt_finding *f = ckpt_report_find(report, "order-unknown", NULL);
     ck_assert(f && f->severity == CKPT_WARNING && strstr(f->message, "state in C") && strstr(f->fix, "--param-names"));
-    ckpt_reader *r = opened(at("x.ckpt"), NULL);
+    ckpt_reader *r = opened_as(at("x.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "state.1.exp_avg_sq"));
     ckpt_reader_close(r);
     options.param_names = names;
@@ -279,7 +259,7 @@ START_TEST(an_optimizer_alone)
     options.param_name_count = 3;
     migrates(at("x.ckpt"), "ckpt", at("y.ckpt"));      /* stated later, of the native file */
     ck_assert(!said("order-unknown"));
-    r = opened(at("y.ckpt"), NULL);
+    r = opened_as(at("y.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "optimizer.v.exp_avg_sq"));
     ckpt_reader_close(r);
     options.param_name_count = 0;
@@ -287,7 +267,7 @@ START_TEST(an_optimizer_alone)
     same_file();
     options.lossy = true;
     migrates(at("optimizer.bin"), "safetensors", at("x.safetensors"));
-    r = opened(at("x.safetensors"), NULL);
+    r = opened_as(at("x.safetensors"), NULL);
     ck_assert_ptr_nonnull(find(r, "state.1.exp_avg_sq"));
     ckpt_reader_close(r);
     options.optimizer = CKPT_FUSED;                    /* a placement by groups is asked for */
@@ -337,7 +317,7 @@ START_TEST(what_has_no_names_is_said)
     both_ways(at("m.pt"));
     migrates(at("m.pt"), "ckpt", at("x.ckpt"));
     ck_assert(said("order-unknown"));
-    ckpt_reader *r = opened(at("x.ckpt"), NULL);
+    ckpt_reader *r = opened_as(at("x.ckpt"), NULL);
     ck_assert(find(r, "w") && find(r, "optimizer.state.0.exp_avg"));
     ckpt_report_clear(report);
     ck_assert_int_eq(ckpt_doctor(r, &asked, &answer, report, &err), CKPT_OK);
@@ -451,7 +431,7 @@ START_TEST(the_order_stays)
     options.add_prefix = "net.";
     migrates(at("x.ckpt"), "ckpt", at("y.ckpt"));
     ck_assert(!said("structure-dropped") && !said("order-unknown"));
-    ckpt_reader *r = opened(at("y.ckpt"), NULL);
+    ckpt_reader *r = opened_as(at("y.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "optimizer.net.u.exp_avg"));
     ck_assert_ptr_nonnull(find(r, "net.v"));
     ck_assert_ptr_nonnull(ckpt_value_get(ckpt_reader_root(r), "ckpt.torch"));
@@ -481,7 +461,7 @@ START_TEST(what_cannot_be_edited_along)
     options.add_prefix = "net.";
     migrates(at("x.ckpt"), "ckpt", at("y.ckpt"));
     ck_assert(said("structure-dropped"));
-    ckpt_reader *r = opened(at("y.ckpt"), NULL);
+    ckpt_reader *r = opened_as(at("y.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "net.w"));
     ck_assert_ptr_null(ckpt_value_get(ckpt_reader_root(r), "ckpt.torch"));
     ckpt_reader_close(r);

@@ -17,20 +17,8 @@ static void begin_shell(const char *name)
     bytes *b = &t->pickle;
     if (name)
         put_str(b, name);
-    put_global(b, "torch._tensor", "_rebuild_from_type_v2");
-    PUT(b, "(");
-    put_global(b, "torch._utils", "_rebuild_wrapper_subclass");
-    put_global(b, "m", "Shell");
-    PUT(b, "(");
-    put_global(b, "m", "Shell");
-    put_global(b, "torch", "float32");
-    PUT(b, "K\2\x85K\1\x85K\0");
-    put_global(b, "torch.serialization", "_get_layout");
-    put_str(b, "torch.strided");
-    PUT(b, "\x85R");
-    put_global(b, "torch", "device");
-    put_str(b, "cpu");
-    PUT(b, "\x85R\x89t}(");
+    begin_wrapper(b, "m", "Shell", 2);
+    PUT(b, "}(");
 }
 
 static void end_shell(void)

@@ -2,25 +2,6 @@
  * storage, and inside opaque objects, where no name leads. */
 #include "migrate_setup.h"
 
-static void migrates(const char *src, const char *to, const char *dst)
-{
-    ckpt_status status = migrate(src, to, dst);
-    ck_assert_msg(status == CKPT_OK, "%s to %s: %s: %s", src, to, err.object, err.message);
-}
-
-static ckpt_reader *opened(const char *path)
-{
-    ckpt_reader *reader = NULL;
-    ck_assert_msg(ckpt_reader_open(path, NULL, &reader, &err) == CKPT_OK, "%s: %s", path, err.message);
-    return reader;
-}
-
-static const ckpt_tensor_info *find(const ckpt_reader *reader, const char *name)
-{
-    size_t i;
-    return ckpt_reader_find(reader, name, strlen(name), &i, NULL) == CKPT_OK ? ckpt_reader_tensor(reader, i) : NULL;
-}
-
 /* A view of the storage `key` of `numel` floats. */
 static void put_view(torch_file *t, const char *key, int64_t numel, int64_t offset, int ndim, int64_t a, int64_t b, int64_t stride)
 {

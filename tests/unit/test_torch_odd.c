@@ -253,20 +253,8 @@ static void put_dtensor(const char *name, const char *mesh_names, int damage)
 {
     static const char *const types = "torch.distributed.tensor.placement_types";
     put_str(pickle, name);
-    put_global(pickle, "torch._tensor", "_rebuild_from_type_v2");
-    PUT(pickle, "(");
-    put_global(pickle, "torch._utils", "_rebuild_wrapper_subclass");
-    put_global(pickle, "torch.distributed.tensor", "DTensor");
-    PUT(pickle, "(");
-    put_global(pickle, "torch.distributed.tensor", "DTensor");
-    put_global(pickle, "torch", "float32");
-    PUT(pickle, "K\4\x85K\1\x85K\0");
-    put_global(pickle, "torch.serialization", "_get_layout");
-    put_str(pickle, "torch.strided");
-    PUT(pickle, "\x85R");
-    put_global(pickle, "torch", "device");
-    put_str(pickle, "cpu");
-    PUT(pickle, "\x85R\x89tN}(");
+    begin_wrapper(pickle, "torch.distributed.tensor", "DTensor", 4);
+    PUT(pickle, "N}(");
     put_str(pickle, "_local_tensor");
     torch_tensor(file, 1, 4, 0, 0);
     put_str(pickle, "_spec");

@@ -23,7 +23,7 @@ static inline void put(bytes *b, const void *data, size_t n)
 static inline void put_number(bytes *b, uint64_t value, int width)
 {
     for (int i = 0; i < width; i++) {
-        unsigned char c = i < 8 ? (unsigned char)(value >> 8 * i) : 0;
+        unsigned char c = (unsigned char)(i < 8 ? value >> 8 * i : 0);
         put(b, &c, 1);
     }
 }
@@ -92,6 +92,27 @@ static inline void put_tensor(bytes *b, const view *v)
     PUT(b, "\x89");
     put_ordered_dict(b);
     PUT(b, "tR");
+}
+
+/* _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, float32, (n,), (1,), 0, strided, cpu, False), and there the
+ * attributes follow, and "tR": a tensor of a class that is a shell around others. */
+static inline void begin_wrapper(bytes *b, const char *module, const char *name, int64_t n)
+{
+    put_global(b, "torch._tensor", "_rebuild_from_type_v2");
+    PUT(b, "(");
+    put_global(b, "torch._utils", "_rebuild_wrapper_subclass");
+    put_global(b, module, name);
+    PUT(b, "(");
+    put_global(b, module, name);
+    put_global(b, "torch", "float32");
+    put_int(b, n);
+    PUT(b, "\x85K\1\x85K\0");
+    put_global(b, "torch.serialization", "_get_layout");
+    put_str(b, "torch.strided");
+    PUT(b, "\x85R");
+    put_global(b, "torch", "device");
+    put_str(b, "cpu");
+    PUT(b, "\x85R\x89t");
 }
 
 /* ---- zips */
