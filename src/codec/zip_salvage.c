@@ -234,9 +234,9 @@ static ckpt_status check_crc(walk *w, const ckpt__zip_record *r, bool *same)
     return status;
 }
 
-/* The header's length of its extra field may be what is damaged (where it is not, that descriptor is another record's, whose
- * header is lost): a descriptor that ends at `end`, where the next header is, and names the
- * size that the record should have, says where the data is. Its CRC must agree. */
+/* Where the header's length of its extra field is damaged: a descriptor that ends at `end`, where the next header is, and
+ * names the size that the record should have, says where the data is. Its CRC must agree. (Where that length is right, such
+ * a descriptor is that of another record, whose header is lost.) */
 static ckpt_status find_data(walk *w, header *h, uint64_t size, uint64_t least, uint64_t end, bool *found)
 {
     static const size_t lengths[] = {NARROW, WIDE};
