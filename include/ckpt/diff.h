@@ -91,7 +91,7 @@ typedef struct ckpt_diff_result {
 
 /* Compares bit by bit, or with tolerances. Of different dtypes the values are compared as numbers. Devices are compared
  * where both formats keep them. Nothing is held but names and results: both are read side by side in blocks, in the order
- * of a. report (may be NULL) gets notes: "tied-name", "no-device-tags", "matched-prefix", "source-ambiguous".
+ * of a. report (may be NULL) gets notes: "tied-name", "no-device-tags", "matched-prefix", "source-ambiguous", "order-ambiguous".
  * CKPT_OK: the answer is result->same; CKPT_E_DAMAGED names the tensor and its checkpoint; CKPT_E_CANCELLED.
  * The result points into both readers: free it before they are closed. */
 ckpt_status ckpt_diff(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options, ckpt_diff_result *result,

@@ -18,7 +18,8 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 typedef enum ckpt_outcome {
-    CKPT_OUTCOME_UNKNOWN = 0, CKPT_RESUMES, CKPT_RESUMES_DIFFERENTLY, CKPT_FAILS_AT_LOAD, CKPT_FAILS_AT_STEP
+    CKPT_OUTCOME_UNKNOWN = 0, CKPT_RESUMES, CKPT_RESUMES_DIFFERENTLY, CKPT_FAILS_AT_LOAD, CKPT_FAILS_AT_STEP,
+    CKPT_WEIGHTS_ONLY             /* weights and no training state: it loads, and there is nothing to resume */
 } ckpt_outcome;
 const char *ckpt_outcome_name(ckpt_outcome outcome);     /* "resumes-differently" */
 
@@ -45,6 +46,7 @@ typedef struct ckpt_doctor_options {
     int world;                    /* how many ranks resume; 0: as many as saved */
     bool read_values;             /* look at the values too (non-finite): reads every byte */
     const ckpt_progress *progress;    /* of that; may be NULL */
+    const char *assume_order;     /* a known order of the optimizer's parameters, by its name (ckpt-map(5)); NULL: none */
 } ckpt_doctor_options;
 
 /* Who holds what, before and after: one row for each saved tag, target and role, largest first. */
@@ -63,6 +65,11 @@ typedef struct ckpt_doctor_result {
     bool load_weights_only, amp;  /* assumed */
     ckpt_doctor_place *places;    /* freed by ckpt_doctor_result_clear */
     size_t place_count;
+    /* What the answer looked at. Without read_values nothing of a payload is read but single numbers (step, scale, lr). */
+    uint64_t payload_bytes;       /* of all storages, as they lie in the files */
+    uint64_t read_bytes;          /* of them that were read */
+    uint64_t checked_bytes;       /* of those that were compared with a checksum */
+    uint64_t read_tensors;
 } ckpt_doctor_result;
 void ckpt_doctor_result_clear(ckpt_doctor_result *result);    /* accepts a zeroed one, and NULL */
 
@@ -74,7 +81,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
  * the model, optimizer, scaler, scheduler and random states lie in the checkpoint, in which order to construct and to load,
  * pins what must stay on the cpu, puts step where the saved flags need it, and asserts that all is in its place. *out is the
  * caller's, to be freed with free(). CKPT_E_ARGUMENT: another language; CKPT_E_UNSUPPORTED: "torch" of the native format, which
- * no Python program reads. */
+ * no Python program reads; CKPT_E_MISMATCH: "c" of a file whose optimizer numbers its parameters, where more than one order fits. */
 ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language, char **out,
                                 ckpt_error *err);
 
@@ -90,7 +97,7 @@ typedef struct ckpt_canonical {
 typedef struct ckpt_naming ckpt_naming;
 
 /* param_names (may be NULL): the optimizer's parameters in order. report (may be NULL) gets what was found, and what
- * was ambiguous: "source-found", "order-hypothesis", "order-unknown", "source-ambiguous", ... The naming must not
+ * was ambiguous: "source-found", "order-hypothesis", "order-ambiguous", "order-unknown", "source-ambiguous", ... The naming must not
  * outlive its reader; ckpt_naming_free accepts NULL. */
 ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_names, size_t param_name_count,
                             ckpt_naming **out, ckpt_report *report, ckpt_error *err);

@@ -62,6 +62,8 @@ typedef struct ckpt_migrate_options {
     ckpt_progress progress;
     uint32_t threads;             /* 1: one reads, converts and writes; 2: another one writes meanwhile; more is as 2;
                                    * 0: 2 where the process may use two cores, else 1. What is written is the same */
+    const char *assume_order;     /* of the known orders of an optimizer's parameters the one that the source has, by its name
+                                   * (ckpt-map(5): "model", "groups-reversed", ...), where more than one could be; NULL: none */
 } ckpt_migrate_options;
 #ifdef __cplusplus
 #define CKPT_MIGRATE_OPTIONS_INIT {}
@@ -75,8 +77,9 @@ typedef struct ckpt_migrate_options {
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
  * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
  *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done.
- * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the optimizer's parameters have no
- * known order (param_names tells it). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and ckpt_reader_read. */
+ * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the target would give the
+ * optimizer's states names, and more than one order of its parameters fits ("order-ambiguous": param_names tells it, or
+ * assume_order). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and ckpt_reader_read. */
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,
                          ckpt_error *err);
 

@@ -22,6 +22,8 @@ typedef struct ckpt_reader_options {
     const char *const *also;      /* further files or directories of the same checkpoint (--one); borrowed during the call */
     size_t also_count;
     bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
+    bool leave_large;             /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for
+                                   * its CRC; ckpt_reader_unchecked counts that. Else every byte read is checked */
 } ckpt_reader_options;
 #ifdef __cplusplus
 #define CKPT_READER_OPTIONS_INIT {}
@@ -43,6 +45,11 @@ typedef struct ckpt_reader_options {
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
 
+/* A directory that ckpt_reader_open refuses with CKPT_E_UNSUPPORTED, for this version knows its layout and does not read it:
+ * which it is, by the names in it ("dcp", "dcp-hf", "deepspeed", "universal", "megatron", "torch-dist", "fsdp", "llmc",
+ * "tensorflow"). NULL: none of these. Static. */
+const char *ckpt_layout_of(const char *path);
+
 const char *ckpt_reader_format(const ckpt_reader *reader);     /* "ckpt", "safetensors", "torch", ... */
 const char *ckpt_reader_path(const ckpt_reader *reader);       /* as given */
 uint64_t ckpt_reader_file_size(const ckpt_reader *reader);     /* bytes of all its files */
@@ -60,9 +67,16 @@ const ckpt_value *ckpt_reader_root(const ckpt_reader *reader);
 /* What was odd while reading (name collisions, CRCs that are not there, ...). Borrowed. */
 const ckpt_report *ckpt_reader_findings(const ckpt_reader *reader);
 
+/* Bytes that were read so far and not checked, where leave_large permits it; 0 where all were that have a CRC. *of (may be
+ * NULL) gets the size of the storages that they are a part of, report (may be NULL) a note "bytes-unchecked" where there are
+ * some. A storage that was checked later counts as checked. */
+uint64_t ckpt_reader_unchecked(const ckpt_reader *reader, uint64_t *of, ckpt_report *report);
+
 /* Reads a whole tensor into host memory: C order, contiguous, little-endian; a conjugated or negated view gives its values.
  * size must be its nbytes. Elements are as they were saved, whatever their dtype: nothing is cast, and of a quantized tensor
- * they are its integers (scale and zero point: ckpt_value.args). Payload CRCs are checked where the whole storage is read.
+ * they are its integers (scale and zero point: ckpt_value.args). Where the file keeps a CRC of
+ * the tensor's storage it is compared, whatever part of the storage the tensor shows: for a view, or a part, the storage is
+ * read once more, once for all tensors of it, and the answer is kept until the reader is closed.
  * Beside dst it takes memory for a deflated storage or a view whose elements do not lie in order only, at most 128 MiB.
  * CKPT_E_DAMAGED, CKPT_E_SYSTEM; CKPT_E_UNSUPPORTED: not dense (read its parts), or no data; CKPT_E_ARGUMENT: a NULL or
  * another size; CKPT_E_MISMATCH: dst is memory of a device. Where it fails while reading, dst is undefined. */
@@ -88,8 +102,8 @@ ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device
 ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **data, size_t *size, ckpt_error *err);
 
 /* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous, as ckpt_reader_read gives them: equal for
- * the same tensor in any format. Streams. CKPT_E_UNSUPPORTED: not dense, no data, or a view that repeats its storage more
- * than a thousand times to over 16 GiB. */
+ * the same tensor in any format. Streams. CRCs of the file are compared as by ckpt_reader_read: CKPT_E_DAMAGED.
+ * CKPT_E_UNSUPPORTED: not dense, no data, or a view that repeats its storage more than a thousand times to over 16 GiB. */
 ckpt_status ckpt_reader_crc32(const ckpt_reader *reader, size_t i, uint32_t *crc, ckpt_error *err);
 
 #pragma GCC visibility pop

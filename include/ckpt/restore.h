@@ -33,6 +33,10 @@ typedef struct ckpt_restore_options {
     const char *const *param_names;  /* the optimizer's parameters in order, group by group (positional files) */
     size_t param_name_count;
     ckpt_progress progress;
+    const char *assume_order;     /* of the known orders of the optimizer's parameters the one that the file has, by its name
+                                   * (ckpt-map(5): "model", "groups-reversed", ...), where more than one could be; NULL: none */
+    bool strict_order;            /* only names in the file, param_names or assume_order tell whose state it is: an order that
+                                   * shapes alone tell is an error */
 } ckpt_restore_options;
 #ifdef __cplusplus
 #define CKPT_RESTORE_OPTIONS_INIT {}
@@ -42,8 +46,9 @@ typedef struct ckpt_restore_options {
 
 /* Fills the state from a file or a directory of any format that ckpt_reader_open reads. Of what PyTorch, Lightning, accelerate
  * or the HF Trainer wrote, the model's dict, the optimizer's, the scaler's and the step are found by structure, or by the
- * map's `source` (ckpt-map(5)); an optimizer that numbers its parameters needs param_names where their order cannot be
- * told. 8-bit optimizer state is bound as it is (state.h). What such checkpoints hold besides (arguments, callbacks, the RNG
+ * map's `source` (ckpt-map(5)); an optimizer that numbers its parameters needs param_names or assume_order where
+ * their order cannot be told: where more than one order that trainers use fits, or parameters of equal shape in different branches
+ * of the model could be exchanged (the error "order-ambiguous", which names them). 8-bit optimizer state is bound as it is (state.h). What such checkpoints hold besides (arguments, callbacks, the RNG
  * of another language) is left alone and reported as left-over; tensors of the model or the optimizer that are not bound are
  * an error, unless allow_unexpected, and so are values of a ckpt file, which a trainer bound once.
  *   Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size.

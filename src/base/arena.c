@@ -22,6 +22,7 @@ struct ckpt__arena {
     chunk *spare;                 /* rewound, and zero again */
     size_t left;                  /* of the first chunk, whatever the limit */
     uint64_t used, limit;
+    uint64_t charged;             /* bytes that lie elsewhere */
     bool over_limit;
 };
 
@@ -128,7 +129,7 @@ static chunk *new_chunk(ckpt__arena *a, size_t need)
 
 static void set_room(ckpt__arena *a)
 {
-    uint64_t most = a->limit ? a->limit - a->used : UINT64_MAX;
+    uint64_t most = a->limit ? a->limit - a->used - a->charged : UINT64_MAX;
     a->room = a->left < most ? a->left : (size_t)most;
 }
 
@@ -147,7 +148,7 @@ void ckpt__arena_expect(ckpt__arena *a, size_t bytes)
 /* Where the first chunk has no room, or the limit none. */
 static void *alloc_slowly(ckpt__arena *a, size_t size)
 {
-    if (a->limit && size > a->limit - a->used) {
+    if (a->limit && size > a->limit - a->used - a->charged) {
         a->over_limit = true;
         return NULL;
     }
@@ -243,6 +244,80 @@ void ckpt__arena_rewind(ckpt__arena *a, const ckpt__arena_mark *mark)
     if (last)
         memset(a->next, 0, last->taken - (last->size - mark->left));
     set_room(a);
+}
+
+bool ckpt__arena_charge(ckpt__arena *a, uint64_t bytes)
+{
+    if (a->limit && bytes > a->limit - a->used - a->charged) {
+        a->over_limit = true;
+        return false;
+    }
+    a->charged += bytes;
+    set_room(a);
+    return true;
+}
+
+void ckpt__arena_discharge(ckpt__arena *a, uint64_t bytes)
+{
+    a->charged -= bytes;
+    set_room(a);
+}
+
+void ckpt__arena_allow(ckpt__arena *a, uint64_t more)
+{
+    if (a->limit)
+        a->limit = more > UINT64_MAX - a->limit ? UINT64_MAX : a->limit + more;
+    set_room(a);
+}
+
+bool ckpt__arena_grow_more(ckpt__arena *a, void *items_pointer, size_t *capacity, size_t need, size_t item_size)
+{
+    size_t before = *capacity, likely = before ? before : 8;
+    while (likely < need && likely <= SIZE_MAX / 2)
+        likely *= 2;
+    uint64_t more;
+    if (!ckpt__mul(likely - before, item_size, &more) || !ckpt__arena_charge(a, more))
+        return false;
+    if (ckpt__grow_more(items_pointer, capacity, need, item_size))
+        return true;
+    ckpt__arena_discharge(a, more);
+    return false;
+}
+
+uint64_t ckpt__arena_limit(const ckpt__arena *a)
+{
+    return a->limit;
+}
+
+/* ---- how much */
+
+enum { FLOOR = 24 << 20, A_BYTE = 40, INFLATED_FLOOR = 16 << 20, AN_INFLATED_BYTE = 16, OF_MANY = 64 };
+enum { VISITS_FLOOR = 300000, VISITS_A_BYTE = 4, VISITS_MOST = 50000000, NAMES_FLOOR = 16 << 20, NAMES_A_BYTE = 40 };
+
+static uint64_t line(uint64_t floor, uint64_t factor, uint64_t size)
+{
+    return size > (UINT64_MAX - floor) / factor ? UINT64_MAX : floor + factor * size;
+}
+
+uint64_t ckpt__known_limit(uint64_t size, bool of_many)
+{
+    return line(of_many ? FLOOR / OF_MANY : FLOOR, A_BYTE, size);
+}
+
+uint64_t ckpt__inflated_limit(uint64_t size, bool of_many)
+{
+    return line(of_many ? INFLATED_FLOOR / OF_MANY : INFLATED_FLOOR, AN_INFLATED_BYTE, size);
+}
+
+uint64_t ckpt__visits_limit(uint64_t size)
+{
+    uint64_t limit = line(VISITS_FLOOR, VISITS_A_BYTE, size);
+    return limit < VISITS_MOST ? limit : VISITS_MOST;
+}
+
+uint64_t ckpt__names_limit(uint64_t size)
+{
+    return line(NAMES_FLOOR, NAMES_A_BYTE, size);
 }
 
 uint64_t ckpt__arena_used(const ckpt__arena *a)

@@ -78,7 +78,23 @@ ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n);/* data NUL
  * quicker to have and to walk through. Nothing else changes, and nothing is lost where it is not to be had. */
 void ckpt__arena_expect(ckpt__arena *a, size_t bytes);
 uint64_t ckpt__arena_used(const ckpt__arena *a);
-bool ckpt__arena_over_limit(const ckpt__arena *a);                   /* the last failure was the limit */
+bool ckpt__arena_over_limit(const ckpt__arena *a);                   /* a failure was the limit */
+uint64_t ckpt__arena_limit(const ckpt__arena *a);
+/* Counts bytes that lie on the heap against the arena's limit, as if they lay in it: false, and nothing counted, where that is
+ * passed. What is freed again is discharged. */
+bool ckpt__arena_charge(ckpt__arena *a, uint64_t bytes);
+void ckpt__arena_discharge(ckpt__arena *a, uint64_t bytes);
+void ckpt__arena_allow(ckpt__arena *a, uint64_t more);               /* a limit, where there is one, is so much higher */
+
+/* How much memory a file of `size` bytes may ask for (SECURITY.md has the factors, and how they were found): what is known of
+ * it once it is open, with all that reading it takes on the way, and what a compressed part of it may inflate to. of_many: it
+ * is a file of a directory, of which there may be many, so that each gets a small share of what every checkpoint may take. */
+uint64_t ckpt__known_limit(uint64_t size, bool of_many);
+uint64_t ckpt__inflated_limit(uint64_t size, bool of_many);
+/* What is shared in its values counts at each of its places: so many values there may be, and so many bytes their names may have
+ * together. What walks them later, and prints or keeps something of each, is bounded by that. */
+uint64_t ckpt__visits_limit(uint64_t size);
+uint64_t ckpt__names_limit(uint64_t size);
 /* What was taken since the arena was noted is given back, for others to take. Marks are used up in reverse. */
 typedef struct ckpt__arena_mark {
     void *chunk, *second;
@@ -93,6 +109,13 @@ bool ckpt__grow_more(void *items_pointer, size_t *capacity, size_t need, size_t 
 static inline bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need, size_t item_size)
 {
     return need <= *capacity || ckpt__grow_more(items_pointer, capacity, need, item_size);
+}
+
+/* The same, charged to the arena. What it comes to is capacity * item_size. */
+bool ckpt__arena_grow_more(ckpt__arena *a, void *items_pointer, size_t *capacity, size_t need, size_t item_size);
+static inline bool ckpt__arena_grow(ckpt__arena *a, void *items_pointer, size_t *capacity, size_t need, size_t item_size)
+{
+    return need <= *capacity || ckpt__arena_grow_more(a, items_pointer, capacity, need, item_size);
 }
 
 /* Memory that will be written to the end, and soon: where it is much, its pages are had in one call and not by a page fault

@@ -255,10 +255,24 @@ void cli_warn_selection(const cli *c, const ckpt_reader *reader)
 ckpt_reader *cli_open(const cli *c, const char *path)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.format = c->from, .also = (const char *const *)c->also, .also_count = (size_t)c->also_count};
+    ckpt_reader_options options = {.format = c->from, .also = (const char *const *)c->also, .also_count = (size_t)c->also_count,
+                                   .leave_large = c->leave_large};
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)
         return reader;
     cli_fail_error(c, &err);
     return NULL;
+}
+
+ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader)
+{
+    uint64_t of, bytes = ckpt_reader_unchecked(reader, &of, NULL);
+    char some[CLI_SIZE_MAX], all[CLI_SIZE_MAX];
+    if (!bytes)
+        return NULL;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_reader_unchecked(reader, NULL, report);
+    cli_warn(c, "bytes-unchecked: %s of %s read were not checked against the CRC-32 of the whole; --check all reads that",
+             cli_size(some, bytes), cli_size(all, of));
+    return report;
 }

@@ -30,6 +30,7 @@ typedef struct cli {
     bool json, quiet, checksum;
     bool colour;                  /* stdout is a terminal and NO_COLOR is not set */
     const char *from;             /* --from; NULL: told from the content */
+    bool leave_large;             /* of what is selected of a large storage, not all is read for its CRC: see --check */
     cli_list tensors, roles, devices;
     char **also; int also_count;  /* --one: the further PATHs */
 } cli;
@@ -64,6 +65,10 @@ void cli_warn_selection(const cli *c, const ckpt_reader *reader);
 
 /* Opens path, and c->also with it; on failure says why and gives NULL. */
 ckpt_reader *cli_open(const cli *c, const char *path);
+
+/* Bytes that were read and not checked (leave_large): a warning, and *report gets the note for cli_json_findings; NULL
+ * where all were. The caller frees it. */
+ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader);
 
 /* ---- text for people */
 /* Bytes from a file, control characters, broken UTF-8 and backslashes escaped. */

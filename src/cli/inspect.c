@@ -23,20 +23,21 @@ static const char usage_text[] =      /* one screen of 24 lines */
     "      --role ROLE, --device TAG; --one: all PATHs are one checkpoint\n"
     "      --checksum         list: the CRC-32 of each tensor\n"
     "      --from FORMAT      do not tell the format from the content\n"
-    "  -q, --quiet            no progress, no warnings\n"
-    "  -o, --output FILE, --raw   extract: where to; the elements alone\n"
+    "  -q, --quiet    no progress, no warnings    --check all   of small parts too\n"
+    "  -o, --output FILE, --raw, --force   extract: where to; elements alone; replace\n"
     "      --report FILE.html   show, diff, doctor: also a page; --help, --version\n"
     "doctor: --for ckpt|torch|torch-cpp|lightning|accelerate|hf-trainer  --amp\n"
     " --torch VERSION --load-weights-only yes|no --map-location MAP --devices cuda:N\n"
     " --optimizer fused|capturable|foreach|plain --param-names FILE --world N\n"
-    " --device-memory SIZE  --values  --snippet torch|c  --metadata-only (of a run)\n"
-    "show RUN --keep-last N [--keep-every K] marks what retention would remove.\n"
+    " --assume-order NAME --device-memory SIZE --values --snippet torch|c\n"
+    " --metadata-only (of a run); show RUN --keep-last N [--keep-every K]: what goes?\n"
     "Exit status: 0 yes, 1 no (damaged, different, would not resume), 2 no answer.\n";
 
 enum {
     O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
     O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_KEEP_LAST, O_KEEP_EVERY,
-    O_METADATA_ONLY, O_ONE, O_ATOL, O_RTOL, O_SNIPPET, O_DEVICE_MEMORY, O_WORLD, O_VALUES, O_REPORT, O_LATER
+    O_METADATA_ONLY, O_ONE, O_CHECK, O_FORCE, O_ATOL, O_RTOL, O_SNIPPET, O_DEVICE_MEMORY, O_WORLD, O_VALUES, O_REPORT,
+    O_ASSUME_ORDER, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -49,6 +50,8 @@ static const struct option long_options[] = {
     {"quiet", no_argument, NULL, 'q'},
     {"output", required_argument, NULL, 'o'},
     {"raw", no_argument, NULL, O_RAW},
+    {"force", no_argument, NULL, O_FORCE},
+    {"check", required_argument, NULL, O_CHECK},
     {"for", required_argument, NULL, O_FOR},
     {"torch", required_argument, NULL, O_TORCH},
     {"load-weights-only", required_argument, NULL, O_LOAD_WEIGHTS_ONLY},
@@ -56,6 +59,7 @@ static const struct option long_options[] = {
     {"map-location", required_argument, NULL, O_MAP_LOCATION},
     {"devices", required_argument, NULL, O_DEVICES},
     {"param-names", required_argument, NULL, O_PARAM_NAMES},
+    {"assume-order", required_argument, NULL, O_ASSUME_ORDER},
     {"amp", no_argument, NULL, O_AMP},
     {"keep-last", required_argument, NULL, O_KEEP_LAST},
     {"keep-every", required_argument, NULL, O_KEEP_EVERY},
@@ -128,6 +132,8 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_DEVICE: list = &c->devices; break;
     case 'o': o->output = optarg; break;
     case O_RAW: o->raw = true; break;
+    case O_FORCE: o->force = true; break;
+    case O_CHECK: o->check = optarg; break;
     case O_FOR: o->loader = optarg; break;
     case O_TORCH: o->torch = optarg; break;
     case O_LOAD_WEIGHTS_ONLY: o->load_weights_only = optarg; break;
@@ -135,6 +141,7 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_MAP_LOCATION: o->map_location = optarg; break;
     case O_DEVICES: o->devices = optarg; break;
     case O_PARAM_NAMES: o->param_names = optarg; break;
+    case O_ASSUME_ORDER: o->assume_order = optarg; break;
     case O_AMP: o->amp = true; break;
     case O_KEEP_LAST: return take_number(o, "--keep-last", &o->keep.keep_last);
     case O_KEEP_EVERY: return take_number(o, "--keep-every", &o->keep.keep_every);
@@ -201,7 +208,11 @@ static void warn_unused(const inspect *o, const struct command *command, bool ru
         {o->cli.checksum && !list, "--checksum", "list"},
         {o->output && !extract, "--output", "extract"},
         {o->raw && !extract, "--raw", "extract"},
+        {o->force && !extract, "--force", "extract"},
+        {o->check && !extract && !(list && o->cli.checksum) && command->run != inspect_stats && command->run != inspect_diff, "--check",
+         "extract, list --checksum, stats and diff"},
         {o->param_names && !doctor && !(list && o->cli.json), "--param-names", "doctor and list --json"},
+        {o->assume_order && !doctor, "--assume-order", "doctor"},
         {o->cli.from && command->run == inspect_scan, "--from", "the other commands"},
         {o->loader && !doctor, "--for", "doctor"},
         {o->torch && !doctor, "--torch", "doctor"},
@@ -261,6 +272,11 @@ static int run(inspect *o, int argc, char **argv)
     if (o->path_count != command->paths && !o->one)
         return cli_usage(c, "%s: %s, '%s' is one too many", command->name,
                          command->paths == 2 ? "two PATHs" : "one PATH at a time", o->paths[command->paths]);
+    if (o->check && strcmp(o->check, "all") != 0 && strcmp(o->check, "part") != 0)
+        return cli_usage(c, "--check: '%s' is neither all nor part", o->check);
+    o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) &&
+                         (command->run == inspect_extract || command->run == inspect_list || command->run == inspect_stats ||
+                          command->run == inspect_diff);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
     if (cli_has_selection(c) && !command->selects)

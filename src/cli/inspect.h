@@ -7,9 +7,10 @@
 typedef struct inspect {
     cli cli;
     const char *output;           /* extract -o */
-    bool raw;                     /* extract --raw */
+    bool raw, force;              /* extract --raw, --force */
+    const char *check;            /* "all", "part"; NULL: part */
     /* doctor */
-    const char *loader, *torch, *load_weights_only, *optimizer, *map_location, *devices, *param_names;
+    const char *loader, *torch, *load_weights_only, *optimizer, *map_location, *devices, *param_names, *assume_order;
     const char *device_memory, *snippet, *world;
     bool amp, values;
     /* diff */

@@ -439,6 +439,12 @@ static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b,
     cli_progress_init(&shown, c, "compared");
     ckpt_status answer = ckpt_diff(a, b, options, &result, report, &err);
     cli_progress_end(&shown);
+    if (answer == CKPT_OK) {
+        ckpt_report_free(cli_unchecked(c, a));
+        ckpt_report_free(cli_unchecked(c, b));
+        ckpt_reader_unchecked(a, NULL, report);
+        ckpt_reader_unchecked(b, NULL, report);
+    }
     int status = answer < 0 ? cli_fail_error(c, &err) : result.same ? CLI_YES : CLI_NO;
     if (answer == CKPT_OK && compared_nothing(c, &result.of_tensors))
         status = cli_fail(c, "not-found",

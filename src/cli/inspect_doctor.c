@@ -79,6 +79,7 @@ int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
     d->cuda_devices = -1;
     d->amp = o->amp;
     d->map_location = o->map_location;
+    d->assume_order = o->assume_order;
     if (o->loader && !ckpt_loader_from_name(o->loader, &d->loader))
         return cli_usage(c, "--for: '%s' is none of ckpt, torch, torch-cpp, lightning, accelerate, hf-trainer", o->loader);
     if (o->torch && !parse_version(o->torch, &d->torch_major, &d->torch_minor))
@@ -149,6 +150,16 @@ void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_docto
     json_end_object(j);
 }
 
+static void doctor_json_checked(json_out *j, const ckpt_doctor_result *r)
+{
+    json_object(j, "checked");
+    json_uint(j, "bytes", r->read_bytes);
+    json_uint(j, "tensors", r->read_tensors);
+    json_uint(j, "unprotected_bytes", r->read_bytes - r->checked_bytes);
+    json_uint(j, "unread_bytes", r->payload_bytes > r->read_bytes ? r->payload_bytes - r->read_bytes : 0);
+    json_end_object(j);
+}
+
 static void doctor_json_places(json_out *j, const ckpt_doctor_result *r)
 {
     json_array(j, "places");
@@ -180,7 +191,10 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
     }
     inspect_doctor_json_assumed(&j, o, d, r);
     json_text(&j, "outcome", ckpt_outcome_name(r->outcome));
-    json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN ? -1 : r->outcome == CKPT_RESUMES || r->outcome == CKPT_RESUMES_DIFFERENTLY);
+    json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN || r->outcome == CKPT_WEIGHTS_ONLY
+                                    ? -1
+                                    : r->outcome == CKPT_RESUMES || r->outcome == CKPT_RESUMES_DIFFERENTLY);
+    doctor_json_checked(&j, r);
     cli_json_findings(&j, report, NULL, CKPT_NOTE);
     doctor_json_places(&j, r);
     if (snippet)
@@ -188,23 +202,38 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
     json_end_object(&j);
 }
 
+/* A verdict is about what was looked at: the bytes of the tensors are not, unless they were asked for. */
+static void say_checked(const inspect *o, const ckpt_doctor_result *r, char *buf, size_t size)
+{
+    char all[32], bare[32];
+    if (r->payload_bytes == 0)
+        snprintf(buf, size, "%s", "");
+    else if (!o->values)
+        snprintf(buf, size, "; values not read, see --values");
+    else if (r->read_bytes > r->checked_bytes)
+        snprintf(buf, size, "; %s read, %s of it have no checksum", cli_size(all, r->read_bytes), cli_size(bare, r->read_bytes - r->checked_bytes));
+    else
+        snprintf(buf, size, "; %s read, all by their checksums", cli_size(all, r->read_bytes));
+}
+
 static void doctor_text(const inspect *o, const ckpt_doctor_result *r, const ckpt_report *report)
 {
     static const char *const sentences[] = {"it is not known whether it resumes; ", "", "it resumes, but not as it was; ", "",
-                                            "it loads, and fails at the first optimizer step; "};
+                                            "it loads, and fails at the first optimizer step; ", "it loads, and holds nothing to resume; "};
     const cli *c = &o->cli;
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
     bool bad = r->outcome == CKPT_FAILS_AT_LOAD || r->outcome == CKPT_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s ", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"));
-    char version[40] = "", safe[40] = "", kind[60] = "", tail[300];
+    char version[40] = "", safe[40] = "", kind[60] = "", bytes[160], tail[460];
     if (r->loader != CKPT_LOADER_CKPT)                   /* the version is torch's, whoever calls it */
         snprintf(version, sizeof version, "%s %d.%d", r->loader == CKPT_LOADER_TORCH ? "" : ", torch", r->torch_major, r->torch_minor);
     if (r->loader != CKPT_LOADER_CKPT && r->loader != CKPT_LOADER_TORCH_CPP)
         snprintf(safe, sizeof safe, ", weights_only=%s", r->load_weights_only ? "True" : "False");
     if (r->optimizer != CKPT_OPTIMIZER_DEFAULT)
         snprintf(kind, sizeof kind, ", optimizer %s", ckpt_optimizer_kind_name(r->optimizer));
-    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version, safe, kind);
+    say_checked(o, r, bytes, sizeof bytes);
+    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version, safe, kind, bytes);
     cli_put_wrapped(stdout, tail, cli_width(o->paths[0], strlen(o->paths[0])) + 3 + strlen(ckpt_outcome_name(r->outcome)), 4);
 }
 
@@ -229,13 +258,15 @@ static int doctor_say(const inspect *o, const ckpt_reader *reader, const ckpt_do
         doctor_json(o, d, r, report, snippet);
     } else if (snippet) {
         fputs(snippet, stdout);
-        if (r->outcome != CKPT_RESUMES && !c->quiet)
+        if (r->outcome != CKPT_RESUMES && r->outcome != CKPT_WEIGHTS_ONLY && !c->quiet)
             cli_text_findings(c, stderr, report, CKPT_WARNING, NULL);
     } else {
         doctor_text(o, r, report);
     }
     free(snippet);
-    return r->outcome == CKPT_OUTCOME_UNKNOWN ? CLI_NO_ANSWER : r->outcome == CKPT_RESUMES ? CLI_YES : CLI_NO;
+    if (r->outcome == CKPT_OUTCOME_UNKNOWN)
+        return CLI_NO_ANSWER;
+    return r->outcome == CKPT_RESUMES || r->outcome == CKPT_WEIGHTS_ONLY ? CLI_YES : CLI_NO;
 }
 
 int inspect_doctor(const inspect *o)

@@ -57,6 +57,8 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     size_t head_size = 0;
     if (is_source(o, t, o->output))
         return cli_fail(c, "argument", "%s: it is the checkpoint itself, which is never written", o->output);
+    if (!o->force && output_is_file(o->output))
+        return cli_fail(c, "exists", "%s: it is there already, and is not replaced without --force", o->output);
     if (!o->raw && !numpy_dtype(t->dtype))
         return cli_fail(c, "unsupported", "%s: numpy has no %s; --raw writes the bytes", o->name,
                         ckpt_dtype_name(t->dtype));
@@ -71,8 +73,9 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     if (ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err) != CKPT_OK)
         status = cli_fail_error(c, &err);
     else
-        status = output_write(c, o->output, head, head_size, data, (size_t)t->nbytes);
+        status = output_write(c, o->output, o->force, head, head_size, data, (size_t)t->nbytes);
     free(data);
+    ckpt_report *unchecked = status == CLI_YES ? cli_unchecked(c, reader) : NULL;
     if (status == CLI_YES && c->json && strcmp(o->output, "-") != 0) {
         json_out j;
         json_init(&j, stdout);
@@ -86,8 +89,10 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
         json_end_array(&j);
         json_uint(&j, "nbytes", t->nbytes);
         json_text(&j, "output", o->output);
+        cli_json_findings(&j, unchecked, NULL, CKPT_NOTE);
         json_end_object(&j);
     }
+    ckpt_report_free(unchecked);
     return status;
 }
 

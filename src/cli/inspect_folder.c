@@ -6,28 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "inspect_show.h"
+#include "inspect_folder.h"
 #include "report.h"
-
-typedef struct item {
-    char *name, *path;
-    char format[32], producer[40], metric[40], why[300];
-    int64_t step, epoch, time;
-    int64_t number; /* at the end of its name; -1: none */
-    double epoch_exact;
-    ckpt_score score; /* its name is `metric` */
-    uint64_t nbytes;
-    bool complete, unread; /* unread: of a kind that this version does not read, so nothing is known of it */
-} item;
-
-typedef struct list {
-    const inspect *o;
-    const char *path;
-    size_t path_size; /* without slashes at its end */
-    item *items;
-    size_t count, passed; /* entries past the limit */
-    bool steps_only;              /* directories whose name ends in a number, and nothing else */
-    bool no_memory;
-} list;
 
 enum { ENTRIES_MAX = 20000 };
 
@@ -76,7 +56,7 @@ static char *joined(const char *folder, size_t size, const char *name)
 }
 
 /* The newest file in it, and how much they are. */
-static void look_into(item *it, const char *path)
+static void look_into(folder_item *it, const char *path)
 {
     struct stat st;
     DIR *dir = opendir(path);
@@ -92,20 +72,20 @@ static void look_into(item *it, const char *path)
         closedir(dir);
 }
 
-static void keep_text(char *out, size_t size, const char *text, size_t n)
+void folder_keep_text(char *out, size_t size, const char *text, size_t n)
 {
     snprintf(out, size, "%.*s", (int)(n < size ? n : size - 1), text ? text : "");
 }
 
-static void take_summary(item *it, const ckpt_reader *reader)
+static void take_summary(folder_item *it, const ckpt_reader *reader)
 {
     ckpt_summary s;
-    keep_text(it->format, sizeof it->format, ckpt_reader_format(reader), 31);
+    folder_keep_text(it->format, sizeof it->format, ckpt_reader_format(reader), 31);
     it->nbytes = ckpt_reader_file_size(reader);
     if (ckpt_summarize(reader, &s, NULL) < 0)
         return;
-    keep_text(it->producer, sizeof it->producer, s.producer, 39);
-    keep_text(it->metric, sizeof it->metric, s.score.name.data, s.score.name.size);
+    folder_keep_text(it->producer, sizeof it->producer, s.producer, 39);
+    folder_keep_text(it->metric, sizeof it->metric, s.score.name.data, s.score.name.size);
     it->step = s.step;
     it->epoch = s.epoch;
     it->epoch_exact = s.epoch_exact;
@@ -115,14 +95,14 @@ static void take_summary(item *it, const ckpt_reader *reader)
 }
 
 /* A run directory: as its newest complete checkpoint. */
-static bool look_at_run(item *it)
+static bool look_at_run(folder_item *it)
 {
     ckpt_run_list *runs = NULL;
     if (ckpt_run_list_open(it->path, &runs, NULL) < 0)
         return false;
     const ckpt_run_entry *entries = ckpt_run_list_entries(runs), *newest = NULL;
-    keep_text(it->format, sizeof it->format, "run", 3);
-    keep_text(it->producer, sizeof it->producer, "ckpt", 4);
+    folder_keep_text(it->format, sizeof it->format, "run", 3);
+    folder_keep_text(it->producer, sizeof it->producer, "ckpt", 4);
     for (size_t i = 0; i < ckpt_run_list_count(runs); i++) {
         it->nbytes += entries[i].nbytes;
         it->time = entries[i].time > it->time ? entries[i].time : it->time;
@@ -131,7 +111,7 @@ static bool look_at_run(item *it)
     it->complete = newest != NULL;
     it->step = newest ? newest->step : -1;
     if (!newest)
-        keep_text(it->why, sizeof it->why, "a run directory in which no checkpoint is complete", 50);
+        folder_keep_text(it->why, sizeof it->why, "a run directory in which no checkpoint is complete", 50);
     ckpt_run_list_free(runs);
     return true;
 }
@@ -144,7 +124,7 @@ static bool is_common(const char *name)
 }
 
 /* Is it one, be it whole or not? A file of another kind is none, nor is a pickle without a tensor. */
-static bool look_at(item *it, bool directory)
+static bool look_at(folder_item *it, bool directory)
 {
     ckpt_reader *reader = NULL;
     ckpt_error err = CKPT_ERROR_INIT;
@@ -154,29 +134,32 @@ static bool look_at(item *it, bool directory)
     bool one = directory ? is_step_name(base) || known : has_suffix(base) && (known || !is_common(base));
     if (status == CKPT_OK) {
         one = ckpt_reader_tensor_count(reader) > 0;
-        it->complete = true;
+        it->complete = !folder_has_damage(it, reader);
         take_summary(it, reader);
         ckpt_reader_close(reader);
     } else {
-        keep_text(it->why, sizeof it->why, err.message, strlen(err.message));
+        folder_keep_text(it->why, sizeof it->why, err.message, strlen(err.message));
         if (directory && !known && look_at_run(it))
             return true;
+        const char *layout = directory && status == CKPT_E_UNSUPPORTED ? ckpt_layout_of(it->path) : NULL;
+        if (layout)
+            folder_keep_text(it->format, sizeof it->format, layout, strlen(layout));
         it->unread = status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_SYSTEM;
     }
     return one;
 }
 
-static void free_item(item *it)
+static void free_item(folder_item *it)
 {
     free(it->name);
     free(it->path);
 }
 
 /* Takes a copy of the name. False: it is none. */
-static bool add(list *l, const char *name, bool *directory)
+static bool add(folder_list *l, const char *name, bool *directory)
 {
     struct stat st;
-    item it = {.step = -1, .epoch = -1, .epoch_exact = -1};
+    folder_item it = {.step = -1, .epoch = -1, .epoch_exact = -1};
     *directory = false;
     it.name = strdup(name);
     it.path = joined(l->path, l->path_size, name);
@@ -192,7 +175,7 @@ static bool add(list *l, const char *name, bool *directory)
             look_into(&it, it.path);
         one = look_at(&it, *directory);
     }
-    item *items = one ? realloc(l->items, (l->count + 1) * sizeof *items) : NULL;
+    folder_item *items = one ? realloc(l->items, (l->count + 1) * sizeof *items) : NULL;
     if (!items) {
         l->no_memory = l->no_memory || one;
         free_item(&it);
@@ -203,7 +186,7 @@ static bool add(list *l, const char *name, bool *directory)
     return true;
 }
 
-static void free_list(list *l)
+static void free_list(folder_list *l)
 {
     for (size_t i = 0; i < l->count; i++)
         free_item(&l->items[i]);
@@ -218,7 +201,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* The names in a directory, sorted, but those that begin with a dot. */
-static char **names_in(list *l, const char *path, size_t *count)
+static char **names_in(folder_list *l, const char *path, size_t *count)
 {
     char **names = NULL;
     DIR *dir = opendir(path);
@@ -253,7 +236,7 @@ static void free_names(char **names, size_t count)
 }
 
 /* A trainer's own folder for them: <run>/checkpoints/checkpoint_0, <version>/checkpoints/epoch=1.ckpt. */
-static void gather_below(list *l, const char *name)
+static void gather_below(folder_list *l, const char *name)
 {
     size_t count;
     bool directory;
@@ -271,7 +254,7 @@ static void gather_below(list *l, const char *name)
     free(path);
 }
 
-static void gather(list *l)
+static void gather(folder_list *l)
 {
     size_t count;
     bool directory;
@@ -287,7 +270,7 @@ static void gather(list *l)
 /* By step (where none is known, by the number in the name, then by epoch), then by time, then by name. */
 static int in_order(const void *x, const void *y)
 {
-    const item *a = x, *b = y;
+    const folder_item *a = x, *b = y;
     int64_t of_a = a->step >= 0 ? a->step : a->number, of_b = b->step >= 0 ? b->step : b->number;
     double epoch_a = a->step >= 0 ? -1 : a->epoch_exact, epoch_b = b->step >= 0 ? -1 : b->epoch_exact;
     if (of_a != of_b)
@@ -300,18 +283,18 @@ static int in_order(const void *x, const void *y)
 }
 
 /* accelerate counts its checkpoints, and keeps no step. */
-static bool is_counted(const item *it)
+static bool is_counted(const folder_item *it)
 {
     return it->complete && strcmp(it->format, "run") != 0 &&
            (it->step >= 0 || (it->number >= 0 && strcmp(it->format, "accelerate") == 0));
 }
 
 /* The one to go on from: the last that is whole, where one program wrote all that count. */
-static const item *newest(const list *l)
+static const folder_item *newest(const folder_list *l)
 {
-    const item *last = NULL;
+    const folder_item *last = NULL;
     for (size_t i = 0; i < l->count; i++) {
-        const item *it = &l->items[i];
+        const folder_item *it = &l->items[i];
         if (!is_counted(it))
             continue;
         if (!it->producer[0] || (last && strcmp(last->producer, it->producer) != 0))
@@ -340,7 +323,7 @@ static const char *age_of(char *out, size_t size, int64_t when)
     return out;
 }
 
-static const char *epoch_of(char *out, size_t size, const item *it)
+static const char *epoch_of(char *out, size_t size, const folder_item *it)
 {
     char number[JSON_DOUBLE_MAX];
     if (it->epoch < 0)
@@ -353,7 +336,7 @@ static const char *epoch_of(char *out, size_t size, const item *it)
 }
 
 /* Of this checkpoint, else the best so far. */
-static const char *score_of(char *out, size_t size, const item *it)
+static const char *score_of(char *out, size_t size, const folder_item *it)
 {
     const ckpt_score *s = &it->score;
     if (s->has_best || s->has_current)
@@ -374,13 +357,13 @@ static void widen(int *width, size_t n)
 }
 
 /* The score's column has its name where all that have one call it the same. */
-static widths measure(const list *l, const char **metric)
+static widths measure(const folder_list *l, const char **metric)
 {
     widths w = {4, 4, 5, 0};
     char text[64];
     *metric = NULL;
     for (size_t i = 0; i < l->count; i++) {
-        const item *it = &l->items[i];
+        const folder_item *it = &l->items[i];
         widen(&w.name, cli_width(it->name, strlen(it->name)));
         widen(&w.step, (size_t)snprintf(NULL, 0, "%" PRId64, it->step));
         widen(&w.epoch, strlen(epoch_of(text, sizeof text, it)));
@@ -401,7 +384,12 @@ static void put_padded(const char *text, int width)
     cli_put(stdout, text, strlen(text));
 }
 
-static void text_line(const list *l, const item *it, const widths *w)
+static const char *word_of(const folder_item *it)
+{
+    return it->complete ? "complete" : it->unread ? "not read" : it->unfinished ? "unfinished" : "damaged";
+}
+
+static void text_line(const folder_list *l, const folder_item *it, const widths *w)
 {
     const cli *c = &l->o->cli;
     char size[CLI_SIZE_MAX], text[64];
@@ -420,13 +408,13 @@ static void text_line(const list *l, const item *it, const widths *w)
         puts("complete");
         return;
     }
-    const char *word = it->unread ? "not read" : "damaged";
+    const char *word = word_of(it);
     printf("%s%s%s: ", cli_style(c, it->unread ? "yellow" : "red"), word, cli_style(c, "off"));
     size_t used = (size_t)(w->name + w->step + w->epoch + (w->score ? w->score + 2 : 0)) + 28 + strlen(word);
     cli_put_wrapped(stdout, it->why, used, 4);
 }
 
-static void text_table(const list *l)
+static void text_table(const folder_list *l)
 {
     const char *bold = cli_style(&l->o->cli, "bold"), *off = cli_style(&l->o->cli, "off"), *metric;
     widths w = measure(l, &metric);
@@ -442,7 +430,7 @@ static void text_table(const list *l)
         printf("and %zu more entries, which were not looked at\n", l->passed);
 }
 
-static void show_text_of(const list *l, uint64_t nbytes, const char *resume)
+static void show_text_of(const folder_list *l, uint64_t nbytes, const char *resume)
 {
     const cli *c = &l->o->cli;
     char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX];
@@ -460,7 +448,7 @@ static void show_text_of(const list *l, uint64_t nbytes, const char *resume)
     }
 }
 
-static void json_item(json_out *j, const item *it)
+static void json_item(json_out *j, const folder_item *it)
 {
     ckpt_summary s = {.step = it->step, .epoch = it->epoch, .epoch_exact = it->epoch_exact, .score = it->score};
     s.score.name = (ckpt_str){it->metric[0] ? it->metric : NULL, strlen(it->metric)};
@@ -488,7 +476,7 @@ void inspect_json_unsaid(json_out *j)
         json_null(j, members[i]);
 }
 
-static void show_json_of(const list *l, uint64_t nbytes, const item *last, const char *resume)
+static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_item *last, const char *resume)
 {
     json_out j;
     json_init(&j, stdout);
@@ -512,19 +500,20 @@ static void show_json_of(const list *l, uint64_t nbytes, const item *last, const
     json_end_object(&j);
 }
 
-static void look(list *l, const inspect *o, bool steps_only)
+static void look(folder_list *l, const inspect *o, bool steps_only)
 {
-    *l = (list){.o = o, .path = o->paths[0], .path_size = strlen(o->paths[0]), .steps_only = steps_only};
+    *l = (folder_list){.o = o, .path = o->paths[0], .path_size = strlen(o->paths[0]), .steps_only = steps_only};
     while (l->path_size > 1 && l->path[l->path_size - 1] == '/')
         l->path_size--;
     gather(l);
+    folder_judge(l);
     if (l->count > 1)
         qsort(l->items, l->count, sizeof *l->items, in_order);
 }
 
 void inspect_folder_beside(const inspect *o, json_out *j)
 {
-    list l;
+    folder_list l;
     look(&l, o, true);
     if (j && l.count) {
         json_array(j, "checkpoints");
@@ -541,7 +530,7 @@ void inspect_folder_beside(const inspect *o, json_out *j)
 
 /* ---- --report */
 
-static int folder_report(const list *l, const item *last, const char *resume)
+static int folder_report(const folder_list *l, const folder_item *last, const char *resume)
 {
     report_list page = {.command = "show", .says = "What this folder holds", .resume = resume, .count = l->count, .passed = l->passed};
     page.lines = calloc(l->count + 1, sizeof *page.lines);
@@ -549,7 +538,7 @@ static int folder_report(const list *l, const item *last, const char *resume)
         return cli_fail(&l->o->cli, "no-memory", "out of memory");
     (void)measure(l, &page.metric);
     for (size_t i = 0; i < l->count; i++) {
-        const item *it = &l->items[i];
+        const folder_item *it = &l->items[i];
         report_line *line = &page.lines[i];
         *line = (report_line){.name = it->name, .step = it->step, .time = it->time, .nbytes = it->nbytes, .why = it->complete ? "" : it->why};
         if (it->epoch >= 0)
@@ -557,7 +546,7 @@ static int folder_report(const list *l, const item *last, const char *resume)
         if (it->score.has_best || it->score.has_current)
             score_of(line->score, sizeof line->score, it);
         line->kind = it->complete ? "good" : it->unread ? "warning" : "error";
-        line->state = it->complete ? "complete" : it->unread ? "not read" : "damaged";
+        line->state = word_of(it);
     }
     page.recommended = last ? last->path : NULL;
     if (!last)
@@ -569,7 +558,7 @@ static int folder_report(const list *l, const item *last, const char *resume)
 
 int inspect_folder(const inspect *o)
 {
-    list l;
+    folder_list l;
     look(&l, o, false);
     int status = CLI_YES;
     if (l.no_memory) {
@@ -583,7 +572,7 @@ int inspect_folder(const inspect *o)
         uint64_t nbytes = 0;
         for (size_t i = 0; i < l.count; i++)
             nbytes += l.items[i].nbytes;
-        const item *last = newest(&l);
+        const folder_item *last = newest(&l);
         char *resume = last ? show_resume_of(o, last->path) : NULL;
         status = o->report ? folder_report(&l, last, resume) : CLI_YES;
         if (status == CLI_YES && o->cli.json)

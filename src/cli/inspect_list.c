@@ -121,6 +121,7 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
 typedef struct sums {
     uint32_t *crc;
     bool *has;
+    ckpt_report *unchecked;       /* a note where there are such bytes; else NULL */
 } sums;
 
 static int checksums(const inspect *o, const ckpt_reader *reader, sums *s)
@@ -169,7 +170,7 @@ static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s
             json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum, naming ? ckpt_naming_get(naming, i) : &unknown);
     }
     json_end_array(&j);
-    cli_json_findings(&j, ckpt_reader_findings(reader), NULL, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_reader_findings(reader), s->unchecked, CKPT_NOTE);
     json_end_object(&j);
 }
 
@@ -388,14 +389,16 @@ int inspect_list(const inspect *o)
     cli_warn_selection(&o->cli, reader);
     static char buffer[64 << 10];
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);    /* a line a tensor: few writes */
-    sums s = {NULL, NULL};
+    sums s = {NULL, NULL, NULL};
     int status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
+    s.unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;
     if (status == CLI_YES && o->cli.json)
         status = name_and_list(o, reader, &s);
     else if (status == CLI_YES)
         list_text(o, reader, &s);
     free(s.crc);
     free(s.has);
+    ckpt_report_free(s.unchecked);
     ckpt_reader_close(reader);
     return status;
 }

@@ -99,7 +99,7 @@ static int weigh_bytes(walk *w, size_t i)
 
 static int severity_of(ckpt_outcome outcome)
 {
-    static const int order[] = {1, 0, 2, 4, 3};       /* unknown, resumes, differently, fails at load, at step */
+    static const int order[] = {1, 0, 2, 4, 3, 0};    /* unknown, resumes, differently, fails at load, at step, weights only */
     return order[outcome];
 }
 
@@ -155,7 +155,8 @@ static int weigh(walk *w, size_t i)
         for (size_t k = 0; answer < 0 && k < parts.count; k++)
             answer = ask_part(w, i, parts.items[k].path, k == 0);
         if (answer < 0) {
-            bool goes = w->result.outcome == CKPT_RESUMES || w->result.outcome == CKPT_RESUMES_DIFFERENTLY;
+            bool goes = w->result.outcome == CKPT_RESUMES || w->result.outcome == CKPT_RESUMES_DIFFERENTLY ||
+                        w->result.outcome == CKPT_WEIGHTS_ONLY;
             ends(w, i, w->result.outcome == CKPT_OUTCOME_UNKNOWN ? FATE_UNKNOWN : goes ? FATE_TAKEN : FATE_STOPS, "");
             w->all[i].outcome = w->result.outcome;
             w->asked = true;

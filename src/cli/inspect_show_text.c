@@ -315,7 +315,7 @@ void show_text(const show_picture *p)
     text_training(p);
     ckpt_severity least = c->quiet ? CKPT_ERROR : CKPT_WARNING;
     cli_text_findings(c, stdout, ckpt_reader_findings(p->reader), least, NULL);
-    cli_text_findings(c, stdout, p->doctor, least, "no-optimizer"); /* weights alone are nothing odd */
+    cli_text_findings(c, stdout, p->doctor, least, NULL);
     if (!c->quiet)
         text_resume(p);
     if (show_may_hold(p))

@@ -134,7 +134,7 @@ static void json_stats(json_out *j, const ckpt_tensor_info *t, const ckpt_tensor
     json_end_object(j);
 }
 
-static void stats_json(const table *t)
+static void stats_json(const table *t, const ckpt_report *unchecked)
 {
     json_out j;
     json_init(&j, stdout);
@@ -146,7 +146,7 @@ static void stats_json(const table *t)
         if (t->of[i])
             json_stats(&j, ckpt_reader_tensor(t->reader, i), t->of[i]);
     json_end_array(&j);
-    cli_json_findings(&j, ckpt_reader_findings(t->reader), NULL, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_reader_findings(t->reader), unchecked, CKPT_NOTE);
     json_end_object(&j);
 }
 
@@ -251,13 +251,15 @@ int inspect_stats(const inspect *o)
     size_t n = ckpt_reader_tensor_count(reader);
     table t = {.o = o, .reader = reader, .of = calloc(n + 1, sizeof *t.of)};
     int status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);
+    ckpt_report *unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;
     if (status == CLI_YES && o->cli.json)
-        stats_json(&t);
+        stats_json(&t, unchecked);
     else if (status == CLI_YES)
         stats_text(&t);
     for (size_t i = 0; t.of && i < n; i++)
         free(t.of[i]);
     free(t.of);
+    ckpt_report_free(unchecked);
     ckpt_reader_close(reader);
     return status;
 }

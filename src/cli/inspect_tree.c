@@ -13,8 +13,11 @@ enum { MAX_DEPTH = 1000, INDENT_MAX = 40 };
 typedef struct tree {
     const inspect *o;
     json_out j;
-    strset names;
+    hashset all;                  /* names of scalars, or of objects */
+    strset twice;                 /* those that seem to occur twice, and: */
+    strset names;                 /* of these the ones that were met */
     strset collided;              /* names that occur twice */
+    uint64_t collided_bytes, left_out;   /* of `collided`; names that are not in it, for there are too many */
     bool no_memory, too_deep;
 } tree;
 
@@ -158,14 +161,44 @@ static int entry_visit(void *ctx, const ckpt_visit *visit)
     return 0;
 }
 
-/* True: the first of its name. The second and later ones are counted, and remembered once. */
+/* Of a million names next to none occurs twice: only what may be such a one is kept. */
+static int note_name(tree *t, ckpt_str name)
+{
+    int added = hashset_add(&t->all, name.data, name.size);
+    if (added == 0)
+        added = strset_add(&t->twice, name.data, name.size);
+    t->no_memory |= added < 0;
+    return t->no_memory;
+}
+
+/* Remembered once, as far as there is room. */
+static int note_collided(tree *t, ckpt_str name)
+{
+    const uint64_t most = (uint64_t)8 << 20;
+    if (t->collided_bytes + name.size > most) {
+        t->left_out += !strset_has(&t->collided, name.data, name.size);
+        return 0;
+    }
+    int added = strset_add(&t->collided, name.data, name.size);
+    t->collided_bytes += added == 1 ? name.size + sizeof *t->collided.slots : 0;
+    return added;
+}
+
+/* True: the first of its name. The second and later ones are counted. */
 static bool first_of_name(tree *t, ckpt_str name)
 {
+    if (!strset_has(&t->twice, name.data, name.size))
+        return true;
     int added = strset_add(&t->names, name.data, name.size);
-    if (added == 0 && strset_add(&t->collided, name.data, name.size) < 0)
+    if (added == 0 && note_collided(t, name) < 0)
         added = -1;
     t->no_memory |= added < 0;
     return added == 1;
+}
+
+static int scalar_name(void *ctx, const ckpt_visit *visit)
+{
+    return visit->inside || !is_scalar(visit->value) ? 0 : note_name(ctx, visit->name);
 }
 
 static int scalar_visit(void *ctx, const ckpt_visit *visit)
@@ -176,6 +209,11 @@ static int scalar_visit(void *ctx, const ckpt_visit *visit)
     json_key(&t->j, visit->name.data, visit->name.size);
     cli_json_value(&t->j, NULL, visit->value);
     return 0;
+}
+
+static int object_name(void *ctx, const ckpt_visit *visit)
+{
+    return visit->inside || visit->cycle || !object_class(visit->value).data ? 0 : note_name(ctx, visit->name);
 }
 
 static int object_visit(void *ctx, const ckpt_visit *visit)
@@ -221,7 +259,31 @@ static void json_collisions(tree *t, const ckpt_reader *reader)
         json_null(j, "file");
         json_end_object(j);
     }
+    if (t->left_out) {
+        char text[120];
+        snprintf(text, sizeof text, "names that occur already occur %" PRIu64 " times more", t->left_out);
+        json_object(j, NULL);
+        json_text(j, "code", "name-collision");
+        json_text(j, "severity", "warning");
+        json_text(j, "message", text);
+        json_text(j, "fix", "use the path arrays of entries");
+        json_null(j, "tensor");
+        json_null(j, "file");
+        json_end_object(j);
+    }
     json_end_array(j);
+}
+
+/* One entry for each name: what `visit` prints. `name` has been shown all names before. */
+static void json_by_name(tree *t, const ckpt_value *root, const char *key, ckpt_visit_fn name, ckpt_visit_fn visit)
+{
+    json_object(&t->j, key);
+    ckpt_value_walk(root, 0, name, t, NULL);
+    hashset_free(&t->all);
+    ckpt_value_walk(root, 0, visit, t, NULL);
+    json_end_object(&t->j);
+    strset_free(&t->twice);
+    strset_free(&t->names);
 }
 
 static void tree_json(tree *t, const ckpt_reader *reader)
@@ -235,13 +297,8 @@ static void tree_json(tree *t, const ckpt_reader *reader)
     json_array(j, "entries");
     ckpt_value_walk(root, 0, entry_visit, t, NULL);
     json_end_array(j);
-    json_object(j, "scalars");
-    ckpt_value_walk(root, 0, scalar_visit, t, NULL);
-    json_end_object(j);
-    strset_free(&t->names);
-    json_object(j, "objects");
-    ckpt_value_walk(root, 0, object_visit, t, NULL);
-    json_end_object(j);
+    json_by_name(t, root, "scalars", scalar_name, scalar_visit);
+    json_by_name(t, root, "objects", object_name, object_visit);
     json_collisions(t, reader);
     json_end_object(j);
 }

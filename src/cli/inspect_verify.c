@@ -27,6 +27,19 @@ static void verify_json(const ckpt_verify_result *r, const ckpt_report *report)
     json_end_object(&j);
 }
 
+/* The bytes are what was written: torch does not load them all the same. */
+static bool only_refused(const ckpt_report *report)
+{
+    bool refused = false, other = false;
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        bool torch = strcmp(f->code, "torch-refuses") == 0;
+        refused = refused || torch;
+        other = other || (f->severity == CKPT_ERROR && !torch);
+    }
+    return refused && !other;
+}
+
 static void verify_text(const inspect *o, const ckpt_verify_result *r, const ckpt_report *report)
 {
     const cli *c = &o->cli;
@@ -34,7 +47,7 @@ static void verify_text(const inspect *o, const ckpt_verify_result *r, const ckp
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
     if (c->quiet)
         return;
-    const char *path = o->paths[0], *word = r->ok ? "ok" : "DAMAGED";
+    const char *path = o->paths[0], *word = r->ok ? "ok" : only_refused(report) ? "REFUSED BY TORCH" : "DAMAGED";
     char tail[300], more[80] = "";
     if (r->unprotected_bytes > 0)
         snprintf(more, sizeof more, ", %s without a checksum", cli_size(without, r->unprotected_bytes));

@@ -21,7 +21,7 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
     "  --tensor, --role, --device      leave all others out\n"
     "  --cast GLOB=DTYPE               convert what the glob names: '*=bfloat16'\n"
     "  --plain, --map-device-objects   for weights_only=True; torch.device objects\n"
-    "  --param-names FILE              the optimizer's parameters in order\n"
+    "  --param-names FILE, --assume-order NAME   the optimizer's parameters in order\n"
     "  --fix CODE|all, --salvage       mend what doctor found; keep what is whole\n"
     "  --max-shard-size 5GB            of each file of --to hf\n"
     "  --memory 256MiB, --threads N    what it may take\n"
@@ -36,7 +36,7 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
 enum {
     O_JSON = 256, O_TO, O_FROM, O_ONE, O_MAP_LOCATION, O_OPTIMIZER, O_PARAM_NAMES, O_RANK, O_WORLD, O_LOSSY, O_DRY_RUN, O_VERIFY,
     O_FORCE, O_NO_SYNC, O_HELP, O_VERSION, O_STRIP, O_ADD, O_RENAME, O_DROP, O_CAST, O_WEIGHTS_ONLY, O_PLAIN, O_DEVICE_OBJECTS,
-    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_LATER
+    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -47,6 +47,7 @@ static const struct option long_options[] = {
     {"map-location", required_argument, NULL, O_MAP_LOCATION},
     {"optimizer", required_argument, NULL, O_OPTIMIZER},
     {"param-names", required_argument, NULL, O_PARAM_NAMES},
+    {"assume-order", required_argument, NULL, O_ASSUME_ORDER},
     {"rank", required_argument, NULL, O_RANK},
     {"world", required_argument, NULL, O_WORLD},
     {"strip-prefix", required_argument, NULL, O_STRIP},
@@ -196,6 +197,7 @@ static int take_option(job *b, int option, int index, char **argv)
             return cli_usage(c, "--optimizer: '%s' is none of fused, capturable, foreach, plain", optarg);
         break;
     case O_PARAM_NAMES: b->param_names = optarg; break;
+    case O_ASSUME_ORDER: o->assume_order = optarg; break;
     case O_RANK:
         if (!parse_count(optarg, &o->ranks.rank))
             return cli_usage(c, "--rank: '%s' is no rank; ranks are 0, 1, ...", optarg);

@@ -2,6 +2,7 @@
 #include "output.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -59,7 +60,25 @@ static char *target_of(const char *path)
     return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : strdup(path);
 }
 
-int output_write(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size)
+bool output_is_file(const char *path)
+{
+    struct stat st;
+    return !output_is_stdout(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* The name that the target has from now on; not that of another file, unless that may be replaced. */
+static bool publish(const char *temporary, const char *target, bool replace)
+{
+    if (replace)
+        return rename(temporary, target) == 0;
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, target, RENAME_NOREPLACE) == 0)
+        return true;
+    if (errno != EINVAL && errno != ENOSYS)
+        return false;
+    return link(temporary, target) == 0 && unlink(temporary) == 0;     /* a file system that cannot do it in one step */
+}
+
+int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data, size_t size)
 {
     struct stat st;
     char *temporary = NULL, *target = NULL;
@@ -92,7 +111,7 @@ int output_write(const cli *c, const char *path, const char *head, size_t head_s
         why = errno;
         written = false;
     }
-    if (written && temporary && rename(temporary, target) != 0) {
+    if (written && temporary && !publish(temporary, target, replace)) {
         why = errno;
         written = false;
     }

@@ -5,8 +5,11 @@
 
 /* head and data to path, which appears whole: a temporary beside it is renamed. A symbolic link stays, and what it names is
  * replaced. What is no regular file (a pipe,
- * /dev/stdout; "-") is written to directly. CLI_YES, else the exit status, the error said. */
-int output_write(const cli *c, const char *path, const char *head, size_t head_size, const char *data, size_t size);
+ * /dev/stdout; "-") is written to directly. Without `replace` a file of that name stays, also one that came meanwhile. CLI_YES,
+ * else the exit status, the error said. */
+int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data, size_t size);
+/* Is a regular file there, also by way of a link? Standard output, by whatever name, is none. */
+bool output_is_file(const char *path);
 /* Is path standard output, by whatever name? */
 bool output_is_stdout(const char *path);
 /* Are both names the same file? inside (size bytes; NULL: path itself) is relative to path. False where one is not there. */

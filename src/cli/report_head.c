@@ -138,6 +138,8 @@ static const struct {
      "The program stops while it loads this checkpoint: the findings say why."},
     {CKPT_FAILS_AT_STEP, "error", "It loads, and fails at the first step",
      "The program loads it, and stops at the first step of its optimizer: the findings say why."},
+    {CKPT_WEIGHTS_ONLY, "good", "Weights only: nothing to resume",
+     "It holds the weights of a model and no state of a training run. It loads: the findings say with what."},
     {CKPT_OUTCOME_UNKNOWN, "unknown", "It is not known whether it resumes", "The findings say what is missing for an answer."},
 };
 
@@ -211,6 +213,8 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
         assumed_row(p->f, "ranks", o->world, true);
     if (o->param_names)
         assumed_row(p->f, "order of the parameters", o->param_names, true);
+    if (o->assume_order)
+        assumed_row(p->f, "order of the parameters", o->assume_order, true);
     html_table_end(p->f);
     if (r->fused >= 0 || r->capturable >= 0 || r->foreach_ >= 0) {
         const struct {

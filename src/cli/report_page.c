@@ -92,7 +92,7 @@ int report_end(report_page *p)
     if (fclose(p->f) != 0 || failed)
         cli_fail(c, "no-memory", "out of memory for the report");
     else
-        status = output_write(c, p->o->report, "", 0, p->text, p->size);
+        status = output_write(c, p->o->report, true, "", 0, p->text, p->size);
     if (status == CLI_YES)
         cli_warn(c, "%s: report %s (%s)", p->o->report, replaced ? "replaced" : "written", cli_size(size, p->size));
     free(p->text);

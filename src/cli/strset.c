@@ -66,10 +66,58 @@ int strset_add(strset *s, const char *data, size_t size)
     return 1;
 }
 
+bool strset_has(const strset *s, const char *data, size_t size)
+{
+    return s->slots && slot_of(s->slots, s->mask, hash_of(s->seed, data, size), data, size)->data;
+}
+
 void strset_free(strset *s)
 {
     for (size_t i = 0; s->slots && i <= s->mask; i++)
         free(s->slots[i].data);
     free(s->slots);
+    memset(s, 0, sizeof *s);
+}
+
+static bool make_room(hashset *s)
+{
+    size_t mask = s->mask ? s->mask * 2 + 1 : 255;
+    uint64_t *hashes = calloc(mask + 1, sizeof *hashes);
+    if (!hashes)
+        return false;
+    if (!s->hashes && getrandom(&s->seed, sizeof s->seed, GRND_NONBLOCK) != (ssize_t)sizeof s->seed)
+        s->seed = (uint64_t)(uintptr_t)hashes;
+    for (size_t i = 0; s->hashes && i <= s->mask; i++) {
+        size_t at = s->hashes[i] & mask;
+        while (s->hashes[i] && hashes[at])
+            at = (at + 1) & mask;
+        if (s->hashes[i])
+            hashes[at] = s->hashes[i];
+    }
+    free(s->hashes);
+    s->hashes = hashes;
+    s->mask = mask;
+    return true;
+}
+
+int hashset_add(hashset *s, const char *data, size_t size)
+{
+    if ((!s->hashes || s->count > s->mask / 4 * 3) && !make_room(s))
+        return -1;
+    uint64_t hash = hash_of(s->seed, data, size);
+    hash += hash == 0;
+    size_t i = hash & s->mask;
+    while (s->hashes[i] && s->hashes[i] != hash)
+        i = (i + 1) & s->mask;
+    if (s->hashes[i])
+        return 0;
+    s->hashes[i] = hash;
+    s->count++;
+    return 1;
+}
+
+void hashset_free(hashset *s)
+{
+    free(s->hashes);
     memset(s, 0, sizeof *s);
 }

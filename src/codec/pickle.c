@@ -23,8 +23,10 @@ ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const cha
 ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm)
 {
     if (ckpt__arena_over_limit(vm->arena))
-        return ckpt__pickle_fail(vm, CKPT_E_LIMIT, "this pickle of %zu bytes would take more than %llu bytes of memory",
-                                 vm->size, (unsigned long long)ckpt__arena_used(vm->arena));
+        return ckpt__pickle_fail(vm, CKPT_E_LIMIT,
+                                 "reading this pickle of %zu bytes would take more than %llu MiB of memory, which is the limit for "
+                                 "a file of its size: no program that saves checkpoints writes such pickles",
+                                 vm->size, (unsigned long long)(ckpt__arena_limit(vm->arena) >> 20));
     return ckpt__fail_memory(vm->err, vm->label, vm->size);
 }
 
@@ -65,7 +67,9 @@ ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, 
 {
     const size_t much = 4096; /* below it a copy costs nothing, and has a NUL */
     ckpt__pickle_node *node = ckpt__pickle_new(vm, kind);
-    bool keep = vm->kept && n >= much && (kind == CKPT__P_BYTES || kind == CKPT__P_BYTEARRAY);
+    /* A text with escapes was put together elsewhere: only what stands in the pickle itself outlives this call. */
+    bool stands = (uintptr_t)text - (uintptr_t)vm->data < vm->size;
+    bool keep = vm->kept && stands && n >= much && (kind == CKPT__P_BYTES || kind == CKPT__P_BYTEARRAY);
     if (node && keep)
         node->u.text = (ckpt_str){text, n};
     else if (node && !(node->u.text = ckpt__arena_str(vm->arena, text, n)).data)
@@ -73,16 +77,29 @@ ckpt_status ckpt__pickle_push_text(ckpt__pickle_vm *vm, ckpt__pickle_kind kind, 
     return ckpt__pickle_push(vm, node);
 }
 
+/* Where the node of an int may be that was made before; NULL: nowhere. */
+static ckpt__pickle_node **int_place(ckpt__pickle_vm *vm, int64_t value)
+{
+    enum { MANY = 4096, PLACES = 65536 };
+    if (value >= 0 && value < CKPT__PICKLE_SMALL_INTS)
+        return &vm->small_ints[value];
+    if (vm->int_count < MANY)
+        vm->int_count++;
+    else if (!vm->ints)
+        vm->ints = calloc(PLACES, sizeof(ckpt__pickle_node *));
+    return vm->ints ? &vm->ints[(uint64_t)value % PLACES] : NULL;
+}
+
 ckpt_status ckpt__pickle_push_int(ckpt__pickle_vm *vm, int64_t value)
 {
-    bool small = value >= 0 && value < CKPT__PICKLE_SMALL_INTS;
-    if (small && vm->small_ints[value])
-        return ckpt__pickle_push(vm, vm->small_ints[value]);
+    ckpt__pickle_node **known = int_place(vm, value);
+    if (known && *known && (*known)->u.integer == value)
+        return ckpt__pickle_push(vm, *known);
     ckpt__pickle_node *node = ckpt__pickle_new(vm, CKPT__P_INT);
     if (node)
         node->u.integer = value;
-    if (small)
-        vm->small_ints[value] = node;
+    if (known)
+        *known = node;
     return ckpt__pickle_push(vm, node);
 }
 
@@ -113,8 +130,8 @@ ckpt_status ckpt__pickle_pop_mark(ckpt__pickle_vm *vm, ckpt__pickle_node ***item
     if (vm->mark_count == 0)
         return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "there is no MARK before it");
     size_t from = vm->marks[--vm->mark_count];
-    *items = vm->stack + from;
     *n = vm->depth - from;
+    *items = *n ? vm->stack + from : NULL; /* nothing may have been pushed yet */
     vm->depth = from;
     return CKPT_OK;
 }
@@ -148,7 +165,7 @@ ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, si
     ckpt__pickle *out = vm->out;
     ckpt__pickle_node *node = ckpt__pickle_new(vm, CKPT__P_GLOBAL);
     if (!node || !(node->u.global = ckpt__arena_alloc(vm->arena, sizeof *node->u.global)) ||
-        !ckpt__grow(&out->globals, &out->global_capacity, out->global_count + 1, sizeof *out->globals))
+        !ckpt__arena_grow(vm->arena, &out->globals, &out->global_capacity, out->global_count + 1, sizeof *out->globals))
         return ckpt__pickle_no_memory(vm);
     node->u.global->module = ckpt__arena_str(vm->arena, module, module_size);
     node->u.global->name = ckpt__arena_str(vm->arena, name, name_size);
@@ -158,9 +175,9 @@ ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, si
     return ckpt__pickle_push(vm, node);
 }
 
-bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__pickle_node *node)
+bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__arena *arena, ckpt__pickle_node *node)
 {
-    if (!ckpt__grow(&out->persistents, &out->persistent_capacity, out->persistent_count + 1, sizeof node))
+    if (!ckpt__arena_grow(arena, &out->persistents, &out->persistent_capacity, out->persistent_count + 1, sizeof node))
         return false;
     out->persistents[out->persistent_count++] = node;
     return true;
@@ -168,12 +185,16 @@ bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__pickle_node *node)
 
 /* ---- the memo */
 
+enum { A_HASHED = 64 };           /* what a hash table takes for an entry, at most */
+
 static ckpt_status sparse_put(ckpt__pickle_vm *vm, uint64_t index, ckpt__pickle_node *node)
 {
     uint64_t *key = ckpt__arena_alloc(vm->arena, sizeof *key);
     if (!key || (!vm->sparse && !(vm->sparse = ckpt__hash_new(16))) ||
-        !ckpt__grow(&vm->sparse_nodes, &vm->sparse_capacity, vm->sparse_count + 1, sizeof *vm->sparse_nodes))
+        !ckpt__arena_charge(vm->arena, A_HASHED) ||
+        !ckpt__arena_grow(vm->arena, &vm->sparse_nodes, &vm->sparse_capacity, vm->sparse_count + 1, sizeof *vm->sparse_nodes))
         return ckpt__pickle_no_memory(vm);
+    vm->sparse_charged += A_HASHED;
     *key = index;
     size_t at = vm->sparse_count;
     int put = ckpt__hash_put(vm->sparse, (const char *)key, sizeof *key, at, &at);
@@ -195,7 +216,7 @@ ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index)
     if (index > (uint64_t)vm->memo_count + 1 ||
         (index >= vm->memo_count && vm->sparse && ckpt__hash_get(vm->sparse, (const char *)&index, sizeof index, NULL)))
         return sparse_put(vm, index, node);
-    if (!ckpt__grow(&vm->memo, &vm->memo_capacity, (size_t)index + 1, sizeof *vm->memo))
+    if (!ckpt__arena_grow(vm->arena, &vm->memo, &vm->memo_capacity, (size_t)index + 1, sizeof *vm->memo))
         return ckpt__pickle_no_memory(vm);
     while (vm->memo_count <= index)
         vm->memo[vm->memo_count++] = NULL;
@@ -292,6 +313,20 @@ static ckpt_status run(ckpt__pickle_vm *vm)
     return CKPT_OK;
 }
 
+/* What only the machine needed. */
+static void release(ckpt__pickle_vm *vm)
+{
+    ckpt__arena_discharge(vm->arena, (uint64_t)vm->stack_capacity * sizeof *vm->stack + (uint64_t)vm->mark_capacity * sizeof *vm->marks +
+                                         (uint64_t)vm->memo_capacity * sizeof *vm->memo +
+                                         (uint64_t)vm->sparse_capacity * sizeof *vm->sparse_nodes + vm->sparse_charged);
+    free(vm->stack);
+    free(vm->marks);
+    free(vm->memo);
+    free(vm->ints);
+    free(vm->sparse_nodes);
+    ckpt__hash_free(vm->sparse);
+}
+
 static ckpt_status read(const void *data, size_t size, bool kept, const char *label, ckpt__arena *arena, ckpt__pickle *out,
                         ckpt_error *err)
 {
@@ -312,11 +347,7 @@ static ckpt_status read(const void *data, size_t size, bool kept, const char *la
     if (status < 0)
         out->root = NULL;
     out->end = vm.at;
-    free(vm.stack);
-    free(vm.marks);
-    free(vm.memo);
-    free(vm.sparse_nodes);
-    ckpt__hash_free(vm.sparse);
+    release(&vm);
     return status;
 }
 
@@ -340,13 +371,6 @@ void ckpt__pickle_free(ckpt__pickle *p)
     free(p->globals);
     p->globals = NULL;
     p->global_count = p->global_capacity = 0;
-}
-
-/* The dearest opcode is a one-byte call on empty arguments: a node, an object and what is made of them. */
-uint64_t ckpt__pickle_arena_limit(uint64_t size)
-{
-    const uint64_t slack = (uint64_t)16 << 20, a_byte = 1024;
-    return size > (UINT64_MAX - slack) / a_byte ? UINT64_MAX : slack + size * a_byte;
 }
 
 bool ckpt__pickle_is_global(const ckpt__pickle_node *node, const char *module, const char *name)

@@ -22,7 +22,7 @@ typedef enum ckpt__pickle_kind {
     CKPT__P_TUPLE,
     CKPT__P_SET,
     CKPT__P_FROZENSET,  /* items */
-    CKPT__P_DICT,       /* items: key, value, key, value, ...; a key twice stays twice */
+    CKPT__P_DICT,       /* items: key, value, key, value, ...; keys that are one to Python stay apart: the reader's matter */
     CKPT__P_GLOBAL,     /* module and name, as they stand in the pickle */
     CKPT__P_PERSISTENT, /* id */
     CKPT__P_OBJECT      /* object: what a call or a class would have made */
@@ -63,7 +63,7 @@ struct ckpt__pickle_node {
     uint64_t position : 40; /* of its opcode, or the highest there is; constants (None, small ints, ...) are shared and have 0 */
     ckpt__pickle_kind kind : 8;
     uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first. One that is to be written: pickle_write.h */
-    bool boolean;
+    bool boolean; /* LIST, DICT: a call of a builtin or of torch took its content as it was then */
     union {
         const void *later;
         int64_t integer;
@@ -95,6 +95,9 @@ typedef struct ckpt__pickle {
     size_t dropped;                       /* calls made for their effect alone, which no object of the graph keeps */
     const ckpt__pickle_node *dropped_first;  /* what the first of them calls */
     bool text_persid;                     /* protocol 0: a persistent id as text */
+    const char *strange;                  /* the first opcode that torch's weights_only unpickler does not know; NULL: none */
+    bool late;                            /* a list or dict was changed after a call or a state took its content: */
+    uint64_t late_at;                     /* by the opcode there */
 } ckpt__pickle;
 
 /* Reads one pickle at `data`; bytes behind its STOP are no error: see `end`. Everything but *out's lists of globals and
@@ -119,9 +122,6 @@ typedef struct ckpt__pickle_input {
  * CKPT_E_DAMAGED: the file ends before; CKPT_E_FORMAT: an opcode that does not exist. */
 ckpt_status ckpt__pickle_measure(const ckpt__pickle_input *in, uint64_t from, const char *label, uint64_t *end,
                                  ckpt_error *err);
-
-/* The arena limit that suits a pickle of that size: what nodes can take, with room for what a reader makes of them. */
-uint64_t ckpt__pickle_arena_limit(uint64_t size);
 
 /* Is node the global module.name? NULL is not. */
 bool ckpt__pickle_is_global(const ckpt__pickle_node *node, const char *module, const char *name);

@@ -146,7 +146,7 @@ static ckpt_status op_binstring(vm_t *vm)
 /* ---- the stack */
 static ckpt_status op_mark(vm_t *vm)
 {
-    if (!ckpt__grow(&vm->marks, &vm->mark_capacity, vm->mark_count + 1, sizeof *vm->marks))
+    if (!ckpt__arena_grow(vm->arena, &vm->marks, &vm->mark_capacity, vm->mark_count + 1, sizeof *vm->marks))
         return ckpt__pickle_no_memory(vm);
     vm->marks[vm->mark_count++] = vm->depth;
     return CKPT_OK;
@@ -286,6 +286,13 @@ static ckpt_status op_tuple3(vm_t *vm)
     return tuple_of(vm, 3);
 }
 
+/* The objects into which torch's weights_only unpickler puts items. */
+static bool is_python_dict(const node_t *callable, ckpt__pickle_kind kind)
+{
+    return kind == CKPT__P_DICT && (ckpt__pickle_is_global(callable, "collections", "OrderedDict") ||
+                                    ckpt__pickle_is_global(callable, "collections", "Counter"));
+}
+
 /* Where items go; SETITEM is for dicts and objects alone: on anything else it is an attack on readers that do not look.
  */
 static ckpt_status add(vm_t *vm, ckpt__pickle_kind kind, node_t *const *items, size_t n)
@@ -295,6 +302,8 @@ static ckpt_status add(vm_t *vm, ckpt__pickle_kind kind, node_t *const *items, s
     if (status < 0)
         return status;
     ckpt__pickle_list *list = NULL;
+    if (to->kind == CKPT__P_OBJECT && !vm->out->strange && !is_python_dict(to->u.object->callable, kind))
+        vm->out->strange = kind == CKPT__P_DICT ? "SETITEM on what is no dict" : "APPEND on what is no list";
     if (to->kind == CKPT__P_OBJECT)
         list = kind == CKPT__P_DICT ? &to->u.object->entries : &to->u.object->items;
     else if (to->kind == kind)
@@ -304,6 +313,10 @@ static ckpt_status add(vm_t *vm, ckpt__pickle_kind kind, node_t *const *items, s
                                  kind_name(to));
     if (kind == CKPT__P_DICT && check_pairs(vm, items, n) < 0)
         return CKPT_E_FORMAT;
+    if (to->boolean && !vm->out->late) {
+        vm->out->late = true;
+        vm->out->late_at = vm->op_at;
+    }
     return ckpt__pickle_append(vm, list, items, n);
 }
 static ckpt_status add_marked(vm_t *vm, ckpt__pickle_kind kind)
@@ -368,6 +381,29 @@ static ckpt_status op_stack_global(vm_t *vm)
     return ckpt__pickle_push_global(vm, module->u.text.data, module->u.text.size, name->u.text.data, name->u.text.size);
 }
 
+static inline bool has_content(const node_t *n)
+{
+    return (1u << n->kind & (1u << CKPT__P_LIST | 1u << CKPT__P_DICT)) != 0;
+}
+
+/* Functions of these look at what they are given at once; other classes may keep the list itself, and an object that is in a
+ * list that it is made of is written so. */
+static bool takes_content(const node_t *callable)
+{
+    if (callable->kind != CKPT__P_GLOBAL)
+        return false;
+    const ckpt_str module = callable->u.global->module;
+    return (module.size >= 5 && memcmp(module.data, "torch", 5) == 0) || ckpt__str_is(module, "collections") ||
+           ckpt__str_is(module, "builtins") || ckpt__str_is(module, "__builtin__");
+}
+
+static void note_given(const node_t *callable, const node_t *args)
+{
+    for (uint32_t i = 0; i < args->u.list.count; i++)
+        if (has_content(args->u.list.items[i]) && takes_content(callable))
+            args->u.list.items[i]->boolean = true;
+}
+
 static ckpt_status push_object(vm_t *vm, ckpt__pickle_call call, node_t *callable, node_t *args, node_t *kwargs)
 {
     if (callable->kind != CKPT__P_GLOBAL && callable->kind != CKPT__P_OBJECT && callable->kind != CKPT__P_PERSISTENT)
@@ -383,6 +419,7 @@ static ckpt_status push_object(vm_t *vm, ckpt__pickle_call call, node_t *callabl
     n->u.object->callable = callable;
     n->u.object->args = args;
     n->u.object->kwargs = kwargs;
+    note_given(callable, args);
     return ckpt__pickle_push(vm, n);
 }
 static ckpt_status call_of(vm_t *vm, ckpt__pickle_call call)
@@ -449,6 +486,8 @@ static ckpt_status op_build(vm_t *vm)
     if (to->u.object->state)
         return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "gives the same object a second state");
     to->u.object->state = state;
+    if (has_content(state))
+        state->boolean = true;
     return CKPT_OK;
 }
 static ckpt_status push_persistent(vm_t *vm, node_t *id)
@@ -456,7 +495,7 @@ static ckpt_status push_persistent(vm_t *vm, node_t *id)
     node_t *n = ckpt__pickle_new(vm, CKPT__P_PERSISTENT);
     if (n)
         n->u.id = id;
-    return n && ckpt__pickle_note_persistent(vm->out, n) ? ckpt__pickle_push(vm, n) : ckpt__pickle_no_memory(vm);
+    return n && ckpt__pickle_note_persistent(vm->out, vm->arena, n) ? ckpt__pickle_push(vm, n) : ckpt__pickle_no_memory(vm);
 }
 static ckpt_status op_binpersid(vm_t *vm)
 {
@@ -521,73 +560,81 @@ static ckpt_status op_buffer(vm_t *vm)
     return ckpt__pickle_fail(vm, CKPT_E_UNSUPPORTED, "an out-of-band buffer, whose bytes are not in this pickle");
 }
 
+static ckpt_status op_strange(vm_t *vm)
+{
+    const ckpt__pickle_op *op = &ckpt__pickle_ops[vm->data[vm->op_at]];
+    if (!vm->out->strange)
+        vm->out->strange = op->name;
+    return op->then(vm);
+}
+
 const ckpt__pickle_op ckpt__pickle_ops[256] = {
-    ['('] = {"MARK", op_mark},
-    ['.'] = {"STOP", op_stop},
-    ['0'] = {"POP", ckpt__pickle_op_pop},
-    ['1'] = {"POP_MARK", op_pop_mark},
-    ['2'] = {"DUP", op_dup},
-    ['F'] = {"FLOAT", ckpt__pickle_op_float},
-    ['I'] = {"INT", ckpt__pickle_op_int},
-    ['J'] = {"BININT", op_binint},
-    ['K'] = {"BININT1", op_binint1},
-    ['L'] = {"LONG", ckpt__pickle_op_long},
-    ['M'] = {"BININT2", op_binint2},
-    ['N'] = {"NONE", op_none},
-    ['P'] = {"PERSID", op_persid},
-    ['Q'] = {"BINPERSID", op_binpersid},
-    ['R'] = {"REDUCE", op_reduce},
-    ['S'] = {"STRING", ckpt__pickle_op_string},
-    ['T'] = {"BINSTRING", op_binstring},
-    ['U'] = {"SHORT_BINSTRING", op_short_binstring},
-    ['V'] = {"UNICODE", ckpt__pickle_op_unicode},
-    ['X'] = {"BINUNICODE", op_binunicode},
-    ['a'] = {"APPEND", op_append},
-    ['b'] = {"BUILD", op_build},
-    ['c'] = {"GLOBAL", op_global},
-    ['d'] = {"DICT", op_dict},
-    ['}'] = {"EMPTY_DICT", op_empty_dict},
-    ['e'] = {"APPENDS", op_appends},
-    ['g'] = {"GET", ckpt__pickle_op_get},
-    ['h'] = {"BINGET", op_binget},
-    ['i'] = {"INST", op_inst},
-    ['j'] = {"LONG_BINGET", op_long_binget},
-    ['l'] = {"LIST", op_list},
-    [']'] = {"EMPTY_LIST", op_empty_list},
-    ['o'] = {"OBJ", op_obj},
-    ['p'] = {"PUT", ckpt__pickle_op_put},
-    ['q'] = {"BINPUT", op_binput},
-    ['r'] = {"LONG_BINPUT", op_long_binput},
-    ['s'] = {"SETITEM", op_setitem},
-    ['t'] = {"TUPLE", op_tuple},
-    [')'] = {"EMPTY_TUPLE", op_empty_tuple},
-    ['u'] = {"SETITEMS", op_setitems},
-    ['G'] = {"BINFLOAT", op_binfloat},
-    [0x80] = {"PROTO", op_proto},
-    [0x81] = {"NEWOBJ", op_newobj},
-    [0x82] = {"EXT1", op_extension},
-    [0x83] = {"EXT2", op_extension},
-    [0x84] = {"EXT4", op_extension},
-    [0x85] = {"TUPLE1", op_tuple1},
-    [0x86] = {"TUPLE2", op_tuple2},
-    [0x87] = {"TUPLE3", op_tuple3},
-    [0x88] = {"NEWTRUE", op_newtrue},
-    [0x89] = {"NEWFALSE", op_newfalse},
-    [0x8a] = {"LONG1", op_long1},
-    [0x8b] = {"LONG4", op_long4},
-    ['B'] = {"BINBYTES", op_binbytes},
-    ['C'] = {"SHORT_BINBYTES", op_short_binbytes},
-    [0x8c] = {"SHORT_BINUNICODE", op_short_binunicode},
-    [0x8d] = {"BINUNICODE8", op_binunicode8},
-    [0x8e] = {"BINBYTES8", op_binbytes8},
-    [0x8f] = {"EMPTY_SET", op_empty_set},
-    [0x90] = {"ADDITEMS", op_additems},
-    [0x91] = {"FROZENSET", op_frozenset},
-    [0x92] = {"NEWOBJ_EX", op_newobj_ex},
-    [0x93] = {"STACK_GLOBAL", op_stack_global},
-    [0x94] = {"MEMOIZE", op_memoize},
-    [0x95] = {"FRAME", op_frame},
-    [0x96] = {"BYTEARRAY8", op_bytearray8},
-    [0x97] = {"NEXT_BUFFER", op_buffer},
-    [0x98] = {"READONLY_BUFFER", op_buffer},
+    ['('] = {"MARK", op_mark, NULL},
+    ['.'] = {"STOP", op_stop, NULL},
+    ['0'] = {"POP", op_strange, ckpt__pickle_op_pop},
+    ['1'] = {"POP_MARK", op_strange, op_pop_mark},
+    ['2'] = {"DUP", op_strange, op_dup},
+    ['F'] = {"FLOAT", op_strange, ckpt__pickle_op_float},
+    ['I'] = {"INT", op_strange, ckpt__pickle_op_int},
+    ['J'] = {"BININT", op_binint, NULL},
+    ['K'] = {"BININT1", op_binint1, NULL},
+    ['L'] = {"LONG", op_strange, ckpt__pickle_op_long},
+    ['M'] = {"BININT2", op_binint2, NULL},
+    ['N'] = {"NONE", op_none, NULL},
+    ['P'] = {"PERSID", op_strange, op_persid},
+    ['Q'] = {"BINPERSID", op_binpersid, NULL},
+    ['R'] = {"REDUCE", op_reduce, NULL},
+    ['S'] = {"STRING", op_strange, ckpt__pickle_op_string},
+    ['T'] = {"BINSTRING", op_strange, op_binstring},
+    ['U'] = {"SHORT_BINSTRING", op_short_binstring, NULL},
+    ['V'] = {"UNICODE", op_strange, ckpt__pickle_op_unicode},
+    ['X'] = {"BINUNICODE", op_binunicode, NULL},
+    ['a'] = {"APPEND", op_append, NULL},
+    ['b'] = {"BUILD", op_build, NULL},
+    ['c'] = {"GLOBAL", op_global, NULL},
+    ['d'] = {"DICT", op_strange, op_dict},
+    ['}'] = {"EMPTY_DICT", op_empty_dict, NULL},
+    ['e'] = {"APPENDS", op_appends, NULL},
+    ['g'] = {"GET", op_strange, ckpt__pickle_op_get},
+    ['h'] = {"BINGET", op_binget, NULL},
+    ['i'] = {"INST", op_strange, op_inst},
+    ['j'] = {"LONG_BINGET", op_long_binget, NULL},
+    ['l'] = {"LIST", op_strange, op_list},
+    [']'] = {"EMPTY_LIST", op_empty_list, NULL},
+    ['o'] = {"OBJ", op_strange, op_obj},
+    ['p'] = {"PUT", op_strange, ckpt__pickle_op_put},
+    ['q'] = {"BINPUT", op_binput, NULL},
+    ['r'] = {"LONG_BINPUT", op_long_binput, NULL},
+    ['s'] = {"SETITEM", op_setitem, NULL},
+    ['t'] = {"TUPLE", op_tuple, NULL},
+    [')'] = {"EMPTY_TUPLE", op_empty_tuple, NULL},
+    ['u'] = {"SETITEMS", op_setitems, NULL},
+    ['G'] = {"BINFLOAT", op_binfloat, NULL},
+    [0x80] = {"PROTO", op_proto, NULL},
+    [0x81] = {"NEWOBJ", op_newobj, NULL},
+    [0x82] = {"EXT1", op_strange, op_extension},
+    [0x83] = {"EXT2", op_strange, op_extension},
+    [0x84] = {"EXT4", op_strange, op_extension},
+    [0x85] = {"TUPLE1", op_tuple1, NULL},
+    [0x86] = {"TUPLE2", op_tuple2, NULL},
+    [0x87] = {"TUPLE3", op_tuple3, NULL},
+    [0x88] = {"NEWTRUE", op_newtrue, NULL},
+    [0x89] = {"NEWFALSE", op_newfalse, NULL},
+    [0x8a] = {"LONG1", op_long1, NULL},
+    [0x8b] = {"LONG4", op_strange, op_long4},
+    ['B'] = {"BINBYTES", op_strange, op_binbytes},
+    ['C'] = {"SHORT_BINBYTES", op_strange, op_short_binbytes},
+    [0x8c] = {"SHORT_BINUNICODE", op_strange, op_short_binunicode},
+    [0x8d] = {"BINUNICODE8", op_strange, op_binunicode8},
+    [0x8e] = {"BINBYTES8", op_strange, op_binbytes8},
+    [0x8f] = {"EMPTY_SET", op_empty_set, NULL},
+    [0x90] = {"ADDITEMS", op_strange, op_additems},
+    [0x91] = {"FROZENSET", op_strange, op_frozenset},
+    [0x92] = {"NEWOBJ_EX", op_strange, op_newobj_ex},
+    [0x93] = {"STACK_GLOBAL", op_strange, op_stack_global},
+    [0x94] = {"MEMOIZE", op_strange, op_memoize},
+    [0x95] = {"FRAME", op_strange, op_frame},
+    [0x96] = {"BYTEARRAY8", op_strange, op_bytearray8},
+    [0x97] = {"NEXT_BUFFER", op_strange, op_buffer},
+    [0x98] = {"READONLY_BUFFER", op_strange, op_buffer},
 };

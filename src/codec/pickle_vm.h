@@ -25,9 +25,14 @@ typedef struct ckpt__pickle_vm {
     ckpt__hash *sparse;
     ckpt__pickle_node **sparse_nodes;
     size_t sparse_count, sparse_capacity;
+    uint64_t sparse_charged; /* to the arena */
     uint64_t memo_entries; /* of both: what MEMOIZE numbers by */
 
-    ckpt__pickle_node *none, *yes, *no, *empty_tuple, *small_ints[CKPT__PICKLE_SMALL_INTS];
+    ckpt__pickle_node *none, *yes, *no, *empty_tuple;
+    ckpt__pickle_node *small_ints[CKPT__PICKLE_SMALL_INTS];
+    /* Of more ints: equal ones are one node, as long as no other took its place. A list of a million has few different ones. */
+    ckpt__pickle_node **ints;
+    size_t int_count;                  /* that were made */
     const ckpt__pickle_object *popped; /* the call that the last POP threw away; NULL: none, or it was looked at since */
     ckpt__pickle_object *given;        /* what that gave a setter; NULL: nothing */
     size_t popped_end;                 /* the byte behind that POP */
@@ -38,6 +43,8 @@ typedef struct ckpt__pickle_vm {
 typedef struct ckpt__pickle_op {
     const char *name; /* NULL: no such opcode */
     ckpt_status (*run)(ckpt__pickle_vm *vm);
+    /* What run is for an opcode that torch's weights_only unpickler does not know (torch/_weights_only_unpickler.py): run notes it. */
+    ckpt_status (*then)(ckpt__pickle_vm *vm);
 } ckpt__pickle_op;
 extern const ckpt__pickle_op ckpt__pickle_ops[256];
 
@@ -78,7 +85,7 @@ static inline ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned widt
 ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind); /* NULL: no memory */
 static inline ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node)     /* NULL: no memory */
 {
-    if (!node || !ckpt__grow(&vm->stack, &vm->stack_capacity, vm->depth + 1, sizeof *vm->stack))
+    if (!node || !ckpt__arena_grow(vm->arena, &vm->stack, &vm->stack_capacity, vm->depth + 1, sizeof *vm->stack))
         return ckpt__pickle_no_memory(vm);
     vm->stack[vm->depth++] = node;
     return CKPT_OK;
@@ -96,7 +103,7 @@ ckpt_status ckpt__pickle_append(ckpt__pickle_vm *vm, ckpt__pickle_list *list, ck
 ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, size_t module_size, const char *name,
                                      size_t name_size);
 
-bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__pickle_node *node); /* false: no memory */
+bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__arena *arena, ckpt__pickle_node *node); /* false: no memory */
 
 ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index);
 /* Picklers number one behind the other, and what they number is the top of the stack. */

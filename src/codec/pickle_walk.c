@@ -118,7 +118,7 @@ bool ckpt__walk_line(vm_t *w, uint64_t *offset, uint64_t *size, const char **tex
 
 bool ckpt__walk_push(vm_t *w, uint32_t value)
 {
-    if (w->depth >= CKPT__WALK_STACK_MAX)
+    if (w->depth >= w->stack_max)
         return ckpt__walk_stop(w, CKPT__WALK_LIMIT);
     if (!ckpt__grow(&w->stack, &w->stack_capacity, w->depth + 1, sizeof *w->stack))
         return ckpt__walk_no_memory(w);
@@ -144,7 +144,7 @@ bool ckpt__walk_pop(vm_t *w, uint32_t *value)
 
 bool ckpt__walk_push_mark(vm_t *w)
 {
-    if (w->mark_count >= CKPT__WALK_STACK_MAX)
+    if (w->mark_count >= w->stack_max)
         return ckpt__walk_stop(w, CKPT__WALK_LIMIT);
     if (!ckpt__grow(&w->marks, &w->mark_capacity, w->mark_count + 1, sizeof *w->marks))
         return ckpt__walk_no_memory(w);
@@ -189,9 +189,9 @@ bool ckpt__walk_memo_put(vm_t *w, uint64_t index)
     if (w->depth == 0)
         return ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW);
     uint32_t value = w->stack[w->depth - 1];
-    if (w->memo_entries >= CKPT__WALK_STACK_MAX)
+    if (w->memo_entries >= w->stack_max)
         return ckpt__walk_stop(w, CKPT__WALK_LIMIT);
-    if (index >= w->memo_count + DENSE_GAP || index >= CKPT__WALK_STACK_MAX)
+    if (index >= w->memo_count + DENSE_GAP || index >= w->stack_max)
         return put_sparse(w, index, value);
     if (!ckpt__grow(&w->memo, &w->memo_capacity, (size_t)index + 1, sizeof *w->memo))
         return ckpt__walk_no_memory(w);
@@ -217,7 +217,7 @@ bool ckpt__walk_memo_get(vm_t *w, uint64_t index)
 uint32_t ckpt__walk_value_new(vm_t *w, ckpt__walk_kind kind, uint32_t a, uint32_t b, bool *ok)
 {
     *ok = true;
-    if (w->value_count >= CKPT__WALK_VALUES_MAX)
+    if (w->value_count >= w->values_max)
         return 0;
     if (!ckpt__grow(&w->values, &w->value_capacity, w->value_count + 1, sizeof *w->values)) {
         *ok = ckpt__walk_no_memory(w);
@@ -230,7 +230,7 @@ uint32_t ckpt__walk_value_new(vm_t *w, ckpt__walk_kind kind, uint32_t a, uint32_
 uint32_t ckpt__walk_text_new(vm_t *w, const char *text, size_t n, bool *ok)
 {
     *ok = true;
-    if (n > CKPT__WALK_NAME_MAX || w->text.size + n > CKPT__WALK_TEXT_MAX)
+    if (n > CKPT__WALK_NAME_MAX || w->text.size + n > w->text_max)
         return ckpt__walk_value_new(w, CKPT__WALK_LITERAL, 0, 0, ok);
     size_t at = w->text.size;
     ckpt__buf_add(&w->text, text, n);
@@ -245,7 +245,7 @@ uint32_t ckpt__walk_tuple_new(vm_t *w, const uint32_t *items, size_t n, bool *ok
 {
     size_t kept = n < CKPT__WALK_ARGUMENTS ? n : CKPT__WALK_ARGUMENTS, at = w->item_count;
     *ok = true;
-    if (n > INT32_MAX || w->value_count >= CKPT__WALK_VALUES_MAX)
+    if (n > INT32_MAX || w->value_count >= w->values_max)
         return 0;
     if (!ckpt__grow(&w->items, &w->item_capacity, at + kept + 1, sizeof *w->items)) {
         *ok = ckpt__walk_no_memory(w);
@@ -274,7 +274,18 @@ ckpt__walker *ckpt__walker_new(void)
         free(w);
         w = NULL;
     }
+    if (w)
+        ckpt__walker_limit(w, UINT64_MAX);
     return w;
+}
+
+void ckpt__walker_limit(vm_t *w, uint64_t size)
+{
+    const uint64_t few = 384 << 10;
+    uint64_t n = size < CKPT__WALK_STACK_MAX ? size : CKPT__WALK_STACK_MAX;
+    w->values_max = (size_t)(few + 2 * n < CKPT__WALK_VALUES_MAX ? few + 2 * n : CKPT__WALK_VALUES_MAX);
+    w->stack_max = (size_t)(few + 2 * n < CKPT__WALK_STACK_MAX ? few + 2 * n : CKPT__WALK_STACK_MAX);
+    w->text_max = (size_t)(8 * few + 4 * n < CKPT__WALK_TEXT_MAX ? 8 * few + 4 * n : CKPT__WALK_TEXT_MAX);
 }
 
 static void forget(vm_t *w)

@@ -93,6 +93,9 @@ typedef struct ckpt__walk {
 
 ckpt__walker *ckpt__walker_new(void);         /* NULL: no memory */
 void ckpt__walker_free(ckpt__walker *walker);
+/* The walks from now on are of what is in a file of so many bytes: as much is remembered as suits it. Past that values are
+ * opaque, and a stack or memo is trouble: CKPT__WALK_LIMIT. */
+void ckpt__walker_limit(ckpt__walker *walker, uint64_t size);
 /* Walks over the pickle that begins at byte `from`. An error is only CKPT_E_NO_MEMORY, or what sink->literal gave: all that
  * may be wrong with a pickle is in *out. */
 ckpt_status ckpt__pickle_walk(ckpt__walker *walker, const ckpt__pickle_input *in, uint64_t from, const ckpt__walk_sink *sink,

@@ -172,10 +172,11 @@ static bool name_global(vm_t *w, ckpt_str module, ckpt_str name, uint32_t extens
     ckpt__buf_add(&key, &extension, sizeof extension);
     if (!w->by_name)
         w->by_name = ckpt__hash_new(16);
-    char *copy = key.failed || !w->by_name || !ckpt__walk_arena(w) ? NULL : ckpt__arena_copy(w->arena, key.data, key.size);
     size_t size = key.size;
+    bool known = !key.failed && w->by_name && ckpt__hash_get(w->by_name, key.data, size, &at);
+    char *copy = known || key.failed || !w->by_name || !ckpt__walk_arena(w) ? NULL : ckpt__arena_copy(w->arena, key.data, size);
     ckpt__buf_free(&key);
-    int put = copy ? ckpt__hash_put(w->by_name, copy, size, at, &at) : -1;
+    int put = known ? 0 : copy ? ckpt__hash_put(w->by_name, copy, size, at, NULL) : -1;
     if (put < 0 || !ckpt__grow(&w->globals, &w->global_capacity, w->global_count + 1, sizeof *w->globals))
         return ckpt__walk_no_memory(w);
     *number = (uint32_t)at;
@@ -320,7 +321,7 @@ static bool inst(vm_t *w)
     bool ok;
     if (!two_lines(w) || !ckpt__walk_pop(w, &callee) || !ckpt__walk_pop_mark(w, &from))
         return false;
-    uint32_t args = ckpt__walk_tuple_new(w, w->stack + from, w->depth - from, &ok);
+    uint32_t args = ckpt__walk_tuple_new(w, from < w->depth ? w->stack + from : NULL, w->depth - from, &ok);
     w->depth = from;
     return ok && call_of(w, callee, args);
 }
@@ -345,7 +346,7 @@ static bool tuple_of(vm_t *w, size_t n)
     bool ok;
     if (w->depth < n)
         return ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW);
-    uint32_t v = ckpt__walk_tuple_new(w, w->stack + w->depth - n, n, &ok);
+    uint32_t v = ckpt__walk_tuple_new(w, n ? w->stack + (w->depth - n) : NULL, n, &ok);
     w->depth -= n;
     return ok && ckpt__walk_push(w, v);
 }

@@ -29,6 +29,7 @@ struct ckpt__walker {
     uint64_t window_at;
     size_t window_size;
 
+    size_t values_max, stack_max, text_max;      /* at most those above */
     ckpt__walk_value *values; size_t value_count, value_capacity;   /* 0 is the opaque one */
     uint32_t *items; size_t item_count, item_capacity;
     ckpt__buf text;

@@ -27,32 +27,59 @@ static ckpt_status cut_off(const ckpt__zip *z, ckpt_error *err)
                       (unsigned long long)z->in.size);
 }
 
-/* Finds PK\5\6 such that its comment ends where the file does; where there is none, the last one of which bytes are left:
- * a file that was padded, which torch and most zip tools read. */
+static ckpt_status two_ends(const ckpt__zip *z, uint64_t first, uint64_t last, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
+                      "two end records, at byte %llu and at byte %llu: torch reads the archive of the second, and who looks for "
+                      "the record whose comment ends the file that of the first. One of them lies in a comment, or behind the "
+                      "archive; save the checkpoint again with the program that wrote it",
+                      (unsigned long long)first, (unsigned long long)last);
+}
+
+/* miniz looks for the record in steps of 4093 bytes from the file's end on, and reads at an offset below zero where the last step
+ * does not fit any more: a small file with a long comment, or with a page behind it. */
+static bool torch_finds(uint64_t size, uint64_t at)
+{
+    const uint64_t block = 4096, step = block - 3, from = size > block ? size - block : 0;
+    uint64_t steps = at >= from ? 0 : (from - at + step - 1) / step;
+    return from >= steps * step;
+}
+
+/* torch's reader (miniz) and Python's zipfile take the last PK\5\6 that is followed by as many bytes as the record has,
+ * whatever its comment's length says. So does this, where no other reading is as good: an earlier one whose comment ends
+ * where the file does is what readers take that believe the comment's length. A record that is followed by more than its
+ * comment is that of a file that was padded. */
 static ckpt_status find_end(ckpt__zip *z, unsigned char end[END_SIZE], uint64_t *at, ckpt_error *err)
 {
-    uint64_t tail = z->in.size < END_SIZE + COMMENT_MAX ? z->in.size : END_SIZE + COMMENT_MAX;
+    uint64_t tail = z->in.size < END_SIZE + COMMENT_MAX ? z->in.size : END_SIZE + COMMENT_MAX, other = 0;
     unsigned char *bytes = malloc((size_t)tail + 1);
     if (!bytes)
         return ckpt__fail_memory(err, z->in.label, tail);
     ckpt_status status = z->in.read(z->in.ctx, z->in.size - tail, bytes, (size_t)tail, err);
-    bool exact = false, found = false;
-    for (uint64_t i = tail; status == CKPT_OK && !exact && i-- > 0;) {
-        if (tail - i < END_SIZE || memcmp(bytes + i, "PK\5\6", 4) != 0)
+    bool whole = false, found = false, two = false;
+    for (const unsigned char *p = bytes + tail; status == CKPT_OK && !two && (p = memrchr(bytes, 'P', (size_t)(p - bytes)));) {
+        const uint64_t i = (uint64_t)(p - bytes);
+        if (tail - i < END_SIZE || memcmp(p, "PK\5\6", 4) != 0)
             continue;
         uint64_t comment = le16(bytes + i + 20), behind = tail - i - END_SIZE;
-        exact = comment == behind;
-        if (comment > behind || (found && !exact))
+        other = z->in.size - tail + i;
+        two = found && (comment == behind || (!whole && comment < behind));
+        if (found)
             continue;
         memcpy(end, bytes + i, END_SIZE);
-        *at = z->in.size - tail + i;
-        z->trailing = behind - comment;
+        *at = other;
+        whole = comment <= behind;
+        z->trailing = whole ? behind - comment : 0;
         found = true;
     }
     free(bytes);
+    if (status == CKPT_OK && found && whole && !torch_finds(z->in.size, *at))
+        ckpt__zip_note_refused(z, SIZE_MAX, "OSError: [Errno 22] Invalid argument");
     if (status < 0)
         return status;
-    return found ? CKPT_OK : cut_off(z, err);
+    if (two)
+        return two_ends(z, other, *at, err);
+    return found && whole ? CKPT_OK : cut_off(z, err);
 }
 
 /* A field of the 32-bit end record that is all ones stands in the 64-bit record; any other must agree with it. */
@@ -61,10 +88,11 @@ static bool agree(uint64_t narrow, uint64_t all_ones, uint64_t wide)
     return narrow == all_ones || narrow == wide;
 }
 
-static ckpt_status read_end64(const ckpt__zip *z, const unsigned char *end, uint64_t end_at, uint64_t where,
+static ckpt_status read_end64(ckpt__zip *z, const unsigned char *end, uint64_t end_at, const unsigned char *locator_record,
                               extent *out, ckpt_error *err)
 {
     unsigned char r[END64_SIZE];
+    const uint64_t where = le64(locator_record + 8), disks = le32(locator_record + 16);
     uint64_t locator = end_at - LOCATOR_SIZE;
     if (where > locator || locator - where < END64_SIZE)
         return ckpt__fail(err, CKPT_E_DAMAGED, z->in.label,
@@ -76,6 +104,8 @@ static ckpt_status read_end64(const ckpt__zip *z, const unsigned char *end, uint
     if (memcmp(r, "PK\6\6", 4) != 0 || le64(r + 4) != locator - where - 12)
         return ckpt__fail(err, CKPT_E_DAMAGED, z->in.label,
                           "no zip64 end record at byte %llu, where the locator points", (unsigned long long)where);
+    if (disks != 1)
+        ckpt__zip_note_refused(z, SIZE_MAX, "unsupported multidisk archive");
     if (le32(r + 16) != 0 || le32(r + 20) != 0)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, z->in.label,
                           "a zip archive of several disks; put it together first");
@@ -98,7 +128,7 @@ static ckpt_status read_end(ckpt__zip *z, extent *out, ckpt_error *err)
         if (status < 0)
             return status;
         if (memcmp(locator, "PK\6\7", 4) == 0)
-            return read_end64(z, end, at, le64(locator + 8), out, err);
+            return read_end64(z, end, at, locator, out, err);
     }
     if (le16(end + 4) != 0 || le16(end + 6) != 0)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, z->in.label,
@@ -127,22 +157,87 @@ bool ckpt__zip_name_is_safe(const char *name, size_t n)
     return true;
 }
 
+/* torch's reader (miniz) compares names by their letters without case, of ASCII alone; so do the tables here: what it finds
+ * by a name is what is found here. */
+static inline char fold(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+/* Does a name have letters of upper case, or bytes that are not ASCII? Eight bytes at a time, then one by one if need be. */
+enum { UPPER = 1, OTHER = 2 };
+static unsigned letters_of(ckpt_str name)
+{
+    const uint64_t bit = 0x0101010101010101;
+    uint64_t all = name.size < 8, word;
+    for (size_t i = 0; i < name.size && name.size >= 8; i += 8) {
+        memcpy(&word, name.data + (name.size - i < 8 ? name.size - 8 : i), 8);
+        all |= (word & bit * 0x80) | (word & bit * 0x40 & ~((word & bit * 0x20) << 1));
+    }
+    if (all == 0) /* no byte from 0x40 to 0x5F, none from 0x80 on */
+        return 0;
+    unsigned found = 0;
+    for (size_t i = 0; i < name.size; i++) {
+        unsigned char c = (unsigned char)name.data[i];
+        found |= c >= 0x80 ? OTHER : (unsigned char)(c - 'A') < 26 ? UPPER : 0u;
+    }
+    return found;
+}
+
+int ckpt__zip_remember(ckpt__zip *z, ckpt_str name, size_t number, size_t *before)
+{
+    const char *key = name.data;
+    unsigned letters = letters_of(name);
+    if ((letters & OTHER) && !ckpt__utf8_valid(name.data, name.size))
+        ckpt__zip_note_refused(z, number, "'utf-8' codec can't decode its name");
+    if (letters & UPPER) {
+        char *folded = ckpt__arena_alloc(z->arena, name.size + 1);
+        if (!folded)
+            return -1;
+        for (size_t i = 0; i < name.size; i++)
+            folded[i] = fold(name.data[i]);
+        key = folded;
+    }
+    return ckpt__hash_put(z->by_name, key, name.size, number, before);
+}
+
+void ckpt__zip_note_refused(ckpt__zip *z, size_t number, const char *why)
+{
+    if (!z->refused) {
+        z->refused = why;
+        z->refused_record = number;
+    }
+}
+
+static ckpt_status same_name(const ckpt__zip *z, ckpt_str a, ckpt_str b, ckpt_error *err)
+{
+    char first[200], second[200];
+    ckpt__escape(first, sizeof first, a.data, a.size);
+    ckpt__escape(second, sizeof second, b.data, b.size);
+    if (ckpt__str_equal(a, b))
+        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label, "two records are named '%s': readers would disagree on which one counts",
+                          first);
+    return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
+                      "records '%s' and '%s' have one name but for upper and lower case: torch's reader does not tell them apart and "
+                      "takes one for both, other readers take them for two",
+                      first, second);
+}
+
 static ckpt_status add_name(ckpt__zip *z, ckpt__zip_record *r, const char *name, size_t n, ckpt_error *err)
 {
     char shown[256];
+    size_t before = 0;
     if (!ckpt__zip_name_is_safe(name, n))
         return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
                           "a record is named '%s': a name that is empty, absolute or climbs "
                           "out of the archive; no program that saves checkpoints writes it",
                           ckpt__escape(shown, sizeof shown, name, n));
     r->name = ckpt__arena_str(z->arena, name, n);
-    int put = r->name.data ? ckpt__hash_put(z->by_name, r->name.data, n, (size_t)(r - z->records), NULL) : -1;
+    int put = r->name.data ? ckpt__zip_remember(z, r->name, (size_t)(r - z->records), &before) : -1;
     if (put < 0)
         return ckpt__fail_memory(err, z->in.label, n);
     if (put == 0)
-        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
-                          "two records are named '%s': readers would disagree on which one counts",
-                          ckpt__escape(shown, sizeof shown, name, n));
+        return same_name(z, z->records[before].name, r->name, err);
     r->folder = name[n - 1] == '/';
     return CKPT_OK;
 }
@@ -204,6 +299,24 @@ static ckpt_status check_record(const ckpt__zip *z, const ckpt__zip_record *r, c
     return CKPT_OK;
 }
 
+/* What torch's reader (miniz, mz_zip_reader_read_central_dir and mz_zip_reader_extract_to_mem) makes of the other fields. */
+static ckpt_status check_attributes(ckpt__zip *z, const ckpt__zip_record *r, const unsigned char *p, ckpt_error *err)
+{
+    enum { DOS_FOLDER = 0x10, PATCH = 0x20 };
+    char shown[256];
+    unsigned disk = le16(p + 34);
+    if (disk > 1)
+        ckpt__zip_note_refused(z, SIZE_MAX, "unsupported multidisk archive");
+    if (r->flags & PATCH)
+        ckpt__zip_note_refused(z, z->count, "unsupported feature");
+    if ((le32(p + 38) & DOS_FOLDER) && !r->folder && r->csize > 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
+                          "record '%s' is marked as a folder by its attributes and has %llu bytes: torch's reader gives memory "
+                          "that it has not filled for it, other readers give the bytes",
+                          ckpt__escape(shown, sizeof shown, r->name.data, r->name.size), (unsigned long long)r->usize);
+    return CKPT_OK;
+}
+
 static ckpt_status parse_entry(ckpt__zip *z, const unsigned char *p, size_t left, size_t *used, ckpt_error *err)
 {
     size_t index = z->count;
@@ -230,6 +343,9 @@ static ckpt_status parse_entry(ckpt__zip *z, const unsigned char *p, size_t left
         return ckpt__fail(err, CKPT_E_DAMAGED, z->in.label,
                           "record %zu of its directory refers to a zip64 field that is not there", index);
     r->has_crc = r->crc != 0 || r->usize == 0;
+    status = check_attributes(z, r, p, err);
+    if (status < 0)
+        return status;
     z->count++;
     *used = CENTRAL_SIZE + name + extra + comment;
     return check_record(z, r, err);
@@ -417,8 +533,33 @@ const ckpt__zip_record *ckpt__zip_at(const ckpt__zip *z, size_t i)
     return i < z->count ? &z->records[i] : NULL;
 }
 
+static bool same_but_for_case(ckpt_str a, const char *b, size_t n)
+{
+    if (a.size != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (fold(a.data[i]) != fold(b[i]))
+            return false;
+    return true;
+}
+
 const ckpt__zip_record *ckpt__zip_find(const ckpt__zip *z, const char *name, size_t n)
 {
+    char folded[512];
     size_t i;
-    return ckpt__hash_get(z->by_name, name, n, &i) ? &z->records[i] : NULL;
+    if (n > sizeof folded) {
+        for (i = 0; i < z->count; i++)
+            if (same_but_for_case(z->records[i].name, name, n))
+                return &z->records[i];
+        return NULL;
+    }
+    for (i = 0; i < n; i++)
+        folded[i] = fold(name[i]);
+    return ckpt__hash_get(z->by_name, folded, n, &i) ? &z->records[i] : NULL;
+}
+
+const char *ckpt__zip_refused(const ckpt__zip *z, const ckpt__zip_record **record)
+{
+    *record = z->refused ? ckpt__zip_at(z, z->refused_record) : NULL;
+    return z->refused;
 }

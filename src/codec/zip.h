@@ -34,7 +34,8 @@ typedef struct ckpt__zip_record {
 typedef struct ckpt__zip ckpt__zip;
 
 /* Reads the whole directory. The input's ctx and label are borrowed until ckpt__zip_free.
- * CKPT_E_FORMAT: not a zip, or names that are absolute, climb out, or occur twice, or records that overlap;
+ * CKPT_E_FORMAT: not a zip, or names that are absolute, climb out, or occur twice (also in another case), or records that
+ * overlap, or two end records;
  * CKPT_E_DAMAGED: truncated, or a count, offset or size that is not true; CKPT_E_UNSUPPORTED: encrypted, several disks,
  * or a compression method other than stored and deflate. */
 ckpt_status ckpt__zip_open(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
@@ -70,7 +71,12 @@ ckpt_status ckpt__zip_start(const ckpt__zip_input *input, uint64_t *start, bool 
 uint64_t ckpt__zip_trailing(const ckpt__zip *zip);
 size_t ckpt__zip_count(const ckpt__zip *zip);
 const ckpt__zip_record *ckpt__zip_at(const ckpt__zip *zip, size_t i); /* in directory order; NULL past the end */
+/* As torch's reader finds it: upper and lower case of ASCII are one. Two records whose names differ in that alone are refused
+ * when the archive is opened. */
 const ckpt__zip_record *ckpt__zip_find(const ckpt__zip *zip, const char *name, size_t n);
+/* The first thing for which torch's reader refuses an archive that is read here, in its words: of *record, or of the whole
+ * archive where that is NULL. NULL: nothing. */
+const char *ckpt__zip_refused(const ckpt__zip *zip, const ckpt__zip_record **record);
 
 /* Appends a record's decoded bytes to b. More than `limit` bytes: CKPT_E_LIMIT. Another length than the directory says,
  * or another CRC where there is one: CKPT_E_DAMAGED. */

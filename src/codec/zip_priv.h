@@ -9,7 +9,9 @@ struct ckpt__zip {
     ckpt__arena *arena; /* names */
     ckpt__zip_record *records;
     size_t count;
-    ckpt__hash *by_name;
+    ckpt__hash *by_name; /* in lower case (ASCII) */
+    const char *refused; /* by torch's reader, in its words; NULL: nothing yet */
+    size_t refused_record; /* of what; SIZE_MAX: of the whole archive */
     uint64_t directory; /* offset of the central directory: records end before it */
     uint64_t trailing;  /* bytes behind the end record and its comment */
     size_t capacity;    /* salvage: of records */
@@ -23,6 +25,11 @@ struct ckpt__zip {
 
 /* What the central directory says, of which nothing is compared with the records: their `data` is not known. */
 ckpt_status ckpt__zip_directory(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err);
+
+/* Puts a record's name, which stays, into by_name: as ckpt__hash_put, -1 without memory, 0 where one of that name is there. */
+int ckpt__zip_remember(ckpt__zip *zip, ckpt_str name, size_t number, size_t *before);
+/* torch's reader refuses the archive; the first reason is kept. */
+void ckpt__zip_note_refused(ckpt__zip *zip, size_t number, const char *why);
 
 /* Relative, without "..", not empty. */
 bool ckpt__zip_name_is_safe(const char *name, size_t n);

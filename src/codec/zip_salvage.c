@@ -309,7 +309,7 @@ static ckpt_status add(walk *w, const ckpt__zip_record *found)
         z->records[at].has_crc = true;
         z->records[at].crc = told->crc;
     }
-    if (!name.data || ckpt__hash_put(z->by_name, name.data, name.size, at, NULL) < 0)
+    if (!name.data || ckpt__zip_remember(z, name, at, NULL) < 0)
         return ckpt__fail_memory(w->err, z->in.label, found->name.size);
     z->count++;
     return CKPT_OK;

@@ -37,6 +37,9 @@ ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count
 static uint64_t names_limit(const ckpt__index *index)
 {
     const uint64_t least = (uint64_t)256 << 20, used = index->arena ? ckpt__arena_used(index->arena) : 0;
+    uint64_t limit = index->arena ? ckpt__arena_limit(index->arena) : 0;
+    if (limit)
+        return limit / 2 + ((uint64_t)4 << 20);
     return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
 }
 
@@ -47,7 +50,10 @@ bool ckpt__canon_in_files(const ckpt__builder *b)
 
 static ckpt_status build_torch(ckpt__builder *b)
 {
-    ckpt_status s = ckpt__tree_build(b->index->root, b->canon->arena, &b->tree, b->err);
+    const ckpt_value *root = ckpt__flat_unfold_all(b->index->root, b->canon->arena, &b->mixed);
+    if (!root && b->index->root)
+        return ckpt__canon_no_memory(b);
+    ckpt_status s = ckpt__tree_build(root, b->canon->arena, &b->tree, b->err);
     if (s != CKPT_OK)
         return ckpt__arena_over_limit(b->canon->arena) ? ckpt__canon_no_memory(b) : s;
     if (!b->tree.count)
@@ -56,7 +62,11 @@ static ckpt_status build_torch(ckpt__builder *b)
     if (b->no_memory)
         return ckpt__canon_no_memory(b);
     s = ckpt__canon_find(b);
-    return s == CKPT_OK ? ckpt__canon_emit_torch(b) : s;
+    if (s == CKPT_OK)
+        s = ckpt__canon_emit_torch(b);
+    if (b->mixed)                 /* the file has no such paths */
+        b->canon->model_path = b->canon->optimizer_path = (ckpt_str){ NULL, 0 };
+    return s;
 }
 
 static ckpt_status build(ckpt__builder *b)

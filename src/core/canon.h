@@ -29,6 +29,47 @@ typedef struct ckpt__canon_group {
     int fused, capturable, foreach;                 /* 1, 0, or -1: None or absent */
 } ckpt__canon_group;
 
+/* What names the numbers of an optimizer. */
+typedef enum ckpt__order_evidence {
+    CKPT__NO_EVIDENCE = 0,
+    CKPT__FILE_NAMES,             /* param_names in the groups, or ids that are names */
+    CKPT__STATED_NAMES,           /* the caller's param_names */
+    CKPT__ASSUMED_ORDER,          /* the caller's assume_order: a known order by its name */
+    CKPT__STATE_GROUPS,           /* the groups of the state that is restored, as the file has no model */
+    CKPT__STRUCTURE,              /* shapes and names of the model's tensors */
+    CKPT__CONTENT                 /* structure, and what the groups' settings say (weight_decay) */
+} ckpt__order_evidence;
+const char *ckpt__order_evidence_text(ckpt__order_evidence evidence);
+
+enum { CKPT__EXCHANGES = 6 };
+/* Parameters that could be exchanged without contradiction: those of a with those of b; b without data: some within a. */
+typedef struct ckpt__exchange {
+    ckpt_str a, b;                /* modules, or "group 0" */
+    size_t count;
+} ckpt__exchange;
+
+/* The answer to "whose state is it?": restore, migrate, doctor and its snippets all take this one. */
+typedef enum ckpt__fit { CKPT__FITS_NOT = 0, CKPT__FITS, CKPT__FITS_SEVERAL } ckpt__fit;
+typedef struct ckpt__order {
+    ckpt__fit fit;
+    ckpt__order_evidence evidence;
+    bool inferred, plain;         /* plain: torch's own order with nothing left out */
+    bool doubtful;                /* it fits, and `how` says what else may be */
+    bool ambiguous;               /* it fits, and so does another one that a trainer may have used: `why` says which */
+    char name[40];                /* the known order that fits, as assume_order takes it */
+    size_t exchangeable;          /* parameters of which another one has the same shape */
+    ckpt__exchange exchanges[CKPT__EXCHANGES]; size_t exchange_count;   /* ambiguous: between branches; else within modules */
+    size_t *entries;              /* heap: slot -> entry of the model; NULL once names are given */
+    char how[300];                /* the hypothesis, or why there is none */
+    char why[400];
+} ckpt__order;
+
+/* Is there a known order of this name? The list of them, for messages. */
+bool ckpt__order_known(const char *name);
+const char *ckpt__order_names(void);
+/* CKPT_E_ARGUMENT unless NULL or the name of a known order. */
+ckpt_status ckpt__order_check(const char *assume_order, const char *object, ckpt_error *err);
+
 typedef struct ckpt__canon {
     ckpt__arena *arena;
     ckpt__canon_entry *entries; size_t count;
@@ -36,6 +77,8 @@ typedef struct ckpt__canon {
     ckpt__canon_group *groups; size_t group_count;
     ckpt_str model_path, optimizer_path, scaler_path;   /* where they were found; data NULL: not */
     bool hypothesis;              /* the order of the parameters was inferred; the report says how */
+    ckpt_str unnamed;             /* where an optimizer lies whose order could not be told; data NULL: none */
+    ckpt__order order;            /* how the optimizer's numbers became names, or why not; fit 0, inferred false: no question */
 } ckpt__canon;
 
 /* The parameters that the state expects: they choose between candidates for the model's dict, and names are compared
@@ -48,14 +91,20 @@ typedef struct ckpt__canon_hints {
      * where the groups are of these sizes. */
     const ckpt_str *group_params; const size_t *group_sizes; size_t group_count;
     const ckpt_state *state;      /* what it binds in the very shape of the file is no "moment-shape"; NULL: none */
+    const char *assume_order;     /* the order is this known one; NULL: whichever alone fits */
+    bool strict_order;            /* names in the file or the caller's: an order by structure is none */
+    bool tentative_order;         /* for loaders that match by position: of several orders the first is taken, and the
+                                   * warning "order-ambiguous" says so */
+    bool needs_order;             /* with optional_optimizer: more than one order is an error all the same */
     bool optional_optimizer;      /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
-                                   * warning "source-ambiguous" or "order-unknown" instead of an error, and stays
-                                   * outside */
+                                   * warning "source-ambiguous", "order-ambiguous" or "order-unknown" instead of an error,
+                                   * and stays outside */
 } ckpt__canon_hints;
 
-/* Findings: "source-found" (note: which dict was taken), "prefix-stripped" (note), "order-hypothesis" (which order
- * was inferred, and that it was the only one that fits: a warning; a note where it is torch's own, the order of the
- * state_dict with nothing left out and nothing that makes it doubtful), "name-collision" (error), "dead-state" (warning: optimizer
+/* Findings: "source-found" (note: which dict was taken), "prefix-stripped" (note), "order-hypothesis" (note: which of
+ * the orders that trainers use was taken, as it alone fits, and how many parameters of one shape could be exchanged; a warning where
+ * it is doubtful), "order-ambiguous" (error: more than one of those orders fits, or parameters of different branches could be
+ * exchanged), "name-collision" (error), "dead-state" (warning: optimizer
  * state whose id is in no group). Ambiguity is CKPT_E_MISMATCH: the message names the candidates and shows the rule
  * that settles it (source.model: ..., or param_names). An optimizer entry whose shape differs from its parameter's
  * is an error finding "moment-shape", unless the state binds it so. Two models in a file without optimizer, and no wanted

@@ -10,7 +10,7 @@ ckpt_status ckpt__canon_no_memory(ckpt__builder *b)
         return ckpt__fail(b->err, CKPT_E_LIMIT, "canonical names",
                           "the names of all values would take more than %llu MiB, far more than the values themselves: "
                           "very long keys that are shared by many",
-                          (unsigned long long)(ckpt__arena_used(b->canon->arena) >> 20));
+                          (unsigned long long)(ckpt__arena_limit(b->canon->arena) >> 20));
     return ckpt__fail_memory(b->err, "canonical names", b->index->tensor_count);
 }
 
@@ -31,7 +31,7 @@ void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code
 ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b)
 {
     ckpt__canon *c = b->canon;
-    if (!ckpt__grow(&c->entries, &b->entry_capacity, c->count + 1, sizeof *c->entries))
+    if (!ckpt__arena_grow(c->arena, &c->entries, &b->entry_capacity, c->count + 1, sizeof *c->entries))
         return NULL;
     ckpt__canon_entry *e = &c->entries[c->count++];
     memset(e, 0, sizeof *e);

@@ -46,12 +46,11 @@ static ckpt_status by_rule(ckpt__builder *b, const char *key, const char *path, 
 /* Names the slots of the optimizer at `node`, as far as that can be. */
 static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *model, ckpt__optimizer *o, ckpt__order *order)
 {
-    bool done = false;
     memset(order, 0, sizeof *order);
     ckpt_status s = ckpt__canon_read_optimizer(b, node, o);
     if (s == CKPT_OK)
-        s = ckpt__canon_stated_names(b, o, model, &done);
-    if (s != CKPT_OK || done) {
+        s = ckpt__canon_stated_names(b, o, model, &order->evidence);
+    if (s != CKPT_OK || order->evidence) {
         order->fit = CKPT__FITS;
         return s;
     }
@@ -79,38 +78,6 @@ static void take_optimizer(ckpt__builder *b, ckpt__optimizer *o)
         if (ckpt__hash_get(b->model.by_name, name.data, name.size, &entry))
             b->model.entries[entry].group = b->optimizer.slots[i].group;
     }
-}
-
-static void note_order(ckpt__builder *b, const ckpt__order *order)
-{
-    char where[120];
-    if (!order->inferred)
-        return;
-    b->canon->hypothesis = !order->plain;
-    ckpt__canon_note(b, order->plain ? CKPT_NOTE : CKPT_WARNING, "order-hypothesis", NULL,
-                     order->plain ? NULL
-                                  : "to be sure, state the parameters' names in the optimizer's order (param_names; --param-names FILE)",
-                     "the optimizer at '%s' numbers its %zu parameters; the %s: %s",
-                     shown(b, b->optimizer.node, where, sizeof where), b->optimizer.slot_count,
-                     order->doubtful ? "likely order" : "only order that fits", order->how);
-}
-
-/* The order could not be told: an error, or all of the optimizer stays outside. */
-static ckpt_status order_unknown(ckpt__builder *b, size_t node, const ckpt__order *order)
-{
-    static const char fix[] = "state the parameters' names in the optimizer's order, group by group (param_names; "
-                              "--param-names FILE)";
-    char buf[160];
-    const char *where = shown(b, node, buf, sizeof buf);
-    const char *word = order->fit == CKPT__FITS_SEVERAL ? "more than one order fits: " : order->inferred ? "no order fits: " : "";
-    if (!b->hints->optional_optimizer)
-        return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
-                          "it is not known which parameter each numbered state of this optimizer belongs to; %s%s; %s",
-                          word, order->how, fix);
-    ckpt__canon_note(b, CKPT_WARNING, "order-unknown", NULL, fix,
-                     "it is not known whose states the optimizer at '%s' numbers, so they keep the file's own names: %s%s", where,
-                     word, order->how);
-    return CKPT_OK;
 }
 
 /* What can be said of several dicts of which none stands out. */
@@ -189,14 +156,21 @@ static ckpt_status choose_optimizer(ckpt__builder *b, const char *path, size_t r
         return CKPT_OK;
     if (f->count > 1)
         return ambiguous(b, "optimizer", f->nodes, f->count);
-    if (f->count == 1 && f->order.fit == CKPT__FITS) {
+    b->canon->order = f->order;
+    bool known = f->count == 1 && f->order.fit == CKPT__FITS;
+    if (known && !f->order.ambiguous && !(b->hints->strict_order && f->order.inferred && f->order.evidence != CKPT__ASSUMED_ORDER)) {
         take_optimizer(b, &f->optimizer);
-        note_order(b, &f->order);
+        ckpt__canon_note_order(b, &f->order);
+        return CKPT_OK;
+    }
+    if (known && b->hints->tentative_order) {
+        take_optimizer(b, &f->optimizer);
+        ckpt__canon_note_tentative(b, &f->order);
         return CKPT_OK;
     }
     if (f->count == 0 && b->optimizer_count > 1 && !path)
         return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
-    return order_unknown(b, f->count ? f->nodes[0] : path ? rule : b->optimizers[0], &f->order);
+    return ckpt__canon_order_unknown(b, f->count ? f->nodes[0] : path ? rule : b->optimizers[0], &f->order);
 }
 
 static ckpt_status find_optimizer(ckpt__builder *b)
@@ -328,7 +302,7 @@ static ckpt_status find_model(ckpt__builder *b)
     if (s != CKPT_OK)
         return s;
     char where[160];
-    if (!ckpt__map_source_of(b->hints->map)->model && b->tree.nodes[node].name.size)
+    if (!ckpt__map_source_of(b->hints->map)->model && !b->mixed && b->tree.nodes[node].name.size)
         ckpt__canon_note(b, CKPT_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
                          shown(b, node, where, sizeof where));
     if (strip)
@@ -409,7 +383,7 @@ static ckpt_status find_step(ckpt__builder *b)
 static void note_found(ckpt__builder *b, const char *what, const char *rule, size_t node)
 {
     char where[160];
-    if (!rule && node != SIZE_MAX && b->tree.nodes[node].name.size && !ckpt__str_is(b->tree.nodes[node].name, what))
+    if (!rule && !b->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size && !ckpt__str_is(b->tree.nodes[node].name, what))
         ckpt__canon_note(b, CKPT_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
                          shown(b, node, where, sizeof where));
 }

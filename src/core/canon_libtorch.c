@@ -119,7 +119,8 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
     if (s == CKPT_OK && !ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count, sizeof *o->slots))
         s = ckpt__canon_no_memory(b);
     for (size_t k = 0; k < o->slot_count && s == CKPT_OK; k++) {
-        o->slots[k] = (ckpt__slot){ .id = ckpt__s(""), .state = SIZE_MAX, .shaped = SIZE_MAX };
+        o->slots[k] = (ckpt__slot){ .id = ckpt__s(""), .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX,
+                                      .columns = SIZE_MAX };
         for (size_t i = 0; i < OLD_LISTS && s == CKPT_OK; i++) {
             if (k >= counts[i])
                 continue;
@@ -129,6 +130,7 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
             }
             o->old[o->old_count++] = (ckpt__old_state){ k, lists[i][k], old_lists[i].key };
             size_t tensor = t->nodes[lists[i][k]].value->tensor;
+            o->slots[k].has_tensors = o->slots[k].has_tensors || !ckpt__str_is(ckpt__s(old_lists[i].key), "step");
             if (ckpt__key_has_param_shape(ckpt__s(old_lists[i].key)) && tensor < b->index->tensor_count)
                 o->slots[k].shaped = tensor;
         }

@@ -285,7 +285,7 @@ static ckpt_status mark_ties(ckpt__builder *b, ckpt__model *m)
         int put = kept.data ? ckpt__hash_put(seen, kept.data, kept.size, i, NULL) : -1;
         if (put < 0)
             s = ckpt__canon_no_memory(b);
-        else if (put == 0 && m->entries[i].is != CKPT__A_BUFFER)
+        else if (put == 0)
             m->entries[i].is = CKPT__A_TIE;
     }
     ckpt__buf_free(&key);

@@ -47,7 +47,7 @@ bool ckpt__key_has_param_shape(ckpt_str key)
     /* torch.optim's per-element state; bitsandbytes' state1 and state2 keep the shape also when quantized. */
     static const char *const keys[] = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg",
                                         "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master",
-                                        "master_param", "exp_avg_diff", "state1", "state2" };
+                                        "master_param", "exp_avg_diff", "state1", "state2", "variance" };
     key = last_part(key);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (ckpt__str_is(key, keys[i]))
@@ -83,6 +83,67 @@ static size_t find_shaped(const ckpt__builder *b, size_t state)
     return found;
 }
 
+/* A second moment that is factored: one tensor over the rows, and one over the columns. */
+static void find_factored(const ckpt__builder *b, ckpt__slot *slot)
+{
+    static const char *const rows[] = { "exp_avg_sq_row", "row_var" }, *const columns[] = { "exp_avg_sq_col", "col_var" };
+    const ckpt__tree *t = &b->tree;
+    for (size_t k = 0; k < 2; k++) {
+        size_t row = ckpt__tree_child(t, slot->state, rows[k]), column = ckpt__tree_child(t, slot->state, columns[k]);
+        if (row == SIZE_MAX || column == SIZE_MAX || t->nodes[row].value->kind != CKPT_V_TENSOR ||
+            t->nodes[column].value->kind != CKPT_V_TENSOR)
+            continue;
+        size_t r = t->nodes[row].value->tensor, c = t->nodes[column].value->tensor;
+        if (r >= b->index->tensor_count || c >= b->index->tensor_count || b->index->tensors[r].info.ndim == 0 ||
+            b->index->tensors[r].info.ndim != b->index->tensors[c].info.ndim)
+            continue;
+        slot->rows = r;
+        slot->columns = c;
+        slot->row_kept = k == 1;
+        return;
+    }
+}
+
+static bool has_tensors(const ckpt__builder *b, size_t state)
+{
+    const ckpt__tree *t = &b->tree;
+    for (size_t i = state + 1; i < t->nodes[state].end; i++)
+        if (t->nodes[i].value->kind == CKPT_V_TENSOR && !ckpt__str_is(t->nodes[i].key, "step"))
+            return true;
+    return false;
+}
+
+bool ckpt__slot_has_shape(const ckpt__slot *slot)
+{
+    return slot->shaped != SIZE_MAX || slot->rows != SIZE_MAX;
+}
+
+/* HF's rows lack the last dimension and its columns the last but one; torch's have 1 there. */
+static bool fits_factored(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_tensor_info *param)
+{
+    const ckpt_tensor_info *r = &b->index->tensors[slot->rows].info, *c = &b->index->tensors[slot->columns].info;
+    uint32_t n = r->ndim + (slot->row_kept ? 0 : 1);
+    if (param->ndim != n || c->shape[c->ndim - 1] != param->shape[n - 1])
+        return false;
+    for (uint32_t d = 0; d + 1 < n; d++)
+        if (r->shape[d] != param->shape[d])
+            return false;
+    return true;
+}
+
+bool ckpt__slot_fits(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_tensor_info *param)
+{
+    if (slot->matrix && param->ndim != 2)
+        return false;
+    if (slot->shaped == SIZE_MAX)
+        return slot->rows == SIZE_MAX || fits_factored(b, slot, param);
+    const ckpt_tensor_info *has = &b->index->tensors[slot->shaped].info;
+    bool same = has->ndim == param->ndim;
+    for (uint32_t d = 0; same && d < has->ndim; d++)
+        same = has->shape[d] == param->shape[d];
+    return same;
+}
+
 static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)
 {
     size_t node = group->hypers == SIZE_MAX ? SIZE_MAX : ckpt__tree_child(t, group->hypers, "weight_decay");
@@ -114,7 +175,7 @@ ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t pa
         !ckpt__grow(&o->listed, &o->listed_capacity, o->listed_count + 1, sizeof *o->listed))
         return ckpt__canon_no_memory(b);
     ckpt__slot *slot = &o->slots[number];
-    *slot = (ckpt__slot){ .state = SIZE_MAX, .shaped = SIZE_MAX, .group = o->group_count };
+    *slot = (ckpt__slot){ .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX, .columns = SIZE_MAX, .group = o->group_count };
     ckpt_status s = slot_id(b, node, &slot->id);
     if (s != CKPT_OK)
         return s;
@@ -132,8 +193,12 @@ ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t pa
     if (put == 0)
         return CKPT_OK;
     o->slot_count++;
-    if (ckpt__hash_get(states, slot->id.data, slot->id.size, &slot->state))
+    if (ckpt__hash_get(states, slot->id.data, slot->id.size, &slot->state)) {
         slot->shaped = find_shaped(b, slot->state);
+        slot->has_tensors = has_tensors(b, slot->state);
+        if (slot->shaped == SIZE_MAX)
+            find_factored(b, slot);
+    }
     return CKPT_OK;
 }
 
@@ -152,6 +217,9 @@ static ckpt_status read_group(ckpt__builder *b, ckpt__optimizer *o, size_t node,
             return s;
     }
     group->count = o->slot_count - group->first;
+    bool muon = ckpt__tree_child(t, node, "ns_steps") != SIZE_MAX && ckpt__tree_child(t, node, "ns_coefficients") != SIZE_MAX;
+    for (size_t i = group->first; i < o->slot_count; i++)
+        o->slots[i].matrix = muon;
     o->group_count++;
     return CKPT_OK;
 }

@@ -96,10 +96,10 @@ static ckpt_status take_declared(ckpt__builder *b, ckpt__optimizer *o, const ckp
     return CKPT_OK;
 }
 
-ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *o, const ckpt__model *model, bool *done)
+ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *o, const ckpt__model *model, ckpt__order_evidence *evidence)
 {
     ckpt_status s = CKPT_OK;
-    *done = true;
+    *evidence = CKPT__FILE_NAMES;
     if (has_param_names(b, o))
         return take_param_names(b, o, model);
     if (ids_are_names(o)) {
@@ -107,10 +107,8 @@ ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *o, const
             s = set_name(b, &o->slots[i], model, o->slots[i].id);
         return s;
     }
-    if (b->hints->param_name_count)
-        return take_declared(b, o, model);
-    *done = false;
-    return CKPT_OK;
+    *evidence = b->hints->param_name_count ? CKPT__STATED_NAMES : CKPT__NO_EVIDENCE;
+    return b->hints->param_name_count ? take_declared(b, o, model) : CKPT_OK;
 }
 
 bool ckpt__canon_state_order(const ckpt__builder *b, ckpt__optimizer *o, ckpt__order *out)
@@ -124,143 +122,95 @@ bool ckpt__canon_state_order(const ckpt__builder *b, ckpt__optimizer *o, ckpt__o
     for (size_t i = 0; i < o->slot_count; i++)
         o->slots[i].name = h->group_params[i];
     out->fit = CKPT__FITS;
+    out->evidence = CKPT__STATE_GROUPS;
     out->inferred = out->plain = true;
     snprintf(out->how, sizeof out->how, "the state's own groups, as the file has no model");
     return true;
 }
 
-/* ---- classes of names */
+/* ---- one hypothesis */
 
-static bool is_bias(ckpt_str name)
+/* The known orders: two of the whole model, the groups from last to first, and each split with the group that decays first
+ * or last. */
+enum { IN_ORDER, REVERSED, GROUPS_REVERSED, SPLITS };
+
+typedef struct trial {
+    ckpt__builder *b;
+    const ckpt__optimizer *o;
+    const ckpt__model *m;
+    int candidates;                /* 0: parameters; 1: and what only its name makes a buffer; 2: all that the model has */
+    size_t *list, list_count;      /* the model's entries that one run of slots may take, in order */
+    size_t all;                    /* how many the model has */
+    size_t *left, *right;          /* slot -> entry: the first and the last possibility */
+} trial;
+
+static size_t hypotheses(void)
 {
-    return name.size >= 4 && memcmp(name.data + name.size - 4, "bias", 4) == 0;
+    return SPLITS + 2 * ckpt__split_count();
 }
 
-/* A part of the name says norm, or is ln, bn, gn with a number or a letter: ln_1, ln_f, bn2. */
-static bool is_norm(ckpt_str name)
+static void name_of(size_t h, char *name, size_t size)
 {
-    for (size_t i = 0; i < name.size; i++) {
-        size_t left = name.size - i;
-        const char *c = name.data + i;
-        if (left >= 4 && (memcmp(c, "norm", 4) == 0 || memcmp(c, "Norm", 4) == 0))
-            return true;
-        if ((i > 0 && c[-1] != '.') || left < 3 || (memcmp(c, "ln", 2) != 0 && memcmp(c, "bn", 2) != 0 &&
-                                                   memcmp(c, "gn", 2) != 0))
-            continue;
-        if (c[2] == '.' || c[2] == '_' || (c[2] >= '0' && c[2] <= '9') || (c[2] == 'f' && left > 3 && c[3] == '.'))
+    static const char *const names[] = { "model", "model-reversed", "groups-reversed" };
+    if (h < SPLITS)
+        snprintf(name, size, "%s", names[h]);
+    else
+        snprintf(name, size, "decay-split-%s%s", ckpt__split_name((h - SPLITS) / 2), (h - SPLITS) % 2 ? "-last" : "");
+}
+
+bool ckpt__order_known(const char *name)
+{
+    char known[40];
+    for (size_t h = 0; h < hypotheses(); h++) {
+        name_of(h, known, sizeof known);
+        if (strcmp(known, name) == 0)
             return true;
     }
     return false;
 }
 
-static bool holds(ckpt_str name, const char *word)
+const char *ckpt__order_names(void)
 {
-    return memmem(name.data, name.size, word, strlen(word)) != NULL;
+    return "model, model-reversed, groups-reversed, decay-split-rank, -name, -token, -bias, -hf, -vector, -pattern and -layernorm, and each "
+           "of these with -last";
 }
 
-/* Tokens, positions and scales, which vision transformers and VAR do not decay. */
-static bool is_token(ckpt_str name)
+ckpt_status ckpt__order_check(const char *assume_order, const char *object, ckpt_error *err)
 {
-    static const char *const words[] = { "cls_token", "start_token", "task_token", "cfg_uncond", "pos_embed", "pos_1LC",
-                                         "pos_start", "start_pos", "lvl_embed", "gamma", "beta", "ada_gss", "moe_bias",
-                                         "scale_mul" };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (holds(name, words[i]))
-            return true;
-    return false;
+    if (!assume_order || ckpt__order_known(assume_order))
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_ARGUMENT, object, "assume_order '%.60s' is no known order; known are %s", assume_order,
+                      ckpt__order_names());
 }
 
-static bool decays_by_rank(ckpt_str name, uint32_t ndim)
-{
-    (void)name;
-    return ndim >= 2;
-}
-
-static bool decays_by_name(ckpt_str name, uint32_t ndim)
-{
-    (void)ndim;
-    return !is_bias(name) && !is_norm(name);
-}
-
-static bool decays_by_token(ckpt_str name, uint32_t ndim)
-{
-    return ndim != 1 && !is_bias(name) && !is_token(name);
-}
-
-static const struct {
-    const char *text;
-    bool (*decays)(ckpt_str name, uint32_t ndim);
-} splits[] = {
-    { "those with two or more dimensions", decays_by_rank },
-    { "those that are neither bias nor norm", decays_by_name },
-    { "those with two or more dimensions that are no bias, token or position", decays_by_token },
-};
-
-size_t ckpt__split_count(void)
-{
-    return sizeof splits / sizeof splits[0];
-}
-
-const char *ckpt__split_text(size_t split)
-{
-    return splits[split].text;
-}
-
-bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim)
-{
-    return splits[split].decays(name, ndim);
-}
-
-/* ---- one hypothesis */
-
-struct trial {
-    const ckpt__builder *b;
-    const ckpt__optimizer *o;
-    const ckpt__model *m;
-    bool maybe_buffers;            /* they count as parameters too */
-    size_t *list, list_count;      /* the model's entries that one run of slots may take, in order */
-    size_t *left, *right;          /* slot -> entry: the first and the last possibility */
-};
-
-static const ckpt_tensor_info *entry_info(const struct trial *t, size_t entry)
+static const ckpt_tensor_info *entry_info(const trial *t, size_t entry)
 {
     return &t->b->index->tensors[t->m->entries[entry].tensor].info;
 }
 
-bool ckpt__canon_may_hold(const ckpt__optimizer *o, const ckpt__model *m, size_t entry, bool maybe_buffers)
+bool ckpt__canon_may_hold(const ckpt__optimizer *o, const ckpt__model *m, size_t entry, int candidates)
 {
     ckpt__param_class is = m->entries[entry].is;
     if (m->adapter_count && m->adapter_count == o->slot_count && !ckpt__canon_is_adapter(m->entries[entry].name))
         return false;
-    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && maybe_buffers);
+    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && candidates > 0) || (is == CKPT__A_BUFFER && candidates > 1);
 }
 
-static bool is_candidate(const struct trial *t, size_t entry)
+/* Keras' models on torch have integers, and means that move, among their parameters: those never have a state. */
+static bool agree(const trial *t, size_t slot, size_t entry)
 {
-    return ckpt__canon_may_hold(t->o, t->m, entry, t->maybe_buffers);
-}
-
-static bool shapes_agree(const struct trial *t, size_t slot, size_t entry)
-{
-    size_t shaped = t->o->slots[slot].shaped;
-    if (shaped == SIZE_MAX)
-        return true;               /* no state, or none that has a shape: it says nothing */
-    const ckpt_tensor_info *a = &t->b->index->tensors[shaped].info, *e = entry_info(t, entry);
-    if (a->ndim != e->ndim)
+    if (t->m->entries[entry].is == CKPT__A_BUFFER && t->o->slots[slot].has_tensors)
         return false;
-    for (uint32_t d = 0; d < a->ndim; d++)
-        if (a->shape[d] != e->shape[d])
-            return false;
-    return true;
+    return ckpt__slot_fits(t->b, &t->o->slots[slot], entry_info(t, entry));
 }
 
 /* Slots [first, first + count) take entries of the list in order, skipping what must be frozen or a buffer. Taking the
  * earliest each time gives the leftmost way, the latest from the end the rightmost: they are one iff there is one. */
-static bool embed(struct trial *t, size_t first, size_t count)
+static bool embed(trial *t, size_t first, size_t count)
 {
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
-        while (at < t->list_count && !shapes_agree(t, first + i, t->list[at]))
+        while (at < t->list_count && !agree(t, first + i, t->list[at]))
             at++;
         if (at == t->list_count)
             return false;
@@ -268,7 +218,7 @@ static bool embed(struct trial *t, size_t first, size_t count)
     }
     at = t->list_count;
     for (size_t i = count; i > 0; i--) {
-        while (at > 0 && !shapes_agree(t, first + i - 1, t->list[at - 1]))
+        while (at > 0 && !agree(t, first + i - 1, t->list[at - 1]))
             at--;
         if (at == 0)
             return false;
@@ -277,80 +227,99 @@ static bool embed(struct trial *t, size_t first, size_t count)
     return true;
 }
 
-static void fill_list(struct trial *t, size_t split, int decays)
+static void fill_list(trial *t, size_t split, int decays)
 {
     t->list_count = 0;
     for (size_t e = 0; e < t->m->count; e++) {
-        if (!is_candidate(t, e))
+        if (!ckpt__canon_may_hold(t->o, t->m, e, t->candidates))
             continue;
-        if (decays < 0 || splits[split].decays(t->m->entries[e].name, entry_info(t, e)->ndim) == (decays == 1))
+        if (decays < 0 || ckpt__split_decays(split, t->m->entries[e].name, entry_info(t, e)->ndim) == (decays == 1))
             t->list[t->list_count++] = e;
     }
+    if (decays < 0)
+        t->all = t->list_count;
 }
 
-/* A group that decays and one that does not: the names must be of the classes that trainers put there. */
-bool ckpt__classes_agree(const ckpt__optimizer *o, const ckpt__model *m, const ckpt__builder *b, const size_t *entries)
+static void reverse_list(trial *t)
 {
-    bool some = false, none = false;
-    for (size_t g = 0; g < o->group_count; g++) {
-        some = some || (o->groups[g].has_decay && o->groups[g].decay > 0);
-        none = none || (o->groups[g].has_decay && !(o->groups[g].decay > 0));
+    for (size_t i = 0; i < t->list_count / 2; i++) {
+        size_t other = t->list[t->list_count - 1 - i];
+        t->list[t->list_count - 1 - i] = t->list[i];
+        t->list[i] = other;
     }
-    for (size_t i = 0; some && none && i < o->slot_count; i++) {
-        const ckpt__opt_group *g = &o->groups[o->slots[i].group];
-        const ckpt__model_entry *e = &m->entries[entries[i]];
-        bool vector = is_bias(e->name) || is_norm(e->name);
-        uint32_t ndim = b->index->tensors[e->tensor].info.ndim;
-        if (g->has_decay && g->decay > 0 ? vector : !vector && !is_token(e->name) && ndim >= 2)
-            return false;
-    }
-    return true;
 }
 
-/* All groups one after another in the model's order. */
-static bool try_sequence(struct trial *t)
+/* All groups one after another in the model's order, or from its end. */
+static bool try_sequence(trial *t, bool reversed)
 {
     fill_list(t, 0, -1);
+    if (reversed)
+        reverse_list(t);
     return embed(t, 0, t->o->slot_count) && (t->o->group_count < 2 || ckpt__classes_agree(t->o, t->m, t->b, t->left));
 }
 
-/* Two groups: the one that decays is the first, or the second. */
-static bool try_split(struct trial *t, size_t split, size_t decaying)
+/* The last group first: trainers give the head before the backbone, or the layers from last to first, as groups. */
+static bool try_groups_reversed(trial *t)
+{
+    size_t n = 0, *list = t->list;
+    bool fits = true;
+    fill_list(t, 0, -1);
+    if (t->list_count != t->o->slot_count)
+        return false;
+    for (size_t g = t->o->group_count; fits && g > 0; g--) {
+        const ckpt__opt_group *group = &t->o->groups[g - 1];
+        t->list = list + n;
+        t->list_count = group->count;
+        fits = embed(t, group->first, group->count);
+        n += group->count;
+    }
+    t->list = list;
+    t->list_count = t->all;
+    return fits && ckpt__classes_agree(t->o, t->m, t->b, t->left);
+}
+
+/* Two groups: the one that decays is the first, or the last. Where the optimizer has all parameters, none is left out. */
+static bool try_split(trial *t, size_t split, size_t decaying)
 {
     const ckpt__opt_group *d = &t->o->groups[decaying], *n = &t->o->groups[1 - decaying];
     if (d->has_decay && n->has_decay && d->decay < n->decay)
         return false;
+    fill_list(t, 0, -1);
+    bool whole = t->all == t->o->slot_count;
     fill_list(t, split, 1);
-    if (!embed(t, d->first, d->count))
+    if ((whole && t->list_count != d->count) || !embed(t, d->first, d->count))
         return false;
     fill_list(t, split, 0);
     return embed(t, n->first, n->count);
 }
 
-/* ---- all hypotheses */
+static bool try_one(trial *t, size_t h)
+{
+    if (h == IN_ORDER || h == REVERSED)
+        return try_sequence(t, h == REVERSED);
+    if (h == GROUPS_REVERSED)
+        return t->o->group_count > 1 && try_groups_reversed(t);
+    return t->o->group_count == 2 && try_split(t, (h - SPLITS) / 2, (h - SPLITS) % 2);
+}
 
-static void describe(struct trial *t, char *how, size_t size, size_t h)
+static void describe(trial *t, char *how, size_t size, size_t h)
 {
     char skipped[100] = "";
     fill_list(t, 0, -1);
-    if (t->list_count > t->o->slot_count)
-        snprintf(skipped, sizeof skipped, ", %zu of its %zu left out (frozen, or buffers)",
-                 t->list_count - t->o->slot_count, t->list_count);
-    if (h == 0)
-        snprintf(how, size, "the parameters in the model's order%s%s",
-                 t->o->group_count > 1 ? ", group after group" : "", skipped);
+    if (t->all > t->o->slot_count)
+        snprintf(skipped, sizeof skipped, ", %zu of its %zu left out (frozen, or buffers)", t->all - t->o->slot_count, t->all);
+    if (h < SPLITS)
+        snprintf(how, size, "the parameters in the model's order%s%s%s", h == REVERSED ? ", from the last to the first" : "",
+                 t->o->group_count < 2       ? ""
+                 : h == GROUPS_REVERSED ? ", the last group first"
+                                        : ", group after group",
+                 skipped);
     else
-        snprintf(how, size, "two groups of the model's parameters, %s in the %s%s", splits[(h - 1) / 2].text,
-                 (h - 1) % 2 ? "second" : "first", skipped);
+        snprintf(how, size, "two groups of the model's parameters, %s in the %s%s", ckpt__split_text((h - SPLITS) / 2),
+                 (h - SPLITS) % 2 ? "second" : "first", skipped);
 }
 
-/* Hypothesis 0 is the sequence; 1, 2, ... are the splits, each with the decaying group first and second. */
-static bool try_one(struct trial *t, size_t h)
-{
-    if (h == 0)
-        return try_sequence(t);
-    return t->o->group_count == 2 && try_split(t, (h - 1) / 2, (h - 1) % 2);
-}
+/* ---- all hypotheses */
 
 static bool is_digit(char c)
 {
@@ -372,50 +341,26 @@ static bool sorted_as_text(ckpt_str a, ckpt_str b)
     return y > at && x > y;
 }
 
-/* Would a slot fit a tensor too that was taken for a buffer by its name? Where no slot has a shape nothing can be mixed
- * up. */
-static bool may_be_buffers(struct trial *t)
+/* Would a slot fit a tensor too that was taken for a buffer by its name? */
+static bool may_be_buffers(trial *t)
 {
-    size_t n = t->o->slot_count, shaped = 0;
-    for (size_t i = 0; i < n; i++)
-        shaped += t->o->slots[i].shaped != SIZE_MAX;
-    if (!shaped || t->maybe_buffers)
+    size_t n = t->o->slot_count;
+    if (t->candidates > 0)
         return false;
-    t->maybe_buffers = true;
+    t->candidates = 1;
     fill_list(t, 0, -1);
     bool several = embed(t, 0, n) && memcmp(t->left, t->right, n * sizeof *t->left) != 0;
-    t->maybe_buffers = false;
+    t->candidates = 0;
+    fill_list(t, 0, -1);
     return several;
 }
 
-/* Trainers give the head before the backbone, or the layers from last to first, as groups of their own. */
-static bool fits_reversed(struct trial *t)
+/* Why the file's order, though it fits, may not be the order in which torch lists the model's parameters; NULL: it is. */
+static const char *doubt(trial *t)
 {
-    size_t at = 0, shaped = 0;
-    for (size_t g = t->o->group_count; g > 0; g--) {
-        const ckpt__opt_group *group = &t->o->groups[g - 1];
-        for (size_t i = group->first; i < group->first + group->count; i++, at++) {
-            shaped += t->o->slots[i].shaped != SIZE_MAX;
-            while (at < t->list_count && !shapes_agree(t, i, t->list[at]))
-                at++;
-            if (at >= t->list_count)
-                return false;
-        }
-    }
-    return shaped > 0;
-}
-
-/* Why the file's order, though it fits, may not be the order in which torch lists the model's parameters; NULL: it is.
- * Layers of one shape fit any order. */
-static const char *doubt(struct trial *t)
-{
-    if (t->m->parts > 1)
-        return "the model is in several dicts, and the optimizer may have taken them in another order";
     for (size_t i = 1; i < t->list_count; i++)
         if (sorted_as_text(t->m->entries[t->list[i - 1]].name, t->m->entries[t->list[i]].name))
             return "the names are sorted as text (10 before 2), which is not the order of a model";
-    if (t->o->group_count > 1 && fits_reversed(t))
-        return "the groups from last to first would fit as well";
     if (may_be_buffers(t))
         return "a tensor that has the name of a buffer would fit as well";
     return NULL;
@@ -423,7 +368,7 @@ static const char *doubt(struct trial *t)
 
 /* Is there one way only? In libtorch a frozen parameter is in the groups too, and without a state: which of the tensors
  * without a gradient it is then changes nothing. */
-static bool one_way(const struct trial *t)
+static bool one_way(const trial *t)
 {
     bool same = true;
     for (size_t i = 0; i < t->o->slot_count && same; i++)
@@ -431,76 +376,132 @@ static bool one_way(const struct trial *t)
     return same;
 }
 
-/* Keeps the assignment of hypothesis h, the first that fits. */
-static void keep(struct trial *t, size_t h, const char *how, ckpt__order *out)
+/* Does any state have something that a parameter of another name could have got? LBFGS keeps one state for all. */
+static bool could_mix(const ckpt__optimizer *o)
 {
-    size_t n = t->o->slot_count;
-    out->fit = CKPT__FITS;
-    memcpy(out->entries, t->left, n * sizeof *t->left);
-    fill_list(t, 0, -1);
-    const char *why = h == 0 ? doubt(t) : NULL;
-    if (!why && memcmp(t->left, t->right, n * sizeof *t->left) != 0)
-        why = "which parameters those without state are is not sure: they may be buffers";
-    fill_list(t, 0, -1);
-    out->plain = h == 0 && t->o->group_count == 1 && t->list_count == n && !why;
-    out->doubtful = why != NULL;
-    snprintf(out->how, sizeof out->how, "%s%s%s", how, why ? "; but " : "", why ? why : "");
+    size_t shaped = 0, with = 0;
+    for (size_t i = 0; i < o->slot_count; i++) {
+        shaped += ckpt__slot_has_shape(&o->slots[i]);
+        with += o->slots[i].has_tensors;
+    }
+    return shaped > 0 || with > 1;
 }
 
-static void try_all(struct trial *t, ckpt__order *out)
+static bool decay_tells(const ckpt__optimizer *o, size_t h)
 {
-    size_t n = t->o->slot_count, hypotheses = 1 + 2 * sizeof splits / sizeof splits[0];
-    char other[300] = "";
-    for (size_t h = 0; h < hypotheses && out->fit != CKPT__FITS_SEVERAL; h++) {
-        if (!try_one(t, h))
+    const ckpt__opt_group *d = &o->groups[(h - SPLITS) % 2], *n = &o->groups[1 - (h - SPLITS) % 2];
+    return d->has_decay && n->has_decay && d->decay > 0 && !(n->decay > 0);
+}
+
+/* Keeps the assignment of hypothesis h, the first that fits. */
+static ckpt_status keep(trial *t, size_t h, const char *how, ckpt__order *out)
+{
+    size_t n = t->o->slot_count;
+    memcpy(out->entries, t->left, n * sizeof *t->left);
+    bool unsure = memcmp(t->left, t->right, n * sizeof *t->left) != 0, mix = could_mix(t->o);
+    fill_list(t, 0, -1);
+    out->fit = CKPT__FITS;
+    out->evidence = h >= SPLITS && decay_tells(t->o, h) ? CKPT__CONTENT : CKPT__STRUCTURE;
+    name_of(h, out->name, sizeof out->name);
+    const char *why = h == IN_ORDER && mix && !t->b->hints->assume_order ? doubt(t) : NULL;
+    out->ambiguous = why != NULL;
+    snprintf(out->why, sizeof out->why, "%s", why ? why : "");
+    out->doubtful = unsure;
+    out->plain = h == IN_ORDER && t->o->group_count == 1 && t->list_count == n && !unsure && !why;
+    snprintf(out->how, sizeof out->how, "%s%s", how,
+             unsure ? "; but which parameters those without state are is not sure: they may be buffers" : "");
+    if (h == REVERSED)
+        reverse_list(t);
+    ckpt__exam exam = { t->b, t->o, t->m, t->list, t->list_count, out->evidence == CKPT__CONTENT };
+    if (t->b->hints->assume_order)
+        out->evidence = CKPT__ASSUMED_ORDER;
+    return mix ? ckpt__canon_weigh(&exam, out) : CKPT_OK;
+}
+
+/* A second known order that fits, and gives other names. Who hands over the parameters from the last to the first is rare, and it fits
+ * what has few shapes only: that is a doubt. */
+static void add_rival(ckpt__order *out, size_t h)
+{
+    static const char reversed[] = "; but from the last to the first they would fit as well";
+    if (h == REVERSED) {
+        size_t n = strlen(out->how);
+        if (n + sizeof reversed <= sizeof out->how)
+            memcpy(out->how + n, reversed, sizeof reversed);
+        out->doubtful = true;
+        return;
+    }
+    char name[40], before[sizeof out->why];
+    name_of(h, name, sizeof name);
+    memcpy(before, out->why, sizeof before);
+    snprintf(out->why, sizeof out->why, "'%s' fits too%s%.300s", name, *before ? "; " : "", before);
+    out->ambiguous = true;
+    out->plain = false;
+}
+
+static ckpt_status try_all(trial *t, ckpt__order *out)
+{
+    size_t n = t->o->slot_count;
+    const char *assumed = t->b->hints->assume_order;
+    bool mix = could_mix(t->o);
+    ckpt_status s = CKPT_OK;
+    for (size_t h = 0; h < hypotheses() && out->fit != CKPT__FITS_SEVERAL && s == CKPT_OK; h++) {
+        char how[200], name[40];
+        name_of(h, name, sizeof name);
+        if ((assumed && strcmp(assumed, name) != 0) || ((h == REVERSED || h == GROUPS_REVERSED) && !assumed && !mix) || !try_one(t, h))
             continue;
-        char how[200];
-        describe(t, how, sizeof how, h);
-        if (!one_way(t)) {
+        bool one = one_way(t);
+        if (!one) {
+            describe(t, how, sizeof how, h);
             out->fit = CKPT__FITS_SEVERAL;
             snprintf(out->how, sizeof out->how, "%s: %zu parameters fit the optimizer's %zu in more than one way", how,
                      t->m->count, n);
         } else if (out->fit == CKPT__FITS_NOT) {
-            keep(t, h, how, out);
+            describe(t, how, sizeof how, h);
+            s = keep(t, h, how, out);
         } else if (memcmp(out->entries, t->left, n * sizeof *t->left) != 0) {
-            snprintf(other, sizeof other, "%.130s; or %.130s", out->how, how);
-            memcpy(out->how, other, sizeof other);
-            out->fit = CKPT__FITS_SEVERAL;
+            add_rival(out, h);
         }
     }
+    return s;
 }
 
 /* One moment of a wrong shape must not hide an order that is otherwise plain: then "moment-shape" names it. */
-static bool try_near(struct trial *t, ckpt__order *out)
+static bool try_near(trial *t, ckpt__order *out)
 {
     size_t wrong = 0;
     fill_list(t, 0, -1);
     if (t->o->group_count != 1 || t->list_count != t->o->slot_count || t->list_count < 2)
         return false;
     for (size_t i = 0; i < t->list_count; i++)
-        wrong += !shapes_agree(t, i, t->list[i]);
+        wrong += !agree(t, i, t->list[i]);
     if (wrong != 1)
         return false;
     memcpy(out->entries, t->list, t->list_count * sizeof *t->list);
     out->fit = CKPT__FITS;
+    out->evidence = CKPT__STRUCTURE;
     out->plain = true;
-    describe(t, out->how, sizeof out->how, 0);
+    name_of(IN_ORDER, out->name, sizeof out->name);
+    describe(t, out->how, sizeof out->how, IN_ORDER);
     return true;
 }
 
-static void why_not(struct trial *t, ckpt__order *out)
+static void why_not(trial *t, ckpt__order *out)
 {
-    t->maybe_buffers = false;
+    t->candidates = 0;
     fill_list(t, 0, -1);
-    snprintf(out->how, sizeof out->how,
-             "%zu parameters in %zu group%s of the optimizer do not fit the %zu of the model in any order that trainers use",
-             t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s", t->list_count);
+    if (t->b->hints->assume_order)
+        snprintf(out->how, sizeof out->how, "the order that is assumed, '%s', does not fit %zu parameters in %zu group%s to the %zu of the model",
+                 t->b->hints->assume_order, t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s", t->list_count);
+    else
+        snprintf(out->how, sizeof out->how,
+                 "%zu parameters in %zu group%s of the optimizer do not fit the %zu of the model in any order that trainers use",
+                 t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s", t->list_count);
 }
 
 ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *o, const ckpt__model *m, ckpt__order *out)
 {
     memset(out, 0, sizeof *out);
-    struct trial t = { .b = b, .o = o, .m = m };
+    trial t = { .b = b, .o = o, .m = m };
     size_t n = o->slot_count ? o->slot_count : 1;
     out->entries = calloc(n, sizeof *out->entries);
     t.left = calloc(n, sizeof *t.left);
@@ -508,18 +509,18 @@ ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *o, 
     t.list = calloc(m->count ? m->count : 1, sizeof *t.list);
     bool ok = out->entries && t.left && t.right && t.list;
     ckpt_status s = CKPT_OK;
+    out->inferred = ok;
     if (ok && m->sorted) {
-        out->inferred = true;
         s = ckpt__canon_infer_sorted(b, o, m, out);
     } else if (ok) {
-        out->inferred = true;
-        try_all(&t, out);
-        if (out->fit == CKPT__FITS_NOT) {
-            t.maybe_buffers = true;
-            try_all(&t, out);
+        for (int pass = 0; pass < 3 && s == CKPT_OK && out->fit == CKPT__FITS_NOT; pass++) {
+            t.candidates = pass;
+            fill_list(&t, 0, -1);
+            if (pass < 2 || t.all == o->slot_count)
+                s = try_all(&t, out);
         }
-        t.maybe_buffers = false;
-        if (out->fit == CKPT__FITS_NOT && !try_near(&t, out))
+        t.candidates = 0;
+        if (s == CKPT_OK && out->fit == CKPT__FITS_NOT && !try_near(&t, out))
             why_not(&t, out);
     }
     free(t.left);

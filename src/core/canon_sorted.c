@@ -37,11 +37,11 @@ typedef struct trail {
 } trail;
 
 typedef struct search {
-    const ckpt__builder *b;
+    ckpt__builder *b;
     const ckpt__optimizer *o;
     const ckpt__model *m;
     const char *known;             /* what a config.json beside it says of its modules; NULL: nothing */
-    bool maybe_buffers;
+    int candidates;                /* see ckpt__canon_may_hold */
     int split, decaying;           /* split -1: none, all slots are one sequence */
     part *parts; size_t part_count, part_capacity;
     build *builds; size_t build_count;
@@ -61,21 +61,13 @@ static const ckpt_tensor_info *info_of(const search *s, size_t entry)
 
 static bool is_candidate(const search *s, size_t entry)
 {
-    return ckpt__canon_may_hold(s->o, s->m, entry, s->maybe_buffers);
-}
-
-static bool same_shape(const ckpt_tensor_info *a, const ckpt_tensor_info *b)
-{
-    bool same = a->ndim == b->ndim;
-    for (uint32_t d = 0; same && d < a->ndim; d++)
-        same = a->shape[d] == b->shape[d];
-    return same;
+    return ckpt__canon_may_hold(s->o, s->m, entry, s->candidates);
 }
 
 static bool fits(const search *s, size_t slot, size_t entry)
 {
-    size_t shaped = s->o->slots[slot].shaped;
-    return shaped == SIZE_MAX || same_shape(&s->b->index->tensors[shaped].info, info_of(s, entry));
+    bool buffer = s->m->entries[entry].is == CKPT__A_BUFFER;      /* Keras': among the parameters, never with a state */
+    return !(buffer && s->o->slots[slot].has_tensors) && ckpt__slot_fits(s->b, &s->o->slots[slot], info_of(s, entry));
 }
 
 static int class_of(const search *s, size_t entry)
@@ -505,9 +497,27 @@ static void say_several(const search *s, const size_t *a, const size_t *b, char 
     snprintf(how, size, "its file lists the model's tensors by name, and too many orders would fit");
 }
 
+static void name_of(size_t h, char *name, size_t size)
+{
+    if (h == 0)
+        snprintf(name, size, "model");
+    else
+        snprintf(name, size, "decay-split-%s%s", ckpt__split_name((h - 1) / 2), (h - 1) % 2 ? "-last" : "");
+}
+
+/* Do the settings of the two groups say which of them decays? */
+static bool decay_tells(const search *s)
+{
+    const ckpt__opt_group *d = &s->o->groups[s->decaying], *n = &s->o->groups[1 - s->decaying];
+    return d->has_decay && n->has_decay && d->decay > 0 && !(n->decay > 0);
+}
+
 static void try_hypothesis(search *s, size_t h, ckpt__order *out)
 {
-    if (!set_classes(s, h))
+    const char *assumed = s->b->hints->assume_order;
+    char name[40];
+    name_of(h, name, sizeof name);
+    if ((assumed && strcmp(assumed, name) != 0) || !set_classes(s, h))
         return;
     s->solutions = 0;
     s->steps = 0;
@@ -528,13 +538,29 @@ static void try_hypothesis(search *s, size_t h, ckpt__order *out)
         say_several(s, s->entries, s->other, out->how, sizeof out->how);
     } else if (out->fit == CKPT__FITS_NOT) {
         out->fit = CKPT__FITS;
+        out->evidence = h > 0 && decay_tells(s) ? CKPT__CONTENT : CKPT__STRUCTURE;
         out->doubtful = !by_shape;
+        name_of(h, out->name, sizeof out->name);
         memcpy(out->entries, s->entries, n * sizeof *s->entries);
         say(s, out->how, sizeof out->how, by_shape);
     } else if (memcmp(out->entries, s->entries, n * sizeof *s->entries) != 0) {
         out->fit = CKPT__FITS_SEVERAL;
         say_several(s, out->entries, s->entries, out->how, sizeof out->how);
     }
+}
+
+/* What else could be: among the groups, too, which the search has not turned about. The order of the model is that of the slots
+ * where they are one sequence; of two classes it is not known how they lie between each other. */
+static ckpt_status weigh(search *s, ckpt__order *out)
+{
+    bool sequence = strcmp(out->name, "model") == 0;
+    ckpt__exam exam = { s->b, s->o, s->m, sequence ? out->entries : NULL, s->o->slot_count, out->evidence == CKPT__CONTENT };
+    bool shaped = false;
+    for (size_t i = 0; i < s->o->slot_count; i++)
+        shaped = shaped || ckpt__slot_has_shape(&s->o->slots[i]);
+    if (s->b->hints->assume_order)
+        out->evidence = CKPT__ASSUMED_ORDER;
+    return shaped ? ckpt__canon_weigh(&exam, out) : CKPT_OK;
 }
 
 ckpt_status ckpt__canon_infer_sorted(ckpt__builder *b, const ckpt__optimizer *o, const ckpt__model *m, ckpt__order *out)
@@ -544,8 +570,8 @@ ckpt_status ckpt__canon_infer_sorted(ckpt__builder *b, const ckpt__optimizer *o,
     s.entries = calloc(n, sizeof *s.entries);
     s.other = calloc(n, sizeof *s.other);
     s.no_memory = !s.entries || !s.other;
-    for (int pass = 0; pass < 2 && out->fit == CKPT__FITS_NOT && !s.no_memory; pass++) {
-        s.maybe_buffers = pass == 1;
+    for (int pass = 0; pass < 3 && out->fit == CKPT__FITS_NOT && !s.no_memory; pass++) {
+        s.candidates = pass;
         for (size_t h = 0; h < 1 + 2 * ckpt__split_count() && out->fit != CKPT__FITS_SEVERAL && !s.no_memory; h++)
             try_hypothesis(&s, h, out);
     }
@@ -557,5 +583,7 @@ ckpt_status ckpt__canon_infer_sorted(ckpt__builder *b, const ckpt__optimizer *o,
                  o->slot_count, o->group_count, o->group_count == 1 ? "" : "s", m->count);
     free(s.entries);
     free(s.other);
-    return s.no_memory ? ckpt__canon_no_memory(b) : CKPT_OK;
+    if (s.no_memory)
+        return ckpt__canon_no_memory(b);
+    return out->fit == CKPT__FITS ? weigh(&s, out) : CKPT_OK;
 }

@@ -31,6 +31,16 @@ static ckpt_str last_key(const ckpt_visit *visit, ckpt_str name)
     return key;
 }
 
+/* Numbers by the hundred thousand are data, and no settings that a program has names for: they get no node. The parameters of
+ * an optimizer are such a list, and are looked at. */
+static bool is_one_of_many(const ckpt__node *above, const ckpt_visit *visit)
+{
+    enum { MANY = 50000 };
+    const ckpt_key *last = &visit->path.keys[visit->path.count - 1];
+    bool many = above->value->item_count > MANY || (above->value->entry_count > MANY && !last->text.data);
+    return many && visit->value->kind <= CKPT_V_BYTEARRAY && !ckpt__str_among(above->key, "params param_names");
+}
+
 static int visit_node(void *ctx, const ckpt_visit *visit)
 {
     struct building *w = ctx;
@@ -38,7 +48,9 @@ static int visit_node(void *ctx, const ckpt_visit *visit)
     size_t depth = visit->path.count;
     if (visit->cycle)
         return 0;
-    if (!ckpt__grow(&t->nodes, &t->capacity, t->count + 1, sizeof *t->nodes) ||
+    if (depth > 0 && is_one_of_many(&t->nodes[w->open[depth - 1]], visit))
+        return 0;
+    if (!ckpt__arena_grow(w->arena, &t->nodes, &t->capacity, t->count + 1, sizeof *t->nodes) ||
         !ckpt__grow(&w->open, &w->capacity, depth + 1, sizeof *w->open))
         return ckpt__fail_memory(w->err, "the value tree", t->count);
     while (w->depth > depth)

@@ -66,6 +66,10 @@ typedef struct ckpt__slot {
     ckpt_str name;                 /* the parameter's canonical name once it is known */
     size_t state;                  /* node of its state, SIZE_MAX: it has none */
     size_t shaped;                 /* number of a tensor in it that has the parameter's shape; SIZE_MAX: none */
+    size_t rows, columns;          /* numbers of a factored moment's two tensors (Adafactor); SIZE_MAX: none */
+    bool row_kept;                 /* they have as many dimensions as the parameter (torch's own Adafactor) */
+    bool has_tensors;              /* besides step */
+    bool matrix;                   /* torch's Muon takes nothing else */
     size_t group;
 } ckpt__slot;
 
@@ -116,6 +120,7 @@ typedef struct ckpt__builder {
     ckpt__optimizer optimizer;
     size_t scaler, step;           /* nodes; SIZE_MAX: none */
     size_t entry_capacity;
+    bool mixed;                    /* the tree is not laid out as the file (canon_flat.c): its paths are none of the file's */
     bool no_memory;                /* a finding could not be added */
 } ckpt__builder;
 
@@ -161,8 +166,18 @@ ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name); 
 /* canon_optimizer.c */
 ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out);
 
+/* Can the state be that of a parameter of this shape? Of a slot whose state has no known shape it can. */
+bool ckpt__slot_fits(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_tensor_info *param);
+bool ckpt__slot_has_shape(const ckpt__slot *slot);
+
 /* Appends the slot of the parameter whose id is the value of node `param`. */
 ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states, ckpt__hash *ids);
+
+/* canon_flat.c: of a dict that is or holds a flattened optimizer state (model/flat_state.h) one that has it as torch's own
+ * {state, param_groups}, in the arena; *mixed: what else was in it is in {model, optimizer, ...} then. Any other dict is
+ * given back. NULL: no memory. _all: the root, and what lies in it. */
+const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, bool *mixed);
+const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, bool *mixed);
 
 /* canon_libtorch.c */
 bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node);     /* the dict of an optimizer of libtorch in C++ */
@@ -176,31 +191,47 @@ void ckpt__canon_take_frame(ckpt__builder *b);
 unsigned char *ckpt__canon_script_modules(ckpt__builder *b);
 
 /* canon_order.c */
-typedef enum ckpt__fit { CKPT__FITS_NOT = 0, CKPT__FITS, CKPT__FITS_SEVERAL } ckpt__fit;
-typedef struct ckpt__order {
-    ckpt__fit fit;
-    bool inferred, plain;          /* plain: torch's own order with nothing left out */
-    bool doubtful;                 /* it fits, and `how` says what else may be */
-    size_t *entries;               /* heap: slot -> entry of the model */
-    char how[300];                 /* the hypothesis, or why there is none */
-} ckpt__order;
-/* The names that are stated: param_names in the groups, ids that are names, or the caller's. *done: they are set. */
+/* The names that are stated: param_names in the groups, ids that are names, or the caller's. CKPT__NO_EVIDENCE: none is. */
 ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *optimizer, const ckpt__model *model,
-                                     bool *done);
+                                     ckpt__order_evidence *evidence);
 /* A file without a model: the order is that of the state's groups, where they are of the same sizes. False: they are not. */
 bool ckpt__canon_state_order(const ckpt__builder *b, ckpt__optimizer *optimizer, ckpt__order *out);
-/* Tries the hypotheses about the order of the model's parameters in the optimizer. */
+/* Can the optimizer hold this entry? Of a model with an adapter that has as many parameters as the optimizer: only those.
+ * candidates 0: what is surely a parameter; 1: and what only its name makes a buffer; 2: all. */
+bool ckpt__canon_may_hold(const ckpt__optimizer *optimizer, const ckpt__model *model, size_t entry, int candidates);
+/* Tries the hypotheses about the order of the model's parameters in the optimizer, and holds the one that fits against
+ * what else trainers do. */
 ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *optimizer, const ckpt__model *model,
                                     ckpt__order *out);
-/* How trainers split the parameters in two groups: does this one decay? */
+
+/* canon_splits.c: how trainers split the parameters in two groups: does this one decay? */
 size_t ckpt__split_count(void);
-/* Can the optimizer hold this entry? Of a model with an adapter that has as many parameters as the optimizer: only those. */
-bool ckpt__canon_may_hold(const ckpt__optimizer *optimizer, const ckpt__model *model, size_t entry, bool maybe_buffers);
+const char *ckpt__split_name(size_t split);                /* "rank" */
 const char *ckpt__split_text(size_t split);                /* "those with two or more dimensions" */
 bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
 /* Are the names in groups that decay and in others of the classes that trainers put there? entries: slot -> entry. */
 bool ckpt__classes_agree(const ckpt__optimizer *optimizer, const ckpt__model *model, const ckpt__builder *b,
                          const size_t *entries);
+
+/* What an order that fits is held against. */
+typedef struct ckpt__exam {
+    ckpt__builder *b;
+    const ckpt__optimizer *o;
+    const ckpt__model *m;
+    const size_t *list; size_t list_count;     /* the entries in the order that the model has by the hypothesis */
+    bool decided;                  /* the groups' weight_decay says which of two groups is which */
+} ckpt__exam;
+
+/* canon_exchange.c: which parameters could be exchanged without contradiction? Sets exchangeable, exchanges, ambiguous and why. */
+ckpt_status ckpt__canon_weigh(const ckpt__exam *exam, ckpt__order *order);
+/* canon_tell.c: the findings. One order alone fits; or none or several do, an error or the optimizer stays outside; or several
+ * do, and the first is taken for a loader that goes by position. */
+void ckpt__canon_note_order(ckpt__builder *b, const ckpt__order *order);
+ckpt_status ckpt__canon_order_unknown(ckpt__builder *b, size_t node, const ckpt__order *order);
+void ckpt__canon_note_tentative(ckpt__builder *b, const ckpt__order *order);
+/* canon_shuffle.c: each group has its parameters in the order of exam's list. Does another division among the groups fit as
+ * well? Also true where that would take too long to tell. */
+ckpt_status ckpt__canon_shuffles(const ckpt__exam *exam, bool *several);
 
 /* canon_known.c: what is known of the model that a config.json beside it names; NULL: nothing. */
 const char *ckpt__known_siblings(const ckpt__builder *b);

@@ -27,7 +27,11 @@ const char *ckpt_diff_match_name(ckpt_diff_match match)
 
 ckpt_status ckpt__differ_no_memory(const ckpt__differ *d)
 {
-    return ckpt__fail_memory(d->err, "a diff", 0);
+    bool limit = (d->a.arena && ckpt__arena_over_limit(d->a.arena)) || (d->b.arena && ckpt__arena_over_limit(d->b.arena));
+    return limit ? ckpt__fail(d->err, CKPT_E_LIMIT, "a diff",
+                              "the names and values to compare would take far more memory than suits the files' size: they are not "
+                              "compared")
+                 : ckpt__fail_memory(d->err, "a diff", 0);
 }
 
 bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char *code, const char *tensor, const char *message)

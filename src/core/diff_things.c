@@ -17,7 +17,7 @@ static bool is_leaf(const ckpt__tree *tree, size_t i)
 
 static ckpt__thing *add(ckpt__side *s)
 {
-    if (!ckpt__grow(&s->things, &s->capacity, s->count + 1, sizeof *s->things))
+    if (!ckpt__arena_grow(s->arena, &s->things, &s->capacity, s->count + 1, sizeof *s->things))
         return NULL;
     ckpt__thing *t = &s->things[s->count++];
     *t = (ckpt__thing){ .tensor = SIZE_MAX, .other = SIZE_MAX, .tied = SIZE_MAX };
@@ -123,16 +123,26 @@ static void give_canonical(ckpt__side *s)
     }
 }
 
+/* What is known of the checkpoint is bounded by its size; what is made of that here, by half as much. */
+static uint64_t side_limit(const ckpt__index *index)
+{
+    uint64_t limit = ckpt__arena_limit(index->arena);
+    return limit ? limit / 2 : ((uint64_t)256 << 20) + 8 * ckpt__arena_used(index->arena);
+}
+
 ckpt_status ckpt__side_open(ckpt__differ *d, ckpt__side *s, const ckpt_reader *reader, const char *letter)
 {
-    ckpt__canon_hints hints = { .optional_optimizer = true };
+    /* Nothing is named here for good: a wrong order shows as a difference, and the note says where it may come from. */
+    ckpt__canon_hints hints = { .optional_optimizer = true, .tentative_order = true };
     ckpt_error why = CKPT_ERROR_INIT;
     s->reader = reader;
     s->letter = letter;
     /* every name repeats the keys above it: one key of a megabyte over many values must not take as many megabytes */
-    if (!(s->arena = ckpt__arena_new(((uint64_t)256 << 20) + 8 * ckpt__arena_used(reader->index->arena))))
+    if (!(s->arena = ckpt__arena_new(side_limit(reader->index))))
         return ckpt__differ_no_memory(d);
     ckpt_status status = reader->index->root ? ckpt__tree_build(reader->index->root, s->arena, &s->tree, d->err) : CKPT_OK;
+    if (status == CKPT_E_NO_MEMORY)
+        return ckpt__differ_no_memory(d);
     if (status == CKPT_OK)
         status = list_things(d, s);
     if (status == CKPT_OK)
@@ -147,6 +157,12 @@ ckpt_status ckpt__side_open(ckpt__differ *d, ckpt__side *s, const ckpt_reader *r
         char message[900];
         snprintf(message, sizeof message, "%s: %.700s; what it holds is compared by its own names", s->letter, why.message);
         return ckpt__differ_note(d, CKPT_NOTE, "source-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+    }
+    if (s->canon->order.ambiguous || s->canon->order.fit == CKPT__FITS_SEVERAL) {
+        char message[900];
+        snprintf(message, sizeof message, "%s: more than one order fits the optimizer's parameters (%.300s): its state is compared in this order; "
+                 "if that was not the one, differences of its state say nothing", letter, s->canon->order.how);
+        return ckpt__differ_note(d, CKPT_NOTE, "order-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
     }
     return CKPT_OK;
 }

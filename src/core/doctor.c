@@ -11,8 +11,9 @@ static const ckpt_str none = {NULL, 0};
 
 const char *ckpt_outcome_name(ckpt_outcome outcome)
 {
-    static const char *const names[] = {"unknown", "resumes", "resumes-differently", "fails-at-load", "fails-at-step"};
-    return outcome >= CKPT_OUTCOME_UNKNOWN && outcome <= CKPT_FAILS_AT_STEP ? names[outcome] : "unknown";
+    static const char *const names[] = {"unknown",       "resumes",       "resumes-differently",
+                                        "fails-at-load", "fails-at-step", "weights-only"};
+    return outcome >= CKPT_OUTCOME_UNKNOWN && outcome <= CKPT_WEIGHTS_ONLY ? names[outcome] : "unknown";
 }
 
 unsigned ckpt__kind_bit(ckpt_optimizer_kind kind)
@@ -52,23 +53,63 @@ static bool asks(unsigned mask, unsigned value)
     return mask == 0 || (mask & value) != 0;
 }
 
-static bool fits(const ckpt__patient *p, const ckpt__row *r, const ckpt__situation *s)
+static bool fits_but_version(const ckpt__patient *p, const ckpt__row *r, const ckpt__situation *s)
 {
-    bool python = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
-    if (!asks(r->loaders, 1U << p->loader->loader) || (python && r->from && p->version < r->from) ||
-        (python && r->until && p->version > r->until))
+    if (!asks(r->loaders, 1U << p->loader->loader))
         return false;
     return asks(r->kind, s->kind) && asks(r->step, s->step) && asks(r->step_dtype, s->step_dtype) &&
            asks(r->home, s->home) && asks(r->program, s->program) && asks(r->amp, s->amp);
+}
+
+static bool fits(const ckpt__patient *p, const ckpt__row *r, const ckpt__situation *s)
+{
+    bool python = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
+    if ((python && r->from && p->version < r->from) || (python && r->until && p->version > r->until))
+        return false;
+    return fits_but_version(p, r, s);
+}
+
+static size_t row_count(void)
+{
+    return ckpt__rows_place_count + ckpt__rows_load_count + ckpt__rows_state_count;
+}
+
+static const ckpt__row *row_at(size_t i)
+{
+    if (i < ckpt__rows_place_count)
+        return &ckpt__rows_place[i];
+    i -= ckpt__rows_place_count;
+    return i < ckpt__rows_load_count ? &ckpt__rows_load[i] : &ckpt__rows_state[i - ckpt__rows_load_count];
+}
+
+/* For a torch newer than what is known: has what becomes of this fact changed between versions before? */
+static void note_version(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *s)
+{
+    bool refused = fact >= CKPT__REFUSED && fact <= CKPT__UNTAKEN;
+    char asked[32];
+    for (size_t i = 0; i < row_count(); i++) {
+        const ckpt__row *r = row_at(i);
+        bool bound = r->from || r->until || refused;
+        if (r->fact != fact || !bound || !fits_but_version(p, r, s))
+            continue;
+        snprintf(asked, sizeof asked, "%d.%d", p->options->torch_major, p->options->torch_minor);
+        ckpt__doctor_note(p, CKPT__TORCH_MATTERS, NULL, none, asked, r->code, NULL);
+        return;
+    }
 }
 
 const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
                                    const char *a, const char *b, const char *c)
 {
     ckpt__situation s = situation ? *situation : ckpt__doctor_situation(p);
-    for (size_t i = 0; i < ckpt__rows_place_count + ckpt__rows_load_count; i++) {
-        const ckpt__row *r =
-            i < ckpt__rows_place_count ? &ckpt__rows_place[i] : &ckpt__rows_load[i - ckpt__rows_place_count];
+    bool of_state = fact <= CKPT__ORDER_SEVERAL || (fact >= CKPT__SCHEDULER_LAMBDAS && fact <= CKPT__SCHEDULER_EPOCH) ||
+                    (fact >= CKPT__STEP_NAN && fact <= CKPT__LR_ODD) || fact == CKPT__SCHEDULE_OVER || fact == CKPT__SCHEDULE_ENDED;
+    if (p->unread && of_state && fact != CKPT__WEIGHTS_FEWER && fact != CKPT__STEP_OF_NAME)
+        return NULL;
+    if (p->beyond && fact != CKPT__TORCH_MATTERS && p->loader->loader != CKPT_LOADER_CKPT)
+        note_version(p, fact, &s);
+    for (size_t i = 0; i < row_count(); i++) {
+        const ckpt__row *r = row_at(i);
         if (r->fact != fact || !fits(p, r, &s))
             continue;
         ckpt__found *f = &p->found[i];
@@ -90,17 +131,18 @@ const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt
 static int weight(ckpt_outcome outcome)
 {
     static const int weights[] = {[CKPT_RESUMES] = 0,
-                                  [CKPT_RESUMES_DIFFERENTLY] = 1,
-                                  [CKPT_OUTCOME_UNKNOWN] = 2,
-                                  [CKPT_FAILS_AT_STEP] = 3,
-                                  [CKPT_FAILS_AT_LOAD] = 4};
+                                  [CKPT_WEIGHTS_ONLY] = 1,
+                                  [CKPT_RESUMES_DIFFERENTLY] = 2,
+                                  [CKPT_OUTCOME_UNKNOWN] = 3,
+                                  [CKPT_FAILS_AT_STEP] = 4,
+                                  [CKPT_FAILS_AT_LOAD] = 5};
     return weights[outcome];
 }
 
 /* Facts of which there is one finding a class. */
 static bool is_refusal(ckpt__fact fact)
 {
-    return fact >= CKPT__REFUSED && fact <= CKPT__REFUSED_CPP;
+    return fact >= CKPT__REFUSED && fact <= CKPT__REFUSED_CPP && fact != CKPT__TORCH_REFUSES;
 }
 
 static bool say(ckpt__patient *p, ckpt_report *report, const ckpt__row *r, const ckpt__found *f)
@@ -145,14 +187,14 @@ static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row 
 static ckpt_status answer(ckpt__patient *p, ckpt_report *report)
 {
     p->result->outcome = CKPT_RESUMES;
-    for (size_t i = 0; i < ckpt__rows_place_count + ckpt__rows_load_count; i++) {
-        const ckpt__row *r =
-            i < ckpt__rows_place_count ? &ckpt__rows_place[i] : &ckpt__rows_load[i - ckpt__rows_place_count];
+    for (size_t i = 0; i < row_count(); i++) {
+        const ckpt__row *r = row_at(i);
         const ckpt__found *f = &p->found[i];
+        ckpt_outcome outcome = p->beyond && (r->from || r->until || is_refusal(r->fact)) ? CKPT_OUTCOME_UNKNOWN : r->outcome;
         if (f->count == 0)
             continue;
-        if (weight(r->outcome) > weight(p->result->outcome))
-            p->result->outcome = r->outcome;
+        if (weight(outcome) > weight(p->result->outcome))
+            p->result->outcome = outcome;
         if (*r->code && !(is_refusal(r->fact) ? say_refusals(p, report, r) : say(p, report, r, f)))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
@@ -211,6 +253,8 @@ static ckpt_status build_canon(ckpt__patient *p, bool optional, ckpt_error *why)
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);
     hints.map = p->map;
+    hints.assume_order = p->options->assume_order;
+    hints.tentative_order = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
     hints.optional_optimizer = optional;
     if (ckpt__doctor_names_fit(p)) {
         hints.param_names = p->options->param_names;
@@ -219,12 +263,24 @@ static ckpt_status build_canon(ckpt__patient *p, bool optional, ckpt_error *why)
     return ckpt__canon_build(p->index, &hints, &p->canon, p->canon_report, why);
 }
 
+/* More than one order fits: the finding says which. */
+static bool note_several(ckpt__patient *p, const ckpt_error *why)
+{
+    const ckpt_finding *f = ckpt_report_find(p->canon_report, "order-ambiguous", NULL);
+    if (!f)
+        return false;
+    p->several = *why;
+    ckpt__doctor_note(p, CKPT__ORDER_SEVERAL, NULL, none, f->message, f->fix, NULL);
+    return true;
+}
+
 static ckpt_status canonical(ckpt__patient *p)
 {
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = build_canon(p, false, &why);
     if (status == CKPT_E_MISMATCH) {
-        note_ambiguous(p, &why);
+        if (!note_several(p, &why))
+            note_ambiguous(p, &why);
         ckpt_report_clear(p->canon_report);
         status = build_canon(p, true, &why); /* what can be told without the optimizer's names */
         ckpt_report_clear(p->canon_report);
@@ -236,16 +292,67 @@ static ckpt_status canonical(ckpt__patient *p)
     return status;
 }
 
+static uint64_t elements(const ckpt_tensor_info *t)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->ndim; d++)
+        n *= (uint64_t)t->shape[d];  /* the reader has found that it fits */
+    return n;
+}
+
+/* Is it state of a fused group, of as many elements as its parameter, on the CPU? Its kernel there looks at no shape (one of
+ * a GPU was not run). `name` is the canonical one. */
+static bool fused_takes(const ckpt__patient *p, const char *name)
+{
+    size_t e;
+    if (!p->canon || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) || !p->canon->entries[e].is_tensor)
+        return false;
+    size_t tensor = p->canon->entries[e].tensor;
+    for (size_t s = 0; s < p->slot_count; s++) {
+        const ckpt__doctor_slot *slot = &p->slots[s];
+        for (size_t i = slot->first; i < slot->first + slot->count; i++)
+            if (p->items[i].tensor == tensor)
+                return p->groups[slot->group].fused == 1 && slot->param != SIZE_MAX && !ckpt__is_gpu(ckpt__doctor_home(p, slot)) &&
+                       elements(&p->index->tensors[tensor].info) == elements(&p->index->tensors[slot->param].info);
+    }
+    return false;
+}
+
+/* State whose id is in no group does nothing: names find it where an id is text there and a number in the groups. */
+static bool is_dead(const ckpt__patient *p, const char *name)
+{
+    size_t e;
+    if (!p->loader->python || !p->canon || p->optimizer_count == 0 || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) ||
+        !p->canon->entries[e].is_tensor)
+        return false;
+    for (size_t i = 0; i < p->item_count; i++)
+        if (p->items[i].tensor == p->canon->entries[e].tensor)
+            return false;
+    return true;
+}
+
 /* What canonical names and placement said already becomes doctor's own where torch makes something else of it. */
 static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
 {
     ckpt_str tensor = *f->tensor ? ckpt__s(f->tensor) : none;
+    if (strcmp(f->code, "moment-shape") == 0 && p->weights_fewer && p->loader->python)
+        return true;              /* which parameter it is of cannot be told */
+    if (strcmp(f->code, "moment-shape") == 0 && is_dead(p, f->tensor))
+        return true;
+    if (strcmp(f->code, "moment-shape") == 0 && p->loader->python && fused_takes(p, f->tensor)) {
+        ckpt__doctor_note(p, CKPT__MOMENT_FUSED, NULL, tensor, f->message, NULL, f->tensor);
+        return true;
+    }
     if (strcmp(f->code, "moment-shape") == 0) {
         ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, tensor, f->message, NULL, f->tensor);
         return p->loader->loader != CKPT_LOADER_CKPT;
     }
     if (strcmp(f->code, "policy-breach") == 0)
         ckpt__doctor_note(p, CKPT__POLICY_BREACH, NULL, none, NULL, NULL, NULL);
+    if (strcmp(f->code, "order-ambiguous") == 0) {
+        note_several(p, &(ckpt_error){ .status = CKPT_E_MISMATCH });
+        return true;
+    }
     if (strcmp(f->code, "order-unknown") == 0) {
         if (p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP)
             ckpt__doctor_note(p, CKPT__ORDER_AMBIGUOUS, NULL, none, f->message, f->fix, NULL);
@@ -262,10 +369,8 @@ static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
         const ckpt_finding *f = ckpt_report_get(p->canon_report, i);
         if (own_finding(p, f))
             continue;
-        /* torch matches by position: how the names were found matters to it as little as the names */
-        bool order = strcmp(f->code, "order-hypothesis") == 0 && p->loader->loader != CKPT_LOADER_CKPT;
         const char *code = strcmp(f->code, "order-unknown") == 0 ? "ambiguous-order" : f->code;
-        if (!ckpt__report_add(report, order ? CKPT_NOTE : f->severity, code, f->tensor, f->fix, "%s", f->message) ||
+        if (!ckpt__report_add(report, f->severity, code, f->tensor, f->fix, "%s", f->message) ||
             !ckpt__report_detail(report, f->file, f->from, f->to, f->nbytes))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
@@ -273,6 +378,15 @@ static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
 }
 
 /* ---- the whole */
+
+/* A directory of files that torch wrote: a program loads each by its name. */
+static bool all_torch(const ckpt__index *index)
+{
+    bool all = strcmp(index->format, "folder") == 0 && index->absorbed_count > 1;
+    for (size_t i = 0; all && i < index->absorbed_count; i++)
+        all = strncmp(index->absorbed[i]->format, "torch", 5) == 0;
+    return all;
+}
 
 /* Whether the loader reads such a thing at all. */
 static void check_format(ckpt__patient *p)
@@ -284,7 +398,7 @@ static void check_format(ckpt__patient *p)
     bool file = strcmp(p->index->kind, "file") == 0, torch = strncmp(format, "torch", 5) == 0;
     bool native = strcmp(format, "ckpt") == 0, safetensors = strcmp(format, "safetensors") == 0;
     bool pickle = strcmp(format, "pickle") == 0, folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
-    bool foreign = loader == CKPT_LOADER_TORCH_CPP ? !torch : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle : false;
+    bool foreign = loader == CKPT_LOADER_TORCH_CPP ? !torch && !all_torch(p->inner) : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle : false;
     if (loader == CKPT_LOADER_TORCH_CPP && torch && !script)
         ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
     if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
@@ -297,10 +411,23 @@ static void check_format(ckpt__patient *p)
         ckpt__doctor_note(p, CKPT__SAFETENSORS, NULL, none, NULL, NULL, NULL);
 }
 
+/* What the reader saw that torch.load raises on. */
+static void check_refused(ckpt__patient *p)
+{
+    const ckpt_report *findings = p->index->findings;
+    for (size_t i = 0; p->loader->python && i < ckpt_report_count(findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(findings, i);
+        if (strstr(f->message, "don't know how to restore data location"))
+            continue;             /* a tag: what becomes of it lies with the map (no-such-device) */
+        if (strcmp(f->code, "torch-refuses") == 0 && !ckpt__loader_file(p->loader->skips, *f->file ? ckpt__s(f->file) : none))
+            ckpt__doctor_note(p, CKPT__TORCH_REFUSES, NULL, none, f->message, NULL, NULL);
+    }
+}
+
 static void check_question(ckpt__patient *p)
 {
     char asked[32];
-    if (p->options->torch_major * 100 + p->options->torch_minor > CKPT__NEWEST_TORCH) {
+    if (p->beyond) {
         snprintf(asked, sizeof asked, "%d.%d", p->options->torch_major, p->options->torch_minor);
         ckpt__doctor_note(p, CKPT__TORCH_UNKNOWN, NULL, none, asked, NULL, NULL);
     }
@@ -320,6 +447,8 @@ static void check_question(ckpt__patient *p)
 static ckpt_status look(ckpt__patient *p)
 {
     ckpt_status status = CKPT_OK;
+    p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && p->index->root && strcmp(p->index->kind, "file") != 0 &&
+                (!ckpt_value_get(p->index->root, "optimizer.pt") || !ckpt_value_get(p->index->root, "scheduler.pt"));
     p->to_meta = p->options->map_location && p->loader->loader == CKPT_LOADER_TORCH &&
                  strcmp(p->options->map_location, "meta") == 0;
     if (p->options->map_location && !p->to_meta)
@@ -327,30 +456,55 @@ static ckpt_status look(ckpt__patient *p)
     if (status == CKPT_OK)
         status = ckpt__doctor_find_dicts(p);
     if (status == CKPT_OK)
+        status = ckpt__doctor_find_flat(p);
+    if (status == CKPT_OK)
         status = canonical(p);
     if (status == CKPT_OK)
         status = ckpt__doctor_find_named(p);
     if (status != CKPT_OK)
         return status;
     ckpt__doctor_link(p);
-    status = ckpt__doctor_values(p);
+    status = ckpt__doctor_incomplete(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_values(p);
     return status == CKPT_OK ? ckpt__doctor_locate(p) : status;
+}
+
+/* Of a part there is nothing to say that would hold of the whole. */
+static ckpt_status examine_part(ckpt__patient *p, ckpt_report *report)
+{
+    ckpt__doctor_note(p, p->shard ? CKPT__A_SHARD : CKPT__A_PART, NULL, none, p->whole.what, p->whole.how, NULL);
+    ckpt_status status = answer(p, report);
+    effective(p);
+    return status;
 }
 
 ckpt_status ckpt__doctor_examine(ckpt__patient *p, ckpt_report *report)
 {
+    bool asked = p->options->loader != CKPT_LOADER_OWN;
+    if (p->shard || (p->part && !asked))
+        return examine_part(p, report);
+    if (p->part)
+        ckpt__doctor_note(p, CKPT__A_PART_ASKED, NULL, none, p->whole.what, p->whole.how, NULL);
     ckpt_status status = look(p);
     if (status == CKPT_OK) {
         check_question(p);
         check_format(p);
+        check_refused(p);
         ckpt__doctor_tensors(p);
         ckpt__doctor_state(p);
         ckpt__doctor_groups(p);
         ckpt__doctor_ranks(p);
         ckpt__doctor_files(p);
+        ckpt__doctor_adapter(p);
         ckpt__doctor_memory(p);
+        ckpt__doctor_modes(p);
         status = ckpt__doctor_order(p);
     }
+    if (status == CKPT_OK)
+        status = ckpt__doctor_models(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_steps(p);
     if (status == CKPT_OK)
         status = ckpt__doctor_places(p);
     if (status == CKPT_OK)
@@ -375,7 +529,8 @@ static ckpt_status choose_version(ckpt__patient *p)
 {
     ckpt_doctor_result *r = p->result;
     int asked = p->options->load_weights_only, want = p->options->torch_major * 100 + p->options->torch_minor;
-    p->version = want == 0 || want > CKPT__NEWEST_TORCH ? CKPT__NEWEST_TORCH : want;
+    p->beyond = want > CKPT__NEWEST_TORCH;
+    p->version = want == 0 || p->beyond ? CKPT__NEWEST_TORCH : want;
     r->torch_major = p->version / 100;
     r->torch_minor = p->version % 100;
     int from = p->loader->weights_only > 0 ? 204 : 206; /* accelerate drops the argument below 2.4 */
@@ -425,13 +580,16 @@ ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, cons
     result->loader = options->loader != CKPT_LOADER_OWN ? options->loader : ckpt__producer_of(reader->index)->loader;
     p->loader = ckpt__loader_row_of(result->loader);
     result->loader = p->loader->loader;
+    p->schedule_last = -1;
     p->inner = p->index;
     p->path = reader->path;
     p->arena = ckpt__arena_new(0);
     p->canon_report = ckpt_report_new();
-    p->found = calloc(ckpt__rows_place_count + ckpt__rows_load_count, sizeof *p->found);
+    p->found = calloc(row_count(), sizeof *p->found);
     if (!p->arena || !p->canon_report || !p->found)
         return ckpt__fail_memory(err, "the report", 0);
+    p->shard = ckpt__part_of_shards(p->index, reader->path, &p->whole);
+    p->part = !p->shard && ckpt__part_of_folder(p->index, reader->path, &p->whole);
     return look_inside(p) ? choose_version(p) : ckpt__fail_memory(err, "the report", 0);
 }
 
@@ -458,6 +616,8 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
     ckpt_status named = options ? ckpt__canon_check_names(options->param_names, options->param_name_count, reader->path, err)
                                 : CKPT_OK;
+    if (named == CKPT_OK && options)
+        named = ckpt__order_check(options->assume_order, reader->path, err);
     if (named < 0)
         return named;
     ckpt__patient *p = calloc(1, sizeof *p);

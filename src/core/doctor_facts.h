@@ -6,6 +6,7 @@
 #include <ckpt/doctor.h>
 #include "core/canon.h"
 #include "core/engine.h"
+#include "core/part.h"
 #include "core/placement.h"
 
 enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112, CKPT__WEIGHTS_ONLY_TORCH = 113 };      /* major * 100 + minor */
@@ -18,6 +19,7 @@ typedef enum ckpt__fact {
     CKPT__MOMENT_CAST,            /* a moment's dtype {a} holds more than its parameter's {b} */
     CKPT__MOMENT_WIDENED,
     CKPT__MOMENT_SHAPE,
+    CKPT__MOMENT_FUSED,           /* the same, of as many elements, for a kernel that looks at no shape */
     CKPT__FACTOR_ON_GPU,          /* NAdam's mu_product, which is read on the host */
     CKPT__BNB_NESTED, CKPT__BNB_FLAT,     /* 8-bit state: guarded against casts, or not */
     /* groups: once a group, or once an optimizer */
@@ -28,11 +30,22 @@ typedef enum ckpt__fact {
     CKPT__SOME_STATE_MISSING, CKPT__FROZEN_STATE, CKPT__NO_MAX_EXP_AVG_SQ,
     CKPT__NO_HYPER,               /* a group of torch's Adam or AdamW without {a}, which no default stands for */
     CKPT__NO_STEP, CKPT__NO_MOMENT,       /* the same of its state: step; {a} */
+    CKPT__NO_FACTOR,              /* {a} of the state, which load_state_dict reads beside step */
+    CKPT__DEFAULTED_HYPER,        /* group {b} does not say {a}, which load_state_dict then sets; {c} */
+    CKPT__BAD_HYPER,              /* {a} of group {b} is {c} is wanted */
+    CKPT__BAD_STEP, CKPT__BAD_STEP_LATER, /* a step that is None or text, which load_state_dict, or step(), reads */
+    CKPT__DIFFERENTIABLE,         /* group {b} has {a} beside differentiable: {c} */
+    CKPT__OPTIMIZER_KEY,          /* an optimizer's dict at {b}, or a group of it, without {a} */
+    CKPT__IDS_LOST,               /* {a} ids have state and are in no group, which has the ids around them */
+    CKPT__WEIGHTS_FEWER,          /* the model has {a} tensors, the optimizer {b} parameters */
+    CKPT__MODEL_ELSEWHERE,        /* the optimizer at {a} has the parameters of no model in the file */
+    CKPT__FLAT,                   /* a key for each value; {a} is the state alone, in Python */
     CKPT__DEAD_STATE,             /* state whose id is in no group */
     CKPT__GROUP_COUNT,            /* the program's parameters are not as many as the groups' */
     CKPT__ORDER_DIFFERS,          /* from the declared one: at {c} the program has {a}, the file {b} */
     CKPT__ORDER_NAMED,            /* the groups' param_names are not in the order of the model's dict */
     CKPT__ORDER_AMBIGUOUS, CKPT__SOURCE_AMBIGUOUS, CKPT__UNNAMED,
+    CKPT__ORDER_SEVERAL,          /* more than one order of the parameters fits the optimizer: {a} */
     /* devices */
     CKPT__NO_SUCH_DEVICE, CKPT__NO_SUCH_BACKEND, CKPT__NO_SUCH_TAG, CKPT__ON_META,
     CKPT__RANK_OTHER,             /* the file of rank {a} is tagged {b}, and another rank loads it */
@@ -47,17 +60,28 @@ typedef enum ckpt__fact {
     CKPT__REFUSED_FIXED,          /* the same in a file to which what the caller says about it does not reach */
     CKPT__UNBUILT,                /* the same of a name that this torch does not have at all; {b}: the first that has it */
     CKPT__UNTAKEN,                /* the same of a call that has more arguments, or other ones, than this torch takes */
+    CKPT__TORCH_REFUSES,          /* torch.load raises, weights_only or not: {a} */
     CKPT__REFUSED_CPP,            /* what the C++ unpickler does not build */
     CKPT__NOT_AN_ARCHIVE,
     CKPT__PREFIX,
     CKPT__NO_SCALER, CKPT__SCALER_EMPTY, CKPT__SCALER_KEY,
+    CKPT__SCALER_PART,            /* a scaler's dict without {a} */
+    CKPT__SCHEDULER_LAMBDAS,      /* a scheduler's dict that looks like LambdaLR's, without lr_lambdas */
+    CKPT__SCHEDULER_LRS,          /* base_lrs of {a} groups, and the optimizer has {b} */
+    CKPT__SCHEDULER_EPOCH,        /* a scheduler's dict without {a} */
+    CKPT__RNG_KIND,               /* a generator's state that set_rng_state does not take: {a} */
     CKPT__SCHEDULER_ALONE,
     CKPT__NO_OPTIMIZER,
     CKPT__OPTIMIZERS_EMPTY,       /* Lightning: the list is there and empty */
     CKPT__SCHEDULERS_EMPTY,       /* the same of schedulers, and the groups had one */
     CKPT__KEY_MISSING,            /* Lightning's root has no {a} */
     CKPT__PROGRESS_MISSING,
-    CKPT__WEIGHTS_MISSING, CKPT__WEIGHTS_ELSEWHERE, CKPT__TRAINER_STATE_MISSING, CKPT__SCHEDULER_FILE_MISSING, CKPT__RNG_MISSING,
+    CKPT__WEIGHTS_MISSING, CKPT__WEIGHTS_BY_HOOK, CKPT__WEIGHTS_ELSEWHERE, CKPT__TRAINER_STATE_MISSING, CKPT__TRAINER_STATE_DAMAGED,
+    CKPT__CONFIG_DAMAGED,
+    CKPT__SCHEDULER_FILE_MISSING, CKPT__RNG_MISSING,
+    CKPT__ADAPTER_RANK,           /* a tensor of rank {a}, where the settings say {b} for {c} */
+    CKPT__ADAPTER_TARGET,         /* tensors of module {a}, which the settings do not name */
+    CKPT__ADAPTER_DORA, CKPT__ADAPTER_NO_DORA,
     CKPT__GROUPS_FEWER,           /* the HF Trainer makes two groups */
     CKPT__FILE_MISSING,           /* of accelerate or the HF Trainer: {a} */
     CKPT__RANK_STATES_SAID,       /* states of {a} ranks; how many resume was not said */
@@ -66,8 +90,34 @@ typedef enum ckpt__fact {
     CKPT__DEVICE_STATES,          /* RNG states of {a} devices, and {b} are there */
     CKPT__NON_FINITE,
     CKPT__POLICY_BREACH, CKPT__COLLISION,
+    CKPT__WRONG_BYTES,            /* a payload is not what its checksum says, or cannot be read: {a} */
+    /* numbers: doctor_steps.c */
+    CKPT__STEP_NAN, CKPT__STEP_INF,
+    CKPT__STEP_NEGATIVE,          /* of torch's Adam or AdamW, which takes a root of 1 - beta ** step */
+    CKPT__STEP_BELOW_ZERO,        /* of another optimizer */
+    CKPT__STEPS_DIFFER,           /* within one optimizer: from {a} to {b}, as {c} says of how many */
+    CKPT__STEPS_DIFFER_UNUSED,    /* the same, and nothing is computed from them */
+    CKPT__STEPS_DIFFER_WHOLE,     /* the same, by whole modules or groups */
+    CKPT__STEP_OF_ANOTHER,        /* {a} is of step {b}, and the checkpoint of {c} */
+    CKPT__STEP_OF_NAME,           /* the directory's name says {a}, and trainer_state.json {b} */
+    CKPT__STEP_OF_COUNT,          /* the optimizer took {a} steps, and the file's own {b} is {c} */
+    CKPT__LR_ZERO, CKPT__LR_ODD,
+    CKPT__SCALE_ZERO, CKPT__SCALE_STUCK, CKPT__SCALE_TINY,
+    /* schedules, loaders of data, optimizers with a mode: doctor_schedule.c */
+    CKPT__SCHEDULE_OVER,          /* OneCycleLR: step {a} would be past the last, {b} */
+    CKPT__SCHEDULE_ENDED,         /* {a} is at its end, {b}: {c} */
+    CKPT__EVAL_MODE, CKPT__DATA_WORKERS,
+    /* several models and optimizers: doctor_models.c */
+    CKPT__ID_TWICE,               /* id {a} stands twice in the groups of {b} */
+    CKPT__MODEL_UNDECIDED,        /* {a}: nothing decides whose parameters the optimizer has */
+    CKPT__MODEL_APART,            /* parameters on {a} ({c}) and on {b} */
+    CKPT__WEIGHTS_ONLY_FILE,      /* weights and nothing else: {a} loads them */
     /* the question itself */
+    CKPT__A_SHARD,                /* a file of a checkpoint that several are: {a}, and {b} reads the whole */
+    CKPT__A_PART,                 /* a file of a directory that is a checkpoint, and the loader was not said */
+    CKPT__A_PART_ASKED,           /* the same, and the loader was */
     CKPT__TORCH_UNKNOWN,          /* newer than what is known here */
+    CKPT__TORCH_MATTERS,          /* the same, and what becomes of {b} has changed between versions */
     CKPT__TORCH_TOO_OLD,          /* for this loader */
     CKPT__NOT_ITS_FORMAT,         /* a file where the loader takes a directory; a pickle that torch.save did not write */
     CKPT__NOT_ITS_FOLDER,         /* a directory that is none of the loader's */
@@ -114,8 +164,8 @@ typedef struct ckpt__row {
     const char *code, *message, *fix;
 } ckpt__row;
 
-extern const ckpt__row ckpt__rows_place[], ckpt__rows_load[];
-extern const size_t ckpt__rows_place_count, ckpt__rows_load_count;
+extern const ckpt__row ckpt__rows_place[], ckpt__rows_load[], ckpt__rows_state[];
+extern const size_t ckpt__rows_place_count, ckpt__rows_load_count, ckpt__rows_state_count;
 
 /* How a loader goes about it: doctor_loaders.c. */
 typedef enum ckpt__brings { CKPT__TO_TAG = 0, CKPT__TO_CPU, CKPT__TO_RANK } ckpt__brings;
@@ -173,7 +223,12 @@ typedef struct ckpt__doctor_group {
 typedef struct ckpt__doctor_optimizer {
     const ckpt_value *dict;       /* NULL: of canonical names */
     ckpt_str name;                /* key path */
-    uint64_t dead;                /* states whose id is in no group */
+    uint64_t alive;               /* states whose id is in a group */
+    uint64_t dead;                /* and in none */
+    uint64_t lost;                /* of those: ids that the groups leave out of 0, 1, 2, ... */
+    ckpt_str twice;               /* an id that the groups hold more than once; data NULL: none */
+    uint64_t repeats;             /* how many ids are there again */
+    bool gone;                    /* of several models: the weights of its own are not all in the file */
 } ckpt__doctor_optimizer;
 
 /* What the values hold beside tensors, as Python expressions (doctor_values.c). */
@@ -193,6 +248,9 @@ typedef struct ckpt__patient {
     int version;
     ckpt__arena *arena;
     ckpt_map *map;
+    ckpt__whole whole;            /* of what this file is a part */
+    char flat[320], flat_model[320];      /* a flattened optimizer state, and the model's keys in the same dict, in Python; "" */
+    bool shard, part;             /* a shard of it; or one of the files of a directory */
     bool to_meta;                 /* map_location='meta', which torch takes and ckpt does not */
     ckpt__canon *canon;           /* NULL: ambiguous */
     ckpt__placement places;
@@ -206,9 +264,18 @@ typedef struct ckpt__patient {
     ckpt__doctor_item *items; size_t item_count, item_capacity;
     ckpt__doctor_paths paths;
     bool has_scheduler, had_scheduler, has_scaler, scaler_enabled;
-    ckpt__found *found;           /* a row each: place's, then load's */
+    bool broken_optimizer;        /* there is an optimizer's dict, and load_state_dict fails in it */
+    bool unread;                  /* the HF Trainer: of optimizer.pt and scheduler.pt one is missing, and it loads neither */
+    bool weights_fewer;           /* the model has fewer tensors than its optimizer parameters */
+    bool beyond;                  /* asked for a torch newer than what is known */
+    double step_least, step_most; /* of all optimizers, where steps_known */
+    bool steps_known;
+    const ckpt_value *idle[16]; size_t idle_count;        /* schedulers of a SequentialLR that are behind it */
+    double schedule_last;         /* the highest last_epoch of a scheduler; -1: none */
+    ckpt__found *found;           /* a row each: place's, then load's, then state's */
     ckpt__refusal refusals[CKPT__REFUSALS]; size_t refusal_count;
     uint64_t refusals_more;
+    ckpt_error several;           /* status not CKPT_OK: more than one order of the parameters fits */
     ckpt_report *canon_report;    /* what canonical names and placement said */
     ckpt_error *err;
 } ckpt__patient;
@@ -231,16 +298,42 @@ void ckpt__doctor_state(ckpt__patient *p);
  * whose order need not be known; else by canonical names. */
 ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p);
 ckpt_status ckpt__doctor_find_named(ckpt__patient *p);
+ckpt_status ckpt__doctor_take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt_str name);
+ckpt_status ckpt__doctor_find_flat(ckpt__patient *p);     /* doctor_flat.c: the same of one with a key for each value */
 void ckpt__doctor_link(ckpt__patient *p);                 /* slots to their parameters, by canonical names */
 bool ckpt__doctor_named(const ckpt__patient *p);          /* is the parameter of each slot known? */
 /* doctor_groups.c */
 void ckpt__doctor_groups(ckpt__patient *p);
 bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slot);
+/* Can this setting of a group, or this key of the state, be missing at all? In a file of ours only where others of it have it. */
+bool ckpt__doctor_bound(const ckpt__patient *p, const char *hyper, const char *key);
+double ckpt__doctor_real(const ckpt_value *v);          /* 0 where it is none */
+/* doctor_kinds.c: is it one of the optimizers that are known here, and has it (*stateful) state of each parameter once it has
+ * stepped? Notes what its load or its step would miss. */
+bool ckpt__doctor_kind(ckpt__patient *p, const ckpt__doctor_group *group, bool *stateful);
+/* doctor_whole.c: optimizers' dicts that are not whole; models that hold fewer tensors than their optimizers; states of
+ * generators, schedulers and scalers that their programs would not take */
+ckpt_status ckpt__doctor_incomplete(ckpt__patient *p);
 /* doctor_frozen.c: some of its parameters have no state; does it look as if they had been frozen? */
 bool ckpt__doctor_frozen(const ckpt__patient *p, size_t optimizer);
 bool ckpt__doctor_names_fit(ckpt__patient *p);            /* are there as many declared names as parameters? */
 ckpt_status ckpt__doctor_order(ckpt__patient *p);
 const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_group *group, const char *key, bool *tensor);
+/* doctor_frozen.c: are those of the optimizer's slots for which `marked` is set (a slot each) whole groups, all but an adapter,
+ * or whole modules? */
+bool ckpt__doctor_whole(const ckpt__patient *p, size_t optimizer, const bool *marked);
+/* doctor_steps.c. The number of a value or of a tensor of one element, which is read; false: there is none. tensor SIZE_MAX: v. */
+bool ckpt__doctor_number(ckpt__patient *p, const ckpt_value *v, size_t tensor, double *number);
+ckpt_status ckpt__doctor_steps(ckpt__patient *p);
+void ckpt__doctor_scale(ckpt__patient *p, const ckpt_value *scaler);
+/* The steps that the checkpoint says were taken, or its epoch; -1: it says neither. Epoch 0 may have had steps. */
+int64_t ckpt__doctor_taken(const ckpt__patient *p, const char **what);
+/* doctor_schedule.c: a dict among the values; and the modes of optimizers */
+void ckpt__doctor_schedule(ckpt__patient *p, const ckpt_visit *visit);
+void ckpt__doctor_modes(ckpt__patient *p);
+/* doctor_models.c. _gone: optimizers, of several, whose weights are not all in the file; before anything else is said of their state */
+ckpt_status ckpt__doctor_models(ckpt__patient *p);
+ckpt_status ckpt__doctor_gone(ckpt__patient *p);
 /* doctor_refused.c: what of this one value torch.load(weights_only=True), or the C++ unpickler, refuses;
  * false: no memory */
 bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit);
@@ -259,6 +352,7 @@ ckpt_status ckpt__doctor_values(ckpt__patient *p);
 /* doctor_ranks.c */
 void ckpt__doctor_ranks(ckpt__patient *p);
 void ckpt__doctor_files(ckpt__patient *p);                /* and Lightning's keys */
+void ckpt__doctor_adapter(ckpt__patient *p);              /* doctor_adapter.c: of PEFT, beside its settings */
 /* doctor_memory.c */
 ckpt_status ckpt__doctor_places(ckpt__patient *p);
 void ckpt__doctor_memory(ckpt__patient *p);

@@ -105,8 +105,16 @@ static int flag_of(const ckpt_value *group, const char *key)
     return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
 }
 
+/* load_state_dict maps ids to parameters in a dict: of an id that stands twice the last parameter gets the state. */
+static void take_away(ckpt__patient *p, size_t at, size_t *owner)
+{
+    if (owner[at] != SIZE_MAX)
+        p->slots[owner[at]].count = 0;
+    owner[at] = p->slot_count - 1;
+}
+
 static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids,
-                       uint64_t *alive)
+                       size_t *owner)
 {
     ckpt__doctor_group *g = add_group(p);
     const ckpt_value *params = ckpt_value_get(group, "params");
@@ -125,20 +133,76 @@ static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_val
             return false;
         if (!ckpt__hash_get(ids, id.data, id.size, &at))
             continue;
-        *alive += 1;
+        ckpt__doctor_optimizer *o = &p->optimizers[p->optimizer_count - 1];
+        if (owner[at] != SIZE_MAX && !o->twice.data)
+            o->twice = (ckpt_str){id.data + 1, id.size - 1};
+        o->repeats += owner[at] != SIZE_MAX;
+        o->alive += owner[at] == SIZE_MAX;
+        take_away(p, at, owner);
         if (state->entries[at].value->kind == CKPT_V_DICT && !take_state(p, slot, state->entries[at].value))
             return false;
     }
     return true;
 }
 
-static ckpt_status take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
+static bool take_id(unsigned char *seen, size_t n, const ckpt_value *id, bool once)
+{
+    if (id->kind != CKPT_V_INT || id->integer < 0 || (uint64_t)id->integer >= n || (once && seen[id->integer]))
+        return false;
+    seen[id->integer] = 1;
+    return true;
+}
+
+/* torch numbers parameters 0, 1, 2, ... over the groups. Do the ids of the groups and those of the state that is in none make up
+ * that row? Then the groups have lost theirs. */
+static bool ids_lost(const ckpt_value *state, const ckpt_value *groups, uint64_t dead)
+{
+    size_t n = 0, found = 0;
+    for (size_t i = 0; i < groups->item_count; i++)
+        n += ckpt_value_get(groups->items[i], "params")->item_count;
+    n += (size_t)dead;            /* of the state's entries: no more than a file holds */
+    unsigned char *seen = calloc(n + 1, 1);
+    bool whole = seen != NULL;
+    for (size_t i = 0; whole && i < groups->item_count; i++) {
+        const ckpt_value *params = ckpt_value_get(groups->items[i], "params");
+        for (size_t k = 0; whole && k < params->item_count; k++)
+            whole = take_id(seen, n, params->items[k], true);
+    }
+    for (size_t i = 0; whole && i < state->entry_count; i++)
+        whole = take_id(seen, n, state->entries[i].key, false);
+    for (size_t i = 0; whole && i < n; i++)
+        found += seen[i];
+    free(seen);
+    return whole && found == n;
+}
+
+/* The same of ids that are names: all are text, and with those that are in no group there are just as many as there are
+ * parameters in the file. */
+static bool names_lost(const ckpt__patient *p, const ckpt_value *state, const ckpt_value *groups, uint64_t dead)
+{
+    uint64_t ids = dead, params = 0;
+    for (size_t i = 0; i < groups->item_count; i++) {
+        const ckpt_value *of = ckpt_value_get(groups->items[i], "params");
+        ids += of->item_count;
+        for (size_t k = 0; k < of->item_count; k++)
+            if (of->items[k]->kind != CKPT_V_STR)
+                return false;
+    }
+    for (size_t i = 0; i < state->entry_count; i++)
+        if (state->entries[i].key->kind != CKPT_V_STR)
+            return false;
+    for (size_t i = 0; i < p->index->tensor_count; i++)
+        params += p->index->tensors[i].info.role == CKPT_PARAM;
+    return ids == params;
+}
+
+ckpt_status ckpt__doctor_take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
 {
     const ckpt_value *state = ckpt_value_get(dict, "state"), *groups = ckpt_value_get(dict, "param_groups");
     ckpt__doctor_optimizer *o = add_optimizer(p);
     ckpt__hash *ids = ckpt__hash_new(state->entry_count);
-    uint64_t alive = 0;
-    bool ok = o && ids;
+    size_t *owner = ckpt__arena_array(p->arena, state->entry_count + 1, sizeof *owner);       /* the slot of each state */
+    bool ok = o && ids && owner;
     if (ok) {
         o->dict = dict;
         o->name = ckpt__arena_str(p->arena, name.data ? name.data : "", name.size);
@@ -147,11 +211,15 @@ static ckpt_status take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt
     for (size_t i = 0; ok && i < state->entry_count; i++) {
         ckpt_str id = id_text(p, state->entries[i].key);
         ok = id.data && ckpt__hash_put(ids, id.data, id.size, i, NULL) >= 0;
+        owner[i] = SIZE_MAX;
     }
     for (size_t i = 0; ok && i < groups->item_count; i++)
-        ok = take_group(p, groups->items[i], state, ids, &alive);
-    if (ok && state->entry_count > alive)
-        p->optimizers[p->optimizer_count - 1].dead = state->entry_count - alive;
+        ok = take_group(p, groups->items[i], state, ids, owner);
+    o = ok ? &p->optimizers[p->optimizer_count - 1] : NULL;
+    if (ok && state->entry_count > o->alive)
+        o->dead = state->entry_count - o->alive;
+    if (o && o->dead && (ids_lost(state, groups, o->dead) || names_lost(p, state, groups, o->dead)))
+        o->lost = o->dead;
     ckpt__hash_free(ids);
     return ok ? CKPT_OK : no_memory(p);
 }
@@ -164,7 +232,7 @@ static int look_for_optimizer(void *ctx, const ckpt_visit *visit)
     for (size_t i = 0; i < p->optimizer_count; i++)
         if (p->optimizers[i].dict == visit->value)
             return 0;
-    return take_optimizer(p, visit->value, visit->name);
+    return ckpt__doctor_take_optimizer(p, visit->value, visit->name);
 }
 
 ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p)
@@ -258,7 +326,7 @@ void ckpt__doctor_link(ckpt__patient *p)
         return;
     for (size_t o = 0; o < p->optimizer_count; o++) {
         bool same =
-            !p->optimizers[o].dict || ckpt__str_equal(p->canon->optimizer_path, p->optimizers[o].name) ||
+            !p->optimizers[o].dict || *p->flat || ckpt__str_equal(p->canon->optimizer_path, p->optimizers[o].name) ||
             (p->canon->optimizer_path.data && p->canon->optimizer_path.size == 0 && p->optimizers[o].name.size == 0);
         size_t number = 0;
         for (size_t g = 0; g < p->group_count; g++) {

@@ -34,7 +34,7 @@ static bool has_hyper(const ckpt__patient *p, const ckpt__doctor_group *g, const
     return ckpt__doctor_hyper(p, g, key, &tensor) || tensor;
 }
 
-static double number_of(const ckpt_value *v)
+double ckpt__doctor_real(const ckpt_value *v)
 {
     return !v ? 0 : v->kind == CKPT_V_FLOAT ? v->real : v->kind == CKPT_V_INT ? (double)v->integer : v->kind == CKPT_V_BOOL && v->boolean;
 }
@@ -43,6 +43,21 @@ static bool has_item(const ckpt__patient *p, const ckpt__doctor_slot *slot, cons
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (ckpt__str_is(p->items[i].key, key))
+            return true;
+    return false;
+}
+
+/* In a file of ours the program that resumes is the one that saved, and what it did not bind is no loss: only what some of the
+ * groups or parameters have can be missing to others. */
+bool ckpt__doctor_bound(const ckpt__patient *p, const char *hyper, const char *key)
+{
+    if (strcmp(p->index->format, "ckpt") != 0 || p->loader->loader != CKPT_LOADER_CKPT)
+        return true;
+    for (size_t g = 0; hyper && g < p->group_count; g++)
+        if (has_hyper(p, &p->groups[g], hyper))
+            return true;
+    for (size_t i = 0; key && i < p->slot_count; i++)
+        if (has_item(p, &p->slots[i], key))
             return true;
     return false;
 }
@@ -58,14 +73,17 @@ static void check_lr(ckpt__patient *p, const ckpt__doctor_group *g)
     bool tensor = false;
     const ckpt_value *lr = ckpt__doctor_hyper(p, g, "lr", &tensor);
     snprintf(group, sizeof group, "%zu", (size_t)(g - p->groups));
+    if (!lr && !tensor && has_hyper(p, g, "step_sizes"))
+        return;                   /* Rprop: its step() does not read it */
     if (!lr && !tensor) {
-        ckpt__doctor_note(p, CKPT__NO_LR, NULL, none, group, NULL, NULL);
+        if (ckpt__doctor_bound(p, "lr", NULL))
+            ckpt__doctor_note(p, CKPT__NO_LR, NULL, none, group, NULL, NULL);
         return;
     }
     if (tensor && g->foreach == 1 && g->capturable != 1)
         ckpt__doctor_note(p, CKPT__TENSOR_LR, NULL, none, group, NULL, NULL);
     if (!tensor && (lr->kind == CKPT_V_FLOAT || lr->kind == CKPT_V_INT))
-        ckpt__format_double(text, number_of(lr));
+        ckpt__format_double(text, ckpt__doctor_real(lr));
     ckpt__doctor_note(p, CKPT__LR, NULL, none, text, NULL, NULL);
     if (has_hyper(p, g, "initial_lr"))
         p->had_scheduler = true;  /* only a scheduler puts it there */
@@ -77,31 +95,6 @@ typedef struct tally {
     uint64_t with, without, starts;
     ckpt_str first;
 } tally;
-
-/* What torch's Adam and AdamW read without a default: only their groups say amsgrad beside betas or their moments, and other
- * optimizers call their state otherwise. */
-static void check_adam(ckpt__patient *p, const ckpt__doctor_group *g)
-{
-    static const char *const hypers[] = {"betas", "eps", "weight_decay"}, *const moments[] = {"exp_avg", "exp_avg_sq"};
-    bool own = has_hyper(p, g, "amsgrad");
-    char group[24];
-    snprintf(group, sizeof group, "%zu", (size_t)(g - p->groups));
-    for (size_t i = g->first; own && i < g->first + g->count; i++)
-        for (size_t k = p->slots[i].first; own && k < p->slots[i].first + p->slots[i].count; k++)
-            own = ckpt__str_is(p->items[k].key, "step") || ckpt__str_is(p->items[k].key, "max_exp_avg_sq") ||
-                  ckpt__str_is(p->items[k].key, moments[0]) || ckpt__str_is(p->items[k].key, moments[1]);
-    for (size_t k = 0; own && k < sizeof hypers / sizeof *hypers; k++)
-        if (!has_hyper(p, g, hypers[k]) && !(k == 0 && has_hyper(p, g, "betas.0")))
-            ckpt__doctor_note(p, CKPT__NO_HYPER, NULL, none, hypers[k], group, NULL);
-    for (size_t i = g->first; own && i < g->first + g->count; i++) {
-        const ckpt__doctor_slot *slot = &p->slots[i];
-        if (slot->count > 0 && !has_item(p, slot, "step"))
-            ckpt__doctor_note(p, CKPT__NO_STEP, NULL, name_of(p, slot), NULL, NULL, NULL);
-        for (size_t k = 0; slot->count > 0 && k < sizeof moments / sizeof *moments; k++)
-            if (!has_item(p, slot, moments[k]))
-                ckpt__doctor_note(p, CKPT__NO_MOMENT, NULL, name_of(p, slot), moments[k], NULL, NULL);
-    }
-}
 
 /* SGD keeps None for a momentum that it has not begun. */
 bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slot)
@@ -115,17 +108,18 @@ bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slo
 static void check_group(ckpt__patient *p, const ckpt__doctor_group *g, tally *t)
 {
     bool adam = has_hyper(p, g, "betas.0") || has_hyper(p, g, "betas");
-    bool momentum = number_of(ckpt__doctor_hyper(p, g, "momentum", NULL)) != 0;
-    bool amsgrad = number_of(ckpt__doctor_hyper(p, g, "amsgrad", NULL)) != 0;
+    bool momentum = ckpt__doctor_real(ckpt__doctor_hyper(p, g, "momentum", NULL)) != 0;
+    bool amsgrad = ckpt__doctor_real(ckpt__doctor_hyper(p, g, "amsgrad", NULL)) != 0;
+    bool stateful;
     check_lr(p, g);
-    check_adam(p, g);
+    ckpt__doctor_kind(p, g, &stateful);
     for (size_t i = g->first; i < g->first + g->count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];
         if (!ckpt__doctor_stateless(p, slot)) {
             t->with++;
             if (adam && amsgrad && !has_item(p, slot, "max_exp_avg_sq") && has_item(p, slot, "exp_avg"))
                 ckpt__doctor_note(p, CKPT__NO_MAX_EXP_AVG_SQ, NULL, name_of(p, slot), NULL, NULL, NULL);
-        } else if (adam || momentum) {      /* plain SGD and the like keep no state */
+        } else if (adam || momentum || stateful) {      /* plain SGD and the like keep no state */
             if (t->without++ == 0)
                 t->first = name_of(p, slot);
         }
@@ -139,7 +133,7 @@ static void check_flags(ckpt__patient *p, size_t optimizer)
     ckpt__situation s = ckpt__doctor_situation(p);
     for (size_t i = 0; i < p->group_count; i++) {
         const ckpt__doctor_group *g = &p->groups[i];
-        if (g->optimizer != optimizer)
+        if (g->optimizer != optimizer || g->count == 0)       /* the flags of no parameter */
             continue;
         all_fused &= g->fused == 1;
         any_fused |= g->fused == 1;
@@ -160,33 +154,13 @@ static void check_flags(ckpt__patient *p, size_t optimizer)
                       NULL);
 }
 
-/* The number of steps, or of epochs, that the checkpoint says were taken; -1: it does not say. Epoch 0 may have had steps. */
-static int64_t steps_taken(const ckpt__patient *p, const char **what)
-{
-    static const char *const names[] = {"step", "epoch"};
-    size_t i;
-    *what = "step";
-    if (!p->canon)
-        return p->index->step;
-    for (size_t k = 0; k < 2; k++) {
-        if (!ckpt__hash_get(p->canon->by_name, names[k], strlen(names[k]), &i))
-            continue;
-        const ckpt_value *v = p->canon->entries[i].value;
-        if (p->canon->entries[i].is_tensor || !v || v->kind != CKPT_V_INT || (k == 1 && v->integer <= 0))
-            continue;
-        *what = names[k];
-        return v->integer;
-    }
-    return p->index->step;
-}
-
 static void check_missing(ckpt__patient *p, size_t optimizer, const tally *t)
 {
     if (t->without == 0)
         return;
     char missing[32], all[32], said[64] = "and the checkpoint does not say how many steps were taken";
     const char *what;
-    int64_t taken = steps_taken(p, &what);
+    int64_t taken = ckpt__doctor_taken(p, &what);
     if (taken > 0)
         snprintf(said, sizeof said, "though the checkpoint is of %s %lld", what, (long long)taken);
     snprintf(missing, sizeof missing, "%llu", (unsigned long long)t->without);
@@ -196,23 +170,79 @@ static void check_missing(ckpt__patient *p, size_t optimizer, const tally *t)
     ckpt__doctor_note(p, fact, NULL, t->first, missing, all, said);
 }
 
-/* An optimizer cannot hold more parameters than there are tensors to be them. */
-static void check_count(ckpt__patient *p, size_t optimizer)
+/* A word that says that there is more than weights. */
+static bool says_training(ckpt_str key)
 {
-    uint64_t tensors = 0, slots = 0;
-    char a[32], b[32];
-    if (!p->canon || !p->canon->model_path.data)
-        return;
-    for (size_t i = 0; i < p->index->tensor_count; i++)
-        tensors += !ckpt_role_is_optimizer(p->index->tensors[i].info.role);
-    for (size_t i = 0; i < p->group_count; i++)
-        if (p->groups[i].optimizer == optimizer)
-            slots += p->groups[i].count;
-    if (slots <= tensors)
-        return;
-    snprintf(a, sizeof a, "%llu", (unsigned long long)tensors);
-    snprintf(b, sizeof b, "%llu", (unsigned long long)slots);
-    ckpt__doctor_note(p, CKPT__GROUP_COUNT, NULL, none, a, b, "the checkpoint's own model has");
+    static const char *const words[] = {"optim", "sched", "scaler", "sampler", "loader", "rng", "random", "epoch", "step", "iter"};
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (key.size && memmem(key.data, key.size, words[k], strlen(words[k])))
+            return true;
+    return false;
+}
+
+/* Weights and nothing that a resume would go on with: it is not meant to be resumed. */
+static bool is_weights_only(const ckpt__patient *p)
+{
+    const char *what;
+    bool weights = false;
+    const ckpt_value *root = p->inner->root;
+    ckpt_loader loader = p->loader->loader;
+    if ((loader != CKPT_LOADER_TORCH && loader != CKPT_LOADER_CKPT && loader != CKPT_LOADER_TORCH_CPP) || p->has_scheduler || p->has_scaler)
+        return false;
+    for (size_t i = 0; i < p->index->tensor_count; i++) {
+        ckpt_role role = p->index->tensors[i].info.role;
+        weights = weights || role == CKPT_PARAM || (role == CKPT_ROLE_NONE && strcmp(p->inner->format, "safetensors") == 0);
+        if (role == CKPT_RNG || role == CKPT_STEP || role == CKPT_SCALER)
+            return false;
+    }
+    for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
+        const ckpt_value *key = root->entries[i].key;
+        if (root->entries[i].value->kind != CKPT_V_TENSOR && key->kind == CKPT_V_STR && says_training(key->text))
+            return false;
+    }
+    return weights && ckpt__doctor_taken(p, &what) < 0;
+}
+
+/* {path} and {load} of what `show` says, on one line. */
+static void put_call(const ckpt__patient *p, ckpt_str call, ckpt__buf *b)
+{
+    for (size_t i = 0; i < call.size; i++) {
+        size_t left = call.size - i;
+        const char *at = call.data + i;
+        if (left >= 6 && memcmp(at, "{path}", 6) == 0) {
+            ckpt__buf_str(b, p->path);
+            i += 5;
+        } else if (left >= 6 && memcmp(at, "{load}", 6) == 0) {
+            ckpt__buf_str(b, p->refusal_count && p->result->load_weights_only ? ", weights_only=False" : "");
+            i += 5;
+        } else if (left >= 8 && memcmp(at, "{device}", 8) == 0) {
+            ckpt__buf_str(b, "cpu");
+            i += 7;
+        } else if (*at == '\n') {
+            ckpt__buf_str(b, "; ");
+        } else {
+            ckpt__buf_char(b, *at);
+        }
+    }
+}
+
+static void note_weights_only(ckpt__patient *p)
+{
+    ckpt_summary said;
+    ckpt__buf b = {NULL, 0, 0, false};
+    bool summed = ckpt_summarize(p->reader, &said, NULL) >= 0;
+    if (p->loader->loader == CKPT_LOADER_CKPT)
+        ckpt__buf_printf(&b, "ckpt_restore(state, \"%s\", &options, NULL, &err)", p->path);
+    else if (p->loader->loader == CKPT_LOADER_TORCH_CPP)
+        ckpt__buf_printf(&b, "torch::load(module, \"%s\")", p->path);
+    else if (summed && said.resume.data && said.resume.size)
+        put_call(p, said.resume, &b);
+    else
+        ckpt__buf_printf(&b, "%s(\"%s\")", strcmp(p->inner->format, "safetensors") == 0 ? "safetensors.torch.load_file" : "torch.load", p->path);
+    ckpt__doctor_note(p, CKPT__WEIGHTS_ONLY_FILE, NULL, none, b.failed || !b.data ? "its own loader" : b.data, NULL, NULL);
+    ckpt__buf_free(&b);
+    if (summed)
+        ckpt_summary_clear(&said);
 }
 
 void ckpt__doctor_groups(ckpt__patient *p)
@@ -224,11 +254,11 @@ void ckpt__doctor_groups(ckpt__patient *p)
                 check_group(p, &p->groups[i], &t);
         check_missing(p, o, &t);
         check_flags(p, o);
-        check_count(p, o);
         if (p->optimizers[o].dead) {
             char n[32];
             snprintf(n, sizeof n, "%llu", (unsigned long long)p->optimizers[o].dead);
-            ckpt__doctor_note(p, CKPT__DEAD_STATE, NULL, none, n, NULL, NULL);
+            if (!p->optimizers[o].lost || !ckpt__doctor_note(p, CKPT__IDS_LOST, NULL, none, n, NULL, NULL))
+                ckpt__doctor_note(p, CKPT__DEAD_STATE, NULL, none, n, NULL, NULL);
         }
     }
     bool state = p->optimizer_count > 0;
@@ -240,8 +270,10 @@ void ckpt__doctor_groups(ckpt__patient *p)
     const ckpt_value *list = ckpt_value_get(root, "optimizer_states");
     if (!state && p->loader->loader == CKPT_LOADER_LIGHTNING && list && list->kind == CKPT_V_LIST)
         ckpt__doctor_note(p, CKPT__OPTIMIZERS_EMPTY, NULL, none, NULL, NULL, NULL);
-    else if (!state)
-        ckpt__doctor_note(p, CKPT__NO_OPTIMIZER, NULL, none, NULL, NULL, NULL);
+    else if (!state && !p->broken_optimizer && is_weights_only(p))
+        note_weights_only(p);
+    else if (!state && !p->broken_optimizer && (p->loader->loader != CKPT_LOADER_CKPT || strcmp(p->index->format, "ckpt") != 0))
+        ckpt__doctor_note(p, CKPT__NO_OPTIMIZER, NULL, none, NULL, NULL, NULL); /* of ours: the program that saved it had none */
 }
 
 /* ---- order */

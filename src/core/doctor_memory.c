@@ -232,28 +232,88 @@ static ckpt_status count_bad(void *ctx, uint64_t offset, const void *data, size_
     return CKPT_OK;
 }
 
+static bool is_plain(const ckpt_tensor_info *t)
+{
+    return ckpt_dtype_size(t->dtype) > 0 && t->storage >= 0 && !t->extra->layout.data && !t->extra->quantizer.data;
+}
+
+/* Damage is a finding here, and the rest is read. */
+static ckpt_status damaged(ckpt__patient *p, ckpt_status status, ckpt_str tensor, const ckpt_error *why)
+{
+    if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
+        ckpt__doctor_note(p, CKPT__WRONG_BYTES, NULL, tensor, why->message, NULL, NULL);
+        return CKPT_OK;
+    }
+    if (status < 0 && p->err)
+        *p->err = *why;
+    return status;
+}
+
+/* Of a tensor in floating-point numbers whether all are finite; and of one with a checksum of its own whether that is right. */
+static ckpt_status read_one(ckpt__patient *p, size_t tensor, bool *seen)
+{
+    const ckpt__tensor *whole = &p->index->tensors[tensor];
+    const ckpt_tensor_info *t = &whole->info;
+    finite_check c = {.dtype = t->dtype};
+    ckpt_error why = CKPT_ERROR_INIT;
+    char n[32];
+    bool numbers = ckpt_dtype_is_float(t->dtype), storage = t->storage >= 0 && (size_t)t->storage < p->index->storage_count;
+    const ckpt__extent *e = storage ? &p->index->storages[t->storage].extent : NULL;
+    bool all = e && whole->piece_count == 1 && whole->pieces[0].offset == 0 && t->nbytes == e->size &&
+               (!t->strides || ckpt__is_c_order(t->shape, t->strides, t->ndim));
+    if (!is_plain(t) || (!numbers && !whole->has_crc) || (!numbers && all && seen[t->storage]))
+        return CKPT_OK;
+    ckpt_status status = ckpt__read_tensor(p->reader->source, p->index, tensor, true, numbers ? count_bad : NULL, &c, &why);
+    snprintf(n, sizeof n, "%llu", (unsigned long long)c.bad);
+    if (c.bad)
+        ckpt__doctor_note(p, CKPT__NON_FINITE, NULL, t->name, n, ckpt_role_name(role_of(p, tensor)), NULL);
+    p->result->read_tensors++;
+    if (all && !seen[t->storage]) {
+        p->result->read_bytes += e->size;
+        p->result->checked_bytes += e->has_crc || whole->has_crc ? e->size : 0;
+        seen[t->storage] = true;
+    }
+    return damaged(p, status, t->name, &why);
+}
+
+/* What no tensor covered: integers, views, storages that nothing looks at. */
+static ckpt_status read_rest(ckpt__patient *p, const bool *seen)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < p->index->storage_count; i++) {
+        const ckpt__storage *s = &p->index->storages[i];
+        ckpt_error why = CKPT_ERROR_INIT;
+        if (seen[i] || s->extent.missing)
+            continue;
+        status = damaged(p, ckpt__read_storage(p->reader->source, p->index, i, true, NULL, NULL, &why), s->name, &why);
+        p->result->read_bytes += s->extent.size;
+        p->result->checked_bytes += s->extent.has_crc ? s->extent.size : 0;
+    }
+    return status;
+}
+
 ckpt_status ckpt__doctor_finite(ckpt__patient *p)
 {
     ckpt_status status = CKPT_OK;
     const ckpt_progress *progress = p->options->progress;
     uint64_t done = 0, total = 0;
-    for (size_t i = 0; p->options->read_values && i < p->index->tensor_count; i++)
+    bool *seen = ckpt__arena_array(p->arena, p->index->storage_count + 1, sizeof *seen);
+    if (!seen)
+        return ckpt__fail_memory(p->err, "the storages", p->index->storage_count);
+    memset(seen, 0, (p->index->storage_count + 1) * sizeof *seen);
+    for (size_t i = 0; i < p->index->storage_count; i++)
+        p->result->payload_bytes += p->index->storages[i].extent.size;
+    if (!p->options->read_values)
+        return CKPT_OK;
+    for (size_t i = 0; i < p->index->tensor_count; i++)
         if (!ckpt__add(total, p->index->tensors[i].info.nbytes, &total))
             total = UINT64_MAX;
-    for (size_t i = 0; p->options->read_values && status == CKPT_OK && i < p->index->tensor_count; i++) {
-        const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        finite_check c = {.dtype = t->dtype};
-        char n[32];
+    for (size_t i = 0; status == CKPT_OK && i < p->index->tensor_count; i++) {
+        uint64_t n = p->index->tensors[i].info.nbytes;
         if (progress && progress->fn && progress->fn(progress->ctx, done, total) != 0)
             return ckpt__fail(p->err, CKPT_E_CANCELLED, NULL, "cancelled while the values were read");
-        done = done > total - (t->nbytes < total ? t->nbytes : total) ? total : done + t->nbytes;
-        if (!ckpt_dtype_is_float(t->dtype) || ckpt_dtype_size(t->dtype) == 0 || t->storage < 0 || t->extra->layout.data ||
-            t->extra->quantizer.data)
-            continue;
-        status = ckpt__read_tensor(p->reader->source, p->index, i, false, count_bad, &c, p->err);
-        snprintf(n, sizeof n, "%llu", (unsigned long long)c.bad);
-        if (c.bad)
-            ckpt__doctor_note(p, CKPT__NON_FINITE, NULL, t->name, n, ckpt_role_name(role_of(p, i)), NULL);
+        done = done > total - (n < total ? n : total) ? total : done + n;
+        status = read_one(p, i, seen);
     }
-    return status;
+    return status == CKPT_OK ? read_rest(p, seen) : status;
 }

@@ -172,14 +172,48 @@ static void check_keys(ckpt__patient *p)
         ckpt__doctor_note(p, CKPT__SCHEDULERS_EMPTY, NULL, none, NULL, NULL, NULL);
 }
 
+/* Weights that lie where accelerate itself puts none: a hook's (diffusers' unet/, pytorch_lora_weights). NULL: there is a
+ * model of its own. */
+static const char *hook_of(const ckpt__patient *p)
+{
+    const char *hook = NULL;
+    for (size_t i = 0; i < p->index->root->entry_count; i++) {
+        ckpt_str file = p->index->root->entries[i].key->text;
+        bool below = memchr(file.data, '/', file.size) != NULL;
+        if (!below && (strncmp(file.data, "model", 5) == 0 || strncmp(file.data, "pytorch_model", 13) == 0))
+            return NULL;
+        if (!hook && ((below && strstr(file.data, "model")) || strncmp(file.data, "pytorch_lora_weights", 20) == 0))
+            hook = file.data;
+    }
+    return hook;
+}
+
+/* It is there, and was left out when the directory was read. */
+static bool is_damaged(const ckpt__patient *p, const char *file)
+{
+    const ckpt_report *r = p->index->findings;
+    for (size_t i = 0; i < ckpt_report_count(r); i++) {
+        const ckpt_finding *f = ckpt_report_get(r, i);
+        if (strcmp(f->code, "member-damaged") == 0 && strcmp(f->file, file) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void check_trainer_files(ckpt__patient *p)
 {
-    bool optimizer = p->optimizer_count > 0, scheduler = has_file(p, "scheduler.pt");
+    bool optimizer = p->optimizer_count > 0 || p->broken_optimizer, scheduler = has_file(p, "scheduler.pt");
     size_t groups = p->group_count;
+    const ckpt_value *lrs = ckpt_value_get(ckpt_value_get(p->index->root, "scheduler.pt"), "base_lrs");
     if (!has_file(p, "trainer_state.json"))
-        ckpt__doctor_note(p, CKPT__TRAINER_STATE_MISSING, NULL, none, NULL, NULL, NULL);
-    if (p->optimizer_count == 1 && groups < 2 && p->optimizers[0].dead)
-        ckpt__doctor_note(p, CKPT__GROUPS_FEWER, NULL, none, NULL, NULL, NULL);
+        ckpt__doctor_note(p, is_damaged(p, "trainer_state.json") ? CKPT__TRAINER_STATE_DAMAGED : CKPT__TRAINER_STATE_MISSING, NULL,
+                          none, NULL, NULL, NULL);
+    if (is_damaged(p, "config.json"))
+        ckpt__doctor_note(p, CKPT__CONFIG_DAMAGED, NULL, none, NULL, NULL, NULL);
+    if (p->optimizer_count == 1 && groups < 2 && p->optimizers[0].dead && !p->optimizers[0].lost)
+        ckpt__doctor_note(p, CKPT__GROUPS_FEWER, NULL, none, "state of parameters that are in none", NULL, NULL);
+    else if (p->optimizer_count == 1 && groups < 2 && lrs && lrs->kind == CKPT_V_LIST && lrs->item_count == 2)
+        ckpt__doctor_note(p, CKPT__GROUPS_FEWER, NULL, none, "its scheduler is of two", NULL, NULL);
     if (optimizer && scheduler)
         return;
     ckpt__doctor_note(p, CKPT__FILE_MISSING, NULL, none,
@@ -215,7 +249,9 @@ void ckpt__doctor_files(ckpt__patient *p)
     if (!weights && (accelerate || trainer))
         ckpt__doctor_note(p, CKPT__WEIGHTS_MISSING, NULL, none,
                           accelerate ? "model.safetensors nor pytorch_model.bin" : "weights file", NULL, NULL);
-    if (accelerate && p->optimizer_count == 0)
+    if (accelerate && weights && p->index->root && hook_of(p))
+        ckpt__doctor_note(p, CKPT__WEIGHTS_BY_HOOK, NULL, none, hook_of(p), NULL, NULL);
+    if (accelerate && p->optimizer_count == 0 && !p->broken_optimizer)
         ckpt__doctor_note(p, CKPT__FILE_MISSING, NULL, none, "optimizer.bin", NULL, NULL);
     if (accelerate && p->had_scheduler && !has_file(p, "scheduler.bin"))
         ckpt__doctor_note(p, CKPT__SCHEDULER_FILE_MISSING, NULL, none, NULL, NULL, NULL);

@@ -4,6 +4,7 @@
  * 2.13 by their source alone. */
 #include "core/doctor_facts.h"
 
+#include <stdio.h>
 #include "format/torch_priv.h"
 #include "format/torch_write.h"
 
@@ -314,8 +315,14 @@ static void check_protocol(ckpt__patient *p, const ckpt_visit *visit)
 {
     static const char *const words[] = {"pickle protocol 0 or 1", "", "", "pickle protocol 4", "pickle protocol 5"};
     int protocol = p->inner->pickle_protocol;
-    if (protocol == 1 || protocol > 3)
+    if (protocol == 1 || protocol > 3) {
         refuse(p, visit, ckpt__s(words[protocol == 1 ? 0 : protocol == 4 ? 3 : 4]));
+    } else if (p->inner->pickle_strange) {
+        char text[80];
+        snprintf(text, sizeof text, "the opcode %s", p->inner->pickle_strange);
+        ckpt_str kept = ckpt__arena_str(p->arena, text, strlen(text));
+        refuse(p, visit, kept.data ? kept : ckpt__s("an opcode"));
+    }
 }
 
 /* What no torch of this version builds, whatever weights_only says. */
@@ -337,6 +344,8 @@ bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = strncmp(p->inner->format, "torch", 5) == 0;
     ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
     bool archive = root.data && root.size > 10 && memcmp(root.data, "__torch__.", 10) == 0;
+    if (p->unread && file.data && (ckpt__str_is(file, "optimizer.pt") || ckpt__str_is(file, "scheduler.pt")))
+        return true;
     if (!ckpt__loader_file(p->loader->skips, file) && !look_for_unbuilt(p, visit))
         return false;
     if (ckpt__loader_file(p->loader->skips, file) || (file.data && ckpt__loader_file(p->loader->trusts, file)) ||

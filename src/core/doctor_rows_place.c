@@ -186,6 +186,11 @@ const ckpt__row ckpt__rows_place[] = {
                 "({a})",
      .fix = "if the order of the parameters is another: ckpt-migrate --param-names FILE --to same {path} {dst}; else leave their state "
             "out: ckpt-migrate --drop '={c}' --to same {path} {dst}"},
+    {.fact = CKPT__MOMENT_FUSED, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
+     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "moment-shape",
+     .message = "{n} optimizer tensor{s} have another shape than the parameter and as many elements: the fused kernel of the CPU looks at no "
+                "shape and takes them in their order in memory ({a})",
+     .fix = "reshape them, if the order is right; else leave their state out: ckpt-migrate --drop '={c}' --to same {path} {dst}"},
     {.fact = CKPT__BNB_NESTED, .loaders = CKPT__L_PYTHON | CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_NOTE,
      .outcome = CKPT_RESUMES, .code = "bnb-never-cast",
      .message = "{n} tensor{s} of 8-bit optimizer state (bitsandbytes): its load_state_dict moves them and never casts them; they are no "

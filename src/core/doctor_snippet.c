@@ -62,7 +62,8 @@ static ckpt_str name_of(const ckpt__patient *p, const ckpt__doctor_slot *slot)
 
 static bool names_known(const ckpt__patient *p)
 {
-    bool known = p->optimizer_count == 1 && p->slot_count > 0 && p->slot_count <= NAMES;
+    bool known = p->optimizer_count == 1 && p->slot_count > 0 && p->slot_count <= NAMES &&
+                 !(p->canon && p->canon->order.ambiguous);
     for (size_t i = 0; i < p->slot_count && known; i++)
         known = name_of(p, &p->slots[i]).data != NULL;
     return known;
@@ -252,8 +253,9 @@ static void put_torch_front(ckpt__buf *b, const ckpt__patient *p, const char *cl
                      refuses(p)          ? ", weights_only=False"
                      : p->version >= 113 ? ", weights_only=True"
                                          : "");
-    if (*p->paths.model) {
-        ckpt__buf_printf(b, "    weights = checkpoint%s\n", path_in(p->paths.model));
+    if (*p->paths.model || *p->flat_model) {
+        ckpt__buf_printf(b, "    weights = %s%s\n", *p->flat_model ? p->flat_model : "checkpoint",
+                         *p->flat_model ? "" : path_in(p->paths.model));
         if (has_prefix(p))
             put(b, "    weights = {bare(name): value for name, value in weights.items()}\n");
         put(b, "    model.load_state_dict(weights)\n");
@@ -273,7 +275,12 @@ static void put_torch_optimizer(ckpt__buf *b, const ckpt__patient *p)
            "    # The scheduler before the state: its constructor sets lr and initial_lr, and the load puts the saved "
            "ones over them.\n"
            "    scheduler = make_scheduler(optimizer) if make_scheduler else None\n");
-    ckpt__buf_printf(b, "    optimizer.load_state_dict(checkpoint%s)\n", path_in(p->paths.optimizer));
+    if (*p->flat)
+        ckpt__buf_printf(b, "    # A key for each value: by the parameters' names, not by position.\n"
+                            "    from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict\n"
+                            "    set_optimizer_state_dict(model, optimizer, %s)\n", p->flat);
+    else
+        ckpt__buf_printf(b, "    optimizer.load_state_dict(checkpoint%s)\n", path_in(p->paths.optimizer));
     if (any_flag(p, false) && !any_flag(p, true))
         put(b, "    if device.type == 'cpu':      # capturable is for GPUs\n"
                "        for group in optimizer.param_groups:\n            group['capturable'] = False\n");
@@ -355,6 +362,40 @@ static void put_folder(ckpt__buf *b, const ckpt__patient *p)
            "            place_steps(optimizer)\n"
            "            check_placement(optimizer)\n"
            "    return missing\n");
+}
+
+/* An adapter's names are not those of the model that has it: PEFT puts the adapter's own into them. */
+static void put_adapter(ckpt__buf *b, const ckpt__patient *p)
+{
+    bool folder = strcmp(p->index->kind, "directory") == 0;
+    put_head(b, p, folder ? "import peft\n" : "import peft\nimport safetensors.torch\n");
+    put(b, "\n\n"
+           "def resume(model, device=None):\n"
+           "    \"\"\"model: the base model, as it was before the adapter; or one that has an adapter of the same settings.\"\"\"\n");
+    if (folder)
+        put(b, "    if not isinstance(model, peft.PeftModel):\n"
+               "        model = peft.PeftModel.from_pretrained(model, PATH, is_trainable=True)\n"
+               "    else:\n"
+               "        result = peft.set_peft_model_state_dict(model, peft.load_peft_weights(PATH, device='cpu'))\n"
+               "        assert not result.unexpected_keys, result.unexpected_keys\n");
+    else
+        put(b, "    assert isinstance(model, peft.PeftModel), 'the settings are in adapter_config.json, which is not here'\n"
+               "    result = peft.set_peft_model_state_dict(model, safetensors.torch.load_file(PATH))\n"
+               "    assert not result.unexpected_keys, result.unexpected_keys\n");
+    put(b, "    return model.to(device) if device else model\n");
+}
+
+static bool is_adapter(const ckpt__patient *p)
+{
+    bool lora = false;
+    if (strcmp(p->index->format, "peft") == 0)
+        return p->optimizer_count == 0;
+    for (size_t i = 0; is_flat(p) && !lora && i < p->index->tensor_count; i++) {
+        ckpt_str name = p->index->tensors[i].info.name;
+        lora = name.size > 17 && memcmp(name.data, "base_model.model.", 17) == 0 &&
+               memmem(name.data, name.size, ".lora_A.weight", 14);
+    }
+    return lora;
 }
 
 static void put_lightning(ckpt__buf *b, const ckpt__patient *p)
@@ -442,7 +483,9 @@ static void put_python(ckpt__buf *b, const ckpt__patient *p)
     case CKPT_LOADER_TORCH_CPP:
         break;
     }
-    if (folder)
+    if (is_adapter(p))
+        put_adapter(b, p);
+    else if (folder)
         put_folder(b, p);
     else
         put_torch(b, p);
@@ -471,6 +514,9 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
         own.loader = CKPT_LOADER_CKPT;
     else if (!ckpt__loader_row_of(own.loader)->python)
         own.loader = CKPT_LOADER_TORCH;
+    ckpt_status known = ckpt__order_check(own.assume_order, reader->path, err);
+    if (known < 0)
+        return known;
     ckpt__patient *p = calloc(1, sizeof *p);
     ckpt_report *findings = ckpt_report_new();
     if (!p || !findings) {
@@ -480,8 +526,16 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
     }
     ckpt__buf b = {NULL, 0, 0, false};
     ckpt_status status = ckpt__doctor_admit(p, reader, &own, &result, err);
+    if (status == CKPT_OK && p->shard)
+        status = ckpt__fail(err, CKPT_E_UNSUPPORTED, reader->path, "this is %s. There is no resume from it alone; %s",
+                            p->whole.what, p->whole.how);
     if (status == CKPT_OK)
         status = ckpt__doctor_examine(p, findings);
+    if (status == CKPT_OK && !python && p->several.status != CKPT_OK) {
+        status = p->several.status;        /* it would name the states of one parameter as another's */
+        if (err)
+            *err = p->several;
+    }
     if (status == CKPT_OK) {
         if (python)
             put_python(&b, p);

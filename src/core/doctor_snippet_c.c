@@ -127,6 +127,8 @@ static void put_one(ckpt__buf *b, const ckpt__patient *p)
     if (p->options->param_name_count)
         put(b, "    options.param_names = param_names;\n"
                "    options.param_name_count = sizeof param_names / sizeof *param_names;\n");
+    if (p->options->assume_order)
+        ckpt__buf_printf(b, "    options.assume_order = \"%s\";\n", p->options->assume_order);
     if (strcmp(p->index->format, "ckpt") != 0)
         put(b, "    options.allow_unexpected = true;    /* another program's file holds more than this state */\n");
     put(b, "    if (status >= 0)\n"

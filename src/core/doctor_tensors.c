@@ -180,7 +180,8 @@ static void check_device(ckpt__patient *p, size_t tensor)
     bool cpu = cpp && t->device.size > 4 && memcmp(t->device.data, "cpu:", 4) == 0; /* to libtorch */
     bool other = d.type >= CKPT_DEVICE_OTHER && !(cpu && d.type == CKPT_DEVICE_OTHER);
     size_t e = p->entry_of[tensor];
-    bool model = e != SIZE_MAX && !p->canon->entries[e].outside;
+    bool model = (e != SIZE_MAX && !p->canon->entries[e].outside) ||
+                 (p->loader->python && !(p->canon && p->canon->model_path.data)); /* of several models any may be meant */
     if (p->loader->loader == CKPT_LOADER_CKPT) /* which takes what a state binds, and places it on two kinds of device */
         no_tag = other = model && d.type >= CKPT_DEVICE_META;
     if ((other || no_tag) && t->storage >= 0) {
@@ -311,10 +312,18 @@ static int64_t count_experts(ckpt_str name)
 
 /* Where the order is not known: a shape that no parameter has is no parameter's. But transformers 5 trains all experts of a
  * layer as one tensor (experts.gate_up_proj), and saves each by itself. */
+static uint64_t elements(const ckpt_tensor_info *t)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->ndim; d++)
+        n *= (uint64_t)t->shape[d];  /* the reader has found that it fits */
+    return n;
+}
+
 static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item)
 {
     const ckpt_tensor_info *t = info_of(p, item->tensor);
-    bool weights = false;
+    bool weights = false, as_many = false;
     int64_t experts = 0, own;
     if (slot->param != SIZE_MAX || item->nested || !ckpt__key_has_param_shape(item->key))
         return;
@@ -322,6 +331,7 @@ static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const c
         const ckpt_tensor_info *w = info_of(p, i);
         bool same = w->ndim == t->ndim && (w->role == CKPT_PARAM || w->role == CKPT_BUFFER);
         weights = weights || w->role == CKPT_PARAM;
+        as_many = as_many || (w->role == CKPT_PARAM && elements(w) == elements(t));
         if (w->role == CKPT_PARAM && (own = count_experts(w->name)) > experts)
             experts = own;
         for (uint32_t d = 0; same && d < w->ndim; d++)
@@ -330,9 +340,32 @@ static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const c
             return;
     }
     bool fused = experts && t->ndim > 1 && t->shape[0] == experts;
-    if (weights && !fused)
-        ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "no parameter of the model has this shape", NULL,
+    if (weights && !fused && !((p->weights_fewer || p->optimizers[p->groups[slot->group].optimizer].gone) && p->loader->python))
+        ckpt__doctor_note(p, as_many && p->loader->python && p->groups[slot->group].fused == 1 &&
+                                 !ckpt__is_gpu(ckpt__doctor_home(p, slot)) ? CKPT__MOMENT_FUSED : CKPT__MOMENT_SHAPE, NULL, t->name, "no parameter of the model has this shape", NULL,
                           t->name.data);
+}
+
+/* Whose parameter it is need not be known where two moments of one have different shapes: one of them is wrong. NovoGrad keeps
+ * a number for one of them, and a fused kernel of the CPU looks at no shape. */
+static void check_alike(ckpt__patient *p, const ckpt__doctor_slot *slot)
+{
+    const ckpt_tensor_info *first = NULL;
+    if (slot->param != SIZE_MAX || !p->loader->python || p->groups[slot->group].fused == 1)
+        return;
+    for (size_t i = slot->first; i < slot->first + slot->count; i++) {
+        const ckpt__doctor_item *item = &p->items[i];
+        const ckpt_tensor_info *t = item->tensor != SIZE_MAX ? info_of(p, item->tensor) : NULL;
+        bool moment = ckpt__str_is(item->key, "exp_avg") || ckpt__str_is(item->key, "exp_avg_sq") || ckpt__str_is(item->key, "max_exp_avg_sq");
+        if (!t || !moment || item->nested || t->ndim == 0)
+            continue;
+        if (!first) {
+            first = t;
+        } else if (t->ndim != first->ndim || memcmp(t->shape, first->shape, t->ndim * sizeof *t->shape) != 0) {
+            ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "another moment of the same parameter has another shape", NULL, t->name.data);
+            return;
+        }
+    }
 }
 
 static void check_moment(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item,
@@ -361,6 +394,7 @@ void ckpt__doctor_state(ckpt__patient *p)
         const ckpt__doctor_slot *slot = &p->slots[i];
         const ckpt__doctor_group *group = &p->groups[slot->group];
         ckpt_device home = ckpt__doctor_home(p, slot);
+        check_alike(p, slot);
         for (size_t k = slot->first; k < slot->first + slot->count; k++) {
             const ckpt__doctor_item *item = &p->items[k];
             if (ckpt__str_is(item->key, "step"))
@@ -369,7 +403,7 @@ void ckpt__doctor_state(ckpt__patient *p)
                 check_moment(p, slot, item, home);
                 check_factor(p, item, group, home);
                 bool low_rank = ckpt__doctor_hyper(p, group, "rank", NULL) != NULL; /* GaLore: moments of a projection */
-                if (p->canon && slot->param == SIZE_MAX && k - slot->first < 4 && !low_rank)
+                if (slot->param == SIZE_MAX && k - slot->first < 4 && !low_rank)
                     check_shape(p, slot, item);
             }
         }

@@ -86,6 +86,7 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
         p->has_scheduler = true;
         note_path(visit, visit->path.count, p->paths.scheduler);
     }
+    ckpt__doctor_schedule(p, visit);
     bool scaler = is_scaler(v),
          empty = v->entry_count == 0 && visit->path.count > 0 &&
                  (contains(visit->name, "scaler") || ckpt__str_is(visit->name, "MixedPrecision") ||
@@ -94,6 +95,8 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
         return;
     p->has_scaler = true;
     p->scaler_enabled = p->scaler_enabled || scaler;
+    if (scaler)
+        ckpt__doctor_scale(p, v);
     if (scaler)
         note_path(visit, visit->path.count, p->paths.scaler);
     if (scaler && visit->path.count == 1 && visit->path.keys[0].text.data)
@@ -174,8 +177,10 @@ static void check_scaler(ckpt__patient *p)
     if (p->canon && !p->has_scaler && p->canon->scaler_path.data)
         p->has_scaler = p->scaler_enabled = true;
     const ckpt_value *native = ckpt_value_get(p->index->root, "scaler");
-    if (!p->has_scaler && native && strcmp(p->index->format, "ckpt") == 0)
+    if (!p->has_scaler && native && strcmp(p->index->format, "ckpt") == 0) {
         p->has_scaler = p->scaler_enabled = true;
+        ckpt__doctor_scale(p, native);
+    }
     p->result->amp = p->options->amp || p->scaler_enabled;
     if (p->options->amp && p->has_scaler && !p->scaler_enabled)
         ckpt__doctor_note(p, CKPT__SCALER_EMPTY, NULL, none, NULL, NULL, NULL);
@@ -215,7 +220,7 @@ ckpt_status ckpt__doctor_values(ckpt__patient *p)
         check_scaler(p);
     if (status == CKPT_OK)
         check_prefix(p);
-    if (status == CKPT_OK && p->has_scheduler && p->optimizer_count == 0)
+    if (status == CKPT_OK && p->has_scheduler && p->optimizer_count == 0 && !p->broken_optimizer)
         ckpt__doctor_note(p, CKPT__SCHEDULER_ALONE, NULL, none, NULL, NULL, NULL);
     return status;
 }

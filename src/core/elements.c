@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "codec/crc32.h"
+#include "core/checked.h"
 #include "core/payload.h"
 
 /* ---- opening */
@@ -36,16 +37,20 @@ static ckpt_status set_flips(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_
     return CKPT_OK;
 }
 
-/* What lies in the order in which it is asked for: bytes [begin, begin + size) of the storage. */
-static ckpt_status open_range(ckpt__elements *e, uint64_t begin, bool check, ckpt_error *err)
+/* What lies in the order in which it is asked for: bytes [begin, begin + size) of the storage. Read from end to end its CRC
+ * is taken on the way; for a part of it the storage is checked before. */
+static ckpt_status open_range(ckpt__elements *e, const ckpt__index *index, size_t storage, uint64_t begin, bool check,
+                              ckpt_error *err)
 {
     ckpt_status status = ckpt__extent_holds(e->extent, begin, e->size, e->what, err);
+    e->whole = begin == 0 && e->size == e->extent->size;
+    e->check_extent = check && e->whole && e->extent->has_crc;
+    if (status == CKPT_OK && check && !e->whole)
+        status = ckpt__check_storage(e->source, index, storage, e->size, e->what, err);
     if (status == CKPT_OK)
         status = ckpt__decoder_open(&e->decoder, e->source, e->extent, e->what, err);
     if (status == CKPT_OK && begin)
         status = ckpt__decoder_skip(&e->decoder, begin, err);
-    e->whole = begin == 0 && e->size == e->extent->size;
-    e->check_extent = check && e->whole && e->extent->has_crc;
     return status;
 }
 
@@ -74,7 +79,7 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
                           : "it has no data of its own%s%s", layout ? layout : " (a meta tensor)",
                           layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
     const ckpt__piece *p = &t->pieces[0];
-    const ckpt__storage *s = &index->storages[p->storage];
+    ckpt__storage *s = &index->storages[p->storage];
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
     e->source = source;
     e->extent = &s->extent;
@@ -92,15 +97,17 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     if (status < 0)
         return status;
     uint64_t begin = (uint64_t)p->offset * bits / 8;
-    return ckpt__strided_is_contiguous(&it) ? open_range(e, begin, options->check, err)
-                                            : open_windows(e, &it, bits / 8, begin,
-                                                           options->memory ? options->memory : CKPT__MEMORY, err);
+    if (ckpt__strided_is_contiguous(&it))
+        return open_range(e, index, p->storage, begin, options->check, err);
+    if (options->check)               /* windows do not see the storage's bytes in their order */
+        status = ckpt__check_storage(source, index, p->storage, e->size, e->what, err);
+    return status < 0 ? status : open_windows(e, &it, bits / 8, begin, options->memory ? options->memory : CKPT__MEMORY, err);
 }
 
 ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t storage,
                                       bool as_stored, const ckpt__elements_options *options, ckpt_error *err)
 {
-    const ckpt__storage *s = &index->storages[storage];
+    ckpt__storage *s = &index->storages[storage];
     memset(e, 0, sizeof *e);
     label(e, s->name, "storage");
     e->source = source;
@@ -108,7 +115,7 @@ ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *sou
     e->size = s->extent.size;
     e->swap = !as_stored && s->extent.big_endian && s->unit > 1 ? s->unit : 1;
     e->unit = e->swap;
-    return open_range(e, 0, options->check, err);
+    return open_range(e, index, storage, 0, options->check, err);
 }
 
 bool ckpt__elements_repeat(const ckpt_tensor_info *t)
@@ -191,6 +198,8 @@ static ckpt_status finish(ckpt__elements *e, ckpt_error *err)
     ckpt_status status = e->whole ? ckpt__decoder_finish(&e->decoder, err) : CKPT_OK;
     if (status == CKPT_OK && e->check_extent && e->extent_crc != e->extent->crc)
         status = wrong_crc(e, e->extent_crc, e->extent->crc, err);
+    if (e->check_extent && (status == CKPT_OK || status == CKPT_E_DAMAGED))
+        ckpt__note_checked(e->extent, status == CKPT_OK);
     if (status == CKPT_OK && e->check_tensor && e->tensor_crc != e->want_crc)
         status = wrong_crc(e, e->tensor_crc, e->want_crc, err);
     return status;

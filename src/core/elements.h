@@ -10,7 +10,7 @@ typedef struct ckpt__elements {
     unsigned char *window;        /* bytes [window_at, window_end) of it are not yet given out */
     size_t window_at, window_end;
     const ckpt__source *source;
-    const ckpt__extent *extent;
+    ckpt__extent *extent;
     uint64_t size, at;            /* bytes in all, and given out */
     size_t unit;                  /* bytes that belong together: no block ends within */
     uint32_t swap;                /* bytes that are reversed; 1: none */
@@ -25,7 +25,8 @@ typedef struct ckpt__elements {
 } ckpt__elements;
 
 typedef struct ckpt__elements_options {
-    bool check;                   /* compare the CRCs there are, where all that they cover is read */
+    bool check;                   /* compare the CRCs there are: of the storage, also where a view is but a part of it, and of
+                                   * the tensor */
     bool resolve;                 /* conjugate and negated views: give their values, not the bytes behind them */
     uint64_t memory;              /* for the buffers; 0: CKPT__MEMORY */
 } ckpt__elements_options;

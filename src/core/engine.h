@@ -3,6 +3,7 @@
 #define CKPT_ENGINE_H
 #include <ckpt/progress.h>
 #include <ckpt/reader.h>
+#include <ckpt/verify.h>
 #include "format/format.h"
 #include "io/sink.h"
 #include "io/source.h"
@@ -23,6 +24,13 @@ struct ckpt_reader {
 /* ckpt_reader_open, but that a file of several that is damaged or missing becomes a finding, and the others are read. */
 ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 
+/* Of ckpt_verify what looks at payloads: one finding for each tensor whose bytes are not what its own CRC, or that of its
+ * storage, says; result gets the bytes (add to what is there). */
+ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result *result, ckpt_report *report, ckpt_error *err);
+
+/* ckpt_reader_crc32; where check is false, what the file keeps of CRCs is not compared. */
+ckpt_status ckpt__reader_crc32(const ckpt_reader *reader, size_t i, bool check, uint32_t *crc, ckpt_error *err);
+
 /* The decoded bytes of storage i, as stored (no byte swap), in order, in blocks. With check, a CRC that the extent has
  * is compared at the end: CKPT_E_DAMAGED ("crc-mismatch"). A return of fn other than CKPT_OK stops and is returned. */
 typedef ckpt_status (*ckpt__block_fn)(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
@@ -33,11 +41,8 @@ ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *in
 typedef ckpt_status (*ckpt__buffer_fn)(void *ctx, uint64_t offset, size_t n, void **buffer, ckpt_error *err);
 ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
                                     ckpt__buffer_fn buffer, ckpt__block_fn fn, void *ctx, ckpt_error *err);
-/* Bytes [offset, offset + n) of a storage; a coded extent is decoded from its start each time. */
-ckpt_status ckpt__read_storage_range(const ckpt__source *source, const ckpt__index *index, size_t storage,
-                                     uint64_t offset, void *dst, size_t n, ckpt_error *err);
 /* The elements of tensor i in C order, little-endian, contiguous, in order, in blocks of whole elements, with conjugate
- * and negated views resolved. With check, CRCs of whole storages and of the tensor are compared. Memory is bounded
+ * and negated views resolved. With check, the CRCs of the storage, of which it may be a part, and of the tensor are compared. Memory is bounded
  * (core/payload.h). */
 ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
                               ckpt__block_fn fn, void *ctx, ckpt_error *err);

@@ -2,6 +2,7 @@
 #include "core/execute.h"
 
 #include <stdlib.h>
+#include "core/checked.h"
 
 typedef struct runner {
     const ckpt__source *source;
@@ -179,9 +180,9 @@ static ckpt_status place_block(void *ctx, uint64_t offset, const void *data, siz
 static ckpt_status run_shaped(runner *r, size_t storage, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
-    /* A view does not show its storage's CRC: the storage is read once more for it, before anything is touched. */
-    if (r->check && r->index->storages[storage].extent.has_crc)
-        status = ckpt__read_storage(r->source, r->index, storage, true, NULL, NULL, err);
+    /* Before anything is touched, also where the one tensor is the whole storage and is cast, say. */
+    if (r->check)
+        status = ckpt__check_storage(r->source, r->index, storage, UINT64_MAX, r->index->storages[storage].name.data, err);
     for (size_t i = 0; status == CKPT_OK && i < r->count; i++) {
         shaped s = { .r = r, .copy = &r->copies[i] };
         ckpt__strided_init(&s.place, s.copy->shape, s.copy->strides, s.copy->ndim, ckpt_dtype_size(s.copy->to));
@@ -189,6 +190,14 @@ static ckpt_status run_shaped(runner *r, size_t storage, ckpt_error *err)
         free(s.converted);
     }
     return status == CKPT_OK ? progressed(r, r->index->storages[storage].extent.size, err) : status;
+}
+
+/* A CRC of the tensor's that its storage's does not tell: seen only where the tensor is read as one. */
+static bool has_own_crc(const ckpt__index *x, const ckpt__copy *c)
+{
+    const ckpt__tensor *t = &x->tensors[c->tensor];
+    const ckpt__extent *e = &x->storages[c->storage].extent;
+    return t->has_crc && !(e->has_crc && e->crc == t->crc && c->begin == 0 && c->size == e->size);
 }
 
 ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ckpt__index *index, bool check,
@@ -202,9 +211,9 @@ ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ck
         ckpt__plan_group(plan, first, &end);
         r.copies = &plan->copies[first];
         r.count = end - first;
-        for (size_t i = 0; i < r.count; i++)
-            linear &= r.copies[i].linear;
         size_t storage = r.copies[0].storage;
+        for (size_t i = 0; storage != SIZE_MAX && i < r.count; i++)
+            linear &= r.copies[i].linear && !(check && has_own_crc(index, &r.copies[i]));
         if (storage != SIZE_MAX)
             status = linear ? run_linear(&r, storage, err) : run_shaped(&r, storage, err);
         for (size_t i = 0; status == CKPT_OK && i < r.count; i++)

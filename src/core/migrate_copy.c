@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include "codec/crc32.h"
+#include "core/checked.h"
 #include "format/folder.h"
 
 enum { BLOCK = 1 << 20 };
@@ -19,6 +20,23 @@ static ckpt_status open_copy(ckpt__out *w, const ckpt__out_file *f, uint32_t *fi
     return status;
 }
 
+/* What the checkpoint has in the file goes along unseen: it is held against its own CRCs before. */
+static ckpt_status check_storages(ckpt__out *w, uint32_t file)
+{
+    const ckpt__mover *m = w->m;
+    const ckpt__index *x = m->from;
+    ckpt_status status = CKPT_OK;
+    char what[200];
+    for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
+        const ckpt__storage *s = &x->storages[i];
+        if (!s->extent.memory && s->extent.file == file)
+            status = ckpt__check_storage(m->reader->source, x, i, UINT64_MAX,
+                                         ckpt__escape(what, sizeof what, s->name.data ? s->name.data : "storage",
+                                                      s->name.data ? s->name.size : 7), w->err);
+    }
+    return status;
+}
+
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *f, ckpt__sink *folder)
 {
     ckpt__source *source = w->m->reader->source;
@@ -29,6 +47,8 @@ ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *f, ckpt__sink *folder)
     ckpt_status status = block ? open_copy(w, f, &file, &own) : ckpt__mover_no_memory(w->err);
     f->size = status == CKPT_OK ? source->files[file].size : 0;
     f->crc = 0;
+    if (status == CKPT_OK && !own)
+        status = check_storages(w, file);
     if (status == CKPT_OK)
         status = ckpt__sink_member(folder, f->name, f->size, &sink, w->err);
     for (uint64_t at = 0; status == CKPT_OK && at < f->size; at += BLOCK) {

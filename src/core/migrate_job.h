@@ -3,6 +3,7 @@
  *   migrate.c          the order of work
  *   migrate_edit.c     the value tree in place: visiting, taking out
  *   migrate_select.c   which tensors go along: drop, selection, weights only, what was not recovered
+ *   migrate_naming.c   canonical names of the source; whose states its optimizer numbers
  *   migrate_names.c    strip, rename, add a prefix
  *   migrate_place.c    the target's index: names, device tags, dtypes
  *   migrate_cast.c     which tensors a cast names
@@ -38,6 +39,7 @@ typedef struct ckpt__mover {
     const ckpt__format *format;   /* of each file that is written */
     bool torch, hf;
     bool same;                    /* a directory, each file in its own format; `torch` holds too */
+    ckpt_error order_error;       /* status not CKPT_OK: more than one order fits, an error if the optimizer goes along */
     bool order_stated;            /* --param-names is the order that the source has, and not another */
     bool remade;                  /* for torch, the optimizer of libtorch in C++ becomes one of torch's in Python */
     bool named_script;            /* it has an optimizer of libtorch in C++ whose parameters' names are known */
@@ -138,6 +140,8 @@ bool ckpt__has_tree(const ckpt__index *index);
 ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);   /* --salvage: before canonical names */
 /* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
 ckpt_status ckpt__migrate_recover_closed(ckpt__mover *m, const bool *whole, const char *const *why, ckpt_error *err);
+ckpt_status ckpt__migrate_find_names(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_check_order(ckpt__mover *m, ckpt_error *err);   /* after the selection: must its states have names? */
 ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device: after */
 ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after */
 ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err);   /* of tensors whose first name went: at last */

@@ -20,8 +20,8 @@
  * window of its elements; each window reads what it needs once. A deflated storage is decoded as it goes on; for a view
  * of it that is not in order it is decoded once a window.
  *
- * from, to and casts are borrowed. CRCs that the source has are compared where all that they cover is read:
- * CKPT_E_DAMAGED. */
+ * from, to and casts are borrowed. CRCs that the source has are compared: CKPT_E_DAMAGED. Of a view or a part of a storage
+ * that is before its first byte is given (core/checked.h). */
 typedef struct ckpt__reader_payload ckpt__reader_payload;
 enum { CKPT__MEMORY = 128 << 20, CKPT__MEMORY_LEAST = 1 << 20, CKPT__WRITER_MEMORY = 4 * CKPT__BLOCK };
 ckpt_status ckpt__payload_open(const ckpt__source *source, const ckpt__index *from, const ckpt__index *to,

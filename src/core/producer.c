@@ -33,6 +33,8 @@ const ckpt__producer_row ckpt__producer_rows[] = {
     { { "Diffusers", CKPT_LOADER_TORCH, .version = "config.json/_diffusers_version>",
         .resume = "diffusers.AutoModel.from_pretrained(\"{path}\")" },
       .format = "hf", .signs = { "config.json/_diffusers_version:str", "config.json/_class_name:str" } },
+    { { "Diffusers", CKPT_LOADER_TORCH, .resume = "pipeline.load_lora_weights(\"{path}\")" },
+      .format = "hf", .signs = { "pytorch_lora_weights.safetensors|pytorch_lora_weights.bin" } },
     { { "sentence-transformers", CKPT_LOADER_TORCH,
         .version = "config_sentence_transformers.json/__version__/sentence_transformers>",
         .resume = "SentenceTransformer(\"{path}\")" },
@@ -41,7 +43,7 @@ const ckpt__producer_row ckpt__producer_rows[] = {
       .format = "hf", .signs = { "config.json/architecture:str", "config.json/pretrained_cfg:dict" } },
     { { "Hugging Face", CKPT_LOADER_TORCH,
         .version = "config.json/transformers_version>transformers|generation_config.json/transformers_version>transformers",
-        .resume = "AutoModel.from_pretrained(\"{path}\")" },
+        .resume = "{model}.from_pretrained(\"{path}\")" },
       .format = "hf", .signs = { "config.json|generation_config.json" } },
 
     /* torch files, by what their root holds */

@@ -27,7 +27,8 @@ typedef struct ckpt__producer {
     const char *precision;
     const char *ema;              /* alternatives "sign>path": where averaged weights are; no path: the sign's */
     /* What resumes it: {path}, {load} (", weights_only=False" where that is needed), {device} (the GPU that its tensors name,
-     * or cpu), {lines} (torch.load, and a load_state_dict for each part that was found). */
+     * or cpu), {lines} (torch.load, and a load_state_dict for each part that was found), {model} (the class that config.json
+     * names, or AutoModel). */
     const char *resume;
 } ckpt__producer;
 

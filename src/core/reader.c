@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "codec/crc32.h"
 #include "core/canon.h"
+#include "core/checked.h"
 #include "core/elements.h"
 
 /* A program that was compiled with an older header gives fewer options: the others are zero. */
@@ -45,6 +46,9 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was opened");
     if (status == CKPT_OK)
         ckpt__canon_give_roles(r->index);
+    if (status == CKPT_OK && options->leave_large &&
+        !(r->index->parts_given = calloc(r->index->storage_count + 1, sizeof *r->index->parts_given)))
+        status = ckpt__fail_memory(err, path, r->index->storage_count);
     r->by_name = status == CKPT_OK ? r->index->by_name : NULL;
     bool named = r->by_name != NULL;
     if (named)
@@ -160,6 +164,18 @@ const ckpt_report *ckpt_reader_findings(const ckpt_reader *r)
     return r ? r->index->findings : NULL;
 }
 
+uint64_t ckpt_reader_unchecked(const ckpt_reader *r, uint64_t *of, ckpt_report *report)
+{
+    uint64_t all = 0, bytes = r ? ckpt__bytes_unchecked(r->index, &all) : 0;
+    if (of)
+        *of = all;
+    if (bytes && report)
+        ckpt__report_add(report, CKPT_NOTE, "bytes-unchecked", NULL, NULL,
+                         "%llu bytes were not checked: they are few of %llu, for which the file keeps a CRC-32 of all together",
+                         (unsigned long long)bytes, (unsigned long long)all);
+    return bytes;
+}
+
 enum { READ_BLOCK = 1 << 20 };    /* as much as a core's cache holds: its CRC is made while it is there */
 
 static ckpt_status crc_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
@@ -220,7 +236,7 @@ static ckpt_status check_repeats(const ckpt_reader *r, size_t i, ckpt_error *err
                       (unsigned long long)t->nbytes, (unsigned long long)t->storage_nbytes);
 }
 
-ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckpt_error *err)
+ckpt_status ckpt__reader_crc32(const ckpt_reader *r, size_t i, bool check, uint32_t *crc, ckpt_error *err)
 {
     uint32_t sum = 0;
     ckpt_status status = ckpt__reader_check_number(r, i, err);
@@ -229,8 +245,13 @@ ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckp
     if (status == CKPT_OK)
         status = check_repeats(r, i, err);
     if (status == CKPT_OK)
-        status = ckpt__read_tensor(r->source, r->index, i, false, crc_block, &sum, err);
+        status = ckpt__read_tensor(r->source, r->index, i, check, crc_block, &sum, err);
     if (status == CKPT_OK)
         *crc = sum;
     return status;
+}
+
+ckpt_status ckpt_reader_crc32(const ckpt_reader *r, size_t i, uint32_t *crc, ckpt_error *err)
+{
+    return ckpt__reader_crc32(r, i, true, crc, err);
 }

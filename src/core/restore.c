@@ -15,6 +15,8 @@ static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *op
     }
     const ckpt_restore_options *o = &side->options;
     ckpt_status named = ckpt__canon_check_names(o->param_names, o->param_name_count, path, err);
+    if (named == CKPT_OK)
+        named = ckpt__order_check(o->assume_order, path, err);
     if (named < 0)
         return named;
     side->ranks = o->ranks;
@@ -77,7 +79,8 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
         wanted[n++] = s->aliases[i].name;
     ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
                                 .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
-                                .state = s, .optional_optimizer = !wants_optimizer(s) };
+                                .state = s, .assume_order = side->options.assume_order,
+                                .strict_order = side->options.strict_order, .optional_optimizer = !wants_optimizer(s) };
     ckpt_status status = hint_groups(side, &hints, err);
     if (status == CKPT_OK)
         status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);

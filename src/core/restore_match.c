@@ -214,9 +214,10 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__
         same_sizes(p->pieces[0].strides, q->pieces[0].strides, p->info.ndim))
         return CKPT_OK;
     uint32_t c1, c2;
-    ckpt_status status = ckpt_reader_crc32(r->reader, item->tensor, &c1, err);
+    bool check = !r->sides[0].options.no_verify;
+    ckpt_status status = ckpt__reader_crc32(r->reader, item->tensor, check, &c1, err);
     if (status == CKPT_OK)
-        status = ckpt_reader_crc32(r->reader, e->tensor, &c2, err);
+        status = ckpt__reader_crc32(r->reader, e->tensor, check, &c2, err);
     if (status < 0)
         return status;
     if (p->info.nbytes == q->info.nbytes && c1 == c2)

@@ -51,6 +51,69 @@ static ckpt_status scan_name(void *ctx, const char *name, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* Other trainers call their directories step-N, too (torchtitan). A step of ours has a manifest; one whose manifest was
+ * lost has the file that no other program calls so. */
+typedef struct owner {
+    const ckpt__store *store;
+    bool ours, others;            /* a step that is ours; one that holds files and is not */
+} owner;
+
+static ckpt_status any_name(void *ctx, const char *name, ckpt_error *err)
+{
+    (void)err;
+    (void)name;
+    *(bool *)ctx = true;
+    return CKPT_NO;               /* one is enough */
+}
+
+static bool has_files(const ckpt__store *store, const char *step)
+{
+    bool any = false;
+    ckpt__store *inside = NULL;
+    ckpt__buf path = { 0 };
+    ckpt__buf_printf(&path, "%s/%s", store->path, step);
+    if (!path.failed && ckpt__store_open(path.data, false, &inside, NULL) == CKPT_OK)
+        (void)ckpt__store_each(inside, any_name, &any, NULL);
+    ckpt__store_close(inside);
+    ckpt__buf_free(&path);
+    return any;
+}
+
+static ckpt_status look_for_owner(void *ctx, const char *step, ckpt_error *err)
+{
+    static const char *const files[] = { "checkpoint.json", "training.safetensors" };
+    owner *o = ctx;
+    int64_t number;
+    bool ours = false;
+    (void)err;
+    if (!ckpt__step_parse(step, &number))
+        return CKPT_OK;
+    for (size_t i = 0; !ours && i < sizeof files / sizeof *files; i++) {
+        char name[CKPT__STEP_NAME + 32];
+        uint64_t size;
+        int64_t changed;
+        snprintf(name, sizeof name, "%s/%s", step, files[i]);
+        ours = ckpt__store_stat(o->store, name, &size, &changed, NULL) != CKPT_E_NOT_FOUND;
+    }
+    o->ours = o->ours || ours;
+    o->others = o->others || (!ours && has_files(o->store, step));
+    return ours ? CKPT_NO : CKPT_OK;
+}
+
+/* "latest" as the hook writes it: the name of a step. DeepSpeed's holds its tag. */
+static bool is_our_latest(const ckpt__store *store)
+{
+    ckpt__buf text = { 0 };
+    int64_t number;
+    char name[CKPT__STEP_NAME] = "";
+    bool read = ckpt__store_read(store, "latest", HINT_MAX, &text, NULL) == CKPT_OK && text.size > 0;
+    size_t n = read ? strcspn(text.data, "\n") : sizeof name;
+    if (n < sizeof name)
+        memcpy(name, text.data, n);
+    ckpt__buf_free(&text);
+    return ckpt__step_parse(name, &number);
+}
+
 /* ".lock" that the hook wrote: a run in which nothing was saved yet. */
 static bool is_our_lock(const ckpt__store *store)
 {
@@ -59,6 +122,18 @@ static bool is_our_lock(const ckpt__store *store)
                 memcmp(text.data, "pid ", 4) == 0;
     ckpt__buf_free(&text);
     return ours;
+}
+
+/* Steps that are nobody's but ours, or a directory in which the hook was at work. */
+static ckpt_status is_ours(const ckpt__store *store, const scan *s, bool *ours, ckpt_error *err)
+{
+    *ours = (s->lock && (s->latest || is_our_lock(store))) || (s->steps && s->latest && is_our_latest(store));
+    if (*ours || !s->steps)
+        return CKPT_OK;
+    owner o = { .store = store };
+    ckpt_status status = ckpt__store_each(store, look_for_owner, &o, err);
+    *ours = o.ours || !o.others;
+    return status < 0 ? status : CKPT_OK;
 }
 
 static void read_latest(const ckpt__store *store, ckpt__place *p)
@@ -107,6 +182,7 @@ static ckpt_status add_rank(gatherer *g, int64_t rank, ckpt_error *err)
     ckpt__store *store = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
     scan s = { 0 };
+    bool ours = false;
     ckpt__rank_name(name, rank);
     ckpt__buf_printf(&path, "%s/%s", g->path, name);
     ckpt_status status =
@@ -117,7 +193,9 @@ static ckpt_status add_rank(gatherer *g, int64_t rank, ckpt_error *err)
     }
     if (status == CKPT_OK)
         status = ckpt__store_each(store, scan_name, &s, &why);
-    if (status == CKPT_OK && (s.steps || (s.lock && (s.latest || is_our_lock(store))))) {
+    if (status == CKPT_OK)
+        status = is_ours(store, &s, &ours, &why);
+    if (status == CKPT_OK && ours) {
         g->is_run = true;
         status = add_place(g, store, path.data, rank, &s, &why);
     }
@@ -140,6 +218,7 @@ static ckpt_status gather(gatherer *g, ckpt_error *err)
 {
     ckpt__store *store = NULL;
     scan s = { 0 };
+    bool ours = false;
     ckpt_status status = ckpt__store_open(g->path, false, &store, err);
     if (status == CKPT_OK)
         status = ckpt__store_each(store, scan_name, &s, err);
@@ -147,7 +226,9 @@ static ckpt_status gather(gatherer *g, ckpt_error *err)
         status =
             ckpt__fail(err, CKPT_E_FORMAT, g->path,
                        "it holds checkpoint.json: this is one step, not a run directory; name the directory above it");
-    if (status == CKPT_OK && (s.steps || (s.lock && (s.latest || is_our_lock(store))))) {
+    if (status == CKPT_OK)
+        status = is_ours(store, &s, &ours, err);
+    if (status == CKPT_OK && ours) {
         g->is_run = true;
         status = add_place(g, store, g->path, CKPT__TOP, &s, err);
     }
@@ -159,7 +240,7 @@ static ckpt_status gather(gatherer *g, ckpt_error *err)
     free(s.ranks);
     if (status == CKPT_OK && !g->is_run)
         status = ckpt__fail(err, CKPT_E_FORMAT, g->path,
-                            "not a run directory: it holds neither step-N nor rank-N directories with steps");
+                            "not a run directory: it holds neither step-N nor rank-N directories with steps of ckpt_run_save");
     return status;
 }
 

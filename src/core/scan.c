@@ -211,7 +211,7 @@ ckpt_status ckpt__scan_push(ckpt__scan_job *job, ckpt__scan_span span)
     ckpt_status status = CKPT_OK;
     if (!span.label || !span.view)
         status = ckpt__fail_memory(job->err, "scan", 0);
-    else if (job->queue_count >= CKPT__SCAN_QUEUE_MAX) {
+    else if (job->queue_count >= job->queue_max) {
         status = ckpt__scan_limit(job, span.label, "more parts than are looked at");
     } else if (!ckpt__grow(&job->queue, &job->queue_capacity, job->queue_count + 1, sizeof *job->queue)) {
         status = ckpt__fail_memory(job->err, span.label, 0);
@@ -285,6 +285,17 @@ static ckpt_status work(ckpt__scan_job *job)
 
 /* ---- files */
 
+/* What is remembered of a file is in proportion to it. */
+static void set_limits(ckpt__scan_job *job, uint64_t size)
+{
+    enum { QUEUE_LEAST = 10000, A_PART = 16 };
+    uint64_t inflated = ckpt__inflated_limit(size, false), parts = QUEUE_LEAST + size / A_PART;
+    job->memory_max = inflated < CKPT__SCAN_MEMORY_MAX ? inflated : CKPT__SCAN_MEMORY_MAX;
+    job->queue_max = parts < CKPT__SCAN_QUEUE_MAX ? (size_t)parts : CKPT__SCAN_QUEUE_MAX;
+    ckpt__walker_limit(job->walker, size);
+    ckpt__walker_limit(job->peeker, size);
+}
+
 static ckpt_status scan_file(ckpt__scan_job *job, uint32_t file)
 {
     const ckpt__file *f = &job->source->files[file];
@@ -293,6 +304,7 @@ static ckpt_status scan_file(ckpt__scan_job *job, uint32_t file)
     job->over = false;
     if (!ckpt__mul(size, BUDGET_TIMES, &job->budget) || !ckpt__add(job->budget, BUDGET_LEAST, &job->budget))
         job->budget = UINT64_MAX;
+    set_limits(job, size);
     job->scan->files++;
     char *label = strdup(f->name);
     ckpt__scan_view *view = label ? ckpt__scan_view_file(job, file) : NULL;

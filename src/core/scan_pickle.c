@@ -175,8 +175,8 @@ static ckpt_status push_decoded(context *c, const ckpt__walk_literal *l, bool la
 {
     ckpt__buf raw = {0}, text = {0}, decoded = {0};
     bool line = l->form == CKPT__WALK_STRING_LINE || l->form == CKPT__WALK_UNICODE_LINE;
-    if (l->size > CKPT__SCAN_STREAM_MAX || c->job->memory + l->size > CKPT__SCAN_MEMORY_MAX)
-        return ckpt__scan_limit(c->job, c->span->label, "strings of more than 256 MiB are not decoded");
+    if (l->size > CKPT__SCAN_STREAM_MAX || c->job->memory + l->size > c->job->memory_max)
+        return ckpt__scan_limit(c->job, c->span->label, "it has longer strings than are decoded");
     if (!ckpt__buf_reserve(&raw, (size_t)l->size + 1))
         return ckpt__fail_memory(c->job->err, c->span->label, l->size);
     ckpt_error why = CKPT_ERROR_INIT;

@@ -150,7 +150,7 @@ static bool inflate_more(ckpt__scan_job *job, ckpt__scan_view *v)
 {
     if (!v->parent)
         return false;
-    if (v->bytes.size + BLOCK > CKPT__SCAN_STREAM_MAX || job->memory + BLOCK > CKPT__SCAN_MEMORY_MAX || !spend(job, BLOCK)) {
+    if (v->bytes.size + BLOCK > CKPT__SCAN_STREAM_MAX || job->memory + BLOCK > job->memory_max || !spend(job, BLOCK)) {
         v->capped = true;
         return false;
     }

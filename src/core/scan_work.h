@@ -20,7 +20,7 @@ enum {
     CKPT__SCAN_GLOBALS_MAX = 50000,      /* that are listed */
     CKPT__SCAN_LABEL_MAX = 600
 };
-/* Of what is inflated or decoded: at one time, and of one stream. */
+/* Of what is inflated or decoded: at one time, and of one stream; of a small file less (memory_max of the job). */
 #define CKPT__SCAN_MEMORY_MAX ((uint64_t)384 << 20)
 #define CKPT__SCAN_STREAM_MAX ((uint64_t)256 << 20)
 
@@ -43,6 +43,8 @@ typedef struct ckpt__scan_job {
     ckpt__walker *walker, *peeker;
     ckpt__scan_span *queue; size_t queue_count, queue_capacity;
     uint64_t memory;                     /* of views, now */
+    uint64_t memory_max;                 /* it may be */
+    size_t queue_max;
     uint64_t budget;                     /* bytes that may still be looked at */
     bool over;                           /* the budget is spent */
     ckpt_scan *scan;

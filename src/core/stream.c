@@ -8,11 +8,6 @@
 /* Blocks of our own are no larger than a core's cache: who gets one finds it there. */
 enum { OWN_BLOCK = 256 << 10 };
 
-static const char *label_of(const ckpt__storage *s, char *buf, size_t size)
-{
-    return ckpt__escape(buf, size, s->name.data ? s->name.data : "storage", s->name.data ? s->name.size : 7);
-}
-
 static ckpt_status pass_all(ckpt__elements *e, ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {
     size_t block = e->size < OWN_BLOCK ? (size_t)e->size : OWN_BLOCK;
@@ -53,25 +48,6 @@ ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__inde
             status = fn(ctx, at, to, n, err);
     }
     ckpt__elements_close(&e);
-    return status;
-}
-
-ckpt_status ckpt__read_storage_range(const ckpt__source *source, const ckpt__index *index, size_t storage, uint64_t offset,
-                                     void *dst, size_t n, ckpt_error *err)
-{
-    const ckpt__storage *s = &index->storages[storage];
-    char what[200];
-    ckpt__decoder d;
-    label_of(s, what, sizeof what);
-    ckpt_status status = ckpt__extent_holds(&s->extent, offset, n, what, err);
-    if (status == CKPT_OK)
-        status = ckpt__decoder_open(&d, source, &s->extent, what, err);
-    if (status < 0)
-        return status;
-    status = ckpt__decoder_skip(&d, offset, err);
-    if (status == CKPT_OK)
-        status = ckpt__decoder_read(&d, dst, n, err);
-    ckpt__decoder_close(&d);
     return status;
 }
 

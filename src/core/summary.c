@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "core/canon_tree.h"
+#include "core/part.h"
 #include "format/torch_write.h"
 
 ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
@@ -315,6 +316,13 @@ static void take_paths(const picture *p, const ckpt__canon *canon)
     out->scaler_path = ckpt__summary_keep(out, canon->scaler_path);
     if (out->optimizer_path.data)
         out->optimizer = ckpt__summary_at(root, out->optimizer_path, NULL);
+    if (!out->optimizer || !ckpt_value_get(out->optimizer, "param_groups")) {      /* one with a key for each value */
+        bool mixed = false;
+        const ckpt_value *flat = ckpt__flat_unfold(out->optimizer ? out->optimizer : root, out->owned, &mixed);
+        const ckpt_value *optimizer = mixed && flat ? ckpt_value_get(flat, "optimizer") : flat;
+        if (flat && flat != root && flat != out->optimizer)
+            out->optimizer = optimizer;
+    }
     if (out->scaler_path.data)
         out->scaler = ckpt__summary_at(root, out->scaler_path, NULL);
     if (strcmp(p->index->format, "ckpt") == 0) { /* canonical already: the paths are the names themselves */
@@ -413,11 +421,62 @@ static void put_lines(const picture *p, ckpt__buf *to)
     ckpt__buf_free(&lines);
 }
 
+/* A directory of libtorch's archives is read file by file. */
+static bool put_archives(const picture *p, ckpt__buf *to)
+{
+    const ckpt_value *root = p->index->root;
+    size_t archives = 0;
+    if (strcmp(p->index->format, "folder") != 0 || !root || p->out->resume_file.data)
+        return false;
+    for (size_t i = 0; i < root->entry_count; i++) {
+        ckpt_str name = root->entries[i].value->class_name;
+        archives += name.data && strncmp(name.data, "__torch__.", 10) == 0 && root->entries[i].key->kind == CKPT_V_STR;
+    }
+    for (size_t i = 0; i < root->entry_count && archives == root->entry_count; i++) {
+        const ckpt_value *v = root->entries[i].value;
+        bool optimizer = ckpt_value_get(v, "param_groups") && ckpt_value_get(v, "state");
+        ckpt__buf_printf(to, "%storch::load(%s, \"{path}/%s\")", i ? "\n" : "", optimizer ? "optimizer" : "module", root->entries[i].key->text.data);
+    }
+    return archives > 1 && archives == root->entry_count;
+}
+
+/* config.json's "architectures": the class with its head. AutoModel alone would leave the head out. */
+static void put_model(const picture *p, ckpt__buf *to)
+{
+    const ckpt_value *config = ckpt_value_get(p->root, "config.json"), *list = ckpt_value_get(config, "architectures");
+    const ckpt_value *name = list && list->kind == CKPT_V_LIST && list->item_count == 1 ? list->items[0] : NULL;
+    const ckpt_value *map = ckpt_value_get(config, "auto_map");    /* of a model whose class is none of transformers' */
+    for (size_t i = 0; map && map->kind == CKPT_V_DICT && i < map->entry_count; i++)
+        if (map->entries[i].key->kind == CKPT_V_STR && strncmp(map->entries[i].key->text.data, "AutoModelFor", 12) == 0)
+            name = map->entries[i].key;
+    bool plain = name && name->kind == CKPT_V_STR && name->text.size > 0 && name->text.size < 100 &&
+                 (!map || strncmp(name->text.data, "Auto", 4) == 0);
+    for (size_t i = 0; plain && i < name->text.size; i++) {
+        char c = name->text.data[i];
+        plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (i > 0 && c >= '0' && c <= '9');
+    }
+    if (plain)
+        ckpt__buf_printf(to, "transformers.%s", name->text.data);
+    else
+        ckpt__buf_str(to, "AutoModel");
+}
+
 static ckpt_status take_resume(const picture *p)
 {
+    ckpt__whole whole;
+    if (ckpt__part_find(p->reader, &whole))
+        return CKPT_OK;           /* nothing resumes from a part */
     const char *text = p->producer->resume ? p->producer->resume : "";
-    const char *lines = strstr(text, "{lines}");
     ckpt__buf made = {0};
+    if (put_archives(p, &made))
+        text = "";
+    else
+        made.size = 0;
+    const char *lines = strstr(text, "{lines}"), *model = strstr(text, "{model}");
+    if (model == text) {
+        put_model(p, &made);
+        text += strlen("{model}");
+    }
     ckpt__buf_add(&made, text, lines ? (size_t)(lines - text) : strlen(text));
     if (lines) {
         put_lines(p, &made);

@@ -341,6 +341,15 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
     return status;
 }
 
+ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result *result, ckpt_report *report, ckpt_error *err)
+{
+    verifier v = { .result = result, .report = report, .source = reader->source, .index = reader->index };
+    ckpt_status status = check_payloads(&v, err);
+    free(v.first);
+    free(v.next);
+    return status;
+}
+
 static ckpt_status note_integrity(verifier *v, ckpt_error *err)
 {
     ckpt_verify_result *r = v->result;
@@ -365,7 +374,8 @@ static ckpt_status merge_findings(verifier *v, const ckpt_report *findings, ckpt
             const ckpt_finding *said = ckpt_report_get(v->report, k);
             known = said->severity == CKPT_ERROR && f->file[0] && strcmp(said->file, f->file) == 0;
         }
-        if (!known && (!ckpt__report_add(v->report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+        ckpt_severity severity = strcmp(f->code, "torch-refuses") == 0 ? CKPT_ERROR : f->severity;
+        if (!known && (!ckpt__report_add(v->report, severity, f->code, f->tensor, f->fix, "%s", f->message) ||
                        !ckpt__report_detail(v->report, f->file, f->from, f->to, f->nbytes)))
             return ckpt__fail_memory(err, "the report", 0);
     }

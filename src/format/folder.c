@@ -57,6 +57,7 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
     const ckpt__format *format;
     *part = NULL;
     *sorted = false;
+    ckpt__arena_allow(r->index->arena, ckpt__known_limit(request.source->files[file].size, true));
     ckpt_status status = ckpt__format_choose(&request, &format, err);
     if (status == CKPT_OK && format == &ckpt__format_hf)     /* one that names itself would have no end */
         return ckpt__fail(err, CKPT_E_FORMAT, ckpt__source_label(request.source, file, label, sizeof label),
@@ -110,6 +111,7 @@ static ckpt_status read_json(ckpt__folder_reader *r, uint32_t file, const char *
     const ckpt_value *value;
     ckpt__source_label(r->request->source, file, label, sizeof label);
     ckpt_status status = ckpt__source_slurp(r->request->source, file, json_max, &text, err);
+    ckpt__arena_allow(r->index->arena, ckpt__known_limit(text.size, true));
     if (status == CKPT_OK)
         status = ckpt__json_values(text.data, text.size, label, r->index->arena, &value, err);
     ckpt__buf_free(&text);
@@ -203,6 +205,23 @@ static ckpt_status pass_over(ckpt__folder_reader *r, const ckpt__member *m, ckpt
     return status == CKPT_OK ? note_ignored(m, r->index->findings, err) : status;
 }
 
+/* torchtune keeps the optimizer, its seed and its progress apart from the model (training/checkpointing/_checkpointer.py). */
+static ckpt_status note_recipe(const ckpt__folder *f, ckpt_report *findings, ckpt_error *err)
+{
+    const char *found = NULL;
+    for (size_t i = 0; i < f->folder_count; i++)
+        found = strcmp(f->folders[i], "recipe_state") == 0 ? "recipe_state/recipe_state.pt" : found;
+    for (size_t i = 0; i < f->count; i++)
+        found = strcmp(f->members[i].name, "recipe_state.pt") == 0 ? "recipe_state.pt" : found;
+    if (!found || f->layout == CKPT__LAYOUT_FOLDER)
+        return CKPT_OK;
+    if (ckpt__report_add(findings, CKPT_WARNING, "file-ignored", NULL, "to look at it, give the file itself",
+                         "%s is not read here: it holds the optimizer's state and the progress of this checkpoint (torchtune)", found) &&
+        ckpt__report_detail(findings, found, NULL, NULL, 0))
+        return CKPT_OK;
+    return ckpt__fail_memory(err, "findings", 0);
+}
+
 static size_t count_shards(const ckpt__folder *f)
 {
     size_t n = 0;
@@ -233,6 +252,8 @@ static ckpt_status read_members(ckpt__folder_reader *r, const ckpt__folder *f, c
         status = f->members[i].read ? read_member(r, &f->members[i], err) : pass_over(r, &f->members[i], err);
     if (status == CKPT_OK && r->bad_index && count_shards(f) > 0)
         status = ckpt__hf_loose_shards(r, f, err);
+    if (status == CKPT_OK)
+        status = note_recipe(f, r->index->findings, err);
     if (status == CKPT_OK)
         status = ckpt__folder_check_ranks(f, r->index->findings, err);
     return status == CKPT_OK ? ckpt__folder_check_steps(r, f, err) : status;
@@ -267,7 +288,7 @@ static ckpt_status read_index_file(ckpt__folder_reader *r, ckpt_error *err)
 
 static ckpt_status folder_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
-    ckpt__folder_reader r = { .request = request, .index = ckpt__index_new(0) };
+    ckpt__folder_reader r = { .request = request, .index = ckpt__index_new(ckpt__known_limit(0, false)) };
     *out = NULL;
     if (!r.index)
         return ckpt__fail_memory(err, "index", 0);
@@ -276,9 +297,10 @@ static ckpt_status folder_read(const ckpt__read_request *request, ckpt__index **
     if (status == CKPT_OK && !(r.index->root = ckpt__value_dict(r.index->arena, r.entries, r.entry_count)))
         status = ckpt__fail_memory(err, "the files of a checkpoint", r.entry_count);
     free(r.entries);
-    if (status < 0)
+    if (status < 0) {
+        status = ckpt__index_refused(r.index, status, request->source->path, err);
         ckpt__index_free(r.index);
-    else
+    } else
         *out = r.index;
     return status;
 }

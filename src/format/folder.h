@@ -3,6 +3,7 @@
  *
  *   folder.c         the formats of the table: bids, and reading all members as one
  *   folder_names.c   what a file is to a checkpoint, by its name; which layout a directory has
+ *   folder_foreign.c  layouts that are known by their names and not read
  *   folder_one.c     what must agree between members: ranks, steps, files on several disks
  *   hf.c             shards by their index file
  *
@@ -46,7 +47,9 @@ typedef struct ckpt__folder {
     ckpt__member *members; size_t count, capacity;     /* heap; sorted by part, number and name */
     const char **folders; size_t folder_count, folder_capacity;        /* heap */
     ckpt__layout layout;
-    char why[400];                /* of NONE and REFUSED */
+    char why[740];                /* of NONE and REFUSED */
+    const char *foreign;          /* of REFUSED: the format's name, "dcp" */
+    uint64_t signs;               /* of the formats that are refused: folder_foreign.c */
 } ckpt__folder;
 
 /* What a name says; *number and *exact are set. */
@@ -58,6 +61,10 @@ bool ckpt__has_suffix(const char *name, const char *suffix);
 /* Lists the source's directory (or its files) and decides; free in any case. */
 ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *out, ckpt_error *err);
 void ckpt__folder_free(ckpt__folder *folder);
+
+/* ---- folder_foreign.c: what each name in the directory says; then what it is all together */
+void ckpt__foreign_see(ckpt__folder *folder, const char *name, bool is_folder);
+void ckpt__foreign_decide(ckpt__folder *folder);
 
 /* ---- reading */
 typedef struct ckpt__folder_reader {

@@ -55,6 +55,7 @@ static const struct {
     { "pytorch_model", CKPT__PART_MODEL, true },
     { "pytorch_model_fsdp", CKPT__PART_MODEL, false },
     { "diffusion_pytorch_model", CKPT__PART_MODEL, false },
+    { "pytorch_lora_weights", CKPT__PART_MODEL, false },      /* diffusers */
     { "adapter_model", CKPT__PART_ADAPTER, false },
     { "optimizer", CKPT__PART_OPTIMIZER, true },
     { "scheduler", CKPT__PART_SCHEDULER, true },
@@ -154,41 +155,6 @@ ckpt__part ckpt__part_of(const char *path, int64_t *number, bool *exact)
 
 /* ---- a whole directory */
 
-/* What is read by none of the formats here, told by a name that only it has. */
-static const struct {
-    const char *glob;
-    bool folder;
-    const char *what;
-} foreign[] = {
-    { ".metadata", false, "a PyTorch distributed checkpoint (DCP)" },
-    { "*.distcp", false, "a PyTorch distributed checkpoint (DCP)" },
-    { "pytorch_model_fsdp_*", true, "a checkpoint of FSDP with sharded state (DCP)" },
-    { "optimizer_*", true, "a checkpoint of FSDP with sharded state (DCP)" },
-    { "pytorch_model_fsdp_rank*", false, "a checkpoint of FSDP with each rank's local state" },
-    { "global_step*", true, "a DeepSpeed checkpoint" },
-    { "zero_to_fp32.py", false, "a DeepSpeed checkpoint" },
-    { "*zero_pp_rank_*", false, "a DeepSpeed checkpoint" },
-    { "mp_rank_*", false, "a checkpoint of DeepSpeed or Megatron" },
-    { "mp_rank_*", true, "a Megatron checkpoint" },
-    { "latest_checkpointed_iteration.txt", false, "a Megatron checkpoint" },
-    { "saved_model.pb", false, "a TensorFlow SavedModel" },
-};
-
-/* Sets layout and why where a name is one of those. */
-static void look_for_foreign(ckpt__folder *f, const char *name, bool folder)
-{
-    char shown[160];
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign && f->layout != CKPT__LAYOUT_REFUSED; i++) {
-        if (foreign[i].folder != folder || !ckpt__glob(foreign[i].glob, strlen(foreign[i].glob), name, strlen(name)))
-            continue;
-        f->layout = CKPT__LAYOUT_REFUSED;
-        snprintf(f->why, sizeof f->why,
-                 "this is %s, which this version does not read: it has %s%s. Save the whole state in one file for each part, or "
-                 "give one of the files inside",
-                 foreign[i].what, ckpt__escape(shown, sizeof shown, name, strlen(name)), folder ? "/" : "");
-    }
-}
-
 static ckpt_status add_member(ckpt__folder *f, const ckpt__member *like, ckpt_error *err)
 {
     for (size_t i = 0; f->source->also_count && i < f->count; i++)
@@ -208,7 +174,7 @@ static ckpt_status add_member(ckpt__folder *f, const ckpt__member *like, ckpt_er
 static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
 {
     ckpt__folder *f = ctx;
-    look_for_foreign(f, name, folder);
+    ckpt__foreign_see(f, name, folder);
     if (folder) {
         char *copy = ckpt__arena_copy(f->arena, name, strlen(name));
         if (!copy || !ckpt__grow(&f->folders, &f->folder_capacity, f->folder_count + 1, sizeof *f->folders))
@@ -272,12 +238,32 @@ static bool is_adapter_folder(const ckpt__folder *f, const char *folder, size_t 
     return member(f, config) != NULL;
 }
 
+/* What a program's own hook of accelerator.save_state leaves: a model's folder with its settings (diffusers' save_pretrained). */
+static bool is_model_folder(const ckpt__folder *f, const char *folder, size_t from)
+{
+    char config[520];
+    bool model = false;
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    for (size_t i = from; i < f->count; i++)
+        model = model || f->members[i].part == CKPT__PART_MODEL || f->members[i].part == CKPT__PART_INDEX;
+    return model && member(f, config) != NULL;
+}
+
+static bool of_accelerate(const ckpt__member *m)
+{
+    bool bin = ckpt__has_suffix(m->name, ".bin") &&
+               (m->part == CKPT__PART_OPTIMIZER || m->part == CKPT__PART_SCHEDULER || m->part == CKPT__PART_SAMPLER);
+    return m->exact && (bin || m->part == CKPT__PART_CUSTOM || strncmp(m->name, "random_states_", 14) == 0);
+}
+
 /* A pipeline of diffusers keeps its models in folders, PEFT all adapters but the one named `default`. */
 static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
 {
     enum { FOLDERS = 64 };
-    bool pipeline = member(f, "model_index.json") != NULL;
+    bool pipeline = member(f, "model_index.json") != NULL, hooks = false;
     size_t kept = f->count;
+    for (size_t i = 0; i < f->count; i++)
+        hooks = hooks || of_accelerate(&f->members[i]);
     ckpt_status status = CKPT_OK;
     if (!pipeline && (count_part(f, CKPT__PART_MODEL) || count_part(f, CKPT__PART_INDEX)))
         return CKPT_OK;
@@ -285,7 +271,8 @@ static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
         below b = { f, f->folders[i] };
         size_t before = f->count;
         status = ckpt__source_each(f->source, f->folders[i], see_below, &b, err);
-        if (!pipeline && !is_adapter_folder(f, f->folders[i], before))
+        bool part = pipeline || is_adapter_folder(f, f->folders[i], before) || (hooks && is_model_folder(f, f->folders[i], before));
+        if (!part)
             f->count = before;
     }
     /* Adapters that stand alone below a directory of nothing else are its checkpoints, not its parts; and so they are beside
@@ -298,13 +285,6 @@ static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
     if (status == CKPT_OK && !pipeline && (kept == 0 || (states > 1 && own == 0)) && f->count > kept)
         f->count = kept;
     return status;
-}
-
-static bool of_accelerate(const ckpt__member *m)
-{
-    bool bin = ckpt__has_suffix(m->name, ".bin") &&
-               (m->part == CKPT__PART_OPTIMIZER || m->part == CKPT__PART_SCHEDULER || m->part == CKPT__PART_SAMPLER);
-    return m->exact && (bin || m->part == CKPT__PART_CUSTOM || strncmp(m->name, "random_states_", 14) == 0);
 }
 
 static bool of_trainer(const ckpt__member *m)
@@ -412,7 +392,7 @@ static void choose_folder(ckpt__folder *f)
     f->layout = CKPT__LAYOUT_NONE;
     if (second)
         snprintf(f->why, sizeof f->why,
-                 "it holds several checkpoints, such as %s and %s: give one of them, or those that belong together (--one)",
+                 "it holds several checkpoints, such as %s and %s: give one of them, or those that belong together (options.also; --one)",
                  ckpt__escape(one, sizeof one, first->name, strlen(first->name)),
                  ckpt__escape(two, sizeof two, second->name, strlen(second->name)));
 }
@@ -474,6 +454,10 @@ ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *f, ckpt_
     f->arena = ckpt__arena_new(0);
     ckpt_status status = f->arena ? ckpt__source_each(source, "", see, f, err)
                                   : ckpt__fail_memory(err, "the files of a directory", 0);
+    if (status == CKPT_OK && f->count)
+        qsort(f->members, f->count, sizeof *f->members, in_order);
+    if (status == CKPT_OK)
+        ckpt__foreign_decide(f);
     if (status < 0 || f->layout == CKPT__LAYOUT_REFUSED)
         return status;
     if (f->folder_count)

@@ -59,7 +59,7 @@ ckpt_status ckpt__folder_check_ranks(const ckpt__folder *f, ckpt_report *finding
                           "rank %lld is missing: no directory holds %s (%s); give the directory of that rank too",
                           (long long)gap, wanted, near);
     if (!ckpt__report_add(findings, CKPT_WARNING, "rank-missing", NULL,
-                          "if the ranks wrote to disks of their own, give all of the directories with --one",
+                          "if the ranks wrote to disks of their own, give all of the directories (options.also; --one)",
                           "rank %lld is missing: there is no %s (%s)", (long long)gap, wanted, near))
         return ckpt__fail_memory(err, "findings", 0);
     return CKPT_OK;
@@ -109,6 +109,7 @@ static ckpt_status check_states(ckpt__folder_reader *r, const ckpt__folder *f, c
         }
         if (status == CKPT_OK)
             status = ckpt__source_slurp(r->request->source, file, (uint64_t)64 << 20, &text, &why);
+        ckpt__arena_allow(r->index->arena, ckpt__known_limit(text.size, true));
         if (status == CKPT_OK)
             status = ckpt__json_values(text.data, text.size, m->name, r->index->arena, &value, &why);
         ckpt__buf_free(&text);

@@ -21,6 +21,8 @@ static const magic magics[] = {
     { AT(0, "\xfd" "7zXZ"), "xz-compressed: unxz it first" },
     { AT(0, "BZh"), "bzip2-compressed: bunzip2 it first" },
     { AT(0, "7z\xbc\xaf\x27\x1c"), "a 7-Zip archive: unpack it first" },
+    { AT(0, "\xc6\xd7\x34\x01"), "a model of llm.c (model_N.bin): its optimizer's state is in state_N_RANK.bin beside it, and llm.c's train_gpt2cu reads both" },
+    { AT(0, "\x8f\xd8\x34\x01"), "one rank's optimizer state of llm.c (state_N_RANK.bin): its model is in model_N.bin beside it, and llm.c's train_gpt2cu reads both" },
     { AT(0, "GGUF"), "a GGUF file (llama.cpp): weights for inference, no training state" },
     { AT(0, "\x93NUMPY"), "a single NumPy array (.npy)" },
     { AT(0, "\x7f" "ELF"), "a program or library" },

@@ -34,8 +34,6 @@ static int native_bid(const ckpt__probe *probe)
 
 /* ---- the format */
 
-enum { ARENA_LIMIT_GIB = 4 };     /* of what one checkpoint's metadata may come to in memory */
-
 /* Values that refer to tensors of another file of the checkpoint. */
 static ckpt_status find_elsewhere(ckpt__native_reader *r, ckpt_error *err)
 {
@@ -67,6 +65,8 @@ static ckpt_status find_elsewhere(ckpt__native_reader *r, ckpt_error *err)
 typedef struct paths {
     ckpt__index *x;
     ckpt__hash *names;            /* made when first needed */
+    uint64_t names_left;          /* bytes that the names of values may still have */
+    ckpt_error *err;
 } paths;
 
 static ckpt_tensor_info *record_at(paths *p, const ckpt_visit *visit, bool *no_memory)
@@ -92,6 +92,9 @@ static int set_path(void *ctx, const ckpt_visit *visit)
 {
     paths *p = ctx;
     bool no_memory = false;
+    if (visit->name.size > p->names_left)
+        return ckpt__value_names_over("values", p->err);
+    p->names_left -= visit->name.size;
     if (visit->value->kind != CKPT_V_TENSOR)
         return 0;
     ckpt_tensor_info *info = record_at(p, visit, &no_memory);
@@ -110,19 +113,22 @@ static int set_path(void *ctx, const ckpt_visit *visit)
     return 0;
 }
 
-/* A tree that is too large to walk leaves the rest of the paths unknown: names are enough. */
-static ckpt_status set_paths(ckpt__index *x, ckpt_error *err)
+/* What is too large to walk here is so for all that would look at the values later. */
+static ckpt_status set_paths(const ckpt__native_reader *r, ckpt_error *err)
 {
-    paths p = { x, NULL };
-    int status = x->root ? ckpt_value_walk(x->root, 0, set_path, &p, err) : 0;
+    uint64_t size = 0;
+    for (size_t i = 0; i < r->source->count; i++)
+        size += r->source->files[i].size;
+    paths p = { .x = r->index, .names_left = ckpt__names_limit(size), .err = err };
+    int status = p.x->root ? ckpt_value_walk(p.x->root, ckpt__visits_limit(size), set_path, &p, err) : 0;
     ckpt__hash_free(p.names);
-    return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "paths", 0) : CKPT_OK;
+    return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "paths", 0) : (ckpt_status)status;
 }
 
 static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
     bool directory = request->file == CKPT__WHOLE_DIRECTORY;
-    ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new((uint64_t)ARENA_LIMIT_GIB << 30),
+    ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new(ckpt__known_limit(0, false)),
                               .salvage = request->salvage, .survey = request->survey };
     const ckpt_str none = { NULL, 0 };
     ckpt_status status;
@@ -135,11 +141,12 @@ static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **
     if (status == CKPT_OK)
         status = find_elsewhere(&r, err);
     if (status == CKPT_OK)
-        status = set_paths(r.index, err);
+        status = set_paths(&r, err);
     if (status == CKPT_OK)
         status = ckpt__index_finish(r.index, err);
     free(r.elsewhere);
     if (status < 0) {
+        status = ckpt__index_refused(r.index, status, request->source->path, err);
         ckpt__index_free(r.index);
         return status;
     }

@@ -537,6 +537,7 @@ ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_s
     uint64_t size = r->source->files[file].size;
     f.h.salvage = r->salvage;
     ckpt__source_label(r->source, file, f.label, sizeof f.label);
+    ckpt__arena_allow(r->index->arena, ckpt__known_limit(size, true));
     ckpt_status status = load(&f, err);
     if (status == CKPT_E_DAMAGED)
         status = maybe_rewritten(&f, size, status, err);

@@ -104,7 +104,7 @@ static ckpt_status parse_sizes(parser *p, size_t limit, size_t *count, ckpt_erro
         if (!ckpt__grow(&p->dims, &p->dim_capacity, n + 1, sizeof *p->dims))
             return ckpt__fail_memory(err, "shape", (n + 1) * sizeof *p->dims);
         status = ckpt__json_this_int(&p->j, &p->dims[n], err);
-        if (status == CKPT_OK && p->dims[n++] < 0)
+        if (status == CKPT_OK && (p->dims[n++] < 0 || p->j.text[p->j.start] == '-')) /* -0 too: the reference takes no sign */
             status = ckpt__json_wrong(&p->j, err, "a negative number in a shape or in data_offsets");
     }
     *count = n;
@@ -447,7 +447,8 @@ static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__ind
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; safetensors is a file");
     ckpt__source_label(source, file, label, sizeof label);
     h.salvage = request->salvage;
-    ckpt__index *x = request->arena ? ckpt__index_new_part(request->arena) : ckpt__index_new(0);
+    ckpt__index *x = request->arena ? ckpt__index_new_part(request->arena)
+                                   : ckpt__index_new(ckpt__known_limit(source->files[file].size, source->directory));
     ckpt_status status = x ? ckpt__st_load(source, file, &h, err) : ckpt__fail_memory(err, "index", 0);
     if (status == CKPT_OK)
         status = ckpt__st_parse(&h, source->files[file].size, label, x->arena, x->findings, err);
@@ -462,6 +463,7 @@ static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__ind
     ckpt__st_free(&h);
     if (status < 0) {
         ckpt__st_blame(err, label);
+        status = ckpt__index_refused(x, status, label, err);
         ckpt__index_free(x);
         return status;
     }

@@ -1,4 +1,5 @@
 /* format/table.c - the one list of formats, and the choice between them. */
+#include "format/folder.h"
 #include "format/identify.h"
 #include "format/native.h"
 
@@ -86,6 +87,20 @@ ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__f
     return status;
 }
 
+/* DCP appends a whole file of torch.save for each tensor, so that most of its files are archives one behind the other, and
+ * no program reads one alone: what is found wrong with it as a single file is no fault of it. */
+static ckpt_status blame_distcp(const ckpt__probe *probe, const char *label, ckpt_status status, ckpt_error *err)
+{
+    bool judged = status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_UNSUPPORTED || status == CKPT_E_LIMIT;
+    if (probe->directory || !judged || !ckpt__has_suffix(probe->source->files[probe->file].name, ".distcp"))
+        return status;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
+                      "this is a part of a PyTorch distributed checkpoint (DCP): what one rank wrote, as records whose names and "
+                      "places are in .metadata beside it; alone it is not read, and this version does not read the whole. "
+                      "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR) does; `python -m "
+                      "torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt` makes one file of it, which is read here");
+}
+
 ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err)
 {
     unsigned char head[HEAD_BYTES];
@@ -103,8 +118,8 @@ ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *for
     else
         ckpt__escape(label, sizeof label, request->source->path, strlen(request->source->path));
     if (!best)
-        return ckpt__identify(&probe, label, err);
-    status = best->read(request, out, err);
+        return blame_distcp(&probe, label, ckpt__identify(&probe, label, err), err);
+    status = blame_distcp(&probe, label, best->read(request, out, err), err);
     if (status == CKPT_OK && best == &ckpt__format_safetensors &&
         (status = ckpt__native_disown(*out, label, err)) < 0) {
         ckpt__index_free(*out);

@@ -9,9 +9,6 @@
 
 /* torch's reader refuses archives after this version (kMaxSupportedFileFormatVersion). */
 enum { NEWEST_VERSION = 10 };
-/* A pickle that inflates to more than this is not read; stored ones are bounded by the file. */
-static const uint64_t INFLATED_MAX = (uint64_t)1 << 30;
-
 static int bid(const ckpt__probe *probe)
 {
     if (probe->directory || probe->head_size < 30 || memcmp(probe->head, "PK\3\4", 4) != 0)
@@ -118,6 +115,8 @@ static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
 static ckpt_status read_byteorder(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
 {
     ckpt_status status = read_record(t, "byteorder", 64, b, err);
+    if (status == CKPT_OK && b->size == 0 && find(t, "byteorder") && !ckpt__torch_refuses(t, "ValueError: Unknown endianness type: "))
+        return ckpt__torch_no_memory(t, err);
     if (status < 0 || b->size == 0)
         return status; /* absent: before 2.1, which little-endian machines wrote */
     ckpt_str order = {b->data, b->size};
@@ -134,12 +133,17 @@ static ckpt_status read_byteorder(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
 static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
 {
     ckpt_status status = read_record(t, ".data/version", 64, b, err);
+    bool said = find(t, ".data/version") || find(t, "version"), empty = find(t, ".data/version") && b->size == 0;
     if (status == CKPT_OK && b->size == 0)
         status = read_record(t, "version", 64, b, err);
     if (status < 0)
         return status;
     if (b->size == 0 && t->walked)
         return CKPT_OK;
+    if ((empty || b->size == 0) &&
+        !ckpt__torch_refuses(t, "%s", said ? "RuntimeError: Couldn't parse the version  as Long Long."
+                                           : "RuntimeError: Expected hasRecord(\"version\") to be true, but got false."))
+        return ckpt__torch_no_memory(t, err);
     if (b->size == 0)
         return ckpt__report_add(t->index->findings, CKPT_NOTE, "no-version", NULL, "save it again with torch",
                                 "the archive has no version record; torch's own reader refuses it")
@@ -179,18 +183,36 @@ static bool note_odd_pickle(ckpt__torch *t, uint64_t size)
 
 static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
 {
-    ckpt_status status = read_record(t, "data.pkl", r->method == CKPT__ZIP_STORED ? UINT64_MAX : INFLATED_MAX, b, err);
+    uint64_t most = ckpt__inflated_limit(t->source->files[t->file].size, t->source->directory);
+    ckpt_status status = read_record(t, "data.pkl", r->method == CKPT__ZIP_STORED ? UINT64_MAX : most, b, err);
+    if (status == CKPT_OK && !ckpt__arena_charge(t->arena, b->size))
+        status = ckpt__torch_no_memory(t, err);
     if (status < 0)
         return status;
     t->index->metadata_crc = r->has_crc;
+    t->index->pickle_strange = NULL;
     status = ckpt__pickle_read(b->data ? b->data : "", b->size, t->label, t->arena, &t->pickle, err);
+    ckpt__arena_discharge(t->arena, b->size);
     if (status < 0)
         return status;
     if (t->pickle.text_persid)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->label,
                           "pickled with protocol 0: its storages are named by text that torch itself "
                           "cannot load. Save it again without pickle_protocol=0");
+    t->index->pickle_strange = t->pickle.strange;
+    if ((status = ckpt__torch_check_late(t, err)) < 0)
+        return status;
     return note_odd_pickle(t, b->size) ? CKPT_OK : ckpt__torch_no_memory(t, err);
+}
+
+static ckpt_status check_alignment(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
+{
+    if (!find(t, ".storage_alignment"))
+        return CKPT_OK;
+    ckpt_status status = read_record(t, ".storage_alignment", 4096, b, err);
+    if (status == CKPT_OK && !ckpt__torch_refuses_alignment(t, (ckpt_str){b->data, b->size}))
+        return ckpt__torch_no_memory(t, err);
+    return status == CKPT_E_LIMIT ? CKPT_OK : status;
 }
 
 /* What a reader of the report should know about checksums and odd records. */
@@ -199,7 +221,8 @@ static ckpt_status note_records(ckpt__torch *t, ckpt_error *err)
     size_t without = 0;
     uint64_t behind = ckpt__zip_trailing(t->zip);
     if (behind && !ckpt__report_add(t->index->findings, CKPT_WARNING, "bytes-after-end", NULL,
-                                    "nothing to do for torch, which reads such files; save or migrate it to be rid of them",
+                                    t->refused ? "save or migrate it to be rid of them"
+                                               : "nothing to do for torch, which reads such files; save or migrate it to be rid of them",
                                     "%llu bytes follow the end of the archive and belong to nothing: the file was padded, "
                                     "or something was appended to it",
                                     (unsigned long long)behind))
@@ -241,6 +264,8 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
     if (status == CKPT_OK)
         status = read_version(t, &b, err);
     if (status == CKPT_OK && !t->walked)
+        status = ckpt__torch_refuses_archive(t) ? check_alignment(t, &b, err) : ckpt__torch_no_memory(t, err);
+    if (status == CKPT_OK && !t->walked)
         status = read_pickle(t, pickle, &b, err);
     ckpt__buf_free(&b);
     size_t most = t->pickle.persistent_count < ckpt__zip_count(t->zip) ? t->pickle.persistent_count : ckpt__zip_count(t->zip);
@@ -251,6 +276,8 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
     t->any_grad = status == CKPT_OK && t->script && ckpt__torch_any_grad(t);
     if (status == CKPT_OK)
         status = ckpt__torch_list(t, err);
+    if (status == CKPT_OK && t->script && !t->salvage)
+        status = ckpt__torch_refuses_script(t) ? CKPT_OK : ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK && t->script)
         status = ckpt__torch_note_script(t, err);
     if (status == CKPT_OK && t->salvage)
@@ -277,9 +304,9 @@ static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
         return status;
     if (!pickle)
         return not_torch(t, err);
-    t->script = find(t, "constants.pkl") != NULL;
-    uint64_t limit = ckpt__pickle_arena_limit(pickle->usize);
-    t->index = ckpt__index_new(limit > UINT64_MAX - size ? limit : limit + size);
+    const ckpt__zip_record *constants = find(t, "constants.pkl");
+    t->script = constants && has_suffix(constants->name, "constants.pkl"); /* torch looks for these letters, no others */
+    t->index = ckpt__index_new(ckpt__known_limit(size, t->source->directory));
     t->by_key = ckpt__hash_new(0);
     if (!t->index || !t->by_key)
         return ckpt__fail_memory(err, t->path, 0);
@@ -328,6 +355,8 @@ void ckpt__torch_release(ckpt__torch *t)
     free(t->nested);
     free(t->storages);
     free(t->work);
+    free(t->pairs);
+    ckpt__buf_free(&t->spelt);
     free(t->tensors);
     ckpt__arena_free(t->specs);
 }
@@ -343,6 +372,7 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
                                                   : request->source->path;
     ckpt__source_scattered(t.source, t.file, !t.salvage);    /* the records' headers, one every few megabytes */
     ckpt_status status = read_archive(&t, err);
+    status = ckpt__index_refused(t.index, status, t.label, err);
     ckpt__torch_release(&t);
     ckpt__source_scattered(t.source, t.file, false);
     if (status < 0)

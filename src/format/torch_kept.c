@@ -214,7 +214,7 @@ ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, 
 {
     renumber r = {.record_of = record_of, .count = count};
     ckpt__pickle p = {0};
-    r.arena = ckpt__arena_new(ckpt__pickle_arena_limit(pickle.size));
+    r.arena = ckpt__arena_new(ckpt__known_limit(pickle.size, false));
     ckpt_status status = r.arena ? CKPT_OK : ckpt__fail_memory(err, CKPT__TORCH_KEY, pickle.size);
     if (status == CKPT_OK)
         status = ckpt__pickle_read(pickle.data ? pickle.data : "", pickle.size, CKPT__TORCH_KEY, r.arena, &p, err);

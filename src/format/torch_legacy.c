@@ -102,7 +102,7 @@ static bool is_whole_pickle(const ckpt__probe *probe)
         read_probe(in.ctx, size - 1, &last, 1, &ignored) < 0 || last != '.' ||
         ckpt__pickle_measure(&in, 0, "", &end, &ignored) < 0 || end != size)
         return false;
-    ckpt__arena *arena = ckpt__arena_new(ckpt__pickle_arena_limit(size));
+    ckpt__arena *arena = ckpt__arena_new(ckpt__known_limit(size, false));
     unsigned char *bytes = arena ? malloc((size_t)size) : NULL;
     bool is = bytes && read_probe(in.ctx, 0, bytes, (size_t)size, &ignored) == CKPT_OK &&
               ckpt__pickle_read(bytes, (size_t)size, "", arena, &p, &ignored) == CKPT_OK && p.end == size && p.left == 0;
@@ -132,8 +132,7 @@ static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, 
 /* The index of a file whose first `size` bytes are pickles, which are kept: values refer to them. */
 static ckpt_status begin(ckpt__torch *t, const char *format, uint64_t size, unsigned char **bytes, ckpt_error *err)
 {
-    uint64_t limit = ckpt__pickle_arena_limit(size);
-    t->index = ckpt__index_new(limit > UINT64_MAX - size ? limit : limit + size);
+    t->index = ckpt__index_new(ckpt__known_limit(t->source->files[t->file].size, t->source->directory));
     t->by_key = ckpt__hash_new(64);
     if (!t->index || !t->by_key || size > SIZE_MAX / 2)
         return ckpt__fail_memory(err, t->path, size);
@@ -141,7 +140,7 @@ static ckpt_status begin(ckpt__torch *t, const char *format, uint64_t size, unsi
     t->index->format = format;
     *bytes = ckpt__arena_alloc(t->arena, (size_t)size + 1);
     if (!*bytes)
-        return ckpt__fail_memory(err, t->path, size);
+        return ckpt__torch_no_memory(t, err);
     return ckpt__source_read(t->source, t->file, 0, *bytes, (size_t)size, err);
 }
 
@@ -213,7 +212,7 @@ static bool is_joblib(const ckpt__pickle *p)
 static ckpt_status not_a_pickle(ckpt__torch *t, const unsigned char *bytes, uint64_t size, ckpt_status status,
                                 ckpt_error *err)
 {
-    ckpt__arena *arena = ckpt__arena_new(ckpt__pickle_arena_limit(size));
+    ckpt__arena *arena = ckpt__arena_new(ckpt__known_limit(size, false));
     ckpt__pickle p = {0};
     ckpt_error ignored = CKPT_ERROR_INIT;
     if (arena)
@@ -270,6 +269,12 @@ static ckpt_status read_pickle(ckpt__torch *t, ckpt_error *err)
         status = ckpt__pickle_read_kept(bytes, (size_t)end, t->label, t->arena, &t->pickle, err);
     if (status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED)
         return is_joblib(&t->pickle) ? not_a_pickle(t, bytes, end, status, err) : status;
+    if (status == CKPT_OK && t->pickle.root->kind == CKPT__P_BIGINT && ckpt__str_is(t->pickle.root->u.text, "119547037146038801333356"))
+        return ckpt__fail(err, CKPT_E_FORMAT, t->label,
+                          "the magic number of PyTorch's format before 1.6, pickled by other opcodes than torch.save writes: torch reads "
+                          "a checkpoint behind it, any other program one number");
+    if (status == CKPT_OK)
+        status = ckpt__torch_check_late(t, err);
     if (status == CKPT_OK)
         status = make_index(t, err);
     return status == CKPT_OK ? note_pickle(t, size, err) : status;
@@ -289,6 +294,7 @@ static ckpt_status read_by(const ckpt__read_request *request, reader read, ckpt_
     t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
                                                   : request->source->path;
     ckpt_status status = read(&t, err);
+    status = ckpt__index_refused(t.index, status, t.label, err);
     ckpt__torch_release(&t);
     if (status < 0)
         ckpt__index_free(t.index);

@@ -53,6 +53,13 @@ static ckpt_status next_pickle(ckpt__torch *t, ckpt__pickle *out, ckpt_error *er
     return status;
 }
 
+/* All five are read by one unpickler. */
+static void note_strange(ckpt__torch *t, const ckpt__pickle *p)
+{
+    if (t->depth == 0 && !t->index->pickle_strange)
+        t->index->pickle_strange = p->strange;
+}
+
 static bool is_magic(const ckpt__node *n)
 {
     return n->kind == CKPT__P_BIGINT && ckpt__str_is(n->u.text, magic_number);
@@ -85,6 +92,8 @@ static ckpt_status read_head(ckpt__torch *t, ckpt_error *err)
         ckpt__pickle p;
         uint64_t from = t->legacy->at;
         status = next_pickle(t, &p, err);
+        if (status == CKPT_OK)
+            note_strange(t, &p);
         if (status == CKPT_OK && !heads[i].right(p.root))
             status = ckpt__fail(err, CKPT_E_FORMAT, t->label, "the pickle at byte %llu is not %s", (unsigned long long)from,
                                 heads[i].what);
@@ -136,6 +145,9 @@ static ckpt_status note_roots(ckpt__torch *t, ckpt_error *err)
         if (ckpt__torch_module(p))
             continue;
         status = ckpt__torch_parse_id(t, p, &id, err);
+        if (status == CKPT_OK && id.untyped &&
+            !ckpt__torch_refuses(t, "AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'"))
+            return ckpt__torch_no_memory(t, err);
         if (status == CKPT_OK)
             status = note_root(t, p, &id, err);
     }
@@ -145,8 +157,11 @@ static ckpt_status note_roots(ckpt__torch *t, ckpt_error *err)
 static ckpt_status read_object(ckpt__torch *t, ckpt_error *err)
 {
     ckpt_status status = next_pickle(t, &t->pickle, err);
+    if (status == CKPT_OK)
+        status = ckpt__torch_check_late(t, err);
     if (status < 0)
         return status;
+    note_strange(t, &t->pickle);
     if (t->pickle.text_persid)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->label,
                           "pickled with protocol 0: its storages are named by text that torch itself cannot load. Save it "
@@ -275,6 +290,8 @@ static ckpt_status read_storages(ckpt__torch *t, ckpt_error *err)
 {
     ckpt__pickle keys;
     ckpt_status status = next_pickle(t, &keys, err);
+    if (status == CKPT_OK)
+        note_strange(t, &keys);
     if (status == CKPT_OK && keys.root->kind != CKPT__P_LIST)
         status = ckpt__torch_fail(t, CKPT_E_FORMAT, keys.root, err, "the list of storages is no list");
     for (size_t i = 0; status == CKPT_OK && i < keys.root->u.list.count; i++) {

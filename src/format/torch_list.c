@@ -16,6 +16,7 @@ typedef struct lister {
     ckpt__hash *names;
     const ckpt_tensor_extra *last; /* of the last tensor that has no parts, but something else that few have */
     size_t listed;
+    uint64_t names_left;          /* bytes that the names of values may still have */
     uint64_t collisions;
     ckpt_str first_collision;
     ckpt_error *err;
@@ -199,9 +200,12 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
     return CKPT_OK;
 }
 
+enum { A_NAME = 64 };             /* bytes that a table takes for a name, at most */
+
 static ckpt_status note_collision(lister *l, ckpt_str name)
 {
-    int put = ckpt__hash_put(l->names, name.data, name.size, l->t->index->tensor_count, NULL);
+    bool room = l->listed <= l->t->tensor_count || ckpt__arena_charge(l->t->arena, A_NAME);      /* more names than tensors */
+    int put = room ? ckpt__hash_put(l->names, name.data, name.size, l->t->index->tensor_count, NULL) : -1;
     if (put < 0)
         return ckpt__torch_no_memory(l->t, l->err);
     if (put == 0 && l->collisions++ == 0)
@@ -215,6 +219,9 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
 {
     lister *l = ctx;
     size_t depth = visit->path.count;
+    if (visit->name.size > l->names_left)
+        return ckpt__value_names_over(l->t->label, l->err);
+    l->names_left -= visit->name.size;
     if (!ckpt__grow(&l->containers, &l->container_capacity, depth + 1, sizeof *l->containers) ||
         !ckpt__grow(&l->closed, &l->closed_capacity, depth + 1, sizeof *l->closed))
         return ckpt__torch_no_memory(l->t, l->err);
@@ -297,22 +304,14 @@ static ckpt_status note_dropped(ckpt__torch *t, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* Shared parts are walked at each of their places. A few hundred bytes can so describe 10^30 values; what a real
- * program shares is far from that. */
-static uint64_t walk_limit(const ckpt__torch *t)
-{
-    const uint64_t least = 1000000, most = 50000000;
-    uint64_t limit = least + (t->pickle.end < most ? t->pickle.end : most) * 64;
-    return limit < most ? limit : most;
-}
-
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
 {
-    lister l = {.t = t, .err = err, .names = ckpt__hash_new(t->tensor_count)};
-    bool room = l.names && ckpt__index_reserve(t->index, 0, t->tensor_count);
+    uint64_t size = t->source ? t->source->files[t->file].size : t->pickle.end;
+    lister l = {.t = t, .err = err, .names = ckpt__hash_new(t->tensor_count), .names_left = ckpt__names_limit(size)};
+    bool room = l.names && ckpt__arena_charge(t->arena, (uint64_t)t->tensor_count * A_NAME) && ckpt__index_reserve(t->index, 0, t->tensor_count);
     ckpt_status status = room ? CKPT_OK : ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
-        status = (ckpt_status)ckpt_value_walk(t->index->root, walk_limit(t), on_visit, &l, err);
+        status = (ckpt_status)ckpt_value_walk(t->index->root, ckpt__visits_limit(size), on_visit, &l, err);
     if (status == CKPT_OK)
         status = ckpt__index_finish(t->index, err);
     if (status == CKPT_OK) {

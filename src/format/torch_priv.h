@@ -4,6 +4,9 @@
  *   torch_storage.c  persistent ids -> storages of the index
  *   torch_tensor.c   calls of torch's rebuild functions -> what they describe
  *   torch_value.c    pickle nodes -> the value tree
+ *   torch_keys.c     keys that Python takes for one
+ *   torch_refuses.c  what torch.load raises on, though it can be read
+ *   torch_calls.c    rebuild calls that torch would not take, or that make another tensor than they seem to
  *   torch_numpy.c    numpy's dtypes, arrays, scalars
  *   torch_names.c    what classes are called; names of storages and dtypes
  *   torch_list.c     the value tree -> the tensors of the index, one for each key path
@@ -109,11 +112,15 @@ typedef struct ckpt__torch {
     ckpt__hash *by_key; /* storage key -> number in `storages`, where there is no record of it */
     ckpt__torch_storage *storages;
     size_t storage_count, storage_capacity;
+    struct ckpt__torch_pair *pairs; /* of the dict that is looked at */
+    size_t pair_capacity;
+    ckpt__buf spelt; /* a key */
     const ckpt__node **work;
     size_t work_count, work_capacity; /* nodes whose values are to be filled, or have been */
     ckpt__torch_tensor **tensors;
     size_t tensor_count, tensor_capacity;
     const ckpt__index *kept; /* not a torch file: a pickle that a native file keeps (torch_kept.c), and that file's index */
+    bool refused; /* a finding says why torch.load does not load the file; one is enough */
     struct ckpt__torch_roles *roles; /* what torch_role.c remembers from one tensor to the next */
 } ckpt__torch;
 
@@ -121,6 +128,16 @@ typedef struct ckpt__torch {
 ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckpt__node *node, ckpt_error *err,
                              const char *format, ...) CKPT__PRINTF(5, 6);
 ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err);
+/* torch.load raises on the file, with weights_only=False too: the finding torch-refuses, with the first line of torch's error.
+ * Only the first reason is kept, and none in what is no file of torch's. False: no memory. */
+bool ckpt__torch_refuses(ckpt__torch *t, const char *format, ...) CKPT__PRINTF(2, 3);
+/* The same of records, of what .storage_alignment holds, of a storage's tag. */
+bool ckpt__torch_refuses_archive(ckpt__torch *t);
+bool ckpt__torch_refuses_script(ckpt__torch *t);
+bool ckpt__torch_refuses_alignment(ckpt__torch *t, ckpt_str alignment);
+bool ckpt__torch_refuses_location(ckpt__torch *t, ckpt_str location);
+/* A list or dict that is changed behind a call which took its content: an error. */
+ckpt_status ckpt__torch_check_late(const ckpt__torch *t, ckpt_error *err);
 /* Everything of t but its index. */
 void ckpt__torch_release(ckpt__torch *t);
 
@@ -205,6 +222,36 @@ ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__node *node, ckpt__
 /* "sparse_coo" for 1, ...: the numbers that libtorch's own pickler writes; NULL where it is none of a sparse layout. */
 const char *ckpt__torch_layout_name(int64_t number);
 
+/* A tensor class of torch itself: torch.Tensor, torch.FloatTensor, torch.nn.parameter.Parameter, ... */
+bool ckpt__torch_is_tensor_class(const ckpt__node *callable);
+/* The same of an object that is no tensor: its state, what it calls. */
+bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str class_name, const ckpt__node *state);
+bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *object);
+/* Do indices, values and size of a sparse tensor go together? */
+bool ckpt__torch_check_sparse(ckpt__torch *t, const ckpt__torch_spec *indices, const ckpt__torch_spec *values, size_t sizes);
+bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__node *object);
+ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__node *object, ckpt_error *err); /* one that is called */
+/* torch_calls.c: does torch take this call of a rebuild function (by its name), which describes *spec? What it raises on is a
+ * finding. False: no memory. */
+bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__node *args, const ckpt__torch_spec *spec);
+/* What nearly all calls are: six arguments of _rebuild_tensor_v2, three of _rebuild_parameter, and of a dtype that may require
+ * a gradient. */
+static inline bool ckpt__torch_usual_call(ckpt_dtype dtype, const ckpt__node *args, size_t count, size_t grad)
+{
+    const ckpt__node *flag = args->u.list.count == count ? args->u.list.items[grad] : NULL;
+    const ckpt__node *hooks = flag ? args->u.list.items[count - 1] : NULL;
+    return flag && flag->kind == CKPT__P_BOOL && (!flag->boolean || ckpt_dtype_is_float(dtype)) &&
+           (hooks->kind != CKPT__P_OBJECT || (!hooks->u.object->state && hooks->u.object->args->u.list.count == 0));
+}
+/* "conj" and "neg" of the last argument, which torch applies where they are there, whatever their value. An error: what it is
+ * cannot be told. */
+ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__node *node, const ckpt__node *bits, ckpt__torch_spec *spec,
+                                  ckpt_error *err);
+/* A tensor's attributes, of which some replace its content: an error. */
+ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__node *node, const ckpt__node *state, ckpt_error *err);
+/* What BUILD, SETITEM and APPEND do to a tensor: an error, but for the (requires_grad, volatile, hooks) of old parameters. */
+ckpt_status ckpt__torch_check_object(ckpt__torch *t, const ckpt__node *node, bool old, ckpt_error *err);
+
 /* ---- values */
 ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err); /* sets index->root */
 /* The value of a node, made when first asked for and filled later; NULL: no memory. */
@@ -214,6 +261,15 @@ bool ckpt__torch_set_items(ckpt__torch *t, ckpt_value *v, const ckpt__pickle_lis
                            const ckpt__pickle_list *then);
 bool ckpt__torch_set_entries(ckpt__torch *t, ckpt_value *v, const ckpt__pickle_list *first,
                              const ckpt__pickle_list *then);
+
+/* ---- keys (torch_keys.c) */
+/* The pairs of first and then as Python's dict keeps them: of keys that are equal (1, 1.0 and True are; so are two strs of the
+ * same characters) the first stays, at its place, with the last value. entries has room for all; *n of them are left, as nodes.
+ * False: no memory. */
+typedef struct ckpt__torch_pair {
+    const ckpt__node *key, *value;
+} ckpt__torch_pair;
+bool ckpt__torch_merge_keys(ckpt__torch *t, ckpt__torch_pair *pairs, size_t *n);
 
 /* ---- numpy */
 typedef struct ckpt__torch_array {

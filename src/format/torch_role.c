@@ -1,5 +1,6 @@
 /* format/torch_role.c - what a tensor is to training, told from where it lies: torch writes no roles. */
 #include "format/torch_priv.h"
+#include "model/flat_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,9 @@ typedef struct place {
 
 /* The answers for the dict that was asked about last: tensors of one dict come in a row. */
 struct ckpt__torch_roles {
-    const ckpt_value *maybe_optimizer, *maybe_state_dict;
-    bool is_optimizer, is_state_dict;
+    const ckpt_value *maybe_optimizer, *maybe_state_dict, *maybe_flat;
+    bool is_optimizer, is_state_dict, is_flat;
+    ckpt_str prefix; /* of the flat one's keys */
     const ckpt_value *places_of; /* the optimizer that the next are about */
     ckpt__arena *arena;          /* keys of `ids` */
     ckpt__hash *ids;             /* "i7" or "sname" -> number in `places` */
@@ -285,6 +287,48 @@ static bool is_rng(const ckpt_tensor_info *info)
     return info->nbytes == 16 && info->path.count && contains(info->path.keys[0].text, "cuda");
 }
 
+/* ---- an optimizer's state with a key for each value, maybe among the model's */
+
+static bool is_flat(roles *r, const ckpt_value *v)
+{
+    if (v != r->maybe_flat) {
+        r->maybe_flat = v;
+        r->is_flat = ckpt__flat_state(v, &r->prefix);
+    }
+    return r->is_flat;
+}
+
+/* The name of a parameter that its groups hold. Models whose parameters have no module around them are small. */
+static bool is_held(const ckpt_value *dict, ckpt_str prefix, ckpt_str name)
+{
+    enum { SMALL = 4000 };
+    if (dict->entry_count > SMALL)
+        return false;
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        bool group;
+        ckpt_str param, what;
+        if (dict->entries[i].key->kind == CKPT_V_STR &&
+            ckpt__flat_key(dict->entries[i].key->text, prefix, &group, &param, &what) && group && ckpt__str_equal(param, name))
+            return true;
+    }
+    return false;
+}
+
+static bool set_flat_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ckpt_value *dict, ckpt_str key, ckpt_tensor_info *info)
+{
+    bool group;
+    ckpt_str param, what;
+    if (!ckpt__flat_key(key, t->roles->prefix, &group, &param, &what)) {
+        bool weight = memchr(key.data, '.', key.size) || is_held(dict, t->roles->prefix, key);
+        info->role = !weight ? CKPT_OTHER : is_buffer(t, info, spec, key) ? CKPT_BUFFER : CKPT_PARAM;
+        return true;
+    }
+    info->role = group ? CKPT_OPTIM : role_of_state(what);
+    info->param = ckpt__arena_str(t->arena, param.data, param.size);
+    info->state_key = what;
+    return info->param.data != NULL;
+}
+
 bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ckpt_value *const *containers,
                           ckpt_tensor_info *info)
 {
@@ -298,6 +342,8 @@ bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
     if (info->role == CKPT_RNG || depth == 0 || ckpt__torch_old_optimizer(containers[depth - 1], info))
         return true;
     const ckpt_key *key = &info->path.keys[depth - 1];
+    if (key->text.data && !key->other && is_flat(t->roles, containers[depth - 1]))
+        return set_flat_role(t, spec, containers[depth - 1], key->text, info);
     if (depth > 1 && info->inside && (key_is(info, depth - 2, "_parameters") || key_is(info, depth - 2, "_buffers")))
         info->role = key_is(info, depth - 2, "_parameters") ? CKPT_PARAM : CKPT_BUFFER;
     else if (depth > 1 && key_is(info, depth - 2, "shadow_params"))     /* a list, as torch_ema and Diffusers keep them */

@@ -153,7 +153,8 @@ static ckpt_status part_of(const call *c, ckpt_str name, const ckpt__node *node,
     if (!v->spec) {
         if (!c->t->specs)
             c->t->specs = ckpt__arena_new(0);
-        spec *s = c->t->specs ? ckpt__arena_alloc(c->t->specs, sizeof *s) : NULL;
+        bool room = c->t->specs && ckpt__arena_charge(c->t->arena, sizeof(spec));
+        spec *s = room ? ckpt__arena_alloc(c->t->specs, sizeof *s) : NULL;
         if (!s)
             return ckpt__torch_no_memory(c->t, c->err);
         ckpt_status status = parse_node(c, node, s);
@@ -177,20 +178,11 @@ static ckpt_status rebuild_tensor(const call *c, spec *out)
     return status == CKPT_OK ? get_geometry(c, 2, 3, out) : status;
 }
 
-static void lazy_bits(const call *c, size_t i, spec *out)
-{
-    const ckpt__node *tagged = ckpt__torch_untagged(arg(c, i)), *bits = tagged ? tagged : arg(c, i);
-    const ckpt__node *conj = ckpt__pickle_get(bits, "conj"), *neg = ckpt__pickle_get(bits, "neg");
-    out->conj = conj && conj->kind == CKPT__P_BOOL && conj->boolean;
-    out->neg = neg && neg->kind == CKPT__P_BOOL && neg->boolean;
-}
-
 static ckpt_status rebuild_tensor_v2(const call *c, spec *out)
 {
     ckpt_status status = rebuild_tensor(c, out);
     out->requires_grad = get_bool(c, 4);
-    lazy_bits(c, 6, out);
-    return status;
+    return status == CKPT_OK && arg(c, 6) ? ckpt__torch_lazy_bits(c->t, c->node, arg(c, 6), out, c->err) : status;
 }
 
 /* Its storage is untyped, its dtype the seventh argument. */
@@ -200,8 +192,7 @@ static ckpt_status rebuild_tensor_v3(const call *c, spec *out)
     if (status == CKPT_OK)
         status = get_dtype(c, 6, &out->dtype);
     out->requires_grad = get_bool(c, 4);
-    lazy_bits(c, 7, out);
-    return status;
+    return status == CKPT_OK && arg(c, 7) ? ckpt__torch_lazy_bits(c->t, c->node, arg(c, 7), out, c->err) : status;
 }
 
 /* dtype, size, stride, requires_grad */
@@ -251,7 +242,7 @@ static ckpt_status rebuild_parameter(const call *c, spec *out)
     out->requires_grad = get_bool(c, 1);
     out->class_name = parameter_class;
     out->state = arg(c, 3);
-    return status;
+    return status == CKPT_OK ? ckpt__torch_check_state(c->t, c->node, out->state, c->err) : status;
 }
 
 /* tensor [, requires_grad]: how parameters, and what a Variable was, were pickled before torch 1.0 */
@@ -324,8 +315,12 @@ static ckpt_status rebuild_from_type(const call *c, spec *out)
     const ckpt__node *type = arg(c, 1), *state = arg(c, 3);
     if (!type)
         return bad(c, "of no type");
+    if (ckpt__torch_dtype(type) != CKPT_DTYPE_NONE && !ckpt__torch_refuses(c->t, "TypeError: cls must be a type (got torch.dtype)"))
+        return ckpt__torch_no_memory(c->t, c->err);
     out->state = state; /* the wrapper of a subclass finds its parts there */
     ckpt_status status = parse_call(c, arg(c, 0), arg(c, 2), out);
+    if (status == CKPT_OK && ckpt__torch_is_tensor_class(type)) /* what a subclass does with its attributes is its own */
+        status = ckpt__torch_check_state(c->t, c->node, state, c->err);
     if (status < 0)
         return status;
     out->state = state;
@@ -401,13 +396,15 @@ static ckpt_status rebuild_sparse(const call *c, spec *out)
     if (status < 0)
         return status;
     bool is_coo = ckpt__str_is(out->layout, "sparse_coo");
-    size_t n = is_coo ? 2 : 3, sizes;
+    size_t n = is_coo ? 2 : 3, sizes = 0;
     const ckpt__node *data = arg(c, 1);
     ckpt__torch_part parts[3];
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = part_of(c, ckpt__s(is_coo ? coo[i] : compressed[i]), ckpt__torch_item(data, i), &parts[i]);
     if (status == CKPT_OK)
         status = get_ints(c, ckpt__torch_item(data, n), &out->shape, &sizes);
+    if (status == CKPT_OK && is_coo && !ckpt__torch_check_sparse(c->t, parts[0].tensor->spec, parts[1].tensor->spec, sizes))
+        status = ckpt__torch_no_memory(c->t, c->err);
     if (status < 0)
         return status;
     out->ndim = sizes > 1000 ? 1000 : (uint32_t)sizes;
@@ -437,7 +434,7 @@ static ckpt_status dict_parts(const call *c, const ckpt__node *dict, ckpt__torch
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && dict && dict->kind == CKPT__P_DICT && i < dict->u.list.count; i += 2) {
         const ckpt__node *key = dict->u.list.items[i], *value = dict->u.list.items[i + 1];
-        if (key->kind != CKPT__P_STR || !ckpt__torch_is_tensor(value))
+        if (key->kind != CKPT__P_STR || !ckpt__torch_is_tensor(value) || ckpt__pickle_get(dict, key->u.text.data) != value)
             continue;
         if (*n == MAX_PARTS)
             return bad(c, "of more than 64 parts");
@@ -574,7 +571,10 @@ static ckpt_status parse_call(const call *outer, const ckpt__node *callable, con
     c.depth++;
     if (i >= FUNCTIONS)
         return i == OLD_PARAMETER ? rebuild_old_parameter(&c, out) : rebuild_old_variable(&c, out);
-    return rebuilders[i].parse(&c, out);
+    ckpt_status status = rebuilders[i].parse(&c, out);
+    if (i < 2 && ckpt__torch_usual_call(out->dtype, args, i == 0 ? 6 : 3, i == 0 ? 4 : 1))
+        return status;
+    return status < 0 || ckpt__torch_check_call(c.t, callable->u.global->name, args, out) ? status : ckpt__torch_no_memory(c.t, c.err);
 }
 
 static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *out)
@@ -583,6 +583,8 @@ static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *o
         return bad(outer, "that is made of something else than a tensor");
     const ckpt__pickle_object *o = node->u.object;
     ckpt_status status = parse_call(outer, o->callable, o->args, out);
+    if (status == CKPT_OK && (o->state || o->entries.count || o->items.count))
+        status = ckpt__torch_check_object(outer->t, node, find_rebuilder(o->callable) >= FUNCTIONS, outer->err);
     const ckpt__node *grad = ckpt__torch_item(o->state, 0); /* their state was (requires_grad, volatile, hooks) */
     if (find_rebuilder(o->callable) >= FUNCTIONS && grad && grad->kind == CKPT__P_BOOL)
         out->requires_grad = grad->boolean;

@@ -25,9 +25,9 @@ ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err)
 {
     if (ckpt__arena_over_limit(t->arena))
         return ckpt__fail(err, CKPT_E_LIMIT, t->label,
-                          "what this pickle describes would take more than %llu MiB: far more than the "
-                          "pickle itself, so it is not read",
-                          (unsigned long long)(ckpt__arena_used(t->arena) >> 20));
+                          "what this pickle describes would take more than %llu MiB of memory, which is the limit for a file of "
+                          "its size: far more than a checkpoint's does, so it is not read",
+                          (unsigned long long)(ckpt__arena_limit(t->arena) >> 20));
     return ckpt__fail_memory(err, t->label, 0);
 }
 
@@ -203,7 +203,7 @@ ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__node *node)
     ((ckpt__node *)(uintptr_t)node)->user = v; /* nodes are ours; they are const where they are only looked at */
     if (fill_leaf(node, v))
         return v;
-    if (!ckpt__grow(&t->work, &t->work_capacity, t->work_count + 1, sizeof *t->work))
+    if (!ckpt__arena_grow(t->arena, &t->work, &t->work_capacity, t->work_count + 1, sizeof *t->work))
         return NULL;
     t->work[t->work_count++] = node;
     return v;
@@ -230,12 +230,17 @@ bool ckpt__torch_set_entries(ckpt__torch *t, ckpt_value *v, const ckpt__pickle_l
 {
     size_t n = (first->count + then->count) / 2, m = first->count / 2;
     ckpt_entry *entries = ckpt__arena_array(t->arena, n ? n : 1, sizeof *entries);
-    if (!entries)
+    if (!entries || !ckpt__grow(&t->pairs, &t->pair_capacity, n, sizeof *t->pairs))
         return false;
     for (size_t i = 0; i < n; i++) {
         ckpt__node *const *pair = i < m ? first->items + 2 * i : then->items + 2 * (i - m);
-        entries[i].key = ckpt__torch_value_of(t, pair[0]);
-        entries[i].value = ckpt__torch_value_of(t, pair[1]);
+        t->pairs[i] = (ckpt__torch_pair){pair[0], pair[1]};
+    }
+    if (!ckpt__torch_merge_keys(t, t->pairs, &n))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        entries[i].key = ckpt__torch_value_of(t, t->pairs[i].key);
+        entries[i].value = ckpt__torch_value_of(t, t->pairs[i].value);
         if (!entries[i].key || !entries[i].value)
             return false;
     }
@@ -291,6 +296,8 @@ static bool on_ordered_dict(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_v
     size_t n = ckpt__torch_length(pairs);
     if (n > UINT32_MAX / 2)
         return true;
+    if (pairs && pairs->kind == CKPT__P_DICT)
+        flat = pairs->u.list;
     if (n) {
         flat.items = ckpt__arena_array(t->arena, 2 * n, sizeof *flat.items);
         if (!flat.items)
@@ -465,6 +472,8 @@ static bool fill_object(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
     if (ckpt__torch_is_script(node))
         return v->class_name.data && ckpt__torch_script_object(t, o, v);
     v->args = ckpt__torch_value_of(t, o->args);
+    if (v->class_name.data && ((o->state && !ckpt__torch_check_build(t, v->class_name, o->state)) || !ckpt__torch_check_callable(t, o)))
+        return false;
     if (o->state)
         v->state = ckpt__torch_value_of(t, o->state);
     if (!v->class_name.data || !v->args || (o->state && !v->state) ||
@@ -495,7 +504,7 @@ static ckpt_status fill_tensor(ckpt__torch *t, const ckpt__node *node, ckpt_valu
         return ckpt__torch_no_memory(t, err);
     if (tensor->spec->quantizer_args && !(v->args = ckpt__torch_value_of(t, tensor->spec->quantizer_args)))
         return ckpt__torch_no_memory(t, err);
-    if (!ckpt__grow(&t->tensors, &t->tensor_capacity, t->tensor_count + 1, sizeof *t->tensors))
+    if (!ckpt__arena_grow(t->arena, &t->tensors, &t->tensor_capacity, t->tensor_count + 1, sizeof *t->tensors))
         return ckpt__torch_no_memory(t, err);
     t->tensors[t->tensor_count++] = tensor;
     return CKPT_OK;
@@ -565,6 +574,9 @@ ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err)
             status = fill_persistent(t, node, v, err);
         else if (ckpt__torch_is_tensor(node))
             status = fill_tensor(t, node, v, err);
+        else if (node->kind == CKPT__P_OBJECT && ckpt__torch_is_tensor_class(node->u.object->callable) &&
+                 !ckpt__torch_no_parameter(t, node))
+            status = ckpt__torch_fail_class(t, node, err);
         else if (!fill_plain(t, node, v))
             status = ckpt__torch_no_memory(t, err);
     }

@@ -305,15 +305,17 @@ static const ckpt__node *wrapped_class(const ckpt__node *persistent)
     return module && class && class->kind == CKPT__P_GLOBAL ? class : NULL;
 }
 
-static bool copy_persistent(writer *w, const ckpt__node *from, ckpt__out *to)
+/* What stands for a persistent id that is no storage: the class of a module; else the id itself, of which only the program that
+ * wrote the pickle knows what it means. NULL: no memory. */
+static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
 {
     const ckpt__node *class = wrapped_class(from);
-    if (class) {
-        to->kind = CKPT__P_GLOBAL;
-        return copy_global(w, class, to);
-    }
-    to->u.id = ckpt__torch_put_node(w, from->u.id);
-    return to->u.id != NULL;
+    if (class)
+        return class;
+    while (from->kind == CKPT__P_PERSISTENT)
+        from = from->u.id;
+    return ckpt__torch_put_lost(w, SIZE_MAX, "a persistent id becomes the value that it is: torch.load looks up none but those of storages") == CKPT_OK
+               ? from : NULL;
 }
 
 static bool may_be_storage(const ckpt__node *n)
@@ -328,6 +330,8 @@ ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *
     bool ok = true;
     if (may_be_storage(from) && ckpt__index_storage_of(w->p->source, from, &storage) > 0)
         return ckpt__torch_put_storage(w, from, storage, to);
+    if (from->kind == CKPT__P_PERSISTENT && !(from = without_persistent(w, from)))
+        return ckpt__torch_put_failed(w);
     to->kind = from->kind;
     switch (from->kind) {
     case CKPT__P_LIST:
@@ -336,9 +340,6 @@ ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *
     case CKPT__P_FROZENSET:
     case CKPT__P_DICT:
         ok = copy_list(w, &from->u.list, &to->u.list);
-        break;
-    case CKPT__P_PERSISTENT:
-        ok = copy_persistent(w, from, to);
         break;
     case CKPT__P_OBJECT:
         ok = copy_object(w, from, to);

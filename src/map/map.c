@@ -88,6 +88,14 @@ ckpt_optimizer_kind ckpt__map_optimizer(const ckpt_map *map)
     return map ? map->optimizer : CKPT_OPTIMIZER_DEFAULT;
 }
 
+bool ckpt__map_has_names(const ckpt_map *map)
+{
+    bool names = map && map->fn;
+    for (size_t i = 0; map && i < map->rule_count && !names; i++)
+        names = map->rules[i].name.data != NULL;
+    return names;
+}
+
 const ckpt__map_source *ckpt__map_source_of(const ckpt_map *map)
 {
     static const ckpt__map_source none;

@@ -53,6 +53,7 @@ ckpt_status ckpt__map_place(const ckpt_map *map, ckpt_optimizer_kind kind, const
 
 /* ---- the YAML's other parts */
 ckpt_optimizer_kind ckpt__map_optimizer(const ckpt_map *map);  /* DEFAULT: not said */
+bool ckpt__map_has_names(const ckpt_map *map);                 /* a rule asks for names, or a callback */
 typedef struct ckpt__map_source {
     const char *model, *optimizer, *scaler, *step;   /* key paths, or NULL: found by structure */
     const char *const *strip_prefix; size_t strip_count;

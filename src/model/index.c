@@ -49,14 +49,25 @@ void ckpt__index_free(ckpt__index *x)
     free(x->absorbed);
     ckpt__index_free_origins(x);
     ckpt__hash_free(x->by_name);
+    free(x->parts_given);
     free(x->storages);
     free(x->tensors);
     free(x);
 }
 
+ckpt_status ckpt__index_refused(const ckpt__index *x, ckpt_status status, const char *label, ckpt_error *err)
+{
+    if (status != CKPT_E_NO_MEMORY || !x || !ckpt__arena_over_limit(x->arena))
+        return status;
+    return ckpt__fail(err, CKPT_E_LIMIT, label,
+                      "what it describes would take more than %llu MiB of memory, which is the limit for a file of its size: far more "
+                      "than a checkpoint's does, so it is not read",
+                      (unsigned long long)(ckpt__arena_limit(x->arena) >> 20));
+}
+
 ckpt__storage *ckpt__index_add_storage(ckpt__index *x)
 {
-    if (!ckpt__grow(&x->storages, &x->storage_capacity, x->storage_count + 1, sizeof *x->storages))
+    if (!ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + 1, sizeof *x->storages))
         return NULL;
     ckpt__storage *s = &x->storages[x->storage_count++];
     memset(s, 0, sizeof *s);
@@ -66,7 +77,7 @@ ckpt__storage *ckpt__index_add_storage(ckpt__index *x)
 
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
 {
-    if (!ckpt__grow(&x->tensors, &x->tensor_capacity, x->tensor_count + 1, sizeof *x->tensors))
+    if (!ckpt__arena_grow(x->arena, &x->tensors, &x->tensor_capacity, x->tensor_count + 1, sizeof *x->tensors))
         return NULL;
     ckpt__tensor *t = &x->tensors[x->tensor_count++];
     memset(t, 0, sizeof *t);
@@ -79,8 +90,8 @@ bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)
 {
     if (storages > SIZE_MAX - x->storage_count || tensors > SIZE_MAX - x->tensor_count)
         return false;
-    if (!ckpt__grow(&x->storages, &x->storage_capacity, x->storage_count + storages, sizeof *x->storages) ||
-        !ckpt__grow(&x->tensors, &x->tensor_capacity, x->tensor_count + tensors, sizeof *x->tensors))
+    if (!ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + storages, sizeof *x->storages) ||
+        !ckpt__arena_grow(x->arena, &x->tensors, &x->tensor_capacity, x->tensor_count + tensors, sizeof *x->tensors))
         return false;
     if (x->storages)
         ckpt__touch(x->storages + x->storage_count, storages * sizeof *x->storages);

@@ -18,6 +18,7 @@ typedef struct ckpt__extent {
     bool big_endian;
     bool has_crc;
     bool missing;                 /* salvage: they are not all there; offset and length say what is */
+    uint8_t checked;              /* by core/checked.c, which alone looks at it: a reader may be shared by threads */
     uint32_t crc;                 /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
     const void *memory;           /* not NULL: the bytes are here (inside a pickle), not in a file */
     uint64_t offset, length;      /* in the file: coded bytes */
@@ -66,17 +67,23 @@ typedef struct ckpt__index {
     ckpt_report *findings;
     int64_t step;                 /* native: completed steps; -1 where not known */
     uint64_t metadata_bytes;      /* that were checked by a CRC of their own (verify counts them) */
+    const char *pickle_strange; /* the first opcode that torch's weights_only unpickler does not know; NULL: none */
     bool metadata_crc;
     int pickle_protocol;          /* of the one pickle that it was read from: 1 (0 too) to 5; 0: no pickle, or several files */
     struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
     struct ckpt__origins *origins;    /* a format's own records of storages, and the storages' numbers; NULL: none */
     size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
+    uint64_t *parts_given;        /* heap, one a storage: bytes of it given without a look at its CRC (core/checked.c); NULL: none
+                                   * are */
     ckpt__hash *by_name;          /* name -> the first tensor of it, where the format has made that table; else NULL */
 } ckpt__index;
 
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
 ckpt__index *ckpt__index_new_part(ckpt__arena *lent);      /* of many small ones each arena would waste some room */
 void ckpt__index_free(ckpt__index *index);
+/* Of a read that failed for want of memory because of the arena's limit: CKPT_E_LIMIT with what was found and expected. Else the
+ * status, and *err stays. */
+ckpt_status ckpt__index_refused(const ckpt__index *index, ckpt_status status, const char *label, ckpt_error *err);
 /* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
 ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
@@ -99,6 +106,9 @@ void ckpt__index_free_origins(ckpt__index *index);
 ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err);
 /* Renumbers info.storage densely by first appearance in tensor order. Call once, at the end of a read. */
 ckpt_status ckpt__index_finish(ckpt__index *index, ckpt_error *err);
+
+/* CKPT_E_LIMIT: the names of all values have more bytes than ckpt__names_limit. */
+ckpt_status ckpt__value_names_over(const char *label, ckpt_error *err);
 
 /* ---- values in an arena (NULL when memory is short) */
 ckpt_value *ckpt__value_new(ckpt__arena *a, ckpt_kind kind);

@@ -69,6 +69,13 @@ ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *c
     return v;
 }
 
+ckpt_status ckpt__value_names_over(const char *label, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_LIMIT, label,
+                      "the names of its values, shared parts counted at each of their places, have far more bytes than the file: very "
+                      "long keys, or values that nest thousands of levels deep");
+}
+
 static const ckpt_value *get_entry(const ckpt_value *v, const char *key)
 {
     for (size_t i = 0; v && i < v->entry_count; i++)

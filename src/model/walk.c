@@ -6,6 +6,8 @@
 enum { MAX_DEPTH = 10000 };
 enum { NOT_BELOW = 1 << 30 };     /* a visit's answer where `choosy`: go on, but not into this node */
 static const uint64_t max_nodes_default = 50000000;
+/* Of a name in bytes: a long key at each of ten thousand levels would make names of as many megabytes. */
+static const size_t name_max = (size_t)1 << 20;
 
 /* Which part of a node the next child comes from. */
 typedef enum part { ITEMS, ENTRIES, STATE, ARGS, DONE } part;
@@ -17,6 +19,8 @@ typedef struct frame {
     size_t name_size;             /* of this node's name in the buffer */
     bool inside;
     bool named;                   /* the root has no name, its children no leading dot */
+    bool marked;                  /* a child's key is in `reprs`, from here on: */
+    ckpt__arena_mark reprs;
 } frame;
 
 typedef struct walker {
@@ -93,13 +97,26 @@ static int push(walker *w, const ckpt_value *v, bool inside, bool named)
         !ckpt__grow(&w->keys, &w->key_capacity, w->depth + 2, sizeof *w->keys) ||
         ((!w->open || (w->depth + 1) * 2 > w->open_mask) && !open_grow(w)))
         return ckpt__fail_memory(w->err, "value tree", 0);
-    w->frames[w->depth++] = (frame){ v, ITEMS, 0, w->name.size, inside, named };
+    w->frames[w->depth++] = (frame){ .value = v, .part = ITEMS, .name_size = w->name.size, .inside = inside, .named = named };
     w->open[open_slot(w->open, w->open_mask, v)] = v;
     return CKPT_OK;
 }
 
+static void put_number(ckpt__buf *b, int64_t number)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do
+        digits[--at] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0)
+        digits[--at] = '-';
+    ckpt__buf_add(b, digits + at, sizeof digits - at);
+}
+
 /* Appends the key to the name and notes it in the path. */
-static int put_key(walker *w, const frame *f, const ckpt_key *key, const ckpt_value *other)
+static int put_key(walker *w, frame *f, const ckpt_key *key, const ckpt_value *other)
 {
     if (f->named)
         ckpt__buf_char(&w->name, '.');
@@ -111,6 +128,10 @@ static int put_key(walker *w, const frame *f, const ckpt_key *key, const ckpt_va
             return ckpt__fail_memory(w->err, "value tree", 0);
         if (!w->reprs && !(w->reprs = ckpt__arena_new(0)))
             return ckpt__fail_memory(w->err, "value tree", 0);
+        if (f->marked)            /* the key of the child before */
+            ckpt__arena_rewind(w->reprs, &f->reprs);
+        f->reprs = ckpt__arena_note(w->reprs);
+        f->marked = true;
         k.other = true;
         k.text = ckpt__arena_str(w->reprs, w->name.data + before, w->name.size - before);
         if (!k.text.data)
@@ -118,16 +139,19 @@ static int put_key(walker *w, const frame *f, const ckpt_key *key, const ckpt_va
     } else if (k.text.data)
         ckpt__buf_add(&w->name, k.text.data, k.text.size);
     else
-        ckpt__buf_printf(&w->name, "%lld", (long long)k.number);
+        put_number(&w->name, k.number);
     if (w->name.failed)
         return ckpt__fail_memory(w->err, "value tree", w->name.size);
+    if (w->name.size > name_max)
+        return ckpt__fail(w->err, CKPT_E_LIMIT, "value tree", "the name of a value, of all keys on the way to it, has %zu bytes; the limit is %zu",
+                          w->name.size, name_max);
     w->keys[w->depth - 1] = k;
     return CKPT_OK;
 }
 
 static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, const ckpt_value *v, bool inside)
 {
-    const frame *f = &w->frames[w->depth - 1];
+    frame *f = &w->frames[w->depth - 1];
     w->name.size = f->name_size;
     int status = put_key(w, f, key, other_key);
     if (status)

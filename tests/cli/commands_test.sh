@@ -100,6 +100,40 @@ report $? "the bytes are there"
 expect 2 "a damaged source gives no target" "$migrate" --verify "$data/bad-crc.pt" bad.safetensors
 [ ! -e bad.safetensors ]
 report $? "nothing was written"
+# One bit under a transposed view, in a storage that others look at too: no way out takes it for sound.
+for options in '--to safetensors' '--to ckpt' '--to torch' '--to hf --lossy' '--to torch --plain' '--to ckpt --cast *=bfloat16'; do
+    for more in '' --verify; do
+        # shellcheck disable=SC2086
+        expect 0 "views, $options $more" "$migrate" --lossy $options $more "$data/views.pt" views.out
+        [ "$(crcs "$data/views.pt")" = "$(crcs views.out)" ] || [ "$options" = '--to ckpt --cast *=bfloat16' ]
+        report $? "every view has the bytes of its source"
+        rm -rf views.out
+        # shellcheck disable=SC2086
+        expect 2 "damaged views, $options $more" "$migrate" --lossy $options $more "$data/bad-views.pt" views.out
+        grep -q 'CRC-32' err && [ ! -e views.out ] && [ -z "$(find . -name '*views.out*')" ]
+        report $? "nothing was written"
+    done
+done
+for name in turned rows column again one; do
+    expect 0 "extract of a view: $name" "$inspect" extract "$data/views.pt" $name --raw -o view.raw
+    rm -f view.raw
+    expect 2 "extract of it from a damaged storage" "$inspect" extract "$data/bad-views.pt" $name --raw -o view.raw
+    grep -q 'CRC-32' err && [ ! -e view.raw ]
+    report $? "nothing was written"
+done
+expect 2 "no checksum of what is damaged" "$inspect" list --checksum "$data/bad-views.pt"
+[ ! -s out ]
+report $? "nothing is listed"
+expect 2 "no checksum of a view beside it" "$inspect" list --checksum --tensor one "$data/bad-views.pt"
+expect 2 "no stats of what is damaged" "$inspect" stats "$data/bad-views.pt"
+expect 2 "no difference to what is damaged" "$inspect" diff "$data/views.pt" "$data/bad-views.pt"
+expect 2 "nor from it" "$inspect" diff "$data/bad-views.pt" "$data/views.pt"
+expect 1 "damaged values are no resume" "$inspect" doctor --values "$data/bad-views.pt"
+expect 1 "verify tells it" "$inspect" verify "$data/bad-views.pt"
+expect 1 "salvage keeps none of them" "$migrate" --salvage --lossy --to safetensors "$data/bad-views.pt" views.out
+[ "$("$inspect" list --json views.out | grep -c '"name"')" -eq 0 ]
+report $? "as no byte of that storage is known to be right"
+rm -f views.out
 expect 2 "a directory that is not there" "$migrate" shared.pt no/such/x.safetensors
 [ -z "$(find . -name '*.tmp*' -o -name '.*.safetensors*')" ]
 report $? "no temporary is left"
@@ -135,6 +169,18 @@ report $? "its elements"
 expect 0 "and as .npy" "$inspect" extract "$data/weights.safetensors" a.weight -o w.npy
 [ "$(wc -c <w.npy)" -eq 152 ] && tail -c 24 w.npy | cmp -s - raw && head -c 128 w.npy | grep -q "'shape': (2, 3)"
 report $? "header and elements"
+expect 2 "what is there already is not replaced" "$inspect" extract "$data/weights.safetensors" a.bias --raw -o raw
+grep -q -e '--force' err && [ "$(wc -c <raw)" -eq 24 ]
+report $? "and --force is named"
+ln -s raw link.raw
+expect 2 "nor through a link" "$inspect" extract "$data/weights.safetensors" a.bias --raw -o link.raw
+[ "$(wc -c <raw)" -eq 24 ]
+report $? "it is as it was"
+expect 0 "--force replaces it" "$inspect" extract --force "$data/weights.safetensors" a.bias --raw -o link.raw
+[ "$(wc -c <raw)" -eq 8 ] && [ -L link.raw ]
+report $? "and the link stays"
+expect 2 "--check takes all or part" "$inspect" extract --check none "$data/weights.safetensors" a.bias --raw -o new.raw
+expect 0 "--check all" "$inspect" extract --check all "$data/weights.safetensors" a.bias --raw -o new.raw
 "$inspect" extract "$data/tensors.pt" scalar --raw -o - >out 2>err
 [ "$(od -An -tf4 out | tr -d ' ')" = 1.5 ]
 report $? "to standard output"
@@ -279,7 +325,7 @@ then
     expect 0 "and lost" "$migrate" --verify --lossy --to safetensors twice.pt once.safetensors
     [ "$(crcs once.safetensors | wc -l)" -eq 2 ]
     report $? "one of them"
-    expect 0 "extract takes the first" "$inspect" extract twice.pt a.b --raw -o raw
+    expect 0 "extract takes the first" "$inspect" extract --force twice.pt a.b --raw -o raw
     [ "$(od -An -tf4 raw | tr -d ' ')" = 1 ] && grep -q 'have this name' err
     report $? "and says so"
 fi

@@ -169,7 +169,7 @@ report $? "nothing that was typed, and no name, was run"
 # What is completed is what the command takes: the words go through a shell.
 bad=
 while IFS= read -r word; do
-    eval "ckpt-inspect extract odd.safetensors $word --raw -o out" 2>/dev/null && [ "$(wc -c <out)" = 4 ] || bad+=" $word"
+    eval "ckpt-inspect extract --force odd.safetensors $word --raw -o out" 2>/dev/null && [ "$(wc -c <out)" = 4 ] || bad+=" $word"
 done < <(ask "$odd " ckpt-inspect extract odd.safetensors ''; printf '%s\n' "$answer")
 answer=$bad
 [ -z "$bad" ]

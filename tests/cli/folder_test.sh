@@ -128,6 +128,36 @@ check "unrelated files are a checkpoint each"
 ! grep -q '^resume with' out
 check "of which none is the one to go on from"
 
+mkdir hf hf/checkpoint-4 hf/checkpoint-5
+put "$data/peers/hf-trainer" hf/checkpoint-3 "2 hours"
+put "$data/peers/hf-trainer" hf/tmp-checkpoint-6 "1 hour"
+put "$data/peers/hf-trainer" hf/checkpoint-2 "3 hours"
+head -c 20 "$data/peers/hf-trainer/trainer_state.json" >hf/checkpoint-2/trainer_state.json
+cp "$data/peers/hf-trainer/adapter_model.safetensors" "$data/peers/hf-trainer/adapter_config.json" hf/checkpoint-4
+cp "$data/cli/weights.safetensors" hf/checkpoint-5/model.safetensors
+ask 0 hf && grep -q '^checkpoint-4  *4 .*unfinished: it has no trainer_state.json' out &&
+    grep -q '^checkpoint-5  *5 .*unfinished: it has no trainer_state.json' out
+check "a Trainer's save that has no trainer_state.json was not finished, and its step is its name's"
+grep -q '^checkpoint-2  *2 .*damaged: trainer_state.json' out && grep -q '^tmp-checkpoint-6 .*unfinished: ' out
+check "nor is one whole whose trainer_state.json is cut short, or that was not renamed yet"
+grep -qF 'trainer.train(resume_from_checkpoint="hf/checkpoint-3")' out
+check "the last that is whole is the one to go on from"
+ask 0 --json hf && grep '"name": "checkpoint-4"' out | grep -q '"complete": false'
+check "also as JSON"
+rm -r hf/checkpoint-2 hf/checkpoint-3 hf/tmp-checkpoint-6
+ask 0 hf && grep -q '^checkpoint-5 .* complete$' out
+check "models that no Trainer lies beside are what they are"
+
+mkdir titan titan/step-3 titan/step-5
+cp "$data/parts/.metadata" "$data/parts/__0_0.distcp" titan/step-3
+cp "$data/parts/.metadata" "$data/parts/__0_0.distcp" titan/step-5
+ask 0 titan && grep -q '^step-3 .*not read: this is a PyTorch distributed checkpoint (DCP)' out && ! grep -q damaged out
+check "another program's step-N is not ours"
+ask 0 --json titan && grep '"name": "step-3"' out | grep -q '"format": "dcp"'
+check "and has a name"
+ask 2 verify titan && ! grep -q DAMAGED out err
+check "of which verify says nothing"
+
 mkdir linked
 ln -s ../run/last.ckpt linked/model.pt
 ln -s ../two/model.safetensors linked/optimizer.pt
@@ -143,6 +173,14 @@ check "what lies in two directories resumes from both"
 cp -r "$data/peers/hf-sharded" short && chmod -R u+w short && : >short/model-00001-of-00002.safetensors
 ask 2 short && grep -q 'short/model-00001-of-00002.safetensors: .*the file is empty' err
 check "nor are the shards of a model of which one is empty"
+
+# torch::load takes a file
+mkdir archives && cp "$data/peers/libtorch-module.pt" archives/module.pt && cp "$data/peers/libtorch-optimizer.pt" archives/optimizer.pt
+ask 0 archives && grep -q 'torch::load(module, "archives/module.pt")' out && grep -q 'torch::load(optimizer, "archives/optimizer.pt")' out &&
+    ! grep -q 'not-its-format' out
+check "a directory of archives of libtorch is loaded file by file"
+ask 0 doctor archives && grep -q 'archives: resumes' out
+check "and so says doctor"
 
 mkdir empty
 ask 2 empty && grep -q 'not a checkpoint' err

@@ -111,7 +111,7 @@ static inline val text(const char *s)
 static inline val group(int64_t first, int64_t count, double decay, const char *const *names)
 {
     dict g = { .n = 0 };
-    val ids[32], words[32], betas[2] = { real(0.9), real(0.95) };
+    val ids[48], words[48], betas[2] = { real(0.9), real(0.95) };
     for (int64_t i = 0; i < count; i++) {
         ids[i] = ckpt__value_int(ix->arena, first + i);
         if (names)

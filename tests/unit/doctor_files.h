@@ -59,7 +59,7 @@ static inline void emit_number(writing *w)
 {
     char *end;
     double real = strtod(w->at, &end);
-    bool whole = strcspn(w->at, ".e") >= (size_t)(end - w->at);
+    bool whole = strcspn(w->at, ".eni") >= (size_t)(end - w->at);
     if (whole) {
         put_int(&w->pickle, (int64_t)real);
     } else {
@@ -266,7 +266,8 @@ static void emit(writing *w)
                 return;
             }
         }
-        ck_assert_msg((*w->at >= '0' && *w->at <= '9') || *w->at == '-', "what is this? %s", w->at);
+        ck_assert_msg((*w->at >= '0' && *w->at <= '9') || *w->at == '-' || strncmp(w->at, "nan", 3) == 0 || strncmp(w->at, "inf", 3) == 0,
+                      "what is this? %s", w->at);
         emit_number(w);
     }
 }

@@ -21,6 +21,35 @@
                                             "cpu") ",'param_groups':[{'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0,1]}]}}"
 #define SCALER "{'scale':2.0,'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}"
 #define SCHEDULER "'scheduler':{'base_lrs':[0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1]}"
+#define WITH(more) "{" MODEL("cpu") "," OPTIMIZER("3", "cpu", "'initial_lr':0.1,") "," more "}"
+#define ONE_CYCLE(last, total) "{" MODEL("cpu") "," OPTIMIZER("3", "cpu", "'initial_lr':0.1,") \
+    ",'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3],'b':f32@cpu[3]},'epoch':1,'loops':{},'lr_schedulers':[{" \
+    "'last_epoch':" last ",'total_steps':" total ",'_step_count':6,'_schedule_phases':[{'end_step':1.5}],'_anneal_func_type':'cos'}]}"
+#define ENDED(more) WITH("'scheduler':{'last_epoch':5,'_step_count':6,'base_lrs':[0.1]," more "}")
+/* the milestone 3 is behind it: the first is not stepped again, the second is */
+#define SEQUENTIAL(second, last) WITH("'scheduler':{'_milestones':[3],'last_epoch':" last ",'_schedulers':[{'last_epoch':3,'total_steps':3," \
+    "'_step_count':4,'_anneal_func_type':'cos'},{'last_epoch':2,'total_steps':" second ",'_step_count':3,'_anneal_func_type':'cos'}]}")
+#define RMSPROP(step) "{'model':{'a':f32@cpu[2,3]},'optimizer':{'state':{0:{'step':" step ",'square_avg':f32@cpu[2,3]}},'param_groups':[{'lr':0.1," \
+    "'alpha':0.99,'initial_lr':0.1,'params':[0]}]}}"
+#define TWO_STEPS(a, b, first, second) "{'model':{'" a "':f32@cpu[2,3],'" b "':f32@cpu[3]},'optimizer':{'state':{0:{'step':" first \
+    ",'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu[2,3]},1:{'step':" second ",'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu[3]}}," GROUPS("") "}}"
+#define WITH_LR(lr) "{" MODEL("cpu") ",'optimizer':{" STATE("3", "cpu") ",'param_groups':[{'lr':" lr ",'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0," \
+    "'initial_lr':0.1,'params':[0,1]}]}}"
+#define WITH_SCALE(scale) WITH("'scaler':{'scale':" scale ",'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}")
+#define TWICE(ids) "{'model':{'a':f32@cpu[2,3],'b':f32@cpu[3],'c':f32@cpu[4]},'optimizer':{'state':{0:{'step':3,'exp_avg':f32@cpu[2,3]," \
+    "'exp_avg_sq':f32@cpu[2,3]},1:{'step':3,'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu[3]},2:{'step':3,'exp_avg':f32@cpu[4]," \
+    "'exp_avg_sq':f32@cpu[4]}},'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[" ids "]}]}}"
+#define TRAINS(shape) "{'state':{0:{'step':3,'exp_avg':f32@cpu" shape ",'exp_avg_sq':f32@cpu" shape "},1:{'step':3,'exp_avg':f32@cpu[3]," \
+    "'exp_avg_sq':f32@cpu[3]}}," GROUPS("") "}"
+/* G of this shape, its optimizer of that, and D with its own */
+#define GAN(g, of_g, d) "{'G':{'a.w':f32@cpu" g ",'a.b':f32@cpu[3]},'D':{'a.w':f32@cpu" d ",'a.b':f32@cpu[3]},'opt_G':" TRAINS(of_g) ",'opt_D':" TRAINS(d) "}"
+#define HEAD(tag) "{'model':{'a':f32@cuda:0[2,3],'b':f32@cuda:0[3],'head':f32@" tag "[4]},'optimizer':{'state':{0:{'step':3,'exp_avg':f32@cuda:0[2,3]," \
+    "'exp_avg_sq':f32@cuda:0[2,3]},1:{'step':3,'exp_avg':f32@cuda:0[3],'exp_avg_sq':f32@cuda:0[3]},2:{'step':3,'exp_avg':f32@" tag "[4]," \
+    "'exp_avg_sq':f32@" tag "[4]}},'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0,1,2]}]}}"
+/* the first has no state */
+#define FROZEN(a, b, c) "{'model':{'" a "':f32@cpu[2],'" b "':f32@cpu[3],'" c "':f32@cpu[4]},'optimizer':{'state':{1:{'step':3,'exp_avg':f32@cpu[3]," \
+    "'exp_avg_sq':f32@cpu[3]},2:{'step':3,'exp_avg':f32@cpu[4],'exp_avg_sq':f32@cpu[4]}},'param_groups':[{'lr':0.1,'betas':(0.9,0.99)," \
+    "'eps':1e-8,'weight_decay':0.0,'params':[0,1,2]}]}}"
 
 static const struct {
     const char *code;
@@ -202,13 +231,21 @@ static const struct {
      CKPT_ERROR,
      FS,
      {.loader = T}},
+    /* its id is none of the row 0, 1, 2, ...; where it is one, the group has lost it */
     {"state-without-parameter",
+     "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu[2,3]},7:{'step':f32@cpu[]}},"
+                      "'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0]}]}}",
+     PLAIN,
+     CKPT_NOTE,
+     R,
+     {.loader = T}},
+    {"group-mismatch",
      "{" MODEL("cpu") ",'optimizer':{" STATE(
          "f32@cpu[]",
          "cpu") ",'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0]}]}}",
      PLAIN,
-     CKPT_NOTE,
-     R,
+     CKPT_ERROR,
+     FL,
      {.loader = T}},
     {"bnb-never-cast",
      "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':3,'state1':u8@cpu[2,3]},1:{'step':3,'state1':u8@cpu[3]}}"
@@ -219,7 +256,7 @@ static const struct {
      {.loader = T}},
     {"bnb-never-cast",
      "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':3,'__bnb_optimizer_quant_state__':{'state1':u8@cpu[2,3]}},1:{'"
-                      "step':3}}," GROUPS("") "}}",
+                      "step':3,'__bnb_optimizer_quant_state__':{'state1':f32@cpu[3]}}}," GROUPS("") "}}",
      PLAIN,
      CKPT_NOTE,
      R,
@@ -301,13 +338,13 @@ static const struct {
      CKPT_NOTE,
      R,
      {.loader = C}},
-    {"ambiguous-order",
+    {"order-ambiguous",
      "{'model':{'a':f32@cpu[2],'b':f32@cpu[2],'c':f32@cpu[2]},'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@"
      "cpu[2],'exp_avg_sq':f32@cpu[2]},1:{'step':f32@cpu[],'exp_avg':f32@cpu[2],'exp_avg_sq':f32@cpu[2]}}," GROUPS(
          "") "}}",
      PLAIN,
-     CKPT_WARNING,
-     CKPT_OUTCOME_UNKNOWN,
+     CKPT_ERROR,
+     FL,
      {.loader = C}},
     {"moment-shape",
      "{'model':{'a':f32@cpu[2,3],'b':f32@cpu[4]}," OPTIMIZER("f32@cpu[]", "cpu", "'param_names':['a','b'],") "}",
@@ -333,7 +370,7 @@ static const struct {
      CKPT_NOTE,
      R,
      {.loader = C}},
-    {"no-optimizer", "{" MODEL("cpu") "}", PLAIN, CKPT_ERROR, FL, {.loader = C}},
+    {"no-optimizer", "{" MODEL("cpu") ",'epoch':2}", PLAIN, CKPT_ERROR, FL, {.loader = C}},
     {"scaler-missing",
      LIGHTNING(STATES ",'lr_schedulers':[{}]"),
      LIGHTNING(STATES ",'lr_schedulers':[{}],'MixedPrecision':" SCALER),
@@ -371,12 +408,12 @@ static const struct {
      CKPT_ERROR,
      FL,
      {.loader = T}},
-    {"ambiguous-order",
+    {"order-ambiguous",
      "{'model':{'a':f32@cpu[2],'b':f32@cpu[2],'c':f32@cpu[2]},'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@"
      "cpu[2],'exp_avg_sq':f32@cpu[2]},1:{'step':f32@cpu[],'exp_avg':f32@cpu[2],'exp_avg_sq':f32@cpu[2]}}," GROUPS(
          "") "}}",
      PLAIN,
-     CKPT_NOTE,
+     CKPT_WARNING,
      R,
      {.loader = T}},
     {"param-order-differs",
@@ -415,7 +452,7 @@ static const struct {
      "{" MODEL("cpu") ",'d':device@cuda:1}",
      "{" MODEL("cpu") ",'d':device@cpu}",
      CKPT_NOTE,
-     RD,
+     CKPT_WEIGHTS_ONLY,
      {.loader = T}},
     {"device-memory",
      FILE_OF("f32@cpu[]", "cuda:0", ""),
@@ -472,7 +509,10 @@ static const struct {
      CKPT_WARNING,
      RD,
      {.loader = T}},
-    {"no-optimizer", "{" MODEL("cpu") "}", PLAIN, CKPT_WARNING, RD, {.loader = T}},
+    {"no-optimizer", "{" MODEL("cpu") ",'epoch':3}", PLAIN, CKPT_WARNING, RD, {.loader = T}},
+    {"no-optimizer", "{" MODEL("cpu") ",'optimizer':None}", "{" MODEL("cpu") "}", CKPT_WARNING, RD, {.loader = T}},
+    {"weights-only", "{" MODEL("cpu") ",'args':{'depth':3}}", "{" MODEL("cpu") ",'step':40}", CKPT_NOTE, CKPT_WEIGHTS_ONLY, {.loader = T}},
+    {"weights-only", "{" MODEL("cpu") "}", PLAIN, CKPT_NOTE, CKPT_WEIGHTS_ONLY, {.loader = C}},
     {"weights-missing", "{" STATE("f32@cpu[]", "cpu") "," GROUPS("") "}", PLAIN, CKPT_WARNING, RD, {.loader = T}},
     {"rank-state-count",
      "{" MODEL("cpu") ",'rng_states':[u8@cpu[16],u8@cpu[16]]}",
@@ -493,6 +533,58 @@ static const struct {
      FL,
      {.loader = T, .cuda_devices = 2}},
     {"version-unknown", PLAIN, NULL, CKPT_WARNING, R, {.loader = T, .torch_major = 3}},
+    {"version-unknown",            /* a step on the cpu was left there before 2.1 */
+     FILE_OF("f32@cpu[]", "cuda:0", "'fused':True,"),
+     NULL,
+     CKPT_WARNING,
+     CKPT_OUTCOME_UNKNOWN,
+     {.loader = T, .torch_major = 2, .torch_minor = 14}},
+    /* schedules: what total_steps or T_max says, and where it is */
+    {"schedule-over", ONE_CYCLE("5", "5"), ONE_CYCLE("4", "5"), CKPT_ERROR, FS, {.loader = T}},
+    {"schedule-over", ONE_CYCLE("7", "5"), ONE_CYCLE("0", "5"), CKPT_ERROR, FS, {.loader = CKPT_LOADER_LIGHTNING}},
+    {"schedule-over", SEQUENTIAL("1", "5"), SEQUENTIAL("4", "5"), CKPT_ERROR, FS, {.loader = T}},
+    {"schedule-over", ENDED("'T_max':5,'eta_min':0.0"), ENDED("'T_max':6,'eta_min':0.0"), CKPT_NOTE, R, {.loader = T}},
+    {"schedule-over", ENDED("'total_iters':5,'power':1.0"), ENDED("'total_iters':6,'power':1.0"), CKPT_NOTE, R, {.loader = T}},
+    {"schedule-over", ENDED("'total_iters':5,'start_factor':1.0,'end_factor':0"), ENDED("'total_iters':5,'start_factor':0.1,'end_factor':1.0"),
+     CKPT_NOTE, R, {.loader = T}},
+    /* numbers */
+    {"step-value", FILE_OF("-3", "cpu", "'amsgrad':False,"), FILE_OF("0", "cpu", "'amsgrad':False,"), CKPT_ERROR, FS, {.loader = T}},
+    {"step-value", FILE_OF("-1", "cpu", "'amsgrad':False,'fused':True,"), FILE_OF("3", "cpu", "'amsgrad':False,'fused':True,"), CKPT_WARNING, RD, {.loader = T}},
+    {"step-value", FILE_OF("nan", "cpu", ""), FILE_OF("3", "cpu", ""), CKPT_WARNING, RD, {.loader = T}},
+    {"step-value", FILE_OF("inf", "cpu", ""), RMSPROP("inf"), CKPT_WARNING, RD, {.loader = T}},
+    {"steps-differ", TWO_STEPS("a", "b", "2", "4"), TWO_STEPS("a", "b", "4", "4"), CKPT_WARNING, RD, {.loader = T}},
+    {"steps-differ", TWO_STEPS("m.a", "h.b", "2", "4"), TWO_STEPS("m.a", "h.b", "4", "4"), CKPT_NOTE, R, {.loader = T}},
+    {"step-of-another", "{" MODEL("cpu") "," OPTIMIZER("7", "cpu", "") ",'global_step':4}", "{" MODEL("cpu") "," OPTIMIZER("7", "cpu", "") ",'global_step':7}",
+     CKPT_NOTE, R, {.loader = T}},
+    {"lr-value", WITH_LR("0.0"), PLAIN, CKPT_NOTE, R, {.loader = T}},
+    {"lr-value", WITH_LR("nan"), WITH_LR("0.001"), CKPT_WARNING, RD, {.loader = T}},
+    {"lr-value", WITH_LR("-0.1"), WITH_LR("0.001"), CKPT_WARNING, RD, {.loader = T}},
+    {"scaler-value", WITH_SCALE("0.0"), WITH_SCALE("1024.0"), CKPT_WARNING, RD, {.loader = T}},
+    {"scaler-value", WITH_SCALE("inf"), WITH_SCALE("1099511627776.0"), CKPT_WARNING, RD, {.loader = T}},
+    {"scaler-value", WITH_SCALE("9.094947017729282e-13"), WITH_SCALE("0.001"), CKPT_WARNING, RD, {.loader = T}},
+    {"optimizer-eval-mode", FILE_OF("3", "cpu", "'weight_sum':0.5,'train_mode':False,"), FILE_OF("3", "cpu", "'weight_sum':0.5,'train_mode':True,"),
+     CKPT_NOTE, R, {.loader = T}},
+    {"data-workers",
+     "{" MODEL("cpu") "," OPTIMIZER("3", "cpu", "") ",'data':{'_snapshot':{'_snapshot_step':3,'_main_snapshot':{'_num_workers':4},'_worker_snapshots':{}}}}",
+     "{" MODEL("cpu") "," OPTIMIZER("3", "cpu", "") ",'data':{'_snapshot':{'_snapshot_step':3}}}",
+     CKPT_NOTE,
+     R,
+     {.loader = T}},
+    /* several models, several optimizers, and an id twice: in the second file each fits */
+    {"id-twice", TWICE("0,0,2"), TWICE("0,1,2"), CKPT_WARNING, FS, {.loader = T}},
+    {"moment-shape", TWICE("0,0,2"), TWICE("0,1,2"), CKPT_ERROR, FS, {.loader = T}},
+    {"model-undecided", TWICE("0,0,1"), TWICE("0,1,2"), CKPT_WARNING, CKPT_OUTCOME_UNKNOWN, {.loader = T}},
+    {"moment-shape", GAN("[9,3]", "[5,3]", "[2,3]"), GAN("[5,3]", "[5,3]", "[2,3]"), CKPT_ERROR, FS, {.loader = T}},
+    {"model-undecided", GAN("[9,3]", "[2,3]", "[2,3]"), GAN("[2,3]", "[2,3]", "[2,3]"), CKPT_WARNING, CKPT_OUTCOME_UNKNOWN, {.loader = T}},
+    {"ambiguous", GAN("[2,3]", "[2,3]", "[2,3]"), NULL, CKPT_NOTE, R, {.loader = T}},
+    /* a replaced head, made after the model was moved */
+    {"model-on-two-devices", HEAD("cpu"), HEAD("cuda:0"), CKPT_NOTE, R, {.loader = T}},
+    {"model-on-two-devices", HEAD("cpu"), HEAD("cuda:0"), CKPT_ERROR, FS, {.loader = C}},
+    {"model-on-two-devices", HEAD("cuda:1"), HEAD("cuda:0"), CKPT_NOTE, R, {.loader = C}},
+    /* one parameter that has its module for itself, or that is no parameter at all; and one of a row of layers */
+    {"moments-missing", FROZEN("emb.weight", "h.weight", "h.bias"), NULL, CKPT_NOTE, R, {.loader = T}},
+    {"moments-missing", FROZEN("bn.moving_mean", "bn.gamma", "bn.beta"), NULL, CKPT_NOTE, R, {.loader = T}},
+    {"moments-missing", FROZEN("l.0.weight", "l.1.weight", "l.2.weight"), FROZEN("emb.weight", "l.1.weight", "l.2.weight"), CKPT_WARNING, RD, {.loader = T}},
     {"not-an-archive", PLAIN, NULL, CKPT_NOTE, R, {.loader = CPP}},
     /* what libtorch refuses, misses, and goes on without */
     {"weights-only-refused", "{" MODEL("cpu") ",'seed':1099511627776}", "{" MODEL("cpu") ",'seed':2147483647}", CKPT_ERROR, FL, {.loader = CPP}},
@@ -533,6 +625,7 @@ static const struct {
      CKPT_ERROR,
      FL,
      {.loader = L, .amp = true}},
+#include "doctor_parts.h"
     {"not-lightning", PLAIN, LIGHTNING(STATES ",'lr_schedulers':[{}]"), CKPT_ERROR, FL, {.loader = L}},
     {"progress-missing", PLAIN, LIGHTNING(STATES ",'lr_schedulers':[{}]"), CKPT_WARNING, FL, {.loader = L}},
     {"map-ignored", PLAIN, NULL, CKPT_NOTE, FL, {.loader = L, .map_location = "cuda:0"}},

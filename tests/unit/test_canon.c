@@ -81,7 +81,8 @@ START_TEST(var)
     check_var();
     ck_assert_uint_eq(ckpt_report_count_code(report, "source-found"), 3);
     ck_assert(canon->hypothesis);
-    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_WARNING);
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_NOTE);     /* weight_decay says which group is which */
+    ck_assert_int_eq(canon->order.evidence, CKPT__CONTENT);
     ckpt__canon_free(canon);
     want(small_names, 5);
     build(root);

@@ -257,7 +257,8 @@ START_TEST(numbers_with_holes)
         shut();
         finish();
         names_given(small_names, 2);
-        failed("libtorch numbers them from 0 without a hole");
+        /* a key that comes twice is one, with the last value */
+        failed(i < 2 ? "libtorch numbers them from 0 without a hole" : "the optimizer's groups hold 1 parameters");
     }
 }
 END_TEST

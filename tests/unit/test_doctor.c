@@ -59,7 +59,7 @@ static const row rows[] = {
     {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, -1, false, CKPT_RESUMES, NULL, 0},
     {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
     {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_FAILS_AT_LOAD, "weights-only-refused", CKPT_ERROR},
-    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_LOAD, "no-optimizer", CKPT_ERROR},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_WEIGHTS_ONLY, "weights-only", CKPT_NOTE},
     {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_FAILS_AT_LOAD, "scaler-missing", CKPT_ERROR},
 };
 

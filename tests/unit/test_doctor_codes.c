@@ -160,7 +160,7 @@ START_TEST(refusals_by_version)
                   f ? f->message : "not refused");
     ck_assert_int_eq(outcome, CKPT_FAILS_AT_LOAD);
     ck_assert_ptr_null(refused_by(2, allowed_from[_i].minor, &outcome, report));
-    ck_assert_int_eq(outcome, CKPT_RESUMES_DIFFERENTLY);
+    ck_assert_int_eq(outcome, CKPT_WEIGHTS_ONLY);
     ck_assert_ptr_null(refused_by(2, 13, &outcome, report));
     ckpt_report_free(report);
 }
@@ -293,7 +293,7 @@ START_TEST(formats_by_loaders)
         {"one", {R, R, R, FL, FL, FL}, 0x30, NULL},
         {"native", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/native %s/native.pt"},
         {"step", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/step %s/step.pt"},
-        {"w.safetensors", {FL, RD, FL, FL, FL, FL}, 0x3e, "safetensors.torch.load_file('%s/w.safetensors')"},
+        {"w.safetensors", {CKPT_WEIGHTS_ONLY, CKPT_WEIGHTS_ONLY, FL, FL, FL, FL}, 0x3e, "safetensors.torch.load_file('%s/w.safetensors')"},
     };
     ckpt_report *report = ckpt_report_new();
     ckpt_error err = CKPT_ERROR_INIT;

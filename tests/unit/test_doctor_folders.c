@@ -45,6 +45,18 @@ static const situation rows[] = {
     {A, "scaler.pt", {{0}}, "scaler-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, true},
     {A, "scaler.pt", {{0}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
     {A, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    /* a program's own hook: a folder with a model and its settings, or LoRA weights of diffusers */
+    {A, "pytorch_model.bin", {{"unet/config.json", "{\"_class_name\": \"UNet2DModel\"}"}, {"unet/diffusion_pytorch_model.bin", WEIGHTS}},
+     "weights-by-hook", CKPT_NOTE, CKPT_RESUMES, 0, false},
+    {A, "pytorch_model.bin", {{"pytorch_lora_weights.bin", WEIGHTS}}, "weights-by-hook", CKPT_NOTE, CKPT_RESUMES, 0, false},
+    {A, "pytorch_model.bin", {{"unet/diffusion_pytorch_model.bin", WEIGHTS}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {A, "pytorch_model.bin", {{"unet/config.json", "{\"a\": 1}"}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3,"}}, "trainer-state-damaged", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"config.json", "{\"model_type\": "}}, "config-damaged", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"config.json", "{\"model_type\": \"gpt2\"}"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
+    {A, NULL, {{"config.json", "{\"model_type\": "}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
+    {H, "trainer_state.json", {{"rng_state.pth", "{'cpu':u8@cpu[5056]}"}, {"training_args.bin", "new transformers.training_args:TrainingArguments"}},
+     "trainer-state-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {A, "random_states_0.pkl", {{0}}, "rng-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
     {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_NOTE, CKPT_RESUMES, 0, false},
     {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_NOTE, CKPT_RESUMES, 1, false},
@@ -100,6 +112,35 @@ static const situation rows[] = {
      CKPT_FAILS_AT_LOAD,
      0,
      false},
+    /* of the two one is missing: the other is not read */
+    {H,
+     "optimizer.pt",
+     {{"scheduler.pt", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}},
+     "optimizer-file-missing",
+     CKPT_WARNING,
+     CKPT_RESUMES_DIFFERENTLY,
+     0,
+     false},
+    {H,
+     "scheduler.pt",
+     {{"optimizer.pt", "{'state':{},'param_groups':[{'lr':None,'amsgrad':False,'foreach':None,'params':[0,1]}]}"}},
+     "optimizer-file-missing",
+     CKPT_WARNING,
+     CKPT_RESUMES_DIFFERENTLY,
+     0,
+     false},
+    {H, NULL, {{"pytorch_model.bin", "{'a':f32@cpu[2,3]}"}}, "weights-incomplete", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
+    {A, NULL, {{"random_states_0.pkl", "{'torch_manual_seed':f32@cpu[8]}"}}, "rng-refused", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
+    {H, NULL, {{"rng_state.pth", "{'cpu':f32@cpu[8]}"}}, "rng-refused", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H,
+     NULL,
+     {{"scheduler.pt", "{'base_lrs':[0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1],'_get_lr_called_within_step':False}"}},
+     "scheduler-incomplete",
+     CKPT_ERROR,
+     CKPT_FAILS_AT_LOAD,
+     0,
+     false},
+    {H, NULL, {{"optimizer.pt", "{" STATE("f32@cpu[]", "cpu") "}"}}, "optimizer-incomplete", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {H,
      NULL,
      {{"training_args.bin", "new transformers.training_args:TrainingArguments"}},
@@ -120,6 +161,9 @@ static const situation rows[] = {
 
 static void write_file(const file *f)
 {
+    const char *slash = strchr(f->name, '/');
+    if (slash)
+        (void)mkdir(at("%.*s", (int)(slash - f->name), f->name), 0700);
     if (*f->text == '{' && f->text[1] == '"')
         write_text(at("%s", f->name), f->text);
     else
@@ -150,6 +194,78 @@ START_TEST(each)
     ck_assert_msg(result.outcome == s->outcome, "row %d: %s", _i, ckpt_outcome_name(result.outcome));
     ckpt_doctor_result_clear(&result);
     ckpt_report_free(report);
+}
+END_TEST
+
+/* A PEFT adapter is made by its settings, and then loaded. */
+START_TEST(adapters)
+{
+    static const char *const tensors[] = {"q.lora_A.weight", "q.lora_B.weight", "v.lora_A.weight", "v.lora_B.weight", "q.lora_magnitude_vector"};
+    static const struct {
+        const char *config;
+        bool dora;                /* the vector is there */
+        const char *words;        /* NULL: no finding */
+        ckpt_severity severity;
+    } cases[] = {
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"lora_alpha\": 64}", false, NULL, 0},
+        {"{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, "gives 2 modules another rank", CKPT_ERROR},
+        {"{\"peft_type\": \"LORA\", \"r\": 2, \"rank_pattern\": {\"q\": 4, \"layer.v\": 4}, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"ayer.q\": 8, \"v\": 2}, \"target_modules\": [\"q\", \"v\"]}", false,
+         "base_model.model.layer.v: r=2, and its tensors are of 4", CKPT_ERROR},
+        {"{\"peft_type\": \"LORA\", \"r\": 8, \"rank_pattern\": {\"(q|v)\": 4}, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\"]}", false, "target_modules", CKPT_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \"q|k\"}", false, NULL, 0},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"use_dora\": true}", false, "says use_dora", CKPT_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"]}", true, "does not say use_dora", CKPT_WARNING},
+        {"{\"peft_type\": \"LOHA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        flat list[5];
+        char names[5][80];
+        for (size_t k = 0; k < 5; k++) {
+            snprintf(names[k], sizeof names[k], "base_model.model.layer.%s", tensors[k]);
+            list[k] = (flat){names[k], k == 4 ? 1 : 2, {k % 2 ? 6 : 4, k % 2 ? 4 : 6}};
+        }
+        write_safetensors(at("adapter_model.safetensors"), list, cases[i].dora ? 5 : 4, 0);
+        write_text(at("adapter_config.json"), cases[i].config);
+        ckpt_doctor_options options = {.cuda_devices = -1};
+        ckpt_doctor_result result;
+        ckpt_report *report = ckpt_report_new();
+        doctor_of(folder, &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "adapter-mismatch", NULL);
+        ck_assert_msg(!f == !cases[i].words, "case %zu: %s", i, f ? f->message : "no finding");
+        ck_assert_msg(!f || (strstr(f->message, cases[i].words) && f->severity == cases[i].severity), "case %zu: %s", i, f->message);
+        ck_assert_msg((result.outcome == CKPT_FAILS_AT_LOAD) == (f && f->severity == CKPT_ERROR), "case %zu: %s", i,
+                      ckpt_outcome_name(result.outcome));
+        ckpt_doctor_result_clear(&result);
+        ckpt_report_free(report);
+    }
+}
+END_TEST
+
+/* What is pasted for an adapter is PEFT's own call: its names are not those of the model that has it. */
+START_TEST(a_resume_of_an_adapter)
+{
+    static const flat tensors[] = {{"base_model.model.q.lora_A.weight", 2, {4, 6}}, {"base_model.model.q.lora_B.weight", 2, {6, 4}}};
+    static const flat weights[] = {{"q.weight", 2, {4, 6}}};
+    static const char *const paths[] = {"p", "p/adapter_model.safetensors", "p/alone.safetensors"};
+    char *text = NULL;
+    ckpt_reader *reader = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    (void)mkdir(at("p"), 0700);
+    write_safetensors(at("p/adapter_model.safetensors"), tensors, 2, 0);
+    write_text(at("p/adapter_config.json"), "{\"peft_type\": \"LORA\", \"r\": 4}");
+    for (size_t i = 0; i < 3; i++) {
+        if (i == 2)
+            write_safetensors(at("%s", paths[i]), weights, 1, 0);
+        ck_assert_int_eq(ckpt_reader_open(at("%s", paths[i]), NULL, &reader, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_doctor_snippet(reader, NULL, "torch", &text, &err), CKPT_OK);
+        ck_assert_msg(!strstr(text, "peft.set_peft_model_state_dict") == (i == 2), "%s: %s", paths[i], text);
+        ck_assert_msg(!strstr(text, "PeftModel.from_pretrained") == (i > 0), "%s: %s", paths[i], text);
+        ck_assert_msg(!strstr(text, "model.load_state_dict") == (i < 2), "%s: %s", paths[i], text);
+        free(text);
+        ckpt_reader_close(reader);
+    }
 }
 END_TEST
 
@@ -242,6 +358,8 @@ int main(void)
     TCase *t = tcase_create("doctor_folders");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, each, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_test(t, adapters);
+    tcase_add_test(t, a_resume_of_an_adapter);
     tcase_add_test(t, what_load_kwargs_reach);
     tcase_add_loop_test(t, programs_without_a_loader, 0, (int)(sizeof programs / sizeof *programs));
     suite_add_tcase(s, t);

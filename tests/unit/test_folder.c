@@ -213,11 +213,27 @@ START_TEST(other_layouts_are_refused_by_name)
         bool folder;
         const char *words;
     } cases[] = {
-        { "pytorch_model_fsdp_0", true, "FSDP" },       { "optimizer_0", true, "optimizer_0/" },
-        { "global_step10", true, "DeepSpeed" },         { "zero_to_fp32.py", false, "DeepSpeed" },
-        { "__0_0.distcp", false, "DCP" },               { ".metadata", false, "DCP" },
+        { "pytorch_model_fsdp_0", true, "HF Trainer with FSDP" }, { "optimizer_0", true, "optimizer_N/" },
+        { "global_step10", true, "HF Trainer with DeepSpeed" },
+        { "__0_0.distcp", false, "DCP" },               { ".metadata", false, "dcp_to_torch" },
+        { "__1.metadata", false, "a list for each rank" },
         { "latest_checkpointed_iteration.txt", false, "Megatron" },
         { "pytorch_model_fsdp_rank0.bin", false, "local state" },
+        { "pytorch_model_fsdp_0_rank1.bin", false, "a file for each rank" },
+        { "model_world_size_2_rank_1.pt", false, "verl" },
+        { "shard-00001-model-00001-of-00001.safetensors", false, "HuggingFaceStorageReader" },
+        { "latest_universal", false, "load_universal" },
+        { "zero_pp_rank_0_mp_rank_00_model_states.pt", false, "DeepSpeed" },
+        { "mp_rank_01", true, "Megatron" },
+    };
+    static const struct {
+        const char *name;
+        bool folder;
+    } neighbours[] = {
+        { "zero_to_fp32.py", false },      /* it lies beside a model on the hub, too */
+        { "global_step_10", true },        { "mp_rank_", true },
+        { "optimizer_a", true },           { "model_world_size_2_rank_.pt", false },
+        { "shard-1-model-1.safetensors", false }, { "__x.metadata", false }, { "common.pt", false },
     };
     make_trainer("c", 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -229,6 +245,55 @@ START_TEST(other_layouts_are_refused_by_name)
         ck_assert_int_eq(remove(at("c/%s", cases[i].name)), 0);
     }
     opens(at("c"), "hf-trainer");
+    for (size_t i = 0; i < sizeof neighbours / sizeof *neighbours; i++) {
+        if (neighbours[i].folder)
+            make_directory(at("c/%s", neighbours[i].name) + strlen(folder) + 1);
+        else
+            write_torch_int(at("c/%s", neighbours[i].name), "x", 1);
+        opens(at("c"), "hf-trainer");
+        ck_assert_int_eq(remove(at("c/%s", neighbours[i].name)), 0);
+    }
+    write_text(at("c/zero_to_fp32.py"), "x");
+    make_directory("c/pytorch_model");
+    fails(at("c"), CKPT_E_UNSUPPORTED, "read one by one: model.safetensors, optimizer.pt, scheduler.pt");
+}
+END_TEST
+
+/* What is in the directory says what it is, whatever comes first of its names; what was said no more: to give a file inside. */
+START_TEST(the_most_particular_layout_is_named)
+{
+    make_directory("meg");
+    write_torch_int(at("meg/common.pt"), "x", 1);
+    opens(at("meg"), "folder");
+    write_text(at("meg/__0_0.distcp"), "x");
+    fails(at("meg"), CKPT_E_UNSUPPORTED, "DCP");
+    write_text(at("meg/.metadata"), "x");
+    fails(at("meg"), CKPT_E_UNSUPPORTED, "Megatron checkpoint (torch_dist)");
+    ck_assert_msg(!strstr(err.message, "give one of the files inside"), "%s", err.message);
+    make_directory("llmc");
+    write_text(at("llmc/model_00000005.bin"), "x");
+    write_text(at("llmc/state_00000005_00000.bin"), "x");
+    fails(at("llmc"), CKPT_E_UNSUPPORTED, "llm.c");
+    make_directory("universal");
+    make_directory("universal/zero");
+    write_torch_int(at("universal/mp_rank_00_model_states.pt"), "x", 1);
+    fails(at("universal"), CKPT_E_UNSUPPORTED, "universal");
+}
+END_TEST
+
+/* torchtune keeps the optimizer apart: that it is not read is said. */
+START_TEST(a_recipe_is_not_passed_over)
+{
+    make_directory("tune");
+    write_text(at("tune/config.json"), "{}");
+    write_safetensors(at("tune/model.safetensors"), weights, 2, 0);
+    opens(at("tune"), "hf");
+    ck_assert_ptr_null(ckpt_report_find(ckpt_reader_findings(reader), "file-ignored", NULL));
+    make_directory("tune/recipe_state");
+    write_torch_int(at("tune/recipe_state/recipe_state.pt"), "x", 1);
+    opens(at("tune"), "hf");
+    const ckpt_finding *f = ckpt_report_find(ckpt_reader_findings(reader), "file-ignored", NULL);
+    ck_assert(f && f->severity == CKPT_WARNING && strstr(f->message, "recipe_state/recipe_state.pt"));
 }
 END_TEST
 
@@ -373,6 +438,8 @@ int main(void)
     tcase_add_test(t, files_that_belong_together_by_their_words);
     tcase_add_test(t, one_file_in_a_directory_is_it);
     tcase_add_test(t, other_layouts_are_refused_by_name);
+    tcase_add_test(t, the_most_particular_layout_is_named);
+    tcase_add_test(t, a_recipe_is_not_passed_over);
     tcase_add_test(t, a_directory_of_checkpoints_is_none);
     tcase_add_test(t, a_step_of_ours_needs_its_manifest);
     tcase_add_test(t, a_shard_and_parts_of_names);

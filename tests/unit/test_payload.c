@@ -263,6 +263,29 @@ START_TEST(big_endian)
 }
 END_TEST
 
+/* A storage of big-endian elements of every size, as a whole; one that ends within an element keeps its last bytes. */
+START_TEST(big_endian_storages)
+{
+    for (int round = 0; round < 90; round++) {
+        uint8_t unit = (uint8_t)(1 << draw(4));
+        made m = make(1 + draw(200), round % 3 ? CKPT__STORED : CKPT__DEFLATE, round % 3 == 1);
+        size_t even = m.size - m.size % unit;
+        m.index->storages[0].extent.big_endian = true;
+        m.index->storages[0].unit = unit;
+        ckpt__reader_payload *p;
+        ckpt__payload payload;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+        unsigned char *got = through(&payload, CKPT__STORAGE, 0, m.size, 5);
+        for (size_t i = 0; i < even; i++)
+            ck_assert_msg(got[i] == m.bytes[i - i % unit + unit - 1 - i % unit], "unit %d: byte %zu", unit, i);
+        ck_assert(memcmp(got + even, m.bytes + even, m.size - even) == 0);
+        ckpt__reader_payload_free(p);
+        free(got);
+        discard(&m);
+    }
+}
+END_TEST
+
 /* ---- what the target has otherwise */
 
 typedef struct target {
@@ -450,8 +473,12 @@ START_TEST(checksums)
         ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 0, got, 4095, &err), CKPT_OK);
         ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 4095, got, 1, &err), CKPT_E_DAMAGED);
         ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 4096, &err), CKPT_E_DAMAGED);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 1, &err), CKPT_E_DAMAGED);
         m.index->tensors[u].has_crc = true;
         m.index->tensors[u].crc = ckpt__crc32(0, want, n);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 1, &err), CKPT_E_DAMAGED);
+        e->crc ^= 1;
+        e->checked = 0;
         ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 4096, &err), CKPT_OK);
         m.index->tensors[u].crc ^= 1;
         ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 4096, &err), CKPT_E_DAMAGED);
@@ -587,6 +614,7 @@ int main(void)
     tcase_add_test(c, small_windows);
     tcase_add_test(c, large_views);
     tcase_add_test(c, big_endian);
+    tcase_add_test(c, big_endian_storages);
     tcase_add_test(c, casts);
     tcase_add_test(c, casts_are_counted);
     tcase_add_test(c, resolved_views);

@@ -11,7 +11,7 @@ static ckpt_error err;
 
 static void setup(void)
 {
-    arena = ckpt__arena_new(ckpt__pickle_arena_limit(1 << 16));
+    arena = ckpt__arena_new(ckpt__known_limit(1 << 16, false));
     memset(&pickle, 0, sizeof pickle);
 }
 static void teardown(void)
@@ -133,6 +133,28 @@ START_TEST(strings)
            "abc.",
            CKPT_E_DAMAGED, "BINUNICODE8");
     REFUSE("Vabc", CKPT_E_DAMAGED, "cut off");
+}
+END_TEST
+
+/* Long bytes of a pickle that is kept are not copied, unless they were put together from a text with escapes. */
+START_TEST(long_strings)
+{
+    enum { LONG = 5000 };
+    static char text[LONG + 5], again[LONG];    /* S'...'\n. */
+    ckpt__pickle out;
+    memset(text, 0xff, sizeof text);
+    memcpy(text, "S'", 2);
+    memcpy(text + 2 + LONG, "'\n.", 3);
+    ck_assert_int_eq(ckpt__pickle_read_kept(text, sizeof text, "p", arena, &out, &err), CKPT_OK);
+    char *other = malloc(LONG);           /* what was freed is used again */
+    ck_assert_ptr_nonnull(other);
+    memset(other, 0, LONG);
+    memset(again, 0xff, sizeof again);
+    ck_assert_int_eq(out.root->kind, CKPT__P_BYTES);
+    ck_assert_uint_eq(out.root->u.text.size, LONG);
+    ck_assert_mem_eq(out.root->u.text.data, again, LONG);
+    free(other);
+    ckpt__pickle_free(&out);
 }
 END_TEST
 
@@ -270,7 +292,7 @@ START_TEST(depth_and_memory)
     memset(data, ']', n);
     memset(data + n, 'a', n - 1);
     data[2 * n - 1] = '.';
-    ckpt__arena *big = ckpt__arena_new(ckpt__pickle_arena_limit(2 * n));
+    ckpt__arena *big = ckpt__arena_new(ckpt__known_limit(2 * n, false));
     ck_assert_msg(ckpt__pickle_read(data, 2 * n, "deep", big, &pickle, &err) == CKPT_OK, "%s", err.message);
     size_t depth = 0;
     for (const ckpt__pickle_node *p = pickle.root; p->u.list.count; p = p->u.list.items[0])
@@ -326,6 +348,7 @@ int main(void)
     tcase_add_test(t, numbers);
     tcase_add_test(t, long_ints);
     tcase_add_test(t, strings);
+    tcase_add_test(t, long_strings);
     tcase_add_test(t, containers);
     tcase_add_test(t, stack_and_memo);
     tcase_add_test(t, objects);

@@ -169,6 +169,25 @@ START_TEST(follows_its_parameter)
 }
 END_TEST
 
+/* The scaler's buffers are no one parameter's: they follow the first, wherever the others go. */
+START_TEST(the_scaler_follows_the_first_parameter)
+{
+    subjects[B].role = CKPT_PARAM;
+    place("map: 1\nrules:\n- {name: b, to: 'cuda:5'}\n- {name: w, to: 'cuda:3'}\n", CKPT_PLAIN);
+    is(W, "cuda:3");
+    is(B, "cuda:5");
+    is(SCALE, "cuda:3");
+    ck_assert_int_eq(out[SCALE].by, CKPT__BY_PARAM);
+    /* where the first is not the first of the list */
+    subjects[W] = start[SCALE];
+    subjects[SCALE] = start[W];
+    place("map: 1\nrules:\n- {name: b, to: 'cuda:5'}\n- {name: w, to: 'cuda:3'}\n", CKPT_PLAIN);
+    is(W, "cuda:5");
+    is(SCALE, "cuda:3");
+    ck_assert_int_eq(out[W].by, CKPT__BY_PARAM);
+}
+END_TEST
+
 /* Devices that are tags only: state follows its parameter there too. */
 START_TEST(further_devices)
 {
@@ -274,6 +293,7 @@ int main(void)
     tcase_add_test(c, plain);
     tcase_add_test(c, which_kind);
     tcase_add_test(c, follows_its_parameter);
+    tcase_add_test(c, the_scaler_follows_the_first_parameter);
     tcase_add_test(c, further_devices);
     tcase_add_test(c, breaches);
     tcase_add_test(c, step_dtype);

@@ -333,6 +333,41 @@ START_TEST(no_run)
 }
 END_TEST
 
+/* torchtitan's checkpoint/step-N holds a distributed checkpoint: nothing of it is ours, so nothing of ours is damaged. Its
+ * neighbours: a step of ours whose manifest is lost, beside one of another; the hook's own latest. */
+START_TEST(steps_of_others)
+{
+    ckpt_run_list *list = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    make_directory("run");
+    make_directory("run/step-3");
+    put("run/step-3/.metadata", "x");
+    put("run/step-3/__0_0.distcp", "x");
+    ck_assert_int_eq(ckpt_run_list_open("run", &list, &err), CKPT_E_FORMAT);
+    ck_assert_msg(strstr(err.message, "not a run directory"), "%s", err.message);
+    put("run/latest", "global_step3\n");
+    ck_assert_int_eq(ckpt_run_list_open("run", &list, &err), CKPT_E_FORMAT);
+    make_directory("run/rank-00000");
+    make_directory("run/rank-00000/step-3");
+    put("run/rank-00000/step-3/model.safetensors", "x");
+    ck_assert_int_eq(ckpt_run_list_open("run", &list, &err), CKPT_E_FORMAT);
+    put("run/rank-00000/step-3/training.safetensors", "x");
+    list = open_list("run");
+    ck_assert_uint_eq(ckpt_run_list_count(list), 1);
+    ckpt_run_list_free(list);
+    ck_assert_int_eq(unlink("run/rank-00000/step-3/training.safetensors"), 0);
+    put("run/latest", "step-00000003\n");
+    list = open_list("run");
+    ck_assert(ckpt_run_list_count(list) >= 1 && !ckpt_run_list_entries(list)[0].complete);
+    ckpt_run_list_free(list);
+    put("run/latest", "");
+    make_step("run/step-00000007", 7);
+    list = open_list("run");
+    ck_assert_uint_eq(ckpt_run_list_count(list), 2);
+    ckpt_run_list_free(list);
+}
+END_TEST
+
 /* ---- several ranks */
 
 static void expect_entry(const ckpt_run_entry *e, int64_t step, bool complete, int64_t held, const char *why)
@@ -577,6 +612,7 @@ int main(void)
     tcase_add_test(c, verified_hint);
     tcase_add_test(c, findings);
     tcase_add_test(c, no_run);
+    tcase_add_test(c, steps_of_others);
     tcase_add_test(c, ranks);
     tcase_add_test(c, ranks_elsewhere);
     tcase_add_test(c, ranks_changed);

@@ -83,6 +83,7 @@ static const struct { const char *header; size_t spaces, data; ckpt_status statu
     { "{" T("a", "F32", "[-2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "negative" },
     { "{" T("a", "F32", "[2.0]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "not an integer" },
     { "{" T("a", "F32", "[02]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "leading zero" },
+    { "{" T("a", "F32", "[2]", "[-0,8]") "}", 0, 8, CKPT_E_FORMAT, "a negative number" },
     { "{" T("a", "F32", "[2]", "[0]") "}", 0, 8, CKPT_E_FORMAT, "two numbers" },
     { "{" T("a", "F32", "[2]", "[0,8,8]") "}", 0, 8, CKPT_E_FORMAT, "more than 2" },
     { "{" T("a", "F32", "[2]", "[0,18446744073709551615]") "}", 0, 8, CKPT_E_FORMAT, "not an integer" },

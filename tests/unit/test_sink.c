@@ -14,6 +14,7 @@ static const ckpt__sink_options behind = { .sync = true, .replace = true, .behin
 static int fsync_to_fail, fdatasync_to_fail, renameat_to_fail, syncs, interruptions;
 static int ranges, range_to_fail, range_error;
 static bool simple_renames, no_descriptors;
+static int close_to_fail, close_error;
 
 static bool fails(int *counter)
 {
@@ -91,12 +92,24 @@ int openat(int fd, const char *path, int flags, ...)
     return (int)syscall(SYS_openat, fd, path, flags, mode);
 }
 
+/* Whatever it answers, the descriptor is gone. */
+int close(int fd)
+{
+    int rc = (int)syscall(SYS_close, fd);
+    if (fails(&close_to_fail)) {
+        errno = close_error;
+        return -1;
+    }
+    return rc;
+}
+
 static void begin(void)
 {
     make_scratch();
     fsync_to_fail = fdatasync_to_fail = renameat_to_fail = syncs = interruptions = 0;
     ranges = range_to_fail = range_error = 0;
     simple_renames = no_descriptors = false;
+    close_to_fail = 0;
 }
 
 /* A directory sink with one member, which is written and committed. */
@@ -152,6 +165,35 @@ START_TEST(a_failed_sync_is_never_tried_again)
     ck_assert_int_eq(syncs, before);
     expect("a", "old");
     ck_assert_int_eq(entries("."), 1);
+}
+END_TEST
+
+/* Some file systems say only at the end that the data did not arrive. */
+START_TEST(a_failed_close_is_an_error)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt__sink *s;
+    put("a", "old");
+    for (int sync = 0; sync < 2; sync++) {
+        ckpt__sink_options o = { .sync = sync, .replace = true };
+        ck_assert_int_eq(ckpt__sink_file("a", 3, &o, &s, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt__sink_write(s, 0, "new", 3, &err), CKPT_OK);
+        close_to_fail = 1;
+        close_error = EIO;
+        ck_assert_int_eq(ckpt__sink_settle(s, &err), CKPT_E_SYSTEM);
+        ck_assert_int_eq(close_to_fail, 0);
+        ck_assert_int_eq(err.sys_errno, EIO);
+        ck_assert_int_eq(ckpt__sink_commit(s, &err), CKPT_E_SYSTEM);
+        expect("a", "old");
+        ck_assert_int_eq(entries("."), 1);
+    }
+    ck_assert_int_eq(ckpt__sink_file("a", 3, &replace, &s, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__sink_write(s, 0, "new", 3, &err), CKPT_OK);
+    close_to_fail = 1;
+    close_error = EINTR;          /* it is closed all the same */
+    ck_assert_int_eq(ckpt__sink_commit(s, &err), CKPT_OK);
+    ck_assert_int_eq(close_to_fail, 0);
+    expect("a", "new");
 }
 END_TEST
 
@@ -329,6 +371,7 @@ int main(void)
     tcase_add_checked_fixture(t, begin, remove_scratch);
     tcase_add_test(t, what_is_settled_is_only_renamed);
     tcase_add_test(t, a_failed_sync_is_never_tried_again);
+    tcase_add_test(t, a_failed_close_is_an_error);
     tcase_add_test(t, an_abort_needs_no_descriptor_and_no_right_to_write);
     tcase_add_test(t, a_directory_is_swapped_where_names_cannot_be_exchanged);
     tcase_add_test(t, a_file_of_an_open_directory_replaces_a_link_itself);

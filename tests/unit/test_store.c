@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -32,6 +33,22 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
+/* Called when the lock is taken: between opening .lock and locking it, somebody else does something. */
+static void (*meanwhile)(void);
+int fcntl(int fd, int command, ...)
+{
+    va_list ap;
+    va_start(ap, command);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    if (command == F_OFD_SETLK && meanwhile) {
+        void (*act)(void) = meanwhile;
+        meanwhile = NULL;
+        act();
+    }
+    return (int)syscall(SYS_fcntl, fd, command, arg);
+}
+
 static bool was_synced(const char *path)
 {
     struct stat st;
@@ -46,6 +63,7 @@ static void begin(void)
 {
     make_scratch();
     syncs = fsync_to_fail = 0;
+    meanwhile = NULL;
 }
 
 static ckpt__store *opened(const char *path)
@@ -183,6 +201,41 @@ START_TEST(the_lock_goes_with_its_holder_and_not_with_its_children)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     close(ready[0]);
     close(ready[1]);
+}
+END_TEST
+
+static ckpt__store *other;
+
+static void is_removed(void)
+{
+    ck_assert_int_eq(unlink("run/.lock"), 0);
+}
+
+/* ... and another process makes it anew, and locks that one. */
+static void is_taken(void)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    is_removed();
+    ck_assert_msg(ckpt__store_lock(other, &err) == CKPT_OK, "%s", err.message);
+}
+
+/* Who has locked a file that is .lock no longer has locked nothing. */
+START_TEST(a_lock_that_is_removed_before_it_is_locked)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt__store *s = opened("run");
+    other = opened("run");
+    meanwhile = is_removed;
+    ck_assert_msg(ckpt__store_lock(s, &err) == CKPT_OK, "%s", err.message);
+    ck_assert(there("run/.lock"));
+    ck_assert_int_eq(ckpt__store_lock(other, &err), CKPT_E_EXISTS);
+    ckpt__store_close(s);
+    s = opened("run");
+    meanwhile = is_taken;
+    ck_assert_int_eq(ckpt__store_lock(s, &err), CKPT_E_EXISTS);
+    ckpt__store_close(other);
+    ck_assert_msg(ckpt__store_lock(s, &err) == CKPT_OK, "%s", err.message);
+    ckpt__store_close(s);
 }
 END_TEST
 
@@ -407,6 +460,7 @@ int main(void)
     tcase_add_test(t, a_change_of_directory_changes_nothing);
     tcase_add_test(t, a_second_writer_is_refused_by_name);
     tcase_add_test(t, the_lock_goes_with_its_holder_and_not_with_its_children);
+    tcase_add_test(t, a_lock_that_is_removed_before_it_is_locked);
     tcase_add_test(t, a_lock_that_is_no_file_or_cannot_be_signed);
     tcase_add_test(t, names_are_listed);
     tcase_add_test(t, reading_never_leaves_the_directory_and_never_waits);

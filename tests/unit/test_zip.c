@@ -103,6 +103,52 @@ START_TEST(zip64_comment_folder_deflate)
 }
 END_TEST
 
+/* torch takes the last end record with enough bytes behind it, other readers the one whose comment ends the file. */
+START_TEST(two_end_records)
+{
+    static const char fake[] = "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";     /* and the NUL: 22 bytes */
+    char comment[32] = "";
+    two_good();
+    if (_i == 0) {                            /* in the comment, and its own comment ends the file too */
+        memset(comment, 'x', 22);
+        put_end(&a, a.count, comment);
+        memcpy(a.file.data + a.file.size - 22, fake, 22);
+    } else if (_i == 1) {                     /* in the comment, before more of it */
+        memset(comment, 'x', 23);
+        put_end(&a, a.count, comment);
+        memcpy(a.file.data + a.file.size - 23, fake, 22);
+    } else if (_i == 2) {                     /* behind the archive, with a comment that reaches over the file's end */
+        put_end(&a, a.count, "");
+        put(&a.file, fake, 22);
+        a.file.data[a.file.size - 2] = 9;
+    } else {                                  /* too few bytes for a record: no program takes it */
+        put_end(&a, a.count, "");
+        put(&a.file, fake, 21);
+    }
+    if (_i < 3) {
+        refused(CKPT_E_FORMAT, "two end records, at byte");
+        return;
+    }
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt__zip_trailing(zip), 21);
+}
+END_TEST
+
+START_TEST(names_but_for_case)
+{
+    two_good();
+    add(&(record){.name = "m/DATA/0", .data = "abc", .size = 3});
+    put_end(&a, a.count, "");
+    refused(CKPT_E_FORMAT, "have one name but for upper and lower case");
+    setup();
+    add(&(record){.name = "M/Data_[1].PKL", .data = "abc", .size = 3});
+    put_end(&a, a.count, "");
+    ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+    reads_as("m/data_[1].pkl", "abc");
+    ck_assert_ptr_null(ckpt__zip_find(zip, "m/data_{1}.pkl", 14));
+}
+END_TEST
+
 /* torch reads an archive that was padded. */
 START_TEST(bytes_behind_the_end)
 {
@@ -225,6 +271,31 @@ START_TEST(overlap)
         a.directory.data[field + (size_t)i] = (unsigned char)(inner >> 8 * i);
     put_end(&a, a.count, "");
     refused(CKPT_E_FORMAT, "'m/aaaa' and 'm/bbbb' overlap");
+}
+END_TEST
+
+/* The first byte of a record's header is the last one of the data before it, which is right by its CRC; also where
+ * another thread looks at the one before. */
+START_TEST(overlap_by_one_byte)
+{
+    static const unsigned before[] = {0, 254, 255, 256, 300};
+    char name[16];
+    for (int overlapping = 0; overlapping < 2; overlapping++)
+        for (size_t n = 0; n < sizeof before / sizeof *before; n++) {
+            setup();
+            for (unsigned i = 0; i < before[n]; i++) {
+                snprintf(name, sizeof name, "m/%u", i);
+                add(&(record){.name = name, .data = "x", .size = 1});
+            }
+            add(&(record){.name = "m/aaaa", .data = "0123P", .size = 5});
+            a.file.size -= (size_t)overlapping;
+            add(&(record){.name = "m/bbbb", .data = "x", .size = 1});
+            put_end(&a, a.count, "");
+            if (overlapping)
+                refused(CKPT_E_FORMAT, "'m/aaaa' and 'm/bbbb' overlap");
+            else
+                ck_assert_msg(open_zip() == CKPT_OK, "%s", err.message);
+        }
 }
 END_TEST
 
@@ -507,12 +578,15 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, plain);
     tcase_add_test(t, zip64_comment_folder_deflate);
+    tcase_add_loop_test(t, two_end_records, 0, 4);
+    tcase_add_test(t, names_but_for_case);
     tcase_add_test(t, bytes_behind_the_end);
     tcase_add_test(t, no_crc_is_none);
     tcase_add_test(t, broken_records);
     tcase_add_test(t, bad_names);
     tcase_add_test(t, lies_of_records);
     tcase_add_test(t, overlap);
+    tcase_add_test(t, overlap_by_one_byte);
     tcase_add_test(t, lies_of_the_end);
     tcase_add_test(t, cut_everywhere);
     tcase_add_test(t, every_read_fails);

@@ -141,11 +141,13 @@ __ckpt_value()
     --from) list=$__ckpt_formats ;;
     --to) list='ckpt safetensors torch hf same' ;;
     --role) list=$__ckpt_roles ;;
+    --check) list='all part' ;;
     --optimizer) list='fused capturable foreach plain' ;;
     --for) list='ckpt torch torch-cpp lightning accelerate hf-trainer' ;;
     --torch) list='1.13 2.0 2.1 2.4 2.6 2.13' ;;
     --load-weights-only) list='yes no' ;;
     --snippet) list='torch c' ;;
+    --assume-order) list=$__ckpt_orders ;;
     --devices) list='cpu cuda:1 cuda:2 cuda:4 cuda:8' ;;
     --fix) list=$__ckpt_fixes ;;
     --tensor | --drop) __ckpt_reply "$current" "$begin" < <(__ckpt_tensors "$option" "$current" glob) ;;
@@ -171,10 +173,13 @@ __ckpt_value()
     [[ -z $list ]] || __ckpt_reply "$current" "$begin" < <(printf '%s\n' $list)
 }
 
-__ckpt_inspect_options='--json --tensor --role --device --checksum --from --quiet --output --raw --for --torch --load-weights-only
-    --optimizer --map-location --devices --param-names --amp --keep-last --keep-every --metadata-only --one --snippet
+__ckpt_orders='model model-reversed groups-reversed decay-split-rank decay-split-name decay-split-token decay-split-bias decay-split-hf
+    decay-split-vector decay-split-pattern decay-split-layernorm decay-split-rank-last decay-split-name-last decay-split-token-last decay-split-bias-last
+    decay-split-hf-last decay-split-vector-last decay-split-pattern-last decay-split-layernorm-last'
+__ckpt_inspect_options='--json --tensor --role --device --checksum --from --quiet --output --raw --force --check --for --torch --load-weights-only
+    --optimizer --map-location --devices --param-names --assume-order --amp --keep-last --keep-every --metadata-only --one --snippet
     --device-memory --world --values --atol --rtol --report --help --version'
-__ckpt_migrate_options='--json --to --from --one --map-location --optimizer --param-names --rank --world --strip-prefix --add-prefix
+__ckpt_migrate_options='--json --to --from --one --map-location --optimizer --param-names --assume-order --rank --world --strip-prefix --add-prefix
     --rename --drop --tensor --role --device --cast --weights-only --plain --map-device-objects --fix --salvage --max-shard-size
     --memory --threads --lossy --dry-run --verify --force --no-sync --quiet --help --version'
 __ckpt_commands='show list tree verify doctor extract stats diff scan'
