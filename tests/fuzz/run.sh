@@ -1,22 +1,29 @@
 #!/bin/sh
-# run.sh [SEEDS]... - builds fuzz_open with clang and runs it for FUZZ_SECONDS (60) from the tree's own small files.
-# What it finds is left in the corpus directory, which is printed. Not part of `make check`.
+# run.sh [SEED]... - builds fuzz_open with clang and runs it from the tree's own small files, and those given (a directory
+# gives all of its files up to 64 KiB): for FUZZ_SECONDS (60), or FUZZ_RUNS executions, by FUZZ_JOBS (1) processes. FUZZ_DIR
+# keeps what was built and found; an input that breaks something is left there as crash-*, oom-* or timeout-*.
+# FUZZ_ALL_JOBS=1 with one file (FUZZ_DIR/fuzz_open FILE) does all that is done by turns. Not part of `make check`.
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=${FUZZ_DIR:-$(mktemp -d)}
 CLANG=${CLANG:-clang}
 libs=$(pkg-config --cflags --libs zlib libcjson yaml-0.1 libpcre2-8)
 mkdir -p "$work/corpus"
-for seed in "$top"/tests/data/cli/*.pt "$top"/tests/data/cli/*.safetensors "$@"; do
-    cp "$seed" "$work/corpus/"
+# By content, as names are the same in many directories.
+find "$top"/tests/data "$@" -type f -size -64k 2>/dev/null | while read -r seed; do
+    cp "$seed" "$work/corpus/$(cksum <"$seed" | tr ' ' -)"
 done
 echo "building $work/fuzz_open"
 # shellcheck disable=SC2086
 $CLANG -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-    -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') \
-    $libs -lm -ldl -lpthread -o "$work/fuzz_open"
+    -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') \
+    $libs -lm -ldl -lpthread -Wl,--wrap=mmap,--wrap=munmap -o "$work/fuzz_open"
 cd "$work"
-# A hostile file may ask for memory by a number in it: 1 GiB in all is the mark.
-./fuzz_open -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=1500 -malloc_limit_mb=1024 -timeout=20 -max_len=65536 \
-    -print_final_stats=1 corpus
+# A hostile file may ask for memory by a number in it: fuzz_open ends at the bound of each file; these limits are for what is not
+# its file's.
+limits="-rss_limit_mb=1500 -malloc_limit_mb=256 -timeout=20 -max_len=65536 -print_final_stats=1"
+if [ -n "${FUZZ_RUNS:-}" ]; then limits="$limits -runs=$FUZZ_RUNS"; else limits="$limits -max_total_time=${FUZZ_SECONDS:-60}"; fi
+[ -z "${FUZZ_JOBS:-}" ] || limits="$limits -jobs=$FUZZ_JOBS -workers=$FUZZ_JOBS"
+# shellcheck disable=SC2086
+./fuzz_open $limits corpus
 echo "the corpus is in $work/corpus"
