@@ -7,6 +7,7 @@ fused or capturable step too, and capturable on a GPU alone; any other step is r
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import torch
@@ -84,7 +85,8 @@ def ask(jobs, devices):
     paths = os.pathsep.join([str(DRIVER), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     done = subprocess.run([str(TOOL)], input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=600,
                           env={**os.environ, "FAKECUDA_DEVICES": str(devices), "FAKECUDA_MEMORY": "16M", "LD_LIBRARY_PATH": paths})
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    numbers = lambda line: re.sub(r"(?<=[ :,\[])-?nan\b", "NaN", re.sub(r"(?<=[ :,\[])(-?)inf\b", r"\1Infinity", line))      # as C writes them
+    answers = [json.loads(numbers(line)) for line in done.stdout.splitlines()]
     if done.returncode and len(answers) == len(jobs):
         raise RuntimeError(f"truth_restore ended with status {done.returncode}: {done.stderr[-300:]}")
     return answers + [{"ended": f"truth_restore ended with status {done.returncode}: {done.stderr[-300:]}"}] * (len(jobs) - len(answers))
@@ -124,6 +126,9 @@ def flags_of(held, kind):
 def by_the_rules(places, groups, fused, capturable):
     """(fails, why): what kernels make of where things are."""
     slow = None
+    homes = {places[n] for group in groups for n in group}
+    if "cpu" in homes and len(homes) > 1:
+        return True, f"the parameters are on {sorted(homes)}, and forward mixes them"
     for name in (n for group in groups for n in group):
         mine = {k[len(f"optimizer.{name}."):]: d for k, d in places.items() if k.startswith(f"optimizer.{name}.")}
         home, step = places[name], mine.pop("step", None)
@@ -149,7 +154,10 @@ def judged(job, answer):
         return {"outcome": "fails-at-step", "why": [why]}
     why = [why] if why else []
     if not spec.get("schedule"):                              # a scheduler is the program's own
-        losses = next_losses(spec, groups, answer, job["out"])
+        try:
+            losses = next_losses(spec, groups, answer, job["out"])
+        except (ArithmeticError, RuntimeError) as e:          # Python raises where C goes on with NaN
+            return {"outcome": "resumes-differently", "why": [*why, f"the next step: {e}"]}
         close = 5e-3 if {"dtype", "moments"} & spec.keys() else 1e-5    # the file's moments are not quite those of the run
         if not all(abs(a - b) <= close * max(1, abs(b)) for a, b in zip(losses, job["wanted"], strict=True)):
             why.append(f"the next losses are {losses}, without a break {job['wanted']}")

@@ -20,7 +20,8 @@ from truth_tools import Row, tagged
 KINDS = ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad")
 PLACES = {None: ("model", "optimizer"), "VAR": ("trainer/var_wo_ddp", "trainer/var_opt/optimizer"), "nanoGPT": ("model", "optimizer"), "timm": ("state_dict", "optimizer"),
           "fairseq": ("model", "last_optimizer_state"), "detectron2": ("model", "trainer/_trainer/optimizer"), "net, optim": ("net", "optim"), "a tuple": ("0", "1"),
-          "two models, two optimizers": ("G", "opt_G"), "a list of optimizers": ("state_dict", "optimizers/0"), "the optimizer alone": ("-", ""), "the weights alone": ("", "-")}
+          "two models, two optimizers": ("G", "opt_G"), "two models, one resized": ("G", "opt_G"),
+          "a list of optimizers": ("state_dict", "optimizers/0"), "the optimizer alone": ("-", ""), "the weights alone": ("", "-")}
 
 
 def build():
@@ -56,7 +57,7 @@ def told(spec):
 
 
 def runs_there(spec):
-    return spec.get("optimizer", "Adam") in KINDS and spec.get("net") != "tied" and not spec.get("schedule") and not spec.get("later_schedule")
+    return spec.get("optimizer", "Adam") in KINDS and spec.get("net") not in ("tied", "wide", "alone") and not spec.get("late") and not spec.get("schedule") and not spec.get("later_schedule")
 
 
 def judged(answer, wanted, spec):

@@ -131,6 +131,8 @@ def table():
         ("a moment of another shape", {}, optimizer(for_states(lambda s: s.update(exp_avg=s["exp_avg"].flatten()[1:].clone()))), [([], ["moment-shape"])]),
         ("capturable, on a CPU", {}, optimizer(for_groups(capturable=True)), [([], ["capturable-on-cpu"])]),
         ("lr is missing", {}, optimizer(for_groups(lr=KeyError)), same),
+        ("optimizer.pt of another step", {}, optimizer(for_states(lambda s: s.update(step=torch.tensor(2.0)))), [([], ["step-of-another optimizer.pt"])]),
+        ("scheduler.pt of another step", {}, rewritten("scheduler.pt", lambda held: held.update(last_epoch=2, _step_count=3)), [([], ["step-of-another scheduler.pt"])]),
         ("a group less", {}, optimizer(lambda h: h["optimizer"]["param_groups"].pop()), same),
         ("bfloat16 with float32 moments", {"dtype": "bfloat16", "moments": "float32"}, optimizer(cast), [([], ["moments-cast"])]),
         ("bitsandbytes, 8 bits", {"optim": "8bit"}, None, same),
