@@ -280,11 +280,14 @@ typedef struct ckpt__patient {
     ckpt_error *err;
 } ckpt__patient;
 
-/* doctor.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the row
+/* doctor_answer.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the row
  * that fits, or NULL. situation NULL: what the program makes of all alike. */
 const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
                                    const char *a, const char *b, const char *c);
 ckpt__situation ckpt__doctor_situation(const ckpt__patient *p);
+size_t ckpt__doctor_row_count(void);
+ckpt_status ckpt__doctor_answer(ckpt__patient *p, ckpt_report *report);   /* all that was noted; result->outcome is the worst */
+/* doctor.c */
 unsigned ckpt__kind_bit(ckpt_optimizer_kind kind);
 bool ckpt__is_gpu(ckpt_device device);
 const char *ckpt__doctor_bytes(uint64_t n, char *buf, size_t size);       /* "1.2 GiB" */

@@ -8,7 +8,8 @@ static const ckpt_str none = {NULL, 0};
 
 typedef struct optimizer_kind {
     const char *tells[4];         /* keys of its groups or its state that others do not have: one is enough */
-    const char *state[8];         /* what its state holds; with anything else it is a class of somebody's own */
+    const char *state[8];         /* what its state holds; with anything else it is a class of somebody's own, but for bitsandbytes,
+                                   * whose load_state_dict takes any key, and whose mark nobody else writes */
     const char *hypers[6];        /* read by step(): numbers, but for `pairs` of them, which come first */
     unsigned pairs;
     const char *early[4];         /* state that load_state_dict reads */
@@ -50,6 +51,7 @@ static const ckpt__doctor_item *item_of(const ckpt__patient *p, const ckpt__doct
 /* Is each item of the group's state one of these, and is one of `tells` among them? */
 static bool state_fits(const ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, bool *tells)
 {
+    bool foreign = false;
     for (size_t s = g->first; s < g->first + g->count; s++)
         for (size_t i = p->slots[s].first; i < p->slots[s].first + p->slots[s].count; i++) {
             bool known = p->items[i].nested;
@@ -57,10 +59,9 @@ static bool state_fits(const ckpt__patient *p, const ckpt__doctor_group *g, cons
                 known = known || ckpt__str_is(p->items[i].key, kind->state[k]);
             for (size_t k = 0; k < 4 && kind->tells[k]; k++)
                 *tells = *tells || ckpt__str_is(p->items[i].key, kind->tells[k]);
-            if (!known)
-                return false;
+            foreign = foreign || !known;
         }
-    return true;
+    return !foreign || (kind->bnb && *tells);
 }
 
 /* Moving averages that are wanted, and nothing but a count of steps is there: of bitsandbytes, whose groups say nothing else. */

@@ -94,6 +94,13 @@
      CKPT_ERROR,
      FS,
      {.loader = T}},
+    /* a key of somebody's own beside bitsandbytes' mark */
+    {"missing-hyper",
+     OF_STATE("'step':3,'mine':1,'__bnb_optimizer_quant_state__':{'state1':u8@cpu[2,3]}", "'lr':0.1,'eps':1e-8,'weight_decay':0,"),
+     OF_STATE("'step':3,'mine':1,'__bnb_optimizer_quant_state__':{'state1':u8@cpu[2,3]}", "'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0,"),
+     CKPT_ERROR,
+     FS,
+     {.loader = T}},
     /* a weight of D is gone, or all of D */
     {"group-mismatch", G_AND("'D':{'a.b':f32@cpu[3]},", TRAINS("[2,3]")), G_AND("'D':{'a.w':f32@cpu[2,3],'a.b':f32@cpu[3]},", TRAINS("[2,3]")), CKPT_ERROR, FL, {.loader = T}},
     {"weights-missing", G_AND("", OF_NONE), G_AND("'D':{'a.w':f32@cpu[7],'a.b':f32@cpu[8]},", OF_NONE), CKPT_WARNING, RD, {.loader = T}},
