@@ -24,6 +24,9 @@ typedef struct ckpt_reader_options {
     bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
     bool leave_large;             /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for
                                    * its CRC; ckpt_reader_unchecked counts that. Else every byte read is checked */
+    bool leave_damaged;           /* of a directory of accelerate or the HF Trainer: a damaged file that its own loader does not
+                                   * need (random_states_N.pkl; training_args.bin; of optimizer.pt and scheduler.pt one without
+                                   * the other) is left out, and the error finding "member-damaged" names it; for a doctor */
 } ckpt_reader_options;
 #ifdef __cplusplus
 #define CKPT_READER_OPTIONS_INIT {}

@@ -30,6 +30,7 @@ typedef struct cli {
     bool json, quiet, checksum;
     bool colour;                  /* stdout is a terminal and NO_COLOR is not set */
     const char *from;             /* --from; NULL: told from the content */
+    bool leave_damaged;           /* a file that its loader does not need is left out where it is damaged */
     bool leave_large;             /* of what is selected of a large storage, not all is read for its CRC: see --check */
     cli_list tensors, roles, devices;
     char **also; int also_count;  /* --one: the further PATHs */

@@ -277,6 +277,9 @@ static int run(inspect *o, int argc, char **argv)
     o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) &&
                          (command->run == inspect_extract || command->run == inspect_list || command->run == inspect_stats ||
                           command->run == inspect_diff);
+    /* A program that reads each file itself fails in the damaged one. */
+    o->cli.leave_damaged = command->run == inspect_doctor &&
+                           (!o->loader || strcmp(o->loader, "accelerate") == 0 || strcmp(o->loader, "hf-trainer") == 0);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
     if (cli_has_selection(c) && !command->selects)

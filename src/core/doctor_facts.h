@@ -79,6 +79,8 @@ typedef enum ckpt__fact {
     CKPT__WEIGHTS_MISSING, CKPT__WEIGHTS_BY_HOOK, CKPT__WEIGHTS_ELSEWHERE, CKPT__TRAINER_STATE_MISSING, CKPT__TRAINER_STATE_DAMAGED,
     CKPT__CONFIG_DAMAGED,
     CKPT__SCHEDULER_FILE_MISSING, CKPT__RNG_MISSING,
+    CKPT__RNG_DAMAGED,            /* {a}, and the loader passes over the error */
+    CKPT__ARGS_DAMAGED,
     CKPT__ADAPTER_RANK,           /* a tensor of rank {a}, where the settings say {b} for {c} */
     CKPT__ADAPTER_TARGET,         /* tensors of module {a}, which the settings do not name */
     CKPT__ADAPTER_DORA, CKPT__ADAPTER_NO_DORA,

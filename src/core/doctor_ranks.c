@@ -110,9 +110,24 @@ static const struct {
     {CKPT_LOADER_HF_TRAINER, "rng_state_", ".pth", "rng_state.pth", "random generators"},
 };
 
+/* The message of the finding that says which file was left out; NULL: none begins so. */
+static const char *left_out(const ckpt__patient *p, const char *prefix)
+{
+    const ckpt_report *r = p->index->findings;
+    for (size_t i = 0; i < ckpt_report_count(r); i++) {
+        const ckpt_finding *f = ckpt_report_get(r, i);
+        if (strcmp(f->code, "member-damaged") == 0 && strncmp(f->file, prefix, strlen(prefix)) == 0)
+            return f->message;
+    }
+    return NULL;
+}
+
 static void check_states(ckpt__patient *p)
 {
     const ckpt_value *root = p->index->root;
+    const char *damaged = p->loader->loader == CKPT_LOADER_ACCELERATE ? left_out(p, "random_states_") : NULL;
+    if (damaged)
+        ckpt__doctor_note(p, CKPT__RNG_DAMAGED, NULL, none, damaged, NULL, NULL);
     int gpus = p->options->cuda_devices, world = p->options->world ? p->options->world : gpus == 0 || gpus == 1;
     for (size_t r = 0; r < sizeof rank_states / sizeof *rank_states; r++) {
         char have[24], want[24];
@@ -123,7 +138,7 @@ static void check_states(ckpt__patient *p)
             found += number_in(file, rank_states[r].prefix, rank_states[r].suffix) >= 0;
             alone = alone || (rank_states[r].alone && ckpt__str_is(file, rank_states[r].alone));
         }
-        if (rank_states[r].loader == p->loader->loader && found == 0 && !alone)
+        if (rank_states[r].loader == p->loader->loader && found == 0 && !alone && !damaged)
             ckpt__doctor_note(p, CKPT__RNG_MISSING, NULL, none,
                               rank_states[r].alone ? rank_states[r].alone : "random_states_0.pkl", NULL, NULL);
         if (world == 0 && found > 1) {
@@ -188,41 +203,34 @@ static const char *hook_of(const ckpt__patient *p)
     return hook;
 }
 
-/* It is there, and was left out when the directory was read. */
-static bool is_damaged(const ckpt__patient *p, const char *file)
-{
-    const ckpt_report *r = p->index->findings;
-    for (size_t i = 0; i < ckpt_report_count(r); i++) {
-        const ckpt_finding *f = ckpt_report_get(r, i);
-        if (strcmp(f->code, "member-damaged") == 0 && strcmp(f->file, file) == 0)
-            return true;
-    }
-    return false;
-}
-
 static void check_trainer_files(ckpt__patient *p)
 {
     bool optimizer = p->optimizer_count > 0 || p->broken_optimizer, scheduler = has_file(p, "scheduler.pt");
     size_t groups = p->group_count;
     const ckpt_value *lrs = ckpt_value_get(ckpt_value_get(p->index->root, "scheduler.pt"), "base_lrs");
     if (!has_file(p, "trainer_state.json"))
-        ckpt__doctor_note(p, is_damaged(p, "trainer_state.json") ? CKPT__TRAINER_STATE_DAMAGED : CKPT__TRAINER_STATE_MISSING, NULL,
+        ckpt__doctor_note(p, left_out(p, "trainer_state.json") ? CKPT__TRAINER_STATE_DAMAGED : CKPT__TRAINER_STATE_MISSING, NULL,
                           none, NULL, NULL, NULL);
-    if (is_damaged(p, "config.json"))
+    if (left_out(p, "config.json"))
         ckpt__doctor_note(p, CKPT__CONFIG_DAMAGED, NULL, none, NULL, NULL, NULL);
+    if (left_out(p, "training_args.bin"))
+        ckpt__doctor_note(p, CKPT__ARGS_DAMAGED, NULL, none, NULL, NULL, NULL);
     if (p->optimizer_count == 1 && groups < 2 && p->optimizers[0].dead && !p->optimizers[0].lost)
         ckpt__doctor_note(p, CKPT__GROUPS_FEWER, NULL, none, "state of parameters that are in none", NULL, NULL);
     else if (p->optimizer_count == 1 && groups < 2 && lrs && lrs->kind == CKPT_V_LIST && lrs->item_count == 2)
         ckpt__doctor_note(p, CKPT__GROUPS_FEWER, NULL, none, "its scheduler is of two", NULL, NULL);
     if (optimizer && scheduler)
         return;
+    bool cut_optimizer = left_out(p, "optimizer.pt"), cut_scheduler = left_out(p, "scheduler.pt");
     ckpt__doctor_note(p, CKPT__FILE_MISSING, NULL, none,
-                      optimizer   ? "scheduler.pt is"
-                      : scheduler ? "optimizer.pt is"
-                                  : "optimizer.pt and scheduler.pt are",
-                      optimizer   ? "optimizer.pt"
-                      : scheduler ? "scheduler.pt"
-                                  : "none",
+                      optimizer || cut_optimizer   ? "scheduler.pt is"
+                      : scheduler || cut_scheduler ? "optimizer.pt is"
+                                                   : "optimizer.pt and scheduler.pt are",
+                      optimizer       ? "optimizer.pt"
+                      : scheduler     ? "scheduler.pt"
+                      : cut_optimizer ? "optimizer.pt, damaged"
+                      : cut_scheduler ? "scheduler.pt, damaged"
+                                      : "none",
                       NULL);
 }
 

@@ -406,6 +406,14 @@ const ckpt__row ckpt__rows_load[] = {
      .code = "rng-missing",
      .message = "{a} is not there: {loader} goes on without a word, and shuffling and dropout are not those of a run without a break",
      .fix = "torch.manual_seed(seed) before the resume"},
+    {.fact = CKPT__RNG_DAMAGED, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
+     .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "rng-missing",
+     .message = "{a}: accelerate passes over every error there, and shuffling and dropout are not those of a run without a break",
+     .fix = "copy that file again, or torch.manual_seed(seed) after accelerator.load_state({py})"},
+    {.fact = CKPT__ARGS_DAMAGED, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
+     .code = "member-damaged",
+     .message = "training_args.bin cannot be read: Trainer.train(resume_from_checkpoint=...) takes the arguments of its program and does "
+                "not look there"},
     /* ---- adapters; the HF Trainer loads into an adapter that the program made by its own settings */
     {.fact = CKPT__ADAPTER_RANK, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
      .code = "adapter-mismatch",

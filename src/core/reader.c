@@ -38,6 +38,7 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     if (status == CKPT_OK) {
         ckpt__read_request request = ckpt__read_all(r->source);
         request.salvage = options->salvage;
+        request.leave_damaged = options->leave_damaged;
         request.survey = survey;
         status = ckpt__format_read(&request, options->format, &r->index, err);
     }

@@ -53,7 +53,7 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
 ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index **part, bool *sorted, ckpt_error *err)
 {
     char label[256];
-    ckpt__read_request request = { r->request->source, file, r->request->salvage, false, r->index->arena };
+    ckpt__read_request request = { .source = r->request->source, .file = file, .salvage = r->request->salvage, .arena = r->index->arena };
     const ckpt__format *format;
     *part = NULL;
     *sorted = false;
@@ -129,16 +129,37 @@ static ckpt_status open_member(ckpt__folder_reader *r, const ckpt__member *m, ui
                : ckpt__source_add(r->request->source, m->name, file, err);
 }
 
-/* What cannot be read is said, and the rest goes on: of JSON always, for no tensor is in it, of all else to salvage, or in
- * a survey. */
-static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__member *m, ckpt_status status, const ckpt_error *why,
-                           ckpt_error *err)
+static bool has_part(const ckpt__folder *f, ckpt__part part)
 {
+    for (size_t i = 0; i < f->count; i++)
+        if (f->members[i].read && f->members[i].part == part)
+            return true;
+    return false;
+}
+
+/* Does the loader of this layout go on where the file cannot be read? accelerate 1.15 (checkpointing.py) passes over every
+ * error of the random states; the Trainer of transformers 5.23 does not read training_args.bin, and reads optimizer.pt and
+ * scheduler.pt only where both are there. */
+static bool loader_goes_on(const ckpt__folder *f, const ckpt__member *m)
+{
+    if (f->layout == CKPT__LAYOUT_ACCELERATE)
+        return m->part == CKPT__PART_RNG;
+    return f->layout == CKPT__LAYOUT_HF_TRAINER &&
+           (m->part == CKPT__PART_ARGS || (m->part == CKPT__PART_SCHEDULER && !has_part(f, CKPT__PART_OPTIMIZER)) ||
+            (m->part == CKPT__PART_OPTIMIZER && !has_part(f, CKPT__PART_SCHEDULER)));
+}
+
+/* What cannot be read is said, and the rest goes on: of JSON always, for no tensor is in it, of all else to salvage, in a
+ * survey, or where it was asked for. */
+static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_status status,
+                           const ckpt_error *why, ckpt_error *err)
+{
+    bool leave = r->request->salvage || (r->request->leave_damaged && loader_goes_on(f, m));
     bool json = m->part == CKPT__PART_TRAINER_STATE || m->part == CKPT__PART_CONFIG;
     bool damage = status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_LIMIT;
     if (r->request->survey && ckpt__survey_passes(status) && !json)
         return ckpt__survey_note(r->index->findings, m->name, status, why, err);
-    if ((!r->request->salvage && !json) || !damage) {
+    if ((!leave && !json) || !damage) {
         if (err)
             *err = *why;
         return status;
@@ -150,7 +171,7 @@ static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__member *m, ckpt_s
     return CKPT_OK;
 }
 
-static ckpt_status read_member(ckpt__folder_reader *r, const ckpt__member *m, ckpt_error *err)
+static ckpt_status read_member(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_error *err)
 {
     uint32_t file;
     ckpt__index *part = NULL;
@@ -166,11 +187,11 @@ static ckpt_status read_member(ckpt__folder_reader *r, const ckpt__member *m, ck
         return ckpt__hf_shards(r, file, m->name, err);
     if (m->part == CKPT__PART_TRAINER_STATE || m->part == CKPT__PART_CONFIG) {
         status = read_json(r, file, m->name, &why);
-        return status < 0 ? give_up(r, m, status, &why, err) : CKPT_OK;
+        return status < 0 ? give_up(r, f, m, status, &why, err) : CKPT_OK;
     }
     status = ckpt__folder_part(r, file, &part, &sorted, &why);
     if (status < 0)
-        return give_up(r, m, status, &why, err);
+        return give_up(r, f, m, status, &why, err);
     const ckpt_value *root = part->root;
     status = ckpt__folder_absorb(r, part, m->name, sorted, err);
     if (status < 0)
@@ -249,7 +270,7 @@ static ckpt_status read_members(ckpt__folder_reader *r, const ckpt__folder *f, c
     if (has_shards_only(f))
         status = ckpt__hf_loose_shards(r, f, err);
     for (size_t i = 0; status == CKPT_OK && i < f->count; i++)
-        status = f->members[i].read ? read_member(r, &f->members[i], err) : pass_over(r, &f->members[i], err);
+        status = f->members[i].read ? read_member(r, f, &f->members[i], err) : pass_over(r, &f->members[i], err);
     if (status == CKPT_OK && r->bad_index && count_shards(f) > 0)
         status = ckpt__hf_loose_shards(r, f, err);
     if (status == CKPT_OK)

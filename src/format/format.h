@@ -77,6 +77,7 @@ typedef struct ckpt__read_request {
                                    * and the others are read */
     ckpt__arena *arena;           /* a file of several: that of the index that they become, for a format whose index of one
                                    * may lie there; else NULL */
+    bool leave_damaged;           /* a directory: as ckpt_reader_options has it */
 } ckpt__read_request;
 
 typedef struct ckpt__format {

@@ -56,7 +56,7 @@ static ckpt_status read_as(const char *name, const ckpt__read_request *request, 
 
 ckpt__read_request ckpt__read_all(ckpt__source *source)
 {
-    return (ckpt__read_request){ source, source->directory ? CKPT__WHOLE_DIRECTORY : 0, false, false, NULL };
+    return (ckpt__read_request){ .source = source, .file = source->directory ? CKPT__WHOLE_DIRECTORY : 0 };
 }
 
 /* A bid that no directory format outbids: a step's manifest is there. */
