@@ -166,9 +166,27 @@ static ckpt_status native_root(ckpt__mover *m, ckpt_error *err)
     return status == CKPT_OK ? ckpt__migrate_torch_attach(m, kept, err) : status;
 }
 
+/* JSON of a directory that is damaged was left out when it was read. A copy of the directory has it as it is; a salvage and
+ * --weights-only say what they leave out themselves. */
+static ckpt_status lose_unread(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_report *said = m->from->findings;
+    for (size_t i = 0; !m->same && !m->options.salvage && !m->options.weights_only && i < ckpt_report_count(said); i++) {
+        const ckpt_finding *f = ckpt_report_get(said, i);
+        if (strcmp(f->code, "member-damaged") != 0 || (m->hf && ckpt__is_carried(f->file)))
+            continue;
+        const char *why = strstr(f->message, ": ");
+        if (!ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s", f->file, why ? why : ""))
+            return ckpt__mover_no_memory(err);
+    }
+    return CKPT_OK;
+}
+
 static ckpt_status build_root(ckpt__mover *m, ckpt_error *err)
 {
     ckpt_status status = ckpt__migrate_say_settings(m, err);
+    if (status == CKPT_OK)
+        status = lose_unread(m, err);
     if (status < 0 || m->format == &ckpt__format_native)
         return status < 0 ? status : native_root(m, err);
     status = forget_left_out(m, err);

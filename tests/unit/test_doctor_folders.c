@@ -159,15 +159,16 @@ static const situation rows[] = {
      false},
 };
 
-static void write_file(const file *f)
+/* in: "" or "directory/" */
+static void write_file(const char *in, const file *f)
 {
     const char *slash = strchr(f->name, '/');
     if (slash)
-        (void)mkdir(at("%.*s", (int)(slash - f->name), f->name), 0700);
+        (void)mkdir(at("%s%.*s", in, (int)(slash - f->name), f->name), 0700);
     if (*f->text == '{' && f->text[1] == '"')
-        write_text(at("%s", f->name), f->text);
+        write_text(at("%s%s", in, f->name), f->text);
     else
-        write_object(at("%s", f->name), f->text, NULL);
+        write_object(at("%s%s", in, f->name), f->text, NULL);
 }
 
 START_TEST(each)
@@ -180,9 +181,9 @@ START_TEST(each)
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < n; i++)
         if (!s->without || strcmp(files[i].name, s->without) != 0)
-            write_file(&files[i]);
+            write_file("", &files[i]);
     for (size_t i = 0; i < 3 && s->other[i].name; i++)
-        write_file(&s->other[i]);
+        write_file("", &s->other[i]);
     doctor_of(folder, &options, &result, report);
     const ckpt_finding *f = s->code ? ckpt_report_find(report, s->code, NULL) : NULL;
     for (size_t i = 0; i < ckpt_report_count(report) && !s->code; i++)
@@ -194,6 +195,63 @@ START_TEST(each)
     ck_assert_msg(result.outcome == s->outcome, "row %d: %s", _i, ckpt_outcome_name(result.outcome));
     ckpt_doctor_result_clear(&result);
     ckpt_report_free(report);
+}
+END_TEST
+
+/* Cut to half, as a full disk leaves it. Without leave_damaged no directory is opened past a damaged file; with it one is whose
+ * loader goes on all the same. */
+START_TEST(damaged_files)
+{
+    static const struct {
+        ckpt_loader loader;
+        const char *cut, *without, *code;      /* code NULL: it is not opened */
+        ckpt_outcome outcome;
+    } cases[] = {
+        {A, "random_states_0.pkl", NULL, "rng-missing", CKPT_RESUMES_DIFFERENTLY},
+        {A, "optimizer.bin", NULL, NULL, 0},
+        {A, "scheduler.bin", NULL, NULL, 0},
+        {H, "training_args.bin", NULL, "member-damaged", CKPT_RESUMES},
+        {H, "scheduler.pt", "optimizer.pt", "optimizer-file-missing", CKPT_RESUMES_DIFFERENTLY},
+        {H, "optimizer.pt", "scheduler.pt", "optimizer-file-missing", CKPT_RESUMES_DIFFERENTLY},
+        {H, "optimizer.pt", NULL, NULL, 0},
+        {H, "scheduler.pt", NULL, NULL, 0},
+        {H, "rng_state.pth", NULL, NULL, 0},
+        {H, "pytorch_model.bin", NULL, NULL, 0},
+    };
+    const file args = {"training_args.bin", "new transformers.training_args:TrainingArguments"};
+    ckpt_reader_options leave = {.leave_damaged = true};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const file *files = cases[i].loader == A ? accelerate : trainer;
+        size_t n = cases[i].loader == A ? sizeof accelerate / sizeof *accelerate : sizeof trainer / sizeof *trainer;
+        ckpt_error err = CKPT_ERROR_INIT;
+        ckpt_reader *reader = NULL;
+        struct stat before;
+        char in[40];
+        snprintf(in, sizeof in, "damaged-%zu/", i);
+        ck_assert_int_eq(mkdir(at("%s", in), 0700), 0);
+        for (size_t k = 0; k < n; k++)
+            if (!cases[i].without || strcmp(files[k].name, cases[i].without) != 0)
+                write_file(in, &files[k]);
+        if (cases[i].loader == H)
+            write_file(in, &args);
+        ck_assert_int_eq(stat(at("%s%s", in, cases[i].cut), &before), 0);
+        ck_assert_int_eq(truncate(at("%s%s", in, cases[i].cut), before.st_size / 2), 0);
+        ck_assert_msg(ckpt_reader_open(at("%s", in), NULL, &reader, &err) < 0, "case %zu", i);
+        ck_assert_msg(strstr(err.object, cases[i].cut) || strstr(err.message, cases[i].cut), "case %zu: %s", i, err.message);
+        ckpt_status status = ckpt_reader_open(at("%s", in), &leave, &reader, &err);
+        ck_assert_msg((status == CKPT_OK) == (cases[i].code != NULL), "case %zu: %s", i, err.message);
+        if (status == CKPT_OK) {
+            ckpt_doctor_options options = {.loader = cases[i].loader, .cuda_devices = -1};
+            ckpt_doctor_result result;
+            ckpt_report *report = ckpt_report_new();
+            ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
+            ck_assert_msg(ckpt_report_find(report, cases[i].code, NULL) != NULL, "case %zu: no %s", i, cases[i].code);
+            ck_assert_msg(result.outcome == cases[i].outcome, "case %zu: %s", i, ckpt_outcome_name(result.outcome));
+            ckpt_doctor_result_clear(&result);
+            ckpt_report_free(report);
+        }
+        ckpt_reader_close(reader);
+    }
 }
 END_TEST
 
@@ -283,8 +341,8 @@ START_TEST(what_load_kwargs_reach)
         ckpt_doctor_options options = {.loader = A, .cuda_devices = -1};
         ckpt_doctor_result result;
         for (size_t k = 0; k < sizeof accelerate / sizeof *accelerate; k++)
-            write_file(&accelerate[k]);
-        write_file(&cases[i].file);
+            write_file("", &accelerate[k]);
+        write_file("", &cases[i].file);
         doctor_of(folder, &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         ck_assert_msg(f && (strstr(f->fix, "load_kwargs") != NULL) == cases[i].reached, "%s: %s", cases[i].file.name, f ? f->fix : "-");
@@ -343,7 +401,7 @@ START_TEST(programs_without_a_loader)
     ckpt_doctor_result result;
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3 && programs[_i].files[i].name; i++)
-        write_file(&programs[_i].files[i]);
+        write_file("", &programs[_i].files[i]);
     doctor_of(folder, &options, &result, report);
     const ckpt_finding *f = ckpt_report_find(report, programs[_i].code, NULL);
     ck_assert_msg((f != NULL) == programs[_i].found, "row %d: %s %s", _i, programs[_i].code, f ? f->message : "is not found");
@@ -358,6 +416,7 @@ int main(void)
     TCase *t = tcase_create("doctor_folders");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, each, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_test(t, damaged_files);
     tcase_add_test(t, adapters);
     tcase_add_test(t, a_resume_of_an_adapter);
     tcase_add_test(t, what_load_kwargs_reach);

@@ -127,6 +127,29 @@ START_TEST(nothing_asked_for_is_a_copy)
 }
 END_TEST
 
+/* A copy has it as it is; where it would not be, that is a loss. */
+START_TEST(json_that_cannot_be_read)
+{
+    static const char *const formats[] = { "torch", "ckpt" };
+    make_state();
+    write_text(at("src/config.json"), "{\"model_type\": \"ti");
+    OK(migrate(at("src"), at("dst")));
+    ck_assert(alike(at("src"), at("dst"), ""));
+    for (size_t i = 0; i < 2; i++) {
+        options = (ckpt_migrate_options){ .to = formats[i], .no_sync = true };
+        ckpt_report_clear(report);
+        fails(at("src"), at("a.%s", formats[i]), CKPT_E_UNSUPPORTED, "");
+        ck_assert_uint_eq(ckpt_report_count_code(report, "lost"), 1);
+        ck_assert_ptr_nonnull(strstr(ckpt_report_find(report, "lost", NULL)->message, "all of config.json, which cannot be read: "));
+        ck_assert_int_ne(access(at("a.%s", formats[i]), F_OK), 0);
+        options.lossy = true;
+        OK(migrate(at("src"), at("a.%s", formats[i])));
+        reads(at("a.%s", formats[i]));
+        ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 12);
+    }
+}
+END_TEST
+
 START_TEST(devices_of_torch_files_move_and_the_rest_is_copied)
 {
     make_state();
@@ -383,6 +406,7 @@ int main(void)
     TCase *t = tcase_create("same");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, nothing_asked_for_is_a_copy);
+    tcase_add_test(t, json_that_cannot_be_read);
     tcase_add_test(t, devices_of_torch_files_move_and_the_rest_is_copied);
     tcase_add_test(t, param_names_state_the_order_that_the_source_has);
     tcase_add_test(t, param_names_turn_an_order_that_is_known);
