@@ -272,9 +272,47 @@ static bool put_held(writer *w, const ckpt_value *v, ckpt__pickle_object *o)
     return ok;
 }
 
+/* ('module', class, path, source text): whole modules before 1.6. */
+static const ckpt__node *wrapped_class(const ckpt__node *persistent)
+{
+    const ckpt__node *id = persistent->u.id, *kind = ckpt__torch_item(id, 0), *class = ckpt__torch_item(id, 1);
+    bool module = kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES) && ckpt__str_is(kind->u.text, "module");
+    return module && class && class->kind == CKPT__P_GLOBAL ? class : NULL;
+}
+
+/* What stands for a persistent id that is no storage: the class of a module; else the id itself, of which only the program that
+ * wrote the pickle knows what it means; None for one that cannot be a key of a dict, as it may be. NULL: no memory. */
+static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
+{
+    const ckpt__node *class = wrapped_class(from);
+    if (class)
+        return class;
+    while (from->kind == CKPT__P_PERSISTENT)
+        from = from->u.id;
+    static const ckpt__node nothing = { .kind = CKPT__P_NONE };
+    bool key = from->kind != CKPT__P_LIST && from->kind != CKPT__P_DICT && from->kind != CKPT__P_SET && from->kind != CKPT__P_BYTEARRAY;
+    ckpt_status status = ckpt__torch_put_lost(w, SIZE_MAX, "a persistent id becomes %s: torch.load looks up none but those of storages",
+                                              key ? "the value that it is" : "None");
+    return status < 0 ? NULL : key ? from : &nothing;
+}
+
+/* Can what is written for it be called? */
+static bool is_callable(const ckpt__node *n)
+{
+    while (n->kind == CKPT__P_PERSISTENT) {
+        const ckpt__node *class = wrapped_class(n);
+        n = class ? class : n->u.id;
+    }
+    return n->kind == CKPT__P_GLOBAL || n->kind == CKPT__P_OBJECT;
+}
+
 static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
 {
     const ckpt__pickle_object *from = node->u.object;
+    if (!is_callable(from->callable) || (from->setter && !is_callable(from->setter))) {
+        to->kind = CKPT__P_NONE;
+        return ckpt__torch_put_lost(w, SIZE_MAX, "the result of calling what a persistent id stands for becomes None") == CKPT_OK;
+    }
     ckpt__pickle_object *o = ckpt__arena_alloc(w->arena, sizeof *o);
     if (!o)
         return false;
@@ -295,27 +333,6 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
     if (v && ckpt__torch_holds(v))
         return put_held(w, v, o);
     return copy_list(w, &from->items, &o->items) && copy_list(w, &from->entries, &o->entries);
-}
-
-/* ('module', class, path, source text): whole modules before 1.6. */
-static const ckpt__node *wrapped_class(const ckpt__node *persistent)
-{
-    const ckpt__node *id = persistent->u.id, *kind = ckpt__torch_item(id, 0), *class = ckpt__torch_item(id, 1);
-    bool module = kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES) && ckpt__str_is(kind->u.text, "module");
-    return module && class && class->kind == CKPT__P_GLOBAL ? class : NULL;
-}
-
-/* What stands for a persistent id that is no storage: the class of a module; else the id itself, of which only the program that
- * wrote the pickle knows what it means. NULL: no memory. */
-static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
-{
-    const ckpt__node *class = wrapped_class(from);
-    if (class)
-        return class;
-    while (from->kind == CKPT__P_PERSISTENT)
-        from = from->u.id;
-    return ckpt__torch_put_lost(w, SIZE_MAX, "a persistent id becomes the value that it is: torch.load looks up none but those of storages") == CKPT_OK
-               ? from : NULL;
 }
 
 static bool may_be_storage(const ckpt__node *n)

@@ -289,6 +289,39 @@ START_TEST(a_tensor_is_lost_once)
 }
 END_TEST
 
+/* What only the program that wrote it looks up, as a value, as a callable and as a key: torch's file is one that is read. */
+START_TEST(persistent_ids_of_others)
+{
+    static bytes b;
+    b.size = 0;
+    PUT(&b, "\x80\2}(");
+    put_str(&b, "id");
+    put_str(&b, "of somebody's");
+    PUT(&b, "Q");
+    put_str(&b, "call");
+    put_str(&b, "what it stands for");
+    PUT(&b, "QK\7\x85R");
+    put_str(&b, "keys");
+    PUT(&b, "}(]QK\1u");
+    put_str(&b, "n");
+    PUT(&b, "K\5u.");
+    write_to(at("x.pkl"), b.data, b.size);
+    ck_assert_msg(migrate(at("x.pkl"), "torch", at("x.pt")) == CKPT_E_UNSUPPORTED, "%s", err.message);
+    ck_assert_uint_eq(losses_of("a persistent id becomes the value that it is"), 1);
+    ck_assert_uint_eq(losses_of("a persistent id becomes None"), 1);
+    ck_assert_uint_eq(losses_of("calling what a persistent id stands for"), 1);
+    options.lossy = true;
+    migrates(at("x.pkl"), "torch", at("x.pt"));
+    ckpt_reader *r = opened(at("x.pt"));
+    const ckpt_value *root = ckpt_reader_root(r);
+    ck_assert(ckpt__str_is(ckpt_value_get(root, "id")->text, "of somebody's"));
+    ck_assert_int_eq(ckpt_value_get(root, "call")->kind, CKPT_V_NONE);
+    ck_assert_int_eq(ckpt_value_get(root, "n")->integer, 5);
+    ck_assert_uint_eq(ckpt_value_get(root, "keys")->entry_count, 1);
+    ckpt_reader_close(r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate_rest");
@@ -301,6 +334,7 @@ int main(void)
     tcase_add_test(t, in_a_list_below_the_root);
     tcase_add_test(t, settings_beside_torch_weights);
     tcase_add_test(t, a_tensor_is_lost_once);
+    tcase_add_test(t, persistent_ids_of_others);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
