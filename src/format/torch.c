@@ -202,7 +202,7 @@ static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__
     t->index->pickle_strange = t->pickle.strange;
     if ((status = ckpt__torch_check_late(t, err)) < 0)
         return status;
-    return note_odd_pickle(t, b->size) ? CKPT_OK : ckpt__torch_no_memory(t, err);
+    return ckpt__torch_check_ids(t) && note_odd_pickle(t, b->size) ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }
 
 static ckpt_status check_alignment(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)

@@ -76,12 +76,27 @@ static bool check_grad(ckpt__torch *t, size_t call, const ckpt__node *args, cons
                                parameter ? "Only" : "only");
 }
 
+/* What a call made is called: a tensor, or an object of a class that has no __call__. */
+static bool check_called(ckpt__torch *t, const ckpt__node *callable)
+{
+    static const char known[] = "OrderedDict Size device set frozenset bytearray complex deque Counter defaultdict";
+    const ckpt__node *class = callable->u.object->callable;
+    if (ckpt__torch_is_tensor(callable))
+        return ckpt__torch_refuses(t, "TypeError: 'Tensor' object is not callable");
+    if (class->kind == CKPT__P_GLOBAL && ckpt__str_among(class->u.global->name, known) &&
+        ckpt__str_among(class->u.global->module, "collections torch builtins __builtin__"))
+        return ckpt__torch_refuses(t, "TypeError: '%s.%s' object is not callable", class->u.global->module.data, class->u.global->name.data);
+    return true;
+}
+
 /* Objects among the arguments that are no values of the checkpoint: the hooks, which are an OrderedDict. */
 static bool check_hooks(ckpt__torch *t, const ckpt__node *args)
 {
     bool fine = true;
     for (size_t i = 0; fine && i < ckpt__torch_length(args); i++) {
         const ckpt__node *n = ckpt__torch_item(args, i);
+        if (n->kind == CKPT__P_OBJECT && n->u.object->callable->kind == CKPT__P_OBJECT)
+            fine = check_called(t, n->u.object->callable);
         if (n->kind != CKPT__P_OBJECT || n->u.object->callable->kind != CKPT__P_GLOBAL || ckpt__torch_is_tensor(n))
             continue;
         ckpt_str name = ckpt__torch_class(t, n->u.object->callable);
@@ -281,12 +296,30 @@ bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str name, const ckpt__node *st
     return true;
 }
 
+/* torch.Size((2, 3)): of nothing but numbers. */
+static bool check_size(ckpt__torch *t, const ckpt__pickle_object *o)
+{
+    const ckpt__node *sizes = ckpt__torch_item(o->args, 0);
+    for (size_t i = 0; sizes && i < ckpt__torch_length(sizes); i++) {
+        const ckpt__node *n = ckpt__torch_item(sizes, i);
+        if (n->kind != CKPT__P_INT && n->kind != CKPT__P_BIGINT && n->kind != CKPT__P_BOOL && n->kind != CKPT__P_OBJECT)
+            return ckpt__torch_refuses(t, "TypeError: torch.Size() takes an iterable of 'int' (item %zu is '%s')", i, python_type(n));
+    }
+    return true;
+}
+
 /* torch.FloatStorage and the like are names of dtypes to torch.load, in both modes. */
 bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *o)
 {
     ckpt_dtype dtype;
     bool untyped = false;
     const ckpt__node *callable = o->callable;
+    if (callable->kind == CKPT__P_OBJECT)
+        return check_called(t, callable);
+    if (ckpt__pickle_is_global(callable, "torch", "Size") && !check_size(t, o))
+        return false;
+    if (ckpt__pickle_is_global(callable, "collections", "OrderedDict") && o->items.count)
+        return ckpt__torch_refuses(t, "AttributeError: 'collections.OrderedDict' object has no attribute 'append'");
     if (ckpt__pickle_is_global(callable, "collections", "OrderedDict") && o->args->u.list.count > 1)
         return ckpt__torch_refuses(t, "TypeError: expected at most 1 arguments, got %u", o->args->u.list.count);
     if (callable->kind == CKPT__P_GLOBAL && o->items.count && ckpt__str_is(callable->u.global->module, "torch") &&

@@ -159,6 +159,8 @@ static ckpt_status read_object(ckpt__torch *t, ckpt_error *err)
     ckpt_status status = next_pickle(t, &t->pickle, err);
     if (status == CKPT_OK)
         status = ckpt__torch_check_late(t, err);
+    if (status == CKPT_OK && !ckpt__torch_check_ids(t))
+        return ckpt__torch_no_memory(t, err);
     if (status < 0)
         return status;
     note_strange(t, &t->pickle);

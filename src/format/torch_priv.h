@@ -138,6 +138,7 @@ bool ckpt__torch_refuses_alignment(ckpt__torch *t, ckpt_str alignment);
 bool ckpt__torch_refuses_location(ckpt__torch *t, ckpt_str location);
 /* A list or dict that is changed behind a call which took its content: an error. */
 ckpt_status ckpt__torch_check_late(const ckpt__torch *t, ckpt_error *err);
+bool ckpt__torch_check_ids(ckpt__torch *t);       /* false: no memory */
 /* Everything of t but its index. */
 void ckpt__torch_release(ckpt__torch *t);
 
@@ -241,7 +242,8 @@ static inline bool ckpt__torch_usual_call(ckpt_dtype dtype, const ckpt__node *ar
     const ckpt__node *flag = args->u.list.count == count ? args->u.list.items[grad] : NULL;
     const ckpt__node *hooks = flag ? args->u.list.items[count - 1] : NULL;
     return flag && flag->kind == CKPT__P_BOOL && (!flag->boolean || ckpt_dtype_is_float(dtype)) &&
-           (hooks->kind != CKPT__P_OBJECT || (!hooks->u.object->state && hooks->u.object->args->u.list.count == 0));
+           (hooks->kind != CKPT__P_OBJECT || (!hooks->u.object->state && hooks->u.object->args->u.list.count == 0 &&
+                                              hooks->u.object->callable->kind == CKPT__P_GLOBAL));
 }
 /* "conj" and "neg" of the last argument, which torch applies where they are there, whatever their value. An error: what it is
  * cannot be told. */

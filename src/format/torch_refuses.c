@@ -31,6 +31,32 @@ ckpt_status ckpt__torch_check_late(const ckpt__torch *t, ckpt_error *err)
                       (unsigned long long)(t->pickle_at + t->pickle.late_at));
 }
 
+/* Of persistent ids that nothing refers to too: torch.load looks up each as it meets it. */
+bool ckpt__torch_check_ids(ckpt__torch *t)
+{
+    const size_t wanted = t->legacy ? 5 : 4;
+    char shown[80];
+    for (size_t i = 0; i < t->pickle.persistent_count && !t->refused && !t->script; i++) {
+        const ckpt__node *id = t->pickle.persistents[i]->u.id, *kind = ckpt__torch_item(id, 0);
+        size_t n = ckpt__torch_length(id);
+        if (id->kind != CKPT__P_TUPLE)
+            return ckpt__torch_refuses(t, "AssertionError: saved_id must be a tuple");
+        bool text = kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES);
+        if (!text || !ckpt__str_is(kind->u.text, "storage")) {
+            if (text && t->legacy && ckpt__str_is(kind->u.text, "module"))
+                continue;
+            return ckpt__torch_refuses(t, t->legacy ? "RuntimeError: Unknown saved id type: %s"
+                                                    : "AssertionError: Unknown typename for persistent_load, expected 'storage' but got '%s'",
+                                       text ? ckpt__escape(shown, sizeof shown, kind->u.text.data, kind->u.text.size) : "something else");
+        }
+        if (n - 1 > wanted)
+            return ckpt__torch_refuses(t, "ValueError: too many values to unpack (expected %zu)", wanted);
+        if (n - 1 < wanted)
+            return ckpt__torch_refuses(t, "ValueError: not enough values to unpack (expected %zu, got %zu)", wanted, n - 1);
+    }
+    return true;
+}
+
 /* ---- the archive's records */
 
 static bool check_names(ckpt__torch *t)

@@ -43,6 +43,9 @@ def lists():
         "parameter, two arguments": rebuild("_rebuild_parameter", T(), True), "parameter of ints": rebuild("_rebuild_parameter", T(kind="IntStorage"), True, None),
         "parameter, grad 1": rebuild("_rebuild_parameter", T(), 1, None), "parameter, grad None": rebuild("_rebuild_parameter", T(), None, None),
         "five arguments": call(name("torch._utils", "_rebuild_tensor_v2"), storage(), 0, (4,), (1,), False), "two arguments": call(name("torch._utils", "_rebuild_tensor_v2"), storage(), 0),
+        "Size of text": {"w": T(), "s": call(name("torch", "Size"), (1, "a"))}, "append to an OrderedDict": Raw(call(name("collections", "OrderedDict")) + op(9) + b"a"),
+        "a tensor called": call(T(), 5), "an OrderedDict called": call(call(name("collections", "OrderedDict"))),
+        "an OrderedDict called, as hooks": T(hooks=call(call(name("collections", "OrderedDict")))),
         "eight arguments": T("0", 4, 0, (4,), (1,), False, None, None),
     }.items()
     for m in ({"neg": False}, {"neg": 1}, {"neg": None}, {"conj": True}, {"x": 1}, {}, OrderedDict(neg=1), OrderedDict(), [1], {"neg": "x"}, 5, 0, "", {1: True}):
@@ -134,6 +137,11 @@ STRANGE = {"POP": b"N0", "DUP": b"N20", "MEMOIZE": b"\x94", "INT": b"I5\n0", "LO
            "FRAME": b"\x95\1\0\0\0\0\0\0\0", "LONG4": b"\x8b\1\0\0\0\1" + b"0"}
 
 
+IDS = {"of four": ("storage", name("torch", "FloatStorage"), "0", "cpu"), "of five": ("storage", name("torch", "FloatStorage"), "0", "cpu", 4),
+       "of six": ("storage", name("torch", "FloatStorage"), "0", "cpu", 4, None), "of seven": ("storage", name("torch", "FloatStorage"), "0", "cpu", 4, None, 1),
+       "a list": ["storage", name("torch", "FloatStorage"), "0", "cpu", 4], "text": "storage", "of another kind": ("tensor", 1, 2, 3, 4), "an int": 5}
+
+
 def crafted():
     for label, value in lists():
         yield label, archive({"w": value, "z": T("1")}).laid()
@@ -144,6 +152,9 @@ def crafted():
         yield label, z.laid()
     for label, ops in STRANGE.items():
         yield f"opcode {label}", archive(b"\x80\x02" + op({"w": T()}) + ops + b".").laid()
+    for label, value in IDS.items():        # and nothing refers to it
+        yield f"an id: {label}", archive(b"\x80\x02" + op({"w": T()}) + op(value) + b"Q0.").laid()
+        yield f"legacy an id: {label}", legacy(b"\x80\x02" + op({"w": tensor(of=old_storage("0"))}) + op(value) + b"Q0.", keys=["0"])
     late = b"\x80\x02]q\1K\2a}q\2X\1\0\0\0w" + T(size=Raw(b"h\1")) + b"s"
     yield "a list changed later", archive(late + b"X\1\0\0\0vh\1K\1as.").laid()
     yield "a state changed later", archive(b"\x80\x02" + call(name("collections", "OrderedDict")) + b"}q\1bq\2h\1X\1\0\0\0aK\1s0.").laid()

@@ -20,7 +20,11 @@ RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch
 
 
 def text_of(key):
-    """As the commands write a key: numbers and bools as Python prints them."""
+    """As the commands write a key: numbers and bools as Python prints them, a class by its name."""
+    if isinstance(key, type):
+        return f"{key.__module__}.{key.__qualname__}"
+    if isinstance(key, (torch.UntypedStorage, torch.TypedStorage)):
+        return "storage"
     return key if isinstance(key, str) else key.decode("latin-1") if isinstance(key, bytes) else repr(key)
 
 
