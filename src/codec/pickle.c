@@ -313,7 +313,7 @@ static ckpt_status run(ckpt__pickle_vm *vm)
     return CKPT_OK;
 }
 
-/* What only the machine needed. */
+/* Frees the stack, the marks and the memo, which only the unpickling needed. */
 static void release(ckpt__pickle_vm *vm)
 {
     ckpt__arena_discharge(vm->arena, (uint64_t)vm->stack_capacity * sizeof *vm->stack + (uint64_t)vm->mark_capacity * sizeof *vm->marks +

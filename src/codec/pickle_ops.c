@@ -303,7 +303,7 @@ static ckpt_status add(vm_t *vm, ckpt__pickle_kind kind, node_t *const *items, s
         return status;
     ckpt__pickle_list *list = NULL;
     if (to->kind == CKPT__P_OBJECT && !vm->out->strange && !is_python_dict(to->u.object->callable, kind))
-        vm->out->strange = kind == CKPT__P_DICT ? "SETITEM on what is no dict" : "APPEND on what is no list";
+        vm->out->strange = kind == CKPT__P_DICT ? "SETITEM on something other than a dict" : "APPEND on something other than a list";
     if (to->kind == CKPT__P_OBJECT)
         list = kind == CKPT__P_DICT ? &to->u.object->entries : &to->u.object->items;
     else if (to->kind == kind)

@@ -43,7 +43,8 @@ typedef struct ckpt__pickle_vm {
 typedef struct ckpt__pickle_op {
     const char *name; /* NULL: no such opcode */
     ckpt_status (*run)(ckpt__pickle_vm *vm);
-    /* What run is for an opcode that torch's weights_only unpickler does not know (torch/_weights_only_unpickler.py): run notes it. */
+    /* Set for an opcode that torch's weights_only unpickler does not know (torch/_weights_only_unpickler.py): run notes the opcode,
+     * and calls this to execute it. */
     ckpt_status (*then)(ckpt__pickle_vm *vm);
 } ckpt__pickle_op;
 extern const ckpt__pickle_op ckpt__pickle_ops[256];

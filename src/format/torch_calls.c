@@ -288,7 +288,7 @@ bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str name, const ckpt__node *st
         slots = ckpt__torch_item(state, 1);
     }
     if (!may_be_dict(state) && !t->index->pickle_strange)
-        t->index->pickle_strange = "BUILD with a state that is no dict";
+        t->index->pickle_strange = "BUILD with a state other than a dict";
     if (first->kind != CKPT__P_NONE && !may_be_dict(first))
         return ckpt__torch_refuses(t, "UnpicklingError: state is not a dictionary");
     if (slots && slots->kind != CKPT__P_NONE && !may_be_dict(slots))
