@@ -111,6 +111,8 @@ typedef enum ckpt__fact {
     CKPT__EVAL_MODE, CKPT__DATA_WORKERS,
     /* several models and optimizers: doctor_models.c */
     CKPT__ID_TWICE,               /* id {a} stands twice in the groups of {b} */
+    CKPT__CLASS_UNDECIDED,        /* {a}: a key of the state that torch's class, which the keys of group {b} tell ({c}), does not write;
+                                   * and something that torch's class needs is missing */
     CKPT__MODEL_UNDECIDED,        /* {a}: nothing decides whose parameters the optimizer has */
     CKPT__MODEL_APART,            /* parameters on {a} ({c}) and on {b} */
     CKPT__WEIGHTS_ONLY_FILE,      /* weights and nothing else: {a} loads them */

@@ -7,6 +7,7 @@
 static const ckpt_str none = {NULL, 0};
 
 typedef struct optimizer_kind {
+    const char *class;
     const char *tells[4];         /* keys of its groups or its state that others do not have: one is enough */
     const char *state[8];         /* what its state holds; with anything else it is a class of somebody's own, but for bitsandbytes,
                                    * whose load_state_dict takes any key, and whose mark nobody else writes */
@@ -18,20 +19,20 @@ typedef struct optimizer_kind {
 } optimizer_kind;
 
 static const optimizer_kind kinds[] = {
-    {{"__bnb_optimizer_quant_state__", "t_alpha"}, {"step", "__bnb_optimizer_quant_state__"}, {"betas", "eps", "weight_decay"}, 1,
+    {"bitsandbytes", {"__bnb_optimizer_quant_state__", "t_alpha"}, {"step", "__bnb_optimizer_quant_state__"}, {"betas", "eps", "weight_decay"}, 1,
      {NULL}, {"step", "__bnb_optimizer_quant_state__"}, true},
-    {{"momentum_decay", "mu_product"}, {"step", "mu_product", "exp_avg", "exp_avg_sq"}, {"betas", "eps", "weight_decay", "momentum_decay"}, 1,
+    {"torch.optim.NAdam", {"momentum_decay", "mu_product"}, {"step", "mu_product", "exp_avg", "exp_avg_sq"}, {"betas", "eps", "weight_decay", "momentum_decay"}, 1,
      {"step", "mu_product"}, {"exp_avg", "exp_avg_sq"}, false},
-    {{"exp_inf"}, {"step", "exp_avg", "exp_inf"}, {"betas", "eps", "weight_decay"}, 1, {"step"}, {"exp_avg", "exp_inf"}, false},
-    {{"amsgrad", "decoupled_weight_decay"}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, {"betas", "eps", "weight_decay"}, 1, {"step"},
+    {"torch.optim.Adamax", {"exp_inf"}, {"step", "exp_avg", "exp_inf"}, {"betas", "eps", "weight_decay"}, 1, {"step"}, {"exp_avg", "exp_inf"}, false},
+    {"torch.optim.Adam or AdamW", {"amsgrad", "decoupled_weight_decay"}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, {"betas", "eps", "weight_decay"}, 1, {"step"},
      {"exp_avg", "exp_avg_sq"}, false},
-    {{"acc_delta"}, {"step", "square_avg", "acc_delta"}, {"rho", "eps", "weight_decay"}, 0, {"step"}, {"square_avg", "acc_delta"}, false},
-    {{"initial_accumulator_value", "lr_decay"}, {"step", "sum"}, {"lr_decay", "eps", "weight_decay"}, 0, {"step"}, {"sum"}, false},
-    {{"centered", "grad_avg"}, {"step", "square_avg", "momentum_buffer", "grad_avg"}, {"alpha", "eps", "weight_decay"}, 0, {"step"}, {"square_avg"},
+    {"torch.optim.Adadelta", {"acc_delta"}, {"step", "square_avg", "acc_delta"}, {"rho", "eps", "weight_decay"}, 0, {"step"}, {"square_avg", "acc_delta"}, false},
+    {"torch.optim.Adagrad", {"initial_accumulator_value", "lr_decay"}, {"step", "sum"}, {"lr_decay", "eps", "weight_decay"}, 0, {"step"}, {"sum"}, false},
+    {"torch.optim.RMSprop", {"centered", "grad_avg"}, {"step", "square_avg", "momentum_buffer", "grad_avg"}, {"alpha", "eps", "weight_decay"}, 0, {"step"}, {"square_avg"},
      false},
-    {{"etas", "step_sizes"}, {"step", "prev", "step_size"}, {"etas", "step_sizes"}, 2, {"step"}, {"prev", "step_size"}, false},
-    {{"lambd", "t0"}, {"step", "eta", "mu", "ax"}, {"lambd", "alpha", "t0", "weight_decay"}, 0, {"step", "eta", "mu"}, {"ax"}, false},
-    {{"dampening", "nesterov"}, {"momentum_buffer"}, {"momentum", "dampening", "weight_decay"}, 0, {NULL}, {NULL}, false},
+    {"torch.optim.Rprop", {"etas", "step_sizes"}, {"step", "prev", "step_size"}, {"etas", "step_sizes"}, 2, {"step"}, {"prev", "step_size"}, false},
+    {"torch.optim.ASGD", {"lambd", "t0"}, {"step", "eta", "mu", "ax"}, {"lambd", "alpha", "t0", "weight_decay"}, 0, {"step", "eta", "mu"}, {"ax"}, false},
+    {"torch.optim.SGD", {"dampening", "nesterov"}, {"momentum_buffer"}, {"momentum", "dampening", "weight_decay"}, 0, {NULL}, {NULL}, false},
 };
 
 static bool has(const ckpt__patient *p, const ckpt__doctor_group *g, const char *key)
@@ -48,10 +49,10 @@ static const ckpt__doctor_item *item_of(const ckpt__patient *p, const ckpt__doct
     return NULL;
 }
 
-/* Is each item of the group's state one of these, and is one of `tells` among them? */
-static bool state_fits(const ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, bool *tells)
+/* The first key of the group's state that the kind does not write; NULL: there is none. *tells: one of its own is there. */
+static const ckpt__doctor_item *foreign_item(const ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, bool *tells)
 {
-    bool foreign = false;
+    const ckpt__doctor_item *foreign = NULL;
     for (size_t s = g->first; s < g->first + g->count; s++)
         for (size_t i = p->slots[s].first; i < p->slots[s].first + p->slots[s].count; i++) {
             bool known = p->items[i].nested;
@@ -59,9 +60,10 @@ static bool state_fits(const ckpt__patient *p, const ckpt__doctor_group *g, cons
                 known = known || ckpt__str_is(p->items[i].key, kind->state[k]);
             for (size_t k = 0; k < 4 && kind->tells[k]; k++)
                 *tells = *tells || ckpt__str_is(p->items[i].key, kind->tells[k]);
-            foreign = foreign || !known;
+            if (!known && !foreign)
+                foreign = &p->items[i];
         }
-    return !foreign || (kind->bnb && *tells);
+    return kind->bnb && *tells ? NULL : foreign;
 }
 
 /* Moving averages that are wanted, and nothing but a count of steps is there: of bitsandbytes, whose groups say nothing else. */
@@ -77,23 +79,31 @@ static bool is_only_counted(const ckpt__patient *p, const ckpt__doctor_group *g)
     return counted > 0;
 }
 
-static const optimizer_kind *kind_of(const ckpt__patient *p, const ckpt__doctor_group *g)
+/* *foreign: the groups alone tell it, and the state has this too. */
+static const optimizer_kind *kind_of(const ckpt__patient *p, const ckpt__doctor_group *g, const ckpt__doctor_item **foreign)
 {
+    const optimizer_kind *by_group = NULL;
     static const char *const flags[] = {"foreach", "differentiable", "maximize", "capturable", "fused"};
     bool flagged = false;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         flagged = flagged || has(p, g, flags[i]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const optimizer_kind *kind = &kinds[i];
-        bool adam = ckpt__str_is(ckpt__s(kind->tells[0]), "amsgrad"), tells = false;
-        if (!state_fits(p, g, kind, &tells) || !(kind->bnb || flagged || adam))
-            continue;
+        bool adam = ckpt__str_is(ckpt__s(kind->tells[0]), "amsgrad"), tells = false, of_group = false;
+        const ckpt__doctor_item *other = foreign_item(p, g, kind, &tells);
         for (size_t k = 0; k < 4 && kind->tells[k]; k++)
-            tells = tells || has(p, g, kind->tells[k]);
+            of_group = of_group || has(p, g, kind->tells[k]);
+        if (other && of_group && flagged && !kind->bnb && !by_group) {
+            by_group = kind;
+            *foreign = other;
+        }
+        if (other || !(kind->bnb || flagged || adam))
+            continue;
+        tells = tells || of_group;
         if (tells || (kind->bnb && !flagged && !has(p, g, "amsgrad") && is_only_counted(p, g)))
-            return kind;
+            return *foreign = NULL, kind;
     }
-    return NULL;
+    return by_group;
 }
 
 static bool is_number(const ckpt_value *v)
@@ -219,14 +229,38 @@ static void check_defaulted(ckpt__patient *p, const ckpt__doctor_group *g, const
     }
 }
 
+/* Does the group lack what step() of this kind reads, or its state what load_state_dict or step() does? */
+static bool lacks_some(const ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind)
+{
+    bool lacks = false;
+    for (size_t k = 0; k < 6 && kind->hypers[k]; k++) {
+        char first[80];
+        snprintf(first, sizeof first, "%s.0", kind->hypers[k]);
+        lacks = lacks || (!has(p, g, kind->hypers[k]) && (k >= kind->pairs || !has(p, g, first)));
+    }
+    for (size_t s = g->first; s < g->first + g->count; s++) {
+        for (size_t k = 0; k < 4 && kind->early[k] && p->slots[s].count; k++)
+            lacks = lacks || !item_of(p, &p->slots[s], kind->early[k]);
+        for (size_t k = 0; k < 4 && kind->late[k] && p->slots[s].count; k++)
+            lacks = lacks || !item_of(p, &p->slots[s], kind->late[k]);
+    }
+    return lacks;
+}
+
 bool ckpt__doctor_kind(ckpt__patient *p, const ckpt__doctor_group *g, bool *stateful)
 {
-    const optimizer_kind *kind = kind_of(p, g);
-    char group[24];
-    *stateful = kind && (kind->early[0] || kind->late[0]);
+    const ckpt__doctor_item *foreign = NULL;
+    const optimizer_kind *kind = kind_of(p, g, &foreign);
+    char group[24], shown[80];
+    *stateful = kind && !foreign && (kind->early[0] || kind->late[0]);
     if (!kind)
         return false;
     snprintf(group, sizeof group, "%zu", (size_t)(g - p->groups));
+    if (foreign && lacks_some(p, g, kind))
+        ckpt__doctor_note(p, CKPT__CLASS_UNDECIDED, NULL, none, ckpt__escape(shown, sizeof shown, foreign->key.data, foreign->key.size), group,
+                          kind->class);
+    if (foreign)
+        return false;
     check_hypers(p, g, kind, group);
     check_defaulted(p, g, kind, group);
     if (strcmp(kind->tells[0], "etas") != 0)

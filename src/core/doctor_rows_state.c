@@ -42,7 +42,7 @@ const ckpt__row ckpt__rows_state[] = {
      .message = "{c} have taken fewer steps than the others of the same optimizer ({a}, and {b}): right for those that had no gradient for "
                 "a time; else the state is put together from two checkpoints, and these go on with moments and a bias correction of another step",
      .fix = "where they were never frozen: " BEFORE},
-    {.fact = CKPT__STEP_OF_ANOTHER, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
+    {.fact = CKPT__STEP_OF_ANOTHER, .loaders = CKPT__L_HF, .evidence = CKPT__SOURCE, .severity = CKPT_WARNING,
      .outcome = CKPT_RESUMES_DIFFERENTLY, .code = "step-of-another",
      .message = "{a} is of step {b}, and trainer_state.json says {c}: the Trainer compares nothing, and goes on at step {c} with the state of "
                 "step {b}",
@@ -52,7 +52,7 @@ const ckpt__row ckpt__rows_state[] = {
      .message = "{a} is of step {b}, and the checkpoint says {c}: nothing compares them, and training goes on at step {c} with the state of step "
                 "{b}",
      .fix = BEFORE},
-    {.fact = CKPT__STEP_OF_NAME, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
+    {.fact = CKPT__STEP_OF_NAME, .loaders = 0, .evidence = CKPT__SOURCE, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
      .code = "step-of-another",
      .message = "the directory is called checkpoint-{a}, and trainer_state.json says step {b}: the Trainer goes by the file when it resumes, and by "
                 "the name when it looks for the last checkpoint and removes old ones",
@@ -118,6 +118,11 @@ const ckpt__row ckpt__rows_state[] = {
     {.fact = CKPT__ID_TWICE, .loaders = CKPT__L_CPP, .evidence = CKPT__UNVERIFIED, .severity = CKPT_WARNING,
      .outcome = CKPT_OUTCOME_UNKNOWN, .code = "id-twice", .message = "the groups of the optimizer at '{b}' hold id {a} twice",
      .fix = "resume from a checkpoint whose groups hold each id once"},
+    {.fact = CKPT__CLASS_UNDECIDED, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
+     .outcome = CKPT_OUTCOME_UNKNOWN, .code = "optimizer-undecided",
+     .message = "group {b} has the keys of {c}, whose state never holds '{a}'; torch's own class would fail without what is missing here, and "
+                "whether the class that wrote this does is not known",
+     .fix = "load it with the program that wrote it, and take one step"},
     {.fact = CKPT__MODEL_UNDECIDED, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_WARNING,
      .outcome = CKPT_OUTCOME_UNKNOWN, .code = "model-undecided", .message = "{a}; torch matches by position, and fails at the first step where shapes differ",
      .fix = "say which model it trains with source: in a map file (ckpt-map(5)): ckpt-inspect doctor --map-location FILE.yaml {path}"},

@@ -255,6 +255,68 @@ START_TEST(damaged_files)
 }
 END_TEST
 
+static void bind_tensor(ckpt_state *state, const char *name, const char *param, ckpt_role role, float *data, int64_t n)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_tensor_desc d = {.name = name, .dtype = CKPT_F32, .ndim = 1, .shape = &n, .role = role, .param = param, .data = data};
+    ck_assert_msg(ckpt_state_tensor(state, &d, &err) == CKPT_OK, "%s", err.message);
+}
+
+/* A trainer that saves with this library and counts its steps in its own way resumes: amsgrad is one of its hypers, not a sign of
+ * torch's Adam, and only what the program binds can be missing. */
+START_TEST(steps_of_native_files)
+{
+    static const char *const steps[] = {"optimizer.a.step", "step", "optimizer.groups.0.steps"};
+    const char *params[] = {"a"};
+    for (size_t i = 0; i < 6; i++) {
+        float a[4] = {1, 2, 3, 4}, m[4] = {0}, v[4] = {0}, lr = 0.1F, beta = 0.9F;
+        bool amsgrad = false;
+        int64_t taken = 3;
+        ckpt_error err = CKPT_ERROR_INIT;
+        ckpt_state *state = ckpt_state_new();
+        bind_tensor(state, "a", NULL, CKPT_PARAM, a, 4);
+        bind_tensor(state, NULL, "a", CKPT_EXP_AVG, m, 4);
+        bind_tensor(state, NULL, "a", CKPT_EXP_AVG_SQ, v, 4);
+        const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F32, &lr}, {"amsgrad", CKPT_SCALAR_BOOL, &amsgrad}, {"betas.0", CKPT_SCALAR_F32, &beta}};
+        ckpt_group_desc g = {.name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = i < 3 ? 3 : 2};
+        ck_assert_int_eq(ckpt_state_group(state, &g, &err), CKPT_OK);
+        ck_assert_msg(ckpt_state_i64(state, steps[i % 3], &taken, &err) == CKPT_OK, "%s", err.message);
+        ck_assert_msg(ckpt_save(state, at("s%zu.ckpt", i), NULL, &err) == CKPT_OK, "%s", err.message);
+        ckpt_doctor_options options = {.cuda_devices = -1};
+        ckpt_doctor_result result;
+        ckpt_report *report = ckpt_report_new();
+        doctor_of(at("s%zu.ckpt", i), &options, &result, report);
+        ck_assert_msg(result.outcome == CKPT_RESUMES, "case %zu: %s, %s", i, ckpt_outcome_name(result.outcome),
+                      ckpt_report_count(report) ? ckpt_report_get(report, 0)->message : "");
+        ckpt_doctor_result_clear(&result);
+        ckpt_report_free(report);
+        ckpt_state_free(state);
+    }
+}
+END_TEST
+
+/* An optimizer without state: whether that is before its first step the progress of the checkpoint says, where it has any. */
+START_TEST(steps_that_are_said)
+{
+    static const struct {
+        const char *more, *words;
+    } cases[] = {{"", "does not say how many steps"}, {",'step':40", "the checkpoint is of step 40"}, {",'global_step':7", "is of step 7"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[600];
+        snprintf(text, sizeof text, "{" MODEL("cpu") ",'optimizer':{'state':{}," GROUPS("'amsgrad':False,") "}%s}", cases[i].more);
+        write_object(at("f%zu.pt", i), text, NULL);
+        ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH, .cuda_devices = -1};
+        ckpt_doctor_result result;
+        ckpt_report *report = ckpt_report_new();
+        doctor_of(at("f%zu.pt", i), &options, &result, report);
+        const ckpt_finding *f = ckpt_report_find(report, "moments-missing", NULL);
+        ck_assert_msg(f && strstr(f->message, cases[i].words), "case %zu: %s", i, f ? f->message : "no finding");
+        ckpt_doctor_result_clear(&result);
+        ckpt_report_free(report);
+    }
+}
+END_TEST
+
 /* A PEFT adapter is made by its settings, and then loaded. */
 START_TEST(adapters)
 {
@@ -417,6 +479,8 @@ int main(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_loop_test(t, each, 0, (int)(sizeof rows / sizeof *rows));
     tcase_add_test(t, damaged_files);
+    tcase_add_test(t, steps_of_native_files);
+    tcase_add_test(t, steps_that_are_said);
     tcase_add_test(t, adapters);
     tcase_add_test(t, a_resume_of_an_adapter);
     tcase_add_test(t, what_load_kwargs_reach);
