@@ -77,6 +77,7 @@ typedef enum ckpt__fact {
     CKPT__KEY_MISSING,            /* Lightning's root has no {a} */
     CKPT__PROGRESS_MISSING,
     CKPT__WEIGHTS_MISSING, CKPT__WEIGHTS_BY_HOOK, CKPT__WEIGHTS_ELSEWHERE, CKPT__TRAINER_STATE_MISSING, CKPT__TRAINER_STATE_DAMAGED,
+    CKPT__TRAINER_STATE_LACKS,
     CKPT__CONFIG_DAMAGED,
     CKPT__SCHEDULER_FILE_MISSING, CKPT__RNG_MISSING,
     CKPT__RNG_DAMAGED,            /* {a}, and the loader passes over the error */

@@ -203,6 +203,11 @@ static const char *hook_of(const ckpt__patient *p)
     return hook;
 }
 
+static bool is_none(const ckpt_value *v)
+{
+    return !v || v->kind == CKPT_V_NONE;
+}
+
 static void check_trainer_files(ckpt__patient *p)
 {
     bool optimizer = p->optimizer_count > 0 || p->broken_optimizer, scheduler = has_file(p, "scheduler.pt");
@@ -211,6 +216,8 @@ static void check_trainer_files(ckpt__patient *p)
     if (!has_file(p, "trainer_state.json"))
         ckpt__doctor_note(p, left_out(p, "trainer_state.json") ? CKPT__TRAINER_STATE_DAMAGED : CKPT__TRAINER_STATE_MISSING, NULL,
                           none, NULL, NULL, NULL);
+    else if (is_none(ckpt_value_get(ckpt_value_get(p->index->root, "trainer_state.json"), "train_batch_size")))
+        ckpt__doctor_note(p, CKPT__TRAINER_STATE_LACKS, NULL, none, NULL, NULL, NULL);
     if (left_out(p, "config.json"))
         ckpt__doctor_note(p, CKPT__CONFIG_DAMAGED, NULL, none, NULL, NULL, NULL);
     if (left_out(p, "training_args.bin"))

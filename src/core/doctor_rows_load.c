@@ -392,6 +392,11 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "trainer_state.json is there, and is no JSON document (cut short, or empty): Trainer.train(resume_from_checkpoint=...) "
                 "fails with JSONDecodeError",
      .fix = "copy that of the checkpoint before, and set global_step and epoch in it"},
+    {.fact = CKPT__TRAINER_STATE_LACKS, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
+     .outcome = CKPT_FAILS_AT_LOAD, .code = "trainer-state-incomplete",
+     .message = "trainer_state.json has no train_batch_size, as old versions wrote it: the Trainer of transformers 5 compares it with its own, "
+                "and fails with TypeError: unsupported operand type(s) for //: 'NoneType' and 'int'",
+     .fix = "set \"train_batch_size\" in trainer_state.json: per_device_train_batch_size times the GPUs of a process"},
     {.fact = CKPT__CONFIG_DAMAGED, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "config-damaged",
      .message = "config.json is there, and is no JSON document (cut short, or empty): Trainer.train(resume_from_checkpoint=...) fails with "

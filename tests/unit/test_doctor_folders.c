@@ -25,7 +25,7 @@ static const file trainer[] = {{"pytorch_model.bin", WEIGHTS},
                                {"scheduler.pt", SCHEDULER},
                                {"scaler.pt", SCALER},
                                {"rng_state.pth", "{'cpu':u8@cpu[5056]}"},
-                               {"trainer_state.json", "{\"global_step\": 3, \"epoch\": 1.0}"}};
+                               {"trainer_state.json", "{\"global_step\": 3, \"epoch\": 1.0, \"train_batch_size\": 2}"}};
 
 typedef struct situation {
     ckpt_loader loader;
@@ -52,6 +52,8 @@ static const situation rows[] = {
     {A, "pytorch_model.bin", {{"unet/diffusion_pytorch_model.bin", WEIGHTS}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {A, "pytorch_model.bin", {{"unet/config.json", "{\"a\": 1}"}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {H, NULL, {{"trainer_state.json", "{\"global_step\": 3,"}}, "trainer-state-damaged", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3}"}}, "trainer-state-incomplete", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3, \"train_batch_size\": null}"}}, "trainer-state-incomplete", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {H, NULL, {{"config.json", "{\"model_type\": "}}, "config-damaged", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
     {H, NULL, {{"config.json", "{\"model_type\": \"gpt2\"}"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
     {A, NULL, {{"config.json", "{\"model_type\": "}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
