@@ -24,6 +24,8 @@ static int find_odd(void *ctx, const ckpt_visit *visit)
 /* 1: it is not taken, 0: it is, < 0: an error. */
 static int is_odd(const ckpt_value *key, ckpt_error *err)
 {
+    if (key->kind == CKPT_V_DICT || key->kind == CKPT_V_LIST)
+        return ODD;               /* a call that makes one, which Python does not take for a key either */
     bool deep = key->kind == CKPT_V_OBJECT || key->kind == CKPT_V_CLASS || key->kind == CKPT_V_ARRAY || key->kind == CKPT_V_TUPLE;
     return deep ? ckpt_value_walk(key, 0, find_odd, NULL, err) : 0;
 }

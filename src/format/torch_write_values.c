@@ -296,12 +296,14 @@ static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
     return status < 0 ? NULL : key ? from : &nothing;
 }
 
-/* Can what is written for it be called? */
+/* Can what is written for it be called, and is the call no other than it was? The class of a module may be torch.nn.Linear; one of
+ * torch's own functions would make a tensor of what is none here. */
 static bool is_callable(const ckpt__node *n)
 {
-    while (n->kind == CKPT__P_PERSISTENT) {
-        const ckpt__node *class = wrapped_class(n);
-        n = class ? class : n->u.id;
+    const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? wrapped_class(n) : NULL;
+    if (class) {
+        ckpt_str module = class->u.global->module;
+        return !ckpt__str_is(module, "torch") && !(module.size >= 7 && memcmp(module.data, "torch._", 7) == 0);
     }
     return n->kind == CKPT__P_GLOBAL || n->kind == CKPT__P_OBJECT;
 }

@@ -231,7 +231,7 @@ static void put_thing(void)
  * also a value, which was there before. */
 START_TEST(keys)
 {
-    static const char *const names[] = { "m.Kind('a')", "a", "b", "(m.Kind('a'), 1)", "m.Thing()", "m.Thing() (2)", NULL, "x/y" };
+    static const char *const names[] = { "m.Kind('a')", "a", "b", "(m.Kind('a'), 1)", "m.Thing()", "m.Thing() (2)", NULL, "x/y", "<dict>" };
     enum { COUNT = sizeof names / sizeof *names };
     begin();
     bytes *b = &t->pickle;
@@ -255,7 +255,9 @@ START_TEST(keys)
     put_global(b, "pathlib", "PosixPath");
     put_str(b, "x");
     put_str(b, "y");
-    PUT(b, "\x86RK\7u");
+    PUT(b, "\x86RK\7");
+    put_global(b, "collections", "OrderedDict");          /* Python takes none for a key: no pickler wrote this */
+    PUT(b, ")RK\x08u");
     make_plain();
     const ckpt_value *k = value("k", NULL);
     ck_assert_uint_eq(k->entry_count, COUNT);
