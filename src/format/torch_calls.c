@@ -318,6 +318,14 @@ bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *o)
         return check_called(t, callable);
     if (ckpt__pickle_is_global(callable, "torch", "Size") && !check_size(t, o))
         return false;
+    if (ckpt__pickle_is_global(callable, "torch.serialization", "_get_layout") && o->args->u.list.count != 1)
+        return ckpt__torch_refuses(t, o->args->u.list.count ? "TypeError: _get_layout() takes 1 positional argument but %u were given"
+                                                            : "TypeError: _get_layout() missing 1 required positional argument: 'name'",
+                                   o->args->u.list.count);
+    if (ckpt__pickle_is_global(callable, "_codecs", "encode") && o->args->u.list.count == 0)
+        return ckpt__torch_refuses(t, "TypeError: encode() missing required argument 'obj' (pos 1)");
+    if (callable->kind == CKPT__P_GLOBAL && ckpt__torch_dtype(callable) != CKPT_DTYPE_NONE)
+        return ckpt__torch_refuses(t, "TypeError: 'torch.dtype' object is not callable");
     if (ckpt__pickle_is_global(callable, "collections", "OrderedDict") && o->items.count)
         return ckpt__torch_refuses(t, "AttributeError: 'collections.OrderedDict' object has no attribute 'append'");
     if (ckpt__pickle_is_global(callable, "collections", "OrderedDict") && o->args->u.list.count > 1)

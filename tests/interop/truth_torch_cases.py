@@ -44,7 +44,8 @@ def lists():
         "parameter, grad 1": rebuild("_rebuild_parameter", T(), 1, None), "parameter, grad None": rebuild("_rebuild_parameter", T(), None, None),
         "five arguments": call(name("torch._utils", "_rebuild_tensor_v2"), storage(), 0, (4,), (1,), False), "two arguments": call(name("torch._utils", "_rebuild_tensor_v2"), storage(), 0),
         "Size of text": {"w": T(), "s": call(name("torch", "Size"), (1, "a"))}, "append to an OrderedDict": Raw(call(name("collections", "OrderedDict")) + op(9) + b"a"),
-        "a tensor called": call(T(), 5), "an OrderedDict called": call(call(name("collections", "OrderedDict"))),
+        "a layout of two": call(name("torch.serialization", "_get_layout"), "torch.strided", "x"), "a layout of nothing": call(name("torch.serialization", "_get_layout")),
+        "encode of nothing": call(name("_codecs", "encode")), "a dtype called": call(name("torch", "float32"), 1), "a tensor called": call(T(), 5), "an OrderedDict called": call(call(name("collections", "OrderedDict"))),
         "an OrderedDict called, as hooks": T(hooks=call(call(name("collections", "OrderedDict")))),
         "eight arguments": T("0", 4, 0, (4,), (1,), False, None, None),
     }.items()
