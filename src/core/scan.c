@@ -6,7 +6,11 @@
 #include "model/index.h"
 
 enum { FOLDERS_DEEP = 32, NOTES_MAX = 1000 };
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION      /* a fuzzer's runs are many, and each shall be short */
+static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)4 << 20;
+#else
 static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)256 << 20;
+#endif
 
 typedef struct entry {
     ckpt_scan_global global;

@@ -15,14 +15,13 @@ find "$top"/tests/data "$@" -type f -size -64k 2>/dev/null | while read -r seed;
 done
 echo "building $work/fuzz_open"
 # shellcheck disable=SC2086
-$CLANG -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+$CLANG -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
     -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') \
     $libs -lm -ldl -lpthread -Wl,--wrap=mmap,--wrap=munmap -o "$work/fuzz_open"
 cd "$work"
 # A hostile file may ask for memory by a number in it: fuzz_open ends at the bound of each file; these limits are for what is not
-# its file's. scan may look at 256 MiB of what a file of any size holds, inflated and from many places: about a second, and half a minute
-# in this build.
-limits="-rss_limit_mb=1500 -malloc_limit_mb=256 -timeout=240 -max_len=65536 -print_final_stats=1"
+# its file's.
+limits="-rss_limit_mb=1500 -malloc_limit_mb=256 -timeout=60 -max_len=65536 -print_final_stats=1"
 if [ -n "${FUZZ_RUNS:-}" ]; then limits="$limits -runs=$FUZZ_RUNS"; else limits="$limits -max_total_time=${FUZZ_SECONDS:-60}"; fi
 [ -z "${FUZZ_JOBS:-}" ] || limits="$limits -jobs=$FUZZ_JOBS -workers=$FUZZ_JOBS"
 # shellcheck disable=SC2086
