@@ -305,7 +305,20 @@ static bool is_callable(const ckpt__node *n)
         ckpt_str module = class->u.global->module;
         return !ckpt__str_is(module, "torch") && !(module.size >= 7 && memcmp(module.data, "torch._", 7) == 0);
     }
-    return n->kind == CKPT__P_GLOBAL || n->kind == CKPT__P_OBJECT;
+    if (n->kind != CKPT__P_OBJECT)
+        return n->kind == CKPT__P_GLOBAL;
+    const ckpt_value *v = n->user;                    /* --plain may have made a string or a dict of it */
+    return !v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_TENSOR || (v->kind == CKPT_V_DICT && v->class_name.data);
+}
+
+/* A class that is a value elsewhere, of which --plain has made a string there, is still called here. */
+static ckpt__out *put_callable(writer *w, const ckpt__node *n)
+{
+    const ckpt_value *v = n->user;
+    if (n->kind != CKPT__P_GLOBAL || !v || v->kind == CKPT_V_CLASS)
+        return ckpt__torch_put_node(w, n);
+    ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_GLOBAL);
+    return to && copy_global(w, n, to) ? to : NULL;
 }
 
 static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
@@ -313,13 +326,13 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
     const ckpt__pickle_object *from = node->u.object;
     if (!is_callable(from->callable) || (from->setter && !is_callable(from->setter))) {
         to->kind = CKPT__P_NONE;
-        return ckpt__torch_put_lost(w, SIZE_MAX, "the result of calling what a persistent id stands for becomes None") == CKPT_OK;
+        return ckpt__torch_put_lost(w, SIZE_MAX, "the result of calling what %s becomes None", from->callable->kind == CKPT__P_PERSISTENT ? "a persistent id stands for" : "is a plain value now") == CKPT_OK;
     }
     ckpt__pickle_object *o = ckpt__arena_alloc(w->arena, sizeof *o);
     if (!o)
         return false;
     o->call = from->call;
-    o->callable = ckpt__torch_put_node(w, from->callable);
+    o->callable = put_callable(w, from->callable);
     o->args = ckpt__torch_put_node(w, from->args);
     if (from->kwargs)
         o->kwargs = ckpt__torch_put_node(w, from->kwargs);

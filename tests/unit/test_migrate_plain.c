@@ -274,6 +274,27 @@ START_TEST(keys)
 }
 END_TEST
 
+/* A function that is a value, and becomes a string there, still makes the bytes that it made. */
+START_TEST(called)
+{
+    begin();
+    bytes *b = &t->pickle;
+    put_str(b, "function");
+    put_global(b, "_codecs", "encode");
+    PUT(b, "q\5");
+    put_str(b, "bytes");
+    PUT(b, "h\5");
+    put_str(b, "ab");
+    put_str(b, "latin1");
+    PUT(b, "\x86R");
+    make_plain();
+    check_text("function", NULL, "_codecs.encode");
+    ck_assert_int_eq(value("bytes", NULL)->kind, CKPT_V_BYTES);
+    ck_assert_str_eq(value("bytes", NULL)->text.data, "ab");
+    ckpt_reader_close(r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate_plain");
@@ -283,6 +304,7 @@ int main(void)
     tcase_add_test(c, attributes);
     tcase_add_test(c, closed);
     tcase_add_test(c, keys);
+    tcase_add_test(c, called);
     suite_add_tcase(s, c);
     return run_suite(s);
 }
