@@ -111,6 +111,8 @@ typedef struct ckpt__torch_spot {
  * no memory. */
 ckpt__out *ckpt__torch_put_value(ckpt__torch_writer *w, const ckpt_value *v);
 ckpt__out *ckpt__torch_put_node(ckpt__torch_writer *w, const ckpt__pickle_node *n);
+/* The same of what is called: a class that is a value elsewhere, of which --plain has made a string there, is still called here. */
+ckpt__out *ckpt__torch_put_callable(ckpt__torch_writer *w, const ckpt__pickle_node *n);
 /* The content of an opaque node: everything but what its own value says. */
 ckpt_status ckpt__torch_copy_node(ckpt__torch_writer *w, const ckpt__pickle_node *from, ckpt__out *to);
 ckpt__out *ckpt__torch_put_int(ckpt__torch_writer *w, int64_t value);

@@ -298,7 +298,7 @@ static bool copy_args(tensor *x, const ckpt__node *args, ckpt__out *out)
 static bool put_state(writer *w, const ckpt__pickle_object *from, ckpt__pickle_object *to)
 {
     to->state = from->state ? ckpt__torch_put_node(w, from->state) : NULL;
-    to->setter = from->setter ? ckpt__torch_put_node(w, from->setter) : NULL;
+    to->setter = from->setter ? ckpt__torch_put_callable(w, from->setter) : NULL;
     return (!from->state || to->state) && (!from->setter || to->setter);
 }
 
@@ -418,11 +418,11 @@ static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *a
     *out_callable = NULL;
     const char *layout = script_layout(callable, args);
     if (layout)
-        return (*out_callable = ckpt__torch_put_node(w, callable)) != NULL && put_script_sparse(x, layout, args, out_args);
+        return (*out_callable = ckpt__torch_put_callable(w, callable)) != NULL && put_script_sparse(x, layout, args, out_args);
     if ((shape == DENSE || shape == DENSE_OLD) && has_view(x))
         return put_dense_call(x, args, out_callable, out_args);
     if (shape == OTHER || depth >= MAX_NESTING) {
-        *out_callable = ckpt__torch_put_node(w, callable);
+        *out_callable = ckpt__torch_put_callable(w, callable);
         *out_args = ckpt__torch_put_node(w, args);
         return *out_callable && *out_args;
     }
@@ -439,7 +439,7 @@ static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *a
     if (ok && shape == WRAPPER && n > 6)
         ok = (items[6] = put_device(x, ckpt__torch_item(args, 6))) != NULL;
     if (ok && !*out_callable)
-        ok = (*out_callable = ckpt__torch_put_node(w, callable)) != NULL;
+        ok = (*out_callable = ckpt__torch_put_callable(w, callable)) != NULL;
     *out_args = out;
     return ok && copy_args(x, args, out);
 }

@@ -188,6 +188,15 @@ static bool copy_global(writer *w, const ckpt__node *from, ckpt__out *to)
     return true;
 }
 
+ckpt__out *ckpt__torch_put_callable(writer *w, const ckpt__node *n)
+{
+    const ckpt_value *v = n->user;
+    if (n->kind != CKPT__P_GLOBAL || !v || v->kind == CKPT_V_CLASS)
+        return ckpt__torch_put_node(w, n);
+    ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_GLOBAL);
+    return to && copy_global(w, n, to) ? to : NULL;
+}
+
 ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *name)
 {
     for (size_t i = 0; i < CKPT__TORCH_RECENT && w->recent[i]; i++)
@@ -311,16 +320,6 @@ static bool is_callable(const ckpt__node *n)
     return !v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_TENSOR || (v->kind == CKPT_V_DICT && v->class_name.data);
 }
 
-/* A class that is a value elsewhere, of which --plain has made a string there, is still called here. */
-static ckpt__out *put_callable(writer *w, const ckpt__node *n)
-{
-    const ckpt_value *v = n->user;
-    if (n->kind != CKPT__P_GLOBAL || !v || v->kind == CKPT_V_CLASS)
-        return ckpt__torch_put_node(w, n);
-    ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_GLOBAL);
-    return to && copy_global(w, n, to) ? to : NULL;
-}
-
 static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
 {
     const ckpt__pickle_object *from = node->u.object;
@@ -332,14 +331,14 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
     if (!o)
         return false;
     o->call = from->call;
-    o->callable = put_callable(w, from->callable);
+    o->callable = ckpt__torch_put_callable(w, from->callable);
     o->args = ckpt__torch_put_node(w, from->args);
     if (from->kwargs)
         o->kwargs = ckpt__torch_put_node(w, from->kwargs);
     if (from->state)
         o->state = ckpt__torch_put_node(w, from->state);
     if (from->setter)
-        o->setter = ckpt__torch_put_node(w, from->setter);
+        o->setter = ckpt__torch_put_callable(w, from->setter);
     to->u.object = o;
     if (!o->callable || !o->args || (from->kwargs && !o->kwargs) || (from->state && !o->state) ||
         (from->setter && !o->setter))
