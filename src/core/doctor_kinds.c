@@ -60,6 +60,8 @@ static const ckpt__doctor_item *foreign_item(const ckpt__patient *p, const ckpt_
                 known = known || ckpt__str_is(p->items[i].key, kind->state[k]);
             for (size_t k = 0; k < 4 && kind->tells[k]; k++)
                 *tells = *tells || ckpt__str_is(p->items[i].key, kind->tells[k]);
+            if (!known && !kind->bnb)
+                return &p->items[i];
             if (!known && !foreign)
                 foreign = &p->items[i];
         }

@@ -1,6 +1,6 @@
 /* tests/unit/doctor_files.h - torch files from a line of text, and doctor's answer for them. The text is as Python
  * would show the object: dicts, lists, tuples, strings, numbers, True, False, None; a tensor is DTYPE@TAG[SHAPE], one
- * without a storage meta[SHAPE], a torch.device device@TAG, an object of another class a new MODULE:NAME. */
+ * without a storage meta[SHAPE], a torch.device device@TAG, bytes, an object of another class a new MODULE:NAME. */
 #ifndef DOCTOR_FILES_H
 #define DOCTOR_FILES_H
 #include <ckpt/ckpt.h>
@@ -253,6 +253,11 @@ static void emit(writing *w)
         PUT(&w->pickle, "N");
     } else if (take(w, "meta[")) {
         emit_meta(w);
+    } else if (take(w, "bytes")) {            /* as protocol 2 has them */
+        put_global(&w->pickle, "_codecs", "encode");
+        put_str(&w->pickle, "ab");
+        put_str(&w->pickle, "latin1");
+        PUT(&w->pickle, "\x86R");
     } else if (take(w, "device@")) {
         emit_class(w, true);
     } else if (take(w, "new ")) {

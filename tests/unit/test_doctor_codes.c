@@ -131,7 +131,7 @@ static const struct {
     {"a float", "1.5", "refuses float at", 0},
     {"a Counter", "new collections:Counter", "refuses collections.Counter at", 4},
     {"a device", "device@cpu", "refuses torch.device at", 4},
-    {"bytes", "new _codecs:encode", "refuses _codecs.encode at", 5},
+    {"bytes", "bytes", "refuses _codecs.encode at", 5},
     {"a bytearray", "new __builtin__:bytearray", "refuses builtins.bytearray at", 5},
     {"a set", "new __builtin__:set", "refuses builtins.set at", 6},
 };
