@@ -65,7 +65,7 @@ typedef struct ckpt_doctor_result {
     bool load_weights_only, amp;  /* assumed */
     ckpt_doctor_place *places;    /* freed by ckpt_doctor_result_clear */
     size_t place_count;
-    /* What the answer looked at. Without read_values only single numbers of a payload are read (step, scale, lr). */
+    /* The bytes that the answer rests on. Without read_values doctor reads single numbers of the payload alone (step, scale, lr). */
     uint64_t payload_bytes;       /* of all storages, as they lie in the files */
     uint64_t read_bytes;          /* of them that were read */
     uint64_t checked_bytes;       /* of those that were compared with a checksum */

@@ -91,8 +91,8 @@ void ckpt__arena_allow(ckpt__arena *a, uint64_t more);               /* a limit,
  * is a file of a directory, of which there may be many, so that each gets a small share of what every checkpoint may take. */
 uint64_t ckpt__known_limit(uint64_t size, bool of_many);
 uint64_t ckpt__inflated_limit(uint64_t size, bool of_many);
-/* What is shared in its values counts at each of its places: so many values there may be, and so many bytes their names may have
- * together. What walks them later, and prints or keeps something of each, is bounded by that. */
+/* The most values that a file may have, and the most bytes of their names together. A shared value counts at each of its places.
+ * The limits bound each later walk that prints or keeps something of every value. */
 uint64_t ckpt__visits_limit(uint64_t size);
 uint64_t ckpt__names_limit(uint64_t size);
 /* What was taken since the arena was noted is given back, for others to take. Marks are used up in reverse. */

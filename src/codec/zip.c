@@ -299,7 +299,7 @@ static ckpt_status check_record(const ckpt__zip *z, const ckpt__zip_record *r, c
     return CKPT_OK;
 }
 
-/* What torch's reader (miniz, mz_zip_reader_read_central_dir and mz_zip_reader_extract_to_mem) makes of the other fields. */
+/* Checks the other fields as torch's reader does (miniz, mz_zip_reader_read_central_dir and mz_zip_reader_extract_to_mem). */
 static ckpt_status check_attributes(ckpt__zip *z, const ckpt__zip_record *r, const unsigned char *p, ckpt_error *err)
 {
     enum { DOS_FOLDER = 0x10, PATCH = 0x20 };

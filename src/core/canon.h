@@ -29,7 +29,7 @@ typedef struct ckpt__canon_group {
     int fused, capturable, foreach;                 /* 1, 0, or -1: None or absent */
 } ckpt__canon_group;
 
-/* What names the numbers of an optimizer. */
+/* The source of the names that an optimizer's numbers get. */
 typedef enum ckpt__order_evidence {
     CKPT__NO_EVIDENCE = 0,
     CKPT__FILE_NAMES,             /* param_names in the groups, or ids that are names */

@@ -166,7 +166,8 @@ static const ckpt_value *optimizer_of(unfolding *u)
     return u->no_memory ? NULL : dict_of(u, parts, 2);
 }
 
-/* What of a dict is none of the optimizer's keys; tensors of parameters, and what lies beside them in a module, are its model. */
+/* The entries of a dict that are no keys of the optimizer. The tensors of parameters, and the entries beside them in a module, become
+ * its model. */
 static const ckpt_value *others_of(unfolding *u, const ckpt_value *dict, ckpt_str prefix, const ckpt_value *optimizer)
 {
     ckpt_entry *model = NULL, *rest = NULL;

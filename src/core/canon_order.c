@@ -179,7 +179,7 @@ ckpt_status ckpt__order_check(const char *assume_order, const char *object, ckpt
 {
     if (!assume_order || ckpt__order_known(assume_order))
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_ARGUMENT, object, "assume_order '%.60s' is no known order; known are %s", assume_order,
+    return ckpt__fail(err, CKPT_E_ARGUMENT, object, "there is no order '%.60s' (assume_order); the known ones are %s", assume_order,
                       ckpt__order_names());
 }
 

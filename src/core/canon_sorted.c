@@ -549,8 +549,9 @@ static void try_hypothesis(search *s, size_t h, ckpt__order *out)
     }
 }
 
-/* What else could be: among the groups, too, which the search has not turned about. The order of the model is that of the slots
- * where they are one sequence; of two classes it is not known how they lie between each other. */
+/* Counts the parameters that could be exchanged without contradiction, also between groups, which the search keeps in the file's
+ * order. The model's order is that of the slots where all slots are one sequence; for two classes of parameters the file does not
+ * say how the classes interleave. */
 static ckpt_status weigh(search *s, ckpt__order *out)
 {
     bool sequence = strcmp(out->name, "model") == 0;

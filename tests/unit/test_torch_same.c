@@ -57,8 +57,17 @@ static void refuses_pickle(const char *words)
     must_refuse(CKPT_E_FORMAT, words);
 }
 
-/* verify answers no, with the code alone, and doctor that it fails at load. */
-/* `code`: what doctor says of it. */
+/* doctor for torch; weights_only: 1 or -1. The caller clears the answer. */
+static void ask_doctor(int weights_only, ckpt_doctor_result *answer, ckpt_report *report)
+{
+    ckpt_doctor_options options = {.struct_size = sizeof options, .cuda_devices = -1};
+    options.loader = CKPT_LOADER_TORCH;
+    options.load_weights_only = weights_only;
+    ckpt_report_clear(report);
+    ck_assert_int_ge(ckpt_doctor(reader, &options, answer, report, &err), CKPT_OK);
+}
+
+/* verify answers no, with the code torch-refuses alone; doctor says `code`, and that the load fails. */
 static void torch_refuses_as(const char *words, const char *code)
 {
     ckpt_verify_result result;
@@ -71,12 +80,8 @@ static void torch_refuses_as(const char *words, const char *code)
     for (size_t i = 0; i < ckpt_report_count(report); i++)
         ck_assert(ckpt_report_get(report, i) == f || ckpt_report_get(report, i)->severity < CKPT_ERROR);
     for (int weights_only = -1; weights_only <= 1; weights_only += 2) {
-        ckpt_doctor_options options = {.struct_size = sizeof options, .cuda_devices = -1};
         ckpt_doctor_result answer;
-        options.loader = CKPT_LOADER_TORCH;
-        options.load_weights_only = weights_only;
-        ckpt_report_clear(report);
-        ck_assert_int_ge(ckpt_doctor(reader, &options, &answer, report, &err), CKPT_OK);
+        ask_doctor(weights_only, &answer, report);
         ck_assert_int_eq(answer.outcome, CKPT_FAILS_AT_LOAD);
         ck_assert_msg(ckpt_report_find(report, code, NULL) != NULL, "no %s", code);
         ckpt_doctor_result_clear(&answer);
@@ -407,12 +412,8 @@ START_TEST(opcodes_of_weights_only)
     snprintf(words, sizeof words, "refuses the opcode %s", opcodes[_i].name);
     ckpt_report *report = ckpt_report_new();
     for (int weights_only = -1; weights_only <= 1; weights_only += 2) {
-        ckpt_doctor_options options = {.struct_size = sizeof options, .cuda_devices = -1};
         ckpt_doctor_result answer;
-        options.loader = CKPT_LOADER_TORCH;
-        options.load_weights_only = weights_only;
-        ckpt_report_clear(report);
-        ck_assert_int_ge(ckpt_doctor(reader, &options, &answer, report, &err), CKPT_OK);
+        ask_doctor(weights_only, &answer, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         /* N20 leaves None as the root: no weights at all */
         ck_assert_int_eq(answer.outcome, weights_only > 0 ? CKPT_FAILS_AT_LOAD : _i == 1 ? CKPT_RESUMES_DIFFERENTLY : CKPT_WEIGHTS_ONLY);
