@@ -64,6 +64,9 @@ typedef struct ckpt_migrate_options {
                                    * 0: 2 where the process may use two cores, else 1. What is written is the same */
     const char *assume_order;     /* of the known orders of an optimizer's parameters the one that the source has, by its name
                                    * (ckpt-map(5): "model", "groups-reversed", ...), where more than one could be; NULL: none */
+    const char *const *replace; size_t replace_count;            /* globs over names of the model's tensors: each is left out with its
+                                   * optimizer state, and keeps its place in its group, so that the others keep their numbers */
+    bool allow_unused;            /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
 } ckpt_migrate_options;
 #ifdef __cplusplus
 #define CKPT_MIGRATE_OPTIONS_INIT {}

@@ -145,6 +145,12 @@ typedef struct ckpt_run_options {
     void *notice_ctx;
 
     bool no_lock;                 /* permits a second writer in the directory (a file system without locks) */
+
+    int64_t resume_step;          /* ckpt_run_resume goes back to the checkpoint of this step; later ones are kept aside, under names
+                                   * that no resume, retention or step count looks at ("aside-step-00000040"). 0: the newest */
+    bool prune_first;             /* with keep_last > 1: before a save, one more old checkpoint is removed than after it, so that the new one
+                                   * finds its room; until it is published there is one checkpoint less than keep_last. Never the
+                                   * last one that is complete */
 } ckpt_run_options;
 #ifdef __cplusplus
 #define CKPT_RUN_OPTIONS_INIT {}
@@ -190,6 +196,11 @@ typedef enum ckpt_trigger {
 } ckpt_trigger;
 const char *ckpt_trigger_name(ckpt_trigger trigger);             /* "periodic" */
 ckpt_trigger ckpt_run_poll(ckpt_run *run, int64_t done);
+
+/* Has a stop been asked for (a signal, the file STOP, the time limit) that no save has answered yet? NONE, or what asked. After a
+ * ckpt_run_step that failed it tells a stop whose save failed, which the next steps try again, from a periodic save that
+ * failed: a trainer that has to leave now leaves its loop here, with the last good checkpoint on disk. Cheap. */
+ckpt_trigger ckpt_run_stopping(ckpt_run *run);
 
 /* For the trainer's own log. */
 typedef struct ckpt_run_info {

@@ -4,6 +4,7 @@
 
 #include <ckpt/error.h>
 #include <ckpt/progress.h>
+#include <ckpt/report.h>
 #include <ckpt/state.h>
 
 #ifdef __cplusplus
@@ -21,6 +22,7 @@ typedef struct ckpt_save_options {
     bool keep_existing;           /* CKPT_E_EXISTS instead of replacing path */
     bool no_sync;                 /* permits loss at a power cut: no fsync */
     ckpt_progress progress;
+    ckpt_report *report;          /* NULL, or cleared and filled with what is odd about what was saved: "moments-incomplete" */
 } ckpt_save_options;
 #ifdef __cplusplus
 #define CKPT_SAVE_OPTIONS_INIT {}

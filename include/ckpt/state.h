@@ -52,8 +52,8 @@ typedef struct ckpt_tensor_desc {
  * declared alias; CKPT_E_DEVICE; CKPT_E_NO_MEMORY. */
 ckpt_status ckpt_state_tensor(ckpt_state *state, const ckpt_tensor_desc *desc, ckpt_error *err);
 
-/* One allocation, n names with offsets into it. For CKPT_PARAM and CKPT_BUFFER entry names are tensor names; for
- * optimizer roles they are the parameters' names. data NULL: ours, one allocation on the target device. */
+/* One allocation, n names with offsets into it. For CKPT_PARAM, CKPT_BUFFER and CKPT_OTHER entry names are tensor names; for
+ * optimizer roles and for CKPT_EMA they are the parameters' names. data NULL: ours, one allocation on the target device. */
 typedef struct ckpt_arena_desc {
     uint32_t struct_size;
     void *data;
@@ -62,6 +62,9 @@ typedef struct ckpt_arena_desc {
     ckpt_role role;
     const char *state_key;        /* for CKPT_OPTIM */
     ckpt_device device;
+    const char *name;             /* of the arena, for ckpt_state_rebind; it is in no file, and no other thing of the state has
+                                   * it. NULL: the arena cannot be bound again. Of CKPT_EMA also what stands before the
+                                   * parameter's name: "ema" (and NULL) makes "ema.<param>" */
 } ckpt_arena_desc;
 typedef struct ckpt_arena_entry {
     const char *name;
@@ -85,7 +88,7 @@ ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of
  * (borrowed until the state is freed; read at save, written at restore). Canonical names
  * "optimizer.groups.<name>.<key>"; a list such as betas is two hypers "betas.0", "betas.1". */
 typedef enum ckpt_scalar_type {
-    CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL
+    CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL, CKPT_SCALAR_U32, CKPT_SCALAR_U64
 } ckpt_scalar_type;
 typedef struct ckpt_hyper {
     const char *key;              /* "lr", "betas.0", "weight_decay", "fused", ... */
@@ -112,6 +115,9 @@ ckpt_status ckpt_state_group(ckpt_state *state, const ckpt_group_desc *group, ck
  * int, float, bool or 0-d tensor that it can represent exactly. `step` bound over a file that only has one step per
  * parameter takes those, if all are equal. */
 ckpt_status ckpt_state_i64(ckpt_state *state, const char *name, int64_t *value, ckpt_error *err);
+ckpt_status ckpt_state_i32(ckpt_state *state, const char *name, int32_t *value, ckpt_error *err);
+ckpt_status ckpt_state_u32(ckpt_state *state, const char *name, uint32_t *value, ckpt_error *err);
+ckpt_status ckpt_state_u64(ckpt_state *state, const char *name, uint64_t *value, ckpt_error *err);      /* a size_t, too */
 ckpt_status ckpt_state_f64(ckpt_state *state, const char *name, double *value, ckpt_error *err);
 ckpt_status ckpt_state_f32(ckpt_state *state, const char *name, float *value, ckpt_error *err);
 ckpt_status ckpt_state_bool(ckpt_state *state, const char *name, bool *value, ckpt_error *err);
@@ -120,6 +126,47 @@ ckpt_status ckpt_state_string(ckpt_state *state, const char *name, char *buffer,
 /* Exactly `size` bytes (an RNG's state: name it "rng" or "rng.<...>"). In other programs' files a tensor of uint8 fills it
  * too, under its own key path: torch.get_rng_state() has 5056 bytes. */
 ckpt_status ckpt_state_bytes(ckpt_state *state, const char *name, void *data, size_t size, ckpt_error *err);
+
+/* ---- memory that moves, and values that grow */
+
+/* The trainer's memory moved: from now on the name means `data`, with the same dtype, shape and strides as before. `name` is
+ * that of a tensor or a value (its variable), or of an arena (ckpt_arena_desc.name), whose entries all move with it. `data` NULL
+ * says "not now": saves and restores refuse the state by that name until it is bound again, because freed memory cannot be told from
+ * memory that is in use, and NULL can. Call it before the old memory is freed, or right after. A save that is still being
+ * written (asynchronously) has its own copy and is not concerned.
+ *   CKPT_E_NOT_FOUND: nothing of that name is bound. CKPT_E_MISMATCH: the new memory overlaps another tensor's. CKPT_E_ARGUMENT:
+ * the tensor is ours (bound with data NULL), or lies in an arena: bind that one again. CKPT_E_DEVICE. After an error the name
+ * means what it meant before. */
+ckpt_status ckpt_state_rebind(ckpt_state *state, const char *name, void *data, ckpt_error *err);
+
+/* The same for ckpt_state_bytes and ckpt_state_string, with another size: what the next save writes, and what a restore has room
+ * for. data NULL: not now; the size is then what a restore expects once it is bound again. CKPT_E_ARGUMENT: the name is of
+ * another kind; CKPT_E_NOT_FOUND. */
+ckpt_status ckpt_state_resize(ckpt_state *state, const char *name, void *data, size_t size, ckpt_error *err);
+
+/* A value that the trainer writes and takes itself, of whatever size it has at the time: a data loader's order, a replay
+ * buffer, the state of a generator. In the file it is a one-dimensional tensor of uint8. The hooks are called on the thread
+ * that calls save or restore, and may not call functions of the state. A hook answers CKPT_OK or a negative status, with `err`
+ * (never NULL) filled in or left alone; the call that it was called from then fails with it, and the message names the value. */
+typedef struct ckpt_value_hooks {
+    uint32_t struct_size;
+    void *ctx;                    /* borrowed until ckpt_state_free */
+    ckpt_status (*measure)(void *ctx, uint64_t *size, ckpt_error *err);           /* at a save, before anything is written: bytes */
+    ckpt_status (*write)(void *ctx, void *to, size_t size, ckpt_error *err);      /* at a save: `size` bytes into memory of ours,
+                                   * before the call returns, also of an asynchronous save */
+    ckpt_status (*check)(void *ctx, size_t size, ckpt_error *err);                /* at a restore, before its first byte: would that many
+                                   * bytes do? Negative: a mismatch in the report. NULL: any size will do */
+    ckpt_status (*take)(void *ctx, const void *from, size_t size, ckpt_error *err);   /* at a restore, last of all, with every CRC
+                                   * checked. Negative: the restore fails and the state is poisoned */
+} ckpt_value_hooks;
+#ifdef __cplusplus
+#define CKPT_VALUE_HOOKS_INIT {}
+#else
+#define CKPT_VALUE_HOOKS_INIT { 0 }
+#endif
+/* The struct is copied. measure, write and take are needed. A file in which the name is a bytes value or a tensor of uint8 or int8
+ * gives its bytes to take. */
+ckpt_status ckpt_state_value(ckpt_state *state, const char *name, const ckpt_value_hooks *hooks, ckpt_error *err);
 
 /* torch's GradScaler, in torch's terms. The struct is the trainer's own variable. Stored as scaler.scale,
  * scaler.growth_factor, scaler.backoff_factor, scaler.growth_interval, scaler._growth_tracker. */
@@ -133,6 +180,14 @@ ckpt_status ckpt_state_scaler(ckpt_state *state, const char *name, ckpt_scaler *
 /* Names (a glob: '*' crosses dots) that a checkpoint need not have: they then keep their value, and are reported as
  * notes of code "kept". For what other programs' checkpoints cannot hold, such as this trainer's own RNG. */
 ckpt_status ckpt_state_optional(ckpt_state *state, const char *glob, ckpt_error *err);
+
+/* Names (a glob, as above) of tensors that are new in this state although the checkpoint has tensors of those names in another
+ * shape: a classifier's head for other classes. Where the shapes differ the tensor keeps its value and goes to its
+ * target device, what belongs to it in the optimizer starts anew (zero bytes; its step is 0), and the report says so in
+ * a note of code "replaced" for each. All other tensors are restored as ever, although the saved optimizer still counts the old ones.
+ * Where the shapes are equal nothing is replaced. A glob that matches nothing that is bound is an error of the
+ * restore. */
+ckpt_status ckpt_state_replace(ckpt_state *state, const char *glob, ckpt_error *err);
 
 /* The trainer's stream (a CUstream or cudaStream_t; NULL is the legacy default stream) on a device: our copies wait
  * for what is queued there, and what is queued there afterwards waits for ours. Without it save begins and restore
