@@ -71,9 +71,12 @@ ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const
                                ckpt_error *err)
 {
     *out = (ckpt__picture){ .step = -1, .bindings = state->count };
+    ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
+    if (status < 0)
+        return status;
     if (!(out->index = ckpt__index_new(0)))
         return ckpt__fail_memory(err, label, 0);
-    ckpt_status status = build_index(out->index, state, err);
+    status = build_index(out->index, state, err);
     if (status == CKPT_OK && !weights_only)
         status = ckpt__state_tree(state, out->index->arena, &out->root, &out->step, err);
     if (status < 0)

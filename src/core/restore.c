@@ -94,7 +94,9 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
         return ckpt__fail_memory(err, r->path, 0);
     if (!(side->memory = ckpt__arena_new(0)))
         return ckpt__fail_memory(err, r->path, 0);
-    ckpt_status status = name_things(r, side, err);
+    ckpt_status status = ckpt__state_check_bound(side->state, true, err);
+    if (status == CKPT_OK)
+        status = name_things(r, side, err);
     if (status == CKPT_OK)
         status = ckpt__restore_match(r, side, err);
     if (status == CKPT_OK)
@@ -236,12 +238,10 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
                                           b->nbytes, err);
             continue;
         }
-        double real = 0;
-        int64_t integer = 0;
-        bool is_int = false;
+        ckpt__number n;
         unsigned char bytes[16] = { 0 };
-        ckpt__restore_number(r, &side->canon->entries[item->entry], &real, &integer, &is_int, &status, err);
-        if (status == CKPT_OK && ckpt__restore_element(real, integer, is_int, b->dtype, bytes))     /* as the match saw */
+        ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
+        if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes))     /* as the match saw */
             status = ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err);
     }
     return status;

@@ -152,20 +152,18 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
     const ckpt__canon_entry *e = &side->canon->entries[item->entry];
     side->consumed[item->entry] = true;
     if (!e->is_tensor) {
-        double real;
-        int64_t integer;
-        bool is_int;
+        ckpt__number n;
         uint64_t numel;
         unsigned char bytes[16];
-        char number[CKPT__DOUBLE_MAX];
+        char number[CKPT__NUMBER_MAX];
         ckpt_status status = CKPT_OK;
         if (ckpt__numel(b->shape, b->ndim, &numel) && numel == 1 &&
-            ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err)) {
-            if (ckpt__restore_element(real, integer, is_int, b->dtype, bytes))
+            ckpt__restore_number(r, e, &n, &status, err)) {
+            if (ckpt__restore_element(&n, b->dtype, bytes))
                 return CKPT_OK;   /* an optimizer that keeps step as a number */
             return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", b->name.data, NULL, err,
                                    "its value %s in the checkpoint cannot be held exactly by %s",
-                                   ckpt__format_double(number, real), ckpt_dtype_name(b->dtype));
+                                   ckpt__number_text(&n, number), ckpt_dtype_name(b->dtype));
         }
         if (status < 0)
             return status;

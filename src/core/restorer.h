@@ -19,7 +19,7 @@ typedef struct ckpt__item {
 /* One scalar with its new value, converted and checked before the first byte moves. */
 typedef struct ckpt__pending {
     size_t scalar;
-    union { double f64; float f32; int64_t i64; int32_t i32; bool boolean; } u;
+    union { double f64; float f32; int64_t i64; int32_t i32; uint64_t u64; uint32_t u32; bool boolean; } u;
     ckpt_str text;                /* STRING, BYTES */
 } ckpt__pending;
 
@@ -63,9 +63,19 @@ ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char
                             ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
 /* Puts the pending values into the trainer's variables: cannot fail. */
 void ckpt__restore_apply_scalars(const ckpt__side *side);
+/* A number of a checkpoint. */
+typedef struct ckpt__number {
+    bool is_int;
+    bool natural;                 /* an integer above INT64_MAX: `large` has it */
+    bool beyond;                  /* an integer that no variable of 64 bits holds: only `real` says how large */
+    double real;                  /* the nearest */
+    int64_t integer;
+    uint64_t large;
+} ckpt__number;
+enum { CKPT__NUMBER_MAX = CKPT__DOUBLE_MAX };
+const char *ckpt__number_text(const ckpt__number *number, char text[CKPT__NUMBER_MAX]);
 /* The number as one element of dtype; false where that would change it. A float takes the nearest of a float. */
-bool ckpt__restore_element(double real, int64_t integer, bool is_int, ckpt_dtype dtype, unsigned char bytes[16]);
-/* A number of the value tree or a one-element tensor as double and, where it is one, as int64. False: no number. */
-bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double *real, int64_t *integer, bool *is_int,
-                          ckpt_status *status, ckpt_error *err);
+bool ckpt__restore_element(const ckpt__number *number, ckpt_dtype dtype, unsigned char bytes[16]);
+/* A number of the value tree or a one-element tensor. False: no number. */
+bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__number *number, ckpt_status *status, ckpt_error *err);
 #endif
