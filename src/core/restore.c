@@ -119,6 +119,7 @@ static void free_side(ckpt__side *side)
     free(side->consumed);
     free(side->groups);
     free(side->pending);
+    ckpt__restore_free_values(side);
     free(side->arena_data);
     free(side->arena_device);
 }
@@ -172,12 +173,14 @@ static void adopt(ckpt__side *side)
         b->data = item->data;
         b->memory.device = item->target;
         b->memory.kind = item->target.type == CKPT_DEVICE_CUDA ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_HOST;
+        side->items[i].fresh = false;        /* the state's from here on, whatever comes */
     }
     for (size_t a = 0; a < s->arena_count; a++)
         if (side->arena_data[a]) {
             ckpt__memory_release(s->arenas[a].device, s->arenas[a].data);
             s->arenas[a].data = side->arena_data[a];
             s->arenas[a].device = side->arena_device[a];
+            side->arena_data[a] = NULL;
         }
 }
 
@@ -310,6 +313,24 @@ static bool touched(const ckpt__restorer *r, size_t side)
     return false;
 }
 
+/* All bytes are in their places: the scalars, our new memory, and last the values that hooks take. Where one does not, the
+ * values of the states behind it are old. */
+static ckpt_status hand_over(ckpt__restorer *r, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t n = 0; n < r->count; n++) {
+        ckpt__restore_apply_scalars(&r->sides[n]);
+        adopt(&r->sides[n]);
+        r->sides[n].state->poisoned = false;
+    }
+    for (size_t n = 0; n < r->count; n++)
+        if (status == CKPT_OK)
+            status = ckpt__restore_take_values(&r->sides[n], err);
+        else if (r->sides[n].state->value_count)
+            r->sides[n].state->poisoned = true;
+    return status;
+}
+
 static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
 {
     const ckpt_restore_options *o = &r->sides[0].options;
@@ -322,6 +343,8 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         ckpt__plan_order(&r->plan, r->reader->index);
     if (status == CKPT_OK && o->verify_first && !o->no_verify)
         status = verify_all(r, err);
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        status = ckpt__restore_read_values(r, n, err);
     if (status == CKPT_OK)
         status = open_lanes(r, err);
     if (status == CKPT_OK) {
@@ -332,18 +355,14 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         status = place_rest(r, &r->sides[n], err);
     ckpt_status closed = ckpt__lanes_close(&r->lanes, status < 0 ? NULL : err);
     status = status < 0 ? status : closed;
+    if (status == CKPT_OK)
+        return hand_over(r, err);
     for (size_t n = 0; n < r->count; n++) {
-        ckpt__side *side = &r->sides[n];
-        if (status == CKPT_OK) {
-            ckpt__restore_apply_scalars(side);
-            adopt(side);
-            side->state->poisoned = false;
-        } else if (started && touched(r, n))
-            side->state->poisoned = true;
-    }
-    for (size_t n = 0; status < 0 && n < r->count; n++)
+        if (started && touched(r, n))
+            r->sides[n].state->poisoned = true;
         ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
-    if (status < 0 && started)
+    }
+    if (started)
         report_torn(r);
     return status;
 }

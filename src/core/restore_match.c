@@ -346,5 +346,7 @@ ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error 
         status = match_group(side, i, err);
     if (status == CKPT_OK)
         status = ckpt__restore_scalars(r, side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_values(r, side, err);
     return status == CKPT_OK ? leftovers(r, side, err) : status;
 }

@@ -188,6 +188,9 @@ static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, cons
         p.text = (ckpt_str){ copy, s->size };
         return status < 0 ? status : add_pending(side, &p, err);
     }
+    if (t && bytes && (t->dtype == CKPT_U8 || t->dtype == CKPT_I8))
+        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "it has %llu bytes, and the state has room for %zu exactly",
+                               (unsigned long long)t->nbytes, s->size);
     ckpt_kind kind = t ? CKPT_V_TENSOR : e->value->kind;
     if (bytes ? kind != CKPT_V_BYTES && kind != CKPT_V_BYTEARRAY : kind != CKPT_V_STR)
         return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
@@ -236,6 +239,17 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
                                                  "taken from the parameters' steps, which all are %lld", (long long)first);
 }
 
+ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_error *err)
+{
+    bool optional = ckpt__state_is_optional(side->state, name);
+    if (optional || side->options.allow_missing)
+        return ckpt__side_note(side, CKPT_NOTE, optional ? "kept" : "missing", name.data, NULL, err,
+                               "it is not in the checkpoint and keeps its value");
+    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data,
+                           "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional", err,
+                           "it is bound and the checkpoint has no value of that name");
+}
+
 static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
 {
     const ckpt__scalar *s = &side->state->scalars[i];
@@ -258,16 +272,8 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
     } else {
         if (ckpt__str_is(s->name, "step"))
             status = step_of_parameters(r, side, i, &found, err);
-        if (status == CKPT_OK && !found && ckpt_report_find(side->report, "steps-differ", "step") == NULL) {
-            bool optional = ckpt__state_is_optional(side->state, (ckpt_str){ wanted.data, wanted.size });
-            if (optional || side->options.allow_missing)
-                status = ckpt__side_note(side, CKPT_NOTE, optional ? "kept" : "missing", wanted.data, NULL, err,
-                                         "it is not in the checkpoint and keeps its value");
-            else
-                status = ckpt__side_note(side, CKPT_ERROR, "missing", wanted.data,
-                                         "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional",
-                                         err, "it is bound and the checkpoint has no value of that name");
-        }
+        if (status == CKPT_OK && !found && ckpt_report_find(side->report, "steps-differ", "step") == NULL)
+            status = ckpt__restore_missing_value(side, (ckpt_str){ wanted.data, wanted.size }, err);
     }
     ckpt__buf_free(&wanted);
     ckpt__buf_free(&stored);

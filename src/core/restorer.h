@@ -23,6 +23,15 @@ typedef struct ckpt__pending {
     ckpt_str text;                /* STRING, BYTES */
 } ckpt__pending;
 
+/* The bytes of one value that hooks take. */
+typedef struct ckpt__taken {
+    bool found;
+    size_t tensor;                /* SIZE_MAX: a value of the tree, whose bytes are `data` */
+    const char *data;             /* never NULL */
+    uint64_t size;
+    char *own;                    /* heap */
+} ckpt__taken;
+
 /* One state of a restore. */
 typedef struct ckpt__side {
     ckpt_state *state;
@@ -41,6 +50,7 @@ typedef struct ckpt__side {
     int prefix_searches;
     size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */
     ckpt__pending *pending; size_t pending_count, pending_capacity;
+    ckpt__taken *taken;           /* one a value of the state */
     void **arena_data;            /* new memory of each arena of the state, or NULL */
     ckpt_device *arena_device;
     ckpt__arena *memory;
@@ -58,6 +68,14 @@ typedef struct ckpt__restorer {
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
 ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+/* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
+ * does not take its own. */
+ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *err);
+ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err);
+void ckpt__restore_free_values(ckpt__side *side);
+/* The finding of a value that the checkpoint does not have: as the state and the options permit it. */
+ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_error *err);
 /* Adds a finding; CKPT_E_NO_MEMORY when that fails. */
 ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                             ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);

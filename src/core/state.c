@@ -56,6 +56,7 @@ void ckpt_state_free(ckpt_state *s)
     ckpt__spans_free(s->spans);
     free(s->bindings);
     free(s->scalars);
+    free(s->values);
     free(s->groups);
     free(s->aliases);
     free(s->arenas);

@@ -51,6 +51,12 @@ typedef struct ckpt__scalar {
     bool scaler;                  /* a member of a ckpt_scaler */
 } ckpt__scalar;
 
+typedef struct ckpt__valued {            /* what the trainer writes and takes itself */
+    ckpt_str name;
+    ckpt_value_hooks hooks;
+    uint64_t last;                /* bytes at the last save: what the next one is expected to take */
+} ckpt__valued;
+
 typedef struct ckpt__group {
     ckpt_str name;
     ckpt_str *params; size_t param_count;
@@ -65,6 +71,7 @@ struct ckpt_state {
     ckpt__hash *names;            /* of everything bound, and of arenas: for duplicates and lookups */
     ckpt__binding *bindings; size_t count, capacity;
     ckpt__scalar *scalars; size_t scalar_count, scalar_capacity;
+    ckpt__valued *values; size_t value_count, value_capacity;
     ckpt__group *groups; size_t group_count, group_capacity;
     ckpt__alias *aliases; size_t alias_count, alias_capacity;
     ckpt__state_arena *arenas; size_t arena_count, arena_capacity;
@@ -81,6 +88,7 @@ enum { CKPT__ALIAS_BASE = 1 << 30 };
 #define CKPT__SCALAR_BASE ((size_t)1 << 31)
 #define CKPT__LENT_BASE ((size_t)1 << 32)       /* the caller's arenas */
 #define CKPT__ARENA_BASE ((size_t)1 << 33)      /* ours */
+#define CKPT__VALUE_BASE ((size_t)1 << 34)      /* of hooks */
 
 /* The binding of a name or of what it is an alias of; NULL: none. */
 ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
@@ -97,6 +105,12 @@ bool ckpt__state_step(const ckpt_state *state, int64_t *value);
 ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *err);
 /* CKPT_E_ARGUMENT: a tensor or, where values counts, a variable was bound to NULL (ckpt_state_rebind). */
 ckpt_status ckpt__state_check_bound(const ckpt_state *state, bool values, ckpt_error *err);
+/* What a hook answered as a status: an error names the value, whatever the hook has put into `own`. */
+ckpt_status ckpt__hook_answer(const ckpt__valued *value, const char *hook, ckpt_status status, ckpt_error *own, ckpt_error *err);
+/* Memory for a value's bytes, never NULL, for the caller to free. */
+ckpt_status ckpt__hook_room(const ckpt__valued *value, uint64_t size, char **data, ckpt_error *err);
+/* The value now: measured, and written into memory for the caller to free. */
+ckpt_status ckpt__hook_write(ckpt__valued *value, char **data, uint64_t *size, ckpt_error *err);
 /* Refuses memory that is split over allocations or not mapped, and ours that is not yet there. */
 ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
 /* Zeroed memory on a device, and giving it back (NULL is fine). */

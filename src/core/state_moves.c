@@ -91,6 +91,8 @@ ckpt_status ckpt_state_rebind(ckpt_state *s, const char *name, void *data, ckpt_
         return CKPT_OK;
     }
     if (ckpt__hash_get(s->names, name, strlen(name), &i)) {
+        if (i >= CKPT__VALUE_BASE)
+            return ckpt__fail(err, CKPT_E_ARGUMENT, name, "its hooks write and take it (ckpt_state_value): it has no memory that could move");
         if (i >= CKPT__ARENA_BASE)
             return ckpt__fail(err, CKPT_E_ARGUMENT, name, "this arena is ckpt's own (it was bound with data NULL) and is not the caller's to move");
         const ckpt__lent *arena = &s->lent[i - CKPT__LENT_BASE];
