@@ -117,6 +117,7 @@ static void free_side(ckpt__side *side)
     ckpt__arena_free(side->memory);
     free(side->items);
     free(side->consumed);
+    free(side->replaced);
     free(side->groups);
     free(side->pending);
     ckpt__restore_free_values(side);
@@ -226,7 +227,20 @@ static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* Tensors that were not in the checkpoint and change their device, and numbers that become tensors. */
+/* New memory is zero already. */
+static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    const ckpt__item *item = &side->items[i];
+    ckpt__strided place;
+    if (item->fresh)
+        return CKPT_OK;
+    side->zeroed = true;
+    ckpt__strided_init(&place, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
+    return ckpt__put_zeros(&r->lanes, item->target, item->data, &place, err);
+}
+
+/* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors. */
 static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
@@ -235,12 +249,12 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
         const ckpt__item *item = &side->items[i];
         if (item->tensor != SIZE_MAX || b->nbytes == 0)
             continue;
-        if (item->entry == SIZE_MAX) {
-            if (item->fresh && b->data)
-                status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
-                                          b->nbytes, err);
+        if (item->fate == CKPT__ZEROED)
+            status = zero(r, side, i, err);
+        else if (item->entry == SIZE_MAX && item->fresh && b->data)
+            status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data, b->nbytes, err);
+        if (item->entry == SIZE_MAX)
             continue;
-        }
         ckpt__number n;
         unsigned char bytes[16] = { 0 };
         ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
@@ -267,7 +281,7 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *
         if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
             ok = ckpt__report_add(side->report, CKPT_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
                  ckpt__report_detail(side->report, NULL, t->device.data, to, b->nbytes);
-        if (!ok)
+        if (!ok || !ckpt__restore_report_replaced(r, side, i))
             return ckpt__fail_memory(err, "report", 0);
     }
     return CKPT_OK;
@@ -358,7 +372,7 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
     if (status == CKPT_OK)
         return hand_over(r, err);
     for (size_t n = 0; n < r->count; n++) {
-        if (started && touched(r, n))
+        if (started && (touched(r, n) || r->sides[n].zeroed))
             r->sides[n].state->poisoned = true;
         ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
     }

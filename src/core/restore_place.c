@@ -31,8 +31,8 @@ static ckpt_str tag_of(ckpt__restorer *r, const ckpt__side *side, size_t i, char
     const ckpt__item *item = &side->items[i];
     ckpt_str saved = { NULL, 0 };
     ckpt_device own = { CKPT_DEVICE_NONE, -1 };
-    if (item->tensor != SIZE_MAX)
-        saved = r->reader->index->tensors[item->tensor].info.device;
+    if (item->tensor != SIZE_MAX || item->like != SIZE_MAX)
+        saved = r->reader->index->tensors[item->tensor != SIZE_MAX ? item->tensor : item->like].info.device;
     if (!b->ours)
         own = ckpt__memory_device(&b->memory);
     else if (b->wanted.type != CKPT_DEVICE_NONE)

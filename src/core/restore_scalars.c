@@ -250,6 +250,21 @@ ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_er
                            "it is bound and the checkpoint has no value of that name");
 }
 
+/* The step of a parameter that is new; what else is a number of its state keeps its value. */
+static ckpt_status replaced(ckpt__side *side, size_t scalar, ckpt_str key, ckpt_error *err)
+{
+    const ckpt__scalar *s = &side->state->scalars[scalar];
+    ckpt__pending p = { .scalar = scalar };
+    size_t entry;
+    bool anew = ckpt__str_is(key, "step") && fit(s->kind, &(ckpt__number){ .is_int = true }, &p);
+    if (ckpt__hash_get(side->canon->by_name, s->name.data, s->name.size, &entry))
+        side->consumed[entry] = true;
+    ckpt_status status = anew ? add_pending(side, &p, err) : CKPT_OK;
+    return status < 0 ? status
+                      : ckpt__side_note(side, CKPT_NOTE, "replaced", s->name.data, NULL, err, "it %s, as its parameter is new",
+                                        anew ? "starts at 0" : "keeps its value");
+}
+
 static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
 {
     const ckpt__scalar *s = &side->state->scalars[i];
@@ -257,6 +272,7 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
     ckpt_status status = CKPT_OK;
     size_t entry;
     bool found = false;
+    ckpt_str key = { NULL, 0 };
     ckpt__scalar_name(side->state, s, &wanted);
     if (s->group != SIZE_MAX && side->groups[s->group] != SIZE_MAX)      /* the file's group may have another name */
         ckpt__buf_printf(&stored, "optimizer.groups.%s.%s", side->canon->groups[side->groups[s->group]].name.data, s->name.data);
@@ -264,6 +280,8 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
         ckpt__buf_add(&stored, wanted.data, wanted.size);
     if (wanted.failed || stored.failed)
         status = ckpt__fail_memory(err, s->name.data, 0);
+    else if (s->group == SIZE_MAX && ckpt__restore_is_of_replaced(side, s->name, (ckpt_str){ NULL, 0 }, &key))
+        status = replaced(side, i, key, err);
     else if (ckpt__hash_get(side->canon->by_name, stored.data, stored.size, &entry)) {
         side->consumed[entry] = true;
         const ckpt__canon_entry *e = &side->canon->entries[entry];

@@ -6,10 +6,17 @@
 #include "core/canon.h"
 #include "core/execute.h"
 
+typedef enum ckpt__fate {
+    CKPT__TAKEN = 0,              /* its content comes from the checkpoint, where that has it */
+    CKPT__KEPT, CKPT__ZEROED      /* it is new in the state, or of what is (ckpt_state_replace) */
+} ckpt__fate;
+
 /* What becomes of one binding. */
 typedef struct ckpt__item {
     size_t entry;                 /* canonical entry, or SIZE_MAX: not in the checkpoint */
     size_t tensor;                /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
+    ckpt__fate fate;
+    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see; SIZE_MAX: none */
     ckpt_device target;
     ckpt_dtype cast;              /* by a rule or the policy; NONE */
     void *data;                   /* the place on the target: the caller's, ours as it is, or new */
@@ -45,6 +52,8 @@ typedef struct ckpt__side {
     size_t foreseen;              /* findings of the report from this one on say what will have been done */
     ckpt__item *items;            /* one a binding */
     bool *consumed;               /* one a canonical entry */
+    bool *replaced;               /* one a binding: it is new in the state, and has another shape in the checkpoint */
+    bool zeroed;                  /* a place of the state was zeroed, or was about to be */
     ckpt_str prefix;              /* what the checkpoint has before the names that are missing; data NULL: not found */
     bool prefix_outside;          /* ... and that is no part of the model that was found */
     int prefix_searches;
@@ -68,6 +77,16 @@ typedef struct ckpt__restorer {
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
 ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+/* restore_replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its item
+ * says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be NULL); the
+ * note "replaced", false where memory is short. */
+ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+bool ckpt__restore_replace(ckpt__side *side, size_t binding);
+bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_str param, ckpt_str *key);
+bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__side *side, size_t binding);
+/* The canonical entry of a binding's name, or of an alias of it. */
+bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry);
+void ckpt__shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim);
 /* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
  * does not take its own. */
 ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);

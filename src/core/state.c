@@ -63,6 +63,7 @@ void ckpt_state_free(ckpt_state *s)
     free(s->lent);
     free(s->streams);
     free(s->optional);
+    free(s->replace);
     free(s);
 }
 

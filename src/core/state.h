@@ -78,6 +78,7 @@ struct ckpt_state {
     ckpt__lent *lent; size_t lent_count, lent_capacity;
     ckpt__state_stream *streams; size_t stream_count, stream_capacity;
     ckpt_str *optional; size_t optional_count, optional_capacity;
+    ckpt_str *replace; size_t replace_count, replace_capacity;
     ckpt__span *spans;            /* who lies where: overlap.c */
     bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next bind */
     bool poisoned;

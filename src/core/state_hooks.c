@@ -75,9 +75,3 @@ ckpt_status ckpt__hook_write(ckpt__valued *v, char **data, uint64_t *size, ckpt_
     *data = NULL;
     return status;
 }
-
-ckpt_status ckpt_state_replace(ckpt_state *s, const char *glob, ckpt_error *err)
-{
-    (void)s;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, glob, "replaced tensors are not there yet");
-}

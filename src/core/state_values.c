@@ -175,6 +175,17 @@ ckpt_status ckpt_state_optional(ckpt_state *s, const char *glob, ckpt_error *err
     return CKPT_OK;
 }
 
+ckpt_status ckpt_state_replace(ckpt_state *s, const char *glob, ckpt_error *err)
+{
+    if (!s || !glob)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_replace", "a NULL state or glob");
+    ckpt_str copy = ckpt__arena_str(s->memory, glob, strlen(glob));
+    if (!copy.data || !ckpt__grow(&s->replace, &s->replace_capacity, s->replace_count + 1, sizeof *s->replace))
+        return ckpt__fail_memory(err, glob, 0);
+    s->replace[s->replace_count++] = copy;
+    return CKPT_OK;
+}
+
 bool ckpt__state_is_optional(const ckpt_state *s, ckpt_str name)
 {
     for (size_t i = 0; i < s->optional_count; i++)
