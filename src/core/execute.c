@@ -239,6 +239,20 @@ ckpt_status ckpt__put_bytes(ckpt__lanes *lanes, ckpt_device device, void *dst, c
     return ckpt__move_bytes(lanes, device, dst, ckpt_cpu(), src, n, err);
 }
 
+ckpt_status ckpt__put_zeros(ckpt__lanes *lanes, ckpt_device device, void *dst, ckpt__strided *place, ckpt_error *err)
+{
+    ckpt__lane *lane;
+    uint64_t offset, n;
+    ckpt_status status = ckpt__lanes_get(lanes, NULL, device, &lane, err);
+    while (status == CKPT_OK && ckpt__strided_next(place, SIZE_MAX / 2, &offset, &n)) {
+        if (lane)
+            status = lane->ops->zero(device.index, (char *)dst + offset, (size_t)n, lane->stream, err);
+        else
+            memset((char *)dst + offset, 0, (size_t)n);
+    }
+    return status;
+}
+
 ckpt_status ckpt__move_bytes(ckpt__lanes *lanes, ckpt_device to, void *dst, ckpt_device from, const void *src, uint64_t n,
                              ckpt_error *err)
 {

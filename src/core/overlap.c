@@ -96,8 +96,8 @@ static ckpt_status add_strided(ckpt_state *state, size_t binding, ckpt_error *er
     interval x = interval_of(state, binding);
     ckpt_status status = CKPT_OK;
     if (tfind(&x, &s->tree, by_place))     /* something contiguous lies in its range: which, and does it touch? */
-        for (size_t i = 0; status == CKPT_OK && i < binding; i++)
-            if (state->bindings[i].data && state->bindings[i].span)
+        for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
+            if (i != binding && state->bindings[i].data && state->bindings[i].span)
                 status = compare(state, binding, i, err);
     if (status < 0)
         return status;
@@ -123,10 +123,15 @@ static ckpt_status add_contiguous(ckpt_state *state, size_t binding, ckpt_error 
     return refuse(state, binding, (*found)->binding, err);
 }
 
-ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err)
+static bool has_place(const ckpt__binding *b)
+{
+    return (b->data || b->arena != SIZE_MAX) && b->span;
+}
+
+static ckpt_status add(ckpt_state *state, size_t binding, ckpt_error *err)
 {
     const ckpt__binding *b = &state->bindings[binding];
-    if ((!b->data && b->arena == SIZE_MAX) || b->span == 0)
+    if (!has_place(b))
         return CKPT_OK;
     if (!state->spans && !(state->spans = calloc(1, sizeof *state->spans)))
         return ckpt__fail_memory(err, "overlap check", 0);
@@ -138,4 +143,90 @@ ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err)
     if (status < 0)
         return status;
     return ckpt__strided_is_contiguous(&it) ? add_contiguous(state, binding, err) : add_strided(state, binding, err);
+}
+
+/* Forgets where everything lies; the next bind looks again. */
+static void lose(ckpt_state *state)
+{
+    ckpt__spans_free(state->spans);
+    state->spans = NULL;
+    state->spans_lost = true;
+}
+
+static ckpt_status look_again(ckpt_state *state, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    if (!state->spans_lost)
+        return CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
+        status = add(state, i, err);
+    if (status < 0)
+        lose(state);
+    else
+        state->spans_lost = false;
+    return status;
+}
+
+ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err)
+{
+    ckpt_status status = look_again(state, err);
+    return status < 0 ? status : add(state, binding, err);
+}
+
+/* ---- memory that moves */
+
+static void take_out(ckpt_state *state, size_t binding)
+{
+    ckpt__span *s = state->spans;
+    if (!s || !has_place(&state->bindings[binding]))
+        return;
+    for (size_t i = 0; i < s->strided_count; i++)
+        if (s->strided[i] == binding) {
+            memmove(s->strided + i, s->strided + i + 1, (--s->strided_count - i) * sizeof *s->strided);
+            return;
+        }
+    interval x = interval_of(state, binding), **found = tfind(&x, &s->tree, by_place);
+    if (!found || (*found)->binding != binding)
+        return;
+    interval *own = *found;
+    tdelete(own, &s->tree, by_place);
+    free(own);
+}
+
+static void put_place(ckpt__binding *b, const ckpt__place_of *place)
+{
+    b->data = place->data;
+    b->memory = place->memory;
+}
+
+ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, const ckpt__place_of *to, ckpt_error *err)
+{
+    ckpt__place_of *was = malloc((count + 1) * sizeof *was);
+    size_t added = 0;
+    ckpt_status status = was ? look_again(state, err) : ckpt__fail_memory(err, "overlap check", count * sizeof *was);
+    if (status < 0) {
+        free(was);
+        return status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ckpt__binding *b = &state->bindings[first + i];
+        was[i] = (ckpt__place_of){ b->data, b->memory };
+        take_out(state, first + i);
+        put_place(b, &to[i]);
+    }
+    while (status == CKPT_OK && added < count) {
+        status = add(state, first + added, err);
+        added += status == CKPT_OK;
+    }
+    for (size_t i = 0; status < 0 && i < added; i++)
+        take_out(state, first + i);
+    for (size_t i = 0; status < 0 && i < count; i++)
+        put_place(&state->bindings[first + i], &was[i]);
+    bool back = true;
+    for (size_t i = 0; status < 0 && back && i < count; i++)
+        back = add(state, first + i, NULL) == CKPT_OK;
+    if (!back)
+        lose(state);
+    free(was);
+    return status;
 }

@@ -1,6 +1,7 @@
 /* core/picture.c - what a save says of a state: the index of what is bound, and its values, copied. */
 #include "core/save.h"
 
+#include <stdlib.h>
 #include "core/tree.h"
 
 static ckpt_status add_tensor(ckpt__index *x, const ckpt__binding *b, ckpt_str name, size_t storage, ckpt_error *err)
@@ -37,8 +38,46 @@ static ckpt_status put_groups(ckpt__index *x, const ckpt_state *s, ckpt_error *e
     return status;
 }
 
-static ckpt_status build_index(ckpt__index *x, const ckpt_state *s, ckpt_error *err)
+/* A tensor of bytes on the cpu; what they are was written into memory of ours. */
+static ckpt_status add_value(ckpt__picture *p, ckpt__valued *v, ckpt_error *err)
 {
+    ckpt__index *x = p->index;
+    uint64_t size;
+    ckpt_status status = ckpt__hook_write(v, &p->blobs[p->blob_count], &size, err);
+    if (status < 0)
+        return status;
+    const int64_t shape = (int64_t)size;
+    ckpt__storage *storage = ckpt__index_add_storage(x);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    p->blob_bytes += size;
+    if (!storage || !t) {
+        p->blob_count++;
+        return ckpt__fail_memory(err, v->name.data, 0);
+    }
+    storage->name = v->name;
+    storage->device = ckpt__s("cpu");
+    storage->extent.size = size;
+    storage->extent.memory = p->blobs[p->blob_count++];
+    t->info.name = v->name;
+    t->info.dtype = CKPT_U8;
+    t->info.ndim = 1;
+    t->info.role = ckpt__str_is(v->name, "rng") || strncmp(v->name.data, "rng.", 4) == 0 ? CKPT_RNG : CKPT_OTHER;
+    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &shape, NULL, 0, err);
+}
+
+static ckpt_status add_values(ckpt__picture *p, const ckpt_state *s, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    if (s->value_count && !(p->blobs = calloc(s->value_count, sizeof *p->blobs)))
+        return ckpt__fail_memory(err, "values", s->value_count * sizeof *p->blobs);
+    for (size_t i = 0; status == CKPT_OK && i < s->value_count; i++)
+        status = add_value(p, &s->values[i], err);
+    return status;
+}
+
+static ckpt_status build_index(ckpt__picture *p, const ckpt_state *s, bool weights_only, ckpt_error *err)
+{
+    ckpt__index *x = p->index;
     char device[CKPT_DEVICE_NAME_MAX];
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
@@ -63,17 +102,22 @@ static ckpt_status build_index(ckpt__index *x, const ckpt_state *s, ckpt_error *
         if (status < 0)
             return status;
     }
-    ckpt_status status = put_groups(x, s, err);
+    ckpt_status status = weights_only ? CKPT_OK : add_values(p, s, err);
+    if (status == CKPT_OK)
+        status = put_groups(x, s, err);
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
 }
 
 ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__picture *out,
                                ckpt_error *err)
 {
-    *out = (ckpt__picture){ .step = -1, .bindings = state->count };
+    *out = (ckpt__picture){ .step = -1, .bindings = state->count, .aliases = state->alias_count };
+    ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
+    if (status < 0)
+        return status;
     if (!(out->index = ckpt__index_new(0)))
         return ckpt__fail_memory(err, label, 0);
-    ckpt_status status = build_index(out->index, state, err);
+    status = build_index(out, state, weights_only, err);
     if (status == CKPT_OK && !weights_only)
         status = ckpt__state_tree(state, out->index->arena, &out->root, &out->step, err);
     if (status < 0)
@@ -84,5 +128,8 @@ ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const
 void ckpt__picture_free(ckpt__picture *p)
 {
     ckpt__index_free(p->index);
+    for (size_t i = 0; i < p->blob_count; i++)
+        free(p->blobs[i]);
+    free(p->blobs);
     memset(p, 0, sizeof *p);
 }

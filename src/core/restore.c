@@ -94,7 +94,9 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
         return ckpt__fail_memory(err, r->path, 0);
     if (!(side->memory = ckpt__arena_new(0)))
         return ckpt__fail_memory(err, r->path, 0);
-    ckpt_status status = name_things(r, side, err);
+    ckpt_status status = ckpt__state_check_bound(side->state, true, err);
+    if (status == CKPT_OK)
+        status = name_things(r, side, err);
     if (status == CKPT_OK)
         status = ckpt__restore_match(r, side, err);
     if (status == CKPT_OK)
@@ -115,8 +117,10 @@ static void free_side(ckpt__side *side)
     ckpt__arena_free(side->memory);
     free(side->items);
     free(side->consumed);
+    free(side->replaced);
     free(side->groups);
     free(side->pending);
+    ckpt__restore_free_values(side);
     free(side->arena_data);
     free(side->arena_device);
 }
@@ -170,12 +174,14 @@ static void adopt(ckpt__side *side)
         b->data = item->data;
         b->memory.device = item->target;
         b->memory.kind = item->target.type == CKPT_DEVICE_CUDA ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_HOST;
+        side->items[i].fresh = false;        /* the state's from here on, whatever comes */
     }
     for (size_t a = 0; a < s->arena_count; a++)
         if (side->arena_data[a]) {
             ckpt__memory_release(s->arenas[a].device, s->arenas[a].data);
             s->arenas[a].data = side->arena_data[a];
             s->arenas[a].device = side->arena_device[a];
+            side->arena_data[a] = NULL;
         }
 }
 
@@ -221,7 +227,20 @@ static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* Tensors that were not in the checkpoint and change their device, and numbers that become tensors. */
+/* New memory is zero already. */
+static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    const ckpt__item *item = &side->items[i];
+    ckpt__strided place;
+    if (item->fresh)
+        return CKPT_OK;
+    side->zeroed = true;
+    ckpt__strided_init(&place, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
+    return ckpt__put_zeros(&r->lanes, item->target, item->data, &place, err);
+}
+
+/* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors. */
 static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
@@ -230,18 +249,16 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
         const ckpt__item *item = &side->items[i];
         if (item->tensor != SIZE_MAX || b->nbytes == 0)
             continue;
-        if (item->entry == SIZE_MAX) {
-            if (item->fresh && b->data)
-                status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
-                                          b->nbytes, err);
+        if (item->fate == CKPT__ZEROED)
+            status = zero(r, side, i, err);
+        else if (item->entry == SIZE_MAX && item->fresh && b->data)
+            status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data, b->nbytes, err);
+        if (item->entry == SIZE_MAX)
             continue;
-        }
-        double real = 0;
-        int64_t integer = 0;
-        bool is_int = false;
+        ckpt__number n;
         unsigned char bytes[16] = { 0 };
-        ckpt__restore_number(r, &side->canon->entries[item->entry], &real, &integer, &is_int, &status, err);
-        if (status == CKPT_OK && ckpt__restore_element(real, integer, is_int, b->dtype, bytes))     /* as the match saw */
+        ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
+        if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes))     /* as the match saw */
             status = ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err);
     }
     return status;
@@ -264,7 +281,7 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *
         if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
             ok = ckpt__report_add(side->report, CKPT_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
                  ckpt__report_detail(side->report, NULL, t->device.data, to, b->nbytes);
-        if (!ok)
+        if (!ok || !ckpt__restore_report_replaced(r, side, i))
             return ckpt__fail_memory(err, "report", 0);
     }
     return CKPT_OK;
@@ -310,6 +327,24 @@ static bool touched(const ckpt__restorer *r, size_t side)
     return false;
 }
 
+/* All bytes are in their places: the scalars, our new memory, and last the values that hooks take. Where one does not, the
+ * values of the states behind it are old. */
+static ckpt_status hand_over(ckpt__restorer *r, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t n = 0; n < r->count; n++) {
+        ckpt__restore_apply_scalars(&r->sides[n]);
+        adopt(&r->sides[n]);
+        r->sides[n].state->poisoned = false;
+    }
+    for (size_t n = 0; n < r->count; n++)
+        if (status == CKPT_OK)
+            status = ckpt__restore_take_values(&r->sides[n], err);
+        else if (r->sides[n].state->value_count)
+            r->sides[n].state->poisoned = true;
+    return status;
+}
+
 static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
 {
     const ckpt_restore_options *o = &r->sides[0].options;
@@ -322,6 +357,8 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         ckpt__plan_order(&r->plan, r->reader->index);
     if (status == CKPT_OK && o->verify_first && !o->no_verify)
         status = verify_all(r, err);
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        status = ckpt__restore_read_values(r, n, err);
     if (status == CKPT_OK)
         status = open_lanes(r, err);
     if (status == CKPT_OK) {
@@ -332,18 +369,14 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         status = place_rest(r, &r->sides[n], err);
     ckpt_status closed = ckpt__lanes_close(&r->lanes, status < 0 ? NULL : err);
     status = status < 0 ? status : closed;
+    if (status == CKPT_OK)
+        return hand_over(r, err);
     for (size_t n = 0; n < r->count; n++) {
-        ckpt__side *side = &r->sides[n];
-        if (status == CKPT_OK) {
-            ckpt__restore_apply_scalars(side);
-            adopt(side);
-            side->state->poisoned = false;
-        } else if (started && touched(r, n))
-            side->state->poisoned = true;
-    }
-    for (size_t n = 0; status < 0 && n < r->count; n++)
+        if (started && (touched(r, n) || r->sides[n].zeroed))
+            r->sides[n].state->poisoned = true;
         ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
-    if (status < 0 && started)
+    }
+    if (started)
         report_torn(r);
     return status;
 }

@@ -18,7 +18,7 @@ ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char
     return CKPT_OK;
 }
 
-static void shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim)
+void ckpt__shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim)
 {
     size_t at = 0;
     at += (size_t)snprintf(buf, size, "[");
@@ -39,6 +39,11 @@ static bool find_by_alias(const ckpt__side *side, ckpt_str name, size_t *entry)
         if (ckpt__str_equal(side->state->aliases[i].of, name) && find_entry(side, side->state->aliases[i].name, entry))
             return true;
     return false;
+}
+
+bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry)
+{
+    return find_entry(side, name, entry) || find_by_alias(side, name, entry);
 }
 
 /* ---- what is not there */
@@ -132,10 +137,10 @@ static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const c
     if (b->role == CKPT_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) && ours == 1 &&
         theirs == 1)
         return CKPT_OK;
-    shape_text(have, sizeof have, t->shape, t->ndim);
-    shape_text(want, sizeof want, b->shape, b->ndim);
+    ckpt__shape_text(have, sizeof have, t->shape, t->ndim);
+    ckpt__shape_text(want, sizeof want, b->shape, b->ndim);
     return ckpt__side_note(side, CKPT_ERROR, "shape-mismatch", b->name.data,
-                           "bind it in that shape; what is meant to be new (another head) is bound under another name", err,
+                           "bind it in that shape; what is meant to be new (another head) is named with ckpt_state_replace", err,
                            "its shape is %s in the checkpoint and %s in the state", have, want);
 }
 
@@ -143,8 +148,10 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
-    *item = (ckpt__item){ .entry = SIZE_MAX, .tensor = SIZE_MAX };
-    if (!find_entry(side, b->name, &item->entry) && !find_by_alias(side, b->name, &item->entry)) {
+    *item = (ckpt__item){ .entry = SIZE_MAX, .tensor = SIZE_MAX, .like = SIZE_MAX };
+    if (ckpt__restore_replace(side, i))
+        return CKPT_OK;
+    if (!ckpt__side_find(side, b->name, &item->entry)) {
         item->entry = SIZE_MAX;
         bool weight = b->role == CKPT_PARAM || b->role == CKPT_BUFFER;
         return missing(side, b->name, weight ? b->name : b->param, err);
@@ -152,20 +159,18 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
     const ckpt__canon_entry *e = &side->canon->entries[item->entry];
     side->consumed[item->entry] = true;
     if (!e->is_tensor) {
-        double real;
-        int64_t integer;
-        bool is_int;
+        ckpt__number n;
         uint64_t numel;
         unsigned char bytes[16];
-        char number[CKPT__DOUBLE_MAX];
+        char number[CKPT__NUMBER_MAX];
         ckpt_status status = CKPT_OK;
         if (ckpt__numel(b->shape, b->ndim, &numel) && numel == 1 &&
-            ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err)) {
-            if (ckpt__restore_element(real, integer, is_int, b->dtype, bytes))
+            ckpt__restore_number(r, e, &n, &status, err)) {
+            if (ckpt__restore_element(&n, b->dtype, bytes))
                 return CKPT_OK;   /* an optimizer that keeps step as a number */
             return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", b->name.data, NULL, err,
                                    "its value %s in the checkpoint cannot be held exactly by %s",
-                                   ckpt__format_double(number, real), ckpt_dtype_name(b->dtype));
+                                   ckpt__number_text(&n, number), ckpt_dtype_name(b->dtype));
         }
         if (status < 0)
             return status;
@@ -317,7 +322,8 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
         if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
             continue;
         /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
-        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_RNG;
+        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_RNG &&
+                      !ckpt__restore_is_of_replaced(side, e->name, e->param, NULL);
         ckpt_status status;
         if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))
             status = ckpt__side_note(side, CKPT_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
@@ -339,7 +345,7 @@ ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error 
     side->groups = calloc(s->group_count + 1, sizeof *side->groups);
     if (!side->items || !side->consumed || !side->groups)
         return ckpt__fail_memory(err, r->path, 0);
-    ckpt_status status = CKPT_OK;
+    ckpt_status status = ckpt__restore_find_replaced(r, side, err);
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++)
         status = match_binding(r, side, i, err);
     for (size_t i = 0; status == CKPT_OK && i < s->alias_count; i++)
@@ -348,5 +354,7 @@ ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error 
         status = match_group(side, i, err);
     if (status == CKPT_OK)
         status = ckpt__restore_scalars(r, side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_values(r, side, err);
     return status == CKPT_OK ? leftovers(r, side, err) : status;
 }

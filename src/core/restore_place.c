@@ -31,8 +31,8 @@ static ckpt_str tag_of(ckpt__restorer *r, const ckpt__side *side, size_t i, char
     const ckpt__item *item = &side->items[i];
     ckpt_str saved = { NULL, 0 };
     ckpt_device own = { CKPT_DEVICE_NONE, -1 };
-    if (item->tensor != SIZE_MAX)
-        saved = r->reader->index->tensors[item->tensor].info.device;
+    if (item->tensor != SIZE_MAX || item->like != SIZE_MAX)
+        saved = r->reader->index->tensors[item->tensor != SIZE_MAX ? item->tensor : item->like].info.device;
     if (!b->ours)
         own = ckpt__memory_device(&b->memory);
     else if (b->wanted.type != CKPT_DEVICE_NONE)
@@ -175,16 +175,15 @@ static ckpt_status check_devices(ckpt__side *side, ckpt_error *err)
 static bool step_is_exact(ckpt__restorer *r, const ckpt__side *side, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
-    double real;
-    int64_t integer;
-    bool is_int, inexact = false;
+    ckpt__number n;
+    bool inexact = false;
     unsigned char bytes[16];
     ckpt_status status;
     if (b->role != CKPT_STEP ||
-        !ckpt__restore_number(r, &side->canon->entries[side->items[i].entry], &real, &integer, &is_int, &status, NULL))
+        !ckpt__restore_number(r, &side->canon->entries[side->items[i].entry], &n, &status, NULL) || n.natural || n.beyond)
         return false;
-    bool known = is_int ? ckpt__convert(CKPT_I64, &integer, b->dtype, bytes, 1, &inexact)
-                        : ckpt__convert(CKPT_F64, &real, b->dtype, bytes, 1, &inexact);
+    bool known = n.is_int ? ckpt__convert(CKPT_I64, &n.integer, b->dtype, bytes, 1, &inexact)
+                          : ckpt__convert(CKPT_F64, &n.real, b->dtype, bytes, 1, &inexact);
     return known && !inexact;
 }
 

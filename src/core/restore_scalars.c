@@ -1,7 +1,9 @@
 /* core/restore_scalars.c - the numbers, strings and bytes of a state: checked and converted first, put in place last. */
 #include "core/restorer.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static ckpt_status take_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
@@ -11,17 +13,43 @@ static ckpt_status take_block(void *ctx, uint64_t offset, const void *data, size
     return CKPT_OK;
 }
 
-bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double *real, int64_t *integer, bool *is_int,
-                          ckpt_status *status, ckpt_error *err)
+/* Of a decimal integer: a digit at a time, so that one of 64 bits is exact. */
+static void read_large(ckpt_str text, ckpt__number *n)
+{
+    bool minus = text.size && text.data[0] == '-';
+    *n = (ckpt__number){ .is_int = true, .natural = !minus, .beyond = minus };
+    for (size_t i = minus; i < text.size; i++) {
+        unsigned digit = (unsigned)(text.data[i] - '0');
+        n->real = n->real * 10 + digit;
+        n->beyond = n->beyond || n->large > (UINT64_MAX - digit) / 10;
+        n->large = n->large * 10 + digit;
+    }
+    if (n->beyond)
+        n->natural = false;
+    else
+        n->real = (double)n->large;
+    if (minus)
+        n->real = -n->real;
+}
+
+static bool number_of_value(const ckpt_value *v, ckpt__number *n)
+{
+    if (v->kind == CKPT_V_BIGINT) {
+        read_large(v->text, n);
+        return true;
+    }
+    n->is_int = v->kind != CKPT_V_FLOAT;
+    n->integer = v->kind == CKPT_V_BOOL ? v->boolean : v->kind == CKPT_V_INT ? v->integer : 0;
+    n->real = v->kind == CKPT_V_FLOAT ? v->real : (double)n->integer;
+    return v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT || v->kind == CKPT_V_BOOL;
+}
+
+bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__number *n, ckpt_status *status, ckpt_error *err)
 {
     *status = CKPT_OK;
-    if (!e->is_tensor) {
-        const ckpt_value *v = e->value;
-        *is_int = v->kind != CKPT_V_FLOAT;
-        *integer = v->kind == CKPT_V_BOOL ? v->boolean : v->kind == CKPT_V_INT ? v->integer : 0;
-        *real = v->kind == CKPT_V_FLOAT ? v->real : (double)*integer;
-        return v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT || v->kind == CKPT_V_BOOL;
-    }
+    *n = (ckpt__number){ .is_int = false };
+    if (!e->is_tensor)
+        return number_of_value(e->value, n);
     const ckpt__tensor *t = &r->reader->index->tensors[e->tensor];
     unsigned char bytes[16];
     uint64_t numel;
@@ -32,25 +60,42 @@ bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, double 
                                 bytes, err);
     if (*status < 0)
         return false;
-    *is_int = !ckpt_dtype_is_float(t->info.dtype);
-    if (*is_int ? !ckpt__convert(t->info.dtype, bytes, CKPT_I64, integer, 1, NULL)
-                : !ckpt__convert(t->info.dtype, bytes, CKPT_F64, real, 1, NULL))
+    n->is_int = !ckpt_dtype_is_float(t->info.dtype);
+    if (t->info.dtype == CKPT_U64)
+        memcpy(&n->large, bytes, sizeof n->large);
+    n->natural = n->large > INT64_MAX;
+    if (n->natural)
+        n->real = (double)n->large;
+    else if (n->is_int ? !ckpt__convert(t->info.dtype, bytes, CKPT_I64, &n->integer, 1, NULL)
+                       : !ckpt__convert(t->info.dtype, bytes, CKPT_F64, &n->real, 1, NULL))
         return false;
-    if (*is_int)
-        *real = (double)*integer;
+    else if (n->is_int)
+        n->real = (double)n->integer;
     return true;
 }
 
-bool ckpt__restore_element(double real, int64_t integer, bool is_int, ckpt_dtype dtype, unsigned char bytes[16])
+bool ckpt__restore_element(const ckpt__number *n, ckpt_dtype dtype, unsigned char bytes[16])
 {
     bool inexact = false;
     double back = 0;
-    if (is_int ? !ckpt__convert(CKPT_I64, &integer, dtype, bytes, 1, &inexact)
-               : !ckpt__convert(CKPT_F64, &real, dtype, bytes, 1, &inexact))
+    if (n->beyond || !(n->natural  ? ckpt__convert(CKPT_U64, &n->large, dtype, bytes, 1, &inexact)
+                       : n->is_int ? ckpt__convert(CKPT_I64, &n->integer, dtype, bytes, 1, &inexact)
+                                   : ckpt__convert(CKPT_F64, &n->real, dtype, bytes, 1, &inexact)))
         return false;
     if (!inexact)
         return true;
-    return !is_int && ckpt_dtype_is_float(dtype) && ckpt__convert(dtype, bytes, CKPT_F64, &back, 1, NULL) && !isinf(back);
+    return !n->is_int && ckpt_dtype_is_float(dtype) && ckpt__convert(dtype, bytes, CKPT_F64, &back, 1, NULL) && !isinf(back);
+}
+
+const char *ckpt__number_text(const ckpt__number *n, char text[CKPT__NUMBER_MAX])
+{
+    if (n->natural)
+        snprintf(text, CKPT__NUMBER_MAX, "%" PRIu64, n->large);
+    else if (n->is_int && !n->beyond)
+        snprintf(text, CKPT__NUMBER_MAX, "%" PRId64, n->integer);
+    else
+        ckpt__format_double(text, n->real);
+    return text;
 }
 
 static ckpt_status add_pending(ckpt__side *side, const ckpt__pending *p, ckpt_error *err)
@@ -61,25 +106,39 @@ static ckpt_status add_pending(ckpt__side *side, const ckpt__pending *p, ckpt_er
     return CKPT_OK;
 }
 
+/* Is the integer what its nearest double says? */
+static bool real_is_exact(const ckpt__number *n)
+{
+    if (n->natural)
+        return n->real < 18446744073709551616.0 && (uint64_t)n->real == n->large;
+    return !n->is_int || (!n->beyond && n->real < 9223372036854775808.0 && (int64_t)n->real == n->integer);
+}
+
 /* Into the variable's type; false where it does not hold the number exactly. A float32 takes the nearest of a Python
  * float (its 0.1 is no float32), but not one that overflows. */
-static bool fit(ckpt__scalar_kind kind, double real, int64_t integer, bool is_int, ckpt__pending *p)
+static bool fit(ckpt__scalar_kind kind, const ckpt__number *n, ckpt__pending *p)
 {
-    bool whole = is_int || (real == floor(real) && fabs(real) < 9007199254740992.0);
-    int64_t i = is_int ? integer : whole ? (int64_t)real : 0;
+    bool whole = n->is_int ? !n->natural && !n->beyond : n->real == floor(n->real) && fabs(n->real) < 9007199254740992.0;
+    int64_t i = n->is_int ? n->integer : whole ? (int64_t)n->real : 0;
     switch (kind) {
     case CKPT__S_F64:
-        p->u.f64 = real;
-        return !is_int || (real < 9223372036854775808.0 && (int64_t)real == integer);
+        p->u.f64 = n->real;
+        return real_is_exact(n);
     case CKPT__S_F32:
-        p->u.f32 = (float)real;
-        return (!isinf(p->u.f32) || isinf(real)) && (!is_int || (double)p->u.f32 == real);
+        p->u.f32 = (float)n->real;
+        return (!isinf(p->u.f32) || isinf(n->real)) && (!n->is_int || (real_is_exact(n) && (double)p->u.f32 == n->real));
     case CKPT__S_I64:
         p->u.i64 = i;
         return whole;
     case CKPT__S_I32:
         p->u.i32 = (int32_t)i;
         return whole && i >= INT32_MIN && i <= INT32_MAX;
+    case CKPT__S_U32:
+        p->u.u32 = (uint32_t)i;
+        return whole && i >= 0 && i <= UINT32_MAX;
+    case CKPT__S_U64:
+        p->u.u64 = n->natural ? n->large : (uint64_t)i;
+        return n->natural || (whole && i >= 0);
     case CKPT__S_BOOL:
         p->u.boolean = i != 0;
         return whole && (i == 0 || i == 1);
@@ -90,7 +149,8 @@ static bool fit(ckpt__scalar_kind kind, double real, int64_t integer, bool is_in
 
 static const char *kind_text(ckpt__scalar_kind kind)
 {
-    static const char *const names[] = { "", "a float32", "a float64", "an int32", "an int64", "a bool", "a string", "bytes" };
+    static const char *const names[] = { "",       "a float32", "a float64", "an int32", "an int64",
+                                         "a bool", "a uint32",  "a uint64",  "a string", "bytes" };
     return names[kind];
 }
 
@@ -99,19 +159,17 @@ static ckpt_status number(ckpt__restorer *r, ckpt__side *side, size_t scalar, co
 {
     const ckpt__scalar *s = &side->state->scalars[scalar];
     ckpt__pending p = { .scalar = scalar };
-    double real = 0;
-    int64_t integer = 0;
-    bool is_int = false;
+    ckpt__number n;
     ckpt_status status;
-    if (!ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err))
+    if (!ckpt__restore_number(r, e, &n, &status, err))
         return status < 0 ? status
                           : ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
                                             kind_text(s->kind), e->is_tensor ? "tensor that does not convert to one number" : ckpt_kind_name(e->value->kind));
-    if (fit(s->kind, real, integer, is_int, &p))
+    if (fit(s->kind, &n, &p))
         return add_pending(side, &p, err);
-    char text[CKPT__DOUBLE_MAX];
+    char shown[CKPT__NUMBER_MAX];
     return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "its value %s cannot be held exactly by %s",
-                           ckpt__format_double(text, real), kind_text(s->kind));
+                           ckpt__number_text(&n, shown), kind_text(s->kind));
 }
 
 static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
@@ -130,6 +188,9 @@ static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, cons
         p.text = (ckpt_str){ copy, s->size };
         return status < 0 ? status : add_pending(side, &p, err);
     }
+    if (t && bytes && (t->dtype == CKPT_U8 || t->dtype == CKPT_I8))
+        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "it has %llu bytes, and the state has room for %zu exactly",
+                               (unsigned long long)t->nbytes, s->size);
     ckpt_kind kind = t ? CKPT_V_TENSOR : e->value->kind;
     if (bytes ? kind != CKPT_V_BYTES && kind != CKPT_V_BYTEARRAY : kind != CKPT_V_STR)
         return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
@@ -149,35 +210,59 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
     *found = false;
     for (size_t i = 0; i < side->canon->count; i++) {
         const ckpt__canon_entry *e = &side->canon->entries[i];
-        double real;
-        int64_t integer;
-        bool is_int;
+        ckpt__number n;
         ckpt_status status;
         if (e->role != CKPT_STEP || !e->param.data)
             continue;
-        if (!ckpt__restore_number(r, e, &real, &integer, &is_int, &status, err)) {
+        if (!ckpt__restore_number(r, e, &n, &status, err)) {
             if (status < 0)
                 return status;
             continue;
         }
-        if (who && real != first) {
+        if (who && n.real != first) {
             char a[CKPT__DOUBLE_MAX], b[CKPT__DOUBLE_MAX];
             return ckpt__side_note(side, CKPT_ERROR, "steps-differ", "step", "name the one that counts with source.step in the map",
                                    err, "the checkpoint has no step of its own, and its parameters' steps differ: '%s' %s, '%s' %s",
-                                   who, ckpt__format_double(a, first), e->name.data, ckpt__format_double(b, real));
+                                   who, ckpt__format_double(a, first), e->name.data, ckpt__format_double(b, n.real));
         }
-        first = real;
+        first = n.real;
         who = who ? who : e->name.data;
     }
     if (!who)
         return CKPT_OK;
     *found = true;
     ckpt__pending p = { .scalar = scalar };
-    if (!fit(side->state->scalars[scalar].kind, first, 0, false, &p))
+    if (!fit(side->state->scalars[scalar].kind, &(ckpt__number){ .real = first }, &p))
         return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", "step", NULL, err, "the parameters' step is no whole number");
     ckpt_status status = add_pending(side, &p, err);
     return status < 0 ? status : ckpt__side_note(side, CKPT_NOTE, "step-from-parameters", "step", NULL, err,
                                                  "taken from the parameters' steps, which all are %lld", (long long)first);
+}
+
+ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_error *err)
+{
+    bool optional = ckpt__state_is_optional(side->state, name);
+    if (optional || side->options.allow_missing)
+        return ckpt__side_note(side, CKPT_NOTE, optional ? "kept" : "missing", name.data, NULL, err,
+                               "it is not in the checkpoint and keeps its value");
+    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data,
+                           "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional", err,
+                           "it is bound and the checkpoint has no value of that name");
+}
+
+/* The step of a parameter that is new; what else is a number of its state keeps its value. */
+static ckpt_status replaced(ckpt__side *side, size_t scalar, ckpt_str key, ckpt_error *err)
+{
+    const ckpt__scalar *s = &side->state->scalars[scalar];
+    ckpt__pending p = { .scalar = scalar };
+    size_t entry;
+    bool anew = ckpt__str_is(key, "step") && fit(s->kind, &(ckpt__number){ .is_int = true }, &p);
+    if (ckpt__hash_get(side->canon->by_name, s->name.data, s->name.size, &entry))
+        side->consumed[entry] = true;
+    ckpt_status status = anew ? add_pending(side, &p, err) : CKPT_OK;
+    return status < 0 ? status
+                      : ckpt__side_note(side, CKPT_NOTE, "replaced", s->name.data, NULL, err, "it %s, as its parameter is new",
+                                        anew ? "starts at 0" : "keeps its value");
 }
 
 static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
@@ -187,6 +272,7 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
     ckpt_status status = CKPT_OK;
     size_t entry;
     bool found = false;
+    ckpt_str key = { NULL, 0 };
     ckpt__scalar_name(side->state, s, &wanted);
     if (s->group != SIZE_MAX && side->groups[s->group] != SIZE_MAX)      /* the file's group may have another name */
         ckpt__buf_printf(&stored, "optimizer.groups.%s.%s", side->canon->groups[side->groups[s->group]].name.data, s->name.data);
@@ -194,6 +280,8 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
         ckpt__buf_add(&stored, wanted.data, wanted.size);
     if (wanted.failed || stored.failed)
         status = ckpt__fail_memory(err, s->name.data, 0);
+    else if (s->group == SIZE_MAX && ckpt__restore_is_of_replaced(side, s->name, (ckpt_str){ NULL, 0 }, &key))
+        status = replaced(side, i, key, err);
     else if (ckpt__hash_get(side->canon->by_name, stored.data, stored.size, &entry)) {
         side->consumed[entry] = true;
         const ckpt__canon_entry *e = &side->canon->entries[entry];
@@ -202,16 +290,8 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
     } else {
         if (ckpt__str_is(s->name, "step"))
             status = step_of_parameters(r, side, i, &found, err);
-        if (status == CKPT_OK && !found && ckpt_report_find(side->report, "steps-differ", "step") == NULL) {
-            bool optional = ckpt__state_is_optional(side->state, (ckpt_str){ wanted.data, wanted.size });
-            if (optional || side->options.allow_missing)
-                status = ckpt__side_note(side, CKPT_NOTE, optional ? "kept" : "missing", wanted.data, NULL, err,
-                                         "it is not in the checkpoint and keeps its value");
-            else
-                status = ckpt__side_note(side, CKPT_ERROR, "missing", wanted.data,
-                                         "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional",
-                                         err, "it is bound and the checkpoint has no value of that name");
-        }
+        if (status == CKPT_OK && !found && ckpt_report_find(side->report, "steps-differ", "step") == NULL)
+            status = ckpt__restore_missing_value(side, (ckpt_str){ wanted.data, wanted.size }, err);
     }
     ckpt__buf_free(&wanted);
     ckpt__buf_free(&stored);
@@ -243,6 +323,12 @@ void ckpt__restore_apply_scalars(const ckpt__side *side)
             break;
         case CKPT__S_I64:
             memcpy(s->data, &p->u.i64, sizeof p->u.i64);
+            break;
+        case CKPT__S_U32:
+            memcpy(s->data, &p->u.u32, sizeof p->u.u32);
+            break;
+        case CKPT__S_U64:
+            memcpy(s->data, &p->u.u64, sizeof p->u.u64);
             break;
         case CKPT__S_BOOL:
             memcpy(s->data, &p->u.boolean, sizeof p->u.boolean);

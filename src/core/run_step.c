@@ -220,7 +220,7 @@ static void write_now(ckpt_run *run)
 /* Room for the copy; false: it is to be done without one, which is said once. */
 static bool can_snapshot(ckpt_run *run)
 {
-    ckpt__snapshot_need need = { 0, 0 };
+    ckpt__snapshot_need need = { .host = 0 };
     ckpt_error err = CKPT_ERROR_INIT;
     if (run->options.synchronous)
         return false;
@@ -297,7 +297,7 @@ ckpt_status ckpt__run_untold(ckpt_run *run, ckpt_error *err)
 
 static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckpt_error *err)
 {
-    size_t number;
+    int64_t step;
     if (!run->resumed)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
                           "%s before ckpt_run_resume: call that first, in a new run too, so that no checkpoint is passed over", call);
@@ -306,14 +306,11 @@ static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckp
     if (run->state->poisoned)
         return ckpt__fail(err, CKPT_E_POISONED, run->path,
                           "the last restore failed midway and the state holds a mixture; restore a checkpoint first");
-    if (!ckpt__hash_get(run->state->names, "step", 4, &number) || number < CKPT__SCALAR_BASE)
-        return CKPT_OK;
-    const ckpt__scalar *s = &run->state->scalars[number - CKPT__SCALAR_BASE];
-    if (s->kind == CKPT__S_I64 && *(const int64_t *)s->data != done)
+    if (ckpt__state_step(run->state, &step) && step != done)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
                           "the bound variable 'step' is %" PRId64 ", %s was told that %" PRId64 " steps are complete: both "
                           "must count completed steps",
-                          *(const int64_t *)s->data, call, done);
+                          step, call, done);
     return CKPT_OK;
 }
 

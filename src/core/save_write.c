@@ -55,7 +55,8 @@ static uint64_t bytes_of(const ckpt__save_job *v, const size_t *tensors, size_t 
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += tensors[i] < v->picture->bindings ? v->picture->index->tensors[tensors[i]].info.nbytes : 0;      /* not those of aliases */
+        if (tensors[i] < v->picture->bindings || tensors[i] >= v->picture->bindings + v->picture->aliases)
+            bytes += v->picture->index->tensors[tensors[i]].info.nbytes;
     return bytes;
 }
 

@@ -23,7 +23,7 @@ static uint64_t room_of(const ckpt__binding *b)
 /* Places in the two memories; false where a sum does not fit into 64 bits. snaps NULL: only the sums. */
 static bool lay_out(const ckpt_state *state, ckpt__snap *snaps, ckpt__snapshot_need *need)
 {
-    *need = (ckpt__snapshot_need){ 0, 0 };
+    *need = (ckpt__snapshot_need){ .host = 0 };
     for (size_t i = 0; i < state->count; i++) {
         const ckpt__binding *b = &state->bindings[i];
         bool pinned = on_device(b);
@@ -40,7 +40,10 @@ static bool lay_out(const ckpt_state *state, ckpt__snap *snaps, ckpt__snapshot_n
 
 bool ckpt__snapshot_measure(const ckpt_state *state, ckpt__snapshot_need *need)
 {
-    return lay_out(state, NULL, need);
+    bool fits = lay_out(state, NULL, need);
+    for (size_t i = 0; fits && i < state->value_count; i++)
+        fits = ckpt__add(need->values, state->values[i].last, &need->values);
+    return fits;
 }
 
 /* ---- memory */
@@ -125,9 +128,9 @@ static ckpt_status pin(ckpt__snapshot *s, uint64_t size, ckpt_error *err)
 ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need *need, uint64_t limit, ckpt_error *err)
 {
     uint64_t all = UINT64_MAX;
-    if (need->host <= s->host_size && need->pinned <= s->pinned_size)
+    if (need->host <= s->host_size && need->pinned <= s->pinned_size && !need->values)
         return CKPT_OK;
-    ckpt_status status = ckpt__add(need->host, need->pinned, &all) ? check_limit(s, all, limit, err)
+    ckpt_status status = ckpt__add(need->host, need->pinned, &all) && ckpt__add(all, need->values, &all) ? check_limit(s, all, limit, err)
                                                                    : ckpt__fail_memory(err, "snapshot", all);
     if (status == CKPT_OK && need->host > s->host_size) {
         drop_host(s);
@@ -203,6 +206,11 @@ static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t numb
     ckpt__snapshot *s = ctx;
     (void)err;
     size_t i = kind == CKPT__STORAGE ? number : s->picture.index->tensors[number].pieces[0].storage;
+    const char *kept = s->picture.index->storages[i].extent.memory;
+    if (kept) {                   /* the value of a hook */
+        memcpy(dst, kept + offset, n);
+        return CKPT_OK;
+    }
     const ckpt__snap *snap = &s->snaps[i];
     if (!snap->pinned) {
         memcpy(dst, s->host + snap->offset + offset, n);
@@ -223,7 +231,7 @@ void ckpt__snapshot_payload(ckpt__snapshot *s, ckpt__payload *payload)
 
 uint64_t ckpt__snapshot_bytes(const ckpt__snapshot *s)
 {
-    return s->host_size + s->pinned_size;
+    return s->host_size + s->pinned_size + s->picture.blob_bytes;
 }
 
 void ckpt__snapshot_free(ckpt__snapshot *s)

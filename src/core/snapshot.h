@@ -29,6 +29,8 @@ typedef struct ckpt__snapshot {
 
 typedef struct ckpt__snapshot_need {
     uint64_t host, pinned;        /* bytes */
+    uint64_t values;              /* of hooks, as long as they were at the last save: they count for the limit, and have their own
+                                   * memory */
 } ckpt__snapshot_need;
 /* What a state takes as it is bound now; false where that does not fit into 64 bits. */
 bool ckpt__snapshot_measure(const ckpt_state *state, ckpt__snapshot_need *need);

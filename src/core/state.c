@@ -1,4 +1,4 @@
-/* core/state.c - binding tensors. Scalars and groups: state_values.c. */
+/* core/state.c - binding tensors. Scalars and groups: state_values.c; memory that moves: state_moves.c. */
 #include "core/state.h"
 
 #include <stdlib.h>
@@ -56,11 +56,14 @@ void ckpt_state_free(ckpt_state *s)
     ckpt__spans_free(s->spans);
     free(s->bindings);
     free(s->scalars);
+    free(s->values);
     free(s->groups);
     free(s->aliases);
     free(s->arenas);
+    free(s->lent);
     free(s->streams);
     free(s->optional);
+    free(s->replace);
     free(s);
 }
 
@@ -87,7 +90,7 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b
     (void)s;
     if (b->nbytes == 0)
         return CKPT_OK;
-    if (!b->data)
+    if (!b->data)                 /* the caller's: ckpt__state_check_bound */
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
                           "it has no memory yet: restore a checkpoint or call ckpt_state_allocate first");
     if (b->memory.kind == CKPT_MEMORY_SPLIT)
@@ -103,7 +106,7 @@ static const char *const default_keys[CKPT_ROLE_COUNT] = {
     [CKPT_MOMENTUM] = "momentum_buffer", [CKPT_MASTER] = "master", [CKPT_STEP] = "step",
 };
 
-static ckpt_status check_name(ckpt_str name, const char *what, ckpt_error *err)
+ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *err)
 {
     if (name.size == 0 || name.size > 4096 || !ckpt__utf8_valid(name.data, name.size))
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a name of 1 to 4096 bytes of UTF-8 is expected");
@@ -112,14 +115,23 @@ static ckpt_status check_name(ckpt_str name, const char *what, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* The canonical name: the given one, or optimizer.<param>.<state_key>. */
-static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__binding *b, ckpt_error *err)
+/* Where a tensor that is bound lies: in an arena of ours or of the caller's, or in none. */
+typedef struct place {
+    size_t arena, lent;           /* SIZE_MAX: none */
+    uint64_t offset;
+    const char *average;          /* what stands before the parameter's name in that of a CKPT_EMA; NULL: "ema" */
+} place;
+
+/* The canonical name: the given one, or optimizer.<param>.<state_key>, or of an average ema.<param>. */
+static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, const place *at, ckpt__binding *b, ckpt_error *err)
 {
     const char *key = d->state_key ? d->state_key : d->role < CKPT_ROLE_COUNT ? default_keys[d->role] : NULL;
     const char *what = d->name ? d->name : d->param ? d->param : "tensor";
     ckpt__buf text = { 0 };
     if (d->name)
         ckpt__buf_str(&text, d->name);
+    else if (d->role == CKPT_EMA && d->param)
+        ckpt__buf_printf(&text, "%s.%s", at->average ? at->average : "ema", d->param);
     else if (!d->param || !key)
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a tensor needs a name, or a param and a role with a state_key");
     else
@@ -137,7 +149,7 @@ static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__bindi
     }
     if (failed)
         return ckpt__fail_memory(err, what, 0);
-    return check_name(b->name, what, err);
+    return ckpt__state_check_name(b->name, what, err);
 }
 
 static int by_stride(const void *a, const void *b)
@@ -212,10 +224,11 @@ static ckpt_status add_name(ckpt_state *s, ckpt_str name, size_t value, ckpt_err
     return put ? CKPT_OK : ckpt__fail(err, CKPT_E_ARGUMENT, name.data, "this name is bound already");
 }
 
-static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, size_t arena, uint64_t arena_offset, ckpt_error *err)
+static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *at, ckpt_error *err)
 {
-    ckpt__binding b = { .role = d->role, .arena = arena, .arena_offset = arena_offset, .data = d->data, .wanted = d->device };
-    ckpt_status status = name_of(s, d, &b, err);
+    ckpt__binding b = { .role = d->role, .arena = at->arena, .lent = at->lent, .arena_offset = at->offset, .data = d->data,
+                        .wanted = d->device };
+    ckpt_status status = name_of(s, d, at, &b, err);
     if (status == CKPT_OK)
         status = shape_of(s, d, &b, err);
     if (status < 0)
@@ -250,7 +263,35 @@ ckpt_status ckpt_state_tensor(ckpt_state *s, const ckpt_tensor_desc *desc, ckpt_
     if (desc->struct_size > sizeof d)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_tensor", "the descriptor is of a newer version of the library");
     memcpy(&d, desc, desc->struct_size ? desc->struct_size : sizeof d);
-    return bind(s, &d, SIZE_MAX, 0, err);
+    return bind(s, &d, &(place){ .arena = SIZE_MAX, .lent = SIZE_MAX }, err);
+}
+
+/* A number among the arenas, and the name taken; at->average is set. */
+static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at, ckpt_error *err)
+{
+    const char *what = a->name ? a->name : "ckpt_state_arena";
+    ckpt_str name = { NULL, 0 };
+    ckpt_status status = a->name ? ckpt__state_check_name(ckpt__s(a->name), what, err) : CKPT_OK;
+    if (status < 0)
+        return status;
+    if (a->name && !(name = ckpt__arena_str(s->memory, a->name, strlen(a->name))).data)
+        return ckpt__fail_memory(err, what, 0);
+    if (!(a->data ? ckpt__grow(&s->lent, &s->lent_capacity, s->lent_count + 1, sizeof *s->lent)
+                  : ckpt__grow(&s->arenas, &s->arena_capacity, s->arena_count + 1, sizeof *s->arenas)))
+        return ckpt__fail_memory(err, what, 0);
+    if (name.data)
+        status = add_name(s, name, a->data ? CKPT__LENT_BASE + s->lent_count : CKPT__ARENA_BASE + s->arena_count, err);
+    if (status < 0)
+        return status;
+    *at = (place){ SIZE_MAX, SIZE_MAX, 0, name.data };
+    if (a->data) {
+        at->lent = s->lent_count++;
+        s->lent[at->lent] = (ckpt__lent){ name, a->nbytes, s->count, 0 };
+    } else {
+        at->arena = s->arena_count++;
+        s->arenas[at->arena] = (ckpt__state_arena){ NULL, a->nbytes, a->device, ckpt_cpu() };
+    }
+    return CKPT_OK;
 }
 
 ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const ckpt_arena_entry *entries, size_t n,
@@ -263,20 +304,18 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
     if (desc->struct_size > sizeof own)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_arena", "the descriptor is of a newer version of the library");
     memcpy(&own, desc, desc->struct_size ? desc->struct_size : sizeof own);
-    size_t size = ckpt_dtype_size(a->dtype), number = SIZE_MAX;
-    if (!a->data) {
-        if (!ckpt__grow(&s->arenas, &s->arena_capacity, s->arena_count + 1, sizeof *s->arenas))
-            return ckpt__fail_memory(err, "ckpt_state_arena", 0);
-        number = s->arena_count++;
-        s->arenas[number] = (ckpt__state_arena){ NULL, a->nbytes, a->device, ckpt_cpu() };
-    }
+    size_t size = ckpt_dtype_size(a->dtype);
+    place at;
+    ckpt_status status = open_arena(s, a, &at, err);
+    if (status < 0)
+        return status;
     for (size_t i = 0; i < n; i++) {
         const ckpt_arena_entry *e = &entries[i];
-        bool optimizer = ckpt_role_is_optimizer(a->role);
+        bool of_param = ckpt_role_is_optimizer(a->role) || a->role == CKPT_EMA;
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
         uint64_t numel, bytes, end;
-        d.name = optimizer ? NULL : e->name;
-        d.param = optimizer ? e->name : NULL;
+        d.name = of_param ? NULL : e->name;
+        d.param = of_param ? e->name : NULL;
         d.state_key = a->state_key;
         d.dtype = a->dtype;
         d.role = a->role;
@@ -289,9 +328,11 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
                               "offset %llu and shape do not fit the arena of %llu bytes of %s (or the offset is not aligned)",
                               (unsigned long long)e->offset, (unsigned long long)a->nbytes, ckpt_dtype_name(a->dtype));
         d.data = a->data ? (char *)a->data + e->offset : NULL;
-        ckpt_status status = bind(s, &d, number, e->offset, err);
-        if (status < 0)
+        at.offset = e->offset;
+        if ((status = bind(s, &d, &at, err)) < 0)
             return status;
+        if (at.lent != SIZE_MAX)
+            s->lent[at.lent].count++;
     }
     return CKPT_OK;
 }
@@ -301,7 +342,7 @@ ckpt_status ckpt_state_alias(ckpt_state *s, const char *name, const char *of, ck
     if (!s || !name || !of || !*name)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_alias", "a NULL or empty name");
     size_t i;
-    ckpt_status status = check_name(ckpt__s(name), name, err);
+    ckpt_status status = ckpt__state_check_name(ckpt__s(name), name, err);
     if (status < 0)
         return status;
     if (!ckpt__hash_get(s->names, of, strlen(of), &i) || i >= CKPT__ALIAS_BASE)

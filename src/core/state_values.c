@@ -9,7 +9,7 @@ static ckpt_status add_scalar(ckpt_state *s, const char *name, ckpt__scalar_kind
         return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "scalar", "a NULL state or variable, or an empty name");
     if (strncmp(name, "ckpt.", 5) == 0 || !ckpt__utf8_valid(name, strlen(name)))
         return ckpt__fail(err, CKPT_E_ARGUMENT, name, "names are UTF-8 and do not begin with 'ckpt.'");
-    ckpt__scalar v = { ckpt__arena_str(s->memory, name, strlen(name)), kind, data, size, SIZE_MAX };
+    ckpt__scalar v = { ckpt__arena_str(s->memory, name, strlen(name)), kind, data, size, SIZE_MAX, false };
     if (!v.name.data || !ckpt__grow(&s->scalars, &s->scalar_capacity, s->scalar_count + 1, sizeof *s->scalars))
         return ckpt__fail_memory(err, name, 0);
     int put = ckpt__hash_put(s->names, v.name.data, v.name.size, CKPT__SCALAR_BASE + s->scalar_count, NULL);
@@ -24,6 +24,21 @@ static ckpt_status add_scalar(ckpt_state *s, const char *name, ckpt__scalar_kind
 ckpt_status ckpt_state_i64(ckpt_state *s, const char *name, int64_t *value, ckpt_error *err)
 {
     return add_scalar(s, name, CKPT__S_I64, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_i32(ckpt_state *s, const char *name, int32_t *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_I32, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_u32(ckpt_state *s, const char *name, uint32_t *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_U32, value, sizeof *value, err);
+}
+
+ckpt_status ckpt_state_u64(ckpt_state *s, const char *name, uint64_t *value, ckpt_error *err)
+{
+    return add_scalar(s, name, CKPT__S_U64, value, sizeof *value, err);
 }
 
 ckpt_status ckpt_state_f64(ckpt_state *s, const char *name, double *value, ckpt_error *err)
@@ -72,6 +87,7 @@ ckpt_status ckpt_state_scaler(ckpt_state *s, const char *name, ckpt_scaler *scal
         ckpt__buf_free(&full);
         if (status < 0)
             return status;
+        s->scalars[s->scalar_count - 1].scaler = true;
     }
     return CKPT_OK;
 }
@@ -81,7 +97,7 @@ static ckpt_status check_hyper(const ckpt_state *s, const ckpt_group_desc *g, si
 {
     const ckpt_hyper *h = &g->hypers[i];
     if (!h->key || !*h->key || !ckpt__utf8_valid(h->key, strlen(h->key)) || !h->data || h->type < CKPT_SCALAR_F32 ||
-        h->type > CKPT_SCALAR_BOOL)
+        h->type > CKPT_SCALAR_U64)
         return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter %zu has no key, no variable or an unknown type", i);
     if (strcmp(h->key, "params") == 0 || strncmp(h->key, "params.", 7) == 0)
         return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter '%s': 'params' is the list of the group's parameters",
@@ -159,6 +175,17 @@ ckpt_status ckpt_state_optional(ckpt_state *s, const char *glob, ckpt_error *err
     return CKPT_OK;
 }
 
+ckpt_status ckpt_state_replace(ckpt_state *s, const char *glob, ckpt_error *err)
+{
+    if (!s || !glob)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_replace", "a NULL state or glob");
+    ckpt_str copy = ckpt__arena_str(s->memory, glob, strlen(glob));
+    if (!copy.data || !ckpt__grow(&s->replace, &s->replace_capacity, s->replace_count + 1, sizeof *s->replace))
+        return ckpt__fail_memory(err, glob, 0);
+    s->replace[s->replace_count++] = copy;
+    return CKPT_OK;
+}
+
 bool ckpt__state_is_optional(const ckpt_state *s, ckpt_str name)
 {
     for (size_t i = 0; i < s->optional_count; i++)
@@ -172,4 +199,46 @@ void ckpt__scalar_name(const ckpt_state *s, const ckpt__scalar *v, ckpt__buf *b)
     if (v->group != SIZE_MAX)
         ckpt__buf_printf(b, "optimizer.groups.%s.", s->groups[v->group].name.data);
     ckpt__buf_add(b, v->name.data, v->name.size);
+}
+
+ckpt__scalar *ckpt__state_scalar(const ckpt_state *s, const char *name, size_t n)
+{
+    size_t i;
+    if (!ckpt__hash_get(s->names, name, n, &i) || i < CKPT__SCALAR_BASE || i >= CKPT__LENT_BASE)
+        return NULL;
+    return &s->scalars[i - CKPT__SCALAR_BASE];
+}
+
+bool ckpt__scalar_integer(const ckpt__scalar *v, int64_t *value)
+{
+    int32_t i32;
+    uint32_t u32;
+    uint64_t u64;
+    if (!v->data)
+        return false;
+    switch (v->kind) {
+    case CKPT__S_I32:
+        memcpy(&i32, v->data, sizeof i32);
+        *value = i32;
+        return true;
+    case CKPT__S_I64:
+        memcpy(value, v->data, sizeof *value);
+        return true;
+    case CKPT__S_U32:
+        memcpy(&u32, v->data, sizeof u32);
+        *value = u32;
+        return true;
+    case CKPT__S_U64:
+        memcpy(&u64, v->data, sizeof u64);
+        *value = u64 > INT64_MAX ? INT64_MAX : (int64_t)u64;
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool ckpt__state_step(const ckpt_state *s, int64_t *value)
+{
+    const ckpt__scalar *step = ckpt__state_scalar(s, "step", 4);
+    return step && ckpt__scalar_integer(step, value);
 }

@@ -1,6 +1,8 @@
 /* core/tree.c - the value tree that a save writes: {"step": 12, "scaler": {...}, "optimizer": {"groups": {...}}, ...}. */
 #include "core/tree.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct node {
@@ -14,18 +16,27 @@ static const ckpt_value *value_of(const ckpt__scalar *s, ckpt__arena *a)
 {
     ckpt_value *v;
     float f;
-    int32_t i;
+    int64_t i;
+    uint64_t natural;
+    char text[24];
     switch (s->kind) {
     case CKPT__S_F32:
         memcpy(&f, s->data, sizeof f);
         return ckpt__value_float(a, (double)f);
     case CKPT__S_F64:
         return ckpt__value_float(a, *(const double *)s->data);
+    case CKPT__S_U64:
+        memcpy(&natural, s->data, sizeof natural);
+        if (natural > INT64_MAX) {
+            int n = snprintf(text, sizeof text, "%" PRIu64, natural);
+            v = ckpt__value_new(a, CKPT_V_BIGINT);
+            return v && (v->text = ckpt__arena_str(a, text, (size_t)n)).data ? v : NULL;
+        }
+        return ckpt__value_int(a, (int64_t)natural);
     case CKPT__S_I32:
-        memcpy(&i, s->data, sizeof i);
-        return ckpt__value_int(a, i);
     case CKPT__S_I64:
-        return ckpt__value_int(a, *(const int64_t *)s->data);
+    case CKPT__S_U32:
+        return ckpt__scalar_integer(s, &i) ? ckpt__value_int(a, i) : NULL;
     case CKPT__S_BOOL:
         return ckpt__value_bool(a, *(const bool *)s->data);
     case CKPT__S_STRING:
@@ -119,10 +130,10 @@ static bool has_prefixes(const ckpt_state *s)
     bool found = false;
     for (size_t i = 0; !found && i < s->scalar_count; i++) {
         ckpt__buf full = { 0 };
-        size_t other, own = s->scalars[i].name.size;
+        size_t own = s->scalars[i].name.size;
         ckpt__scalar_name(s, &s->scalars[i], &full);
         for (size_t k = full.size - (full.failed ? full.size : own); !full.failed && k < full.size; k++)
-            found |= full.data[k] == '.' && ckpt__hash_get(s->names, full.data, k, &other) && other >= CKPT__SCALAR_BASE;
+            found |= full.data[k] == '.' && ckpt__state_scalar(s, full.data, k) != NULL;
         ckpt__buf_free(&full);
     }
     return found;
@@ -158,14 +169,13 @@ ckpt_status ckpt__state_tree(const ckpt_state *s, ckpt__arena *a, const ckpt_val
     node top = { .first = NULL };
     const ckpt__scalar **order = in_order(s, a);
     bool ok = order != NULL;
-    *step = -1;
+    if (!ckpt__state_step(s, step) || *step < 0 || *step == INT64_MAX)       /* one that no run counts to */
+        *step = -1;
     for (size_t i = 0; ok && i < s->scalar_count; i++) {
         const ckpt__scalar *v = order[i];
         if (v->group != SIZE_MAX)
             continue;
         ok = put(a, &top, v->name.data, v->name.size, value_of(v, a));
-        if (ckpt__str_is(v->name, "step") && v->kind == CKPT__S_I64 && *(const int64_t *)v->data >= 0)
-            *step = *(const int64_t *)v->data;
     }
     node *optimizer = ok && s->group_count ? child(a, &top, "optimizer", 9) : NULL;
     node *groups = optimizer ? child(a, optimizer, "groups", 6) : NULL;
