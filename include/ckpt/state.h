@@ -159,14 +159,17 @@ typedef struct ckpt_value_hooks {
     ckpt_status (*take)(void *ctx, const void *from, size_t size, ckpt_error *err);   /* at a restore, last of all, with every CRC
                                    * checked. Negative: the restore fails and the state is poisoned */
 } ckpt_value_hooks;
-#ifdef __cplusplus
-#define CKPT_VALUE_HOOKS_INIT {}
-#else
-#define CKPT_VALUE_HOOKS_INIT { 0 }
-#endif
+#define CKPT_VALUE_HOOKS_INIT { sizeof(ckpt_value_hooks), 0, 0, 0, 0, 0 }
 /* The struct is copied. measure, write and take are needed. A file in which the name is a bytes value or a tensor of uint8 or int8
  * gives its bytes to take. */
 ckpt_status ckpt_state_value(ckpt_state *state, const char *name, const ckpt_value_hooks *hooks, ckpt_error *err);
+
+/* The same for the commonest case, an array that the trainer allocates with malloc and frees and allocates again as it likes: a
+ * loader's order. `pointer` is the address of the trainer's pointer variable (an int **, say), `count` that of its number of
+ * elements, `item` the size of one in bytes. Both variables are borrowed until the state is freed, and read at each save: NULL and 0
+ * are an empty array. A restore gives the array the length that the checkpoint has, with realloc, and sets both. The bytes
+ * are stored as they lie. CKPT_E_ARGUMENT. */
+ckpt_status ckpt_state_array(ckpt_state *state, const char *name, void *pointer, size_t *count, size_t item, ckpt_error *err);
 
 /* torch's GradScaler, in torch's terms. The struct is the trainer's own variable. Stored as scaler.scale,
  * scaler.growth_factor, scaler.backoff_factor, scaler.growth_interval, scaler._growth_tracker. */

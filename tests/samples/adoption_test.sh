@@ -1,25 +1,42 @@
 #!/bin/sh
-# adoption_test.sh - what the hook costs a trainer: the lines that turn samples/hook_without.c into hook_minimal.c, which
-# README states. `adoption_test.sh --print` prints the number and the diff.
+# adoption_test.sh - what the hook costs a trainer: the lines that turn hook_without.c into hook_minimal.c, and
+# shards_without.c into shards_hook.c (samples/), which README states. `adoption_test.sh --print` prints the numbers and
+# the diffs.
 srcdir=${srcdir:-.}
-limit=30
-before=$srcdir/samples/hook_without.c
-after=$srcdir/samples/hook_minimal.c
-[ -f "$before" ] && [ -f "$after" ] || { echo "$before or $after is not there"; exit 99; }
-added=$(diff "$before" "$after" | grep -c '^>')
-[ "${1:-}" != --print ] || { echo "$added"; diff -u "$before" "$after"; exit 0; }
-echo "$added lines are added or changed, of $(wc -l <"$before")"
-# A diff of nothing, or of a file that does not use the hook, would pass as well.
-for call in open resume step close; do
-    grep -q "ckpt_run_$call(" "$after" || { echo "$after does not call ckpt_run_$call"; exit 1; }
-    ! grep -q "ckpt_" "$before" || { echo "$before is no longer without the library"; exit 1; }
-done
-[ "$added" -gt 0 ] && [ "$added" -le $limit ] || { echo "more than $limit: make the hook easier, not the diff"; exit 1; }
-said=$(sed -n 's/.*hook_minimal\.c[^0-9]*\([0-9][0-9]*\) lines.*/\1/p' "$srcdir/README" | head -n 1)
-[ -z "$said" ] || [ "$said" = "$added" ] || { echo "README says $said lines, it is $added"; exit 1; }
-# Where README shows the lines, they are these.
+print=${1:-}
 work=$(mktemp -d "${TMPDIR:-/tmp}/adoption.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
+failed=0
+
+wrong()
+{
+    echo "$1"
+    failed=1
+}
+
+# cost BEFORE AFTER LIMIT
+cost()
+{
+    before=$srcdir/samples/$1
+    after=$srcdir/samples/$2
+    [ -f "$before" ] && [ -f "$after" ] || { echo "$before or $after is not there"; exit 99; }
+    added=$(diff "$before" "$after" | grep -c '^>')
+    [ "$print" != --print ] || { echo "$2: $added"; diff -u "$before" "$after"; return; }
+    echo "$2: $added lines are added or changed, of $(wc -l <"$before")"
+    # A diff of nothing, or of a file that does not use the hook, would pass as well.
+    for call in open resume step close; do
+        grep -q "ckpt_run_$call(" "$after" || wrong "$after does not call ckpt_run_$call"
+        ! grep -q "ckpt_" "$before" || wrong "$before is no longer without the library"
+    done
+    [ "$added" -gt 0 ] && [ "$added" -le "$3" ] || wrong "more than $3: make the hook easier, not the diff"
+    said=$(tr '\n' ' ' <"$srcdir/README" | sed -n "s/.*samples\/$2 is samples\/$1 and \([0-9][0-9]*\) lines.*/\1/p")
+    [ "$said" = "$added" ] || wrong "README says '$said' lines of $2, it is $added"
+}
+
+cost hook_without.c hook_minimal.c 30
+# Where README shows the lines, they are these.
 sed -n '/hook_minimal\.c is/,/^[A-Z][a-z]* samples/s/^    +//p' "$srcdir/README" >"$work/page"
-diff "$before" "$after" | sed -n 's/^> \{0,1\}//p' >"$work/now"
-[ ! -s "$work/page" ] || diff "$work/page" "$work/now" || { echo "README: < the page, > the samples"; exit 1; }
+diff "$srcdir/samples/hook_without.c" "$srcdir/samples/hook_minimal.c" | sed -n 's/^> \{0,1\}//p' >"$work/now"
+[ ! -s "$work/page" ] || diff "$work/page" "$work/now" || wrong "README: < the page, > the samples"
+cost shards_without.c shards_hook.c 45
+exit $failed

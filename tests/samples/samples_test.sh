@@ -17,11 +17,14 @@ places="cpu cuda:0 cuda:1"
 for device in $places; do
     cuda "$replace_head" "$work/one" $device "$work/head.safetensors" >"$work/out" 2>"$work/err"
     report $? "a new head on $device"
-    expect "is where the body is" says "30 tensors, all on $device" "$work/out"
+    expect "is where the body is, with its moments" says "116 tensors, all on $device" "$work/out"
+    expect "begins anew, and the body goes on" says "the head begins at step 0, the body goes on after step 6" "$work/out"
 done
 cuda "$replace_head" "$handover/ar-ckpt-cuda0.pth" ${places##* } >"$work/out" 2>"$work/err"
 report $? "a new head on PyTorch's body"
-expect "is where the body is" says "30 tensors, all on ${places##* }" "$work/out"
+expect "is where the body is" says "116 tensors, all on ${places##* }" "$work/out"
+expect "begins anew, though PyTorch's optimizer counts the old one" \
+    says "the head begins at step 0, the body goes on after step 40" "$work/out"
 refuse "the checkpoint with the new head does not fit the old model" \
     "$train" --resume "$work/head.safetensors" --allow-unexpected "$text"
 
