@@ -204,6 +204,37 @@ START_TEST(test_from_an_all_reduce)
 }
 END_TEST
 
+/* ---- a stop that one rank was asked for, and that another could not save */
+
+static void script_stop(member *m)
+{
+    open_and_resume(m);
+    NEED(m->status >= 0);
+    set_rank_step(m, 1);
+    m->status = ckpt_run_step(m->x.run, 1, &m->x.err);
+    m->done = ckpt_run_stopping(m->x.run);
+    m->stopped = strncmp(m->x.err.message, "a stop was asked for (deadline), and its save failed: rank 1: ", 62) == 0;
+    ckpt_run_close(m->x.run, NULL);
+    m->x.run = NULL;
+}
+
+START_TEST(test_stop_of_all_ranks)
+{
+    const char *run = in_folder("run");
+    world *w = world_new(run, 2);
+    w->members[0].x.o.time_limit = 1e-3;
+    at_sync.name = "rank-00001";
+    at_sync.fails = EIO;
+    world_play(w, script_stop);
+    EACH(w, m) {
+        ck_assert_int_eq(m->status, CKPT_E_SYSTEM);
+        ck_assert_msg(m->stopped == 1 && m->done == CKPT_TRIGGER_DEADLINE, "rank %d: %d: %s", (int)m->rank, (int)m->done,
+                      m->x.err.message);
+    }
+    world_free(w);
+}
+END_TEST
+
 /* ---- one directory twice in one process */
 
 START_TEST(test_opened_twice)
@@ -262,6 +293,7 @@ int main(void)
     tcase_add_test(tc, test_many_threads);
     tcase_add_test(tc, test_from_a_notice);
     tcase_add_test(tc, test_from_an_all_reduce);
+    tcase_add_test(tc, test_stop_of_all_ranks);
     tcase_add_test(tc, test_opened_twice);
     tcase_add_test(tc, test_rank_opened_twice);
     suite_add_tcase(suite, tc);
