@@ -118,6 +118,8 @@ static void free_run(ckpt_run *run)
     pthread_cond_destroy(&run->changed);
     pthread_mutex_destroy(&run->lock);
     free(run->bad);
+    ckpt_map_free(run->map);
+    free(run->map_text);
     free(run->task.path);
     free(run->path);
     free(run);
@@ -167,6 +169,8 @@ static ckpt_status open_run(ckpt_run *run, ckpt_error *err)
     if (status < 0)
         return status;
     status = check_options(run, err);
+    if (status == CKPT_OK)
+        status = ckpt__run_map_open(run, err);
     if (status == CKPT_OK)
         status = open_stores(run, err);
     if (status == CKPT_OK)

@@ -45,6 +45,7 @@ struct ckpt_run {
     ckpt_run_options options;
     char *path;                   /* as given, for messages */
     ckpt__store *top, *store;     /* of the run, and of this rank: one and the same for a run of one process */
+    ckpt_map *map; char *map_text;       /* of options.restore->map_location, read when the run was opened; or NULL */
     ckpt__claim *claim;           /* of `store`, for this process; NULL: with no_lock */
     pid_t owner;
     atomic_int inside;            /* the thread (gettid) whose call is at work; 0: none */
@@ -117,6 +118,13 @@ void ckpt__task_finish(ckpt_run *run);         /* hints and retention: what goes
 void ckpt__run_write_latest(ckpt_run *run, const char *name);
 /* Not to be counted by retention, and to be replaced whatever it is. CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__run_mark_bad(ckpt_run *run, const ckpt__held *held, ckpt_error *err);
+
+/* ---- run_map.c */
+ckpt_status ckpt__run_map_open(ckpt_run *run, ckpt_error *err);
+/* The options of the restore: options.restore with this run's ranks and format, and the map that counts (argument:
+ * ckpt_run_resume's map_location), read. *own: to be freed when the restore is done. */
+ckpt_status ckpt__run_map_take(const ckpt_run *run, const char *argument, ckpt_restore_options *out, ckpt_map **own,
+                               ckpt_report *report, ckpt_error *err);
 
 /* ---- run_back.c: after a resume from options.resume_step */
 /* Renames what is later than `step` on this rank, takes it out of the list, and puts the hints right. An error: some of it

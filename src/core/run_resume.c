@@ -8,6 +8,7 @@
 typedef struct resumer {
     ckpt_run *run;
     ckpt_restore_options options;
+    ckpt_map *map;                /* parsed for this resume, or NULL */
     ckpt__held *list; size_t count;      /* this rank's, newest first */
     ckpt_report *passed;          /* why candidates were passed over */
     size_t tried;
@@ -218,23 +219,6 @@ static void mark_verified(resumer *r, int64_t step)
         ckpt__run_note(r->run, CKPT_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
 }
 
-static ckpt_status read_options(resumer *r, const char *map_location, ckpt_error *err)
-{
-    const ckpt_restore_options *given = r->run->options.restore;
-    if (given) {
-        if (given->struct_size > sizeof *given)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, r->run->path, "the restore options are of a newer version of the library");
-        memcpy(&r->options, given, given->struct_size ? given->struct_size : sizeof *given);
-    }
-    r->options.struct_size = 0;
-    r->options.format = "ckpt";   /* steps of a run are ours: without its manifest one is no model's directory, but damaged */
-    if (map_location)
-        r->options.map_location = map_location;
-    if (r->options.ranks.world == 0)
-        r->options.ranks = r->run->options.ranks;
-    return CKPT_OK;
-}
-
 /* What the report says beside what the restore itself put there. */
 static ckpt_status complete_report(resumer *r, ckpt_status status, int64_t done, ckpt_report *report, ckpt_error *err)
 {
@@ -255,7 +239,7 @@ static void forget_bad(ckpt_run *run)
 
 static ckpt_status resume(resumer *r, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err)
 {
-    ckpt_status status = read_options(r, map_location, err);
+    ckpt_status status = ckpt__run_map_take(r->run, map_location, &r->options, &r->map, report, err);
     if (status == CKPT_OK)
         status = ckpt__held_list(r->run->store, &r->list, &r->count, err);
     if (status == CKPT_OK && !(r->passed = ckpt_report_new()))
@@ -307,6 +291,7 @@ ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *do
             *done = step;
     }
     free(r.list);
+    ckpt_map_free(r.map);
     ckpt_report_free(r.passed);
     ckpt_report_free(own);
     ckpt__run_tell(run);
