@@ -61,6 +61,7 @@ struct ckpt_run {
     ckpt__snapshot snapshot;
     ckpt__snapshot_need need;     /* of JOB_RESERVE */
     bool reserved, said_synchronous;
+    bool looked_over;             /* the state, for what a trainer forgot to bind: once, before the first save */
     ckpt_status broken;           /* all_reduce failed: what the others know is not known, and it is not called again */
     ckpt_error broken_error;
     ckpt_status untold;           /* of a save whose failure no call has returned yet */
@@ -88,6 +89,7 @@ double ckpt__run_clock(void);                  /* seconds, monotonic */
 /* Queues a notice; it is told on the caller's thread by ckpt__run_tell. A notice is lost where memory is short. */
 void ckpt__run_note(ckpt_run *run, ckpt_severity severity, const char *code, const char *fix, const char *format, ...)
     CKPT__PRINTF(5, 6);
+void ckpt__run_note_all(ckpt_run *run, const ckpt_report *findings);
 void ckpt__run_tell(ckpt_run *run);
 
 /* ---- run_enter.c: who may call */

@@ -35,7 +35,7 @@ ckpt_status ckpt__run_enter(ckpt_run *run, const char *call, ckpt_error *err)
 ckpt_status ckpt__run_object(const ckpt_run *run, ckpt_status status, ckpt_error *err)
 {
     if (status < 0 && err && !err->object[0])
-        ckpt__escape(err->object, sizeof err->object, run->path, strlen(run->path));
+        ckpt__error_object(err, run->path);
     return status;
 }
 

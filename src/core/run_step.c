@@ -179,6 +179,16 @@ static bool can_snapshot(ckpt_run *run)
     return false;
 }
 
+/* What the state itself shows that a trainer forgot. Once a run: by its first save all that it binds is bound. */
+static void look_over(ckpt_run *run)
+{
+    ckpt_report *found = run->looked_over || !run->options.notice ? NULL : ckpt_report_new();
+    run->looked_over = true;
+    if (found)
+        ckpt__run_note_all(run, found);
+    ckpt_report_free(found);
+}
+
 static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger, ckpt_error *err)
 {
     ckpt__task *t = &run->task;
@@ -196,6 +206,7 @@ static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger,
     run->last_begin = now;
     run->stage = CKPT__WRITING;
     pthread_mutex_unlock(&run->lock);
+    look_over(run);
     ckpt__run_answer(run, trigger);
     ckpt__step_name(t->name, done);
     size_t size = strlen(run->store->path) + sizeof t->name + 2;
