@@ -33,7 +33,8 @@ typedef struct ckpt_map ckpt_map;
  *   "cuda:*=cuda:{rank}"         wildcard; expressions over rank, local_rank, world, index: + - * / % ( )
  *   "cuda:*=xpu:{index}"         tags of torch's further devices: for ckpt_migrate and doctor; a restore refuses them
  *   "FILE.yaml"                  a file whose name ends in .yaml or .yml: ckpt-map(5)
- * NULL or "": every tensor keeps its tag. CKPT_E_ARGUMENT with the place (column, or line and column). */
+ * NULL or "": every tensor keeps its tag. CKPT_E_ARGUMENT with the place (column, or line and column); CKPT_E_SYSTEM: the file
+ * cannot be read. A restore into buffers of the caller's needs no map: they stay where they are. */
 ckpt_status ckpt_map_parse(const char *text, ckpt_map **out, ckpt_error *err);
 
 /* The YAML text itself; `name` is for messages. */

@@ -17,7 +17,10 @@ extern "C" {
 typedef struct ckpt_restore_options {
     uint32_t struct_size;         /* 0: this header's */
     const char *map_location;     /* ckpt_map_parse's text; NULL: the caller's buffers stay where they are, ours go to
-                                   * their descriptor's device, else to their saved tag */
+                                   * their descriptor's device, else to their saved tag. A map moves ours, and holds the
+                                   * caller's to what it says ("device-mismatch"), but for host memory of role "rng" or "other"
+                                   * (a loader's order), which stays unless a rule by name or role says otherwise, and for
+                                   * managed memory, which has no fixed device and fits every target (the warning "managed") */
     const ckpt_map *map;          /* instead of map_location; borrowed during the call */
     ckpt_optimizer_kind optimizer;
     ckpt_ranks ranks;             /* all zero: rank 0 of 1 */

@@ -6,13 +6,14 @@
  *     o.retention.keep_last = 3;
  *     int64_t done = 0;                                      completed steps
  *     if (ckpt_run_open(&run, "runs/gpt", state, &o, &err) < 0 ||
- *         ckpt_run_resume(run, "cuda:0", &done, NULL, &err) < 0)
- *         return fail(&err);
- *     while (done < last) {
+ *         ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)  NULL: your buffers stay where they are. A map_location is
+ *         return fail(&err);                                 for memory that the library allocates (data NULL)
+ *     while (done < last) {                                  from what was resumed: steps only grow
  *         train(done);
  *         ckpt_status s = ckpt_run_step(run, ++done, &err);
  *         if (s == CKPT_STOP) break;                         saved because of a signal, a deadline or a STOP file
  *         if (s < 0) warn(&err);                             a save failed; training may go on
+ *         if (s < 0 && ckpt_run_stopping(run)) break;        ... unless it is to stop now: the checkpoint before is on disk
  *     }
  *     ckpt_run_close(run, &err);
  *
@@ -22,10 +23,13 @@
  *     verified           names of checkpoints that were read back, or restored from, with every CRC right; a hint
  *     .lock              locked by the process that writes here
  *     .tmp-*, .trash-*   what is being written or removed; what a dead writer left goes when the next one opens the run
+ *     aside-step-*       what was later than a step that a run went back to (resume_step): kept, and looked at by nothing
  * and with several ranks one such directory for each, rank-00000, rank-00001, ..., on a shared disk or on each its own.
  *
- * A run belongs to one thread at a time, and to the process that opened it (never to a child that was forked). Its
- * writer thread touches the snapshot, never the state. */
+ * A run belongs to one thread at a time, and to the process that opened it (never to a child that was forked). A call that
+ * comes while another is at work in the run, from another thread or from a notice or all_reduce of that very call, is
+ * CKPT_E_ARGUMENT and touches nothing, ckpt_run_close included; ckpt_run_poll, ckpt_run_stopping and ckpt_run_get_info may be
+ * called by any thread until the run is closed. The writer thread touches the snapshot, never the state. */
 #ifndef CKPT_RUN_H
 #define CKPT_RUN_H
 
@@ -81,7 +85,7 @@ const ckpt_run_entry *ckpt_run_list_entries(const ckpt_run_list *list);      /* 
 /* Who holds the lock ("pid 17 on host a"); NULL: nobody. */
 const char *ckpt_run_list_writer(const ckpt_run_list *list);
 /* Notes of what was odd: "stale-hint" (latest names what is not the newest), "leftover" (.tmp-*, .trash-*),
- * "incomplete-step". Borrowed. */
+ * "incomplete-step", "kept-aside" (aside-step-*). Borrowed. */
 const ckpt_report *ckpt_run_list_findings(const ckpt_run_list *list);
 
 /* ---- several ranks */
@@ -100,7 +104,8 @@ typedef struct ckpt_run ckpt_run;
 
 /* What happened, one finding each, on the thread that calls ckpt_run_*, during that call: "saved", "save-failed",
  * "save-skipped", "synchronous", "pruned", "prune-failed", "hint-failed", "recovered", "fallback", ... (ckpt.3 lists
- * them). Strings live during the call. */
+ * them). Strings live during the call. The message of a "save-failed" whose save a stop asked for says so: "a stop was asked for
+ * (signal), and its save failed: ...". */
 typedef void (*ckpt_notice_fn)(void *ctx, const ckpt_finding *finding);
 
 /* Zero is the safe default: asynchronous, durable, locked, every checkpoint kept, no signal touched. */
@@ -122,8 +127,8 @@ typedef struct ckpt_run_options {
                                    * is said once ("synchronous"). 0: half of what is free when it is first needed */
     bool read_back;               /* the writer reads each checkpoint back and checks every CRC: it is then verified */
 
-    /* how to resume: borrowed until the last ckpt_run_resume returns; map_location is that call's argument. NULL:
-     * defaults */
+    /* how to resume: borrowed until the last ckpt_run_resume returns. Its map_location is read when the run is opened; the
+     * argument of ckpt_run_resume, where that is not NULL, counts instead of it and of `map`. NULL: defaults */
     const ckpt_restore_options *restore;
 
     /* when to save and stop (CKPT_STOP) */
@@ -135,8 +140,8 @@ typedef struct ckpt_run_options {
     bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves
                                    * and stops; looked for once a second, removed when that is done. Rank 0 looks */
 
-    /* several ranks: all_reduce is needed when ranks.world > 1; synchronous and skip_when_busy are the same on all of them,
-     * or the open fails. Once all_reduce has failed it is not called again, and every call fails. All zero: rank 0 of 1 */
+    /* several ranks: all_reduce is needed when ranks.world > 1; synchronous, skip_when_busy and resume_step are the same on
+     * all of them, or the open fails. Once all_reduce has failed it is not called again, and every call fails. All zero: rank 0 of 1 */
     ckpt_ranks ranks;
     ckpt_all_reduce_fn all_reduce;
     void *all_reduce_ctx;
@@ -146,8 +151,10 @@ typedef struct ckpt_run_options {
 
     bool no_lock;                 /* permits a second writer in the directory (a file system without locks) */
 
-    int64_t resume_step;          /* ckpt_run_resume goes back to the checkpoint of this step; later ones are kept aside, under names
-                                   * that no resume, retention or step count looks at ("aside-step-00000040"). 0: the newest */
+    int64_t resume_step;          /* ckpt_run_resume goes back to the checkpoint of this step, and to no other; when that is restored,
+                                   * later ones are kept aside, under names that no resume, retention or step count looks at
+                                   * ("aside-step-00000040"). To be taken away for the next start, or it goes back again. 0: the
+                                   * newest */
     bool prune_first;             /* with keep_last > 1: before a save, one more old checkpoint is removed than after it, so that the new one
                                    * finds its room; until it is published there is one checkpoint less than keep_last. Never the
                                    * last one that is complete */
@@ -160,7 +167,8 @@ typedef struct ckpt_run_options {
 
 /* Opens the run directory (made with its parents where it is not there), locks it, and removes what a dead writer left.
  * The state is borrowed until ckpt_run_close; it need not be complete yet. CKPT_E_EXISTS: another process writes here,
- * by pid and host; CKPT_E_ARGUMENT; CKPT_E_SYSTEM. Options may be NULL: then only ckpt_run_save saves. */
+ * by pid and host, or this process has the directory open already, by whatever path; CKPT_E_ARGUMENT, also for a map_location of
+ * options.restore that is none; CKPT_E_SYSTEM. Options may be NULL: then only ckpt_run_save saves. */
 ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, const ckpt_run_options *options,
                           ckpt_error *err);
 
@@ -170,14 +178,23 @@ ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, c
  * exist and none that loads is an error, never a silent start from step 0. With several ranks: the newest step that all
  * ranks hold of one save, or the same error on all; a run that died in its very first save, before all ranks had published
  * it, begins anew. To be called once before the first step, also in a new run: CKPT_NOTHING_TO_RESUME (positive), *done is
- * 0. map_location as in ckpt_restore_options; report may be NULL. */
+ * 0. report may be NULL.
+ *   map_location as in ckpt_restore_options: NULL for buffers of your own, which stay where they are; a map for tensors that the
+ * library allocates, or to have it checked that your buffers lie where the map says. It is read before any checkpoint is looked
+ * for, in a new run too: what ckpt_map_parse says of it is the error of this call, and so is a device string whose device
+ * is not there (CKPT_E_DEVICE). Rules count where a tensor uses them.
+ *   With options.resume_step: that step or an error, which lists the steps that are there; nothing was renamed then. Later ones
+ * are kept aside once the step is restored, on all ranks: the warning "kept-aside" in the report, and as a notice. After a
+ * kill on the way the same call does the rest. */
 ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err);
 
 /* After each step: `done` steps are complete. Saves when something asks for it. When this returns the checkpoint's
  * content is fixed, whatever the trainer changes afterwards; it is on disk later (see ckpt_run_wait). CKPT_OK;
  * CKPT_STOP: saved, on disk, leave the loop; an error of this or of an earlier save: training may go on, the previous
  * checkpoint is untouched, and the next save that is due tries again. A stop whose save failed comes back as that
- * error and is tried again at the next step. A bound "step" must equal `done`: CKPT_E_ARGUMENT. */
+ * error and is tried again at the next step (see ckpt_run_stopping). CKPT_E_ARGUMENT: `done` is below the step that was resumed,
+ * or below one that this run has saved (steps only grow: a loop that begins at 0 again would save the weights of step 1000 as
+ * those of step 1; resume_step goes back); or a bound "step" does not equal `done`. Nothing is saved then, and nothing harmed. */
 ckpt_status ckpt_run_step(ckpt_run *run, int64_t done, ckpt_error *err);
 
 /* Saves now, whatever is due (the end of an epoch, a best score). */

@@ -192,8 +192,10 @@ ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_g
         status = idle_devices(&g);
     if (status == CKPT_OK && ckpt_report_worst(g.report) == CKPT_ERROR) {
         status = CKPT_NO;
-        ckpt__report_fail(g.report, CKPT_ERROR, CKPT_NO, "", err);
+        ckpt__report_fail(g.report, CKPT_ERROR, CKPT_NO, "ckpt_guard", err);
     }
+    if (status < 0 && err && !err->object[0])
+        ckpt__error_object(err, "ckpt_guard");
     free(g.memory);
     ckpt_report_free(own);
     return status;

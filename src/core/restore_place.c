@@ -67,6 +67,7 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__side *side, places *p, ckpt_e
         ckpt_str owner = b->param.data ? b->param : b->name;
         size_t g;
         p->subjects[i] = (ckpt__subject){ .name = b->name, .param = b->param, .role = b->role, .tag = tag_of(r, side, i, p->tags[i]),
+                                          .host = !b->ours && (b->memory.kind == CKPT_MEMORY_HOST || b->memory.kind == CKPT_MEMORY_PINNED),
                                           .stays = !b->ours && !enforced(side) };
         p->dtypes[i] = side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
         if (ckpt__hash_get(groups, owner.data, owner.size, &g))
@@ -100,33 +101,33 @@ static ckpt_device common_device(const ckpt__side *side, const places *p)
     return d.type == CKPT_DEVICE_NONE ? ckpt_cpu() : d;
 }
 
-static ckpt_status settle(ckpt__side *side, places *p, size_t i, ckpt_error *err)
+/* Where each tensor is to go. What the caller's own memory is held to is seen afterwards, by check_own. */
+static void aim(ckpt__side *side, places *p, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
     ckpt_device keep = ckpt__tag_parse(p->subjects[i].tag), own = ckpt__memory_device(&b->memory);
-    char want[CKPT_DEVICE_NAME_MAX], have[CKPT_DEVICE_NAME_MAX];
     item->target = p->targets[i].device.type != CKPT_DEVICE_NONE ? p->targets[i].device : keep;
     item->cast = p->targets[i].cast;
     if (item->target.type == CKPT_DEVICE_NONE)
         item->target = b->ours ? common_device(side, p) : own;
     if (item->target.type == CKPT_DEVICE_CUDA && item->target.index < 0)
         item->target.index = 0;   /* "cuda" in a file: torch's current device, which for a trainer that set none is 0 */
-    if (!b->ours) {
-        if (!b->nbytes || !enforced(side)) {
-            item->target = own;
-            return CKPT_OK;
-        }
-        if (ckpt_device_equal(own, item->target))
-            return CKPT_OK;
-        bool step = b->role == CKPT_STEP && own.type == CKPT_DEVICE_CPU && item->target.type == CKPT_DEVICE_CUDA;
-        return ckpt__side_note(side, CKPT_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data,
-            step ? "bind a step counter on the parameter's device" : "bind a buffer on that device, or change the map", err,
-            "the rules put it on %s, and its bound buffer is on %s",
-            ckpt__target_name(&(ckpt__target){ .device = item->target, .word = p->targets[i].word }, want),
-            ckpt_device_name(own, have));
-    }
-    if (item->target.type == CKPT_DEVICE_CPU || item->target.type == CKPT_DEVICE_CUDA)
+    if (!b->ours && (!b->nbytes || !enforced(side)))
+        item->target = own;
+}
+
+static bool is_place(ckpt_device d)
+{
+    return d.type == CKPT_DEVICE_CPU || d.type == CKPT_DEVICE_CUDA;
+}
+
+/* Memory of ours goes anywhere that tensors can be. */
+static ckpt_status check_ours(ckpt__side *side, places *p, size_t i, ckpt_error *err)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    char want[CKPT_DEVICE_NAME_MAX];
+    if (is_place(side->items[i].target))
         return CKPT_OK;
     if (p->targets[i].device.type != CKPT_DEVICE_NONE)
         return ckpt__side_note(side, CKPT_ERROR, "no-such-device", b->name.data,
@@ -139,6 +140,65 @@ static ckpt_status settle(ckpt__side *side, places *p, size_t i, ckpt_error *err
                            p->subjects[i].tag.data ? p->subjects[i].tag.data : "an unknown device");
 }
 
+/* The caller's memory is where it is: a target that is elsewhere is an error, and memory without a fixed device fits every
+ * one. A device that is not there has its own finding, and what is bound elsewhere is then no news. */
+static ckpt_status check_own(ckpt__side *side, places *p, size_t i, size_t *managed, ckpt_error *err)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    ckpt__item *item = &side->items[i];
+    ckpt_device own = ckpt__memory_device(&b->memory), target = item->target;
+    char want[CKPT_DEVICE_NAME_MAX], have[CKPT_DEVICE_NAME_MAX], fix[200];
+    if (ckpt_device_equal(own, target) && b->memory.kind != CKPT_MEMORY_MANAGED)
+        return CKPT_OK;
+    if (target.type == CKPT_DEVICE_CUDA && ckpt_device_check(target, NULL) < 0)
+        return CKPT_OK;
+    if (b->memory.kind == CKPT_MEMORY_MANAGED && is_place(target)) {
+        item->target = own;
+        *managed += has_rules(side) && b->nbytes > 0;
+        return CKPT_OK;
+    }
+    ckpt__target_name(&(ckpt__target){ .device = target, .word = p->targets[i].word }, want);
+    bool step = b->role == CKPT_STEP && own.type == CKPT_DEVICE_CPU && target.type == CKPT_DEVICE_CUDA;
+    if (step)
+        snprintf(fix, sizeof fix, "bind a step counter on the parameter's device");
+    else if (has_rules(side))
+        snprintf(fix, sizeof fix, "pass NULL as map_location: your buffers stay where they are; or bind a buffer on %s; or change "
+                                  "the map", want);
+    else
+        snprintf(fix, sizeof fix, "bind a buffer on %s", want);
+    return ckpt__side_note(side, CKPT_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix, err,
+                           "the rules put it on %s, and its bound buffer is %s%s", want,
+                           b->memory.kind == CKPT_MEMORY_MANAGED ? "managed memory" : "on ",
+                           b->memory.kind == CKPT_MEMORY_MANAGED ? "" : ckpt_device_name(own, have));
+}
+
+/* "and there are 2 CUDA devices" */
+static void count_devices(char *text, size_t size)
+{
+    const char *why = NULL;
+    int count = 0;
+    if (ckpt_device_count(CKPT_DEVICE_CUDA, &count, &why, NULL) < 0 || count == 0)
+        snprintf(text, size, "there is no CUDA device%s%s", why ? ": " : "", why ? why : "");
+    else
+        snprintf(text, size, count == 1 ? "there is %d CUDA device" : "there are %d CUDA devices", count);
+}
+
+static ckpt_status note_absent(ckpt__side *side, ckpt_device d, size_t first, ckpt_error *err)
+{
+    const ckpt_state *s = side->state;
+    size_t tensors = 0;
+    char name[CKPT_DEVICE_NAME_MAX], there[320], which[200] = "";
+    for (size_t k = first; k < s->count; k++)
+        tensors += ckpt_device_equal(side->items[k].target, d);
+    count_devices(there, sizeof there);
+    if (tensors > 1)
+        snprintf(which, sizeof which, " (the first: %.150s)", s->bindings[first].name.data);
+    return ckpt__side_note(side, CKPT_ERROR, "no-such-device", s->bindings[first].name.data,
+                           "give a map_location that names a device that is there (CUDA_VISIBLE_DEVICES may hide some)", err,
+                           "%zu tensor%s to go to %s, and %s%s", tensors, tensors == 1 ? " is" : "s are",
+                           ckpt_device_name(d, name), there, which);
+}
+
 /* Every device that is a target is asked for once; a missing one is one finding that counts its tensors. */
 static ckpt_status check_devices(ckpt__side *side, ckpt_error *err)
 {
@@ -146,27 +206,29 @@ static ckpt_status check_devices(ckpt__side *side, ckpt_error *err)
     enum { MOST = 256 };
     ckpt_device asked[MOST];
     size_t count = 0;
-    for (size_t i = 0; i < s->count; i++) {
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         ckpt_device d = side->items[i].target;
-        size_t k = 0, tensors = 0;
-        ckpt_error why = CKPT_ERROR_INIT;
+        size_t k = 0;
         while (k < count && !ckpt_device_equal(asked[k], d))
             k++;
         if (d.type != CKPT_DEVICE_CUDA || k < count)
             continue;
         if (count < MOST)
             asked[count++] = d;
-        if (ckpt_device_check(d, &why) == CKPT_OK)
-            continue;
-        for (k = i; k < s->count; k++)
-            tensors += ckpt_device_equal(side->items[k].target, d);
-        ckpt_status status = ckpt__side_note(side, CKPT_ERROR, "no-such-device", s->bindings[i].name.data,
-                                             "give a map_location that names a device that is there", err,
-                                             "it and %zu others are to go to %s: %s", tensors - 1, why.object, why.message);
-        if (status < 0)
-            return status;
+        if (ckpt_device_check(d, NULL) < 0)
+            status = note_absent(side, d, i, err);
     }
-    return CKPT_OK;
+    return status;
+}
+
+static ckpt_status note_managed(ckpt__side *side, size_t managed, ckpt_error *err)
+{
+    if (managed == 0)
+        return CKPT_OK;
+    return ckpt__side_note(side, CKPT_WARNING, "managed", "", "use device memory where the map is to be kept", err,
+                           "%zu bound buffer%s managed memory, which has no fixed device: the map was not applied to %s", managed,
+                           managed == 1 ? " is" : "s are", managed == 1 ? "it" : "them");
 }
 
 /* ---- dtypes: they differ only by a rule, by the policy's float32 for a step, or by permission */
@@ -289,6 +351,7 @@ static ckpt_status merge_findings(ckpt__side *side, const ckpt_report *found, ck
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
     places p = { .subjects = NULL };
+    size_t managed = 0;
     ckpt_report *found = ckpt_report_new();
     ckpt_status status = found ? gather(r, side, &p, err) : ckpt__fail_memory(err, r->path, 0);
     if (status == CKPT_OK)
@@ -297,10 +360,16 @@ ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error 
     if (status == CKPT_OK)
         status = merge_findings(side, found, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
-        if ((status = settle(side, &p, i, err)) == CKPT_OK)
-            status = check_dtype(r, side, i, err);
-    if (status == CKPT_OK)
+        aim(side, &p, i);
+    if (status == CKPT_OK)        /* before what follows from it */
         status = check_devices(side, err);
+    for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
+        status = side->state->bindings[i].ours ? check_ours(side, &p, i, err) : check_own(side, &p, i, &managed, err);
+        if (status == CKPT_OK)
+            status = check_dtype(r, side, i, err);
+    }
+    if (status == CKPT_OK)
+        status = note_managed(side, managed, err);
     if (status == CKPT_OK)
         status = check_arenas(side, err);
     if (status == CKPT_OK && ckpt_report_count_code(side->report, "no-such-device") == 0)

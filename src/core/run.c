@@ -30,6 +30,9 @@ static ckpt_status check_options(const ckpt_run *run, ckpt_error *err)
     const ckpt_run_options *o = &run->options;
     if (o->every_steps < 0 || !(o->every_seconds >= 0) || o->last_step < 0 || !(o->time_limit >= 0))
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "every_steps, every_seconds, last_step and time_limit are not negative");
+    if (o->resume_step < 0)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
+                          "resume_step is %" PRId64 ": the step of a checkpoint is expected, or 0 for the newest", o->resume_step);
     if (o->retention.keep_last < 0 || o->retention.keep_every < 0)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
                           "keep_last is %" PRId64 " and keep_every %" PRId64 ": neither is negative, and 0 means that all stay",
@@ -109,11 +112,14 @@ static void free_run(ckpt_run *run)
     if (run->store != run->top)
         ckpt__store_close(run->store);
     ckpt__store_close(run->top);
+    ckpt__claim_release(run->claim);
     ckpt__snapshot_free(&run->snapshot);
     ckpt_report_free(run->notices);
     pthread_cond_destroy(&run->changed);
     pthread_mutex_destroy(&run->lock);
     free(run->bad);
+    ckpt_map_free(run->map);
+    free(run->map_text);
     free(run->task.path);
     free(run->path);
     free(run);
@@ -141,11 +147,14 @@ static ckpt_run *new_run(const char *path, ckpt_state *state)
 /* What decides which collective call comes next has to be one on all ranks, or they would wait for each other. */
 static ckpt_status same_options(ckpt_run *run, ckpt_error *err)
 {
-    static const char *const names[] = { "ranks.world", "synchronous", "skip_when_busy" };
+    static const char *const names[] = { "ranks.world", "synchronous", "skip_when_busy", "resume_step" };
     const ckpt_run_options *o = &run->options;
-    int64_t v[6] = { o->ranks.world, -o->ranks.world, o->synchronous, -o->synchronous, o->skip_when_busy, -o->skip_when_busy };
-    ckpt_status status = ckpt__reduce(run, v, 6, CKPT_MAX, err);
-    for (int i = 0; status == CKPT_OK && i < 6 && o->ranks.world > 1; i += 2)
+    int64_t back = o->resume_step < 0 ? -1 : o->resume_step;     /* negative ones are refused by check_options */
+    int64_t v[] = { o->ranks.world, -o->ranks.world, o->synchronous, -o->synchronous, o->skip_when_busy, -o->skip_when_busy,
+                    back, -back };
+    enum { N = sizeof v / sizeof *v };
+    ckpt_status status = ckpt__reduce(run, v, N, CKPT_MAX, err);
+    for (int i = 0; status == CKPT_OK && i < N && o->ranks.world > 1; i += 2)
         if (v[i] != -v[i + 1])
             status = ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
                                 "the option %s is %" PRId64 " on one rank and %" PRId64 " on another; it must be one on all",
@@ -161,9 +170,13 @@ static ckpt_status open_run(ckpt_run *run, ckpt_error *err)
         return status;
     status = check_options(run, err);
     if (status == CKPT_OK)
+        status = ckpt__run_map_open(run, err);
+    if (status == CKPT_OK)
         status = open_stores(run, err);
     if (status == CKPT_OK)
         status = ckpt__store_each(run->top, foreign_name, run, err);
+    if (status == CKPT_OK && !run->options.no_lock)      /* before the lock, which would say "another process" */
+        status = ckpt__claim_take(run->store, &run->claim, err);
     if (status == CKPT_OK && !run->options.no_lock)
         status = ckpt__store_lock(run->store, err);
     if (status == CKPT_OK && !run->options.no_lock)      /* without a lock another may be writing these very files */
@@ -188,6 +201,7 @@ ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, c
     if (status == CKPT_OK)
         status = open_run(run, err);
     if (status < 0) {
+        ckpt__run_object(run, status, err);
         free_run(run);
         return status;
     }
@@ -200,29 +214,16 @@ ckpt_status ckpt_run_close(ckpt_run *run, ckpt_error *err)
 {
     if (!run)
         return CKPT_OK;
-    ckpt_status status = ckpt__run_check(run, "ckpt_run_close", err);
-    if (status < 0)               /* a forked child: the thread and the lock are its parent's; nothing is freed */
+    ckpt_status status = ckpt__run_enter(run, "ckpt_run_close", err);
+    if (status < 0)               /* a forked child: the thread and the lock are its parent's; or another call is at work */
         return status;
-    status = ckpt_run_wait(run, err);
+    status = ckpt__run_wait(run, err);
     ckpt__writer_end(run);
     ckpt__sink_abort(run->task.sink);
     ckpt__run_tell(run);
+    ckpt__run_object(run, status, err);
     free_run(run);
     return status;
-}
-
-void ckpt_run_get_info(ckpt_run *run, ckpt_run_info *out)
-{
-    if (!out)
-        return;
-    *out = (ckpt_run_info){ .resumed_step = -1, .saved_step = -1 };
-    if (!run || getpid() != run->owner)      /* the lock may have been taken by a thread that a child does not have */
-        return;
-    pthread_mutex_lock(&run->lock);
-    *out = run->info;
-    out->busy = run->job != CKPT__JOB_NONE && run->job != CKPT__JOB_RESERVE;
-    pthread_mutex_unlock(&run->lock);
-    out->busy |= run->options.ranks.world > 1 && run->stage != CKPT__IDLE;
 }
 
 const char *ckpt_trigger_name(ckpt_trigger trigger)

@@ -14,7 +14,8 @@ typedef struct ckpt__place {
     char *path;
     ckpt__held *held;
     size_t count;
-    size_t leftovers;
+    size_t leftovers, aside;
+    char newest_aside[CKPT__STEP_NAME + 16];   /* "" where there is none */
     char latest[CKPT__STEP_NAME]; /* what the hint says; "" where there is none */
 } ckpt__place;
 

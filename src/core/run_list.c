@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "io/aside.h"
 #include "model/index.h"
 
 enum { HINT_MAX = 4096 };
@@ -22,7 +23,8 @@ typedef struct gatherer {
 
 typedef struct scan {
     bool steps, lock, latest, manifest;
-    size_t leftovers;
+    size_t leftovers, aside;
+    char newest_aside[CKPT__STEP_NAME + 16];
     int64_t *ranks;
     size_t rank_count, rank_capacity;
 } scan;
@@ -48,6 +50,11 @@ static ckpt_status scan_name(void *ctx, const char *name, ckpt_error *err)
         s->manifest = true;
     else if (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0)
         s->leftovers++;
+    else if (ckpt__aside_is(name)) {
+        s->aside++;
+        if (strcmp(name, s->newest_aside) > 0)
+            ckpt__escape(s->newest_aside, sizeof s->newest_aside, name, strlen(name));
+    }
     return CKPT_OK;
 }
 
@@ -165,6 +172,8 @@ static ckpt_status add_place(gatherer *g, const ckpt__store *store, const char *
     memset(p, 0, sizeof *p);
     p->rank = rank;
     p->leftovers = s->leftovers;
+    p->aside = s->aside;
+    memcpy(p->newest_aside, s->newest_aside, sizeof p->newest_aside);
     p->path = strdup(path);
     if (!p->path)
         return ckpt__fail_memory(err, path, 0);
@@ -264,6 +273,24 @@ static bool note_leftovers(const gatherer *g)
            ckpt__report_detail(g->list->findings, where, NULL, NULL, 0);
 }
 
+/* What a run that went back has left of its other way. */
+static bool note_aside(const gatherer *g)
+{
+    for (size_t i = 0; i < g->place_count; i++) {
+        const ckpt__place *p = &g->places[i];
+        if (p->aside == 0)
+            continue;
+        return ckpt__report_add(g->list->findings, CKPT_NOTE, "kept-aside", NULL,
+                                "remove what is of no use; to have one back, close the run and rename it to step-N",
+                                "a run went back (resume_step), and %zu later checkpoint%s kept aside: %s%s; no resume and no "
+                                "retention looks at %s",
+                                p->aside, p->aside == 1 ? " is" : "s are", p->newest_aside, p->aside == 1 ? "" : ", ...",
+                                p->aside == 1 ? "it" : "them") &&
+               ckpt__report_detail(g->list->findings, p->path, NULL, NULL, 0);
+    }
+    return true;
+}
+
 static bool note_hints(const gatherer *g)
 {
     size_t noted = 0;
@@ -304,7 +331,7 @@ static ckpt_status finish(gatherer *g, ckpt_error *err)
 {
     ckpt_run_list *list = g->list;
     ckpt__buf text = { 0 };
-    bool ok = note_incomplete(g) && (g->writers > 0 || (note_leftovers(g) && note_hints(g)));
+    bool ok = note_incomplete(g) && note_aside(g) && (g->writers > 0 || (note_leftovers(g) && note_hints(g)));
     if (g->writers == 1)
         ckpt__buf_str(&text, g->writer);
     else if (g->writers > 1)

@@ -8,6 +8,7 @@
 typedef struct resumer {
     ckpt_run *run;
     ckpt_restore_options options;
+    ckpt_map *map;                /* parsed for this resume, or NULL */
     ckpt__held *list; size_t count;      /* this rank's, newest first */
     ckpt_report *passed;          /* why candidates were passed over */
     size_t tried;
@@ -40,7 +41,8 @@ static ckpt_status look_at(const resumer *r, int64_t step, const ckpt__held *h, 
     char name[CKPT__STEP_NAME];
     ckpt__step_name(name, step);
     if (!h)
-        return ckpt__fail(err, CKPT_E_NOT_FOUND, name, "it is not in this rank's directory (%s)", r->run->store->path);
+        return ckpt__fail(err, CKPT_E_NOT_FOUND, name, "it is not in %s (%s)",
+                          ranks->world > 1 ? "this rank's directory" : "the run directory", r->run->store->path);
     if (!h->complete) {
         ckpt_status status = ckpt__fail(err, h->status < 0 ? h->status : CKPT_E_DAMAGED, h->name, "%s (in %s)", h->why,
                                         r->run->store->path);
@@ -167,29 +169,54 @@ static ckpt_status walk(resumer *r, ckpt_report *report, int64_t *done, ckpt_err
     return r->newest.status < 0 ? r->newest.status : CKPT_E_DAMAGED;
 }
 
+/* The steps that all ranks hold, newest first, for people. Collective. */
+static ckpt_status name_steps(const resumer *r, int64_t but, ckpt__buf *out, ckpt_error *err)
+{
+    enum { NAMED = 5 };
+    size_t good = 0;
+    for (int64_t step = INT64_MAX;;) {
+        char name[CKPT__STEP_NAME];
+        ckpt_status status = next_step(r, step, &step, err);
+        int64_t ok = status == CKPT_OK && step >= 0 && look_at(r, step, find(r, step), NULL) == CKPT_OK;
+        if (status < 0 || step < 0 || (status = ckpt__reduce(r->run, &ok, 1, CKPT_MIN, err)) < 0) {
+            if (good > NAMED)
+                ckpt__buf_printf(out, " and %zu more", good - NAMED);
+            return status;
+        }
+        ckpt__step_name(name, step);
+        if (ok && step != but && good++ < NAMED)
+            ckpt__buf_printf(out, "%s%s", good > 1 ? ", " : "", name);
+    }
+}
+
+/* Exactly the step that options.resume_step names: no other is tried in its place. */
+static ckpt_status go_back(resumer *r, ckpt_report *report, int64_t *done, ckpt_error *err)
+{
+    ckpt_run *run = r->run;
+    int64_t step = run->options.resume_step;
+    ckpt__buf others = { 0 };
+    ckpt_status status = try_step(r, step, report, err), named = CKPT_OK;
+    if (status == CKPT_OK) {
+        status = ckpt__agree(run, ckpt__run_keep_aside(run, step, r->list, &r->count, report, err), err);
+        run->resumed &= status == CKPT_OK;      /* an earlier resume of this run does not speak for this state */
+        *done = status == CKPT_OK ? step : 0;
+        return status;
+    }
+    if (run->broken == CKPT_OK)
+        named = name_steps(r, step, &others, NULL);
+    ckpt__error_prefix(err, "options.resume_step is %" PRId64 ", and no other step is tried in its place; %s%s", step,
+                       others.size ? "those that are there: " : "no other whole checkpoint is there",
+                       others.data && !others.failed ? others.data : "");
+    ckpt__buf_free(&others);
+    return named < 0 ? named : status;
+}
+
 static void mark_verified(resumer *r, int64_t step)
 {
     const ckpt__held *h = find(r, step);
     ckpt_error err = CKPT_ERROR_INIT;
     if (h && !r->options.no_verify && ckpt__held_mark_verified(r->run->store, r->list, r->count, h, &err) < 0)
         ckpt__run_note(r->run, CKPT_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
-}
-
-static ckpt_status read_options(resumer *r, const char *map_location, ckpt_error *err)
-{
-    const ckpt_restore_options *given = r->run->options.restore;
-    if (given) {
-        if (given->struct_size > sizeof *given)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, r->run->path, "the restore options are of a newer version of the library");
-        memcpy(&r->options, given, given->struct_size ? given->struct_size : sizeof *given);
-    }
-    r->options.struct_size = 0;
-    r->options.format = "ckpt";   /* steps of a run are ours: without its manifest one is no model's directory, but damaged */
-    if (map_location)
-        r->options.map_location = map_location;
-    if (r->options.ranks.world == 0)
-        r->options.ranks = r->run->options.ranks;
-    return CKPT_OK;
 }
 
 /* What the report says beside what the restore itself put there. */
@@ -212,19 +239,21 @@ static void forget_bad(ckpt_run *run)
 
 static ckpt_status resume(resumer *r, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err)
 {
-    ckpt_status status = read_options(r, map_location, err);
+    ckpt_status status = ckpt__run_map_take(r->run, map_location, &r->options, &r->map, report, err);
     if (status == CKPT_OK)
         status = ckpt__held_list(r->run->store, &r->list, &r->count, err);
     if (status == CKPT_OK && !(r->passed = ckpt_report_new()))
         status = ckpt__fail_memory(err, "report", 0);
     status = ckpt__agree(r->run, status, err);
+    int64_t back = r->run->options.resume_step;
     if (status == CKPT_OK)
-        status = walk(r, report, done, err);
+        status = back ? go_back(r, report, done, err) : walk(r, report, done, err);
     if (r->passed)
         status = complete_report(r, status, *done, report, err);
     if (status == CKPT_OK) {
         mark_verified(r, *done);
-        ckpt__run_note(r->run, CKPT_NOTE, "resumed", NULL, "after step %" PRId64, *done);
+        ckpt__run_note(r->run, CKPT_NOTE, "resumed", NULL, "after step %" PRId64 "%s", *done,
+                       back ? ", which options.resume_step names: take it away for the next start, or that goes back again" : "");
     }
     return status;
 }
@@ -236,10 +265,10 @@ ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *do
     int64_t step = 0;
     if (done)
         *done = 0;
-    ckpt_report_clear(report);
-    ckpt_status status = ckpt__run_check(run, "ckpt_run_resume", err);
+    ckpt_status status = ckpt__run_enter(run, "ckpt_run_resume", err);
     if (status < 0)
         return status;
+    ckpt_report_clear(report);
     err = err ? err : &unasked;   /* the other ranks are told */
     status = ckpt__run_advance(run, true, err);
     ckpt_report *own = report ? NULL : ckpt_report_new();
@@ -251,15 +280,20 @@ ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *do
         status = resume(&r, map_location, &step, report ? report : own, err);
     if (status >= 0) {
         run->resumed = true;
-        run->last_begin = ckpt__run_clock();
+        run->floor = step;
+        run->floor_saved = false;
         run->last_call = 0;
+        pthread_mutex_lock(&run->lock);
+        run->last_begin = ckpt__run_clock();
         run->info.resumed_step = status == CKPT_OK ? step : -1;
+        pthread_mutex_unlock(&run->lock);
         if (done)
             *done = step;
     }
     free(r.list);
+    ckpt_map_free(r.map);
     ckpt_report_free(r.passed);
     ckpt_report_free(own);
     ckpt__run_tell(run);
-    return status;
+    return ckpt__run_leave(run, status, err);
 }

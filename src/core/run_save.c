@@ -100,12 +100,11 @@ void ckpt__task_publish(ckpt_run *run)
 
 /* ---- hints and retention */
 
-static void write_latest(ckpt_run *run)
+void ckpt__run_write_latest(ckpt_run *run, const char *name)
 {
-    ckpt__task *t = &run->task;
     char text[CKPT__STEP_NAME + 2];
     ckpt_error err = CKPT_ERROR_INIT;
-    int n = snprintf(text, sizeof text, "%s\n", t->name);
+    int n = snprintf(text, sizeof text, "%s\n", name);
     if (ckpt__store_write(run->store, "latest", text, (size_t)n, &err) < 0)
         ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
                        err.message);
@@ -153,7 +152,7 @@ void ckpt__task_finish(ckpt_run *run)
     if (t->status < 0)
         return;
     forget_bad(run, t->name);
-    write_latest(run);
+    ckpt__run_write_latest(run, t->name);
     if (!run->options.read_back && run->options.retention.keep_last == 0)
         return;
     ckpt_status status = ckpt__held_list(run->store, &list, &n, &err);

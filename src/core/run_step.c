@@ -1,98 +1,16 @@
-/* core/run_step.c - after each training step: does something ask for a save, and how far is the one under way. */
+/* core/run_step.c - after each training step: is a save to begin, and how far is the one under way. */
 #include "core/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
-#include "core/run_signals.h"
 
 double ckpt__run_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static const char *const touch_names[CKPT__TOUCHES] = { "SAVE", "STOP" };
-
-/* ---- what asks for a save */
-
-/* How long the next save is likely to take, with some to spare; before the first one, from the bytes at a slow disk's pace. */
-static double time_wanted(ckpt_run *run)
-{
-    const double slow = 50e6, spare = 1.5, least = 1.0;
-    double save = run->info.save_seconds;
-    if (save <= 0) {
-        double bytes = 0;
-        for (size_t i = 0; i < run->state->count; i++)
-            bytes += (double)run->state->bindings[i].nbytes;
-        save = bytes / slow;
-    }
-    return save * spare + run->longest_step * 2 + least;
-}
-
-static void look_for_files(ckpt_run *run, double now)
-{
-    if (run->options.no_touch_files || run->options.ranks.rank != 0 || (run->looked > 0 && now - run->looked < 1))
-        return;
-    run->looked = now;
-    for (int i = 0; i < CKPT__TOUCHES; i++)
-        run->touched[i] = ckpt__store_touched(run->top, touch_names[i]);
-}
-
-static ckpt_trigger due(ckpt_run *run, int64_t done, double now)
-{
-    const ckpt_run_options *o = &run->options;
-    if (o->time_limit > 0 && run->opened + o->time_limit - now <= time_wanted(run))
-        return CKPT_TRIGGER_DEADLINE;
-    if (run->owns_signals && ckpt__signals_caught())
-        return CKPT_TRIGGER_SIGNAL;
-    look_for_files(run, now);
-    for (int i = CKPT__TOUCHES; i-- > 0;)
-        if (run->touched[i] && run->touched[i] != run->answering[i])
-            return i == CKPT__TOUCH_STOP ? CKPT_TRIGGER_STOP_FILE : CKPT_TRIGGER_FILE;
-    if ((o->every_steps && done % o->every_steps == 0) || (o->last_step && done == o->last_step) ||
-        (o->every_seconds > 0 && now - run->last_begin >= o->every_seconds))
-        return CKPT_TRIGGER_PERIODIC;
-    return CKPT_TRIGGER_NONE;
-}
-
-static bool stops(ckpt_trigger trigger)
-{
-    return trigger == CKPT_TRIGGER_STOP_FILE || trigger == CKPT_TRIGGER_SIGNAL || trigger == CKPT_TRIGGER_DEADLINE;
-}
-
-ckpt_trigger ckpt_run_poll(ckpt_run *run, int64_t done)
-{
-    return run && getpid() == run->owner ? due(run, done, ckpt__run_clock()) : CKPT_TRIGGER_NONE;
-}
-
-/* A save that stops the run for another reason answers the files too: STOP would stop the next run at its first step. */
-static bool answers(ckpt_trigger trigger, int file)
-{
-    return stops(trigger) || (trigger == CKPT_TRIGGER_FILE && file == CKPT__TOUCH_SAVE);
-}
-
-/* The file that asked is taken away once it was answered, and only the one that asked; one whose removal fails is not
- * answered twice. Where the save failed it asks again. */
-static void answered(ckpt_run *run, ckpt_trigger trigger, bool ok)
-{
-    for (int i = 0; i < CKPT__TOUCHES; i++) {
-        ckpt_error err = CKPT_ERROR_INIT;
-        if (!answers(trigger, i) || !run->touched[i] || run->touched[i] != run->answering[i])
-            continue;
-        if (!ok) {
-            run->answering[i] = run->touched[i] = 0;     /* at the next look */
-            continue;
-        }
-        if (ckpt__store_touched(run->top, touch_names[i]) == run->answering[i] &&
-            ckpt__store_untouch(run->top, touch_names[i], &err) < 0)
-            ckpt__run_note(run, CKPT_WARNING, "touch-file-left", NULL, "the file %s was answered and cannot be removed: %s",
-                           touch_names[i], err.message);
-        run->touched[i] = 0;
-    }
 }
 
 /* ---- the save that is under way */
@@ -119,12 +37,36 @@ static void note_saved(ckpt_run *run)
     }
 }
 
+static void set_stage(ckpt_run *run, ckpt__stage stage)
+{
+    pthread_mutex_lock(&run->lock);
+    run->stage = stage;
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* A stop that could not be saved is told apart from a periodic save that failed: by its error, and by the advice. */
+static void note_failed(ckpt_run *run, ckpt_status status, const ckpt_error *error)
+{
+    const ckpt__task *t = &run->task;
+    bool stop = ckpt__run_stops(t->trigger);
+    run->untold = status;
+    run->untold_error = *error;
+    if (stop)
+        ckpt__error_prefix(&run->untold_error, "a stop was asked for (%s), and its save failed", ckpt_trigger_name(t->trigger));
+    error = &run->untold_error;
+    ckpt__run_note(run, CKPT_ERROR, "save-failed",
+                   stop ? "the next step tries again; a trainer that has to end now leaves its loop (ckpt_run_stopping), with the "
+                          "checkpoint before this one on disk"
+                        : NULL,
+                   "%s: %s%s%s", t->name, error->object, error->object[0] ? ": " : "", error->message);
+}
+
 static void outcome(ckpt_run *run, ckpt_status status, const ckpt_error *error)
 {
     ckpt__task *t = &run->task;
-    run->stage = CKPT__IDLE;
     t->status = status;           /* that of all ranks */
     pthread_mutex_lock(&run->lock);
+    run->stage = CKPT__IDLE;
     if (status == CKPT_OK) {
         run->info.saves++;
         run->info.saved_step = t->step;
@@ -134,15 +76,16 @@ static void outcome(ckpt_run *run, ckpt_status status, const ckpt_error *error)
     run->info.stall_seconds = run->stalled;
     run->info.snapshot_bytes = ckpt__snapshot_bytes(&run->snapshot);
     pthread_mutex_unlock(&run->lock);
-    answered(run, t->trigger, status == CKPT_OK);
-    if (status == CKPT_OK) {
-        note_saved(run);
+    ckpt__run_answered(run, t->trigger, status == CKPT_OK);
+    if (status < 0) {
+        note_failed(run, status, error);
         return;
     }
-    run->untold = status;
-    run->untold_error = *error;
-    ckpt__run_note(run, CKPT_ERROR, "save-failed", NULL, "%s: %s%s%s", t->name, error->object, error->object[0] ? ": " : "",
-                   error->message);
+    if (t->step >= run->floor) {
+        run->floor = t->step;
+        run->floor_saved = true;
+    }
+    note_saved(run);
 }
 
 /* This rank may have published what another could not: it is of no use alone, and retention is not to count it. */
@@ -170,7 +113,7 @@ static ckpt_status next_stage(ckpt_run *run, ckpt_error *err)
     }
     (void)err;
     if (run->stage == CKPT__WRITING && run->options.ranks.world > 1) {
-        run->stage = CKPT__PUBLISHING;
+        set_stage(run, CKPT__PUBLISHING);
         ckpt__writer_start(run, CKPT__JOB_PUBLISH);
         return CKPT_OK;
     }
@@ -236,6 +179,16 @@ static bool can_snapshot(ckpt_run *run)
     return false;
 }
 
+/* What the state itself shows that a trainer forgot. Once a run: by its first save all that it binds is bound. */
+static void look_over(ckpt_run *run)
+{
+    ckpt_report *found = run->looked_over || !run->options.notice ? NULL : ckpt_report_new();
+    run->looked_over = true;
+    if (found)
+        ckpt__run_note_all(run, found);
+    ckpt_report_free(found);
+}
+
 static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger, ckpt_error *err)
 {
     ckpt__task *t = &run->task;
@@ -249,22 +202,19 @@ static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger,
     }
     free(t->path);
     *t = (ckpt__task){ .step = done, .time = (int64_t)time(NULL), .save = (uint64_t)number, .trigger = trigger, .began = now };
+    pthread_mutex_lock(&run->lock);
     run->last_begin = now;
     run->stage = CKPT__WRITING;
-    if (stops(trigger)) {
-        run->looked = 0;
-        look_for_files(run, now);
-    }
-    for (int i = 0; i < CKPT__TOUCHES; i++)
-        if (answers(trigger, i))
-            run->answering[i] = run->touched[i];
+    pthread_mutex_unlock(&run->lock);
+    look_over(run);
+    ckpt__run_answer(run, trigger);
     ckpt__step_name(t->name, done);
     size_t size = strlen(run->store->path) + sizeof t->name + 2;
     if (!(t->path = malloc(size)))
         t->status = ckpt__fail_memory(&t->error, t->name, size);
     else
         snprintf(t->path, size, "%s/%s", run->store->path, t->name);
-    if (t->status == CKPT_OK && (stops(trigger) || !can_snapshot(run)))
+    if (t->status == CKPT_OK && (ckpt__run_stops(trigger) || !can_snapshot(run)))
         write_now(run);
     else if (t->status == CKPT_OK) {
         t->status = ckpt__snapshot_take(&run->snapshot, run->state, run->options.snapshot_limit, t->path, &t->error);
@@ -276,16 +226,6 @@ static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger,
 
 /* ---- the calls */
 
-ckpt_status ckpt__run_check(ckpt_run *run, const char *call, ckpt_error *err)
-{
-    if (!run)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, call, "a NULL run");
-    if (getpid() != run->owner)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: this run belongs to process %ld, which opened it, not to a child",
-                          call, (long)run->owner);
-    return CKPT_OK;
-}
-
 ckpt_status ckpt__run_untold(ckpt_run *run, ckpt_error *err)
 {
     ckpt_status status = run->untold;
@@ -293,6 +233,21 @@ ckpt_status ckpt__run_untold(ckpt_run *run, ckpt_error *err)
         *err = run->untold_error;
     run->untold = CKPT_OK;
     return status;
+}
+
+/* Steps only grow: what is saved below the floor would be of other weights than its number says. */
+static ckpt_status check_floor(ckpt_run *run, const char *call, int64_t done, ckpt_error *err)
+{
+    bool saving = run->stage != CKPT__IDLE && run->task.step > run->floor;
+    int64_t floor = saving ? run->task.step : run->floor;
+    const char *what = saving ? "is saving" : run->floor_saved ? "has saved" : "was resumed after";
+    if (done >= floor)
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
+                      "%s was told that %" PRId64 " steps are complete, and this run %s step %" PRId64 ": steps only grow; the loop "
+                      "starts at what ckpt_run_resume gave in *done (to go back to an earlier checkpoint, start again with "
+                      "options.resume_step)",
+                      call, done, what, floor);
 }
 
 static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckpt_error *err)
@@ -306,6 +261,9 @@ static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckp
     if (run->state->poisoned)
         return ckpt__fail(err, CKPT_E_POISONED, run->path,
                           "the last restore failed midway and the state holds a mixture; restore a checkpoint first");
+    ckpt_status status = check_floor(run, call, done, err);
+    if (status < 0)
+        return status;
     if (ckpt__state_step(run->state, &step) && step != done)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
                           "the bound variable 'step' is %" PRId64 ", %s was told that %" PRId64 " steps are complete: both "
@@ -340,7 +298,7 @@ static ckpt_status decide(ckpt_run *run, int64_t done, ckpt_status local, verdic
 
 static ckpt_status save_as_decided(ckpt_run *run, int64_t done, verdict v, ckpt_error *err)
 {
-    bool stop = stops(v.trigger);
+    bool stop = ckpt__run_stops(v.trigger);
     ckpt_status status = CKPT_OK;
     if (v.trigger == CKPT_TRIGGER_NONE)
         return CKPT_OK;
@@ -371,20 +329,37 @@ static void prepare(ckpt_run *run)
         ckpt__writer_start(run, CKPT__JOB_RESERVE);
 }
 
+/* What a poll needs to know, from whichever thread. */
+static void note_pace(ckpt_run *run, double now)
+{
+    double bytes = 0;
+    for (size_t i = 0; run->options.time_limit > 0 && run->info.save_seconds <= 0 && i < run->state->count; i++)
+        bytes += (double)run->state->bindings[i].nbytes;
+    pthread_mutex_lock(&run->lock);
+    run->state_bytes = bytes;
+    if (run->last_call > 0 && now - run->last_call > run->longest_step)
+        run->longest_step = now - run->last_call;
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* What all ranks have agreed on: a rank may have no signal of its own. */
+static void note_stop(ckpt_run *run, ckpt_trigger trigger)
+{
+    pthread_mutex_lock(&run->lock);
+    run->stop_asked = ckpt__run_stops(trigger) ? trigger : CKPT_TRIGGER_NONE;
+    pthread_mutex_unlock(&run->lock);
+}
+
 static ckpt_status step(ckpt_run *run, const char *call, int64_t done, ckpt_trigger forced, ckpt_error *err)
 {
     verdict v = { CKPT_TRIGGER_NONE, false };
-    ckpt_error own = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__run_check(run, call, err);
-    if (status < 0)
-        return status;
-    err = err ? err : &own;       /* the other ranks are told */
     double now = ckpt__run_clock();
-    if (run->last_call > 0 && now - run->last_call > run->longest_step)
-        run->longest_step = now - run->last_call;
-    v.trigger = forced ? forced : due(run, done, now);
+    note_pace(run, now);
+    v.trigger = forced ? forced : ckpt__run_due(run, done, now);
     v.busy = ckpt__writer_busy(run);
-    status = decide(run, done, check_step(run, call, done, err), &v, err);
+    ckpt_status status = decide(run, done, check_step(run, call, done, err), &v, err);
+    if (status == CKPT_OK && !forced)
+        note_stop(run, v.trigger);
     if (status == CKPT_OK && !v.busy && run->stage != CKPT__IDLE)
         status = ckpt__run_advance(run, false, err);
     if (status == CKPT_OK)
@@ -395,29 +370,42 @@ static ckpt_status step(ckpt_run *run, const char *call, int64_t done, ckpt_trig
     ckpt__run_tell(run);
     if (status < 0)
         return status;
-    if (stops(v.trigger) && run->task.step == done && run->task.status == CKPT_OK && run->info.saved_step == done) {
+    if (ckpt__run_stops(v.trigger) && run->task.step == done && run->task.status == CKPT_OK && run->info.saved_step == done) {
         run->untold = CKPT_OK;                /* of an earlier save: its notice was given, and this one is on disk */
         return CKPT_STOP;
     }
     return ckpt__run_untold(run, err);
 }
 
+static ckpt_status enter_step(ckpt_run *run, const char *call, int64_t done, ckpt_trigger forced, ckpt_error *err)
+{
+    ckpt_error own = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__run_enter(run, call, err);
+    if (status < 0)
+        return status;
+    err = err ? err : &own;       /* the other ranks are told */
+    return ckpt__run_leave(run, step(run, call, done, forced, err), err);
+}
+
 ckpt_status ckpt_run_step(ckpt_run *run, int64_t done, ckpt_error *err)
 {
-    return step(run, "ckpt_run_step", done, CKPT_TRIGGER_NONE, err);
+    return enter_step(run, "ckpt_run_step", done, CKPT_TRIGGER_NONE, err);
 }
 
 ckpt_status ckpt_run_save(ckpt_run *run, int64_t done, ckpt_error *err)
 {
-    return step(run, "ckpt_run_save", done, CKPT_TRIGGER_CALL, err);
+    return enter_step(run, "ckpt_run_save", done, CKPT_TRIGGER_CALL, err);
+}
+
+ckpt_status ckpt__run_wait(ckpt_run *run, ckpt_error *err)
+{
+    ckpt_status status = ckpt__run_advance(run, true, err);
+    ckpt__run_tell(run);
+    return status == CKPT_OK ? ckpt__run_untold(run, err) : status;
 }
 
 ckpt_status ckpt_run_wait(ckpt_run *run, ckpt_error *err)
 {
-    ckpt_status status = ckpt__run_check(run, "ckpt_run_wait", err);
-    if (status < 0)
-        return status;
-    status = ckpt__run_advance(run, true, err);
-    ckpt__run_tell(run);
-    return status == CKPT_OK ? ckpt__run_untold(run, err) : status;
+    ckpt_status status = ckpt__run_enter(run, "ckpt_run_wait", err);
+    return status < 0 ? status : ckpt__run_leave(run, ckpt__run_wait(run, err), err);
 }

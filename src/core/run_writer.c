@@ -138,6 +138,14 @@ void ckpt__run_note(ckpt_run *run, ckpt_severity severity, const char *code, con
     pthread_mutex_unlock(&run->lock);
 }
 
+void ckpt__run_note_all(ckpt_run *run, const ckpt_report *findings)
+{
+    pthread_mutex_lock(&run->lock);
+    if (run->options.notice)
+        ckpt__report_merge(run->notices, findings);
+    pthread_mutex_unlock(&run->lock);
+}
+
 void ckpt__run_tell(ckpt_run *run)
 {
     if (!run->options.notice)

@@ -217,6 +217,20 @@ ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, c
     return CKPT_OK;
 }
 
+ckpt_status ckpt__map_one(const ckpt_map *map, const ckpt_ranks *ranks, ckpt__target *out, bool *one, ckpt_error *err)
+{
+    *out = (ckpt__target){ .device = { CKPT_DEVICE_NONE, -1 }, .rule = SIZE_MAX, .by = CKPT__BY_STRING };
+    *one = map && map->is_string && map->has_default && map->rule_count == 0 && !map->fn;
+    for (size_t i = 0; *one && map->fallback.computed && i < map->fallback.expr.count; i++)
+        *one = map->fallback.expr.ops[i].code != 'i';
+    if (!*one)
+        return CKPT_OK;
+    ckpt_status status = ckpt__goal_eval(&map->fallback, (ckpt_str){ NULL, 0 }, ranks, out, err);
+    if (status < 0)
+        ckpt__error_object(err, map->fallback.text.data);
+    return status;
+}
+
 /* ---- names */
 
 ckpt_status ckpt__map_rename(const ckpt_map *map, const char *name, size_t n, ckpt__buf *out, ckpt_error *err)

@@ -27,6 +27,7 @@ typedef struct ckpt__subject {
     ckpt_str name, param;
     ckpt_role role;
     ckpt_str tag;                 /* saved tag; data NULL: none */
+    bool host;                    /* the program's own host memory: of role "other" it stays there, unless a rule names it */
     bool stays;                   /* it is not moved, whatever is decided: "policy-placed" does not count it */
 } ckpt__subject;
 
@@ -35,6 +36,9 @@ typedef struct ckpt__subject {
  * large index), naming rule and tensor. */
 ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, const ckpt_ranks *ranks, bool *used,
                             ckpt__target *out, ckpt_error *err);
+/* *one: the map is a device string, and *out is the target of every tensor of a process of these ranks. CKPT_E_ARGUMENT: its
+ * expression fails for them. A string whose index hangs on each tensor's tag ("cuda:{index}") is not one. */
+ckpt_status ckpt__map_one(const ckpt_map *map, const ckpt_ranks *ranks, ckpt__target *out, bool *one, ckpt_error *err);
 size_t ckpt__map_rule_count(const ckpt_map *map);              /* the default and a device string count as none */
 const char *ckpt__map_rule_text(const ckpt_map *map, size_t rule);   /* for "unused-rule": as the user wrote it */
 
@@ -46,7 +50,8 @@ const char *ckpt__map_rule_text(const ckpt_map *map, size_t rule);   /* for "unu
  * "policy-breach" (error), "policy-placed" (note, one for each role that the policy moved). out has n entries. A step
  * whose dtype the policy changes has cast = float32 (whether that is exact is the caller's to see). A device of NONE
  * with BY_PARAM: wherever the parameter is, whose own target is NONE and whose tag says no device.
- * map NULL: no rules. report may be NULL. */
+ * A subject of role "other" that is `host` and belongs to no parameter goes to the cpu, whatever a device string, tag rules, a
+ * callback or the default say: a shuffled order, a loader's position. map NULL: no rules. report may be NULL. */
 ckpt_status ckpt__map_place(const ckpt_map *map, ckpt_optimizer_kind kind, const ckpt_optimizer_kind *kinds,
                             const ckpt__subject *subjects, const ckpt_dtype *dtypes, size_t n, const ckpt_ranks *ranks,
                             ckpt__target *out, ckpt_report *report, ckpt_error *err);

@@ -153,11 +153,19 @@ static void breach(struct placing *p, size_t i, const ckpt__target *want, const 
         p->no_memory = true;
 }
 
+/* A loader's order, a shuffle: what the program keeps in its own host memory and is no tensor of the model stays there. */
+static bool is_host_value(const struct placing *p, size_t i)
+{
+    return p->subjects[i].host && p->subjects[i].role == CKPT_OTHER && p->param[i] == SIZE_MAX;
+}
+
 static const char *why_text(const struct placing *p, size_t i, ckpt__place place)
 {
     ckpt_role role = p->subjects[i].role;
     if (role == CKPT_RNG)
         return "the state of a random generator stays on the cpu";
+    if (role == CKPT_OTHER)
+        return "the program's own host memory that is no tensor of the model stays where it is";
     if (role != CKPT_STEP)
         return "it must be where its parameter is";
     if (place == CKPT__ON_CPU)
@@ -185,7 +193,7 @@ static void move(struct placing *p, size_t i, const ckpt__target *to, ckpt__deci
     p->out[i].by = by;
     p->out[i].rule = SIZE_MAX;
     ckpt_role role = p->subjects[i].role;
-    if ((role != CKPT_STEP && role != CKPT_RNG) || p->subjects[i].stays || to->device.type == CKPT_DEVICE_NONE ||
+    if ((role != CKPT_STEP && role != CKPT_RNG && !is_host_value(p, i)) || p->subjects[i].stays || to->device.type == CKPT_DEVICE_NONE ||
         same_place(&before, to))
         return;
     if (p->moved[role].count++ == 0) {
@@ -199,8 +207,10 @@ static void place_one(struct placing *p, size_t i)
     ckpt__target *t = &p->out[i];
     ckpt__policy policy = ckpt__policy_of(kind_of(p, i), p->subjects[i].role);
     size_t param = p->param[i];
-    if (policy.place == CKPT__ON_CPU) {
-        const ckpt__target cpu = { .device = ckpt_cpu() };
+    const ckpt__target cpu = { .device = ckpt_cpu() };
+    if (is_host_value(p, i) && !is_explicit(t))
+        move(p, i, &cpu, t->by);
+    else if (policy.place == CKPT__ON_CPU) {
         if (!is_explicit(t))
             move(p, i, &cpu, t->by);
         else if (t->device.type != CKPT_DEVICE_CPU)

@@ -154,6 +154,18 @@ static void managed(const void *arg)
     ckpt_report *r = ckpt_report_new();
     REQUIRE_OK(ckpt_restore(s, path, NULL, r, &err));
     REQUIRE(small[7] == 7 && !ckpt_report_find(r, "moved", NULL));
+    /* It has no fixed device, and so fits every target of a map. */
+    static const char *const maps[] = { "cuda:0", "cuda:*=cuda:0,cpu=cuda:0" };
+    for (int k = 0; k < 2; k++) {
+        ckpt_restore_options o = { .map_location = maps[k] };
+        small[7] = -1;
+        REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
+        const ckpt_finding *f = ckpt_report_find(r, "managed", NULL);
+        REQUIRE(small[7] == 7 && f && f->severity == CKPT_WARNING && strstr(f->message, "no fixed device"));
+    }
+    ckpt_restore_options away = { .map_location = "cuda:1" };
+    REQUIRE(ckpt_restore(s, path, &away, r, &err) == CKPT_E_MISMATCH);         /* the moment, which is on cuda:0 */
+    REQUIRE(ckpt_report_count_code(r, "device-mismatch") == 1 && !strstr(err.message, "on cpu"));
     REQUIRE_OK(ckpt_guard(s, CKPT_FUSED, NULL, r, &err));      /* a warning, and no device that is none */
     REQUIRE(ckpt_report_find(r, "managed", "small") && !ckpt_report_find(r, "mixed-devices", NULL));
     ckpt_report_free(r);

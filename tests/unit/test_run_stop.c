@@ -135,19 +135,65 @@ START_TEST(test_stop_that_fails)
     x.o.signals = true;
     trainer_start(&x, run);
     STEPS(&x, 1, 1);
-    IS_OK(raise(SIGTERM));
     gate_set(false, ENOSPC);
-    ck_assert_int_eq(trainer_step(&x, 2), CKPT_E_SYSTEM);
-    ck_assert_int_eq(trainer_step(&x, 2), CKPT_E_SYSTEM);
-    ck_assert_int_eq(x.err.sys_errno, ENOSPC);
+    ck_assert_int_eq(ckpt_run_save(x.run, 1, &x.err), CKPT_OK);
+    ck_assert_int_eq(ckpt_run_wait(x.run, &x.err), CKPT_E_SYSTEM);
+    ck_assert_msg(strstr(x.err.message, "a stop was asked for") == NULL, "%s", x.err.message);
+    ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_NONE);
+    IS_OK(raise(SIGTERM));
+    ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_SIGNAL);
+    for (int i = 0; i < 2; i++) {
+        static const char told[] = "a stop was asked for (signal), and its save failed: ";
+        ck_assert_int_eq(trainer_step(&x, 2), CKPT_E_SYSTEM);
+        ck_assert_int_eq(x.err.sys_errno, ENOSPC);
+        ck_assert_msg(strncmp(x.err.message, told, sizeof told - 1) == 0, "%s", x.err.message);
+        ck_assert_msg(strstr(said(&x.news, "save-failed"), told) != NULL, "%s", said(&x.news, "save-failed"));
+        ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_SIGNAL);
+    }
     gate_set(false, 0);
     ck_assert_int_eq(trainer_step(&x, 3), CKPT_STOP);
+    ck_assert_msg(ckpt_run_stopping(x.run) == CKPT_TRIGGER_NONE, "it was answered");
     ck_assert(holds(step_path(run, 3), 3) && names_in(run, "step-") == 1);
     /* The same step saved before, and now a failure: no stop. */
     gate_set(false, EIO);
     ck_assert_int_eq(trainer_step(&x, 3), CKPT_E_SYSTEM);
     gate_set(false, 0);
     ck_assert(holds(step_path(run, 3), 3));
+    trainer_end(&x);
+}
+END_TEST
+
+/* The same of a STOP file and of the time limit. A save that the trainer asks for itself answers neither. */
+START_TEST(test_stopping)
+{
+    trainer x;
+    const char *run = in_folder("run"), *stop = in_folder("run/STOP");
+    ck_assert_int_eq(ckpt_run_stopping(NULL), CKPT_TRIGGER_NONE);
+    trainer_init(&x);
+    trainer_start(&x, run);
+    write_file(stop, "", 0);
+    x.run->looked = 0;
+    ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_STOP_FILE);
+    set_step(&x.t, 1);
+    IS_OK(ckpt_run_save(x.run, 1, &x.err));
+    IS_OK(ckpt_run_wait(x.run, &x.err));
+    ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_STOP_FILE);
+    gate_set(false, EIO);
+    for (int i = 2; i <= 4; i++) {               /* each step tries again, at once */
+        ck_assert_int_eq(trainer_step(&x, i), CKPT_E_SYSTEM);
+        ck_assert_msg(strstr(x.err.message, "a stop was asked for (stop file)") == x.err.message, "%s", x.err.message);
+        ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_STOP_FILE);
+    }
+    gate_set(false, 0);
+    ck_assert_int_eq(trainer_step(&x, 5), CKPT_STOP);
+    ck_assert(ckpt_run_stopping(x.run) == CKPT_TRIGGER_NONE && !is_there(stop));
+    IS_OK(trainer_close(&x));
+    x.o.time_limit = 1e-3;
+    x.o.no_touch_files = true;
+    ck_assert_int_eq(trainer_start(&x, run), 5);
+    ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_DEADLINE);
+    ck_assert_int_eq(trainer_step(&x, 6), CKPT_STOP);
+    ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_NONE);
     trainer_end(&x);
 }
 END_TEST
@@ -424,6 +470,7 @@ int main(void)
     tcase_add_test(tc, test_no_signals);
     tcase_add_test(tc, test_stop_is_never_skipped);
     tcase_add_test(tc, test_stop_that_fails);
+    tcase_add_test(tc, test_stopping);
     tcase_add_test(tc, test_storm);
     tcase_add_test(tc, test_storm_of_the_own_signal);
     tcase_add_test(tc, test_time_limit);
