@@ -103,9 +103,9 @@ typedef int (*ckpt_all_reduce_fn)(void *ctx, int64_t *v, size_t n, ckpt_op op);
 typedef struct ckpt_run ckpt_run;
 
 /* What happened, one finding each, on the thread that calls ckpt_run_*, during that call: "saved", "save-failed",
- * "save-skipped", "synchronous", "pruned", "prune-failed", "hint-failed", "recovered", "fallback", ... (ckpt.3 lists
- * them). Strings live during the call. The message of a "save-failed" whose save a stop asked for says so: "a stop was asked for
- * (signal), and its save failed: ...". */
+ * "save-skipped", "synchronous", "pruned", "prune-failed", "hint-failed", "recovered", "fallback", "run-moved", ...
+ * (ckpt.3 lists them). Strings live during the call. The message of a "save-failed" whose save a stop asked for says so: "a
+ * stop was asked for (signal), and its save failed: ...". */
 typedef void (*ckpt_notice_fn)(void *ctx, const ckpt_finding *finding);
 
 /* Zero is the safe default: asynchronous, durable, locked, every checkpoint kept, no signal touched. */

@@ -51,6 +51,8 @@ ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *f, ckpt__sink *folder)
         status = check_storages(w, file);
     if (status == CKPT_OK)
         status = ckpt__sink_member(folder, f->name, f->size, &sink, w->err);
+    if (status == CKPT_OK)
+        ckpt__sink_narrow(sink, ckpt__source_mode(source));
     for (uint64_t at = 0; status == CKPT_OK && at < f->size; at += BLOCK) {
         size_t n = f->size - at < BLOCK ? (size_t)(f->size - at) : BLOCK;
         const ckpt_progress *p = &w->m->options.progress;

@@ -338,7 +338,8 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
     ckpt__mover *m = w->m;
     if (!s->format)
         return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
-    ckpt__sink_options options = { .sync = !m->options.no_sync, .replace = m->options.force, .behind = true };
+    ckpt__sink_options options = { .sync = !m->options.no_sync, .replace = m->options.force, .behind = true,
+                                   .mode_limit = ckpt__source_mode(m->reader->source) };
     ckpt__sink *sink = NULL;
     ckpt_status status = folder ? ckpt__sink_member(folder, s->name, s->recipe->size, &sink, w->err)
                                 : ckpt__sink_file(m->dst, s->recipe->size, &options, &sink, w->err);
@@ -382,7 +383,8 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
     ckpt__sink_options options = { .sync = !m->options.no_sync,
                                    .replace = m->options.force,
                                    .replace_any = m->options.force,
-                                   .behind = true };
+                                   .behind = true,
+                                   .mode_limit = ckpt__source_mode(m->reader->source) };
     ckpt__sink *folder = NULL;
     ckpt_status status = m->hf || m->same ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)

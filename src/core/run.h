@@ -1,8 +1,8 @@
 /* core/run.h - what a run holds, and who may touch it.
  *
  * Two threads: the caller's, and the writer. `job` says whose things are whose: while it is not NONE the task and the
- * snapshot belong to the writer, else to the caller. Notices and info are under the lock. The store is only read
- * (its path and descriptor) by both.
+ * snapshot belong to the writer, else to the caller. Notices and info are under the lock. The store's path
+ * and descriptor are only read, by both; its lock is the writer's while there is a job.
  *
  * The caller's thread is whoever is `inside`: a call that works enters by that flag, and a second one is refused. Other
  * threads may ask (poll, stopping, get_info): what these look at is under the lock too. */
@@ -60,6 +60,7 @@ struct ckpt_run {
     ckpt__task task;
     ckpt__snapshot snapshot;
     ckpt__snapshot_need need;     /* of JOB_RESERVE */
+    bool moved;                   /* the run directory is not at its path any more, and that was said */
     bool reserved, said_synchronous;
     bool looked_over;             /* the state, for what a trainer forgot to bind: once, before the first save */
     ckpt_status broken;           /* all_reduce failed: what the others know is not known, and it is not called again */
@@ -118,6 +119,10 @@ void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__p
 void ckpt__task_publish(ckpt_run *run);
 void ckpt__task_finish(ckpt_run *run);         /* hints and retention: what goes wrong is a notice */
 void ckpt__run_write_latest(ckpt_run *run, const char *name);
+/* Restores or reads back what has that name in the run directory, wherever that was moved: calls fn with a path that leads
+ * there, again where it did not lead there to the end. */
+ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name, ckpt_status (*fn)(void *ctx, const char *path, ckpt_error *err),
+                              void *ctx, ckpt_error *err);
 /* Not to be counted by retention, and to be replaced whatever it is. CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__run_mark_bad(ckpt_run *run, const ckpt__held *held, ckpt_error *err);
 

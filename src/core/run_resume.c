@@ -69,22 +69,25 @@ static ckpt_status check_one_save(const resumer *r, const ckpt__held *h, ckpt_er
     return status;
 }
 
+typedef struct restoring { resumer *r; ckpt_report *report; } restoring;
+
+static ckpt_status restore_from(void *ctx, const char *path, ckpt_error *err)
+{
+    restoring *g = ctx;
+    return ckpt_restore(g->r->run->state, path, &g->r->options, g->report, err);
+}
+
 static ckpt_status try_step(resumer *r, int64_t step, ckpt_report *report, ckpt_error *err)
 {
     ckpt_run *run = r->run;
     const ckpt__held *h = find(r, step);
-    char *path = NULL;
+    restoring g = { r, report };
     ckpt_status status = ckpt__agree(run, look_at(r, step, h, err), err);
     if (status == CKPT_OK && run->options.ranks.world > 1)
         status = check_one_save(r, h, err);
     if (status < 0)
         return status;
-    if (asprintf(&path, "%s/%s", run->store->path, h->name) < 0)
-        status = ckpt__fail_memory(err, h->name, 0);
-    else {
-        status = ckpt_restore(run->state, path, &r->options, report, err);
-        free(path);
-    }
+    status = ckpt__run_reached(run, h->name, restore_from, &g, err);
     bool restored = status == CKPT_OK;
     status = ckpt__agree(run, status, err);
     if (status < 0 && restored)

@@ -54,20 +54,60 @@ static ckpt_status fail_task(ckpt_run *run, ckpt_status status)
     return status;
 }
 
+ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name, ckpt_status (*fn)(void *ctx, const char *path, ckpt_error *err),
+                              void *ctx, ckpt_error *err)
+{
+    enum { TRIES = 3 };           /* the directory may be moved at any moment */
+    ckpt_status status = CKPT_OK;
+    bool led = false;
+    for (int i = 0; i < TRIES && !led; i++) {
+        char *path = NULL;
+        status = ckpt__store_reach(run->store, name, &path, err);
+        if (status < 0)
+            return status;
+        status = fn(ctx, path, err);
+        led = ckpt__store_leads(run->store, path, name);
+        free(path);
+    }
+    if (!led && status >= 0)
+        status = ckpt__fail(err, CKPT_E_SYSTEM, run->path, "%s cannot be read: the run directory is moved again and again", name);
+    return status;
+}
+
+static ckpt_status verify(void *ctx, const char *path, ckpt_error *err)
+{
+    (void)ctx;
+    ckpt_verify_result result;
+    return ckpt_verify(path, "ckpt", NULL, &result, NULL, err);
+}
+
 /* Before it has its name: what reads back wrong is never published. */
 static ckpt_status read_back(ckpt_run *run)
 {
     ckpt__task *t = &run->task;
-    char *path = NULL;
-    ckpt_verify_result result;
-    if (asprintf(&path, "%s/%s", run->store->path, ckpt__sink_temporary(t->sink)) < 0)
-        return ckpt__fail_memory(&t->error, t->path, 0);
-    ckpt_status status = ckpt_verify(path, "ckpt", NULL, &result, NULL, &t->error);
-    free(path);
+    ckpt_status status = ckpt__run_reached(run, ckpt__sink_temporary(t->sink), verify, NULL, &t->error);
     if (status == CKPT_NO) {
         t->error.status = status = CKPT_E_DAMAGED;
         ckpt__error_prefix(&t->error, "what was written reads back otherwise (the disk or the memory is failing)");
     }
+    return status;
+}
+
+/* May this run still write here? */
+static ckpt_status guard(ckpt_run *run, ckpt_error *err)
+{
+    bool moved = false, relocked = false;
+    ckpt_status status = ckpt__store_guard(run->store, &moved, &relocked, err);
+    if (relocked)
+        ckpt__run_note(run, CKPT_WARNING, "lock-replaced", "leave .lock alone while a run is under way",
+                       "the file .lock in %s was removed or replaced; nobody had locked it, and this run has locked it anew",
+                       run->store->path);
+    if (moved && !run->moved)
+        ckpt__run_note(run, CKPT_WARNING, "run-moved", "give the new path to the next process",
+                       "%s is not the run directory any more: that was moved, or another one put in its place; the checkpoints go on "
+                       "into the one that this run has opened and locked",
+                       run->store->path);
+    run->moved = moved;
     return status;
 }
 
@@ -76,11 +116,13 @@ void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__p
     ckpt__task *t = &run->task;
     ckpt__picture copy = *picture;
     copy.step = t->step;
-    ckpt__save_job job = { .path = t->path, .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
+    ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd, .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
                            .rank = run->options.ranks.rank, .world = run->options.ranks.world, .time = t->time,
                            .save = t->save, .replace_any = replaces_bad(run) };
     job.options.directory = true;
-    ckpt_status status = ckpt__save_directory(&job, &t->sink, &t->error);
+    ckpt_status status = guard(run, &t->error);
+    if (status == CKPT_OK)
+        status = ckpt__save_directory(&job, &t->sink, &t->error);
     if (status == CKPT_OK && run->options.read_back)
         status = read_back(run);
     if (status < 0)
@@ -92,6 +134,10 @@ void ckpt__task_publish(ckpt_run *run)
     ckpt__task *t = &run->task;
     if (t->status < 0)
         return;
+    if ((t->status = guard(run, &t->error)) < 0) {     /* who lost the lock while it wrote publishes nothing */
+        fail_task(run, t->status);
+        return;
+    }
     ckpt__sink *sink = t->sink;
     t->sink = NULL;
     t->status = ckpt__sink_commit(sink, &t->error);
@@ -152,6 +198,11 @@ void ckpt__task_finish(ckpt_run *run)
     if (t->status < 0)
         return;
     forget_bad(run, t->name);
+    if (guard(run, &err) < 0) {
+        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "'latest' is not written and nothing is removed: %s: %s", err.object,
+                       err.message);
+        return;
+    }
     ckpt__run_write_latest(run, t->name);
     if (!run->options.read_back && run->options.retention.keep_last == 0)
         return;

@@ -40,7 +40,9 @@ ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__
 ckpt_status ckpt__live_close(ckpt__live *l, ckpt_error *err);
 
 typedef struct ckpt__save_job {
-    const char *path;
+    const char *path;             /* for messages, where the next are given: */
+    const char *name, *folder;    /* a directory of that name below dirfd, which is open; its path. NULL: none */
+    int dirfd;
     ckpt_save_options options;
     const ckpt__format *format;
     const ckpt__picture *picture;

@@ -109,8 +109,9 @@ ckpt_status ckpt__save_directory(ckpt__save_job *v, ckpt__sink **settled, ckpt_e
     ckpt__sink_options options = { .sync = !v->options.no_sync, .replace = !v->options.keep_existing, .replace_any = v->replace_any };
     ckpt__sink *directory = NULL;
     size_t *tensors = room_for_tensors(v);
-    ckpt_status status = tensors ? ckpt__sink_directory(v->path, &options, &directory, err)
-                                 : ckpt__fail_memory(err, v->path, 0);
+    ckpt_status status = !tensors  ? ckpt__fail_memory(err, v->path, 0)
+                         : v->name ? ckpt__sink_directory_at(v->dirfd, v->folder, v->name, &options, &directory, err)
+                                   : ckpt__sink_directory(v->path, &options, &directory, err);
     if (status == CKPT_OK)
         status = write_members(v, tensors, directory, err);
     if (status == CKPT_OK && v->live)

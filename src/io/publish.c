@@ -68,7 +68,7 @@ int ckpt__rename_noreplace(int dirfd, const char *from, const char *to, bool dir
         (void)!unlinkat(dirfd, from, 0);
         return 0;
     }
-    if (mkdirat(dirfd, to, 0777) < 0)        /* the claim; rename replaces an empty directory */
+    if (mkdirat(dirfd, to, 0700) < 0)        /* the claim; rename replaces an empty directory */
         return -1;
     if (renameat(dirfd, from, dirfd, to) == 0)
         return 0;

@@ -1,7 +1,6 @@
-/* io/sink.c - durable publication. The order of calls is the contract: data, fdatasync, close, rename, fsync of the
- * directory; every one is checked, and a failed fsync is never retried on the same file. */
-#include "io/sink.h"
+/* io/sink.c - what is to be published: its temporary is opened and written, with nobody but its owner looking on. */
 #include "io/publish.h"
+#include "io/sink_own.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,24 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct ckpt__sink {
-    ckpt__sink_options options;
-    ckpt__sink *parent;           /* of a member; else NULL */
-    char *path;                   /* as the user named it, links resolved */
-    char *base;                   /* last component of path */
-    char *temporary;              /* name in the parent directory */
-    int dirfd;                    /* the directory that holds path (and the temporary) */
-    int fd;                       /* the file, or the temporary directory */
-    int direct;                   /* the same file past the page cache (O_DIRECT), or -1 */
-    bool directory;
-    bool settled;                 /* all of it is on disk, and fd is closed */
-    bool synced;                  /* so is its name */
-    uint64_t size;
-    char **folders;               /* below a directory, parents first */
-    size_t folder_count, folder_capacity;
-};
-
-static void free_sink(ckpt__sink *s)
+void ckpt__sink_free(ckpt__sink *s)
 {
     if (s->fd >= 0)
         close(s->fd);
@@ -90,7 +72,13 @@ static ckpt_status locate(ckpt__sink *s, const char *path, ckpt_error *err)
     return status;
 }
 
-static ckpt_status exists(const ckpt__sink *s, ckpt_error *err)
+mode_t ckpt__sink_limit(const ckpt__sink *s)
+{
+    mode_t limit = s->options.mode_limit & 0777;
+    return limit ? limit | (limit & 0444) >> 2 : 0777;
+}
+
+ckpt_status ckpt__sink_taken(const ckpt__sink *s, ckpt_error *err)
 {
     return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it exists already, and replacing it was not asked for");
 }
@@ -127,48 +115,69 @@ static ckpt_status reserve(ckpt__sink *s, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* Keeps who may read what is replaced; not being the owner is no reason to fail a save, nor is an owner from outside the
- * user namespace (EINVAL). */
-static ckpt_status keep_access(const ckpt__sink *s, const struct stat *st, ckpt_error *err)
+/* A file that is not there yet; a taken name is tried again under another. */
+static ckpt_status open_temporary(const ckpt__sink *s, int dirfd, mode_t mode, char **name, int *out, ckpt_error *err)
 {
-    if (fchown(s->fd, st->st_uid, st->st_gid) < 0 && errno != EPERM && errno != EINVAL)
-        return ckpt__fail_sys(err, errno, s->path, "cannot give the new one the owner of the old one");
-    if (fchmod(s->fd, st->st_mode & 07777) < 0)
-        return ckpt__fail_sys(err, errno, s->path, "cannot give the new one the mode of the old one");
+    int fd = -1;
+    *name = NULL;
+    for (int i = 0; i < 100 && fd < 0; i++) {
+        free(*name);
+        if (asprintf(name, ".%.200s.tmp-%016llx", s->base, (unsigned long long)ckpt__unique()) < 0) {
+            *name = NULL;
+            return ckpt__fail_memory(err, s->path, 0);
+        }
+        fd = openat(dirfd, *name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+        if (fd < 0 && errno == EINTR)
+            unlinkat(dirfd, *name, 0);       /* it may be there or not */
+        else if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0) {
+        int e = errno;
+        free(*name);              /* nothing of ours is there to be removed */
+        *name = NULL;
+        return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it (openat)%s", ckpt__write_advice(e));
+    }
+    *out = fd;
     return CKPT_OK;
 }
 
-/* Opens the temporary; a taken name is tried again under another. */
+/* Which mode a new one gets here: what an empty file gets that is made and removed again. The umask can only be asked by
+ * changing it, which other threads would meet, and it says nothing where the directory has default ACLs. */
+static ckpt_status learn_mode(ckpt__sink *s, int dirfd, ckpt_error *err)
+{
+    char *name = NULL;
+    struct stat st;
+    int fd = -1;
+    ckpt_status status = open_temporary(s, dirfd, s->directory ? 0777 : 0666, &name, &fd, err);
+    if (status < 0)
+        return status;
+    if (fstat(fd, &st) < 0)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot look at a temporary beside it (fstat)");
+    else
+        s->mode = st.st_mode & 0777;
+    close(fd);
+    if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT && status == CKPT_OK)
+        status = ckpt__fail_sys(err, errno, s->path, "cannot remove a temporary beside it (unlinkat)");
+    free(name);
+    return status;
+}
+
+/* Opens the temporary. Nobody else may open it: it gets its mode when it is settled. */
 static ckpt_status create(ckpt__sink *s, ckpt_error *err)
 {
     struct stat st;
     bool replaces = fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (replaces && !s->options.replace)
-        return exists(s, err);
+        return ckpt__sink_taken(s, err);
     if (replaces && S_ISLNK(st.st_mode))     /* followed by now where it is to be followed */
         replaces = false;
     if (replaces && !S_ISREG(st.st_mode))
         return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it is %s; only a regular file is replaced by a file",
                           S_ISDIR(st.st_mode) ? "a directory" : "a special file");
-    for (int i = 0; i < 100 && s->fd < 0; i++) {
-        free(s->temporary);
-        if (asprintf(&s->temporary, ".%.200s.tmp-%016llx", s->base, (unsigned long long)ckpt__unique()) < 0) {
-            s->temporary = NULL;
-            return ckpt__fail_memory(err, s->path, 0);
-        }
-        s->fd = openat(s->dirfd, s->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (s->fd < 0 && errno == EINTR)
-            unlinkat(s->dirfd, s->temporary, 0);       /* it may be there or not */
-        else if (s->fd < 0 && errno != EEXIST)
-            break;
-    }
-    if (s->fd < 0) {
-        int e = errno;
-        free(s->temporary);       /* nothing of ours is there to be removed */
-        s->temporary = NULL;
-        return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it (openat)%s", ckpt__write_advice(e));
-    }
-    return replaces ? keep_access(s, &st, err) : CKPT_OK;
+    s->mode = replaces ? st.st_mode & 0777 : 0;
+    ckpt_status status = replaces ? CKPT_OK : learn_mode(s, s->dirfd, err);
+    return status == CKPT_OK ? open_temporary(s, s->dirfd, 0600, &s->temporary, &s->fd, err) : status;
 }
 
 /* What is left to do once its name and directory are known, or were not to be found (status). */
@@ -198,6 +207,20 @@ ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_op
     return open_file(s, locate(s, path, err), out, err);
 }
 
+/* The name in an open directory; folder: the directory's name, for messages. */
+static ckpt_status locate_at(ckpt__sink *s, int dirfd, const char *folder, const char *name, ckpt_error *err)
+{
+    if (asprintf(&s->path, "%s/%s", folder, name) < 0) {
+        s->path = NULL;
+        return ckpt__fail_memory(err, name, 0);
+    }
+    if (!(s->base = strdup(name)))
+        return ckpt__fail_memory(err, name, 0);
+    if ((s->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 0)) < 0)
+        return ckpt__fail_sys(err, errno, s->path, "cannot open its directory (fcntl)%s", ckpt__write_advice(errno));
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, uint64_t size,
                                const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
 {
@@ -206,15 +229,7 @@ ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, 
     if (!s)
         return ckpt__fail_memory(err, name, 0);
     s->size = size;
-    ckpt_status status = CKPT_OK;
-    if (asprintf(&s->path, "%s/%s", folder, name) < 0) {
-        s->path = NULL;
-        status = ckpt__fail_memory(err, name, 0);
-    } else if (!(s->base = strdup(name)))
-        status = ckpt__fail_memory(err, name, 0);
-    else if ((s->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 0)) < 0)
-        status = ckpt__fail_sys(err, errno, s->path, "cannot open its directory (fcntl)%s", ckpt__write_advice(errno));
-    return open_file(s, status, out, err);
+    return open_file(s, locate_at(s, dirfd, folder, name, err), out, err);
 }
 
 ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err)
@@ -232,12 +247,13 @@ ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t 
         status = ckpt__fail_memory(err, name, 0);
     } else if (!(s->temporary = strdup(name)))
         status = ckpt__fail_memory(err, name, 0);
-    else if ((s->fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666)) < 0)
+    else if ((s->fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                             0666 & ckpt__sink_limit(s))) < 0)
         status = ckpt__fail_sys(err, errno, s->path, "cannot create it (openat)%s", ckpt__write_advice(errno));
     if (status == CKPT_OK)
         status = reserve(s, err);
     if (status < 0) {
-        free_sink(s);             /* the directory's own abort removes its files */
+        ckpt__sink_free(s);             /* the directory's own abort removes its files */
         return status;
     }
     open_direct(s);
@@ -252,27 +268,13 @@ ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_erro
     char *kept = strdup(name);
     if (!kept)
         return ckpt__fail_memory(err, name, 0);
-    if (mkdirat(directory->fd, name, 0777) < 0) {
+    if (mkdirat(directory->fd, name, 0777 & ckpt__sink_limit(directory)) < 0) {
         int e = errno;
         free(kept);
         return ckpt__fail_sys(err, e, directory->path, "cannot create the folder '%s' in it (mkdirat)%s", name,
                               ckpt__write_advice(e));
     }
     directory->folders[directory->folder_count++] = kept;
-    return CKPT_OK;
-}
-
-/* The folders of a directory reach the disk before it does. */
-static ckpt_status sync_folders(const ckpt__sink *s, ckpt_error *err)
-{
-    for (size_t i = s->folder_count; s->options.sync && i-- > 0;) {
-        int fd = openat(s->fd, s->folders[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        int rc = fd < 0 ? -1 : fsync(fd), e = errno;
-        if (fd >= 0)
-            close(fd);
-        if (rc < 0)
-            return ckpt__fail_sys(err, e, s->path, "the disk did not take its folder '%s' (fsync)", s->folders[i]);
-    }
     return CKPT_OK;
 }
 
@@ -283,7 +285,7 @@ static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
     if (fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? CKPT_OK : ckpt__fail_sys(err, errno, s->path, "cannot look at it");
     if (!s->options.replace)
-        return exists(s, err);
+        return ckpt__sink_taken(s, err);
     if (s->options.replace_any)
         return CKPT_OK;
     if (!S_ISDIR(st.st_mode))
@@ -313,40 +315,68 @@ static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
+/* The temporary directory, into which nobody else may look. */
+static ckpt_status make_temporary(ckpt__sink *s, ckpt_error *err)
 {
-    *out = NULL;
-    ckpt__sink *s = new_sink(options);
-    if (!s)
-        return ckpt__fail_memory(err, path, 0);
-    s->directory = true;
-    struct stat st;
-    ckpt_status status = locate(s, path, err);
-    if (status == CKPT_OK)
-        status = check_replaceable(s, err);
-    bool replaces = status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-    for (int i = 0; status == CKPT_OK && s->fd < 0; i++) {
+    for (int i = 0; s->fd < 0; i++) {
         free(s->temporary);
         if (asprintf(&s->temporary, ".tmp-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique()) < 0) {
             s->temporary = NULL;
-            status = ckpt__fail_memory(err, path, 0);
-        } else if (mkdirat(s->dirfd, s->temporary, replaces ? 0700 : 0777) < 0) {
+            return ckpt__fail_memory(err, s->path, 0);
+        }
+        if (mkdirat(s->dirfd, s->temporary, 0700) < 0) {
             if (errno == EEXIST && i < 100)
                 continue;
             int e = errno;
             free(s->temporary);
             s->temporary = NULL;
-            status = ckpt__fail_sys(err, e, s->path, "cannot create a temporary directory beside it (mkdirat)%s",
-                                    ckpt__write_advice(e));
-        } else if ((s->fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-            status = ckpt__fail_sys(err, errno, s->path, "cannot open the temporary directory (openat)");
+            return ckpt__fail_sys(err, e, s->path, "cannot create a temporary directory beside it (mkdirat)%s",
+                                  ckpt__write_advice(e));
+        }
+        if ((s->fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+            return ckpt__fail_sys(err, errno, s->path, "cannot open the temporary directory (openat)");
     }
+    return CKPT_OK;
+}
+
+static ckpt_status open_directory(ckpt__sink *s, ckpt_status status, ckpt__sink **out, ckpt_error *err)
+{
+    struct stat st;
+    s->directory = true;
+    if (status == CKPT_OK)
+        status = check_replaceable(s, err);
+    if (status == CKPT_OK)
+        status = make_temporary(s, err);
+    bool replaces = status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    s->mode = replaces ? st.st_mode & 0777 : 0;
+    if (status == CKPT_OK && !replaces)
+        status = learn_mode(s, s->fd, err);
     if (status < 0) {
         ckpt__sink_abort(s);
         return status;
     }
     *out = s;
     return CKPT_OK;
+}
+
+ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(options);
+    return s ? open_directory(s, locate(s, path, err), out, err) : ckpt__fail_memory(err, path, 0);
+}
+
+ckpt_status ckpt__sink_directory_at(int dirfd, const char *folder, const char *name, const ckpt__sink_options *options,
+                                    ckpt__sink **out, ckpt_error *err)
+{
+    *out = NULL;
+    ckpt__sink *s = new_sink(options);
+    return s ? open_directory(s, locate_at(s, dirfd, folder, name, err), out, err) : ckpt__fail_memory(err, name, 0);
+}
+
+void ckpt__sink_narrow(ckpt__sink *s, mode_t limit)
+{
+    s->options.mode_limit = ckpt__sink_limit(s) & limit;
 }
 
 static bool is_aligned(uint64_t offset, const void *data, size_t n)
@@ -428,142 +458,7 @@ void ckpt__sink_abort(ckpt__sink *s)
         else
             unlinkat(s->dirfd, s->temporary, 0);
     }
-    free_sink(s);
-}
-
-static ckpt_status cannot(const ckpt__sink *s, int e, const char *what, ckpt_error *err)
-{
-    return ckpt__fail_sys(err, e, s->path, "cannot %s%s", what, ckpt__write_advice(e));
-}
-
-/* The old one lies in `aside` when this could not be undone; it stays there, and a recovery brings it back. */
-static ckpt_status not_published(const ckpt__sink *s, int e, bool undone, const char *what, const char *aside,
-                                 ckpt_error *err)
-{
-    if (undone)
-        return ckpt__fail_sys(err, e, s->path, "cannot %s; what was there before is back in its place", what);
-    return ckpt__fail_sys(err, e, s->path, "cannot %s; the old one lies in %s", what, aside);
-}
-
-static ckpt_status exchange_directory(ckpt__sink *s, ckpt_error *err)
-{
-    if (s->options.sync && fsync(s->dirfd) < 0) {
-        int e = errno;            /* the old one goes back to its name; if it cannot, it stays under the temporary's */
-        bool undone = renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0;
-        ckpt_status status = not_published(s, e, undone, "fsync its directory", s->temporary, err);
-        if (!undone) {
-            free(s->temporary);
-            s->temporary = NULL;
-        }
-        return status;
-    }
-    s->synced = true;
-    ckpt__remove_any(s->dirfd, s->temporary);     /* now the old one */
-    return CKPT_OK;
-}
-
-/* Where names cannot be exchanged. Killed in between, the old one lies in .trash-NAME.HEX, and the next to open a run
- * puts it back; once the new one is in its place durably, it is given a name that nobody puts back. */
-static ckpt_status swap_directory(ckpt__sink *s, ckpt_error *err)
-{
-    char aside[NAME_MAX + 1], gone[NAME_MAX + 1];
-    snprintf(aside, sizeof aside, ".trash-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique());
-    if (renameat(s->dirfd, s->base, s->dirfd, aside) < 0)
-        return cannot(s, errno, "move the old directory aside (renameat)", err);
-    if (renameat(s->dirfd, s->temporary, s->dirfd, s->base) < 0) {
-        int e = errno;
-        bool undone = renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
-        return not_published(s, e, undone, "rename the new directory to it", aside, err);
-    }
-    if (s->options.sync && fsync(s->dirfd) < 0) {
-        int e = errno;
-        bool undone = renameat(s->dirfd, s->base, s->dirfd, s->temporary) == 0 &&
-                      renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
-        return not_published(s, e, undone, "fsync its directory", aside, err);
-    }
-    s->synced = true;
-    if (ckpt__condemn(s->dirfd, aside, s->base, gone) == 0)
-        ckpt__remove_any(s->dirfd, gone);
-    return CKPT_OK;
-}
-
-static ckpt_status publish_directory(ckpt__sink *s, ckpt_error *err)
-{
-    if (ckpt__rename_noreplace(s->dirfd, s->temporary, s->base, true) == 0)
-        return CKPT_OK;
-    if (errno != EEXIST && errno != ENOTEMPTY)
-        return cannot(s, errno, "rename the new directory to it (renameat2)", err);
-    if (!s->options.replace)
-        return exists(s, err);
-    if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0)
-        return exchange_directory(s, err);
-    if (errno != EINVAL && errno != ENOSYS)
-        return cannot(s, errno, "exchange the new directory with it (renameat2)", err);
-    return swap_directory(s, err);
-}
-
-static ckpt_status publish_file(ckpt__sink *s, ckpt_error *err)
-{
-    int rc = s->options.replace ? renameat(s->dirfd, s->temporary, s->dirfd, s->base)
-                                : ckpt__rename_noreplace(s->dirfd, s->temporary, s->base, false);
-    if (rc == 0)
-        return CKPT_OK;
-    if (errno == EEXIST)
-        return exists(s, err);
-    return cannot(s, errno, "rename the temporary to it (renameat)", err);
-}
-
-/* Closes a descriptor that was written through; an interrupted close has closed it. */
-static ckpt_status close_written(const ckpt__sink *s, int *fd, ckpt_status status, ckpt_error *err)
-{
-    int rc = *fd < 0 ? 0 : close(*fd);
-    *fd = -1;
-    if (rc == 0 || errno == EINTR || status < 0)
-        return status;
-    return cannot(s, errno, "close it", err);
-}
-
-ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err)
-{
-    ckpt_status status = CKPT_OK;
-    struct stat st;
-    if (s->settled)
-        return CKPT_OK;
-    if (s->fd < 0)                /* what a failed fsync left is not known: a second one would only seem to succeed */
-        return ckpt__fail_sys(err, EIO, s->path, "it failed to reach the disk before; it must be written anew");
-    if (s->directory && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
-        status = keep_access(s, &st, err);       /* last: the old mode may forbid to write into it */
-    if (status == CKPT_OK)
-        status = sync_folders(s, err);
-    status = close_written(s, &s->direct, status, err);
-    if (status == CKPT_OK && s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0) {
-        int e = errno;
-        status = ckpt__fail_sys(err, e, s->path, "the disk did not take the data (%s)%s",
-                                s->directory ? "fsync" : "fdatasync", ckpt__write_advice(e));
-    }
-    status = close_written(s, &s->fd, status, err);
-    s->settled = status == CKPT_OK;
-    return status;
-}
-
-ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
-{
-    ckpt_status status = ckpt__sink_settle(s, err);
-    if (s->parent) {
-        free_sink(s);             /* the directory's own abort removes its files */
-        return status;
-    }
-    if (status == CKPT_OK)
-        status = s->directory ? publish_directory(s, err) : publish_file(s, err);
-    if (status < 0) {
-        ckpt__sink_abort(s);
-        return status;
-    }
-    /* From here on it is published: a failure means that a power cut may still undo it. */
-    if (s->options.sync && !s->synced && fsync(s->dirfd) < 0)
-        status = ckpt__fail_sys(err, errno, s->path, "it is written, but its directory could not be synced (fsync)");
-    free_sink(s);
-    return status;
+    ckpt__sink_free(s);
 }
 
 const char *ckpt__sink_temporary(const ckpt__sink *s)

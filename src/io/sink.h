@@ -1,6 +1,7 @@
 /* io/sink.h - a file or directory that appears whole and durable under its name, or not at all. */
 #ifndef CKPT_SINK_H
 #define CKPT_SINK_H
+#include <sys/types.h>
 #include "base/base.h"
 
 typedef struct ckpt__sink ckpt__sink;
@@ -9,10 +10,12 @@ typedef struct ckpt__sink_options {
     bool replace;                 /* false: CKPT_E_EXISTS where the name is taken */
     bool replace_any;             /* by a directory: also a file, or a directory that is no checkpoint */
     bool behind;                  /* with sync: through the page cache, written out while more comes, and not kept there */
+    mode_t mode_limit;            /* 0: none; else the permission bits that the result may have at most */
 } ckpt__sink_options;
 
-/* A temporary in path's directory, O_EXCL, mode of the file replaced or 0666 & ~umask; a symlink as destination is
- * resolved first. `size` bytes are reserved (fallocate), so ENOSPC comes before the data. */
+/* A temporary in path's directory, O_EXCL, that nobody but its owner may open; settled it gets the mode of the file replaced
+ * (no setuid, setgid or sticky bit), or of a new one (0666 as the umask and the directory's default ACL have it). A symlink as
+ * destination is resolved first. `size` bytes are reserved (fallocate), so ENOSPC comes before the data. */
 ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_options *options, ckpt__sink **out,
                             ckpt_error *err);
 /* The same for a file of an open directory (folder is its name, for messages). A link of that name is itself replaced, and
@@ -24,6 +27,11 @@ ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t 
 /* A folder inside an open directory sink, whose members' names then begin with it; the folder above it comes first. */
 ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_error *err);
 ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
+/* The same below an open directory (folder is its name, for messages), wherever that was moved. */
+ckpt_status ckpt__sink_directory_at(int dirfd, const char *folder, const char *name, const ckpt__sink_options *options,
+                                    ckpt__sink **out, ckpt_error *err);
+/* Narrows the limit of one that is open: a member need not be as open as its directory's others. */
+void ckpt__sink_narrow(ckpt__sink *s, mode_t limit);
 ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, size_t n, ckpt_error *err);
 /* Publishes: sync, close, rename, fsync of the directory (for a member: sync and close; it appears with its
  * directory). Frees s in any case; on error the temporary is removed and what was there before is untouched. */

@@ -196,6 +196,25 @@ void ckpt__source_close(ckpt__source *s)
     free(s);
 }
 
+/* A directory that may not be entered hides what is in it. What cannot be looked at is the owner's alone. */
+static mode_t mode_of(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return 0;
+    return S_ISDIR(st.st_mode) ? (st.st_mode & 0111) * 7 : st.st_mode & 0777;
+}
+
+mode_t ckpt__source_mode(const ckpt__source *s)
+{
+    mode_t mode = s->dirfd >= 0 ? mode_of(s->dirfd) : 0777;
+    for (size_t i = 0; i < s->also_count; i++)
+        mode &= s->also[i].dirfd >= 0 ? mode_of(s->also[i].dirfd) : 0777;
+    for (size_t i = 0; i < s->count; i++)
+        mode &= s->files[i].fd >= 0 ? mode_of(s->files[i].fd) : 0777;
+    return mode | 0700;
+}
+
 ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, uint32_t *file, ckpt_error *err)
 {
     struct stat st;

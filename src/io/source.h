@@ -2,6 +2,7 @@
  * ckpt__source_pass; pread only, so threads may share it, but for one that is passed. */
 #ifndef CKPT_SOURCE_H
 #define CKPT_SOURCE_H
+#include <sys/types.h>
 #include "base/base.h"
 
 typedef struct ckpt__file {
@@ -42,6 +43,8 @@ const char *ckpt__source_root(const ckpt__source *s, size_t root);   /* as it wa
 /* Is the directory that was opened still the one of that name? A writer may prune it or replace it by another while it is
  * read: then its files go one by one. True for a file. So with every root. */
 bool ckpt__source_is_there(const ckpt__source *s);
+/* Who may read it: the permissions that all opened files and directories have in common, and all of the owner's. */
+mode_t ckpt__source_mode(const ckpt__source *s);
 /* A file below the directory, never outside of it (openat2 RESOLVE_BENEATH where the kernel has it; else names with
  * "..", absolute names and links are refused), but for a link of a snapshot in the Hugging Face hub's cache to its blob
  * (ckpt__open_blob). name may hold '/'. *file gets its number; added twice it is found. */

@@ -168,14 +168,22 @@ void ckpt__store_close(ckpt__store *s)
 
 /* ---- the lock */
 
+enum { SIGNATURE = HOST_NAME_MAX + 64 };
+
+static int signature(char text[SIGNATURE])
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    if (gethostname(host, sizeof host - 1) < 0)
+        strcpy(host, "?");
+    return snprintf(text, SIGNATURE, "pid %ld on host %s\n", (long)getpid(), host);
+}
+
 /* Who it is, for people. Where this cannot be written (a full disk) the lock holds all the same. */
 static void sign(int fd)
 {
-    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 64];
+    char text[SIGNATURE];
     ckpt__xfsz h;
-    if (gethostname(host, sizeof host - 1) < 0)
-        strcpy(host, "?");
-    int n = snprintf(text, sizeof text, "pid %ld on host %s\n", (long)getpid(), host);
+    int n = signature(text);
     ckpt__xfsz_hold(&h);
     bool done = ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n;
     ckpt__xfsz_release(&h, !done && errno == EFBIG);
@@ -194,7 +202,7 @@ static ckpt_status check_name(const ckpt__store *s, int fd, bool *same, ckpt_err
 
 static ckpt_status held_by_other(const ckpt__store *s, ckpt_error *err)
 {
-    char holder[HOST_NAME_MAX + 64];
+    char holder[SIGNATURE];
     bool named = ckpt__store_holder(s, holder, sizeof holder) && *holder;
     return ckpt__fail(err, CKPT_E_EXISTS, s->path,
                       "another process writes here: %s; end it first, or use another run directory",
@@ -249,9 +257,118 @@ ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* ---- the lock of a run that is under way */
+
+static ckpt_status is_gone(const ckpt__store *s, ckpt_error *err)
+{
+    return ckpt__fail_sys(err, ENOENT, s->path, "the run directory was removed while the run was writing to it; open the run anew");
+}
+
+/* Our own lock once more: a file system over the network may have lost it. */
+static ckpt_status hold_again(const ckpt__store *s, ckpt_error *err)
+{
+    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    int rc;
+    do
+        rc = fcntl(s->lock, F_OFD_SETLK, &whole);
+    while (rc < 0 && errno == EINTR);
+    if (rc == 0)
+        return CKPT_OK;
+    return errno == EAGAIN || errno == EACCES ? held_by_other(s, err)
+                                              : ckpt__fail_sys(err, errno, s->path, "cannot lock .lock in it again (fcntl)");
+}
+
+/* Another process signed the file that took the place of ours: it may have written here before it ended. */
+static bool signed_by_other(int fd, char *who, size_t size)
+{
+    char text[SIGNATURE], own[SIGNATURE];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    int ours = signature(own);
+    if (n == 0 || (n == ours && memcmp(text, own, (size_t)n) == 0))
+        return false;
+    const char *end = n > 0 ? memchr(text, '\n', (size_t)n) : NULL;
+    ckpt__escape(who, size, text, end ? (size_t)(end - text) : n > 0 ? (size_t)n : 0);
+    return true;
+}
+
+/* Takes the file that is now called .lock; that one is made where there is none. */
+static ckpt_status take_new_lock(ckpt__store *s, ckpt_error *err)
+{
+    char who[SIGNATURE];
+    int fd = -1;
+    ckpt_status status = CKPT_OK;
+    for (int i = 0; status == CKPT_OK && fd < 0 && i < 100; i++)
+        status = lock_once(s, &fd, err);
+    if (status == CKPT_OK && fd < 0)
+        status = ckpt__fail_sys(err, EAGAIN, s->path, "cannot lock .lock in it: it is removed again and again");
+    if (status == CKPT_OK && signed_by_other(fd, who, sizeof who)) {
+        close(fd);
+        status = ckpt__fail(err, CKPT_E_EXISTS, s->path, "%s has opened the run since; open it anew to go on from what is there now",
+                            *who ? who : "another process");
+    }
+    if (status < 0) {
+        ckpt__error_prefix(err, "the file .lock that this run had locked was removed or replaced");
+        return status;
+    }
+    close(s->lock);
+    s->lock = fd;
+    sign(fd);
+    return CKPT_OK;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+ckpt_status ckpt__store_guard(ckpt__store *s, bool *moved, bool *relocked, ckpt_error *err)
+{
+    struct stat own, there;
+    bool same = true;
+    *moved = *relocked = false;
+    if (fstat(s->dirfd, &own) < 0)
+        return ckpt__fail_sys(err, errno, s->path, "cannot look at the run directory (fstat)");
+    if (own.st_nlink == 0)
+        return is_gone(s, err);
+    ckpt_status status = s->lock >= 0 ? check_name(s, s->lock, &same, err) : CKPT_OK;
+    if (status == CKPT_OK && s->lock >= 0) {
+        status = same ? hold_again(s, err) : take_new_lock(s, err);
+        *relocked = status == CKPT_OK && !same;
+    }
+    if (stat(s->path, &there) == 0)
+        *moved = !same_file(&own, &there);
+    else
+        *moved = errno == ENOENT || errno == ENOTDIR;
+    return status;
+}
+
+bool ckpt__store_leads(const ckpt__store *s, const char *path, const char *name)
+{
+    struct stat a, b;
+    return stat(path, &a) == 0 && fstatat(s->dirfd, name, &b, 0) == 0 && same_file(&a, &b);
+}
+
+ckpt_status ckpt__store_reach(const ckpt__store *s, const char *name, char **path, ckpt_error *err)
+{
+    char *usual = NULL, *moved = NULL;
+    if (asprintf(&usual, "%s/%s", s->path, name) < 0)
+        return ckpt__fail_memory(err, name, 0);
+    *path = usual;
+    if (ckpt__store_leads(s, usual, name))
+        return CKPT_OK;
+    if (asprintf(&moved, "/proc/self/fd/%d/%s", s->dirfd, name) < 0) {
+        free(usual);
+        return ckpt__fail_memory(err, name, 0);
+    }
+    bool leads = ckpt__store_leads(s, moved, name);
+    *path = leads ? moved : usual;           /* not there at all: whoever opens the usual one says so */
+    free(leads ? usual : moved);
+    return CKPT_OK;
+}
+
 bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size)
 {
-    char text[HOST_NAME_MAX + 64];
+    char text[SIGNATURE];
     struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
     struct stat st;
     int fd = openat(s->dirfd, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);

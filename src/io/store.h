@@ -19,6 +19,15 @@ void ckpt__store_close(ckpt__store *s);        /* unlocks; accepts NULL */
 /* An open file description lock on .lock, and who holds it written into it ("pid 17 on host a\n"). CKPT_E_EXISTS names
  * that holder. Where the file system has no locks: CKPT_E_SYSTEM, and the message says what to do. */
 ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err);
+/* Before anything is written: is the directory still there, and its lock still ours? A directory that was moved is still the
+ * one that is open: *moved says that its path leads there no more. Where .lock was removed or replaced by another file, that
+ * one is taken (*relocked); CKPT_E_EXISTS where another process holds it or has signed it: then nothing may be written.
+ * CKPT_E_SYSTEM: the directory was removed, or cannot be looked at. */
+ckpt_status ckpt__store_guard(ckpt__store *s, bool *moved, bool *relocked, ckpt_error *err);
+/* A path that leads to a name in the open directory, for what opens paths: the usual one, or one in /proc where the directory
+ * was moved. Heap. ckpt__store_leads: does it (still)? */
+ckpt_status ckpt__store_reach(const ckpt__store *s, const char *name, char **path, ckpt_error *err);
+bool ckpt__store_leads(const ckpt__store *s, const char *path, const char *name);
 /* Who holds the lock, into buf; false: nobody, or no such file. Takes no lock. */
 bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size);
 

@@ -11,14 +11,14 @@
 
 static char scratch[64];
 
-static void make_scratch(void)
+static inline void make_scratch(void)
 {
     strcpy(scratch, "/tmp/ckpt-test-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(scratch));
     ck_assert_int_eq(chdir(scratch), 0);
 }
 
-static void remove_scratch(void)
+static inline void remove_scratch(void)
 {
     char command[128];
     ck_assert_int_eq(chdir("/"), 0);

@@ -1,0 +1,28 @@
+/* io/sink_own.h - a sink from within: what sink.c opens and writes, sink_publish.c settles and publishes. */
+#ifndef CKPT_SINK_OWN_H
+#define CKPT_SINK_OWN_H
+#include <sys/types.h>
+#include "io/sink.h"
+
+struct ckpt__sink {
+    ckpt__sink_options options;
+    ckpt__sink *parent;           /* of a member; else NULL */
+    char *path;                   /* as the user named it, links resolved */
+    char *base;                   /* last component of path */
+    char *temporary;              /* name in the parent directory */
+    int dirfd;                    /* the directory that holds path (and the temporary) */
+    int fd;                       /* the file, or the temporary directory */
+    int direct;                   /* the same file past the page cache (O_DIRECT), or -1 */
+    bool directory;
+    bool settled;                 /* all of it is on disk, and fd is closed */
+    bool synced;                  /* so is its name */
+    mode_t mode;                  /* that of a new one: 0666 or 0777 as the umask and the directory have it */
+    uint64_t size;
+    char **folders;               /* below a directory, parents first */
+    size_t folder_count, folder_capacity;
+};
+
+void ckpt__sink_free(ckpt__sink *s);
+mode_t ckpt__sink_limit(const ckpt__sink *s);  /* for & with a mode: who may read may look into a directory, too */
+ckpt_status ckpt__sink_taken(const ckpt__sink *s, ckpt_error *err);      /* CKPT_E_EXISTS */
+#endif
