@@ -368,6 +368,8 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && as_torch && !m->named_script && !m->options.weights_only)
         status = ckpt__migrate_libtorch(m, err);
+    if (status == CKPT_OK && m->torch && !m->same && !m->options.weights_only && strcmp(m->from->format, "ckpt") == 0)
+        status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
     return status;

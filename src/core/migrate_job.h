@@ -18,6 +18,7 @@
  *   migrate_libtorch.c optimizers of libtorch in C++, by position, as those of Python
  *   migrate_tree.c     a torch file's tree under canonical names
  *   migrate_rest.c     what of it has none
+ *   migrate_groups.c   a group for moments that have none, and their steps, for torch
  *   migrate_fix.c      findings of doctor that a rewrite mends
  *   migrate_out.c      writing a file or a directory
  *   migrate_same.c     a directory whose own program reads it again; which files go along
@@ -56,6 +57,7 @@ typedef struct ckpt__mover {
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go, where there are any */
     bool *dropped;                /* per tensor of `from`: it does not go along */
     size_t no_weights;            /* how many of them are none of the model's weights, where those alone are wanted */
+    bool group_made;              /* no parameter group was bound, and one was made (migrate_groups.c) */
     bool holes;                   /* deques have places that go (migrate_edit.c) */
     bool lost_some;               /* some of them because they were not recovered */
     bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it

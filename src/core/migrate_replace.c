@@ -84,8 +84,7 @@ static ckpt_str container_of(const ckpt__canon_entry *e)
 /* LBFGS keeps one state, under its first parameter, with vectors over all of them. */
 static bool is_common(const ckpt__canon_entry *e)
 {
-    static const char key[] = "old_dirs";
-    return e->state_key.size >= sizeof key - 1 && memcmp(e->state_key.data, key, sizeof key - 1) == 0;
+    return ckpt__str_is(e->state_key, "prev_flat_grad") || ckpt__str_is(e->state_key, "func_evals");
 }
 
 static ckpt_status find_states(replacer *r)

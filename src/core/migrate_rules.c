@@ -35,6 +35,7 @@ typedef struct search {
     const ckpt__rule_names *names;
     char word[WORD_MAX];          /* of the pattern, without wildcards and dots around it */
     size_t size, parts;           /* how many parts it has */
+    bool anywhere;                /* the pattern begins with a wildcard */
     ckpt__hash *found;            /* what may have been meant -> number in `count` */
     ckpt_str *what;               /* parts of names */
     size_t *count, n, capacity, capacity_of_counts;
@@ -48,6 +49,7 @@ static bool take_word(search *s, const char *glob)
 {
     const char *best = glob;
     size_t n = 0;
+    s->anywhere = *glob == '*';
     for (glob += *glob == '='; *glob;) {
         size_t k = strcspn(glob, "*?\\");
         if (k > n) {
@@ -78,24 +80,30 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-/* Letters that have to be put in, taken out or exchanged; case counts as nothing. */
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters that have to be put in, taken out or changed, and neighbours that are exchanged; case counts as nothing. */
 static size_t distance(const char *a, size_t n, const char *b, size_t k)
 {
-    size_t row[WORD_MAX + 4];
+    size_t rows[3][WORD_MAX + 4];
     if (n >= WORD_MAX || k >= WORD_MAX + 3)
         return SIZE_MAX;
     for (size_t j = 0; j <= k; j++)
-        row[j] = j;
-    for (size_t i = 0; i < n; i++) {
-        size_t corner = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < k; j++) {
-            size_t change = corner + (lower(a[i]) != lower(b[j])), up = row[j + 1] + 1, left = row[j] + 1;
-            corner = row[j + 1];
-            row[j + 1] = change < up ? (change < left ? change : left) : (up < left ? up : left);
+        rows[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= k; j++) {
+            char x = lower(a[i - 1]), y = lower(b[j - 1]);
+            row[j] = least(above[j - 1] + (x != y), least(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && x == lower(b[j - 2]) && y == lower(a[i - 2]))
+                row[j] = least(row[j], two_above[j - 2] + 1);
         }
     }
-    return row[k];
+    return rows[n % 3][k];
 }
 
 /* `name` up to `end` is what may have been meant. */
@@ -134,8 +142,9 @@ static void look_into(search *s, ckpt_str name)
             ckpt__hash_free(s->found);
             s->failed = !(s->found = ckpt__hash_new(16));
         }
+        size_t head = s->anywhere ? from : 0;
         if (away == s->away && !s->failed)
-            propose(s, name, end);
+            propose(s, (ckpt_str){ name.data + head, name.size - head }, end - head);
         const char *dot = memchr(name.data + from, '.', name.size - from);
         from = dot ? (size_t)(dot - name.data) + 1 : name.size;
     }
@@ -186,6 +195,7 @@ static void put_hint(const ckpt__rule_names *names, const char *glob, ckpt__buf 
         if (s.count[i] > s.count[best])
             best = i;
     if (s.n && !s.failed) {
+        ckpt__buf_str(&better, s.anywhere ? "*" : "");
         ckpt__buf_add(&better, s.what[best].data, s.what[best].size);
         if (!better.failed && !count_matches(names, better.data))
             ckpt__buf_str(&better, ".*");
