@@ -339,6 +339,11 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
     json_bool(j, "verified", done && b->options.verify && !b->options.dry_run);
     json_uint(j, "moved", moved);
     json_uint(j, "lost", lost);
+    const ckpt_finding *size = ckpt_report_find(report, "size", NULL);
+    if (size)
+        json_uint(j, "nbytes", size->nbytes);
+    else
+        json_null(j, "nbytes");
     json_uint(j, "not_recovered", ckpt_report_count_code(report, "not-recovered"));
     json_array(j, "needs");
     if (needs_lossy(b, report))
@@ -362,7 +367,7 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
     json_end_array(j);
     json_array(j, "findings");
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        if (!is_step(ckpt_report_get(report, i)))
+        if (!is_step(ckpt_report_get(report, i)) && ckpt_report_get(report, i) != size)
             cli_json_finding(j, ckpt_report_get(report, i));
     json_end_array(j);
 }
@@ -413,7 +418,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
 /* What was done on the way, other than to a tensor. */
 static bool is_deed(const job *b, const ckpt_finding *f)
 {
-    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated", "replaced"};
+    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated", "replaced", "tags-dropped", "step-made"};
     if (f->severity != CKPT_NOTE)
         return false;             /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)
@@ -440,7 +445,7 @@ static void put_deeds(const job *b, const ckpt_report *report)
 
 static void done_text(const job *b, const ckpt_report *report)
 {
-    uint64_t nbytes = 0;
+    const ckpt_finding *whole = ckpt_report_find(report, "size", NULL);
     size_t copies = 0;
     char size[CLI_SIZE_MAX];
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
@@ -448,7 +453,6 @@ static void done_text(const job *b, const ckpt_report *report)
         if (!is_step(f))
             continue;
         copies += strcmp(f->code, "copy") == 0;
-        nbytes += strcmp(f->code, "cast") == 0 ? 0 : f->nbytes;
         if (b->cli.quiet)
             continue;
         printf("%-6s ", f->code);
@@ -464,7 +468,7 @@ static void done_text(const job *b, const ckpt_report *report)
     }
     if (!b->cli.quiet)
         put_deeds(b, report);
-    cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
+    cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, CKPT_WARNING, NULL);
     if (b->options.dry_run) {
         static const char *const also[] = {"cast", "renamed"};
         size_t moved = ckpt_report_count_code(report, "moved"), writes = copies + moved;
@@ -472,7 +476,7 @@ static void done_text(const job *b, const ckpt_report *report)
         for (size_t i = 0; i < sizeof also / sizeof *also; i++)
             if (ckpt_report_count_code(report, also[i]))
                 printf("%zu %s, ", ckpt_report_count_code(report, also[i]), also[i]);
-        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
+        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, whole ? whole->nbytes : 0),
                needs_lossy(b, report) ? "; writing it needs --lossy" : "",
                needs_force(b, true) ? "; replacing DST needs --force" : "");
     } else if (!b->cli.quiet) {
