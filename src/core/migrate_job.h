@@ -8,7 +8,7 @@
  *   migrate_naming.c   canonical names of the source; whose states its optimizer numbers
  *   migrate_names.c    strip, rename, add a prefix
  *   migrate_place.c    the target's index: names, device tags, dtypes
- *   migrate_cast.c     which tensors a cast names
+ *   migrate_cast.c     which tensors a cast names; migrate_float4.c: values of four bits
  *   migrate_objects.c  torch.device objects among the values
  *   migrate_plain.c    opaque objects as dicts, lists and strings; migrate_plain_keys.c: their keys
  *   migrate_order.c    the optimizer's parameters in another order; ids dense again
@@ -162,6 +162,7 @@ ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err);
 /* ---- migrate_place.c */
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);      /* of one storage, and of one piece each */
 ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_float4(ckpt__mover *m, ckpt_error *err);       /* migrate_float4.c */
 
 /* ---- migrate_cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
 ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err);      /* while the tree has the names of the listings */

@@ -250,7 +250,7 @@ static ckpt_status rename_dict(namer *n, ckpt_value *dict, ckpt_str where)
         if (status == CKPT_OK && !ckpt__str_equal(before[i], after[i]) &&
             !(entries[i].key = ckpt__value_str(n->arena, after[i].data, after[i].size)))
             status = ckpt__mover_no_memory(n->err);
-        if (status == CKPT_OK)
+        if (status == CKPT_OK && n->m->tree)     /* else its canonical name is said */
             status = note_renamed(n, before[i], after[i]);
         if (status == CKPT_OK)
             status = note_moved(n, where, before[i], after[i]);
