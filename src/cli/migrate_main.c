@@ -443,6 +443,19 @@ static void put_deeds(const job *b, const ckpt_report *report)
     }
 }
 
+/* What somebody may miss in the result: with -q too. */
+static void put_missed(const ckpt_report *report)
+{
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (strcmp(f->code, "left-behind") != 0 && strcmp(f->code, "group-made") != 0)
+            continue;
+        fprintf(stderr, "ckpt-migrate: %s: ", f->code);
+        cli_put_message(stderr, f->message);
+        putc('\n', stderr);
+    }
+}
+
 static void done_text(const job *b, const ckpt_report *report)
 {
     const ckpt_finding *whole = ckpt_report_find(report, "size", NULL);
@@ -468,7 +481,9 @@ static void done_text(const job *b, const ckpt_report *report)
     }
     if (!b->cli.quiet)
         put_deeds(b, report);
-    cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, CKPT_WARNING, NULL);
+    cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
+    if (b->cli.quiet)
+        put_missed(report);
     if (b->options.dry_run) {
         static const char *const also[] = {"cast", "renamed"};
         size_t moved = ckpt_report_count_code(report, "moved"), writes = copies + moved;
