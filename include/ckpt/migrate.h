@@ -18,7 +18,7 @@ typedef struct ckpt_migrate_options {
 
     /* the source */
     const char *from;             /* its format; NULL: told from the content */
-    const char *const *also; size_t also_count;                  /* further parts of the same checkpoint (--one) */
+    const char *const *also; size_t also_count;                  /* further files or directories of the same checkpoint (--one) */
     bool salvage;                 /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */

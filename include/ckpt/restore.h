@@ -25,7 +25,8 @@ typedef struct ckpt_restore_options {
     ckpt_optimizer_kind optimizer;
     ckpt_ranks ranks;             /* all zero: rank 0 of 1 */
     const char *format;           /* NULL: told from the content; else as ckpt_reader_options.format */
-    const char *const *also;      /* further files or directories of the same checkpoint (ckpt_reader_options.also) */
+    const char *const *also;      /* further files or directories of the same checkpoint: of a program on libtorch the path is
+                                   * its module.pt, and { "optimizer.pt" } is also (ckpt_reader_options.also) */
     size_t also_count;
     bool allow_missing;           /* a bound name that the checkpoint does not have keeps its value */
     bool allow_unexpected;        /* a name in the checkpoint that is not bound is left alone */

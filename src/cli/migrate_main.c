@@ -17,7 +17,7 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
     "  --map-location RULES            new device tags: cuda:0, 'cuda:1=cuda:0', ...\n"
     "  --optimizer KIND                fused, capturable, foreach, plain: step, flags\n"
     "  --strip-prefix P, --add-prefix P, --rename REGEX=REPLACEMENT   other names\n"
-    "  --drop GLOB, --weights-only     leave tensors out\n"
+    "  --drop GLOB, --weights-only     leave tensors out; --replace GLOB: for a new head\n"
     "  --tensor, --role, --device      leave all others out\n"
     "  --cast GLOB=DTYPE               convert what the glob names: '*=bfloat16'\n"
     "  --plain, --map-device-objects   for weights_only=True; torch.device objects\n"
@@ -36,7 +36,7 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
 enum {
     O_JSON = 256, O_TO, O_FROM, O_ONE, O_MAP_LOCATION, O_OPTIMIZER, O_PARAM_NAMES, O_RANK, O_WORLD, O_LOSSY, O_DRY_RUN, O_VERIFY,
     O_FORCE, O_NO_SYNC, O_HELP, O_VERSION, O_STRIP, O_ADD, O_RENAME, O_DROP, O_CAST, O_WEIGHTS_ONLY, O_PLAIN, O_DEVICE_OBJECTS,
-    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_LATER
+    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_REPLACE, O_ALLOW_UNUSED, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -54,6 +54,8 @@ static const struct option long_options[] = {
     {"add-prefix", required_argument, NULL, O_ADD},
     {"rename", required_argument, NULL, O_RENAME},
     {"drop", required_argument, NULL, O_DROP},
+    {"replace", required_argument, NULL, O_REPLACE},
+    {"allow-unused", no_argument, NULL, O_ALLOW_UNUSED},
     {"tensor", required_argument, NULL, O_TENSOR},
     {"role", required_argument, NULL, O_ROLE},
     {"device", required_argument, NULL, O_DEVICE},
@@ -86,7 +88,7 @@ typedef struct job {
     const char *src, *dst;
     bool world_given, one;
     const char *given[sizeof long_options / sizeof *long_options];      /* what each that counts once was given */
-    cli_list strip, rename, drop, cast, fix;
+    cli_list strip, rename, drop, replace, cast, fix;
 } job;
 
 static bool parse_count(const char *text, int64_t *out)
@@ -136,6 +138,8 @@ static int take_transform(job *b, int option)
     case O_STRIP: return keep(c, &b->strip, optarg);
     case O_RENAME: return keep(c, &b->rename, optarg);
     case O_DROP: return keep(c, &b->drop, optarg);
+    case O_REPLACE: return keep(c, &b->replace, optarg);
+    case O_ALLOW_UNUSED: o->allow_unused = true; return -1;
     case O_CAST: return keep(c, &b->cast, optarg);
     case O_FIX: return keep(c, &b->fix, optarg);
     case O_TENSOR: return keep(c, &b->cli.tensors, optarg);
@@ -164,7 +168,7 @@ static int take_transform(job *b, int option)
 /* Of most options the last one counts: one that was given before, and said otherwise, is named. */
 static void warn_twice(job *b, int index)
 {
-    static const int repeated[] = {O_STRIP, O_RENAME, O_DROP, O_CAST, O_FIX, O_TENSOR, O_ROLE, O_DEVICE};
+    static const int repeated[] = {O_STRIP, O_RENAME, O_DROP, O_REPLACE, O_CAST, O_FIX, O_TENSOR, O_ROLE, O_DEVICE};
     const struct option *o = &long_options[index];
     bool once = o->has_arg == required_argument;
     for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++)
@@ -265,6 +269,7 @@ static void set_lists(job *b)
     o->strip_prefix = b->strip.items, o->strip_prefix_count = b->strip.count;
     o->rename = b->rename.items, o->rename_count = b->rename.count;
     o->drop = b->drop.items, o->drop_count = b->drop.count;
+    o->replace = b->replace.items, o->replace_count = b->replace.count;
     o->cast = b->cast.items, o->cast_count = b->cast.count;
     o->fix = b->fix.items, o->fix_count = b->fix.count;
     o->only_tensor = b->cli.tensors.items, o->only_tensor_count = b->cli.tensors.count;
@@ -334,6 +339,11 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
     json_bool(j, "verified", done && b->options.verify && !b->options.dry_run);
     json_uint(j, "moved", moved);
     json_uint(j, "lost", lost);
+    const ckpt_finding *size = ckpt_report_find(report, "size", NULL);
+    if (size)
+        json_uint(j, "nbytes", size->nbytes);
+    else
+        json_null(j, "nbytes");
     json_uint(j, "not_recovered", ckpt_report_count_code(report, "not-recovered"));
     json_array(j, "needs");
     if (needs_lossy(b, report))
@@ -357,7 +367,7 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
     json_end_array(j);
     json_array(j, "findings");
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        if (!is_step(ckpt_report_get(report, i)))
+        if (!is_step(ckpt_report_get(report, i)) && ckpt_report_get(report, i) != size)
             cli_json_finding(j, ckpt_report_get(report, i));
     json_end_array(j);
 }
@@ -408,7 +418,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
 /* What was done on the way, other than to a tensor. */
 static bool is_deed(const job *b, const ckpt_finding *f)
 {
-    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated"};
+    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated", "replaced", "tags-dropped", "step-made"};
     if (f->severity != CKPT_NOTE)
         return false;             /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)
@@ -433,9 +443,22 @@ static void put_deeds(const job *b, const ckpt_report *report)
     }
 }
 
+/* What somebody may miss in the result: with -q too. */
+static void put_missed(const ckpt_report *report)
+{
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (strcmp(f->code, "left-behind") != 0 && strcmp(f->code, "group-made") != 0)
+            continue;
+        fprintf(stderr, "ckpt-migrate: %s: ", f->code);
+        cli_put_message(stderr, f->message);
+        putc('\n', stderr);
+    }
+}
+
 static void done_text(const job *b, const ckpt_report *report)
 {
-    uint64_t nbytes = 0;
+    const ckpt_finding *whole = ckpt_report_find(report, "size", NULL);
     size_t copies = 0;
     char size[CLI_SIZE_MAX];
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
@@ -443,7 +466,6 @@ static void done_text(const job *b, const ckpt_report *report)
         if (!is_step(f))
             continue;
         copies += strcmp(f->code, "copy") == 0;
-        nbytes += strcmp(f->code, "cast") == 0 ? 0 : f->nbytes;
         if (b->cli.quiet)
             continue;
         printf("%-6s ", f->code);
@@ -460,6 +482,8 @@ static void done_text(const job *b, const ckpt_report *report)
     if (!b->cli.quiet)
         put_deeds(b, report);
     cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
+    if (b->cli.quiet)
+        put_missed(report);
     if (b->options.dry_run) {
         static const char *const also[] = {"cast", "renamed"};
         size_t moved = ckpt_report_count_code(report, "moved"), writes = copies + moved;
@@ -467,7 +491,7 @@ static void done_text(const job *b, const ckpt_report *report)
         for (size_t i = 0; i < sizeof also / sizeof *also; i++)
             if (ckpt_report_count_code(report, also[i]))
                 printf("%zu %s, ", ckpt_report_count_code(report, also[i]), also[i]);
-        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, nbytes),
+        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, whole ? whole->nbytes : 0),
                needs_lossy(b, report) ? "; writing it needs --lossy" : "",
                needs_force(b, true) ? "; replacing DST needs --force" : "");
     } else if (!b->cli.quiet) {
@@ -544,7 +568,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL);
     cli_init(&b.cli, "ckpt-migrate", argc, argv);
     int status = run(&b, argc, argv);
-    cli_list *lists[] = {&b.strip, &b.rename, &b.drop, &b.cast, &b.fix};
+    cli_list *lists[] = {&b.strip, &b.rename, &b.drop, &b.replace, &b.cast, &b.fix};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->items);
     cli_free(&b.cli);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include "core/migrate_out.h"
+#include "core/migrate_rules.h"
 #include "core/migrate_torch.h"
 #include "core/migrate_tree.h"
 
@@ -367,6 +368,8 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && as_torch && !m->named_script && !m->options.weights_only)
         status = ckpt__migrate_libtorch(m, err);
+    if (status == CKPT_OK && m->torch && !m->same && !m->options.weights_only && strcmp(m->from->format, "ckpt") == 0)
+        status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
     return status;
@@ -420,6 +423,8 @@ static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
     ckpt_status status = prepare(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_place(m, err);
+    if (status == CKPT_OK)
+        status = ckpt__migrate_check_rules(m, err);
     ckpt__heap_trim();
     if (status == CKPT_OK)
         status = build_root(m, err);
@@ -436,6 +441,7 @@ static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
 static void free_mover(ckpt__mover *m)
 {
     ckpt_report_free(m->lost);
+    ckpt_report_free(m->unused);
     ckpt__placement_free(&m->places);
     ckpt__canon_free(m->canon);
     ckpt__index_free(m->index);
@@ -476,8 +482,9 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
         m.options.ranks.world = 1;
     m.report = report ? report : ckpt_report_new();
     m.lost = ckpt_report_new();
+    m.unused = ckpt_report_new();
     ckpt_report_clear(m.report);
-    ckpt_status status = m.report && m.lost ? migrate(&m, err) : ckpt__fail_memory(err, "the report", 0);
+    ckpt_status status = m.report && m.lost && m.unused ? migrate(&m, err) : ckpt__fail_memory(err, "the report", 0);
     if (!report)
         ckpt_report_free(m.report);
     free_mover(&m);

@@ -274,17 +274,52 @@ static const ckpt_value *ids_of(const builder *b, const ckpt__canon_group *g)
     return items ? ckpt__value_list(b->arena, CKPT_V_LIST, items, g->param_count) : NULL;
 }
 
+/* A scalar, or a tuple of them: a hyper-parameter, and no part of a name. */
+static bool is_setting(const builder *b, const ckpt_value *v)
+{
+    const ckpt_value *tuple = v->kind == CKPT_V_DICT ? as_tuple(b, v) : NULL;
+    bool scalar = v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_STR || v->kind == CKPT_V_NONE;
+    for (size_t i = 0; tuple && i < tuple->item_count; i++)
+        if (tuple->items[i]->kind != CKPT_V_INT && tuple->items[i]->kind != CKPT_V_FLOAT)
+            return false;
+    return scalar || tuple;
+}
+
+/* Values that were bound as "optimizer.lr" and the like, beside the groups. */
+static bool put_settings(const builder *b, dict *d)
+{
+    const ckpt_value *own = ckpt_value_get(b->m->from->root, "optimizer");
+    bool ok = true;
+    for (size_t i = 0; own && own->kind == CKPT_V_DICT && ok && i < own->entry_count; i++) {
+        const ckpt_value *key = own->entries[i].key, *v = own->entries[i].value;
+        if (key->kind == CKPT_V_STR && is_setting(b, v))
+            ok = put(d, key, as_torch(b, key->text, v));
+    }
+    return ok;
+}
+
+static const ckpt_value *names_of(const builder *b, const ckpt__canon_group *g)
+{
+    const ckpt_value **items = ckpt__arena_array(b->arena, g->param_count + 1, sizeof *items);
+    for (size_t i = 0; items && i < g->param_count; i++)
+        if (!(items[i] = ckpt__value_str(b->arena, g->params[i].data, g->params[i].size)))
+            return NULL;
+    return items ? ckpt__value_list(b->arena, CKPT_V_LIST, items, g->param_count) : NULL;
+}
+
+/* One that was made has the names too, as torch has them of named parameters: else nothing says which order it is. */
 static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g)
 {
     dict d = { 0 };
     const ckpt_value *own = group_dict(b, g->name);
-    bool ok = true;
+    bool ok = true, made = b->m->group_made;
     for (size_t i = 0; own && ok && i < own->entry_count; i++) {
         const ckpt_value *key = own->entries[i].key;
         if (key->kind == CKPT_V_STR && !ckpt__str_is(key->text, "params"))
             ok = put(&d, key, as_torch(b, key->text, own->entries[i].value));
     }
-    ok = ok && put_named(b, &d, "params", 6, ids_of(b, g));
+    ok = ok && (!made || put_settings(b, &d)) && put_named(b, &d, "params", 6, ids_of(b, g)) &&
+         (!made || put_named(b, &d, "param_names", 11, names_of(b, g)));
     const ckpt_value *v = finish(b, &d);
     return ok ? v : NULL;
 }
@@ -319,6 +354,7 @@ static ckpt_status make_optimizer(builder *b, dict *root)
         ok = (groups[g] = make_group(b, &c->groups[g])) != NULL;
     ok = ok && put_named(b, &both, "state", 5, finish(b, &state)) &&
          put_named(b, &both, "param_groups", 12, ckpt__value_list(b->arena, CKPT_V_LIST, groups, c->group_count)) &&
+         (b->m->group_made || put_settings(b, &both)) &&
          put_named(b, root, "optimizer", 9, finish(b, &both));
     free(state.entries);
     free(both.entries);

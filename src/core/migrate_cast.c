@@ -5,8 +5,9 @@
  * float4, of which a byte holds two, random states, the scales of quantized weights, and the optimizer's state. Those are
  * converted only by a glob that says so: one without wildcards, one that spells the state's key ("*.exp_avg"), or one that
  * begins with a text that no weight's name begins with ("optimizer.*"). */
-#include "core/migrate_job.h"
+#include "core/migrate_rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct rule {
@@ -17,6 +18,8 @@ typedef struct rule {
     bool weights; /* a weight's name begins with the literal bytes */
     bool matched; /* something, also if it was left alone */
     bool used;
+    size_t taken; /* what it means too, and the rules before it have taken */
+    size_t by; /* the first of those rules */
 } rule;
 
 typedef struct caster {
@@ -132,9 +135,25 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
                                           : "without data");
 }
 
+static bool names(const caster *c, const rule *r, size_t i)
+{
+    return matches(r, c->m->canonical[i]) || matches(r, c->m->index->tensors[i].info.name) ||
+           matches(r, c->m->from->tensors[i].info.name) || (c->m->first_names && matches(r, c->m->first_names[i]));
+}
+
+/* Rules behind the one that has taken tensor i: what they match there they do not get. */
+static void note_taken(caster *c, size_t i, size_t by)
+{
+    for (size_t k = by + 1; k < c->count; k++) {
+        rule *r = &c->rules[k];
+        if (!r->used && names(c, r, i) && means(r, &c->m->index->tensors[i].info) && r->taken++ == 0)
+            r->by = by;
+    }
+}
+
 static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *by)
 {
-    const ckpt__index *x = c->m->index, *from = c->m->from;
+    const ckpt__index *x = c->m->index;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt_tensor_info *t = &x->tensors[i].info;
@@ -143,8 +162,7 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
             continue;
         for (size_t k = 0; k < c->count; k++) {
             rule *r = &c->rules[k];
-            if (!matches(r, c->m->canonical[i]) && !matches(r, t->name) && !matches(r, from->tensors[i].info.name) &&
-                !(c->m->first_names && matches(r, c->m->first_names[i])))
+            if (!names(c, r, i))
                 continue;
             r->matched = true;
             bool dense = x->tensors[i].piece_count == 1 && !t->extra->quantizer.data, can = converts(t->dtype, r->to);
@@ -156,6 +174,7 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
                 out[i] = r->to;
             else if (r->exact)
                 status = dense ? no_conversion(c, r, t) : no_bytes(c, r, t);
+            note_taken(c, i, k);
             break;
         }
     }
@@ -164,16 +183,25 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
 
 static ckpt_status note_unused(caster *c)
 {
+    ckpt__rule_names all = { c->m->index, c->m->canonical, NULL, NULL };
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++) {
-        const rule *r = &c->rules[k];
-        if (!r->used)
+        const rule *r = &c->rules[k], *first = &c->rules[r->by];
+        char said[300], why[400] = "converts nothing: no name matches";
+        if (r->used)
+            continue;
+        snprintf(said, sizeof said, "--cast '%s=%s'", r->glob, ckpt_dtype_name(r->to));
+        if (r->taken)
+            snprintf(why, sizeof why,
+                     "converts nothing: '%.200s=%s' before it takes %s that it matches (%zu), and the first that matches counts",
+                     first->glob, ckpt_dtype_name(first->to), r->taken == 1 ? "the tensor" : "all tensors", r->taken);
+        if (r->matched && !r->taken)
             status = ckpt__mover_note(c->m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
-                                      "--cast '%s=%s' converts nothing%s", r->glob, ckpt_dtype_name(r->to),
-                                      r->matched
-                                          ? ": integers, random states and the optimizer's state are left alone unless the "
-                                            "glob names them"
-                                          : ": no name matches");
+                                      "%s converts nothing: integers, random states and the optimizer's state are left alone unless "
+                                      "the glob names them",
+                                      said);
+        else
+            status = ckpt__rule_unused(c->m, said, why, r->taken ? NULL : r->glob, &all, c->err);
     }
     return status;
 }

@@ -20,6 +20,17 @@ static ckpt_status open_copy(ckpt__out *w, const ckpt__out_file *f, uint32_t *fi
     return status;
 }
 
+ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *f, uint64_t *size)
+{
+    uint32_t file = 0;
+    bool own = false;
+    ckpt_status status = open_copy(w, f, &file, &own);
+    *size = status == CKPT_OK ? w->m->reader->source->files[file].size : 0;
+    if (own)
+        ckpt__source_drop_last(w->m->reader->source);
+    return status;
+}
+
 /* What the checkpoint has in the file goes along unseen: it is held against its own CRCs before. */
 static ckpt_status check_storages(ckpt__out *w, uint32_t file)
 {

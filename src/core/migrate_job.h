@@ -2,11 +2,13 @@
  *
  *   migrate.c          the order of work
  *   migrate_edit.c     the value tree in place: visiting, taking out
- *   migrate_select.c   which tensors go along: drop, selection, weights only, what was not recovered
+ *   migrate_select.c   which tensors go along: drop, selection; migrate_replace.c: what is left out and keeps its place
+ *   migrate_weights.c  the model's weights alone, and which ones stay behind; migrate_recover.c: what was not recovered
+ *   migrate_rules.c    patterns, and those that match nothing
  *   migrate_naming.c   canonical names of the source; whose states its optimizer numbers
  *   migrate_names.c    strip, rename, add a prefix
  *   migrate_place.c    the target's index: names, device tags, dtypes
- *   migrate_cast.c     which tensors a cast names
+ *   migrate_cast.c     which tensors a cast names; migrate_float4.c: values of four bits
  *   migrate_objects.c  torch.device objects among the values
  *   migrate_plain.c    opaque objects as dicts, lists and strings; migrate_plain_keys.c: their keys
  *   migrate_order.c    the optimizer's parameters in another order; ids dense again
@@ -16,6 +18,7 @@
  *   migrate_libtorch.c optimizers of libtorch in C++, by position, as those of Python
  *   migrate_tree.c     a torch file's tree under canonical names
  *   migrate_rest.c     what of it has none
+ *   migrate_groups.c   a group for moments that have none, and their steps, for torch
  *   migrate_fix.c      findings of doctor that a rewrite mends
  *   migrate_out.c      writing a file or a directory
  *   migrate_same.c     a directory whose own program reads it again; which files go along
@@ -54,6 +57,7 @@ typedef struct ckpt__mover {
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go, where there are any */
     bool *dropped;                /* per tensor of `from`: it does not go along */
     size_t no_weights;            /* how many of them are none of the model's weights, where those alone are wanted */
+    bool group_made;              /* no parameter group was bound, and one was made (migrate_groups.c) */
     bool holes;                   /* deques have places that go (migrate_edit.c) */
     bool lost_some;               /* some of them because they were not recovered */
     bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it
@@ -75,6 +79,7 @@ typedef struct ckpt__mover {
     ckpt__sink *sink;             /* --verify: settled and not published; NULL: it has its name, or there is none */
     char *beside;                 /* heap: where that can be read */
     ckpt_report *report, *lost;
+    ckpt_report *unused;          /* rules that matched nothing (migrate_rules.c) */
 } ckpt__mover;
 
 /* A note, warning or error about a tensor or a path, whose name is escaped. */
@@ -136,14 +141,19 @@ bool ckpt__is_flat(const ckpt__index *index, size_t tensor);
 /* The tree of a torch file (or of one below a directory), rather than names and values beside them. */
 bool ckpt__has_tree(const ckpt__index *index);
 
-/* ---- migrate_select.c: sets m->dropped, and takes what does not go along out of the tree */
-ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);   /* --salvage: before canonical names */
+/* A tensor's parts go with it. */
+void ckpt__mover_drop(ckpt__mover *m, size_t tensor);
+
+/* ---- migrate_recover.c: --salvage, before canonical names */
+ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);
 /* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
 ckpt_status ckpt__migrate_recover_closed(ckpt__mover *m, const bool *whole, const char *const *why, ckpt_error *err);
+
+/* ---- migrate_select.c: sets m->dropped, and takes what does not go along out of the tree */
 ckpt_status ckpt__migrate_find_names(ckpt__mover *m, ckpt_error *err);
 ckpt_status ckpt__migrate_check_order(ckpt__mover *m, ckpt_error *err);   /* after the selection: must its states have names? */
-ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device: after */
-ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after */
+ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device, --replace: after */
+ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after (migrate_weights.c) */
 ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err);   /* of tensors whose first name went: at last */
 
 /* ---- migrate_names.c: the tree and the canonical names */
@@ -152,6 +162,7 @@ ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err);
 /* ---- migrate_place.c */
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);      /* of one storage, and of one piece each */
 ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_float4(ckpt__mover *m, ckpt_error *err);       /* migrate_float4.c */
 
 /* ---- migrate_cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
 ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err);      /* while the tree has the names of the listings */

@@ -1,8 +1,9 @@
 /* core/migrate_names.c - other names for the model's tensors: prefixes stripped, renamed by regular expressions, a
  * prefix added; in every state_dict of the tree with its _metadata, in the optimizers' param_names, and for tensors that
  * have names instead of a tree. */
-#include "core/migrate_job.h"
+#include "core/migrate_rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "map/rename.h"
 
@@ -249,7 +250,7 @@ static ckpt_status rename_dict(namer *n, ckpt_value *dict, ckpt_str where)
         if (status == CKPT_OK && !ckpt__str_equal(before[i], after[i]) &&
             !(entries[i].key = ckpt__value_str(n->arena, after[i].data, after[i].size)))
             status = ckpt__mover_no_memory(n->err);
-        if (status == CKPT_OK)
+        if (status == CKPT_OK && n->m->tree)     /* else its canonical name is said */
             status = note_renamed(n, before[i], after[i]);
         if (status == CKPT_OK)
             status = note_moved(n, where, before[i], after[i]);
@@ -480,16 +481,43 @@ static ckpt_status compile(namer *n)
     return status;
 }
 
-static ckpt_status note_unused(namer *n)
+/* A prefix that is not there is a warning: scripts strip "module." whether or not there is one. */
+static ckpt_status note_unused_prefixes(namer *n)
 {
     const ckpt_migrate_options *o = &n->m->options;
     ckpt_status status = CKPT_OK;
-    for (size_t k = 0; status == CKPT_OK && k < o->strip_prefix_count + o->rename_count; k++) {
-        bool is_strip = k < o->strip_prefix_count;
-        if (!n->used[k] && !(is_strip && n->m->fixes_prefix))
+    for (size_t k = 0; status == CKPT_OK && k < o->strip_prefix_count; k++)
+        if (!n->used[k] && !n->m->fixes_prefix)
             status = ckpt__mover_note(n->m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, n->err,
-                                      is_strip ? "--strip-prefix '%s': no name has it" : "--rename '%s': it matches no name",
-                                      is_strip ? o->strip_prefix[k] : o->rename[k - o->strip_prefix_count]);
+                                      "--strip-prefix '%s': no name has it", o->strip_prefix[k]);
+    return status;
+}
+
+/* A name that a --rename is compared with, for the message. */
+static ckpt_str example(const ckpt__mover *m)
+{
+    for (size_t i = 0; i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
+        if (e->is_tensor && !e->outside && e->role == CKPT_PARAM && !m->dropped[e->tensor])
+            return e->name;
+    }
+    return (ckpt_str){ NULL, 0 };
+}
+
+static ckpt_status note_unused(namer *n)
+{
+    const ckpt_migrate_options *o = &n->m->options;
+    ckpt_status status = note_unused_prefixes(n);
+    ckpt_str name = example(n->m);
+    char said[300], shown[200], why[300];
+    ckpt__escape(shown, sizeof shown, name.data ? name.data : "", name.size);
+    for (size_t k = 0; status == CKPT_OK && k < o->rename_count; k++) {
+        if (n->used[o->strip_prefix_count + k])
+            continue;
+        snprintf(said, sizeof said, "--rename '%s'", o->rename[k]);
+        snprintf(why, sizeof why, "matches nothing; an expression is compared with a whole name of the model%s%s%s",
+                 name.data ? ", such as '" : "", shown, name.data ? "'" : "");
+        status = ckpt__rule_unused(n->m, said, why, NULL, NULL, n->err);
     }
     return status;
 }

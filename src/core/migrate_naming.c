@@ -109,7 +109,7 @@ static ckpt_status take_stated_order(ckpt__mover *m, ckpt__canon_hints *hints, c
 static bool goes_by_name(const ckpt__mover *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->param_name_count || o->drop_count || o->only_tensor_count || (m->map && ckpt__map_has_names(m->map));
+    return o->param_name_count || o->drop_count || o->only_tensor_count || o->replace_count || (m->map && ckpt__map_has_names(m->map));
 }
 
 /* Are the parameters of the optimizer on one device? Then it does not matter there which of them a state belongs to. */
@@ -191,7 +191,7 @@ ckpt_status ckpt__migrate_find_names(ckpt__mover *m, ckpt_error *err)
     }
     /* whose state it is matters only to those who ask for names or for a placement: torch matches by position, and what
      * has no names keeps its numbers elsewhere */
-    bool asks = m->options.param_name_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
+    bool asks = m->options.param_name_count || m->options.replace_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
     hints.optional_optimizer = !asks || m->options.weights_only || m->hf;
     ckpt_status status = m->torch ? name_by_position(m, &hints, asks, err) : name_by_name(m, &hints, err);
     if (status == CKPT_OK && hints.param_name_count && hints.param_names == m->options.param_names &&

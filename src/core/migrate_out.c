@@ -198,19 +198,32 @@ static ckpt_status list_files(ckpt__mover *m, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* What a directory of weights has no place for: said once. What was on the cpu is loaded there all the same. */
-static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
+/* Weights in safetensors files have no device tags: their loaders are told where they go. */
+static ckpt_status note_tags(ckpt__mover *m, ckpt_error *err)
 {
-    size_t tags = 0, others = m->no_weights;
-    char text[160];
-    ckpt_status status = CKPT_OK;
+    size_t tags = 0;
+    char first[80] = "";
+    if ((!m->hf && !m->options.weights_only) || m->format != &ckpt__format_safetensors)
+        return CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
-        tags += tag.data && !ckpt__str_is(tag, "cpu");
+        bool counts = tag.data && !ckpt__str_is(tag, "cpu");
+        if (counts && tags++ == 0)
+            ckpt__escape(first, sizeof first, tag.data, tag.size);
     }
-    snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s");
-    if (tags)
-        status = lose(m, text, err);
+    if (!tags)
+        return CKPT_OK;
+    return ckpt__mover_note(m, CKPT_NOTE, "tags-dropped", (ckpt_str){ NULL, 0 }, err,
+                            "the device tag%s of %zu tensor%s (%s%s) %s not kept: the program that loads weights says where they go",
+                            tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s", first, tags == 1 ? "" : ", ...", tags == 1 ? "is" : "are");
+}
+
+/* What a directory of weights has no place for: said once. */
+static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
+{
+    size_t others = m->no_weights;
+    char text[160];
+    ckpt_status status = CKPT_OK;
     snprintf(text, sizeof text, "%zu tensor%s none of the model's weights", others, others == 1 ? " that is" : "s that are");
     if (status == CKPT_OK && others && !m->options.weights_only)
         status = lose(m, text, err);
@@ -482,6 +495,25 @@ static ckpt_status keep_written(writer *w)
     return CKPT_OK;
 }
 
+/* Bytes of all files, as they will be: known before the first is written. */
+static ckpt_status note_size(writer *w)
+{
+    ckpt__mover *m = w->m;
+    uint64_t sum = 0;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
+        const shard *s = &w->files[i];
+        uint64_t size = s->recipe ? s->recipe->size : s->text.size;
+        if (s->copy)
+            status = ckpt__copy_size(w, s, &size);
+        sum += size;
+    }
+    if (status == CKPT_OK)
+        status = ckpt__mover_note(m, CKPT_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s", (unsigned long long)sum, w->count,
+                                  w->count == 1 ? "" : "s");
+    return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status : ckpt__mover_no_memory(w->err);
+}
+
 ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
 {
     writer w = { .m = m, .err = err };
@@ -502,6 +534,10 @@ ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
     if (status == CKPT_OK &&
         ckpt_report_count_code(m->report, "policy-breach") + ckpt_report_count_code(m->report, "shared-split") > 0)
         status = ckpt__migrate_refuse(m, err);
+    if (status == CKPT_OK)
+        status = note_tags(m, err);
+    if (status == CKPT_OK)
+        status = note_size(&w);
     if (status == CKPT_OK && m->options.dry_run)
         status = plan_copies(m, err);
     else if (status == CKPT_OK && ckpt_report_count(m->lost) > 0 && !m->options.lossy)

@@ -38,6 +38,7 @@ bool ckpt__is_carried(const char *name);
 
 /* ---- migrate_copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);
+ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *file, uint64_t *size);
 /* The copies are read back. */
 ckpt_status ckpt__check_copies(ckpt__out *w);
 /* May the target that is there be replaced? A directory only by one that has all that it holds. */

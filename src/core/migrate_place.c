@@ -231,6 +231,19 @@ static ckpt_status place_parts(placer *p, size_t whole)
 
 /* ---- canonical entries */
 
+/* In a directory the tree's names begin with the file's; a listing has that beside the name. */
+static ckpt_str listed_name(const ckpt__mover *m, ckpt_str own)
+{
+    const ckpt_value *root = m->from->root;
+    for (size_t i = 0; m->same && root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
+        ckpt_str file = root->entries[i].key->text;
+        if (root->entries[i].key->kind == CKPT_V_STR && own.size > file.size + 1 && own.data[file.size] == '.' &&
+            memcmp(own.data, file.data, file.size) == 0)
+            return (ckpt_str){ own.data + file.size + 1, own.size - file.size - 1 };
+    }
+    return own;
+}
+
 static ckpt_status set_entry(placer *p, size_t item)
 {
     ckpt__mover *m = p->m;
@@ -244,7 +257,7 @@ static ckpt_status set_entry(placer *p, size_t item)
     if (m->dropped[tensor])
         return CKPT_OK;
     m->canonical[tensor] = e->name;
-    t->name = m->torch && !m->options.weights_only && m->tree ? e->own : e->name;
+    t->name = m->torch && !m->options.weights_only && m->tree ? listed_name(m, e->own) : e->name;
     t->path = (ckpt_path){ NULL, 0 };
     if (e->role != CKPT_ROLE_NONE)
         t->role = e->role;
@@ -454,51 +467,6 @@ static ckpt_status resolve_views(placer *p)
     return status;
 }
 
-/* Two values of four bits are one element of torch's float4_e2m1fn_x2 and two of safetensors' F4: the same bytes, and the last
- * dimension twice as long, as the safetensors library has it. --to same: each file keeps its format, and its name for them. */
-static ckpt_status set_float4(placer *p, size_t i, ckpt_dtype to)
-{
-    ckpt__mover *m = p->m;
-    ckpt__tensor *t = &m->index->tensors[i];
-    ckpt_dtype was = t->info.dtype;
-    ckpt_str device = t->info.device;
-    uint32_t last = t->info.ndim ? t->info.ndim - 1 : 0;
-    bool doubles = to == CKPT_F4;
-    if (t->piece_count != 1 || !t->info.ndim || (doubles ? t->info.shape[last] > INT64_MAX / 2 : t->info.shape[last] % 2))
-        return CKPT_OK;           /* the writer says what it makes of it */
-    int64_t *shape = ckpt__arena_array(m->index->arena, t->info.ndim, sizeof *shape);
-    if (!shape)
-        return ckpt__mover_no_memory(p->err);
-    memcpy(shape, t->info.shape, t->info.ndim * sizeof *shape);
-    shape[last] = doubles ? shape[last] * 2 : shape[last] / 2;
-    t->info.dtype = to;
-    t->info.shape = shape;        /* of a strided view too: its bytes are read in C order */
-    ckpt_status status =
-        doubles ? CKPT_OK : ckpt__index_set_view(m->index, i, t->pieces[0].storage, shape, NULL, 0, p->err);
-    m->index->tensors[i].info.device = device;
-    if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_NOTE, "cast", t->info.name, p->err,
-                                  "%s is %s there: the same bytes, the last dimension %s as long", ckpt_dtype_name(was),
-                                  ckpt_dtype_name(to), doubles ? "twice" : "half");
-    if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, ckpt_dtype_name(was), ckpt_dtype_name(to), t->info.nbytes))
-        status = ckpt__mover_no_memory(p->err);
-    return status;
-}
-
-static ckpt_status set_float4s(placer *p)
-{
-    const ckpt__mover *m = p->m;
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && !m->same && i < m->index->tensor_count; i++) {
-        ckpt_dtype is = m->dropped[i] ? CKPT_DTYPE_NONE : m->index->tensors[i].info.dtype;
-        if (is == CKPT_F4 && m->torch)
-            status = set_float4(p, i, CKPT_F4_E2M1_X2);
-        else if (is == CKPT_F4_E2M1_X2 && m->format == &ckpt__format_safetensors)
-            status = set_float4(p, i, CKPT_F4);
-    }
-    return status;
-}
-
 /* What is not dense has parts, which only torch's own format puts together again. */
 static ckpt_status choose(placer *p)
 {
@@ -577,7 +545,7 @@ static ckpt_status place(placer *p)
     if (status == CKPT_OK)
         status = resolve_views(p);
     if (status == CKPT_OK)
-        status = set_float4s(p);
+        status = ckpt__migrate_float4(m, p->err);
     if (status == CKPT_OK)
         status = choose(p);
     return status == CKPT_OK ? ckpt__index_finish(m->index, p->err) : status;

@@ -1,7 +1,8 @@
 /* core/migrate_select.c - which tensors go along. What does not is taken out of the value tree as well: entries of
  * dicts go, items of lists become None, so that load_state_dict(strict=False) takes what is left. */
-#include "core/migrate_job.h"
 #include "core/migrate_order.h"
+#include "core/migrate_rules.h"
+#include "core/migrate_select.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,28 @@ static ckpt_status cut_dropped(ckpt__mover *m, bool by_name, ckpt_error *err)
     return status;
 }
 
+static int cut_named_spot(void *ctx, const ckpt__spot *spot)
+{
+    cutter *c = ctx;
+    ckpt_str name = spot->visit->name, inner = inner_name(spot->visit);
+    bool goes = ckpt__hash_get(c->names, name.data, name.size, NULL);
+    if (!goes && (c->m->reader->source->directory || c->m->by_files))
+        goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
+    if (goes && spot->parent && !spot->visit->cycle && !ckpt__cuts_add(&c->cuts, spot))
+        return ckpt__fail_memory(c->err, "the value tree", 0);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_cut_named(ckpt__mover *m, ckpt__hash *names, ckpt_error *err)
+{
+    cutter c = { .m = m, .names = names, .err = err };
+    ckpt_status status = ckpt__edit_walk(m->from->root, cut_named_spot, &c, err);
+    if (status == CKPT_OK)
+        m->holes |= ckpt__cuts_apply(&c.cuts);
+    ckpt__cuts_free(&c.cuts);
+    return status;
+}
+
 /* A tensor with two names is listed twice, and its value has the number of the first. Where that went and the other stays,
  * the value is the other's from now on. */
 typedef struct renumber {
@@ -110,65 +133,52 @@ ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err)
                : ckpt__mover_no_memory(err);
 }
 
-/* A tensor's parts go with it. */
-static void drop(ckpt__mover *m, size_t i)
+void ckpt__mover_drop(ckpt__mover *m, size_t tensor)
 {
-    for (size_t end = ckpt__tensor_end(m->from, i); i < end; i++)
+    for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
         m->dropped[i] = true;
 }
 
-/* ---- patterns */
+/* ---- what is selected */
 
-static bool has_wildcard(const char *glob)
-{
-    return *glob != '=' && strpbrk(glob, "*?\\") != NULL;
-}
-
-static bool matches(const char *glob, ckpt_str name)
-{
-    if (!name.data)
-        return false;
-    if (*glob == '=')
-        return ckpt__str_is(name, glob + 1);
-    return ckpt__glob(glob, strlen(glob), name.data, name.size);
-}
-
-static bool any_matches(const char *const *globs, size_t n, ckpt_str name)
-{
-    for (size_t k = 0; k < n; k++)
-        if (matches(globs[k], name))
-            return true;
-    return false;
-}
-
-static bool selected(const ckpt__mover *m, const ckpt_tensor_info *t)
+/* Per pattern of --tensor, --role and --device, in this order: has a tensor been found by it? */
+static bool selected(const ckpt__mover *m, const ckpt_tensor_info *t, bool *used)
 {
     const ckpt_migrate_options *o = &m->options;
     const char *role = ckpt_role_name(t->role);
-    bool by_role = o->only_role_count == 0, by_device = o->only_device_count == 0;
-    for (size_t i = 0; i < o->only_role_count; i++)
-        by_role = by_role || strcmp(o->only_role[i], role) == 0;
-    for (size_t i = 0; i < o->only_device_count; i++)
-        by_device = by_device || ckpt__str_is(t->device, o->only_device[i]);
-    return by_role && by_device && (o->only_tensor_count == 0 || any_matches(o->only_tensor, o->only_tensor_count, t->name));
+    bool by_tensor = o->only_tensor_count == 0, by_role = o->only_role_count == 0, by_device = o->only_device_count == 0;
+    for (size_t i = 0; i < o->only_tensor_count; i++, used++) {
+        bool is = ckpt__rule_matches(o->only_tensor[i], t->name);
+        *used = *used || is;
+        by_tensor = by_tensor || is;
+    }
+    for (size_t i = 0; i < o->only_role_count; i++, used++) {
+        bool is = strcmp(o->only_role[i], role) == 0;
+        *used = *used || is;
+        by_role = by_role || is;
+    }
+    for (size_t i = 0; i < o->only_device_count; i++, used++) {
+        bool is = ckpt__str_is(t->device, o->only_device[i]);
+        *used = *used || is;
+        by_device = by_device || is;
+    }
+    return by_tensor && by_role && by_device;
+}
+
+static bool selects(const ckpt_migrate_options *o)
+{
+    return o->only_tensor_count || o->only_role_count || o->only_device_count;
 }
 
 /* ---- --drop, and what else is selected */
 
-/* Canonical names count as well as the file's own: nobody knows which number a parameter's state has. */
-typedef struct canonical {
-    ckpt__canon *canon;
-    ckpt__hash *listed; /* own name -> tensor: a tie is listed under both */
-    ckpt_str *names; /* per tensor */
-} canonical;
-
-static size_t listing(const canonical *c, const ckpt__canon_entry *e)
+size_t ckpt__chosen_listing(const ckpt__chosen *c, const ckpt__canon_entry *e)
 {
     size_t i;
     return ckpt__hash_get(c->listed, e->own.data, e->own.size, &i) ? i : e->tensor;
 }
 
-static ckpt_status canonical_names(ckpt__mover *m, canonical *c, ckpt_error *err)
+static ckpt_status canonical_names(ckpt__mover *m, ckpt__chosen *c, ckpt_error *err)
 {
     c->canon = m->canon;
     c->names = calloc(m->from->tensor_count + 1, sizeof *c->names);
@@ -183,20 +193,22 @@ static ckpt_status canonical_names(ckpt__mover *m, canonical *c, ckpt_error *err
     for (size_t i = 0; i < c->canon->count; i++) {
         const ckpt__canon_entry *e = &c->canon->entries[i];
         if (e->is_tensor)
-            c->names[listing(c, e)] = e->name;
+            c->names[ckpt__chosen_listing(c, e)] = e->name;
     }
     return CKPT_OK;
 }
 
-static void canonical_free(canonical *c)
+static void canonical_free(ckpt__chosen *c)
 {
     ckpt__hash_free(c->listed);
+    ckpt__hash_free(c->replaced);
     free(c->names);
 }
 
 typedef struct dropper {
     ckpt__mover *m;
-    bool *used; /* per pattern */
+    bool *used; /* per pattern of --drop */
+    bool *chose; /* per pattern of selected() */
     ckpt__cuts *cuts;
     ckpt_error *err;
 } dropper;
@@ -209,7 +221,7 @@ static int drop_value(void *ctx, const ckpt__spot *spot)
     if (spot->visit->value->kind == CKPT_V_TENSOR || !spot->parent)
         return CKPT_OK;
     for (size_t k = 0; k < o->drop_count; k++) {
-        if (has_wildcard(o->drop[k]) || !matches(o->drop[k], spot->visit->name))
+        if (ckpt__rule_has_wildcard(o->drop[k]) || !ckpt__rule_matches(o->drop[k], spot->visit->name))
             continue;
         d->used[k] = true;
         if (!ckpt__cuts_add(d->cuts, spot))
@@ -218,19 +230,12 @@ static int drop_value(void *ctx, const ckpt__spot *spot)
     return CKPT_OK;
 }
 
-static bool is_below(ckpt_str name, const char *above)
-{
-    above += *above == '=';
-    size_t n = strlen(above);
-    return name.size > n && name.data[n] == '.' && memcmp(name.data, above, n) == 0;
-}
-
 static void drop_below(dropper *d)
 {
     ckpt__mover *m = d->m;
     for (size_t i = 0; i < m->from->tensor_count; i++)
         for (size_t k = 0; k < m->options.drop_count; k++)
-            if (!has_wildcard(m->options.drop[k]) && is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
+            if (!ckpt__rule_has_wildcard(m->options.drop[k]) && ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
                 m->dropped[i] = true;
                 d->used[k] = true;
             }
@@ -255,7 +260,7 @@ static void forget_values(const dropper *d)
     for (size_t i = 0; i < d->m->canon->count; i++) {
         ckpt__canon_entry *e = &d->m->canon->entries[i];
         for (size_t k = 0; !e->is_tensor && k < o->drop_count; k++)
-            if (!has_wildcard(o->drop[k]) && (matches(o->drop[k], e->own) || is_below(e->own, o->drop[k])))
+            if (!ckpt__rule_has_wildcard(o->drop[k]) && (ckpt__rule_matches(o->drop[k], e->own) || ckpt__rule_is_below(e->own, o->drop[k])))
                 e->value = NULL;
     }
 }
@@ -266,48 +271,105 @@ static void drop_tensors(dropper *d, const ckpt_str *names)
     for (size_t i = 0; i < m->from->tensor_count; i++) {
         const ckpt_tensor_info *t = &m->from->tensors[i].info;
         for (size_t k = 0; k < m->options.drop_count; k++)
-            if (matches(m->options.drop[k], t->name) || matches(m->options.drop[k], names[i])) {
+            if (ckpt__rule_matches(m->options.drop[k], t->name) || ckpt__rule_matches(m->options.drop[k], names[i])) {
                 d->used[k] = true;
-                drop(m, i);
+                ckpt__mover_drop(m, i);
             }
+        bool goes = selected(m, t, d->chose);
         size_t end = ckpt__tensor_end(m->from, i);
-        if (end > i + 1 && !m->dropped[i] && !selected(m, t))
-            drop(m, i);
-        else if (!m->dropped[i] && !selected(m, t))
+        if (end > i + 1 && !m->dropped[i] && !goes)
+            ckpt__mover_drop(m, i);
+        else if (!m->dropped[i] && !goes)
             m->dropped[i] = true;
     }
 }
 
-static ckpt_status note_unused(dropper *d)
+static ckpt_status unused(dropper *d, const char *option, const char *rule, const char *why, const ckpt__rule_names *names)
 {
+    char said[300];
+    snprintf(said, sizeof said, "%s '%s'", option, rule);
+    return ckpt__rule_unused(d->m, said, why, rule, names, d->err);
+}
+
+/* The roles, or devices, that there are: "param, buffer, exp_avg". */
+static void put_kinds(const ckpt__index *x, bool roles, char *out, size_t size)
+{
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < x->tensor_count && used + 40 < size; i++) {
+        ckpt_str device = x->tensors[i].info.device;
+        char kind[40];
+        snprintf(kind, sizeof kind, "%s", roles ? ckpt_role_name(x->tensors[i].info.role) : device.data ? device.data : "");
+        const char *at = strstr(out, kind);
+        size_t n = strlen(kind);
+        while (n && at && (at[n] != 0 && at[n] != ','))
+            at = strstr(at + 1, kind);
+        if (n && !at)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", kind);
+    }
+}
+
+static ckpt_status note_unused_kinds(dropper *d, const bool *chose, bool roles)
+{
+    const ckpt_migrate_options *o = &d->m->options;
+    const char *const *rules = roles ? o->only_role : o->only_device;
+    size_t n = roles ? o->only_role_count : o->only_device_count;
+    char why[300], kinds[200];
     ckpt_status status = CKPT_OK;
-    for (size_t k = 0; status == CKPT_OK && k < d->m->options.drop_count; k++)
-        if (!d->used[k])
-            status = ckpt__mover_note(d->m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, d->err,
-                                      "--drop '%s' names nothing that is there", d->m->options.drop[k]);
+    for (size_t k = 0; status == CKPT_OK && k < n; k++) {
+        if (chose[k])
+            continue;
+        put_kinds(d->m->from, roles, kinds, sizeof kinds);
+        snprintf(why, sizeof why, "matches nothing; there %s %s", *kinds ? strchr(kinds, ',') ? "are" : "is" : "is none",
+                 *kinds ? kinds : "at all");
+        status = unused(d, roles ? "--role" : "--device", rules[k], why, NULL);
+    }
     return status;
 }
 
-static ckpt_status note_dropped(ckpt__mover *m, const bool *before, ckpt_error *err)
+static ckpt_status note_unused(dropper *d, const ckpt__chosen *c)
 {
-    const ckpt_migrate_options *o = &m->options;
+    const ckpt_migrate_options *o = &d->m->options;
+    ckpt__rule_names names = { d->m->from, c->names, c->canon, NULL };
     ckpt_status status = CKPT_OK;
-    size_t left = 0;
+    for (size_t k = 0; status == CKPT_OK && k < o->drop_count; k++)
+        if (!d->used[k])
+            status = unused(d, "--drop", o->drop[k], "matches nothing", &names);
+    names = (ckpt__rule_names){ d->m->from, NULL, NULL, NULL };
+    for (size_t k = 0; status == CKPT_OK && k < o->only_tensor_count; k++)
+        if (!d->chose[k])
+            status = unused(d, "--tensor", o->only_tensor[k], "matches nothing", &names);
+    if (status == CKPT_OK)
+        status = note_unused_kinds(d, d->chose + o->only_tensor_count, true);
+    return status == CKPT_OK ? note_unused_kinds(d, d->chose + o->only_tensor_count + o->only_role_count, false) : status;
+}
+
+static ckpt_status note_dropped(dropper *d, const bool *before)
+{
+    const ckpt__mover *m = d->m;
+    ckpt_status status = CKPT_OK;
+    size_t left = 0, used = 0, all = m->options.only_tensor_count + m->options.only_role_count + m->options.only_device_count;
+    for (size_t k = 0; k < all; k++)
+        used += d->chose[k];
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
         left += !m->dropped[i];
         if (m->dropped[i] && !before[i])
-            status = ckpt__mover_note(m, CKPT_NOTE, "dropped", m->from->tensors[i].info.name, err, "left out as asked");
+            status = ckpt__mover_note(d->m, CKPT_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
     }
-    if (status == CKPT_OK && !left && m->from->tensor_count && (o->only_tensor_count || o->only_role_count || o->only_device_count))
-        status = ckpt__mover_note(m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, err,
-                                  "--tensor, --role and --device select none of the %zu tensors", m->from->tensor_count);
+    if (status == CKPT_OK && !left && m->from->tensor_count && all && used == all)
+        status = ckpt__rule_unused(d->m, "--tensor, --role and --device together", "select none of the tensors", NULL, NULL, d->err);
     return status;
 }
 
 /* ---- parameters that went with all their state: the optimizer's ids are dense again */
 
+static bool is_replaced(const ckpt__chosen *c, ckpt_str name)
+{
+    return c->replaced && ckpt__hash_get(c->replaced, name.data, name.size, NULL);
+}
+
 /* kept[slot]: the optimizer goes on holding it. A parameter leaves its group when its tensor and all its state went. */
-static bool find_kept(const ckpt__mover *m, const canonical *c, ckpt__hash *slots, bool *kept, size_t count)
+static bool find_kept(const ckpt__mover *m, const ckpt__chosen *c, ckpt__hash *slots, bool *kept, size_t count)
 {
     bool any = false;
     for (size_t i = 0; i < c->canon->count; i++) {
@@ -317,7 +379,8 @@ static bool find_kept(const ckpt__mover *m, const canonical *c, ckpt__hash *slot
         if (!e->is_tensor || e->outside || (!state && e->role != CKPT_PARAM))
             continue;
         ckpt_str name = state ? e->param : e->name;
-        if (ckpt__hash_get(slots, name.data, name.size, &slot) && !m->dropped[listing(c, e)])
+        bool stays = !m->dropped[ckpt__chosen_listing(c, e)] || is_replaced(c, name);
+        if (ckpt__hash_get(slots, name.data, name.size, &slot) && stays)
             kept[slot] = true;
     }
     for (size_t i = 0; i < count; i++)
@@ -326,7 +389,7 @@ static bool find_kept(const ckpt__mover *m, const canonical *c, ckpt__hash *slot
 }
 
 /* A parameter that the model's dict does not show was never dropped. */
-static void keep_unknown(const canonical *c, bool *kept)
+static void keep_unknown(const ckpt__chosen *c, bool *kept)
 {
     size_t slot = 0, i;
     for (size_t g = 0; g < c->canon->group_count; g++)
@@ -350,7 +413,7 @@ static void forget_params(ckpt__canon *canon, const bool *kept)
     }
 }
 
-static ckpt_status prune(ckpt__mover *m, const canonical *c, const ckpt_value *optimizer, size_t count, ckpt_error *err)
+static ckpt_status prune(ckpt__mover *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count, ckpt_error *err)
 {
     size_t slot = 0, n = 0, groups = c->canon->group_count;
     ckpt__hash *slots = ckpt__hash_new(count);
@@ -386,7 +449,7 @@ static ckpt_status prune(ckpt__mover *m, const canonical *c, const ckpt_value *o
     return status;
 }
 
-static ckpt_status prune_optimizer(ckpt__mover *m, const canonical *c, ckpt_error *err)
+static ckpt_status prune_optimizer(ckpt__mover *m, const ckpt__chosen *c, ckpt_error *err)
 {
     if (!c->canon->optimizer_path.data || !m->options.drop_count)
         return CKPT_OK;
@@ -400,6 +463,25 @@ static ckpt_status prune_optimizer(ckpt__mover *m, const canonical *c, ckpt_erro
     return prune(m, c, optimizer, count, err);
 }
 
+/* Tensors first, then values: places move when entries go. */
+static ckpt_status take_out(dropper *d, ckpt__chosen *c, const bool *before)
+{
+    ckpt__mover *m = d->m;
+    drop_tensors(d, c->names);
+    drop_below(d);
+    forget_values(d);
+    ckpt_status status = note_dropped(d, before);
+    if (status == CKPT_OK)
+        status = ckpt__migrate_replace(m, c, d->err);
+    if (status == CKPT_OK)
+        status = cut_dropped(m, true, d->err);
+    if (status == CKPT_OK)
+        status = drop_values(d);
+    if (status == CKPT_OK)
+        status = prune_optimizer(m, c, d->err);
+    return status == CKPT_OK ? note_unused(d, c) : status;
+}
+
 ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
@@ -408,193 +490,21 @@ ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err)
         if (cut < 0)
             return cut;
     }
-    if (!o->drop_count && !o->only_tensor_count && !o->only_role_count && !o->only_device_count)
+    if (!o->drop_count && !o->replace_count && !selects(o))
         return CKPT_OK;
     dropper d = { .m = m, .err = err };
-    canonical c = { NULL, NULL, NULL };
+    ckpt__chosen c = { NULL, NULL, NULL, NULL };
     d.used = calloc(o->drop_count + 1, sizeof *d.used);
+    d.chose = calloc(o->only_tensor_count + o->only_role_count + o->only_device_count + 1, sizeof *d.chose);
     bool *before = calloc(m->from->tensor_count + 1, sizeof *before);
     if (before)
         memcpy(before, m->dropped, m->from->tensor_count * sizeof *before);
-    ckpt_status status = d.used && before ? canonical_names(m, &c, err) : ckpt__mover_no_memory(err);
-    if (status == CKPT_OK) {
-        drop_tensors(&d, c.names);
-        drop_below(&d);
-        forget_values(&d);
-        status = note_dropped(m, before, err);
-    }
+    ckpt_status status = d.used && d.chose && before ? canonical_names(m, &c, err) : ckpt__mover_no_memory(err);
     if (status == CKPT_OK)
-        status = cut_dropped(m, true, err);
-    if (status == CKPT_OK)
-        status = drop_values(&d);
-    if (status == CKPT_OK)
-        status = prune_optimizer(m, &c, err);
-    if (status == CKPT_OK)
-        status = note_unused(&d);
+        status = take_out(&d, &c, before);
     canonical_free(&c);
     free(before);
+    free(d.chose);
     free(d.used);
     return status;
-}
-
-/* ---- --salvage */
-
-/* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost. */
-static ckpt_status storage_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
-{
-    const ckpt__storage *s = &m->from->storages[i];
-    ckpt_error said = CKPT_ERROR_INIT;
-    *whole = !s->extent.missing;
-    if (s->extent.missing) {
-        snprintf(why, size, "%llu of its %llu bytes are there",
-                 (unsigned long long)(s->extent.length < s->extent.size ? s->extent.length : s->extent.size),
-                 (unsigned long long)s->extent.size);
-        return CKPT_OK;
-    }
-    if (!s->extent.has_crc && s->extent.coding == CKPT__STORED)
-        return CKPT_OK;
-    ckpt_status status = ckpt__read_storage(m->reader->source, m->from, i, true, NULL, NULL, &said);
-    if (status != CKPT_E_DAMAGED) {
-        if (status < 0 && err)
-            *err = said;
-        return status;
-    }
-    *whole = false;
-    snprintf(why, size, "its bytes are damaged: %.200s", said.message);
-    return CKPT_OK;
-}
-
-static ckpt_status tensor_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
-{
-    const ckpt__tensor *t = &m->from->tensors[i];
-    ckpt_error said = CKPT_ERROR_INIT;
-    if (!t->has_crc || t->piece_count != 1)
-        return CKPT_OK;
-    ckpt_status status = ckpt__read_tensor(m->reader->source, m->from, i, true, NULL, NULL, &said);
-    if (status == CKPT_E_DAMAGED) {
-        *whole = false;
-        snprintf(why, size, "its bytes are damaged: %.200s", said.message);
-        return CKPT_OK;
-    }
-    if (status < 0 && err)
-        *err = said;
-    return status;
-}
-
-/* A dense tensor that looks at the part of a cut storage that is there: it can be had without the rest. */
-static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
-{
-    const ckpt__tensor *t = &x->tensors[i];
-    unsigned bits = ckpt_dtype_bits(t->info.dtype);
-    uint64_t reach, end, bytes;
-    if (t->piece_count != 1 || ckpt__tensor_end(x, i) != i + 1 || bits % 8 || t->info.extra->quantizer.data)
-        return false;
-    const ckpt__piece *p = &t->pieces[0];
-    const ckpt__extent *e = &x->storages[p->storage].extent;
-    return e->missing && e->coding == CKPT__STORED && !e->memory &&
-           ckpt__view_extent(p->shape, p->strides, t->info.ndim, &reach) && ckpt__add((uint64_t)p->offset, reach, &end) &&
-           ckpt__nbytes(end, bits, &bytes) && bytes <= e->length;
-}
-
-/* The tensor and its parts stand or fall together. */
-static ckpt_status recover_tensor(ckpt__mover *m, size_t i, const bool *whole, const char *const *why, ckpt_error *err)
-{
-    const ckpt__index *x = m->from;
-    size_t end = ckpt__tensor_end(x, i);
-    char text[300] = "";
-    bool fine = true;
-    ckpt_status status = CKPT_OK;
-    for (size_t k = i; status == CKPT_OK && fine && k < end; k++) {
-        for (size_t p = 0; fine && p < x->tensors[k].piece_count; p++)
-            if (!whole[x->tensors[k].pieces[p].storage]) {
-                fine = false;
-                snprintf(text, sizeof text, "%s", why[x->tensors[k].pieces[p].storage]);
-            }
-        if (fine)
-            status = tensor_is_whole(m, k, &fine, text, sizeof text, err);
-    }
-    if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
-        m->cut_out[i] = true;
-        return ckpt__mover_note(m, CKPT_NOTE, "cut-out", x->tensors[i].info.name, err,
-                                "recovered from a storage of which %s: it no longer shares it", text);
-    }
-    if (status < 0 || fine)
-        return status;
-    m->lost_some = true;
-    drop(m, i);
-    return ckpt__mover_note(m, CKPT_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
-}
-
-/* What the reader could not read at all: a shard that is not there, a member that is damaged. */
-static ckpt_status note_unread(ckpt__mover *m, ckpt_error *err)
-{
-    for (size_t i = 0; i < ckpt_report_count(m->from->findings); i++) {
-        const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
-        bool lost = f->severity == CKPT_ERROR, added = true;
-        if (lost)
-            added = ckpt__report_add(m->report, CKPT_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s", f->message,
-                                     *f->file ? ": " : "", f->file);
-        else if (strcmp(f->code, "salvaged") == 0)
-            added = ckpt__report_add(m->report, f->severity, "salvaged", f->tensor, f->fix, "%s", f->message);
-        if (!added ||
-            ((lost || strcmp(f->code, "salvaged") == 0) && !ckpt__report_detail(m->report, f->file, NULL, NULL, f->nbytes)))
-            return ckpt__mover_no_memory(err);
-    }
-    return CKPT_OK;
-}
-
-ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err)
-{
-    const ckpt__index *x = m->from;
-    if (!m->options.salvage)
-        return CKPT_OK;
-    bool *whole = calloc(x->storage_count + 1, sizeof *whole);
-    const char **why = calloc(x->storage_count + 1, sizeof *why);
-    m->cut_out = calloc(x->tensor_count + 1, sizeof *m->cut_out);
-    m->cut_count = x->tensor_count;
-    ckpt_status status = whole && why && m->cut_out ? note_unread(m, err) : ckpt__mover_no_memory(err);
-    for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
-        char text[300] = "";
-        status = storage_is_whole(m, i, &whole[i], text, sizeof text, err);
-        if (status == CKPT_OK && !whole[i] && !(why[i] = ckpt__arena_copy(x->arena, text, strlen(text))))
-            status = ckpt__mover_no_memory(err);
-    }
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
-        status = recover_tensor(m, i, whole, why, err);
-    status = status == CKPT_OK ? ckpt__migrate_recover_closed(m, whole, why, err) : status;
-    free(whole);
-    free(why);
-    return status;
-}
-
-/* ---- --weights-only */
-
-ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err)
-{
-    const ckpt__index *x = m->from;
-    size_t kept = 0;
-    if (!m->options.weights_only && !m->hf)
-        return CKPT_OK;
-    bool *keep = calloc(x->tensor_count + 1, sizeof *keep);
-    if (!keep)
-        return ckpt__mover_no_memory(err);
-    for (size_t i = 0; i < m->canon->count; i++) {
-        const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (!e->is_tensor || e->outside || e->state_key.data || (e->role != CKPT_PARAM && e->role != CKPT_BUFFER))
-            continue;
-        for (size_t k = e->tensor, end = ckpt__tensor_end(x, k); k < end; k++)
-            keep[k] = true;
-        kept++;
-    }
-    for (size_t i = 0; i < x->tensor_count; i++) {
-        m->no_weights += !m->dropped[i] && !keep[i];
-        m->dropped[i] = m->dropped[i] || !keep[i];
-    }
-    free(keep);
-    if (kept)
-        return CKPT_OK;
-    return ckpt__fail(
-        err, CKPT_E_MISMATCH, m->src,
-        "it is not known which of its tensors are the model's weights; say so in a map file: {map: 1, source: {model: 'PATH'}} "
-        "(ckpt-inspect list PATH shows the names)");
 }

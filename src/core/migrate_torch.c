@@ -142,7 +142,7 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
 static bool edits_content(const ckpt__mover *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->plain || o->drop_count || o->cast_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+    return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */
@@ -150,7 +150,7 @@ static bool edits(const ckpt__mover *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain || o->map_device_objects || o->drop_count ||
-           o->cast_count || o->param_name_count || o->only_tensor_count || o->only_role_count || o->only_device_count ||
+           o->replace_count || o->cast_count || o->param_name_count || o->only_tensor_count || o->only_role_count || o->only_device_count ||
            o->fix_count || m->map ||
            m->kind != CKPT_OPTIMIZER_DEFAULT;
 }
@@ -217,7 +217,7 @@ static ckpt_status show_storages(ckpt__mover *m, ckpt_error *err)
     ckpt__index *x = m->from;
     bool *shown = calloc(x->storage_count + 1, sizeof *shown);
     const ckpt_migrate_options *o = &m->options;
-    bool leaves_out = o->drop_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+    bool leaves_out = o->drop_count || o->replace_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
     ckpt_status status = shown ? CKPT_OK : ckpt__mover_no_memory(err);
     for (size_t i = 0; shown && i < x->tensor_count; i++)
         if (x->tensors[i].piece_count == 1) {

@@ -36,6 +36,10 @@ ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe
  * of parameters are in the order of the groups, as torch gives them out. */
 ckpt_status ckpt__migrate_torch_build(ckpt__mover *m, const ckpt_value **root, ckpt_error *err);
 
+/* migrate_groups.c: before that, and before names change. Moments that no group holds get one ("group-made"), one step for all
+ * becomes one a parameter; what torch could not have is "lost". */
+ckpt_status ckpt__migrate_groups(ckpt__mover *m, ckpt_error *err);
+
 /* The name of the archive inside a file of that name, as torch gives it: the last part without its last suffix. NULL: it
  * has none. */
 const char *ckpt__migrate_torch_archive(const ckpt__mover *m);

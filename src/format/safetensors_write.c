@@ -103,7 +103,8 @@ static ckpt_status list_copies(const writer *w, ckpt_error *err)
     return status;
 }
 
-/* Device tags, roles and the step have no place: one finding each. */
+/* Device tags, roles and the step have no place: one finding each. What was on the cpu is read there all the same, and weights by
+ * themselves are put where their loader is told to. */
 static ckpt_status list_tags(const writer *w, ckpt_error *err)
 {
     size_t devices = 0, roles = 0;
@@ -111,7 +112,7 @@ static ckpt_status list_tags(const writer *w, ckpt_error *err)
     int bad = 0;
     for (size_t i = 0; i < w->count; i++) {
         const ckpt_tensor_info *info = w->items[i].info;
-        devices += info->device.data != NULL;
+        devices += !w->q->weights_only && info->device.data && !ckpt__str_is(info->device, "cpu");
         roles += info->role != CKPT_ROLE_NONE && info->role != CKPT_PARAM && info->role != CKPT_BUFFER;
     }
     if (devices) {

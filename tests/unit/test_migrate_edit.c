@@ -184,6 +184,9 @@ START_TEST(dropped)
     static const char *const globs[] = {"model.0.weight", "optimizer.0.weight.*", "epoch", "no.such.name"};
     options.drop = globs;
     options.drop_count = 4;
+    ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("a.pt")), CKPT_E_ARGUMENT);
+    ck_assert(!is_there(temporary("a.pt")));
+    options.allow_unused = true;
     migrates(fixture("plain.pt"), temporary("a.pt"));
     ckpt_reader *from = open_file(fixture("plain.pt")), *to = open_file(temporary("a.pt"));
     ck_assert_ptr_null(find(to, "model.0.weight"));

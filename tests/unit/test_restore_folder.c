@@ -403,6 +403,54 @@ START_TEST(names_that_are_null)
 }
 END_TEST
 
+/* The files of one checkpoint by their names, where the directory holds others too: the module's, and also the optimizer's. */
+START_TEST(files_by_their_names)
+{
+    char model[200], optimizer[200];
+    const char *also[] = {optimizer};
+    snprintf(model, sizeof model, "%s", at("module.pt"));
+    snprintf(optimizer, sizeof optimizer, "%s", at("optimizer.pt"));
+    write_torch_flat(model, in_order, PARAMS, 10);
+    write_adam(optimizer, in_order, PARAMS, PARAMS, 0);
+    write_torch_flat(at("other.pt"), by_name, PARAMS, 90);
+    write_adam(at("optimizer-old.pt"), in_order, PARAMS, PARAMS, 0);
+    bind_all();
+    ck_assert_int_eq(ckpt_restore(state, model, NULL, report, &err), CKPT_E_MISMATCH);     /* half of it */
+    ckpt_restore_options o = { .also = also, .also_count = 1 };
+    ck_assert_msg(ckpt_restore(state, model, &o, report, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+    ck_assert(weight[0][0] == 10 && count[0] > 0);
+    ckpt_reader *reader = NULL;
+    ckpt_reader_options r = { .also = also, .also_count = 1 };
+    ck_assert_msg(ckpt_reader_open(model, &r, &reader, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_gt(ckpt_reader_tensor_count(reader), PARAMS);
+    ckpt_reader_close(reader);
+    also[0] = at("nothing.pt");
+    ck_assert_int_lt(ckpt_restore(state, model, &o, report, &err), 0);
+    ck_assert_ptr_nonnull(strstr(err.object, "nothing.pt"));
+}
+END_TEST
+
+/* The same of libtorch, whose optimizer numbers its parameters by dead addresses. */
+START_TEST(libtorch_files_by_their_names)
+{
+    char model[1000], optimizer[1000];
+    const char *top = getenv("srcdir") ? getenv("srcdir") : ".", *also[] = {optimizer};
+    snprintf(model, sizeof model, "%s/tests/data/peers/libtorch-module.pt", top);
+    snprintf(optimizer, sizeof optimizer, "%s/tests/data/peers/libtorch-optimizer.pt", top);
+    ckpt_reader_options r = { .also = also, .also_count = 1 };
+    ckpt_reader *reader = NULL;
+    ckpt_naming *naming = NULL;
+    ck_assert_msg(ckpt_reader_open(model, &r, &reader, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_msg(ckpt_naming_new(reader, NULL, 0, &naming, report, &err) == CKPT_OK, "%s", err.message);
+    ckpt_naming_free(naming);
+    size_t moments = 0;
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)
+        moments += ckpt_reader_tensor(reader, i)->role == CKPT_EXP_AVG;
+    ck_assert_uint_eq(moments, 6);
+    ckpt_reader_close(reader);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("restore_folder");
@@ -419,6 +467,8 @@ int main(void)
     tcase_add_test(t, missing_under_another_name);
     tcase_add_test(t, groups_that_differ);
     tcase_add_test(t, names_that_are_null);
+    tcase_add_test(t, files_by_their_names);
+    tcase_add_test(t, libtorch_files_by_their_names);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
