@@ -17,14 +17,14 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
     "  --map-location RULES            new device tags: cuda:0, 'cuda:1=cuda:0', ...\n"
     "  --optimizer KIND                fused, capturable, foreach, plain: step, flags\n"
     "  --strip-prefix P, --add-prefix P, --rename REGEX=REPLACEMENT   other names\n"
-    "  --drop GLOB, --weights-only     leave tensors out\n"
-    "  --tensor, --role, --device      leave all others out\n"
+    "  --drop GLOB, --replace GLOB, --weights-only   leave tensors out\n"
+    "  --tensor, --role, --device      leave all others out; --allow-unused: or none\n"
     "  --cast GLOB=DTYPE               convert what the glob names: '*=bfloat16'\n"
     "  --plain, --map-device-objects   for weights_only=True; torch.device objects\n"
     "  --param-names FILE, --assume-order NAME   the optimizer's parameters in order\n"
     "  --fix CODE|all, --salvage       mend what doctor found; keep what is whole\n"
     "  --max-shard-size 5GB            of each file of --to hf\n"
-    "  --memory 256MiB, --threads N    what it may take\n"
+    "  --memory 256MiB, --threads N    limits on memory and threads\n"
     "  --lossy                         leave out what the format cannot hold\n"
     "  --dry-run, --verify             print the plan only; read back the result\n"
     "  --force, --no-sync              replace DST; do not flush it to the disk\n"
@@ -36,7 +36,8 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
 enum {
     O_JSON = 256, O_TO, O_FROM, O_ONE, O_MAP_LOCATION, O_OPTIMIZER, O_PARAM_NAMES, O_RANK, O_WORLD, O_LOSSY, O_DRY_RUN, O_VERIFY,
     O_FORCE, O_NO_SYNC, O_HELP, O_VERSION, O_STRIP, O_ADD, O_RENAME, O_DROP, O_CAST, O_WEIGHTS_ONLY, O_PLAIN, O_DEVICE_OBJECTS,
-    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_LATER
+    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_REPLACE,
+    O_ALLOW_UNUSED, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -54,6 +55,8 @@ static const struct option long_options[] = {
     {"add-prefix", required_argument, NULL, O_ADD},
     {"rename", required_argument, NULL, O_RENAME},
     {"drop", required_argument, NULL, O_DROP},
+    {"replace", required_argument, NULL, O_REPLACE},
+    {"allow-unused", no_argument, NULL, O_ALLOW_UNUSED},
     {"tensor", required_argument, NULL, O_TENSOR},
     {"role", required_argument, NULL, O_ROLE},
     {"device", required_argument, NULL, O_DEVICE},
@@ -86,7 +89,7 @@ typedef struct job {
     const char *src, *dst;
     bool world_given, one;
     const char *given[sizeof long_options / sizeof *long_options];      /* what each that counts once was given */
-    cli_list strip, rename, drop, cast, fix;
+    cli_list strip, rename, drop, replace, cast, fix;
 } job;
 
 static bool parse_count(const char *text, int64_t *out)
@@ -136,6 +139,7 @@ static int take_transform(job *b, int option)
     case O_STRIP: return keep(c, &b->strip, optarg);
     case O_RENAME: return keep(c, &b->rename, optarg);
     case O_DROP: return keep(c, &b->drop, optarg);
+    case O_REPLACE: return keep(c, &b->replace, optarg);
     case O_CAST: return keep(c, &b->cast, optarg);
     case O_FIX: return keep(c, &b->fix, optarg);
     case O_TENSOR: return keep(c, &b->cli.tensors, optarg);
@@ -147,6 +151,7 @@ static int take_transform(job *b, int option)
     case O_DEVICE_OBJECTS: o->map_device_objects = true; return -1;
     case O_SALVAGE: o->salvage = true; return -1;
     case O_ONE: b->one = true; return -1;
+    case O_ALLOW_UNUSED: o->allow_unused = true; return -1;
     case O_SHARD_SIZE:
         return parse_size(optarg, &o->max_shard_size) ? -1
                                                       : cli_usage(c, "--max-shard-size: '%s' is no size (5GB, 256MiB, ...)", optarg);
@@ -164,7 +169,7 @@ static int take_transform(job *b, int option)
 /* Of most options the last one counts: one that was given before, and said otherwise, is named. */
 static void warn_twice(job *b, int index)
 {
-    static const int repeated[] = {O_STRIP, O_RENAME, O_DROP, O_CAST, O_FIX, O_TENSOR, O_ROLE, O_DEVICE};
+    static const int repeated[] = {O_STRIP, O_RENAME, O_DROP, O_REPLACE, O_CAST, O_FIX, O_TENSOR, O_ROLE, O_DEVICE};
     const struct option *o = &long_options[index];
     bool once = o->has_arg == required_argument;
     for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++)
@@ -194,7 +199,7 @@ static int take_option(job *b, int option, int index, char **argv)
     case O_OPTIMIZER:
         o->optimizer = ckpt_optimizer_kind_from_name(optarg);
         if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
-            return cli_usage(c, "--optimizer: '%s' is none of fused, capturable, foreach, plain", optarg);
+            return cli_usage(c, "--optimizer: unknown value '%s' (choose fused, capturable, foreach or plain)", optarg);
         break;
     case O_PARAM_NAMES: b->param_names = optarg; break;
     case O_ASSUME_ORDER: o->assume_order = optarg; break;
@@ -246,7 +251,7 @@ static int default_format(job *b)
         return -1;
     }
     if (ends_in(b->dst, "/"))
-        return cli_usage(c, "%s: a directory needs --to: hf writes one", b->dst);
+        return cli_usage(c, "%s: DST is a directory: give a file name, or --to hf", b->dst);
     if (ends_in(b->dst, ".safetensors")) {
         b->options.to = "ckpt";
         return -1;
@@ -256,7 +261,7 @@ static int default_format(job *b)
             b->options.to = "torch";
             return -1;
         }
-    return cli_usage(c, "%s: the suffix does not say a format; say --to ckpt, safetensors, torch, hf or same", b->dst);
+    return cli_usage(c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf or same", b->dst);
 }
 
 static void set_lists(job *b)
@@ -265,6 +270,7 @@ static void set_lists(job *b)
     o->strip_prefix = b->strip.items, o->strip_prefix_count = b->strip.count;
     o->rename = b->rename.items, o->rename_count = b->rename.count;
     o->drop = b->drop.items, o->drop_count = b->drop.count;
+    o->replace = b->replace.items, o->replace_count = b->replace.count;
     o->cast = b->cast.items, o->cast_count = b->cast.count;
     o->fix = b->fix.items, o->fix_count = b->fix.count;
     o->only_tensor = b->cli.tensors.items, o->only_tensor_count = b->cli.tensors.count;
@@ -286,7 +292,7 @@ static int parse(job *b, int argc, char **argv)
         return cli_usage(&b->cli, "--rank: %" PRId64 " is no rank of a world of %" PRId64 ": they are 0 to %" PRId64, b->options.ranks.rank,
                          b->options.ranks.world, b->options.ranks.world - 1);
     if (argc - optind < 2)
-        return cli_usage(&b->cli, "SRC and DST are wanted");
+        return cli_usage(&b->cli, "missing operand: %s", argc == optind ? "SRC and DST" : "DST");
     if (argc - optind > 2 && !b->one)
         return cli_usage(&b->cli, "%d SRC are given: if they are one checkpoint whose files lie on several disks, say --one",
                          argc - optind - 1);
@@ -297,6 +303,13 @@ static int parse(job *b, int argc, char **argv)
     set_lists(b);
     if (!cli_selection_check(&b->cli))
         return CLI_NO_ANSWER;
+    const char *const files[] = {b->src, b->dst, b->param_names, b->options.map_location};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] && !cli_list_add(&b->cli.about, files[i]))
+            return cli_fail(&b->cli, "no-memory", "out of memory");
+    for (size_t i = 0; i < b->options.also_count; i++)
+        if (!cli_list_add(&b->cli.about, b->options.also[i]))
+            return cli_fail(&b->cli, "no-memory", "out of memory");
     return default_format(b);
 }
 
@@ -390,16 +403,16 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
             fprintf(stderr, "Nothing was written; --salvage writes what is whole, and lists the rest.\n");
         return status;
     }
-    char text[1200];
+    char *text = cli_error_text(&b->cli, b->src, err);
     json_out j;
-    snprintf(text, sizeof text, "%s%s%s", err->object, err->object[0] ? ": " : "", err->message);
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
     json_object(&j, "error");
     json_text(&j, "code", ckpt_status_name(err->status));
-    json_text(&j, "message", text);
+    json_text(&j, "message", text ? text : err->message);
     json_end_object(&j);
+    free(text);
     put_result(&j, b, report, false);
     json_end_object(&j);
     return CLI_NO_ANSWER;
@@ -510,6 +523,7 @@ static int run(job *b, int argc, char **argv)
     if (status < 0) {
         warn_unused(b);
         cli_progress_init(&shown, &b->cli, "written");
+        shown.again = b->options.verify ? "read back" : NULL;
         cli_signals();
         b->options.param_names = list.items;
         b->options.param_name_count = list.count;
@@ -518,6 +532,8 @@ static int run(job *b, int argc, char **argv)
         cli_progress_end(&shown);
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise();      /* the temporary is gone: now die by the signal */
+        if (answer == CKPT_OK && !b->options.dry_run)
+            cli_written(b->dst);
         status = answer != CKPT_OK ? failed(b, report, &err) : ckpt_report_count_code(report, "not-recovered") ? CLI_NO : CLI_YES;
         if (answer == CKPT_OK && selects_nothing(b, report))
             cli_warn(&b->cli, "--tensor, --role and --device name no tensor that is there: all were left out");
@@ -544,7 +560,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL);
     cli_init(&b.cli, "ckpt-migrate", argc, argv);
     int status = run(&b, argc, argv);
-    cli_list *lists[] = {&b.strip, &b.rename, &b.drop, &b.cast, &b.fix};
+    cli_list *lists[] = {&b.strip, &b.rename, &b.drop, &b.replace, &b.cast, &b.fix};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->items);
     cli_free(&b.cli);
