@@ -47,6 +47,7 @@ void cli_free(cli *c)
     free(c->tensors.items);
     free(c->roles.items);
     free(c->devices.items);
+    free(c->about.items);
 }
 
 static int fail_text(const cli *c, const char *code, const char *hint, const char *text)
@@ -79,11 +80,78 @@ int cli_fail(const cli *c, const char *code, const char *format, ...)
     return fail_text(c, code, "", text);
 }
 
+/* Does the text begin with the path, or with a file in it? */
+static bool begins_with(const char *text, const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n > 0 && strncmp(text, path, n) == 0 && (text[n] == 0 || text[n] == ':' || text[n] == '/');
+}
+
+/* What an error's object shows of a path: a long one is cut there. */
+static bool is_cut_off(const char *object, const char *path)
+{
+    size_t n = strlen(object);
+    return n > 240 && strcmp(object + n - 3, "...") == 0 && strncmp(object, path, n - 3) == 0;
+}
+
+/* As messages have it, for free(). */
+static char *escaped(const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    cli_put(f, path, strlen(path));
+    if (fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* Errors from deep inside name a record, a tensor, a byte; one who asked for many files needs the file. A wrong argument is
+ * that of the command line. */
+char *cli_error_text(const cli *c, const char *path, const ckpt_error *err)
+{
+    const char *begin = *err->object ? err->object : err->message;
+    char *shown = path ? escaped(path) : NULL, *text = NULL;
+    bool named = !path || err->status == CKPT_E_ARGUMENT || begins_with(begin, path) || (shown && begins_with(begin, shown));
+    for (size_t i = 0; !named && i < c->about.count; i++)
+        named = begins_with(begin, c->about.items[i]);
+    const char *object = shown && is_cut_off(err->object, shown) ? "" : err->object;
+    int n = asprintf(&text, "%s%s%s%s%s", named ? "" : shown ? shown : path, named ? "" : ": ", object, *object ? ": " : "", err->message);
+    free(shown);
+    return n < 0 ? NULL : text;
+}
+
+int cli_fail_error_of(const cli *c, const char *path, const ckpt_error *err)
+{
+    if (err->status == CKPT_E_CANCELLED && cli_signal_caught())
+        return CLI_NO_ANSWER;     /* who pressed Ctrl-C knows; cli_finish dies by it */
+    char *text = cli_error_text(c, path, err);
+    int status = fail_text(c, ckpt_status_name(err->status), "", text ? text : err->message);
+    free(text);
+    return status;
+}
+
 int cli_fail_error(const cli *c, const ckpt_error *err)
 {
-    char text[1200];
-    snprintf(text, sizeof text, "%s%s%s", err->object, err->object[0] ? ": " : "", err->message);
-    return fail_text(c, ckpt_status_name(err->status), "", text);
+    return cli_fail_error_of(c, c->about.count ? c->about.items[0] : NULL, err);
+}
+
+void cli_json_error(const cli *c, json_out *j, const char *code, const char *message)
+{
+    char *path = c->about.count ? escaped(c->about.items[0]) : NULL, *text = NULL;
+    if (path && !begins_with(message, path) && asprintf(&text, "%s: %s", path, message) < 0)
+        text = NULL;
+    json_object(j, "error");
+    json_text(j, "code", code);
+    json_text(j, "message", text ? text : message);
+    json_end_object(j);
+    free(text);
+    free(path);
 }
 
 int cli_usage(const cli *c, const char *format, ...)
@@ -110,13 +178,27 @@ void cli_warn(const cli *c, const char *format, ...)
     cli_put_wrapped(stderr, text, strlen(c->program) + 2, 4);
 }
 
+static const char *complete;
+
+void cli_written(const char *path)
+{
+    complete = path;
+}
+
 int cli_finish(const cli *c, int status)
 {
     errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return status;
+    bool said = fflush(stdout) == 0 && !ferror(stdout);
     int why = errno;
-    fprintf(stderr, "%s: standard output: cannot write: %s\n", c->program, why ? strerror(why) : "an earlier write failed");
+    cli_signals_reraise();
+    if (said)
+        return status;
+    fprintf(stderr, "%s: ", c->program);
+    if (complete) {
+        cli_put(stderr, complete, strlen(complete));
+        fputs(" is complete; only this report could not be written: ", stderr);
+    }
+    fprintf(stderr, "standard output: cannot write: %s\n", why ? strerror(why) : "an earlier write failed");
     return CLI_NO_ANSWER;
 }
 
@@ -170,88 +252,6 @@ int cli_version(const cli *c)
     return CLI_YES;
 }
 
-/* `*` crosses dots, `?` is one byte, `\` escapes; everything else is literal. Linear but for the last star. */
-static bool glob(const char *p, const char *text, size_t size)
-{
-    const char *star = NULL;
-    size_t i = 0, resume = 0;
-    while (i < size) {
-        if (*p == '*') {
-            star = ++p;
-            resume = i;
-        } else if (*p == '?' || (*p && *p != '\\' && *p == text[i]) || (*p == '\\' && p[1] && p[1] == text[i])) {
-            p += *p == '\\' ? 2 : 1;
-            i++;
-        } else if (star) {
-            p = star;
-            i = ++resume;
-        } else {
-            return false;
-        }
-    }
-    while (*p == '*')
-        p++;
-    return !*p;
-}
-
-static bool matches(const char *pattern, ckpt_str s)
-{
-    if (pattern[0] == '=')
-        return s.size == strlen(pattern + 1) && memcmp(s.data, pattern + 1, s.size) == 0;
-    return glob(pattern, s.data, s.size);
-}
-
-static bool any_matches(const cli_list *list, ckpt_str s)
-{
-    if (list->count == 0)
-        return true;
-    for (size_t i = 0; s.data && i < list->count; i++)
-        if (matches(list->items[i], s))
-            return true;
-    return false;
-}
-
-bool cli_has_selection(const cli *c)
-{
-    return c->tensors.count || c->roles.count || c->devices.count;
-}
-
-bool cli_selection_check(const cli *c)
-{
-    for (size_t i = 0; i < c->roles.count; i++) {
-        if (ckpt_role_from_name(c->roles.items[i]) != CKPT_ROLE_NONE || strcmp(c->roles.items[i], "none") == 0)
-            continue;
-        char names[400] = "";
-        for (int role = 1; role < CKPT_ROLE_COUNT; role++) {
-            size_t used = strlen(names);
-            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", ckpt_role_name((ckpt_role)role));
-        }
-        cli_usage(c, "--role: there is no role '%s'; roles are %s, none", c->roles.items[i], names);
-        return false;
-    }
-    return true;
-}
-
-bool cli_selected(const cli *c, const ckpt_tensor_info *t)
-{
-    if (!cli_has_selection(c))
-        return true;
-    const char *role = ckpt_role_name(t->role);
-    ckpt_str role_text = {role, strlen(role)};
-    return any_matches(&c->tensors, t->name) && any_matches(&c->devices, t->device) &&
-           any_matches(&c->roles, role_text);
-}
-
-void cli_warn_selection(const cli *c, const ckpt_reader *reader)
-{
-    size_t count = ckpt_reader_tensor_count(reader);
-    for (size_t i = 0; i < count; i++)
-        if (cli_selected(c, ckpt_reader_tensor(reader, i)))
-            return;
-    if (cli_has_selection(c) && count > 0)
-        cli_warn(c, "--tensor, --role and --device select none of the %zu tensor%s", count, count == 1 ? "" : "s");
-}
-
 ckpt_reader *cli_open(const cli *c, const char *path)
 {
     ckpt_reader *reader = NULL;
@@ -260,7 +260,7 @@ ckpt_reader *cli_open(const cli *c, const char *path)
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)
         return reader;
-    cli_fail_error(c, &err);
+    cli_fail_error_of(c, path, &err);
     return NULL;
 }
 

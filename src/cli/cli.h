@@ -33,6 +33,8 @@ typedef struct cli {
     bool leave_damaged;           /* a file that its loader does not need is left out where it is damaged */
     bool leave_large;             /* of what is selected of a large storage, not all is read for its CRC: see --check */
     cli_list tensors, roles, devices;
+    bool allow_unused;            /* --allow-unused: of those, one that names nothing is a warning */
+    cli_list about;               /* what an error may begin with: PATHs, the first of them where it names none; files of options */
     char **also; int also_count;  /* --one: the further PATHs */
 } cli;
 
@@ -42,11 +44,21 @@ void cli_free(cli *c);
 
 /* No answer: with --json the error document on stdout, else a line on stderr. Both return CLI_NO_ANSWER. */
 int cli_fail(const cli *c, const char *code, const char *format, ...) CLI_PRINTF(3, 4);
+/* It begins with the path: about's first, where it names none of about itself. */
 int cli_fail_error(const cli *c, const ckpt_error *err);
+/* The same of one of several PATHs. */
+int cli_fail_error_of(const cli *c, const char *path, const ckpt_error *err);
+/* The member "error" of a document that has an answer beside it: status 2 always has one. */
+void cli_json_error(const cli *c, json_out *j, const char *code, const char *message);
+/* The text that they say, for free(); NULL where memory is out. */
+char *cli_error_text(const cli *c, const char *path, const ckpt_error *err);
 /* The same with "Try '... --help'". */
 int cli_usage(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_warn(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
-/* Call last: flushes stdout; a write error there (a full disk) makes the status CLI_NO_ANSWER. */
+/* path, which stays valid, is complete: only the report of it can still fail, and cli_finish says that. */
+void cli_written(const char *path);
+/* Call last: flushes stdout; a write error there (a full disk) makes the status CLI_NO_ANSWER. Dies by the signal that
+ * was caught, if one was: a shell's loop over files then ends. */
 int cli_finish(const cli *c, int status);
 /* getopt_long answered '?' or ':' for argv[optind - 1]. */
 int cli_bad_option(const cli *c, int answer, char **argv);
@@ -61,8 +73,11 @@ int cli_version(const cli *c);
 bool cli_selection_check(const cli *c);
 bool cli_selected(const cli *c, const ckpt_tensor_info *t);
 bool cli_has_selection(const cli *c);
-/* Says so where a selection names nothing that is there: an empty answer looks like an empty file. */
-void cli_warn_selection(const cli *c, const ckpt_reader *reader);
+/* Each --tensor, --role and --device must name a tensor of one of the readers, and all together too: an empty answer looks
+ * like an empty file. -1: go on, else the exit status, the error said. */
+int cli_selection_finds(const cli *c, const ckpt_reader *const *readers, size_t count);
+/* What may have been meant by a name that no tensor has: for free(), NULL where memory is out. */
+char *cli_selection_hint(const cli *c, const ckpt_reader *reader, const char *name);
 
 /* Opens path, and c->also with it; on failure says why and gives NULL. */
 ckpt_reader *cli_open(const cli *c, const char *path);
@@ -103,8 +118,10 @@ void cli_json_value(json_out *j, const char *key, const ckpt_value *v);  /* a sc
 typedef struct cli_progress {
     const cli *cli;
     const char *verb;             /* "checked", "written" */
-    struct timespec start, last;
-    bool shown;
+    const char *again;            /* of the second half of the bytes, where the same are passed twice ("read back"); else NULL */
+    struct timespec start, phase, last;
+    uint64_t base;                /* bytes of this phase that were done when it was seen to begin */
+    bool shown, second;
     bool dumb;                    /* a terminal that cannot rewrite a line (TERM=dumb): nothing is shown */
 } cli_progress;
 void cli_progress_init(cli_progress *p, const cli *c, const char *verb);

@@ -12,17 +12,17 @@ static const char usage_text[] =      /* one screen of 24 lines */
     "Says what a checkpoint (a file or a directory) holds. Runs nothing of it. For a\n"
     "run directory (ckpt_run_open) show, verify and doctor look at all it holds.\n"
     "  show      what it is, who wrote it, how far it is, how to resume (default)\n"
-    "  list      one line a tensor           tree    everything that is not a tensor\n"
+    "  list      one line per tensor         tree    everything that is not a tensor\n"
     "  verify    is every byte as written?   stats   min, max, mean, NaN, ... of each\n"
     "  diff A B [--atol X --rtol Y]          scan    what would an unpickler call?\n"
     "  doctor    will it resume? if not: why, and what mends it\n"
     "  extract PATH NAME -o FILE             one tensor as .npy\n"
     "\n"
     "      --json             one JSON document on standard output\n"
-    "      --tensor GLOB      only these (* ? \\; =NAME: literal); repeatable, like\n"
-    "      --role ROLE, --device TAG; --one: all PATHs are one checkpoint\n"
+    "      --tensor GLOB      only matching tensors (* ? \\; =NAME: exact); repeatable\n"
+    "      --role ROLE, --device TAG  alike; --allow-unused: one may match nothing\n"
     "      --checksum         list: the CRC-32 of each tensor\n"
-    "      --from FORMAT      do not tell the format from the content\n"
+    "      --from FORMAT      read as FORMAT   --one   all PATHs are one checkpoint\n"
     "  -q, --quiet    no progress, no warnings    --check all   of small parts too\n"
     "  -o, --output FILE, --raw, --force   extract: where to; elements alone; replace\n"
     "      --report FILE.html   show, diff, doctor: also a page; --help, --version\n"
@@ -37,7 +37,7 @@ enum {
     O_JSON = 256, O_TENSOR, O_ROLE, O_DEVICE, O_CHECKSUM, O_FROM, O_RAW, O_HELP, O_VERSION, O_FOR, O_TORCH,
     O_LOAD_WEIGHTS_ONLY, O_OPTIMIZER, O_MAP_LOCATION, O_DEVICES, O_PARAM_NAMES, O_AMP, O_KEEP_LAST, O_KEEP_EVERY,
     O_METADATA_ONLY, O_ONE, O_CHECK, O_FORCE, O_ATOL, O_RTOL, O_SNIPPET, O_DEVICE_MEMORY, O_WORLD, O_VALUES, O_REPORT,
-    O_ASSUME_ORDER, O_LATER
+    O_ASSUME_ORDER, O_ALLOW_UNUSED, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -72,6 +72,7 @@ static const struct option long_options[] = {
     {"atol", required_argument, NULL, O_ATOL},
     {"rtol", required_argument, NULL, O_RTOL},
     {"report", required_argument, NULL, O_REPORT},
+    {"allow-unused", no_argument, NULL, O_ALLOW_UNUSED},
     {"help", no_argument, NULL, O_HELP},
     {"version", no_argument, NULL, O_VERSION},
     /* of the contract, but not of this version */
@@ -79,22 +80,64 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+enum { OPTION_COUNT = sizeof long_options / sizeof *long_options };
+
+/* A bit for each command: see takers. */
+enum { SHOW = 1, LIST = 2, TREE = 4, VERIFY = 8, DOCTOR = 16, EXTRACT = 32, STATS = 64, DIFF = 128, SCAN = 256, EVERY = 511 };
+
 static const struct command {
     const char *name;
-    int (*run)(const inspect *o);          /* NULL: a later version's */
+    int (*run)(const inspect *o);
+    unsigned bit;
     int paths;
-    bool selects;                          /* takes --tensor, --role, --device */
     int (*run_directory)(const run_view *v);   /* NULL: not for a run directory */
 } commands[] = {
-    {"show", inspect_show, 1, true, run_show},
-    {"list", inspect_list, 1, true, NULL},
-    {"tree", inspect_tree, 1, false, NULL},
-    {"verify", inspect_verify, 1, false, run_verify},
-    {"doctor", inspect_doctor, 1, false, run_doctor},
-    {"extract", inspect_extract, 2, false, NULL},
-    {"stats", inspect_stats, 1, true, NULL},
-    {"diff", inspect_diff, 2, true, NULL},
-    {"scan", inspect_scan, 1, false, NULL},
+    {"show", inspect_show, SHOW, 1, run_show},
+    {"list", inspect_list, LIST, 1, NULL},
+    {"tree", inspect_tree, TREE, 1, NULL},
+    {"verify", inspect_verify, VERIFY, 1, run_verify},
+    {"doctor", inspect_doctor, DOCTOR, 1, run_doctor},
+    {"extract", inspect_extract, EXTRACT, 2, NULL},
+    {"stats", inspect_stats, STATS, 1, NULL},
+    {"diff", inspect_diff, DIFF, 2, NULL},
+    {"scan", inspect_scan, SCAN, 1, NULL},
+};
+
+/* The commands that an option is for; every command takes what is not here. */
+static const struct taker {
+    int option;
+    unsigned commands;
+} takers[] = {
+    {O_TENSOR, SHOW | LIST | STATS | DIFF},
+    {O_ROLE, SHOW | LIST | STATS | DIFF},
+    {O_DEVICE, SHOW | LIST | STATS | DIFF},
+    {O_ALLOW_UNUSED, SHOW | LIST | STATS | DIFF},
+    {O_CHECKSUM, LIST},
+    {O_FROM, EVERY & ~(unsigned)SCAN},
+    {O_ONE, EVERY & ~(unsigned)(SCAN | DIFF)},
+    {'o', EXTRACT},
+    {O_RAW, EXTRACT},
+    {O_FORCE, EXTRACT},
+    {O_CHECK, LIST | EXTRACT | STATS | DIFF},
+    {O_REPORT, SHOW | DIFF | DOCTOR},
+    {O_ATOL, DIFF},
+    {O_RTOL, DIFF},
+    {O_KEEP_LAST, SHOW},
+    {O_KEEP_EVERY, SHOW},
+    {O_FOR, DOCTOR},
+    {O_TORCH, DOCTOR},
+    {O_LOAD_WEIGHTS_ONLY, DOCTOR},
+    {O_OPTIMIZER, DOCTOR},
+    {O_MAP_LOCATION, DOCTOR},
+    {O_DEVICES, DOCTOR},
+    {O_DEVICE_MEMORY, DOCTOR},
+    {O_WORLD, DOCTOR},
+    {O_AMP, DOCTOR},
+    {O_SNIPPET, DOCTOR},
+    {O_ASSUME_ORDER, DOCTOR},
+    {O_METADATA_ONLY, DOCTOR},
+    {O_PARAM_NAMES, DOCTOR | LIST},
+    {O_VALUES, DOCTOR | SHOW},
 };
 
 static const struct command *command_named(const char *name)
@@ -158,6 +201,7 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_ATOL: o->atol = optarg; break;
     case O_RTOL: o->rtol = optarg; break;
     case O_REPORT: o->report = optarg; break;
+    case O_ALLOW_UNUSED: c->allow_unused = true; break;
     case O_LATER:
         return cli_fail(c, "unsupported", "this version does not have --%s", long_options[index].name);
     default:
@@ -169,7 +213,7 @@ static int take_option(inspect *o, int option, int index, char **argv)
 }
 
 /* Options may stand anywhere before "--"; what stands behind it is never a command. */
-static int parse(inspect *o, int argc, char **argv, const struct command **command)
+static int parse(inspect *o, int argc, char **argv, const struct command **command, bool *given)
 {
     int option, index = 0, behind = argc;
     for (int i = 1; i < argc; i++)
@@ -182,6 +226,8 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
         int status = optarg && !*optarg ? cli_empty_value(&o->cli, argv) : take_option(o, option, index, argv);
         if (status >= 0)
             return status;
+        for (size_t i = 0; i < OPTION_COUNT; i++)
+            given[i] |= long_options[i].name && long_options[i].val == option;
     }
     o->paths = argv + optind;
     o->path_count = argc - optind;
@@ -196,43 +242,59 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
     return -1;
 }
 
-/* An option that the command does not look at must not look as if it did. */
-static void warn_unused(const inspect *o, const struct command *command, bool run_directory)
+static unsigned commands_of(int option)
 {
-    bool show_run = run_directory && command->run == inspect_show, doctor_run = run_directory && command->run == inspect_doctor;
-    bool doctor = command->run == inspect_doctor, list = command->run == inspect_list, extract = command->run == inspect_extract;
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
+        if (takers[i].option == option)
+            return takers[i].commands;
+    return EVERY;
+}
+
+/* "show, list and diff" */
+static void put_commands(char *out, size_t size, unsigned bits)
+{
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands && used < size; i++) {
+        if (!(bits & commands[i].bit))
+            continue;
+        bits &= ~commands[i].bit;
+        used += (size_t)snprintf(out + used, size - used, "%s%s", !used ? "" : bits ? ", " : " and ", commands[i].name);
+    }
+}
+
+/* An option that the command does not look at must not look as if it did. -1: there is none. */
+static int refuse_others(const inspect *o, const struct command *command, const bool *given)
+{
     const struct {
-        bool unused;
-        const char *option, *of;
-    } rows[] = {
-        {o->cli.checksum && !list, "--checksum", "list"},
-        {o->output && !extract, "--output", "extract"},
-        {o->raw && !extract, "--raw", "extract"},
-        {o->force && !extract, "--force", "extract"},
-        {o->check && !extract && !(list && o->cli.checksum) && command->run != inspect_stats && command->run != inspect_diff, "--check",
-         "extract, list --checksum, stats and diff"},
-        {o->param_names && !doctor && !(list && o->cli.json), "--param-names", "doctor and list --json"},
-        {o->assume_order && !doctor, "--assume-order", "doctor"},
-        {o->cli.from && command->run == inspect_scan, "--from", "the other commands"},
-        {o->loader && !doctor, "--for", "doctor"},
-        {o->torch && !doctor, "--torch", "doctor"},
-        {o->load_weights_only && !doctor, "--load-weights-only", "doctor"},
-        {o->optimizer && !doctor, "--optimizer", "doctor"},
-        {o->map_location && !doctor, "--map-location", "doctor"},
-        {o->devices && !doctor, "--devices", "doctor"},
-        {o->amp && !doctor, "--amp", "doctor"},
-        {o->snippet && !doctor, "--snippet", "doctor"},
-        {o->device_memory && !doctor, "--device-memory", "doctor"},
-        {o->world && !doctor, "--world", "doctor"},
-        {o->values && !doctor && !(o->report && command->run == inspect_show), "--values", "doctor, and of show --report"},
-        {(o->atol || o->rtol) && command->run != inspect_diff, "--atol, --rtol", "diff"},
-        {o->report && command->run != inspect_show && command->run != inspect_diff && !doctor, "--report", "show, diff and doctor"},
-        {(o->keep.keep_last || o->keep.keep_every) && !show_run, "--keep-last, --keep-every", "show RUN_DIR"},
-        {o->metadata_only && !doctor_run, "--metadata-only", "doctor RUN_DIR"},
+        bool refused;
+        const char *option, *with;
+    } alone[] = {
+        {command->bit == LIST && o->check && !o->cli.checksum, "--check", "--checksum"},
+        {command->bit == LIST && o->param_names && !o->cli.json, "--param-names", "--json"},
+        {command->bit == SHOW && o->values && !o->report, "--values", "--report"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].unused)
-            cli_warn(&o->cli, "%s is an option of %s: `%s` does not look at it", rows[i].option, rows[i].of, command->name);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char takes[120];
+        unsigned bits = given[i] ? commands_of(long_options[i].val) : EVERY;
+        if (bits & command->bit)
+            continue;
+        bool most = bits == (EVERY & ~(unsigned)SCAN) || bits == (EVERY & ~(unsigned)(SCAN | DIFF));
+        put_commands(takes, sizeof takes, most ? EVERY & ~bits : bits);
+        return cli_usage(&o->cli, "%s has no option --%s (%s%s %s it)", command->name, long_options[i].name, most ? "all commands but " : "",
+                         takes, most || bits & (bits - 1) ? "have" : "has");
+    }
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (alone[i].refused)
+            return cli_usage(&o->cli, "%s: %s is for %s, which was not given", command->name, alone[i].option, alone[i].with);
+    return -1;
+}
+
+/* The same of what is for a run directory, now that it is known whether PATH is one. */
+static int refuse_of_run(const inspect *o, const struct command *command)
+{
+    const char *option = o->keep.keep_last ? "--keep-last" : o->keep.keep_every ? "--keep-every" : o->metadata_only ? "--metadata-only" : NULL;
+    return option ? cli_usage(&o->cli, "%s: %s is for a run directory, which this is not (%s)", o->paths[0], option, command->name) : -1;
 }
 
 static int answer_for_run(const run_view *v, const struct command *command)
@@ -247,57 +309,72 @@ static int answer_for_run(const run_view *v, const struct command *command)
                     v->count, v->count == 1 ? "" : "s", command->name, run_newest(v) ? run_newest(v)->path : v->entries[0].path);
 }
 
-static int run(inspect *o, int argc, char **argv)
+/* What errors may begin with: the PATHs first. False: out of memory. */
+static bool name_paths(inspect *o, const struct command *command)
 {
-    const struct command *command;
+    const char *const files[] = {o->map_location, o->param_names};
+    bool ok = true;
+    for (int i = 0; i < o->path_count - (command->bit == EXTRACT); i++)
+        ok &= cli_list_add(&o->cli.about, o->paths[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        ok &= !files[i] || cli_list_add(&o->cli.about, files[i]);
+    return ok;
+}
+
+/* The PATHs, and the NAME of extract. -1: they fit the command. */
+static int take_paths(inspect *o, const struct command *command)
+{
     const cli *c = &o->cli;
-    int status = parse(o, argc, argv, &command);
-    if (status >= 0)
-        return status;
-    if (!command->run)
-        return cli_fail(c, "unsupported", "this version does not have `%s`", command->name);
     if (o->path_count == 0)
-        return cli_usage(c, "%s: no PATH was given", command->name);
-    if (command->run == inspect_extract && (o->path_count < 2 || (o->path_count > 2 && !o->one)))
-        return cli_usage(c, "extract: PATH and NAME are wanted, and -o FILE");
+        return cli_usage(c, "%s: missing operand: PATH", command->name);
+    if (command->bit == EXTRACT && o->path_count < 2)
+        return cli_usage(c, "extract: missing operand: NAME (extract PATH NAME -o FILE)");
+    if (command->bit == DIFF && o->path_count < 2)
+        return cli_usage(c, "diff: missing operand: A and B are two PATHs");
+    if (o->path_count > command->paths && !o->one)
+        return cli_usage(c, "%s takes %s; unexpected argument '%s'", command->name,
+                         command->bit == EXTRACT ? "one PATH and one NAME" : command->paths == 2 ? "two PATHs" : "one PATH",
+                         o->paths[command->paths]);
     if (o->one) {                 /* the further PATHs go with the first; of extract the last is the NAME */
         o->cli.also = o->paths + 1;
         o->cli.also_count = o->path_count - command->paths;
     }
     o->name = o->paths[o->path_count - 1];
-    if (command->run == inspect_diff && (o->one || o->path_count < 2))
-        return cli_usage(c, o->one ? "diff: it compares two checkpoints, and --one makes one of all PATHs" : "diff: two PATHs are wanted");
-    if (o->one && command->run == inspect_scan)
-        return cli_usage(c, "scan: it reads every file of one PATH; of several, scan each (--one is for the other commands)");
-    if (o->path_count != command->paths && !o->one)
-        return cli_usage(c, "%s: %s, '%s' is one too many", command->name,
-                         command->paths == 2 ? "two PATHs" : "one PATH at a time", o->paths[command->paths]);
+    return name_paths(o, command) ? -1 : cli_fail(c, "no-memory", "out of memory");
+}
+
+static int run(inspect *o, int argc, char **argv)
+{
+    const struct command *command;
+    const cli *c = &o->cli;
+    bool given[OPTION_COUNT] = {false};
+    int status = parse(o, argc, argv, &command, given);
+    if (status < 0)
+        status = refuse_others(o, command, given);
+    if (status < 0)
+        status = take_paths(o, command);
+    if (status >= 0)
+        return status;
     if (o->check && strcmp(o->check, "all") != 0 && strcmp(o->check, "part") != 0)
-        return cli_usage(c, "--check: '%s' is neither all nor part", o->check);
-    o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) &&
-                         (command->run == inspect_extract || command->run == inspect_list || command->run == inspect_stats ||
-                          command->run == inspect_diff);
+        return cli_usage(c, "--check: unknown value '%s' (choose all or part)", o->check);
+    o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) && (command->bit & commands_of(O_CHECK));
     /* A program that reads each file itself fails in the damaged one. */
     o->cli.leave_damaged = command->run == inspect_doctor &&
                            (!o->loader || strcmp(o->loader, "accelerate") == 0 || strcmp(o->loader, "hf-trainer") == 0);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
-    if (cli_has_selection(c) && !command->selects)
-        return cli_usage(c, "%s answers for the whole checkpoint; --tensor, --role and --device are for show, list, stats and diff (list --checksum reads what they select)",
-                         command->name);
-    if (command->run == inspect_scan) {       /* all files, whatever they are */
-        warn_unused(o, command, false);
+    if (command->bit == SCAN)     /* all files, whatever they are */
         return command->run(o);
-    }
     run_view view;
     status = run_view_open(o, &view);
-    warn_unused(o, command, status < 0);
     if (status == CLI_YES)
-        return command->run(o);
-    if (status < 0)
+        status = refuse_of_run(o, command);
+    else if (status < 0)
         status = answer_for_run(&view, command);
+    else
+        return status;
     run_view_close(&view);
-    return status;
+    return status < 0 ? command->run(o) : status;
 }
 
 int main(int argc, char **argv)

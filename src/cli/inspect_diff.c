@@ -415,10 +415,19 @@ static int take_tolerance(const cli *c, const char *option, const char *text, do
     return -1;
 }
 
-/* A choice that meets no tensor compares nothing, which is no "the same". */
-static bool compared_nothing(const cli *c, const ckpt_diff_counts *n)
+/* The library says "in B (PATH): " of the one that cannot be read; here PATH stands at the beginning, as in every error. */
+static int failed_in(const inspect *o, ckpt_error *err)
 {
-    return cli_has_selection(c) && n->same + n->changed + n->added + n->removed + n->tied == 0;
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(o->paths[i]);
+        char *at = err->message + 6;
+        if (strncmp(err->message, i ? "in B (" : "in A (", 6) != 0)
+            continue;
+        if (strncmp(at, o->paths[i], n) == 0 && strncmp(at + n, "): ", 3) == 0)
+            memmove(err->message, at + n + 3, strlen(at + n + 3) + 1);
+        return cli_fail_error_of(&o->cli, o->paths[i], err);
+    }
+    return cli_fail_error(&o->cli, err);
 }
 
 static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b, ckpt_diff_options *options)
@@ -445,11 +454,8 @@ static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b,
         ckpt_reader_unchecked(a, NULL, report);
         ckpt_reader_unchecked(b, NULL, report);
     }
-    int status = answer < 0 ? cli_fail_error(c, &err) : result.same ? CLI_YES : CLI_NO;
-    if (answer == CKPT_OK && compared_nothing(c, &result.of_tensors))
-        status = cli_fail(c, "not-found",
-                          "--tensor, --role and --device select no tensor of either checkpoint: nothing was compared");
-    else if (answer == CKPT_OK && o->report && report_diff(o, a, b, &result, report) != CLI_YES)
+    int status = answer < 0 ? failed_in(o, &err) : result.same ? CLI_YES : CLI_NO;
+    if (answer == CKPT_OK && o->report && report_diff(o, a, b, &result, report) != CLI_YES)
         status = CLI_NO_ANSWER;
     else if (answer == CKPT_OK && c->json)
         diff_json(a, b, options, &result, report);
@@ -471,7 +477,10 @@ int inspect_diff(const inspect *o)
     if (status >= 0)
         return status;
     ckpt_reader *a = cli_open(c, o->paths[0]), *b = a ? cli_open(c, o->paths[1]) : NULL;
-    status = b ? compare(o, a, b, &options) : CLI_NO_ANSWER;
+    const ckpt_reader *const both[] = {a, b};
+    status = b ? cli_selection_finds(c, both, 2) : CLI_NO_ANSWER;
+    if (status < 0)
+        status = compare(o, a, b, &options);
     ckpt_reader_close(b);
     ckpt_reader_close(a);
     return status;

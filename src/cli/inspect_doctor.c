@@ -81,7 +81,7 @@ int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
     d->map_location = o->map_location;
     d->assume_order = o->assume_order;
     if (o->loader && !ckpt_loader_from_name(o->loader, &d->loader))
-        return cli_usage(c, "--for: '%s' is none of ckpt, torch, torch-cpp, lightning, accelerate, hf-trainer", o->loader);
+        return cli_usage(c, "--for: unknown value '%s' (choose ckpt, torch, torch-cpp, lightning, accelerate or hf-trainer)", o->loader);
     if (o->torch && !parse_version(o->torch, &d->torch_major, &d->torch_minor))
         return cli_usage(c, "--torch: '%s' is no version; write 2.0 or 2.13", o->torch);
     if (o->load_weights_only && strcmp(o->load_weights_only, "yes") == 0)
@@ -89,9 +89,9 @@ int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
     else if (o->load_weights_only && strcmp(o->load_weights_only, "no") == 0)
         d->load_weights_only = -1;
     else if (o->load_weights_only)
-        return cli_usage(c, "--load-weights-only: '%s' is neither yes nor no", o->load_weights_only);
+        return cli_usage(c, "--load-weights-only: unknown value '%s' (choose yes or no)", o->load_weights_only);
     if (o->optimizer && (d->optimizer = ckpt_optimizer_kind_from_name(o->optimizer)) == CKPT_OPTIMIZER_DEFAULT)
-        return cli_usage(c, "--optimizer: '%s' is none of fused, capturable, foreach, plain", o->optimizer);
+        return cli_usage(c, "--optimizer: unknown value '%s' (choose fused, capturable, foreach or plain)", o->optimizer);
     if (o->devices && !parse_devices(o->devices, &d->cuda_devices))
         return cli_usage(c, "--devices: '%s' is no number of devices; write cuda:2 for two of them, or cpu for none", o->devices);
     if (o->device_memory && !parse_memory(o->device_memory, &d->device_memory))
@@ -183,12 +183,8 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
-    if (r->outcome == CKPT_OUTCOME_UNKNOWN) {            /* status 2 always has an error beside it */
-        json_object(&j, "error");
-        json_text(&j, "code", "unknown");
-        json_text(&j, "message", "whether it resumes is not known; the findings say what is missing");
-        json_end_object(&j);
-    }
+    if (r->outcome == CKPT_OUTCOME_UNKNOWN)
+        cli_json_error(&o->cli, &j, "unknown", "whether it resumes is not known; the findings say what is missing");
     inspect_doctor_json_assumed(&j, o, d, r);
     json_text(&j, "outcome", ckpt_outcome_name(r->outcome));
     json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN || r->outcome == CKPT_WEIGHTS_ONLY
@@ -245,7 +241,7 @@ static int doctor_say(const inspect *o, const ckpt_reader *reader, const ckpt_do
     ckpt_error err = CKPT_ERROR_INIT;
     char *snippet = NULL;
     if (o->snippet && strcmp(o->snippet, "torch") != 0 && strcmp(o->snippet, "c") != 0)
-        return cli_usage(c, "--snippet: '%s' is neither torch nor c", o->snippet);
+        return cli_usage(c, "--snippet: unknown value '%s' (choose torch or c)", o->snippet);
     if (o->snippet && ckpt_doctor_snippet(reader, d, o->snippet, &snippet, &err) < 0)
         return cli_fail_error(c, &err);
     inspect_doctor_warn(o, r->loader);

@@ -41,11 +41,13 @@ static bool npy_header(const ckpt_tensor_info *t, char *out, size_t size, size_t
     return true;
 }
 
-/* A file inside a step directory is the checkpoint too. */
-static bool is_source(const inspect *o, const ckpt_tensor_info *t, const char *output)
+/* A file of a directory, whichever, is the checkpoint too. */
+static bool is_source(const inspect *o, const ckpt_reader *reader)
 {
-    return output_is_same(output, o->paths[0], NULL, 0) ||
-           (t->file.data && output_is_same(output, o->paths[0], t->file.data, t->file.size));
+    bool source = output_is_part(o->output, reader);
+    for (int i = 0; i < o->path_count - 1; i++)
+        source |= output_is_same(o->output, o->paths[i], NULL, 0) || (output_is_file(o->output) && output_is_within(o->output, o->paths[i]));
+    return source;
 }
 
 static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
@@ -55,20 +57,20 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
     ckpt_error err = CKPT_ERROR_INIT;
     char head[4096];
     size_t head_size = 0;
-    if (is_source(o, t, o->output))
-        return cli_fail(c, "argument", "%s: it is the checkpoint itself, which is never written", o->output);
+    if (is_source(o, reader))
+        return cli_fail(c, "argument", "%s: it is the checkpoint itself, or a file of its directory, which is never written", o->output);
     if (!o->force && output_is_file(o->output))
-        return cli_fail(c, "exists", "%s: it is there already, and is not replaced without --force", o->output);
+        return output_refuse(c, o->output);
     if (!o->raw && !numpy_dtype(t->dtype))
-        return cli_fail(c, "unsupported", "%s: numpy has no %s; --raw writes the bytes", o->name,
+        return cli_fail(c, "unsupported", "%s: %s: numpy has no %s; --raw writes the bytes", o->paths[0], o->name,
                         ckpt_dtype_name(t->dtype));
     if (!o->raw && !npy_header(t, head, sizeof head, &head_size))
-        return cli_fail(c, "limit", "%s: the shape is too long for an .npy header; --raw writes the bytes", o->name);
+        return cli_fail(c, "limit", "%s: %s: the shape is too long for an .npy header; --raw writes the bytes", o->paths[0], o->name);
     if (t->nbytes > SIZE_MAX - 1)
-        return cli_fail(c, "no-memory", "%s: %" PRIu64 " bytes do not fit into memory", o->name, t->nbytes);
+        return cli_fail(c, "no-memory", "%s: %s: %" PRIu64 " bytes do not fit into memory", o->paths[0], o->name, t->nbytes);
     char *data = malloc((size_t)t->nbytes + 1);
     if (!data)
-        return cli_fail(c, "no-memory", "%s: out of memory for %" PRIu64 " bytes", o->name, t->nbytes);
+        return cli_fail(c, "no-memory", "%s: %s: out of memory for %" PRIu64 " bytes", o->paths[0], o->name, t->nbytes);
     int status;
     if (ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err) != CKPT_OK)
         status = cli_fail_error(c, &err);
@@ -106,14 +108,22 @@ static void warn_of_others(const inspect *o, const ckpt_reader *reader, size_t i
         others += k != i && other.size == name.size && memcmp(other.data, name.data, name.size) == 0;
     }
     if (others)
-        cli_warn(&o->cli, "%s: %zu more have this name; the first in the file was taken", o->name, others);
+        cli_warn(&o->cli, "%s: %s: %zu more have this name; the first in the file was taken", o->paths[0], o->name, others);
+}
+
+static int not_found(const inspect *o, const ckpt_reader *reader)
+{
+    char *hint = cli_selection_hint(&o->cli, reader, o->name);
+    int status = cli_fail(&o->cli, "not-found", "%s: no tensor is called '%s'%s", o->paths[0], o->name, hint ? hint : "");
+    free(hint);
+    return status;
 }
 
 int inspect_extract(const inspect *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     if (!o->output)
-        return cli_usage(&o->cli, "extract: -o FILE is wanted ('-' is standard output)");
+        return cli_usage(&o->cli, "extract: missing -o FILE ('-' is standard output)");
     if (o->cli.json && output_is_stdout(o->output) && strcmp(o->output, "/dev/null") != 0)
         return cli_usage(&o->cli, "extract: --json and the tensor cannot both go to standard output");
     if (strcmp(o->output, "-") == 0 && isatty(STDOUT_FILENO))
@@ -125,7 +135,7 @@ int inspect_extract(const inspect *o)
     bool found = ckpt_reader_find(reader, o->name, strlen(o->name), &i, &err) == CKPT_OK;
     if (found)
         warn_of_others(o, reader, i);
-    int status = found ? extract(o, reader, i) : cli_fail_error(&o->cli, &err);
+    int status = found ? extract(o, reader, i) : err.status == CKPT_E_NOT_FOUND ? not_found(o, reader) : cli_fail_error(&o->cli, &err);
     ckpt_reader_close(reader);
     return status;
 }

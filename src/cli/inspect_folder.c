@@ -567,7 +567,7 @@ int inspect_folder(const inspect *o)
         status = -1;
     } else if (cli_has_selection(&o->cli)) {
         status = cli_usage(&o->cli,
-                           "show lists the checkpoints of a folder; --tensor, --role and --device are for one of them");
+                           "%s: show lists the checkpoints of a folder; --tensor, --role and --device are for one of them", o->paths[0]);
     } else {
         uint64_t nbytes = 0;
         for (size_t i = 0; i < l.count; i++)

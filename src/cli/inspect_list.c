@@ -386,11 +386,12 @@ int inspect_list(const inspect *o)
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
     if (!reader)
         return CLI_NO_ANSWER;
-    cli_warn_selection(&o->cli, reader);
     static char buffer[64 << 10];
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);    /* a line a tensor: few writes */
     sums s = {NULL, NULL, NULL};
-    int status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
+    int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
+    if (status < 0)
+        status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
     s.unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;
     if (status == CLI_YES && o->cli.json)
         status = name_and_list(o, reader, &s);

@@ -414,7 +414,7 @@ int run_show(const run_view *v)
     if (cli_has_selection(&o->cli))
         return cli_usage(
             &o->cli,
-            "show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them");
+            "%s: show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them", v->path);
     if (o->keep.keep_last > 0 || o->keep.keep_every > 0) {
         remove = calloc(v->count + 1, sizeof *remove);
         if (!remove)

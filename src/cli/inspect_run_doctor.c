@@ -224,14 +224,10 @@ static void doctor_json(const walk *w, int status)
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
-    if (status == CLI_NO_ANSWER) {                    /* status 2 always has an error beside it */
-        json_object(&j, "error");
-        json_text(&j, "code", "unknown");
-        json_text(&j, "message",
-                  w->all[w->end].why[0] ? w->all[w->end].why
-                                        : "whether it resumes is not known; the findings say what is missing");
-        json_end_object(&j);
-    }
+    if (status == CLI_NO_ANSWER)
+        cli_json_error(&v->o->cli, &j, "unknown",
+                       w->all[w->end].why[0] ? w->all[w->end].why
+                                             : "whether it resumes is not known; the findings say what is missing");
     if (from) {
         char *command = run_resume_command(v, from);
         json_object(&j, "resume");
@@ -485,12 +481,12 @@ int run_doctor(const run_view *v)
 {
     if (v->o->loader && strcmp(v->o->loader, "ckpt") != 0)
         return cli_usage(&v->o->cli,
-                         "a run directory is resumed by ckpt_run_resume; --for %s is for one of its checkpoints",
-                         v->o->loader);
+                         "%s: a run directory is resumed by ckpt_run_resume; --for %s is for one of its checkpoints",
+                         v->path, v->o->loader);
     if (v->o->snippet && strcmp(v->o->snippet, "c") != 0)
         return cli_usage(&v->o->cli, strcmp(v->o->snippet, "torch") == 0
                                          ? "--snippet: a run directory is resumed by ckpt_run_resume, in C or C++: write --snippet c%s"
-                                         : "--snippet: '%s' is neither torch nor c",
+                                         : "--snippet: unknown value '%s' (choose torch or c)",
                          strcmp(v->o->snippet, "torch") == 0 ? "" : v->o->snippet);
     ckpt_doctor_options options;  /* wrong ones are said though no checkpoint should be asked about */
     int status = inspect_doctor_options(v->o, &options);

@@ -212,12 +212,8 @@ static void verify_json(const run_view *v, const verdict *all, int status)
     }
     if (!opened)
         sum.integrity = CKPT_INTEGRITY_NONE;
-    if (status == CLI_NO_ANSWER) {                    /* status 2 always has an error beside it */
-        json_object(&j, "error");
-        json_text(&j, "code", "system");
-        json_text(&j, "message", "a checkpoint could not be read; checkpoints[] says which and why");
-        json_end_object(&j);
-    }
+    if (status == CLI_NO_ANSWER)
+        cli_json_error(&v->o->cli, &j, "system", "a checkpoint could not be read; checkpoints[] says which and why");
     json_text(&j, "format", "run");
     if (status == CLI_NO_ANSWER)
         json_null(&j, "ok");

@@ -18,20 +18,15 @@ static void json_global(json_out *j, const ckpt_scan_global *g)
     json_end_object(j);
 }
 
-static void scan_json(const ckpt_scan *scan, const ckpt_report *report)
+static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *report)
 {
     ckpt_danger verdict = ckpt_scan_verdict(scan);
     json_out j;
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
-    if (verdict == CKPT_NOT_KNOWN) { /* status 2 always has an error beside it */
-        json_object(&j, "error");
-        json_text(&j, "code", "unknown");
-        json_text(&j, "message",
-                  "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
-        json_end_object(&j);
-    }
+    if (verdict == CKPT_NOT_KNOWN)
+        cli_json_error(c, &j, "unknown", "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
     json_text(&j, "verdict", ckpt_verdict_name(verdict));
     json_uint(&j, "files", ckpt_scan_files(scan));
     json_uint(&j, "pickles", ckpt_scan_pickles(scan));
@@ -153,7 +148,7 @@ int inspect_scan(const inspect *o)
         ckpt_danger verdict = ckpt_scan_verdict(scan);
         status = verdict == CKPT_HARMLESS ? CLI_YES : verdict == CKPT_DANGEROUS ? CLI_NO : CLI_NO_ANSWER;
         if (c->json)
-            scan_json(scan, report);
+            scan_json(c, scan, report);
         else
             scan_text(o, scan, report);
         ckpt_scan_free(scan);

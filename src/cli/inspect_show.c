@@ -451,8 +451,12 @@ int inspect_show(const inspect *o)
         return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
     }
     p.reader = reader;
-    cli_warn_selection(&o->cli, reader);
-    int status = CLI_YES;
+    int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
+    if (status >= 0) {
+        ckpt_reader_close(reader);
+        return status;
+    }
+    status = CLI_YES;
     if (ckpt_summarize(reader, &p.summary, &err) < 0) {
         status = cli_fail_error(&o->cli, &err);
     } else if (!count_tensors(&p)) {

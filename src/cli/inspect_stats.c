@@ -247,10 +247,14 @@ int inspect_stats(const inspect *o)
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
     if (!reader)
         return CLI_NO_ANSWER;
-    cli_warn_selection(&o->cli, reader);
+    int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
+    if (status >= 0) {
+        ckpt_reader_close(reader);
+        return status;
+    }
     size_t n = ckpt_reader_tensor_count(reader);
     table t = {.o = o, .reader = reader, .of = calloc(n + 1, sizeof *t.of)};
-    int status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);
+    status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);
     ckpt_report *unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;
     if (status == CLI_YES && o->cli.json)
         stats_json(&t, unchecked);

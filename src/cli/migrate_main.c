@@ -24,8 +24,8 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
     "  --param-names FILE, --assume-order NAME   the optimizer's parameters in order\n"
     "  --fix CODE|all, --salvage       mend what doctor found; keep what is whole\n"
     "  --max-shard-size 5GB            of each file of --to hf\n"
-    "  --memory 256MiB, --threads N    what it may take\n"
-    "  --lossy                         leave out what the format cannot hold\n"
+    "  --memory 256MiB, --threads N    limits on memory and threads\n"
+    "  --lossy, --allow-unused         permit losses; permit rules that match nothing\n"
     "  --dry-run, --verify             print the plan only; read back the result\n"
     "  --force, --no-sync              replace DST; do not flush it to the disk\n"
     "  --rank N, --world N             for {rank} and {world} in RULES\n"
@@ -36,7 +36,8 @@ static const char usage_text[] =      /* one screen of 24 lines; the man page ha
 enum {
     O_JSON = 256, O_TO, O_FROM, O_ONE, O_MAP_LOCATION, O_OPTIMIZER, O_PARAM_NAMES, O_RANK, O_WORLD, O_LOSSY, O_DRY_RUN, O_VERIFY,
     O_FORCE, O_NO_SYNC, O_HELP, O_VERSION, O_STRIP, O_ADD, O_RENAME, O_DROP, O_CAST, O_WEIGHTS_ONLY, O_PLAIN, O_DEVICE_OBJECTS,
-    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_REPLACE, O_ALLOW_UNUSED, O_LATER
+    O_FIX, O_SALVAGE, O_SHARD_SIZE, O_MEMORY, O_THREADS, O_TENSOR, O_ROLE, O_DEVICE, O_ASSUME_ORDER, O_REPLACE,
+    O_ALLOW_UNUSED, O_LATER
 };
 
 static const struct option long_options[] = {
@@ -139,7 +140,6 @@ static int take_transform(job *b, int option)
     case O_RENAME: return keep(c, &b->rename, optarg);
     case O_DROP: return keep(c, &b->drop, optarg);
     case O_REPLACE: return keep(c, &b->replace, optarg);
-    case O_ALLOW_UNUSED: o->allow_unused = true; return -1;
     case O_CAST: return keep(c, &b->cast, optarg);
     case O_FIX: return keep(c, &b->fix, optarg);
     case O_TENSOR: return keep(c, &b->cli.tensors, optarg);
@@ -151,6 +151,7 @@ static int take_transform(job *b, int option)
     case O_DEVICE_OBJECTS: o->map_device_objects = true; return -1;
     case O_SALVAGE: o->salvage = true; return -1;
     case O_ONE: b->one = true; return -1;
+    case O_ALLOW_UNUSED: o->allow_unused = true; return -1;
     case O_SHARD_SIZE:
         return parse_size(optarg, &o->max_shard_size) ? -1
                                                       : cli_usage(c, "--max-shard-size: '%s' is no size (5GB, 256MiB, ...)", optarg);
@@ -198,7 +199,7 @@ static int take_option(job *b, int option, int index, char **argv)
     case O_OPTIMIZER:
         o->optimizer = ckpt_optimizer_kind_from_name(optarg);
         if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
-            return cli_usage(c, "--optimizer: '%s' is none of fused, capturable, foreach, plain", optarg);
+            return cli_usage(c, "--optimizer: unknown value '%s' (choose fused, capturable, foreach or plain)", optarg);
         break;
     case O_PARAM_NAMES: b->param_names = optarg; break;
     case O_ASSUME_ORDER: o->assume_order = optarg; break;
@@ -250,7 +251,7 @@ static int default_format(job *b)
         return -1;
     }
     if (ends_in(b->dst, "/"))
-        return cli_usage(c, "%s: a directory needs --to: hf writes one", b->dst);
+        return cli_usage(c, "%s: DST is a directory: give a file name, or --to hf", b->dst);
     if (ends_in(b->dst, ".safetensors")) {
         b->options.to = "ckpt";
         return -1;
@@ -260,7 +261,7 @@ static int default_format(job *b)
             b->options.to = "torch";
             return -1;
         }
-    return cli_usage(c, "%s: the suffix does not say a format; say --to ckpt, safetensors, torch, hf or same", b->dst);
+    return cli_usage(c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf or same", b->dst);
 }
 
 static void set_lists(job *b)
@@ -291,7 +292,7 @@ static int parse(job *b, int argc, char **argv)
         return cli_usage(&b->cli, "--rank: %" PRId64 " is no rank of a world of %" PRId64 ": they are 0 to %" PRId64, b->options.ranks.rank,
                          b->options.ranks.world, b->options.ranks.world - 1);
     if (argc - optind < 2)
-        return cli_usage(&b->cli, "SRC and DST are wanted");
+        return cli_usage(&b->cli, "missing operand: %s", argc == optind ? "SRC and DST" : "DST");
     if (argc - optind > 2 && !b->one)
         return cli_usage(&b->cli, "%d SRC are given: if they are one checkpoint whose files lie on several disks, say --one",
                          argc - optind - 1);
@@ -302,6 +303,13 @@ static int parse(job *b, int argc, char **argv)
     set_lists(b);
     if (!cli_selection_check(&b->cli))
         return CLI_NO_ANSWER;
+    const char *const files[] = {b->src, b->dst, b->param_names, b->options.map_location};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] && !cli_list_add(&b->cli.about, files[i]))
+            return cli_fail(&b->cli, "no-memory", "out of memory");
+    for (size_t i = 0; i < b->options.also_count; i++)
+        if (!cli_list_add(&b->cli.about, b->options.also[i]))
+            return cli_fail(&b->cli, "no-memory", "out of memory");
     return default_format(b);
 }
 
@@ -400,16 +408,16 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
             fprintf(stderr, "Nothing was written; --salvage writes what is whole, and lists the rest.\n");
         return status;
     }
-    char text[1200];
+    char *text = cli_error_text(&b->cli, b->src, err);
     json_out j;
-    snprintf(text, sizeof text, "%s%s%s", err->object, err->object[0] ? ": " : "", err->message);
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
     json_object(&j, "error");
     json_text(&j, "code", ckpt_status_name(err->status));
-    json_text(&j, "message", text);
+    json_text(&j, "message", text ? text : err->message);
     json_end_object(&j);
+    free(text);
     put_result(&j, b, report, false);
     json_end_object(&j);
     return CLI_NO_ANSWER;
@@ -534,6 +542,7 @@ static int run(job *b, int argc, char **argv)
     if (status < 0) {
         warn_unused(b);
         cli_progress_init(&shown, &b->cli, "written");
+        shown.again = b->options.verify ? "read back" : NULL;
         cli_signals();
         b->options.param_names = list.items;
         b->options.param_name_count = list.count;
@@ -542,6 +551,8 @@ static int run(job *b, int argc, char **argv)
         cli_progress_end(&shown);
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise();      /* the temporary is gone: now die by the signal */
+        if (answer == CKPT_OK && !b->options.dry_run)
+            cli_written(b->dst);
         status = answer != CKPT_OK ? failed(b, report, &err) : ckpt_report_count_code(report, "not-recovered") ? CLI_NO : CLI_YES;
         if (answer == CKPT_OK && selects_nothing(b, report))
             cli_warn(&b->cli, "--tensor, --role and --device name no tensor that is there: all were left out");

@@ -28,21 +28,58 @@ static bool write_all(int fd, const char *data, size_t size)
     return true;
 }
 
+/* The file `inside` of the directory that path is, or that it lies in. For free(). */
+static char *member_of(const char *path, const char *inside, size_t size)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    size_t whole = strlen(path) + size + 3;
+    char *name = malloc(whole);
+    if (!name)
+        return NULL;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        snprintf(name, whole, "%s/%.*s", path, (int)size, inside);
+    else
+        snprintf(name, whole, "%.*s%.*s", slash ? (int)(slash + 1 - path) : 0, path, (int)size, inside);
+    return name;
+}
+
 bool output_is_same(const char *output, const char *path, const char *inside, size_t size)
 {
     struct stat out, in;
     if (strcmp(output, "-") == 0 || stat(output, &out) != 0 || !S_ISREG(out.st_mode))
         return false;
-    if (!inside)
-        return stat(path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
-    size_t whole = strlen(path) + size + 2;
-    char *name = malloc(whole);
-    if (!name)
-        return false;
-    snprintf(name, whole, "%s/%.*s", path, (int)size, inside);
-    bool same = stat(name, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+    char *name = inside ? member_of(path, inside, size) : strdup(path);
+    bool same = name && stat(name, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
     free(name);
     return same;
+}
+
+bool output_is_part(const char *output, const ckpt_reader *reader)
+{
+    if (!reader)
+        return false;
+    const char *path = ckpt_reader_path(reader), *last = NULL;
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
+        ckpt_str file = ckpt_reader_tensor(reader, i)->file;
+        if (file.data && file.data != last && output_is_same(output, path, file.data, file.size))
+            return true;
+        last = file.data;         /* neighbours mostly share it */
+    }
+    return false;
+}
+
+bool output_is_within(const char *output, const char *directory)
+{
+    struct stat st;
+    if (stat(directory, &st) != 0 || !S_ISDIR(st.st_mode) || stat(output, &st) != 0)
+        return false;
+    char *file = realpath(output, NULL), *folder = realpath(directory, NULL);
+    size_t n = folder ? strlen(folder) : 0;
+    bool within = file && folder && strncmp(file, folder, n) == 0 && (file[n] == '/' || (n > 0 && folder[n - 1] == '/'));
+    free(file);
+    free(folder);
+    return within;
 }
 
 bool output_is_stdout(const char *path)
@@ -78,6 +115,19 @@ static bool publish(const char *temporary, const char *target, bool replace)
     return link(temporary, target) == 0 && unlink(temporary) == 0;     /* a file system that cannot do it in one step */
 }
 
+int output_refuse(const cli *c, const char *path)
+{
+    return cli_fail(c, "exists", "%s: it is there already, and is not replaced without --force", path);
+}
+
+/* What any program's new file has. */
+static bool take_mode(int fd)
+{
+    mode_t mask = umask(0);
+    umask(mask);
+    return fchmod(fd, 0666 & ~mask) == 0;
+}
+
 int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data, size_t size)
 {
     struct stat st;
@@ -91,21 +141,14 @@ int output_write(const cli *c, const char *path, bool replace, const char *head,
     } else if ((target = target_of(path)) && (temporary = malloc(strlen(target) + 16))) {
         cli_signals();            /* from here on there is something to remove */
         sprintf(temporary, "%s.tmp-XXXXXX", target);
-        fd = mkostemp(temporary, O_CLOEXEC);
-        mode_t mask = umask(0);
-        umask(mask);
-        if (fd >= 0 && fchmod(fd, 0666 & ~mask) != 0) {
-            close(fd);
-            unlink(temporary);
-            fd = -1;
-        }
+        fd = mkostemp(temporary, O_CLOEXEC);      /* 0600: nobody else opens it half written */
     }
     if (fd < 0) {
         free(temporary);
         free(target);
         return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(errno));
     }
-    bool written = write_all(fd, head, head_size) && write_all(fd, data, size);
+    bool written = write_all(fd, head, head_size) && write_all(fd, data, size) && (!temporary || take_mode(fd));
     int why = errno;
     if (close(fd) != 0 && written) {
         why = errno;
@@ -119,6 +162,12 @@ int output_write(const cli *c, const char *path, bool replace, const char *head,
         unlink(temporary);
     free(temporary);
     free(target);
-    cli_signals_reraise();
-    return written ? CLI_YES : cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
+    if (!written && cli_signal_caught())
+        return CLI_NO_ANSWER;     /* cli_finish dies by it */
+    if (!written && !replace && why == EEXIST)
+        return output_refuse(c, path);
+    if (!written)
+        return cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
+    cli_written(path);
+    return CLI_YES;
 }

@@ -12,20 +12,6 @@ bool report_room(const report_page *p)
     return ftello(p->f) < REPORT_ROOM;
 }
 
-static bool is_part(const char *output, const ckpt_reader *reader)
-{
-    if (!reader)
-        return false;
-    const char *path = ckpt_reader_path(reader), *last = NULL;
-    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
-        ckpt_str file = ckpt_reader_tensor(reader, i)->file;
-        if (file.data && file.data != last && output_is_same(output, path, file.data, file.size))
-            return true;
-        last = file.data;         /* neighbours mostly share it */
-    }
-    return false;
-}
-
 /* A page replaces a page; anything else that has this name was not meant. */
 static bool is_page(const char *path)
 {
@@ -49,7 +35,7 @@ static int check_output(const inspect *o, const ckpt_reader *a, const ckpt_reade
     if (!*o->report || output_is_stdout(o->report))
         return strcmp(o->report, "/dev/null") == 0 ? -1 :
                cli_usage(c, "--report: a FILE is wanted, standard output has the answer");
-    bool source = is_part(o->report, a) || is_part(o->report, b) ||
+    bool source = output_is_part(o->report, a) || output_is_part(o->report, b) ||
                   (o->param_names && output_is_same(o->report, o->param_names, NULL, 0)) ||
                   (o->map_location && output_is_same(o->report, o->map_location, NULL, 0));
     for (int i = 0; i < o->path_count; i++)

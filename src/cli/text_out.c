@@ -289,13 +289,20 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
 /* ---- progress and signals */
 
 static volatile sig_atomic_t caught;
+static struct timespec caught_at;
 
+/* A terminal that goes away sends SIGHUP, and its shell sends it again at once: that is one wish, and temporaries are
+ * removed. Who asks a second time after a second has no more patience. */
 static void on_signal(int number)
 {
-    if (caught) {                 /* asked twice: no more patience */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (caught && now.tv_sec - caught_at.tv_sec >= 2) {
         signal(number, SIG_DFL);
         raise(number);
     }
+    if (!caught)
+        caught_at = now;
     caught = number;
 }
 
@@ -336,7 +343,18 @@ void cli_progress_init(cli_progress *p, const cli *c, const char *verb)
     p->dumb = !terminal || strcmp(terminal, "dumb") == 0;
     p->verb = verb;
     clock_gettime(CLOCK_MONOTONIC, &p->start);
-    p->last = p->start;
+    p->last = p->phase = p->start;
+}
+
+static void show_progress(cli_progress *p, double elapsed, uint64_t done, uint64_t total)
+{
+    double rate = (double)(done - p->base) / elapsed;
+    char a[CLI_SIZE_MAX], b[CLI_SIZE_MAX], r[CLI_SIZE_MAX], left[40] = "";
+    if (rate > 0 && total >= done)
+        snprintf(left, sizeof left, ", %.0f s left", (double)(total - done) / rate);
+    fprintf(stderr, "\r\x1b[K%s %s of %s, %s/s%s", p->second ? p->again : p->verb, cli_size(a, done), cli_size(b, total),
+            cli_size(r, (uint64_t)rate), left);
+    p->shown = true;
 }
 
 int cli_progress_step(void *progress, uint64_t done, uint64_t total)
@@ -348,17 +366,17 @@ int cli_progress_step(void *progress, uint64_t done, uint64_t total)
     if (p->cli->quiet || p->dumb || !isatty(STDERR_FILENO))
         return 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    double elapsed = seconds(&p->start, &now);
-    if (elapsed < 1 || seconds(&p->last, &now) < 0.1)
+    uint64_t half = p->again ? total / 2 : 0;
+    if (half && done > half && !p->second) {       /* from here on it has a rate of its own */
+        p->second = true;
+        p->phase = now;
+        p->base = done - half;
+    }
+    double elapsed = seconds(&p->phase, &now);
+    if (seconds(&p->start, &now) < 1 || seconds(&p->last, &now) < 0.1 || elapsed < 0.05)
         return 0;
     p->last = now;
-    p->shown = true;
-    double rate = (double)done / elapsed;
-    char a[CLI_SIZE_MAX], b[CLI_SIZE_MAX], r[CLI_SIZE_MAX], left[40] = "";
-    if (rate > 0 && total >= done)
-        snprintf(left, sizeof left, ", %.0f s left", (double)(total - done) / rate);
-    fprintf(stderr, "\r\x1b[K%s %s of %s, %s/s%s", p->verb, cli_size(a, done), cli_size(b, total),
-            cli_size(r, (uint64_t)rate), left);
+    show_progress(p, elapsed, p->second ? done - half : done, total - half);
     return 0;
 }
 

@@ -150,7 +150,7 @@ __ckpt_value()
     --assume-order) list=$__ckpt_orders ;;
     --devices) list='cpu cuda:1 cuda:2 cuda:4 cuda:8' ;;
     --fix) list=$__ckpt_fixes ;;
-    --tensor | --drop) __ckpt_reply "$current" "$begin" < <(__ckpt_tensors "$option" "$current" glob) ;;
+    --tensor | --drop | --replace) __ckpt_reply "$current" "$begin" < <(__ckpt_tensors "$option" "$current" glob) ;;
     --device) __ckpt_reply "$current" "$begin" < <(__ckpt_strings device) ;;
     --map-location)
         __ckpt_reply "$current" "$begin" < <(printf '%s\n' cpu cuda:0)
@@ -176,11 +176,11 @@ __ckpt_value()
 __ckpt_orders='model model-reversed groups-reversed decay-split-rank decay-split-name decay-split-token decay-split-bias decay-split-hf
     decay-split-vector decay-split-pattern decay-split-layernorm decay-split-rank-last decay-split-name-last decay-split-token-last decay-split-bias-last
     decay-split-hf-last decay-split-vector-last decay-split-pattern-last decay-split-layernorm-last'
-__ckpt_inspect_options='--json --tensor --role --device --checksum --from --quiet --output --raw --force --check --for --torch --load-weights-only
+__ckpt_inspect_options='--json --tensor --role --device --allow-unused --checksum --from --quiet --output --raw --force --check --for --torch --load-weights-only
     --optimizer --map-location --devices --param-names --assume-order --amp --keep-last --keep-every --metadata-only --one --snippet
     --device-memory --world --values --atol --rtol --report --help --version'
 __ckpt_migrate_options='--json --to --from --one --map-location --optimizer --param-names --assume-order --rank --world --strip-prefix --add-prefix
-    --rename --drop --tensor --role --device --cast --weights-only --plain --map-device-objects --fix --salvage --max-shard-size
+    --rename --drop --replace --allow-unused --tensor --role --device --cast --weights-only --plain --map-device-objects --fix --salvage --max-shard-size
     --memory --threads --lossy --dry-run --verify --force --no-sync --quiet --help --version'
 __ckpt_commands='show list tree verify doctor extract stats diff scan'
 
