@@ -190,6 +190,8 @@ ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_g
         status = compare_groups(&g);
     if (status == CKPT_OK)
         status = idle_devices(&g);
+    if (status == CKPT_OK)
+        status = ckpt__state_moments(state, g.report, err);
     if (status == CKPT_OK && ckpt_report_worst(g.report) == CKPT_ERROR) {
         status = CKPT_NO;
         ckpt__report_fail(g.report, CKPT_ERROR, CKPT_NO, "", err);

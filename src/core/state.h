@@ -2,6 +2,7 @@
 #ifndef CKPT_STATE_INTERNAL_H
 #define CKPT_STATE_INTERNAL_H
 #include <ckpt/map.h>
+#include <ckpt/report.h>
 #include <ckpt/state.h>
 #include "base/base.h"
 #include "core/strided.h"
@@ -119,6 +120,10 @@ ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, c
 void ckpt__memory_release(ckpt_device device, void *data);
 /* Where the bytes lie as a device: cpu for host and pinned, and for managed, which the host reaches too. */
 ckpt_device ckpt__memory_device(const ckpt_memory *m);
+
+/* state_whole.c: a warning "moments-incomplete" for each group of parameters that lack a moment, or a step, which their peers
+ * have. */
+ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ckpt_error *err);
 
 /* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);
