@@ -64,6 +64,17 @@ static void note_strip(ckpt__builder *b, int strip)
                          strip == 2 ? ", which stand inside names too" : "");
 }
 
+/* What stands before the parameter's name in that of what belongs to it: "optimizer.", or of an average "ema."; 0: nothing. */
+static size_t head_of(const ckpt_tensor_info *info)
+{
+    const size_t n = sizeof "optimizer." - 1;
+    ckpt_str name = info->name, param = info->param;
+    if (name.size > n + param.size && memcmp(name.data, "optimizer.", n) == 0 && memcmp(name.data + n, param.data, param.size) == 0)
+        return n;
+    size_t before = name.size > param.size ? name.size - param.size : 0;
+    return info->role == CKPT_EMA && before && name.data[before - 1] == '.' && memcmp(name.data + before, param.data, param.size) == 0 ? before : 0;
+}
+
 /* A tensor of a native file under its canonical name: a parameter's own, or what belongs to one, renamed with it. */
 static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
 {
@@ -73,11 +84,10 @@ static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
     if (!belongs && info->role != CKPT_PARAM && info->role != CKPT_BUFFER)
         return add_tensor(b, i, name, info->role);
     ckpt_status s = ckpt__canon_param_name(b, belongs ? param : name, strip, belongs ? &param : &name);
-    size_t head = sizeof "optimizer." - 1;
-    if (s == CKPT_OK && belongs && name.size > head + info->param.size && memcmp(name.data, "optimizer.", head) == 0 &&
-        memcmp(name.data + head, info->param.data, info->param.size) == 0) {
+    size_t head = s == CKPT_OK && belongs ? head_of(info) : 0;
+    if (head) {
         ckpt__buf text = { 0 };
-        ckpt__buf_add(&text, "optimizer.", head);
+        ckpt__buf_add(&text, name.data, head);
         ckpt__buf_add(&text, param.data, param.size);
         ckpt__buf_add(&text, name.data + head + info->param.size, name.size - head - info->param.size);
         name = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->canon->arena, text.data, text.size);

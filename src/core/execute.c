@@ -76,7 +76,7 @@ static ckpt_status deliver(void *ctx, uint64_t offset, const void *data, size_t 
             memcpy(to, from, (size_t)(b - a));
         else if ((status = lane->ops->to_device(lane->stream, to, from, (size_t)(b - a), err)) < 0 ||
                  (status = ckpt__lanes_mark(r->lanes, r->slot, lane, err)) < 0)
-            return status;
+            return ckpt__fail_tensor(err, status, c->name);
     }
     return progressed(r, n, err);
 }
@@ -172,7 +172,7 @@ static ckpt_status place_block(void *ctx, uint64_t offset, const void *data, siz
         return status;
     c->done = CKPT__TORN;
     if (lane)
-        return scatter_device(s, lane, data, n, err);
+        return ckpt__fail_tensor(err, scatter_device(s, lane, data, n, err), c->name);
     ckpt__strided_scatter(&s->place, c->data, data, n);
     return CKPT_OK;
 }

@@ -41,7 +41,7 @@ static ckpt_status look_at(guard *g, size_t i)
         snprintf(text, sizeof text, "its %llu bytes do not lie in one allocation of one device", (unsigned long long)b->span);
         return add(g, CKPT_ERROR, "split", b, "bind a pointer to one allocation that holds all of it", text);
     case CKPT_MEMORY_UNMAPPED:
-        return add(g, CKPT_ERROR, "unmapped", b, "bind it again after allocating it", "its pointer is a device address outside any live allocation");
+        return add(g, CKPT_ERROR, "unmapped", b, "bind it again with ckpt_state_rebind once it is allocated", "its pointer is a device address outside any live allocation");
     case CKPT_MEMORY_MANAGED:
         if ((status = add(g, CKPT_WARNING, "managed", b, "use device memory", "managed memory has no fixed device")) < 0)
             return status;
@@ -190,6 +190,8 @@ ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_g
         status = compare_groups(&g);
     if (status == CKPT_OK)
         status = idle_devices(&g);
+    if (status == CKPT_OK)
+        status = ckpt__state_moments(state, g.report, err);
     if (status == CKPT_OK && ckpt_report_worst(g.report) == CKPT_ERROR) {
         status = CKPT_NO;
         ckpt__report_fail(g.report, CKPT_ERROR, CKPT_NO, "ckpt_guard", err);

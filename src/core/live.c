@@ -70,16 +70,8 @@ static ckpt_status fetch_span(ckpt__live *v, const ckpt__binding *b, ckpt__lane 
     return status;
 }
 
-static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
-                                ckpt_error *err)
+static ckpt_status read_binding(ckpt__live *v, size_t i, uint64_t offset, void *dst, size_t n, ckpt_error *err)
 {
-    ckpt__live *v = ctx;
-    size_t i = kind == CKPT__STORAGE ? number : v->index->tensors[number].pieces[0].storage;
-    const char *kept = v->index->storages[i].extent.memory;
-    if (kept) {                   /* the value of a hook */
-        memcpy(dst, kept + offset, n);
-        return CKPT_OK;
-    }
     const ckpt__binding *b = &v->state->bindings[i];
     ckpt__lane *lane;
     ckpt_status status = ckpt__lanes_get(&v->lanes, v->state, ckpt__memory_device(&b->memory), &lane, err);
@@ -100,6 +92,19 @@ static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t numbe
         return read_device(v, b, lane, offset, dst, n, err);
     ckpt__strided_gather(&v->it, v->span ? v->span : b->data, dst, n);
     return CKPT_OK;
+}
+
+static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
+                                ckpt_error *err)
+{
+    ckpt__live *v = ctx;
+    size_t i = kind == CKPT__STORAGE ? number : v->index->tensors[number].pieces[0].storage;
+    const char *kept = v->index->storages[i].extent.memory;
+    if (kept) {                   /* the value of a hook */
+        memcpy(dst, kept + offset, n);
+        return CKPT_OK;
+    }
+    return ckpt__fail_tensor(err, read_binding(v, i, offset, dst, n, err), v->state->bindings[i].name);
 }
 
 ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__index *index, ckpt__payload *payload,

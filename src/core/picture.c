@@ -81,7 +81,7 @@ static ckpt_status build_index(ckpt__picture *p, const ckpt_state *s, bool weigh
     char device[CKPT_DEVICE_NAME_MAX];
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
-        ckpt_status status = ckpt__state_check_memory(s, b, err);
+        ckpt_status status = ckpt__state_check_now(s, b, err);
         ckpt__storage *storage = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
         if (status < 0)
             return status;

@@ -11,6 +11,7 @@ typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ck
 typedef struct ckpt__copy {
     size_t tensor;                /* in the source index */
     size_t state, binding;        /* whose place it is */
+    ckpt_str name;                /* of the binding, for messages */
     ckpt_dtype from, to;
     uint32_t ndim;
     const int64_t *shape, *strides;      /* of the place, in elements; shape equals the source's */

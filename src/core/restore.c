@@ -103,7 +103,7 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
         status = ckpt__restore_place(r, side, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
         if (!side->state->bindings[i].ours)
-            status = ckpt__state_check_memory(side->state, &side->state->bindings[i], err);
+            status = ckpt__state_check_now(side->state, &side->state->bindings[i], err);
     if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_ERROR)
         status = ckpt__report_fail(side->report, CKPT_ERROR, CKPT_E_MISMATCH, r->path, err);
     return status;
@@ -143,7 +143,7 @@ static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
             item->data = (char *)base + b->arena_offset;
             item->fresh = side->arena_data[b->arena] != NULL;
         } else if (b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), item->target))) {
-            status = ckpt__memory_new(item->target, b->nbytes, &item->data, err);
+            status = ckpt__fail_tensor(err, ckpt__memory_new(item->target, b->nbytes, &item->data, err), b->name);
             item->fresh = status == CKPT_OK;
         } else
             item->data = b->data;
@@ -199,6 +199,7 @@ static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
         if (!c)
             return ckpt__fail_memory(err, r->path, 0);
         c->tensor = item->tensor;
+        c->name = b->name;
         c->state = n;
         c->binding = i;
         c->from = r->reader->index->tensors[item->tensor].info.dtype;
@@ -253,13 +254,14 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
             status = zero(r, side, i, err);
         else if (item->entry == SIZE_MAX && item->fresh && b->data)
             status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data, b->nbytes, err);
+        status = ckpt__fail_tensor(err, status, b->name);
         if (item->entry == SIZE_MAX)
             continue;
         ckpt__number n;
         unsigned char bytes[16] = { 0 };
         ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
         if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes))     /* as the match saw */
-            status = ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err);
+            status = ckpt__fail_tensor(err, ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err), b->name);
     }
     return status;
 }

@@ -33,6 +33,10 @@ ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_optio
     if (!state || !path || !*path)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_save", "a NULL state or path");
     ckpt_status status = check_options(&job, state, options, err);
+    if (job.options.report)
+        ckpt_report_clear(job.options.report);
+    if (status == CKPT_OK && job.options.report && !job.options.weights_only)
+        status = ckpt__state_moments(state, job.options.report, err);
     if (status == CKPT_OK)
         status = ckpt__picture_take(state, job.options.weights_only, path, &picture, err);
     if (status == CKPT_OK)

@@ -155,7 +155,8 @@ static ckpt_status start_device_copies(ckpt__snapshot *s, const ckpt_state *stat
             continue;
         status = ckpt__lanes_get(lanes, state, ckpt__memory_device(&b->memory), &lane, err);
         if (status == CKPT_OK && b->span)
-            status = lane->ops->to_host(lane->stream, s->pinned + s->snaps[i].offset, b->data, (size_t)b->span, err);
+            status = ckpt__fail_tensor(err, lane->ops->to_host(lane->stream, s->pinned + s->snaps[i].offset, b->data, (size_t)b->span, err),
+                                       b->name);
     }
     return status;
 }

@@ -97,8 +97,34 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b
         return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its %llu bytes lie in more than one allocation or device",
                           (unsigned long long)b->span);
     if (b->memory.kind == CKPT_MEMORY_UNMAPPED)
-        return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its pointer is a device address outside any live allocation");
+        return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its pointer is a device address outside any live allocation: bind it again with ckpt_state_rebind");
     return CKPT_OK;
+}
+
+ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name)
+{
+    if (status != CKPT_E_DEVICE || !err || ckpt__str_is(name, err->object))
+        return status;
+    ckpt_error was = *err;
+    ckpt__fail(err, status, name.data, "%s%s%s", was.object, was.object[0] ? ": " : "", was.message);
+    err->device_code = was.device_code;
+    return status;
+}
+
+ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, ckpt_error *err)
+{
+    ckpt__binding now = *b;
+    char was[CKPT_DEVICE_NAME_MAX], is[CKPT_DEVICE_NAME_MAX];
+    if (!b->ours && b->data && b->span && b->memory.kind == CKPT_MEMORY_DEVICE) {
+        ckpt_status status = ckpt_device_query(b->data, (size_t)b->span, &now.memory, err);
+        if (status < 0)
+            return ckpt__fail_tensor(err, status, b->name);
+    }
+    ckpt_status status = ckpt__state_check_memory(s, &now, err);
+    if (status < 0 || ckpt_device_equal(ckpt__memory_device(&now.memory), ckpt__memory_device(&b->memory)))
+        return status;
+    return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its pointer was on %s when it was bound and is on %s now: its memory was freed; bind it again with ckpt_state_rebind",
+                      ckpt_device_name(ckpt__memory_device(&b->memory), was), ckpt_device_name(ckpt__memory_device(&now.memory), is));
 }
 
 static const char *const default_keys[CKPT_ROLE_COUNT] = {
@@ -240,7 +266,7 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
     if (b.ours && d->device.type != CKPT_DEVICE_NONE && d->device.type != CKPT_DEVICE_CPU && d->device.type != CKPT_DEVICE_CUDA)
         return ckpt__fail(err, CKPT_E_ARGUMENT, b.name.data, "a device of cpu or cuda:N is expected");
     if (d->data && b.span && (status = ckpt_device_query(d->data, (size_t)b.span, &b.memory, err)) < 0)
-        return status;
+        return ckpt__fail_tensor(err, status, b.name);
     if (s->count >= CKPT__ALIAS_BASE)
         return ckpt__fail(err, CKPT_E_LIMIT, b.name.data, "a state holds at most %d tensors", CKPT__ALIAS_BASE);
     if (!ckpt__grow(&s->bindings, &s->capacity, s->count + 1, sizeof *s->bindings))

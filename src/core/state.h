@@ -2,6 +2,7 @@
 #ifndef CKPT_STATE_INTERNAL_H
 #define CKPT_STATE_INTERNAL_H
 #include <ckpt/map.h>
+#include <ckpt/report.h>
 #include <ckpt/state.h>
 #include "base/base.h"
 #include "core/strided.h"
@@ -114,11 +115,19 @@ ckpt_status ckpt__hook_room(const ckpt__valued *value, uint64_t size, char **dat
 ckpt_status ckpt__hook_write(ckpt__valued *value, char **data, uint64_t *size, ckpt_error *err);
 /* Refuses memory that is split over allocations or not mapped, and ours that is not yet there. */
 ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
+/* The same, and of the caller's device memory the driver is asked again: it may have been freed since it was bound. */
+ckpt_status ckpt__state_check_now(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
+/* What a device refused, with the tensor's name: err->object, which was the device's, becomes part of the message. The status. */
+ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name);
 /* Zeroed memory on a device, and giving it back (NULL is fine). */
 ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err);
 void ckpt__memory_release(ckpt_device device, void *data);
 /* Where the bytes lie as a device: cpu for host and pinned, and for managed, which the host reaches too. */
 ckpt_device ckpt__memory_device(const ckpt_memory *m);
+
+/* state_whole.c: a warning "moments-incomplete" for each group of parameters that lack a moment, or a step, which their peers
+ * have. */
+ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ckpt_error *err);
 
 /* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);

@@ -14,7 +14,7 @@ static ckpt_status look(const ckpt_state *s, const ckpt__binding *b, void *data,
     ckpt_status status = ckpt_device_query(data, (size_t)b->span, &out->memory, err);
     moved.data = data;
     moved.memory = out->memory;
-    return status < 0 ? status : ckpt__state_check_memory(s, &moved, err);
+    return status < 0 ? ckpt__fail_tensor(err, status, b->name) : ckpt__state_check_memory(s, &moved, err);
 }
 
 /* Bindings [first, first + count), of which each lies its own offset behind data; all of them or none. */

@@ -459,6 +459,44 @@ START_TEST(averages_are_named)
 }
 END_TEST
 
+/* The average of a parameter is renamed with it, follows it to its device, and keeps its name in torch's files. */
+START_TEST(averages_follow_their_parameters)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_migrate_options m = CKPT_MIGRATE_OPTIONS_INIT;
+    static const char *const prefixed[] = { "module.a", "module.b" };
+    const int64_t four[] = { 4 };
+    ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
+    number(from, 64, 1);
+    for (int i = 0; i < 2; i++) {
+        bind_tensor(s, prefixed[i], NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, from + 4 * i);
+        bind_tensor(s, NULL, prefixed[i], CKPT_EMA, CKPT_F32, 1, four, NULL, from + 8 + 4 * i);
+        bind_tensor(t, prefixed[i] + 7, NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, NULL);
+        bind_tensor(t, NULL, prefixed[i] + 7, CKPT_EMA, CKPT_F32, 1, four, NULL, NULL);
+    }
+    OK(saved_as(s, "a", &err));
+    OK(ckpt_restore(t, in_folder("a"), NULL, NULL, &err));
+    ck_assert(((float *)ckpt_state_data(t, "ema.b"))[3] == 16);
+    OK(saved_as(t, "b", &err));
+    for (int torch = 0; torch < 2; torch++) {
+        m.to = torch ? "torch" : "safetensors";
+        m.lossy = m.force = true;
+        OK(ckpt_migrate(in_folder("b"), in_folder("c"), &m, NULL, &err));
+        ckpt_state *u = ckpt_state_new();
+        bind_tensor(u, "a", NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, to);
+        bind_tensor(u, "b", NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, to + 4);
+        bind_tensor(u, NULL, "a", CKPT_EMA, CKPT_F32, 1, four, NULL, to + 8);
+        bind_tensor(u, NULL, "b", CKPT_EMA, CKPT_F32, 1, four, NULL, to + 12);
+        number(to, 16, 700);
+        OK(ckpt_restore(u, in_folder("c"), NULL, NULL, &err));
+        ck_assert_msg(to[0] == 1 && to[8] == 9 && to[15] == 16, "to %s", m.to);
+        ckpt_state_free(u);
+    }
+    ckpt_state_free(s);
+    ckpt_state_free(t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("state moves");
@@ -477,6 +515,7 @@ int main(void)
     tcase_add_test(t, integers_do_not_wrap);
     tcase_add_test(t, a_step_may_be_of_any_width);
     tcase_add_test(t, averages_are_named);
+    tcase_add_test(t, averages_follow_their_parameters);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
