@@ -184,7 +184,7 @@ static void look_over(ckpt_run *run)
 {
     ckpt_report *found = run->looked_over || !run->options.notice ? NULL : ckpt_report_new();
     run->looked_over = true;
-    if (found)
+    if (found && ckpt__state_moments(run->state, found, NULL) == CKPT_OK)      /* without memory it is not noticed */
         ckpt__run_note_all(run, found);
     ckpt_report_free(found);
 }

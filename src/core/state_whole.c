@@ -27,6 +27,7 @@ typedef struct whole {
     param *params; size_t count, capacity;
     kind *kinds; size_t kind_count;
     size_t both;
+    size_t lone, lone_count;      /* parameters with exp_avg alone where nothing says which optimizer it is; the first */
 } whole;
 
 static const struct { unsigned bit; const char *key, *role; } keys[3] = {
@@ -139,6 +140,8 @@ static void look(whole *w)
         const param *p = &w->params[i];
         const kind *k = &w->kinds[p->group];
         unsigned pair = p->has & BOTH;
+        if (pair == AVG && !(p->has & OTHERS) && !k->beta && !k->eps && w->both == 0 && w->lone_count++ == 0)
+            w->lone = i;
         if (!pair || is_of_one_moment(w, p))
             continue;
         with_step += (p->has & STEP) != 0;
@@ -174,6 +177,19 @@ static ckpt_status report_lack(const whole *w, const kind *k, size_t key, ckpt_r
                ? CKPT_OK : ckpt__fail_memory(err, "report", 0);
 }
 
+/* One moment everywhere, and no hyper-parameter that tells Lion from an Adam whose second one was forgotten. */
+static ckpt_status report_lone(const whole *w, ckpt_report *report, ckpt_error *err)
+{
+    char name[300], tensor[400];
+    ckpt__escape(name, sizeof name, w->params[w->lone].name.data, w->params[w->lone].name.size);
+    snprintf(tensor, sizeof tensor, "optimizer.%s.exp_avg_sq", name);
+    return ckpt__report_add(report, CKPT_NOTE, "moments-incomplete", tensor,
+                            "for Adam and AdamW bind exp_avg_sq too (role CKPT_EXP_AVG_SQ); Lion has one moment",
+                            "%zu parameter%s exp_avg and no exp_avg_sq: that is all of Lion's state, and half of Adam's", w->lone_count,
+                            w->lone_count == 1 ? " has" : "s have")
+               ? CKPT_OK : ckpt__fail_memory(err, "report", 0);
+}
+
 ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ckpt_error *err)
 {
     whole w = { .state = state, .kind_count = state->group_count + 1 };
@@ -189,6 +205,8 @@ ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ck
         for (size_t key = 0; status == CKPT_OK && key < 3; key++)
             if (w.kinds[g].lacks[key].count)
                 status = report_lack(&w, &w.kinds[g], key, report, err);
+    if (status == CKPT_OK && w.lone_count)
+        status = report_lone(&w, report, err);
     ckpt__hash_free(w.by_name);
     free(w.params);
     free(w.kinds);

@@ -436,6 +436,36 @@ START_TEST(test_ranks_back)
 }
 END_TEST
 
+/* A parameter whose second moment was not bound: said once, by the first save. */
+START_TEST(a_forgotten_moment_is_noticed)
+{
+    float weight[2] = { 1, 2 }, average[2] = { 3, 4 };
+    const int64_t two[] = { 2 };
+    const char *const params[] = { "w" };
+    double lr = 0.1, eps = 1e-8;
+    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "eps", CKPT_SCALAR_F64, &eps } };
+    const ckpt_group_desc group = { .name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = 2 };
+    const ckpt_tensor_desc w = { .name = "w", .role = CKPT_PARAM, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = weight },
+                           m = { .param = "w", .role = CKPT_EXP_AVG, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = average };
+    news n = { 0 };
+    ckpt_run_options o = { .every_steps = 1, .notice = hear, .notice_ctx = &n };
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_run *run = NULL;
+    ckpt_state *s = ckpt_state_new();
+    IS_OK(ckpt_state_tensor(s, &w, &err));
+    IS_OK(ckpt_state_tensor(s, &m, &err));
+    IS_OK(ckpt_state_group(s, &group, &err));
+    IS_OK(ckpt_run_open(&run, "half", s, &o, &err));
+    ck_assert_int_eq(ckpt_run_resume(run, NULL, NULL, NULL, &err), CKPT_NOTHING_TO_RESUME);
+    for (int64_t done = 1; done <= 3; done++)
+        IS_OK(ckpt_run_step(run, done, &err));
+    IS_OK(ckpt_run_close(run, &err));
+    ck_assert_uint_eq(heard(&n, "moments-incomplete"), 1);
+    ck_assert_ptr_nonnull(strstr(said(&n, "moments-incomplete"), "exp_avg without exp_avg_sq"));
+    ckpt_state_free(s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("steps");
@@ -443,6 +473,7 @@ int main(void)
     tcase_add_checked_fixture(tc, make_run_folder, remove_folder);
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, test_after_a_resume);
+    tcase_add_test(tc, a_forgotten_moment_is_noticed);
     tcase_add_test(tc, test_after_a_save);
     tcase_add_test(tc, test_resumed_again);
     tcase_add_test(tc, test_ranks_backwards);
