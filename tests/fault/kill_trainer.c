@@ -45,7 +45,7 @@ typedef struct training {
 
 static struct {
     bool check, control, synchronous, read_back, again, open_too, say, lift_limit;
-    int64_t steps, every, keep_last, keep_every;
+    int64_t steps, every, keep_last, keep_every, back;
     int report;
     const char *ballast;          /* a file to remove after two failures: space is freed */
     const char *path;
@@ -301,6 +301,7 @@ static int on_the_run(void)
     o.retention.keep_every = opt.keep_every;
     o.synchronous = opt.synchronous;
     o.read_back = opt.read_back;
+    o.resume_step = opt.back;
     fill(&now, 123456789);        /* what a restore must overwrite */
     if (bind(state, &err) < 0)
         return complain(&err);
@@ -355,7 +356,7 @@ static int in_place(void)
 static int usage(void)
 {
     fputs("usage: kill_trainer [--check] [--control] [--sync] [--steps N] [--every N] [--keep N] [--keep-every N] [--again]\n"
-          "           [--read-back] [--mark-open] [--report FD] [--say] [--ballast FILE] [--lift-limit] DIR\n", stderr);
+          "           [--read-back] [--mark-open] [--report FD] [--back STEP] [--say] [--ballast FILE] [--lift-limit] DIR\n", stderr);
     return 2;
 }
 
@@ -369,7 +370,8 @@ int main(int argc, char **argv)
         { "mark-open", no_argument, NULL, 'o' },     { "report", required_argument, NULL, 'r' },
         { "read-back", no_argument, NULL, 'R' },
         { "say", no_argument, NULL, 'S' },           { "ballast", required_argument, NULL, 'b' },
-        { "lift-limit", no_argument, NULL, 'l' },    { NULL, 0, NULL, 0 }
+        { "lift-limit", no_argument, NULL, 'l' },    { "back", required_argument, NULL, 'B' },
+        { NULL, 0, NULL, 0 }
     };
     int c;
     while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
@@ -388,6 +390,7 @@ int main(int argc, char **argv)
         case 'S': opt.say = true; break;
         case 'b': opt.ballast = optarg; break;
         case 'l': opt.lift_limit = true; break;
+        case 'B': opt.back = atoll(optarg); break;
         default: return usage();
         }
     if (optind + 1 != argc || (opt.check && opt.report < 0))
