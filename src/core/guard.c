@@ -61,6 +61,13 @@ static ckpt_status look_at(guard *g, size_t i)
 
 /* ---- each against its parameter */
 
+/* Memory that lies nowhere, or in two places, is on no one device: look_at() has said so. */
+static bool has_device(const guard *g, const ckpt__binding *b)
+{
+    ckpt_memory_kind kind = g->memory[b - g->state->bindings].kind;
+    return kind != CKPT_MEMORY_UNMAPPED && kind != CKPT_MEMORY_SPLIT;
+}
+
 static ckpt_status mixed(guard *g, const char *code, const ckpt__binding *b, ckpt_device have, const ckpt__binding *param,
                          ckpt_device want, const char *fix)
 {
@@ -77,7 +84,7 @@ static ckpt_status compare(guard *g, size_t i)
 {
     const ckpt__binding *b = &g->state->bindings[i];
     const ckpt__binding *param = b->param.data ? ckpt__state_find(g->state, b->param.data, b->param.size) : NULL;
-    if (!param || param == b || !b->data || !param->data || !ckpt_role_is_optimizer(b->role))
+    if (!param || param == b || !b->data || !param->data || !ckpt_role_is_optimizer(b->role) || !has_device(g, b) || !has_device(g, param))
         return CKPT_OK;
     ckpt__policy policy = ckpt__policy_of(g->kind, b->role);
     ckpt_device have = ckpt__memory_device(&g->memory[i]), want = ckpt__memory_device(&g->memory[param - g->state->bindings]);
@@ -112,7 +119,7 @@ static ckpt_status compare_group(guard *g, const ckpt_str *params, size_t count)
     ckpt_device device = { CKPT_DEVICE_NONE, -1 };
     for (size_t i = 0; i < count; i++) {
         const ckpt__binding *b = ckpt__state_find(g->state, params[i].data, params[i].size);
-        if (!b || !b->data || b->span == 0 || g->memory[b - g->state->bindings].kind == CKPT_MEMORY_MANAGED)
+        if (!b || !b->data || b->span == 0 || g->memory[b - g->state->bindings].kind == CKPT_MEMORY_MANAGED || !has_device(g, b))
             continue;
         ckpt_device d = ckpt__memory_device(&g->memory[b - g->state->bindings]);
         ckpt_status status = CKPT_OK;

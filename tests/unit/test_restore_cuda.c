@@ -234,6 +234,7 @@ static void moving(const void *arg)
     ckpt_report *r = ckpt_report_new();
     REQUIRE(ckpt_guard(s, CKPT_PLAIN, NULL, r, &err) == CKPT_NO);
     REQUIRE(strstr(ckpt_report_find(r, "unmapped", "optimizer.a.exp_avg")->fix, "ckpt_state_rebind"));
+    REQUIRE(ckpt_report_find(r, "mixed-devices", "optimizer.a.exp_avg") == NULL);      /* it is on no device */
     avg = alloc(0, 48);
     put(0, avg, 12, 70);
     REQUIRE_OK(ckpt_state_rebind(s, "moments", avg, &err));
