@@ -14,7 +14,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* A state belongs to one thread at a time. It never frees, moves or reallocates the caller's memory. */
+/* A state belongs to one thread at a time. It never frees, moves or reallocates the caller's memory. Where the trainer does, it
+ * says so (ckpt_state_rebind): a pointer that is bound and was freed is saved without a word, or crashes. */
 typedef struct ckpt_state ckpt_state;
 
 ckpt_state *ckpt_state_new(void);               /* NULL when memory is short */
@@ -35,7 +36,8 @@ typedef struct ckpt_tensor_desc {
     const int64_t *shape;         /* ndim entries; may be NULL for ndim 0 */
     const int64_t *strides;       /* in elements; NULL: C order. Zero or overlapping strides are refused. */
     ckpt_role role;
-    const char *param;            /* what it belongs to: it takes that parameter's target device */
+    const char *param;            /* what it belongs to: it takes that parameter's target device. Of a CKPT_EMA without a name it
+                                   * makes the name, "ema.<param>" */
     const char *state_key;
     void *data;                   /* the caller's buffer, host or device, any interior pointer. NULL: ours, made on
                                    * the target device at restore (or by ckpt_state_allocate) */
@@ -111,7 +113,7 @@ typedef struct ckpt_group_desc {
 #endif
 ckpt_status ckpt_state_group(ckpt_state *state, const ckpt_group_desc *group, ckpt_error *err);
 
-/* Scalars: pointers to the trainer's variables, borrowed until the state is freed. At restore a binding accepts an
+/* Scalars: pointers to the trainer's variables, borrowed until the state is freed or they are bound again. At restore a binding accepts an
  * int, float, bool or 0-d tensor that it can represent exactly. `step` bound over a file that only has one step per
  * parameter takes those, if all are equal. */
 ckpt_status ckpt_state_i64(ckpt_state *state, const char *name, int64_t *value, ckpt_error *err);
@@ -130,13 +132,14 @@ ckpt_status ckpt_state_bytes(ckpt_state *state, const char *name, void *data, si
 /* ---- memory that moves, and values that grow */
 
 /* The trainer's memory moved: from now on the name means `data`, with the same dtype, shape and strides as before. `name` is
- * that of a tensor or a value (its variable), or of an arena (ckpt_arena_desc.name), whose entries all move with it. `data` NULL
+ * that of a tensor (or an alias of it) or a value (its variable; of a ckpt_scaler the struct), or of an arena
+ * (ckpt_arena_desc.name), whose entries all move with it. The memory may lie on another device than before. `data` NULL
  * says "not now": saves and restores refuse the state by that name until it is bound again, because freed memory cannot be told from
  * memory that is in use, and NULL can. Call it before the old memory is freed, or right after. A save that is still being
  * written (asynchronously) has its own copy and is not concerned.
  *   CKPT_E_NOT_FOUND: nothing of that name is bound. CKPT_E_MISMATCH: the new memory overlaps another tensor's. CKPT_E_ARGUMENT:
- * the tensor is ours (bound with data NULL), or lies in an arena: bind that one again. CKPT_E_DEVICE. After an error the name
- * means what it meant before. */
+ * the tensor is ours (bound with data NULL), or lies in an arena: bind that one again. CKPT_E_DEVICE: the memory is split, or is a
+ * device address outside any allocation. After an error the name means what it meant before. */
 ckpt_status ckpt_state_rebind(ckpt_state *state, const char *name, void *data, ckpt_error *err);
 
 /* The same for ckpt_state_bytes and ckpt_state_string, with another size: what the next save writes, and what a restore has room
@@ -151,7 +154,8 @@ ckpt_status ckpt_state_resize(ckpt_state *state, const char *name, void *data, s
 typedef struct ckpt_value_hooks {
     uint32_t struct_size;
     void *ctx;                    /* borrowed until ckpt_state_free */
-    ckpt_status (*measure)(void *ctx, uint64_t *size, ckpt_error *err);           /* at a save, before anything is written: bytes */
+    ckpt_status (*measure)(void *ctx, uint64_t *size, ckpt_error *err);           /* at a save, before anything is written: bytes.
+                                   * Not called for a save of the weights alone */
     ckpt_status (*write)(void *ctx, void *to, size_t size, ckpt_error *err);      /* at a save: `size` bytes into memory of ours,
                                    * before the call returns, also of an asynchronous save */
     ckpt_status (*check)(void *ctx, size_t size, ckpt_error *err);                /* at a restore, before its first byte: would that many
@@ -161,7 +165,8 @@ typedef struct ckpt_value_hooks {
 } ckpt_value_hooks;
 #define CKPT_VALUE_HOOKS_INIT { sizeof(ckpt_value_hooks), 0, 0, 0, 0, 0 }
 /* The struct is copied. measure, write and take are needed. A file in which the name is a bytes value or a tensor of uint8 or int8
- * gives its bytes to take. */
+ * gives its bytes to take. An error of a hook fails the call with its status and the value's name; any other answer than CKPT_OK
+ * counts as CKPT_E_ARGUMENT. In a ckpt_restore_many each state's hooks are called, with the same bytes. */
 ckpt_status ckpt_state_value(ckpt_state *state, const char *name, const ckpt_value_hooks *hooks, ckpt_error *err);
 
 /* The same for the commonest case, an array that the trainer allocates with malloc and frees and allocates again as it likes: a
@@ -188,8 +193,12 @@ ckpt_status ckpt_state_optional(ckpt_state *state, const char *glob, ckpt_error 
  * shape: a classifier's head for other classes. Where the shapes differ the tensor keeps its value and goes to its
  * target device, what belongs to it in the optimizer starts anew (zero bytes; its step is 0), and the report says so in
  * a note of code "replaced" for each. All other tensors are restored as ever, although the saved optimizer still counts the old ones.
- * Where the shapes are equal nothing is replaced. A glob that matches nothing that is bound is an error of the
- * restore. */
+ * Of what belongs to it these keep the trainer's value, since zero would be wrong: its CKPT_MASTER and CKPT_EMA (copies of the
+ * weights: give them the new weights before the restore), and mu_product, mu, eta and step_size (of NAdam, ASGD and Rprop). The tables
+ * of 8-bit codes (qmap1, qmap2) do not depend on the parameter and are restored.
+ *   Where the shapes are equal nothing is replaced, so a run's own later checkpoints come back whole; a difference in dtype alone
+ * is an error, as ever. The globs are for parameters and other tensors of the model; those of the optimizer follow. A glob that
+ * matches none that is bound is the error "unused-replace" of the restore. */
 ckpt_status ckpt_state_replace(ckpt_state *state, const char *glob, ckpt_error *err);
 
 /* The trainer's stream (a CUstream or cudaStream_t; NULL is the legacy default stream) on a device: our copies wait
