@@ -455,7 +455,7 @@ START_TEST(a_forgotten_moment_is_noticed)
     IS_OK(ckpt_state_tensor(s, &w, &err));
     IS_OK(ckpt_state_tensor(s, &m, &err));
     IS_OK(ckpt_state_group(s, &group, &err));
-    IS_OK(ckpt_run_open(&run, "half", s, &o, &err));
+    IS_OK(ckpt_run_open(&run, in_folder("half"), s, &o, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, NULL, NULL, &err), CKPT_NOTHING_TO_RESUME);
     for (int64_t done = 1; done <= 3; done++)
         IS_OK(ckpt_run_step(run, done, &err));

@@ -42,9 +42,9 @@ START_TEST(takes_the_length_of_the_checkpoint)
             ckpt_state *s = bind_loader(&one), *t = bind_loader(&two);
             fill_order(&one, 99, 1);          /* bound, then freed and allocated anew */
             fill_order(&one, lengths[i], 5);
-            IS_OK(ckpt_save(s, "one", NULL, &err));
+            IS_OK(ckpt_save(s, in_folder("one"), NULL, &err));
             fill_order(&two, lengths[k], 2);
-            ckpt_status status = ckpt_restore(t, "one", NULL, NULL, &err);
+            ckpt_status status = ckpt_restore(t, in_folder("one"), NULL, NULL, &err);
             ck_assert_msg(status == CKPT_OK, "%s: %s", err.object, err.message);
             ck_assert(has_order(&two, lengths[i], 5));
             ckpt_state_free(s);
@@ -60,17 +60,17 @@ START_TEST(null_is_an_empty_array)
     loader one = { NULL, 0 }, two = { NULL, 0 };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = bind_loader(&one), *t = bind_loader(&two);
-    IS_OK(ckpt_save(s, "one", NULL, &err));
+    IS_OK(ckpt_save(s, in_folder("one"), NULL, &err));
     fill_order(&two, 3, 1);
-    IS_OK(ckpt_restore(t, "one", NULL, NULL, &err));
+    IS_OK(ckpt_restore(t, in_folder("one"), NULL, NULL, &err));
     ck_assert(two.count == 0 && two.order != NULL);
     one.count = 3;                            /* freed, and the count forgotten */
-    ck_assert_int_eq(ckpt_save(s, "two", NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_save(s, in_folder("two"), NULL, &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.object, "loader.order");
     ck_assert_ptr_nonnull(strstr(err.message, "its pointer is NULL, and its count is 3"));
     ck_assert(access(in_folder("two"), F_OK) != 0);
     one.count = SIZE_MAX;
-    ck_assert_int_eq(ckpt_save(s, "two", NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_save(s, in_folder("two"), NULL, &err), CKPT_E_ARGUMENT);
     ckpt_state_free(s);
     ckpt_state_free(t);
     free(two.order);
@@ -87,8 +87,8 @@ START_TEST(other_elements_are_refused)
     reals[0] = 4;
     IS_OK(ckpt_state_array(t, "loader.order", &reals, &count, sizeof *reals, &err));
     fill_order(&one, 3, 1);
-    IS_OK(ckpt_save(s, "one", NULL, &err));
-    ck_assert_int_eq(ckpt_restore(t, "one", NULL, NULL, &err), CKPT_E_MISMATCH);
+    IS_OK(ckpt_save(s, in_folder("one"), NULL, &err));
+    ck_assert_int_eq(ckpt_restore(t, in_folder("one"), NULL, NULL, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "12 bytes in the checkpoint, which are no whole elements of 8 bytes"));
     ck_assert(count == 1 && reals[0] == 4 && !ckpt_state_poisoned(t));
     ck_assert_int_eq(ckpt_state_array(t, "a", NULL, &count, 4, &err), CKPT_E_ARGUMENT);
@@ -112,7 +112,7 @@ START_TEST(freed_while_a_save_is_written)
     int64_t done = 0;
     ckpt_state *s = bind_loader(&l);
     fill_order(&l, 400, 3);
-    IS_OK(ckpt_run_open(&run, "run", s, &o, &err));
+    IS_OK(ckpt_run_open(&run, in_folder("run"), s, &o, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, &done, NULL, &err), CKPT_NOTHING_TO_RESUME);
     gate_set(true, 0);
     IS_OK(ckpt_run_save(run, 1, &err));
