@@ -29,7 +29,7 @@
  * A run belongs to one thread at a time, and to the process that opened it (never to a child that was forked). A call that
  * comes while another is at work in the run, from another thread or from a notice or all_reduce of that very call, is
  * CKPT_E_ARGUMENT and touches nothing, ckpt_run_close included; ckpt_run_poll, ckpt_run_stopping and ckpt_run_get_info may be
- * called by any thread until the run is closed. The writer thread touches the snapshot, never the state. */
+ * called by any thread until the run is closed (not by a signal handler). The writer thread touches the snapshot, never the state. */
 #ifndef CKPT_RUN_H
 #define CKPT_RUN_H
 

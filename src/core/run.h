@@ -104,6 +104,7 @@ ckpt_status ckpt__run_object(const ckpt_run *run, ckpt_status status, ckpt_error
 /* ---- run_due.c: what asks for a save */
 ckpt_trigger ckpt__run_due(ckpt_run *run, int64_t done, double now);
 bool ckpt__run_stops(ckpt_trigger trigger);
+void ckpt__run_note_pace(ckpt_run *run, double now);                     /* at the beginning of a step */
 void ckpt__run_answer(ckpt_run *run, ckpt_trigger trigger);              /* a save begins that answers it */
 void ckpt__run_answered(ckpt_run *run, ckpt_trigger trigger, bool ok);   /* ... and has ended */
 

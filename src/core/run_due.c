@@ -52,6 +52,19 @@ static ckpt_trigger due(ckpt_run *run, int64_t done, double now)
     return CKPT_TRIGGER_NONE;
 }
 
+/* What a poll needs to know, from whichever thread. */
+void ckpt__run_note_pace(ckpt_run *run, double now)
+{
+    double bytes = 0;
+    for (size_t i = 0; run->options.time_limit > 0 && run->info.save_seconds <= 0 && i < run->state->count; i++)
+        bytes += (double)run->state->bindings[i].nbytes;
+    pthread_mutex_lock(&run->lock);
+    run->state_bytes = bytes;
+    if (run->last_call > 0 && now - run->last_call > run->longest_step)
+        run->longest_step = now - run->last_call;
+    pthread_mutex_unlock(&run->lock);
+}
+
 ckpt_trigger ckpt__run_due(ckpt_run *run, int64_t done, double now)
 {
     pthread_mutex_lock(&run->lock);

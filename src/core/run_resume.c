@@ -286,6 +286,7 @@ ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *do
         run->floor = step;
         run->floor_saved = false;
         run->last_call = 0;
+        ckpt__run_note_pace(run, ckpt__run_clock());
         pthread_mutex_lock(&run->lock);
         run->last_begin = ckpt__run_clock();
         run->info.resumed_step = status == CKPT_OK ? step : -1;

@@ -329,19 +329,6 @@ static void prepare(ckpt_run *run)
         ckpt__writer_start(run, CKPT__JOB_RESERVE);
 }
 
-/* What a poll needs to know, from whichever thread. */
-static void note_pace(ckpt_run *run, double now)
-{
-    double bytes = 0;
-    for (size_t i = 0; run->options.time_limit > 0 && run->info.save_seconds <= 0 && i < run->state->count; i++)
-        bytes += (double)run->state->bindings[i].nbytes;
-    pthread_mutex_lock(&run->lock);
-    run->state_bytes = bytes;
-    if (run->last_call > 0 && now - run->last_call > run->longest_step)
-        run->longest_step = now - run->last_call;
-    pthread_mutex_unlock(&run->lock);
-}
-
 /* What all ranks have agreed on: a rank may have no signal of its own. */
 static void note_stop(ckpt_run *run, ckpt_trigger trigger)
 {
@@ -354,7 +341,7 @@ static ckpt_status step(ckpt_run *run, const char *call, int64_t done, ckpt_trig
 {
     verdict v = { CKPT_TRIGGER_NONE, false };
     double now = ckpt__run_clock();
-    note_pace(run, now);
+    ckpt__run_note_pace(run, now);
     v.trigger = forced ? forced : ckpt__run_due(run, done, now);
     v.busy = ckpt__writer_busy(run);
     ckpt_status status = decide(run, done, check_step(run, call, done, err), &v, err);

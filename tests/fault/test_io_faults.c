@@ -16,7 +16,7 @@ enum { DONE = 2, NEXT = 3, AFTER = 4 };
 
 typedef struct scenario {
     const char *name;
-    bool asynchronous, read_back, big, fresh, half_swapped, no_exchange, listed;
+    bool asynchronous, read_back, big, fresh, half_swapped, no_exchange, listed, back;
 } scenario;
 
 static const scenario *now;
@@ -110,6 +110,7 @@ static ckpt_status checked(const char *call, ckpt_status status, const ckpt_erro
     bool none_is_good = status == CKPT_E_DAMAGED && strstr(call, "resume") && strstr(err->message, "none of");
     none_is_good |= status == CKPT_E_DAMAGED && now->read_back && strstr(err->message, "reads back otherwise") &&
                     strstr(err->message, strerror(EIO));
+    none_is_good |= status == CKPT_E_DAMAGED && now->back && strstr(err->message, "no other step is tried");
     HOLDS(names_path(err), "%s names no path: %s: %s", call, err->object, err->message);
     HOLDS(status == CKPT_E_SYSTEM || none_is_good, "%s: status %d: %s: %s", call, status, err->object, err->message);
     HOLDS(names_errno(err), "%s: errno %d: %s: %s", call, err->sys_errno, err->object, err->message);
@@ -138,6 +139,7 @@ static ckpt_run_options options_of(const scenario *sc)
     o.read_back = sc->read_back;
     o.no_touch_files = true;
     o.notice = noticed;
+    o.resume_step = sc->back ? 1 : 0;
     return o;
 }
 
@@ -257,6 +259,22 @@ static void step_holds(int64_t step, unsigned seed, unsigned or_seed)
     ckpt_state_free(s);
 }
 
+/* Back at step 1: step 2 is kept, under its other name. */
+static void went_back(int64_t done)
+{
+    static world found;
+    ckpt_error err = CKPT_ERROR_INIT;
+    char path[200];
+    HOLDS(done == 1 && world_is(&w, 1, 1), "went back to step %d", (int)done);
+    bool on = faulty.on;
+    faulty.on = false;
+    ckpt_state *s = bind_world(&found);
+    snprintf(path, sizeof path, "%s/aside-step-%08d", run_path, DONE);
+    HOLDS(ckpt_restore(s, path, NULL, NULL, &err) == CKPT_OK && world_is(&found, DONE, 2), "step 2 is lost: %s", err.message);
+    ckpt_state_free(s);
+    faulty.on = on;
+}
+
 static void resume(ckpt_run *run)
 {
     ckpt_error err;
@@ -274,6 +292,8 @@ static void resume(ckpt_run *run)
     life.fell_back = ckpt_report_find(report, "fallback", NULL) != NULL;
     if (now->fresh)
         HOLDS(status == CKPT_NOTHING_TO_RESUME && done == 0, "resumed step %d", (int)done);
+    else if (now->back)
+        went_back(done);
     else if (done == DONE)
         HOLDS(world_is(&w, DONE, 2), "resumed something else than step 2");
     else {
@@ -307,7 +327,7 @@ static void attempt(ckpt_run *run, unsigned seed)
     else if (i && life.reported[0])
         step_holds(NEXT, 30, 31);
     else if (!now->fresh)
-        step_holds(DONE, 2, 0);
+        step_holds(now->back ? 1 : DONE, now->back ? 1 : 2, 0);
     faulty.on = on;
 }
 
@@ -377,6 +397,8 @@ static void next_life(bool opened, bool saved_after)
               "the next run resumes another step 3");
     else if (now->fresh)
         HOLDS(!any && status == CKPT_NOTHING_TO_RESUME, "the next run resumes step %d", (int)done);
+    else if (now->back && opened)
+        HOLDS(!any && done == 1 && world_is(&w, 1, 1), "the next run resumes step %d", (int)done);
     else
         HOLDS(!any && done == DONE && world_is(&w, DONE, 2), "the next run resumes step %d", (int)done);
     status = ckpt_run_close(run, &err);
@@ -491,12 +513,14 @@ static void drive(const scenario *sc, bool memory)
 }
 
 static const scenario scenarios[] = {
-    { "synchronous", false, false, false, false, false, false, false },
-    { "asynchronous", true, false, false, false, false, false, false },
-    { "past the page cache, read back", true, true, true, false, false, false, false },
-    { "a new run", true, false, false, true, false, false, false },
-    { "a half-done swap", false, false, false, false, true, false, false },
-    { "a file system without exchange", false, false, false, false, false, true, false },
+    { .name = "synchronous" },
+    { .name = "asynchronous", .asynchronous = true },
+    { .name = "past the page cache, read back", .asynchronous = true, .read_back = true, .big = true },
+    { .name = "a new run", .asynchronous = true, .fresh = true },
+    { .name = "a half-done swap", .half_swapped = true },
+    { .name = "a file system without exchange", .no_exchange = true },
+    { .name = "back to a step", .back = true },
+    { .name = "back to a step, without exchange", .back = true, .no_exchange = true },
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
@@ -509,7 +533,7 @@ END_TEST
 START_TEST(allocations_fail)
 {
     const scenario *sc = &scenarios[_i];
-    if (is_long() || sc->fresh || (sc->asynchronous && !sc->big))
+    if (is_long() || sc->fresh || (sc->back && !sc->no_exchange) || (sc->asynchronous && !sc->big))
         drive(sc, true);
 }
 END_TEST

@@ -1,4 +1,4 @@
-/* test_run_map.c - the map is the map's: it is read before checkpoints are looked for, its errors are its own, and the
+/* test_map_resume.c - the map is the map's: it is read before checkpoints are looked for, its errors are its own, and the
  * program's own host values stay where they are. Each case is a process with devices of its own. */
 #include "runner.h"
 
