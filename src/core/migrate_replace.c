@@ -176,13 +176,19 @@ static void put_shape(const ckpt_tensor_info *t, char *out, size_t size)
     snprintf(out + n, size - n, "]");
 }
 
+/* Is an optimizer written? */
+static bool has_target(const replacer *r)
+{
+    return !r->m->options.weights_only && !r->m->hf;
+}
+
 /* "; params[4] of group 0 stays its place". Nothing where it is in no group. */
 static void put_place(const replacer *r, size_t tensor, char *out, size_t size)
 {
     const ckpt__canon *canon = r->c->canon;
     ckpt_str name = r->c->names[tensor];
     *out = 0;
-    for (size_t g = 0; name.data && g < canon->group_count; g++)
+    for (size_t g = 0; name.data && has_target(r) && g < canon->group_count; g++)
         for (size_t i = 0; i < canon->groups[g].param_count; i++)
             if (ckpt__str_equal(canon->groups[g].params[i], name)) {
                 snprintf(out, size, "; its place stays: params[%zu] of group %.40s", i, canon->groups[g].name.data);
@@ -222,12 +228,12 @@ static ckpt_status note_kept(replacer *r)
             all++;
             gone += name.data && ckpt__hash_get(r->c->replaced, name.data, name.size, NULL);
         }
-    if (!gone)
+    if (!gone || !has_target(r))
         return CKPT_OK;
     return ckpt__mover_note(r->m, CKPT_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
-                            "the other %zu parameters keep their numbers and their state; the new program loads the model with "
-                            "strict=False, and has its new parameters in the places of the old ones",
-                            all - gone);
+                            "the other %zu parameter%s number%s and state; the new program loads the model with strict=False, and has its "
+                            "new parameters in the places of the old ones",
+                            all - gone, all - gone == 1 ? " keeps its" : "s keep their", all - gone == 1 ? "" : "s");
 }
 
 static ckpt_status note_unused(replacer *r)
