@@ -176,6 +176,23 @@ static void put_shape(const ckpt_tensor_info *t, char *out, size_t size)
     snprintf(out + n, size - n, "]");
 }
 
+/* Another name of the same tensor, which goes along (tied weights). */
+static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
+{
+    const ckpt__index *x = r->m->from;
+    const ckpt__tensor *t = &x->tensors[tensor];
+    char shown[200];
+    *out = 0;
+    for (size_t i = 0; t->piece_count == 1 && i < x->tensor_count; i++) {
+        ckpt_str name = x->tensors[i].info.name;
+        if (i == tensor || r->goes[i] || r->m->dropped[i] || x->tensors[i].piece_count != 1 ||
+            x->tensors[i].pieces[0].storage != t->pieces[0].storage || !ckpt__same_view(&x->tensors[i], t))
+            continue;
+        snprintf(out, size, "; '%s' is the same tensor, and stays", ckpt__escape(shown, sizeof shown, name.data, name.size));
+        return;
+    }
+}
+
 /* Is an optimizer written? */
 static bool has_target(const replacer *r)
 {
@@ -201,16 +218,17 @@ static ckpt_status note_replaced(replacer *r)
     const ckpt__index *x = r->m->from;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
-        char shape[160], place[120], with[80] = "";
+        char shape[160], place[120], with[80] = "", twin[260];
         if (!r->goes[i])
             continue;
         put_shape(&x->tensors[i].info, shape, sizeof shape);
         put_place(r, i, place, sizeof place);
+        put_twin(r, i, twin, sizeof twin);
         if (r->states[i])
             snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i], r->states[i] == 1 ? "entry" : "entries");
         ckpt__mover_drop(r->m, i);
-        status = ckpt__mover_note(r->m, CKPT_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s", shape,
-                                  r->copy[i] ? ", an average of one that is" : "", with, place);
+        status = ckpt__mover_note(r->m, CKPT_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
+                                  r->copy[i] ? ", an average of one that is" : "", with, place, twin);
         if (status == CKPT_OK && !ckpt__report_detail(r->m->report, NULL, NULL, NULL, x->tensors[i].info.nbytes))
             status = ckpt__mover_no_memory(r->err);
     }
