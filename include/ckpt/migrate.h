@@ -48,7 +48,7 @@ typedef struct ckpt_migrate_options {
     /* which tensors go along; a glob that begins with '=' is literal */
     const char *const *only_tensor; size_t only_tensor_count;    /* globs over names: all others are left out */
     const char *const *only_role; size_t only_role_count;        /* "param", "exp_avg", ... */
-    const char *const *only_device; size_t only_device_count;    /* globs over saved tags */
+    const char *const *only_device; size_t only_device_count;    /* saved tags: "cuda:1" */
     const char *const *drop; size_t drop_count;                  /* globs over names, of tensors and values */
     bool weights_only;            /* the model's tensors alone */
 
@@ -79,10 +79,11 @@ typedef struct ckpt_migrate_options {
  * is written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
  * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
- *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done.
+ *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done, or a rule
+ * matches nothing ("unused-rule", each with a better one where there is one; allow_unused makes it a warning).
  * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the target would give the
- * optimizer's states names, and more than one order of its parameters fits ("order-ambiguous": param_names tells it, or
- * assume_order). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and ckpt_reader_read. */
+ * optimizer's states names, or a state is to go by its parameter's name (replace), and more than one order of its parameters fits
+ * ("order-ambiguous": param_names tells it, or assume_order). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and ckpt_reader_read. */
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,
                          ckpt_error *err);
 

@@ -42,6 +42,7 @@ typedef enum ckpt__fact {
     CKPT__FLAT,                   /* a key for each value; {a} is the state alone, in Python */
     CKPT__DEAD_STATE,             /* state whose id is in no group */
     CKPT__GROUP_COUNT,            /* the program's parameters are not as many as the groups' */
+    CKPT__PLACES_EMPTY,           /* the model has not: all that it has have a state, and the others have none */
     CKPT__ORDER_DIFFERS,          /* from the declared one: at {c} the program has {a}, the file {b} */
     CKPT__ORDER_NAMED,            /* the groups' param_names are not in the order of the model's dict */
     CKPT__ORDER_AMBIGUOUS, CKPT__SOURCE_AMBIGUOUS, CKPT__UNNAMED,

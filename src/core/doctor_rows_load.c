@@ -241,6 +241,13 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "{c} {a} parameters, and the saved groups hold {b}: load_state_dict fails with \"loaded state dict contains a parameter "
                 "group that doesn't match the size of optimizer's group\"",
      .fix = "construct the optimizer with the groups of the checkpoint (ckpt-inspect doctor --snippet torch {path})"},
+    {.fact = CKPT__PLACES_EMPTY, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_ERROR, .outcome = CKPT_FAILS_AT_LOAD,
+     .code = "group-mismatch",
+     .message = "{c} {a} parameters, and the saved groups hold {b}: load_state_dict fails with \"loaded state dict contains a parameter "
+                "group that doesn't match the size of optimizer's group\"",
+     .fix = "construct the optimizer with the groups of the checkpoint (ckpt-inspect doctor --snippet torch {path}); or, where the program has "
+            "the others in another shape (ckpt-migrate --replace leaves them out so): model.load_state_dict(WEIGHTS, strict=False), and "
+            "they begin anew in their places"},
     {.fact = CKPT__GROUP_COUNT, .loaders = CKPT__L_CKPT | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_LOAD, .code = "group-mismatch",
      .message = "{c} {a} parameters, and the saved groups hold {b}: the load is refused",

@@ -217,7 +217,7 @@ static void check_weights(ckpt__patient *p, size_t optimizer)
     snprintf(a, sizeof a, "%llu", (unsigned long long)tensors);
     snprintf(b, sizeof b, "%llu", (unsigned long long)slots);
     if (!p->loader->python || with == tensors) { /* those that are there have their state: an id is too many */
-        ckpt__doctor_note(p, CKPT__GROUP_COUNT, NULL, none, a, b, "the checkpoint's own model has");
+        ckpt__doctor_note(p, p->loader->python ? CKPT__PLACES_EMPTY : CKPT__GROUP_COUNT, NULL, none, a, b, "the checkpoint's own model has");
         return;
     }
     p->weights_fewer = true;

@@ -80,8 +80,9 @@ static ckpt_status find_owners(grouper *g)
     const ckpt__canon *c = g->m->canon;
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
-        if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || g->m->dropped[e->tensor])
-            continue;
+        if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || g->m->dropped[e->tensor] ||
+            e->name.size <= HEAD || memcmp(e->name.data, head, HEAD) != 0)
+            continue;             /* gradients and averages are of parameters too */
         owner *o = owner_of(g, e->param);
         if (!o)
             return ckpt__mover_no_memory(g->err);

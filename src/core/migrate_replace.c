@@ -176,13 +176,36 @@ static void put_shape(const ckpt_tensor_info *t, char *out, size_t size)
     snprintf(out + n, size - n, "]");
 }
 
+/* Another name of the same tensor, which goes along (tied weights). */
+static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
+{
+    const ckpt__index *x = r->m->from;
+    const ckpt__tensor *t = &x->tensors[tensor];
+    char shown[200];
+    *out = 0;
+    for (size_t i = 0; t->piece_count == 1 && i < x->tensor_count; i++) {
+        ckpt_str name = x->tensors[i].info.name;
+        if (i == tensor || r->goes[i] || r->m->dropped[i] || x->tensors[i].piece_count != 1 ||
+            x->tensors[i].pieces[0].storage != t->pieces[0].storage || !ckpt__same_view(&x->tensors[i], t))
+            continue;
+        snprintf(out, size, "; '%s' is the same tensor, and stays", ckpt__escape(shown, sizeof shown, name.data, name.size));
+        return;
+    }
+}
+
+/* Is an optimizer written? */
+static bool has_target(const replacer *r)
+{
+    return !r->m->options.weights_only && !r->m->hf;
+}
+
 /* "; params[4] of group 0 stays its place". Nothing where it is in no group. */
 static void put_place(const replacer *r, size_t tensor, char *out, size_t size)
 {
     const ckpt__canon *canon = r->c->canon;
     ckpt_str name = r->c->names[tensor];
     *out = 0;
-    for (size_t g = 0; name.data && g < canon->group_count; g++)
+    for (size_t g = 0; name.data && has_target(r) && g < canon->group_count; g++)
         for (size_t i = 0; i < canon->groups[g].param_count; i++)
             if (ckpt__str_equal(canon->groups[g].params[i], name)) {
                 snprintf(out, size, "; its place stays: params[%zu] of group %.40s", i, canon->groups[g].name.data);
@@ -195,16 +218,17 @@ static ckpt_status note_replaced(replacer *r)
     const ckpt__index *x = r->m->from;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
-        char shape[160], place[120], with[80] = "";
+        char shape[160], place[120], with[80] = "", twin[260];
         if (!r->goes[i])
             continue;
         put_shape(&x->tensors[i].info, shape, sizeof shape);
         put_place(r, i, place, sizeof place);
+        put_twin(r, i, twin, sizeof twin);
         if (r->states[i])
             snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i], r->states[i] == 1 ? "entry" : "entries");
         ckpt__mover_drop(r->m, i);
-        status = ckpt__mover_note(r->m, CKPT_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s", shape,
-                                  r->copy[i] ? ", an average of one that is" : "", with, place);
+        status = ckpt__mover_note(r->m, CKPT_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
+                                  r->copy[i] ? ", an average of one that is" : "", with, place, twin);
         if (status == CKPT_OK && !ckpt__report_detail(r->m->report, NULL, NULL, NULL, x->tensors[i].info.nbytes))
             status = ckpt__mover_no_memory(r->err);
     }
@@ -222,12 +246,12 @@ static ckpt_status note_kept(replacer *r)
             all++;
             gone += name.data && ckpt__hash_get(r->c->replaced, name.data, name.size, NULL);
         }
-    if (!gone)
+    if (!gone || !has_target(r))
         return CKPT_OK;
     return ckpt__mover_note(r->m, CKPT_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
-                            "the other %zu parameters keep their numbers and their state; the new program loads the model with "
-                            "strict=False, and has its new parameters in the places of the old ones",
-                            all - gone);
+                            "the other %zu parameter%s number%s and state; the new program loads the model with strict=False, and has its "
+                            "new parameters in the places of the old ones",
+                            all - gone, all - gone == 1 ? " keeps its" : "s keep their", all - gone == 1 ? "" : "s");
 }
 
 static ckpt_status note_unused(replacer *r)

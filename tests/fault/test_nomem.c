@@ -263,8 +263,57 @@ static ckpt_status transform(ckpt_error *err)
     o.drop_count = o.cast_count = o.strip_prefix_count = 1;
     o.add_prefix = "model.";
     o.plain = o.map_device_objects = true;
-    o.force = o.verify = o.lossy = o.salvage = true;
+    o.force = o.verify = o.lossy = o.salvage = o.allow_unused = true;
     return ckpt_migrate(torch_file, in_folder("m.pt"), &o, NULL, err);
+}
+
+/* A tensor that keeps its place, and rules that match nothing, for which better ones are looked for. */
+static ckpt_status replace(ckpt_error *err)
+{
+    static const char *const globs[] = { "2.*", "modle.2" }, *const drops[] = { "epochs" };
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "torch";
+    o.replace = globs;
+    o.replace_count = 2;
+    o.drop = drops;
+    o.drop_count = 1;
+    o.force = o.allow_unused = true;
+    return ckpt_migrate(torch_file, in_folder("m.pt"), &o, NULL, err);
+}
+
+static ckpt_status weights_alone(ckpt_error *err)
+{
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "safetensors";
+    o.force = o.weights_only = true;
+    return ckpt_migrate(torch_file, in_folder("w.safetensors"), &o, NULL, err);
+}
+
+/* Moments without a group, for torch: a group is made, and steps. */
+static ckpt_status make_group(ckpt_error *err)
+{
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "torch";
+    o.force = true;
+    return ckpt_migrate(data, in_folder("g.pt"), &o, NULL, err);
+}
+
+static void save_without_group(const char *path)
+{
+    static float values[3][4];
+    static int64_t steps = 3;
+    static const int64_t four = 4;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_state *s = ckpt_state_new();
+    bind_tensor(s, "w", NULL, CKPT_PARAM, CKPT_F32, 1, &four, NULL, values[0]);
+    bind_tensor(s, NULL, "w", CKPT_EXP_AVG, CKPT_F32, 1, &four, NULL, values[1]);
+    bind_tensor(s, NULL, "w", CKPT_EXP_AVG_SQ, CKPT_F32, 1, &four, NULL, values[2]);
+    OK(ckpt_state_i64(s, "step", &steps, &err));
+    OK(ckpt_save(s, path, NULL, &err));
+    ckpt_state_free(s);
 }
 
 static ckpt_status make_shards(ckpt_error *err)
@@ -324,6 +373,13 @@ START_TEST(checkpoints_are_rewritten)
     }
     torch_file = fixture("peers/hf-sharded");
     each_allocation(make_shards, NULL);
+    torch_file = fixture("cli/plain.pt");
+    each_allocation(replace, NULL);
+    torch_file = fixture("torch-handover/ar-ckpt-mixed.pth");
+    each_allocation(weights_alone, NULL);
+    snprintf(data, sizeof data, "%s", in_folder("n.safetensors"));
+    save_without_group(data);
+    each_allocation(make_group, NULL);
 }
 END_TEST
 

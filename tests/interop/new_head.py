@@ -139,6 +139,29 @@ def replaced(migrate, folder, kind, make):
         check(f"{kind}: by a native file, the next steps", again[2] == want[2] and same(dict(again[3]), dict(want[3])) and same(again[4], want[4]))
 
 
+def tied(inspect, migrate, folder):
+    """One tensor under two names: the other name stays, and its state with it."""
+    def make():
+        net = nn.Module()
+        torch.manual_seed(3)
+        net.emb, net.mid, net.head = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 7, bias=False)
+        net.head.weight = net.emb.weight
+        return net
+    net = make()
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    net.head(net.mid(net.emb(torch.arange(7)))).pow(2).sum().backward()
+    optimizer.step()
+    torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, folder / "tied.pt")
+    p = run(migrate, "--no-sync", "--replace", "head.*", folder / "tied.pt", folder / "untied.pt")
+    check("tied: the other name is said to stay", p.returncode == 0 and "'model.emb.weight' is the same tensor, and stays" in p.stdout, p.stdout + p.stderr)
+    result = torch.load(folder / "untied.pt", weights_only=True)
+    check("tied: the other name stays, with its state", "head.weight" not in result["model"] and torch.equal(result["model"]["emb.weight"], net.emb.weight)
+          and same(result["optimizer"], optimizer.state_dict()))
+    said = json.loads(run(inspect, "doctor", "--json", folder / "target.pt").stdout)
+    fixes = [f["fix"] for f in said["findings"] if f["code"] == "group-mismatch"]
+    check("doctor knows how such a file is loaded", len(fixes) == 1 and "strict=False" in fixes[0], said["findings"])
+
+
 def refused(migrate, folder):
     model = Net(4, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=2)
@@ -159,13 +182,15 @@ def refused(migrate, folder):
 
 
 def main():
-    _, migrate = checks.commands(__doc__, 2)
+    inspect, migrate = checks.commands(__doc__, 2)
     torch.set_num_threads(1)
     with checks.scratch() as work:
         folder = pathlib.Path(work)
         for kind, make in KINDS.items():
             with section(kind):
                 replaced(migrate, folder, kind, make)
+        with section("tied"):
+            tied(inspect, migrate, folder)
         with section("refused"):
             refused(migrate, folder)
     finish()
