@@ -219,6 +219,29 @@ int cli_empty_value(const cli *c, char **argv)
                      *word ? word : argv[optind - 2]);
 }
 
+bool cli_is_close(const char *word, const char *name)
+{
+    enum { LONGEST = 24, LONG = 6 };
+    size_t n = strlen(word), m = strlen(name);
+    size_t d[LONGEST + 1][LONGEST + 1];
+    if (n < 3 || n > LONGEST || m > LONGEST)
+        return false;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t k = 0; k <= m; k++) {
+            if (i == 0 || k == 0) {
+                d[i][k] = i + k;
+                continue;
+            }
+            size_t best = d[i - 1][k - 1] + (word[i - 1] != name[k - 1]);
+            best = d[i - 1][k] + 1 < best ? d[i - 1][k] + 1 : best;
+            best = d[i][k - 1] + 1 < best ? d[i][k - 1] + 1 : best;
+            if (i > 1 && k > 1 && word[i - 1] == name[k - 2] && word[i - 2] == name[k - 1] && d[i - 2][k - 2] + 1 < best)
+                best = d[i - 2][k - 2] + 1;
+            d[i][k] = best;
+        }
+    return d[n][m] <= (n < LONG ? 1 : 2);
+}
+
 int cli_help(const cli *c, const char *text)
 {
     if (c->json) {

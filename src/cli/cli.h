@@ -64,6 +64,8 @@ int cli_finish(const cli *c, int status);
 int cli_bad_option(const cli *c, int answer, char **argv);
 /* getopt_long gave the option whose value ends at argv[optind - 1], and that is "": a usage error for every option. */
 int cli_empty_value(const cli *c, char **argv);
+/* One letter apart (long words: two), which is another, left out, put in or swapped with its neighbour? */
+bool cli_is_close(const char *word, const char *name);
 /* --help */
 int cli_help(const cli *c, const char *text);
 /* --version */

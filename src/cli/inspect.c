@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "inspect_run.h"
 
 static const char usage_text[] =      /* one screen of 24 lines */
@@ -190,6 +191,7 @@ static int take_option(inspect *o, int option, int index, char **argv)
     case O_KEEP_EVERY: return take_number(o, "--keep-every", &o->keep.keep_every);
     case O_METADATA_ONLY: o->metadata_only = true; break;
     case O_ONE: o->one = true; break;
+    case 'h':
     case O_HELP:
         return cli_help(c, usage_text);
     case O_VERSION:
@@ -212,6 +214,22 @@ static int take_option(inspect *o, int option, int index, char **argv)
     return -1;
 }
 
+/* No command was named: was one meant? -1: no, the words are PATHs. */
+static int guess(const inspect *o)
+{
+    const cli *c = &o->cli;
+    const char *first = o->path_count ? o->paths[0] : "", *last = o->path_count ? o->paths[o->path_count - 1] : "";
+    struct stat st;
+    if (strcmp(first, "help") == 0 && lstat(first, &st) != 0)
+        return cli_help(c, usage_text);
+    if (o->path_count > 1 && command_named(last) && lstat(last, &st) != 0)
+        return cli_usage(c, "the command comes before its PATHs: ckpt-inspect %s %s", last, first);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (*first && cli_is_close(first, commands[i].name) && lstat(first, &st) != 0)
+            return cli_usage(c, "'%s' is neither a command nor a file; did you mean '%s'?", first, commands[i].name);
+    return -1;
+}
+
 /* Options may stand anywhere before "--"; what stands behind it is never a command. */
 static int parse(inspect *o, int argc, char **argv, const struct command **command, bool *given)
 {
@@ -222,7 +240,7 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
             break;
         }
     opterr = 0;
-    while ((option = getopt_long(argc, argv, ":qo:", long_options, &index)) != -1) {
+    while ((option = getopt_long(argc, argv, ":qo:h", long_options, &index)) != -1) {
         int status = optarg && !*optarg ? cli_empty_value(&o->cli, argv) : take_option(o, option, index, argv);
         if (status >= 0)
             return status;
@@ -237,9 +255,10 @@ static int parse(inspect *o, int argc, char **argv, const struct command **comma
         o->paths++;
         o->path_count--;
     }
+    int status = *command || only_behind ? -1 : guess(o);
     if (!*command)
         *command = &commands[0];
-    return -1;
+    return status;
 }
 
 static unsigned commands_of(int option)

@@ -218,6 +218,7 @@ static int take_option(job *b, int option, int index, char **argv)
     case O_VERIFY: o->verify = true; break;
     case O_FORCE: o->force = true; break;
     case O_NO_SYNC: o->no_sync = true; break;
+    case 'h':
     case O_HELP:
         return cli_help(c, usage_text);
     case O_VERSION:
@@ -283,7 +284,7 @@ static int parse(job *b, int argc, char **argv)
     int option, index = 0;
     b->options.ranks.world = 1;
     opterr = 0;
-    while ((option = getopt_long(argc, argv, ":q", long_options, &index)) != -1) {
+    while ((option = getopt_long(argc, argv, ":qh", long_options, &index)) != -1) {
         int status = optarg && !*optarg ? cli_empty_value(&b->cli, argv) : take_option(b, option, index, argv);
         if (status >= 0)
             return status;
@@ -291,6 +292,9 @@ static int parse(job *b, int argc, char **argv)
     if (b->world_given && b->options.ranks.rank >= b->options.ranks.world)
         return cli_usage(&b->cli, "--rank: %" PRId64 " is no rank of a world of %" PRId64 ": they are 0 to %" PRId64, b->options.ranks.rank,
                          b->options.ranks.world, b->options.ranks.world - 1);
+    struct stat st;
+    if (argc - optind == 1 && strcmp(argv[optind], "help") == 0 && lstat("help", &st) != 0)
+        return cli_help(&b->cli, usage_text);
     if (argc - optind < 2)
         return cli_usage(&b->cli, "missing operand: %s", argc == optind ? "SRC and DST" : "DST");
     if (argc - optind > 2 && !b->one)
