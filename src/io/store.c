@@ -32,7 +32,7 @@ static ckpt_status sync_above(int fd, const char *path, ckpt_error *err)
     if (up < 0)
         return ckpt__fail_sys(err, e, path, "cannot open the directory above it (openat)");
     ckpt_status status = CKPT_OK;
-    if (fsync(up) < 0)
+    if (ckpt__sync_directory(up) < 0)
         status = ckpt__fail_sys(err, errno, path, "cannot sync the directory above it (fsync)");
     close(up);
     return status;
@@ -45,7 +45,7 @@ static ckpt_status sync_found(int fd, const char *path, ckpt_error *err)
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = sync_above(fd, path, &why);
     int e = why.sys_errno;
-    if (status == CKPT_OK || e == EACCES || e == EPERM || e == EROFS || e == EINVAL || e == ENOSYS || e == EOPNOTSUPP)
+    if (status == CKPT_OK || e == EACCES || e == EPERM || e == EROFS)
         return CKPT_OK;
     if (err)
         *err = why;
@@ -60,7 +60,7 @@ static ckpt_status make_one(const char *path, ckpt_error *err)
     if (fd < 0)
         return ckpt__fail_sys(err, errno, path, "cannot open the directory (openat)");
     ckpt_status status = CKPT_OK;
-    if (fsync(fd) < 0)
+    if (ckpt__sync_directory(fd) < 0)
         status = ckpt__fail_sys(err, errno, path, "cannot sync the directory that was made (fsync)");
     else
         status = sync_above(fd, path, err);
@@ -129,6 +129,8 @@ static ckpt_status open_directory(ckpt__store *s, const char *path, bool create,
                               errno == EMFILE ? ckpt__write_advice(errno) : "");
     if (!(s->path = realpath(path, NULL)))
         return ckpt__fail_sys(err, errno, path, "cannot find its absolute path (realpath)");
+    if (create && fsync(s->dirfd) < 0 && !(s->unsynced = ckpt__no_directory_sync(errno)))
+        return ckpt__fail_sys(err, errno, path, "cannot sync the run directory (fsync)");
     return CKPT_OK;
 }
 
