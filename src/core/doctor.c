@@ -180,6 +180,10 @@ static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
         ckpt__doctor_note(p, CKPT__MOMENT_FUSED, NULL, tensor, f->message, NULL, f->tensor);
         return true;
     }
+    if (strcmp(f->code, "moment-shape") == 0 && strcmp(p->index->format, "ckpt") == 0 && p->loader->loader == CKPT_LOADER_CKPT) {
+        ckpt__doctor_note(p, CKPT__MOMENT_SHARD, NULL, tensor, f->message, NULL, f->tensor);
+        return true;
+    }
     if (strcmp(f->code, "moment-shape") == 0) {
         ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, tensor, f->message, NULL, f->tensor);
         return p->loader->loader != CKPT_LOADER_CKPT;

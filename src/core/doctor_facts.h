@@ -19,6 +19,7 @@ typedef enum ckpt__fact {
     CKPT__MOMENT_CAST,            /* a moment's dtype {a} holds more than its parameter's {b} */
     CKPT__MOMENT_WIDENED,
     CKPT__MOMENT_SHAPE,
+    CKPT__MOMENT_SHARD,           /* the same in a checkpoint of ours: the program binds what it binds */
     CKPT__MOMENT_FUSED,           /* the same, of as many elements, for a kernel that looks at no shape */
     CKPT__FACTOR_ON_GPU,          /* NAdam's mu_product, which is read on the host */
     CKPT__BNB_NESTED, CKPT__BNB_FLAT,     /* 8-bit state: guarded against casts, or not */

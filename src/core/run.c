@@ -183,6 +183,11 @@ static ckpt_status open_run(ckpt_run *run, ckpt_error *err)
         status = clean_up(run, err);
     if (status == CKPT_OK)
         status = take_signals(run, err);
+    if (status == CKPT_OK && run->store->unsynced)
+        ckpt__run_note(run, CKPT_WARNING, "no-directory-sync", "keep checkpoints on a file system that can, or on a machine that keeps its power",
+                       "the file system of %s cannot sync a directory (fsync): the content of a checkpoint is on the disk when it is "
+                       "said to be saved, its name when the file system likes",
+                       run->store->path);
     return ckpt__agree(run, status, err);
 }
 

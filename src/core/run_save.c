@@ -111,18 +111,86 @@ static ckpt_status guard(ckpt_run *run, ckpt_error *err)
     return status;
 }
 
+/* ---- hints and retention */
+
+void ckpt__run_write_latest(ckpt_run *run, const char *name)
+{
+    char text[CKPT__STEP_NAME + 2];
+    ckpt_error err = CKPT_ERROR_INIT;
+    int n = snprintf(text, sizeof text, "%s\n", name);
+    if (ckpt__store_write(run->store, "latest", text, (size_t)n, &err) < 0)
+        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
+                       err.message);
+}
+
+/* What the rule says of the checkpoints up to this step. Ahead of the save: one of the same step counts as what it will be, the
+ * new one. */
+static void remove_old(ckpt_run *run, const ckpt__held *list, size_t n, const ckpt_retention *rule, bool ahead)
+{
+    ckpt_run_entry *entries = calloc(n + 1, sizeof *entries);
+    bool *gone = calloc(n + 1, sizeof *gone);
+    const char **names = calloc(n + 1, sizeof *names);
+    ckpt_error err = CKPT_ERROR_INIT;
+    size_t count = 0;
+    for (size_t i = 0; entries && i < n; i++) {
+        entries[i].step = list[i].step;
+        entries[i].verified = list[i].verified;
+        /* What the resume passed over, and what lies beyond this step, is of no use to this run, and does not count. */
+        entries[i].complete = list[i].complete && list[i].step <= run->task.step - ahead && !is_bad(run, &list[i]);
+    }
+    if (entries && gone && names)
+        ckpt_retention_plan(rule, entries, n, gone);
+    for (size_t i = 0; entries && gone && names && i < n; i++)
+        if (gone[i])
+            names[count++] = list[i].name;
+    ckpt_status status = entries && gone && names ? CKPT_OK : ckpt__fail_memory(&err, "retention", n);
+    if (status == CKPT_OK && count)
+        status = ckpt__store_remove(run->store, names, count, &err);
+    if (status < 0)
+        ckpt__run_note(run, CKPT_WARNING, "prune-failed", NULL, "older checkpoints could not all be removed: %s%s%s", err.object,
+                       err.object[0] ? ": " : "", err.message);
+    else if (count)
+        ckpt__run_note(run, CKPT_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1], count > 1 ? " to " : "",
+                       count > 1 ? names[0] : "");
+    free(entries);
+    free(gone);
+    free(names);
+}
+
+/* With several ranks each prunes its own directory here, without asking the others. The newest checkpoint that is not known
+ * to be bad was published by all of them, or resumed from by all, and every rank keeps that one: whatever rank dies now, there
+ * is one that all hold. */
+static void prune_ahead(ckpt_run *run)
+{
+    ckpt_retention rule = run->options.retention;
+    ckpt__held *list = NULL;
+    size_t n = 0;
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (!run->options.prune_first || rule.keep_last < 2)
+        return;
+    rule.keep_last--;
+    if (ckpt__held_list(run->store, &list, &n, &err) < 0)
+        ckpt__run_note(run, CKPT_WARNING, "prune-failed", NULL, "nothing is removed ahead of this save: %s: %s", err.object, err.message);
+    else
+        remove_old(run, list, n, &rule, true);
+    free(list);
+}
+
 void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__payload *payload, ckpt__live *live)
 {
     ckpt__task *t = &run->task;
     ckpt__picture copy = *picture;
     copy.step = t->step;
-    ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd, .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
+    ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd,
+                           .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
                            .rank = run->options.ranks.rank, .world = run->options.ranks.world, .time = t->time,
                            .save = t->save, .replace_any = replaces_bad(run) };
     job.options.directory = true;
     ckpt_status status = guard(run, &t->error);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK) {
+        prune_ahead(run);
         status = ckpt__save_directory(&job, &t->sink, &t->error);
+    }
     if (status == CKPT_OK && run->options.read_back)
         status = read_back(run);
     if (status < 0)
@@ -144,49 +212,7 @@ void ckpt__task_publish(ckpt_run *run)
     t->finished = ckpt__run_clock();
 }
 
-/* ---- hints and retention */
-
-void ckpt__run_write_latest(ckpt_run *run, const char *name)
-{
-    char text[CKPT__STEP_NAME + 2];
-    ckpt_error err = CKPT_ERROR_INIT;
-    int n = snprintf(text, sizeof text, "%s\n", name);
-    if (ckpt__store_write(run->store, "latest", text, (size_t)n, &err) < 0)
-        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
-                       err.message);
-}
-
-static void remove_old(ckpt_run *run, const ckpt__held *list, size_t n)
-{
-    ckpt_run_entry *entries = calloc(n + 1, sizeof *entries);
-    bool *gone = calloc(n + 1, sizeof *gone);
-    const char **names = calloc(n + 1, sizeof *names);
-    ckpt_error err = CKPT_ERROR_INIT;
-    size_t count = 0;
-    for (size_t i = 0; entries && i < n; i++) {
-        entries[i].step = list[i].step;
-        entries[i].verified = list[i].verified;
-        /* What the resume passed over, and what lies beyond this step, is of no use to this run, and does not count. */
-        entries[i].complete = list[i].complete && list[i].step <= run->task.step && !is_bad(run, &list[i]);
-    }
-    if (entries && gone && names)
-        ckpt_retention_plan(&run->options.retention, entries, n, gone);
-    for (size_t i = 0; entries && gone && names && i < n; i++)
-        if (gone[i])
-            names[count++] = list[i].name;
-    ckpt_status status = entries && gone && names ? CKPT_OK : ckpt__fail_memory(&err, "retention", n);
-    if (status == CKPT_OK && count)
-        status = ckpt__store_remove(run->store, names, count, &err);
-    if (status < 0)
-        ckpt__run_note(run, CKPT_WARNING, "prune-failed", NULL, "older checkpoints could not all be removed: %s%s%s", err.object,
-                       err.object[0] ? ": " : "", err.message);
-    else if (count)
-        ckpt__run_note(run, CKPT_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1], count > 1 ? " to " : "",
-                       count > 1 ? names[0] : "");
-    free(entries);
-    free(gone);
-    free(names);
-}
+/* ---- after it */
 
 /* Nothing in here can take away from the checkpoint that was just published. */
 void ckpt__task_finish(ckpt_run *run)
@@ -216,6 +242,6 @@ void ckpt__task_finish(ckpt_run *run)
         ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "older checkpoints are kept for now: %s%s%s", err.object,
                        err.object[0] ? ": " : "", err.message);
     else if (run->options.retention.keep_last)
-        remove_old(run, list, n);
+        remove_old(run, list, n, &run->options.retention, false);
     free(list);
 }

@@ -41,7 +41,7 @@ static ckpt_status sync_folders(const ckpt__sink *s, ckpt_error *err)
 {
     for (size_t i = s->folder_count; s->options.sync && i-- > 0;) {
         int fd = openat(s->fd, s->folders[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        int rc = fd < 0 ? -1 : fsync(fd), e = errno;
+        int rc = fd < 0 ? -1 : ckpt__sync_directory(fd), e = errno;
         if (fd >= 0)
             close(fd);
         if (rc < 0)
@@ -66,7 +66,7 @@ static ckpt_status not_published(const ckpt__sink *s, int e, bool undone, const 
 
 static ckpt_status exchange_directory(ckpt__sink *s, ckpt_error *err)
 {
-    if (s->options.sync && fsync(s->dirfd) < 0) {
+    if (s->options.sync && ckpt__sync_directory(s->dirfd) < 0) {
         int e = errno;            /* the old one goes back to its name; if it cannot, it stays under the temporary's */
         bool undone = renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0;
         ckpt_status status = not_published(s, e, undone, "fsync its directory", s->temporary, err);
@@ -81,6 +81,39 @@ static ckpt_status exchange_directory(ckpt__sink *s, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* Where the old one cannot be renamed at all (overlayfs: a directory of a lower layer). The new one, which is whole, gets the
+ * name under which a recovery looks for what was moved aside; then the old one is condemned and deleted where it is. Killed
+ * before that, the old one stays and the recovery drops the new one; killed after it, the recovery deletes what is left of
+ * the old one and puts the new one in its place. */
+static ckpt_status replace_in_place(ckpt__sink *s, ckpt_error *err)
+{
+    char *aside = NULL;
+    if (asprintf(&aside, ".trash-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique()) < 0)
+        return ckpt__fail_memory(err, s->path, 0);
+    if (renameat(s->dirfd, s->temporary, s->dirfd, aside) < 0) {
+        int e = errno;
+        free(aside);
+        return cannot(s, e, "rename the new directory (renameat)", err);
+    }
+    free(s->temporary);
+    s->temporary = aside;
+    if (s->options.sync && ckpt__sync_directory(s->dirfd) < 0)
+        return cannot(s, errno, "fsync its directory", err);
+    if (ckpt__condemn_in_place(s->dirfd, s->base) < 0)
+        return cannot(s, errno, "replace the old directory, which the file system does not rename (renameat)", err);
+    const char *failed = NULL;
+    if (!ckpt__remove_directory(s->dirfd, s->base, -1))
+        failed = "delete the old directory, which the file system does not rename (unlinkat)";
+    else if (ckpt__rename_noreplace(s->dirfd, s->temporary, s->base, true) < 0)
+        failed = "rename the new directory to it (renameat2)";
+    if (!failed)
+        return CKPT_OK;
+    ckpt_status status = ckpt__fail_sys(err, errno, s->path, "cannot %s; the new one is whole and lies in %s", failed, s->temporary);
+    s->temporary = NULL;          /* not to be removed */
+    free(aside);
+    return status;
+}
+
 /* Where names cannot be exchanged. Killed in between, the old one lies in .trash-NAME.HEX, and the next to open a run
  * puts it back; once the new one is in its place durably, it is given a name that nobody puts back. */
 static ckpt_status swap_directory(ckpt__sink *s, ckpt_error *err)
@@ -88,13 +121,13 @@ static ckpt_status swap_directory(ckpt__sink *s, ckpt_error *err)
     char aside[NAME_MAX + 1], gone[NAME_MAX + 1];
     snprintf(aside, sizeof aside, ".trash-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique());
     if (renameat(s->dirfd, s->base, s->dirfd, aside) < 0)
-        return cannot(s, errno, "move the old directory aside (renameat)", err);
+        return errno == EXDEV ? replace_in_place(s, err) : cannot(s, errno, "move the old directory aside (renameat)", err);
     if (renameat(s->dirfd, s->temporary, s->dirfd, s->base) < 0) {
         int e = errno;
         bool undone = renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
         return not_published(s, e, undone, "rename the new directory to it", aside, err);
     }
-    if (s->options.sync && fsync(s->dirfd) < 0) {
+    if (s->options.sync && ckpt__sync_directory(s->dirfd) < 0) {
         int e = errno;
         bool undone = renameat(s->dirfd, s->base, s->dirfd, s->temporary) == 0 &&
                       renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
@@ -116,7 +149,9 @@ static ckpt_status publish_directory(ckpt__sink *s, ckpt_error *err)
         return ckpt__sink_taken(s, err);
     if (renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0)
         return exchange_directory(s, err);
-    if (errno != EINVAL && errno != ENOSYS)
+    if (errno == EXDEV)
+        return replace_in_place(s, err);
+    if (!ckpt__no_such_rename(errno))
         return cannot(s, errno, "exchange the new directory with it (renameat2)", err);
     return swap_directory(s, err);
 }
@@ -153,7 +188,7 @@ ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err)
     if (status == CKPT_OK)
         status = sync_folders(s, err);
     status = close_written(s, &s->direct, status, err);
-    if (status == CKPT_OK && s->options.sync && (s->directory ? fsync(s->fd) : fdatasync(s->fd)) < 0) {
+    if (status == CKPT_OK && s->options.sync && (s->directory ? ckpt__sync_directory(s->fd) : fdatasync(s->fd)) < 0) {
         int e = errno;
         status = ckpt__fail_sys(err, e, s->path, "the disk did not take the data (%s)%s",
                                 s->directory ? "fsync" : "fdatasync", ckpt__write_advice(e));
@@ -177,7 +212,7 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
         return status;
     }
     /* From here on it is published: a failure means that a power cut may still undo it. */
-    if (s->options.sync && !s->synced && fsync(s->dirfd) < 0)
+    if (s->options.sync && !s->synced && ckpt__sync_directory(s->dirfd) < 0)
         status = ckpt__fail_sys(err, errno, s->path, "it is written, but its directory could not be synced (fsync)");
     ckpt__sink_free(s);
     return status;

@@ -32,7 +32,7 @@ static ckpt_status sync_above(int fd, const char *path, ckpt_error *err)
     if (up < 0)
         return ckpt__fail_sys(err, e, path, "cannot open the directory above it (openat)");
     ckpt_status status = CKPT_OK;
-    if (fsync(up) < 0)
+    if (ckpt__sync_directory(up) < 0)
         status = ckpt__fail_sys(err, errno, path, "cannot sync the directory above it (fsync)");
     close(up);
     return status;
@@ -45,7 +45,7 @@ static ckpt_status sync_found(int fd, const char *path, ckpt_error *err)
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = sync_above(fd, path, &why);
     int e = why.sys_errno;
-    if (status == CKPT_OK || e == EACCES || e == EPERM || e == EROFS || e == EINVAL || e == ENOSYS || e == EOPNOTSUPP)
+    if (status == CKPT_OK || e == EACCES || e == EPERM || e == EROFS)
         return CKPT_OK;
     if (err)
         *err = why;
@@ -60,7 +60,7 @@ static ckpt_status make_one(const char *path, ckpt_error *err)
     if (fd < 0)
         return ckpt__fail_sys(err, errno, path, "cannot open the directory (openat)");
     ckpt_status status = CKPT_OK;
-    if (fsync(fd) < 0)
+    if (ckpt__sync_directory(fd) < 0)
         status = ckpt__fail_sys(err, errno, path, "cannot sync the directory that was made (fsync)");
     else
         status = sync_above(fd, path, err);
@@ -129,6 +129,8 @@ static ckpt_status open_directory(ckpt__store *s, const char *path, bool create,
                               errno == EMFILE ? ckpt__write_advice(errno) : "");
     if (!(s->path = realpath(path, NULL)))
         return ckpt__fail_sys(err, errno, path, "cannot find its absolute path (realpath)");
+    if (create && fsync(s->dirfd) < 0 && !(s->unsynced = ckpt__no_directory_sync(errno)))
+        return ckpt__fail_sys(err, errno, path, "cannot sync the run directory (fsync)");
     return CKPT_OK;
 }
 
@@ -189,14 +191,22 @@ static void sign(int fd)
     ckpt__xfsz_release(&h, !done && errno == EFBIG);
 }
 
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
 /* Is the locked file still the one called .lock? Someone may have removed it, and another may have locked a new one. */
 static ckpt_status check_name(const ckpt__store *s, int fd, bool *same, ckpt_error *err)
 {
     struct stat a, b;
     *same = false;
-    if (fstat(fd, &a) < 0 || (fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT))
+    if (fstat(fd, &a) < 0)
+        return ckpt__fail_sys(err, errno, s->path, "cannot look at .lock in it (fstat)");
+    if (fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) == 0)
+        *same = same_file(&a, &b);
+    else if (errno != ENOENT)
         return ckpt__fail_sys(err, errno, s->path, "cannot look at .lock in it (fstatat)");
-    *same = fstatat(s->dirfd, ".lock", &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
     return CKPT_OK;
 }
 
@@ -316,11 +326,6 @@ static ckpt_status take_new_lock(ckpt__store *s, ckpt_error *err)
     return CKPT_OK;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 ckpt_status ckpt__store_guard(ckpt__store *s, bool *moved, bool *relocked, ckpt_error *err)
 {
     struct stat own, there;
@@ -335,17 +340,17 @@ ckpt_status ckpt__store_guard(ckpt__store *s, bool *moved, bool *relocked, ckpt_
         status = same ? hold_again(s, err) : take_new_lock(s, err);
         *relocked = status == CKPT_OK && !same;
     }
-    if (stat(s->path, &there) == 0)
-        *moved = !same_file(&own, &there);
-    else
-        *moved = errno == ENOENT || errno == ENOTDIR;
+    *moved = stat(s->path, &there) == 0 ? !same_file(&own, &there) : errno == ENOENT || errno == ENOTDIR;
     return status;
 }
 
+/* What cannot be looked at (EACCES, EIO) is taken to be where it was: whoever opens it gets the same error. */
 bool ckpt__store_leads(const ckpt__store *s, const char *path, const char *name)
 {
     struct stat a, b;
-    return stat(path, &a) == 0 && fstatat(s->dirfd, name, &b, 0) == 0 && same_file(&a, &b);
+    if (stat(path, &a) < 0)
+        return errno != ENOENT && errno != ENOTDIR;
+    return fstatat(s->dirfd, name, &b, 0) < 0 ? errno != ENOENT : same_file(&a, &b);
 }
 
 ckpt_status ckpt__store_reach(const ckpt__store *s, const char *name, char **path, ckpt_error *err)

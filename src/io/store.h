@@ -8,6 +8,7 @@ typedef struct ckpt__store {
     char *path;                   /* absolute, so that a chdir of the trainer changes nothing */
     int dirfd;
     int lock;                     /* descriptor of .lock, or -1 */
+    bool unsynced;                /* the file system has no fsync of directories: names reach the disk when it likes */
     int64_t owner;                /* the process that locked it: one forked from it does not unlock */
 } ckpt__store;
 
@@ -33,7 +34,8 @@ bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size);
 
 /* With the lock: a directory that an exchange in two steps had moved aside goes back to its name if that is free
  * (.trash-<name>.<16 hex digits>); an error where it cannot, for it may be the only one. Then all .tmp-*, .trash-* and
- * .NAME.tmp-<16 hex digits> go, and directories called `prefix`* that are empty (a claim that was never filled). What
+ * .NAME.tmp-<16 hex digits> go, and directories called `prefix`* that are empty (a claim that was never filled) or were being
+ * deleted where they are. What
  * cannot be removed is left, and counted in *left. fsyncs the directory where something changed. */
 ckpt_status ckpt__store_recover(ckpt__store *s, const char *prefix, size_t *restored, size_t *removed, size_t *left,
                                 ckpt_error *err);
@@ -55,7 +57,7 @@ uint64_t ckpt__store_touched(const ckpt__store *s, const char *name);
 ckpt_status ckpt__store_untouch(ckpt__store *s, const char *name, ckpt_error *err);     /* not there: CKPT_OK */
 
 /* Removes directories of files: each is renamed to .trash-pruned.<name>.<hex>, the directory is fsynced, and only then
- * is anything deleted. A name that is gone already is no error. */
+ * is anything deleted. One that cannot be renamed (EXDEV) is deleted where it is, its checkpoint.json first. A name that is gone already is no error. */
 ckpt_status ckpt__store_remove(ckpt__store *s, const char *const *names, size_t n, ckpt_error *err);
 
 /* CKPT_E_ARGUMENT: no name of something in the directory itself (empty, "..", with a slash). */

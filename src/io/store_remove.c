@@ -92,11 +92,17 @@ typedef struct recovery {
 /* rmdir is the test for being empty: nothing comes between the two. */
 static void remove_claims(recovery *r, names *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        if (!is_leftover(list->items[i]) && unlinkat(r->store->dirfd, list->items[i], AT_REMOVEDIR) == 0) {
-            r->removed++;
-            r->changed = true;
-        }
+    int dirfd = r->store->dirfd;
+    for (size_t i = 0; i < list->count; i++) {
+        const char *name = list->items[i];
+        if (is_leftover(name))
+            continue;
+        bool gone = unlinkat(dirfd, name, AT_REMOVEDIR) == 0;
+        if (!gone && ckpt__is_condemned_in_place(dirfd, name) && !(gone = ckpt__remove_directory(dirfd, name, -1)))
+            r->left++;
+        r->removed += gone;
+        r->changed |= gone;
+    }
 }
 
 /* What could not be put back may be the only checkpoint of its step: to go on without it would be a silent step back. */
@@ -155,7 +161,7 @@ static ckpt_status put_back(recovery *r, names *list, size_t i, bool *keep, ckpt
 
 static ckpt_status sync_directory(const ckpt__store *s, ckpt_error *err)
 {
-    if (fsync(s->dirfd) < 0)
+    if (ckpt__sync_directory(s->dirfd) < 0)
         return ckpt__fail_sys(err, errno, s->path, "cannot sync the run directory (fsync)");
     return CKPT_OK;
 }
@@ -222,7 +228,8 @@ static ckpt_status condemn_all(ckpt__store *s, const char *const *list, size_t n
         }
         if (!ckpt__grow(&trash->items, &trash->capacity, trash->count + 1, sizeof *trash->items))
             return first < 0 ? first : ckpt__fail_memory(err, s->path, 0);
-        if (ckpt__condemn(s->dirfd, list[i], list[i], gone) < 0) {
+        bool renamed = ckpt__condemn(s->dirfd, list[i], list[i], gone) == 0;
+        if (!renamed && !(errno == EXDEV && ckpt__condemn_in_place(s->dirfd, list[i]) == 0)) {
             int e = errno;
             if (e == ENOENT)
                 continue;
@@ -231,7 +238,7 @@ static ckpt_status condemn_all(ckpt__store *s, const char *const *list, size_t n
             first = first < 0 ? first : status;
             continue;
         }
-        if ((trash->items[trash->count] = strdup(gone)))
+        if ((trash->items[trash->count] = strdup(renamed ? gone : list[i])))
             trash->count++;
         else
             first = first < 0 ? first : ckpt__fail_memory(err, s->path, 0);      /* the next recovery deletes it */

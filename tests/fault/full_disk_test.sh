@@ -97,12 +97,40 @@ disk()
     report $? "$what: all other checkpoints are there, the newest is whole"
 }
 
+# prune_first WHAT: on a disk for three checkpoints and a half three are to be kept. Where the old one goes after the new one
+# there is never room for the fourth; where it goes before, there is.
+prune_first()
+{
+    run=$work/disk/run
+    for option in '' --prune-first; do
+        what="$1, keep_last 3${option:+, prune_first}"
+        rm -rf "$run" "$work/disk/ballast"
+        "$trainer" --keep 3 --steps 1 --sync "$run" >"$work/out" 2>"$work/err"
+        size=$(du -sk "$run" | awk '{ print $1 }')
+        rm -rf "$run"             # a run that resumes keeps what it resumed from, beside those three
+        room=$(df -Pk "$work/disk" | awk 'NR == 2 { print $4 }')
+        dd if=/dev/zero of="$work/disk/ballast" bs=1024 count=$((room - size * 7 / 2)) 2>"$work/err"
+        "$trainer" --keep 3 $option --steps 8 --sync --say "$run" >"$work/out" 2>"$work/err"
+        report $? "$what: eight steps"
+        if [ -z "$option" ]; then
+            [ "$(grep -c ': system ENOSPC' "$work/out")" = 5 ] && [ "$(found "$run")" = 3 ]
+            report $? "$what: no save after the third finds room"
+        else
+            ! grep ': system' "$work/out" >/dev/null && [ "$(found "$run")" = 8 ]
+            report $? "$what: all saves find room"
+        fi
+        [ "$(find "$run" -name 'step-*' | wc -l)" = 3 ] && [ "$(leftovers "$run")" = 0 ]
+        report $? "$what: three are there"
+    done
+}
+
 # The state is 2.6 MiB: 12 MiB hold four checkpoints.
 mkdir "$work/disk"
 if mount -t tmpfs -o size=16m ckpt-full "$work/disk" 2>"$work/why"; then
     mounted=yes
     disk tmpfs synchronous
     disk tmpfs asynchronous
+    prune_first tmpfs
     umount "$work/disk" && mounted=
 else
     skip "a full tmpfs" "$(reason)"
@@ -114,6 +142,7 @@ if dd if=/dev/zero of="$image" bs=1024 count=32768 2>"$work/why" && mkfs.ext4 -q
     mounted=yes
     disk ext4 synchronous
     disk ext4 asynchronous
+    prune_first ext4
     umount "$work/disk" && mounted=
 else
     skip "a full ext4" "$(reason)"

@@ -44,7 +44,7 @@ typedef struct training {
 } training;
 
 static struct {
-    bool check, control, synchronous, read_back, again, open_too, say, lift_limit;
+    bool check, control, synchronous, read_back, again, open_too, say, lift_limit, prune_first;
     int64_t steps, every, keep_last, keep_every, back;
     int report;
     const char *ballast;          /* a file to remove after two failures: space is freed */
@@ -298,6 +298,7 @@ static int on_the_run(void)
     int64_t done = 0, listed = 0;
     o.every_steps = opt.every;
     o.retention.keep_last = opt.keep_last;
+    o.prune_first = opt.prune_first;
     o.retention.keep_every = opt.keep_every;
     o.synchronous = opt.synchronous;
     o.read_back = opt.read_back;
@@ -368,7 +369,7 @@ int main(int argc, char **argv)
         { "every", required_argument, NULL, 'e' },   { "keep", required_argument, NULL, 'k' },
         { "keep-every", required_argument, NULL, 'K' }, { "again", no_argument, NULL, 'a' },
         { "mark-open", no_argument, NULL, 'o' },     { "report", required_argument, NULL, 'r' },
-        { "read-back", no_argument, NULL, 'R' },
+        { "read-back", no_argument, NULL, 'R' },     { "prune-first", no_argument, NULL, 'p' },
         { "say", no_argument, NULL, 'S' },           { "ballast", required_argument, NULL, 'b' },
         { "lift-limit", no_argument, NULL, 'l' },    { "back", required_argument, NULL, 'B' },
         { NULL, 0, NULL, 0 }
@@ -389,6 +390,7 @@ int main(int argc, char **argv)
         case 'R': opt.read_back = true; break;
         case 'S': opt.say = true; break;
         case 'b': opt.ballast = optarg; break;
+        case 'p': opt.prune_first = true; break;
         case 'l': opt.lift_limit = true; break;
         case 'B': opt.back = atoll(optarg); break;
         default: return usage();
