@@ -125,7 +125,7 @@ static void expect_new_head(const net *n, const int *order)
             ck_assert_msg(is_run(n->avg[i], count, 100 * (float)(k + 1), 1), "%s has %g", new_model[i].name, n->avg[i][0]);
             ck_assert(is_run(n->sq[i], count, 1000 * (float)(k + 1), 1) && n->steps[i] == 3);
         }
-        ck_assert(n->avg[i][count] == 8 || count == 20);       /* and nothing beside it was touched */
+        ck_assert(count == 20 || n->avg[i][count] == 8);       /* and nothing beside it was touched */
     }
 }
 
