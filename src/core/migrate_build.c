@@ -278,7 +278,8 @@ static const ckpt_value *ids_of(const builder *b, const ckpt__canon_group *g)
 static bool is_setting(const builder *b, const ckpt_value *v)
 {
     const ckpt_value *tuple = v->kind == CKPT_V_DICT ? as_tuple(b, v) : NULL;
-    bool scalar = v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_STR || v->kind == CKPT_V_NONE;
+    bool scalar = v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_STR ||
+                  v->kind == CKPT_V_NONE;
     for (size_t i = 0; tuple && i < tuple->item_count; i++)
         if (tuple->items[i]->kind != CKPT_V_INT && tuple->items[i]->kind != CKPT_V_FLOAT)
             return false;

@@ -315,7 +315,9 @@ static ckpt_status make_group(grouper *g)
         return ckpt__mover_no_memory(g->err);
     for (size_t i = 0; i < g->count; i++)
         params[i] = g->owners[i].name;
-    *made = (ckpt__canon_group){ .name = ckpt__s("0"), .params = params, .param_count = g->count, .fused = -1, .capturable = -1, .foreach = -1 };
+    *made = (ckpt__canon_group){
+        .name = ckpt__s("0"), .params = params, .param_count = g->count, .fused = -1, .capturable = -1, .foreach = -1
+    };
     c->groups = made;
     c->group_count = 1;
     g->m->group_made = true;
@@ -331,8 +333,8 @@ static ckpt_status make_group(grouper *g)
         g->m->report, CKPT_WARNING, "group-made", NULL,
         "for g in optimizer.param_groups: [g.setdefault(k, v) for k, v in optimizer.defaults.items()]   # after load_state_dict; or bind a "
         "group (ckpt_state_group) before the save",
-        "no parameter group is bound: one was made of the %zu parameters with moments%s, in the order of ckpt-inspect list ('%s' to '%s')%s. "
-        "torch matches by position: construct the optimizer over the parameters in that order (param_names says it). "
+        "no parameter group is bound: one was made of the %zu parameters with moments%s, in the order of ckpt-inspect list "
+        "('%s' to '%s')%s. torch matches by position: construct the optimizer over the parameters in that order (param_names says it). "
         "Hyper-parameters are not in the checkpoint",
         g->count, left, shown, last, step);
     return added ? CKPT_OK : ckpt__mover_no_memory(g->err);
@@ -343,7 +345,8 @@ static ckpt_status note_steps(grouper *g)
     if (!g->made || g->m->group_made)
         return CKPT_OK;
     return ckpt__mover_note(g->m, CKPT_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
-                            "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in integers",
+                            "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
+                            "integers",
                             g->made, (long long)common_step(g->m));
 }
 

@@ -509,8 +509,8 @@ static ckpt_status note_size(writer *w)
         sum += size;
     }
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s", (unsigned long long)sum, w->count,
-                                  w->count == 1 ? "" : "s");
+        status = ckpt__mover_note(m, CKPT_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s",
+                                  (unsigned long long)sum, w->count, w->count == 1 ? "" : "s");
     return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status : ckpt__mover_no_memory(w->err);
 }
 

@@ -142,7 +142,8 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
 static bool edits_content(const ckpt__mover *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+    return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count || o->only_role_count ||
+           o->only_device_count;
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */

@@ -92,7 +92,8 @@ static ckpt_status say_left_behind(ckpt__mover *m, const bool *keep, ckpt_error 
     }
     if (status == CKPT_OK && others)
         status = ckpt__mover_note(m, CKPT_WARNING, "left-behind", (ckpt_str){ NULL, 0 }, err,
-                                  "%zu weights in %zu more places are outside of the model and are not written", others, p.count - PLACES_MAX);
+                                  "%zu weights in %zu more places are outside of the model and are not written", others,
+                                  p.count - PLACES_MAX);
     ckpt__hash_free(p.by_path);
     free(p.items);
     return status;
