@@ -153,28 +153,18 @@ bool run_parts_gone(const run_parts *parts)
 
 /* ---- how to resume */
 
-char *run_resume_command(const run_view *v, const ckpt_run_entry *from)
+char *run_resume_command(const run_view *v)
 {
-    ckpt_reader *reader = NULL;
     size_t size = strlen(v->path) + 200;
-    if (!inspect_plain_path(v->path))
-        return NULL;
-    if (from && ckpt_reader_open(from->path, NULL, &reader, NULL) < 0)
-        reader = NULL;
-    const char *target = reader && inspect_has_gpu(reader) ? "cuda:0" : "cpu";
-    ckpt_reader_close(reader);
-    char *text = malloc(size);
+    char *text = inspect_plain_path(v->path) ? malloc(size) : NULL;
     if (text)
-        snprintf(
-            text, size,
-            "ckpt_run_open(&run, \"%s\", state, &options, &err); ckpt_run_resume(run, \"%s\", &done, report, &err)",
-            v->path, target);
+        snprintf(text, size, "ckpt_run_open(&run, \"%s\", state, &options, &err); ckpt_run_resume(run, NULL, &done, report, &err)", v->path);
     return text;
 }
 
 void run_put_resume(const run_view *v, const ckpt_run_entry *from)
 {
-    char *text = run_resume_command(v, from), *second = text ? strstr(text, "; ckpt_run_resume") : NULL;
+    char *text = run_resume_command(v), *second = text ? strstr(text, "; ckpt_run_resume") : NULL;
     if (second) {                                     /* on a line each: together they are wider than 80 columns */
         *second = '\0';
         printf("%sresume with%s ", cli_style(&v->o->cli, "bold"), cli_style(&v->o->cli, "off"));
@@ -349,7 +339,7 @@ static void show_json(const run_view *v, const layout *l)
         json_uint(&j, "removed_nbytes", l->removed_bytes);
         json_end_object(&j);
     }
-    char *resume = newest ? run_resume_command(v, newest) : NULL;
+    char *resume = newest ? run_resume_command(v) : NULL;
     json_text(&j, "resume", resume);
     free(resume);
     cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_NOTE);
@@ -388,7 +378,7 @@ static int show_report(const run_view *v, const layout *l)
 {
     const ckpt_run_entry *newest = run_newest(v);
     report_list page = {.command = "show", .says = "What this run directory holds"};
-    char *resume = newest ? run_resume_command(v, newest) : NULL;
+    char *resume = newest ? run_resume_command(v) : NULL;
     if (!run_report_lines(v, &page)) {
         free(resume);
         return cli_fail(&v->o->cli, "no-memory", "out of memory");

@@ -40,9 +40,8 @@ void run_parts_free(run_parts *parts);
 /* Some part is not the directory that it was: a writer has pruned or replaced it meanwhile. */
 bool run_parts_gone(const run_parts *parts);
 
-/* What the trainer calls to resume, in two statements; NULL: the path cannot be written in C as it is. `from` is the
- * checkpoint whose device tags say where to. */
-char *run_resume_command(const run_view *v, const ckpt_run_entry *from);
+/* What the trainer calls to resume, in two statements; NULL: the path cannot be written in C as it is. */
+char *run_resume_command(const run_view *v);
 void run_put_resume(const run_view *v, const ckpt_run_entry *from);
 
 /* The lines of a page, which the caller frees, filled but for `plan`; false: no memory. */

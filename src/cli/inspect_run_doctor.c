@@ -229,7 +229,7 @@ static void doctor_json(const walk *w, int status)
                        w->all[w->end].why[0] ? w->all[w->end].why
                                              : "whether it resumes is not known; the findings say what is missing");
     if (from) {
-        char *command = run_resume_command(v, from);
+        char *command = run_resume_command(v);
         json_object(&j, "resume");
         json_text(&j, "path", from->path);
         json_int(&j, "step", from->step);
@@ -393,7 +393,7 @@ static int put_report(const walk *w)
     const ckpt_run_entry *from = taken(w);
     char title[200];
     report_list page = {.command = "doctor", .says = "Will this run resume?"};
-    char *resume = from ? run_resume_command(v, from) : NULL;
+    char *resume = from ? run_resume_command(v) : NULL;
     if (!run_report_lines(v, &page)) {
         free(resume);
         return cli_fail(&v->o->cli, "no-memory", "out of memory");
