@@ -182,8 +182,8 @@ const ckpt__row ckpt__rows_place[] = {
      .code = ""},
     {.fact = CKPT__MOMENT_SHARD, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_NOTE, .outcome = CKPT_RESUMES,
      .code = "moment-shape",
-     .message = "{n} optimizer tensor{s} have another shape than the parameter, as a rank's share of them has ({a}): a state that binds them "
-                "in this shape gets them, and one that binds the parameter's is refused",
+     .message = "{n} optimizer tensor{s} of another shape than the parameter, such as a rank's share ({a}): a state that binds such a tensor "
+                "in its own shape gets it, and one that binds the parameter's shape is refused",
      .fix = "nothing, if the program binds them in this shape"},
     {.fact = CKPT__MOMENT_SHAPE, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_ERROR,
      .outcome = CKPT_FAILS_AT_STEP, .code = "moment-shape",

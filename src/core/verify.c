@@ -11,6 +11,7 @@
 #include "codec/crc32.h"
 #include "core/engine.h"
 #include "format/manifest.h"
+#include "format/native.h"
 #include "format/survey.h"
 
 static const char manifest_name[] = "checkpoint.json";
@@ -443,6 +444,36 @@ static bool only_unread(const ckpt_report *report)
     return errors == ckpt_report_count_code(report, "member-unread");
 }
 
+/* The parts of the ranks of a run: each is checked by itself, by its own manifest, once they are known to belong together. */
+static ckpt_status verify_ranks(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
+{
+    ckpt_reader *reader = NULL;
+    ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
+    ckpt_report *report = ckpt_report_new();
+    ckpt_status status = report ? ckpt_reader_open(paths[0], &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
+    if (status == CKPT_E_DAMAGED)             /* the part that is says so itself */
+        status = CKPT_OK;
+    ckpt_report_clear(v->report);
+    bool ok = true;
+    for (size_t i = 0; status >= 0 && i < count; i++) {
+        ckpt_verify_result one;
+        status = ckpt_verify(paths[i], format, v->progress, &one, report, err);
+        if (status >= 0 && !ckpt__report_merge(v->report, report))
+            status = ckpt__fail_memory(err, "the report", 0);
+        ok = ok && one.ok;
+        if (i == 0 || one.integrity < v->result->integrity)
+            v->result->integrity = one.integrity;
+        v->result->bytes += one.bytes;
+        v->result->tensors += one.tensors;
+        v->result->unprotected_bytes += one.unprotected_bytes;
+        memcpy(v->result->format, one.format, sizeof one.format);
+    }
+    ckpt_reader_close(reader);
+    ckpt_report_free(report);
+    v->result->ok = ok;
+    return status < 0 ? status : ok ? CKPT_OK : CKPT_NO;
+}
+
 ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
                         ckpt_report *report, ckpt_error *err)
 {
@@ -468,6 +499,13 @@ ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char
     ckpt_status status = ckpt__source_open(path, &v.source, err);
     for (size_t i = 1; status == CKPT_OK && i < count; i++)
         status = ckpt__source_open_also(v.source, paths[i], err);
+    if (status == CKPT_OK && count > 1 && ckpt__native_has_ranks(v.source)) {
+        ckpt__source_close(v.source);
+        status = verify_ranks(&v, paths, count, format, err);
+        if (!report)
+            ckpt_report_free(v.report);
+        return status;
+    }
     if (status == CKPT_OK && v.source->dirfd >= 0 && faccessat(v.source->dirfd, manifest_name, F_OK, 0) == 0)
         status = check_manifest(&v, err);
     if (status == CKPT_OK)

@@ -125,35 +125,59 @@ static ckpt_status set_paths(const ckpt__native_reader *r, ckpt_error *err)
     return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "paths", 0) : (ckpt_status)status;
 }
 
-static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+static ckpt_status read_one(const ckpt__read_request *request, ckpt__native_reader *r, ckpt_error *err)
 {
-    bool directory = request->file == CKPT__WHOLE_DIRECTORY;
-    ckpt__native_reader r = { .source = request->source, .index = ckpt__index_new(ckpt__known_limit(0, false)),
-                              .salvage = request->salvage, .survey = request->survey };
     const ckpt_str none = { NULL, 0 };
     ckpt_status status;
-    if (!r.index)
-        return ckpt__fail_memory(err, "index", 0);
-    if (directory)
-        status = ckpt__native_read_step(&r, err);
+    if (request->file == CKPT__WHOLE_DIRECTORY)
+        status = ckpt__native_read_step(r, err);
     else
-        status = ckpt__native_read_file(&r, request->file, none, &r.index->step, err);
+        status = ckpt__native_read_file(r, request->file, none, &r->index->step, err);
     if (status == CKPT_OK)
-        status = find_elsewhere(&r, err);
+        status = find_elsewhere(r, err);
     if (status == CKPT_OK)
-        status = set_paths(&r, err);
+        status = set_paths(r, err);
     if (status == CKPT_OK)
-        status = ckpt__index_finish(r.index, err);
-    free(r.elsewhere);
+        status = ckpt__index_finish(r->index, err);
+    free(r->elsewhere);
+    return status;
+}
+
+static ckpt__native_reader new_reader(const ckpt__read_request *request)
+{
+    return (ckpt__native_reader){ .source = request->source, .index = ckpt__index_new(ckpt__known_limit(0, false)),
+                                  .salvage = request->salvage, .survey = request->survey };
+}
+
+static ckpt_status give(const ckpt__read_request *request, ckpt__index *x, ckpt_status status, ckpt__index **out, ckpt_error *err)
+{
     if (status < 0) {
-        status = ckpt__index_refused(r.index, status, request->source->path, err);
-        ckpt__index_free(r.index);
+        status = ckpt__index_refused(x, status, request->source->path, err);
+        ckpt__index_free(x);
         return status;
     }
-    r.index->format = "ckpt";
-    r.index->kind = directory ? "directory" : "file";
-    *out = r.index;
+    x->format = "ckpt";
+    x->kind = request->file == CKPT__WHOLE_DIRECTORY ? "directory" : "file";
+    *out = x;
     return CKPT_OK;
+}
+
+ckpt_status ckpt__native_read_root(const ckpt__read_request *request, size_t root, ckpt__index **out, ckpt_error *err)
+{
+    ckpt__native_reader r = new_reader(request);
+    r.rooted = true;
+    r.root = root;
+    return r.index ? give(request, r.index, read_one(request, &r, err), out, err) : ckpt__fail_memory(err, "index", 0);
+}
+
+static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+{
+    ckpt__native_reader r = new_reader(request);
+    if (!r.index)
+        return ckpt__fail_memory(err, "index", 0);
+    bool several = request->file == CKPT__WHOLE_DIRECTORY && request->source->also_count && ckpt__native_has_ranks(request->source);
+    ckpt_status status = several ? ckpt__native_read_ranks(request, r.index, err) : read_one(request, &r, err);
+    return give(request, r.index, status, out, err);
 }
 
 static int native_or_step_bid(const ckpt__probe *probe)

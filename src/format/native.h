@@ -51,6 +51,8 @@ typedef struct ckpt__native_reader {
     ckpt__source *source;
     ckpt__index *index;
     bool salvage;                 /* what is not there is marked so; a value tree that is not all there is left out */
+    size_t root;                  /* of the source, where `rooted`: one rank's directory of several */
+    bool rooted;
     bool survey;                  /* of a step: a file that is damaged is a finding, and the others are read */
     struct { ckpt_value *value; ckpt_str name; } *elsewhere; size_t elsewhere_count, elsewhere_capacity;
 } ckpt__native_reader;
@@ -59,6 +61,10 @@ ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_s
                                    ckpt_error *err);
 /* The directory of a step: the manifest, then its files. */
 ckpt_status ckpt__native_read_step(ckpt__native_reader *r, ckpt_error *err);
+/* Several directories that each hold a step: the ranks of a run. Their tensors and values go into `into`. */
+bool ckpt__native_has_ranks(ckpt__source *source);
+ckpt_status ckpt__native_read_ranks(const ckpt__read_request *request, ckpt__index *into, ckpt_error *err);
+ckpt_status ckpt__native_read_root(const ckpt__read_request *request, size_t root, ckpt__index **out, ckpt_error *err);
 int ckpt__native_bid_step(const ckpt__probe *probe);
 
 /* CKPT_E_DAMAGED where an index that was read as plain safetensors holds our keys in its metadata: ours, but damaged

@@ -20,12 +20,17 @@ int ckpt__native_bid_step(const ckpt__probe *probe)
     return S_ISREG(st.st_mode) ? 90 : 0;
 }
 
+static ckpt_status add(ckpt__native_reader *r, const char *name, uint32_t *file, ckpt_error *err)
+{
+    return r->rooted ? ckpt__source_add_at(r->source, r->root, name, file, err) : ckpt__source_add(r->source, name, file, err);
+}
+
 static ckpt_status read_manifest(ckpt__native_reader *r, ckpt__manifest *m, ckpt_error *err)
 {
     char label[256];
     uint32_t file;
     ckpt__buf text = { 0 };
-    ckpt_status status = ckpt__source_add(r->source, MANIFEST, &file, err);
+    ckpt_status status = add(r, MANIFEST, &file, err);
     if (status < 0)
         return status;
     ckpt__source_label(r->source, file, label, sizeof label);
@@ -44,7 +49,7 @@ static ckpt_status read_member(ckpt__native_reader *r, const ckpt__manifest *m, 
     char label[256];
     uint32_t file;
     int64_t step = -1;
-    ckpt_status status = ckpt__source_add(r->source, mf->name.data, &file, err);
+    ckpt_status status = add(r, mf->name.data, &file, err);
     if (status == CKPT_E_SYSTEM || status == CKPT_E_NOT_FOUND) {
         ckpt__error_prefix(err, "the manifest names '%s'", mf->name.data);
         if (err && err->sys_errno == ENOENT)         /* the directory is incomplete: that is damage */

@@ -46,12 +46,14 @@ typedef struct training {
 static struct {
     bool check, control, synchronous, read_back, again, open_too, say, lift_limit, prune_first;
     int64_t steps, every, keep_last, keep_every, back;
+    int64_t writer;               /* saved with each checkpoint; 0: nothing is */
     int report;
     const char *ballast;          /* a file to remove after two failures: space is freed */
     const char *path;
 } opt = { .steps = -1, .every = 1, .keep_last = 2, .report = -1 };
 
 static training now, expected;
+static int64_t writer;            /* of what was restored, or of this process */
 
 static void report_line(const char *what, int64_t step)
 {
@@ -164,7 +166,8 @@ static ckpt_status bind(ckpt_state *s, ckpt_error *err)
         (status = ckpt_state_f64(s, "loss", &now.loss, err)) < 0 ||
         (status = ckpt_state_bool(s, "warm", &now.warm, err)) < 0 ||
         (status = ckpt_state_scaler(s, "scaler", &now.scaler, err)) < 0 ||
-        (status = ckpt_state_string(s, "phase", now.phase, sizeof now.phase, err)) < 0)
+        (status = ckpt_state_string(s, "phase", now.phase, sizeof now.phase, err)) < 0 ||
+        (opt.writer && (status = ckpt_state_i64(s, "writer", &writer, err)) < 0))
         return status;
     return ckpt_state_bytes(s, "rng", now.rng, sizeof now.rng, err);
 }
@@ -231,6 +234,7 @@ static int train(ckpt_run *run, int64_t done, ckpt_error *err)
         return complain(err);
     for (int64_t i = 0; i != opt.steps && status == 0; i++) {
         fill(&now, ++done);
+        writer = opt.writer;
         ckpt_status s = ckpt_run_step(run, done, err);
         if (opt.say)
             status = tell(run, done, s, err);
@@ -370,6 +374,7 @@ int main(int argc, char **argv)
         { "keep-every", required_argument, NULL, 'K' }, { "again", no_argument, NULL, 'a' },
         { "mark-open", no_argument, NULL, 'o' },     { "report", required_argument, NULL, 'r' },
         { "read-back", no_argument, NULL, 'R' },     { "prune-first", no_argument, NULL, 'p' },
+        { "writer", required_argument, NULL, 'w' },
         { "say", no_argument, NULL, 'S' },           { "ballast", required_argument, NULL, 'b' },
         { "lift-limit", no_argument, NULL, 'l' },    { "back", required_argument, NULL, 'B' },
         { NULL, 0, NULL, 0 }
@@ -390,6 +395,7 @@ int main(int argc, char **argv)
         case 'R': opt.read_back = true; break;
         case 'S': opt.say = true; break;
         case 'b': opt.ballast = optarg; break;
+        case 'w': opt.writer = atoll(optarg); break;
         case 'p': opt.prune_first = true; break;
         case 'l': opt.lift_limit = true; break;
         case 'B': opt.back = atoll(optarg); break;

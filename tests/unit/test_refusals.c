@@ -299,6 +299,8 @@ START_TEST(directories_that_cannot_be_synced)
         clear();
         refuse.sync_directory = errors[i];
         expect_a_whole_life(false);
+        clear();
+        refuse.sync_directory = errors[i];
         refuse.flags = EINVAL;
         expect_a_whole_life(false);
     }

@@ -3,6 +3,7 @@
 #include "ranks_fixture.h"
 
 #include <ckpt/doctor.h>
+#include <ckpt/verify.h>
 
 enum { ROWS = 4, COLUMNS = 6, SHARE = ROWS * COLUMNS / 2 };
 
@@ -128,6 +129,105 @@ START_TEST(doctor_says_that_each_resumes)
 }
 END_TEST
 
+/* Paths of both ranks, as one checkpoint. */
+static ckpt_status open_both(const char *first, const char *second, ckpt_reader **reader, ckpt_error *err)
+{
+    const char *also[] = { second };
+    ckpt_reader_options o = CKPT_READER_OPTIONS_INIT;
+    o.also = also;
+    o.also_count = second ? 1 : 0;
+    *err = (ckpt_error)CKPT_ERROR_INIT;
+    return ckpt_reader_open(first, &o, reader, err);
+}
+
+static void expect_tensor(const ckpt_reader *reader, const char *name, const char *file, float first)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    float data[ROWS * COLUMNS];
+    size_t i = 0;
+    OK(ckpt_reader_find(reader, name, strlen(name), &i, &err));
+    const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+    ck_assert_str_eq(t->file.data, file);
+    ck_assert_uint_le(t->nbytes, sizeof data);
+    OK(ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err));
+    ck_assert_msg(data[0] >= first && data[0] <= first, "%s: %g", name, (double)data[0]);
+}
+
+START_TEST(the_parts_of_all_ranks_are_one_checkpoint)
+{
+    for (int both = 0; both < 2; both++)
+        for (int turned = 0; turned < 2; turned++) {
+            const char *run = in_folder(both ? "both" : "one");
+            ckpt_error err = CKPT_ERROR_INIT;
+            ckpt_reader *reader = NULL;
+            on_both = both;
+            if (!turned)
+                make_run_of_shares(run);
+            OK(open_both(rank_path(run, turned, 3), rank_path(run, !turned, 3), &reader, &err));
+            ck_assert_str_eq(ckpt_reader_format(reader), "ckpt");
+            ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 3);
+            expect_tensor(reader, "w", "rank-00000/model.safetensors", 300);
+            expect_tensor(reader, "rank-00000.optimizer.w.exp_avg", "rank-00000/training.safetensors", 30);
+            expect_tensor(reader, "rank-00001.optimizer.w.exp_avg", "rank-00001/training.safetensors", 1030);
+            ck_assert_ptr_nonnull(ckpt_value_get(ckpt_reader_root(reader), "step"));
+            ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), "ranks-joined"), 1);
+            ckpt_reader_close(reader);
+        }
+}
+END_TEST
+
+static void expect_refused(const char *first, const char *second, const char *text)
+{
+    ckpt_error err;
+    ckpt_reader *reader = NULL;
+    ck_assert_int_eq(open_both(first, second, &reader, &err), CKPT_E_MISMATCH);
+    ck_assert_msg(strstr(err.message, text) != NULL, "'%s' is not in: %s", text, err.message);
+    ck_assert_ptr_null(reader);
+}
+
+START_TEST(what_is_not_of_one_save_is_refused)
+{
+    const char *run = in_folder("run"), *other = in_folder("other");
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_reader *reader = NULL;
+    char command[600];
+    on_both = true;
+    make_run_of_shares(run);
+    make_run_of_shares(other);
+    expect_refused(rank_path(run, 0, 3), rank_path(run, 1, 2), "step");
+    expect_refused(rank_path(run, 0, 3), rank_path(other, 1, 3), "another save");
+    expect_refused(rank_path(run, 0, 3), rank_path(other, 0, 3), "rank 0 of 2");
+    snprintf(command, sizeof command, "cp -r %s %s/copy", rank_path(run, 1, 3), run);
+    run_command(command);
+    snprintf(command, sizeof command, "%s/copy", run);
+    expect_refused(rank_path(run, 1, 3), command, "rank 0 of 2 is missing");
+    OK(open_both(rank_path(run, 0, 3), NULL, &reader, &err));      /* one alone is what it was */
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 2);
+    ckpt_reader_close(reader);
+}
+END_TEST
+
+START_TEST(the_parts_are_verified_each_and_together)
+{
+    const char *run = in_folder("run");
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_verify_result result;
+    on_both = true;
+    make_run_of_shares(run);
+    const char *paths[] = { rank_path(run, 0, 3), rank_path(run, 1, 3) }, *mixed[] = { rank_path(run, 0, 3), rank_path(run, 1, 2) };
+    OK(ckpt_verify_paths(paths, 2, NULL, NULL, &result, NULL, &err));
+    ck_assert(result.ok && result.tensors == 4 && result.integrity == CKPT_INTEGRITY_CRC32);
+    ck_assert_int_eq(ckpt_verify_paths(mixed, 2, NULL, NULL, &result, NULL, &err), CKPT_E_MISMATCH);
+    int fd = open(path_of(rank_path(run, 1, 3), "training.safetensors"), O_RDWR);
+    ck_assert(fd >= 0 && pwrite(fd, "\xff\xff\xff\xff", 4, lseek(fd, 0, SEEK_END) - 8) == 4);
+    close(fd);
+    ckpt_report *report = ckpt_report_new();
+    ck_assert_int_eq(ckpt_verify_paths(paths, 2, NULL, NULL, &result, report, &err), CKPT_NO);
+    ck_assert(!result.ok && ckpt_report_count(report) > 0);
+    ckpt_report_free(report);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("run_shares");
@@ -136,6 +236,9 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, each_rank_resumes_its_own);
     tcase_add_test(t, doctor_says_that_each_resumes);
+    tcase_add_test(t, the_parts_of_all_ranks_are_one_checkpoint);
+    tcase_add_test(t, what_is_not_of_one_save_is_refused);
+    tcase_add_test(t, the_parts_are_verified_each_and_together);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
