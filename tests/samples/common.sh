@@ -81,6 +81,24 @@ on_cuda()
     fi
 }
 
+# tail_of FILE LINES WHOLE: the file is the end of the whole one, of that many lines at least.
+tail_of()
+{
+    lines=$(wc -l <"$1")
+    [ "$lines" -ge "$2" ] && tail -n "$lines" "$3" | cmp - "$1"
+}
+
+# lines_in FILE N PID: waits until the file has them; no when the process ends first.
+lines_in()
+{
+    tries=0
+    while [ "$(wc -l <"$1")" -lt "$2" ]; do
+        kill -0 "$3" 2>/dev/null && [ $tries -lt 3000 ] || return 1
+        sleep 0.01
+        tries=$((tries + 1))
+    done
+}
+
 skip()
 {
     count=$((count + 1))

@@ -6,24 +6,6 @@
 without=$builddir/samples/hook_without
 minimal=$builddir/samples/hook_minimal
 
-# tail_of FILE LINES WHOLE: the file is the end of the whole one, of that many lines at least.
-tail_of()
-{
-    lines=$(wc -l <"$1")
-    [ "$lines" -ge "$2" ] && tail -n "$lines" "$3" | cmp - "$1"
-}
-
-# lines_in FILE N PID: waits until the file has them; no when the process ends first.
-lines_in()
-{
-    tries=0
-    while [ "$(wc -l <"$1")" -lt "$2" ]; do
-        kill -0 "$3" 2>/dev/null && [ $tries -lt 1200 ] || return 1
-        sleep 0.02
-        tries=$((tries + 1))
-    done
-}
-
 "$without" 100 >"$work/whole" 2>"$work/err"
 report $? "100 steps without the hook"
 "$minimal" 100 "$work/straight" >"$work/losses" 2>"$work/err"

@@ -7,24 +7,6 @@
 without=$builddir/samples/shards_without
 hook=$builddir/samples/shards_hook
 
-# tail_of FILE LINES WHOLE: the file is the end of the whole one, of that many lines at least.
-tail_of()
-{
-    lines=$(wc -l <"$1")
-    [ "$lines" -ge "$2" ] && tail -n "$lines" "$3" | cmp - "$1"
-}
-
-# lines_in FILE N PID: waits until the file has them; no when the process ends first.
-lines_in()
-{
-    tries=0
-    while [ "$(wc -l <"$1")" -lt "$2" ]; do
-        kill -0 "$3" 2>/dev/null && [ $tries -lt 3000 ] || return 1
-        sleep 0.01
-        tries=$((tries + 1))
-    done
-}
-
 "$without" 150 >"$work/whole" 2>"$work/err"
 report $? "150 steps without the hook"
 expect "in shards of different lengths" test "$(sed 's/.* of \([0-9]*\) .*/\1/' "$work/whole" | sort -u | wc -l)" -ge 4
