@@ -4,8 +4,9 @@
  *
  * -i: the command is started with the signal ignored, as nohup does; else with its default action, whatever this process was
  * given. -g: the signal goes to the whole process group, as Ctrl-C does. -x: the command is a script that becomes the program,
- * whose calls are counted. It ends as the command does: with its exit status, or by the same signal; 97: the command was done before its N-th call; 98: it cannot be traced here. Only the main thread's
- * calls are counted. */
+ * whose calls are counted. Only the main thread's calls are counted.
+ *   It ends as the command does, with its exit status or by the same signal. 97: the command was done before its N-th call;
+ * 98: it cannot be traced here. */
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
