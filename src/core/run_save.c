@@ -182,7 +182,8 @@ void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__p
     ckpt__task *t = &run->task;
     ckpt__picture copy = *picture;
     copy.step = t->step;
-    ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd, .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
+    ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd,
+                           .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
                            .rank = run->options.ranks.rank, .world = run->options.ranks.world, .time = t->time,
                            .save = t->save, .replace_any = replaces_bad(run) };
     job.options.directory = true;
