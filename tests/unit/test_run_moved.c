@@ -259,28 +259,35 @@ START_TEST(who_lost_the_lock_while_it_wrote_publishes_nothing)
 {
     trainer x;
     const char *run = in_folder("run");
+    int go[2];
+    char c = 'x';
+    ck_assert_int_eq(pipe(go), 0);
+    pid_t pid = fork();           /* before there is a writer, whose memory the child would have */
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        trainer y;
+        int64_t done;
+        NEED(read(go[0], &c, 1) == 1);
+        trainer_init(&y);
+        y.o.synchronous = true;
+        NEED(trainer_open(&y, run) == CKPT_OK);
+        NEED(ckpt_run_resume(y.run, NULL, &done, NULL, &y.err) == CKPT_OK && done == 1);
+        NEED(trainer_close(&y) == CKPT_OK);
+        ckpt_state_free(y.state);
+        _exit(0);
+    }
     start(&x, run, false);
     EXPECT_OK(&x, step_and_wait(&x, 1));
     gate_set(true, 0);
     EXPECT_OK(&x, trainer_step(&x, 2));
     gate_meet(1);
     shell("rm %s/.lock", run);
-    pid_t pid = fork();           /* without the gate's thread: the child's own is open */
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        trainer y;
-        int64_t done;
-        gate.closed = false;
-        trainer_init(&y);
-        y.o.synchronous = true;
-        NEED(trainer_open(&y, run) == CKPT_OK);
-        NEED(ckpt_run_resume(y.run, NULL, &done, NULL, &y.err) == CKPT_OK && done == 1);
-        NEED(trainer_close(&y) == CKPT_OK);
-        _exit(0);
-    }
+    ck_assert_int_eq(write(go[1], &c, 1), 1);
     int status = -1;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
+    close(go[0]);
+    close(go[1]);
     gate_set(false, 0);
     ck_assert_int_lt(ckpt_run_wait(x.run, &x.err), 0);
     ck_assert_int_eq(names_in(run, "step-"), 1);
