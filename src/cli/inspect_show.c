@@ -95,6 +95,29 @@ static void put_word(FILE *f, const show_picture *p, const char *word, size_t si
     }
 }
 
+/* Without its last name: the bytes of path[0, n) up to it; 0: there is nothing before it. */
+static int above(const char *path, int n)
+{
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n;
+}
+
+/* The parts of a run's ranks, RUN/rank-N/step-N each: the run resumes, and every rank its own part. */
+static char *resume_ranks(const show_picture *p)
+{
+    int n = above(p->path, above(p->path, (int)strlen(p->path)));
+    char *text = NULL;
+    if (asprintf(&text, "ckpt_run_open(&run, \"%.*s\", state, &options, &err);\nckpt_run_resume(run, NULL, &done, report, &err)",
+                 n ? n : 1, n ? p->path : ".") < 0)
+        return NULL;
+    return text;
+}
+
 /* Parts of several directories are what this library alone restores together. */
 static char *resume_together(const show_picture *p)
 {
@@ -127,6 +150,8 @@ char *show_resume_command(const show_picture *p)
     ckpt_str file = p->summary.resume_file;
     if (!at || !inspect_plain_path(path) || (file.data && !inspect_plain_path(file.data)))
         return NULL;
+    if (ckpt_report_find(ckpt_reader_findings(p->reader), "ranks-joined", NULL))
+        return resume_ranks(p);
     if (p->o->cli.also_count > 0)
         return resume_together(p);
     while (length > 1 && path[length - 1] == '/')

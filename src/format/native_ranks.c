@@ -158,6 +158,35 @@ static ckpt_status gather_names(ranks *r, ckpt_error *err)
     return CKPT_OK;
 }
 
+static bool owner_differs(const ranks *r, const ckpt_tensor_info *t)
+{
+    size_t owner;
+    return t->param.data && ckpt__hash_get(r->names, t->param.data, t->param.size, &owner) && r->held[owner].differs;
+}
+
+/* "rank-00003." before a name; data NULL: no memory. */
+static ckpt_str of_rank(const share *one, ckpt_str name, ckpt__arena *arena)
+{
+    ckpt__buf text = { 0 };
+    ckpt__buf_printf(&text, "%s.", one->name);
+    ckpt__buf_add(&text, name.data, name.size);
+    ckpt_str out = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(arena, text.data, text.size);
+    ckpt__buf_free(&text);
+    return out;
+}
+
+/* What belongs to a tensor that is another on each rank is told by its rank with it, though its bytes be the same. */
+static void follow_owners(ranks *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->all[i].index->tensor_count; k++) {
+            const ckpt__tensor *t = &r->all[i].index->tensors[k];
+            struct name *name = name_of(r, t);
+            if (name && owner_differs(r, &t->info))
+                name->differs = true;
+        }
+}
+
 /* Where the ranks hold different tensors of one name, each is told by its rank; whose moments they are is, too. */
 static ckpt_status give_names(ranks *r, ckpt__arena *arena, ckpt_error *err)
 {
@@ -169,16 +198,17 @@ static ckpt_status give_names(ranks *r, ckpt__arena *arena, ckpt_error *err)
             ckpt__buf text = { 0 };
             ckpt__buf_printf(&text, "%s/%s", r->all[i].name, t->file.data ? t->file.data : "");
             t->file = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(arena, text.data, text.size);
+            ckpt__buf_free(&text);
             bool lost = !t->file.data;
+            if (owner_differs(r, t)) {
+                t->param = of_rank(&r->all[i], t->param, arena);
+                lost = lost || !t->param.data;
+            }
             if (name && name->differs) {
-                text.size = 0;
-                ckpt__buf_printf(&text, "%s.", r->all[i].name);
-                ckpt__buf_add(&text, t->name.data, t->name.size);
-                t->name = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(arena, text.data, text.size);
+                t->name = of_rank(&r->all[i], t->name, arena);
                 lost = lost || !t->name.data;
                 r->renamed++;
             }
-            ckpt__buf_free(&text);
             if (lost)
                 return ckpt__fail_memory(err, "names", x->tensor_count);
         }
@@ -307,8 +337,10 @@ static ckpt_status join(ranks *r, ckpt__index *into, ckpt_error *err)
 {
     const ckpt_value **roots = calloc(r->count + 1, sizeof *roots);
     ckpt_status status = roots ? gather_names(r, err) : ckpt__fail_memory(err, "ranks", r->count);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK) {
+        follow_owners(r);
         status = give_names(r, into->arena, err);
+    }
     for (size_t i = 0; status == CKPT_OK && i < r->count; i++) {
         ckpt__index *part = r->all[i].index;
         ckpt_str none = { NULL, 0 };
