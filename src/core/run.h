@@ -48,7 +48,7 @@ struct ckpt_run {
     ckpt_map *map; char *map_text;       /* of options.restore->map_location, read when the run was opened; or NULL */
     ckpt__claim *claim;           /* of `store`, for this process; NULL: with no_lock */
     pid_t owner;
-    atomic_int inside;            /* the thread (gettid) whose call is at work; 0: none */
+    _Atomic(void *) inside;       /* the thread whose call is at work (run_enter.c); NULL: none */
     _Atomic(const char *) call;   /* and the name of that call, for messages */
     bool resumed;                 /* ckpt_run_resume was called */
     int64_t floor;                /* what was resumed, or saved since: no step below it is taken */

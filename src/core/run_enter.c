@@ -4,11 +4,18 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static ckpt_status refuse(ckpt_run *run, int who, const char *call, ckpt_error *err)
+/* What tells this thread from all others, without a call of the system at every step. */
+static void *myself(void)
+{
+    static _Thread_local char self;
+    return &self;
+}
+
+static ckpt_status refuse(ckpt_run *run, const void *who, const char *call, ckpt_error *err)
 {
     const char *other = atomic_load(&run->call);
     other = other ? other : "another call";
-    if (who == (int)gettid())
+    if (who == myself())
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
                           "%s was called from within %s, by its notice or all_reduce: there only ckpt_run_get_info, ckpt_run_poll and "
                           "ckpt_run_stopping may be called; note what is wanted, and call %s when %s has returned",
@@ -20,13 +27,13 @@ static ckpt_status refuse(ckpt_run *run, int who, const char *call, ckpt_error *
 
 ckpt_status ckpt__run_enter(ckpt_run *run, const char *call, ckpt_error *err)
 {
-    int nobody = 0;
+    void *nobody = NULL;
     if (!run)
         return ckpt__fail(err, CKPT_E_ARGUMENT, call, "a NULL run");
     if (getpid() != run->owner)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: this run belongs to process %ld, which opened it, not to a child",
                           call, (long)run->owner);
-    if (!atomic_compare_exchange_strong(&run->inside, &nobody, (int)gettid()))
+    if (!atomic_compare_exchange_strong(&run->inside, &nobody, myself()))
         return refuse(run, nobody, call, err);
     atomic_store(&run->call, call);
     return CKPT_OK;
@@ -42,7 +49,7 @@ ckpt_status ckpt__run_object(const ckpt_run *run, ckpt_status status, ckpt_error
 ckpt_status ckpt__run_leave(ckpt_run *run, ckpt_status status, ckpt_error *err)
 {
     ckpt__run_object(run, status, err);
-    atomic_store(&run->inside, 0);
+    atomic_store(&run->inside, NULL);
     return status;
 }
 
