@@ -267,7 +267,7 @@ START_TEST(native_to_torch)
     migrates(at("r.safetensors"), "torch", at("again.pt"));
     const char *const both[] = { "r.pt", "again.pt" };
     for (size_t i = 0; i < 2; i++) {
-        ckpt_reader *to = opened(at(both[i]));
+        ckpt_reader *to = opened(at("%s", both[i]));
         has_params(optimizer_of(to), 0, 0, 3);
         has_states(optimizer_of(to), left, 2);
         ck_assert_ptr_null(find(to, "ema.head.weight"));

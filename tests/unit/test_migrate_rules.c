@@ -181,10 +181,10 @@ START_TEST(names_in_directories)
     for (size_t i = 0; i < 4; i++) {
         give(CAST, casts, 1);
         options.lossy = true;
-        migrates(at("shards"), to[i], at(to[i]));
+        migrates(at("shards"), to[i], at("%s", to[i]));
         ck_assert_ptr_nonnull(ckpt_report_find(report, "cast", "0.weight"));
         give(RENAME, renames, 1);
-        migrates(at("shards"), to[i], at(to[i]));
+        migrates(at("shards"), to[i], at("%s", to[i]));
         ck_assert_ptr_nonnull(ckpt_report_find(report, "renamed", "0.w"));
         ck_assert_uint_eq(ckpt_report_count_code(report, "renamed"), 3);     /* each once */
     }
@@ -227,15 +227,15 @@ START_TEST(sizes)
                 snprintf(dst, sizeof dst, "%zu-%zu-%zu", s, t, cast);
                 give(CAST, casts, cast);
                 options.dry_run = true;
-                if (migrate(data(sources[s]), to[t], at(dst)) != CKPT_OK)
+                if (migrate(data(sources[s]), to[t], at("%s", dst)) != CKPT_OK)
                     continue;     /* no such target of it */
                 const ckpt_finding *f = ckpt_report_find(report, "size", NULL);
                 ck_assert_ptr_nonnull(f);
                 uint64_t said = f->nbytes;
                 options.dry_run = false;
-                migrates(data(sources[s]), to[t], at(dst));
-                ck_assert_msg(said == bytes_of(at(dst)), "%s to %s: %llu bytes were said, and it has %llu", sources[s], to[t],
-                              (unsigned long long)said, (unsigned long long)bytes_of(at(dst)));
+                migrates(data(sources[s]), to[t], at("%s", dst));
+                ck_assert_msg(said == bytes_of(at("%s", dst)), "%s to %s: %llu bytes were said, and it has %llu", sources[s], to[t],
+                              (unsigned long long)said, (unsigned long long)bytes_of(at("%s", dst)));
                 ck_assert_uint_eq(ckpt_report_find(report, "size", NULL)->nbytes, said);
                 done++;
             }
