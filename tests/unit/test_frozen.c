@@ -94,6 +94,7 @@ START_TEST(files_restore_bit_for_bit)
 }
 END_TEST
 
+#ifdef HAVE_CUDA_H
 START_TEST(devices_restore_onto_devices_and_back)
 {
     frozen f;
@@ -109,6 +110,7 @@ START_TEST(devices_restore_onto_devices_and_back)
     ckpt_state_free(s);
 }
 END_TEST
+#endif
 
 START_TEST(weights_restore)
 {
@@ -200,7 +202,9 @@ int main(void)
     TCase *tc = tcase_create("0.1");
     tcase_add_checked_fixture(tc, set_up, remove_scratch);
     tcase_add_test(tc, files_restore_bit_for_bit);
+#ifdef HAVE_CUDA_H
     tcase_add_test(tc, devices_restore_onto_devices_and_back);
+#endif
     tcase_add_test(tc, weights_restore);
     tcase_add_test(tc, a_run_resumes_and_goes_on);
     tcase_add_test(tc, a_damaged_step_is_passed_over);
