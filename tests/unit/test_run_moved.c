@@ -206,7 +206,8 @@ static other start_other(const char *run, int64_t step)
         NEED(ckpt_run_save(y.run, step, &y.err) == CKPT_OK);
         NEED(write(said[1], "x", 1) == 1 && read(told[0], &c, 1) == 1);
         NEED(trainer_close(&y) == CKPT_OK);
-        _exit(0);
+        execlp("true", "true", (char *)NULL);     /* a leak checker would look at what is its parent's */
+        _exit(1);
     }
     char c = 0;
     close(said[1]);
