@@ -56,7 +56,7 @@ ckpt_status ckpt__aside_keep(ckpt__store *s, const char *const *names, size_t n,
     while (status == CKPT_OK && done < n)
         if ((status = keep(s, names[done], kept[done].text, err)) == CKPT_OK)
             done++;
-    if (done && fsync(s->dirfd) < 0 && status == CKPT_OK)
+    if (done && ckpt__sync_directory(s->dirfd) < 0 && status == CKPT_OK)
         status = ckpt__fail_sys(err, errno, s->path, "cannot sync the run directory (fsync)");
     return status;
 }

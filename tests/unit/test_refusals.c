@@ -181,6 +181,8 @@ static void set_step(trainer *x, int64_t step, unsigned seed)
     memset(big, (int)seed, BIG);
 }
 
+static int64_t back_to;           /* what the next start goes back to; 0: the newest */
+
 static ckpt_status start(trainer *x, bool no_lock)
 {
     static const int64_t shape[] = { BIG };
@@ -191,6 +193,7 @@ static ckpt_status start(trainer *x, bool no_lock)
     o.synchronous = o.no_touch_files = true;
     o.retention.keep_last = 2;
     o.no_lock = no_lock;
+    o.resume_step = back_to;
     set_step(x, 0, 0);
     x->state = bind_all(&x->t);
     bind_tensor(x->state, "big", NULL, CKPT_BUFFER, CKPT_U8, 1, shape, NULL, big);
@@ -266,6 +269,14 @@ static void expect_a_whole_life(bool no_lock)
     ck_assert_int_eq(x.done, 4);
     ck_assert(is_of(&x, 4, 44));
     ck_assert_uint_eq(heard("fallback") + heard("recovered"), 0);
+    end(&x);
+    back_to = 3;
+    GOOD(&x, start(&x, no_lock));
+    back_to = 0;
+    ck_assert_int_eq(x.done, 3);
+    ck_assert_uint_eq(heard("kept-aside"), 1);
+    ck_assert_int_eq(names("aside-step-"), 1);
+    GOOD(&x, save(&x, 4, 45));
     end(&x);
 }
 
