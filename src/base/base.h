@@ -40,6 +40,10 @@ static inline bool ckpt__mul(uint64_t a, uint64_t b, uint64_t *out)
 }
 /* Product of a shape; false on overflow of int64 or a negative size. Empty shape: 1. */
 bool ckpt__numel(const int64_t *shape, uint32_t ndim, uint64_t *out);
+/* Equal in every size; the pointers may be NULL where ndim is 0. */
+bool ckpt__same_shape(const int64_t *a, uint32_t a_ndim, const int64_t *b, uint32_t b_ndim);
+/* "[10, 64]" into buf; cut short with "..." where there is no room. */
+void ckpt__shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim);
 /* bits * numel, rounded up to whole bytes; false on overflow. */
 bool ckpt__nbytes(uint64_t numel, unsigned bits, uint64_t *out);
 /* C-order strides of a shape, in elements (a size of 0 counts as 1, as torch does). */

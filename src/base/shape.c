@@ -1,6 +1,8 @@
 /* base/shape.c - overflow-checked arithmetic over shapes and strides. */
 #include "base/base.h"
 
+#include <stdio.h>
+
 bool ckpt__numel(const int64_t *shape, uint32_t ndim, uint64_t *out)
 {
     uint64_t n = 1;
@@ -15,6 +17,20 @@ bool ckpt__numel(const int64_t *shape, uint32_t ndim, uint64_t *out)
     }
     *out = zero ? 0 : n;
     return true;
+}
+
+bool ckpt__same_shape(const int64_t *a, uint32_t a_ndim, const int64_t *b, uint32_t b_ndim)
+{
+    return a_ndim == b_ndim && (a_ndim == 0 || memcmp(a, b, a_ndim * sizeof *a) == 0);
+}
+
+void ckpt__shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim)
+{
+    size_t at = 0;
+    at += (size_t)snprintf(buf, size, "[");
+    for (uint32_t i = 0; i < ndim && at + 24 < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(buf + at, size - at, at + 24 < size ? "]" : "...]");
 }
 
 bool ckpt__nbytes(uint64_t numel, unsigned bits, uint64_t *out)

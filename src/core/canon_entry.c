@@ -310,16 +310,11 @@ static ckpt__hash *keys_with_dimensions(const ckpt__builder *b)
     return keys;
 }
 
-static bool same_sizes(const int64_t *a, const int64_t *b, uint32_t n)
-{
-    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
-}
-
 /* The program that binds it in this shape knows its optimizer (GaLore's moments are of a projection, ...). */
 static bool bound_so(const ckpt_state *state, ckpt_str name, const ckpt_tensor_info *t)
 {
     const ckpt__binding *b = state ? ckpt__state_find(state, name.data, name.size) : NULL;
-    return b && b->ndim == t->ndim && same_sizes(b->shape, t->shape, t->ndim);
+    return b && ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim);
 }
 
 /* One number for each parameter, and nowhere more, is what an optimizer keeps that is not element-wise (NovoGrad's second
@@ -336,7 +331,7 @@ static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt
     if (has->ndim == 0 && !ckpt__hash_get(with_dimensions, e->state_key.data, e->state_key.size, NULL))
         return;
     bool stacked = ckpt__is_stacked(e->state_key, has, want);
-    if (stacked || (has->ndim == want->ndim && same_sizes(has->shape, want->shape, has->ndim)) ||
+    if (stacked || ckpt__same_shape(has->shape, has->ndim, want->shape, want->ndim) ||
         bound_so(b->hints->state, e->name, has))
         return;
     char one[120], two[120];

@@ -56,7 +56,7 @@ static bool same_shape(const ckpt_tensor_info *a, const ckpt_tensor_info *b)
 {
     if (!a->shape || !b->shape)
         return a->ndim == b->ndim && (a->ndim == 0 || a->shape == b->shape);
-    return a->ndim == b->ndim && (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
+    return ckpt__same_shape(a->shape, a->ndim, b->shape, b->ndim);
 }
 
 static bool same_or_none(ckpt_str a, ckpt_str b)

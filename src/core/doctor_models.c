@@ -75,7 +75,7 @@ typedef struct fit {
 static bool same_shape(const ckpt__index *index, size_t a, size_t b)
 {
     const ckpt_tensor_info *x = &index->tensors[a].info, *y = &index->tensors[b].info;
-    return x->ndim == y->ndim && (x->ndim == 0 || memcmp(x->shape, y->shape, x->ndim * sizeof *x->shape) == 0);
+    return ckpt__same_shape(x->shape, x->ndim, y->shape, y->ndim);
 }
 
 static size_t shaped_item(const ckpt__patient *p, const ckpt__doctor_slot *slot)

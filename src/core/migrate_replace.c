@@ -122,21 +122,13 @@ static bool ends_in(ckpt_str name, ckpt_str with)
            memcmp(name.data + name.size - with.size, with.data, with.size) == 0;
 }
 
-static bool same_shape(const ckpt_tensor_info *a, const ckpt_tensor_info *b)
-{
-    bool same = a->ndim == b->ndim;
-    for (uint32_t d = 0; same && d < a->ndim; d++)
-        same = a->shape[d] == b->shape[d];
-    return same;
-}
-
 /* The tensor of which tensor i is a copy by its name and shape; SIZE_MAX: none. */
 static size_t copy_of(const replacer *r, size_t i)
 {
     const ckpt__index *x = r->m->from;
     for (size_t k = 0; k < x->tensor_count; k++)
         if (r->goes[k] && r->c->names[k].data && ends_in(x->tensors[i].info.name, r->c->names[k]) &&
-            same_shape(&x->tensors[i].info, &x->tensors[k].info))
+            ckpt__same_shape(x->tensors[i].info.shape, x->tensors[i].info.ndim, x->tensors[k].info.shape, x->tensors[k].info.ndim))
             return k;
     return SIZE_MAX;
 }
@@ -166,15 +158,6 @@ static ckpt_status note_copies(replacer *r)
 }
 
 /* ---- what is said */
-
-/* "[10, 64]" */
-static void put_shape(const ckpt_tensor_info *t, char *out, size_t size)
-{
-    size_t n = (size_t)snprintf(out, size, "[");
-    for (uint32_t d = 0; d < t->ndim && n + 24 < size; d++)
-        n += (size_t)snprintf(out + n, size - n, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
-    snprintf(out + n, size - n, "]");
-}
 
 /* Another name of the same tensor, which goes along (tied weights). */
 static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
@@ -221,7 +204,7 @@ static ckpt_status note_replaced(replacer *r)
         char shape[160], place[120], with[80] = "", twin[260];
         if (!r->goes[i])
             continue;
-        put_shape(&x->tensors[i].info, shape, sizeof shape);
+        ckpt__shape_text(shape, sizeof shape, x->tensors[i].info.shape, x->tensors[i].info.ndim);
         put_place(r, i, place, sizeof place);
         put_twin(r, i, twin, sizeof twin);
         if (r->states[i])

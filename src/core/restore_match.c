@@ -18,15 +18,6 @@ ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char
     return CKPT_OK;
 }
 
-void ckpt__shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim)
-{
-    size_t at = 0;
-    at += (size_t)snprintf(buf, size, "[");
-    for (uint32_t i = 0; i < ndim && at + 24 < size; i++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    snprintf(buf + at, size - at, at + 24 < size ? "]" : "...]");
-}
-
 static bool find_entry(const ckpt__side *side, ckpt_str name, size_t *entry)
 {
     return ckpt__hash_get(side->canon->by_name, name.data, name.size, entry);
@@ -127,11 +118,8 @@ static ckpt_status missing(ckpt__side *side, ckpt_str name, ckpt_str thing, ckpt
 static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const ckpt_tensor_info *t, ckpt_error *err)
 {
     char have[256], want[256];
-    bool same = b->ndim == t->ndim;
     uint64_t ours = 0, theirs = 0;
-    for (uint32_t i = 0; same && i < b->ndim; i++)
-        same = b->shape[i] == t->shape[i];
-    if (same)
+    if (ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim))
         return CKPT_OK;
     /* A counter of shape [] and one of shape [1] hold the same number. */
     if (b->role == CKPT_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) && ours == 1 &&
@@ -195,11 +183,6 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
 
 /* ---- names tied in the state */
 
-static bool same_sizes(const int64_t *a, const int64_t *b, uint32_t n)
-{
-    return n == 0 || memcmp(a, b, n * sizeof *a) == 0;
-}
-
 static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__alias *a, ckpt_error *err)
 {
     const ckpt__index *x = r->reader->index;
@@ -214,9 +197,9 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__
         return CKPT_OK;
     const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
     if (p->piece_count == 1 && q->piece_count == 1 && p->pieces[0].storage == q->pieces[0].storage &&
-        p->pieces[0].offset == q->pieces[0].offset && p->info.dtype == q->info.dtype && p->info.ndim == q->info.ndim &&
-        same_sizes(p->pieces[0].shape, q->pieces[0].shape, p->info.ndim) &&
-        same_sizes(p->pieces[0].strides, q->pieces[0].strides, p->info.ndim))
+        p->pieces[0].offset == q->pieces[0].offset && p->info.dtype == q->info.dtype &&
+        ckpt__same_shape(p->pieces[0].shape, p->info.ndim, q->pieces[0].shape, q->info.ndim) &&
+        ckpt__same_shape(p->pieces[0].strides, p->info.ndim, q->pieces[0].strides, q->info.ndim))
         return CKPT_OK;
     uint32_t c1, c2;
     bool check = !r->sides[0].options.no_verify;

@@ -28,10 +28,7 @@ static size_t tensor_of(const ckpt__side *side, size_t binding)
 static bool differs(const ckpt__restorer *r, const ckpt__binding *b, size_t tensor)
 {
     const ckpt_tensor_info *t = &r->reader->index->tensors[tensor].info;
-    bool same = b->ndim == t->ndim;
-    for (uint32_t i = 0; same && i < b->ndim; i++)
-        same = b->shape[i] == t->shape[i];
-    return !same;
+    return !ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim);
 }
 
 /* Has it the shape of its parameter? */

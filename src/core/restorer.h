@@ -86,7 +86,6 @@ bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_st
 bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__side *side, size_t binding);
 /* The canonical entry of a binding's name, or of an alias of it. */
 bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry);
-void ckpt__shape_text(char *buf, size_t size, const int64_t *shape, uint32_t ndim);
 /* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
  * does not take its own. */
 ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);

@@ -123,8 +123,8 @@ static ckpt_status check_ranks(ranks *r, ckpt_error *err)
 static bool is_same(const ckpt__tensor *a, const ckpt__tensor *b)
 {
     const ckpt_tensor_info *x = &a->info, *y = &b->info;
-    return a->has_crc && b->has_crc && a->crc == b->crc && x->dtype == y->dtype && x->ndim == y->ndim && x->nbytes == y->nbytes &&
-           (x->ndim == 0 || memcmp(x->shape, y->shape, x->ndim * sizeof *x->shape) == 0) && x->extra->part_count == 0 &&
+    return a->has_crc && b->has_crc && a->crc == b->crc && x->dtype == y->dtype && x->nbytes == y->nbytes &&
+           ckpt__same_shape(x->shape, x->ndim, y->shape, y->ndim) && x->extra->part_count == 0 &&
            y->extra->part_count == 0;
 }
 
