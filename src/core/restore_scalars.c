@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ckpt_status take_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+ckpt_status ckpt__restore_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
 {
     (void)err;
     memcpy((char *)ctx + offset, data, n);
@@ -56,7 +56,7 @@ bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__n
     if (!t->info.shape || !ckpt__numel(t->info.shape, t->info.ndim, &numel) || numel != 1 || t->info.nbytes > sizeof bytes ||
         t->piece_count != 1)
         return false;
-    *status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !r->sides[0].options.no_verify, take_block,
+    *status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !r->sides[0].options.no_verify, ckpt__restore_block,
                                 bytes, err);
     if (*status < 0)
         return false;
@@ -184,7 +184,7 @@ static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, cons
         if (!copy)
             return ckpt__fail_memory(err, name, s->size);
         ckpt_status status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !r->sides[0].options.no_verify,
-                                               take_block, copy, err);
+                                               ckpt__restore_block, copy, err);
         p.text = (ckpt_str){ copy, s->size };
         return status < 0 ? status : add_pending(side, &p, err);
     }

@@ -4,13 +4,6 @@
 
 #include <stdlib.h>
 
-static ckpt_status take_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
-{
-    (void)err;
-    memcpy((char *)ctx + offset, data, n);
-    return CKPT_OK;
-}
-
 /* ---- what is there */
 
 static ckpt_status ask(ckpt__side *side, const ckpt__valued *v, uint64_t size, ckpt_error *err)
@@ -95,7 +88,7 @@ ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *e
         }
         status = ckpt__hook_room(&side->state->values[i], t->size, &t->own, err);
         if (status == CKPT_OK)
-            status = ckpt__read_tensor(r->reader->source, r->reader->index, t->tensor, !r->sides[0].options.no_verify, take_block,
+            status = ckpt__read_tensor(r->reader->source, r->reader->index, t->tensor, !r->sides[0].options.no_verify, ckpt__restore_block,
                                        t->own, err);
         t->data = t->own;
     }

@@ -112,6 +112,8 @@ enum { CKPT__NUMBER_MAX = CKPT__DOUBLE_MAX };
 const char *ckpt__number_text(const ckpt__number *number, char text[CKPT__NUMBER_MAX]);
 /* The number as one element of dtype; false where that would change it. A float takes the nearest of a float. */
 bool ckpt__restore_element(const ckpt__number *number, ckpt_dtype dtype, unsigned char bytes[16]);
+/* A ckpt__block_fn that puts the blocks into the memory `ctx`, each at its offset. */
+ckpt_status ckpt__restore_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
 /* A number of the value tree or a one-element tensor. False: no number. */
 bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__number *number, ckpt_status *status, ckpt_error *err);
 #endif
