@@ -148,7 +148,7 @@ static void bind(job *j)
     arena.data = j->memory;
     arena.nbytes = j->size;
     arena.dtype = CKPT_F32;
-    arena.role = CKPT_PARAM;
+    arena.role = CKPT_ROLE_PARAM;
     j->state = ckpt_state_new();
     if (!j->state || ckpt_state_arena(j->state, &arena, entries, j->count, &err) < 0)
         die("state", &err);

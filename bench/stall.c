@@ -131,7 +131,7 @@ static ckpt_state *bind(float *weights, size_t count)
     arena.data = weights;
     arena.nbytes = (uint64_t)count * TENSOR_MIB << 20;
     arena.dtype = CKPT_F32;
-    arena.role = CKPT_PARAM;
+    arena.role = CKPT_ROLE_PARAM;
     ckpt_state *state = ckpt_state_new();
     if (!state || ckpt_state_arena(state, &arena, entries, count, &err) < 0)
         die("state", &err);
@@ -237,7 +237,7 @@ static void measure_idle(const char *dir)
     arena.data = weight;
     arena.nbytes = sizeof weight;
     arena.dtype = CKPT_F32;
-    arena.role = CKPT_PARAM;
+    arena.role = CKPT_ROLE_PARAM;
     ckpt_state *state = ckpt_state_new();
     options.every_steps = INT64_MAX;
     options.every_seconds = options.time_limit = 1e6;

@@ -106,7 +106,7 @@ static void put(gpu *g, float *device, const float *host, size_t floats)
 
 static void bind_tensors(ckpt_state *state, float *const data[BUFFERS], const char *prefix)
 {
-    static const ckpt_role roles[] = { CKPT_PARAM, CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, CKPT_STEP };
+    static const ckpt_role roles[] = { CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP };
     ckpt_error err = CKPT_ERROR_INIT;
     for (int b = PARAM; b <= STEP; b++) {
         ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
@@ -236,7 +236,7 @@ static void resume(replica *replicas, int world, int devices, const char *path)
         reports[r] = ckpt_report_new();
         options[r] = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
         options[r].map = map;
-        options[r].optimizer = CKPT_FUSED;
+        options[r].optimizer = CKPT_OPTIMIZER_FUSED;
         options[r].ranks = (ckpt_ranks){ r, r, world };
     }
     ckpt_status status = ckpt_restore_many(states, (size_t)world, path, options, reports, &err);
@@ -245,7 +245,7 @@ static void resume(replica *replicas, int world, int devices, const char *path)
     for (int r = 0; r < world; r++) {
         if (ckpt_report_find(reports[r], "kept", "rng"))
             replicas[r].rng.counter = (uint64_t)replicas[r].step * CHARLM_BATCH;
-        if (ckpt_guard(states[r], CKPT_FUSED, NULL, reports[r], &err) != CKPT_OK)
+        if (ckpt_guard(states[r], CKPT_OPTIMIZER_FUSED, NULL, reports[r], &err) != CKPT_OK)
             die("rank %d: %s", r, err.message);
         ckpt_report_free(reports[r]);
     }
@@ -309,7 +309,7 @@ static void save(replica *r, const char *path, const char *prefix)
 /* A checkpoint of several GPUs: copies each tensor to the device that a model-parallel run would keep it on. */
 static void save_spread(replica *r, int devices, const char *path, const char *prefix)
 {
-    static const ckpt_role roles[] = { CKPT_PARAM, CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, CKPT_STEP };
+    static const ckpt_role roles[] = { CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *state = ckpt_state_new();
     gpu *gpus[MAX_WORLD] = { NULL };

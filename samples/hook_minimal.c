@@ -61,9 +61,9 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     const int64_t n[] = { WIDTH };
     const ckpt_tensor_desc tensors[] = {
-        { .name = "weight", .role = CKPT_PARAM, .data = weight, .dtype = CKPT_F32, .ndim = 1, .shape = n },
-        { .param = "weight", .role = CKPT_EXP_AVG, .data = exp_avg, .dtype = CKPT_F32, .ndim = 1, .shape = n },
-        { .param = "weight", .role = CKPT_EXP_AVG_SQ, .data = exp_avg_sq, .dtype = CKPT_F32, .ndim = 1, .shape = n } };
+        { .name = "weight", .role = CKPT_ROLE_PARAM, .data = weight, .dtype = CKPT_F32, .ndim = 1, .shape = n },
+        { .param = "weight", .role = CKPT_ROLE_EXP_AVG, .data = exp_avg, .dtype = CKPT_F32, .ndim = 1, .shape = n },
+        { .param = "weight", .role = CKPT_ROLE_EXP_AVG_SQ, .data = exp_avg_sq, .dtype = CKPT_F32, .ndim = 1, .shape = n } };
     ckpt_run_options options = { .every_steps = 10, .last_step = last, .retention.keep_last = 3, .signals = true,
                                  .notice = tell, .notice_ctx = stderr };
     ckpt_error err = CKPT_ERROR_INIT;

@@ -141,9 +141,9 @@ void bind_tensor(ckpt_state *state, const char *name, const std::string &param, 
 void bind_model(ckpt_state *state, Trainer &trainer)
 {
     for (auto &p : trainer.net->named_parameters())
-        bind_tensor(state, p.key().c_str(), "", CKPT_PARAM, p.value());
+        bind_tensor(state, p.key().c_str(), "", CKPT_ROLE_PARAM, p.value());
     for (auto &b : trainer.net->named_buffers())
-        bind_tensor(state, b.key().c_str(), "", CKPT_BUFFER, b.value());
+        bind_tensor(state, b.key().c_str(), "", CKPT_ROLE_BUFFER, b.value());
 }
 
 void bind_group(ckpt_state *state, const std::string &name, const std::vector<std::string> &params,
@@ -173,8 +173,8 @@ void bind_optimizer(ckpt_state *state, Trainer &trainer)
     for (std::size_t g = 0; g < trainer.names.size(); g++) {
         for (auto &name : trainer.names[g]) {
             auto &of = trainer.state_of(named[name]);
-            bind_tensor(state, nullptr, name, CKPT_EXP_AVG, of.exp_avg());
-            bind_tensor(state, nullptr, name, CKPT_EXP_AVG_SQ, of.exp_avg_sq());
+            bind_tensor(state, nullptr, name, CKPT_ROLE_EXP_AVG, of.exp_avg());
+            bind_tensor(state, nullptr, name, CKPT_ROLE_EXP_AVG_SQ, of.exp_avg_sq());
             checked([&](ckpt_error *err) {
                 return ckpt_state_i64(state, ("optimizer." + name + ".step").c_str(), &of.step(), err);
             });
@@ -218,7 +218,7 @@ void restore(ckpt_state *state, const Trainer &trainer, const std::string &path,
     ckpt_status status = ckpt_restore(state, path.c_str(), &options, report.get(), &err);
     for (std::size_t i = 0; report && i < ckpt_report_count(report.get()); i++) {
         const ckpt_finding *f = ckpt_report_get(report.get(), i);
-        if (f->severity == CKPT_WARNING)
+        if (f->severity == CKPT_SEVERITY_WARNING)
             std::fprintf(stderr, "warning: %s: %s%s%s\n", f->code, f->tensor, *f->tensor ? ": " : "", f->message);
     }
     if (status < 0)

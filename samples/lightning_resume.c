@@ -50,11 +50,11 @@ static void bind_tensor(ckpt_state *state, parameter *p, ckpt_role role, float *
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc desc = CKPT_TENSOR_DESC_INIT;
-    desc.name = role == CKPT_PARAM ? p->name : NULL;    /* of the rest: made from the parameter's */
-    desc.param = role == CKPT_PARAM ? NULL : p->name;
+    desc.name = role == CKPT_ROLE_PARAM ? p->name : NULL;    /* of the rest: made from the parameter's */
+    desc.param = role == CKPT_ROLE_PARAM ? NULL : p->name;
     desc.role = role;
     desc.dtype = CKPT_F32;
-    desc.ndim = role == CKPT_STEP ? 0 : p->ndim;
+    desc.ndim = role == CKPT_ROLE_STEP ? 0 : p->ndim;
     desc.shape = p->shape;
     desc.data = data;
     check(ckpt_state_tensor(state, &desc, &err), &err);
@@ -84,10 +84,10 @@ static ckpt_state *bind(void)
     if (!state)
         die("out of memory");
     for (size_t i = 0; i < PARAMS; i++) {
-        bind_tensor(state, &params[i], CKPT_PARAM, params[i].value);
-        bind_tensor(state, &params[i], CKPT_EXP_AVG, params[i].exp_avg);
-        bind_tensor(state, &params[i], CKPT_EXP_AVG_SQ, params[i].exp_avg_sq);
-        bind_tensor(state, &params[i], CKPT_STEP, &params[i].step);
+        bind_tensor(state, &params[i], CKPT_ROLE_PARAM, params[i].value);
+        bind_tensor(state, &params[i], CKPT_ROLE_EXP_AVG, params[i].exp_avg);
+        bind_tensor(state, &params[i], CKPT_ROLE_EXP_AVG_SQ, params[i].exp_avg_sq);
+        bind_tensor(state, &params[i], CKPT_ROLE_STEP, &params[i].step);
     }
     bind_group(state, &groups[0], "0");
     bind_group(state, &groups[1], "1");

@@ -104,9 +104,9 @@ static void reduce(const team *t, int64_t *v, size_t n, ckpt_op op)
         v[i] = t->numbers[0][i];
         for (int r = 1; r < t->world; r++) {
             int64_t other = t->numbers[r][i];
-            if (op == CKPT_SUM)
+            if (op == CKPT_OP_SUM)
                 v[i] += other;
-            else if (op == CKPT_MIN ? other < v[i] : other > v[i])
+            else if (op == CKPT_OP_MIN ? other < v[i] : other > v[i])
                 v[i] = other;
         }
     }
@@ -144,10 +144,10 @@ static void bind(member *m, ckpt_role role, float *data)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc desc = CKPT_TENSOR_DESC_INIT;
     const int64_t shape[] = { m->count };
-    desc.name = role == CKPT_PARAM ? "weight" : NULL;
-    desc.param = role == CKPT_PARAM ? NULL : "weight";
+    desc.name = role == CKPT_ROLE_PARAM ? "weight" : NULL;
+    desc.param = role == CKPT_ROLE_PARAM ? NULL : "weight";
     desc.dtype = CKPT_F32;
-    desc.ndim = role == CKPT_STEP ? 0 : 1;
+    desc.ndim = role == CKPT_ROLE_STEP ? 0 : 1;
     desc.shape = shape;
     desc.role = role;
     desc.data = data;
@@ -161,10 +161,10 @@ static void bind_state(member *m)
     m->state = ckpt_state_new();
     if (!m->state)
         die("out of memory");
-    bind(m, CKPT_PARAM, m->weight);
-    bind(m, CKPT_EXP_AVG, m->exp_avg);
-    bind(m, CKPT_EXP_AVG_SQ, m->exp_avg_sq);
-    bind(m, CKPT_STEP, &m->updates);
+    bind(m, CKPT_ROLE_PARAM, m->weight);
+    bind(m, CKPT_ROLE_EXP_AVG, m->exp_avg);
+    bind(m, CKPT_ROLE_EXP_AVG_SQ, m->exp_avg_sq);
+    bind(m, CKPT_ROLE_STEP, &m->updates);
     check(ckpt_state_bytes(m->state, "rng", &m->rng, sizeof m->rng, &err), &err);
     check(ckpt_state_i64(m->state, "step", &m->step, &err), &err);
 }

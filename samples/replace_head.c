@@ -21,11 +21,11 @@ static void bind(ckpt_state *state, const charlm_param *p, ckpt_role role)
     static const int64_t one[] = { 1 };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc desc = CKPT_TENSOR_DESC_INIT;
-    desc.name = role == CKPT_PARAM ? p->name : NULL;
-    desc.param = role == CKPT_PARAM ? NULL : p->name;
+    desc.name = role == CKPT_ROLE_PARAM ? p->name : NULL;
+    desc.param = role == CKPT_ROLE_PARAM ? NULL : p->name;
     desc.dtype = CKPT_F32;
-    desc.ndim = role == CKPT_STEP ? 0 : p->ndim;
-    desc.shape = role == CKPT_STEP ? one : p->shape;
+    desc.ndim = role == CKPT_ROLE_STEP ? 0 : p->ndim;
+    desc.shape = role == CKPT_ROLE_STEP ? one : p->shape;
     desc.role = role;
     desc.device = ckpt_cpu();             /* data is NULL: ours, first made on the CPU as most programs make a model */
     check(ckpt_state_tensor(state, &desc, &err), &err);
@@ -49,7 +49,7 @@ static void bind_group(ckpt_state *state, const char *name, const charlm_param *
 
 static void bind_all(ckpt_state *state, charlm_param params[CHARLM_PARAMS], double *lr)
 {
-    static const ckpt_role roles[] = { CKPT_PARAM, CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, CKPT_STEP };
+    static const ckpt_role roles[] = { CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP };
     ckpt_error err = CKPT_ERROR_INIT;
     size_t total;
     charlm_layout(params, &total);
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.map_location = argv[2];
-    options.optimizer = CKPT_FUSED;       /* so each step is beside its parameter */
+    options.optimizer = CKPT_OPTIMIZER_FUSED;       /* so each step is beside its parameter */
     options.allow_unexpected = true;      /* the old run's step, scaler and generator */
     ckpt_status status = ckpt_restore(state, argv[1], &options, report, &err);
     print_warnings(report);
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
     assert_one_device(state, device);
     assert_replaced(state, device);
     printf("replaced: %zu (the head and its moments), lr %g\n", ckpt_report_count_code(report, "replaced"), lr[0]);
-    check(ckpt_guard(state, CKPT_FUSED, NULL, NULL, &err), &err);
+    check(ckpt_guard(state, CKPT_OPTIMIZER_FUSED, NULL, NULL, &err), &err);
     if (argc == 4) {
         ckpt_save_options save = CKPT_SAVE_OPTIONS_INIT;
         save.weights_only = true;

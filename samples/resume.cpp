@@ -60,7 +60,7 @@ std::vector<Parameter> parameters_of(const char *path)
     std::vector<Parameter> list;
     for (std::size_t i = 0; i < ckpt_reader_tensor_count(reader.get()); i++) {
         const ckpt_tensor_info *info = ckpt_reader_tensor(reader.get(), i);
-        if (info->role != CKPT_PARAM || info->dtype != CKPT_F32)
+        if (info->role != CKPT_ROLE_PARAM || info->dtype != CKPT_F32)
             continue;
         Parameter p;
         p.name.assign(info->name.data, info->name.size);
@@ -80,7 +80,7 @@ State bind(std::vector<Parameter> &parameters)
         desc.dtype = CKPT_F32;
         desc.ndim = static_cast<std::uint32_t>(p.shape.size());
         desc.shape = p.shape.data();
-        desc.role = CKPT_PARAM;
+        desc.role = CKPT_ROLE_PARAM;
         desc.data = p.values.data();
         checked([&](ckpt_error *err) { return ckpt_state_tensor(state.get(), &desc, err); });
     }

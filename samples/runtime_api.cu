@@ -64,11 +64,11 @@ int main(int argc, char **argv)
     desc.dtype = CKPT_F32;
     desc.ndim = 1;
     desc.shape = shape;
-    desc.role = CKPT_PARAM;
+    desc.role = CKPT_ROLE_PARAM;
     desc.data = weight;                   /* where it lies, the driver says */
     check(ckpt_state_tensor(state, &desc, &err), &err);
     desc.name = NULL;
-    desc.role = CKPT_MOMENTUM;
+    desc.role = CKPT_ROLE_MOMENTUM;
     desc.param = "weight";
     desc.data = momentum;
     check(ckpt_state_tensor(state, &desc, &err), &err);

@@ -198,9 +198,9 @@ int main(int argc, char **argv)
         { "wte", { VOCAB, WIDTH } }, { "fcw", { HIDDEN, CONTEXT * WIDTH } }, { "fcb", { HIDDEN } },
         { "outw", { VOCAB, HIDDEN } }, { "outb", { VOCAB } } };
     const size_t bytes = m.num_parameters * sizeof(float);
-    const ckpt_arena_desc arenas[] = { { .role = CKPT_PARAM, .data = m.params_memory, .dtype = CKPT_F32, .nbytes = bytes },
-                                       { .role = CKPT_EXP_AVG, .data = m.m_memory, .dtype = CKPT_F32, .nbytes = bytes },
-                                       { .role = CKPT_EXP_AVG_SQ, .data = m.v_memory, .dtype = CKPT_F32, .nbytes = bytes } };
+    const ckpt_arena_desc arenas[] = { { .role = CKPT_ROLE_PARAM, .data = m.params_memory, .dtype = CKPT_F32, .nbytes = bytes },
+                                       { .role = CKPT_ROLE_EXP_AVG, .data = m.m_memory, .dtype = CKPT_F32, .nbytes = bytes },
+                                       { .role = CKPT_ROLE_EXP_AVG_SQ, .data = m.v_memory, .dtype = CKPT_F32, .nbytes = bytes } };
     ckpt_arena_entry entries[TENSORS];
     for (size_t i = 0, at = 0; i < TENSORS; at += sizes[i++] * sizeof(float))
         entries[i] = (ckpt_arena_entry){ tensors[i].name, at, tensors[i].shape[1] ? 2 : 1, tensors[i].shape };

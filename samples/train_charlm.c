@@ -89,7 +89,7 @@ static void bind_arena(trainer *t, ckpt_role role, ckpt_device device)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_arena_entry entries[CHARLM_PARAMS];
-    bool step = role == CKPT_STEP;
+    bool step = role == CKPT_ROLE_STEP;
     for (size_t i = 0; i < CHARLM_PARAMS; i++) {
         const charlm_param *p = &t->params[i];
         entries[i].name = p->name;
@@ -133,10 +133,10 @@ static void bind_state(trainer *t)
     t->state = ckpt_state_new();
     if (!t->state)
         die("out of memory");
-    bind_arena(t, CKPT_PARAM, device);
-    bind_arena(t, CKPT_EXP_AVG, device);
-    bind_arena(t, CKPT_EXP_AVG_SQ, device);
-    bind_arena(t, CKPT_STEP, t->cmd.optimizer == ADAMW_FUSED ? device : ckpt_cpu());
+    bind_arena(t, CKPT_ROLE_PARAM, device);
+    bind_arena(t, CKPT_ROLE_EXP_AVG, device);
+    bind_arena(t, CKPT_ROLE_EXP_AVG_SQ, device);
+    bind_arena(t, CKPT_ROLE_STEP, t->cmd.optimizer == ADAMW_FUSED ? device : ckpt_cpu());
     bind_group(t, "decay", DECAY);
     bind_group(t, "no_decay", NO_DECAY);
     check(ckpt_state_scaler(t->state, "scaler", &t->scaler, &err), &err);
@@ -150,7 +150,7 @@ static void bind_state(trainer *t)
 
 static ckpt_optimizer_kind policy(const trainer *t)
 {
-    return t->cmd.optimizer == ADAMW_FUSED ? CKPT_FUSED : CKPT_PLAIN;
+    return t->cmd.optimizer == ADAMW_FUSED ? CKPT_OPTIMIZER_FUSED : CKPT_OPTIMIZER_PLAIN;
 }
 
 /* Every tensor of a checkpoint goes to its target device before the optimizer sees it: map_location says where. */

@@ -44,7 +44,7 @@ static inline void print_warnings(const ckpt_report *report)
 {
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
-        if (f->severity == CKPT_WARNING)
+        if (f->severity == CKPT_SEVERITY_WARNING)
             fprintf(stderr, "warning: %s%s%s%s%s\n", f->tensor, f->tensor[0] ? ": " : "", f->message,
                     f->fix[0] ? "; " : "", f->fix);
     }

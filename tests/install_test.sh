@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     int64_t shape[1] = { 3 }, step = 42;
     ckpt_state *state = ckpt_state_new();
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
-    d.name = "weight", d.dtype = CKPT_F32, d.ndim = 1, d.shape = shape, d.role = CKPT_PARAM, d.data = weight;
+    d.name = "weight", d.dtype = CKPT_F32, d.ndim = 1, d.shape = shape, d.role = CKPT_ROLE_PARAM, d.data = weight;
     if (argc < 2 || !state || ckpt_state_tensor(state, &d, &err) < 0 || ckpt_state_i64(state, "step", &step, &err) < 0 ||
         ckpt_save(state, argv[1], NULL, &err) < 0)
         goto fail;

@@ -18,8 +18,8 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 typedef enum ckpt_outcome {
-    CKPT_OUTCOME_UNKNOWN = 0, CKPT_RESUMES, CKPT_RESUMES_DIFFERENTLY, CKPT_FAILS_AT_LOAD, CKPT_FAILS_AT_STEP,
-    CKPT_WEIGHTS_ONLY             /* weights and no training state: it loads, and there is nothing to resume */
+    CKPT_OUTCOME_UNKNOWN = 0, CKPT_OUTCOME_RESUMES, CKPT_OUTCOME_RESUMES_DIFFERENTLY, CKPT_OUTCOME_FAILS_AT_LOAD, CKPT_OUTCOME_FAILS_AT_STEP,
+    CKPT_OUTCOME_WEIGHTS_ONLY             /* weights and no training state: it loads, and there is nothing to resume */
 } ckpt_outcome;
 const char *ckpt_outcome_name(ckpt_outcome outcome);     /* "resumes-differently" */
 

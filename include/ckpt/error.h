@@ -12,7 +12,7 @@ typedef enum ckpt_status {
     CKPT_OK = 0,
     CKPT_NOTHING_TO_RESUME = 1,   /* there is no checkpoint yet: start from the beginning */
     CKPT_STOP = 2,                /* saved because of a signal or deadline: leave the loop */
-    CKPT_NO = 3,                  /* the question was answered, and the answer is no (verify, guard) */
+    CKPT_ANSWER_NO = 3,                  /* the question was answered, and the answer is no (verify, guard) */
 
     CKPT_E_FORMAT = -1,           /* not this format, or not a checkpoint at all, or its rules are broken */
     CKPT_E_DAMAGED = -2,          /* this format, but truncated, altered, or a checksum is wrong */

@@ -21,7 +21,7 @@ typedef struct ckpt_guard_options {
     size_t wanted_count;
 } ckpt_guard_options;
 
-/* Each parameter with its moments, master and step, against the placement policy for `kind`: CKPT_OK, or CKPT_NO with
+/* Each parameter with its moments, master and step, against the placement policy for `kind`: CKPT_OK, or CKPT_ANSWER_NO with
  * findings (mixed-devices, step-on-cpu, step-on-gpu-slow, split, unmapped, managed, rank-device, idle-device). The
  * error, when given, holds torch's sentence and the first tensors. report may be NULL; its device rows say what each
  * device holds. */

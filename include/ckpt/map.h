@@ -20,7 +20,7 @@ typedef struct ckpt_ranks {
 /* The optimizer that will run: decides where `step` and the like must live. */
 typedef enum ckpt_optimizer_kind {
     CKPT_OPTIMIZER_DEFAULT = 0,   /* the map's, else the saved group's flags, else plain */
-    CKPT_FUSED, CKPT_CAPTURABLE, CKPT_FOREACH, CKPT_PLAIN
+    CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH, CKPT_OPTIMIZER_PLAIN
 } ckpt_optimizer_kind;
 const char *ckpt_optimizer_kind_name(ckpt_optimizer_kind kind);
 ckpt_optimizer_kind ckpt_optimizer_kind_from_name(const char *name);   /* DEFAULT where unknown */

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-typedef enum ckpt_severity { CKPT_NOTE = 0, CKPT_WARNING, CKPT_ERROR } ckpt_severity;
+typedef enum ckpt_severity { CKPT_SEVERITY_NOTE = 0, CKPT_SEVERITY_WARNING, CKPT_SEVERITY_ERROR } ckpt_severity;
 const char *ckpt_severity_name(ckpt_severity severity);  /* "note", "warning", "error" */
 
 /* Strings live as long as the report; "" where there is none, never NULL. The codes are listed in ckpt.3. */

@@ -90,7 +90,7 @@ const ckpt_report *ckpt_run_list_findings(const ckpt_run_list *list);
 
 /* ---- several ranks */
 
-typedef enum ckpt_op { CKPT_MIN = 1, CKPT_MAX, CKPT_SUM } ckpt_op;
+typedef enum ckpt_op { CKPT_OP_MIN = 1, CKPT_OP_MAX, CKPT_OP_SUM } ckpt_op;
 
 /* Reduces v[0..n) element by element over all ranks and leaves the result in v on every rank. 0: done; anything else:
  * it failed. Called on the thread that calls ckpt_run_*, by every rank in the same order: all ranks call the same

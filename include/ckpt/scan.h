@@ -21,7 +21,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-typedef enum ckpt_danger { CKPT_HARMLESS = 0, CKPT_NOT_KNOWN, CKPT_DANGEROUS } ckpt_danger;
+typedef enum ckpt_danger { CKPT_DANGER_HARMLESS = 0, CKPT_DANGER_UNKNOWN, CKPT_DANGER_DANGEROUS } ckpt_danger;
 const char *ckpt_danger_name(ckpt_danger danger);        /* of a global: "harmless", "unknown", "dangerous" */
 const char *ckpt_verdict_name(ckpt_danger worst);        /* of all: "clean", "unknown", "dangerous" */
 

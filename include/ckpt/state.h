@@ -25,8 +25,8 @@ void ckpt_state_free(ckpt_state *state);        /* frees the tensors that are ou
  * Canonical names: "<param>", "optimizer.<param>.<state_key>", "rng.<...>". With `param` set and an optimizer role,
  * name may be NULL: it is made from param and state_key (exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step and
  * master need no state_key). state_key is the optimizer's own key for it: of bitsandbytes "state1" and "state2" (uint8, or
- * float32 for small parameters), "qmap1", "qmap2", "absmax1", "absmax2", as CKPT_OPTIM, bound with the dtypes and shapes that
- * they have there; its step is an int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_STEP tensor. What a file calls
+ * float32 for small parameters), "qmap1", "qmap2", "absmax1", "absmax2", as CKPT_ROLE_OPTIM, bound with the dtypes and shapes that
+ * they have there; its step is an int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_ROLE_STEP tensor. What a file calls
  * each of its tensors, ckpt_naming_new tells (<ckpt/doctor.h>), and ckpt-inspect list their dtypes and shapes. */
 typedef struct ckpt_tensor_desc {
     uint32_t struct_size;         /* 0: this header's */
@@ -36,7 +36,7 @@ typedef struct ckpt_tensor_desc {
     const int64_t *shape;         /* ndim entries; may be NULL for ndim 0 */
     const int64_t *strides;       /* in elements; NULL: C order. Zero or overlapping strides are refused. */
     ckpt_role role;
-    const char *param;            /* what it belongs to: it takes that parameter's target device. Of a CKPT_EMA without a name it
+    const char *param;            /* what it belongs to: it takes that parameter's target device. Of a CKPT_ROLE_EMA without a name it
                                    * makes the name, "ema.<param>" */
     const char *state_key;
     void *data;                   /* the caller's buffer, host or device, any interior pointer. NULL: ours, made on
@@ -54,18 +54,18 @@ typedef struct ckpt_tensor_desc {
  * declared alias; CKPT_E_DEVICE; CKPT_E_NO_MEMORY. */
 ckpt_status ckpt_state_tensor(ckpt_state *state, const ckpt_tensor_desc *desc, ckpt_error *err);
 
-/* One allocation, n names with offsets into it. For CKPT_PARAM, CKPT_BUFFER and CKPT_OTHER entry names are tensor names; for
- * optimizer roles and for CKPT_EMA they are the parameters' names. data NULL: ours, one allocation on the target device. */
+/* One allocation, n names with offsets into it. For CKPT_ROLE_PARAM, CKPT_ROLE_BUFFER and CKPT_ROLE_OTHER entry names are tensor names; for
+ * optimizer roles and for CKPT_ROLE_EMA they are the parameters' names. data NULL: ours, one allocation on the target device. */
 typedef struct ckpt_arena_desc {
     uint32_t struct_size;
     void *data;
     uint64_t nbytes;
     ckpt_dtype dtype;
     ckpt_role role;
-    const char *state_key;        /* for CKPT_OPTIM */
+    const char *state_key;        /* for CKPT_ROLE_OPTIM */
     ckpt_device device;
     const char *name;             /* of the arena, for ckpt_state_rebind; it is in no file, and no other thing of the state has
-                                   * it. NULL: the arena cannot be bound again. Of CKPT_EMA also what stands before the
+                                   * it. NULL: the arena cannot be bound again. Of CKPT_ROLE_EMA also what stands before the
                                    * parameter's name: "ema" (and NULL) makes "ema.<param>" */
 } ckpt_arena_desc;
 typedef struct ckpt_arena_entry {
@@ -193,7 +193,7 @@ ckpt_status ckpt_state_optional(ckpt_state *state, const char *glob, ckpt_error 
  * shape: a classifier's head for other classes. Where the shapes differ the tensor keeps its value and goes to its
  * target device, what belongs to it in the optimizer starts anew (zero bytes; its step is 0), and the report says so in
  * a note of code "replaced" for each. All other tensors are restored as ever, although the saved optimizer still counts the old ones.
- * Of what belongs to it these keep the trainer's value, since zero would be wrong: its CKPT_MASTER and CKPT_EMA (copies of the
+ * Of what belongs to it these keep the trainer's value, since zero would be wrong: its CKPT_ROLE_MASTER and CKPT_ROLE_EMA (copies of the
  * weights: give them the new weights before the restore), and mu_product, mu, eta and step_size (of NAdam, ASGD and Rprop). The tables
  * of 8-bit codes (qmap1, qmap2) do not depend on the parameter and are restored.
  *   Where the shapes are equal nothing is replaced, so a run's own later checkpoints come back whole; a difference in dtype alone

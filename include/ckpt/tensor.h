@@ -45,10 +45,10 @@ bool ckpt_dtype_is_float(ckpt_dtype dtype);              /* torch's is_floating_
 /* What a tensor is to training. */
 typedef enum ckpt_role {
     CKPT_ROLE_NONE = 0,
-    CKPT_PARAM, CKPT_BUFFER, CKPT_GRAD,
-    CKPT_EXP_AVG, CKPT_EXP_AVG_SQ, CKPT_MAX_EXP_AVG_SQ, CKPT_MOMENTUM,
-    CKPT_OPTIM,                   /* any other optimizer tensor: state_key has its name */
-    CKPT_MASTER, CKPT_EMA, CKPT_STEP, CKPT_SCALER, CKPT_RNG, CKPT_OTHER,
+    CKPT_ROLE_PARAM, CKPT_ROLE_BUFFER, CKPT_ROLE_GRAD,
+    CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT_ROLE_MOMENTUM,
+    CKPT_ROLE_OPTIM,                   /* any other optimizer tensor: state_key has its name */
+    CKPT_ROLE_MASTER, CKPT_ROLE_EMA, CKPT_ROLE_STEP, CKPT_ROLE_SCALER, CKPT_ROLE_RNG, CKPT_ROLE_OTHER,
     CKPT_ROLE_COUNT
 } ckpt_role;
 

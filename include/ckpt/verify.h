@@ -29,7 +29,7 @@ typedef struct ckpt_verify_result {
     char format[32];
 } ckpt_verify_result;
 
-/* Reads everything. CKPT_OK: nothing wrong; CKPT_NO: damaged, the findings name each tensor, header or file; an error
+/* Reads everything. CKPT_OK: nothing wrong; CKPT_ANSWER_NO: damaged, the findings name each tensor, header or file; an error
  * where there is no answer (not a checkpoint, cannot be read). format NULL: told from the content.
  *   Of several files each that is damaged or missing is a finding with its `file`, and all others are checked; tensors and
  * bytes are what was. Where all that is wrong is that a file is of a kind that is not read ("member-unread"), there is no

@@ -29,7 +29,7 @@ const char *ckpt_status_name(ckpt_status status)
         return "nothing-to-resume";
     case CKPT_STOP:
         return "stop";
-    case CKPT_NO:
+    case CKPT_ANSWER_NO:
         return "no";
     case CKPT_E_FORMAT:
         return "format";

@@ -148,13 +148,13 @@ static const struct {
     const char *name;
     ckpt_role roles[6];
 } kinds[HTML_KINDS] = {
-    {"parameters", {CKPT_PARAM}},
-    {"exp_avg", {CKPT_EXP_AVG}},
-    {"exp_avg_sq", {CKPT_EXP_AVG_SQ}},
-    {"other optimizer state", {CKPT_MAX_EXP_AVG_SQ, CKPT_MOMENTUM, CKPT_OPTIM, CKPT_STEP}},
-    {"master weights", {CKPT_MASTER}},
-    {"moving averages (EMA)", {CKPT_EMA}},
-    {"buffers", {CKPT_BUFFER}},
+    {"parameters", {CKPT_ROLE_PARAM}},
+    {"exp_avg", {CKPT_ROLE_EXP_AVG}},
+    {"exp_avg_sq", {CKPT_ROLE_EXP_AVG_SQ}},
+    {"other optimizer state", {CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT_ROLE_MOMENTUM, CKPT_ROLE_OPTIM, CKPT_ROLE_STEP}},
+    {"master weights", {CKPT_ROLE_MASTER}},
+    {"moving averages (EMA)", {CKPT_ROLE_EMA}},
+    {"buffers", {CKPT_ROLE_BUFFER}},
     {"all else", {CKPT_ROLE_NONE}},
 };
 

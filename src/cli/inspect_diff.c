@@ -142,7 +142,7 @@ static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_dif
         json_end_object(&j);
     }
     json_end_array(&j);
-    cli_json_findings(&j, report, NULL, CKPT_NOTE);
+    cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 
@@ -380,7 +380,7 @@ static void diff_text(const inspect *o, const ckpt_diff_result *r, const ckpt_re
 {
     const cli *c = &o->cli;
     if (!c->quiet)
-        cli_text_findings(c, stdout, report, CKPT_NOTE, NULL);
+        cli_text_findings(c, stdout, report, CKPT_SEVERITY_NOTE, NULL);
     for (size_t i = 0; i < r->tensor_count; i++)
         if (r->tensors[i].status != CKPT_DIFF_TIED)
             put_tensor(c, &r->tensors[i]);

@@ -187,11 +187,11 @@ static void doctor_json(const inspect *o, const ckpt_doctor_options *d, const ck
         cli_json_error(&o->cli, &j, "unknown", "whether it resumes is not known; the findings say what is missing");
     inspect_doctor_json_assumed(&j, o, d, r);
     json_text(&j, "outcome", ckpt_outcome_name(r->outcome));
-    json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN || r->outcome == CKPT_WEIGHTS_ONLY
+    json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN || r->outcome == CKPT_OUTCOME_WEIGHTS_ONLY
                                     ? -1
-                                    : r->outcome == CKPT_RESUMES || r->outcome == CKPT_RESUMES_DIFFERENTLY);
+                                    : r->outcome == CKPT_OUTCOME_RESUMES || r->outcome == CKPT_OUTCOME_RESUMES_DIFFERENTLY);
     doctor_json_checked(&j, r);
-    cli_json_findings(&j, report, NULL, CKPT_NOTE);
+    cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
     doctor_json_places(&j, r);
     if (snippet)
         json_text(&j, "snippet", snippet);
@@ -217,8 +217,8 @@ static void doctor_text(const inspect *o, const ckpt_doctor_result *r, const ckp
     static const char *const sentences[] = {"it is not known whether it resumes; ", "", "it resumes, but not as it was; ", "",
                                             "it loads, and fails at the first optimizer step; ", "it loads, and holds nothing to resume; "};
     const cli *c = &o->cli;
-    cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
-    bool bad = r->outcome == CKPT_FAILS_AT_LOAD || r->outcome == CKPT_FAILS_AT_STEP;
+    cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
+    bool bad = r->outcome == CKPT_OUTCOME_FAILS_AT_LOAD || r->outcome == CKPT_OUTCOME_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s ", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"));
     char version[40] = "", safe[40] = "", kind[60] = "", bytes[160], tail[460];
@@ -254,15 +254,15 @@ static int doctor_say(const inspect *o, const ckpt_reader *reader, const ckpt_do
         doctor_json(o, d, r, report, snippet);
     } else if (snippet) {
         fputs(snippet, stdout);
-        if (r->outcome != CKPT_RESUMES && r->outcome != CKPT_WEIGHTS_ONLY && !c->quiet)
-            cli_text_findings(c, stderr, report, CKPT_WARNING, NULL);
+        if (r->outcome != CKPT_OUTCOME_RESUMES && r->outcome != CKPT_OUTCOME_WEIGHTS_ONLY && !c->quiet)
+            cli_text_findings(c, stderr, report, CKPT_SEVERITY_WARNING, NULL);
     } else {
         doctor_text(o, r, report);
     }
     free(snippet);
     if (r->outcome == CKPT_OUTCOME_UNKNOWN)
         return CLI_NO_ANSWER;
-    return r->outcome == CKPT_RESUMES || r->outcome == CKPT_WEIGHTS_ONLY ? CLI_YES : CLI_NO;
+    return r->outcome == CKPT_OUTCOME_RESUMES || r->outcome == CKPT_OUTCOME_WEIGHTS_ONLY ? CLI_YES : CLI_NO;
 }
 
 int inspect_doctor(const inspect *o)

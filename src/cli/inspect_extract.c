@@ -91,7 +91,7 @@ static int extract(const inspect *o, const ckpt_reader *reader, size_t i)
         json_end_array(&j);
         json_uint(&j, "nbytes", t->nbytes);
         json_text(&j, "output", o->output);
-        cli_json_findings(&j, unchecked, NULL, CKPT_NOTE);
+        cli_json_findings(&j, unchecked, NULL, CKPT_SEVERITY_NOTE);
         json_end_object(&j);
     }
     ckpt_report_free(unchecked);

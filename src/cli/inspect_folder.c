@@ -496,7 +496,7 @@ static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_ite
     json_end_array(&j);
     json_uint(&j, "passed", l->passed);
     json_text(&j, "resume", resume);
-    cli_json_findings(&j, NULL, NULL, CKPT_NOTE);
+    cli_json_findings(&j, NULL, NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 

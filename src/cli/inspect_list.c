@@ -170,7 +170,7 @@ static void list_json(const inspect *o, const ckpt_reader *reader, const sums *s
             json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum, naming ? ckpt_naming_get(naming, i) : &unknown);
     }
     json_end_array(&j);
-    cli_json_findings(&j, ckpt_reader_findings(reader), s->unchecked, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_reader_findings(reader), s->unchecked, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 

@@ -276,7 +276,7 @@ static void show_text(const run_view *v, const layout *l)
     }
     if (l->remove)
         show_plan(v, l);
-    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_ERROR : CKPT_NOTE, "incomplete-step");
+    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, "incomplete-step");
     if (c->quiet)
         return;
     if (run_newest(v))
@@ -342,7 +342,7 @@ static void show_json(const run_view *v, const layout *l)
     char *resume = newest ? run_resume_command(v) : NULL;
     json_text(&j, "resume", resume);
     free(resume);
-    cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 

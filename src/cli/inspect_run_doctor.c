@@ -37,7 +37,7 @@ static void ends(walk *w, size_t i, fate how, const char *why)
 static void passed(walk *w, size_t i, const char *why)
 {
     w->all[i].fate = FATE_PASSED;
-    w->all[i].outcome = CKPT_FAILS_AT_LOAD;
+    w->all[i].outcome = CKPT_OUTCOME_FAILS_AT_LOAD;
     snprintf(w->all[i].why, sizeof w->all[i].why, "%s", why);
 }
 
@@ -57,7 +57,7 @@ static void weigh_incomplete(walk *w, size_t i, const run_parts *parts)
     ckpt_reader_close(reader);
     if (status == CKPT_E_TOO_NEW) {
         ends(w, i, FATE_STOPS, err.message);
-        w->all[i].outcome = CKPT_FAILS_AT_LOAD;
+        w->all[i].outcome = CKPT_OUTCOME_FAILS_AT_LOAD;
     } else if (e->world > 1 && parts->rank_directories < (uint64_t)e->world && e->ranks_held > 0 &&
                (uint64_t)e->ranks_held == parts->count) {
         ends(w, i, FATE_UNKNOWN, e->why);
@@ -155,8 +155,8 @@ static int weigh(walk *w, size_t i)
         for (size_t k = 0; answer < 0 && k < parts.count; k++)
             answer = ask_part(w, i, parts.items[k].path, k == 0);
         if (answer < 0) {
-            bool goes = w->result.outcome == CKPT_RESUMES || w->result.outcome == CKPT_RESUMES_DIFFERENTLY ||
-                        w->result.outcome == CKPT_WEIGHTS_ONLY;
+            bool goes = w->result.outcome == CKPT_OUTCOME_RESUMES || w->result.outcome == CKPT_OUTCOME_RESUMES_DIFFERENTLY ||
+                        w->result.outcome == CKPT_OUTCOME_WEIGHTS_ONLY;
             ends(w, i, w->result.outcome == CKPT_OUTCOME_UNKNOWN ? FATE_UNKNOWN : goes ? FATE_TAKEN : FATE_STOPS, "");
             w->all[i].outcome = w->result.outcome;
             w->asked = true;
@@ -178,7 +178,7 @@ static int exit_status(const walk *w)
         return CLI_NO;
     switch (w->all[w->end].fate) {
     case FATE_TAKEN:
-        return w->end == 0 && w->result.outcome == CKPT_RESUMES ? CLI_YES : CLI_NO;
+        return w->end == 0 && w->result.outcome == CKPT_OUTCOME_RESUMES ? CLI_YES : CLI_NO;
     case FATE_STOPS:
         return CLI_NO;
     default:
@@ -192,7 +192,7 @@ static const char *outcome_of(const walk *w)
     if (w->v->count == 0)
         return NULL;
     if (w->end == w->v->count)
-        return ckpt_outcome_name(CKPT_FAILS_AT_LOAD);
+        return ckpt_outcome_name(CKPT_OUTCOME_FAILS_AT_LOAD);
     return ckpt_outcome_name(w->all[w->end].fate == FATE_UNKNOWN ? CKPT_OUTCOME_UNKNOWN : w->all[w->end].outcome);
 }
 
@@ -253,7 +253,7 @@ static void doctor_json(const walk *w, int status)
         json_null(&j, "will_resume");
     else
         json_bool(&j, "will_resume", from != NULL);
-    cli_json_findings(&j, w->report, ckpt_run_list_findings(v->list), CKPT_NOTE);
+    cli_json_findings(&j, w->report, ckpt_run_list_findings(v->list), CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 
@@ -309,8 +309,8 @@ static void doctor_text(const walk *w)
     const ckpt_run_entry *from = taken(w);
     for (size_t i = 0; i < v->count && !c->quiet; i++)
         put_candidate(w, i);
-    cli_text_findings(c, stdout, w->report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
-    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_ERROR : CKPT_NOTE, "incomplete-step");
+    cli_text_findings(c, stdout, w->report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
+    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, "incomplete-step");
     cli_put(stdout, v->path, strlen(v->path));
     if (v->count == 0) {
         puts(": nothing to resume: nothing was saved yet");
@@ -347,7 +347,7 @@ static const char *kind_of(const candidate *c)
 {
     switch (c->fate) {
     case FATE_TAKEN:
-        return c->outcome == CKPT_RESUMES ? "good" : "warning";
+        return c->outcome == CKPT_OUTCOME_RESUMES ? "good" : "warning";
     case FATE_PASSED:
     case FATE_STOPS:
         return "error";
@@ -363,7 +363,7 @@ static void report_answer(const walk *w, report_list *page, char *title, size_t 
 {
     static const char passed_over[] = "Newer checkpoints are passed over: the table says why.";
     const ckpt_run_entry *from = taken(w);
-    bool same = from && w->result.outcome == CKPT_RESUMES;
+    bool same = from && w->result.outcome == CKPT_OUTCOME_RESUMES;
     page->title = title;
     page->outcome = outcome_of(w);
     page->about = "";
@@ -430,8 +430,8 @@ static void put_snippet(const walk *w)
     fputs(w->snippet, stdout);
     if (w->end > 0)
         cli_warn(c, "%s: %s from step %lld, not from the newest", w->v->path, outcome_of(w), (long long)w->v->entries[w->end].step);
-    if (w->result.outcome != CKPT_RESUMES && !c->quiet)
-        cli_text_findings(c, stderr, w->report, CKPT_WARNING, NULL);
+    if (w->result.outcome != CKPT_OUTCOME_RESUMES && !c->quiet)
+        cli_text_findings(c, stderr, w->report, CKPT_SEVERITY_WARNING, NULL);
 }
 
 static int say(walk *w)

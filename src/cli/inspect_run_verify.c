@@ -22,9 +22,9 @@ static bool take_part(run_check *out, size_t part, ckpt_status answer, const ckp
         out->answered = false;
     } else if (answer != CKPT_OK && out->answered && out->ok) {
         const ckpt_finding *f = NULL;
-        for (size_t i = 0; i < ckpt_report_count(report) && !(f && f->severity == CKPT_ERROR); i++)
+        for (size_t i = 0; i < ckpt_report_count(report) && !(f && f->severity == CKPT_SEVERITY_ERROR); i++)
             f = ckpt_report_get(report, i);
-        if (f && f->severity == CKPT_ERROR)
+        if (f && f->severity == CKPT_SEVERITY_ERROR)
             snprintf(out->why, sizeof out->why, "%s%s%s%s%s", path, colon, f->file, *f->file ? ": " : "", f->message);
         else
             snprintf(out->why, sizeof out->why, "%s%s%s", path, colon, err->message);
@@ -105,18 +105,18 @@ static void put_findings(const run_view *v, const verdict *d)
     const cli *c = &v->o->cli;
     const run_parts *parts = &d->check.parts;
     for (size_t i = 0; i < parts->count; i++) {
-        if (parts->count > 1 && ckpt_report_worst(d->check.reports[i]) == CKPT_ERROR) {
+        if (parts->count > 1 && ckpt_report_worst(d->check.reports[i]) == CKPT_SEVERITY_ERROR) {
             cli_put(stdout, parts->items[i].path, strlen(parts->items[i].path));
             puts(":");
         }
-        cli_text_findings(c, stdout, d->check.reports[i], c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
+        cli_text_findings(c, stdout, d->check.reports[i], c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
     }
 }
 
 static bool has_error(const run_check *check)
 {
     for (size_t i = 0; i < check->parts.count; i++)
-        if (ckpt_report_worst(check->reports[i]) == CKPT_ERROR)
+        if (ckpt_report_worst(check->reports[i]) == CKPT_SEVERITY_ERROR)
             return true;
     return false;
 }
@@ -184,7 +184,7 @@ static void json_verdict(json_out *j, const ckpt_run_entry *e, const verdict *d)
     for (size_t i = 0; i < d->check.parts.count; i++) {
         json_object(j, NULL);
         json_text(j, "path", d->check.parts.items[i].path);
-        cli_json_findings(j, d->check.reports[i], NULL, CKPT_NOTE);
+        cli_json_findings(j, d->check.reports[i], NULL, CKPT_SEVERITY_NOTE);
         json_end_object(j);
     }
     json_end_array(j);
@@ -225,7 +225,7 @@ static void verify_json(const run_view *v, const verdict *all, int status)
     for (size_t i = 0; i < v->count; i++)
         json_verdict(&j, &v->entries[i], &all[i]);
     json_end_array(&j);
-    cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 

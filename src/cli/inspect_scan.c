@@ -25,7 +25,7 @@ static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *re
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_int(&j, "ckpt", 1);
-    if (verdict == CKPT_NOT_KNOWN)
+    if (verdict == CKPT_DANGER_UNKNOWN)
         cli_json_error(c, &j, "unknown", "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
     json_text(&j, "verdict", ckpt_verdict_name(verdict));
     json_uint(&j, "files", ckpt_scan_files(scan));
@@ -34,7 +34,7 @@ static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *re
     for (size_t i = 0; i < ckpt_scan_count(scan); i++)
         json_global(&j, ckpt_scan_get(scan, i));
     json_end_array(&j);
-    cli_json_findings(&j, report, NULL, CKPT_NOTE);
+    cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 
@@ -66,7 +66,7 @@ static void text_dangerous(const cli *c, const ckpt_scan_global *g)
 static size_t text_all_dangerous(const cli *c, const ckpt_scan *scan)
 {
     size_t left = 0;
-    for (size_t i = 0; i < ckpt_scan_count(scan) && ckpt_scan_get(scan, i)->danger == CKPT_DANGEROUS; i++)
+    for (size_t i = 0; i < ckpt_scan_count(scan) && ckpt_scan_get(scan, i)->danger == CKPT_DANGER_DANGEROUS; i++)
         if (i < MOST)
             text_dangerous(c, ckpt_scan_get(scan, i));
         else
@@ -85,7 +85,7 @@ static void text_names(const cli *c, const ckpt_scan *scan, ckpt_danger danger)
             continue;
         size_t width = cli_width(g->name.data, g->name.size);
         if (column == 0) {
-            printf("%s%-*s%s", cli_style(c, danger == CKPT_NOT_KNOWN ? "yellow" : "dim"), INDENT,
+            printf("%s%-*s%s", cli_style(c, danger == CKPT_DANGER_UNKNOWN ? "yellow" : "dim"), INDENT,
                    ckpt_danger_name(danger), cli_style(c, "off"));
             column = INDENT;
         } else if (column + 2 + width > COLUMNS) {
@@ -115,17 +115,17 @@ static void scan_text(const inspect *o, const ckpt_scan *scan, const ckpt_report
     size_t left = text_all_dangerous(c, scan);
     if (left)
         printf("%*sand %zu more; --json lists all\n", INDENT, "", left);
-    cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
+    cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
     if (!c->quiet) {
-        text_names(c, scan, CKPT_NOT_KNOWN);
-        text_names(c, scan, CKPT_HARMLESS);
+        text_names(c, scan, CKPT_DANGER_UNKNOWN);
+        text_names(c, scan, CKPT_DANGER_HARMLESS);
     }
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
-    printf(": %s%s%s (%s file%s, %s pickle%s)\n", cli_style(c, verdict == CKPT_DANGEROUS ? "red" : "bold"),
+    printf(": %s%s%s (%s file%s, %s pickle%s)\n", cli_style(c, verdict == CKPT_DANGER_DANGEROUS ? "red" : "bold"),
            ckpt_verdict_name(verdict), cli_style(c, "off"), cli_count(a, files), files == 1 ? "" : "s",
            cli_count(b, pickles), pickles == 1 ? "" : "s");
     if (!c->quiet)
-        puts(pickles || verdict != CKPT_HARMLESS ? sentences[verdict] : "no pickle was found in it");
+        puts(pickles || verdict != CKPT_DANGER_HARMLESS ? sentences[verdict] : "no pickle was found in it");
 }
 
 int inspect_scan(const inspect *o)
@@ -146,7 +146,7 @@ int inspect_scan(const inspect *o)
         cli_fail_error(c, &err);
     } else {
         ckpt_danger verdict = ckpt_scan_verdict(scan);
-        status = verdict == CKPT_HARMLESS ? CLI_YES : verdict == CKPT_DANGEROUS ? CLI_NO : CLI_NO_ANSWER;
+        status = verdict == CKPT_DANGER_HARMLESS ? CLI_YES : verdict == CKPT_DANGER_DANGEROUS ? CLI_NO : CLI_NO_ANSWER;
         if (c->json)
             scan_json(c, scan, report);
         else

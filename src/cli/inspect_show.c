@@ -417,7 +417,7 @@ static void show_json(const show_picture *p)
     free(resume);
     if (show_may_hold(p))
         inspect_folder_beside(p->o, &j);
-    cli_json_findings(&j, ckpt_reader_findings(p->reader), p->doctor, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_reader_findings(p->reader), p->doctor, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 

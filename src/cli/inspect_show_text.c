@@ -313,7 +313,7 @@ void show_text(const show_picture *p)
         putchar('\n');
     }
     text_training(p);
-    ckpt_severity least = c->quiet ? CKPT_ERROR : CKPT_WARNING;
+    ckpt_severity least = c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING;
     cli_text_findings(c, stdout, ckpt_reader_findings(p->reader), least, NULL);
     cli_text_findings(c, stdout, p->doctor, least, NULL);
     if (!c->quiet)

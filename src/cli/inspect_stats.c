@@ -146,7 +146,7 @@ static void stats_json(const table *t, const ckpt_report *unchecked)
         if (t->of[i])
             json_stats(&j, ckpt_reader_tensor(t->reader, i), t->of[i]);
     json_end_array(&j);
-    cli_json_findings(&j, ckpt_reader_findings(t->reader), unchecked, CKPT_NOTE);
+    cli_json_findings(&j, ckpt_reader_findings(t->reader), unchecked, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 

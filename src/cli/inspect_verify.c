@@ -23,7 +23,7 @@ static void verify_json(const ckpt_verify_result *r, const ckpt_report *report)
     json_uint(&j, "tensors", r->tensors);
     json_uint(&j, "unprotected_bytes", r->unprotected_bytes);
     json_end_object(&j);
-    cli_json_findings(&j, report, NULL, CKPT_NOTE);
+    cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
 
@@ -35,7 +35,7 @@ static bool only_refused(const ckpt_report *report)
         const ckpt_finding *f = ckpt_report_get(report, i);
         bool torch = strcmp(f->code, "torch-refuses") == 0;
         refused = refused || torch;
-        other = other || (f->severity == CKPT_ERROR && !torch);
+        other = other || (f->severity == CKPT_SEVERITY_ERROR && !torch);
     }
     return refused && !other;
 }
@@ -44,7 +44,7 @@ static void verify_text(const inspect *o, const ckpt_verify_result *r, const ckp
 {
     const cli *c = &o->cli;
     char size[CLI_SIZE_MAX], bytes[CLI_SIZE_MAX], without[CLI_SIZE_MAX];
-    cli_text_findings(c, stdout, report, c->quiet ? CKPT_ERROR : CKPT_NOTE, NULL);
+    cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
     if (c->quiet)
         return;
     const char *path = o->paths[0], *word = r->ok ? "ok" : only_refused(report) ? "REFUSED BY TORCH" : "DAMAGED";
@@ -73,7 +73,7 @@ int inspect_verify(const inspect *o)
     ckpt_status answer = ckpt_verify_paths((const char *const *)o->paths, (size_t)o->path_count, c->from, &progress, &result, report,
                                            &err);
     cli_progress_end(&shown);
-    int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_NO ? CLI_NO : CLI_NO_ANSWER;
+    int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_ANSWER_NO ? CLI_NO : CLI_NO_ANSWER;
     if (status == CLI_NO_ANSWER)
         cli_fail_error(c, &err);
     else if (c->json)

@@ -393,7 +393,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
             const ckpt_finding *f = ckpt_report_get(report, i);
             bool is_lost = strcmp(f->code, "lost") == 0;
             bool said = strstr(err->message, f->message) && strcmp(f->message, err->message) != 0;
-            if ((!is_lost && (f->severity < CKPT_ERROR || said)) || (is_lost && ++lost > SHOWN))
+            if ((!is_lost && (f->severity < CKPT_SEVERITY_ERROR || said)) || (is_lost && ++lost > SHOWN))
                 continue;
             fprintf(stderr, "%s: ", f->code);
             cli_put_message(stderr, f->tensor);
@@ -431,7 +431,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
 static bool is_deed(const job *b, const ckpt_finding *f)
 {
     static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated", "replaced", "tags-dropped", "step-made"};
-    if (f->severity != CKPT_NOTE)
+    if (f->severity != CKPT_SEVERITY_NOTE)
         return false;             /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)
         return false;             /* it is not among what was written */
@@ -493,7 +493,7 @@ static void done_text(const job *b, const ckpt_report *report)
     }
     if (!b->cli.quiet)
         put_deeds(b, report);
-    cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_ERROR : CKPT_WARNING, NULL);
+    cli_text_findings(&b->cli, b->options.dry_run ? stdout : stderr, report, b->cli.quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, NULL);
     if (b->cli.quiet)
         put_missed(report);
     if (b->options.dry_run) {

@@ -130,15 +130,15 @@ static const struct {
     ckpt_outcome outcome;
     const char *kind, *title, *says;
 } verdicts[] = {
-    {CKPT_RESUMES, "good", "It resumes",
+    {CKPT_OUTCOME_RESUMES, "good", "It resumes",
      "With what is assumed below, training goes on from this checkpoint as it was saved."},
-    {CKPT_RESUMES_DIFFERENTLY, "warning", "It resumes, but not as it was",
+    {CKPT_OUTCOME_RESUMES_DIFFERENTLY, "warning", "It resumes, but not as it was",
      "The program loads it and goes on. Something is then not what it was when this was saved: the findings say what."},
-    {CKPT_FAILS_AT_LOAD, "error", "It does not load",
+    {CKPT_OUTCOME_FAILS_AT_LOAD, "error", "It does not load",
      "The program stops while it loads this checkpoint: the findings say why."},
-    {CKPT_FAILS_AT_STEP, "error", "It loads, and fails at the first step",
+    {CKPT_OUTCOME_FAILS_AT_STEP, "error", "It loads, and fails at the first step",
      "The program loads it, and stops at the first step of its optimizer: the findings say why."},
-    {CKPT_WEIGHTS_ONLY, "good", "Weights only: nothing to resume",
+    {CKPT_OUTCOME_WEIGHTS_ONLY, "good", "Weights only: nothing to resume",
      "It holds the weights of a model and no state of a training run. It loads: the findings say with what."},
     {CKPT_OUTCOME_UNKNOWN, "unknown", "It is not known whether it resumes", "The findings say what is missing for an answer."},
 };
@@ -164,7 +164,7 @@ void report_verdict(report_page *p, const ckpt_doctor_result *result, const ckpt
         if (verdicts[i].outcome == result->outcome)
             row = i;
     for (size_t i = 0; i < ckpt_report_count(findings); i++)
-        fixes += ckpt_report_get(findings, i)->severity > CKPT_NOTE && *ckpt_report_get(findings, i)->fix;
+        fixes += ckpt_report_get(findings, i)->severity > CKPT_SEVERITY_NOTE && *ckpt_report_get(findings, i)->fix;
     char mends[80] = "", about[400];
     if (fixes)
         snprintf(mends, sizeof mends, " %zu of them %s a mend to paste.", fixes, fixes == 1 ? "has" : "have");
@@ -280,7 +280,7 @@ void report_findings(report_page *p, const ckpt_report *a, const ckpt_report *b)
     const ckpt_report *const reports[] = {a, b};
     size_t shown = 0, left = 0;
     html_section(p->f, "findings", "Findings");
-    for (int severity = CKPT_ERROR; severity >= CKPT_NOTE; severity--)
+    for (int severity = CKPT_SEVERITY_ERROR; severity >= CKPT_SEVERITY_NOTE; severity--)
         for (size_t r = 0; r < 2; r++)
             for (size_t i = 0; reports[r] && i < ckpt_report_count(reports[r]); i++) {
                 const ckpt_finding *g = ckpt_report_get(reports[r], i);

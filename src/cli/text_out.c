@@ -226,7 +226,7 @@ static bool says(const char *text, const char *name)
 /* above: the one that stands above it, or NULL. */
 static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, const ckpt_finding *above)
 {
-    const char *style = f->severity == CKPT_ERROR ? "red" : f->severity == CKPT_WARNING ? "yellow" : "dim";
+    const char *style = f->severity == CKPT_SEVERITY_ERROR ? "red" : f->severity == CKPT_SEVERITY_WARNING ? "yellow" : "dim";
     size_t used = 9 + strlen(f->code) + 2;
     fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
     if (*f->file) {
@@ -277,7 +277,7 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
             kinds[kind_count++] = f;
             seen[k] = 0;
         }
-        if (k == KINDS || f->severity == CKPT_ERROR || seen[k]++ < SHOWN) {
+        if (k == KINDS || f->severity == CKPT_SEVERITY_ERROR || seen[k]++ < SHOWN) {
             put_finding(c, out, f, above);
             above = f;
         } else if (seen[k] == SHOWN + 1)

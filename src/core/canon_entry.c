@@ -87,7 +87,7 @@ static ckpt_status emit_model(ckpt__builder *b)
     for (size_t i = 0; i < b->model.count; i++) {
         const ckpt__model_entry *m = &b->model.entries[i];
         ckpt__canon_entry like = { .name = m->name, .group = group_name(b, m->group) };
-        like.role = m->group != SIZE_MAX ? CKPT_PARAM : ckpt__canon_weight_role(&b->index->tensors[m->tensor].info, m->name);
+        like.role = m->group != SIZE_MAX ? CKPT_ROLE_PARAM : ckpt__canon_weight_role(&b->index->tensors[m->tensor].info, m->name);
         ckpt_status s = add_node(b, m->node, &like);
         if (s != CKPT_OK)
             return s;
@@ -145,7 +145,7 @@ static ckpt_status emit_hypers(ckpt__builder *b, size_t group)
     for CKPT__CHILDREN(t, c, node) {
         bool names = ckpt__str_is(t->nodes[c].key, "params") || ckpt__str_is(t->nodes[c].key, "param_names");
         for (size_t i = c; i < t->nodes[c].end; i++) {
-            ckpt__canon_entry like = { .group = group_name(b, group), .role = CKPT_OTHER };
+            ckpt__canon_entry like = { .group = group_name(b, group), .role = CKPT_ROLE_OTHER };
             if (names) {           /* they are said by the groups themselves */
                 b->tree.nodes[i].taken = true;
                 continue;
@@ -206,7 +206,7 @@ static void note_dead_state(ckpt__builder *b)
     for (size_t i = 0; i < b->optimizer.slot_count; i++)
         alive += b->optimizer.slots[i].state != SIZE_MAX;
     if (states > alive)
-        ckpt__canon_note(b, CKPT_WARNING, "dead-state", NULL, NULL,
+        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "dead-state", NULL, NULL,
                          "%zu of the %zu states at '%s' belong to parameters that are in no group; they are left out",
                          states - alive, states, t->nodes[b->optimizer.state].name.data);
 }
@@ -233,7 +233,7 @@ static ckpt_status emit_scaler(ckpt__builder *b)
 {
     ckpt_str scaler = ckpt__s("scaler");
     for (size_t i = b->scaler + 1; i < b->tree.nodes[b->scaler].end; i++) {
-        ckpt__canon_entry like = { .role = CKPT_SCALER };
+        ckpt__canon_entry like = { .role = CKPT_ROLE_SCALER };
         like.name = join(b, "", scaler, ckpt__tree_relative(&b->tree, b->scaler, i));
         ckpt_status s = add_node(b, i, &like);
         if (s != CKPT_OK)
@@ -244,7 +244,7 @@ static ckpt_status emit_scaler(ckpt__builder *b)
 
 static ckpt_status emit_step(ckpt__builder *b)
 {
-    ckpt__canon_entry like = { .name = ckpt__s("step"), .role = CKPT_OTHER };
+    ckpt__canon_entry like = { .name = ckpt__s("step"), .role = CKPT_ROLE_OTHER };
     return add_node(b, b->step, &like);
 }
 
@@ -252,10 +252,10 @@ static ckpt_status emit_rest(ckpt__builder *b)
 {
     for (size_t i = 0; i < b->tree.count; i++) {
         const ckpt_value *v = b->tree.nodes[i].value;
-        ckpt__canon_entry like = { .name = b->tree.nodes[i].name, .outside = true, .role = CKPT_OTHER };
+        ckpt__canon_entry like = { .name = b->tree.nodes[i].name, .outside = true, .role = CKPT_ROLE_OTHER };
         if (v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count) {
             const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
-            like.role = info->role != CKPT_ROLE_NONE ? info->role : CKPT_OTHER;
+            like.role = info->role != CKPT_ROLE_NONE ? info->role : CKPT_ROLE_OTHER;
         }
         ckpt_status s = add_node(b, i, &like);
         if (s != CKPT_OK)
@@ -337,7 +337,7 @@ static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt
     char one[120], two[120];
     shape_text(has, one, sizeof one);
     shape_text(want, two, sizeof two);
-    ckpt__canon_note(b, CKPT_ERROR, "moment-shape", e->name.data,
+    ckpt__canon_note(b, CKPT_SEVERITY_ERROR, "moment-shape", e->name.data,
                      "check the order of the parameters (param_names), or drop this state",
                      "'%s' has shape %s, and its parameter '%s' has %s", e->own.data, one, e->param.data, two);
 }
@@ -350,7 +350,7 @@ static ckpt_status put_entry(ckpt__builder *b, size_t i)
     if (put < 0)
         return ckpt__canon_no_memory(b);
     if (put == 0 && !c->entries[i].outside)
-        ckpt__canon_note(b, CKPT_ERROR, "name-collision", c->entries[i].name.data,
+        ckpt__canon_note(b, CKPT_SEVERITY_ERROR, "name-collision", c->entries[i].name.data,
                          "rename one of them (source.rename in a map file)", "'%s' and '%s' are both named '%s'",
                          c->entries[first].own.data, c->entries[i].own.data, c->entries[i].name.data);
     return CKPT_OK;
@@ -367,7 +367,7 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
         { ".quant_state.bitsandbytes__nf4", "" }, { ".quant_state.bitsandbytes__fp4", "" },
         { ".SCB", ".weight" },       { ".weight_format", ".weight" },
     };
-    if (e->outside || !e->is_tensor || e->param.data || (e->role != CKPT_PARAM && e->role != CKPT_BUFFER))
+    if (e->outside || !e->is_tensor || e->param.data || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
         return;
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         size_t n = strlen(tails[i].tail), found;
@@ -378,7 +378,7 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
         ckpt__buf_str(&weight, tails[i].weight);
         if (!weight.failed && ckpt__hash_get(c->by_name, weight.data, weight.size, &found)) {
             e->param = c->entries[found].name;
-            e->role = CKPT_BUFFER;
+            e->role = CKPT_ROLE_BUFFER;
         }
         ckpt__buf_free(&weight);
         return;

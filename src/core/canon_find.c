@@ -92,7 +92,7 @@ static ckpt_status ambiguous(ckpt__builder *b, const char *what, const size_t *n
     if (strcmp(what, "optimizer") == 0 && b->model.node == SIZE_MAX && b->model_count > 1)
         snprintf(fix, sizeof fix, "say which one the model is: of the optimizers that one is taken then which alone fits it");
     if (b->hints->optional_optimizer)
-        ckpt__canon_note(b, CKPT_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s", count, what,
+        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s", count, what,
                          list.data ? list.data : "");
     else
         s = ckpt__fail(b->err, CKPT_E_MISMATCH, what, "%zu dicts of the checkpoint could be it: %s; %s", count,
@@ -303,10 +303,10 @@ static ckpt_status find_model(ckpt__builder *b)
         return s;
     char where[160];
     if (!ckpt__map_source_of(b->hints->map)->model && !b->mixed && b->tree.nodes[node].name.size)
-        ckpt__canon_note(b, CKPT_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
+        ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
                          shown(b, node, where, sizeof where));
     if (strip)
-        ckpt__canon_note(b, CKPT_NOTE, "prefix-stripped", NULL, NULL,
+        ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "prefix-stripped", NULL, NULL,
                          "the model's names fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
                          strip == 2 ? ", which stand inside names too" : "");
     return CKPT_OK;
@@ -384,7 +384,7 @@ static void note_found(ckpt__builder *b, const char *what, const char *rule, siz
 {
     char where[160];
     if (!rule && !b->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size && !ckpt__str_is(b->tree.nodes[node].name, what))
-        ckpt__canon_note(b, CKPT_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
+        ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
                          shown(b, node, where, sizeof where));
 }
 

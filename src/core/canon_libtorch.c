@@ -237,7 +237,7 @@ static unsigned char module_flags(const ckpt__builder *b, size_t node, const uns
         bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count;
         if (tensor) {
             const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
-            if (info->ndim > 0 && info->role != CKPT_RNG)
+            if (info->ndim > 0 && info->role != CKPT_ROLE_RNG)
                 all |= HAS_WEIGHTS;
         } else if (flags[c] & A_MODULE) {
             all |= flags[c];

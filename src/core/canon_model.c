@@ -65,7 +65,7 @@ static bool is_model(const ckpt__builder *b, size_t node)
             continue;
         if (!info || t->nodes[c].integer_key)
             return false;
-        weights = weights || (info->ndim > 0 && info->role != CKPT_RNG);
+        weights = weights || (info->ndim > 0 && info->role != CKPT_ROLE_RNG);
     }
     return weights;
 }
@@ -200,7 +200,7 @@ ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str na
     for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
         if (ends_in(name, surely[i]))
             return CKPT__A_BUFFER;
-    if (info->role == CKPT_BUFFER)
+    if (info->role == CKPT_ROLE_BUFFER)
         return CKPT__MAYBE_BUFFER;
     for (size_t i = 0; i < sizeof perhaps / sizeof perhaps[0]; i++)
         if (ends_in(name, perhaps[i]))
@@ -214,10 +214,10 @@ ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str na
 ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name)
 {
     if (ckpt__param_class_of(info, name) == CKPT__A_PARAM)
-        return CKPT_PARAM;
+        return CKPT_ROLE_PARAM;
     /* A quantized weight has integers and no gradient, and is a parameter nevertheless. */
     bool quantized = !ckpt_dtype_is_float(info->dtype) && info->ndim > 1 && ends_in(name, "weight");
-    return quantized ? CKPT_PARAM : CKPT_BUFFER;
+    return quantized ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
 }
 
 void ckpt__canon_give_roles(ckpt__index *index)

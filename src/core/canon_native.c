@@ -59,7 +59,7 @@ static ckpt_status choose_strip(ckpt__builder *b, int *out)
 static void note_strip(ckpt__builder *b, int strip)
 {
     if (strip)
-        ckpt__canon_note(b, CKPT_NOTE, "prefix-stripped", NULL, NULL,
+        ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "prefix-stripped", NULL, NULL,
                          "the names of the tensors fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
                          strip == 2 ? ", which stand inside names too" : "");
 }
@@ -72,7 +72,7 @@ static size_t head_of(const ckpt_tensor_info *info)
     if (name.size > n + param.size && memcmp(name.data, "optimizer.", n) == 0 && memcmp(name.data + n, param.data, param.size) == 0)
         return n;
     size_t before = name.size > param.size ? name.size - param.size : 0;
-    return info->role == CKPT_EMA && before && name.data[before - 1] == '.' && memcmp(name.data + before, param.data, param.size) == 0 ? before : 0;
+    return info->role == CKPT_ROLE_EMA && before && name.data[before - 1] == '.' && memcmp(name.data + before, param.data, param.size) == 0 ? before : 0;
 }
 
 /* A tensor of a native file under its canonical name: a parameter's own, or what belongs to one, renamed with it. */
@@ -81,7 +81,7 @@ static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
     const ckpt_tensor_info *info = &b->index->tensors[i].info;
     ckpt_str name = info->name, param = info->param;
     bool belongs = param.data != NULL;
-    if (!belongs && info->role != CKPT_PARAM && info->role != CKPT_BUFFER)
+    if (!belongs && info->role != CKPT_ROLE_PARAM && info->role != CKPT_ROLE_BUFFER)
         return add_tensor(b, i, name, info->role);
     ckpt_status s = ckpt__canon_param_name(b, belongs ? param : name, strip, belongs ? &param : &name);
     size_t head = s == CKPT_OK && belongs ? head_of(info) : 0;
@@ -202,7 +202,7 @@ static ckpt_status add_leaf(ckpt__builder *b, size_t i)
     ckpt__canon_group *group = group_of(b, n->name, &key);
     e->name = e->own = n->name;
     e->value = n->value;
-    e->role = n->name.size > 7 && memcmp(n->name.data, "scaler.", 7) == 0 ? CKPT_SCALER : CKPT_OTHER;
+    e->role = n->name.size > 7 && memcmp(n->name.data, "scaler.", 7) == 0 ? CKPT_ROLE_SCALER : CKPT_ROLE_OTHER;
     if (group) {
         e->group = group->name;
         note_flag(group, key, n->value);
@@ -218,7 +218,7 @@ static ckpt_status add_blob(ckpt__builder *b, size_t i)
         !is_internal(b->index->tensors[n->value->tensor].info.name))
         return CKPT_OK;
     bool rng = n->name.size >= 3 && memcmp(n->name.data, "rng", 3) == 0;
-    return add_tensor(b, n->value->tensor, n->name, rng ? CKPT_RNG : CKPT_OTHER);
+    return add_tensor(b, n->value->tensor, n->name, rng ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER);
 }
 
 /* The step stands in the header too, for files whose tree does not have it. */
@@ -232,7 +232,7 @@ static ckpt_status add_step(ckpt__builder *b)
         return ckpt__canon_no_memory(b);
     e->name = e->own = ckpt__s("step");
     e->value = v;
-    e->role = CKPT_OTHER;
+    e->role = CKPT_ROLE_OTHER;
     e->outside = true;            /* a run's own count: nobody bound it, and nobody has to */
     return CKPT_OK;
 }
@@ -306,7 +306,7 @@ static void note_unnamed(ckpt__builder *b, const outside *o)
             ckpt__escape(where, sizeof where, name.data, name.size);
         else
             snprintf(where, sizeof where, "the root");
-        ckpt__canon_note(b, CKPT_WARNING, "order-unknown", NULL,
+        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "order-unknown", NULL,
                          "state the parameters' names in the optimizer's order, group by group (ckpt-migrate --param-names FILE)",
                          "the optimizer at '%s' came from a torch file that numbers its states, and whose they are is not "
                          "known: a state in C binds none of them by a parameter's name",
@@ -391,7 +391,7 @@ ckpt_status ckpt__canon_plain(ckpt__builder *b)
             return ckpt__canon_no_memory(b);
         e->name = e->own = b->tree.nodes[i].name;
         e->value = b->tree.nodes[i].value;
-        e->role = CKPT_OTHER;
+        e->role = CKPT_ROLE_OTHER;
         e->outside = true;
     }
     return s;

@@ -19,18 +19,18 @@ ckpt_role ckpt__role_of_key(ckpt_str key)
         const char *key;
         ckpt_role role;
     } table[] = {
-        { "step", CKPT_STEP },
-        { "exp_avg", CKPT_EXP_AVG },
-        { "exp_avg_sq", CKPT_EXP_AVG_SQ },
-        { "max_exp_avg_sq", CKPT_MAX_EXP_AVG_SQ },
-        { "momentum_buffer", CKPT_MOMENTUM },
-        { "master", CKPT_MASTER },
-        { "master_param", CKPT_MASTER },
+        { "step", CKPT_ROLE_STEP },
+        { "exp_avg", CKPT_ROLE_EXP_AVG },
+        { "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ },
+        { "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ },
+        { "momentum_buffer", CKPT_ROLE_MOMENTUM },
+        { "master", CKPT_ROLE_MASTER },
+        { "master_param", CKPT_ROLE_MASTER },
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (ckpt__str_is(key, table[i].key))
             return table[i].role;
-    return CKPT_OPTIM;
+    return CKPT_ROLE_OPTIM;
 }
 
 /* What follows the last dot. */

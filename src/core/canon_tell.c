@@ -51,7 +51,7 @@ void ckpt__canon_note_order(ckpt__builder *b, const ckpt__order *order)
                      : order->evidence == CKPT__STATE_GROUPS ? "the state says which"
                      : order->doubtful                       ? "the likely order of those that trainers use"
                                                              : "of the orders that trainers use one alone fits";
-    ckpt__canon_note(b, order->doubtful ? CKPT_WARNING : CKPT_NOTE, "order-hypothesis", NULL,
+    ckpt__canon_note(b, order->doubtful ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_NOTE, "order-hypothesis", NULL,
                      order->plain && !order->doubtful ? NULL : "to be sure, state the parameters' names in the optimizer's order (param_names; "
                                            "--param-names FILE)",
                      "the optimizer at '%s' numbers its %zu parameters; %s: %s%s%s",
@@ -99,13 +99,13 @@ ckpt_status ckpt__canon_order_unknown(ckpt__builder *b, size_t node, const ckpt_
     bool unmet = b->hints->assume_order && !several;      /* the caller said an order, and it is not this one */
     if (b->hints->optional_optimizer && !unmet && !(order->fit == CKPT__FITS && b->hints->needs_order)) {
         b->canon->unnamed = b->tree.nodes[node].name;
-        ckpt__canon_note(b, CKPT_WARNING, d.code, NULL, fix,
+        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, d.code, NULL, fix,
                          "it is not known whose states the optimizer at '%s' numbers, so they keep the file's own names: %s", where,
                          d.why);
         return CKPT_OK;
     }
     if (several)
-        ckpt__canon_note(b, CKPT_ERROR, d.code, NULL, fix, "whose states the optimizer at '%s' numbers is not known: %s", where, d.why);
+        ckpt__canon_note(b, CKPT_SEVERITY_ERROR, d.code, NULL, fix, "whose states the optimizer at '%s' numbers is not known: %s", where, d.why);
     return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
                       "%sit is not known which parameter each numbered state of this optimizer belongs to; %s; %s",
                       several ? "order-ambiguous: " : "", d.why, d.fix);
@@ -117,6 +117,6 @@ void ckpt__canon_note_tentative(ckpt__builder *b, const ckpt__order *order)
     doubt d = doubt_of(order);
     snprintf(fix, sizeof fix, "%s; for good: %s", d.fix, lasting);
     b->canon->hypothesis = true;
-    ckpt__canon_note(b, CKPT_WARNING, d.code, NULL, fix, "whose states the optimizer at '%s' numbers is not known: %s",
+    ckpt__canon_note(b, CKPT_SEVERITY_WARNING, d.code, NULL, fix, "whose states the optimizer at '%s' numbers is not known: %s",
                      shown(b, b->optimizer.node, where, sizeof where), d.why);
 }

@@ -127,7 +127,7 @@ static ckpt_status put_alone(ckpt__differ *d, const ckpt__side *s, const ckpt__t
         ckpt__escape(own, sizeof own, info->name.data, info->name.size);
         ckpt__escape(other, sizeof other, row.tied.data, row.tied.size);
         snprintf(message, sizeof message, "in %s it is a second name of '%s', which %s has", s->letter, other, first ? "B" : "A");
-        if (!ckpt__differ_note(d, CKPT_NOTE, "tied-name", own, message))
+        if (!ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "tied-name", own, message))
             return ckpt__differ_no_memory(d);
     }
     return put_row(d, &row);
@@ -168,7 +168,7 @@ static ckpt_status note_devices(ckpt__differ *d)
         return CKPT_OK;
     snprintf(message, sizeof message, "%s, of format %s, keeps no devices: they were not compared", of_a ? b->letter : a->letter,
              of_a ? b->reader->index->format : a->reader->index->format);
-    return ckpt__differ_note(d, CKPT_NOTE, "no-device-tags", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+    return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "no-device-tags", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
 }
 
 /* ---- all */

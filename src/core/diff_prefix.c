@@ -153,7 +153,7 @@ static bool tell(const prefixes *p, ckpt_str prefix, size_t paired)
     ckpt__escape(shown, sizeof shown, prefix.data, prefix.size - 1);
     snprintf(message, sizeof message, "%s has %zu things below '%s' that %s has without that path: they were compared with those",
              p->with->letter, paired, shown, p->without->letter);
-    return ckpt__differ_note(p->d, CKPT_NOTE, "matched-prefix", NULL, message);
+    return ckpt__differ_note(p->d, CKPT_SEVERITY_NOTE, "matched-prefix", NULL, message);
 }
 
 static ckpt_status round_of(prefixes *p, bool *more)

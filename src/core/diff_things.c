@@ -156,13 +156,13 @@ ckpt_status ckpt__side_open(ckpt__differ *d, ckpt__side *s, const ckpt_reader *r
     if (named < 0) {
         char message[900];
         snprintf(message, sizeof message, "%s: %.700s; what it holds is compared by its own names", s->letter, why.message);
-        return ckpt__differ_note(d, CKPT_NOTE, "source-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+        return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "source-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
     }
     if (s->canon->order.ambiguous || s->canon->order.fit == CKPT__FITS_SEVERAL) {
         char message[900];
         snprintf(message, sizeof message, "%s: more than one order fits the optimizer's parameters (%.300s): its state is compared in this order; "
                  "if that was not the one, differences of its state say nothing", letter, s->canon->order.how);
-        return ckpt__differ_note(d, CKPT_NOTE, "order-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+        return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "order-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
     }
     return CKPT_OK;
 }

@@ -13,19 +13,19 @@ const char *ckpt_outcome_name(ckpt_outcome outcome)
 {
     static const char *const names[] = {"unknown",       "resumes",       "resumes-differently",
                                         "fails-at-load", "fails-at-step", "weights-only"};
-    return outcome >= CKPT_OUTCOME_UNKNOWN && outcome <= CKPT_WEIGHTS_ONLY ? names[outcome] : "unknown";
+    return outcome >= CKPT_OUTCOME_UNKNOWN && outcome <= CKPT_OUTCOME_WEIGHTS_ONLY ? names[outcome] : "unknown";
 }
 
 unsigned ckpt__kind_bit(ckpt_optimizer_kind kind)
 {
     switch (kind) {
-    case CKPT_FUSED:
+    case CKPT_OPTIMIZER_FUSED:
         return CKPT__K_FUSED;
-    case CKPT_CAPTURABLE:
+    case CKPT_OPTIMIZER_CAPTURABLE:
         return CKPT__K_CAPTURABLE;
-    case CKPT_FOREACH:
+    case CKPT_OPTIMIZER_FOREACH:
         return CKPT__K_FOREACH;
-    case CKPT_PLAIN:
+    case CKPT_OPTIMIZER_PLAIN:
         return CKPT__K_PLAIN;
     case CKPT_OPTIMIZER_DEFAULT:
         break;
@@ -57,9 +57,9 @@ static void effective(ckpt__patient *p)
                 i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
     }
     if (p->loader->loader == CKPT_LOADER_CKPT && kind != CKPT_OPTIMIZER_DEFAULT) {
-        r->fused = kind == CKPT_FUSED;
-        r->capturable = kind == CKPT_CAPTURABLE;
-        r->foreach_ = kind == CKPT_FOREACH;
+        r->fused = kind == CKPT_OPTIMIZER_FUSED;
+        r->capturable = kind == CKPT_OPTIMIZER_CAPTURABLE;
+        r->foreach_ = kind == CKPT_OPTIMIZER_FOREACH;
     }
 }
 

@@ -98,12 +98,12 @@ const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt
 /* From better to worse; unknown weighs more than "differently", less than a failure that is sure. */
 static int weight(ckpt_outcome outcome)
 {
-    static const int weights[] = {[CKPT_RESUMES] = 0,
-                                  [CKPT_WEIGHTS_ONLY] = 1,
-                                  [CKPT_RESUMES_DIFFERENTLY] = 2,
+    static const int weights[] = {[CKPT_OUTCOME_RESUMES] = 0,
+                                  [CKPT_OUTCOME_WEIGHTS_ONLY] = 1,
+                                  [CKPT_OUTCOME_RESUMES_DIFFERENTLY] = 2,
                                   [CKPT_OUTCOME_UNKNOWN] = 3,
-                                  [CKPT_FAILS_AT_STEP] = 4,
-                                  [CKPT_FAILS_AT_LOAD] = 5};
+                                  [CKPT_OUTCOME_FAILS_AT_STEP] = 4,
+                                  [CKPT_OUTCOME_FAILS_AT_LOAD] = 5};
     return weights[outcome];
 }
 
@@ -154,7 +154,7 @@ static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row 
 
 ckpt_status ckpt__doctor_answer(ckpt__patient *p, ckpt_report *report)
 {
-    p->result->outcome = CKPT_RESUMES;
+    p->result->outcome = CKPT_OUTCOME_RESUMES;
     for (size_t i = 0; i < ckpt__doctor_row_count(); i++) {
         const ckpt__row *r = row_at(i);
         const ckpt__found *f = &p->found[i];

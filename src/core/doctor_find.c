@@ -192,7 +192,7 @@ static bool names_lost(const ckpt__patient *p, const ckpt_value *state, const ck
         if (state->entries[i].key->kind != CKPT_V_STR)
             return false;
     for (size_t i = 0; i < p->index->tensor_count; i++)
-        params += p->index->tensors[i].info.role == CKPT_PARAM;
+        params += p->index->tensors[i].info.role == CKPT_ROLE_PARAM;
     return ids == params;
 }
 

@@ -191,8 +191,8 @@ static bool is_weights_only(const ckpt__patient *p)
         return false;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         ckpt_role role = p->index->tensors[i].info.role;
-        weights = weights || role == CKPT_PARAM || (role == CKPT_ROLE_NONE && strcmp(p->inner->format, "safetensors") == 0);
-        if (role == CKPT_RNG || role == CKPT_STEP || role == CKPT_SCALER)
+        weights = weights || role == CKPT_ROLE_PARAM || (role == CKPT_ROLE_NONE && strcmp(p->inner->format, "safetensors") == 0);
+        if (role == CKPT_ROLE_RNG || role == CKPT_ROLE_STEP || role == CKPT_ROLE_SCALER)
             return false;
     }
     for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {

@@ -24,7 +24,7 @@ static ckpt_role role_of(const ckpt__patient *p, size_t tensor)
 {
     size_t e = p->entry_of[tensor];
     ckpt_role role = e != SIZE_MAX ? p->canon->entries[e].role : CKPT_ROLE_NONE;
-    return role != CKPT_ROLE_NONE && role != CKPT_OTHER ? role : p->index->tensors[tensor].info.role;
+    return role != CKPT_ROLE_NONE && role != CKPT_ROLE_OTHER ? role : p->index->tensors[tensor].info.role;
 }
 
 /* Where it is once the program goes on: load_state_dict takes moments to their parameter, and step where the flags say.
@@ -35,9 +35,9 @@ static ckpt_device final_place(const ckpt__patient *p, size_t tensor, const ckpt
     ckpt_role role = role_of(p, tensor);
     if (!p->loader->python || settled[tensor].type != CKPT_DEVICE_NONE)
         return d;
-    if (role == CKPT_RNG)
+    if (role == CKPT_ROLE_RNG)
         return d;
-    if ((role == CKPT_PARAM || role == CKPT_BUFFER) && !ckpt__is_gpu(d)) {
+    if ((role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER) && !ckpt__is_gpu(d)) {
         ckpt_str tag = p->index->tensors[tensor].info.device;
         bool gpu = (tag.data && ckpt__is_gpu(ckpt__tag_parse(tag))) || (!tag.data && p->gpu.type != CKPT_DEVICE_NONE);
         if (gpu && p->options->cuda_devices != 0)
@@ -192,7 +192,7 @@ void ckpt__doctor_memory(ckpt__patient *p)
             seen[t->storage] = true;
         }
         load *l = ckpt__is_gpu(d) ? load_of(all, &count, DEVICES, d) : NULL;
-        bool weight = role == CKPT_PARAM || role == CKPT_BUFFER;
+        bool weight = role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER;
         if (l && weight)
             l->weights += bytes;
         else if (l && ckpt_role_is_optimizer(role))

@@ -58,7 +58,7 @@ static bool find_models(const ckpt__patient *p, models *m)
     m->numbers = ckpt__hash_new(64);
     bool ok = m->numbers != NULL;
     for (size_t i = 0; ok && i < p->index->tensor_count; i++)
-        if (p->index->tensors[i].info.role == CKPT_PARAM)
+        if (p->index->tensors[i].info.role == CKPT_ROLE_PARAM)
             ok = add_tensor(m, p->index, i);
     return ok;
 }
@@ -183,7 +183,7 @@ static bool has_strange(const ckpt__patient *p, const fit *f)
         bool found = f->shaped[i] == SIZE_MAX;
         for (size_t t = 0; !found && t < p->index->tensor_count; t++) {
             ckpt_role role = p->index->tensors[t].info.role;
-            found = (role == CKPT_PARAM || role == CKPT_BUFFER) && same_shape(p->index, t, f->shaped[i]);
+            found = (role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER) && same_shape(p->index, t, f->shaped[i]);
         }
         if (!found)
             return true;
@@ -442,7 +442,7 @@ static void check_devices(ckpt__patient *p)
     char a[CKPT_DEVICE_NAME_MAX], b[CKPT_DEVICE_NAME_MAX], c[120];
     for (size_t i = 0; p->canon && i < p->canon->count; i++) {
         const ckpt__canon_entry *e = &p->canon->entries[i];
-        if (!e->is_tensor || e->outside || e->role != CKPT_PARAM || ckpt__is_average(e->own))
+        if (!e->is_tensor || e->outside || e->role != CKPT_ROLE_PARAM || ckpt__is_average(e->own))
             continue;
         ckpt_str tag = p->index->tensors[e->tensor].info.device;
         ckpt_device d = p->map ? p->after[e->tensor] : tag.data ? ckpt__tag_parse(tag) : main_device;

@@ -254,7 +254,7 @@ void ckpt__doctor_files(ckpt__patient *p)
     if (p->loader->loader == CKPT_LOADER_LIGHTNING && p->index->root && reads_torch(p))
         check_keys(p);
     for (size_t i = 0; i < p->index->tensor_count && !weights; i++)
-        weights = p->index->tensors[i].info.role == CKPT_PARAM;
+        weights = p->index->tensors[i].info.role == CKPT_ROLE_PARAM;
     if (!weights && p->optimizer_count > 0)
         ckpt__doctor_note(p, CKPT__WEIGHTS_ELSEWHERE, NULL, none, NULL, NULL, NULL);
     if (!is_folder(p))

@@ -99,8 +99,8 @@ static void put_bindings(ckpt__buf *b, const ckpt__patient *p)
 
 static const char *kind_of(const ckpt__patient *p)
 {
-    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_FUSED", "CKPT_CAPTURABLE", "CKPT_FOREACH",
-                                        "CKPT_PLAIN"};
+    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_OPTIMIZER_FUSED", "CKPT_OPTIMIZER_CAPTURABLE", "CKPT_OPTIMIZER_FOREACH",
+                                        "CKPT_OPTIMIZER_PLAIN"};
     return kinds[p->result->optimizer];
 }
 

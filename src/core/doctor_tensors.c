@@ -36,7 +36,7 @@ static void look_for_gpu(ckpt__patient *p)
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         ckpt_device tag = tag_of(p, i);
         ckpt_role role = info_of(p, i)->role;
-        bool trained = role == CKPT_PARAM && !ckpt__is_average(info_of(p, i)->name);
+        bool trained = role == CKPT_ROLE_PARAM && !ckpt__is_average(info_of(p, i)->name);
         if (trained && p->param_dtype != CKPT_DTYPE_COUNT)
             p->param_dtype = p->param_dtype == CKPT_DTYPE_NONE || p->param_dtype == info_of(p, i)->dtype
                                  ? info_of(p, i)->dtype
@@ -61,7 +61,7 @@ static ckpt_device by_default(const ckpt__patient *p, size_t tensor)
     bool several = p->options->world > 1;
     ckpt__brings brings = several ? p->loader->several : p->loader->alone;
     const ckpt_tensor_info *t = info_of(p, tensor);
-    if (brings == CKPT__TO_TAG || (t->role == CKPT_RNG && t->file.data) || stays_on_meta(p, tensor))
+    if (brings == CKPT__TO_TAG || (t->role == CKPT_ROLE_RNG && t->file.data) || stays_on_meta(p, tensor))
         return tag_of(p, tensor);
     if (brings == CKPT__TO_RANK && p->gpu.type != CKPT_DEVICE_NONE)
         return ckpt_cuda(0);
@@ -173,7 +173,7 @@ static void check_device(ckpt__patient *p, size_t tensor)
     int count = p->options->cuda_devices;
     const ckpt_tensor_info *t = info_of(p, tensor);
     ckpt_device d = p->after[tensor];
-    if (t->role == CKPT_RNG && ckpt__is_gpu(d))
+    if (t->role == CKPT_ROLE_RNG && ckpt__is_gpu(d))
         ckpt__doctor_note(p, CKPT__RNG_ON_GPU, NULL, t->name, ckpt_device_name(d, name), NULL, NULL);
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP;
     bool no_tag = cpp ? !ckpt__cpp_device(t->device) : d.type == CKPT_DEVICE_OTHER;
@@ -191,7 +191,7 @@ static void check_device(ckpt__patient *p, size_t tensor)
         if (no_tag || count >= 0)
             ckpt__doctor_note(p, no_tag ? CKPT__NO_SUCH_TAG : CKPT__NO_SUCH_BACKEND, NULL, t->name, tag, NULL, NULL);
     }
-    if (d.type == CKPT_DEVICE_META && model && (t->role == CKPT_PARAM || t->role == CKPT_BUFFER))
+    if (d.type == CKPT_DEVICE_META && model && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER))
         ckpt__doctor_note(p, CKPT__ON_META, NULL, t->name, NULL, NULL, NULL);
     if (count < 0 || !ckpt__is_gpu(d) || (d.index < 0 ? count > 0 : d.index < count))
         return;
@@ -218,10 +218,10 @@ static unsigned running(const ckpt__patient *p, const ckpt__doctor_group *g)
     if (p->loader->loader == CKPT_LOADER_CKPT)
         kind = p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
     if (kind == CKPT_OPTIMIZER_DEFAULT)
-        kind = g->fused == 1        ? CKPT_FUSED
-               : g->capturable == 1 ? CKPT_CAPTURABLE
-               : g->foreach == 1    ? CKPT_FOREACH
-                                    : CKPT_PLAIN;
+        kind = g->fused == 1        ? CKPT_OPTIMIZER_FUSED
+               : g->capturable == 1 ? CKPT_OPTIMIZER_CAPTURABLE
+               : g->foreach == 1    ? CKPT_OPTIMIZER_FOREACH
+                                    : CKPT_OPTIMIZER_PLAIN;
     return ckpt__kind_bit(kind);
 }
 
@@ -329,10 +329,10 @@ static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const c
         return;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *w = info_of(p, i);
-        bool same = w->ndim == t->ndim && (w->role == CKPT_PARAM || w->role == CKPT_BUFFER);
-        weights = weights || w->role == CKPT_PARAM;
-        as_many = as_many || (w->role == CKPT_PARAM && elements(w) == elements(t));
-        if (w->role == CKPT_PARAM && (own = count_experts(w->name)) > experts)
+        bool same = w->ndim == t->ndim && (w->role == CKPT_ROLE_PARAM || w->role == CKPT_ROLE_BUFFER);
+        weights = weights || w->role == CKPT_ROLE_PARAM;
+        as_many = as_many || (w->role == CKPT_ROLE_PARAM && elements(w) == elements(t));
+        if (w->role == CKPT_ROLE_PARAM && (own = count_experts(w->name)) > experts)
             experts = own;
         for (uint32_t d = 0; same && d < w->ndim; d++)
             same = w->shape[d] == t->shape[d];

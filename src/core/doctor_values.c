@@ -107,7 +107,7 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
 static bool is_rng_tensor(const ckpt__patient *p, const ckpt_value *v)
 {
     return v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count &&
-           p->index->tensors[v->tensor].info.role == CKPT_RNG && p->index->tensors[v->tensor].info.dtype == CKPT_U8;
+           p->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG && p->index->tensors[v->tensor].info.dtype == CKPT_U8;
 }
 
 /* Lists of states: one a GPU, or one a rank. */
@@ -198,7 +198,7 @@ static void check_prefix(ckpt__patient *p)
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
         ckpt_str name = t->path.count ? t->path.keys[t->path.count - 1].text : t->name;
-        if (t->role != CKPT_PARAM && t->role != CKPT_BUFFER)
+        if (t->role != CKPT_ROLE_PARAM && t->role != CKPT_ROLE_BUFFER)
             continue;
         for (size_t k = 0; name.data && k < sizeof prefixes / sizeof *prefixes; k++) {
             const char *at = memmem(name.data, name.size, prefixes[k], strlen(prefixes[k]));

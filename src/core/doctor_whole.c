@@ -199,8 +199,8 @@ static void check_weights(ckpt__patient *p, size_t optimizer)
     char a[32], b[32];
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        tensors += (t->role == CKPT_PARAM || t->role == CKPT_BUFFER) && !is_statistic(t);
-        averages += t->role == CKPT_EMA;
+        tensors += (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER) && !is_statistic(t);
+        averages += t->role == CKPT_ROLE_EMA;
     }
     tensors += tensors ? 0 : averages;
     for (size_t i = 0; i < p->slot_count; i++)

@@ -39,11 +39,11 @@ static ckpt_status look_at(guard *g, size_t i)
     switch (g->memory[i].kind) {
     case CKPT_MEMORY_SPLIT:
         snprintf(text, sizeof text, "its %llu bytes do not lie in one allocation of one device", (unsigned long long)b->span);
-        return add(g, CKPT_ERROR, "split", b, "bind a pointer to one allocation that holds all of it", text);
+        return add(g, CKPT_SEVERITY_ERROR, "split", b, "bind a pointer to one allocation that holds all of it", text);
     case CKPT_MEMORY_UNMAPPED:
-        return add(g, CKPT_ERROR, "unmapped", b, "bind it again with ckpt_state_rebind once it is allocated", "its pointer is a device address outside any live allocation");
+        return add(g, CKPT_SEVERITY_ERROR, "unmapped", b, "bind it again with ckpt_state_rebind once it is allocated", "its pointer is a device address outside any live allocation");
     case CKPT_MEMORY_MANAGED:
-        if ((status = add(g, CKPT_WARNING, "managed", b, "use device memory", "managed memory has no fixed device")) < 0)
+        if ((status = add(g, CKPT_SEVERITY_WARNING, "managed", b, "use device memory", "managed memory has no fixed device")) < 0)
             return status;
         break;
     default:
@@ -56,7 +56,7 @@ static ckpt_status look_at(guard *g, size_t i)
     char own[CKPT_DEVICE_NAME_MAX];
     snprintf(text, sizeof text, "it is on %s, and rank %lld owns %s", name, (long long)g->options.ranks.rank,
              ckpt_device_name(g->options.own, own));
-    return add(g, CKPT_ERROR, "rank-device", b, "restore with map_location 'cuda:{local_rank}' (torch's trap: every rank loads onto cuda:0)", text);
+    return add(g, CKPT_SEVERITY_ERROR, "rank-device", b, "restore with map_location 'cuda:{local_rank}' (torch's trap: every rank loads onto cuda:0)", text);
 }
 
 /* ---- each against its parameter */
@@ -77,7 +77,7 @@ static ckpt_status mixed(guard *g, const char *code, const ckpt__binding *b, ckp
     snprintf(text, sizeof text,
              "Expected all tensors to be on the same device, but found at least two devices, %s and %s! '%s' is on %s, its parameter '%s' on %s",
              one, two, b->name.data, two, param->name.data, one);
-    return add(g, CKPT_ERROR, code, b, fix, text);
+    return add(g, CKPT_SEVERITY_ERROR, code, b, fix, text);
 }
 
 static ckpt_status compare(guard *g, size_t i)
@@ -96,17 +96,17 @@ static ckpt_status compare(guard *g, size_t i)
             return CKPT_OK;
         snprintf(text, sizeof text, "it is on %s; a %s optimizer reads it on the host once a parameter and step, which waits for the device each time",
                  ckpt_device_name(have, name), ckpt_optimizer_kind_name(g->kind));
-        return add(g, CKPT_WARNING, "step-on-gpu-slow", b, "keep step on the cpu, or use a fused optimizer", text);
+        return add(g, CKPT_SEVERITY_WARNING, "step-on-gpu-slow", b, "keep step on the cpu, or use a fused optimizer", text);
     }
     if (policy.place == CKPT__WITH_PARAM && !together) {
-        bool step = b->role == CKPT_STEP && have.type == CKPT_DEVICE_CPU;
+        bool step = b->role == CKPT_ROLE_STEP && have.type == CKPT_DEVICE_CPU;
         return mixed(g, step ? "step-on-cpu" : "mixed-devices", b, have, param, want,
                      step ? "restore with optimizer: fused, or bind step on the parameter's device"
                           : "restore with one map_location for the parameter and what belongs to it");
     }
     if (policy.float32 && b->dtype != CKPT_F32) {
         snprintf(text, sizeof text, "it is %s; a %s optimizer needs float32", ckpt_dtype_name(b->dtype), ckpt_optimizer_kind_name(g->kind));
-        return add(g, CKPT_ERROR, "step-dtype", b, "bind step as float32", text);
+        return add(g, CKPT_SEVERITY_ERROR, "step-dtype", b, "bind step as float32", text);
     }
     return CKPT_OK;
 }
@@ -130,7 +130,7 @@ static ckpt_status compare_group(guard *g, const ckpt_str *params, size_t count)
             status = mixed(g, "mixed-devices", b, d, first, device, "restore with one map_location for all parameters");
         else if (!ckpt_device_equal(d, device) && !noted) {
             noted = b;
-            status = add(g, CKPT_NOTE, "several-devices", b, NULL, "its parameter group is spread over several devices (model parallel)");
+            status = add(g, CKPT_SEVERITY_NOTE, "several-devices", b, NULL, "its parameter group is spread over several devices (model parallel)");
         }
         if (status < 0)
             return status;
@@ -151,7 +151,7 @@ static ckpt_status compare_groups(guard *g)
     if (!all)
         return ckpt__fail_memory(g->err, "guard", 0);
     for (size_t i = 0; i < s->count; i++)
-        if (s->bindings[i].role == CKPT_PARAM)
+        if (s->bindings[i].role == CKPT_ROLE_PARAM)
             all[n++] = s->bindings[i].name;
     status = compare_group(g, all, n);
     free(all);
@@ -169,7 +169,7 @@ static ckpt_status idle_devices(guard *g)
         if (used)
             continue;
         snprintf(text, sizeof text, "%s is wanted for this run and holds nothing", ckpt_device_name(g->options.wanted[i], name));
-        ckpt_status status = add(g, CKPT_WARNING, "idle-device", NULL, "map the replica of this rank to it: cuda:{rank}", text);
+        ckpt_status status = add(g, CKPT_SEVERITY_WARNING, "idle-device", NULL, "map the replica of this rank to it: cuda:{rank}", text);
         if (status < 0)
             return status;
     }
@@ -179,7 +179,7 @@ static ckpt_status idle_devices(guard *g)
 ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_guard_options *options, ckpt_report *report,
                        ckpt_error *err)
 {
-    guard g = { .state = state, .kind = kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_PLAIN : kind, .err = err };
+    guard g = { .state = state, .kind = kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_OPTIMIZER_PLAIN : kind, .err = err };
     if (!state || (options && options->struct_size > sizeof *options))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_guard", "a NULL state, or options of a newer version of the library");
     if (options)
@@ -199,9 +199,9 @@ ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_g
         status = idle_devices(&g);
     if (status == CKPT_OK)
         status = ckpt__state_moments(state, g.report, err);
-    if (status == CKPT_OK && ckpt_report_worst(g.report) == CKPT_ERROR) {
-        status = CKPT_NO;
-        ckpt__report_fail(g.report, CKPT_ERROR, CKPT_NO, "ckpt_guard", err);
+    if (status == CKPT_OK && ckpt_report_worst(g.report) == CKPT_SEVERITY_ERROR) {
+        status = CKPT_ANSWER_NO;
+        ckpt__report_fail(g.report, CKPT_SEVERITY_ERROR, CKPT_ANSWER_NO, "ckpt_guard", err);
     }
     if (status < 0 && err && !err->object[0])
         ckpt__error_object(err, "ckpt_guard");

@@ -29,7 +29,7 @@ ckpt_status ckpt__mover_note(ckpt__mover *m, ckpt_severity severity, const char 
 
 ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err)
 {
-    return ckpt__report_fail(m->report, CKPT_ERROR, CKPT_E_MISMATCH, m->src, err);
+    return ckpt__report_fail(m->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, m->src, err);
 }
 
 /* ---- the value tree of the target */
@@ -144,7 +144,7 @@ static ckpt_status forget_left_out(ckpt__mover *m, ckpt_error *err)
     ckpt_status status = (ckpt_status)ckpt_value_walk(m->from->root, 0, forget_tensor, &f, err);
     free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
-        !ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL,
+        !ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL,
                           "tensors that were dropped by name and that opaque objects hold too (%zu), as arguments of their "
                           "calls, become None there",
                           f.inside))
@@ -177,7 +177,7 @@ static ckpt_status lose_unread(ckpt__mover *m, ckpt_error *err)
         if (strcmp(f->code, "member-damaged") != 0 || (m->hf && ckpt__is_carried(f->file)))
             continue;
         const char *why = strstr(f->message, ": ");
-        if (!ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s", f->file, why ? why : ""))
+        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s", f->file, why ? why : ""))
             return ckpt__mover_no_memory(err);
     }
     return CKPT_OK;

@@ -371,7 +371,7 @@ static ckpt_status make_model(builder *b, dict *root)
     bool ok = true;
     for (size_t i = 0; ok && i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
-        if (!e->is_tensor || e->outside || b->taken[i] || (e->role != CKPT_PARAM && e->role != CKPT_BUFFER))
+        if (!e->is_tensor || e->outside || b->taken[i] || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
             continue;
         b->taken[i] = true;
         if (goes_along(b, e))

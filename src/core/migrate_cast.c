@@ -104,11 +104,11 @@ static bool means(const rule *r, const ckpt_tensor_info *t)
 {
     if (r->exact)
         return true;
-    if (!is_float(t->dtype) || t->role == CKPT_RNG || t->role == CKPT_SCALER)
+    if (!is_float(t->dtype) || t->role == CKPT_ROLE_RNG || t->role == CKPT_ROLE_SCALER)
         return false;
     if (ckpt__dtype_row_of(t->dtype)->is_complex != ckpt__dtype_row_of(r->to)->is_complex)
         return false;
-    if (t->role == CKPT_BUFFER && t->param.data)      /* what a quantized weight is read with */
+    if (t->role == CKPT_ROLE_BUFFER && t->param.data)      /* what a quantized weight is read with */
         return false;
     bool spelled = t->state_key.data && t->state_key.size && strstr(r->glob, t->state_key.data) != NULL;
     if (t->state_key.data || ckpt_role_is_optimizer(t->role))
@@ -196,7 +196,7 @@ static ckpt_status note_unused(caster *c)
                      "converts nothing: '%.200s=%s' before it takes %s that it matches (%zu), and the first that matches counts",
                      first->glob, ckpt_dtype_name(first->to), r->taken == 1 ? "the tensor" : "all tensors", r->taken);
         if (r->matched && !r->taken)
-            status = ckpt__mover_note(c->m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
+            status = ckpt__mover_note(c->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
                                       "%s converts nothing: integers, random states and the optimizer's state are left alone unless "
                                       "the glob names them",
                                       said);
@@ -269,7 +269,7 @@ static void find_weights(caster *c)
     for (size_t k = 0; k < c->count; k++)
         for (size_t i = 0; !c->rules[k].weights && i < x->tensor_count; i++) {
             const ckpt_tensor_info *t = &x->tensors[i].info;
-            bool weight = !t->state_key.data && (t->role == CKPT_PARAM || t->role == CKPT_BUFFER);
+            bool weight = !t->state_key.data && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER);
             c->rules[k].weights = weight && (begins(&c->rules[k], t->name) || begins(&c->rules[k], c->m->canonical[i]) ||
                                              begins(&c->rules[k], from->tensors[i].info.name));
         }

@@ -64,7 +64,7 @@ static ckpt_status replace(closer *c, const ckpt_value **slot, const char *why)
         *slot = fresh;
     else
         *v = *fresh;              /* also where an opaque object's entries are copied from its pickle */
-    return ckpt__mover_note(c->m, CKPT_ERROR, "not-recovered", c->name, c->err, "%s; in the key, '%s' stands in its place", why,
+    return ckpt__mover_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", c->name, c->err, "%s; in the key, '%s' stands in its place", why,
                             text);
 }
 
@@ -137,7 +137,7 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         return ckpt__mover_no_memory(c->err);
     if (first)
         c->goes[c->count++] = c->path[depth];
-    return ckpt__mover_note(c->m, CKPT_ERROR, "not-recovered", spot->visit->name, c->err,
+    return ckpt__mover_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", spot->visit->name, c->err,
                             "%s; the object that needs it is left out", c->why[storage]);
 }
 

@@ -266,7 +266,7 @@ bool ckpt__is_state_dict(const ckpt__index *x, const ckpt_value *v)
         if (is->kind != CKPT_V_TENSOR || is->tensor >= x->tensor_count)
             return false;
         const ckpt_tensor_info *t = &x->tensors[is->tensor].info;
-        weights = weights || (t->ndim > 0 && t->role != CKPT_RNG);
+        weights = weights || (t->ndim > 0 && t->role != CKPT_ROLE_RNG);
     }
     return weights;
 }

@@ -60,11 +60,11 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
     case CKPT__MEND_POLICY: m->place = true; break;
     case CKPT__MEND_PLAIN:
         if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
-            o->optimizer = CKPT_PLAIN;
+            o->optimizer = CKPT_OPTIMIZER_PLAIN;
         break;
     case CKPT__MEND_FUSED:
         if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
-            o->optimizer = CKPT_FUSED;
+            o->optimizer = CKPT_OPTIMIZER_FUSED;
         break;
     case CKPT__MEND_DEVICES:
         if (o->map_location)
@@ -85,7 +85,7 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
         break;
     case CKPT__MEND_SALVAGE: o->salvage = true; break;
     }
-    return ckpt__report_add(m->report, CKPT_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, what)
+    return ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, what)
                ? CKPT_OK
                : ckpt__mover_no_memory(err);
 }
@@ -100,7 +100,7 @@ static ckpt_status apply_found(ckpt__mover *m, const ckpt_reader *reader, ckpt_l
     ckpt_status status = report ? ckpt_doctor(reader, &asked, &answer, report, err) : ckpt__mover_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
-        const ckpt__mend *mend = f->severity > CKPT_NOTE ? ckpt__mend_of(f->code) : NULL;
+        const ckpt__mend *mend = f->severity > CKPT_SEVERITY_NOTE ? ckpt__mend_of(f->code) : NULL;
         if (mend)
             status = apply(m, mend, err);
     }

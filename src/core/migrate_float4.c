@@ -23,7 +23,7 @@ static ckpt_status set_float4(ckpt__mover *m, size_t i, ckpt_dtype to, ckpt_erro
         doubles ? CKPT_OK : ckpt__index_set_view(m->index, i, t->pieces[0].storage, shape, NULL, 0, err);
     m->index->tensors[i].info.device = device;
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_NOTE, "cast", t->info.name, err,
+        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cast", t->info.name, err,
                                   "%s is %s there: the same bytes, the last dimension %s as long", ckpt_dtype_name(was),
                                   ckpt_dtype_name(to), doubles ? "twice" : "half");
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, ckpt_dtype_name(was), ckpt_dtype_name(to), t->info.nbytes))

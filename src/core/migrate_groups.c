@@ -94,7 +94,7 @@ static ckpt_status find_owners(grouper *g)
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
         size_t at;
-        if (e->is_tensor && !e->outside && !e->state_key.data && e->role == CKPT_PARAM) {
+        if (e->is_tensor && !e->outside && !e->state_key.data && e->role == CKPT_ROLE_PARAM) {
             if (ckpt__hash_get(g->by_name, e->name.data, e->name.size, &at))
                 g->owners[at].model = g->params;
             g->params++;
@@ -142,7 +142,7 @@ static size_t list_names(const grouper *g, bool (*odd)(const grouper *, const ow
 
 static ckpt_status lose(grouper *g, const char *what)
 {
-    return ckpt__report_add(g->m->lost, CKPT_WARNING, "lost", NULL, bind, "%s", what) ? CKPT_OK : ckpt__mover_no_memory(g->err);
+    return ckpt__report_add(g->m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, bind, "%s", what) ? CKPT_OK : ckpt__mover_no_memory(g->err);
 }
 
 static bool is_orphan(const grouper *g, const owner *o)
@@ -235,11 +235,11 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
     s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
     t->info.name = kept;
     t->info.dtype = CKPT_F32;
-    t->info.role = CKPT_STEP;
+    t->info.role = CKPT_ROLE_STEP;
     size_t at = o->step == SIZE_MAX ? c->count : o->step;
     ckpt__canon_entry *e = &c->entries[at];
     *e = (ckpt__canon_entry){ .name = kept, .own = kept, .tensor = x->tensor_count - 1, .param = o->name, .state_key = ckpt__s("step"),
-                              .role = CKPT_STEP, .is_tensor = true };
+                              .role = CKPT_ROLE_STEP, .is_tensor = true };
     if (at == c->count && ckpt__hash_put(c->by_name, kept.data, kept.size, c->count++, NULL) < 0)
         return ckpt__mover_no_memory(g->err);
     o->step = at;
@@ -330,7 +330,7 @@ static ckpt_status make_group(grouper *g)
     ckpt__escape(shown, sizeof shown, first.data, first.size);
     ckpt__escape(last, sizeof last, end.data, end.size);
     bool added = ckpt__report_add(
-        g->m->report, CKPT_WARNING, "group-made", NULL,
+        g->m->report, CKPT_SEVERITY_WARNING, "group-made", NULL,
         "for g in optimizer.param_groups: [g.setdefault(k, v) for k, v in optimizer.defaults.items()]   # after load_state_dict; or bind a "
         "group (ckpt_state_group) before the save",
         "no parameter group is bound: one was made of the %zu parameters with moments%s, in the order of ckpt-inspect list "
@@ -344,7 +344,7 @@ static ckpt_status note_steps(grouper *g)
 {
     if (!g->made || g->m->group_made)
         return CKPT_OK;
-    return ckpt__mover_note(g->m, CKPT_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
+    return ckpt__mover_note(g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
                             "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
                             "integers",
                             g->made, (long long)common_step(g->m));

@@ -94,7 +94,7 @@ static ckpt_status step_tensor(turner *t, int64_t step, ckpt_value **out)
     s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
     made->info.name = ckpt__s("step");
     made->info.dtype = CKPT_F32;
-    made->info.role = CKPT_STEP;
+    made->info.role = CKPT_ROLE_STEP;
     (*out)->tensor = x->tensor_count - 1;
     int64_t none = 0;
     return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, t->err);
@@ -214,7 +214,7 @@ static ckpt_status turn_states(turner *t, const ckpt_value *states, const ckpt_v
         if (!text_of(&states->entries[i], &key) || state->kind != CKPT_V_DICT)
             continue;
         if (!ckpt__hash_get(t->ids, key.data, key.size, &id)) {
-            status = ckpt__mover_note(t->m, CKPT_WARNING, "dead-state", key, t->err,
+            status = ckpt__mover_note(t->m, CKPT_SEVERITY_WARNING, "dead-state", key, t->err,
                                       "a state of the optimizer whose parameter is in no group: left out");
             for (size_t k = 0; k < state->entry_count; k++)
                 drop(t, state->entries[k].value);
@@ -266,7 +266,7 @@ static ckpt_status turn(turner *t, ckpt_value *optimizer)
     optimizer->entry_count = 2;
     optimizer->class_name = (ckpt_str){ NULL, 0 };
     optimizer->origin = NULL;
-    return ckpt__mover_note(t->m, CKPT_NOTE, "reordered", (ckpt_str){ NULL, 0 }, t->err,
+    return ckpt__mover_note(t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, t->err,
                             "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position",
                             t->count);
 }

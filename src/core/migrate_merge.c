@@ -180,7 +180,7 @@ static bool is_settings(const ckpt_value *file)
 static ckpt_status say_settings(ckpt__mover *m, ckpt_str file, ckpt_error *err)
 {
     char name[200];
-    return ckpt__mover_note(m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
+    return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
                             "the settings in %s are no part of a state_dict, and stay behind",
                             ckpt__escape(name, sizeof name, file.data, file.size));
 }

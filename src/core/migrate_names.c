@@ -107,7 +107,7 @@ static ckpt_status note_renamed(namer *n, ckpt_str before, ckpt_str after)
         return CKPT_OK;
     ckpt__escape(a, sizeof a, before.data, before.size);
     ckpt__escape(b, sizeof b, after.data, after.size);
-    return ckpt__report_add(n->m->report, CKPT_NOTE, "renamed", b, NULL, "was '%s'", a) &&
+    return ckpt__report_add(n->m->report, CKPT_SEVERITY_NOTE, "renamed", b, NULL, "was '%s'", a) &&
                    ckpt__report_detail(n->m->report, NULL, a, b, 0)
                ? CKPT_OK
                : ckpt__mover_no_memory(n->err);
@@ -119,7 +119,7 @@ static ckpt_status collision(namer *n, ckpt_str first, ckpt_str second, ckpt_str
     ckpt__escape(a, sizeof a, first.data, first.size);
     ckpt__escape(b, sizeof b, second.data, second.size);
     ckpt__escape(c, sizeof c, name.data, name.size);
-    ckpt__report_add(n->m->report, CKPT_ERROR, "name-collision", c, "rename one of them otherwise, or --drop it",
+    ckpt__report_add(n->m->report, CKPT_SEVERITY_ERROR, "name-collision", c, "rename one of them otherwise, or --drop it",
                      "'%s' and '%s' would both be named '%s'", a, b, c);
     return ckpt__fail(n->err, CKPT_E_MISMATCH, n->m->src,
                       "'%s' and '%s' would both be named '%s'; rename one of them otherwise, or --drop it", a, b, c);
@@ -364,7 +364,7 @@ static ckpt_status state_name(namer *n, ckpt__canon_entry *e)
 static ckpt_status entry_name(namer *n, ckpt__canon_entry *e)
 {
     size_t i;
-    bool weight = e->is_tensor && (e->role == CKPT_PARAM || e->role == CKPT_BUFFER);
+    bool weight = e->is_tensor && (e->role == CKPT_ROLE_PARAM || e->role == CKPT_ROLE_BUFFER);
     ckpt_status status = CKPT_OK;
     if (e->outside) { /* of a state_dict that is not the model's: an average, another model */
         if (e->is_tensor && ckpt__hash_get(n->moved, e->own.data, e->own.size, &i))
@@ -488,7 +488,7 @@ static ckpt_status note_unused_prefixes(namer *n)
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->strip_prefix_count; k++)
         if (!n->used[k] && !n->m->fixes_prefix)
-            status = ckpt__mover_note(n->m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, n->err,
+            status = ckpt__mover_note(n->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, n->err,
                                       "--strip-prefix '%s': no name has it", o->strip_prefix[k]);
     return status;
 }
@@ -498,7 +498,7 @@ static ckpt_str example(const ckpt__mover *m)
 {
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (e->is_tensor && !e->outside && e->role == CKPT_PARAM && !m->dropped[e->tensor])
+        if (e->is_tensor && !e->outside && e->role == CKPT_ROLE_PARAM && !m->dropped[e->tensor])
             return e->name;
     }
     return (ckpt_str){ NULL, 0 };

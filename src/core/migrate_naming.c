@@ -96,7 +96,7 @@ static ckpt_status take_stated_order(ckpt__mover *m, ckpt__canon_hints *hints, c
         if (status == CKPT_OK && ckpt_report_count_code(m->report, "moment-shape"))
             return ckpt__migrate_refuse(m, err);
         if (status == CKPT_OK)
-            return ckpt__mover_note(m, CKPT_NOTE, "order-stated", (ckpt_str){ NULL, 0 }, err,
+            return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "order-stated", (ckpt_str){ NULL, 0 }, err,
                                     "which parameters the optimizer's ids are, --param-names says: it is the order of the source, "
                                     "and is kept");
     }
@@ -119,7 +119,7 @@ static bool on_one_device(const ckpt__mover *m)
     const ckpt_str *first = NULL;
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
-        if (!e->is_tensor || e->role != CKPT_PARAM || !e->group.data)
+        if (!e->is_tensor || e->role != CKPT_ROLE_PARAM || !e->group.data)
             continue;
         const ckpt_str *here = &m->from->tensors[e->tensor].info.device;
         if (first && !ckpt__str_equal(*first, *here))

@@ -69,11 +69,11 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         return status;
     ckpt__target_name(&target, after);
     if (target.device.type == CKPT_DEVICE_NONE || strcmp(tag, after) == 0)
-        return ckpt__mover_note(m, CKPT_NOTE, "torch-device-object", spot->visit->name, f->err,
+        return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
                                 "a torch.device object says %s, and stays so%s", tag,
                                 m->options.map_device_objects ? "" : " (--map-device-objects changes it)");
     status = set_device(f, v, &target);
-    return status == CKPT_OK ? ckpt__mover_note(m, CKPT_NOTE, "torch-device-object", spot->visit->name, f->err,
+    return status == CKPT_OK ? ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
                                                 "a torch.device object said %s, and says %s now", tag, after)
                              : status;
 }

@@ -298,7 +298,7 @@ ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__optimizer_turn(optimizer, s.slots, s.count, s.groups, s.group_count, m->from->arena, err);
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
                                   "the optimizer's %zu parameters stand in the order of --param-names now", s.count);
     ckpt__hash_free(s.by_name);
     free(s.slots);
@@ -342,11 +342,11 @@ ckpt_status ckpt__migrate_torch_flags(ckpt__mover *m, ckpt_error *err)
         ckpt_value *group = (ckpt_value *)(uintptr_t)groups->items[g];
         if (group->kind != CKPT_V_DICT)
             continue;
-        status = set_flag(m, group, "fused", kind == CKPT_FUSED, kind == CKPT_FUSED, err);
-        if (status == CKPT_OK && kind != CKPT_FUSED) /* fused kernels may be capturable as well */
-            status = set_flag(m, group, "capturable", kind == CKPT_CAPTURABLE, kind == CKPT_CAPTURABLE, err);
+        status = set_flag(m, group, "fused", kind == CKPT_OPTIMIZER_FUSED, kind == CKPT_OPTIMIZER_FUSED, err);
+        if (status == CKPT_OK && kind != CKPT_OPTIMIZER_FUSED) /* fused kernels may be capturable as well */
+            status = set_flag(m, group, "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE, kind == CKPT_OPTIMIZER_CAPTURABLE, err);
         if (status == CKPT_OK)
-            status = set_flag(m, group, "foreach", kind == CKPT_FOREACH, kind == CKPT_FOREACH, err);
+            status = set_flag(m, group, "foreach", kind == CKPT_OPTIMIZER_FOREACH, kind == CKPT_OPTIMIZER_FOREACH, err);
     }
     return status;
 }

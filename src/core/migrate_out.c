@@ -98,7 +98,7 @@ static ckpt_status leave_ties(ckpt__mover *m, ckpt_error *err)
         else if (put == 0) {
             char other[200];
             ckpt_str name = m->index->tensors[first].info.name;
-            status = ckpt__mover_note(m, CKPT_NOTE, "tied", t->info.name, err,
+            status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "tied", t->info.name, err,
                                       "is '%s' under another name: left out, as transformers does",
                                       ckpt__escape(other, sizeof other, name.data, name.size));
         } else
@@ -164,7 +164,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
 
 static ckpt_status lose(ckpt__mover *m, const char *text, ckpt_error *err)
 {
-    return ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__mover_no_memory(err);
+    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__mover_no_memory(err);
 }
 
 /* A value that is no tensor, nor of the attributes that every state_dict has. */
@@ -192,7 +192,7 @@ static ckpt_status list_files(ckpt__mover *m, ckpt_error *err)
             continue;
         ckpt__escape(name, sizeof name, e->key->text.data ? e->key->text.data : "", e->key->text.size);
         snprintf(text, sizeof text, "the values of %s that are no tensors", name);
-        if (!ckpt__report_add(m->lost, CKPT_WARNING, "lost", NULL, NULL, "%s", text))
+        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text))
             return ckpt__mover_no_memory(err);
     }
     return CKPT_OK;
@@ -213,7 +213,7 @@ static ckpt_status note_tags(ckpt__mover *m, ckpt_error *err)
     }
     if (!tags)
         return CKPT_OK;
-    return ckpt__mover_note(m, CKPT_NOTE, "tags-dropped", (ckpt_str){ NULL, 0 }, err,
+    return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "tags-dropped", (ckpt_str){ NULL, 0 }, err,
                             "the device tag%s of %zu tensor%s (%s%s) %s not kept: the program that loads weights says where they go",
                             tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s", first, tags == 1 ? "" : ", ...", tags == 1 ? "is" : "are");
 }
@@ -292,7 +292,7 @@ static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, 
     if (known + least <= all)
         return CKPT_OK;
     snprintf(fix, sizeof fix, "--memory %lluMiB, where there is that much", (unsigned long long)((known + least) >> 20) + 1);
-    bool added = ckpt__report_add(m->report, CKPT_WARNING, "over-memory", NULL, fix,
+    bool added = ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "over-memory", NULL, fix,
                                   "what is known of %zu tensors takes %llu MiB beside the %llu MiB that buffers need: more than "
                                   "--memory %llu MiB",
                                   m->from->tensor_count, (unsigned long long)(known >> 20), (unsigned long long)(least >> 20),
@@ -379,11 +379,11 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
         ckpt__payload_cast_counts(payload, i, &n);
         if (n.out_of_range)
             status = ckpt__mover_note(
-                m, CKPT_WARNING, "cast-range", name, w->err,
+                m, CKPT_SEVERITY_WARNING, "cast-range", name, w->err,
                 "%llu of %llu values are out of the range of %s, and became infinite or the nearest that it has",
                 (unsigned long long)n.out_of_range, (unsigned long long)n.elements, ckpt_dtype_name(m->casts[i]));
         if (status == CKPT_OK && n.nan)
-            status = ckpt__mover_note(m, CKPT_WARNING, "cast-nan", name, w->err, "%llu of %llu values are NaN%s",
+            status = ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err, "%llu of %llu values are NaN%s",
                                       (unsigned long long)n.nan, (unsigned long long)n.elements,
                                       ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
     }
@@ -457,7 +457,7 @@ static ckpt_status plan_copies(const ckpt__mover *m, ckpt_error *err)
             continue; /* reported as moved */
         if (tag && before.data && !ckpt__str_equal(t->device, before))
             continue;
-        if (!ckpt__report_add(m->report, CKPT_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
+        if (!ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
             !ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
             return ckpt__mover_no_memory(err);
     }
@@ -466,7 +466,7 @@ static ckpt_status plan_copies(const ckpt__mover *m, ckpt_error *err)
 
 static ckpt_status refuse_losses(const ckpt__mover *m, ckpt_error *err)
 {
-    ckpt__report_fail(m->lost, CKPT_NOTE, CKPT_E_UNSUPPORTED, m->dst, err);
+    ckpt__report_fail(m->lost, CKPT_SEVERITY_NOTE, CKPT_E_UNSUPPORTED, m->dst, err);
     ckpt__error_prefix(err, "format %s cannot hold all of it, and --lossy does not permit to leave it out", m->to);
     return CKPT_E_UNSUPPORTED;
 }
@@ -509,7 +509,7 @@ static ckpt_status note_size(writer *w)
         sum += size;
     }
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s",
+        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s",
                                   (unsigned long long)sum, w->count, w->count == 1 ? "" : "s");
     return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status : ckpt__mover_no_memory(w->err);
 }

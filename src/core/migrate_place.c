@@ -123,7 +123,7 @@ static ckpt_status set_cast(placer *p, size_t tensor, ckpt_dtype to)
     m->index->tensors[tensor].info.device = device;
     if (status == CKPT_OK)
         status =
-            ckpt__mover_note(m, CKPT_NOTE, "cast", name, p->err, "converted from %s to %s", from_name, ckpt_dtype_name(to));
+            ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name, ckpt_dtype_name(to));
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, from_name, ckpt_dtype_name(to), nbytes))
         status = ckpt__mover_no_memory(p->err);
     return status;
@@ -146,7 +146,7 @@ static ckpt_status split_storage(placer *p, size_t a, size_t b)
     ckpt__escape(two, sizeof two, nb.data, nb.size);
     tag_text(x->tensors[a].info.device, at, sizeof at);
     tag_text(x->tensors[b].info.device, to, sizeof to);
-    bool added = ckpt__report_add(p->m->report, CKPT_ERROR, "shared-split", two, "give both the same device (rules by name)",
+    bool added = ckpt__report_add(p->m->report, CKPT_SEVERITY_ERROR, "shared-split", two, "give both the same device (rules by name)",
                                   "'%s' would go to %s and '%s' to %s, and both are views of one storage", one, at, two, to);
     return added ? CKPT_OK : ckpt__mover_no_memory(p->err);
 }
@@ -194,7 +194,7 @@ static ckpt_status set_tag(placer *p, size_t tensor, const ckpt__target *target,
     if (!note)
         return CKPT_OK;
     ckpt_status status =
-        ckpt__mover_note(m, CKPT_NOTE, "moved", t->name, p->err, "%s -> %s", *before ? before : "no tag", after);
+        ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "moved", t->name, p->err, "%s -> %s", *before ? before : "no tag", after);
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, before, after, t->nbytes))
         status = ckpt__mover_no_memory(p->err);
     return status;
@@ -461,7 +461,7 @@ static ckpt_status resolve_views(placer *p)
             continue;
         status = set_own(p, i);
         if (status == CKPT_OK)
-            status = ckpt__mover_note(m, CKPT_NOTE, "resolved", t->info.name, p->err,
+            status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
                                       "a conjugate or negated view: written as its values");
     }
     return status;
@@ -493,7 +493,7 @@ static ckpt_status choose(placer *p)
                      t->info.extra->layout.data);
         else
             snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written", t->piece_count);
-        if (!ckpt__report_add(m->lost, CKPT_WARNING, "lost", shown, NULL, "%s", why))
+        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, NULL, "%s", why))
             status = ckpt__mover_no_memory(p->err);
     }
     return status;
@@ -505,7 +505,7 @@ static bool has_optimizer(const ckpt__mover *m)
     bool state = m->canon->group_count > 0;
     for (size_t i = 0; i < m->from->tensor_count && !state; i++) {
         ckpt_role role = m->from->tensors[i].info.role;
-        state = role == CKPT_STEP || role == CKPT_EXP_AVG || role == CKPT_EXP_AVG_SQ;
+        state = role == CKPT_ROLE_STEP || role == CKPT_ROLE_EXP_AVG || role == CKPT_ROLE_EXP_AVG_SQ;
     }
     return state && !m->options.weights_only && !m->hf;
 }
@@ -522,7 +522,7 @@ static ckpt_status place(placer *p)
         (m->map || m->place || m->kind != CKPT_OPTIMIZER_DEFAULT)) /* asked for nothing: every tag stays */
         status = ckpt__placement_apply(&m->places, m->map, m->options.optimizer, &m->options.ranks, m->report, p->err);
     if (status == CKPT_OK && m->options.optimizer != CKPT_OPTIMIZER_DEFAULT && !has_optimizer(m))
-        status = ckpt__mover_note(m, CKPT_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, p->err,
+        status = ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, p->err,
                                   "the optimizer is to be %s, and none is %s", ckpt_optimizer_kind_name(m->options.optimizer),
                                   m->options.weights_only || m->hf ? "written with the weights alone" : "in the checkpoint");
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)

@@ -218,7 +218,7 @@ static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckp
                                   .dtype = dtype,
                                   .ndim = a->ndim,
                                   .device = ckpt__s("cpu"),
-                                  .role = CKPT_OTHER,
+                                  .role = CKPT_ROLE_OTHER,
                                   .storage = -1,
                                   .extra = &ckpt__no_extra };
     return ckpt__index_set_view(x, *number, storage, a->shape, strides, 0, p->err);
@@ -464,7 +464,7 @@ static ckpt_status note_plain(plainer *p, ckpt_str name, ckpt_str class_name, co
     bool failed = p->left.failed;
     p->left.size = 0;
     return failed ? ckpt__mover_no_memory(p->err)
-                  : ckpt__mover_note(p->m, CKPT_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown, kind,
+                  : ckpt__mover_note(p->m, CKPT_SEVERITY_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown, kind,
                                      *left ? ", without its attributes " : "", left);
 }
 

@@ -80,7 +80,7 @@ static ckpt_status keep_tensor(keys *k, ckpt_value *key, ckpt_str name)
     ckpt__escape(was, sizeof was, key->class_name.data, key->class_name.size);
     if (!ckpt__torch_unclass(key, k->arena))
         return ckpt__mover_no_memory(k->err);
-    return ckpt__mover_note(k->m, CKPT_NOTE, "plain", name, k->err, "%s becomes a key that is a tensor, without its attributes", was);
+    return ckpt__mover_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key that is a tensor, without its attributes", was);
 }
 
 static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
@@ -106,7 +106,7 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
     ckpt__buf_free(&b);
     e->key = fresh;
     return failed ? ckpt__mover_no_memory(k->err)
-                  : ckpt__mover_note(k->m, CKPT_NOTE, "plain", name, k->err, "%s becomes a key in plain terms, %s", was, is);
+                  : ckpt__mover_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key in plain terms, %s", was, is);
 }
 
 ckpt_status ckpt__plain_keys(ckpt__mover *m, const ckpt_value *v, ckpt_str name, ckpt_error *err)

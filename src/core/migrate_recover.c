@@ -80,14 +80,14 @@ static ckpt_status recover_tensor(ckpt__mover *m, size_t i, const bool *whole, c
     }
     if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
         m->cut_out[i] = true;
-        return ckpt__mover_note(m, CKPT_NOTE, "cut-out", x->tensors[i].info.name, err,
+        return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
                                 "recovered from a storage of which %s: it no longer shares it", text);
     }
     if (status < 0 || fine)
         return status;
     m->lost_some = true;
     ckpt__mover_drop(m, i);
-    return ckpt__mover_note(m, CKPT_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
+    return ckpt__mover_note(m, CKPT_SEVERITY_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
 }
 
 /* What the reader could not read at all: a shard that is not there, a member that is damaged. */
@@ -95,9 +95,9 @@ static ckpt_status note_unread(ckpt__mover *m, ckpt_error *err)
 {
     for (size_t i = 0; i < ckpt_report_count(m->from->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
-        bool lost = f->severity == CKPT_ERROR, added = true;
+        bool lost = f->severity == CKPT_SEVERITY_ERROR, added = true;
         if (lost)
-            added = ckpt__report_add(m->report, CKPT_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s", f->message,
+            added = ckpt__report_add(m->report, CKPT_SEVERITY_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s", f->message,
                                      *f->file ? ": " : "", f->file);
         else if (strcmp(f->code, "salvaged") == 0)
             added = ckpt__report_add(m->report, f->severity, "salvaged", f->tensor, f->fix, "%s", f->message);

@@ -21,7 +21,7 @@ typedef struct replacer {
 
 static bool is_role(ckpt_role role)
 {
-    return role == CKPT_PARAM || role == CKPT_BUFFER || role == CKPT_EMA;
+    return role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER || role == CKPT_ROLE_EMA;
 }
 
 static void find_weights(replacer *r)
@@ -61,7 +61,7 @@ static ckpt_status note_names(replacer *r)
     for (size_t i = 0; status == CKPT_OK && i < canon->count; i++) {
         const ckpt__canon_entry *e = &canon->entries[i];
         size_t at = e->is_tensor ? ckpt__chosen_listing(r->c, e) : 0;
-        if (!e->is_tensor || e->outside || e->state_key.data || e->role != CKPT_PARAM || !r->goes[at])
+        if (!e->is_tensor || e->outside || e->state_key.data || e->role != CKPT_ROLE_PARAM || !r->goes[at])
             continue;
         if (ckpt__hash_put(r->c->replaced, e->name.data, e->name.size, at, NULL) < 0)
             status = ckpt__mover_no_memory(r->err);
@@ -144,10 +144,10 @@ static ckpt_status note_copies(replacer *r)
             continue;
         ckpt_str name = x->tensors[of].info.name;
         ckpt__escape(shown, sizeof shown, name.data, name.size);
-        if (x->tensors[i].info.role == CKPT_EMA)
+        if (x->tensors[i].info.role == CKPT_ROLE_EMA)
             r->copy[i] = true;
         else
-            status = ckpt__mover_note(r->m, CKPT_WARNING, "replaced", x->tensors[i].info.name, r->err,
+            status = ckpt__mover_note(r->m, CKPT_SEVERITY_WARNING, "replaced", x->tensors[i].info.name, r->err,
                                       "stays: it has the name and shape of '%s', and is no average of it; --replace it too if the new "
                                       "program has it in the new shape",
                                       shown);
@@ -210,7 +210,7 @@ static ckpt_status note_replaced(replacer *r)
         if (r->states[i])
             snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i], r->states[i] == 1 ? "entry" : "entries");
         ckpt__mover_drop(r->m, i);
-        status = ckpt__mover_note(r->m, CKPT_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
+        status = ckpt__mover_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
                                   r->copy[i] ? ", an average of one that is" : "", with, place, twin);
         if (status == CKPT_OK && !ckpt__report_detail(r->m->report, NULL, NULL, NULL, x->tensors[i].info.nbytes))
             status = ckpt__mover_no_memory(r->err);
@@ -231,7 +231,7 @@ static ckpt_status note_kept(replacer *r)
         }
     if (!gone || !has_target(r))
         return CKPT_OK;
-    return ckpt__mover_note(r->m, CKPT_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
+    return ckpt__mover_note(r->m, CKPT_SEVERITY_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
                             "the other %zu parameter%s number%s and state; the new program loads the model with strict=False, and has its "
                             "new parameters in the places of the old ones",
                             all - gone, all - gone == 1 ? " keeps its" : "s keep their", all - gone == 1 ? "" : "s");

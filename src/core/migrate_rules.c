@@ -223,7 +223,7 @@ ckpt_status ckpt__rule_unused(ckpt__mover *m, const char *said, const char *why,
     char shown[300];
     if (glob && names)
         put_hint(names, glob, &hint);
-    bool added = !hint.failed && ckpt__report_add(m->unused, m->options.allow_unused ? CKPT_WARNING : CKPT_ERROR, "unused-rule",
+    bool added = !hint.failed && ckpt__report_add(m->unused, m->options.allow_unused ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_ERROR, "unused-rule",
                                                   NULL, NULL, "%s %s%s", ckpt__escape(shown, sizeof shown, said, strlen(said)), why,
                                                   hint.size ? hint.data : "");
     ckpt__buf_free(&hint);
@@ -238,7 +238,7 @@ ckpt_status ckpt__migrate_check_rules(ckpt__mover *m, ckpt_error *err)
         return ckpt__mover_no_memory(err);
     if (m->options.allow_unused)
         return CKPT_OK;
-    ckpt_status status = ckpt__report_fail(m->unused, CKPT_ERROR, CKPT_E_ARGUMENT, m->src, err);
+    ckpt_status status = ckpt__report_fail(m->unused, CKPT_SEVERITY_ERROR, CKPT_E_ARGUMENT, m->src, err);
     ckpt__error_prefix(err, "nothing was written (--allow-unused makes this a warning)");
     return status;
 }

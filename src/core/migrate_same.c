@@ -390,7 +390,7 @@ static ckpt_status note_unread(const ckpt__out *w, ckpt_error *err)
     for (size_t i = 0; edits && status == CKPT_OK && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (strcmp(f->code, "file-ignored") == 0)
-            status = ckpt__mover_note(w->m, CKPT_WARNING, "copied-unread", ckpt__s(f->file), err,
+            status = ckpt__mover_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
                                       "is copied as it is: no part of the checkpoint is read from it");
     }
     return status;
@@ -418,7 +418,7 @@ ckpt_status ckpt__carry_files(ckpt__out *w)
     lister l = { .w = w, .carry = true, .there = ckpt__hash_new(64) };
     ckpt_status status = l.there ? list_files(&l) : ckpt__mover_no_memory(w->err);
     if (status == CKPT_OK && l.left)
-        status = ckpt__mover_note(w->m, CKPT_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
+        status = ckpt__mover_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
                                   "%zu folders of the source stay behind: no weights of this model are in them", l.left);
     ckpt__hash_free(l.there);
     return status;

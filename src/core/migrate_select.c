@@ -126,7 +126,7 @@ ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err)
         return status;
     char shown[200];
     ckpt__escape(shown, sizeof shown, r.first.data, r.first.size);
-    return ckpt__report_add(m->lost, CKPT_WARNING, "lost", shown, "drop it by this name too",
+    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, "drop it by this name too",
                             "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
                             r.emptied)
                ? CKPT_OK
@@ -354,7 +354,7 @@ static ckpt_status note_dropped(dropper *d, const bool *before)
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
         left += !m->dropped[i];
         if (m->dropped[i] && !before[i])
-            status = ckpt__mover_note(d->m, CKPT_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
+            status = ckpt__mover_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
     }
     if (status == CKPT_OK && !left && m->from->tensor_count && all && used == all)
         status = ckpt__rule_unused(d->m, "--tensor, --role and --device together", "select none of the tensors", NULL, NULL, d->err);
@@ -376,7 +376,7 @@ static bool find_kept(const ckpt__mover *m, const ckpt__chosen *c, ckpt__hash *s
         const ckpt__canon_entry *e = &c->canon->entries[i];
         bool state = e->param.data != NULL && e->state_key.data != NULL;
         size_t slot;
-        if (!e->is_tensor || e->outside || (!state && e->role != CKPT_PARAM))
+        if (!e->is_tensor || e->outside || (!state && e->role != CKPT_ROLE_PARAM))
             continue;
         ckpt_str name = state ? e->param : e->name;
         bool stays = !m->dropped[ckpt__chosen_listing(c, e)] || is_replaced(c, name);
@@ -438,7 +438,7 @@ static ckpt_status prune(ckpt__mover *m, const ckpt__chosen *c, const ckpt_value
         forget_params(c->canon, kept);
         if (status == CKPT_OK)
             status = ckpt__mover_note(
-                m, CKPT_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
+                m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
                 "%zu parameters left the optimizer with their state; the ids of the other %zu are dense again", count - n,
                 n);
     }

@@ -158,7 +158,7 @@ static bool edits(const ckpt__mover *m)
 
 static ckpt_status note_closed(ckpt__mover *m, size_t count, ckpt_error *err)
 {
-    return ckpt__mover_note(m, CKPT_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
+    return ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
                             "tensors that are not dense, or on meta (%zu), get other names and devices alone: dtypes of those, and "
                             "which of them go along, are only changed when the torch file is migrated itself",
                             count);
@@ -240,7 +240,7 @@ static ckpt_status show_storages(ckpt__mover *m, ckpt_error *err)
         }
         t->info.dtype = CKPT_U8;
         t->info.ndim = 1;
-        t->info.role = CKPT_OTHER;
+        t->info.role = CKPT_ROLE_OTHER;
         status = ckpt__index_set_view(x, x->tensor_count - 1, i, &shape, NULL, 0, err);
     }
     free(shown);
@@ -389,7 +389,7 @@ static ckpt_status edit_along(ckpt__mover *m, const ckpt_entry *e, ckpt_error *e
     if (status == CKPT_OK && !along) {
         take_back(m, &b);
         take_out((ckpt_value *)(uintptr_t)m->from->root, e);
-        status = ckpt__mover_note(m, CKPT_NOTE, "structure-dropped", (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "structure-dropped", (ckpt_str){ NULL, 0 }, err,
                                   "the structure of the torch file that it was made from cannot be changed along, and is left "
                                   "out: --to torch will make one of the names");
     }
@@ -506,7 +506,7 @@ ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe
         first = count++ ? first : t->info.name;
     }
     if (count && m->format == &ckpt__format_native && ckpt__migrate_torch_keeps(m))
-        status = ckpt__mover_note(m, CKPT_NOTE, "view", count == 1 ? first : (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "view", count == 1 ? first : (ckpt_str){ NULL, 0 }, err,
                                   "%zu %s (not in C order, or of a part of its storage; conjugate or negated): kept so, which a "
                                   "reader of plain safetensors sees as the bytes of ckpt.storage.*, under no name",
                                   count, count == 1 ? "tensor is a view" : "tensors are views");

@@ -212,7 +212,7 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bo
         ckpt__escape(key, sizeof key, e->key->text.data, e->key->text.size);
         if (both)
             taken->value = both;
-        else if (!ckpt__report_add(lost, CKPT_WARNING, "lost", key, NULL,
+        else if (!ckpt__report_add(lost, CKPT_SEVERITY_WARNING, "lost", key, NULL,
                                    "the rest of the root's entry '%s' is left out: the name is that of the canonical one", key))
             return ckpt__fail_memory(err, "the report", 0);
     }
@@ -247,7 +247,7 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
         char name[200];
         ckpt_str class = rest->class_name.data ? rest->class_name : ckpt__s(ckpt_kind_name(rest->kind));
         ckpt__escape(name, sizeof name, class.data, class.size);
-        if (!ckpt__report_add(lost, CKPT_WARNING, "lost", NULL, NULL,
+        if (!ckpt__report_add(lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL,
                               "the values of the root, of class %s, beside the model, the optimizer and the scaler", name))
             return ckpt__fail_memory(err, "the report", 0);
     }
@@ -277,10 +277,10 @@ static const ckpt_value *with_flags(const ckpt_value *group, ckpt_optimizer_kind
 {
     if (group->kind != CKPT_V_DICT)
         return group;
-    group = with_flag(group, "fused", kind == CKPT_FUSED, kind == CKPT_FUSED, a);
-    if (group && kind != CKPT_FUSED)      /* fused kernels may be capturable as well */
-        group = with_flag(group, "capturable", kind == CKPT_CAPTURABLE, kind == CKPT_CAPTURABLE, a);
-    return group ? with_flag(group, "foreach", kind == CKPT_FOREACH, kind == CKPT_FOREACH, a) : NULL;
+    group = with_flag(group, "fused", kind == CKPT_OPTIMIZER_FUSED, kind == CKPT_OPTIMIZER_FUSED, a);
+    if (group && kind != CKPT_OPTIMIZER_FUSED)      /* fused kernels may be capturable as well */
+        group = with_flag(group, "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE, kind == CKPT_OPTIMIZER_CAPTURABLE, a);
+    return group ? with_flag(group, "foreach", kind == CKPT_OPTIMIZER_FOREACH, kind == CKPT_OPTIMIZER_FOREACH, a) : NULL;
 }
 
 /* The dict with the value of one of its keys replaced. */

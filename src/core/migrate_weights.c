@@ -42,7 +42,7 @@ static bool add_place(places *p, const ckpt__index *x, size_t tensor)
     if (p->items[at].count < NAMES_SHOWN)
         p->items[at].first[p->items[at].count] = tensor;
     p->items[at].count++;
-    p->items[at].averages += x->tensors[tensor].info.role == CKPT_EMA;
+    p->items[at].averages += x->tensors[tensor].info.role == CKPT_ROLE_EMA;
     return true;
 }
 
@@ -62,7 +62,7 @@ static ckpt_status say_place(ckpt__mover *m, const place *at, ckpt_error *err)
     if (m->canon->model_path.size)
         ckpt__escape(model, sizeof model, m->canon->model_path.data, m->canon->model_path.size);
     snprintf(fix, sizeof fix, "for those instead: a map file {map: 1, source: {model: '%s'}} (--map-location)", where);
-    bool added = ckpt__report_add(m->report, CKPT_WARNING, "left-behind", where, at->path.size ? fix : NULL,
+    bool added = ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "left-behind", where, at->path.size ? fix : NULL,
                                   "%zu %s outside of the model%s%s%s and %s not written: %s%s", at->count,
                                   at->averages == at->count ? at->count == 1 ? "averaged weight is" : "averaged weights are"
                                   : at->count == 1          ? "weight is"
@@ -81,7 +81,7 @@ static ckpt_status say_left_behind(ckpt__mover *m, const bool *keep, ckpt_error 
     size_t others = 0;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
         ckpt_role role = x->tensors[i].info.role;
-        bool weight = role == CKPT_PARAM || role == CKPT_BUFFER || role == CKPT_EMA;
+        bool weight = role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER || role == CKPT_ROLE_EMA;
         if (weight && !keep[i] && !m->dropped[i] && !x->tensors[i].info.state_key.data && !add_place(&p, x, i))
             status = ckpt__mover_no_memory(err);
     }
@@ -91,7 +91,7 @@ static ckpt_status say_left_behind(ckpt__mover *m, const bool *keep, ckpt_error 
         others += i < PLACES_MAX ? 0 : p.items[i].count;
     }
     if (status == CKPT_OK && others)
-        status = ckpt__mover_note(m, CKPT_WARNING, "left-behind", (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "left-behind", (ckpt_str){ NULL, 0 }, err,
                                   "%zu weights in %zu more places are outside of the model and are not written", others,
                                   p.count - PLACES_MAX);
     ckpt__hash_free(p.by_path);
@@ -112,7 +112,7 @@ ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err)
         return ckpt__mover_no_memory(err);
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (!e->is_tensor || e->outside || e->state_key.data || (e->role != CKPT_PARAM && e->role != CKPT_BUFFER))
+        if (!e->is_tensor || e->outside || e->state_key.data || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
             continue;
         for (size_t k = e->tensor, end = ckpt__tensor_end(x, k); k < end; k++)
             keep[k] = true;

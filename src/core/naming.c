@@ -47,7 +47,7 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_
     if (status == CKPT_OK)
         fill(n);
     else if (status == CKPT_E_MISMATCH && !param_name_count)
-        status = !report || ckpt__report_add(report, CKPT_WARNING, "source-ambiguous", NULL, NULL, "%s", why.message)
+        status = !report || ckpt__report_add(report, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, NULL, "%s", why.message)
                      ? CKPT_OK : ckpt__fail_memory(&why, "the report", 0);
     if (status < 0) {
         if (err)

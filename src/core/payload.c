@@ -138,7 +138,7 @@ static ckpt_status convert_some(ckpt__reader_payload *p, void *dst, size_t count
         return status;
     ckpt__convert_counted(p->dtype, p->block, p->cast, dst, count, counts);
     p->left -= count;
-    if (counts->inexact && to->role == CKPT_STEP)
+    if (counts->inexact && to->role == CKPT_ROLE_STEP)
         return ckpt__fail(err, CKPT_E_MISMATCH, to->name.data, "this step is not exactly representable in %s",
                           ckpt_dtype_name(p->cast));
     return CKPT_OK;

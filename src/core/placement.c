@@ -6,10 +6,10 @@
 ckpt_optimizer_kind ckpt__group_kind(const ckpt__canon_group *group)
 {
     if (group->fused == 1)
-        return CKPT_FUSED;
+        return CKPT_OPTIMIZER_FUSED;
     if (group->capturable == 1)
-        return CKPT_CAPTURABLE;
-    return group->foreach == 1 ? CKPT_FOREACH : CKPT_PLAIN;
+        return CKPT_OPTIMIZER_CAPTURABLE;
+    return group->foreach == 1 ? CKPT_OPTIMIZER_FOREACH : CKPT_OPTIMIZER_PLAIN;
 }
 
 void ckpt__placement_free(ckpt__placement *p)

@@ -149,7 +149,7 @@ static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_val
 {
     bool weights = false;
     for (size_t i = 0; !weights && i < index->tensor_count; i++)
-        weights = index->tensors[i].info.role == CKPT_PARAM || index->tensors[i].info.role == CKPT_BUFFER;
+        weights = index->tensors[i].info.role == CKPT_ROLE_PARAM || index->tensors[i].info.role == CKPT_ROLE_BUFFER;
     if (!ckpt__str_is(first->class_name, "__torch__.Module"))
         return &script;
     if (!weights)

@@ -171,7 +171,7 @@ uint64_t ckpt_reader_unchecked(const ckpt_reader *r, uint64_t *of, ckpt_report *
     if (of)
         *of = all;
     if (bytes && report)
-        ckpt__report_add(report, CKPT_NOTE, "bytes-unchecked", NULL, NULL,
+        ckpt__report_add(report, CKPT_SEVERITY_NOTE, "bytes-unchecked", NULL, NULL,
                          "%llu bytes were not checked: they are few of %llu, for which the file keeps a CRC-32 of all together",
                          (unsigned long long)bytes, (unsigned long long)all);
     return bytes;

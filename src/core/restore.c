@@ -73,7 +73,7 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
     if (!wanted)
         return ckpt__fail_memory(err, r->path, 0);
     for (size_t i = 0; i < s->count; i++)
-        if (s->bindings[i].role == CKPT_PARAM || s->bindings[i].role == CKPT_BUFFER)
+        if (s->bindings[i].role == CKPT_ROLE_PARAM || s->bindings[i].role == CKPT_ROLE_BUFFER)
             wanted[n++] = s->bindings[i].name;
     for (size_t i = 0; i < s->alias_count; i++)
         wanted[n++] = s->aliases[i].name;
@@ -104,8 +104,8 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
         if (!side->state->bindings[i].ours)
             status = ckpt__state_check_now(side->state, &side->state->bindings[i], err);
-    if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_ERROR)
-        status = ckpt__report_fail(side->report, CKPT_ERROR, CKPT_E_MISMATCH, r->path, err);
+    if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_SEVERITY_ERROR)
+        status = ckpt__report_fail(side->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, r->path, err);
     return status;
 }
 
@@ -281,7 +281,7 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *
         ckpt_device_name(item->target, to);
         bool ok = ckpt__report_use(side->report, item->target, b->role, b->nbytes);
         if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
-            ok = ckpt__report_add(side->report, CKPT_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
+            ok = ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
                  ckpt__report_detail(side->report, NULL, t->device.data, to, b->nbytes);
         if (!ok || !ckpt__restore_report_replaced(r, side, i))
             return ckpt__fail_memory(err, "report", 0);
@@ -298,7 +298,7 @@ static void report_torn(ckpt__restorer *r)
         const ckpt__side *side = &r->sides[c->state];
         /* New memory is given back and the old one still holds what it held. */
         ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
-        ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_ERROR : CKPT_NOTE, codes[done],
+        ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
                          side->state->bindings[c->binding].name.data, NULL, "%s when the restore stopped",
                          done == CKPT__UNTOUCHED ? "not yet touched" : done == CKPT__TORN ? "partly overwritten" : "restored");
     }

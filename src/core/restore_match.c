@@ -103,13 +103,13 @@ static ckpt_status missing(ckpt__side *side, ckpt_str name, ckpt_str thing, ckpt
 {
     char fix[600] = "if it is meant to be new, permit it with allow_missing or ckpt_state_optional";
     if (ckpt__state_is_optional(side->state, name))
-        return ckpt__side_note(side, CKPT_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
+        return ckpt__side_note(side, CKPT_SEVERITY_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
     if (side->options.allow_missing)
-        return ckpt__side_note(side, CKPT_NOTE, "missing", name.data, NULL, err,
+        return ckpt__side_note(side, CKPT_SEVERITY_NOTE, "missing", name.data, NULL, err,
                                "it is not in the checkpoint and keeps its value (allow_missing)");
     if (thing.data)
         other_name(side, thing, fix, sizeof fix);
-    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data, fix, err,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "missing", name.data, fix, err,
                            "it is bound and the checkpoint has no tensor or value of that name");
 }
 
@@ -122,12 +122,12 @@ static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const c
     if (ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim))
         return CKPT_OK;
     /* A counter of shape [] and one of shape [1] hold the same number. */
-    if (b->role == CKPT_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) && ours == 1 &&
+    if (b->role == CKPT_ROLE_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) && ours == 1 &&
         theirs == 1)
         return CKPT_OK;
     ckpt__shape_text(have, sizeof have, t->shape, t->ndim);
     ckpt__shape_text(want, sizeof want, b->shape, b->ndim);
-    return ckpt__side_note(side, CKPT_ERROR, "shape-mismatch", b->name.data,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "shape-mismatch", b->name.data,
                            "bind it in that shape; what is meant to be new (another head) is named with ckpt_state_replace", err,
                            "its shape is %s in the checkpoint and %s in the state", have, want);
 }
@@ -141,7 +141,7 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
         return CKPT_OK;
     if (!ckpt__side_find(side, b->name, &item->entry)) {
         item->entry = SIZE_MAX;
-        bool weight = b->role == CKPT_PARAM || b->role == CKPT_BUFFER;
+        bool weight = b->role == CKPT_ROLE_PARAM || b->role == CKPT_ROLE_BUFFER;
         return missing(side, b->name, weight ? b->name : b->param, err);
     }
     const ckpt__canon_entry *e = &side->canon->entries[item->entry];
@@ -156,25 +156,25 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
             ckpt__restore_number(r, e, &n, &status, err)) {
             if (ckpt__restore_element(&n, b->dtype, bytes))
                 return CKPT_OK;   /* an optimizer that keeps step as a number */
-            return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", b->name.data, NULL, err,
+            return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", b->name.data, NULL, err,
                                    "its value %s in the checkpoint cannot be held exactly by %s",
                                    ckpt__number_text(&n, number), ckpt_dtype_name(b->dtype));
         }
         if (status < 0)
             return status;
-        return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", b->name.data, NULL, err,
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", b->name.data, NULL, err,
                                "it is bound as a tensor of %llu bytes, and the checkpoint holds a %s there",
                                (unsigned long long)b->nbytes, ckpt_kind_name(e->value->kind));
     }
     const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
     item->tensor = e->tensor;
     if (t->extra->quantizer.data)
-        return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
                                "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
                                "point; only dense tensors are restored",
                                t->extra->quantizer.data);
     if (t->extra->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
-        return ckpt__side_note(side, CKPT_ERROR, "no-data", b->name.data, NULL, err, t->extra->layout.data
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err, t->extra->layout.data
                                ? "its layout in the checkpoint is %s; only dense tensors are restored"
                                : "it has no data in the checkpoint (%s)",
                                t->extra->layout.data ? t->extra->layout.data : "a meta tensor, or one that lies in pieces");
@@ -210,7 +210,7 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__
         return status;
     if (p->info.nbytes == q->info.nbytes && c1 == c2)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_ERROR, "tie-broken", a->name.data,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "tie-broken", a->name.data,
                            "bind it as a tensor of its own instead of an alias", err,
                            "the state ties it to '%s', and the checkpoint holds two different tensors", a->of.data);
 }
@@ -256,7 +256,7 @@ static ckpt_status groups_differ(ckpt__side *side, const ckpt__group *g, const c
     if (odd.data)
         snprintf(which, sizeof which, "; '%s' is in the %s's only", ckpt__escape(shown, sizeof shown, odd.data, odd.size),
                  ours.data ? "state" : "checkpoint");
-    return ckpt__side_note(side, CKPT_ERROR, "group-mismatch", g->name.data,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "group-mismatch", g->name.data,
                            "bind the groups with the parameters that they have in the checkpoint, or bind no groups", err,
                            "parameter group '%s' has %zu parameters in the state and %zu in the checkpoint%s", g->name.data,
                            g->param_count, c->param_count, which);
@@ -305,14 +305,14 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
         if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
             continue;
         /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
-        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_RNG &&
+        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_ROLE_RNG &&
                       !ckpt__restore_is_of_replaced(side, e->name, e->param, NULL);
         ckpt_status status;
         if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))
-            status = ckpt__side_note(side, CKPT_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
+            status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
                                      err, "it is in the checkpoint, and nothing of that name is bound");
         else
-            status = ckpt__side_note(side, CKPT_NOTE, "left-over", e->name.data, NULL, err,
+            status = ckpt__side_note(side, CKPT_SEVERITY_NOTE, "left-over", e->name.data, NULL, err,
                                      "it is in the checkpoint and nothing of that name is bound: left alone");
         if (status < 0)
             return status;

@@ -92,7 +92,7 @@ static ckpt_device common_device(const ckpt__side *side, const places *p)
     ckpt_device d = { CKPT_DEVICE_NONE, -1 };
     for (size_t i = 0; i < side->state->count; i++) {
         ckpt_device t = p->targets[i].device;
-        if (side->state->bindings[i].role != CKPT_PARAM || t.type == CKPT_DEVICE_NONE)
+        if (side->state->bindings[i].role != CKPT_ROLE_PARAM || t.type == CKPT_DEVICE_NONE)
             continue;
         if (d.type != CKPT_DEVICE_NONE && !ckpt_device_equal(d, t))
             return ckpt_cpu();
@@ -130,12 +130,12 @@ static ckpt_status check_ours(ckpt__side *side, places *p, size_t i, ckpt_error 
     if (is_place(side->items[i].target))
         return CKPT_OK;
     if (p->targets[i].device.type != CKPT_DEVICE_NONE)
-        return ckpt__side_note(side, CKPT_ERROR, "no-such-device", b->name.data,
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data,
                                "send it to cpu or cuda:N; ckpt-migrate --map-location rewrites the tags of a file for others",
                                err,
                                "the rules put it on %s, and this library places tensors on cpu and cuda only",
                                ckpt__target_name(&p->targets[i], want));
-    return ckpt__side_note(side, CKPT_ERROR, "no-such-device", b->name.data, "give a map_location, such as cuda:0", err,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data, "give a map_location, such as cuda:0", err,
                            "it was saved on '%s', and no rule says where it goes here",
                            p->subjects[i].tag.data ? p->subjects[i].tag.data : "an unknown device");
 }
@@ -158,7 +158,7 @@ static ckpt_status check_own(ckpt__side *side, places *p, size_t i, size_t *mana
         return CKPT_OK;
     }
     ckpt__target_name(&(ckpt__target){ .device = target, .word = p->targets[i].word }, want);
-    bool step = b->role == CKPT_STEP && own.type == CKPT_DEVICE_CPU && target.type == CKPT_DEVICE_CUDA;
+    bool step = b->role == CKPT_ROLE_STEP && own.type == CKPT_DEVICE_CPU && target.type == CKPT_DEVICE_CUDA;
     if (step)
         snprintf(fix, sizeof fix, "bind a step counter on the parameter's device");
     else if (has_rules(side))
@@ -166,7 +166,7 @@ static ckpt_status check_own(ckpt__side *side, places *p, size_t i, size_t *mana
                                   "the map", want);
     else
         snprintf(fix, sizeof fix, "bind a buffer on %s", want);
-    return ckpt__side_note(side, CKPT_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix, err,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix, err,
                            "the rules put it on %s, and its bound buffer is %s%s", want,
                            b->memory.kind == CKPT_MEMORY_MANAGED ? "managed memory" : "on ",
                            b->memory.kind == CKPT_MEMORY_MANAGED ? "" : ckpt_device_name(own, have));
@@ -193,7 +193,7 @@ static ckpt_status note_absent(ckpt__side *side, ckpt_device d, size_t first, ck
     count_devices(there, sizeof there);
     if (tensors > 1)
         snprintf(which, sizeof which, " (the first: %.150s)", s->bindings[first].name.data);
-    return ckpt__side_note(side, CKPT_ERROR, "no-such-device", s->bindings[first].name.data,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-such-device", s->bindings[first].name.data,
                            "give a map_location that names a device that is there (CUDA_VISIBLE_DEVICES may hide some)", err,
                            "%zu tensor%s to go to %s, and %s%s", tensors, tensors == 1 ? " is" : "s are",
                            ckpt_device_name(d, name), there, which);
@@ -226,7 +226,7 @@ static ckpt_status note_managed(ckpt__side *side, size_t managed, ckpt_error *er
 {
     if (managed == 0)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_WARNING, "managed", "", "use device memory where the map is to be kept", err,
+    return ckpt__side_note(side, CKPT_SEVERITY_WARNING, "managed", "", "use device memory where the map is to be kept", err,
                            "%zu bound buffer%s managed memory, which has no fixed device: the map was not applied to %s", managed,
                            managed == 1 ? " is" : "s are", managed == 1 ? "it" : "them");
 }
@@ -241,7 +241,7 @@ static bool step_is_exact(ckpt__restorer *r, const ckpt__side *side, size_t i)
     bool inexact = false;
     unsigned char bytes[16];
     ckpt_status status;
-    if (b->role != CKPT_STEP ||
+    if (b->role != CKPT_ROLE_STEP ||
         !ckpt__restore_number(r, &side->canon->entries[side->items[i].entry], &n, &status, NULL) || n.natural || n.beyond)
         return false;
     bool known = n.is_int ? ckpt__convert(CKPT_I64, &n.integer, b->dtype, bytes, 1, &inexact)
@@ -262,14 +262,14 @@ static ckpt_status check_dtype(ckpt__restorer *r, ckpt__side *side, size_t i, ck
     if (item->cast == b->dtype || side->options.allow_cast || step_is_exact(r, side, i)) {
         ckpt_dtype probe = t->dtype;
         if (!ckpt__convert(probe, NULL, b->dtype, NULL, 0, NULL))
-            return ckpt__side_note(side, CKPT_ERROR, "dtype-mismatch", b->name.data, NULL, err,
+            return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data, NULL, err,
                                    "there is no conversion from %s to %s", from, to);
-        ckpt_status status = ckpt__side_note(side, CKPT_NOTE, "cast", b->name.data, NULL, err, "converted from %s to %s", from, to);
+        ckpt_status status = ckpt__side_note(side, CKPT_SEVERITY_NOTE, "cast", b->name.data, NULL, err, "converted from %s to %s", from, to);
         if (status == CKPT_OK && !ckpt__report_detail(side->report, NULL, from, to, b->nbytes))
             status = ckpt__fail_memory(err, "report", 0);
         return status;
     }
-    return ckpt__side_note(side, CKPT_ERROR, "dtype-mismatch", b->name.data,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data,
                            "permit a conversion with allow_cast, or with a rule: {name: ..., cast: ...}", err,
                            "it is %s in the checkpoint and %s in the state", from, to);
 }
@@ -298,7 +298,7 @@ static ckpt_status check_memory(ckpt__side *side, ckpt_error *err)
         if (!need[d] || ckpt_device_info(ckpt_cuda(d), name, sizeof name, &available, &total, &simulated, &why) < 0 ||
             need[d] <= available)
             continue;
-        ckpt_status status = ckpt__side_note(side, CKPT_ERROR, "device-memory", "", "choose other devices, or free memory there",
+        ckpt_status status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "device-memory", "", "choose other devices, or free memory there",
             err, "cuda:%d has %llu bytes free of %llu, and %llu are needed", d, (unsigned long long)available,
             (unsigned long long)total, (unsigned long long)need[d]);
         if (status < 0)
@@ -323,7 +323,7 @@ static ckpt_status check_arenas(ckpt__side *side, ckpt_error *err)
         if (d->type == CKPT_DEVICE_NONE)
             *d = target;
         else if (!ckpt_device_equal(*d, target)) {
-            ckpt_status status = ckpt__side_note(side, CKPT_ERROR, "arena-split", b->name.data,
+            ckpt_status status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "arena-split", b->name.data,
                 "bind these tensors one by one, or send the whole arena to one device", err,
                 "the rules put it on %s, and others of its arena (one allocation) on %s", ckpt_device_name(target, one),
                 ckpt_device_name(*d, two));
@@ -340,7 +340,7 @@ static ckpt_status merge_findings(ckpt__side *side, const ckpt_report *found, ck
     for (size_t i = 0; i < ckpt_report_count(found); i++) {
         const ckpt_finding *f = ckpt_report_get(found, i);
         bool breach = strcmp(f->code, "policy-breach") == 0;
-        ckpt_severity severity = breach && side->options.allow_policy_breach ? CKPT_WARNING : f->severity;
+        ckpt_severity severity = breach && side->options.allow_policy_breach ? CKPT_SEVERITY_WARNING : f->severity;
         if (!ckpt__report_add(side->report, severity, f->code, f->tensor, f->fix, "%s", f->message) ||
             !ckpt__report_detail(side->report, f->file, f->from, f->to, f->nbytes))
             return ckpt__fail_memory(err, "report", 0);

@@ -34,7 +34,7 @@ static bool differs(const ckpt__restorer *r, const ckpt__binding *b, size_t tens
 /* Has it the shape of its parameter? */
 static bool is_moment(const ckpt__binding *b)
 {
-    return b->param.data && (b->role == CKPT_EXP_AVG || b->role == CKPT_EXP_AVG_SQ || b->role == CKPT_MAX_EXP_AVG_SQ || b->role == CKPT_MOMENTUM);
+    return b->param.data && (b->role == CKPT_ROLE_EXP_AVG || b->role == CKPT_ROLE_EXP_AVG_SQ || b->role == CKPT_ROLE_MAX_EXP_AVG_SQ || b->role == CKPT_ROLE_MOMENTUM);
 }
 
 /* A checkpoint of the optimizer alone shows by the moments that the parameter had another shape. */
@@ -61,7 +61,7 @@ ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckp
             if (!ckpt_role_is_optimizer(s->bindings[i].role) && is_named(s, s->replace[g], i))
                 used = named[i] = true;
         if (!used)
-            status = ckpt__side_note(side, CKPT_ERROR, "unused-replace", s->replace[g].data, "correct the glob of ckpt_state_replace", err,
+            status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "unused-replace", s->replace[g].data, "correct the glob of ckpt_state_replace", err,
                                      "no tensor of such a name is bound that could be new");
     }
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
@@ -112,19 +112,19 @@ static bool begins_elsewhere(ckpt_str key)
 /* The table of an 8-bit code (qmap1, ...) has nothing to do with the parameter. */
 static bool is_table(const ckpt__binding *b)
 {
-    return b->role == CKPT_OPTIM && b->state_key.size > 4 && memcmp(b->state_key.data, "qmap", 4) == 0;
+    return b->role == CKPT_ROLE_OPTIM && b->state_key.size > 4 && memcmp(b->state_key.data, "qmap", 4) == 0;
 }
 
 bool ckpt__restore_replace(ckpt__side *side, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
-    bool belongs = ckpt_role_is_optimizer(b->role) || b->role == CKPT_GRAD || b->role == CKPT_EMA;
+    bool belongs = ckpt_role_is_optimizer(b->role) || b->role == CKPT_ROLE_GRAD || b->role == CKPT_ROLE_EMA;
     bool of_new = belongs && b->param.data && !is_table(b) && is_replaced(side, b->param.data, b->param.size);
     size_t entry;
     if (!side->replaced[i] && !of_new)
         return false;
-    bool keeps = side->replaced[i] || b->role == CKPT_MASTER || b->role == CKPT_EMA || begins_elsewhere(b->state_key);
+    bool keeps = side->replaced[i] || b->role == CKPT_ROLE_MASTER || b->role == CKPT_ROLE_EMA || begins_elsewhere(b->state_key);
     item->fate = keeps ? CKPT__KEPT : CKPT__ZEROED;
     if (ckpt__side_find(side, b->name, &entry)) {
         side->consumed[entry] = true;
@@ -151,7 +151,7 @@ bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__side *side, si
         snprintf(shapes, sizeof shapes, "its shape is %s, and the checkpoint has none of that name: ", has);
     if (!side->replaced[i])
         snprintf(of, sizeof of, ", as its parameter '%s' is new", ckpt__escape(shown, sizeof shown, b->param.data, b->param.size));
-    return ckpt__report_add(side->report, CKPT_NOTE, "replaced", b->name.data, NULL, "%sit %s on %s%s", shapes,
+    return ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "replaced", b->name.data, NULL, "%sit %s on %s%s", shapes,
                             item->fate == CKPT__KEPT ? "keeps its value," : "starts at zero,", device, of) &&
            ckpt__report_detail(side->report, NULL, item->like == SIZE_MAX ? NULL : had, has, b->nbytes);
 }

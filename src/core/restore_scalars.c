@@ -163,12 +163,12 @@ static ckpt_status number(ckpt__restorer *r, ckpt__side *side, size_t scalar, co
     ckpt_status status;
     if (!ckpt__restore_number(r, e, &n, &status, err))
         return status < 0 ? status
-                          : ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
+                          : ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
                                             kind_text(s->kind), e->is_tensor ? "tensor that does not convert to one number" : ckpt_kind_name(e->value->kind));
     if (fit(s->kind, &n, &p))
         return add_pending(side, &p, err);
     char shown[CKPT__NUMBER_MAX];
-    return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "its value %s cannot be held exactly by %s",
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "its value %s cannot be held exactly by %s",
                            ckpt__number_text(&n, shown), kind_text(s->kind));
 }
 
@@ -189,15 +189,15 @@ static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, cons
         return status < 0 ? status : add_pending(side, &p, err);
     }
     if (t && bytes && (t->dtype == CKPT_U8 || t->dtype == CKPT_I8))
-        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "it has %llu bytes, and the state has room for %zu exactly",
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "it has %llu bytes, and the state has room for %zu exactly",
                                (unsigned long long)t->nbytes, s->size);
     ckpt_kind kind = t ? CKPT_V_TENSOR : e->value->kind;
     if (bytes ? kind != CKPT_V_BYTES && kind != CKPT_V_BYTEARRAY : kind != CKPT_V_STR)
-        return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
                                kind_text(s->kind), ckpt_kind_name(kind));
     p.text = e->value->text;
     if (bytes ? p.text.size != s->size : p.text.size >= s->size)
-        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", name, NULL, err, "it has %zu bytes, and the state has room for %zu%s",
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "it has %zu bytes, and the state has room for %zu%s",
                                p.text.size, s->size, bytes ? " exactly" : " with the NUL");
     return add_pending(side, &p, err);
 }
@@ -212,7 +212,7 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
         const ckpt__canon_entry *e = &side->canon->entries[i];
         ckpt__number n;
         ckpt_status status;
-        if (e->role != CKPT_STEP || !e->param.data)
+        if (e->role != CKPT_ROLE_STEP || !e->param.data)
             continue;
         if (!ckpt__restore_number(r, e, &n, &status, err)) {
             if (status < 0)
@@ -221,7 +221,7 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
         }
         if (who && n.real != first) {
             char a[CKPT__DOUBLE_MAX], b[CKPT__DOUBLE_MAX];
-            return ckpt__side_note(side, CKPT_ERROR, "steps-differ", "step", "name the one that counts with source.step in the map",
+            return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "steps-differ", "step", "name the one that counts with source.step in the map",
                                    err, "the checkpoint has no step of its own, and its parameters' steps differ: '%s' %s, '%s' %s",
                                    who, ckpt__format_double(a, first), e->name.data, ckpt__format_double(b, n.real));
         }
@@ -233,9 +233,9 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
     *found = true;
     ckpt__pending p = { .scalar = scalar };
     if (!fit(side->state->scalars[scalar].kind, &(ckpt__number){ .real = first }, &p))
-        return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", "step", NULL, err, "the parameters' step is no whole number");
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", "step", NULL, err, "the parameters' step is no whole number");
     ckpt_status status = add_pending(side, &p, err);
-    return status < 0 ? status : ckpt__side_note(side, CKPT_NOTE, "step-from-parameters", "step", NULL, err,
+    return status < 0 ? status : ckpt__side_note(side, CKPT_SEVERITY_NOTE, "step-from-parameters", "step", NULL, err,
                                                  "taken from the parameters' steps, which all are %lld", (long long)first);
 }
 
@@ -243,9 +243,9 @@ ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_er
 {
     bool optional = ckpt__state_is_optional(side->state, name);
     if (optional || side->options.allow_missing)
-        return ckpt__side_note(side, CKPT_NOTE, optional ? "kept" : "missing", name.data, NULL, err,
+        return ckpt__side_note(side, CKPT_SEVERITY_NOTE, optional ? "kept" : "missing", name.data, NULL, err,
                                "it is not in the checkpoint and keeps its value");
-    return ckpt__side_note(side, CKPT_ERROR, "missing", name.data,
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "missing", name.data,
                            "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional", err,
                            "it is bound and the checkpoint has no value of that name");
 }
@@ -261,7 +261,7 @@ static ckpt_status replaced(ckpt__side *side, size_t scalar, ckpt_str key, ckpt_
         side->consumed[entry] = true;
     ckpt_status status = anew ? add_pending(side, &p, err) : CKPT_OK;
     return status < 0 ? status
-                      : ckpt__side_note(side, CKPT_NOTE, "replaced", s->name.data, NULL, err, "it %s, as its parameter is new",
+                      : ckpt__side_note(side, CKPT_SEVERITY_NOTE, "replaced", s->name.data, NULL, err, "it %s, as its parameter is new",
                                         anew ? "starts at 0" : "keeps its value");
 }
 

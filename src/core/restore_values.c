@@ -11,7 +11,7 @@ static ckpt_status ask(ckpt__side *side, const ckpt__valued *v, uint64_t size, c
     ckpt_error own = CKPT_ERROR_INIT, why = CKPT_ERROR_INIT;
     if (!v->hooks.check || ckpt__hook_answer(v, "check", v->hooks.check(v->hooks.ctx, (size_t)size, &own), &own, &why) == CKPT_OK)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_ERROR, "value-mismatch", v->name.data, NULL, err, "it has %llu bytes in the checkpoint, and %s",
+    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", v->name.data, NULL, err, "it has %llu bytes in the checkpoint, and %s",
                            (unsigned long long)size, why.message);
 }
 
@@ -20,11 +20,11 @@ static ckpt_status match_tensor(ckpt__restorer *r, ckpt__side *side, const ckpt_
 {
     const ckpt_tensor_info *info = &r->reader->index->tensors[tensor].info;
     if ((info->dtype != CKPT_U8 && info->dtype != CKPT_I8) || info->extra->quantizer.data)
-        return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", v->name.data, NULL, err,
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
                                "it is bound as a value of bytes, and the checkpoint holds a tensor of %s",
                                info->extra->quantizer.data ? "quantized numbers" : ckpt_dtype_name(info->dtype));
     if (info->extra->layout.data || (r->reader->index->tensors[tensor].piece_count != 1 && info->nbytes))
-        return ckpt__side_note(side, CKPT_ERROR, "no-data", v->name.data, NULL, err, "it is a tensor without data of its own in the checkpoint");
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-data", v->name.data, NULL, err, "it is a tensor without data of its own in the checkpoint");
     t->tensor = tensor;
     t->size = info->nbytes;
     return ask(side, v, t->size, err);
@@ -44,7 +44,7 @@ static ckpt_status match_value(ckpt__restorer *r, ckpt__side *side, size_t i, ck
     if (e->is_tensor)
         return match_tensor(r, side, v, t, e->tensor, err);
     if (e->value->kind != CKPT_V_BYTES && e->value->kind != CKPT_V_BYTEARRAY)
-        return ckpt__side_note(side, CKPT_ERROR, "kind-mismatch", v->name.data, NULL, err,
+        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
                                "it is bound as a value of bytes, and the checkpoint holds a %s", ckpt_kind_name(e->value->kind));
     t->size = e->value->text.size;
     t->data = t->size ? e->value->text.data : "";
@@ -107,7 +107,7 @@ ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err)
         if (status == CKPT_OK)
             continue;
         side->state->poisoned = true;
-        ckpt__side_note(side, CKPT_ERROR, "not-taken", v->name.data, "restore again", NULL, "all else is restored, and %s", why.message);
+        ckpt__side_note(side, CKPT_SEVERITY_ERROR, "not-taken", v->name.data, "restore again", NULL, "all else is restored, and %s", why.message);
         if (err)
             *err = why;
         return status;

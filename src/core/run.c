@@ -63,7 +63,7 @@ static ckpt_status clean_up(ckpt_run *run, ckpt_error *err)
     size_t restored = 0, removed = 0, left = 0;
     ckpt_status status = ckpt__store_recover(run->store, "step-", &restored, &removed, &left, err);
     if (status == CKPT_OK && restored + removed + left)
-        ckpt__run_note(run, left ? CKPT_WARNING : CKPT_NOTE, "recovered", NULL,
+        ckpt__run_note(run, left ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_NOTE, "recovered", NULL,
                        "of a writer that died: %zu removed, %zu put back in place, %zu could not be removed", removed, restored, left);
     return status;
 }
@@ -153,7 +153,7 @@ static ckpt_status same_options(ckpt_run *run, ckpt_error *err)
     int64_t v[] = { o->ranks.world, -o->ranks.world, o->synchronous, -o->synchronous, o->skip_when_busy, -o->skip_when_busy,
                     back, -back };
     enum { N = sizeof v / sizeof *v };
-    ckpt_status status = ckpt__reduce(run, v, N, CKPT_MAX, err);
+    ckpt_status status = ckpt__reduce(run, v, N, CKPT_OP_MAX, err);
     for (int i = 0; status == CKPT_OK && i < N && o->ranks.world > 1; i += 2)
         if (v[i] != -v[i + 1])
             status = ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
@@ -184,7 +184,7 @@ static ckpt_status open_run(ckpt_run *run, ckpt_error *err)
     if (status == CKPT_OK)
         status = take_signals(run, err);
     if (status == CKPT_OK && run->store->unsynced)
-        ckpt__run_note(run, CKPT_WARNING, "no-directory-sync", "keep checkpoints on a file system that can, or on a machine that keeps its power",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "no-directory-sync", "keep checkpoints on a file system that can, or on a machine that keeps its power",
                        "the file system of %s cannot sync a directory (fsync): the content of a checkpoint is on the disk when it is "
                        "said to be saved, its name when the file system likes",
                        run->store->path);

@@ -28,9 +28,9 @@ static ckpt_status tell(ckpt_run *run, int64_t step, const char *const *names, c
     snprintf(fix, sizeof fix, "take resume_step away for the next start, or it goes back to step %" PRId64 " again", step);
     bool ok = true;
     if (*moved) {
-        ckpt__run_note(run, CKPT_WARNING, "kept-aside", fix, "the run goes back to step %" PRId64 "; what is later is kept: %s",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "kept-aside", fix, "the run goes back to step %" PRId64 "; what is later is kept: %s",
                        step, moved);
-        ok = ckpt__report_add(report, CKPT_WARNING, "kept-aside", NULL, fix,
+        ok = ckpt__report_add(report, CKPT_SEVERITY_WARNING, "kept-aside", NULL, fix,
                               "the run goes back to step %" PRId64 "; what is later is kept: %s", step, moved) &&
              ckpt__report_detail(report, run->store->path, NULL, NULL, 0);
     }
@@ -49,7 +49,7 @@ static void mend_hints(ckpt_run *run, int64_t step, const ckpt__held *list, size
             snprintf(name, sizeof name, "%s", list[i].name);
     ckpt__run_write_latest(run, name);
     if (ckpt__held_mark_verified(run->store, list, count, NULL, &err) < 0)
-        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
 }
 
 ckpt_status ckpt__run_keep_aside(ckpt_run *run, int64_t step, ckpt__held *list, size_t *count, ckpt_report *report,

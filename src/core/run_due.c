@@ -131,7 +131,7 @@ static void take_away(ckpt_run *run, int file, uint64_t asked)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt__store_touched(run->top, touch_names[file]) == asked && ckpt__store_untouch(run->top, touch_names[file], &err) < 0)
-        ckpt__run_note(run, CKPT_WARNING, "touch-file-left", NULL, "the file %s was answered and cannot be removed: %s",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "touch-file-left", NULL, "the file %s was answered and cannot be removed: %s",
                        touch_names[file], err.message);
 }
 

@@ -70,7 +70,7 @@ static ckpt_status any_name(void *ctx, const char *name, ckpt_error *err)
     (void)err;
     (void)name;
     *(bool *)ctx = true;
-    return CKPT_NO;               /* one is enough */
+    return CKPT_ANSWER_NO;               /* one is enough */
 }
 
 static bool has_files(const ckpt__store *store, const char *step)
@@ -104,7 +104,7 @@ static ckpt_status look_for_owner(void *ctx, const char *step, ckpt_error *err)
     }
     o->ours = o->ours || ours;
     o->others = o->others || (!ours && has_files(o->store, step));
-    return ours ? CKPT_NO : CKPT_OK;
+    return ours ? CKPT_ANSWER_NO : CKPT_OK;
 }
 
 /* "latest" as the hook writes it: the name of a step. DeepSpeed's holds its tag. */
@@ -267,7 +267,7 @@ static bool note_leftovers(const gatherer *g)
     if (n == 0)
         return true;
     return ckpt__report_add(
-               g->list->findings, CKPT_NOTE, "leftover", NULL, "nothing: the next ckpt_run_open removes what is left",
+               g->list->findings, CKPT_SEVERITY_NOTE, "leftover", NULL, "nothing: the next ckpt_run_open removes what is left",
                "%zu unfinished or half removed director%s (.tmp-*, .trash-*): a writer died, or removes now", n,
                n == 1 ? "y" : "ies") &&
            ckpt__report_detail(g->list->findings, where, NULL, NULL, 0);
@@ -280,7 +280,7 @@ static bool note_aside(const gatherer *g)
         const ckpt__place *p = &g->places[i];
         if (p->aside == 0)
             continue;
-        return ckpt__report_add(g->list->findings, CKPT_NOTE, "kept-aside", NULL,
+        return ckpt__report_add(g->list->findings, CKPT_SEVERITY_NOTE, "kept-aside", NULL,
                                 "remove what is of no use; to have one back, close the run and rename it to step-N",
                                 "a run went back (resume_step), and %zu later checkpoint%s kept aside: %s%s; no resume and no "
                                 "retention looks at %s",
@@ -302,7 +302,7 @@ static bool note_hints(const gatherer *g)
         if (!p->latest[0] || (newest && strcmp(newest, p->latest) == 0))
             continue;
         noted++;
-        if (!ckpt__report_add(g->list->findings, CKPT_NOTE, "stale-hint", NULL, NULL,
+        if (!ckpt__report_add(g->list->findings, CKPT_SEVERITY_NOTE, "stale-hint", NULL, NULL,
                               "latest names %s; %s%s (a resume looks at the directories, not at the hint)", p->latest,
                               newest ? "the newest complete checkpoint is " : "no checkpoint is complete",
                               newest ? newest : "") ||
@@ -317,7 +317,7 @@ static bool note_incomplete(const gatherer *g)
     const ckpt_run_list *list = g->list;
     for (size_t i = 0; i < list->count; i++)
         if (!list->entries[i].complete &&
-            (!ckpt__report_add(list->findings, CKPT_NOTE, "incomplete-step", NULL,
+            (!ckpt__report_add(list->findings, CKPT_SEVERITY_NOTE, "incomplete-step", NULL,
                                list->entries[i].world > 1 ? NULL
                                                           : "retention never removes it; when it is of no use, do",
                                "%s: %s", list->entries[i].name, list->entries[i].why) ||

@@ -54,7 +54,7 @@ static ckpt_status check_device(const ckpt_restore_options *o, ckpt_report *repo
                             "no such device: the map sends every tensor there, and this library places tensors on cpu and cuda "
                             "only");
     if (status == CKPT_E_DEVICE && err &&
-        !ckpt__report_add(report, CKPT_ERROR, "no-such-device", NULL, "give a map_location that names a device that is there",
+        !ckpt__report_add(report, CKPT_SEVERITY_ERROR, "no-such-device", NULL, "give a map_location that names a device that is there",
                           "the map sends every tensor to %s: %s", ckpt__target_name(&to, name), err->message))
         return ckpt__fail_memory(err, "report", 0);
     return status;

@@ -45,12 +45,12 @@ ckpt_status ckpt__agree(ckpt_run *run, ckpt_status status, ckpt_error *err)
     own.status = status;
     if (status < 0)
         first = rank + (ckpt__may_fall_back(status, own.sys_errno) ? world : 0);
-    ckpt_status reduced = ckpt__reduce(run, &first, 1, CKPT_MIN, err);
+    ckpt_status reduced = ckpt__reduce(run, &first, 1, CKPT_OP_MIN, err);
     if (reduced < 0 || first == INT64_MAX)
         return reduced;
     if (first % world == rank)
         memcpy(words, &own, sizeof own);
-    if ((reduced = ckpt__reduce(run, words, WORDS, CKPT_SUM, err)) < 0)
+    if ((reduced = ckpt__reduce(run, words, WORDS, CKPT_OP_SUM, err)) < 0)
         return reduced;
     memcpy(&own, words, sizeof own);
     own.object[sizeof own.object - 1] = own.message[sizeof own.message - 1] = 0;

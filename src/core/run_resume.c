@@ -31,7 +31,7 @@ static ckpt_status next_step(const resumer *r, int64_t bound, int64_t *step, ckp
     for (size_t i = 0; i < r->count; i++)
         if (r->list[i].step < bound && r->list[i].step > *step)
             *step = r->list[i].step;
-    return ckpt__reduce(r->run, step, 1, CKPT_MAX, err);
+    return ckpt__reduce(r->run, step, 1, CKPT_OP_MAX, err);
 }
 
 /* Can this rank use it, by what the directory says? */
@@ -63,7 +63,7 @@ static ckpt_status look_at(const resumer *r, int64_t step, const ckpt__held *h, 
 static ckpt_status check_one_save(const resumer *r, const ckpt__held *h, ckpt_error *err)
 {
     int64_t ends[2] = { (int64_t)(h->save >> 1), -(int64_t)(h->save >> 1) };
-    ckpt_status status = ckpt__reduce(r->run, ends, 2, CKPT_MAX, err);
+    ckpt_status status = ckpt__reduce(r->run, ends, 2, CKPT_OP_MAX, err);
     if (status == CKPT_OK && ends[0] != -ends[1])
         status = ckpt__fail(err, CKPT_E_DAMAGED, h->name, "the ranks hold different saves of this step");
     return status;
@@ -111,9 +111,9 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
                 return status;
         }
     const char *object = strcmp(why->object, name) == 0 ? "" : why->object;
-    ckpt__run_note(run, CKPT_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, object, *object ? ": " : "",
+    ckpt__run_note(run, CKPT_SEVERITY_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, object, *object ? ": " : "",
                    why->message);
-    if (!ckpt__report_add(r->passed, CKPT_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
+    if (!ckpt__report_add(r->passed, CKPT_SEVERITY_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
                           "%s is passed over for the one before it: %s%s%s", name, object, *object ? ": " : "",
                           why->message))
         return ckpt__fail_memory(err, "report", 0);
@@ -130,7 +130,7 @@ static ckpt_status never_complete(const resumer *r, bool *answer, ckpt_error *er
     something |= ckpt__store_stat(r->run->store, "latest", &size, &changed, NULL) != CKPT_E_NOT_FOUND;
     for (size_t i = 0; i < r->count; i++)
         something |= !r->list[i].complete;
-    ckpt_status status = ckpt__reduce(r->run, &something, 1, CKPT_MAX, err);
+    ckpt_status status = ckpt__reduce(r->run, &something, 1, CKPT_OP_MAX, err);
     *answer = status == CKPT_OK && r->run->options.ranks.world > 1 && !something;
     return status;
 }
@@ -181,7 +181,7 @@ static ckpt_status name_steps(const resumer *r, int64_t but, ckpt__buf *out, ckp
         char name[CKPT__STEP_NAME];
         ckpt_status status = next_step(r, step, &step, err);
         int64_t ok = status == CKPT_OK && step >= 0 && look_at(r, step, find(r, step), NULL) == CKPT_OK;
-        if (status < 0 || step < 0 || (status = ckpt__reduce(r->run, &ok, 1, CKPT_MIN, err)) < 0) {
+        if (status < 0 || step < 0 || (status = ckpt__reduce(r->run, &ok, 1, CKPT_OP_MIN, err)) < 0) {
             if (good > NAMED)
                 ckpt__buf_printf(out, " and %zu more", good - NAMED);
             return status;
@@ -219,7 +219,7 @@ static void mark_verified(resumer *r, int64_t step)
     const ckpt__held *h = find(r, step);
     ckpt_error err = CKPT_ERROR_INIT;
     if (h && !r->options.no_verify && ckpt__held_mark_verified(r->run->store, r->list, r->count, h, &err) < 0)
-        ckpt__run_note(r->run, CKPT_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
+        ckpt__run_note(r->run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
 }
 
 /* What the report says beside what the restore itself put there. */
@@ -229,7 +229,7 @@ static ckpt_status complete_report(resumer *r, ckpt_status status, int64_t done,
     ckpt__step_name(name, done);
     bool ok = ckpt__report_merge(report, r->passed);
     if (ok && status == CKPT_OK)
-        ok = ckpt__report_add(report, CKPT_NOTE, "resumed", NULL, NULL, "from %s/%s", r->run->path, name);
+        ok = ckpt__report_add(report, CKPT_SEVERITY_NOTE, "resumed", NULL, NULL, "from %s/%s", r->run->path, name);
     return ok || status < 0 ? status : ckpt__fail_memory(err, "report", 0);
 }
 
@@ -255,7 +255,7 @@ static ckpt_status resume(resumer *r, const char *map_location, int64_t *done, c
         status = complete_report(r, status, *done, report, err);
     if (status == CKPT_OK) {
         mark_verified(r, *done);
-        ckpt__run_note(r->run, CKPT_NOTE, "resumed", NULL, "after step %" PRId64 "%s", *done,
+        ckpt__run_note(r->run, CKPT_SEVERITY_NOTE, "resumed", NULL, "after step %" PRId64 "%s", *done,
                        back ? ", which options.resume_step names: take it away for the next start, or that goes back again" : "");
     }
     return status;

@@ -86,7 +86,7 @@ static ckpt_status read_back(ckpt_run *run)
 {
     ckpt__task *t = &run->task;
     ckpt_status status = ckpt__run_reached(run, ckpt__sink_temporary(t->sink), verify, NULL, &t->error);
-    if (status == CKPT_NO) {
+    if (status == CKPT_ANSWER_NO) {
         t->error.status = status = CKPT_E_DAMAGED;
         ckpt__error_prefix(&t->error, "what was written reads back otherwise (the disk or the memory is failing)");
     }
@@ -99,11 +99,11 @@ static ckpt_status guard(ckpt_run *run, ckpt_error *err)
     bool moved = false, relocked = false;
     ckpt_status status = ckpt__store_guard(run->store, &moved, &relocked, err);
     if (relocked)
-        ckpt__run_note(run, CKPT_WARNING, "lock-replaced", "leave .lock alone while a run is under way",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "lock-replaced", "leave .lock alone while a run is under way",
                        "the file .lock in %s was removed or replaced; nobody had locked it, and this run has locked it anew",
                        run->store->path);
     if (moved && !run->moved)
-        ckpt__run_note(run, CKPT_WARNING, "run-moved", "give the new path to the next process",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "run-moved", "give the new path to the next process",
                        "%s is not the run directory any more: that was moved, or another one put in its place; the checkpoints go on "
                        "into the one that this run has opened and locked",
                        run->store->path);
@@ -119,7 +119,7 @@ void ckpt__run_write_latest(ckpt_run *run, const char *name)
     ckpt_error err = CKPT_ERROR_INIT;
     int n = snprintf(text, sizeof text, "%s\n", name);
     if (ckpt__store_write(run->store, "latest", text, (size_t)n, &err) < 0)
-        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
                        err.message);
 }
 
@@ -147,10 +147,10 @@ static void remove_old(ckpt_run *run, const ckpt__held *list, size_t n, const ck
     if (status == CKPT_OK && count)
         status = ckpt__store_remove(run->store, names, count, &err);
     if (status < 0)
-        ckpt__run_note(run, CKPT_WARNING, "prune-failed", NULL, "older checkpoints could not all be removed: %s%s%s", err.object,
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "prune-failed", NULL, "older checkpoints could not all be removed: %s%s%s", err.object,
                        err.object[0] ? ": " : "", err.message);
     else if (count)
-        ckpt__run_note(run, CKPT_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1], count > 1 ? " to " : "",
+        ckpt__run_note(run, CKPT_SEVERITY_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1], count > 1 ? " to " : "",
                        count > 1 ? names[0] : "");
     free(entries);
     free(gone);
@@ -170,7 +170,7 @@ static void prune_ahead(ckpt_run *run)
         return;
     rule.keep_last--;
     if (ckpt__held_list(run->store, &list, &n, &err) < 0)
-        ckpt__run_note(run, CKPT_WARNING, "prune-failed", NULL, "nothing is removed ahead of this save: %s: %s", err.object, err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "prune-failed", NULL, "nothing is removed ahead of this save: %s: %s", err.object, err.message);
     else
         remove_old(run, list, n, &rule, true);
     free(list);
@@ -225,7 +225,7 @@ void ckpt__task_finish(ckpt_run *run)
         return;
     forget_bad(run, t->name);
     if (guard(run, &err) < 0) {
-        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "'latest' is not written and nothing is removed: %s: %s", err.object,
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "'latest' is not written and nothing is removed: %s: %s", err.object,
                        err.message);
         return;
     }
@@ -239,7 +239,7 @@ void ckpt__task_finish(ckpt_run *run)
             list[i].verified = status == CKPT_OK;
         }
     if (status < 0)
-        ckpt__run_note(run, CKPT_WARNING, "hint-failed", NULL, "older checkpoints are kept for now: %s%s%s", err.object,
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "older checkpoints are kept for now: %s%s%s", err.object,
                        err.object[0] ? ": " : "", err.message);
     else if (run->options.retention.keep_last)
         remove_old(run, list, n, &run->options.retention, false);

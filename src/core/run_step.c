@@ -26,7 +26,7 @@ static void note_saved(ckpt_run *run)
         run->notices = empty;
         pthread_mutex_unlock(&run->lock);
     }
-    ckpt__run_note(run, CKPT_NOTE, "saved", NULL,
+    ckpt__run_note(run, CKPT_SEVERITY_NOTE, "saved", NULL,
                    "%s (%s), on disk %.3f s after it began, the training held up for %.3f s", t->name,
                    ckpt_trigger_name(t->trigger), t->finished - t->began, run->stalled);
     if (after) {
@@ -54,7 +54,7 @@ static void note_failed(ckpt_run *run, ckpt_status status, const ckpt_error *err
     if (stop)
         ckpt__error_prefix(&run->untold_error, "a stop was asked for (%s), and its save failed", ckpt_trigger_name(t->trigger));
     error = &run->untold_error;
-    ckpt__run_note(run, CKPT_ERROR, "save-failed",
+    ckpt__run_note(run, CKPT_SEVERITY_ERROR, "save-failed",
                    stop ? "the next step tries again; a trainer that has to end now leaves its loop (ckpt_run_stopping), with the "
                           "checkpoint before this one on disk"
                         : NULL,
@@ -173,7 +173,7 @@ static bool can_snapshot(ckpt_run *run)
     if (status == CKPT_OK)
         return true;
     if (!run->said_synchronous)
-        ckpt__run_note(run, CKPT_WARNING, "synchronous", "raise snapshot_limit, or free host memory",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "synchronous", "raise snapshot_limit, or free host memory",
                        "checkpoints are written while the training waits: %s", err.message);
     run->said_synchronous = true;
     return false;
@@ -196,7 +196,7 @@ static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger,
     int64_t number = 0;
     if (run->options.ranks.world > 1) {          /* rank 0 chooses */
         number = run->options.ranks.rank == 0 ? (int64_t)(ckpt__unique() >> 1 | 1) : 0;
-        ckpt_status status = ckpt__reduce(run, &number, 1, CKPT_MAX, err);
+        ckpt_status status = ckpt__reduce(run, &number, 1, CKPT_OP_MAX, err);
         if (status < 0)
             return status;
     }
@@ -279,7 +279,7 @@ static ckpt_status decide(ckpt_run *run, int64_t done, ckpt_status local, verdic
 {
     int64_t numbers[5] = { v->trigger, v->busy, done, -done, local < 0 };
     ckpt_error reducing = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__reduce(run, numbers, 5, CKPT_MAX, &reducing);
+    ckpt_status status = ckpt__reduce(run, numbers, 5, CKPT_OP_MAX, &reducing);
     if (status < 0) {
         if (err)
             *err = reducing;
@@ -306,7 +306,7 @@ static ckpt_status save_as_decided(ckpt_run *run, int64_t done, verdict v, ckpt_
         pthread_mutex_lock(&run->lock);
         run->info.skipped++;
         pthread_mutex_unlock(&run->lock);
-        ckpt__run_note(run, CKPT_WARNING, "save-skipped", "save less often, or on a faster disk",
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "save-skipped", "save less often, or on a faster disk",
                        "step %" PRId64 " is not saved: %s is still being written", done, run->task.name);
         return CKPT_OK;
     }

@@ -73,7 +73,7 @@ static bool start_thread(ckpt_run *run)
     if (rc && !run->said_synchronous) {
         ckpt_error why = CKPT_ERROR_INIT;
         ckpt__fail_sys(&why, rc, NULL, "no writer thread could be made (pthread_create)");
-        ckpt__run_note(run, CKPT_WARNING, "synchronous", NULL, "checkpoints are written while the training waits: %s", why.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "synchronous", NULL, "checkpoints are written while the training waits: %s", why.message);
         run->said_synchronous = true;
     }
     return run->threaded = rc == 0;

@@ -16,7 +16,7 @@ static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t c
     uint32_t crc = 0;
     ckpt_status status = lost ? v->format->write(&request, &recipe, err) : ckpt__fail_memory(err, v->path, 0);
     if (status == CKPT_OK && ckpt_report_count(lost) && !v->options.lossy)
-        status = ckpt__report_fail(lost, CKPT_NOTE, CKPT_E_UNSUPPORTED, v->path, err);
+        status = ckpt__report_fail(lost, CKPT_SEVERITY_NOTE, CKPT_E_UNSUPPORTED, v->path, err);
     if (status == CKPT_OK)
         status = directory ? ckpt__sink_member(directory, name, recipe->size, &sink, err)
                            : ckpt__sink_file(v->path, recipe->size, &sink_options, &sink, err);
@@ -39,7 +39,7 @@ static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t c
 
 static bool is_weight(const ckpt_tensor_info *t)
 {
-    return t->role == CKPT_PARAM || t->role == CKPT_BUFFER;
+    return t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER;
 }
 
 static size_t choose(const ckpt__save_job *v, bool weights, bool rest, size_t *tensors)

@@ -29,12 +29,12 @@ struct ckpt_scan {
 
 const char *ckpt_danger_name(ckpt_danger danger)
 {
-    return danger == CKPT_HARMLESS ? "harmless" : danger == CKPT_DANGEROUS ? "dangerous" : "unknown";
+    return danger == CKPT_DANGER_HARMLESS ? "harmless" : danger == CKPT_DANGER_DANGEROUS ? "dangerous" : "unknown";
 }
 
 const char *ckpt_verdict_name(ckpt_danger worst)
 {
-    return worst == CKPT_HARMLESS ? "clean" : ckpt_danger_name(worst);
+    return worst == CKPT_DANGER_HARMLESS ? "clean" : ckpt_danger_name(worst);
 }
 
 void ckpt_scan_free(ckpt_scan *s)
@@ -101,7 +101,7 @@ ckpt_status ckpt__scan_note(ckpt__scan_job *job, const char *code, const char *l
     char text[700];
     va_list args;
     size_t at;
-    raise_to(job, CKPT_NOT_KNOWN);
+    raise_to(job, CKPT_DANGER_UNKNOWN);
     int put = remember(job, code, strlen(code), label, 0, &at);
     if (put < 0)
         return ckpt__fail_memory(job->err, label, 0);
@@ -111,7 +111,7 @@ ckpt_status ckpt__scan_note(ckpt__scan_job *job, const char *code, const char *l
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!ckpt__report_add(job->report, CKPT_WARNING, code, NULL, fix, "%s", text) ||
+    if (!ckpt__report_add(job->report, CKPT_SEVERITY_WARNING, code, NULL, fix, "%s", text) ||
         !ckpt__report_detail(job->report, label, NULL, NULL, 0))
         return ckpt__fail_memory(job->err, label, 0);
     return CKPT_OK;
@@ -147,7 +147,7 @@ ckpt_status ckpt__scan_add(ckpt__scan_job *job, const char *label, const ckpt__w
     const char *reason;
     ckpt_danger danger = ckpt__scan_judge(g->module, g->name, &reason);
     if (plain_getattr) {
-        danger = CKPT_NOT_KNOWN;
+        danger = CKPT_DANGER_UNKNOWN;
         reason = "takes attributes of globals, all of which are listed with the dotted names that they come to";
     }
     raise_to(job, danger);

@@ -115,7 +115,7 @@ static const ckpt__scan_row *find_inside(ckpt_str module, ckpt_str name)
                 continue;
             ckpt_str m = {joined + from, dot - from}, n = part_of((ckpt_str){joined, size}, dot + 1);
             const ckpt__scan_row *row = find(m, n);
-            if (row && row->danger == CKPT_DANGEROUS)
+            if (row && row->danger == CKPT_DANGER_DANGEROUS)
                 return row;
         }
         from = from == 0 ? module.size + 1 : from + part_of((ckpt_str){joined, size}, from).size + 1;
@@ -136,7 +136,7 @@ static const ckpt__scan_row *find_other_case(ckpt_str module, ckpt_str name)
         changed |= upper;
     }
     const ckpt__scan_row *row = changed ? find((ckpt_str){lower, module.size}, name) : NULL;
-    return row && row->danger == CKPT_DANGEROUS ? row : NULL;
+    return row && row->danger == CKPT_DANGER_DANGEROUS ? row : NULL;
 }
 
 static bool ends_in(ckpt_str s, const char *tail)
@@ -167,23 +167,23 @@ ckpt_danger ckpt__scan_judge(ckpt_str module, ckpt_str name, const char **reason
     const ckpt_str empty = {"", 0};
     const ckpt__scan_row *row = module.data ? find(module, name.data ? name : empty) : NULL;
     if (!module.data || !name.data) {
-        if (row && row->danger == CKPT_DANGEROUS)
-            return is(CKPT_DANGEROUS, row->reason, reason);
-        return is(CKPT_NOT_KNOWN, "its name is computed: which global it is was not found out", reason);
+        if (row && row->danger == CKPT_DANGER_DANGEROUS)
+            return is(CKPT_DANGER_DANGEROUS, row->reason, reason);
+        return is(CKPT_DANGER_UNKNOWN, "its name is computed: which global it is was not found out", reason);
     }
     bool dotted = memchr(name.data, '.', name.size);
-    if (row && (row->danger == CKPT_DANGEROUS || (ckpt__str_among(name, row->names) && row->names[0] != '*')))
+    if (row && (row->danger == CKPT_DANGER_DANGEROUS || (ckpt__str_among(name, row->names) && row->names[0] != '*')))
         return is(row->danger, row->reason, reason);
     if (reaches(module, name))
-        return is(CKPT_DANGEROUS, "reaches a dangerous module or attribute by way of another", reason);
+        return is(CKPT_DANGER_DANGEROUS, "reaches a dangerous module or attribute by way of another", reason);
     const ckpt__scan_row *inside = dotted ? find_inside(module, name) : NULL;
     if (!inside)
         inside = find_other_case(module, name);
     if (inside)
-        return is(CKPT_DANGEROUS, inside->reason, reason);
+        return is(CKPT_DANGER_DANGEROUS, inside->reason, reason);
     if (row && !dotted)
         return is(row->danger, row->reason, reason);
     if (is_exception(module, name))
-        return is(CKPT_HARMLESS, "an exception", reason);
-    return is(CKPT_NOT_KNOWN, unknown, reason);
+        return is(CKPT_DANGER_HARMLESS, "an exception", reason);
+    return is(CKPT_DANGER_UNKNOWN, unknown, reason);
 }

@@ -253,7 +253,7 @@ static bool has_dangerous(const ckpt__walk *w)
     const char *reason;
     for (size_t i = 0; i < w->count; i++)
         if (w->globals[i].module.data && w->globals[i].name.data &&
-            ckpt__scan_judge(w->globals[i].module, w->globals[i].name, &reason) == CKPT_DANGEROUS)
+            ckpt__scan_judge(w->globals[i].module, w->globals[i].name, &reason) == CKPT_DANGER_DANGEROUS)
             return true;
     return false;
 }

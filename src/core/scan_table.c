@@ -5,9 +5,9 @@
  * allows (torch 2.13), what real trainers' checkpoints name, the documentation of Python's and torch's modules. */
 #include "core/scan_work.h"
 
-#define H CKPT_HARMLESS
-#define U CKPT_NOT_KNOWN
-#define D CKPT_DANGEROUS
+#define H CKPT_DANGER_HARMLESS
+#define U CKPT_DANGER_UNKNOWN
+#define D CKPT_DANGER_DANGEROUS
 
 /* clang-format off */
 const ckpt__scan_row ckpt__scan_table[] = {

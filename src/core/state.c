@@ -128,8 +128,8 @@ ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, c
 }
 
 static const char *const default_keys[CKPT_ROLE_COUNT] = {
-    [CKPT_EXP_AVG] = "exp_avg", [CKPT_EXP_AVG_SQ] = "exp_avg_sq", [CKPT_MAX_EXP_AVG_SQ] = "max_exp_avg_sq",
-    [CKPT_MOMENTUM] = "momentum_buffer", [CKPT_MASTER] = "master", [CKPT_STEP] = "step",
+    [CKPT_ROLE_EXP_AVG] = "exp_avg", [CKPT_ROLE_EXP_AVG_SQ] = "exp_avg_sq", [CKPT_ROLE_MAX_EXP_AVG_SQ] = "max_exp_avg_sq",
+    [CKPT_ROLE_MOMENTUM] = "momentum_buffer", [CKPT_ROLE_MASTER] = "master", [CKPT_ROLE_STEP] = "step",
 };
 
 ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *err)
@@ -145,7 +145,7 @@ ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *
 typedef struct place {
     size_t arena, lent;           /* SIZE_MAX: none */
     uint64_t offset;
-    const char *average;          /* what stands before the parameter's name in that of a CKPT_EMA; NULL: "ema" */
+    const char *average;          /* what stands before the parameter's name in that of a CKPT_ROLE_EMA; NULL: "ema" */
 } place;
 
 /* The canonical name: the given one, or optimizer.<param>.<state_key>, or of an average ema.<param>. */
@@ -156,7 +156,7 @@ static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, const place
     ckpt__buf text = { 0 };
     if (d->name)
         ckpt__buf_str(&text, d->name);
-    else if (d->role == CKPT_EMA && d->param)
+    else if (d->role == CKPT_ROLE_EMA && d->param)
         ckpt__buf_printf(&text, "%s.%s", at->average ? at->average : "ema", d->param);
     else if (!d->param || !key)
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a tensor needs a name, or a param and a role with a state_key");
@@ -260,7 +260,7 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
     if (status < 0)
         return status;
     if (d->role <= CKPT_ROLE_NONE || d->role >= CKPT_ROLE_COUNT)
-        b.role = CKPT_OTHER;
+        b.role = CKPT_ROLE_OTHER;
     b.ours = !d->data;
     b.memory.device = ckpt_cpu();
     if (b.ours && d->device.type != CKPT_DEVICE_NONE && d->device.type != CKPT_DEVICE_CPU && d->device.type != CKPT_DEVICE_CUDA)
@@ -337,7 +337,7 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
         return status;
     for (size_t i = 0; i < n; i++) {
         const ckpt_arena_entry *e = &entries[i];
-        bool of_param = ckpt_role_is_optimizer(a->role) || a->role == CKPT_EMA;
+        bool of_param = ckpt_role_is_optimizer(a->role) || a->role == CKPT_ROLE_EMA;
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
         uint64_t numel, bytes, end;
         d.name = of_param ? NULL : e->name;

@@ -31,21 +31,21 @@ typedef struct whole {
 } whole;
 
 static const struct { unsigned bit; const char *key, *role; } keys[3] = {
-    { AVG, "exp_avg", "CKPT_EXP_AVG" }, { SQ, "exp_avg_sq", "CKPT_EXP_AVG_SQ" }, { STEP, "step", "CKPT_STEP" },
+    { AVG, "exp_avg", "CKPT_ROLE_EXP_AVG" }, { SQ, "exp_avg_sq", "CKPT_ROLE_EXP_AVG_SQ" }, { STEP, "step", "CKPT_ROLE_STEP" },
 };
 
 /* What a tensor of the optimizer says of its parameter. */
 static unsigned bit_of(const ckpt__binding *b)
 {
     switch (b->role) {
-    case CKPT_EXP_AVG:
+    case CKPT_ROLE_EXP_AVG:
         return AVG;
-    case CKPT_EXP_AVG_SQ:
+    case CKPT_ROLE_EXP_AVG_SQ:
         return SQ;
-    case CKPT_STEP:
+    case CKPT_ROLE_STEP:
         return STEP;
-    case CKPT_MAX_EXP_AVG_SQ:
-    case CKPT_MASTER:
+    case CKPT_ROLE_MAX_EXP_AVG_SQ:
+    case CKPT_ROLE_MASTER:
         return 0;
     default:
         break;
@@ -172,7 +172,7 @@ static ckpt_status report_lack(const whole *w, const kind *k, size_t key, ckpt_r
     else
         snprintf(peers, sizeof peers, "an optimizer with the hyper-parameter eps%s has both", key == 0 ? " and betas" : "");
     snprintf(fix, sizeof fix, "bind it: a tensor of param '%.200s' and role %s, or an arena with that entry", name, keys[key].role);
-    return ckpt__report_add(report, CKPT_WARNING, "moments-incomplete", tensor, fix, "its parameter has %s without %s%s; %s",
+    return ckpt__report_add(report, CKPT_SEVERITY_WARNING, "moments-incomplete", tensor, fix, "its parameter has %s without %s%s; %s",
                             key == 0 ? "exp_avg_sq" : key == 1 || !(p->has & SQ) ? "exp_avg" : "moments", keys[key].key, more, peers)
                ? CKPT_OK : ckpt__fail_memory(err, "report", 0);
 }
@@ -183,8 +183,8 @@ static ckpt_status report_lone(const whole *w, ckpt_report *report, ckpt_error *
     char name[300], tensor[400];
     ckpt__escape(name, sizeof name, w->params[w->lone].name.data, w->params[w->lone].name.size);
     snprintf(tensor, sizeof tensor, "optimizer.%s.exp_avg_sq", name);
-    return ckpt__report_add(report, CKPT_NOTE, "moments-incomplete", tensor,
-                            "for Adam and AdamW bind exp_avg_sq too (role CKPT_EXP_AVG_SQ); Lion has one moment",
+    return ckpt__report_add(report, CKPT_SEVERITY_NOTE, "moments-incomplete", tensor,
+                            "for Adam and AdamW bind exp_avg_sq too (role CKPT_ROLE_EXP_AVG_SQ); Lion has one moment",
                             "%zu parameter%s exp_avg and no exp_avg_sq: that is all of Lion's state, and half of Adam's", w->lone_count,
                             w->lone_count == 1 ? " has" : "s have")
                ? CKPT_OK : ckpt__fail_memory(err, "report", 0);

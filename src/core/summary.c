@@ -226,9 +226,9 @@ static void take_ema(const picture *p)
         path = word ? (ckpt_str){word, n} : (ckpt_str){name.data, name.size};
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        if (path.data ? is_below(t->name, path) : t->role == CKPT_EMA)
+        if (path.data ? is_below(t->name, path) : t->role == CKPT_ROLE_EMA)
             out->ema_count++;
-        if (!path.data && t->role == CKPT_EMA && out->ema_count == 1)
+        if (!path.data && t->role == CKPT_ROLE_EMA && out->ema_count == 1)
             for (size_t k = 0; k < t->name.size && !out->ema_path.data; k++) /* up to the part that says so */
                 if (t->name.data[k] == '.' && ckpt__is_average((ckpt_str){t->name.data, k}))
                     out->ema_path = ckpt__summary_keep(out, (ckpt_str){t->name.data, k});

@@ -22,7 +22,7 @@ static bool is_state(const ckpt__canon_entry *e)
 
 static bool is_param(const ckpt__canon_entry *e)
 {
-    return e->is_tensor && !e->outside && e->role == CKPT_PARAM;
+    return e->is_tensor && !e->outside && e->role == CKPT_ROLE_PARAM;
 }
 
 /* "storage offset": where a tensor's elements are; its number where it has none. */

@@ -41,7 +41,7 @@ static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
 static ckpt_status wrong(verifier *v, const char *code, const char *tensor, const char *file, const char *fix,
                          const char *message, ckpt_error *err)
 {
-    if (!ckpt__report_add(v->report, CKPT_ERROR, code, tensor, fix, "%s", message) ||
+    if (!ckpt__report_add(v->report, CKPT_SEVERITY_ERROR, code, tensor, fix, "%s", message) ||
         !ckpt__report_detail(v->report, file, NULL, NULL, 0))
         return ckpt__fail_memory(err, "the report", 0);
     return CKPT_OK;
@@ -358,7 +358,7 @@ static ckpt_status note_integrity(verifier *v, ckpt_error *err)
     r->integrity = r->unprotected_bytes == 0 && some ? CKPT_INTEGRITY_CRC32 : some ? CKPT_INTEGRITY_PARTIAL : CKPT_INTEGRITY_NONE;
     bool noted = true;
     if (r->integrity == CKPT_INTEGRITY_NONE)
-        noted = ckpt__report_add(v->report, CKPT_NOTE, "no-integrity-data", NULL,
+        noted = ckpt__report_add(v->report, CKPT_SEVERITY_NOTE, "no-integrity-data", NULL,
                                  "ckpt-migrate writes a copy with a CRC-32 of every tensor",
                                  "the file holds no checksums: nothing wrong was found, but a changed value would not be seen");
     return noted ? CKPT_OK : ckpt__fail_memory(err, "the report", 0);
@@ -371,11 +371,11 @@ static ckpt_status merge_findings(verifier *v, const ckpt_report *findings, ckpt
     for (size_t i = 0; i < ckpt_report_count(findings); i++) {
         const ckpt_finding *f = ckpt_report_get(findings, i);
         bool known = false;
-        for (size_t k = 0; !known && k < before && f->severity == CKPT_ERROR && !f->tensor[0]; k++) {
+        for (size_t k = 0; !known && k < before && f->severity == CKPT_SEVERITY_ERROR && !f->tensor[0]; k++) {
             const ckpt_finding *said = ckpt_report_get(v->report, k);
-            known = said->severity == CKPT_ERROR && f->file[0] && strcmp(said->file, f->file) == 0;
+            known = said->severity == CKPT_SEVERITY_ERROR && f->file[0] && strcmp(said->file, f->file) == 0;
         }
-        ckpt_severity severity = strcmp(f->code, "torch-refuses") == 0 ? CKPT_ERROR : f->severity;
+        ckpt_severity severity = strcmp(f->code, "torch-refuses") == 0 ? CKPT_SEVERITY_ERROR : f->severity;
         if (!known && (!ckpt__report_add(v->report, severity, f->code, f->tensor, f->fix, "%s", f->message) ||
                        !ckpt__report_detail(v->report, f->file, f->from, f->to, f->nbytes)))
             return ckpt__fail_memory(err, "the report", 0);
@@ -440,7 +440,7 @@ static bool only_unread(const ckpt_report *report)
 {
     size_t errors = 0;
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        errors += ckpt_report_get(report, i)->severity == CKPT_ERROR;
+        errors += ckpt_report_get(report, i)->severity == CKPT_SEVERITY_ERROR;
     return errors == ckpt_report_count_code(report, "member-unread");
 }
 
@@ -471,7 +471,7 @@ static ckpt_status verify_ranks(verifier *v, const char *const *paths, size_t co
     ckpt_reader_close(reader);
     ckpt_report_free(report);
     v->result->ok = ok;
-    return status < 0 ? status : ok ? CKPT_OK : CKPT_NO;
+    return status < 0 ? status : ok ? CKPT_OK : CKPT_ANSWER_NO;
 }
 
 ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
@@ -511,13 +511,13 @@ ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char
     if (status == CKPT_OK)
         status = verify_open(&v, paths, count, format, err);
     /* an unreadable checkpoint whose manifest names the damage has been answered */
-    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v.report) == CKPT_ERROR)
+    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v.report) == CKPT_SEVERITY_ERROR)
         status = CKPT_OK;
     if (status == CKPT_OK) {
-        v.result->ok = ckpt_report_worst(v.report) != CKPT_ERROR;
-        status = v.result->ok ? CKPT_OK : only_unread(v.report) ? CKPT_E_UNSUPPORTED : CKPT_NO;
+        v.result->ok = ckpt_report_worst(v.report) != CKPT_SEVERITY_ERROR;
+        status = v.result->ok ? CKPT_OK : only_unread(v.report) ? CKPT_E_UNSUPPORTED : CKPT_ANSWER_NO;
         if (status != CKPT_OK)
-            ckpt__report_fail(v.report, CKPT_ERROR, status, path, err);
+            ckpt__report_fail(v.report, CKPT_SEVERITY_ERROR, status, path, err);
     }
     if (status != CKPT_OK && v.source && !ckpt__source_is_there(v.source)) {
         ckpt_report_clear(v.report);          /* what was wrong with it is that it went */

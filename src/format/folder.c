@@ -164,7 +164,7 @@ static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__folder *f, const 
             *err = *why;
         return status;
     }
-    if (!ckpt__report_add(r->index->findings, CKPT_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", m->name,
+    if (!ckpt__report_add(r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", m->name,
                           why->message) ||
         !ckpt__report_detail(r->index->findings, m->name, NULL, NULL, 0))
         return ckpt__fail_memory(err, "findings", 0);
@@ -208,7 +208,7 @@ static ckpt_status note_ignored(const ckpt__member *m, ckpt_report *findings, ck
     if (m->read || m->part == CKPT__PART_SHARD)
         return CKPT_OK;
     bool known = m->exact && m->part != CKPT__PART_OTHER;
-    if (ckpt__report_add(findings, CKPT_NOTE, "file-ignored", NULL, "to look at it, give the file itself", "%s",
+    if (ckpt__report_add(findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "to look at it, give the file itself", "%s",
                          known ? "it is not read: another file of the directory holds the same model"
                                : "it is not read: it has the suffix of a checkpoint, but is no part of this one by its name") &&
         ckpt__report_detail(findings, m->name, NULL, NULL, 0))
@@ -236,7 +236,7 @@ static ckpt_status note_recipe(const ckpt__folder *f, ckpt_report *findings, ckp
         found = strcmp(f->members[i].name, "recipe_state.pt") == 0 ? "recipe_state.pt" : found;
     if (!found || f->layout == CKPT__LAYOUT_FOLDER)
         return CKPT_OK;
-    if (ckpt__report_add(findings, CKPT_WARNING, "file-ignored", NULL, "to look at it, give the file itself",
+    if (ckpt__report_add(findings, CKPT_SEVERITY_WARNING, "file-ignored", NULL, "to look at it, give the file itself",
                          "%s is not read here: it holds the optimizer's state and the progress of this checkpoint (torchtune)", found) &&
         ckpt__report_detail(findings, found, NULL, NULL, 0))
         return CKPT_OK;

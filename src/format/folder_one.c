@@ -58,7 +58,7 @@ ckpt_status ckpt__folder_check_ranks(const ckpt__folder *f, ckpt_report *finding
         return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__source_root(f->source, behind->root),
                           "rank %lld is missing: no directory holds %s (%s); give the directory of that rank too",
                           (long long)gap, wanted, near);
-    if (!ckpt__report_add(findings, CKPT_WARNING, "rank-missing", NULL,
+    if (!ckpt__report_add(findings, CKPT_SEVERITY_WARNING, "rank-missing", NULL,
                           "if the ranks wrote to disks of their own, give all of the directories (options.also; --one)",
                           "rank %lld is missing: there is no %s (%s)", (long long)gap, wanted, near))
         return ckpt__fail_memory(err, "findings", 0);

@@ -59,7 +59,7 @@ static ckpt_status leave_out(sharded *s, size_t number, ckpt_status status, cons
         return pass_shard(s, number, status, why, err);
     sh->missing = sh->unread = true;
     ckpt__escape(name, sizeof name, sh->name.data, sh->name.size);
-    if (ckpt__report_add(s->r->index->findings, CKPT_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", name,
+    if (ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", name,
                          why->message) &&
         ckpt__report_detail(s->r->index->findings, name, NULL, NULL, 0))
         return CKPT_OK;
@@ -77,7 +77,7 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
         s->tensors[i].found = true;
         if (s->r->request->survey)
             continue;             /* the shard is a finding */
-        if (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", s->tensors[i].name.data,
+        if (!ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", s->tensors[i].name.data,
                               "copy the shard into the directory",
                               sh->unread ? "it is lost: its shard cannot be read" : "it is lost: its shard is not there") ||
             !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), NULL,
@@ -218,7 +218,7 @@ static ckpt_status check_total(sharded *s, size_t first_tensor, size_t first_sto
     if (!s->has_total || missing || (s->total >= 0 && ((uint64_t)s->total == tensors || (uint64_t)s->total == storages)))
         return CKPT_OK;
     if (ckpt__report_add(
-            x->findings, CKPT_WARNING, "total-size", NULL, "compare the shards with where they were copied from",
+            x->findings, CKPT_SEVERITY_WARNING, "total-size", NULL, "compare the shards with where they were copied from",
             "the index says that the tensors take %" PRId64 " bytes in all; those in the shards take %" PRIu64,
             s->total, tensors) &&
         ckpt__report_detail(x->findings, s->name, NULL, NULL, 0))
@@ -235,7 +235,7 @@ static ckpt_status check_found(sharded *s, ckpt_error *err)
         if (s->tensors[i].found || s->shards[s->tensors[i].shard].missing)
             continue;
         if (s->r->request->salvage &&
-            (!ckpt__report_add(s->r->index->findings, CKPT_ERROR, "shard-missing", name.data, NULL,
+            (!ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", name.data, NULL,
                                "it is lost: the shard that the index names for it is of another save") ||
              !ckpt__report_detail(s->r->index->findings, ckpt__escape(two, sizeof two, file.data, file.size), NULL, NULL, 0)))
             return no_memory(s, err);
@@ -390,7 +390,7 @@ static ckpt_status give_up(sharded *s, ckpt_status status, const ckpt_error *why
             *err = *why;
         return status;
     }
-    if (ckpt__report_add(s->r->index->findings, CKPT_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", s->name,
+    if (ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", s->name,
                          why->message) &&
         ckpt__report_detail(s->r->index->findings, s->name, NULL, NULL, 0))
         return CKPT_OK;
@@ -473,7 +473,7 @@ ckpt_status ckpt__hf_loose_shards(ckpt__folder_reader *r, const ckpt__folder *fo
                             "it has %zu of the %" PRIu64 " shards of '%s', and no index file; copy the others into it",
                             s.shard_count, most, stem);
     if (status == CKPT_OK &&
-        !ckpt__report_add(r->index->findings, s.shard_count == most ? CKPT_NOTE : CKPT_ERROR,
+        !ckpt__report_add(r->index->findings, s.shard_count == most ? CKPT_SEVERITY_NOTE : CKPT_SEVERITY_ERROR,
                           s.shard_count == most ? "no-shard-index" : "shard-missing", NULL, NULL,
                           "the shards of '%s' lie here without the index file that names their tensors; %zu of %" PRIu64
                           " are there",

@@ -53,7 +53,7 @@ static ckpt_status find_elsewhere(ckpt__native_reader *r, ckpt_error *err)
         }
     }
     if (put >= 0 && missing &&
-        !ckpt__report_add(x->findings, CKPT_WARNING, "tensor-elsewhere", NULL, "open the directory, not one file of it",
+        !ckpt__report_add(x->findings, CKPT_SEVERITY_WARNING, "tensor-elsewhere", NULL, "open the directory, not one file of it",
                           "values refer to tensors that lie in another file of the checkpoint: %zu", missing))
         put = -1;
     ckpt__hash_free(names);

@@ -416,7 +416,7 @@ static ckpt_status set_record(reader *r, size_t i, const kind *k, runs *listed, 
         ckpt_str s = name_of(r, k, c);
         if (c == ROLE) {
             info->role = ckpt_role_from_name(s.data);
-            info->role = info->role == CKPT_ROLE_NONE ? CKPT_OTHER : info->role;     /* of a later minor version */
+            info->role = info->role == CKPT_ROLE_NONE ? CKPT_ROLE_OTHER : info->role;     /* of a later minor version */
         } else
             memcpy((char *)info + offsets[c], &s, sizeof s);
     }

@@ -30,7 +30,7 @@ static ckpt_status lost(const ckpt__native_writer *w, const ckpt_tensor_info *in
 {
     char name[200];
     if (!w->q->lost ||
-        ckpt__report_add(w->q->lost, CKPT_WARNING, "lost", shown(info->name, name, sizeof name), NULL, "%s", what))
+        ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", shown(info->name, name, sizeof name), NULL, "%s", what))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
 }

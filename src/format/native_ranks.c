@@ -323,7 +323,7 @@ static ckpt_status list_once(ranks *r, ckpt__index *x, ckpt_error *err)
 
 static ckpt_status note_ranks(const ranks *r, ckpt__index *x, ckpt_error *err)
 {
-    if (ckpt__report_add(x->findings, CKPT_NOTE, "ranks-joined", NULL, NULL,
+    if (ckpt__report_add(x->findings, CKPT_SEVERITY_NOTE, "ranks-joined", NULL, NULL,
                          "%zu ranks' parts of one save: %zu tensors that another rank holds too are listed once, %zu that differ between "
                          "ranks under one name have their rank before it (rank-00000.NAME)",
                          r->count, r->replicated, r->renamed))

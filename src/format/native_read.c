@@ -479,7 +479,7 @@ static ckpt_status get_root(native_file *f, ckpt_error *err)
     if (status != CKPT_E_DAMAGED || !f->r->salvage)
         return status;
     f->x->root = NULL;
-    return ckpt__report_add(f->x->findings, CKPT_ERROR, "salvaged", NULL, NULL,
+    return ckpt__report_add(f->x->findings, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL,
                             "%s: bytes that belong to its values are not there or damaged: only tensors are recovered, "
                             "none of its other values",
                             f->label)

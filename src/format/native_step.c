@@ -77,7 +77,7 @@ static ckpt_status note_lost(ckpt__native_reader *r, const ckpt__manifest_file *
     char why[600] = "";
     if (err)
         memcpy(why, err->message, strnlen(err->message, sizeof why - 1));
-    return ckpt__report_add(r->index->findings, CKPT_ERROR, "not-recovered", NULL, NULL,
+    return ckpt__report_add(r->index->findings, CKPT_SEVERITY_ERROR, "not-recovered", NULL, NULL,
                             "nothing of the file '%s' can be recovered: %s", mf->name.data, why)
                ? CKPT_OK
                : ckpt__fail_memory(err, "findings", 0);

@@ -335,7 +335,7 @@ ckpt_status ckpt__st_parse(ckpt__st_header *h, uint64_t file_size, const char *l
     if (status == CKPT_OK)
         status = check_layout(h, file_size, label, err);
     if (status == CKPT_OK && p.unknown &&
-        !ckpt__report_add(findings, CKPT_NOTE, "unknown-key", NULL, NULL,
+        !ckpt__report_add(findings, CKPT_SEVERITY_NOTE, "unknown-key", NULL, NULL,
                           "%llu keys that safetensors does not define are ignored, the first: %s",
                           (unsigned long long)p.unknown, p.first_unknown))
         status = ckpt__fail_memory(err, "findings", 0);
@@ -396,7 +396,7 @@ ckpt_status ckpt__st_note_salvaged(const ckpt__st_header *h, const ckpt__index *
         missing += x->storages[i].extent.missing;
     if (!h->salvage || end == h->file_size)
         return CKPT_OK;
-    return ckpt__report_add(x->findings, CKPT_WARNING, "salvaged", NULL, NULL,
+    return ckpt__report_add(x->findings, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
                             "%s has %llu bytes where its header describes %llu: %zu of its %zu tensors are not whole", label,
                             (unsigned long long)h->file_size, (unsigned long long)end, missing, x->storage_count - from)
                ? CKPT_OK

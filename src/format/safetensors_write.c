@@ -28,7 +28,7 @@ static const char *shown(ckpt_str name, char *buf, size_t size)
 
 static ckpt_status lost(const writer *w, const char *tensor, const char *message)
 {
-    if (!w->q->lost || ckpt__report_add(w->q->lost, CKPT_WARNING, "lost", tensor, NULL, "%s", message))
+    if (!w->q->lost || ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", tensor, NULL, "%s", message))
         return CKPT_OK;
     return CKPT_E_NO_MEMORY;
 }
@@ -113,7 +113,7 @@ static ckpt_status list_tags(const writer *w, ckpt_error *err)
     for (size_t i = 0; i < w->count; i++) {
         const ckpt_tensor_info *info = w->items[i].info;
         devices += !w->q->weights_only && info->device.data && !ckpt__str_is(info->device, "cpu");
-        roles += info->role != CKPT_ROLE_NONE && info->role != CKPT_PARAM && info->role != CKPT_BUFFER;
+        roles += info->role != CKPT_ROLE_NONE && info->role != CKPT_ROLE_PARAM && info->role != CKPT_ROLE_BUFFER;
     }
     if (devices) {
         snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", devices == 1 ? "" : "s", devices, devices == 1 ? "" : "s");

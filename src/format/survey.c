@@ -36,7 +36,7 @@ ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_stat
     const char *code = status == CKPT_E_DAMAGED       ? ckpt__damage_code(why->message)
                        : status == CKPT_E_UNSUPPORTED ? "member-unread"
                                                       : "member-damaged";
-    if (ckpt__report_add(findings, CKPT_ERROR, code, NULL, ckpt__damage_fix(code), "%s", why->message) &&
+    if (ckpt__report_add(findings, CKPT_SEVERITY_ERROR, code, NULL, ckpt__damage_fix(code), "%s", why->message) &&
         ckpt__report_detail(findings, file, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);

@@ -145,7 +145,7 @@ static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
                                            : "RuntimeError: Expected hasRecord(\"version\") to be true, but got false."))
         return ckpt__torch_no_memory(t, err);
     if (b->size == 0)
-        return ckpt__report_add(t->index->findings, CKPT_NOTE, "no-version", NULL, "save it again with torch",
+        return ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "no-version", NULL, "save it again with torch",
                                 "the archive has no version record; torch's own reader refuses it")
                    ? CKPT_OK
                    : ckpt__torch_no_memory(t, err);
@@ -171,12 +171,12 @@ static bool note_odd_pickle(ckpt__torch *t, uint64_t size)
     static const char fix[] = "scan it before you load it";
     if (t->pickle.end < size &&
         !ckpt__report_add(
-            t->index->findings, CKPT_WARNING, "bytes-after-stop", NULL, fix,
+            t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL, fix,
             "%s has %llu bytes behind the end of its pickle; torch.save writes none, and nothing reads them", t->label,
             (unsigned long long)(size - t->pickle.end)))
         return false;
     return !t->pickle.left ||
-           ckpt__report_add(t->index->findings, CKPT_WARNING, "stack-left", NULL, fix,
+           ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "stack-left", NULL, fix,
                             "%s makes %zu objects that belong to nothing; torch.save does not write such pickles",
                             t->label, t->pickle.left);
 }
@@ -220,7 +220,7 @@ static ckpt_status note_records(ckpt__torch *t, ckpt_error *err)
 {
     size_t without = 0;
     uint64_t behind = ckpt__zip_trailing(t->zip);
-    if (behind && !ckpt__report_add(t->index->findings, CKPT_WARNING, "bytes-after-end", NULL,
+    if (behind && !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-end", NULL,
                                     t->refused ? "save or migrate it to be rid of them"
                                                : "nothing to do for torch, which reads such files; save or migrate it to be rid of them",
                                     "%llu bytes follow the end of the archive and belong to nothing: the file was padded, "
@@ -232,7 +232,7 @@ static ckpt_status note_records(ckpt__torch *t, ckpt_error *err)
         without += !e->has_crc && e->size > 0;
     }
     if (without && !ckpt__report_add(
-                       t->index->findings, CKPT_NOTE, "no-crc", NULL, NULL,
+                       t->index->findings, CKPT_SEVERITY_NOTE, "no-crc", NULL, NULL,
                        "%zu of %zu storages have no CRC-32 (written with compute_crc32=False or skip_data): damage to "
                        "them cannot be seen",
                        without, t->storage_count))

@@ -160,7 +160,7 @@ static ckpt_status note_legacy(ckpt__torch *t, ckpt_error *err)
     size_t n = t->index->storage_count, missing = 0;
     for (size_t i = 0; i < n; i++)
         missing += t->index->storages[i].extent.missing;
-    if (missing && !ckpt__report_add(r, CKPT_WARNING, "salvaged", NULL, NULL,
+    if (missing && !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
                                      "the file is cut off or damaged: %zu of its %zu storages are not whole", missing, n))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
@@ -245,11 +245,11 @@ static ckpt_status note_pickle(ckpt__torch *t, uint64_t size, ckpt_error *err)
     static const char fix[] = "scan it before you load it";
     ckpt_report *r = t->index->findings;
     if (t->pickle.end < size &&
-        !ckpt__report_add(r, CKPT_WARNING, "bytes-after-stop", NULL, fix,
+        !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL, fix,
                           "%llu bytes follow the end of the pickle; pickle.load does not look at them, and they are not read",
                           (unsigned long long)(size - t->pickle.end)))
         return ckpt__torch_no_memory(t, err);
-    if (t->pickle.left && !ckpt__report_add(r, CKPT_WARNING, "stack-left", NULL, fix,
+    if (t->pickle.left && !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "stack-left", NULL, fix,
                                             "the pickle makes %zu objects that belong to nothing; picklers leave none",
                                             t->pickle.left))
         return ckpt__torch_no_memory(t, err);

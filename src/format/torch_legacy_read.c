@@ -98,7 +98,7 @@ static ckpt_status read_head(ckpt__torch *t, ckpt_error *err)
             status = ckpt__fail(err, CKPT_E_FORMAT, t->label, "the pickle at byte %llu is not %s", (unsigned long long)from,
                                 heads[i].what);
         if (status == CKPT_OK && i == 2 && t->depth == 0 && (p.root->kind != CKPT__P_DICT || p.global_count) &&
-            !ckpt__report_add(t->index->findings, CKPT_WARNING, "odd-sys-info", NULL, "scan it before you load it",
+            !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "odd-sys-info", NULL, "scan it before you load it",
                               "the third pickle of this file describes something else than a machine; torch.save writes a "
                               "dict of numbers there"))
             status = ckpt__torch_no_memory(t, err);
@@ -169,7 +169,7 @@ static ckpt_status read_object(ckpt__torch *t, ckpt_error *err)
                           "pickled with protocol 0: its storages are named by text that torch itself cannot load. Save it "
                           "again without pickle_protocol=0");
     if (t->pickle.left && t->depth == 0 &&
-        !ckpt__report_add(t->index->findings, CKPT_WARNING, "stack-left", NULL, "scan it before you load it",
+        !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "stack-left", NULL, "scan it before you load it",
                           "%s makes %zu objects that belong to nothing; torch.save does not write such pickles", t->label,
                           t->pickle.left))
         return ckpt__torch_no_memory(t, err);
@@ -356,7 +356,7 @@ static ckpt_status note_behind(ckpt__torch *t, ckpt_error *err)
 {
     const struct ckpt__torch_legacy *l = t->legacy;
     if (l->at < l->in.size && t->depth == 0 &&
-        !ckpt__report_add(t->index->findings, CKPT_WARNING, "bytes-after-stop", NULL, "scan it before you load it",
+        !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL, "scan it before you load it",
                           "%llu bytes follow the last storage; torch.save writes none, and nothing reads them",
                           (unsigned long long)(l->in.size - l->at)))
         return ckpt__torch_no_memory(t, err);

@@ -276,7 +276,7 @@ static ckpt_status close_the_rest(ckpt__torch *t, ckpt_error *err)
             closed++;
         }
     if (closed && !ckpt__report_add(
-                      t->index->findings, CKPT_NOTE, "closed-tensors", NULL, NULL,
+                      t->index->findings, CKPT_SEVERITY_NOTE, "closed-tensors", NULL, NULL,
                       "%zu tensor%s inside opaque objects where no key path leads (arguments of calls, sets, keys): %s "
                       "not listed",
                       closed, closed == 1 ? " lies" : "s lie", closed == 1 ? "it is" : "they are"))
@@ -295,7 +295,7 @@ static ckpt_status note_dropped(ckpt__torch *t, ckpt_error *err)
     if (!first.data)
         return ckpt__torch_no_memory(t, err);
     ckpt__escape(name, sizeof name, first.data, first.size);
-    if (!ckpt__report_add(t->index->findings, CKPT_WARNING, "calls-dropped", NULL,
+    if (!ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "calls-dropped", NULL,
                           "where the objects matter, let the program that wrote them write the copy",
                           "the pickle makes %zu call%s for the effect alone and throws the result away, of %s first: they are not "
                           "shown, and not written again",
@@ -323,7 +323,7 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
     if (status == CKPT_OK && l.collisions) {
         char shown[200];
         ckpt__escape(shown, sizeof shown, l.first_collision.data, l.first_collision.size);
-        if (!ckpt__report_add(t->index->findings, CKPT_NOTE, "name-collision", shown, NULL,
+        if (!ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "name-collision", shown, NULL,
                               "%llu tensors have a name that another has too, '%s' first: their paths tell them apart",
                               (unsigned long long)l.collisions, shown))
             status = ckpt__torch_no_memory(t, err);

@@ -15,7 +15,7 @@ bool ckpt__torch_refuses(ckpt__torch *t, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    return ckpt__report_add(t->index->findings, CKPT_WARNING, "torch-refuses", NULL,
+    return ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "torch-refuses", NULL,
                             "the bytes are as they were written; ckpt-migrate --to torch writes what it holds as torch reads it",
                             "torch.load raises on this file, with weights_only=False too: %s",
                             ckpt__escape(shown, sizeof shown, text, strlen(text)));

@@ -81,18 +81,18 @@ static ckpt_role role_of_state(ckpt_str key)
         const char *key;
         ckpt_role role;
     } known[] = {
-        {"exp_avg", CKPT_EXP_AVG},
-        {"exp_avg_sq", CKPT_EXP_AVG_SQ},
-        {"max_exp_avg_sq", CKPT_MAX_EXP_AVG_SQ},
-        {"momentum_buffer", CKPT_MOMENTUM},
-        {"step", CKPT_STEP},
-        {"master_param", CKPT_MASTER},
-        {"master_weights", CKPT_MASTER},
+        {"exp_avg", CKPT_ROLE_EXP_AVG},
+        {"exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+        {"max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
+        {"momentum_buffer", CKPT_ROLE_MOMENTUM},
+        {"step", CKPT_ROLE_STEP},
+        {"master_param", CKPT_ROLE_MASTER},
+        {"master_weights", CKPT_ROLE_MASTER},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (ckpt__str_is(key, known[i].key))
             return known[i].role;
-    return CKPT_OPTIM;
+    return CKPT_ROLE_OPTIM;
 }
 
 static void put_id(ckpt__buf *b, const int64_t *number, ckpt_str text)
@@ -198,7 +198,7 @@ static bool find_group(ckpt__torch *t, const ckpt_value *optimizer, const ckpt_k
 static bool set_optimizer_role(ckpt__torch *t, const ckpt_value *optimizer, size_t at, ckpt_tensor_info *info)
 {
     const ckpt_key *last = &info->path.keys[info->path.count - 1];
-    info->role = CKPT_OPTIM;
+    info->role = CKPT_ROLE_OPTIM;
     info->state_key = last->text.data && !last->other ? last->text : (ckpt_str){NULL, 0};
     if (key_is(info, at, "param_groups")) {
         bool numbered = at + 1 < info->path.count && !info->path.keys[at + 1].text.data;
@@ -320,10 +320,10 @@ static bool set_flat_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
     ckpt_str param, what;
     if (!ckpt__flat_key(key, t->roles->prefix, &group, &param, &what)) {
         bool weight = memchr(key.data, '.', key.size) || is_held(dict, t->roles->prefix, key);
-        info->role = !weight ? CKPT_OTHER : is_buffer(t, info, spec, key) ? CKPT_BUFFER : CKPT_PARAM;
+        info->role = !weight ? CKPT_ROLE_OTHER : is_buffer(t, info, spec, key) ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAM;
         return true;
     }
-    info->role = group ? CKPT_OPTIM : role_of_state(what);
+    info->role = group ? CKPT_ROLE_OPTIM : role_of_state(what);
     info->param = ckpt__arena_str(t->arena, param.data, param.size);
     info->state_key = what;
     return info->param.data != NULL;
@@ -338,19 +338,19 @@ bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
     for (size_t i = 0; i < depth; i++)
         if ((key_is(info, i, "state") || key_is(info, i, "param_groups")) && is_optimizer(t->roles, containers[i]))
             return set_optimizer_role(t, containers[i], i, info);
-    info->role = is_rng(info) ? CKPT_RNG : CKPT_OTHER;
-    if (info->role == CKPT_RNG || depth == 0 || ckpt__torch_old_optimizer(containers[depth - 1], info))
+    info->role = is_rng(info) ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER;
+    if (info->role == CKPT_ROLE_RNG || depth == 0 || ckpt__torch_old_optimizer(containers[depth - 1], info))
         return true;
     const ckpt_key *key = &info->path.keys[depth - 1];
     if (key->text.data && !key->other && is_flat(t->roles, containers[depth - 1]))
         return set_flat_role(t, spec, containers[depth - 1], key->text, info);
     if (depth > 1 && info->inside && (key_is(info, depth - 2, "_parameters") || key_is(info, depth - 2, "_buffers")))
-        info->role = key_is(info, depth - 2, "_parameters") ? CKPT_PARAM : CKPT_BUFFER;
+        info->role = key_is(info, depth - 2, "_parameters") ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
     else if (depth > 1 && key_is(info, depth - 2, "shadow_params"))     /* a list, as torch_ema and Diffusers keep them */
-        info->role = CKPT_EMA;
+        info->role = CKPT_ROLE_EMA;
     else if (is_file_of(info, key->text))
-        info->role = CKPT_OTHER;
+        info->role = CKPT_ROLE_OTHER;
     else if (key->text.data && !key->other && is_state_dict(t->roles, containers[depth - 1]))
-        info->role = below_ema(info) ? CKPT_EMA : is_buffer(t, info, spec, key->text) ? CKPT_BUFFER : CKPT_PARAM;
+        info->role = below_ema(info) ? CKPT_ROLE_EMA : is_buffer(t, info, spec, key->text) ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAM;
     return true;
 }

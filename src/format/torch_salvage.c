@@ -75,7 +75,7 @@ ckpt_status ckpt__torch_salvage_record(ckpt__torch *t, const ckpt__zip_record *r
         b->size = 0;
         return status == CKPT_E_DAMAGED || status == CKPT_OK ? CKPT_OK : status;
     }
-    if (!ckpt__report_add(t->index->findings, CKPT_ERROR, "salvaged", NULL, NULL, /* nobody knows what was recovered */
+    if (!ckpt__report_add(t->index->findings, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL, /* nobody knows what was recovered */
                           "'%s' has not the CRC-32 that it should have: names, shapes and values may have changed", shown))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
@@ -181,13 +181,13 @@ static bool note_unconfirmed(const ckpt__torch *t)
     ckpt_report *to = t->index->findings;
     char name[200];
     if (t->pickle_unsure &&
-        !ckpt__report_add(to, CKPT_ERROR, "salvaged", NULL, NULL,
+        !ckpt__report_add(to, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL,
                           "no descriptor and no directory confirm %s: names, shapes and values may have changed", t->label))
         return false;
     if (t->unconfirmed == 0)
         return true;
     ckpt__escape(name, sizeof name, t->unconfirmed_first->name.data, t->unconfirmed_first->name.size);
-    return ckpt__report_add(to, CKPT_ERROR, "salvaged", NULL, NULL,
+    return ckpt__report_add(to, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL,
                             "no descriptor and no directory confirm the bytes of %zu storage%s, of the record '%s' first: they are "
                             "kept as they lie there, and may be others", t->unconfirmed, t->unconfirmed == 1 ? "" : "s", name);
 }
@@ -200,7 +200,7 @@ ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err)
     const char *how = t->walked ? "its directory is lost or damaged, so its records were found by their headers"
                                 : "its directory is whole";
     if ((missing || t->walked) &&
-        !ckpt__report_add(t->index->findings, CKPT_WARNING, "salvaged", NULL, NULL,
+        !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
                           "the archive is cut off or damaged (%s): %zu of its %zu storages are not whole", how, missing, n))
         return ckpt__torch_no_memory(t, err);
     return note_unconfirmed(t) ? CKPT_OK : ckpt__torch_no_memory(t, err);

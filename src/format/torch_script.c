@@ -104,14 +104,14 @@ static const struct {
     const char *key;
     ckpt_role role;
 } old_lists[] = {
-    {"exp_average_buffers/", "exp_avg", CKPT_EXP_AVG},
-    {"exp_average_sq_buffers/", "exp_avg_sq", CKPT_EXP_AVG_SQ},
-    {"max_exp_average_sq_buffers/", "max_exp_avg_sq", CKPT_MAX_EXP_AVG_SQ},
-    {"step_buffers/", "step", CKPT_STEP},
-    {"momentum_buffers/", "momentum_buffer", CKPT_MOMENTUM},
-    {"square_average_buffers/", "square_avg", CKPT_OPTIM},
-    {"grad_average_buffers/", "grad_avg", CKPT_OPTIM},
-    {"sum_buffers/", "sum", CKPT_OPTIM},
+    {"exp_average_buffers/", "exp_avg", CKPT_ROLE_EXP_AVG},
+    {"exp_average_sq_buffers/", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+    {"max_exp_average_sq_buffers/", "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
+    {"step_buffers/", "step", CKPT_ROLE_STEP},
+    {"momentum_buffers/", "momentum_buffer", CKPT_ROLE_MOMENTUM},
+    {"square_average_buffers/", "square_avg", CKPT_ROLE_OPTIM},
+    {"grad_average_buffers/", "grad_avg", CKPT_ROLE_OPTIM},
+    {"sum_buffers/", "sum", CKPT_ROLE_OPTIM},
 };
 
 /* What follows `head` in a key; data NULL where it does not begin so. */
@@ -142,7 +142,7 @@ bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info)
         bool size = ckpt__str_is(after(last->text, old_lists[i].list), "size");
         if (!size && !numbered(last->text, old_lists[i].list, &number))
             continue;
-        info->role = size ? CKPT_OPTIM : old_lists[i].role;
+        info->role = size ? CKPT_ROLE_OPTIM : old_lists[i].role;
         info->state_key = ckpt__s(size ? "size" : old_lists[i].key);
         return true;
     }
@@ -185,18 +185,18 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err)
     size_t constants = count_below(t, "constants/"), extra = count_below(t, "extra/");
     const ckpt_value *root = t->index->root;
     bool plain = root && ckpt__str_is(root->class_name, "__torch__.Module");
-    bool ok = ckpt__report_add(t->index->findings, CKPT_NOTE, "torchscript", NULL, NULL,
+    bool ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "torchscript", NULL, NULL,
                                "%s: its tensors and attributes are read from data.pkl; its code is neither read nor run, and "
                                "is not in what is written from it",
                                plain ? "an archive of libtorch in C++ (torch::save)" : "a TorchScript archive (torch.jit.save)");
     if (ok && constants)
-        ok = ckpt__report_add(t->index->findings, CKPT_NOTE, "constants-of-code", NULL,
+        ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "constants-of-code", NULL,
                               "torch.jit.load(FILE).code_with_constants[1].const_mapping holds those of forward",
                               "tensors that are constants of the program's code (the records constants/*): %zu. They are no "
                               "part of its state and are not listed",
                               constants);
     if (ok && extra)
-        ok = ckpt__report_add(t->index->findings, CKPT_NOTE, "extra-files", NULL,
+        ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "extra-files", NULL,
                               "they are members of the zip file: any zip tool takes them out",
                               "%zu extra files lie beside the program (the records extra/*): they are not listed", extra);
     return ok ? CKPT_OK : ckpt__torch_no_memory(t, err);

@@ -26,7 +26,7 @@ ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
     va_end(ap);
     if (n < w->p->index->tensor_count)
         ckpt__escape(name, sizeof name, w->p->index->tensors[n].info.name.data, w->p->index->tensors[n].info.name.size);
-    return ckpt__report_add(w->p->lost, CKPT_WARNING, "lost", *name ? name : NULL, NULL, "%s", text)
+    return ckpt__report_add(w->p->lost, CKPT_SEVERITY_WARNING, "lost", *name ? name : NULL, NULL, "%s", text)
                ? CKPT_OK
                : ckpt__torch_put_failed(w);
 }

@@ -8,8 +8,8 @@ static const struct {
     ckpt_optimizer_kind kind;
     const char *name;
 } kinds[] = {
-    { CKPT_OPTIMIZER_DEFAULT, "default" }, { CKPT_FUSED, "fused" }, { CKPT_CAPTURABLE, "capturable" },
-    { CKPT_FOREACH, "foreach" },           { CKPT_PLAIN, "plain" },
+    { CKPT_OPTIMIZER_DEFAULT, "default" }, { CKPT_OPTIMIZER_FUSED, "fused" }, { CKPT_OPTIMIZER_CAPTURABLE, "capturable" },
+    { CKPT_OPTIMIZER_FOREACH, "foreach" },           { CKPT_OPTIMIZER_PLAIN, "plain" },
 };
 
 const char *ckpt_optimizer_kind_name(ckpt_optimizer_kind kind)

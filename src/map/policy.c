@@ -12,21 +12,21 @@ static const struct {
     ckpt__place on_device;         /* fused, capturable */
     bool float32;                  /* fused, capturable */
 } table[] = {
-    { CKPT_GRAD, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_EXP_AVG, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_MAX_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_MOMENTUM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_OPTIM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_MASTER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_STEP, CKPT__ON_CPU, CKPT__WITH_PARAM, true },
-    { CKPT_SCALER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_RNG, CKPT__ON_CPU, CKPT__ON_CPU, false },
+    { CKPT_ROLE_GRAD, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_EXP_AVG, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_MOMENTUM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_OPTIM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_MASTER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_STEP, CKPT__ON_CPU, CKPT__WITH_PARAM, true },
+    { CKPT_ROLE_SCALER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
+    { CKPT_ROLE_RNG, CKPT__ON_CPU, CKPT__ON_CPU, false },
 };
 
 ckpt__policy ckpt__policy_of(ckpt_optimizer_kind kind, ckpt_role role)
 {
-    bool on_device = kind == CKPT_FUSED || kind == CKPT_CAPTURABLE;
+    bool on_device = kind == CKPT_OPTIMIZER_FUSED || kind == CKPT_OPTIMIZER_CAPTURABLE;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].role == role)
             return (ckpt__policy){ on_device ? table[i].on_device : table[i].on_host,
@@ -59,7 +59,7 @@ static ckpt_optimizer_kind kind_of(const struct placing *p, size_t i)
     ckpt_optimizer_kind kind = p->kind != CKPT_OPTIMIZER_DEFAULT ? p->kind : ckpt__map_optimizer(p->map);
     if (kind == CKPT_OPTIMIZER_DEFAULT && p->kinds)
         kind = p->kinds[i];
-    return kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_PLAIN : kind;
+    return kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_OPTIMIZER_PLAIN : kind;
 }
 
 /* A tag that names one device, of those that tensors are computed on. */
@@ -108,7 +108,7 @@ static void add(struct placing *p, ckpt_severity severity, const char *code, siz
 static size_t first_param(const struct placing *p)
 {
     for (size_t i = 0; i < p->n; i++)
-        if (p->subjects[i].role == CKPT_PARAM)
+        if (p->subjects[i].role == CKPT_ROLE_PARAM)
             return i;
     return SIZE_MAX;
 }
@@ -130,7 +130,7 @@ static ckpt_status find_params(struct placing *p)
         p->param[i] = SIZE_MAX;
         if (subject->param.data && ckpt__hash_get(names, subject->param.data, subject->param.size, &found) && found != i)
             p->param[i] = found;
-        else if (subject->role == CKPT_SCALER)
+        else if (subject->role == CKPT_ROLE_SCALER)
             p->param[i] = first;
     }
     ckpt__hash_free(names);
@@ -147,7 +147,7 @@ static void breach(struct placing *p, size_t i, const ckpt__target *want, const 
     ckpt__target_name(want, should);
     snprintf(message, sizeof message, "rule %s puts this %s on %s, and %s: it must be on %s",
              ckpt__map_rule_text(p->map, p->out[i].rule), ckpt_role_name(p->subjects[i].role), has, why, should);
-    add(p, CKPT_ERROR, "policy-breach", i, "drop the rule, or name the parameter in it so that its state comes along",
+    add(p, CKPT_SEVERITY_ERROR, "policy-breach", i, "drop the rule, or name the parameter in it so that its state comes along",
         message);
     if (p->report && !ckpt__report_detail(p->report, NULL, has, should, 0))
         p->no_memory = true;
@@ -156,21 +156,21 @@ static void breach(struct placing *p, size_t i, const ckpt__target *want, const 
 /* A loader's order, a shuffle: what the program keeps in its own host memory and is no tensor of the model stays there. */
 static bool is_host_value(const struct placing *p, size_t i)
 {
-    return p->subjects[i].host && p->subjects[i].role == CKPT_OTHER && p->param[i] == SIZE_MAX;
+    return p->subjects[i].host && p->subjects[i].role == CKPT_ROLE_OTHER && p->param[i] == SIZE_MAX;
 }
 
 static const char *why_text(const struct placing *p, size_t i, ckpt__place place)
 {
     ckpt_role role = p->subjects[i].role;
-    if (role == CKPT_RNG)
+    if (role == CKPT_ROLE_RNG)
         return "the state of a random generator stays on the cpu";
-    if (role == CKPT_OTHER)
+    if (role == CKPT_ROLE_OTHER)
         return "the program's own host memory that is no tensor of the model stays where it is";
-    if (role != CKPT_STEP)
+    if (role != CKPT_ROLE_STEP)
         return "it must be where its parameter is";
     if (place == CKPT__ON_CPU)
         return "an optimizer that is neither fused nor capturable reads step on the cpu";
-    return kind_of(p, i) == CKPT_FUSED ? "a fused optimizer reads step on its parameter's device"
+    return kind_of(p, i) == CKPT_OPTIMIZER_FUSED ? "a fused optimizer reads step on its parameter's device"
                                        : "a capturable optimizer reads step on its parameter's device";
 }
 
@@ -180,7 +180,7 @@ static void breach_dtype(struct placing *p, size_t i)
     char message[200];
     snprintf(message, sizeof message, "a rule casts this step to %s, and a %s optimizer reads it as float32", cast,
              ckpt_optimizer_kind_name(kind_of(p, i)));
-    add(p, CKPT_ERROR, "policy-breach", i, "drop the cast", message);
+    add(p, CKPT_SEVERITY_ERROR, "policy-breach", i, "drop the cast", message);
     if (p->report && !ckpt__report_detail(p->report, NULL, cast, "float32", 0))
         p->no_memory = true;
 }
@@ -193,7 +193,7 @@ static void move(struct placing *p, size_t i, const ckpt__target *to, ckpt__deci
     p->out[i].by = by;
     p->out[i].rule = SIZE_MAX;
     ckpt_role role = p->subjects[i].role;
-    if ((role != CKPT_STEP && role != CKPT_RNG && !is_host_value(p, i)) || p->subjects[i].stays || to->device.type == CKPT_DEVICE_NONE ||
+    if ((role != CKPT_ROLE_STEP && role != CKPT_ROLE_RNG && !is_host_value(p, i)) || p->subjects[i].stays || to->device.type == CKPT_DEVICE_NONE ||
         same_place(&before, to))
         return;
     if (p->moved[role].count++ == 0) {
@@ -245,7 +245,7 @@ static void report_moved(struct placing *p)
                  p->moved[role].count, p->moved[role].count == 1 ? "" : "s", ckpt_role_name((ckpt_role)role),
                  p->moved[role].count == 1 ? "is" : "are", to,
                  place == CKPT__WITH_PARAM ? " (with its parameter)" : "", why_text(p, first, place));
-        add(p, CKPT_NOTE, "policy-placed", first, NULL, message);
+        add(p, CKPT_SEVERITY_NOTE, "policy-placed", first, NULL, message);
         if (p->report && !ckpt__report_detail(p->report, NULL, NULL, to, 0))
             p->no_memory = true;
     }
@@ -260,7 +260,7 @@ static void report_unused(struct placing *p)
         char message[512];
         snprintf(message, sizeof message, "rule %s decided nothing%s%s", p->map->rules[i].text, trap ? ": " : "",
                  trap ? trap : "");
-        add(p, CKPT_WARNING, "unused-rule", SIZE_MAX, "correct it or drop it", message);
+        add(p, CKPT_SEVERITY_WARNING, "unused-rule", SIZE_MAX, "correct it or drop it", message);
     }
 }
 
@@ -272,7 +272,7 @@ static void report_conflict(struct placing *p)
     char message[200];
     snprintf(message, sizeof message, "the map says optimizer: %s, and the program constructs %s, which is what counts",
              ckpt_optimizer_kind_name(said), ckpt_optimizer_kind_name(p->kind));
-    add(p, CKPT_WARNING, "optimizer-conflict", SIZE_MAX, "drop the key 'optimizer' from the map", message);
+    add(p, CKPT_SEVERITY_WARNING, "optimizer-conflict", SIZE_MAX, "drop the key 'optimizer' from the map", message);
 }
 
 static ckpt_status place_all(struct placing *p)
@@ -284,10 +284,10 @@ static ckpt_status place_all(struct placing *p)
         return s;
     /* Parameters and what else is followed have their places now: a chain (the absmax of a master) is not followed. */
     for (size_t i = 0; i < p->n; i++)
-        if (p->subjects[i].role == CKPT_PARAM || p->param[i] == SIZE_MAX)
+        if (p->subjects[i].role == CKPT_ROLE_PARAM || p->param[i] == SIZE_MAX)
             place_one(p, i);
     for (size_t i = 0; i < p->n; i++)
-        if (p->subjects[i].role != CKPT_PARAM && p->param[i] != SIZE_MAX)
+        if (p->subjects[i].role != CKPT_ROLE_PARAM && p->param[i] != SIZE_MAX)
             place_one(p, i);
     report_conflict(p);
     report_moved(p);

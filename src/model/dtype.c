@@ -103,7 +103,7 @@ ckpt_role ckpt_role_from_name(const char *name)
 
 bool ckpt_role_is_optimizer(ckpt_role role)
 {
-    return (role >= CKPT_EXP_AVG && role <= CKPT_MASTER) || role == CKPT_STEP;
+    return (role >= CKPT_ROLE_EXP_AVG && role <= CKPT_ROLE_MASTER) || role == CKPT_ROLE_STEP;
 }
 
 bool ckpt__is_average(ckpt_str path)

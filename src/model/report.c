@@ -72,7 +72,7 @@ const ckpt_finding *ckpt_report_find(const ckpt_report *r, const char *code, con
 
 ckpt_severity ckpt_report_worst(const ckpt_report *r)
 {
-    ckpt_severity worst = CKPT_NOTE;
+    ckpt_severity worst = CKPT_SEVERITY_NOTE;
     for (size_t i = 0; r && i < r->count; i++)
         if (r->findings[i].severity > worst)
             worst = r->findings[i].severity;
@@ -81,7 +81,7 @@ ckpt_severity ckpt_report_worst(const ckpt_report *r)
 
 const char *ckpt_severity_name(ckpt_severity severity)
 {
-    return severity == CKPT_ERROR ? "error" : severity == CKPT_WARNING ? "warning" : "note";
+    return severity == CKPT_SEVERITY_ERROR ? "error" : severity == CKPT_SEVERITY_WARNING ? "warning" : "note";
 }
 
 size_t ckpt_report_device_count(const ckpt_report *r)

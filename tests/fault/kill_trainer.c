@@ -131,12 +131,12 @@ typedef struct tensor {
 static ckpt_status bind(ckpt_state *s, ckpt_error *err)
 {
     const tensor tensors[] = {
-        { "big", CKPT_F32, CKPT_PARAM, 2, { 320, 1024 }, { 0 }, now.big, NULL },
-        { "half", CKPT_BF16, CKPT_PARAM, 2, { 3, 4097 }, { 0 }, now.half, NULL },
-        { "slab", CKPT_F32, CKPT_BUFFER, 2, { ROWS, COLUMNS }, { PITCH, 1 }, now.slab, NULL },
-        { "turned", CKPT_F32, CKPT_PARAM, 2, { ROWS, COLUMNS }, { 1, ROWS }, now.turned, NULL },
-        { NULL, CKPT_F32, CKPT_EXP_AVG, 2, { 320, 1024 }, { 0 }, now.exp_avg, "big" },
-        { NULL, CKPT_F32, CKPT_STEP, 0, { 0 }, { 0 }, &now.exp_step, "big" },
+        { "big", CKPT_F32, CKPT_ROLE_PARAM, 2, { 320, 1024 }, { 0 }, now.big, NULL },
+        { "half", CKPT_BF16, CKPT_ROLE_PARAM, 2, { 3, 4097 }, { 0 }, now.half, NULL },
+        { "slab", CKPT_F32, CKPT_ROLE_BUFFER, 2, { ROWS, COLUMNS }, { PITCH, 1 }, now.slab, NULL },
+        { "turned", CKPT_F32, CKPT_ROLE_PARAM, 2, { ROWS, COLUMNS }, { 1, ROWS }, now.turned, NULL },
+        { NULL, CKPT_F32, CKPT_ROLE_EXP_AVG, 2, { 320, 1024 }, { 0 }, now.exp_avg, "big" },
+        { NULL, CKPT_F32, CKPT_ROLE_STEP, 0, { 0 }, { 0 }, &now.exp_step, "big" },
     };
     static const char *const params[] = { "big", "half", "turned" };
     static const ckpt_hyper hyper = { "lr", CKPT_SCALAR_F32, &now.lr };

@@ -127,7 +127,7 @@ static ckpt_status checked(const char *call, ckpt_status status, const ckpt_erro
 static void noticed(void *ctx, const ckpt_finding *f)
 {
     (void)ctx;
-    life.warnings += f->severity != CKPT_NOTE;
+    life.warnings += f->severity != CKPT_SEVERITY_NOTE;
 }
 
 static ckpt_run_options options_of(const scenario *sc)

@@ -308,9 +308,9 @@ static void save_without_group(const char *path)
     static const int64_t four = 4;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "w", NULL, CKPT_PARAM, CKPT_F32, 1, &four, NULL, values[0]);
-    bind_tensor(s, NULL, "w", CKPT_EXP_AVG, CKPT_F32, 1, &four, NULL, values[1]);
-    bind_tensor(s, NULL, "w", CKPT_EXP_AVG_SQ, CKPT_F32, 1, &four, NULL, values[2]);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, &four, NULL, values[0]);
+    bind_tensor(s, NULL, "w", CKPT_ROLE_EXP_AVG, CKPT_F32, 1, &four, NULL, values[1]);
+    bind_tensor(s, NULL, "w", CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, 1, &four, NULL, values[2]);
     OK(ckpt_state_i64(s, "step", &steps, &err));
     OK(ckpt_save(s, path, NULL, &err));
     ckpt_state_free(s);
@@ -479,7 +479,7 @@ START_TEST(memory_moves)
     d.nbytes = 48;
     d.data = place;
     OK(ckpt_state_arena(moving, &d, entries, 3, &err));
-    bind_tensor(moving, "last", NULL, CKPT_PARAM, CKPT_F32, 1, four, (int64_t[]){ 1 }, place + 76);
+    bind_tensor(moving, "last", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, (int64_t[]){ 1 }, place + 76);
     each_allocation(rebind_arena, arena_is_whole);
     /* Onto another tensor: refused, whatever fails on the way back. */
     for (int n = 1; n < 24; n++)
@@ -526,11 +526,11 @@ START_TEST(values_and_another_head)
     for (int i = 0; i < 2; i++) {
         const int64_t shape[] = { i ? 4 : 3 }, two[] = { 2 };
         hooked[i] = ckpt_state_new();
-        bind_tensor(hooked[i], "body", NULL, CKPT_PARAM, CKPT_F32, 1, two, NULL, body[i]);
-        bind_tensor(hooked[i], NULL, "body", CKPT_EXP_AVG, CKPT_F32, 1, two, NULL, avg[i]);
-        bind_tensor(hooked[i], NULL, "body", CKPT_EXP_AVG_SQ, CKPT_F32, 1, two, NULL, sq[i]);
-        bind_tensor(hooked[i], "head", NULL, CKPT_PARAM, CKPT_F32, 1, shape, NULL, i ? now[0] : was[0]);
-        bind_tensor(hooked[i], NULL, "head", CKPT_EXP_AVG, CKPT_F32, 1, shape, NULL, i ? now[1] : was[1]);
+        bind_tensor(hooked[i], "body", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, two, NULL, body[i]);
+        bind_tensor(hooked[i], NULL, "body", CKPT_ROLE_EXP_AVG, CKPT_F32, 1, two, NULL, avg[i]);
+        bind_tensor(hooked[i], NULL, "body", CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, 1, two, NULL, sq[i]);
+        bind_tensor(hooked[i], "head", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, shape, NULL, i ? now[0] : was[0]);
+        bind_tensor(hooked[i], NULL, "head", CKPT_ROLE_EXP_AVG, CKPT_F32, 1, shape, NULL, i ? now[1] : was[1]);
         OK(ckpt_state_value(hooked[i], "order", &order_hooks, &err));
     }
     OK(ckpt_state_replace(hooked[1], "head", &err));
@@ -560,7 +560,7 @@ static ckpt_status bind_some(ckpt_error *err)
     d.dtype = CKPT_F32;
     d.ndim = 1;
     d.shape = (int64_t[]){ 64 };
-    d.role = CKPT_PARAM;
+    d.role = CKPT_ROLE_PARAM;
     d.data = w;
     g.name = "0";
     g.params = params;

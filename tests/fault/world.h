@@ -38,7 +38,7 @@ static bool world_is(const world *w, int64_t step, unsigned seed)
 static ckpt_state *bind_world(world *w)
 {
     ckpt_state *s = bind_all(&w->t);
-    bind_tensor(s, "big", NULL, CKPT_PARAM, CKPT_F32, 1, world_count, NULL, w->big);
+    bind_tensor(s, "big", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, world_count, NULL, w->big);
     return s;
 }
 

@@ -141,7 +141,7 @@ static void restore(const ckpt_reader *r, const char *path)
         d.dtype = i % 3 ? t->dtype : CKPT_F32;
         d.ndim = t->ndim;
         d.shape = t->shape;
-        d.role = CKPT_PARAM;
+        d.role = CKPT_ROLE_PARAM;
         ckpt_state_tensor(s, &d, &err);
     }
     if (s && ckpt_state_i64(s, "step", &step, &err) == CKPT_OK)
@@ -312,7 +312,7 @@ static void migrate_to(const ckpt_reader *r, const char *path, const char *to, b
         ckpt_verify_result verified;
         status = ckpt_verify(dst, NULL, NULL, &verified, report, &err);
         /* Byte for byte what the source had wrong is still wrong; and so is what torch refuses, and torch alone. */
-        if (status != CKPT_OK && !same && !(status == CKPT_NO && ckpt_report_count_code(report, "torch-refuses")))
+        if (status != CKPT_OK && !same && !(status == CKPT_ANSWER_NO && ckpt_report_count_code(report, "torch-refuses")))
             abort();
     }
     unlink(dst);

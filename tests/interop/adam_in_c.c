@@ -55,14 +55,14 @@ static ckpt_state *bind(const char *kind)
     ckpt_state *s = ckpt_state_new();
     bool is_mixed = strcmp(kind, "mixed") == 0;
     /* not in the order of their names */
-    tensor(s, "layer.weight", NULL, CKPT_PARAM, 2, w, p);
+    tensor(s, "layer.weight", NULL, CKPT_ROLE_PARAM, 2, w, p);
     if (strcmp(kind, "orphan") != 0)
-        tensor(s, "layer.bias", NULL, CKPT_PARAM, 1, b, p + W);
-    tensor(s, NULL, "layer.weight", CKPT_EXP_AVG, 2, w, m);
-    tensor(s, NULL, "layer.bias", is_mixed ? CKPT_MOMENTUM : CKPT_EXP_AVG, 1, b, m + W);
-    tensor(s, NULL, "layer.weight", CKPT_EXP_AVG_SQ, 2, w, v);
+        tensor(s, "layer.bias", NULL, CKPT_ROLE_PARAM, 1, b, p + W);
+    tensor(s, NULL, "layer.weight", CKPT_ROLE_EXP_AVG, 2, w, m);
+    tensor(s, NULL, "layer.bias", is_mixed ? CKPT_ROLE_MOMENTUM : CKPT_ROLE_EXP_AVG, 1, b, m + W);
+    tensor(s, NULL, "layer.weight", CKPT_ROLE_EXP_AVG_SQ, 2, w, v);
     if (!is_mixed)
-        tensor(s, NULL, "layer.bias", CKPT_EXP_AVG_SQ, 1, b, v + W);
+        tensor(s, NULL, "layer.bias", CKPT_ROLE_EXP_AVG_SQ, 1, b, v + W);
     if (strcmp(kind, "each") == 0) {
         need(ckpt_state_i64(s, "optimizer.layer.weight.step", &step_of_w, &err));
         need(ckpt_state_i64(s, "optimizer.layer.bias.step", &step_of_b, &err));

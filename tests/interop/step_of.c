@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         d.dtype = t->dtype;
         d.ndim = t->ndim;
         d.shape = t->shape;
-        d.role = CKPT_PARAM;
+        d.role = CKPT_ROLE_PARAM;
         if (ckpt_state_tensor(state, &d, &err) < 0)
             status = fail(&err);
     }

@@ -42,7 +42,7 @@ struct world {
 
 static inline int64_t combine(int64_t a, int64_t b, ckpt_op op)
 {
-    return op == CKPT_SUM ? (int64_t)((uint64_t)a + (uint64_t)b) : (op == CKPT_MIN) == (a < b) ? a : b;
+    return op == CKPT_OP_SUM ? (int64_t)((uint64_t)a + (uint64_t)b) : (op == CKPT_OP_MIN) == (a < b) ? a : b;
 }
 
 static inline int leave(world *w, bool breaks)

@@ -111,11 +111,11 @@ static void open_live(live *l, int device, int steps_device, float seed)
     put(device, l->big_avg, BIG, seed + 1);
     put(device, l->small, SMALL, seed + 2);
     put(steps_device, l->steps, 2, seed + 3);
-    bind(l->state, "big", NULL, CKPT_PARAM, 2, big_shape, NULL, l->big, none);
-    bind(l->state, "small", NULL, CKPT_PARAM, 2, small_shape, turned, l->small, none);
-    bind(l->state, NULL, "big", CKPT_EXP_AVG, 2, big_shape, NULL, l->big_avg, none);
-    bind(l->state, NULL, "big", CKPT_STEP, 0, NULL, NULL, l->steps, none);
-    bind(l->state, NULL, "small", CKPT_STEP, 0, NULL, NULL, l->steps + 1, none);
+    bind(l->state, "big", NULL, CKPT_ROLE_PARAM, 2, big_shape, NULL, l->big, none);
+    bind(l->state, "small", NULL, CKPT_ROLE_PARAM, 2, small_shape, turned, l->small, none);
+    bind(l->state, NULL, "big", CKPT_ROLE_EXP_AVG, 2, big_shape, NULL, l->big_avg, none);
+    bind(l->state, NULL, "big", CKPT_ROLE_STEP, 0, NULL, NULL, l->steps, none);
+    bind(l->state, NULL, "small", CKPT_ROLE_STEP, 0, NULL, NULL, l->steps + 1, none);
     REQUIRE_OK(ckpt_state_i64(l->state, "step", &l->step, &err));
 }
 
@@ -139,11 +139,11 @@ static ckpt_state *ours(void)
 {
     const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
     ckpt_state *s = ckpt_state_new();
-    bind(s, "big", NULL, CKPT_PARAM, 2, big_shape, NULL, NULL, none);
-    bind(s, "small", NULL, CKPT_PARAM, 2, small_shape, NULL, NULL, none);
-    bind(s, NULL, "big", CKPT_EXP_AVG, 2, big_shape, NULL, NULL, none);
-    bind(s, NULL, "big", CKPT_STEP, 0, NULL, NULL, NULL, none);
-    bind(s, NULL, "small", CKPT_STEP, 0, NULL, NULL, NULL, none);
+    bind(s, "big", NULL, CKPT_ROLE_PARAM, 2, big_shape, NULL, NULL, none);
+    bind(s, "small", NULL, CKPT_ROLE_PARAM, 2, small_shape, NULL, NULL, none);
+    bind(s, NULL, "big", CKPT_ROLE_EXP_AVG, 2, big_shape, NULL, NULL, none);
+    bind(s, NULL, "big", CKPT_ROLE_STEP, 0, NULL, NULL, NULL, none);
+    bind(s, NULL, "small", CKPT_ROLE_STEP, 0, NULL, NULL, NULL, none);
     return s;
 }
 
@@ -201,14 +201,14 @@ static void maps(const void *arg)
         ckpt_state *s = ours();
         ckpt_restore_options o = with_map(cases[i].map);
         ckpt_report *r = ckpt_report_new();
-        o.optimizer = CKPT_FUSED;
+        o.optimizer = CKPT_OPTIMIZER_FUSED;
         REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
         REQUIRE(is_on(s, "big", cases[i].big) && is_on(s, "optimizer.big.exp_avg", cases[i].big));
         REQUIRE(is_on(s, "small", cases[i].small) && is_on(s, "optimizer.small.step", cases[i].small));
         REQUIRE(holds(cases[i].big, ckpt_state_data(s, "big"), BIG, 7));
         REQUIRE(holds(cases[i].big, ckpt_state_data(s, "optimizer.big.exp_avg"), BIG, 8));
         REQUIRE((ckpt_report_find(r, "moved", "big") != NULL) == (cases[i].big != 1));
-        REQUIRE(ckpt_guard(s, CKPT_FUSED, NULL, r, &err) == CKPT_OK);
+        REQUIRE(ckpt_guard(s, CKPT_OPTIMIZER_FUSED, NULL, r, &err) == CKPT_OK);
         ckpt_report_free(r);
         ckpt_state_free(s);
     }
@@ -222,16 +222,16 @@ static void policy(const void *arg)
     /* The classic: everything on the device, the counters left behind on the cpu. */
     open_live(&mixed, 0, -1, 4);
     ckpt_report *r = ckpt_report_new();
-    REQUIRE(ckpt_guard(mixed.state, CKPT_FUSED, NULL, r, &err) == CKPT_NO);
+    REQUIRE(ckpt_guard(mixed.state, CKPT_OPTIMIZER_FUSED, NULL, r, &err) == CKPT_ANSWER_NO);
     REQUIRE(strstr(err.message, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"));
     REQUIRE(ckpt_report_find(r, "step-on-cpu", "optimizer.big.step"));
-    REQUIRE(ckpt_guard(mixed.state, CKPT_PLAIN, NULL, r, &err) == CKPT_OK);
+    REQUIRE(ckpt_guard(mixed.state, CKPT_OPTIMIZER_PLAIN, NULL, r, &err) == CKPT_OK);
     REQUIRE_OK(ckpt_save(mixed.state, path, NULL, &err));
     close_live(&mixed, -1);
     /* As a fused optimizer needs it, step comes to its parameter; as a plain one needs it, it stays behind. */
     for (int fused = 0; fused < 2; fused++) {
         ckpt_state *s = ours();
-        o.optimizer = fused ? CKPT_FUSED : CKPT_PLAIN;
+        o.optimizer = fused ? CKPT_OPTIMIZER_FUSED : CKPT_OPTIMIZER_PLAIN;
         REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
         REQUIRE(is_on(s, "optimizer.big.step", fused ? 0 : -1) && is_on(s, "optimizer.big.exp_avg", 0));
         REQUIRE(ckpt_guard(s, o.optimizer, NULL, r, &err) == CKPT_OK);
@@ -241,7 +241,7 @@ static void policy(const void *arg)
     live bad;
     open_live(&bad, 0, -1, 9);
     o.map_location = NULL;
-    o.optimizer = CKPT_FUSED;
+    o.optimizer = CKPT_OPTIMIZER_FUSED;
     REQUIRE(ckpt_restore(bad.state, path, &o, r, &err) == CKPT_E_MISMATCH);
     REQUIRE(ckpt_report_find(r, "step-on-cpu", "optimizer.big.step"));
     REQUIRE(live_holds(&bad, -1, 9) && !ckpt_state_poisoned(bad.state));
@@ -269,7 +269,7 @@ static void ranks(const void *arg)
     ckpt_device wanted[4] = { ckpt_cuda(0), ckpt_cuda(1), ckpt_cuda(2), ckpt_cuda(3) };
     ckpt_guard_options g = { .check_rank = true, .own = ckpt_cuda(1), .ranks = { 1, 1, 4 }, .wanted = wanted, .wanted_count = 4 };
     REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
-    REQUIRE(ckpt_guard(s, CKPT_PLAIN, &g, r, &err) == CKPT_NO);
+    REQUIRE(ckpt_guard(s, CKPT_OPTIMIZER_PLAIN, &g, r, &err) == CKPT_ANSWER_NO);
     REQUIRE(ckpt_report_find(r, "rank-device", "big"));
     REQUIRE(ckpt_report_count_code(r, "idle-device") == 3);
     REQUIRE(ckpt_report_device_count(r) == 2);
@@ -282,7 +282,7 @@ static void ranks(const void *arg)
         many[i] = ours();
         each[i] = with_map("cuda:*=cuda:{rank % 4}");
         each[i].ranks = (ckpt_ranks){ i, i, 4 };
-        each[i].optimizer = CKPT_FUSED;
+        each[i].optimizer = CKPT_OPTIMIZER_FUSED;
         reports[i] = ckpt_report_new();
     }
     REQUIRE_OK(ckpt_restore_many(many, 4, path, each, reports, &err));
@@ -290,7 +290,7 @@ static void ranks(const void *arg)
         g.own = ckpt_cuda(i);
         g.wanted_count = 0;
         REQUIRE(is_on(many[i], "big", i) && holds(i, ckpt_state_data(many[i], "big"), BIG, 2));
-        REQUIRE(ckpt_guard(many[i], CKPT_FUSED, &g, reports[i], &err) == CKPT_OK);
+        REQUIRE(ckpt_guard(many[i], CKPT_OPTIMIZER_FUSED, &g, reports[i], &err) == CKPT_OK);
         ckpt_report_free(reports[i]);
         ckpt_state_free(many[i]);
     }
@@ -304,7 +304,7 @@ static void new_head(const void *arg)
     (void)arg;
     save_from(0, 6);
     ckpt_state *s = ours();
-    bind(s, "head", NULL, CKPT_PARAM, 1, shape, NULL, NULL, none);
+    bind(s, "head", NULL, CKPT_ROLE_PARAM, 1, shape, NULL, NULL, none);
     REQUIRE_OK(ckpt_state_allocate(s, &err));
     put(-1, ckpt_state_data(s, "head"), SMALL, 99);
     ckpt_restore_options o = with_map("cuda:*=cuda:1");

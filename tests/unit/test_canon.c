@@ -14,12 +14,12 @@ START_TEST(one_group)
     ck_assert(!has("optimizer.groups.0.params.0"));
     ck_assert(!has("optimizer.param_groups.0.params.0"));
     const ckpt__canon_entry *e = get("optimizer.norm.weight.exp_avg_sq");
-    ck_assert_int_eq(e->role, CKPT_EXP_AVG_SQ);
+    ck_assert_int_eq(e->role, CKPT_ROLE_EXP_AVG_SQ);
     ck_assert_str_eq(e->param.data, "norm.weight");
     ck_assert_str_eq(e->state_key.data, "exp_avg_sq");
     ck_assert_str_eq(e->group.data, "0");
     ck_assert(e->is_tensor);
-    ck_assert_int_eq(get("optimizer.fc1.bias.step")->role, CKPT_STEP);
+    ck_assert_int_eq(get("optimizer.fc1.bias.step")->role, CKPT_ROLE_STEP);
     ck_assert(get("epoch")->outside);
     ck_assert_int_eq((int)get("epoch")->value->integer, 3);
     ck_assert_uint_eq(canon->group_count, 1);
@@ -32,8 +32,8 @@ START_TEST(one_group)
     ck_assert_str_eq(canon->optimizer_path.data, "optimizer");
     ck_assert_ptr_null(canon->scaler_path.data);
     ck_assert(!canon->hypothesis);                     /* torch's own order */
-    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_NOTE);
-    ck_assert_int_eq(ckpt_report_worst(report), CKPT_NOTE);
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);
+    ck_assert_int_eq(ckpt_report_worst(report), CKPT_SEVERITY_NOTE);
 }
 END_TEST
 
@@ -81,7 +81,7 @@ START_TEST(var)
     check_var();
     ck_assert_uint_eq(ckpt_report_count_code(report, "source-found"), 3);
     ck_assert(canon->hypothesis);
-    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_NOTE);     /* weight_decay says which group is which */
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);     /* weight_decay says which group is which */
     ck_assert_int_eq(canon->order.evidence, CKPT__CONTENT);
     ckpt__canon_free(canon);
     want(small_names, 5);
@@ -102,7 +102,7 @@ START_TEST(sources_by_rule)
     from("encoder.weight", "trainer.vae_local.encoder.weight");
     from("step", "iter");
     ck_assert_ptr_null(canon->optimizer_path.data);
-    ck_assert_int_eq(found("order-unknown")->severity, CKPT_WARNING);
+    ck_assert_int_eq(found("order-unknown")->severity, CKPT_SEVERITY_WARNING);
     ck_assert(get("trainer.var_opt.optimizer.state.0.step")->outside);
     ckpt__canon_free(canon);
     hints.optional_optimizer = false;
@@ -141,7 +141,7 @@ START_TEST(bare_state_dict)
 {
     build(small_model("net."));
     from("net.fc1.weight", "net.fc1.weight");
-    ck_assert_int_eq(get("net.fc1.weight")->role, CKPT_PARAM);
+    ck_assert_int_eq(get("net.fc1.weight")->role, CKPT_ROLE_PARAM);
     ck_assert_str_eq(canon->model_path.data, "");
     ckpt__canon_free(canon);
     build(scalar());                                   /* the root itself is a tensor */
@@ -160,7 +160,7 @@ START_TEST(prefixes)
     build(minimal(small_model("module._orig_mod.module."), small_optimizer()));
     from("fc1.weight", "model.module._orig_mod.module.fc1.weight");
     from("optimizer.norm.bias.exp_avg", "optimizer.state.3.exp_avg");
-    ck_assert_int_eq(found("prefix-stripped")->severity, CKPT_NOTE);
+    ck_assert_int_eq(found("prefix-stripped")->severity, CKPT_SEVERITY_NOTE);
 }
 END_TEST
 
@@ -215,7 +215,7 @@ START_TEST(collisions)
     hints.map = map;
     build(minimal(small_model(""), NULL));
     const ckpt_finding *f = found("name-collision");
-    ck_assert_int_eq(f->severity, CKPT_ERROR);
+    ck_assert_int_eq(f->severity, CKPT_SEVERITY_ERROR);
     ck_assert_ptr_nonnull(strstr(f->message, "'model.fc1.bias' and 'model.norm.bias'"));
     ckpt_map_free(map);
     hints.map = NULL;
@@ -356,11 +356,11 @@ START_TEST(native)
 {
     ix->format = "ckpt";
     int64_t shape[] = { 8, 4 };
-    size_t w = add("w", CKPT_F32, CKPT_PARAM, 2, shape), m = add("optimizer.w.exp_avg", CKPT_F32, CKPT_EXP_AVG, 2, shape);
+    size_t w = add("w", CKPT_F32, CKPT_ROLE_PARAM, 2, shape), m = add("optimizer.w.exp_avg", CKPT_F32, CKPT_ROLE_EXP_AVG, 2, shape);
     ix->tensors[m].info.param = ckpt__s("w");
     ix->tensors[m].info.state_key = ckpt__s("exp_avg");
     ckpt_value *blob = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
-    blob->tensor = add("ckpt.blob.0", CKPT_U8, CKPT_OTHER, 1, shape);
+    blob->tensor = add("ckpt.blob.0", CKPT_U8, CKPT_ROLE_OTHER, 1, shape);
     dict r = { .n = 0 }, o = { .n = 0 }, gs = { .n = 0 }, g = { .n = 0 }, sc = { .n = 0 };
     val params[1] = { text("w") }, betas[2] = { real(0.9), real(0.99) };
     put(&g, "params", ckpt__value_list(ix->arena, CKPT_V_LIST, params, 1));
@@ -378,7 +378,7 @@ START_TEST(native)
     build(done(&r));
     ck_assert_uint_eq(get("w")->tensor, w);
     ck_assert_str_eq(get("optimizer.w.exp_avg")->param.data, "w");
-    ck_assert_int_eq(get("optimizer.w.exp_avg")->role, CKPT_EXP_AVG);
+    ck_assert_int_eq(get("optimizer.w.exp_avg")->role, CKPT_ROLE_EXP_AVG);
     ck_assert(get("optimizer.groups.no.decay.lr")->value->real == 0.5);
     ck_assert(get("optimizer.groups.no.decay.betas.1")->value->real == 0.99);
     ck_assert_str_eq(get("optimizer.groups.no.decay.lr")->group.data, "no.decay");
@@ -388,9 +388,9 @@ START_TEST(native)
     ck_assert_str_eq(canon->groups[0].params[0].data, "w");
     ck_assert_int_eq(canon->groups[0].fused, 1);
     ck_assert_int_eq(canon->groups[0].foreach, -1);
-    ck_assert_int_eq(get("scaler.scale")->role, CKPT_SCALER);
+    ck_assert_int_eq(get("scaler.scale")->role, CKPT_ROLE_SCALER);
     ck_assert(get("rng.torch")->is_tensor);
-    ck_assert_int_eq(get("rng.torch")->role, CKPT_RNG);
+    ck_assert_int_eq(get("rng.torch")->role, CKPT_ROLE_RNG);
     ck_assert(!has("ckpt.blob.0"));
     ck_assert_int_eq((int)get("step")->value->integer, 12);
     for (size_t i = 0; i < canon->count; i++)
@@ -429,10 +429,10 @@ START_TEST(safetensors)
     add("module.k.SCB", CKPT_F32, CKPT_ROLE_NONE, 1, shape);
     want(small_names, 5);
     build(NULL);
-    ck_assert_int_eq(get("fc1.weight")->role, CKPT_PARAM);
+    ck_assert_int_eq(get("fc1.weight")->role, CKPT_ROLE_PARAM);
     ck_assert_str_eq(get("fc1.weight")->own.data, "module.fc1.weight");
-    ck_assert_int_eq(get("bn.running_mean")->role, CKPT_BUFFER);
-    ck_assert_int_eq(get("l.weight")->role, CKPT_PARAM);       /* quantized */
+    ck_assert_int_eq(get("bn.running_mean")->role, CKPT_ROLE_BUFFER);
+    ck_assert_int_eq(get("l.weight")->role, CKPT_ROLE_PARAM);       /* quantized */
     ck_assert_str_eq(get("l.weight.absmax")->param.data, "l.weight");
     ck_assert_str_eq(get("k.SCB")->param.data, "k.weight");
     ck_assert_ptr_nonnull(found("prefix-stripped"));

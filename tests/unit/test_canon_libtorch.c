@@ -113,7 +113,7 @@ START_TEST(a_trainers_archive)
     from("optimizer.bn.bias.exp_avg", "optimizer.state.94640276303568.exp_avg");
     from("optimizer.fc2.weight.exp_avg", "optimizer.state.94640276312624.exp_avg");
     ck_assert_int_eq(get("optimizer.fc2.weight.step")->value->integer, 7);
-    ck_assert_int_eq(get("optimizer.fc2.weight.step")->role, CKPT_STEP);
+    ck_assert_int_eq(get("optimizer.fc2.weight.step")->role, CKPT_ROLE_STEP);
     ck_assert(get("optimizer.groups.0.lr")->value->real == 0.01);
     ck_assert(get("optimizer.groups.0.betas.1")->value->real == 0.999);
     ck_assert(get("optimizer.groups.0.weight_decay")->value->real == 0.1);
@@ -325,9 +325,9 @@ static void bind_model(void)
 {
     float *const data[] = { weights, bias, bn[0], bn[1], fc2 };
     for (int i = 0; i < 5; i++)
-        bind(small_names[i], NULL, CKPT_PARAM, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], data[i]);
-    bind("bn.running_mean", NULL, CKPT_BUFFER, NULL, CKPT_F32, 1, shapes[1], mean);
-    bind("bn.num_batches_tracked", NULL, CKPT_BUFFER, NULL, CKPT_I64, 0, NULL, &tracked);
+        bind(small_names[i], NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], data[i]);
+    bind("bn.running_mean", NULL, CKPT_ROLE_BUFFER, NULL, CKPT_F32, 1, shapes[1], mean);
+    bind("bn.num_batches_tracked", NULL, CKPT_ROLE_BUFFER, NULL, CKPT_I64, 0, NULL, &tracked);
 }
 static void bind_group(const char *name, const char *const *params, size_t n)
 {
@@ -343,9 +343,9 @@ static void bind_group(const char *name, const char *const *params, size_t n)
 static void bind_optimizer(void)
 {
     for (int i = 0; i < 5; i++) {
-        bind(NULL, small_names[i], CKPT_EXP_AVG, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], avg[i]);
-        bind(NULL, small_names[i], CKPT_EXP_AVG_SQ, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], square[i]);
-        bind(NULL, small_names[i], CKPT_STEP, NULL, CKPT_I64, 0, NULL, &steps[i]);
+        bind(NULL, small_names[i], CKPT_ROLE_EXP_AVG, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], avg[i]);
+        bind(NULL, small_names[i], CKPT_ROLE_EXP_AVG_SQ, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], square[i]);
+        bind(NULL, small_names[i], CKPT_ROLE_STEP, NULL, CKPT_I64, 0, NULL, &steps[i]);
     }
 }
 static ckpt_status try_restore(void)
@@ -400,7 +400,7 @@ START_TEST(restore_an_optimizer)
     ck_assert_int_eq(steps[3], 7);
     ck_assert(lr == 0.02);
     const ckpt_finding *f = ckpt_report_find(report, "order-hypothesis", NULL);
-    ck_assert_msg(f && f->severity == CKPT_NOTE && strstr(f->message, "the state's own groups"), "%s", f ? f->message : "none");
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_NOTE && strstr(f->message, "the state's own groups"), "%s", f ? f->message : "none");
 }
 END_TEST
 
@@ -465,8 +465,8 @@ START_TEST(not_dense)
     PUT(&pickle, "tR");
     shut();
     finish();
-    bind("s", NULL, CKPT_PARAM, NULL, CKPT_F32, 2, shape, dense);
-    bind("q", NULL, CKPT_PARAM, NULL, CKPT_QI8, 1, (int64_t[]){ 4 }, codes);
+    bind("s", NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, 2, shape, dense);
+    bind("q", NULL, CKPT_ROLE_PARAM, NULL, CKPT_QI8, 1, (int64_t[]){ 4 }, codes);
     restore_options.allow_cast = true;
     ck_assert_int_eq(try_restore(), CKPT_E_MISMATCH);
     const ckpt_finding *s = ckpt_report_find(report, "no-data", "s"), *q = ckpt_report_find(report, "no-data", "q");
@@ -506,7 +506,7 @@ START_TEST(a_frozen_parameter)
     from("optimizer.weight.exp_avg", "optimizer.state.94640276302688.exp_avg");
     ck_assert_str_eq(canon->groups[0].params[1].data, "frozen");
     const ckpt_finding *f = ckpt_report_find(report, "order-hypothesis", NULL);
-    ck_assert_int_eq(f->severity, CKPT_WARNING);
+    ck_assert_int_eq(f->severity, CKPT_SEVERITY_WARNING);
     ck_assert_ptr_nonnull(strstr(f->message, "those without state are is not sure"));
 }
 END_TEST
@@ -693,11 +693,11 @@ static void bind_eight_bit(ckpt_dtype dtype, void *data)
     static const char *const names[] = { "a.weight", "b.weight" };
     static const int64_t shape[] = { 4, 4 }, eight[] = { 8 }, one[] = { 1 };
     for (int i = 0; i < 2; i++) {
-        bind(names[i], NULL, CKPT_PARAM, NULL, CKPT_F32, 2, shape, big[i]);
-        bind(NULL, names[i], CKPT_OPTIM, "state1", i ? CKPT_U8 : dtype, 2, shape, i ? (void *)state1[i] : data);
-        bind(NULL, names[i], CKPT_OPTIM, "qmap1", CKPT_F32, 1, eight, qmap[i]);
-        bind(NULL, names[i], CKPT_OPTIM, "absmax1", CKPT_F32, 1, one, absmax[i]);
-        bind(NULL, names[i], CKPT_STEP, NULL, CKPT_I64, 0, NULL, &bnb_step[i]);
+        bind(names[i], NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, 2, shape, big[i]);
+        bind(NULL, names[i], CKPT_ROLE_OPTIM, "state1", i ? CKPT_U8 : dtype, 2, shape, i ? (void *)state1[i] : data);
+        bind(NULL, names[i], CKPT_ROLE_OPTIM, "qmap1", CKPT_F32, 1, eight, qmap[i]);
+        bind(NULL, names[i], CKPT_ROLE_OPTIM, "absmax1", CKPT_F32, 1, one, absmax[i]);
+        bind(NULL, names[i], CKPT_ROLE_STEP, NULL, CKPT_I64, 0, NULL, &bnb_step[i]);
     }
 }
 
@@ -736,11 +736,11 @@ START_TEST(eight_bit_follows_its_parameter)
     static const int64_t shape[] = { 4, 4 }, eight[] = { 8 }, one[] = { 1 };
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "b.weight" : "a.weight";
-        bind(name, NULL, CKPT_PARAM, NULL, CKPT_F32, 2, shape, NULL);
-        bind(NULL, name, CKPT_OPTIM, "state1", CKPT_U8, 2, shape, NULL);
-        bind(NULL, name, CKPT_OPTIM, "qmap1", CKPT_F32, 1, eight, NULL);
-        bind(NULL, name, CKPT_OPTIM, "absmax1", CKPT_F32, 1, one, NULL);
-        bind(NULL, name, CKPT_STEP, NULL, CKPT_I64, 0, NULL, &bnb_step[i]);
+        bind(name, NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, 2, shape, NULL);
+        bind(NULL, name, CKPT_ROLE_OPTIM, "state1", CKPT_U8, 2, shape, NULL);
+        bind(NULL, name, CKPT_ROLE_OPTIM, "qmap1", CKPT_F32, 1, eight, NULL);
+        bind(NULL, name, CKPT_ROLE_OPTIM, "absmax1", CKPT_F32, 1, one, NULL);
+        bind(NULL, name, CKPT_ROLE_STEP, NULL, CKPT_I64, 0, NULL, &bnb_step[i]);
     }
     ckpt_map *map;
     static const char rules[] = "map: 1\nrules:\n- {name: a.weight, to: 'cuda:61'}\ndefault: cpu\n";

@@ -124,7 +124,7 @@ START_TEST(ambiguous_groups)
     ckpt_report_clear(report);
     hints.optional_optimizer = true;
     build(root);
-    ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_WARNING);
+    ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_SEVERITY_WARNING);
     ck_assert(get("optimizer.state.0.step")->outside);
     ckpt__canon_free(canon);
     hints.optional_optimizer = false;                  /* weight decay says which group is which */
@@ -150,10 +150,10 @@ START_TEST(buffers_are_skipped)
     build(minimal(done(&m), optimizer_of(&s, group(0, 3, 0.1, NULL), NULL)));
     from("optimizer.bn.weight.step", "optimizer.state.0.step");
     from("optimizer.last.step", "optimizer.state.2.step");
-    ck_assert_int_eq(get("bn.running_mean")->role, CKPT_BUFFER);
-    ck_assert_int_eq(get("rope.inv_freq")->role, CKPT_BUFFER);
-    ck_assert_int_eq(get("mask")->role, CKPT_BUFFER);
-    ck_assert_int_eq(get("last")->role, CKPT_PARAM);
+    ck_assert_int_eq(get("bn.running_mean")->role, CKPT_ROLE_BUFFER);
+    ck_assert_int_eq(get("rope.inv_freq")->role, CKPT_ROLE_BUFFER);
+    ck_assert_int_eq(get("mask")->role, CKPT_ROLE_BUFFER);
+    ck_assert_int_eq(get("last")->role, CKPT_ROLE_PARAM);
     ck_assert(!canon->hypothesis);
 }
 END_TEST
@@ -168,7 +168,7 @@ START_TEST(maybe_buffers)
     put_int(&s, 1, state_vec(4));
     build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
     from("optimizer.attn._mask.step", "optimizer.state.1.step");
-    ck_assert_int_eq(get("attn._mask")->role, CKPT_PARAM);
+    ck_assert_int_eq(get("attn._mask")->role, CKPT_ROLE_PARAM);
 }
 END_TEST
 
@@ -202,7 +202,7 @@ START_TEST(frozen)
     from("optimizer.a.step", "optimizer.state.0.step");
     ck_assert_ptr_null(get("frozen")->group.data);
     ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, "1 of its 3 left out"));
-    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_NOTE);
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);
     ckpt__canon_free(canon);
     put(&m, "c", mat(5, 5));                           /* b or c is the frozen one: nobody knows */
     failed(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)), "more than one order fits");
@@ -230,7 +230,7 @@ START_TEST(dead_state)
     small_state(&s);
     put_int(&s, 99, state_vec(3));
     build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
-    ck_assert_int_eq(found("dead-state")->severity, CKPT_WARNING);
+    ck_assert_int_eq(found("dead-state")->severity, CKPT_SEVERITY_WARNING);
     ck_assert(get("optimizer.state.99.step")->outside);
 }
 END_TEST
@@ -245,7 +245,7 @@ START_TEST(moment_shape)
     build(root);
     const ckpt_finding *f = ckpt_report_find(report, "moment-shape", "optimizer.fc1.bias.exp_avg_sq");
     ck_assert_ptr_nonnull(f);
-    ck_assert_int_eq(f->severity, CKPT_ERROR);
+    ck_assert_int_eq(f->severity, CKPT_SEVERITY_ERROR);
     ck_assert_str_eq(f->message, "'optimizer.state.1.exp_avg_sq' has shape (9), and its parameter 'fc1.bias' has (8)");
     ckpt__canon_free(canon);
     s.entries[1].value = state_vec(9);                 /* one wrong parameter in an order that is plain otherwise */
@@ -279,11 +279,11 @@ START_TEST(quantized_state)
     put_int(&s, 0, done(&p));
     build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
     const ckpt__canon_entry *e = get("optimizer.fc1.weight.absmax1");
-    ck_assert_int_eq(e->role, CKPT_OPTIM);
+    ck_assert_int_eq(e->role, CKPT_ROLE_OPTIM);
     ck_assert_str_eq(e->param.data, "fc1.weight");
     e = get("optimizer.fc1.weight.step");
     ck_assert(!e->is_tensor);
-    ck_assert_int_eq(e->role, CKPT_STEP);
+    ck_assert_int_eq(e->role, CKPT_ROLE_STEP);
     ck_assert_int_eq((int)e->value->integer, 3);
 }
 END_TEST
@@ -329,7 +329,7 @@ START_TEST(bound_in_another_shape)
     ckpt_state *state = ckpt_state_new();
     ck_assert_ptr_nonnull(state);
     d.param = "fc1.weight";
-    d.role = CKPT_EXP_AVG;
+    d.role = CKPT_ROLE_EXP_AVG;
     d.dtype = CKPT_F32;
     d.ndim = 2;
     d.shape = projected;
@@ -346,7 +346,7 @@ END_TEST
 static void doubtful(val root, const char *why)
 {
     failed(root, why);
-    ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_ERROR);
+    ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_SEVERITY_ERROR);
     ck_assert_ptr_nonnull(strstr(found("order-ambiguous")->fix, "--assume-order model"));
     ckpt_report_clear(report);
     hints.assume_order = "model";
@@ -422,7 +422,7 @@ START_TEST(complex_parameters)
     build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)));
     from("optimizer.w1.exp_avg", "optimizer.state.0.exp_avg");
     from("optimizer.w2.exp_avg", "optimizer.state.1.exp_avg");
-    ck_assert_int_eq(get("w1")->role, CKPT_PARAM);
+    ck_assert_int_eq(get("w1")->role, CKPT_ROLE_PARAM);
     ckpt__canon_free(canon);
     put(&m, "mean", mat(4, 4));        /* a buffer of the same shape: no longer to be told */
     failed(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)), "more than one order fits");
@@ -559,7 +559,7 @@ START_TEST(twin_branches)
     ckpt__canon_free(canon);
     hints.strict_order = hints.optional_optimizer = true;
     build(of_rows(gan, 8, 8, 0.1, 0));
-    ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_WARNING);
+    ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_SEVERITY_WARNING);
     ck_assert(get("optimizer.state.0.exp_avg")->outside);
     ck_assert(ckpt__str_is(canon->unnamed, "optimizer"));
 }
@@ -580,7 +580,7 @@ START_TEST(layers_are_no_branches)
     ck_assert_uint_eq(canon->order.exchangeable, 12);
     ck_assert_uint_eq(canon->order.exchange_count, 1);
     ck_assert_uint_eq(canon->order.exchanges[0].count, 12);
-    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_NOTE);
+    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);
     ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message,
                                  "12 parameters of equal shape could be exchanged within it (layers: 12)"));
     ckpt__canon_free(canon);

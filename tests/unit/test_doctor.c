@@ -22,45 +22,45 @@ typedef struct row {
 #define CKPT CKPT_LOADER_CKPT
 static const row rows[] = {
     /* saved fused, step on the cpu */
-    {"fused-step-cpu.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
-    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
-    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:1", 2, 0, false, CKPT_RESUMES, NULL, 0},
-    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:2", 2, 0, false, CKPT_FAILS_AT_LOAD, "no-such-device", CKPT_ERROR},
-    {"fused-step-cpu.pt", TORCH, 2, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
-    {"fused-step-cpu.pt", TORCH, 1, 13, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
-    {"fused-step-cpu.pt", TORCH, 2, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"fused-step-cpu.pt", TORCH, 2, 1, 0, NULL, -1, 0, false, CKPT_RESUMES, "step-on-cpu", CKPT_NOTE},
-    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "fused-flag-overwritten", CKPT_WARNING},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:1", 2, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:2", 2, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "no-such-device", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", TORCH, 2, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", TORCH, 1, 13, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", TORCH, 2, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"fused-step-cpu.pt", TORCH, 2, 1, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, "step-on-cpu", CKPT_SEVERITY_NOTE},
+    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "fused-flag-overwritten", CKPT_SEVERITY_WARNING},
     /* saved fused, step on the GPU */
-    {"fused-step-cuda.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_PLAIN, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
-    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_PLAIN, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"fused-step-cuda.pt", TORCH, 2, 0, 0, "cpu", -1, 0, false, CKPT_FAILS_AT_STEP, "step-on-cpu", CKPT_ERROR},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "step-on-cpu", CKPT_NOTE},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, NULL, 0, 0, false, CKPT_FAILS_AT_LOAD, "no-such-device", CKPT_ERROR},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_RESUMES, "lr-comes-from-checkpoint", CKPT_NOTE},
+    {"fused-step-cuda.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
+    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"fused-step-cuda.pt", TORCH, 2, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_RESUMES, "step-on-cpu", CKPT_SEVERITY_NOTE},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, NULL, 0, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "no-such-device", CKPT_SEVERITY_ERROR},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_OUTCOME_RESUMES, "lr-comes-from-checkpoint", CKPT_SEVERITY_NOTE},
     /* not fused */
-    {"plain.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"plain.pt", TORCH, 0, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "amp-needs-fused-flag", CKPT_ERROR},
-    {"plain.pt", TORCH, 2, 0, CKPT_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "amp-needs-fused-flag", CKPT_WARNING},
-    {"plain.pt", TORCH, 0, 0, CKPT_CAPTURABLE, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "capturable-flag-overwritten", CKPT_WARNING},
-    {"plain.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
-    {"plain.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"plain-step-cuda.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_WARNING},
-    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_RESUMES, "lr-comes-from-checkpoint", CKPT_NOTE},
+    {"plain.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"plain.pt", TORCH, 0, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "amp-needs-fused-flag", CKPT_SEVERITY_ERROR},
+    {"plain.pt", TORCH, 2, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "amp-needs-fused-flag", CKPT_SEVERITY_WARNING},
+    {"plain.pt", TORCH, 0, 0, CKPT_OPTIMIZER_CAPTURABLE, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "capturable-flag-overwritten", CKPT_SEVERITY_WARNING},
+    {"plain.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
+    {"plain.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_RESUMES, "lr-comes-from-checkpoint", CKPT_SEVERITY_NOTE},
     /* capturable */
-    {"capturable-cpu.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_STEP, "capturable-on-cpu", CKPT_ERROR},
-    {"capturable-cpu.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"capturable-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_RESUMES, NULL, 0},
+    {"capturable-cpu.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "capturable-on-cpu", CKPT_SEVERITY_ERROR},
+    {"capturable-cpu.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"capturable-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     /* weights_only, and no optimizer at all */
-    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_FAILS_AT_LOAD, "weights-only-refused", CKPT_ERROR},
-    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, -1, false, CKPT_RESUMES, NULL, 0},
-    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 0, false, CKPT_RESUMES, NULL, 0},
-    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_FAILS_AT_LOAD, "weights-only-refused", CKPT_ERROR},
-    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_WEIGHTS_ONLY, "weights-only", CKPT_NOTE},
-    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_FAILS_AT_LOAD, "scaler-missing", CKPT_ERROR},
+    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "weights-only-refused", CKPT_SEVERITY_ERROR},
+    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, -1, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
+    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_OUTCOME_FAILS_AT_LOAD, "weights-only-refused", CKPT_SEVERITY_ERROR},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_WEIGHTS_ONLY, "weights-only", CKPT_SEVERITY_NOTE},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_OUTCOME_FAILS_AT_LOAD, "scaler-missing", CKPT_SEVERITY_ERROR},
 };
 
 START_TEST(truth_table)
@@ -89,7 +89,7 @@ START_TEST(truth_table)
         ck_assert_int_eq(f->severity, w->severity);
     } else {
         for (size_t i = 0; i < ckpt_report_count(report); i++)
-            ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_NOTE || strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
+            ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_SEVERITY_NOTE || strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
                           "row %d: %s", _i, ckpt_report_get(report, i)->code);
     }
     /* nothing of the templates is left over */
@@ -113,7 +113,7 @@ START_TEST(flags_after_the_load)
     memset(&options, 0, sizeof options);
     options.cuda_devices = -1;
     options.loader = TORCH;
-    options.optimizer = CKPT_PLAIN;
+    options.optimizer = CKPT_OPTIMIZER_PLAIN;
     ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cuda.pt"), NULL, &reader, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
     ck_assert_int_eq(r.fused, 1);           /* the saved flag wins */
@@ -125,7 +125,7 @@ START_TEST(flags_after_the_load)
     options.loader = CKPT;
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
     ck_assert_int_eq(r.fused, 0);           /* the program's word wins */
-    ck_assert_int_eq(r.optimizer, CKPT_PLAIN);
+    ck_assert_int_eq(r.optimizer, CKPT_OPTIMIZER_PLAIN);
     ckpt_doctor_result_clear(&r);
     options.map_location = "cuda";
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_E_ARGUMENT);
@@ -218,7 +218,7 @@ START_TEST(naming)
     ck_assert_str_eq(c->param.data, "1.bias");
     ck_assert_str_eq(c->state_key.data, "exp_avg_sq");
     ck_assert_str_eq(c->group.data, "0");
-    ck_assert_int_eq(c->role, CKPT_EXP_AVG_SQ);
+    ck_assert_int_eq(c->role, CKPT_ROLE_EXP_AVG_SQ);
     for (i = 0; i < ckpt_reader_tensor_count(torch); i++) {
         const ckpt_canonical *x = ckpt_naming_get(a, i), *y = named(native, b, x->name.data);
         ck_assert_str_eq(x->name.data, y->name.data);

@@ -18,7 +18,7 @@ static void check_texts(const ckpt_report *report, int row)
         if (mend)
             ck_assert_msg(strncmp(mend + 19, f->code, strlen(f->code)) == 0 && strstr(mend, "--to same"), "row %d: %s",
                           row, mend);
-        if (f->severity > CKPT_NOTE)
+        if (f->severity > CKPT_SEVERITY_NOTE)
             ck_assert_msg(*f->fix, "row %d: %s has no fix", row, f->code);
     }
 }
@@ -64,7 +64,7 @@ START_TEST(healthy)
             ckpt_doctor_result result;
             write_object(at("x.pt"), files[i], NULL);
             doctor_of(at("x.pt"), &options, &result, report);
-            ck_assert_msg(result.outcome == R && ckpt_report_worst(report) == CKPT_NOTE, "file %zu, loader %zu: %s", i,
+            ck_assert_msg(result.outcome == R && ckpt_report_worst(report) == CKPT_SEVERITY_NOTE, "file %zu, loader %zu: %s", i,
                           k, ckpt_outcome_name(result.outcome));
             ckpt_doctor_result_clear(&result);
         }
@@ -158,9 +158,9 @@ START_TEST(refusals_by_version)
     const ckpt_finding *f = refused_by(major, minor, &outcome, report);
     ck_assert_msg(f && strstr(f->message, allowed_from[_i].said), "%s: %s", allowed_from[_i].what,
                   f ? f->message : "not refused");
-    ck_assert_int_eq(outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_int_eq(outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ck_assert_ptr_null(refused_by(2, allowed_from[_i].minor, &outcome, report));
-    ck_assert_int_eq(outcome, CKPT_WEIGHTS_ONLY);
+    ck_assert_int_eq(outcome, CKPT_OUTCOME_WEIGHTS_ONLY);
     ck_assert_ptr_null(refused_by(2, 13, &outcome, report));
     ckpt_report_free(report);
 }
@@ -246,7 +246,7 @@ START_TEST(weights_only_by_version)
     const ckpt_finding *f = refused_by(1, 12, &outcome, report);
     ck_assert_ptr_nonnull(f);
     ck_assert_ptr_nonnull(strstr(f->message, "TypeError"));
-    ck_assert_int_eq(outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_int_eq(outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_report_free(report);
 }
 END_TEST
@@ -264,7 +264,7 @@ START_TEST(not_its_format)
         doctor_of(at("x.pt"), &options, &result, report);
         bool found = ckpt_report_find(report, "not-its-format", NULL) != NULL;
         ck_assert_msg(found == (loaders[i] != T), "%s", ckpt_loader_name(loaders[i]));
-        ck_assert_int_eq(result.outcome, loaders[i] == T ? CKPT_RESUMES : CKPT_FAILS_AT_LOAD);
+        ck_assert_int_eq(result.outcome, loaders[i] == T ? CKPT_OUTCOME_RESUMES : CKPT_OUTCOME_FAILS_AT_LOAD);
         ckpt_doctor_result_clear(&result);
     }
     static const char pickle[] = "\x80\2}(X\5\0\0\0epochK\3X\4\0\0\0argsK\1u.";
@@ -272,7 +272,7 @@ START_TEST(not_its_format)
     options.loader = T;
     doctor_of(at("y.pkl"), &options, &result, report);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "not-its-format", NULL));
-    ck_assert_int_eq(result.outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&result);
     ckpt_report_free(report);
 }
@@ -293,7 +293,7 @@ START_TEST(formats_by_loaders)
         {"one", {R, R, R, FL, FL, FL}, 0x30, NULL},
         {"native", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/native %s/native.pt"},
         {"step", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/step %s/step.pt"},
-        {"w.safetensors", {CKPT_WEIGHTS_ONLY, CKPT_WEIGHTS_ONLY, FL, FL, FL, FL}, 0x3e, "safetensors.torch.load_file('%s/w.safetensors')"},
+        {"w.safetensors", {CKPT_OUTCOME_WEIGHTS_ONLY, CKPT_OUTCOME_WEIGHTS_ONLY, FL, FL, FL, FL}, 0x3e, "safetensors.torch.load_file('%s/w.safetensors')"},
     };
     ckpt_report *report = ckpt_report_new();
     ckpt_error err = CKPT_ERROR_INIT;
@@ -397,7 +397,7 @@ START_TEST(rank_of_another)
         int world;
         ckpt_severity severity;
     } cases[] = {
-        {"rank-00003.pt", 2, CKPT_WARNING}, {"rank-00001.pt", 0, CKPT_WARNING}, {"rank-00003.pt", 4, CKPT_NOTE}};
+        {"rank-00003.pt", 2, CKPT_SEVERITY_WARNING}, {"rank-00001.pt", 0, CKPT_SEVERITY_WARNING}, {"rank-00003.pt", 4, CKPT_SEVERITY_NOTE}};
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3; i++) {
         ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .world = cases[i].world};
@@ -426,13 +426,13 @@ START_TEST(places)
     ckpt_doctor_result result;
     write_object(at("x.pt"), FILE_OF("f32@cpu[]", "cuda:0", "'fused':True,"), NULL);
     doctor_of(at("x.pt"), &options, &result, NULL);
-    ck_assert_uint_eq(held(&result, "cuda:0", "cuda:0", CKPT_PARAM), 36);
-    ck_assert_uint_eq(held(&result, "cuda:0", "cuda:0", CKPT_EXP_AVG), 36);
-    ck_assert_uint_eq(held(&result, "cpu", "cuda:0", CKPT_STEP), 8); /* load_state_dict moves it */
+    ck_assert_uint_eq(held(&result, "cuda:0", "cuda:0", CKPT_ROLE_PARAM), 36);
+    ck_assert_uint_eq(held(&result, "cuda:0", "cuda:0", CKPT_ROLE_EXP_AVG), 36);
+    ck_assert_uint_eq(held(&result, "cpu", "cuda:0", CKPT_ROLE_STEP), 8); /* load_state_dict moves it */
     ckpt_doctor_result_clear(&result);
     options.torch_major = 2;
     doctor_of(at("x.pt"), &options, &result, NULL);
-    ck_assert_uint_eq(held(&result, "cpu", "cpu", CKPT_STEP), 8); /* torch 2.0 does not */
+    ck_assert_uint_eq(held(&result, "cpu", "cpu", CKPT_ROLE_STEP), 8); /* torch 2.0 does not */
     ck_assert_uint_eq(result.places[0].nbytes, 36);               /* largest first */
     ckpt_doctor_result_clear(&result);
     ck_assert_ptr_null(result.places);

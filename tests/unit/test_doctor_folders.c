@@ -39,69 +39,69 @@ typedef struct situation {
 } situation;
 
 static const situation rows[] = {
-    {A, NULL, {{0}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, true},
-    {A, "optimizer.bin", {{0}}, "optimizer-file-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {A, "scheduler.bin", {{0}}, "optimizer-file-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {A, "scaler.pt", {{0}}, "scaler-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, true},
-    {A, "scaler.pt", {{0}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {A, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {A, NULL, {{0}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, true},
+    {A, "optimizer.bin", {{0}}, "optimizer-file-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {A, "scheduler.bin", {{0}}, "optimizer-file-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {A, "scaler.pt", {{0}}, "scaler-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, true},
+    {A, "scaler.pt", {{0}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
     /* a program's own hook: a folder with a model and its settings, or LoRA weights of diffusers */
     {A, "pytorch_model.bin", {{"unet/config.json", "{\"_class_name\": \"UNet2DModel\"}"}, {"unet/diffusion_pytorch_model.bin", WEIGHTS}},
-     "weights-by-hook", CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {A, "pytorch_model.bin", {{"pytorch_lora_weights.bin", WEIGHTS}}, "weights-by-hook", CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {A, "pytorch_model.bin", {{"unet/diffusion_pytorch_model.bin", WEIGHTS}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {A, "pytorch_model.bin", {{"unet/config.json", "{\"a\": 1}"}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3,"}}, "trainer-state-damaged", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3}"}}, "trainer-state-incomplete", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3, \"train_batch_size\": null}"}}, "trainer-state-incomplete", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"config.json", "{\"model_type\": "}}, "config-damaged", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"config.json", "{\"model_type\": \"gpt2\"}"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {A, NULL, {{"config.json", "{\"model_type\": "}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
+     "weights-by-hook", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A, "pytorch_model.bin", {{"pytorch_lora_weights.bin", WEIGHTS}}, "weights-by-hook", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A, "pytorch_model.bin", {{"unet/diffusion_pytorch_model.bin", WEIGHTS}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {A, "pytorch_model.bin", {{"unet/config.json", "{\"a\": 1}"}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3,"}}, "trainer-state-damaged", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3}"}}, "trainer-state-incomplete", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3, \"train_batch_size\": null}"}}, "trainer-state-incomplete", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"config.json", "{\"model_type\": "}}, "config-damaged", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"config.json", "{\"model_type\": \"gpt2\"}"}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A, NULL, {{"config.json", "{\"model_type\": "}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
     {H, "trainer_state.json", {{"rng_state.pth", "{'cpu':u8@cpu[5056]}"}, {"training_args.bin", "new transformers.training_args:TrainingArguments"}},
-     "trainer-state-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {A, "random_states_0.pkl", {{0}}, "rng-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_NOTE, CKPT_RESUMES, 1, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 4, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, NULL, CKPT_NOTE, CKPT_RESUMES, 2, false},
+     "trainer-state-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {A, "random_states_0.pkl", {{0}}, "rng-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
+    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 1, false},
+    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 4, false},
+    {A, NULL, {{"random_states_1.pkl", RANDOM}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 2, false},
     {A,
      NULL,
      {{"random_states_0.pkl", "{'a':new argparse:Namespace}"}},
      "weights-only-refused",
-     CKPT_WARNING,
-     CKPT_RESUMES_DIFFERENTLY,
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
      0,
      false},
     {A,
      NULL,
      {{"scheduler.bin", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}},
      "weights-only-refused",
-     CKPT_ERROR,
-     CKPT_FAILS_AT_LOAD,
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
      0,
      false},
-    {A, NULL, {{"sampler.bin", "{'a':new argparse:Namespace}"}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, false},
-    {H, NULL, {{0}}, NULL, CKPT_NOTE, CKPT_RESUMES, 0, true},
-    {H, "optimizer.pt", {{0}}, "optimizer-file-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {H, "scheduler.pt", {{0}}, "optimizer-file-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {H, "scaler.pt", {{0}}, "scaler-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, true},
-    {H, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, "trainer_state.json", {{0}}, "trainer-state-missing", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
-    {H, "rng_state.pth", {{0}}, "rng-missing", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
+    {A, NULL, {{"sampler.bin", "{'a':new argparse:Namespace}"}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {H, NULL, {{0}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, true},
+    {H, "optimizer.pt", {{0}}, "optimizer-file-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
+    {H, "scheduler.pt", {{0}}, "optimizer-file-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
+    {H, "scaler.pt", {{0}}, "scaler-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, true},
+    {H, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, "trainer_state.json", {{0}}, "trainer-state-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H, "rng_state.pth", {{0}}, "rng-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
     {H,
      "rng_state.pth",
      {{"rng_state_0.pth", "{'cpu':u8@cpu[5056]}"}, {"rng_state_1.pth", "{'cpu':u8@cpu[5056]}"}},
      "rank-state-count",
-     CKPT_WARNING,
-     CKPT_RESUMES_DIFFERENTLY,
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
      1,
      false},
     {H,
      "rng_state.pth",
      {{"rng_state_0.pth", "{'cpu':u8@cpu[5056]}"}, {"rng_state_1.pth", "{'cpu':u8@cpu[5056]}"}},
      NULL,
-     CKPT_NOTE,
-     CKPT_RESUMES,
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
      2,
      false},
     {H,
@@ -110,8 +110,8 @@ static const situation rows[] = {
        "{" STATE("f32@cpu[]",
                  "cpu") ",'param_groups':[{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[0]}]}"}},
      "group-mismatch",
-     CKPT_ERROR,
-     CKPT_FAILS_AT_LOAD,
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
      0,
      false},
     /* of the two one is missing: the other is not read */
@@ -119,44 +119,44 @@ static const situation rows[] = {
      "optimizer.pt",
      {{"scheduler.pt", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}},
      "optimizer-file-missing",
-     CKPT_WARNING,
-     CKPT_RESUMES_DIFFERENTLY,
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
      0,
      false},
     {H,
      "scheduler.pt",
      {{"optimizer.pt", "{'state':{},'param_groups':[{'lr':None,'amsgrad':False,'foreach':None,'params':[0,1]}]}"}},
      "optimizer-file-missing",
-     CKPT_WARNING,
-     CKPT_RESUMES_DIFFERENTLY,
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
      0,
      false},
-    {H, NULL, {{"pytorch_model.bin", "{'a':f32@cpu[2,3]}"}}, "weights-incomplete", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {A, NULL, {{"random_states_0.pkl", "{'torch_manual_seed':f32@cpu[8]}"}}, "rng-refused", CKPT_WARNING, CKPT_RESUMES_DIFFERENTLY, 0, false},
-    {H, NULL, {{"rng_state.pth", "{'cpu':f32@cpu[8]}"}}, "rng-refused", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"pytorch_model.bin", "{'a':f32@cpu[2,3]}"}}, "weights-incomplete", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
+    {A, NULL, {{"random_states_0.pkl", "{'torch_manual_seed':f32@cpu[8]}"}}, "rng-refused", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
+    {H, NULL, {{"rng_state.pth", "{'cpu':f32@cpu[8]}"}}, "rng-refused", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
     {H,
      NULL,
      {{"scheduler.pt", "{'base_lrs':[0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1],'_get_lr_called_within_step':False}"}},
      "scheduler-incomplete",
-     CKPT_ERROR,
-     CKPT_FAILS_AT_LOAD,
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
      0,
      false},
-    {H, NULL, {{"optimizer.pt", "{" STATE("f32@cpu[]", "cpu") "}"}}, "optimizer-incomplete", CKPT_ERROR, CKPT_FAILS_AT_LOAD, 0, false},
+    {H, NULL, {{"optimizer.pt", "{" STATE("f32@cpu[]", "cpu") "}"}}, "optimizer-incomplete", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
     {H,
      NULL,
      {{"training_args.bin", "new transformers.training_args:TrainingArguments"}},
      NULL,
-     CKPT_NOTE,
-     CKPT_RESUMES,
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
      0,
      false},
     {H,
      NULL,
      {{"scheduler.pt", "{'last_epoch':3,'_step_count':4,'a':new argparse:Namespace}"}},
      "weights-only-refused",
-     CKPT_ERROR,
-     CKPT_FAILS_AT_LOAD,
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
      0,
      false},
 };
@@ -189,7 +189,7 @@ START_TEST(each)
     doctor_of(folder, &options, &result, report);
     const ckpt_finding *f = s->code ? ckpt_report_find(report, s->code, NULL) : NULL;
     for (size_t i = 0; i < ckpt_report_count(report) && !s->code; i++)
-        ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_NOTE ||
+        ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_SEVERITY_NOTE ||
                           strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
                       "row %d: %s: %s", _i, ckpt_report_get(report, i)->code, ckpt_report_get(report, i)->message);
     ck_assert_msg(!s->code || (f && f->severity == s->severity), "row %d: %s", _i,
@@ -209,12 +209,12 @@ START_TEST(damaged_files)
         const char *cut, *without, *code;      /* code NULL: it is not opened */
         ckpt_outcome outcome;
     } cases[] = {
-        {A, "random_states_0.pkl", NULL, "rng-missing", CKPT_RESUMES_DIFFERENTLY},
+        {A, "random_states_0.pkl", NULL, "rng-missing", CKPT_OUTCOME_RESUMES_DIFFERENTLY},
         {A, "optimizer.bin", NULL, NULL, 0},
         {A, "scheduler.bin", NULL, NULL, 0},
-        {H, "training_args.bin", NULL, "member-damaged", CKPT_RESUMES},
-        {H, "scheduler.pt", "optimizer.pt", "optimizer-file-missing", CKPT_RESUMES_DIFFERENTLY},
-        {H, "optimizer.pt", "scheduler.pt", "optimizer-file-missing", CKPT_RESUMES_DIFFERENTLY},
+        {H, "training_args.bin", NULL, "member-damaged", CKPT_OUTCOME_RESUMES},
+        {H, "scheduler.pt", "optimizer.pt", "optimizer-file-missing", CKPT_OUTCOME_RESUMES_DIFFERENTLY},
+        {H, "optimizer.pt", "scheduler.pt", "optimizer-file-missing", CKPT_OUTCOME_RESUMES_DIFFERENTLY},
         {H, "optimizer.pt", NULL, NULL, 0},
         {H, "scheduler.pt", NULL, NULL, 0},
         {H, "rng_state.pth", NULL, NULL, 0},
@@ -276,9 +276,9 @@ START_TEST(steps_of_native_files)
         int64_t taken = 3;
         ckpt_error err = CKPT_ERROR_INIT;
         ckpt_state *state = ckpt_state_new();
-        bind_tensor(state, "a", NULL, CKPT_PARAM, a, 4);
-        bind_tensor(state, NULL, "a", CKPT_EXP_AVG, m, 4);
-        bind_tensor(state, NULL, "a", CKPT_EXP_AVG_SQ, v, 4);
+        bind_tensor(state, "a", NULL, CKPT_ROLE_PARAM, a, 4);
+        bind_tensor(state, NULL, "a", CKPT_ROLE_EXP_AVG, m, 4);
+        bind_tensor(state, NULL, "a", CKPT_ROLE_EXP_AVG_SQ, v, 4);
         const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F32, &lr}, {"amsgrad", CKPT_SCALAR_BOOL, &amsgrad}, {"betas.0", CKPT_SCALAR_F32, &beta}};
         ckpt_group_desc g = {.name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = i < 3 ? 3 : 2};
         ck_assert_int_eq(ckpt_state_group(state, &g, &err), CKPT_OK);
@@ -288,7 +288,7 @@ START_TEST(steps_of_native_files)
         ckpt_doctor_result result;
         ckpt_report *report = ckpt_report_new();
         doctor_of(at("s%zu.ckpt", i), &options, &result, report);
-        ck_assert_msg(result.outcome == CKPT_RESUMES, "case %zu: %s, %s", i, ckpt_outcome_name(result.outcome),
+        ck_assert_msg(result.outcome == CKPT_OUTCOME_RESUMES, "case %zu: %s, %s", i, ckpt_outcome_name(result.outcome),
                       ckpt_report_count(report) ? ckpt_report_get(report, 0)->message : "");
         ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
@@ -330,15 +330,15 @@ START_TEST(adapters)
         ckpt_severity severity;
     } cases[] = {
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"lora_alpha\": 64}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, "gives 2 modules another rank", CKPT_ERROR},
+        {"{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, "gives 2 modules another rank", CKPT_SEVERITY_ERROR},
         {"{\"peft_type\": \"LORA\", \"r\": 2, \"rank_pattern\": {\"q\": 4, \"layer.v\": 4}, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"ayer.q\": 8, \"v\": 2}, \"target_modules\": [\"q\", \"v\"]}", false,
-         "base_model.model.layer.v: r=2, and its tensors are of 4", CKPT_ERROR},
+         "base_model.model.layer.v: r=2, and its tensors are of 4", CKPT_SEVERITY_ERROR},
         {"{\"peft_type\": \"LORA\", \"r\": 8, \"rank_pattern\": {\"(q|v)\": 4}, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\"]}", false, "target_modules", CKPT_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\"]}", false, "target_modules", CKPT_SEVERITY_WARNING},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \"q|k\"}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"use_dora\": true}", false, "says use_dora", CKPT_WARNING},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"]}", true, "does not say use_dora", CKPT_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"use_dora\": true}", false, "says use_dora", CKPT_SEVERITY_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"]}", true, "does not say use_dora", CKPT_SEVERITY_WARNING},
         {"{\"peft_type\": \"LOHA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -357,7 +357,7 @@ START_TEST(adapters)
         const ckpt_finding *f = ckpt_report_find(report, "adapter-mismatch", NULL);
         ck_assert_msg(!f == !cases[i].words, "case %zu: %s", i, f ? f->message : "no finding");
         ck_assert_msg(!f || (strstr(f->message, cases[i].words) && f->severity == cases[i].severity), "case %zu: %s", i, f->message);
-        ck_assert_msg((result.outcome == CKPT_FAILS_AT_LOAD) == (f && f->severity == CKPT_ERROR), "case %zu: %s", i,
+        ck_assert_msg((result.outcome == CKPT_OUTCOME_FAILS_AT_LOAD) == (f && f->severity == CKPT_SEVERITY_ERROR), "case %zu: %s", i,
                       ckpt_outcome_name(result.outcome));
         ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
@@ -411,7 +411,7 @@ START_TEST(what_load_kwargs_reach)
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         ck_assert_msg(f && (strstr(f->fix, "load_kwargs") != NULL) == cases[i].reached, "%s: %s", cases[i].file.name, f ? f->fix : "-");
         ck_assert(cases[i].reached || strstr(f->fix, "add_safe_globals"));
-        ck_assert_int_eq(result.outcome, CKPT_FAILS_AT_LOAD);
+        ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
         ckpt_doctor_result_clear(&result);
     }
     ckpt_report_free(report);

@@ -67,13 +67,13 @@ START_TEST(in_c)
     char *s = snippet_of(at("x.pt"), "c", NULL);
     HAS(s, "source: {model: model, optimizer: optimizer}");
     HAS(s, "default: cuda:0");
-    HAS(s, "options.optimizer = CKPT_FUSED;");
-    HAS(s, "ckpt_guard(state, CKPT_FUSED,");
+    HAS(s, "options.optimizer = CKPT_OPTIMIZER_FUSED;");
+    HAS(s, "ckpt_guard(state, CKPT_OPTIMIZER_FUSED,");
     free(s);
     write_object(at("x.pt"), PLAIN, NULL);
     s = snippet_of(at("x.pt"), "c", NULL);
     HAS(s, "default: cpu");
-    HAS(s, "options.optimizer = CKPT_PLAIN;");
+    HAS(s, "options.optimizer = CKPT_OPTIMIZER_PLAIN;");
     free(s);
 }
 END_TEST
@@ -91,8 +91,8 @@ START_TEST(in_c_of_a_run)
         snprintf(path, sizeof path, "path[] = \"%s\", map_location[] = \"cuda:0\";", folder);
         HAS(s, path);
         HAS(s, "ckpt_run_open(run, path, state, options, &err)");
-        HAS(s, "restore.optimizer = CKPT_FUSED;");
-        HAS(s, "ckpt_guard(state, CKPT_FUSED,");
+        HAS(s, "restore.optimizer = CKPT_OPTIMIZER_FUSED;");
+        HAS(s, "ckpt_guard(state, CKPT_OPTIMIZER_FUSED,");
         LACKS(s, "ckpt_restore(");
         free(s);
     }

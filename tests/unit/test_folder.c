@@ -112,7 +112,7 @@ START_TEST(broken_json_hides_no_tensor)
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 8);
     ck_assert_uint_eq(findings("member-damaged"), 1);
     ck_assert_ptr_null(ckpt_value_get(ckpt_reader_root(reader), "config.json"));
-    ck_assert_int_eq(ckpt_verify(at("c"), NULL, NULL, NULL, report, &err), CKPT_NO);
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, NULL, NULL, report, &err), CKPT_ANSWER_NO);
     ck_assert_str_eq(ckpt_report_find(report, "member-damaged", NULL)->file, "config.json");
     ckpt_report_free(report);
 }
@@ -293,7 +293,7 @@ START_TEST(a_recipe_is_not_passed_over)
     write_torch_int(at("tune/recipe_state/recipe_state.pt"), "x", 1);
     opens(at("tune"), "hf");
     const ckpt_finding *f = ckpt_report_find(ckpt_reader_findings(reader), "file-ignored", NULL);
-    ck_assert(f && f->severity == CKPT_WARNING && strstr(f->message, "recipe_state/recipe_state.pt"));
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "recipe_state/recipe_state.pt"));
 }
 END_TEST
 

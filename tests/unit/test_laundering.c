@@ -134,7 +134,7 @@ static void verify_case(const char *path, const kind *k, flip f, void *ctx)
     (void)k;
     ckpt_report_clear(report);
     ckpt_status status = ckpt_verify(path, NULL, NULL, &result, report, &err);
-    ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_NO), "%s: ckpt_verify: %d", label, (int)status);
+    ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_ANSWER_NO), "%s: ckpt_verify: %d", label, (int)status);
     ck_assert_msg(result.ok == (f == SOUND) && result.integrity == CKPT_INTEGRITY_CRC32, "%s", label);
     ck_assert_msg(f == SOUND || ckpt_report_count_code(report, "crc-mismatch") > 0, "%s", label);
 }
@@ -158,7 +158,7 @@ static void doctor_case(const char *path, const kind *k, flip f, void *ctx)
     ck_assert_msg(status >= 0, "%s: %s", label, err.message);
     size_t found = ckpt_report_count_code(report, "crc-mismatch");
     ck_assert_msg(f == SOUND ? found == 0 : found > 0, "%s: %zu findings of wrong bytes", label, found);
-    ck_assert_msg(f == SOUND || result.outcome != CKPT_RESUMES, "%s: it is said to resume", label);
+    ck_assert_msg(f == SOUND || result.outcome != CKPT_OUTCOME_RESUMES, "%s: it is said to resume", label);
     ckpt_doctor_result_clear(&result);
     ckpt_reader_close(reader);
 }
@@ -182,7 +182,7 @@ static void bind(place *p, const kind *k, bool linear, bool wide)
     int64_t strides[3] = { 1, 1, 1 };
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = "w";
-    d.role = CKPT_PARAM;
+    d.role = CKPT_ROLE_PARAM;
     d.dtype = is_complex(k) ? CKPT_C64 : wide ? CKPT_F64 : CKPT_F32;
     d.ndim = (uint32_t)k->ndim;
     d.shape = k->shape;

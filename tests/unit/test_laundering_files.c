@@ -536,7 +536,7 @@ START_TEST(a_restore_that_converts_touches_nothing)
     o.allow_cast = true;
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = "w0";
-    d.role = CKPT_PARAM;
+    d.role = CKPT_ROLE_PARAM;
     d.dtype = CKPT_F64;
     d.ndim = 1;
     d.shape = shape;

@@ -63,7 +63,7 @@ static ckpt__target apply(const ckpt_map *map, const char *name, ckpt_role role,
 static const char *goes(const ckpt_map *map, const char *tag)
 {
     static char buf[CKPT_DEVICE_NAME_MAX];
-    ckpt__target t = apply(map, "w", CKPT_PARAM, tag);
+    ckpt__target t = apply(map, "w", CKPT_ROLE_PARAM, tag);
     return t.device.type == CKPT_DEVICE_NONE ? "keep" : ckpt__target_name(&t, buf);
 }
 
@@ -208,7 +208,7 @@ END_TEST
 static void fails(const char *text, const char *tag, const char *expected)
 {
     ckpt_map *map = parse(text);
-    ckpt__subject s = { .name = ckpt__s("blk.0.w"), .role = CKPT_PARAM, .tag = ckpt__s(tag) };
+    ckpt__subject s = { .name = ckpt__s("blk.0.w"), .role = CKPT_ROLE_PARAM, .tag = ckpt__s(tag) };
     ckpt__target t;
     ck_assert_int_eq(ckpt__map_apply(map, &s, &ranks, NULL, &t, &err), CKPT_E_ARGUMENT);
     ck_assert_msg(strstr(err.message, expected) != NULL, "'%s' lacks '%s'", err.message, expected);
@@ -277,7 +277,7 @@ static ckpt_device callback(void *ctx, const char *name, ckpt_role role, const c
     ++*(int *)ctx;
     if (strcmp(name, "odd") == 0)
         return odd_device;
-    return role == CKPT_PARAM && strcmp(tag, "cuda:1") == 0 ? ckpt_cuda(2) : (ckpt_device){ CKPT_DEVICE_NONE, -1 };
+    return role == CKPT_ROLE_PARAM && strcmp(tag, "cuda:1") == 0 ? ckpt_cuda(2) : (ckpt_device){ CKPT_DEVICE_NONE, -1 };
 }
 
 START_TEST(callbacks)
@@ -285,14 +285,14 @@ START_TEST(callbacks)
     int calls = 0;
     ckpt_map *map = NULL;
     ck_assert_int_eq(ckpt_map_callback(callback, &calls, &map, &err), CKPT_OK);
-    ckpt__target t = apply(map, "w", CKPT_PARAM, "cuda:1");
+    ckpt__target t = apply(map, "w", CKPT_ROLE_PARAM, "cuda:1");
     ck_assert(ckpt_device_equal(t.device, ckpt_cuda(2)));
     ck_assert_int_eq(t.by, CKPT__BY_CALLBACK);
-    t = apply(map, "w", CKPT_RNG, NULL);
+    t = apply(map, "w", CKPT_ROLE_RNG, NULL);
     ck_assert_int_eq(t.device.type, CKPT_DEVICE_NONE);
     ck_assert_int_eq(t.by, CKPT__BY_NOTHING);
     ck_assert_int_eq(calls, 2);
-    ckpt__subject s = { .name = ckpt__s("odd"), .role = CKPT_PARAM };
+    ckpt__subject s = { .name = ckpt__s("odd"), .role = CKPT_ROLE_PARAM };
     const ckpt_device odd[] = { { CKPT_DEVICE_META, -1 }, { CKPT_DEVICE_OTHER, 0 }, { CKPT_DEVICE_CUDA, -1 }, { CKPT_DEVICE_XPU, 0 } };
     for (size_t i = 0; i < 4; i++) {
         odd_device = odd[i];
@@ -327,20 +327,20 @@ START_TEST(yaml_rules)
     ck_assert_str_eq(ckpt__map_rule_text(map, 2), "{tag: 'cuda:*', to: 'cuda:{rank % 8}'} (line 12)");
     ck_assert_str_eq(ckpt__map_rule_text(map, 3), "{name: 'head.*', cast: float32} (line 13)");
     ck_assert_str_eq(ckpt__map_rule_text(map, 4), "");
-    ck_assert_int_eq(ckpt__map_optimizer(map), CKPT_FUSED);
-    ckpt__target t = apply(map, "vae.x", CKPT_PARAM, "cuda:0");
+    ck_assert_int_eq(ckpt__map_optimizer(map), CKPT_OPTIMIZER_FUSED);
+    ckpt__target t = apply(map, "vae.x", CKPT_ROLE_PARAM, "cuda:0");
     ck_assert(ckpt_device_equal(t.device, ckpt_cuda(1)));
     ck_assert_int_eq(t.by, CKPT__BY_NAME);
     ck_assert_uint_eq(t.rule, 0);
-    t = apply(map, "rng.torch", CKPT_RNG, "cuda:0");
+    t = apply(map, "rng.torch", CKPT_ROLE_RNG, "cuda:0");
     ck_assert_int_eq(t.by, CKPT__BY_ROLE);
     ck_assert_int_eq(t.device.type, CKPT_DEVICE_CPU);
     /* a rule that only casts does not hide what comes after, nor does a target hide a later cast */
-    t = apply(map, "head.w", CKPT_PARAM, "cuda:0");
+    t = apply(map, "head.w", CKPT_ROLE_PARAM, "cuda:0");
     ck_assert(ckpt_device_equal(t.device, ckpt_cuda(5)));
     ck_assert_int_eq(t.by, CKPT__BY_TAG);
     ck_assert_int_eq(t.cast, CKPT_F32);
-    t = apply(map, "head.w", CKPT_PARAM, "cpu");
+    t = apply(map, "head.w", CKPT_ROLE_PARAM, "cpu");
     ck_assert_int_eq(t.by, CKPT__BY_DEFAULT);
     ck_assert_uint_eq(t.rule, SIZE_MAX);
     const ckpt__map_source *source = ckpt__map_source_of(map);
@@ -357,13 +357,13 @@ START_TEST(yaml_conditions)
 {
     ckpt_map *map = yaml("map: 1\nrules:\n- {name: 'a.*', role: exp_avg, tag: cpu, to: 'cuda:3'}\n- {name: 'b\\*', to: cpu}\n"
                          "- {name: 'b?', to: 'cuda:1', cast: float16}\n");
-    ck_assert(ckpt_device_equal(apply(map, "a.x", CKPT_EXP_AVG, "cpu").device, ckpt_cuda(3)));
-    ck_assert_int_eq(apply(map, "a.x", CKPT_PARAM, "cpu").by, CKPT__BY_NOTHING);
-    ck_assert_int_eq(apply(map, "a.x", CKPT_EXP_AVG, "cuda:0").by, CKPT__BY_NOTHING);
-    ck_assert_int_eq(apply(map, "a.x", CKPT_EXP_AVG, NULL).by, CKPT__BY_NOTHING);
-    ck_assert_int_eq(apply(map, "b*", CKPT_PARAM, "cpu").device.type, CKPT_DEVICE_CPU);
-    ck_assert_int_eq(apply(map, "b*", CKPT_PARAM, "cpu").cast, CKPT_F16);
-    ck_assert(ckpt_device_equal(apply(map, "bc", CKPT_PARAM, "cpu").device, ckpt_cuda(1)));
+    ck_assert(ckpt_device_equal(apply(map, "a.x", CKPT_ROLE_EXP_AVG, "cpu").device, ckpt_cuda(3)));
+    ck_assert_int_eq(apply(map, "a.x", CKPT_ROLE_PARAM, "cpu").by, CKPT__BY_NOTHING);
+    ck_assert_int_eq(apply(map, "a.x", CKPT_ROLE_EXP_AVG, "cuda:0").by, CKPT__BY_NOTHING);
+    ck_assert_int_eq(apply(map, "a.x", CKPT_ROLE_EXP_AVG, NULL).by, CKPT__BY_NOTHING);
+    ck_assert_int_eq(apply(map, "b*", CKPT_ROLE_PARAM, "cpu").device.type, CKPT_DEVICE_CPU);
+    ck_assert_int_eq(apply(map, "b*", CKPT_ROLE_PARAM, "cpu").cast, CKPT_F16);
+    ck_assert(ckpt_device_equal(apply(map, "bc", CKPT_ROLE_PARAM, "cpu").device, ckpt_cuda(1)));
     ck_assert_int_eq(ckpt__map_optimizer(map), CKPT_OPTIMIZER_DEFAULT);
     ckpt_map_free(map);
     map = yaml("map: 1\n");
@@ -499,7 +499,7 @@ END_TEST
 
 START_TEST(kind_names)
 {
-    for (int k = CKPT_OPTIMIZER_DEFAULT; k <= CKPT_PLAIN; k++)
+    for (int k = CKPT_OPTIMIZER_DEFAULT; k <= CKPT_OPTIMIZER_PLAIN; k++)
         ck_assert_int_eq(ckpt_optimizer_kind_from_name(ckpt_optimizer_kind_name((ckpt_optimizer_kind)k)), k);
     ck_assert_int_eq(ckpt_optimizer_kind_from_name("adam"), CKPT_OPTIMIZER_DEFAULT);
     ck_assert_int_eq(ckpt_optimizer_kind_from_name(NULL), CKPT_OPTIMIZER_DEFAULT);

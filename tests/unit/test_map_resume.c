@@ -69,10 +69,10 @@ static void start(trainer *x, int device)
         memset(x->weight, 0, WIDE * sizeof(float));
         memset(x->moment, 0, WIDE * sizeof(float));
     }
-    bind(x->state, "w", NULL, CKPT_PARAM, CKPT_F32, WIDE, x->weight);
-    bind(x->state, NULL, "w", CKPT_EXP_AVG, CKPT_F32, WIDE, x->moment);
-    bind(x->state, "loader.order", NULL, CKPT_OTHER, CKPT_I32, ORDER, x->order);
-    bind(x->state, "rng", NULL, CKPT_RNG, CKPT_U8, sizeof x->rng, x->rng);
+    bind(x->state, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, WIDE, x->weight);
+    bind(x->state, NULL, "w", CKPT_ROLE_EXP_AVG, CKPT_F32, WIDE, x->moment);
+    bind(x->state, "loader.order", NULL, CKPT_ROLE_OTHER, CKPT_I32, ORDER, x->order);
+    bind(x->state, "rng", NULL, CKPT_ROLE_RNG, CKPT_U8, sizeof x->rng, x->rng);
     x->o.restore = &x->r;
     x->o.notice = hear;
     x->o.notice_ctx = x;
@@ -265,7 +265,7 @@ static int reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
     unsigned round = p->round;
     for (size_t i = 0; i < n; i++) {
         int64_t a = p->arrived ? p->sum[i] : v[i], b = v[i];
-        p->sum[i] = !p->arrived ? a : op == CKPT_SUM ? a + b : (op == CKPT_MIN) == (a < b) ? a : b;
+        p->sum[i] = !p->arrived ? a : op == CKPT_OP_SUM ? a + b : (op == CKPT_OP_MIN) == (a < b) ? a : b;
     }
     if (++p->arrived == 2) {
         memcpy(p->result, p->sum, n * sizeof *v);
@@ -343,7 +343,7 @@ static void host_values(const void *arg)
         REQUIRE_OK(resume(&x, maps[i]));
         REQUIRE(x.order[0] == 300 && x.order[4] == 304);
         const ckpt_finding *f = ckpt_report_find(x.report, "policy-placed", "loader.order");
-        REQUIRE(f && f->severity == CKPT_NOTE && strstr(f->message, "own host memory"));
+        REQUIRE(f && f->severity == CKPT_SEVERITY_NOTE && strstr(f->message, "own host memory"));
         REQUIRE(ckpt_report_find(x.report, "policy-placed", "rng"));
     }
     REQUIRE_OK(resume(&x, NULL));
@@ -359,8 +359,8 @@ static void host_values(const void *arg)
     ckpt_state *s = ckpt_state_new();
     ckpt_restore_options o = { .map_location = "cuda:0", .allow_unexpected = true };
     char path[200];
-    bind(s, "w", NULL, CKPT_PARAM, CKPT_F32, WIDE, NULL);
-    bind(s, "loader.order", NULL, CKPT_OTHER, CKPT_I32, ORDER, NULL);
+    bind(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, WIDE, NULL);
+    bind(s, "loader.order", NULL, CKPT_ROLE_OTHER, CKPT_I32, ORDER, NULL);
     snprintf(path, sizeof path, "%s/step-00000003", run_path);
     REQUIRE_OK(ckpt_restore(s, path, &o, NULL, &err));
     REQUIRE(ckpt_device_equal(ckpt_state_device(s, "loader.order"), ckpt_cuda(0)));

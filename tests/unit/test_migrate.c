@@ -122,14 +122,14 @@ static void restore(const char *path, trained *t)
     ckpt_group_desc group = CKPT_GROUP_DESC_INIT;
     ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &t->lr}, {"betas.1", CKPT_SCALAR_F64, &t->beta}};
     memset(t, 0, sizeof *t);
-    bind(state, "0.weight", NULL, CKPT_PARAM, 2, matrix, t->weight);
-    bind(state, "2.bias", NULL, CKPT_PARAM, 1, two, t->bias);
+    bind(state, "0.weight", NULL, CKPT_ROLE_PARAM, 2, matrix, t->weight);
+    bind(state, "2.bias", NULL, CKPT_ROLE_PARAM, 1, two, t->bias);
     for (size_t i = 1; i < 5; i++)
-        bind(state, params[i], NULL, CKPT_PARAM, i == 4 ? 2 : 1, i == 4 ? last : three, t->others[i - 1]);
-    bind(state, NULL, "0.weight", CKPT_EXP_AVG, 2, matrix, t->exp_avg);
-    bind(state, NULL, "2.bias", CKPT_EXP_AVG_SQ, 1, two, t->bias_sq);
+        bind(state, params[i], NULL, CKPT_ROLE_PARAM, i == 4 ? 2 : 1, i == 4 ? last : three, t->others[i - 1]);
+    bind(state, NULL, "0.weight", CKPT_ROLE_EXP_AVG, 2, matrix, t->exp_avg);
+    bind(state, NULL, "2.bias", CKPT_ROLE_EXP_AVG_SQ, 1, two, t->bias_sq);
     for (size_t i = 0; i < 6; i++)
-        bind(state, NULL, params[i], CKPT_STEP, 0, NULL, &t->steps[i]);
+        bind(state, NULL, params[i], CKPT_ROLE_STEP, 0, NULL, &t->steps[i]);
     group.name = "0";
     group.params = params;
     group.param_count = 6;
@@ -139,7 +139,7 @@ static void restore(const char *path, trained *t)
     ck_assert_int_eq(ckpt_state_i64(state, "step", &t->step, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_state_scaler(state, "scaler", &t->scaler, &err), CKPT_OK);
     options.map_location = "cpu";
-    options.optimizer = CKPT_PLAIN;
+    options.optimizer = CKPT_OPTIMIZER_PLAIN;
     options.allow_unexpected = true;
     ck_assert_msg(ckpt_restore(state, path, &options, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
     ckpt_state_free(state);
@@ -200,13 +200,13 @@ START_TEST(optimizer_kinds)
         const char *map, *device;
         bool fused;
     } cases[] = {
-        {"fused-step-cpu.pt", CKPT_FUSED, NULL, "cuda:0", true},
+        {"fused-step-cpu.pt", CKPT_OPTIMIZER_FUSED, NULL, "cuda:0", true},
         {"fused-step-cpu.pt", CKPT_OPTIMIZER_DEFAULT, NULL, "cpu", true},          /* nothing asked, nothing moved */
         {"fused-step-cpu.pt", CKPT_OPTIMIZER_DEFAULT, "cuda:2", "cuda:2", true},   /* by the saved flags */
-        {"fused-step-cuda.pt", CKPT_PLAIN, NULL, "cpu", false},
-        {"plain.pt", CKPT_FUSED, "cuda:1", "cuda:1", true},
+        {"fused-step-cuda.pt", CKPT_OPTIMIZER_PLAIN, NULL, "cpu", false},
+        {"plain.pt", CKPT_OPTIMIZER_FUSED, "cuda:1", "cuda:1", true},
         {"plain.pt", CKPT_OPTIMIZER_DEFAULT, "cuda:1", "cpu", false},
-        {"capturable-cpu.pt", CKPT_FUSED, "cpu", "cpu", true},
+        {"capturable-cpu.pt", CKPT_OPTIMIZER_FUSED, "cpu", "cpu", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckpt_migrate_options options;
@@ -219,7 +219,7 @@ START_TEST(optimizer_kinds)
         size_t steps = 0;
         for (size_t k = 0; k < ckpt_reader_tensor_count(to); k++) {
             const ckpt_tensor_info *t = ckpt_reader_tensor(to, k);
-            if (t->role != CKPT_STEP)
+            if (t->role != CKPT_ROLE_STEP)
                 continue;
             steps++;
             ck_assert_msg(strcmp(t->device.data, cases[i].device) == 0, "case %zu: %s", i, t->device.data);

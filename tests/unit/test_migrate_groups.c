@@ -41,12 +41,12 @@ static void save(const char *path, what w)
         char name[60];
         snprintf(name, sizeof name, "optimizer.%s.step", names[i]);
         if (i < 2 || !w.no_param_c)
-            bind(s, names[i], NULL, CKPT_PARAM, params[i]);
+            bind(s, names[i], NULL, CKPT_ROLE_PARAM, params[i]);
         if (i == 2 && w.no_moments_of_c)
             continue;
-        bind(s, NULL, names[i], i == 2 && w.momentum_of_c ? CKPT_MOMENTUM : CKPT_EXP_AVG, m[i]);
+        bind(s, NULL, names[i], i == 2 && w.momentum_of_c ? CKPT_ROLE_MOMENTUM : CKPT_ROLE_EXP_AVG, m[i]);
         if (i < 2 || !w.momentum_of_c)
-            bind(s, NULL, names[i], CKPT_EXP_AVG_SQ, v[i]);
+            bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, v[i]);
         if (w.own_step)
             OK(ckpt_state_i64(s, name, &own_steps[i], &err));
     }
@@ -113,7 +113,7 @@ START_TEST(made)
     ck_assert_uint_eq(g->entry_count, 2);              /* no hyper-parameter is made up */
     has_steps(r, N, 7);
     const ckpt_finding *f = ckpt_report_find(report, "group-made", NULL);
-    ck_assert(f && f->severity == CKPT_WARNING);
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING);
     ck_assert_ptr_nonnull(strstr(f->message, "3 parameters"));
     ck_assert_ptr_nonnull(strstr(f->message, "by position"));
     ck_assert_ptr_nonnull(strstr(f->fix, "setdefault"));

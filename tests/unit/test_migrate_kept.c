@@ -249,7 +249,7 @@ START_TEST(an_optimizer_alone)
     both_ways(at("optimizer.bin"));
     migrates(at("optimizer.bin"), "ckpt", at("x.ckpt"));
     const ckpt_finding *f = ckpt_report_find(report, "order-unknown", NULL);
-    ck_assert(f && f->severity == CKPT_WARNING && strstr(f->message, "state in C") && strstr(f->fix, "--param-names"));
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "state in C") && strstr(f->fix, "--param-names"));
     ckpt_reader *r = opened_as(at("x.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "state.1.exp_avg_sq"));
     ckpt_reader_close(r);
@@ -270,7 +270,7 @@ START_TEST(an_optimizer_alone)
     r = opened_as(at("x.safetensors"), NULL);
     ck_assert_ptr_nonnull(find(r, "state.1.exp_avg_sq"));
     ckpt_reader_close(r);
-    options.optimizer = CKPT_FUSED;                    /* a placement by groups is asked for */
+    options.optimizer = CKPT_OPTIMIZER_FUSED;                    /* a placement by groups is asked for */
     ck_assert_int_eq(migrate(at("optimizer.bin"), "ckpt", at("x.ckpt")), CKPT_E_MISMATCH);
 }
 END_TEST
@@ -326,13 +326,13 @@ START_TEST(what_has_no_names_is_said)
     ckpt_doctor_result_clear(&answer);
     ckpt_reader_close(r);
     ckpt_state *state = ckpt_state_new();
-    bind(state, "w", NULL, CKPT_PARAM, weights[0]);
-    bind(state, "v", NULL, CKPT_PARAM, weights[1]);
-    bind(state, "u", NULL, CKPT_PARAM, weights[2]);
+    bind(state, "w", NULL, CKPT_ROLE_PARAM, weights[0]);
+    bind(state, "v", NULL, CKPT_ROLE_PARAM, weights[1]);
+    bind(state, "u", NULL, CKPT_ROLE_PARAM, weights[2]);
     ckpt_report_clear(report);
     ck_assert_int_eq(ckpt_restore(state, at("x.ckpt"), NULL, report, &err), CKPT_OK);
     ck_assert_float_eq(weights[1][3], 4);
-    bind(state, "optimizer.w.exp_avg", "w", CKPT_EXP_AVG, moments);
+    bind(state, "optimizer.w.exp_avg", "w", CKPT_ROLE_EXP_AVG, moments);
     ckpt_report_clear(report);
     ck_assert_int_eq(ckpt_restore(state, at("x.ckpt"), NULL, report, &err), CKPT_E_MISMATCH);
     ck_assert(said("order-unknown") && said("missing"));
@@ -374,7 +374,7 @@ static void edit(int which)
     options.rename_count = which == 0;
     options.add_prefix = which == 1 ? "net." : NULL;
     options.plain = which == 2;
-    options.optimizer = which == 3 ? CKPT_FUSED : CKPT_OPTIMIZER_DEFAULT;
+    options.optimizer = which == 3 ? CKPT_OPTIMIZER_FUSED : CKPT_OPTIMIZER_DEFAULT;
     options.map_location = which == 4 ? "cuda:1" : NULL;
     options.map_device_objects = which == 4;
     options.drop = drops;

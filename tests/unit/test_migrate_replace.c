@@ -111,10 +111,10 @@ START_TEST(nothing_matches)
     ck_assert_int_eq(migrate(plain(), "torch", at("a.pt")), CKPT_E_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(err.message, "--replace 'modle.2.*' matches no tensor of a model; 'model.2.*' would match 2"));
     ck_assert_int_ne(access(at("a.pt"), F_OK), 0);
-    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_ERROR);
+    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_SEVERITY_ERROR);
     options.allow_unused = true;
     migrates(plain(), "torch", at("a.pt"));
-    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_WARNING);
+    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_SEVERITY_WARNING);
     options.allow_unused = false;
     static const char *const moments[] = { "optimizer.state.0.*" };      /* no tensor of the model */
     replacing(moments, 1);
@@ -191,12 +191,12 @@ static ckpt_state *bind(trainer *t, bool head_state, int64_t head_size)
         char ema[40];
         snprintf(ema, sizeof ema, "ema.%s", names[i]);
         int64_t n = i == 1 ? head_size : 4;
-        bind_one(s, names[i], NULL, CKPT_PARAM, n, t->params[i]);
+        bind_one(s, names[i], NULL, CKPT_ROLE_PARAM, n, t->params[i]);
         if (i != 1 || head_state) {
-            bind_one(s, NULL, names[i], CKPT_EXP_AVG, n, t->m[i]);
-            bind_one(s, NULL, names[i], CKPT_EXP_AVG_SQ, n, t->v[i]);
-            bind_one(s, NULL, names[i], CKPT_STEP, 0, &t->steps[i]);
-            bind_one(s, ema, NULL, CKPT_EMA, n, t->ema[i]);
+            bind_one(s, NULL, names[i], CKPT_ROLE_EXP_AVG, n, t->m[i]);
+            bind_one(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, n, t->v[i]);
+            bind_one(s, NULL, names[i], CKPT_ROLE_STEP, 0, &t->steps[i]);
+            bind_one(s, ema, NULL, CKPT_ROLE_EMA, n, t->ema[i]);
         }
     }
     OK(ckpt_state_group(s, &g, &err));

@@ -60,14 +60,14 @@ START_TEST(match_nothing)
     ck_assert_msg(strstr(err.message, none[_i].said) != NULL, "'%s' is not in '%s'", none[_i].said, err.message);
     ck_assert_ptr_nonnull(strstr(err.message, "--allow-unused"));
     ck_assert_int_ne(access(at("x.pt"), F_OK), 0);
-    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_ERROR);
+    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_SEVERITY_ERROR);
     options.dry_run = true;
     ck_assert_int_eq(migrate(data("cli/plain.pt"), "torch", at("x.pt")), CKPT_E_ARGUMENT);
     options.dry_run = false;
     options.allow_unused = true;
     migrates(data("cli/plain.pt"), "torch", at("x.pt"));
     ck_assert_uint_eq(ckpt_report_count_code(report, "unused-rule"), 1);
-    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_WARNING);
+    ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_SEVERITY_WARNING);
 }
 END_TEST
 
@@ -120,7 +120,7 @@ START_TEST(stay_warnings)
     migrates(data("cli/plain.pt"), "torch", at("x.pt"));
     ck_assert_uint_ge(ckpt_report_count_code(report, "unused-rule"), 2);
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        ck_assert_int_ne(ckpt_report_get(report, i)->severity, CKPT_ERROR);
+        ck_assert_int_ne(ckpt_report_get(report, i)->severity, CKPT_SEVERITY_ERROR);
 }
 END_TEST
 
@@ -135,7 +135,7 @@ START_TEST(left_behind)
         migrates(data("torch-handover/ar-ckpt-mixed.pth"), to[i], at("w"));
         const ckpt_finding *f = ckpt_report_find(report, "left-behind", "trainer.vae_local");
         ck_assert_ptr_nonnull(f);
-        ck_assert_int_eq(f->severity, CKPT_WARNING);
+        ck_assert_int_eq(f->severity, CKPT_SEVERITY_WARNING);
         ck_assert_ptr_nonnull(strstr(f->message, "2 weights are outside of the model ('trainer.var_wo_ddp')"));
         ck_assert_ptr_nonnull(strstr(f->message, "trainer.vae_local.weight, trainer.vae_local.bias"));
         ck_assert_uint_eq(ckpt_report_count_code(report, "left-behind"), 1);

@@ -171,7 +171,7 @@ START_TEST(param_names_state_the_order_that_the_source_has)
 {
     make_state();
     options.map_location = "cuda:2";
-    options.optimizer = CKPT_FUSED;
+    options.optimizer = CKPT_OPTIMIZER_FUSED;
     fails(at("src"), at("dst"), CKPT_E_MISMATCH, "param_names");
     options.param_names = order;
     options.param_name_count = 3;
@@ -398,7 +398,7 @@ START_TEST(an_optimizer_of_libtorch_goes_by_position)
         ck_assert(state->entries[i].key->kind == CKPT_V_INT && state->entries[i].key->integer == (int64_t)i);
     ck_assert_int_eq(tensor("state.0.step")->dtype, CKPT_F32);
     ck_assert_uint_eq(tensor("state.0.step")->ndim, 0);
-    ck_assert_int_eq(tensor("state.0.step")->role, CKPT_STEP);
+    ck_assert_int_eq(tensor("state.0.step")->role, CKPT_ROLE_STEP);
 }
 END_TEST
 

@@ -327,9 +327,9 @@ START_TEST(a_report_fails_with_its_first_eight)
     char name[16];
     for (int i = 0; i < 12; i++) {
         snprintf(name, sizeof name, "t%d", i);
-        ck_assert(ckpt__report_add(r, i == 3 ? CKPT_NOTE : CKPT_ERROR, "missing", name, "do this", "%s", i == 2 ? "it is odd" : "it is not there"));
+        ck_assert(ckpt__report_add(r, i == 3 ? CKPT_SEVERITY_NOTE : CKPT_SEVERITY_ERROR, "missing", name, "do this", "%s", i == 2 ? "it is odd" : "it is not there"));
     }
-    ck_assert_int_eq(ckpt__report_fail(r, CKPT_ERROR, CKPT_E_MISMATCH, "f", &err), CKPT_E_MISMATCH);
+    ck_assert_int_eq(ckpt__report_fail(r, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, "f", &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "11 things are wrong: 't0': it is not there; 't1'"));
     ck_assert_ptr_nonnull(strstr(err.message, "'t2': it is odd"));
     ck_assert_ptr_nonnull(strstr(err.message, "and 3 more"));
@@ -338,17 +338,17 @@ START_TEST(a_report_fails_with_its_first_eight)
     ck_assert_uint_eq(ckpt_report_count_code(r, "missing"), 12);
     ck_assert_ptr_nonnull(ckpt_report_find(r, "missing", "t11"));
     ck_assert_ptr_null(ckpt_report_get(r, 12));
-    ck_assert(ckpt__report_use(r, ckpt_cpu(), CKPT_PARAM, 10) && ckpt__report_use(r, ckpt_cpu(), CKPT_STEP, 4));
+    ck_assert(ckpt__report_use(r, ckpt_cpu(), CKPT_ROLE_PARAM, 10) && ckpt__report_use(r, ckpt_cpu(), CKPT_ROLE_STEP, 4));
     ck_assert_uint_eq(ckpt_report_device_count(r), 1);
     ck_assert_uint_eq(ckpt_report_device(r, 0)->nbytes, 14);
-    ck_assert_uint_eq(ckpt_report_device(r, 0)->by_role[CKPT_STEP], 4);
+    ck_assert_uint_eq(ckpt_report_device(r, 0)->by_role[CKPT_ROLE_STEP], 4);
     ckpt_report_clear(r);
     ck_assert_uint_eq(ckpt_report_count(r), 0);
     for (int i = 0; i < 12; i++) {        /* one sentence for all */
         snprintf(name, sizeof name, "t%d", i);
-        ck_assert(ckpt__report_add(r, CKPT_ERROR, "missing", name, "do this", "it is not there"));
+        ck_assert(ckpt__report_add(r, CKPT_SEVERITY_ERROR, "missing", name, "do this", "it is not there"));
     }
-    ckpt__report_fail(r, CKPT_ERROR, CKPT_E_MISMATCH, "f", &err);
+    ckpt__report_fail(r, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, "f", &err);
     ck_assert_str_eq(err.message, "12 times: it is not there: 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7' and 4 more; do this");
     ckpt_report_free(r);
 }

@@ -31,18 +31,18 @@ static void add_tensors(model *m)
 {
     static const int64_t two_three[] = { 2, 3 }, three_two[] = { 3, 2 }, five[] = { 5 }, four[] = { 4 }, swapped[] = { 1, 3 };
     static const int64_t none[] = { 0, 7 }, one[] = { 1 };
-    size_t w = add_tensor_to(m->x, "wte.weight", CKPT_F32, 2, two_three, "cuda:0", CKPT_PARAM);
+    size_t w = add_tensor_to(m->x, "wte.weight", CKPT_F32, 2, two_three, "cuda:0", CKPT_ROLE_PARAM);
     m->x->tensors[w].info.param = ckpt__s("wte.weight");
     m->x->tensors[w].info.requires_grad = true;
     static const ckpt_tensor_extra parameter = { .class_name = { "torch.nn.parameter.Parameter", 28 } };
     m->x->tensors[w].info.extra = &parameter;
-    moment(m, "optimizer.wte.weight.exp_avg", "wte.weight", "exp_avg", CKPT_EXP_AVG);
-    moment(m, "odd.name", "wte.weight", "exp_avg_sq", CKPT_EXP_AVG_SQ);
-    add_tensor_to(m->x, "mask", CKPT_BOOL, 1, five, "cpu", CKPT_BUFFER);
-    add_tensor_to(m->x, "half", CKPT_BF16, 1, five, "cuda:1", CKPT_PARAM);
-    add_tensor_to(m->x, "step", CKPT_I64, 0, NULL, "cpu", CKPT_STEP);
-    add_tensor_to(m->x, "complex", CKPT_C128, 1, four, "cpu", CKPT_OTHER);
-    add_tensor_to(m->x, "empty", CKPT_F64, 2, none, "cpu", CKPT_OTHER);
+    moment(m, "optimizer.wte.weight.exp_avg", "wte.weight", "exp_avg", CKPT_ROLE_EXP_AVG);
+    moment(m, "odd.name", "wte.weight", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ);
+    add_tensor_to(m->x, "mask", CKPT_BOOL, 1, five, "cpu", CKPT_ROLE_BUFFER);
+    add_tensor_to(m->x, "half", CKPT_BF16, 1, five, "cuda:1", CKPT_ROLE_PARAM);
+    add_tensor_to(m->x, "step", CKPT_I64, 0, NULL, "cpu", CKPT_ROLE_STEP);
+    add_tensor_to(m->x, "complex", CKPT_C128, 1, four, "cpu", CKPT_ROLE_OTHER);
+    add_tensor_to(m->x, "empty", CKPT_F64, 2, none, "cpu", CKPT_ROLE_OTHER);
     add_view_to(m->x, "tied", w, CKPT_F32, 2, two_three, NULL, 0);
     add_view_to(m->x, "transposed", w, CKPT_F32, 2, three_two, swapped, 0);
     add_view_to(m->x, "bits", w, CKPT_I16, 1, one, NULL, 5);
@@ -52,8 +52,8 @@ static void add_tensors(model *m)
     s->device = ckpt__s("cuda:0");
     add_view_to(m->x, "head", m->x->storage_count - 1, CKPT_F32, 1, four, NULL, 0);
     add_view_to(m->x, "tail", m->x->storage_count - 1, CKPT_F32, 1, five, NULL, 3);
-    add_tensor_to(m->x, "mask", CKPT_U8, 1, four, "cpu", CKPT_OTHER);     /* a name that occurs twice */
-    add_tensor_to(m->x, "not\xffutf8", CKPT_U8, 1, four, "cpu", CKPT_OTHER);
+    add_tensor_to(m->x, "mask", CKPT_U8, 1, four, "cpu", CKPT_ROLE_OTHER);     /* a name that occurs twice */
+    add_tensor_to(m->x, "not\xffutf8", CKPT_U8, 1, four, "cpu", CKPT_ROLE_OTHER);
     ckpt__tensor *t = ckpt__index_add_tensor(m->x);                       /* meta: no data */
     t->info.name = ckpt__s("meta");
     t->info.dtype = CKPT_F16;
@@ -691,7 +691,7 @@ START_TEST(many_tensors)
     for (size_t i = 0; i < N; i++) {
         char name[64];
         snprintf(name, sizeof name, i % 2 ? "optimizer.h.%zu.w.exp_avg" : "h.%zu.w", i / 2);
-        add_tensor_to(x, "", CKPT_F32, 1, one, "cuda:0", i % 2 ? CKPT_EXP_AVG : CKPT_PARAM);
+        add_tensor_to(x, "", CKPT_F32, 1, one, "cuda:0", i % 2 ? CKPT_ROLE_EXP_AVG : CKPT_ROLE_PARAM);
         x->tensors[i].info.name = ckpt__arena_str(x->arena, name, strlen(name));
         snprintf(name, sizeof name, "h.%zu.w", i / 2);
         x->tensors[i].info.param = ckpt__arena_str(x->arena, name, strlen(name));

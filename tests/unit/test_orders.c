@@ -33,7 +33,7 @@ static void refused(const char *to, const char *dst)
 {
     ck_assert_int_eq(migrate(at("m.pt"), to, dst), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "order-ambiguous"));
-    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_ERROR);
+    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_SEVERITY_ERROR);
     ck_assert_ptr_nonnull(strstr(said("order-ambiguous")->fix, "--assume-order model"));
     ck_assert_ptr_nonnull(strstr(said("order-ambiguous")->fix, "named_parameters()"));
     ck_assert_int_ne(access(dst, F_OK), 0);            /* nothing was written */
@@ -63,7 +63,7 @@ START_TEST(migrate_refuses)
     ck_assert_int_ne(access(at("x.ckpt"), F_OK), 0);
     options.assume_order = "model";
     migrates(at("m.pt"), "ckpt", at("model.ckpt"));
-    ck_assert_int_eq(said("order-hypothesis")->severity, CKPT_NOTE);
+    ck_assert_int_eq(said("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);
     options.assume_order = NULL;
     options.param_names = backwards;
     options.param_name_count = 4;
@@ -105,7 +105,7 @@ static ckpt_state *state_of(const flat *model)
     for (size_t i = 0; i < 4; i++) {
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
         d.name = model[i].name;
-        d.role = CKPT_PARAM;
+        d.role = CKPT_ROLE_PARAM;
         d.dtype = CKPT_F32;
         d.ndim = (uint32_t)model[i].ndim;
         d.shape = model[i].shape;
@@ -114,7 +114,7 @@ static ckpt_state *state_of(const flat *model)
     }
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.param = model[2].name;
-    d.role = CKPT_EXP_AVG;
+    d.role = CKPT_ROLE_EXP_AVG;
     d.dtype = CKPT_F32;
     d.ndim = 2;
     d.shape = model[2].shape;
@@ -130,7 +130,7 @@ START_TEST(restore_refuses)
     write_pair(at("m.pt"), nets, 4);
     o.allow_unexpected = true;
     ck_assert_int_eq(ckpt_restore(state, at("m.pt"), &o, report, &err), CKPT_E_MISMATCH);
-    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_ERROR);
+    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_SEVERITY_ERROR);
     o.assume_order = "no-such-order";
     ck_assert_int_eq(ckpt_restore(state, at("m.pt"), &o, report, &err), CKPT_E_ARGUMENT);
     o.assume_order = "model";
@@ -158,9 +158,9 @@ START_TEST(doctor_warns)
     write_pair(at("m.pt"), nets, 4);
     ckpt_reader *r = opened(at("m.pt"));
     ck_assert_int_eq(ckpt_doctor(r, &asked, &answer, report, &err), CKPT_OK);
-    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_WARNING);
+    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_SEVERITY_WARNING);
     ck_assert_ptr_null(said("order-hypothesis"));
-    ck_assert_int_ne(answer.outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_int_ne(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&answer);
     ck_assert_int_eq(ckpt_doctor_snippet(r, &asked, "torch", &text, &err), CKPT_OK);
     ck_assert_ptr_null(strstr(text, "GROUPS"));        /* that would be a guess */
@@ -170,14 +170,14 @@ START_TEST(doctor_warns)
     asked.loader = CKPT_LOADER_CKPT;
     ckpt_report_clear(report);
     ck_assert_int_eq(ckpt_doctor(r, &asked, &answer, report, &err), CKPT_OK);
-    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_ERROR);
-    ck_assert_int_eq(answer.outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_SEVERITY_ERROR);
+    ck_assert_int_eq(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&answer);
     asked.assume_order = "model";
     ckpt_report_clear(report);
     ck_assert_int_eq(ckpt_doctor(r, &asked, &answer, report, &err), CKPT_OK);
     ck_assert_ptr_null(said("order-ambiguous"));
-    ck_assert_int_ne(answer.outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_int_ne(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&answer);
     ck_assert_int_eq(ckpt_doctor_snippet(r, &asked, "c", &text, &err), CKPT_OK);
     ck_assert_ptr_nonnull(strstr(text, "options.assume_order = \"model\";"));

@@ -162,8 +162,8 @@ START_TEST(beside_its_siblings)
     write_spec(at("c/random_states_0.pkl"), "{'step': 3}");
     is_part(at("c/random_states_0.pkl"), CKPT_LOADER_OWN, "random states", "ask for the directory");
     ask(at("c/optimizer.bin"), CKPT_LOADER_TORCH);
-    ck_assert_int_eq(ckpt_report_find(report, "part-of-checkpoint", NULL)->severity, CKPT_NOTE);
-    ck_assert_int_eq(result.outcome, CKPT_RESUMES_DIFFERENTLY);
+    ck_assert_int_eq(ckpt_report_find(report, "part-of-checkpoint", NULL)->severity, CKPT_SEVERITY_NOTE);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_RESUMES_DIFFERENTLY);
     write_spec(at("c/mine.bin"), "O");
     is_none(at("c/mine.bin"));         /* a name of a person's own */
     make_directory("t");
@@ -204,7 +204,7 @@ static void flat_state(const char *file, const char *fix)
     ask(data(file), CKPT_LOADER_TORCH);
     const ckpt_finding *f = ckpt_report_find(report, "flat-optimizer", NULL);
     ck_assert_msg(f && strstr(f->message, "KeyError: 'param_groups'") && strstr(f->fix, fix), "%s: %s", file, f ? f->fix : "nothing");
-    ck_assert_int_eq(result.outcome, CKPT_FAILS_AT_LOAD);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ck_assert_ptr_null(ckpt_report_find(report, "no-optimizer", NULL));
     ck_assert_ptr_null(ckpt_report_find(report, "weights-missing", NULL));
     ck_assert_int_eq(ckpt_reader_open(data(file), NULL, &reader, &err), CKPT_OK);
@@ -213,8 +213,8 @@ static void flat_state(const char *file, const char *fix)
     for (i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
         const ckpt_canonical *c = ckpt_naming_get(names, i);
-        weights += t->role == CKPT_PARAM && (named(c->name, "weight") || named(c->name, "bias"));
-        if (t->role != CKPT_EXP_AVG)
+        weights += t->role == CKPT_ROLE_PARAM && (named(c->name, "weight") || named(c->name, "bias"));
+        if (t->role != CKPT_ROLE_EXP_AVG)
             continue;
         moments++;
         ck_assert(named(c->param, "weight") || named(c->param, "bias"));

@@ -375,7 +375,7 @@ START_TEST(casts_are_counted)
         ck_assert_uint_eq(counts.nan, 0);
     }
     /* A step is exact or refused. */
-    other.index->tensors[0].info.role = CKPT_STEP;
+    other.index->tensors[0].info.role = CKPT_ROLE_STEP;
     uint16_t half[6];
     ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, 0, 0, half, 12, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "float16"));

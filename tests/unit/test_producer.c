@@ -317,7 +317,7 @@ START_TEST(averages_and_marks)
     ck_assert_str_eq(s.ema_path.data, "ema");
     ck_assert_uint_eq(s.ema_count, 2);
     of_spec("{'model': W, 'callbacks': {'best_k_models': {'/runs/a.ckpt': T0.5}}}"); /* scores, no weights */
-    ck_assert_int_eq(ckpt_reader_tensor(reader, 2)->role, CKPT_OTHER);
+    ck_assert_int_eq(ckpt_reader_tensor(reader, 2)->role, CKPT_ROLE_OTHER);
     of_spec("{'model': W}");
     ck_assert_uint_eq(s.ema_count, 0);
     ck_assert_ptr_null(s.marks.data);

@@ -30,12 +30,12 @@ static size_t numel(const flat *f)
 static void bind_one(ckpt_state *s, const flat *f, ckpt_role role, ckpt_dtype dtype, void *data)
 {
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
-    bool param = role == CKPT_PARAM;
+    bool param = role == CKPT_ROLE_PARAM;
     d.name = param ? f->name : NULL;
     d.param = param ? NULL : f->name;
     d.role = role;
     d.dtype = dtype;
-    d.ndim = role == CKPT_STEP ? 0 : (uint32_t)f->ndim;
+    d.ndim = role == CKPT_ROLE_STEP ? 0 : (uint32_t)f->ndim;
     d.shape = f->shape;
     d.data = data;
     OK(ckpt_state_tensor(s, &d, &err));
@@ -61,10 +61,10 @@ static void open_net(net *n, const flat *model, bool split)
     n->state = ckpt_state_new();
     fill_net(n);
     for (int i = 0; i < N; i++) {
-        bind_one(n->state, &model[i], CKPT_PARAM, CKPT_F32, n->param[i]);
-        bind_one(n->state, &model[i], CKPT_EXP_AVG, CKPT_F32, n->avg[i]);
-        bind_one(n->state, &model[i], CKPT_EXP_AVG_SQ, CKPT_F32, n->sq[i]);
-        bind_one(n->state, &model[i], CKPT_STEP, CKPT_F32, &n->steps[i]);
+        bind_one(n->state, &model[i], CKPT_ROLE_PARAM, CKPT_F32, n->param[i]);
+        bind_one(n->state, &model[i], CKPT_ROLE_EXP_AVG, CKPT_F32, n->avg[i]);
+        bind_one(n->state, &model[i], CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, n->sq[i]);
+        bind_one(n->state, &model[i], CKPT_ROLE_STEP, CKPT_F32, &n->steps[i]);
         int g = split && model[i].ndim < 2;
         names[g][counts[g]++] = model[i].name;
     }
@@ -232,13 +232,13 @@ static void open_head(head *h, int64_t classes, float value)
     h->product = value;
     h->step = h->count = (int64_t)value;
     h->mu = (double)value;
-    bind_one(h->state, &f, CKPT_PARAM, CKPT_F32, h->weight);
-    bind_one(h->state, &f, CKPT_MASTER, CKPT_F32, h->master);
-    bind_one(h->state, &f, CKPT_EMA, CKPT_F32, h->ema);
-    bind_one(h->state, &f, CKPT_MAX_EXP_AVG_SQ, CKPT_F32, h->amax);
+    bind_one(h->state, &f, CKPT_ROLE_PARAM, CKPT_F32, h->weight);
+    bind_one(h->state, &f, CKPT_ROLE_MASTER, CKPT_F32, h->master);
+    bind_one(h->state, &f, CKPT_ROLE_EMA, CKPT_F32, h->ema);
+    bind_one(h->state, &f, CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT_F32, h->amax);
     d.param = "head";
     d.name = "grad.head";
-    d.role = CKPT_GRAD;
+    d.role = CKPT_ROLE_GRAD;
     d.dtype = CKPT_F32;
     d.ndim = 2;
     d.shape = f.shape;
@@ -251,7 +251,7 @@ static void open_head(head *h, int64_t classes, float value)
     };
     for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) {
         d.name = NULL;
-        d.role = CKPT_OPTIM;
+        d.role = CKPT_ROLE_OPTIM;
         d.state_key = optim[i].key;
         d.dtype = optim[i].dtype;
         d.ndim = optim[i].ndim;
@@ -292,8 +292,8 @@ START_TEST(a_dtype_alone_is_no_other_tensor)
     double now[4] = { 0 };
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    bind_one(s, &f, CKPT_PARAM, CKPT_F32, old);
-    bind_one(t, &f, CKPT_PARAM, CKPT_F64, now);
+    bind_one(s, &f, CKPT_ROLE_PARAM, CKPT_F32, old);
+    bind_one(t, &f, CKPT_ROLE_PARAM, CKPT_F64, now);
     OK(ckpt_save(s, at("old"), NULL, &err));
     OK(ckpt_state_replace(t, "he*", &err));
     ck_assert_int_eq(ckpt_restore(t, at("old"), NULL, report, &err), CKPT_E_MISMATCH);
@@ -331,13 +331,13 @@ START_TEST(tensors_of_ours_and_ties)
     const flat old = { "head", 2, { 3, 4 } }, now = { "head", 2, { 5, 4 } };
     float weight[12] = { 1 }, avg[12] = { 2 }, *p;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    bind_one(s, &old, CKPT_PARAM, CKPT_F32, weight);
+    bind_one(s, &old, CKPT_ROLE_PARAM, CKPT_F32, weight);
     OK(ckpt_state_alias(s, "tied", "head", &err));
-    bind_one(s, &old, CKPT_EXP_AVG, CKPT_F32, avg);
+    bind_one(s, &old, CKPT_ROLE_EXP_AVG, CKPT_F32, avg);
     OK(ckpt_save(s, at("old"), NULL, &err));
-    bind_one(t, &now, CKPT_PARAM, CKPT_F32, NULL);
+    bind_one(t, &now, CKPT_ROLE_PARAM, CKPT_F32, NULL);
     OK(ckpt_state_alias(t, "tied", "head", &err));
-    bind_one(t, &now, CKPT_EXP_AVG, CKPT_F32, NULL);
+    bind_one(t, &now, CKPT_ROLE_EXP_AVG, CKPT_F32, NULL);
     OK(ckpt_state_replace(t, "tied", &err));
     OK(ckpt_restore(t, at("old"), NULL, report, &err));     /* made, as nothing was there */
     p = ckpt_state_data(t, "head");
@@ -348,7 +348,7 @@ START_TEST(tensors_of_ours_and_ties)
     ck_assert(((float *)ckpt_state_data(t, "head"))[0] == 6 && ((float *)ckpt_state_data(t, "optimizer.head.exp_avg"))[0] == 0);
     /* A moment that only the checkpoint has is its head's, and no error. */
     ckpt_state *few = ckpt_state_new();
-    bind_one(few, &now, CKPT_PARAM, CKPT_F32, NULL);
+    bind_one(few, &now, CKPT_ROLE_PARAM, CKPT_F32, NULL);
     OK(ckpt_state_alias(few, "tied", "head", &err));
     OK(ckpt_state_replace(few, "head", &err));
     OK(ckpt_restore(few, at("old"), NULL, report, &err));
@@ -367,12 +367,12 @@ START_TEST(a_strided_moment_is_zeroed)
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     const flat four = { "head", 1, { 4, 0 } };
-    bind_one(s, &old, CKPT_PARAM, CKPT_F32, weight);
-    bind_one(s, &old, CKPT_EXP_AVG, CKPT_F32, avg);
+    bind_one(s, &old, CKPT_ROLE_PARAM, CKPT_F32, weight);
+    bind_one(s, &old, CKPT_ROLE_EXP_AVG, CKPT_F32, avg);
     OK(ckpt_save(s, at("old"), NULL, &err));
-    bind_one(t, &four, CKPT_PARAM, CKPT_F32, now);
+    bind_one(t, &four, CKPT_ROLE_PARAM, CKPT_F32, now);
     d.param = "head";
-    d.role = CKPT_EXP_AVG;
+    d.role = CKPT_ROLE_EXP_AVG;
     d.dtype = CKPT_F32;
     d.ndim = 1;
     d.shape = four.shape;

@@ -37,9 +37,9 @@ START_TEST(every_bit_comes_back)
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
     OK(ckpt_restore(sb, in_folder("a.safetensors"), NULL, r, &err));
     expect_same();
-    ck_assert_int_eq(ckpt_report_worst(r), CKPT_NOTE);
+    ck_assert_int_eq(ckpt_report_worst(r), CKPT_SEVERITY_NOTE);
     ck_assert_uint_eq(ckpt_report_device_count(r), 1);
-    ck_assert_uint_eq(ckpt_report_device(r, 0)->by_role[CKPT_EXP_AVG], 120);
+    ck_assert_uint_eq(ckpt_report_device(r, 0)->by_role[CKPT_ROLE_EXP_AVG], 120);
     ckpt_report_free(r);
 }
 END_TEST
@@ -87,14 +87,14 @@ START_TEST(what_does_not_fit_is_refused_untouched)
     float more[10] = { 5 };
     int64_t six[] = { 3, 2 };
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
-    bind_tensor(sb, "more", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 10 }, NULL, more);
+    bind_tensor(sb, "more", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 10 }, NULL, more);
     refused(sb, &o, "missing", "more");
     o.allow_missing = true;
     OK(ckpt_restore(sb, in_folder("a.safetensors"), &o, NULL, &err));
     ck_assert(more[0] == 5);
 
     ckpt_state *few = ckpt_state_new();
-    bind_tensor(few, "wte", NULL, CKPT_PARAM, CKPT_F32, 2, wte_shape, NULL, b.params);
+    bind_tensor(few, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 2, wte_shape, NULL, b.params);
     o = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
     fill(&b, 2);
     refused(few, &o, "unexpected", "ln");
@@ -105,8 +105,8 @@ START_TEST(what_does_not_fit_is_refused_untouched)
     ckpt_state_free(few);
 
     ckpt_state *other = ckpt_state_new();
-    bind_tensor(other, "half", NULL, CKPT_PARAM, CKPT_BF16, 2, six, NULL, b.half);
-    bind_tensor(other, "ln", NULL, CKPT_PARAM, CKPT_BF16, 1, ln_shape, NULL, b.exp_avg);
+    bind_tensor(other, "half", NULL, CKPT_ROLE_PARAM, CKPT_BF16, 2, six, NULL, b.half);
+    bind_tensor(other, "ln", NULL, CKPT_ROLE_PARAM, CKPT_BF16, 1, ln_shape, NULL, b.exp_avg);
     refused(other, &o, "shape-mismatch", "half");
     refused(other, &o, "dtype-mismatch", "ln");
     ckpt_state_free(other);
@@ -122,8 +122,8 @@ START_TEST(a_cast_needs_permission_and_is_reported)
     double half[6];
     ckpt_state *s = ckpt_state_new();
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
-    bind_tensor(s, "ln", NULL, CKPT_PARAM, CKPT_BF16, 1, ln_shape, NULL, ln);
-    bind_tensor(s, "half", NULL, CKPT_PARAM, CKPT_F64, 1, ln_shape, NULL, half);
+    bind_tensor(s, "ln", NULL, CKPT_ROLE_PARAM, CKPT_BF16, 1, ln_shape, NULL, ln);
+    bind_tensor(s, "half", NULL, CKPT_ROLE_PARAM, CKPT_F64, 1, ln_shape, NULL, half);
     o.allow_unexpected = o.allow_cast = true;
     OK(ckpt_restore(s, in_folder("a.safetensors"), &o, r, &err));
     const ckpt_finding *f = ckpt_report_find(r, "cast", "ln");
@@ -180,8 +180,8 @@ START_TEST(a_step_is_found_in_the_parameters)
     o.allow_unexpected = true;
     for (int equal = 1; equal >= 0; equal--) {
         ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-        bind_tensor(s, NULL, "wte", CKPT_STEP, CKPT_F32, 0, NULL, NULL, &steps[0]);
-        bind_tensor(s, NULL, "ln", CKPT_STEP, CKPT_F32, 0, NULL, NULL, &steps[1]);
+        bind_tensor(s, NULL, "wte", CKPT_ROLE_STEP, CKPT_F32, 0, NULL, NULL, &steps[0]);
+        bind_tensor(s, NULL, "ln", CKPT_ROLE_STEP, CKPT_F32, 0, NULL, NULL, &steps[1]);
         OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
         OK(ckpt_state_i64(t, "step", &step, &err));
         if (equal) {
@@ -205,8 +205,8 @@ START_TEST(a_step_changes_its_dtype_only_exactly)
     float step = 0;
     for (int exact = 1; exact >= 0; exact--, saved++) {     /* 2^24 is a float32, 2^24 + 1 is not */
         ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-        bind_tensor(s, NULL, "w", CKPT_STEP, CKPT_I64, 0, NULL, NULL, &saved);
-        bind_tensor(t, NULL, "w", CKPT_STEP, CKPT_F32, 0, NULL, NULL, &step);
+        bind_tensor(s, NULL, "w", CKPT_ROLE_STEP, CKPT_I64, 0, NULL, NULL, &saved);
+        bind_tensor(t, NULL, "w", CKPT_ROLE_STEP, CKPT_F32, 0, NULL, NULL, &step);
         OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
         if (exact) {
             OK(ckpt_restore(t, in_folder("a.safetensors"), &o, r, &err));
@@ -234,7 +234,7 @@ START_TEST(a_lazy_view_is_resolved)
     float conj[2] = { 7, 7 };
     snprintf(file, sizeof file, "%s/tests/data/cli/tensors.pt", srcdir ? srcdir : ".");
     o.allow_unexpected = true;
-    bind_tensor(s, "conj", NULL, CKPT_OTHER, CKPT_C64, 1, (int64_t[]){ 1 }, NULL, conj);
+    bind_tensor(s, "conj", NULL, CKPT_ROLE_OTHER, CKPT_C64, 1, (int64_t[]){ 1 }, NULL, conj);
     ck_assert_msg(ckpt_restore(s, file, &o, r, &err) == CKPT_OK, "%s", err.message);
     ck_assert(conj[0] == 1 && conj[1] == -2);
     ckpt_report_free(r);
@@ -264,14 +264,14 @@ START_TEST(a_number_becomes_a_tensor_only_exactly)
     double half = 2.5;
     int64_t big = 70000, most = INT64_MAX;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    bind_tensor(s, "ln", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, a.params);
+    bind_tensor(s, "ln", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, a.params);
     OK(ckpt_state_f64(s, "optimizer.ln.step", &half, &err));
     OK(ckpt_state_i64(s, "big", &big, &err));
     OK(ckpt_state_i64(s, "most", &most, &err));
     OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
-    bind_tensor(t, "ln", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, b.params);
-    bind_tensor(t, NULL, "ln", CKPT_STEP, CKPT_I32, 0, NULL, NULL, &b.decay_interval);
-    bind_tensor(t, "big", NULL, CKPT_BUFFER, CKPT_U8, 0, NULL, NULL, b.rng);
+    bind_tensor(t, "ln", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, b.params);
+    bind_tensor(t, NULL, "ln", CKPT_ROLE_STEP, CKPT_I32, 0, NULL, NULL, &b.decay_interval);
+    bind_tensor(t, "big", NULL, CKPT_ROLE_BUFFER, CKPT_U8, 0, NULL, NULL, b.rng);
     OK(ckpt_state_f64(t, "most", &b.lr, &err));
     refused(t, &o, "value-mismatch", "optimizer.ln.step");
     refused(t, &o, "value-mismatch", "big");
@@ -364,8 +364,8 @@ START_TEST(every_flipped_bit_is_found)
         ckpt_verify_result v;
         ckpt_report *r = ckpt_report_new();
         status = ckpt_verify(keep_bad, NULL, NULL, &v, r, &err);
-        ck_assert_msg(status == CKPT_NO || status == CKPT_E_TOO_NEW || status == CKPT_E_FORMAT, "bit %ld: verify says %d", bit, status);
-        ck_assert_msg(status != CKPT_NO || ckpt_report_worst(r) == CKPT_ERROR, "bit %ld: no finding", bit);
+        ck_assert_msg(status == CKPT_ANSWER_NO || status == CKPT_E_TOO_NEW || status == CKPT_E_FORMAT, "bit %ld: verify says %d", bit, status);
+        ck_assert_msg(status != CKPT_ANSWER_NO || ckpt_report_worst(r) == CKPT_SEVERITY_ERROR, "bit %ld: no finding", bit);
         ck_assert_msg(strcmp(v.format, "safetensors") != 0 || status != CKPT_OK, "bit %ld: read as a plain file", bit);
         ckpt_report_free(r);
         image[bit / 8] ^= (unsigned char)(1 << bit % 8);
@@ -455,7 +455,7 @@ START_TEST(only_cpu_and_cuda_are_places)
         ckpt_report *r = ckpt_report_new();
         ckpt_state *s = ckpt_state_new();
         bool number = strchr(rules[i], '{');
-        bind_tensor(s, "ln", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, NULL);
+        bind_tensor(s, "ln", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, NULL);
         o.allow_unexpected = true;
         o.map_location = rules[i];
         ck_assert_int_eq(ckpt_restore(s, in_folder("a.safetensors"), &o, r, &err), number ? CKPT_E_ARGUMENT : CKPT_E_MISMATCH);
@@ -477,11 +477,11 @@ START_TEST(ours_are_made_and_kept)
     o.allow_unexpected = true;
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "wte", NULL, CKPT_PARAM, CKPT_F32, 2, wte_shape, NULL, NULL);
+    bind_tensor(s, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 2, wte_shape, NULL, NULL);
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
     arena.dtype = CKPT_F32;
     arena.nbytes = 120;
-    arena.role = CKPT_EXP_AVG;
+    arena.role = CKPT_ROLE_EXP_AVG;
     const ckpt_arena_entry entries[] = { { "wte", 0, 2, wte_shape }, { "ln", 96, 1, ln_shape } };
     OK(ckpt_state_arena(s, &arena, entries, 2, &err));
     ck_assert_ptr_null(ckpt_state_data(s, "wte"));
@@ -495,7 +495,7 @@ START_TEST(ours_are_made_and_kept)
     ck_assert_ptr_eq(where, ckpt_state_data(s, "wte"));
     ckpt_state_free(s);
     s = ckpt_state_new();
-    bind_tensor(s, "new.head", NULL, CKPT_PARAM, CKPT_F32, 2, wte_shape, NULL, NULL);
+    bind_tensor(s, "new.head", NULL, CKPT_ROLE_PARAM, CKPT_F32, 2, wte_shape, NULL, NULL);
     OK(ckpt_state_allocate(s, &err));
     ck_assert(*(float *)ckpt_state_data(s, "new.head") == 0);
     ckpt_state_free(s);
@@ -507,10 +507,10 @@ START_TEST(bind_refuses_what_cannot_be_restored)
     ckpt_error err = CKPT_ERROR_INIT;
     float m[64];
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "x", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, m);
-    bind_tensor(s, "y", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, m + 16);
-    bind_tensor(s, "even", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, m + 32);
-    bind_tensor(s, "odd", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, m + 33);
+    bind_tensor(s, "x", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, m);
+    bind_tensor(s, "y", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, m + 16);
+    bind_tensor(s, "even", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, m + 32);
+    bind_tensor(s, "odd", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, m + 33);
     static const struct { const char *name; int64_t shape[2], strides[2]; int at; ckpt_status status; } cases[] = {
         { "x", { 1, 1 }, { 1, 1 }, 60, CKPT_E_ARGUMENT },           /* twice the name */
         { "z", { 1, 4 }, { 4, 1 }, 14, CKPT_E_MISMATCH },           /* into y */
@@ -527,7 +527,7 @@ START_TEST(bind_refuses_what_cannot_be_restored)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
         d.name = cases[i].name;
-        d.role = CKPT_PARAM;
+        d.role = CKPT_ROLE_PARAM;
         d.dtype = CKPT_F32;
         d.ndim = 2;
         d.shape = cases[i].shape;
@@ -570,7 +570,7 @@ START_TEST(a_refused_bind_leaves_nothing)
     const ckpt_arena_entry over[] = { { "p", 0, 1, ln_shape }, { "q", 20, 1, ln_shape } }, far[] = { { "r", UINT64_MAX - 3, 1, ln_shape } };
     arena.dtype = CKPT_F32;
     arena.nbytes = 120;
-    arena.role = CKPT_PARAM;
+    arena.role = CKPT_ROLE_PARAM;
     ck_assert_int_eq(ckpt_state_arena(s, &arena, over, 2, &err), CKPT_E_MISMATCH);
     arena.data = a.params;
     ck_assert_int_eq(ckpt_state_arena(s, &arena, far, 1, &err), CKPT_E_ARGUMENT);
@@ -593,7 +593,7 @@ START_TEST(many_binds_stay_cheap_and_overlaps_are_seen)
     for (int i = 0; i < N; i++) {
         int at = (i * 7919) % N;
         snprintf(name, sizeof name, "t%d", at);
-        bind_tensor(s, name, NULL, CKPT_PARAM, CKPT_U8, 1, (int64_t[]){ 8 }, NULL, m + at * 8);
+        bind_tensor(s, name, NULL, CKPT_ROLE_PARAM, CKPT_U8, 1, (int64_t[]){ 8 }, NULL, m + at * 8);
     }
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = "late";
@@ -688,9 +688,9 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     float one[6] = { 1 }, two[6] = { 2 }, tied[6] = { 0 };
     ckpt_state *untied = ckpt_state_new(), *s = ckpt_state_new();
-    bind_tensor(untied, "wte", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, one);
-    bind_tensor(untied, "head", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, two);
-    bind_tensor(s, "wte", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, tied);
+    bind_tensor(untied, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, one);
+    bind_tensor(untied, "head", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, two);
+    bind_tensor(s, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, tied);
     OK(ckpt_state_alias(s, "head", "wte", &err));
     OK(ckpt_save(untied, in_folder("a.safetensors"), NULL, &err));
     refused(s, &o, "tie-broken", "head");
@@ -700,7 +700,7 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
     ck_assert(tied[0] == 1);
     ckpt_state_free(untied);
     untied = ckpt_state_new();    /* only the second name is there */
-    bind_tensor(untied, "head", NULL, CKPT_PARAM, CKPT_F32, 1, ln_shape, NULL, two);
+    bind_tensor(untied, "head", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, two);
     two[0] = 3;
     OK(ckpt_save(untied, in_folder("a.safetensors"), NULL, &err));
     OK(ckpt_restore(s, in_folder("a.safetensors"), NULL, NULL, &err));
@@ -738,7 +738,7 @@ START_TEST(a_transposed_view_is_no_tie)
     view v = { "FloatStorage", "0", "cpu", 4, 0, 2, 2, { 2, 2 }, { 2, 1 } }, w = v;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "wte", NULL, CKPT_PARAM, CKPT_F32, 2, shape, NULL, b.params);
+    bind_tensor(s, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 2, shape, NULL, b.params);
     OK(ckpt_state_alias(s, "head", "wte", &err));
     put_torch(in_folder("tied.pt"), data, 4, "wte", &v, "head", &w);
     OK(ckpt_restore(s, in_folder("tied.pt"), &o, NULL, &err));
@@ -763,8 +763,8 @@ START_TEST(a_view_far_into_a_coded_storage_is_converted)
     for (int i = 0; i < N; i += 65536)
         data[i] = (float)i;
     put_torch(in_folder("v.pt"), data, N, "v", &v, "first", &w);
-    bind_tensor(s, "v", NULL, CKPT_PARAM, CKPT_F64, 1, (int64_t[]){ REST }, NULL, wide);
-    bind_tensor(s, "first", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 1 }, NULL, &first);
+    bind_tensor(s, "v", NULL, CKPT_ROLE_PARAM, CKPT_F64, 1, (int64_t[]){ REST }, NULL, wide);
+    bind_tensor(s, "first", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 1 }, NULL, &first);
     o.allow_cast = true;
     OK(ckpt_restore(s, in_folder("v.pt"), &o, NULL, &err));
     for (int i = 0; i < REST; i++)
@@ -786,8 +786,8 @@ START_TEST(wide_integers_are_rounded_once)
     const float want[6] = { 0x1p60f, 0x1.000002p60f, 0x1p60f, -0x1.000002p60f, 0x1p63f, -0x1p63f };
     float to[6];
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    bind_tensor(s, "i", NULL, CKPT_BUFFER, CKPT_I64, 1, (int64_t[]){ 6 }, NULL, from);
-    bind_tensor(t, "i", NULL, CKPT_BUFFER, CKPT_F32, 1, (int64_t[]){ 6 }, NULL, to);
+    bind_tensor(s, "i", NULL, CKPT_ROLE_BUFFER, CKPT_I64, 1, (int64_t[]){ 6 }, NULL, from);
+    bind_tensor(t, "i", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 6 }, NULL, to);
     OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
     o.allow_cast = true;
     OK(ckpt_restore(t, in_folder("a.safetensors"), &o, NULL, &err));
@@ -804,7 +804,7 @@ START_TEST(the_first_options_say_what_is_verified)
     ckpt_restore_options each[2] = { CKPT_RESTORE_OPTIONS_INIT, CKPT_RESTORE_OPTIONS_INIT };
     unsigned char saved[10] = "0123456789", rng[2][10];
     ckpt_state *s = ckpt_state_new(), *two[2] = { ckpt_state_new(), ckpt_state_new() };
-    bind_tensor(s, "rng", NULL, CKPT_RNG, CKPT_U8, 1, (int64_t[]){ 10 }, NULL, saved);
+    bind_tensor(s, "rng", NULL, CKPT_ROLE_RNG, CKPT_U8, 1, (int64_t[]){ 10 }, NULL, saved);
     OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
     load_image(in_folder("a.safetensors"));
     for (long i = 0; i + 10 <= image_size; i++)

@@ -153,8 +153,8 @@ static void managed(const void *arg)
         small[i] = (float)i;
     put(0, avg, SMALL, 3);
     ckpt_state *s = ckpt_state_new();
-    bind(s, "small", NULL, CKPT_PARAM, 2, small_shape, NULL, small, none);
-    bind(s, NULL, "small", CKPT_EXP_AVG, 2, small_shape, NULL, avg, none);
+    bind(s, "small", NULL, CKPT_ROLE_PARAM, 2, small_shape, NULL, small, none);
+    bind(s, NULL, "small", CKPT_ROLE_EXP_AVG, 2, small_shape, NULL, avg, none);
     REQUIRE(ckpt_device_equal(ckpt_state_device(s, "small"), ckpt_cpu()));
     REQUIRE_OK(ckpt_save(s, path, NULL, &err));
     REQUIRE_OK(ckpt_reader_open(path, NULL, &reader, &err));
@@ -173,12 +173,12 @@ static void managed(const void *arg)
         small[7] = -1;
         REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
         const ckpt_finding *f = ckpt_report_find(r, "managed", NULL);
-        REQUIRE(small[7] == 7 && f && f->severity == CKPT_WARNING && strstr(f->message, "no fixed device"));
+        REQUIRE(small[7] == 7 && f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "no fixed device"));
     }
     ckpt_restore_options away = { .map_location = "cuda:1" };
     REQUIRE(ckpt_restore(s, path, &away, r, &err) == CKPT_E_MISMATCH);         /* the moment, which is on cuda:0 */
     REQUIRE(ckpt_report_count_code(r, "device-mismatch") == 1 && !strstr(err.message, "on cpu"));
-    REQUIRE_OK(ckpt_guard(s, CKPT_FUSED, NULL, r, &err));      /* a warning, and no device that is none */
+    REQUIRE_OK(ckpt_guard(s, CKPT_OPTIMIZER_FUSED, NULL, r, &err));      /* a warning, and no device that is none */
     REQUIRE(ckpt_report_find(r, "managed", "small") && !ckpt_report_find(r, "mixed-devices", NULL));
     ckpt_report_free(r);
     ckpt_state_free(s);
@@ -209,8 +209,8 @@ static void moving(const void *arg)
     (void)arg;
     put(0, old, 12, 5);
     put(0, avg, 12, 50);
-    bind_arena(s, "params", CKPT_PARAM, old);
-    bind_arena(s, "moments", CKPT_EXP_AVG, avg);
+    bind_arena(s, "params", CKPT_ROLE_PARAM, old);
+    bind_arena(s, "moments", CKPT_ROLE_EXP_AVG, avg);
     REQUIRE_OK(ckpt_save(s, path, NULL, &err));
     REQUIRE(ckpt_state_rebind(s, "params", avg, &err) == CKPT_E_MISMATCH);
     REQUIRE(ckpt_state_data(s, "a") == old && ckpt_state_data(s, "b") == old + 7);
@@ -232,7 +232,7 @@ static void moving(const void *arg)
     REQUIRE(strcmp(err.object, "optimizer.a.exp_avg") == 0 && strstr(err.message, "outside any live allocation"));
     REQUIRE(strstr(err.message, "ckpt_state_rebind") && access(path, F_OK) != 0);
     ckpt_report *r = ckpt_report_new();
-    REQUIRE(ckpt_guard(s, CKPT_PLAIN, NULL, r, &err) == CKPT_NO);
+    REQUIRE(ckpt_guard(s, CKPT_OPTIMIZER_PLAIN, NULL, r, &err) == CKPT_ANSWER_NO);
     REQUIRE(strstr(ckpt_report_find(r, "unmapped", "optimizer.a.exp_avg")->fix, "ckpt_state_rebind"));
     REQUIRE(ckpt_report_find(r, "mixed-devices", "optimizer.a.exp_avg") == NULL);      /* it is on no device */
     avg = alloc(0, 48);
@@ -265,11 +265,11 @@ static void replaced_head(const void *arg)
     put(fused ? 0 : -1, steps, 2, 9);
     for (int i = 0; i < 2; i++) {
         ckpt_state *x = i ? t : s;
-        bind(x, "body", NULL, CKPT_PARAM, 2, shape, NULL, i ? NULL : body, none);
-        bind(x, NULL, "body", CKPT_STEP, 0, NULL, NULL, i ? NULL : steps, none);
-        bind(x, "head", NULL, CKPT_PARAM, 2, i ? shape : old_shape, NULL, i ? NULL : weight, none);
-        bind(x, NULL, "head", CKPT_EXP_AVG, 2, i ? shape : old_shape, NULL, i ? NULL : avg, none);
-        bind(x, NULL, "head", CKPT_STEP, 0, NULL, NULL, i ? NULL : steps + 1, none);
+        bind(x, "body", NULL, CKPT_ROLE_PARAM, 2, shape, NULL, i ? NULL : body, none);
+        bind(x, NULL, "body", CKPT_ROLE_STEP, 0, NULL, NULL, i ? NULL : steps, none);
+        bind(x, "head", NULL, CKPT_ROLE_PARAM, 2, i ? shape : old_shape, NULL, i ? NULL : weight, none);
+        bind(x, NULL, "head", CKPT_ROLE_EXP_AVG, 2, i ? shape : old_shape, NULL, i ? NULL : avg, none);
+        bind(x, NULL, "head", CKPT_ROLE_STEP, 0, NULL, NULL, i ? NULL : steps + 1, none);
     }
     REQUIRE_OK(ckpt_save(s, path, NULL, &err));
     REQUIRE_OK(ckpt_state_allocate(t, &err));
@@ -277,7 +277,7 @@ static void replaced_head(const void *arg)
     put(-1, ckpt_state_data(t, "optimizer.head.exp_avg"), 35, 98);
     put(-1, ckpt_state_data(t, "optimizer.head.step"), 1, 97);
     REQUIRE_OK(ckpt_state_replace(t, "head", &err));
-    o.optimizer = fused ? CKPT_FUSED : CKPT_PLAIN;
+    o.optimizer = fused ? CKPT_OPTIMIZER_FUSED : CKPT_OPTIMIZER_PLAIN;
     for (int again = 0; again < 2; again++) {
         REQUIRE_OK(ckpt_restore(t, path, &o, r, &err));
         REQUIRE(is_on(t, "head", 1) && is_on(t, "optimizer.head.exp_avg", 1) && is_on(t, "body", 1));

@@ -67,7 +67,7 @@ static void open_peer(const peer *p)
     ckpt_report_free(report);
     count = 0;
     for (size_t i = 0; p->shapes[0][0] && i < names_of(p); i++) {
-        all[count] = (bound){ .role = CKPT_PARAM, .tensor = SIZE_MAX, .dtype = CKPT_F32, .ndim = p->shapes[i][1] ? 2 : 1,
+        all[count] = (bound){ .role = CKPT_ROLE_PARAM, .tensor = SIZE_MAX, .dtype = CKPT_F32, .ndim = p->shapes[i][1] ? 2 : 1,
                               .shape = p->shapes[i] };
         strcpy(all[count++].name, p->names[i]);
     }
@@ -99,14 +99,14 @@ static ckpt_state *bind_all(const peer *p, ckpt_optimizer_kind kind)
     for (size_t i = 0; i < count; i++) {
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
         d.name = all[i].name;
-        d.param = *all[i].param && all[i].role != CKPT_PARAM ? all[i].param : NULL;
+        d.param = *all[i].param && all[i].role != CKPT_ROLE_PARAM ? all[i].param : NULL;
         d.role = all[i].role;
         d.dtype = all[i].dtype;
         d.ndim = all[i].ndim;
         d.shape = all[i].shape;
-        params += d.role == CKPT_PARAM;
+        params += d.role == CKPT_ROLE_PARAM;
         states += d.param != NULL;
-        if (all[i].role == CKPT_STEP && (kind == CKPT_FUSED || kind == CKPT_CAPTURABLE))
+        if (all[i].role == CKPT_ROLE_STEP && (kind == CKPT_OPTIMIZER_FUSED || kind == CKPT_OPTIMIZER_CAPTURABLE))
             d.dtype = CKPT_F32;
         REQUIRE_OK(ckpt_state_tensor(s, &d, &err));
     }
@@ -142,10 +142,10 @@ static void check_place(const ckpt_state *s, const bound *b, ckpt_optimizer_kind
 {
     ckpt_memory m;
     ckpt_device d = ckpt_state_device(s, b->name), want = everything;
-    bool on_device = kind == CKPT_FUSED || kind == CKPT_CAPTURABLE;
+    bool on_device = kind == CKPT_OPTIMIZER_FUSED || kind == CKPT_OPTIMIZER_CAPTURABLE;
     if (want.type == CKPT_DEVICE_NONE)
-        want = b->role == CKPT_PARAM ? d : *b->param ? device_of_param(s, b->param) : d;
-    if (b->role == CKPT_RNG || (b->role == CKPT_STEP && !on_device))
+        want = b->role == CKPT_ROLE_PARAM ? d : *b->param ? device_of_param(s, b->param) : d;
+    if (b->role == CKPT_ROLE_RNG || (b->role == CKPT_ROLE_STEP && !on_device))
         want = ckpt_cpu();
     if (!ckpt_device_equal(d, want))
         fprintf(stderr, "%s: %s is on %d:%d, not on %d:%d\n", path, b->name, d.type, d.index, want.type, want.index);
@@ -173,7 +173,7 @@ static void restore_one(const peer *p, const char *map, ckpt_optimizer_kind kind
     REQUIRE(status == CKPT_OK);
     for (size_t i = 0; i < count; i++) {
         check_place(s, &all[i], kind, everything);
-        if (all[i].tensor != SIZE_MAX && (all[i].role != CKPT_STEP || all[i].dtype == CKPT_F32))
+        if (all[i].tensor != SIZE_MAX && (all[i].role != CKPT_ROLE_STEP || all[i].dtype == CKPT_F32))
             check_bytes(s, &all[i]);
     }
     ckpt_status guarded = ckpt_guard(s, kind, NULL, r, &err);
@@ -184,7 +184,7 @@ static void restore_one(const peer *p, const char *map, ckpt_optimizer_kind kind
     ckpt_state_free(s);
 }
 
-static const ckpt_optimizer_kind kinds[] = { CKPT_FUSED, CKPT_CAPTURABLE, CKPT_FOREACH, CKPT_PLAIN };
+static const ckpt_optimizer_kind kinds[] = { CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH, CKPT_OPTIMIZER_PLAIN };
 
 static void everywhere(const void *arg)
 {
@@ -195,7 +195,7 @@ static void everywhere(const void *arg)
         restore_one(p, "cuda:1", kinds[k], ckpt_cuda(1));
         if (!p->untagged && !p->shapes[0][0] && !p->names[0])
             restore_one(p, "*=cuda:{1 - 0}", kinds[k], ckpt_cuda(1));
-        if (kinds[k] != CKPT_CAPTURABLE && kinds[k] != CKPT_FUSED)
+        if (kinds[k] != CKPT_OPTIMIZER_CAPTURABLE && kinds[k] != CKPT_OPTIMIZER_FUSED)
             restore_one(p, "cpu", kinds[k], ckpt_cpu());
     }
     close_peer();
@@ -209,7 +209,7 @@ static void split(const void *arg)
     const char *first = NULL;
     open_peer(p);
     for (size_t i = 0; i < count && !first; i++)
-        if (all[i].role == CKPT_PARAM)
+        if (all[i].role == CKPT_ROLE_PARAM)
             first = all[i].name;
     int fd = mkstemps(file, 5);
     REQUIRE(fd >= 0 && first);

@@ -58,10 +58,10 @@ static void teardown(void)
 static void bind_all(void)
 {
     for (int i = 0; i < PARAMS; i++) {
-        bind(names[i], NULL, CKPT_PARAM, in_order[i].ndim, in_order[i].shape, weight[i]);
-        bind(NULL, names[i], CKPT_EXP_AVG, in_order[i].ndim, in_order[i].shape, first[i]);
-        bind(NULL, names[i], CKPT_EXP_AVG_SQ, in_order[i].ndim, in_order[i].shape, second[i]);
-        bind(NULL, names[i], CKPT_STEP, 0, NULL, &count[i]);
+        bind(names[i], NULL, CKPT_ROLE_PARAM, in_order[i].ndim, in_order[i].shape, weight[i]);
+        bind(NULL, names[i], CKPT_ROLE_EXP_AVG, in_order[i].ndim, in_order[i].shape, first[i]);
+        bind(NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, in_order[i].ndim, in_order[i].shape, second[i]);
+        bind(NULL, names[i], CKPT_ROLE_STEP, 0, NULL, &count[i]);
     }
 }
 
@@ -253,10 +253,10 @@ START_TEST(an_adapter_with_its_optimizer)
     write_text(at("adapter/adapter_config.json"), "{\"r\": 2}");
     write_adam(at("adapter/optimizer.pt"), lora, 2, 2, 0);
     write_text(at("adapter/trainer_state.json"), "{\"global_step\": 5}");
-    bind("base_model.model.q.lora_A.weight", NULL, CKPT_PARAM, 2, lora[0].shape, a);
-    bind("base_model.model.q.lora_B.weight", NULL, CKPT_PARAM, 2, lora[1].shape, b);
-    bind(NULL, "base_model.model.q.lora_A.weight", CKPT_EXP_AVG, 2, lora[0].shape, ma);
-    bind(NULL, "base_model.model.q.lora_B.weight", CKPT_EXP_AVG, 2, lora[1].shape, mb);
+    bind("base_model.model.q.lora_A.weight", NULL, CKPT_ROLE_PARAM, 2, lora[0].shape, a);
+    bind("base_model.model.q.lora_B.weight", NULL, CKPT_ROLE_PARAM, 2, lora[1].shape, b);
+    bind(NULL, "base_model.model.q.lora_A.weight", CKPT_ROLE_EXP_AVG, 2, lora[0].shape, ma);
+    bind(NULL, "base_model.model.q.lora_B.weight", CKPT_ROLE_EXP_AVG, 2, lora[1].shape, mb);
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     o.allow_unexpected = true;           /* exp_avg_sq and step are not asked for */
     restores(at("adapter"), &o);
@@ -295,8 +295,8 @@ START_TEST(what_cannot_be_told_is_asked_for)
     make_directory("c");
     write_safetensors(at("c/model.safetensors"), file, 2, 1);
     write_adam(at("c/optimizer.bin"), torch_order, 2, 2, 0);
-    bind("q.weight", NULL, CKPT_PARAM, 2, shape, q);
-    bind(NULL, "q.weight", CKPT_EXP_AVG, 2, shape, mq);
+    bind("q.weight", NULL, CKPT_ROLE_PARAM, 2, shape, q);
+    bind(NULL, "q.weight", CKPT_ROLE_EXP_AVG, 2, shape, mq);
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     o.allow_unexpected = true;
     ck_assert_int_eq(ckpt_restore(state, at("c"), &o, report, &err), CKPT_E_MISMATCH);
@@ -333,8 +333,8 @@ START_TEST(missing_under_another_name)
     static const flat other[2] = { { "xa.b", 1, { 2, 0 } }, { "d", 1, { 2, 0 } } };
     static const int64_t two[1] = { 2 };
     float b[2], m[2];
-    bind("a.b", NULL, CKPT_PARAM, 1, two, b);
-    bind(NULL, "a.b", CKPT_EXP_AVG, 1, two, m);
+    bind("a.b", NULL, CKPT_ROLE_PARAM, 1, two, b);
+    bind(NULL, "a.b", CKPT_ROLE_EXP_AVG, 1, two, m);
     one_file(longer);
     fix_of("missing", "a.b", "with 'backbone.' before it: take that off with the map's source: {strip_prefix: ['backbone.']}");
     fix_of("missing", "optimizer.a.b.exp_avg", "strip_prefix: ['backbone.']");
@@ -445,7 +445,7 @@ START_TEST(libtorch_files_by_their_names)
     ckpt_naming_free(naming);
     size_t moments = 0;
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)
-        moments += ckpt_reader_tensor(reader, i)->role == CKPT_EXP_AVG;
+        moments += ckpt_reader_tensor(reader, i)->role == CKPT_ROLE_EXP_AVG;
     ck_assert_uint_eq(moments, 6);
     ckpt_reader_close(reader);
 }

@@ -9,8 +9,8 @@ static const int64_t big_shape[] = { BIG }, ours_shape[] = { 1000 };
 /* Beside the small state: a big tensor of the caller's, and one that is the state's own. */
 static void bind_big(trainer *x, unsigned char *big)
 {
-    bind_tensor(x->state, "big", NULL, CKPT_BUFFER, CKPT_U8, 1, big_shape, NULL, big);
-    bind_tensor(x->state, "ours", NULL, CKPT_BUFFER, CKPT_F32, 1, ours_shape, NULL, NULL);
+    bind_tensor(x->state, "big", NULL, CKPT_ROLE_BUFFER, CKPT_U8, 1, big_shape, NULL, big);
+    bind_tensor(x->state, "ours", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, ours_shape, NULL, NULL);
     IS_OK(ckpt_state_allocate(x->state, &x->err));
 }
 
@@ -112,7 +112,7 @@ START_TEST(test_bound_and_restored_meanwhile)
     for (int i = 0; i < 2000; i++) {
         char name[40];
         snprintf(name, sizeof name, "more.%d.weight", i);
-        bind_tensor(x.state, name, NULL, CKPT_BUFFER, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, more[i]);
+        bind_tensor(x.state, name, NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, more[i]);
         snprintf(name, sizeof name, "count.%d", i);
         IS_OK(ckpt_state_i64(x.state, name, &count[i], &x.err));
     }
@@ -346,7 +346,7 @@ START_TEST(test_unallocated)
     trainer x;
     const char *run = in_folder("run");
     trainer_init(&x);
-    bind_tensor(x.state, "ours", NULL, CKPT_BUFFER, CKPT_F32, 1, ours_shape, NULL, NULL);
+    bind_tensor(x.state, "ours", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, ours_shape, NULL, NULL);
     x.o.every_steps = 1;
     trainer_start(&x, run);
     ckpt_status now = trainer_step(&x, 1);

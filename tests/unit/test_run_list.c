@@ -291,7 +291,7 @@ START_TEST(findings)
     const ckpt_report *r = ckpt_run_list_findings(list);
     const ckpt_finding *f = ckpt_report_find(r, "stale-hint", NULL);
     ck_assert(f && strstr(f->message, "latest names step-00000001") && strstr(f->message, "step-00000002"));
-    ck_assert_int_eq(f->severity, CKPT_NOTE);
+    ck_assert_int_eq(f->severity, CKPT_SEVERITY_NOTE);
     f = ckpt_report_find(r, "leftover", NULL);
     ck_assert(f && strncmp(f->message, "2 ", 2) == 0);
     ck_assert_uint_eq(ckpt_report_count(r), 2);

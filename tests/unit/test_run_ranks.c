@@ -322,7 +322,7 @@ START_TEST(test_mismatch_on_one)
     const char *run = in_folder("run");
     make_run(run, 3, 4);
     world *w = new_world(run, 3, 0);
-    bind_tensor(w->members[2].x.state, "other", NULL, CKPT_BUFFER, CKPT_F32, 1, (int64_t[]){ 4 }, NULL, other);
+    bind_tensor(w->members[2].x.state, "other", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 4 }, NULL, other);
     world_play(w, look);
     expect_error(w, CKPT_E_MISMATCH, "rank 2: ");
     world_free(w);

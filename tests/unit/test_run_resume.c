@@ -83,7 +83,7 @@ static void expect_fallback(trainer *x, const char *name, const char *why)
     ck_assert_msg(status == CKPT_OK, "%s: %d: %s: %s", name, (int)status, x->err.object, x->err.message);
     ck_assert_msg(done == 2 && is_of_step(&x->t, 2), "%s: resumed from %d", name, (int)done);
     const ckpt_finding *f = ckpt_report_find(report, "fallback", NULL);
-    ck_assert_msg(f && f->severity == CKPT_WARNING && strncmp(f->message, "step-00000003 is passed over", 28) == 0,
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_WARNING && strncmp(f->message, "step-00000003 is passed over", 28) == 0,
                   "%s: %s", name, f ? f->message : "no finding");
     ck_assert_msg(strstr(f->message, why) != NULL, "%s: '%s' is not in: %s", name, why, f->message);
     ck_assert_uint_eq(ckpt_report_count_code(report, "fallback"), 1);
@@ -219,7 +219,7 @@ START_TEST(test_mismatch)
     const char *run = in_folder("run");
     make_run(run, 2);
     trainer_init(&x);
-    bind_tensor(x.state, "other", NULL, CKPT_BUFFER, CKPT_F32, 1, (int64_t[]){ 9 }, NULL, other);
+    bind_tensor(x.state, "other", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 9 }, NULL, other);
     IS_OK(trainer_open(&x, run));
     ck_assert_int_eq(ckpt_run_resume(x.run, NULL, &done, report, &x.err), CKPT_E_MISMATCH);
     ck_assert_int_eq(done, 0);
@@ -480,7 +480,7 @@ START_TEST(test_step_is_not_bound)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *state = ckpt_state_new();
     o.every_steps = 4;
-    bind_tensor(state, "weight", NULL, CKPT_PARAM, CKPT_F32, 1, shape, NULL, weight);
+    bind_tensor(state, "weight", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, shape, NULL, weight);
     IS_OK(ckpt_run_open(&run, path, state, &o, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, &done, NULL, &err), CKPT_NOTHING_TO_RESUME);
     IS_OK(ckpt_run_step(run, 4, &err));

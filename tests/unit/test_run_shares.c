@@ -37,8 +37,8 @@ static void bind_shares(shares *s, bool params)
     ckpt_error err = CKPT_ERROR_INIT;
     s->state = ckpt_state_new();
     if (params)
-        bind_tensor(s->state, "w", NULL, CKPT_PARAM, CKPT_F32, 2, shape, NULL, s->params);
-    bind_tensor(s->state, "optimizer.w.exp_avg", "w", CKPT_EXP_AVG, CKPT_F32, 1, share, NULL, s->exp_avg);
+        bind_tensor(s->state, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 2, shape, NULL, s->params);
+    bind_tensor(s->state, "optimizer.w.exp_avg", "w", CKPT_ROLE_EXP_AVG, CKPT_F32, 1, share, NULL, s->exp_avg);
     OK(ckpt_state_i64(s->state, "step", &s->step, &err));
 }
 
@@ -120,8 +120,8 @@ START_TEST(doctor_says_that_each_resumes)
         OK(ckpt_reader_open(rank_path(run, rank, 3), NULL, &reader, &err));
         OK(ckpt_doctor(reader, &o, &result, report, &err));
         const ckpt_finding *f = ckpt_report_find(report, "moment-shape", "optimizer.w.exp_avg");
-        ck_assert_msg(result.outcome == CKPT_RESUMES, "%s", ckpt_outcome_name(result.outcome));
-        ck_assert(f && f->severity == CKPT_NOTE);
+        ck_assert_msg(result.outcome == CKPT_OUTCOME_RESUMES, "%s", ckpt_outcome_name(result.outcome));
+        ck_assert(f && f->severity == CKPT_SEVERITY_NOTE);
         ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
         ckpt_reader_close(reader);
@@ -222,7 +222,7 @@ START_TEST(the_parts_are_verified_each_and_together)
     ck_assert(fd >= 0 && pwrite(fd, "\xff\xff\xff\xff", 4, lseek(fd, 0, SEEK_END) - 8) == 4);
     close(fd);
     ckpt_report *report = ckpt_report_new();
-    ck_assert_int_eq(ckpt_verify_paths(paths, 2, NULL, NULL, &result, report, &err), CKPT_NO);
+    ck_assert_int_eq(ckpt_verify_paths(paths, 2, NULL, NULL, &result, report, &err), CKPT_ANSWER_NO);
     ck_assert(!result.ok && ckpt_report_count(report) > 0);
     ckpt_report_free(report);
 }

@@ -217,7 +217,7 @@ START_TEST(test_back_to_a_step)
     expect_text(run, "latest", "step-00000030\n");
     expect_text(run, "verified", "step-00000030 ");
     const ckpt_finding *f = ckpt_report_find(report, "kept-aside", NULL);
-    ck_assert(f && f->severity == CKPT_WARNING && strstr(f->fix, "take resume_step away") && strstr(f->file, "/run"));
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->fix, "take resume_step away") && strstr(f->file, "/run"));
     ck_assert(strstr(said(&x.news, "resumed"), "take it away") != NULL);
     f = note_of_list(run, "kept-aside", &list);
     ck_assert_msg(f && strstr(f->message, "3 later checkpoints are kept aside: aside-step-00000060"), "%s",
@@ -445,8 +445,8 @@ START_TEST(a_forgotten_moment_is_noticed)
     double lr = 0.1, eps = 1e-8;
     const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "eps", CKPT_SCALAR_F64, &eps } };
     const ckpt_group_desc group = { .name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = 2 };
-    const ckpt_tensor_desc w = { .name = "w", .role = CKPT_PARAM, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = weight },
-                           m = { .param = "w", .role = CKPT_EXP_AVG, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = average };
+    const ckpt_tensor_desc w = { .name = "w", .role = CKPT_ROLE_PARAM, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = weight },
+                           m = { .param = "w", .role = CKPT_ROLE_EXP_AVG, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = average };
     news n = { 0 };
     ckpt_run_options o = { .every_steps = 1, .notice = hear, .notice_ctx = &n };
     ckpt_error err = CKPT_ERROR_INIT;

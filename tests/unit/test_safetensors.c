@@ -202,13 +202,13 @@ static model make_model(void)
 {
     model m = { .x = ckpt__index_new(0) };
     static const int64_t two_three[] = { 2, 3 }, five[] = { 5 }, two[] = { 2 }, zero[] = { 0, 4 };
-    add_tensor_to(m.x, "b.half", CKPT_F16, 1, five, "cuda:0", CKPT_PARAM);
-    add_tensor_to(m.x, "a.bytes", CKPT_U8, 1, five, "cuda:0", CKPT_BUFFER);
-    add_tensor_to(m.x, "z", CKPT_F32, 2, two_three, "cuda:1", CKPT_EXP_AVG);
-    add_tensor_to(m.x, "step", CKPT_I64, 0, NULL, "cpu", CKPT_STEP);
-    add_tensor_to(m.x, "a", CKPT_F32, 2, two_three, "cuda:0", CKPT_PARAM);
-    add_tensor_to(m.x, "c", CKPT_C128, 1, two, "cpu", CKPT_OTHER);
-    add_tensor_to(m.x, "none", CKPT_F32, 2, zero, "cpu", CKPT_OTHER);
+    add_tensor_to(m.x, "b.half", CKPT_F16, 1, five, "cuda:0", CKPT_ROLE_PARAM);
+    add_tensor_to(m.x, "a.bytes", CKPT_U8, 1, five, "cuda:0", CKPT_ROLE_BUFFER);
+    add_tensor_to(m.x, "z", CKPT_F32, 2, two_three, "cuda:1", CKPT_ROLE_EXP_AVG);
+    add_tensor_to(m.x, "step", CKPT_I64, 0, NULL, "cpu", CKPT_ROLE_STEP);
+    add_tensor_to(m.x, "a", CKPT_F32, 2, two_three, "cuda:0", CKPT_ROLE_PARAM);
+    add_tensor_to(m.x, "c", CKPT_C128, 1, two, "cpu", CKPT_ROLE_OTHER);
+    add_tensor_to(m.x, "none", CKPT_F32, 2, zero, "cpu", CKPT_ROLE_OTHER);
     add_view_to(m.x, "tied", 4, CKPT_F32, 2, two_three, NULL, 0);
     for (size_t i = 0; i < 8; i++) {
         memset(model_bytes[i], (int)i + 65, sizeof model_bytes[i]);

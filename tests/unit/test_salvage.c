@@ -65,7 +65,7 @@ static bool is_unconfirmed(const char *what)
     bool is = false;
     for (size_t i = 0; i < ckpt_report_count(x->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(x->findings, i);
-        is = is || (f->severity == CKPT_ERROR && strstr(f->message, "confirm") && strstr(f->message, what));
+        is = is || (f->severity == CKPT_SEVERITY_ERROR && strstr(f->message, "confirm") && strstr(f->message, what));
     }
     return is;
 }
@@ -457,7 +457,7 @@ START_TEST(a_wrong_crc_of_data_pkl)
     ck_assert_int_eq(read_bytes(file.data, file.size, false), CKPT_E_DAMAGED);
     must_salvage(&file);
     const ckpt_finding *f = ckpt_report_find(x->findings, "salvaged", NULL);
-    ck_assert(f && strstr(f->message, "CRC-32") != NULL && f->severity == CKPT_ERROR);
+    ck_assert(f && strstr(f->message, "CRC-32") != NULL && f->severity == CKPT_SEVERITY_ERROR);
     ck_assert(ckpt__str_is(x->storages[1].device, "cuda:1"));
     for (size_t i = 0; i < STORAGES; i++)
         check_storage(i, true);
@@ -583,7 +583,7 @@ START_TEST(native_files)
         ck_assert_msg(read_bytes(file.data, n, true) == CKPT_OK, "cut to %zu: %s", n, err.message);
         ck_assert_uint_eq(x->storage_count, count);
         ck_assert_uint_eq(x->tensor_count, tensors);
-        ck_assert(has_finding("salvaged") && (x->root || ckpt_report_find(x->findings, "salvaged", NULL)->severity == CKPT_ERROR));
+        ck_assert(has_finding("salvaged") && (x->root || ckpt_report_find(x->findings, "salvaged", NULL)->severity == CKPT_SEVERITY_ERROR));
         for (size_t i = 0; i < count; i++) {
             ck_assert(x->storages[i].extent.missing == (all[i].size > 0 && all[i].offset + all[i].size > n));
             lost += x->storages[i].extent.missing;

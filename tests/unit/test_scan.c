@@ -14,160 +14,160 @@ typedef struct row {
 #define P(literal) literal, sizeof(literal) - 1
 
 static const row rows[] = {
-    {"REDUCE", P("\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"REDUCE, protocol 0", P("cos\nsystem\n(S'echo'\ntR."), CKPT_DANGEROUS, "os.system", 1, NULL},
+    {"REDUCE", P("\x80\x02" OS_SYSTEM "."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"REDUCE, protocol 0", P("cos\nsystem\n(S'echo'\ntR."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"a global alone",
      P("\x80\x02"
        "cos\nsystem\n."),
-     CKPT_DANGEROUS, "os.system", 0, NULL},
-    {"INST", P("(S'echo'\nios\nsystem\n."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"OBJ", P("\x80\x02(cos\nsystem\nX\x04\0\0\0echoo."), CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 0, NULL},
+    {"INST", P("(S'echo'\nios\nsystem\n."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"OBJ", P("\x80\x02(cos\nsystem\nX\x04\0\0\0echoo."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"NEWOBJ",
      P("\x80\x02"
        "cos\nsystem\nX\x04\0\0\0echo\x85\x81."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"NEWOBJ_EX",
      P("\x80\x04"
        "cos\nsystem\nX\x04\0\0\0echo\x85}\x92."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"STACK_GLOBAL", P("\x80\x04\x8c\2os\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"STACK_GLOBAL", P("\x80\x04\x8c\2os\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"by memo",
      P("\x80\x04\x8c\2os\x94\x8c\6system\x94"
        "00h\0h\1\x93)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"by a far memo",
      P("\x80\x02X\2\0\0\0osr\xff\xff\xff\xff"
        "0X\6\0\0\0systemr\xfe\xff\xff\xff"
        "0j\xff\xff\xff\xffj\xfe\xff\xff\xff\x93)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"by GET of text", P("Vos\np7\n0Vsystem\np8\n0g7\ng8\n\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"by GET of text", P("Vos\np7\n0Vsystem\np8\n0g7\ng8\n\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     /* 5, a zero byte, 7: that is 5 */
     {"memo numbers with a zero byte",
      P("\x80\x04\x8c\2osp5\n0\x8c\6systemp6\n0\x8c\x0b"
        "collectionsp57\n0\x8c\x0bOrderedDictp67\n0g5\0"
        "7\ng6\0"
        "7\n\x93)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"a memo number that is put with a zero byte",
      P("Vos\np5\0"
        "9\n0Vsystem\np6\n0g5\ng6\n\x93)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"a pickle in a text of two backslashes",
      P("V\\u0080\\u0002X\\u0007\\u0000\\u0000\\u0000\\\\u0041"
        "0cos\\u000asystem\\u000a)R.\n."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"a memo entry put again",
      P("\x80\x04\x8c\3xyzq\0"
        "0\x8c\2osq\0"
        "0\x8c\6systemq\1"
        "0h\0h\1\x93)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"DUP and POP", P("\x80\x04\x8c\2os20\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"POP of a mark", P("\x80\x04\x8c\2os(0\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"POP_MARK", P("\x80\x04\x8c\2os(NN1\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"unicode escapes", P("Vo\\u0073\nV\\U00000073ystem\n\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"string escapes", P("S'\\x6f\\163'\nS\"s\\171stem\"\n\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"frames", P("\x80\x04\x95\xff\xff\0\0\0\0\0\0\x8c\2os\x8c\6system\x93)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"DUP and POP", P("\x80\x04\x8c\2os20\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"POP of a mark", P("\x80\x04\x8c\2os(0\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"POP_MARK", P("\x80\x04\x8c\2os(NN1\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"unicode escapes", P("Vo\\u0073\nV\\U00000073ystem\n\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"string escapes", P("S'\\x6f\\163'\nS\"s\\171stem\"\n\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"frames", P("\x80\x04\x95\xff\xff\0\0\0\0\0\0\x8c\2os\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"a number over the end of a frame", /* "57" to some, and 7 to CPython where it reads from a file */
      P("\x80\x04\x8c\x0b"
        "collectionsp57\n0\x8c\2osp7\n0\x8c\x0bOrderedDict\x95\2\0\0\0\0\0\0\0g57\n\x93)R."),
-     CKPT_NOT_KNOWN, NULL, -1, "scan-damaged"},
+     CKPT_DANGER_UNKNOWN, NULL, -1, "scan-damaged"},
     {"a frame over the end of another, with a STOP between",
      P("\x80\x04\x8c\2os\x94\x8c\6system\x94\x95\x0b\0\0\0\0\0\0\0\x95\x08\0\0\0\0\0\0\0N.h\0h\1\x93)R."),
-     CKPT_NOT_KNOWN, NULL, -1, "scan-damaged"},
+     CKPT_DANGER_UNKNOWN, NULL, -1, "scan-damaged"},
     {"a frame in a frame", P("\x80\x04\x95\x16\0\0\0\0\0\0\0\x95\x0d\0\0\0\0\0\0\0\x8c\2os\x8c\6system\x93)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"the callable from the memo",
      P("\x80\x02"
        "cos\nsystem\nq\1"
        "0h\1)R."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"in BUILD",
      P("\x80\x02"
        "ccollections\nCounter\n)R}X\1\0\0\0acsubprocess\nPopen\nsb."),
-     CKPT_DANGEROUS, "subprocess.Popen", 0, NULL},
+     CKPT_DANGER_DANGEROUS, "subprocess.Popen", 0, NULL},
     {"as an argument",
      P("\x80\x02"
        "cbuiltins\nmap\ncos\nsystem\n]\x86R."),
-     CKPT_DANGEROUS, "os.system", 0, NULL},
-    {"behind STOP", P("\x80\x02K\1.\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"behind STOP, without PROTO", P("K\1.cos\nsystem\n)R."), CKPT_DANGEROUS, "os.system", 1, NULL},
-    {"behind STOP and something else", P("\x80\x02K\1.\0\0\0\0\0\0\x80\x02" OS_SYSTEM "."), CKPT_DANGEROUS, "os.system",
+     CKPT_DANGER_DANGEROUS, "os.system", 0, NULL},
+    {"behind STOP", P("\x80\x02K\1.\x80\x02" OS_SYSTEM "."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"behind STOP, without PROTO", P("K\1.cos\nsystem\n)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"behind STOP and something else", P("\x80\x02K\1.\0\0\0\0\0\0\x80\x02" OS_SYSTEM "."), CKPT_DANGER_DANGEROUS, "os.system",
      1, NULL},
-    {"no STOP", P("\x80\x02" OS_SYSTEM), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
-    {"no STOP, no PROTO", P("cos\nsystem\n)R"), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
-    {"an opcode that is none", P("\x80\x02" OS_SYSTEM "\xff."), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
-    {"nothing on the stack", P("\x80\x02" OS_SYSTEM "000."), CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
+    {"no STOP", P("\x80\x02" OS_SYSTEM), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
+    {"no STOP, no PROTO", P("cos\nsystem\n)R"), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
+    {"an opcode that is none", P("\x80\x02" OS_SYSTEM "\xff."), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
+    {"nothing on the stack", P("\x80\x02" OS_SYSTEM "000."), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
     {"bytes",
      P("\x80\x04"
        "C\x19\x80\x02" OS_SYSTEM ".."),
-     CKPT_DANGEROUS, "os.system", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"bytes, and no STOP behind them",
      P("\x80\x04"
        "C\x19\x80\x02" OS_SYSTEM "."),
-     CKPT_DANGEROUS, "os.system", 1, "scan-damaged"},
-    {"a dotted name", P("\x80\x04\x8c\x13torch.serialization\x8c\x09os.system\x93)R."), CKPT_DANGEROUS,
+     CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
+    {"a dotted name", P("\x80\x04\x8c\x13torch.serialization\x8c\x09os.system\x93)R."), CKPT_DANGER_DANGEROUS,
      "torch.serialization.os.system", 1, NULL},
-    {"a copyreg extension", P("\x80\x02\x82\5)R."), CKPT_NOT_KNOWN, "copyreg extension 5", 1, NULL},
+    {"a copyreg extension", P("\x80\x02\x82\5)R."), CKPT_DANGER_UNKNOWN, "copyreg extension 5", 1, NULL},
     {"a name that is computed",
      P("\x80\x04"
        "cbuiltins\nstr\nX\1\0\0\0x\x85R\x8c\1y\x93."),
-     CKPT_NOT_KNOWN, "?.y", 0, "scan-computed"},
+     CKPT_DANGER_UNKNOWN, "?.y", 0, "scan-computed"},
     {"a computed name of os",
      P("\x80\x04\x8c\2os"
        "cbuiltins\nstr\n)R\x93."),
-     CKPT_DANGEROUS, "os.?", 0, "scan-computed"},
+     CKPT_DANGER_DANGEROUS, "os.?", 0, "scan-computed"},
     {"an odd codec",
      P("\x80\x02"
        "c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0utf-16\x86R."),
-     CKPT_NOT_KNOWN, "_codecs.encode", 1, "scan-encoded"},
+     CKPT_DANGER_UNKNOWN, "_codecs.encode", 1, "scan-encoded"},
     {"a codec that leaves characters out",
      P("\x80\x02"
        "c_codecs\nencode\nX\2\0\0\0\xc4\x80X\5\0\0\0asciiX\6\0\0\0ignore\x87R."),
-     CKPT_NOT_KNOWN, "_codecs.encode", 1, "scan-encoded"},
+     CKPT_DANGER_UNKNOWN, "_codecs.encode", 1, "scan-encoded"},
     {"a usual codec",
      P("\x80\x02"
        "c_codecs\nencode\nX\1\0\0\0xX\6\0\0\0latin1\x86R."),
-     CKPT_HARMLESS, "_codecs.encode", 1, NULL},
+     CKPT_DANGER_HARMLESS, "_codecs.encode", 1, NULL},
     {"bytes that are computed",
      P("\x80\x02"
        "ctorch.storage\n_load_from_bytes\ncbuiltins\nstr\n)R\x85R."),
-     CKPT_NOT_KNOWN, "torch.storage._load_from_bytes", 1, "scan-bytes"},
+     CKPT_DANGER_UNKNOWN, "torch.storage._load_from_bytes", 1, "scan-bytes"},
     {"BUILD on a class",
      P("\x80\x02"
        "ccollections\nOrderedDict\nN}\x86"
        "b."),
-     CKPT_NOT_KNOWN, "collections.OrderedDict", 0, "scan-build"},
+     CKPT_DANGER_UNKNOWN, "collections.OrderedDict", 0, "scan-build"},
     {"BUILD on an object",
      P("\x80\x02"
        "ccollections\nOrderedDict\n)R}b."),
-     CKPT_HARMLESS, "collections.OrderedDict", 1, NULL},
+     CKPT_DANGER_HARMLESS, "collections.OrderedDict", 1, NULL},
     {"a class of one's own",
      P("\x80\x02"
        "c__main__\nNet\n)\x81."),
-     CKPT_NOT_KNOWN, "__main__.Net", 1, NULL},
-    {"a global behind which stands what is no name", P("cmy.net\nrun\n)R0V \nVx\n\x93."), CKPT_NOT_KNOWN, "my.net.run", 1, NULL},
+     CKPT_DANGER_UNKNOWN, "__main__.Net", 1, NULL},
+    {"a global behind which stands what is no name", P("cmy.net\nrun\n)R0V \nVx\n\x93."), CKPT_DANGER_UNKNOWN, "my.net.run", 1, NULL},
     {"getattr of a class",
      P("\x80\x02"
        "cbuiltins\ngetattr\nc__main__\nColour\nX\3\0\0\0red\x86R."),
-     CKPT_NOT_KNOWN, "__main__.Colour.red", 0, NULL},
+     CKPT_DANGER_UNKNOWN, "__main__.Colour.red", 0, NULL},
     {"getattr that reaches out",
      P("\x80\x02"
        "cbuiltins\ngetattr\nc__main__\nNet\nX\x0b\0\0\0__globals__\x86R."),
-     CKPT_DANGEROUS, "__main__.Net.__globals__", 0, NULL},
+     CKPT_DANGER_DANGEROUS, "__main__.Net.__globals__", 0, NULL},
     {"getattr of a result",
      P("\x80\x02"
        "cbuiltins\ngetattr\nc__main__\nNet\n)RX\1\0\0\0a\x86R."),
-     CKPT_DANGEROUS, "builtins.getattr", 1, NULL},
+     CKPT_DANGER_DANGEROUS, "builtins.getattr", 1, NULL},
     {"getattr that is passed on",
      P("\x80\x02"
        "cbuiltins\ngetattr\nq\0c__main__\nNet\nX\1\0\0\0a\x86Rh\0\x86."),
-     CKPT_DANGEROUS, "builtins.getattr", 1, NULL},
-    {"plain values", P("\x80\x02}q\0X\1\0\0\0aK\1s."), CKPT_HARMLESS, NULL, -1, NULL},
-    {"a text", P("cos\nsin\ntan\nimport os\n"), CKPT_HARMLESS, NULL, -1, NULL},
-    {"a text with a full stop", P("import os\nos.system('x')\nN.B."), CKPT_HARMLESS, NULL, -1, NULL},
-    {"JSON", P("{\"os\": \"system\"}\n"), CKPT_HARMLESS, NULL, -1, NULL},
-    {"nothing", P(""), CKPT_HARMLESS, NULL, -1, NULL},
+     CKPT_DANGER_DANGEROUS, "builtins.getattr", 1, NULL},
+    {"plain values", P("\x80\x02}q\0X\1\0\0\0aK\1s."), CKPT_DANGER_HARMLESS, NULL, -1, NULL},
+    {"a text", P("cos\nsin\ntan\nimport os\n"), CKPT_DANGER_HARMLESS, NULL, -1, NULL},
+    {"a text with a full stop", P("import os\nos.system('x')\nN.B."), CKPT_DANGER_HARMLESS, NULL, -1, NULL},
+    {"JSON", P("{\"os\": \"system\"}\n"), CKPT_DANGER_HARMLESS, NULL, -1, NULL},
+    {"nothing", P(""), CKPT_DANGER_HARMLESS, NULL, -1, NULL},
 };
 
 START_TEST(pickles)
@@ -193,7 +193,7 @@ START_TEST(what_is_said_of_a_call)
     static const char twice[] = "\x80\x02K\1"
                                 "0cos\nsystem\nX\7\0\0\0echo hi\x85R"
                                 "0cos\nsystem\n.";
-    ck_assert_int_eq(scan_bytes(P(twice)), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(P(twice)), CKPT_DANGER_DANGEROUS);
     const ckpt_scan_global *g = ckpt_scan_get(scanned, 0);
     ck_assert_uint_eq(g->count, 2);
     ck_assert_uint_eq(g->called, 1);
@@ -211,9 +211,9 @@ START_TEST(dangerous_ones_come_first)
 {
     scan_bytes(P("\x80\x02"
                  "ccollections\nOrderedDict\nc__main__\nNet\ncos\nsystem\n\x87."));
-    ck_assert_int_eq(ckpt_scan_get(scanned, 0)->danger, CKPT_DANGEROUS);
-    ck_assert_int_eq(ckpt_scan_get(scanned, 1)->danger, CKPT_NOT_KNOWN);
-    ck_assert_int_eq(ckpt_scan_get(scanned, 2)->danger, CKPT_HARMLESS);
+    ck_assert_int_eq(ckpt_scan_get(scanned, 0)->danger, CKPT_DANGER_DANGEROUS);
+    ck_assert_int_eq(ckpt_scan_get(scanned, 1)->danger, CKPT_DANGER_UNKNOWN);
+    ck_assert_int_eq(ckpt_scan_get(scanned, 2)->danger, CKPT_DANGER_HARMLESS);
 }
 END_TEST
 
@@ -224,7 +224,7 @@ START_TEST(every_truncation)
     size_t named = sizeof whole - 1 - 11 + 1, n = sizeof whole - 1;
     for (size_t i = 0; i <= n; i++) {
         ckpt_danger verdict = scan_bytes(whole, i);
-        ck_assert_msg((verdict == CKPT_DANGEROUS) == (i >= named), "%zu of %zu bytes: %s", i, n,
+        ck_assert_msg((verdict == CKPT_DANGER_DANGEROUS) == (i >= named), "%zu of %zu bytes: %s", i, n,
                       ckpt_verdict_name(verdict));
         ck_assert_msg(i < named || i == n || scan_says("scan-damaged"), "%zu of %zu bytes", i, n);
     }
@@ -262,7 +262,7 @@ START_TEST(lengths_that_lie)
         {P("\x80\x04" OS_SYSTEM "\x95\xff\xff\xff\xff\xff\xff\xff")},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        ck_assert_int_eq(scan_bytes(lies[i].bytes, lies[i].size), CKPT_DANGEROUS);
+        ck_assert_int_eq(scan_bytes(lies[i].bytes, lies[i].size), CKPT_DANGER_DANGEROUS);
         ck_assert(scan_says("scan-damaged"));
     }
 }
@@ -286,7 +286,7 @@ START_TEST(pickles_in_pickles)
         n += 8;
         memcpy(bytes, outer, n);
         ckpt_danger verdict = scan_bytes(bytes, n);
-        ck_assert_int_eq(verdict, depth <= CKPT__SCAN_DEPTH ? CKPT_DANGEROUS : CKPT_NOT_KNOWN);
+        ck_assert_int_eq(verdict, depth <= CKPT__SCAN_DEPTH ? CKPT_DANGER_DANGEROUS : CKPT_DANGER_UNKNOWN);
         ck_assert_int_eq(scan_says("scan-limit"), depth > CKPT__SCAN_DEPTH);
     }
 }
@@ -309,7 +309,7 @@ START_TEST(large_ones)
             at += each;
         }
         memcpy(bytes + at, OS_SYSTEM ".", sizeof OS_SYSTEM);
-        ck_assert_int_eq(scan_bytes(bytes, at + sizeof OS_SYSTEM), CKPT_DANGEROUS);
+        ck_assert_int_eq(scan_bytes(bytes, at + sizeof OS_SYSTEM), CKPT_DANGER_DANGEROUS);
     }
     free(bytes);
 }
@@ -322,88 +322,88 @@ typedef struct judged {
     ckpt_danger danger;
 } judged;
 static const judged names[] = {
-    {"os", "system", CKPT_DANGEROUS},
-    {"os.path", "join", CKPT_DANGEROUS},
-    {"osmium", "File", CKPT_NOT_KNOWN},
-    {"OS", "system", CKPT_DANGEROUS},
-    {"Subprocess", "Popen", CKPT_DANGEROUS},
-    {"six.moves.builtins", "eval", CKPT_DANGEROUS},
-    {"my.helpers", "os", CKPT_DANGEROUS},
-    {"builtins", "eval", CKPT_DANGEROUS},
-    {"__builtin__", "eval", CKPT_DANGEROUS},
-    {"builtins", "int", CKPT_HARMLESS},
-    {"builtins", "ValueError", CKPT_HARMLESS},
-    {"exceptions", "ValueError", CKPT_HARMLESS},
-    {"builtins", "object.__subclasses__", CKPT_DANGEROUS},
-    {"builtins", "map", CKPT_NOT_KNOWN},
-    {"collections", "OrderedDict", CKPT_HARMLESS},
-    {"collections", "OrderedDict.fromkeys", CKPT_NOT_KNOWN},
-    {"collections", "OrderedDict.__init__.__globals__", CKPT_DANGEROUS},
-    {"torch", "FloatStorage", CKPT_HARMLESS},
-    {"torch", "load", CKPT_DANGEROUS},
-    {"torch", "serialization.load", CKPT_DANGEROUS},
-    {"torch", "hub.load", CKPT_DANGEROUS},
-    {"torch.hub", "load", CKPT_DANGEROUS},
-    {"torch", "nn.Linear", CKPT_NOT_KNOWN},
-    {"torch.nn.modules.linear", "Linear", CKPT_HARMLESS},
-    {"torch.nn.modules.linear", "Linear.forward", CKPT_NOT_KNOWN},
-    {"torch.nn.modules.linear", "math", CKPT_NOT_KNOWN},
-    {"torch._utils", "torch.channels_last", CKPT_HARMLESS},
-    {"torch._utils", "_rebuild_tensor_v2", CKPT_HARMLESS},
-    {"torch._utils", "_import_dotted_name", CKPT_DANGEROUS},
-    {"numpy.core.multiarray", "_reconstruct", CKPT_HARMLESS},
-    {"numpy._core.multiarray", "scalar", CKPT_HARMLESS},
-    {"numpy", "load", CKPT_DANGEROUS},
-    {"numpy", "ndarray.tofile", CKPT_NOT_KNOWN},
-    {"pathlib", "PosixPath", CKPT_HARMLESS},
-    {"pathlib", "Path.write_text", CKPT_DANGEROUS},
-    {"pathlib", "Path.exists.__globals__", CKPT_DANGEROUS},
-    {"uuid", "UUID", CKPT_HARMLESS},
-    {"uuid", "_get_command_stdout", CKPT_DANGEROUS},
-    {"functools", "partial", CKPT_NOT_KNOWN},
-    {"functools", "reduce", CKPT_DANGEROUS},
-    {"torch._dynamo.decorators", "_DimRange", CKPT_HARMLESS},        /* of a nested tensor */
-    {"torch._dynamo.decorators", "disable", CKPT_DANGEROUS},
-    {"torch._dynamo.decorators", "_DimRange.__init__", CKPT_DANGEROUS},
-    {"torch.nested._internal.nested_tensor", "_rebuild_njt", CKPT_HARMLESS},
-    {"torch.nested._internal.nested_tensor", "NestedTensor", CKPT_HARMLESS},
-    {"types", "SimpleNamespace", CKPT_HARMLESS},
-    {"types", "CodeType", CKPT_DANGEROUS},
-    {"copyreg", "_reconstructor", CKPT_HARMLESS},
-    {"copyreg", "add_extension", CKPT_DANGEROUS},
-    {"numpy.random._pickle", "__generator_ctor", CKPT_HARMLESS},
-    {"pipes", "Template", CKPT_DANGEROUS},
-    {"_functools", "reduce", CKPT_DANGEROUS},
-    {"__builtin__", "reduce", CKPT_DANGEROUS},
-    {"StringIO", "open", CKPT_DANGEROUS},
-    {"cStringIO", "FileIO", CKPT_DANGEROUS},
-    {"wave", "Wave_write", CKPT_DANGEROUS},
-    {"_xxsubinterpreters", "run_string", CKPT_DANGEROUS},
-    {"logging.config", "ConvertingList", CKPT_DANGEROUS},
-    {"logging", "getLogger", CKPT_NOT_KNOWN},
-    {"argparse", "_os", CKPT_DANGEROUS},
-    {"argparse", "_os.remove", CKPT_DANGEROUS},
-    {"my.helpers", "Popen", CKPT_DANGEROUS},
-    {"pathlib", "attrgetter", CKPT_DANGEROUS},
-    {"torch.storage", "__dict__", CKPT_DANGEROUS},
-    {"collections", "__loader__", CKPT_DANGEROUS},
-    {"copyreg", "__newobj__", CKPT_HARMLESS},
-    {"my.net", "__version__", CKPT_NOT_KNOWN},
-    {"torch._ops", "ops.load_library", CKPT_DANGEROUS},
-    {"torch._C", "_construct_storage_from_data_pointer", CKPT_DANGEROUS},
-    {"torch._C._distributed_c10d", "TCPStore", CKPT_DANGEROUS},
-    {"torch.distributed.checkpoint.filesystem", "FileSystemReader", CKPT_DANGEROUS},
-    {"torch.distributed.checkpoint.filesystem", "_StorageInfo", CKPT_HARMLESS},
-    {"torch.compiler", "save_cache_artifacts", CKPT_DANGEROUS},
-    {"numpy.lib._utils_impl", "safe_eval", CKPT_DANGEROUS},
-    {"numpy.core.records", "fromfile", CKPT_DANGEROUS},
-    {"warnings", "_getcategory", CKPT_DANGEROUS},
-    {"dataclasses", "_init_fn", CKPT_DANGEROUS},
-    {"dataclasses", "_MISSING_TYPE", CKPT_NOT_KNOWN},
-    {"six", "exec_", CKPT_DANGEROUS},
-    {"", "", CKPT_NOT_KNOWN},
-    {".", ".", CKPT_NOT_KNOWN},
-    {"os.", "system", CKPT_DANGEROUS},
+    {"os", "system", CKPT_DANGER_DANGEROUS},
+    {"os.path", "join", CKPT_DANGER_DANGEROUS},
+    {"osmium", "File", CKPT_DANGER_UNKNOWN},
+    {"OS", "system", CKPT_DANGER_DANGEROUS},
+    {"Subprocess", "Popen", CKPT_DANGER_DANGEROUS},
+    {"six.moves.builtins", "eval", CKPT_DANGER_DANGEROUS},
+    {"my.helpers", "os", CKPT_DANGER_DANGEROUS},
+    {"builtins", "eval", CKPT_DANGER_DANGEROUS},
+    {"__builtin__", "eval", CKPT_DANGER_DANGEROUS},
+    {"builtins", "int", CKPT_DANGER_HARMLESS},
+    {"builtins", "ValueError", CKPT_DANGER_HARMLESS},
+    {"exceptions", "ValueError", CKPT_DANGER_HARMLESS},
+    {"builtins", "object.__subclasses__", CKPT_DANGER_DANGEROUS},
+    {"builtins", "map", CKPT_DANGER_UNKNOWN},
+    {"collections", "OrderedDict", CKPT_DANGER_HARMLESS},
+    {"collections", "OrderedDict.fromkeys", CKPT_DANGER_UNKNOWN},
+    {"collections", "OrderedDict.__init__.__globals__", CKPT_DANGER_DANGEROUS},
+    {"torch", "FloatStorage", CKPT_DANGER_HARMLESS},
+    {"torch", "load", CKPT_DANGER_DANGEROUS},
+    {"torch", "serialization.load", CKPT_DANGER_DANGEROUS},
+    {"torch", "hub.load", CKPT_DANGER_DANGEROUS},
+    {"torch.hub", "load", CKPT_DANGER_DANGEROUS},
+    {"torch", "nn.Linear", CKPT_DANGER_UNKNOWN},
+    {"torch.nn.modules.linear", "Linear", CKPT_DANGER_HARMLESS},
+    {"torch.nn.modules.linear", "Linear.forward", CKPT_DANGER_UNKNOWN},
+    {"torch.nn.modules.linear", "math", CKPT_DANGER_UNKNOWN},
+    {"torch._utils", "torch.channels_last", CKPT_DANGER_HARMLESS},
+    {"torch._utils", "_rebuild_tensor_v2", CKPT_DANGER_HARMLESS},
+    {"torch._utils", "_import_dotted_name", CKPT_DANGER_DANGEROUS},
+    {"numpy.core.multiarray", "_reconstruct", CKPT_DANGER_HARMLESS},
+    {"numpy._core.multiarray", "scalar", CKPT_DANGER_HARMLESS},
+    {"numpy", "load", CKPT_DANGER_DANGEROUS},
+    {"numpy", "ndarray.tofile", CKPT_DANGER_UNKNOWN},
+    {"pathlib", "PosixPath", CKPT_DANGER_HARMLESS},
+    {"pathlib", "Path.write_text", CKPT_DANGER_DANGEROUS},
+    {"pathlib", "Path.exists.__globals__", CKPT_DANGER_DANGEROUS},
+    {"uuid", "UUID", CKPT_DANGER_HARMLESS},
+    {"uuid", "_get_command_stdout", CKPT_DANGER_DANGEROUS},
+    {"functools", "partial", CKPT_DANGER_UNKNOWN},
+    {"functools", "reduce", CKPT_DANGER_DANGEROUS},
+    {"torch._dynamo.decorators", "_DimRange", CKPT_DANGER_HARMLESS},        /* of a nested tensor */
+    {"torch._dynamo.decorators", "disable", CKPT_DANGER_DANGEROUS},
+    {"torch._dynamo.decorators", "_DimRange.__init__", CKPT_DANGER_DANGEROUS},
+    {"torch.nested._internal.nested_tensor", "_rebuild_njt", CKPT_DANGER_HARMLESS},
+    {"torch.nested._internal.nested_tensor", "NestedTensor", CKPT_DANGER_HARMLESS},
+    {"types", "SimpleNamespace", CKPT_DANGER_HARMLESS},
+    {"types", "CodeType", CKPT_DANGER_DANGEROUS},
+    {"copyreg", "_reconstructor", CKPT_DANGER_HARMLESS},
+    {"copyreg", "add_extension", CKPT_DANGER_DANGEROUS},
+    {"numpy.random._pickle", "__generator_ctor", CKPT_DANGER_HARMLESS},
+    {"pipes", "Template", CKPT_DANGER_DANGEROUS},
+    {"_functools", "reduce", CKPT_DANGER_DANGEROUS},
+    {"__builtin__", "reduce", CKPT_DANGER_DANGEROUS},
+    {"StringIO", "open", CKPT_DANGER_DANGEROUS},
+    {"cStringIO", "FileIO", CKPT_DANGER_DANGEROUS},
+    {"wave", "Wave_write", CKPT_DANGER_DANGEROUS},
+    {"_xxsubinterpreters", "run_string", CKPT_DANGER_DANGEROUS},
+    {"logging.config", "ConvertingList", CKPT_DANGER_DANGEROUS},
+    {"logging", "getLogger", CKPT_DANGER_UNKNOWN},
+    {"argparse", "_os", CKPT_DANGER_DANGEROUS},
+    {"argparse", "_os.remove", CKPT_DANGER_DANGEROUS},
+    {"my.helpers", "Popen", CKPT_DANGER_DANGEROUS},
+    {"pathlib", "attrgetter", CKPT_DANGER_DANGEROUS},
+    {"torch.storage", "__dict__", CKPT_DANGER_DANGEROUS},
+    {"collections", "__loader__", CKPT_DANGER_DANGEROUS},
+    {"copyreg", "__newobj__", CKPT_DANGER_HARMLESS},
+    {"my.net", "__version__", CKPT_DANGER_UNKNOWN},
+    {"torch._ops", "ops.load_library", CKPT_DANGER_DANGEROUS},
+    {"torch._C", "_construct_storage_from_data_pointer", CKPT_DANGER_DANGEROUS},
+    {"torch._C._distributed_c10d", "TCPStore", CKPT_DANGER_DANGEROUS},
+    {"torch.distributed.checkpoint.filesystem", "FileSystemReader", CKPT_DANGER_DANGEROUS},
+    {"torch.distributed.checkpoint.filesystem", "_StorageInfo", CKPT_DANGER_HARMLESS},
+    {"torch.compiler", "save_cache_artifacts", CKPT_DANGER_DANGEROUS},
+    {"numpy.lib._utils_impl", "safe_eval", CKPT_DANGER_DANGEROUS},
+    {"numpy.core.records", "fromfile", CKPT_DANGER_DANGEROUS},
+    {"warnings", "_getcategory", CKPT_DANGER_DANGEROUS},
+    {"dataclasses", "_init_fn", CKPT_DANGER_DANGEROUS},
+    {"dataclasses", "_MISSING_TYPE", CKPT_DANGER_UNKNOWN},
+    {"six", "exec_", CKPT_DANGER_DANGEROUS},
+    {"", "", CKPT_DANGER_UNKNOWN},
+    {".", ".", CKPT_DANGER_UNKNOWN},
+    {"os.", "system", CKPT_DANGER_DANGEROUS},
 };
 
 START_TEST(names_mean)
@@ -455,7 +455,7 @@ START_TEST(the_table_is_sound)
         ck_assert(r->modules[0] && r->names[0] && r->reason[0]);
         ck_assert_msg(!strstr(r->modules, "  ") && !strstr(r->names, "  "), "%s", r->modules);
         ck_assert_msg(r->names[0] != '*' || r->names[1] == '\0', "%s: '*' stands alone", r->modules);
-        ck_assert_msg(r->danger != CKPT_HARMLESS || r->names[0] != '*', "%s: no module is harmless as a whole",
+        ck_assert_msg(r->danger != CKPT_DANGER_HARMLESS || r->names[0] != '*', "%s: no module is harmless as a whole",
                       r->modules);
     }
 }

@@ -48,7 +48,7 @@ START_TEST(any_record)
                 good_records();
             add_record(&a, &(record){.name = names[i], P(EVIL), .deflate = deflate});
             put_end(&a, a.count, "");
-            ck_assert_int_eq(scan_archive(), CKPT_DANGEROUS);
+            ck_assert_int_eq(scan_archive(), CKPT_DANGER_DANGEROUS);
             found_in(names[i]);
             ck_assert_uint_eq(ckpt_report_count(scan_report), 0);
         }
@@ -58,7 +58,7 @@ START_TEST(a_good_archive_is_clean)
 {
     good_records();
     put_end(&a, a.count, "");
-    ck_assert_int_eq(scan_archive(), CKPT_HARMLESS);
+    ck_assert_int_eq(scan_archive(), CKPT_DANGER_HARMLESS);
     ck_assert_uint_eq(ckpt_scan_pickles(scanned), 1);
     ck_assert_uint_eq(ckpt_report_count(scan_report), 0);
 }
@@ -83,7 +83,7 @@ START_TEST(records_without_an_entry)
             if (where < 2)
                 add_record(&a, &(record){.name = "m/data/0", .data = "0123456789", .size = 10});
             put_end(&a, a.count, "");
-            ck_assert_int_eq(scan_archive(), CKPT_DANGEROUS);
+            ck_assert_int_eq(scan_archive(), CKPT_DANGER_DANGEROUS);
             found_in("m/hidden");
         }
 }
@@ -106,7 +106,7 @@ START_TEST(damaged_archives)
             add_record(&a, &(record){.name = "m/data.pkl", .data = "\x80\x02}.", .size = 4}); /* twice */
         if (kind != 5)
             put_end(&a, a.count + (kind == 2), "");
-        ck_assert_msg(scan_archive() == CKPT_DANGEROUS, "kind %d", kind);
+        ck_assert_msg(scan_archive() == CKPT_DANGER_DANGEROUS, "kind %d", kind);
     }
 }
 END_TEST
@@ -120,7 +120,7 @@ START_TEST(methods_that_differ)
     add_record(&a, &(record){.name = "m/data.pkl", .data = packed, .size = n});
     a.directory.data[10] = 8;
     put_end(&a, a.count, "");
-    ck_assert_int_eq(scan_archive(), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_archive(), CKPT_DANGER_DANGEROUS);
 }
 END_TEST
 
@@ -128,12 +128,12 @@ START_TEST(encrypted_or_unknown_methods)
 {
     add_record(&a, &(record){.name = "m/data.pkl", P("BZh91AY&SY\0\0\0\0"), .method = 12});
     put_end(&a, a.count, "");
-    ck_assert_int_eq(scan_archive(), CKPT_NOT_KNOWN);
+    ck_assert_int_eq(scan_archive(), CKPT_DANGER_UNKNOWN);
     ck_assert(scan_says("scan-unreadable"));
     memset(&a, 0, sizeof a);
     add_record(&a, &(record){.name = "m/data.pkl", .data = "zzzzzzzzzzzzzzzzzz", .size = 18, .flags = 1});
     put_end(&a, a.count, "");
-    ck_assert_int_eq(scan_archive(), CKPT_NOT_KNOWN);
+    ck_assert_int_eq(scan_archive(), CKPT_DANGER_UNKNOWN);
     ck_assert(scan_says("scan-unreadable"));
 }
 END_TEST
@@ -146,7 +146,7 @@ START_TEST(encrypted_by_its_flags_alone)
             memset(&a, 0, sizeof a);
             add_record(&a, &(record){.name = "m/data.pkl", P(EVIL), .deflate = deflate, .flags = flags});
             put_end(&a, a.count, "");
-            ck_assert_int_eq(scan_archive(), CKPT_DANGEROUS);
+            ck_assert_int_eq(scan_archive(), CKPT_DANGER_DANGEROUS);
             ck_assert(scan_says("scan-unreadable"));
         }
 }
@@ -168,9 +168,9 @@ START_TEST(archives_in_archives)
             a = outer;
             ckpt_danger verdict = scan_archive();
             if (depth <= 10)
-                ck_assert_msg(verdict == CKPT_DANGEROUS, "depth %d", depth);
+                ck_assert_msg(verdict == CKPT_DANGER_DANGEROUS, "depth %d", depth);
             else {
-                ck_assert_int_eq(verdict, CKPT_NOT_KNOWN);
+                ck_assert_int_eq(verdict, CKPT_DANGER_UNKNOWN);
                 ck_assert(scan_says("scan-limit"));
             }
         }
@@ -199,7 +199,7 @@ START_TEST(a_bomb)
     }
     deflateEnd(&z);
     fclose(f);
-    ck_assert_int_eq(scan_path("bomb"), CKPT_NOT_KNOWN);
+    ck_assert_int_eq(scan_path("bomb"), CKPT_DANGER_UNKNOWN);
     ck_assert(scan_says("scan-limit"));
 }
 END_TEST
@@ -224,7 +224,7 @@ START_TEST(gzip_and_zlib)
     for (int bits = MAX_WBITS; bits <= MAX_WBITS + 16; bits += 16) {
         b.size = 0;
         put_packed(bits, EVIL, sizeof EVIL - 1);
-        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
         found_in(bits == MAX_WBITS ? "!zlib" : "!gzip");
     }
 }
@@ -248,8 +248,8 @@ START_TEST(members_of_one_stream)
             memcpy(whole, b.data, behind);
             memcpy(whole + behind + zeros[k], b.data + behind, b.size - behind);
             strcpy(whole + b.size + zeros[k] + 3, "what is no member ends it");
-            ck_assert_int_eq(scan_bytes(whole, b.size + zeros[k]), CKPT_DANGEROUS);
-            ck_assert_int_eq(scan_bytes(whole, b.size + zeros[k] + 30), CKPT_DANGEROUS);
+            ck_assert_int_eq(scan_bytes(whole, b.size + zeros[k]), CKPT_DANGER_DANGEROUS);
+            ck_assert_int_eq(scan_bytes(whole, b.size + zeros[k] + 30), CKPT_DANGER_DANGEROUS);
             found_in(bits == MAX_WBITS ? "!zlib" : "!gzip");
         }
 }
@@ -265,7 +265,7 @@ START_TEST(what_is_not_unpacked)
                  {P("BZh91AY&SY\0\0\0")},
                  {P("\x28\xB5\x2F\xFD\0\0\0\0")}};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
-        ck_assert_int_eq(scan_bytes(heads[i].data, heads[i].size), CKPT_NOT_KNOWN);
+        ck_assert_int_eq(scan_bytes(heads[i].data, heads[i].size), CKPT_DANGER_UNKNOWN);
         ck_assert(scan_says("scan-unreadable"));
     }
 }
@@ -280,20 +280,20 @@ START_TEST(numpy_arrays)
     put_number(&b, sizeof head - 1, 2);
     PUT(&b, head);
     put(&b, EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
     add_record(&a, &(record){.name = "arr_0.npy", .data = b.data, .size = b.size, .deflate = true});
     put_end(&a, a.count, "");
-    ck_assert_int_eq(scan_archive(), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_archive(), CKPT_DANGER_DANGEROUS);
     found_in("!arr_0.npy");
     b.size = 0;
     PUT(&b, "\x93NUMPY\2\0");
     put_number(&b, sizeof head - 1, 4);
     PUT(&b, head);
     put(&b, EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
     b.size -= sizeof EVIL - 1;
     PUT(&b, "\0\0\0\0\0\0\xf0\x3f");
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_HARMLESS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_HARMLESS);
 }
 END_TEST
 
@@ -328,9 +328,9 @@ START_TEST(tar_members)
     put_member("sys_info", "\x80\x02}.", 4);
     put_member("storages", "\x80\x02K\1.\0\0\0\0", 9);
     put_member("pickle", EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
     found_in("!pickle");
-    ck_assert_int_eq(scan_bytes(b.data, b.size - 500), CKPT_NOT_KNOWN);
+    ck_assert_int_eq(scan_bytes(b.data, b.size - 500), CKPT_DANGER_UNKNOWN);
     ck_assert(scan_says("scan-damaged"));
 }
 END_TEST
@@ -355,7 +355,7 @@ START_TEST(old_tar)
         put_block("\x80\x02}.", 4);
         put_header("pickle", sizeof EVIL - 1, 0, "", first[i].sum);
         put_block(EVIL, sizeof EVIL - 1);
-        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
         found_in("!pickle");
         ck_assert_uint_eq(ckpt_report_count(scan_report), 0);
     }
@@ -373,11 +373,11 @@ START_TEST(tar_sizes_elsewhere)
         put_header("x", strlen(text), 'x', "ustar", USUAL);
         put_block(text, strlen(text));
         put_member("y", "\x80\x02}.", 4);
-        ck_assert_int_eq(scan_bytes(b.data, b.size), said[i] ? CKPT_NOT_KNOWN : CKPT_HARMLESS);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), said[i] ? CKPT_DANGER_UNKNOWN : CKPT_DANGER_HARMLESS);
         ck_assert_int_eq(scan_says("scan-unreadable"), said[i] != NULL);
     }
     b.data[148]++;
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_NOT_KNOWN);       /* by its magic it is one, by its sum it is none */
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_UNKNOWN);       /* by its magic it is one, by its sum it is none */
     ck_assert(scan_says("scan-damaged"));
 }
 END_TEST
@@ -395,20 +395,20 @@ START_TEST(strings)
 {
     static const char latin1[] = "\xc2\x80\x02" OS_SYSTEM1 ".";
     put_counted("B", EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
     found_in("!bytes@7");
     b.size = 0;
     put_counted("X", "cos\nsystem\n)R.", 14);
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
     b.size = 0;
     put_counted("X", latin1, sizeof latin1 - 1);
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
     static const char line[] = "S'\\x80\\x02cos\\nsystem\\n)R.'\n.";
-    ck_assert_int_eq(scan_bytes(line, sizeof line - 1), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(line, sizeof line - 1), CKPT_DANGER_DANGEROUS);
     static const char unicode[] = "V\\u0080\\u0002cos\\u000asystem\\u000a)R.\n.";
-    ck_assert_int_eq(scan_bytes(unicode, sizeof unicode - 1), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_bytes(unicode, sizeof unicode - 1), CKPT_DANGER_DANGEROUS);
     static const char harmless[] = "\x80\x03X\x0b\0\0\0os.system()C\3abc\x86.";
-    ck_assert_int_eq(scan_bytes(harmless, sizeof harmless - 1), CKPT_HARMLESS);
+    ck_assert_int_eq(scan_bytes(harmless, sizeof harmless - 1), CKPT_DANGER_HARMLESS);
 }
 END_TEST
 
@@ -430,7 +430,7 @@ START_TEST(long_strings)
         p += sizeof OS_SYSTEM1;
         memset(p, '.', (size_t)(end - p));
         *end = '.';
-        ck_assert_int_eq(scan_bytes(big, (size_t)(end - big) + 1), CKPT_DANGEROUS);
+        ck_assert_int_eq(scan_bytes(big, (size_t)(end - big) + 1), CKPT_DANGER_DANGEROUS);
     }
 }
 END_TEST
@@ -454,7 +454,7 @@ START_TEST(native_files)
         put(&b, header, (size_t)n);
         PUT(&b, "\0\0\0\0");
         put(&b, EVIL, blob ? sizeof EVIL - 1 : 0);
-        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGEROUS);
+        ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_DANGEROUS);
         found_in("!bytes of its values");
     }
 }
@@ -469,10 +469,10 @@ START_TEST(folders)
     ck_assert_int_eq(mkdir("run/deep/er", 0777), 0);
     write_file("run/config.json", "{}", 2);
     write_file("run/good.pkl", "\x80\x02}.", 4);
-    ck_assert_int_eq(scan_path("run"), CKPT_HARMLESS);
+    ck_assert_int_eq(scan_path("run"), CKPT_DANGER_HARMLESS);
     ck_assert_uint_eq(ckpt_scan_files(scanned), 2);
     write_file("run/deep/er/README", EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(scan_path("run"), CKPT_DANGEROUS);
+    ck_assert_int_eq(scan_path("run"), CKPT_DANGER_DANGEROUS);
     ck_assert_uint_eq(ckpt_scan_files(scanned), 3);
     ck_assert_uint_eq(ckpt_scan_pickles(scanned), 2);
     found_in("deep/er/README");
@@ -484,7 +484,7 @@ START_TEST(links_that_leave)
     ck_assert_int_eq(mkdir("run", 0777), 0);
     write_file("outside", EVIL, sizeof EVIL - 1);
     ck_assert_int_eq(symlink("../outside", "run/inside"), 0);
-    ck_assert_int_eq(scan_path("run"), CKPT_NOT_KNOWN);
+    ck_assert_int_eq(scan_path("run"), CKPT_DANGER_UNKNOWN);
     ck_assert(scan_says("scan-unreadable"));
     ck_assert_uint_eq(ckpt_scan_files(scanned), 0);
 }

@@ -12,7 +12,7 @@ static void number(float *p, size_t n, float first)
 static ckpt_state *one_tensor(float *data)
 {
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "w", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, data);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, data);
     return s;
 }
 
@@ -82,7 +82,7 @@ START_TEST(nothing_is_saved_or_restored_from_null)
     ck_assert_int_eq(ckpt_restore(s, in_folder("a"), NULL, NULL, &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.object, "w");
     ck_assert(!ckpt_state_poisoned(s));
-    OK(ckpt_guard(s, CKPT_PLAIN, NULL, NULL, &err));
+    OK(ckpt_guard(s, CKPT_OPTIMIZER_PLAIN, NULL, NULL, &err));
     OK(ckpt_state_rebind(s, "optimizer.groups.0.lr", NULL, &err));
     ck_assert_int_eq(saved_as(s, "a", &err), CKPT_E_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(err.message, "1 other"));
@@ -103,8 +103,8 @@ START_TEST(overlaps_are_refused_and_nothing_changes)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = one_tensor(from);
-    bind_tensor(s, "x", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, from + 16);
-    bind_tensor(s, "even", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, from + 32);
+    bind_tensor(s, "x", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, from + 16);
+    bind_tensor(s, "even", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, from + 32);
     ck_assert_int_eq(ckpt_state_rebind(s, "w", from + 8, &err), CKPT_E_MISMATCH);
     ck_assert_str_eq(err.object, "w");
     ck_assert_ptr_nonnull(strstr(err.message, "'x'"));
@@ -138,9 +138,9 @@ START_TEST(an_arena_moves_as_one)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
     number(from, 64, 1);
-    arena_of(s, "params", CKPT_PARAM, from, &err);
-    arena_of(s, "moments", CKPT_EXP_AVG, from + 8, &err);
-    arena_of(s, NULL, CKPT_EXP_AVG_SQ, from + 16, &err);
+    arena_of(s, "params", CKPT_ROLE_PARAM, from, &err);
+    arena_of(s, "moments", CKPT_ROLE_EXP_AVG, from + 8, &err);
+    arena_of(s, NULL, CKPT_ROLE_EXP_AVG_SQ, from + 16, &err);
     OK(saved_as(s, "a", &err));
     number(from, 64, 500);
     ck_assert_int_eq(ckpt_state_rebind(s, "params", from + 1, &err), CKPT_E_MISMATCH);      /* b would lie over the moments */
@@ -176,8 +176,8 @@ START_TEST(what_is_ours_does_not_move)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
-    arena_of(s, "ours", CKPT_PARAM, NULL, &err);
-    bind_tensor(s, "w", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 4 }, NULL, NULL);
+    arena_of(s, "ours", CKPT_ROLE_PARAM, NULL, &err);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 4 }, NULL, NULL);
     for (int made = 0; made < 2; made++) {
         ck_assert_int_eq(ckpt_state_rebind(s, "w", to, &err), CKPT_E_ARGUMENT);
         ck_assert_int_eq(ckpt_state_rebind(s, "a", to, &err), CKPT_E_ARGUMENT);
@@ -263,7 +263,7 @@ START_TEST(old_memory_goes_while_it_is_written)
     number(old, N, 1);
     number(fresh, N, 9000);
     memset(order, 3, 300);
-    bind_tensor(x.state, "moving", NULL, CKPT_BUFFER, CKPT_F32, 1, (int64_t[]){ N }, NULL, old);
+    bind_tensor(x.state, "moving", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ N }, NULL, old);
     IS_OK(ckpt_state_bytes(x.state, "order", order, 300, &x.err));
     trainer_start(&x, run);
     gate_set(true, 0);
@@ -375,7 +375,7 @@ START_TEST(integers_do_not_wrap)
     /* A tensor of uint64 is a number, too. */
     uint64_t most = UINT64_MAX - 5, back = 0;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    bind_tensor(s, "seed", NULL, CKPT_OTHER, CKPT_U64, 0, NULL, NULL, &most);
+    bind_tensor(s, "seed", NULL, CKPT_ROLE_OTHER, CKPT_U64, 0, NULL, NULL, &most);
     OK(saved_as(s, "t", &err));
     OK(ckpt_state_u64(t, "seed", &back, &err));
     OK(ckpt_restore(t, in_folder("t"), NULL, NULL, &err));
@@ -437,18 +437,18 @@ START_TEST(averages_are_named)
     size_t i;
     ckpt_state *s = ckpt_state_new();
     number(from, 64, 1);
-    arena_of(s, "params", CKPT_PARAM, from, &err);
-    arena_of(s, NULL, CKPT_EMA, from + 8, &err);
-    arena_of(s, "slow", CKPT_EMA, from + 16, &err);
-    bind_tensor(s, "c", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, from + 30);
-    bind_tensor(s, NULL, "c", CKPT_EMA, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, from + 34);
+    arena_of(s, "params", CKPT_ROLE_PARAM, from, &err);
+    arena_of(s, NULL, CKPT_ROLE_EMA, from + 8, &err);
+    arena_of(s, "slow", CKPT_ROLE_EMA, from + 16, &err);
+    bind_tensor(s, "c", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, from + 30);
+    bind_tensor(s, NULL, "c", CKPT_ROLE_EMA, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, from + 34);
     ck_assert_ptr_eq(ckpt_state_data(s, "ema.a"), from + 8);
     ck_assert_ptr_eq(ckpt_state_data(s, "slow.b"), from + 20);
     ck_assert_ptr_eq(ckpt_state_data(s, "ema.c"), from + 34);
     OK(saved_as(s, "a", &err));
     OK(ckpt_reader_open(in_folder("a"), NULL, &reader, &err));
     OK(ckpt_reader_find(reader, "slow.b", 6, &i, &err));
-    ck_assert_int_eq(ckpt_reader_tensor(reader, i)->role, CKPT_EMA);
+    ck_assert_int_eq(ckpt_reader_tensor(reader, i)->role, CKPT_ROLE_EMA);
     ck_assert_str_eq(ckpt_reader_tensor(reader, i)->param.data, "b");
     ckpt_reader_close(reader);
     number(from, 64, 900);
@@ -469,10 +469,10 @@ START_TEST(averages_follow_their_parameters)
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     number(from, 64, 1);
     for (int i = 0; i < 2; i++) {
-        bind_tensor(s, prefixed[i], NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, from + 4 * i);
-        bind_tensor(s, NULL, prefixed[i], CKPT_EMA, CKPT_F32, 1, four, NULL, from + 8 + 4 * i);
-        bind_tensor(t, prefixed[i] + 7, NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, NULL);
-        bind_tensor(t, NULL, prefixed[i] + 7, CKPT_EMA, CKPT_F32, 1, four, NULL, NULL);
+        bind_tensor(s, prefixed[i], NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, NULL, from + 4 * i);
+        bind_tensor(s, NULL, prefixed[i], CKPT_ROLE_EMA, CKPT_F32, 1, four, NULL, from + 8 + 4 * i);
+        bind_tensor(t, prefixed[i] + 7, NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, NULL, NULL);
+        bind_tensor(t, NULL, prefixed[i] + 7, CKPT_ROLE_EMA, CKPT_F32, 1, four, NULL, NULL);
     }
     OK(saved_as(s, "a", &err));
     OK(ckpt_restore(t, in_folder("a"), NULL, NULL, &err));
@@ -483,10 +483,10 @@ START_TEST(averages_follow_their_parameters)
         m.lossy = m.force = true;
         OK(ckpt_migrate(in_folder("b"), in_folder("c"), &m, NULL, &err));
         ckpt_state *u = ckpt_state_new();
-        bind_tensor(u, "a", NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, to);
-        bind_tensor(u, "b", NULL, CKPT_PARAM, CKPT_F32, 1, four, NULL, to + 4);
-        bind_tensor(u, NULL, "a", CKPT_EMA, CKPT_F32, 1, four, NULL, to + 8);
-        bind_tensor(u, NULL, "b", CKPT_EMA, CKPT_F32, 1, four, NULL, to + 12);
+        bind_tensor(u, "a", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, NULL, to);
+        bind_tensor(u, "b", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, NULL, to + 4);
+        bind_tensor(u, NULL, "a", CKPT_ROLE_EMA, CKPT_F32, 1, four, NULL, to + 8);
+        bind_tensor(u, NULL, "b", CKPT_ROLE_EMA, CKPT_F32, 1, four, NULL, to + 12);
         number(to, 16, 700);
         OK(ckpt_restore(u, in_folder("c"), NULL, NULL, &err));
         ck_assert_msg(to[0] == 1 && to[8] == 9 && to[15] == 16, "to %s", m.to);

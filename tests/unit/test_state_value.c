@@ -102,7 +102,7 @@ static ckpt_state *bind_state(void)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "w", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, w);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, w);
     bind_queue(s, "loader.order", &q);
     bind_queue(s, "rng.loader", &rng);
     OK(ckpt_state_i64(s, "step", &step, &err));
@@ -142,10 +142,10 @@ START_TEST(it_is_written_and_taken_in_any_size)
             OK(ckpt_reader_open(in_folder(directory ? "d" : "f"), NULL, &reader, &err));
             OK(ckpt_reader_find(reader, "loader.order", 12, &t, &err));
             const ckpt_tensor_info *info = ckpt_reader_tensor(reader, t);
-            ck_assert(info->dtype == CKPT_U8 && info->ndim == 1 && info->shape[0] == (int64_t)sizes[i] && info->role == CKPT_OTHER);
+            ck_assert(info->dtype == CKPT_U8 && info->ndim == 1 && info->shape[0] == (int64_t)sizes[i] && info->role == CKPT_ROLE_OTHER);
             ck_assert_str_eq(info->device.data, "cpu");
             OK(ckpt_reader_find(reader, "rng.loader", 10, &t, &err));
-            ck_assert_int_eq(ckpt_reader_tensor(reader, t)->role, CKPT_RNG);
+            ck_assert_int_eq(ckpt_reader_tensor(reader, t)->role, CKPT_ROLE_RNG);
             ckpt_reader_close(reader);
         }
     ckpt_verify_result v;
@@ -186,7 +186,7 @@ START_TEST(a_save_that_a_hook_refuses_publishes_nothing)
     for (int which = 0; which < 2; which++)
         for (int kind = 0; kind < 3; kind++) {
             fill_queue(&q, 20, 2);
-            q.fails[which] = kind == 2 ? CKPT_NO : CKPT_E_SYSTEM;
+            q.fails[which] = kind == 2 ? CKPT_ANSWER_NO : CKPT_E_SYSTEM;
             q.why = kind == 1 ? NULL : "the disk\nof the loader is gone";
             for (int directory = 0; directory < 2; directory++) {
                 ck_assert_int_eq(saves(s, directory ? "d" : "f", directory, &err), kind == 2 ? CKPT_E_ARGUMENT : CKPT_E_SYSTEM);
@@ -220,7 +220,7 @@ START_TEST(check_speaks_before_the_first_byte)
     fill_queue(&q, 3, 9);
     fill_queue(&rng, 3, 9);
     q.most = 99;
-    rng.fails[2] = CKPT_NO;        /* neither yes nor an error */
+    rng.fails[2] = CKPT_ANSWER_NO;        /* neither yes nor an error */
     ck_assert_int_eq(restores(s, "f", r, &err), CKPT_E_MISMATCH);
     const ckpt_finding *f = ckpt_report_find(r, "value-mismatch", "loader.order");
     ck_assert_ptr_nonnull(f);
@@ -243,7 +243,7 @@ START_TEST(a_take_that_fails_poisons)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *r = ckpt_report_new();
     ckpt_state *s = bind_state();
-    bind_tensor(s, "ours", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, NULL);
+    bind_tensor(s, "ours", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, NULL);
     OK(ckpt_state_allocate(s, &err));
     fill_queue(&q, 100, 1);
     fill_queue(&rng, 44, 1);
@@ -302,7 +302,7 @@ START_TEST(a_value_that_is_not_there)
     ckpt_report *r = ckpt_report_new();
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new(), *t = bind_state();
-    bind_tensor(s, "w", NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, w);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, w);
     OK(ckpt_state_i64(s, "step", &step, &err));
     OK(saves(s, "f", false, &err));
     fill_queue(&q, 5, 5);
@@ -357,14 +357,14 @@ START_TEST(bytes_and_tensors_are_values_too)
         shaped[i / 45][i % 45] = (unsigned char)(i * 13 + 4);
         negative[i] = (int8_t)(unsigned char)(i * 13 + 5);
     }
-    bind_tensor(tensors, "a", NULL, CKPT_OTHER, CKPT_U8, 2, (int64_t[]){ 45, 2 }, (int64_t[]){ 1, 45 }, shaped);
-    bind_tensor(tensors, "b", NULL, CKPT_OTHER, CKPT_I8, 1, (int64_t[]){ 90 }, NULL, negative);
+    bind_tensor(tensors, "a", NULL, CKPT_ROLE_OTHER, CKPT_U8, 2, (int64_t[]){ 45, 2 }, (int64_t[]){ 1, 45 }, shaped);
+    bind_tensor(tensors, "b", NULL, CKPT_ROLE_OTHER, CKPT_I8, 1, (int64_t[]){ 90 }, NULL, negative);
     OK(saves(tensors, "t", false, &err));
     bind_queue(values, "a", &q);
     bind_queue(values, "b", &rng);
     OK(restores(values, "t", NULL, &err));
     ck_assert(holds_queue(&rng, 90, 5) && q.size == 90 && q.data[1] == shaped[1][0]);      /* in C order */
-    bind_tensor(tensors, "c", NULL, CKPT_OTHER, CKPT_F32, 1, (int64_t[]){ 3 }, NULL, f);
+    bind_tensor(tensors, "c", NULL, CKPT_ROLE_OTHER, CKPT_F32, 1, (int64_t[]){ 3 }, NULL, f);
     OK(ckpt_state_i64(tensors, "d", &step, &err));
     OK(saves(tensors, "t", false, &err));
     bind_queue(values, "c", &q);

@@ -15,9 +15,9 @@ typedef struct made {
 
 static made begin(void)
 {
-    made m = { ckpt_state_new(), 0, CKPT_WARNING };
+    made m = { ckpt_state_new(), 0, CKPT_SEVERITY_WARNING };
     for (int i = 0; i < PARAMS; i++)
-        bind_tensor(m.state, names[i], NULL, CKPT_PARAM, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, memory + 2 * m.used++);
+        bind_tensor(m.state, names[i], NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, memory + 2 * m.used++);
     return m;
 }
 
@@ -70,7 +70,7 @@ static void expect(made *m, const char *const *tensors)
     o.report = r;
     for (int guard = 0; guard < 2; guard++) {
         if (guard)
-            OK(ckpt_guard(m->state, CKPT_PLAIN, NULL, r, &err));
+            OK(ckpt_guard(m->state, CKPT_OPTIMIZER_PLAIN, NULL, r, &err));
         else
             OK(ckpt_save(m->state, in_folder("a"), &o, &err));
         for (count = 0; tensors && tensors[count]; count++) {
@@ -97,20 +97,20 @@ static const char *const adam_keys[] = { "lr", "betas.0", "eps", NULL },
 START_TEST(one_that_lacks_what_the_others_have)
 {
     made m = begin();
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "abd", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "abd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     EXPECT(&m, "optimizer.c.exp_avg_sq");
     m = begin();
-    add(&m, "bcd", CKPT_EXP_AVG, NULL);
-    add(&m, "abcd", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "bcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     EXPECT(&m, "optimizer.a.exp_avg");
     m = begin();                   /* under its state's key, too */
-    add(&m, "abc", CKPT_OPTIM, "exp_avg");
-    add(&m, "ab", CKPT_OPTIM, "exp_avg_sq");
+    add(&m, "abc", CKPT_ROLE_OPTIM, "exp_avg");
+    add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq");
     EXPECT(&m, "optimizer.c.exp_avg_sq");
     m = begin();                   /* one finding for several */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "a", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "a", CKPT_ROLE_EXP_AVG_SQ, NULL);
     EXPECT(&m, "optimizer.b.exp_avg_sq");
 }
 END_TEST
@@ -119,19 +119,19 @@ START_TEST(a_step_that_is_missing)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     made m = begin();
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "abcd", CKPT_EXP_AVG_SQ, NULL);
-    add(&m, "abc", CKPT_STEP, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
+    add(&m, "abc", CKPT_ROLE_STEP, NULL);
     EXPECT(&m, "optimizer.d.step");
     m = begin();
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "abcd", CKPT_EXP_AVG_SQ, NULL);
-    add(&m, "ab", CKPT_STEP, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
+    add(&m, "ab", CKPT_ROLE_STEP, NULL);
     OK(ckpt_state_i64(m.state, "optimizer.c.step", &steps[2], &err));      /* a number is one, too */
     EXPECT(&m, "optimizer.d.step");
     m = begin();                   /* one for all */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "abcd", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     OK(ckpt_state_i64(m.state, "step", &steps[0], &err));
     expect(&m, NULL);
 }
@@ -141,15 +141,15 @@ END_TEST
 START_TEST(what_an_adam_always_has)
 {
     made m = begin();
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add_group(&m, "0", "abcd", adam_keys);
     EXPECT(&m, "optimizer.a.exp_avg_sq");
     m = begin();
-    add(&m, "abcd", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add_group(&m, "0", "abcd", adam_keys);
     EXPECT(&m, "optimizer.a.exp_avg");
     m = begin();                   /* two groups, two findings */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add_group(&m, "0", "ab", adam_keys);
     add_group(&m, "1", "cd", adam_keys);
     EXPECT(&m, "optimizer.a.exp_avg_sq", "optimizer.c.exp_avg_sq");
@@ -161,12 +161,12 @@ START_TEST(one_moment_of_who_knows_which_optimizer)
 {
     static const char *const lr_only[] = { "lr", NULL };
     made m = begin();
-    m.severity = CKPT_NOTE;
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
+    m.severity = CKPT_SEVERITY_NOTE;
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     EXPECT(&m, "optimizer.a.exp_avg_sq");
     m = begin();
-    m.severity = CKPT_NOTE;
-    add(&m, "a", CKPT_EXP_AVG, NULL);
+    m.severity = CKPT_SEVERITY_NOTE;
+    add(&m, "a", CKPT_ROLE_EXP_AVG, NULL);
     add_group(&m, "0", "ab", lr_only);
     EXPECT(&m, "optimizer.a.exp_avg_sq");
 }
@@ -175,53 +175,53 @@ END_TEST
 START_TEST(mixtures_are_none)
 {
     made m = begin();              /* Lion */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add_group(&m, "0", "abcd", lion_keys);
     expect(&m, NULL);
     m = begin();                   /* SGD, one parameter frozen */
-    add(&m, "abc", CKPT_MOMENTUM, NULL);
+    add(&m, "abc", CKPT_ROLE_MOMENTUM, NULL);
     expect(&m, NULL);
     m = begin();                   /* Muon for a matrix, AdamW for the others */
-    add(&m, "a", CKPT_MOMENTUM, NULL);
-    add(&m, "bcd", CKPT_EXP_AVG, NULL);
-    add(&m, "bcd", CKPT_EXP_AVG_SQ, NULL);
-    add(&m, "bcd", CKPT_STEP, NULL);
+    add(&m, "a", CKPT_ROLE_MOMENTUM, NULL);
+    add(&m, "bcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "bcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
+    add(&m, "bcd", CKPT_ROLE_STEP, NULL);
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
     m = begin();                   /* Adafactor with a first moment: rows and columns for the matrices */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "ab", CKPT_OPTIM, "exp_avg_sq_row");
-    add(&m, "ab", CKPT_OPTIM, "exp_avg_sq_col");
-    add(&m, "cd", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq_row");
+    add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq_col");
+    add(&m, "cd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add_group(&m, "0", "abcd", factor_keys);
     expect(&m, NULL);
     m = begin();                   /* and without one */
-    add(&m, "ab", CKPT_OPTIM, "exp_avg_sq_row");
-    add(&m, "cd", CKPT_EXP_AVG_SQ, NULL);
+    add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq_row");
+    add(&m, "cd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add_group(&m, "0", "abcd", factor_keys);
     expect(&m, NULL);
     m = begin();                   /* bitsandbytes: AdamW of 8 bits, Lion of 8 bits for one */
-    add(&m, "abcd", CKPT_OPTIM, "state1");
-    add(&m, "bcd", CKPT_OPTIM, "state2");
+    add(&m, "abcd", CKPT_ROLE_OPTIM, "state1");
+    add(&m, "bcd", CKPT_ROLE_OPTIM, "state2");
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
     m = begin();                   /* two optimizers: AdamW, and Lion with its own group */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "ab", CKPT_EXP_AVG_SQ, NULL);
-    add(&m, "ab", CKPT_STEP, NULL);
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "ab", CKPT_ROLE_EXP_AVG_SQ, NULL);
+    add(&m, "ab", CKPT_ROLE_STEP, NULL);
     add_group(&m, "0", "ab", adam_keys);
     add_group(&m, "1", "cd", lion_keys);
     expect(&m, NULL);
     m = begin();                   /* Adamax */
-    add(&m, "abcd", CKPT_EXP_AVG, NULL);
-    add(&m, "abcd", CKPT_OPTIM, "exp_inf");
+    add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "abcd", CKPT_ROLE_OPTIM, "exp_inf");
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
     m = begin();                   /* frozen parameters, and AMSGrad on all others */
-    add(&m, "cd", CKPT_EXP_AVG, NULL);
-    add(&m, "cd", CKPT_EXP_AVG_SQ, NULL);
-    add(&m, "cd", CKPT_MAX_EXP_AVG_SQ, NULL);
-    add(&m, "abcd", CKPT_MASTER, NULL);
+    add(&m, "cd", CKPT_ROLE_EXP_AVG, NULL);
+    add(&m, "cd", CKPT_ROLE_EXP_AVG_SQ, NULL);
+    add(&m, "cd", CKPT_ROLE_MAX_EXP_AVG_SQ, NULL);
+    add(&m, "abcd", CKPT_ROLE_MASTER, NULL);
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
     m = begin();
@@ -233,7 +233,7 @@ START_TEST(a_whole_state_has_all)
 {
     training t;
     fill(&t, 1);
-    made m = { bind_all(&t), 0, CKPT_WARNING };
+    made m = { bind_all(&t), 0, CKPT_SEVERITY_WARNING };
     expect(&m, NULL);
 }
 END_TEST

@@ -350,20 +350,20 @@ static void put_subclass(const char *module, const char *name)
 START_TEST(what_weights_only_refuses)
 {
     put_subclass("torch", "Tensor");
-    loads(CKPT_WEIGHTS_ONLY);     /* it has no optimizer */
+    loads(CKPT_OUTCOME_WEIGHTS_ONLY);     /* it has no optimizer */
     put_subclass("torch.distributed.tensor", "DTensor");
-    loads(CKPT_WEIGHTS_ONLY);
+    loads(CKPT_OUTCOME_WEIGHTS_ONLY);
     put_subclass("__main__", "Mine");
-    loads(CKPT_FAILS_AT_LOAD);
+    loads(CKPT_OUTCOME_FAILS_AT_LOAD);
     put_str(pickle, "storage");
     put_storage(pickle, "FloatStorage", "0", "cpu", 4);
     put_str(pickle, "w");
     torch_tensor(file, 1, 4, 0, 0);
-    loads(CKPT_RESUMES_DIFFERENTLY);
+    loads(CKPT_OUTCOME_RESUMES_DIFFERENTLY);
     put_global(pickle, "pathlib", "PurePosixPath");
     PUT(pickle, "X\1\0\0\0a\x85R");
     torch_tensor(file, 1, 4, 0, 0);
-    loads(CKPT_FAILS_AT_LOAD);
+    loads(CKPT_OUTCOME_FAILS_AT_LOAD);
 }
 END_TEST
 
@@ -379,7 +379,7 @@ START_TEST(calls_for_their_effect)
     PUT(pickle, "K\1K\2K\3\x87R0");
     reads();
     const ckpt_finding *f = ckpt_report_find(ckpt_reader_findings(reader), "calls-dropped", NULL);
-    ck_assert(f && f->severity == CKPT_WARNING && strstr(f->message, "1 call for the effect alone"));
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "1 call for the effect alone"));
     ck_assert_ptr_nonnull(strstr(f->message, "builtins.setattr"));
     ckpt_report *said = ckpt_report_new();
     ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("y.pt"), NULL, said, &err), CKPT_OK);

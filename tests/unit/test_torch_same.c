@@ -74,15 +74,15 @@ static void torch_refuses_as(const char *words, const char *code)
     ckpt_report *report = ckpt_report_new();
     must_open();
     ckpt_status status = ckpt_verify(at("x.pt"), NULL, NULL, &result, report, &err);
-    ck_assert_msg(status == CKPT_NO && !result.ok, "verify: status %d", status);
+    ck_assert_msg(status == CKPT_ANSWER_NO && !result.ok, "verify: status %d", status);
     const ckpt_finding *f = ckpt_report_find(report, "torch-refuses", NULL);
-    ck_assert_msg(f && f->severity == CKPT_ERROR && strstr(f->message, words), "%s", f ? f->message : "no such finding");
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && strstr(f->message, words), "%s", f ? f->message : "no such finding");
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        ck_assert(ckpt_report_get(report, i) == f || ckpt_report_get(report, i)->severity < CKPT_ERROR);
+        ck_assert(ckpt_report_get(report, i) == f || ckpt_report_get(report, i)->severity < CKPT_SEVERITY_ERROR);
     for (int weights_only = -1; weights_only <= 1; weights_only += 2) {
         ckpt_doctor_result answer;
         ask_doctor(weights_only, &answer, report);
-        ck_assert_int_eq(answer.outcome, CKPT_FAILS_AT_LOAD);
+        ck_assert_int_eq(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
         ck_assert_msg(ckpt_report_find(report, code, NULL) != NULL, "no %s", code);
         ckpt_doctor_result_clear(&answer);
     }
@@ -416,7 +416,7 @@ START_TEST(opcodes_of_weights_only)
         ask_doctor(weights_only, &answer, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         /* N20 leaves None as the root: no weights at all */
-        ck_assert_int_eq(answer.outcome, weights_only > 0 ? CKPT_FAILS_AT_LOAD : _i == 1 ? CKPT_RESUMES_DIFFERENTLY : CKPT_WEIGHTS_ONLY);
+        ck_assert_int_eq(answer.outcome, weights_only > 0 ? CKPT_OUTCOME_FAILS_AT_LOAD : _i == 1 ? CKPT_OUTCOME_RESUMES_DIFFERENTLY : CKPT_OUTCOME_WEIGHTS_ONLY);
         ck_assert_msg(weights_only > 0 ? f && strstr(f->message, words) : !f, "%s", f ? f->message : "nothing");
         ckpt_doctor_result_clear(&answer);
     }

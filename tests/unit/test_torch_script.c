@@ -107,10 +107,10 @@ START_TEST(roles_of_a_module)
     shut();
     finish();
     must_read();
-    ck_assert_int_eq(named("fc1.weight")->role, CKPT_PARAM);
-    ck_assert_int_eq(named("bn.running_mean")->role, CKPT_BUFFER);
-    ck_assert_int_eq(named("bn.num_batches_tracked")->role, CKPT_BUFFER);
-    ck_assert_int_eq(named("pos.table")->role, CKPT_BUFFER); /* the others require a gradient */
+    ck_assert_int_eq(named("fc1.weight")->role, CKPT_ROLE_PARAM);
+    ck_assert_int_eq(named("bn.running_mean")->role, CKPT_ROLE_BUFFER);
+    ck_assert_int_eq(named("bn.num_batches_tracked")->role, CKPT_ROLE_BUFFER);
+    ck_assert_int_eq(named("pos.table")->role, CKPT_ROLE_BUFFER); /* the others require a gradient */
 }
 END_TEST
 
@@ -125,8 +125,8 @@ START_TEST(roles_without_gradients)
     finish();
     must_read();
     ck_assert_uint_eq(x->tensor_count, 2);
-    ck_assert_int_eq(named("0")->role, CKPT_PARAM);
-    ck_assert_int_eq(named("1")->role, CKPT_PARAM);
+    ck_assert_int_eq(named("0")->role, CKPT_ROLE_PARAM);
+    ck_assert_int_eq(named("1")->role, CKPT_ROLE_PARAM);
 }
 END_TEST
 
@@ -315,11 +315,11 @@ START_TEST(roles_of_an_optimizer)
     finish();
     must_read();
     const ckpt_tensor_info *t = named("state.94640276305168.exp_avg");
-    ck_assert_int_eq(t->role, CKPT_EXP_AVG);
+    ck_assert_int_eq(t->role, CKPT_ROLE_EXP_AVG);
     ck_assert_str_eq(t->state_key.data, "exp_avg");
     ck_assert_str_eq(t->group.data, "0");
     ck_assert_ptr_null(t->param.data); /* an address is no name */
-    ck_assert_int_eq(named("param_groups.param_groups/size")->role, CKPT_OPTIM);
+    ck_assert_int_eq(named("param_groups.param_groups/size")->role, CKPT_ROLE_OPTIM);
     ck_assert_str_eq(named("param_groups.param_groups/0.params/size")->group.data, "0");
     ck_assert_str_eq(at(x->root, "pytorch_version")->text.data, "1.5.0");
     const ckpt_value *g = at(at(x->root, "param_groups"), "param_groups/0");
@@ -340,12 +340,12 @@ START_TEST(roles_before_1_5)
     shut();
     finish();
     must_read();
-    ck_assert_int_eq(named("step_buffers/0")->role, CKPT_STEP);
-    ck_assert_int_eq(named("exp_average_buffers/0")->role, CKPT_EXP_AVG);
+    ck_assert_int_eq(named("step_buffers/0")->role, CKPT_ROLE_STEP);
+    ck_assert_int_eq(named("exp_average_buffers/0")->role, CKPT_ROLE_EXP_AVG);
     ck_assert_str_eq(named("exp_average_buffers/0")->state_key.data, "exp_avg");
-    ck_assert_int_eq(named("max_exp_average_sq_buffers/0")->role, CKPT_MAX_EXP_AVG_SQ);
-    ck_assert_int_eq(named("step_buffers/size")->role, CKPT_OPTIM);
-    ck_assert_int_eq(named("exp_average_buffers/x")->role, CKPT_PARAM);
+    ck_assert_int_eq(named("max_exp_average_sq_buffers/0")->role, CKPT_ROLE_MAX_EXP_AVG_SQ);
+    ck_assert_int_eq(named("step_buffers/size")->role, CKPT_ROLE_OPTIM);
+    ck_assert_int_eq(named("exp_average_buffers/x")->role, CKPT_ROLE_PARAM);
 }
 END_TEST
 

@@ -69,7 +69,7 @@ START_TEST(native_every_cut)
         ck_assert_msg(verify(temporary("cut"), &r, NULL) != CKPT_OK, "cut at %zu of %zu", at, size);
     }
     write_all(temporary("cut"), data, size - 1);
-    ck_assert_int_eq(verify(temporary("cut"), &r, NULL), CKPT_NO);
+    ck_assert_int_eq(verify(temporary("cut"), &r, NULL), CKPT_ANSWER_NO);
     free(data);
 }
 END_TEST
@@ -78,13 +78,13 @@ START_TEST(names_the_tensor)
 {
     ckpt_report *report = ckpt_report_new();
     ckpt_verify_result r;
-    ck_assert_int_eq(verify(fixture("bad-crc.pt"), &r, report), CKPT_NO);
+    ck_assert_int_eq(verify(fixture("bad-crc.pt"), &r, report), CKPT_ANSWER_NO);
     ck_assert(!r.ok);
     const ckpt_finding *f = ckpt_report_find(report, "crc-mismatch", "model.0.weight");
     ck_assert_msg(f && strstr(f->fix, "ckpt-migrate --salvage leaves this tensor out"), "%s", f ? f->fix : "");
     ck_assert_uint_eq(ckpt_report_count(report), 1);
     ck_assert_str_ne(err.message, "");
-    ck_assert_int_eq(verify(fixture("bad-half.pt"), &r, report), CKPT_NO);
+    ck_assert_int_eq(verify(fixture("bad-half.pt"), &r, report), CKPT_ANSWER_NO);
     f = ckpt_report_find(report, "truncated", NULL);
     ck_assert_msg(f && strstr(f->fix, "ckpt-migrate --salvage keeps"), "%s", f ? f->fix : "");
     ckpt_report_free(report);
@@ -105,7 +105,7 @@ START_TEST(names_all_on_a_storage)
     write_all(temporary("shared"), data, size);
     ckpt_report *report = ckpt_report_new();
     ckpt_verify_result r;
-    ck_assert_int_eq(verify(temporary("shared"), &r, report), CKPT_NO);
+    ck_assert_int_eq(verify(temporary("shared"), &r, report), CKPT_ANSWER_NO);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "crc-mismatch", "whole"));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "crc-mismatch", "part"));
     ckpt_report_free(report);
@@ -154,12 +154,12 @@ static void save_step(const char *path)
     d.dtype = CKPT_F32;
     d.ndim = 2;
     d.shape = shape;
-    d.role = CKPT_PARAM;
+    d.role = CKPT_ROLE_PARAM;
     d.data = weights;
     ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
     d.name = NULL;
     d.param = "w";
-    d.role = CKPT_EXP_AVG;
+    d.role = CKPT_ROLE_EXP_AVG;
     d.data = moments;
     ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
     options.directory = true;
@@ -185,19 +185,19 @@ START_TEST(step_directory)
         for (size_t at = 0; at < size; at += 97) {      /* prime: meets header, padding and payload */
             data[at] ^= 4;
             write_all(file, data, size);
-            ck_assert_msg(verify(step, &r, report) == CKPT_NO, "%s: a flipped bit in byte %zu", names[i], at);
+            ck_assert_msg(verify(step, &r, report) == CKPT_ANSWER_NO, "%s: a flipped bit in byte %zu", names[i], at);
             data[at] ^= 4;
         }
         write_all(file, data, size - 1);
-        ck_assert_int_eq(verify(step, &r, report), CKPT_NO);
-        ck_assert_int_eq(ckpt_report_worst(report), CKPT_ERROR);
+        ck_assert_int_eq(verify(step, &r, report), CKPT_ANSWER_NO);
+        ck_assert_int_eq(ckpt_report_worst(report), CKPT_SEVERITY_ERROR);
         write_all(file, data, size);
         ck_assert_int_eq(verify(step, &r, report), CKPT_OK);
         free(data);
     }
     snprintf(file, sizeof file, "%s/training.safetensors", step);
     ck_assert_int_eq(unlink(file), 0);
-    ck_assert_int_eq(verify(step, &r, report), CKPT_NO);
+    ck_assert_int_eq(verify(step, &r, report), CKPT_ANSWER_NO);
     ck_assert_uint_eq(ckpt_report_count_code(report, "missing-file"), 1);
     ckpt_report_free(report);
 }

@@ -29,7 +29,7 @@ static const char *code_of(const char *file)
     size_t n = 0;
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
-        if (f->severity == CKPT_ERROR && strcmp(f->file, file) == 0) {
+        if (f->severity == CKPT_SEVERITY_ERROR && strcmp(f->file, file) == 0) {
             code = f->code;
             n++;
         }
@@ -42,7 +42,7 @@ static size_t errors(void)
 {
     size_t n = 0;
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        n += ckpt_report_get(report, i)->severity == CKPT_ERROR;
+        n += ckpt_report_get(report, i)->severity == CKPT_SEVERITY_ERROR;
     return n;
 }
 
@@ -84,7 +84,7 @@ START_TEST(each_damaged_member_is_named)
     ck_assert_uint_eq(all, 8);
     cut(at("model.safetensors"), 20);
     cut(at("scheduler.bin"), 30);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert(!result.ok);
     ck_assert_uint_eq(errors(), 2);
     ck_assert_str_eq(code_of("model.safetensors"), "truncated");
@@ -107,7 +107,7 @@ START_TEST(a_structure_that_is_altered)
     *key ^= 1;
     write_to(at("optimizer.bin"), data, size);
     free(data);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     const ckpt_finding *f = NULL;
     for (size_t i = 0; i < ckpt_report_count(report); i++)
         if (strcmp(ckpt_report_get(report, i)->file, "optimizer.bin") == 0)
@@ -133,7 +133,7 @@ START_TEST(the_others_are_checked)
     data[k] ^= 1;
     write_to(at("optimizer.bin"), data, size);
     free(data);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 2);
     ck_assert_str_eq(code_of("model.safetensors"), "truncated");
     ck_assert_str_eq(code_of("optimizer.bin"), "crc-mismatch");
@@ -147,7 +147,7 @@ START_TEST(a_member_of_zeros)
     static const char zeros[512];
     make_accelerate();
     write_to(at("optimizer.bin"), zeros, sizeof zeros);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 1);
     ck_assert_str_eq(code_of("optimizer.bin"), "member-damaged");
     ck_assert_uint_eq(result.tensors, 2);
@@ -162,7 +162,7 @@ START_TEST(nothing_is_left)
     cut(at("optimizer.bin"), 100);
     cut(at("scheduler.bin"), 100);
     cut(at("random_states_0.pkl"), 100);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 4);
     ck_assert_uint_eq(result.tensors, 0);
     ck_assert_uint_eq(result.bytes, 0);
@@ -179,7 +179,7 @@ START_TEST(what_is_not_read)
     ck_assert_str_eq(code_of("scheduler.bin"), "member-unread");
     ck_assert_uint_eq(result.tensors, 8);
     cut(at("model.safetensors"), 20);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 2);
     ckpt_report_free(report);
 }
@@ -204,7 +204,7 @@ START_TEST(shards)
     ck_assert_uint_eq(result.tensors, 3);
     cut(at("model-00003-of-00003.safetensors"), 100);
     ck_assert_int_eq(unlink(at("model-00001-of-00003.safetensors")), 0);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 2);
     ck_assert_str_eq(code_of("model-00001-of-00003.safetensors"), "shard-missing");
     ck_assert_str_eq(code_of("model-00003-of-00003.safetensors"), "truncated");
@@ -219,12 +219,12 @@ START_TEST(shards_of_two_saves)
     static const flat other[] = { { "z", 1, { 5 } } };
     make_shards();
     write_safetensors(at("model-00002-of-00003.safetensors"), other, 1, 2);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 1);
     ck_assert_str_eq(code_of("model-00002-of-00003.safetensors"), "member-damaged");
     ck_assert_uint_eq(result.bytes, 60);
     write_safetensors(at("model-00002-of-00003.safetensors"), other, 0, 2);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 1);
     ck_assert_str_eq(code_of("model-00002-of-00003.safetensors"), "damaged");
     ckpt_report_free(report);
@@ -235,7 +235,7 @@ START_TEST(a_broken_index_of_shards)
 {
     make_shards();
     cut(at("model.safetensors.index.json"), 50);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_str_ne(code_of("model.safetensors.index.json"), "");
     ck_assert_uint_eq(result.tensors, 3);
     ck_assert_uint_eq(result.bytes, 60);
@@ -249,7 +249,7 @@ START_TEST(shards_without_an_index)
     make_shards();
     ck_assert_int_eq(unlink(at("model.safetensors.index.json")), 0);
     ck_assert_int_eq(unlink(at("model-00002-of-00003.safetensors")), 0);
-    ck_assert_int_eq(verify_here(), CKPT_NO);
+    ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
     ck_assert_uint_eq(ckpt_report_count_code(report, "shard-missing"), 1);
     ck_assert_uint_eq(result.tensors, 2);
     ckpt_report_free(report);
@@ -273,7 +273,7 @@ START_TEST(several_directories)
     ck_assert_int_eq(verify(paths, 2), CKPT_OK);
     cut(at("two/random_states_1.pkl"), 40);
     cut(at("one/model.safetensors"), 40);
-    ck_assert_int_eq(verify(paths, 2), CKPT_NO);
+    ck_assert_int_eq(verify(paths, 2), CKPT_ANSWER_NO);
     ck_assert_uint_eq(errors(), 2);
     ck_assert_str_ne(code_of("random_states_1.pkl"), "");
     ck_assert_str_eq(code_of("model.safetensors"), "truncated");
@@ -304,12 +304,12 @@ static void save_step(void)
     d.dtype = CKPT_F32;
     d.ndim = 2;
     d.shape = shape;
-    d.role = CKPT_PARAM;
+    d.role = CKPT_ROLE_PARAM;
     d.data = w;
     ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
     d.name = NULL;
     d.param = "w";
-    d.role = CKPT_EXP_AVG;
+    d.role = CKPT_ROLE_EXP_AVG;
     d.data = m;
     ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
     options.directory = true;
@@ -333,13 +333,13 @@ START_TEST(a_step)
     data[200] ^= 4;
     write_to(at("step/model.safetensors"), data, size);
     free(data);
-    ck_assert_int_eq(verify(&path, 1), CKPT_NO);
+    ck_assert_int_eq(verify(&path, 1), CKPT_ANSWER_NO);
     ck_assert_str_eq(code_of("model.safetensors"), "crc-mismatch");
     ck_assert_str_eq(result.format, "ckpt");
     ck_assert_uint_eq(result.tensors, 1);
     ck_assert_uint_eq(result.bytes, 256);
     ck_assert_int_eq(unlink(at("step/model.safetensors")), 0);
-    ck_assert_int_eq(verify(&path, 1), CKPT_NO);
+    ck_assert_int_eq(verify(&path, 1), CKPT_ANSWER_NO);
     ck_assert_str_eq(code_of("model.safetensors"), "missing-file");
     ck_assert_uint_eq(result.tensors, 1);
     ckpt_report_free(report);

@@ -102,8 +102,8 @@ static inline ckpt_status frozen_arena(ckpt_state *s, ckpt_role role, void *data
     a.device = ckpt_cuda(1);      /* of ours only */
     a.role = role;
     a.dtype = CKPT_F32;
-    a.nbytes = (role == CKPT_STEP ? 2 : 40) * sizeof(float);
-    return ckpt_state_arena(s, &a, role == CKPT_STEP ? steps : entries, role == CKPT_PARAM ? 3 : 2, err);
+    a.nbytes = (role == CKPT_ROLE_STEP ? 2 : 40) * sizeof(float);
+    return ckpt_state_arena(s, &a, role == CKPT_ROLE_STEP ? steps : entries, role == CKPT_ROLE_PARAM ? 3 : 2, err);
 }
 
 static inline ckpt_status frozen_group(ckpt_state *s, frozen *f, ckpt_error *err)
@@ -125,21 +125,21 @@ static inline ckpt_status frozen_group(ckpt_state *s, frozen *f, ckpt_error *err
 static inline ckpt_status frozen_bind(ckpt_state *s, frozen *f, bool ours, ckpt_error *err)
 {
     static const int64_t half[] = { 3, 4 }, across[] = { 1, 3 }, nine[] = { 9 }, three[] = { 3 }, six[] = { 6 };
-    ckpt_status status = frozen_arena(s, CKPT_PARAM, ours ? NULL : f->params, err);
+    ckpt_status status = frozen_arena(s, CKPT_ROLE_PARAM, ours ? NULL : f->params, err);
     if (status == CKPT_OK)
-        status = frozen_arena(s, CKPT_EXP_AVG, ours ? NULL : f->exp_avg, err);
+        status = frozen_arena(s, CKPT_ROLE_EXP_AVG, ours ? NULL : f->exp_avg, err);
     if (status == CKPT_OK)
-        status = frozen_arena(s, CKPT_EXP_AVG_SQ, ours ? NULL : f->exp_avg_sq, err);
+        status = frozen_arena(s, CKPT_ROLE_EXP_AVG_SQ, ours ? NULL : f->exp_avg_sq, err);
     if (status == CKPT_OK)
-        status = frozen_arena(s, CKPT_STEP, f->steps, err);
+        status = frozen_arena(s, CKPT_ROLE_STEP, f->steps, err);
     if (status == CKPT_OK)
-        status = frozen_tensor(s, "half", CKPT_BUFFER, CKPT_BF16, 2, half, across, f->half, err);
+        status = frozen_tensor(s, "half", CKPT_ROLE_BUFFER, CKPT_BF16, 2, half, across, f->half, err);
     if (status == CKPT_OK)
-        status = frozen_tensor(s, "loader.order", CKPT_OTHER, CKPT_I64, 1, nine, NULL, f->order, err);
+        status = frozen_tensor(s, "loader.order", CKPT_ROLE_OTHER, CKPT_I64, 1, nine, NULL, f->order, err);
     if (status == CKPT_OK)
-        status = frozen_tensor(s, "mask", CKPT_BUFFER, CKPT_BOOL, 1, three, NULL, f->mask, err);
+        status = frozen_tensor(s, "mask", CKPT_ROLE_BUFFER, CKPT_BOOL, 1, three, NULL, f->mask, err);
     if (status == CKPT_OK)
-        status = frozen_tensor(s, "ema.h.0.bias", CKPT_EMA, CKPT_F64, 1, six, NULL, f->ema, err);
+        status = frozen_tensor(s, "ema.h.0.bias", CKPT_ROLE_EMA, CKPT_F64, 1, six, NULL, f->ema, err);
     if (status == CKPT_OK)
         status = ckpt_state_alias(s, "lm_head.weight", "wte.weight", err);
     if (status == CKPT_OK)

@@ -67,9 +67,9 @@ static int all_reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
     (void)ctx;
     pthread_mutex_lock(&alone);
     for (size_t i = 0; i < n; i++)
-        if (arrived == 0 || (op == CKPT_MIN && v[i] < shared[i]) || (op == CKPT_MAX && v[i] > shared[i]))
+        if (arrived == 0 || (op == CKPT_OP_MIN && v[i] < shared[i]) || (op == CKPT_OP_MAX && v[i] > shared[i]))
             shared[i] = v[i];
-        else if (op == CKPT_SUM)
+        else if (op == CKPT_OP_SUM)
             shared[i] += v[i];
     arrived++;
     pthread_mutex_unlock(&alone);
