@@ -31,6 +31,10 @@ strtod|strtof|atof|atoi#src/base/number.c src/cli/*#numbers are read by base/num
 TABLE
 }
 
+# A comparison whose first or second argument is a format's name: x->format, or a variable called so.
+format_name='([^,;]*(->|\.))?format[ ]*'
+format_compared="(^|[^A-Za-z0-9_])(str(n|case|ncase)?cmp|memcmp|ckpt__str_is)[ ]*\\(([ ]*$format_name,|[^,;]*,[ ]*$format_name[,)])"
+
 findings() {
     cd "$1" || exit 99
     for file in $(find src -name '*.[ch]' | sort); do
@@ -75,6 +79,13 @@ findings() {
         case $file in src/device/cuda*) ;; *)
             grep -nE '(^|[^A-Za-z0-9_])cu[A-Z][A-Za-z0-9_]*[ ]*\(' "$work/stripped" | sed 's/:.*//' | while read -r line; do
                 echo "$file:$line: the CUDA driver is called by src/device/cuda* only"
+            done ;;
+        esac
+        # What follows from a format is a fact of its row: ckpt__format_of(index)->canonical, ...
+        case $file in src/format/*|src/cli/*|src/core/doctor_snippet*) ;; *)
+            grep -nE "$format_compared" "$work/stripped" | sed 's/:.*//' | while read -r line; do
+                echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): a format's name is compared by src/format only:" \
+                     "ask a fact of its row (format/format.h)"
             done ;;
         esac
     done
@@ -164,6 +175,8 @@ plant $some 'void f(void) { /* fine */ exit(1); }' 'the library prints nothing'
 plant $some 'int f(void) { return rename("a", "b"); }' "the io room's"
 plant $some 'void f(void) { cuInit(0); }' 'CUDA driver is called by'
 plant $some 'double f(char *s) { return strtod(s, 0); }' 'depend on the locale'
+plant $some 'int f(const t *x) { return strcmp(x->format, "ckpt") == 0; }' "a format's name"
+plant $some 'int f(const char *format) { return !strncmp("torch", format, 5); }' "a format's name"
 plant src/model/error.c '/* twice */' 'used twice'
 plant src/attic/thing.c '/* lost */' 'no room of the house'
 plant src/base/orphan.c '/* lost */' 'no Makefile.inc lists it'
@@ -171,7 +184,8 @@ plant tests/unit/test_idle.c '/* lost */' 'nothing runs it'
 plant src/base/lost.inc '# lost' 'no Makefile includes it'
 # What must not be taken for a violation.
 fresh_copy
-printf '%s\n' '/* exit(1); rename(a, b) */' 'const char *s = "exit(1) \" printf(";' 'void g(void) { my_exit(1); ops->rename(0); }' >>"$work/copy/$some"
+printf '%s\n' '/* exit(1); rename(a, b) */' 'const char *s = "exit(1) \" printf(";' 'void g(void) { my_exit(1); ops->rename(0); }' \
+    'int h(void) { return ckpt__str_is(format->text, "pt") || strcmp(f->code, "x"); } /* strcmp(x->format, y) */' >>"$work/copy/$some"
 findings "$work/copy" >"$work/found"
 if [ -s "$work/found" ]; then
     echo "layers: a false alarm:"; cat "$work/found"

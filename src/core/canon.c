@@ -2,6 +2,7 @@
 #include "core/canon_tree.h"
 
 #include <stdlib.h>
+#include "format/format.h"
 
 static ckpt_status load_wanted(ckpt__builder *b)
 {
@@ -45,7 +46,7 @@ static uint64_t names_limit(const ckpt__index *index)
 
 bool ckpt__canon_in_files(const ckpt__builder *b)
 {
-    return strcmp(b->index->kind, "directory") == 0 && strcmp(b->index->format, "ckpt") != 0;
+    return ckpt__in_files(b->index);
 }
 
 static ckpt_status build_torch(ckpt__builder *b)
@@ -74,10 +75,10 @@ static ckpt_status build(ckpt__builder *b)
     ckpt_status s = load_wanted(b);
     if (s != CKPT_OK)
         return s;
-    const char *format = b->index->format ? b->index->format : "";
-    if (strcmp(format, "ckpt") == 0)
+    const ckpt__format *format = ckpt__format_of(b->index);
+    if (format->canonical)
         s = ckpt__canon_native(b);
-    else if (strncmp(format, "torch", 5) == 0 || ckpt__canon_in_files(b))
+    else if (format->family == CKPT__FAMILY_TORCH || ckpt__canon_in_files(b))
         s = build_torch(b);
     else
         s = ckpt__canon_plain(b);

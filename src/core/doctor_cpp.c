@@ -83,7 +83,7 @@ const char *ckpt__cpp_refused_file(const ckpt__index *index)
     static const char *const protocols[] = {"pickle protocol 0 or 1", "", "pickle protocol 3", "pickle protocol 4",
                                             "pickle protocol 5"};
     int protocol = index->pickle_protocol;
-    if (strcmp(index->format, "torch-legacy") == 0)
+    if (ckpt__format_of(index)->no_archive)
         return "a file that is no zip archive";
     return protocol > 0 && protocol <= 5 && protocol != 2 ? protocols[protocol - 1] : NULL;
 }

@@ -66,10 +66,10 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
         m->from->root = root;
         return ckpt__migrate_torch_build(m, &m->root, err);
     }
-    if (strcmp(m->from->format, "ckpt") == 0)
+    if (ckpt__format_of(m->from)->canonical)
         return ckpt__migrate_torch_build(m, &m->root, err);
     if (!m->tree)
-        return strcmp(m->from->format, "ckpt") == 0 ? ckpt__migrate_torch_build(m, &m->root, err)
+        return ckpt__format_of(m->from)->canonical ? ckpt__migrate_torch_build(m, &m->root, err)
                                                     : ckpt__migrate_flat(m, &m->root, err);
     if (ckpt__migrate_in_files(m) && !m->same)
         return ckpt__migrate_merge(m, &m->root, err);
@@ -81,7 +81,7 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
 static const ckpt_value *plain_metadata(const ckpt__mover *m)
 {
     const ckpt_value *root = m->from->root;
-    if (!m->reader->source->directory || !root || root->kind != CKPT_V_DICT || strcmp(m->from->format, "ckpt") == 0)
+    if (!m->reader->source->directory || !root || root->kind != CKPT_V_DICT || ckpt__format_of(m->from)->canonical)
         return root;
     for (size_t i = 0; i < root->entry_count; i++) {
         ckpt_entry *meta = ckpt__entry_of(root->entries[i].value, "__metadata__");
@@ -97,7 +97,7 @@ static ckpt_status canonical_root(ckpt__mover *m, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     m->root = m->from->root;
     if (m->options.weights_only || m->hf) {
-        m->root = m->tree || strcmp(m->from->format, "ckpt") == 0 ? NULL : plain_metadata(m);
+        m->root = m->tree || ckpt__format_of(m->from)->canonical ? NULL : plain_metadata(m);
         m->index->step = -1;
         return CKPT_OK;
     }
@@ -262,24 +262,22 @@ static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
 /* --to same: what the source is. */
 static ckpt_status find_own(ckpt__mover *m, ckpt_error *err)
 {
-    static const char *const folders[] = { "accelerate", "hf-trainer", "peft", "hf", "folder" };
-    const char *format = m->from->format;
+    const ckpt__format *format = ckpt__format_of(m->from);
     if (m->options.weights_only)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
     if (!m->reader->source->directory) {
-        m->to = strncmp(format, "torch", 5) == 0 ? "torch" : format;
+        m->to = format->rewritten_as ? format->rewritten_as->name : format->name;
         return CKPT_OK;
     }
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        m->same |= strcmp(format, folders[i]) == 0;
-    if (m->same && strcmp(m->from->kind, "directory") == 0 && m->reader->source->dirfd >= 0) {
-        m->to = "torch";
+    m->same = format->family == CKPT__FAMILY_FOLDER;
+    if (m->same && ckpt__index_is_directory(m->from) && m->reader->source->dirfd >= 0) {
+        m->to = ckpt__format_torch.name;
         return CKPT_OK;
     }
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
                       "--to same writes one file, or a directory of accelerate, the Hugging Face Trainer, PEFT or transformers; "
-                      "this is of format %s: say --to ckpt, torch, safetensors or hf", format);
+                      "this is of format %s: say --to ckpt, torch, safetensors or hf", format->name);
 }
 
 static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
@@ -368,7 +366,7 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && as_torch && !m->named_script && !m->options.weights_only)
         status = ckpt__migrate_libtorch(m, err);
-    if (status == CKPT_OK && m->torch && !m->same && !m->options.weights_only && strcmp(m->from->format, "ckpt") == 0)
+    if (status == CKPT_OK && m->torch && !m->same && !m->options.weights_only && ckpt__format_of(m->from)->canonical)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);

@@ -239,7 +239,7 @@ ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
     const ckpt_value *root = m->from->root;
     ckpt_status status = CKPT_OK;
     if (m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
-        strcmp(m->from->format, "ckpt") == 0)
+        ckpt__format_of(m->from)->joins_files)
         return CKPT_OK;
     if (m->tree)                  /* a native file keeps them; for a torch file ckpt__migrate_merge says it */
         return m->format == &ckpt__format_safetensors && !m->torch ? leave_settings(m, err) : CKPT_OK;

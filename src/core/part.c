@@ -331,7 +331,7 @@ static bool of_distcp(const char *path, ckpt__whole *out)
 
 bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
-    if (strcmp(index->kind, "file") != 0)
+    if (ckpt__index_is_directory(index))
         return false;
     return of_dcp(index, path, out) || of_distcp(path, out) || of_deepspeed(index, path, out) || of_megatron(index, path, out) ||
            of_pieces(index, path, out);

@@ -299,13 +299,13 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
     const ckpt__index *x = r->reader->index;
     /* A file that ckpt_save wrote holds what a trainer bound: a value that nobody asks for now is a mistake. One that came
      * from another program holds much that was never bound. */
-    bool native = strcmp(x->format, "ckpt") == 0 && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
+    bool bound = ckpt__format_of(x)->bound && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
     for (size_t i = 0; i < side->canon->count; i++) {
         const ckpt__canon_entry *e = &side->canon->entries[i];
         if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
             continue;
         /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
-        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_ROLE_RNG &&
+        bool strict = !e->outside && (e->is_tensor || bound) && e->role != CKPT_ROLE_RNG &&
                       !ckpt__restore_is_of_replaced(side, e->name, e->param, NULL);
         ckpt_status status;
         if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))

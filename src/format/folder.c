@@ -369,8 +369,23 @@ static int bid_folder(const ckpt__probe *probe)
     return bid_for(probe, CKPT__LAYOUT_FOLDER);
 }
 
-const ckpt__format ckpt__format_hf = { "hf", NULL, bid_hf, folder_read, NULL };
-const ckpt__format ckpt__format_accelerate = { "accelerate", NULL, bid_accelerate, folder_read, NULL };
-const ckpt__format ckpt__format_hf_trainer = { "hf-trainer", NULL, bid_hf_trainer, folder_read, NULL };
-const ckpt__format ckpt__format_peft = { "peft", NULL, bid_peft, folder_read, NULL };
-const ckpt__format ckpt__format_folder = { "folder", NULL, bid_folder, folder_read, NULL };
+const ckpt__format ckpt__format_hf = {
+    .name = "hf", .bid = bid_hf, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true, .pretrained = true,
+};
+const ckpt__format ckpt__format_accelerate = {
+    .name = "accelerate", .bid = bid_accelerate, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+};
+const ckpt__format ckpt__format_hf_trainer = {
+    .name = "hf-trainer", .bid = bid_hf_trainer, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+};
+const ckpt__format ckpt__format_peft = {
+    .name = "peft", .bid = bid_peft, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+};
+const ckpt__format ckpt__format_folder = {
+    .name = "folder", .bid = bid_folder, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .loose_files = true,
+};

@@ -27,6 +27,18 @@ const ckpt__format *ckpt__format_find(const char *name)
     return NULL;
 }
 
+const ckpt__format *ckpt__format_of(const ckpt__index *index)
+{
+    static const ckpt__format none = { .name = "" };
+    const ckpt__format *format = ckpt__format_find(index->format);
+    return format ? format : &none;
+}
+
+bool ckpt__in_files(const ckpt__index *index)
+{
+    return ckpt__index_is_directory(index) && !ckpt__format_of(index)->joins_files;
+}
+
 enum { HEAD_BYTES = 4096 };
 
 static ckpt_status look(const ckpt__read_request *request, unsigned char *head, ckpt__probe *probe, ckpt_error *err)
