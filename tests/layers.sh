@@ -32,7 +32,7 @@ TABLE
 }
 
 # A comparison whose first or second argument is a format's name: x->format, or a variable called so.
-format_name='([^,;]*(->|\.))?format[ ]*'
+format_name='(([^,;]*(->|\.))?format[ ]*|ckpt_reader_format\([^()]*\)[ ]*)'
 format_compared="(^|[^A-Za-z0-9_])(str(n|case|ncase)?cmp|memcmp|ckpt__str_is)[ ]*\\(([ ]*$format_name,|[^,;]*,[ ]*$format_name[,)])"
 
 findings() {
@@ -177,6 +177,7 @@ plant $some 'void f(void) { cuInit(0); }' 'CUDA driver is called by'
 plant $some 'double f(char *s) { return strtod(s, 0); }' 'depend on the locale'
 plant $some 'int f(const t *x) { return strcmp(x->format, "ckpt") == 0; }' "a format's name"
 plant $some 'int f(const char *format) { return !strncmp("torch", format, 5); }' "a format's name"
+plant $some 'int f(const ckpt_reader *r) { return strncmp(ckpt_reader_format(r), "torch", 5); }' "a format's name"
 plant src/model/error.c '/* twice */' 'used twice'
 plant src/attic/thing.c '/* lost */' 'no room of the house'
 plant src/base/orphan.c '/* lost */' 'no Makefile.inc lists it'

@@ -1,6 +1,6 @@
 /* core/canon_native.c - files whose names are canonical already: ours, and plain tensors under their parameters' names. */
 #include "core/canon_tree.h"
-#include "core/migrate_tree.h"
+#include "format/native.h"
 #include "format/torch_write.h"
 
 #include <stdio.h>

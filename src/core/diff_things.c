@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "core/migrate_job.h"
+#include "format/folder.h"
 
 static bool is_leaf(const ckpt__tree *tree, size_t i)
 {
@@ -30,7 +30,7 @@ static bool loosen(const ckpt__side *s, ckpt__thing *t, ckpt_str file)
     char key[300];
     if (t->name.size < file.size || file.size >= sizeof key)
         return true;
-    ckpt__merge_key(file, key, sizeof key);
+    ckpt__folder_key(file, key, sizeof key);
     size_t n = strlen(key), rest = t->name.size - file.size;
     char *text = ckpt__arena_alloc(s->arena, n + rest + 1);
     if (!text)

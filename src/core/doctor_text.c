@@ -2,7 +2,7 @@
 #include "core/doctor_text.h"
 
 #include <stdio.h>
-#include "core/migrate_fix.h"
+#include "core/mends.h"
 
 void ckpt__put_shell(ckpt__buf *b, const char *text)
 {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "core/migrate_tree.h"
+#include "format/native.h"
 #include "format/torch_write.h"
 
 /* A dict that grows. */

@@ -211,6 +211,4 @@ ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err);   /* th
 ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err);
 /* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
 void ckpt__migrate_forget_source(ckpt__mover *m);
-/* migrate_merge.c: the key that a file of a directory gets where all become one dict: "rng" of "rng_state.pth". */
-void ckpt__merge_key(ckpt_str file, char *out, size_t size);
 #endif

@@ -5,7 +5,6 @@
 #include "core/part.h"
 
 #include <stdio.h>
-#include "core/engine.h"
 
 /* ---- names */
 
@@ -337,8 +336,8 @@ bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whol
            of_pieces(index, path, out);
 }
 
-bool ckpt__part_find(const ckpt_reader *reader, ckpt__whole *out)
+bool ckpt__part_find(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
     memset(out, 0, sizeof *out);
-    return ckpt__part_of_shards(reader->index, reader->path, out) || ckpt__part_of_folder(reader->index, reader->path, out);
+    return ckpt__part_of_shards(index, path, out) || ckpt__part_of_folder(index, path, out);
 }

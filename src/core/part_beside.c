@@ -1,6 +1,7 @@
 /* core/part_beside.c - a file of a directory that is a checkpoint, opened alone. */
 #include "core/part.h"
 
+#include <ckpt/reader.h>
 #include <stdio.h>
 #include "format/folder.h"
 

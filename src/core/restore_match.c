@@ -1,9 +1,9 @@
 /* core/restore_match.c - which tensor of the checkpoint each binding gets, and what fits nothing. */
-#include "core/migrate_tree.h"
 #include "core/restorer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/native.h"
 
 ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                             ckpt_error *err, const char *format, ...)

@@ -463,7 +463,7 @@ static void put_model(const picture *p, ckpt__buf *to)
 static ckpt_status take_resume(const picture *p)
 {
     ckpt__whole whole;
-    if (ckpt__part_find(p->reader, &whole))
+    if (ckpt__part_find(p->index, p->reader->path, &whole))
         return CKPT_OK;           /* nothing resumes from a part */
     const char *text = p->producer->resume ? p->producer->resume : "";
     ckpt__buf made = {0};

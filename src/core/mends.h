@@ -1,6 +1,7 @@
-/* core/migrate_fix.h - what a rewrite does about a finding: one row a code, for --fix and for whoever prints it. */
-#ifndef CKPT_MIGRATE_FIX_H
-#define CKPT_MIGRATE_FIX_H
+/* core/mends.h - what a rewrite does about a finding of doctor: one row a code. doctor prints the command, and
+ * ckpt-migrate --fix does it (migrate_fix.c). */
+#ifndef CKPT_MENDS_H
+#define CKPT_MENDS_H
 #include <stddef.h>
 
 typedef enum ckpt__mending {
