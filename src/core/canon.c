@@ -1,5 +1,5 @@
 /* core/canon.c - canonical names: the entry point. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdlib.h>
 #include "format/format.h"
@@ -42,11 +42,6 @@ static uint64_t names_limit(const ckpt__index *index)
     if (limit)
         return limit / 2 + ((uint64_t)4 << 20);
     return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
-}
-
-bool ckpt__canon_in_files(const ckpt__builder *b)
-{
-    return ckpt__in_files(b->index);
 }
 
 static ckpt_status build_torch(ckpt__builder *b)

@@ -2,7 +2,7 @@
  * are looked for that stand in different branches of the model: modules beside each other that are no entries of one list
  * (the two nets of a GAN), modules that a program hands over in another order than the model has them, groups. Layers of
  * one list and parameters within one layer are handed over in the model's order by every program, and are only counted. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* core/canon_find.c - which of the dicts are the model, its optimizer and its scaler: by rule, by the state's names, by
  * structure where there is one, and by what fits together. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

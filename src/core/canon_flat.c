@@ -1,6 +1,6 @@
 /* core/canon_flat.c - an optimizer's state that was flattened (model/flat_state.h), as torch's own dict again: its ids are the
  * parameters' names. Groups are not in it; parameters of equal settings are one. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 #include "model/flat_state.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* core/canon_known.c - in which order transformers defines the modules of its models, by the model_type of a config.json.
  * Only what names and shapes leave open is asked here. Taken from the models' own named_parameters() in transformers 5,
  * where releases before agree; modules whose order has changed between releases are left out. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 /* Siblings in their order, lists parted by '|'. */
 #define LLAMA                                                                                                           \

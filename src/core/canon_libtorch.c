@@ -6,7 +6,7 @@
  * and before 1.5, with neither groups nor hyper-parameters, one list for each kind of state, in the parameters' order:
  *   {"step_buffers/size": T, "step_buffers/0": T, ..., "exp_average_buffers/0": T, ...}
  * [torch/csrc/api/include/torch/optim/serialize.h; the load() functions of torch/csrc/api/src/optim] */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* core/canon_model.c - which dicts are a model's state_dict, and the canonical names of what is in them. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdlib.h>
 #include "format/format.h"

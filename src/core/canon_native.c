@@ -1,5 +1,5 @@
 /* core/canon_native.c - files whose names are canonical already: ours, and plain tensors under their parameters' names. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 #include "format/native.h"
 #include "format/torch_write.h"
 

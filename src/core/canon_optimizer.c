@@ -1,5 +1,5 @@
 /* core/canon_optimizer.c - an optimizer's dict as slots, one a parameter, in the order of its groups. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* core/canon_order.c - whose state is it? An optimizer's dict numbers its parameters; the names come from what is
  * stated, else from the order of the model's parameters, where exactly one assignment fits. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* core/canon_shuffle.c - groups that each have their parameters in the model's order, as a list that a program has made by
  * asking each parameter in turn. Which group a parameter is in is told by shapes: in one way, or in several. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * model's parameters is looked for: a module gives its own ones first and then its children one after another, children of
  * a list by their numbers, modules of one build in the same order, a weight before its bias and norm1 before norm2. Which
  * of the other children comes first is not known: if one order alone fits the shapes, it is the likely one. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* core/canon_splits.c - how trainers divide a model's parameters in those that decay and those that do not: by rank, or by
  * what their names say. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 static bool is_bias(ckpt_str name)
 {

@@ -1,6 +1,6 @@
 /* core/canon_tell.c - what is said of the order of an optimizer's parameters: that one fits, or what else could be and which line
  * settles it. */
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 
 #include <stdio.h>
 

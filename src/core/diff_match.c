@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/format.h"
 
 void ckpt__differ_pair(ckpt__differ *d, size_t a, size_t b, ckpt_diff_match match)
 {

@@ -2,8 +2,9 @@
 #ifndef CKPT_DIFFER_H
 #define CKPT_DIFFER_H
 #include <ckpt/diff.h>
+#include "core/canon.h"
 #include "core/canon_tree.h"
-#include "core/engine.h"
+#include "core/reader.h"
 
 /* A tensor, or a value that is no container (an empty container is one too). */
 typedef struct ckpt__thing {

@@ -1,6 +1,7 @@
 /* core/doctor_cpp.c - what torch::pickle_load of libtorch builds of a file of torch.save, which is much less than
  * torch.load(weights_only=True) does. Ran: libtorch 2.13 over the files of tests/interop/truth_cpp.py. */
 #include "core/doctor_facts.h"
+#include "format/format.h"
 
 /* module, and the names in it that are built. Storages (torch.FloatStorage, ...) are told by the end of their name. */
 static const char *const built[][2] = {

@@ -5,7 +5,7 @@
 #define CKPT_DOCTOR_FACTS_H
 #include <ckpt/doctor.h>
 #include "core/canon.h"
-#include "core/engine.h"
+#include "core/reader.h"
 #include "core/part.h"
 #include "core/placement.h"
 

@@ -4,7 +4,8 @@
 #include "core/doctor_text.h"
 
 #include <stdio.h>
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
+#include "format/format.h"
 #include "model/flat_state.h"
 
 /* The part of `whole` that is the optimizer's: all of it, or the keys with its prefix. */

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <strings.h>
+#include "format/format.h"
 
 static const ckpt_str none = {NULL, 0};
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "core/checked.h"
+#include "core/stream.h"
 
 typedef struct runner {
     const ckpt__source *source;

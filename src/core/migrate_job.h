@@ -31,7 +31,8 @@
 #define CKPT_MIGRATE_JOB_H
 #include <ckpt/migrate.h>
 #include "core/canon.h"
-#include "core/engine.h"
+#include "core/reader.h"
+#include "core/recipe_write.h"
 #include "core/placement.h"
 #include "io/sink.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include "core/canon.h"
-#include "core/engine.h"
+#include "core/reader.h"
 
 struct ckpt_naming {
     ckpt__canon *canon;           /* NULL: the file was too ambiguous for names */

@@ -1,7 +1,8 @@
 /* core/picture.c - what a save says of a state: the index of what is bound, and its values, copied. */
-#include "core/save.h"
+#include "core/picture.h"
 
 #include <stdlib.h>
+#include "core/state.h"
 #include "core/tree.h"
 
 static ckpt_status add_tensor(ckpt__index *x, const ckpt__binding *b, ckpt_str name, size_t storage, ckpt_error *err)

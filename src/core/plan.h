@@ -1,8 +1,9 @@
 /* core/plan.h - the planner: what is to be copied from a checkpoint into states. Pure: no I/O, no device. */
 #ifndef CKPT_PLAN_H
 #define CKPT_PLAN_H
-#include <ckpt/report.h>
-#include "core/state.h"
+#include <ckpt/device.h>
+#include <ckpt/tensor.h>
+#include "core/strided.h"
 #include "model/index.h"
 
 typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ckpt__copied;

@@ -7,6 +7,8 @@
 #include "core/canon.h"
 #include "core/checked.h"
 #include "core/elements.h"
+#include "core/stream.h"
+#include "format/format.h"
 
 /* A program that was compiled with an older header gives fewer options: the others are zero. */
 static ckpt_status take_options(const ckpt_reader_options *given, const char *path, ckpt_reader_options *o, ckpt_error *err)

@@ -2,7 +2,7 @@
 #ifndef CKPT_READER_PARTS_H
 #define CKPT_READER_PARTS_H
 #include <pthread.h>
-#include "core/engine.h"
+#include "core/reader.h"
 #include "core/lanes.h"
 
 struct ckpt__reader_parts {

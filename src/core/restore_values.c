@@ -3,6 +3,7 @@
 #include "core/restorer.h"
 
 #include <stdlib.h>
+#include "core/stream.h"
 
 /* ---- what is there */
 

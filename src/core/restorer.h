@@ -5,6 +5,8 @@
 #include <ckpt/restore.h>
 #include "core/canon.h"
 #include "core/execute.h"
+#include "core/reader.h"
+#include "core/state.h"
 
 typedef enum ckpt__fate {
     CKPT__TAKEN = 0,              /* its content comes from the checkpoint, where that has it */

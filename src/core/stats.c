@@ -4,9 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include "core/elements.h"
-#include "core/engine.h"
+#include "core/reader.h"
 #include "core/moments.h"
 #include "core/numbers.h"
+#include "core/stream.h"
 
 __extension__ typedef __int128 wide;
 

@@ -1,5 +1,5 @@
 /* core/stream.c - payload bytes out of a checkpoint, block by block: storages as stored, tensors in C order. */
-#include "core/engine.h"
+#include "core/stream.h"
 
 #include <stdlib.h>
 #include "codec/crc32.h"

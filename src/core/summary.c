@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "core/canon_tree.h"
+#include "core/canon_work.h"
 #include "core/part.h"
 #include "format/torch_write.h"
 

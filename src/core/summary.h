@@ -4,7 +4,7 @@
 #define CKPT_CORE_SUMMARY_H
 #include <ckpt/summary.h>
 #include "core/canon.h"
-#include "core/engine.h"
+#include "core/reader.h"
 #include "core/producer.h"
 
 /* A copy in out->owned; data NULL where there is no memory, or nothing was given. */

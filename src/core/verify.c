@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "codec/crc32.h"
-#include "core/engine.h"
+#include "core/stream.h"
+#include "core/verify.h"
 #include "format/manifest.h"
 #include "format/native.h"
 #include "format/survey.h"

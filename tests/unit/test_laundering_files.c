@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include "core/checked.h"
-#include "core/engine.h"
+#include "core/verify.h"
 #include "core/execute.h"
 #include "laundering_files.h"
 

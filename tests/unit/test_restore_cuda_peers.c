@@ -5,7 +5,7 @@
 #include <ckpt/ckpt.h>
 #include "child.h"
 #include "core/canon.h"
-#include "core/engine.h"
+#include "core/reader.h"
 #include "core/execute.h"
 #include "require.h"
 #include "runner.h"
