@@ -14,7 +14,7 @@ typedef struct dict {
 } dict;
 
 typedef struct builder {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__arena *arena;
     bool *taken;                  /* per canonical entry */
     ckpt__hash *params;           /* name of a parameter that the optimizer has -> its id */
@@ -24,7 +24,7 @@ typedef struct builder {
 
 static ckpt_status no_memory(const builder *b)
 {
-    return ckpt__mover_no_memory(b->err);
+    return ckpt__migration_no_memory(b->err);
 }
 
 static bool put(dict *d, const ckpt_value *key, const ckpt_value *value)
@@ -449,7 +449,7 @@ static ckpt_status put_tensors(builder *b, dict *root)
     return walked ? (ckpt_status)walked : ok ? CKPT_OK : no_memory(b);
 }
 
-ckpt_status ckpt__migrate_torch_build(ckpt__mover *m, const ckpt_value **root, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
 {
     builder b = { .m = m, .arena = m->index->arena, .err = err };
     dict d = { 0 };

@@ -18,7 +18,7 @@ typedef struct part {
 
 typedef struct same {
     ckpt__out *w;
-    ckpt__mover *m;
+    ckpt__migration *m;
     part *parts; size_t count, capacity;
     ckpt__hash *by_name;          /* file name -> part */
     size_t *part_of;              /* per tensor; SIZE_MAX: none */
@@ -27,7 +27,7 @@ typedef struct same {
 
 static ckpt_status no_memory(const same *s)
 {
-    return ckpt__mover_no_memory(s->err);
+    return ckpt__migration_no_memory(s->err);
 }
 
 /* ---- the parts */
@@ -45,7 +45,7 @@ static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
 }
 
 /* Options that may change a torch file in other places than its tensors. */
-static bool edits_values(const ckpt__mover *m)
+static bool edits_values(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->strip_prefix_count || o->rename_count || o->add_prefix || o->drop_count || o->only_tensor_count ||
@@ -90,7 +90,7 @@ static ckpt_status find_parts(same *s)
 /* m->chosen by parts, in the order that they have there. */
 static ckpt_status sort_chosen(same *s)
 {
-    ckpt__mover *m = s->m;
+    ckpt__migration *m = s->m;
     size_t *sorted = calloc(m->chosen_count + 1, sizeof *sorted), at = 0;
     if (!sorted)
         return no_memory(s);
@@ -136,7 +136,7 @@ static ckpt__out_file *add_file(same *s, const part *p)
 /* Names in a file of weights are the keys that its tensors have in the tree now. */
 static void find_renamed(same *s, const ckpt_value *dict)
 {
-    const ckpt__mover *m = s->m;
+    const ckpt__migration *m = s->m;
     for (size_t i = 0; i < dict->entry_count; i++) {
         const ckpt_entry *e = &dict->entries[i];
         if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR || e->value->tensor >= m->from->tensor_count)
@@ -219,7 +219,7 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
 static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
 {
     ckpt__out_file *f = ckpt__out_add(s->w, name);      /* keeps the name */
-    const ckpt__mover *m = s->m;
+    const ckpt__migration *m = s->m;
     uint64_t total = 0;
     const char *slash = strrchr(name, '/');
     size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
@@ -364,10 +364,10 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
     const char *kept = ckpt__arena_copy(w->m->index->arena, path + skip, strlen(path + skip));
     int put = kept ? ckpt__hash_put(l->there, kept, strlen(kept), 0, NULL) : -1;
     if (put <= 0)
-        return put < 0 ? ckpt__mover_no_memory(err) : CKPT_OK;
+        return put < 0 ? ckpt__migration_no_memory(err) : CKPT_OK;
     if (folder) {
         if (!ckpt__grow(&w->folders, &w->folder_capacity, w->folder_count + 1, sizeof *w->folders))
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
         if (w->folder_count >= 1000)
             return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "it holds more than 1000 folders, which no checkpoint does");
         w->folders[w->folder_count++] = kept;
@@ -375,7 +375,7 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
     }
     ckpt__out_file *f = ckpt__out_add(w, kept);
     if (!f)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     f->copy = true;
     f->from = root;
     return CKPT_OK;
@@ -390,7 +390,7 @@ static ckpt_status note_unread(const ckpt__out *w, ckpt_error *err)
     for (size_t i = 0; edits && status == CKPT_OK && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (strcmp(f->code, "file-ignored") == 0)
-            status = ckpt__mover_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
+            status = ckpt__migration_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
                                       "is copied as it is: no part of the checkpoint is read from it");
     }
     return status;
@@ -402,7 +402,7 @@ static ckpt_status list_files(lister *l)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         if (w->files[i].name && ckpt__hash_put(l->there, w->files[i].name, strlen(w->files[i].name), 0, NULL) < 0)
-            status = ckpt__mover_no_memory(w->err);
+            status = ckpt__migration_no_memory(w->err);
     l->folder = "";
     if (status == CKPT_OK)
         status = ckpt__source_each(w->m->reader->source, "", see_file, l, w->err);
@@ -416,9 +416,9 @@ static ckpt_status list_files(lister *l)
 ckpt_status ckpt__carry_files(ckpt__out *w)
 {
     lister l = { .w = w, .carry = true, .there = ckpt__hash_new(64) };
-    ckpt_status status = l.there ? list_files(&l) : ckpt__mover_no_memory(w->err);
+    ckpt_status status = l.there ? list_files(&l) : ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK && l.left)
-        status = ckpt__mover_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
+        status = ckpt__migration_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
                                   "%zu folders of the source stay behind: no weights of this model are in them", l.left);
     ckpt__hash_free(l.there);
     return status;
@@ -427,7 +427,7 @@ ckpt_status ckpt__carry_files(ckpt__out *w)
 /* Salvage: what could not be read is damaged (not-recovered), and does not go along as if it were not. */
 static ckpt_status leave_damaged(const ckpt__out *w, ckpt__hash *there)
 {
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     const ckpt_report *said = m->from->findings;
     for (size_t i = 0; m->options.salvage && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
@@ -435,14 +435,14 @@ static ckpt_status leave_damaged(const ckpt__out *w, ckpt__hash *there)
             (ckpt__has_suffix(f->file, ".json") && !strstr(f->file, ".index.")))
             continue;
         if (ckpt__hash_put(there, f->file, strlen(f->file), 0, NULL) < 0)
-            return ckpt__mover_no_memory(w->err);
+            return ckpt__migration_no_memory(w->err);
     }
     return CKPT_OK;
 }
 
 ckpt_status ckpt__same_files(ckpt__out *w)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     const ckpt_value *root = m->root;
     same s = { .w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err };
     lister l = { .w = w, .there = ckpt__hash_new(64) };
