@@ -4,7 +4,7 @@
 #include "core/doctor_text.h"
 
 #include <stdio.h>
-#include "core/canon_work.h"
+#include "core/canon.h"
 #include "format/format.h"
 #include "model/flat_state.h"
 

@@ -1,7 +1,7 @@
 /* doctor_frozen.c - parameters without state, or with fewer steps: were they frozen, or is their state lost? No state_dict says
  * which parameters had a gradient. People freeze whole modules, whole groups, or all but an adapter; what is lost is lost
  * anywhere. */
-#include "core/canon_work.h"
+#include "core/canon.h"
 #include "core/doctor_facts.h"
 
 #include <stdlib.h>

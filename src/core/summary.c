@@ -4,14 +4,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "core/canon_work.h"
+#include "core/canon.h"
 #include "core/part.h"
 #include "format/torch_write.h"
-
-ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
-{
-    return text.data ? ckpt__arena_str(out->owned, text.data, text.size) : text;
-}
 
 typedef struct summary_work {
     const ckpt_reader *reader;

@@ -8,7 +8,10 @@
 #include "core/producer.h"
 
 /* A copy in out->owned; data NULL where there is no memory, or nothing was given. */
-ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text);
+static inline ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
+{
+    return text.data ? ckpt__arena_str(out->owned, text.data, text.size) : text;
+}
 /* The value of a dotted path; keys may hold dots. `code` (may be NULL) gets it as Python writes it, ["a"][0]; it is marked
  * as failed where a key cannot be written. */
 const ckpt_value *ckpt__summary_at(const ckpt_value *root, ckpt_str path, ckpt__buf *code);
