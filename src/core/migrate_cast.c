@@ -138,7 +138,7 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
 static bool names(const caster *c, const rule *r, size_t i)
 {
     return matches(r, c->m->canonical[i]) || matches(r, c->m->index->tensors[i].info.name) ||
-           matches(r, c->m->from->tensors[i].info.name) || (c->m->first_names && matches(r, c->m->first_names[i]));
+           matches(r, c->m->from->tensors[i].info.name) || (i < c->m->read_count && matches(r, c->m->first_names[i]));
 }
 
 /* Rules behind the one that has taken tensor i: what they match there they do not get. */
@@ -236,6 +236,7 @@ ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err)
         if (!m->dropped[i] && !ckpt__is_flat(x, i) && ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
             status = ckpt__mover_no_memory(err);
     }
+    m->read_count = status == CKPT_OK ? x->tensor_count : 0;
     tie_finder f = { m->one_of, x->tensor_count, listed };
     if (status == CKPT_OK && x->root)
         status = (ckpt_status)ckpt_value_walk(x->root, 0, find_tie, &f, err);
@@ -254,7 +255,7 @@ static void join_names(const caster *c, ckpt_dtype *out, size_t *by)
 {
     const ckpt__mover *m = c->m;
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; m->one_of && i < m->from->tensor_count; i++) {
+        for (size_t i = 0; i < m->read_count; i++) {
             size_t to = pass ? i : m->one_of[i], from = pass ? m->one_of[i] : i;
             if (to != from && by[from] < by[to]) {
                 by[to] = by[from];

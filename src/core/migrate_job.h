@@ -72,6 +72,7 @@ typedef struct ckpt__mover {
     ckpt_dtype *casts;            /* per tensor: NONE as saved */
     ckpt_str *first_names;        /* with casts, per tensor that was read: its canonical name before --rename and the like */
     size_t *one_of;               /* with casts, per tensor that was read: that of which it is another name, itself else */
+    size_t read_count;            /* entries of these two; tensors from there on were made (the steps of libtorch's optimizers) */
     const ckpt_value *root;       /* the tree that is written; NULL: none */
     ckpt__buf kept;               /* in it, for a native target: the structure of the torch file that it is made from */
     size_t *chosen, chosen_count; /* the tensors that are written */
