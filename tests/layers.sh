@@ -100,12 +100,12 @@ findings() {
     for fragment in $(find src tests samples man bench -name '*.inc' | sort); do
         grep -rqsxF "include $fragment" Makefile.am tests/unit/Makefile.inc || echo "$fragment: no Makefile includes it"
     done
-    for source in $(find src tests/unit -name '*.[ch]' | sort); do
+    for source in $(find src tests/unit -name '*.[ch]' ! -name 'test_*.c' | sort); do
         grep -rqsF "$source" src tests --include='*.inc' || echo "$source: no Makefile.inc lists it"
     done
     for source in $(find tests/unit -name 'test_*.c' | sort); do
-        grep -qsE "^[[:space:]]*(TESTS \+= *)?${source%.c}( |\$)" tests/unit/Makefile.inc ||
-            echo "$source: not in TESTS of tests/unit/Makefile.inc: nothing runs it"
+        grep -qsE "^[[:space:]]*${source%.c}( |\$)" "$(dirname "$source")/Makefile.inc" ||
+            echo "$source: not in UNIT_TESTS of its Makefile.inc: nothing runs it"
     done
 }
 
@@ -150,7 +150,7 @@ fi
 planted=0
 fresh_copy() {    # one room is enough
     rm -rf "$work/copy"
-    for room in tests/unit samples man bench; do mkdir -p "$work/copy/$room" || exit 99; done
+    for room in tests/unit/base samples man bench; do mkdir -p "$work/copy/$room" || exit 99; done
     (cd "$top" && tar cf - Makefile.am src/base) | (cd "$work/copy" && tar xf -) || exit 99
     chmod -R u+w "$work/copy"
 }
@@ -180,7 +180,7 @@ plant $some 'double f(char *s) { return strtod(s, 0); }' 'depend on the locale'
 plant src/base/deep/error.c '/* twice */' 'used twice'
 plant src/attic/thing.c '/* lost */' 'no room of the house'
 plant src/base/orphan.c '/* lost */' 'no Makefile.inc lists it'
-plant tests/unit/test_idle.c '/* lost */' 'nothing runs it'
+plant tests/unit/base/test_idle.c '/* lost */' 'nothing runs it'
 plant src/base/lost.inc '# lost' 'no Makefile includes it'
 # What must not be taken for a violation.
 fresh_copy
