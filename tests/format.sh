@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.." || exit 99
 mode="--dry-run -Werror"
 test "${1:-}" != -i || mode=-i
 # shellcheck disable=SC2046,SC2086
-${CLANG_FORMAT:-clang-format} $mode $(find src include tests samples bench \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' \) ! -path 'tests/data/*' | sort)
+${CLANG_FORMAT:-clang-format} $mode $(find src include tests samples bench \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' \) ! -path 'tests/data/*' | sort)
