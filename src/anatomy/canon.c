@@ -2,6 +2,7 @@
 #include "anatomy/canon_work.h"
 
 #include <stdlib.h>
+#include "format/table.h"
 
 static ckpt_status load_wanted(ckpt__builder *b)
 {
@@ -43,11 +44,6 @@ static uint64_t names_limit(const ckpt__index *index)
     return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
 }
 
-bool ckpt__canon_in_files(const ckpt__builder *b)
-{
-    return strcmp(b->index->kind, "directory") == 0 && strcmp(b->index->format, "ckpt") != 0;
-}
-
 static ckpt_status build_torch(ckpt__builder *b)
 {
     const ckpt_value *root = ckpt__flat_unfold_all(b->index->root, b->canon->arena, &b->mixed);
@@ -74,10 +70,10 @@ static ckpt_status build(ckpt__builder *b)
     ckpt_status s = load_wanted(b);
     if (s != CKPT_OK)
         return s;
-    const char *format = b->index->format ? b->index->format : "";
-    if (strcmp(format, "ckpt") == 0)
+    const ckpt__format *format = ckpt__format_of(b->index);
+    if (format->canonical)
         s = ckpt__canon_native(b);
-    else if (strncmp(format, "torch", 5) == 0 || ckpt__canon_in_files(b))
+    else if (format->family == CKPT__FAMILY_TORCH || ckpt__canon_in_files(b))
         s = build_torch(b);
     else
         s = ckpt__canon_plain(b);

@@ -8,7 +8,6 @@
  * scaler's are found by the map's `source`, else by structure; positional optimizer ids become parameters' names. */
 #ifndef CKPT_CANON_H
 #define CKPT_CANON_H
-#include <ckpt/state.h>
 #include "map/map.h"
 #include "model/index.h"
 
@@ -90,7 +89,10 @@ typedef struct ckpt__canon_hints {
     /* The state's own groups, in its order: they name the parameters of an optimizer that lies in a file without a model,
      * where the groups are of these sizes. */
     const ckpt_str *group_params; const size_t *group_sizes; size_t group_count;
-    const ckpt_state *state;      /* what it binds in the very shape of the file is no "moment-shape"; NULL: none */
+    /* Does the caller bind an entry of this name in the very shape that the file has? It knows its optimizer then, and the
+     * entry is no "moment-shape". NULL: nothing is bound. */
+    bool (*is_bound_so)(const void *ctx, ckpt_str name, const ckpt_tensor_info *info);
+    const void *bound_ctx;
     const char *assume_order;     /* the order is this known one; NULL: whichever alone fits */
     bool strict_order;            /* names in the file or the caller's: an order by structure is none */
     bool tentative_order;         /* for loaders that match by position: of several orders the first is taken, and the

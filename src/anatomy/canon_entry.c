@@ -1,42 +1,7 @@
 /* anatomy/canon_entry.c - the entries of a torch file, and the checks over all entries. */
 #include "anatomy/canon_work.h"
-#include "state/state.h"
 
 #include <stdio.h>
-
-ckpt_status ckpt__canon_no_memory(ckpt__builder *b)
-{
-    if (ckpt__arena_over_limit(b->canon->arena))
-        return ckpt__fail(b->err, CKPT_E_LIMIT, "canonical names",
-                          "the names of all values would take more than %llu MiB, far more than the values themselves: "
-                          "very long keys that are shared by many",
-                          (unsigned long long)(ckpt__arena_limit(b->canon->arena) >> 20));
-    return ckpt__fail_memory(b->err, "canonical names", b->index->tensor_count);
-}
-
-void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
-                      const char *format, ...)
-{
-    char message[900];
-    va_list args;
-    if (!b->report)
-        return;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    if (!ckpt__report_add(b->report, severity, code, tensor, fix, "%s", message))
-        b->no_memory = true;
-}
-
-ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b)
-{
-    ckpt__canon *c = b->canon;
-    if (!ckpt__arena_grow(c->arena, &c->entries, &b->entry_capacity, c->count + 1, sizeof *c->entries))
-        return NULL;
-    ckpt__canon_entry *e = &c->entries[c->count++];
-    memset(e, 0, sizeof *e);
-    return e;
-}
 
 /* ---- entries of a torch file */
 
@@ -310,13 +275,6 @@ static ckpt__hash *keys_with_dimensions(const ckpt__builder *b)
     return keys;
 }
 
-/* The program that binds it in this shape knows its optimizer (GaLore's moments are of a projection, ...). */
-static bool bound_so(const ckpt_state *state, ckpt_str name, const ckpt_tensor_info *t)
-{
-    const ckpt__binding *b = state ? ckpt__state_find(state, name.data, name.size) : NULL;
-    return b && ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim);
-}
-
 /* One number for each parameter, and nowhere more, is what an optimizer keeps that is not element-wise (NovoGrad's second
  * moment), and no state of another parameter. */
 static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt__hash *with_dimensions)
@@ -332,7 +290,7 @@ static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt
         return;
     bool stacked = ckpt__is_stacked(e->state_key, has, want);
     if (stacked || ckpt__same_shape(has->shape, has->ndim, want->shape, want->ndim) ||
-        bound_so(b->hints->state, e->name, has))
+        (b->hints->is_bound_so && b->hints->is_bound_so(b->hints->bound_ctx, e->name, has)))
         return;
     char one[120], two[120];
     shape_text(has, one, sizeof one);

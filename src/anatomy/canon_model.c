@@ -2,6 +2,7 @@
 #include "anatomy/canon_work.h"
 
 #include <stdlib.h>
+#include "format/table.h"
 
 /* A state's names are compared with so many dicts above a tensor: real files nest five deep. */
 enum { MAX_ABOVE = 16, STRIPS = 3 };
@@ -222,11 +223,8 @@ ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name)
 
 void ckpt__canon_give_roles(ckpt__index *index)
 {
-    static const char *const layouts[] = { "hf", "hf-trainer", "accelerate", "peft" };
-    bool known = false;
-    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
-        known = known || strcmp(index->format, layouts[i]) == 0;
-    for (size_t i = 0; known && i < index->tensor_count; i++) {
+    bool of_model = ckpt__format_of(index)->of_one_model;
+    for (size_t i = 0; of_model && i < index->tensor_count; i++) {
         ckpt_tensor_info *info = &index->tensors[i].info;
         if (info->role == CKPT_ROLE_NONE)
             info->role = ckpt__canon_weight_role(info, info->name);

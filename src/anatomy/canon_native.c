@@ -1,6 +1,6 @@
 /* anatomy/canon_native.c - files whose names are canonical already: ours, and plain tensors under their parameters' names. */
 #include "anatomy/canon_work.h"
-#include "migrate/to_canonical.h"
+#include "format/native/native.h"
 #include "format/torch/write.h"
 
 #include <stdio.h>

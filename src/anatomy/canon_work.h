@@ -1,4 +1,5 @@
-/* anatomy/canon_work.h - what the files of canon share: a model, an optimizer, and the work on one checkpoint. */
+/* anatomy/canon_work.h - what the files of canon share: the model and the optimizer that were found, and the work on one
+ * checkpoint. */
 #ifndef CKPT_CANON_WORK_H
 #define CKPT_CANON_WORK_H
 #include "anatomy/canon.h"
@@ -95,14 +96,14 @@ typedef struct ckpt__builder {
     bool no_memory;                /* a finding could not be added */
 } ckpt__builder;
 
-/* canon.c: a directory of files; the root's keys are their names. */
+/* canon_note.c. A directory of files; the root's keys are their names. */
 bool ckpt__canon_in_files(const ckpt__builder *b);
-
-/* canon_entry.c */
 ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b);      /* zeroed; NULL when memory is short */
 ckpt_status ckpt__canon_no_memory(ckpt__builder *b);
 void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                       const char *format, ...) CKPT__PRINTF(6, 7);
+
+/* canon_entry.c */
 ckpt_role ckpt__role_of_key(ckpt_str state_key);
 bool ckpt__key_has_param_shape(ckpt_str state_key);
 /* bitsandbytes' AdEMAMix keeps its two first moments in one state1, of shape (2, ...) over the parameter's. */

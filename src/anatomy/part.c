@@ -5,7 +5,6 @@
 #include "anatomy/part.h"
 
 #include <stdio.h>
-#include "engine/engine.h"
 
 /* ---- names */
 
@@ -331,14 +330,14 @@ static bool of_distcp(const char *path, ckpt__whole *out)
 
 bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
-    if (strcmp(index->kind, "file") != 0)
+    if (ckpt__index_is_directory(index))
         return false;
     return of_dcp(index, path, out) || of_distcp(path, out) || of_deepspeed(index, path, out) || of_megatron(index, path, out) ||
            of_pieces(index, path, out);
 }
 
-bool ckpt__part_find(const ckpt_reader *reader, ckpt__whole *out)
+bool ckpt__part_find(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
     memset(out, 0, sizeof *out);
-    return ckpt__part_of_shards(reader->index, reader->path, out) || ckpt__part_of_folder(reader->index, reader->path, out);
+    return ckpt__part_of_shards(index, path, out) || ckpt__part_of_folder(index, path, out);
 }

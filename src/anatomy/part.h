@@ -5,7 +5,6 @@
  *   part_beside.c files of a directory that is a checkpoint, by what lies beside them */
 #ifndef CKPT_PART_H
 #define CKPT_PART_H
-#include <ckpt/reader.h>
 #include "model/index.h"
 
 typedef struct ckpt__whole {
@@ -18,5 +17,5 @@ bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whol
 /* Is it one of the files of a directory that is a checkpoint? Looks at the names in the directory. */
 bool ckpt__part_of_folder(const ckpt__index *index, const char *path, ckpt__whole *out);
 /* Either of the two, the shard first. */
-bool ckpt__part_find(const ckpt_reader *reader, ckpt__whole *out);
+bool ckpt__part_find(const ckpt__index *index, const char *path, ckpt__whole *out);
 #endif

@@ -1,6 +1,7 @@
 /* anatomy/part_beside.c - a file of a directory that is a checkpoint, opened alone. */
 #include "anatomy/part.h"
 
+#include <ckpt/reader.h>
 #include <stdio.h>
 #include "format/folder/folder.h"
 
@@ -62,7 +63,7 @@ bool ckpt__part_of_folder(const ckpt__index *index, const char *path, ckpt__whol
     int64_t number;
     bool exact;
     /* a name of a person's own is nobody's part: the directory need not be read for it */
-    if (strcmp(index->kind, "file") != 0 || n < 0 || (size_t)n >= sizeof directory ||
+    if (ckpt__index_is_directory(index) || n < 0 || (size_t)n >= sizeof directory ||
         ckpt__part_of(name, &number, &exact) == CKPT__PART_NONE || !exact)
         return false;
     if (ckpt__source_open(directory, &source, NULL) < 0)

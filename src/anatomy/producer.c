@@ -8,13 +8,14 @@
  * train/trainer.py, ignite/engine/engine.py (state_dict), nanoGPT/train.py, vision/references, examples/imagenet/main.py,
  * whisper/__init__.py, VAR/train.py. */
 #include "anatomy/producer.h"
+#include "format/table.h"
 
 #define LOAD "torch.load(\"{path}\", map_location=\"cpu\"{load})"
 #define RESTORE "options.map_location = \"{device}\"; ckpt_restore(state, \"{path}\", &options, report, &err)"
 
 const ckpt__producer_row ckpt__producer_rows[] = {
     /* directories whose files are one checkpoint: the layout is the producer's */
-    { { "ckpt", CKPT_LOADER_CKPT, .resume = RESTORE }, .format = "ckpt" },
+    { { "ckpt", CKPT_LOADER_CKPT, .resume = RESTORE }, .format = &ckpt__format_native },
     { { "HF Trainer", CKPT_LOADER_HF_TRAINER,
         .version = "config.json/transformers_version>transformers|generation_config.json/transformers_version>transformers|"
                    "adapter_config.json/peft_version>PEFT",
@@ -22,29 +23,29 @@ const ckpt__producer_row ckpt__producer_rows[] = {
         .score = "trainer_state.json/best_metric", .metric = "training_args.bin/metric_for_best_model",
         .precision = "training_args.bin/bf16=True>bf16|training_args.bin/fp16=True>fp16",
         .resume = "trainer.train(resume_from_checkpoint=\"{path}\")" },
-      .format = "hf-trainer" },
-    { { "accelerate", CKPT_LOADER_ACCELERATE, .resume = "accelerator.load_state(\"{path}\")" }, .format = "accelerate" },
+      .format = &ckpt__format_hf_trainer },
+    { { "accelerate", CKPT_LOADER_ACCELERATE, .resume = "accelerator.load_state(\"{path}\")" }, .format = &ckpt__format_accelerate },
     { { "PEFT", CKPT_LOADER_TORCH, .version = "adapter_config.json/peft_version>",
         .resume = "PeftModel.from_pretrained(model, \"{path}\")" },
-      .format = "peft" },
+      .format = &ckpt__format_peft },
     { { "Diffusers", CKPT_LOADER_TORCH, .version = "model_index.json/_diffusers_version>",
         .resume = "DiffusionPipeline.from_pretrained(\"{path}\")" },
-      .format = "hf", .signs = { "model_index.json/_diffusers_version:str", "model_index.json/_class_name:str" } },
+      .format = &ckpt__format_hf, .signs = { "model_index.json/_diffusers_version:str", "model_index.json/_class_name:str" } },
     { { "Diffusers", CKPT_LOADER_TORCH, .version = "config.json/_diffusers_version>",
         .resume = "diffusers.AutoModel.from_pretrained(\"{path}\")" },
-      .format = "hf", .signs = { "config.json/_diffusers_version:str", "config.json/_class_name:str" } },
+      .format = &ckpt__format_hf, .signs = { "config.json/_diffusers_version:str", "config.json/_class_name:str" } },
     { { "Diffusers", CKPT_LOADER_TORCH, .resume = "pipeline.load_lora_weights(\"{path}\")" },
-      .format = "hf", .signs = { "pytorch_lora_weights.safetensors|pytorch_lora_weights.bin" } },
+      .format = &ckpt__format_hf, .signs = { "pytorch_lora_weights.safetensors|pytorch_lora_weights.bin" } },
     { { "sentence-transformers", CKPT_LOADER_TORCH,
         .version = "config_sentence_transformers.json/__version__/sentence_transformers>",
         .resume = "SentenceTransformer(\"{path}\")" },
-      .format = "hf", .signs = { "config_sentence_transformers.json/__version__/sentence_transformers:str" } },
+      .format = &ckpt__format_hf, .signs = { "config_sentence_transformers.json/__version__/sentence_transformers:str" } },
     { { "timm", CKPT_LOADER_TORCH, .resume = "timm.create_model(\"local-dir:{path}\", pretrained=True)" },
-      .format = "hf", .signs = { "config.json/architecture:str", "config.json/pretrained_cfg:dict" } },
+      .format = &ckpt__format_hf, .signs = { "config.json/architecture:str", "config.json/pretrained_cfg:dict" } },
     { { "Hugging Face", CKPT_LOADER_TORCH,
         .version = "config.json/transformers_version>transformers|generation_config.json/transformers_version>transformers",
         .resume = "{model}.from_pretrained(\"{path}\")" },
-      .format = "hf", .signs = { "config.json|generation_config.json" } },
+      .format = &ckpt__format_hf, .signs = { "config.json|generation_config.json" } },
 
     /* torch files, by what their root holds */
     { { "Lightning", CKPT_LOADER_LIGHTNING, .version = "pytorch-lightning_version>", .step = "global_step", .epoch = "epoch",
@@ -165,13 +166,13 @@ static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_val
 static const ckpt__producer *without_row(const ckpt__index *index)
 {
     const ckpt_value *root = index->root, *first = root;
-    if (root && !root->class_name.data && strcmp(index->kind, "directory") == 0 && root->entry_count > 0)
+    if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value;     /* the first file's */
     if (first && first->class_name.data && strncmp(first->class_name.data, "__torch__.", 10) == 0)
         return of_archive(index, first);
-    if (strncmp(index->format, "torch", 5) == 0)
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_TORCH)
         return &torch;
-    if (strcmp(index->format, "hf") == 0)
+    if (ckpt__format_of(index)->pretrained)
         return &weights_alone;
     const ckpt_value *metadata = ckpt_value_get(root, "__metadata__");
     const ckpt_value *format = ckpt_value_get(metadata ? metadata : root, "format");
@@ -202,8 +203,8 @@ static const ckpt__producer *of_other_files(const ckpt__index *index, const ckpt
 {
     const ckpt__producer *found = NULL;
     for (size_t i = 0; i < index->absorbed_count; i++) {
-        const char *format = index->absorbed[i]->format;
-        found = strncmp(format, "torch", 5) == 0 ? &torch : strcmp(format, "safetensors") == 0 ? &safetensors : NULL;
+        ckpt__family family = ckpt__format_of(index->absorbed[i])->family;
+        found = family == CKPT__FAMILY_TORCH ? &torch : family == CKPT__FAMILY_SAFETENSORS ? &safetensors : NULL;
         if (!found)
             return NULL;
     }
@@ -217,11 +218,12 @@ static const ckpt__producer *of_other_files(const ckpt__index *index, const ckpt
 const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_value **root, ckpt_str *file)
 {
     const ckpt__producer *found = NULL;
+    const ckpt__format *format = ckpt__format_of(index);
     *root = index->root;
     *file = (ckpt_str){ NULL, 0 };
     for (size_t i = 0; i < ckpt__producer_row_count; i++) {
         const ckpt__producer_row *row = &ckpt__producer_rows[i];
-        if (!row->format || strcmp(row->format, index->format) != 0)
+        if (row->format != format)
             continue;
         bool all = true;
         for (size_t k = 0; all && k < sizeof row->signs / sizeof *row->signs && row->signs[k]; k++)
@@ -229,11 +231,11 @@ const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_
         if (all)
             return &row->producer;
     }
-    if (strcmp(index->format, "folder") == 0)
+    if (format->loose_files)
         found = of_files(index->root, root, file);
-    if (!found && strcmp(index->format, "folder") == 0 && without_row(index) == &unknown)
+    if (!found && format->loose_files && without_row(index) == &unknown)
         found = of_other_files(index, root, file);
-    if (strncmp(index->format, "torch", 5) == 0)
+    if (format->family == CKPT__FAMILY_TORCH)
         found = ckpt__producer_of_root(index->root);
     return found ? found : without_row(index);
 }

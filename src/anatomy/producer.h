@@ -12,7 +12,7 @@
 #ifndef CKPT_PRODUCER_H
 #define CKPT_PRODUCER_H
 #include <ckpt/doctor.h>
-#include "model/index.h"
+#include "format/format.h"
 
 typedef struct ckpt__producer {
     const char *name;             /* "Lightning"; NULL: not known */
@@ -43,7 +43,7 @@ const ckpt__producer *ckpt__producer_of_root(const ckpt_value *root);
 /* ---- producer_match.c */
 typedef struct ckpt__producer_row {
     ckpt__producer producer;
-    const char *format;           /* the index's; NULL: a torch file */
+    const ckpt__format *format;   /* the index's; NULL: a torch file */
     const char *signs[8];         /* all must hold */
     const char *none;             /* alternatives of signs: none may hold */
     const char *only;             /* words: the root has no other keys; NULL: it may */

@@ -2,16 +2,15 @@
 #include "device/lanes.h"
 
 #include <stdlib.h>
-#include "engine/engine.h"
 
-/* Orders the lane behind what the state's trainer has queued on the device. */
-static ckpt_status follow(ckpt__lane *lane, const ckpt_state *state, ckpt_error *err)
+/* Orders the lane behind what the caller has queued on the device. */
+static ckpt_status follow(ckpt__lane *lane, const ckpt__caller_streams *callers, ckpt_error *err)
 {
     void *stream = NULL;
     bool given = false;
-    for (size_t i = 0; i < state->stream_count; i++)
-        if (ckpt_device_equal(state->streams[i].device, lane->device)) {
-            stream = state->streams[i].stream;
+    for (size_t i = 0; i < callers->count; i++)
+        if (ckpt_device_equal(callers->streams[i].device, lane->device)) {
+            stream = callers->streams[i].stream;
             given = true;
         }
     for (size_t i = 0; given && i < lane->caller_count; i++)
@@ -27,7 +26,8 @@ static ckpt_status follow(ckpt__lane *lane, const ckpt_state *state, ckpt_error 
     return lane->ops->synchronize(lane->device.index, err);
 }
 
-ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device device, ckpt__lane **out, ckpt_error *err)
+ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers, ckpt_device device, ckpt__lane **out,
+                            ckpt_error *err)
 {
     *out = NULL;
     if (device.type != CKPT_DEVICE_CUDA)
@@ -35,7 +35,7 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device
     for (size_t i = 0; i < l->count; i++)
         if (ckpt_device_equal(l->lanes[i].device, device)) {
             *out = &l->lanes[i];
-            return state ? follow(*out, state, err) : CKPT_OK;
+            return callers ? follow(*out, callers, err) : CKPT_OK;
         }
     enum { MOST = 1024 };         /* fixed, so that pointers to lanes stay good */
     if (!l->lanes && !(l->lanes = calloc(MOST, sizeof *l->lanes)))
@@ -49,7 +49,7 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device
         return status;
     l->count++;
     *out = lane;
-    return state ? follow(lane, state, err) : CKPT_OK;
+    return callers ? follow(lane, callers, err) : CKPT_OK;
 }
 
 static ckpt_status make_ring(ckpt__lanes *l, const ckpt__device_ops *ops, ckpt_error *err)

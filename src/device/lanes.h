@@ -2,7 +2,6 @@
  * pinned buffers that the bytes go through. */
 #ifndef CKPT_LANES_H
 #define CKPT_LANES_H
-#include "state/state.h"
 #include "device/device.h"
 
 enum { CKPT__CALLERS = 8 };
@@ -13,7 +12,7 @@ typedef struct ckpt__lane {
     ckpt__stream *stream;
     void *callers[CKPT__CALLERS]; /* the trainers' streams on it that ours is ordered with (one a replica) */
     size_t caller_count;
-    bool synchronize;             /* a state without a stream: the whole context is waited for */
+    bool synchronize;             /* a caller without a stream on it: the whole context is waited for */
 } ckpt__lane;
 
 enum { CKPT__RING = 4 };          /* pinned buffers of CKPT__BLOCK bytes */
@@ -32,9 +31,10 @@ typedef struct ckpt__lanes {
     const ckpt__device_ops *ring_ops;   /* who made the buffers; NULL: not yet made */
 } ckpt__lanes;
 
-/* The lane of a device (made when first asked for); NULL in *out for the cpu. It first follows the stream that the state
- * gave for the device, or synchronizes the device; state NULL: the lane is there already. */
-ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt_state *state, ckpt_device device, ckpt__lane **out, ckpt_error *err);
+/* The lane of a device (made when first asked for); NULL in *out for the cpu. It first follows the caller's
+ * stream on the device, or synchronizes the device where the caller has none there; callers NULL: it follows nobody. */
+ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers, ckpt_device device, ckpt__lane **out,
+                            ckpt_error *err);
 /* The next pinned buffer, once nothing is pending in it. */
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err);
 /* Notes that what was queued on the lane up to now uses the slot. */

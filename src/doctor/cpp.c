@@ -1,6 +1,7 @@
 /* doctor/cpp.c - what torch::pickle_load of libtorch builds of a file of torch.save, which is much less than
  * torch.load(weights_only=True) does. Ran: libtorch 2.13 over the files of tests/interop/truth_cpp.py. */
 #include "doctor/facts.h"
+#include "format/table.h"
 
 /* module, and the names in it that are built. Storages (torch.FloatStorage, ...) are told by the end of their name. */
 static const char *const built[][2] = {
@@ -83,7 +84,7 @@ const char *ckpt__cpp_refused_file(const ckpt__index *index)
     static const char *const protocols[] = {"pickle protocol 0 or 1", "", "pickle protocol 3", "pickle protocol 4",
                                             "pickle protocol 5"};
     int protocol = index->pickle_protocol;
-    if (strcmp(index->format, "torch-legacy") == 0)
+    if (ckpt__format_of(index)->no_archive)
         return "a file that is no zip archive";
     return protocol > 0 && protocol <= 5 && protocol != 2 ? protocols[protocol - 1] : NULL;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "doctor/text.h"
 #include "anatomy/producer.h"
+#include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -180,7 +181,7 @@ static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
         ckpt__doctor_note(p, CKPT__MOMENT_FUSED, NULL, tensor, f->message, NULL, f->tensor);
         return true;
     }
-    if (strcmp(f->code, "moment-shape") == 0 && strcmp(p->index->format, "ckpt") == 0 && p->loader->loader == CKPT_LOADER_CKPT) {
+    if (strcmp(f->code, "moment-shape") == 0 && ckpt__format_of(p->index)->bound && p->loader->loader == CKPT_LOADER_CKPT) {
         ckpt__doctor_note(p, CKPT__MOMENT_SHARD, NULL, tensor, f->message, NULL, f->tensor);
         return true;
     }
@@ -223,9 +224,9 @@ static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
 /* A directory of files that torch wrote: a program loads each by its name. */
 static bool all_torch(const ckpt__index *index)
 {
-    bool all = strcmp(index->format, "folder") == 0 && index->absorbed_count > 1;
+    bool all = ckpt__format_of(index)->loose_files && index->absorbed_count > 1;
     for (size_t i = 0; all && i < index->absorbed_count; i++)
-        all = strncmp(index->absorbed[i]->format, "torch", 5) == 0;
+        all = ckpt__format_of(index->absorbed[i])->family == CKPT__FAMILY_TORCH;
     return all;
 }
 
@@ -234,20 +235,21 @@ static void check_format(ckpt__patient *p)
 {
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
-    const char *format = p->inner->format;
+    const ckpt__format *format = ckpt__format_of(p->inner);
     bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
-    bool file = strcmp(p->index->kind, "file") == 0, torch = strncmp(format, "torch", 5) == 0;
-    bool native = strcmp(format, "ckpt") == 0, safetensors = strcmp(format, "safetensors") == 0;
-    bool pickle = strcmp(format, "pickle") == 0, folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
+    bool file = !ckpt__index_is_directory(p->index), torch = format->family == CKPT__FAMILY_TORCH;
+    bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
+    bool pickle = format->family == CKPT__FAMILY_PICKLE;
+    bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
     bool foreign = loader == CKPT_LOADER_TORCH_CPP ? !torch && !all_torch(p->inner) : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle : false;
     if (loader == CKPT_LOADER_TORCH_CPP && torch && !script)
         ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
     if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
         ckpt__doctor_note(p, CKPT__NOT_ITS_FORMAT, NULL, none, NULL, NULL, NULL);
-    else if (folders && (native || strcmp(p->index->format, "folder") == 0))
-        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? "ckpt" : "no layout of its own", NULL, NULL);
+    else if (folders && (native || ckpt__format_of(p->index)->loose_files))
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? format->name : "no layout of its own", NULL, NULL);
     else if (foreign || (native && loader != CKPT_LOADER_CKPT))
-        ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format, NULL, NULL);
+        ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format->name, NULL, NULL);
     else if (loader == CKPT_LOADER_TORCH && safetensors)
         ckpt__doctor_note(p, CKPT__SAFETENSORS, NULL, none, NULL, NULL, NULL);
 }
@@ -288,7 +290,7 @@ static void check_question(ckpt__patient *p)
 static ckpt_status look(ckpt__patient *p)
 {
     ckpt_status status = CKPT_OK;
-    p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && p->index->root && strcmp(p->index->kind, "file") != 0 &&
+    p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && p->index->root && ckpt__index_is_directory(p->index) &&
                 (!ckpt_value_get(p->index->root, "optimizer.pt") || !ckpt_value_get(p->index->root, "scheduler.pt"));
     p->to_meta = p->options->map_location && p->loader->loader == CKPT_LOADER_TORCH &&
                  strcmp(p->options->map_location, "meta") == 0;
@@ -390,7 +392,7 @@ static bool look_inside(ckpt__patient *p)
     const ckpt_value *root;
     ckpt_str file;
     size_t n = strlen(p->path);
-    if (strcmp(p->index->format, "folder") != 0)
+    if (!ckpt__format_of(p->index)->loose_files)
         return true;
     if (p->index->absorbed_count == 1)
         p->inner = p->index->absorbed[0];

@@ -5,7 +5,7 @@
 #define CKPT_DOCTOR_FACTS_H
 #include <ckpt/doctor.h>
 #include "anatomy/canon.h"
-#include "engine/engine.h"
+#include "reader/reader.h"
 #include "anatomy/part.h"
 #include "anatomy/placement.h"
 

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include "anatomy/canon_work.h"
+#include "format/table.h"
 #include "model/flat_state.h"
 
 /* The part of `whole` that is the optimizer's: all of it, or the keys with its prefix. */
@@ -47,7 +48,7 @@ ckpt_status ckpt__doctor_find_flat(ckpt__patient *p)
 {
     const ckpt_value *root = p->inner->root, *dict = NULL;
     ckpt_str prefix, name = {"", 0};
-    if (!root || strncmp(p->inner->format, "torch", 5) != 0 || p->optimizer_count > 0)
+    if (!root || ckpt__format_of(p->inner)->family != CKPT__FAMILY_TORCH || p->optimizer_count > 0)
         return CKPT_OK;
     if (ckpt__flat_state(root, &prefix))
         put_state(p, dict = root, prefix, "checkpoint");

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include "anatomy/producer.h"
+#include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -51,7 +52,7 @@ static bool has_item(const ckpt__patient *p, const ckpt__doctor_slot *slot, cons
  * groups or parameters have can be missing to others. */
 bool ckpt__doctor_bound(const ckpt__patient *p, const char *hyper, const char *key)
 {
-    if (strcmp(p->index->format, "ckpt") != 0 || p->loader->loader != CKPT_LOADER_CKPT)
+    if (!ckpt__format_of(p->index)->bound || p->loader->loader != CKPT_LOADER_CKPT)
         return true;
     for (size_t g = 0; hyper && g < p->group_count; g++)
         if (has_hyper(p, &p->groups[g], hyper))
@@ -191,7 +192,7 @@ static bool is_weights_only(const ckpt__patient *p)
         return false;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         ckpt_role role = p->index->tensors[i].info.role;
-        weights = weights || role == CKPT_ROLE_PARAM || (role == CKPT_ROLE_NONE && strcmp(p->inner->format, "safetensors") == 0);
+        weights = weights || role == CKPT_ROLE_PARAM || (role == CKPT_ROLE_NONE && ckpt__format_of(p->inner)->weights_alone);
         if (role == CKPT_ROLE_RNG || role == CKPT_ROLE_STEP || role == CKPT_ROLE_SCALER)
             return false;
     }
@@ -238,7 +239,8 @@ static void note_weights_only(ckpt__patient *p)
     else if (summed && said.resume.data && said.resume.size)
         put_call(p, said.resume, &b);
     else
-        ckpt__buf_printf(&b, "%s(\"%s\")", strcmp(p->inner->format, "safetensors") == 0 ? "safetensors.torch.load_file" : "torch.load", p->path);
+        ckpt__buf_printf(&b, "%s(\"%s\")", ckpt__format_of(p->inner)->family == CKPT__FAMILY_SAFETENSORS ? "safetensors.torch.load_file" : "torch.load",
+                         p->path);
     ckpt__doctor_note(p, CKPT__WEIGHTS_ONLY_FILE, NULL, none, b.failed || !b.data ? "its own loader" : b.data, NULL, NULL);
     ckpt__buf_free(&b);
     if (summed)
@@ -272,7 +274,7 @@ void ckpt__doctor_groups(ckpt__patient *p)
         ckpt__doctor_note(p, CKPT__OPTIMIZERS_EMPTY, NULL, none, NULL, NULL, NULL);
     else if (!state && !p->broken_optimizer && is_weights_only(p))
         note_weights_only(p);
-    else if (!state && !p->broken_optimizer && (p->loader->loader != CKPT_LOADER_CKPT || strcmp(p->index->format, "ckpt") != 0))
+    else if (!state && !p->broken_optimizer && (p->loader->loader != CKPT_LOADER_CKPT || !ckpt__format_of(p->index)->bound))
         ckpt__doctor_note(p, CKPT__NO_OPTIMIZER, NULL, none, NULL, NULL, NULL); /* of ours: the program that saved it had none */
 }
 

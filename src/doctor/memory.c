@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "engine/stream.h"
 
 static const ckpt_str none = {NULL, 0};
 

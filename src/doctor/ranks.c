@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include "anatomy/producer.h"
+#include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -39,7 +40,7 @@ static int64_t number_in(ckpt_str name, const char *prefix, const char *suffix)
 
 static bool is_folder(const ckpt__patient *p)
 {
-    return strcmp(p->index->kind, "directory") == 0 && strcmp(p->index->format, "ckpt") != 0;
+    return ckpt__in_files(p->index);
 }
 
 /* ---- tags */
@@ -83,7 +84,7 @@ static void check_tags(ckpt__patient *p)
     size_t files = rank_files(p);
     int64_t rank = rank_in(ckpt__s(p->reader->path));
     if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG ||
-        strcmp(p->index->format, "ckpt") == 0)
+        ckpt__format_of(p->index)->family == CKPT__FAMILY_NATIVE)
         return;
     ckpt_device_name(only, b);
     snprintf(a, sizeof a, "%lld", (long long)rank);
@@ -244,8 +245,8 @@ static void check_trainer_files(ckpt__patient *p)
 /* Is it torch.load that it fails in otherwise? */
 static bool reads_torch(const ckpt__patient *p)
 {
-    return strcmp(p->inner->format, "ckpt") != 0 && strcmp(p->inner->format, "safetensors") != 0 &&
-           strcmp(p->inner->format, "pickle") != 0;
+    ckpt__family family = ckpt__format_of(p->inner)->family;
+    return family == CKPT__FAMILY_TORCH || family == CKPT__FAMILY_FOLDER;
 }
 
 void ckpt__doctor_files(ckpt__patient *p)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include "format/torch/torch.h"
 #include "format/torch/write.h"
+#include "format/table.h"
 
 /* The first version that allows a name, and the last (0: the newest still does). A name is module.Class, or a call of it;
  * "float" stands for the opcode BINFLOAT. The first version that knows weights_only is 1.13. */
@@ -158,7 +159,7 @@ static void add_refusal(ckpt__patient *p, const ckpt__row *row, ckpt_str class_n
 /* The file of a directory that a value lies in. */
 static ckpt_str file_of(const ckpt__patient *p, const ckpt_visit *visit)
 {
-    bool files = strcmp(p->index->kind, "directory") == 0 && strcmp(p->index->format, "ckpt") != 0;
+    bool files = ckpt__in_files(p->index);
     return files && visit->path.count > 0 ? visit->path.keys[0].text : (ckpt_str){NULL, 0};
 }
 
@@ -341,7 +342,7 @@ static bool look_for_unbuilt(ckpt__patient *p, const ckpt_visit *visit)
 bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
-    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = strncmp(p->inner->format, "torch", 5) == 0;
+    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = ckpt__format_of(p->inner)->family == CKPT__FAMILY_TORCH;
     ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
     bool archive = root.data && root.size > 10 && memcmp(root.data, "__torch__.", 10) == 0;
     if (p->unread && file.data && (ckpt__str_is(file, "optimizer.pt") || ckpt__str_is(file, "scheduler.pt")))

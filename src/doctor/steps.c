@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "engine/stream.h"
 
 static const ckpt_str none = {NULL, 0};
 enum { CODED_MAX = 1 << 16 };      /* bytes of a compressed storage that are decoded for one number */

@@ -2,7 +2,7 @@
 #include "doctor/text.h"
 
 #include <stdio.h>
-#include "migrate/fix.h"
+#include "doctor/mends.h"
 
 void ckpt__put_shell(ckpt__buf *b, const char *text)
 {
@@ -57,7 +57,7 @@ static void put_target(ckpt__buf *b, const ckpt__patient *p)
     ckpt__buf path = {NULL, 0, 0, false};
     const char *from = p->path, *slash = strrchr(from, '/'), *base = slash ? slash + 1 : from,
                *dot = strrchr(base, '.');
-    bool file = (strcmp(p->index->kind, "file") == 0 || p->path != p->reader->path) && dot && dot != base;
+    bool file = (!ckpt__index_is_directory(p->index) || p->path != p->reader->path) && dot && dot != base;
     size_t n = strlen(from);
     while (n > 1 && from[n - 1] == '/')
         n--;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <strings.h>
+#include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -177,7 +178,7 @@ static void check_scaler(ckpt__patient *p)
     if (p->canon && !p->has_scaler && p->canon->scaler_path.data)
         p->has_scaler = p->scaler_enabled = true;
     const ckpt_value *native = ckpt_value_get(p->index->root, "scaler");
-    if (!p->has_scaler && native && strcmp(p->index->format, "ckpt") == 0) {
+    if (!p->has_scaler && native && ckpt__format_of(p->index)->canonical) {
         p->has_scaler = p->scaler_enabled = true;
         ckpt__doctor_scale(p, native);
     }

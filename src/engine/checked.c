@@ -2,6 +2,7 @@
  * compares the CRC on the way (engine/elements.c); of a transposed view, or a part, it is compared here, before. The answer is
  * kept with the extent: a thousand views of one storage cost one more reading of it. */
 #include "engine/checked.h"
+#include "engine/stream.h"
 
 enum { UNKNOWN = 0, SOUND, DAMAGED };
 

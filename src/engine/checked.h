@@ -1,7 +1,8 @@
 /* engine/checked.h - the CRC of a storage, whatever part of it is used: checked by one pass, once for all its views. */
 #ifndef CKPT_CHECKED_H
 #define CKPT_CHECKED_H
-#include "engine/engine.h"
+#include "io/source.h"
+#include "model/index.h"
 
 /* Before `bytes` of a storage are used out of its order, or without the others: is it what its CRC says? Reads it from end to
  * end where that is not known yet of this index; CKPT_E_DAMAGED, of which `what` is the object. CKPT_OK where the extent

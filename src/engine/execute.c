@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "engine/checked.h"
+#include "engine/stream.h"
 
 typedef struct runner {
     const ckpt__source *source;

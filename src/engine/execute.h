@@ -1,9 +1,10 @@
 /* engine/execute.h - the executor: runs a plan through one ring of pinned buffers. */
 #ifndef CKPT_EXECUTE_H
 #define CKPT_EXECUTE_H
-#include "engine/engine.h"
+#include <ckpt/progress.h>
 #include "device/lanes.h"
 #include "engine/plan.h"
+#include "io/source.h"
 
 /* Each storage is read once, in file order; its CRC is checked on the way (check); every copy of it gets its bytes.
  * copies[i].done says afterwards what became of each. On failure the queues are drained before it returns. The lanes

@@ -1,7 +1,7 @@
 /* engine/payload.h - the payloads of a recipe that are read from another checkpoint, in order and in bounded memory. */
 #ifndef CKPT_PAYLOAD_H
 #define CKPT_PAYLOAD_H
-#include "engine/engine.h"
+#include "engine/recipe_write.h"
 
 /* Reads for ckpt__write_recipe: `from` is the source's index, `to` the target's, whose tensors have the same numbers.
  *

@@ -1,8 +1,9 @@
 /* engine/plan.h - the planner: what is to be copied from a checkpoint into states. Pure: no I/O, no device. */
 #ifndef CKPT_PLAN_H
 #define CKPT_PLAN_H
-#include <ckpt/report.h>
-#include "state/state.h"
+#include <ckpt/device.h>
+#include <ckpt/tensor.h>
+#include "base/strided.h"
 #include "model/index.h"
 
 typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ckpt__copied;

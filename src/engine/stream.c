@@ -1,5 +1,5 @@
 /* engine/stream.c - payload bytes out of a checkpoint, block by block: storages as stored, tensors in C order. */
-#include "engine/engine.h"
+#include "engine/stream.h"
 
 #include <stdlib.h>
 #include "codec/crc32.h"

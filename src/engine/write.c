@@ -1,5 +1,5 @@
 /* engine/write.c - runs a recipe: the file goes out in aligned blocks of the output, each once all its bytes are final. */
-#include "engine/engine.h"
+#include "engine/recipe_write.h"
 
 #include <stdlib.h>
 #include "codec/crc32.h"

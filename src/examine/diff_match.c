@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/table.h"
 
 void ckpt__differ_pair(ckpt__differ *d, size_t a, size_t b, ckpt_diff_match match)
 {
@@ -156,7 +157,7 @@ ckpt_status ckpt__differ_match(ckpt__differ *d)
 bool ckpt__differ_in_parts(const ckpt__side *s, const ckpt__side *other, const ckpt__thing *t)
 {
     const ckpt_tensor_info *info = &s->reader->index->tensors[t->tensor].info;
-    if (!info->extra->layout.data || info->extra->part_count == 0 || strcmp(other->reader->index->format, "ckpt") != 0)
+    if (!info->extra->layout.data || info->extra->part_count == 0 || !ckpt__format_of(other->reader->index)->parts_alone)
         return false;
     for (size_t i = 1; i <= info->extra->part_count; i++)
         if (t->tensor + i >= s->reader->index->tensor_count || s->things[t->tensor + i].other == SIZE_MAX)

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "migrate/migration.h"
+#include "format/folder/folder.h"
+#include "format/table.h"
 
 static bool is_leaf(const ckpt__tree *tree, size_t i)
 {
@@ -30,7 +31,7 @@ static bool loosen(const ckpt__side *s, ckpt__thing *t, ckpt_str file)
     char key[300];
     if (t->name.size < file.size || file.size >= sizeof key)
         return true;
-    ckpt__merge_key(file, key, sizeof key);
+    ckpt__folder_key(file, key, sizeof key);
     size_t n = strlen(key), rest = t->name.size - file.size;
     char *text = ckpt__arena_alloc(s->arena, n + rest + 1);
     if (!text)
@@ -52,7 +53,7 @@ static ckpt_status list_things(ckpt__differ *d, ckpt__side *s)
         t->tensor = i;
         t->name = index->tensors[i].info.name;
     }
-    bool files = strcmp(index->kind, "directory") == 0 && strcmp(index->format, "ckpt") != 0;
+    bool files = ckpt__in_files(index);
     ckpt_str file = { "", 0 };
     for (size_t i = 0; i < s->tree.count; i++) {
         const ckpt__node *node = &s->tree.nodes[i];
@@ -90,7 +91,7 @@ static bool below(ckpt_str name, ckpt_str path)
 static bool is_frame(const ckpt__side *s, const ckpt__thing *t)
 {
     static const ckpt_str groups = { "optimizer.groups", 16 }, notes = { "ckpt", 4 };
-    bool own = strcmp(s->reader->index->format, "ckpt") == 0;
+    bool own = ckpt__format_of(s->reader->index)->canonical;
     if (own && below(t->name, notes))
         return true;
     bool plain = t->value && (t->value->kind <= CKPT_V_BYTEARRAY || t->empty);

@@ -2,8 +2,9 @@
 #ifndef CKPT_DIFFER_H
 #define CKPT_DIFFER_H
 #include <ckpt/diff.h>
-#include "anatomy/canon_work.h"
-#include "engine/engine.h"
+#include "anatomy/canon.h"
+#include "model/preorder.h"
+#include "reader/reader.h"
 
 /* A tensor, or a value that is no container (an empty container is one too). */
 typedef struct ckpt__thing {

@@ -4,9 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include "engine/elements.h"
-#include "engine/engine.h"
+#include "reader/reader.h"
 #include "examine/moments.h"
 #include "model/numbers.h"
+#include "engine/stream.h"
 
 __extension__ typedef __int128 wide;
 

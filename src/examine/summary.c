@@ -7,6 +7,7 @@
 #include "anatomy/canon_work.h"
 #include "anatomy/part.h"
 #include "format/torch/write.h"
+#include "format/table.h"
 
 ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
 {
@@ -125,8 +126,7 @@ static void take_progress(const picture *p)
     size_t n;
     double exact;
     ckpt_summary *out = p->out;
-    bool files =
-        strcmp(p->index->kind, "directory") == 0 && p->root == p->index->root && strcmp(p->index->format, "ckpt") != 0;
+    bool files = ckpt__in_files(p->index) && p->root == p->index->root;
     int64_t (*count)(const picture *, const ckpt_value *, const char *const *) = files ? count_in_files : count_in;
     const ckpt_value *step = find(p, p->producer->step, &word, &n), *epoch = find(p, p->producer->epoch, &word, &n);
     out->step = p->index->step;
@@ -325,7 +325,7 @@ static void take_paths(const picture *p, const ckpt__canon *canon)
     }
     if (out->scaler_path.data)
         out->scaler = ckpt__summary_at(root, out->scaler_path, NULL);
-    if (strcmp(p->index->format, "ckpt") == 0) { /* canonical already: the paths are the names themselves */
+    if (ckpt__format_of(p->index)->canonical) { /* canonical already: the paths are the names themselves */
         out->optimizer = out->optimizer ? out->optimizer : ckpt_value_get(root, "optimizer");
         out->scaler = out->scaler ? out->scaler : ckpt_value_get(root, "scaler");
     }
@@ -426,7 +426,7 @@ static bool put_archives(const picture *p, ckpt__buf *to)
 {
     const ckpt_value *root = p->index->root;
     size_t archives = 0;
-    if (strcmp(p->index->format, "folder") != 0 || !root || p->out->resume_file.data)
+    if (!ckpt__format_of(p->index)->loose_files || !root || p->out->resume_file.data)
         return false;
     for (size_t i = 0; i < root->entry_count; i++) {
         ckpt_str name = root->entries[i].value->class_name;
@@ -464,7 +464,7 @@ static void put_model(const picture *p, ckpt__buf *to)
 static ckpt_status take_resume(const picture *p)
 {
     ckpt__whole whole;
-    if (ckpt__part_find(p->reader, &whole))
+    if (ckpt__part_find(p->index, p->reader->path, &whole))
         return CKPT_OK;           /* nothing resumes from a part */
     const char *text = p->producer->resume ? p->producer->resume : "";
     ckpt__buf made = {0};
@@ -495,7 +495,7 @@ static ckpt_status take_resume(const picture *p)
  * none, or none that a row names. */
 static const ckpt__producer *kept_producer(const ckpt__index *index, ckpt__index *scratch, const ckpt_value **root)
 {
-    const ckpt_value *kept = strcmp(index->format, "ckpt") == 0 ? ckpt_value_get(index->root, CKPT__TORCH_KEY) : NULL;
+    const ckpt_value *kept = ckpt__format_of(index)->keeps_torch ? ckpt_value_get(index->root, CKPT__TORCH_KEY) : NULL;
     memset(scratch, 0, sizeof *scratch);
     if (!kept || kept->kind != CKPT_V_BYTES)
         return NULL;

@@ -4,7 +4,7 @@
 #define CKPT_CORE_SUMMARY_H
 #include <ckpt/summary.h>
 #include "anatomy/canon.h"
-#include "engine/engine.h"
+#include "reader/reader.h"
 #include "anatomy/producer.h"
 
 /* A copy in out->owned; data NULL where there is no memory, or nothing was given. */

@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "codec/crc32.h"
-#include "engine/engine.h"
+#include "engine/stream.h"
+#include "examine/verify.h"
 #include "format/native/manifest.h"
 #include "format/native/native.h"
-#include "format/folder/survey.h"
+#include "format/survey.h"
 
 static const char manifest_name[] = "checkpoint.json";
 enum { MANIFEST_MAX = 1 << 20 };

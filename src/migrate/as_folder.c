@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "codec/json.h"
 #include "format/folder/folder.h"
+#include "format/table.h"
 
 /* One file of the source that tensors were read from, or values. */
 typedef struct part {
@@ -192,8 +193,8 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     ckpt_status status = find_format(s, p);
     if (status < 0)
         return status;
-    bool flat = p->format == &ckpt__format_safetensors;
-    bool torch = p->format == &ckpt__format_torch || p->format == &ckpt__format_torch_legacy;
+    bool flat = p->format && p->format->weights_alone;
+    bool torch = p->format && p->format->family == CKPT__FAMILY_TORCH;
     if (!p->changed && (flat || !torch || !edits_values(s->m)))
         return CKPT_OK;           /* copied with all else */
     if (!flat && !torch)
@@ -317,7 +318,7 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
     ckpt_error why = CKPT_ERROR_INIT;
     bool torch = ckpt__source_add(q.source, name.data, &q.file, &why) == CKPT_OK &&
                  ckpt__format_choose(&q, &format, &why) == CKPT_OK &&
-                 (format == &ckpt__format_torch || format == &ckpt__format_torch_legacy);
+                 format && format->family == CKPT__FAMILY_TORCH;
     if (!torch)
         return write_entry(s, e);
     ckpt__out_file *f = ckpt__out_add(s->w, name.data);

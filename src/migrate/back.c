@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "codec/crc32.h"
 #include "engine/payload.h"
+#include "engine/stream.h"
 
 /* What is to be there, short enough that the source and all that was known of it can go before the target is opened: two
  * descriptions of one checkpoint are never in memory together. */

@@ -3,6 +3,7 @@
  * is its n-th child in the order items, entries, state. */
 #include "migrate/migration.h"
 #include "format/torch/write.h"
+#include "format/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -345,10 +346,11 @@ bool ckpt__is_flat(const ckpt__index *x, size_t tensor)
 
 bool ckpt__has_tree(const ckpt__index *x)
 {
-    if (strcmp(x->format, "ckpt") == 0)
+    const ckpt__format *format = ckpt__format_of(x);
+    if (format->canonical)
         return false;             /* canonical names; what tensors its values refer to have paths too */
     for (size_t i = 0; i < x->tensor_count; i++)
         if (!ckpt__is_flat(x, i))
             return true;
-    return strncmp(x->format, "torch", 5) == 0 || strcmp(x->format, "pickle") == 0 || (x->root && x->tensor_count == 0);
+    return format->has_values || (x->root && x->tensor_count == 0);
 }

@@ -38,7 +38,7 @@ ckpt_status ckpt__migrate_float4(ckpt__mover *m, ckpt_error *err)
         ckpt_dtype is = m->dropped[i] ? CKPT_DTYPE_NONE : m->index->tensors[i].info.dtype;
         if (is == CKPT_F4 && m->torch)
             status = set_float4(m, i, CKPT_F4_E2M1_X2, err);
-        else if (is == CKPT_F4_E2M1_X2 && m->format == &ckpt__format_safetensors)
+        else if (is == CKPT_F4_E2M1_X2 && m->format->logical_float4)
             status = set_float4(m, i, CKPT_F4, err);
     }
     return status;

@@ -4,33 +4,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/folder/folder.h"
+#include "format/table.h"
 
-/* What the files of accelerate's save_state and of the HF Trainer are. A '*' is a number. */
-static const struct {
-    const char *file, *key;
-} known[] = {
-    { "optimizer.bin", "optimizer" },
-    { "optimizer.pt", "optimizer" },
-    { "scheduler.bin", "scheduler" },
-    { "scheduler.pt", "scheduler" },
-    { "scaler.pt", "scaler" },
-    { "sampler.bin", "sampler" },
-    { "trainer_state.json", "trainer_state" },
-    { "training_args.bin", "training_args" },
-    { "config.json", "config" },
-    { "adapter_config.json", "adapter_config" },
-    { "rng_state.pth", "rng" },
-    { "generation_config.json", "generation_config" },
-    { "optimizer_*.bin", "optimizer_*" },
-    { "scheduler_*.bin", "scheduler_*" },
-    { "sampler_*.bin", "sampler_*" },
-    { "rng_state_*.pth", "rng_*" },
-    { "random_states_0.pkl", "rng" },
-    { "random_states_*.pkl", "rng_*" },
-    { "custom_checkpoint_*.pkl", "custom_*" },
-};
-
-/* Of these, what says how to build the model, and is no part of its state. */
+/* Of the keys of ckpt__folder_key, those that say how to build the model and are no part of its state. */
 #define SETTINGS "config generation_config adapter_config"
 
 /* "model.safetensors", "pytorch_model-00001-of-00002.bin", "adapter_model.safetensors": weights; *number of a second
@@ -52,35 +29,6 @@ static bool is_weights(ckpt_str file, ckpt_str *number)
             return middle.size == 0 || middle.data[0] == '-' || middle.data[0] == '_';
         }
     return false;
-}
-
-static bool match_key(const char *pattern, const char *key, ckpt_str file, char *out, size_t size)
-{
-    const char *star = strchr(pattern, '*');
-    size_t head = star ? (size_t)(star - pattern) : strlen(pattern), tail = star ? strlen(star + 1) : 0;
-    if (file.size < head + tail || memcmp(file.data, pattern, head) != 0)
-        return false;
-    if (!star) {
-        snprintf(out, size, "%s", key);
-        return file.size == head;
-    }
-    size_t n = file.size - head - tail;
-    if (memcmp(file.data + head + n, star + 1, tail) != 0 || n == 0 || n > 10)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (file.data[head + i] < '0' || file.data[head + i] > '9')
-            return false;
-    snprintf(out, size, "%.*s%.*s", (int)strcspn(key, "*"), key, (int)n, file.data + head);
-    return true;
-}
-
-void ckpt__merge_key(ckpt_str file, char *out, size_t size)
-{
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (match_key(known[i].file, known[i].key, file, out, size))
-            return;
-    const char *dot = memchr(file.data, '.', file.size);
-    snprintf(out, size, "%.*s", (int)(dot ? (size_t)(dot - file.data) : file.size), file.data);
 }
 
 typedef struct merger {
@@ -147,7 +95,7 @@ static ckpt_status add_file(merger *g, const ckpt_entry *e)
         snprintf(key, sizeof key, "model%.*s", (int)(number.size < 100 ? number.size : 100), number.data);
         return add_weights(g, key, e->value);
     }
-    ckpt__merge_key(file, key, sizeof key);
+    ckpt__folder_key(file, key, sizeof key);
     for (size_t i = 0; entry_for(g, key) && i < 1; i++)
         snprintf(key, sizeof key, "%.*s", (int)(e->key->text.size < 190 ? e->key->text.size : 190), e->key->text.data);
     return add(g, key, e->value);
@@ -173,7 +121,7 @@ static bool is_settings(const ckpt_value *file)
     if (file->kind != CKPT_V_STR)
         return false;
     const char *slash = memrchr(file->text.data, '/', file->text.size), *name = slash ? slash + 1 : file->text.data;
-    ckpt__merge_key((ckpt_str){ name, (size_t)(file->text.data + file->text.size - name) }, key, sizeof key);
+    ckpt__folder_key((ckpt_str){ name, (size_t)(file->text.data + file->text.size - name) }, key, sizeof key);
     return ckpt__str_among(ckpt__s(key), SETTINGS);
 }
 
@@ -239,10 +187,10 @@ ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
     const ckpt_value *root = m->from->root;
     ckpt_status status = CKPT_OK;
     if (m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
-        strcmp(m->from->format, "ckpt") == 0)
+        ckpt__format_of(m->from)->joins_files)
         return CKPT_OK;
     if (m->tree)                  /* a native file keeps them; for a torch file ckpt__migrate_merge says it */
-        return m->format == &ckpt__format_safetensors && !m->torch ? leave_settings(m, err) : CKPT_OK;
+        return m->format->weights_alone ? leave_settings(m, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_value *key = root->entries[i].key, *value = root->entries[i].value;
         size_t n = key->text.size, head = sizeof json - 1, long_head = sizeof index - 1;

@@ -9,6 +9,7 @@
 #include "migrate/rules.h"
 #include "migrate/torch.h"
 #include "migrate/to_canonical.h"
+#include "format/table.h"
 
 ckpt_status ckpt__mover_no_memory(ckpt_error *err)
 {
@@ -66,10 +67,10 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
         m->from->root = root;
         return ckpt__migrate_torch_build(m, &m->root, err);
     }
-    if (strcmp(m->from->format, "ckpt") == 0)
+    if (ckpt__format_of(m->from)->canonical)
         return ckpt__migrate_torch_build(m, &m->root, err);
     if (!m->tree)
-        return strcmp(m->from->format, "ckpt") == 0 ? ckpt__migrate_torch_build(m, &m->root, err)
+        return ckpt__format_of(m->from)->canonical ? ckpt__migrate_torch_build(m, &m->root, err)
                                                     : ckpt__migrate_flat(m, &m->root, err);
     if (ckpt__migrate_in_files(m) && !m->same)
         return ckpt__migrate_merge(m, &m->root, err);
@@ -81,7 +82,7 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
 static const ckpt_value *plain_metadata(const ckpt__mover *m)
 {
     const ckpt_value *root = m->from->root;
-    if (!m->reader->source->directory || !root || root->kind != CKPT_V_DICT || strcmp(m->from->format, "ckpt") == 0)
+    if (!m->reader->source->directory || !root || root->kind != CKPT_V_DICT || ckpt__format_of(m->from)->canonical)
         return root;
     for (size_t i = 0; i < root->entry_count; i++) {
         ckpt_entry *meta = ckpt__entry_of(root->entries[i].value, "__metadata__");
@@ -97,12 +98,12 @@ static ckpt_status canonical_root(ckpt__mover *m, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     m->root = m->from->root;
     if (m->options.weights_only || m->hf) {
-        m->root = m->tree || strcmp(m->from->format, "ckpt") == 0 ? NULL : plain_metadata(m);
+        m->root = m->tree || ckpt__format_of(m->from)->canonical ? NULL : plain_metadata(m);
         m->index->step = -1;
         return CKPT_OK;
     }
     if (m->tree)
-        status = ckpt__migrate_tree(m->from, m->canon, m->format == &ckpt__format_native, m->index->arena, m->lost, &m->root,
+        status = ckpt__migrate_tree(m->from, m->canon, m->format->canonical, m->index->arena, m->lost, &m->root,
                                     err);
     else
         m->root = plain_metadata(m);
@@ -188,7 +189,7 @@ static ckpt_status build_root(ckpt__mover *m, ckpt_error *err)
     ckpt_status status = ckpt__migrate_say_settings(m, err);
     if (status == CKPT_OK)
         status = lose_unread(m, err);
-    if (status < 0 || m->format == &ckpt__format_native)
+    if (status < 0 || m->format->canonical)
         return status < 0 ? status : native_root(m, err);
     status = forget_left_out(m, err);
     if (status == CKPT_OK)
@@ -262,24 +263,22 @@ static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
 /* --to same: what the source is. */
 static ckpt_status find_own(ckpt__mover *m, ckpt_error *err)
 {
-    static const char *const folders[] = { "accelerate", "hf-trainer", "peft", "hf", "folder" };
-    const char *format = m->from->format;
+    const ckpt__format *format = ckpt__format_of(m->from);
     if (m->options.weights_only)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
     if (!m->reader->source->directory) {
-        m->to = strncmp(format, "torch", 5) == 0 ? "torch" : format;
+        m->to = format->rewritten_as ? format->rewritten_as->name : format->name;
         return CKPT_OK;
     }
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        m->same |= strcmp(format, folders[i]) == 0;
-    if (m->same && strcmp(m->from->kind, "directory") == 0 && m->reader->source->dirfd >= 0) {
-        m->to = "torch";
+    m->same = format->family == CKPT__FAMILY_FOLDER;
+    if (m->same && ckpt__index_is_directory(m->from) && m->reader->source->dirfd >= 0) {
+        m->to = ckpt__format_torch.name;
         return CKPT_OK;
     }
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
                       "--to same writes one file, or a directory of accelerate, the Hugging Face Trainer, PEFT or transformers; "
-                      "this is of format %s: say --to ckpt, torch, safetensors or hf", format);
+                      "this is of format %s: say --to ckpt, torch, safetensors or hf", format->name);
 }
 
 static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
@@ -290,7 +289,7 @@ static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
         return status;
     m->hf = strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf ? "safetensors" : m->to);
-    m->torch = m->format == &ckpt__format_torch;
+    m->torch = m->format && m->format->family == CKPT__FAMILY_TORCH;
     if (m->format && m->format->write)
         return CKPT_OK;
     return ckpt__fail(
@@ -368,7 +367,7 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && as_torch && !m->named_script && !m->options.weights_only)
         status = ckpt__migrate_libtorch(m, err);
-    if (status == CKPT_OK && m->torch && !m->same && !m->options.weights_only && strcmp(m->from->format, "ckpt") == 0)
+    if (status == CKPT_OK && m->torch && !m->same && !m->options.weights_only && ckpt__format_of(m->from)->canonical)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);

@@ -31,7 +31,8 @@
 #define CKPT_MIGRATE_JOB_H
 #include <ckpt/migrate.h>
 #include "anatomy/canon.h"
-#include "engine/engine.h"
+#include "reader/reader.h"
+#include "engine/recipe_write.h"
 #include "anatomy/placement.h"
 #include "io/sink.h"
 
@@ -212,6 +213,4 @@ ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err);   /* th
 ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err);
 /* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
 void ckpt__migrate_forget_source(ckpt__mover *m);
-/* merge.c: the key that a file of a directory gets where all become one dict: "rng" of "rng_state.pth". */
-void ckpt__merge_key(ckpt_str file, char *out, size_t size);
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "map/rename.h"
+#include "format/table.h"
 
 typedef struct namer {
     ckpt__mover *m;
@@ -399,7 +400,7 @@ static ckpt_status rename_native_groups(namer *n)
     const ckpt_value *optimizer = ckpt_value_get(n->m->from->root, "optimizer"),
                      *groups = ckpt_value_get(optimizer, "groups");
     ckpt_status status = CKPT_OK;
-    if (strcmp(n->m->from->format, "ckpt") != 0 || !groups || groups->kind != CKPT_V_DICT)
+    if (!ckpt__format_of(n->m->from)->canonical || !groups || groups->kind != CKPT_V_DICT)
         return CKPT_OK;
     for (size_t g = 0; status == CKPT_OK && g < groups->entry_count; g++) {
         const ckpt_value *params = ckpt_value_get(groups->entries[g].value, "params");

@@ -139,7 +139,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
     ckpt__mover *m = w->m;
     if (!s->format)
         return CKPT_OK;
-    bool several = m->hf || (m->same && s->format == &ckpt__format_safetensors);
+    bool several = m->hf || (m->same && s->format->weights_alone);
     ckpt_report *own = several ? ckpt_report_new() : NULL;
     ckpt__write_request q = { .index = m->index,
                               .source = m->from,
@@ -154,7 +154,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
     if (several && !own)
         return ckpt__mover_no_memory(w->err);
     ckpt_status status = s->format->write(&q, &s->recipe, w->err);
-    if (status == CKPT_OK && s->format == &ckpt__format_native)
+    if (status == CKPT_OK && s->format->keeps_torch)
         status = ckpt__migrate_torch_views(m, s->recipe, w->err);
     if (status == CKPT_OK && own && !keep_own(m->lost, own))
         status = ckpt__mover_no_memory(w->err);

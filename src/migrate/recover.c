@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "engine/stream.h"
 
 /* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost. */
 static ckpt_status storage_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)

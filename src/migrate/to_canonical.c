@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/native/native.h"
 
 /* ---- canonical entries as nested dicts */
 

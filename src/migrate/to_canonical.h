@@ -4,14 +4,9 @@
 #define CKPT_MIGRATE_TREE_H
 #include "anatomy/canon.h"
 
-/* A list in the root of a native file that was made from another program's (it may be empty): the root's keys that belong
- * to neither model, optimizer nor scaler. What lies below them is `outside` (anatomy/canon.h), and the values that nothing
- * is bound to are left alone, as they are in the source. */
-#define CKPT__OUTSIDE_KEY "ckpt.outside"
-
 /* The tree of a torch file under canonical names: {"step": .., "scaler": {..}, "optimizer": {"groups": {..}}, and the
  * root's other entries as they are}. New nodes come from `arena`, the others are the source's own. A key of the source
- * that is in the way of a canonical one is a "lost" finding. mark: with the list above. *out NULL: there is nothing. */
+ * that is in the way of a canonical one is a "lost" finding. mark: with the list CKPT__OUTSIDE_KEY (format/native/native.h). *out NULL: there is nothing. */
 ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, bool mark, ckpt__arena *arena,
                                ckpt_report *lost, const ckpt_value **out, ckpt_error *err);
 /* leftovers.c: the root's entries without what has canonical names; a dict that held nothing else goes too.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "migrate/to_canonical.h"
+#include "format/native/native.h"
 #include "format/torch/write.h"
 
 /* A dict that grows. */

@@ -5,15 +5,11 @@
 #include <stdlib.h>
 #include "format/native/native.h"
 #include "format/torch/write.h"
-
-static bool is_native(const ckpt__index *x)
-{
-    return x->format && strcmp(x->format, "ckpt") == 0;
-}
+#include "format/table.h"
 
 static ckpt_entry *kept_entry(const ckpt__index *x)
 {
-    bool dict = is_native(x) && x->root && x->root->kind == CKPT_V_DICT;
+    bool dict = ckpt__format_of(x)->keeps_torch && x->root && x->root->kind == CKPT_V_DICT;
     ckpt_entry *e = dict ? ckpt__entry_of(x->root, CKPT__TORCH_KEY) : NULL;
     return e && e->value->kind == CKPT_V_BYTES ? e : NULL;
 }
@@ -189,7 +185,7 @@ static ckpt_status become_torch(ckpt__mover *m, ckpt_str pickle, ckpt_error *err
         return status;
     }
     x->root = root;
-    x->format = "torch";
+    x->format = ckpt__format_torch.name;
     m->became_torch = true;
     read_mark(m);
     return closed && edits_content(m) && !m->options.weights_only ? note_closed(m, closed, err) : CKPT_OK;
@@ -259,7 +255,7 @@ bool ckpt__migrate_torch_keeps(const ckpt__mover *m)
     const ckpt__index *x = m->from;
     bool structured = ckpt__has_tree(x) || m->reader->source->directory;
     /* one of libtorch's in C++ that has names is made from those again (to_torch.c) */
-    return m->format == &ckpt__format_native && !m->options.weights_only && !is_native(x) && structured && x->root &&
+    return m->format->keeps_torch && !m->options.weights_only && !ckpt__format_of(x)->canonical && structured && x->root &&
            !m->named_script;
 }
 
@@ -298,7 +294,7 @@ static void take_back(ckpt__mover *m, const before *b)
     for (size_t i = 0; i < b->count; i++)
         m->from->tensors[i].info = b->tensors[i];
     m->from->root = b->root;
-    m->from->format = "ckpt";
+    m->from->format = ckpt__format_native.name;
     m->from->kind = "file";
     m->became_torch = m->by_files = false;
     free(m->strides);
@@ -406,7 +402,7 @@ ckpt_status ckpt__migrate_torch_open(ckpt__mover *m, ckpt_error *err)
         return CKPT_OK;
     if (m->torch)
         return become_torch(m, e->value->text, err);
-    if (m->format == &ckpt__format_native && !m->options.weights_only)
+    if (m->format->keeps_torch && !m->options.weights_only)
         return edits(m) ? edit_along(m, e, err) : CKPT_OK;
     take_out((ckpt_value *)(uintptr_t)m->from->root, e);
     return CKPT_OK;
@@ -505,7 +501,7 @@ ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe
             continue;
         first = count++ ? first : t->info.name;
     }
-    if (count && m->format == &ckpt__format_native && ckpt__migrate_torch_keeps(m))
+    if (count && m->format->keeps_torch && ckpt__migrate_torch_keeps(m))
         status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "view", count == 1 ? first : (ckpt_str){ NULL, 0 }, err,
                                   "%zu %s (not in C order, or of a part of its storage; conjugate or negated): kept so, which a "
                                   "reader of plain safetensors sees as the bytes of ckpt.storage.*, under no name",

@@ -78,6 +78,11 @@ typedef struct ckpt__index {
     ckpt__hash *by_name;          /* name -> the first tensor of it, where the format has made that table; else NULL */
 } ckpt__index;
 
+static inline bool ckpt__index_is_directory(const ckpt__index *index)
+{
+    return index->kind && strcmp(index->kind, "directory") == 0;
+}
+
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
 ckpt__index *ckpt__index_new_part(ckpt__arena *lent);      /* of many small ones each arena would waste some room */
 void ckpt__index_free(ckpt__index *index);

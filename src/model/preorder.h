@@ -1,7 +1,7 @@
-/* model/preorder.h - a checkpoint's value tree as an array, parents first: what is below a node is a range. */
-#ifndef CKPT_PREORDER_H
-#define CKPT_PREORDER_H
-#include "base/base.h"
+/* model/preorder.h - a checkpoint's value tree as an array, parents first: what is below a node is a range, and no walk
+ * over it recurses. */
+#ifndef CKPT_CANON_TREE_H
+#define CKPT_CANON_TREE_H
 #include "model/index.h"
 
 /* One place in the value tree, parents first. A value that is reached twice has two nodes. */

@@ -2,7 +2,7 @@
 #ifndef CKPT_READER_PARTS_H
 #define CKPT_READER_PARTS_H
 #include <pthread.h>
-#include "engine/engine.h"
+#include "reader/reader.h"
 #include "device/lanes.h"
 
 struct ckpt__reader_parts {

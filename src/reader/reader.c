@@ -7,6 +7,8 @@
 #include "anatomy/canon.h"
 #include "engine/checked.h"
 #include "engine/elements.h"
+#include "engine/stream.h"
+#include "format/table.h"
 
 /* A program that was compiled with an older header gives fewer options: the others are zero. */
 static ckpt_status take_options(const ckpt_reader_options *given, const char *path, ckpt_reader_options *o, ckpt_error *err)
@@ -43,7 +45,7 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         status = ckpt__format_read(&request, options->format, &r->index, err);
     }
     /* A step that is pruned while it is opened loses its manifest, and what is left looks like a model's directory. */
-    if (status == CKPT_OK && r->source->directory && strcmp(r->index->format, "ckpt") != 0 && !ckpt__source_is_there(r->source))
+    if (status == CKPT_OK && r->source->directory && !ckpt__format_of(r->index)->has_manifest && !ckpt__source_is_there(r->source))
         status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was opened");
     if (status == CKPT_OK)
         ckpt__canon_give_roles(r->index);

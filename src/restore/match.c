@@ -1,9 +1,10 @@
 /* restore/match.c - which tensor of the checkpoint each binding gets, and what fits nothing. */
-#include "migrate/to_canonical.h"
 #include "restore/restoration.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/native/native.h"
+#include "format/table.h"
 
 ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                             ckpt_error *err, const char *format, ...)
@@ -299,13 +300,13 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
     const ckpt__index *x = r->reader->index;
     /* A file that ckpt_save wrote holds what a trainer bound: a value that nobody asks for now is a mistake. One that came
      * from another program holds much that was never bound. */
-    bool native = strcmp(x->format, "ckpt") == 0 && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
+    bool bound = ckpt__format_of(x)->bound && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
     for (size_t i = 0; i < side->canon->count; i++) {
         const ckpt__canon_entry *e = &side->canon->entries[i];
         if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
             continue;
         /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
-        bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_ROLE_RNG &&
+        bool strict = !e->outside && (e->is_tensor || bound) && e->role != CKPT_ROLE_RNG &&
                       !ckpt__restore_is_of_replaced(side, e->name, e->param, NULL);
         ckpt_status status;
         if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))

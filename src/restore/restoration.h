@@ -5,6 +5,8 @@
 #include <ckpt/restore.h>
 #include "anatomy/canon.h"
 #include "engine/execute.h"
+#include "reader/reader.h"
+#include "state/state.h"
 
 typedef enum ckpt__fate {
     CKPT__TAKEN = 0,              /* its content comes from the checkpoint, where that has it */

@@ -3,6 +3,7 @@
 #include "restore/restoration.h"
 
 #include <stdlib.h>
+#include "engine/stream.h"
 
 /* ---- preparing a side */
 
@@ -79,7 +80,7 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
         wanted[n++] = s->aliases[i].name;
     ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
                                 .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
-                                .state = s, .assume_order = side->options.assume_order,
+                                .is_bound_so = ckpt__state_binds_so, .bound_ctx = s, .assume_order = side->options.assume_order,
                                 .strict_order = side->options.strict_order, .optional_optimizer = !wants_optimizer(s) };
     ckpt_status status = hint_groups(side, &hints, err);
     if (status == CKPT_OK)
@@ -215,16 +216,19 @@ static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
 
 static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
 {
-    for (size_t n = 0; n < r->count; n++)
-        for (size_t i = 0; i < r->sides[n].state->count; i++) {
-            const ckpt__binding *b = &r->sides[n].state->bindings[i];
+    for (size_t n = 0; n < r->count; n++) {
+        const ckpt__side *side = &r->sides[n];
+        ckpt__caller_streams callers = ckpt__state_streams(side->state);
+        for (size_t i = 0; i < side->state->count; i++) {
+            const ckpt__binding *b = &side->state->bindings[i];
             ckpt__lane *lane;
-            ckpt_status status = ckpt__lanes_get(&r->lanes, r->sides[n].state, r->sides[n].items[i].target, &lane, err);
+            ckpt_status status = ckpt__lanes_get(&r->lanes, &callers, side->items[i].target, &lane, err);
             if (status == CKPT_OK && b->data)
-                status = ckpt__lanes_get(&r->lanes, r->sides[n].state, ckpt__memory_device(&b->memory), &lane, err);
+                status = ckpt__lanes_get(&r->lanes, &callers, ckpt__memory_device(&b->memory), &lane, err);
             if (status < 0)
                 return status;
         }
+    }
     return CKPT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "restore/restoration.h"
 
 #include <stdlib.h>
+#include "engine/stream.h"
 
 /* ---- what is there */
 

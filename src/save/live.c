@@ -3,6 +3,7 @@
 #include "save/save.h"
 
 #include <stdlib.h>
+#include "state/state.h"
 
 static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset, ckpt_error *err)
 {
@@ -74,7 +75,8 @@ static ckpt_status read_binding(ckpt__live *v, size_t i, uint64_t offset, void *
 {
     const ckpt__binding *b = &v->state->bindings[i];
     ckpt__lane *lane;
-    ckpt_status status = ckpt__lanes_get(&v->lanes, v->state, ckpt__memory_device(&b->memory), &lane, err);
+    ckpt__caller_streams callers = ckpt__state_streams(v->state);
+    ckpt_status status = ckpt__lanes_get(&v->lanes, &callers, ckpt__memory_device(&b->memory), &lane, err);
     if (status < 0)
         return status;
     if (offset == 0 || v->current != i) {
@@ -111,11 +113,12 @@ ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__
                             ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
+    ckpt__caller_streams callers = ckpt__state_streams(state);
     *l = (ckpt__live){ .state = state, .index = index, .current = SIZE_MAX };
     *payload = (ckpt__payload){ .read = read_payload, .ctx = l };
     for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
         ckpt__lane *lane;
-        status = ckpt__lanes_get(&l->lanes, state, ckpt__memory_device(&state->bindings[i].memory), &lane, err);
+        status = ckpt__lanes_get(&l->lanes, &callers, ckpt__memory_device(&state->bindings[i].memory), &lane, err);
     }
     return status;
 }

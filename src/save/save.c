@@ -1,5 +1,7 @@
 /* save/save.c - ckpt_save: a picture of the state, and its bytes while it stands still. */
 #include "save/save.h"
+#include "state/state.h"
+#include "format/table.h"
 
 static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, const ckpt_save_options *options, ckpt_error *err)
 {

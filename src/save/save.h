@@ -3,22 +3,10 @@
 #ifndef CKPT_SAVE_INTERNAL_H
 #define CKPT_SAVE_INTERNAL_H
 #include <ckpt/save.h>
-#include "engine/engine.h"
 #include "device/lanes.h"
-
-/* A state at one moment, without its payload: names, shapes, devices, and the values copied. */
-typedef struct ckpt__picture {
-    ckpt__index *index;           /* tensor i and storage i are binding i; the aliases follow, then the values of hooks, whose
-                                   * storages say where their bytes are (extent.memory) */
-    const ckpt_value *root;       /* NULL: weights only */
-    int64_t step;                 /* completed steps, -1 */
-    size_t bindings, aliases;
-    char **blobs; size_t blob_count;     /* heap: the bytes of the values of hooks */
-    uint64_t blob_bytes;
-} ckpt__picture;
-ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__picture *out,
-                               ckpt_error *err);
-void ckpt__picture_free(ckpt__picture *p);
+#include "state/index.h"
+#include "engine/recipe_write.h"
+#include "base/strided.h"
 
 /* The bytes of a state that stands still. */
 typedef struct ckpt__live {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include "state/state.h"
 #include "io/store.h"
 
 enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
@@ -148,12 +149,13 @@ ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need 
 static ckpt_status start_device_copies(ckpt__snapshot *s, const ckpt_state *state, ckpt__lanes *lanes, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
+    ckpt__caller_streams callers = ckpt__state_streams(state);
     for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
         const ckpt__binding *b = &state->bindings[i];
         ckpt__lane *lane;
         if (!on_device(b))
             continue;
-        status = ckpt__lanes_get(lanes, state, ckpt__memory_device(&b->memory), &lane, err);
+        status = ckpt__lanes_get(lanes, &callers, ckpt__memory_device(&b->memory), &lane, err);
         if (status == CKPT_OK && b->span)
             status = ckpt__fail_tensor(err, lane->ops->to_host(lane->stream, s->pinned + s->snaps[i].offset, b->data, (size_t)b->span, err),
                                        b->name);

@@ -2,6 +2,7 @@
 #include "save/save.h"
 
 #include <stdlib.h>
+#include "state/state.h"
 #include "format/native/manifest.h"
 
 static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t count, const ckpt_value *root, bool weights,

@@ -1,7 +1,8 @@
 /* state/index.c - what a save says of a state: the index of what is bound, and its values, copied. */
-#include "save/save.h"
+#include "state/index.h"
 
 #include <stdlib.h>
+#include "state/state.h"
 #include "state/scalars.h"
 
 static ckpt_status add_tensor(ckpt__index *x, const ckpt__binding *b, ckpt_str name, size_t storage, ckpt_error *err)

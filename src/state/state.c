@@ -85,6 +85,12 @@ ckpt__binding *ckpt__state_find(const ckpt_state *s, const char *name, size_t n)
     return &s->bindings[i];
 }
 
+bool ckpt__state_binds_so(const void *state, ckpt_str name, const ckpt_tensor_info *t)
+{
+    const ckpt__binding *b = ckpt__state_find(state, name.data, name.size);
+    return b && ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim);
+}
+
 ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b, ckpt_error *err)
 {
     (void)s;
@@ -99,16 +105,6 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b
     if (b->memory.kind == CKPT_MEMORY_UNMAPPED)
         return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its pointer is a device address outside any live allocation: bind it again with ckpt_state_rebind");
     return CKPT_OK;
-}
-
-ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name)
-{
-    if (status != CKPT_E_DEVICE || !err || ckpt__str_is(name, err->object))
-        return status;
-    ckpt_error was = *err;
-    ckpt__fail(err, status, name.data, "%s%s%s", was.object, was.object[0] ? ": " : "", was.message);
-    err->device_code = was.device_code;
-    return status;
 }
 
 ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, ckpt_error *err)
@@ -397,7 +393,7 @@ ckpt_status ckpt_state_stream(ckpt_state *s, ckpt_device device, void *stream, c
         }
     if (!ckpt__grow(&s->streams, &s->stream_capacity, s->stream_count + 1, sizeof *s->streams))
         return ckpt__fail_memory(err, "ckpt_state_stream", 0);
-    s->streams[s->stream_count++] = (ckpt__state_stream){ device, stream };
+    s->streams[s->stream_count++] = (ckpt__caller_stream){ device, stream };
     return CKPT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <ckpt/state.h>
 #include "base/base.h"
 #include "base/strided.h"
+#include "device/device.h"
 
 typedef struct ckpt__binding {
     ckpt_str name;                /* canonical */
@@ -64,7 +65,6 @@ typedef struct ckpt__group {
 } ckpt__group;
 
 typedef struct ckpt__alias { ckpt_str name, of; } ckpt__alias;
-typedef struct ckpt__state_stream { ckpt_device device; void *stream; } ckpt__state_stream;
 typedef struct ckpt__span ckpt__span;
 
 struct ckpt_state {
@@ -77,13 +77,19 @@ struct ckpt_state {
     ckpt__alias *aliases; size_t alias_count, alias_capacity;
     ckpt__state_arena *arenas; size_t arena_count, arena_capacity;
     ckpt__lent *lent; size_t lent_count, lent_capacity;
-    ckpt__state_stream *streams; size_t stream_count, stream_capacity;
+    ckpt__caller_stream *streams; size_t stream_count, stream_capacity;     /* the trainer's: one a device */
     ckpt_str *optional; size_t optional_count, optional_capacity;
     ckpt_str *replace; size_t replace_count, replace_capacity;
     ckpt__span *spans;            /* who lies where: overlap.c */
     bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next bind */
     bool poisoned;
 };
+
+/* The trainer's streams, for ckpt__lanes_get. */
+static inline ckpt__caller_streams ckpt__state_streams(const ckpt_state *state)
+{
+    return (ckpt__caller_streams){ state->streams, state->stream_count };
+}
 
 /* A name in `names` is the number of a binding, or past its kind's base the number of another thing. */
 enum { CKPT__ALIAS_BASE = 1 << 30 };
@@ -94,6 +100,9 @@ enum { CKPT__ALIAS_BASE = 1 << 30 };
 
 /* The binding of a name or of what it is an alias of; NULL: none. */
 ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
+/* Does the ckpt_state bind this name in this shape? For ckpt__canon_hints: a program that does knows its optimizer (GaLore's
+ * moments are of a projection, ...). */
+bool ckpt__state_binds_so(const void *state, ckpt_str name, const ckpt_tensor_info *info);
 /* The scalar of a name; NULL: none. */
 ckpt__scalar *ckpt__state_scalar(const ckpt_state *state, const char *name, size_t n);
 bool ckpt__state_is_optional(const ckpt_state *state, ckpt_str name);
@@ -117,8 +126,6 @@ ckpt_status ckpt__hook_write(ckpt__valued *value, char **data, uint64_t *size, c
 ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
 /* The same, and of the caller's device memory the driver is asked again: it may have been freed since it was bound. */
 ckpt_status ckpt__state_check_now(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
-/* What a device refused, with the tensor's name: err->object, which was the device's, becomes part of the message. The status. */
-ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name);
 /* Zeroed memory on a device, and giving it back (NULL is fine). */
 ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err);
 void ckpt__memory_release(ckpt_device device, void *data);

@@ -3,7 +3,7 @@
 #include "format/folder/folder.h"
 #include "format/native/json_values.h"
 #include "format/native/native.h"
-#include "format/folder/survey.h"
+#include "format/survey.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,17 +53,21 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
 ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index **part, bool *sorted, ckpt_error *err)
 {
     char label[256];
-    ckpt__read_request request = { .source = r->request->source, .file = file, .salvage = r->request->salvage, .arena = r->index->arena };
+    ckpt__read_request request = { .source = r->request->source,
+                                   .file = file,
+                                   .salvage = r->request->salvage,
+                                   .arena = r->index->arena,
+                                   .members = r->request->members };
     const ckpt__format *format;
     *part = NULL;
     *sorted = false;
     ckpt__arena_allow(r->index->arena, ckpt__known_limit(request.source->files[file].size, true));
-    ckpt_status status = ckpt__format_choose(&request, &format, err);
+    ckpt_status status = request.members->choose(&request, &format, err);
     if (status == CKPT_OK && format == &ckpt__format_hf)     /* one that names itself would have no end */
         return ckpt__fail(err, CKPT_E_FORMAT, ckpt__source_label(request.source, file, label, sizeof label),
                           "it is an index of shards, where a file of tensors is expected");
     if (status == CKPT_OK)
-        status = ckpt__format_read(&request, NULL, part, err);
+        status = request.members->read(&request, NULL, part, err);
     if (status < 0) {
         ckpt__st_blame(err, ckpt__source_label(request.source, file, label, sizeof label));
         return status;
@@ -369,8 +373,23 @@ static int bid_folder(const ckpt__probe *probe)
     return bid_for(probe, CKPT__LAYOUT_FOLDER);
 }
 
-const ckpt__format ckpt__format_hf = { "hf", NULL, bid_hf, folder_read, NULL };
-const ckpt__format ckpt__format_accelerate = { "accelerate", NULL, bid_accelerate, folder_read, NULL };
-const ckpt__format ckpt__format_hf_trainer = { "hf-trainer", NULL, bid_hf_trainer, folder_read, NULL };
-const ckpt__format ckpt__format_peft = { "peft", NULL, bid_peft, folder_read, NULL };
-const ckpt__format ckpt__format_folder = { "folder", NULL, bid_folder, folder_read, NULL };
+const ckpt__format ckpt__format_hf = {
+    .name = "hf", .bid = bid_hf, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true, .pretrained = true,
+};
+const ckpt__format ckpt__format_accelerate = {
+    .name = "accelerate", .bid = bid_accelerate, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+};
+const ckpt__format ckpt__format_hf_trainer = {
+    .name = "hf-trainer", .bid = bid_hf_trainer, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+};
+const ckpt__format ckpt__format_peft = {
+    .name = "peft", .bid = bid_peft, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+};
+const ckpt__format ckpt__format_folder = {
+    .name = "folder", .bid = bid_folder, .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER, .loose_files = true,
+};

@@ -3,6 +3,7 @@
  *
  *   folder.c         the formats of the table: bids, and reading all members as one
  *   names.c   what a file is to a checkpoint, by its name; which layout a directory has
+ *   keys.c    the key of a file where all become one dict
  *   foreign.c  layouts that are known by their names and not read
  *   one.c     what must agree between members: ranks, steps, files on several disks
  *   hf.c             shards by their index file
@@ -57,6 +58,8 @@ ckpt__part ckpt__part_of(const char *name, int64_t *number, bool *exact);
 /* "model-00002-of-00005.safetensors": the number, how many, and the name without them in `stem` ("model.safetensors"). */
 bool ckpt__shard_of(const char *name, uint64_t *number, uint64_t *count, char *stem, size_t size);
 bool ckpt__has_suffix(const char *name, const char *suffix);
+/* keys.c: the key that a file gets where all of a directory become one dict: "rng" of "rng_state.pth". */
+void ckpt__folder_key(ckpt_str file, char *out, size_t size);
 
 /* Lists the source's directory (or its files) and decides; free in any case. */
 ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *out, ckpt_error *err);

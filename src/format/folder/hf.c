@@ -1,7 +1,7 @@
 /* format/folder/hf.c - a model in shards. The index file (hf_index.c) says which tensor is in which file; shards are safetensors
  * or torch files that hold a flat dict (huggingface_hub: serialization; transformers and diffusers: save_pretrained). */
 #include "format/folder/hf.h"
-#include "format/folder/survey.h"
+#include "format/survey.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -185,8 +185,12 @@ static int native_or_step_bid(const ckpt__probe *probe)
     return probe->directory ? ckpt__native_bid_step(probe) : native_bid(probe);
 }
 
-const ckpt__format ckpt__format_native = { "ckpt", ".safetensors", native_or_step_bid, native_read,
-                                           ckpt__native_write };
+const ckpt__format ckpt__format_native = {
+    .name = "ckpt", .suffix = ".safetensors",
+    .bid = native_or_step_bid, .read = native_read, .write = ckpt__native_write,
+    .family = CKPT__FAMILY_NATIVE,
+    .canonical = true, .bound = true, .joins_files = true, .has_manifest = true, .keeps_torch = true, .parts_alone = true,
+};
 
 /* A foreign "ckpt" in the metadata is only ours when it looks like our document. */
 static bool is_ours(const ckpt_value *metadata)

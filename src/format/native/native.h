@@ -14,6 +14,10 @@
 #define CKPT__NATIVE_NEXT "\",\"ckpt\":\""
 #define CKPT__NATIVE_BLOB "ckpt.blob."
 #define CKPT__NATIVE_STORAGE "ckpt.storage."
+/* A list in the root of a file that was made from another program's (it may be empty): the root's keys that belong to
+ * neither model, optimizer nor scaler. Nobody bound what lies below them: a restore leaves it alone where nothing asks
+ * for it. */
+#define CKPT__OUTSIDE_KEY "ckpt.outside"
 enum {
     CKPT__NATIVE_CRC_AT = 8 + sizeof CKPT__NATIVE_START - 1,
     CKPT__NATIVE_PREFIX = CKPT__NATIVE_CRC_AT + 8 + sizeof CKPT__NATIVE_NEXT - 1,

@@ -1,7 +1,7 @@
 /* format/native/step.c - the directory of a step: checkpoint.json names its files; together they are one checkpoint. */
 #include "format/native/manifest.h"
 #include "format/native/native.h"
-#include "format/folder/survey.h"
+#include "format/survey.h"
 
 #include <errno.h>
 #include <fcntl.h>

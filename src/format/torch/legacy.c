@@ -336,5 +336,13 @@ static ckpt_status read_pickle_format(const ckpt__read_request *request, ckpt__i
     return read_by(request, read_pickle, out, err);
 }
 
-const ckpt__format ckpt__format_torch_legacy = {"torch-legacy", ".pt", bid_legacy, read_legacy_format, NULL};
-const ckpt__format ckpt__format_pickle = {"pickle", ".pkl", bid_pickle, read_pickle_format, NULL};
+const ckpt__format ckpt__format_torch_legacy = {
+    .name = "torch-legacy", .suffix = ".pt",
+    .bid = bid_legacy, .read = read_legacy_format,
+    .family = CKPT__FAMILY_TORCH, .has_values = true, .no_archive = true, .rewritten_as = &ckpt__format_torch,
+};
+const ckpt__format ckpt__format_pickle = {
+    .name = "pickle", .suffix = ".pkl",
+    .bid = bid_pickle, .read = read_pickle_format,
+    .family = CKPT__FAMILY_PICKLE, .has_values = true,
+};

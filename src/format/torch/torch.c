@@ -382,4 +382,8 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
     return status;
 }
 
-const ckpt__format ckpt__format_torch = {"torch", ".pt", bid, read, ckpt__torch_write};
+const ckpt__format ckpt__format_torch = {
+    .name = "torch", .suffix = ".pt",
+    .bid = bid, .read = read, .write = ckpt__torch_write,
+    .family = CKPT__FAMILY_TORCH, .has_values = true,
+};

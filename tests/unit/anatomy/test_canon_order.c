@@ -1,5 +1,6 @@
 /* Whose state is it? Each way that trainers order their parameters, and each way to misread it. */
 #include "canon_build.h"
+#include "state/state.h"
 
 /* ---- the order of the parameters */
 
@@ -334,7 +335,8 @@ START_TEST(bound_in_another_shape)
     d.ndim = 2;
     d.shape = projected;
     ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
-    hints.state = state;
+    hints.is_bound_so = ckpt__state_binds_so;
+    hints.bound_ctx = state;
     build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
     ck_assert_ptr_null(ckpt_report_find(report, "moment-shape", "optimizer.fc1.weight.exp_avg"));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.weight.exp_avg_sq"));

@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include "engine/checked.h"
-#include "engine/engine.h"
+#include "examine/verify.h"
 #include "engine/execute.h"
 #include "laundering_files.h"
 

@@ -2,6 +2,7 @@
 #include "format_files.h"
 #include "format/safetensors.h"
 #include "../runner.h"
+#include "format/table.h"
 
 /* A file of this header, padded with `spaces`, and n bytes of data. */
 static size_t make_file(char *out, const char *header, size_t spaces, size_t n)

@@ -1,5 +1,5 @@
 /* Salvage: files cut off at every byte, and with each part damaged. What is recovered is exactly what is there. */
-#include "format/format.h"
+#include "format/table.h"
 #include "legacy_emit.h"
 #include "../runner.h"
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The torch format: checkpoints built byte by byte, read into an index; tensors that do not fit, and files that are
  * something else, by their messages. */
-#include "format/format.h"
+#include "format/table.h"
 #include "../torch_emit.h"
 #include "../runner.h"
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* PyTorch's format before 1.6, and pickles that torch.save did not write: built byte by byte, read into an index; and
  * what does not fit, by its messages. */
-#include "format/format.h"
+#include "format/table.h"
 #include "codec/pickle.h"
 #include "legacy_emit.h"
 #include "../runner.h"

@@ -1,5 +1,5 @@
 /* Archives of libtorch in C++ and of TorchScript: tensors, attributes and roles, read from data.pkl. */
-#include "format/format.h"
+#include "format/table.h"
 #include "../script_emit.h"
 
 static ckpt_error err;

@@ -4,6 +4,7 @@
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* restore_checks.h has more than is used here */
 #include "../child.h"
+#include "reader/reader.h"
 #include "../restore_checks.h"
 #include "../../fakecuda/fakecuda.h"
 

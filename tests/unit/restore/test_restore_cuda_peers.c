@@ -5,7 +5,7 @@
 #include <ckpt/ckpt.h>
 #include "../child.h"
 #include "anatomy/canon.h"
-#include "engine/engine.h"
+#include "reader/reader.h"
 #include "engine/execute.h"
 #include "../require.h"
 #include "../runner.h"

@@ -1,5 +1,5 @@
-/* format/folder/survey.c - what is said of a damaged file while the others of its checkpoint are read. */
-#include "format/folder/survey.h"
+/* format/survey.c - what is said of a damaged file while the others of its checkpoint are read. */
+#include "format/survey.h"
 
 const char *ckpt__damage_code(const char *message)
 {

@@ -1,9 +1,9 @@
-/* anatomy/naming.c - canonical names for whoever looks at a file: what ckpt_restore would call each tensor. */
+/* reader/naming.c - canonical names for whoever looks at a file: what ckpt_restore would call each tensor. */
 #include <ckpt/doctor.h>
 
 #include <stdlib.h>
 #include "anatomy/canon.h"
-#include "engine/engine.h"
+#include "reader/reader.h"
 
 struct ckpt_naming {
     ckpt__canon *canon;           /* NULL: the file was too ambiguous for names */

@@ -1,4 +1,4 @@
-/* format/folder/survey.h - a checkpoint of several files of which some are damaged: each is said, and the others are read. This is
+/* format/survey.h - a checkpoint of several files of which some are damaged: each is said, and the others are read. This is
  * how a directory is verified. A salvage goes further, and reads what is whole of the damaged ones too. */
 #ifndef CKPT_SURVEY_H
 #define CKPT_SURVEY_H

@@ -1,6 +1,7 @@
-/* migrate/fix.h - what a rewrite does about a finding: one row a code, for --fix and for whoever prints it. */
-#ifndef CKPT_MIGRATE_FIX_H
-#define CKPT_MIGRATE_FIX_H
+/* doctor/mends.h - what a rewrite does about a finding of doctor: one row a code. doctor prints the command, and
+ * ckpt-migrate --fix does it (migrate/fix.c). */
+#ifndef CKPT_MENDS_H
+#define CKPT_MENDS_H
 #include <stddef.h>
 
 typedef enum ckpt__mending {
