@@ -488,5 +488,5 @@ static int safetensors_bid(const ckpt__probe *probe)
 const ckpt__format ckpt__format_safetensors = {
     .name = "safetensors", .suffix = ".safetensors",
     .bid = safetensors_bid, .read = safetensors_read, .write = ckpt__safetensors_write,
-    .family = CKPT__FAMILY_SAFETENSORS, .weights_alone = true,
+    .family = CKPT__FAMILY_SAFETENSORS, .weights_alone = true, .logical_float4 = true,
 };
