@@ -31,6 +31,27 @@ skip() {
 # What compiles a directory of snippets. No output of a compiler is kept.
 python_takes() { PYTHONPYCACHEPREFIX="$work/cache" python3 -m py_compile "$1"/*.py >"$work/log" 2>&1; }
 c_takes() { $CC -std=c11 $strict "$1"/*.c >"$work/log" 2>&1; }
+# py_compile takes a function that nothing defines: here each name is looked up in the builtins and in the snippet itself.
+names_known() {
+    python3 - "$1"/*.py >"$work/log" 2>&1 <<'PYTHON'
+import builtins, dis, sys, types
+def codes(code):
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from codes(inner)
+unknown = 0
+for path in sys.argv[1:]:
+    top = compile(open(path).read(), path, "exec")
+    have = {i.argval for i in dis.get_instructions(top) if i.opname == "STORE_NAME"} | set(dir(builtins)) | {"__name__"}
+    for code in codes(top):
+        for i in dis.get_instructions(code):
+            if (i.opname == "LOAD_GLOBAL" or (code is top and i.opname == "LOAD_NAME")) and i.argval not in have:
+                print(f"{path}: nothing defines {i.argval}")
+                unknown += 1
+sys.exit(unknown > 0)
+PYTHON
+}
 cxx_takes() {
     for source in "$1"/*.c; do
         $CXX -std=c++17 -x c++ $strict "$source" || return 1
@@ -45,12 +66,19 @@ result $? "a snippet for each line of the templates"
 if [ $have_python = yes ]; then
     python_takes "$work/all"
     result $? "python3 -m py_compile takes those in Python"
+    names_known "$work/all"
+    result $? "every name in them is defined"
     sed 's/^def resume(.*/def resume(model, {MODEL}):/' "$work/all/plain.py" >"$work/bad/plain.py"
     ! python_takes "$work/bad"
-    result $? "and not one with a hole left open"
+    result $? "python3 refuses a hole that is left open"
+    sed 's/^def place_steps(/def set_steps(/' "$work/all/plain.py" >"$work/bad/plain.py"
+    ! names_known "$work/bad"
+    result $? "a function that is not defined is found"
 else
-    skip "python3 -m py_compile takes those in Python" "python3 is not there"
-    skip "and not one with a hole left open" "python3 is not there"
+    for name in "python3 -m py_compile takes those in Python" "every name in them is defined" \
+        "python3 refuses a hole that is left open" "a function that is not defined is found"; do
+        skip "$name" "python3 is not there"
+    done
 fi
 c_takes "$work/all"
 result $? "the C compiler takes those in C11"
@@ -62,7 +90,7 @@ else
 fi
 sed 's/path\[\] = "[^"]*"/path[] = {PATH}/' "$work/all/weights.c" >"$work/bad/weights.c"
 ! c_takes "$work/bad"
-result $? "and not one with a hole left open, in C"
+result $? "the C compiler refuses a hole that is left open"
 
 # ---- templates that the build refuses: file, line, text in it, what is said
 embed() { (cd "$1" && $AWK -f snippets/embed.awk template.h snippets/torch.py.in snippets/restore.c.in) 2>"$work/log" >"$work/out.c"; }

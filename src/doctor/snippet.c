@@ -234,8 +234,8 @@ static void look_at_file(py_source *s)
     const char *key = paths->scaler_key;
     holds[CKPT__PY_IF_FLAT] = is_flat(p);
     holds[CKPT__PY_IF_DIRECTORY] = strcmp(p->index->kind, "directory") == 0;
-    holds[CKPT__PY_IF_PREFIX] = has_prefix(p);
-    holds[CKPT__PY_IF_BARE] = holds[CKPT__PY_IF_PREFIX] && (*paths->model || is_flat(p));
+    /* flat_model takes the weights by the names of the program's own model, which are left as they are */
+    holds[CKPT__PY_IF_PREFIX] = has_prefix(p) && (is_flat(p) || (*paths->model && !*p->flat_model));
     holds[CKPT__PY_IF_REFUSED] = p->refusal_count > 0;
     holds[CKPT__PY_IF_WEIGHTS_ONLY] = p->version >= 113;
     holds[CKPT__PY_IF_MODEL] = *paths->model || *p->flat_model;

@@ -37,8 +37,7 @@ void ckpt__snippet_expand(ckpt__buf *b, const ckpt__snippet_op *ops, const ckpt_
 enum {
     CKPT__PY_IF_FLAT,             /* a safetensors file: weights alone, by another function than torch.load */
     CKPT__PY_IF_SEVERAL,          /* more than one optimizer */
-    CKPT__PY_IF_PREFIX,           /* the names of weights begin with a wrapper's prefix ("module.") */
-    CKPT__PY_IF_BARE,             /* ... and the text takes the prefix off */
+    CKPT__PY_IF_PREFIX,           /* the names of weights begin with a wrapper's prefix ("module."), which the text takes off */
     CKPT__PY_IF_NAMED,            /* the parameter of each slot of the optimizer is known by name */
     CKPT__PY_IF_CLASS,            /* torch's class of the optimizer is known, and so are the parameters of each group */
     CKPT__PY_IF_MAKE_FUSED,       /* a group is fused, and the class has that kernel */

@@ -35,6 +35,8 @@ static const struct {
      "'state.a.step':f32@cpu[],'param_groups.a.lr':0.1,'param_groups.a.betas':(0.9,0.99),'param_groups.a.amsgrad':False}}", "torch", ANY},
     {"flat-together", "{'a':f32@cpu[2,3],'state.a.exp_avg':f32@cpu[2,3],'state.a.exp_avg_sq':f32@cpu[2,3],"
      "'state.a.step':f32@cpu[],'param_groups.a.lr':0.1,'param_groups.a.betas':(0.9,0.99)}", "torch", ANY},
+    {"flat-prefix", "{'module.a':f32@cpu[2,3],'state.module.a.exp_avg':f32@cpu[2,3],'state.module.a.exp_avg_sq':f32@cpu[2,3],"
+     "'state.module.a.step':f32@cpu[],'param_groups.module.a.lr':0.1,'param_groups.module.a.betas':(0.9,0.99)}", "torch", ANY},
     {"lightning", "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'Old':" SCALER "}", "torch",
      {.loader = CKPT_LOADER_LIGHTNING, .cuda_devices = -1}},
     {"lightning-refused", "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'args':new argparse:Namespace}", "torch",
