@@ -172,8 +172,10 @@ static void put_hole(ckpt__buf *b, const void *context, int hole, size_t round)
 {
     const py_source *s = context;
     const ckpt__patient *p = s->p;
-    const char *const places[] = {[CKPT__PY_OPTIMIZER] = p->paths.optimizer, [CKPT__PY_SCHEDULER] = p->paths.scheduler,
-                                  [CKPT__PY_SCALER] = p->paths.scaler,       [CKPT__PY_RNG] = p->paths.rng,
+    const char *const places[] = {[CKPT__PY_OPTIMIZER] = p->paths.optimizer,
+                                  [CKPT__PY_SCHEDULER] = p->paths.scheduler,
+                                  [CKPT__PY_SCALER] = p->paths.scaler,
+                                  [CKPT__PY_RNG] = p->paths.rng,
                                   [CKPT__PY_CUDA_RNG] = p->paths.cuda_rng};
     switch ((ckpt__python_hole)hole) {
     case CKPT__PY_PATH:
@@ -242,7 +244,8 @@ static void look_at_file(py_source *s)
     holds[CKPT__PY_IF_SCHEDULER] = *paths->scheduler;
     holds[CKPT__PY_IF_SCALER] = *paths->scaler;
     holds[CKPT__PY_IF_SCALER_DISABLED] = p->has_scaler;
-    holds[CKPT__PY_IF_SCALER_KEY] = *key && strcmp(key, "MixedPrecision") != 0 && strcmp(key, "native_amp_scaling_state") != 0;
+    holds[CKPT__PY_IF_SCALER_KEY] =
+        *key && strcmp(key, "MixedPrecision") != 0 && strcmp(key, "native_amp_scaling_state") != 0;
     holds[CKPT__PY_IF_RNG] = *paths->rng;
     holds[CKPT__PY_IF_CUDA_RNG] = *paths->cuda_rng;
 }
@@ -260,7 +263,8 @@ static void look_at_optimizer(py_source *s)
     holds[CKPT__PY_IF_CLASS] = name != NULL;
     holds[CKPT__PY_IF_NAMED] = named;
     holds[CKPT__PY_IF_FLAT_STATE] = *p->flat;
-    holds[CKPT__PY_IF_MAKE_FUSED] = name && ckpt__str_among(ckpt__s(name), "AdamW Adam SGD Adagrad") && any_flag(p, true);
+    holds[CKPT__PY_IF_MAKE_FUSED] =
+        name && ckpt__str_among(ckpt__s(name), "AdamW Adam SGD Adagrad") && any_flag(p, true);
     holds[CKPT__PY_IF_CAPTURABLE] = any_flag(p, false);
     holds[CKPT__PY_IF_CAPTURABLE_ALONE] = any_flag(p, false) && !any_flag(p, true);
 }
@@ -322,9 +326,10 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
         own = *options;
     own.read_values = false;
     if (python && strcmp(reader->index->format, "ckpt") == 0)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, reader->path,
-                          "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "
-                          "file that torch reads, and for that there is one; in C there is one for this");
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, reader->path,
+            "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "
+            "file that torch reads, and for that there is one; in C there is one for this");
     if (own.loader == CKPT_LOADER_OWN)
         own.loader = ckpt__producer_of(reader->index)->loader;
     if (!python)
@@ -349,7 +354,7 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
     if (status == CKPT_OK)
         status = ckpt__doctor_examine(p, findings);
     if (status == CKPT_OK && !python && p->several.status != CKPT_OK) {
-        status = p->several.status;        /* it would name the states of one parameter as another's */
+        status = p->several.status; /* it would name the states of one parameter as another's */
         if (err)
             *err = p->several;
     }

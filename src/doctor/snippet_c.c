@@ -48,8 +48,8 @@ static ckpt__buf source_of(const ckpt__patient *p)
 
 static const char *kind_of(const ckpt__patient *p)
 {
-    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_OPTIMIZER_FUSED", "CKPT_OPTIMIZER_CAPTURABLE", "CKPT_OPTIMIZER_FOREACH",
-                                        "CKPT_OPTIMIZER_PLAIN"};
+    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_OPTIMIZER_FUSED", "CKPT_OPTIMIZER_CAPTURABLE",
+                                        "CKPT_OPTIMIZER_FOREACH", "CKPT_OPTIMIZER_PLAIN"};
     return kinds[p->result->optimizer];
 }
 
@@ -79,8 +79,8 @@ static size_t run_of(const char *path)
 /* A checkpoint as the C templates see it. */
 typedef struct c_source {
     const ckpt__patient *p;
-    ckpt__buf source;             /* owned: source_of() */
-    const ckpt__canon_entry *bindings[BINDINGS];  /* names that a state binds, of the canon */
+    ckpt__buf source;                            /* owned: source_of() */
+    const ckpt__canon_entry *bindings[BINDINGS]; /* names that a state binds, of the canon */
     size_t binding_count;
 } c_source;
 
@@ -154,16 +154,19 @@ void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__patient *p, bool run)
     size_t names = p->options->param_name_count;
     bool foreign = strcmp(p->index->format, "ckpt") != 0;
     find_bindings(&c);
-    const size_t counts[CKPT__C_EACH_COUNT] = {[CKPT__C_EACH_BINDING] = c.binding_count, [CKPT__C_EACH_PARAM_NAME] = names};
+    const size_t counts[CKPT__C_EACH_COUNT] = {
+        [CKPT__C_EACH_BINDING] = c.binding_count, [CKPT__C_EACH_PARAM_NAME] = names};
     const bool holds[CKPT__C_IF_COUNT] = {
         [CKPT__C_IF_SOURCE] = c.source.size > 0,
-        [CKPT__C_IF_ORDER_UNKNOWN] = names == 0 && foreign && p->optimizer_count > 0 && p->group_count > 0 && !ckpt__doctor_named(p),
+        [CKPT__C_IF_ORDER_UNKNOWN] =
+            names == 0 && foreign && p->optimizer_count > 0 && p->group_count > 0 && !ckpt__doctor_named(p),
         [CKPT__C_IF_PARAM_NAMES] = names > 0,
         [CKPT__C_IF_ASSUME_ORDER] = p->options->assume_order != NULL,
         [CKPT__C_IF_FOREIGN] = foreign,
         [CKPT__C_IF_MORE_BINDINGS] = c.binding_count == BINDINGS,
     };
-    ckpt__snippet_expand(b, run ? ckpt__snippet_run_c : ckpt__snippet_restore_c, &(ckpt__snippet){holds, counts, put_hole, &c});
+    ckpt__snippet_expand(b, run ? ckpt__snippet_run_c : ckpt__snippet_restore_c,
+                         &(ckpt__snippet){holds, counts, put_hole, &c});
     b->failed = b->failed || c.source.failed;
     ckpt__buf_free(&c.source);
 }

@@ -5,8 +5,8 @@ enum { DEPTH = 8 }; /* embed.awk refuses a template that nests deeper */
 
 /* An if or each that is open. Lines are copied where every open block is `live`. */
 typedef struct block {
-    bool live, taken;             /* taken: one branch of the if was live, so no later one is */
-    size_t first, round, rounds;  /* of an each: its own step; the item; how many items. Of an if: rounds is 0. */
+    bool live, taken;            /* taken: one branch of the if was live, so no later one is */
+    size_t first, round, rounds; /* of an each: its own step; the item; how many items. Of an if: rounds is 0. */
 } block;
 
 static block begin_if(const block *outer, bool holds)

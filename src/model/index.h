@@ -6,8 +6,8 @@
  * 48 bytes at byte 1216. The index has one storage and two tensors:
  *
  *     storages[0].extent   .file = 0, .offset = 1216, .length = 48, .size = 48
- *     tensors[0] w         .pieces[0] = {.storage = 0, .offset = 0, .shape = {3, 4}, .strides = {4, 1}}   info.nbytes = 48
- *     tensors[1] last      .pieces[0] = {.storage = 0, .offset = 3, .shape = {3},    .strides = {4}}      info.nbytes = 12
+ *     tensors[0] w         .pieces[0]  .storage = 0, .offset = 0, .shape = {3, 4}, .strides = {4, 1}   (48 bytes)
+ *     tensors[1] last      .pieces[0]  .storage = 0, .offset = 3, .shape = {3},    .strides = {4}      (12 bytes)
  *
  * Offsets and strides count elements. Element i of last is element 3 + 4 * i of the storage: bytes 12, 28 and 44 of the
  * storage, bytes 1228, 1244 and 1260 of the file. The view reaches 1 + 2 * 4 = 9 elements past its offset, and
@@ -26,8 +26,8 @@ typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE } ckpt__coding;
 /* Where the bytes of one storage are. The extent exists because formats differ in this alone: the engine reads every payload by
  * its extent and needs to know no format.
  *
- * `length` counts bytes of the file and `size` counts bytes of the payload. A stored record of 48 bytes has length 48 and size
- * 48. The same record deflated to 31 bytes has coding CKPT__DEFLATE, length 31 and size 48. */
+ * `length` counts bytes of the file and `size` counts bytes of the payload. A record of 48 bytes that is stored has size
+ * 48 and length 48, too. Deflated to 31 bytes it has coding CKPT__DEFLATE, length 31 and size 48. */
 typedef struct ckpt__extent {
     uint32_t file;                /* number in the source's file table */
     ckpt__coding coding;
