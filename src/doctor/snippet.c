@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "anatomy/producer.h"
 #include "doctor/template.h"
+#include "format/table.h"
 
 enum { NAMES = 2000 }; /* parameters that are named one by one; a model of more is handed over in its own order */
 
@@ -94,7 +95,7 @@ static void put_name(ckpt__buf *b, ckpt_str name)
 /* Weights alone, by another function than torch.load. */
 static bool is_flat(const ckpt__patient *p)
 {
-    return strcmp(p->index->format, "safetensors") == 0;
+    return ckpt__format_of(p->index)->family == CKPT__FAMILY_SAFETENSORS;
 }
 
 static bool has_prefix(const ckpt__patient *p)
@@ -272,7 +273,7 @@ static void look_at_optimizer(py_source *s)
 static bool is_adapter(const ckpt__patient *p)
 {
     bool lora = false;
-    if (strcmp(p->index->format, "peft") == 0)
+    if (ckpt__format_of(p->index)->adapter)
         return p->optimizer_count == 0;
     for (size_t i = 0; is_flat(p) && !lora && i < p->index->tensor_count; i++) {
         ckpt_str name = p->index->tensors[i].info.name;
@@ -325,7 +326,7 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
     if (options)
         own = *options;
     own.read_values = false;
-    if (python && strcmp(reader->index->format, "ckpt") == 0)
+    if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_NATIVE)
         return ckpt__fail(
             err, CKPT_E_UNSUPPORTED, reader->path,
             "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include "doctor/template.h"
+#include "format/table.h"
 
 enum { BINDINGS = 12 }; /* names of a state that are listed */
 
@@ -152,7 +153,7 @@ void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__patient *p, bool run)
 {
     c_source c = {.p = p, .source = source_of(p)};
     size_t names = p->options->param_name_count;
-    bool foreign = strcmp(p->index->format, "ckpt") != 0;
+    bool foreign = ckpt__format_of(p->index)->family != CKPT__FAMILY_NATIVE;
     find_bindings(&c);
     const size_t counts[CKPT__C_EACH_COUNT] = {
         [CKPT__C_EACH_BINDING] = c.binding_count, [CKPT__C_EACH_PARAM_NAME] = names};

@@ -146,6 +146,8 @@ typedef struct ckpt__format {
     bool loose_files;
     /* hf: weights without a word about who trained them. Asked by producer. */
     bool pretrained;
+    /* peft: the weights are an adapter's, under names of PEFT's, which PEFT alone loads. Asked by doctor, for the resume. */
+    bool adapter;
     /* torch-legacy: torch. What `--to same` writes where this format is only read; NULL: the format itself. */
     const struct ckpt__format *rewritten_as;
 } ckpt__format;
