@@ -8,7 +8,7 @@ trap 'exit 99' HUP INT TERM
 
 # A code is the first lower-case string literal after a severity, or one in a function that makes findings of a kind.
 for file in "$srcdir"/src/*/*.c; do
-    tr '\n' ' ' <"$file" | grep -oE 'CKPT_(NOTE|WARNING|ERROR),[^"();]*(\?[^;]*)?"[a-z]+(-[a-z]+)*"( *: *"[a-z]+(-[a-z]+)*")?' |
+    tr '\n' ' ' <"$file" | grep -oE 'CKPT_SEVERITY_(NOTE|WARNING|ERROR),[^"();]*(\?[^;]*)?"[a-z]+(-[a-z]+)*"( *: *"[a-z]+(-[a-z]+)*")?' |
         grep -oE '"[a-z]+(-[a-z]+)*"'
     tr '\n' ' ' <"$file" | grep -oE '(wrong|blame|mixed|add_note|finding)\([a-z], [^;]*"[a-z]+(-[a-z]+)*",' |
         grep -oE '"[a-z]+-[a-z-]+"'

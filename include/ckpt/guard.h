@@ -7,19 +7,18 @@
 #include <ckpt/report.h>
 #include <ckpt/state.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
+/* Zero: the state alone, against the policy. */
 typedef struct ckpt_guard_options {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* by the initializer */
     bool check_rank;              /* also name what sits on another rank's device than `own` */
     ckpt_device own;              /* this rank's device */
     ckpt_ranks ranks;
     const ckpt_device *wanted;    /* devices that the run wants to use; those that hold nothing are reported */
     size_t wanted_count;
 } ckpt_guard_options;
+#define CKPT_GUARD_OPTIONS_INIT CKPT_SIZED(ckpt_guard_options)
 
 /* Each parameter with its moments, master and step, against the placement policy for `kind`: CKPT_OK, or CKPT_ANSWER_NO with
  * findings (mixed-devices, step-on-cpu, step-on-gpu-slow, split, unmapped, managed, rank-device, idle-device). The
@@ -28,8 +27,5 @@ typedef struct ckpt_guard_options {
 ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_guard_options *options,
                        ckpt_report *report, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

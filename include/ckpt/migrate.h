@@ -7,14 +7,11 @@
 #include <ckpt/progress.h>
 #include <ckpt/report.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
 
     /* the source */
     const char *from;             /* its format; NULL: told from the content */
@@ -68,11 +65,7 @@ typedef struct ckpt_migrate_options {
                                    * optimizer state, and keeps its place in its group, so that the others keep their numbers */
     bool allow_unused;            /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
 } ckpt_migrate_options;
-#ifdef __cplusplus
-#define CKPT_MIGRATE_OPTIONS_INIT {}
-#else
-#define CKPT_MIGRATE_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
 /* Rewrites the checkpoint src (a file or a directory, of any format that ckpt_reader_open reads) as dst. src is never
  * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything
@@ -87,8 +80,5 @@ typedef struct ckpt_migrate_options {
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,
                          ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -8,15 +8,12 @@
 #include <ckpt/tensor.h>
 #include <ckpt/value.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef struct ckpt_reader ckpt_reader;
 
 typedef struct ckpt_reader_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
     const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
                                    * "hf", "hf-trainer", "accelerate", "peft" or "folder" */
     const char *const *also;      /* further files or directories of the same checkpoint: "optimizer.pt" beside the path "module.pt",
@@ -30,11 +27,7 @@ typedef struct ckpt_reader_options {
                                    * need (random_states_N.pkl; training_args.bin; of optimizer.pt and scheduler.pt one without
                                    * the other) is left out, and the error finding "member-damaged" names it; for a doctor */
 } ckpt_reader_options;
-#ifdef __cplusplus
-#define CKPT_READER_OPTIONS_INIT {}
-#else
-#define CKPT_READER_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_READER_OPTIONS_INIT CKPT_SIZED(ckpt_reader_options)
 
 /* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer or
  * PEFT wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours the
@@ -111,8 +104,5 @@ ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **da
  * CKPT_E_UNSUPPORTED: not dense, no data, or a view that repeats its storage more than a thousand times to over 16 GiB. */
 ckpt_status ckpt_reader_crc32(const ckpt_reader *reader, size_t i, uint32_t *crc, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

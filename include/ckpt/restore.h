@@ -8,14 +8,11 @@
 #include <ckpt/report.h>
 #include <ckpt/state.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 /* Zero is the safe default: strict, verified. */
 typedef struct ckpt_restore_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
     const char *map_location;     /* ckpt_map_parse's text; NULL: the caller's buffers stay where they are, ours go to
                                    * their descriptor's device, else to their saved tag. A map moves ours, and holds the
                                    * caller's to what it says ("device-mismatch"), but for host memory of role "rng" or "other"
@@ -42,11 +39,7 @@ typedef struct ckpt_restore_options {
     bool strict_order;            /* only names in the file, param_names or assume_order tell whose state it is: an order that
                                    * shapes alone tell is an error */
 } ckpt_restore_options;
-#ifdef __cplusplus
-#define CKPT_RESTORE_OPTIONS_INIT {}
-#else
-#define CKPT_RESTORE_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_RESTORE_OPTIONS_INIT CKPT_SIZED(ckpt_restore_options)
 
 /* Fills the state from a file or a directory of any format that ckpt_reader_open reads. Of what PyTorch, Lightning, accelerate
  * or the HF Trainer wrote, the model's dict, the optimizer's, the scaler's and the step are found by structure, or by the
@@ -64,14 +57,11 @@ typedef struct ckpt_restore_options {
 ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
                          ckpt_error *err);
 
-/* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] belongs to
- * states[i] (NULL: defaults for all); flags that concern the file (format, no_verify, progress) are taken from the
- * first. */
-ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path, const ckpt_restore_options *options,
-                              ckpt_report *const *reports, ckpt_error *err);
+/* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] and reports[i]
+ * belong to states[i]; options, reports and each of their elements may be NULL (defaults; no report). What concerns the file
+ * (format, also, no_verify, verify_first, progress) is taken from options[0]. */
+ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path,
+                              const ckpt_restore_options *const *options, ckpt_report *const *reports, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

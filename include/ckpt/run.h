@@ -5,7 +5,7 @@
  *     o.every_steps = 1000;
  *     o.retention.keep_last = 3;
  *     int64_t done = 0;                                      completed steps
- *     if (ckpt_run_open(&run, "runs/gpt", state, &o, &err) < 0 ||
+ *     if (ckpt_run_open("runs/gpt", state, &o, &run, &err) < 0 ||
  *         ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)  NULL: your buffers stay where they are. A map_location is
  *         return fail(&err);                                 for memory that the library allocates (data NULL)
  *     while (done < last) {                                  from what was resumed: steps only grow
@@ -42,20 +42,18 @@
 #include <ckpt/restore.h>
 #include <ckpt/state.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 /* ---- which checkpoints stay: a plan without I/O */
 
-/* All zero: every checkpoint stays. */
+/* All zero: every checkpoint stays. The struct never grows: it is a field of ckpt_run_options. */
 typedef struct ckpt_retention {
     int64_t keep_last;            /* the newest N complete ones stay, others go; 0: nothing is ever removed */
     int64_t keep_every;           /* those whose step is a multiple of K stay as well; 0: none */
 } ckpt_retention;
 
-/* A checkpoint of a run directory, as it lies on the disk. Strings live as long as the list that it is from. */
+/* A checkpoint of a run directory, as it lies on the disk. Strings live as long as the list that it is from. The library makes
+ * the struct; it may grow. */
 typedef struct ckpt_run_entry {
     const char *name;             /* "step-00001000" */
     const char *path;             /* what ckpt_reader_open takes; with several ranks that of the lowest that holds it */
@@ -70,18 +68,26 @@ typedef struct ckpt_run_entry {
     const char *why;              /* not complete: what is wrong; else "" */
 } ckpt_run_entry;
 
+/* What the plan has to know of a checkpoint (ckpt_run_entry has the same fields). The struct never grows: the plan takes an array
+ * of it. */
+typedef struct ckpt_retention_entry {
+    int64_t step;
+    bool complete;
+    bool verified;
+} ckpt_retention_entry;
+
 /* remove[i] is set where entries[i] would go: complete, not the newest complete one, not the newest verified one, not
  * among the newest keep_last complete ones, and no multiple of keep_every. What is not complete is never removed: it is
  * not understood. Pure; the order of the entries does not matter. */
-void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_run_entry *entries, size_t n, bool *remove);
+void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_retention_entry *entries, size_t n, bool *remove);
 
 /* What a run directory holds, newest first: metadata only, no lock is taken and nothing is written, so it may be looked
  * at while a run writes and prunes. CKPT_E_FORMAT: not a run directory; CKPT_E_SYSTEM. */
 typedef struct ckpt_run_list ckpt_run_list;
 ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error *err);
-void ckpt_run_list_free(ckpt_run_list *list);                    /* accepts NULL */
+void ckpt_run_list_close(ckpt_run_list *list);                   /* accepts NULL */
 size_t ckpt_run_list_count(const ckpt_run_list *list);
-const ckpt_run_entry *ckpt_run_list_entries(const ckpt_run_list *list);      /* count of them, newest first */
+const ckpt_run_entry *ckpt_run_list_entry(const ckpt_run_list *list, size_t i);      /* newest first; NULL past the end */
 /* Who holds the lock ("pid 17 on host a"); NULL: nobody. */
 const char *ckpt_run_list_writer(const ckpt_run_list *list);
 /* Notes of what was odd: "stale-hint" (latest names what is not the newest), "leftover" (.tmp-*, .trash-*),
@@ -110,7 +116,7 @@ typedef void (*ckpt_notice_fn)(void *ctx, const ckpt_finding *finding);
 
 /* Zero is the safe default: asynchronous, durable, locked, every checkpoint kept, no signal touched. */
 typedef struct ckpt_run_options {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* by the initializer */
 
     /* when to save: any of them */
     int64_t every_steps;          /* when done is a multiple; 0: not by steps */
@@ -159,17 +165,13 @@ typedef struct ckpt_run_options {
                                    * finds its room; until it is published there is one checkpoint less than keep_last. Never the
                                    * last one that is complete */
 } ckpt_run_options;
-#ifdef __cplusplus
-#define CKPT_RUN_OPTIONS_INIT {}
-#else
-#define CKPT_RUN_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_RUN_OPTIONS_INIT CKPT_SIZED(ckpt_run_options)
 
 /* Opens the run directory (made with its parents where it is not there), locks it, and removes what a dead writer left.
  * The state is borrowed until ckpt_run_close; it need not be complete yet. CKPT_E_EXISTS: another process writes here,
  * by pid and host, or this process has the directory open already, by whatever path; CKPT_E_ARGUMENT, also for a map_location of
  * options.restore that is none; CKPT_E_SYSTEM. Options may be NULL: then only ckpt_run_save saves. */
-ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, const ckpt_run_options *options,
+ckpt_status ckpt_run_open(const char *path, ckpt_state *state, const ckpt_run_options *options, ckpt_run **out,
                           ckpt_error *err);
 
 /* Restores the newest checkpoint that is whole, every CRC checked, and sets *done to its completed steps. A damaged one
@@ -221,6 +223,7 @@ ckpt_trigger ckpt_run_stopping(ckpt_run *run);
 
 /* For the trainer's own log. */
 typedef struct ckpt_run_info {
+    uint32_t struct_size;         /* by the initializer */
     int64_t resumed_step;         /* -1: nothing was resumed */
     int64_t saved_step;           /* the newest that this run has on disk, -1: none */
     uint64_t saves, failures, skipped;
@@ -229,10 +232,8 @@ typedef struct ckpt_run_info {
     double save_seconds;          /* from its beginning to its being on disk */
     bool busy;                    /* a save is being written */
 } ckpt_run_info;
+#define CKPT_RUN_INFO_INIT CKPT_SIZED(ckpt_run_info)
 void ckpt_run_get_info(ckpt_run *run, ckpt_run_info *out);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -9,10 +9,7 @@
 #include <ckpt/error.h>
 #include <ckpt/tensor.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 /* A state belongs to one thread at a time. It never frees, moves or reallocates the caller's memory. Where the trainer does, it
  * says so (ckpt_state_rebind): a pointer that is bound and was freed is saved without a word, or crashes. */
@@ -27,9 +24,9 @@ void ckpt_state_free(ckpt_state *state);        /* frees the tensors that are ou
  * master need no state_key). state_key is the optimizer's own key for it: of bitsandbytes "state1" and "state2" (uint8, or
  * float32 for small parameters), "qmap1", "qmap2", "absmax1", "absmax2", as CKPT_ROLE_OPTIM, bound with the dtypes and shapes that
  * they have there; its step is an int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_ROLE_STEP tensor. What a file calls
- * each of its tensors, ckpt_naming_new tells (<ckpt/doctor.h>), and ckpt-inspect list their dtypes and shapes. */
+ * each of its tensors, ckpt_naming_new tells (<ckpt/naming.h>), and ckpt-inspect list their dtypes and shapes. */
 typedef struct ckpt_tensor_desc {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
     const char *name;
     ckpt_dtype dtype;
     uint32_t ndim;
@@ -44,11 +41,7 @@ typedef struct ckpt_tensor_desc {
     ckpt_device device;           /* ours: where it is made when no map says; NONE: cpu. The caller's: ignored, the
                                    * driver is asked */
 } ckpt_tensor_desc;
-#ifdef __cplusplus
-#define CKPT_TENSOR_DESC_INIT {}
-#else
-#define CKPT_TENSOR_DESC_INIT { 0 }
-#endif
+#define CKPT_TENSOR_DESC_INIT CKPT_SIZED(ckpt_tensor_desc)
 
 /* CKPT_E_ARGUMENT: bad or duplicate name, shape, dtype, strides; CKPT_E_MISMATCH: overlaps a bound tensor that is no
  * declared alias; CKPT_E_DEVICE; CKPT_E_NO_MEMORY. */
@@ -57,7 +50,7 @@ ckpt_status ckpt_state_tensor(ckpt_state *state, const ckpt_tensor_desc *desc, c
 /* One allocation, n names with offsets into it. For CKPT_ROLE_PARAM, CKPT_ROLE_BUFFER and CKPT_ROLE_OTHER entry names are tensor names; for
  * optimizer roles and for CKPT_ROLE_EMA they are the parameters' names. data NULL: ours, one allocation on the target device. */
 typedef struct ckpt_arena_desc {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* by the initializer */
     void *data;
     uint64_t nbytes;
     ckpt_dtype dtype;
@@ -68,17 +61,14 @@ typedef struct ckpt_arena_desc {
                                    * it. NULL: the arena cannot be bound again. Of CKPT_ROLE_EMA also what stands before the
                                    * parameter's name: "ema" (and NULL) makes "ema.<param>" */
 } ckpt_arena_desc;
+/* The struct never grows: an arena takes an array of it. */
 typedef struct ckpt_arena_entry {
     const char *name;
     uint64_t offset;              /* bytes, a multiple of the element size */
     uint32_t ndim;
     const int64_t *shape;
 } ckpt_arena_entry;
-#ifdef __cplusplus
-#define CKPT_ARENA_DESC_INIT {}
-#else
-#define CKPT_ARENA_DESC_INIT { 0 }
-#endif
+#define CKPT_ARENA_DESC_INIT CKPT_SIZED(ckpt_arena_desc)
 ckpt_status ckpt_state_arena(ckpt_state *state, const ckpt_arena_desc *arena, const ckpt_arena_entry *entries, size_t n,
                              ckpt_error *err);
 
@@ -92,13 +82,14 @@ ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of
 typedef enum ckpt_scalar_type {
     CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL, CKPT_SCALAR_U32, CKPT_SCALAR_U64
 } ckpt_scalar_type;
+/* The struct never grows: a group has an array of it. */
 typedef struct ckpt_hyper {
     const char *key;              /* "lr", "betas.0", "weight_decay", "fused", ... */
     ckpt_scalar_type type;
     void *data;
 } ckpt_hyper;
 typedef struct ckpt_group_desc {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* by the initializer */
     const char *name;             /* "0", "decay", ...: the file's group that has the same parameters, in whatever order and
                                    * under whatever name, is this one; among several such the one of this name */
     const char *const *params;
@@ -106,11 +97,7 @@ typedef struct ckpt_group_desc {
     const ckpt_hyper *hypers;
     size_t hyper_count;
 } ckpt_group_desc;
-#ifdef __cplusplus
-#define CKPT_GROUP_DESC_INIT {}
-#else
-#define CKPT_GROUP_DESC_INIT { 0 }
-#endif
+#define CKPT_GROUP_DESC_INIT CKPT_SIZED(ckpt_group_desc)
 ckpt_status ckpt_state_group(ckpt_state *state, const ckpt_group_desc *group, ckpt_error *err);
 
 /* Scalars: pointers to the trainer's variables, borrowed until the state is freed or they are bound again. At restore a binding accepts an
@@ -152,7 +139,7 @@ ckpt_status ckpt_state_resize(ckpt_state *state, const char *name, void *data, s
  * that calls save or restore, and may not call functions of the state. A hook answers CKPT_OK or a negative status, with `err`
  * (never NULL) filled in or left alone; the call that it was called from then fails with it, and the message names the value. */
 typedef struct ckpt_value_hooks {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* by the initializer */
     void *ctx;                    /* borrowed until ckpt_state_free */
     ckpt_status (*measure)(void *ctx, uint64_t *size, ckpt_error *err);           /* at a save, before anything is written: bytes.
                                    * Not called for a save of the weights alone */
@@ -163,7 +150,7 @@ typedef struct ckpt_value_hooks {
     ckpt_status (*take)(void *ctx, const void *from, size_t size, ckpt_error *err);   /* at a restore, last of all, with every CRC
                                    * checked. Negative: the restore fails and the state is poisoned */
 } ckpt_value_hooks;
-#define CKPT_VALUE_HOOKS_INIT { sizeof(ckpt_value_hooks), 0, 0, 0, 0, 0 }
+#define CKPT_VALUE_HOOKS_INIT CKPT_SIZED(ckpt_value_hooks)
 /* The struct is copied. measure, write and take are needed. A file in which the name is a bytes value or a tensor of uint8 or int8
  * gives its bytes to take. An error of a hook fails the call with its status and the value's name; any other answer than CKPT_OK
  * counts as CKPT_E_ARGUMENT. In a ckpt_restore_many each state's hooks are called, with the same bytes. */
@@ -176,7 +163,7 @@ ckpt_status ckpt_state_value(ckpt_state *state, const char *name, const ckpt_val
  * are stored as they lie. CKPT_E_ARGUMENT. */
 ckpt_status ckpt_state_array(ckpt_state *state, const char *name, void *pointer, size_t *count, size_t item, ckpt_error *err);
 
-/* torch's GradScaler, in torch's terms. The struct is the trainer's own variable. Stored as scaler.scale,
+/* torch's GradScaler, in torch's terms. The struct is the trainer's own variable, and never grows. Stored as scaler.scale,
  * scaler.growth_factor, scaler.backoff_factor, scaler.growth_interval, scaler._growth_tracker. */
 typedef struct ckpt_scaler {
     double scale, growth_factor, backoff_factor;
@@ -217,8 +204,5 @@ size_t ckpt_state_tensor_count(const ckpt_state *state);
 const char *ckpt_state_tensor_name(const ckpt_state *state, size_t i);
 bool ckpt_state_poisoned(const ckpt_state *state);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

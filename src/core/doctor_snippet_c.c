@@ -186,7 +186,7 @@ static void put_run(ckpt__buf *b, const ckpt__patient *p)
            "    ckpt_restore_options restore = CKPT_RESTORE_OPTIONS_INIT;\n");
     ckpt__buf_printf(b, "    restore.optimizer = %s;\n", kind);
     put(b, "    options->restore = &restore;        /* borrowed until the resume is done */\n"
-           "    ckpt_status status = ckpt_run_open(run, path, state, options, &err);\n"
+           "    ckpt_status status = ckpt_run_open(path, state, options, run, &err);\n"
            "    if (status >= 0)\n"
            "        status = ckpt_run_resume(*run, map_location, done, NULL, &err);\n"
            "    if (status >= 0)\n");
