@@ -465,7 +465,7 @@ int inspect_show(const inspect *o)
     p.o = o;
     p.path = o->paths[0];
     p.directory = o->cli.also_count > 0 || is_directory(p.path);
-    ckpt_reader_options options = {.format = o->cli.from, .also = (const char *const *)o->cli.also,
+    ckpt_reader_options options = {.struct_size = sizeof options, .format = o->cli.from, .also = (const char *const *)o->cli.also,
                                    .also_count = (size_t)o->cli.also_count};
     ckpt_reader *reader = NULL;
     if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {

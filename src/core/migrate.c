@@ -303,7 +303,7 @@ static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
 
 static ckpt_status open_source(ckpt__mover *m, ckpt_error *err)
 {
-    ckpt_reader_options reading = { .format = m->options.from,
+    ckpt_reader_options reading = { .struct_size = sizeof reading, .format = m->options.from,
                                     .also = m->options.also,
                                     .also_count = m->options.also_count,
                                     .salvage = m->options.salvage };

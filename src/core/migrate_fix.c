@@ -112,7 +112,7 @@ static ckpt_status apply_found(ckpt__mover *m, const ckpt_reader *reader, ckpt_l
 /* What doctor would print, for a trainer in C and for torch. */
 static ckpt_status apply_all(ckpt__mover *m, ckpt_error *err)
 {
-    ckpt_reader_options reading = { .format = m->options.from,
+    ckpt_reader_options reading = { .struct_size = sizeof reading, .format = m->options.from,
                                     .also = m->options.also,
                                     .also_count = m->options.also_count };
     ckpt_reader *reader = NULL;
