@@ -3,7 +3,7 @@
 #define CKPT_DIFF_H
 
 #ifndef CKPT_EXPERIMENTAL
-#error "<ckpt/diff.h> is young and may change with each release: define CKPT_EXPERIMENTAL before it is included to use ckpt_diff all the same"
+#error "<ckpt/diff.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
 #endif
 
 #include <stdbool.h>
@@ -67,6 +67,7 @@ typedef struct ckpt_diff_scalar {
     const ckpt_tensor_info *tensor_a, *tensor_b;
 } ckpt_diff_scalar;
 
+/* How to compare. Zero: bit by bit, all of it. */
 typedef struct ckpt_diff_options {
     uint32_t struct_size;         /* by the initializer */
     bool tolerant;                /* values are the same where |a-b| <= atol + rtol * |b|; NaN equals NaN; integers stay exact */
@@ -85,6 +86,7 @@ typedef struct ckpt_diff_counts {
     uint64_t by_name, by_canonical, by_prefix;
 } ckpt_diff_counts;
 
+/* The answer. Take it as it was initialized, or after ckpt_diff_result_clear. */
 typedef struct ckpt_diff_result {
     uint32_t struct_size;         /* by the initializer */
     bool same;

@@ -3,7 +3,7 @@
 #define CKPT_NAMING_H
 
 #ifndef CKPT_EXPERIMENTAL
-#error "<ckpt/naming.h> is young and may change with each release: define CKPT_EXPERIMENTAL before it is included to use ckpt_naming_new all the same"
+#error "<ckpt/naming.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
 #endif
 
 #include <stddef.h>
@@ -17,8 +17,8 @@ CKPT_BEGIN_DECLS
 
 /* What a state calls each tensor of a file, and what belongs to what, by the rules that ckpt_restore goes by: for a
  * torch file the path of the model's dict is gone, and optimizer ids have become the parameters' names. Where the order of the
- * parameters cannot be told, or two dicts could be the model, those fields are not known. The
- * library makes the struct; it may grow. */
+ * parameters cannot be told, or two dicts could be the model, those fields are not known. The library makes the
+ * struct; it may grow. */
 typedef struct ckpt_canonical {
     ckpt_str name;                /* "optimizer.wte.weight.exp_avg"; data NULL: the tensor is outside of what a state binds */
     ckpt_str param, state_key;    /* of optimizer state: "wte.weight", "exp_avg"; else data NULL */
@@ -28,7 +28,7 @@ typedef struct ckpt_canonical {
 
 typedef struct ckpt_naming ckpt_naming;
 
-/* Texts and lists are borrowed during the call. */
+/* What the file itself may not tell. Texts and lists are borrowed during the call. */
 typedef struct ckpt_naming_options {
     uint32_t struct_size;         /* by the initializer */
     const char *const *param_names;   /* the optimizer's parameters in order, group by group; NULL: not said */

@@ -9,7 +9,7 @@
 #define CKPT_SCAN_H
 
 #ifndef CKPT_EXPERIMENTAL
-#error "<ckpt/scan.h> is young and may change with each release: define CKPT_EXPERIMENTAL before it is included to use ckpt_scan_open all the same"
+#error "<ckpt/scan.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
 #endif
 
 #include <stdbool.h>
@@ -42,16 +42,17 @@ typedef struct ckpt_scan_global {
 
 typedef struct ckpt_scan ckpt_scan;
 
+/* Zero is the default. */
 typedef struct ckpt_scan_options {
     uint32_t struct_size;         /* by the initializer */
     ckpt_progress progress;
 } ckpt_scan_options;
 #define CKPT_SCAN_OPTIONS_INIT CKPT_SIZED(ckpt_scan_options)
 
-/* The path is that of a file, or of a directory, whose files are all looked at. options may be NULL. The report (may be NULL) gets what could not be looked
- * into, and what else is odd: codes scan-limit, scan-damaged, scan-computed, scan-bytes, scan-build, scan-encoded,
- * scan-unreadable; each makes the verdict unknown at least.
- * An error is CKPT_E_SYSTEM (no such file), CKPT_E_FORMAT (a device), CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; *out is then NULL. */
+/* The path is that of a file, or of a directory, whose files are all looked at. options may be NULL. The report (may be NULL)
+ * gets what could not be looked into, and what else is odd: codes scan-limit, scan-damaged, scan-computed, scan-bytes,
+ * scan-build, scan-encoded, scan-unreadable; each makes the verdict unknown at least. An error is CKPT_E_SYSTEM (no such
+ * file), CKPT_E_FORMAT (a device), CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; *out is then NULL. */
 ckpt_status ckpt_scan_open(const char *path, const ckpt_scan_options *options, ckpt_scan **out, ckpt_report *report,
                            ckpt_error *err);
 void ckpt_scan_close(ckpt_scan *scan);                   /* accepts NULL */

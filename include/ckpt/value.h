@@ -42,8 +42,8 @@ typedef struct ckpt_array {
     bool fortran;                 /* in Fortran order */
 } ckpt_array;
 
-/* Read only; it lives as long as its reader. The library makes the struct; it may grow. The same pointer may occur in several places: that is Python's
- * identity, and cycles are possible. Walk with ckpt_value_walk, or guard your recursion. */
+/* Read only; it lives as long as its reader. The library makes the struct; it may grow. The same pointer may occur in several
+ * places: that is Python's identity, and cycles are possible. Walk with ckpt_value_walk, or guard your recursion. */
 struct ckpt_value {
     ckpt_kind kind;
     bool boolean;

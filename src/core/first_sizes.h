@@ -1,7 +1,7 @@
 /* core/first_sizes.h - the public structs that may grow, with the bytes that each had in 0.2.0, the first release with the
- * frozen layout: what a struct_size of 0 means, for ever. A struct grows at its end; a new field begins at or behind the size
- * here (a small field may not slip into the padding in front of it: an old program has anything there).
- * tests/frozen_headers.sh holds both. */
+ * frozen layout: what a struct_size of 0 means, for ever. A struct grows at its end. A new field begins at or behind the size of
+ * each release before it: in what was padding there an old program has anything. (So a new bool or int is followed by fields
+ * that fill its eight bytes, or by a reserved one.) tests/frozen_headers.sh holds that for 0.2.0. */
 #ifndef CKPT_CORE_FIRST_SIZES_H
 #define CKPT_CORE_FIRST_SIZES_H
 

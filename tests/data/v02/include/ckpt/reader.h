@@ -12,13 +12,15 @@ CKPT_BEGIN_DECLS
 
 typedef struct ckpt_reader ckpt_reader;
 
+/* How to open. Zero is the default: the format is told from the content, and every byte that is read is checked. Texts are
+ * borrowed during the call. */
 typedef struct ckpt_reader_options {
     uint32_t struct_size;         /* by the initializer */
     const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
                                    * "hf", "hf-trainer", "accelerate", "peft" or "folder" */
-    const char *const *also;      /* further files or directories of the same checkpoint: "optimizer.pt" beside the path "module.pt",
-                                   * the directories of other ranks; what else lies there is not looked at (the commands'
-                                   * --one). Borrowed during the call */
+    const char *const *also;      /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
+                                   * "module.pt", the directories of other ranks; what else lies there is not looked at (the
+                                   * commands' --one). Borrowed during the call */
     size_t also_count;
     bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
     bool leave_large;             /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for

@@ -12,7 +12,8 @@ CKPT_BEGIN_DECLS
 typedef enum ckpt_severity { CKPT_SEVERITY_NOTE = 0, CKPT_SEVERITY_WARNING, CKPT_SEVERITY_ERROR } ckpt_severity;
 const char *ckpt_severity_name(ckpt_severity severity);  /* "note", "warning", "error" */
 
-/* The library makes the struct; it may grow. Strings live as long as the report; "" where there is none, never NULL. The codes are listed in ckpt.3. */
+/* The library makes the struct; it may grow. Strings live as long as the report; "" where there is none, never NULL. The
+ * codes are listed in ckpt.3. */
 typedef struct ckpt_finding {
     const char *code;             /* stable and short: "step-on-cpu", "moved", "missing", "crc-mismatch", ... */
     ckpt_severity severity;

@@ -133,8 +133,8 @@ typedef struct ckpt_run_options {
                                    * is said once ("synchronous"). 0: half of what is free when it is first needed */
     bool read_back;               /* the writer reads each checkpoint back and checks every CRC: it is then verified */
 
-    /* how to resume: borrowed until the last ckpt_run_resume returns. Its map_location is read when the run is opened; the
-     * argument of ckpt_run_resume, where that is not NULL, counts instead of it and of `map`. NULL: defaults */
+    /* how to resume: borrowed until the last ckpt_run_resume returns. Its map_location is read when the run is opened. Where
+     * the map_location of ckpt_run_resume is not NULL, that one counts instead of both maps here. NULL: defaults */
     const ckpt_restore_options *restore;
 
     /* when to save and stop (CKPT_STOP) */
@@ -146,8 +146,9 @@ typedef struct ckpt_run_options {
     bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves
                                    * and stops; looked for once a second, removed when that is done. Rank 0 looks */
 
-    /* several ranks: all_reduce is needed when ranks.world > 1; synchronous, skip_when_busy and resume_step are the same on
-     * all of them, or the open fails. Once all_reduce has failed it is not called again, and every call fails. All zero: rank 0 of 1 */
+    /* several ranks: all_reduce is needed when ranks.world > 1. The ranks must have the same synchronous, skip_when_busy and
+     * resume_step, or the open fails. Once all_reduce has failed, it is not called again and every call fails. All zero: rank 0
+     * of 1 */
     ckpt_ranks ranks;
     ckpt_all_reduce_fn all_reduce;
     void *all_reduce_ctx;
@@ -155,15 +156,15 @@ typedef struct ckpt_run_options {
     ckpt_notice_fn notice;        /* NULL: nobody is told; errors still come back from the calls */
     void *notice_ctx;
 
-    bool no_lock;                 /* permits a second writer in the directory (a file system without locks) */
+    bool no_lock;                 /* the directory is not locked, and a second writer is not refused: for a file system without
+                                   * locks */
 
-    int64_t resume_step;          /* ckpt_run_resume goes back to the checkpoint of this step, and to no other; when that is restored,
-                                   * later ones are kept aside, under names that no resume, retention or step count looks at
-                                   * ("aside-step-00000040"). To be taken away for the next start, or it goes back again. 0: the
-                                   * newest */
-    bool prune_first;             /* with keep_last > 1: before a save, one more old checkpoint is removed than after it, so that the new one
-                                   * finds its room; until it is published there is one checkpoint less than keep_last. Never the
-                                   * last one that is complete */
+    int64_t resume_step;          /* the step that ckpt_run_resume goes back to; 0: the newest. Once the checkpoint of that
+                                   * step is restored, later ones are renamed ("aside-step-00000040"): no resume, retention or
+                                   * step count looks at them. A program that keeps this option goes back at each start */
+    bool prune_first;             /* with keep_last > 1: one more old checkpoint is removed before a save, to make room for the
+                                   * new one. Until that is published there is one checkpoint less than keep_last. The last
+                                   * complete checkpoint always stays */
 } ckpt_run_options;
 #define CKPT_RUN_OPTIONS_INIT CKPT_SIZED(ckpt_run_options)
 

@@ -3,7 +3,7 @@
 #define CKPT_STATS_H
 
 #ifndef CKPT_EXPERIMENTAL
-#error "<ckpt/stats.h> is young and may change with each release: define CKPT_EXPERIMENTAL before it is included to use ckpt_stats all the same"
+#error "<ckpt/stats.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
 #endif
 
 #include <stdbool.h>
@@ -48,6 +48,7 @@ typedef struct ckpt_tensor_stats {
     uint64_t octaves[CKPT_STATS_OCTAVES];
 } ckpt_tensor_stats;
 
+/* What to count. Zero: all but the histogram. */
 typedef struct ckpt_stats_options {
     uint32_t struct_size;         /* by the initializer */
     bool histogram;               /* a tensor of more than 32 MiB is read twice for it */

@@ -3,7 +3,7 @@
 #define CKPT_SUMMARY_H
 
 #ifndef CKPT_EXPERIMENTAL
-#error "<ckpt/summary.h> is young and may change with each release: define CKPT_EXPERIMENTAL before it is included to use ckpt_summarize all the same"
+#error "<ckpt/summary.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
 #endif
 
 #include <stdbool.h>

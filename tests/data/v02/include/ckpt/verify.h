@@ -31,12 +31,12 @@ typedef struct ckpt_verify_options {
 /* The answer in numbers. */
 typedef struct ckpt_verify_result {
     uint32_t struct_size;         /* by the initializer */
-    bool ok;
+    bool ok;                      /* nothing wrong was found */
     ckpt_integrity integrity;
     uint64_t bytes;               /* payload bytes read */
     uint64_t tensors;
     uint64_t unprotected_bytes;   /* payload bytes without any checksum */
-    char format[32];
+    char format[32];              /* as ckpt_reader_format names it */
 } ckpt_verify_result;
 #define CKPT_VERIFY_RESULT_INIT CKPT_SIZED(ckpt_verify_result)
 
