@@ -67,8 +67,8 @@ static void restore_unchecked(job *j)
 static void verify(job *j)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_verify_result result;
-    if (ckpt_verify(j->path, NULL, NULL, &result, NULL, &err) != CKPT_OK)
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    if (ckpt_verify(j->path, NULL, &result, NULL, &err) != CKPT_OK)
         die("verify", &err);
 }
 

@@ -9,7 +9,7 @@
  * The state: MIB of float32 parameters in tensors of 16 MiB. Three kinds of training step: "compute" multiplies matrices
  * that fit into the cache on one core, "cores" does so on all of them, so that the writer has none to itself, and "memory"
  * updates 64 MiB of the state as an optimizer does. */
-#include <ckpt/ckpt.h>
+#include <ckpt/train.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +142,7 @@ typedef struct figures { series stall, copy, flush, quiet, busy; } figures;
 
 static bool is_busy(ckpt_run *run)
 {
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     ckpt_run_get_info(run, &info);
     return info.busy;
 }
@@ -151,7 +151,7 @@ static bool is_busy(ckpt_run *run)
 static void round_of(ckpt_run *run, trainer *t, void (*train)(trainer *), int64_t *done, float *copy, figures *f, bool count)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     size_t bytes = t->floats * sizeof(float), steps = 0;
     double start = now();
     memcpy(copy, t->weights, bytes);
@@ -196,7 +196,7 @@ static void measure(const char *name, void (*train)(trainer *), const char *dir,
     for (size_t i = 0; i < sizeof f / sizeof *all; i++)
         all[i] = (series){ calloc(MOST_STEPS, sizeof(double)), 0 };
     ckpt_state *state = bind(t->weights, t->floats / (((size_t)TENSOR_MIB << 20) / 4));
-    if (ckpt_run_open(&run, dir, state, &options, &err) < 0 || ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
+    if (ckpt_run_open(dir, state, &options, &run, &err) < 0 || ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
         die("open", &err);
     for (long i = 0; i < rounds + WARM; i++)
         round_of(run, t, train, &done, copy, &f, i >= WARM);
@@ -242,7 +242,7 @@ static void measure_idle(const char *dir)
     options.every_steps = INT64_MAX;
     options.every_seconds = options.time_limit = 1e6;
     options.signals = true;
-    if (!state || ckpt_state_arena(state, &arena, &entry, 1, &err) < 0 || ckpt_run_open(&run, dir, state, &options, &err) < 0 ||
+    if (!state || ckpt_state_arena(state, &arena, &entry, 1, &err) < 0 || ckpt_run_open(dir, state, &options, &run, &err) < 0 ||
         ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
         die("open", &err);
     double start = now();

@@ -220,7 +220,8 @@ static void resume(replica *replicas, int world, int devices, const char *path)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *states[MAX_WORLD];
     ckpt_report *reports[MAX_WORLD];
-    ckpt_restore_options options[MAX_WORLD];
+    ckpt_restore_options own[MAX_WORLD];
+    const ckpt_restore_options *options[MAX_WORLD];
     ckpt_map *map = NULL;
     char text[160];
     int n = devices ? snprintf(text, sizeof text,
@@ -234,10 +235,11 @@ static void resume(replica *replicas, int world, int devices, const char *path)
     for (int r = 0; r < world; r++) {
         states[r] = replicas[r].state;
         reports[r] = ckpt_report_new();
-        options[r] = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
-        options[r].map = map;
-        options[r].optimizer = CKPT_OPTIMIZER_FUSED;
-        options[r].ranks = (ckpt_ranks){ r, r, world };
+        own[r] = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
+        own[r].map = map;
+        own[r].optimizer = CKPT_OPTIMIZER_FUSED;
+        own[r].ranks = (ckpt_ranks){ r, r, world };
+        options[r] = &own[r];
     }
     ckpt_status status = ckpt_restore_many(states, (size_t)world, path, options, reports, &err);
     print_warnings(reports[0]);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <ckpt/ckpt.h>
+#include <ckpt/train.h>
 
 enum { WIDTH = 32, BATCH = 16 };
 static float weight[WIDTH], exp_avg[WIDTH], exp_avg_sq[WIDTH];
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; status == CKPT_OK && i < sizeof tensors / sizeof *tensors; i++)
         status = ckpt_state_tensor(st, &tensors[i], &err);
     if (status < 0 || ckpt_state_bytes(st, "rng", &rng, sizeof rng, &err) < 0 ||
-        ckpt_run_open(&run, argc > 2 ? argv[2] : "runs/minimal", st, &options, &err) < 0 ||
+        ckpt_run_open(argc > 2 ? argv[2] : "runs/minimal", st, &options, &run, &err) < 0 ||
         ckpt_state_i64(st, "step", &done, &err) < 0 || ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
         return fprintf(stderr, "%s: %s\n", err.object, err.message), ckpt_run_close(run, NULL), ckpt_state_free(st), 1;
     while (done < last && status != CKPT_STOP) {

@@ -9,6 +9,7 @@
  * memory and no time until it is touched, but not every tensor lies in the file as it is in memory: then there is a reason
  * in the error, and ckpt_reader_read gives its values. Nothing of the file is run, and no device is needed. */
 #include "util.h"
+#include <ckpt/inspect.h>
 #include <inttypes.h>
 #include <string.h>
 

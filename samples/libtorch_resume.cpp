@@ -7,7 +7,7 @@
 // state_dict, "step": n}. Two files are what this trainer wrote before it knew the library, with torch::save. Whichever it
 // is, the steps that follow are those of a run that never stopped, bit for bit. It is built against the libtorch inside
 // the pip package (tests/interop/libtorch_peer.py shows how), so `make` does not build it.
-#include <ckpt/ckpt.h>
+#include <ckpt/train.h>
 #include <torch/torch.h>
 #include <cstdio>
 #include <cstring>

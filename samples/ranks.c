@@ -190,7 +190,7 @@ static void open_run(member *m)
     options.all_reduce_ctx = m;
     options.notice = tell;
     options.notice_ctx = m;
-    check(ckpt_run_open(&m->run, m->cmd->run, m->state, &options, &err), &err);
+    check(ckpt_run_open(m->cmd->run, m->state, &options, &m->run, &err), &err);
     check(ckpt_run_resume(m->run, NULL, &done, NULL, &err), &err);
     fprintf(stderr, "rank %d begins after step %" PRId64 "\n", m->rank, done);
 }

@@ -4,7 +4,8 @@
 //
 // Binds a std::vector<float> to every float32 parameter that the checkpoint has, restores them, says where each came
 // from, saves them to COPY as a plain weights file, restores that into fresh vectors, and compares the two bit by bit.
-#include <ckpt/ckpt.h>
+#include <ckpt/inspect.h>
+#include <ckpt/train.h>
 #include <cstdio>
 #include <cstring>
 #include <exception>

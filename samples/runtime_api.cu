@@ -5,7 +5,7 @@
  * Trains one vector towards a target for 100 steps, saves it, goes on for 100, then restores the checkpoint and
  * repeats those 100: the same bits must come out. The library uses the driver API and the device's primary context,
  * which is the runtime's too: device pointers and streams pass between the two as they are. */
-#include <ckpt/ckpt.h>
+#include <ckpt/train.h>
 #include <cuda_runtime.h>
 #include <cstdio>
 #include <cstdlib>

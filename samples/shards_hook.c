@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ckpt/ckpt.h>
+#include <ckpt/train.h>
 
 enum { VOCAB = 24, WIDTH = 6, CONTEXT = 4, HIDDEN = 20, BATCH = 4, SHARDS = 5, TENSORS = 5 };
 
@@ -216,7 +216,7 @@ int main(int argc, char **argv)
         ckpt_state_u64(st, "loader.shard", &l.shard, &err) < 0 || ckpt_state_u64(st, "loader.sample", &l.sample, &err) < 0 ||
         ckpt_state_bytes(st, "loader.shard_order", l.shard_order, SHARDS * sizeof(int), &err) < 0 ||
         ckpt_state_array(st, "loader.sample_order", &l.sample_order, &l.samples, sizeof(int), &err) < 0 ||
-        ckpt_run_open(&run, argc > 2 ? argv[2] : "runs/shards", st, &options, &err) < 0 ||
+        ckpt_run_open(argc > 2 ? argv[2] : "runs/shards", st, &options, &run, &err) < 0 ||
         ckpt_run_resume(run, NULL, &step, NULL, &err) < 0)
         return fprintf(stderr, "%s: %s\n", err.object, err.message), ckpt_run_close(run, NULL), ckpt_state_free(st), 1;
     open_shard(&l);                       /* the one that the checkpoint was saved in, or the first */

@@ -220,7 +220,7 @@ static bool open_run(trainer *t)
     options.restore = &restore;
     options.notice = print_notice;
     options.notice_ctx = stderr;
-    check(ckpt_run_open(&t->run, t->cmd.run, t->state, &options, &err), &err);
+    check(ckpt_run_open(t->cmd.run, t->state, &options, &t->run, &err), &err);
 
     ckpt_report *report = ckpt_report_new();
     int64_t done = 0;                     /* the bound step says the same */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
-#include <ckpt/ckpt.h>
+#include <ckpt/train.h>
 
 #ifdef __GNUC__
 __attribute__((format(printf, 1, 2), noreturn))

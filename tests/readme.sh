@@ -37,7 +37,7 @@ diff "$work/adopted" "$work/difference" || { echo "README: < the page's lines of
 
 # The hook, in a function that has what it speaks of.
 {
-    echo '#include <ckpt/ckpt.h>'
+    echo '#include <ckpt/train.h>'
     arguments='(void *d_weights, void *d_exp_avg, void *d_steps, void *stream, size_t n, uint64_t nbytes,
                const ckpt_arena_entry *weights, const ckpt_arena_entry *steps, int64_t last, ckpt_scaler scaler,
                int (*fail)(const char *, const char *), void (*train)(int64_t), void (*warn)(const char *, const char *))'

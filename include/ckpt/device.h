@@ -7,10 +7,7 @@
 #include <stdint.h>
 #include <ckpt/error.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef enum ckpt_device_type {
     CKPT_DEVICE_NONE = 0,         /* not said */
@@ -22,13 +19,13 @@ typedef enum ckpt_device_type {
     CKPT_DEVICE_MPS, CKPT_DEVICE_XPU, CKPT_DEVICE_NPU, CKPT_DEVICE_HPU, CKPT_DEVICE_MTIA, CKPT_DEVICE_PRIVATEUSEONE
 } ckpt_device_type;
 
-/* index: 0.. for cuda and the further ones; -1 where the tag had none (cpu and mps always). */
+/* index: 0.. for cuda and the further ones; -1 where the tag had none (cpu and mps always). The struct never grows. */
 typedef struct ckpt_device {
     ckpt_device_type type;
     int32_t index;
 } ckpt_device;
 
-enum { CKPT_DEVICE_NAME_MAX = 32 };
+enum { CKPT_DEVICE_NAME_MAX = 32 };          /* bytes of a device's name with its NUL; never changes */
 
 ckpt_device ckpt_cpu(void);
 ckpt_device ckpt_cuda(int index);
@@ -63,6 +60,7 @@ typedef enum ckpt_memory_kind {
     CKPT_MEMORY_UNMAPPED          /* a device address outside any live allocation */
 } ckpt_memory_kind;
 
+/* The struct never grows. */
 typedef struct ckpt_memory {
     ckpt_memory_kind kind;
     ckpt_device device;           /* cpu for host and pinned; the owner for device memory */
@@ -70,8 +68,5 @@ typedef struct ckpt_memory {
 
 ckpt_status ckpt_device_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

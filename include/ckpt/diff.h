@@ -2,6 +2,10 @@
 #ifndef CKPT_DIFF_H
 #define CKPT_DIFF_H
 
+#ifndef CKPT_EXPERIMENTAL
+#error "<ckpt/diff.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,10 +16,7 @@
 #include <ckpt/tensor.h>
 #include <ckpt/value.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef enum ckpt_diff_status {
     CKPT_DIFF_SAME = 0, CKPT_DIFF_CHANGED, CKPT_DIFF_ADDED, CKPT_DIFF_REMOVED,
@@ -41,6 +42,7 @@ typedef enum ckpt_diff_match {
 } ckpt_diff_match;
 const char *ckpt_diff_match_name(ckpt_diff_match match);         /* "canonical" */
 
+/* A tensor of a, of b, or of both. The library makes the struct; it may grow. */
 typedef struct ckpt_diff_tensor {
     ckpt_diff_status status;
     unsigned what;
@@ -54,7 +56,8 @@ typedef struct ckpt_diff_tensor {
     double max_abs, max_rel;      /* |a-b| and |a-b| / |b|, the largest where neither is NaN */
 } ckpt_diff_tensor;
 
-/* Everything that is not a tensor: numbers, strings, bytes, arrays, classes, empty containers. */
+/* Everything that is not a tensor: numbers, strings, bytes, arrays, classes, empty containers. The library makes the struct;
+ * it may grow. */
 typedef struct ckpt_diff_scalar {
     ckpt_diff_status status;
     unsigned what;
@@ -64,30 +67,36 @@ typedef struct ckpt_diff_scalar {
     const ckpt_tensor_info *tensor_a, *tensor_b;
 } ckpt_diff_scalar;
 
+/* How to compare. Zero: bit by bit, all of it. */
 typedef struct ckpt_diff_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
     bool tolerant;                /* values are the same where |a-b| <= atol + rtol * |b|; NaN equals NaN; integers stay exact */
     double atol, rtol;
     bool keep_same;               /* the lists have what is the same too */
     /* Which tensors: a pair is compared where one of the two is wanted, and with a choice nothing but tensors is. NULL: all. */
     bool (*wanted)(void *ctx, const ckpt_tensor_info *tensor);
     void *wanted_ctx;
-    const ckpt_progress *progress;    /* may be NULL */
+    ckpt_progress progress;
 } ckpt_diff_options;
+#define CKPT_DIFF_OPTIONS_INIT CKPT_SIZED(ckpt_diff_options)
 
+/* The struct never grows: it is a field of ckpt_diff_result. */
 typedef struct ckpt_diff_counts {
     uint64_t same, changed, added, removed, tied;
     uint64_t by_name, by_canonical, by_prefix;
 } ckpt_diff_counts;
 
+/* The answer. Take it as it was initialized, or after ckpt_diff_result_clear. */
 typedef struct ckpt_diff_result {
+    uint32_t struct_size;         /* by the initializer */
     bool same;
-    ckpt_diff_tensor *tensors; size_t tensor_count;    /* in the order of a, then what only b has */
-    ckpt_diff_scalar *scalars; size_t scalar_count;
+    const ckpt_diff_tensor *const *tensors; size_t tensor_count;   /* in the order of a, then what only b has */
+    const ckpt_diff_scalar *const *scalars; size_t scalar_count;
     ckpt_diff_counts of_tensors, of_scalars;
     uint64_t bytes;               /* that were read and compared, of both together */
-    void *owned;
+    void *owned;                  /* what the lists are made of */
 } ckpt_diff_result;
+#define CKPT_DIFF_RESULT_INIT CKPT_SIZED(ckpt_diff_result)
 
 /* Compares bit by bit, or with tolerances. Of different dtypes the values are compared as numbers. Devices are compared
  * where both formats keep them. Nothing is held but names and results: both are read side by side in blocks, in the order
@@ -96,10 +105,7 @@ typedef struct ckpt_diff_result {
  * The result points into both readers: free it before they are closed. */
 ckpt_status ckpt_diff(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options, ckpt_diff_result *result,
                       ckpt_report *report, ckpt_error *err);
-void ckpt_diff_result_clear(ckpt_diff_result *result);           /* accepts a zeroed one, and NULL */
+void ckpt_diff_result_clear(ckpt_diff_result *result);           /* accepts one that holds nothing, and NULL */
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -7,19 +7,18 @@
 #include <ckpt/report.h>
 #include <ckpt/state.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
+/* What to look at besides the state. Zero: the state alone. The list is borrowed during the call. */
 typedef struct ckpt_guard_options {
-    uint32_t struct_size;
-    bool check_rank;              /* also name what sits on another rank's device than `own` */
+    uint32_t struct_size;         /* by the initializer */
+    bool check_rank;              /* a tensor on another device than `own` is a finding ("rank-device") */
     ckpt_device own;              /* this rank's device */
     ckpt_ranks ranks;
-    const ckpt_device *wanted;    /* devices that the run wants to use; those that hold nothing are reported */
+    const ckpt_device *wanted;    /* devices that the run wants to use; one that holds nothing is a finding ("idle-device") */
     size_t wanted_count;
 } ckpt_guard_options;
+#define CKPT_GUARD_OPTIONS_INIT CKPT_SIZED(ckpt_guard_options)
 
 /* Each parameter with its moments, master and step, against the placement policy for `kind`: CKPT_OK, or CKPT_ANSWER_NO with
  * findings (mixed-devices, step-on-cpu, step-on-gpu-slow, split, unmapped, managed, rank-device, idle-device). The
@@ -28,8 +27,5 @@ typedef struct ckpt_guard_options {
 ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_guard_options *options,
                        ckpt_report *report, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -6,12 +6,9 @@
 #include <ckpt/error.h>
 #include <ckpt/tensor.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
-/* Who asks: the values of `rank`, `local_rank`, `world` in expressions. */
+/* Who asks: the values of `rank`, `local_rank`, `world` in expressions. The struct never grows. */
 typedef struct ckpt_ranks {
     int64_t rank, local_rank, world;
 } ckpt_ranks;
@@ -46,8 +43,5 @@ ckpt_status ckpt_map_callback(ckpt_map_fn fn, void *ctx, ckpt_map **out, ckpt_er
 
 void ckpt_map_free(ckpt_map *map);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -7,14 +7,11 @@
 #include <ckpt/progress.h>
 #include <ckpt/report.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
 
     /* the source */
     const char *from;             /* its format; NULL: told from the content */
@@ -64,31 +61,26 @@ typedef struct ckpt_migrate_options {
                                    * 0: 2 where the process may use two cores, else 1. What is written is the same */
     const char *assume_order;     /* of the known orders of an optimizer's parameters the one that the source has, by its name
                                    * (ckpt-map(5): "model", "groups-reversed", ...), where more than one could be; NULL: none */
-    const char *const *replace; size_t replace_count;            /* globs over names of the model's tensors: each is left out with its
-                                   * optimizer state, and keeps its place in its group, so that the others keep their numbers */
+    const char *const *replace; size_t replace_count;            /* globs over names of the model's tensors: each is left out
+                                                                  * with its optimizer state, and keeps its place in its
+                                                                  * group, so that the others keep their numbers */
     bool allow_unused;            /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
 } ckpt_migrate_options;
-#ifdef __cplusplus
-#define CKPT_MIGRATE_OPTIONS_INIT {}
-#else
-#define CKPT_MIGRATE_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
 /* Rewrites the checkpoint src (a file or a directory, of any format that ckpt_reader_open reads) as dst. src is never
- * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything
- * is written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
+ * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything is
+ * written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
  * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
  *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done, or a rule
  * matches nothing ("unused-rule", each with a better one where there is one; allow_unused makes it a warning).
- * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the target would give the
- * optimizer's states names, or a state is to go by its parameter's name (replace), and more than one order of its parameters fits
- * ("order-ambiguous": param_names tells it, or assume_order). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and ckpt_reader_read. */
+ * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the target would give the optimizer's
+ * states names, or a state is to go by its parameter's name (replace), and more than one order of its parameters fits
+ * ("order-ambiguous": param_names tells it, or assume_order). CKPT_E_CANCELLED by progress. Else as ckpt_reader_open and
+ * ckpt_reader_read. */
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,
                          ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

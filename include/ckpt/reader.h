@@ -8,20 +8,19 @@
 #include <ckpt/tensor.h>
 #include <ckpt/value.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef struct ckpt_reader ckpt_reader;
 
+/* How to open. Zero is the default: the format is told from the content, and every byte that is read is checked. Texts are
+ * borrowed during the call. */
 typedef struct ckpt_reader_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
     const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
                                    * "hf", "hf-trainer", "accelerate", "peft" or "folder" */
-    const char *const *also;      /* further files or directories of the same checkpoint: "optimizer.pt" beside the path "module.pt",
-                                   * the directories of other ranks; what else lies there is not looked at (the commands'
-                                   * --one). Borrowed during the call */
+    const char *const *also;      /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
+                                   * "module.pt", the directories of other ranks; what else lies there is not looked at (the
+                                   * commands' --one). Borrowed during the call */
     size_t also_count;
     bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
     bool leave_large;             /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for
@@ -30,11 +29,7 @@ typedef struct ckpt_reader_options {
                                    * need (random_states_N.pkl; training_args.bin; of optimizer.pt and scheduler.pt one without
                                    * the other) is left out, and the error finding "member-damaged" names it; for a doctor */
 } ckpt_reader_options;
-#ifdef __cplusplus
-#define CKPT_READER_OPTIONS_INIT {}
-#else
-#define CKPT_READER_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_READER_OPTIONS_INIT CKPT_SIZED(ckpt_reader_options)
 
 /* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer or
  * PEFT wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours the
@@ -111,8 +106,5 @@ ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **da
  * CKPT_E_UNSUPPORTED: not dense, no data, or a view that repeats its storage more than a thousand times to over 16 GiB. */
 ckpt_status ckpt_reader_crc32(const ckpt_reader *reader, size_t i, uint32_t *crc, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -7,15 +7,13 @@
 #include <ckpt/device.h>
 #include <ckpt/tensor.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef enum ckpt_severity { CKPT_SEVERITY_NOTE = 0, CKPT_SEVERITY_WARNING, CKPT_SEVERITY_ERROR } ckpt_severity;
 const char *ckpt_severity_name(ckpt_severity severity);  /* "note", "warning", "error" */
 
-/* Strings live as long as the report; "" where there is none, never NULL. The codes are listed in ckpt.3. */
+/* The library makes the struct; it may grow. Strings live as long as the report; "" where there is none, never NULL. The
+ * codes are listed in ckpt.3. */
 typedef struct ckpt_finding {
     const char *code;             /* stable and short: "step-on-cpu", "moved", "missing", "crc-mismatch", ... */
     ckpt_severity severity;
@@ -27,12 +25,13 @@ typedef struct ckpt_finding {
     uint64_t nbytes;
 } ckpt_finding;
 
-/* What each device holds. */
+/* What each device holds. The library makes the struct; it may grow. */
 typedef struct ckpt_device_use {
     ckpt_device device;
     uint64_t tensors;
     uint64_t nbytes;
-    uint64_t by_role[CKPT_ROLE_COUNT];   /* bytes */
+    const uint64_t *by_role;      /* bytes by role, by_role[CKPT_ROLE_PARAM] and so on; lives as long as the report */
+    size_t role_count;            /* entries of by_role: ckpt_role_count() of the library */
 } ckpt_device_use;
 
 typedef struct ckpt_report ckpt_report;
@@ -48,8 +47,5 @@ ckpt_severity ckpt_report_worst(const ckpt_report *report);
 size_t ckpt_report_device_count(const ckpt_report *report);
 const ckpt_device_use *ckpt_report_device(const ckpt_report *report, size_t i);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

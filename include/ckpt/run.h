@@ -5,7 +5,7 @@
  *     o.every_steps = 1000;
  *     o.retention.keep_last = 3;
  *     int64_t done = 0;                                      completed steps
- *     if (ckpt_run_open(&run, "runs/gpt", state, &o, &err) < 0 ||
+ *     if (ckpt_run_open("runs/gpt", state, &o, &run, &err) < 0 ||
  *         ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)  NULL: your buffers stay where they are. A map_location is
  *         return fail(&err);                                 for memory that the library allocates (data NULL)
  *     while (done < last) {                                  from what was resumed: steps only grow
@@ -42,20 +42,18 @@
 #include <ckpt/restore.h>
 #include <ckpt/state.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 /* ---- which checkpoints stay: a plan without I/O */
 
-/* All zero: every checkpoint stays. */
+/* All zero: every checkpoint stays. The struct never grows: it is a field of ckpt_run_options. */
 typedef struct ckpt_retention {
     int64_t keep_last;            /* the newest N complete ones stay, others go; 0: nothing is ever removed */
     int64_t keep_every;           /* those whose step is a multiple of K stay as well; 0: none */
 } ckpt_retention;
 
-/* A checkpoint of a run directory, as it lies on the disk. Strings live as long as the list that it is from. */
+/* A checkpoint of a run directory, as it lies on the disk. Strings live as long as the list that it is from. The library makes
+ * the struct; it may grow. */
 typedef struct ckpt_run_entry {
     const char *name;             /* "step-00001000" */
     const char *path;             /* what ckpt_reader_open takes; with several ranks that of the lowest that holds it */
@@ -70,18 +68,26 @@ typedef struct ckpt_run_entry {
     const char *why;              /* not complete: what is wrong; else "" */
 } ckpt_run_entry;
 
+/* What the plan has to know of a checkpoint (ckpt_run_entry has the same fields). The struct never grows: the plan takes an array
+ * of it. */
+typedef struct ckpt_retention_entry {
+    int64_t step;
+    bool complete;
+    bool verified;
+} ckpt_retention_entry;
+
 /* remove[i] is set where entries[i] would go: complete, not the newest complete one, not the newest verified one, not
  * among the newest keep_last complete ones, and no multiple of keep_every. What is not complete is never removed: it is
  * not understood. Pure; the order of the entries does not matter. */
-void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_run_entry *entries, size_t n, bool *remove);
+void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_retention_entry *entries, size_t n, bool *remove);
 
 /* What a run directory holds, newest first: metadata only, no lock is taken and nothing is written, so it may be looked
  * at while a run writes and prunes. CKPT_E_FORMAT: not a run directory; CKPT_E_SYSTEM. */
 typedef struct ckpt_run_list ckpt_run_list;
 ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error *err);
-void ckpt_run_list_free(ckpt_run_list *list);                    /* accepts NULL */
+void ckpt_run_list_close(ckpt_run_list *list);                   /* accepts NULL */
 size_t ckpt_run_list_count(const ckpt_run_list *list);
-const ckpt_run_entry *ckpt_run_list_entries(const ckpt_run_list *list);      /* count of them, newest first */
+const ckpt_run_entry *ckpt_run_list_entry(const ckpt_run_list *list, size_t i);      /* newest first; NULL past the end */
 /* Who holds the lock ("pid 17 on host a"); NULL: nobody. */
 const char *ckpt_run_list_writer(const ckpt_run_list *list);
 /* Notes of what was odd: "stale-hint" (latest names what is not the newest), "leftover" (.tmp-*, .trash-*),
@@ -110,7 +116,7 @@ typedef void (*ckpt_notice_fn)(void *ctx, const ckpt_finding *finding);
 
 /* Zero is the safe default: asynchronous, durable, locked, every checkpoint kept, no signal touched. */
 typedef struct ckpt_run_options {
-    uint32_t struct_size;
+    uint32_t struct_size;         /* by the initializer */
 
     /* when to save: any of them */
     int64_t every_steps;          /* when done is a multiple; 0: not by steps */
@@ -127,8 +133,8 @@ typedef struct ckpt_run_options {
                                    * is said once ("synchronous"). 0: half of what is free when it is first needed */
     bool read_back;               /* the writer reads each checkpoint back and checks every CRC: it is then verified */
 
-    /* how to resume: borrowed until the last ckpt_run_resume returns. Its map_location is read when the run is opened; the
-     * argument of ckpt_run_resume, where that is not NULL, counts instead of it and of `map`. NULL: defaults */
+    /* how to resume: borrowed until the last ckpt_run_resume returns. Its map_location is read when the run is opened. Where
+     * the map_location of ckpt_run_resume is not NULL, that one counts instead of both maps here. NULL: defaults */
     const ckpt_restore_options *restore;
 
     /* when to save and stop (CKPT_STOP) */
@@ -140,8 +146,9 @@ typedef struct ckpt_run_options {
     bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves
                                    * and stops; looked for once a second, removed when that is done. Rank 0 looks */
 
-    /* several ranks: all_reduce is needed when ranks.world > 1; synchronous, skip_when_busy and resume_step are the same on
-     * all of them, or the open fails. Once all_reduce has failed it is not called again, and every call fails. All zero: rank 0 of 1 */
+    /* several ranks: all_reduce is needed when ranks.world > 1. The ranks must have the same synchronous, skip_when_busy and
+     * resume_step, or the open fails. Once all_reduce has failed, it is not called again and every call fails. All zero: rank 0
+     * of 1 */
     ckpt_ranks ranks;
     ckpt_all_reduce_fn all_reduce;
     void *all_reduce_ctx;
@@ -149,27 +156,23 @@ typedef struct ckpt_run_options {
     ckpt_notice_fn notice;        /* NULL: nobody is told; errors still come back from the calls */
     void *notice_ctx;
 
-    bool no_lock;                 /* permits a second writer in the directory (a file system without locks) */
+    bool no_lock;                 /* the directory is not locked, and a second writer is not refused: for a file system without
+                                   * locks */
 
-    int64_t resume_step;          /* ckpt_run_resume goes back to the checkpoint of this step, and to no other; when that is restored,
-                                   * later ones are kept aside, under names that no resume, retention or step count looks at
-                                   * ("aside-step-00000040"). To be taken away for the next start, or it goes back again. 0: the
-                                   * newest */
-    bool prune_first;             /* with keep_last > 1: before a save, one more old checkpoint is removed than after it, so that the new one
-                                   * finds its room; until it is published there is one checkpoint less than keep_last. Never the
-                                   * last one that is complete */
+    int64_t resume_step;          /* the step that ckpt_run_resume goes back to; 0: the newest. Once the checkpoint of that
+                                   * step is restored, later ones are renamed ("aside-step-00000040"): no resume, retention or
+                                   * step count looks at them. A program that keeps this option goes back at each start */
+    bool prune_first;             /* with keep_last > 1: one more old checkpoint is removed before a save, to make room for the
+                                   * new one. Until that is published there is one checkpoint less than keep_last. The last
+                                   * complete checkpoint always stays */
 } ckpt_run_options;
-#ifdef __cplusplus
-#define CKPT_RUN_OPTIONS_INIT {}
-#else
-#define CKPT_RUN_OPTIONS_INIT { 0 }
-#endif
+#define CKPT_RUN_OPTIONS_INIT CKPT_SIZED(ckpt_run_options)
 
 /* Opens the run directory (made with its parents where it is not there), locks it, and removes what a dead writer left.
  * The state is borrowed until ckpt_run_close; it need not be complete yet. CKPT_E_EXISTS: another process writes here,
  * by pid and host, or this process has the directory open already, by whatever path; CKPT_E_ARGUMENT, also for a map_location of
  * options.restore that is none; CKPT_E_SYSTEM. Options may be NULL: then only ckpt_run_save saves. */
-ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, const ckpt_run_options *options,
+ckpt_status ckpt_run_open(const char *path, ckpt_state *state, const ckpt_run_options *options, ckpt_run **out,
                           ckpt_error *err);
 
 /* Restores the newest checkpoint that is whole, every CRC checked, and sets *done to its completed steps. A damaged one
@@ -221,6 +224,7 @@ ckpt_trigger ckpt_run_stopping(ckpt_run *run);
 
 /* For the trainer's own log. */
 typedef struct ckpt_run_info {
+    uint32_t struct_size;         /* by the initializer */
     int64_t resumed_step;         /* -1: nothing was resumed */
     int64_t saved_step;           /* the newest that this run has on disk, -1: none */
     uint64_t saves, failures, skipped;
@@ -229,10 +233,8 @@ typedef struct ckpt_run_info {
     double save_seconds;          /* from its beginning to its being on disk */
     bool busy;                    /* a save is being written */
 } ckpt_run_info;
+#define CKPT_RUN_INFO_INIT CKPT_SIZED(ckpt_run_info)
 void ckpt_run_get_info(ckpt_run *run, ckpt_run_info *out);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

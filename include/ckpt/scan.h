@@ -8,6 +8,10 @@
 #ifndef CKPT_SCAN_H
 #define CKPT_SCAN_H
 
+#ifndef CKPT_EXPERIMENTAL
+#error "<ckpt/scan.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,16 +20,14 @@
 #include <ckpt/report.h>
 #include <ckpt/tensor.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef enum ckpt_danger { CKPT_DANGER_HARMLESS = 0, CKPT_DANGER_UNKNOWN, CKPT_DANGER_DANGEROUS } ckpt_danger;
 const char *ckpt_danger_name(ckpt_danger danger);        /* of a global: "harmless", "unknown", "dangerous" */
 const char *ckpt_verdict_name(ckpt_danger worst);        /* of all: "clean", "unknown", "dangerous" */
 
-/* A global that some pickle names, once for each place. Strings live as long as the scan. */
+/* A global that some pickle names, once for each place. Strings live as long as the scan. The library makes the struct; it may
+ * grow. */
 typedef struct ckpt_scan_global {
     ckpt_str name;                /* "os.system"; '?' stands for a part that is not known: it is computed, or a number of
                                    * copyreg's registry ("copyreg extension 5") */
@@ -40,13 +42,20 @@ typedef struct ckpt_scan_global {
 
 typedef struct ckpt_scan ckpt_scan;
 
-/* PATH is a file or a directory, whose files are all looked at. The report (may be NULL) gets what could not be looked
- * into, and what else is odd: codes scan-limit, scan-damaged, scan-computed, scan-bytes, scan-build, scan-encoded,
- * scan-unreadable; each makes the verdict unknown at least.
- * An error is CKPT_E_SYSTEM (no such file), CKPT_E_FORMAT (a device), CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; *out is then NULL. */
-ckpt_status ckpt_scan_path(const char *path, const ckpt_progress *progress, ckpt_scan **out, ckpt_report *report,
+/* Zero is the default. */
+typedef struct ckpt_scan_options {
+    uint32_t struct_size;         /* by the initializer */
+    ckpt_progress progress;
+} ckpt_scan_options;
+#define CKPT_SCAN_OPTIONS_INIT CKPT_SIZED(ckpt_scan_options)
+
+/* The path is that of a file, or of a directory, whose files are all looked at. options may be NULL. The report (may be NULL)
+ * gets what could not be looked into, and what else is odd: codes scan-limit, scan-damaged, scan-computed, scan-bytes,
+ * scan-build, scan-encoded, scan-unreadable; each makes the verdict unknown at least. An error is CKPT_E_SYSTEM (no such
+ * file), CKPT_E_FORMAT (a device), CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; *out is then NULL. */
+ckpt_status ckpt_scan_open(const char *path, const ckpt_scan_options *options, ckpt_scan **out, ckpt_report *report,
                            ckpt_error *err);
-void ckpt_scan_free(ckpt_scan *scan);                    /* accepts NULL */
+void ckpt_scan_close(ckpt_scan *scan);                   /* accepts NULL */
 
 ckpt_danger ckpt_scan_verdict(const ckpt_scan *scan);
 /* In the order of the table: dangerous ones first, then unknown, then harmless ones; of one kind as they were met. */
@@ -55,8 +64,5 @@ const ckpt_scan_global *ckpt_scan_get(const ckpt_scan *scan, size_t i);      /* 
 uint64_t ckpt_scan_files(const ckpt_scan *scan);         /* that were looked at */
 uint64_t ckpt_scan_pickles(const ckpt_scan *scan);       /* that were found in them */
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -2,6 +2,10 @@
 #ifndef CKPT_STATS_H
 #define CKPT_STATS_H
 
+#ifndef CKPT_EXPERIMENTAL
+#error "<ckpt/stats.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,10 +13,7 @@
 #include <ckpt/progress.h>
 #include <ckpt/reader.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef enum ckpt_stats_kind {
     CKPT_STATS_NONE = 0,          /* no values of its own: `why` says why */
@@ -27,7 +28,8 @@ const char *ckpt_stats_kind_name(ckpt_stats_kind kind);  /* "float" */
 
 enum { CKPT_STATS_BINS = 32, CKPT_STATS_OCTAVES = 64 };
 
-/* All but the counts of what is not finite is over the finite values, in float64: with finite 0, numbers are 0. */
+/* All but the counts of what is not finite is over the finite values, in float64: with finite 0, numbers are 0.
+ * The library makes the struct; it may grow. */
 typedef struct ckpt_tensor_stats {
     ckpt_stats_kind kind;
     bool is_signed;               /* CODES: in int_ */
@@ -46,11 +48,13 @@ typedef struct ckpt_tensor_stats {
     uint64_t octaves[CKPT_STATS_OCTAVES];
 } ckpt_tensor_stats;
 
+/* What to count. Zero: all but the histogram. */
 typedef struct ckpt_stats_options {
-    uint32_t struct_size;         /* 0: this header's */
+    uint32_t struct_size;         /* by the initializer */
     bool histogram;               /* a tensor of more than 32 MiB is read twice for it */
-    const ckpt_progress *progress;    /* may be NULL */
+    ckpt_progress progress;
 } ckpt_stats_options;
+#define CKPT_STATS_OPTIONS_INIT CKPT_SIZED(ckpt_stats_options)
 
 /* Called once a tensor, in the order in which they are read: `tensor` is the number in the reader. stats is good during
  * the call. A return other than 0 stops (CKPT_E_CANCELLED). */
@@ -61,8 +65,5 @@ typedef int (*ckpt_stats_fn)(void *ctx, size_t tensor, const ckpt_tensor_stats *
 ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count, const ckpt_stats_options *options,
                        ckpt_stats_fn fn, void *ctx, ckpt_error *err);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

@@ -2,18 +2,19 @@
 #ifndef CKPT_SUMMARY_H
 #define CKPT_SUMMARY_H
 
+#ifndef CKPT_EXPERIMENTAL
+#error "<ckpt/summary.h> is young and may change with each release: define CKPT_EXPERIMENTAL before the include"
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <ckpt/error.h>
 #include <ckpt/reader.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
-/* How well it did, by what the producer keeps of it. */
+/* How well it did, by what the producer keeps of it. The struct never grows: it is a field of ckpt_summary. */
 typedef struct ckpt_score {
     ckpt_str name;                /* "val_loss"; data NULL: not said */
     bool has_best, has_current;
@@ -23,7 +24,8 @@ typedef struct ckpt_score {
 
 enum { CKPT_SUMMARY_NAMES = 8 };
 
-/* Parameters beside optimizer state, where both are here and it is known what belongs to what. */
+/* Parameters beside optimizer state, where both are here and it is known what belongs to what. The struct never grows: it is a
+ * field of ckpt_summary. */
 typedef struct ckpt_summary_state {
     bool known;
     uint64_t params;                                    /* ties count once */
@@ -36,6 +38,7 @@ typedef struct ckpt_summary_state {
 /* What `show` says of the training state: found by structure. data NULL: not found. Texts live until ckpt_summary_clear,
  * values until the reader is closed. */
 typedef struct ckpt_summary {
+    uint32_t struct_size;         /* by the initializer */
     const char *producer;         /* "ckpt", "torch", "libtorch", "Lightning", "accelerate", ...; NULL: not known */
     ckpt_str producer_version;    /* "2.6.6" */
     ckpt_str version_of;          /* whose version that is where it is not the producer's own: "transformers" */
@@ -62,11 +65,12 @@ typedef struct ckpt_summary {
     ckpt_str resume_file;         /* in a directory: the file that {path} is, data NULL: the directory */
     void *owned;                  /* what the texts point into */
 } ckpt_summary;
-ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
-void ckpt_summary_clear(ckpt_summary *summary);
+#define CKPT_SUMMARY_INIT CKPT_SIZED(ckpt_summary)
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+/* Fills *out, which must hold no summary: take it as it was initialized, or after ckpt_summary_clear. After an error it holds
+ * nothing. */
+ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
+void ckpt_summary_clear(ckpt_summary *summary);          /* accepts one that holds nothing, and NULL */
+
+CKPT_END_DECLS
 #endif

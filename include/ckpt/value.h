@@ -7,10 +7,7 @@
 #include <stdint.h>
 #include <ckpt/tensor.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+CKPT_BEGIN_DECLS
 
 typedef enum ckpt_kind {
     CKPT_V_NONE = 0,              /* None, null */
@@ -32,20 +29,21 @@ typedef enum ckpt_kind {
 
 typedef struct ckpt_value ckpt_value;
 
+/* An entry of a dict. The struct never grows: values have arrays of it. */
 typedef struct ckpt_entry {
     const ckpt_value *key;        /* any hashable: str, int, bool, float, tuple, ... */
     const ckpt_value *value;
 } ckpt_entry;
 
-/* What is known of a numpy array; its bytes are the value's text. */
+/* What is known of a numpy array; its bytes are the value's text. The library makes the struct; it may grow. */
 typedef struct ckpt_array {
     ckpt_str dtype;               /* numpy's string, "<f4" */
     const int64_t *shape; uint32_t ndim;
     bool fortran;                 /* in Fortran order */
 } ckpt_array;
 
-/* Read only; lives as long as its reader (or arena). The same pointer may occur in several places: that is Python's
- * identity, and cycles are possible. Walk with ckpt_value_walk, or guard your recursion. */
+/* Read only; it lives as long as its reader. The library makes the struct; it may grow. The same pointer may occur in several
+ * places: that is Python's identity, and cycles are possible. Walk with ckpt_value_walk, or guard your recursion. */
 struct ckpt_value {
     ckpt_kind kind;
     bool boolean;
@@ -68,7 +66,7 @@ struct ckpt_value {
 /* One call a node, in file order, parents first. `name` is the dotted key path. Nodes under opaque objects come with
  * inside true; a container that contains itself is visited once a path and then given with cycle true. A return other
  * than 0 stops the walk, and is returned. CKPT_E_LIMIT when the tree, with shared parts counted at each place, has
- * more than max_nodes nodes (0: 50 million). */
+ * more than max_nodes nodes (0: 50 million). The library makes the struct; it may grow. */
 typedef struct ckpt_visit {
     const ckpt_value *value;
     ckpt_str name;                /* valid during the call */
@@ -93,8 +91,5 @@ const ckpt_value *ckpt_value_get(const ckpt_value *dict, const char *key);
 /* "dict", "int", "object", ...: the commands' word for it. */
 const char *ckpt_kind_name(ckpt_kind kind);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+CKPT_END_DECLS
 #endif

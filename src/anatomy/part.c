@@ -92,7 +92,7 @@ static bool is_piece(const ckpt_tensor_info *t)
         return true;
     if (!t->extra->placements.data || t->extra->part_count == 0)
         return false;
-    const ckpt_tensor_info *local = &t->extra->parts[0];
+    const ckpt_tensor_info *local = t->extra->parts[0];
     return local->ndim != t->ndim || (t->ndim && memcmp(local->shape, t->shape, t->ndim * sizeof *t->shape) != 0);
 }
 
@@ -114,7 +114,7 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
     put_shape(global, sizeof global, first);
     ckpt__escape(name, sizeof name, first->name.data, first->name.size);
     if (first->extra->part_count && first->extra->placements.data) {
-        put_shape(local, sizeof local, &first->extra->parts[0]);
+        put_shape(local, sizeof local, first->extra->parts[0]);
         snprintf(out->what, sizeof out->what,
                  "a shard (%s): of %zu tensor%s it has one rank's piece (DTensor), the first %s: %.80s, %s of %s", rank, pieces,
                  pieces == 1 ? "" : "s", name, first->extra->placements.data, local, global);

@@ -10,6 +10,10 @@
 #include <ckpt/error.h>
 #include <ckpt/tensor.h>
 
+/* How many there are, of the enums that may grow. */
+#define CKPT__DTYPE_COUNT ((int)CKPT_F4 + 1)
+#define CKPT__ROLE_COUNT ((int)CKPT_ROLE_OTHER + 1)
+
 #if defined(__GNUC__)
 #define CKPT__PRINTF(a, b) __attribute__((format(printf, a, b)))
 #else
@@ -27,6 +31,18 @@ void ckpt__error_object(ckpt_error *err, const char *object);
 /* What a device refused, with the tensor's name: err->object, which was the device's, becomes part of the message. Returns
  * the status. */
 ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name);
+
+/* ---- structs of the caller's that may grow (error.h, CKPT_SIZED): each begins with a uint32_t struct_size, where 0 means first_size,
+ * the size of the first release. name is the struct's, for messages. base/first_sizes.h has the sizes, and macros.
+ *
+ * Options: *own becomes zero and then what the caller gave (NULL: nothing), with own->struct_size set. CKPT_E_ARGUMENT: the
+ * caller's struct is smaller than any release's, or has fields set that this library does not know. */
+ckpt_status ckpt__take_options(void *own, size_t own_size, size_t first_size, const void *given, const char *name, ckpt_error *err);
+/* Answers: is there room for one (CKPT_E_ARGUMENT)? The answer itself, as much as the caller's struct has, its struct_size kept; what
+ * the caller's has beyond own becomes zero. And the caller's struct as it is, what it lacks zero. given may be NULL. */
+ckpt_status ckpt__check_answer(const void *given, size_t first_size, const char *name, ckpt_error *err);
+void ckpt__give_answer(void *given, const void *own, size_t own_size, size_t first_size);
+void ckpt__take_answer(void *own, size_t own_size, size_t first_size, const void *given);
 
 /* Escapes control characters, DEL, broken UTF-8 and backslash for one line of text: \n, \x1b, ... Writes at most size
  * bytes with the NUL, ending in "..." where cut. Returns out. */

@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "0.1.0"
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#ifndef PACKAGE_VERSION           /* built by hand */
+#define PACKAGE_VERSION TEXT(CKPT_VERSION_MAJOR) "." TEXT(CKPT_VERSION_MINOR) "." TEXT(CKPT_VERSION_PATCH)
 #endif
 #ifndef CKPT_BUILD_INFO
 #define CKPT_BUILD_INFO "built by hand"
@@ -13,6 +15,11 @@
 const char *ckpt_version(void)
 {
     return PACKAGE_VERSION;
+}
+
+unsigned ckpt_version_number(void)
+{
+    return CKPT_VERSION_NUMBER;
 }
 
 const char *ckpt_build_info(void)

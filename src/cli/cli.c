@@ -278,7 +278,8 @@ int cli_version(const cli *c)
 ckpt_reader *cli_open(const cli *c, const char *path)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.format = c->from, .also = (const char *const *)c->also, .also_count = (size_t)c->also_count,
+    ckpt_reader_options options = {.struct_size = sizeof options, .format = c->from,
+                                   .also = (const char *const *)c->also, .also_count = (size_t)c->also_count,
                                    .leave_large = c->leave_large, .leave_damaged = c->leave_damaged};
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)

@@ -325,7 +325,7 @@ static int answer_for_run(const run_view *v, const struct command *command)
         return cli_fail(c, "run-directory", "%s: a run directory without any checkpoint yet; `%s` takes a checkpoint", v->path,
                         command->name);
     return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; `%s` takes one of them, such as %s", v->path,
-                    v->count, v->count == 1 ? "" : "s", command->name, run_newest(v) ? run_newest(v)->path : v->entries[0].path);
+                    v->count, v->count == 1 ? "" : "s", command->name, run_newest(v) ? run_newest(v)->path : ckpt_run_list_entry(v->list, 0)->path);
 }
 
 /* What errors may begin with: the PATHs first. False: out of memory. */

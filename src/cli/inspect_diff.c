@@ -130,12 +130,12 @@ static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_dif
     json_end_object(&j);
     json_array(&j, "tensors");
     for (size_t i = 0; i < r->tensor_count; i++)
-        if (r->tensors[i].status != CKPT_DIFF_TIED)
-            json_tensor(&j, &r->tensors[i]);
+        if (r->tensors[i]->status != CKPT_DIFF_TIED)
+            json_tensor(&j, r->tensors[i]);
     json_end_array(&j);
     json_array(&j, "scalars");
     for (size_t i = 0; i < r->scalar_count; i++) {
-        const ckpt_diff_scalar *s = &r->scalars[i];
+        const ckpt_diff_scalar *s = r->scalars[i];
         json_head(&j, s->name, s->status, s->what, s->match);
         json_value(&j, "a", s->name_a, s->a, s->tensor_a);
         json_value(&j, "b", s->name_b, s->b, s->tensor_b);
@@ -382,10 +382,10 @@ static void diff_text(const inspect *o, const ckpt_diff_result *r, const ckpt_re
     if (!c->quiet)
         cli_text_findings(c, stdout, report, CKPT_SEVERITY_NOTE, NULL);
     for (size_t i = 0; i < r->tensor_count; i++)
-        if (r->tensors[i].status != CKPT_DIFF_TIED)
-            put_tensor(c, &r->tensors[i]);
+        if (r->tensors[i]->status != CKPT_DIFF_TIED)
+            put_tensor(c, r->tensors[i]);
     for (size_t i = 0; i < r->scalar_count; i++)
-        put_scalar(c, &r->scalars[i]);
+        put_scalar(c, r->scalars[i]);
     if (c->quiet)
         return;
     put_counts("tensors", &r->of_tensors);
@@ -434,7 +434,7 @@ static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b,
 {
     const cli *c = &o->cli;
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_diff_result result;
+    ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
     cli_progress shown;
     ckpt_progress progress = {cli_progress_step, &shown};
     ckpt_report *report = ckpt_report_new();
@@ -444,7 +444,7 @@ static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b,
         options->wanted = is_wanted;
         options->wanted_ctx = (void *)(uintptr_t)c;
     }
-    options->progress = &progress;
+    options->progress = progress;
     cli_progress_init(&shown, c, "compared");
     ckpt_status answer = ckpt_diff(a, b, options, &result, report, &err);
     cli_progress_end(&shown);
@@ -470,7 +470,8 @@ static int compare(const inspect *o, const ckpt_reader *a, const ckpt_reader *b,
 int inspect_diff(const inspect *o)
 {
     const cli *c = &o->cli;
-    ckpt_diff_options options = {.tolerant = o->atol || o->rtol};
+    ckpt_diff_options options = CKPT_DIFF_OPTIONS_INIT;
+    options.tolerant = o->atol || o->rtol;
     int status = take_tolerance(c, "--atol", o->atol, &options.atol);
     if (status < 0)
         status = take_tolerance(c, "--rtol", o->rtol, &options.rtol);

@@ -23,12 +23,13 @@ static bool parse_version(const char *text, int *major, int *minor)
 }
 
 /* "cuda:2" (two devices, as the contract writes it), "2", "cpu". */
+/* As ckpt_doctor_options.cuda_device_count. */
 static bool parse_devices(const char *text, int *count)
 {
     const char *digits = strncmp(text, "cuda:", 5) == 0 ? text + 5 : text;
     char *end;
     if (strcmp(text, "cpu") == 0) {
-        *count = 0;
+        *count = -1;
         return true;
     }
     if (*digits < '0' || *digits > '9')
@@ -37,7 +38,7 @@ static bool parse_devices(const char *text, int *count)
     long n = strtol(digits, &end, 10);
     if (*end || errno || n > 1024)
         return false;
-    *count = (int)n;
+    *count = n > 0 ? (int)n : -1;
     return true;
 }
 
@@ -75,8 +76,7 @@ static bool parse_world(const char *text, int *world)
 int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
 {
     const cli *c = &o->cli;
-    memset(d, 0, sizeof *d);
-    d->cuda_devices = -1;
+    *d = (ckpt_doctor_options)CKPT_DOCTOR_OPTIONS_INIT;
     d->amp = o->amp;
     d->map_location = o->map_location;
     d->assume_order = o->assume_order;
@@ -92,7 +92,7 @@ int inspect_doctor_options(const inspect *o, ckpt_doctor_options *d)
         return cli_usage(c, "--load-weights-only: unknown value '%s' (choose yes or no)", o->load_weights_only);
     if (o->optimizer && (d->optimizer = ckpt_optimizer_kind_from_name(o->optimizer)) == CKPT_OPTIMIZER_DEFAULT)
         return cli_usage(c, "--optimizer: unknown value '%s' (choose fused, capturable, foreach or plain)", o->optimizer);
-    if (o->devices && !parse_devices(o->devices, &d->cuda_devices))
+    if (o->devices && !parse_devices(o->devices, &d->cuda_device_count))
         return cli_usage(c, "--devices: '%s' is no number of devices; write cuda:2 for two of them, or cpu for none", o->devices);
     if (o->device_memory && !parse_memory(o->device_memory, &d->device_memory))
         return cli_usage(c, "--device-memory: '%s' is no size (80GiB, 24GB, ...)", o->device_memory);
@@ -129,8 +129,8 @@ void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_docto
     json_text(j, "optimizer", d->optimizer != CKPT_OPTIMIZER_DEFAULT ? ckpt_optimizer_kind_name(d->optimizer) : NULL);
     json_bool(j, "amp", r->amp);
     json_text(j, "map_location", o->map_location);
-    if (d->cuda_devices >= 0)
-        json_int(j, "devices", d->cuda_devices);
+    if (d->cuda_device_count)
+        json_int(j, "devices", d->cuda_device_count > 0 ? d->cuda_device_count : 0);
     else
         json_null(j, "devices");
     if (d->device_memory)
@@ -144,9 +144,9 @@ void inspect_doctor_json_assumed(json_out *j, const inspect *o, const ckpt_docto
     json_bool(j, "values", d->read_values);
     json_end_object(j);
     json_object(j, "effective");
-    json_flag(j, "fused", r->fused);
-    json_flag(j, "capturable", r->capturable);
-    json_flag(j, "foreach", r->foreach_);
+    json_flag(j, "fused", r->uses_fused);
+    json_flag(j, "capturable", r->uses_capturable);
+    json_flag(j, "foreach", r->uses_foreach);
     json_end_object(j);
 }
 
@@ -164,7 +164,7 @@ static void doctor_json_places(json_out *j, const ckpt_doctor_result *r)
 {
     json_array(j, "places");
     for (size_t i = 0; i < r->place_count; i++) {
-        const ckpt_doctor_place *p = &r->places[i];
+        const ckpt_doctor_place *p = r->places[i];
         json_object(j, NULL);
         json_text(j, "from", *p->from ? p->from : NULL);
         json_text(j, "to", *p->to ? p->to : NULL);
@@ -242,7 +242,7 @@ static int doctor_say(const inspect *o, const ckpt_reader *reader, const ckpt_do
     char *snippet = NULL;
     if (o->snippet && strcmp(o->snippet, "torch") != 0 && strcmp(o->snippet, "c") != 0)
         return cli_usage(c, "--snippet: unknown value '%s' (choose torch or c)", o->snippet);
-    if (o->snippet && ckpt_doctor_snippet(reader, d, o->snippet, &snippet, &err) < 0)
+    if (o->snippet && ckpt_doctor_snippet(reader, o->snippet, d, &snippet, &err) < 0)
         return cli_fail_error(c, &err);
     inspect_doctor_warn(o, r->loader);
     int reported = o->report ? report_doctor(o, reader, d, r, report) : CLI_YES;
@@ -270,7 +270,7 @@ int inspect_doctor(const inspect *o)
     const cli *c = &o->cli;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_doctor_options options;
-    ckpt_doctor_result result;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     cli_progress shown;
     names list = {NULL, NULL, 0};
     ckpt_reader *reader = cli_open(c, o->paths[0]);
@@ -281,13 +281,12 @@ int inspect_doctor(const inspect *o)
     if (status < 0 && o->param_names)
         status = names_read(c, o->param_names, &list);
     if (status < 0) {
-        ckpt_progress progress = {cli_progress_step, &shown};
         options.param_names = list.items;
         options.param_name_count = list.count;
         cli_progress_init(&shown, c, "read");
         if (options.read_values) {
             cli_signals();
-            options.progress = &progress;
+            options.progress = (ckpt_progress){cli_progress_step, &shown};
         }
         ckpt_status answer = ckpt_doctor(reader, &options, &result, report, &err);
         if (options.read_values)

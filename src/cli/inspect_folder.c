@@ -79,7 +79,7 @@ void folder_keep_text(char *out, size_t size, const char *text, size_t n)
 
 static void take_summary(folder_item *it, const ckpt_reader *reader)
 {
-    ckpt_summary s;
+    ckpt_summary s = CKPT_SUMMARY_INIT;
     folder_keep_text(it->format, sizeof it->format, ckpt_reader_format(reader), 31);
     it->nbytes = ckpt_reader_file_size(reader);
     if (ckpt_summarize(reader, &s, NULL) < 0)
@@ -100,19 +100,20 @@ static bool look_at_run(folder_item *it)
     ckpt_run_list *runs = NULL;
     if (ckpt_run_list_open(it->path, &runs, NULL) < 0)
         return false;
-    const ckpt_run_entry *entries = ckpt_run_list_entries(runs), *newest = NULL;
+    const ckpt_run_entry *newest = NULL;
     folder_keep_text(it->format, sizeof it->format, "run", 3);
     folder_keep_text(it->producer, sizeof it->producer, "ckpt", 4);
     for (size_t i = 0; i < ckpt_run_list_count(runs); i++) {
-        it->nbytes += entries[i].nbytes;
-        it->time = entries[i].time > it->time ? entries[i].time : it->time;
-        newest = !newest && entries[i].complete ? &entries[i] : newest;
+        const ckpt_run_entry *e = ckpt_run_list_entry(runs, i);
+        it->nbytes += e->nbytes;
+        it->time = e->time > it->time ? e->time : it->time;
+        newest = !newest && e->complete ? e : newest;
     }
     it->complete = newest != NULL;
     it->step = newest ? newest->step : -1;
     if (!newest)
         folder_keep_text(it->why, sizeof it->why, "a run directory in which no checkpoint is complete", 50);
-    ckpt_run_list_free(runs);
+    ckpt_run_list_close(runs);
     return true;
 }
 

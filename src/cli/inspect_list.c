@@ -111,7 +111,7 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     if (t->extra->layout.data || t->extra->part_count > 0) {
         json_array(j, "parts");
         for (size_t i = 0; i < t->extra->part_count; i++)     /* parts have no parts */
-            json_tensor(j, &t->extra->parts[i], NULL, false, NULL);
+            json_tensor(j, t->extra->parts[i], NULL, false, NULL);
         json_end_array(j);
     }
     json_end_object(j);
@@ -264,7 +264,7 @@ static void put_str_column(page *p, ckpt_str s, size_t width)
 /* How wide the columns are, and which dtypes and roles there are. */
 typedef struct widths {
     size_t dtype, shape, device, role, file, shown;
-    bool dtypes[CKPT_DTYPE_COUNT], roles[CKPT_ROLE_COUNT];
+    uint64_t dtypes, roles;       /* a bit each */
     ckpt_str last;                /* device */
 } widths;
 
@@ -288,7 +288,8 @@ enum { WIDEST = 24, WIDEST_FILE = 48 };     /* what is wider pushes the rest of 
 static void measure(widths *w, const ckpt_tensor_info *t)
 {
     widen(&w->shape, shape_width(t), WIDEST);
-    w->dtypes[t->dtype] = w->roles[t->role] = true;
+    w->dtypes |= UINT64_C(1) << t->dtype;
+    w->roles |= UINT64_C(1) << t->role;
     if (t->device.data != w->last.data || t->device.size != w->last.size)
         widen(&w->device, t->device.data ? str_width(t->device) : 0, WIDEST);
     w->last = t->device;
@@ -303,11 +304,11 @@ static widths measure_all(const inspect *o, const ckpt_reader *reader)
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)
         if (cli_selected(&o->cli, ckpt_reader_tensor(reader, i)))
             measure(&w, ckpt_reader_tensor(reader, i));
-    for (int k = 0; k < CKPT_DTYPE_COUNT; k++)
-        if (w.dtypes[k])
+    for (int k = 0; k < ckpt_dtype_count(); k++)
+        if (w.dtypes >> k & 1)
             widen(&w.dtype, strlen(ckpt_dtype_name((ckpt_dtype)k)), WIDEST);
-    for (int k = CKPT_ROLE_NONE + 1; k < CKPT_ROLE_COUNT; k++)
-        if (w.roles[k])
+    for (int k = CKPT_ROLE_NONE + 1; k < ckpt_role_count(); k++)
+        if (w.roles >> k & 1)
             widen(&w.role, strlen(ckpt_role_name((ckpt_role)k)), WIDEST);
     w.file = w.file > 0 && w.file < 4 ? 4 : w.file;
     return w;
@@ -369,7 +370,10 @@ static int name_and_list(const inspect *o, const ckpt_reader *reader, const sums
     ckpt_naming *naming = NULL;
     names list = {NULL, NULL, 0};
     int status = o->param_names ? names_read(&o->cli, o->param_names, &list) : -1;
-    if (status < 0 && ckpt_naming_new(reader, list.items, list.count, &naming, NULL, &err) < 0 &&
+    ckpt_naming_options options = CKPT_NAMING_OPTIONS_INIT;
+    options.param_names = list.items;
+    options.param_name_count = list.count;
+    if (status < 0 && ckpt_naming_new(reader, &options, &naming, NULL, &err) < 0 &&
         (o->param_names || err.status == CKPT_E_NO_MEMORY))
         status = cli_fail_error(&o->cli, &err);        /* otherwise the list stands without names */
     if (status < 0) {

@@ -24,7 +24,6 @@ int run_view_open(const inspect *o, run_view *v)
     while (n > 1 && o->paths[0][n - 1] == '/')
         n--;
     v->path = strndup(o->paths[0], n);
-    v->entries = ckpt_run_list_entries(v->list);
     v->count = ckpt_run_list_count(v->list);
     if (v->path)
         return -1;
@@ -34,7 +33,7 @@ int run_view_open(const inspect *o, run_view *v)
 
 void run_view_close(run_view *v)
 {
-    ckpt_run_list_free(v->list);
+    ckpt_run_list_close(v->list);
     free(v->path);
     memset(v, 0, sizeof *v);
 }
@@ -158,7 +157,7 @@ char *run_resume_command(const run_view *v)
     size_t size = strlen(v->path) + 200;
     char *text = inspect_plain_path(v->path) ? malloc(size) : NULL;
     if (text)
-        snprintf(text, size, "ckpt_run_open(&run, \"%s\", state, &options, &err); ckpt_run_resume(run, NULL, &done, report, &err)", v->path);
+        snprintf(text, size, "ckpt_run_open(\"%s\", state, &options, &run, &err); ckpt_run_resume(run, NULL, &done, report, &err)", v->path);
     return text;
 }
 
@@ -190,8 +189,8 @@ typedef struct layout {
 const ckpt_run_entry *run_newest(const run_view *v)
 {
     for (size_t i = 0; i < v->count; i++)
-        if (v->entries[i].complete)
-            return &v->entries[i];
+        if (ckpt_run_list_entry(v->list, i)->complete)
+            return ckpt_run_list_entry(v->list, i);
     return NULL;
 }
 
@@ -199,7 +198,7 @@ static void lay_out(const run_view *v, layout *l)
 {
     l->step_width = 4;
     for (size_t i = 0; i < v->count; i++) {
-        const ckpt_run_entry *e = &v->entries[i];
+        const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
         int width = snprintf(NULL, 0, "%" PRId64, e->step);
         l->step_width = width > l->step_width ? width : l->step_width;
         l->ranks |= e->world > 1;
@@ -223,7 +222,7 @@ static void format_time(char *out, size_t size, int64_t when)
 
 static void show_line(const run_view *v, const layout *l, size_t i)
 {
-    const ckpt_run_entry *e = &v->entries[i];
+    const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
     const cli *c = &v->o->cli;
     char when[32], size[CLI_SIZE_MAX], ranks[48];
     format_time(when, sizeof when, e->time);
@@ -329,7 +328,7 @@ static void show_json(const run_view *v, const layout *l)
     json_text(&j, "writer", ckpt_run_list_writer(v->list));
     json_array(&j, "checkpoints");
     for (size_t i = 0; i < v->count; i++)
-        json_entry(&j, &v->entries[i], l->remove ? &l->remove[i] : NULL);
+        json_entry(&j, ckpt_run_list_entry(v->list, i), l->remove ? &l->remove[i] : NULL);
     json_end_array(&j);
     if (l->remove) {
         json_object(&j, "retention");
@@ -357,7 +356,7 @@ bool run_report_lines(const run_view *v, report_list *out)
     out->newest_first = true;
     out->findings = ckpt_run_list_findings(v->list);
     for (size_t i = 0; i < v->count; i++) {
-        const ckpt_run_entry *e = &v->entries[i];
+        const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
         report_line *line = &out->lines[i];
         *line = (report_line){.name = e->name, .step = e->step, .time = e->time, .nbytes = e->nbytes, .why = e->complete ? "" : e->why};
         if (e->world > 1)
@@ -395,6 +394,21 @@ static int show_report(const run_view *v, const layout *l)
     return status;
 }
 
+/* What the rule of --keep-last and --keep-every says of each. NULL: no memory. */
+static bool *plan_of(const run_view *v)
+{
+    ckpt_retention_entry *entries = calloc(v->count + 1, sizeof *entries);
+    bool *remove = entries ? calloc(v->count + 1, sizeof *remove) : NULL;
+    for (size_t i = 0; remove && i < v->count; i++) {
+        const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
+        entries[i] = (ckpt_retention_entry){.step = e->step, .complete = e->complete, .verified = e->verified};
+    }
+    if (remove)
+        ckpt_retention_plan(&v->o->keep, entries, v->count, remove);
+    free(entries);
+    return remove;
+}
+
 int run_show(const run_view *v)
 {
     const inspect *o = v->o;
@@ -406,10 +420,9 @@ int run_show(const run_view *v)
             &o->cli,
             "%s: show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them", v->path);
     if (o->keep.keep_last > 0 || o->keep.keep_every > 0) {
-        remove = calloc(v->count + 1, sizeof *remove);
+        remove = plan_of(v);
         if (!remove)
             return cli_fail(&o->cli, "no-memory", "out of memory");
-        ckpt_retention_plan(&o->keep, v->entries, v->count, remove);
         if (o->keep.keep_last == 0)
             cli_warn(&o->cli,
                      "--keep-every adds to what --keep-last keeps; without --keep-last nothing is ever removed");

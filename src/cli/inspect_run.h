@@ -9,7 +9,6 @@ typedef struct run_view {
     const inspect *o;
     char *path;                   /* as given, without slashes at its end */
     ckpt_run_list *list;
-    const ckpt_run_entry *entries;
     size_t count;
 } run_view;
 

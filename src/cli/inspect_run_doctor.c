@@ -50,7 +50,7 @@ static bool falls_back(ckpt_status status)
 /* Not complete: passed over, unless a newer version wrote it, or ranks that are not here may have the rest of it. */
 static void weigh_incomplete(walk *w, size_t i, const run_parts *parts)
 {
-    const ckpt_run_entry *e = &w->v->entries[i];
+    const ckpt_run_entry *e = ckpt_run_list_entry(w->v->list, i);
     ckpt_reader *reader = NULL;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_status status = ckpt_reader_open(e->path, NULL, &reader, &err);
@@ -70,7 +70,7 @@ static void weigh_incomplete(walk *w, size_t i, const run_parts *parts)
 static int weigh_bytes(walk *w, size_t i)
 {
     const run_view *v = w->v;
-    const ckpt_run_entry *e = &v->entries[i];
+    const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
     run_check check;
     cli_progress shown;
     if (e->verified || v->o->metadata_only) {
@@ -109,7 +109,7 @@ static int ask_part(walk *w, size_t i, const char *path, bool first)
     const cli *c = &w->v->o->cli;
     ckpt_reader *reader = NULL;
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_doctor_result result;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_status status = ckpt_reader_open(path, NULL, &reader, &err);
     if (status < 0) {
         if (falls_back(status))
@@ -142,7 +142,7 @@ static int ask_part(walk *w, size_t i, const char *path, bool first)
 /* -1: go on to the one before; 0: the walk is at its end; else the exit status, the error said. */
 static int weigh(walk *w, size_t i)
 {
-    const ckpt_run_entry *e = &w->v->entries[i];
+    const ckpt_run_entry *e = ckpt_run_list_entry(w->v->list, i);
     run_parts parts;
     int answer = -1;
     if (!run_parts_find(w->v, e, &parts))
@@ -198,7 +198,7 @@ static const char *outcome_of(const walk *w)
 
 static const ckpt_run_entry *taken(const walk *w)
 {
-    return w->end < w->v->count && w->all[w->end].fate == FATE_TAKEN ? &w->v->entries[w->end] : NULL;
+    return w->end < w->v->count && w->all[w->end].fate == FATE_TAKEN ? ckpt_run_list_entry(w->v->list, w->end) : NULL;
 }
 
 static void json_candidate(json_out *j, const ckpt_run_entry *e, const candidate *c)
@@ -242,7 +242,7 @@ static void doctor_json(const walk *w, int status)
     json_text(&j, "format", "run");
     json_array(&j, "candidates");
     for (size_t i = 0; i < v->count; i++)
-        json_candidate(&j, &v->entries[i], &w->all[i]);
+        json_candidate(&j, ckpt_run_list_entry(v->list, i), &w->all[i]);
     json_end_array(&j);
     if (w->asked)
         inspect_doctor_json_assumed(&j, v->o, &w->options, &w->result);
@@ -282,7 +282,7 @@ static const char *checked_of(const candidate *c)
 
 static void put_candidate(const walk *w, size_t i)
 {
-    const ckpt_run_entry *e = &w->v->entries[i];
+    const ckpt_run_entry *e = ckpt_run_list_entry(w->v->list, i);
     const candidate *c = &w->all[i];
     const cli *o = &w->v->o->cli;
     bool bad = c->fate == FATE_PASSED || c->fate == FATE_STOPS || c->fate == FATE_UNKNOWN;
@@ -322,7 +322,7 @@ static void doctor_text(const walk *w)
     else if (w->end == v->count)
         printf(": none of %zu checkpoints is sound\n", v->count);
     else
-        printf(" (%s)\n", v->entries[w->end].name);
+        printf(" (%s)\n", ckpt_run_list_entry(v->list, w->end)->name);
     if (from && !c->quiet)
         run_put_resume(v, from);
 }
@@ -336,9 +336,9 @@ static int make_snippet(walk *w)
     ckpt_reader *reader = NULL;
     ckpt_error err = CKPT_ERROR_INIT;
     if (!w->asked || (!w->v->o->snippet && !w->v->o->report) ||
-        ckpt_reader_open(w->v->entries[w->end].path, NULL, &reader, NULL) < 0)
+        ckpt_reader_open(ckpt_run_list_entry(w->v->list, w->end)->path, NULL, &reader, NULL) < 0)
         return -1;
-    ckpt_status status = ckpt_doctor_snippet(reader, &w->options, "run", &w->snippet, &err);
+    ckpt_status status = ckpt_doctor_snippet(reader, "run", &w->options, &w->snippet, &err);
     ckpt_reader_close(reader);
     return status < 0 ? cli_fail_error(c, &err) : -1;
 }
@@ -381,7 +381,7 @@ static void report_answer(const walk *w, report_list *page, char *title, size_t 
     } else {
         bool stops = w->all[w->end].fate == FATE_STOPS;
         snprintf(title, size, stops ? "It does not resume: %s does not fit" : "It is not known whether it resumes: %s",
-                 w->v->entries[w->end].name);
+                 ckpt_run_list_entry(w->v->list, w->end)->name);
         page->kind = stops ? "error" : "unknown";
     }
 }
@@ -407,11 +407,11 @@ static int put_report(const walk *w)
     page.resume = resume;
     page.more = w->report;
     if (w->asked) {
-        page.recommended = v->entries[w->end].path;
+        page.recommended = ckpt_run_list_entry(v->list, w->end)->path;
         page.result = &w->result;
         page.resumes = from != NULL;
         page.snippet = w->snippet;
-        run_report_note(&page, &v->entries[w->end]);
+        run_report_note(&page, ckpt_run_list_entry(v->list, w->end));
     }
     int status = report_list_page(v->o, &page);
     free(page.lines);
@@ -429,7 +429,7 @@ static void put_snippet(const walk *w)
     }
     fputs(w->snippet, stdout);
     if (w->end > 0)
-        cli_warn(c, "%s: %s from step %lld, not from the newest", w->v->path, outcome_of(w), (long long)w->v->entries[w->end].step);
+        cli_warn(c, "%s: %s from step %lld, not from the newest", w->v->path, outcome_of(w), (long long)ckpt_run_list_entry(w->v->list, w->end)->step);
     if (w->result.outcome != CKPT_OUTCOME_RESUMES && !c->quiet)
         cli_text_findings(c, stderr, w->report, CKPT_SEVERITY_WARNING, NULL);
 }

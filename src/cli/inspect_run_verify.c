@@ -42,7 +42,8 @@ static bool take_part(run_check *out, size_t part, ckpt_status answer, const ckp
 
 bool run_check_do(const run_view *v, const ckpt_run_entry *e, cli_progress *shown, run_check *out)
 {
-    ckpt_progress progress = {cli_progress_step, shown};
+    ckpt_verify_options options = CKPT_VERIFY_OPTIONS_INIT;
+    options.progress = (ckpt_progress){cli_progress_step, shown};
     memset(out, 0, sizeof *out);
     out->ok = out->answered = true;
     out->sum.integrity = CKPT_INTEGRITY_DIGEST;
@@ -52,11 +53,11 @@ bool run_check_do(const run_view *v, const ckpt_run_entry *e, cli_progress *show
     bool memory = out->reports != NULL;
     for (size_t i = 0; memory && i < out->parts.count; i++) {
         ckpt_error err = CKPT_ERROR_INIT;
-        ckpt_verify_result r = {0};
+        ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
         out->reports[i] = ckpt_report_new();
         if (out->reports[i])
             memory = take_part(
-                out, i, ckpt_verify(out->parts.items[i].path, NULL, &progress, &r, out->reports[i], &err), &r, &err);
+                out, i, ckpt_verify(out->parts.items[i].path, &options, &r, out->reports[i], &err), &r, &err);
         else
             memory = false;
     }
@@ -223,7 +224,7 @@ static void verify_json(const run_view *v, const verdict *all, int status)
     json_checked(&j, &sum);
     json_array(&j, "checkpoints");
     for (size_t i = 0; i < v->count; i++)
-        json_verdict(&j, &v->entries[i], &all[i]);
+        json_verdict(&j, ckpt_run_list_entry(v->list, i), &all[i]);
     json_end_array(&j);
     cli_json_findings(&j, ckpt_run_list_findings(v->list), NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
@@ -253,7 +254,7 @@ static int verify_once(const run_view *v, bool insist)
     if (!all)
         return cli_fail(c, "no-memory", "out of memory");
     for (; memory && done < v->count; done++) {
-        const ckpt_run_entry *e = &v->entries[done];
+        const ckpt_run_entry *e = ckpt_run_list_entry(v->list, done);
         verdict *d = &all[done];
         cli_progress shown;
         cli_progress_init(&shown, c, "checked");

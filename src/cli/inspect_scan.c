@@ -138,8 +138,9 @@ int inspect_scan(const inspect *o)
     if (!report)
         return cli_fail(c, "no-memory", "out of memory");
     cli_progress_init(&shown, c, "scanned");
-    ckpt_progress progress = {cli_progress_step, &shown};
-    ckpt_status answer = ckpt_scan_path(o->paths[0], &progress, &scan, report, &err);
+    ckpt_scan_options options = CKPT_SCAN_OPTIONS_INIT;
+    options.progress = (ckpt_progress){cli_progress_step, &shown};
+    ckpt_status answer = ckpt_scan_open(o->paths[0], &options, &scan, report, &err);
     cli_progress_end(&shown);
     int status = CLI_NO_ANSWER;
     if (answer < 0) {
@@ -151,7 +152,7 @@ int inspect_scan(const inspect *o)
             scan_json(c, scan, report);
         else
             scan_text(o, scan, report);
-        ckpt_scan_free(scan);
+        ckpt_scan_close(scan);
     }
     ckpt_report_free(report);
     return status;

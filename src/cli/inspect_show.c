@@ -50,11 +50,9 @@ static bool count_tensors(show_picture *p)
 /* What would be odd at a resume by the producer's own loader. */
 static void ask_doctor(show_picture *p)
 {
-    ckpt_doctor_options options = {.loader = CKPT_LOADER_OWN, .cuda_devices = -1};
-    ckpt_doctor_result result;
-    memset(&result, 0, sizeof result);
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     p->doctor = ckpt_report_new();
-    if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
+    if (p->doctor && ckpt_doctor(p->reader, NULL, &result, p->doctor, NULL) < 0)
         ckpt_report_clear(p->doctor);
     ckpt_doctor_result_clear(&result);
 }
@@ -112,7 +110,7 @@ static char *resume_ranks(const show_picture *p)
 {
     int n = above(p->path, above(p->path, (int)strlen(p->path)));
     char *text = NULL;
-    if (asprintf(&text, "ckpt_run_open(&run, \"%.*s\", state, &options, &err);\nckpt_run_resume(run, NULL, &done, report, &err)",
+    if (asprintf(&text, "ckpt_run_open(\"%.*s\", state, &options, &run, &err);\nckpt_run_resume(run, NULL, &done, report, &err)",
                  n ? n : 1, n ? p->path : ".") < 0)
         return NULL;
     return text;
@@ -467,7 +465,7 @@ int inspect_show(const inspect *o)
     p.o = o;
     p.path = o->paths[0];
     p.directory = o->cli.also_count > 0 || is_directory(p.path);
-    ckpt_reader_options options = {.format = o->cli.from, .also = (const char *const *)o->cli.also,
+    ckpt_reader_options options = {.struct_size = sizeof options, .format = o->cli.from, .also = (const char *const *)o->cli.also,
                                    .also_count = (size_t)o->cli.also_count};
     ckpt_reader *reader = NULL;
     if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {

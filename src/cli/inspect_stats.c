@@ -226,8 +226,9 @@ static int read_all(table *t)
     size_t *tensors = calloc(n + 1, sizeof *tensors);
     ckpt_error err = CKPT_ERROR_INIT;
     cli_progress shown;
-    ckpt_progress progress = {cli_progress_step, &shown};
-    ckpt_stats_options options = {.histogram = c->json, .progress = &progress};
+    ckpt_stats_options options = CKPT_STATS_OPTIONS_INIT;
+    options.histogram = c->json;
+    options.progress = (ckpt_progress){cli_progress_step, &shown};
     if (!tensors)
         return cli_fail(c, "no-memory", "out of memory for %zu tensors", n);
     for (size_t i = 0; i < n; i++)

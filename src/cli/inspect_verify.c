@@ -63,15 +63,18 @@ int inspect_verify(const inspect *o)
 {
     const cli *c = &o->cli;
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_verify_result result = {0};
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_verify_options options = CKPT_VERIFY_OPTIONS_INIT;
     cli_progress shown;
     ckpt_report *report = ckpt_report_new();
     if (!report)
         return cli_fail(c, "no-memory", "out of memory");
     cli_progress_init(&shown, c, "checked");
-    ckpt_progress progress = {cli_progress_step, &shown};
-    ckpt_status answer = ckpt_verify_paths((const char *const *)o->paths, (size_t)o->path_count, c->from, &progress, &result, report,
-                                           &err);
+    options.format = c->from;
+    options.also = (const char *const *)o->paths + 1;
+    options.also_count = (size_t)o->path_count - 1;
+    options.progress = (ckpt_progress){cli_progress_step, &shown};
+    ckpt_status answer = ckpt_verify(o->paths[0], &options, &result, report, &err);
     cli_progress_end(&shown);
     int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_ANSWER_NO ? CLI_NO : CLI_NO_ANSWER;
     if (status == CLI_NO_ANSWER)

@@ -580,6 +580,7 @@ int main(int argc, char **argv)
 {
     job b;
     memset(&b, 0, sizeof b);
+    b.options.struct_size = sizeof b.options;
     signal(SIGPIPE, SIG_DFL);
     cli_init(&b.cli, "ckpt-migrate", argc, argv);
     int status = run(&b, argc, argv);

@@ -142,7 +142,7 @@ static void put_tensors(report_page *p, const ckpt_diff_result *r)
     static const char *const heads[] = {"name", "what", "A", "B", "#values", "#max |a-b|", "#max |a-b|/|b|", NULL};
     rows t = {p, "tensors", "Tensors that differ", "How many values differ, and by how much at most", heads, 0, 0};
     for (size_t i = 0; i < r->tensor_count; i++) {
-        const ckpt_diff_tensor *d = &r->tensors[i];
+        const ckpt_diff_tensor *d = r->tensors[i];
         if (!row_begin(&t, d->name, d->status, d->what))
             continue;
         put_side(p->f, d->a);
@@ -179,7 +179,7 @@ static void put_scalars(report_page *p, const ckpt_diff_result *r)
     static const char *const heads[] = {"name", "what", "A", "B", NULL};
     rows t = {p, "scalars", "Other values that differ", "Everything that is not a tensor", heads, 0, 0};
     for (size_t i = 0; i < r->scalar_count; i++) {
-        const ckpt_diff_scalar *d = &r->scalars[i];
+        const ckpt_diff_scalar *d = r->scalars[i];
         if (!row_begin(&t, d->name, d->status, d->what))
             continue;
         put_value(p->f, d->a, d->tensor_a);
@@ -191,7 +191,7 @@ static void put_scalars(report_page *p, const ckpt_diff_result *r)
 
 static int facts_of(report_page *p, const ckpt_reader *reader, const char *id, const char *title)
 {
-    ckpt_summary summary;
+    ckpt_summary summary = CKPT_SUMMARY_INIT;
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_summarize(reader, &summary, &err) < 0)
         return cli_fail_error(&p->o->cli, &err);

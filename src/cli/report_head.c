@@ -216,11 +216,11 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
     if (o->assume_order)
         assumed_row(p->f, "order of the parameters", o->assume_order, true);
     html_table_end(p->f);
-    if (r->fused >= 0 || r->capturable >= 0 || r->foreach_ >= 0) {
+    if (r->uses_fused >= 0 || r->uses_capturable >= 0 || r->uses_foreach >= 0) {
         const struct {
             const char *name;
             int flag;
-        } flags[] = {{"fused", r->fused}, {"capturable", r->capturable}, {"foreach", r->foreach_}};
+        } flags[] = {{"fused", r->uses_fused}, {"capturable", r->uses_capturable}, {"foreach", r->uses_foreach}};
         html_table(p->f, "The optimizer's flags once it has loaded this", after);
         for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
             fprintf(p->f, "<tr><th scope=\"row\" class=\"name\">%s</th><td class=\"name\">%s</td></tr>\n", flags[i].name,

@@ -118,7 +118,7 @@ static void put_lines(report_page *p, const report_list *l)
 /* The checkpoint to go on from, as its own page has it. -1: said; else the exit status, the error said. */
 static int put_recommended(report_page *p, const report_list *l, const ckpt_reader *reader)
 {
-    ckpt_summary summary;
+    ckpt_summary summary = CKPT_SUMMARY_INIT;
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_summarize(reader, &summary, &err) < 0)
         return cli_fail_error(&p->o->cli, &err);

@@ -119,7 +119,7 @@ static void put_snippet(report_page *p, const ckpt_reader *reader, const ckpt_do
     bool c = result->loader == CKPT_LOADER_CKPT || result->loader == CKPT_LOADER_TORCH_CPP;
     const char *language = p->o->snippet ? p->o->snippet : c ? "c" : "torch";
     char *snippet = NULL;
-    if (ckpt_doctor_snippet(reader, options, language, &snippet, NULL) < 0 || !snippet)
+    if (ckpt_doctor_snippet(reader, language, options, &snippet, NULL) < 0 || !snippet)
         return;
     html_section(p->f, "snippet", "A resume that is right for this checkpoint");
     if (strlen(snippet) < REPORT_BLOCK)
@@ -135,7 +135,7 @@ int report_doctor(const inspect *o, const ckpt_reader *reader, const ckpt_doctor
                   const ckpt_doctor_result *result, const ckpt_report *findings)
 {
     report_page p;
-    ckpt_summary summary;
+    ckpt_summary summary = CKPT_SUMMARY_INIT;
     ckpt_error err = CKPT_ERROR_INIT;
     int status = report_begin(&p, o, "doctor", "Will this checkpoint resume?", reader, NULL);
     if (status >= 0)

@@ -196,7 +196,7 @@ void report_devices(report_page *p, const ckpt_reader *reader, const ckpt_doctor
     tallies *sums = calloc(2, sizeof *sums);
     if (moves && sums) {
         for (size_t i = 0; after && i < count; i++) {
-            const ckpt_doctor_place *d = &result->places[i];
+            const ckpt_doctor_place *d = result->places[i];
             moves[i] = (move){d->from, d->to, strlen(d->from), d->role, d->tensors, d->nbytes};
         }
         if (!after)
@@ -442,7 +442,7 @@ void report_sizes(report_page *p, const ckpt_reader *reader)
     member *members = calloc(count + 1, sizeof *members);
     layer *layers = calloc(count + 1, sizeof *layers);
     tallies *sums = calloc(2, sizeof *sums);
-    if (members && layers && sums && ckpt_naming_new(reader, NULL, 0, &naming, NULL, NULL) < 0)
+    if (members && layers && sums && ckpt_naming_new(reader, NULL, &naming, NULL, NULL) < 0)
         naming = NULL;            /* the names that the file has will do */
     if (members && layers && sums && (count = members_of(p, reader, naming, members)) > 0)
         sizes_tables(p, reader, members, layers, sums, count);

@@ -103,7 +103,9 @@ static int put_stats(void *ctx, size_t tensor, const ckpt_tensor_stats *s)
 static void put_figure(report_page *p, const ckpt_reader *reader, size_t tensor, const ckpt_progress *progress)
 {
     const ckpt_tensor_info *t = ckpt_reader_tensor(reader, tensor);
-    const ckpt_stats_options options = {.histogram = true, .progress = progress};
+    ckpt_stats_options options = CKPT_STATS_OPTIONS_INIT;
+    options.histogram = true;
+    options.progress = *progress;
     ckpt_error err = CKPT_ERROR_INIT;
     figure fig = {p, reader};
     fputs("<figure>\n<figcaption><span class=\"name\">", p->f);
@@ -121,10 +123,22 @@ static void put_figure(report_page *p, const ckpt_reader *reader, size_t tensor,
     fputs("</figure>\n", p->f);
 }
 
+/* The first of the largest that are shown; SIZE_MAX: none. */
+static size_t largest_of(const report_page *p, const ckpt_reader *reader, ckpt_role role)
+{
+    size_t largest = SIZE_MAX;
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (t->role == role && cli_selected(&p->o->cli, t) &&
+            (largest == SIZE_MAX || ckpt_reader_tensor(reader, largest)->nbytes < t->nbytes))
+            largest = i;
+    }
+    return largest;
+}
+
 void report_values(report_page *p, const ckpt_reader *reader)
 {
-    size_t largest[CKPT_ROLE_COUNT];
-    bool some[CKPT_ROLE_COUNT] = {false};
+    const int roles = ckpt_role_count();
     cli_progress shown;
     html_section(p->f, "values", "Values");
     if (!p->o->values) {
@@ -133,18 +147,13 @@ void report_values(report_page *p, const ckpt_reader *reader)
         html_section_end(p->f);
         return;
     }
-    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
-        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-        if (!cli_selected(&p->o->cli, t) || (some[t->role] && ckpt_reader_tensor(reader, largest[t->role])->nbytes >= t->nbytes))
-            continue;
-        some[t->role] = true;
-        largest[t->role] = i;
-    }
     cli_progress_init(&shown, &p->o->cli, "read");
     const ckpt_progress progress = {cli_progress_step, &shown};
-    for (int role = 1; role <= CKPT_ROLE_COUNT; role++)          /* those without a role last */
-        if (some[role % CKPT_ROLE_COUNT])
-            put_figure(p, reader, largest[role % CKPT_ROLE_COUNT], &progress);
+    for (int role = 1; role <= roles; role++) {                  /* those without a role last */
+        size_t tensor = largest_of(p, reader, (ckpt_role)(role % roles));
+        if (tensor != SIZE_MAX)
+            put_figure(p, reader, tensor, &progress);
+    }
     cli_progress_end(&shown);
     html_section_end(p->f);
 }

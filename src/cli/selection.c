@@ -55,7 +55,7 @@ bool cli_selection_check(const cli *c)
         if (ckpt_role_from_name(c->roles.items[i]) != CKPT_ROLE_NONE || strcmp(c->roles.items[i], "none") == 0)
             continue;
         char names[400] = "";
-        for (int role = 1; role < CKPT_ROLE_COUNT; role++) {
+        for (int role = 1; role < ckpt_role_count(); role++) {
             size_t used = strlen(names);
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", ckpt_role_name((ckpt_role)role));
         }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "doctor/text.h"
+#include "base/first_sizes.h"
 #include "anatomy/producer.h"
 #include "format/table.h"
 
@@ -45,22 +46,22 @@ static void effective(ckpt__patient *p)
     ckpt_doctor_result *r = p->result;
     ckpt_optimizer_kind kind =
         p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
-    r->fused = r->capturable = r->foreach_ = -1;
+    r->uses_fused = r->uses_capturable = r->uses_foreach = -1;
     r->optimizer = kind;
     for (size_t i = 0; i < p->group_count; i++) {
         const ckpt__doctor_group *g = &p->groups[i];
         ckpt__canon_group flags = {.fused = g->fused, .capturable = g->capturable, .foreach = g->foreach};
-        r->fused = i == 0 || r->fused == g->fused ? g->fused : -1;
-        r->capturable = i == 0 || r->capturable == g->capturable ? g->capturable : -1;
-        r->foreach_ = i == 0 || r->foreach_ == g->foreach ? g->foreach : -1;
+        r->uses_fused = i == 0 || r->uses_fused == g->fused ? g->fused : -1;
+        r->uses_capturable = i == 0 || r->uses_capturable == g->capturable ? g->capturable : -1;
+        r->uses_foreach = i == 0 || r->uses_foreach == g->foreach ? g->foreach : -1;
         if (kind == CKPT_OPTIMIZER_DEFAULT)
             r->optimizer =
                 i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
     }
     if (p->loader->loader == CKPT_LOADER_CKPT && kind != CKPT_OPTIMIZER_DEFAULT) {
-        r->fused = kind == CKPT_OPTIMIZER_FUSED;
-        r->capturable = kind == CKPT_OPTIMIZER_CAPTURABLE;
-        r->foreach_ = kind == CKPT_OPTIMIZER_FOREACH;
+        r->uses_fused = kind == CKPT_OPTIMIZER_FUSED;
+        r->uses_capturable = kind == CKPT_OPTIMIZER_CAPTURABLE;
+        r->uses_foreach = kind == CKPT_OPTIMIZER_FOREACH;
     }
 }
 
@@ -362,10 +363,12 @@ ckpt_status ckpt__doctor_examine(ckpt__patient *p, ckpt_report *report)
 
 void ckpt_doctor_result_clear(ckpt_doctor_result *result)
 {
-    if (result) {
-        free(result->places);
-        memset(result, 0, sizeof *result);
-    }
+    ckpt_doctor_result own;
+    CKPT__TAKE_ANSWER(ckpt_doctor_result, &own, result);
+    free((void *)(uintptr_t)own.places);
+    free(own.owned);
+    memset(&own, 0, sizeof own);
+    CKPT__GIVE_ANSWER(ckpt_doctor_result, result, &own);
 }
 
 static ckpt_status choose_version(ckpt__patient *p)
@@ -418,6 +421,7 @@ ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, cons
     p->reader = reader;
     p->index = reader->index;
     p->options = options;
+    p->cuda_devices = options->cuda_device_count > 0 ? options->cuda_device_count : options->cuda_device_count < 0 ? 0 : -1;
     p->result = result;
     p->err = err;
     result->loader = options->loader != CKPT_LOADER_OWN ? options->loader : ckpt__producer_of(reader->index)->loader;
@@ -454,15 +458,19 @@ void ckpt__doctor_discharge(ckpt__patient *p)
 ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *options, ckpt_doctor_result *result,
                         ckpt_report *report, ckpt_error *err)
 {
-    static const ckpt_doctor_options defaults = {.cuda_devices = -1};
+    ckpt_doctor_options own;
+    ckpt_doctor_result answer;
     if (!reader || !result)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
-    ckpt_status named = options ? ckpt__canon_check_names(options->param_names, options->param_name_count, reader->path, err)
-                                : CKPT_OK;
-    if (named == CKPT_OK && options)
-        named = ckpt__order_check(options->assume_order, reader->path, err);
-    if (named < 0)
-        return named;
+    ckpt_status status = CKPT__CHECK_ANSWER(ckpt_doctor_result, result, err);
+    if (status == CKPT_OK)
+        status = CKPT__TAKE_OPTIONS(ckpt_doctor_options, &own, options, err);
+    if (status == CKPT_OK)
+        status = ckpt__canon_check_names(own.param_names, own.param_name_count, reader->path, err);
+    if (status == CKPT_OK)
+        status = ckpt__order_check(own.assume_order, reader->path, err);
+    if (status < 0)
+        return status;
     ckpt__patient *p = calloc(1, sizeof *p);
     ckpt_report *findings = ckpt_report_new();
     if (!p || !findings) {
@@ -470,7 +478,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
         ckpt_report_free(findings);
         return ckpt__fail_memory(err, "the report", 0);
     }
-    ckpt_status status = ckpt__doctor_admit(p, reader, options ? options : &defaults, result, err);
+    status = ckpt__doctor_admit(p, reader, &own, &answer, err);
     if (status == CKPT_OK)
         status = ckpt__doctor_examine(p, findings);
     if (report)
@@ -480,6 +488,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
     ckpt_report_free(findings);
     ckpt__doctor_discharge(p);
     if (status != CKPT_OK)
-        ckpt_doctor_result_clear(result);
+        ckpt_doctor_result_clear(&answer);
+    CKPT__GIVE_ANSWER(ckpt_doctor_result, result, &answer);
     return status;
 }

@@ -251,6 +251,7 @@ typedef struct ckpt__patient {
     const char *path;             /* what a program loads: of such a folder the file in it */
     const ckpt_doctor_options *options;
     const ckpt__loader_row *loader;
+    int cuda_devices;             /* how many the target has; -1: not said */
     ckpt_doctor_result *result;
     int version;
     ckpt__arena *arena;

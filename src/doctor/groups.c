@@ -229,7 +229,7 @@ static void put_call(const ckpt__patient *p, ckpt_str call, ckpt__buf *b)
 
 static void note_weights_only(ckpt__patient *p)
 {
-    ckpt_summary said;
+    ckpt_summary said = CKPT_SUMMARY_INIT;
     ckpt__buf b = {NULL, 0, 0, false};
     bool summed = ckpt_summarize(p->reader, &said, NULL) >= 0;
     if (p->loader->loader == CKPT_LOADER_CKPT)

@@ -41,7 +41,7 @@ static ckpt_device final_place(const ckpt__patient *p, size_t tensor, const ckpt
     if ((role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER) && !ckpt__is_gpu(d)) {
         ckpt_str tag = p->index->tensors[tensor].info.device;
         bool gpu = (tag.data && ckpt__is_gpu(ckpt__tag_parse(tag))) || (!tag.data && p->gpu.type != CKPT_DEVICE_NONE);
-        if (gpu && p->options->cuda_devices != 0)
+        if (gpu && p->cuda_devices != 0)
             return p->gpu.type != CKPT_DEVICE_NONE && !tag.data ? p->gpu : ckpt__tag_parse(tag);
     }
     return d;
@@ -70,20 +70,24 @@ static int larger(const void *a, const void *b)
     return x->nbytes < y->nbytes ? 1 : x->nbytes > y->nbytes ? -1 : 0;
 }
 
-static bool add_place(ckpt_doctor_result *r, size_t *capacity, const char *from, const char *to, ckpt_role role,
-                      uint64_t nbytes)
+typedef struct place_rows {
+    ckpt_doctor_place *rows;
+    size_t count, capacity;
+} place_rows;
+
+static bool add_place(place_rows *r, const char *from, const char *to, ckpt_role role, uint64_t nbytes)
 {
-    for (size_t i = 0; i < r->place_count; i++) {
-        ckpt_doctor_place *q = &r->places[i];
+    for (size_t i = 0; i < r->count; i++) {
+        ckpt_doctor_place *q = &r->rows[i];
         if (q->role == role && strcmp(q->from, from) == 0 && strcmp(q->to, to) == 0) {
             q->tensors++;
             q->nbytes += nbytes;
             return true;
         }
     }
-    if (!ckpt__grow(&r->places, capacity, r->place_count + 1, sizeof *r->places))
+    if (!ckpt__grow(&r->rows, &r->capacity, r->count + 1, sizeof *r->rows))
         return false;
-    ckpt_doctor_place *q = &r->places[r->place_count++];
+    ckpt_doctor_place *q = &r->rows[r->count++];
     memset(q, 0, sizeof *q);
     snprintf(q->from, sizeof q->from, "%s", from);
     snprintf(q->to, sizeof q->to, "%s", to);
@@ -95,9 +99,24 @@ static bool add_place(ckpt_doctor_result *r, size_t *capacity, const char *from,
 
 enum { PLACES = 1024 }; /* kinds that are told apart; a file with more tags than that is nobody's */
 
+/* The rows and a list of them, which are the result's from here on. */
+static bool hand_over(ckpt_doctor_result *result, const place_rows *r)
+{
+    const ckpt_doctor_place **list = calloc(r->count + 1, sizeof *list);
+    if (r->count)
+        qsort(r->rows, r->count, sizeof *r->rows, larger);
+    for (size_t i = 0; list && i < r->count; i++)
+        list[i] = &r->rows[i];
+    result->owned = r->rows;
+    result->places = list;
+    result->place_count = list ? r->count : 0;
+    return list != NULL;
+}
+
 ckpt_status ckpt__doctor_places(ckpt__patient *p)
 {
-    size_t capacity = 0, n = p->index->tensor_count;
+    size_t n = p->index->tensor_count;
+    place_rows found = {NULL, 0, 0};
     ckpt_device *settled = ckpt__arena_array(p->arena, n + 1, sizeof *settled);
     bool ok = settled != NULL;
     if (ok)
@@ -114,15 +133,12 @@ ckpt_status ckpt__doctor_places(ckpt__patient *p)
             memcpy(to, from, sizeof to);
         else if (d.type != CKPT_DEVICE_NONE)
             ckpt_device_name(d, to);
-        if (p->result->place_count >= PLACES)
+        if (found.count >= PLACES)
             break;
-        ok = add_place(p->result, &capacity, from, to, role_of(p, i), t->nbytes);
+        ok = add_place(&found, from, to, role_of(p, i), t->nbytes);
     }
-    if (!ok)
-        return ckpt__fail_memory(p->err, "the places", n);
-    if (p->result->place_count)
-        qsort(p->result->places, p->result->place_count, sizeof *p->result->places, larger);
-    return CKPT_OK;
+    ok = hand_over(p->result, &found) && ok;
+    return ok ? CKPT_OK : ckpt__fail_memory(p->err, "the places", n);
 }
 
 /* ---- memory: what one device must hold, by the way the loader goes about it
@@ -296,7 +312,7 @@ static ckpt_status read_rest(ckpt__patient *p, const bool *seen)
 ckpt_status ckpt__doctor_finite(ckpt__patient *p)
 {
     ckpt_status status = CKPT_OK;
-    const ckpt_progress *progress = p->options->progress;
+    const ckpt_progress *progress = &p->options->progress;
     uint64_t done = 0, total = 0;
     bool *seen = ckpt__arena_array(p->arena, p->index->storage_count + 1, sizeof *seen);
     if (!seen)
@@ -311,7 +327,7 @@ ckpt_status ckpt__doctor_finite(ckpt__patient *p)
             total = UINT64_MAX;
     for (size_t i = 0; status == CKPT_OK && i < p->index->tensor_count; i++) {
         uint64_t n = p->index->tensors[i].info.nbytes;
-        if (progress && progress->fn && progress->fn(progress->ctx, done, total) != 0)
+        if (progress->fn && progress->fn(progress->ctx, done, total) != 0)
             return ckpt__fail(p->err, CKPT_E_CANCELLED, NULL, "cancelled while the values were read");
         done = done > total - (n < total ? n : total) ? total : done + n;
         status = read_one(p, i, seen);

@@ -129,7 +129,7 @@ static void check_states(ckpt__patient *p)
     const char *damaged = p->loader->loader == CKPT_LOADER_ACCELERATE ? left_out(p, "random_states_") : NULL;
     if (damaged)
         ckpt__doctor_note(p, CKPT__RNG_DAMAGED, NULL, none, damaged, NULL, NULL);
-    int gpus = p->options->cuda_devices, world = p->options->world ? p->options->world : gpus == 0 || gpus == 1;
+    int gpus = p->cuda_devices, world = p->options->world ? p->options->world : gpus == 0 || gpus == 1;
     for (size_t r = 0; r < sizeof rank_states / sizeof *rank_states; r++) {
         char have[24], want[24];
         uint64_t found = 0;

@@ -4,6 +4,7 @@
 #include "doctor/text.h"
 
 #include <stdlib.h>
+#include "base/first_sizes.h"
 #include "anatomy/producer.h"
 #include "doctor/template.h"
 #include "format/table.h"
@@ -313,18 +314,19 @@ static void put_python(ckpt__buf *b, const ckpt__patient *p)
     ckpt__snippet_expand(b, template_of(p), &(ckpt__snippet){s.holds, counts, put_hole, &s});
 }
 
-ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_options *options, const char *language,
+ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language, const ckpt_doctor_options *options,
                                 char **out, ckpt_error *err)
 {
-    ckpt_doctor_options own = {.cuda_devices = -1};
+    ckpt_doctor_options own;
     ckpt_doctor_result result;
     bool run = language && strcmp(language, "run") == 0, python = language && strcmp(language, "torch") == 0;
     if (!reader || !out || !language || (!python && !run && strcmp(language, "c") != 0))
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
                           "no reader, no place for the snippet, or a language that is none of torch, c, run");
     *out = NULL;
-    if (options)
-        own = *options;
+    ckpt_status known = CKPT__TAKE_OPTIONS(ckpt_doctor_options, &own, options, err);
+    if (known < 0)
+        return known;
     own.read_values = false;
     if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_NATIVE)
         return ckpt__fail(
@@ -337,7 +339,7 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const ckpt_doctor_opt
         own.loader = CKPT_LOADER_CKPT;
     else if (!ckpt__loader_row_of(own.loader)->python)
         own.loader = CKPT_LOADER_TORCH;
-    ckpt_status known = ckpt__order_check(own.assume_order, reader->path, err);
+    known = ckpt__order_check(own.assume_order, reader->path, err);
     if (known < 0)
         return known;
     ckpt__patient *p = calloc(1, sizeof *p);

@@ -228,7 +228,7 @@ int64_t ckpt__doctor_taken(const ckpt__patient *p, const char **what)
     }
     if (p->index->step >= 0)
         return p->index->step;
-    ckpt_summary said;                     /* as `show` finds it: under the names that its producer keeps it */
+    ckpt_summary said = CKPT_SUMMARY_INIT;                     /* as `show` finds it: under the names that its producer keeps it */
     int64_t step = -1;
     if (ckpt_summarize(p->reader, &said, NULL) < 0)
         return -1;

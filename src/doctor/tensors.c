@@ -22,9 +22,9 @@ static ckpt_device tag_of(const ckpt__patient *p, size_t tensor)
 /* The device that a program has for what was on this one: its own first where the target has no such number. */
 static ckpt_device there(const ckpt__patient *p, ckpt_device d)
 {
-    if (p->options->cuda_devices == 0)
+    if (p->cuda_devices == 0)
         return the_cpu;
-    if (d.index < 0 || (p->options->cuda_devices > 0 && d.index >= p->options->cuda_devices))
+    if (d.index < 0 || (p->cuda_devices > 0 && d.index >= p->cuda_devices))
         return ckpt_cuda(0);
     return d;
 }
@@ -33,18 +33,19 @@ static ckpt_device there(const ckpt__patient *p, ckpt_device d)
 
 static void look_for_gpu(ckpt__patient *p)
 {
+    const ckpt_dtype several = (ckpt_dtype)CKPT__DTYPE_COUNT;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         ckpt_device tag = tag_of(p, i);
         ckpt_role role = info_of(p, i)->role;
         bool trained = role == CKPT_ROLE_PARAM && !ckpt__is_average(info_of(p, i)->name);
-        if (trained && p->param_dtype != CKPT_DTYPE_COUNT)
+        if (trained && p->param_dtype != several)
             p->param_dtype = p->param_dtype == CKPT_DTYPE_NONE || p->param_dtype == info_of(p, i)->dtype
                                  ? info_of(p, i)->dtype
-                                 : CKPT_DTYPE_COUNT;
-        if (p->gpu.type == CKPT_DEVICE_NONE && ckpt__is_gpu(tag) && p->options->cuda_devices != 0)
+                                 : several;
+        if (p->gpu.type == CKPT_DEVICE_NONE && ckpt__is_gpu(tag) && p->cuda_devices != 0)
             p->gpu = there(p, tag);
     }
-    if (p->param_dtype == CKPT_DTYPE_COUNT)
+    if (p->param_dtype == several)
         p->param_dtype = CKPT_DTYPE_NONE;
 }
 
@@ -131,7 +132,7 @@ ckpt_status ckpt__doctor_locate(ckpt__patient *p)
     if (status == CKPT_OK && policy)
         status = place_by_policy(p);
     for (size_t i = 0; i < n && p->gpu.type == CKPT_DEVICE_NONE; i++)
-        if (ckpt__is_gpu(p->after[i]) && p->options->cuda_devices != 0)
+        if (ckpt__is_gpu(p->after[i]) && p->cuda_devices != 0)
             p->gpu = there(p, p->after[i]);
     return status;
 }
@@ -146,7 +147,7 @@ ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *s
         return p->after[slot->param];
     if (p->loader->loader == CKPT_LOADER_CKPT)
         return nowhere;
-    if (p->options->cuda_devices == 0)
+    if (p->cuda_devices == 0)
         return the_cpu;
     if (known && ckpt__is_gpu(p->after[slot->param]))
         return there(p, p->after[slot->param]);
@@ -162,7 +163,7 @@ ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *s
         if (!on_cpu && ckpt__is_gpu(tag_of(p, t)))
             return there(p, tag_of(p, t));
     }
-    return p->options->cuda_devices > 0 ? ckpt_cuda(0) : the_cpu; /* a target with GPUs trains on them */
+    return p->cuda_devices > 0 ? ckpt_cuda(0) : the_cpu; /* a target with GPUs trains on them */
 }
 
 /* ---- tensors by themselves */
@@ -170,7 +171,7 @@ ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *s
 static void check_device(ckpt__patient *p, size_t tensor)
 {
     char name[CKPT_DEVICE_NAME_MAX], what[64];
-    int count = p->options->cuda_devices;
+    int count = p->cuda_devices;
     const ckpt_tensor_info *t = info_of(p, tensor);
     ckpt_device d = p->after[tensor];
     if (t->role == CKPT_ROLE_RNG && ckpt__is_gpu(d))

@@ -97,7 +97,7 @@ static void put_mend(ckpt__buf *b, const ckpt__patient *p, const ckpt__row *row)
     if (mend->how == CKPT__MEND_DEVICE_OBJECTS)
         ckpt__buf_str(b, "--map-location 'cuda:*=cuda:0' ");
     /* where cuda:0 is not there either, or the tags are none of cuda's */
-    else if (mend->how == CKPT__MEND_DEVICES && (p->options->cuda_devices == 0 || row->fact == CKPT__NO_SUCH_BACKEND))
+    else if (mend->how == CKPT__MEND_DEVICES && (p->cuda_devices == 0 || row->fact == CKPT__NO_SUCH_BACKEND))
         ckpt__buf_str(b, "--map-location cpu ");
     ckpt__buf_str(b, "--to same ");
     ckpt__put_shell(b, p->path);

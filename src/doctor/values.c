@@ -129,8 +129,8 @@ static void look_at_list(ckpt__patient *p, const ckpt_visit *visit)
     snprintf(have, sizeof have, "%zu", v->item_count);
     if (rng && cuda) {
         note_path(visit, visit->path.count, p->paths.cuda_rng);
-        snprintf(want, sizeof want, "%d", p->options->cuda_devices);
-        if (p->options->cuda_devices >= 0 && v->item_count > (size_t)p->options->cuda_devices)
+        snprintf(want, sizeof want, "%d", p->cuda_devices);
+        if (p->cuda_devices >= 0 && v->item_count > (size_t)p->cuda_devices)
             ckpt__doctor_note(p, CKPT__DEVICE_STATES, NULL, visit->name, have, want, NULL);
         return;
     }

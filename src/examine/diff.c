@@ -1,5 +1,6 @@
 /* examine/diff.c - what differs between two checkpoints: names first, then values, side by side. */
 #include "examine/diff_work.h"
+#include "base/first_sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,13 +87,12 @@ static void count_row(ckpt_diff_counts *n, const ckpt_diff_tensor *row)
 
 static ckpt_status put_row(ckpt__differ *d, const ckpt_diff_tensor *row)
 {
-    ckpt_diff_result *r = d->result;
-    count_row(&r->of_tensors, row);
+    count_row(&d->result->of_tensors, row);
     if (row->status == CKPT_DIFF_SAME && !d->options->keep_same)
         return CKPT_OK;
-    if (!ckpt__grow(&r->tensors, &d->tensor_capacity, r->tensor_count + 1, sizeof *r->tensors))
+    if (!ckpt__grow(&d->tensors, &d->tensor_capacity, d->tensor_count + 1, sizeof *d->tensors))
         return ckpt__differ_no_memory(d);
-    r->tensors[r->tensor_count++] = *row;
+    d->tensors[d->tensor_count++] = *row;
     return CKPT_OK;
 }
 
@@ -205,41 +205,75 @@ static ckpt_status run(ckpt__differ *d, const ckpt_reader *a, const ckpt_reader 
     return status;
 }
 
+/* The lists, once the rows lie where they stay. */
+static ckpt_status list_rows(ckpt__differ *d)
+{
+    ckpt_diff_result *r = d->result;
+    d->tensor_list = calloc(d->tensor_count + 1, sizeof *d->tensor_list);
+    d->scalar_list = calloc(d->scalar_count + 1, sizeof *d->scalar_list);
+    if (!d->tensor_list || !d->scalar_list)
+        return ckpt__differ_no_memory(d);
+    for (size_t i = 0; i < d->tensor_count; i++)
+        d->tensor_list[i] = &d->tensors[i];
+    for (size_t i = 0; i < d->scalar_count; i++)
+        d->scalar_list[i] = &d->scalars[i];
+    r->tensors = d->tensor_list;
+    r->tensor_count = d->tensor_count;
+    r->scalars = d->scalar_list;
+    r->scalar_count = d->scalar_count;
+    return CKPT_OK;
+}
+
 ckpt_status ckpt_diff(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options, ckpt_diff_result *result,
                       ckpt_report *report, ckpt_error *err)
 {
-    static const ckpt_diff_options none;
+    ckpt_diff_options o;
+    ckpt_diff_result answer;
+    memset(&answer, 0, sizeof answer);
     if (!a || !b || !result)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "two readers and a place for the answer are wanted");
-    memset(result, 0, sizeof *result);
-    const ckpt_diff_options *o = options ? options : &none;
-    if (o->tolerant && !(o->atol >= 0 && o->rtol >= 0))
+    ckpt_status status = CKPT__CHECK_ANSWER(ckpt_diff_result, result, err);
+    if (status == CKPT_OK)
+        CKPT__GIVE_ANSWER(ckpt_diff_result, result, &answer);
+    if (status == CKPT_OK)
+        status = CKPT__TAKE_OPTIONS(ckpt_diff_options, &o, options, err);
+    if (status < 0)
+        return status;
+    if (o.tolerant && !(o.atol >= 0 && o.rtol >= 0))
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "atol and rtol are numbers from 0 on");
     ckpt__differ *d = calloc(1, sizeof *d);
     if (!d)
         return ckpt__fail_memory(err, "a diff", sizeof *d);
-    d->options = o;
-    d->result = result;
+    d->options = &o;
+    d->result = &answer;
     d->report = report;
     d->err = err;
-    result->owned = d;
-    ckpt_status status = run(d, a, b);
+    answer.owned = d;
+    status = run(d, a, b);
+    if (status == CKPT_OK)
+        status = list_rows(d);
+    d->options = NULL;
+    d->result = NULL;
     if (status < 0)
-        ckpt_diff_result_clear(result);
+        ckpt_diff_result_clear(&answer);
+    CKPT__GIVE_ANSWER(ckpt_diff_result, result, &answer);
     return status;
 }
 
 void ckpt_diff_result_clear(ckpt_diff_result *result)
 {
-    if (!result)
-        return;
-    ckpt__differ *d = result->owned;
+    ckpt_diff_result own;
+    CKPT__TAKE_ANSWER(ckpt_diff_result, &own, result);
+    ckpt__differ *d = own.owned;
     if (d) {
         ckpt__side_close(&d->a);
         ckpt__side_close(&d->b);
+        free(d->tensor_list);
+        free(d->scalar_list);
+        free(d->tensors);
+        free(d->scalars);
         free(d);
     }
-    free(result->tensors);
-    free(result->scalars);
-    memset(result, 0, sizeof *result);
+    memset(&own, 0, sizeof own);
+    CKPT__GIVE_ANSWER(ckpt_diff_result, result, &own);
 }

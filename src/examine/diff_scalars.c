@@ -105,10 +105,9 @@ static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, con
 
 static ckpt_diff_scalar *add_row(ckpt__differ *d)
 {
-    ckpt_diff_result *r = d->result;
-    if (!ckpt__grow(&r->scalars, &d->scalar_capacity, r->scalar_count + 1, sizeof *r->scalars))
+    if (!ckpt__grow(&d->scalars, &d->scalar_capacity, d->scalar_count + 1, sizeof *d->scalars))
         return NULL;
-    ckpt_diff_scalar *row = &r->scalars[r->scalar_count++];
+    ckpt_diff_scalar *row = &d->scalars[d->scalar_count++];
     memset(row, 0, sizeof *row);
     return row;
 }

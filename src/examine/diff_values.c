@@ -223,7 +223,7 @@ static ckpt_status said_of(const ckpt__side *s, ckpt_status status, ckpt_error *
 
 static ckpt_status tick(ckpt__differ *d, size_t n)
 {
-    const ckpt_progress *p = d->options->progress;
+    const ckpt_progress *p = &d->options->progress;
     d->done += n;
     if (p && p->fn && p->fn(p->ctx, d->done, d->total) != 0)
         return ckpt__fail(d->err, CKPT_E_CANCELLED, NULL, "cancelled");

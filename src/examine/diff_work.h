@@ -40,7 +40,10 @@ typedef struct ckpt__differ {
     ckpt_report *report;          /* NULL: none */
     ckpt_error *err;
     uint64_t done, total;
-    size_t tensor_capacity, scalar_capacity;
+    ckpt_diff_tensor *tensors; size_t tensor_count, tensor_capacity;    /* the rows of the result */
+    ckpt_diff_scalar *scalars; size_t scalar_count, scalar_capacity;
+    const ckpt_diff_tensor **tensor_list;   /* made of them at the end */
+    const ckpt_diff_scalar **scalar_list;
 } ckpt__differ;
 
 ckpt_status ckpt__differ_no_memory(const ckpt__differ *d);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "engine/elements.h"
 #include "reader/reader.h"
+#include "base/first_sizes.h"
 #include "examine/moments.h"
 #include "model/numbers.h"
 #include "engine/stream.h"
@@ -97,7 +98,7 @@ static ckpt_status look_at_block(void *ctx, uint64_t offset, const void *data, s
 {
     stater *s = ctx;
     const unsigned char *p = data;
-    const ckpt_progress *progress = s->options->progress;
+    const ckpt_progress *progress = &s->options->progress;
     if (s->kept && !s->binning)
         memcpy(s->kept + offset, data, n);
     for (size_t values = ckpt__numbers_in(&s->numbers, n), some; values && s->left; values -= some) {
@@ -108,7 +109,7 @@ static ckpt_status look_at_block(void *ctx, uint64_t offset, const void *data, s
         p += s->numbers.bits < 8 ? some / (8 / s->numbers.bits) : some * (s->numbers.bits / 8);
     }
     s->done += n;
-    if (progress && progress->fn && progress->fn(progress->ctx, s->done, s->total) != 0)
+    if (progress->fn && progress->fn(progress->ctx, s->done, s->total) != 0)
         return ckpt__fail(err, CKPT_E_CANCELLED, NULL, "cancelled");
     return CKPT_OK;
 }
@@ -245,16 +246,19 @@ static int by_place(const void *a, const void *b, void *ctx)
 ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count, const ckpt_stats_options *options,
                        ckpt_stats_fn fn, void *ctx, ckpt_error *err)
 {
-    static const ckpt_stats_options none;
+    ckpt_stats_options own;
     ckpt_tensor_stats out;
     if (!reader || !fn)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "a reader and a function that takes the answers are wanted");
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_stats_options, &own, options, err);
+    if (status < 0)
+        return status;
     const ckpt__index *index = reader->index;
     if (!tensors)
         count = index->tensor_count;
     size_t *order = calloc(count + 1, sizeof *order);
     stater *s = calloc(1, sizeof *s);
-    ckpt_status status = order && s ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", count);
+    status = order && s ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", count);
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
         order[i] = tensors ? tensors[i] : i;
         if (order[i] >= index->tensor_count)
@@ -263,7 +267,7 @@ ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t 
     if (status == CKPT_OK) {
         qsort_r(order, count, sizeof *order, by_place, (void *)(uintptr_t)index);
         s->reader = reader;
-        s->options = options ? options : &none;
+        s->options = &own;
         for (size_t i = 0; i < count; i++)
             if (index->tensors[order[i]].piece_count == 1)
                 s->total += index->tensors[order[i]].info.nbytes * (read_twice(s, &index->tensors[order[i]]) ? 2 : 1);

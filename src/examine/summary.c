@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "anatomy/canon.h"
+#include "model/preorder.h"
+#include "base/first_sizes.h"
 #include "anatomy/part.h"
 #include "format/torch/write.h"
 #include "format/table.h"
@@ -516,11 +518,9 @@ static void take_facts(summary_work *p)
     take_precision(p);
 }
 
-ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
+/* *out is zero. */
+static ckpt_status summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
 {
-    if (!reader || !out)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
-    memset(out, 0, sizeof *out);
     out->owned = ckpt__arena_new(0);
     if (!out->owned)
         return ckpt__fail_memory(err, "a summary", 0);
@@ -552,15 +552,30 @@ ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_er
         ckpt__index_free_origins(&scratch);
         ckpt__arena_free(scratch.arena);
     }
+    return status;
+}
+
+ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
+{
+    ckpt_summary own;
+    if (!reader || !out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
+    ckpt_status status = CKPT__CHECK_ANSWER(ckpt_summary, out, err);
     if (status < 0)
-        ckpt_summary_clear(out);
+        return status;
+    memset(&own, 0, sizeof own);
+    status = summarize(reader, &own, err);
+    if (status < 0)
+        ckpt_summary_clear(&own);
+    CKPT__GIVE_ANSWER(ckpt_summary, out, &own);
     return status;
 }
 
 void ckpt_summary_clear(ckpt_summary *summary)
 {
-    if (!summary)
-        return;
-    ckpt__arena_free(summary->owned);
-    memset(summary, 0, sizeof *summary);
+    ckpt_summary own;
+    CKPT__TAKE_ANSWER(ckpt_summary, &own, summary);
+    ckpt__arena_free(own.owned);
+    memset(&own, 0, sizeof own);
+    CKPT__GIVE_ANSWER(ckpt_summary, summary, &own);
 }

@@ -11,6 +11,7 @@
 #include "codec/crc32.h"
 #include "engine/stream.h"
 #include "examine/verify.h"
+#include "base/first_sizes.h"
 #include "format/native/manifest.h"
 #include "format/native/native.h"
 #include "format/survey.h"
@@ -384,14 +385,23 @@ static ckpt_status merge_findings(verifier *v, const ckpt_report *findings, ckpt
     return CKPT_OK;
 }
 
+static ckpt_reader_options reader_options(const ckpt_verify_options *o)
+{
+    ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
+    options.format = o->format;
+    options.also = o->also;
+    options.also_count = o->also_count;
+    return options;
+}
+
 /* Opens, and checks what could be opened. A damaged structure is an answer, not an error; of several files, each that is
  * damaged is, and the others are checked. */
-static ckpt_status verify_open(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
+static ckpt_status verify_open(verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
+    ckpt_reader_options options = reader_options(o);
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__reader_survey(paths[0], &options, &reader, &why);
+    ckpt_status status = ckpt__reader_survey(path, &options, &reader, &why);
     if (status == CKPT_E_DAMAGED) {
         const char *code = ckpt__damage_code(why.message);
         return wrong(v, code, NULL, why.object, ckpt__damage_fix(code), why.message, err);
@@ -446,19 +456,22 @@ static bool only_unread(const ckpt_report *report)
 }
 
 /* The parts of the ranks of a run: each is checked by itself, by its own manifest, once they are known to belong together. */
-static ckpt_status verify_ranks(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
+static ckpt_status verify_ranks(verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
+    ckpt_reader_options options = reader_options(o);
     ckpt_report *report = ckpt_report_new();
-    ckpt_status status = report ? ckpt_reader_open(paths[0], &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
+    ckpt_status status = report ? ckpt_reader_open(path, &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
     if (status == CKPT_E_DAMAGED)             /* the part that is says so itself */
         status = CKPT_OK;
     ckpt_report_clear(v->report);
     bool ok = true;
-    for (size_t i = 0; status >= 0 && i < count; i++) {
-        ckpt_verify_result one;
-        status = ckpt_verify(paths[i], format, v->progress, &one, report, err);
+    ckpt_verify_options each = *o;
+    each.also = NULL;
+    each.also_count = 0;
+    for (size_t i = 0; status >= 0 && i <= o->also_count; i++) {
+        ckpt_verify_result one = CKPT_VERIFY_RESULT_INIT;
+        status = ckpt_verify(i ? o->also[i - 1] : path, &each, &one, report, err);
         if (status >= 0 && !ckpt__report_merge(v->report, report))
             status = ckpt__fail_memory(err, "the report", 0);
         ok = ok && one.ok;
@@ -475,60 +488,69 @@ static ckpt_status verify_ranks(verifier *v, const char *const *paths, size_t co
     return status < 0 ? status : ok ? CKPT_OK : CKPT_ANSWER_NO;
 }
 
-ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
-                        ckpt_report *report, ckpt_error *err)
+static ckpt_status verify(verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
 {
-    return ckpt_verify_paths(&path, 1, format, progress, result, report, err);
+    ckpt_status status = ckpt__source_open(path, &v->source, err);
+    for (size_t i = 0; status == CKPT_OK && i < o->also_count; i++)
+        status = ckpt__source_open_also(v->source, o->also[i], err);
+    if (status == CKPT_OK && o->also_count && ckpt__native_has_ranks(v->source)) {
+        ckpt__source_close(v->source);
+        v->source = NULL;
+        return verify_ranks(v, path, o, err);
+    }
+    if (status == CKPT_OK && v->source->dirfd >= 0 && faccessat(v->source->dirfd, manifest_name, F_OK, 0) == 0)
+        status = check_manifest(v, err);
+    if (status == CKPT_OK)
+        status = verify_open(v, path, o, err);
+    /* an unreadable checkpoint whose manifest names the damage has been answered */
+    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v->report) == CKPT_SEVERITY_ERROR)
+        status = CKPT_OK;
+    if (status == CKPT_OK) {
+        v->result->ok = ckpt_report_worst(v->report) != CKPT_SEVERITY_ERROR;
+        status = v->result->ok ? CKPT_OK : only_unread(v->report) ? CKPT_E_UNSUPPORTED : CKPT_ANSWER_NO;
+        if (status != CKPT_OK)
+            ckpt__report_fail(v->report, CKPT_SEVERITY_ERROR, status, path, err);
+    }
+    if (status != CKPT_OK && v->source && !ckpt__source_is_there(v->source)) {
+        ckpt_report_clear(v->report);          /* what was wrong with it is that it went */
+        status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was read; verify it again");
+    }
+    return status;
 }
 
-ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char *format, const ckpt_progress *progress,
-                              ckpt_verify_result *result, ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt_verify(const char *path, const ckpt_verify_options *options, ckpt_verify_result *result, ckpt_report *report,
+                        ckpt_error *err)
 {
-    const char *path = paths && count ? paths[0] : NULL;
-    ckpt_verify_result unused;
+    ckpt_verify_options own;
+    ckpt_verify_result answer;
     verifier v;
     memset(&v, 0, sizeof v);
-    v.progress = progress;
-    v.result = result ? result : &unused;
-    memset(v.result, 0, sizeof *v.result);
-    if (!path || !*path)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no path was given");
+    memset(&answer, 0, sizeof answer);
+    ckpt_status status = CKPT__CHECK_ANSWER(ckpt_verify_result, result, err);
+    if (status == CKPT_OK)
+        CKPT__GIVE_ANSWER(ckpt_verify_result, result, &answer);
+    if (status == CKPT_OK)
+        status = CKPT__TAKE_OPTIONS(ckpt_verify_options, &own, options, err);
+    bool given = status == CKPT_OK && path && *path && (!own.also_count || own.also);
+    for (size_t i = 0; given && i < own.also_count; i++)
+        given = own.also[i] != NULL;
+    if (status == CKPT_OK && !given)
+        status = ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no path was given");
+    if (status < 0)
+        return status;
+    v.progress = &own.progress;
+    v.result = &answer;
     v.report = report ? report : ckpt_report_new();
     if (!v.report)
         return ckpt__fail_memory(err, "the report", 0);
     ckpt_report_clear(v.report);
-    ckpt_status status = ckpt__source_open(path, &v.source, err);
-    for (size_t i = 1; status == CKPT_OK && i < count; i++)
-        status = ckpt__source_open_also(v.source, paths[i], err);
-    if (status == CKPT_OK && count > 1 && ckpt__native_has_ranks(v.source)) {
-        ckpt__source_close(v.source);
-        status = verify_ranks(&v, paths, count, format, err);
-        if (!report)
-            ckpt_report_free(v.report);
-        return status;
-    }
-    if (status == CKPT_OK && v.source->dirfd >= 0 && faccessat(v.source->dirfd, manifest_name, F_OK, 0) == 0)
-        status = check_manifest(&v, err);
-    if (status == CKPT_OK)
-        status = verify_open(&v, paths, count, format, err);
-    /* an unreadable checkpoint whose manifest names the damage has been answered */
-    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v.report) == CKPT_SEVERITY_ERROR)
-        status = CKPT_OK;
-    if (status == CKPT_OK) {
-        v.result->ok = ckpt_report_worst(v.report) != CKPT_SEVERITY_ERROR;
-        status = v.result->ok ? CKPT_OK : only_unread(v.report) ? CKPT_E_UNSUPPORTED : CKPT_ANSWER_NO;
-        if (status != CKPT_OK)
-            ckpt__report_fail(v.report, CKPT_SEVERITY_ERROR, status, path, err);
-    }
-    if (status != CKPT_OK && v.source && !ckpt__source_is_there(v.source)) {
-        ckpt_report_clear(v.report);          /* what was wrong with it is that it went */
-        status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was read; verify it again");
-    }
+    status = verify(&v, path, &own, err);
     ckpt__source_close(v.source);
     free(v.whole);
     free(v.first);
     free(v.next);
     if (!report)
         ckpt_report_free(v.report);
+    CKPT__GIVE_ANSWER(ckpt_verify_result, result, &answer);
     return status;
 }

@@ -171,7 +171,7 @@ static ckpt_status take_role(struct ctx *c, const ckpt__yaml_node *node, ckpt__r
     char shown[60];
     ckpt__escape(shown, sizeof shown, node->text.data, node->text.size);
     ckpt__buf list = { 0 };
-    for (int r = CKPT_ROLE_NONE + 1; r < CKPT_ROLE_COUNT; r++)
+    for (int r = CKPT_ROLE_NONE + 1; r < CKPT__ROLE_COUNT; r++)
         ckpt__buf_printf(&list, "%s%s", r > 1 ? ", " : "", ckpt_role_name((ckpt_role)r));
     s = ckpt__yaml_fail(c->err, c->name, node, "there is no role '%s'; the roles are %s", shown,
                         list.data ? list.data : "in ckpt-map(5)");

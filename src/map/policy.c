@@ -51,7 +51,7 @@ struct placing {
     struct {                       /* for "policy-placed": one note a role */
         size_t count, first;
         ckpt__target to;
-    } moved[CKPT_ROLE_COUNT];
+    } moved[CKPT__ROLE_COUNT];
     bool no_memory;
 };
 
@@ -235,7 +235,7 @@ static void place_one(struct placing *p, size_t i)
 
 static void report_moved(struct placing *p)
 {
-    for (int role = 0; role < CKPT_ROLE_COUNT; role++) {
+    for (int role = 0; role < CKPT__ROLE_COUNT; role++) {
         size_t first = p->moved[role].first;
         if (!p->moved[role].count)
             continue;

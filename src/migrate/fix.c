@@ -63,10 +63,10 @@ static ckpt_status apply(ckpt__migration *m, const ckpt__mend *mend, ckpt_error 
 /* The mends of what doctor finds for one loader. */
 static ckpt_status apply_found(ckpt__migration *m, const ckpt_reader *reader, ckpt_loader loader, ckpt_error *err)
 {
-    ckpt_doctor_options asked = { .loader = loader, .cuda_devices = -1 };
-    ckpt_doctor_result answer;
+    ckpt_doctor_options asked = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
-    memset(&answer, 0, sizeof answer);
+    asked.loader = loader;
     ckpt_status status = report ? ckpt_doctor(reader, &asked, &answer, report, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
@@ -82,7 +82,7 @@ static ckpt_status apply_found(ckpt__migration *m, const ckpt_reader *reader, ck
 /* What doctor would print, for a trainer in C and for torch. */
 static ckpt_status apply_all(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_reader_options reading = { .format = m->options.from,
+    ckpt_reader_options reading = { .struct_size = sizeof reading, .format = m->options.from,
                                     .also = m->options.also,
                                     .also_count = m->options.also_count };
     ckpt_reader *reader = NULL;

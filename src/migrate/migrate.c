@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include "base/first_sizes.h"
 #include "migrate/out.h"
 #include "migrate/rules.h"
 #include "migrate/torch.h"
@@ -301,7 +302,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
 
 static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_reader_options reading = { .format = m->options.from,
+    ckpt_reader_options reading = { .struct_size = sizeof reading, .format = m->options.from,
                                     .also = m->options.also,
                                     .also_count = m->options.also_count,
                                     .salvage = m->options.salvage };
@@ -468,11 +469,9 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
     m.dst = dst;
     if (!src || !*src || !dst || !*dst)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "source and destination are wanted");
-    if (options && options->struct_size > sizeof *options)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, src, "the options are of a newer version of the library");
-    if (options)
-        memcpy(&m.options, options, options->struct_size ? options->struct_size : sizeof *options);
-    ckpt_status named = ckpt__canon_check_names(m.options.param_names, m.options.param_name_count, src, err);
+    ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_migrate_options, &m.options, options, err);
+    if (named == CKPT_OK)
+        named = ckpt__canon_check_names(m.options.param_names, m.options.param_name_count, src, err);
     if (named == CKPT_OK)
         named = ckpt__order_check(m.options.assume_order, src, err);
     if (named < 0)

@@ -347,7 +347,7 @@ static ckpt_status make_class(plain_copy *p, ckpt_value *v)
 static bool is_part(const ckpt_tensor_info *t, const ckpt_value *key)
 {
     for (size_t i = 0; key->kind == CKPT_V_STR && i < t->extra->part_count; i++)
-        if (ckpt__str_equal(t->extra->parts[i].name, key->text))
+        if (ckpt__str_equal(t->extra->parts[i]->name, key->text))
             return true;
     return false;
 }
@@ -373,7 +373,7 @@ static ckpt_status make_parts(plain_copy *p, ckpt_value *v, const ckpt_value *sh
     ckpt_entry *entries = ckpt__arena_array(p->arena, room, sizeof *entries);
     for (; entries && n < t->extra->part_count; n++) {
         ckpt_value *part = ckpt__value_new(p->arena, CKPT_V_TENSOR);
-        ckpt_str name = t->extra->parts[n].name;
+        ckpt_str name = t->extra->parts[n]->name;
         const ckpt_value *was = part_of(shell, name);
         entries[n].key = ckpt__value_str(p->arena, name.data, name.size);
         if (!part || !entries[n].key)
@@ -439,7 +439,7 @@ static ckpt_status make_tensor(plain_copy *p, ckpt_value *v, ckpt_str name, bool
         size_t i = v->tensor;
         for (; is_wrapper(t) && t->extra->part_count == 1; t = &x->tensors[++i].info) {
             leave_attributes(p, shell, t);
-            shell = shell ? part_of(shell, t->extra->parts[0].name) : NULL;
+            shell = shell ? part_of(shell, t->extra->parts[0]->name) : NULL;
         }
         *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = i };
         *changed = true;

@@ -1,7 +1,7 @@
 /* model/dtype.c - the tables of dtypes and roles. Names: torch's documentation and the reference safetensors writer. */
 #include "model/index.h"
 
-static const ckpt__dtype_row rows[CKPT_DTYPE_COUNT] = {
+static const ckpt__dtype_row rows[CKPT__DTYPE_COUNT] = {
     /* dtype, torch, safetensors, bits, swap unit, float, complex, signed */
     [CKPT_DTYPE_NONE] = { CKPT_DTYPE_NONE, "none", NULL, 0, 1, false, false, false },
     [CKPT_F32] = { CKPT_F32, "float32", "F32", 32, 4, true, false, true },
@@ -43,7 +43,12 @@ static const ckpt__dtype_row rows[CKPT_DTYPE_COUNT] = {
 
 const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype)
 {
-    return &rows[dtype > CKPT_DTYPE_NONE && dtype < CKPT_DTYPE_COUNT ? dtype : CKPT_DTYPE_NONE];
+    return &rows[dtype > CKPT_DTYPE_NONE && dtype < CKPT__DTYPE_COUNT ? dtype : CKPT_DTYPE_NONE];
+}
+
+int ckpt_dtype_count(void)
+{
+    return CKPT__DTYPE_COUNT;
 }
 
 const char *ckpt_dtype_name(ckpt_dtype dtype)
@@ -53,7 +58,7 @@ const char *ckpt_dtype_name(ckpt_dtype dtype)
 
 ckpt_dtype ckpt_dtype_from_name(const char *name)
 {
-    for (int i = 1; name && i < CKPT_DTYPE_COUNT; i++)
+    for (int i = 1; name && i < CKPT__DTYPE_COUNT; i++)
         if (strcmp(rows[i].torch, name) == 0)
             return rows[i].dtype;
     return CKPT_DTYPE_NONE;
@@ -61,7 +66,7 @@ ckpt_dtype ckpt_dtype_from_name(const char *name)
 
 ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n)
 {
-    for (int i = 1; i < CKPT_DTYPE_COUNT; i++)
+    for (int i = 1; i < CKPT__DTYPE_COUNT; i++)
         if (rows[i].safetensors && strlen(rows[i].safetensors) == n && memcmp(rows[i].safetensors, data, n) == 0)
             return rows[i].dtype;
     return CKPT_DTYPE_NONE;
@@ -83,19 +88,24 @@ bool ckpt_dtype_is_float(ckpt_dtype dtype)
     return ckpt__dtype_row_of(dtype)->is_float;
 }
 
-static const char *const role_names[CKPT_ROLE_COUNT] = {
+static const char *const role_names[CKPT__ROLE_COUNT] = {
     "none", "param", "buffer", "grad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum", "optim", "master", "ema", "step",
     "scaler", "rng", "other",
 };
 
+int ckpt_role_count(void)
+{
+    return CKPT__ROLE_COUNT;
+}
+
 const char *ckpt_role_name(ckpt_role role)
 {
-    return role >= CKPT_ROLE_NONE && role < CKPT_ROLE_COUNT ? role_names[role] : "none";
+    return role >= CKPT_ROLE_NONE && role < CKPT__ROLE_COUNT ? role_names[role] : "none";
 }
 
 ckpt_role ckpt_role_from_name(const char *name)
 {
-    for (int i = 1; name && i < CKPT_ROLE_COUNT; i++)
+    for (int i = 1; name && i < CKPT__ROLE_COUNT; i++)
         if (strcmp(role_names[i], name) == 0)
             return (ckpt_role)i;
     return CKPT_ROLE_NONE;

@@ -123,14 +123,14 @@ static int64_t dense_storages(const ckpt__index *x)
 static void take_tensor(ckpt__tensor *t, size_t storages, int64_t dense, ckpt_str name)
 {
     ckpt__piece *pieces = (ckpt__piece *)(uintptr_t)t->pieces;
-    ckpt_tensor_info *parts = (ckpt_tensor_info *)(uintptr_t)t->info.extra->parts;
     for (size_t i = 0; i < t->piece_count; i++)
         pieces[i].storage += storages;
     for (size_t i = 0; i < t->info.extra->part_count; i++) {
-        if (parts[i].storage >= 0)
-            parts[i].storage += dense;
-        if (!parts[i].file.data)
-            parts[i].file = name;
+        ckpt_tensor_info *part = (ckpt_tensor_info *)(uintptr_t)t->info.extra->parts[i];
+        if (part->storage >= 0)
+            part->storage += dense;
+        if (!part->file.data)
+            part->file = name;
     }
     if (t->info.storage >= 0)
         t->info.storage += dense;

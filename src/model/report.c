@@ -157,14 +157,16 @@ bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64
     if (i == r->device_count) {
         if (!ckpt__grow(&r->devices, &r->device_capacity, i + 1, sizeof *r->devices))
             return false;
-        memset(&r->devices[i], 0, sizeof r->devices[i]);
-        r->devices[i].device = device;
+        uint64_t *by_role = ckpt__arena_array(r->strings, CKPT__ROLE_COUNT, sizeof *by_role);
+        if (!by_role)
+            return false;
+        r->devices[i] = (ckpt_device_use){ .device = device, .by_role = by_role, .role_count = CKPT__ROLE_COUNT };
         r->device_count++;
     }
     r->devices[i].tensors++;
     r->devices[i].nbytes += nbytes;
-    if (role >= 0 && role < CKPT_ROLE_COUNT)
-        r->devices[i].by_role[role] += nbytes;
+    if (role >= 0 && role < CKPT__ROLE_COUNT)
+        ((uint64_t *)(uintptr_t)r->devices[i].by_role)[role] += nbytes;     /* made above */
     return true;
 }
 

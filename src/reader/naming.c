@@ -1,8 +1,9 @@
 /* reader/naming.c - canonical names for whoever looks at a file: what ckpt_restore would call each tensor. */
-#include <ckpt/doctor.h>
+#include <ckpt/naming.h>
 
 #include <stdlib.h>
 #include "anatomy/canon.h"
+#include "base/first_sizes.h"
 #include "reader/reader.h"
 
 struct ckpt_naming {
@@ -21,20 +22,26 @@ static void fill(ckpt_naming *n)
     }
 }
 
-ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_names, size_t param_name_count,
-                            ckpt_naming **out, ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt_naming_new(const ckpt_reader *reader, const ckpt_naming_options *options, ckpt_naming **out,
+                            ckpt_report *report, ckpt_error *err)
 {
+    ckpt_naming_options own;
     if (out)
         *out = NULL;
     if (!reader || !out)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_naming_new", "a reader and a place for the answer are wanted");
-    ckpt_status named = ckpt__canon_check_names(param_names, param_name_count, reader->path, err);
+    ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_naming_options, &own, options, err);
+    if (named == CKPT_OK)
+        named = ckpt__canon_check_names(own.param_names, own.param_name_count, reader->path, err);
+    if (named == CKPT_OK)
+        named = ckpt__order_check(own.assume_order, reader->path, err);
     if (named < 0)
         return named;
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);
-    hints.param_names = param_names;
-    hints.param_name_count = param_name_count;
+    hints.param_names = own.param_names;
+    hints.param_name_count = own.param_name_count;
+    hints.assume_order = own.assume_order;
     hints.optional_optimizer = true;
     ckpt_naming *n = calloc(1, sizeof *n);
     if (!n || !(n->rows = calloc(reader->index->tensor_count + 1, sizeof *n->rows))) {
@@ -46,7 +53,7 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_
     ckpt_status status = ckpt__canon_build(reader->index, &hints, &n->canon, report, &why);
     if (status == CKPT_OK)
         fill(n);
-    else if (status == CKPT_E_MISMATCH && !param_name_count)
+    else if (status == CKPT_E_MISMATCH && !own.param_name_count && !own.assume_order)
         status = !report || ckpt__report_add(report, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, NULL, "%s", why.message)
                      ? CKPT_OK : ckpt__fail_memory(&why, "the report", 0);
     if (status < 0) {
@@ -61,7 +68,7 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const char *const *param_
 
 const ckpt_canonical *ckpt_naming_get(const ckpt_naming *naming, size_t tensor)
 {
-    return tensor < naming->count ? &naming->rows[tensor] : NULL;
+    return naming && tensor < naming->count ? &naming->rows[tensor] : NULL;
 }
 
 void ckpt_naming_free(ckpt_naming *naming)

@@ -9,14 +9,13 @@
 #include "engine/elements.h"
 #include "engine/stream.h"
 #include "format/table.h"
+#include "base/first_sizes.h"
 
-/* A program that was compiled with an older header gives fewer options: the others are zero. */
 static ckpt_status take_options(const ckpt_reader_options *given, const char *path, ckpt_reader_options *o, ckpt_error *err)
 {
-    if (given && given->struct_size > sizeof *o)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, path, "the options are of a newer version of the library");
-    if (given)
-        memcpy(o, given, given->struct_size ? given->struct_size : sizeof *o);
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_reader_options, o, given, err);
+    if (status < 0)
+        return status;
     if (o->also_count && !o->also)
         return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also_count is %zu, and also is NULL", o->also_count);
     for (size_t i = 0; i < o->also_count; i++)

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/first_sizes.h"
 #include "state/state.h"
 #include "map/map.h"
 
@@ -180,14 +181,15 @@ ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_g
                        ckpt_error *err)
 {
     guard g = { .state = state, .kind = kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_OPTIMIZER_PLAIN : kind, .err = err };
-    if (!state || (options && options->struct_size > sizeof *options))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_guard", "a NULL state, or options of a newer version of the library");
-    if (options)
-        memcpy(&g.options, options, options->struct_size ? options->struct_size : sizeof *options);
+    if (!state)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_guard", "a NULL state");
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_guard_options, &g.options, options, err);
+    if (status < 0)
+        return status;
     ckpt_report *own = report ? NULL : ckpt_report_new();
     g.report = report ? report : own;
     g.memory = calloc(state->count + 1, sizeof *g.memory);
-    ckpt_status status = g.report && g.memory ? CKPT_OK : ckpt__fail_memory(err, "guard", 0);
+    status = g.report && g.memory ? CKPT_OK : ckpt__fail_memory(err, "guard", 0);
     ckpt_report_clear(g.report);
     for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
         status = look_at(&g, i);

@@ -4,18 +4,16 @@
 
 #include <stdlib.h>
 #include "engine/stream.h"
+#include "base/first_sizes.h"
 
 /* ---- preparing a side */
 
 static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
 {
-    if (options) {
-        if (options->struct_size > sizeof *options)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, path, "the options are of a newer version of the library");
-        memcpy(&side->options, options, options->struct_size ? options->struct_size : sizeof *options);
-    }
     const ckpt_restore_options *o = &side->options;
-    ckpt_status named = ckpt__canon_check_names(o->param_names, o->param_name_count, path, err);
+    ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_restore_options, &side->options, options, err);
+    if (named == CKPT_OK)
+        named = ckpt__canon_check_names(o->param_names, o->param_name_count, path, err);
     if (named == CKPT_OK)
         named = ckpt__order_check(o->assume_order, path, err);
     if (named < 0)
@@ -387,8 +385,8 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
     return status;
 }
 
-ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path, const ckpt_restore_options *options,
-                              ckpt_report *const *reports, ckpt_error *err)
+ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path,
+                              const ckpt_restore_options *const *options, ckpt_report *const *reports, ckpt_error *err)
 {
     for (size_t i = 0; reports && i < n; i++)
         ckpt_report_clear(reports[i]);
@@ -405,10 +403,11 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     for (size_t i = 0; status == CKPT_OK && i < n; i++) {
         r.sides[i].state = states[i];
         r.sides[i].report = reports ? reports[i] : NULL;
-        status = read_options(&r.sides[i], options ? &options[i] : NULL, path, err);
+        status = read_options(&r.sides[i], options ? options[i] : NULL, path, err);
     }
     const ckpt_restore_options *of_first = status == CKPT_OK ? &r.sides[0].options : NULL;
-    ckpt_reader_options ro = { .format = of_first ? of_first->format : NULL };
+    ckpt_reader_options ro = CKPT_READER_OPTIONS_INIT;
+    ro.format = of_first ? of_first->format : NULL;
     ro.also = of_first ? of_first->also : NULL;
     ro.also_count = of_first ? of_first->also_count : 0;
     if (status == CKPT_OK)
@@ -434,5 +433,5 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
 ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
                          ckpt_error *err)
 {
-    return ckpt_restore_many(&state, 1, path, options, &report, err);
+    return ckpt_restore_many(&state, 1, path, &options, &report, err);
 }

@@ -1,5 +1,6 @@
 /* run/enter.c - one call at a time: whoever comes while another is at work is told so, and touches nothing. */
 #include "run/run.h"
+#include "base/first_sizes.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -57,12 +58,13 @@ void ckpt_run_get_info(ckpt_run *run, ckpt_run_info *out)
 {
     if (!out)
         return;
-    *out = (ckpt_run_info){ .resumed_step = -1, .saved_step = -1 };
-    if (!run || getpid() != run->owner)      /* the lock may have been taken by a thread that a child does not have */
-        return;
-    pthread_mutex_lock(&run->lock);
-    *out = run->info;
-    out->busy = run->job != CKPT__JOB_NONE && run->job != CKPT__JOB_RESERVE;
-    out->busy |= run->options.ranks.world > 1 && run->stage != CKPT__IDLE;
-    pthread_mutex_unlock(&run->lock);
+    ckpt_run_info own = { .resumed_step = -1, .saved_step = -1 };
+    if (run && getpid() == run->owner) {     /* else the lock may have been taken by a thread that a child does not have */
+        pthread_mutex_lock(&run->lock);
+        own = run->info;
+        own.busy = run->job != CKPT__JOB_NONE && run->job != CKPT__JOB_RESERVE;
+        own.busy |= run->options.ranks.world > 1 && run->stage != CKPT__IDLE;
+        pthread_mutex_unlock(&run->lock);
+    }
+    CKPT__GIVE_ANSWER(ckpt_run_info, out, &own);
 }

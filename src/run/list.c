@@ -373,11 +373,11 @@ ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error
     if (status == CKPT_OK)
         *out = g.list;
     else
-        ckpt_run_list_free(g.list);
+        ckpt_run_list_close(g.list);
     return status;
 }
 
-void ckpt_run_list_free(ckpt_run_list *list)
+void ckpt_run_list_close(ckpt_run_list *list)
 {
     if (!list)
         return;
@@ -392,9 +392,9 @@ size_t ckpt_run_list_count(const ckpt_run_list *list)
     return list ? list->count : 0;
 }
 
-const ckpt_run_entry *ckpt_run_list_entries(const ckpt_run_list *list)
+const ckpt_run_entry *ckpt_run_list_entry(const ckpt_run_list *list, size_t i)
 {
-    return list ? list->entries : NULL;
+    return list && i < list->count ? &list->entries[i] : NULL;
 }
 
 const char *ckpt_run_list_writer(const ckpt_run_list *list)

@@ -3,19 +3,15 @@
 #include "run/run.h"
 
 #include <stdlib.h>
+#include "base/first_sizes.h"
 #include "map/map.h"
 
 /* options.restore, with what this run adds to it. */
 static ckpt_status restore_options(const ckpt_run *run, ckpt_restore_options *out, ckpt_error *err)
 {
-    const ckpt_restore_options *given = run->options.restore;
-    *out = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
-    if (given) {
-        if (given->struct_size > sizeof *given)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "the restore options are of a newer version of the library");
-        memcpy(out, given, given->struct_size ? given->struct_size : sizeof *given);
-    }
-    out->struct_size = 0;
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_restore_options, out, run->options.restore, err);
+    if (status < 0)
+        return status;
     out->format = "ckpt";         /* steps of a run are ours: without its manifest one is no model's directory, but damaged */
     if (out->ranks.world == 0)
         out->ranks = run->options.ranks;

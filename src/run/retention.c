@@ -2,7 +2,7 @@
 #include <ckpt/run.h>
 
 /* Are fewer than `limit` complete ones newer? Entries of one step are equally new: none of them pushes another out. */
-static bool is_among_newest(const ckpt_run_entry *entries, size_t n, int64_t step, int64_t limit)
+static bool is_among_newest(const ckpt_retention_entry *entries, size_t n, int64_t step, int64_t limit)
 {
     int64_t newer = 0;
     for (size_t i = 0; i < n && newer < limit; i++)
@@ -10,7 +10,7 @@ static bool is_among_newest(const ckpt_run_entry *entries, size_t n, int64_t ste
     return newer < limit;
 }
 
-void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_run_entry *entries, size_t n, bool *remove)
+void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_retention_entry *entries, size_t n, bool *remove)
 {
     int64_t newest = INT64_MIN, verified = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
@@ -22,7 +22,7 @@ void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_run_entry *entri
             verified = entries[i].step;
     }
     for (size_t i = 0; i < n; i++) {
-        const ckpt_run_entry *e = &entries[i];
+        const ckpt_retention_entry *e = &entries[i];
         bool kept_every = rule && rule->keep_every > 0 && e->step % rule->keep_every == 0;
         remove[i] = rule && rule->keep_last > 0 && e->complete && e->step != newest && e->step != verified &&
                     !kept_every && !is_among_newest(entries, n, e->step, rule->keep_last);

@@ -6,16 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/first_sizes.h"
 #include "run/signals.h"
 
 static ckpt_status take_options(ckpt_run *run, const ckpt_run_options *given, ckpt_error *err)
 {
     ckpt_run_options *o = &run->options;
-    if (given) {
-        if (given->struct_size > sizeof *given)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "the options are of a newer version of the library");
-        memcpy(o, given, given->struct_size ? given->struct_size : sizeof *given);
-    }
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_run_options, o, given, err);
+    if (status < 0)
+        return status;
     if (o->ranks.world == 0 && o->ranks.rank == 0)
         o->ranks = (ckpt_ranks)CKPT_RANKS_INIT;
     if (o->ranks.world < 1 || o->ranks.rank < 0 || o->ranks.rank >= o->ranks.world)
@@ -191,12 +190,12 @@ static ckpt_status open_run(ckpt_run *run, ckpt_error *err)
     return ckpt__agree(run, status, err);
 }
 
-ckpt_status ckpt_run_open(ckpt_run **out, const char *path, ckpt_state *state, const ckpt_run_options *options, ckpt_error *err)
+ckpt_status ckpt_run_open(const char *path, ckpt_state *state, const ckpt_run_options *options, ckpt_run **out, ckpt_error *err)
 {
     if (out)
         *out = NULL;
     if (!out || !path || !*path || !state)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_run_open", "a NULL run, path or state");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_run_open", "a NULL path, state or place for the run");
     ckpt_run *run = new_run(path, state);
     ckpt_error own = CKPT_ERROR_INIT;
     if (!run)

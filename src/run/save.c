@@ -77,8 +77,9 @@ ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name, ckpt_status
 static ckpt_status verify(void *ctx, const char *path, ckpt_error *err)
 {
     (void)ctx;
-    ckpt_verify_result result;
-    return ckpt_verify(path, "ckpt", NULL, &result, NULL, err);
+    ckpt_verify_options options = CKPT_VERIFY_OPTIONS_INIT;
+    options.format = "ckpt";
+    return ckpt_verify(path, &options, NULL, NULL, err);
 }
 
 /* Before it has its name: what reads back wrong is never published. */
@@ -127,7 +128,7 @@ void ckpt__run_write_latest(ckpt_run *run, const char *name)
  * new one. */
 static void remove_old(ckpt_run *run, const ckpt__held *list, size_t n, const ckpt_retention *rule, bool ahead)
 {
-    ckpt_run_entry *entries = calloc(n + 1, sizeof *entries);
+    ckpt_retention_entry *entries = calloc(n + 1, sizeof *entries);
     bool *gone = calloc(n + 1, sizeof *gone);
     const char **names = calloc(n + 1, sizeof *names);
     ckpt_error err = CKPT_ERROR_INIT;

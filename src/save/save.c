@@ -2,15 +2,14 @@
 #include "save/save.h"
 #include "state/state.h"
 #include "format/table.h"
+#include "base/first_sizes.h"
 
 static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, const ckpt_save_options *options, ckpt_error *err)
 {
     const char *format = "ckpt";
-    if (options) {
-        if (options->struct_size > sizeof *options)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, v->path, "the options are of a newer version of the library");
-        memcpy(&v->options, options, options->struct_size ? options->struct_size : sizeof *options);
-    }
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_save_options, &v->options, options, err);
+    if (status < 0)
+        return status;
     if (v->options.format)
         format = v->options.format;
     v->format = ckpt__format_find(format);

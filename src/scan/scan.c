@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/first_sizes.h"
 #include "model/index.h"
 
 enum { FOLDERS_DEEP = 32, NOTES_MAX = 1000 };
@@ -37,7 +38,7 @@ const char *ckpt_verdict_name(ckpt_danger worst)
     return worst == CKPT_DANGER_HARMLESS ? "clean" : ckpt_danger_name(worst);
 }
 
-void ckpt_scan_free(ckpt_scan *s)
+void ckpt_scan_close(ckpt_scan *s)
 {
     if (!s)
         return;
@@ -438,11 +439,18 @@ static ckpt_status begin(ckpt__scan_job *job)
     return ok ? CKPT_OK : ckpt__fail_memory(job->err, "scan", 0);
 }
 
-ckpt_status ckpt_scan_path(const char *path, const ckpt_progress *progress, ckpt_scan **out, ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt_scan_open(const char *path, const ckpt_scan_options *options, ckpt_scan **out, ckpt_report *report,
+                           ckpt_error *err)
 {
-    ckpt__scan_job job = {.report = report, .progress = progress, .err = err};
-    *out = NULL;
-    ckpt_status status = ckpt__source_open(path, &job.source, err);
+    ckpt_scan_options own;
+    ckpt__scan_job job = {.report = report, .progress = &own.progress, .err = err};
+    if (out)
+        *out = NULL;
+    if (!path || !*path || !out)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_scan_open", "a NULL path, or no place for the scan");
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_scan_options, &own, options, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_open(path, &job.source, err);
     if (status == CKPT_OK)
         status = begin(&job);
     if (status == CKPT_OK && !job.source->directory)
@@ -454,7 +462,7 @@ ckpt_status ckpt_scan_path(const char *path, const ckpt_progress *progress, ckpt
     free(job.queue);
     ckpt__source_close(job.source);
     if (status < 0) {
-        ckpt_scan_free(job.scan);
+        ckpt_scan_close(job.scan);
         return status;
     }
     if (job.scan->count)

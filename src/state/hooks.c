@@ -2,6 +2,7 @@
 #include "state/state.h"
 
 #include <stdlib.h>
+#include "base/first_sizes.h"
 #include "io/store.h"
 
 ckpt_status ckpt_state_value(ckpt_state *s, const char *name, const ckpt_value_hooks *hooks, ckpt_error *err)
@@ -9,12 +10,12 @@ ckpt_status ckpt_state_value(ckpt_state *s, const char *name, const ckpt_value_h
     ckpt__valued v = { .last = 0 };
     if (!s || !name || !hooks)
         return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "ckpt_state_value", "a NULL state, name or struct of hooks");
-    if (hooks->struct_size > sizeof v.hooks)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "the hooks are of a newer version of the library");
-    memcpy(&v.hooks, hooks, hooks->struct_size ? hooks->struct_size : sizeof v.hooks);
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_value_hooks, &v.hooks, hooks, err);
+    if (status < 0)
+        return status;
     if (!v.hooks.measure || !v.hooks.write || !v.hooks.take)
         return ckpt__fail(err, CKPT_E_ARGUMENT, name, "the hooks measure, write and take are needed, and one of them is NULL");
-    ckpt_status status = ckpt__state_check_name(ckpt__s(name), name, err);
+    status = ckpt__state_check_name(ckpt__s(name), name, err);
     if (status < 0)
         return status;
     v.name = ckpt__arena_str(s->memory, name, strlen(name));

@@ -2,6 +2,7 @@
 #include "state/state.h"
 
 #include <stdlib.h>
+#include "base/first_sizes.h"
 #include "device/device.h"
 
 ckpt_state *ckpt_state_new(void)
@@ -123,7 +124,7 @@ ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, c
                       ckpt_device_name(ckpt__memory_device(&b->memory), was), ckpt_device_name(ckpt__memory_device(&now.memory), is));
 }
 
-static const char *const default_keys[CKPT_ROLE_COUNT] = {
+static const char *const default_keys[CKPT__ROLE_COUNT] = {
     [CKPT_ROLE_EXP_AVG] = "exp_avg", [CKPT_ROLE_EXP_AVG_SQ] = "exp_avg_sq", [CKPT_ROLE_MAX_EXP_AVG_SQ] = "max_exp_avg_sq",
     [CKPT_ROLE_MOMENTUM] = "momentum_buffer", [CKPT_ROLE_MASTER] = "master", [CKPT_ROLE_STEP] = "step",
 };
@@ -147,7 +148,7 @@ typedef struct place {
 /* The canonical name: the given one, or optimizer.<param>.<state_key>, or of an average ema.<param>. */
 static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, const place *at, ckpt__binding *b, ckpt_error *err)
 {
-    const char *key = d->state_key ? d->state_key : d->role < CKPT_ROLE_COUNT ? default_keys[d->role] : NULL;
+    const char *key = d->state_key ? d->state_key : d->role < CKPT__ROLE_COUNT ? default_keys[d->role] : NULL;
     const char *what = d->name ? d->name : d->param ? d->param : "tensor";
     ckpt__buf text = { 0 };
     if (d->name)
@@ -255,7 +256,7 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
         status = shape_of(s, d, &b, err);
     if (status < 0)
         return status;
-    if (d->role <= CKPT_ROLE_NONE || d->role >= CKPT_ROLE_COUNT)
+    if (d->role <= CKPT_ROLE_NONE || d->role >= CKPT__ROLE_COUNT)
         b.role = CKPT_ROLE_OTHER;
     b.ours = !d->data;
     b.memory.device = ckpt_cpu();
@@ -279,13 +280,11 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
 
 ckpt_status ckpt_state_tensor(ckpt_state *s, const ckpt_tensor_desc *desc, ckpt_error *err)
 {
-    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+    ckpt_tensor_desc d;
     if (!s || !desc)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_tensor", "a NULL state or descriptor");
-    if (desc->struct_size > sizeof d)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_tensor", "the descriptor is of a newer version of the library");
-    memcpy(&d, desc, desc->struct_size ? desc->struct_size : sizeof d);
-    return bind(s, &d, &(place){ .arena = SIZE_MAX, .lent = SIZE_MAX }, err);
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_tensor_desc, &d, desc, err);
+    return status < 0 ? status : bind(s, &d, &(place){ .arena = SIZE_MAX, .lent = SIZE_MAX }, err);
 }
 
 /* A number among the arenas, and the name taken; at->average is set. */
@@ -319,16 +318,15 @@ static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at
 ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const ckpt_arena_entry *entries, size_t n,
                              ckpt_error *err)
 {
-    ckpt_arena_desc own = CKPT_ARENA_DESC_INIT;
+    ckpt_arena_desc own;
     const ckpt_arena_desc *a = &own;
     if (!s || !desc || (n && !entries))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_arena", "a NULL state, descriptor or list of entries");
-    if (desc->struct_size > sizeof own)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_arena", "the descriptor is of a newer version of the library");
-    memcpy(&own, desc, desc->struct_size ? desc->struct_size : sizeof own);
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_arena_desc, &own, desc, err);
     size_t size = ckpt_dtype_size(a->dtype);
     place at;
-    ckpt_status status = open_arena(s, a, &at, err);
+    if (status == CKPT_OK)
+        status = open_arena(s, a, &at, err);
     if (status < 0)
         return status;
     for (size_t i = 0; i < n; i++) {

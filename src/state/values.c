@@ -1,5 +1,6 @@
 /* state/values.c - binding scalars, strings, bytes, groups and the scaler. */
 #include "state/state.h"
+#include "base/first_sizes.h"
 
 #include <stdlib.h>
 
@@ -117,13 +118,13 @@ static ckpt_status check_hyper(const ckpt_state *s, const ckpt_group_desc *g, si
 
 ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *desc, ckpt_error *err)
 {
-    ckpt_group_desc own = CKPT_GROUP_DESC_INIT;
+    ckpt_group_desc own;
     const ckpt_group_desc *g = &own;
     if (!s || !desc)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "a NULL state or descriptor");
-    if (desc->struct_size > sizeof own)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "the descriptor is of a newer version of the library");
-    memcpy(&own, desc, desc->struct_size ? desc->struct_size : sizeof own);
+    ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_group_desc, &own, desc, err);
+    if (status < 0)
+        return status;
     if (!g->name || !*g->name || (g->param_count && !g->params) || (g->hyper_count && !g->hypers))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_group", "a NULL name or list");
     if (!ckpt__utf8_valid(g->name, strlen(g->name)))
@@ -142,7 +143,6 @@ ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *desc, ckpt_er
                               "group '%s' names a parameter that is not bound; bind the parameters first", g->name);
         group.params[i] = b->name;
     }
-    ckpt_status status = CKPT_OK;
     for (size_t i = 0; i < g->hyper_count; i++)
         if ((status = check_hyper(s, g, i, err)) < 0)
             return status;

@@ -208,7 +208,7 @@ rm -f report.html
 
 # ---- --snippet of a run
 expect 1 "--snippet c of a run that falls back" doctor --snippet c run
-grep -q 'ckpt_run_open(run, path, state, options, &err)' out && grep -q '"run", map_location\[\] = "cpu"' out && ! grep -q 'resume with' out
+grep -q 'ckpt_run_open(path, state, options, run, &err)' out && grep -q '"run", map_location\[\] = "cpu"' out && ! grep -q 'resume with' out
 report $? "is the hook's resume, alone on standard output"
 grep -q 'resumes from step 300, not from the newest' err
 report $? "and from where is beside it"

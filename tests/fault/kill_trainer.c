@@ -178,7 +178,7 @@ static int64_t last_promise = -1;
 /* Whatever the library says is on disk is a promise. */
 static void note_promise(ckpt_run *run)
 {
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     ckpt_run_get_info(run, &info);
     if (info.saved_step >= 0 && info.saved_step != last_promise)
         report_line("saved", info.saved_step);
@@ -189,7 +189,7 @@ static void note_promise(ckpt_run *run)
  * meet a save that is still being written. */
 static void watch(ckpt_run *run, int64_t step)
 {
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     const struct timespec moment = { 0, 100000 };
     for (;;) {
         note_promise(run);
@@ -259,14 +259,14 @@ static int inspect(int64_t *listed, ckpt_error *err)
     if (opened < 0)               /* a run that was killed before its first save is none yet */
         return opened == CKPT_E_FORMAT || err->sys_errno == ENOENT ? 0 : complain(err);
     for (size_t i = 0; i < ckpt_run_list_count(list); i++) {
-        const ckpt_run_entry *e = &ckpt_run_list_entries(list)[i];
+        const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
         *listed += e->complete;
         if (!e->complete && e->nbytes > 0) {
             fprintf(stderr, "kill_trainer: %s is not complete: %s\n", e->name, e->why);
             status = 1;
         }
     }
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     return status;
 }
 
@@ -313,7 +313,7 @@ static int on_the_run(void)
     int status = opt.check ? inspect(&listed, &err) : 0;
     if (opt.open_too)
         prctl(KILLER_MARK, KILLER_BEGIN);
-    if (status == 0 && ckpt_run_open(&run, opt.path, state, &o, &err) < 0)
+    if (status == 0 && ckpt_run_open(opt.path, state, &o, &run, &err) < 0)
         status = complain(&err);
     if (status == 0)
         status = resume(run, &done, &err);

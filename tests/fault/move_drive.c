@@ -204,7 +204,7 @@ static void read_directory(int number, const char *path)
     if (stat(path, &st) < 0 || ckpt_run_list_open(path, &list, &err) < 0)
         return;                   /* nothing was saved there */
     for (size_t i = 0; i < ckpt_run_list_count(list) && d.count < STEPS; i++) {
-        const ckpt_run_entry *e = &ckpt_run_list_entries(list)[i];
+        const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
         ckpt_reader *reader = NULL;
         if (!e->complete && e->nbytes > 0)
             wrong("%s is not complete: %s", e->path, e->why);
@@ -220,7 +220,7 @@ static void read_directory(int number, const char *path)
         ckpt_reader_close(reader);
     }
     bool any = ckpt_run_list_count(list) > 0;
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     if (!any)
         return;
     const char *more[] = { "--check", path, NULL };

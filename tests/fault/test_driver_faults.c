@@ -56,7 +56,7 @@ static ckpt_run *open_run(const kind *k, live *l)
     ckpt_run *run;
     ckpt_run_options o = CKPT_RUN_OPTIONS_INIT;
     o.synchronous = !k->asynchronous;
-    REQUIRE_OK(ckpt_run_open(&run, path, l->state, &o, &err));
+    REQUIRE_OK(ckpt_run_open(path, l->state, &o, &run, &err));
     return run;
 }
 

@@ -179,7 +179,7 @@ static void make_template(const scenario *sc)
     remove_tree(template);
     fill_world(&w, 1, 1);
     ckpt_state *s = bind_world(&w);
-    OK(ckpt_run_open(&run, template, s, NULL, &err));
+    OK(ckpt_run_open(template, s, NULL, &run, &err));
     OK(ckpt_run_resume(run, NULL, &done, NULL, &err));
     OK(ckpt_run_save(run, 1, &err));
     OK(ckpt_run_wait(run, &err));
@@ -358,7 +358,7 @@ static bool live(bool saves_after)
     faulty.no_exchange = now->no_exchange;
     play(current);
     faulty.on = true;
-    bool open = DO(ckpt_run_open(&run, run_path, state, &o, &err)) >= 0;
+    bool open = DO(ckpt_run_open(run_path, state, &o, &run, &err)) >= 0;
     HOLDS(open == (run != NULL), "ckpt_run_open: status %d and a run %p", status, (void *)run);
     if (open) {
         resume(run);
@@ -383,7 +383,7 @@ static void next_life(bool opened, bool saved_after)
     int64_t done = -7;
     memset(&w, 0, sizeof w);
     ckpt_state *s = bind_world(&w);
-    ckpt_status status = ckpt_run_open(&run, run_path, s, NULL, &err);
+    ckpt_status status = ckpt_run_open(run_path, s, NULL, &run, &err);
     HOLDS(status >= 0, "the next run cannot be opened: %s: %s", err.object, err.message);
     HOLDS(*left_over() == '\0', "the next run leaves%s", left_over());
     status = ckpt_run_resume(run, NULL, &done, NULL, &err);

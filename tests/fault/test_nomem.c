@@ -328,9 +328,9 @@ static ckpt_status make_shards(ckpt_error *err)
 
 static ckpt_status verify_native(ckpt_error *err)
 {
-    ckpt_verify_result v;
+    ckpt_verify_result v = CKPT_VERIFY_RESULT_INIT;
     ckpt_report *r = ckpt_report_new();
-    ckpt_status status = ckpt_verify(native, NULL, NULL, &v, r, err);
+    ckpt_status status = ckpt_verify(native, NULL, &v, r, err);
     ckpt_report_free(r);
     return status;
 }
@@ -339,10 +339,9 @@ static ckpt_status diagnose(ckpt_error *err)
 {
     ckpt_reader *r;
     ckpt_doctor_options o;
-    ckpt_doctor_result result;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     memset(&o, 0, sizeof o);
     memset(&result, 0, sizeof result);
-    o.cuda_devices = -1;
     ckpt_report *report = ckpt_report_new();
     ckpt_status status = report ? ckpt_reader_open(torch_file, NULL, &r, err) : CKPT_OK;
     if (report && status == CKPT_OK) {

@@ -66,7 +66,7 @@ static void train(const scenario *sc, const saved *list, size_t n)
     size_t reported = 0;
     o.synchronous = !sc->asynchronous;
     o.retention.keep_last = KEEP;
-    OK(ckpt_run_open(&run, run_below(disk_path), trained_state, &o, &err));
+    OK(ckpt_run_open(run_below(disk_path), trained_state, &o, &run, &err));
     OK(ckpt_run_resume(run, NULL, &done, NULL, &err));
     for (size_t i = 0; i < n; i++) {
         fill_world(&trained, list[i].step, list[i].seed);
@@ -146,7 +146,7 @@ static const char *losses(const recording *r, size_t point, found *f)
     int64_t done = -1, newest = 0;
     *f = (found){ 0, 0 };
     fill_world(&restored, 0, 99);
-    ckpt_status status = ckpt_run_open(&run, run_below(crash_path), restored_state, NULL, &err);
+    ckpt_status status = ckpt_run_open(run_below(crash_path), restored_state, NULL, &run, &err);
     if (status >= 0) {
         status = ckpt_run_resume(run, NULL, &done, NULL, &err);
         ckpt_run_close(run, NULL);

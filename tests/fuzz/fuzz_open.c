@@ -187,13 +187,13 @@ static void job_doctor(const ckpt_reader *r, const char *path)
     for (int i = 0; i < 3; i++) {
         static const ckpt_loader loaders[] = { CKPT_LOADER_OWN, CKPT_LOADER_TORCH, CKPT_LOADER_CKPT };
         ckpt_doctor_options o;
-        ckpt_doctor_result result;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         ckpt_error err = CKPT_ERROR_INIT;
         ckpt_report *report = ckpt_report_new();
         memset(&o, 0, sizeof o);
         memset(&result, 0, sizeof result);
         o.loader = loaders[i];
-        o.cuda_devices = i - 1;
+        o.cuda_device_count = i - 1;
         o.read_values = i == 1;
         answered(ckpt_doctor(r, &o, &result, report, &err), &err);
         ckpt_doctor_result_clear(&result);
@@ -210,14 +210,14 @@ static void job_snippets(const ckpt_reader *r, const char *path)
         ckpt_error err = CKPT_ERROR_INIT;
         char *out = NULL;
         memset(&o, 0, sizeof o);
-        answered(ckpt_doctor_snippet(r, &o, languages[i], &out, &err), &err);
+        answered(ckpt_doctor_snippet(r, languages[i], &o, &out, &err), &err);
         free(out);
     }
     ckpt_naming *naming = NULL;
-    ckpt_summary summary;
+    ckpt_summary summary = CKPT_SUMMARY_INIT;
     ckpt_error err = CKPT_ERROR_INIT;
     memset(&summary, 0, sizeof summary);
-    answered(ckpt_naming_new(r, NULL, 0, &naming, NULL, &err), &err);
+    answered(ckpt_naming_new(r, NULL, &naming, NULL, &err), &err);
     ckpt_naming_free(naming);
     answered(ckpt_summarize(r, &summary, &err), &err);
     ckpt_summary_clear(&summary);
@@ -226,10 +226,10 @@ static void job_snippets(const ckpt_reader *r, const char *path)
 static void job_verify(const ckpt_reader *r, const char *path)
 {
     (void)r;
-    ckpt_verify_result verified;
+    ckpt_verify_result verified = CKPT_VERIFY_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     ckpt_error err = CKPT_ERROR_INIT;
-    answered(ckpt_verify(path, NULL, NULL, &verified, report, &err), &err);
+    answered(ckpt_verify(path, NULL, &verified, report, &err), &err);
     ckpt_report_free(report);
 }
 
@@ -239,11 +239,11 @@ static void job_scan(const ckpt_reader *r, const char *path)
     ckpt_scan *scan = NULL;
     ckpt_report *report = ckpt_report_new();
     ckpt_error err = CKPT_ERROR_INIT;
-    answered(ckpt_scan_path(path, NULL, &scan, report, &err), &err);
+    answered(ckpt_scan_open(path, NULL, &scan, report, &err), &err);
     for (size_t i = 0; i < ckpt_scan_count(scan); i++)
         if (!ckpt_scan_get(scan, i)->reason)
             abort();
-    ckpt_scan_free(scan);
+    ckpt_scan_close(scan);
     ckpt_report_free(report);
 }
 
@@ -272,7 +272,7 @@ static bool is_small(const ckpt_reader *r)
 static void job_compare(const ckpt_reader *r, const char *path)
 {
     (void)path;
-    ckpt_diff_result result;
+    ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
     ckpt_error err = CKPT_ERROR_INIT;
     memset(&result, 0, sizeof result);
     if (!is_small(r))
@@ -309,8 +309,8 @@ static void migrate_to(const ckpt_reader *r, const char *path, const char *to, b
     ckpt_status status = ckpt_migrate(path, dst, &o, report, &err);
     answered(status, &err);
     if (status == CKPT_OK) {
-        ckpt_verify_result verified;
-        status = ckpt_verify(dst, NULL, NULL, &verified, report, &err);
+        ckpt_verify_result verified = CKPT_VERIFY_RESULT_INIT;
+        status = ckpt_verify(dst, NULL, &verified, report, &err);
         /* Byte for byte what the source had wrong is still wrong; and so is what torch refuses, and torch alone. */
         if (status != CKPT_OK && !same && !(status == CKPT_ANSWER_NO && ckpt_report_count_code(report, "torch-refuses")))
             abort();

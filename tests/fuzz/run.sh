@@ -15,7 +15,7 @@ find "$top"/tests/data "$@" -type f -size -64k 2>/dev/null | while read -r seed;
 done
 echo "building $work/fuzz_open"
 # shellcheck disable=SC2086
-$CLANG -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
+$CLANG -std=c11 -D_GNU_SOURCE -DCKPT_EXPERIMENTAL -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
     -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') \
     $libs -lm -ldl -lpthread -Wl,--wrap=mmap,--wrap=munmap -o "$work/fuzz_open"
 cd "$work"

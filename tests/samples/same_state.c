@@ -4,7 +4,7 @@
  *
  * Every tensor by name: role, dtype, shape, bytes. Every value by name: kind and value, floats by their bits. Device
  * tags and file layout are not compared. Exit status as cmp's: 0 the same, 1 different (a line for each), 2 trouble. */
-#include <ckpt/ckpt.h>
+#include <ckpt/inspect.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -277,15 +277,17 @@ static void ranks(const void *arg)
     /* Four replicas, one read. */
     ckpt_state *many[4];
     ckpt_restore_options each[4];
+    const ckpt_restore_options *options[4];
     ckpt_report *reports[4];
     for (int i = 0; i < 4; i++) {
         many[i] = ours();
         each[i] = with_map("cuda:*=cuda:{rank % 4}");
         each[i].ranks = (ckpt_ranks){ i, i, 4 };
         each[i].optimizer = CKPT_OPTIMIZER_FUSED;
+        options[i] = &each[i];
         reports[i] = ckpt_report_new();
     }
-    REQUIRE_OK(ckpt_restore_many(many, 4, path, each, reports, &err));
+    REQUIRE_OK(ckpt_restore_many(many, 4, path, options, reports, &err));
     for (int i = 0; i < 4; i++) {
         g.own = ckpt_cuda(i);
         g.wanted_count = 0;
@@ -398,7 +400,7 @@ static void run_saves(const void *arg)
         REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
         REQUIRE_OK(ckpt_state_stream(l.state, ckpt_cuda(0), stream, &err));
     }
-    REQUIRE_OK(ckpt_run_open(&run, folder_of_run, l.state, &o, &err));
+    REQUIRE_OK(ckpt_run_open(folder_of_run, l.state, &o, &run, &err));
     REQUIRE(ckpt_run_resume(run, NULL, &done, NULL, &err) == CKPT_NOTHING_TO_RESUME);
     for (l.step = 21; l.step <= 24; l.step++) {
         put(0, other, BIG, 70 + (float)l.step);
@@ -423,7 +425,7 @@ static void run_saves(const void *arg)
     int64_t step = 0;
     REQUIRE_OK(ckpt_state_i64(s, "step", &step, &err));
     snprintf(map, sizeof map, target < 0 ? "cpu" : "cuda:%d", target);
-    REQUIRE_OK(ckpt_run_open(&run, folder_of_run, s, NULL, &err));
+    REQUIRE_OK(ckpt_run_open(folder_of_run, s, NULL, &run, &err));
     REQUIRE_OK(ckpt_run_resume(run, map, &done, NULL, &err));
     REQUIRE(done == 24 && step == 24 && is_on(s, "big", target) && holds(target, ckpt_state_data(s, "big"), BIG, 70 + 24));
     REQUIRE_OK(ckpt_run_close(run, &err));

@@ -261,7 +261,7 @@ static inline void trainer_init(trainer *x)
 
 static inline ckpt_status trainer_open(trainer *x, const char *path)
 {
-    return ckpt_run_open(&x->run, path, x->state, &x->o, &x->err);
+    return ckpt_run_open(path, x->state, &x->o, &x->run, &x->err);
 }
 
 /* Opens and resumes; the completed steps, -1: there was nothing. Fails the test where that is an error. */

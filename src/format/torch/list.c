@@ -180,7 +180,8 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
     if (depth >= PART_DEPTH)
         return ckpt__fail(l->err, CKPT_E_LIMIT, l->t->label, "tensors made of tensors nest deeper than %d", PART_DEPTH);
     ckpt_tensor_info *parts = ckpt__arena_array(l->t->arena, spec->part_count, sizeof *parts);
-    if (!parts)
+    const ckpt_tensor_info **list = ckpt__arena_array(l->t->arena, spec->part_count, sizeof *list);
+    if (!parts || !list)
         return ckpt__torch_no_memory(l->t, l->err);
     for (size_t i = 0; i < spec->part_count; i++) {
         ckpt_tensor_info part;
@@ -192,10 +193,11 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
             return status;
         parts[i] = l->t->index->tensors[at].info;
         parts[i].name = spec->parts[i].name;
+        list[i] = &parts[i];
         parts[i].storage_nbytes = at; /* its number in the index, until all storages are numbered */
     }
     ckpt_tensor_extra *extra = (ckpt_tensor_extra *)(uintptr_t)l->t->index->tensors[*number].info.extra;     /* its own */
-    extra->parts = parts;
+    extra->parts = list;
     extra->part_count = spec->part_count;
     return CKPT_OK;
 }
@@ -252,12 +254,11 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
 static void number_parts(ckpt__index *x)
 {
     for (size_t i = 0; i < x->tensor_count; i++) {
-        ckpt_tensor_info *parts = (ckpt_tensor_info *)(uintptr_t)x->tensors[i].info.extra->parts;
         for (size_t k = 0; k < x->tensors[i].info.extra->part_count; k++) {
-            const ckpt_tensor_info *whole = &x->tensors[parts[k].storage_nbytes].info;
-            ckpt_str name = parts[k].name;
-            parts[k] = *whole;
-            parts[k].name = name;
+            ckpt_tensor_info *part = (ckpt_tensor_info *)(uintptr_t)x->tensors[i].info.extra->parts[k];
+            ckpt_str name = part->name;
+            *part = x->tensors[part->storage_nbytes].info;
+            part->name = name;
         }
     }
 }

@@ -109,7 +109,7 @@ static void *train(void *arg)
     o.ranks.rank = j->rank;
     o.ranks.world = j->world;
     o.all_reduce = j->world > 1 ? all_reduce : NULL;
-    check(ckpt_run_open(&run, j->path, t.state, &o, &err), &err);
+    check(ckpt_run_open(j->path, t.state, &o, &run, &err), &err);
     check(ckpt_run_resume(run, NULL, &done, NULL, &err), &err);
     while (done < j->last) {
         done += 100;

@@ -152,8 +152,8 @@ END_TEST
 
 START_TEST(doctor_warns)
 {
-    ckpt_doctor_options asked = { .cuda_devices = -1 };
-    ckpt_doctor_result answer;
+    ckpt_doctor_options asked = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
     char *text = NULL;
     write_pair(at("m.pt"), nets, 4);
     ckpt_reader *r = opened(at("m.pt"));
@@ -162,10 +162,10 @@ START_TEST(doctor_warns)
     ck_assert_ptr_null(said("order-hypothesis"));
     ck_assert_int_ne(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&answer);
-    ck_assert_int_eq(ckpt_doctor_snippet(r, &asked, "torch", &text, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_doctor_snippet(r, "torch", &asked, &text, &err), CKPT_OK);
     ck_assert_ptr_null(strstr(text, "GROUPS"));        /* that would be a guess */
     free(text);
-    ck_assert_int_eq(ckpt_doctor_snippet(r, &asked, "c", &text, &err), CKPT_E_MISMATCH);
+    ck_assert_int_eq(ckpt_doctor_snippet(r, "c", &asked, &text, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "order-ambiguous"));
     asked.loader = CKPT_LOADER_CKPT;
     ckpt_report_clear(report);
@@ -179,7 +179,7 @@ START_TEST(doctor_warns)
     ck_assert_ptr_null(said("order-ambiguous"));
     ck_assert_int_ne(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&answer);
-    ck_assert_int_eq(ckpt_doctor_snippet(r, &asked, "c", &text, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_doctor_snippet(r, "c", &asked, &text, &err), CKPT_OK);
     ck_assert_ptr_nonnull(strstr(text, "options.assume_order = \"model\";"));
     free(text);
     ckpt_reader_close(r);

@@ -28,7 +28,7 @@ static void teardown(void)
 static void ask(const char *path, ckpt_loader loader)
 {
     ckpt_reader *reader = NULL;
-    ckpt_doctor_options options = {.loader = loader, .cuda_devices = -1};
+    ckpt_doctor_options options = {.loader = loader};
     ckpt_summary_clear(&s);
     ckpt_doctor_result_clear(&result);
     ck_assert_msg(ckpt_reader_open(path, NULL, &reader, &err) == CKPT_OK, "%s: %s", path, err.message);
@@ -76,7 +76,7 @@ START_TEST(a_rank_of_fsdp)
     ckpt_reader *reader = NULL;
     char *snippet = NULL;
     ck_assert_int_eq(ckpt_reader_open(data("model_world_size_2_rank_1.pt"), NULL, &reader, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_doctor_snippet(reader, NULL, "torch", &snippet, &err), CKPT_E_UNSUPPORTED);
+    ck_assert_int_eq(ckpt_doctor_snippet(reader, "torch", NULL, &snippet, &err), CKPT_E_UNSUPPORTED);
     ck_assert_msg(strstr(err.message, "shard"), "%s", err.message);
     ckpt_reader_close(reader);
 }
@@ -208,7 +208,7 @@ static void flat_state(const char *file, const char *fix)
     ck_assert_ptr_null(ckpt_report_find(report, "no-optimizer", NULL));
     ck_assert_ptr_null(ckpt_report_find(report, "weights-missing", NULL));
     ck_assert_int_eq(ckpt_reader_open(data(file), NULL, &reader, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_naming_new(reader, NULL, 0, &names, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(reader, NULL, &names, NULL, &err), CKPT_OK);
     size_t moments = 0, weights = 0;
     for (i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);

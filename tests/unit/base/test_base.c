@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "../runner.h"
 
 START_TEST(errors_are_one_escaped_line)
@@ -291,6 +292,79 @@ START_TEST(utf8)
 }
 END_TEST
 
+/* The header, configure.ac (by way of the library) and the library's number say one version. */
+START_TEST(one_version)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%d.%d.%d", CKPT_VERSION_MAJOR, CKPT_VERSION_MINOR, CKPT_VERSION_PATCH);
+    ck_assert_str_eq(text, ckpt_version());
+    ck_assert_str_eq(text, PACKAGE_VERSION);
+    ck_assert_uint_eq(ckpt_version_number(), CKPT_VERSION_NUMBER);
+    ck_assert_uint_eq(CKPT_VERSION_NUMBER, CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH);
+}
+END_TEST
+
+/* A struct of the caller's that may grow: six fields here, fewer or more there. */
+typedef struct sized {
+    uint32_t struct_size, first;
+    uint64_t fields[6];
+} sized;
+
+START_TEST(structs_at_their_own_size)
+{
+    enum { FIRST = 24 };
+    ckpt_error err = CKPT_ERROR_INIT;
+    sized own, given = { 0, 1, { 2, 3, 4, 5, 6, 7 } };
+    size_t knows = offsetof(sized, fields[4]);
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_OK);      /* 0: the first release's */
+    ck_assert(own.struct_size == knows && own.first == 1 && own.fields[1] == 3 && own.fields[2] == 0);
+    given.struct_size = offsetof(sized, fields[3]);
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_OK);
+    ck_assert(own.fields[2] == 4 && own.fields[3] == 0);
+    given.struct_size = sizeof given;
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_E_ARGUMENT);
+    ck_assert_str_eq(err.object, "sized");
+    ck_assert_ptr_nonnull(strstr(err.message, "newer libckpt"));
+    given.fields[4] = 0;
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_E_ARGUMENT);
+    given.fields[5] = 0;
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_OK);
+    ck_assert(own.fields[3] == 5);
+    static const uint32_t bad[] = { 1, FIRST - 1, 4097, UINT32_MAX };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        given.struct_size = bad[i];
+        ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_E_ARGUMENT);
+        ck_assert_int_eq(ckpt__check_answer(&given, FIRST, "sized", &err), CKPT_E_ARGUMENT);
+    }
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, NULL, "sized", &err), CKPT_OK);
+    ck_assert(own.struct_size == knows && own.first == 0 && own.fields[0] == 0);
+}
+END_TEST
+
+START_TEST(answers_at_their_own_size)
+{
+    enum { FIRST = 24 };
+    size_t knows = offsetof(sized, fields[4]);
+    const sized own = { 99, 1, { 2, 3, 4, 5, 6, 7 } };
+    sized given, back;
+    memset(&given, 0xff, sizeof given);
+    given.struct_size = 0;
+    ckpt__give_answer(&given, &own, knows, FIRST);
+    ck_assert(given.struct_size == 0 && given.first == 1 && given.fields[1] == 3 && given.fields[2] == UINT64_MAX);
+    given.struct_size = sizeof given;         /* of a newer header: what this library does not know is 0 */
+    ckpt__give_answer(&given, &own, knows, FIRST);
+    ck_assert(given.struct_size == sizeof given && given.fields[3] == 5 && given.fields[4] == 0 && given.fields[5] == 0);
+    ckpt__take_answer(&back, knows, FIRST, &given);
+    ck_assert(back.first == 1 && back.fields[3] == 5);
+    ckpt__take_answer(&back, knows, FIRST, NULL);
+    ck_assert(back.first == 0);
+    ckpt__give_answer(NULL, &own, knows, FIRST);
+    memset(&given, 0xff, sizeof given);       /* never initialized: left alone */
+    ckpt__give_answer(&given, &own, knows, FIRST);
+    ck_assert(given.first == UINT32_MAX);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("base");
@@ -307,6 +381,9 @@ int main(void)
     tcase_add_loop_test(t, arena_limit_is_exact, 0, 3);
     tcase_add_test(t, hash_keeps_what_it_is_given);
     tcase_add_test(t, buffers_grow);
+    tcase_add_test(t, one_version);
+    tcase_add_test(t, structs_at_their_own_size);
+    tcase_add_test(t, answers_at_their_own_size);
     tcase_add_test(t, utf8);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -56,7 +56,7 @@ static const struct {
     const char *sick, *well;
     ckpt_severity severity;
     ckpt_outcome outcome;        /* of the sick one */
-    ckpt_doctor_options options; /* cuda_devices: one more than is meant, so that 0 is "not said" */
+    ckpt_doctor_options options;
 } rows[] = {
     /* step */
     {"step-on-cpu",
@@ -428,9 +428,9 @@ static const struct {
      FILE_OF("f32@cpu[]", "cuda:1", ""),
      CKPT_SEVERITY_ERROR,
      FL,
-     {.loader = T, .cuda_devices = 3}},
-    {"no-such-device", FILE_OF("f32@cpu[]", "cuda:0", ""), PLAIN, CKPT_SEVERITY_ERROR, FL, {.loader = C, .cuda_devices = 1}},
-    {"no-such-device", FILE_OF("f32@cpu[]", "mps", ""), PLAIN, CKPT_SEVERITY_ERROR, FL, {.loader = T, .cuda_devices = 1}},
+     {.loader = T, .cuda_device_count = 2}},
+    {"no-such-device", FILE_OF("f32@cpu[]", "cuda:0", ""), PLAIN, CKPT_SEVERITY_ERROR, FL, {.loader = C, .cuda_device_count = -1}},
+    {"no-such-device", FILE_OF("f32@cpu[]", "mps", ""), PLAIN, CKPT_SEVERITY_ERROR, FL, {.loader = T, .cuda_device_count = -1}},
     {"no-such-device", FILE_OF("f32@cpu[]", "cpu:0", ""), PLAIN, CKPT_SEVERITY_ERROR, FL, {.loader = T}},
     {"no-data", FILE_OF("f32@cpu[]", "meta", ""), PLAIN, CKPT_SEVERITY_ERROR, FL, {.loader = T}},
     {"no-data", "{'model':{'a':meta[2,3]}}", "{'model':{'a':f32@meta[2,3]}}", CKPT_SEVERITY_ERROR, FL, {.loader = T, .map_location = "cpu"}},
@@ -531,7 +531,7 @@ static const struct {
      "{" MODEL("cpu") ",'cuda_rng':[u8@cpu[16]]}",
      CKPT_SEVERITY_ERROR,
      FL,
-     {.loader = T, .cuda_devices = 2}},
+     {.loader = T, .cuda_device_count = 1}},
     {"version-unknown", PLAIN, NULL, CKPT_SEVERITY_WARNING, R, {.loader = T, .torch_major = 3}},
     {"version-unknown",            /* a step on the cpu was left there before 2.1 */
      FILE_OF("f32@cpu[]", "cuda:0", "'fused':True,"),

@@ -69,14 +69,14 @@ START_TEST(truth_table)
     ckpt_reader *reader = NULL;
     ckpt_report *report = ckpt_report_new();
     ckpt_doctor_options options;
-    ckpt_doctor_result r;
+    ckpt_doctor_result r = CKPT_DOCTOR_RESULT_INIT;
     memset(&options, 0, sizeof options);
     options.loader = w->loader;
     options.torch_major = w->major;
     options.torch_minor = w->minor;
     options.optimizer = w->optimizer;
     options.map_location = w->map;
-    options.cuda_devices = w->devices;
+    options.cuda_device_count = w->devices > 0 ? w->devices : -1 - w->devices;     /* there: -1 not said, 0 none */
     options.load_weights_only = w->weights_only;
     options.amp = w->amp;
     ck_assert_int_eq(ckpt_reader_open(fixture(w->file), NULL, &reader, &err), CKPT_OK);
@@ -109,22 +109,21 @@ START_TEST(flags_after_the_load)
 {
     ckpt_reader *reader = NULL;
     ckpt_doctor_options options;
-    ckpt_doctor_result r;
+    ckpt_doctor_result r = CKPT_DOCTOR_RESULT_INIT;
     memset(&options, 0, sizeof options);
-    options.cuda_devices = -1;
     options.loader = TORCH;
     options.optimizer = CKPT_OPTIMIZER_PLAIN;
     ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cuda.pt"), NULL, &reader, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
-    ck_assert_int_eq(r.fused, 1);           /* the saved flag wins */
-    ck_assert_int_eq(r.capturable, 0);
-    ck_assert_int_eq(r.foreach_, -1);
+    ck_assert_int_eq(r.uses_fused, 1);           /* the saved flag wins */
+    ck_assert_int_eq(r.uses_capturable, 0);
+    ck_assert_int_eq(r.uses_foreach, -1);
     ck_assert_int_eq(r.torch_major, 2);
     ck_assert(r.load_weights_only);
     ckpt_doctor_result_clear(&r);
     options.loader = CKPT;
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
-    ck_assert_int_eq(r.fused, 0);           /* the program's word wins */
+    ck_assert_int_eq(r.uses_fused, 0);           /* the program's word wins */
     ck_assert_int_eq(r.optimizer, CKPT_OPTIMIZER_PLAIN);
     ckpt_doctor_result_clear(&r);
     options.map_location = "cuda";
@@ -146,9 +145,8 @@ START_TEST(fix_is_quoted)
     ckpt_reader *reader = NULL;
     ckpt_report *report = ckpt_report_new();
     ckpt_doctor_options options;
-    ckpt_doctor_result r;
+    ckpt_doctor_result r = CKPT_DOCTOR_RESULT_INIT;
     memset(&options, 0, sizeof options);
-    options.cuda_devices = -1;
     options.loader = CKPT;
     write_all(temporary("it's a file.pt"), data, size);
     ck_assert_int_eq(ckpt_reader_open(temporary("it's a file.pt"), NULL, &reader, &err), CKPT_OK);
@@ -175,7 +173,7 @@ START_TEST(summary)
                  {"values.pt", "torch", NULL, NULL, -1, -1}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         ckpt_reader *reader = NULL;
-        ckpt_summary s;
+        ckpt_summary s = CKPT_SUMMARY_INIT;
         ck_assert_int_eq(ckpt_reader_open(fixture(files[i].file), NULL, &reader, &err), CKPT_OK);
         ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
         ck_assert_pstr_eq(s.producer, files[i].producer);
@@ -210,8 +208,8 @@ START_TEST(naming)
     ck_assert_int_eq(ckpt_migrate(fixture("fused-step-cpu.pt"), temporary("n"), NULL, NULL, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cpu.pt"), NULL, &torch, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_reader_open(temporary("n"), NULL, &native, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_naming_new(torch, NULL, 0, &a, report, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_naming_new(native, NULL, 0, &b, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(torch, NULL, &a, report, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(native, NULL, &b, NULL, &err), CKPT_OK);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "order-hypothesis", NULL));
     const ckpt_canonical *c = named(torch, a, "optimizer.state.3.exp_avg_sq");
     ck_assert_str_eq(c->name.data, "optimizer.1.bias.exp_avg_sq");
@@ -229,9 +227,9 @@ START_TEST(naming)
     }
     ck_assert_ptr_null(ckpt_naming_get(a, i));
     ckpt_naming_free(a);
-    ck_assert_int_lt(ckpt_naming_new(torch, wrong, 2, &a, NULL, &err), 0);      /* six parameters, two names */
+    ck_assert_int_lt(ckpt_naming_new(torch, &(ckpt_naming_options){ .param_names = wrong, .param_name_count = 2 }, &a, NULL, &err), 0);      /* six parameters, two names */
     ck_assert_ptr_null(a);
-    ck_assert_int_eq(ckpt_naming_new(NULL, NULL, 0, &a, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_naming_new(NULL, NULL, &a, NULL, &err), CKPT_E_ARGUMENT);
     ckpt_naming_free(b);
     ckpt_naming_free(NULL);
     ckpt_reader_close(torch);
@@ -248,12 +246,12 @@ START_TEST(declared_names_are_kept)
     ckpt_naming *inferred = NULL, *declared = NULL;
     char *names[PARAMS], id[64];
     ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cpu.pt"), NULL, &torch, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_naming_new(torch, NULL, 0, &inferred, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_naming_new(torch, NULL, &inferred, NULL, &err), CKPT_OK);
     for (int i = 0; i < PARAMS; i++) {
         snprintf(id, sizeof id, "optimizer.state.%d.exp_avg", i);
         ck_assert_ptr_nonnull(names[i] = strdup(named(torch, inferred, id)->param.data));
     }
-    ckpt_status status = ckpt_naming_new(torch, (const char *const *)names, PARAMS, &declared, NULL, &err);
+    ckpt_status status = ckpt_naming_new(torch, &(ckpt_naming_options){ .param_names = (const char *const *)names, .param_name_count = PARAMS }, &declared, NULL, &err);
     for (int i = 0; i < PARAMS; i++) {
         memset(names[i], 'x', strlen(names[i]));
         free(names[i]);

@@ -26,9 +26,8 @@ static void check_texts(const ckpt_report *report, int row)
 START_TEST(each_code)
 {
     ckpt_doctor_options options = rows[_i].options;
-    ckpt_doctor_result result;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
-    options.cuda_devices--;
     write_object(at("x.pt"), rows[_i].sick, NULL);
     doctor_of(at("x.pt"), &options, &result, report);
     const ckpt_finding *f = ckpt_report_find(report, rows[_i].code, NULL);
@@ -60,8 +59,8 @@ START_TEST(healthy)
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3; i++)
         for (size_t k = 0; k < 3; k++) {
-            ckpt_doctor_options options = {.loader = loaders[k], .cuda_devices = -1};
-            ckpt_doctor_result result;
+            ckpt_doctor_options options = {.loader = loaders[k]};
+            ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
             write_object(at("x.pt"), files[i], NULL);
             doctor_of(at("x.pt"), &options, &result, report);
             ck_assert_msg(result.outcome == R && ckpt_report_worst(report) == CKPT_SEVERITY_NOTE, "file %zu, loader %zu: %s", i,
@@ -74,8 +73,8 @@ END_TEST
 
 START_TEST(non_finite)
 {
-    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .read_values = true};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = {.loader = T, .read_values = true};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     write_object(at("x.pt"), PLAIN, "\0\0\xc0\x7f");
     doctor_of(at("x.pt"), &options, &result, report);
@@ -101,8 +100,8 @@ END_TEST
 /* Each refused class once, with the path of the first and how often. */
 START_TEST(refusals)
 {
-    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = {.loader = T};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     write_object(
         at("x.pt"),
@@ -138,9 +137,9 @@ static const struct {
 
 static const ckpt_finding *refused_by(int major, int minor, ckpt_outcome *outcome, ckpt_report *report)
 {
-    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .load_weights_only = 1, .torch_major = major};
+    ckpt_doctor_options options = {.loader = T, .load_weights_only = 1, .torch_major = major};
     options.torch_minor = minor;
-    ckpt_doctor_result result;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     doctor_of(at("x.pt"), &options, &result, report);
     *outcome = result.outcome;
     ckpt_doctor_result_clear(&result);
@@ -178,9 +177,9 @@ START_TEST(names_that_were_not_there)
     char text[400];
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         bool old = i % 2;
-        ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .load_weights_only = -1, .torch_major = 2,
+        ckpt_doctor_options options = {.loader = T, .load_weights_only = -1, .torch_major = 2,
                                        .torch_minor = cases[i / 2].minor - old};
-        ckpt_doctor_result result;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         snprintf(text, sizeof text, "{'w':f32@cpu[2],'x':%s}", cases[i / 2].text);
         write_object(at("x.pt"), text, NULL);
         doctor_of(at("x.pt"), &options, &result, report);
@@ -209,9 +208,9 @@ START_TEST(calls_that_take_more)
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         bool old = i % 2;
         int version = old ? cases[i / 2].before : cases[i / 2].from;
-        ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .load_weights_only = 0, .torch_major = version / 100,
+        ckpt_doctor_options options = {.loader = T, .load_weights_only = 0, .torch_major = version / 100,
                                        .torch_minor = version % 100};
-        ckpt_doctor_result result;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         snprintf(text, sizeof text, "{'w':f32@cpu[2],'x':%s}", cases[i / 2].text);
         write_object(at("x.pt"), text, NULL);
         doctor_of(at("x.pt"), &options, &result, report);
@@ -229,8 +228,8 @@ END_TEST
 /* The default is weights_only=False before 2.6; 1.12 does not know the argument. */
 START_TEST(weights_only_by_version)
 {
-    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .torch_major = 2, .torch_minor = 5};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = {.loader = T, .torch_major = 2, .torch_minor = 5};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     ckpt_outcome outcome;
     write_object(at("x.pt"), "{" MODEL("cpu") ",'x':new argparse:Namespace}", NULL);
@@ -255,8 +254,8 @@ END_TEST
 START_TEST(not_its_format)
 {
     static const ckpt_loader loaders[] = {CKPT_LOADER_ACCELERATE, CKPT_LOADER_HF_TRAINER, T};
-    ckpt_doctor_options options = {.cuda_devices = -1};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     write_object(at("x.pt"), PLAIN, NULL);
     for (size_t i = 0; i < sizeof loaders / sizeof *loaders; i++) {
@@ -308,8 +307,8 @@ START_TEST(formats_by_loaders)
     ck_assert_int_eq(ckpt_migrate(at("w.pt"), at("w.safetensors"), &weights, NULL, &err), CKPT_OK);
     for (size_t i = 0; i < 6 * (sizeof cases / sizeof *cases); i++) {
         size_t k = i % 6;
-        ckpt_doctor_options options = {.loader = loaders[k], .cuda_devices = -1};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = {.loader = loaders[k]};
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         char fix[800];
         doctor_of(at("%s", cases[i / 6].path), &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "not-its-format", NULL);
@@ -339,8 +338,8 @@ START_TEST(a_folder_of_one)
                  "'optimizer_states':[],'lr_schedulers':[],'hyper_parameters':new argparse:Namespace}", NULL);
     snprintf(file, sizeof file, "%s/one/last.ckpt", folder);
     for (size_t i = 0; i < 3; i++) {
-        ckpt_doctor_options options = {.loader = loaders[i], .cuda_devices = -1};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = {.loader = loaders[i]};
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         doctor_of(at("one"), &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         ck_assert_ptr_nonnull(f);
@@ -349,7 +348,7 @@ START_TEST(a_folder_of_one)
         ckpt_doctor_result_clear(&result);
     }
     ck_assert_int_eq(ckpt_reader_open(at("one"), NULL, &reader, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_doctor_snippet(reader, &(ckpt_doctor_options){.loader = T, .cuda_devices = -1}, "torch", &snippet, &err),
+    ck_assert_int_eq(ckpt_doctor_snippet(reader, "torch", &(ckpt_doctor_options){.loader = T}, &snippet, &err),
                      CKPT_OK);
     ck_assert_ptr_nonnull(strstr(snippet, file));
     free(snippet);
@@ -377,8 +376,8 @@ START_TEST(declared_order)
         NULL);
     for (size_t i = 0; i < 3; i++) {
         ckpt_doctor_options options = {
-            .loader = T, .cuda_devices = -1, .param_names = cases[i].names, .param_name_count = cases[i].count};
-        ckpt_doctor_result result;
+            .loader = T, .param_names = cases[i].names, .param_name_count = cases[i].count};
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         doctor_of(at("x.pt"), &options, &result, report);
         ck_assert_msg(result.outcome == cases[i].outcome, "%zu: %s", i, ckpt_outcome_name(result.outcome));
         ck_assert_int_eq(ckpt_report_find(report, "param-order-differs", NULL) != NULL, i == 1);
@@ -400,8 +399,8 @@ START_TEST(rank_of_another)
         {"rank-00003.pt", 2, CKPT_SEVERITY_WARNING}, {"rank-00001.pt", 0, CKPT_SEVERITY_WARNING}, {"rank-00003.pt", 4, CKPT_SEVERITY_NOTE}};
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3; i++) {
-        ckpt_doctor_options options = {.loader = T, .cuda_devices = -1, .world = cases[i].world};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = {.loader = T, .world = cases[i].world};
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         write_object(at("%s", cases[i].name), FILE_OF("f32@cpu[]", "cuda:3", ""), NULL);
         doctor_of(at("%s", cases[i].name), &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "rank-device", NULL);
@@ -415,15 +414,15 @@ END_TEST
 static uint64_t held(const ckpt_doctor_result *r, const char *from, const char *to, ckpt_role role)
 {
     for (size_t i = 0; i < r->place_count; i++)
-        if (strcmp(r->places[i].from, from) == 0 && strcmp(r->places[i].to, to) == 0 && r->places[i].role == role)
-            return r->places[i].nbytes;
+        if (strcmp(r->places[i]->from, from) == 0 && strcmp(r->places[i]->to, to) == 0 && r->places[i]->role == role)
+            return r->places[i]->nbytes;
     return 0;
 }
 
 START_TEST(places)
 {
-    ckpt_doctor_options options = {.loader = T, .cuda_devices = -1};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = {.loader = T};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     write_object(at("x.pt"), FILE_OF("f32@cpu[]", "cuda:0", "'fused':True,"), NULL);
     doctor_of(at("x.pt"), &options, &result, NULL);
     ck_assert_uint_eq(held(&result, "cuda:0", "cuda:0", CKPT_ROLE_PARAM), 36);
@@ -433,7 +432,7 @@ START_TEST(places)
     options.torch_major = 2;
     doctor_of(at("x.pt"), &options, &result, NULL);
     ck_assert_uint_eq(held(&result, "cpu", "cpu", CKPT_ROLE_STEP), 8); /* torch 2.0 does not */
-    ck_assert_uint_eq(result.places[0].nbytes, 36);               /* largest first */
+    ck_assert_uint_eq(result.places[0]->nbytes, 36);               /* largest first */
     ckpt_doctor_result_clear(&result);
     ck_assert_ptr_null(result.places);
     ckpt_doctor_result_clear(NULL);

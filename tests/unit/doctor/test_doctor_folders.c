@@ -178,8 +178,8 @@ START_TEST(each)
     const situation *s = &rows[_i];
     const file *files = s->loader == A ? accelerate : trainer;
     size_t n = s->loader == A ? sizeof accelerate / sizeof *accelerate : sizeof trainer / sizeof *trainer;
-    ckpt_doctor_options options = {.loader = s->loader, .cuda_devices = -1, .world = s->world, .amp = s->amp};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = {.loader = s->loader, .world = s->world, .amp = s->amp};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < n; i++)
         if (!s->without || strcmp(files[i].name, s->without) != 0)
@@ -243,8 +243,8 @@ START_TEST(damaged_files)
         ckpt_status status = ckpt_reader_open(at("%s", in), &leave, &reader, &err);
         ck_assert_msg((status == CKPT_OK) == (cases[i].code != NULL), "case %zu: %s", i, err.message);
         if (status == CKPT_OK) {
-            ckpt_doctor_options options = {.loader = cases[i].loader, .cuda_devices = -1};
-            ckpt_doctor_result result;
+            ckpt_doctor_options options = {.loader = cases[i].loader};
+            ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
             ckpt_report *report = ckpt_report_new();
             ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
             ck_assert_msg(ckpt_report_find(report, cases[i].code, NULL) != NULL, "case %zu: no %s", i, cases[i].code);
@@ -284,8 +284,8 @@ START_TEST(steps_of_native_files)
         ck_assert_int_eq(ckpt_state_group(state, &g, &err), CKPT_OK);
         ck_assert_msg(ckpt_state_i64(state, steps[i % 3], &taken, &err) == CKPT_OK, "%s", err.message);
         ck_assert_msg(ckpt_save(state, at("s%zu.ckpt", i), NULL, &err) == CKPT_OK, "%s", err.message);
-        ckpt_doctor_options options = {.cuda_devices = -1};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         ckpt_report *report = ckpt_report_new();
         doctor_of(at("s%zu.ckpt", i), &options, &result, report);
         ck_assert_msg(result.outcome == CKPT_OUTCOME_RESUMES, "case %zu: %s, %s", i, ckpt_outcome_name(result.outcome),
@@ -307,8 +307,8 @@ START_TEST(steps_that_are_said)
         char text[600];
         snprintf(text, sizeof text, "{" MODEL("cpu") ",'optimizer':{'state':{}," GROUPS("'amsgrad':False,") "}%s}", cases[i].more);
         write_object(at("f%zu.pt", i), text, NULL);
-        ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH, .cuda_devices = -1};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH};
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         ckpt_report *report = ckpt_report_new();
         doctor_of(at("f%zu.pt", i), &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "moments-missing", NULL);
@@ -350,8 +350,8 @@ START_TEST(adapters)
         }
         write_safetensors(at("adapter_model.safetensors"), list, cases[i].dora ? 5 : 4, 0);
         write_text(at("adapter_config.json"), cases[i].config);
-        ckpt_doctor_options options = {.cuda_devices = -1};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         ckpt_report *report = ckpt_report_new();
         doctor_of(folder, &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "adapter-mismatch", NULL);
@@ -381,7 +381,7 @@ START_TEST(a_resume_of_an_adapter)
         if (i == 2)
             write_safetensors(at("%s", paths[i]), weights, 1, 0);
         ck_assert_int_eq(ckpt_reader_open(at("%s", paths[i]), NULL, &reader, &err), CKPT_OK);
-        ck_assert_int_eq(ckpt_doctor_snippet(reader, NULL, "torch", &text, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_doctor_snippet(reader, "torch", NULL, &text, &err), CKPT_OK);
         ck_assert_msg(!strstr(text, "peft.set_peft_model_state_dict") == (i == 2), "%s: %s", paths[i], text);
         ck_assert_msg(!strstr(text, "PeftModel.from_pretrained") == (i > 0), "%s: %s", paths[i], text);
         ck_assert_msg(!strstr(text, "model.load_state_dict") == (i < 2), "%s: %s", paths[i], text);
@@ -402,8 +402,8 @@ START_TEST(what_load_kwargs_reach)
                  {{"pytorch_model.bin", "{'a':f32@cpu[2,3],'b':f32@cpu[3],'c':new argparse:Namespace}"}, false}};
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3; i++) {
-        ckpt_doctor_options options = {.loader = A, .cuda_devices = -1};
-        ckpt_doctor_result result;
+        ckpt_doctor_options options = {.loader = A};
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         for (size_t k = 0; k < sizeof accelerate / sizeof *accelerate; k++)
             write_file("", &accelerate[k]);
         write_file("", &cases[i].file);
@@ -461,8 +461,8 @@ static const struct {
 
 START_TEST(programs_without_a_loader)
 {
-    ckpt_doctor_options options = {.cuda_devices = -1};
-    ckpt_doctor_result result;
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3 && programs[_i].files[i].name; i++)
         write_file("", &programs[_i].files[i]);

@@ -9,8 +9,8 @@ static char *snippet_of(const char *path, const char *language, const ckpt_docto
     ckpt_reader *reader = NULL;
     char *text = NULL;
     ck_assert_int_eq(ckpt_reader_open(path, NULL, &reader, &err), CKPT_OK);
-    ck_assert_msg(ckpt_doctor_snippet(reader, options, language, &text, &err) == CKPT_OK, "%s", err.message);
-    ck_assert_int_eq(ckpt_doctor_snippet(reader, options, "rust", &text, &err), CKPT_E_ARGUMENT);
+    ck_assert_msg(ckpt_doctor_snippet(reader, language, options, &text, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ckpt_doctor_snippet(reader, "rust", options, &text, &err), CKPT_E_ARGUMENT);
     ckpt_reader_close(reader);
     return text;
 }
@@ -90,7 +90,7 @@ START_TEST(in_c_of_a_run)
         char *s = snippet_of(at("%s", ways[i]), "run", NULL);
         snprintf(path, sizeof path, "path[] = \"%s\", map_location[] = \"cuda:0\";", folder);
         HAS(s, path);
-        HAS(s, "ckpt_run_open(run, path, state, options, &err)");
+        HAS(s, "ckpt_run_open(path, state, options, run, &err)");
         HAS(s, "restore.optimizer = CKPT_OPTIMIZER_FUSED;");
         HAS(s, "ckpt_guard(state, CKPT_OPTIMIZER_FUSED,");
         LACKS(s, "ckpt_restore(");
@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(for_frameworks)
 {
-    ckpt_doctor_options options = {.loader = CKPT_LOADER_LIGHTNING, .cuda_devices = -1};
+    ckpt_doctor_options options = {.loader = CKPT_LOADER_LIGHTNING};
     write_object(
         at("x.pt"),
         "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'Old':{'scale':2.0,'growth_factor':2.0,"

@@ -5,10 +5,7 @@
 
 #define SCALER "{'scale':2.0,'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}"
 #define TWO_GROUPS(keys) "'param_groups':[{'lr':0.1," keys "'params':[0]},{'lr':0.2," keys "'params':[1]}]"
-#define ANY                                                                                                            \
-    {                                                                                                                  \
-        .cuda_devices = -1                                                                                             \
-    }
+#define ANY {.struct_size = 0}
 #define LONG "transformer.layers.a_module_of_which_the_name_is_long.attention.projection."
 #define MANY                                                                                                           \
     "{'a':f32@cpu[1],'b':f32@cpu[1],'c':f32@cpu[1],'d':f32@cpu[1],'e':f32@cpu[1],'f':f32@cpu[1],'g':f32@cpu[1],"       \
@@ -27,7 +24,7 @@ static const struct {
                                                            ",'rng':u8@cpu[5056],'cuda_rng':[u8@cpu[16],u8@cpu[16]]}",
      "torch", ANY},
     {"plain", PLAIN, "torch", ANY},
-    {"plain-1.12", PLAIN, "torch", {.torch_major = 1, .torch_minor = 12, .cuda_devices = -1}},
+    {"plain-1.12", PLAIN, "torch", {.torch_major = 1, .torch_minor = 12}},
     {"capturable", FILE_OF("f32@cuda:0[]", "cuda:0", CAPTURABLE), "torch", ANY},
     {"two-groups",
      "{" MODEL("cpu") ",'optimizer':{" STATE("f32@cpu[]",
@@ -64,17 +61,17 @@ static const struct {
     {"lightning",
      "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'Old':" SCALER "}",
      "torch",
-     {.loader = CKPT_LOADER_LIGHTNING, .cuda_devices = -1}},
+     {.loader = CKPT_LOADER_LIGHTNING}},
     {"lightning-refused",
      "{'pytorch-lightning_version':'2.6.6','state_dict':{'a':f32@cpu[2,3]},'args':new argparse:Namespace}",
      "torch",
-     {.loader = CKPT_LOADER_LIGHTNING, .cuda_devices = -1}},
-    {"accelerate", PLAIN, "torch", {.loader = CKPT_LOADER_ACCELERATE, .cuda_devices = -1}},
+     {.loader = CKPT_LOADER_LIGHTNING}},
+    {"accelerate", PLAIN, "torch", {.loader = CKPT_LOADER_ACCELERATE}},
     {"accelerate-refused",
      "{'model':{'a':f32@cpu[2,3]},'args':new argparse:Namespace}",
      "torch",
-     {.loader = CKPT_LOADER_ACCELERATE, .cuda_devices = -1}},
-    {"hf-trainer", PLAIN, "torch", {.loader = CKPT_LOADER_HF_TRAINER, .cuda_devices = -1}},
+     {.loader = CKPT_LOADER_ACCELERATE}},
+    {"hf-trainer", PLAIN, "torch", {.loader = CKPT_LOADER_HF_TRAINER}},
     {"weights", "{'a':f32@cpu[2,3]}", "c", ANY},
     {"in-c",
      "{'a b':{" OPTIMIZER("f32@cuda:0[]", "cuda:0",
@@ -83,8 +80,7 @@ static const struct {
     {"in-c-named",
      FILE_OF("f32@cpu[]", "cpu", ""),
      "c",
-     {.cuda_devices = -1,
-      .param_names = (const char *const[]){"a", "b"},
+     {.param_names = (const char *const[]){"a", "b"},
       .param_name_count = 2,
       .assume_order = "model"}},
     {"in-c-no-order", "{" OPTIMIZER("f32@cpu[]", "cpu", "") "}", "c", ANY},
@@ -140,7 +136,7 @@ static void take_snippet(const char *path, const char *name, const char *languag
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_reader *reader = NULL;
     ck_assert_msg(ckpt_reader_open(path, NULL, &reader, &err) == CKPT_OK, "%s: %s", name, err.message);
-    ck_assert_msg(ckpt_doctor_snippet(reader, options, language, &text, &err) == CKPT_OK, "%s: %s", name, err.message);
+    ck_assert_msg(ckpt_doctor_snippet(reader, language, options, &text, &err) == CKPT_OK, "%s: %s", name, err.message);
     snprintf(to, sizeof to, "%s/%s.%s", keep ? keep : folder, name, strcmp(language, "torch") == 0 ? "py" : "c");
     write_text(to, text);
     free(text);
@@ -152,7 +148,7 @@ static void take_folders(void)
     static const flat lora[] = {{"base_model.model.q.lora_A.weight", 2, {4, 6}},
                                 {"base_model.model.q.lora_B.weight", 2, {6, 4}}};
     static const flat weights[] = {{"module.q.weight", 2, {4, 6}}}, bare[] = {{"q.weight", 2, {4, 6}}};
-    ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH, .cuda_devices = -1};
+    ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH};
     make_directory("p");
     write_safetensors(at("p/adapter_model.safetensors"), lora, 2, 0);
     write_text(at("p/adapter_config.json"), "{\"peft_type\": \"LORA\", \"r\": 4}");

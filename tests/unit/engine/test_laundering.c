@@ -107,7 +107,7 @@ END_TEST
 
 static void diff_case(const char *path, const kind *k, flip f, void *ctx)
 {
-    ckpt_diff_result result;
+    ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
     (void)ctx;
     write_archive(at("other.pt"), k, STORED, SOUND);
     for (int turned = 0; turned < 2; turned++) {
@@ -129,11 +129,11 @@ END_TEST
 
 static void verify_case(const char *path, const kind *k, flip f, void *ctx)
 {
-    ckpt_verify_result result;
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     (void)ctx;
     (void)k;
     ckpt_report_clear(report);
-    ckpt_status status = ckpt_verify(path, NULL, NULL, &result, report, &err);
+    ckpt_status status = ckpt_verify(path, NULL, &result, report, &err);
     ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_ANSWER_NO), "%s: ckpt_verify: %d", label, (int)status);
     ck_assert_msg(result.ok == (f == SOUND) && result.integrity == CKPT_INTEGRITY_CRC32, "%s", label);
     ck_assert_msg(f == SOUND || ckpt_report_count_code(report, "crc-mismatch") > 0, "%s", label);
@@ -148,7 +148,7 @@ END_TEST
 static void doctor_case(const char *path, const kind *k, flip f, void *ctx)
 {
     ckpt_doctor_options o = { .read_values = true };
-    ckpt_doctor_result result;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     (void)ctx;
     (void)k;
     ckpt_report_clear(report);
@@ -254,7 +254,7 @@ static void restore_case(const char *path, const kind *k, flip f, void *ctx)
         bind(&one, k, linear, wide);
         bind(&two, k, !linear, false);
         ckpt_status status = ckpt_restore_many((ckpt_state *[]){ one.state, two.state }, 2, path,
-                                               (ckpt_restore_options[]){ o, o }, NULL, &err);
+                                               (const ckpt_restore_options *const[]){ &o, &o }, NULL, &err);
         answers(status, f, "ckpt_restore_many");
         if (f == SOUND) {
             is_restored(&one, k, linear, wide);

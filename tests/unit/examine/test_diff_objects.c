@@ -51,7 +51,7 @@ START_TEST(numpy_scalars)
     done();
     ck_assert_int_eq(compare(at("one.pkl"), at("two.pkl")), CKPT_OK);
     ck_assert(!result.same && result.scalar_count == 1);
-    ck_assert(is(result.scalars[0].name, "x") && result.scalars[0].what == CKPT_DIFF_VALUE);
+    ck_assert(is(result.scalars[0]->name, "x") && result.scalars[0]->what == CKPT_DIFF_VALUE);
     done();
 }
 END_TEST
@@ -83,7 +83,7 @@ START_TEST(quantized)
     ck_assert(result.same && result.of_tensors.same == 1);
     done();
     ck_assert_int_eq(compare(at("a.pt"), at("b.pt")), CKPT_OK);
-    ck_assert(!result.same && result.tensor_count == 1 && result.tensors[0].what == CKPT_DIFF_LAYOUT);
+    ck_assert(!result.same && result.tensor_count == 1 && result.tensors[0]->what == CKPT_DIFF_LAYOUT);
     done();
 }
 END_TEST

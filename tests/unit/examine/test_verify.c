@@ -17,7 +17,7 @@ static char *native(size_t *size)
 static ckpt_status verify(const char *path, ckpt_verify_result *result, ckpt_report *report)
 {
     err.status = CKPT_OK;
-    return ckpt_verify(path, NULL, NULL, result, report, &err);
+    return ckpt_verify(path, NULL, result, report, &err);
 }
 
 START_TEST(intact)
@@ -29,7 +29,7 @@ START_TEST(intact)
     } files[] = {{"plain.pt", CKPT_INTEGRITY_CRC32, 27, 404}, {"weights.safetensors", CKPT_INTEGRITY_NONE, 2, 32}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         ckpt_report *report = ckpt_report_new();
-        ckpt_verify_result r;
+        ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
         ck_assert_int_eq(verify(fixture(files[i].name), &r, report), CKPT_OK);
         ck_assert(r.ok);
         ck_assert_int_eq(r.integrity, files[i].integrity);
@@ -46,7 +46,7 @@ START_TEST(native_every_byte)
 {
     size_t size;
     char *data = native(&size);
-    ckpt_verify_result r;
+    ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
     ck_assert_int_eq(verify(temporary("native.safetensors"), &r, NULL), CKPT_OK);
     ck_assert_int_eq(r.integrity, CKPT_INTEGRITY_CRC32);
     for (size_t at = 0; at < size; at++) {
@@ -63,7 +63,7 @@ START_TEST(native_every_cut)
 {
     size_t size;
     char *data = native(&size);
-    ckpt_verify_result r;
+    ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
     for (size_t at = 0; at < size; at += at < 64 ? 1 : 61) {
         write_all(temporary("cut"), data, at);
         ck_assert_msg(verify(temporary("cut"), &r, NULL) != CKPT_OK, "cut at %zu of %zu", at, size);
@@ -77,7 +77,7 @@ END_TEST
 START_TEST(names_the_tensor)
 {
     ckpt_report *report = ckpt_report_new();
-    ckpt_verify_result r;
+    ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
     ck_assert_int_eq(verify(fixture("bad-crc.pt"), &r, report), CKPT_ANSWER_NO);
     ck_assert(!r.ok);
     const ckpt_finding *f = ckpt_report_find(report, "crc-mismatch", "model.0.weight");
@@ -104,7 +104,7 @@ START_TEST(names_all_on_a_storage)
     data[at] ^= 1;
     write_all(temporary("shared"), data, size);
     ckpt_report *report = ckpt_report_new();
-    ckpt_verify_result r;
+    ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
     ck_assert_int_eq(verify(temporary("shared"), &r, report), CKPT_ANSWER_NO);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "crc-mismatch", "whole"));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "crc-mismatch", "part"));
@@ -115,7 +115,7 @@ END_TEST
 
 START_TEST(no_answer)
 {
-    ckpt_verify_result r;
+    ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
     ck_assert_int_eq(verify(temporary("no-such-file"), &r, NULL), CKPT_E_SYSTEM);
     ck_assert_int_eq(verify(fixture("README"), &r, NULL), CKPT_E_FORMAT);
     ck_assert_int_eq(verify(scratch, &r, NULL), CKPT_E_FORMAT);
@@ -133,7 +133,7 @@ START_TEST(cancelled)
 {
     int calls = 0;
     ckpt_progress progress = {cancel, &calls};
-    ck_assert_int_eq(ckpt_verify(fixture("plain.pt"), NULL, &progress, NULL, NULL, &err), CKPT_E_CANCELLED);
+    ck_assert_int_eq(ckpt_verify(fixture("plain.pt"), &(ckpt_verify_options){ .progress = progress }, NULL, NULL, &err), CKPT_E_CANCELLED);
     ck_assert_int_eq(calls, 3);
 }
 END_TEST
@@ -172,7 +172,7 @@ START_TEST(step_directory)
     static const char *const names[] = {"model.safetensors", "training.safetensors", "checkpoint.json"};
     char step[1200], file[1300];
     ckpt_report *report = ckpt_report_new();
-    ckpt_verify_result r;
+    ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
     snprintf(step, sizeof step, "%s/step-1", scratch);
     save_step(step);
     ck_assert_msg(verify(step, &r, report) == CKPT_OK, "%s: %s", err.object, err.message);

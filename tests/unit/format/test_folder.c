@@ -79,7 +79,7 @@ static void make_trainer(const char *name, int step)
 
 START_TEST(a_step_of_the_trainer)
 {
-    ckpt_summary summary;
+    ckpt_summary summary = CKPT_SUMMARY_INIT;
     make_trainer("checkpoint-12", 12);
     opens(at("checkpoint-12"), "hf-trainer");
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 8);
@@ -113,7 +113,7 @@ START_TEST(broken_json_hides_no_tensor)
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 8);
     ck_assert_uint_eq(findings("member-damaged"), 1);
     ck_assert_ptr_null(ckpt_value_get(ckpt_reader_root(reader), "config.json"));
-    ck_assert_int_eq(ckpt_verify(at("c"), NULL, NULL, NULL, report, &err), CKPT_ANSWER_NO);
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, NULL, report, &err), CKPT_ANSWER_NO);
     ck_assert_str_eq(ckpt_report_find(report, "member-damaged", NULL)->file, "config.json");
     ckpt_report_free(report);
 }
@@ -133,7 +133,7 @@ START_TEST(what_accelerate_saves)
     make_accelerate("state");
     opens(at("state"), "accelerate");
     ck_assert_int_eq(value("custom_checkpoint_0.pkl", "seen")->integer, 5);
-    ck_assert_int_eq(ckpt_verify(at("state"), NULL, NULL, NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_verify(at("state"), NULL, NULL, NULL, &err), CKPT_OK);
     write_safetensors(at("state/model_1.safetensors"), weights, 2, 70);
     opens(at("state"), "accelerate");
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 10);
@@ -375,7 +375,7 @@ START_TEST(ranks_on_disks_of_their_own)
     ck_assert_ptr_nonnull(strstr(err.message, at("r2")));
     together(CKPT_E_ARGUMENT, "given twice", 2, at("r0"), at("r0/../r0"), NULL);
     const char *paths[2] = { at("r0"), at("r1") };
-    ck_assert_int_eq(ckpt_verify_paths(paths, 2, NULL, NULL, NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = 1 }, NULL, NULL, &err), CKPT_OK);
     opens(at("r2"), "accelerate");
     ck_assert_uint_eq(findings("rank-missing"), 1);
 }

@@ -140,7 +140,7 @@ static int64_t resumed(frozen *f, int64_t last)
     o.every_steps = 1;
     memset(f, 0, sizeof *f);
     ckpt_state *s = bind(f, false);
-    ckpt_status status = ckpt_run_open(&run, "run", s, &o, &err);
+    ckpt_status status = ckpt_run_open("run", s, &o, &run, &err);
     ck_assert_msg(status == CKPT_OK, "%s: %s", err.object, err.message);
     status = ckpt_run_resume(run, NULL, &done, NULL, &err);
     ck_assert_msg(status == CKPT_OK, "%s: %s", err.object, err.message);
@@ -188,10 +188,10 @@ START_TEST(ranks_restore_each_its_own)
     ck_assert_int_eq(ckpt_run_list_open(fixture("ranks"), &list, &err), CKPT_OK);
     ck_assert_uint_eq(ckpt_run_list_count(list), 2);
     for (size_t i = 0; i < 2; i++) {
-        const ckpt_run_entry *e = &ckpt_run_list_entries(list)[i];
+        const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
         ck_assert(e->complete && e->world == 2 && e->ranks_held == 2 && e->step == 20 - 10 * (int64_t)i);
     }
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
 }
 END_TEST
 

@@ -162,7 +162,7 @@ START_TEST(a_missing_shard_is_named)
     unlink(at(TWO));
     fails(CKPT_E_DAMAGED, TWO);
     ck_assert_ptr_nonnull(strstr(err.message, "2 of the 4 tensors"));
-    ck_assert_int_eq(ckpt_verify(folder, NULL, NULL, NULL, report, &err), CKPT_ANSWER_NO);
+    ck_assert_int_eq(ckpt_verify(folder, NULL, NULL, report, &err), CKPT_ANSWER_NO);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "shard-missing", NULL));
     ckpt_report_free(report);
     ck_assert_int_eq(open_with(folder, &salvage), CKPT_OK);

@@ -267,8 +267,8 @@ START_TEST(wrapped_tensors)
     ck_assert_ptr_null(coo->strides);
     ck_assert_int_eq(coo->shape[1], 5);
     ck_assert_uint_eq(coo->extra->part_count, 2);
-    ck_assert(ckpt__str_is(coo->extra->parts[0].name, "indices"));
-    ck_assert_int_eq(coo->extra->parts[1].storage, 0);
+    ck_assert(ckpt__str_is(coo->extra->parts[0]->name, "indices"));
+    ck_assert_int_eq(coo->extra->parts[1]->storage, 0);
     ck_assert_int_eq(named("coo.values")->storage, 0); /* its parts can be read */
 }
 END_TEST

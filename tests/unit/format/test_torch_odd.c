@@ -303,8 +303,8 @@ END_TEST
 
 static void loads(ckpt_outcome expected)
 {
-    ckpt_doctor_result r;
-    ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH, .cuda_devices = -1};
+    ckpt_doctor_result r = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH};
     reads();
     ck_assert_msg(ckpt_doctor(reader, &options, &r, NULL, &err) == CKPT_OK, "%s", err.message);
     ck_assert_msg(r.outcome == expected, "%s, expected %s", ckpt_outcome_name(r.outcome), ckpt_outcome_name(expected));

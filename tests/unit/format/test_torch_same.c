@@ -60,7 +60,7 @@ static void refuses_pickle(const char *words)
 /* doctor for torch; weights_only: 1 or -1. The caller clears the answer. */
 static void ask_doctor(int weights_only, ckpt_doctor_result *answer, ckpt_report *report)
 {
-    ckpt_doctor_options options = {.struct_size = sizeof options, .cuda_devices = -1};
+    ckpt_doctor_options options = {.struct_size = sizeof options};
     options.loader = CKPT_LOADER_TORCH;
     options.load_weights_only = weights_only;
     ckpt_report_clear(report);
@@ -70,17 +70,17 @@ static void ask_doctor(int weights_only, ckpt_doctor_result *answer, ckpt_report
 /* verify answers no, with the code torch-refuses alone; doctor says `code`, and that the load fails. */
 static void torch_refuses_as(const char *words, const char *code)
 {
-    ckpt_verify_result result;
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     ckpt_report *report = ckpt_report_new();
     must_open();
-    ckpt_status status = ckpt_verify(at("x.pt"), NULL, NULL, &result, report, &err);
+    ckpt_status status = ckpt_verify(at("x.pt"), NULL, &result, report, &err);
     ck_assert_msg(status == CKPT_ANSWER_NO && !result.ok, "verify: status %d", status);
     const ckpt_finding *f = ckpt_report_find(report, "torch-refuses", NULL);
     ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && strstr(f->message, words), "%s", f ? f->message : "no such finding");
     for (size_t i = 0; i < ckpt_report_count(report); i++)
         ck_assert(ckpt_report_get(report, i) == f || ckpt_report_get(report, i)->severity < CKPT_SEVERITY_ERROR);
     for (int weights_only = -1; weights_only <= 1; weights_only += 2) {
-        ckpt_doctor_result answer;
+        ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
         ask_doctor(weights_only, &answer, report);
         ck_assert_int_eq(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
         ck_assert_msg(ckpt_report_find(report, code, NULL) != NULL, "no %s", code);
@@ -96,10 +96,10 @@ static void torch_refuses(const char *words)
 
 static void torch_takes_it(void)
 {
-    ckpt_verify_result result;
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     must_open();
     ck_assert_ptr_null(ckpt_report_find(ckpt_reader_findings(reader), "torch-refuses", NULL));
-    ck_assert_msg(ckpt_verify(at("x.pt"), NULL, NULL, &result, NULL, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_msg(ckpt_verify(at("x.pt"), NULL, &result, NULL, &err) == CKPT_OK, "%s", err.message);
 }
 
 /* Arguments of _rebuild_tensor_v2 up to requires_grad, of 4 floats: storage number `count` of the file. */
@@ -412,7 +412,7 @@ START_TEST(opcodes_of_weights_only)
     snprintf(words, sizeof words, "refuses the opcode %s", opcodes[_i].name);
     ckpt_report *report = ckpt_report_new();
     for (int weights_only = -1; weights_only <= 1; weights_only += 2) {
-        ckpt_doctor_result answer;
+        ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
         ask_doctor(weights_only, &answer, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         /* N20 leaves None as the root: no weights at all */

@@ -197,7 +197,7 @@ static ckpt_status start(trainer *x, bool no_lock)
     set_step(x, 0, 0);
     x->state = bind_all(&x->t);
     bind_tensor(x->state, "big", NULL, CKPT_ROLE_BUFFER, CKPT_U8, 1, shape, NULL, big);
-    ckpt_status status = ckpt_run_open(&x->run, in_folder("run"), x->state, &o, &x->err);
+    ckpt_status status = ckpt_run_open(in_folder("run"), x->state, &o, &x->run, &x->err);
     return status < 0 ? status : ckpt_run_resume(x->run, NULL, &x->done, NULL, &x->err);
 }
 

@@ -132,7 +132,7 @@ START_TEST(the_old_file_stays)
     ck_assert_int_eq(entries(folder), linked ? 3 : 2);
     o.progress.fn = NULL;
     ck_assert_msg(ckpt_migrate(at("in"), name, &o, NULL, &err) == CKPT_OK, "%s", err.message);
-    ck_assert_int_eq(ckpt_verify(name, NULL, NULL, NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_verify(name, NULL, NULL, NULL, &err), CKPT_OK);
     ck_assert_int_eq(entries(folder), linked ? 3 : 2);
 }
 END_TEST
@@ -181,7 +181,7 @@ START_TEST(killed)
     }
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     ck_assert_int_ge(kills, 4);   /* a block and three tensors */
-    ck_assert_int_eq(ckpt_verify(dst, NULL, NULL, NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_verify(dst, NULL, NULL, NULL, &err), CKPT_OK);
     ck_assert(_i ? entries(dst) == 3 : there(dst));
 }
 END_TEST
@@ -201,7 +201,7 @@ START_TEST(the_old_directory_stays)
     is_damaged(at("in"), dst, &o);
     ck_assert_int_eq(entries(dst), 2);
     ck_assert(holds(at("out/model.safetensors.index.json"), "the only good one"));
-    ck_assert_int_eq(ckpt_verify(at("out/model.safetensors"), NULL, NULL, NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_verify(at("out/model.safetensors"), NULL, NULL, NULL, &err), CKPT_OK);
     ck_assert_int_eq(entries(folder), 2);
 }
 END_TEST
@@ -274,7 +274,7 @@ START_TEST(in_its_own_format)
     ck_assert_msg(!there(dst), "%s", err.message);
     ck_assert_int_eq(entries(folder), 1);
     ck_assert_int_eq(entries(src), 5);
-    ck_assert_int_eq(ckpt_verify(src, NULL, NULL, NULL, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_verify(src, NULL, NULL, NULL, &err), CKPT_OK);
 }
 END_TEST
 

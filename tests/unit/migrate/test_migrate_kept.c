@@ -311,8 +311,8 @@ static void bind(ckpt_state *state, const char *name, const char *param, ckpt_ro
 START_TEST(what_has_no_names_is_said)
 {
     static float weights[3][12], moments[12];
-    ckpt_doctor_options asked = { .cuda_devices = -1 };
-    ckpt_doctor_result answer;
+    ckpt_doctor_options asked = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
     write_ambiguous(at("m.pt"));
     both_ways(at("m.pt"));
     migrates(at("m.pt"), "ckpt", at("x.ckpt"));

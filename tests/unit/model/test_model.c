@@ -7,7 +7,7 @@
 
 START_TEST(dtypes_have_one_name_each)
 {
-    for (int i = 1; i < CKPT_DTYPE_COUNT; i++) {
+    for (int i = 1; i < CKPT__DTYPE_COUNT; i++) {
         ckpt_dtype d = (ckpt_dtype)i;
         ck_assert_int_eq(ckpt__dtype_row_of(d)->dtype, d);
         ck_assert_int_eq(ckpt_dtype_from_name(ckpt_dtype_name(d)), d);
@@ -16,7 +16,7 @@ START_TEST(dtypes_have_one_name_each)
     ck_assert_int_eq(ckpt__dtype_from_safetensors("BF16", 4), CKPT_BF16);
     ck_assert_int_eq(ckpt__dtype_from_safetensors("BF17", 4), CKPT_DTYPE_NONE);
     ck_assert_int_eq(ckpt_dtype_from_name("float33"), CKPT_DTYPE_NONE);
-    for (int i = 1; i < CKPT_ROLE_COUNT; i++)
+    for (int i = 1; i < CKPT__ROLE_COUNT; i++)
         ck_assert_int_eq(ckpt_role_from_name(ckpt_role_name((ckpt_role)i)), i);
 }
 END_TEST

@@ -115,8 +115,8 @@ START_TEST(obstacles)
         else if (strcmp(what, "neg") == 0)
             t->info.neg = true;
         else if (strcmp(what, "layout") == 0) {
-            static const ckpt_tensor_info part = {.name = {"a.values", 8}};
-            static const ckpt_tensor_extra sparse = {.layout = {"sparse_coo", 10}, .parts = &part, .part_count = 1};
+            static const ckpt_tensor_info part = {.name = {"a.values", 8}}, *const parts[] = {&part};
+            static const ckpt_tensor_extra sparse = {.layout = {"sparse_coo", 10}, .parts = parts, .part_count = 1};
             t->info.extra = &sparse;
             t->piece_count = 0;
             ck_assert_int_eq(ckpt_reader_read(reader, a, (float[6]){0}, 24, &err), CKPT_E_UNSUPPORTED);
@@ -216,11 +216,20 @@ START_TEST(arguments)
     ck_assert_ptr_null(none);
     o.also = NULL;
     refused(ckpt_reader_open("one.safetensors", &o, &none, &err), "also_count is 2, and also is NULL");
-    o.struct_size = offsetof(ckpt_reader_options, also); /* compiled when there was no more: what follows is not looked at */
-    ck_assert_int_eq(ckpt_reader_open("one.safetensors", &o, &reader, &err), CKPT_OK);
+    struct { ckpt_reader_options o; uint64_t more[2]; } newer = { .o = CKPT_READER_OPTIONS_INIT };     /* of a later header */
+    newer.o.struct_size = sizeof newer;
+    ck_assert_int_eq(ckpt_reader_open("one.safetensors", &newer.o, &reader, &err), CKPT_OK);
     ckpt_reader_close(reader);
-    o.struct_size = sizeof o + 8;
-    refused(ckpt_reader_open("one.safetensors", &o, &none, &err), "newer version");
+    newer.more[1] = 1;
+    refused(ckpt_reader_open("one.safetensors", &newer.o, &none, &err), "built against a newer libckpt");
+    ck_assert_str_eq(err.object, "ckpt_reader_options");
+    newer.o.struct_size = 0;                             /* the first release's, whatever follows */
+    ck_assert_int_eq(ckpt_reader_open("one.safetensors", &newer.o, &reader, &err), CKPT_OK);
+    ckpt_reader_close(reader);
+    newer.o.struct_size = offsetof(ckpt_reader_options, also);
+    refused(ckpt_reader_open("one.safetensors", &newer.o, &none, &err), "no release has a struct of less than");
+    newer.o.struct_size = UINT32_MAX;                    /* nothing is read by it */
+    refused(ckpt_reader_open("one.safetensors", &newer.o, &none, &err), "it was never set");
 }
 END_TEST
 

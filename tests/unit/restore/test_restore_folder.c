@@ -390,10 +390,10 @@ START_TEST(names_that_are_null)
     ckpt_reader *reader = NULL;
     ckpt_naming *naming = NULL;
     ck_assert_int_eq(ckpt_reader_open(at("checkpoint-12"), NULL, &reader, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_naming_new(reader, order, 2, &naming, NULL, &err), CKPT_E_ARGUMENT);
-    ck_assert_int_eq(ckpt_naming_new(reader, NULL, 2, &naming, NULL, &err), CKPT_E_ARGUMENT);
-    ckpt_doctor_options ask = { .cuda_devices = -1 };
-    ckpt_doctor_result answer;
+    ck_assert_int_eq(ckpt_naming_new(reader, &(ckpt_naming_options){ .param_names = order, .param_name_count = 2 }, &naming, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_naming_new(reader, &(ckpt_naming_options){ .param_names = NULL, .param_name_count = 2 }, &naming, NULL, &err), CKPT_E_ARGUMENT);
+    ckpt_doctor_options ask = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
     ask.param_names = order;
     ask.param_name_count = 2;
     err.message[0] = '\0';
@@ -441,7 +441,7 @@ START_TEST(libtorch_files_by_their_names)
     ckpt_reader *reader = NULL;
     ckpt_naming *naming = NULL;
     ck_assert_msg(ckpt_reader_open(model, &r, &reader, &err) == CKPT_OK, "%s", err.message);
-    ck_assert_msg(ckpt_naming_new(reader, NULL, 0, &naming, report, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_msg(ckpt_naming_new(reader, NULL, &naming, report, &err) == CKPT_OK, "%s", err.message);
     ckpt_naming_free(naming);
     size_t moments = 0;
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)

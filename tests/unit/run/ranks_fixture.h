@@ -184,7 +184,7 @@ static inline int ranks_with(const world *w, int64_t step)
 static inline void open_and_resume(member *m)
 {
     m->done = -7;
-    m->status = ckpt_run_open(&m->x.run, m->run ? m->run : m->w->run, m->x.state, &m->x.o, &m->x.err);
+    m->status = ckpt_run_open(m->run ? m->run : m->w->run, m->x.state, &m->x.o, &m->x.run, &m->x.err);
     if (m->status == CKPT_OK)
         m->status = ckpt_run_resume(m->x.run, NULL, &m->done, NULL, &m->x.err);
 }

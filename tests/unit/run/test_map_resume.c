@@ -100,7 +100,7 @@ static void make_checkpoints(int device)
 {
     trainer x;
     start(&x, device);
-    REQUIRE_OK(ckpt_run_open(&x.run, run_path, x.state, &x.o, &err));
+    REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
     REQUIRE(resume(&x, NULL) == CKPT_NOTHING_TO_RESUME);
     for (int64_t done = 1; done <= 3; done++) {
         for (int i = 0; i < ORDER; i++)
@@ -141,7 +141,7 @@ static void bad_map(const void *arg)
         if (held)
             make_checkpoints(-1);
         start(&x, -1);
-        REQUIRE_OK(ckpt_run_open(&x.run, run_path, x.state, &x.o, &err));
+        REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
         REQUIRE(resume(&x, map) == w->status && says(w->text));
         REQUIRE(strstr(err.object, w->object) && !strstr(err.message, "checkpoints") && x.fallbacks == 0);
         REQUIRE(ckpt_run_step(x.run, 4, NULL) == CKPT_E_ARGUMENT);          /* nothing was resumed */
@@ -149,7 +149,7 @@ static void bad_map(const void *arg)
         REQUIRE_OK(ckpt_run_close(x.run, &err));
         x.run = NULL;
         x.r.map_location = map;
-        ckpt_status opened = ckpt_run_open(&x.run, run_path, x.state, &x.o, &err);
+        ckpt_status opened = ckpt_run_open(run_path, x.state, &x.o, &x.run, &err);
         if (w->status == CKPT_E_DEVICE) {        /* the map is right: the machine is not */
             REQUIRE(opened == CKPT_OK && resume(&x, NULL) == w->status);
             REQUIRE(ckpt_report_find(x.report, "no-such-device", NULL));
@@ -200,7 +200,7 @@ static void unused_rules(const void *arg)
     trainer x;
     (void)arg;
     start(&x, -1);
-    REQUIRE_OK(ckpt_run_open(&x.run, run_path, x.state, &x.o, &err));
+    REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
     REQUIRE(resume(&x, "cuda:3=cuda:7") == CKPT_NOTHING_TO_RESUME);
     REQUIRE(resume(&x, "cuda:{index}") == CKPT_NOTHING_TO_RESUME);
     REQUIRE(resume(&x, "cuda:{rank / 0}") == CKPT_E_ARGUMENT && says("division by zero"));
@@ -230,7 +230,7 @@ static void file_goes(const void *arg)
     write_yaml("map: 1\ndefault: cpu\n");
     start(&x, -1);
     x.r.map_location = yaml;
-    REQUIRE_OK(ckpt_run_open(&x.run, run_path, x.state, &x.o, &err));
+    REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
     REQUIRE(unlink(yaml) == 0);
     REQUIRE_OK(resume(&x, NULL));
     REQUIRE_OK(resume(&x, NULL));
@@ -289,7 +289,7 @@ static void *be_rank(void *arg)
     ckpt_state *s = ckpt_state_new();
     ckpt_run_options o = { .ranks = { m->rank, m->rank, 2 }, .all_reduce = reduce, .all_reduce_ctx = &both };
     m->error = (ckpt_error)CKPT_ERROR_INIT;
-    m->status = ckpt_run_open(&run, run_path, s, &o, &m->error);
+    m->status = ckpt_run_open(run_path, s, &o, &run, &m->error);
     if (m->status == CKPT_OK)
         m->status = ckpt_run_resume(run, m->map, &m->at, NULL, &m->error);
     REQUIRE_OK(ckpt_run_close(run, &err));
@@ -336,7 +336,7 @@ static void host_values(const void *arg)
     (void)arg;
     make_checkpoints(0);
     start(&x, 0);
-    REQUIRE_OK(ckpt_run_open(&x.run, run_path, x.state, &x.o, &err));
+    REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
     static const char *const maps[] = { "cuda:0", "cuda:{rank}", "cuda:*=cuda:0,cpu=cuda:0" };
     for (size_t i = 0; i < 3; i++) {
         memset(x.order, 0, sizeof x.order);
@@ -380,7 +380,7 @@ static void mismatches(const void *arg)
     (void)arg;
     make_checkpoints(-1);
     start(&x, -1);
-    REQUIRE_OK(ckpt_run_open(&x.run, run_path, x.state, &x.o, &err));
+    REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
     REQUIRE(resume(&x, "cuda:0") == CKPT_E_MISMATCH);
     REQUIRE(ckpt_report_count_code(x.report, "device-mismatch") == 2 && x.fallbacks == 0);
     const ckpt_finding *f = ckpt_report_find(x.report, "device-mismatch", "w");

@@ -25,7 +25,7 @@ START_TEST(test_first_run_and_second)
     ck_assert_uint_eq(heard(&x.news, "saved"), 4);
     ck_assert(no_leftovers(run));
 
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     set_step(&x.t, 77);
     ck_assert_int_eq(trainer_start(&x, run), 10);
     ck_assert_msg(is_of_step(&x.t, 10), "the state is that of step 10");
@@ -55,7 +55,7 @@ START_TEST(test_by_call_alone)
     ckpt_error err = CKPT_ERROR_INIT;
     const char *path = in_folder("run");
     trainer_init(&x);
-    IS_OK(ckpt_run_open(&run, path, x.state, NULL, &err));
+    IS_OK(ckpt_run_open(path, x.state, NULL, &run, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, &done, NULL, &err), CKPT_NOTHING_TO_RESUME);
     ck_assert_int_eq(done, 0);
     for (int i = 1; i <= 20; i++) {
@@ -77,7 +77,7 @@ END_TEST
 START_TEST(test_synchronous)
 {
     trainer x;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     const char *run = in_folder("run");
     trainer_init(&x);
     x.o.every_steps = 1;
@@ -254,24 +254,27 @@ START_TEST(test_options_are_refused)
     try_options((ckpt_run_options){ .ranks = { 0, 0, 2 } }, "need all_reduce");
     try_options((ckpt_run_options){ .more_signals = &sigint, .more_signal_count = 1 }, "more_signals without signals");
     try_options((ckpt_run_options){ .signals = true, .more_signals = &sigint, .more_signal_count = 1 }, "SIGINT");
-    try_options((ckpt_run_options){ .struct_size = 1u << 20 }, "newer version");
-    ck_assert_int_eq(ckpt_run_open(&run, NULL, NULL, NULL, &err), CKPT_E_ARGUMENT);
+    try_options((ckpt_run_options){ .struct_size = 1u << 20 }, "newer libckpt");
+    ck_assert_int_eq(ckpt_run_open(NULL, NULL, NULL, &run, &err), CKPT_E_ARGUMENT);
     ck_assert_ptr_null(run);
     ck_assert_int_eq(names_in(folder, "run"), 0 + is_there(in_folder("run")));
 }
 END_TEST
 
-/* A caller that was built with fewer options. */
+/* A caller whose struct ends elsewhere than this library's. */
 START_TEST(test_smaller_options)
 {
     trainer x;
     trainer_init(&x);
     x.o.every_steps = 1;
-    x.o.synchronous = true;       /* beyond the size that is given */
+    x.o.synchronous = true;
     x.o.struct_size = offsetof(ckpt_run_options, every_seconds);
+    ck_assert_int_eq(trainer_open(&x, in_folder("run")), CKPT_E_ARGUMENT);
+    ck_assert_msg(strstr(x.err.message, "no release has a struct of less than"), "%s", x.err.message);
+    x.o.struct_size = 0;          /* the first release's */
     trainer_start(&x, in_folder("run"));
     STEPS(&x, 1, 1);
-    ck_assert(!x.run->options.synchronous && x.run->threaded);
+    ck_assert(x.run->options.synchronous && !x.run->threaded);
     trainer_end(&x);
     ck_assert(holds(step_path(in_folder("run"), 1), 1));
 }
@@ -299,7 +302,7 @@ static ckpt_status open_elsewhere(const char *path, bool no_lock, char *message,
         ckpt_run *run = NULL;
         ckpt_error err = CKPT_ERROR_INIT;
         ckpt_run_options o = { .no_lock = no_lock };
-        int status = ckpt_run_open(&run, path, s, &o, &err);
+        int status = ckpt_run_open(path, s, &o, &run, &err);
         NEED(write(ends[1], &status, sizeof status) == sizeof status);
         NEED(write(ends[1], err.message, sizeof err.message) == sizeof err.message);
         _exit(0);
@@ -358,7 +361,7 @@ START_TEST(test_forked_child)
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         ckpt_error err = CKPT_ERROR_INIT;
-        ckpt_run_info info;
+        ckpt_run_info info = CKPT_RUN_INFO_INIT;
         int64_t done;
         NEED(ckpt_run_step(x.run, 1, &err) == CKPT_E_ARGUMENT && strstr(err.message, "not to a child"));
         NEED(ckpt_run_save(x.run, 1, &err) == CKPT_E_ARGUMENT);
@@ -392,7 +395,7 @@ END_TEST
 static void fails_once(bool synchronous)
 {
     trainer x;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     const char *run = in_folder(synchronous ? "now" : "later");
     trainer_init(&x);
     x.o.every_steps = 1;

@@ -59,7 +59,7 @@ static bool holds_big(const char *path, int64_t done)
 START_TEST(test_changed_after_step)
 {
     trainer x;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     unsigned char *big = malloc(BIG);
     const char *run = in_folder("run");
     trainer_init(&x);
@@ -137,7 +137,7 @@ END_TEST
 START_TEST(test_skip_when_busy)
 {
     trainer x;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     const char *run = in_folder("run");
     trainer_init(&x);
     x.o.every_steps = 1;
@@ -224,7 +224,7 @@ START_TEST(test_reservation_is_no_save)
 {
     trainer x;
     pthread_t thread;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     opener o = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
     const char *run = in_folder("run");
     trainer_init(&x);

@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include "run_files.h"
 
+#define ENTRY(i) ckpt_run_list_entry(list, i)
+
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
@@ -87,13 +89,13 @@ static void expect_why(const char *words)
 {
     ckpt_run_list *list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 1);
-    const ckpt_run_entry *e = ckpt_run_list_entries(list);
+    const ckpt_run_entry *e = ENTRY(0);
     ck_assert_msg(!e->complete && strstr(e->why, words), "complete %d, why '%s', expected '%s'", e->complete, e->why,
                   words);
     ck_assert(!e->verified);
     const ckpt_finding *f = ckpt_report_find(ckpt_run_list_findings(list), "incomplete-step", NULL);
     ck_assert(f && strstr(f->message, words));
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
 }
 
 START_TEST(names)
@@ -137,26 +139,25 @@ START_TEST(sound)
     make_directory("run/step-x");
     put("run/step-", "");
     ckpt_run_list *list = open_list("run///");
-    const ckpt_run_entry *e = ckpt_run_list_entries(list);
     ck_assert_uint_eq(ckpt_run_list_count(list), 3);
-    ck_assert_int_eq(e[0].step, 300);
-    ck_assert_int_eq(e[1].step, 100);
-    ck_assert_int_eq(e[2].step, 20);
-    ck_assert_str_eq(e[0].path, "run/step-00000300");
-    ck_assert_str_eq(e[2].name, "step-20");
+    ck_assert_int_eq(ENTRY(0)->step, 300);
+    ck_assert_int_eq(ENTRY(1)->step, 100);
+    ck_assert_int_eq(ENTRY(2)->step, 20);
+    ck_assert_str_eq(ENTRY(0)->path, "run/step-00000300");
+    ck_assert_str_eq(ENTRY(2)->name, "step-20");
     for (int i = 0; i < 3; i++) {
         struct stat st;
         char path[128];
-        snprintf(path, sizeof path, "%s/checkpoint.json", e[i].path);
+        snprintf(path, sizeof path, "%s/checkpoint.json", ENTRY(i)->path);
         ck_assert_int_eq(stat(path, &st), 0);
-        ck_assert(e[i].complete && !e[i].verified && e[i].why[0] == '\0');
-        ck_assert_int_eq(e[i].time, 1000 + e[i].step);
-        ck_assert_uint_eq(e[i].nbytes, 13 + (uint64_t)st.st_size);
-        ck_assert(e[i].world == 1 && e[i].ranks_held == 1);
+        ck_assert(ENTRY(i)->complete && !ENTRY(i)->verified && ENTRY(i)->why[0] == '\0');
+        ck_assert_int_eq(ENTRY(i)->time, 1000 + ENTRY(i)->step);
+        ck_assert_uint_eq(ENTRY(i)->nbytes, 13 + (uint64_t)st.st_size);
+        ck_assert(ENTRY(i)->world == 1 && ENTRY(i)->ranks_held == 1);
     }
     ck_assert_ptr_null(ckpt_run_list_writer(list));
     ck_assert_uint_eq(ckpt_report_count(ckpt_run_list_findings(list)), 0);
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
 }
 END_TEST
 
@@ -295,13 +296,13 @@ START_TEST(findings)
     f = ckpt_report_find(r, "leftover", NULL);
     ck_assert(f && strncmp(f->message, "2 ", 2) == 0);
     ck_assert_uint_eq(ckpt_report_count(r), 2);
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     ck_assert_int_eq(ckpt__store_open("run", false, &store, NULL), CKPT_OK);
     ck_assert_int_eq(ckpt__store_lock(store, NULL), CKPT_OK);
     list = open_list("run");      /* a writer is at work: both are nothing odd */
     ck_assert(ckpt_run_list_writer(list) && strncmp(ckpt_run_list_writer(list), "pid ", 4) == 0);
     ck_assert_uint_eq(ckpt_report_count(ckpt_run_list_findings(list)), 0);
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     ckpt__store_close(store);
 }
 END_TEST
@@ -323,12 +324,12 @@ START_TEST(no_run)
     put("run/latest", "step-00000001\n");
     list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 0);
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     make_step("run/step-00000001", 1);
     ck_assert_int_eq(ckpt_run_list_open("run/step-00000001", &list, &err), CKPT_E_FORMAT);
     ck_assert_ptr_nonnull(strstr(err.message, "one step"));
     ck_assert_int_eq(ckpt_run_list_open("", &list, &err), CKPT_E_ARGUMENT);
-    ckpt_run_list_free(NULL);
+    ckpt_run_list_close(NULL);
     ck_assert_uint_eq(ckpt_run_list_count(NULL), 0);
 }
 END_TEST
@@ -354,17 +355,17 @@ START_TEST(steps_of_others)
     put("run/rank-00000/step-3/training.safetensors", "x");
     list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 1);
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     ck_assert_int_eq(unlink("run/rank-00000/step-3/training.safetensors"), 0);
     put("run/latest", "step-00000003\n");
     list = open_list("run");
-    ck_assert(ckpt_run_list_count(list) >= 1 && !ckpt_run_list_entries(list)[0].complete);
-    ckpt_run_list_free(list);
+    ck_assert(ckpt_run_list_count(list) >= 1 && !ENTRY(0)->complete);
+    ckpt_run_list_close(list);
     put("run/latest", "");
     make_step("run/step-00000007", 7);
     list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 2);
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
 }
 END_TEST
 
@@ -392,20 +393,19 @@ START_TEST(ranks)
     ck_assert_int_eq(truncate("run/rank-00001/step-00000030/model.safetensors", 3), 0);
     ck_assert_int_eq(unlink("run/rank-00002/step-00000050/checkpoint.json"), 0);
     ckpt_run_list *list = open_list("run");
-    const ckpt_run_entry *e = ckpt_run_list_entries(list);
     ck_assert_uint_eq(ckpt_run_list_count(list), 6);
-    expect_entry(&e[0], 50, false, 2, "rank 2: no checkpoint.json: it was never finished, or was damaged since");
-    expect_entry(&e[1], 40, false, 2, "2 of 3 ranks here, rank 2 missing");
-    expect_entry(&e[2], 30, false, 2, "rank 1: model.safetensors has 3 bytes, the manifest says 10");
-    const ckpt_run_entry *two = e[3].ranks_held == 2 ? &e[3] : &e[4], *one = e[3].ranks_held == 2 ? &e[4] : &e[3];
+    expect_entry(ENTRY(0), 50, false, 2, "rank 2: no checkpoint.json: it was never finished, or was damaged since");
+    expect_entry(ENTRY(1), 40, false, 2, "2 of 3 ranks here, rank 2 missing");
+    expect_entry(ENTRY(2), 30, false, 2, "rank 1: model.safetensors has 3 bytes, the manifest says 10");
+    const ckpt_run_entry *two = ENTRY(3)->ranks_held == 2 ? ENTRY(3) : ENTRY(4), *one = ENTRY(3)->ranks_held == 2 ? ENTRY(4) : ENTRY(3);
     expect_entry(two, 20, false, 2, "two saves of this step: ranks 0, 2 have one, rank 1 has another");
     expect_entry(one, 20, false, 1, "two saves of this step: rank 1 has one, ranks 0, 2 have another");
-    expect_entry(&e[5], 10, true, 3, "");
-    ck_assert_str_eq(e[5].path, "run/rank-00000/step-00000010");
+    expect_entry(ENTRY(5), 10, true, 3, "");
+    ck_assert_str_eq(ENTRY(5)->path, "run/rank-00000/step-00000010");
     ck_assert_str_eq(one->path, "run/rank-00001/step-00000020");
-    ck_assert_int_eq(e[5].world, 3);
-    ck_assert_uint_eq(e[5].nbytes % 3, 0);
-    ckpt_run_list_free(list);
+    ck_assert_int_eq(ENTRY(5)->world, 3);
+    ck_assert_uint_eq(ENTRY(5)->nbytes % 3, 0);
+    ckpt_run_list_close(list);
 }
 END_TEST
 
@@ -416,12 +416,12 @@ START_TEST(ranks_elsewhere)
     make_rank_step(3, 1000000, 10, 7);
     ckpt_run_list *list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 1);
-    expect_entry(ckpt_run_list_entries(list), 10, false, 2, "2 of 1000000 ranks here, ranks 0-1, 4-999999 missing");
-    ck_assert_str_eq(ckpt_run_list_entries(list)->path, "run/rank-00002/step-00000010");
-    ckpt_run_list_free(list);
+    expect_entry(ENTRY(0), 10, false, 2, "2 of 1000000 ranks here, ranks 0-1, 4-999999 missing");
+    ck_assert_str_eq(ENTRY(0)->path, "run/rank-00002/step-00000010");
+    ckpt_run_list_close(list);
     list = open_list("run/rank-00002");          /* a rank's own directory */
-    expect_entry(ckpt_run_list_entries(list), 10, false, 1, "1 of 1000000 ranks here, ranks 0-1, 3-999999 missing");
-    ckpt_run_list_free(list);
+    expect_entry(ENTRY(0), 10, false, 1, "1 of 1000000 ranks here, ranks 0-1, 3-999999 missing");
+    ckpt_run_list_close(list);
 }
 END_TEST
 
@@ -445,24 +445,22 @@ START_TEST(ranks_changed)
     make_rank_step(0, 2, 10, 5);
     make_step_of("run/rank-00001/step-00000010", &m, NULL);      /* rank 0's, copied over rank 1's */
     ckpt_run_list *list = open_list("run");
-    const ckpt_run_entry *e = ckpt_run_list_entries(list);
     ck_assert_uint_eq(ckpt_run_list_count(list), 3);
-    expect_entry(&e[0], 20, true, 2, "");
-    ck_assert(e[0].verified);
-    expect_entry(&e[1], 20, false, 1, "two saves of this step: rank 2 has one, ranks 0-1 have another");
-    expect_entry(&e[2], 10, false, 1, "rank 1: its checkpoint.json is of rank 0: it was copied from there");
-    ckpt_run_list_free(list);
+    expect_entry(ENTRY(0), 20, true, 2, "");
+    ck_assert(ENTRY(0)->verified);
+    expect_entry(ENTRY(1), 20, false, 1, "two saves of this step: rank 2 has one, ranks 0-1 have another");
+    expect_entry(ENTRY(2), 10, false, 1, "rank 1: its checkpoint.json is of rank 0: it was copied from there");
+    ckpt_run_list_close(list);
     put("run/rank-00001/verified", "");
     list = open_list("run");                     /* verified on one rank is not verified */
-    ck_assert(ckpt_run_list_entries(list)[0].complete && !ckpt_run_list_entries(list)[0].verified);
-    ckpt_run_list_free(list);
+    ck_assert(ENTRY(0)->complete && !ENTRY(0)->verified);
+    ckpt_run_list_close(list);
     /* the same rank twice does not stand for two ranks */
     ck_assert_int_eq(system("rm -r run/rank-00001 && cp -r run/rank-00000/step-00000020 run/rank-00000/step-20"), 0);
     list = open_list("run");
-    e = ckpt_run_list_entries(list);
     for (size_t i = 0; i < ckpt_run_list_count(list); i++)
-        ck_assert(!e[i].complete && e[i].ranks_held <= 1 && e[i].why[0]);
-    ckpt_run_list_free(list);
+        ck_assert(!ENTRY(i)->complete && ENTRY(i)->ranks_held <= 1 && ENTRY(i)->why[0]);
+    ckpt_run_list_close(list);
     free(held);
 }
 END_TEST
@@ -524,13 +522,12 @@ START_TEST(writer_at_work)
     ck_assert_int_eq(pthread_create(&thread, NULL, writes, NULL), 0);
     while (!over) {
         ckpt_run_list *list = open_list("run");
-        const ckpt_run_entry *e = ckpt_run_list_entries(list);
         ck_assert_msg(ckpt_run_list_count(list) >= 1, "nothing was seen, and always something is there");
         for (size_t i = 0; i < ckpt_run_list_count(list); i++)
-            ck_assert_msg(e[i].complete, "%s: %s", e[i].name, e[i].why);
-        ck_assert_msg(e[0].step >= newest, "step %d after %d", (int)e[0].step, (int)newest);
-        newest = e[0].step;
-        ckpt_run_list_free(list);
+            ck_assert_msg(ENTRY(i)->complete, "%s: %s", ENTRY(i)->name, ENTRY(i)->why);
+        ck_assert_msg(ENTRY(0)->step >= newest, "step %d after %d", (int)ENTRY(0)->step, (int)newest);
+        newest = ENTRY(0)->step;
+        ckpt_run_list_close(list);
         lists++;
     }
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
@@ -556,14 +553,13 @@ START_TEST(no_memory)
         ckpt_status status = ckpt_run_list_open("run", &list, &err);
         countdown = 0;
         if (status == CKPT_OK) {
-            const ckpt_run_entry *e = ckpt_run_list_entries(list);
             ck_assert_uint_eq(ckpt_run_list_count(list), 3);
-            ck_assert(e[2].complete && e[2].step == 10);
+            ck_assert(ENTRY(2)->complete && ENTRY(2)->step == 10);
         } else {
             ck_assert_msg(status == CKPT_E_NO_MEMORY && hit, "allocation %ld: status %d: %s", n, status, err.message);
             ck_assert_ptr_null(list);
         }
-        ckpt_run_list_free(list);
+        ckpt_run_list_close(list);
     } while (hit);
     ck_assert_int_gt(n, 40);
 }
@@ -585,15 +581,14 @@ START_TEST(no_descriptors)
         refused = ++n;
         ckpt_status status = ckpt_run_list_open("run", &list, &err);
         refused = 0;
-        const ckpt_run_entry *e = ckpt_run_list_entries(list);
         for (size_t i = 0; i < ckpt_run_list_count(list); i++)
-            ck_assert_msg(e[i].complete, "open %zu: %s: %s", n, e[i].name, e[i].why);
+            ck_assert_msg(ENTRY(i)->complete, "open %zu: %s: %s", n, ENTRY(i)->name, ENTRY(i)->why);
         if (status == CKPT_OK)    /* it was a hint's */
             ck_assert_uint_eq(ckpt_run_list_count(list), 2);
         else
             ck_assert_msg(status == CKPT_E_SYSTEM && err.sys_errno == EMFILE, "open %zu: %s", n, err.message);
         failed += status < 0;
-        ckpt_run_list_free(list);
+        ckpt_run_list_close(list);
     } while (opened >= n);
     ck_assert_uint_ge(failed, 6);      /* two manifests, four members */
 }

@@ -92,11 +92,11 @@ START_TEST(test_all_save)
     OK(ckpt_run_list_open(run, &list, &err));
     ck_assert_uint_eq(ckpt_run_list_count(list), 2);
     for (size_t i = 0; i < 2; i++) {
-        const ckpt_run_entry *e = &ckpt_run_list_entries(list)[i];
+        const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
         ck_assert_msg(e->complete && e->verified, "%s", e->why);
         ck_assert(e->world == 3 && e->ranks_held == 3 && e->step == (i ? 6 : 7));
     }
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     expect_resume(run, 3, 7, NULL);
 }
 END_TEST
@@ -380,7 +380,7 @@ END_TEST
 
 static void one_is_slow(member *m)
 {
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     open_and_resume(m);
     NEED(m->status >= 0);
     for (int64_t i = 1; i <= 12; i++) {

@@ -137,7 +137,7 @@ END_TEST
 
 static void open_only(member *m)
 {
-    m->status = ckpt_run_open(&m->x.run, m->w->run, m->x.state, &m->x.o, m->rank == 1 ? NULL : &m->x.err);
+    m->status = ckpt_run_open(m->w->run, m->x.state, &m->x.o, &m->x.run, m->rank == 1 ? NULL : &m->x.err);
     if (m->status == CKPT_OK)
         m->status = ckpt_run_close(m->x.run, &m->x.err);
     m->x.run = NULL;
@@ -228,7 +228,7 @@ END_TEST
 
 static void step_before_resume(member *m)
 {
-    m->status = ckpt_run_open(&m->x.run, m->w->run, m->x.state, &m->x.o, &m->x.err);
+    m->status = ckpt_run_open(m->w->run, m->x.state, &m->x.o, &m->x.run, &m->x.err);
     NEED(m->status == CKPT_OK);
     set_rank_step(m, 2);
     m->status = ckpt_run_step(m->x.run, 2, &m->x.err);

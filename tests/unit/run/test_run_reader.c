@@ -53,7 +53,7 @@ static void read_step(reader *r, const char *path)
 {
     training t;
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_verify_result result;
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     ckpt_reader *open = NULL;
     ckpt_error differs = CKPT_ERROR_INIT;
     strcpy(differs.message, "tensors of two saves");
@@ -64,7 +64,7 @@ static void read_step(reader *r, const char *path)
     if (status == CKPT_OK && !is_one_save(&t))
         complain(r, "restore", path, status, &differs);
     ckpt_state_free(s);
-    status = ckpt_verify(path, NULL, NULL, &result, NULL, &err);
+    status = ckpt_verify(path, NULL, &result, NULL, &err);
     note(r, "verify", path, status, &err);
     status = ckpt_reader_open(path, NULL, &open, &err);
     for (size_t i = 0; status == CKPT_OK && i < ckpt_reader_tensor_count(open); i++) {
@@ -86,18 +86,17 @@ static void read_list(reader *r)
     atomic_fetch_add(&r->lists, 1);
     if (status < 0)
         complain(r, "list", r->run, status, &err);
-    const ckpt_run_entry *entries = ckpt_run_list_entries(list);
     if (status == CKPT_OK && ckpt_run_list_count(list) == 0)
         complain(r, "list", "no checkpoint at all", status, &err);
     for (size_t i = 0; status == CKPT_OK && i < ckpt_run_list_count(list); i++) {
         ckpt_error why = CKPT_ERROR_INIT;
-        snprintf(why.message, sizeof why.message, "%s", entries[i].why);
-        if (!entries[i].complete)
-            complain(r, "list", entries[i].name, status, &why);
+        snprintf(why.message, sizeof why.message, "%s", ckpt_run_list_entry(list, i)->why);
+        if (!ckpt_run_list_entry(list, i)->complete)
+            complain(r, "list", ckpt_run_list_entry(list, i)->name, status, &why);
         else
-            read_step(r, entries[i].path);
+            read_step(r, ckpt_run_list_entry(list, i)->path);
     }
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
 }
 
 static void *read_on(void *arg)

@@ -178,7 +178,7 @@ START_TEST(test_none_is_whole)
                   "%s", x.err.message);
     ck_assert_uint_eq(ckpt_report_count_code(report, "fallback"), 3);
     ck_assert_msg(trainer_step(&x, 1) == CKPT_E_ARGUMENT, "nothing goes on without a resume");
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     ckpt_run_get_info(x.run, &info);
     ck_assert_int_eq(info.resumed_step, -1);
     ckpt_report_free(report);
@@ -391,9 +391,9 @@ static bool is_verified(const char *run, int64_t step)
     bool verified = false;
     IS_OK(ckpt_run_list_open(run, &list, &err));
     for (size_t i = 0; i < ckpt_run_list_count(list); i++)
-        if (ckpt_run_list_entries(list)[i].step == step)
-            verified = ckpt_run_list_entries(list)[i].verified;
-    ckpt_run_list_free(list);
+        if (ckpt_run_list_entry(list, i)->step == step)
+            verified = ckpt_run_list_entry(list, i)->verified;
+    ckpt_run_list_close(list);
     return verified;
 }
 
@@ -481,12 +481,12 @@ START_TEST(test_step_is_not_bound)
     ckpt_state *state = ckpt_state_new();
     o.every_steps = 4;
     bind_tensor(state, "weight", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, shape, NULL, weight);
-    IS_OK(ckpt_run_open(&run, path, state, &o, &err));
+    IS_OK(ckpt_run_open(path, state, &o, &run, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, &done, NULL, &err), CKPT_NOTHING_TO_RESUME);
     IS_OK(ckpt_run_step(run, 4, &err));
     IS_OK(ckpt_run_close(run, &err));
     weight[1] = 9;
-    IS_OK(ckpt_run_open(&run, path, state, &o, &err));
+    IS_OK(ckpt_run_open(path, state, &o, &run, &err));
     IS_OK(ckpt_run_resume(run, NULL, &done, NULL, &err));
     ck_assert(done == 4 && weight[1] == 2);
     IS_OK(ckpt_run_close(run, &err));

@@ -7,7 +7,7 @@
 enum { MOST = 4, STEPS = 5 };
 
 /* The rule by another road: sort the complete ones, cross off what stays. */
-static void by_hand(const ckpt_retention *rule, const ckpt_run_entry *e, size_t n, bool *remove)
+static void by_hand(const ckpt_retention *rule, const ckpt_retention_entry *e, size_t n, bool *remove)
 {
     size_t order[MOST], m = 0;
     bool found = false;
@@ -25,7 +25,7 @@ static void by_hand(const ckpt_retention *rule, const ckpt_run_entry *e, size_t 
             }
     int64_t verified = 0;
     for (size_t k = 0; k < m; k++) {
-        const ckpt_run_entry *x = &e[order[k]];
+        const ckpt_retention_entry *x = &e[order[k]];
         size_t equals = k;        /* what is as new as an earlier one has its place */
         while (equals > 0 && e[order[equals - 1]].step == x->step)
             equals--;
@@ -42,7 +42,7 @@ static void by_hand(const ckpt_retention *rule, const ckpt_run_entry *e, size_t 
             remove[order[k]] = false;
 }
 
-static size_t check(const ckpt_retention *rule, const ckpt_run_entry *e, size_t n)
+static size_t check(const ckpt_retention *rule, const ckpt_retention_entry *e, size_t n)
 {
     bool got[MOST + 1], want[MOST], left = false, any = false;
     size_t removed = 0;
@@ -71,7 +71,7 @@ START_TEST(every_small_case)
         for (size_t i = 0; i < n; i++)
             total *= STEPS * 4;
         for (size_t code = 0; code < total; code++) {
-            ckpt_run_entry e[MOST];
+            ckpt_retention_entry e[MOST];
             size_t rest = code;
             memset(e, 0, sizeof e);
             for (size_t i = 0; i < n; i++, rest /= STEPS * 4) {
@@ -104,7 +104,7 @@ START_TEST(named_cases)
         {{1, 0}, "cdcdc", "..x.x"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        ckpt_run_entry e[5];
+        ckpt_retention_entry e[5];
         bool remove[5];
         memset(e, 0, sizeof e);
         for (int i = 0; i < 5; i++) {
@@ -119,7 +119,7 @@ START_TEST(named_cases)
     bool untouched = true;
     ckpt_retention_plan(&rows[2].rule, NULL, 0, &untouched);
     ck_assert(untouched);
-    ckpt_run_entry one = { .step = 3, .complete = true };
+    ckpt_retention_entry one = { .step = 3, .complete = true };
     ckpt_retention_plan(NULL, &one, 1, &untouched);
     ck_assert(!untouched);        /* no rule: all stay */
 }

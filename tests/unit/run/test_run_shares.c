@@ -50,7 +50,7 @@ static void open_shares(member *m)
     memset(s, 0, sizeof *s);
     bind_shares(s, m->rank == 0 || on_both);
     m->done = -7;
-    m->status = ckpt_run_open(&m->x.run, m->w->run, s->state, &m->x.o, &m->x.err);
+    m->status = ckpt_run_open(m->w->run, s->state, &m->x.o, &m->x.run, &m->x.err);
     if (m->status == CKPT_OK)
         m->status = ckpt_run_resume(m->x.run, NULL, &m->done, NULL, &m->x.err);
 }
@@ -114,8 +114,8 @@ START_TEST(doctor_says_that_each_resumes)
     for (int64_t rank = 0; rank < 2; rank++) {
         ckpt_error err = CKPT_ERROR_INIT;
         ckpt_reader *reader = NULL;
-        ckpt_doctor_options o = { .cuda_devices = -1 };
-        ckpt_doctor_result result;
+        ckpt_doctor_options o = CKPT_DOCTOR_OPTIONS_INIT;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         ckpt_report *report = ckpt_report_new();
         OK(ckpt_reader_open(rank_path(run, rank, 3), NULL, &reader, &err));
         OK(ckpt_doctor(reader, &o, &result, report, &err));
@@ -211,18 +211,18 @@ START_TEST(the_parts_are_verified_each_and_together)
 {
     const char *run = in_folder("run");
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_verify_result result;
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     on_both = true;
     make_run_of_shares(run);
     const char *paths[] = { rank_path(run, 0, 3), rank_path(run, 1, 3) }, *mixed[] = { rank_path(run, 0, 3), rank_path(run, 1, 2) };
-    OK(ckpt_verify_paths(paths, 2, NULL, NULL, &result, NULL, &err));
+    OK(ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = 1 }, &result, NULL, &err));
     ck_assert(result.ok && result.tensors == 4 && result.integrity == CKPT_INTEGRITY_CRC32);
-    ck_assert_int_eq(ckpt_verify_paths(mixed, 2, NULL, NULL, &result, NULL, &err), CKPT_E_MISMATCH);
+    ck_assert_int_eq(ckpt_verify(mixed[0], &(ckpt_verify_options){ .also = mixed + 1, .also_count = 1 }, &result, NULL, &err), CKPT_E_MISMATCH);
     int fd = open(path_of(rank_path(run, 1, 3), "training.safetensors"), O_RDWR);
     ck_assert(fd >= 0 && pwrite(fd, "\xff\xff\xff\xff", 4, lseek(fd, 0, SEEK_END) - 8) == 4);
     close(fd);
     ckpt_report *report = ckpt_report_new();
-    ck_assert_int_eq(ckpt_verify_paths(paths, 2, NULL, NULL, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert_int_eq(ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = 1 }, &result, report, &err), CKPT_ANSWER_NO);
     ck_assert(!result.ok && ckpt_report_count(report) > 0);
     ckpt_report_free(report);
 }

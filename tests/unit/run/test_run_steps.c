@@ -222,7 +222,7 @@ START_TEST(test_back_to_a_step)
     f = note_of_list(run, "kept-aside", &list);
     ck_assert_msg(f && strstr(f->message, "3 later checkpoints are kept aside: aside-step-00000060"), "%s",
                   f ? f->message : "");
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     /* And on from there: what has those names is saved again, and nothing of the other way counts. */
     for (int i = 40; i <= 60; i += 10)
         save_at(&x, i);
@@ -230,7 +230,7 @@ START_TEST(test_back_to_a_step)
     trainer_end(&x);
     f = note_of_list(run, "stale-hint", &list);
     ck_assert_msg(f == NULL && ckpt_run_list_count(list) == 4, "%s", f ? f->message : "");
-    ckpt_run_list_free(list);
+    ckpt_run_list_close(list);
     ck_assert(holds(step_path(run, 60), 60) && holds(path_of(run, "aside-step-00000060"), 60));
     ckpt_report_free(report);
 }
@@ -455,7 +455,7 @@ START_TEST(a_forgotten_moment_is_noticed)
     IS_OK(ckpt_state_tensor(s, &w, &err));
     IS_OK(ckpt_state_tensor(s, &m, &err));
     IS_OK(ckpt_state_group(s, &group, &err));
-    IS_OK(ckpt_run_open(&run, in_folder("half"), s, &o, &err));
+    IS_OK(ckpt_run_open(in_folder("half"), s, &o, &run, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, NULL, NULL, &err), CKPT_NOTHING_TO_RESUME);
     for (int64_t done = 1; done <= 3; done++)
         IS_OK(ckpt_run_step(run, done, &err));

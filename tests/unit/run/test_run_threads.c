@@ -31,7 +31,7 @@ START_TEST(test_second_call)
     trainer x;
     pthread_t thread;
     int64_t done = -1;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     const char *run = in_folder("run");
     static const char inside[] = "another thread is inside this run (ckpt_run_step)";
     trainer_init(&x);
@@ -92,7 +92,7 @@ static void *hammer_on(void *arg)
 static void *look_on(void *arg)
 {
     trainer *x = arg;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     while (atomic_load(&hammering)) {
         ckpt_run_get_info(x->run, &info);
         (void)ckpt_run_poll(x->run, 3);
@@ -144,7 +144,7 @@ typedef struct eager {
 static void call_back(void *ctx, const ckpt_finding *f)
 {
     eager *e = ctx;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     ckpt_error err = CKPT_ERROR_INIT;
     (void)f;
     if (!e->x.run)
@@ -180,7 +180,7 @@ static int reduce_eagerly(void *ctx, int64_t *v, size_t n, ckpt_op op)
 {
     member *m = ctx;
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_run_info info;
+    ckpt_run_info info = CKPT_RUN_INFO_INIT;
     if (m->x.run) {
         ckpt_run_get_info(m->x.run, &info);
         NEED(ckpt_run_step(m->x.run, 99, &err) == CKPT_E_ARGUMENT && strstr(err.message, "from within"));
@@ -252,7 +252,7 @@ START_TEST(test_opened_twice)
     expect_refused(trainer_open(&y, other), CKPT_E_EXISTS, &y.err, already);
     snprintf(other, sizeof other, "%s/./run/../run/", folder);
     expect_refused(trainer_open(&y, other), CKPT_E_EXISTS, &y.err, already);
-    ck_assert_msg(ckpt_run_open(&y.run, in_folder("else"), y.state, NULL, &y.err) == CKPT_OK, "%s", y.err.message);
+    ck_assert_msg(ckpt_run_open(in_folder("else"), y.state, NULL, &y.run, &y.err) == CKPT_OK, "%s", y.err.message);
     IS_OK(trainer_close(&y));
     IS_OK(trainer_close(&x));
     IS_OK(trainer_open(&y, run));
@@ -267,7 +267,7 @@ static void script_twice(member *m)
     open_and_resume(m);
     NEED(m->status >= 0);
     ckpt_state *s = ckpt_state_new();
-    m->status = ckpt_run_open(&second, m->w->run, s, &m->x.o, &m->x.err);
+    m->status = ckpt_run_open(m->w->run, s, &m->x.o, &second, &m->x.err);
     ckpt_state_free(s);
     ckpt_run_close(m->x.run, NULL);
     m->x.run = NULL;

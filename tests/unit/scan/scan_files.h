@@ -25,7 +25,7 @@ static void scan_setup(void)
 static void scan_teardown(void)
 {
     char command[128];
-    ckpt_scan_free(scanned);
+    ckpt_scan_close(scanned);
     ckpt_report_free(scan_report);
     ck_assert_int_eq(chdir("/"), 0);
     snprintf(command, sizeof command, "rm -rf '%s'", scan_folder);
@@ -43,9 +43,9 @@ static inline void write_file(const char *path, const void *data, size_t n)
 static inline ckpt_danger scan_path(const char *path)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_scan_free(scanned);
+    ckpt_scan_close(scanned);
     ckpt_report_clear(scan_report);
-    ckpt_status status = ckpt_scan_path(path, NULL, &scanned, scan_report, &err);
+    ckpt_status status = ckpt_scan_open(path, NULL, &scanned, scan_report, &err);
     ck_assert_msg(status == CKPT_OK, "%s: %s", path, err.message);
     return ckpt_scan_verdict(scanned);
 }

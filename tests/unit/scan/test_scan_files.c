@@ -494,10 +494,10 @@ START_TEST(no_file)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_scan *scan;
-    ck_assert_int_eq(ckpt_scan_path("nowhere", NULL, &scan, scan_report, &err), CKPT_E_SYSTEM);
+    ck_assert_int_eq(ckpt_scan_open("nowhere", NULL, &scan, scan_report, &err), CKPT_E_SYSTEM);
     ck_assert_ptr_null(scan);
     ck_assert_int_eq(mkfifo("fifo", 0600), 0);
-    ck_assert_int_eq(ckpt_scan_path("fifo", NULL, &scan, scan_report, &err), CKPT_E_FORMAT);
+    ck_assert_int_eq(ckpt_scan_open("fifo", NULL, &scan, scan_report, &err), CKPT_E_FORMAT);
     ck_assert_ptr_null(scan);
 }
 END_TEST
@@ -516,7 +516,7 @@ START_TEST(cancelled)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_scan *scan;
     write_file("x", EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(ckpt_scan_path("x", &progress, &scan, scan_report, &err), CKPT_E_CANCELLED);
+    ck_assert_int_eq(ckpt_scan_open("x", &(ckpt_scan_options){ .progress = progress }, &scan, scan_report, &err), CKPT_E_CANCELLED);
     ck_assert_ptr_null(scan);
 }
 END_TEST

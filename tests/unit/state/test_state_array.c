@@ -112,7 +112,7 @@ START_TEST(freed_while_a_save_is_written)
     int64_t done = 0;
     ckpt_state *s = bind_loader(&l);
     fill_order(&l, 400, 3);
-    IS_OK(ckpt_run_open(&run, in_folder("run"), s, &o, &err));
+    IS_OK(ckpt_run_open(in_folder("run"), s, &o, &run, &err));
     ck_assert_int_eq(ckpt_run_resume(run, NULL, &done, NULL, &err), CKPT_NOTHING_TO_RESUME);
     gate_set(true, 0);
     IS_OK(ckpt_run_save(run, 1, &err));

@@ -406,7 +406,7 @@ START_TEST(a_step_may_be_of_any_width)
                        : ckpt_state_u64(s, "step", &step.u64, &err));
         step.u64 = 6;
         snprintf(path, sizeof path, "run%d", kind);
-        OK(ckpt_run_open(&run, in_folder(path), s, NULL, &err));
+        OK(ckpt_run_open(in_folder(path), s, NULL, &run, &err));
         OK(ckpt_run_resume(run, NULL, &done, NULL, &err));
         ck_assert_int_eq(ckpt_run_save(run, 5, &err), CKPT_E_ARGUMENT);
         ck_assert_ptr_nonnull(strstr(err.message, "'step' is 6"));

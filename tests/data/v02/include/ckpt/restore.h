@@ -1,0 +1,70 @@
+/* ckpt/restore.h - fill a state from a checkpoint, every tensor on its target device. */
+#ifndef CKPT_RESTORE_H
+#define CKPT_RESTORE_H
+
+#include <ckpt/error.h>
+#include <ckpt/map.h>
+#include <ckpt/progress.h>
+#include <ckpt/report.h>
+#include <ckpt/state.h>
+
+CKPT_BEGIN_DECLS
+
+/* What to restore, and where to. Zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
+ * call. */
+typedef struct ckpt_restore_options {
+    uint32_t struct_size;         /* by the initializer */
+    const char *map_location;     /* the text of a map (ckpt_map_parse). NULL: the caller's buffers stay where they are;
+                                   * tensors of the library go to their descriptor's device, else to their saved tag. A map
+                                   * places the library's tensors, and a caller's buffer that lies elsewhere is the error
+                                   * "device-mismatch". Two kinds of buffers are excepted: host memory of role "rng" or
+                                   * "other" (a loader's order) stays unless a rule by name or role says otherwise; managed
+                                   * memory has no fixed device and fits every target (the warning "managed") */
+    const ckpt_map *map;          /* a map that was read already, instead of map_location; NULL: none */
+    ckpt_optimizer_kind optimizer; /* the optimizer that will run; DEFAULT: the map's, else the saved flags' */
+    ckpt_ranks ranks;             /* of expressions in the map; all zero: rank 0 of 1 */
+    const char *format;           /* NULL: told from the content; else as ckpt_reader_options.format */
+    const char *const *also;      /* further files or directories of the same checkpoint: of a program on libtorch the path is
+                                   * its module.pt, and { "optimizer.pt" } is also (ckpt_reader_options.also) */
+    size_t also_count;
+    bool allow_missing;           /* a bound name that is not in the checkpoint keeps its value */
+    bool allow_unexpected;        /* a tensor of the model or the optimizer that is not bound is left alone */
+    bool allow_cast;              /* dtypes may differ; values are rounded to nearest even, and the report lists them */
+    bool allow_policy_breach;     /* a rule by name or role that breaks the placement policy is a warning */
+    bool no_verify;               /* payload CRCs are not checked */
+    bool verify_first;            /* reads twice; on damage nothing is touched and the state is not poisoned */
+    const char *const *param_names;  /* the optimizer's parameters in order, group by group (positional files) */
+    size_t param_name_count;
+    ckpt_progress progress;
+    const char *assume_order;     /* the order that the file's optimizer has its parameters in, by its name (ckpt-map(5): "model",
+                                   * "groups-reversed", ...), where more than one order fits; NULL: none */
+    bool strict_order;            /* an order that only shapes tell is an error; names in the file, param_names or assume_order
+                                   * must tell it */
+} ckpt_restore_options;
+#define CKPT_RESTORE_OPTIONS_INIT CKPT_SIZED(ckpt_restore_options)
+
+/* Fills the state from a file or a directory of any format that ckpt_reader_open reads. Of what PyTorch, Lightning,
+ * accelerate or the HF Trainer wrote, the model's dict, the optimizer's, the scaler's and the step are found by structure, or
+ * by the map's `source` (ckpt-map(5)); an optimizer that numbers its parameters needs param_names or assume_order where their
+ * order cannot be told: where more than one order that trainers use fits, or parameters of equal shape in different branches
+ * of the model could be exchanged (the error "order-ambiguous", which names them). 8-bit optimizer state is bound as it is
+ * (state.h). The rest of such checkpoints (arguments, callbacks, the RNG of another language) is left alone, and the report
+ * lists it ("left-over"). Tensors of the model or the optimizer that are not bound are an error, unless allow_unexpected; so
+ * are values of a ckpt file, which a trainer bound once.
+ *   Checks before the first byte moves: names, shapes, dtypes, devices that exist, memory, header CRC, file size. Everything
+ * wrong is in one report; the message shows the first, eight at most. report may be NULL; it is cleared first and filled on
+ * success (moved, cast, left over, source found) and on failure (missing, mismatch, untouched, complete, torn). After a
+ * failure in mid-copy the state is poisoned until a restore completes. options may be NULL.
+ *   CKPT_E_MISMATCH: something does not fit (all of it is in the report); CKPT_E_ARGUMENT: an option is wrong;
+ * CKPT_E_DAMAGED, CKPT_E_SYSTEM, CKPT_E_DEVICE, CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; else as ckpt_reader_open. */
+ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
+                         ckpt_error *err);
+
+/* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] and reports[i]
+ * belong to states[i]; options, reports and each of their elements may be NULL (defaults; no report). What concerns the file
+ * (format, also, no_verify, verify_first, progress) is taken from options[0]. */
+ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path,
+                              const ckpt_restore_options *const *options, ckpt_report *const *reports, ckpt_error *err);
+
+CKPT_END_DECLS
+#endif
