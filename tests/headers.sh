@@ -50,6 +50,8 @@ cp "$work/one.c" "$work/one.cc"
 $CC -std=c11 $strict -Wshadow -Wconversion -I"$srcdir/include" "$work/one.c" || { echo "headers: initializers in C11"; failed=1; }
 if [ "${CKPT_HAVE_CXX:-yes}" = yes ]; then
     $CXX -std=c++17 $strict -Wshadow -Wconversion -I"$srcdir/include" "$work/one.cc" || { echo "headers: initializers in C++17"; failed=1; }
+    printf 'extern "C" {\n#include <ckpt/ckpt.h>\n}\nckpt_run_options o = CKPT_RUN_OPTIONS_INIT;\n' >"$work/one.cc"
+    $CXX -std=c++17 $strict -I"$srcdir/include" "$work/one.cc" || { echo "headers: within extern \"C\""; failed=1; }
 fi
 printf '#include <ckpt/ckpt.h>\nvoid *f = (void *)ckpt_doctor;\n' >"$work/one.c"
 $CC -std=c11 -fsyntax-only -I"$srcdir/include" "$work/one.c" 2>"$work/said" &&

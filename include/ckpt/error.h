@@ -21,11 +21,13 @@
  * the program was compiled with, and all else to zero. The library reads and writes so many bytes and no more. A struct_size
  * of 0 ("= { 0 }") means the size that the struct had in 0.2.0. New fields are added at the end. */
 #ifdef __cplusplus
+extern "C++" {                    /* also where a program includes this within extern "C" */
 template <typename T> inline T ckpt_sized()
 {
     T value = T();
     value.struct_size = sizeof(T);
     return value;
+}
 }
 #define CKPT_SIZED(T) ckpt_sized<T>()
 #else
