@@ -114,6 +114,7 @@ function template(path, directory,    text, got, outer, outer_line, outer_depth)
 }
 
 BEGIN {
+    depth = line = failed = 0
     file = header = ARGV[1]
     while ((getline text <header) > 0)
         while (match(text, /CKPT__(PY|C)_[A-Z0-9_]+/)) {
