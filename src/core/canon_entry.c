@@ -99,9 +99,8 @@ static ckpt_status emit_model(ckpt__builder *b)
 static ckpt_str without_nesting(ckpt_str key)
 {
     static const char head[] = "__bnb_optimizer_quant_state__.";
-    const size_t n = sizeof head - 1;
-    if (key.size > n && memcmp(key.data, head, n) == 0)
-        return (ckpt_str){ key.data + n, key.size - n };
+    if (ckpt__str_begins_more(key, head))
+        return (ckpt_str){ key.data + strlen(head), key.size - strlen(head) };
     return key;
 }
 
@@ -371,7 +370,7 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
         return;
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         size_t n = strlen(tails[i].tail), found;
-        if (e->name.size <= n || memcmp(e->name.data + e->name.size - n, tails[i].tail, n) != 0)
+        if (!ckpt__str_ends_more(e->name, tails[i].tail))
             continue;
         ckpt__buf weight = { 0 };
         ckpt__buf_add(&weight, e->name.data, e->name.size - n);

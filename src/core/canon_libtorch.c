@@ -10,15 +10,9 @@
 
 #include <stdlib.h>
 
-static bool begins(ckpt_str s, const char *head)
-{
-    size_t n = strlen(head);
-    return s.data && s.size >= n && memcmp(s.data, head, n) == 0;
-}
-
 static bool is_script(const ckpt__node *node)
 {
-    return node->value->kind == CKPT_V_DICT && begins(node->value->class_name, "__torch__.");
+    return node->value->kind == CKPT_V_DICT && ckpt__str_begins(node->value->class_name, "__torch__.");
 }
 
 bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node)
@@ -31,7 +25,7 @@ bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node
 static bool number_after(const ckpt__node *node, const char *head, int64_t *number)
 {
     size_t n = strlen(head);
-    return !node->integer_key && begins(node->key, head) &&
+    return !node->integer_key && ckpt__str_begins(node->key, head) &&
            ckpt__parse_i64(node->key.data + n, node->key.size - n, number) && *number >= 0;
 }
 
@@ -86,7 +80,7 @@ static size_t old_list_of(const ckpt__node *node, int64_t *number)
         if (number_after(node, old_lists[i].list, number))
             return i;
         *number = -1;
-        if (begins(node->key, old_lists[i].list) && node->key.size == n + 4 && memcmp(node->key.data + n, "size", 4) == 0)
+        if (ckpt__str_begins(node->key, old_lists[i].list) && node->key.size == n + 4 && memcmp(node->key.data + n, "size", 4) == 0)
             return i;
     }
     return OLD_LISTS;
@@ -215,7 +209,7 @@ void ckpt__canon_take_frame(ckpt__builder *b)
                 t->nodes[c].taken = true;        /* param_groups/size */
     for (size_t g = 0; g < o->group_count; g++)
         for CKPT__CHILDREN(t, c, o->groups[g].node)
-            if (begins(t->nodes[c].key, "params/") ||
+            if (ckpt__str_begins(t->nodes[c].key, "params/") ||
                 (o->groups[g].node == o->node && old_list_of(&t->nodes[c], &number) != OLD_LISTS && number < 0))
                 t->nodes[c].taken = true;
 }

@@ -61,7 +61,7 @@ static bool is_model(const ckpt__builder *b, size_t node)
         ckpt_str key = t->nodes[c].key;
         if (ckpt__str_is(key, "__metadata__") && t->nodes[c].value->kind == CKPT_V_DICT)
             continue;              /* of a safetensors file */
-        if (key.size >= 12 && memcmp(key.data + key.size - 12, "_extra_state", 12) == 0)
+        if (ckpt__str_ends(key, "_extra_state"))
             continue;
         if (!info || t->nodes[c].integer_key)
             return false;
@@ -183,12 +183,6 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
     return s;
 }
 
-static bool ends_in(ckpt_str name, const char *tail)
-{
-    size_t n = strlen(tail);
-    return name.size >= n && memcmp(name.data + name.size - n, tail, n) == 0;
-}
-
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
 {
     static const char *const surely[] = { "running_mean", "running_var", "num_batches_tracked" };
@@ -198,15 +192,15 @@ ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str na
     if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
         return CKPT__A_BUFFER;     /* a gradient needs a float, real or complex */
     for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
-        if (ends_in(name, surely[i]))
+        if (ckpt__str_ends(name, surely[i]))
             return CKPT__A_BUFFER;
     if (info->role == CKPT_ROLE_BUFFER)
         return CKPT__MAYBE_BUFFER;
     for (size_t i = 0; i < sizeof perhaps / sizeof perhaps[0]; i++)
-        if (ends_in(name, perhaps[i]))
+        if (ckpt__str_ends(name, perhaps[i]))
             return CKPT__MAYBE_BUFFER;
     /* GPT-2's causal mask is called attn.bias and has shape (1, 1, n, n). */
-    if (ends_in(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
+    if (ckpt__str_ends(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
         return CKPT__MAYBE_BUFFER;
     return CKPT__A_PARAM;
 }
@@ -216,7 +210,7 @@ ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name)
     if (ckpt__param_class_of(info, name) == CKPT__A_PARAM)
         return CKPT_ROLE_PARAM;
     /* A quantized weight has integers and no gradient, and is a parameter nevertheless. */
-    bool quantized = !ckpt_dtype_is_float(info->dtype) && info->ndim > 1 && ends_in(name, "weight");
+    bool quantized = !ckpt_dtype_is_float(info->dtype) && info->ndim > 1 && ckpt__str_ends(name, "weight");
     return quantized ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
 }
 
@@ -333,7 +327,7 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
         bool ascends = order < 0 || (order == 0 && x.size < y.size);
         if (!ascends && b->index->tensors[m->entries[i - 1].tensor].info.dtype == b->index->tensors[m->entries[i].tensor].info.dtype)
             return false;
-        bias_first = bias_first || (ends_in(x, ".bias") && ends_in(y, ".weight") && x.size + 2 == y.size &&
+        bias_first = bias_first || (ckpt__str_ends(x, ".bias") && ckpt__str_ends(y, ".weight") && x.size + 2 == y.size &&
                                     memcmp(x.data, y.data, x.size - 4) == 0);
     }
     return bias_first;

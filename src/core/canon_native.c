@@ -9,7 +9,7 @@
 /* Tensors that only carry values or shared storages of the format itself. */
 static bool is_internal(ckpt_str name)
 {
-    return name.size > 5 && memcmp(name.data, "ckpt.", 5) == 0;
+    return ckpt__str_begins_more(name, "ckpt.");
 }
 
 static ckpt_status add_tensor(ckpt__builder *b, size_t i, ckpt_str name, ckpt_role role)
@@ -110,8 +110,8 @@ enum { HEAD = sizeof groups_head - 1, TAIL = 7 };   /* ".params" */
 static bool is_params_list(const ckpt__tree *t, size_t i)
 {
     const ckpt__node *n = &t->nodes[i];
-    if (n->value->kind != CKPT_V_LIST || n->name.size <= HEAD + TAIL || memcmp(n->name.data, groups_head, HEAD) != 0 ||
-        memcmp(n->name.data + n->name.size - TAIL, ".params", TAIL) != 0)
+    if (n->value->kind != CKPT_V_LIST || n->name.size <= HEAD + TAIL || !ckpt__str_begins(n->name, groups_head) ||
+        !ckpt__str_ends(n->name, ".params"))
         return false;
     for (size_t k = 0; k < n->value->item_count; k++)
         if (n->value->items[k]->kind != CKPT_V_STR)
@@ -202,7 +202,7 @@ static ckpt_status add_leaf(ckpt__builder *b, size_t i)
     ckpt__canon_group *group = group_of(b, n->name, &key);
     e->name = e->own = n->name;
     e->value = n->value;
-    e->role = n->name.size > 7 && memcmp(n->name.data, "scaler.", 7) == 0 ? CKPT_ROLE_SCALER : CKPT_ROLE_OTHER;
+    e->role = ckpt__str_begins_more(n->name, "scaler.") ? CKPT_ROLE_SCALER : CKPT_ROLE_OTHER;
     if (group) {
         e->group = group->name;
         note_flag(group, key, n->value);
@@ -217,7 +217,7 @@ static ckpt_status add_blob(ckpt__builder *b, size_t i)
     if (n->value->kind != CKPT_V_TENSOR || n->value->tensor >= b->index->tensor_count ||
         !is_internal(b->index->tensors[n->value->tensor].info.name))
         return CKPT_OK;
-    bool rng = n->name.size >= 3 && memcmp(n->name.data, "rng", 3) == 0;
+    bool rng = ckpt__str_begins(n->name, "rng");
     return add_tensor(b, n->value->tensor, n->name, rng ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER);
 }
 

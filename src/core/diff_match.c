@@ -25,7 +25,7 @@ static ckpt_str key_of(const ckpt__thing *t, key_kind kind)
 
 static bool of_optimizer(ckpt_str canonical)
 {
-    return canonical.data && canonical.size > 10 && memcmp(canonical.data, "optimizer.", 10) == 0;
+    return ckpt__str_begins_more(canonical, "optimizer.");
 }
 
 /* An id that numbers other parameters in each names another thing in each. */

@@ -31,7 +31,7 @@ static unsigned compare_arrays(const ckpt_value *v, const ckpt_value *w)
 {
     const ckpt_array *a = v->array, *b = w->array;
     unsigned what = same_text(a->dtype, b->dtype) ? 0u : CKPT_DIFF_DTYPE;
-    if (a->ndim != b->ndim || (a->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) != 0))
+    if (!ckpt__same_shape(a->shape, a->ndim, b->shape, b->ndim))
         what |= CKPT_DIFF_SHAPE;
     else if (!what && (!same_text(v->text, w->text) || a->fortran != b->fortran))
         what |= CKPT_DIFF_VALUE;
@@ -162,12 +162,10 @@ static ckpt_status is_filled(ckpt__differ *d, ckpt__side *other, ckpt_str name, 
  * compared, the mark that every writer of safetensors sets. */
 static bool passes(const ckpt__thing *t)
 {
-    static const char mark[] = "__metadata__.format";
-    size_t n = sizeof mark - 1;
     if (t->frame || (t->value->kind == CKPT_V_OBJECT && (t->value->state || t->value->item_count || t->value->entry_count)))
         return true;
-    return t->name.size >= n && memcmp(t->name.data + t->name.size - n, mark, n) == 0 && t->value->kind == CKPT_V_STR &&
-           (t->name.size == n || t->name.data[t->name.size - n - 1] == '.');
+    bool mark = ckpt__str_is(t->name, "__metadata__.format") || ckpt__str_ends(t->name, ".__metadata__.format");
+    return mark && t->value->kind == CKPT_V_STR;
 }
 
 /* One value under two names here (a step as "step" and as "global_step", in a file that was one of Lightning's), and under one of

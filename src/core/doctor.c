@@ -235,7 +235,7 @@ static void check_format(ckpt__patient *p)
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
     const char *format = p->inner->format;
-    bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
+    bool script = root && ckpt__str_begins(root->class_name, "__torch__.");
     bool file = strcmp(p->index->kind, "file") == 0, torch = strncmp(format, "torch", 5) == 0;
     bool native = strcmp(format, "ckpt") == 0, safetensors = strcmp(format, "safetensors") == 0;
     bool pickle = strcmp(format, "pickle") == 0, folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;

@@ -245,7 +245,7 @@ bool ckpt__is_state_dict(const ckpt__index *x, const ckpt_value *v)
     bool weights = false;
     if (v->kind != CKPT_V_DICT)
         return false;
-    bool scripted = v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0 &&
+    bool scripted = ckpt__str_begins(v->class_name, "__torch__.") &&
                     !ckpt__str_is(v->class_name, "__torch__.Module");
     for (size_t i = 0; i < v->entry_count; i++) {
         const ckpt_value *key = v->entries[i].key, *is = v->entries[i].value;
@@ -260,7 +260,7 @@ bool ckpt__is_state_dict(const ckpt__index *x, const ckpt_value *v)
             weights = true;
             continue;
         }
-        bool module = is->class_name.data && strncmp(is->class_name.data, "__torch__.", 10) == 0;
+        bool module = ckpt__str_begins(is->class_name, "__torch__.");
         if (scripted && is->kind != CKPT_V_TENSOR && !module)
             continue;             /* an attribute of a TorchScript module */
         if (is->kind != CKPT_V_TENSOR || is->tensor >= x->tensor_count)

@@ -68,8 +68,7 @@ static size_t owner_of_value(const grouper *g, const ckpt__canon_entry *e)
     static const char tail[] = ".step";
     const size_t n = sizeof tail - 1;
     size_t at;
-    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || memcmp(e->name.data, head, HEAD) != 0 ||
-        memcmp(e->name.data + e->name.size - n, tail, n) != 0 ||
+    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || !ckpt__str_begins(e->name, head) || !ckpt__str_ends(e->name, tail) ||
         !ckpt__hash_get(g->by_name, e->name.data + HEAD, e->name.size - HEAD - n, &at))
         return SIZE_MAX;
     return at;

@@ -200,16 +200,10 @@ static ckpt_status set_tag(placer *p, size_t tensor, const ckpt__target *target,
     return status;
 }
 
-static bool ends_in(ckpt_str name, const char *suffix)
-{
-    size_t n = strlen(suffix);
-    return name.size > n && memcmp(name.data + name.size - n, suffix, n) == 0;
-}
-
 /* What describes a nested tensor: torch reads it on the host. */
 static bool describes(ckpt_str name)
 {
-    return ends_in(name, ".sizes") || ends_in(name, ".strides") || ends_in(name, ".offsets");
+    return ckpt__str_ends_more(name, ".sizes") || ckpt__str_ends_more(name, ".strides") || ckpt__str_ends_more(name, ".offsets");
 }
 
 /* Parts that were where the whole was go with it; those of a nested tensor that describe it stay on the host. */
@@ -286,9 +280,7 @@ static ckpt_status set_missing_tags(placer *p)
 /* A tensor of bytes that stands for a whole storage (migrate_torch.c, or read from a native file). */
 static bool stands_for_storage(const ckpt__mover *m, size_t tensor)
 {
-    static const char name[] = CKPT__TORCH_STORAGE;
-    ckpt_str is = m->from->tensors[tensor].info.name;
-    return is.size > sizeof name - 1 && memcmp(is.data, name, sizeof name - 1) == 0 && ckpt__is_flat(m->from, tensor);
+    return ckpt__str_begins_more(m->from->tensors[tensor].info.name, CKPT__TORCH_STORAGE) && ckpt__is_flat(m->from, tensor);
 }
 
 /* What stands before the last dot. */
@@ -305,7 +297,7 @@ static bool note_nested(const placer *p, ckpt__hash *nested)
     const ckpt__index *x = p->m->from;
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt_str stem = stem_of(x->tensors[i].info.name);
-        if (!p->named[i] && ckpt__is_flat(x, i) && ends_in(x->tensors[i].info.name, ".sizes") &&
+        if (!p->named[i] && ckpt__is_flat(x, i) && ckpt__str_ends_more(x->tensors[i].info.name, ".sizes") &&
             ckpt__hash_put(nested, stem.data, stem.size, i, NULL) < 0)
             return false;
     }

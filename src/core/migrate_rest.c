@@ -240,7 +240,7 @@ static bool holds_names(const ckpt_value *root)
 
 static bool is_script(const ckpt_value *v)
 {
-    return v && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
+    return v && ckpt__str_begins(v->class_name, "__torch__.");
 }
 
 /* The step under the name that the source has for it: global_step. */

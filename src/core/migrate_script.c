@@ -7,7 +7,7 @@
 
 static bool is_script(const ckpt_value *v)
 {
-    return v->kind == CKPT_V_DICT && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
+    return v->kind == CKPT_V_DICT && ckpt__str_begins(v->class_name, "__torch__.");
 }
 
 /* Before libtorch 1.5: one list for each kind of state ("step_buffers/0", ...). */

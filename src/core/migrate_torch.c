@@ -67,18 +67,14 @@ typedef struct namer {
     ckpt_error *err;
 } namer;
 
-static bool ends_in(ckpt_str name, ckpt_str end)
-{
-    return end.size && name.size >= end.size && memcmp(name.data + name.size - end.size, end.data, end.size) == 0;
-}
-
 /* The native file records a tensor once a name; the tree has the number of one of them. Another record of the same view, by
  * the name that this place has without what leads to its state_dict. */
 static bool other_record(const namer *n, size_t tensor, ckpt_str place, size_t *out)
 {
     const ckpt__tensor *t = &n->x->tensors[tensor];
     for (size_t i = t->piece_count == 1 ? n->first[t->pieces[0].storage] : SIZE_MAX; i != SIZE_MAX; i = n->next[i])
-        if (!n->named[i] && ckpt__is_flat(n->x, i) && ends_in(place, n->x->tensors[i].info.name) &&
+        if (!n->named[i] && ckpt__is_flat(n->x, i) && n->x->tensors[i].info.name.size > 0 &&
+            ckpt__str_ends_with(place, n->x->tensors[i].info.name) &&
             ckpt__same_view(&n->x->tensors[i], t)) {
             *out = i;
             return true;

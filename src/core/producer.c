@@ -167,7 +167,7 @@ static const ckpt__producer *without_row(const ckpt__index *index)
     const ckpt_value *root = index->root, *first = root;
     if (root && !root->class_name.data && strcmp(index->kind, "directory") == 0 && root->entry_count > 0)
         first = root->entries[0].value;     /* the first file's */
-    if (first && first->class_name.data && strncmp(first->class_name.data, "__torch__.", 10) == 0)
+    if (first && ckpt__str_begins(first->class_name, "__torch__."))
         return of_archive(index, first);
     if (strncmp(index->format, "torch", 5) == 0)
         return &torch;

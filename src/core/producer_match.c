@@ -33,11 +33,7 @@ static ckpt_str key_name(const ckpt_value *key)
 {
     if (key->kind == CKPT_V_STR)
         return key->text;
-    ckpt_str name = key->kind == CKPT_V_CLASS ? key->class_name : (ckpt_str){NULL, 0};
-    for (size_t i = name.size; i > 0; i--)
-        if (name.data[i - 1] == '.')
-            return (ckpt_str){name.data + i, name.size - i};
-    return name;
+    return key->kind == CKPT_V_CLASS ? ckpt__str_last(key->class_name) : (ckpt_str){NULL, 0};
 }
 
 static const ckpt_value *item_at(const ckpt_value *list, const char *key)

@@ -38,7 +38,7 @@ static bool wants_optimizer(const ckpt_state *s)
         if (ckpt_role_is_optimizer(s->bindings[i].role))
             return true;
     for (size_t i = 0; i < s->scalar_count; i++)
-        if (s->scalars[i].group != SIZE_MAX || strncmp(s->scalars[i].name.data, "scaler.", 7) == 0)
+        if (s->scalars[i].group != SIZE_MAX || ckpt__str_begins(s->scalars[i].name, "scaler."))
             return true;
     return s->group_count > 0;
 }

@@ -288,12 +288,6 @@ static ckpt_status match_group(ckpt__side *side, size_t g, ckpt_error *err)
 
 /* ---- what nobody asked for */
 
-static bool ends_with(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
 static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
 {
     const ckpt__index *x = r->reader->index;
@@ -302,7 +296,7 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
     bool native = strcmp(x->format, "ckpt") == 0 && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
     for (size_t i = 0; i < side->canon->count; i++) {
         const ckpt__canon_entry *e = &side->canon->entries[i];
-        if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
+        if (side->consumed[i] || (ckpt__str_begins(e->name, "optimizer.groups.") && ckpt__str_ends(e->name, ".params")))
             continue;
         /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
         bool strict = !e->outside && (e->is_tensor || native) && e->role != CKPT_ROLE_RNG &&

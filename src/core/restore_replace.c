@@ -88,7 +88,7 @@ bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_st
         return false;
     if (param.data && is_replaced(side, param.data, param.size))
         return true;
-    if (name.size <= n || memcmp(name.data, head, n) != 0)
+    if (!ckpt__str_begins_more(name, head))
         return false;
     for (size_t end = name.size - 1; end > n; end--)
         if (name.data[end] == '.' && is_replaced(side, name.data + n, end - n)) {
@@ -112,7 +112,7 @@ static bool begins_elsewhere(ckpt_str key)
 /* The table of an 8-bit code (qmap1, ...) has nothing to do with the parameter. */
 static bool is_table(const ckpt__binding *b)
 {
-    return b->role == CKPT_ROLE_OPTIM && b->state_key.size > 4 && memcmp(b->state_key.data, "qmap", 4) == 0;
+    return b->role == CKPT_ROLE_OPTIM && ckpt__str_begins_more(b->state_key, "qmap");
 }
 
 bool ckpt__restore_replace(ckpt__side *side, size_t i)

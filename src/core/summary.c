@@ -107,7 +107,7 @@ static int64_t count_in_files(const picture *p, const ckpt_value *root, const ch
     for (size_t i = 0; root && i < root->entry_count; i++) {
         ckpt_str file = root->entries[i].key->text;
         int64_t own =
-            file.size > 6 && memcmp(file.data, "random", 6) == 0 ? -1 : count_in(p, root->entries[i].value, keys);
+            ckpt__str_begins_more(file, "random") ? -1 : count_in(p, root->entries[i].value, keys);
         if (own >= 0 && found >= 0 && own != found)
             return -1;
         found = own >= 0 ? own : found;
@@ -153,7 +153,7 @@ static void take_last_evaluation(const picture *p)
     ckpt_str metric = s->name.data ? s->name : ckpt__s("loss");
     const ckpt_value *state = ckpt_value_get(p->root, "trainer_state.json"),
                      *log = ckpt_value_get(state, "log_history");
-    bool named = metric.size > 5 && memcmp(metric.data, "eval_", 5) == 0;
+    bool named = ckpt__str_begins_more(metric, "eval_");
     int n = snprintf(key, sizeof key, "%s%.*s", named ? "" : "eval_", (int)(metric.size < 100 ? metric.size : 100),
                      metric.data);
     for (size_t i = log && n > 0 ? log->item_count : 0; i > 0 && !s->has_current; i--)
@@ -384,17 +384,7 @@ static bool is_state_dict(const ckpt_value *v)
 /* What trainers call the model's dict. */
 static bool names_a_model(ckpt_str path)
 {
-    static const char *const words[] = {"model",   "state_dict", "model_state_dict", "model_state", "net",
-                                        "network", "module",     "weights",          "params"};
-    for (size_t i = path.size; i > 0; i--)
-        if (path.data[i - 1] == '.') {
-            path = (ckpt_str){path.data + i, path.size - i};
-            break;
-        }
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (ckpt__str_is(path, words[i]))
-            return true;
-    return false;
+    return ckpt__str_among(ckpt__str_last(path), "model state_dict model_state_dict model_state net network module weights params");
 }
 
 static void put_lines(const picture *p, ckpt__buf *to)
@@ -430,7 +420,7 @@ static bool put_archives(const picture *p, ckpt__buf *to)
         return false;
     for (size_t i = 0; i < root->entry_count; i++) {
         ckpt_str name = root->entries[i].value->class_name;
-        archives += name.data && strncmp(name.data, "__torch__.", 10) == 0 && root->entries[i].key->kind == CKPT_V_STR;
+        archives += ckpt__str_begins(name, "__torch__.") && root->entries[i].key->kind == CKPT_V_STR;
     }
     for (size_t i = 0; i < root->entry_count && archives == root->entry_count; i++) {
         const ckpt_value *v = root->entries[i].value;
@@ -447,10 +437,10 @@ static void put_model(const picture *p, ckpt__buf *to)
     const ckpt_value *name = list && list->kind == CKPT_V_LIST && list->item_count == 1 ? list->items[0] : NULL;
     const ckpt_value *map = ckpt_value_get(config, "auto_map");    /* of a model whose class is none of transformers' */
     for (size_t i = 0; map && map->kind == CKPT_V_DICT && i < map->entry_count; i++)
-        if (map->entries[i].key->kind == CKPT_V_STR && strncmp(map->entries[i].key->text.data, "AutoModelFor", 12) == 0)
+        if (map->entries[i].key->kind == CKPT_V_STR && ckpt__begins(map->entries[i].key->text.data, "AutoModelFor"))
             name = map->entries[i].key;
     bool plain = name && name->kind == CKPT_V_STR && name->text.size > 0 && name->text.size < 100 &&
-                 (!map || strncmp(name->text.data, "Auto", 4) == 0);
+                 (!map || ckpt__begins(name->text.data, "Auto"));
     for (size_t i = 0; plain && i < name->text.size; i++) {
         char c = name->text.data[i];
         plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (i > 0 && c >= '0' && c <= '9');

@@ -227,12 +227,6 @@ ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt
 
 /* ---- what is special */
 
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.data && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
 static void add_mark(ckpt__buf *marks, const char *text)
 {
     if (marks->size)
@@ -258,11 +252,11 @@ ckpt_status ckpt__summary_marks(const ckpt__index *index, const ckpt_reader *rea
     ckpt__buf marks = {0};
     for (size_t i = 0; i < index->tensor_count; i++) {
         const ckpt_tensor_info *t = &index->tensors[i].info;
-        nf4 = nf4 || ends_in(t->name, ".quant_state.bitsandbytes__nf4");
-        fp4 = fp4 || ends_in(t->name, ".quant_state.bitsandbytes__fp4");
-        qmap = qmap || ends_in(t->name, ".qmap1");
-        absmax = absmax || ends_in(t->name, ".absmax1");
-        if (!int8 && (ends_in(t->name, ".SCB") || ckpt__str_is(t->name, "SCB")))
+        nf4 = nf4 || ckpt__str_ends(t->name, ".quant_state.bitsandbytes__nf4");
+        fp4 = fp4 || ckpt__str_ends(t->name, ".quant_state.bitsandbytes__fp4");
+        qmap = qmap || ckpt__str_ends(t->name, ".qmap1");
+        absmax = absmax || ckpt__str_ends(t->name, ".absmax1");
+        if (!int8 && (ckpt__str_ends(t->name, ".SCB") || ckpt__str_is(t->name, "SCB")))
             int8 = is_int8_weight(index, reader, t->name);
     }
     const ckpt_value *adapter = index->root ? ckpt_value_get(index->root, "adapter_config.json") : NULL;

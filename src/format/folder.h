@@ -56,7 +56,6 @@ typedef struct ckpt__folder {
 ckpt__part ckpt__part_of(const char *name, int64_t *number, bool *exact);
 /* "model-00002-of-00005.safetensors": the number, how many, and the name without them in `stem` ("model.safetensors"). */
 bool ckpt__shard_of(const char *name, uint64_t *number, uint64_t *count, char *stem, size_t size);
-bool ckpt__has_suffix(const char *name, const char *suffix);
 
 /* Lists the source's directory (or its files) and decides; free in any case. */
 ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *out, ckpt_error *err);

@@ -10,17 +10,6 @@ static bool key_is(const ckpt_tensor_info *info, size_t i, const char *text)
     return i < info->path.count && ckpt__str_is(info->path.keys[i].text, text) && !info->path.keys[i].other;
 }
 
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.data && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
-static bool contains(ckpt_str s, const char *part)
-{
-    return s.data && memmem(s.data, s.size, part, strlen(part)) != NULL;
-}
-
 /* ---- optimizers: {'state': {id: {key: tensor}}, 'param_groups': [{..., 'params': [id, ...]}]} */
 
 /* Where an optimizer's groups list an id. */
@@ -230,7 +219,7 @@ static bool looks_like_state_dict(const ckpt_value *v)
         const ckpt_value *key = v->entries[i].key, *value = v->entries[i].value;
         if (key->kind != CKPT_V_STR)
             return false;
-        bool lazy = value->kind == CKPT_V_OBJECT && contains(value->class_name, "torch.nn.parameter.Uninitialized");
+        bool lazy = value->kind == CKPT_V_OBJECT && ckpt__str_holds(value->class_name, "torch.nn.parameter.Uninitialized");
         tensors += value->kind == CKPT_V_TENSOR || lazy;
         if (!ordered && tensors <= i)
             return false;
@@ -250,8 +239,8 @@ static bool is_state_dict(roles *r, const ckpt_value *v)
 static bool is_buffer(const ckpt__torch *t, const ckpt_tensor_info *info, const ckpt__torch_spec *spec, ckpt_str key)
 {
     bool parameter = ckpt__str_is(info->extra->class_name, "torch.nn.parameter.Parameter");
-    return spec->is_buffer || (t->any_grad && !spec->requires_grad) || ends_in(key, "running_mean") ||
-           ends_in(key, "running_var") || ends_in(key, "num_batches_tracked") ||
+    return spec->is_buffer || (t->any_grad && !spec->requires_grad) || ckpt__str_ends(key, "running_mean") ||
+           ckpt__str_ends(key, "running_var") || ckpt__str_ends(key, "num_batches_tracked") ||
            (spec->dtype == CKPT_I64 && !parameter); /* no parameter is made of int64 */
 }
 
@@ -282,9 +271,9 @@ static bool is_rng(const ckpt_tensor_info *info)
         return true;
     for (size_t i = 0; i < info->path.count; i++)
         for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            if (contains(info->path.keys[i].text, words[k]))
+            if (ckpt__str_holds(info->path.keys[i].text, words[k]))
                 return true;
-    return info->nbytes == 16 && info->path.count && contains(info->path.keys[0].text, "cuda");
+    return info->nbytes == 16 && info->path.count && ckpt__str_holds(info->path.keys[0].text, "cuda");
 }
 
 /* ---- an optimizer's state with a key for each value, maybe among the model's */

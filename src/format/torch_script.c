@@ -11,19 +11,13 @@
 
 #include <stdlib.h>
 
-static bool begins(ckpt_str s, const char *head)
-{
-    size_t n = strlen(head);
-    return s.data && s.size >= n && memcmp(s.data, head, n) == 0;
-}
-
 bool ckpt__torch_is_script(const ckpt__node *node)
 {
     if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_NEWOBJ ||
         node->u.object->callable->kind != CKPT__P_GLOBAL)
         return false;
     ckpt_str module = node->u.object->callable->u.global->module;
-    return ckpt__str_is(module, "__torch__") || begins(module, "__torch__.");
+    return ckpt__str_is(module, "__torch__") || ckpt__str_begins(module, "__torch__.");
 }
 
 /* `__torch__.a.___torch_mangle_7.Linear` -> `__torch__.a.Linear`: the number only keeps classes of one name apart. */
@@ -37,7 +31,7 @@ static bool unmangle(ckpt__torch *t, ckpt_str *name)
     for (size_t i = 0; i < name->size;) {
         const char *dot = memchr(name->data + i, '.', name->size - i);
         size_t part = dot ? (size_t)(dot - name->data) + 1 - i : name->size - i;
-        if (!dot || !begins((ckpt_str){name->data + i, part}, word)) {
+        if (!dot || !ckpt__str_begins((ckpt_str){name->data + i, part}, word)) {
             memcpy(out + n, name->data + i, part);
             n += part;
         }
@@ -118,7 +112,7 @@ static const struct {
 static ckpt_str after(ckpt_str key, const char *head)
 {
     size_t n = strlen(head);
-    return begins(key, head) ? (ckpt_str){key.data + n, key.size - n} : (ckpt_str){NULL, 0};
+    return ckpt__str_begins(key, head) ? (ckpt_str){key.data + n, key.size - n} : (ckpt_str){NULL, 0};
 }
 
 static bool numbered(ckpt_str key, const char *head, int64_t *number)
@@ -129,7 +123,7 @@ static bool numbered(ckpt_str key, const char *head, int64_t *number)
 
 bool ckpt__torch_is_script_value(const ckpt_value *v)
 {
-    return v && v->kind == CKPT_V_DICT && begins(v->class_name, "__torch__.");
+    return v && v->kind == CKPT_V_DICT && ckpt__str_begins(v->class_name, "__torch__.");
 }
 
 bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info)

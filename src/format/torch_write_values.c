@@ -312,7 +312,7 @@ static bool is_callable(const ckpt__node *n)
     const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? wrapped_class(n) : NULL;
     if (class) {
         ckpt_str module = class->u.global->module;
-        return !ckpt__str_is(module, "torch") && !(module.size >= 7 && memcmp(module.data, "torch._", 7) == 0);
+        return !ckpt__str_is(module, "torch") && !ckpt__str_begins(module, "torch._");
     }
     if (n->kind != CKPT__P_OBJECT)
         return n->kind == CKPT__P_GLOBAL;
@@ -523,8 +523,7 @@ static ckpt_status place_storages(writer *w)
             continue;
         ckpt__torch_spot *s = &w->places[t->pieces[0].storage];
         const ckpt__storage *storage = &x->storages[t->pieces[0].storage];
-        bool stands_in = t->info.name.size > sizeof CKPT__TORCH_STORAGE - 1 &&
-                         memcmp(t->info.name.data, CKPT__TORCH_STORAGE, sizeof CKPT__TORCH_STORAGE - 1) == 0;
+        bool stands_in = ckpt__str_begins_more(t->info.name, CKPT__TORCH_STORAGE);
         /* one that stands for the storage is never left out, as the others may be */
         if ((!s->whole || stands_in) && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size && !t->info.conj &&
             !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
