@@ -11,6 +11,7 @@
 #include <ckpt/state.h>
 #include "map/map.h"
 #include "model/index.h"
+#include "model/training.h"
 
 typedef struct ckpt__canon_entry {
     ckpt_str name;                /* canonical */
@@ -26,7 +27,7 @@ typedef struct ckpt__canon_entry {
 typedef struct ckpt__canon_group {
     ckpt_str name;                /* "0", "1", ... or native's */
     const ckpt_str *params; size_t param_count;     /* canonical, in the optimizer's order */
-    int fused, capturable, foreach;                 /* 1, 0, or -1: None or absent */
+    ckpt__flags flags;
 } ckpt__canon_group;
 
 /* The source of the names that an optimizer's numbers get. */
@@ -117,4 +118,6 @@ void ckpt__canon_free(ckpt__canon *canon);
 ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count, const char *object, ckpt_error *err);
 /* The roles of weights that say none, as safetensors files do not, in a directory whose layout is known. */
 void ckpt__canon_give_roles(ckpt__index *index);
+/* A model's state_dict (ckpt__is_state_dict). A tensor that its file keeps in an object is one of its weights. */
+bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v);
 #endif

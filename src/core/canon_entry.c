@@ -158,14 +158,6 @@ static ckpt_status emit_hypers(ckpt__builder *b, size_t group)
     return CKPT_OK;
 }
 
-/* 1, 0, or -1 for None or absent. */
-static int flag_of(const ckpt__builder *b, size_t group, const char *key)
-{
-    size_t node = ckpt__tree_child(&b->tree, group, key);
-    const ckpt_value *v = node == SIZE_MAX ? NULL : b->tree.nodes[node].value;
-    return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
-}
-
 static ckpt_status make_groups(ckpt__builder *b)
 {
     const ckpt__optimizer *o = &b->optimizer;
@@ -185,9 +177,7 @@ static ckpt_status make_groups(ckpt__builder *b)
             params[i] = o->slots[o->groups[g].first + i].name;
         out->params = params;
         out->param_count = o->groups[g].count;
-        out->fused = flag_of(b, o->groups[g].node, "fused");
-        out->capturable = flag_of(b, o->groups[g].node, "capturable");
-        out->foreach = flag_of(b, o->groups[g].node, "foreach");
+        out->flags = ckpt__flags_of(b->tree.nodes[o->groups[g].node].value);
     }
     c->group_count = o->group_count;
     return CKPT_OK;

@@ -1,5 +1,6 @@
 /* core/canon_model.c - which dicts are a model's state_dict, and the canonical names of what is in them. */
 #include "core/canon_tree.h"
+#include "format/torch_write.h"
 
 #include <stdlib.h>
 
@@ -22,52 +23,18 @@ static const ckpt_tensor_info *tensor_of(const ckpt__builder *b, size_t node)
     return v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count ? &b->index->tensors[v->tensor].info : NULL;
 }
 
-/* {'state': {...}, 'param_groups': [{'params': [...]}, ...]} with whatever else beside them. */
+/* An optimizer whose groups list ids, in a dict or in an object that keeps the same as attributes; or libtorch's. */
 static bool is_optimizer(const ckpt__builder *b, size_t node)
 {
-    const ckpt__tree *t = &b->tree;
-    if (!ckpt__node_is_dict(&t->nodes[node]))
-        return false;
+    const ckpt_value *v = b->tree.nodes[node].value;
     if (ckpt__canon_is_libtorch(b, node))
         return true;
-    size_t state = ckpt__tree_child(t, node, "state"), groups = ckpt__tree_child(t, node, "param_groups");
-    if (state == SIZE_MAX || groups == SIZE_MAX || !ckpt__node_is_dict(&t->nodes[state]))
-        return false;
-    ckpt_kind kind = t->nodes[groups].value->kind;
-    if (kind != CKPT_V_LIST && kind != CKPT_V_TUPLE)
-        return false;
-    for CKPT__CHILDREN(t, g, groups) {
-        size_t params = ckpt__tree_child(t, g, "params");
-        if (params == SIZE_MAX)
-            return false;
-        for CKPT__CHILDREN(t, p, params)
-            if (t->nodes[p].value->kind != CKPT_V_INT && t->nodes[p].value->kind != CKPT_V_STR)
-                return false;
-    }
-    return true;
+    return (ckpt__is_torch_optimizer(v) || ckpt__is_optimizer_object(v)) && ckpt__lists_ids(ckpt_value_get(v, "param_groups"));
 }
 
-/* Tensors under string keys and nothing else; RNG states and metrics (all of them 0-d) are no model. */
-static bool is_model(const ckpt__builder *b, size_t node)
+bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v)
 {
-    const ckpt__tree *t = &b->tree;
-    bool weights = false;
-    if (t->nodes[node].value->kind != CKPT_V_DICT)
-        return false;
-    for CKPT__CHILDREN(t, c, node) {
-        const ckpt_tensor_info *info = tensor_of(b, c);
-        if (t->nodes[c].attribute || t->nodes[c].value->kind == CKPT_V_NONE)
-            continue;
-        ckpt_str key = t->nodes[c].key;
-        if (ckpt__str_is(key, "__metadata__") && t->nodes[c].value->kind == CKPT_V_DICT)
-            continue;              /* of a safetensors file */
-        if (ckpt__str_ends(key, "_extra_state"))
-            continue;
-        if (!info || t->nodes[c].integer_key)
-            return false;
-        weights = weights || (info->ndim > 0 && info->role != CKPT_ROLE_RNG);
-    }
-    return weights;
+    return ckpt__is_state_dict(index, v, ckpt__torch_is_closed);
 }
 
 void ckpt__canon_scan(ckpt__builder *b)
@@ -83,7 +50,7 @@ void ckpt__canon_scan(ckpt__builder *b)
             continue;
         }
         bool module = modules && modules[i];
-        if (module || is_model(b, i)) {
+        if (module || ckpt__canon_is_model(b->index, b->tree.nodes[i].value)) {
             if (!ckpt__grow(&b->models, &b->model_capacity, b->model_count + 1, sizeof *b->models))
                 b->no_memory = true;
             else

@@ -136,7 +136,7 @@ static ckpt_status add_group(ckpt__builder *b, size_t node, int strip)
     }
     g->params = params;
     g->param_count = count;
-    g->fused = g->capturable = g->foreach = -1;
+    g->flags = (ckpt__flags){ -1, -1, -1 };
     c->group_count++;
     for (size_t i = node; i < n->end; i++)
         b->tree.nodes[i].taken = true;
@@ -179,13 +179,13 @@ static ckpt__canon_group *group_of(const ckpt__builder *b, ckpt_str name, ckpt_s
 
 static void note_flag(ckpt__canon_group *group, ckpt_str key, const ckpt_value *v)
 {
-    int flag = v->kind == CKPT_V_BOOL ? v->boolean : v->kind == CKPT_V_INT ? v->integer != 0 : -1;
+    int flag = ckpt__flag_value(v);
     if (ckpt__str_is(key, "fused"))
-        group->fused = flag;
+        group->flags.fused = flag;
     else if (ckpt__str_is(key, "capturable"))
-        group->capturable = flag;
+        group->flags.capturable = flag;
     else if (ckpt__str_is(key, "foreach"))
-        group->foreach = flag;
+        group->flags.foreach = flag;
 }
 
 /* ---- the value tree of a native file */
@@ -296,9 +296,8 @@ static void note_unnamed(ckpt__builder *b, const outside *o)
     const ckpt__tree *t = &b->tree;
     for (size_t i = 0; i < t->count; i++) {
         size_t state = o->nodes[i] || i == 0 ? ckpt__tree_child(t, i, "state") : SIZE_MAX;
-        size_t groups = state == SIZE_MAX ? SIZE_MAX : ckpt__tree_child(t, i, "param_groups");
-        if (groups == SIZE_MAX || !o->nodes[state] || t->nodes[groups].value->kind != CKPT_V_LIST ||
-            !ckpt__node_is_dict(&t->nodes[state]))
+        const ckpt_value *v = t->nodes[i].value;
+        if (state == SIZE_MAX || !o->nodes[state] || (!ckpt__is_torch_optimizer(v) && !ckpt__is_optimizer_object(v)))
             continue;
         char where[160];
         ckpt_str name = t->nodes[i].name;

@@ -13,31 +13,11 @@ void ckpt__optimizer_free(ckpt__optimizer *optimizer)
     optimizer->node = optimizer->state = SIZE_MAX;
 }
 
-ckpt_role ckpt__role_of_key(ckpt_str key)
-{
-    static const struct {
-        const char *key;
-        ckpt_role role;
-    } table[] = {
-        { "step", CKPT_ROLE_STEP },
-        { "exp_avg", CKPT_ROLE_EXP_AVG },
-        { "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ },
-        { "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ },
-        { "momentum_buffer", CKPT_ROLE_MOMENTUM },
-        { "master", CKPT_ROLE_MASTER },
-        { "master_param", CKPT_ROLE_MASTER },
-    };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (ckpt__str_is(key, table[i].key))
-            return table[i].role;
-    return CKPT_ROLE_OPTIM;
-}
-
 bool ckpt__key_has_param_shape(ckpt_str key)
 {
     /* torch.optim's per-element state; bitsandbytes' state1 and state2 keep the shape also when quantized. */
     static const char *const keys[] = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg",
-                                        "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master",
+                                        "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master", "master_weights",
                                         "master_param", "exp_avg_diff", "state1", "state2", "variance" };
     key = ckpt__str_last(key);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)

@@ -2,6 +2,7 @@
 #ifndef CKPT_CANON_TREE_H
 #define CKPT_CANON_TREE_H
 #include "core/canon.h"
+#include "model/training.h"
 
 /* One place in the value tree, parents first. A value that is reached twice has two nodes. */
 typedef struct ckpt__node {
@@ -132,7 +133,6 @@ ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b);      /* zeroed; NULL when 
 ckpt_status ckpt__canon_no_memory(ckpt__builder *b);
 void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                       const char *format, ...) CKPT__PRINTF(6, 7);
-ckpt_role ckpt__role_of_key(ckpt_str state_key);
 bool ckpt__key_has_param_shape(ckpt_str state_key);
 /* bitsandbytes' AdEMAMix keeps its two first moments in one state1, of shape (2, ...) over the parameter's. */
 bool ckpt__is_stacked(ckpt_str state_key, const ckpt_tensor_info *has, const ckpt_tensor_info *param);

@@ -48,13 +48,13 @@ static void effective(ckpt__patient *p)
     r->optimizer = kind;
     for (size_t i = 0; i < p->group_count; i++) {
         const ckpt__doctor_group *g = &p->groups[i];
-        ckpt__canon_group flags = {.fused = g->fused, .capturable = g->capturable, .foreach = g->foreach};
+        ckpt__flags flags = {g->fused, g->capturable, g->foreach};
+        ckpt_optimizer_kind own = ckpt__kind_of_flags(flags);
         r->fused = i == 0 || r->fused == g->fused ? g->fused : -1;
         r->capturable = i == 0 || r->capturable == g->capturable ? g->capturable : -1;
         r->foreach_ = i == 0 || r->foreach_ == g->foreach ? g->foreach : -1;
         if (kind == CKPT_OPTIMIZER_DEFAULT)
-            r->optimizer =
-                i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
+            r->optimizer = i == 0 || r->optimizer == own ? own : CKPT_OPTIMIZER_DEFAULT;
     }
     if (p->loader->loader == CKPT_LOADER_CKPT && kind != CKPT_OPTIMIZER_DEFAULT) {
         r->fused = kind == CKPT_OPTIMIZER_FUSED;
@@ -235,7 +235,7 @@ static void check_format(ckpt__patient *p)
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
     const char *format = p->inner->format;
-    bool script = root && ckpt__str_begins(root->class_name, "__torch__.");
+    bool script = root && ckpt__is_scripted_class(root->class_name);
     bool file = strcmp(p->index->kind, "file") == 0, torch = strncmp(format, "torch", 5) == 0;
     bool native = strcmp(format, "ckpt") == 0, safetensors = strcmp(format, "safetensors") == 0;
     bool pickle = strcmp(format, "pickle") == 0, folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;

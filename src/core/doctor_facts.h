@@ -8,6 +8,7 @@
 #include "core/engine.h"
 #include "core/part.h"
 #include "core/placement.h"
+#include "model/training.h"
 
 enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112, CKPT__WEIGHTS_ONLY_TORCH = 113 };      /* major * 100 + minor */
 

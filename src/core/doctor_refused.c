@@ -343,7 +343,7 @@ bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
     const ckpt_value *v = visit->value;
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = strncmp(p->inner->format, "torch", 5) == 0;
     ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
-    bool archive = ckpt__str_begins_more(root, "__torch__.");
+    bool archive = ckpt__is_scripted_class(root);
     if (p->unread && file.data && (ckpt__str_is(file, "optimizer.pt") || ckpt__str_is(file, "scheduler.pt")))
         return true;
     if (!ckpt__loader_file(p->loader->skips, file) && !look_for_unbuilt(p, visit))

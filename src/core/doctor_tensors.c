@@ -218,10 +218,7 @@ static unsigned running(const ckpt__patient *p, const ckpt__doctor_group *g)
     if (p->loader->loader == CKPT_LOADER_CKPT)
         kind = p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
     if (kind == CKPT_OPTIMIZER_DEFAULT)
-        kind = g->fused == 1        ? CKPT_OPTIMIZER_FUSED
-               : g->capturable == 1 ? CKPT_OPTIMIZER_CAPTURABLE
-               : g->foreach == 1    ? CKPT_OPTIMIZER_FOREACH
-                                    : CKPT_OPTIMIZER_PLAIN;
+        kind = ckpt__kind_of_flags((ckpt__flags){g->fused, g->capturable, g->foreach});
     return ckpt__kind_bit(kind);
 }
 

@@ -148,7 +148,7 @@ static int look_at_value(void *ctx, const ckpt_visit *visit)
 {
     ckpt__patient *p = ctx;
     const ckpt_value *v = visit->value;
-    bool script = visit->path.count && ckpt__str_begins(v->class_name, "__torch__.");
+    bool script = visit->path.count && ckpt__is_scripted_class(v->class_name);
     if (!script && !ckpt__doctor_refused(p, visit)) /* a module in a TorchScript archive: the root says it */
         return ckpt__fail_memory(p->err, "the report", 0);
     if (visit->cycle)

@@ -315,7 +315,7 @@ static ckpt_status make_group(grouper *g)
     for (size_t i = 0; i < g->count; i++)
         params[i] = g->owners[i].name;
     *made = (ckpt__canon_group){
-        .name = ckpt__s("0"), .params = params, .param_count = g->count, .fused = -1, .capturable = -1, .foreach = -1
+        .name = ckpt__s("0"), .params = params, .param_count = g->count, .flags = { -1, -1, -1 }
     };
     c->groups = made;
     c->group_count = 1;

@@ -9,13 +9,13 @@
 static bool has_script_optimizer(const ckpt__mover *m)
 {
     const ckpt_value *v = m->canon->optimizer_path.data ? ckpt__value_at(m->from->root, m->canon->optimizer_path) : NULL;
-    return v && ckpt__str_begins(v->class_name, "__torch__.");
+    return ckpt__is_scripted(v);
 }
 
 /* Is the file libtorch's or TorchScript's? */
 static bool is_script(const ckpt__index *x)
 {
-    return x->root && ckpt__str_begins(x->root->class_name, "__torch__.");
+    return ckpt__is_scripted(x->root);
 }
 
 /* What it means for a target that holds names. */

@@ -167,7 +167,7 @@ static const ckpt__producer *without_row(const ckpt__index *index)
     const ckpt_value *root = index->root, *first = root;
     if (root && !root->class_name.data && strcmp(index->kind, "directory") == 0 && root->entry_count > 0)
         first = root->entries[0].value;     /* the first file's */
-    if (first && ckpt__str_begins(first->class_name, "__torch__."))
+    if (first && ckpt__is_scripted_class(first->class_name))
         return of_archive(index, first);
     if (strncmp(index->format, "torch", 5) == 0)
         return &torch;

@@ -71,7 +71,7 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__side *side, places *p, ckpt_e
                                           .stays = !b->ours && !enforced(side) };
         p->dtypes[i] = side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
         if (ckpt__hash_get(groups, owner.data, owner.size, &g))
-            p->kinds[i] = ckpt__group_kind(&side->canon->groups[g]);
+            p->kinds[i] = ckpt__kind_of_flags(side->canon->groups[g].flags);
     }
     ckpt__hash_free(groups);
     return status;

@@ -240,12 +240,11 @@ static void take_ema(const picture *p)
 
 /* ---- names of parts */
 
-static void add_code(ckpt__buf *code, const ckpt_value *key, size_t number)
+static void add_code(ckpt__buf *code, const ckpt__step *step)
 {
-    if (!code)
-        return;
-    if (!key) {
-        ckpt__buf_printf(code, "[%zu]", number);
+    const ckpt_value *key = step->entry ? step->entry->key : NULL;
+    if (!key || key->kind == CKPT_V_INT) {
+        ckpt__buf_printf(code, "[%lld]", key ? (long long)key->integer : (long long)step->item);
         return;
     }
     for (size_t i = 0; i < key->text.size; i++)
@@ -253,57 +252,28 @@ static void add_code(ckpt__buf *code, const ckpt_value *key, size_t number)
     ckpt__buf_printf(code, "[\"%s\"]", key->text.data);
 }
 
-const ckpt_value *ckpt__summary_at(const ckpt_value *root, ckpt_str path, ckpt__buf *code)
+/* The value of a dotted path, and the path as Python writes it: ["a"][0]. The code is marked as failed where a key cannot be
+ * written. */
+static const ckpt_value *value_and_code(const ckpt_value *root, ckpt_str path, ckpt__buf *code)
 {
-    const ckpt_value *at = root;
-    const char *p = path.data, *end = path.data + path.size;
-    while (at && p < end) {
-        if (code && at->kind == CKPT_V_OBJECT)
-            code->failed = true; /* an attribute of something that only its own program can build */
-        const ckpt_value *next = NULL, *key = NULL;
-        size_t taken = 0, number = 0;
-        const ckpt_value *state = at->kind == CKPT_V_OBJECT && at->state ? at->state : at;
-        for (size_t i = 0; i < state->entry_count; i++) { /* the longest key that fits */
-            const ckpt_value *k = state->entries[i].key;
-            size_t n = k->text.size, left = (size_t)(end - p);
-            if (k->kind == CKPT_V_STR && n <= left && n >= taken && memcmp(k->text.data, p, n) == 0 &&
-                (n == left || p[n] == '.')) {
-                next = state->entries[i].value;
-                key = k;
-                taken = n;
-            }
-        }
-        char digits[24];
-        for (size_t i = 0; !next && (at->kind == CKPT_V_LIST || at->kind == CKPT_V_TUPLE) && i < at->item_count; i++) {
-            size_t n = (size_t)snprintf(digits, sizeof digits, "%zu", i);
-            if (n <= (size_t)(end - p) && memcmp(digits, p, n) == 0 && (n == (size_t)(end - p) || p[n] == '.')) {
-                next = at->items[i];
-                taken = n;
-                number = i;
-            }
-        }
-        if (next)
-            add_code(code, key, number);
-        at = next;
-        p += taken < (size_t)(end - p) ? taken + 1 : taken;
+    const ckpt_value *v = root;
+    for (size_t at = 0; v && at < path.size;) {
+        ckpt__step step;
+        code->failed = code->failed || v->kind == CKPT_V_OBJECT;     /* an attribute of what only its own program can build */
+        bool there = ckpt__step_into(v, (ckpt_str){ path.data + at, path.size - at }, &step);
+        if (there)
+            add_code(code, &step);
+        v = there ? step.value : NULL;
+        at += step.taken + 1;
     }
-    return at;
+    return v;
 }
 
-/* The flags of the groups in one word; groups that disagree have none. */
 static const char *kind_of(const ckpt__canon *canon)
 {
     const char *kind = NULL;
-    for (size_t i = 0; i < canon->group_count; i++) {
-        const ckpt__canon_group *g = &canon->groups[i];
-        const char *own = g->fused == 1        ? "fused"
-                          : g->capturable == 1 ? "capturable"
-                          : g->foreach == 1    ? "foreach"
-                                               : "plain";
-        if (kind && strcmp(kind, own) != 0)
-            return "mixed";
-        kind = own;
-    }
+    for (size_t i = 0; i < canon->group_count; i++)
+        kind = ckpt__summary_kind(kind, canon->groups[i].flags);
     return kind;
 }
 
@@ -315,7 +285,7 @@ static void take_paths(const picture *p, const ckpt__canon *canon)
     out->optimizer_path = ckpt__summary_keep(out, canon->optimizer_path);
     out->scaler_path = ckpt__summary_keep(out, canon->scaler_path);
     if (out->optimizer_path.data)
-        out->optimizer = ckpt__summary_at(root, out->optimizer_path, NULL);
+        out->optimizer = ckpt__value_at(root, out->optimizer_path);
     if (!out->optimizer || !ckpt_value_get(out->optimizer, "param_groups")) {      /* one with a key for each value */
         bool mixed = false;
         const ckpt_value *flat = ckpt__flat_unfold(out->optimizer ? out->optimizer : root, out->owned, &mixed);
@@ -324,7 +294,7 @@ static void take_paths(const picture *p, const ckpt__canon *canon)
             out->optimizer = optimizer;
     }
     if (out->scaler_path.data)
-        out->scaler = ckpt__summary_at(root, out->scaler_path, NULL);
+        out->scaler = ckpt__value_at(root, out->scaler_path);
     if (strcmp(p->index->format, "ckpt") == 0) { /* canonical already: the paths are the names themselves */
         out->optimizer = out->optimizer ? out->optimizer : ckpt_value_get(root, "optimizer");
         out->scaler = out->scaler ? out->scaler : ckpt_value_get(root, "scaler");
@@ -364,7 +334,7 @@ static ckpt_status take_parts(const picture *p)
 static void add_line(const picture *p, ckpt__buf *lines, const char *what, const ckpt_value *part, ckpt_str path)
 {
     ckpt__buf code = {0};
-    if (part && path.data && path.size && part == ckpt__summary_at(p->root, path, &code) && !code.failed)
+    if (part && path.data && path.size && part == value_and_code(p->root, path, &code) && !code.failed)
         ckpt__buf_printf(lines, "\n%s.load_state_dict(ckpt%s)", what, code.data);
     ckpt__buf_free(&code);
 }
@@ -374,7 +344,7 @@ static void add_line(const picture *p, ckpt__buf *lines, const char *what, const
 static bool is_state_dict(const ckpt_value *v)
 {
     size_t owned = 0;
-    if (!ckpt__is_weights(v))
+    if (!ckpt__names_tensors(v))
         return false;
     for (size_t i = 0; i < v->entry_count; i++)
         owned += memchr(v->entries[i].key->text.data, '.', v->entries[i].key->text.size) != NULL;
@@ -397,7 +367,7 @@ static void put_lines(const picture *p, ckpt__buf *to)
         return;
     }
     if (p->root == p->index->root && (out->optimizer || names_a_model(out->model_path))) {
-        const ckpt_value *model = out->model_path.size ? ckpt__summary_at(p->root, out->model_path, NULL) : NULL;
+        const ckpt_value *model = out->model_path.size ? ckpt__value_at(p->root, out->model_path) : NULL;
         add_line(p, &lines, "model", model, out->model_path);
         if (out->optimizer_count == 1)
             add_line(p, &lines, "optimizer", out->optimizer, out->optimizer_path);
@@ -420,11 +390,11 @@ static bool put_archives(const picture *p, ckpt__buf *to)
         return false;
     for (size_t i = 0; i < root->entry_count; i++) {
         ckpt_str name = root->entries[i].value->class_name;
-        archives += ckpt__str_begins(name, "__torch__.") && root->entries[i].key->kind == CKPT_V_STR;
+        archives += ckpt__is_scripted_class(name) && root->entries[i].key->kind == CKPT_V_STR;
     }
     for (size_t i = 0; i < root->entry_count && archives == root->entry_count; i++) {
         const ckpt_value *v = root->entries[i].value;
-        bool optimizer = ckpt_value_get(v, "param_groups") && ckpt_value_get(v, "state");
+        bool optimizer = ckpt__is_cpp_optimizer(v);
         ckpt__buf_printf(to, "%storch::load(%s, \"{path}/%s\")", i ? "\n" : "", optimizer ? "optimizer" : "module", root->entries[i].key->text.data);
     }
     return archives > 1 && archives == root->entry_count;

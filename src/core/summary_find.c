@@ -114,27 +114,19 @@ const char *ckpt__scheduler_class(const ckpt_value *scheduler)
     return class_by(schedulers, sizeof schedulers / sizeof *schedulers, scheduler, NULL);
 }
 
-static bool is_set(const ckpt_value *group, const char *flag)
+const char *ckpt__summary_kind(const char *so_far, ckpt__flags flags)
 {
-    const ckpt_value *v = ckpt_value_get(group, flag);
-    return v && v->kind == CKPT_V_BOOL && v->boolean;
+    const char *own = ckpt_optimizer_kind_name(ckpt__kind_of_flags(flags));
+    return !so_far || strcmp(so_far, own) == 0 ? own : "mixed";
 }
 
-/* The flags of the groups in one word, as they stand in the file. */
+/* Of the flags as they stand in the file. */
 static const char *kind_of(const ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups");
     const char *kind = NULL;
-    for (size_t i = 0; groups && groups->kind == CKPT_V_LIST && i < groups->item_count; i++) {
-        const ckpt_value *g = groups->items[i];
-        const char *own = is_set(g, "fused")        ? "fused"
-                          : is_set(g, "capturable") ? "capturable"
-                          : is_set(g, "foreach")    ? "foreach"
-                                                    : "plain";
-        if (kind && strcmp(kind, own) != 0)
-            return "mixed";
-        kind = own;
-    }
+    for (size_t i = 0; groups && i < groups->item_count; i++)
+        kind = ckpt__summary_kind(kind, ckpt__flags_of(groups->items[i]));
     return kind;
 }
 

@@ -8,6 +8,7 @@
  *
  * The code is neither read nor run; constants of the code are counted, not listed. */
 #include "format/torch_priv.h"
+#include "model/training.h"
 
 #include <stdlib.h>
 
@@ -92,65 +93,19 @@ bool ckpt__torch_typed(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value 
 
 /* ---- roles */
 
-/* The buffers that optimizers kept, one list for each kind, before libtorch 1.5. */
-static const struct {
-    const char *list;
-    const char *key;
-    ckpt_role role;
-} old_lists[] = {
-    {"exp_average_buffers/", "exp_avg", CKPT_ROLE_EXP_AVG},
-    {"exp_average_sq_buffers/", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
-    {"max_exp_average_sq_buffers/", "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
-    {"step_buffers/", "step", CKPT_ROLE_STEP},
-    {"momentum_buffers/", "momentum_buffer", CKPT_ROLE_MOMENTUM},
-    {"square_average_buffers/", "square_avg", CKPT_ROLE_OPTIM},
-    {"grad_average_buffers/", "grad_avg", CKPT_ROLE_OPTIM},
-    {"sum_buffers/", "sum", CKPT_ROLE_OPTIM},
-};
-
-/* What follows `head` in a key; data NULL where it does not begin so. */
-static ckpt_str after(ckpt_str key, const char *head)
-{
-    size_t n = strlen(head);
-    return ckpt__str_begins(key, head) ? (ckpt_str){key.data + n, key.size - n} : (ckpt_str){NULL, 0};
-}
-
-static bool numbered(ckpt_str key, const char *head, int64_t *number)
-{
-    ckpt_str tail = after(key, head);
-    return tail.data && ckpt__parse_i64(tail.data, tail.size, number) && *number >= 0;
-}
-
-bool ckpt__torch_is_script_value(const ckpt_value *v)
-{
-    return v && v->kind == CKPT_V_DICT && ckpt__str_begins(v->class_name, "__torch__.");
-}
-
 bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info)
 {
     const ckpt_key *last = info->path.count ? &info->path.keys[info->path.count - 1] : NULL;
     int64_t number;
-    if (!last || !last->text.data || last->other || !ckpt__torch_is_script_value(parent))
+    if (!last || !last->text.data || last->other || !ckpt__is_scripted(parent))
         return false;
-    for (size_t i = 0; i < sizeof old_lists / sizeof old_lists[0]; i++) {
-        bool size = ckpt__str_is(after(last->text, old_lists[i].list), "size");
-        if (!size && !numbered(last->text, old_lists[i].list, &number))
-            continue;
-        info->role = size ? CKPT_ROLE_OPTIM : old_lists[i].role;
-        info->state_key = ckpt__s(size ? "size" : old_lists[i].key);
-        return true;
-    }
-    return false;
-}
-
-bool ckpt__torch_group_number(ckpt_str key, int64_t *group)
-{
-    return numbered(key, "param_groups/", group);
-}
-
-bool ckpt__torch_param_number(ckpt_str key, int64_t *param)
-{
-    return numbered(key, "params/", param);
+    size_t list = ckpt__old_list_of(last->text, &number);
+    if (list == CKPT__OLD_LISTS)
+        return false;
+    bool size = number < 0;
+    info->state_key = ckpt__s(size ? "size" : ckpt__old_lists[list].key);
+    info->role = size ? CKPT_ROLE_OPTIM : ckpt__role_of_key(info->state_key);
+    return true;
 }
 
 /* ---- the archive */

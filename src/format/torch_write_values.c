@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "model/training.h"
 
 typedef ckpt__torch_writer writer;
 
@@ -408,7 +409,7 @@ static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
     }
     if (!dict)
         return false;
-    bool script = ckpt__torch_is_script_value(v); /* its class is a program's, which torch.load does not have */
+    bool script = ckpt__is_scripted(v); /* its class is a program's, which torch.load does not have */
     if ((!v->class_name.data || script) && !v->state) {
         *to = *dict;
         return true;
