@@ -17,7 +17,7 @@ typedef struct candidate {
 
 typedef struct prefixes {
     ckpt__differ *d;
-    ckpt__side *with, *without;
+    ckpt__diff_side *with, *without;
     ckpt__hash *names;            /* of what `without` has left -> thing */
     ckpt__hash *known;            /* prefix -> candidate */
     candidate *list; size_t count, capacity;
@@ -173,7 +173,7 @@ static ckpt_status round_of(prefixes *p, bool *more)
     return fine ? CKPT_OK : ckpt__differ_no_memory(p->d);
 }
 
-static ckpt_status one_way(ckpt__differ *d, ckpt__side *with, ckpt__side *without)
+static ckpt_status one_way(ckpt__differ *d, ckpt__diff_side *with, ckpt__diff_side *without)
 {
     prefixes p = { .d = d, .with = with, .without = without };
     ckpt_status status = CKPT_OK;

@@ -91,7 +91,7 @@ bool ckpt__differ_same_quantizer(const ckpt__differ *d, const ckpt__thing *a, co
 }
 
 /* A number here, a tensor there: of one element, it may be the same number. */
-static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, const ckpt__side *s, size_t tensor, unsigned *what)
+static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, const ckpt__diff_side *s, size_t tensor, unsigned *what)
 {
     double number = 0;
     bool is = false;
@@ -143,7 +143,7 @@ static ckpt_status put_row(ckpt__differ *d, const ckpt__thing *a, const ckpt__th
 }
 
 /* Does the other side have a container of that name that is not empty? What is in it has been compared. */
-static ckpt_status is_filled(ckpt__differ *d, ckpt__side *other, ckpt_str name, bool *filled)
+static ckpt_status is_filled(ckpt__differ *d, ckpt__diff_side *other, ckpt_str name, bool *filled)
 {
     *filled = false;
     if (!other->containers && !(other->containers = ckpt__hash_new(64)))
@@ -170,7 +170,7 @@ static bool passes(const ckpt__thing *t)
 
 /* One value under two names here (a step as "step" and as "global_step", in a file that was one of Lightning's), and under one of
  * them there. */
-static bool is_second_name(const ckpt__differ *d, const ckpt__side *other, const ckpt__thing *t)
+static bool is_second_name(const ckpt__differ *d, const ckpt__diff_side *other, const ckpt__thing *t)
 {
     size_t at;
     return !t->empty && ckpt__hash_get(other->by_name, t->name.data, t->name.size, &at) && other->things[at].other != SIZE_MAX &&
@@ -180,7 +180,7 @@ static bool is_second_name(const ckpt__differ *d, const ckpt__side *other, const
 static ckpt_status put_alone(ckpt__differ *d, const ckpt__thing *a, const ckpt__thing *b)
 {
     const ckpt__thing *t = a ? a : b;
-    ckpt__side *other = a ? &d->b : &d->a;
+    ckpt__diff_side *other = a ? &d->b : &d->a;
     bool filled = false;
     ckpt_status status = t->empty ? is_filled(d, other, t->name, &filled) : CKPT_OK;
     if (status < 0 || filled || passes(t))
@@ -209,7 +209,7 @@ static ckpt_status compare_pair(ckpt__differ *d, const ckpt__thing *a, const ckp
 
 /* ---- the order of the parameters */
 
-static const ckpt_value *names_value(const ckpt__side *s, const ckpt__canon_group *g)
+static const ckpt_value *names_value(const ckpt__diff_side *s, const ckpt__canon_group *g)
 {
     const ckpt_value **items = ckpt__arena_array(s->arena, g->param_count + 1, sizeof *items);
     for (size_t i = 0; items && i < g->param_count; i++)

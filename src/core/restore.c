@@ -6,7 +6,7 @@
 
 /* ---- preparing a side */
 
-static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
+static ckpt_status read_options(ckpt__target_state *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
 {
     if (options) {
         if (options->struct_size > sizeof *options)
@@ -44,7 +44,7 @@ static bool wants_optimizer(const ckpt_state *s)
 }
 
 /* The state's own groups, in its order. */
-static ckpt_status hint_groups(ckpt__side *side, ckpt__canon_hints *hints, ckpt_error *err)
+static ckpt_status hint_groups(ckpt__target_state *side, ckpt__canon_hints *hints, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     size_t n = 0;
@@ -65,7 +65,7 @@ static ckpt_status hint_groups(ckpt__side *side, ckpt__canon_hints *hints, ckpt_
     return CKPT_OK;
 }
 
-static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     ckpt_str *wanted = malloc((s->count + s->alias_count + 1) * sizeof *wanted);
@@ -88,7 +88,7 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
     return status;
 }
 
-static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     if (!side->report && !(side->report = side->own_report = ckpt_report_new()))
         return ckpt__fail_memory(err, r->path, 0);
@@ -109,7 +109,7 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
     return status;
 }
 
-static void free_side(ckpt__side *side)
+static void free_side(ckpt__target_state *side)
 {
     ckpt__canon_free(side->canon);
     ckpt_map_free(side->own_map);
@@ -127,7 +127,7 @@ static void free_side(ckpt__side *side)
 
 /* ---- memory of ours on the target */
 
-static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
+static ckpt_status allocate(ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_state *s = side->state;
     ckpt_status status = CKPT_OK;
@@ -151,7 +151,7 @@ static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
     return status;
 }
 
-static void release_new(ckpt__side *side)
+static void release_new(ckpt__target_state *side)
 {
     for (size_t i = 0; side->items && i < side->state->count; i++)
         if (side->items[i].fresh && side->state->bindings[i].arena == SIZE_MAX)
@@ -161,7 +161,7 @@ static void release_new(ckpt__side *side)
 }
 
 /* The new memory takes the old one's place. */
-static void adopt(ckpt__side *side)
+static void adopt(ckpt__target_state *side)
 {
     ckpt_state *s = side->state;
     for (size_t i = 0; i < s->count; i++) {
@@ -189,7 +189,7 @@ static void adopt(ckpt__side *side)
 
 static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
 {
-    ckpt__side *side = &r->sides[n];
+    ckpt__target_state *side = &r->sides[n];
     for (size_t i = 0; i < side->state->count; i++) {
         const ckpt__binding *b = &side->state->bindings[i];
         const ckpt__item *item = &side->items[i];
@@ -229,7 +229,7 @@ static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
 }
 
 /* New memory is zero already. */
-static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+static ckpt_status zero(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
@@ -242,7 +242,7 @@ static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_erro
 }
 
 /* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors. */
-static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
@@ -270,7 +270,7 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
 
 /* What will have been done. It is written down first, so that a restore which did it cannot fail for want of memory to
  * say so, and is taken back where it was not done. */
-static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     char to[CKPT_DEVICE_NAME_MAX];
     side->foreseen = ckpt_report_count(side->report);
@@ -295,7 +295,7 @@ static void report_torn(ckpt__restorer *r)
     static const char *const codes[] = { "untouched", "torn", "complete" };
     for (size_t i = 0; i < r->plan.count; i++) {
         const ckpt__copy *c = &r->plan.copies[i];
-        const ckpt__side *side = &r->sides[c->state];
+        const ckpt__target_state *side = &r->sides[c->state];
         /* New memory is given back and the old one still holds what it held. */
         ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
         ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
