@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "format/torch_write.h"
+#include "model/views.h"
 
 typedef struct placer {
     ckpt__mover *m;
     bool *named; /* per tensor: a canonical entry has it */
-    size_t *next, *first; /* tensors of one storage: per tensor, per storage; SIZE_MAX ends */
+    ckpt__views views; /* of the source */
     size_t *holder; /* per storage: the tensor that gave it its tag */
     ckpt_dtype *wanted; /* per tensor: --cast */
     ckpt_error *err;
@@ -41,35 +42,27 @@ static ckpt_status copy_index(ckpt__mover *m, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status chain_storages(placer *p)
+static ckpt_status know_views(placer *p)
 {
     const ckpt__index *x = p->m->from;
     p->named = calloc(x->tensor_count + 1, sizeof *p->named);
-    p->next = calloc(x->tensor_count + 1, sizeof *p->next);
-    p->first = calloc(x->storage_count + 1, sizeof *p->first);
     p->holder = calloc(x->storage_count + 1, sizeof *p->holder);
     p->wanted = calloc(x->tensor_count + 1, sizeof *p->wanted);
-    if (!p->named || !p->next || !p->first || !p->holder || !p->wanted)
+    if (!p->named || !p->holder || !p->wanted || !ckpt__views_make(x, &p->views))
         return ckpt__mover_no_memory(p->err);
     for (size_t i = 0; i < x->storage_count; i++)
-        p->first[i] = p->holder[i] = SIZE_MAX;
-    for (size_t i = x->tensor_count; i-- > 0;) {
-        p->next[i] = SIZE_MAX;
-        if (x->tensors[i].piece_count != 1)
-            continue;
-        size_t s = x->tensors[i].pieces[0].storage;
-        p->next[i] = p->first[s];
-        p->first[s] = i;
-    }
+        p->holder[i] = SIZE_MAX;
     return CKPT_OK;
 }
 
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 {
-    bool same = a->info.dtype == b->info.dtype && a->info.ndim == b->info.ndim && a->pieces[0].offset == b->pieces[0].offset;
-    for (uint32_t d = 0; same && d < a->info.ndim; d++)
-        same = a->info.shape[d] == b->info.shape[d] && a->pieces[0].strides[d] == b->pieces[0].strides[d];
-    return same;
+    if (a->piece_count != 1 || b->piece_count != 1)
+        return false;
+    const ckpt__piece *p = &a->pieces[0], *q = &b->pieces[0];
+    uint32_t m = a->info.ndim, n = b->info.ndim;
+    return a->info.dtype == b->info.dtype && p->offset == q->offset && ckpt__same_shape(a->info.shape, m, b->info.shape, n) &&
+           ckpt__same_shape(p->strides, m, q->strides, n);
 }
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first: the second name
@@ -79,9 +72,11 @@ static size_t listing_of(const placer *p, size_t tensor)
     const ckpt__index *x = p->m->from;
     if (!p->named[tensor] || x->tensors[tensor].piece_count != 1)
         return tensor;
-    for (size_t i = p->first[x->tensors[tensor].pieces[0].storage]; i != SIZE_MAX; i = p->next[i])
-        if (!p->named[i] && ckpt__same_view(&x->tensors[i], &x->tensors[tensor]))
-            return i;
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!p->named[views[i]] && ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
+            return views[i];
     return tensor;
 }
 
@@ -91,9 +86,11 @@ static size_t listing_of(const placer *p, size_t tensor)
 static size_t converted_twin(const placer *p, size_t tensor, ckpt_dtype to)
 {
     const ckpt__index *x = p->m->from;
-    for (size_t i = p->first[x->tensors[tensor].pieces[0].storage]; i != SIZE_MAX; i = p->next[i])
-        if (i != tensor && p->m->casts[i] == to && ckpt__same_view(&x->tensors[i], &x->tensors[tensor]))
-            return p->m->index->tensors[i].pieces[0].storage;
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
+    for (size_t i = 0; i < count; i++)
+        if (views[i] != tensor && p->m->casts[views[i]] == to && ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
+            return p->m->index->tensors[views[i]].pieces[0].storage;
     return SIZE_MAX;
 }
 
@@ -331,8 +328,10 @@ static ckpt_status place_parts_alone(placer *p)
 
 static bool is_bare(const placer *p, size_t storage)
 {
-    for (size_t i = p->first[storage]; i != SIZE_MAX; i = p->next[i])
-        if (!stands_for_storage(p->m, i))
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, storage, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!stands_for_storage(p->m, views[i]))
             return false;
     return true;
 }
@@ -507,7 +506,7 @@ static ckpt_status place(placer *p)
     ckpt__mover *m = p->m;
     ckpt_status status = copy_index(m, p->err);
     if (status == CKPT_OK)
-        status = chain_storages(p);
+        status = know_views(p);
     if (status == CKPT_OK)
         status = ckpt__placement_build(m->from, m->canon, &m->places, p->err);
     if (status == CKPT_OK &&
@@ -551,8 +550,7 @@ ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err)
     m->canonical = calloc(m->from->tensor_count + 1, sizeof *m->canonical);
     ckpt_status status = m->index && m->casts && m->canonical ? place(&p) : ckpt__mover_no_memory(err);
     free(p.named);
-    free(p.next);
-    free(p.first);
+    ckpt__views_free(&p.views);
     free(p.holder);
     free(p.wanted);
     return status;

@@ -1,9 +1,11 @@
-/* What a value is to training: list, restore, show and doctor go by one definition. Values by their paths. */
+/* What a value is to training: list, restore, show and doctor go by one definition. Values by their paths, tensors
+ * by storage. */
 #include "core/canon.h"
 #include "core/engine.h"
 #include "doctor_files.h"
 #include "model/training.h"
 #include "model/value_path.h"
+#include "model/views.h"
 
 static ckpt_reader *reader;
 static ckpt__canon *canon;
@@ -299,6 +301,45 @@ START_TEST(flags_to_set)
 }
 END_TEST
 
+/* ---- which tensors view a storage */
+
+static void view_of(const size_t *storages, size_t count)
+{
+    ckpt__piece *pieces = ckpt__arena_array(ix->arena, count + 1, sizeof *pieces);
+    ckpt__tensor *t = ckpt__index_add_tensor(ix);
+    for (size_t i = 0; i < count; i++)
+        pieces[i].storage = storages[i];
+    t->pieces = pieces;
+    t->piece_count = count;
+}
+
+START_TEST(views_of_storages)
+{
+    static const size_t a[] = { 2 }, b[] = { 0, 2, 0, 2 }, none[] = { 9 };
+    ckpt__views v;
+    size_t count;
+    ck_assert(ckpt__views_make(ix, &v) && v.first[0] == 0);     /* an index without anything */
+    ckpt__views_free(&v);
+    for (size_t i = 0; i < 3; i++)
+        ckpt__index_add_storage(ix);
+    view_of(a, 1);
+    view_of(NULL, 0);
+    view_of(b, 4);
+    view_of(none, 1);
+    view_of(a, 1);
+    ck_assert(ckpt__views_make(ix, &v));
+    const size_t *of = ckpt__views_of(&v, 0, &count);
+    ck_assert(count == 1 && of[0] == 2);
+    ckpt__views_of(&v, 1, &count);
+    ck_assert_uint_eq(count, 0);
+    of = ckpt__views_of(&v, 2, &count);
+    ck_assert(count == 3 && of[0] == 0 && of[1] == 2 && of[2] == 4);
+    ckpt__views_free(&v);
+    ck_assert_ptr_null(v.tensors);
+    ckpt__views_free(&v);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("training");
@@ -313,6 +354,7 @@ int main(void)
     tcase_add_test(values, paths);
     tcase_add_test(values, flags_of_a_group);
     tcase_add_test(values, flags_to_set);
+    tcase_add_test(values, views_of_storages);
     suite_add_tcase(s, files);
     suite_add_tcase(s, values);
     return run_suite(s);
