@@ -14,10 +14,8 @@ ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text);
 /* Optimizers and schedulers by their structure; their classes; what is special. CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt_error *err);
 ckpt_status ckpt__summary_marks(const ckpt__index *index, const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
-const char *ckpt__optimizer_class(const ckpt_value *optimizer);      /* NULL: it cannot be told */
 /* The kernels of an optimizer's groups in one word, one group after the other (so_far NULL: the first); "mixed": they differ. */
 const char *ckpt__summary_kind(const char *so_far, ckpt__flags flags);
-const char *ckpt__scheduler_class(const ckpt_value *scheduler);
 
 /* ---- summary_state.c. states: how many the optimizer's dict holds, where some are in no group; else 0. */
 ckpt_status ckpt__summary_state(const ckpt__index *index, const ckpt__canon *canon, size_t states, ckpt_summary *out,
