@@ -1,26 +1,43 @@
 #!/bin/sh
-# layers.sh - does every line of code know its room? Which room may include which is written down here and in HACKING;
-# file names are unique; every Makefile.inc and *.inc fragment is part of the build. At the end the check is turned on
-# itself: violations are planted in a copy, and each must be found.
+# layers.sh - does every line of code know its room? The table below says which rooms a room may use; HACKING has the same
+# table with a sentence each. Includes are read from the sources, calls from the objects of the build (nm). A room may use
+# only rooms above it in the table, so there is no circle, in includes or in calls. At the end the check is turned on
+# itself: violations are planted in a copy, and each must be found. The last thing printed is the rooms with their lines.
 set -uf    # no globbing: the tables hold patterns
 top=$(cd "${srcdir:-.}" && pwd) || exit 99
+built=${builddir:-}    # where the objects are; without it (a run by hand) calls are not looked at, and this is said
+LC_ALL=C
+export LC_ALL
 
-# room: the rooms whose headers it may include (its own always). A room may name another's header only as "room/x.h".
-may_include() {
-    case $1 in
-    base) echo "" ;;
-    model) echo "base" ;;
-    codec) echo "base" ;;
-    io) echo "base" ;;
-    device) echo "base model" ;;
-    map) echo "base model codec" ;;
-    layout) echo "base model map" ;;
-    format) echo "base model codec io" ;;
-    core) echo "base model codec io device map layout format" ;;
-    cli) echo "" ;;
-    *) return 1 ;;
-    esac
+# room#files (where they are not all of src/ROOM; room_of knows them)#rooms that it may use, itself aside
+rooms() {
+    cat <<'TABLE'
+base##
+model##base
+codec##base
+io##base
+device##base model
+map##base model codec
+scan##base model codec io
+state##base model io device map
+format##base model codec io
+format/torch##base model codec io format
+format/native##base model codec io format format/torch
+format/folder##base model codec io format format/native
+format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/folder
+engine##base model codec io device format
+anatomy##base model codec io map format format/torch format/native format/folder format/table
+reader##base model codec io device format format/table engine anatomy
+save##base model codec io device format format/native format/table state engine
+restore##base model codec io device map format format/native format/table state engine anatomy reader
+examine##base model codec io map format format/torch format/native format/folder format/table engine anatomy reader
+doctor##base model codec io map format format/torch format/table engine anatomy reader examine
+run##base model codec io device map format format/native state engine reader save restore examine
+migrate##base model codec io device map format format/torch format/native format/folder format/table engine anatomy reader examine doctor
+cli##
+TABLE
 }
+most=6    # no room holds more than one part in so many of src/
 
 # Functions that belong to one place: names#files that may call them#why
 owned_calls() {
@@ -31,36 +48,119 @@ strtod|strtof|atof|atoi#src/base/number.c src/cli/*#numbers are read by base/num
 TABLE
 }
 
-findings() {
-    cd "$1" || exit 99
-    for file in $(find src -name '*.[ch]' | sort); do
-        room=${file#src/}; room=${room%%/*}
-        if ! allowed=$(may_include "$room"); then
-            echo "$file: src/$room is no room of the house: add it to tests/layers.sh and HACKING"
+# A comparison whose first or second argument is a format's name: x->format, or a variable called so.
+format_name='(([^,;]*(->|\.))?format[ ]*|ckpt_reader_format\([^()]*\)[ ]*)'
+format_compared="(^|[^A-Za-z0-9_])(str(n|case|ncase)?cmp|memcmp|ckpt__str_is)[ ]*\\(([ ]*$format_name,|[^,;]*,[ ]*$format_name[,)])"
+
+# The room of each file on stdin: "file room". A family of formats is a room, and so is the table of them.
+room_of() {
+    awk '{
+        n = split($1, part, "/")
+        room = part[2]
+        if ($1 ~ /^src\/format\/(table|identify)\./) room = "format/table"
+        else if (room == "format" && n > 3) room = "format/" part[3]
+        print $1, room
+    }'
+}
+
+# The table itself: a room may use only what stands above it.
+table_findings() {
+    rooms | awk -F'#' '{
+        count = split($3, used, " ")
+        for (i = 1; i <= count; i++)
+            if (!(used[i] in above)) print "layers.sh: the table lets " $1 " use " used[i] ", which is not above it"
+        above[$1] = 1
+    }'
+}
+
+# Lines "USER ROOM-OF-USER OTHER-ROOM TEXT" on stdin: those that the table does not permit, with the TEXT.
+refuse() {
+    rooms >"$work/table"
+    awk -v table="$work/table" 'BEGIN {
+        while ((getline line < table) > 0) {
+            split(line, field, "#")
+            known[field[1]] = 1
+            may[field[1]] = field[3]
+            count = split(field[3], used, " ")
+            for (i = 1; i <= count; i++) permitted[field[1], used[i]] = 1
+        }
+    }
+    {
+        user = $1; room = $2; other = $3
+        if (room == other || (room, other) in permitted) next
+        text = $0
+        sub(/^[^ ]+ [^ ]+ [^ ]+ /, "", text)
+        print user ": " room " may not use " other " (" text "); it may use: " (may[room] == "" ? "nothing but itself" : may[room])
+    }'
+}
+
+include_findings() {
+    for file in $(find src -name '*.[ch]' | sort); do echo "$file"; done | room_of >"$work/files"
+    rooms | cut -d'#' -f1 >"$work/names"
+    while read -r file room; do
+        if ! grep -qx "$room" "$work/names"; then
+            echo "$file: $room is no room of the house: add it to tests/layers.sh and HACKING"
             continue
         fi
-        for header in $(sed -n 's/^[ \t]*#[ \t]*include[ \t]*"\([^"]*\)".*/\1/p' "$file"); do
+        sed -n 's/^[ \t]*#[ \t]*include[ \t]*"\([^"]*\)".*/\1/p' "$file" | while read -r header; do
             case $header in
             ../*|*/../*) echo "$file: #include \"$header\" leaves its room by .."; continue ;;
-            */*) other=${header%%/*} ;;
-            *) other=$room; test -f "src/$room/$header" || other="?" ;;
+            */*) ;;
+            *) echo "$file: #include \"$header\" names no room: write \"ROOM/$header\""; continue ;;
             esac
-            if [ "$other" = "?" ]; then
-                echo "$file: #include \"$header\" names no room: write \"$room/$header\""
-            elif [ "$other" != "$room" ]; then
-                case " $allowed " in
-                *" $other "*) ;;
-                *) echo "$file: $room may not include $other (\"$header\"); it may include: ${allowed:-nothing but itself}" ;;
-                esac
-            fi
+            other=$(echo "src/$header" | room_of | cut -d' ' -f2)
+            test "$other" = "$room" || echo "$file $room $other \"$header\""
         done
         if [ "$room" = cli ]; then
             sed -n 's/^[ \t]*#[ \t]*include[ \t]*<\(cJSON\|cjson\|yaml\|pcre2\|isa-l\|cuda\)[^>]*>.*/&/p' "$file" |
             while read -r line; do echo "$file: the commands use public headers only: $line"; done
         fi
-    done
+    done <"$work/files" >"$work/includes"
+    grep -v '^[^ :]* [^ ]* [^ ]* "' "$work/includes"
+    grep '^[^ :]* [^ ]* [^ ]* "' "$work/includes" | refuse
+}
 
-    # Calls, with comments and strings taken out.
+# Calls, and data that is named: a symbol that one object has and another one wants. Objects whose source is gone are not
+# looked at. The library's objects lie in .libs where it is shared, else beside it.
+call_findings() {
+    objects=$1
+    find "$objects/src" -path '*/.libs/libckpt_core_la-*.o' | sort >"$work/objects"
+    test -s "$work/objects" || find "$objects/src" -name 'libckpt_core_la-*.o' | sort >"$work/objects"
+    while read -r object; do
+        file=${object#"$objects"/}
+        case $file in */.libs/*) file=${file%/.libs/*}/${file##*/.libs/libckpt_core_la-} ;;
+        *) file=${file%/*}/${file##*/libckpt_core_la-} ;; esac
+        test -f "${file%.o}.c" && echo "$object ${file%.o}.c"
+    done <"$work/objects" >"$work/pairs"
+    test "$(wc -l <"$work/pairs")" -gt 0 || { echo "layers.sh: no objects below $objects"; return; }
+    cut -d' ' -f2 "$work/pairs" | room_of | paste -d' ' "$work/pairs" - | cut -d' ' -f1,2,4 >"$work/rooms-of"
+    # shellcheck disable=SC2046
+    ${NM:-nm} -A $(cut -d' ' -f1 "$work/pairs") 2>/dev/null | awk -v list="$work/rooms-of" 'BEGIN {
+        while ((getline line < list) > 0) { split(line, field, " "); file[field[1]] = field[2]; room[field[1]] = field[3] }
+    }
+    {
+        at = index($0, ":"); object = substr($0, 1, at - 1); n = split(substr($0, at + 1), field, " ")
+        type = field[n - 1]; symbol = field[n]
+        if (type == "U") wants[object " " symbol] = 1
+        else if (type ~ /^[TDBRVWC]$/) has[symbol] = object
+    }
+    END {
+        for (want in wants) {
+            split(want, field, " ")
+            if (!(field[2] in has)) continue
+            if (room[field[1]] != room[has[field[2]]])
+                print file[field[1]], room[field[1]], room[has[field[2]]], field[2] " of " file[has[field[2]]]
+        }
+    }' | sort | refuse
+}
+
+findings() {
+    cd "$1" || exit 99
+    table_findings
+    include_findings
+    test -z "$2" || call_findings "$2"
+
+    # What belongs to one place, with comments and strings taken out.
     for file in $(find src -name '*.c' | sort); do
         strip "$file" >"$work/stripped" || exit 99
         owned_calls | while IFS='#' read -r names files why; do
@@ -77,23 +177,47 @@ findings() {
                 echo "$file:$line: the CUDA driver is called by src/device/cuda* only"
             done ;;
         esac
+        # What follows from a format is a fact of its row: ckpt__format_of(index)->canonical, ...
+        case $file in src/format/* | src/cli/*) ;; *)
+            grep -nE "$format_compared|==[ ]*&ckpt__format_" "$work/stripped" | sed 's/:.*//' | while read -r line; do
+                echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): a format's name is compared by src/format only:" \
+                     "ask a fact of its row (format/format.h)"
+            done ;;
+        esac
     done
 
-    # A public header may have the name of the internal header of its noun; nothing else is named twice.
-    find src tests samples bench -name '*.[ch]' -print 2>/dev/null | sed 's|.*/||' | sort | uniq -d | while read -r name; do
-        echo "$name: this name is used twice: $(find src tests samples bench -name "$name" | sort | tr '\n' ' ')"
+    # A name is unique in its room (in format and cli: in its folder), and in tests, samples and bench together.
+    for place in $(find src -mindepth 1 -maxdepth 1 -type d ! -name format ! -name cli) "tests samples bench"; do
+        # shellcheck disable=SC2086
+        find $place -name '*.[ch]' ! -path 'tests/data/*' -print 2>/dev/null | sed 's|.*/||' | sort | uniq -d | while read -r name; do
+            echo "$name: this name is used twice: $(find $place -name "$name" | sort | tr '\n' ' ')"
+        done
     done
 
     for fragment in $(find src tests samples man bench -name '*.inc' | sort); do
         grep -rqsxF "include $fragment" Makefile.am tests/unit/Makefile.inc || echo "$fragment: no Makefile includes it"
     done
-    for source in $(find src tests/unit -name '*.[ch]' | sort); do
+    for source in $(find src tests/unit -name '*.[ch]' ! -name 'test_*.c' | sort); do
         grep -rqsF "$source" src tests --include='*.inc' || echo "$source: no Makefile.inc lists it"
     done
     for source in $(find tests/unit -name 'test_*.c' | sort); do
-        grep -qsE "^[[:space:]]*(TESTS \+= *)?${source%.c}( |\$)" tests/unit/Makefile.inc ||
-            echo "$source: not in TESTS of tests/unit/Makefile.inc: nothing runs it"
+        grep -qsE "^[[:space:]]*${source%.c}( |\$)" "$(dirname "$source")/Makefile.inc" ||
+            echo "$source: not in UNIT_TESTS of its Makefile.inc: nothing runs it"
     done
+}
+
+# Files and lines of each room; a room that holds too much is a finding (printed first).
+sizes() {
+    cd "$1" || exit 99
+    find src -name '*.[ch]' | sort | room_of | while read -r file room; do echo "$room $(wc -l <"$file")"; done |
+    awk -v most="$2" '{ files[$1]++; lines[$1] += $2; all += $2; count++ }
+    END {
+        for (room in files) {
+            if (lines[room] * most > all) print "! " room " holds " lines[room] " of " all " lines: more than one part in " most
+            printf "%-14s %4d files %6d lines %5.1f %%\n", room, files[room], lines[room], 100 * lines[room] / all
+        }
+        printf "%-14s %4d files %6d lines\n", "src", count, all
+    }' | sort
 }
 
 # C without comments, string and character literals; line numbers stay.
@@ -126,7 +250,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/layers.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
 
-findings "$top" >"$work/found"
+findings "$top" "$built" >"$work/found"
+sizes "$top" $most >"$work/sizes"
+sed -n 's/^! //p' "$work/sizes" >>"$work/found"
 if [ -s "$work/found" ]; then
     cat "$work/found"
     echo "layers: $(wc -l <"$work/found") violations"
@@ -136,27 +262,34 @@ fi
 # ---- does it find anything at all? One violation of each kind, each in a fresh copy.
 planted=0
 fresh_copy() {    # one room is enough
-    rm -rf "$work/copy"
-    for room in tests/unit samples man bench; do mkdir -p "$work/copy/$room" || exit 99; done
+    rm -rf "$work/copy" "$work/objects-of"
+    for room in tests/unit/base samples man bench; do mkdir -p "$work/copy/$room" || exit 99; done
+    mkdir -p "$work/objects-of/src/base/.libs" "$work/objects-of/src/format/torch/.libs"
     (cd "$top" && tar cf - Makefile.am src/base) | (cd "$work/copy" && tar xf -) || exit 99
     chmod -R u+w "$work/copy"
+}
+expect() {
+    findings "$work/copy" "$2" >"$work/found"
+    if ! grep -q "$1" "$work/found"; then
+        echo "layers: planted: $3"
+        echo "layers: not found (expected: $1)"
+        cat "$work/found"
+        exit 1
+    fi
+    planted=$((planted + 1))
 }
 plant() {
     fresh_copy
     mkdir -p "$work/copy/$(dirname "$1")"
     printf '%s\n' "$2" >>"$work/copy/$1" || exit 99
-    findings "$work/copy" >"$work/found"
-    if ! grep -q "$3" "$work/found"; then
-        echo "layers: planted in $1: $2"
-        echo "layers: not found (expected: $3)"
-        exit 1
-    fi
-    planted=$((planted + 1))
+    expect "$3" '' "$1: $2"
 }
 some=src/base/error.c
-plant $some '#include "model/index.h"' 'base may not include model'
-plant src/format/format.h '#include "device/device.h"' 'format may not include device'
-plant src/cli/planted.h '#include "core/engine.h"' 'cli may not include core'
+plant $some '#include "model/index.h"' 'base may not use model'
+plant src/format/format.h '#include "device/device.h"' 'format may not use device'
+plant src/format/torch/torch.c '#include "format/native/native.h"' 'format/torch may not use format/native'
+plant src/format/native/native.c '#include "format/table.h"' 'format/native may not use format/table'
+plant src/cli/planted.h '#include "engine/engine.h"' 'cli may not use engine'
 plant src/cli/planted.h '#include <cjson/cJSON.h>' 'public headers only'
 plant $some '#include "../io/sink.h"' 'leaves its room'
 plant $some '#include "nowhere.h"' 'names no room'
@@ -164,17 +297,53 @@ plant $some 'void f(void) { /* fine */ exit(1); }' 'the library prints nothing'
 plant $some 'int f(void) { return rename("a", "b"); }' "the io room's"
 plant $some 'void f(void) { cuInit(0); }' 'CUDA driver is called by'
 plant $some 'double f(char *s) { return strtod(s, 0); }' 'depend on the locale'
-plant src/model/error.c '/* twice */' 'used twice'
+plant $some 'int f(const t *x) { return strcmp(x->format, "ckpt") == 0; }' "a format's name"
+plant $some 'int f(const char *format) { return !strncmp("torch", format, 5); }' "a format's name"
+plant $some 'int f(const ckpt_reader *r) { return strncmp(ckpt_reader_format(r), "torch", 5); }' "a format's name"
+plant $some 'int f(const t *x) { return x->row == &ckpt__format_torch; }' "a format's name"
+plant src/base/deep/error.c '/* twice */' 'used twice'
 plant src/attic/thing.c '/* lost */' 'no room of the house'
 plant src/base/orphan.c '/* lost */' 'no Makefile.inc lists it'
-plant tests/unit/test_idle.c '/* lost */' 'nothing runs it'
+plant tests/unit/base/test_idle.c '/* lost */' 'nothing runs it'
 plant src/base/lost.inc '# lost' 'no Makefile includes it'
+
+# A call upwards, which no include shows: the function is declared where it is called.
+plant_object() {    # file, C text
+    mkdir -p "$work/copy/$(dirname "$1")"
+    printf '%s\n' "$2" >"$work/copy/$1" || exit 99
+    ${CC:-cc} -c "$work/copy/$1" -o "$work/objects-of/$(dirname "$1")/.libs/libckpt_core_la-$(basename "$1" .c).o" || exit 99
+}
+fresh_copy
+plant_object src/format/torch/torch.c 'int ckpt__upper(void) { return 1; }'
+plant_object src/base/error.c 'int ckpt__upper(void); int ckpt__lower(void) { return ckpt__upper(); }'
+expect 'base may not use format/torch (ckpt__upper of src/format/torch/torch.c)' "$work/objects-of" 'a call from base to format/torch'
+fresh_copy
+plant_object src/format/torch/torch.c 'int ckpt__lower(void); int ckpt__upper(void) { return ckpt__lower(); }'
+plant_object src/base/error.c 'int ckpt__lower(void) { return 1; }'
+findings "$work/copy" "$work/objects-of" >"$work/found"
+if grep -q 'may not use' "$work/found"; then
+    echo "layers: a false alarm about a call downwards:"; cat "$work/found"
+    exit 1
+fi
+
+# A table with a circle, and a room that holds too much.
+fresh_copy
+(
+    rooms() { printf 'one##two\ntwo##one\n'; }
+    table_findings
+) | grep -q 'lets one use two' || { echo "layers: a circle in the table was not found"; exit 1; }
+sizes "$work/copy" $most | grep -q '^! base holds' || { echo "layers: a room that holds too much was not found"; exit 1; }
+planted=$((planted + 2))
+
 # What must not be taken for a violation.
 fresh_copy
-printf '%s\n' '/* exit(1); rename(a, b) */' 'const char *s = "exit(1) \" printf(";' 'void g(void) { my_exit(1); ops->rename(0); }' >>"$work/copy/$some"
-findings "$work/copy" >"$work/found"
+printf '%s\n' '/* exit(1); rename(a, b) */' 'const char *s = "exit(1) \" printf(";' 'void g(void) { my_exit(1); ops->rename(0); }' \
+    'int h(void) { return ckpt__str_is(format->text, "pt") || strcmp(f->code, "x"); } /* strcmp(x->format, y) */' >>"$work/copy/$some"
+findings "$work/copy" '' >"$work/found"
 if [ -s "$work/found" ]; then
     echo "layers: a false alarm:"; cat "$work/found"
     exit 1
 fi
+cat "$work/sizes"
+test -n "$built" || echo "layers: builddir is not set: calls were not looked at (make check does)"
 echo "layers: clean; $planted planted violations found"

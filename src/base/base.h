@@ -24,10 +24,16 @@ ckpt_status ckpt__fail_memory(ckpt_error *err, const char *what, uint64_t bytes)
 /* Puts "text: " before the message that is already there (context added on the way up). */
 void ckpt__error_prefix(ckpt_error *err, const char *format, ...) CKPT__PRINTF(2, 3);
 void ckpt__error_object(ckpt_error *err, const char *object);
+/* What a device refused, with the tensor's name: err->object, which was the device's, becomes part of the message. Returns
+ * the status. */
+ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name);
 
 /* Escapes control characters, DEL, broken UTF-8 and backslash for one line of text: \n, \x1b, ... Writes at most size
  * bytes with the NUL, ending in "..." where cut. Returns out. */
 char *ckpt__escape(char *out, size_t size, const char *data, size_t n);
+
+/* Bytes of a block: of a read, of a write, and of a pinned buffer between the two. */
+enum { CKPT__BLOCK = 8 << 20 };
 
 /* ---- checked arithmetic: false on overflow, *out untouched. */
 static inline bool ckpt__add(uint64_t a, uint64_t b, uint64_t *out)

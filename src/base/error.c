@@ -239,3 +239,13 @@ void ckpt__error_object(ckpt_error *err, const char *object)
     if (err)
         put_object(err, object);
 }
+
+ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name)
+{
+    if (status != CKPT_E_DEVICE || !err || ckpt__str_is(name, err->object))
+        return status;
+    ckpt_error was = *err;
+    ckpt__fail(err, status, name.data, "%s%s%s", was.object, was.object[0] ? ": " : "", was.message);
+    err->device_code = was.device_code;
+    return status;
+}

@@ -427,7 +427,7 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A directory that is no checkpoint, unlike one whose files break a rule: what folder_names.c says of it, and not of a file
+/* A directory that is no checkpoint, unlike one whose files break a rule: what format/folder/names.c says of it, and not of a file
  * in it (an empty shard). */
 static bool is_none_itself(const char *path, const ckpt_error *err)
 {

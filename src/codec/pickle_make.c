@@ -93,3 +93,8 @@ ckpt__pickle_node *ckpt__pickle_make_persistent(ckpt__arena *a, ckpt__pickle_nod
         n->u.id = id;
     return n;
 }
+
+bool ckpt__pickle_is_dotted(const ckpt__pickle_node *n)
+{
+    return n->kind == CKPT__P_GLOBAL && memchr(n->u.global->name.data, '.', n->u.global->name.size) != NULL;
+}

@@ -29,11 +29,6 @@ static ckpt_status no_memory(const emitter *e)
     return ckpt__fail_memory(e->err, "a pickle", e->out->size);
 }
 
-bool ckpt__pickle_is_dotted(const ckpt__pickle_node *n)
-{
-    return n->kind == CKPT__P_GLOBAL && memchr(n->u.global->name.data, '.', n->u.global->name.size) != NULL;
-}
-
 /* ---- leaves */
 
 static void put_char(emitter *e, unsigned char c)

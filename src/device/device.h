@@ -65,4 +65,8 @@ const ckpt__device_ops *ckpt__device_ops_of(ckpt_device_type type);    /* NULL w
 /* Does any cuda state exist in this process yet (has the driver been loaded and initialised by a plan or by the user)?
  * query() on host pointers asks the driver only then, or when the caller's process has libcuda loaded already. */
 bool ckpt__cuda_active(void);
+
+/* A stream of the program that called us, and the device it is on: our copies order themselves with it. */
+typedef struct ckpt__caller_stream { ckpt_device device; void *stream; } ckpt__caller_stream;
+typedef struct ckpt__caller_streams { const ckpt__caller_stream *streams; size_t count; } ckpt__caller_streams;
 #endif

@@ -68,6 +68,7 @@ typedef struct ckpt__write_request {
 
 /* What is read: one file of the source, or its directory. */
 #define CKPT__WHOLE_DIRECTORY UINT32_MAX
+typedef struct ckpt__members ckpt__members;
 typedef struct ckpt__read_request {
     ckpt__source *source;
     uint32_t file;                /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
@@ -78,7 +79,18 @@ typedef struct ckpt__read_request {
     ckpt__arena *arena;           /* a file of several: that of the index that they become, for a format whose index of one
                                    * may lie there; else NULL */
     bool leave_damaged;           /* a directory: as ckpt_reader_options has it */
+    const ckpt__members *members; /* a directory: how its files are read, each by its own format (format/table.c) */
 } ckpt__read_request;
+
+/* Who writes such files, and so what reads them. */
+typedef enum ckpt__family {
+    CKPT__FAMILY_NONE = 0,        /* of an index that no format of the table has read */
+    CKPT__FAMILY_NATIVE,          /* this library: no Python program reads it */
+    CKPT__FAMILY_SAFETENSORS,     /* safetensors.torch.load_file reads it */
+    CKPT__FAMILY_TORCH,           /* torch.save and libtorch: torch.load reads it */
+    CKPT__FAMILY_PICKLE,          /* pickle.dump without torch: torch.load refuses it */
+    CKPT__FAMILY_FOLDER           /* a directory of several files, each of a format of its own; torch.load is behind most */
+} ckpt__family;
 
 typedef struct ckpt__format {
     const char *name;
@@ -88,23 +100,57 @@ typedef struct ckpt__format {
     ckpt_status (*read)(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err);
     /* NULL: cannot write. */
     ckpt_status (*write)(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);
+
+    /* ---- facts, asked as ckpt__format_of(index)->FACT by the rooms above, which never compare a format's name. Each says
+     * which formats have it, and who asks. */
+    ckpt__family family;
+    /* native: names are the canonical ones (optimizer.exp_avg.W), and groups list their parameters by name. The order of an
+     * optimizer is not looked for; diff, summary and migrate take the names as they are. */
+    bool canonical;
+    /* native: a trainer bound all that is in it. So what it lacks is no loss to that trainer (doctor), and what nobody asks
+     * for is a mistake (restore). */
+    bool bound;
+    /* native: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
+     * see ckpt__in_files. */
+    bool joins_files;
+    /* native: a directory has a manifest, written last. A directory of another format may be what is left of a step that is
+     * being removed, and the reader looks again. */
+    bool has_manifest;
+    /* native: it may keep the structure of a torch file in its root (CKPT__TORCH_KEY), which summary and migrate look for. */
+    bool keeps_torch;
+    /* native: a tensor that is not dense is there as its parts alone. diff compares the parts then. */
+    bool parts_alone;
+    /* safetensors: there is nothing but weights, so a tensor without a role is one. Asked by doctor, and by migrate: a file
+     * of such a directory has no values to change. */
+    bool weights_alone;
+    /* safetensors: float4 is F4, whose shape counts values; torch's shape counts pairs. Asked by migrate. */
+    bool logical_float4;
+    /* torch, pickle: there is a value tree even where every tensor is at its top. Asked by migrate. */
+    bool has_values;
+    /* torch-legacy: no zip archive, which libtorch's readers refuse. Asked by doctor. */
+    bool no_archive;
+    /* hf, hf-trainer, accelerate, peft: the weights are those of one model, so a tensor without a role is a parameter or a
+     * buffer. Asked by the reader. */
+    bool of_one_model;
+    /* folder: no layout binds the files. One of them may tell who wrote them (producer), and each is loaded by its own name
+     * (doctor, summary). */
+    bool loose_files;
+    /* hf: weights without a word about who trained them. Asked by producer. */
+    bool pretrained;
+    /* torch-legacy: torch. What `--to same` writes where this format is only read; NULL: the format itself. */
+    const struct ckpt__format *rewritten_as;
 } ckpt__format;
+
+/* What a directory's format asks of the table, which stands above it: see ckpt__format_choose and ckpt__format_read. */
+struct ckpt__members {
+    ckpt_status (*choose)(const ckpt__read_request *request, const ckpt__format **best, ckpt_error *err);
+    ckpt_status (*read)(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err);
+};
 
 extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__format_torch, ckpt__format_torch_legacy,
     ckpt__format_pickle;
 extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
     ckpt__format_folder;
-
-/* The one visible registration list, in order of bidding; NULL at the end. */
-extern const ckpt__format *const ckpt__formats[];
-const ckpt__format *ckpt__format_find(const char *name);
-/* Bids, then reads. forced NULL: told from the content. The message of a failure names what it is where it is known
- * (HDF5, a tar, TorchScript, a zip without data.pkl, ...). */
-ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err);
-/* The format that bids highest for it; *best NULL: none does. */
-ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__format **best, ckpt_error *err);
-/* The request for what was opened: its only file, or its directory. */
-ckpt__read_request ckpt__read_all(ckpt__source *source);
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

@@ -485,5 +485,8 @@ static int safetensors_bid(const ckpt__probe *probe)
     return fits && memchr("[\" \t\r\n", probe->head[8], 6) && probe->head_size > 9 && probe->head[9] >= 0x09 ? 10 : 0;
 }
 
-const ckpt__format ckpt__format_safetensors = { "safetensors", ".safetensors", safetensors_bid, safetensors_read,
-                                                ckpt__safetensors_write };
+const ckpt__format ckpt__format_safetensors = {
+    .name = "safetensors", .suffix = ".safetensors",
+    .bid = safetensors_bid, .read = safetensors_read, .write = ckpt__safetensors_write,
+    .family = CKPT__FAMILY_SAFETENSORS, .weights_alone = true, .logical_float4 = true,
+};

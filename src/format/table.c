@@ -1,7 +1,8 @@
 /* format/table.c - the one list of formats, and the choice between them. */
-#include "format/folder.h"
+#include "format/table.h"
+#include "format/folder/folder.h"
 #include "format/identify.h"
-#include "format/native.h"
+#include "format/native/native.h"
 
 #include <stdio.h>
 
@@ -25,6 +26,18 @@ const ckpt__format *ckpt__format_find(const char *name)
         if (strcmp(ckpt__formats[i]->name, name) == 0)
             return ckpt__formats[i];
     return NULL;
+}
+
+const ckpt__format *ckpt__format_of(const ckpt__index *index)
+{
+    static const ckpt__format none = { .name = "" };
+    const ckpt__format *format = ckpt__format_find(index->format);
+    return format ? format : &none;
+}
+
+bool ckpt__in_files(const ckpt__index *index)
+{
+    return ckpt__index_is_directory(index) && !ckpt__format_of(index)->joins_files;
 }
 
 enum { HEAD_BYTES = 4096 };
@@ -54,9 +67,11 @@ static ckpt_status read_as(const char *name, const ckpt__read_request *request, 
     return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no such format; there are: %s", known);
 }
 
+static const ckpt__members members = { ckpt__format_choose, ckpt__format_read };
+
 ckpt__read_request ckpt__read_all(ckpt__source *source)
 {
-    return (ckpt__read_request){ .source = source, .file = source->directory ? CKPT__WHOLE_DIRECTORY : 0 };
+    return (ckpt__read_request){ .source = source, .file = source->directory ? CKPT__WHOLE_DIRECTORY : 0, .members = &members };
 }
 
 /* A bid that no directory format outbids: a step's manifest is there. */

@@ -1,0 +1,23 @@
+/* engine/recipe_write.h - the one place that writes a recipe, and where its payloads come from. */
+#ifndef CKPT_RECIPE_WRITE_H
+#define CKPT_RECIPE_WRITE_H
+#include <ckpt/progress.h>
+#include "format/format.h"
+#include "io/sink.h"
+
+/* Where a recipe's payloads come from: bytes [offset, offset + n) of the payload of `number` (PAYLOAD: a tensor's
+ * elements in C order; STORAGE: a storage's bytes), asked for in order within one payload. */
+typedef struct ckpt__payload {
+    ckpt_status (*read)(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
+                        ckpt_error *err);
+    void *ctx;
+    bool alone;                   /* the thread that reads writes as well; else another one does */
+    size_t block;                 /* bytes that are written at a time; 0: CKPT__BLOCK */
+} ckpt__payload;
+
+/* Writes the recipe to the sink (which has its size): 8 MiB blocks or smaller, CRC of each payload on the way, the deferred bytes
+ * last. crc (may be NULL) gets the CRC-32 of the whole file. Does not commit. */
+ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                               const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
+                               ckpt_error *err);
+#endif

@@ -1,0 +1,23 @@
+/* reader/reader.h - one open checkpoint: its files, their index, and what is made when it is first asked for. */
+#ifndef CKPT_READER_INTERNAL_H
+#define CKPT_READER_INTERNAL_H
+#include <ckpt/reader.h>
+#include "io/source.h"
+#include "model/index.h"
+
+typedef struct ckpt__reader_parts ckpt__reader_parts;    /* reader/parts.h */
+
+struct ckpt_reader {
+    char *path;
+    ckpt__source *source;
+    ckpt__index *index;
+    ckpt__hash *by_name;
+    ckpt__reader_parts *parts;
+};
+
+/* ckpt_reader_open, but that a file of several that is damaged or missing becomes a finding, and the others are read. */
+ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
+
+/* ckpt_reader_crc32; where check is false, what the file keeps of CRCs is not compared. */
+ckpt_status ckpt__reader_crc32(const ckpt_reader *reader, size_t i, bool check, uint32_t *crc, ckpt_error *err);
+#endif

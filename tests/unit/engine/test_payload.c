@@ -1,0 +1,628 @@
+/* test_payload.c - payloads read in order and in bounded memory: every view against brute force. */
+#include "engine/payload.h"
+
+#include <fcntl.h>
+#include <zlib.h>
+#include "codec/crc32.h"
+#include "engine/elements.h"
+#include "io/sink.h"
+#include "../runner.h"
+#include "../scratch.h"
+
+static ckpt_error err;
+
+static uint32_t rng = 12345;
+static uint32_t draw(uint32_t n)
+{
+    rng = rng * 1664525u + 1013904223u;
+    return (rng >> 8) % n;
+}
+
+/* ---- a checkpoint of one file, made here */
+
+enum { DIMS = 6 };
+
+typedef struct made {
+    ckpt__source *source;
+    ckpt__index *index;
+    unsigned char *bytes; /* of the storage, decoded */
+    size_t size;
+} made;
+
+static void write_file(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite("junk", 1, 4, f), 4);
+    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static size_t deflated(const void *data, size_t n, unsigned char **out)
+{
+    z_stream z;
+    memset(&z, 0, sizeof z);
+    ck_assert_int_eq(deflateInit2(&z, 1, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    size_t room = deflateBound(&z, n) + 16;
+    *out = malloc(room);
+    z.next_in = (Bytef *)(uintptr_t)data;
+    z.avail_in = (uInt)n;
+    z.next_out = *out;
+    z.avail_out = (uInt)room;
+    ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&z);
+    return room - z.avail_out;
+}
+
+static made make(size_t size, ckpt__coding coding, bool in_memory)
+{
+    made m = {.size = size, .bytes = malloc(size + 1)};
+    unsigned char *coded = NULL;
+    for (size_t i = 0; i < size; i++)
+        m.bytes[i] = (unsigned char)draw(i % 7 ? 256 : 3);
+    size_t length = coding == CKPT__DEFLATE ? deflated(m.bytes, size, &coded) : size;
+    write_file("payload", coded ? coded : m.bytes, length);
+    free(coded);
+    ck_assert_int_eq(ckpt__source_open("payload", &m.source, &err), CKPT_OK);
+    ck_assert_ptr_nonnull(m.index = ckpt__index_new(0));
+    ckpt__storage *s = ckpt__index_add_storage(m.index);
+    s->extent = (ckpt__extent){.coding = coding, .offset = 4, .length = length, .size = size};
+    s->extent.memory = in_memory ? m.bytes : NULL;
+    s->unit = 1;
+    return m;
+}
+
+static void discard(made *m)
+{
+    ckpt__index_free(m->index);
+    ckpt__source_close(m->source);
+    free(m->bytes);
+}
+
+static size_t add_view(made *m, ckpt_dtype dtype, uint32_t ndim, const int64_t *shape, const int64_t *strides,
+                       int64_t offset)
+{
+    ckpt__tensor *t = ckpt__index_add_tensor(m->index);
+    t->info.name = ckpt__s("view");
+    t->info.dtype = dtype;
+    t->info.ndim = ndim;
+    size_t i = m->index->tensor_count - 1;
+    ck_assert_msg(ckpt__index_set_view(m->index, i, 0, shape, strides, offset, &err) == CKPT_OK, "%s", err.message);
+    return i;
+}
+
+/* The elements of a tensor, one by one. */
+static unsigned char *by_hand(const made *m, size_t tensor, size_t *n)
+{
+    const ckpt__tensor *t = &m->index->tensors[tensor];
+    const ckpt__piece *p = t->pieces;
+    size_t size = ckpt_dtype_size(t->info.dtype);
+    *n = (size_t)t->info.nbytes;
+    unsigned char *out = malloc(*n + 1);
+    for (size_t e = 0; e < *n / size; e++) {
+        size_t rest = e, at = (size_t)p->offset;
+        for (uint32_t i = t->info.ndim; i-- > 0;) {
+            at += (rest % (size_t)p->shape[i]) * (size_t)p->strides[i];
+            rest /= (size_t)p->shape[i];
+        }
+        memcpy(out + e * size, m->bytes + at * size, size);
+    }
+    return out;
+}
+
+/* The same through a payload, in blocks of random sizes. */
+static unsigned char *through(ckpt__payload *payload, ckpt__segment_kind kind, size_t number, size_t n, size_t most)
+{
+    unsigned char *out = malloc(n + 1);
+    for (size_t at = 0; at < n;) {
+        size_t some = 1 + draw((uint32_t)most);
+        some = some < n - at ? some : n - at;
+        ck_assert_msg(payload->read(payload->ctx, kind, number, at, out + at, some, &err) == CKPT_OK, "%s",
+                      err.message);
+        at += some;
+    }
+    return out;
+}
+
+static const ckpt_dtype dtypes[] = {CKPT_U8, CKPT_I16, CKPT_F32, CKPT_F64, CKPT_C128};
+
+/* A random view that lies within n elements. */
+static size_t random_view(made *m, ckpt_dtype dtype, uint32_t most)
+{
+    int64_t shape[DIMS], strides[DIMS];
+    size_t elements = m->size / ckpt_dtype_size(dtype), reach = 0;
+    uint32_t ndim = draw(DIMS), kept = 0;
+    for (uint32_t i = 0; i < ndim; i++) {
+        int64_t n = (int64_t)draw(most), stride = (int64_t)draw(draw(3) ? 9 : (uint32_t)(elements / 4 + 1));
+        if (n > 1 && reach + (size_t)((n - 1) * stride) >= elements)
+            continue;
+        reach += n > 1 ? (size_t)((n - 1) * stride) : 0;
+        shape[kept] = n;
+        strides[kept++] = stride;
+    }
+    return add_view(m, dtype, kept, shape, strides, (int64_t)draw((uint32_t)(elements - reach)));
+}
+
+START_TEST(random_views)
+{
+    static const struct {
+        ckpt__coding coding;
+        bool in_memory;
+    } ways[] = {{CKPT__STORED, false}, {CKPT__DEFLATE, false}, {CKPT__STORED, true}};
+    for (size_t way = 0; way < 3; way++)
+        for (int round = 0; round < 400; round++) {
+            ckpt_dtype dtype = dtypes[draw(5)];
+            made m = make(ckpt_dtype_size(dtype) * (1 + draw(600)), ways[way].coding, ways[way].in_memory);
+            size_t n, t = random_view(&m, dtype, 7);
+            unsigned char *want = by_hand(&m, t, &n);
+            ckpt__reader_payload *p;
+            ckpt__payload payload;
+            ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+            unsigned char *got = through(&payload, CKPT__PAYLOAD, t, n, 40);
+            ck_assert_msg(memcmp(got, want, n) == 0, "way %zu round %d", way, round);
+            ckpt__reader_payload_free(p);
+            free(got);
+            free(want);
+            discard(&m);
+        }
+}
+END_TEST
+
+/* Windows of a few bytes, so that there are many of them. */
+START_TEST(small_windows)
+{
+    for (int round = 0; round < 1200; round++) {
+        ckpt_dtype dtype = dtypes[draw(5)];
+        size_t size = ckpt_dtype_size(dtype), n, at = 0, got;
+        made m = make(size * (1 + draw(900)), round % 2 ? CKPT__DEFLATE : CKPT__STORED, false);
+        size_t t = random_view(&m, dtype, 9);
+        unsigned char *want = by_hand(&m, t, &n), *window;
+        ckpt__strided it;
+        ckpt__windows w;
+        ckpt__strided_init(&it, m.index->tensors[t].pieces[0].shape, m.index->tensors[t].pieces[0].strides,
+                           m.index->tensors[t].info.ndim, size);
+        uint64_t room = size + draw(300);
+        ckpt__windows_init(&w, &it, size, (uint64_t)m.index->tensors[t].pieces[0].offset * size, room);
+        ck_assert_uint_le(ckpt__windows_room(&w), room);
+        window = malloc((size_t)ckpt__windows_room(&w) + 1);
+        do {
+            ck_assert_msg(ckpt__windows_next(&w, m.source, &m.index->storages[0].extent, window, &got, "view", &err) ==
+                              CKPT_OK,
+                          "%s", err.message);
+            ck_assert_uint_le(at + got, n);
+            ck_assert_msg(memcmp(want + at, window, got) == 0, "round %d at %zu", round, at);
+            at += got;
+        } while (got);
+        ck_assert_uint_eq(at, n);
+        ckpt__windows_free(&w);
+        free(window);
+        free(want);
+        discard(&m);
+    }
+}
+END_TEST
+
+/* Views so large that pieces are cut, tiles are many, and holes are not read. */
+START_TEST(large_views)
+{
+    static const struct {
+        uint32_t ndim;
+        int64_t shape[3], strides[3];
+    } views[] = {
+        {2, {1100, 900}, {1, 1100}}, /* transposed */
+        {2, {900, 700}, {1100, 1}},  /* columns cut away */
+        {2, {3, 300000}, {1, 3}},    /* narrow and transposed */
+        {2, {30, 20}, {33000, 7}},   /* large holes */
+        {3, {20, 30, 40}, {1, 20000, 250}},
+        {3, {4, 500, 400}, {0, 1, 500}}, /* expanded and transposed */
+        {1, {330000}, {3}},
+    };
+    for (size_t k = 0; k < 2; k++) {
+        made m = make(4 * 1100 * 900, k ? CKPT__DEFLATE : CKPT__STORED, false);
+        for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+            size_t n, t = add_view(&m, CKPT_F32, views[i].ndim, views[i].shape, views[i].strides, 0);
+            unsigned char *want = by_hand(&m, t, &n);
+            ckpt__reader_payload *p;
+            ckpt__payload payload;
+            ck_assert_int_eq(
+                ckpt__payload_open(m.source, m.index, m.index, NULL, CKPT__MEMORY_LEAST, &p, &payload, &err), CKPT_OK);
+            unsigned char *got = through(&payload, CKPT__PAYLOAD, t, n, 400000);
+            ck_assert_msg(memcmp(got, want, n) == 0, "view %zu of %zu", i, k);
+            ckpt__reader_payload_free(p);
+            free(got);
+            free(want);
+        }
+        discard(&m);
+    }
+}
+END_TEST
+
+START_TEST(big_endian)
+{
+    for (int round = 0; round < 60; round++) {
+        made m = make(16 * (1 + draw(60)), round % 2 ? CKPT__DEFLATE : CKPT__STORED, false);
+        size_t n, t = random_view(&m, CKPT_C64, 5);
+        unsigned char *want = by_hand(&m, t, &n);
+        ckpt__swap_bytes(want, n, 4);
+        m.index->storages[0].extent.big_endian = true;
+        m.index->storages[0].unit = 4;
+        ckpt__reader_payload *p;
+        ckpt__payload payload;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+        unsigned char *got = through(&payload, CKPT__PAYLOAD, t, n, 13);
+        ck_assert(memcmp(got, want, n) == 0);
+        unsigned char *all = through(&payload, CKPT__STORAGE, 0, m.size, 7);
+        ckpt__swap_bytes(m.bytes, m.size, 4);
+        ck_assert(memcmp(all, m.bytes, m.size) == 0);
+        ckpt__reader_payload_free(p);
+        free(got);
+        free(all);
+        free(want);
+        discard(&m);
+    }
+}
+END_TEST
+
+/* A storage of big-endian elements of every size, as a whole; one that ends within an element keeps its last bytes. */
+START_TEST(big_endian_storages)
+{
+    for (int round = 0; round < 90; round++) {
+        uint8_t unit = (uint8_t)(1 << draw(4));
+        made m = make(1 + draw(200), round % 3 ? CKPT__STORED : CKPT__DEFLATE, round % 3 == 1);
+        size_t even = m.size - m.size % unit;
+        m.index->storages[0].extent.big_endian = true;
+        m.index->storages[0].unit = unit;
+        ckpt__reader_payload *p;
+        ckpt__payload payload;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+        unsigned char *got = through(&payload, CKPT__STORAGE, 0, m.size, 5);
+        for (size_t i = 0; i < even; i++)
+            ck_assert_msg(got[i] == m.bytes[i - i % unit + unit - 1 - i % unit], "unit %d: byte %zu", unit, i);
+        ck_assert(memcmp(got + even, m.bytes + even, m.size - even) == 0);
+        ckpt__reader_payload_free(p);
+        free(got);
+        discard(&m);
+    }
+}
+END_TEST
+
+/* ---- what the target has otherwise */
+
+typedef struct target {
+    ckpt__index *index;
+    ckpt_dtype casts[2];
+} target;
+
+/* The target's index: the tensors of the source, the first with a storage of its own. */
+static target retarget(const made *m, ckpt_dtype cast)
+{
+    target t = {ckpt__index_new(0), {cast, CKPT_DTYPE_NONE}};
+    ck_assert_uint_eq(m->index->tensor_count, 1);
+    *ckpt__index_add_storage(t.index) = m->index->storages[0];
+    ckpt__storage *s = ckpt__index_add_storage(t.index);
+    uint64_t numel;
+    ck_assert(ckpt__numel(m->index->tensors[0].info.shape, m->index->tensors[0].info.ndim, &numel));
+    s->extent.size = numel * ckpt_dtype_size(cast);
+    s->unit = 1;
+    ckpt__tensor *x = ckpt__index_add_tensor(t.index);
+    *x = m->index->tensors[0];
+    x->info.dtype = cast;
+    x->info.conj = x->info.neg = false;
+    ck_assert_int_eq(ckpt__index_set_view(t.index, 0, 1, x->info.shape, NULL, 0, &err), CKPT_OK);
+    return t;
+}
+
+START_TEST(casts)
+{
+    static const ckpt_dtype pairs[][2] = {{CKPT_F32, CKPT_BF16}, {CKPT_I16, CKPT_F64}, {CKPT_F64, CKPT_F16},
+                                          {CKPT_C128, CKPT_C64}, {CKPT_F32, CKPT_I8},  {CKPT_F32, CKPT_F32}};
+    for (int round = 0; round < 120; round++) {
+        ckpt_dtype from = pairs[round % 6][0], to = pairs[round % 6][1];
+        made m = make(ckpt_dtype_size(from) * (1 + draw(500)), CKPT__STORED, false);
+        size_t n, t = random_view(&m, from, 6), count;
+        unsigned char *raw = by_hand(&m, t, &n);
+        ckpt__convert_counts want_counts, counts;
+        memset(&want_counts, 0, sizeof want_counts);
+        count = n / ckpt_dtype_size(from);
+        unsigned char *want = malloc(count * ckpt_dtype_size(to) + 1);
+        if (from != to)
+            ck_assert(ckpt__convert_counted(from, raw, to, want, count, &want_counts));
+        else
+            memcpy(want, raw, n);
+        n = count * ckpt_dtype_size(to);
+        target other = retarget(&m, to);
+        ckpt__reader_payload *p;
+        ckpt__payload payload;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, other.index, other.casts, 0, &p, &payload, &err),
+                         CKPT_OK);
+        unsigned char *as_tensor = through(&payload, CKPT__PAYLOAD, 0, n, 30),
+                      *as_storage = through(&payload, CKPT__STORAGE, 1, n, 30);
+        ck_assert(memcmp(as_tensor, want, n) == 0);
+        ck_assert(memcmp(as_storage, want, n) == 0);
+        ckpt__payload_cast_counts(p, 0, &counts);
+        ck_assert(memcmp(&counts, &want_counts, sizeof counts) == 0 || n == 0);
+        unsigned char one;
+        ck_assert_int_lt(payload.read(payload.ctx, CKPT__STORAGE, 2, 0, &one, 1, &err), 0); /* there is none */
+        ckpt__reader_payload_free(p);
+        ckpt__index_free(other.index);
+        free(as_tensor);
+        free(as_storage);
+        free(raw);
+        free(want);
+        discard(&m);
+    }
+}
+END_TEST
+
+START_TEST(casts_are_counted)
+{
+    static const float values[] = {1, 1.5f, 3e38f, -3e38f, 0.1f, 1e-30f};
+    made m = make(sizeof values, CKPT__STORED, false);
+    write_file("payload", values, sizeof values);
+    int64_t shape[1] = {6};
+    add_view(&m, CKPT_F32, 1, shape, NULL, 0);
+    target other = retarget(&m, CKPT_F16);
+    ckpt__reader_payload *p;
+    ckpt__payload payload;
+    ckpt__convert_counts counts;
+    ck_assert_int_eq(ckpt__payload_open(m.source, m.index, other.index, other.casts, 0, &p, &payload, &err), CKPT_OK);
+    for (int again = 0; again < 2; again++) { /* read twice, counted once */
+        free(through(&payload, CKPT__PAYLOAD, 0, 12, 5));
+        ckpt__payload_cast_counts(p, 0, &counts);
+        ck_assert_uint_eq(counts.elements, 6);
+        ck_assert_uint_eq(counts.inexact, 4);
+        ck_assert_uint_eq(counts.out_of_range, 2);
+        ck_assert_uint_eq(counts.nan, 0);
+    }
+    /* A step is exact or refused. */
+    other.index->tensors[0].info.role = CKPT_ROLE_STEP;
+    uint16_t half[6];
+    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, 0, 0, half, 12, &err), CKPT_E_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(err.message, "float16"));
+    ckpt__reader_payload_free(p);
+    ckpt__index_free(other.index);
+    discard(&m);
+}
+END_TEST
+
+/* Conjugate and negated views: their values where the target's tensor is no such view, else the bytes behind them. */
+START_TEST(resolved_views)
+{
+    static const double values[] = {1, 2, -3, 4, 5, -6, 7, 0};
+    static const struct {
+        ckpt_dtype dtype;
+        bool conj, neg;
+        int re, im;
+    } views[] = {{CKPT_C128, true, false, 1, -1},
+                 {CKPT_C128, false, true, -1, -1},
+                 {CKPT_C128, true, true, -1, 1},
+                 {CKPT_F64, false, true, -1, -1},
+                 {CKPT_F64, true, false, 1, 1}};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        made m = make(sizeof values, CKPT__STORED, false);
+        write_file("payload", values, sizeof values);
+        bool complex_one = views[i].dtype == CKPT_C128;
+        int64_t shape[2] = {2, complex_one ? 2 : 4}, strides[2] = {1, 2};
+        size_t n, t = add_view(&m, views[i].dtype, 2, shape, strides, 0);
+        memcpy(m.bytes, values, sizeof values);
+        double *want = (double *)(void *)by_hand(&m, t, &n);
+        m.index->tensors[0].info.conj = views[i].conj;
+        m.index->tensors[0].info.neg = views[i].neg;
+        target other = retarget(&m, views[i].dtype);
+        ckpt__reader_payload *p, *kept;
+        ckpt__payload payload, as_it_is;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &kept, &as_it_is, &err), CKPT_OK);
+        unsigned char *same = through(&as_it_is, CKPT__PAYLOAD, 0, n, 11);
+        ck_assert(memcmp(same, want, n) == 0);
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, other.index, other.casts, 0, &p, &payload, &err),
+                         CKPT_OK);
+        unsigned char *got = through(&payload, CKPT__PAYLOAD, 0, n, 11);
+        for (size_t k = 0; k < n / 8; k++)
+            want[k] *= k % 2 ? views[i].im : views[i].re;
+        ck_assert_msg(memcmp(got, want, n) == 0, "view %zu", i);
+        ckpt__reader_payload_free(kept);
+        ckpt__reader_payload_free(p);
+        ckpt__index_free(other.index);
+        free(same);
+        free(got);
+        free(want);
+        discard(&m);
+    }
+}
+END_TEST
+
+START_TEST(negated_integers)
+{
+    static const int16_t values[] = {0, 1, -1, 255, 256, -256, 32767, -32768},
+                         want[] = {0, -1, 1, -255, -256, 256, -32767, -32768};
+    int16_t got[8];
+    made m = make(sizeof values, CKPT__STORED, false);
+    write_file("payload", values, sizeof values);
+    int64_t shape[1] = {8};
+    add_view(&m, CKPT_I16, 1, shape, NULL, 0);
+    m.index->tensors[0].info.neg = true;
+    ckpt__elements e;
+    ckpt__elements_options options = {.resolve = true};
+    ck_assert_int_eq(ckpt__elements_of_tensor(&e, m.source, m.index, 0, &options, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__elements_read(&e, got, 7, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__elements_read(&e, (char *)got + 7, 9, &err), CKPT_OK);
+    ck_assert(memcmp(got, want, sizeof want) == 0);
+    ckpt__elements_close(&e);
+    discard(&m);
+}
+END_TEST
+
+/* ---- damage */
+
+START_TEST(checksums)
+{
+    for (int coded = 0; coded < 2; coded++) {
+        made m = make(4096, coded ? CKPT__DEFLATE : CKPT__STORED, false);
+        int64_t shape[2] = {32, 32}, turned[2] = {1, 32};
+        size_t t = add_view(&m, CKPT_F32, 2, shape, NULL, 0), u = add_view(&m, CKPT_F32, 2, shape, turned, 0), n;
+        unsigned char *want = by_hand(&m, u, &n), got[4096];
+        ckpt__extent *e = &m.index->storages[0].extent;
+        e->has_crc = true;
+        e->crc = ckpt__crc32(0, m.bytes, m.size);
+        ckpt__reader_payload *p;
+        ckpt__payload payload;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 0, got, 4096, &err), CKPT_OK);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 4096, &err), CKPT_OK);
+        e->crc ^= 1;
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 0, got, 4095, &err), CKPT_OK);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 4095, got, 1, &err), CKPT_E_DAMAGED);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 4096, &err), CKPT_E_DAMAGED);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 1, &err), CKPT_E_DAMAGED);
+        m.index->tensors[u].has_crc = true;
+        m.index->tensors[u].crc = ckpt__crc32(0, want, n);
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 1, &err), CKPT_E_DAMAGED);
+        e->crc ^= 1;
+        e->checked = 0;
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 4096, &err), CKPT_OK);
+        m.index->tensors[u].crc ^= 1;
+        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 4096, &err), CKPT_E_DAMAGED);
+        ckpt__reader_payload_free(p);
+        free(want);
+        discard(&m);
+    }
+}
+END_TEST
+
+/* A deflated record that breaks off, says less or more than it holds, or is no deflated record; a file that ends early.
+ */
+START_TEST(broken_records)
+{
+    for (int way = 0; way < 5; way++) {
+        made m = make(100000, way == 4 ? CKPT__STORED : CKPT__DEFLATE, false);
+        ckpt__extent *e = &m.index->storages[0].extent;
+        unsigned char *got = malloc(200000);
+        if (way == 0)
+            e->length -= 10;
+        else if (way == 1)
+            e->size -= 7;
+        else if (way == 2)
+            e->size += 7;
+        else if (way == 3)
+            write_file("payload", "\xff\xff\xff\xff", 4);
+        else
+            e->size = e->length = 100001;
+        ckpt__reader_payload *p;
+        ckpt__payload payload;
+        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+        ck_assert_msg(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, (size_t)e->size, &err) == CKPT_E_DAMAGED,
+                      "way %d: %s", way, err.message);
+        ckpt__reader_payload_free(p);
+        free(got);
+        discard(&m);
+    }
+}
+END_TEST
+
+/* Of a salvaged file, what lies before the end can be read. */
+START_TEST(salvaged)
+{
+    made m = make(4096, CKPT__STORED, false);
+    ckpt__extent *e = &m.index->storages[0].extent;
+    unsigned char got[4096];
+    int64_t shape[1] = {16}, turned[1] = {5};
+    size_t first = add_view(&m, CKPT_U8, 1, shape, NULL, 0), last = add_view(&m, CKPT_U8, 1, shape, NULL, 85),
+           strided = add_view(&m, CKPT_U8, 1, shape, turned, 0), beyond = add_view(&m, CKPT_U8, 1, shape, turned, 25);
+    e->missing = true;
+    e->length = 100;
+    ckpt__reader_payload *p;
+    ckpt__payload payload;
+    ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
+    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, first, 0, got, 16, &err), CKPT_OK);
+    ck_assert(memcmp(got, m.bytes, 16) == 0);
+    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, strided, 0, got, 16, &err), CKPT_OK);
+    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, last, 0, got, 16, &err), CKPT_E_DAMAGED);
+    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, beyond, 0, got, 16, &err), CKPT_E_DAMAGED);
+    ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 16, &err), CKPT_E_DAMAGED);
+    ckpt__reader_payload_free(p);
+    discard(&m);
+}
+END_TEST
+
+/* ---- a recipe, in blocks of any size: what is known last lies over several of them, alone and with others */
+
+enum { HEAD = 5000, BODY = 9000, TAIL = 300, ALL = 8 + HEAD + BODY + TAIL };
+
+static ckpt_status read_body(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
+                             ckpt_error *e)
+{
+    (void)ctx, (void)kind, (void)number, (void)e;
+    for (size_t i = 0; i < n; i++)
+        ((unsigned char *)dst)[i] = (unsigned char)((offset + i) * 7);
+    return CKPT_OK;
+}
+
+static ckpt_status finish_head(ckpt__recipe *r, const uint32_t *crcs, ckpt_error *e)
+{
+    (void)e;
+    memset(r->segments[1].bytes, (int)(crcs[2] & 0x7f), HEAD);
+    return CKPT_OK;
+}
+
+static ckpt_status compute_tail(const ckpt__recipe *r, size_t i, const uint32_t *crcs, char *to, ckpt_error *e)
+{
+    (void)e;
+    memset(to, (int)(r->segments[i].number + (crcs[2] & 1)), TAIL);
+    return CKPT_OK;
+}
+
+START_TEST(recipe_in_blocks)
+{
+    static const size_t sizes[] = {0, 512, 777, 4096, HEAD + 8, 20000};
+    char start[] = "12345678", head[HEAD] = {0};
+    unsigned char body[BODY];
+    read_body(NULL, CKPT__PAYLOAD, 0, 0, body, BODY, NULL);
+    uint32_t crc = ckpt__crc32(0, body, BODY);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ckpt__segment segments[] = {{CKPT__LITERAL, 8, {.bytes = start}}, {CKPT__DEFERRED, HEAD, {.bytes = head}},
+                                    {CKPT__PAYLOAD, BODY, {.number = 0}}, {CKPT__COMPUTED, TAIL, {.number = 40}}};
+        ckpt__recipe r = {.segments = segments, .count = 4, .size = ALL, .finish = finish_head, .compute = compute_tail};
+        ckpt__payload payload = {.read = read_body, .alone = i % 2, .block = sizes[i]};
+        ckpt__sink_options options = {.replace = true};
+        ckpt__sink *sink;
+        unsigned char got[ALL];
+        uint32_t whole;
+        ck_assert_int_eq(ckpt__sink_file("recipe", r.size, &options, &sink, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt__write_recipe(&r, &payload, sink, NULL, 0, r.size, &whole, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt__sink_commit(sink, &err), CKPT_OK);
+        FILE *f = fopen("recipe", "r");
+        ck_assert(fread(got, 1, sizeof got, f) == sizeof got && fgetc(f) == EOF);
+        fclose(f);
+        ck_assert_uint_eq(whole, ckpt__crc32(0, got, sizeof got));
+        ck_assert_int_eq(memcmp(got, start, 8), 0);
+        for (size_t k = 0; k < HEAD; k++)
+            ck_assert_uint_eq(got[8 + k], crc & 0x7f);
+        ck_assert_int_eq(memcmp(got + 8 + HEAD, body, BODY), 0);
+        for (size_t k = 0; k < TAIL; k++)
+            ck_assert_uint_eq(got[8 + HEAD + BODY + k], 40 + (crc & 1));
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("payload");
+    TCase *c = tcase_create("payload");
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, make_scratch, remove_scratch);
+    tcase_add_test(c, random_views);
+    tcase_add_test(c, small_windows);
+    tcase_add_test(c, large_views);
+    tcase_add_test(c, big_endian);
+    tcase_add_test(c, big_endian_storages);
+    tcase_add_test(c, casts);
+    tcase_add_test(c, casts_are_counted);
+    tcase_add_test(c, resolved_views);
+    tcase_add_test(c, negated_integers);
+    tcase_add_test(c, checksums);
+    tcase_add_test(c, broken_records);
+    tcase_add_test(c, salvaged);
+    tcase_add_test(c, recipe_in_blocks);
+    suite_add_tcase(suite, c);
+    return run_suite(suite);
+}
