@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "codec/crc32.h"
-#include "format/format.h"
+#include "format/table.h"
 
 static char scratch[64];
 
