@@ -339,18 +339,6 @@ static void add_line(const picture *p, ckpt__buf *lines, const char *what, const
     ckpt__buf_free(&code);
 }
 
-/* Names as modules have them, in an OrderedDict as state_dict() gives it, or most of them with their owner's in front.
- */
-static bool is_state_dict(const ckpt_value *v)
-{
-    size_t owned = 0;
-    if (!ckpt__names_tensors(v))
-        return false;
-    for (size_t i = 0; i < v->entry_count; i++)
-        owned += memchr(v->entries[i].key->text.data, '.', v->entries[i].key->text.size) != NULL;
-    return ckpt__str_is(v->class_name, "collections.OrderedDict") || owned * 2 > v->entry_count;
-}
-
 /* What trainers call the model's dict. */
 static bool names_a_model(ckpt_str path)
 {
@@ -499,7 +487,7 @@ ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_er
     if (status == CKPT_OK)
         status = ckpt__summary_marks(p.index, reader, out, err);
     out->bare = out->producer && strcmp(out->producer, "torch") == 0 && out->model_path.data && !out->model_path.size &&
-                out->optimizer_count == 0 && is_state_dict(p.root);
+                out->optimizer_count == 0 && ckpt__is_bare_state_dict(p.root);
     if (status == CKPT_OK)
         status = take_resume(&p);
     ckpt__index scratch;

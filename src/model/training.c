@@ -219,6 +219,16 @@ bool ckpt__names_tensors(const ckpt_value *v)
     return tensors > 0;
 }
 
+bool ckpt__is_bare_state_dict(const ckpt_value *v)
+{
+    size_t owned = 0;
+    if (!ckpt__names_tensors(v))
+        return false;
+    for (size_t i = 0; i < v->entry_count; i++)
+        owned += memchr(v->entries[i].key->text.data, '.', v->entries[i].key->text.size) != NULL;
+    return ckpt__str_is(v->class_name, "collections.OrderedDict") || owned * 2 > v->entry_count;
+}
+
 bool ckpt__looks_like_state_dict(const ckpt_value *v)
 {
     if (v->kind != CKPT_V_DICT)

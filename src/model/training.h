@@ -68,6 +68,9 @@ size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX]
 bool ckpt__is_state_dict(const ckpt__index *index, const ckpt_value *v, bool (*is_tensor)(const ckpt_value *));
 /* Looser: names, and a tensor under one of them. What a program keeps among its weights does not count against it. */
 bool ckpt__names_tensors(const ckpt_value *v);
+/* Of one without anything around it, which no key calls a model: the names are as modules have them, in an OrderedDict as
+ * state_dict() gives it, or most of them with their owner's in front. */
+bool ckpt__is_bare_state_dict(const ckpt_value *v);
 /* Between the two, and asked while the tensors are still being listed, so that none is looked into: names with tensors under
  * them, and nothing else unless the dict is of a class, as the OrderedDict of state_dict() is. */
 bool ckpt__looks_like_state_dict(const ckpt_value *v);

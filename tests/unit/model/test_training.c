@@ -73,9 +73,11 @@ START_TEST(models)
     ckpt_entry numbered = { number(0), w };
     const ckpt_value *list = ckpt__value_dict(ix->arena, &numbered, 1);
     ck_assert(!ckpt__is_state_dict(ix, list, NULL) && !ckpt__looks_like_state_dict(list) && !ckpt__names_tensors(list));
+    ck_assert(ckpt__is_bare_state_dict(dict_of("fc.weight", w, "fc.bias", w)) && !ckpt__is_bare_state_dict(dict_of("fc.weight", w, "x", w)));
+    ck_assert(!ckpt__is_bare_state_dict(dict_of("fc.weight", number(1), NULL, NULL)) && !ckpt__is_bare_state_dict(NULL));
     ckpt_value *ordered = dict_of("a", w, "epoch", number(1));
     ordered->class_name = ckpt__s("collections.OrderedDict");
-    ck_assert(ckpt__looks_like_state_dict(ordered) && !ckpt__is_state_dict(ix, ordered, NULL));
+    ck_assert(ckpt__is_bare_state_dict(ordered) && ckpt__looks_like_state_dict(ordered) && !ckpt__is_state_dict(ix, ordered, NULL));
     ordered->class_name = ckpt__s("__torch__.Module");
     ck_assert(!ckpt__is_state_dict(ix, ordered, NULL));
     ordered->class_name = ckpt__s("__torch__.net.Linear");     /* a number is an attribute of it */
