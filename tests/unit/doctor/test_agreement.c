@@ -61,9 +61,11 @@ START_TEST(a_key_has_one_role)
         open_text(text);
         snprintf(name, sizeof name, "optimizer.state.0.%s", keys[i].key);
         ck_assert_msg(listed(name)->role == keys[i].role, "list says %s of %s", ckpt_role_name(listed(name)->role), keys[i].key);
-        /* All of them have their parameter's shape, and are told apart by it: the first state is b's. */
+        /* All of them have their parameter's shape, which tells that the first state is b's. */
         snprintf(name, sizeof name, "optimizer.b.%s", keys[i].key);
-        ck_assert_msg(bound(name)->role == keys[i].role, "restore says %s of %s", ckpt_role_name(bound(name)->role), keys[i].key);
+        const ckpt__canon_entry *of_b = bound(name);
+        ck_assert_msg(of_b->role == keys[i].role, "restore says %s of %s", ckpt_role_name(of_b->role), keys[i].key);
+        ck_assert_msg(reader->index->tensors[of_b->tensor].info.ndim == 1, "%s was given to another parameter", keys[i].key);
         close_text();
     }
 }
