@@ -120,6 +120,24 @@ void ckpt__canon_free(ckpt__canon *canon);
 ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count, const char *object, ckpt_error *err);
 /* The roles of weights that say none, as safetensors files do not, in a directory whose layout is known. */
 void ckpt__canon_give_roles(ckpt__index *index);
+
+/* ---- single questions about names and values, of which doctor and summary ask some alone */
+
+/* Does the state under this key have the shape of its parameter (exp_avg, ...)? */
+bool ckpt__key_has_param_shape(ckpt_str state_key);
+bool ckpt__canon_is_adapter(ckpt_str name);                /* of a parameter that PEFT adds to a model */
+
+/* canon_flat.c: of a dict that is or holds a flattened optimizer state (model/flat_state.h) one that has it as torch's own
+ * {state, param_groups}, in the arena; *mixed: what else was in it is in {model, optimizer, ...} then. Any other dict is
+ * given back. NULL: no memory. _all: the root, and what lies in it. */
+const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, bool *mixed);
+const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, bool *mixed);
+
+/* canon_splits.c: how trainers split the parameters in two groups: does this one decay? */
+size_t ckpt__split_count(void);
+const char *ckpt__split_name(size_t split);                /* "rank" */
+const char *ckpt__split_text(size_t split);                /* "those with two or more dimensions" */
+bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
 /* A model's state_dict (ckpt__is_state_dict). A tensor that its file keeps in an object is one of its weights. */
 bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v);
 #endif

@@ -105,7 +105,6 @@ void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code
                       const char *format, ...) CKPT__PRINTF(6, 7);
 
 /* canon_entry.c */
-bool ckpt__key_has_param_shape(ckpt_str state_key);
 /* bitsandbytes' AdEMAMix keeps its two first moments in one state1, of shape (2, ...) over the parameter's. */
 bool ckpt__is_stacked(ckpt_str state_key, const ckpt_tensor_info *has, const ckpt_tensor_info *param);
 ckpt_status ckpt__canon_emit_torch(ckpt__builder *b);
@@ -125,7 +124,6 @@ void ckpt__canon_scan(ckpt__builder *b);                   /* fills optimizers a
  * end of `raw` itself, which must live as long as the index. */
 ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out);
 ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out);   /* replaces out */
-bool ckpt__canon_is_adapter(ckpt_str name);                /* of a parameter that PEFT adds to a model */
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out);
 /* The node whose tensors the state's names are, and how to strip them; SIZE_MAX where none has any of them. */
 ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip);
@@ -144,12 +142,6 @@ bool ckpt__slot_has_shape(const ckpt__slot *slot);
 
 /* Appends the slot of the parameter whose id is the value of node `param`. */
 ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states, ckpt__hash *ids);
-
-/* canon_flat.c: of a dict that is or holds a flattened optimizer state (model/flat_state.h) one that has it as torch's own
- * {state, param_groups}, in the arena; *mixed: what else was in it is in {model, optimizer, ...} then. Any other dict is
- * given back. NULL: no memory. _all: the root, and what lies in it. */
-const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, bool *mixed);
-const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, bool *mixed);
 
 /* canon_libtorch.c */
 bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node);     /* the dict of an optimizer of libtorch in C++ */
@@ -176,12 +168,7 @@ bool ckpt__canon_may_hold(const ckpt__optimizer *optimizer, const ckpt__model *m
 ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *optimizer, const ckpt__model *model,
                                     ckpt__order *out);
 
-/* canon_splits.c: how trainers split the parameters in two groups: does this one decay? */
-size_t ckpt__split_count(void);
-const char *ckpt__split_name(size_t split);                /* "rank" */
-const char *ckpt__split_text(size_t split);                /* "those with two or more dimensions" */
-bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
-/* Are the names in groups that decay and in others of the classes that trainers put there? entries: slot -> entry. */
+/* canon_splits.c. Are the names in groups that decay and in others of the classes that trainers put there? entries: slot -> entry. */
 bool ckpt__classes_agree(const ckpt__optimizer *optimizer, const ckpt__model *model, const ckpt__builder *b,
                          const size_t *entries);
 

@@ -7,23 +7,28 @@
 #include <malloc.h>
 #endif
 
+/* One block of memory. Chunks grow: 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB; those of 2 MiB and more are mappings. All sizes are
+ * bytes. */
 typedef struct chunk {
-    struct chunk *next;
-    size_t size;
-    size_t mapped;                /* bytes of a mapping of its own; 0: from the heap */
-    size_t taken;                 /* of its bytes at most, while it is not the first */
+    struct chunk *next;           /* the one made before; NULL: the oldest */
+    size_t size;                  /* of `data` */
+    size_t mapped;                /* of the whole mapping, this head included; 0: the chunk is from the heap */
+    size_t taken;                 /* of `data` at most, once the chunk is not the first any more */
     max_align_t data[];
 } chunk;
 
+/* Allocations come from the first chunk, one behind the other. An example with a limit of 100,000 bytes, in a first chunk of
+ * 16,384 of which 10,000 are used: left = 6,384, and room = 6,384 too, for the limit leaves 90,000. Near the limit room is
+ * less than left. `room` is what the fast path compares with, so that it needs one comparison for both bounds. */
 struct ckpt__arena {
-    char *next;                   /* where the first chunk is free, and how much of it may be given out: */
-    size_t room;                  /* as much as it has, and as the limit leaves */
-    chunk *chunks;
-    chunk *spare;                 /* rewound, and zero again */
-    size_t left;                  /* of the first chunk, whatever the limit */
-    uint64_t used, limit;
-    uint64_t charged;             /* bytes that lie elsewhere */
-    bool over_limit;
+    char *next;                   /* the first free byte of the first chunk; NULL before there is one */
+    size_t room;                  /* the smaller of `left` and what the limit leaves */
+    chunk *chunks;                /* owned; NULL: none yet */
+    chunk *spare;                 /* owned: a chunk that a rewind has emptied, zeroed again; NULL: none */
+    size_t left;                  /* bytes of the first chunk that are free */
+    uint64_t used, limit;         /* bytes given out; the most that may be (0: no limit) */
+    uint64_t charged;             /* heap bytes that count against the limit too (ckpt__arena_charge) */
+    bool over_limit;              /* a failure was the limit, not the memory */
 };
 
 enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20, HUGE = 2 << 20, MUCH = 128 << 10 };    /* HUGE: a huge page */

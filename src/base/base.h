@@ -62,12 +62,12 @@ bool ckpt__is_dense(const int64_t *shape, const int64_t *strides, uint32_t ndim)
  * negative stride. */
 bool ckpt__view_extent(const int64_t *shape, const int64_t *strides, uint32_t ndim, uint64_t *out);
 
-/* ---- a growable byte buffer. All zero is empty. After a failed call `failed` is set and the buffer stays as it was;
- * check once at the end. `data` is NUL-terminated whenever it is not NULL. */
+/* ---- a growable byte buffer. The buffer exists so that a text can be put together without a check at each step: after a
+ * failed call `failed` is set, the buffer stays as it was, and the caller checks once at the end. All zero is empty. */
 typedef struct ckpt__buf {
-    char *data;
-    size_t size, capacity;
-    bool failed;
+    char *data;                   /* heap, owned, freed by ckpt__buf_free; NULL while empty, else a NUL follows */
+    size_t size, capacity;        /* bytes: without that NUL; and allocated */
+    bool failed;                  /* memory was short once; stays set */
 } ckpt__buf;
 void ckpt__buf_free(ckpt__buf *b);
 bool ckpt__buf_reserve(ckpt__buf *b, size_t more);
@@ -105,11 +105,12 @@ uint64_t ckpt__inflated_limit(uint64_t size, bool of_many);
  * The limits bound each later walk that prints or keeps something of every value. */
 uint64_t ckpt__visits_limit(uint64_t size);
 uint64_t ckpt__names_limit(uint64_t size);
-/* What was taken since the arena was noted is given back, for others to take. Marks are used up in reverse. */
+/* A place in an arena. ckpt__arena_rewind gives back everything that was taken after ckpt__arena_note made the mark. Marks are
+ * used in reverse: a rewind to an early mark ends all later ones. The pointers belong to the arena. */
 typedef struct ckpt__arena_mark {
-    void *chunk, *second;
-    size_t left;
-    uint64_t used;
+    void *chunk, *second;         /* the arena's first chunk at that time, and the one behind it; NULL: none */
+    size_t left;                  /* bytes that the first chunk had left */
+    uint64_t used;                /* bytes that were taken from the arena */
 } ckpt__arena_mark;
 ckpt__arena_mark ckpt__arena_note(const ckpt__arena *a);
 void ckpt__arena_rewind(ckpt__arena *a, const ckpt__arena_mark *mark);

@@ -9,17 +9,19 @@
 #include <time.h>
 
 typedef struct entry {
-    const char *key;
-    size_t size, value;
+    const char *key;              /* borrowed from whoever put it */
+    size_t size, value;           /* bytes of the key; what the key stands for */
     uint64_t hash;
 } entry;
 
+/* A slot is 64 bits: the upper 32 of the hash, and the entry's number + 1 in the lower 32. The key with hash 0x1234567800000005
+ * that came third is slot 5 & mask, and the slot holds 0x1234567800000003. */
 struct ckpt__hash {
-    uint64_t *slots;              /* 0: free; else the upper half of the hash, and the entry's number + 1 */
+    uint64_t *slots;              /* heap, mask + 1 of them, a power of two; 0: free */
     size_t mask;
-    entry *entries;
-    size_t count, capacity;
-    uint64_t k0, k1;
+    entry *entries;               /* heap, in the order in which they came */
+    size_t count, capacity;       /* of entries */
+    uint64_t k0, k1;              /* the key of SipHash, random for each table */
 };
 
 enum { FEWEST = 16 };

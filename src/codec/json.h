@@ -29,16 +29,18 @@ typedef enum ckpt__json_event {
     CKPT__JSON_TRUE, CKPT__JSON_FALSE, CKPT__JSON_NULL
 } ckpt__json_event;
 
+/* A place in a document: the lexer owns nothing, and takes no memory however deep a document nests. After `{"step": 12` was
+ * pulled as OBJECT, KEY, NUMBER: pos 11, depth 1, event NUMBER, start 9, end 11. */
 typedef struct ckpt__json {
-    const char *text; size_t size, pos;
-    const char *what;             /* for messages: "header", "manifest" */
-    unsigned depth, max_depth;
-    int state;
+    const char *text; size_t size, pos;   /* the caller's; its bytes; the next byte to look at */
+    const char *what;             /* for messages: "header", "manifest"; the caller's */
+    unsigned depth, max_depth;    /* objects and arrays that are open; the most that may be */
+    int state;                    /* what the grammar expects next: json.c */
     ckpt_status status;           /* of the error, once there was one */
     ckpt__json_event event;       /* the last one */
-    size_t start, end;            /* its bytes: of a string or key without the quotes */
+    size_t start, end;            /* its bytes [start, end): of a string or key without the quotes */
     bool escaped;                 /* string or key: holds a backslash */
-    uint64_t in_object[CKPT__JSON_DEPTH / 64];
+    uint64_t in_object[CKPT__JSON_DEPTH / 64];    /* a bit for each open level: 1 object, 0 array */
 } ckpt__json;
 
 /* text stays the caller's and must outlive j. */

@@ -38,15 +38,19 @@ typedef enum ckpt__pickle_call {
 
 typedef struct ckpt__pickle_node ckpt__pickle_node;
 
+/* All pointers in and between nodes are borrowed from the arena that the pickle was read into. A node that an opcode fetched
+ * from the memo is the same node at each place. */
 typedef struct ckpt__pickle_list {
-    ckpt__pickle_node **items;
-    uint32_t count, capacity;
+    ckpt__pickle_node **items;   /* NULL: empty */
+    uint32_t count, capacity;    /* nodes: a dict of 3 entries has 6 */
 } ckpt__pickle_list;
 
 typedef struct ckpt__pickle_names {
     ckpt_str module, name;
 } ckpt__pickle_names;
 
+/* What a call would have made. torch's tensor is one: callable = GLOBAL torch._utils._rebuild_tensor_v2, args = a TUPLE of a
+ * PERSISTENT (the storage), an offset, a size, strides, ... */
 typedef struct ckpt__pickle_object {
     ckpt__pickle_call call;
     ckpt__pickle_node *callable; /* a GLOBAL; an OBJECT: the result of another call; a PERSISTENT */
@@ -58,21 +62,23 @@ typedef struct ckpt__pickle_object {
     ckpt__pickle_list entries;   /* SETITEM, SETITEMS: key, value, ... */
 } ckpt__pickle_object;
 
-/* A tensor is ten of them, and a checkpoint may have a hundred thousand tensors: 32 bytes each. */
+/* One value of a pickle. A tensor is ten nodes, and a checkpoint may have a hundred thousand tensors, so a node is packed into 32
+ * bytes. */
 struct ckpt__pickle_node {
-    uint64_t position : 40; /* of its opcode, or the highest there is; constants (None, small ints, ...) are shared and have 0 */
+    uint64_t position : 40; /* byte of its opcode in the pickle, or the highest there is; constants (None, small ints, ...) are
+                             * shared and have 0 */
     ckpt__pickle_kind kind : 8;
-    uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first. One that is to be written: pickle_write.h */
-    bool boolean; /* LIST, DICT: a call of a builtin or of torch took its content as it was then */
+    uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first. A node that is to be written: pickle_write.h */
+    bool boolean; /* BOOL: the value. LIST, DICT: a call of a builtin or of torch took its content as it was then */
     union {
-        const void *later;
-        int64_t integer;
-        double real;
-        ckpt_str text;
-        ckpt__pickle_list list;
-        ckpt__pickle_names *global;
-        ckpt__pickle_node *id;
-        ckpt__pickle_object *object;
+        const void *later;            /* a node without content (pickle_write.h) */
+        int64_t integer;              /* INT */
+        double real;                  /* FLOAT */
+        ckpt_str text;                /* BIGINT, STR, BYTES, BYTEARRAY */
+        ckpt__pickle_list list;       /* LIST, TUPLE, SET, FROZENSET, DICT */
+        ckpt__pickle_names *global;   /* GLOBAL */
+        ckpt__pickle_node *id;        /* PERSISTENT */
+        ckpt__pickle_object *object;  /* OBJECT */
     } u;
     void *user; /* the reader's own; NULL at first */
 };
@@ -83,6 +89,7 @@ typedef struct ckpt__pickle_global {
     uint64_t position;
 } ckpt__pickle_global;
 
+/* What a read gives. The nodes are in the caller's arena; the two lists are heap, freed by ckpt__pickle_free. */
 typedef struct ckpt__pickle {
     ckpt__pickle_node *root; /* NULL after a failure */
     unsigned protocol;       /* of PROTO; 0 without (protocols 0 and 1) */
@@ -97,7 +104,7 @@ typedef struct ckpt__pickle {
     bool text_persid;                     /* protocol 0: a persistent id as text */
     const char *strange;                  /* the first opcode that torch's weights_only unpickler does not know; NULL: none */
     bool late;                            /* a list or dict was changed after a call or a state took its content: */
-    uint64_t late_at;                     /* by the opcode there */
+    uint64_t late_at;                     /* by the opcode at this byte */
 } ckpt__pickle;
 
 /* Reads one pickle at `data`; bytes behind its STOP are no error: see `end`. Everything but *out's lists of globals and

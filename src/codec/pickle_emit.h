@@ -9,9 +9,11 @@
 /* What is known of a node stands in its `user`: two flags, and times SLOT 1 + its memo entry (0: it has none yet). */
 enum { CKPT__PICKLE_SEEN = 1, CKPT__PICKLE_SHARED = 2, CKPT__PICKLE_SLOT = 4 };
 
+/* One pickle on its way out. The first pass counts (which nodes are reached twice, how many bytes), the second writes; both go
+ * by this struct, which lives for one ckpt__pickle_write. */
 typedef struct ckpt__pickle_emitter {
-    ckpt__buf *out;
-    const ckpt__pickle_later *later;     /* NULL: all nodes have their content */
+    ckpt__buf *out;               /* the caller's */
+    const ckpt__pickle_later *later;     /* the caller's; NULL: all nodes have their content */
     ckpt__arena *arena;           /* helper nodes, keys */
     ckpt__hash *strings, *globals;       /* -> 1 + the memo entry */
     ckpt__buf key;

@@ -5,8 +5,10 @@
 
 enum { CKPT__PICKLE_SMALL_INTS = 256, CKPT__PICKLE_INT_MAX = 4096 };
 
+/* A run of the machine over one pickle: the unpickler's stack, marks and memo. It lives for one ckpt__pickle_read. Stack, marks
+ * and memo are heap arrays that count against the arena; nodes are the arena's. */
 typedef struct ckpt__pickle_vm {
-    const unsigned char *data;
+    const unsigned char *data; /* the pickle, the caller's */
     size_t size, at; /* at: the next byte to read */
     size_t op_at;    /* the byte of the opcode that runs */
     const char *label;
@@ -49,7 +51,10 @@ typedef struct ckpt__pickle_op {
 } ckpt__pickle_op;
 extern const ckpt__pickle_op ckpt__pickle_ops[256];
 
-/* What follows an opcode: so many bytes, a length of so many bytes and what it counts, or lines. */
+/* What follows an opcode, so that it can be passed over without being run. One of the three is set, or none:
+ *     fixed    BININT: 4 bytes              {4, 0, 0}
+ *     counted  BINUNICODE: a length of 4 bytes and so many bytes of text   {0, 4, 0}
+ *     lines    GLOBAL: two lines            {0, 0, 2} */
 typedef struct ckpt__pickle_shape {
     unsigned char fixed, counted, lines;
 } ckpt__pickle_shape;

@@ -29,8 +29,9 @@ typedef enum ckpt__walk_kind {
     CKPT__WALK_RESULT      /* of a call */
 } ckpt__walk_kind;
 
+/* One global that a pickle names, whatever becomes of it. Texts are in the walker's arena, until its next walk. */
 typedef struct ckpt__walk_global {
-    ckpt_str module, name;   /* data NULL: not known: computed, or too long */
+    ckpt_str module, name;   /* data NULL: unknown, because it is computed or too long */
     uint64_t position;       /* of the first opcode that names it */
     uint64_t count, calls;   /* how often it is named; how often called */
     uint64_t uses;           /* how often it was put on the stack: more than calls where it is kept or passed on, too */
@@ -77,6 +78,7 @@ typedef struct ckpt__walk_sink {
 
 typedef struct ckpt__walker ckpt__walker;     /* reused from walk to walk */
 
+/* What a walk found. Positions and ends are bytes of the input, not of the pickle. */
 typedef struct ckpt__walk {
     const ckpt__walk_global *globals;   /* each once, in file order; they live until the next walk */
     size_t count;

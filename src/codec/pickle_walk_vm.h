@@ -12,11 +12,13 @@ enum {
     CKPT__WALK_STACK_MAX = 16 << 20    /* also of marks, and of memo entries */
 };
 
-/* a, b: TEXT: where in `text`, size. GLOBAL: its number. TUPLE: where in `items`, count. RESULT: -. */
+/* A value as a number: the stack, the memo and tuples hold indices of `values`, so that hostile pickles cost 12 bytes a value.
+ * a and b by kind: TEXT: first byte in `text`, bytes. GLOBAL: its number, -. TUPLE: first place in `items`, count. RESULT: -. */
 typedef struct ckpt__walk_value {
     uint32_t kind, a, b;
 } ckpt__walk_value;
 
+/* The machine. Heap arrays are owned and reused from walk to walk; in, sink, out and err are the caller's, for one walk. */
 struct ckpt__walker {
     const ckpt__pickle_input *in;
     const ckpt__walk_sink *sink;
@@ -25,9 +27,9 @@ struct ckpt__walker {
     ckpt_status status;                /* what ends the walk as a whole */
     uint64_t begin, at, op_at;         /* of the pickle; the next byte; the opcode that runs */
     uint64_t frame_end;                /* of the outermost frame that `at` is in, or was last */
-    unsigned char *window;
-    uint64_t window_at;
-    size_t window_size;
+    unsigned char *window;             /* heap: CKPT__WALK_WINDOW bytes of the input ... */
+    uint64_t window_at;                /* ... from this offset on, */
+    size_t window_size;                /* so many of them read */
 
     size_t values_max, stack_max, text_max;      /* at most those above */
     ckpt__walk_value *values; size_t value_count, value_capacity;   /* 0 is the opaque one */

@@ -24,7 +24,7 @@ ckpt_status ckpt__pickle_write(ckpt__pickle_node *root, ckpt__buf *out, ckpt_err
  * same object wherever they are reached lie in another arena, and so do texts. */
 enum { CKPT__PICKLE_LATER = 1 };  /* the node's `known` */
 typedef struct ckpt__pickle_later {
-    ckpt__arena *arena;
+    ckpt__arena *arena;           /* the caller's: contents, which the writer rewinds */
     ckpt_status (*fill)(void *ctx, const ckpt__pickle_node *what, ckpt__pickle_node *to, bool writing, ckpt_error *err);
     void *ctx;
 } ckpt__pickle_later;

@@ -13,6 +13,7 @@ struct frame {
     size_t key_count, key_capacity, item_count, item_capacity;
 };
 
+/* A document while it is read; `stack` holds the lists and maps that are open, outermost first. */
 struct reader {
     yaml_parser_t parser;
     ckpt__yaml *yaml;

@@ -11,20 +11,22 @@ enum {
 
 typedef enum ckpt__yaml_kind { CKPT__YAML_SCALAR = 0, CKPT__YAML_LIST, CKPT__YAML_MAP } ckpt__yaml_kind;
 
+/* One node of a document, in the arena of ckpt__yaml. `rules: [a, b]` in line 3 is a MAP with count 1, keys[0] the scalar
+ * "rules" at line 3, column 1, and items[0] a LIST with count 2 at line 3, column 8. */
 typedef struct ckpt__yaml_node ckpt__yaml_node;
 struct ckpt__yaml_node {
     ckpt__yaml_kind kind;
     size_t line, column;           /* of its first character, from 1 */
     bool quoted;                   /* SCALAR: in quotes or a block; false: plain, so `1` may be meant as a number */
     ckpt_str text;                 /* SCALAR: UTF-8 without NULs; "" for a value left out */
-    const ckpt__yaml_node *const *keys;   /* MAP: scalars, all different */
-    const ckpt__yaml_node *const *items;  /* LIST, MAP: the values */
+    const ckpt__yaml_node *const *keys;   /* MAP: `count` scalars, all different; else NULL */
+    const ckpt__yaml_node *const *items;  /* LIST, MAP: `count` values; SCALAR: NULL */
     size_t count;
 };
 
 typedef struct ckpt__yaml {
-    ckpt__arena *arena;
-    const ckpt__yaml_node *root;
+    ckpt__arena *arena;                   /* owned: all nodes and texts */
+    const ckpt__yaml_node *root;          /* never NULL */
 } ckpt__yaml;
 
 /* Reads one document; `name` (a file's name) is the object of errors. CKPT_E_ARGUMENT with line and column,

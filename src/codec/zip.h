@@ -12,18 +12,23 @@
  */
 typedef struct ckpt__zip_input {
     ckpt_status (*read)(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err);
-    void *ctx;
-    uint64_t size;
-    const char *label;
+    void *ctx;                    /* of `read`; borrowed until ckpt__zip_free */
+    uint64_t size;                /* bytes of the file */
+    const char *label;            /* never NULL; borrowed as well */
 } ckpt__zip_input;
 
 enum { CKPT__ZIP_STORED = 0, CKPT__ZIP_DEFLATED = 8 };
 
+/* One record of the archive. All offsets count from the first byte of the file. The local header of "archive/data/0" at byte
+ * 1100 has 30 bytes, then 14 of name, then an extra field, with which torch pads: its length is 8 here, so that the data
+ * begins at a multiple of 64. Of 48 stored bytes: header = 1100, data = 1100 + 30 + 14 + 8 = 1152, csize = usize = 48. The
+ * directory has only `header`: the lengths in the local header say where the data begins, so `data` is known once that was read
+ * (ckpt__zip_checked). */
 typedef struct ckpt__zip_record {
-    ckpt_str name; /* as in the archive: relative, without "..", unique */
+    ckpt_str name;         /* as in the archive: relative, without "..", unique; in the zip's arena */
     uint16_t method, flags;
     bool folder;           /* the name ends in '/' */
-    bool has_crc;          /* a CRC of 0 over bytes is how some writers say that they computed none */
+    bool has_crc;          /* false also for a CRC of 0 over bytes: some writers say so that they computed none */
     uint32_t crc;          /* of the decoded bytes */
     uint64_t header;       /* offset of the local header */
     uint64_t data;         /* offset of the coded bytes */

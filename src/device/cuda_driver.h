@@ -9,6 +9,7 @@
 #include "device/cuda_symbols.h"
 #include "device/device.h"
 
+/* The driver's functions by name (cuda_symbols.h has the list), each found with dlsym. One for the process, never freed. */
 typedef struct ckpt__cuda_driver {
 #define CKPT__CUDA_FIELD(name) __typeof__(name) *name;
     CKPT__CUDA_SYMBOLS(CKPT__CUDA_FIELD)

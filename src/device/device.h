@@ -9,9 +9,10 @@
 typedef struct ckpt__stream ckpt__stream;     /* one of our own queues on a device */
 typedef struct ckpt__event ckpt__event;
 
+/* What a kind of device can do. A new kind fills one of these, and nothing above this room says its name. All sizes are bytes. */
 typedef struct ckpt__device_ops {
     ckpt_device_type type;
-    const char *name;
+    const char *name;             /* "cuda"; static */
     /* Loads the driver on first use; see ckpt_device_count. */
     ckpt_status (*count)(int *count, const char **why, ckpt_error *err);
     ckpt_status (*info)(int ordinal, char *buf, size_t size, uint64_t *free_bytes, uint64_t *total_bytes,

@@ -6,10 +6,11 @@
 
 enum { CKPT__CALLERS = 8 };
 
+/* Our queue on one device. */
 typedef struct ckpt__lane {
     ckpt_device device;
-    const ckpt__device_ops *ops;
-    ckpt__stream *stream;
+    const ckpt__device_ops *ops;  /* static */
+    ckpt__stream *stream;         /* owned */
     void *callers[CKPT__CALLERS]; /* the trainers' streams on it that ours is ordered with (one a replica) */
     size_t caller_count;
     bool synchronize;             /* a caller without a stream on it: the whole context is waited for */
@@ -17,16 +18,21 @@ typedef struct ckpt__lane {
 
 enum { CKPT__RING = 4 };          /* pinned buffers of CKPT__BLOCK bytes */
 
+/* One pinned buffer. A buffer may be given to several lanes at once (the same bytes for two replicas): it is free when no lane's
+ * event is pending. */
 typedef struct ckpt__slot {
-    void *data;
+    void *data;                   /* CKPT__BLOCK bytes of page-locked memory, owned */
     ckpt__event **events;         /* one a lane, made when first used */
     bool *pending;                /* the event of that lane was recorded and not waited for */
 } ckpt__slot;
 
+/* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory, whatever the
+ * number of devices: 4 buffers of 8 MiB are 32 MiB. While the device copies from one, the disk fills the next. All zero is
+ * empty. */
 typedef struct ckpt__lanes {
-    ckpt__lane *lanes; size_t count, capacity;
+    ckpt__lane *lanes; size_t count, capacity;    /* heap, never moved: pointers to lanes stay good */
     ckpt__slot ring[CKPT__RING];
-    size_t block;                 /* bytes of a slot */
+    size_t block;                 /* bytes of a slot; 0: the ring is not made yet */
     size_t next;                  /* slot to be given next */
     const ckpt__device_ops *ring_ops;   /* who made the buffers; NULL: not yet made */
 } ckpt__lanes;

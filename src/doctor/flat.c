@@ -4,7 +4,7 @@
 #include "doctor/text.h"
 
 #include <stdio.h>
-#include "anatomy/canon_work.h"
+#include "anatomy/canon.h"
 #include "format/table.h"
 #include "model/flat_state.h"
 

@@ -1,7 +1,7 @@
 /* frozen.c - parameters without state, or with fewer steps: were they frozen, or is their state lost? No state_dict says
  * which parameters had a gradient. People freeze whole modules, whole groups, or all but an adapter; what is lost is lost
  * anywhere. */
-#include "anatomy/canon_work.h"
+#include "anatomy/canon.h"
 #include "doctor/facts.h"
 
 #include <stdlib.h>

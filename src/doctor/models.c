@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "anatomy/canon_work.h"
+#include "anatomy/canon.h"
 
 static const ckpt_str none = {NULL, 0};
 enum { MOST = 64 };                /* models, and optimizers: of more nothing is said */

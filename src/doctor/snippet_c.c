@@ -1,18 +1,12 @@
 /* doctor/snippet_c.c - a resume in C, by ckpt_restore from one checkpoint or by the resume hook from a run
- * directory (ckpt/run.h). */
+ * directory (ckpt/run.h): what fills the templates of src/doctor/snippets. */
 #include "doctor/text.h"
 
 #include <ctype.h>
+#include "doctor/template.h"
+#include "format/table.h"
 
-static void put(ckpt__buf *b, const char *text)
-{
-    ckpt__buf_str(b, text);
-}
-
-static const char *target_of(const ckpt__patient *p)
-{
-    return p->gpu.type != CKPT_DEVICE_NONE ? "cuda:0" : "cpu";
-}
+enum { BINDINGS = 12 }; /* names of a state that are listed */
 
 /* A key path as YAML takes it: bare where it can be. */
 static void put_yaml(ckpt__buf *b, const char *text)
@@ -33,7 +27,8 @@ static void put_yaml(ckpt__buf *b, const char *text)
     ckpt__buf_str(b, plain ? "" : "\"");
 }
 
-static void put_source(ckpt__buf *b, const ckpt__patient *p)
+/* The map's line that says where the model, the optimizer and the scaler are; data NULL: nothing to say. */
+static ckpt__buf source_of(const ckpt__patient *p)
 {
     const struct {
         const char *key;
@@ -47,99 +42,16 @@ static void put_source(ckpt__buf *b, const ckpt__patient *p)
             ckpt__buf_printf(&source, "%s%s: ", source.size ? ", " : "source: {", rows[i].key);
             put_yaml(&source, rows[i].path.data);
         }
-    put(b, "    static const char rules[] = \"map: 1\\n\"");
-    if (source.size) {
+    if (source.size)
         ckpt__buf_str(&source, "}\n");
-        put(b, "\n                                ");
-        ckpt__put_c(b, source.data ? source.data : "");
-        put(b, "\n                               ");
-    }
-    ckpt__buf_printf(b, " \"default: %s\\n\";\n", target_of(p));
-    b->failed = b->failed || source.failed;
-    ckpt__buf_free(&source);
-}
-
-/* The order of the optimizer's parameters, where the program said it, or must. */
-static void put_order(ckpt__buf *b, const ckpt__patient *p)
-{
-    if (!p->options->param_name_count && strcmp(p->index->format, "ckpt") != 0 && p->optimizer_count > 0 && p->group_count > 0 &&
-        !ckpt__doctor_named(p))
-        put(b, "    /* The file does not tell the order of the optimizer's parameters: name them here, group by group, or give\n"
-               "     * --param-names FILE for this snippet. */\n");
-    if (!p->options->param_name_count)
-        return;
-    put(b, "    static const char *const param_names[] = {\n");
-    for (size_t i = 0; i < p->options->param_name_count; i++) {
-        put(b, "        ");
-        ckpt__put_c(b, p->options->param_names[i]);
-        put(b, ",\n");
-    }
-    put(b, "    };\n");
-}
-
-static void put_bindings(ckpt__buf *b, const ckpt__patient *p)
-{
-    char name[300];
-    size_t shown = 0;
-    put(b, " * Bind before, by these names (ckpt/state.h):\n");
-    for (size_t i = 0; p->canon && i < p->canon->count && shown < 12; i++) {
-        const ckpt__canon_entry *e = &p->canon->entries[i];
-        if (e->outside || !e->is_tensor)
-            continue;
-        const ckpt_tensor_info *t = &p->index->tensors[e->tensor].info;
-        ckpt__escape(name, sizeof name, e->name.data, e->name.size);
-        for (char *c = name; *c; c++)
-            *c = *c == '*' || *c == '/' ? '?' : *c; /* it stands in a comment */
-        ckpt__buf_printf(b, " *     %s  %s\n", name, ckpt_dtype_name(t->dtype));
-        shown++;
-    }
-    put(b, shown == 12 ? " *     ... (ckpt-inspect list --json has all)\n" : "");
-    put(b, " * and the groups' numbers with ckpt_state_group, the scaler with ckpt_state_scaler. */\n");
+    return source;
 }
 
 static const char *kind_of(const ckpt__patient *p)
 {
-    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_OPTIMIZER_FUSED", "CKPT_OPTIMIZER_CAPTURABLE", "CKPT_OPTIMIZER_FOREACH",
-                                        "CKPT_OPTIMIZER_PLAIN"};
+    static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_OPTIMIZER_FUSED", "CKPT_OPTIMIZER_CAPTURABLE",
+                                        "CKPT_OPTIMIZER_FOREACH", "CKPT_OPTIMIZER_PLAIN"};
     return kinds[p->result->optimizer];
-}
-
-static void put_one(ckpt__buf *b, const ckpt__patient *p)
-{
-    const char *kind = kind_of(p);
-    put(b, "#include <ckpt/ckpt.h>\n#include <stdio.h>\n\n"
-           "/* Fills the state; 0, or 1 after saying what is wrong. step goes where the optimizer reads it, states of "
-           "random\n"
-           " * generators stay on the cpu, and the guard asks the driver where everything lies.\n");
-    put_bindings(b, p);
-    put(b, "static int resume(ckpt_state *state)\n{\n");
-    put_source(b, p);
-    put_order(b, p);
-    put(b, "    static const char path[] = ");
-    ckpt__put_c(b, p->reader->path);
-    put(b, ";\n"
-           "    ckpt_error err = CKPT_ERROR_INIT;\n"
-           "    ckpt_map *map = NULL;\n"
-           "    ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;\n"
-           "    ckpt_status status = ckpt_map_parse_yaml(rules, sizeof rules - 1, \"resume\", &map, &err);\n"
-           "    options.map = map;\n");
-    ckpt__buf_printf(b, "    options.optimizer = %s;\n", kind);
-    if (p->options->param_name_count)
-        put(b, "    options.param_names = param_names;\n"
-               "    options.param_name_count = sizeof param_names / sizeof *param_names;\n");
-    if (p->options->assume_order)
-        ckpt__buf_printf(b, "    options.assume_order = \"%s\";\n", p->options->assume_order);
-    if (strcmp(p->index->format, "ckpt") != 0)
-        put(b, "    options.allow_unexpected = true;    /* another program's file holds more than this state */\n");
-    put(b, "    if (status >= 0)\n"
-           "        status = ckpt_restore(state, path, &options, NULL, &err);\n"
-           "    if (status >= 0)\n");
-    ckpt__buf_printf(b, "        status = ckpt_guard(state, %s, NULL, NULL, &err);\n", kind);
-    put(b, "    ckpt_map_free(map);\n"
-           "    if (status >= 0)\n"
-           "        return 0;\n"
-           "    fprintf(stderr, \"%s: %s\\n\", err.object, err.message);\n"
-           "    return 1;\n}\n");
 }
 
 /* The run directory of a step directory: RUN/step-N, or RUN/rank-R/step-N. Gives how much of the path that is. */
@@ -163,45 +75,99 @@ static size_t run_of(const char *path)
     return end;
 }
 
-static void put_run(ckpt__buf *b, const ckpt__patient *p)
+/* ---- the templates */
+
+/* A checkpoint as the C templates see it. */
+typedef struct c_source {
+    const ckpt__patient *p;
+    ckpt__buf source;                            /* owned: source_of() */
+    const ckpt__canon_entry *bindings[BINDINGS]; /* names that a state binds, of the canon */
+    size_t binding_count;
+} c_source;
+
+static void find_bindings(c_source *c)
 {
-    const char *kind = kind_of(p);
-    ckpt__buf path = {NULL, 0, 0, false};
-    size_t n = run_of(p->reader->path);
-    ckpt__buf_printf(&path, "%.*s", n ? (int)n : 1, n ? p->reader->path : ".");
-    put(b, "#include <ckpt/ckpt.h>\n#include <stdio.h>\n\n"
-           "/* Opens the run and fills the state from its newest checkpoint that is whole; *done is then its completed\n"
-           " * steps. 0, or 1 after saying what is wrong. Then, after each step, ckpt_run_step(*run, ++*done, &err), and\n"
-           " * ckpt_run_close(*run, &err) at the end. When to save, what to keep, signals");
-    put(b, " and ranks are the caller's options.\n");
-    put_bindings(b, p);
-    put(b, "static int resume(ckpt_state *state, ckpt_run_options *options, ckpt_run **run, int64_t *done)\n{\n"
-           "    static const char path[] = ");
-    if (path.data)
-        ckpt__put_c(b, path.data);
-    b->failed = b->failed || path.failed;
-    ckpt__buf_free(&path);
-    ckpt__buf_printf(b, ", map_location[] = \"%s\";\n", target_of(p));
-    put(b, "    ckpt_error err = CKPT_ERROR_INIT;\n"
-           "    ckpt_restore_options restore = CKPT_RESTORE_OPTIONS_INIT;\n");
-    ckpt__buf_printf(b, "    restore.optimizer = %s;\n", kind);
-    put(b, "    options->restore = &restore;        /* borrowed until the resume is done */\n"
-           "    ckpt_status status = ckpt_run_open(run, path, state, options, &err);\n"
-           "    if (status >= 0)\n"
-           "        status = ckpt_run_resume(*run, map_location, done, NULL, &err);\n"
-           "    if (status >= 0)\n");
-    ckpt__buf_printf(b, "        status = ckpt_guard(state, %s, NULL, NULL, &err);\n", kind);
-    put(b, "    options->restore = NULL;\n"
-           "    if (status >= 0)\n"
-           "        return 0;\n"
-           "    fprintf(stderr, \"%s: %s\\n\", err.object, err.message);\n"
-           "    return 1;\n}\n");
+    const ckpt__canon *canon = c->p->canon;
+    for (size_t i = 0; canon && i < canon->count && c->binding_count < BINDINGS; i++)
+        if (!canon->entries[i].outside && canon->entries[i].is_tensor)
+            c->bindings[c->binding_count++] = &canon->entries[i];
+}
+
+/* The name as the text of a comment. */
+static void put_binding(ckpt__buf *b, ckpt_str text)
+{
+    char name[300];
+    ckpt__escape(name, sizeof name, text.data, text.size);
+    for (char *c = name; *c; c++)
+        *c = *c == '*' || *c == '/' ? '?' : *c;
+    ckpt__buf_str(b, name);
+}
+
+static void put_run(ckpt__buf *b, const char *path)
+{
+    ckpt__buf run = {NULL, 0, 0, false};
+    size_t n = run_of(path);
+    ckpt__buf_printf(&run, "%.*s", n ? (int)n : 1, n ? path : ".");
+    if (run.data)
+        ckpt__put_c(b, run.data);
+    b->failed = b->failed || run.failed;
+    ckpt__buf_free(&run);
+}
+
+static void put_hole(ckpt__buf *b, const void *context, int hole, size_t round)
+{
+    const c_source *c = context;
+    const ckpt__patient *p = c->p;
+    switch ((ckpt__c_hole)hole) {
+    case CKPT__C_PATH:
+        ckpt__put_c(b, p->reader->path);
+        return;
+    case CKPT__C_RUN:
+        put_run(b, p->reader->path);
+        return;
+    case CKPT__C_SOURCE:
+        ckpt__put_c(b, c->source.data);
+        return;
+    case CKPT__C_DEVICE:
+        ckpt__buf_str(b, p->gpu.type != CKPT_DEVICE_NONE ? "cuda:0" : "cpu");
+        return;
+    case CKPT__C_OPTIMIZER:
+        ckpt__buf_str(b, kind_of(p));
+        return;
+    case CKPT__C_ORDER:
+        ckpt__buf_str(b, p->options->assume_order);
+        return;
+    case CKPT__C_PARAM_NAME:
+        ckpt__put_c(b, p->options->param_names[round]);
+        return;
+    case CKPT__C_BINDING:
+        put_binding(b, c->bindings[round]->name);
+        return;
+    case CKPT__C_DTYPE:
+        ckpt__buf_str(b, ckpt_dtype_name(p->index->tensors[c->bindings[round]->tensor].info.dtype));
+        return;
+    }
 }
 
 void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__patient *p, bool run)
 {
-    if (run)
-        put_run(b, p);
-    else
-        put_one(b, p);
+    c_source c = {.p = p, .source = source_of(p)};
+    size_t names = p->options->param_name_count;
+    bool foreign = ckpt__format_of(p->index)->family != CKPT__FAMILY_NATIVE;
+    find_bindings(&c);
+    const size_t counts[CKPT__C_EACH_COUNT] = {
+        [CKPT__C_EACH_BINDING] = c.binding_count, [CKPT__C_EACH_PARAM_NAME] = names};
+    const bool holds[CKPT__C_IF_COUNT] = {
+        [CKPT__C_IF_SOURCE] = c.source.size > 0,
+        [CKPT__C_IF_ORDER_UNKNOWN] =
+            names == 0 && foreign && p->optimizer_count > 0 && p->group_count > 0 && !ckpt__doctor_named(p),
+        [CKPT__C_IF_PARAM_NAMES] = names > 0,
+        [CKPT__C_IF_ASSUME_ORDER] = p->options->assume_order != NULL,
+        [CKPT__C_IF_FOREIGN] = foreign,
+        [CKPT__C_IF_MORE_BINDINGS] = c.binding_count == BINDINGS,
+    };
+    ckpt__snippet_expand(b, run ? ckpt__snippet_run_c : ckpt__snippet_restore_c,
+                         &(ckpt__snippet){holds, counts, put_hole, &c});
+    b->failed = b->failed || c.source.failed;
+    ckpt__buf_free(&c.source);
 }

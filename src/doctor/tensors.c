@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "anatomy/canon_work.h"
+#include "anatomy/canon.h"
 
 static const ckpt_device nowhere = {CKPT_DEVICE_NONE, -1}, the_cpu = {CKPT_DEVICE_CPU, -1};
 

@@ -5,15 +5,17 @@
 #include "io/source.h"
 #include "model/index.h"
 
+/* One pass over an extent. Of a deflated record of length 31 and size 48, consumed goes up to 31 and produced up to 48; of a
+ * stored one no bytes are buffered. */
 typedef struct ckpt__decoder {
-    const ckpt__source *source;
+    const ckpt__source *source;   /* borrowed, as is the extent */
     const ckpt__extent *extent;
     const char *what;             /* for messages: borrowed */
     uint64_t produced;            /* decoded bytes given out */
     uint64_t consumed;            /* coded bytes read */
     z_stream z;
     bool z_open, z_ended;
-    unsigned char *coded;         /* input buffer of a coded extent */
+    unsigned char *coded;         /* heap, owned: CKPT__CODED_BLOCK bytes of input of a coded extent; else NULL */
 } ckpt__decoder;
 
 enum { CKPT__CODED_BLOCK = 256 << 10 };

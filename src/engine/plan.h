@@ -8,10 +8,12 @@
 
 typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ckpt__copied;
 
-/* One tensor of the checkpoint to one place. Several copies may have one source (replicas, aliases). */
+/* One tensor of the checkpoint to one place. Several copies may have one source (replicas, aliases): they differ in `data` and
+ * `device`, and their storage is read once. Of w[1:], where w is float32 of shape 3 x 4 and all of storage 0, the source is
+ * linear with begin 16 and size 32. Pointers are borrowed from the state. */
 typedef struct ckpt__copy {
-    size_t tensor;                /* in the source index */
-    size_t state, binding;        /* whose place it is */
+    size_t tensor;                /* number in the source index */
+    size_t state, binding;        /* whose place it is: number of the state in the restore, of the binding in the state */
     ckpt_str name;                /* of the binding, for messages */
     ckpt_dtype from, to;
     uint32_t ndim;
@@ -26,8 +28,9 @@ typedef struct ckpt__copy {
                                    * view that is conjugated or negated */
 } ckpt__copy;
 
+/* All copies of one restore. After ckpt__plan_order they are in the order of the files, those of one storage together. */
 typedef struct ckpt__plan {
-    ckpt__copy *copies; size_t count, capacity;
+    ckpt__copy *copies; size_t count, capacity;    /* heap, owned */
     uint64_t bytes;               /* payload bytes that are read, each once */
 } ckpt__plan;
 

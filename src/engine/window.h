@@ -12,6 +12,9 @@
 
 enum { CKPT__WINDOW_DIMS = CKPT__STRIDED_MAX + 1 };
 
+/* The windows of one view. A transposed float32 matrix of shape 4 x 3 with strides {1, 4} has ndim 2, shape {4, 3} and stride
+ * {4, 16}. With room for 24 bytes a window is 2 rows of 3 elements: split 0, step 2, and there are two windows, with lo {0, 0}
+ * and {2, 0}. */
 typedef struct ckpt__windows {
     uint32_t ndim;
     uint64_t shape[CKPT__WINDOW_DIMS], stride[CKPT__WINDOW_DIMS];   /* in bytes; C order of the elements */
@@ -21,7 +24,7 @@ typedef struct ckpt__windows {
     uint64_t step;
     uint64_t lo[CKPT__WINDOW_DIMS];   /* the next window's first index */
     bool ended;
-    unsigned char *scratch;       /* CKPT__SCRATCH bytes, made when first used */
+    unsigned char *scratch;       /* heap, owned: CKPT__SCRATCH bytes, made when first used; NULL before */
 } ckpt__windows;
 
 enum { CKPT__SCRATCH = 1 << 20 };

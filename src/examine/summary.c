@@ -4,26 +4,21 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "anatomy/canon_work.h"
+#include "anatomy/canon.h"
 #include "anatomy/part.h"
 #include "format/torch/write.h"
 #include "format/table.h"
 
-ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
-{
-    return text.data ? ckpt__arena_str(out->owned, text.data, text.size) : text;
-}
-
-typedef struct picture {
+typedef struct summary_work {
     const ckpt_reader *reader;
     const ckpt__index *index;
     const ckpt__producer *producer;
     const ckpt_value *root; /* what the producer's paths start from */
     ckpt_summary *out;
     ckpt_error *err;
-} picture;
+} summary_work;
 
-static const ckpt_value *find(const picture *p, const char *alternatives, const char **word, size_t *size)
+static const ckpt_value *find(const summary_work *p, const char *alternatives, const char **word, size_t *size)
 {
     return ckpt__producer_find(p->root, alternatives, NULL, word, size);
 }
@@ -31,7 +26,7 @@ static const ckpt_value *find(const picture *p, const char *alternatives, const 
 /* ---- numbers: a value, a numpy scalar, or a tensor of one element */
 
 /* The dtype and the bytes of one that is not a plain value; NONE: it is no such number. */
-static ckpt_dtype scalar_of(const picture *p, const ckpt_value *v, char bytes[16])
+static ckpt_dtype scalar_of(const summary_work *p, const ckpt_value *v, char bytes[16])
 {
     static const struct {
         const char *numpy;
@@ -54,7 +49,7 @@ static ckpt_dtype scalar_of(const picture *p, const ckpt_value *v, char bytes[16
     return CKPT_DTYPE_NONE;
 }
 
-static bool number_of(const picture *p, const ckpt_value *v, double *out)
+static bool number_of(const summary_work *p, const ckpt_value *v, double *out)
 {
     char bytes[16];
     if (v && (v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_INT)) {
@@ -66,7 +61,7 @@ static bool number_of(const picture *p, const ckpt_value *v, double *out)
 }
 
 /* A whole number >= 0, kept as one. */
-static bool count_of(const picture *p, const ckpt_value *v, int64_t *out)
+static bool count_of(const summary_work *p, const ckpt_value *v, int64_t *out)
 {
     static const ckpt_dtype whole[] = {CKPT_I64, CKPT_I32, CKPT_I16, CKPT_I8, CKPT_U64, CKPT_U32, CKPT_U16, CKPT_U8};
     char bytes[16];
@@ -88,7 +83,7 @@ static bool count_of(const picture *p, const ckpt_value *v, int64_t *out)
 /* ---- how far */
 
 /* The first of the keys that holds a count, at the root or one level below it under the names that trainers use. */
-static int64_t count_in(const picture *p, const ckpt_value *root, const char *const *keys)
+static int64_t count_in(const summary_work *p, const ckpt_value *root, const char *const *keys)
 {
     static const char *const below[] = {NULL, "trainer_state", "progress", "state", "train_state"};
     int64_t n;
@@ -102,7 +97,7 @@ static int64_t count_in(const picture *p, const ckpt_value *root, const char *co
 }
 
 /* Of a directory: the one file that says it (an RNG file counts its own). */
-static int64_t count_in_files(const picture *p, const ckpt_value *root, const char *const *keys)
+static int64_t count_in_files(const summary_work *p, const ckpt_value *root, const char *const *keys)
 {
     int64_t found = -1;
     for (size_t i = 0; root && i < root->entry_count; i++) {
@@ -116,7 +111,7 @@ static int64_t count_in_files(const picture *p, const ckpt_value *root, const ch
     return found;
 }
 
-static void take_progress(const picture *p)
+static void take_progress(const summary_work *p)
 {
     static const char *const step_keys[] = {"global_step",  "step",        "iter", "iteration",
                                             "global_steps", "steps",       "it",   "iter_num",
@@ -127,7 +122,7 @@ static void take_progress(const picture *p)
     double exact;
     ckpt_summary *out = p->out;
     bool files = ckpt__in_files(p->index) && p->root == p->index->root;
-    int64_t (*count)(const picture *, const ckpt_value *, const char *const *) = files ? count_in_files : count_in;
+    int64_t (*count)(const summary_work *, const ckpt_value *, const char *const *) = files ? count_in_files : count_in;
     const ckpt_value *step = find(p, p->producer->step, &word, &n), *epoch = find(p, p->producer->epoch, &word, &n);
     out->step = p->index->step;
     if (out->step < 0 && !p->producer->step)
@@ -146,7 +141,7 @@ static void take_progress(const picture *p)
 /* ---- how well */
 
 /* The HF Trainer's last evaluation: {"eval_loss": ..., "step": ...} in a list of what it has logged. */
-static void take_last_evaluation(const picture *p)
+static void take_last_evaluation(const summary_work *p)
 {
     ckpt_score *s = &p->out->score;
     char key[120];
@@ -162,7 +157,7 @@ static void take_last_evaluation(const picture *p)
         s->name = ckpt__s("eval_loss");
 }
 
-static void take_score(const picture *p)
+static void take_score(const summary_work *p)
 {
     const ckpt__producer *own = p->producer;
     ckpt_score *s = &p->out->score;
@@ -183,7 +178,7 @@ static void take_score(const picture *p)
 
 /* ---- versions, precision, averages */
 
-static void take_version(const picture *p)
+static void take_version(const summary_work *p)
 {
     const char *word;
     size_t n;
@@ -195,7 +190,7 @@ static void take_version(const picture *p)
         p->out->version_of = ckpt__summary_keep(p->out, (ckpt_str){word, n});
 }
 
-static void take_precision(const picture *p)
+static void take_precision(const summary_work *p)
 {
     const char *word;
     size_t n;
@@ -215,7 +210,7 @@ static bool is_below(ckpt_str name, ckpt_str path)
 }
 
 /* Where the row says, else where tensors are that have the role. */
-static void take_ema(const picture *p)
+static void take_ema(const summary_work *p)
 {
     const char *word;
     size_t n;
@@ -277,7 +272,7 @@ static const char *kind_of(const ckpt__canon *canon)
     return kind;
 }
 
-static void take_paths(const picture *p, const ckpt__canon *canon)
+static void take_paths(const summary_work *p, const ckpt__canon *canon)
 {
     ckpt_summary *out = p->out;
     const ckpt_value *root = p->index->root;
@@ -305,7 +300,7 @@ static void take_paths(const picture *p, const ckpt__canon *canon)
 }
 
 /* Canonical names tell which dict is what, and which state belongs to which parameter. */
-static ckpt_status take_parts(const picture *p)
+static ckpt_status take_parts(const summary_work *p)
 {
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);
@@ -331,7 +326,7 @@ static ckpt_status take_parts(const picture *p)
 
 /* ---- what resumes it */
 
-static void add_line(const picture *p, ckpt__buf *lines, const char *what, const ckpt_value *part, ckpt_str path)
+static void add_line(const summary_work *p, ckpt__buf *lines, const char *what, const ckpt_value *part, ckpt_str path)
 {
     ckpt__buf code = {0};
     if (part && path.data && path.size && part == value_and_code(p->root, path, &code) && !code.failed)
@@ -345,7 +340,7 @@ static bool names_a_model(ckpt_str path)
     return ckpt__str_among(ckpt__str_last(path), "model state_dict model_state_dict model_state net network module weights params");
 }
 
-static void put_lines(const picture *p, ckpt__buf *to)
+static void put_lines(const summary_work *p, ckpt__buf *to)
 {
     static const char load[] = "torch.load(\"{path}\", map_location=\"cpu\"{load})";
     ckpt_summary *out = p->out;
@@ -370,7 +365,7 @@ static void put_lines(const picture *p, ckpt__buf *to)
 }
 
 /* A directory of libtorch's archives is read file by file. */
-static bool put_archives(const picture *p, ckpt__buf *to)
+static bool put_archives(const summary_work *p, ckpt__buf *to)
 {
     const ckpt_value *root = p->index->root;
     size_t archives = 0;
@@ -389,7 +384,7 @@ static bool put_archives(const picture *p, ckpt__buf *to)
 }
 
 /* config.json's "architectures": the class with its head. AutoModel alone would leave the head out. */
-static void put_model(const picture *p, ckpt__buf *to)
+static void put_model(const summary_work *p, ckpt__buf *to)
 {
     const ckpt_value *config = ckpt_value_get(p->root, "config.json"), *list = ckpt_value_get(config, "architectures");
     const ckpt_value *name = list && list->kind == CKPT_V_LIST && list->item_count == 1 ? list->items[0] : NULL;
@@ -409,7 +404,7 @@ static void put_model(const picture *p, ckpt__buf *to)
         ckpt__buf_str(to, "AutoModel");
 }
 
-static ckpt_status take_resume(const picture *p)
+static ckpt_status take_resume(const summary_work *p)
 {
     ckpt__whole whole;
     if (ckpt__part_find(p->index, p->reader->path, &whole))
@@ -460,7 +455,7 @@ static const ckpt__producer *kept_producer(const ckpt__index *index, ckpt__index
     return status == CKPT_OK ? ckpt__producer_of_root(*root) : NULL;
 }
 
-static void take_facts(picture *p)
+static void take_facts(summary_work *p)
 {
     p->out->producer = p->producer->name;
     take_version(p);
@@ -477,7 +472,7 @@ ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_er
     out->owned = ckpt__arena_new(0);
     if (!out->owned)
         return ckpt__fail_memory(err, "a summary", 0);
-    picture p = {.reader = reader, .index = reader->index, .out = out, .err = err};
+    summary_work p = {.reader = reader, .index = reader->index, .out = out, .err = err};
     p.producer = ckpt__producer_match(p.index, &p.root, &out->resume_file);
     take_facts(&p);
     take_ema(&p);

@@ -9,7 +9,11 @@
 #include "model/value_path.h"
 
 /* A copy in out->owned; data NULL where there is no memory, or nothing was given. */
-ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text);
+static inline ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
+{
+    return text.data ? ckpt__arena_str(out->owned, text.data, text.size) : text;
+}
+
 /* ---- summary_find.c */
 /* Optimizers and schedulers by their structure; their classes; what is special. CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt_error *err);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-typedef struct ledger {
+typedef struct state_tally {
     const ckpt__index *index;
     const ckpt__canon *canon;
     ckpt__hash *has_state; /* canonical names of parameters that have some */
@@ -13,7 +13,7 @@ typedef struct ledger {
     ckpt__arena *arena;    /* keys of the two */
     ckpt_summary *out;
     size_t alive; /* states that belong to a parameter of some group */
-} ledger;
+} state_tally;
 
 static bool is_state(const ckpt__canon_entry *e)
 {
@@ -26,7 +26,7 @@ static bool is_param(const ckpt__canon_entry *e)
 }
 
 /* "storage offset": where a tensor's elements are; its number where it has none. */
-static ckpt_str place_of(const ledger *l, size_t tensor)
+static ckpt_str place_of(const state_tally *l, size_t tensor)
 {
     const ckpt_tensor_info *t = &l->index->tensors[tensor].info;
     ckpt__buf b = {0};
@@ -46,7 +46,7 @@ static void add_name(ckpt_summary *out, ckpt_str *names, uint64_t count, ckpt_st
 }
 
 /* Who has state; states of parameters that are not here. False: no memory. */
-static bool take_states(ledger *l)
+static bool take_states(state_tally *l)
 {
     ckpt_summary_state *s = &l->out->state;
     for (size_t i = 0; i < l->canon->count; i++) {
@@ -72,7 +72,7 @@ static bool take_states(ledger *l)
     return true;
 }
 
-static bool take_params(ledger *l)
+static bool take_params(state_tally *l)
 {
     ckpt_summary_state *s = &l->out->state;
     for (size_t i = 0; i < l->canon->count; i++) {
@@ -102,7 +102,7 @@ ckpt_status ckpt__summary_state(const ckpt__index *index, const ckpt__canon *can
         optimizer = is_state(&canon->entries[i]);
     if (!optimizer || !model)
         return CKPT_OK;
-    ledger l = {.index = index, .canon = canon, .out = out};
+    state_tally l = {.index = index, .canon = canon, .out = out};
     l.has_state = ckpt__hash_new(64);
     l.bytes_with_state = ckpt__hash_new(64);
     l.seen = ckpt__hash_new(64);

@@ -8,15 +8,23 @@
 /* What a bid looks at: the first bytes (up to 4 KiB) of file 0 and its size; for a directory head_size is 0 and
  * dirfd can be asked for names. */
 typedef struct ckpt__probe {
-    const unsigned char *head; size_t head_size;
-    uint64_t file_size;
+    const unsigned char *head; size_t head_size;      /* borrowed; bytes */
+    uint64_t file_size;           /* bytes */
     bool directory;
-    int dirfd;                    /* -1 where several files were given */
-    const ckpt__source *source;
+    int dirfd;                    /* borrowed; -1 where several files were given */
+    const ckpt__source *source;   /* borrowed */
     uint32_t file;                /* number in the source, unless it is a directory: for the few bids that look further */
 } ckpt__probe;
 
-/* ---- recipes: the mirror. An ordered list of segments without holes. */
+/* ---- recipes: the mirror of an index. A recipe is an ordered list of segments without holes: the whole output file, but for the
+ * payloads, which are only named. So a format writes without reading a payload. A plain safetensors file of w (48 bytes) and
+ * last (12 bytes), which are tensors 0 and 1 of the index, is
+ *
+ *     segments[0]  LITERAL   size 4096    the header: 8 bytes of length, the JSON, spaces up to CKPT__ST_ALIGN
+ *     segments[1]  PAYLOAD   size 48      number 0
+ *     segments[2]  PAYLOAD   size 12      number 1          recipe.size = 4096 + 48 + 12 = 4156
+ *
+ * Segment 2 begins at byte 4144, the sum of the sizes before it. */
 typedef enum ckpt__segment_kind {
     CKPT__LITERAL,                /* bytes known now */
     CKPT__COMPUTED,               /* bytes that depend on nothing but the CRCs of the segments before: compute() makes them
@@ -27,24 +35,24 @@ typedef enum ckpt__segment_kind {
 } ckpt__segment_kind;
 typedef struct ckpt__segment {
     ckpt__segment_kind kind;
-    uint64_t size;
-    union {                       /* a file of a hundred thousand tensors has some times as many segments */
+    uint64_t size;                /* bytes of the output; never 0 */
+    union {                       /* one word: a file of a hundred thousand tensors has some times as many segments */
         char *bytes;              /* LITERAL, DEFERRED (placeholders of the right length): in the recipe's arena, or its text */
         size_t number;            /* PAYLOAD, STORAGE: number in the index that is written; COMPUTED: the format's own */
     };
 } ckpt__segment;
 typedef struct ckpt__recipe {
-    ckpt__arena *arena;
-    ckpt__buf text;               /* the one long text that a format makes, so that it is not copied */
-    ckpt__segment *segments; size_t count;
-    uint64_t size;                /* of the whole file */
+    ckpt__arena *arena;           /* owned */
+    ckpt__buf text;               /* owned: the one long text that a format makes, so that it is not copied */
+    ckpt__segment *segments; size_t count;    /* heap, owned */
+    uint64_t size;                /* bytes of the whole file: the sum of the segments' sizes */
     /* Fills the DEFERRED segments in place; crcs[i] is the CRC-32 of segment i (PAYLOAD, STORAGE). NULL: nothing is
      * deferred. */
     ckpt_status (*finish)(struct ckpt__recipe *recipe, const uint32_t *crcs, ckpt_error *err);
     /* The bytes of COMPUTED segment i, all of them; crcs[k] is the CRC-32 of segment k for every k < i. NULL: nothing is
      * computed. */
     ckpt_status (*compute)(const struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, char *to, ckpt_error *err);
-    void *ctx;                    /* format's own, in the arena */
+    void *ctx;                    /* the format's own, in the arena; NULL: it needs none */
 } ckpt__recipe;
 void ckpt__recipe_free(ckpt__recipe *r);
 
@@ -53,7 +61,7 @@ void ckpt__recipe_free(ckpt__recipe *r);
  * value tree to write (TENSOR nodes refer to the index), NULL for none. Tensors of the index that view one storage
  * share it: native keeps them as aliases, plain safetensors writes copies and says so in `lost`. */
 typedef struct ckpt__write_request {
-    const ckpt__index *index;
+    const ckpt__index *index;     /* borrowed, as all pointers here: the recipe's segments name its rows by number */
     const size_t *tensors; size_t count;
     const ckpt_value *root;
     int64_t step;                 /* completed steps, or -1 */
@@ -92,8 +100,9 @@ typedef enum ckpt__family {
     CKPT__FAMILY_FOLDER           /* a directory of several files, each of a format of its own; torch.load is behind most */
 } ckpt__family;
 
+/* One format. Everything above this room goes by this table; a new format is one more of these. */
 typedef struct ckpt__format {
-    const char *name;
+    const char *name;             /* "torch"; static */
     const char *suffix;           /* for migrate's default: ".safetensors"; NULL: none */
     /* 0: not mine; else how sure: 100 for an unmistakable magic. */
     int (*bid)(const ckpt__probe *probe);
@@ -137,6 +146,8 @@ typedef struct ckpt__format {
     bool loose_files;
     /* hf: weights without a word about who trained them. Asked by producer. */
     bool pretrained;
+    /* peft: the weights are an adapter's, under names of PEFT's, which PEFT alone loads. Asked by doctor, for the resume. */
+    bool adapter;
     /* torch-legacy: torch. What `--to same` writes where this format is only read; NULL: the format itself. */
     const struct ckpt__format *rewritten_as;
 } ckpt__format;

@@ -7,11 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* One directory that this process has open; all claims are one list behind a lock. */
 struct ckpt__claim {
     dev_t device;
     ino_t inode;
-    pid_t owner;
-    ckpt__claim *next;
+    pid_t owner;                  /* the process that took it: a forked child has another id, so its copy counts for nothing */
+    ckpt__claim *next;            /* NULL: the last */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

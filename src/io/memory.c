@@ -102,6 +102,7 @@ bool ckpt__memory_group_path(const char *text, const char *controller, char *pat
     return false;
 }
 
+/* Where one version of control groups keeps what is asked for: names of files and directories below its mount, NULL: none. */
 typedef struct version {
     const char *mount, *controller, *limits[2], *usage, *key_prefix;
 } version;

@@ -9,8 +9,8 @@
 /* A file size limit kills by SIGXFSZ; held back, the call says EFBIG, and the pending signal is taken away. Both keep
  * errno. */
 typedef struct ckpt__xfsz {
-    sigset_t before;
-    bool was_blocked;
+    sigset_t before;              /* the thread's mask, to be put back */
+    bool was_blocked;             /* SIGXFSZ was blocked by the program itself: what is pending is the program's */
 } ckpt__xfsz;
 void ckpt__xfsz_hold(ckpt__xfsz *h);
 void ckpt__xfsz_release(const ckpt__xfsz *h, bool too_big);

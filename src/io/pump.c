@@ -8,18 +8,20 @@
 enum { BLOCKS = 3, FEW = 3, ALIGN = 4096 };
 
 typedef struct block {
-    void *data;
-    uint64_t offset;
-    size_t n;
+    void *data;                   /* heap, owned, aligned to 4 KiB for O_DIRECT */
+    uint64_t offset;              /* in the file */
+    size_t n;                     /* bytes of it that count */
 } block;
 
+/* Three blocks are enough: one is filled, one waits, one is written. With head = 1 and filled = 2 the caller fills block 1, the
+ * thread writes block 2 = (1 + 3 - 2) % 3, and block 0 is next. */
 struct ckpt__pump {
-    ckpt__sink *sink;
+    ckpt__sink *sink;             /* borrowed */
     block ring[BLOCKS];
-    size_t count;                 /* blocks that there are: one without a thread */
-    size_t head, filled;          /* the next to be filled; how many wait to be written, counted back from it */
-    bool threaded, stop, busy;
-    ckpt_status status;           /* of the first write that failed */
+    size_t count;                 /* blocks in use: one without a thread */
+    size_t head, filled;          /* the next to be filled; how many wait or are written, counted back from it */
+    bool threaded, stop, busy;    /* there is a thread; it is to end; it is in a write */
+    ckpt_status status;           /* of the first write that failed; CKPT_OK: none did. Nothing is written after it */
     ckpt_error error;
     pthread_t thread;
     pthread_mutex_t lock;

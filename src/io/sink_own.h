@@ -4,21 +4,24 @@
 #include <sys/types.h>
 #include "io/sink.h"
 
+/* An output under its temporary name. A sink goes one way: open, written, settled (all bytes on disk), committed (it has its
+ * name); an abort may come before each step. Strings are heap and owned. The descriptors are owned too, but for the dirfd of a
+ * member, which is the fd of its directory. */
 struct ckpt__sink {
     ckpt__sink_options options;
-    ckpt__sink *parent;           /* of a member; else NULL */
+    ckpt__sink *parent;           /* of a member: the directory's sink, which outlives it; else NULL */
     char *path;                   /* as the user named it, links resolved */
-    char *base;                   /* last component of path */
-    char *temporary;              /* name in the parent directory */
+    char *base;                   /* last component of path; NULL for a member */
+    char *temporary;              /* name in the directory dirfd, beside `base`; a member is called so from the start */
     int dirfd;                    /* the directory that holds path (and the temporary) */
-    int fd;                       /* the file, or the temporary directory */
+    int fd;                       /* the file, or the temporary directory; -1 once settled */
     int direct;                   /* the same file past the page cache (O_DIRECT), or -1 */
     bool directory;
     bool settled;                 /* all of it is on disk, and fd is closed */
     bool synced;                  /* so is its name */
     mode_t mode;                  /* that of a new one: 0666 or 0777 as the umask and the directory have it */
-    uint64_t size;
-    char **folders;               /* below a directory, parents first */
+    uint64_t size;                /* bytes that the file will have; 0 for a directory */
+    char **folders;               /* folders below a directory, parents first; NULL: none */
     size_t folder_count, folder_capacity;
 };
 

@@ -5,28 +5,32 @@
 #include <sys/types.h>
 #include "base/base.h"
 
+/* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
 typedef struct ckpt__file {
-    char *name;                   /* relative to the directory; the path itself for a single file */
-    int fd;
-    uint64_t size;
-    uint64_t dev, ino;
-    size_t root;                  /* where it lies: 0 is `path`, the others are the source's `also` */
-    bool passes;                  /* ckpt__source_pass; the range that was read last, of which the page cache still has all: */
-    uint64_t passed, passed_end;
+    char *name;                   /* heap: relative to the directory; the path itself for a single file */
+    int fd;                       /* owned, open for reading */
+    uint64_t size;                /* bytes, when it was opened */
+    uint64_t dev, ino;            /* which file that was, whatever has its name later */
+    size_t root;                  /* the path that has it: 0 is the source's `path`, n is also[n - 1] */
+    bool passes;                  /* ckpt__source_pass with keep false: what was read leaves the page cache again */
+    uint64_t passed, passed_end;  /* then: the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they
+                                   * are dropped, and passed becomes passed_end */
 } ckpt__file;
 
 /* A further directory (or file) of the same checkpoint, on another disk. */
 typedef struct ckpt__root {
-    char *path;
-    int dirfd;                    /* -1: a file */
+    char *path;                   /* heap, as it was given */
+    int dirfd;                    /* owned; -1: a file */
 } ckpt__root;
 
+/* What a checkpoint is read from: one file, a directory, or several paths of one checkpoint. A run on two disks that was given
+ * as "a/step-100" and "/mnt/b/step-100" has path "a/step-100", also[0] "/mnt/b/step-100", and files whose root is 0 or 1. */
 typedef struct ckpt__source {
-    char *path;
+    char *path;                   /* heap, as it was given first */
     bool directory;               /* files have names below a directory, or there are several paths */
-    int dirfd;                    /* -1: `path` is a file */
-    ckpt__file *files; size_t count, capacity;
-    ckpt__root *also; size_t also_count, also_capacity;
+    int dirfd;                    /* owned; -1: `path` is a file */
+    ckpt__file *files; size_t count, capacity;             /* heap, in the order in which they were added */
+    ckpt__root *also; size_t also_count, also_capacity;    /* heap; NULL: there is one path */
 } ckpt__source;
 
 /* A file: it becomes file 0. A directory: no files yet. CKPT_E_SYSTEM (no such file, permission), CKPT_E_FORMAT for

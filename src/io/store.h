@@ -4,10 +4,11 @@
 #define CKPT_STORE_H
 #include "base/base.h"
 
+/* An open run directory. Everything is done below `dirfd`, so a directory that is moved meanwhile is still this one. */
 typedef struct ckpt__store {
-    char *path;                   /* absolute, so that a chdir of the trainer changes nothing */
-    int dirfd;
-    int lock;                     /* descriptor of .lock, or -1 */
+    char *path;                   /* heap; absolute, so that a chdir of the trainer changes nothing */
+    int dirfd;                    /* owned */
+    int lock;                     /* descriptor of .lock, owned; -1: not locked */
     bool unsynced;                /* the file system has no fsync of directories: names reach the disk when it likes */
     int64_t owner;                /* the process that locked it: one forked from it does not unlock */
 } ckpt__store;

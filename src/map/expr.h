@@ -7,10 +7,11 @@ enum { CKPT__EXPR_MAX = 64 };      /* operands and operators of one expression *
 
 typedef struct ckpt__expr_op {
     char code;                     /* 'n' number, 'r' rank, 'l' local_rank, 'w' world, 'i' index, or + - * / % */
-    int64_t number;
+    int64_t number;                /* of 'n'; else 0 */
 } ckpt__expr_op;
 
-/* In reverse Polish order. */
+/* In reverse Polish order, so that evaluation needs one stack and no recursion: "rank * 2 + 1" is r, n 2, *, n 1, +. No
+ * pointers: copy it freely. */
 typedef struct ckpt__expr {
     ckpt__expr_op ops[CKPT__EXPR_MAX];
     size_t count;

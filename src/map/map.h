@@ -11,8 +11,10 @@ typedef enum ckpt__decided {
     CKPT__BY_PARAM                /* follows its parameter */
 } ckpt__decided;
 
+/* Where one tensor goes, and why: "by" is what messages and the policy ask for. With the rules {tag: "cuda:*", to: "cuda:0"} a
+ * tensor that was saved on cuda:3 gets {device cuda:0, by CKPT__BY_TAG, rule 0, cast NONE}. */
 typedef struct ckpt__target {
-    ckpt_device device;           /* NONE: keep */
+    ckpt_device device;           /* NONE: the tensor keeps its tag */
     ckpt__decided by;
     size_t rule;                  /* number of the rule, for messages; SIZE_MAX: none */
     ckpt_dtype cast;              /* NONE: as saved */
@@ -59,9 +61,10 @@ ckpt_status ckpt__map_place(const ckpt_map *map, ckpt_optimizer_kind kind, const
 /* ---- the YAML's other parts */
 ckpt_optimizer_kind ckpt__map_optimizer(const ckpt_map *map);  /* DEFAULT: not said */
 bool ckpt__map_has_names(const ckpt_map *map);                 /* a rule asks for names, or a callback */
+/* What `source` in a map file says, in the map's arena. */
 typedef struct ckpt__map_source {
-    const char *model, *optimizer, *scaler, *step;   /* key paths, or NULL: found by structure */
-    const char *const *strip_prefix; size_t strip_count;
+    const char *model, *optimizer, *scaler, *step;   /* key paths; NULL: not said, and found by structure */
+    const char *const *strip_prefix; size_t strip_count;      /* NULL: none */
 } ckpt__map_source;
 const ckpt__map_source *ckpt__map_source_of(const ckpt_map *map);     /* never NULL */
 /* Applies strip_prefix (iteratively) and rename (in order, each at most once) to a parameter's name; appends to out. */
@@ -69,6 +72,8 @@ ckpt_status ckpt__map_rename(const ckpt_map *map, const char *name, size_t n, ck
 
 /* ---- the placement policy: one row of the table */
 typedef enum ckpt__place { CKPT__WITH_PARAM, CKPT__ON_CPU, CKPT__FREE } ckpt__place;
+/* Where the optimizer needs one role: fused AdamW has {CKPT__WITH_PARAM, float32 true} for its step, plain AdamW
+ * {CKPT__ON_CPU, false}. */
 typedef struct ckpt__policy {
     ckpt__place place;
     bool float32;                 /* must be float32 there (the step of fused and capturable) */

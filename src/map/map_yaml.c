@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 struct ctx {
-    ckpt_map *map;
-    const char *name;
+    ckpt_map *map;                /* that is filled */
+    const char *name;             /* of the file, for messages */
     ckpt_error *err;
 };
 

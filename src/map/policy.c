@@ -34,6 +34,7 @@ ckpt__policy ckpt__policy_of(ckpt_optimizer_kind kind, ckpt_role role)
     return (ckpt__policy){ CKPT__FREE, false };
 }
 
+/* One ckpt__map_place: its arguments, and what its steps hand on. The first ten are the caller's. */
 struct placing {
     const ckpt_map *map;
     ckpt_optimizer_kind kind;

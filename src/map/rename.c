@@ -9,6 +9,7 @@
 /* A name is short and a fair pattern needs a few steps a byte; beyond these a pattern is a trap ("(a*)*b"). */
 enum { MATCH_LIMIT = 200000, DEPTH_LIMIT = 20000, HEAP_LIMIT_KIB = 16384, MAX_GROUP = 99 };
 
+/* One rule, compiled. Everything is owned. */
 struct ckpt__rename {
     pcre2_code *code;             /* for names that are only bytes */
     pcre2_code *utf;              /* for names that are UTF-8, where `.` is a character; NULL: the pattern is not */

@@ -19,7 +19,7 @@ typedef struct part {
 
 typedef struct same {
     ckpt__out *w;
-    ckpt__mover *m;
+    ckpt__migration *m;
     part *parts; size_t count, capacity;
     ckpt__hash *by_name;          /* file name -> part */
     size_t *part_of;              /* per tensor; SIZE_MAX: none */
@@ -32,7 +32,7 @@ static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
 {
     int put = ckpt__hash_put(s->by_name, name.data, name.size, s->count, number);
     if (put < 0 || !ckpt__grow(&s->parts, &s->capacity, s->count + 1, sizeof *s->parts))
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     if (put == 0)
         return CKPT_OK;
     *number = s->count;
@@ -41,7 +41,7 @@ static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
 }
 
 /* Options that may change a torch file in other places than its tensors. */
-static bool edits_values(const ckpt__mover *m)
+static bool edits_values(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->strip_prefix_count || o->rename_count || o->add_prefix || o->drop_count || o->only_tensor_count ||
@@ -86,10 +86,10 @@ static ckpt_status find_parts(same *s)
 /* m->chosen by parts, in the order that they have there. */
 static ckpt_status sort_chosen(same *s)
 {
-    ckpt__mover *m = s->m;
+    ckpt__migration *m = s->m;
     size_t *sorted = calloc(m->chosen_count + 1, sizeof *sorted), at = 0;
     if (!sorted)
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     for (size_t k = 0; k < m->chosen_count; k++)
         if (s->part_of[m->chosen[k]] != SIZE_MAX)
             s->parts[s->part_of[m->chosen[k]]].count++;
@@ -132,7 +132,7 @@ static ckpt__out_file *add_file(same *s, const part *p)
 /* Names in a file of weights are the keys that its tensors have in the tree now. */
 static void find_renamed(same *s, const ckpt_value *dict)
 {
-    const ckpt__mover *m = s->m;
+    const ckpt__migration *m = s->m;
     for (size_t i = 0; i < dict->entry_count; i++) {
         const ckpt_entry *e = &dict->entries[i];
         if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR || e->value->tensor >= m->from->tensor_count)
@@ -206,7 +206,7 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     }
     ckpt__out_file *f = root ? add_file(s, p) : NULL;
     if (!f)
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     f->root = root;
     return CKPT_OK;
 }
@@ -215,13 +215,13 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
 static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
 {
     ckpt__out_file *f = ckpt__out_add(s->w, name);      /* keeps the name */
-    const ckpt__mover *m = s->m;
+    const ckpt__migration *m = s->m;
     uint64_t total = 0;
     const char *slash = strrchr(name, '/');
     size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
     bool first = true;
     if (!f)
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     for (size_t i = 0; i < dict->entry_count; i++)
         if (dict->entries[i].value->kind == CKPT_V_TENSOR)
             total += m->index->tensors[dict->entries[i].value->tensor].info.nbytes;
@@ -240,7 +240,7 @@ static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict
         first = false;
     }
     ckpt__buf_str(&f->text, "\n  }\n}\n");
-    return f->text.failed ? ckpt__mover_no_memory(s->err) : CKPT_OK;
+    return f->text.failed ? ckpt__migration_no_memory(s->err) : CKPT_OK;
 }
 
 /* The index is written again where names or sizes changed, and with salvage where it names what is not there, or was none. */
@@ -255,11 +255,11 @@ static ckpt_status refresh_index(same *s, const ckpt_entry *e, bool has_index, b
         return CKPT_OK;
     ckpt__buf own = { 0 };
     ckpt__buf_printf(&own, "%s.index.json", name);
-    ckpt_status status = own.failed ? ckpt__mover_no_memory(s->err) : write_index(s, own.data, e->value);
+    ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value);
     const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
     ckpt__buf_free(&own);
     if (status == CKPT_OK && !key)
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     ((ckpt_entry *)(uintptr_t)e)->key = key; /* as it is read back; trees of migrate are its own */
     return status;
 }
@@ -282,7 +282,7 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
     find_renamed(s, e->value);
     bool *of = calloc(s->count + 1, sizeof *of);
     if (!of)
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     for (size_t i = 0; i < e->value->entry_count; i++) {
         const ckpt_value *v = e->value->entries[i].value;
         if (v->kind == CKPT_V_TENSOR && v->tensor < s->m->from->tensor_count && s->part_of[v->tensor] != SIZE_MAX)
@@ -318,7 +318,7 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
         return write_entry(s, e);
     ckpt__out_file *f = ckpt__out_add(s->w, name.data);
     if (!f)
-        return ckpt__mover_no_memory(s->err);
+        return ckpt__migration_no_memory(s->err);
     f->format = &ckpt__format_torch;
     f->root = e->value;
     return CKPT_OK;
@@ -360,10 +360,10 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
     const char *kept = ckpt__arena_copy(w->m->index->arena, path + skip, strlen(path + skip));
     int put = kept ? ckpt__hash_put(l->there, kept, strlen(kept), 0, NULL) : -1;
     if (put <= 0)
-        return put < 0 ? ckpt__mover_no_memory(err) : CKPT_OK;
+        return put < 0 ? ckpt__migration_no_memory(err) : CKPT_OK;
     if (folder) {
         if (!ckpt__grow(&w->folders, &w->folder_capacity, w->folder_count + 1, sizeof *w->folders))
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
         if (w->folder_count >= 1000)
             return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "it holds more than 1000 folders, which no checkpoint does");
         w->folders[w->folder_count++] = kept;
@@ -371,7 +371,7 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
     }
     ckpt__out_file *f = ckpt__out_add(w, kept);
     if (!f)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     f->copy = true;
     f->from = root;
     return CKPT_OK;
@@ -386,7 +386,7 @@ static ckpt_status note_unread(const ckpt__out *w, ckpt_error *err)
     for (size_t i = 0; edits && status == CKPT_OK && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (strcmp(f->code, "file-ignored") == 0)
-            status = ckpt__mover_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
+            status = ckpt__migration_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
                                       "is copied as it is: no part of the checkpoint is read from it");
     }
     return status;
@@ -398,7 +398,7 @@ static ckpt_status list_files(lister *l)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         if (w->files[i].name && ckpt__hash_put(l->there, w->files[i].name, strlen(w->files[i].name), 0, NULL) < 0)
-            status = ckpt__mover_no_memory(w->err);
+            status = ckpt__migration_no_memory(w->err);
     l->folder = "";
     if (status == CKPT_OK)
         status = ckpt__source_each(w->m->reader->source, "", see_file, l, w->err);
@@ -412,9 +412,9 @@ static ckpt_status list_files(lister *l)
 ckpt_status ckpt__carry_files(ckpt__out *w)
 {
     lister l = { .w = w, .carry = true, .there = ckpt__hash_new(64) };
-    ckpt_status status = l.there ? list_files(&l) : ckpt__mover_no_memory(w->err);
+    ckpt_status status = l.there ? list_files(&l) : ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK && l.left)
-        status = ckpt__mover_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
+        status = ckpt__migration_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
                                   "%zu folders of the source stay behind: no weights of this model are in them", l.left);
     ckpt__hash_free(l.there);
     return status;
@@ -423,7 +423,7 @@ ckpt_status ckpt__carry_files(ckpt__out *w)
 /* Salvage: what could not be read is damaged (not-recovered), and does not go along as if it were not. */
 static ckpt_status leave_damaged(const ckpt__out *w, ckpt__hash *there)
 {
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     const ckpt_report *said = m->from->findings;
     for (size_t i = 0; m->options.salvage && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
@@ -431,19 +431,19 @@ static ckpt_status leave_damaged(const ckpt__out *w, ckpt__hash *there)
             (ckpt__ends(f->file, ".json") && !strstr(f->file, ".index.")))
             continue;
         if (ckpt__hash_put(there, f->file, strlen(f->file), 0, NULL) < 0)
-            return ckpt__mover_no_memory(w->err);
+            return ckpt__migration_no_memory(w->err);
     }
     return CKPT_OK;
 }
 
 ckpt_status ckpt__same_files(ckpt__out *w)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     const ckpt_value *root = m->root;
     same s = { .w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err };
     lister l = { .w = w, .there = ckpt__hash_new(64) };
     s.part_of = calloc(m->from->tensor_count + 1, sizeof *s.part_of);
-    ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : ckpt__mover_no_memory(s.err);
+    ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : ckpt__migration_no_memory(s.err);
     if (status == CKPT_OK)
         status = sort_chosen(&s);
     for (size_t i = 0; status == CKPT_OK && root && i < root->entry_count; i++)

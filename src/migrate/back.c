@@ -24,7 +24,7 @@ typedef struct place {
 } place;
 
 typedef struct checker {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__arena *names;
     written *tensors; size_t tensor_count;
     place *list; size_t count, capacity;
@@ -70,7 +70,7 @@ static ckpt_status crc_of(checker *c, const ckpt__payload *payload, size_t tenso
 
 static ckpt_status progress(checker *c, uint64_t nbytes)
 {
-    ckpt__mover *m = c->m;
+    ckpt__migration *m = c->m;
     const ckpt_progress *p = &m->options.progress;
     m->done += nbytes;
     if (!p->fn || p->fn(p->ctx, m->done < m->total ? m->done : m->total, m->total) == 0)
@@ -91,7 +91,7 @@ static ckpt_status note_tensor(checker *c, size_t i)
     w->there = t->piece_count == 1;
     w->known = true;
     if (!w->name.data)
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     ckpt_status status = w->there ? crc_of(c, &c->want, i, w->nbytes, &w->crc) : CKPT_OK;
     return status == CKPT_OK ? progress(c, w->nbytes / 2) : status;
 }
@@ -107,13 +107,13 @@ static ckpt_status add_place(checker *c, ckpt_str name, bool inside, size_t tens
     if (!ckpt__str_equal(name, kept))
         kept = ckpt__arena_str(c->names, name.data ? name.data : "", name.size);
     if (!kept.data || !ckpt__grow(&c->list, &c->capacity, c->count + 1, sizeof *c->list))
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     c->list[c->count++] = (place){ kept, tensor, end, inside };
     return CKPT_OK;
 }
 
 /* Was said to be lost: torch has no such dtype, and its file has None there. */
-static bool is_none(const ckpt__mover *m, size_t tensor)
+static bool is_none(const ckpt__migration *m, size_t tensor)
 {
     ckpt_dtype dtype = m->index->tensors[tensor].info.dtype;
     return !m->same && (dtype == CKPT_F4 || dtype == CKPT_F6_E2M3 || dtype == CKPT_F6_E3M2);
@@ -131,13 +131,13 @@ static int note_spot(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status note_all(checker *c)
 {
-    ckpt__mover *m = c->m;
+    ckpt__migration *m = c->m;
     ckpt__reader_payload *want = NULL;
     c->names = ckpt__arena_new(0);
     c->tensor_count = m->index->tensor_count;
     c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
     c->block = malloc(BLOCK);
-    ckpt_status status = c->names && c->tensors && c->block ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    ckpt_status status = c->names && c->tensors && c->block ? CKPT_OK : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
         status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, PAYLOAD, &want, &c->want, c->err);
     if (status == CKPT_OK && m->torch && m->root)
@@ -200,7 +200,7 @@ static int note_place(void *ctx, const ckpt_visit *visit)
         return 0;
     ckpt_str name = ckpt__arena_str(c->back->index->arena, visit->name.data, visit->name.size);
     if (!name.data || ckpt__hash_put(c->places, name.data, name.size, visit->value->tensor, NULL) < 0)
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     return 0;
 }
 
@@ -209,7 +209,7 @@ static ckpt_status note_places(checker *c)
     if (!c->m->same)
         return CKPT_OK;
     if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     return c->back->index->root ? (ckpt_status)ckpt_value_walk(c->back->index->root, 0, note_place, c, c->err) : CKPT_OK;
 }
 
@@ -218,7 +218,7 @@ static ckpt_status check_rest(checker *c)
 {
     const ckpt__index *x = c->back->index;
     bool *checked = calloc(x->storage_count + 1, sizeof *checked);
-    ckpt_status status = checked ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    ckpt_status status = checked ? CKPT_OK : ckpt__migration_no_memory(c->err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
         for (size_t p = 0; p < x->tensors[i].piece_count; p++) {
             if (!c->seen[i] && x->tensors[i].has_crc)
@@ -241,7 +241,7 @@ static ckpt_status check(checker *c)
     if (status < 0)
         return c->err ? c->err->status : status;
     c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
-    status = c->seen ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    status = c->seen ? CKPT_OK : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
         status = ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
     if (status == CKPT_OK)
@@ -254,7 +254,7 @@ static ckpt_status check(checker *c)
     return status;
 }
 
-ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)
 {
     checker c = { .m = m, .err = err };
     ckpt_status status = note_all(&c);

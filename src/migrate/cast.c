@@ -23,7 +23,7 @@ typedef struct rule {
 } rule;
 
 typedef struct caster {
-    ckpt__mover *m;
+    ckpt__migration *m;
     rule *rules;
     size_t count;
     ckpt_error *err;
@@ -69,7 +69,7 @@ static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
     if (!converts(CKPT_F32, out->to) && !converts(CKPT_C64, out->to))
         return ckpt__fail(err, CKPT_E_ARGUMENT, text, "nothing is converted to %s", equals + 1);
     if (!(out->glob = strndup(text, (size_t)(equals - text))))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     out->exact = *out->glob == '=';
     if (out->exact)
         memmove(out->glob, out->glob + 1, strlen(out->glob));
@@ -196,7 +196,7 @@ static ckpt_status note_unused(caster *c)
                      "converts nothing: '%.200s=%s' before it takes %s that it matches (%zu), and the first that matches counts",
                      first->glob, ckpt_dtype_name(first->to), r->taken == 1 ? "the tensor" : "all tensors", r->taken);
         if (r->matched && !r->taken)
-            status = ckpt__mover_note(c->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
+            status = ckpt__migration_note(c->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
                                       "%s converts nothing: integers, random states and the optimizer's state are left alone unless "
                                       "the glob names them",
                                       said);
@@ -223,18 +223,18 @@ static int find_tie(void *ctx, const ckpt_visit *visit)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
     m->one_of = calloc(x->tensor_count + 1, sizeof *m->one_of);
     m->first_names = calloc(x->tensor_count + 1, sizeof *m->first_names);
-    ckpt_status status = listed && m->one_of && m->first_names ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = listed && m->one_of && m->first_names ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         ckpt_str name = x->tensors[i].info.name;
         m->one_of[i] = i;
         if (!m->dropped[i] && !ckpt__is_flat(x, i) && ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     }
     m->read_count = status == CKPT_OK ? x->tensor_count : 0;
     tie_finder f = { m->one_of, x->tensor_count, listed };
@@ -253,7 +253,7 @@ ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err)
 /* A tensor under several names is one: the first rule that matches any of them is for all. */
 static void join_names(const caster *c, ckpt_dtype *out, size_t *by)
 {
-    const ckpt__mover *m = c->m;
+    const ckpt__migration *m = c->m;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < m->read_count; i++) {
             size_t to = pass ? i : m->one_of[i], from = pass ? m->one_of[i] : i;
@@ -276,7 +276,7 @@ static void find_weights(caster *c)
         }
 }
 
-ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err)
+ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
     caster c = { .m = m, .count = o->cast_count, .err = err };
@@ -285,7 +285,7 @@ ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err
     bool *part = calloc(m->from->tensor_count + 1, sizeof *part);
     size_t *by = calloc(m->from->tensor_count + 1, sizeof *by);
     c.rules = calloc(o->cast_count + 1, sizeof *c.rules);
-    ckpt_status status = part && by && c.rules ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = part && by && c.rules ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < o->cast_count; k++)
         status = parse(o->cast[k], &c.rules[k], err);
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i))

@@ -34,7 +34,7 @@ ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *f, uint64_t *siz
 /* What the checkpoint has in the file goes along unseen: it is held against its own CRCs before. */
 static ckpt_status check_storages(ckpt__out *w, uint32_t file)
 {
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     const ckpt__index *x = m->from;
     ckpt_status status = CKPT_OK;
     char what[200];
@@ -55,7 +55,7 @@ ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *f, ckpt__sink *folder)
     uint32_t file = 0;
     bool own = false;
     char *block = malloc(BLOCK);
-    ckpt_status status = block ? open_copy(w, f, &file, &own) : ckpt__mover_no_memory(w->err);
+    ckpt_status status = block ? open_copy(w, f, &file, &own) : ckpt__migration_no_memory(w->err);
     f->size = status == CKPT_OK ? source->files[file].size : 0;
     f->crc = 0;
     if (status == CKPT_OK && !own)
@@ -115,7 +115,7 @@ ckpt_status ckpt__check_copies(ckpt__out *w)
     if (!any)
         return CKPT_OK;
     char *block = malloc(BLOCK);
-    ckpt_status status = block ? ckpt__source_open(w->m->beside, &there, w->err) : ckpt__mover_no_memory(w->err);
+    ckpt_status status = block ? ckpt__source_open(w->m->beside, &there, w->err) : ckpt__migration_no_memory(w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         if (w->files[i].copy)
             status = check_copy(w, there, &w->files[i], block);
@@ -127,7 +127,7 @@ ckpt_status ckpt__check_copies(ckpt__out *w)
 /* ---- what may be replaced */
 
 typedef struct replaced {
-    const ckpt__mover *m;
+    const ckpt__migration *m;
     ckpt__source *from;
 } replaced;
 
@@ -158,7 +158,7 @@ static ckpt_status may_go(void *ctx, size_t root, const char *name, bool folder,
                       ckpt__escape(shown, sizeof shown, name, strlen(name)));
 }
 
-static ckpt_status check_same(const ckpt__mover *m, ckpt_error *err)
+static ckpt_status check_same(const ckpt__migration *m, ckpt_error *err)
 {
     ckpt__source *there = NULL;
     ckpt__folder look = { 0 };
@@ -182,7 +182,7 @@ static ckpt_status check_same(const ckpt__mover *m, ckpt_error *err)
 
 static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
 {
-    const ckpt__mover *m = ctx;
+    const ckpt__migration *m = ctx;
     size_t n = strlen(name);
     (void)root;
     struct stat st;
@@ -192,7 +192,7 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
     bool carried = !folder && !failed && ckpt__is_carried(name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
     ckpt__buf_free(&path);
     if (failed)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (carried)
         return CKPT_OK;           /* the source has one of this name, which comes in its place */
     bool shard = !folder && ckpt__begins(name, "model") && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
@@ -204,7 +204,7 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
 }
 
 /* A directory is replaced where it holds nothing but such weights. */
-static ckpt_status check_shards(const ckpt__mover *m, ckpt_error *err)
+static ckpt_status check_shards(const ckpt__migration *m, ckpt_error *err)
 {
     ckpt__source *there = NULL;
     ckpt_status status = ckpt__source_open(m->dst, &there, err);
@@ -214,7 +214,7 @@ static ckpt_status check_shards(const ckpt__mover *m, ckpt_error *err)
     return status;
 }
 
-ckpt_status ckpt__check_replaced(const ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__check_replaced(const ckpt__migration *m, ckpt_error *err)
 {
     return m->same ? check_same(m, err) : m->hf ? check_shards(m, err) : CKPT_OK;
 }

@@ -58,7 +58,7 @@ ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx
     ckpt_status status = CKPT_OK;
     bool dict = root && root->kind == CKPT_V_DICT;
     if (dict && (ckpt__seen_add(&seen, root) < 0 || !ckpt__grow(&pending, &capacity, 1, sizeof *pending)))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     else if (dict)
         pending[count++] = root;
     while (status == CKPT_OK && count > 0) {
@@ -69,7 +69,7 @@ ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx
             const ckpt_value *next = v->entries[i].value;
             int added = next->kind == CKPT_V_DICT ? ckpt__seen_add(&seen, next) : 0;
             if (added < 0 || (added && !ckpt__grow(&pending, &capacity, count + 1, sizeof *pending)))
-                status = ckpt__mover_no_memory(err);
+                status = ckpt__migration_no_memory(err);
             else if (added)
                 pending[count++] = next;
         }
@@ -81,14 +81,14 @@ ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx
 
 /* ---- the walk */
 
-typedef struct spotter {
+typedef struct spot_walk {
     ckpt__spot_fn fn;
     void *ctx;
     const ckpt_value **open; /* [depth]: the value there */
     size_t *children; /* [depth]: how many of its children were visited */
     size_t open_capacity, children_capacity;
     ckpt_error *err;
-} spotter;
+} spot_walk;
 
 static ckpt_entry *own(const ckpt_entry *entries)
 {
@@ -122,7 +122,7 @@ static void find_spot(const ckpt_value *parent, size_t n, ckpt__spot *spot)
 
 static int on_visit(void *ctx, const ckpt_visit *visit)
 {
-    spotter *s = ctx;
+    spot_walk *s = ctx;
     size_t depth = visit->path.count;
     if (!ckpt__grow(&s->open, &s->open_capacity, depth + 1, sizeof *s->open) ||
         !ckpt__grow(&s->children, &s->children_capacity, depth + 1, sizeof *s->children))
@@ -141,7 +141,7 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
 
 ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx, ckpt_error *err)
 {
-    spotter s = { .fn = fn, .ctx = ctx, .err = err };
+    spot_walk s = { .fn = fn, .ctx = ctx, .err = err };
     int status = root ? ckpt_value_walk(root, 0, on_visit, &s, err) : CKPT_OK;
     free(s.open);
     free(s.children);
@@ -197,14 +197,14 @@ bool ckpt__cuts_apply(ckpt__cuts *c)
     return holes;
 }
 
-typedef struct holed {
+typedef struct holed_list {
     ckpt_value **items;
     size_t count, capacity;
-} holed;
+} holed_list;
 
 static int find_holed(void *ctx, const ckpt_visit *visit)
 {
-    holed *h = ctx;
+    holed_list *h = ctx;
     const ckpt_value *v = visit->value;
     bool has = false;
     for (size_t i = 0; v->kind == CKPT_V_OBJECT && i < v->item_count && !has; i++)
@@ -219,7 +219,7 @@ static int find_holed(void *ctx, const ckpt_visit *visit)
 
 ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err)
 {
-    holed h = { NULL, 0, 0 };
+    holed_list h = { NULL, 0, 0 };
     int status = root ? ckpt_value_walk(root, 0, find_holed, &h, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < h.count; i++) {
         const ckpt_value **items = (const ckpt_value **)(uintptr_t)h.items[i]->items;
@@ -230,7 +230,7 @@ ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err)
         h.items[i]->item_count = kept;
     }
     free(h.items);
-    return status == CKPT_E_NO_MEMORY ? ckpt__mover_no_memory(err) : (ckpt_status)status;
+    return status == CKPT_E_NO_MEMORY ? ckpt__migration_no_memory(err) : (ckpt_status)status;
 }
 
 void ckpt__cuts_free(ckpt__cuts *c)

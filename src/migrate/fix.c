@@ -5,7 +5,7 @@
 #include "doctor/mends.h"
 #include "format/table.h"
 
-static ckpt_status strip_wrappers(ckpt__mover *m, ckpt_error *err)
+static ckpt_status strip_wrappers(ckpt__migration *m, ckpt_error *err)
 {
     static const char *const prefixes[] = { "module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module." };
     if (m->options.strip_prefix_count)
@@ -17,7 +17,7 @@ static ckpt_status strip_wrappers(ckpt__mover *m, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err)
+static ckpt_status apply(ckpt__migration *m, const ckpt__mend *mend, ckpt_error *err)
 {
     ckpt_migrate_options *o = &m->options;
     const char *what = mend->what;
@@ -57,17 +57,17 @@ static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err
     }
     return ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, what)
                ? CKPT_OK
-               : ckpt__mover_no_memory(err);
+               : ckpt__migration_no_memory(err);
 }
 
 /* The mends of what doctor finds for one loader. */
-static ckpt_status apply_found(ckpt__mover *m, const ckpt_reader *reader, ckpt_loader loader, ckpt_error *err)
+static ckpt_status apply_found(ckpt__migration *m, const ckpt_reader *reader, ckpt_loader loader, ckpt_error *err)
 {
     ckpt_doctor_options asked = { .loader = loader, .cuda_devices = -1 };
     ckpt_doctor_result answer;
     ckpt_report *report = ckpt_report_new();
     memset(&answer, 0, sizeof answer);
-    ckpt_status status = report ? ckpt_doctor(reader, &asked, &answer, report, err) : ckpt__mover_no_memory(err);
+    ckpt_status status = report ? ckpt_doctor(reader, &asked, &answer, report, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         const ckpt__mend *mend = f->severity > CKPT_SEVERITY_NOTE ? ckpt__mend_of(f->code) : NULL;
@@ -80,7 +80,7 @@ static ckpt_status apply_found(ckpt__mover *m, const ckpt_reader *reader, ckpt_l
 }
 
 /* What doctor would print, for a trainer in C and for torch. */
-static ckpt_status apply_all(ckpt__mover *m, ckpt_error *err)
+static ckpt_status apply_all(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_reader_options reading = { .format = m->options.from,
                                     .also = m->options.also,
@@ -113,7 +113,7 @@ static ckpt_status no_mend(const char *code, ckpt_error *err)
     return status;
 }
 
-ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < m->options.fix_count; i++) {

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 /* The entries of a source that is flat, tensors under their names, by tensor: of a directory, file by file. */
-static ckpt_status find_entries(const ckpt__mover *m, const ckpt_entry ***out, ckpt_error *err)
+static ckpt_status find_entries(const ckpt__migration *m, const ckpt_entry ***out, ckpt_error *err)
 {
     const ckpt_value *root = m->from->root;
     const ckpt_entry **found = *out = calloc(m->from->tensor_count + 1, sizeof(const ckpt_entry *));
     if (!found)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t f = 0; root && root->kind == CKPT_V_DICT && f < root->entry_count; f++) {
         const ckpt_value *file = root->entries[f].value;
         for (size_t i = 0; file->kind == CKPT_V_DICT && i < file->entry_count; i++) {
@@ -28,7 +28,7 @@ static bool is_entry(const ckpt_entry *e, const ckpt_tensor_info *t)
            (class.data ? ckpt__str_equal(e->value->class_name, class) : !e->value->class_name.data);
 }
 
-static ckpt_status put_flat(ckpt__mover *m, const ckpt_entry **found, ckpt_entry *entries, size_t *count, ckpt_error *err)
+static ckpt_status put_flat(ckpt__migration *m, const ckpt_entry **found, ckpt_entry *entries, size_t *count, ckpt_error *err)
 {
     ckpt__arena *a = m->index->arena;
     for (size_t k = 0; k < m->chosen_count; k++) {
@@ -39,7 +39,7 @@ static ckpt_status put_flat(ckpt__mover *m, const ckpt_entry **found, ckpt_entry
         else {
             ckpt_value *key = ckpt__value_new(a, CKPT_V_STR), *v = ckpt__value_new(a, CKPT_V_TENSOR);
             if (!key || !v)
-                return ckpt__mover_no_memory(err);
+                return ckpt__migration_no_memory(err);
             key->text = t->name;
             v->tensor = i;
             v->class_name = t->extra->class_name;
@@ -52,12 +52,12 @@ static ckpt_status put_flat(ckpt__mover *m, const ckpt_entry **found, ckpt_entry
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_flat(ckpt__mover *m, const ckpt_value **out, ckpt_error *err)
+ckpt_status ckpt__migrate_flat(ckpt__migration *m, const ckpt_value **out, ckpt_error *err)
 {
     const ckpt_entry **found;
     ckpt_entry *entries = ckpt__arena_array(m->index->arena, m->chosen_count + 1, sizeof *entries);
     ckpt_value *dict = entries ? ckpt__value_new(m->index->arena, CKPT_V_DICT) : NULL;
-    ckpt_status status = dict ? find_entries(m, &found, err) : ckpt__mover_no_memory(err);
+    ckpt_status status = dict ? find_entries(m, &found, err) : ckpt__migration_no_memory(err);
     if (status < 0)
         return status;
     status = put_flat(m, found, entries, &dict->entry_count, err);

@@ -3,7 +3,7 @@
 
 /* Two values of four bits are one element of torch's float4_e2m1fn_x2 and two of safetensors' F4: the same bytes, and the last
  * dimension twice as long, as the safetensors library has it. --to same: each file keeps its format, and its name for them. */
-static ckpt_status set_float4(ckpt__mover *m, size_t i, ckpt_dtype to, ckpt_error *err)
+static ckpt_status set_float4(ckpt__migration *m, size_t i, ckpt_dtype to, ckpt_error *err)
 {
     ckpt__tensor *t = &m->index->tensors[i];
     ckpt_dtype was = t->info.dtype;
@@ -14,7 +14,7 @@ static ckpt_status set_float4(ckpt__mover *m, size_t i, ckpt_dtype to, ckpt_erro
         return CKPT_OK;           /* the writer says what it makes of it */
     int64_t *shape = ckpt__arena_array(m->index->arena, t->info.ndim, sizeof *shape);
     if (!shape)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     memcpy(shape, t->info.shape, t->info.ndim * sizeof *shape);
     shape[last] = doubles ? shape[last] * 2 : shape[last] / 2;
     t->info.dtype = to;
@@ -23,15 +23,15 @@ static ckpt_status set_float4(ckpt__mover *m, size_t i, ckpt_dtype to, ckpt_erro
         doubles ? CKPT_OK : ckpt__index_set_view(m->index, i, t->pieces[0].storage, shape, NULL, 0, err);
     m->index->tensors[i].info.device = device;
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cast", t->info.name, err,
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", t->info.name, err,
                                   "%s is %s there: the same bytes, the last dimension %s as long", ckpt_dtype_name(was),
                                   ckpt_dtype_name(to), doubles ? "twice" : "half");
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, ckpt_dtype_name(was), ckpt_dtype_name(to), t->info.nbytes))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     return status;
 }
 
-ckpt_status ckpt__migrate_float4(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && !m->same && i < m->index->tensor_count; i++) {

@@ -17,7 +17,7 @@ typedef struct owner {
 } owner;
 
 typedef struct grouper {
-    ckpt__mover *m;
+    ckpt__migration *m;
     owner *owners; size_t count, capacity;
     ckpt__hash *by_name;          /* -> owner */
     ckpt_str keys[KEYS_MAX]; size_t key_count;
@@ -84,7 +84,7 @@ static ckpt_status find_owners(grouper *g)
             continue;             /* gradients and averages are of parameters too */
         owner *o = owner_of(g, e->param);
         if (!o)
-            return ckpt__mover_no_memory(g->err);
+            return ckpt__migration_no_memory(g->err);
         if (ckpt__str_is(e->state_key, "step"))
             o->step = i;
         else
@@ -141,7 +141,7 @@ static size_t list_names(const grouper *g, bool (*odd)(const grouper *, const ow
 
 static ckpt_status lose(grouper *g, const char *what)
 {
-    return ckpt__report_add(g->m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, bind, "%s", what) ? CKPT_OK : ckpt__mover_no_memory(g->err);
+    return ckpt__report_add(g->m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, bind, "%s", what) ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 
 static bool is_orphan(const grouper *g, const owner *o)
@@ -213,7 +213,7 @@ static ckpt_status find_losses(grouper *g, bool *said)
 /* torch counts them in a float32 of its own for each parameter. */
 static ckpt_status make_step(grouper *g, owner *o, int64_t step)
 {
-    ckpt__mover *m = g->m;
+    ckpt__migration *m = g->m;
     ckpt__index *x = m->from;
     ckpt__canon *c = m->canon;
     float number = (float)step;
@@ -228,7 +228,7 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
     ckpt_str kept = name.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(x->arena, name.data, name.size);
     ckpt__buf_free(&name);
     if (!bytes || !s || !t || !kept.data)
-        return ckpt__mover_no_memory(g->err);
+        return ckpt__migration_no_memory(g->err);
     m->dropped[x->tensor_count - 1] = m->dropped[x->tensor_count] = false;
     *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = kept, .unit = 4, .dtype = CKPT_F32 };
     s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
@@ -240,7 +240,7 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
     *e = (ckpt__canon_entry){ .name = kept, .own = kept, .tensor = x->tensor_count - 1, .param = o->name, .state_key = ckpt__s("step"),
                               .role = CKPT_ROLE_STEP, .is_tensor = true };
     if (at == c->count && ckpt__hash_put(c->by_name, kept.data, kept.size, c->count++, NULL) < 0)
-        return ckpt__mover_no_memory(g->err);
+        return ckpt__migration_no_memory(g->err);
     o->step = at;
     g->made++;
     ckpt_status status = ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, g->err);
@@ -251,16 +251,16 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
 /* For a step of each, in what is kept of each tensor and entry. */
 static ckpt_status make_room(grouper *g)
 {
-    ckpt__mover *m = g->m;
+    ckpt__migration *m = g->m;
     bool *dropped = realloc(m->dropped, m->from->tensor_count + g->count + 1);
     m->dropped = dropped ? dropped : m->dropped;
     ckpt__canon_entry *entries = realloc(m->canon->entries, (m->canon->count + g->count + 1) * sizeof *entries);
     m->canon->entries = entries ? entries : m->canon->entries;
-    return dropped && entries ? CKPT_OK : ckpt__mover_no_memory(g->err);
+    return dropped && entries ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 
 /* The one step of the checkpoint: bound as "step", or the file's own. -1: none. */
-static int64_t common_step(const ckpt__mover *m)
+static int64_t common_step(const ckpt__migration *m)
 {
     size_t i;
     const ckpt_value *v = ckpt__hash_get(m->canon->by_name, "step", 4, &i) ? m->canon->entries[i].value : NULL;
@@ -311,7 +311,7 @@ static ckpt_status make_group(grouper *g)
     ckpt__canon_group *made = ckpt__arena_array(c->arena, 1, sizeof *made);
     char left[80] = "", step[120] = "", last[120];
     if (!params || !made)
-        return ckpt__mover_no_memory(g->err);
+        return ckpt__migration_no_memory(g->err);
     for (size_t i = 0; i < g->count; i++)
         params[i] = g->owners[i].name;
     *made = (ckpt__canon_group){
@@ -336,14 +336,14 @@ static ckpt_status make_group(grouper *g)
         "('%s' to '%s')%s. torch matches by position: construct the optimizer over the parameters in that order (param_names says it). "
         "Hyper-parameters are not in the checkpoint",
         g->count, left, shown, last, step);
-    return added ? CKPT_OK : ckpt__mover_no_memory(g->err);
+    return added ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 
 static ckpt_status note_steps(grouper *g)
 {
     if (!g->made || g->m->group_made)
         return CKPT_OK;
-    return ckpt__mover_note(g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
+    return ckpt__migration_note(g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
                             "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
                             "integers",
                             g->made, (long long)common_step(g->m));
@@ -369,10 +369,10 @@ static ckpt_status group(grouper *g)
     return status == CKPT_OK ? note_steps(g) : status;
 }
 
-ckpt_status ckpt__migrate_groups(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_groups(ckpt__migration *m, ckpt_error *err)
 {
     grouper g = { .m = m, .by_name = ckpt__hash_new(64), .err = err };
-    ckpt_status status = g.by_name ? group(&g) : ckpt__mover_no_memory(err);
+    ckpt_status status = g.by_name ? group(&g) : ckpt__migration_no_memory(err);
     ckpt__hash_free(g.by_name);
     free(g.owners);
     return status;

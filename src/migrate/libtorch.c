@@ -20,13 +20,13 @@ typedef struct sequence {
     size_t count;
 } sequence;
 
-typedef struct turner {
-    ckpt__mover *m;
+typedef struct conversion {
+    ckpt__migration *m;
     ckpt__arena *arena;
     ckpt__hash *ids;              /* address -> id */
     size_t count;
     ckpt_error *err;
-} turner;
+} conversion;
 
 static bool text_of(const ckpt_entry *e, ckpt_str *key)
 {
@@ -46,14 +46,14 @@ static int64_t number_in(const ckpt_entry *e, ckpt_str head)
 }
 
 /* False in *whole: it has a hole, or a number twice. */
-static ckpt_status read_sequence(turner *t, const ckpt_value *dict, ckpt_str head, sequence *out, bool *whole)
+static ckpt_status read_sequence(conversion *t, const ckpt_value *dict, ckpt_str head, sequence *out, bool *whole)
 {
     out->count = 0;
     for (size_t i = 0; i < dict->entry_count; i++)
         out->count += number_in(&dict->entries[i], head) >= 0;
     out->items = ckpt__arena_array(t->arena, out->count + 1, sizeof *out->items);
     if (!out->items)
-        return ckpt__mover_no_memory(t->err);
+        return ckpt__migration_no_memory(t->err);
     *whole = true;
     for (size_t i = 0; *whole && i < dict->entry_count; i++) {
         int64_t n = number_in(&dict->entries[i], head);
@@ -66,7 +66,7 @@ static ckpt_status read_sequence(turner *t, const ckpt_value *dict, ckpt_str hea
     return CKPT_OK;
 }
 
-static void drop(turner *t, const ckpt_value *v)
+static void drop(conversion *t, const ckpt_value *v)
 {
     if (v->kind == CKPT_V_TENSOR && v->tensor < t->m->from->tensor_count)
         t->m->dropped[v->tensor] = true;
@@ -75,7 +75,7 @@ static void drop(turner *t, const ckpt_value *v)
 /* ---- one parameter's state */
 
 /* torch counts steps in a float32 of its own for each parameter. */
-static ckpt_status step_tensor(turner *t, int64_t step, ckpt_value **out)
+static ckpt_status step_tensor(conversion *t, int64_t step, ckpt_value **out)
 {
     ckpt__index *x = t->m->from;
     float number = (float)step;
@@ -89,7 +89,7 @@ static ckpt_status step_tensor(turner *t, int64_t step, ckpt_value **out)
     }
     *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
     if (!bytes || !s || !made || !dropped || !*out)
-        return ckpt__mover_no_memory(t->err);
+        return ckpt__migration_no_memory(t->err);
     *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32 };
     s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
     made->info.name = ckpt__s("step");
@@ -101,7 +101,7 @@ static ckpt_status step_tensor(turner *t, int64_t step, ckpt_value **out)
 }
 
 /* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs". */
-static ckpt_status put_sequence(turner *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries, size_t *n,
+static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries, size_t *n,
                                 bool *is)
 {
     static const char tail[] = "/size";
@@ -125,13 +125,13 @@ static ckpt_status put_sequence(turner *t, const ckpt_value *state, const ckpt_e
     drop(t, e->value);
     entries[*n].key = ckpt__value_str(t->arena, head.data, head.size - 1);
     entries[*n].value = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
-    return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
-static ckpt_status turn_state(turner *t, ckpt_value *state)
+static ckpt_status turn_state(conversion *t, ckpt_value *state)
 {
     ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
-    ckpt_status status = entries ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    ckpt_status status = entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0;
     for (size_t i = 0; status == CKPT_OK && i < state->entry_count; i++) {
         const ckpt_entry *e = &state->entries[i];
@@ -157,14 +157,14 @@ static ckpt_status turn_state(turner *t, ckpt_value *state)
 
 /* ---- groups */
 
-static ckpt_status turn_group(turner *t, const ckpt_value *group, const ckpt_value **out)
+static ckpt_status turn_group(conversion *t, const ckpt_value *group, const ckpt_value **out)
 {
     const ckpt_value *options = ckpt_value_get(group, "options");
     size_t more = options && options->kind == CKPT_V_DICT ? options->entry_count : 0;
     ckpt_entry *entries = ckpt__arena_array(t->arena, more + 1, sizeof *entries);
     sequence params = { 0 };
     bool whole = false;
-    ckpt_status status = entries ? read_sequence(t, group, ckpt__s("params/"), &params, &whole) : ckpt__mover_no_memory(t->err);
+    ckpt_status status = entries ? read_sequence(t, group, ckpt__s("params/"), &params, &whole) : ckpt__migration_no_memory(t->err);
     if (status == CKPT_OK && !whole)
         status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer lists its parameters with a hole");
     if (status < 0)
@@ -178,7 +178,7 @@ static ckpt_status turn_group(turner *t, const ckpt_value *group, const ckpt_val
                               ckpt_kind_name(params.items[i]->kind));
         if (ckpt__hash_put(t->ids, id.data, id.size, t->count, NULL) < 0 ||
             !(params.items[i] = ckpt__value_int(t->arena, (int64_t)t->count++)))
-            return ckpt__mover_no_memory(t->err);
+            return ckpt__migration_no_memory(t->err);
     }
     for (size_t i = 0; i < group->entry_count; i++)
         drop(t, group->entries[i].value);        /* params/size */
@@ -186,7 +186,7 @@ static ckpt_status turn_group(turner *t, const ckpt_value *group, const ckpt_val
     entries[more].value = ckpt__value_list(t->arena, CKPT_V_LIST, params.items, params.count);
     if (entries[more].key && entries[more].value)
         *out = ckpt__value_dict(t->arena, entries, more + 1);
-    return *out ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    return *out ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
 typedef struct numbered {
@@ -201,11 +201,11 @@ static int by_id(const void *a, const void *b)
 }
 
 /* States by the ids of their addresses, in their order; what is in no group concerns no optimizer. */
-static ckpt_status turn_states(turner *t, const ckpt_value *states, const ckpt_value **out)
+static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ckpt_value **out)
 {
     numbered *all = calloc(states->entry_count + 1, sizeof *all);
     ckpt_entry *entries = ckpt__arena_array(t->arena, states->entry_count + 1, sizeof *entries);
-    ckpt_status status = all && entries ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0;
     for (size_t i = 0; status == CKPT_OK && i < states->entry_count; i++) {
         ckpt_value *state = (ckpt_value *)(uintptr_t)states->entries[i].value;
@@ -214,7 +214,7 @@ static ckpt_status turn_states(turner *t, const ckpt_value *states, const ckpt_v
         if (!text_of(&states->entries[i], &key) || state->kind != CKPT_V_DICT)
             continue;
         if (!ckpt__hash_get(t->ids, key.data, key.size, &id)) {
-            status = ckpt__mover_note(t->m, CKPT_SEVERITY_WARNING, "dead-state", key, t->err,
+            status = ckpt__migration_note(t->m, CKPT_SEVERITY_WARNING, "dead-state", key, t->err,
                                       "a state of the optimizer whose parameter is in no group: left out");
             for (size_t k = 0; k < state->entry_count; k++)
                 drop(t, state->entries[k].value);
@@ -223,7 +223,7 @@ static ckpt_status turn_states(turner *t, const ckpt_value *states, const ckpt_v
         all[n].id = id;
         all[n].entry.key = ckpt__value_int(t->arena, (int64_t)id);
         all[n++].entry.value = state;
-        status = all[n - 1].entry.key ? turn_state(t, state) : ckpt__mover_no_memory(t->err);
+        status = all[n - 1].entry.key ? turn_state(t, state) : ckpt__migration_no_memory(t->err);
     }
     if (n)
         qsort(all, n, sizeof *all, by_id);
@@ -231,10 +231,10 @@ static ckpt_status turn_states(turner *t, const ckpt_value *states, const ckpt_v
         entries[i] = all[i].entry;
     free(all);
     *out = status == CKPT_OK ? ckpt__value_dict(t->arena, entries, n) : NULL;
-    return status == CKPT_OK && !*out ? ckpt__mover_no_memory(t->err) : status;
+    return status == CKPT_OK && !*out ? ckpt__migration_no_memory(t->err) : status;
 }
 
-static ckpt_status turn(turner *t, ckpt_value *optimizer)
+static ckpt_status turn(conversion *t, ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *states = ckpt_value_get(optimizer, "state"),
                      *made = NULL, *list = NULL;
@@ -257,27 +257,27 @@ static ckpt_status turn(turner *t, ckpt_value *optimizer)
     ckpt_entry *entries = ckpt__arena_array(t->arena, 2, sizeof *entries);
     list = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
     if (!entries || !list)
-        return ckpt__mover_no_memory(t->err);
+        return ckpt__migration_no_memory(t->err);
     entries[0] = (ckpt_entry){ ckpt__value_str(t->arena, "state", 5), made };
     entries[1] = (ckpt_entry){ ckpt__value_str(t->arena, "param_groups", 12), list };
     if (!entries[0].key || !entries[1].key)
-        return ckpt__mover_no_memory(t->err);
+        return ckpt__migration_no_memory(t->err);
     optimizer->entries = entries;
     optimizer->entry_count = 2;
     optimizer->class_name = (ckpt_str){ NULL, 0 };
     optimizer->origin = NULL;
-    return ckpt__mover_note(t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, t->err,
+    return ckpt__migration_note(t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, t->err,
                             "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position",
                             t->count);
 }
 
-static ckpt_status turn_one(ckpt__mover *m, ckpt_value *v, ckpt_error *err)
+static ckpt_status turn_one(ckpt__migration *m, ckpt_value *v, ckpt_error *err)
 {
     const ckpt_value *groups = ckpt_value_get(v, "param_groups"), *states = ckpt_value_get(v, "state");
     if (!groups || !states || groups->kind != CKPT_V_DICT || states->kind != CKPT_V_DICT)
         return CKPT_OK;           /* before 1.5: neither groups nor settings, so nothing that torch.optim could load */
-    turner t = { .m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err };
-    ckpt_status status = t.ids ? turn(&t, v) : ckpt__mover_no_memory(err);
+    conversion t = { .m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err };
+    ckpt_status status = t.ids ? turn(&t, v) : ckpt__migration_no_memory(err);
     ckpt__hash_free(t.ids);
     return status;
 }
@@ -288,7 +288,7 @@ static ckpt_status turn_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *er
     return *below ? CKPT_OK : turn_one(ctx, v, err);
 }
 
-ckpt_status ckpt__migrate_libtorch(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_libtorch(ckpt__migration *m, ckpt_error *err)
 {
     return ckpt__edit_dicts(m->from->root, turn_if, m, err);
 }

@@ -32,7 +32,7 @@ static bool is_weights(ckpt_str file, ckpt_str *number)
 }
 
 typedef struct merger {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__arena *arena;
     ckpt_entry *entries;
     size_t count; /* of the result */
@@ -51,7 +51,7 @@ static ckpt_status add(merger *g, const char *key, const ckpt_value *v)
 {
     ckpt_value *name = ckpt__value_str(g->arena, key, strlen(key));
     if (!name)
-        return ckpt__mover_no_memory(g->err);
+        return ckpt__migration_no_memory(g->err);
     g->entries[g->count++] = (ckpt_entry){ name, v };
     return CKPT_OK;
 }
@@ -63,7 +63,7 @@ static ckpt_status add_weights(merger *g, const char *key, const ckpt_value *v)
     size_t before = dict ? dict->entry_count : 0, n = before;
     ckpt_entry *entries = ckpt__arena_array(g->arena, before + v->entry_count + 1, sizeof *entries);
     if (!entries)
-        return ckpt__mover_no_memory(g->err);
+        return ckpt__migration_no_memory(g->err);
     if (before)
         memcpy(entries, dict->entries, before * sizeof *entries);
     for (size_t i = 0; i < v->entry_count; i++)
@@ -75,7 +75,7 @@ static ckpt_status add_weights(merger *g, const char *key, const ckpt_value *v)
         return CKPT_OK;
     }
     if (!(dict = ckpt__value_dict(g->arena, entries, n)))
-        return ckpt__mover_no_memory(g->err);
+        return ckpt__migration_no_memory(g->err);
     dict->class_name = ckpt__s("collections.OrderedDict");
     dict->state = v->kind == CKPT_V_DICT && !ckpt__entry_of(v, "__metadata__") ? v->state : NULL;
     return add(g, key, dict);
@@ -124,15 +124,15 @@ static bool is_settings(const ckpt_value *file)
     return ckpt__str_among(ckpt__s(key), SETTINGS);
 }
 
-static ckpt_status say_settings(ckpt__mover *m, ckpt_str file, ckpt_error *err)
+static ckpt_status say_settings(ckpt__migration *m, ckpt_str file, ckpt_error *err)
 {
     char name[200];
-    return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
+    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
                             "the settings in %s are no part of a state_dict, and stay behind",
                             ckpt__escape(name, sizeof name, file.data, file.size));
 }
 
-ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_error *err)
+ckpt_status ckpt__migrate_merge(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
 {
     const ckpt_value *from = m->from->root;
     merger g = { .m = m, .arena = m->from->arena, .err = err };
@@ -143,7 +143,7 @@ ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_er
         if (from->entries[i].key->kind != CKPT_V_STR)
             return CKPT_OK; /* not by files */
     if (!(g.entries = ckpt__arena_array(g.arena, from->entry_count + 1, sizeof *g.entries)))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < from->entry_count; i++)
         status = add_file(&g, &from->entries[i]);
@@ -155,15 +155,15 @@ ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_er
         if (is_settings(from->entries[i].key))
             status = say_settings(m, from->entries[i].key->text, err);
     *root = model ? model : ckpt__value_dict(g.arena, g.entries, g.count);
-    return !*root ? ckpt__mover_no_memory(err) : status;
+    return !*root ? ckpt__migration_no_memory(err) : status;
 }
 
 /* The tree of a directory with torch files in it, for a file of safetensors: settings are not lost values there either. */
-static ckpt_status leave_settings(ckpt__mover *m, ckpt_error *err)
+static ckpt_status leave_settings(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value *root = m->from->root;
     ckpt_entry *entries = ckpt__arena_array(m->from->arena, root->entry_count + 1, sizeof *entries);
-    ckpt_status status = entries ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = entries ? CKPT_OK : ckpt__migration_no_memory(err);
     size_t n = 0;
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         if (is_settings(root->entries[i].key))
@@ -175,12 +175,12 @@ static ckpt_status leave_settings(ckpt__mover *m, ckpt_error *err)
         return status;
     ckpt_value *left = ckpt__value_dict(m->from->arena, entries, n);
     if (!left)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     m->from->root = left;
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err)
 {
     static const char json[] = ".json", index[] = ".index.json";
     const ckpt_value *root = m->from->root;

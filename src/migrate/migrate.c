@@ -11,12 +11,12 @@
 #include "migrate/to_canonical.h"
 #include "format/table.h"
 
-ckpt_status ckpt__mover_no_memory(ckpt_error *err)
+ckpt_status ckpt__migration_no_memory(ckpt_error *err)
 {
     return ckpt__fail_memory(err, "the target", 0);
 }
 
-ckpt_status ckpt__mover_note(ckpt__mover *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
+ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
                              const char *format, ...)
 {
     char shown[300], message[900];
@@ -25,10 +25,10 @@ ckpt_status ckpt__mover_note(ckpt__mover *m, ckpt_severity severity, const char 
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     ckpt__escape(shown, sizeof shown, name.data ? name.data : "", name.size);
-    return ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message) ? CKPT_OK : ckpt__mover_no_memory(err);
+    return ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message) ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err)
 {
     return ckpt__report_fail(m->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, m->src, err);
 }
@@ -45,7 +45,7 @@ static int64_t step_of(const ckpt__canon *canon)
 }
 
 /* The model's own dict, with its order and its _metadata, where it is one. */
-static ckpt_status weights_dict(ckpt__mover *m, const ckpt_value **out, ckpt_error *err)
+static ckpt_status weights_dict(ckpt__migration *m, const ckpt_value **out, ckpt_error *err)
 {
     const ckpt_value *model = m->canon->model_path.data ? ckpt__value_at(m->from->root, m->canon->model_path) : NULL;
     if (ckpt__canon_is_model(m->from, model) && !ckpt__entry_of(model, "__metadata__")) {
@@ -55,7 +55,7 @@ static ckpt_status weights_dict(ckpt__mover *m, const ckpt_value **out, ckpt_err
     return ckpt__migrate_flat(m, out, err);
 }
 
-static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
+static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
 {
     if (m->options.weights_only)
         return weights_dict(m, &m->root, err);
@@ -79,7 +79,7 @@ static ckpt_status torch_root(ckpt__mover *m, ckpt_error *err)
 }
 
 /* Of a plain file: its __metadata__; of several, the first one's. */
-static const ckpt_value *plain_metadata(const ckpt__mover *m)
+static const ckpt_value *plain_metadata(const ckpt__migration *m)
 {
     const ckpt_value *root = m->from->root;
     if (!m->reader->source->directory || !root || root->kind != CKPT_V_DICT || ckpt__format_of(m->from)->canonical)
@@ -93,7 +93,7 @@ static const ckpt_value *plain_metadata(const ckpt__mover *m)
     return NULL;
 }
 
-static ckpt_status canonical_root(ckpt__mover *m, ckpt_error *err)
+static ckpt_status canonical_root(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     m->root = m->from->root;
@@ -114,16 +114,16 @@ static ckpt_status canonical_root(ckpt__mover *m, ckpt_error *err)
     return status;
 }
 
-typedef struct forgetter {
+typedef struct left_out {
     const bool *kept;             /* per tensor */
     const bool *dropped;
     size_t inside;                /* of those that were asked to go: what an opaque object still looks at */
-} forgetter;
+} left_out;
 
 /* References to tensors that the target does not hold become None. */
 static int forget_tensor(void *ctx, const ckpt_visit *visit)
 {
-    forgetter *f = ctx;
+    left_out *f = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value;
     if (v->kind != CKPT_V_TENSOR || f->kept[v->tensor])
         return 0;
@@ -132,16 +132,16 @@ static int forget_tensor(void *ctx, const ckpt_visit *visit)
     return 0;
 }
 
-static ckpt_status forget_left_out(ckpt__mover *m, ckpt_error *err)
+static ckpt_status forget_left_out(ckpt__migration *m, ckpt_error *err)
 {
     if (m->format != &ckpt__format_native || !m->from->root)
         return CKPT_OK;           /* the others have no references */
     bool *kept = calloc(m->from->tensor_count + 1, sizeof *kept);
     if (!kept)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t k = 0; k < m->chosen_count; k++)
         kept[m->chosen[k]] = true;
-    forgetter f = { kept, m->dropped, 0 };
+    left_out f = { kept, m->dropped, 0 };
     ckpt_status status = (ckpt_status)ckpt_value_walk(m->from->root, 0, forget_tensor, &f, err);
     free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
@@ -149,12 +149,12 @@ static ckpt_status forget_left_out(ckpt__mover *m, ckpt_error *err)
                           "tensors that were dropped by name and that opaque objects hold too (%zu), as arguments of their "
                           "calls, become None there",
                           f.inside))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     return status;
 }
 
 /* The canonical tree, and a torch file's own structure beside it: that of the tree as it was edited. */
-static ckpt_status native_root(ckpt__mover *m, ckpt_error *err)
+static ckpt_status native_root(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value *kept = NULL;
     m->root = m->from->root;
@@ -170,7 +170,7 @@ static ckpt_status native_root(ckpt__mover *m, ckpt_error *err)
 
 /* JSON of a directory that is damaged was left out when it was read. A copy of the directory has it as it is; a salvage and
  * --weights-only say what they leave out themselves. */
-static ckpt_status lose_unread(ckpt__mover *m, ckpt_error *err)
+static ckpt_status lose_unread(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_report *said = m->from->findings;
     for (size_t i = 0; !m->same && !m->options.salvage && !m->options.weights_only && i < ckpt_report_count(said); i++) {
@@ -179,12 +179,12 @@ static ckpt_status lose_unread(ckpt__mover *m, ckpt_error *err)
             continue;
         const char *why = strstr(f->message, ": ");
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s", f->file, why ? why : ""))
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
     }
     return CKPT_OK;
 }
 
-static ckpt_status build_root(ckpt__mover *m, ckpt_error *err)
+static ckpt_status build_root(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = ckpt__migrate_say_settings(m, err);
     if (status == CKPT_OK)
@@ -203,7 +203,7 @@ static ckpt_status build_root(ckpt__mover *m, ckpt_error *err)
 
 /* ---- before the first byte */
 
-static ckpt_status check_place(const ckpt__mover *m, const char *src, ckpt_error *err)
+static ckpt_status check_place(const ckpt__migration *m, const char *src, ckpt_error *err)
 {
     struct stat a, b;
     memset(&a, 0, sizeof a);
@@ -233,7 +233,7 @@ static ckpt_status check_place(const ckpt__mover *m, const char *src, ckpt_error
     free(folder);
     free(target);
     if (short_of_memory)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (around)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "the source %s lies in it, and would be replaced with it", src);
     return within
@@ -241,7 +241,7 @@ static ckpt_status check_place(const ckpt__mover *m, const char *src, ckpt_error
                : CKPT_OK;
 }
 
-static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
+static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
 {
     struct stat b;
     bool there = stat(m->dst, &b) == 0;
@@ -261,7 +261,7 @@ static ckpt_status check_paths(ckpt__mover *m, ckpt_error *err)
 }
 
 /* --to same: what the source is. */
-static ckpt_status find_own(ckpt__mover *m, ckpt_error *err)
+static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__format *format = ckpt__format_of(m->from);
     if (m->options.weights_only)
@@ -281,7 +281,7 @@ static ckpt_status find_own(ckpt__mover *m, ckpt_error *err)
                       "this is of format %s: say --to ckpt, torch, safetensors or hf", format->name);
 }
 
-static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
+static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     m->to = m->options.to ? m->options.to : "ckpt";
@@ -299,7 +299,7 @@ static ckpt_status find_format(ckpt__mover *m, ckpt_error *err)
         m->to);
 }
 
-static ckpt_status open_source(ckpt__mover *m, ckpt_error *err)
+static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_reader_options reading = { .format = m->options.from,
                                     .also = m->options.also,
@@ -320,10 +320,10 @@ static ckpt_status open_source(ckpt__mover *m, ckpt_error *err)
             added = ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) &&
                     ckpt__report_detail(m->report, f->file, NULL, NULL, 0);
     }
-    return added ? CKPT_OK : ckpt__mover_no_memory(err);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
+static ckpt_status prepare(ckpt__migration *m, ckpt_error *err)
 {
     bool same = m->options.to && strcmp(m->options.to, "same") == 0;
     ckpt_status status = ckpt__migrate_fixes(m, err);
@@ -376,7 +376,7 @@ static ckpt_status prepare(ckpt__mover *m, ckpt_error *err)
 
 /* What was read back takes its name now, and what was there before goes. What reads back otherwise than it was written is no
  * checkpoint: it never has the name, and what was there before stays. */
-static ckpt_status publish(ckpt__mover *m, ckpt_status status, ckpt_error *err)
+static ckpt_status publish(ckpt__migration *m, ckpt_status status, ckpt_error *err)
 {
     ckpt__sink *sink = m->sink;
     struct stat st;
@@ -404,7 +404,7 @@ static void forget_entries(ckpt__canon *canon)
     canon->count = 0;
 }
 
-void ckpt__migrate_forget_source(ckpt__mover *m)
+void ckpt__migrate_forget_source(ckpt__migration *m)
 {
     ckpt__canon_free(m->canon);
     ckpt__index_free(m->index);
@@ -417,7 +417,7 @@ void ckpt__migrate_forget_source(ckpt__mover *m)
     ckpt__heap_trim();
 }
 
-static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
+static ckpt_status migrate(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = prepare(m, err);
     if (status == CKPT_OK)
@@ -437,7 +437,7 @@ static ckpt_status migrate(ckpt__mover *m, ckpt_error *err)
     return publish(m, status, err);
 }
 
-static void free_mover(ckpt__mover *m)
+static void free_mover(ckpt__migration *m)
 {
     ckpt_report_free(m->lost);
     ckpt_report_free(m->unused);
@@ -462,7 +462,7 @@ static void free_mover(ckpt__mover *m)
 ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_options *options, ckpt_report *report,
                          ckpt_error *err)
 {
-    ckpt__mover m;
+    ckpt__migration m;
     memset(&m, 0, sizeof m);
     m.src = src;
     m.dst = dst;

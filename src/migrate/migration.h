@@ -38,7 +38,7 @@
 #include "model/training.h"
 #include "model/value_path.h"
 
-typedef struct ckpt__mover {
+typedef struct ckpt__migration {
     const char *src, *dst;
     ckpt_migrate_options options;
     const char *to;               /* "ckpt", "safetensors", "torch", "hf" */
@@ -84,12 +84,12 @@ typedef struct ckpt__mover {
     char *beside;                 /* heap: where that can be read */
     ckpt_report *report, *lost;
     ckpt_report *unused;          /* rules that matched nothing (rules.c) */
-} ckpt__mover;
+} ckpt__migration;
 
 /* A note, warning or error about a tensor or a path, whose name is escaped. */
-ckpt_status ckpt__mover_note(ckpt__mover *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
+ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
                              const char *format, ...) CKPT__PRINTF(6, 7);
-ckpt_status ckpt__mover_no_memory(ckpt_error *err);
+ckpt_status ckpt__migration_no_memory(ckpt_error *err);
 
 /* ---- edit.c */
 
@@ -140,71 +140,71 @@ bool ckpt__is_flat(const ckpt__index *index, size_t tensor);
 bool ckpt__has_tree(const ckpt__index *index);
 
 /* A tensor's parts go with it. */
-void ckpt__mover_drop(ckpt__mover *m, size_t tensor);
+void ckpt__migration_drop(ckpt__migration *m, size_t tensor);
 
 /* ---- recover.c: --salvage, before canonical names */
-ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err);
 /* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
-ckpt_status ckpt__migrate_recover_closed(ckpt__mover *m, const bool *whole, const char *const *why, ckpt_error *err);
+ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why, ckpt_error *err);
 
 /* ---- select.c: sets m->dropped, and takes what does not go along out of the tree */
-ckpt_status ckpt__migrate_find_names(ckpt__mover *m, ckpt_error *err);
-ckpt_status ckpt__migrate_check_order(ckpt__mover *m, ckpt_error *err);   /* after the selection: must its states have names? */
-ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err);    /* --drop, --tensor, --role, --device, --replace: after */
-ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err);   /* --weights-only: after (weights.c) */
-ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err);   /* of tensors whose first name went: at last */
+ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err);
+ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err);   /* after the selection: must its states have names? */
+ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err);    /* --drop, --tensor, --role, --device, --replace: after */
+ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err);   /* --weights-only: after (weights.c) */
+ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err);   /* of tensors whose first name went: at last */
 
 /* ---- names.c: the tree and the canonical names */
-ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err);
 
 /* ---- place.c */
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);      /* of one storage, and of one piece each */
-ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err);
-ckpt_status ckpt__migrate_float4(ckpt__mover *m, ckpt_error *err);       /* float4.c */
+ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err);
+ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err);       /* float4.c */
 
 /* ---- cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
-ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err);      /* while the tree has the names of the listings */
-ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err);
+ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err);      /* while the tree has the names of the listings */
+ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err);
 
 /* ---- objects.c */
-ckpt_status ckpt__migrate_device_objects(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_device_objects(ckpt__migration *m, ckpt_error *err);
 
 /* ---- plain.c: may add tensors to the source's index (numpy arrays) */
-ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_plain(ckpt__migration *m, ckpt_error *err);
 /* Does torch.load(weights_only=True) take the value itself (not what is in it)? */
 bool ckpt__is_plain(const ckpt_value *v);
 /* What an enum, a path or the like becomes; NULL: v is none. */
 ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err);
 
 /* ---- plain_keys.c: the keys of v's entries */
-ckpt_status ckpt__plain_keys(ckpt__mover *m, const ckpt_value *v, ckpt_str name, ckpt_error *err);
+ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, ckpt_error *err);
 
 /* ---- flat.c: {name: tensor} of everything that goes along */
-ckpt_status ckpt__migrate_flat(ckpt__mover *m, const ckpt_value **out, ckpt_error *err);
+ckpt_status ckpt__migrate_flat(ckpt__migration *m, const ckpt_value **out, ckpt_error *err);
 
 /* ---- script.c: archives of libtorch in C++ and of TorchScript */
 /* Modules, which are dicts in dicts, become flat dicts in the source's tree. */
-ckpt_status ckpt__migrate_flatten(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_flatten(ckpt__migration *m, ckpt_error *err);
 
 /* ---- libtorch.c: for a torch target, optimizers of libtorch whose parameters have no names */
-ckpt_status ckpt__migrate_libtorch(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_libtorch(ckpt__migration *m, ckpt_error *err);
 
 /* ---- order.c: the tree of a torch target */
-ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err);     /* --param-names */
-ckpt_status ckpt__migrate_torch_flags(ckpt__mover *m, ckpt_error *err);   /* --optimizer: the groups' flags */
+ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err);     /* --param-names */
+ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err);   /* --optimizer: the groups' flags */
 
 /* ---- merge.c: the tree of a directory for a torch target */
-ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_error *err);
+ckpt_status ckpt__migrate_merge(ckpt__migration *m, const ckpt_value **root, ckpt_error *err);
 /* Weights alone are written, and the settings beside them (config.json) are said to stay behind. */
-ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err);
 
 /* ---- fix.c: --fix CODE, before anything else: sets options */
-ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err);
 
 /* ---- out.c, back.c */
-ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err);     /* lost is known before the first byte */
-ckpt_status ckpt__migrate_refuse(const ckpt__mover *m, ckpt_error *err);   /* the report's errors, as one */
-ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err);     /* lost is known before the first byte */
+ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err);   /* the report's errors, as one */
+ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err);
 /* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
-void ckpt__migrate_forget_source(ckpt__mover *m);
+void ckpt__migrate_forget_source(ckpt__migration *m);
 #endif

@@ -8,8 +8,8 @@
 #include "map/rename.h"
 #include "format/table.h"
 
-typedef struct namer {
-    ckpt__mover *m;
+typedef struct renaming {
+    ckpt__migration *m;
     ckpt__rename **renames;
     bool *used; /* per prefix, then per rename */
     ckpt__seen done, optimizer; /* dicts that are finished; values below an optimizer */
@@ -19,7 +19,7 @@ typedef struct namer {
     size_t after_count, after_capacity;
     ckpt__arena *arena;
     ckpt_error *err;
-} namer;
+} renaming;
 
 /* ---- one name */
 
@@ -37,7 +37,7 @@ static size_t prefix_at(const char *prefix, const char *name, size_t size, bool 
     return inner ? 0 : n;
 }
 
-static size_t any_prefix_at(namer *n, const char *name, size_t size, bool inner)
+static size_t any_prefix_at(renaming *n, const char *name, size_t size, bool inner)
 {
     for (size_t k = 0; k < n->m->options.strip_prefix_count; k++) {
         size_t skip = prefix_at(n->m->options.strip_prefix[k], name, size, inner);
@@ -50,7 +50,7 @@ static size_t any_prefix_at(namer *n, const char *name, size_t size, bool inner)
 }
 
 /* In front, and after every dot, as often as it stands there. */
-static void strip(namer *n, ckpt_str name, ckpt__buf *out)
+static void strip(renaming *n, ckpt_str name, ckpt__buf *out)
 {
     bool inner = false;
     for (size_t i = 0; i < name.size;) {
@@ -67,7 +67,7 @@ static void strip(namer *n, ckpt_str name, ckpt__buf *out)
     }
 }
 
-static ckpt_status new_name(namer *n, ckpt_str name, bool prefix, ckpt_str *out)
+static ckpt_status new_name(renaming *n, ckpt_str name, bool prefix, ckpt_str *out)
 {
     ckpt__buf now = { 0 }, next = { 0 };
     ckpt_status status = CKPT_OK;
@@ -88,20 +88,20 @@ static ckpt_status new_name(namer *n, ckpt_str name, bool prefix, ckpt_str *out)
         ckpt__buf_str(&next, n->m->options.add_prefix);
     ckpt__buf_add(&next, now.data ? now.data : "", now.size);
     if (status == CKPT_OK && (now.failed || next.failed))
-        status = ckpt__mover_no_memory(n->err);
+        status = ckpt__migration_no_memory(n->err);
     if (status == CKPT_OK && next.size == 0) {
         char shown[200];
         status = ckpt__fail(n->err, CKPT_E_ARGUMENT, ckpt__escape(shown, sizeof shown, name.data, name.size),
                             "the rules leave nothing of this name");
     }
     if (status == CKPT_OK && !(*out = ckpt__arena_str(n->arena, next.data, next.size)).data)
-        status = ckpt__mover_no_memory(n->err);
+        status = ckpt__migration_no_memory(n->err);
     ckpt__buf_free(&now);
     ckpt__buf_free(&next);
     return status;
 }
 
-static ckpt_status note_renamed(namer *n, ckpt_str before, ckpt_str after)
+static ckpt_status note_renamed(renaming *n, ckpt_str before, ckpt_str after)
 {
     char a[300], b[300];
     if (ckpt__str_equal(before, after))
@@ -111,10 +111,10 @@ static ckpt_status note_renamed(namer *n, ckpt_str before, ckpt_str after)
     return ckpt__report_add(n->m->report, CKPT_SEVERITY_NOTE, "renamed", b, NULL, "was '%s'", a) &&
                    ckpt__report_detail(n->m->report, NULL, a, b, 0)
                ? CKPT_OK
-               : ckpt__mover_no_memory(n->err);
+               : ckpt__migration_no_memory(n->err);
 }
 
-static ckpt_status collision(namer *n, ckpt_str first, ckpt_str second, ckpt_str name)
+static ckpt_status collision(renaming *n, ckpt_str first, ckpt_str second, ckpt_str name)
 {
     char a[200], b[200], c[200];
     ckpt__escape(a, sizeof a, first.data, first.size);
@@ -150,7 +150,7 @@ static bool module_name(const ckpt_str *before, const ckpt_str *after, size_t co
 }
 
 /* A module without tensors of its own, such as an activation, only loses the prefixes. */
-static bool bare_module_name(namer *n, ckpt_str path, ckpt_str *out)
+static bool bare_module_name(renaming *n, ckpt_str path, ckpt_str *out)
 {
     ckpt__buf whole = { 0 }, now = { 0 };
     if (!n->m->options.strip_prefix_count || !path.size)
@@ -167,7 +167,7 @@ static bool bare_module_name(namer *n, ckpt_str path, ckpt_str *out)
     return shorter && out->data;
 }
 
-static ckpt_status rename_metadata(namer *n, const ckpt_value *dict, const ckpt_str *before, const ckpt_str *after)
+static ckpt_status rename_metadata(renaming *n, const ckpt_value *dict, const ckpt_str *before, const ckpt_str *after)
 {
     const ckpt_value *state = dict->state && dict->state->kind == CKPT_V_DICT ? dict->state : NULL;
     ckpt_entry *at = ckpt__entry_of(state, "_metadata");
@@ -176,7 +176,7 @@ static ckpt_status rename_metadata(namer *n, const ckpt_value *dict, const ckpt_
     ckpt_value *meta = (ckpt_value *)(uintptr_t)at->value;
     ckpt_entry *entries = ckpt__arena_array(n->arena, meta->entry_count + 1, sizeof *entries);
     ckpt__hash *names = ckpt__hash_new(meta->entry_count);
-    ckpt_status status = entries && names && ckpt__seen_add(&n->done, meta) >= 0 ? CKPT_OK : ckpt__mover_no_memory(n->err);
+    ckpt_status status = entries && names && ckpt__seen_add(&n->done, meta) >= 0 ? CKPT_OK : ckpt__migration_no_memory(n->err);
     size_t kept = 0;
     for (size_t i = 0; status == CKPT_OK && i < meta->entry_count; i++) {
         ckpt_entry e = meta->entries[i];
@@ -185,10 +185,10 @@ static ckpt_status rename_metadata(namer *n, const ckpt_value *dict, const ckpt_
         if (e.key->kind == CKPT_V_STR &&
             (module_name(before, after, dict->entry_count, e.key->text, &name) || bare_module_name(n, e.key->text, &name)) &&
             !ckpt__str_equal(name, e.key->text) && !(e.key = ckpt__value_str(n->arena, name.data, name.size)))
-            status = ckpt__mover_no_memory(n->err);
+            status = ckpt__migration_no_memory(n->err);
         int put = status == CKPT_OK ? ckpt__hash_put(names, e.key->text.data, e.key->text.size, kept, &other) : 0;
         if (put < 0)
-            status = ckpt__mover_no_memory(n->err);
+            status = ckpt__migration_no_memory(n->err);
         else if (put == 0 && status == CKPT_OK)
             entries[other].value = e.value; /* the wrapped module's own, which torch keeps too */
         else
@@ -203,14 +203,14 @@ static ckpt_status rename_metadata(namer *n, const ckpt_value *dict, const ckpt_
 }
 
 /* The whole names, for tensors that canonical names call by them. */
-static ckpt_status note_moved(namer *n, ckpt_str dict, ckpt_str before, ckpt_str after)
+static ckpt_status note_moved(renaming *n, ckpt_str dict, ckpt_str before, ckpt_str after)
 {
     ckpt__buf b = { 0 };
     ckpt_str names[2] = { before, after };
     if (ckpt__str_equal(before, after))
         return CKPT_OK;
     if (!ckpt__grow(&n->after, &n->after_capacity, n->after_count + 1, sizeof *n->after))
-        return ckpt__mover_no_memory(n->err);
+        return ckpt__migration_no_memory(n->err);
     for (size_t i = 0; i < 2; i++) {
         b.size = 0;
         ckpt__buf_add(&b, dict.data, dict.size);
@@ -221,12 +221,12 @@ static ckpt_status note_moved(namer *n, ckpt_str dict, ckpt_str before, ckpt_str
     }
     ckpt__buf_free(&b);
     if (!names[0].data || !names[1].data || ckpt__hash_put(n->moved, names[0].data, names[0].size, n->after_count, NULL) < 0)
-        return ckpt__mover_no_memory(n->err);
+        return ckpt__migration_no_memory(n->err);
     n->after[n->after_count++] = names[1];
     return CKPT_OK;
 }
 
-static ckpt_status rename_dict(namer *n, ckpt_value *dict, ckpt_str where)
+static ckpt_status rename_dict(renaming *n, ckpt_value *dict, ckpt_str where)
 {
     size_t count = dict->entry_count;
     ckpt_entry *entries = ckpt__arena_array(n->arena, count + 1, sizeof *entries);
@@ -235,7 +235,7 @@ static ckpt_status rename_dict(namer *n, ckpt_value *dict, ckpt_str where)
     ckpt__hash *names = ckpt__hash_new(count);
     bool prefix = !n->model || n->model == dict;
     size_t other;
-    ckpt_status status = entries && before && after && names ? CKPT_OK : ckpt__mover_no_memory(n->err);
+    ckpt_status status = entries && before && after && names ? CKPT_OK : ckpt__migration_no_memory(n->err);
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
         entries[i] = dict->entries[i];
         before[i] = after[i] = entries[i].key->text;
@@ -247,10 +247,10 @@ static ckpt_status rename_dict(namer *n, ckpt_value *dict, ckpt_str where)
         if (put == 0 && !ckpt__str_equal(before[i], before[other]))
             status = collision(n, before[other], before[i], after[i]);
         else if (put < 0)
-            status = ckpt__mover_no_memory(n->err);
+            status = ckpt__migration_no_memory(n->err);
         if (status == CKPT_OK && !ckpt__str_equal(before[i], after[i]) &&
             !(entries[i].key = ckpt__value_str(n->arena, after[i].data, after[i].size)))
-            status = ckpt__mover_no_memory(n->err);
+            status = ckpt__migration_no_memory(n->err);
         if (status == CKPT_OK && n->m->tree)     /* else its canonical name is said */
             status = note_renamed(n, before[i], after[i]);
         if (status == CKPT_OK)
@@ -266,7 +266,7 @@ static ckpt_status rename_dict(namer *n, ckpt_value *dict, ckpt_str where)
 
 /* ---- an optimizer: names in its groups, and states under names */
 
-static ckpt_status rename_items(namer *n, const ckpt_value *list)
+static ckpt_status rename_items(renaming *n, const ckpt_value *list)
 {
     const ckpt_value **items = (const ckpt_value **)(uintptr_t)list->items;
     for (size_t i = 0; i < list->item_count; i++) {
@@ -277,12 +277,12 @@ static ckpt_status rename_items(namer *n, const ckpt_value *list)
         if (status != CKPT_OK)
             return status;
         if (!ckpt__str_equal(name, items[i]->text) && !(items[i] = ckpt__value_str(n->arena, name.data, name.size)))
-            return ckpt__mover_no_memory(n->err);
+            return ckpt__migration_no_memory(n->err);
     }
     return CKPT_OK;
 }
 
-static ckpt_status rename_optimizer(namer *n, const ckpt_value *optimizer)
+static ckpt_status rename_optimizer(renaming *n, const ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state");
     ckpt_status status = CKPT_OK;
@@ -301,49 +301,49 @@ static ckpt_status rename_optimizer(namer *n, const ckpt_value *optimizer)
             continue;
         status = new_name(n, e->key->text, true, &name);
         if (status == CKPT_OK && !(e->key = ckpt__value_str(n->arena, name.data, name.size)))
-            status = ckpt__mover_no_memory(n->err);
+            status = ckpt__migration_no_memory(n->err);
     }
     return status;
 }
 
 static int rename_spot(void *ctx, const ckpt__spot *spot)
 {
-    namer *n = ctx;
+    renaming *n = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
     if (v->kind != CKPT_V_DICT || spot->visit->cycle)
         return CKPT_OK;
     if (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) { /* what an optimizer holds is no model */
-        return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__mover_no_memory(n->err) : CKPT_OK;
+        return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
     if (ckpt__is_cpp_optimizer(v)) {
-        return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__mover_no_memory(n->err) : CKPT_OK;
+        return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
     bool optimizer = ckpt__is_torch_optimizer(v);
     if (!optimizer && !ckpt__canon_is_model(n->m->from, v))
         return CKPT_OK;
     if (optimizer && ckpt__seen_add(&n->optimizer, v) < 0)
-        return ckpt__mover_no_memory(n->err);
+        return ckpt__migration_no_memory(n->err);
     int first = ckpt__seen_add(&n->done, v);
     if (first <= 0)
-        return first < 0 ? ckpt__mover_no_memory(n->err) : CKPT_OK;
+        return first < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     return optimizer ? rename_optimizer(n, v) : rename_dict(n, v, spot->visit->name);
 }
 
 /* Everything below an optimizer, also through its lists. */
 static int note_below(void *ctx, const ckpt__spot *spot)
 {
-    namer *n = ctx;
+    renaming *n = ctx;
     const ckpt_value *v = spot->visit->value;
     bool below = (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) || ckpt__is_torch_optimizer(v);
     bool container = v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
     if (below && container && !spot->visit->cycle && ckpt__seen_add(&n->optimizer, v) < 0)
-        return ckpt__mover_no_memory(n->err);
+        return ckpt__migration_no_memory(n->err);
     return CKPT_OK;
 }
 
 /* ---- canonical names */
 
-static ckpt_status state_name(namer *n, ckpt__canon_entry *e)
+static ckpt_status state_name(renaming *n, ckpt__canon_entry *e)
 {
     static const char head[] = "optimizer.";
     const size_t h = sizeof head - 1;
@@ -359,10 +359,10 @@ static ckpt_status state_name(namer *n, ckpt__canon_entry *e)
     ckpt__buf_add(&b, e->name.data + h + before.size, e->name.size - h - before.size);
     e->name = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(n->arena, b.data, b.size);
     ckpt__buf_free(&b);
-    return e->name.data ? CKPT_OK : ckpt__mover_no_memory(n->err);
+    return e->name.data ? CKPT_OK : ckpt__migration_no_memory(n->err);
 }
 
-static ckpt_status entry_name(namer *n, ckpt__canon_entry *e)
+static ckpt_status entry_name(renaming *n, ckpt__canon_entry *e)
 {
     size_t i;
     bool weight = e->is_tensor && (e->role == CKPT_ROLE_PARAM || e->role == CKPT_ROLE_BUFFER);
@@ -381,7 +381,7 @@ static ckpt_status entry_name(namer *n, ckpt__canon_entry *e)
     return status == CKPT_OK && e->param.data ? new_name(n, e->param, true, &e->param) : status;
 }
 
-static ckpt_status rename_groups(namer *n)
+static ckpt_status rename_groups(renaming *n)
 {
     ckpt__canon *c = n->m->canon;
     ckpt_status status = CKPT_OK;
@@ -395,7 +395,7 @@ static ckpt_status rename_groups(namer *n)
 }
 
 /* The groups of a native file list their parameters by name. */
-static ckpt_status rename_native_groups(namer *n)
+static ckpt_status rename_native_groups(renaming *n)
 {
     const ckpt_value *optimizer = ckpt_value_get(n->m->from->root, "optimizer"),
                      *groups = ckpt_value_get(optimizer, "groups");
@@ -410,11 +410,11 @@ static ckpt_status rename_native_groups(namer *n)
     return status;
 }
 
-static ckpt_status rename_canonical(namer *n)
+static ckpt_status rename_canonical(renaming *n)
 {
     ckpt__canon *c = n->m->canon;
     ckpt__hash *by_name = ckpt__hash_new(c->count);
-    ckpt_status status = by_name ? CKPT_OK : ckpt__mover_no_memory(n->err);
+    ckpt_status status = by_name ? CKPT_OK : ckpt__migration_no_memory(n->err);
     for (size_t i = 0; status == CKPT_OK && i < c->count; i++) {
         ckpt__canon_entry *e = &c->entries[i];
         ckpt_str before = e->name;
@@ -422,7 +422,7 @@ static ckpt_status rename_canonical(namer *n)
         status = entry_name(n, e);
         int put = status == CKPT_OK ? ckpt__hash_put(by_name, e->name.data, e->name.size, i, &other) : 1;
         if (put < 0)
-            status = ckpt__mover_no_memory(n->err);
+            status = ckpt__migration_no_memory(n->err);
         else if (put == 0 && !e->outside && !c->entries[other].outside && !ckpt__str_equal(before, e->name) &&
                  !n->m->dropped[e->tensor])
             status = collision(n, c->entries[other].own, e->own, e->name);
@@ -438,7 +438,7 @@ static ckpt_status rename_canonical(namer *n)
 }
 
 /* Parts of tensors that are not dense, of which a native file knows no whole: "<name>.indices", ... */
-static ckpt_status rename_parts(namer *n)
+static ckpt_status rename_parts(renaming *n)
 {
     ckpt__index *x = n->m->from;
     for (size_t i = 0; n->m->became_torch && n->after_count && i < x->tensor_count; i++) {
@@ -454,7 +454,7 @@ static ckpt_status rename_parts(namer *n)
         ckpt_str now = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(n->arena, b.data, b.size);
         ckpt__buf_free(&b);
         if (!now.data)
-            return ckpt__mover_no_memory(n->err);
+            return ckpt__migration_no_memory(n->err);
         *name = now;
     }
     return CKPT_OK;
@@ -463,7 +463,7 @@ static ckpt_status rename_parts(namer *n)
 /* ---- all of it */
 
 /* The dict of the model, where it is one; else its parts are, and each gets the prefix. */
-static void find_model(namer *n)
+static void find_model(renaming *n)
 {
     if (n->m->canon->model_path.data)
         n->model = ckpt__value_at(n->m->from->root, n->m->canon->model_path);
@@ -471,31 +471,31 @@ static void find_model(namer *n)
         n->model = NULL;
 }
 
-static ckpt_status compile(namer *n)
+static ckpt_status compile(renaming *n)
 {
     const ckpt_migrate_options *o = &n->m->options;
     n->renames = calloc(o->rename_count + 1, sizeof *n->renames);
     n->used = calloc(o->strip_prefix_count + o->rename_count + 1, sizeof *n->used);
-    ckpt_status status = n->renames && n->used ? CKPT_OK : ckpt__mover_no_memory(n->err);
+    ckpt_status status = n->renames && n->used ? CKPT_OK : ckpt__migration_no_memory(n->err);
     for (size_t k = 0; status == CKPT_OK && k < o->rename_count; k++)
         status = ckpt__rename_parse(o->rename[k], &n->renames[k], n->err);
     return status;
 }
 
 /* A prefix that is not there is a warning: scripts strip "module." whether or not there is one. */
-static ckpt_status note_unused_prefixes(namer *n)
+static ckpt_status note_unused_prefixes(renaming *n)
 {
     const ckpt_migrate_options *o = &n->m->options;
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->strip_prefix_count; k++)
         if (!n->used[k] && !n->m->fixes_prefix)
-            status = ckpt__mover_note(n->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, n->err,
+            status = ckpt__migration_note(n->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, n->err,
                                       "--strip-prefix '%s': no name has it", o->strip_prefix[k]);
     return status;
 }
 
 /* A name that a --rename is compared with, for the message. */
-static ckpt_str example(const ckpt__mover *m)
+static ckpt_str example(const ckpt__migration *m)
 {
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
@@ -505,7 +505,7 @@ static ckpt_str example(const ckpt__mover *m)
     return (ckpt_str){ NULL, 0 };
 }
 
-static ckpt_status note_unused(namer *n)
+static ckpt_status note_unused(renaming *n)
 {
     const ckpt_migrate_options *o = &n->m->options;
     ckpt_status status = note_unused_prefixes(n);
@@ -523,16 +523,16 @@ static ckpt_status note_unused(namer *n)
     return status;
 }
 
-ckpt_status ckpt__migrate_names(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    namer n = { .m = m, .arena = m->from->arena, .err = err };
+    renaming n = { .m = m, .arena = m->from->arena, .err = err };
     if (!o->strip_prefix_count && !o->rename_count && !(o->add_prefix && *o->add_prefix))
         return CKPT_OK;
     ckpt_status status = compile(&n);
     find_model(&n);
     if (status == CKPT_OK && !(n.moved = ckpt__hash_new(m->from->tensor_count)))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = ckpt__edit_walk(m->from->root, note_below, &n, err);
     if (status == CKPT_OK)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* Is the optimizer libtorch's in C++? It is keyed by the addresses of a dead process, and no program in Python loads it. */
-static bool has_script_optimizer(const ckpt__mover *m)
+static bool has_script_optimizer(const ckpt__migration *m)
 {
     const ckpt_value *v = m->canon->optimizer_path.data ? ckpt__value_at(m->from->root, m->canon->optimizer_path) : NULL;
     return ckpt__is_scripted(v);
@@ -19,7 +19,7 @@ static bool is_script(const ckpt__index *x)
 }
 
 /* What it means for a target that holds names. */
-static const char *meaning(const ckpt__mover *m, const char *code)
+static const char *meaning(const ckpt__migration *m, const char *code)
 {
     bool unnamed = strcmp(code, "order-unknown") == 0 || strcmp(code, "source-ambiguous") == 0;
     return unnamed && !m->torch && !m->hf && !m->options.weights_only
@@ -28,19 +28,19 @@ static const char *meaning(const ckpt__mover *m, const char *code)
 }
 
 /* by_position: the target keeps the optimizer's numbers, so what is said of their names concerns nobody. */
-static ckpt_status build_canon(ckpt__mover *m, const ckpt__canon_hints *hints, bool by_position, ckpt_error *err)
+static ckpt_status build_canon(ckpt__migration *m, const ckpt__canon_hints *hints, bool by_position, ckpt_error *err)
 {
     ckpt__canon_free(m->canon);
     m->canon = NULL;
     ckpt_report *said = ckpt_report_new();
-    ckpt_status status = said ? ckpt__canon_build(m->from, hints, &m->canon, said, err) : ckpt__mover_no_memory(err);
+    ckpt_status status = said ? ckpt__canon_build(m->from, hints, &m->canon, said, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; said && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (by_position && ckpt__begins(f->code, "order-"))
             continue;
         if (!ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s%s", f->message, meaning(m, f->code)) ||
             !ckpt__report_detail(m->report, f->file, f->from, f->to, f->nbytes))
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     }
     ckpt_report_free(said);
     return status;
@@ -60,15 +60,15 @@ static bool same_storage(const ckpt__index *x, size_t a, size_t b)
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first for both: from now on
  * an entry has that of its own name, so that one name can go and the other stay. */
-static ckpt_status own_listings(ckpt__mover *m, ckpt_error *err)
+static ckpt_status own_listings(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
-    ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
         if (!ckpt__is_flat(x, i) && (x->tensors[i].piece_count == 1 || x->tensors[i].info.extra->part_count) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->canon->count; k++) {
         ckpt__canon_entry *e = &m->canon->entries[k];
         size_t i;
@@ -81,7 +81,7 @@ static ckpt_status own_listings(ckpt__mover *m, ckpt_error *err)
 
 /* For a torch target --param-names is the order that its program wants; but where nothing else says which order the source
  * has, it is the source's, as for all other targets. */
-static ckpt_status take_stated_order(ckpt__mover *m, ckpt__canon_hints *hints, ckpt_error *err)
+static ckpt_status take_stated_order(ckpt__migration *m, ckpt__canon_hints *hints, ckpt_error *err)
 {
     ckpt_error own = CKPT_ERROR_INIT;
     size_t said = ckpt_report_count(m->report);
@@ -95,7 +95,7 @@ static ckpt_status take_stated_order(ckpt__mover *m, ckpt__canon_hints *hints, c
         if (status == CKPT_OK && ckpt_report_count_code(m->report, "moment-shape"))
             return ckpt__migrate_refuse(m, err);
         if (status == CKPT_OK)
-            return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "order-stated", (ckpt_str){ NULL, 0 }, err,
+            return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "order-stated", (ckpt_str){ NULL, 0 }, err,
                                     "which parameters the optimizer's ids are, --param-names says: it is the order of the source, "
                                     "and is kept");
     }
@@ -105,14 +105,14 @@ static ckpt_status take_stated_order(ckpt__mover *m, ckpt__canon_hints *hints, c
 }
 
 /* Do names say what is to be done with an optimizer that is written by position? */
-static bool goes_by_name(const ckpt__mover *m)
+static bool goes_by_name(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->param_name_count || o->drop_count || o->only_tensor_count || o->replace_count || (m->map && ckpt__map_has_names(m->map));
 }
 
 /* Are the parameters of the optimizer on one device? Then it does not matter there which of them a state belongs to. */
-static bool on_one_device(const ckpt__mover *m)
+static bool on_one_device(const ckpt__migration *m)
 {
     const ckpt__canon *c = m->canon;
     const ckpt_str *first = NULL;
@@ -129,7 +129,7 @@ static bool on_one_device(const ckpt__mover *m)
 }
 
 /* For a torch target the numbers stay, so that of several orders the first does for placement: if it makes no difference. */
-static ckpt_status name_by_position(ckpt__mover *m, ckpt__canon_hints *hints, bool asks, ckpt_error *err)
+static ckpt_status name_by_position(ckpt__migration *m, ckpt__canon_hints *hints, bool asks, ckpt_error *err)
 {
     size_t said = ckpt_report_count(m->report);
     hints->tentative_order = !goes_by_name(m);
@@ -143,7 +143,7 @@ static ckpt_status name_by_position(ckpt__mover *m, ckpt__canon_hints *hints, bo
 
 /* A target that holds names: more than one order is an error, unless nothing of the optimizer goes along, which is known after
  * the selection. */
-static ckpt_status name_by_name(ckpt__mover *m, ckpt__canon_hints *hints, ckpt_error *err)
+static ckpt_status name_by_name(ckpt__migration *m, ckpt__canon_hints *hints, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
     size_t said = ckpt_report_count(m->report);
@@ -161,7 +161,7 @@ static ckpt_status name_by_name(ckpt__mover *m, ckpt__canon_hints *hints, ckpt_e
     return status;
 }
 
-ckpt_status ckpt__migrate_check_order(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_str path = m->canon->unnamed;
     if (m->order_error.status == CKPT_OK || !path.data)
@@ -177,7 +177,7 @@ ckpt_status ckpt__migrate_check_order(ckpt__mover *m, ckpt_error *err)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_find_names(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__canon_hints hints = { .map = m->map, .assume_order = m->options.assume_order };
     if (!m->torch || !m->tree || is_script(m->from)) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 typedef struct finder {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__seen done;
     ckpt_error *err;
 } finder;
@@ -43,7 +43,7 @@ static ckpt_status set_device(finder *f, ckpt_value *v, const ckpt__target *targ
     const ckpt_value *args =
         items[0] && (!colon || items[1]) ? ckpt__value_list(a, CKPT_V_TUPLE, items, colon ? 2 : 1) : NULL;
     if (!args)
-        return ckpt__mover_no_memory(f->err);
+        return ckpt__migration_no_memory(f->err);
     v->args = args;
     v->origin = NULL;
     return CKPT_OK;
@@ -52,14 +52,14 @@ static ckpt_status set_device(finder *f, ckpt_value *v, const ckpt__target *targ
 static int on_spot(void *ctx, const ckpt__spot *spot)
 {
     finder *f = ctx;
-    ckpt__mover *m = f->m;
+    ckpt__migration *m = f->m;
     ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
     char tag[64], after[CKPT_DEVICE_NAME_MAX];
     if (!is_device(v) || !tag_of(v, tag, sizeof tag))
         return CKPT_OK;
     int first = ckpt__seen_add(&f->done, v);
     if (first <= 0)
-        return first < 0 ? ckpt__mover_no_memory(f->err) : CKPT_OK;
+        return first < 0 ? ckpt__migration_no_memory(f->err) : CKPT_OK;
     ckpt__subject subject = { .name = spot->visit->name, .role = CKPT_ROLE_NONE, .tag = ckpt__s(tag) };
     ckpt__target target = { .device = { CKPT_DEVICE_NONE, -1 } };
     ckpt_status status = CKPT_OK;
@@ -69,16 +69,16 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         return status;
     ckpt__target_name(&target, after);
     if (target.device.type == CKPT_DEVICE_NONE || strcmp(tag, after) == 0)
-        return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
+        return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
                                 "a torch.device object says %s, and stays so%s", tag,
                                 m->options.map_device_objects ? "" : " (--map-device-objects changes it)");
     status = set_device(f, v, &target);
-    return status == CKPT_OK ? ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
+    return status == CKPT_OK ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
                                                 "a torch.device object said %s, and says %s now", tag, after)
                              : status;
 }
 
-ckpt_status ckpt__migrate_device_objects(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_device_objects(ckpt__migration *m, ckpt_error *err)
 {
     finder f = { .m = m, .err = err };
     ckpt_status status = ckpt__edit_walk(m->root, on_spot, &f, err);

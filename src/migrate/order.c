@@ -26,7 +26,7 @@ size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
 
 /* ---- the work: slots in a new order */
 
-typedef struct turner {
+typedef struct reordering {
     const ckpt_value *optimizer;
     const size_t *first; /* per group: its first old slot */
     size_t group_count;
@@ -34,16 +34,16 @@ typedef struct turner {
     ckpt__hash *by_id; /* id as text -> old slot */
     size_t *number; /* old slot -> new id; SIZE_MAX: it goes */
     ckpt_error *err;
-} turner;
+} reordering;
 
-static const ckpt_value *slot_value(const turner *t, size_t group, const char *key, size_t slot)
+static const ckpt_value *slot_value(const reordering *t, size_t group, const char *key, size_t slot)
 {
     const ckpt_value *list = ckpt_value_get(ckpt_value_get(t->optimizer, "param_groups")->items[group], key);
     size_t i = slot - t->first[group];
     return is_list(list) && i < list->item_count ? list->items[i] : NULL;
 }
 
-static ckpt_str id_text(turner *t, const ckpt_value *id)
+static ckpt_str id_text(reordering *t, const ckpt_value *id)
 {
     char text[32];
     if (id->kind == CKPT_V_STR)
@@ -57,7 +57,7 @@ static bool has_id(const ckpt_value *v)
     return v && (v->kind == CKPT_V_INT || v->kind == CKPT_V_STR);
 }
 
-static ckpt_status note_ids(turner *t)
+static ckpt_status note_ids(reordering *t)
 {
     for (size_t g = 0; g < t->group_count; g++)
         for (size_t s = t->first[g]; s < t->first[g + 1]; s++) {
@@ -67,13 +67,13 @@ static ckpt_status note_ids(turner *t)
                                   "an optimizer whose parameters are neither numbers nor names");
             ckpt_str text = id_text(t, id);
             if (!text.data || ckpt__hash_put(t->by_id, text.data, text.size, s, NULL) < 0)
-                return ckpt__mover_no_memory(t->err);
+                return ckpt__migration_no_memory(t->err);
         }
     return CKPT_OK;
 }
 
 /* `key` of a group as the list of its slots' values in the new order; ids are made anew. */
-static ckpt_status set_list(turner *t, ckpt_value *group, size_t from, const char *key, const size_t *slots, size_t n,
+static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const char *key, const size_t *slots, size_t n,
                             bool ids)
 {
     ckpt_entry *at = ckpt__entry_of(group, key);
@@ -84,10 +84,10 @@ static ckpt_status set_list(turner *t, ckpt_value *group, size_t from, const cha
         const ckpt_value *was = slot_value(t, from, key, slots[i]);
         items[i] = ids && was && was->kind == CKPT_V_INT ? ckpt__value_int(t->arena, (int64_t)t->number[slots[i]]) : was;
         if (!items[i])
-            return ids ? ckpt__mover_no_memory(t->err) : CKPT_OK; /* a list of names that is too short stays */
+            return ids ? ckpt__migration_no_memory(t->err) : CKPT_OK; /* a list of names that is too short stays */
     }
     at->value = items ? ckpt__value_list(t->arena, CKPT_V_LIST, items, n) : NULL;
-    return at->value ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    return at->value ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
 typedef struct state_of {
@@ -102,12 +102,12 @@ static int by_number(const void *a, const void *b)
 }
 
 /* States under their new ids, in their order; those whose id is in no group stay behind. */
-static ckpt_status set_states(turner *t)
+static ckpt_status set_states(reordering *t)
 {
     ckpt_value *state = (ckpt_value *)(uintptr_t)ckpt_value_get(t->optimizer, "state");
     state_of *all = calloc(state->entry_count + 1, sizeof *all);
     ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
-    ckpt_status status = all && entries ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0, slot;
     for (size_t i = 0; status == CKPT_OK && i < state->entry_count; i++) {
         const ckpt_entry *e = &state->entries[i];
@@ -116,7 +116,7 @@ static ckpt_status set_states(turner *t)
             continue;
         all[n] = (state_of){ t->number[slot], *e };
         if (e->key->kind == CKPT_V_INT && !(all[n].entry.key = ckpt__value_int(t->arena, (int64_t)t->number[slot])))
-            status = ckpt__mover_no_memory(t->err);
+            status = ckpt__migration_no_memory(t->err);
         n++;
     }
     if (status == CKPT_OK && n)
@@ -131,11 +131,11 @@ static ckpt_status set_states(turner *t)
     return status;
 }
 
-static ckpt_status turn(turner *t, const size_t *slots, size_t count, const size_t *groups, size_t group_count)
+static ckpt_status turn(reordering *t, const size_t *slots, size_t count, const size_t *groups, size_t group_count)
 {
     ckpt_value *list = (ckpt_value *)(uintptr_t)ckpt_value_get(t->optimizer, "param_groups");
     const ckpt_value **items = ckpt__arena_array(t->arena, group_count + 1, sizeof *items);
-    ckpt_status status = items ? note_ids(t) : ckpt__mover_no_memory(t->err);
+    ckpt_status status = items ? note_ids(t) : ckpt__migration_no_memory(t->err);
     for (size_t i = 0; i < t->first[t->group_count]; i++)
         t->number[i] = SIZE_MAX;
     for (size_t i = 0; i < count; i++)
@@ -187,8 +187,8 @@ ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slot
                           "LBFGS keeps one state with vectors over all parameters in their order: they cannot be given another "
                           "order, nor can one be taken out; --drop optimizer leaves its state out");
     size_t *first = calloc(n + 1, sizeof *first), *number = calloc(all + 1, sizeof *number);
-    turner t = { optimizer, first, n, arena, ckpt__hash_new(all), number, err };
-    ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__mover_no_memory(err);
+    reordering t = { optimizer, first, n, arena, ckpt__hash_new(all), number, err };
+    ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < n; g++) {
         const ckpt_value *params = ckpt_value_get(list->items[g], "params");
         first[g + 1] = first[g] + (is_list(params) ? params->item_count : 0);
@@ -204,7 +204,7 @@ ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slot
 /* ---- --param-names */
 
 typedef struct sorter {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__hash *by_name; /* of the source's optimizer -> slot */
     size_t *slots, *groups, *group_of, group_count, count;
     ckpt_error *err;
@@ -223,7 +223,7 @@ static ckpt_status read_slots(sorter *s)
                                   "it is not known which parameters its optimizer's ids are");
             int put = ckpt__hash_put(s->by_name, name.data, name.size, slot, NULL);
             if (put < 0)
-                return ckpt__mover_no_memory(s->err);
+                return ckpt__migration_no_memory(s->err);
             if (put == 0)
                 return ckpt__fail(s->err, CKPT_E_MISMATCH, name.data,
                                   "--param-names: the optimizer holds this parameter twice");
@@ -235,7 +235,7 @@ static ckpt_status sort_slots(sorter *s)
 {
     const ckpt_migrate_options *o = &s->m->options;
     bool *taken = calloc(s->count + 1, sizeof *taken), *closed = calloc(s->m->canon->group_count + 1, sizeof *closed);
-    ckpt_status status = taken && closed ? CKPT_OK : ckpt__mover_no_memory(s->err);
+    ckpt_status status = taken && closed ? CKPT_OK : ckpt__migration_no_memory(s->err);
     for (size_t i = 0; status == CKPT_OK && i < o->param_name_count; i++) {
         size_t slot = 0, last = s->group_count ? s->groups[s->group_count - 1] : SIZE_MAX;
         if (!ckpt__hash_get(s->by_name, o->param_names[i], strlen(o->param_names[i]), &slot) || taken[slot]) {
@@ -265,7 +265,7 @@ static ckpt_status sort_slots(sorter *s)
     return status;
 }
 
-static const ckpt_value *optimizer_of(const ckpt__mover *m)
+static const ckpt_value *optimizer_of(const ckpt__migration *m)
 {
     const ckpt_value *v = NULL;
     if (m->remade)
@@ -277,7 +277,7 @@ static const ckpt_value *optimizer_of(const ckpt__mover *m)
     return ckpt__is_torch_optimizer(v) ? v : NULL;
 }
 
-ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value *optimizer = optimizer_of(m);
     if (!m->options.param_name_count || m->options.weights_only || m->order_stated)
@@ -289,7 +289,7 @@ ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
     s.slots = calloc((s.count > m->options.param_name_count ? s.count : m->options.param_name_count) + 1, sizeof *s.slots);
     s.groups = calloc(m->canon->group_count + 1, sizeof *s.groups);
     s.group_of = calloc(s.count + 1, sizeof *s.group_of);
-    ckpt_status status = s.by_name && s.slots && s.groups && s.group_of ? read_slots(&s) : ckpt__mover_no_memory(err);
+    ckpt_status status = s.by_name && s.slots && s.groups && s.group_of ? read_slots(&s) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = sort_slots(&s);
     for (size_t g = 0; status == CKPT_OK && g < m->canon->group_count; g++)
@@ -298,7 +298,7 @@ ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__optimizer_turn(optimizer, s.slots, s.count, s.groups, s.group_count, m->from->arena, err);
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
                                   "the optimizer's %zu parameters stand in the order of --param-names now", s.count);
     ckpt__hash_free(s.by_name);
     free(s.slots);
@@ -309,13 +309,13 @@ ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
 
 /* ---- flags */
 
-static ckpt_status set_flag(ckpt__mover *m, ckpt_value *group, const ckpt__flag *flag, ckpt_error *err)
+static ckpt_status set_flag(ckpt__migration *m, ckpt_value *group, const ckpt__flag *flag, ckpt_error *err)
 {
     ckpt__arena *a = m->from->arena;
     ckpt_entry *at = ckpt__entry_of(group, flag->key);
     ckpt_value *v = ckpt__value_bool(a, flag->on);
     if (!v)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (at) {
         at->value = v;
         return CKPT_OK;
@@ -325,7 +325,7 @@ static ckpt_status set_flag(ckpt__mover *m, ckpt_value *group, const ckpt__flag 
     ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
     ckpt_value *name = ckpt__value_str(a, flag->key, strlen(flag->key));
     if (!entries || !name)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (group->entry_count)
         memcpy(entries, group->entries, group->entry_count * sizeof *entries);
     entries[group->entry_count++] = (ckpt_entry){ name, v };
@@ -333,7 +333,7 @@ static ckpt_status set_flag(ckpt__mover *m, ckpt_value *group, const ckpt__flag 
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_torch_flags(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value *optimizer = optimizer_of(m), *groups = ckpt_value_get(optimizer, "param_groups");
     ckpt__flag flags[CKPT__FLAGS_MAX];

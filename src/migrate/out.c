@@ -42,7 +42,7 @@ static shard *add_shard(writer *w, size_t first)
 /* In order; a tensor is never split, so one that is larger than a shard is a shard of its own. */
 static ckpt_status cut_shards(writer *w)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     uint64_t most = m->options.max_shard_size ? m->options.max_shard_size : shard_default, used = 0;
     shard *s = add_shard(w, 0);
     for (size_t k = 0; s && k < m->chosen_count; k++) {
@@ -58,7 +58,7 @@ static ckpt_status cut_shards(writer *w)
         w->total += nbytes;
     }
     if (!s)
-        return ckpt__mover_no_memory(w->err);
+        return ckpt__migration_no_memory(w->err);
     if (w->count > 99999)
         return ckpt__fail(w->err, CKPT_E_ARGUMENT, m->dst, "--max-shard-size would make %zu files; at most 99999 have names",
                           w->count);
@@ -67,18 +67,18 @@ static ckpt_status cut_shards(writer *w)
         if (w->count > 1)
             snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, w->count);
         if (!(w->files[i].name = ckpt__arena_copy(m->index->arena, name, strlen(name))))
-            return ckpt__mover_no_memory(w->err);
+            return ckpt__migration_no_memory(w->err);
     }
     return CKPT_OK;
 }
 
 /* transformers leaves the second name of a tied parameter out, and ties it again. */
-static ckpt_status leave_ties(ckpt__mover *m, ckpt_error *err)
+static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
 {
     size_t kept = 0;
     ckpt__hash *seen = ckpt__hash_new(m->chosen_count);
     ckpt__arena *a = m->index->arena;
-    ckpt_status status = seen ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = seen ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
         const ckpt__tensor *t = &m->index->tensors[m->chosen[k]];
         ckpt__buf key = { 0 };
@@ -98,11 +98,11 @@ static ckpt_status leave_ties(ckpt__mover *m, ckpt_error *err)
         else if (put == 0) {
             char other[200];
             ckpt_str name = m->index->tensors[first].info.name;
-            status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "tied", t->info.name, err,
+            status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "tied", t->info.name, err,
                                       "is '%s' under another name: left out, as transformers does",
                                       ckpt__escape(other, sizeof other, name.data, name.size));
         } else
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     }
     if (status == CKPT_OK)
         m->chosen_count = kept;
@@ -124,7 +124,7 @@ static bool keep_own(ckpt_report *into, const ckpt_report *from)
 }
 
 /* The name of the archive inside a torch file. */
-static const char *archive_of(const ckpt__mover *m, const shard *s)
+static const char *archive_of(const ckpt__migration *m, const shard *s)
 {
     const char *slash = s->name ? strrchr(s->name, '/') : NULL, *name = slash ? slash + 1 : s->name;
     if (!name)
@@ -136,7 +136,7 @@ static const char *archive_of(const ckpt__mover *m, const shard *s)
 
 static ckpt_status make_recipe(writer *w, shard *s)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     if (!s->format)
         return CKPT_OK;
     bool several = m->hf || (m->same && s->format->weights_alone);
@@ -152,19 +152,19 @@ static ckpt_status make_recipe(writer *w, shard *s)
                               .numbered = m->kept.data != NULL,
                               .archive = archive_of(m, s) };
     if (several && !own)
-        return ckpt__mover_no_memory(w->err);
+        return ckpt__migration_no_memory(w->err);
     ckpt_status status = s->format->write(&q, &s->recipe, w->err);
     if (status == CKPT_OK && s->format->keeps_torch)
         status = ckpt__migrate_torch_views(m, s->recipe, w->err);
     if (status == CKPT_OK && own && !keep_own(m->lost, own))
-        status = ckpt__mover_no_memory(w->err);
+        status = ckpt__migration_no_memory(w->err);
     ckpt_report_free(own);
     return status;
 }
 
-static ckpt_status lose(ckpt__mover *m, const char *text, ckpt_error *err)
+static ckpt_status lose(ckpt__migration *m, const char *text, ckpt_error *err)
 {
-    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__mover_no_memory(err);
+    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 /* A value that is no tensor, nor of the attributes that every state_dict has. */
@@ -179,7 +179,7 @@ static int is_value(void *ctx, const ckpt_visit *visit)
 }
 
 /* What a directory of files holds beside the weights, file by file; what is carried along is none of it. */
-static ckpt_status list_files(ckpt__mover *m, ckpt_error *err)
+static ckpt_status list_files(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value *root = m->from->root;
     for (size_t i = 0; i < root->entry_count; i++) {
@@ -193,13 +193,13 @@ static ckpt_status list_files(ckpt__mover *m, ckpt_error *err)
         ckpt__escape(name, sizeof name, e->key->text.data ? e->key->text.data : "", e->key->text.size);
         snprintf(text, sizeof text, "the values of %s that are no tensors", name);
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text))
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
     }
     return CKPT_OK;
 }
 
 /* Weights in safetensors files have no device tags: their loaders are told where they go. */
-static ckpt_status note_tags(ckpt__mover *m, ckpt_error *err)
+static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 {
     size_t tags = 0;
     char first[80] = "";
@@ -213,13 +213,13 @@ static ckpt_status note_tags(ckpt__mover *m, ckpt_error *err)
     }
     if (!tags)
         return CKPT_OK;
-    return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "tags-dropped", (ckpt_str){ NULL, 0 }, err,
+    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "tags-dropped", (ckpt_str){ NULL, 0 }, err,
                             "the device tag%s of %zu tensor%s (%s%s) %s not kept: the program that loads weights says where they go",
                             tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s", first, tags == 1 ? "" : ", ...", tags == 1 ? "is" : "are");
 }
 
 /* What a directory of weights has no place for: said once. */
-static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
+static ckpt_status list_hf_losses(ckpt__migration *m, ckpt_error *err)
 {
     size_t others = m->no_weights;
     char text[160];
@@ -240,10 +240,10 @@ static ckpt_status list_hf_losses(ckpt__mover *m, ckpt_error *err)
 
 static ckpt_status put_index(writer *w, size_t shards)
 {
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     shard *file = ckpt__out_add(w, "model.safetensors.index.json");
     if (!file)
-        return ckpt__mover_no_memory(w->err);
+        return ckpt__migration_no_memory(w->err);
     ckpt__buf *b = &file->text;
     ckpt__buf_str(b, "{\n  \"metadata\": {\n    \"total_size\": ");
     ckpt__json_put_u64(b, w->total);
@@ -261,7 +261,7 @@ static ckpt_status put_index(writer *w, size_t shards)
             first = false;
         }
     ckpt__buf_str(b, "\n  }\n}\n");
-    return b->failed ? ckpt__mover_no_memory(w->err) : CKPT_OK;
+    return b->failed ? ckpt__migration_no_memory(w->err) : CKPT_OK;
 }
 
 /* ---- bytes */
@@ -274,7 +274,7 @@ static uint64_t index_memory(const ckpt__index *x)
 /* What is known of the source and of the target. */
 static uint64_t known_memory(const writer *w)
 {
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     uint64_t sum = index_memory(m->from) + index_memory(m->index) + ckpt__arena_used(m->canon->arena) + m->kept.size;
     for (size_t i = 0; i < w->count; i++) {
         const ckpt__recipe *r = w->files[i].recipe;
@@ -287,7 +287,7 @@ static uint64_t known_memory(const writer *w)
 /* So many tensors that what is known of them alone is too much: it goes on with the least that buffers need, and says so. */
 static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, uint64_t all, ckpt_error *err)
 {
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     char fix[80];
     if (known + least <= all)
         return CKPT_OK;
@@ -297,7 +297,7 @@ static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, 
                                   "--memory %llu MiB",
                                   m->from->tensor_count, (unsigned long long)(known >> 20), (unsigned long long)(least >> 20),
                                   (unsigned long long)(all >> 20));
-    return added ? CKPT_OK : ckpt__mover_no_memory(err);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 /* For the buffers of the payloads, *out; and the blocks in which they are written: where there are so many tensors that
@@ -305,7 +305,7 @@ static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, 
 static ckpt_status payload_memory(const writer *w, uint64_t *out, size_t *block, ckpt_error *err)
 {
     enum { SMALLER = 4 };
-    const ckpt__mover *m = w->m;
+    const ckpt__migration *m = w->m;
     uint64_t all = m->options.memory ? m->options.memory : memory_default,
              least = (uint64_t)CKPT__WRITER_MEMORY + CKPT__MEMORY_LEAST;
     uint64_t known = known_memory(w), blocks = CKPT__WRITER_MEMORY;
@@ -332,13 +332,13 @@ static ckpt_status write_literal(ckpt__sink *folder, const char *name, const ckp
 }
 
 /* The target is published, or with --verify kept beside its name until it was read back. */
-static ckpt_status finish(ckpt__mover *m, ckpt__sink *sink, ckpt_error *err)
+static ckpt_status finish(ckpt__migration *m, ckpt__sink *sink, ckpt_error *err)
 {
     if (!m->options.verify)
         return ckpt__sink_commit(sink, err);
     ckpt_status status = ckpt__sink_settle(sink, err);
     if (status == CKPT_OK && !(m->beside = ckpt__sink_beside(sink)))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         m->sink = sink;
     else
@@ -348,7 +348,7 @@ static ckpt_status finish(ckpt__mover *m, ckpt__sink *sink, ckpt_error *err)
 
 static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     if (!s->format)
         return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
     ckpt__sink_options options = { .sync = !m->options.no_sync, .replace = m->options.force, .behind = true,
@@ -369,7 +369,7 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
 /* What a conversion did to the values, now that they were read. */
 static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
         ckpt__convert_counts n = { 0, 0, 0, 0 };
@@ -378,12 +378,12 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
             continue;
         ckpt__payload_cast_counts(payload, i, &n);
         if (n.out_of_range)
-            status = ckpt__mover_note(
+            status = ckpt__migration_note(
                 m, CKPT_SEVERITY_WARNING, "cast-range", name, w->err,
                 "%llu of %llu values are out of the range of %s, and became infinite or the nearest that it has",
                 (unsigned long long)n.out_of_range, (unsigned long long)n.elements, ckpt_dtype_name(m->casts[i]));
         if (status == CKPT_OK && n.nan)
-            status = ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err, "%llu of %llu values are NaN%s",
+            status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err, "%llu of %llu values are NaN%s",
                                       (unsigned long long)n.nan, (unsigned long long)n.elements,
                                       ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
     }
@@ -392,7 +392,7 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
 
 static ckpt_status write_all(writer *w, const ckpt__payload *payload)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     ckpt__sink_options options = { .sync = !m->options.no_sync,
                                    .replace = m->options.force,
                                    .replace_any = m->options.force,
@@ -412,7 +412,7 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
 }
 
 /* A second thread on the only core takes time from the first. */
-static bool is_alone(const ckpt__mover *m)
+static bool is_alone(const ckpt__migration *m)
 {
     cpu_set_t cores;
     if (m->options.threads)
@@ -422,7 +422,7 @@ static bool is_alone(const ckpt__mover *m)
 
 static ckpt_status run(writer *w)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     ckpt__reader_payload *reader = NULL;
     ckpt__payload payload;
     uint64_t memory = 0;
@@ -447,7 +447,7 @@ static ckpt_status run(writer *w)
 }
 
 /* What stays where it is, for the plan of a dry run. */
-static ckpt_status plan_copies(const ckpt__mover *m, ckpt_error *err)
+static ckpt_status plan_copies(const ckpt__migration *m, ckpt_error *err)
 {
     for (size_t k = 0; k < m->chosen_count; k++) {
         const ckpt_tensor_info *t = &m->index->tensors[m->chosen[k]].info;
@@ -459,12 +459,12 @@ static ckpt_status plan_copies(const ckpt__mover *m, ckpt_error *err)
             continue;
         if (!ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
             !ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
     }
     return CKPT_OK;
 }
 
-static ckpt_status refuse_losses(const ckpt__mover *m, ckpt_error *err)
+static ckpt_status refuse_losses(const ckpt__migration *m, ckpt_error *err)
 {
     ckpt__report_fail(m->lost, CKPT_SEVERITY_NOTE, CKPT_E_UNSUPPORTED, m->dst, err);
     ckpt__error_prefix(err, "format %s cannot hold all of it, and --lossy does not permit to leave it out", m->to);
@@ -474,13 +474,13 @@ static ckpt_status refuse_losses(const ckpt__mover *m, ckpt_error *err)
 /* Shards leave out what the format cannot name: their recipes, a segment a tensor, say what is there. */
 static ckpt_status keep_written(writer *w)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     size_t kept = 0;
     if (m->format != &ckpt__format_safetensors)
         return CKPT_OK; /* holds every one */
     bool *written = calloc(m->index->tensor_count + 1, sizeof *written);
     if (!written)
-        return ckpt__mover_no_memory(w->err);
+        return ckpt__migration_no_memory(w->err);
     for (size_t i = 0; i < w->count; i++)
         for (size_t s = 0; w->files[i].recipe && s < w->files[i].recipe->count; s++) {
             const ckpt__segment *g = &w->files[i].recipe->segments[s];
@@ -498,7 +498,7 @@ static ckpt_status keep_written(writer *w)
 /* Bytes of all files, as they will be: known before the first is written. */
 static ckpt_status note_size(writer *w)
 {
-    ckpt__mover *m = w->m;
+    ckpt__migration *m = w->m;
     uint64_t sum = 0;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
@@ -509,12 +509,12 @@ static ckpt_status note_size(writer *w)
         sum += size;
     }
     if (status == CKPT_OK)
-        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s",
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s",
                                   (unsigned long long)sum, w->count, w->count == 1 ? "" : "s");
-    return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status : ckpt__mover_no_memory(w->err);
+    return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status : ckpt__migration_no_memory(w->err);
 }
 
-ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
 {
     writer w = { .m = m, .err = err };
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
@@ -530,7 +530,7 @@ ckpt_status ckpt__migrate_write(ckpt__mover *m, ckpt_error *err)
     if (status == CKPT_OK && m->hf && m->reader->source->directory)
         status = ckpt__carry_files(&w);
     if (status == CKPT_OK && !ckpt__report_merge(m->report, m->lost))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK &&
         ckpt_report_count_code(m->report, "policy-breach") + ckpt_report_count_code(m->report, "shared-split") > 0)
         status = ckpt__migrate_refuse(m, err);

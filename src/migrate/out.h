@@ -17,7 +17,7 @@ typedef struct ckpt__out_file {
 } ckpt__out_file;
 
 typedef struct ckpt__out {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__out_file *files; size_t count, capacity;
     const char **folders; size_t folder_count, folder_capacity;        /* parents first */
     uint64_t total;               /* bytes of the tensors */
@@ -42,5 +42,5 @@ ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *file, uint64_t *
 /* The copies are read back. */
 ckpt_status ckpt__check_copies(ckpt__out *w);
 /* May the target that is there be replaced? A directory only by one that has all that it holds. */
-ckpt_status ckpt__check_replaced(const ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__check_replaced(const ckpt__migration *m, ckpt_error *err);
 #endif

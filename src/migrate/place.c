@@ -7,49 +7,49 @@
 #include "format/torch/write.h"
 #include "model/views.h"
 
-typedef struct placer {
-    ckpt__mover *m;
+typedef struct placement {
+    ckpt__migration *m;
     bool *named; /* per tensor: a canonical entry has it */
     ckpt__views views; /* of the source */
     size_t *holder; /* per storage: the tensor that gave it its tag */
     ckpt_dtype *wanted; /* per tensor: --cast */
     ckpt_error *err;
-} placer;
+} placement;
 
 /* ---- the copy */
 
-static ckpt_status copy_index(ckpt__mover *m, ckpt_error *err)
+static ckpt_status copy_index(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *from = m->from;
     m->index->format = from->format;
     m->index->kind = "file";
     m->index->step = from->step;
     if (!ckpt__index_reserve(m->index, from->storage_count, from->tensor_count))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t i = 0; i < from->storage_count; i++) {
         ckpt__storage *s = ckpt__index_add_storage(m->index);
         if (!s)
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
         *s = from->storages[i];
     }
     for (size_t i = 0; i < from->tensor_count; i++) {
         ckpt__tensor *t = ckpt__index_add_tensor(m->index);
         if (!t)
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
         *t = from->tensors[i];
         t->has_crc = false; /* computed anew on the way */
     }
     return CKPT_OK;
 }
 
-static ckpt_status know_views(placer *p)
+static ckpt_status know_views(placement *p)
 {
     const ckpt__index *x = p->m->from;
     p->named = calloc(x->tensor_count + 1, sizeof *p->named);
     p->holder = calloc(x->storage_count + 1, sizeof *p->holder);
     p->wanted = calloc(x->tensor_count + 1, sizeof *p->wanted);
     if (!p->named || !p->holder || !p->wanted || !ckpt__views_make(x, &p->views))
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; i < x->storage_count; i++)
         p->holder[i] = SIZE_MAX;
     return CKPT_OK;
@@ -67,7 +67,7 @@ bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first: the second name
  * belongs to a listing of the same view that has none yet. */
-static size_t listing_of(const placer *p, size_t tensor)
+static size_t listing_of(const placement *p, size_t tensor)
 {
     const ckpt__index *x = p->m->from;
     if (!p->named[tensor] || x->tensors[tensor].piece_count != 1)
@@ -83,7 +83,7 @@ static size_t listing_of(const placer *p, size_t tensor)
 /* ---- dtypes */
 
 /* Another tensor of the same view that was converted to the same dtype: they go on sharing their bytes. */
-static size_t converted_twin(const placer *p, size_t tensor, ckpt_dtype to)
+static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
 {
     const ckpt__index *x = p->m->from;
     size_t count;
@@ -94,9 +94,9 @@ static size_t converted_twin(const placer *p, size_t tensor, ckpt_dtype to)
     return SIZE_MAX;
 }
 
-static ckpt_status set_cast(placer *p, size_t tensor, ckpt_dtype to)
+static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt__tensor *t = &m->index->tensors[tensor];
     uint64_t numel, nbytes;
     ckpt_str device = t->info.device, name = t->info.name;
@@ -109,7 +109,7 @@ static ckpt_status set_cast(placer *p, size_t tensor, ckpt_dtype to)
     if (storage == SIZE_MAX) {
         ckpt__storage *s = ckpt__index_add_storage(m->index);
         if (!s)
-            return ckpt__mover_no_memory(p->err);
+            return ckpt__migration_no_memory(p->err);
         *s = (ckpt__storage){ .extent.size = nbytes, .name = name, .device = device, .unit = 1 };
         storage = m->index->storage_count - 1;
     }
@@ -120,9 +120,9 @@ static ckpt_status set_cast(placer *p, size_t tensor, ckpt_dtype to)
     m->index->tensors[tensor].info.device = device;
     if (status == CKPT_OK)
         status =
-            ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name, ckpt_dtype_name(to));
+            ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name, ckpt_dtype_name(to));
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, from_name, ckpt_dtype_name(to), nbytes))
-        status = ckpt__mover_no_memory(p->err);
+        status = ckpt__migration_no_memory(p->err);
     return status;
 }
 
@@ -134,7 +134,7 @@ static const char *tag_text(ckpt_str tag, char *buf, size_t size)
 }
 
 /* Two tensors of one storage cannot be on two devices: torch keeps the device of a storage. */
-static ckpt_status split_storage(placer *p, size_t a, size_t b)
+static ckpt_status split_storage(placement *p, size_t a, size_t b)
 {
     const ckpt__index *x = p->m->index;
     char one[200], two[200], at[40], to[40];
@@ -145,11 +145,11 @@ static ckpt_status split_storage(placer *p, size_t a, size_t b)
     tag_text(x->tensors[b].info.device, to, sizeof to);
     bool added = ckpt__report_add(p->m->report, CKPT_SEVERITY_ERROR, "shared-split", two, "give both the same device (rules by name)",
                                   "'%s' would go to %s and '%s' to %s, and both are views of one storage", one, at, two, to);
-    return added ? CKPT_OK : ckpt__mover_no_memory(p->err);
+    return added ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
 /* The tag goes to the tensor's storage where that had the tensor's: an xla tensor's storage is the host's copy. */
-static ckpt_status set_storage_tag(placer *p, size_t tensor)
+static ckpt_status set_storage_tag(placement *p, size_t tensor)
 {
     ckpt__tensor *t = &p->m->index->tensors[tensor];
     const ckpt__tensor *was = &p->m->from->tensors[tensor];
@@ -172,9 +172,9 @@ static ckpt_status set_storage_tag(placer *p, size_t tensor)
     return CKPT_OK;
 }
 
-static ckpt_status set_tag(placer *p, size_t tensor, const ckpt__target *target, bool note)
+static ckpt_status set_tag(placement *p, size_t tensor, const ckpt__target *target, bool note)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_tensor_info *t = &m->index->tensors[tensor].info;
     char before[40] = "", after[CKPT_DEVICE_NAME_MAX] = "";
     if (m->same && !t->device.data)
@@ -187,13 +187,13 @@ static ckpt_status set_tag(placer *p, size_t tensor, const ckpt__target *target,
         return CKPT_OK;
     t->device = ckpt__arena_str(m->index->arena, after, strlen(after));
     if (!t->device.data)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     if (!note)
         return CKPT_OK;
     ckpt_status status =
-        ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "moved", t->name, p->err, "%s -> %s", *before ? before : "no tag", after);
+        ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "moved", t->name, p->err, "%s -> %s", *before ? before : "no tag", after);
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, before, after, t->nbytes))
-        status = ckpt__mover_no_memory(p->err);
+        status = ckpt__migration_no_memory(p->err);
     return status;
 }
 
@@ -204,9 +204,9 @@ static bool describes(ckpt_str name)
 }
 
 /* Parts that were where the whole was go with it; those of a nested tensor that describe it stay on the host. */
-static ckpt_status place_parts(placer *p, size_t whole)
+static ckpt_status place_parts(placement *p, size_t whole)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_str was = m->from->tensors[whole].info.device;
     bool nested = ckpt__str_is(m->from->tensors[whole].info.extra->layout, "nested");
     ckpt_status status = CKPT_OK;
@@ -223,7 +223,7 @@ static ckpt_status place_parts(placer *p, size_t whole)
 /* ---- canonical entries */
 
 /* In a directory the tree's names begin with the file's; a listing has that beside the name. */
-static ckpt_str listed_name(const ckpt__mover *m, ckpt_str own)
+static ckpt_str listed_name(const ckpt__migration *m, ckpt_str own)
 {
     const ckpt_value *root = m->from->root;
     for (size_t i = 0; m->same && root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
@@ -235,9 +235,9 @@ static ckpt_str listed_name(const ckpt__mover *m, ckpt_str own)
     return own;
 }
 
-static ckpt_status set_entry(placer *p, size_t item)
+static ckpt_status set_entry(placement *p, size_t item)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     const ckpt__canon_entry *e = &m->canon->entries[m->places.entries[item]];
     const ckpt__target *target = &m->places.targets[item];
     size_t tensor = listing_of(p, e->tensor), g = m->places.groups[item];
@@ -262,7 +262,7 @@ static ckpt_status set_entry(placer *p, size_t item)
 }
 
 /* A target that keeps a device for everything: torch, where nothing says one, loads it on the cpu. */
-static ckpt_status set_missing_tags(placer *p)
+static ckpt_status set_missing_tags(placement *p)
 {
     ckpt__index *x = p->m->index;
     for (size_t i = 0; p->m->torch && !p->m->same && i < x->tensor_count; i++)
@@ -275,7 +275,7 @@ static ckpt_status set_missing_tags(placer *p)
 }
 
 /* A tensor of bytes that stands for a whole storage (torch.c, or read from a native file). */
-static bool stands_for_storage(const ckpt__mover *m, size_t tensor)
+static bool stands_for_storage(const ckpt__migration *m, size_t tensor)
 {
     return ckpt__str_begins_more(m->from->tensors[tensor].info.name, CKPT__TORCH_STORAGE) && ckpt__is_flat(m->from, tensor);
 }
@@ -289,7 +289,7 @@ static ckpt_str stem_of(ckpt_str name)
 }
 
 /* Tensors "<stem>sizes" make <stem> a nested tensor; a jagged one has offsets too, which lie with its values. */
-static bool note_nested(const placer *p, ckpt__hash *nested)
+static bool note_nested(const placement *p, ckpt__hash *nested)
 {
     const ckpt__index *x = p->m->from;
     for (size_t i = 0; i < x->tensor_count; i++) {
@@ -303,13 +303,13 @@ static bool note_nested(const placer *p, ckpt__hash *nested)
 
 /* A part of a tensor that is not dense, of which a native file knows no whole: rules by tag and the default. What describes
  * a nested tensor stays on the host. */
-static ckpt_status place_parts_alone(placer *p)
+static ckpt_status place_parts_alone(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     if (!m->became_torch || !m->map)
         return CKPT_OK;
     ckpt__hash *nested = ckpt__hash_new(16);
-    ckpt_status status = nested && note_nested(p, nested) ? CKPT_OK : ckpt__mover_no_memory(p->err);
+    ckpt_status status = nested && note_nested(p, nested) ? CKPT_OK : ckpt__migration_no_memory(p->err);
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
         const ckpt_tensor_info *t = &m->index->tensors[i].info;
         ckpt_str stem = stem_of(t->name);
@@ -326,7 +326,7 @@ static ckpt_status place_parts_alone(placer *p)
     return status;
 }
 
-static bool is_bare(const placer *p, size_t storage)
+static bool is_bare(const placement *p, size_t storage)
 {
     size_t count;
     const size_t *views = ckpt__views_of(&p->views, storage, &count);
@@ -337,18 +337,18 @@ static bool is_bare(const placer *p, size_t storage)
 }
 
 /* It is where its storage is. */
-static void place_stand_ins(placer *p)
+static void place_stand_ins(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     for (size_t i = 0; i < m->from->tensor_count; i++)
         if (m->from->tensors[i].piece_count == 1 && stands_for_storage(m, i))
             m->index->tensors[i].info.device = m->index->storages[m->from->tensors[i].pieces[0].storage].device;
 }
 
 /* Storages that no listed tensor shows (inside opaque objects, or by themselves): rules by tag and the default. */
-static ckpt_status place_bare(placer *p)
+static ckpt_status place_bare(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && m->map && i < m->from->storage_count; i++) {
         ckpt__storage *s = &m->index->storages[i];
@@ -362,12 +362,12 @@ static ckpt_status place_bare(placer *p)
             continue;
         ckpt__target_name(&target, name);
         if (!ckpt__str_is(s->device, name) && !(s->device = ckpt__arena_str(m->index->arena, name, strlen(name))).data)
-            status = ckpt__mover_no_memory(p->err);
+            status = ckpt__migration_no_memory(p->err);
     }
     return status;
 }
 
-static ckpt_status set_tags(placer *p)
+static ckpt_status set_tags(placement *p)
 {
     const ckpt__index *x = p->m->from;
     ckpt_status status = set_missing_tags(p);
@@ -381,9 +381,9 @@ static ckpt_status set_tags(placer *p)
     return status;
 }
 
-static ckpt_status set_casts(placer *p)
+static ckpt_status set_casts(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_status status = ckpt__migrate_casts(m, p->wanted, p->err);
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
         if (p->wanted[i] != CKPT_DTYPE_NONE && !m->dropped[i])
@@ -392,14 +392,14 @@ static ckpt_status set_casts(placer *p)
 }
 
 /* The tensor in a storage of its own, in C order. */
-static ckpt_status set_own(placer *p, size_t i)
+static ckpt_status set_own(placement *p, size_t i)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt__tensor *t = &m->index->tensors[i];
     ckpt_str device = t->info.device;
     ckpt__storage *s = ckpt__index_add_storage(m->index);
     if (!s)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     *s = (ckpt__storage){ .extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1 };
     t->info.conj = t->info.neg = false;
     m->casts[i] = t->info.dtype;
@@ -409,9 +409,9 @@ static ckpt_status set_own(placer *p, size_t i)
 }
 
 /* What was recovered from a storage that is not whole. */
-static ckpt_status cut_out(placer *p)
+static ckpt_status cut_out(placement *p)
 {
-    const ckpt__mover *m = p->m;
+    const ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && m->cut_out && i < m->cut_count; i++)
         if (m->cut_out[i] && !m->dropped[i] && m->casts[i] == CKPT_DTYPE_NONE)
@@ -420,9 +420,9 @@ static ckpt_status cut_out(placer *p)
 }
 
 /* A tensor that a native file has in C order, and that lay otherwise in the torch file which it was made from. */
-static ckpt_status set_strides(placer *p)
+static ckpt_status set_strides(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && m->strides && i < m->stride_count; i++) {
         if (!m->strides[i] || m->dropped[i] || m->casts[i] != CKPT_DTYPE_NONE)
@@ -441,9 +441,9 @@ static ckpt_status set_strides(placer *p)
 
 /* Conjugate and negated views are bits beside the bytes, which torch's own format has, and ours where it keeps a torch
  * file's structure: elsewhere they are resolved, which takes a storage of their own. */
-static ckpt_status resolve_views(placer *p)
+static ckpt_status resolve_views(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
     bool keeps = m->torch || ckpt__migrate_torch_keeps(m);
     for (size_t i = 0; status == CKPT_OK && !keeps && i < m->from->tensor_count; i++) {
@@ -452,20 +452,20 @@ static ckpt_status resolve_views(placer *p)
             continue;
         status = set_own(p, i);
         if (status == CKPT_OK)
-            status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
+            status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
                                       "a conjugate or negated view: written as its values");
     }
     return status;
 }
 
 /* What is not dense has parts, which only torch's own format puts together again. */
-static ckpt_status choose(placer *p)
+static ckpt_status choose(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     const ckpt__index *x = m->index;
     ckpt_status status = CKPT_OK;
     if (!(m->chosen = calloc(x->tensor_count + 1, sizeof *m->chosen)))
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt__tensor *t = &x->tensors[i];
         bool meta = t->piece_count == 0 && !t->info.extra->layout.data && t->info.extra->part_count == 0;
@@ -485,13 +485,13 @@ static ckpt_status choose(placer *p)
         else
             snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written", t->piece_count);
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, NULL, "%s", why))
-            status = ckpt__mover_no_memory(p->err);
+            status = ckpt__migration_no_memory(p->err);
     }
     return status;
 }
 
 /* Is there anything that --optimizer could speak of? */
-static bool has_optimizer(const ckpt__mover *m)
+static bool has_optimizer(const ckpt__migration *m)
 {
     bool state = m->canon->group_count > 0;
     for (size_t i = 0; i < m->from->tensor_count && !state; i++) {
@@ -501,9 +501,9 @@ static bool has_optimizer(const ckpt__mover *m)
     return state && !m->options.weights_only && !m->hf;
 }
 
-static ckpt_status place(placer *p)
+static ckpt_status place(placement *p)
 {
-    ckpt__mover *m = p->m;
+    ckpt__migration *m = p->m;
     ckpt_status status = copy_index(m, p->err);
     if (status == CKPT_OK)
         status = know_views(p);
@@ -513,7 +513,7 @@ static ckpt_status place(placer *p)
         (m->map || m->place || m->kind != CKPT_OPTIMIZER_DEFAULT)) /* asked for nothing: every tag stays */
         status = ckpt__placement_apply(&m->places, m->map, m->options.optimizer, &m->options.ranks, m->report, p->err);
     if (status == CKPT_OK && m->options.optimizer != CKPT_OPTIMIZER_DEFAULT && !has_optimizer(m))
-        status = ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, p->err,
+        status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, p->err,
                                   "the optimizer is to be %s, and none is %s", ckpt_optimizer_kind_name(m->options.optimizer),
                                   m->options.weights_only || m->hf ? "written with the weights alone" : "in the checkpoint");
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)
@@ -542,13 +542,13 @@ static ckpt_status place(placer *p)
     return status == CKPT_OK ? ckpt__index_finish(m->index, p->err) : status;
 }
 
-ckpt_status ckpt__migrate_place(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err)
 {
-    placer p = { .m = m, .err = err };
+    placement p = { .m = m, .err = err };
     m->index = ckpt__index_new(0);
     m->casts = calloc(m->from->tensor_count + 1, sizeof *m->casts);
     m->canonical = calloc(m->from->tensor_count + 1, sizeof *m->canonical);
-    ckpt_status status = m->index && m->casts && m->canonical ? place(&p) : ckpt__mover_no_memory(err);
+    ckpt_status status = m->index && m->casts && m->canonical ? place(&p) : ckpt__migration_no_memory(err);
     free(p.named);
     ckpt__views_free(&p.views);
     free(p.holder);

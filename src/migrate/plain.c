@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct plainer {
-    ckpt__mover *m;
+typedef struct plain_copy {
+    ckpt__migration *m;
     ckpt__arena *arena;
     ckpt__seen done;
     ckpt__buf left;               /* names of the attributes that the value has no longer */
@@ -21,7 +21,7 @@ typedef struct plainer {
     ckpt_str within;              /* what is looked at is an attribute of this tensor */
     ckpt__buf name;               /* then: with that in front */
     ckpt_error *err;
-} plainer;
+} plain_copy;
 
 /* ---- what weights_only=True takes */
 
@@ -63,7 +63,7 @@ static bool is_path(ckpt_str name)
 }
 
 /* pathlib's arguments (or items) are the parts: ("/", "data", "x"). */
-static ckpt_status make_path(plainer *p, ckpt_value *v)
+static ckpt_status make_path(plain_copy *p, ckpt_value *v)
 {
     const ckpt_value *from = v->item_count ? v : v->args;
     ckpt__buf b = { 0 };
@@ -79,7 +79,7 @@ static ckpt_status make_path(plainer *p, ckpt_value *v)
     ckpt_str text = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(p->arena, b.data, b.size);
     ckpt__buf_free(&b);
     *v = (ckpt_value){ .kind = CKPT_V_STR, .text = text };
-    return text.data ? CKPT_OK : ckpt__mover_no_memory(p->err);
+    return text.data ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
 static bool is_scalar(const ckpt_value *v)
@@ -120,13 +120,13 @@ static const ckpt_value *attributes(const ckpt_value *v, size_t i)
 }
 
 /* Attributes and entries of an object as one dict; items, arguments and an odd state under names of their own. */
-static ckpt_status make_dict(plainer *p, ckpt_value *v)
+static ckpt_status make_dict(plain_copy *p, ckpt_value *v)
 {
     const ckpt_value *a = attributes(v, 0), *b = attributes(v, 1);
     size_t n = 0, room = (a ? a->entry_count : 0) + (b ? b->entry_count : 0) + v->entry_count + 3;
     ckpt_entry *entries = ckpt__arena_array(p->arena, room, sizeof *entries);
     if (!entries)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; a && i < a->entry_count; i++)
         entries[n++] = a->entries[i];
     for (size_t i = 0; b && i < b->entry_count; i++)
@@ -145,7 +145,7 @@ static ckpt_status make_dict(plainer *p, ckpt_value *v)
         if (!values[i])
             continue;
         if (!(entries[n].key = ckpt__value_str(p->arena, names[i], strlen(names[i]))))
-            return ckpt__mover_no_memory(p->err);
+            return ckpt__migration_no_memory(p->err);
         entries[n++].value = values[i];
     }
     *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = n };
@@ -179,13 +179,13 @@ static void fortran_strides(const int64_t *shape, uint32_t ndim, int64_t *stride
 }
 
 /* The array's bytes become a storage that lies in memory, and a tensor of the source. */
-static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckpt_dtype dtype, size_t *number)
+static ckpt_status add_array(plain_copy *p, const ckpt_value *v, ckpt_str name, ckpt_dtype dtype, size_t *number)
 {
     const ckpt_array *a = v->array;
     ckpt__index *x = p->m->from;
     ckpt__storage *s = ckpt__index_add_storage(x);
     if (!s)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = name, .unit = ckpt__dtype_row_of(dtype)->unit };
     s->extent = (ckpt__extent){
         .memory = v->text.data, .length = v->text.size, .size = v->text.size, .big_endian = a->dtype.data[0] == '>'
@@ -200,7 +200,7 @@ static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckp
         dropped[x->tensor_count - 1] = dropped[x->tensor_count] = false;
     }
     if (!t || !strides || !keys || !dropped)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     *number = x->tensor_count - 1;
     if (a->fortran)
         fortran_strides(a->shape, a->ndim, strides);
@@ -218,7 +218,7 @@ static ckpt_status add_array(plainer *p, const ckpt_value *v, ckpt_str name, ckp
     return ckpt__index_set_view(x, *number, storage, a->shape, strides, 0, p->err);
 }
 
-static ckpt_value *number_value(plainer *p, ckpt_dtype dtype, ckpt_str bytes)
+static ckpt_value *number_value(plain_copy *p, ckpt_dtype dtype, ckpt_str bytes)
 {
     int64_t i;
     double d;
@@ -240,7 +240,7 @@ static bool is_numpy_scalar(const ckpt_value *v)
     return v->kind == CKPT_V_OBJECT && v->array && v->text.data && !v->item_count;
 }
 
-static ckpt_status make_array(plainer *p, ckpt_value *v, ckpt_str name)
+static ckpt_status make_array(plain_copy *p, ckpt_value *v, ckpt_str name)
 {
     const ckpt_array *a = v->array;
     ckpt_dtype dtype = numpy_dtype(a->dtype);
@@ -258,19 +258,19 @@ static ckpt_status make_array(plainer *p, ckpt_value *v, ckpt_str name)
     if (!fits) { /* strings, objects, dates: what they are in words, and the bytes */
         ckpt_value *bytes = ckpt__value_new(p->arena, v->text.data ? CKPT_V_BYTEARRAY : CKPT_V_NONE);
         if (!bytes)
-            return ckpt__mover_no_memory(p->err);
+            return ckpt__migration_no_memory(p->err);
         bytes->text = v->text;
         if (v->item_count)
             bytes = ckpt__value_list(p->arena, CKPT_V_LIST, v->items, v->item_count);
         if (!bytes)
-            return ckpt__mover_no_memory(p->err);
+            return ckpt__migration_no_memory(p->err);
         become(v, bytes);
         return CKPT_OK;
     }
     size_t number = 0;
     ckpt_str kept = ckpt__arena_str(p->arena, name.data, name.size);
     if (!kept.data)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     ckpt_status status = add_array(p, v, kept, dtype, &number);
     if (status == CKPT_OK)
         *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = number };
@@ -293,13 +293,13 @@ bool ckpt__is_plain(const ckpt_value *v)
 
 ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err)
 {
-    plainer p = { .arena = a, .err = err };
+    plain_copy p = { .arena = a, .err = err };
     const ckpt_value *from = v->item_count ? v : v->args;
     *out = NULL;
     if (v->kind == CKPT_V_OBJECT && is_path(v->class_name)) {
         ckpt_value *path = ckpt__value_new(a, CKPT_V_NONE);
         if (!path)
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
         *path = *v;
         *out = path;
         return make_path(&p, path);
@@ -309,7 +309,7 @@ ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_v
     return CKPT_OK;
 }
 
-static ckpt_status make_object(plainer *p, ckpt_value *v, ckpt_str name)
+static ckpt_status make_object(plain_copy *p, ckpt_value *v, ckpt_str name)
 {
     const ckpt_value *from = v->item_count ? v : v->args;
     bool attributes_only = v->state && (attributes(v, 0) || attributes(v, 1));
@@ -330,7 +330,7 @@ static ckpt_status make_object(plainer *p, ckpt_value *v, ckpt_str name)
     return make_dict(p, v);
 }
 
-static ckpt_status make_class(plainer *p, ckpt_value *v)
+static ckpt_status make_class(plain_copy *p, ckpt_value *v)
 {
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("");
     (void)p;
@@ -359,7 +359,7 @@ static const ckpt_value *part_of(const ckpt_value *shell, ckpt_str name)
 }
 
 /* A dict of the tensors that a shell holds, whose numbers follow its own, and of its attributes. */
-static ckpt_status make_parts(plainer *p, ckpt_value *v, const ckpt_value *shell, const ckpt_tensor_info *t)
+static ckpt_status make_parts(plain_copy *p, ckpt_value *v, const ckpt_value *shell, const ckpt_tensor_info *t)
 {
     size_t n = 0, room = t->extra->part_count, at = v->tensor + 1;     /* each has its own parts behind it */
     for (size_t k = 0; k < 2; k++)
@@ -371,7 +371,7 @@ static ckpt_status make_parts(plainer *p, ckpt_value *v, const ckpt_value *shell
         const ckpt_value *was = part_of(shell, name);
         entries[n].key = ckpt__value_str(p->arena, name.data, name.size);
         if (!part || !entries[n].key)
-            return ckpt__mover_no_memory(p->err);
+            return ckpt__migration_no_memory(p->err);
         part->tensor = at;
         part->class_name = was ? was->class_name : part->class_name;
         part->state = was ? was->state : NULL;
@@ -379,7 +379,7 @@ static ckpt_status make_parts(plainer *p, ckpt_value *v, const ckpt_value *shell
         at = ckpt__tensor_end(p->m->from, at);
     }
     if (!entries)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     for (size_t k = 0; k < 2; k++) {
         const ckpt_value *a = attributes(shell, k);
         for (size_t i = 0; a && i < a->entry_count; i++)
@@ -396,7 +396,7 @@ static bool is_wrapper(const ckpt_tensor_info *t)
 }
 
 /* Names what a tensor had besides its parts, if any (t NULL: none). */
-static void leave_attributes(plainer *p, const ckpt_value *v, const ckpt_tensor_info *t)
+static void leave_attributes(plain_copy *p, const ckpt_value *v, const ckpt_tensor_info *t)
 {
     for (size_t k = 0; v && k < 2; k++) {
         const ckpt_value *a = attributes(v, k);
@@ -413,17 +413,17 @@ static void leave_attributes(plainer *p, const ckpt_value *v, const ckpt_tensor_
 }
 
 /* A tensor that torch allows, with attributes: they are looked at when the walk of the tree is over. */
-static ckpt_status look_inside(plainer *p, const ckpt_value *v, ckpt_str name)
+static ckpt_status look_inside(plain_copy *p, const ckpt_value *v, ckpt_str name)
 {
     ckpt_str kept = ckpt__arena_str(p->arena, name.data, name.size);
     if (!kept.data || !ckpt__grow(&p->tensors, &p->tensor_capacity, p->tensor_count + 1, sizeof *p->tensors))
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     p->tensors[p->tensor_count++] = (struct inside){ v->state, kept };
     return CKPT_OK;
 }
 
 /* A subclass of Tensor: its own tensor; of a wrapper the one that it holds (DTensor), or a dict of those that it holds. */
-static ckpt_status make_tensor(plainer *p, ckpt_value *v, ckpt_str name, bool *changed)
+static ckpt_status make_tensor(plain_copy *p, ckpt_value *v, ckpt_str name, bool *changed)
 {
     const ckpt__index *x = p->m->from;
     const ckpt_tensor_info *t = &x->tensors[v->tensor].info;
@@ -450,15 +450,15 @@ static ckpt_status make_tensor(plainer *p, ckpt_value *v, ckpt_str name, bool *c
     return CKPT_OK;
 }
 
-static ckpt_status note_plain(plainer *p, ckpt_str name, ckpt_str class_name, const char *kind)
+static ckpt_status note_plain(plain_copy *p, ckpt_str name, ckpt_str class_name, const char *kind)
 {
     char shown[200], left[300];
     ckpt__escape(shown, sizeof shown, class_name.data ? class_name.data : "?", class_name.data ? class_name.size : 1);
     ckpt__escape(left, sizeof left, p->left.data ? p->left.data : "", p->left.size);
     bool failed = p->left.failed;
     p->left.size = 0;
-    return failed ? ckpt__mover_no_memory(p->err)
-                  : ckpt__mover_note(p->m, CKPT_SEVERITY_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown, kind,
+    return failed ? ckpt__migration_no_memory(p->err)
+                  : ckpt__migration_note(p->m, CKPT_SEVERITY_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown, kind,
                                      *left ? ", without its attributes " : "", left);
 }
 
@@ -475,10 +475,10 @@ static bool make_small(ckpt_value *v)
 }
 
 /* A tensor inside an object, a set or a key, which is not listed. */
-static ckpt_status make_closed(plainer *p, ckpt_value *v)
+static ckpt_status make_closed(plain_copy *p, ckpt_value *v)
 {
     leave_attributes(p, v, NULL);
-    return ckpt__torch_unclass(v, p->arena) ? CKPT_OK : ckpt__mover_no_memory(p->err);
+    return ckpt__torch_unclass(v, p->arena) ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
 /* A dict or a list cannot be in a set: does an item become one? */
@@ -496,7 +496,7 @@ static bool holds_unhashable(const ckpt_value *v)
 }
 
 /* The name of the visited value; data NULL: no memory. */
-static ckpt_str full_name(plainer *p, ckpt_str name)
+static ckpt_str full_name(plain_copy *p, ckpt_str name)
 {
     if (!p->within.data)
         return name;
@@ -509,11 +509,11 @@ static ckpt_str full_name(plainer *p, ckpt_str name)
 
 static int on_spot(void *ctx, const ckpt__spot *spot)
 {
-    plainer *p = ctx;
+    plain_copy *p = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
     ckpt_str name = full_name(p, spot->visit->name), was = v->class_name;
     if (!name.data)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     if (spot->visit->cycle && v->kind == CKPT_V_TUPLE) { /* a tuple that holds itself takes an opcode that is refused */
         v->kind = CKPT_V_LIST;
         v->origin = NULL;
@@ -521,7 +521,7 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     }
     int first = spot->visit->cycle ? 0 : ckpt__seen_add(&p->done, v);
     if (first <= 0)
-        return first < 0 ? ckpt__mover_no_memory(p->err) : CKPT_OK;
+        return first < 0 ? ckpt__migration_no_memory(p->err) : CKPT_OK;
     ckpt_status status = CKPT_OK;
     bool changed = true;
     if (v->kind == CKPT_V_TENSOR) {
@@ -547,12 +547,12 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
 
 static int on_keys(void *ctx, const ckpt__spot *spot)
 {
-    plainer *p = ctx;
+    plain_copy *p = ctx;
     const ckpt_value *v = spot->visit->value;
     ckpt_str name = full_name(p, spot->visit->name);
     int first = spot->visit->cycle ? 0 : ckpt__seen_add(&p->done, v);
     if (!name.data || first < 0)
-        return ckpt__mover_no_memory(p->err);
+        return ckpt__migration_no_memory(p->err);
     if (first == 0)
         return CKPT_OK;
     ckpt_status status = v->kind == CKPT_V_TENSOR && v->state ? look_inside(p, v, name) : CKPT_OK;
@@ -560,7 +560,7 @@ static int on_keys(void *ctx, const ckpt__spot *spot)
 }
 
 /* The tree, and then what hangs on its tensors. */
-static ckpt_status walk(plainer *p, ckpt__spot_fn fn)
+static ckpt_status walk(plain_copy *p, ckpt__spot_fn fn)
 {
     p->within = (ckpt_str){ NULL, 0 };
     ckpt__seen_free(&p->done);
@@ -573,9 +573,9 @@ static ckpt_status walk(plainer *p, ckpt__spot_fn fn)
 }
 
 /* Keys first: an object may be a key in one place and a value in another, where it is changed in itself. */
-ckpt_status ckpt__migrate_plain(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_plain(ckpt__migration *m, ckpt_error *err)
 {
-    plainer p = { .m = m, .arena = m->from->arena, .err = err };
+    plain_copy p = { .m = m, .arena = m->from->arena, .err = err };
     if (!m->options.plain)
         return CKPT_OK;
     ckpt_status status = walk(&p, on_keys);

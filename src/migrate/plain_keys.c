@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 typedef struct keys {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__arena *arena;
     ckpt__hash *taken;            /* of this dict, each with a letter for its kind in front */
     size_t twins;
@@ -51,7 +51,7 @@ static ckpt_status take_all(keys *k, const ckpt_value *v)
     bool ok = k->taken != NULL;
     for (size_t i = 0; ok && i < v->entry_count; i++)
         ok = take(k, v->entries[i].key) >= 0;
-    return ok ? CKPT_OK : ckpt__mover_no_memory(k->err);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(k->err);
 }
 
 /* What Python would print of it, with a number behind it where another key is the same then. NULL: no memory. */
@@ -79,8 +79,8 @@ static ckpt_status keep_tensor(keys *k, ckpt_value *key, ckpt_str name)
     char was[200];
     ckpt__escape(was, sizeof was, key->class_name.data, key->class_name.size);
     if (!ckpt__torch_unclass(key, k->arena))
-        return ckpt__mover_no_memory(k->err);
-    return ckpt__mover_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key that is a tensor, without its attributes", was);
+        return ckpt__migration_no_memory(k->err);
+    return ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key that is a tensor, without its attributes", was);
 }
 
 static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
@@ -95,7 +95,7 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
     if (is_new == 0)
         fresh = string_of(k, key);
     if (is_new < 0 || !fresh)
-        return ckpt__mover_no_memory(k->err);
+        return ckpt__migration_no_memory(k->err);
     ckpt_str class_name = key->kind == CKPT_V_TUPLE ? ckpt__s("a tuple") : key->class_name;
     char was[200], is[200];
     ckpt__buf b = { 0 };
@@ -105,11 +105,11 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
     bool failed = b.failed;
     ckpt__buf_free(&b);
     e->key = fresh;
-    return failed ? ckpt__mover_no_memory(k->err)
-                  : ckpt__mover_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key in plain terms, %s", was, is);
+    return failed ? ckpt__migration_no_memory(k->err)
+                  : ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key in plain terms, %s", was, is);
 }
 
-ckpt_status ckpt__plain_keys(ckpt__mover *m, const ckpt_value *v, ckpt_str name, ckpt_error *err)
+ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, ckpt_error *err)
 {
     keys k = { .m = m, .arena = m->from->arena, .err = err };
     ckpt_status status = CKPT_OK;

@@ -6,7 +6,7 @@
 #include "engine/stream.h"
 
 /* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost. */
-static ckpt_status storage_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
+static ckpt_status storage_is_whole(ckpt__migration *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
 {
     const ckpt__storage *s = &m->from->storages[i];
     ckpt_error said = CKPT_ERROR_INIT;
@@ -30,7 +30,7 @@ static ckpt_status storage_is_whole(ckpt__mover *m, size_t i, bool *whole, char 
     return CKPT_OK;
 }
 
-static ckpt_status tensor_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
+static ckpt_status tensor_is_whole(ckpt__migration *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
 {
     const ckpt__tensor *t = &m->from->tensors[i];
     ckpt_error said = CKPT_ERROR_INIT;
@@ -63,7 +63,7 @@ static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
 }
 
 /* The tensor and its parts stand or fall together. */
-static ckpt_status recover_tensor(ckpt__mover *m, size_t i, const bool *whole, const char *const *why, ckpt_error *err)
+static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whole, const char *const *why, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     size_t end = ckpt__tensor_end(x, i);
@@ -81,18 +81,18 @@ static ckpt_status recover_tensor(ckpt__mover *m, size_t i, const bool *whole, c
     }
     if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
         m->cut_out[i] = true;
-        return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
+        return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
                                 "recovered from a storage of which %s: it no longer shares it", text);
     }
     if (status < 0 || fine)
         return status;
     m->lost_some = true;
-    ckpt__mover_drop(m, i);
-    return ckpt__mover_note(m, CKPT_SEVERITY_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
+    ckpt__migration_drop(m, i);
+    return ckpt__migration_note(m, CKPT_SEVERITY_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
 }
 
 /* What the reader could not read at all: a shard that is not there, a member that is damaged. */
-static ckpt_status note_unread(ckpt__mover *m, ckpt_error *err)
+static ckpt_status note_unread(ckpt__migration *m, ckpt_error *err)
 {
     for (size_t i = 0; i < ckpt_report_count(m->from->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
@@ -104,12 +104,12 @@ static ckpt_status note_unread(ckpt__mover *m, ckpt_error *err)
             added = ckpt__report_add(m->report, f->severity, "salvaged", f->tensor, f->fix, "%s", f->message);
         if (!added ||
             ((lost || strcmp(f->code, "salvaged") == 0) && !ckpt__report_detail(m->report, f->file, NULL, NULL, f->nbytes)))
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
     }
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     if (!m->options.salvage)
@@ -118,12 +118,12 @@ ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err)
     const char **why = calloc(x->storage_count + 1, sizeof *why);
     m->cut_out = calloc(x->tensor_count + 1, sizeof *m->cut_out);
     m->cut_count = x->tensor_count;
-    ckpt_status status = whole && why && m->cut_out ? note_unread(m, err) : ckpt__mover_no_memory(err);
+    ckpt_status status = whole && why && m->cut_out ? note_unread(m, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
         char text[300] = "";
         status = storage_is_whole(m, i, &whole[i], text, sizeof text, err);
         if (status == CKPT_OK && !whole[i] && !(why[i] = ckpt__arena_copy(x->arena, text, strlen(text))))
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     }
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
         status = recover_tensor(m, i, whole, why, err);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 typedef struct replacer {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__chosen *c;
     bool *weight;                 /* per tensor: of a model, or an average of one */
     bool *goes;                   /* per tensor: a rule names it */
@@ -64,7 +64,7 @@ static ckpt_status note_names(replacer *r)
         if (!e->is_tensor || e->outside || e->state_key.data || e->role != CKPT_ROLE_PARAM || !r->goes[at])
             continue;
         if (ckpt__hash_put(r->c->replaced, e->name.data, e->name.size, at, NULL) < 0)
-            status = ckpt__mover_no_memory(r->err);
+            status = ckpt__migration_no_memory(r->err);
     }
     return status;
 }
@@ -104,10 +104,10 @@ static ckpt_status find_states(replacer *r)
             continue;
         ckpt_str container = container_of(e);
         if (container.data && ckpt__hash_put(r->containers, container.data, container.size, at, NULL) < 0)
-            status = ckpt__mover_no_memory(r->err);
+            status = ckpt__migration_no_memory(r->err);
         r->states[at]++;
         if (e->is_tensor)
-            ckpt__mover_drop(r->m, ckpt__chosen_listing(r->c, e));
+            ckpt__migration_drop(r->m, ckpt__chosen_listing(r->c, e));
         else
             e->value = NULL;
     }
@@ -147,7 +147,7 @@ static ckpt_status note_copies(replacer *r)
         if (x->tensors[i].info.role == CKPT_ROLE_EMA)
             r->copy[i] = true;
         else
-            status = ckpt__mover_note(r->m, CKPT_SEVERITY_WARNING, "replaced", x->tensors[i].info.name, r->err,
+            status = ckpt__migration_note(r->m, CKPT_SEVERITY_WARNING, "replaced", x->tensors[i].info.name, r->err,
                                       "stays: it has the name and shape of '%s', and is no average of it; --replace it too if the new "
                                       "program has it in the new shape",
                                       shown);
@@ -209,11 +209,11 @@ static ckpt_status note_replaced(replacer *r)
         put_twin(r, i, twin, sizeof twin);
         if (r->states[i])
             snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i], r->states[i] == 1 ? "entry" : "entries");
-        ckpt__mover_drop(r->m, i);
-        status = ckpt__mover_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
+        ckpt__migration_drop(r->m, i);
+        status = ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
                                   r->copy[i] ? ", an average of one that is" : "", with, place, twin);
         if (status == CKPT_OK && !ckpt__report_detail(r->m->report, NULL, NULL, NULL, x->tensors[i].info.nbytes))
-            status = ckpt__mover_no_memory(r->err);
+            status = ckpt__migration_no_memory(r->err);
     }
     return status;
 }
@@ -231,7 +231,7 @@ static ckpt_status note_kept(replacer *r)
         }
     if (!gone || !has_target(r))
         return CKPT_OK;
-    return ckpt__mover_note(r->m, CKPT_SEVERITY_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
+    return ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
                             "the other %zu parameter%s number%s and state; the new program loads the model with strict=False, and has its "
                             "new parameters in the places of the old ones",
                             all - gone, all - gone == 1 ? " keeps its" : "s keep their", all - gone == 1 ? "" : "s");
@@ -269,7 +269,7 @@ static ckpt_status replace(replacer *r)
     return status == CKPT_OK ? ckpt__migrate_cut_named(r->m, r->containers, r->err) : status;
 }
 
-ckpt_status ckpt__migrate_replace(ckpt__mover *m, ckpt__chosen *c, ckpt_error *err)
+ckpt_status ckpt__migrate_replace(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err)
 {
     size_t n = m->from->tensor_count + 1;
     replacer r = { .m = m, .c = c, .err = err };
@@ -283,7 +283,7 @@ ckpt_status ckpt__migrate_replace(ckpt__mover *m, ckpt__chosen *c, ckpt_error *e
     r.containers = ckpt__hash_new(16);
     c->replaced = ckpt__hash_new(16);
     bool room = r.weight && r.goes && r.copy && r.states && r.used && r.containers && c->replaced;
-    ckpt_status status = room ? replace(&r) : ckpt__mover_no_memory(err);
+    ckpt_status status = room ? replace(&r) : ckpt__migration_no_memory(err);
     ckpt__hash_free(r.containers);
     free(r.weight);
     free(r.goes);

@@ -216,7 +216,7 @@ done:
 
 /* ---- rules that matched nothing */
 
-ckpt_status ckpt__rule_unused(ckpt__mover *m, const char *said, const char *why, const char *glob, const ckpt__rule_names *names,
+ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *why, const char *glob, const ckpt__rule_names *names,
                               ckpt_error *err)
 {
     ckpt__buf hint = { 0 };
@@ -227,15 +227,15 @@ ckpt_status ckpt__rule_unused(ckpt__mover *m, const char *said, const char *why,
                                                   NULL, NULL, "%s %s%s", ckpt__escape(shown, sizeof shown, said, strlen(said)), why,
                                                   hint.size ? hint.data : "");
     ckpt__buf_free(&hint);
-    return added ? CKPT_OK : ckpt__mover_no_memory(err);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-ckpt_status ckpt__migrate_check_rules(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_check_rules(ckpt__migration *m, ckpt_error *err)
 {
     if (!ckpt_report_count(m->unused))
         return CKPT_OK;
     if (!ckpt__report_merge(m->report, m->unused))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (m->options.allow_unused)
         return CKPT_OK;
     ckpt_status status = ckpt__report_fail(m->unused, CKPT_SEVERITY_ERROR, CKPT_E_ARGUMENT, m->src, err);

@@ -19,7 +19,7 @@ typedef struct ckpt__rule_names {
 
 /* Notes that a rule has matched nothing: `said` is how it was given ("--drop 'x'"), `glob` what a better one is looked for with;
  * NULL: none is. ckpt__migrate_check_rules makes an error of all that were noted, or with allow_unused warnings. */
-ckpt_status ckpt__rule_unused(ckpt__mover *m, const char *said, const char *why, const char *glob, const ckpt__rule_names *names,
+ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *why, const char *glob, const ckpt__rule_names *names,
                               ckpt_error *err);
-ckpt_status ckpt__migrate_check_rules(ckpt__mover *m, ckpt_error *err);
+ckpt_status ckpt__migrate_check_rules(ckpt__migration *m, ckpt_error *err);
 #endif

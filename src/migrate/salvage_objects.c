@@ -15,7 +15,7 @@ typedef struct place {
 } place;
 
 typedef struct closer {
-    ckpt__mover *m;
+    ckpt__migration *m;
     const bool *whole;
     const char *const *why;
     place *path; /* [depth]; without a slot: not a place of its own */
@@ -59,12 +59,12 @@ static ckpt_status replace(closer *c, const ckpt_value **slot, const char *why)
     int n = snprintf(text, sizeof text, "(not recovered: key %zu)", ++c->keys);
     ckpt_value *v = (ckpt_value *)(uintptr_t)*slot, *fresh = ckpt__value_str(c->m->from->arena, text, (size_t)n);
     if (!fresh)
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     if (v->kind == CKPT_V_TENSOR) /* it stands in other places too, and goes there */
         *slot = fresh;
     else
         *v = *fresh;              /* also where an opaque object's entries are copied from its pickle */
-    return ckpt__mover_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", c->name, c->err, "%s; in the key, '%s' stands in its place", why,
+    return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", c->name, c->err, "%s; in the key, '%s' stands in its place", why,
                             text);
 }
 
@@ -116,7 +116,7 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     closer *c = ctx;
     size_t depth = spot->visit->path.count, storage;
     if (!ckpt__grow(&c->path, &c->path_capacity, depth + 1, sizeof *c->path))
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     c->path[depth] = (place){ *spot, spot->visit->value };
     if (depth > 1 && !c->path[depth - 1].spot.slot)
         c->path[depth].spot.slot = NULL; /* within a call's arguments, or a state that no attributes are */
@@ -134,14 +134,14 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         return CKPT_OK;
     int first = ckpt__seen_add(&c->slots, c->path[depth].spot.slot);
     if (first < 0 || (first && !ckpt__grow(&c->goes, &c->capacity, c->count + 1, sizeof *c->goes)))
-        return ckpt__mover_no_memory(c->err);
+        return ckpt__migration_no_memory(c->err);
     if (first)
         c->goes[c->count++] = c->path[depth];
-    return ckpt__mover_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", spot->visit->name, c->err,
+    return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", spot->visit->name, c->err,
                             "%s; the object that needs it is left out", c->why[storage]);
 }
 
-ckpt_status ckpt__migrate_recover_closed(ckpt__mover *m, const bool *whole, const char *const *why, ckpt_error *err)
+ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     closer c = { .m = m, .whole = whole, .why = why, .err = err };
@@ -154,7 +154,7 @@ ckpt_status ckpt__migrate_recover_closed(ckpt__mover *m, const bool *whole, cons
         ckpt_visit visit = { .value = c.goes[i].value };
         c.goes[i].spot.visit = &visit;
         if (!ckpt__cuts_add(&cuts, &c.goes[i].spot))
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     }
     if (status == CKPT_OK)
         m->holes |= ckpt__cuts_apply(&cuts);

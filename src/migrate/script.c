@@ -19,7 +19,7 @@ static bool is_container(const ckpt_value *v)
 
 /* One module on its way to be flat; or the question whether it is one. */
 typedef struct flattener {
-    ckpt__mover *m;
+    ckpt__migration *m;
     bool *open;                   /* by depth: a module whose entries go into the flat dict */
     size_t open_capacity;
     ckpt_entry *entries;
@@ -47,7 +47,7 @@ static int visit(void *ctx, const ckpt_visit *visit)
     flattener *f = ctx;
     size_t depth = visit->path.count;
     if (!ckpt__grow(&f->open, &f->open_capacity, depth + 1, sizeof *f->open))
-        return ckpt__mover_no_memory(f->err);
+        return ckpt__migration_no_memory(f->err);
     bool member = depth > 0 && f->open[depth - 1];
     f->open[depth] = depth == 0 || (member && ckpt__is_scripted(visit->value) && !visit->cycle);
     f->optimizer |= f->open[depth] && ckpt__is_cpp_optimizer(visit->value);
@@ -59,18 +59,18 @@ static int visit(void *ctx, const ckpt_visit *visit)
     ckpt__arena *a = f->m->from->arena;
     const ckpt_value *key = ckpt__value_str(a, visit->name.data, visit->name.size);
     if (!key || !ckpt__grow(&f->entries, &f->capacity, f->count + 1, sizeof *f->entries))
-        return ckpt__mover_no_memory(f->err);
+        return ckpt__migration_no_memory(f->err);
     f->entries[f->count++] = (ckpt_entry){ key, visit->value };
     int put = ckpt__hash_put(f->names, key->text.data, key->text.size, f->count, NULL);
     f->collision |= put == 0;
-    return put < 0 ? ckpt__mover_no_memory(f->err) : 0;
+    return put < 0 ? ckpt__migration_no_memory(f->err) : 0;
 }
 
 /* *done: it was a module. */
-static ckpt_status flatten(ckpt__mover *m, ckpt_value *v, uint64_t *budget, bool *done, ckpt_error *err)
+static ckpt_status flatten(ckpt__migration *m, ckpt_value *v, uint64_t *budget, bool *done, ckpt_error *err)
 {
     flattener f = { .m = m, .names = ckpt__hash_new(v->entry_count), .budget = budget, .err = err };
-    int walked = f.names ? ckpt_value_walk(v, 0, visit, &f, err) : ckpt__mover_no_memory(err);
+    int walked = f.names ? ckpt_value_walk(v, 0, visit, &f, err) : ckpt__migration_no_memory(err);
     *done = walked == 0;
     if (walked == 0 && !f.collision) {
         ckpt__arena *a = m->from->arena;
@@ -81,7 +81,7 @@ static ckpt_status flatten(ckpt__mover *m, ckpt_value *v, uint64_t *budget, bool
             v->entries = entries;
             v->entry_count = f.count;
         } else {
-            walked = ckpt__mover_no_memory(err);
+            walked = ckpt__migration_no_memory(err);
         }
     }
     free(f.open);
@@ -91,7 +91,7 @@ static ckpt_status flatten(ckpt__mover *m, ckpt_value *v, uint64_t *budget, bool
 }
 
 typedef struct flattening {
-    ckpt__mover *m;
+    ckpt__migration *m;
     uint64_t budget;
 } flattening;
 
@@ -107,7 +107,7 @@ static ckpt_status flatten_if(void *ctx, ckpt_value *v, bool *below, ckpt_error 
     return status;
 }
 
-ckpt_status ckpt__migrate_flatten(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_flatten(ckpt__migration *m, ckpt_error *err)
 {
     flattening f = { m, 20000000 };
     return ckpt__edit_dicts(m->from->root, flatten_if, &f, err);

@@ -10,7 +10,7 @@
 /* ---- taking tensors out of the tree */
 
 typedef struct cutter {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__cuts cuts;
     ckpt__hash *names; /* of the places that go; NULL: by number alone */
     ckpt_error *err;
@@ -45,17 +45,17 @@ static int cut_spot(void *ctx, const ckpt__spot *spot)
 }
 
 /* by_name: of a tensor that has two names only those places go that are named; else all that show it. */
-static ckpt_status cut_dropped(ckpt__mover *m, bool by_name, ckpt_error *err)
+static ckpt_status cut_dropped(ckpt__migration *m, bool by_name, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     cutter c = { .m = m, .err = err };
     ckpt_status status = CKPT_OK;
     if (by_name && !(c.names = ckpt__hash_new(x->tensor_count)))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t i = 0; by_name && i < x->tensor_count; i++)
         if (m->dropped[i] && !ckpt__is_flat(x, i) &&
             ckpt__hash_put(c.names, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = ckpt__edit_walk(x->root, cut_spot, &c, err);
     if (status == CKPT_OK)
@@ -77,7 +77,7 @@ static int cut_named_spot(void *ctx, const ckpt__spot *spot)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_cut_named(ckpt__mover *m, ckpt__hash *names, ckpt_error *err)
+ckpt_status ckpt__migrate_cut_named(ckpt__migration *m, ckpt__hash *names, ckpt_error *err)
 {
     cutter c = { .m = m, .names = names, .err = err };
     ckpt_status status = ckpt__edit_walk(m->from->root, cut_named_spot, &c, err);
@@ -90,7 +90,7 @@ ckpt_status ckpt__migrate_cut_named(ckpt__mover *m, ckpt__hash *names, ckpt_erro
 /* A tensor with two names is listed twice, and its value has the number of the first. Where that went and the other stays,
  * the value is the other's from now on. */
 typedef struct renumber {
-    const ckpt__mover *m;
+    const ckpt__migration *m;
     const ckpt__hash *listed;     /* name -> tensor that stays */
     size_t emptied;               /* places of tensors that stay, and are None now */
     ckpt_str first;               /* the first of them */
@@ -109,16 +109,16 @@ static int renumber_value(void *ctx, const ckpt_visit *visit)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
     renumber r = { m, listed, 0, { NULL, 0 } };
-    ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
         if (!m->dropped[i] && !ckpt__is_flat(x, i) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK && x->root)
         status = (ckpt_status)ckpt_value_walk(x->root, 0, renumber_value, &r, err);
     ckpt__hash_free(listed);
@@ -130,10 +130,10 @@ ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err)
                             "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
                             r.emptied)
                ? CKPT_OK
-               : ckpt__mover_no_memory(err);
+               : ckpt__migration_no_memory(err);
 }
 
-void ckpt__mover_drop(ckpt__mover *m, size_t tensor)
+void ckpt__migration_drop(ckpt__migration *m, size_t tensor)
 {
     for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
         m->dropped[i] = true;
@@ -142,7 +142,7 @@ void ckpt__mover_drop(ckpt__mover *m, size_t tensor)
 /* ---- what is selected */
 
 /* Per pattern of --tensor, --role and --device, in this order: has a tensor been found by it? */
-static bool selected(const ckpt__mover *m, const ckpt_tensor_info *t, bool *used)
+static bool selected(const ckpt__migration *m, const ckpt_tensor_info *t, bool *used)
 {
     const ckpt_migrate_options *o = &m->options;
     const char *role = ckpt_role_name(t->role);
@@ -178,17 +178,17 @@ size_t ckpt__chosen_listing(const ckpt__chosen *c, const ckpt__canon_entry *e)
     return ckpt__hash_get(c->listed, e->own.data, e->own.size, &i) ? i : e->tensor;
 }
 
-static ckpt_status canonical_names(ckpt__mover *m, ckpt__chosen *c, ckpt_error *err)
+static ckpt_status canonical_names(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err)
 {
     c->canon = m->canon;
     c->names = calloc(m->from->tensor_count + 1, sizeof *c->names);
     c->listed = ckpt__hash_new(m->from->tensor_count);
     if (!c->names || !c->listed)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t i = 0; i < m->from->tensor_count; i++) {
         ckpt_str name = m->from->tensors[i].info.name;
         if (ckpt__hash_put(c->listed, name.data, name.size, i, NULL) < 0)
-            return ckpt__mover_no_memory(err);
+            return ckpt__migration_no_memory(err);
     }
     for (size_t i = 0; i < c->canon->count; i++) {
         const ckpt__canon_entry *e = &c->canon->entries[i];
@@ -206,7 +206,7 @@ static void canonical_free(ckpt__chosen *c)
 }
 
 typedef struct dropper {
-    ckpt__mover *m;
+    ckpt__migration *m;
     bool *used; /* per pattern of --drop */
     bool *chose; /* per pattern of selected() */
     ckpt__cuts *cuts;
@@ -232,7 +232,7 @@ static int drop_value(void *ctx, const ckpt__spot *spot)
 
 static void drop_below(dropper *d)
 {
-    ckpt__mover *m = d->m;
+    ckpt__migration *m = d->m;
     for (size_t i = 0; i < m->from->tensor_count; i++)
         for (size_t k = 0; k < m->options.drop_count; k++)
             if (!ckpt__rule_has_wildcard(m->options.drop[k]) && ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
@@ -267,18 +267,18 @@ static void forget_values(const dropper *d)
 
 static void drop_tensors(dropper *d, const ckpt_str *names)
 {
-    ckpt__mover *m = d->m;
+    ckpt__migration *m = d->m;
     for (size_t i = 0; i < m->from->tensor_count; i++) {
         const ckpt_tensor_info *t = &m->from->tensors[i].info;
         for (size_t k = 0; k < m->options.drop_count; k++)
             if (ckpt__rule_matches(m->options.drop[k], t->name) || ckpt__rule_matches(m->options.drop[k], names[i])) {
                 d->used[k] = true;
-                ckpt__mover_drop(m, i);
+                ckpt__migration_drop(m, i);
             }
         bool goes = selected(m, t, d->chose);
         size_t end = ckpt__tensor_end(m->from, i);
         if (end > i + 1 && !m->dropped[i] && !goes)
-            ckpt__mover_drop(m, i);
+            ckpt__migration_drop(m, i);
         else if (!m->dropped[i] && !goes)
             m->dropped[i] = true;
     }
@@ -346,7 +346,7 @@ static ckpt_status note_unused(dropper *d, const ckpt__chosen *c)
 
 static ckpt_status note_dropped(dropper *d, const bool *before)
 {
-    const ckpt__mover *m = d->m;
+    const ckpt__migration *m = d->m;
     ckpt_status status = CKPT_OK;
     size_t left = 0, used = 0, all = m->options.only_tensor_count + m->options.only_role_count + m->options.only_device_count;
     for (size_t k = 0; k < all; k++)
@@ -354,7 +354,7 @@ static ckpt_status note_dropped(dropper *d, const bool *before)
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
         left += !m->dropped[i];
         if (m->dropped[i] && !before[i])
-            status = ckpt__mover_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
+            status = ckpt__migration_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
     }
     if (status == CKPT_OK && !left && m->from->tensor_count && all && used == all)
         status = ckpt__rule_unused(d->m, "--tensor, --role and --device together", "select none of the tensors", NULL, NULL, d->err);
@@ -369,7 +369,7 @@ static bool is_replaced(const ckpt__chosen *c, ckpt_str name)
 }
 
 /* kept[slot]: the optimizer goes on holding it. A parameter leaves its group when its tensor and all its state went. */
-static bool find_kept(const ckpt__mover *m, const ckpt__chosen *c, ckpt__hash *slots, bool *kept, size_t count)
+static bool find_kept(const ckpt__migration *m, const ckpt__chosen *c, ckpt__hash *slots, bool *kept, size_t count)
 {
     bool any = false;
     for (size_t i = 0; i < c->canon->count; i++) {
@@ -413,19 +413,19 @@ static void forget_params(ckpt__canon *canon, const bool *kept)
     }
 }
 
-static ckpt_status prune(ckpt__mover *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count, ckpt_error *err)
+static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count, ckpt_error *err)
 {
     size_t slot = 0, n = 0, groups = c->canon->group_count;
     ckpt__hash *slots = ckpt__hash_new(count);
     bool *kept = calloc(count + 1, sizeof *kept);
     size_t *order = calloc(count + 1, sizeof *order), *group = calloc(groups + 1, sizeof *group);
-    ckpt_status status = slots && kept && order && group ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = slots && kept && order && group ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < groups; g++) {
         group[g] = g;
         for (size_t i = 0; status == CKPT_OK && i < c->canon->groups[g].param_count; i++, slot++) {
             ckpt_str name = c->canon->groups[g].params[i];
             if (name.data && ckpt__hash_put(slots, name.data, name.size, slot, NULL) < 0)
-                status = ckpt__mover_no_memory(err);
+                status = ckpt__migration_no_memory(err);
         }
     }
     if (status == CKPT_OK)
@@ -437,7 +437,7 @@ static ckpt_status prune(ckpt__mover *m, const ckpt__chosen *c, const ckpt_value
         status = ckpt__optimizer_turn(optimizer, order, n, group, groups, m->from->arena, err);
         forget_params(c->canon, kept);
         if (status == CKPT_OK)
-            status = ckpt__mover_note(
+            status = ckpt__migration_note(
                 m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
                 "%zu parameters left the optimizer with their state; the ids of the other %zu are dense again", count - n,
                 n);
@@ -449,7 +449,7 @@ static ckpt_status prune(ckpt__mover *m, const ckpt__chosen *c, const ckpt_value
     return status;
 }
 
-static ckpt_status prune_optimizer(ckpt__mover *m, const ckpt__chosen *c, ckpt_error *err)
+static ckpt_status prune_optimizer(ckpt__migration *m, const ckpt__chosen *c, ckpt_error *err)
 {
     if (!c->canon->optimizer_path.data || !m->options.drop_count)
         return CKPT_OK;
@@ -466,7 +466,7 @@ static ckpt_status prune_optimizer(ckpt__mover *m, const ckpt__chosen *c, ckpt_e
 /* Tensors first, then values: places move when entries go. */
 static ckpt_status take_out(dropper *d, ckpt__chosen *c, const bool *before)
 {
-    ckpt__mover *m = d->m;
+    ckpt__migration *m = d->m;
     drop_tensors(d, c->names);
     drop_below(d);
     forget_values(d);
@@ -482,7 +482,7 @@ static ckpt_status take_out(dropper *d, ckpt__chosen *c, const bool *before)
     return status == CKPT_OK ? note_unused(d, c) : status;
 }
 
-ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
     if (m->lost_some) { /* what was not recovered: canonical names are there, so nothing depends on it any more */
@@ -499,7 +499,7 @@ ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err)
     bool *before = calloc(m->from->tensor_count + 1, sizeof *before);
     if (before)
         memcpy(before, m->dropped, m->from->tensor_count * sizeof *before);
-    ckpt_status status = d.used && d.chose && before ? canonical_names(m, &c, err) : ckpt__mover_no_memory(err);
+    ckpt_status status = d.used && d.chose && before ? canonical_names(m, &c, err) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = take_out(&d, &c, before);
     canonical_free(&c);

@@ -15,7 +15,7 @@ typedef struct ckpt__chosen {
 size_t ckpt__chosen_listing(const ckpt__chosen *c, const ckpt__canon_entry *e);
 
 /* replace.c: --replace. Marks what goes in m->dropped, and takes the optimizer's states of it out of the tree. */
-ckpt_status ckpt__migrate_replace(ckpt__mover *m, ckpt__chosen *c, ckpt_error *err);
+ckpt_status ckpt__migrate_replace(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err);
 /* A value or dict of the tree goes with all that is below it: by whole names, or without the file in front. */
-ckpt_status ckpt__migrate_cut_named(ckpt__mover *m, ckpt__hash *names, ckpt_error *err);
+ckpt_status ckpt__migrate_cut_named(ckpt__migration *m, ckpt__hash *names, ckpt_error *err);
 #endif

@@ -14,7 +14,7 @@ typedef struct dict {
 } dict;
 
 typedef struct builder {
-    ckpt__mover *m;
+    ckpt__migration *m;
     ckpt__arena *arena;
     bool *taken;                  /* per canonical entry */
     ckpt__hash *params;           /* name of a parameter that the optimizer has -> its id */
@@ -71,18 +71,18 @@ static ckpt_status number_params(builder *b)
     size_t n = 0;
     b->params = ckpt__hash_new(64);
     if (!b->params)
-        return ckpt__mover_no_memory(b->err);
+        return ckpt__migration_no_memory(b->err);
     for (size_t g = 0; g < c->group_count; g++)
         for (size_t i = 0; i < c->groups[g].param_count; i++) {
             ckpt_str name = c->groups[g].params[i];
             int added = ckpt__hash_put(b->params, name.data, name.size, n, NULL);
             if (added < 0)
-                return ckpt__mover_no_memory(b->err);
+                return ckpt__migration_no_memory(b->err);
             n += added == 1;
         }
     b->count = n;
     b->states = calloc(n + 1, sizeof *b->states);
-    return b->states ? CKPT_OK : ckpt__mover_no_memory(b->err);
+    return b->states ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 /* "optimizer.<param>.<key>": names of parameters hold dots, so the longest one that is a parameter counts. */
@@ -110,7 +110,7 @@ static ckpt_status take_states(builder *b)
             continue;
         b->taken[i] = true;
         if (goes_along(b, e) && !put_named(b, &b->states[id], key.data, key.size, value_of(b, e)))
-            return ckpt__mover_no_memory(b->err);
+            return ckpt__migration_no_memory(b->err);
     }
     return CKPT_OK;
 }
@@ -147,7 +147,7 @@ static ckpt_status find_pieces(builder *b, const dict *d, ckpt__hash *names, pie
             continue;
         int added = ckpt__hash_put(names, name.data, name.size, *count, &which);
         if (added < 0)
-            return ckpt__mover_no_memory(b->err);
+            return ckpt__migration_no_memory(b->err);
         if (added)
             lists[which = (*count)++] = (pieces){ .at = i, .whole = true };
         lists[which].count++;
@@ -157,7 +157,7 @@ static ckpt_status find_pieces(builder *b, const dict *d, ckpt__hash *names, pie
             continue;
         pieces *l = &lists[which];
         if (!l->items && !(l->items = ckpt__arena_array(b->arena, l->count, sizeof *l->items)))
-            return ckpt__mover_no_memory(b->err);
+            return ckpt__migration_no_memory(b->err);
         l->whole = l->whole && number < l->count && !l->items[number];
         if (l->whole)
             l->items[number] = d->entries[i].value;
@@ -178,7 +178,7 @@ static ckpt_status put_lists(builder *b, dict *d, const ckpt__hash *names, const
             ckpt_entry e = { ckpt__value_str(b->arena, name.data, name.size),
                              ckpt__value_list(b->arena, CKPT_V_LIST, lists[which].items, lists[which].count) };
             if (!e.key || !e.value)
-                return ckpt__mover_no_memory(b->err);
+                return ckpt__migration_no_memory(b->err);
             d->entries[kept++] = e;
         }
     }
@@ -196,7 +196,7 @@ static ckpt_status join_lists(builder *b, dict *d)
         return CKPT_OK;
     ckpt__hash *names = ckpt__hash_new(any);
     pieces *lists = calloc(any, sizeof *lists);
-    ckpt_status status = names && lists ? find_pieces(b, d, names, lists, &count) : ckpt__mover_no_memory(b->err);
+    ckpt_status status = names && lists ? find_pieces(b, d, names, lists, &count) : ckpt__migration_no_memory(b->err);
     if (status == CKPT_OK)
         status = put_lists(b, d, names, lists);
     ckpt__hash_free(names);
@@ -324,7 +324,7 @@ static ckpt_status share_step(builder *b, dict *state)
         has |= ckpt__str_is(state->entries[i].key->text, "step");
         moments |= ckpt__str_is(state->entries[i].key->text, "exp_avg");
     }
-    return has || !moments || put_named(b, state, "step", 4, ckpt__value_int(b->arena, step)) ? CKPT_OK : ckpt__mover_no_memory(b->err);
+    return has || !moments || put_named(b, state, "step", 4, ckpt__value_int(b->arena, step)) ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 static ckpt_status make_optimizer(builder *b, dict *root)
@@ -349,7 +349,7 @@ static ckpt_status make_optimizer(builder *b, dict *root)
          put_named(b, root, "optimizer", 9, finish(b, &both));
     free(state.entries);
     free(both.entries);
-    return ok ? CKPT_OK : ckpt__mover_no_memory(b->err);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 /* ---- the model */
@@ -372,7 +372,7 @@ static ckpt_status make_model(builder *b, dict *root)
         model->class_name = ckpt__s("collections.OrderedDict");
     ok = ok && (d.count == 0 || put_named(b, root, "model", 5, model));
     free(d.entries);
-    return ok ? CKPT_OK : ckpt__mover_no_memory(b->err);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 /* ---- the rest */
@@ -402,10 +402,10 @@ static ckpt_status put_values(builder *b, dict *root)
             kept = other.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->arena, other.data, other.size);
             ckpt__buf_free(&other);
             if (!kept.data)
-                return ckpt__mover_no_memory(b->err);
+                return ckpt__migration_no_memory(b->err);
         }
         if (!put(root, kept.data ? ckpt__value_str(b->arena, kept.data, kept.size) : e->key, e->value))
-            return ckpt__mover_no_memory(b->err);
+            return ckpt__migration_no_memory(b->err);
     }
     return CKPT_OK;
 }
@@ -425,7 +425,7 @@ static ckpt_status put_tensors(builder *b, dict *root)
     const ckpt__canon *c = b->m->canon;
     bool *there = calloc(b->m->from->tensor_count + 1, sizeof *there);
     const ckpt_value *from = b->m->from->root;
-    int walked = there ? 0 : ckpt__mover_no_memory(b->err);
+    int walked = there ? 0 : ckpt__migration_no_memory(b->err);
     if (walked == 0 && from)
         walked = ckpt_value_walk(from, 0, note_tensor, there, b->err);
     bool ok = true;
@@ -435,15 +435,15 @@ static ckpt_status put_tensors(builder *b, dict *root)
             ok = put_named(b, root, e->name.data, e->name.size, value_of(b, e));
     }
     free(there);
-    return walked ? (ckpt_status)walked : ok ? CKPT_OK : ckpt__mover_no_memory(b->err);
+    return walked ? (ckpt_status)walked : ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
-ckpt_status ckpt__migrate_torch_build(ckpt__mover *m, const ckpt_value **root, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
 {
     builder b = { .m = m, .arena = m->index->arena, .err = err };
     dict d = { 0 };
     b.taken = calloc(m->canon->count + 1, sizeof *b.taken);
-    ckpt_status status = b.taken ? number_params(&b) : ckpt__mover_no_memory(b.err);
+    ckpt_status status = b.taken ? number_params(&b) : ckpt__migration_no_memory(b.err);
     if (status == CKPT_OK)
         status = take_states(&b);
     if (status == CKPT_OK)
@@ -455,7 +455,7 @@ ckpt_status ckpt__migrate_torch_build(ckpt__mover *m, const ckpt_value **root, c
     if (status == CKPT_OK)
         status = put_tensors(&b, &d);
     if (status == CKPT_OK && !(*root = finish(&b, &d)))
-        status = ckpt__mover_no_memory(b.err);
+        status = ckpt__migration_no_memory(b.err);
     free(d.entries);
     for (size_t i = 0; b.states && i < b.count; i++)
         free(b.states[i].entries);

@@ -19,12 +19,12 @@ static ckpt_entry *kept_entry(const ckpt__index *x)
 
 #define FILES_KEY "ckpt.files"
 
-bool ckpt__migrate_in_files(const ckpt__mover *m)
+bool ckpt__migrate_in_files(const ckpt__migration *m)
 {
     return m->became_torch ? m->by_files : m->reader->source->directory;
 }
 
-static const ckpt_value *mark_files(ckpt__mover *m)
+static const ckpt_value *mark_files(ckpt__migration *m)
 {
     ckpt__arena *a = m->index->arena;
     const ckpt_value *root = m->from->root;
@@ -40,7 +40,7 @@ static const ckpt_value *mark_files(ckpt__mover *m)
     return copy;
 }
 
-static void read_mark(ckpt__mover *m)
+static void read_mark(ckpt__migration *m)
 {
     ckpt_value *root = (ckpt_value *)(uintptr_t)m->from->root;
     if (root->kind != CKPT_V_DICT || !root->state || root->state->kind != CKPT_V_DICT ||
@@ -55,18 +55,18 @@ static void read_mark(ckpt__mover *m)
 
 /* ---- as if it were the torch file */
 
-typedef struct namer {
+typedef struct name_walk {
     ckpt__index *x;
     bool *named;                  /* per tensor */
     bool again;                   /* the second walk: second places of tensors that are recorded under each of their names */
     ckpt__views views;
     size_t closed;                /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */
     ckpt_error *err;
-} namer;
+} name_walk;
 
 /* The native file records a tensor once a name; the tree has the number of one of them. Another record of the same view, by
  * the name that this place has without what leads to its state_dict. */
-static bool other_record(const namer *n, size_t tensor, ckpt_str place, size_t *out)
+static bool other_record(const name_walk *n, size_t tensor, ckpt_str place, size_t *out)
 {
     const ckpt__tensor *t = &n->x->tensors[tensor];
     size_t count = 0;
@@ -87,7 +87,7 @@ static bool other_record(const namer *n, size_t tensor, ckpt_str place, size_t *
  * no record keep theirs. */
 static int name_tensor(void *ctx, const ckpt_visit *visit)
 {
-    namer *n = ctx;
+    name_walk *n = ctx;
     const ckpt_value *v = visit->value;
     if (n->closed && visit->path.count >= n->closed)
         return 0;
@@ -102,12 +102,12 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
     ckpt_key *keys = ckpt__arena_array(n->x->arena, visit->path.count + 1, sizeof *keys);
     ckpt_str name = ckpt__arena_str(n->x->arena, visit->name.data, visit->name.size);
     if (!keys || !name.data)
-        return ckpt__mover_no_memory(n->err);
+        return ckpt__migration_no_memory(n->err);
     for (size_t i = 0; i < visit->path.count; i++) {
         ckpt_str text = visit->path.keys[i].text;
         keys[i] = visit->path.keys[i];
         if (text.data && !(keys[i].text = ckpt__arena_str(n->x->arena, text.data, text.size)).data)
-            return ckpt__mover_no_memory(n->err);
+            return ckpt__migration_no_memory(n->err);
     }
     info->name = name;
     info->path = (ckpt_path){ keys, visit->path.count };
@@ -117,7 +117,7 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
 }
 
 /* Is anything asked for that does not reach a tensor which is no record of its own? */
-static bool edits_content(const ckpt__mover *m)
+static bool edits_content(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count || o->only_role_count ||
@@ -125,7 +125,7 @@ static bool edits_content(const ckpt__mover *m)
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */
-static bool edits(const ckpt__mover *m)
+static bool edits(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain || o->map_device_objects || o->drop_count ||
@@ -134,26 +134,26 @@ static bool edits(const ckpt__mover *m)
            m->kind != CKPT_OPTIMIZER_DEFAULT;
 }
 
-static ckpt_status note_closed(ckpt__mover *m, size_t count, ckpt_error *err)
+static ckpt_status note_closed(ckpt__migration *m, size_t count, ckpt_error *err)
 {
-    return ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
+    return ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
                             "tensors that are not dense, or on meta (%zu), get other names and devices alone: dtypes of those, and "
                             "which of them go along, are only changed when the torch file is migrated itself",
                             count);
 }
 
-static ckpt_status become_torch(ckpt__mover *m, ckpt_str pickle, ckpt_error *err)
+static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error *err)
 {
     ckpt__index *x = m->from;
     const ckpt_value *root = NULL;
     size_t closed = 0;
-    namer n = { .x = x, .err = err };
+    name_walk n = { .x = x, .err = err };
     free(m->strides);
     m->strides = calloc(x->tensor_count + 1, sizeof *m->strides);
     m->stride_count = x->tensor_count;
     n.named = calloc(x->tensor_count + 1, sizeof *n.named);
     ckpt_status status = n.named && m->strides && ckpt__views_make(x, &n.views) ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
-                                               : ckpt__mover_no_memory(err);
+                                               : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
     n.again = true;
@@ -191,13 +191,13 @@ static bool is_all_of(const ckpt__tensor *t, const ckpt__storage *s)
 
 /* Storages that no tensor shows become tensors of bytes, so that they go along; also those of which the tensors show a
  * part, where something inside an opaque object may look at the rest. */
-static ckpt_status show_storages(ckpt__mover *m, ckpt_error *err)
+static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__index *x = m->from;
     bool *shown = calloc(x->storage_count + 1, sizeof *shown);
     const ckpt_migrate_options *o = &m->options;
     bool leaves_out = o->drop_count || o->replace_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
-    ckpt_status status = shown ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = shown ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; shown && i < x->tensor_count; i++)
         if (x->tensors[i].piece_count == 1) {
             const ckpt__storage *s = &x->storages[x->tensors[i].pieces[0].storage];
@@ -213,7 +213,7 @@ static ckpt_status show_storages(ckpt__mover *m, ckpt_error *err)
         int64_t shape = (int64_t)size;
         snprintf(name, sizeof name, CKPT__TORCH_STORAGE "%zu", i);
         if (!t || !(t->info.name = ckpt__arena_str(x->arena, name, strlen(name))).data) {
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
             break;
         }
         t->info.dtype = CKPT_U8;
@@ -224,7 +224,7 @@ static ckpt_status show_storages(ckpt__mover *m, ckpt_error *err)
     free(shown);
     bool *dropped = status == CKPT_OK ? calloc(x->tensor_count + 1, sizeof *dropped) : NULL;
     if (status == CKPT_OK && !dropped)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (dropped) {
         free(m->dropped);
         m->dropped = dropped;
@@ -232,7 +232,7 @@ static ckpt_status show_storages(ckpt__mover *m, ckpt_error *err)
     return status;
 }
 
-bool ckpt__migrate_torch_keeps(const ckpt__mover *m)
+bool ckpt__migrate_torch_keeps(const ckpt__migration *m)
 {
     const ckpt__index *x = m->from;
     bool structured = ckpt__has_tree(x) || m->reader->source->directory;
@@ -271,7 +271,7 @@ static bool note_before(const ckpt__index *x, before *b)
     return ok;
 }
 
-static void take_back(ckpt__mover *m, const before *b)
+static void take_back(ckpt__migration *m, const before *b)
 {
     for (size_t i = 0; i < b->count; i++)
         m->from->tensors[i].info = b->tensors[i];
@@ -293,19 +293,19 @@ static bool is_param_name(ckpt_str name)
 }
 
 /* The optimizer's order, which the canonical names have, and which the torch file may not say. */
-static ckpt_status note_order(ckpt__mover *m, const ckpt__canon *canon, ckpt_error *err)
+static ckpt_status note_order(ckpt__migration *m, const ckpt__canon *canon, ckpt_error *err)
 {
     size_t n = 0;
     for (size_t g = 0; g < canon->group_count; g++)
         n += canon->groups[g].param_count;
     if (!(m->kept_names = calloc(n + 1, sizeof *m->kept_names)))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t g = 0; g < canon->group_count; g++)
         for (size_t i = 0; i < canon->groups[g].param_count; i++) {
             ckpt_str name = canon->groups[g].params[i];
             char *text = ckpt__arena_copy(m->from->arena, name.data ? name.data : "", name.size + 1);
             if (!text)
-                return ckpt__mover_no_memory(err);
+                return ckpt__migration_no_memory(err);
             text[name.size] = 0;
             if (is_param_name(name))
                 m->kept_names[m->kept_name_count++] = text;
@@ -334,12 +334,12 @@ static bool same_names(const ckpt__index *x, const ckpt__canon *canon, const bef
 
 /* Reads the file as the torch file that it was made from, so that one edit changes both; *along is false where that does
  * not give the names that it has. */
-static ckpt_status try_along(ckpt__mover *m, ckpt_str pickle, const before *b, bool *along, ckpt_error *err)
+static ckpt_status try_along(ckpt__migration *m, ckpt_str pickle, const before *b, bool *along, ckpt_error *err)
 {
     ckpt__canon *canon = NULL;
     ckpt_error why;
     ckpt_report *said = ckpt_report_new();
-    ckpt_status status = said ? ckpt__canon_build(m->from, NULL, &canon, said, err) : ckpt__mover_no_memory(err);
+    ckpt_status status = said ? ckpt__canon_build(m->from, NULL, &canon, said, err) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = note_order(m, canon, err);
     ckpt__canon_free(canon);
@@ -358,16 +358,16 @@ static ckpt_status try_along(ckpt__mover *m, ckpt_str pickle, const before *b, b
     return status;
 }
 
-static ckpt_status edit_along(ckpt__mover *m, const ckpt_entry *e, ckpt_error *err)
+static ckpt_status edit_along(ckpt__migration *m, const ckpt_entry *e, ckpt_error *err)
 {
     before b = { 0 };
     bool along = false;
     ckpt_status status = note_before(m->from, &b) ? try_along(m, e->value->text, &b, &along, err)
-                                                  : ckpt__mover_no_memory(err);
+                                                  : ckpt__migration_no_memory(err);
     if (status == CKPT_OK && !along) {
         take_back(m, &b);
         take_out((ckpt_value *)(uintptr_t)m->from->root, e);
-        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "structure-dropped", (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "structure-dropped", (ckpt_str){ NULL, 0 }, err,
                                   "the structure of the torch file that it was made from cannot be changed along, and is left "
                                   "out: --to torch will make one of the names");
     }
@@ -375,7 +375,7 @@ static ckpt_status edit_along(ckpt__mover *m, const ckpt_entry *e, ckpt_error *e
     return status;
 }
 
-ckpt_status ckpt__migrate_torch_open(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_open(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_entry *e = kept_entry(m->from);
     if (ckpt__migrate_torch_keeps(m))
@@ -393,7 +393,7 @@ ckpt_status ckpt__migrate_torch_open(ckpt__mover *m, ckpt_error *err)
 /* ---- keeping it */
 
 /* What the file will have no record of is taken out of the pickle. */
-static ckpt_status renumber(ckpt__mover *m, ckpt__torch_pickling *p, ckpt_error *err)
+static ckpt_status renumber(ckpt__migration *m, ckpt__torch_pickling *p, ckpt_error *err)
 {
     const size_t *record_of = p->record_of;
     ckpt__buf pickle = { 0 };
@@ -408,7 +408,7 @@ static ckpt_status renumber(ckpt__mover *m, ckpt__torch_pickling *p, ckpt_error 
     return status;
 }
 
-ckpt_status ckpt__migrate_torch_keep(ckpt__mover *m, const ckpt_value **kept, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_keep(ckpt__migration *m, const ckpt_value **kept, ckpt_error *err)
 {
     *kept = NULL;
     if (!ckpt__migrate_torch_keeps(m))
@@ -418,7 +418,7 @@ ckpt_status ckpt__migrate_torch_keep(ckpt__mover *m, const ckpt_value **kept, ck
     size_t *record_of = NULL;
     ckpt_status status = CKPT_OK;
     if (ckpt__migrate_in_files(m) && !(p.root = mark_files(m)))
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK && m->kind != CKPT_OPTIMIZER_DEFAULT)
         status = ckpt__migrate_torch_flags(m, err);
     if (status == CKPT_OK)
@@ -435,12 +435,12 @@ ckpt_status ckpt__migrate_torch_keep(ckpt__mover *m, const ckpt_value **kept, ck
     if (v)
         v->text = (ckpt_str){ m->kept.data, m->kept.size };
     else if (status == CKPT_OK)
-        status = ckpt__mover_no_memory(err);
+        status = ckpt__migration_no_memory(err);
     *kept = v;
     return status;
 }
 
-ckpt_status ckpt__migrate_torch_attach(ckpt__mover *m, const ckpt_value *kept, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_attach(ckpt__migration *m, const ckpt_value *kept, ckpt_error *err)
 {
     ckpt__arena *a = m->index->arena;
     const ckpt_value *root = m->root;
@@ -450,7 +450,7 @@ ckpt_status ckpt__migrate_torch_attach(ckpt__mover *m, const ckpt_value *kept, c
         return CKPT_OK;
     ckpt_entry *entries = ckpt__arena_array(a, n + 1, sizeof *entries);
     if (!entries)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t i = 0; dict && i < n; i++)
         entries[i] = root->entries[i];
     if (!dict && root)            /* a list, a number: it keeps a place of its own */
@@ -458,7 +458,7 @@ ckpt_status ckpt__migrate_torch_attach(ckpt__mover *m, const ckpt_value *kept, c
     entries[n] = (ckpt_entry){ ckpt__value_str(a, CKPT__TORCH_KEY, strlen(CKPT__TORCH_KEY)), kept };
     ckpt_value *fresh = ckpt__value_dict(a, entries, n + 1);
     if (!fresh || !entries[n].key || (n && !entries[0].key))
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     if (dict) {
         fresh->class_name = root->class_name;
         fresh->state = root->state;
@@ -467,13 +467,13 @@ ckpt_status ckpt__migrate_torch_attach(ckpt__mover *m, const ckpt_value *kept, c
     return CKPT_OK;
 }
 
-ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe, ckpt_error *err)
+ckpt_status ckpt__migrate_torch_views(ckpt__migration *m, const ckpt__recipe *recipe, ckpt_error *err)
 {
     const ckpt__index *x = m->index;
     bool *views = calloc(x->storage_count + 1, sizeof *views);
     size_t count = 0;
     ckpt_str first = { NULL, 0 };
-    ckpt_status status = views ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = views ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; views && i < recipe->count; i++)
         if (recipe->segments[i].kind == CKPT__STORAGE && recipe->segments[i].number < x->storage_count)
             views[recipe->segments[i].number] = true;
@@ -484,7 +484,7 @@ ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe
         first = count++ ? first : t->info.name;
     }
     if (count && m->format->keeps_torch && ckpt__migrate_torch_keeps(m))
-        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "view", count == 1 ? first : (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "view", count == 1 ? first : (ckpt_str){ NULL, 0 }, err,
                                   "%zu %s (not in C order, or of a part of its storage; conjugate or negated): kept so, which a "
                                   "reader of plain safetensors sees as the bytes of ckpt.storage.*, under no name",
                                   count, count == 1 ? "tensor is a view" : "tensors are views");
@@ -492,7 +492,7 @@ ckpt_status ckpt__migrate_torch_views(ckpt__mover *m, const ckpt__recipe *recipe
     return status;
 }
 
-const char *ckpt__migrate_torch_archive(const ckpt__mover *m)
+const char *ckpt__migrate_torch_archive(const ckpt__migration *m)
 {
     const char *name = m->dst;
     for (const char *c = m->dst; *c; c++)

@@ -46,7 +46,7 @@ static bool add_place(places *p, const ckpt__index *x, size_t tensor)
     return true;
 }
 
-static ckpt_status say_place(ckpt__mover *m, const place *at, ckpt_error *err)
+static ckpt_status say_place(ckpt__migration *m, const place *at, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     char names[700] = "", where[200] = "", model[200] = "", fix[300];
@@ -69,21 +69,21 @@ static ckpt_status say_place(ckpt__mover *m, const place *at, ckpt_error *err)
                                                             : "weights are",
                                   *model ? " ('" : "", model, *model ? "')" : "", at->count == 1 ? "is" : "are", names,
                                   at->count > n ? ", ..." : "");
-    return added ? CKPT_OK : ckpt__mover_no_memory(err);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 /* Weights as `list` shows them by their roles; what was left out by name was asked for. */
-static ckpt_status say_left_behind(ckpt__mover *m, const bool *keep, ckpt_error *err)
+static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     places p = { .by_path = ckpt__hash_new(16) };
-    ckpt_status status = p.by_path ? CKPT_OK : ckpt__mover_no_memory(err);
+    ckpt_status status = p.by_path ? CKPT_OK : ckpt__migration_no_memory(err);
     size_t others = 0;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
         ckpt_role role = x->tensors[i].info.role;
         bool weight = role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER || role == CKPT_ROLE_EMA;
         if (weight && !keep[i] && !m->dropped[i] && !x->tensors[i].info.state_key.data && !add_place(&p, x, i))
-            status = ckpt__mover_no_memory(err);
+            status = ckpt__migration_no_memory(err);
     }
     for (size_t i = 0; status == CKPT_OK && i < p.count; i++) {
         if (i < PLACES_MAX)
@@ -91,7 +91,7 @@ static ckpt_status say_left_behind(ckpt__mover *m, const bool *keep, ckpt_error 
         others += i < PLACES_MAX ? 0 : p.items[i].count;
     }
     if (status == CKPT_OK && others)
-        status = ckpt__mover_note(m, CKPT_SEVERITY_WARNING, "left-behind", (ckpt_str){ NULL, 0 }, err,
+        status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "left-behind", (ckpt_str){ NULL, 0 }, err,
                                   "%zu weights in %zu more places are outside of the model and are not written", others,
                                   p.count - PLACES_MAX);
     ckpt__hash_free(p.by_path);
@@ -101,7 +101,7 @@ static ckpt_status say_left_behind(ckpt__mover *m, const bool *keep, ckpt_error 
 
 /* ---- the model's */
 
-ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err)
+ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     size_t kept = 0;
@@ -109,7 +109,7 @@ ckpt_status ckpt__migrate_weights(ckpt__mover *m, ckpt_error *err)
         return CKPT_OK;
     bool *keep = calloc(x->tensor_count + 1, sizeof *keep);
     if (!keep)
-        return ckpt__mover_no_memory(err);
+        return ckpt__migration_no_memory(err);
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
         if (!e->is_tensor || e->outside || e->state_key.data || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))

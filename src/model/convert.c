@@ -11,8 +11,9 @@ __extension__ typedef __int128 wide;    /* holds every integer dtype */
  * whose code is the NaN), and IEEE's way for the rest. What is out of range, infinity too, becomes what torch 2.13 makes
  * of it: FN's largest number, FNUZ's NaN, and infinity where there is one. */
 typedef enum flavour { IEEE, FN, FNUZ } flavour;
+/* float16: 5 bits of exponent, 10 of mantissa, bias 15; its smallest number is 2^-24 (`tiny`), its NaN 0x7e00. */
 typedef struct layout {
-    unsigned exponent, mantissa;
+    unsigned exponent, mantissa;  /* bits */
     int bias;
     flavour flavour;
     double tiny;                  /* what the last bit of a subnormal counts */
@@ -110,8 +111,9 @@ static uint8_t encode_e8m0(double value)
 
 /* ---- one element */
 
+/* One element between two dtypes: integers as integers, for a double does not hold each of 64 bits. */
 typedef struct element {
-    bool is_int;
+    bool is_int;                  /* the value is `i`; else `d` */
     double d;
     wide i;
 } element;

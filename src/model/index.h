@@ -1,5 +1,17 @@
-/* model/index.h - the index: the tensors and values of a checkpoint, with no payload read; and where payloads lie.
- * Formats build it, the planner and the executor work on it, formats write from it. */
+/* model/index.h - the index: the tensors and values of a checkpoint, and where the payload of each is. Building an index reads
+ * no payload. Formats build it, the planner and the executor work on it, formats write from it.
+ *
+ * Three levels lead from a tensor to bytes: a tensor has pieces, a piece views a storage, a storage has an extent. A worked
+ * example: torch saves w (float32, shape 3 x 4) and last = w[:, 3], which shares the memory of w. The file has one record of
+ * 48 bytes at byte 1216. The index has one storage and two tensors:
+ *
+ *     storages[0].extent   .file = 0, .offset = 1216, .length = 48, .size = 48
+ *     tensors[0] w         .pieces[0]  .storage = 0, .offset = 0, .shape = {3, 4}, .strides = {4, 1}   (48 bytes)
+ *     tensors[1] last      .pieces[0]  .storage = 0, .offset = 3, .shape = {3},    .strides = {4}      (12 bytes)
+ *
+ * Offsets and strides count elements. Element i of last is element 3 + 4 * i of the storage: bytes 12, 28 and 44 of the
+ * storage, bytes 1228, 1244 and 1260 of the file. The view reaches 1 + 2 * 4 = 9 elements past its offset, and
+ * (3 + 9) * 4 = 48 bytes is what the storage has: ckpt__index_set_view accepts it, and refuses an offset of 4. */
 #ifndef CKPT_INDEX_H
 #define CKPT_INDEX_H
 
@@ -11,71 +23,86 @@
 
 typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE } ckpt__coding;
 
-/* Where a storage's bytes lie. */
+/* Where the bytes of one storage are. The extent exists because formats differ in this alone: the engine reads every payload by
+ * its extent and needs to know no format.
+ *
+ * `length` counts bytes of the file and `size` counts bytes of the payload. A record of 48 bytes that is stored has size
+ * 48 and length 48, too. Deflated to 31 bytes it has coding CKPT__DEFLATE, length 31 and size 48. */
 typedef struct ckpt__extent {
     uint32_t file;                /* number in the source's file table */
     ckpt__coding coding;
-    bool big_endian;
-    bool has_crc;
-    bool missing;                 /* salvage: they are not all there; offset and length say what is */
-    uint8_t checked;              /* by engine/checked.c, which alone looks at it: a reader may be shared by threads */
+    bool big_endian;              /* the elements are; the engine swaps ckpt__storage.unit bytes as it reads them */
+    bool has_crc;                 /* false: the format keeps no CRC of these bytes, and `crc` means nothing */
+    bool missing;                 /* salvage: bytes are lost; the `length` bytes at `offset` are there */
+    uint8_t checked;              /* the answer of a CRC check. Only engine/checked.c reads and writes it, atomically: threads may
+                                   * share a reader */
     uint32_t crc;                 /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
-    const void *memory;           /* not NULL: the bytes are here (inside a pickle), not in a file */
-    uint64_t offset, length;      /* in the file: coded bytes */
+    const void *memory;           /* not NULL: the `size` bytes are here (bytes inside a pickle), and no file is read. Borrowed
+                                   * from whoever made the index, as a rule from its arena */
+    uint64_t offset, length;      /* coded bytes in the file: first byte, count */
     uint64_t size;                /* decoded bytes */
 } ckpt__extent;
 
+/* One run of payload bytes that tensors view. Storages exist apart from tensors because tensors share bytes: tied weights,
+ * slices, a flat buffer with all parameters. */
 typedef struct ckpt__storage {
     ckpt__extent extent;
-    ckpt_str device;              /* tag; data NULL where the format keeps none */
-    ckpt_str name;                /* for messages: the record or tensor name */
-    ckpt_dtype dtype;             /* of its elements, where the format says it of storages; else CKPT_DTYPE_NONE */
-    uint8_t unit;                 /* bytes that a byte swap reverses (1: none); for complex the half */
-    bool closed;                  /* something that is no tensor of the index looks at it: a tensor inside an opaque object */
+    ckpt_str device;              /* tag ("cuda:0"), in the arena; data NULL where the format keeps none */
+    ckpt_str name;                /* for messages: the record's or the tensor's name, in the arena */
+    ckpt_dtype dtype;             /* of the elements, where the format gives storages a dtype; else CKPT_DTYPE_NONE */
+    uint8_t unit;                 /* bytes that a byte swap reverses: 4 for float32, 4 for complex64 (each half alone), 1 for
+                                   * bytes (no swap) */
+    bool closed;                  /* a tensor inside an opaque object views the storage, and that tensor is not in the index */
 } ckpt__storage;
 
-/* The parts of a tensor that is not dense are tensors of the index too, right behind it ("<name>.indices", ...).
- *
- * A box of the tensor <- a view of a storage. A whole dense tensor is one piece with lo NULL (all zero) and its own
- * shape. */
+/* One box of a tensor, and the view of a storage that holds the box. A tensor that is not split has one piece, with lo NULL
+ * and the tensor's own shape. A tensor of shape 8 x 4 that is split over two ranks by its first dimension would have two:
+ * {lo {0, 0}, shape {4, 4}, storage 0} and {lo {4, 0}, shape {4, 4}, storage 1}. No format makes more than one piece yet. All
+ * arrays have ndim entries and are in the arena of the index. */
 typedef struct ckpt__piece {
-    const int64_t *lo, *shape;    /* ndim each */
+    const int64_t *lo, *shape;    /* the box, in elements of the tensor: first corner (NULL: all zero), sizes */
     size_t storage;               /* number in the index */
-    int64_t offset;               /* elements into the storage */
-    const int64_t *strides;       /* elements */
+    int64_t offset;               /* of the box's first element in the storage, in elements */
+    const int64_t *strides;       /* elements of the storage from one index to the next, a dimension each; >= 0 */
 } ckpt__piece;
 
 extern const ckpt_tensor_extra ckpt__no_extra;      /* of a plain tensor */
 
+/* One tensor: the public row, and how to read it. A tensor that is not dense (sparse, nested) has no pieces; its parts are
+ * tensors of the index too, right behind it ("<name>.indices", ...), and have them. */
 typedef struct ckpt__tensor {
-    ckpt_tensor_info info;
-    const ckpt__piece *pieces;    /* none: meta, or not dense (then the parts have them) */
-    size_t piece_count;
-    uint32_t crc;                 /* of the tensor in C order, where has_crc: native format */
+    ckpt_tensor_info info;        /* after ckpt__index_finish info.storage is dense: not the number in `storages` */
+    const ckpt__piece *pieces;    /* in the arena; NULL for a tensor on meta, and for one that is not dense */
+    size_t piece_count;           /* 0 or 1 today */
+    uint32_t crc;                 /* of the tensor's bytes in C order, where has_crc: native format */
     bool has_crc;
-    bool sorted;                  /* its file lists tensors by name: their order is not the model's */
+    bool sorted;                  /* the file lists tensors by name, so their order is not the model's */
 } ckpt__tensor;
 
+/* All that is known of a checkpoint without its payload. One index is made by one read; an index of a directory takes in those
+ * of its files (ckpt__index_absorb). The storages and tensors are two heap arrays, which move as they grow: keep numbers, not
+ * pointers, while an index is built. Their bytes count against the arena's limit. */
 typedef struct ckpt__index {
-    ckpt__arena *arena;           /* owns everything below but the report */
-    bool arena_lent;              /* it is that of the index which will absorb this one */
-    const char *format;           /* static string */
+    ckpt__arena *arena;           /* has names, shapes, pieces and values; owned unless arena_lent */
+    bool arena_lent;              /* the arena belongs to the index that will absorb this one */
+    const char *format;           /* static: "ckpt", "safetensors", "torch", ... */
     const char *kind;             /* static: "file" or "directory" */
-    ckpt__storage *storages; size_t storage_count, storage_capacity;    /* heap arrays */
-    ckpt__tensor *tensors; size_t tensor_count, tensor_capacity;
-    const ckpt_value *root;       /* NULL: none */
-    ckpt_report *findings;
+    ckpt__storage *storages; size_t storage_count, storage_capacity;    /* heap, owned; counts are rows */
+    ckpt__tensor *tensors; size_t tensor_count, tensor_capacity;        /* the same */
+    const ckpt_value *root;       /* the value tree, in the arena; TENSOR values are numbers in `tensors`. NULL: no tree */
+    ckpt_report *findings;        /* owned: what the read noticed */
     int64_t step;                 /* native: completed steps; -1 where not known */
-    uint64_t metadata_bytes;      /* that were checked by a CRC of their own (verify counts them) */
-    const char *pickle_strange; /* the first opcode that torch's weights_only unpickler does not know; NULL: none */
-    bool metadata_crc;
-    int pickle_protocol;          /* of the one pickle that it was read from: 1 (0 too) to 5; 0: no pickle, or several files */
-    struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
-    struct ckpt__origins *origins;    /* a format's own records of storages, and the storages' numbers; NULL: none */
-    size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
-    uint64_t *parts_given;        /* heap, one a storage: bytes of it given without a look at its CRC (engine/checked.c); NULL: none
-                                   * are */
-    ckpt__hash *by_name;          /* name -> the first tensor of it, where the format has made that table; else NULL */
+    uint64_t metadata_bytes;      /* bytes of metadata that a CRC of their own covered (verify counts them) */
+    const char *pickle_strange;   /* static: the first opcode that torch's weights_only unpickler does not know; NULL: none */
+    bool metadata_crc;            /* such a CRC there was */
+    int pickle_protocol;          /* of the one pickle that the index was read from: 1 (0 too) to 5; 0: no pickle, or several
+                                   * files */
+    struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* heap, owned: kept for what they own */
+    struct ckpt__origins *origins;    /* owned: which pickle node stands for which storage; NULL: none was noted */
+    size_t origin_base;           /* of an absorbed index: add it to the storage numbers in its `origins` */
+    uint64_t *parts_given;        /* heap, owned, one count a storage: bytes given without a look at the CRC (engine/checked.c);
+                                   * NULL: no such bytes are given */
+    ckpt__hash *by_name;          /* owned: name -> number of its first tensor; NULL where the format makes no such table */
 } ckpt__index;
 
 static inline bool ckpt__index_is_directory(const ckpt__index *index)
@@ -132,12 +159,13 @@ void ckpt__value_repr(ckpt__buf *b, const ckpt_value *v);
 bool ckpt__is_average(ckpt_str path);
 
 /* ---- dtypes */
+/* One dtype, for everything that asks about dtypes: one table instead of a switch in each room. Texts are static. */
 typedef struct ckpt__dtype_row {
     ckpt_dtype dtype;
     const char *torch;            /* "float32" */
-    const char *safetensors;      /* "F32"; NULL: safetensors lacks it */
-    uint16_t bits;
-    uint8_t unit;                 /* bytes that a byte swap reverses */
+    const char *safetensors;      /* "F32"; NULL: safetensors lacks the dtype */
+    uint16_t bits;                /* of one element: 32; 6 for float6 */
+    uint8_t unit;                 /* bytes that a byte swap reverses: 4 for float32 and for complex64, 1: no swap */
     bool is_float, is_complex, is_signed;
 } ckpt__dtype_row;
 const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype);             /* never NULL: row 0 is none */
@@ -146,7 +174,8 @@ ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n);    /* NONE 
 /* Converts n elements, round to nearest even; over float, integer and bool dtypes. Returns false where it has no rule
  * for the pair. *changed (may be NULL) is set when a value was not exactly representable. src and dst do not overlap. */
 bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, bool *changed);
-/* The same, counting (added to *counts). */
+/* The same, counting: the numbers are added to *counts. One element can count in several of them: float32 70000 becomes inf in
+ * float16, and counts as converted, as inexact and as out of range. */
 typedef struct ckpt__convert_counts {
     uint64_t elements;            /* converted */
     uint64_t inexact;             /* rounded, out of range, or NaN into what has none */

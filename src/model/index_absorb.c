@@ -4,19 +4,22 @@
 #include <stdlib.h>
 
 typedef struct origin {
-    const void *address;
-    size_t storage;
+    const void *address;          /* of a pickle node; never followed */
+    size_t storage;               /* number in the index that noted it */
 } origin;
 
-/* Most readers never ask: the table is made when somebody does. Its keys are addresses, as bytes, in chunks that stay. */
+/* Which pickle node stands for which storage. Most readers never ask, so noting only appends; the hash table is made when
+ * somebody asks, and filled up when somebody asks again. The table's keys are the bytes of `address` in the chunks, so a chunk
+ * never moves. With 600 notes there are three chunks, of 256, 256 and 88; after the first question filed_chunks is 2 and
+ * filed is 88. */
 typedef struct ckpt__origins {
     struct chunk {
-        origin *items;
+        origin *items;            /* in the arena of the index, room for ORIGINS */
         size_t count;
-    } *chunks;
+    } *chunks;                    /* heap, owned */
     size_t chunk_count, chunk_capacity;
-    size_t filed_chunks, filed;   /* so many chunks, and so many of the next one, are in the table */
-    ckpt__hash *table;
+    size_t filed_chunks, filed;   /* so many whole chunks, and so many items of the next, are in the table */
+    ckpt__hash *table;            /* owned: address -> storage; NULL until somebody asks */
 } ckpt__origins;
 
 enum { ORIGINS = 256 };           /* of a chunk */

@@ -11,13 +11,15 @@ typedef enum ckpt__number_kind {
     CKPT__SIGNED, CKPT__UNSIGNED  /* integers; bool is 0 and 1 */
 } ckpt__number_kind;
 
+/* How to read the values of one dtype. Made once for a tensor (ckpt__numbers_init), then used for each of its blocks. No
+ * pointers: copy it freely. */
 typedef struct ckpt__numbers {
     ckpt_dtype dtype;
     ckpt__number_kind kind;
-    bool codes;                   /* quantized or packed: the integers stand for something else */
-    bool wide;                    /* 64 bits: not all are doubles */
-    unsigned bits;                /* of a value, as it lies in the bytes */
-    double table[256];            /* of floats of 8 bits or fewer: by their code */
+    bool codes;                   /* quantized or packed: the integers are codes of other values */
+    bool wide;                    /* integers of 64 bits: a double does not hold each of them */
+    unsigned bits;                /* of one value in memory: 4 for float4, 64 for float64 */
+    double table[256];            /* floats of 8 bits or fewer: table[code] is the value; else not used */
 } ckpt__numbers;
 
 void ckpt__numbers_init(ckpt__numbers *n, ckpt_dtype dtype);

@@ -4,21 +4,30 @@
 #define CKPT_CANON_TREE_H
 #include "model/index.h"
 
-/* One place in the value tree, parents first. A value that is reached twice has two nodes. */
+/* One place in the value tree, parents first. A value that is reached twice has two nodes. The array makes "everything below
+ * this dict" a range of numbers. {'model': {'w': T, 'b': T}, 'epoch': 3} becomes
+ *
+ *     number   name       end   depth
+ *     0        ""         5     0
+ *     1        "model"    4     1        nodes 2 and 3 are below
+ *     2        "model.w"  3     2
+ *     3        "model.b"  4     2
+ *     4        "epoch"    5     1
+ */
 typedef struct ckpt__node {
-    const ckpt_value *value;
-    ckpt_str name;                 /* dotted path; the root's is empty */
+    const ckpt_value *value;       /* borrowed from the tree that was built from */
+    ckpt_str name;                 /* dotted path, in the arena of ckpt__tree_build; the root's is empty */
     ckpt_str key;                  /* its last step: the tail of name */
     size_t end;                    /* the nodes below it are [own number + 1, end) */
-    uint32_t depth;
-    bool integer_key;
+    uint32_t depth;                /* steps from the root */
+    bool integer_key;              /* the last step is an integer key or a position */
     bool attribute;                /* below an attribute of a dict (a state_dict's _metadata) */
-    bool taken;                    /* an entry was made of it, or it is not to become one */
+    bool taken;                    /* set by who walks the nodes: an entry was made of the node, or none is to be */
 } ckpt__node;
 
 typedef struct ckpt__tree {
-    ckpt__node *nodes;             /* heap */
-    size_t count, capacity;
+    ckpt__node *nodes;             /* heap, owned: ckpt__tree_free */
+    size_t count, capacity;        /* nodes */
 } ckpt__tree;
 
 /* The direct children of node i. */

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Findings in the order in which they were added, and one row for each device. */
 struct ckpt_report {
-    ckpt__arena *strings;
-    ckpt_finding *findings;
+    ckpt__arena *strings;         /* owned: all texts of findings */
+    ckpt_finding *findings;       /* heap, owned */
     size_t count, capacity;
-    ckpt_device_use *devices;
+    ckpt_device_use *devices;     /* heap, owned */
     size_t device_count, device_capacity;
 };
 

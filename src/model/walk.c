@@ -12,6 +12,7 @@ static const size_t name_max = (size_t)1 << 20;
 /* Which part of a node the next child comes from. */
 typedef enum part { ITEMS, ENTRIES, STATE, ARGS, DONE } part;
 
+/* One node that is open: the walk is somewhere below it. */
 typedef struct frame {
     const ckpt_value *value;
     part part;
@@ -23,8 +24,11 @@ typedef struct frame {
     ckpt__arena_mark reprs;
 } frame;
 
+/* A walk: its own stack, so that no file's nesting is ours. `name` has the dotted path of the node that is visited; each frame
+ * notes where its own part of that ends: while 'model.w' is visited, the frames of the root and of 'model' have name_size 0 and
+ * 5. */
 typedef struct walker {
-    frame *frames;
+    frame *frames;                /* heap: from the root down */
     size_t depth, capacity;
     ckpt_key *keys;               /* keys[i]: the key of frames[i + 1] */
     size_t key_capacity;

@@ -116,7 +116,7 @@ void ckpt__writer_wait(ckpt_run *run);
 void ckpt__writer_end(ckpt_run *run);
 
 /* ---- save.c: the parts of a save, on either thread. Each takes and leaves task.status. */
-void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__payload *payload, ckpt__live *live);
+void ckpt__task_write(ckpt_run *run, const ckpt__state_index *saved, const ckpt__payload *payload, ckpt__live *live);
 void ckpt__task_publish(ckpt_run *run);
 void ckpt__task_finish(ckpt_run *run);         /* hints and retention: what goes wrong is a notice */
 void ckpt__run_write_latest(ckpt_run *run, const char *name);

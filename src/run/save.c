@@ -176,13 +176,13 @@ static void prune_ahead(ckpt_run *run)
     free(list);
 }
 
-void ckpt__task_write(ckpt_run *run, const ckpt__picture *picture, const ckpt__payload *payload, ckpt__live *live)
+void ckpt__task_write(ckpt_run *run, const ckpt__state_index *saved, const ckpt__payload *payload, ckpt__live *live)
 {
     ckpt__task *t = &run->task;
-    ckpt__picture copy = *picture;
+    ckpt__state_index copy = *saved;
     copy.step = t->step;
     ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd,
-                           .format = &ckpt__format_native, .picture = &copy, .payload = *payload, .live = live,
+                           .format = &ckpt__format_native, .saved = &copy, .payload = *payload, .live = live,
                            .rank = run->options.ranks.rank, .world = run->options.ranks.world, .time = t->time,
                            .save = t->save, .replace_any = replaces_bad(run) };
     job.options.directory = true;

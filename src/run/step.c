@@ -143,17 +143,17 @@ ckpt_status ckpt__run_advance(ckpt_run *run, bool wait, ckpt_error *err)
 static void write_now(ckpt_run *run)
 {
     ckpt__task *t = &run->task;
-    ckpt__picture picture = { .index = NULL };
+    ckpt__state_index saved = { .index = NULL };
     ckpt__live live = { .state = NULL };
     ckpt__payload payload;
-    ckpt_status status = ckpt__picture_take(run->state, false, t->path, &picture, &t->error);
+    ckpt_status status = ckpt__state_index_take(run->state, false, t->path, &saved, &t->error);
     if (status == CKPT_OK)
-        status = ckpt__live_open(&live, run->state, picture.index, &payload, &t->error);
+        status = ckpt__live_open(&live, run->state, saved.index, &payload, &t->error);
     t->status = status;
     if (status == CKPT_OK)
-        ckpt__task_write(run, &picture, &payload, &live);
+        ckpt__task_write(run, &saved, &payload, &live);
     ckpt__live_close(&live, NULL);
-    ckpt__picture_free(&picture);
+    ckpt__state_index_free(&saved);
     if (run->options.ranks.world == 1) {
         ckpt__task_publish(run);
         ckpt__task_finish(run);

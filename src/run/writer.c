@@ -22,7 +22,7 @@ static void work(ckpt_run *run, ckpt__run_job job)
         reserve(run);
     if (job == CKPT__JOB_WRITE) {
         ckpt__snapshot_payload(&run->snapshot, &payload);
-        ckpt__task_write(run, &run->snapshot.picture, &payload, NULL);
+        ckpt__task_write(run, &run->snapshot.saved, &payload, NULL);
     }
     /* Several ranks publish once all have written, and finish once all have published. */
     bool alone = run->options.ranks.world == 1;

@@ -1,4 +1,4 @@
-/* save/save.c - ckpt_save: a picture of the state, and its bytes while it stands still. */
+/* save/save.c - ckpt_save: an index of the state, and its bytes while it stands still. */
 #include "save/save.h"
 #include "state/state.h"
 #include "format/table.h"
@@ -30,7 +30,7 @@ static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, con
 ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_options *options, ckpt_error *err)
 {
     ckpt__save_job job = { .path = path };
-    ckpt__picture picture = { .index = NULL };
+    ckpt__state_index saved = { .index = NULL };
     ckpt__live live = { .state = NULL };
     if (!state || !path || !*path)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_save", "a NULL state or path");
@@ -40,14 +40,14 @@ ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_optio
     if (status == CKPT_OK && job.options.report && !job.options.weights_only)
         status = ckpt__state_moments(state, job.options.report, err);
     if (status == CKPT_OK)
-        status = ckpt__picture_take(state, job.options.weights_only, path, &picture, err);
+        status = ckpt__state_index_take(state, job.options.weights_only, path, &saved, err);
     if (status == CKPT_OK)
-        status = ckpt__live_open(&live, state, picture.index, &job.payload, err);
-    job.picture = &picture;
+        status = ckpt__live_open(&live, state, saved.index, &job.payload, err);
+    job.saved = &saved;
     job.live = &live;
     if (status == CKPT_OK)
         status = job.options.directory ? ckpt__save_directory(&job, NULL, err) : ckpt__save_file(&job, err);
     ckpt__live_close(&live, NULL);           /* after a failure; otherwise it is closed already */
-    ckpt__picture_free(&picture);
+    ckpt__state_index_free(&saved);
     return status;
 }

@@ -1,4 +1,4 @@
-/* save/save.h - the parts of a save: what is saved (a picture of the state), where its bytes come from (the state, or a
+/* save/save.h - the parts of a save: what is saved (an index of the state), where its bytes come from (the state, or a
  * snapshot), and the writing. */
 #ifndef CKPT_SAVE_INTERNAL_H
 #define CKPT_SAVE_INTERNAL_H
@@ -33,7 +33,7 @@ typedef struct ckpt__save_job {
     int dirfd;
     ckpt_save_options options;
     const ckpt__format *format;
-    const ckpt__picture *picture;
+    const ckpt__state_index *saved;
     ckpt__payload payload;
     ckpt__live *live;             /* closed before anything is published; NULL: none */
     int64_t rank, world, time;    /* for the manifest */

@@ -183,8 +183,8 @@ ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint
 {
     ckpt__snapshot_need need;
     ckpt__lanes lanes = { .count = 0 };
-    ckpt__picture_free(&s->picture);
-    ckpt_status status = ckpt__picture_take(state, false, label, &s->picture, err);
+    ckpt__state_index_free(&s->saved);
+    ckpt_status status = ckpt__state_index_take(state, false, label, &s->saved, err);
     if (status == CKPT_OK && !ckpt__grow(&s->snaps, &s->capacity, state->count + 1, sizeof *s->snaps))
         status = ckpt__fail_memory(err, "snapshot", state->count * sizeof *s->snaps);
     if (status == CKPT_OK && !lay_out(state, s->snaps, &need))
@@ -208,8 +208,8 @@ static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t numb
 {
     ckpt__snapshot *s = ctx;
     (void)err;
-    size_t i = kind == CKPT__STORAGE ? number : s->picture.index->tensors[number].pieces[0].storage;
-    const char *kept = s->picture.index->storages[i].extent.memory;
+    size_t i = kind == CKPT__STORAGE ? number : s->saved.index->tensors[number].pieces[0].storage;
+    const char *kept = s->saved.index->storages[i].extent.memory;
     if (kept) {                   /* the value of a hook */
         memcpy(dst, kept + offset, n);
         return CKPT_OK;
@@ -234,12 +234,12 @@ void ckpt__snapshot_payload(ckpt__snapshot *s, ckpt__payload *payload)
 
 uint64_t ckpt__snapshot_bytes(const ckpt__snapshot *s)
 {
-    return s->host_size + s->pinned_size + s->picture.blob_bytes;
+    return s->host_size + s->pinned_size + s->saved.blob_bytes;
 }
 
 void ckpt__snapshot_free(ckpt__snapshot *s)
 {
-    ckpt__picture_free(&s->picture);
+    ckpt__state_index_free(&s->saved);
     drop_host(s);
     drop_pinned(s);
     free(s->snaps);

@@ -21,7 +21,7 @@ typedef struct ckpt__snapshot {
     uint64_t pinned_size;
     const ckpt__device_ops *pinned_ops;
     ckpt__snap *snaps; size_t capacity;  /* one a binding */
-    ckpt__picture picture;        /* of the last take */
+    ckpt__state_index saved;        /* of the last take */
     /* the payload that is being read */
     size_t current;
     ckpt__strided it;

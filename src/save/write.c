@@ -10,8 +10,8 @@ static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t c
 {
     ckpt__sink_options sink_options = { .sync = !v->options.no_sync, .replace = !v->options.keep_existing };
     ckpt_report *lost = ckpt_report_new();
-    ckpt__write_request request = { .index = v->picture->index, .tensors = tensors, .count = count, .root = root,
-                                     .step = v->picture->step, .weights_only = weights, .lost = lost };
+    ckpt__write_request request = { .index = v->saved->index, .tensors = tensors, .count = count, .root = root,
+                                     .step = v->saved->step, .weights_only = weights, .lost = lost };
     ckpt__recipe *recipe = NULL;
     ckpt__sink *sink = NULL;
     uint32_t crc = 0;
@@ -46,8 +46,8 @@ static bool is_weight(const ckpt_tensor_info *t)
 static size_t choose(const ckpt__save_job *v, bool weights, bool rest, size_t *tensors)
 {
     size_t n = 0;
-    for (size_t i = 0; i < v->picture->index->tensor_count; i++)
-        if (is_weight(&v->picture->index->tensors[i].info) ? weights : rest)
+    for (size_t i = 0; i < v->saved->index->tensor_count; i++)
+        if (is_weight(&v->saved->index->tensors[i].info) ? weights : rest)
             tensors[n++] = i;
     return n;
 }
@@ -56,8 +56,8 @@ static uint64_t bytes_of(const ckpt__save_job *v, const size_t *tensors, size_t 
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        if (tensors[i] < v->picture->bindings || tensors[i] >= v->picture->bindings + v->picture->aliases)
-            bytes += v->picture->index->tensors[tensors[i]].info.nbytes;
+        if (tensors[i] < v->saved->bindings || tensors[i] >= v->saved->bindings + v->saved->aliases)
+            bytes += v->saved->index->tensors[tensors[i]].info.nbytes;
     return bytes;
 }
 
@@ -65,7 +65,7 @@ static ckpt_status write_manifest(ckpt__save_job *v, ckpt__manifest *m, ckpt__si
 {
     ckpt__buf text = { 0 };
     ckpt__sink *sink = NULL;
-    m->step = v->picture->step;
+    m->step = v->saved->step;
     m->world = v->world ? v->world : 1;
     m->rank = v->rank;
     m->time = v->time;
@@ -93,7 +93,7 @@ static ckpt_status write_members(ckpt__save_job *v, size_t *tensors, ckpt__sink 
     if (status == CKPT_OK && !v->options.weights_only) {
         n = choose(v, false, true, tensors);
         v->later = 0;
-        status = write_file(v, tensors, n, v->picture->root, false, directory, "training.safetensors",
+        status = write_file(v, tensors, n, v->saved->root, false, directory, "training.safetensors",
                             &m.files[m.count++], err);
     }
     /* The manifest is written last: without it a directory is no checkpoint. */
@@ -102,7 +102,7 @@ static ckpt_status write_members(ckpt__save_job *v, size_t *tensors, ckpt__sink 
 
 static size_t *room_for_tensors(const ckpt__save_job *v)
 {
-    return malloc((v->picture->index->tensor_count + 1) * sizeof(size_t));
+    return malloc((v->saved->index->tensor_count + 1) * sizeof(size_t));
 }
 
 ckpt_status ckpt__save_directory(ckpt__save_job *v, ckpt__sink **settled, ckpt_error *err)
@@ -136,7 +136,7 @@ ckpt_status ckpt__save_file(ckpt__save_job *v, ckpt_error *err)
     if (!tensors)
         return ckpt__fail_memory(err, v->path, 0);
     size_t n = choose(v, true, !v->options.weights_only, tensors);
-    ckpt_status status = write_file(v, tensors, n, v->picture->root, v->options.weights_only, NULL, v->path, NULL, err);
+    ckpt_status status = write_file(v, tensors, n, v->saved->root, v->options.weights_only, NULL, v->path, NULL, err);
     free(tensors);
     return status;
 }

@@ -40,7 +40,7 @@ static ckpt_status put_groups(ckpt__index *x, const ckpt_state *s, ckpt_error *e
 }
 
 /* A tensor of bytes on the cpu; what they are was written into memory of ours. */
-static ckpt_status add_value(ckpt__picture *p, ckpt__valued *v, ckpt_error *err)
+static ckpt_status add_value(ckpt__state_index *p, ckpt__valued *v, ckpt_error *err)
 {
     ckpt__index *x = p->index;
     uint64_t size;
@@ -66,7 +66,7 @@ static ckpt_status add_value(ckpt__picture *p, ckpt__valued *v, ckpt_error *err)
     return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &shape, NULL, 0, err);
 }
 
-static ckpt_status add_values(ckpt__picture *p, const ckpt_state *s, ckpt_error *err)
+static ckpt_status add_values(ckpt__state_index *p, const ckpt_state *s, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     if (s->value_count && !(p->blobs = calloc(s->value_count, sizeof *p->blobs)))
@@ -76,7 +76,7 @@ static ckpt_status add_values(ckpt__picture *p, const ckpt_state *s, ckpt_error 
     return status;
 }
 
-static ckpt_status build_index(ckpt__picture *p, const ckpt_state *s, bool weights_only, ckpt_error *err)
+static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool weights_only, ckpt_error *err)
 {
     ckpt__index *x = p->index;
     char device[CKPT_DEVICE_NAME_MAX];
@@ -109,10 +109,10 @@ static ckpt_status build_index(ckpt__picture *p, const ckpt_state *s, bool weigh
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
 }
 
-ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__picture *out,
+ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__state_index *out,
                                ckpt_error *err)
 {
-    *out = (ckpt__picture){ .step = -1, .bindings = state->count, .aliases = state->alias_count };
+    *out = (ckpt__state_index){ .step = -1, .bindings = state->count, .aliases = state->alias_count };
     ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
     if (status < 0)
         return status;
@@ -122,11 +122,11 @@ ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const
     if (status == CKPT_OK && !weights_only)
         status = ckpt__state_tree(state, out->index->arena, &out->root, &out->step, err);
     if (status < 0)
-        ckpt__picture_free(out);
+        ckpt__state_index_free(out);
     return status;
 }
 
-void ckpt__picture_free(ckpt__picture *p)
+void ckpt__state_index_free(ckpt__state_index *p)
 {
     ckpt__index_free(p->index);
     for (size_t i = 0; i < p->blob_count; i++)

@@ -5,7 +5,7 @@
 #include "model/index.h"
 
 /* A state at one moment, without its payload: names, shapes, devices, and the values copied. */
-typedef struct ckpt__picture {
+typedef struct ckpt__state_index {
     ckpt__index *index;           /* tensor i and storage i are binding i; the aliases follow, then the values of hooks, whose
                                    * storages say where their bytes are (extent.memory) */
     const ckpt_value *root;       /* NULL: weights only */
@@ -13,8 +13,8 @@ typedef struct ckpt__picture {
     size_t bindings, aliases;
     char **blobs; size_t blob_count;     /* heap: the bytes of the values of hooks */
     uint64_t blob_bytes;
-} ckpt__picture;
-ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__picture *out,
+} ckpt__state_index;
+ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__state_index *out,
                                ckpt_error *err);
-void ckpt__picture_free(ckpt__picture *p);
+void ckpt__state_index_free(ckpt__state_index *p);
 #endif

@@ -387,7 +387,7 @@ const ckpt__format ckpt__format_hf_trainer = {
 };
 const ckpt__format ckpt__format_peft = {
     .name = "peft", .bid = bid_peft, .read = folder_read,
-    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+    .family = CKPT__FAMILY_FOLDER, .of_one_model = true, .adapter = true,
 };
 const ckpt__format ckpt__format_folder = {
     .name = "folder", .bid = bid_folder, .read = folder_read,

@@ -26,14 +26,16 @@ typedef enum ckpt__part {
     CKPT__PART_OTHER              /* has the suffix of a checkpoint, and a name that says nothing */
 } ckpt__part;
 
+/* One file of the directory, by its name alone: nothing is opened for it. "rng_state_3.pth" is {part CKPT__PART_RNG, number 3,
+ * exact true}. */
 typedef struct ckpt__member {
-    const char *name;             /* relative to the directory */
+    const char *name;             /* relative to the directory; in the folder's arena */
     ckpt__part part;
     int64_t number;               /* rank, or which of several models; -1: none */
-    size_t root;                  /* the first that has it */
-    size_t copies;                /* roots that have it */
+    size_t root;                  /* number of the first of the source's paths that has it */
+    size_t copies;                /* how many of the paths have it */
     bool exact;                   /* a name that a program gives, not only one that has its words in it */
-    bool read;
+    bool read;                    /* the layout reads it */
 } ckpt__member;
 
 typedef enum ckpt__layout {
@@ -42,15 +44,16 @@ typedef enum ckpt__layout {
     CKPT__LAYOUT_HF, CKPT__LAYOUT_PEFT, CKPT__LAYOUT_ACCELERATE, CKPT__LAYOUT_HF_TRAINER, CKPT__LAYOUT_FOLDER
 } ckpt__layout;
 
+/* A directory that was looked at: its files, and which layout they are. */
 typedef struct ckpt__folder {
-    const ckpt__source *source;
-    ckpt__arena *arena;
+    const ckpt__source *source;   /* borrowed */
+    ckpt__arena *arena;           /* owned: names */
     ckpt__member *members; size_t count, capacity;     /* heap; sorted by part, number and name */
-    const char **folders; size_t folder_count, folder_capacity;        /* heap */
+    const char **folders; size_t folder_count, folder_capacity;        /* heap: names of folders in it */
     ckpt__layout layout;
     char why[740];                /* of NONE and REFUSED */
-    const char *foreign;          /* of REFUSED: the format's name, "dcp" */
-    uint64_t signs;               /* of the formats that are refused: foreign.c */
+    const char *foreign;          /* of REFUSED: the format's name, "dcp"; static. NULL: none */
+    uint64_t signs;               /* a bit for each sign of a foreign layout that was seen: foreign.c */
 } ckpt__folder;
 
 /* What a name says; *number and *exact are set. */
@@ -69,9 +72,10 @@ void ckpt__foreign_see(ckpt__folder *folder, const char *name, bool is_folder);
 void ckpt__foreign_decide(ckpt__folder *folder);
 
 /* ---- reading */
+/* The members on their way into one index, whose root becomes a dict from file name to what the file holds. */
 typedef struct ckpt__folder_reader {
-    const ckpt__read_request *request;
-    ckpt__index *index;
+    const ckpt__read_request *request;    /* borrowed */
+    ckpt__index *index;           /* borrowed: that is filled */
     ckpt_entry *entries; size_t entry_count, entry_capacity;           /* heap: the root's */
     bool bad_index;               /* salvage: an index file that is none was passed over */
 } ckpt__folder_reader;

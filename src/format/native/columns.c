@@ -10,7 +10,15 @@
  * RUNS are values in which [v,n] stands for n times v. A value is 0 (nothing) or the number of a name, from 1. Of
  * param, 1 is the record's own name and 2 the middle of its canonical name "optimizer.<param>.<state_key>", so that a
  * million moments do not repeat a million names. Flags are a sum of bits. A column that is empty throughout is left
- * out. */
+ * out.
+ *
+ * Three parameters on cuda:0 and then "optimizer.a.step" on the cpu are four records of two kinds:
+ *
+ *   "columns":{"kinds":2,"kind":[[0,3],1],
+ *              "device":{"names":["cuda:0","cpu"],"values":[1,2]},"role":{"names":["param","step"],"values":[1,2]},
+ *              "state_key":{"names":["step"],"values":[0,1]},"param":{"values":[0,2]}}
+ *
+ * Kind 1 has device 2 (cpu), role 2 (step), state_key 1 (step), and the middle of its name, "a", as its parameter. */
 #include "format/native/native.h"
 
 #include <stddef.h>
@@ -31,8 +39,9 @@ static const size_t offsets[] = {
     [CLASS] = SIZE_MAX,                                  [QUANTIZER] = SIZE_MAX,
 };
 
+/* What many records have in common. Its bytes are a hash key: no padding. */
 typedef struct kind {
-    uint32_t value[COLUMNS];
+    uint32_t value[COLUMNS];      /* by column: 0 nothing, else the number of a name from 1; PARAM_* and FLAG_* in the last two */
 } kind;
 
 static ckpt_str field(const ckpt_tensor_info *info, int c)
@@ -63,22 +72,24 @@ static ckpt_str middle(const ckpt_tensor_info *info)
 
 /* ---- writing */
 
+/* The names of one column in the order in which they came. */
 typedef struct dictionary {
-    ckpt__hash *numbers;
-    ckpt_str *names; size_t count, capacity;
+    ckpt__hash *numbers;          /* name -> its place in `names`, from 0; NULL: empty */
+    ckpt_str *names; size_t count, capacity;    /* heap; texts borrowed from the infos */
 } dictionary;
 
+/* A run that grows: 0, 0, 0, 1 are written as [0,3],1, and one or two of a kind as they are. */
 typedef struct run {
-    ckpt__buf *out;
+    ckpt__buf *out;               /* borrowed */
     uint64_t value;
-    size_t n;
-    bool comma;
+    size_t n;                     /* how often `value` came; 0: nothing is pending */
+    bool comma;                   /* something is written already */
 } run;
 
 typedef struct writer {
     dictionary names[QUANTIZER + 1], params;
     ckpt__arena *arena;           /* of the kinds, which are keys of their table */
-    ckpt__hash *kind_numbers;
+    ckpt__hash *kind_numbers;     /* kind -> its number, from 0 */
     const kind **kinds; size_t kind_count, kind_capacity;
     ckpt__buf records, listed;    /* the runs of "kind" and of "params" */
 } writer;
@@ -258,12 +269,12 @@ ckpt_status ckpt__native_put_columns(const ckpt_tensor_info *const *infos, size_
 /* ---- reading */
 
 typedef struct names {
-    ckpt_str *items; size_t count, capacity;
+    ckpt_str *items; size_t count, capacity;    /* heap; texts in the arena of the index */
 } names;
 
 typedef struct reader {
-    ckpt__index *x;
-    size_t base, n;
+    ckpt__index *x;               /* that is filled */
+    size_t base, n;               /* its tensors [base, base + n) */
     kind *kinds; size_t kind_count;
     const ckpt_tensor_extra **extras;     /* of each kind; NULL: not made yet */
     names names[QUANTIZER + 1], params;
@@ -296,7 +307,7 @@ static ckpt_status get_names(reader *r, ckpt_str text, const char *what, names *
 /* The values of RUNS one after the other. */
 typedef struct runs {
     ckpt__json j;
-    int64_t value, left;
+    int64_t value, left;          /* the value of the run that is open, and how often it is still to come */
 } runs;
 
 static ckpt_status start_runs(runs *s, ckpt_str text, const char *what, ckpt_error *err)

@@ -50,14 +50,16 @@ ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe 
  * one: per tensor of the index 1 + its record, or 0 where it is none. Heap. */
 ckpt_status ckpt__native_records(const ckpt__write_request *request, size_t **record_of, ckpt_error *err);
 
-/* What one or several files are read into. */
+/* What one or several files are read into. Two files of a step share one reader, so that a value tree can name a tensor of the
+ * other file. */
 typedef struct ckpt__native_reader {
-    ckpt__source *source;
-    ckpt__index *index;
+    ckpt__source *source;         /* borrowed */
+    ckpt__index *index;           /* borrowed: that is filled */
     bool salvage;                 /* what is not there is marked so; a value tree that is not all there is left out */
     size_t root;                  /* of the source, where `rooted`: one rank's directory of several */
     bool rooted;
     bool survey;                  /* of a step: a file that is damaged is a finding, and the others are read */
+    /* TENSOR values whose tensor is in another file, by its name: bound when all files are read. Heap. */
     struct { ckpt_value *value; ckpt_str name; } *elsewhere; size_t elsewhere_count, elsewhere_capacity;
 } ckpt__native_reader;
 /* Appends the tensors of one file. *step: its own (-1: none). name: for info.file, data NULL in a single file. */

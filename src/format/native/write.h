@@ -5,34 +5,39 @@
 
 typedef enum ckpt__entry_kind { CKPT__ENTRY_USER, CKPT__ENTRY_STORAGE, CKPT__ENTRY_BLOB } ckpt__entry_kind;
 
+/* One tensor of the safetensors header (native.h has the words entry, record, blob and alias). */
 typedef struct ckpt__entry {
     ckpt__entry_kind kind;
     size_t number;                /* a tensor, a storage of the index, or the n of a blob */
-    const ckpt_tensor_info *info; /* of a user's tensor */
-    ckpt_str name;                /* as it stands in the header */
+    const ckpt_tensor_info *info; /* of a user's tensor, in the index; else NULL */
+    ckpt_str name;                /* as it is in the header */
     ckpt_dtype dtype;             /* likewise */
     bool as_bytes;                /* U8 [nbytes] in place of the true dtype and shape */
-    unsigned align;
-    uint64_t size;
-    char *bytes;                  /* of a blob */
-    size_t record;                /* of a user's tensor */
+    unsigned align;               /* bytes: the file offset is to be a multiple of it */
+    uint64_t size;                /* bytes of the data section */
+    char *bytes;                  /* of a blob, in an arena; else NULL */
+    size_t record;                /* of a user's tensor: its number among the records */
     uint32_t crc;                 /* of a blob */
 } ckpt__entry;
 
+/* A tensor that has no bytes of its own in the file: it views another entry, or is on meta. */
 typedef struct ckpt__alias {
-    size_t tensor;
-    const ckpt_tensor_info *info;
+    size_t tensor;                /* number in the index */
+    const ckpt_tensor_info *info; /* borrowed from the index */
     size_t of;                    /* number of the entry before sorting; SIZE_MAX: none (meta) */
-    int64_t offset;
+    int64_t offset;               /* elements of its own dtype from the entry's first byte */
 } ckpt__alias;
 
+/* One file while its recipe is made. `entries` keep the order in which they came; the data section has another, by alignment:
+ * with a float32 bias (entry 0) and a float64 weight (entry 1), order is {1, 0} and position {1, 0}: entry 1 comes first, and
+ * entry 0 is at place 1. */
 typedef struct ckpt__native_writer {
-    const ckpt__write_request *q;
+    const ckpt__write_request *q; /* borrowed */
     ckpt__recipe *recipe;
-    ckpt__entry *entries; size_t count, capacity;
-    ckpt__alias *aliases; size_t alias_count, alias_capacity;
-    size_t *order;                /* data order: numbers of entries */
-    size_t *position;             /* its inverse */
+    ckpt__entry *entries; size_t count, capacity;              /* heap */
+    ckpt__alias *aliases; size_t alias_count, alias_capacity;  /* heap */
+    size_t *order;                /* heap: place in the data section -> number of the entry */
+    size_t *position;             /* heap: number of the entry -> place in the data section */
     size_t *record_of;            /* tensor of the index -> 1 + its record; 0: not in this file */
     size_t blobs, storages, users; /* users: records without the aliases */
     ckpt__hash *names;

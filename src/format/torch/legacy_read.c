@@ -12,7 +12,8 @@
 static const char magic_number[] = "119547037146038801333356"; /* 0x1950a86a20f9469cfc6c */
 enum { PROTOCOL_VERSION = 1001, NUMBER_SIZE = 8 };
 
-/* A storage that has bytes in the file. */
+/* A storage that has bytes in the file. Behind the five pickles each storage has 8 bytes with its number of elements, and then its
+ * bytes: for 12 float32 at byte 900 the number 12 is at 900..907, and the storage has offset 908 and nbytes 48. */
 typedef struct root {
     ckpt_str key;
     uint64_t nbytes;
@@ -23,9 +24,9 @@ typedef struct root {
 
 struct ckpt__torch_legacy {
     ckpt__torch_legacy_input in;
-    root *roots;
+    root *roots; /* heap */
     size_t count, capacity;
-    ckpt__hash *by_key;
+    ckpt__hash *by_key; /* key -> number in `roots` */
     uint64_t at; /* the next byte to read */
 };
 

@@ -24,13 +24,15 @@
 
 typedef ckpt__pickle_node ckpt__node;
 
-/* What a rebuild call describes; shape and strides have ndim entries in the arena. */
+/* What a rebuild call describes: a tensor before it has a name. torch shares nodes, so one description may be listed under
+ * several names. In t->specs, until the file is read; texts are in the arena of the index, shape and strides have ndim entries
+ * there. */
 typedef struct ckpt__torch_spec {
     ckpt_dtype dtype;
     uint32_t ndim;
     const int64_t *shape;   /* NULL: a nested tensor has none */
     const int64_t *strides; /* NULL: not dense */
-    int64_t offset;
+    int64_t offset;   /* elements into the storage */
     bool has_storage; /* else meta, or not dense */
     size_t storage;   /* number in the index */
     ckpt_str device, layout, quantizer, class_name;
@@ -57,13 +59,13 @@ typedef struct ckpt__torch_part {
  * offset, numel) of a view, which is a storage of its own inside the one that the rest describes. */
 typedef struct ckpt__torch_id {
     const ckpt__node *storage_class;
-    ckpt_str key, location; /* location data NULL: None */
-    int64_t numel;
+    ckpt_str key, location; /* "0", "cuda:0"; location data NULL: None */
+    int64_t numel; /* elements of `dtype` */
     ckpt_dtype dtype;
     bool untyped;
     bool view;
     ckpt_str view_key;
-    int64_t view_offset, view_numel;
+    int64_t view_offset, view_numel; /* elements of `dtype`: of 100 from key 0 the view may be 20 from element 30 on */
 } ckpt__torch_id;
 
 /* Where a storage's bytes are. */
@@ -73,15 +75,17 @@ typedef struct ckpt__torch_place {
     const ckpt__zip_record *record; /* of a whole archive: extent.offset is set from it at the end; else NULL */
 } ckpt__torch_place;
 
-/* The first persistent id of a key; others of the same key must say the same. */
+/* A storage that some persistent id named: its first id, because others of the same key must say the same. */
 typedef struct ckpt__torch_storage {
     const ckpt__node *first;
     size_t number; /* in the index */
     const ckpt__zip_record *record; /* that of its place */
 } ckpt__torch_storage;
 
+/* One file while it is read. It lives for one read: the index alone stays (ckpt__torch_release frees all else). The work has
+ * three steps: the pickle becomes nodes, the nodes become values and specs, the values with specs are listed as tensors. */
 typedef struct ckpt__torch {
-    ckpt__source *source;
+    ckpt__source *source; /* borrowed */
     uint32_t file;      /* of the source */
     const char *path;   /* of the file, for messages */
     bool salvage;
@@ -274,14 +278,15 @@ typedef struct ckpt__torch_pair {
 bool ckpt__torch_merge_keys(ckpt__torch *t, ckpt__torch_pair *pairs, size_t *n);
 
 /* ---- numpy */
+/* A numpy array: a matrix of float32 of shape 2 x 3 has dtype "<f4", kind 'f', itemsize 4, ndim 2, and 24 bytes. */
 typedef struct ckpt__torch_array {
     ckpt_str dtype; /* "<f4" */
     char kind;      /* numpy's: f i u b c S U V M m O */
     uint64_t itemsize;
     bool object, fortran;
     uint32_t ndim;
-    const int64_t *shape;
-    ckpt_str bytes;
+    const int64_t *shape; /* ndim sizes, in the arena */
+    ckpt_str bytes; /* borrowed from the pickle; of an object array none */
     const ckpt__node *objects; /* of an object array: a LIST */
 } ckpt__torch_array;
 /* Is node a numpy array or scalar whose bytes are all there? */

@@ -15,6 +15,7 @@ ckpt_status ckpt__torch_write(const ckpt__write_request *request, ckpt__recipe *
 
 /* ---- the pickle */
 
+/* The pickle that is to be made: what goes in, and what comes out beside its text. */
 typedef struct ckpt__torch_pickling {
     const ckpt__index *index;     /* what is written */
     const ckpt__index *source;    /* what was read: pickle nodes that stand for storages are known to it */

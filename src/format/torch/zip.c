@@ -18,10 +18,12 @@ enum {
 };
 static const uint64_t NARROW = 0xFFFFFFFF;
 
+/* One record of the archive that is written. Of an archive "archive" the first record "data.pkl" has header 0; its bytes begin at
+ * 64, because the local header is padded until they begin at a multiple of ALIGN. */
 typedef struct entry {
-    const char *name;             /* NULL: "data/<key>" */
+    const char *name;             /* static or the recipe's; NULL: "data/<key>" */
     size_t key;
-    uint64_t header;              /* offset of its local header */
+    uint64_t header;              /* offset of its local header in the file */
     size_t payload;               /* number of its segment; SIZE_MAX: it is empty */
 } entry;
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include "../folder_files.h"
 #include "format/folder/folder.h"
+#include "format/table.h"
 
 static ckpt_error err;
 static ckpt_reader *reader;
@@ -426,6 +427,33 @@ START_TEST(files_given_one_by_one)
 }
 END_TEST
 
+/* What the other rooms ask of a format instead of its name: every row says whose it is, and an index that no format has
+ * read has no fact. */
+START_TEST(every_format_has_its_facts)
+{
+    ckpt__index *x = ckpt__index_new(0);
+    ck_assert_ptr_nonnull(x);
+    ck_assert_int_eq(ckpt__format_of(x)->family, CKPT__FAMILY_NONE);
+    ck_assert(!ckpt__in_files(x));
+    for (size_t i = 0; ckpt__formats[i]; i++) {
+        const ckpt__format *f = ckpt__formats[i];
+        bool native = f == &ckpt__format_native, several = !f->suffix;
+        x->format = f->name;
+        x->kind = "directory";
+        ck_assert_ptr_eq(ckpt__format_of(x), f);
+        ck_assert_int_ne(f->family, CKPT__FAMILY_NONE);
+        ck_assert_int_eq(f->family == CKPT__FAMILY_FOLDER, several);
+        ck_assert_int_eq(ckpt__in_files(x), !native);
+        ck_assert(f->canonical == native && f->bound == native && f->has_manifest == native && f->keeps_torch == native);
+        ck_assert(!several || f->loose_files != f->of_one_model);
+        ck_assert(!f->rewritten_as || (!f->write && f->rewritten_as->write && f->rewritten_as->family == f->family));
+        x->kind = "file";
+        ck_assert(!ckpt__in_files(x));
+    }
+    ckpt__index_free(x);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("folder");
@@ -447,6 +475,7 @@ int main(void)
     tcase_add_test(t, one_file_on_two_disks_is_the_same);
     tcase_add_test(t, other_steps_do_not_mix);
     tcase_add_test(t, files_given_one_by_one);
+    tcase_add_test(t, every_format_has_its_facts);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
