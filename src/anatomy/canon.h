@@ -10,6 +10,7 @@
 #define CKPT_CANON_H
 #include "map/map.h"
 #include "model/index.h"
+#include "model/training.h"
 
 typedef struct ckpt__canon_entry {
     ckpt_str name;                /* canonical */
@@ -25,7 +26,7 @@ typedef struct ckpt__canon_entry {
 typedef struct ckpt__canon_group {
     ckpt_str name;                /* "0", "1", ... or native's */
     const ckpt_str *params; size_t param_count;     /* canonical, in the optimizer's order */
-    int fused, capturable, foreach;                 /* 1, 0, or -1: None or absent */
+    ckpt__flags flags;
 } ckpt__canon_group;
 
 /* The source of the names that an optimizer's numbers get. */
@@ -137,4 +138,6 @@ size_t ckpt__split_count(void);
 const char *ckpt__split_name(size_t split);                /* "rank" */
 const char *ckpt__split_text(size_t split);                /* "those with two or more dimensions" */
 bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
+/* A model's state_dict (ckpt__is_state_dict). A tensor that its file keeps in an object is one of its weights. */
+bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v);
 #endif

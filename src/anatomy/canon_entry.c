@@ -64,9 +64,8 @@ static ckpt_status emit_model(ckpt__builder *b)
 static ckpt_str without_nesting(ckpt_str key)
 {
     static const char head[] = "__bnb_optimizer_quant_state__.";
-    const size_t n = sizeof head - 1;
-    if (key.size > n && memcmp(key.data, head, n) == 0)
-        return (ckpt_str){ key.data + n, key.size - n };
+    if (ckpt__str_begins_more(key, head))
+        return (ckpt_str){ key.data + strlen(head), key.size - strlen(head) };
     return key;
 }
 
@@ -124,14 +123,6 @@ static ckpt_status emit_hypers(ckpt__builder *b, size_t group)
     return CKPT_OK;
 }
 
-/* 1, 0, or -1 for None or absent. */
-static int flag_of(const ckpt__builder *b, size_t group, const char *key)
-{
-    size_t node = ckpt__tree_child(&b->tree, group, key);
-    const ckpt_value *v = node == SIZE_MAX ? NULL : b->tree.nodes[node].value;
-    return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
-}
-
 static ckpt_status make_groups(ckpt__builder *b)
 {
     const ckpt__optimizer *o = &b->optimizer;
@@ -151,9 +142,7 @@ static ckpt_status make_groups(ckpt__builder *b)
             params[i] = o->slots[o->groups[g].first + i].name;
         out->params = params;
         out->param_count = o->groups[g].count;
-        out->fused = flag_of(b, o->groups[g].node, "fused");
-        out->capturable = flag_of(b, o->groups[g].node, "capturable");
-        out->foreach = flag_of(b, o->groups[g].node, "foreach");
+        out->flags = ckpt__flags_of(b->tree.nodes[o->groups[g].node].value);
     }
     c->group_count = o->group_count;
     return CKPT_OK;
@@ -329,7 +318,7 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
         return;
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         size_t n = strlen(tails[i].tail), found;
-        if (e->name.size <= n || memcmp(e->name.data + e->name.size - n, tails[i].tail, n) != 0)
+        if (!ckpt__str_ends_more(e->name, tails[i].tail))
             continue;
         ckpt__buf weight = { 0 };
         ckpt__buf_add(&weight, e->name.data, e->name.size - n);

@@ -362,7 +362,7 @@ static size_t step_in_files(const ckpt__builder *b)
         return step_below(b, state);
     for CKPT__CHILDREN(&b->tree, c, 0) {
         ckpt_str file = b->tree.nodes[c].key;
-        size_t own = file.size > 6 && memcmp(file.data, "random", 6) == 0 ? SIZE_MAX : step_below(b, c);
+        size_t own = ckpt__str_begins_more(file, "random") ? SIZE_MAX : step_below(b, c);
         if (own != SIZE_MAX && found != SIZE_MAX)
             return SIZE_MAX;
         found = own != SIZE_MAX ? own : found;

@@ -10,15 +10,9 @@
 
 #include <stdlib.h>
 
-static bool begins(ckpt_str s, const char *head)
-{
-    size_t n = strlen(head);
-    return s.data && s.size >= n && memcmp(s.data, head, n) == 0;
-}
-
 static bool is_script(const ckpt__node *node)
 {
-    return node->value->kind == CKPT_V_DICT && begins(node->value->class_name, "__torch__.");
+    return ckpt__is_scripted(node->value);
 }
 
 bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node)
@@ -30,9 +24,7 @@ bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node
 /* The number in "<head><number>". */
 static bool number_after(const ckpt__node *node, const char *head, int64_t *number)
 {
-    size_t n = strlen(head);
-    return !node->integer_key && begins(node->key, head) &&
-           ckpt__parse_i64(node->key.data + n, node->key.size - n, number) && *number >= 0;
+    return !node->integer_key && ckpt__numbered(node->key, head, number);
 }
 
 /* The children "<head>0", "<head>1", ... of a node by their numbers. The list is the heap's. */
@@ -63,57 +55,13 @@ static ckpt_status numbered(ckpt__builder *b, size_t node, const char *head, siz
 
 /* ---- lists of the time before 1.5 */
 
-static const struct {
-    const char *list;
-    const char *key;
-} old_lists[] = {
-    { "step_buffers/", "step" },
-    { "exp_average_buffers/", "exp_avg" },
-    { "exp_average_sq_buffers/", "exp_avg_sq" },
-    { "max_exp_average_sq_buffers/", "max_exp_avg_sq" },
-    { "momentum_buffers/", "momentum_buffer" },
-    { "square_average_buffers/", "square_avg" },
-    { "grad_average_buffers/", "grad_avg" },
-    { "sum_buffers/", "sum" },
-};
-enum { OLD_LISTS = sizeof old_lists / sizeof old_lists[0] };
-
-/* The list that a child belongs to, OLD_LISTS for none; *number is -1 for its size. */
-static size_t old_list_of(const ckpt__node *node, int64_t *number)
-{
-    for (size_t i = 0; i < OLD_LISTS; i++) {
-        size_t n = strlen(old_lists[i].list);
-        if (number_after(node, old_lists[i].list, number))
-            return i;
-        *number = -1;
-        if (begins(node->key, old_lists[i].list) && node->key.size == n + 4 && memcmp(node->key.data + n, "size", 4) == 0)
-            return i;
-    }
-    return OLD_LISTS;
-}
-
-static bool is_old(const ckpt__builder *b, size_t node)
-{
-    const ckpt__tree *t = &b->tree;
-    int64_t number;
-    size_t members = 0;
-    if (!is_script(&t->nodes[node]))
-        return false;
-    for CKPT__CHILDREN(t, c, node) {
-        if (t->nodes[c].value->kind != CKPT_V_TENSOR || old_list_of(&t->nodes[c], &number) == OLD_LISTS)
-            return false;
-        members += number >= 0;
-    }
-    return members > 0;
-}
-
 ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
 {
     const ckpt__tree *t = &b->tree;
-    size_t *lists[OLD_LISTS] = { NULL }, counts[OLD_LISTS] = { 0 };
+    size_t *lists[CKPT__OLD_LISTS] = { NULL }, counts[CKPT__OLD_LISTS] = { 0 };
     ckpt_status s = ckpt__grow(&o->groups, &o->group_capacity, 1, sizeof *o->groups) ? CKPT_OK : ckpt__canon_no_memory(b);
-    for (size_t i = 0; i < OLD_LISTS && s == CKPT_OK; i++) {
-        s = numbered(b, o->node, old_lists[i].list, &lists[i], &counts[i]);
+    for (size_t i = 0; i < CKPT__OLD_LISTS && s == CKPT_OK; i++) {
+        s = numbered(b, o->node, ckpt__old_lists[i].list, &lists[i], &counts[i]);
         o->slot_count = counts[i] > o->slot_count ? counts[i] : o->slot_count;
     }
     if (s == CKPT_OK && !ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count, sizeof *o->slots))
@@ -121,21 +69,21 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
     for (size_t k = 0; k < o->slot_count && s == CKPT_OK; k++) {
         o->slots[k] = (ckpt__slot){ .id = ckpt__s(""), .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX,
                                       .columns = SIZE_MAX };
-        for (size_t i = 0; i < OLD_LISTS && s == CKPT_OK; i++) {
+        for (size_t i = 0; i < CKPT__OLD_LISTS && s == CKPT_OK; i++) {
             if (k >= counts[i])
                 continue;
             if (!ckpt__grow(&o->old, &o->old_capacity, o->old_count + 1, sizeof *o->old)) {
                 s = ckpt__canon_no_memory(b);
                 break;
             }
-            o->old[o->old_count++] = (ckpt__old_state){ k, lists[i][k], old_lists[i].key };
+            o->old[o->old_count++] = (ckpt__old_state){ k, lists[i][k], ckpt__old_lists[i].key };
             size_t tensor = t->nodes[lists[i][k]].value->tensor;
-            o->slots[k].has_tensors = o->slots[k].has_tensors || !ckpt__str_is(ckpt__s(old_lists[i].key), "step");
-            if (ckpt__key_has_param_shape(ckpt__s(old_lists[i].key)) && tensor < b->index->tensor_count)
+            o->slots[k].has_tensors = o->slots[k].has_tensors || !ckpt__str_is(ckpt__s(ckpt__old_lists[i].key), "step");
+            if (ckpt__key_has_param_shape(ckpt__s(ckpt__old_lists[i].key)) && tensor < b->index->tensor_count)
                 o->slots[k].shaped = tensor;
         }
     }
-    for (size_t i = 0; i < OLD_LISTS; i++)
+    for (size_t i = 0; i < CKPT__OLD_LISTS; i++)
         free(lists[i]);
     if (s != CKPT_OK) {
         o->slot_count = 0;
@@ -150,15 +98,7 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
 
 bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node)
 {
-    const ckpt__tree *t = &b->tree;
-    if (!is_script(&t->nodes[node]))
-        return false;
-    size_t state = ckpt__tree_child(t, node, "state"), groups = ckpt__tree_child(t, node, "param_groups");
-    if (state == SIZE_MAX || groups == SIZE_MAX)
-        return is_old(b, node);
-    return is_script(&t->nodes[state]) && is_script(&t->nodes[groups]) &&
-           (ckpt__tree_child(t, groups, "param_groups/size") != SIZE_MAX ||
-            ckpt__tree_child(t, groups, "param_groups/0") != SIZE_MAX);
+    return ckpt__is_cpp_optimizer(b->tree.nodes[node].value);
 }
 
 static ckpt_status read_params(ckpt__builder *b, ckpt__optimizer *o, size_t group, ckpt__hash *states, ckpt__hash *ids)
@@ -215,8 +155,8 @@ void ckpt__canon_take_frame(ckpt__builder *b)
                 t->nodes[c].taken = true;        /* param_groups/size */
     for (size_t g = 0; g < o->group_count; g++)
         for CKPT__CHILDREN(t, c, o->groups[g].node)
-            if (begins(t->nodes[c].key, "params/") ||
-                (o->groups[g].node == o->node && old_list_of(&t->nodes[c], &number) != OLD_LISTS && number < 0))
+            if (ckpt__str_begins(t->nodes[c].key, "params/") ||
+                (o->groups[g].node == o->node && ckpt__old_list_of(t->nodes[c].key, &number) != CKPT__OLD_LISTS && number < 0))
                 t->nodes[c].taken = true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "format/table.h"
+#include "format/torch/write.h"
 
 /* A state's names are compared with so many dicts above a tensor: real files nest five deep. */
 enum { MAX_ABOVE = 16, STRIPS = 3 };
@@ -23,52 +24,18 @@ static const ckpt_tensor_info *tensor_of(const ckpt__builder *b, size_t node)
     return v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count ? &b->index->tensors[v->tensor].info : NULL;
 }
 
-/* {'state': {...}, 'param_groups': [{'params': [...]}, ...]} with whatever else beside them. */
+/* An optimizer whose groups list ids, in a dict or in an object that keeps the same as attributes; or libtorch's. */
 static bool is_optimizer(const ckpt__builder *b, size_t node)
 {
-    const ckpt__tree *t = &b->tree;
-    if (!ckpt__node_is_dict(&t->nodes[node]))
-        return false;
+    const ckpt_value *v = b->tree.nodes[node].value;
     if (ckpt__canon_is_libtorch(b, node))
         return true;
-    size_t state = ckpt__tree_child(t, node, "state"), groups = ckpt__tree_child(t, node, "param_groups");
-    if (state == SIZE_MAX || groups == SIZE_MAX || !ckpt__node_is_dict(&t->nodes[state]))
-        return false;
-    ckpt_kind kind = t->nodes[groups].value->kind;
-    if (kind != CKPT_V_LIST && kind != CKPT_V_TUPLE)
-        return false;
-    for CKPT__CHILDREN(t, g, groups) {
-        size_t params = ckpt__tree_child(t, g, "params");
-        if (params == SIZE_MAX)
-            return false;
-        for CKPT__CHILDREN(t, p, params)
-            if (t->nodes[p].value->kind != CKPT_V_INT && t->nodes[p].value->kind != CKPT_V_STR)
-                return false;
-    }
-    return true;
+    return (ckpt__is_torch_optimizer(v) || ckpt__is_optimizer_object(v)) && ckpt__lists_ids(ckpt_value_get(v, "param_groups"));
 }
 
-/* Tensors under string keys and nothing else; RNG states and metrics (all of them 0-d) are no model. */
-static bool is_model(const ckpt__builder *b, size_t node)
+bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v)
 {
-    const ckpt__tree *t = &b->tree;
-    bool weights = false;
-    if (t->nodes[node].value->kind != CKPT_V_DICT)
-        return false;
-    for CKPT__CHILDREN(t, c, node) {
-        const ckpt_tensor_info *info = tensor_of(b, c);
-        if (t->nodes[c].attribute || t->nodes[c].value->kind == CKPT_V_NONE)
-            continue;
-        ckpt_str key = t->nodes[c].key;
-        if (ckpt__str_is(key, "__metadata__") && t->nodes[c].value->kind == CKPT_V_DICT)
-            continue;              /* of a safetensors file */
-        if (key.size >= 12 && memcmp(key.data + key.size - 12, "_extra_state", 12) == 0)
-            continue;
-        if (!info || t->nodes[c].integer_key)
-            return false;
-        weights = weights || (info->ndim > 0 && info->role != CKPT_ROLE_RNG);
-    }
-    return weights;
+    return ckpt__is_state_dict(index, v, ckpt__torch_is_closed);
 }
 
 void ckpt__canon_scan(ckpt__builder *b)
@@ -84,7 +51,7 @@ void ckpt__canon_scan(ckpt__builder *b)
             continue;
         }
         bool module = modules && modules[i];
-        if (module || is_model(b, i)) {
+        if (module || ckpt__canon_is_model(b->index, b->tree.nodes[i].value)) {
             if (!ckpt__grow(&b->models, &b->model_capacity, b->model_count + 1, sizeof *b->models))
                 b->no_memory = true;
             else
@@ -184,12 +151,6 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
     return s;
 }
 
-static bool ends_in(ckpt_str name, const char *tail)
-{
-    size_t n = strlen(tail);
-    return name.size >= n && memcmp(name.data + name.size - n, tail, n) == 0;
-}
-
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
 {
     static const char *const surely[] = { "running_mean", "running_var", "num_batches_tracked" };
@@ -199,15 +160,15 @@ ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str na
     if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
         return CKPT__A_BUFFER;     /* a gradient needs a float, real or complex */
     for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
-        if (ends_in(name, surely[i]))
+        if (ckpt__str_ends(name, surely[i]))
             return CKPT__A_BUFFER;
     if (info->role == CKPT_ROLE_BUFFER)
         return CKPT__MAYBE_BUFFER;
     for (size_t i = 0; i < sizeof perhaps / sizeof perhaps[0]; i++)
-        if (ends_in(name, perhaps[i]))
+        if (ckpt__str_ends(name, perhaps[i]))
             return CKPT__MAYBE_BUFFER;
     /* GPT-2's causal mask is called attn.bias and has shape (1, 1, n, n). */
-    if (ends_in(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
+    if (ckpt__str_ends(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
         return CKPT__MAYBE_BUFFER;
     return CKPT__A_PARAM;
 }
@@ -217,7 +178,7 @@ ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name)
     if (ckpt__param_class_of(info, name) == CKPT__A_PARAM)
         return CKPT_ROLE_PARAM;
     /* A quantized weight has integers and no gradient, and is a parameter nevertheless. */
-    bool quantized = !ckpt_dtype_is_float(info->dtype) && info->ndim > 1 && ends_in(name, "weight");
+    bool quantized = !ckpt_dtype_is_float(info->dtype) && info->ndim > 1 && ckpt__str_ends(name, "weight");
     return quantized ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
 }
 
@@ -331,7 +292,7 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
         bool ascends = order < 0 || (order == 0 && x.size < y.size);
         if (!ascends && b->index->tensors[m->entries[i - 1].tensor].info.dtype == b->index->tensors[m->entries[i].tensor].info.dtype)
             return false;
-        bias_first = bias_first || (ends_in(x, ".bias") && ends_in(y, ".weight") && x.size + 2 == y.size &&
+        bias_first = bias_first || (ckpt__str_ends(x, ".bias") && ckpt__str_ends(y, ".weight") && x.size + 2 == y.size &&
                                     memcmp(x.data, y.data, x.size - 4) == 0);
     }
     return bias_first;

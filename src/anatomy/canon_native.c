@@ -9,7 +9,7 @@
 /* Tensors that only carry values or shared storages of the format itself. */
 static bool is_internal(ckpt_str name)
 {
-    return name.size > 5 && memcmp(name.data, "ckpt.", 5) == 0;
+    return ckpt__str_begins_more(name, "ckpt.");
 }
 
 static ckpt_status add_tensor(ckpt__builder *b, size_t i, ckpt_str name, ckpt_role role)
@@ -110,8 +110,8 @@ enum { HEAD = sizeof groups_head - 1, TAIL = 7 };   /* ".params" */
 static bool is_params_list(const ckpt__tree *t, size_t i)
 {
     const ckpt__node *n = &t->nodes[i];
-    if (n->value->kind != CKPT_V_LIST || n->name.size <= HEAD + TAIL || memcmp(n->name.data, groups_head, HEAD) != 0 ||
-        memcmp(n->name.data + n->name.size - TAIL, ".params", TAIL) != 0)
+    if (n->value->kind != CKPT_V_LIST || n->name.size <= HEAD + TAIL || !ckpt__str_begins(n->name, groups_head) ||
+        !ckpt__str_ends(n->name, ".params"))
         return false;
     for (size_t k = 0; k < n->value->item_count; k++)
         if (n->value->items[k]->kind != CKPT_V_STR)
@@ -136,7 +136,7 @@ static ckpt_status add_group(ckpt__builder *b, size_t node, int strip)
     }
     g->params = params;
     g->param_count = count;
-    g->fused = g->capturable = g->foreach = -1;
+    g->flags = (ckpt__flags){ -1, -1, -1 };
     c->group_count++;
     for (size_t i = node; i < n->end; i++)
         b->tree.nodes[i].taken = true;
@@ -179,13 +179,13 @@ static ckpt__canon_group *group_of(const ckpt__builder *b, ckpt_str name, ckpt_s
 
 static void note_flag(ckpt__canon_group *group, ckpt_str key, const ckpt_value *v)
 {
-    int flag = v->kind == CKPT_V_BOOL ? v->boolean : v->kind == CKPT_V_INT ? v->integer != 0 : -1;
+    int flag = ckpt__flag_value(v);
     if (ckpt__str_is(key, "fused"))
-        group->fused = flag;
+        group->flags.fused = flag;
     else if (ckpt__str_is(key, "capturable"))
-        group->capturable = flag;
+        group->flags.capturable = flag;
     else if (ckpt__str_is(key, "foreach"))
-        group->foreach = flag;
+        group->flags.foreach = flag;
 }
 
 /* ---- the value tree of a native file */
@@ -202,7 +202,7 @@ static ckpt_status add_leaf(ckpt__builder *b, size_t i)
     ckpt__canon_group *group = group_of(b, n->name, &key);
     e->name = e->own = n->name;
     e->value = n->value;
-    e->role = n->name.size > 7 && memcmp(n->name.data, "scaler.", 7) == 0 ? CKPT_ROLE_SCALER : CKPT_ROLE_OTHER;
+    e->role = ckpt__str_begins_more(n->name, "scaler.") ? CKPT_ROLE_SCALER : CKPT_ROLE_OTHER;
     if (group) {
         e->group = group->name;
         note_flag(group, key, n->value);
@@ -217,7 +217,7 @@ static ckpt_status add_blob(ckpt__builder *b, size_t i)
     if (n->value->kind != CKPT_V_TENSOR || n->value->tensor >= b->index->tensor_count ||
         !is_internal(b->index->tensors[n->value->tensor].info.name))
         return CKPT_OK;
-    bool rng = n->name.size >= 3 && memcmp(n->name.data, "rng", 3) == 0;
+    bool rng = ckpt__str_begins(n->name, "rng");
     return add_tensor(b, n->value->tensor, n->name, rng ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER);
 }
 
@@ -296,9 +296,8 @@ static void note_unnamed(ckpt__builder *b, const outside *o)
     const ckpt__tree *t = &b->tree;
     for (size_t i = 0; i < t->count; i++) {
         size_t state = o->nodes[i] || i == 0 ? ckpt__tree_child(t, i, "state") : SIZE_MAX;
-        size_t groups = state == SIZE_MAX ? SIZE_MAX : ckpt__tree_child(t, i, "param_groups");
-        if (groups == SIZE_MAX || !o->nodes[state] || t->nodes[groups].value->kind != CKPT_V_LIST ||
-            !ckpt__node_is_dict(&t->nodes[state]))
+        const ckpt_value *v = t->nodes[i].value;
+        if (state == SIZE_MAX || !o->nodes[state] || (!ckpt__is_torch_optimizer(v) && !ckpt__is_optimizer_object(v)))
             continue;
         char where[160];
         ckpt_str name = t->nodes[i].name;

@@ -13,42 +13,13 @@ void ckpt__optimizer_free(ckpt__optimizer *optimizer)
     optimizer->node = optimizer->state = SIZE_MAX;
 }
 
-ckpt_role ckpt__role_of_key(ckpt_str key)
-{
-    static const struct {
-        const char *key;
-        ckpt_role role;
-    } table[] = {
-        { "step", CKPT_ROLE_STEP },
-        { "exp_avg", CKPT_ROLE_EXP_AVG },
-        { "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ },
-        { "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ },
-        { "momentum_buffer", CKPT_ROLE_MOMENTUM },
-        { "master", CKPT_ROLE_MASTER },
-        { "master_param", CKPT_ROLE_MASTER },
-    };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (ckpt__str_is(key, table[i].key))
-            return table[i].role;
-    return CKPT_ROLE_OPTIM;
-}
-
-/* What follows the last dot. */
-static ckpt_str last_part(ckpt_str key)
-{
-    for (size_t i = key.size; i > 0; i--)
-        if (key.data[i - 1] == '.')
-            return (ckpt_str){ key.data + i, key.size - i };
-    return key;
-}
-
 bool ckpt__key_has_param_shape(ckpt_str key)
 {
     /* torch.optim's per-element state; bitsandbytes' state1 and state2 keep the shape also when quantized. */
     static const char *const keys[] = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg",
-                                        "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master",
+                                        "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master", "master_weights",
                                         "master_param", "exp_avg_diff", "state1", "state2", "variance" };
-    key = last_part(key);
+    key = ckpt__str_last(key);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (ckpt__str_is(key, keys[i]))
             return true;
@@ -57,8 +28,8 @@ bool ckpt__key_has_param_shape(ckpt_str key)
 
 bool ckpt__is_stacked(ckpt_str key, const ckpt_tensor_info *has, const ckpt_tensor_info *param)
 {
-    return ckpt__str_is(last_part(key), "state1") && has->ndim == param->ndim + 1 && has->shape[0] == 2 &&
-           (param->ndim == 0 || memcmp(has->shape + 1, param->shape, param->ndim * sizeof *param->shape) == 0);
+    return ckpt__str_is(ckpt__str_last(key), "state1") && has->ndim == param->ndim + 1 && has->shape[0] == 2 &&
+           ckpt__same_shape(has->shape + 1, has->ndim - 1, param->shape, param->ndim);
 }
 
 /* A tensor of the slot's state that has its parameter's shape. */
@@ -77,7 +48,7 @@ static size_t find_shaped(const ckpt__builder *b, size_t state)
             first = key;
             found = v->tensor;
         }
-        if (!ckpt__str_is(last_part(first), "state1"))
+        if (!ckpt__str_is(ckpt__str_last(first), "state1"))
             break;
     }
     return found;
@@ -138,10 +109,7 @@ bool ckpt__slot_fits(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_
     if (slot->shaped == SIZE_MAX)
         return slot->rows == SIZE_MAX || fits_factored(b, slot, param);
     const ckpt_tensor_info *has = &b->index->tensors[slot->shaped].info;
-    bool same = has->ndim == param->ndim;
-    for (uint32_t d = 0; same && d < has->ndim; d++)
-        same = has->shape[d] == param->shape[d];
-    return same;
+    return ckpt__same_shape(has->shape, has->ndim, param->shape, param->ndim);
 }
 
 static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)

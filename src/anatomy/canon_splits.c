@@ -4,7 +4,7 @@
 
 static bool is_bias(ckpt_str name)
 {
-    return name.size >= 4 && memcmp(name.data + name.size - 4, "bias", 4) == 0;
+    return ckpt__str_ends(name, "bias");
 }
 
 /* A part of the name says norm, or is ln, bn, gn with a number or a letter: ln_1, ln_f, bn2. */
@@ -104,7 +104,7 @@ static bool decays_by_pattern(ckpt_str name, uint32_t ndim)
 /* The Trainer again, where norms are told by their class and their names do not say it. */
 static bool decays_by_vector(ckpt_str name, uint32_t ndim)
 {
-    bool weight = name.size >= 6 && memcmp(name.data + name.size - 6, "weight", 6) == 0;
+    bool weight = ckpt__str_ends(name, "weight");
     return !holds(name, "bias") && !(ndim < 2 && weight);
 }
 

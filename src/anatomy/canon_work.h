@@ -4,6 +4,7 @@
 #define CKPT_CANON_WORK_H
 #include "anatomy/canon.h"
 #include "model/preorder.h"
+#include "model/training.h"
 
 /* ---- the model: the tensors of its dict, in its order */
 typedef enum ckpt__param_class {
@@ -104,7 +105,6 @@ void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code
                       const char *format, ...) CKPT__PRINTF(6, 7);
 
 /* canon_entry.c */
-ckpt_role ckpt__role_of_key(ckpt_str state_key);
 /* bitsandbytes' AdEMAMix keeps its two first moments in one state1, of shape (2, ...) over the parameter's. */
 bool ckpt__is_stacked(ckpt_str state_key, const ckpt_tensor_info *has, const ckpt_tensor_info *param);
 ckpt_status ckpt__canon_emit_torch(ckpt__builder *b);

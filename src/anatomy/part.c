@@ -68,12 +68,6 @@ static bool is_true(const ckpt_value *v, const char *key)
     return found && found->kind == CKPT_V_BOOL && found->boolean;
 }
 
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.data && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
 /* ---- tensors that are one rank's piece: FSDP2, tensor parallel, FSDP1 */
 
 static void put_shape(char *out, size_t size, const ckpt_tensor_info *t)
@@ -88,12 +82,12 @@ static void put_shape(char *out, size_t size, const ckpt_tensor_info *t)
 /* Its own tensor is smaller than what it stands for. One over a mesh of one rank, or that every rank has whole, is none. */
 static bool is_piece(const ckpt_tensor_info *t)
 {
-    if (ends_in(t->extra->class_name, ".ShardedTensor"))
+    if (ckpt__str_ends(t->extra->class_name, ".ShardedTensor"))
         return true;
     if (!t->extra->placements.data || t->extra->part_count == 0)
         return false;
     const ckpt_tensor_info *local = t->extra->parts[0];
-    return local->ndim != t->ndim || (t->ndim && memcmp(local->shape, t->shape, t->ndim * sizeof *t->shape) != 0);
+    return !ckpt__same_shape(local->shape, local->ndim, t->shape, t->ndim);
 }
 
 static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *out)
@@ -142,7 +136,7 @@ static const char dcp_merge[] = "; to make one file of it: python -m torch.distr
 static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
     const ckpt_value *root = index->root;
-    if (!root || root->kind != CKPT_V_OBJECT || !ends_in(root->class_name, "checkpoint.metadata.Metadata") ||
+    if (!root || root->kind != CKPT_V_OBJECT || !ckpt__str_ends(root->class_name, "checkpoint.metadata.Metadata") ||
         !attribute(root, "state_dict_metadata"))
         return false;
     const char *name = base_of(path), *end = NULL;

@@ -15,7 +15,7 @@ static const char *kind_of(const ckpt__member *m, const char *name)
         [CKPT__PART_CUSTOM] = "the state of an object that the program registered", [CKPT__PART_ARGS] = "the arguments",
         [CKPT__PART_SHARD] = "some of the weights",
     };
-    if (m->part == CKPT__PART_SHARD && ckpt__has_suffix(name, ".index.json"))
+    if (m->part == CKPT__PART_SHARD && ckpt__ends(name, ".index.json"))
         return "the list of the shards";
     return m->part < sizeof kinds / sizeof *kinds && kinds[m->part] ? kinds[m->part] : "a file";
 }

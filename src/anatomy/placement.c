@@ -3,15 +3,6 @@
 
 #include <stdlib.h>
 
-ckpt_optimizer_kind ckpt__group_kind(const ckpt__canon_group *group)
-{
-    if (group->fused == 1)
-        return CKPT_OPTIMIZER_FUSED;
-    if (group->capturable == 1)
-        return CKPT_OPTIMIZER_CAPTURABLE;
-    return group->foreach == 1 ? CKPT_OPTIMIZER_FOREACH : CKPT_OPTIMIZER_PLAIN;
-}
-
 void ckpt__placement_free(ckpt__placement *p)
 {
     free(p->entries);
@@ -72,7 +63,7 @@ ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *c
         if (!ckpt__hash_get(groups, param.data, param.size, &g))
             g = SIZE_MAX;
         out->groups[k] = g;
-        out->kinds[k] = g == SIZE_MAX ? CKPT_OPTIMIZER_DEFAULT : ckpt__group_kind(&canon->groups[g]);
+        out->kinds[k] = g == SIZE_MAX ? CKPT_OPTIMIZER_DEFAULT : ckpt__kind_of_flags(canon->groups[g].flags);
         out->targets[k].rule = SIZE_MAX;
     }
     ckpt__hash_free(groups);

@@ -21,7 +21,4 @@ ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *c
 ckpt_status ckpt__placement_apply(ckpt__placement *p, const ckpt_map *map, ckpt_optimizer_kind kind, const ckpt_ranks *ranks,
                                   ckpt_report *report, ckpt_error *err);
 void ckpt__placement_free(ckpt__placement *p);
-
-/* What a group's saved flags make of it. */
-ckpt_optimizer_kind ckpt__group_kind(const ckpt__canon_group *group);
 #endif

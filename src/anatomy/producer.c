@@ -168,7 +168,7 @@ static const ckpt__producer *without_row(const ckpt__index *index)
     const ckpt_value *root = index->root, *first = root;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value;     /* the first file's */
-    if (first && first->class_name.data && strncmp(first->class_name.data, "__torch__.", 10) == 0)
+    if (first && ckpt__is_scripted_class(first->class_name))
         return of_archive(index, first);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_TORCH)
         return &torch;

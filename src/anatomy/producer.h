@@ -13,6 +13,7 @@
 #define CKPT_PRODUCER_H
 #include <ckpt/doctor.h>
 #include "format/format.h"
+#include "model/training.h"
 
 typedef struct ckpt__producer {
     const char *name;             /* "Lightning"; NULL: not known */
@@ -56,6 +57,4 @@ extern const size_t ckpt__producer_row_count;
 const ckpt_value *ckpt__producer_find(const ckpt_value *root, const char *alternatives, ckpt__buf *name, const char **word,
                                       size_t *size);
 bool ckpt__producer_fits(const ckpt_value *root, const char *alternatives);
-bool ckpt__is_weights(const ckpt_value *v);
-bool ckpt__is_optimizer(const ckpt_value *v);
 #endif

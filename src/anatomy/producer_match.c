@@ -3,29 +3,6 @@
 
 enum { KEY_MAX = 120 };
 
-bool ckpt__is_weights(const ckpt_value *v)
-{
-    size_t tensors = 0;
-    if (!v || v->kind != CKPT_V_DICT)
-        return false;
-    for (size_t i = 0; i < v->entry_count; i++) {
-        if (v->entries[i].key->kind != CKPT_V_STR)
-            return false;
-        tensors += v->entries[i].value->kind == CKPT_V_TENSOR;
-    }
-    return tensors > 0;
-}
-
-bool ckpt__is_optimizer(const ckpt_value *v)
-{
-    if (!v || v->kind != CKPT_V_DICT)
-        return false;
-    const ckpt_value *state = ckpt_value_get(v, "state"), *groups = ckpt_value_get(v, "param_groups");
-    bool of_libtorch = groups && groups->kind == CKPT_V_DICT && groups->class_name.size > 10 &&
-                       memcmp(groups->class_name.data, "__torch__.", 10) == 0;
-    return state && groups && state->kind == CKPT_V_DICT && (groups->kind == CKPT_V_LIST || of_libtorch);
-}
-
 /* ---- paths */
 
 /* What a key is called: its text, or the last part of a class's name. */
@@ -33,11 +10,7 @@ static ckpt_str key_name(const ckpt_value *key)
 {
     if (key->kind == CKPT_V_STR)
         return key->text;
-    ckpt_str name = key->kind == CKPT_V_CLASS ? key->class_name : (ckpt_str){NULL, 0};
-    for (size_t i = name.size; i > 0; i--)
-        if (name.data[i - 1] == '.')
-            return (ckpt_str){name.data + i, name.size - i};
-    return name;
+    return key->kind == CKPT_V_CLASS ? ckpt__str_last(key->class_name) : (ckpt_str){NULL, 0};
 }
 
 static const ckpt_value *item_at(const ckpt_value *list, const char *key)
@@ -132,7 +105,7 @@ static bool is_kind(const ckpt_value *v, const char *kind, size_t n)
         if (strlen(table[i].name) == n && memcmp(table[i].name, kind, n) == 0)
             return table[i].kinds >> v->kind & 1;
     if (n == 7 && memcmp(kind, "weights", n) == 0)
-        return ckpt__is_weights(v);
+        return ckpt__names_tensors(v);
     return n == 9 && memcmp(kind, "optimizer", n) == 0 && ckpt__is_optimizer(v);
 }
 

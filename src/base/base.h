@@ -170,41 +170,6 @@ bool ckpt__parse_double(const char *data, size_t n, double *out);    /* JSON or 
 bool ckpt__parse_i64(const char *data, size_t n, int64_t *out);      /* decimal, optional '-', the whole of it */
 bool ckpt__utf8_valid(const char *data, size_t n);
 
-/* ---- strings */
-static inline ckpt_str ckpt__s(const char *text)
-{
-    ckpt_str s = { text, text ? strlen(text) : 0 };
-    return s;
-}
-static inline bool ckpt__str_is(ckpt_str s, const char *text)
-{
-    return s.data && s.size == strlen(text) && memcmp(s.data, text, s.size) == 0;
-}
-static inline bool ckpt__str_equal(ckpt_str a, ckpt_str b)
-{
-    return a.data && b.data && a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
-}
-/* Is it one of the words, which have a blank between them? */
-static inline bool ckpt__str_among(ckpt_str s, const char *words)
-{
-    for (const char *at = words; *at;) {
-        size_t n = strcspn(at, " ");
-        if (n == s.size && memcmp(at, s.data, n) == 0)
-            return true;
-        at += n + (at[n] == ' ');
-    }
-    return false;
-}
-/* Where what follows the last dot begins; 0: there is none. */
-static inline size_t ckpt__str_after_dot(ckpt_str s)
-{
-    size_t at = s.size;
-    while (at > 0 && s.data[at - 1] != '.')
-        at--;
-    return at;
-}
-/* A glob over bytes: `*` (crosses dots), `?`, `\` escapes; everything else is literal. A leading '=' makes the rest
- * literal throughout only where the caller strips it. */
-bool ckpt__glob(const char *pattern, size_t pattern_size, const char *text, size_t text_size);
+#include "base/str.h"
 
 #endif

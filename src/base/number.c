@@ -1,4 +1,4 @@
-/* base/number.c - numbers as text, independent of the program's locale; globs. */
+/* base/number.c - numbers as text, independent of the program's locale. */
 #include "base/base.h"
 
 #include <ctype.h>
@@ -81,28 +81,4 @@ bool ckpt__parse_i64(const char *data, size_t n, int64_t *out)
         return false;
     *out = value;
     return true;
-}
-
-bool ckpt__glob(const char *pattern, size_t pattern_size, const char *text, size_t text_size)
-{
-    size_t p = 0, t = 0, star = SIZE_MAX, star_text = 0;
-    while (t < text_size) {
-        if (p < pattern_size && pattern[p] == '*') {
-            star = p++;
-            star_text = t;
-            continue;
-        }
-        size_t escaped = p < pattern_size && pattern[p] == '\\' && p + 1 < pattern_size;
-        if (p < pattern_size && ((!escaped && pattern[p] == '?') || pattern[p + escaped] == text[t])) {
-            p += 1 + escaped;
-            t++;
-        } else if (star != SIZE_MAX) {
-            p = star + 1;
-            t = ++star_text;
-        } else
-            return false;
-    }
-    while (p < pattern_size && pattern[p] == '*')
-        p++;
-    return p == pattern_size;
 }

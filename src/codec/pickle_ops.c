@@ -393,7 +393,7 @@ static bool takes_content(const node_t *callable)
     if (callable->kind != CKPT__P_GLOBAL)
         return false;
     const ckpt_str module = callable->u.global->module;
-    return (module.size >= 5 && memcmp(module.data, "torch", 5) == 0) || ckpt__str_is(module, "collections") ||
+    return ckpt__str_begins(module, "torch") || ckpt__str_is(module, "collections") ||
            ckpt__str_is(module, "builtins") || ckpt__str_is(module, "__builtin__");
 }
 

@@ -315,12 +315,6 @@ static ckpt_status add(walk *w, const ckpt__zip_record *found)
     return CKPT_OK;
 }
 
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = tail ? strlen(tail) : 0;
-    return n && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
 static ckpt_status go(walk *w, header *h, const char *until)
 {
     ckpt__zip *z = w->z;
@@ -343,7 +337,7 @@ static ckpt_status go(walk *w, header *h, const char *until)
         if (status < 0)
             return status;
         z->walked = next;
-        if (ends_in(h->r.name, until))
+        if (until && *until && ckpt__str_ends(h->r.name, until))
             return CKPT_OK;
     }
     return CKPT_OK;

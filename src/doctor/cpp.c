@@ -16,7 +16,7 @@ static const char *const built[][2] = {
 
 bool ckpt__cpp_builds(ckpt_str module, ckpt_str name)
 {
-    if (ckpt__str_is(module, "torch") && name.size > 7 && memcmp(name.data + name.size - 7, "Storage", 7) == 0)
+    if (ckpt__str_is(module, "torch") && ckpt__str_ends_more(name, "Storage"))
         return true;
     for (size_t i = 0; i < sizeof built / sizeof *built; i++)
         if (ckpt__str_is(module, built[i][0]) && ckpt__str_among(name, built[i][1]))

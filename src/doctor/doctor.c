@@ -50,13 +50,13 @@ static void effective(ckpt__patient *p)
     r->optimizer = kind;
     for (size_t i = 0; i < p->group_count; i++) {
         const ckpt__doctor_group *g = &p->groups[i];
-        ckpt__canon_group flags = {.fused = g->fused, .capturable = g->capturable, .foreach = g->foreach};
+        ckpt__flags flags = {g->fused, g->capturable, g->foreach};
+        ckpt_optimizer_kind own = ckpt__kind_of_flags(flags);
         r->uses_fused = i == 0 || r->uses_fused == g->fused ? g->fused : -1;
         r->uses_capturable = i == 0 || r->uses_capturable == g->capturable ? g->capturable : -1;
         r->uses_foreach = i == 0 || r->uses_foreach == g->foreach ? g->foreach : -1;
         if (kind == CKPT_OPTIMIZER_DEFAULT)
-            r->optimizer =
-                i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
+            r->optimizer = i == 0 || r->optimizer == own ? own : CKPT_OPTIMIZER_DEFAULT;
     }
     if (p->loader->loader == CKPT_LOADER_CKPT && kind != CKPT_OPTIMIZER_DEFAULT) {
         r->uses_fused = kind == CKPT_OPTIMIZER_FUSED;
@@ -237,7 +237,7 @@ static void check_format(ckpt__patient *p)
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
     const ckpt__format *format = ckpt__format_of(p->inner);
-    bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
+    bool script = root && ckpt__is_scripted_class(root->class_name);
     bool file = !ckpt__index_is_directory(p->index), torch = format->family == CKPT__FAMILY_TORCH;
     bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
     bool pickle = format->family == CKPT__FAMILY_PICKLE;

@@ -8,6 +8,7 @@
 #include "reader/reader.h"
 #include "anatomy/part.h"
 #include "anatomy/placement.h"
+#include "model/training.h"
 
 enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112, CKPT__WEIGHTS_ONLY_TORCH = 113 };      /* major * 100 + minor */
 

@@ -36,6 +36,13 @@ static ckpt__doctor_group *add_group(ckpt__patient *p)
     return g;
 }
 
+static void set_flags(ckpt__doctor_group *g, ckpt__flags flags)
+{
+    g->fused = flags.fused;
+    g->capturable = flags.capturable;
+    g->foreach = flags.foreach;
+}
+
 static ckpt__doctor_optimizer *add_optimizer(ckpt__patient *p)
 {
     if (!ckpt__grow(&p->optimizers, &p->optimizer_capacity, p->optimizer_count + 1, sizeof *p->optimizers))
@@ -46,19 +53,16 @@ static ckpt__doctor_optimizer *add_optimizer(ckpt__patient *p)
 
 /* ---- torch's dicts */
 
+/* torch's load_state_dict takes a group's list of parameters whatever is in it, and fails without one. */
 static bool is_optimizer(const ckpt_value *v)
 {
-    const ckpt_value *state = v->kind == CKPT_V_DICT ? ckpt_value_get(v, "state") : NULL;
-    const ckpt_value *groups = state ? ckpt_value_get(v, "param_groups") : NULL;
-    if (!groups || state->kind != CKPT_V_DICT || groups->kind != CKPT_V_LIST || groups->item_count == 0)
+    if (!ckpt__is_torch_optimizer(v))
         return false;
-    for (size_t i = 0; i < groups->item_count; i++) {
-        const ckpt_value *params =
-            groups->items[i]->kind == CKPT_V_DICT ? ckpt_value_get(groups->items[i], "params") : NULL;
-        if (!params || params->kind != CKPT_V_LIST)
+    const ckpt_value *groups = ckpt_value_get(v, "param_groups");
+    for (size_t i = 0; i < groups->item_count; i++)
+        if (!ckpt__params_of(groups->items[i]))
             return false;
-    }
-    return true;
+    return groups->item_count > 0;
 }
 
 /* An id as text; two ids are one where Python finds them equal, as far as ids go (int, str). ckpt_restore goes by their text. */
@@ -99,12 +103,6 @@ static bool take_state(ckpt__patient *p, ckpt__doctor_slot *slot, const ckpt_val
     return true;
 }
 
-static int flag_of(const ckpt_value *group, const char *key)
-{
-    const ckpt_value *v = ckpt_value_get(group, key);
-    return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
-}
-
 /* load_state_dict maps ids to parameters in a dict: of an id that stands twice the last parameter gets the state. */
 static void take_away(ckpt__patient *p, size_t at, size_t *owner)
 {
@@ -121,9 +119,7 @@ static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_val
     if (!g)
         return false;
     g->dict = group;
-    g->fused = flag_of(group, "fused");
-    g->capturable = flag_of(group, "capturable");
-    g->foreach = flag_of(group, "foreach");
+    set_flags(g, ckpt__flags_of(group));
     g->count = params->item_count;
     for (size_t i = 0; i < params->item_count; i++) {
         ckpt__doctor_slot *slot = add_slot(p);
@@ -295,9 +291,7 @@ ckpt_status ckpt__doctor_find_named(ckpt__patient *p)
             break;
         }
         to->canon = from;
-        to->fused = from->fused;
-        to->capturable = from->capturable;
-        to->foreach = from->foreach;
+        set_flags(to, from->flags);
         to->count = from->param_count;
         for (size_t i = 0; ok && i < from->param_count; i++) {
             ok = add_slot(p) &&

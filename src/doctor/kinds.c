@@ -177,7 +177,7 @@ static void check_slot(ckpt__patient *p, const ckpt__doctor_group *g, const ckpt
             ckpt__doctor_note(p, k == 0 ? CKPT__NO_STEP : CKPT__NO_FACTOR, NULL, name, kind->early[k], NULL, NULL);
     for (size_t k = 0; k < 4 && kind->late[k]; k++)
         if (!item_of(p, slot, kind->late[k]) && ckpt__doctor_bound(p, NULL, kind->late[k]))
-            ckpt__doctor_note(p, CKPT__NO_MOMENT, NULL, name, strncmp(kind->late[k], "__bnb", 5) == 0 ? "state1" : kind->late[k], NULL, NULL);
+            ckpt__doctor_note(p, CKPT__NO_MOMENT, NULL, name, ckpt__begins(kind->late[k], "__bnb") ? "state1" : kind->late[k], NULL, NULL);
     const char *step = kind->early[0] ? kind->early[0] : kind->late[0];
     if (step && is_no_step(item_of(p, slot, step), kind->bnb))
         ckpt__doctor_note(p, kind->bnb ? CKPT__BAD_STEP_LATER : CKPT__BAD_STEP, NULL, name, NULL, NULL, NULL);

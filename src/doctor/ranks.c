@@ -117,7 +117,7 @@ static const char *left_out(const ckpt__patient *p, const char *prefix)
     const ckpt_report *r = p->index->findings;
     for (size_t i = 0; i < ckpt_report_count(r); i++) {
         const ckpt_finding *f = ckpt_report_get(r, i);
-        if (strcmp(f->code, "member-damaged") == 0 && strncmp(f->file, prefix, strlen(prefix)) == 0)
+        if (strcmp(f->code, "member-damaged") == 0 && ckpt__begins(f->file, prefix))
             return f->message;
     }
     return NULL;
@@ -196,9 +196,9 @@ static const char *hook_of(const ckpt__patient *p)
     for (size_t i = 0; i < p->index->root->entry_count; i++) {
         ckpt_str file = p->index->root->entries[i].key->text;
         bool below = memchr(file.data, '/', file.size) != NULL;
-        if (!below && (strncmp(file.data, "model", 5) == 0 || strncmp(file.data, "pytorch_model", 13) == 0))
+        if (!below && (ckpt__begins(file.data, "model") || ckpt__begins(file.data, "pytorch_model")))
             return NULL;
-        if (!hook && ((below && strstr(file.data, "model")) || strncmp(file.data, "pytorch_lora_weights", 20) == 0))
+        if (!hook && ((below && strstr(file.data, "model")) || ckpt__begins(file.data, "pytorch_lora_weights")))
             hook = file.data;
     }
     return hook;

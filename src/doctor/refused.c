@@ -90,12 +90,12 @@ enum { SCRIPTS_REFUSED = 206 };
 
 static bool allows(const ckpt__patient *p, ckpt_str module, ckpt_str name)
 {
-    bool torch = module.size >= 5 && memcmp(module.data, "torch", 5) == 0;
+    bool torch = ckpt__str_begins(module, "torch");
     if (p->loader->loader == CKPT_LOADER_TORCH_CPP)
         return ckpt__cpp_builds(module, name);
-    if (torch && name.size > 7 && memcmp(name.data + name.size - 7, "Storage", 7) == 0)
+    if (torch && ckpt__str_ends_more(name, "Storage"))
         return true; /* of any dtype: torch.FloatStorage, torch.cuda.HalfStorage */
-    if (module.size >= 9 && memcmp(module.data, "__torch__", 9) == 0 && p->version < SCRIPTS_REFUSED)
+    if (ckpt__str_begins(module, "__torch__") && p->version < SCRIPTS_REFUSED)
         return true;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
         if (p->version >= allowed[i].from && (!allowed[i].until || p->version <= allowed[i].until) &&
@@ -344,7 +344,7 @@ bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
     const ckpt_value *v = visit->value;
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = ckpt__format_of(p->inner)->family == CKPT__FAMILY_TORCH;
     ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
-    bool archive = root.data && root.size > 10 && memcmp(root.data, "__torch__.", 10) == 0;
+    bool archive = ckpt__is_scripted_class(root);
     if (p->unread && file.data && (ckpt__str_is(file, "optimizer.pt") || ckpt__str_is(file, "scheduler.pt")))
         return true;
     if (!ckpt__loader_file(p->loader->skips, file) && !look_for_unbuilt(p, visit))

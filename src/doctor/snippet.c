@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include "base/first_sizes.h"
+#include "anatomy/optimizer_class.h"
 #include "anatomy/producer.h"
 #include "doctor/template.h"
 #include "format/table.h"
@@ -13,13 +14,25 @@ enum { NAMES = 2000 }; /* parameters that are named one by one; a model of more 
 
 /* ---- what the saved groups are of */
 
-static bool any_group(const ckpt__patient *p, const char *key)
+/* The value of the first group that has it. */
+static bool any_group(void *ctx, const char *key, const ckpt_value **value)
 {
+    const ckpt__patient *p = ctx;
     for (size_t i = 0; i < p->group_count; i++) {
         bool tensor;
-        if (ckpt__doctor_hyper(p, &p->groups[i], key, &tensor) || tensor)
+        *value = ckpt__doctor_hyper(p, &p->groups[i], key, &tensor);
+        if (*value || tensor)
             return true;
     }
+    return false;
+}
+
+static bool any_state(void *ctx, const char *key)
+{
+    const ckpt__patient *p = ctx;
+    for (size_t i = 0; i < p->item_count; i++)
+        if (ckpt__str_is(p->items[i].key, key))
+            return true;
     return false;
 }
 
@@ -31,25 +44,13 @@ static bool any_flag(const ckpt__patient *p, bool fused)
     return false;
 }
 
-/* torch's class by the hyper-parameters of its groups; NULL: none that is known. */
+/* torch's class by the hyper-parameters of its groups; NULL: none that is known. bitsandbytes has classes of its own. */
 static const char *class_of(const ckpt__patient *p)
 {
-    static const struct {
-        const char *key, *name;
-    } rows[] = {{"momentum_decay", "NAdam"}, {"nesterov", "SGD"}, {"lr_decay", "Adagrad"}, {"centered", "RMSprop"},
-                {"rho", "Adadelta"},         {"lambd", "ASGD"},   {"etas", "Rprop"}};
-    for (size_t i = 0; i < p->item_count; i++)
-        if (ckpt__str_is(p->items[i].key, "qmap1") || ckpt__str_is(p->items[i].key, "state1"))
-            return NULL; /* bitsandbytes */
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (any_group(p, rows[i].key))
-            return rows[i].name;
-    if (!any_group(p, "betas"))
+    void *ctx = (void *)(uintptr_t)p;
+    if (any_state(ctx, "qmap1") || any_state(ctx, "state1"))
         return NULL;
-    if (!any_group(p, "amsgrad"))
-        return any_group(p, "decoupled_weight_decay") ? "RAdam" : "Adamax";
-    const ckpt_value *decoupled = ckpt__doctor_hyper(p, &p->groups[0], "decoupled_weight_decay", NULL);
-    return decoupled && decoupled->kind == CKPT_V_BOOL && !decoupled->boolean ? "Adam" : "AdamW";
+    return ckpt__optimizer_constructor(&(ckpt__optimizer_facts){any_group, any_state, ctx});
 }
 
 static ckpt_str name_of(const ckpt__patient *p, const ckpt__doctor_slot *slot)

@@ -178,7 +178,7 @@ static void check_device(ckpt__patient *p, size_t tensor)
         ckpt__doctor_note(p, CKPT__RNG_ON_GPU, NULL, t->name, ckpt_device_name(d, name), NULL, NULL);
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP;
     bool no_tag = cpp ? !ckpt__cpp_device(t->device) : d.type == CKPT_DEVICE_OTHER;
-    bool cpu = cpp && t->device.size > 4 && memcmp(t->device.data, "cpu:", 4) == 0; /* to libtorch */
+    bool cpu = cpp && ckpt__str_begins_more(t->device, "cpu:"); /* to libtorch */
     bool other = d.type >= CKPT_DEVICE_OTHER && !(cpu && d.type == CKPT_DEVICE_OTHER);
     size_t e = p->entry_of[tensor];
     bool model = (e != SIZE_MAX && !p->canon->entries[e].outside) ||
@@ -219,10 +219,7 @@ static unsigned running(const ckpt__patient *p, const ckpt__doctor_group *g)
     if (p->loader->loader == CKPT_LOADER_CKPT)
         kind = p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
     if (kind == CKPT_OPTIMIZER_DEFAULT)
-        kind = g->fused == 1        ? CKPT_OPTIMIZER_FUSED
-               : g->capturable == 1 ? CKPT_OPTIMIZER_CAPTURABLE
-               : g->foreach == 1    ? CKPT_OPTIMIZER_FOREACH
-                                    : CKPT_OPTIMIZER_PLAIN;
+        kind = ckpt__kind_of_flags((ckpt__flags){g->fused, g->capturable, g->foreach});
     return ckpt__kind_bit(kind);
 }
 
@@ -362,7 +359,7 @@ static void check_alike(ckpt__patient *p, const ckpt__doctor_slot *slot)
             continue;
         if (!first) {
             first = t;
-        } else if (t->ndim != first->ndim || memcmp(t->shape, first->shape, t->ndim * sizeof *t->shape) != 0) {
+        } else if (!ckpt__same_shape(t->shape, t->ndim, first->shape, first->ndim)) {
             ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "another moment of the same parameter has another shape", NULL, t->name.data);
             return;
         }

@@ -3,7 +3,6 @@
 #include "doctor/facts.h"
 
 #include <stdio.h>
-#include <strings.h>
 #include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
@@ -59,15 +58,6 @@ static void note_path(const ckpt_visit *visit, size_t count, char *to)
         snprintf(to, 256, "%s", *text ? text : " "); /* " ": the root */
 }
 
-static bool contains(ckpt_str name, const char *word)
-{
-    size_t n = strlen(word);
-    for (size_t i = 0; i + n <= name.size; i++)
-        if (strncasecmp(name.data + i, word, n) == 0)
-            return true;
-    return false;
-}
-
 static bool is_scaler(const ckpt_value *v)
 {
     return ckpt_value_get(v, "scale") && ckpt_value_get(v, "growth_factor") && ckpt_value_get(v, "backoff_factor") &&
@@ -90,7 +80,7 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
     ckpt__doctor_schedule(p, visit);
     bool scaler = is_scaler(v),
          empty = v->entry_count == 0 && visit->path.count > 0 &&
-                 (contains(visit->name, "scaler") || ckpt__str_is(visit->name, "MixedPrecision") ||
+                 (ckpt__str_holds_nocase(visit->name, "scaler") || ckpt__str_is(visit->name, "MixedPrecision") ||
                   ckpt__str_is(visit->name, "native_amp_scaling_state"));
     if (!scaler && !empty)
         return;
@@ -116,12 +106,12 @@ static void look_at_list(ckpt__patient *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     char have[24], want[24];
-    bool rng = v->item_count > 0, sampler = v->item_count > 1 && contains(visit->name, "sampler");
-    bool cuda = contains(visit->name, "cuda") || contains(visit->name, "gpu");
+    bool rng = v->item_count > 0, sampler = v->item_count > 1 && ckpt__str_holds_nocase(visit->name, "sampler");
+    bool cuda = ckpt__str_holds_nocase(visit->name, "cuda") || ckpt__str_holds_nocase(visit->name, "gpu");
     for (size_t i = 0; i < v->item_count && (rng || sampler); i++) {
         const ckpt_value *item = v->items[i];
         rng = rng && (is_rng_tensor(p, item) ||
-                      (item->kind == CKPT_V_DICT && (contains(visit->name, "rng") || contains(visit->name, "random"))));
+                      (item->kind == CKPT_V_DICT && (ckpt__str_holds_nocase(visit->name, "rng") || ckpt__str_holds_nocase(visit->name, "random"))));
         sampler = sampler && item->kind == CKPT_V_DICT;
     }
     if (!rng && !sampler)
@@ -149,7 +139,7 @@ static void look_for_paths(ckpt__patient *p, const ckpt_visit *visit)
     if (p->optimizer_count > 0 && p->optimizers[0].dict == v)
         note_path(visit, visit->path.count, p->paths.optimizer);
     if (is_rng_tensor(p, v) && visit->path.count > 0 && visit->path.keys[visit->path.count - 1].text.data) {
-        bool cuda = contains(visit->name, "cuda") || contains(visit->name, "gpu");
+        bool cuda = ckpt__str_holds_nocase(visit->name, "cuda") || ckpt__str_holds_nocase(visit->name, "gpu");
         if (!cuda)
             note_path(visit, visit->path.count, p->paths.rng);
     }
@@ -159,7 +149,7 @@ static int look_at_value(void *ctx, const ckpt_visit *visit)
 {
     ckpt__patient *p = ctx;
     const ckpt_value *v = visit->value;
-    bool script = visit->path.count && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
+    bool script = visit->path.count && ckpt__is_scripted_class(v->class_name);
     if (!script && !ckpt__doctor_refused(p, visit)) /* a module in a TorchScript archive: the root says it */
         return ckpt__fail_memory(p->err, "the report", 0);
     if (visit->cycle)

@@ -3,18 +3,8 @@
 #include "doctor/facts.h"
 
 #include <stdio.h>
-#include <strings.h>
 
 static const ckpt_str none = {NULL, 0};
-
-static bool contains(ckpt_str name, const char *word)
-{
-    size_t n = strlen(word);
-    for (size_t i = 0; name.data && i + n <= name.size; i++)
-        if (strncasecmp(name.data + i, word, n) == 0)
-            return true;
-    return false;
-}
 
 static ckpt_str last_key(const ckpt_visit *visit, size_t back)
 {
@@ -62,7 +52,7 @@ static void look_at_optimizer(ckpt__patient *p, const ckpt_visit *visit)
     const ckpt_value *state = ckpt_value_get(visit->value, "state"), *groups = ckpt_value_get(visit->value, "param_groups");
     char name[160];
     ckpt_str key = last_key(visit, 0);
-    bool called = contains(key.data ? key : last_key(visit, 1), "opt");
+    bool called = ckpt__str_holds_nocase(key.data ? key : last_key(visit, 1), "opt");
     size_t with = groups ? with_params(groups) : SIZE_MAX;
     const char *missing = NULL;
     if (groups && with != SIZE_MAX && state && state->kind == CKPT_V_DICT && with < groups->item_count)
@@ -148,8 +138,8 @@ static void look_at_generator(ckpt__patient *p, const ckpt_visit *visit)
     bool known = false;
     for (size_t k = 0; k < sizeof keys / sizeof *keys && key.data; k++)
         known = known || ckpt__str_is(key, keys[k]);
-    if (!known || !(contains(visit->name, "rng") || contains(visit->name, "random")) || contains(visit->name, "cuda") ||
-        contains(visit->name, "gpu"))
+    if (!known || !(ckpt__str_holds_nocase(visit->name, "rng") || ckpt__str_holds_nocase(visit->name, "random")) || ckpt__str_holds_nocase(visit->name, "cuda") ||
+        ckpt__str_holds_nocase(visit->name, "gpu"))
         return;
     if (v->kind == CKPT_V_LIST && v->item_count > 1000 && v->items[0]->kind == CKPT_V_INT) {
         ckpt__doctor_note(p, CKPT__RNG_KIND, NULL, visit->name, "TypeError (\"expected a torch.ByteTensor, but got list\")", NULL, NULL);
@@ -189,7 +179,7 @@ static int look(void *ctx, const ckpt_visit *visit)
 
 static bool is_statistic(const ckpt_tensor_info *t)
 {
-    return contains(t->name, "running_mean") || contains(t->name, "running_var") || contains(t->name, "num_batches_tracked");
+    return ckpt__str_holds_nocase(t->name, "running_mean") || ckpt__str_holds_nocase(t->name, "running_var") || ckpt__str_holds_nocase(t->name, "num_batches_tracked");
 }
 
 /* An optimizer cannot hold more parameters than there are tensors to be them. */

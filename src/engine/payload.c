@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "engine/elements.h"
+#include "model/views.h"
 
 enum { SOURCE_BLOCK = 256 << 10 };  /* bytes that are converted at a time */
 
@@ -195,14 +196,19 @@ static bool find_own(ckpt__reader_payload *p)
     p->own_count = p->to->storage_count > p->from->storage_count ? p->to->storage_count - p->from->storage_count : 0;
     if (!(p->own = malloc((p->own_count + 1) * sizeof *p->own)))
         return false;
-    for (size_t i = 0; i < p->own_count; i++)
-        p->own[i] = SIZE_MAX;
-    for (size_t i = 0; i < p->to->tensor_count && i < p->from->tensor_count; i++) {
-        const ckpt__tensor *t = &p->to->tensors[i];
-        if (t->piece_count && t->pieces[0].storage >= p->from->storage_count && t->pieces[0].storage < p->to->storage_count)
-            p->own[t->pieces[0].storage - p->from->storage_count] = i;
+    if (p->own_count == 0)
+        return true;
+    ckpt__views views;
+    bool made = ckpt__views_make(p->to, &views);
+    for (size_t i = 0; made && i < p->own_count; i++) {
+        size_t count;
+        const size_t *tensors = ckpt__views_of(&views, p->from->storage_count + i, &count);
+        while (count > 0 && tensors[count - 1] >= p->from->tensor_count)
+            count--;
+        p->own[i] = count ? tensors[count - 1] : SIZE_MAX;
     }
-    return true;
+    ckpt__views_free(&views);
+    return made;
 }
 
 ckpt_status ckpt__payload_open(const ckpt__source *source, const ckpt__index *from, const ckpt__index *to,

@@ -42,7 +42,7 @@ bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char
 
 /* ---- tensors */
 
-static const ckpt_tensor_info *info_of(const ckpt__side *s, const ckpt__thing *t)
+static const ckpt_tensor_info *info_of(const ckpt__diff_side *s, const ckpt__thing *t)
 {
     return &s->reader->index->tensors[t->tensor].info;
 }
@@ -112,7 +112,7 @@ static ckpt_status compare_tensors(ckpt__differ *d, const ckpt__thing *a, const 
 }
 
 /* One that the other side does not have, or has under another of its names. */
-static ckpt_status put_alone(ckpt__differ *d, const ckpt__side *s, const ckpt__thing *t)
+static ckpt_status put_alone(ckpt__differ *d, const ckpt__diff_side *s, const ckpt__thing *t)
 {
     const ckpt_tensor_info *info = info_of(s, t);
     bool first = s == &d->a, tied = t->tied != SIZE_MAX;
@@ -161,7 +161,7 @@ static bool keeps_devices(const ckpt__index *index)
 
 static ckpt_status note_devices(ckpt__differ *d)
 {
-    const ckpt__side *a = &d->a, *b = &d->b;
+    const ckpt__diff_side *a = &d->a, *b = &d->b;
     bool of_a = keeps_devices(a->reader->index), of_b = keeps_devices(b->reader->index);
     char message[200];
     if (of_a == of_b || !a->reader->index->tensor_count || !b->reader->index->tensor_count)
@@ -187,9 +187,9 @@ static void sum_bytes(ckpt__differ *d)
 
 static ckpt_status run(ckpt__differ *d, const ckpt_reader *a, const ckpt_reader *b)
 {
-    ckpt_status status = ckpt__side_open(d, &d->a, a, "A");
+    ckpt_status status = ckpt__diff_side_open(d, &d->a, a, "A");
     if (status == CKPT_OK)
-        status = ckpt__side_open(d, &d->b, b, "B");
+        status = ckpt__diff_side_open(d, &d->b, b, "B");
     if (status == CKPT_OK)
         status = ckpt__differ_match(d);
     if (status == CKPT_OK)
@@ -266,8 +266,8 @@ void ckpt_diff_result_clear(ckpt_diff_result *result)
     CKPT__TAKE_ANSWER(ckpt_diff_result, &own, result);
     ckpt__differ *d = own.owned;
     if (d) {
-        ckpt__side_close(&d->a);
-        ckpt__side_close(&d->b);
+        ckpt__diff_side_close(&d->a);
+        ckpt__diff_side_close(&d->b);
         free(d->tensor_list);
         free(d->scalar_list);
         free(d->tensors);

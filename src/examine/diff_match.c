@@ -26,7 +26,7 @@ static ckpt_str key_of(const ckpt__thing *t, key_kind kind)
 
 static bool of_optimizer(ckpt_str canonical)
 {
-    return canonical.data && canonical.size > 10 && memcmp(canonical.data, "optimizer.", 10) == 0;
+    return ckpt__str_begins_more(canonical, "optimizer.");
 }
 
 /* An id that numbers other parameters in each names another thing in each. */
@@ -51,7 +51,7 @@ static size_t take_from(const ckpt__differ *d, size_t *next, size_t at, size_t i
 /* Pairs what is unpaired and has the same key; of several things of one name the first goes with the first. */
 static ckpt_status pair_by(ckpt__differ *d, key_kind of_a, key_kind of_b, ckpt_diff_match match)
 {
-    ckpt__side *a = &d->a, *b = &d->b;
+    ckpt__diff_side *a = &d->a, *b = &d->b;
     ckpt__hash *table = ckpt__hash_new(b->count);
     size_t *next = malloc((b->count + 1) * sizeof *next), at;
     bool failed = !table || !next;
@@ -100,7 +100,7 @@ static place place_of(const ckpt__tensor *t)
     return (place){ t->pieces[0].storage, (uint64_t)t->pieces[0].offset, t->info.ndim };
 }
 
-static ckpt_status find_ties(ckpt__differ *d, ckpt__side *s)
+static ckpt_status find_ties(ckpt__differ *d, ckpt__diff_side *s)
 {
     const ckpt__index *index = s->reader->index;
     size_t paired = 0, at;
@@ -154,7 +154,7 @@ ckpt_status ckpt__differ_match(ckpt__differ *d)
     return status == CKPT_OK ? find_ties(d, &d->b) : status;
 }
 
-bool ckpt__differ_in_parts(const ckpt__side *s, const ckpt__side *other, const ckpt__thing *t)
+bool ckpt__differ_in_parts(const ckpt__diff_side *s, const ckpt__diff_side *other, const ckpt__thing *t)
 {
     const ckpt_tensor_info *info = &s->reader->index->tensors[t->tensor].info;
     if (!info->extra->layout.data || info->extra->part_count == 0 || !ckpt__format_of(other->reader->index)->parts_alone)

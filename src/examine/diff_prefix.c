@@ -17,7 +17,7 @@ typedef struct candidate {
 
 typedef struct prefixes {
     ckpt__differ *d;
-    ckpt__side *with, *without;
+    ckpt__diff_side *with, *without;
     ckpt__hash *names;            /* of what `without` has left -> thing */
     ckpt__hash *known;            /* prefix -> candidate */
     candidate *list; size_t count, capacity;
@@ -39,9 +39,7 @@ static bool alike(const prefixes *p, size_t with, size_t without)
         return x->value && y->value && x->value->kind == y->value->kind;
     const ckpt_tensor_info *a = &p->with->reader->index->tensors[with].info;
     const ckpt_tensor_info *b = &p->without->reader->index->tensors[without].info;
-    if (a->ndim != b->ndim || (a->ndim && (!a->shape || !b->shape)))
-        return false;
-    return a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0;
+    return (a->ndim == 0 || (a->shape && b->shape)) && ckpt__same_shape(a->shape, a->ndim, b->shape, b->ndim);
 }
 
 static bool vote(prefixes *p, ckpt_str prefix, bool of_value)
@@ -83,10 +81,7 @@ static size_t counterpart(prefixes *p, ckpt_str name, size_t at, size_t size)
 /* Where the path may stand: of optimizer state, behind "optimizer.". */
 static size_t behind(const ckpt__thing *t)
 {
-    static const char optimizer[] = "optimizer.";
-    const size_t n = sizeof optimizer - 1;
-    ckpt_str name = t->canonical;
-    return name.data && name.size > n && memcmp(name.data, optimizer, n) == 0 ? n : 0;
+    return ckpt__str_begins_more(t->canonical, "optimizer.") ? strlen("optimizer.") : 0;
 }
 
 static bool count_votes(prefixes *p)
@@ -178,7 +173,7 @@ static ckpt_status round_of(prefixes *p, bool *more)
     return fine ? CKPT_OK : ckpt__differ_no_memory(p->d);
 }
 
-static ckpt_status one_way(ckpt__differ *d, ckpt__side *with, ckpt__side *without)
+static ckpt_status one_way(ckpt__differ *d, ckpt__diff_side *with, ckpt__diff_side *without)
 {
     prefixes p = { .d = d, .with = with, .without = without };
     ckpt_status status = CKPT_OK;

@@ -31,7 +31,7 @@ static unsigned compare_arrays(const ckpt_value *v, const ckpt_value *w)
 {
     const ckpt_array *a = v->array, *b = w->array;
     unsigned what = same_text(a->dtype, b->dtype) ? 0u : CKPT_DIFF_DTYPE;
-    if (a->ndim != b->ndim || (a->ndim && memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) != 0))
+    if (!ckpt__same_shape(a->shape, a->ndim, b->shape, b->ndim))
         what |= CKPT_DIFF_SHAPE;
     else if (!what && (!same_text(v->text, w->text) || a->fortran != b->fortran))
         what |= CKPT_DIFF_VALUE;
@@ -91,7 +91,7 @@ bool ckpt__differ_same_quantizer(const ckpt__differ *d, const ckpt__thing *a, co
 }
 
 /* A number here, a tensor there: of one element, it may be the same number. */
-static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, const ckpt__side *s, size_t tensor, unsigned *what)
+static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, const ckpt__diff_side *s, size_t tensor, unsigned *what)
 {
     double number = 0;
     bool is = false;
@@ -142,7 +142,7 @@ static ckpt_status put_row(ckpt__differ *d, const ckpt__thing *a, const ckpt__th
 }
 
 /* Does the other side have a container of that name that is not empty? What is in it has been compared. */
-static ckpt_status is_filled(ckpt__differ *d, ckpt__side *other, ckpt_str name, bool *filled)
+static ckpt_status is_filled(ckpt__differ *d, ckpt__diff_side *other, ckpt_str name, bool *filled)
 {
     *filled = false;
     if (!other->containers && !(other->containers = ckpt__hash_new(64)))
@@ -161,17 +161,15 @@ static ckpt_status is_filled(ckpt__differ *d, ckpt__side *other, ckpt_str name, 
  * compared, the mark that every writer of safetensors sets. */
 static bool passes(const ckpt__thing *t)
 {
-    static const char mark[] = "__metadata__.format";
-    size_t n = sizeof mark - 1;
     if (t->frame || (t->value->kind == CKPT_V_OBJECT && (t->value->state || t->value->item_count || t->value->entry_count)))
         return true;
-    return t->name.size >= n && memcmp(t->name.data + t->name.size - n, mark, n) == 0 && t->value->kind == CKPT_V_STR &&
-           (t->name.size == n || t->name.data[t->name.size - n - 1] == '.');
+    bool mark = ckpt__str_is(t->name, "__metadata__.format") || ckpt__str_ends(t->name, ".__metadata__.format");
+    return mark && t->value->kind == CKPT_V_STR;
 }
 
 /* One value under two names here (a step as "step" and as "global_step", in a file that was one of Lightning's), and under one of
  * them there. */
-static bool is_second_name(const ckpt__differ *d, const ckpt__side *other, const ckpt__thing *t)
+static bool is_second_name(const ckpt__differ *d, const ckpt__diff_side *other, const ckpt__thing *t)
 {
     size_t at;
     return !t->empty && ckpt__hash_get(other->by_name, t->name.data, t->name.size, &at) && other->things[at].other != SIZE_MAX &&
@@ -181,7 +179,7 @@ static bool is_second_name(const ckpt__differ *d, const ckpt__side *other, const
 static ckpt_status put_alone(ckpt__differ *d, const ckpt__thing *a, const ckpt__thing *b)
 {
     const ckpt__thing *t = a ? a : b;
-    ckpt__side *other = a ? &d->b : &d->a;
+    ckpt__diff_side *other = a ? &d->b : &d->a;
     bool filled = false;
     ckpt_status status = t->empty ? is_filled(d, other, t->name, &filled) : CKPT_OK;
     if (status < 0 || filled || passes(t))
@@ -210,7 +208,7 @@ static ckpt_status compare_pair(ckpt__differ *d, const ckpt__thing *a, const ckp
 
 /* ---- the order of the parameters */
 
-static const ckpt_value *names_value(const ckpt__side *s, const ckpt__canon_group *g)
+static const ckpt_value *names_value(const ckpt__diff_side *s, const ckpt__canon_group *g)
 {
     const ckpt_value **items = ckpt__arena_array(s->arena, g->param_count + 1, sizeof *items);
     for (size_t i = 0; items && i < g->param_count; i++)

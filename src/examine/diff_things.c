@@ -16,7 +16,7 @@ static bool is_leaf(const ckpt__tree *tree, size_t i)
            v->kind == CKPT_V_OBJECT;
 }
 
-static ckpt__thing *add(ckpt__side *s)
+static ckpt__thing *add(ckpt__diff_side *s)
 {
     if (!ckpt__arena_grow(s->arena, &s->things, &s->capacity, s->count + 1, sizeof *s->things))
         return NULL;
@@ -26,7 +26,7 @@ static ckpt__thing *add(ckpt__side *s)
 }
 
 /* In a directory: "rng.cpu" of "rng_state.pth.cpu", as ckpt-migrate calls it in one file of all that is in the directory. */
-static bool loosen(const ckpt__side *s, ckpt__thing *t, ckpt_str file)
+static bool loosen(const ckpt__diff_side *s, ckpt__thing *t, ckpt_str file)
 {
     char key[300];
     if (t->name.size < file.size || file.size >= sizeof key)
@@ -43,7 +43,7 @@ static bool loosen(const ckpt__side *s, ckpt__thing *t, ckpt_str file)
 }
 
 /* Tensors of the tree have their path as name: in a directory that says which file. */
-static ckpt_status list_things(ckpt__differ *d, ckpt__side *s)
+static ckpt_status list_things(ckpt__differ *d, ckpt__diff_side *s)
 {
     const ckpt__index *index = s->reader->index;
     for (size_t i = 0; i < index->tensor_count; i++) {
@@ -88,7 +88,7 @@ static bool below(ckpt_str name, ckpt_str path)
 /* What the names of the optimizer's state were found by, and has no name of its own: ids in param_groups, a native file's
  * lists of parameters (ckpt__canon_group has them, in order); and what a native file notes for its way back to the format
  * that it came from, under keys that begin with "ckpt.". */
-static bool is_frame(const ckpt__side *s, const ckpt__thing *t)
+static bool is_frame(const ckpt__diff_side *s, const ckpt__thing *t)
 {
     static const ckpt_str groups = { "optimizer.groups", 16 }, notes = { "ckpt", 4 };
     bool own = ckpt__format_of(s->reader->index)->canonical;
@@ -98,7 +98,7 @@ static bool is_frame(const ckpt__side *s, const ckpt__thing *t)
     return plain && s->canon && below(t->name, own ? groups : s->canon->optimizer_path);
 }
 
-static ckpt_status name_values(ckpt__differ *d, ckpt__side *s)
+static ckpt_status name_values(ckpt__differ *d, ckpt__diff_side *s)
 {
     size_t tensors = s->reader->index->tensor_count;
     s->by_name = ckpt__hash_new(s->count - tensors);
@@ -108,7 +108,7 @@ static ckpt_status name_values(ckpt__differ *d, ckpt__side *s)
     return s->by_name ? CKPT_OK : ckpt__differ_no_memory(d);
 }
 
-static void give_canonical(ckpt__side *s)
+static void give_canonical(ckpt__diff_side *s)
 {
     for (size_t i = 0; i < s->count; i++)
         s->things[i].frame = is_frame(s, &s->things[i]);
@@ -131,7 +131,7 @@ static uint64_t side_limit(const ckpt__index *index)
     return limit ? limit / 2 : ((uint64_t)256 << 20) + 8 * ckpt__arena_used(index->arena);
 }
 
-ckpt_status ckpt__side_open(ckpt__differ *d, ckpt__side *s, const ckpt_reader *reader, const char *letter)
+ckpt_status ckpt__diff_side_open(ckpt__differ *d, ckpt__diff_side *s, const ckpt_reader *reader, const char *letter)
 {
     /* Nothing is named here for good: a wrong order shows as a difference, and the note says where it may come from. */
     ckpt__canon_hints hints = { .optional_optimizer = true, .tentative_order = true };
@@ -168,7 +168,7 @@ ckpt_status ckpt__side_open(ckpt__differ *d, ckpt__side *s, const ckpt_reader *r
     return CKPT_OK;
 }
 
-void ckpt__side_close(ckpt__side *s)
+void ckpt__diff_side_close(ckpt__diff_side *s)
 {
     ckpt__tree_free(&s->tree);
     ckpt__hash_free(s->containers);

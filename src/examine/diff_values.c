@@ -202,7 +202,7 @@ static bool comparable(const comparer *c)
     return (c->a.kind == CKPT__COMPLEX) == (c->b.kind == CKPT__COMPLEX);
 }
 
-static ckpt_status open_one(const ckpt__side *s, size_t tensor, ckpt__elements *e, ckpt_error *err)
+static ckpt_status open_one(const ckpt__diff_side *s, size_t tensor, ckpt__elements *e, ckpt_error *err)
 {
     ckpt__elements_options options = { .check = true, .resolve = true, .memory = VIEW_MEMORY };
     const ckpt_tensor_info *t = &s->reader->index->tensors[tensor].info;
@@ -214,7 +214,7 @@ static ckpt_status open_one(const ckpt__side *s, size_t tensor, ckpt__elements *
 }
 
 /* The error names the tensor; this says in which of the two. */
-static ckpt_status said_of(const ckpt__side *s, ckpt_status status, ckpt_error *err)
+static ckpt_status said_of(const ckpt__diff_side *s, ckpt_status status, ckpt_error *err)
 {
     if (status < 0)
         ckpt__error_prefix(err, "in %s (%s)", s->letter, s->reader->path);
@@ -293,7 +293,7 @@ ckpt_status ckpt__differ_values(ckpt__differ *d, ckpt_diff_tensor *row, size_t a
     return status;
 }
 
-ckpt_status ckpt__differ_number(ckpt__differ *d, const ckpt__side *s, size_t tensor, bool *is, double *number)
+ckpt_status ckpt__differ_number(ckpt__differ *d, const ckpt__diff_side *s, size_t tensor, bool *is, double *number)
 {
     const ckpt__tensor *t = &s->reader->index->tensors[tensor];
     unsigned char bytes[16];

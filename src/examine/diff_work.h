@@ -21,7 +21,8 @@ typedef struct ckpt__thing {
     size_t tied;                  /* number on the same side of what it is the second name of; SIZE_MAX: none */
 } ckpt__thing;
 
-typedef struct ckpt__side {
+/* One of the two checkpoints that are compared. */
+typedef struct ckpt__diff_side {
     const ckpt_reader *reader;
     ckpt__arena *arena;           /* names */
     ckpt__tree tree;
@@ -31,10 +32,10 @@ typedef struct ckpt__side {
     ckpt__canon *canon;           /* NULL: too ambiguous */
     ckpt__thing *things; size_t count, capacity;    /* the first of them are the tensors: thing i is tensor i */
     const char *letter;           /* "A" */
-} ckpt__side;
+} ckpt__diff_side;
 
 typedef struct ckpt__differ {
-    ckpt__side a, b;
+    ckpt__diff_side a, b;
     const ckpt_diff_options *options;
     ckpt_diff_result *result;
     ckpt_report *report;          /* NULL: none */
@@ -51,20 +52,20 @@ ckpt_status ckpt__differ_no_memory(const ckpt__differ *d);
 bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char *code, const char *tensor, const char *message);
 
 /* diff_things.c: lists what a checkpoint holds. */
-ckpt_status ckpt__side_open(ckpt__differ *d, ckpt__side *s, const ckpt_reader *reader, const char *letter);
-void ckpt__side_close(ckpt__side *s);
+ckpt_status ckpt__diff_side_open(ckpt__differ *d, ckpt__diff_side *s, const ckpt_reader *reader, const char *letter);
+void ckpt__diff_side_close(ckpt__diff_side *s);
 /* diff_match.c: sets other, match and tied. */
 ckpt_status ckpt__differ_match(ckpt__differ *d);
 void ckpt__differ_pair(ckpt__differ *d, size_t a, size_t b, ckpt_diff_match match);
 /* Is it a tensor that is not dense, whose parts all have counterparts in a native file? That keeps the parts alone as
  * tensors, and how they belong together in its notes. */
-bool ckpt__differ_in_parts(const ckpt__side *s, const ckpt__side *other, const ckpt__thing *t);
+bool ckpt__differ_in_parts(const ckpt__diff_side *s, const ckpt__diff_side *other, const ckpt__thing *t);
 /* diff_prefix.c: pairs what is left by a path that one of them has in front. */
 ckpt_status ckpt__differ_match_prefixes(ckpt__differ *d);
 /* diff_values.c: compares the elements of two tensors of the same shape; fills what it finds in. */
 ckpt_status ckpt__differ_values(ckpt__differ *d, ckpt_diff_tensor *row, size_t a, size_t b);
 /* Of a tensor with one element, that element as a number; *is false: it has none. */
-ckpt_status ckpt__differ_number(ckpt__differ *d, const ckpt__side *s, size_t tensor, bool *is, double *number);
+ckpt_status ckpt__differ_number(ckpt__differ *d, const ckpt__diff_side *s, size_t tensor, bool *is, double *number);
 /* diff_scalars.c: adds rows to the result. */
 ckpt_status ckpt__differ_scalars(ckpt__differ *d);
 /* Do the codes of two quantized tensors stand for the same numbers? Where one format does not keep what says so: yes. */

@@ -105,7 +105,7 @@ static int64_t count_in_files(const summary_work *p, const ckpt_value *root, con
     for (size_t i = 0; root && i < root->entry_count; i++) {
         ckpt_str file = root->entries[i].key->text;
         int64_t own =
-            file.size > 6 && memcmp(file.data, "random", 6) == 0 ? -1 : count_in(p, root->entries[i].value, keys);
+            ckpt__str_begins_more(file, "random") ? -1 : count_in(p, root->entries[i].value, keys);
         if (own >= 0 && found >= 0 && own != found)
             return -1;
         found = own >= 0 ? own : found;
@@ -150,7 +150,7 @@ static void take_last_evaluation(const summary_work *p)
     ckpt_str metric = s->name.data ? s->name : ckpt__s("loss");
     const ckpt_value *state = ckpt_value_get(p->root, "trainer_state.json"),
                      *log = ckpt_value_get(state, "log_history");
-    bool named = metric.size > 5 && memcmp(metric.data, "eval_", 5) == 0;
+    bool named = ckpt__str_begins_more(metric, "eval_");
     int n = snprintf(key, sizeof key, "%s%.*s", named ? "" : "eval_", (int)(metric.size < 100 ? metric.size : 100),
                      metric.data);
     for (size_t i = log && n > 0 ? log->item_count : 0; i > 0 && !s->has_current; i--)
@@ -237,12 +237,11 @@ static void take_ema(const summary_work *p)
 
 /* ---- names of parts */
 
-static void add_code(ckpt__buf *code, const ckpt_value *key, size_t number)
+static void add_code(ckpt__buf *code, const ckpt__step *step)
 {
-    if (!code)
-        return;
-    if (!key) {
-        ckpt__buf_printf(code, "[%zu]", number);
+    const ckpt_value *key = step->entry ? step->entry->key : NULL;
+    if (!key || key->kind == CKPT_V_INT) {
+        ckpt__buf_printf(code, "[%lld]", key ? (long long)key->integer : (long long)step->item);
         return;
     }
     for (size_t i = 0; i < key->text.size; i++)
@@ -250,57 +249,28 @@ static void add_code(ckpt__buf *code, const ckpt_value *key, size_t number)
     ckpt__buf_printf(code, "[\"%s\"]", key->text.data);
 }
 
-const ckpt_value *ckpt__summary_at(const ckpt_value *root, ckpt_str path, ckpt__buf *code)
+/* The value of a dotted path, and the path as Python writes it: ["a"][0]. The code is marked as failed where a key cannot be
+ * written. */
+static const ckpt_value *value_and_code(const ckpt_value *root, ckpt_str path, ckpt__buf *code)
 {
-    const ckpt_value *at = root;
-    const char *p = path.data, *end = path.data + path.size;
-    while (at && p < end) {
-        if (code && at->kind == CKPT_V_OBJECT)
-            code->failed = true; /* an attribute of something that only its own program can build */
-        const ckpt_value *next = NULL, *key = NULL;
-        size_t taken = 0, number = 0;
-        const ckpt_value *state = at->kind == CKPT_V_OBJECT && at->state ? at->state : at;
-        for (size_t i = 0; i < state->entry_count; i++) { /* the longest key that fits */
-            const ckpt_value *k = state->entries[i].key;
-            size_t n = k->text.size, left = (size_t)(end - p);
-            if (k->kind == CKPT_V_STR && n <= left && n >= taken && memcmp(k->text.data, p, n) == 0 &&
-                (n == left || p[n] == '.')) {
-                next = state->entries[i].value;
-                key = k;
-                taken = n;
-            }
-        }
-        char digits[24];
-        for (size_t i = 0; !next && (at->kind == CKPT_V_LIST || at->kind == CKPT_V_TUPLE) && i < at->item_count; i++) {
-            size_t n = (size_t)snprintf(digits, sizeof digits, "%zu", i);
-            if (n <= (size_t)(end - p) && memcmp(digits, p, n) == 0 && (n == (size_t)(end - p) || p[n] == '.')) {
-                next = at->items[i];
-                taken = n;
-                number = i;
-            }
-        }
-        if (next)
-            add_code(code, key, number);
-        at = next;
-        p += taken < (size_t)(end - p) ? taken + 1 : taken;
+    const ckpt_value *v = root;
+    for (size_t at = 0; v && at < path.size;) {
+        ckpt__step step;
+        code->failed = code->failed || v->kind == CKPT_V_OBJECT;     /* an attribute of what only its own program can build */
+        bool there = ckpt__step_into(v, (ckpt_str){ path.data + at, path.size - at }, &step);
+        if (there)
+            add_code(code, &step);
+        v = there ? step.value : NULL;
+        at += step.taken + 1;
     }
-    return at;
+    return v;
 }
 
-/* The flags of the groups in one word; groups that disagree have none. */
 static const char *kind_of(const ckpt__canon *canon)
 {
     const char *kind = NULL;
-    for (size_t i = 0; i < canon->group_count; i++) {
-        const ckpt__canon_group *g = &canon->groups[i];
-        const char *own = g->fused == 1        ? "fused"
-                          : g->capturable == 1 ? "capturable"
-                          : g->foreach == 1    ? "foreach"
-                                               : "plain";
-        if (kind && strcmp(kind, own) != 0)
-            return "mixed";
-        kind = own;
-    }
+    for (size_t i = 0; i < canon->group_count; i++)
+        kind = ckpt__summary_kind(kind, canon->groups[i].flags);
     return kind;
 }
 
@@ -312,7 +282,7 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
     out->optimizer_path = ckpt__summary_keep(out, canon->optimizer_path);
     out->scaler_path = ckpt__summary_keep(out, canon->scaler_path);
     if (out->optimizer_path.data)
-        out->optimizer = ckpt__summary_at(root, out->optimizer_path, NULL);
+        out->optimizer = ckpt__value_at(root, out->optimizer_path);
     if (!out->optimizer || !ckpt_value_get(out->optimizer, "param_groups")) {      /* one with a key for each value */
         bool mixed = false;
         const ckpt_value *flat = ckpt__flat_unfold(out->optimizer ? out->optimizer : root, out->owned, &mixed);
@@ -321,7 +291,7 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
             out->optimizer = optimizer;
     }
     if (out->scaler_path.data)
-        out->scaler = ckpt__summary_at(root, out->scaler_path, NULL);
+        out->scaler = ckpt__value_at(root, out->scaler_path);
     if (ckpt__format_of(p->index)->canonical) { /* canonical already: the paths are the names themselves */
         out->optimizer = out->optimizer ? out->optimizer : ckpt_value_get(root, "optimizer");
         out->scaler = out->scaler ? out->scaler : ckpt_value_get(root, "scaler");
@@ -361,37 +331,15 @@ static ckpt_status take_parts(const summary_work *p)
 static void add_line(const summary_work *p, ckpt__buf *lines, const char *what, const ckpt_value *part, ckpt_str path)
 {
     ckpt__buf code = {0};
-    if (part && path.data && path.size && part == ckpt__summary_at(p->root, path, &code) && !code.failed)
+    if (part && path.data && path.size && part == value_and_code(p->root, path, &code) && !code.failed)
         ckpt__buf_printf(lines, "\n%s.load_state_dict(ckpt%s)", what, code.data);
     ckpt__buf_free(&code);
-}
-
-/* Names as modules have them, in an OrderedDict as state_dict() gives it, or most of them with their owner's in front.
- */
-static bool is_state_dict(const ckpt_value *v)
-{
-    size_t owned = 0;
-    if (!ckpt__is_weights(v))
-        return false;
-    for (size_t i = 0; i < v->entry_count; i++)
-        owned += memchr(v->entries[i].key->text.data, '.', v->entries[i].key->text.size) != NULL;
-    return ckpt__str_is(v->class_name, "collections.OrderedDict") || owned * 2 > v->entry_count;
 }
 
 /* What trainers call the model's dict. */
 static bool names_a_model(ckpt_str path)
 {
-    static const char *const words[] = {"model",   "state_dict", "model_state_dict", "model_state", "net",
-                                        "network", "module",     "weights",          "params"};
-    for (size_t i = path.size; i > 0; i--)
-        if (path.data[i - 1] == '.') {
-            path = (ckpt_str){path.data + i, path.size - i};
-            break;
-        }
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (ckpt__str_is(path, words[i]))
-            return true;
-    return false;
+    return ckpt__str_among(ckpt__str_last(path), "model state_dict model_state_dict model_state net network module weights params");
 }
 
 static void put_lines(const summary_work *p, ckpt__buf *to)
@@ -404,7 +352,7 @@ static void put_lines(const summary_work *p, ckpt__buf *to)
         return;
     }
     if (p->root == p->index->root && (out->optimizer || names_a_model(out->model_path))) {
-        const ckpt_value *model = out->model_path.size ? ckpt__summary_at(p->root, out->model_path, NULL) : NULL;
+        const ckpt_value *model = out->model_path.size ? ckpt__value_at(p->root, out->model_path) : NULL;
         add_line(p, &lines, "model", model, out->model_path);
         if (out->optimizer_count == 1)
             add_line(p, &lines, "optimizer", out->optimizer, out->optimizer_path);
@@ -427,11 +375,11 @@ static bool put_archives(const summary_work *p, ckpt__buf *to)
         return false;
     for (size_t i = 0; i < root->entry_count; i++) {
         ckpt_str name = root->entries[i].value->class_name;
-        archives += name.data && strncmp(name.data, "__torch__.", 10) == 0 && root->entries[i].key->kind == CKPT_V_STR;
+        archives += ckpt__is_scripted_class(name) && root->entries[i].key->kind == CKPT_V_STR;
     }
     for (size_t i = 0; i < root->entry_count && archives == root->entry_count; i++) {
         const ckpt_value *v = root->entries[i].value;
-        bool optimizer = ckpt_value_get(v, "param_groups") && ckpt_value_get(v, "state");
+        bool optimizer = ckpt__is_cpp_optimizer(v);
         ckpt__buf_printf(to, "%storch::load(%s, \"{path}/%s\")", i ? "\n" : "", optimizer ? "optimizer" : "module", root->entries[i].key->text.data);
     }
     return archives > 1 && archives == root->entry_count;
@@ -444,10 +392,10 @@ static void put_model(const summary_work *p, ckpt__buf *to)
     const ckpt_value *name = list && list->kind == CKPT_V_LIST && list->item_count == 1 ? list->items[0] : NULL;
     const ckpt_value *map = ckpt_value_get(config, "auto_map");    /* of a model whose class is none of transformers' */
     for (size_t i = 0; map && map->kind == CKPT_V_DICT && i < map->entry_count; i++)
-        if (map->entries[i].key->kind == CKPT_V_STR && strncmp(map->entries[i].key->text.data, "AutoModelFor", 12) == 0)
+        if (map->entries[i].key->kind == CKPT_V_STR && ckpt__begins(map->entries[i].key->text.data, "AutoModelFor"))
             name = map->entries[i].key;
     bool plain = name && name->kind == CKPT_V_STR && name->text.size > 0 && name->text.size < 100 &&
-                 (!map || strncmp(name->text.data, "Auto", 4) == 0);
+                 (!map || ckpt__begins(name->text.data, "Auto"));
     for (size_t i = 0; plain && i < name->text.size; i++) {
         char c = name->text.data[i];
         plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (i > 0 && c >= '0' && c <= '9');
@@ -534,7 +482,7 @@ static ckpt_status summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_
     if (status == CKPT_OK)
         status = ckpt__summary_marks(p.index, reader, out, err);
     out->bare = out->producer && strcmp(out->producer, "torch") == 0 && out->model_path.data && !out->model_path.size &&
-                out->optimizer_count == 0 && is_state_dict(p.root);
+                out->optimizer_count == 0 && ckpt__is_bare_state_dict(p.root);
     if (status == CKPT_OK)
         status = take_resume(&p);
     ckpt__index scratch;

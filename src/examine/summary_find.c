@@ -1,88 +1,33 @@
 /* examine/summary_find.c - optimizers and schedulers wherever they lie, which they are by the keys that they keep, and
  * what is special about a checkpoint. */
 #include "examine/summary.h"
+#include "anatomy/optimizer_class.h"
 
-/* ---- which class: the keys that torch's own __init__ gives its groups, and a scheduler its __dict__ (torch/optim/).
- */
+/* ---- which class: the keys that torch's own __init__ gives a scheduler's __dict__ (torch/optim/lr_scheduler.py); of optimizers:
+ * optimizer_class.c */
 
 typedef struct kind_row {
     const char *name;
-    const char *all, *none; /* words: keys, or key=True, key=False */
-    const char *state;      /* a key of a parameter's state; NULL: any */
+    const char *all, *none; /* words: keys */
 } kind_row;
 
-static const kind_row optimizers[] = {
-    {"Muon", "ns_steps ns_coefficients", "", NULL},
-    {"NAdam", "betas momentum_decay", "", NULL},
-    {"SGD", "momentum dampening nesterov", "", NULL},
-    {"RMSprop", "alpha centered", "betas", NULL},
-    {"Adadelta", "rho", "betas", NULL},
-    {"Adagrad", "lr_decay initial_accumulator_value", "", NULL},
-    {"ASGD", "lambd alpha t0", "", NULL},
-    {"Rprop", "etas step_sizes", "", NULL},
-    {"LBFGS", "max_iter max_eval history_size", "", NULL},
-    {"Adafactor", "beta2_decay d", "", NULL},
-    {"Adafactor (transformers)", "scale_parameter relative_step warmup_init", "", NULL},
-    {"AdamW", "betas eps amsgrad decoupled_weight_decay=True", "", NULL},
-    {"Adam", "betas eps amsgrad decoupled_weight_decay=False", "", NULL},
-    {"Adam or AdamW", "betas eps amsgrad",
-     "decoupled_weight_decay momentum_decay grad_averaging decoupled_decay rectify weight_decouple nus", NULL},
-    {"RAdam", "betas eps decoupled_weight_decay capturable", "amsgrad momentum_decay", NULL},
-    {"Adamax", "betas eps", "amsgrad", "exp_inf"},
-    {"SparseAdam", "betas eps maximize", "weight_decay amsgrad", NULL},
-};
-
 static const kind_row schedulers[] = {
-    {"SequentialLR", "_schedulers _milestones", "", NULL},
-    {"ChainedScheduler", "_schedulers", "_milestones", NULL},
-    {"CosineAnnealingWarmRestarts", "T_0 T_mult eta_min", "", NULL},
-    {"CosineAnnealingLR", "T_max eta_min", "", NULL},
-    {"OneCycleLR", "total_steps _schedule_phases", "", NULL},
-    {"CyclicLR", "total_size step_ratio", "", NULL},
-    {"StepLR", "step_size gamma", "", NULL},
-    {"MultiStepLR", "milestones gamma", "warmup_iters", NULL},
-    {"ReduceLROnPlateau", "patience num_bad_epochs factor", "", NULL},
-    {"LinearLR", "start_factor end_factor total_iters", "", NULL},
-    {"PolynomialLR", "total_iters power", "", NULL},
-    {"ConstantLR", "factor total_iters", "", NULL},
-    {"LambdaLR or MultiplicativeLR", "lr_lambdas", "", NULL},
-    {"SWALR", "anneal_epochs base_lrs", "", NULL},
-    {"ExponentialLR", "gamma base_lrs", "step_size milestones", NULL},
+    {"SequentialLR", "_schedulers _milestones", ""},
+    {"ChainedScheduler", "_schedulers", "_milestones"},
+    {"CosineAnnealingWarmRestarts", "T_0 T_mult eta_min", ""},
+    {"CosineAnnealingLR", "T_max eta_min", ""},
+    {"OneCycleLR", "total_steps _schedule_phases", ""},
+    {"CyclicLR", "total_size step_ratio", ""},
+    {"StepLR", "step_size gamma", ""},
+    {"MultiStepLR", "milestones gamma", "warmup_iters"},
+    {"ReduceLROnPlateau", "patience num_bad_epochs factor", ""},
+    {"LinearLR", "start_factor end_factor total_iters", ""},
+    {"PolynomialLR", "total_iters power", ""},
+    {"ConstantLR", "factor total_iters", ""},
+    {"LambdaLR or MultiplicativeLR", "lr_lambdas", ""},
+    {"SWALR", "anneal_epochs base_lrs", ""},
+    {"ExponentialLR", "gamma base_lrs", "step_size milestones"},
 };
-
-static bool has_word(const ckpt_value *dict, const char *word, size_t n)
-{
-    char key[64];
-    const char *value = memchr(word, '=', n);
-    size_t size = value ? (size_t)(value - word) : n;
-    if (size >= sizeof key)
-        return false;
-    memcpy(key, word, size);
-    key[size] = '\0';
-    const ckpt_value *v = ckpt_value_get(dict, key);
-    return v && (!value || (v->kind == CKPT_V_BOOL && v->boolean == (value[1] == 'T')));
-}
-
-/* Of the words, do all hold, or does any? */
-static bool words_hold(const ckpt_value *dict, const char *words, bool all)
-{
-    for (const char *at = words; *at;) {
-        size_t n = strcspn(at, " ");
-        if (has_word(dict, at, n) != all)
-            return !all;
-        at += n + (at[n] == ' ');
-    }
-    return all;
-}
-
-static const char *class_by(const kind_row *rows, size_t count, const ckpt_value *dict, const ckpt_value *state)
-{
-    for (size_t i = 0; dict && i < count; i++)
-        if (words_hold(dict, rows[i].all, true) && !words_hold(dict, rows[i].none, false) &&
-            (!rows[i].state || (state && ckpt_value_get(state, rows[i].state))))
-            return rows[i].name;
-    return NULL;
-}
 
 /* The options of the first group: torch's list, our dict of dicts, libtorch's "param_groups/0": {"options": {...}}. */
 static const ckpt_value *first_group(const ckpt_value *optimizer)
@@ -101,40 +46,55 @@ static const ckpt_value *first_group(const ckpt_value *optimizer)
     return NULL;
 }
 
-const char *ckpt__optimizer_class(const ckpt_value *optimizer)
+/* The optimizer's first group, and the state of the first parameter that has some. */
+typedef struct first_of {
+    const ckpt_value *group, *state;
+} first_of;
+
+static bool has_setting(void *ctx, const char *key, const ckpt_value **value)
 {
-    const ckpt_value *state = optimizer ? ckpt_value_get(optimizer, "state") : NULL;
-    const ckpt_value *first = state && state->entry_count ? state->entries[0].value : NULL;
-    return class_by(optimizers, sizeof optimizers / sizeof *optimizers, optimizer ? first_group(optimizer) : NULL,
-                    first);
+    const first_of *first = ctx;
+    *value = ckpt_value_get(first->group, key);
+    return *value != NULL;
 }
 
-const char *ckpt__scheduler_class(const ckpt_value *scheduler)
+static bool has_state(void *ctx, const char *key)
 {
-    return class_by(schedulers, sizeof schedulers / sizeof *schedulers, scheduler, NULL);
+    const first_of *first = ctx;
+    return ckpt_value_get(first->state, key) != NULL;
 }
 
-static bool is_set(const ckpt_value *group, const char *flag)
+static const char *class_of(const ckpt_value *optimizer)
 {
-    const ckpt_value *v = ckpt_value_get(group, flag);
-    return v && v->kind == CKPT_V_BOOL && v->boolean;
+    first_of first = {optimizer ? first_group(optimizer) : NULL, NULL};
+    const ckpt_value *state = ckpt_value_get(optimizer, "state");
+    if (state && state->entry_count)
+        first.state = state->entries[0].value;
+    const ckpt__optimizer_class *class = ckpt__optimizer_class_by(&(ckpt__optimizer_facts){has_setting, has_state, &first});
+    return class ? class->name : NULL;
 }
 
-/* The flags of the groups in one word, as they stand in the file. */
+static const char *scheduler_of(const ckpt_value *scheduler)
+{
+    for (size_t i = 0; scheduler && i < sizeof schedulers / sizeof *schedulers; i++)
+        if (ckpt__words_hold(scheduler, schedulers[i].all, true) && !ckpt__words_hold(scheduler, schedulers[i].none, false))
+            return schedulers[i].name;
+    return NULL;
+}
+
+const char *ckpt__summary_kind(const char *so_far, ckpt__flags flags)
+{
+    const char *own = ckpt_optimizer_kind_name(ckpt__kind_of_flags(flags));
+    return !so_far || strcmp(so_far, own) == 0 ? own : "mixed";
+}
+
+/* Of the flags as they stand in the file. */
 static const char *kind_of(const ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups");
     const char *kind = NULL;
-    for (size_t i = 0; groups && groups->kind == CKPT_V_LIST && i < groups->item_count; i++) {
-        const ckpt_value *g = groups->items[i];
-        const char *own = is_set(g, "fused")        ? "fused"
-                          : is_set(g, "capturable") ? "capturable"
-                          : is_set(g, "foreach")    ? "foreach"
-                                                    : "plain";
-        if (kind && strcmp(kind, own) != 0)
-            return "mixed";
-        kind = own;
-    }
+    for (size_t i = 0; groups && i < groups->item_count; i++)
+        kind = ckpt__summary_kind(kind, ckpt__flags_of(groups->items[i]));
     return kind;
 }
 
@@ -218,20 +178,14 @@ ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt
         memset(&out->state, 0, sizeof out->state); /* whose parameters are which was not asked */
     if (out->optimizer && !out->optimizer_kind.data)
         out->optimizer_kind = ckpt__s(kind_of(out->optimizer));
-    out->optimizer_class = ckpt__optimizer_class(out->optimizer);
-    out->scheduler_class = ckpt__scheduler_class(out->scheduler);
+    out->optimizer_class = class_of(out->optimizer);
+    out->scheduler_class = scheduler_of(out->scheduler);
     if (has_no_state_of_its_own(out->optimizer_class, out->optimizer) && out->state.without_param == 0)
         memset(&out->state, 0, sizeof out->state);
     return CKPT_OK;
 }
 
 /* ---- what is special */
-
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.data && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
 
 static void add_mark(ckpt__buf *marks, const char *text)
 {
@@ -258,11 +212,11 @@ ckpt_status ckpt__summary_marks(const ckpt__index *index, const ckpt_reader *rea
     ckpt__buf marks = {0};
     for (size_t i = 0; i < index->tensor_count; i++) {
         const ckpt_tensor_info *t = &index->tensors[i].info;
-        nf4 = nf4 || ends_in(t->name, ".quant_state.bitsandbytes__nf4");
-        fp4 = fp4 || ends_in(t->name, ".quant_state.bitsandbytes__fp4");
-        qmap = qmap || ends_in(t->name, ".qmap1");
-        absmax = absmax || ends_in(t->name, ".absmax1");
-        if (!int8 && (ends_in(t->name, ".SCB") || ckpt__str_is(t->name, "SCB")))
+        nf4 = nf4 || ckpt__str_ends(t->name, ".quant_state.bitsandbytes__nf4");
+        fp4 = fp4 || ckpt__str_ends(t->name, ".quant_state.bitsandbytes__fp4");
+        qmap = qmap || ckpt__str_ends(t->name, ".qmap1");
+        absmax = absmax || ckpt__str_ends(t->name, ".absmax1");
+        if (!int8 && (ckpt__str_ends(t->name, ".SCB") || ckpt__str_is(t->name, "SCB")))
             int8 = is_int8_weight(index, reader, t->name);
     }
     const ckpt_value *adapter = index->root ? ckpt_value_get(index->root, "adapter_config.json") : NULL;

@@ -15,6 +15,7 @@
 #include "format/native/manifest.h"
 #include "format/native/native.h"
 #include "format/survey.h"
+#include "model/views.h"
 
 static const char manifest_name[] = "checkpoint.json";
 enum { MANIFEST_MAX = 1 << 20 };
@@ -29,7 +30,7 @@ typedef struct verifier {
     size_t whole_count;
     uint64_t done, total;
     uint64_t protected_bytes;
-    size_t *first, *next;         /* the tensors of each storage, as chains of numbers + 1; made when one is damaged */
+    ckpt__views views;            /* made when a storage is damaged */
 } verifier;
 
 static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
@@ -175,36 +176,23 @@ static ckpt_status sum_block(void *ctx, uint64_t offset, const void *data, size_
     return tick(s->v, n, err);
 }
 
-static ckpt_status make_chains(verifier *v, ckpt_error *err)
-{
-    const ckpt__index *index = v->index;
-    if (v->first)
-        return CKPT_OK;
-    v->first = calloc(index->storage_count + 1, sizeof *v->first);
-    v->next = calloc(index->tensor_count + 1, sizeof *v->next);
-    if (!v->first || !v->next)
-        return ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
-    for (size_t i = index->tensor_count; i-- > 0;) {
-        const ckpt__tensor *t = &index->tensors[i];
-        if (t->piece_count == 0 || t->pieces[0].storage >= index->storage_count)
-            continue;
-        v->next[i] = v->first[t->pieces[0].storage];
-        v->first[t->pieces[0].storage] = i + 1;
-    }
-    return CKPT_OK;
-}
-
 /* One finding for each tensor that views the storage; for the storage itself where none does. */
 static ckpt_status blame(verifier *v, size_t storage, const char *code, const char *message, ckpt_error *err)
 {
     const ckpt__storage *s = &v->index->storages[storage];
     const char *file = v->source->directory ? v->source->files[s->extent.file].name : NULL;
     char name[512];
-    ckpt_status status = make_chains(v, err);
-    if (status == CKPT_OK && v->first[storage] == 0)
+    ckpt_status status = CKPT_OK;
+    size_t count;
+    if (!v->views.tensors && !ckpt__views_make(v->index, &v->views)) {
+        ckpt__views_free(&v->views);
+        return ckpt__fail_memory(err, "a list of tensors", v->index->tensor_count);
+    }
+    const size_t *tensors = ckpt__views_of(&v->views, storage, &count);
+    if (count == 0)
         return wrong(v, code, NULL, file ? file : s->name.data, file_fix, message, err);
-    for (size_t i = status == CKPT_OK ? v->first[storage] : 0; status == CKPT_OK && i > 0; i = v->next[i - 1]) {
-        ckpt_str own = v->index->tensors[i - 1].info.name;
+    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
+        ckpt_str own = v->index->tensors[tensors[i]].info.name;
         status = wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, tensor_fix, message, err);
     }
     return status;
@@ -348,8 +336,7 @@ ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result 
 {
     verifier v = { .result = result, .report = report, .source = reader->source, .index = reader->index };
     ckpt_status status = check_payloads(&v, err);
-    free(v.first);
-    free(v.next);
+    ckpt__views_free(&v.views);
     return status;
 }
 
@@ -547,8 +534,7 @@ ckpt_status ckpt_verify(const char *path, const ckpt_verify_options *options, ck
     status = verify(&v, path, &own, err);
     ckpt__source_close(v.source);
     free(v.whole);
-    free(v.first);
-    free(v.next);
+    ckpt__views_free(&v.views);
     if (!report)
         ckpt_report_free(v.report);
     CKPT__GIVE_ANSWER(ckpt_verify_result, result, &answer);

@@ -107,7 +107,7 @@ ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__f
 static ckpt_status blame_distcp(const ckpt__probe *probe, const char *label, ckpt_status status, ckpt_error *err)
 {
     bool judged = status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_UNSUPPORTED || status == CKPT_E_LIMIT;
-    if (probe->directory || !judged || !ckpt__has_suffix(probe->source->files[probe->file].name, ".distcp"))
+    if (probe->directory || !judged || !ckpt__ends(probe->source->files[probe->file].name, ".distcp"))
         return status;
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
                       "this is a part of a PyTorch distributed checkpoint (DCP): what one rank wrote, as records whose names and "

@@ -14,7 +14,7 @@ bool ckpt__name_climbs(const char *name)
         return true;
     for (const char *p = name; p; p = strchr(p, '/')) {
         p += *p == '/';
-        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
+        if (ckpt__begins(p, "..") && (p[2] == '/' || p[2] == '\0'))
             return true;
     }
     return false;
@@ -87,7 +87,7 @@ static int depth_of(const char *name)
 static int parse_link(char *text, char **hash)
 {
     int up = 0;
-    for (; strncmp(text, "../", 3) == 0; text += 3)
+    for (; ckpt__begins(text, "../"); text += 3)
         up++;
     if (up < UP_MIN || up > UP_MAX || strncmp(text, "blobs/", 6) != 0)
         return 0;

@@ -43,16 +43,11 @@ static void free_names(names *list)
     free(list->items);
 }
 
-static bool begins(const char *name, const char *with)
-{
-    return strncmp(name, with, strlen(with)) == 0;
-}
-
 /* .tmp-*, .trash-*, and .NAME.tmp-<16 hex digits> of a file that was being replaced. */
 static bool is_leftover(const char *name)
 {
     const char *file = *name == '.' && name[1] ? strstr(name + 2, ".tmp-") : NULL;
-    if (begins(name, ".tmp-") || begins(name, ".trash-"))
+    if (ckpt__begins(name, ".tmp-") || ckpt__begins(name, ".trash-"))
         return true;
     return file && strspn(file + 5, "0123456789abcdef") == 16 && file[5 + 16] == '\0';
 }
@@ -60,7 +55,7 @@ static bool is_leftover(const char *name)
 static ckpt_status collect(void *ctx, const char *name, ckpt_error *err)
 {
     names *list = ctx;
-    bool claim = list->prefix && *list->prefix && begins(name, list->prefix);
+    bool claim = list->prefix && *list->prefix && ckpt__begins(name, list->prefix);
     return claim || is_leftover(name) ? add(list, name, err) : CKPT_OK;
 }
 
@@ -72,7 +67,7 @@ static bool was_moved_aside(const char *name, char base[NAME_MAX + 1])
 {
     static const size_t head = sizeof ".trash-" - 1, tail = 17;
     size_t n = strlen(name);
-    if (!begins(name, ".trash-") || begins(name, ".trash-pruned.") || n <= head + tail || n > NAME_MAX)
+    if (!ckpt__begins(name, ".trash-") || ckpt__begins(name, ".trash-pruned.") || n <= head + tail || n > NAME_MAX)
         return false;
     const char *dot = name + n - tail;
     if (*dot != '.' || strspn(dot + 1, "0123456789abcdef") != tail - 1)

@@ -337,16 +337,10 @@ static ckpt_status parse_file(const char *path, ckpt_map **out, ckpt_error *err)
     return s;
 }
 
-static bool ends_in(const char *text, const char *suffix)
-{
-    size_t a = strlen(text), b = strlen(suffix);
-    return a > b && strcmp(text + a - b, suffix) == 0;
-}
-
 ckpt_status ckpt_map_parse(const char *text, ckpt_map **out, ckpt_error *err)
 {
     *out = NULL;
-    if (text && (ends_in(text, ".yaml") || ends_in(text, ".yml")))
+    if (text && (ckpt__str_ends_more(ckpt__s(text), ".yaml") || ckpt__str_ends_more(ckpt__s(text), ".yml")))
         return parse_file(text, out, err);
     if (text && strlen(text) > MAX_TEXT)
         return ckpt__fail(err, CKPT_E_LIMIT, "map_location", "longer than %d bytes; put the rules into a .yaml file",

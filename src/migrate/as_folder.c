@@ -26,18 +26,13 @@ typedef struct same {
     ckpt_error *err;
 } same;
 
-static ckpt_status no_memory(const same *s)
-{
-    return ckpt__migration_no_memory(s->err);
-}
-
 /* ---- the parts */
 
 static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
 {
     int put = ckpt__hash_put(s->by_name, name.data, name.size, s->count, number);
     if (put < 0 || !ckpt__grow(&s->parts, &s->capacity, s->count + 1, sizeof *s->parts))
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     if (put == 0)
         return CKPT_OK;
     *number = s->count;
@@ -94,7 +89,7 @@ static ckpt_status sort_chosen(same *s)
     ckpt__migration *m = s->m;
     size_t *sorted = calloc(m->chosen_count + 1, sizeof *sorted), at = 0;
     if (!sorted)
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     for (size_t k = 0; k < m->chosen_count; k++)
         if (s->part_of[m->chosen[k]] != SIZE_MAX)
             s->parts[s->part_of[m->chosen[k]]].count++;
@@ -211,7 +206,7 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     }
     ckpt__out_file *f = root ? add_file(s, p) : NULL;
     if (!f)
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     f->root = root;
     return CKPT_OK;
 }
@@ -226,7 +221,7 @@ static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict
     size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
     bool first = true;
     if (!f)
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     for (size_t i = 0; i < dict->entry_count; i++)
         if (dict->entries[i].value->kind == CKPT_V_TENSOR)
             total += m->index->tensors[dict->entries[i].value->tensor].info.nbytes;
@@ -245,7 +240,7 @@ static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict
         first = false;
     }
     ckpt__buf_str(&f->text, "\n  }\n}\n");
-    return f->text.failed ? no_memory(s) : CKPT_OK;
+    return f->text.failed ? ckpt__migration_no_memory(s->err) : CKPT_OK;
 }
 
 /* The index is written again where names or sizes changed, and with salvage where it names what is not there, or was none. */
@@ -260,11 +255,11 @@ static ckpt_status refresh_index(same *s, const ckpt_entry *e, bool has_index, b
         return CKPT_OK;
     ckpt__buf own = { 0 };
     ckpt__buf_printf(&own, "%s.index.json", name);
-    ckpt_status status = own.failed ? no_memory(s) : write_index(s, own.data, e->value);
+    ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value);
     const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
     ckpt__buf_free(&own);
     if (status == CKPT_OK && !key)
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     ((ckpt_entry *)(uintptr_t)e)->key = key; /* as it is read back; trees of migrate are its own */
     return status;
 }
@@ -277,17 +272,17 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
     bool other = false, any = false;
     ckpt_status status = CKPT_OK;
     if (ckpt__hash_get(s->by_name, name, e->key->text.size, &number)) {
-        if (e->value->kind == CKPT_V_DICT && ckpt__has_suffix(name, ".safetensors"))
+        if (e->value->kind == CKPT_V_DICT && ckpt__ends(name, ".safetensors"))
             find_renamed(s, e->value);
         return write_part(s, number, e->value, true);
     }
-    bool shards = ckpt__has_suffix(name, ".json") && strstr(name, ".index.") != NULL;
+    bool shards = ckpt__ends(name, ".json") && strstr(name, ".index.") != NULL;
     if (e->value->kind != CKPT_V_DICT)
         return CKPT_OK;
     find_renamed(s, e->value);
     bool *of = calloc(s->count + 1, sizeof *of);
     if (!of)
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     for (size_t i = 0; i < e->value->entry_count; i++) {
         const ckpt_value *v = e->value->entries[i].value;
         if (v->kind == CKPT_V_TENSOR && v->tensor < s->m->from->tensor_count && s->part_of[v->tensor] != SIZE_MAX)
@@ -311,7 +306,7 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
     ckpt_str name = e->key->text;
     size_t number;
     if (ckpt__hash_get(s->by_name, name.data, name.size, &number) || !edits_values(s->m) ||
-        ckpt__has_suffix(name.data, ".json") || ckpt__has_suffix(name.data, ".safetensors"))
+        ckpt__ends(name.data, ".json") || ckpt__ends(name.data, ".safetensors"))
         return write_entry(s, e);
     ckpt__read_request q = { .source = s->m->reader->source };
     const ckpt__format *format = NULL;
@@ -323,7 +318,7 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
         return write_entry(s, e);
     ckpt__out_file *f = ckpt__out_add(s->w, name.data);
     if (!f)
-        return no_memory(s);
+        return ckpt__migration_no_memory(s->err);
     f->format = &ckpt__format_torch;
     f->root = e->value;
     return CKPT_OK;
@@ -433,7 +428,7 @@ static ckpt_status leave_damaged(const ckpt__out *w, ckpt__hash *there)
     for (size_t i = 0; m->options.salvage && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (strcmp(f->code, "member-damaged") != 0 || !f->file[0] ||
-            (ckpt__has_suffix(f->file, ".json") && !strstr(f->file, ".index.")))
+            (ckpt__ends(f->file, ".json") && !strstr(f->file, ".index.")))
             continue;
         if (ckpt__hash_put(there, f->file, strlen(f->file), 0, NULL) < 0)
             return ckpt__migration_no_memory(w->err);
@@ -448,7 +443,7 @@ ckpt_status ckpt__same_files(ckpt__out *w)
     same s = { .w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err };
     lister l = { .w = w, .there = ckpt__hash_new(64) };
     s.part_of = calloc(m->from->tensor_count + 1, sizeof *s.part_of);
-    ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : no_memory(&s);
+    ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : ckpt__migration_no_memory(s.err);
     if (status == CKPT_OK)
         status = sort_chosen(&s);
     for (size_t i = 0; status == CKPT_OK && root && i < root->entry_count; i++)

@@ -89,7 +89,7 @@ static bool matches(const rule *r, ckpt_str name)
     return r->exact ? ckpt__str_is(name, r->glob) : ckpt__glob(r->glob, strlen(r->glob), name.data, name.size);
 }
 
-static bool begins(const rule *r, ckpt_str name)
+static bool may_match(const rule *r, ckpt_str name)
 {
     return name.data && name.size >= r->literal && memcmp(name.data, r->glob, r->literal) == 0;
 }
@@ -271,8 +271,8 @@ static void find_weights(caster *c)
         for (size_t i = 0; !c->rules[k].weights && i < x->tensor_count; i++) {
             const ckpt_tensor_info *t = &x->tensors[i].info;
             bool weight = !t->state_key.data && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER);
-            c->rules[k].weights = weight && (begins(&c->rules[k], t->name) || begins(&c->rules[k], c->m->canonical[i]) ||
-                                             begins(&c->rules[k], from->tensors[i].info.name));
+            c->rules[k].weights = weight && (may_match(&c->rules[k], t->name) || may_match(&c->rules[k], c->m->canonical[i]) ||
+                                             may_match(&c->rules[k], from->tensors[i].info.name));
         }
 }
 

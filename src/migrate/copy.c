@@ -195,7 +195,7 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
         return ckpt__migration_no_memory(err);
     if (carried)
         return CKPT_OK;           /* the source has one of this name, which comes in its place */
-    bool shard = !folder && strncmp(name, "model", 5) == 0 && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
+    bool shard = !folder && ckpt__begins(name, "model") && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
     if (shard || (!folder && strcmp(name, "model.safetensors.index.json") == 0))
         return CKPT_OK;
     char shown[200];

@@ -241,94 +241,9 @@ void ckpt__cuts_free(ckpt__cuts *c)
 
 /* ---- what a value is */
 
-bool ckpt__is_state_dict(const ckpt__index *x, const ckpt_value *v)
-{
-    bool weights = false;
-    if (v->kind != CKPT_V_DICT)
-        return false;
-    bool scripted = v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0 &&
-                    !ckpt__str_is(v->class_name, "__torch__.Module");
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *key = v->entries[i].key, *is = v->entries[i].value;
-        static const char extra[] = "_extra_state";
-        if (key->kind != CKPT_V_STR)
-            return false;
-        bool named = key->text.size >= sizeof extra - 1 &&
-                     memcmp(key->text.data + key->text.size - (sizeof extra - 1), extra, sizeof extra - 1) == 0;
-        if (is->kind == CKPT_V_NONE || named || ckpt__str_is(key->text, "__metadata__"))
-            continue;
-        if (ckpt__torch_is_closed(is)) {
-            weights = true;
-            continue;
-        }
-        bool module = is->class_name.data && strncmp(is->class_name.data, "__torch__.", 10) == 0;
-        if (scripted && is->kind != CKPT_V_TENSOR && !module)
-            continue;             /* an attribute of a TorchScript module */
-        if (is->kind != CKPT_V_TENSOR || is->tensor >= x->tensor_count)
-            return false;
-        const ckpt_tensor_info *t = &x->tensors[is->tensor].info;
-        weights = weights || (t->ndim > 0 && t->role != CKPT_ROLE_RNG);
-    }
-    return weights;
-}
-
-bool ckpt__is_optimizer_dict(const ckpt_value *v)
-{
-    if (v->kind != CKPT_V_DICT)
-        return false;
-    const ckpt_value *state = ckpt_value_get(v, "state"), *groups = ckpt_value_get(v, "param_groups");
-    return state && groups && state->kind == CKPT_V_DICT && (groups->kind == CKPT_V_LIST || groups->kind == CKPT_V_TUPLE);
-}
-
 ckpt_entry *ckpt__entry_of(const ckpt_value *dict, const char *key)
 {
-    for (size_t i = 0; dict && i < dict->entry_count; i++)
-        if (dict->entries[i].key->kind == CKPT_V_STR && ckpt__str_is(dict->entries[i].key->text, key))
-            return &own(dict->entries)[i];
-    return NULL;
-}
-
-static const ckpt_value *step_into(const ckpt_value *v, const char *path, size_t left, size_t *taken)
-{
-    const ckpt_value *found = NULL;
-    char number[24];
-    *taken = 0;
-    for (size_t i = 0; i < v->entry_count; i++) {
-        ckpt_str key = v->entries[i].key->text;
-        if (v->entries[i].key->kind == CKPT_V_INT) {
-            int n = snprintf(number, sizeof number, "%lld", (long long)v->entries[i].key->integer);
-            key = (ckpt_str){ number, n > 0 ? (size_t)n : 0 };
-        } else if (v->entries[i].key->kind != CKPT_V_STR) {
-            continue;
-        }
-        if (key.size <= left && (!found || key.size > *taken) && memcmp(key.data, path, key.size) == 0 &&
-            (key.size == left || path[key.size] == '.')) {
-            found = v->entries[i].value;
-            *taken = key.size;
-        }
-    }
-    size_t digits = 0, item = 0;
-    while (!found && digits < left && digits < 9 && path[digits] >= '0' && path[digits] <= '9')
-        item = item * 10 + (size_t)(path[digits++] - '0');
-    if (!found && digits && (digits == left || path[digits] == '.') && item < v->item_count) {
-        *taken = digits;
-        found = v->items[item];
-    }
-    return found;
-}
-
-const ckpt_value *ckpt__value_at(const ckpt_value *root, ckpt_str path)
-{
-    const ckpt_value *v = root;
-    for (size_t at = 0; v && path.data && at < path.size;) {
-        size_t taken = 0;
-        const ckpt_value *next = step_into(v, path.data + at, path.size - at, &taken);
-        if (!next && v->state && v->state->kind == CKPT_V_DICT)
-            next = step_into(v->state, path.data + at, path.size - at, &taken);
-        v = next;
-        at += taken + 1;
-    }
-    return v;
+    return (ckpt_entry *)(uintptr_t)ckpt__find_entry(dict, key);     /* the reader is this call's own */
 }
 
 size_t ckpt__tensor_end(const ckpt__index *x, size_t i)

@@ -23,7 +23,7 @@ static ckpt_status apply(ckpt__migration *m, const ckpt__mend *mend, ckpt_error 
     const char *what = mend->what;
     for (size_t i = 0; i < ckpt_report_count(m->report); i++) {
         const ckpt_finding *f = ckpt_report_get(m->report, i);
-        if (strcmp(f->code, "fix") == 0 && strncmp(f->message, mend->code, strlen(mend->code)) == 0)
+        if (strcmp(f->code, "fix") == 0 && ckpt__begins(f->message, mend->code))
             return CKPT_OK; /* asked for already */
     }
     switch (mend->how) {

@@ -68,8 +68,7 @@ static size_t owner_of_value(const grouper *g, const ckpt__canon_entry *e)
     static const char tail[] = ".step";
     const size_t n = sizeof tail - 1;
     size_t at;
-    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || memcmp(e->name.data, head, HEAD) != 0 ||
-        memcmp(e->name.data + e->name.size - n, tail, n) != 0 ||
+    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || !ckpt__str_begins(e->name, head) || !ckpt__str_ends(e->name, tail) ||
         !ckpt__hash_get(g->by_name, e->name.data + HEAD, e->name.size - HEAD - n, &at))
         return SIZE_MAX;
     return at;
@@ -316,7 +315,7 @@ static ckpt_status make_group(grouper *g)
     for (size_t i = 0; i < g->count; i++)
         params[i] = g->owners[i].name;
     *made = (ckpt__canon_group){
-        .name = ckpt__s("0"), .params = params, .param_count = g->count, .fused = -1, .capturable = -1, .foreach = -1
+        .name = ckpt__s("0"), .params = params, .param_count = g->count, .flags = { -1, -1, -1 }
     };
     c->groups = made;
     c->group_count = 1;

@@ -8,24 +8,6 @@
 
 enum { SPINE_MAX = 64 };
 
-/* The entry of a dict (or of an object's attributes) that the path goes through next; keys may hold dots, so the
- * longest one that fits. */
-static size_t step_into(const ckpt_value *v, const char *path, size_t left, size_t *taken)
-{
-    size_t found = SIZE_MAX;
-    *taken = 0;
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *k = v->entries[i].key;
-        size_t n = k->text.size;
-        if (k->kind == CKPT_V_STR && n <= left && (found == SIZE_MAX || n > *taken) && memcmp(k->text.data, path, n) == 0 &&
-            (n == left || path[n] == '.')) {
-            found = i;
-            *taken = n;
-        }
-    }
-    return found;
-}
-
 /* A list has its places for keys, which are what its items are called; an object of a class of dicts its entries. */
 static const ckpt_value *as_dict(const ckpt_value *v, ckpt__arena *a)
 {
@@ -55,16 +37,17 @@ static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, co
     *depth = 0;
     while (n < SPINE_MAX && done <= path.size) {
         const ckpt_value *v = n == 0 ? root : spine[n - 1]->entries[at[n - 1]].value;
-        size_t taken;
+        ckpt__step step;
         if (is_list(v) && !(v = as_dict(v, a)))
             return false;
         if (v->kind != CKPT_V_DICT)
             return true;
         spine[n] = v;
-        at[n] = step_into(v, path.data + done, path.size - done, &taken);
-        if (at[n++] == SIZE_MAX)
-            return true;
-        done += taken;
+        bool there = ckpt__step_into(v, (ckpt_str){ path.data + done, path.size - done }, &step);
+        if (!there || step.entry < v->entries || step.entry >= v->entries + v->entry_count)
+            return true;          /* nowhere, or through an attribute of the dict */
+        at[n++] = (size_t)(step.entry - v->entries);
+        done += step.taken;
         if (done == path.size) {
             *depth = n;
             return true;
@@ -238,11 +221,6 @@ static bool holds_names(const ckpt_value *root)
     return is_list(root) || (root->kind == CKPT_V_OBJECT && root->entry_count && !root->item_count);
 }
 
-static bool is_script(const ckpt_value *v)
-{
-    return v && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
-}
-
 /* The step under the name that the source has for it: global_step. */
 static bool without_step(const ckpt_value *root, const ckpt__canon *canon, ckpt__arena *a, const ckpt_value **out)
 {
@@ -264,7 +242,7 @@ ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *cano
     if ((canon->model_path.data || optimizer || canon->scaler_path.data) && holds_names(rest))
         ok = (rest = as_dict(rest, arena)) != NULL;
     if (ok && rest->kind == CKPT_V_DICT && optimizer) {
-        bool script = is_script(canon->optimizer_path.size ? ckpt__value_at(rest, canon->optimizer_path) : rest);
+        bool script = ckpt__is_scripted(canon->optimizer_path.size ? ckpt__value_at(rest, canon->optimizer_path) : rest);
         if (script && !canon->optimizer_path.size)
             return CKPT_OK;       /* an optimizer of libtorch in C++, and nothing else */
         ok = script ? without(rest, canon->optimizer_path, arena, &rest)

@@ -284,7 +284,7 @@ static ckpt_status turn_one(ckpt__migration *m, ckpt_value *v, ckpt_error *err)
 
 static ckpt_status turn_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
 {
-    *below = !ckpt__is_script_optimizer(v);
+    *below = !ckpt__is_cpp_optimizer(v);
     return *below ? CKPT_OK : turn_one(ctx, v, err);
 }
 

@@ -88,9 +88,8 @@ static ckpt_status add_file(merger *g, const ckpt_entry *e)
     char key[200];
     if (slash)
         file = (ckpt_str){ slash + 1, (size_t)(file.data + file.size - slash - 1) };
-    size_t index = sizeof ".index.json" - 1;
-    if (file.size > index && memcmp(file.data + file.size - index, ".index.json", index) == 0)
-        file.size -= index; /* the shards that it names, as one */
+    if (ckpt__str_ends_more(file, ".index.json"))
+        file.size -= strlen(".index.json"); /* the shards that it names, as one */
     if (is_weights(file, &number) && e->value->kind == CKPT_V_DICT) {
         snprintf(key, sizeof key, "model%.*s", (int)(number.size < 100 ? number.size : 100), number.data);
         return add_weights(g, key, e->value);

@@ -49,7 +49,7 @@ static int64_t step_of(const ckpt__canon *canon)
 static ckpt_status weights_dict(ckpt__migration *m, const ckpt_value **out, ckpt_error *err)
 {
     const ckpt_value *model = m->canon->model_path.data ? ckpt__value_at(m->from->root, m->canon->model_path) : NULL;
-    if (model && ckpt__is_state_dict(m->from, model) && !ckpt__entry_of(model, "__metadata__")) {
+    if (ckpt__canon_is_model(m->from, model) && !ckpt__entry_of(model, "__metadata__")) {
         *out = model;
         return CKPT_OK;
     }

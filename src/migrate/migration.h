@@ -35,6 +35,8 @@
 #include "engine/recipe_write.h"
 #include "anatomy/placement.h"
 #include "io/sink.h"
+#include "model/training.h"
+#include "model/value_path.h"
 
 typedef struct ckpt__migration {
     const char *src, *dst;
@@ -128,12 +130,6 @@ void ckpt__seen_free(ckpt__seen *seen);
 typedef ckpt_status (*ckpt__dict_fn)(void *ctx, ckpt_value *dict, bool *below, ckpt_error *err);
 ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
 
-/* A dict of tensors under string keys: a state_dict by its structure (its own entries, not those below). */
-bool ckpt__is_state_dict(const ckpt__index *index, const ckpt_value *v);
-/* {'state': {...}, 'param_groups': [...]} */
-bool ckpt__is_optimizer_dict(const ckpt_value *v);
-/* The value at a dotted path; keys may hold dots. NULL: nothing there. */
-const ckpt_value *ckpt__value_at(const ckpt_value *root, ckpt_str path);
 /* The entry of a dict with this string key; NULL: none. The entries of trees that migrate edits are its own. */
 ckpt_entry *ckpt__entry_of(const ckpt_value *dict, const char *key);
 /* Tensor `i` and its parts are the tensors [i, end). */
@@ -189,8 +185,6 @@ ckpt_status ckpt__migrate_flat(ckpt__migration *m, const ckpt_value **out, ckpt_
 /* ---- script.c: archives of libtorch in C++ and of TorchScript */
 /* Modules, which are dicts in dicts, become flat dicts in the source's tree. */
 ckpt_status ckpt__migrate_flatten(ckpt__migration *m, ckpt_error *err);
-/* An optimizer of libtorch: no names of parameters are in it. */
-bool ckpt__is_script_optimizer(const ckpt_value *v);
 
 /* ---- libtorch.c: for a torch target, optimizers of libtorch whose parameters have no names */
 ckpt_status ckpt__migrate_libtorch(ckpt__migration *m, ckpt_error *err);

@@ -315,11 +315,11 @@ static int rename_spot(void *ctx, const ckpt__spot *spot)
     if (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) { /* what an optimizer holds is no model */
         return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
-    if (ckpt__is_script_optimizer(v)) {
+    if (ckpt__is_cpp_optimizer(v)) {
         return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
-    bool optimizer = ckpt__is_optimizer_dict(v);
-    if (!optimizer && !ckpt__is_state_dict(n->m->from, v))
+    bool optimizer = ckpt__is_torch_optimizer(v);
+    if (!optimizer && !ckpt__canon_is_model(n->m->from, v))
         return CKPT_OK;
     if (optimizer && ckpt__seen_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
@@ -334,7 +334,7 @@ static int note_below(void *ctx, const ckpt__spot *spot)
 {
     renaming *n = ctx;
     const ckpt_value *v = spot->visit->value;
-    bool below = (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) || ckpt__is_optimizer_dict(v);
+    bool below = (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) || ckpt__is_torch_optimizer(v);
     bool container = v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
     if (below && container && !spot->visit->cycle && ckpt__seen_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
@@ -467,7 +467,7 @@ static void find_model(renaming *n)
 {
     if (n->m->canon->model_path.data)
         n->model = ckpt__value_at(n->m->from->root, n->m->canon->model_path);
-    if (n->model && !ckpt__is_state_dict(n->m->from, n->model))
+    if (n->model && !ckpt__canon_is_model(n->m->from, n->model))
         n->model = NULL;
 }
 

@@ -8,15 +8,14 @@
 /* Is the optimizer libtorch's in C++? It is keyed by the addresses of a dead process, and no program in Python loads it. */
 static bool has_script_optimizer(const ckpt__migration *m)
 {
-    static const char head[] = "__torch__.";
     const ckpt_value *v = m->canon->optimizer_path.data ? ckpt__value_at(m->from->root, m->canon->optimizer_path) : NULL;
-    return v && v->class_name.size >= sizeof head - 1 && memcmp(v->class_name.data, head, sizeof head - 1) == 0;
+    return ckpt__is_scripted(v);
 }
 
 /* Is the file libtorch's or TorchScript's? */
 static bool is_script(const ckpt__index *x)
 {
-    return x->root && x->root->class_name.data && strncmp(x->root->class_name.data, "__torch__.", 10) == 0;
+    return ckpt__is_scripted(x->root);
 }
 
 /* What it means for a target that holds names. */
@@ -37,7 +36,7 @@ static ckpt_status build_canon(ckpt__migration *m, const ckpt__canon_hints *hint
     ckpt_status status = said ? ckpt__canon_build(m->from, hints, &m->canon, said, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; said && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
-        if (by_position && strncmp(f->code, "order-", 6) == 0)
+        if (by_position && ckpt__begins(f->code, "order-"))
             continue;
         if (!ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s%s", f->message, meaning(m, f->code)) ||
             !ckpt__report_detail(m->report, f->file, f->from, f->to, f->nbytes))
@@ -204,7 +203,7 @@ ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
     m->named_script = script;
     for (size_t i = 0; script && !m->torch && i < m->from->tensor_count; i++) {
         ckpt_str name = m->from->tensors[i].info.name;
-        if (name.size > 5 && memcmp(name.data + name.size - 5, "/size", 5) == 0 && name.size > m->canon->optimizer_path.size &&
+        if (ckpt__str_ends_more(name, "/size") && name.size > m->canon->optimizer_path.size &&
             memcmp(name.data, m->canon->optimizer_path.data, m->canon->optimizer_path.size) == 0)
             m->dropped[i] = true; /* how many groups and parameters there are: names say it */
     }

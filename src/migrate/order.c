@@ -274,7 +274,7 @@ static const ckpt_value *optimizer_of(const ckpt__migration *m)
         v = ckpt__value_at(m->from->root, m->canon->optimizer_path);
     else if (!m->tree)
         v = ckpt_value_get(m->root, "optimizer");
-    return v && ckpt__is_optimizer_dict(v) ? v : NULL;
+    return ckpt__is_torch_optimizer(v) ? v : NULL;
 }
 
 ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
@@ -309,21 +309,21 @@ ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
 
 /* ---- flags */
 
-static ckpt_status set_flag(ckpt__migration *m, ckpt_value *group, const char *key, bool value, bool add, ckpt_error *err)
+static ckpt_status set_flag(ckpt__migration *m, ckpt_value *group, const ckpt__flag *flag, ckpt_error *err)
 {
     ckpt__arena *a = m->from->arena;
-    ckpt_entry *at = ckpt__entry_of(group, key);
-    ckpt_value *v = ckpt__value_bool(a, value);
+    ckpt_entry *at = ckpt__entry_of(group, flag->key);
+    ckpt_value *v = ckpt__value_bool(a, flag->on);
     if (!v)
         return ckpt__migration_no_memory(err);
     if (at) {
         at->value = v;
         return CKPT_OK;
     }
-    if (!add)
+    if (!flag->on)
         return CKPT_OK;
     ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
-    ckpt_value *name = ckpt__value_str(a, key, strlen(key));
+    ckpt_value *name = ckpt__value_str(a, flag->key, strlen(flag->key));
     if (!entries || !name)
         return ckpt__migration_no_memory(err);
     if (group->entry_count)
@@ -336,17 +336,15 @@ static ckpt_status set_flag(ckpt__migration *m, ckpt_value *group, const char *k
 ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value *optimizer = optimizer_of(m), *groups = ckpt_value_get(optimizer, "param_groups");
-    ckpt_optimizer_kind kind = m->kind;
+    ckpt__flag flags[CKPT__FLAGS_MAX];
+    size_t n = ckpt__flags_for(m->kind, flags);
     ckpt_status status = CKPT_OK;
     for (size_t g = 0; status == CKPT_OK && groups && g < groups->item_count; g++) {
         ckpt_value *group = (ckpt_value *)(uintptr_t)groups->items[g];
         if (group->kind != CKPT_V_DICT)
             continue;
-        status = set_flag(m, group, "fused", kind == CKPT_OPTIMIZER_FUSED, kind == CKPT_OPTIMIZER_FUSED, err);
-        if (status == CKPT_OK && kind != CKPT_OPTIMIZER_FUSED) /* fused kernels may be capturable as well */
-            status = set_flag(m, group, "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE, kind == CKPT_OPTIMIZER_CAPTURABLE, err);
-        if (status == CKPT_OK)
-            status = set_flag(m, group, "foreach", kind == CKPT_OPTIMIZER_FOREACH, kind == CKPT_OPTIMIZER_FOREACH, err);
+        for (size_t i = 0; status == CKPT_OK && i < n; i++)
+            status = set_flag(m, group, &flags[i], err);
     }
     return status;
 }

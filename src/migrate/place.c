@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "format/torch/write.h"
+#include "model/views.h"
 
 typedef struct placement {
     ckpt__migration *m;
     bool *named; /* per tensor: a canonical entry has it */
-    size_t *next, *first; /* tensors of one storage: per tensor, per storage; SIZE_MAX ends */
+    ckpt__views views; /* of the source */
     size_t *holder; /* per storage: the tensor that gave it its tag */
     ckpt_dtype *wanted; /* per tensor: --cast */
     ckpt_error *err;
@@ -41,35 +42,27 @@ static ckpt_status copy_index(ckpt__migration *m, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status chain_storages(placement *p)
+static ckpt_status know_views(placement *p)
 {
     const ckpt__index *x = p->m->from;
     p->named = calloc(x->tensor_count + 1, sizeof *p->named);
-    p->next = calloc(x->tensor_count + 1, sizeof *p->next);
-    p->first = calloc(x->storage_count + 1, sizeof *p->first);
     p->holder = calloc(x->storage_count + 1, sizeof *p->holder);
     p->wanted = calloc(x->tensor_count + 1, sizeof *p->wanted);
-    if (!p->named || !p->next || !p->first || !p->holder || !p->wanted)
+    if (!p->named || !p->holder || !p->wanted || !ckpt__views_make(x, &p->views))
         return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; i < x->storage_count; i++)
-        p->first[i] = p->holder[i] = SIZE_MAX;
-    for (size_t i = x->tensor_count; i-- > 0;) {
-        p->next[i] = SIZE_MAX;
-        if (x->tensors[i].piece_count != 1)
-            continue;
-        size_t s = x->tensors[i].pieces[0].storage;
-        p->next[i] = p->first[s];
-        p->first[s] = i;
-    }
+        p->holder[i] = SIZE_MAX;
     return CKPT_OK;
 }
 
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 {
-    bool same = a->info.dtype == b->info.dtype && a->info.ndim == b->info.ndim && a->pieces[0].offset == b->pieces[0].offset;
-    for (uint32_t d = 0; same && d < a->info.ndim; d++)
-        same = a->info.shape[d] == b->info.shape[d] && a->pieces[0].strides[d] == b->pieces[0].strides[d];
-    return same;
+    if (a->piece_count != 1 || b->piece_count != 1)
+        return false;
+    const ckpt__piece *p = &a->pieces[0], *q = &b->pieces[0];
+    uint32_t m = a->info.ndim, n = b->info.ndim;
+    return a->info.dtype == b->info.dtype && p->offset == q->offset && ckpt__same_shape(a->info.shape, m, b->info.shape, n) &&
+           ckpt__same_shape(p->strides, m, q->strides, n);
 }
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first: the second name
@@ -79,9 +72,11 @@ static size_t listing_of(const placement *p, size_t tensor)
     const ckpt__index *x = p->m->from;
     if (!p->named[tensor] || x->tensors[tensor].piece_count != 1)
         return tensor;
-    for (size_t i = p->first[x->tensors[tensor].pieces[0].storage]; i != SIZE_MAX; i = p->next[i])
-        if (!p->named[i] && ckpt__same_view(&x->tensors[i], &x->tensors[tensor]))
-            return i;
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!p->named[views[i]] && ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
+            return views[i];
     return tensor;
 }
 
@@ -91,9 +86,11 @@ static size_t listing_of(const placement *p, size_t tensor)
 static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
 {
     const ckpt__index *x = p->m->from;
-    for (size_t i = p->first[x->tensors[tensor].pieces[0].storage]; i != SIZE_MAX; i = p->next[i])
-        if (i != tensor && p->m->casts[i] == to && ckpt__same_view(&x->tensors[i], &x->tensors[tensor]))
-            return p->m->index->tensors[i].pieces[0].storage;
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
+    for (size_t i = 0; i < count; i++)
+        if (views[i] != tensor && p->m->casts[views[i]] == to && ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
+            return p->m->index->tensors[views[i]].pieces[0].storage;
     return SIZE_MAX;
 }
 
@@ -200,16 +197,10 @@ static ckpt_status set_tag(placement *p, size_t tensor, const ckpt__target *targ
     return status;
 }
 
-static bool ends_in(ckpt_str name, const char *suffix)
-{
-    size_t n = strlen(suffix);
-    return name.size > n && memcmp(name.data + name.size - n, suffix, n) == 0;
-}
-
 /* What describes a nested tensor: torch reads it on the host. */
 static bool describes(ckpt_str name)
 {
-    return ends_in(name, ".sizes") || ends_in(name, ".strides") || ends_in(name, ".offsets");
+    return ckpt__str_ends_more(name, ".sizes") || ckpt__str_ends_more(name, ".strides") || ckpt__str_ends_more(name, ".offsets");
 }
 
 /* Parts that were where the whole was go with it; those of a nested tensor that describe it stay on the host. */
@@ -286,9 +277,7 @@ static ckpt_status set_missing_tags(placement *p)
 /* A tensor of bytes that stands for a whole storage (torch.c, or read from a native file). */
 static bool stands_for_storage(const ckpt__migration *m, size_t tensor)
 {
-    static const char name[] = CKPT__TORCH_STORAGE;
-    ckpt_str is = m->from->tensors[tensor].info.name;
-    return is.size > sizeof name - 1 && memcmp(is.data, name, sizeof name - 1) == 0 && ckpt__is_flat(m->from, tensor);
+    return ckpt__str_begins_more(m->from->tensors[tensor].info.name, CKPT__TORCH_STORAGE) && ckpt__is_flat(m->from, tensor);
 }
 
 /* What stands before the last dot. */
@@ -305,7 +294,7 @@ static bool note_nested(const placement *p, ckpt__hash *nested)
     const ckpt__index *x = p->m->from;
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt_str stem = stem_of(x->tensors[i].info.name);
-        if (!p->named[i] && ckpt__is_flat(x, i) && ends_in(x->tensors[i].info.name, ".sizes") &&
+        if (!p->named[i] && ckpt__is_flat(x, i) && ckpt__str_ends_more(x->tensors[i].info.name, ".sizes") &&
             ckpt__hash_put(nested, stem.data, stem.size, i, NULL) < 0)
             return false;
     }
@@ -339,8 +328,10 @@ static ckpt_status place_parts_alone(placement *p)
 
 static bool is_bare(const placement *p, size_t storage)
 {
-    for (size_t i = p->first[storage]; i != SIZE_MAX; i = p->next[i])
-        if (!stands_for_storage(p->m, i))
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, storage, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!stands_for_storage(p->m, views[i]))
             return false;
     return true;
 }
@@ -515,7 +506,7 @@ static ckpt_status place(placement *p)
     ckpt__migration *m = p->m;
     ckpt_status status = copy_index(m, p->err);
     if (status == CKPT_OK)
-        status = chain_storages(p);
+        status = know_views(p);
     if (status == CKPT_OK)
         status = ckpt__placement_build(m->from, m->canon, &m->places, p->err);
     if (status == CKPT_OK &&
@@ -559,8 +550,7 @@ ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err)
     m->canonical = calloc(m->from->tensor_count + 1, sizeof *m->canonical);
     ckpt_status status = m->index && m->casts && m->canonical ? place(&p) : ckpt__migration_no_memory(err);
     free(p.named);
-    free(p.next);
-    free(p.first);
+    ckpt__views_free(&p.views);
     free(p.holder);
     free(p.wanted);
     return status;

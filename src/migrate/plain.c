@@ -34,7 +34,7 @@ static bool is_allowed_class(ckpt_str name)
     if (ckpt__str_among(name, classes))
         return true;
     /* dtypes: "torch.float32"; "none" is our word for no dtype */
-    return name.size > 6 && memcmp(name.data, "torch.", 6) == 0 && ckpt_dtype_from_name(name.data + 6) != CKPT_DTYPE_NONE;
+    return ckpt__str_begins_more(name, "torch.") && ckpt_dtype_from_name(name.data + 6) != CKPT_DTYPE_NONE;
 }
 
 static bool is_allowed(const ckpt_value *v)
@@ -54,12 +54,6 @@ static bool is_allowed(const ckpt_value *v)
 }
 
 /* ---- in plain terms */
-
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
 
 static bool is_path(ckpt_str name)
 {
@@ -289,7 +283,7 @@ static ckpt_status make_array(plain_copy *p, ckpt_value *v, ckpt_str name)
 static bool is_bare(const ckpt_value *v)
 {
     return ckpt__str_is(v->class_name, "torch.Tensor") || ckpt__str_is(v->class_name, "torch.nn.parameter.Parameter") ||
-           (v->class_name.size > 6 && memcmp(v->class_name.data, "torch.", 6) == 0 && ends_in(v->class_name, "Storage"));
+           (ckpt__str_begins_more(v->class_name, "torch.") && ckpt__str_ends(v->class_name, "Storage"));
 }
 
 bool ckpt__is_plain(const ckpt_value *v)

@@ -116,10 +116,10 @@ static ckpt_status find_states(replacer *r)
 
 /* ---- averages of them */
 
-static bool ends_in(ckpt_str name, ckpt_str with)
+/* Does the name end in a dot and this name? */
+static bool is_below(ckpt_str name, ckpt_str own)
 {
-    return name.size > with.size && name.data[name.size - with.size - 1] == '.' &&
-           memcmp(name.data + name.size - with.size, with.data, with.size) == 0;
+    return name.size > own.size && name.data[name.size - own.size - 1] == '.' && ckpt__str_ends_with(name, own);
 }
 
 /* The tensor of which tensor i is a copy by its name and shape; SIZE_MAX: none. */
@@ -127,7 +127,7 @@ static size_t copy_of(const replacer *r, size_t i)
 {
     const ckpt__index *x = r->m->from;
     for (size_t k = 0; k < x->tensor_count; k++)
-        if (r->goes[k] && r->c->names[k].data && ends_in(x->tensors[i].info.name, r->c->names[k]) &&
+        if (r->goes[k] && r->c->names[k].data && is_below(x->tensors[i].info.name, r->c->names[k]) &&
             ckpt__same_shape(x->tensors[i].info.shape, x->tensors[i].info.ndim, x->tensors[k].info.shape, x->tensors[k].info.ndim))
             return k;
     return SIZE_MAX;

@@ -5,36 +5,13 @@
 
 #include <stdlib.h>
 
-static bool is_script(const ckpt_value *v)
-{
-    return v->kind == CKPT_V_DICT && v->class_name.data && strncmp(v->class_name.data, "__torch__.", 10) == 0;
-}
-
-/* Before libtorch 1.5: one list for each kind of state ("step_buffers/0", ...). */
-static bool is_old_optimizer(const ckpt_value *v)
-{
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *key = v->entries[i].key;
-        if (key->kind != CKPT_V_STR || !memmem(key->text.data, key->text.size, "_buffers/", 9))
-            return false;
-    }
-    return v->entry_count > 0;
-}
-
-bool ckpt__is_script_optimizer(const ckpt_value *v)
-{
-    if (!is_script(v))
-        return false;
-    return is_old_optimizer(v) || (ckpt_value_get(v, "state") && ckpt_value_get(v, "param_groups"));
-}
-
 /* An archive of C++ that holds values of its own besides tensors and archives is a trainer's, not a module's. */
 static bool is_container(const ckpt_value *v)
 {
     bool plain = ckpt__str_is(v->class_name, "__torch__.Module");
     for (size_t i = 0; plain && i < v->entry_count; i++) {
         const ckpt_value *is = v->entries[i].value;
-        if (is->kind != CKPT_V_TENSOR && is->kind != CKPT_V_NONE && !is_script(is))
+        if (is->kind != CKPT_V_TENSOR && is->kind != CKPT_V_NONE && !ckpt__is_scripted(is))
             return true;
     }
     return false;
@@ -72,8 +49,8 @@ static int visit(void *ctx, const ckpt_visit *visit)
     if (!ckpt__grow(&f->open, &f->open_capacity, depth + 1, sizeof *f->open))
         return ckpt__migration_no_memory(f->err);
     bool member = depth > 0 && f->open[depth - 1];
-    f->open[depth] = depth == 0 || (member && is_script(visit->value) && !visit->cycle);
-    f->optimizer |= f->open[depth] && ckpt__is_script_optimizer(visit->value);
+    f->open[depth] = depth == 0 || (member && ckpt__is_scripted(visit->value) && !visit->cycle);
+    f->optimizer |= f->open[depth] && ckpt__is_cpp_optimizer(visit->value);
     if (*f->budget == 0 || f->optimizer)
         return 1;                 /* no more to know */
     --*f->budget;
@@ -122,9 +99,9 @@ typedef struct flattening {
 static ckpt_status flatten_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
 {
     flattening *f = ctx;
-    bool done = ckpt__is_script_optimizer(v);
+    bool done = ckpt__is_cpp_optimizer(v);
     ckpt_status status = CKPT_OK;
-    if (!done && f->budget > 0 && is_script(v) && !is_container(v))
+    if (!done && f->budget > 0 && ckpt__is_scripted(v) && !is_container(v))
         status = flatten(f->m, v, &f->budget, &done, err);
     *below = !done;
     return status;

@@ -457,7 +457,7 @@ static ckpt_status prune_optimizer(ckpt__migration *m, const ckpt__chosen *c, ck
     size_t count = 0;
     for (size_t g = 0; g < c->canon->group_count; g++)
         count += c->canon->groups[g].param_count;
-    if (!optimizer || !ckpt__is_optimizer_dict(optimizer) || ckpt__optimizer_slots(optimizer) != count ||
+    if (!ckpt__is_torch_optimizer(optimizer) || ckpt__optimizer_slots(optimizer) != count ||
         ckpt_value_get(optimizer, "param_groups")->item_count != c->canon->group_count)
         return CKPT_OK;
     return prune(m, c, optimizer, count, err);

@@ -257,20 +257,20 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
 
 /* ---- flags */
 
-static const ckpt_value *with_flag(const ckpt_value *group, const char *key, bool value, bool add, ckpt__arena *a)
+static const ckpt_value *with_flag(const ckpt_value *group, const ckpt__flag *flag, ckpt__arena *a)
 {
     ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
     size_t n = group->entry_count, i = 0;
     if (!entries)
         return NULL;
     memcpy(entries, group->entries, n * sizeof *entries);
-    while (i < n && !(entries[i].key->kind == CKPT_V_STR && ckpt__str_is(entries[i].key->text, key)))
+    while (i < n && !(entries[i].key->kind == CKPT_V_STR && ckpt__str_is(entries[i].key->text, flag->key)))
         i++;
-    if (i == n && !add)
+    if (i == n && !flag->on)
         return group;
     if (i == n)
-        entries[n++].key = ckpt__value_str(a, key, strlen(key));
-    entries[i].value = ckpt__value_bool(a, value);
+        entries[n++].key = ckpt__value_str(a, flag->key, strlen(flag->key));
+    entries[i].value = ckpt__value_bool(a, flag->on);
     return entries[i].key && entries[i].value ? ckpt__value_dict(a, entries, n) : NULL;
 }
 
@@ -278,10 +278,11 @@ static const ckpt_value *with_flags(const ckpt_value *group, ckpt_optimizer_kind
 {
     if (group->kind != CKPT_V_DICT)
         return group;
-    group = with_flag(group, "fused", kind == CKPT_OPTIMIZER_FUSED, kind == CKPT_OPTIMIZER_FUSED, a);
-    if (group && kind != CKPT_OPTIMIZER_FUSED)      /* fused kernels may be capturable as well */
-        group = with_flag(group, "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE, kind == CKPT_OPTIMIZER_CAPTURABLE, a);
-    return group ? with_flag(group, "foreach", kind == CKPT_OPTIMIZER_FOREACH, kind == CKPT_OPTIMIZER_FOREACH, a) : NULL;
+    ckpt__flag flags[CKPT__FLAGS_MAX];
+    size_t n = ckpt__flags_for(kind, flags);
+    for (size_t i = 0; group && i < n; i++)
+        group = with_flag(group, &flags[i], a);
+    return group;
 }
 
 /* The dict with the value of one of its keys replaced. */

@@ -22,11 +22,6 @@ typedef struct builder {
     ckpt_error *err;
 } builder;
 
-static ckpt_status no_memory(const builder *b)
-{
-    return ckpt__migration_no_memory(b->err);
-}
-
 static bool put(dict *d, const ckpt_value *key, const ckpt_value *value)
 {
     if (!key || !value || !ckpt__grow(&d->entries, &d->capacity, d->count + 1, sizeof *d->entries))
@@ -69,12 +64,6 @@ static bool goes_along(const builder *b, const ckpt__canon_entry *e)
 
 static const char head[] = "optimizer.", groups_head[] = "optimizer.groups.";
 
-static bool begins(ckpt_str name, const char *with)
-{
-    size_t n = strlen(with);
-    return name.size > n && memcmp(name.data, with, n) == 0;
-}
-
 /* Ids are given out over the groups in their order; a parameter of two groups keeps the first. */
 static ckpt_status number_params(builder *b)
 {
@@ -82,25 +71,25 @@ static ckpt_status number_params(builder *b)
     size_t n = 0;
     b->params = ckpt__hash_new(64);
     if (!b->params)
-        return no_memory(b);
+        return ckpt__migration_no_memory(b->err);
     for (size_t g = 0; g < c->group_count; g++)
         for (size_t i = 0; i < c->groups[g].param_count; i++) {
             ckpt_str name = c->groups[g].params[i];
             int added = ckpt__hash_put(b->params, name.data, name.size, n, NULL);
             if (added < 0)
-                return no_memory(b);
+                return ckpt__migration_no_memory(b->err);
             n += added == 1;
         }
     b->count = n;
     b->states = calloc(n + 1, sizeof *b->states);
-    return b->states ? CKPT_OK : no_memory(b);
+    return b->states ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 /* "optimizer.<param>.<key>": names of parameters hold dots, so the longest one that is a parameter counts. */
 static bool split_state(const builder *b, ckpt_str name, size_t *id, ckpt_str *key)
 {
     size_t from = sizeof head - 1;
-    if (!begins(name, head))
+    if (!ckpt__str_begins_more(name, head))
         return false;
     for (size_t at = name.size; at-- > from;)
         if (name.data[at] == '.' && ckpt__hash_get(b->params, name.data + from, at - from, id)) {
@@ -117,11 +106,11 @@ static ckpt_status take_states(builder *b)
         const ckpt__canon_entry *e = &c->entries[i];
         size_t id;
         ckpt_str key;
-        if (begins(e->name, groups_head) || !split_state(b, e->name, &id, &key))
+        if (ckpt__str_begins_more(e->name, groups_head) || !split_state(b, e->name, &id, &key))
             continue;
         b->taken[i] = true;
         if (goes_along(b, e) && !put_named(b, &b->states[id], key.data, key.size, value_of(b, e)))
-            return no_memory(b);
+            return ckpt__migration_no_memory(b->err);
     }
     return CKPT_OK;
 }
@@ -158,7 +147,7 @@ static ckpt_status find_pieces(builder *b, const dict *d, ckpt__hash *names, pie
             continue;
         int added = ckpt__hash_put(names, name.data, name.size, *count, &which);
         if (added < 0)
-            return no_memory(b);
+            return ckpt__migration_no_memory(b->err);
         if (added)
             lists[which = (*count)++] = (pieces){ .at = i, .whole = true };
         lists[which].count++;
@@ -168,7 +157,7 @@ static ckpt_status find_pieces(builder *b, const dict *d, ckpt__hash *names, pie
             continue;
         pieces *l = &lists[which];
         if (!l->items && !(l->items = ckpt__arena_array(b->arena, l->count, sizeof *l->items)))
-            return no_memory(b);
+            return ckpt__migration_no_memory(b->err);
         l->whole = l->whole && number < l->count && !l->items[number];
         if (l->whole)
             l->items[number] = d->entries[i].value;
@@ -189,7 +178,7 @@ static ckpt_status put_lists(builder *b, dict *d, const ckpt__hash *names, const
             ckpt_entry e = { ckpt__value_str(b->arena, name.data, name.size),
                              ckpt__value_list(b->arena, CKPT_V_LIST, lists[which].items, lists[which].count) };
             if (!e.key || !e.value)
-                return no_memory(b);
+                return ckpt__migration_no_memory(b->err);
             d->entries[kept++] = e;
         }
     }
@@ -207,7 +196,7 @@ static ckpt_status join_lists(builder *b, dict *d)
         return CKPT_OK;
     ckpt__hash *names = ckpt__hash_new(any);
     pieces *lists = calloc(any, sizeof *lists);
-    ckpt_status status = names && lists ? find_pieces(b, d, names, lists, &count) : no_memory(b);
+    ckpt_status status = names && lists ? find_pieces(b, d, names, lists, &count) : ckpt__migration_no_memory(b->err);
     if (status == CKPT_OK)
         status = put_lists(b, d, names, lists);
     ckpt__hash_free(names);
@@ -335,7 +324,7 @@ static ckpt_status share_step(builder *b, dict *state)
         has |= ckpt__str_is(state->entries[i].key->text, "step");
         moments |= ckpt__str_is(state->entries[i].key->text, "exp_avg");
     }
-    return has || !moments || put_named(b, state, "step", 4, ckpt__value_int(b->arena, step)) ? CKPT_OK : no_memory(b);
+    return has || !moments || put_named(b, state, "step", 4, ckpt__value_int(b->arena, step)) ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 static ckpt_status make_optimizer(builder *b, dict *root)
@@ -360,7 +349,7 @@ static ckpt_status make_optimizer(builder *b, dict *root)
          put_named(b, root, "optimizer", 9, finish(b, &both));
     free(state.entries);
     free(both.entries);
-    return ok ? CKPT_OK : no_memory(b);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 /* ---- the model */
@@ -383,7 +372,7 @@ static ckpt_status make_model(builder *b, dict *root)
         model->class_name = ckpt__s("collections.OrderedDict");
     ok = ok && (d.count == 0 || put_named(b, root, "model", 5, model));
     free(d.entries);
-    return ok ? CKPT_OK : no_memory(b);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 /* ---- the rest */
@@ -413,10 +402,10 @@ static ckpt_status put_values(builder *b, dict *root)
             kept = other.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->arena, other.data, other.size);
             ckpt__buf_free(&other);
             if (!kept.data)
-                return no_memory(b);
+                return ckpt__migration_no_memory(b->err);
         }
         if (!put(root, kept.data ? ckpt__value_str(b->arena, kept.data, kept.size) : e->key, e->value))
-            return no_memory(b);
+            return ckpt__migration_no_memory(b->err);
     }
     return CKPT_OK;
 }
@@ -436,7 +425,7 @@ static ckpt_status put_tensors(builder *b, dict *root)
     const ckpt__canon *c = b->m->canon;
     bool *there = calloc(b->m->from->tensor_count + 1, sizeof *there);
     const ckpt_value *from = b->m->from->root;
-    int walked = there ? 0 : no_memory(b);
+    int walked = there ? 0 : ckpt__migration_no_memory(b->err);
     if (walked == 0 && from)
         walked = ckpt_value_walk(from, 0, note_tensor, there, b->err);
     bool ok = true;
@@ -446,7 +435,7 @@ static ckpt_status put_tensors(builder *b, dict *root)
             ok = put_named(b, root, e->name.data, e->name.size, value_of(b, e));
     }
     free(there);
-    return walked ? (ckpt_status)walked : ok ? CKPT_OK : no_memory(b);
+    return walked ? (ckpt_status)walked : ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
 ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
@@ -454,7 +443,7 @@ ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **roo
     builder b = { .m = m, .arena = m->index->arena, .err = err };
     dict d = { 0 };
     b.taken = calloc(m->canon->count + 1, sizeof *b.taken);
-    ckpt_status status = b.taken ? number_params(&b) : no_memory(&b);
+    ckpt_status status = b.taken ? number_params(&b) : ckpt__migration_no_memory(b.err);
     if (status == CKPT_OK)
         status = take_states(&b);
     if (status == CKPT_OK)
@@ -466,7 +455,7 @@ ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **roo
     if (status == CKPT_OK)
         status = put_tensors(&b, &d);
     if (status == CKPT_OK && !(*root = finish(&b, &d)))
-        status = no_memory(&b);
+        status = ckpt__migration_no_memory(b.err);
     free(d.entries);
     for (size_t i = 0; b.states && i < b.count; i++)
         free(b.states[i].entries);

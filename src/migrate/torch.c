@@ -6,6 +6,7 @@
 #include "format/native/native.h"
 #include "format/torch/write.h"
 #include "format/table.h"
+#include "model/views.h"
 
 static ckpt_entry *kept_entry(const ckpt__index *x)
 {
@@ -58,47 +59,28 @@ typedef struct name_walk {
     ckpt__index *x;
     bool *named;                  /* per tensor */
     bool again;                   /* the second walk: second places of tensors that are recorded under each of their names */
-    size_t *next, *first;         /* tensors of one storage: per tensor, per storage; SIZE_MAX ends */
+    ckpt__views views;
     size_t closed;                /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */
     ckpt_error *err;
 } name_walk;
-
-static bool ends_in(ckpt_str name, ckpt_str end)
-{
-    return end.size && name.size >= end.size && memcmp(name.data + name.size - end.size, end.data, end.size) == 0;
-}
 
 /* The native file records a tensor once a name; the tree has the number of one of them. Another record of the same view, by
  * the name that this place has without what leads to its state_dict. */
 static bool other_record(const name_walk *n, size_t tensor, ckpt_str place, size_t *out)
 {
     const ckpt__tensor *t = &n->x->tensors[tensor];
-    for (size_t i = t->piece_count == 1 ? n->first[t->pieces[0].storage] : SIZE_MAX; i != SIZE_MAX; i = n->next[i])
-        if (!n->named[i] && ckpt__is_flat(n->x, i) && ends_in(place, n->x->tensors[i].info.name) &&
+    size_t count = 0;
+    const size_t *views = t->piece_count == 1 ? ckpt__views_of(&n->views, t->pieces[0].storage, &count) : NULL;
+    for (size_t k = 0; k < count; k++) {
+        size_t i = views[k];
+        if (!n->named[i] && ckpt__is_flat(n->x, i) && n->x->tensors[i].info.name.size > 0 &&
+            ckpt__str_ends_with(place, n->x->tensors[i].info.name) &&
             ckpt__same_view(&n->x->tensors[i], t)) {
             *out = i;
             return true;
         }
-    return false;
-}
-
-static bool chain_storages(name_walk *n)
-{
-    const ckpt__index *x = n->x;
-    n->named = calloc(x->tensor_count + 1, sizeof *n->named);
-    n->next = calloc(x->tensor_count + 1, sizeof *n->next);
-    n->first = calloc(x->storage_count + 1, sizeof *n->first);
-    if (!n->named || !n->next || !n->first)
-        return false;
-    for (size_t i = 0; i < x->storage_count; i++)
-        n->first[i] = SIZE_MAX;
-    for (size_t i = x->tensor_count; i-- > 0;) {
-        if (x->tensors[i].piece_count != 1)
-            continue;
-        n->next[i] = n->first[x->tensors[i].pieces[0].storage];
-        n->first[x->tensors[i].pieces[0].storage] = i;
     }
-    return true;
+    return false;
 }
 
 /* The name and path of a tensor are where the tree has it: the first place, as when a torch file is read. Parts of what is
@@ -169,7 +151,8 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     free(m->strides);
     m->strides = calloc(x->tensor_count + 1, sizeof *m->strides);
     m->stride_count = x->tensor_count;
-    ckpt_status status = chain_storages(&n) && m->strides ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
+    n.named = calloc(x->tensor_count + 1, sizeof *n.named);
+    ckpt_status status = n.named && m->strides && ckpt__views_make(x, &n.views) ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
                                                : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
@@ -178,8 +161,7 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
     free(n.named);
-    free(n.next);
-    free(n.first);
+    ckpt__views_free(&n.views);
     if (status < 0) {
         ckpt__error_prefix(err, "the structure of a torch file that it keeps (%s)", CKPT__TORCH_KEY);
         return status;

@@ -3,11 +3,6 @@
 
 static const char groups_word[] = "param_groups.", state_word[] = "state.";
 
-static bool begins(ckpt_str s, ckpt_str head)
-{
-    return s.size >= head.size && memcmp(s.data, head.data, head.size) == 0;
-}
-
 /* Where "param_groups." stands in a key, at its front or behind a dot. */
 static bool find_prefix(ckpt_str key, ckpt_str *prefix)
 {
@@ -27,11 +22,11 @@ static bool find_prefix(ckpt_str key, ckpt_str *prefix)
 bool ckpt__flat_key(ckpt_str key, ckpt_str prefix, bool *group, ckpt_str *param, ckpt_str *what)
 {
     const size_t in_groups = sizeof groups_word - 1, in_state = sizeof state_word - 1;
-    if (!begins(key, prefix))
+    if (!ckpt__str_begins_with(key, prefix))
         return false;
     ckpt_str rest = { key.data + prefix.size, key.size - prefix.size };
-    *group = begins(rest, (ckpt_str){ groups_word, in_groups });
-    if (!*group && !begins(rest, (ckpt_str){ state_word, in_state }))
+    *group = ckpt__str_begins_with(rest, (ckpt_str){ groups_word, in_groups });
+    if (!*group && !ckpt__str_begins_with(rest, (ckpt_str){ state_word, in_state }))
         return false;
     size_t from = *group ? in_groups : in_state, dot = rest.size;
     while (dot > from && rest.data[dot - 1] != '.')

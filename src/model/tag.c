@@ -144,7 +144,7 @@ ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *er
         *out = ckpt_cpu();
         return CKPT_OK;
     }
-    if (strncmp(text, "cuda:", 5) == 0 && !has_space(text))
+    if (ckpt__begins(text, "cuda:") && !has_space(text))
         return parse_index(text, text + 5, "cuda", CKPT_DEVICE_CUDA, out, err);
     if (strcmp(text, "cuda") == 0)
         return bad_device(err, text,
@@ -152,7 +152,7 @@ ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *er
     if (has_space(text))
         return bad_device(err, text, "it has spaces in it; write cpu or cuda:0");
     size_t word = strcspn(text, ":");
-    if (strncmp(text, "cpu:", 4) == 0)
+    if (ckpt__begins(text, "cpu:"))
         return bad_device(err, text, "the cpu has no index; write cpu");
     if (equal_nocase(text, word, "cpu"))
         return bad_device(err, text, "names of devices are in lower case, and the cpu has no index; write cpu");
@@ -167,7 +167,7 @@ ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *er
                           "or cuda:0");
     if (strspn(text, "0123456789") == strlen(text))
         return bad_device(err, text, "a number alone names no device; write cuda:0, cuda:1, ...");
-    if (strncmp(text, "cuda", 4) == 0)
+    if (ckpt__begins(text, "cuda"))
         return bad_device(err, text, "the index stands after a colon; write cuda:0, cuda:1, ...");
     return bad_device(err, text, "no device has this name; write cpu or cuda:0");
 }

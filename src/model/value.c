@@ -1,5 +1,5 @@
 /* model/value.c - making values, and looking into them; what Python would print of one is in value_repr.c. */
-#include "model/index.h"
+#include "model/value_path.h"
 
 #include <stdlib.h>
 
@@ -78,10 +78,8 @@ ckpt_status ckpt__value_names_over(const char *label, ckpt_error *err)
 
 static const ckpt_value *get_entry(const ckpt_value *v, const char *key)
 {
-    for (size_t i = 0; v && i < v->entry_count; i++)
-        if (v->entries[i].key->kind == CKPT_V_STR && ckpt__str_is(v->entries[i].key->text, key))
-            return v->entries[i].value;
-    return NULL;
+    const ckpt_entry *e = ckpt__find_entry(v, key);
+    return e ? e->value : NULL;
 }
 
 const ckpt_value *ckpt_value_get(const ckpt_value *v, const char *key)

@@ -380,7 +380,7 @@ static void repr_object(ckpt__buf *b, const ckpt_value *v, int depth)
         (ckpt__str_is(v->class_name, "torch.device") && repr_device(b, args)) || repr_standard(b, v, depth))
         return;
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("object");
-    if (name.size > 9 && memcmp(name.data, "builtins.", 9) == 0)
+    if (ckpt__str_begins_more(name, "builtins."))
         name = (ckpt_str){name.data + 9, name.size - 9};
     ckpt__buf_add(b, name.data, name.size);
     if (ckpt__str_is(v->class_name, "torch.Size"))

@@ -6,7 +6,7 @@
 #include "format/native/native.h"
 #include "format/table.h"
 
-ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                             ckpt_error *err, const char *format, ...)
 {
     char text[1024];
@@ -19,13 +19,13 @@ ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char
     return CKPT_OK;
 }
 
-static bool find_entry(const ckpt__side *side, ckpt_str name, size_t *entry)
+static bool find_entry(const ckpt__target_state *side, ckpt_str name, size_t *entry)
 {
     return ckpt__hash_get(side->canon->by_name, name.data, name.size, entry);
 }
 
 /* A tied tensor may be stored under its other name alone (safetensors leaves one of the two out). */
-static bool find_by_alias(const ckpt__side *side, ckpt_str name, size_t *entry)
+static bool find_by_alias(const ckpt__target_state *side, ckpt_str name, size_t *entry)
 {
     for (size_t i = 0; i < side->state->alias_count; i++)
         if (ckpt__str_equal(side->state->aliases[i].of, name) && find_entry(side, side->state->aliases[i].name, entry))
@@ -33,7 +33,7 @@ static bool find_by_alias(const ckpt__side *side, ckpt_str name, size_t *entry)
     return false;
 }
 
-bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry)
+bool ckpt__target_find(const ckpt__target_state *side, ckpt_str name, size_t *entry)
 {
     return find_entry(side, name, entry) || find_by_alias(side, name, entry);
 }
@@ -43,7 +43,7 @@ bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry)
 enum { PREFIX_SEARCHES = 8 };     /* each looks at every entry */
 
 /* Is there an entry "<prefix><name>"? What comes of the prefix is kept: mostly it is the same for all. */
-static void search_prefix(ckpt__side *side, ckpt_str name)
+static void search_prefix(ckpt__target_state *side, ckpt_str name)
 {
     const ckpt__canon_entry *found = NULL;
     for (size_t i = 0; i < side->canon->count && (!found || found->outside); i++) {
@@ -59,7 +59,7 @@ static void search_prefix(ckpt__side *side, ckpt_str name)
     side->prefix_outside = found && found->outside;
 }
 
-static bool has_prefixed(const ckpt__side *side, ckpt_str name)
+static bool has_prefixed(const ckpt__target_state *side, ckpt_str name)
 {
     ckpt__buf full = { 0 };
     size_t entry;
@@ -71,7 +71,7 @@ static bool has_prefixed(const ckpt__side *side, ckpt_str name)
 }
 
 /* The checkpoint may have it under a longer or a shorter name: then says what to do, else leaves `fix` as it is. */
-static void other_name(ckpt__side *side, ckpt_str name, char *fix, size_t size)
+static void other_name(ckpt__target_state *side, ckpt_str name, char *fix, size_t size)
 {
     char shown[200];
     size_t entry;
@@ -100,23 +100,23 @@ static void other_name(ckpt__side *side, ckpt_str name, char *fix, size_t size)
 }
 
 /* `thing`: the parameter or buffer that it is, or belongs to; data NULL: neither. */
-static ckpt_status missing(ckpt__side *side, ckpt_str name, ckpt_str thing, ckpt_error *err)
+static ckpt_status missing(ckpt__target_state *side, ckpt_str name, ckpt_str thing, ckpt_error *err)
 {
     char fix[600] = "if it is meant to be new, permit it with allow_missing or ckpt_state_optional";
     if (ckpt__state_is_optional(side->state, name))
-        return ckpt__side_note(side, CKPT_SEVERITY_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
+        return ckpt__target_note(side, CKPT_SEVERITY_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
     if (side->options.allow_missing)
-        return ckpt__side_note(side, CKPT_SEVERITY_NOTE, "missing", name.data, NULL, err,
+        return ckpt__target_note(side, CKPT_SEVERITY_NOTE, "missing", name.data, NULL, err,
                                "it is not in the checkpoint and keeps its value (allow_missing)");
     if (thing.data)
         other_name(side, thing, fix, sizeof fix);
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "missing", name.data, fix, err,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "missing", name.data, fix, err,
                            "it is bound and the checkpoint has no tensor or value of that name");
 }
 
 /* ---- what is there */
 
-static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const ckpt_tensor_info *t, ckpt_error *err)
+static ckpt_status check_shape(ckpt__target_state *side, const ckpt__binding *b, const ckpt_tensor_info *t, ckpt_error *err)
 {
     char have[256], want[256];
     uint64_t ours = 0, theirs = 0;
@@ -128,19 +128,19 @@ static ckpt_status check_shape(ckpt__side *side, const ckpt__binding *b, const c
         return CKPT_OK;
     ckpt__shape_text(have, sizeof have, t->shape, t->ndim);
     ckpt__shape_text(want, sizeof want, b->shape, b->ndim);
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "shape-mismatch", b->name.data,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "shape-mismatch", b->name.data,
                            "bind it in that shape; what is meant to be new (another head) is named with ckpt_state_replace", err,
                            "its shape is %s in the checkpoint and %s in the state", have, want);
 }
 
-static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
     *item = (ckpt__item){ .entry = SIZE_MAX, .tensor = SIZE_MAX, .like = SIZE_MAX };
     if (ckpt__restore_replace(side, i))
         return CKPT_OK;
-    if (!ckpt__side_find(side, b->name, &item->entry)) {
+    if (!ckpt__target_find(side, b->name, &item->entry)) {
         item->entry = SIZE_MAX;
         bool weight = b->role == CKPT_ROLE_PARAM || b->role == CKPT_ROLE_BUFFER;
         return missing(side, b->name, weight ? b->name : b->param, err);
@@ -157,25 +157,25 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
             ckpt__restore_number(r, e, &n, &status, err)) {
             if (ckpt__restore_element(&n, b->dtype, bytes))
                 return CKPT_OK;   /* an optimizer that keeps step as a number */
-            return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", b->name.data, NULL, err,
+            return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", b->name.data, NULL, err,
                                    "its value %s in the checkpoint cannot be held exactly by %s",
                                    ckpt__number_text(&n, number), ckpt_dtype_name(b->dtype));
         }
         if (status < 0)
             return status;
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", b->name.data, NULL, err,
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", b->name.data, NULL, err,
                                "it is bound as a tensor of %llu bytes, and the checkpoint holds a %s there",
                                (unsigned long long)b->nbytes, ckpt_kind_name(e->value->kind));
     }
     const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
     item->tensor = e->tensor;
     if (t->extra->quantizer.data)
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
                                "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
                                "point; only dense tensors are restored",
                                t->extra->quantizer.data);
     if (t->extra->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err, t->extra->layout.data
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err, t->extra->layout.data
                                ? "its layout in the checkpoint is %s; only dense tensors are restored"
                                : "it has no data in the checkpoint (%s)",
                                t->extra->layout.data ? t->extra->layout.data : "a meta tensor, or one that lies in pieces");
@@ -184,7 +184,7 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__side *side, size_t i, 
 
 /* ---- names tied in the state */
 
-static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__alias *a, ckpt_error *err)
+static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, const ckpt__alias *a, ckpt_error *err)
 {
     const ckpt__index *x = r->reader->index;
     size_t entry;
@@ -211,7 +211,7 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__side *side, const ckpt__
         return status;
     if (p->info.nbytes == q->info.nbytes && c1 == c2)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "tie-broken", a->name.data,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "tie-broken", a->name.data,
                            "bind it as a tensor of its own instead of an alias", err,
                            "the state ties it to '%s', and the checkpoint holds two different tensors", a->of.data);
 }
@@ -249,7 +249,7 @@ static ckpt_str not_among(const ckpt_str *a, size_t count, const ckpt_str *b, si
     return odd;
 }
 
-static ckpt_status groups_differ(ckpt__side *side, const ckpt__group *g, const ckpt__canon_group *c, ckpt_error *err)
+static ckpt_status groups_differ(ckpt__target_state *side, const ckpt__group *g, const ckpt__canon_group *c, ckpt_error *err)
 {
     char shown[200] = "", which[300] = "";
     ckpt_str ours = not_among(g->params, g->param_count, c->params, c->param_count),
@@ -257,14 +257,14 @@ static ckpt_status groups_differ(ckpt__side *side, const ckpt__group *g, const c
     if (odd.data)
         snprintf(which, sizeof which, "; '%s' is in the %s's only", ckpt__escape(shown, sizeof shown, odd.data, odd.size),
                  ours.data ? "state" : "checkpoint");
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "group-mismatch", g->name.data,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "group-mismatch", g->name.data,
                            "bind the groups with the parameters that they have in the checkpoint, or bind no groups", err,
                            "parameter group '%s' has %zu parameters in the state and %zu in the checkpoint%s", g->name.data,
                            g->param_count, c->param_count, which);
 }
 
 /* By the parameters, and among equals by the name. */
-static ckpt_status match_group(ckpt__side *side, size_t g, ckpt_error *err)
+static ckpt_status match_group(ckpt__target_state *side, size_t g, ckpt_error *err)
 {
     const ckpt__canon *c = side->canon;
     const ckpt__group *group = &side->state->groups[g];
@@ -289,13 +289,7 @@ static ckpt_status match_group(ckpt__side *side, size_t g, ckpt_error *err)
 
 /* ---- what nobody asked for */
 
-static bool ends_with(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
-static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status leftovers(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt__index *x = r->reader->index;
     /* A file that ckpt_save wrote holds what a trainer bound: a value that nobody asks for now is a mistake. One that came
@@ -303,17 +297,17 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
     bool bound = ckpt__format_of(x)->bound && !(x->root && ckpt_value_get(x->root, CKPT__OUTSIDE_KEY));
     for (size_t i = 0; i < side->canon->count; i++) {
         const ckpt__canon_entry *e = &side->canon->entries[i];
-        if (side->consumed[i] || (strncmp(e->name.data, "optimizer.groups.", 17) == 0 && ends_with(e->name, ".params")))
+        if (side->consumed[i] || (ckpt__str_begins(e->name, "optimizer.groups.") && ckpt__str_ends(e->name, ".params")))
             continue;
         /* The values of other programs (their arguments, their RNG) are no part of this state; their tensors are. */
         bool strict = !e->outside && (e->is_tensor || bound) && e->role != CKPT_ROLE_RNG &&
                       !ckpt__restore_is_of_replaced(side, e->name, e->param, NULL);
         ckpt_status status;
         if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))
-            status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
+            status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
                                      err, "it is in the checkpoint, and nothing of that name is bound");
         else
-            status = ckpt__side_note(side, CKPT_SEVERITY_NOTE, "left-over", e->name.data, NULL, err,
+            status = ckpt__target_note(side, CKPT_SEVERITY_NOTE, "left-over", e->name.data, NULL, err,
                                      "it is in the checkpoint and nothing of that name is bound: left alone");
         if (status < 0)
             return status;
@@ -321,7 +315,7 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__side *side, ckpt_error *er
     return CKPT_OK;
 }
 
-ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     side->items = calloc(s->count + 1, sizeof *side->items);

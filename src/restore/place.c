@@ -13,19 +13,19 @@ typedef struct places {
     char (*tags)[CKPT_DEVICE_NAME_MAX];
 } places;
 
-static bool has_rules(const ckpt__side *side)
+static bool has_rules(const ckpt__target_state *side)
 {
     return side->map != NULL;
 }
 
 /* Are the caller's own buffers held to the rules and the policy? Without either they simply stay. */
-static bool enforced(const ckpt__side *side)
+static bool enforced(const ckpt__target_state *side)
 {
     return has_rules(side) || side->options.optimizer != CKPT_OPTIMIZER_DEFAULT;
 }
 
 /* The tag that stands for "keep": the saved one where there are rules; else where the tensor is or is to be. */
-static ckpt_str tag_of(ckpt__restorer *r, const ckpt__side *side, size_t i, char *buf)
+static ckpt_str tag_of(ckpt__restorer *r, const ckpt__target_state *side, size_t i, char *buf)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
@@ -43,7 +43,7 @@ static ckpt_str tag_of(ckpt__restorer *r, const ckpt__side *side, size_t i, char
     return ckpt__s(ckpt_device_name(own, buf));
 }
 
-static ckpt_status gather(ckpt__restorer *r, ckpt__side *side, places *p, ckpt_error *err)
+static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     size_t n = s->count + 1;
@@ -71,7 +71,7 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__side *side, places *p, ckpt_e
                                           .stays = !b->ours && !enforced(side) };
         p->dtypes[i] = side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
         if (ckpt__hash_get(groups, owner.data, owner.size, &g))
-            p->kinds[i] = ckpt__group_kind(&side->canon->groups[g]);
+            p->kinds[i] = ckpt__kind_of_flags(side->canon->groups[g].flags);
     }
     ckpt__hash_free(groups);
     return status;
@@ -87,7 +87,7 @@ static void free_places(places *p)
 }
 
 /* Where a tensor goes that neither rule nor tag speaks of: to where all the parameters go, if that is one device. */
-static ckpt_device common_device(const ckpt__side *side, const places *p)
+static ckpt_device common_device(const ckpt__target_state *side, const places *p)
 {
     ckpt_device d = { CKPT_DEVICE_NONE, -1 };
     for (size_t i = 0; i < side->state->count; i++) {
@@ -102,7 +102,7 @@ static ckpt_device common_device(const ckpt__side *side, const places *p)
 }
 
 /* Where each tensor is to go. What the caller's own memory is held to is seen afterwards, by check_own. */
-static void aim(ckpt__side *side, places *p, size_t i)
+static void aim(ckpt__target_state *side, places *p, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
@@ -123,26 +123,26 @@ static bool is_place(ckpt_device d)
 }
 
 /* Memory of ours goes anywhere that tensors can be. */
-static ckpt_status check_ours(ckpt__side *side, places *p, size_t i, ckpt_error *err)
+static ckpt_status check_ours(ckpt__target_state *side, places *p, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     char want[CKPT_DEVICE_NAME_MAX];
     if (is_place(side->items[i].target))
         return CKPT_OK;
     if (p->targets[i].device.type != CKPT_DEVICE_NONE)
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data,
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data,
                                "send it to cpu or cuda:N; ckpt-migrate --map-location rewrites the tags of a file for others",
                                err,
                                "the rules put it on %s, and this library places tensors on cpu and cuda only",
                                ckpt__target_name(&p->targets[i], want));
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data, "give a map_location, such as cuda:0", err,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data, "give a map_location, such as cuda:0", err,
                            "it was saved on '%s', and no rule says where it goes here",
                            p->subjects[i].tag.data ? p->subjects[i].tag.data : "an unknown device");
 }
 
 /* The caller's memory is where it is: a target that is elsewhere is an error, and memory without a fixed device fits every
  * one. A device that is not there has its own finding, and what is bound elsewhere is then no news. */
-static ckpt_status check_own(ckpt__side *side, places *p, size_t i, size_t *managed, ckpt_error *err)
+static ckpt_status check_own(ckpt__target_state *side, places *p, size_t i, size_t *managed, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
@@ -166,7 +166,7 @@ static ckpt_status check_own(ckpt__side *side, places *p, size_t i, size_t *mana
                                   "the map", want);
     else
         snprintf(fix, sizeof fix, "bind a buffer on %s", want);
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix, err,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix, err,
                            "the rules put it on %s, and its bound buffer is %s%s", want,
                            b->memory.kind == CKPT_MEMORY_MANAGED ? "managed memory" : "on ",
                            b->memory.kind == CKPT_MEMORY_MANAGED ? "" : ckpt_device_name(own, have));
@@ -183,7 +183,7 @@ static void count_devices(char *text, size_t size)
         snprintf(text, size, count == 1 ? "there is %d CUDA device" : "there are %d CUDA devices", count);
 }
 
-static ckpt_status note_absent(ckpt__side *side, ckpt_device d, size_t first, ckpt_error *err)
+static ckpt_status note_absent(ckpt__target_state *side, ckpt_device d, size_t first, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     size_t tensors = 0;
@@ -193,14 +193,14 @@ static ckpt_status note_absent(ckpt__side *side, ckpt_device d, size_t first, ck
     count_devices(there, sizeof there);
     if (tensors > 1)
         snprintf(which, sizeof which, " (the first: %.150s)", s->bindings[first].name.data);
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-such-device", s->bindings[first].name.data,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", s->bindings[first].name.data,
                            "give a map_location that names a device that is there (CUDA_VISIBLE_DEVICES may hide some)", err,
                            "%zu tensor%s to go to %s, and %s%s", tensors, tensors == 1 ? " is" : "s are",
                            ckpt_device_name(d, name), there, which);
 }
 
 /* Every device that is a target is asked for once; a missing one is one finding that counts its tensors. */
-static ckpt_status check_devices(ckpt__side *side, ckpt_error *err)
+static ckpt_status check_devices(ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     enum { MOST = 256 };
@@ -222,11 +222,11 @@ static ckpt_status check_devices(ckpt__side *side, ckpt_error *err)
     return status;
 }
 
-static ckpt_status note_managed(ckpt__side *side, size_t managed, ckpt_error *err)
+static ckpt_status note_managed(ckpt__target_state *side, size_t managed, ckpt_error *err)
 {
     if (managed == 0)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_SEVERITY_WARNING, "managed", "", "use device memory where the map is to be kept", err,
+    return ckpt__target_note(side, CKPT_SEVERITY_WARNING, "managed", "", "use device memory where the map is to be kept", err,
                            "%zu bound buffer%s managed memory, which has no fixed device: the map was not applied to %s", managed,
                            managed == 1 ? " is" : "s are", managed == 1 ? "it" : "them");
 }
@@ -234,7 +234,7 @@ static ckpt_status note_managed(ckpt__side *side, size_t managed, ckpt_error *er
 /* ---- dtypes: they differ only by a rule, by the policy's float32 for a step, or by permission */
 
 /* A step counter may change its dtype without permission where the number stays what it is. */
-static bool step_is_exact(ckpt__restorer *r, const ckpt__side *side, size_t i)
+static bool step_is_exact(ckpt__restorer *r, const ckpt__target_state *side, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__number n;
@@ -249,7 +249,7 @@ static bool step_is_exact(ckpt__restorer *r, const ckpt__side *side, size_t i)
     return known && !inexact;
 }
 
-static ckpt_status check_dtype(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+static ckpt_status check_dtype(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
@@ -262,14 +262,14 @@ static ckpt_status check_dtype(ckpt__restorer *r, ckpt__side *side, size_t i, ck
     if (item->cast == b->dtype || side->options.allow_cast || step_is_exact(r, side, i)) {
         ckpt_dtype probe = t->dtype;
         if (!ckpt__convert(probe, NULL, b->dtype, NULL, 0, NULL))
-            return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data, NULL, err,
+            return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data, NULL, err,
                                    "there is no conversion from %s to %s", from, to);
-        ckpt_status status = ckpt__side_note(side, CKPT_SEVERITY_NOTE, "cast", b->name.data, NULL, err, "converted from %s to %s", from, to);
+        ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_NOTE, "cast", b->name.data, NULL, err, "converted from %s to %s", from, to);
         if (status == CKPT_OK && !ckpt__report_detail(side->report, NULL, from, to, b->nbytes))
             status = ckpt__fail_memory(err, "report", 0);
         return status;
     }
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data,
                            "permit a conversion with allow_cast, or with a rule: {name: ..., cast: ...}", err,
                            "it is %s in the checkpoint and %s in the state", from, to);
 }
@@ -281,7 +281,7 @@ static bool needs_memory(const ckpt__binding *b, ckpt_device target)
     return b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), target));
 }
 
-static ckpt_status check_memory(ckpt__side *side, ckpt_error *err)
+static ckpt_status check_memory(ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     enum { MOST = 64 };
@@ -298,7 +298,7 @@ static ckpt_status check_memory(ckpt__side *side, ckpt_error *err)
         if (!need[d] || ckpt_device_info(ckpt_cuda(d), name, sizeof name, &available, &total, &simulated, &why) < 0 ||
             need[d] <= available)
             continue;
-        ckpt_status status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "device-memory", "", "choose other devices, or free memory there",
+        ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "device-memory", "", "choose other devices, or free memory there",
             err, "cuda:%d has %llu bytes free of %llu, and %llu are needed", d, (unsigned long long)available,
             (unsigned long long)total, (unsigned long long)need[d]);
         if (status < 0)
@@ -307,7 +307,7 @@ static ckpt_status check_memory(ckpt__side *side, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status check_arenas(ckpt__side *side, ckpt_error *err)
+static ckpt_status check_arenas(ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     side->arena_device = calloc(s->arena_count + 1, sizeof *side->arena_device);
@@ -323,7 +323,7 @@ static ckpt_status check_arenas(ckpt__side *side, ckpt_error *err)
         if (d->type == CKPT_DEVICE_NONE)
             *d = target;
         else if (!ckpt_device_equal(*d, target)) {
-            ckpt_status status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "arena-split", b->name.data,
+            ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "arena-split", b->name.data,
                 "bind these tensors one by one, or send the whole arena to one device", err,
                 "the rules put it on %s, and others of its arena (one allocation) on %s", ckpt_device_name(target, one),
                 ckpt_device_name(*d, two));
@@ -335,7 +335,7 @@ static ckpt_status check_arenas(ckpt__side *side, ckpt_error *err)
 }
 
 /* Findings of the placement become the side's; a breach of the policy is a warning where the caller permits it. */
-static ckpt_status merge_findings(ckpt__side *side, const ckpt_report *found, ckpt_error *err)
+static ckpt_status merge_findings(ckpt__target_state *side, const ckpt_report *found, ckpt_error *err)
 {
     for (size_t i = 0; i < ckpt_report_count(found); i++) {
         const ckpt_finding *f = ckpt_report_get(found, i);
@@ -348,7 +348,7 @@ static ckpt_status merge_findings(ckpt__side *side, const ckpt_report *found, ck
     return CKPT_OK;
 }
 
-ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     places p = { .subjects = NULL };
     size_t managed = 0;

@@ -17,10 +17,10 @@ static bool is_named(const ckpt_state *s, ckpt_str glob, size_t binding)
 }
 
 /* The tensor of the checkpoint that has the binding's name; SIZE_MAX: none. */
-static size_t tensor_of(const ckpt__side *side, size_t binding)
+static size_t tensor_of(const ckpt__target_state *side, size_t binding)
 {
     size_t entry;
-    if (!ckpt__side_find(side, side->state->bindings[binding].name, &entry) || !side->canon->entries[entry].is_tensor)
+    if (!ckpt__target_find(side, side->state->bindings[binding].name, &entry) || !side->canon->entries[entry].is_tensor)
         return SIZE_MAX;
     return side->canon->entries[entry].tensor;
 }
@@ -38,7 +38,7 @@ static bool is_moment(const ckpt__binding *b)
 }
 
 /* A checkpoint of the optimizer alone shows by the moments that the parameter had another shape. */
-static void ask_moments(const ckpt__restorer *r, ckpt__side *side, const bool *named)
+static void ask_moments(const ckpt__restorer *r, ckpt__target_state *side, const bool *named)
 {
     const ckpt_state *s = side->state;
     for (size_t i = 0; i < s->count; i++) {
@@ -49,7 +49,7 @@ static void ask_moments(const ckpt__restorer *r, ckpt__side *side, const bool *n
     }
 }
 
-ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     side->replaced = calloc(s->count + 1, sizeof *side->replaced);
@@ -61,7 +61,7 @@ ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckp
             if (!ckpt_role_is_optimizer(s->bindings[i].role) && is_named(s, s->replace[g], i))
                 used = named[i] = true;
         if (!used)
-            status = ckpt__side_note(side, CKPT_SEVERITY_ERROR, "unused-replace", s->replace[g].data, "correct the glob of ckpt_state_replace", err,
+            status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "unused-replace", s->replace[g].data, "correct the glob of ckpt_state_replace", err,
                                      "no tensor of such a name is bound that could be new");
     }
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
@@ -74,13 +74,13 @@ ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckp
     return status;
 }
 
-static bool is_replaced(const ckpt__side *side, const char *name, size_t n)
+static bool is_replaced(const ckpt__target_state *side, const char *name, size_t n)
 {
     const ckpt__binding *b = ckpt__state_find(side->state, name, n);
     return b && side->replaced[b - side->state->bindings];
 }
 
-bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_str param, ckpt_str *key)
+bool ckpt__restore_is_of_replaced(const ckpt__target_state *side, ckpt_str name, ckpt_str param, ckpt_str *key)
 {
     static const char head[] = "optimizer.";
     const size_t n = sizeof head - 1;
@@ -88,7 +88,7 @@ bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_st
         return false;
     if (param.data && is_replaced(side, param.data, param.size))
         return true;
-    if (name.size <= n || memcmp(name.data, head, n) != 0)
+    if (!ckpt__str_begins_more(name, head))
         return false;
     for (size_t end = name.size - 1; end > n; end--)
         if (name.data[end] == '.' && is_replaced(side, name.data + n, end - n)) {
@@ -112,10 +112,10 @@ static bool begins_elsewhere(ckpt_str key)
 /* The table of an 8-bit code (qmap1, ...) has nothing to do with the parameter. */
 static bool is_table(const ckpt__binding *b)
 {
-    return b->role == CKPT_ROLE_OPTIM && b->state_key.size > 4 && memcmp(b->state_key.data, "qmap", 4) == 0;
+    return b->role == CKPT_ROLE_OPTIM && ckpt__str_begins_more(b->state_key, "qmap");
 }
 
-bool ckpt__restore_replace(ckpt__side *side, size_t i)
+bool ckpt__restore_replace(ckpt__target_state *side, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
@@ -126,7 +126,7 @@ bool ckpt__restore_replace(ckpt__side *side, size_t i)
         return false;
     bool keeps = side->replaced[i] || b->role == CKPT_ROLE_MASTER || b->role == CKPT_ROLE_EMA || begins_elsewhere(b->state_key);
     item->fate = keeps ? CKPT__KEPT : CKPT__ZEROED;
-    if (ckpt__side_find(side, b->name, &entry)) {
+    if (ckpt__target_find(side, b->name, &entry)) {
         side->consumed[entry] = true;
         if (side->canon->entries[entry].is_tensor)
             item->like = side->canon->entries[entry].tensor;
@@ -134,7 +134,7 @@ bool ckpt__restore_replace(ckpt__side *side, size_t i)
     return true;
 }
 
-bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__side *side, size_t i)
+bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *side, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];

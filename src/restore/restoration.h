@@ -42,7 +42,7 @@ typedef struct ckpt__taken {
 } ckpt__taken;
 
 /* One state of a restore. */
-typedef struct ckpt__side {
+typedef struct ckpt__target_state {
     ckpt_state *state;
     ckpt_restore_options options;
     const ckpt_map *map;
@@ -65,42 +65,42 @@ typedef struct ckpt__side {
     void **arena_data;            /* new memory of each arena of the state, or NULL */
     ckpt_device *arena_device;
     ckpt__arena *memory;
-} ckpt__side;
+} ckpt__target_state;
 
 typedef struct ckpt__restorer {
     const char *path;
     ckpt_reader *reader;
-    ckpt__side *sides; size_t count;
+    ckpt__target_state *sides; size_t count;
     ckpt__plan plan;
     ckpt__lanes lanes;
 } ckpt__restorer;
 
 /* Each adds findings to the side's report; a negative status only where the check itself could not be made. */
-ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
-ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
-ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
+ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
+ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 /* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its item
  * says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be NULL); the
  * note "replaced", false where memory is short. */
-ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
-bool ckpt__restore_replace(ckpt__side *side, size_t binding);
-bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_str param, ckpt_str *key);
-bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__side *side, size_t binding);
+ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
+bool ckpt__restore_replace(ckpt__target_state *side, size_t binding);
+bool ckpt__restore_is_of_replaced(const ckpt__target_state *side, ckpt_str name, ckpt_str param, ckpt_str *key);
+bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *side, size_t binding);
 /* The canonical entry of a binding's name, or of an alias of it. */
-bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry);
+bool ckpt__target_find(const ckpt__target_state *side, ckpt_str name, size_t *entry);
 /* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
  * does not take its own. */
-ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *err);
-ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err);
-void ckpt__restore_free_values(ckpt__side *side);
+ckpt_status ckpt__restore_take_values(ckpt__target_state *side, ckpt_error *err);
+void ckpt__restore_free_values(ckpt__target_state *side);
 /* The finding of a value that the checkpoint does not have: as the state and the options permit it. */
-ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_error *err);
+ckpt_status ckpt__restore_missing_value(ckpt__target_state *side, ckpt_str name, ckpt_error *err);
 /* Adds a finding; CKPT_E_NO_MEMORY when that fails. */
-ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                             ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
 /* Puts the pending values into the trainer's variables: cannot fail. */
-void ckpt__restore_apply_scalars(const ckpt__side *side);
+void ckpt__restore_apply_scalars(const ckpt__target_state *side);
 /* A number of a checkpoint. */
 typedef struct ckpt__number {
     bool is_int;

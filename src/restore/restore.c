@@ -8,7 +8,7 @@
 
 /* ---- preparing a side */
 
-static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
+static ckpt_status read_options(ckpt__target_state *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
 {
     const ckpt_restore_options *o = &side->options;
     ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_restore_options, &side->options, options, err);
@@ -37,13 +37,13 @@ static bool wants_optimizer(const ckpt_state *s)
         if (ckpt_role_is_optimizer(s->bindings[i].role))
             return true;
     for (size_t i = 0; i < s->scalar_count; i++)
-        if (s->scalars[i].group != SIZE_MAX || strncmp(s->scalars[i].name.data, "scaler.", 7) == 0)
+        if (s->scalars[i].group != SIZE_MAX || ckpt__str_begins(s->scalars[i].name, "scaler."))
             return true;
     return s->group_count > 0;
 }
 
 /* The state's own groups, in its order. */
-static ckpt_status hint_groups(ckpt__side *side, ckpt__canon_hints *hints, ckpt_error *err)
+static ckpt_status hint_groups(ckpt__target_state *side, ckpt__canon_hints *hints, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     size_t n = 0;
@@ -64,7 +64,7 @@ static ckpt_status hint_groups(ckpt__side *side, ckpt__canon_hints *hints, ckpt_
     return CKPT_OK;
 }
 
-static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     ckpt_str *wanted = malloc((s->count + s->alias_count + 1) * sizeof *wanted);
@@ -87,7 +87,7 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *
     return status;
 }
 
-static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     if (!side->report && !(side->report = side->own_report = ckpt_report_new()))
         return ckpt__fail_memory(err, r->path, 0);
@@ -108,7 +108,7 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
     return status;
 }
 
-static void free_side(ckpt__side *side)
+static void free_side(ckpt__target_state *side)
 {
     ckpt__canon_free(side->canon);
     ckpt_map_free(side->own_map);
@@ -126,7 +126,7 @@ static void free_side(ckpt__side *side)
 
 /* ---- memory of ours on the target */
 
-static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
+static ckpt_status allocate(ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_state *s = side->state;
     ckpt_status status = CKPT_OK;
@@ -150,7 +150,7 @@ static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
     return status;
 }
 
-static void release_new(ckpt__side *side)
+static void release_new(ckpt__target_state *side)
 {
     for (size_t i = 0; side->items && i < side->state->count; i++)
         if (side->items[i].fresh && side->state->bindings[i].arena == SIZE_MAX)
@@ -160,7 +160,7 @@ static void release_new(ckpt__side *side)
 }
 
 /* The new memory takes the old one's place. */
-static void adopt(ckpt__side *side)
+static void adopt(ckpt__target_state *side)
 {
     ckpt_state *s = side->state;
     for (size_t i = 0; i < s->count; i++) {
@@ -188,7 +188,7 @@ static void adopt(ckpt__side *side)
 
 static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
 {
-    ckpt__side *side = &r->sides[n];
+    ckpt__target_state *side = &r->sides[n];
     for (size_t i = 0; i < side->state->count; i++) {
         const ckpt__binding *b = &side->state->bindings[i];
         const ckpt__item *item = &side->items[i];
@@ -215,7 +215,7 @@ static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
 static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
 {
     for (size_t n = 0; n < r->count; n++) {
-        const ckpt__side *side = &r->sides[n];
+        const ckpt__target_state *side = &r->sides[n];
         ckpt__caller_streams callers = ckpt__state_streams(side->state);
         for (size_t i = 0; i < side->state->count; i++) {
             const ckpt__binding *b = &side->state->bindings[i];
@@ -231,7 +231,7 @@ static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
 }
 
 /* New memory is zero already. */
-static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+static ckpt_status zero(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
@@ -244,7 +244,7 @@ static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_erro
 }
 
 /* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors. */
-static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
@@ -272,7 +272,7 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *e
 
 /* What will have been done. It is written down first, so that a restore which did it cannot fail for want of memory to
  * say so, and is taken back where it was not done. */
-static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     char to[CKPT_DEVICE_NAME_MAX];
     side->foreseen = ckpt_report_count(side->report);
@@ -297,7 +297,7 @@ static void report_torn(ckpt__restorer *r)
     static const char *const codes[] = { "untouched", "torn", "complete" };
     for (size_t i = 0; i < r->plan.count; i++) {
         const ckpt__copy *c = &r->plan.copies[i];
-        const ckpt__side *side = &r->sides[c->state];
+        const ckpt__target_state *side = &r->sides[c->state];
         /* New memory is given back and the old one still holds what it held. */
         ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
         ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],

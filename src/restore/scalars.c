@@ -99,7 +99,7 @@ const char *ckpt__number_text(const ckpt__number *n, char text[CKPT__NUMBER_MAX]
     return text;
 }
 
-static ckpt_status add_pending(ckpt__side *side, const ckpt__pending *p, ckpt_error *err)
+static ckpt_status add_pending(ckpt__target_state *side, const ckpt__pending *p, ckpt_error *err)
 {
     if (!ckpt__grow(&side->pending, &side->pending_capacity, side->pending_count + 1, sizeof *side->pending))
         return ckpt__fail_memory(err, "scalars", 0);
@@ -155,7 +155,7 @@ static const char *kind_text(ckpt__scalar_kind kind)
     return names[kind];
 }
 
-static ckpt_status number(ckpt__restorer *r, ckpt__side *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
+static ckpt_status number(ckpt__restorer *r, ckpt__target_state *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
                           ckpt_error *err)
 {
     const ckpt__scalar *s = &side->state->scalars[scalar];
@@ -164,16 +164,16 @@ static ckpt_status number(ckpt__restorer *r, ckpt__side *side, size_t scalar, co
     ckpt_status status;
     if (!ckpt__restore_number(r, e, &n, &status, err))
         return status < 0 ? status
-                          : ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
+                          : ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
                                             kind_text(s->kind), e->is_tensor ? "tensor that does not convert to one number" : ckpt_kind_name(e->value->kind));
     if (fit(s->kind, &n, &p))
         return add_pending(side, &p, err);
     char shown[CKPT__NUMBER_MAX];
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "its value %s cannot be held exactly by %s",
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "its value %s cannot be held exactly by %s",
                            ckpt__number_text(&n, shown), kind_text(s->kind));
 }
 
-static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
+static ckpt_status text(ckpt__restorer *r, ckpt__target_state *side, size_t scalar, const char *name, const ckpt__canon_entry *e,
                         ckpt_error *err)
 {
     const ckpt__scalar *s = &side->state->scalars[scalar];
@@ -190,21 +190,21 @@ static ckpt_status text(ckpt__restorer *r, ckpt__side *side, size_t scalar, cons
         return status < 0 ? status : add_pending(side, &p, err);
     }
     if (t && bytes && (t->dtype == CKPT_U8 || t->dtype == CKPT_I8))
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "it has %llu bytes, and the state has room for %zu exactly",
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "it has %llu bytes, and the state has room for %zu exactly",
                                (unsigned long long)t->nbytes, s->size);
     ckpt_kind kind = t ? CKPT_V_TENSOR : e->value->kind;
     if (bytes ? kind != CKPT_V_BYTES && kind != CKPT_V_BYTEARRAY : kind != CKPT_V_STR)
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", name, NULL, err, "it is bound as %s, and the checkpoint holds a %s",
                                kind_text(s->kind), ckpt_kind_name(kind));
     p.text = e->value->text;
     if (bytes ? p.text.size != s->size : p.text.size >= s->size)
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "it has %zu bytes, and the state has room for %zu%s",
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", name, NULL, err, "it has %zu bytes, and the state has room for %zu%s",
                                p.text.size, s->size, bytes ? " exactly" : " with the NUL");
     return add_pending(side, &p, err);
 }
 
 /* `step` where the checkpoint only has one a parameter: those, if all are equal. */
-static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_t scalar, bool *found, ckpt_error *err)
+static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__target_state *side, size_t scalar, bool *found, ckpt_error *err)
 {
     double first = 0;
     const char *who = NULL;
@@ -222,7 +222,7 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
         }
         if (who && n.real != first) {
             char a[CKPT__DOUBLE_MAX], b[CKPT__DOUBLE_MAX];
-            return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "steps-differ", "step", "name the one that counts with source.step in the map",
+            return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "steps-differ", "step", "name the one that counts with source.step in the map",
                                    err, "the checkpoint has no step of its own, and its parameters' steps differ: '%s' %s, '%s' %s",
                                    who, ckpt__format_double(a, first), e->name.data, ckpt__format_double(b, n.real));
         }
@@ -234,25 +234,25 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__side *side, size_
     *found = true;
     ckpt__pending p = { .scalar = scalar };
     if (!fit(side->state->scalars[scalar].kind, &(ckpt__number){ .real = first }, &p))
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", "step", NULL, err, "the parameters' step is no whole number");
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", "step", NULL, err, "the parameters' step is no whole number");
     ckpt_status status = add_pending(side, &p, err);
-    return status < 0 ? status : ckpt__side_note(side, CKPT_SEVERITY_NOTE, "step-from-parameters", "step", NULL, err,
+    return status < 0 ? status : ckpt__target_note(side, CKPT_SEVERITY_NOTE, "step-from-parameters", "step", NULL, err,
                                                  "taken from the parameters' steps, which all are %lld", (long long)first);
 }
 
-ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_error *err)
+ckpt_status ckpt__restore_missing_value(ckpt__target_state *side, ckpt_str name, ckpt_error *err)
 {
     bool optional = ckpt__state_is_optional(side->state, name);
     if (optional || side->options.allow_missing)
-        return ckpt__side_note(side, CKPT_SEVERITY_NOTE, optional ? "kept" : "missing", name.data, NULL, err,
+        return ckpt__target_note(side, CKPT_SEVERITY_NOTE, optional ? "kept" : "missing", name.data, NULL, err,
                                "it is not in the checkpoint and keeps its value");
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "missing", name.data,
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "missing", name.data,
                            "if it is meant to keep its value, permit it with allow_missing or ckpt_state_optional", err,
                            "it is bound and the checkpoint has no value of that name");
 }
 
 /* The step of a parameter that is new; what else is a number of its state keeps its value. */
-static ckpt_status replaced(ckpt__side *side, size_t scalar, ckpt_str key, ckpt_error *err)
+static ckpt_status replaced(ckpt__target_state *side, size_t scalar, ckpt_str key, ckpt_error *err)
 {
     const ckpt__scalar *s = &side->state->scalars[scalar];
     ckpt__pending p = { .scalar = scalar };
@@ -262,11 +262,11 @@ static ckpt_status replaced(ckpt__side *side, size_t scalar, ckpt_str key, ckpt_
         side->consumed[entry] = true;
     ckpt_status status = anew ? add_pending(side, &p, err) : CKPT_OK;
     return status < 0 ? status
-                      : ckpt__side_note(side, CKPT_SEVERITY_NOTE, "replaced", s->name.data, NULL, err, "it %s, as its parameter is new",
+                      : ckpt__target_note(side, CKPT_SEVERITY_NOTE, "replaced", s->name.data, NULL, err, "it %s, as its parameter is new",
                                         anew ? "starts at 0" : "keeps its value");
 }
 
-static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+static ckpt_status one(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__scalar *s = &side->state->scalars[i];
     ckpt__buf wanted = { 0 }, stored = { 0 };
@@ -299,7 +299,7 @@ static ckpt_status one(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error
     return status;
 }
 
-ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < side->state->scalar_count; i++)
@@ -307,7 +307,7 @@ ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_erro
     return status;
 }
 
-void ckpt__restore_apply_scalars(const ckpt__side *side)
+void ckpt__restore_apply_scalars(const ckpt__target_state *side)
 {
     for (size_t i = 0; i < side->pending_count; i++) {
         const ckpt__pending *p = &side->pending[i];

@@ -7,31 +7,31 @@
 
 /* ---- what is there */
 
-static ckpt_status ask(ckpt__side *side, const ckpt__valued *v, uint64_t size, ckpt_error *err)
+static ckpt_status ask(ckpt__target_state *side, const ckpt__valued *v, uint64_t size, ckpt_error *err)
 {
     ckpt_error own = CKPT_ERROR_INIT, why = CKPT_ERROR_INIT;
     if (!v->hooks.check || ckpt__hook_answer(v, "check", v->hooks.check(v->hooks.ctx, (size_t)size, &own), &own, &why) == CKPT_OK)
         return CKPT_OK;
-    return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", v->name.data, NULL, err, "it has %llu bytes in the checkpoint, and %s",
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", v->name.data, NULL, err, "it has %llu bytes in the checkpoint, and %s",
                            (unsigned long long)size, why.message);
 }
 
-static ckpt_status match_tensor(ckpt__restorer *r, ckpt__side *side, const ckpt__valued *v, ckpt__taken *t, size_t tensor,
+static ckpt_status match_tensor(ckpt__restorer *r, ckpt__target_state *side, const ckpt__valued *v, ckpt__taken *t, size_t tensor,
                                 ckpt_error *err)
 {
     const ckpt_tensor_info *info = &r->reader->index->tensors[tensor].info;
     if ((info->dtype != CKPT_U8 && info->dtype != CKPT_I8) || info->extra->quantizer.data)
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
                                "it is bound as a value of bytes, and the checkpoint holds a tensor of %s",
                                info->extra->quantizer.data ? "quantized numbers" : ckpt_dtype_name(info->dtype));
     if (info->extra->layout.data || (r->reader->index->tensors[tensor].piece_count != 1 && info->nbytes))
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "no-data", v->name.data, NULL, err, "it is a tensor without data of its own in the checkpoint");
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", v->name.data, NULL, err, "it is a tensor without data of its own in the checkpoint");
     t->tensor = tensor;
     t->size = info->nbytes;
     return ask(side, v, t->size, err);
 }
 
-static ckpt_status match_value(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+static ckpt_status match_value(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__valued *v = &side->state->values[i];
     ckpt__taken *t = &side->taken[i];
@@ -45,14 +45,14 @@ static ckpt_status match_value(ckpt__restorer *r, ckpt__side *side, size_t i, ck
     if (e->is_tensor)
         return match_tensor(r, side, v, t, e->tensor, err);
     if (e->value->kind != CKPT_V_BYTES && e->value->kind != CKPT_V_BYTEARRAY)
-        return ckpt__side_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
                                "it is bound as a value of bytes, and the checkpoint holds a %s", ckpt_kind_name(e->value->kind));
     t->size = e->value->text.size;
     t->data = t->size ? e->value->text.data : "";
     return ask(side, v, t->size, err);
 }
 
-ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     if (!(side->taken = calloc(side->state->value_count + 1, sizeof *side->taken)))
@@ -76,7 +76,7 @@ static const ckpt__taken *read_before(const ckpt__restorer *r, size_t side, size
 
 ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *err)
 {
-    ckpt__side *side = &r->sides[n];
+    ckpt__target_state *side = &r->sides[n];
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < side->state->value_count; i++) {
         ckpt__taken *t = &side->taken[i];
@@ -96,7 +96,7 @@ ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *e
     return status;
 }
 
-ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err)
+ckpt_status ckpt__restore_take_values(ckpt__target_state *side, ckpt_error *err)
 {
     for (size_t i = 0; i < side->state->value_count; i++) {
         const ckpt__valued *v = &side->state->values[i];
@@ -108,7 +108,7 @@ ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err)
         if (status == CKPT_OK)
             continue;
         side->state->poisoned = true;
-        ckpt__side_note(side, CKPT_SEVERITY_ERROR, "not-taken", v->name.data, "restore again", NULL, "all else is restored, and %s", why.message);
+        ckpt__target_note(side, CKPT_SEVERITY_ERROR, "not-taken", v->name.data, "restore again", NULL, "all else is restored, and %s", why.message);
         if (err)
             *err = why;
         return status;
@@ -116,7 +116,7 @@ ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err)
     return CKPT_OK;
 }
 
-void ckpt__restore_free_values(ckpt__side *side)
+void ckpt__restore_free_values(ckpt__target_state *side)
 {
     for (size_t i = 0; side->taken && i < side->state->value_count; i++)
         free(side->taken[i].own);

@@ -48,7 +48,7 @@ static ckpt_status scan_name(void *ctx, const char *name, ckpt_error *err)
         s->latest = true;
     else if (strcmp(name, "checkpoint.json") == 0)
         s->manifest = true;
-    else if (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0)
+    else if (ckpt__begins(name, ".tmp-") || ckpt__begins(name, ".trash-"))
         s->leftovers++;
     else if (ckpt__aside_is(name)) {
         s->aside++;

@@ -13,12 +13,6 @@ static uint16_t le16(const unsigned char *p)
     return (uint16_t)(p[0] | p[1] << 8);
 }
 
-static bool ends_in(const char *name, size_t n, const char *tail)
-{
-    size_t t = strlen(tail);
-    return n >= t && memcmp(name + n - t, tail, t) == 0;
-}
-
 /* ---- one record */
 
 typedef struct record {
@@ -69,7 +63,7 @@ static ckpt_status push_deflated(ckpt__scan_job *job, const ckpt__scan_span *spa
 static ckpt_status push_record(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r)
 {
     ckpt__scan_span like = {.depth = span->depth + 1, .hunted = r->hunted,
-                            .named_pickle = ends_in(r->name, r->name_size, ".pkl") && !r->hunted};
+                            .named_pickle = ckpt__str_ends((ckpt_str){ r->name, r->name_size }, ".pkl") && !r->hunted};
     if (r->size < 2)
         return CKPT_OK;
     if (like.depth > CKPT__SCAN_DEPTH)

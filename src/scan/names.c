@@ -90,7 +90,7 @@ static bool reaches(ckpt_str module, ckpt_str name)
     bool dotted = memchr(name.data, '.', name.size);
     for (size_t at = 0; at < name.size;) {
         ckpt_str part = part_of(name, at);
-        bool within = dotted || (part.size > 2 && memcmp(part.data, "__", 2) == 0);
+        bool within = dotted || ckpt__str_begins_more(part, "__");
         if (is_anywhere(part) || (within && in_list(ckpt__scan_reaching, ckpt__scan_reaching_size, part)))
             return true;
         at += part.size + 1;
@@ -139,18 +139,12 @@ static const ckpt__scan_row *find_other_case(ckpt_str module, ckpt_str name)
     return row && row->danger == CKPT_DANGER_DANGEROUS ? row : NULL;
 }
 
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.size > n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
 static bool is_exception(ckpt_str module, ckpt_str name)
 {
     bool builtin =
         ckpt__str_is(module, "builtins") || ckpt__str_is(module, "exceptions") || ckpt__str_is(module, "__builtin__");
     return builtin && is_capital(name) &&
-           (ends_in(name, "Error") || ends_in(name, "Exception") || ends_in(name, "Warning"));
+           (ckpt__str_ends_more(name, "Error") || ckpt__str_ends_more(name, "Exception") || ckpt__str_ends_more(name, "Warning"));
 }
 
 static ckpt_danger is(ckpt_danger danger, const char *why, const char **reason)

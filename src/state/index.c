@@ -62,7 +62,7 @@ static ckpt_status add_value(ckpt__state_index *p, ckpt__valued *v, ckpt_error *
     t->info.name = v->name;
     t->info.dtype = CKPT_U8;
     t->info.ndim = 1;
-    t->info.role = ckpt__str_is(v->name, "rng") || strncmp(v->name.data, "rng.", 4) == 0 ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER;
+    t->info.role = ckpt__str_is(v->name, "rng") || ckpt__str_begins(v->name, "rng.") ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER;
     return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &shape, NULL, 0, err);
 }
 

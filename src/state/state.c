@@ -133,7 +133,7 @@ ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *
 {
     if (name.size == 0 || name.size > 4096 || !ckpt__utf8_valid(name.data, name.size))
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a name of 1 to 4096 bytes of UTF-8 is expected");
-    if (strncmp(name.data, "ckpt.", 5) == 0 || ckpt__str_is(name, "__metadata__"))
+    if (ckpt__begins(name.data, "ckpt.") || ckpt__str_is(name, "__metadata__"))
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "names that begin with 'ckpt.', and '__metadata__', are the format's own");
     return CKPT_OK;
 }

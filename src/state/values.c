@@ -8,7 +8,7 @@ static ckpt_status add_scalar(ckpt_state *s, const char *name, ckpt__scalar_kind
 {
     if (!s || !name || !*name || !data)
         return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "scalar", "a NULL state or variable, or an empty name");
-    if (strncmp(name, "ckpt.", 5) == 0 || !ckpt__utf8_valid(name, strlen(name)))
+    if (ckpt__begins(name, "ckpt.") || !ckpt__utf8_valid(name, strlen(name)))
         return ckpt__fail(err, CKPT_E_ARGUMENT, name, "names are UTF-8 and do not begin with 'ckpt.'");
     ckpt__scalar v = { ckpt__arena_str(s->memory, name, strlen(name)), kind, data, size, SIZE_MAX, false };
     if (!v.name.data || !ckpt__grow(&s->scalars, &s->scalar_capacity, s->scalar_count + 1, sizeof *s->scalars))
@@ -100,7 +100,7 @@ static ckpt_status check_hyper(const ckpt_state *s, const ckpt_group_desc *g, si
     if (!h->key || !*h->key || !ckpt__utf8_valid(h->key, strlen(h->key)) || !h->data || h->type < CKPT_SCALAR_F32 ||
         h->type > CKPT_SCALAR_U64)
         return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter %zu has no key, no variable or an unknown type", i);
-    if (strcmp(h->key, "params") == 0 || strncmp(h->key, "params.", 7) == 0)
+    if (strcmp(h->key, "params") == 0 || ckpt__begins(h->key, "params."))
         return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter '%s': 'params' is the list of the group's parameters",
                           h->key);
     bool taken = false;

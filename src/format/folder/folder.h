@@ -60,7 +60,6 @@ typedef struct ckpt__folder {
 ckpt__part ckpt__part_of(const char *name, int64_t *number, bool *exact);
 /* "model-00002-of-00005.safetensors": the number, how many, and the name without them in `stem` ("model.safetensors"). */
 bool ckpt__shard_of(const char *name, uint64_t *number, uint64_t *count, char *stem, size_t size);
-bool ckpt__has_suffix(const char *name, const char *suffix);
 /* keys.c: the key that a file gets where all of a directory become one dict: "rng" of "rng_state.pth". */
 void ckpt__folder_key(ckpt_str file, char *out, size_t size);
 

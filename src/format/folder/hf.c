@@ -13,7 +13,7 @@ static const uint64_t index_max = (uint64_t)128 << 20;
 typedef ckpt__hf_shard shard;
 typedef ckpt__hf sharded;
 
-static ckpt_status no_memory(const sharded *s, ckpt_error *err)
+ckpt_status ckpt__hf_no_memory(const sharded *s, ckpt_error *err)
 {
     return ckpt__fail_memory(err, s->label, s->count);
 }
@@ -63,7 +63,7 @@ static ckpt_status leave_out(sharded *s, size_t number, ckpt_status status, cons
                          why->message) &&
         ckpt__report_detail(s->r->index->findings, name, NULL, NULL, 0))
         return CKPT_OK;
-    return no_memory(s, err);
+    return ckpt__hf_no_memory(s, err);
 }
 
 /* Salvage: the tensors of missing shards, by name. */
@@ -82,7 +82,7 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
                               sh->unread ? "it is lost: its shard cannot be read" : "it is lost: its shard is not there") ||
             !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), NULL,
                                  NULL, 0))
-            return no_memory(s, err);
+            return ckpt__hf_no_memory(s, err);
     }
     return CKPT_OK;
 }
@@ -91,7 +91,7 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
 static ckpt_status add_entry(sharded *s, const ckpt_entry *entry, ckpt_error *err)
 {
     if (!ckpt__grow(&s->entries, &s->entry_capacity, s->entry_count + 1, sizeof *s->entries))
-        return no_memory(s, err);
+        return ckpt__hf_no_memory(s, err);
     s->entries[s->entry_count++] = *entry;
     return CKPT_OK;
 }
@@ -153,7 +153,7 @@ static ckpt_status check_twice(sharded *s, ckpt_error *err)
         ckpt_str key = s->entries[i].key->text;
         int put = ckpt__hash_put(s->by_tensor, key.data, key.size, i, NULL);
         if (put < 0)
-            return no_memory(s, err);
+            return ckpt__hf_no_memory(s, err);
         if (put == 0)
             return ckpt__fail(err, CKPT_E_FORMAT, s->label, "the tensor '%s' is in two of its shards",
                               ckpt__escape(one, sizeof one, key.data, key.size));
@@ -223,7 +223,7 @@ static ckpt_status check_total(sharded *s, size_t first_tensor, size_t first_sto
             s->total, tensors) &&
         ckpt__report_detail(x->findings, s->name, NULL, NULL, 0))
         return CKPT_OK;
-    return no_memory(s, err);
+    return ckpt__hf_no_memory(s, err);
 }
 
 static ckpt_status check_found(sharded *s, ckpt_error *err)
@@ -238,7 +238,7 @@ static ckpt_status check_found(sharded *s, ckpt_error *err)
             (!ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", name.data, NULL,
                                "it is lost: the shard that the index names for it is of another save") ||
              !ckpt__report_detail(s->r->index->findings, ckpt__escape(two, sizeof two, file.data, file.size), NULL, NULL, 0)))
-            return no_memory(s, err);
+            return ckpt__hf_no_memory(s, err);
         if (s->r->request->salvage)
             continue;
         ckpt__fail(&why, CKPT_E_DAMAGED, s->label,
@@ -271,7 +271,7 @@ static ckpt_status put_model(sharded *s, const char *name, ckpt_error *err)
         dict->entries = entries;
         dict->entry_count = n;
     }
-    return dict ? ckpt__folder_put(s->r, name, dict, err) : no_memory(s, err);
+    return dict ? ckpt__folder_put(s->r, name, dict, err) : ckpt__hf_no_memory(s, err);
 }
 
 static ckpt_status start(sharded *s, ckpt_error *err)
@@ -280,7 +280,7 @@ static ckpt_status start(sharded *s, ckpt_error *err)
     s->by_tensor = ckpt__hash_new(64);
     s->by_file = ckpt__hash_new(16);
     s->sorted = true;
-    return s->arena && s->by_tensor && s->by_file ? CKPT_OK : no_memory(s, err);
+    return s->arena && s->by_tensor && s->by_file ? CKPT_OK : ckpt__hf_no_memory(s, err);
 }
 
 static void finish(sharded *s)
@@ -315,7 +315,7 @@ static ckpt_status order_shards(sharded *s, ckpt_error *err)
     ckpt__hash_free(where);
     free(before);
     free(after);
-    return ok ? CKPT_OK : no_memory(s, err);
+    return ok ? CKPT_OK : ckpt__hf_no_memory(s, err);
 }
 
 /* Names with slashes are below the folder that the index file is in. */
@@ -332,7 +332,7 @@ static ckpt_status prefix_shards(sharded *s, ckpt_error *err)
                               ckpt__escape(shown, sizeof shown, own.data, own.size));
         char *full = n ? ckpt__arena_alloc(s->arena, n + own.size + 1) : NULL;
         if (n && !full)
-            return no_memory(s, err);
+            return ckpt__hf_no_memory(s, err);
         if (!full)
             continue;
         memcpy(full, s->name, n);
@@ -350,10 +350,10 @@ static ckpt_status read_all(sharded *s, ckpt_error *err)
     /* Arrays that grow step by step leave their old places behind. Most tensors have a storage of their own. */
     if (!ckpt__grow(&x->storages, &x->storage_capacity, first_storage + s->count, sizeof *x->storages) ||
         !ckpt__grow(&x->tensors, &x->tensor_capacity, first_tensor + s->count, sizeof *x->tensors))
-        return no_memory(s, err);
+        return ckpt__hf_no_memory(s, err);
     if (s->name && !s->sorted) {
         if (!ckpt__grow(&s->entries, &s->entry_capacity, s->count + 1, sizeof *s->entries))
-            return no_memory(s, err);
+            return ckpt__hf_no_memory(s, err);
         memset(s->entries, 0, s->count * sizeof *s->entries);
         s->entry_count = s->count;
     }
@@ -394,7 +394,7 @@ static ckpt_status give_up(sharded *s, ckpt_status status, const ckpt_error *why
                          why->message) &&
         ckpt__report_detail(s->r->index->findings, s->name, NULL, NULL, 0))
         return CKPT_OK;
-    return no_memory(s, err);
+    return ckpt__hf_no_memory(s, err);
 }
 
 ckpt_status ckpt__hf_check(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
@@ -416,7 +416,7 @@ ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t file, const char *n
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt__source_label(r->request->source, file, s.label, sizeof s.label);
     s.name = kept;
-    ckpt_status status = kept ? start(&s, err) : no_memory(&s, err);
+    ckpt_status status = kept ? start(&s, err) : ckpt__hf_no_memory(&s, err);
     if (status == CKPT_OK && (status = read_index(&s, file, &why)) < 0) {
         status = give_up(&s, status, &why, err);
         r->bad_index = true;
@@ -453,7 +453,7 @@ static ckpt_status add_loose(sharded *s, const ckpt__member *m, uint64_t *most, 
                           s->shards[0].name.data, m->name);
     ckpt_str name = ckpt__arena_str(s->arena, m->name, strlen(m->name));
     if (!name.data || !ckpt__grow(&s->shards, &s->shard_capacity, s->shard_count + 1, sizeof *s->shards))
-        return no_memory(s, err);
+        return ckpt__hf_no_memory(s, err);
     s->shards[s->shard_count++] = (shard){ .name = name };
     return CKPT_OK;
 }
@@ -478,7 +478,7 @@ ckpt_status ckpt__hf_loose_shards(ckpt__folder_reader *r, const ckpt__folder *fo
                           "the shards of '%s' lie here without the index file that names their tensors; %zu of %" PRIu64
                           " are there",
                           stem, s.shard_count, most))
-        status = no_memory(&s, err);
+        status = ckpt__hf_no_memory(&s, err);
     if (status == CKPT_OK)
         status = read_all(&s, err);
     if (status == CKPT_OK)

@@ -28,4 +28,5 @@ typedef struct ckpt__hf {
 
 /* Fills tensors and shards, has_total and total; s->arena, by_tensor and by_file are there. */
 ckpt_status ckpt__hf_parse_index(ckpt__hf *s, const char *text, size_t size, ckpt_error *err);
+ckpt_status ckpt__hf_no_memory(const ckpt__hf *s, ckpt_error *err);
 #endif

@@ -8,29 +8,24 @@ enum { DEPTH = 64 };
 
 typedef ckpt__hf sharded;
 
-static ckpt_status no_memory(const sharded *s, ckpt_error *err)
-{
-    return ckpt__fail_memory(err, s->label, s->count);
-}
-
 static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_error *err)
 {
     char one[160];
     size_t number = s->shard_count;
     if (!ckpt__grow(&s->tensors, &s->capacity, s->count + 1, sizeof *s->tensors) ||
         !ckpt__grow(&s->shards, &s->shard_capacity, s->shard_count + 1, sizeof *s->shards))
-        return no_memory(s, err);
+        return ckpt__hf_no_memory(s, err);
     ckpt_str name = ckpt__arena_str(s->arena, tensor.data, tensor.size);
     int put = name.data ? ckpt__hash_put(s->by_tensor, name.data, name.size, s->count, NULL) : -1;
     if (put == 0)
         return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map lists the tensor '%s' twice",
                           ckpt__escape(one, sizeof one, name.data, name.size));
     if (put < 0)
-        return no_memory(s, err);
+        return ckpt__hf_no_memory(s, err);
     if (!ckpt__hash_get(s->by_file, file.data, file.size, &number)) {
         ckpt_str kept = ckpt__arena_str(s->arena, file.data, file.size);
         if (!kept.data || ckpt__hash_put(s->by_file, kept.data, kept.size, number, NULL) < 0)
-            return no_memory(s, err);
+            return ckpt__hf_no_memory(s, err);
         if (memchr(kept.data, '\0', kept.size))
             return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map names the file '%s', with a NUL in it",
                               ckpt__escape(one, sizeof one, kept.data, kept.size));
@@ -99,7 +94,7 @@ ckpt_status ckpt__hf_parse_index(ckpt__hf *s, const char *text, size_t size, ckp
     int more = 1;
     ckpt__json *j = malloc(sizeof *j);
     if (!j)
-        return no_memory(s, err);
+        return ckpt__hf_no_memory(s, err);
     ckpt__json_start(j, text, size, DEPTH, s->label);
     ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, err);
     while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, err)) > 0) {

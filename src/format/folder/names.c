@@ -12,12 +12,6 @@ static const char *base_of(const char *name)
     return slash ? slash + 1 : name;
 }
 
-bool ckpt__has_suffix(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), k = strlen(suffix);
-    return n >= k && memcmp(name + n - k, suffix, k) == 0;
-}
-
 /* Digits at `at`, at most 12 of them; 0: none. */
 static size_t digits(const char *at, uint64_t *value)
 {
@@ -130,13 +124,13 @@ ckpt__part ckpt__part_of(const char *path, int64_t *number, bool *exact)
     uint64_t which, count;
     *number = -1;
     *exact = true;
-    if ((strstr(name, ".safetensors.index.") || strstr(name, ".bin.index.")) && ckpt__has_suffix(name, ".json"))
+    if ((strstr(name, ".safetensors.index.") || strstr(name, ".bin.index.")) && ckpt__ends(name, ".json"))
         return CKPT__PART_INDEX;
     for (size_t i = 0; i < sizeof documents / sizeof *documents; i++)
         if (strcmp(name, documents[i].name) == 0)
             return documents[i].part;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        if (name[0] == '.' || !ckpt__has_suffix(name, suffixes[i]))
+        if (name[0] == '.' || !ckpt__ends(name, suffixes[i]))
             continue;
         if (ckpt__shard_of(name, &which, &count, stem, sizeof stem))
             return CKPT__PART_SHARD;
@@ -251,9 +245,9 @@ static bool is_model_folder(const ckpt__folder *f, const char *folder, size_t fr
 
 static bool of_accelerate(const ckpt__member *m)
 {
-    bool bin = ckpt__has_suffix(m->name, ".bin") &&
+    bool bin = ckpt__ends(m->name, ".bin") &&
                (m->part == CKPT__PART_OPTIMIZER || m->part == CKPT__PART_SCHEDULER || m->part == CKPT__PART_SAMPLER);
-    return m->exact && (bin || m->part == CKPT__PART_CUSTOM || strncmp(m->name, "random_states_", 14) == 0);
+    return m->exact && (bin || m->part == CKPT__PART_CUSTOM || ckpt__begins(m->name, "random_states_"));
 }
 
 /* A pipeline of diffusers keeps its models in folders, PEFT all adapters but the one named `default`. */
@@ -290,7 +284,7 @@ static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
 static bool of_trainer(const ckpt__member *m)
 {
     bool part = m->part == CKPT__PART_OPTIMIZER || m->part == CKPT__PART_SCHEDULER;
-    return m->exact && ((part && ckpt__has_suffix(m->name, ".pt")) || strncmp(m->name, "rng_state", 9) == 0);
+    return m->exact && ((part && ckpt__ends(m->name, ".pt")) || ckpt__begins(m->name, "rng_state"));
 }
 
 static ckpt__layout layout_of(const ckpt__folder *f)
@@ -337,7 +331,7 @@ static bool same_model(const ckpt__member *a, const ckpt__member *b)
     if (a->number != b->number)
         return false;
     size_t in_a = (size_t)(base_of(a->name) - a->name), in_b = (size_t)(base_of(b->name) - b->name);
-    bool adapter_a = strncmp(a->name + in_a, "adapter", 7) == 0, adapter_b = strncmp(b->name + in_b, "adapter", 7) == 0;
+    bool adapter_a = ckpt__begins(a->name + in_a, "adapter"), adapter_b = ckpt__begins(b->name + in_b, "adapter");
     return in_a == in_b && memcmp(a->name, b->name, in_a) == 0 && adapter_a == adapter_b;
 }
 

@@ -248,15 +248,14 @@ bool ckpt__torch_is_tensor_class(const ckpt__node *callable)
     if (!callable || callable->kind != CKPT__P_GLOBAL)
         return false;
     const ckpt_str module = callable->u.global->module, name = callable->u.global->name;
-    static const char tail[] = "Tensor";
-    if (module.size < 5 || memcmp(module.data, "torch", 5) != 0)
+    if (!ckpt__str_begins(module, "torch"))
         return false;
     if (ckpt__str_is(module, "torch.nn.parameter") || ckpt__str_is(module, "torch.nn"))
         return ckpt__str_is(name, "Parameter");
     if (ckpt__str_is(module, "torch.autograd.variable") || ckpt__str_is(module, "torch.autograd"))
         return ckpt__str_is(name, "Variable");
     return ckpt__str_among(module, "torch torch._tensor torch.tensor torch.cuda torch.sparse torch.cuda.sparse torch._C") &&
-           name.size >= sizeof tail - 1 && memcmp(name.data + name.size - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
+           ckpt__str_ends(name, "Tensor");
 }
 
 /* A dict, or what a program's class may make one of. */

@@ -65,7 +65,7 @@ ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__node *global)
         if (ckpt__str_is(module, modules[i].from))
             from = modules[i].to;
     /* torch._utils torch.channels_last: a value of torch that is found through another module. */
-    if (ckpt__str_is(module, "torch._utils") && name.size > 6 && memcmp(name.data, "torch.", 6) == 0)
+    if (ckpt__str_is(module, "torch._utils") && ckpt__str_begins_more(name, "torch."))
         return name;
     ckpt_str out = joined(t, from, name);
     for (size_t i = 0; out.data && i < sizeof singletons / sizeof singletons[0]; i++)

@@ -95,13 +95,12 @@ static bool check_zip(ckpt__torch *t)
 /* torch.load hands an archive with constants.pkl to torch.jit.load, which needs a module and the code of its class. */
 bool ckpt__torch_refuses_script(ckpt__torch *t)
 {
-    static const char prefix[] = "__torch__.";
     const ckpt_str name = t->index->root ? t->index->root->class_name : (ckpt_str){NULL, 0};
     char shown[200];
     ckpt__buf b = {0};
     if (!t->script)
         return true;
-    if (!name.data || name.size < sizeof prefix - 1 || memcmp(name.data, prefix, sizeof prefix - 1) != 0)
+    if (!ckpt__str_begins(name, "__torch__."))
         return ckpt__torch_refuses(t, "RuntimeError of torch.jit.load: the archive has constants.pkl, and data.pkl holds no module");
     ckpt__buf_add(&b, t->root.data, t->root.size);
     ckpt__buf_str(&b, "/code/");
@@ -161,7 +160,7 @@ bool ckpt__torch_refuses_location(ckpt__torch *t, ckpt_str location)
     size_t n = 0;
     if (!location.data)
         return ckpt__torch_refuses(t, "TypeError: expected string or bytes-like object, got 'NoneType' (the location of a storage)");
-    if (location.size == 3 && memcmp(location.data, "cpu", 3) == 0)
+    if (ckpt__str_is(location, "cpu"))
         return true;
     while (n < location.size && location.data[n] != ':')
         n++;

@@ -1,6 +1,7 @@
 /* format/torch/role.c - what a tensor is to training, told from where it lies: torch writes no roles. */
 #include "format/torch/torch.h"
 #include "model/flat_state.h"
+#include "model/training.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,17 +9,6 @@
 static bool key_is(const ckpt_tensor_info *info, size_t i, const char *text)
 {
     return i < info->path.count && ckpt__str_is(info->path.keys[i].text, text) && !info->path.keys[i].other;
-}
-
-static bool ends_in(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.data && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
-static bool contains(ckpt_str s, const char *part)
-{
-    return s.data && memmem(s.data, s.size, part, strlen(part)) != NULL;
 }
 
 /* ---- optimizers: {'state': {id: {key: tensor}}, 'param_groups': [{..., 'params': [id, ...]}]} */
@@ -66,33 +56,10 @@ void ckpt__torch_roles_free(ckpt__torch *t)
 static bool is_optimizer(roles *r, const ckpt_value *v)
 {
     if (v != r->maybe_optimizer) {
-        const ckpt_value *state = v->kind == CKPT_V_DICT ? ckpt_value_get(v, "state") : NULL;
-        const ckpt_value *groups = state ? ckpt_value_get(v, "param_groups") : NULL;
         r->maybe_optimizer = v;
-        r->is_optimizer = groups && state->kind == CKPT_V_DICT &&
-                          (groups->kind == CKPT_V_LIST || ckpt__torch_is_script_value(groups));
+        r->is_optimizer = ckpt__is_optimizer(v);
     }
     return r->is_optimizer;
-}
-
-static ckpt_role role_of_state(ckpt_str key)
-{
-    static const struct {
-        const char *key;
-        ckpt_role role;
-    } known[] = {
-        {"exp_avg", CKPT_ROLE_EXP_AVG},
-        {"exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
-        {"max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
-        {"momentum_buffer", CKPT_ROLE_MOMENTUM},
-        {"step", CKPT_ROLE_STEP},
-        {"master_param", CKPT_ROLE_MASTER},
-        {"master_weights", CKPT_ROLE_MASTER},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (ckpt__str_is(key, known[i].key))
-            return known[i].role;
-    return CKPT_ROLE_OPTIM;
 }
 
 static void put_id(ckpt__buf *b, const int64_t *number, ckpt_str text)
@@ -124,11 +91,11 @@ static bool learn_script_places(roles *r, const ckpt_value *groups, ckpt__buf *k
     for (size_t g = 0; ok && g < groups->entry_count && r->place_count < r->place_limit; g++) {
         const ckpt_entry *group = &groups->entries[g];
         int64_t number, param;
-        if (group->key->kind != CKPT_V_STR || !ckpt__torch_group_number(group->key->text, &number))
+        if (group->key->kind != CKPT_V_STR || !ckpt__numbered(group->key->text, "param_groups/", &number))
             continue;
         for (size_t i = 0; ok && i < group->value->entry_count; i++) {
             const ckpt_entry *e = &group->value->entries[i];
-            if (e->key->kind != CKPT_V_STR || e->value->kind != CKPT_V_STR || !ckpt__torch_param_number(e->key->text, &param))
+            if (e->key->kind != CKPT_V_STR || e->value->kind != CKPT_V_STR || !ckpt__numbered(e->key->text, "params/", &param))
                 continue;
             put_id(key, NULL, e->value->text);
             ok = add_place(r, key, &(place){(size_t)number, NULL});
@@ -149,9 +116,9 @@ static bool learn_places(roles *r, const ckpt_value *optimizer)
     if (ok && groups->kind == CKPT_V_DICT)
         ok = learn_script_places(r, groups, &key);
     for (size_t g = 0; ok && g < groups->item_count && r->place_count < r->place_limit; g++) {
-        const ckpt_value *params = ckpt_value_get(groups->items[g], "params"),
+        const ckpt_value *params = ckpt__params_of(groups->items[g]),
                          *names = ckpt_value_get(groups->items[g], "param_names");
-        for (size_t i = 0; ok && params && params->kind == CKPT_V_LIST && i < params->item_count; i++) {
+        for (size_t i = 0; ok && params && i < params->item_count; i++) {
             const ckpt_value *id = params->items[i];
             place p = {g, NULL};
             if (id->kind != CKPT_V_INT && id->kind != CKPT_V_STR)
@@ -203,7 +170,7 @@ static bool set_optimizer_role(ckpt__torch *t, const ckpt_value *optimizer, size
     if (key_is(info, at, "param_groups")) {
         bool numbered = at + 1 < info->path.count && !info->path.keys[at + 1].text.data;
         int64_t group;
-        if (at + 1 < info->path.count && !numbered && ckpt__torch_group_number(info->path.keys[at + 1].text, &group))
+        if (at + 1 < info->path.count && !numbered && ckpt__numbered(info->path.keys[at + 1].text, "param_groups/", &group))
             return set_group(t, (uint64_t)group, info);
         return !numbered || set_group(t, (uint64_t)info->path.keys[at + 1].number, info);
     }
@@ -211,38 +178,19 @@ static bool set_optimizer_role(ckpt__torch *t, const ckpt_value *optimizer, size
         return true;
     const ckpt_key *id = &info->path.keys[at + 1];
     if (info->path.count == at + 3)
-        info->role = role_of_state(last->text);
-    if (id->text.data && !id->other && !ckpt__torch_is_script_value(optimizer)) /* libtorch's are addresses */
+        info->role = ckpt__role_of_key(last->text);
+    if (id->text.data && !id->other && !ckpt__is_scripted(optimizer)) /* libtorch's are addresses */
         info->param = id->text;
     return find_group(t, optimizer, id, info);
 }
 
 /* ---- models */
 
-/* A dict whose values are tensors and whose keys are names; a module's extra state may stand among them. */
-static bool looks_like_state_dict(const ckpt_value *v)
-{
-    if (v->kind != CKPT_V_DICT)
-        return false;
-    bool ordered = v->class_name.data != NULL;
-    size_t tensors = 0;
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *key = v->entries[i].key, *value = v->entries[i].value;
-        if (key->kind != CKPT_V_STR)
-            return false;
-        bool lazy = value->kind == CKPT_V_OBJECT && contains(value->class_name, "torch.nn.parameter.Uninitialized");
-        tensors += value->kind == CKPT_V_TENSOR || lazy;
-        if (!ordered && tensors <= i)
-            return false;
-    }
-    return tensors > 0;
-}
-
 static bool is_state_dict(roles *r, const ckpt_value *v)
 {
     if (v != r->maybe_state_dict) {
         r->maybe_state_dict = v;
-        r->is_state_dict = looks_like_state_dict(v);
+        r->is_state_dict = ckpt__looks_like_state_dict(v);
     }
     return r->is_state_dict;
 }
@@ -250,8 +198,8 @@ static bool is_state_dict(roles *r, const ckpt_value *v)
 static bool is_buffer(const ckpt__torch *t, const ckpt_tensor_info *info, const ckpt__torch_spec *spec, ckpt_str key)
 {
     bool parameter = ckpt__str_is(info->extra->class_name, "torch.nn.parameter.Parameter");
-    return spec->is_buffer || (t->any_grad && !spec->requires_grad) || ends_in(key, "running_mean") ||
-           ends_in(key, "running_var") || ends_in(key, "num_batches_tracked") ||
+    return spec->is_buffer || (t->any_grad && !spec->requires_grad) || ckpt__str_ends(key, "running_mean") ||
+           ckpt__str_ends(key, "running_var") || ckpt__str_ends(key, "num_batches_tracked") ||
            (spec->dtype == CKPT_I64 && !parameter); /* no parameter is made of int64 */
 }
 
@@ -282,9 +230,9 @@ static bool is_rng(const ckpt_tensor_info *info)
         return true;
     for (size_t i = 0; i < info->path.count; i++)
         for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            if (contains(info->path.keys[i].text, words[k]))
+            if (ckpt__str_holds(info->path.keys[i].text, words[k]))
                 return true;
-    return info->nbytes == 16 && info->path.count && contains(info->path.keys[0].text, "cuda");
+    return info->nbytes == 16 && info->path.count && ckpt__str_holds(info->path.keys[0].text, "cuda");
 }
 
 /* ---- an optimizer's state with a key for each value, maybe among the model's */
@@ -323,7 +271,7 @@ static bool set_flat_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
         info->role = !weight ? CKPT_ROLE_OTHER : is_buffer(t, info, spec, key) ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAM;
         return true;
     }
-    info->role = group ? CKPT_ROLE_OPTIM : role_of_state(what);
+    info->role = group ? CKPT_ROLE_OPTIM : ckpt__role_of_key(what);
     info->param = ckpt__arena_str(t->arena, param.data, param.size);
     info->state_key = what;
     return info->param.data != NULL;

@@ -62,9 +62,7 @@ ckpt_status ckpt__torch_salvage_record(ckpt__torch *t, const ckpt__zip_record *r
 {
     ckpt__zip_record copy = *r;
     char shown[256];
-    static const char pickle[] = "/data.pkl";
-    size_t n = sizeof pickle - 1;
-    bool small = r->name.size < n || memcmp(r->name.data + r->name.size - n, pickle, n) != 0;
+    bool small = !ckpt__str_ends(r->name, "/data.pkl");
     ckpt__escape(shown, sizeof shown, r->name.data, r->name.size);
     b->size = 0;
     copy.has_crc = false;
@@ -123,9 +121,8 @@ static bool collect(ckpt__torch *t, sizes *s)
 
 static bool is_script(const ckpt__pickle *p)
 {
-    static const char module[] = "__torch__";
     for (size_t i = 0; i < p->global_count; i++)
-        if (p->globals[i].module.size >= sizeof module - 1 && memcmp(p->globals[i].module.data, module, sizeof module - 1) == 0)
+        if (ckpt__str_begins(p->globals[i].module, "__torch__"))
             return true;
     return false;
 }

@@ -8,14 +8,9 @@
  *
  * The code is neither read nor run; constants of the code are counted, not listed. */
 #include "format/torch/torch.h"
+#include "model/training.h"
 
 #include <stdlib.h>
-
-static bool begins(ckpt_str s, const char *head)
-{
-    size_t n = strlen(head);
-    return s.data && s.size >= n && memcmp(s.data, head, n) == 0;
-}
 
 bool ckpt__torch_is_script(const ckpt__node *node)
 {
@@ -23,7 +18,7 @@ bool ckpt__torch_is_script(const ckpt__node *node)
         node->u.object->callable->kind != CKPT__P_GLOBAL)
         return false;
     ckpt_str module = node->u.object->callable->u.global->module;
-    return ckpt__str_is(module, "__torch__") || begins(module, "__torch__.");
+    return ckpt__str_is(module, "__torch__") || ckpt__str_begins(module, "__torch__.");
 }
 
 /* `__torch__.a.___torch_mangle_7.Linear` -> `__torch__.a.Linear`: the number only keeps classes of one name apart. */
@@ -37,7 +32,7 @@ static bool unmangle(ckpt__torch *t, ckpt_str *name)
     for (size_t i = 0; i < name->size;) {
         const char *dot = memchr(name->data + i, '.', name->size - i);
         size_t part = dot ? (size_t)(dot - name->data) + 1 - i : name->size - i;
-        if (!dot || !begins((ckpt_str){name->data + i, part}, word)) {
+        if (!dot || !ckpt__str_begins((ckpt_str){name->data + i, part}, word)) {
             memcpy(out + n, name->data + i, part);
             n += part;
         }
@@ -98,65 +93,19 @@ bool ckpt__torch_typed(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value 
 
 /* ---- roles */
 
-/* The buffers that optimizers kept, one list for each kind, before libtorch 1.5. */
-static const struct {
-    const char *list;
-    const char *key;
-    ckpt_role role;
-} old_lists[] = {
-    {"exp_average_buffers/", "exp_avg", CKPT_ROLE_EXP_AVG},
-    {"exp_average_sq_buffers/", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
-    {"max_exp_average_sq_buffers/", "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
-    {"step_buffers/", "step", CKPT_ROLE_STEP},
-    {"momentum_buffers/", "momentum_buffer", CKPT_ROLE_MOMENTUM},
-    {"square_average_buffers/", "square_avg", CKPT_ROLE_OPTIM},
-    {"grad_average_buffers/", "grad_avg", CKPT_ROLE_OPTIM},
-    {"sum_buffers/", "sum", CKPT_ROLE_OPTIM},
-};
-
-/* What follows `head` in a key; data NULL where it does not begin so. */
-static ckpt_str after(ckpt_str key, const char *head)
-{
-    size_t n = strlen(head);
-    return begins(key, head) ? (ckpt_str){key.data + n, key.size - n} : (ckpt_str){NULL, 0};
-}
-
-static bool numbered(ckpt_str key, const char *head, int64_t *number)
-{
-    ckpt_str tail = after(key, head);
-    return tail.data && ckpt__parse_i64(tail.data, tail.size, number) && *number >= 0;
-}
-
-bool ckpt__torch_is_script_value(const ckpt_value *v)
-{
-    return v && v->kind == CKPT_V_DICT && begins(v->class_name, "__torch__.");
-}
-
 bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info)
 {
     const ckpt_key *last = info->path.count ? &info->path.keys[info->path.count - 1] : NULL;
     int64_t number;
-    if (!last || !last->text.data || last->other || !ckpt__torch_is_script_value(parent))
+    if (!last || !last->text.data || last->other || !ckpt__is_scripted(parent))
         return false;
-    for (size_t i = 0; i < sizeof old_lists / sizeof old_lists[0]; i++) {
-        bool size = ckpt__str_is(after(last->text, old_lists[i].list), "size");
-        if (!size && !numbered(last->text, old_lists[i].list, &number))
-            continue;
-        info->role = size ? CKPT_ROLE_OPTIM : old_lists[i].role;
-        info->state_key = ckpt__s(size ? "size" : old_lists[i].key);
-        return true;
-    }
-    return false;
-}
-
-bool ckpt__torch_group_number(ckpt_str key, int64_t *group)
-{
-    return numbered(key, "param_groups/", group);
-}
-
-bool ckpt__torch_param_number(ckpt_str key, int64_t *param)
-{
-    return numbered(key, "params/", param);
+    size_t list = ckpt__old_list_of(last->text, &number);
+    if (list == CKPT__OLD_LISTS)
+        return false;
+    bool size = number < 0;
+    info->state_key = ckpt__s(size ? "size" : ckpt__old_lists[list].key);
+    info->role = size ? CKPT_ROLE_OPTIM : ckpt__role_of_key(info->state_key);
+    return true;
 }
 
 /* ---- the archive */

@@ -193,7 +193,7 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__
     ckpt__torch_place place = {{0}, {NULL, 0}, NULL};
     size_t number = 0;
     ckpt_status status = place_of(t, p, id, r, &place, err);
-    const bool cpu = id->location.size == 3 && memcmp(id->location.data, "cpu", 3) == 0;
+    const bool cpu = ckpt__str_is(id->location, "cpu");
     if (status == CKPT_OK && !cpu && !t->script && !ckpt__torch_refuses_location(t, id->location))
         return ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)

@@ -59,12 +59,6 @@ static ckpt_status read_record(ckpt__torch *t, const char *name, uint64_t limit,
 
 /* ---- what kind of zip is it? */
 
-static bool has_suffix(ckpt_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
-}
-
 /* The archive's name is what stands before the first slash of the first record. */
 static ckpt_str root_of(const ckpt__zip *zip)
 {
@@ -103,7 +97,7 @@ static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
                           "a Keras archive (.keras), which this version does not read: its weights are in "
                           "the member model.weights.h5");
-    if (has_suffix(first->name, ".npy"))
+    if (ckpt__str_ends(first->name, ".npy"))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label, "a NumPy archive (.npz), which this version does not read");
     return ckpt__fail(
         err, CKPT_E_FORMAT, label, "a zip archive without %.*s%sdata.pkl, so nothing that torch.save wrote",
@@ -305,7 +299,7 @@ static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
     if (!pickle)
         return not_torch(t, err);
     const ckpt__zip_record *constants = find(t, "constants.pkl");
-    t->script = constants && has_suffix(constants->name, "constants.pkl"); /* torch looks for these letters, no others */
+    t->script = constants && ckpt__str_ends(constants->name, "constants.pkl"); /* torch looks for these letters, no others */
     t->index = ckpt__index_new(ckpt__known_limit(size, t->source->directory));
     t->by_key = ckpt__hash_new(0);
     if (!t->index || !t->by_key)

@@ -303,10 +303,7 @@ bool ckpt__torch_script_object(ckpt__torch *t, const ckpt__pickle_object *o, ckp
  * handler that makes its value. */
 const ckpt__node *ckpt__torch_untagged(const ckpt__node *node);
 bool ckpt__torch_typed(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v);
-bool ckpt__torch_is_script_value(const ckpt_value *v); /* a DICT made of such an object */
 /* Optimizers: the number in "param_groups/3" and "params/3"; the role of "exp_average_buffers/3" (before 1.5). */
-bool ckpt__torch_group_number(ckpt_str key, int64_t *group);
-bool ckpt__torch_param_number(ckpt_str key, int64_t *param);
 bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info);
 bool ckpt__torch_any_grad(const ckpt__torch *t);
 /* What such an archive holds besides, as findings. */

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "model/training.h"
 
 typedef ckpt__torch_writer writer;
 
@@ -312,7 +313,7 @@ static bool is_callable(const ckpt__node *n)
     const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? wrapped_class(n) : NULL;
     if (class) {
         ckpt_str module = class->u.global->module;
-        return !ckpt__str_is(module, "torch") && !(module.size >= 7 && memcmp(module.data, "torch._", 7) == 0);
+        return !ckpt__str_is(module, "torch") && !ckpt__str_begins(module, "torch._");
     }
     if (n->kind != CKPT__P_OBJECT)
         return n->kind == CKPT__P_GLOBAL;
@@ -408,7 +409,7 @@ static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
     }
     if (!dict)
         return false;
-    bool script = ckpt__torch_is_script_value(v); /* its class is a program's, which torch.load does not have */
+    bool script = ckpt__is_scripted(v); /* its class is a program's, which torch.load does not have */
     if ((!v->class_name.data || script) && !v->state) {
         *to = *dict;
         return true;
@@ -523,8 +524,7 @@ static ckpt_status place_storages(writer *w)
             continue;
         ckpt__torch_spot *s = &w->places[t->pieces[0].storage];
         const ckpt__storage *storage = &x->storages[t->pieces[0].storage];
-        bool stands_in = t->info.name.size > sizeof CKPT__TORCH_STORAGE - 1 &&
-                         memcmp(t->info.name.data, CKPT__TORCH_STORAGE, sizeof CKPT__TORCH_STORAGE - 1) == 0;
+        bool stands_in = ckpt__str_begins_more(t->info.name, CKPT__TORCH_STORAGE);
         /* one that stands for the storage is never left out, as the others may be */
         if ((!s->whole || stands_in) && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size && !t->info.conj &&
             !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))

@@ -25,9 +25,9 @@ START_TEST(one_group)
     ck_assert_uint_eq(canon->group_count, 1);
     ck_assert_uint_eq(canon->groups[0].param_count, 5);
     ck_assert_str_eq(canon->groups[0].params[3].data, "norm.bias");
-    ck_assert_int_eq(canon->groups[0].fused, 1);
-    ck_assert_int_eq(canon->groups[0].capturable, 0);
-    ck_assert_int_eq(canon->groups[0].foreach, -1);
+    ck_assert_int_eq(canon->groups[0].flags.fused, 1);
+    ck_assert_int_eq(canon->groups[0].flags.capturable, 0);
+    ck_assert_int_eq(canon->groups[0].flags.foreach, -1);
     ck_assert_str_eq(canon->model_path.data, "model");
     ck_assert_str_eq(canon->optimizer_path.data, "optimizer");
     ck_assert_ptr_null(canon->scaler_path.data);
@@ -386,8 +386,8 @@ START_TEST(native)
     ck_assert_uint_eq(canon->group_count, 1);
     ck_assert_str_eq(canon->groups[0].name.data, "no.decay");
     ck_assert_str_eq(canon->groups[0].params[0].data, "w");
-    ck_assert_int_eq(canon->groups[0].fused, 1);
-    ck_assert_int_eq(canon->groups[0].foreach, -1);
+    ck_assert_int_eq(canon->groups[0].flags.fused, 1);
+    ck_assert_int_eq(canon->groups[0].flags.foreach, -1);
     ck_assert_int_eq(get("scaler.scale")->role, CKPT_ROLE_SCALER);
     ck_assert(get("rng.torch")->is_tensor);
     ck_assert_int_eq(get("rng.torch")->role, CKPT_ROLE_RNG);
@@ -410,7 +410,7 @@ START_TEST(native_flat_keys)
     ix->step = 5;
     build(done(&r));
     ck_assert_uint_eq(canon->groups[0].param_count, 2);
-    ck_assert_int_eq(canon->groups[0].capturable, 0);
+    ck_assert_int_eq(canon->groups[0].flags.capturable, 0);
     ck_assert(get("optimizer.groups.0.betas.0")->value->real == 0.8);
     ck_assert_int_eq((int)get("step")->value->integer, 4);     /* the tree's own */
     ck_assert_uint_eq(ckpt_report_count(report), 0);

@@ -121,7 +121,7 @@ START_TEST(a_trainers_archive)
     from("step", "step");
     ck_assert_uint_eq(canon->group_count, 1);
     ck_assert_uint_eq(canon->groups[0].param_count, 5);
-    ck_assert_int_eq(canon->groups[0].fused, -1);
+    ck_assert_int_eq(canon->groups[0].flags.fused, -1);
     ck_assert_str_eq(canon->model_path.data, "model");
     ck_assert_str_eq(canon->optimizer_path.data, "optimizer");
     nothing_left_of("optimizer.param_groups");

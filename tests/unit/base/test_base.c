@@ -122,6 +122,25 @@ START_TEST(globs)
 }
 END_TEST
 
+START_TEST(heads_and_tails)
+{
+    ckpt_str none = { NULL, 0 }, name = ckpt__s("fc.weight"), whole = ckpt__s(".weight");
+    ck_assert(ckpt__str_begins(name, "fc.") && ckpt__str_begins(name, "") && ckpt__str_begins(whole, ".weight"));
+    ck_assert(!ckpt__str_begins(name, "fd.") && !ckpt__str_begins(name, "fc.weights") && !ckpt__str_begins(none, ""));
+    ck_assert(ckpt__str_ends(name, ".weight") && ckpt__str_ends(whole, ".weight") && !ckpt__str_ends(name, "fc.weight.") && !ckpt__str_ends(none, ""));
+    ck_assert(ckpt__str_begins_more(name, "fc.") && !ckpt__str_begins_more(whole, ".weight") && !ckpt__str_begins_more(name, "fd."));
+    ck_assert(ckpt__str_ends_more(name, ".weight") && !ckpt__str_ends_more(whole, ".weight") && !ckpt__str_ends_more(name, ".bias"));
+    ck_assert(ckpt__str_ends_with(name, whole) && ckpt__str_begins_with(name, none) && !ckpt__str_ends_with(whole, name));
+    ck_assert(ckpt__str_holds(name, ".wei") && !ckpt__str_holds(name, "WEI") && !ckpt__str_holds(none, "a"));
+    ck_assert(ckpt__str_holds_nocase(name, "WEIGHT") && !ckpt__str_holds_nocase(name, "weights") && !ckpt__str_holds_nocase(none, ""));
+    ck_assert(ckpt__str_is(ckpt__str_last(name), "weight") && ckpt__str_is(ckpt__str_last(ckpt__s("bias")), "bias"));
+    ck_assert(ckpt__str_last(none).data == NULL && ckpt__str_last(none).size == 0);
+    ck_assert(ckpt__begins("a.json", "a.") && !ckpt__begins("a", "a.") && ckpt__ends("a.json", ".json") && !ckpt__ends("json", ".json"));
+    name.size = 2;                /* what follows the size is no part of the string */
+    ck_assert(!ckpt__str_begins(name, "fc.") && ckpt__str_ends(name, "c"));
+}
+END_TEST
+
 START_TEST(arena_obeys_its_limit)
 {
     ckpt__arena *a = ckpt__arena_new(1000);
@@ -375,6 +394,7 @@ int main(void)
     tcase_add_test(t, doubles_round_trip_in_any_locale);
     tcase_add_test(t, integers_know_their_range);
     tcase_add_test(t, globs);
+    tcase_add_test(t, heads_and_tails);
     tcase_add_test(t, arena_obeys_its_limit);
     tcase_add_test(t, arena_rewound);
     tcase_add_loop_test(t, arena_gives_zeroed_memory_once, 0, 3);

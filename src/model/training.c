@@ -1,0 +1,248 @@
+/* model/training.c - which dicts are a model's or an optimizer's, and what the keys of an optimizer's state mean. */
+#include "model/training.h"
+
+/* ---- TorchScript and libtorch */
+
+bool ckpt__is_scripted_class(ckpt_str class_name)
+{
+    return ckpt__str_begins(class_name, "__torch__.");
+}
+
+bool ckpt__is_scripted(const ckpt_value *v)
+{
+    return v && v->kind == CKPT_V_DICT && ckpt__is_scripted_class(v->class_name);
+}
+
+bool ckpt__numbered(ckpt_str key, const char *head, int64_t *number)
+{
+    size_t n = strlen(head);
+    return ckpt__str_begins(key, head) && ckpt__parse_i64(key.data + n, key.size - n, number) && *number >= 0;
+}
+
+/* ---- optimizers */
+
+static bool is_list(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE;
+}
+
+/* The groups of a dict that has states too; NULL: it has not both. */
+static const ckpt_value *groups_beside_state(const ckpt_value *v)
+{
+    const ckpt_value *state = v && v->kind == CKPT_V_DICT ? ckpt_value_get(v, "state") : NULL;
+    return state && state->kind == CKPT_V_DICT ? ckpt_value_get(v, "param_groups") : NULL;
+}
+
+bool ckpt__is_torch_optimizer(const ckpt_value *v)
+{
+    const ckpt_value *groups = groups_beside_state(v);
+    return groups && is_list(groups);
+}
+
+bool ckpt__is_libtorch_optimizer(const ckpt_value *v)
+{
+    return ckpt__is_scripted(groups_beside_state(v));
+}
+
+bool ckpt__is_optimizer_object(const ckpt_value *v)
+{
+    const ckpt_value *state = v && v->kind == CKPT_V_OBJECT ? ckpt_value_get(v, "state") : NULL;
+    const ckpt_value *groups = state ? ckpt_value_get(v, "param_groups") : NULL;
+    return groups && is_list(groups) && (state->kind == CKPT_V_DICT || state->kind == CKPT_V_OBJECT);
+}
+
+bool ckpt__is_optimizer(const ckpt_value *v)
+{
+    const ckpt_value *groups = groups_beside_state(v);
+    return groups && (is_list(groups) || ckpt__is_scripted(groups));
+}
+
+const ckpt_value *ckpt__params_of(const ckpt_value *group)
+{
+    const ckpt_value *params = ckpt_value_get(group, "params");
+    return params && is_list(params) ? params : NULL;
+}
+
+bool ckpt__lists_ids(const ckpt_value *groups)
+{
+    if (!groups || !is_list(groups))
+        return false;
+    for (size_t g = 0; g < groups->item_count; g++) {
+        const ckpt_value *params = ckpt__params_of(groups->items[g]);
+        for (size_t i = 0; params && i < params->item_count; i++)
+            if (params->items[i]->kind != CKPT_V_INT && params->items[i]->kind != CKPT_V_STR)
+                return false;
+        if (!params)
+            return false;
+    }
+    return true;
+}
+
+const ckpt__old_list ckpt__old_lists[CKPT__OLD_LISTS] = {
+    { "step_buffers/", "step" },
+    { "exp_average_buffers/", "exp_avg" },
+    { "exp_average_sq_buffers/", "exp_avg_sq" },
+    { "max_exp_average_sq_buffers/", "max_exp_avg_sq" },
+    { "momentum_buffers/", "momentum_buffer" },
+    { "square_average_buffers/", "square_avg" },
+    { "grad_average_buffers/", "grad_avg" },
+    { "sum_buffers/", "sum" },
+};
+
+size_t ckpt__old_list_of(ckpt_str key, int64_t *number)
+{
+    for (size_t i = 0; i < CKPT__OLD_LISTS; i++) {
+        const char *list = ckpt__old_lists[i].list;
+        if (ckpt__numbered(key, list, number))
+            return i;
+        *number = -1;
+        if (ckpt__str_begins(key, list) && ckpt__str_is((ckpt_str){ key.data + strlen(list), key.size - strlen(list) }, "size"))
+            return i;
+    }
+    return CKPT__OLD_LISTS;
+}
+
+bool ckpt__is_old_libtorch_optimizer(const ckpt_value *v)
+{
+    if (!ckpt__is_scripted(v))
+        return false;
+    for (size_t i = 0; i < v->entry_count; i++) {
+        const ckpt_entry *e = &v->entries[i];
+        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR || !ckpt__str_holds(e->key->text, "_buffers/"))
+            return false;
+    }
+    return v->entry_count > 0;
+}
+
+bool ckpt__is_cpp_optimizer(const ckpt_value *v)
+{
+    return ckpt__is_libtorch_optimizer(v) || ckpt__is_old_libtorch_optimizer(v);
+}
+
+ckpt_role ckpt__role_of_key(ckpt_str key)
+{
+    static const struct {
+        const char *key;
+        ckpt_role role;
+    } table[] = {
+        { "step", CKPT_ROLE_STEP },
+        { "exp_avg", CKPT_ROLE_EXP_AVG },
+        { "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ },
+        { "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ },
+        { "momentum_buffer", CKPT_ROLE_MOMENTUM },
+        { "master", CKPT_ROLE_MASTER },
+        { "master_param", CKPT_ROLE_MASTER },
+        { "master_weights", CKPT_ROLE_MASTER },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (ckpt__str_is(key, table[i].key))
+            return table[i].role;
+    return CKPT_ROLE_OPTIM;
+}
+
+int ckpt__flag_value(const ckpt_value *v)
+{
+    return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
+}
+
+ckpt__flags ckpt__flags_of(const ckpt_value *group)
+{
+    return (ckpt__flags){ ckpt__flag_value(ckpt_value_get(group, "fused")), ckpt__flag_value(ckpt_value_get(group, "capturable")),
+                          ckpt__flag_value(ckpt_value_get(group, "foreach")) };
+}
+
+ckpt_optimizer_kind ckpt__kind_of_flags(ckpt__flags flags)
+{
+    if (flags.fused == 1)
+        return CKPT_OPTIMIZER_FUSED;
+    if (flags.capturable == 1)
+        return CKPT_OPTIMIZER_CAPTURABLE;
+    return flags.foreach == 1 ? CKPT_OPTIMIZER_FOREACH : CKPT_OPTIMIZER_PLAIN;
+}
+
+size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX])
+{
+    size_t n = 0;
+    out[n++] = (ckpt__flag){ "fused", kind == CKPT_OPTIMIZER_FUSED };
+    if (kind != CKPT_OPTIMIZER_FUSED)
+        out[n++] = (ckpt__flag){ "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE };
+    out[n++] = (ckpt__flag){ "foreach", kind == CKPT_OPTIMIZER_FOREACH };
+    return n;
+}
+
+/* ---- models */
+
+static bool is_weight(const ckpt__index *index, size_t tensor)
+{
+    const ckpt_tensor_info *info = &index->tensors[tensor].info;
+    return info->ndim > 0 && info->role != CKPT_ROLE_RNG;
+}
+
+/* What a module's dict may have beside its tensors. */
+static bool is_left_by_modules(ckpt_str key, const ckpt_value *v)
+{
+    return v->kind == CKPT_V_NONE || ckpt__str_ends(key, "_extra_state") || ckpt__str_is(key, "__metadata__");
+}
+
+bool ckpt__is_state_dict(const ckpt__index *index, const ckpt_value *v, bool (*is_tensor)(const ckpt_value *))
+{
+    bool weights = false;
+    if (!v || v->kind != CKPT_V_DICT)
+        return false;
+    bool has_attributes = ckpt__is_scripted(v) && !ckpt__str_is(v->class_name, "__torch__.Module");
+    for (size_t i = 0; i < v->entry_count; i++) {
+        const ckpt_value *key = v->entries[i].key, *is = v->entries[i].value;
+        if (key->kind != CKPT_V_STR)
+            return false;
+        if (is_left_by_modules(key->text, is))
+            continue;
+        if (is->kind == CKPT_V_TENSOR && is->tensor < index->tensor_count)
+            weights = weights || is_weight(index, is->tensor);
+        else if (is_tensor && is_tensor(is))
+            weights = true;
+        else if (is->kind == CKPT_V_TENSOR || !has_attributes || ckpt__is_scripted_class(is->class_name))
+            return false;
+    }
+    return weights;
+}
+
+bool ckpt__names_tensors(const ckpt_value *v)
+{
+    size_t tensors = 0;
+    if (!v || v->kind != CKPT_V_DICT)
+        return false;
+    for (size_t i = 0; i < v->entry_count; i++) {
+        if (v->entries[i].key->kind != CKPT_V_STR)
+            return false;
+        tensors += v->entries[i].value->kind == CKPT_V_TENSOR;
+    }
+    return tensors > 0;
+}
+
+bool ckpt__is_bare_state_dict(const ckpt_value *v)
+{
+    size_t owned = 0;
+    if (!ckpt__names_tensors(v))
+        return false;
+    for (size_t i = 0; i < v->entry_count; i++)
+        owned += memchr(v->entries[i].key->text.data, '.', v->entries[i].key->text.size) != NULL;
+    return ckpt__str_is(v->class_name, "collections.OrderedDict") || owned * 2 > v->entry_count;
+}
+
+bool ckpt__looks_like_state_dict(const ckpt_value *v)
+{
+    if (v->kind != CKPT_V_DICT)
+        return false;
+    bool ordered = v->class_name.data != NULL;
+    size_t tensors = 0;
+    for (size_t i = 0; i < v->entry_count; i++) {
+        const ckpt_value *key = v->entries[i].key, *value = v->entries[i].value;
+        if (key->kind != CKPT_V_STR)
+            return false;
+        bool lazy = value->kind == CKPT_V_OBJECT && ckpt__str_holds(value->class_name, "torch.nn.parameter.Uninitialized");
+        tensors += value->kind == CKPT_V_TENSOR || lazy;
+        if (!ordered && tensors <= i)
+            return false;
+    }
+    return tensors > 0;
+}
