@@ -154,9 +154,9 @@ refuses_empty()
     [ -z "$taken" ] || echo "# taken:$taken"
     [ -n "$options" ] && [ -z "$taken" ] && [ ! -e empty.pt ]
 }
-refuses_empty "$migrate" migrate_main.c
+refuses_empty "$migrate" migrate/main.c
 report $? "ckpt-migrate: no option takes an empty value"
-refuses_empty "$inspect" inspect.c
+refuses_empty "$inspect" inspect/main.c
 report $? "ckpt-inspect: no option takes an empty value"
 expect 2 "-o neither" "$inspect" extract "$data/weights.safetensors" a.weight -o ''
 grep -q "option '-o' has an empty value" err

@@ -80,8 +80,8 @@ has()
 
 # ---- every option of the programs, and no other
 for program in inspect migrate; do
-    source=$srcdir/src/cli/inspect.c
-    [ $program = inspect ] || source=$srcdir/src/cli/migrate_main.c
+    source=$srcdir/src/cli/inspect/main.c
+    [ $program = inspect ] || source=$srcdir/src/cli/migrate/main.c
     ask "ckpt-$program -" "ckpt-$program" -
     diff <(sed -n '/O_LATER}/d; s/^ *{"\([a-z-]*\)", [a-z]*_argument, NULL, .*/--\1/p' "$source" | sort) <(printf '%s\n' "$answer") | sed 's/^/# /'
     [ "$(sed -n '/O_LATER}/d; s/^ *{"\([a-z-]*\)", [a-z]*_argument, NULL, .*/--\1/p' "$source" | sort)" = "$answer" ]
@@ -98,7 +98,7 @@ for program in inspect migrate; do
     [[ -z $bad && ${!options} == *--json* ]]
     report $? "ckpt-$program: which of them take a value"
 done
-sed -n '/^} commands\[\]/,/^};/s/^ *{"\([a-z]*\)", .*/\1/p' "$srcdir/src/cli/inspect.c" | sort >commands
+sed -n '/^} commands\[\]/,/^};/s/^ *{"\([a-z]*\)", .*/\1/p' "$srcdir/src/cli/inspect/main.c" | sort >commands
 answer=$(cat commands)
 [ -s commands ] && [ "$(printf '%s\n' $__ckpt_commands | sort)" = "$answer" ]
 report $? "every command"

@@ -77,7 +77,7 @@ report show diff doctor
 help -
 version -
 END
-table=$srcdir/src/cli/inspect.c
+table=$srcdir/src/cli/inspect/main.c
 sed -n '/O_LATER}/d; s/^ *{"\([a-z-]*\)", [a-z]*_argument, NULL, .*/\1/p' "$table" | sort >options
 sed 's/ .*//' takers | sort | diff - options >err
 report $? "this test knows every option"
