@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
 
 # A code is the first lower-case string literal after a severity, or one in a function that makes findings of a kind.
-for file in $(find "$srcdir/src" -name '*.c' | sort); do
+for file in $(find "$srcdir/src" -name "*.c" | sort); do
     tr '\n' ' ' <"$file" | grep -oE 'CKPT_SEVERITY_(NOTE|WARNING|ERROR),[^"();]*(\?[^;]*)?"[a-z]+(-[a-z]+)*"( *: *"[a-z]+(-[a-z]+)*")?' |
         grep -oE '"[a-z]+(-[a-z]+)*"'
     tr '\n' ' ' <"$file" | grep -oE '(wrong|blame|mixed|add_note|finding)\([a-z], [^;]*"[a-z]+(-[a-z]+)*",' |
@@ -22,11 +22,11 @@ if [ -n "$(uniq -d "$work/listed")" ]; then
     failed=1
 fi
 for code in $(comm -23 "$work/said" "$work/listed"); do
-    echo "$code: a finding's code that ckpt(3) does not list: $(grep -rlF "\"$code\"" "$srcdir/src" --include='*.c' | tr '\n' ' ')"
+    echo "$code: a finding's code that ckpt(3) does not list: $(grep -rlF --include="*.c" "\"$code\"" "$srcdir/src" | tr '\n' ' ')"
     failed=1
 done
 for code in $(cat "$work/listed"); do
-    grep -rqF "\"$code\"" "$srcdir/src" --include='*.c' || { echo "$code: listed in ckpt(3), and no source says it"; failed=1; }
+    grep -rqF --include="*.c" "\"$code\"" "$srcdir/src" || { echo "$code: listed in ckpt(3), and no source says it"; failed=1; }
 done
 test $failed = 0 && echo "codes: $(wc -l <"$work/listed") listed"
 exit $failed

@@ -73,7 +73,7 @@ typedef struct ckpt__read_request {
     uint32_t file;                /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
     bool salvage;                 /* a damaged file: list what can be told of it, with extent.missing set where a storage's
                                    * bytes are not all there, instead of failing */
-    bool survey;                  /* several files: each that is damaged or missing is a finding of its own (format/survey.h),
+    bool survey;                  /* several files: each that is damaged or missing is a finding of its own (format/folder/survey.h),
                                    * and the others are read */
     ckpt__arena *arena;           /* a file of several: that of the index that they become, for a format whose index of one
                                    * may lie there; else NULL */

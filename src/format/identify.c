@@ -1,7 +1,7 @@
 /* format/identify.c - what nobody bids for, told by its first bytes or by the names in a directory. Magic numbers: the
  * formats' own documents. */
 #include "codec/zip.h"
-#include "format/folder.h"
+#include "format/folder/folder.h"
 #include "format/identify.h"
 
 typedef struct magic {

@@ -1,7 +1,7 @@
 /* format/table.c - the one list of formats, and the choice between them. */
-#include "format/folder.h"
+#include "format/folder/folder.h"
 #include "format/identify.h"
-#include "format/native.h"
+#include "format/native/native.h"
 
 #include <stdio.h>
 

@@ -18,7 +18,7 @@ typedef struct ckpt__extent {
     bool big_endian;
     bool has_crc;
     bool missing;                 /* salvage: they are not all there; offset and length say what is */
-    uint8_t checked;              /* by core/checked.c, which alone looks at it: a reader may be shared by threads */
+    uint8_t checked;              /* by engine/checked.c, which alone looks at it: a reader may be shared by threads */
     uint32_t crc;                 /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
     const void *memory;           /* not NULL: the bytes are here (inside a pickle), not in a file */
     uint64_t offset, length;      /* in the file: coded bytes */
@@ -73,7 +73,7 @@ typedef struct ckpt__index {
     struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* kept for what they own */
     struct ckpt__origins *origins;    /* a format's own records of storages, and the storages' numbers; NULL: none */
     size_t origin_base;           /* of one that was absorbed: what is added to those numbers */
-    uint64_t *parts_given;        /* heap, one a storage: bytes of it given without a look at its CRC (core/checked.c); NULL: none
+    uint64_t *parts_given;        /* heap, one a storage: bytes of it given without a look at its CRC (engine/checked.c); NULL: none
                                    * are */
     ckpt__hash *by_name;          /* name -> the first tensor of it, where the format has made that table; else NULL */
 } ckpt__index;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "bombs.h"
-#include "format/native.h"
+#include "format/native/native.h"
 #include "../unit/scratch.h"
 #include "../unit/runner.h"
 

@@ -1,7 +1,7 @@
 /* canon_build.h - small checkpoints built by hand, for the tests of canonical names. */
 #ifndef CANON_BUILD_H
 #define CANON_BUILD_H
-#include "core/canon.h"
+#include "anatomy/canon.h"
 #include "runner.h"
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "format/manifest.h"
+#include "format/native/manifest.h"
 #include "runner.h"
 
 static char folder[64];

@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include "core/run.h"
+#include "run/run.h"
 #include "state_fixture.h"
 
 /* In threads and children, where Check's own assertions would jump into another's stack. */

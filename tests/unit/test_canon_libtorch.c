@@ -1,7 +1,7 @@
 /* What libtorch in C++ and bitsandbytes wrote, under the names of a state: canonical names, groups, and restores. */
 #include <ckpt/ckpt.h>
-#include "core/canon.h"
-#include "core/engine.h"
+#include "anatomy/canon.h"
+#include "engine/engine.h"
 #include "script_emit.h"
 
 static ckpt_error err;

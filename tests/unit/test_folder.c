@@ -5,7 +5,7 @@
 #include <ckpt/verify.h>
 #include <math.h>
 #include "folder_files.h"
-#include "format/folder.h"
+#include "format/folder/folder.h"
 
 static ckpt_error err;
 static ckpt_reader *reader;

@@ -1,7 +1,7 @@
 /* Models in shards: the index file against the shards, what is missing or mixed, and names that reach outside. */
 #include <ckpt/reader.h>
 #include <ckpt/verify.h>
-#include "core/engine.h"
+#include "engine/engine.h"
 #include "folder_files.h"
 
 static ckpt_error err;

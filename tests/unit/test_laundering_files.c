@@ -2,9 +2,9 @@
  * often a storage is read for it. */
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include "core/checked.h"
-#include "core/engine.h"
-#include "core/execute.h"
+#include "engine/checked.h"
+#include "engine/engine.h"
+#include "engine/execute.h"
 #include "laundering_files.h"
 
 static uint64_t preads, pread_bytes;

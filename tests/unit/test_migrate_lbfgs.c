@@ -1,6 +1,6 @@
 /* test_migrate_lbfgs.c - an optimizer whose state holds lists, as LBFGS's does: libtorch's, beside its model, becomes torch's. */
 #include <ckpt/ckpt.h>
-#include "core/engine.h"
+#include "engine/engine.h"
 #include "script_emit.h"
 
 static ckpt_error err;

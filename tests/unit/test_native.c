@@ -1,8 +1,8 @@
 /* tests/unit/test_native.c - the native format: written, read back, and broken in every way that a disk has. */
 #include <math.h>
 #include "format_files.h"
-#include "format/manifest.h"
-#include "format/native.h"
+#include "format/native/manifest.h"
+#include "format/native/native.h"
 #include "runner.h"
 
 /* ---- a checkpoint to write: parameters, moments, aliases, odd dtypes, values of every kind */

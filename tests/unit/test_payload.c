@@ -1,10 +1,10 @@
 /* test_payload.c - payloads read in order and in bounded memory: every view against brute force. */
-#include "core/payload.h"
+#include "engine/payload.h"
 
 #include <fcntl.h>
 #include <zlib.h>
 #include "codec/crc32.h"
-#include "core/elements.h"
+#include "engine/elements.h"
 #include "io/sink.h"
 #include "runner.h"
 #include "scratch.h"

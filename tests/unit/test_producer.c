@@ -4,7 +4,7 @@
 #include <ckpt/reader.h>
 #include <ckpt/summary.h>
 #include <math.h>
-#include "core/summary.h"
+#include "examine/summary.h"
 #include "producer_files.h"
 
 static ckpt_error err;

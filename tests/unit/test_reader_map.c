@@ -2,7 +2,7 @@
 #include <ckpt/ckpt.h>
 
 #include "codec/crc32.h"
-#include "core/engine.h"
+#include "engine/engine.h"
 #include "runner.h"
 #include "scratch.h"
 

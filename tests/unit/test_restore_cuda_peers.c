@@ -4,9 +4,9 @@
  * and the guard. The devices are those of tests/fakecuda. */
 #include <ckpt/ckpt.h>
 #include "child.h"
-#include "core/canon.h"
-#include "core/engine.h"
-#include "core/execute.h"
+#include "anatomy/canon.h"
+#include "engine/engine.h"
+#include "engine/execute.h"
 #include "require.h"
 #include "runner.h"
 

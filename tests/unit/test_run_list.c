@@ -1,6 +1,6 @@
 /* What a run directory holds: each kind of damage, several ranks, hints, and a writer that publishes and removes while
  * it is read. Allocations are sent here by the linker, so that each can fail. */
-#include "core/run_list.h"
+#include "run/list.h"
 
 #include <errno.h>
 #include <fcntl.h>

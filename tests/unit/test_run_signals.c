@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "core/run_signals.h"
+#include "run/signals.h"
 #include "child.h"
 #include "runner.h"
 

@@ -1,5 +1,5 @@
 /* What an unpickler would import and call, by pickles of a few bytes; and what names mean. */
-#include "core/scan_work.h"
+#include "scan/work.h"
 #include "scan_files.h"
 
 typedef struct row {

@@ -2,8 +2,8 @@
 #include "flat_file.h"
 #include <float.h>
 #include <math.h>
-#include "core/moments.h"
-#include "core/numbers.h"
+#include "examine/moments.h"
+#include "model/numbers.h"
 
 typedef struct seen {
     size_t order[16], count;

@@ -1,5 +1,5 @@
 /* Strided views against brute force. */
-#include "core/strided.h"
+#include "base/strided.h"
 
 #include "runner.h"
 

@@ -4,7 +4,7 @@
 #include <ckpt/reader.h>
 #include <limits.h>
 #include "codec/crc32.h"
-#include "format/torch_write.h"
+#include "format/torch/write.h"
 #include "runner.h"
 #include "scratch.h"
 

@@ -47,7 +47,7 @@ static bool count_tensors(show_picture *p)
     return ok;
 }
 
-/* A directory that is no checkpoint, unlike one whose files break a rule: what folder_names.c says of it, and not of a file
+/* A directory that is no checkpoint, unlike one whose files break a rule: what format/folder/names.c says of it, and not of a file
  * in it (an empty shard). */
 static bool is_none_itself(const char *path, const ckpt_error *err)
 {

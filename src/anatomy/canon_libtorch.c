@@ -1,0 +1,270 @@
+/* anatomy/canon_libtorch.c - what libtorch in C++ writes: modules as nested dicts, and optimizers whose states are keyed by
+ * the addresses of a process that has ended. Their order is that of the groups:
+ *   {"pytorch_version": ..., "state": {"<address>": {"step": 5, "exp_avg": T, ...}},
+ *    "param_groups": {"param_groups/size": T, "param_groups/0": {"params/size": T, "params/0": "<address>", ...,
+ *                                                                "options": {"lr": ..., ...}}}}
+ * and before 1.5, with neither groups nor hyper-parameters, one list for each kind of state, in the parameters' order:
+ *   {"step_buffers/size": T, "step_buffers/0": T, ..., "exp_average_buffers/0": T, ...}
+ * [torch/csrc/api/include/torch/optim/serialize.h; the load() functions of torch/csrc/api/src/optim] */
+#include "anatomy/canon_work.h"
+
+#include <stdlib.h>
+
+static bool begins(ckpt_str s, const char *head)
+{
+    size_t n = strlen(head);
+    return s.data && s.size >= n && memcmp(s.data, head, n) == 0;
+}
+
+static bool is_script(const ckpt__node *node)
+{
+    return node->value->kind == CKPT_V_DICT && begins(node->value->class_name, "__torch__.");
+}
+
+bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node)
+{
+    const ckpt__node *n = &tree->nodes[node];
+    return n->end > node + 1 && is_script(&tree->nodes[module]) && !is_script(n) && n->value->kind != CKPT_V_TENSOR;
+}
+
+/* The number in "<head><number>". */
+static bool number_after(const ckpt__node *node, const char *head, int64_t *number)
+{
+    size_t n = strlen(head);
+    return !node->integer_key && begins(node->key, head) &&
+           ckpt__parse_i64(node->key.data + n, node->key.size - n, number) && *number >= 0;
+}
+
+/* The children "<head>0", "<head>1", ... of a node by their numbers. The list is the heap's. */
+static ckpt_status numbered(ckpt__builder *b, size_t node, const char *head, size_t **list, size_t *count)
+{
+    const ckpt__tree *t = &b->tree;
+    int64_t number;
+    *count = 0;
+    for CKPT__CHILDREN(t, c, node)
+        *count += number_after(&t->nodes[c], head, &number);
+    *list = calloc(*count + 1, sizeof **list);
+    if (!*list)
+        return ckpt__canon_no_memory(b);
+    for CKPT__CHILDREN(t, c, node) {
+        if (!number_after(&t->nodes[c], head, &number))
+            continue;
+        if ((uint64_t)number >= *count || (*list)[number]) {
+            char shown[80];
+            return ckpt__fail(b->err, CKPT_E_MISMATCH, t->nodes[node].name.data,
+                              "the optimizer has %zu entries '%s<number>', and '%s' among them: libtorch numbers them from 0 "
+                              "without a hole",
+                              *count, head, ckpt__escape(shown, sizeof shown, t->nodes[c].key.data, t->nodes[c].key.size));
+        }
+        (*list)[number] = c;      /* no child is node 0, the root */
+    }
+    return CKPT_OK;
+}
+
+/* ---- lists of the time before 1.5 */
+
+static const struct {
+    const char *list;
+    const char *key;
+} old_lists[] = {
+    { "step_buffers/", "step" },
+    { "exp_average_buffers/", "exp_avg" },
+    { "exp_average_sq_buffers/", "exp_avg_sq" },
+    { "max_exp_average_sq_buffers/", "max_exp_avg_sq" },
+    { "momentum_buffers/", "momentum_buffer" },
+    { "square_average_buffers/", "square_avg" },
+    { "grad_average_buffers/", "grad_avg" },
+    { "sum_buffers/", "sum" },
+};
+enum { OLD_LISTS = sizeof old_lists / sizeof old_lists[0] };
+
+/* The list that a child belongs to, OLD_LISTS for none; *number is -1 for its size. */
+static size_t old_list_of(const ckpt__node *node, int64_t *number)
+{
+    for (size_t i = 0; i < OLD_LISTS; i++) {
+        size_t n = strlen(old_lists[i].list);
+        if (number_after(node, old_lists[i].list, number))
+            return i;
+        *number = -1;
+        if (begins(node->key, old_lists[i].list) && node->key.size == n + 4 && memcmp(node->key.data + n, "size", 4) == 0)
+            return i;
+    }
+    return OLD_LISTS;
+}
+
+static bool is_old(const ckpt__builder *b, size_t node)
+{
+    const ckpt__tree *t = &b->tree;
+    int64_t number;
+    size_t members = 0;
+    if (!is_script(&t->nodes[node]))
+        return false;
+    for CKPT__CHILDREN(t, c, node) {
+        if (t->nodes[c].value->kind != CKPT_V_TENSOR || old_list_of(&t->nodes[c], &number) == OLD_LISTS)
+            return false;
+        members += number >= 0;
+    }
+    return members > 0;
+}
+
+ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
+{
+    const ckpt__tree *t = &b->tree;
+    size_t *lists[OLD_LISTS] = { NULL }, counts[OLD_LISTS] = { 0 };
+    ckpt_status s = ckpt__grow(&o->groups, &o->group_capacity, 1, sizeof *o->groups) ? CKPT_OK : ckpt__canon_no_memory(b);
+    for (size_t i = 0; i < OLD_LISTS && s == CKPT_OK; i++) {
+        s = numbered(b, o->node, old_lists[i].list, &lists[i], &counts[i]);
+        o->slot_count = counts[i] > o->slot_count ? counts[i] : o->slot_count;
+    }
+    if (s == CKPT_OK && !ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count, sizeof *o->slots))
+        s = ckpt__canon_no_memory(b);
+    for (size_t k = 0; k < o->slot_count && s == CKPT_OK; k++) {
+        o->slots[k] = (ckpt__slot){ .id = ckpt__s(""), .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX,
+                                      .columns = SIZE_MAX };
+        for (size_t i = 0; i < OLD_LISTS && s == CKPT_OK; i++) {
+            if (k >= counts[i])
+                continue;
+            if (!ckpt__grow(&o->old, &o->old_capacity, o->old_count + 1, sizeof *o->old)) {
+                s = ckpt__canon_no_memory(b);
+                break;
+            }
+            o->old[o->old_count++] = (ckpt__old_state){ k, lists[i][k], old_lists[i].key };
+            size_t tensor = t->nodes[lists[i][k]].value->tensor;
+            o->slots[k].has_tensors = o->slots[k].has_tensors || !ckpt__str_is(ckpt__s(old_lists[i].key), "step");
+            if (ckpt__key_has_param_shape(ckpt__s(old_lists[i].key)) && tensor < b->index->tensor_count)
+                o->slots[k].shaped = tensor;
+        }
+    }
+    for (size_t i = 0; i < OLD_LISTS; i++)
+        free(lists[i]);
+    if (s != CKPT_OK) {
+        o->slot_count = 0;
+        return s;
+    }
+    o->groups[0] = (ckpt__opt_group){ .node = o->node, .hypers = SIZE_MAX, .count = o->slot_count, .names = SIZE_MAX };
+    o->group_count = 1;
+    return CKPT_OK;
+}
+
+/* ---- groups */
+
+bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node)
+{
+    const ckpt__tree *t = &b->tree;
+    if (!is_script(&t->nodes[node]))
+        return false;
+    size_t state = ckpt__tree_child(t, node, "state"), groups = ckpt__tree_child(t, node, "param_groups");
+    if (state == SIZE_MAX || groups == SIZE_MAX)
+        return is_old(b, node);
+    return is_script(&t->nodes[state]) && is_script(&t->nodes[groups]) &&
+           (ckpt__tree_child(t, groups, "param_groups/size") != SIZE_MAX ||
+            ckpt__tree_child(t, groups, "param_groups/0") != SIZE_MAX);
+}
+
+static ckpt_status read_params(ckpt__builder *b, ckpt__optimizer *o, size_t group, ckpt__hash *states, ckpt__hash *ids)
+{
+    size_t *params, count;
+    ckpt_status s = numbered(b, group, "params/", &params, &count);
+    for (size_t i = 0; i < count && s == CKPT_OK; i++) {
+        const ckpt__node *param = &b->tree.nodes[params[i]];
+        if (param->value->kind == CKPT_V_STR)
+            s = ckpt__canon_add_slot(b, o, params[i], states, ids);
+        else
+            s = ckpt__fail(b->err, CKPT_E_MISMATCH, param->name.data,
+                           "a parameter of a group is a %s; libtorch writes its address as a string",
+                           ckpt_kind_name(param->value->kind));
+    }
+    free(params);
+    return s;
+}
+
+ckpt_status ckpt__canon_read_groups(ckpt__builder *b, ckpt__optimizer *o, ckpt__hash *states, ckpt__hash *ids)
+{
+    const ckpt__tree *t = &b->tree;
+    size_t *list, count, node = ckpt__tree_child(t, o->node, "param_groups");
+    if (node == SIZE_MAX)
+        return ckpt__canon_read_old(b, o);
+    ckpt_status s = numbered(b, node, "param_groups/", &list, &count);
+    for (size_t g = 0; g < count && s == CKPT_OK; g++) {
+        if (!ckpt__grow(&o->groups, &o->group_capacity, o->group_count + 1, sizeof *o->groups)) {
+            s = ckpt__canon_no_memory(b);
+            break;
+        }
+        ckpt__opt_group *group = &o->groups[g];
+        *group = (ckpt__opt_group){ .node = list[g], .hypers = ckpt__tree_child(t, list[g], "options"),
+                                    .first = o->slot_count, .names = SIZE_MAX };
+        s = read_params(b, o, list[g], states, ids);
+        group->count = o->slot_count - group->first;
+        o->group_count++;
+    }
+    free(list);
+    return s;
+}
+
+void ckpt__canon_take_frame(ckpt__builder *b)
+{
+    const ckpt__optimizer *o = &b->optimizer;
+    ckpt__tree *t = &b->tree;
+    int64_t number;
+    size_t version = ckpt__tree_child(t, o->node, "pytorch_version"), groups = ckpt__tree_child(t, o->node, "param_groups");
+    if (version != SIZE_MAX)
+        t->nodes[version].taken = true;
+    if (groups != SIZE_MAX)
+        for CKPT__CHILDREN(t, c, groups)
+            if (t->nodes[c].value->kind == CKPT_V_TENSOR)
+                t->nodes[c].taken = true;        /* param_groups/size */
+    for (size_t g = 0; g < o->group_count; g++)
+        for CKPT__CHILDREN(t, c, o->groups[g].node)
+            if (begins(t->nodes[c].key, "params/") ||
+                (o->groups[g].node == o->node && old_list_of(&t->nodes[c], &number) != OLD_LISTS && number < 0))
+                t->nodes[c].taken = true;
+}
+
+/* ---- modules */
+
+enum { A_MODULE = 1, HAS_WEIGHTS = 2 };
+
+static unsigned char module_flags(const ckpt__builder *b, size_t node, const unsigned char *flags)
+{
+    const ckpt__tree *t = &b->tree;
+    if (!is_script(&t->nodes[node]) || ckpt__canon_is_libtorch(b, node))
+        return 0;
+    /* An archive of C++ holds tensors and other modules, or it is a trainer's own; a scripted module has attributes. */
+    bool plain = ckpt__str_is(t->nodes[node].value->class_name, "__torch__.Module");
+    unsigned char all = A_MODULE;
+    for CKPT__CHILDREN(t, c, node) {
+        const ckpt_value *v = t->nodes[c].value;
+        bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count;
+        if (tensor) {
+            const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
+            if (info->ndim > 0 && info->role != CKPT_ROLE_RNG)
+                all |= HAS_WEIGHTS;
+        } else if (flags[c] & A_MODULE) {
+            all |= flags[c];
+        } else if (plain && v->kind != CKPT_V_NONE) {
+            return 0;
+        }
+    }
+    return all;
+}
+
+/* Children come behind their parents, so from the last node to the first each is looked at once. */
+unsigned char *ckpt__canon_script_modules(ckpt__builder *b)
+{
+    const ckpt__tree *t = &b->tree;
+    bool any = false;
+    for (size_t i = 0; i < t->count && !any; i++)
+        any = is_script(&t->nodes[i]);
+    if (!any)
+        return NULL;
+    unsigned char *flags = calloc(t->count, 1);
+    if (!flags) {
+        b->no_memory = true;
+        return NULL;
+    }
+    for (size_t i = t->count; i > 0; i--)
+        flags[i - 1] = module_flags(b, i - 1, flags);
+    for (size_t i = 0; i < t->count; i++)
+        flags[i] = flags[i] == (A_MODULE | HAS_WEIGHTS);
+    return flags;
+}

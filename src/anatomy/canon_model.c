@@ -1,0 +1,532 @@
+/* anatomy/canon_model.c - which dicts are a model's state_dict, and the canonical names of what is in them. */
+#include "anatomy/canon_work.h"
+
+#include <stdlib.h>
+
+/* A state's names are compared with so many dicts above a tensor: real files nest five deep. */
+enum { MAX_ABOVE = 16, STRIPS = 3 };
+
+void ckpt__model_free(ckpt__model *model)
+{
+    ckpt__hash_free(model->by_name);
+    free(model->entries);
+    memset(model, 0, sizeof *model);
+    model->node = SIZE_MAX;
+}
+
+/* ---- structure */
+
+static const ckpt_tensor_info *tensor_of(const ckpt__builder *b, size_t node)
+{
+    const ckpt_value *v = b->tree.nodes[node].value;
+    return v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count ? &b->index->tensors[v->tensor].info : NULL;
+}
+
+/* {'state': {...}, 'param_groups': [{'params': [...]}, ...]} with whatever else beside them. */
+static bool is_optimizer(const ckpt__builder *b, size_t node)
+{
+    const ckpt__tree *t = &b->tree;
+    if (!ckpt__node_is_dict(&t->nodes[node]))
+        return false;
+    if (ckpt__canon_is_libtorch(b, node))
+        return true;
+    size_t state = ckpt__tree_child(t, node, "state"), groups = ckpt__tree_child(t, node, "param_groups");
+    if (state == SIZE_MAX || groups == SIZE_MAX || !ckpt__node_is_dict(&t->nodes[state]))
+        return false;
+    ckpt_kind kind = t->nodes[groups].value->kind;
+    if (kind != CKPT_V_LIST && kind != CKPT_V_TUPLE)
+        return false;
+    for CKPT__CHILDREN(t, g, groups) {
+        size_t params = ckpt__tree_child(t, g, "params");
+        if (params == SIZE_MAX)
+            return false;
+        for CKPT__CHILDREN(t, p, params)
+            if (t->nodes[p].value->kind != CKPT_V_INT && t->nodes[p].value->kind != CKPT_V_STR)
+                return false;
+    }
+    return true;
+}
+
+/* Tensors under string keys and nothing else; RNG states and metrics (all of them 0-d) are no model. */
+static bool is_model(const ckpt__builder *b, size_t node)
+{
+    const ckpt__tree *t = &b->tree;
+    bool weights = false;
+    if (t->nodes[node].value->kind != CKPT_V_DICT)
+        return false;
+    for CKPT__CHILDREN(t, c, node) {
+        const ckpt_tensor_info *info = tensor_of(b, c);
+        if (t->nodes[c].attribute || t->nodes[c].value->kind == CKPT_V_NONE)
+            continue;
+        ckpt_str key = t->nodes[c].key;
+        if (ckpt__str_is(key, "__metadata__") && t->nodes[c].value->kind == CKPT_V_DICT)
+            continue;              /* of a safetensors file */
+        if (key.size >= 12 && memcmp(key.data + key.size - 12, "_extra_state", 12) == 0)
+            continue;
+        if (!info || t->nodes[c].integer_key)
+            return false;
+        weights = weights || (info->ndim > 0 && info->role != CKPT_ROLE_RNG);
+    }
+    return weights;
+}
+
+void ckpt__canon_scan(ckpt__builder *b)
+{
+    unsigned char *modules = ckpt__canon_script_modules(b);
+    for (size_t i = 0; i < b->tree.count && !b->no_memory;) {
+        if (is_optimizer(b, i)) {
+            if (!ckpt__grow(&b->optimizers, &b->optimizer_capacity, b->optimizer_count + 1, sizeof *b->optimizers))
+                b->no_memory = true;
+            else
+                b->optimizers[b->optimizer_count++] = i;
+            i = b->tree.nodes[i].end;
+            continue;
+        }
+        bool module = modules && modules[i];
+        if (module || is_model(b, i)) {
+            if (!ckpt__grow(&b->models, &b->model_capacity, b->model_count + 1, sizeof *b->models))
+                b->no_memory = true;
+            else
+                b->models[b->model_count++] = i;
+        }
+        i = module ? b->tree.nodes[i].end : i + 1;   /* its submodules are part of it */
+    }
+    free(modules);
+}
+
+/* How many of an ascending list are not above a node. */
+static size_t count_upto(const size_t *list, size_t count, size_t node)
+{
+    size_t low = 0;
+    for (size_t high = count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (list[middle] <= node)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool in_optimizer(const ckpt__builder *b, size_t node)
+{
+    size_t n = count_upto(b->optimizers, b->optimizer_count, node);
+    return n > 0 && node < b->tree.nodes[b->optimizers[n - 1]].end;
+}
+
+/* ---- names */
+
+static size_t prefix_at(const char *name, size_t size)
+{
+    static const char *const prefixes[] = { "module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module." };
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        size_t n = strlen(prefixes[i]);
+        if (size > n && memcmp(name, prefixes[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Appends a name without the prefixes that stand after a dot. */
+static void add_stripped(ckpt__buf *out, const char *name, size_t size)
+{
+    size_t from = 0, skip;
+    for (size_t i = 1; i < size; i++) {
+        if (name[i - 1] != '.' || (skip = prefix_at(name + i, size - i)) == 0)
+            continue;
+        ckpt__buf_add(out, name + from, i - from);
+        from = i + skip;
+        i = from - 1;              /* another may follow */
+    }
+    ckpt__buf_add(out, name + from, size - from);
+}
+
+ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out)
+{
+    ckpt__buf stripped = { 0 };
+    const char *name = raw.data;
+    size_t size = raw.size, skip;
+    ckpt_status s = CKPT_OK;
+    while (strip > 0 && (skip = prefix_at(name, size)) > 0) {
+        name += skip;
+        size -= skip;
+    }
+    if (strip == 2) {
+        add_stripped(&stripped, name, size);
+        name = stripped.data ? stripped.data : "";
+        size = stripped.size;
+    }
+    out->size = 0;
+    if (b->hints->map && !stripped.failed)
+        s = ckpt__map_rename(b->hints->map, name, size, out, b->err);
+    else
+        ckpt__buf_add(out, name, size);
+    if (s == CKPT_OK && (stripped.failed || out->failed || !ckpt__buf_reserve(out, 1)))
+        s = ckpt__canon_no_memory(b);
+    ckpt__buf_free(&stripped);
+    return s;
+}
+
+ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out)
+{
+    ckpt__buf name = { 0 };
+    ckpt_status s = ckpt__canon_name_buf(b, raw, strip, &name);
+    if (s == CKPT_OK) {
+        if (name.size && name.size <= raw.size && memcmp(raw.data + raw.size - name.size, name.data, name.size) == 0)
+            *out = (ckpt_str){ raw.data + raw.size - name.size, name.size };     /* the same bytes */
+        else
+            *out = ckpt__arena_str(b->canon->arena, name.data, name.size);
+        if (!out->data)
+            s = ckpt__canon_no_memory(b);
+    }
+    ckpt__buf_free(&name);
+    return s;
+}
+
+static bool ends_in(ckpt_str name, const char *tail)
+{
+    size_t n = strlen(tail);
+    return name.size >= n && memcmp(name.data + name.size - n, tail, n) == 0;
+}
+
+ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
+{
+    static const char *const surely[] = { "running_mean", "running_var", "num_batches_tracked" };
+    static const char *const perhaps[] = { "inv_freq", "masked_bias", "zero_k_bias", "attn_bias_for_masking", "_mask",
+                                           ".mask", "freqs_cis", "cos_cached", "sin_cached", "._u", "._v", ".weight_u",
+                                           ".weight_v", "rotary_emb.cos", "rotary_emb.sin" };
+    if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
+        return CKPT__A_BUFFER;     /* a gradient needs a float, real or complex */
+    for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
+        if (ends_in(name, surely[i]))
+            return CKPT__A_BUFFER;
+    if (info->role == CKPT_ROLE_BUFFER)
+        return CKPT__MAYBE_BUFFER;
+    for (size_t i = 0; i < sizeof perhaps / sizeof perhaps[0]; i++)
+        if (ends_in(name, perhaps[i]))
+            return CKPT__MAYBE_BUFFER;
+    /* GPT-2's causal mask is called attn.bias and has shape (1, 1, n, n). */
+    if (ends_in(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
+        return CKPT__MAYBE_BUFFER;
+    return CKPT__A_PARAM;
+}
+
+ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name)
+{
+    if (ckpt__param_class_of(info, name) == CKPT__A_PARAM)
+        return CKPT_ROLE_PARAM;
+    /* A quantized weight has integers and no gradient, and is a parameter nevertheless. */
+    bool quantized = !ckpt_dtype_is_float(info->dtype) && info->ndim > 1 && ends_in(name, "weight");
+    return quantized ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
+}
+
+void ckpt__canon_give_roles(ckpt__index *index)
+{
+    static const char *const layouts[] = { "hf", "hf-trainer", "accelerate", "peft" };
+    bool known = false;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        known = known || strcmp(index->format, layouts[i]) == 0;
+    for (size_t i = 0; known && i < index->tensor_count; i++) {
+        ckpt_tensor_info *info = &index->tensors[i].info;
+        if (info->role == CKPT_ROLE_NONE)
+            info->role = ckpt__canon_weight_role(info, info->name);
+    }
+}
+
+/* ---- a model's entries */
+
+static void view_key(ckpt__buf *key, const ckpt_tensor_info *info)
+{
+    key->size = 0;
+    ckpt__buf_add(key, &info->storage, sizeof info->storage);
+    ckpt__buf_add(key, &info->offset, sizeof info->offset);
+    ckpt__buf_add(key, &info->dtype, sizeof info->dtype);
+    ckpt__buf_add(key, &info->ndim, sizeof info->ndim);
+    for (uint32_t d = 0; d < info->ndim; d++) {
+        ckpt__buf_add(key, &info->shape[d], sizeof info->shape[d]);
+        if (info->strides)
+            ckpt__buf_add(key, &info->strides[d], sizeof info->strides[d]);
+    }
+}
+
+static const ckpt_tensor_info *info_of(const ckpt__builder *b, const ckpt__model *m, size_t entry)
+{
+    return &b->index->tensors[m->entries[entry].tensor].info;
+}
+
+/* Whether a storage is seen by one of the entries (1) or by several (2): most are by one, which is tied to nothing. The
+ * heap's; NULL: no memory. */
+static unsigned char *count_viewers(const ckpt__builder *b, const ckpt__model *m)
+{
+    unsigned char *viewers = calloc(b->index->storage_count + 1, 1);
+    for (size_t i = 0; viewers && i < m->count; i++) {
+        int64_t storage = info_of(b, m, i)->storage;
+        if (storage >= 0 && (size_t)storage < b->index->storage_count && viewers[storage] < 2)
+            viewers[storage]++;
+    }
+    return viewers;
+}
+
+/* A parameter under two names is one view of one storage; the optimizer holds it once. */
+static ckpt_status mark_ties(ckpt__builder *b, ckpt__model *m)
+{
+    unsigned char *viewers = count_viewers(b, m);
+    ckpt__arena *keys = ckpt__arena_new(0);
+    ckpt__hash *seen = ckpt__hash_new(16);
+    ckpt__buf key = { 0 };
+    ckpt_status s = viewers && keys && seen ? CKPT_OK : ckpt__canon_no_memory(b);
+    for (size_t i = 0; i < m->count && s == CKPT_OK; i++) {
+        const ckpt_tensor_info *info = info_of(b, m, i);
+        if (info->storage < 0 || info->nbytes == 0 ||
+            ((size_t)info->storage < b->index->storage_count && viewers[info->storage] < 2))
+            continue;
+        view_key(&key, info);
+        ckpt_str kept = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(keys, key.data, key.size);
+        int put = kept.data ? ckpt__hash_put(seen, kept.data, kept.size, i, NULL) : -1;
+        if (put < 0)
+            s = ckpt__canon_no_memory(b);
+        else if (put == 0)
+            m->entries[i].is = CKPT__A_TIE;
+    }
+    ckpt__buf_free(&key);
+    ckpt__hash_free(seen);
+    ckpt__arena_free(keys);
+    free(viewers);
+    return s;
+}
+
+static bool is_scanned_model(const ckpt__builder *b, size_t node)
+{
+    size_t n = count_upto(b->models, b->model_count, node);
+    return n > 0 && b->models[n - 1] == node;
+}
+
+/* Of a dict that is no state_dict itself, only what is wanted belongs to the model; with nothing wanted, what lies in
+ * the state_dicts below it. */
+static bool belongs(const ckpt__builder *b, bool parent_is_model, bool flat, ckpt_str name)
+{
+    if (flat)
+        return true;
+    return b->wanted ? ckpt__hash_get(b->wanted, name.data, name.size, NULL) : parent_is_model;
+}
+
+static ckpt_status add_model_entry(ckpt__builder *b, ckpt__model *m, size_t node, ckpt_str name)
+{
+    if (!ckpt__grow(&m->entries, &m->capacity, m->count + 1, sizeof *m->entries))
+        return ckpt__canon_no_memory(b);
+    size_t tensor = b->tree.nodes[node].value->tensor;
+    ckpt__param_class is = ckpt__param_class_of(&b->index->tensors[tensor].info, name);
+    m->entries[m->count++] = (ckpt__model_entry){ name, node, tensor, is, SIZE_MAX };
+    m->sorted = m->sorted || b->index->tensors[tensor].sorted;
+    return CKPT_OK;
+}
+
+/* What was made of a safetensors file lists its tensors by dtype and name too: a bias comes before its weight, which no
+ * module of torch does. */
+static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
+{
+    bool bias_first = false;
+    for (size_t i = 1; i < m->count; i++) {
+        ckpt_str x = m->entries[i - 1].name, y = m->entries[i].name;
+        size_t n = x.size < y.size ? x.size : y.size;
+        int order = n ? memcmp(x.data, y.data, n) : 0;
+        bool ascends = order < 0 || (order == 0 && x.size < y.size);
+        if (!ascends && b->index->tensors[m->entries[i - 1].tensor].info.dtype == b->index->tensors[m->entries[i].tensor].info.dtype)
+            return false;
+        bias_first = bias_first || (ends_in(x, ".bias") && ends_in(y, ".weight") && x.size + 2 == y.size &&
+                                    memcmp(x.data, y.data, x.size - 4) == 0);
+    }
+    return bias_first;
+}
+
+/* A part of the name is PEFT's: lora_A, lora_B, lora_embedding_A, lora_magnitude_vector. */
+bool ckpt__canon_is_adapter(ckpt_str name)
+{
+    for (size_t i = 0; i + 5 <= name.size; i++)
+        if ((i == 0 || name.data[i - 1] == '.') && memcmp(name.data + i, "lora_", 5) == 0)
+            return true;
+    return false;
+}
+
+ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out)
+{
+    ckpt__tree *t = &b->tree;
+    memset(out, 0, sizeof *out);
+    out->node = node;
+    out->strip = strip;
+    bool flat = is_scanned_model(b, node), inner = false;
+    size_t inner_end = 0, part = node, last_part = SIZE_MAX;
+    ckpt_status s = CKPT_OK;
+    for (size_t i = node + 1; i < t->nodes[node].end && s == CKPT_OK; i++) {
+        if (!flat && is_scanned_model(b, i)) {
+            inner = true;
+            inner_end = t->nodes[i].end;
+            part = i;
+        }
+        inner = inner && i < inner_end;
+        if (flat && ckpt__canon_is_attribute(t, node, i)) {
+            i = t->nodes[i].end - 1;
+            continue;
+        }
+        if (!tensor_of(b, i) || t->nodes[i].attribute || (!flat && in_optimizer(b, i)))
+            continue;
+        ckpt_str name;
+        s = ckpt__canon_param_name(b, ckpt__tree_relative(t, node, i), strip, &name);
+        if (s != CKPT_OK || !belongs(b, inner, flat, name))
+            continue;
+        s = add_model_entry(b, out, i, name);
+        size_t from = inner ? part : node;
+        out->parts += from != last_part;
+        last_part = from;
+    }
+    out->sorted = out->sorted || listed_by_name(b, out);
+    out->by_name = ckpt__hash_new(out->count);
+    if (s == CKPT_OK && !out->by_name)
+        s = ckpt__canon_no_memory(b);
+    for (size_t i = 0; i < out->count && s == CKPT_OK; i++)
+        if (ckpt__hash_put(out->by_name, out->entries[i].name.data, out->entries[i].name.size, i, NULL) < 0)
+            s = ckpt__canon_no_memory(b);
+    if (s == CKPT_OK)
+        s = mark_ties(b, out);
+    for (size_t i = 0; i < out->count; i++)
+        out->adapter_count += out->entries[i].is == CKPT__A_PARAM && ckpt__canon_is_adapter(out->entries[i].name);
+    return s;
+}
+
+/* ---- the dict that the state's names are in */
+
+/* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
+static bool beside_current(const ckpt__tree *t, size_t node)
+{
+    size_t parent = node;
+    if (!ckpt__str_is(t->nodes[node].key, "state_dict"))
+        return false;
+    while (parent > 0 && t->nodes[parent].depth >= t->nodes[node].depth)
+        parent--;
+    return parent < node && ckpt__tree_child(t, parent, "current_model_state") != SIZE_MAX;
+}
+
+bool ckpt__canon_is_average(const ckpt__builder *b, size_t node)
+{
+    return ckpt__is_average(b->tree.nodes[node].name) || beside_current(&b->tree, node);
+}
+
+/* How well the names below a node fit, for each way to strip. */
+struct score {
+    size_t node, matched[STRIPS];
+    size_t tensors;
+};
+
+static ckpt_status score_tensor(ckpt__builder *b, struct score *score, size_t node, ckpt__buf *name)
+{
+    score->tensors++;
+    ckpt_str raw = ckpt__tree_relative(&b->tree, score->node, node);
+    for (int strip = 0; strip < STRIPS; strip++) {
+        ckpt_status s = ckpt__canon_name_buf(b, raw, strip, name);
+        if (s != CKPT_OK)
+            return s;
+        score->matched[strip] += ckpt__hash_get(b->wanted, name->data, name->size, NULL);
+    }
+    return CKPT_OK;
+}
+
+/* Scores all dicts: the ancestors of a tensor are the open ranges around it. */
+static ckpt_status score_all(ckpt__builder *b, struct score *scores, size_t *open, ckpt__buf *name)
+{
+    const ckpt__tree *t = &b->tree;
+    size_t depth = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        scores[i].node = i;
+        while (depth > 0 && i >= t->nodes[open[depth - 1]].end)
+            depth--;
+        if (tensor_of(b, i) && !t->nodes[i].attribute && !in_optimizer(b, i)) {
+            for (size_t k = depth; k > 0 && depth - k < MAX_ABOVE; k--) {
+                ckpt_status s = score_tensor(b, &scores[open[k - 1]], i, name);
+                if (s != CKPT_OK)
+                    return s;
+            }
+        } else if (t->nodes[i].end > i + 1) {
+            open[depth++] = i;
+        }
+    }
+    return CKPT_OK;
+}
+
+/* Greater is better: names that match; then no names beside them; then not an average. */
+static int compare(const ckpt__builder *b, const struct score *x, int sx, const struct score *y, int sy)
+{
+    if (x->matched[sx] != y->matched[sy])
+        return x->matched[sx] > y->matched[sy] ? 1 : -1;
+    if (sx != sy)
+        return sx < sy ? 1 : -1;
+    bool ex = x->tensors == x->matched[sx], ey = y->tensors == y->matched[sy];
+    if (ex != ey)
+        return ex ? 1 : -1;
+    bool ax = ckpt__canon_is_average(b, x->node), ay = ckpt__canon_is_average(b, y->node);
+    return ax == ay ? 0 : ay ? 1 : -1;
+}
+
+static int best_strip(const struct score *x)
+{
+    int best = 0;
+    for (int s = 1; s < STRIPS; s++)
+        if (x->matched[s] > x->matched[best])
+            best = s;
+    return best;
+}
+
+static ckpt_status ambiguous_wanted(ckpt__builder *b, size_t first, size_t second)
+{
+    char one[160], two[160];
+    ckpt_str a = b->tree.nodes[first].name, c = b->tree.nodes[second].name;
+    ckpt__escape(one, sizeof one, a.data, a.size);
+    ckpt__escape(two, sizeof two, c.data, c.size);
+    return ckpt__fail(b->err, CKPT_E_MISMATCH, "the model",
+                      "'%s' and '%s' both have the state's names; say which one in a map file: {map: 1, source: {model: '%s'}}",
+                      one, two, one);
+}
+
+ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip)
+{
+    size_t n = b->tree.count, best = SIZE_MAX, rival = SIZE_MAX;
+    struct score *scores = calloc(n ? n : 1, sizeof *scores);
+    size_t *open = calloc(n ? n : 1, sizeof *open);
+    ckpt__buf name = { 0 };
+    ckpt_status s = scores && open ? score_all(b, scores, open, &name) : ckpt__canon_no_memory(b);
+    *node = SIZE_MAX;
+    for (size_t i = 0; i < n && s == CKPT_OK; i++) {
+        int mine = best_strip(&scores[i]);
+        if (!scores[i].matched[mine])
+            continue;
+        int order = best == SIZE_MAX ? 1 : compare(b, &scores[i], mine, &scores[best], best_strip(&scores[best]));
+        if (order > 0) {
+            best = i;
+            rival = SIZE_MAX;
+        } else if (order == 0) {
+            rival = i;
+        }
+    }
+    if (s == CKPT_OK && rival != SIZE_MAX)
+        s = ambiguous_wanted(b, best, rival);
+    if (s == CKPT_OK && best != SIZE_MAX) {
+        *node = best;
+        *strip = best_strip(&scores[best]);
+    }
+    ckpt__buf_free(&name);
+    free(scores);
+    free(open);
+    return s;
+}
+
+ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip)
+{
+    struct score score = { .node = node };
+    ckpt__buf name = { 0 };
+    ckpt_status s = CKPT_OK;
+    for (size_t i = node + 1; i < b->tree.nodes[node].end && s == CKPT_OK; i++)
+        if (tensor_of(b, i) && !b->tree.nodes[i].attribute)
+            s = score_tensor(b, &score, i, &name);
+    ckpt__buf_free(&name);
+    *strip = best_strip(&score);
+    return s;
+}

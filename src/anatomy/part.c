@@ -1,0 +1,344 @@
+/* anatomy/part.c - shards of checkpoints that several ranks wrote, each opened alone. What they hold is in the sources of
+ * torch/distributed/checkpoint/metadata.py, deepspeed/runtime/engine.py and zero/stage_1_and_2.py (_save_zero_checkpoint,
+ * state_dict), deepspeed/checkpoint/ds_to_universal.py, megatron/training/checkpointing.py (get_checkpoint_name) and
+ * megatron/core/optimizer/distrib_optimizer.py. Files of the programs themselves were read. */
+#include "anatomy/part.h"
+
+#include <stdio.h>
+#include "engine/engine.h"
+
+/* ---- names */
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The number behind the last `word` of a text, and where it ends; -1: none. */
+static int64_t number_behind(const char *text, const char *word, const char **end)
+{
+    int64_t found = -1;
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word)) {
+        const char *p = at + strlen(word);
+        int64_t n = 0;
+        size_t digits = 0;
+        for (; p[digits] >= '0' && p[digits] <= '9' && digits < 9; digits++)
+            n = n * 10 + (p[digits] - '0');
+        if (digits == 0)
+            continue;
+        found = n;
+        if (end)
+            *end = p + digits;
+    }
+    return found;
+}
+
+/* "rank 1 of 2" by the names of rank files: model_world_size_2_rank_1.pt, pytorch_model_fsdp_0_rank1.bin. */
+static void rank_by_name(const char *path, char *out, size_t size)
+{
+    const char *name = base_of(path);
+    int64_t world = number_behind(name, "world_size_", NULL), rank = number_behind(name, "rank_", NULL);
+    if (rank < 0)
+        rank = number_behind(name, "rank", NULL);
+    if (rank >= 0 && world > 0)
+        snprintf(out, size, "rank %lld of %lld by its name", (long long)rank, (long long)world);
+    else if (rank >= 0)
+        snprintf(out, size, "rank %lld by its name", (long long)rank);
+    else
+        snprintf(out, size, "one rank's");
+}
+
+/* ---- values */
+
+static const ckpt_value *attribute(const ckpt_value *v, const char *key)
+{
+    const ckpt_value *found = v ? ckpt_value_get(v, key) : NULL;
+    return found && found->kind != CKPT_V_NONE ? found : NULL;
+}
+
+static int64_t int_at(const ckpt_value *v, const char *key)
+{
+    const ckpt_value *found = attribute(v, key);
+    return found && found->kind == CKPT_V_INT ? found->integer : -1;
+}
+
+static bool is_true(const ckpt_value *v, const char *key)
+{
+    const ckpt_value *found = attribute(v, key);
+    return found && found->kind == CKPT_V_BOOL && found->boolean;
+}
+
+static bool ends_in(ckpt_str s, const char *tail)
+{
+    size_t n = strlen(tail);
+    return s.data && s.size >= n && memcmp(s.data + s.size - n, tail, n) == 0;
+}
+
+/* ---- tensors that are one rank's piece: FSDP2, tensor parallel, FSDP1 */
+
+static void put_shape(char *out, size_t size, const ckpt_tensor_info *t)
+{
+    size_t at = (size_t)snprintf(out, size, "(");
+    for (uint32_t d = 0; d < t->ndim && at < size; d++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
+    if (at < size)
+        snprintf(out + at, size - at, ")");
+}
+
+/* Its own tensor is smaller than what it stands for. One over a mesh of one rank, or that every rank has whole, is none. */
+static bool is_piece(const ckpt_tensor_info *t)
+{
+    if (ends_in(t->extra->class_name, ".ShardedTensor"))
+        return true;
+    if (!t->extra->placements.data || t->extra->part_count == 0)
+        return false;
+    const ckpt_tensor_info *local = &t->extra->parts[0];
+    return local->ndim != t->ndim || (t->ndim && memcmp(local->shape, t->shape, t->ndim * sizeof *t->shape) != 0);
+}
+
+static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    const ckpt_tensor_info *first = NULL;
+    size_t pieces = 0;
+    for (size_t i = 0; i < index->tensor_count; i++) {
+        const ckpt_tensor_info *t = &index->tensors[i].info;
+        if (t->extra && is_piece(t)) {
+            first = first ? first : t;
+            pieces++;
+        }
+    }
+    if (!first)
+        return false;
+    char rank[80], global[80], local[80], name[120];
+    rank_by_name(path, rank, sizeof rank);
+    put_shape(global, sizeof global, first);
+    ckpt__escape(name, sizeof name, first->name.data, first->name.size);
+    if (first->extra->part_count && first->extra->placements.data) {
+        put_shape(local, sizeof local, &first->extra->parts[0]);
+        snprintf(out->what, sizeof out->what,
+                 "a shard (%s): of %zu tensor%s it has one rank's piece (DTensor), the first %s: %.80s, %s of %s", rank, pieces,
+                 pieces == 1 ? "" : "s", name, first->extra->placements.data, local, global);
+    } else {
+        snprintf(out->what, sizeof out->what,
+                 "a shard (%s): of %zu tensor%s it has one rank's piece (ShardedTensor, FSDP1), the first %s of %s", rank,
+                 pieces, pieces == 1 ? "" : "s", name, global);
+    }
+    bool verl = number_behind(base_of(path), "world_size_", NULL) > 0;
+    snprintf(out->how, sizeof out->how, "%s",
+             verl ? "verl loads each rank's file in that rank, with as many ranks as saved; python -m verl.model_merger merge "
+                    "--backend fsdp --local_dir DIR --target_dir OUT makes one model of all of them"
+                  : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
+                    "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
+                    "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
+    return true;
+}
+
+/* ---- DCP: its list of tensors */
+
+static const char dcp_how[] = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR)";
+/* Of lists that each rank wrote for itself it reads rank 0's alone, and writes wrong tensors. */
+static const char dcp_merge[] = "; to make one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt";
+
+static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    const ckpt_value *root = index->root;
+    if (!root || root->kind != CKPT_V_OBJECT || !ends_in(root->class_name, "checkpoint.metadata.Metadata") ||
+        !attribute(root, "state_dict_metadata"))
+        return false;
+    const char *name = base_of(path), *end = NULL;
+    int64_t rank = number_behind(name, "__", &end);
+    char whose[40] = "the";
+    if (rank >= 0 && strcmp(end, ".metadata") == 0)
+        snprintf(whose, sizeof whose, "rank %lld's", (long long)rank);
+    snprintf(out->what, sizeof out->what,
+             "%s list of what lies where in a PyTorch distributed checkpoint (DCP, %zu entries): it holds no tensor; those are "
+             "in the .distcp files beside it",
+             whose, attribute(root, "state_dict_metadata")->entry_count);
+    bool several = rank >= 0 && strcmp(end, ".metadata") == 0;     /* saved with use_collectives=False */
+    snprintf(out->how, sizeof out->how, "%s%s", dcp_how,
+             several ? "" : dcp_merge);
+    return true;
+}
+
+/* ---- DeepSpeed */
+
+static const char deepspeed_how[] =
+    "engine.load_checkpoint(DIR), DIR being the directory that holds latest; the weights alone in one file: python "
+    "zero_to_fp32.py DIR OUT (it lies in DIR), or deepspeed.utils.zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(DIR)";
+
+/* "data parallel rank 1, model parallel rank 0", as far as the name says. */
+static void deepspeed_ranks(const char *path, char *out, size_t size)
+{
+    const char *name = base_of(path);
+    int64_t dp = number_behind(name, "zero_pp_rank_", NULL), mp = number_behind(name, "mp_rank_", NULL);
+    if (dp >= 0 && mp >= 0)
+        snprintf(out, size, "data parallel rank %lld, model parallel rank %lld", (long long)dp, (long long)mp);
+    else if (mp >= 0)
+        snprintf(out, size, "model parallel rank %lld", (long long)mp);
+    else
+        snprintf(out, size, "one rank's");
+}
+
+/* zero/<parameter>/{fp32,exp_avg,exp_avg_sq,step}.pt and zero/optimizer_state.pt */
+static bool of_universal(const ckpt_value *root, const char *path, ckpt__whole *out)
+{
+    static const char *const files[] = {"fp32.pt", "exp_avg.pt", "exp_avg_sq.pt", "step.pt"};
+    const char *name = base_of(path), *zero = strstr(path, "/zero/");
+    bool state = root && attribute(root, "zero_stage") && attribute(root, "param_groups"), own = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        own = own || strcmp(name, files[i]) == 0;
+    if (zero && own && name > zero + 6) {
+        char param[160];
+        ckpt__escape(param, sizeof param, zero + 6, (size_t)(name - zero - 7));
+        snprintf(out->what, sizeof out->what, "%.*s of the parameter %s, in a DeepSpeed universal checkpoint",
+                 (int)(strlen(name) - 3), name, param);
+    } else if (state) {
+        snprintf(out->what, sizeof out->what, "the optimizer's settings of a DeepSpeed universal checkpoint: its state lies in a "
+                                              "folder for each parameter");
+    } else {
+        return false;
+    }
+    snprintf(out->how, sizeof out->how, "engine.load_checkpoint(DIR) with \"checkpoint\": {\"load_universal\": true} in the "
+                                        "configuration, DIR being the directory that holds latest_universal");
+    return true;
+}
+
+static bool of_deepspeed(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    char ranks[100];
+    const ckpt_value *root = index->root, *optimizer = attribute(root, "optimizer_state_dict");
+    if (of_universal(root, path, out))
+        return true;
+    if (!attribute(root, "ds_version") && !attribute(root, "ds_config"))
+        return false;
+    deepspeed_ranks(path, ranks, sizeof ranks);
+    snprintf(out->how, sizeof out->how, "%s", deepspeed_how);
+    if (optimizer && (attribute(optimizer, "zero_stage") || attribute(optimizer, "partition_count"))) {
+        snprintf(out->what, sizeof out->what,
+                 "a shard of a DeepSpeed ZeRO checkpoint (%s): its part of the optimizer's state, flat; the model's parts are in "
+                 "*_model_states.pt beside it",
+                 ranks);
+        return true;
+    }
+    bool universal = strstr(path, "universal/") != NULL;
+    int64_t mp = int_at(root, "mp_world_size"), dp = int_at(root, "dp_world_size");
+    bool stage3 = number_behind(base_of(path), "zero_pp_rank_", NULL) >= 0;
+    bool zero = attribute(root, "param_shapes") && !attribute(root, "optimizer");
+    if (!attribute(root, "module") || (mp < 2 && !stage3 && !zero))
+        return false;              /* whole: without ZeRO and model parallelism */
+    snprintf(out->what, sizeof out->what, "a part of a DeepSpeed%s checkpoint (%s; saved by %lld data parallel rank%s): %s; the optimizer's state is in %s "
+                                          "beside it",
+             zero || stage3 ? " ZeRO" : "", ranks, (long long)(dp < 0 ? 0 : dp), dp == 1 ? "" : "s",
+             stage3   ? "its parameters are empty here (stage 3), and lie in the optimizer's files"
+             : mp > 1 ? "its share of the model"
+                      : "the model",
+             universal ? "zero/" : "*_optim_states.pt");
+    return true;
+}
+
+/* ---- Megatron */
+
+/* mp_rank_<tp>[_<pp>[_<ep>]] in the path; -1 where it does not say. */
+static void megatron_ranks(const char *path, int64_t *tp, int64_t *pp)
+{
+    const char *end = NULL;
+    *tp = number_behind(path, "mp_rank_", &end);
+    *pp = -1;
+    if (*tp >= 0 && end[0] == '_' && end[1] >= '0' && end[1] <= '9')
+        *pp = number_behind(end, "_", NULL);
+    if (*pp >= 0) {                /* the first of the numbers behind: expert parallel ranks follow it */
+        int64_t first = 0;
+        for (const char *p = end + 1; *p >= '0' && *p <= '9' && first < 100000000; p++)
+            first = first * 10 + (*p - '0');
+        *pp = first;
+    }
+}
+
+static void megatron_place(const ckpt_value *args, const char *path, char *out, size_t size)
+{
+    int64_t tp, pp, tps = int_at(args, "tensor_model_parallel_size"), pps = int_at(args, "pipeline_model_parallel_size");
+    int64_t rank = int_at(args, "rank"), world = int_at(args, "world_size");
+    char mesh[120] = "";
+    megatron_ranks(path, &tp, &pp);
+    if (tp >= 0 && tps > 0)
+        snprintf(mesh, sizeof mesh, "tensor parallel rank %lld of %lld", (long long)tp, (long long)tps);
+    else if (tps > 0)
+        snprintf(mesh, sizeof mesh, "of %lld tensor parallel ranks", (long long)tps);
+    size_t n = strlen(mesh);
+    if (pps > 1 && pp >= 0)
+        snprintf(mesh + n, sizeof mesh - n, ", pipeline stage %lld of %lld", (long long)pp, (long long)pps);
+    else if (pps > 1)
+        snprintf(mesh + n, sizeof mesh - n, ", of %lld pipeline stages", (long long)pps);
+    if (rank >= 0 && world > 0)
+        snprintf(out, size, "rank %lld of %lld: %s", (long long)rank, (long long)world, mesh);
+    else
+        snprintf(out, size, "%s", mesh);
+}
+
+static bool of_megatron(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    char place[200];
+    const ckpt_value *root = index->root, *args = attribute(root, "args");
+    int64_t tps = int_at(args, "tensor_model_parallel_size"), pps = int_at(args, "pipeline_model_parallel_size"), tp, pp;
+    snprintf(out->how, sizeof out->how,
+             "Megatron-LM with --load DIR, DIR being the directory that holds latest_checkpointed_iteration.txt, and the same "
+             "tensor and pipeline sizes; tools/checkpoint/convert.py of Megatron-LM changes them");
+    if (is_true(root, "buckets_coalesced")) {
+        megatron_ranks(path, &tp, &pp);
+        snprintf(place, sizeof place, tp >= 0 ? "tensor parallel rank %lld" : "one rank's", (long long)tp);
+        snprintf(out->what, sizeof out->what,
+                 "the distributed optimizer's state of a part of a Megatron checkpoint (%s), flat: neither names nor order of its "
+                 "parameters are in it",
+                 place);
+        return true;
+    }
+    if (tps < 0 || !attribute(root, "checkpoint_version"))
+        return false;
+    const ckpt_value *format = attribute(args, "ckpt_format");
+    bool model = attribute(root, "model") || attribute(root, "model0");
+    if (!model && format && format->kind == CKPT_V_STR && ckpt__str_is(format->text, "torch_dist")) {
+        snprintf(out->what, sizeof out->what,
+                 "what all ranks of a Megatron checkpoint have in common (torch_dist; %lld tensor parallel, %lld pipeline ranks): "
+                 "arguments, schedule, settings of the optimizer; weights and moments are in the .distcp files beside it",
+                 (long long)tps, (long long)(pps < 1 ? 1 : pps));
+        return true;
+    }
+    bool distributed = is_true(args, "use_distributed_optimizer");
+    if (!model || (tps < 2 && pps < 2 && !distributed))
+        return false;
+    megatron_place(args, path, place, sizeof place);
+    snprintf(out->what, sizeof out->what, "a part of a Megatron checkpoint (%s)%s", place,
+             distributed ? "; the optimizer's state is in distrib_optim.pt beside it" : "");
+    return true;
+}
+
+/* ---- all of them */
+
+/* One record of a distributed checkpoint: a whole file of torch.save by its bytes. */
+static bool of_distcp(const char *path, ckpt__whole *out)
+{
+    const char *name = base_of(path), *end = NULL;
+    int64_t rank = number_behind(name, "__", &end);
+    if (rank < 0 || end[0] != '_' || strlen(name) < 7 || strcmp(name + strlen(name) - 7, ".distcp") != 0)
+        return false;
+    snprintf(out->what, sizeof out->what,
+             "a record that rank %lld wrote for a PyTorch distributed checkpoint (DCP): its name and place are in .metadata beside it",
+             (long long)rank);
+    snprintf(out->how, sizeof out->how, "%s%s", dcp_how, dcp_merge);
+    return true;
+}
+
+bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    if (strcmp(index->kind, "file") != 0)
+        return false;
+    return of_dcp(index, path, out) || of_distcp(path, out) || of_deepspeed(index, path, out) || of_megatron(index, path, out) ||
+           of_pieces(index, path, out);
+}
+
+bool ckpt__part_find(const ckpt_reader *reader, ckpt__whole *out)
+{
+    memset(out, 0, sizeof *out);
+    return ckpt__part_of_shards(reader->index, reader->path, out) || ckpt__part_of_folder(reader->index, reader->path, out);
+}

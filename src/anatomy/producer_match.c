@@ -1,0 +1,213 @@
+/* anatomy/producer_match.c - signs and paths of the table of producers. */
+#include "anatomy/producer.h"
+
+enum { KEY_MAX = 120 };
+
+bool ckpt__is_weights(const ckpt_value *v)
+{
+    size_t tensors = 0;
+    if (!v || v->kind != CKPT_V_DICT)
+        return false;
+    for (size_t i = 0; i < v->entry_count; i++) {
+        if (v->entries[i].key->kind != CKPT_V_STR)
+            return false;
+        tensors += v->entries[i].value->kind == CKPT_V_TENSOR;
+    }
+    return tensors > 0;
+}
+
+bool ckpt__is_optimizer(const ckpt_value *v)
+{
+    if (!v || v->kind != CKPT_V_DICT)
+        return false;
+    const ckpt_value *state = ckpt_value_get(v, "state"), *groups = ckpt_value_get(v, "param_groups");
+    bool of_libtorch = groups && groups->kind == CKPT_V_DICT && groups->class_name.size > 10 &&
+                       memcmp(groups->class_name.data, "__torch__.", 10) == 0;
+    return state && groups && state->kind == CKPT_V_DICT && (groups->kind == CKPT_V_LIST || of_libtorch);
+}
+
+/* ---- paths */
+
+/* What a key is called: its text, or the last part of a class's name. */
+static ckpt_str key_name(const ckpt_value *key)
+{
+    if (key->kind == CKPT_V_STR)
+        return key->text;
+    ckpt_str name = key->kind == CKPT_V_CLASS ? key->class_name : (ckpt_str){NULL, 0};
+    for (size_t i = name.size; i > 0; i--)
+        if (name.data[i - 1] == '.')
+            return (ckpt_str){name.data + i, name.size - i};
+    return name;
+}
+
+static const ckpt_value *item_at(const ckpt_value *list, const char *key)
+{
+    int64_t n;
+    if (!ckpt__parse_i64(key, strlen(key), &n))
+        return NULL;
+    if (n < 0)
+        n += (int64_t)list->item_count;
+    return n >= 0 && (uint64_t)n < list->item_count ? list->items[n] : NULL;
+}
+
+static void add_name(ckpt__buf *name, const char *key, size_t size)
+{
+    if (!name)
+        return;
+    if (name->size)
+        ckpt__buf_char(name, '.');
+    ckpt__buf_add(name, key, size);
+}
+
+/* One key down, without '*'; `path` is moved behind it. */
+static const ckpt_value *step_down(const ckpt_value *at, const char **path, const char *end, ckpt__buf *name)
+{
+    char key[KEY_MAX];
+    const char *slash = memchr(*path, '/', (size_t)(end - *path));
+    size_t n = (size_t)((slash ? slash : end) - *path);
+    if (n >= sizeof key)
+        return NULL;
+    memcpy(key, *path, n);
+    key[n] = '\0';
+    *path = slash ? slash + 1 : end;
+    const ckpt_value *next =
+        at->kind == CKPT_V_LIST || at->kind == CKPT_V_TUPLE ? item_at(at, key) : ckpt_value_get(at, key);
+    if (next)
+        add_name(name, key, n);
+    return next;
+}
+
+static const ckpt_value *follow(const ckpt_value *at, const char *path, const char *end, ckpt__buf *name)
+{
+    while (at && path < end)
+        at = step_down(at, &path, end, name);
+    return at && at->kind != CKPT_V_NONE ? at : NULL;
+}
+
+/* The entries of a dict, or of an object's attributes. */
+static const ckpt_value *dict_of(const ckpt_value *v)
+{
+    return v->kind == CKPT_V_OBJECT && v->state ? v->state : v;
+}
+
+/* A path with at most one '*'. */
+static const ckpt_value *find(const ckpt_value *root, const char *path, const char *end, ckpt__buf *name)
+{
+    const char *star = memchr(path, '*', (size_t)(end - path));
+    if (!root || !star)
+        return follow(root, path, end, name);
+    const char *key = star;
+    while (key > path && key[-1] != '/')
+        key--;
+    const ckpt_value *above = follow(root, path, key > path ? key - 1 : path, name);
+    size_t named = name ? name->size : 0, n = (size_t)(star - key);
+    const char *rest = star + 1 < end ? star + 2 : end;
+    for (size_t i = 0; above && i < dict_of(above)->entry_count; i++) {
+        const ckpt_entry *e = &dict_of(above)->entries[i];
+        ckpt_str own = key_name(e->key);
+        if (own.size < n || memcmp(own.data, key, n) != 0)
+            continue;
+        add_name(name, own.data, own.size);
+        const ckpt_value *v = follow(e->value, rest, end, name);
+        if (v)
+            return v;
+        if (name && !name->failed)
+            name->size = named;
+    }
+    return NULL;
+}
+
+/* ---- signs */
+
+static bool is_kind(const ckpt_value *v, const char *kind, size_t n)
+{
+    static const struct {
+        const char *name;
+        unsigned kinds; /* bits of ckpt_kind */
+    } table[] = {
+        {"int", 1u << CKPT_V_INT},   {"number", 1u << CKPT_V_INT | 1u << CKPT_V_FLOAT}, {"str", 1u << CKPT_V_STR},
+        {"dict", 1u << CKPT_V_DICT}, {"list", 1u << CKPT_V_LIST | 1u << CKPT_V_TUPLE},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strlen(table[i].name) == n && memcmp(table[i].name, kind, n) == 0)
+            return table[i].kinds >> v->kind & 1;
+    if (n == 7 && memcmp(kind, "weights", n) == 0)
+        return ckpt__is_weights(v);
+    return n == 9 && memcmp(kind, "optimizer", n) == 0 && ckpt__is_optimizer(v);
+}
+
+static bool is_value(const ckpt_value *v, const char *text, size_t n)
+{
+    if (v->kind == CKPT_V_BOOL)
+        return n == (v->boolean ? 4u : 5u) && memcmp(text, v->boolean ? "True" : "False", n) == 0;
+    return v->kind == CKPT_V_STR && v->text.size == n && memcmp(v->text.data, text, n) == 0;
+}
+
+/* One sign; its value where it holds. */
+static const ckpt_value *sign_holds(const ckpt_value *root, const char *sign, const char *end, ckpt__buf *name)
+{
+    const char *mark = sign;
+    while (mark < end && *mark != ':' && *mark != '@' && *mark != '=')
+        mark++;
+    const ckpt_value *v = find(root, sign, mark, name);
+    size_t n = mark < end ? (size_t)(end - mark - 1) : 0;
+    if (!v || mark == end)
+        return v;
+    bool holds = *mark == ':' ? is_kind(v, mark + 1, n)
+                 : *mark == '='
+                     ? is_value(v, mark + 1, n)
+                     : v->class_name.data && v->class_name.size >= n && memcmp(v->class_name.data, mark + 1, n) == 0;
+    return holds ? v : NULL;
+}
+
+const ckpt_value *ckpt__producer_find(const ckpt_value *root, const char *alternatives, ckpt__buf *name,
+                                      const char **word, size_t *size)
+{
+    *word = NULL;
+    *size = 0;
+    for (const char *at = alternatives; at && *at;) {
+        const char *end = at + strcspn(at, "|"), *arrow = memchr(at, '>', (size_t)(end - at));
+        if (name && !name->failed)
+            name->size = 0;
+        const ckpt_value *v = sign_holds(root, at, arrow ? arrow : end, name);
+        if (v) {
+            *word = arrow ? arrow + 1 : NULL;
+            *size = arrow ? (size_t)(end - arrow - 1) : 0;
+            return v;
+        }
+        at = *end ? end + 1 : end;
+    }
+    return NULL;
+}
+
+bool ckpt__producer_fits(const ckpt_value *root, const char *alternatives)
+{
+    const char *word;
+    size_t size;
+    return ckpt__producer_find(root, alternatives, NULL, &word, &size) != NULL;
+}
+
+/* ---- rows */
+
+static bool has_only(const ckpt_value *root, const char *words)
+{
+    for (size_t i = 0; i < root->entry_count; i++)
+        if (root->entries[i].key->kind != CKPT_V_STR || !ckpt__str_among(root->entries[i].key->text, words))
+            return false;
+    return true;
+}
+
+const ckpt__producer *ckpt__producer_of_root(const ckpt_value *root)
+{
+    if (!root || root->kind != CKPT_V_DICT)
+        return NULL;
+    for (size_t i = 0; i < ckpt__producer_row_count; i++) {
+        const ckpt__producer_row *row = &ckpt__producer_rows[i];
+        bool all = !row->format;
+        for (size_t k = 0; all && k < sizeof row->signs / sizeof *row->signs && row->signs[k]; k++)
+            all = ckpt__producer_fits(root, row->signs[k]);
+        if (all && !ckpt__producer_fits(root, row->none) && (!row->only || has_only(root, row->only)))
+            return &row->producer;
+    }
+    return NULL;
+}

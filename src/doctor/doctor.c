@@ -1,0 +1,483 @@
+/* doctor/doctor.c - will it resume? Gathers facts (where each tensor would come back, what the saved groups say); answer.c
+ * looks each up in the rows. */
+#include "doctor/facts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "doctor/text.h"
+#include "anatomy/producer.h"
+
+static const ckpt_str none = {NULL, 0};
+
+const char *ckpt_outcome_name(ckpt_outcome outcome)
+{
+    static const char *const names[] = {"unknown",       "resumes",       "resumes-differently",
+                                        "fails-at-load", "fails-at-step", "weights-only"};
+    return outcome >= CKPT_OUTCOME_UNKNOWN && outcome <= CKPT_OUTCOME_WEIGHTS_ONLY ? names[outcome] : "unknown";
+}
+
+unsigned ckpt__kind_bit(ckpt_optimizer_kind kind)
+{
+    switch (kind) {
+    case CKPT_OPTIMIZER_FUSED:
+        return CKPT__K_FUSED;
+    case CKPT_OPTIMIZER_CAPTURABLE:
+        return CKPT__K_CAPTURABLE;
+    case CKPT_OPTIMIZER_FOREACH:
+        return CKPT__K_FOREACH;
+    case CKPT_OPTIMIZER_PLAIN:
+        return CKPT__K_PLAIN;
+    case CKPT_OPTIMIZER_DEFAULT:
+        break;
+    }
+    return 0;
+}
+
+bool ckpt__is_gpu(ckpt_device d)
+{
+    return d.type == CKPT_DEVICE_CUDA;
+}
+
+/* The flags after the load; groups that disagree give -1. */
+static void effective(ckpt__patient *p)
+{
+    ckpt_doctor_result *r = p->result;
+    ckpt_optimizer_kind kind =
+        p->options->optimizer != CKPT_OPTIMIZER_DEFAULT ? p->options->optimizer : ckpt__map_optimizer(p->map);
+    r->fused = r->capturable = r->foreach_ = -1;
+    r->optimizer = kind;
+    for (size_t i = 0; i < p->group_count; i++) {
+        const ckpt__doctor_group *g = &p->groups[i];
+        ckpt__canon_group flags = {.fused = g->fused, .capturable = g->capturable, .foreach = g->foreach};
+        r->fused = i == 0 || r->fused == g->fused ? g->fused : -1;
+        r->capturable = i == 0 || r->capturable == g->capturable ? g->capturable : -1;
+        r->foreach_ = i == 0 || r->foreach_ == g->foreach ? g->foreach : -1;
+        if (kind == CKPT_OPTIMIZER_DEFAULT)
+            r->optimizer =
+                i == 0 || r->optimizer == ckpt__group_kind(&flags) ? ckpt__group_kind(&flags) : CKPT_OPTIMIZER_DEFAULT;
+    }
+    if (p->loader->loader == CKPT_LOADER_CKPT && kind != CKPT_OPTIMIZER_DEFAULT) {
+        r->fused = kind == CKPT_OPTIMIZER_FUSED;
+        r->capturable = kind == CKPT_OPTIMIZER_CAPTURABLE;
+        r->foreach_ = kind == CKPT_OPTIMIZER_FOREACH;
+    }
+}
+
+/* ---- canonical names */
+
+/* The message of an error ends in what to do: here that is the fix. */
+static void note_ambiguous(ckpt__patient *p, ckpt_error *why)
+{
+    char text[760], *message = why->message;
+    static const char *const fixes[] = {"; state the parameters' names", "; say which one in a map file"};
+    const char *fix =
+        p->options->param_name_count ? NULL : "say which with source: in a map file, or with --param-names FILE";
+    bool order = strstr(message, "order") != NULL;
+    for (size_t i = 0; i < sizeof fixes / sizeof *fixes; i++) {
+        char *at = strstr(message, fixes[i]);
+        if (at) {
+            *at = 0;
+            fix = at + 2;
+            order = order || i == 0;
+        }
+    }
+    snprintf(text, sizeof text, "%.240s%s%.510s", why->object, *why->object ? ": " : "", message);
+    ckpt__doctor_note(p, order ? CKPT__ORDER_AMBIGUOUS : CKPT__SOURCE_AMBIGUOUS, NULL, none, text, fix, NULL);
+}
+
+static ckpt_status build_canon(ckpt__patient *p, bool optional, ckpt_error *why)
+{
+    ckpt__canon_hints hints;
+    memset(&hints, 0, sizeof hints);
+    hints.map = p->map;
+    hints.assume_order = p->options->assume_order;
+    hints.tentative_order = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
+    hints.optional_optimizer = optional;
+    if (ckpt__doctor_names_fit(p)) {
+        hints.param_names = p->options->param_names;
+        hints.param_name_count = p->options->param_name_count;
+    }
+    return ckpt__canon_build(p->index, &hints, &p->canon, p->canon_report, why);
+}
+
+/* More than one order fits: the finding says which. */
+static bool note_several(ckpt__patient *p, const ckpt_error *why)
+{
+    const ckpt_finding *f = ckpt_report_find(p->canon_report, "order-ambiguous", NULL);
+    if (!f)
+        return false;
+    p->several = *why;
+    ckpt__doctor_note(p, CKPT__ORDER_SEVERAL, NULL, none, f->message, f->fix, NULL);
+    return true;
+}
+
+static ckpt_status canonical(ckpt__patient *p)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = build_canon(p, false, &why);
+    if (status == CKPT_E_MISMATCH) {
+        if (!note_several(p, &why))
+            note_ambiguous(p, &why);
+        ckpt_report_clear(p->canon_report);
+        status = build_canon(p, true, &why); /* what can be told without the optimizer's names */
+        ckpt_report_clear(p->canon_report);
+        if (status == CKPT_E_MISMATCH)
+            return CKPT_OK;
+    }
+    if (status < 0 && p->err)
+        *p->err = why;
+    return status;
+}
+
+static uint64_t elements(const ckpt_tensor_info *t)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->ndim; d++)
+        n *= (uint64_t)t->shape[d];  /* the reader has found that it fits */
+    return n;
+}
+
+/* Is it state of a fused group, of as many elements as its parameter, on the CPU? Its kernel there looks at no shape (one of
+ * a GPU was not run). `name` is the canonical one. */
+static bool fused_takes(const ckpt__patient *p, const char *name)
+{
+    size_t e;
+    if (!p->canon || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) || !p->canon->entries[e].is_tensor)
+        return false;
+    size_t tensor = p->canon->entries[e].tensor;
+    for (size_t s = 0; s < p->slot_count; s++) {
+        const ckpt__doctor_slot *slot = &p->slots[s];
+        for (size_t i = slot->first; i < slot->first + slot->count; i++)
+            if (p->items[i].tensor == tensor)
+                return p->groups[slot->group].fused == 1 && slot->param != SIZE_MAX && !ckpt__is_gpu(ckpt__doctor_home(p, slot)) &&
+                       elements(&p->index->tensors[tensor].info) == elements(&p->index->tensors[slot->param].info);
+    }
+    return false;
+}
+
+/* State whose id is in no group does nothing: names find it where an id is text there and a number in the groups. */
+static bool is_dead(const ckpt__patient *p, const char *name)
+{
+    size_t e;
+    if (!p->loader->python || !p->canon || p->optimizer_count == 0 || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) ||
+        !p->canon->entries[e].is_tensor)
+        return false;
+    for (size_t i = 0; i < p->item_count; i++)
+        if (p->items[i].tensor == p->canon->entries[e].tensor)
+            return false;
+    return true;
+}
+
+/* What canonical names and placement said already becomes doctor's own where torch makes something else of it. */
+static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
+{
+    ckpt_str tensor = *f->tensor ? ckpt__s(f->tensor) : none;
+    if (strcmp(f->code, "moment-shape") == 0 && p->weights_fewer && p->loader->python)
+        return true;              /* which parameter it is of cannot be told */
+    if (strcmp(f->code, "moment-shape") == 0 && is_dead(p, f->tensor))
+        return true;
+    if (strcmp(f->code, "moment-shape") == 0 && p->loader->python && fused_takes(p, f->tensor)) {
+        ckpt__doctor_note(p, CKPT__MOMENT_FUSED, NULL, tensor, f->message, NULL, f->tensor);
+        return true;
+    }
+    if (strcmp(f->code, "moment-shape") == 0 && strcmp(p->index->format, "ckpt") == 0 && p->loader->loader == CKPT_LOADER_CKPT) {
+        ckpt__doctor_note(p, CKPT__MOMENT_SHARD, NULL, tensor, f->message, NULL, f->tensor);
+        return true;
+    }
+    if (strcmp(f->code, "moment-shape") == 0) {
+        ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, tensor, f->message, NULL, f->tensor);
+        return p->loader->loader != CKPT_LOADER_CKPT;
+    }
+    if (strcmp(f->code, "policy-breach") == 0)
+        ckpt__doctor_note(p, CKPT__POLICY_BREACH, NULL, none, NULL, NULL, NULL);
+    if (strcmp(f->code, "order-ambiguous") == 0) {
+        note_several(p, &(ckpt_error){ .status = CKPT_E_MISMATCH });
+        return true;
+    }
+    if (strcmp(f->code, "order-unknown") == 0) {
+        if (p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP)
+            ckpt__doctor_note(p, CKPT__ORDER_AMBIGUOUS, NULL, none, f->message, f->fix, NULL);
+        else
+            ckpt__doctor_note(p, CKPT__UNNAMED, NULL, none, NULL, NULL, NULL);
+        return p->loader->loader != CKPT_LOADER_CKPT;
+    }
+    return strcmp(f->code, "dead-state") == 0 || strcmp(f->code, "prefix-stripped") == 0; /* seen for itself */
+}
+
+static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
+{
+    for (size_t i = 0; i < ckpt_report_count(p->canon_report); i++) {
+        const ckpt_finding *f = ckpt_report_get(p->canon_report, i);
+        if (own_finding(p, f))
+            continue;
+        const char *code = strcmp(f->code, "order-unknown") == 0 ? "ambiguous-order" : f->code;
+        if (!ckpt__report_add(report, f->severity, code, f->tensor, f->fix, "%s", f->message) ||
+            !ckpt__report_detail(report, f->file, f->from, f->to, f->nbytes))
+            return ckpt__fail_memory(p->err, "the report", 0);
+    }
+    return CKPT_OK;
+}
+
+/* ---- the whole */
+
+/* A directory of files that torch wrote: a program loads each by its name. */
+static bool all_torch(const ckpt__index *index)
+{
+    bool all = strcmp(index->format, "folder") == 0 && index->absorbed_count > 1;
+    for (size_t i = 0; all && i < index->absorbed_count; i++)
+        all = strncmp(index->absorbed[i]->format, "torch", 5) == 0;
+    return all;
+}
+
+/* Whether the loader reads such a thing at all. */
+static void check_format(ckpt__patient *p)
+{
+    const ckpt_value *root = p->inner->root;
+    ckpt_loader loader = p->loader->loader;
+    const char *format = p->inner->format;
+    bool script = root && root->class_name.data && strncmp(root->class_name.data, "__torch__.", 10) == 0;
+    bool file = strcmp(p->index->kind, "file") == 0, torch = strncmp(format, "torch", 5) == 0;
+    bool native = strcmp(format, "ckpt") == 0, safetensors = strcmp(format, "safetensors") == 0;
+    bool pickle = strcmp(format, "pickle") == 0, folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
+    bool foreign = loader == CKPT_LOADER_TORCH_CPP ? !torch && !all_torch(p->inner) : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle : false;
+    if (loader == CKPT_LOADER_TORCH_CPP && torch && !script)
+        ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
+    if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FORMAT, NULL, none, NULL, NULL, NULL);
+    else if (folders && (native || strcmp(p->index->format, "folder") == 0))
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? "ckpt" : "no layout of its own", NULL, NULL);
+    else if (foreign || (native && loader != CKPT_LOADER_CKPT))
+        ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format, NULL, NULL);
+    else if (loader == CKPT_LOADER_TORCH && safetensors)
+        ckpt__doctor_note(p, CKPT__SAFETENSORS, NULL, none, NULL, NULL, NULL);
+}
+
+/* What the reader saw that torch.load raises on. */
+static void check_refused(ckpt__patient *p)
+{
+    const ckpt_report *findings = p->index->findings;
+    for (size_t i = 0; p->loader->python && i < ckpt_report_count(findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(findings, i);
+        if (strstr(f->message, "don't know how to restore data location"))
+            continue;             /* a tag: what becomes of it lies with the map (no-such-device) */
+        if (strcmp(f->code, "torch-refuses") == 0 && !ckpt__loader_file(p->loader->skips, *f->file ? ckpt__s(f->file) : none))
+            ckpt__doctor_note(p, CKPT__TORCH_REFUSES, NULL, none, f->message, NULL, NULL);
+    }
+}
+
+static void check_question(ckpt__patient *p)
+{
+    char asked[32];
+    if (p->beyond) {
+        snprintf(asked, sizeof asked, "%d.%d", p->options->torch_major, p->options->torch_minor);
+        ckpt__doctor_note(p, CKPT__TORCH_UNKNOWN, NULL, none, asked, NULL, NULL);
+    }
+    bool reads = p->optimizer_count > 0 || p->index->root != NULL;
+    if (p->loader->oldest && p->version < p->loader->oldest && reads)
+        ckpt__doctor_note(p, CKPT__TORCH_TOO_OLD, NULL, none, NULL, NULL, NULL);
+    if (p->result->load_weights_only && p->version < CKPT__WEIGHTS_ONLY_TORCH)
+        ckpt__doctor_note(p, CKPT__NO_WEIGHTS_ONLY, NULL, none, NULL, NULL, NULL);
+    if (p->options->map_location && !p->loader->takes_map)
+        ckpt__doctor_note(p, CKPT__MAP_IGNORED, NULL, none,
+                          p->loader->several == CKPT__TO_RANK
+                              ? "the cpu, or each process's own device where there are several"
+                              : "the cpu",
+                          NULL, NULL);
+}
+
+static ckpt_status look(ckpt__patient *p)
+{
+    ckpt_status status = CKPT_OK;
+    p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && p->index->root && strcmp(p->index->kind, "file") != 0 &&
+                (!ckpt_value_get(p->index->root, "optimizer.pt") || !ckpt_value_get(p->index->root, "scheduler.pt"));
+    p->to_meta = p->options->map_location && p->loader->loader == CKPT_LOADER_TORCH &&
+                 strcmp(p->options->map_location, "meta") == 0;
+    if (p->options->map_location && !p->to_meta)
+        status = ckpt_map_parse(p->options->map_location, &p->map, p->err);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_find_dicts(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_find_flat(p);
+    if (status == CKPT_OK)
+        status = canonical(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_find_named(p);
+    if (status != CKPT_OK)
+        return status;
+    ckpt__doctor_link(p);
+    status = ckpt__doctor_incomplete(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_values(p);
+    return status == CKPT_OK ? ckpt__doctor_locate(p) : status;
+}
+
+/* Of a part there is nothing to say that would hold of the whole. */
+static ckpt_status examine_part(ckpt__patient *p, ckpt_report *report)
+{
+    ckpt__doctor_note(p, p->shard ? CKPT__A_SHARD : CKPT__A_PART, NULL, none, p->whole.what, p->whole.how, NULL);
+    ckpt_status status = ckpt__doctor_answer(p, report);
+    effective(p);
+    return status;
+}
+
+ckpt_status ckpt__doctor_examine(ckpt__patient *p, ckpt_report *report)
+{
+    bool asked = p->options->loader != CKPT_LOADER_OWN;
+    if (p->shard || (p->part && !asked))
+        return examine_part(p, report);
+    if (p->part)
+        ckpt__doctor_note(p, CKPT__A_PART_ASKED, NULL, none, p->whole.what, p->whole.how, NULL);
+    ckpt_status status = look(p);
+    if (status == CKPT_OK) {
+        check_question(p);
+        check_format(p);
+        check_refused(p);
+        ckpt__doctor_tensors(p);
+        ckpt__doctor_state(p);
+        ckpt__doctor_groups(p);
+        ckpt__doctor_ranks(p);
+        ckpt__doctor_files(p);
+        ckpt__doctor_adapter(p);
+        ckpt__doctor_memory(p);
+        ckpt__doctor_modes(p);
+        status = ckpt__doctor_order(p);
+    }
+    if (status == CKPT_OK)
+        status = ckpt__doctor_models(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_steps(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_places(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_finite(p);
+    if (status == CKPT_OK)
+        status = take_over(p, report);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_answer(p, report);
+    effective(p);
+    return status;
+}
+
+void ckpt_doctor_result_clear(ckpt_doctor_result *result)
+{
+    if (result) {
+        free(result->places);
+        memset(result, 0, sizeof *result);
+    }
+}
+
+static ckpt_status choose_version(ckpt__patient *p)
+{
+    ckpt_doctor_result *r = p->result;
+    int asked = p->options->load_weights_only, want = p->options->torch_major * 100 + p->options->torch_minor;
+    p->beyond = want > CKPT__NEWEST_TORCH;
+    p->version = want == 0 || p->beyond ? CKPT__NEWEST_TORCH : want;
+    r->torch_major = p->version / 100;
+    r->torch_minor = p->version % 100;
+    int from = p->loader->weights_only > 0 ? 204 : 206; /* accelerate drops the argument below 2.4 */
+    r->load_weights_only = p->loader->weights_only >= 0 && p->version >= from;
+    if (asked != 0 && p->loader->weights_only >= 0)
+        r->load_weights_only = asked > 0 && (p->loader->weights_only == 0 || p->version >= from);
+    if (want != 0 && want < CKPT__OLDEST_TORCH)
+        return ckpt__fail(p->err, CKPT_E_UNSUPPORTED, NULL, "torch %d.%d: what is known here begins with %d.%d",
+                          r->torch_major, r->torch_minor, CKPT__OLDEST_TORCH / 100, CKPT__OLDEST_TORCH % 100);
+    return CKPT_OK;
+}
+
+/* A folder of one file is that file to every loader. false: no memory. */
+static bool look_inside(ckpt__patient *p)
+{
+    const ckpt_value *root;
+    ckpt_str file;
+    size_t n = strlen(p->path);
+    if (strcmp(p->index->format, "folder") != 0)
+        return true;
+    if (p->index->absorbed_count == 1)
+        p->inner = p->index->absorbed[0];
+    ckpt__producer_match(p->index, &root, &file);
+    if (!file.data)
+        return true;
+    ckpt__buf path = {NULL, 0, 0, false};
+    ckpt__buf_add(&path, p->path, n);
+    if (n > 0 && p->path[n - 1] != '/')
+        ckpt__buf_char(&path, '/');
+    ckpt__buf_add(&path, file.data, file.size);
+    ckpt_str kept = path.failed ? none : ckpt__arena_str(p->arena, path.data, path.size);
+    ckpt__buf_free(&path);
+    p->path = kept.data;
+    return kept.data != NULL;
+}
+
+ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, const ckpt_doctor_options *options,
+                               ckpt_doctor_result *result, ckpt_error *err)
+{
+    memset(p, 0, sizeof *p);
+    memset(result, 0, sizeof *result);
+    p->reader = reader;
+    p->index = reader->index;
+    p->options = options;
+    p->result = result;
+    p->err = err;
+    result->loader = options->loader != CKPT_LOADER_OWN ? options->loader : ckpt__producer_of(reader->index)->loader;
+    p->loader = ckpt__loader_row_of(result->loader);
+    result->loader = p->loader->loader;
+    p->schedule_last = -1;
+    p->inner = p->index;
+    p->path = reader->path;
+    p->arena = ckpt__arena_new(0);
+    p->canon_report = ckpt_report_new();
+    p->found = calloc(ckpt__doctor_row_count(), sizeof *p->found);
+    if (!p->arena || !p->canon_report || !p->found)
+        return ckpt__fail_memory(err, "the report", 0);
+    p->shard = ckpt__part_of_shards(p->index, reader->path, &p->whole);
+    p->part = !p->shard && ckpt__part_of_folder(p->index, reader->path, &p->whole);
+    return look_inside(p) ? choose_version(p) : ckpt__fail_memory(err, "the report", 0);
+}
+
+void ckpt__doctor_discharge(ckpt__patient *p)
+{
+    ckpt_report_free(p->canon_report);
+    ckpt__placement_free(&p->places);
+    ckpt__canon_free(p->canon);
+    ckpt_map_free(p->map);
+    ckpt__arena_free(p->arena);
+    free(p->optimizers);
+    free(p->groups);
+    free(p->slots);
+    free(p->items);
+    free(p->found);
+    free(p);
+}
+
+ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *options, ckpt_doctor_result *result,
+                        ckpt_report *report, ckpt_error *err)
+{
+    static const ckpt_doctor_options defaults = {.cuda_devices = -1};
+    if (!reader || !result)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
+    ckpt_status named = options ? ckpt__canon_check_names(options->param_names, options->param_name_count, reader->path, err)
+                                : CKPT_OK;
+    if (named == CKPT_OK && options)
+        named = ckpt__order_check(options->assume_order, reader->path, err);
+    if (named < 0)
+        return named;
+    ckpt__patient *p = calloc(1, sizeof *p);
+    ckpt_report *findings = ckpt_report_new();
+    if (!p || !findings) {
+        free(p);
+        ckpt_report_free(findings);
+        return ckpt__fail_memory(err, "the report", 0);
+    }
+    ckpt_status status = ckpt__doctor_admit(p, reader, options ? options : &defaults, result, err);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_examine(p, findings);
+    if (report)
+        ckpt_report_clear(report);
+    if (status == CKPT_OK && report && !ckpt__report_merge(report, findings))
+        status = ckpt__fail_memory(err, "the report", 0);
+    ckpt_report_free(findings);
+    ckpt__doctor_discharge(p);
+    if (status != CKPT_OK)
+        ckpt_doctor_result_clear(result);
+    return status;
+}

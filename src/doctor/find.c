@@ -1,0 +1,350 @@
+/* doctor/find.c - the optimizers of a checkpoint as groups, parameters and their state. torch matches by position,
+ * so nothing here needs names; they say which parameter is meant where they are known. */
+#include "doctor/facts.h"
+
+#include <stdlib.h>
+
+static ckpt_status no_memory(ckpt__patient *p)
+{
+    return ckpt__fail_memory(p->err, "the optimizer's state", p->slot_count);
+}
+
+static bool add_item(ckpt__patient *p, ckpt_str key, size_t tensor, const ckpt_value *value, bool nested)
+{
+    if (!ckpt__grow(&p->items, &p->item_capacity, p->item_count + 1, sizeof *p->items))
+        return false;
+    p->items[p->item_count++] = (ckpt__doctor_item){key, tensor, value, nested};
+    return true;
+}
+
+static ckpt__doctor_slot *add_slot(ckpt__patient *p)
+{
+    if (!ckpt__grow(&p->slots, &p->slot_capacity, p->slot_count + 1, sizeof *p->slots))
+        return NULL;
+    p->slots[p->slot_count] = (ckpt__doctor_slot){p->group_count - 1, SIZE_MAX, p->item_count, 0};
+    return &p->slots[p->slot_count++];
+}
+
+static ckpt__doctor_group *add_group(ckpt__patient *p)
+{
+    if (!ckpt__grow(&p->groups, &p->group_capacity, p->group_count + 1, sizeof *p->groups))
+        return NULL;
+    ckpt__doctor_group *g = &p->groups[p->group_count++];
+    memset(g, 0, sizeof *g);
+    g->optimizer = p->optimizer_count - 1;
+    g->first = p->slot_count;
+    return g;
+}
+
+static ckpt__doctor_optimizer *add_optimizer(ckpt__patient *p)
+{
+    if (!ckpt__grow(&p->optimizers, &p->optimizer_capacity, p->optimizer_count + 1, sizeof *p->optimizers))
+        return NULL;
+    memset(&p->optimizers[p->optimizer_count], 0, sizeof *p->optimizers);
+    return &p->optimizers[p->optimizer_count++];
+}
+
+/* ---- torch's dicts */
+
+static bool is_optimizer(const ckpt_value *v)
+{
+    const ckpt_value *state = v->kind == CKPT_V_DICT ? ckpt_value_get(v, "state") : NULL;
+    const ckpt_value *groups = state ? ckpt_value_get(v, "param_groups") : NULL;
+    if (!groups || state->kind != CKPT_V_DICT || groups->kind != CKPT_V_LIST || groups->item_count == 0)
+        return false;
+    for (size_t i = 0; i < groups->item_count; i++) {
+        const ckpt_value *params =
+            groups->items[i]->kind == CKPT_V_DICT ? ckpt_value_get(groups->items[i], "params") : NULL;
+        if (!params || params->kind != CKPT_V_LIST)
+            return false;
+    }
+    return true;
+}
+
+/* An id as text; two ids are one where Python finds them equal, as far as ids go (int, str). ckpt_restore goes by their text. */
+static ckpt_str id_text(ckpt__patient *p, const ckpt_value *id)
+{
+    ckpt__buf b = {NULL, 0, 0, false};
+    bool bare = id->kind == CKPT_V_STR && p->loader->loader == CKPT_LOADER_CKPT;
+    ckpt__buf_char(&b, id->kind == CKPT_V_STR && !bare ? 's' : 'i');
+    if (bare)
+        ckpt__buf_add(&b, id->text.data, id->text.size);
+    else
+        ckpt__value_repr(&b, id);
+    ckpt_str text = {NULL, 0};
+    if (!b.failed)
+        text = ckpt__arena_str(p->arena, b.data, b.size);
+    ckpt__buf_free(&b);
+    return text;
+}
+
+static bool take_state(ckpt__patient *p, ckpt__doctor_slot *slot, const ckpt_value *state)
+{
+    size_t number = (size_t)(slot - p->slots);
+    for (size_t i = 0; i < state->entry_count; i++) {
+        const ckpt_value *key = state->entries[i].key, *v = state->entries[i].value;
+        if (key->kind != CKPT_V_STR)
+            continue;
+        if (!add_item(p, key->text, v->kind == CKPT_V_TENSOR ? v->tensor : SIZE_MAX, v, false))
+            return false;
+        for (size_t k = 0; v->kind == CKPT_V_DICT && k < v->entry_count; k++) {
+            const ckpt_value *inner = v->entries[k].value;
+            if (inner->kind == CKPT_V_TENSOR && v->entries[k].key->kind == CKPT_V_STR &&
+                !add_item(p, v->entries[k].key->text, inner->tensor, inner, true))
+                return false;
+        }
+    }
+    slot = &p->slots[number];
+    slot->count = p->item_count - slot->first;
+    return true;
+}
+
+static int flag_of(const ckpt_value *group, const char *key)
+{
+    const ckpt_value *v = ckpt_value_get(group, key);
+    return v && v->kind == CKPT_V_BOOL ? v->boolean : v && v->kind == CKPT_V_INT ? v->integer != 0 : -1;
+}
+
+/* load_state_dict maps ids to parameters in a dict: of an id that stands twice the last parameter gets the state. */
+static void take_away(ckpt__patient *p, size_t at, size_t *owner)
+{
+    if (owner[at] != SIZE_MAX)
+        p->slots[owner[at]].count = 0;
+    owner[at] = p->slot_count - 1;
+}
+
+static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids,
+                       size_t *owner)
+{
+    ckpt__doctor_group *g = add_group(p);
+    const ckpt_value *params = ckpt_value_get(group, "params");
+    if (!g)
+        return false;
+    g->dict = group;
+    g->fused = flag_of(group, "fused");
+    g->capturable = flag_of(group, "capturable");
+    g->foreach = flag_of(group, "foreach");
+    g->count = params->item_count;
+    for (size_t i = 0; i < params->item_count; i++) {
+        ckpt__doctor_slot *slot = add_slot(p);
+        ckpt_str id = id_text(p, params->items[i]);
+        size_t at;
+        if (!slot || !id.data)
+            return false;
+        if (!ckpt__hash_get(ids, id.data, id.size, &at))
+            continue;
+        ckpt__doctor_optimizer *o = &p->optimizers[p->optimizer_count - 1];
+        if (owner[at] != SIZE_MAX && !o->twice.data)
+            o->twice = (ckpt_str){id.data + 1, id.size - 1};
+        o->repeats += owner[at] != SIZE_MAX;
+        o->alive += owner[at] == SIZE_MAX;
+        take_away(p, at, owner);
+        if (state->entries[at].value->kind == CKPT_V_DICT && !take_state(p, slot, state->entries[at].value))
+            return false;
+    }
+    return true;
+}
+
+static bool take_id(unsigned char *seen, size_t n, const ckpt_value *id, bool once)
+{
+    if (id->kind != CKPT_V_INT || id->integer < 0 || (uint64_t)id->integer >= n || (once && seen[id->integer]))
+        return false;
+    seen[id->integer] = 1;
+    return true;
+}
+
+/* torch numbers parameters 0, 1, 2, ... over the groups. Do the ids of the groups and those of the state that is in none make up
+ * that row? Then the groups have lost theirs. */
+static bool ids_lost(const ckpt_value *state, const ckpt_value *groups, uint64_t dead)
+{
+    size_t n = 0, found = 0;
+    for (size_t i = 0; i < groups->item_count; i++)
+        n += ckpt_value_get(groups->items[i], "params")->item_count;
+    n += (size_t)dead;            /* of the state's entries: no more than a file holds */
+    unsigned char *seen = calloc(n + 1, 1);
+    bool whole = seen != NULL;
+    for (size_t i = 0; whole && i < groups->item_count; i++) {
+        const ckpt_value *params = ckpt_value_get(groups->items[i], "params");
+        for (size_t k = 0; whole && k < params->item_count; k++)
+            whole = take_id(seen, n, params->items[k], true);
+    }
+    for (size_t i = 0; whole && i < state->entry_count; i++)
+        whole = take_id(seen, n, state->entries[i].key, false);
+    for (size_t i = 0; whole && i < n; i++)
+        found += seen[i];
+    free(seen);
+    return whole && found == n;
+}
+
+/* The same of ids that are names: all are text, and with those that are in no group there are just as many as there are
+ * parameters in the file. */
+static bool names_lost(const ckpt__patient *p, const ckpt_value *state, const ckpt_value *groups, uint64_t dead)
+{
+    uint64_t ids = dead, params = 0;
+    for (size_t i = 0; i < groups->item_count; i++) {
+        const ckpt_value *of = ckpt_value_get(groups->items[i], "params");
+        ids += of->item_count;
+        for (size_t k = 0; k < of->item_count; k++)
+            if (of->items[k]->kind != CKPT_V_STR)
+                return false;
+    }
+    for (size_t i = 0; i < state->entry_count; i++)
+        if (state->entries[i].key->kind != CKPT_V_STR)
+            return false;
+    for (size_t i = 0; i < p->index->tensor_count; i++)
+        params += p->index->tensors[i].info.role == CKPT_ROLE_PARAM;
+    return ids == params;
+}
+
+ckpt_status ckpt__doctor_take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
+{
+    const ckpt_value *state = ckpt_value_get(dict, "state"), *groups = ckpt_value_get(dict, "param_groups");
+    ckpt__doctor_optimizer *o = add_optimizer(p);
+    ckpt__hash *ids = ckpt__hash_new(state->entry_count);
+    size_t *owner = ckpt__arena_array(p->arena, state->entry_count + 1, sizeof *owner);       /* the slot of each state */
+    bool ok = o && ids && owner;
+    if (ok) {
+        o->dict = dict;
+        o->name = ckpt__arena_str(p->arena, name.data ? name.data : "", name.size);
+        ok = o->name.data != NULL;
+    }
+    for (size_t i = 0; ok && i < state->entry_count; i++) {
+        ckpt_str id = id_text(p, state->entries[i].key);
+        ok = id.data && ckpt__hash_put(ids, id.data, id.size, i, NULL) >= 0;
+        owner[i] = SIZE_MAX;
+    }
+    for (size_t i = 0; ok && i < groups->item_count; i++)
+        ok = take_group(p, groups->items[i], state, ids, owner);
+    o = ok ? &p->optimizers[p->optimizer_count - 1] : NULL;
+    if (ok && state->entry_count > o->alive)
+        o->dead = state->entry_count - o->alive;
+    if (o && o->dead && (ids_lost(state, groups, o->dead) || names_lost(p, state, groups, o->dead)))
+        o->lost = o->dead;
+    ckpt__hash_free(ids);
+    return ok ? CKPT_OK : no_memory(p);
+}
+
+static int look_for_optimizer(void *ctx, const ckpt_visit *visit)
+{
+    ckpt__patient *p = ctx;
+    if (visit->cycle || visit->inside || visit->value->kind != CKPT_V_DICT || !is_optimizer(visit->value))
+        return 0;
+    for (size_t i = 0; i < p->optimizer_count; i++)
+        if (p->optimizers[i].dict == visit->value)
+            return 0;
+    return ckpt__doctor_take_optimizer(p, visit->value, visit->name);
+}
+
+ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p)
+{
+    return p->index->root ? (ckpt_status)ckpt_value_walk(p->index->root, 0, look_for_optimizer, p, p->err) : CKPT_OK;
+}
+
+/* ---- by canonical names: our own format, and archives of libtorch */
+
+static bool is_state(const ckpt__canon_entry *e)
+{
+    return e->param.data && e->state_key.data && !e->outside;
+}
+
+/* The state of all parameters, in the order of the slots. */
+static bool take_named_state(ckpt__patient *p, const ckpt__hash *slots)
+{
+    size_t at;
+    for (size_t i = 0; i < p->canon->count; i++) {
+        const ckpt__canon_entry *e = &p->canon->entries[i];
+        if (is_state(e) && ckpt__hash_get(slots, e->param.data, e->param.size, &at))
+            p->slots[at].count++;
+    }
+    size_t total = 0;
+    for (size_t i = 0; i < p->slot_count; i++) {
+        p->slots[i].first = total;
+        total += p->slots[i].count;
+        p->slots[i].count = 0;
+    }
+    if (!ckpt__grow(&p->items, &p->item_capacity, total + 1, sizeof *p->items))
+        return false;
+    p->item_count = total;
+    for (size_t i = 0; i < p->canon->count; i++) {
+        const ckpt__canon_entry *e = &p->canon->entries[i];
+        if (!is_state(e) || !ckpt__hash_get(slots, e->param.data, e->param.size, &at))
+            continue;
+        p->items[p->slots[at].first + p->slots[at].count++] =
+            (ckpt__doctor_item){e->state_key, e->is_tensor ? e->tensor : SIZE_MAX, e->value, false};
+    }
+    return true;
+}
+
+ckpt_status ckpt__doctor_find_named(ckpt__patient *p)
+{
+    size_t n = 0;
+    if (!p->canon || p->canon->group_count == 0 || p->optimizer_count > 0)
+        return CKPT_OK;
+    for (size_t g = 0; g < p->canon->group_count; g++)
+        n += p->canon->groups[g].param_count;
+    ckpt__hash *slots = ckpt__hash_new(n);
+    ckpt__doctor_optimizer *o = add_optimizer(p);
+    bool ok = slots && o;
+    if (ok)
+        o->name = p->canon->optimizer_path.data ? p->canon->optimizer_path : ckpt__s("optimizer");
+    for (size_t g = 0; ok && g < p->canon->group_count; g++) {
+        const ckpt__canon_group *from = &p->canon->groups[g];
+        ckpt__doctor_group *to = add_group(p);
+        if (!to) {
+            ok = false;
+            break;
+        }
+        to->canon = from;
+        to->fused = from->fused;
+        to->capturable = from->capturable;
+        to->foreach = from->foreach;
+        to->count = from->param_count;
+        for (size_t i = 0; ok && i < from->param_count; i++) {
+            ok = add_slot(p) &&
+                 (!from->params[i].data ||
+                  ckpt__hash_put(slots, from->params[i].data, from->params[i].size, p->slot_count - 1, NULL) >= 0);
+        }
+    }
+    ok = ok && take_named_state(p, slots);
+    ckpt__hash_free(slots);
+    return ok ? CKPT_OK : no_memory(p);
+}
+
+/* ---- which parameter a slot is */
+
+static size_t tensor_named(const ckpt__patient *p, ckpt_str name)
+{
+    size_t e;
+    if (!name.data || !ckpt__hash_get(p->canon->by_name, name.data, name.size, &e) || !p->canon->entries[e].is_tensor)
+        return SIZE_MAX;
+    return p->canon->entries[e].tensor;
+}
+
+void ckpt__doctor_link(ckpt__patient *p)
+{
+    if (!p->canon)
+        return;
+    for (size_t o = 0; o < p->optimizer_count; o++) {
+        bool same =
+            !p->optimizers[o].dict || *p->flat || ckpt__str_equal(p->canon->optimizer_path, p->optimizers[o].name) ||
+            (p->canon->optimizer_path.data && p->canon->optimizer_path.size == 0 && p->optimizers[o].name.size == 0);
+        size_t number = 0;
+        for (size_t g = 0; g < p->group_count; g++) {
+            ckpt__doctor_group *group = &p->groups[g];
+            if (group->optimizer != o)
+                continue;
+            const ckpt__canon_group *named = same && number < p->canon->group_count ? &p->canon->groups[number] : NULL;
+            for (size_t i = 0; named && i < group->count && i < named->param_count; i++)
+                p->slots[group->first + i].param = tensor_named(p, named->params[i]);
+            number++;
+        }
+    }
+}
+
+bool ckpt__doctor_named(const ckpt__patient *p)
+{
+    bool known = p->canon != NULL;
+    for (size_t i = 0; i < p->slot_count && known; i++)
+        known = p->slots[i].param != SIZE_MAX;
+    return known;
+}

@@ -1,0 +1,71 @@
+/* doctor/flat.c - an optimizer's state with a key for each value, as torch.distributed.checkpoint.state_dict flattens it:
+ * where it is, as Python. */
+#include "doctor/facts.h"
+#include "doctor/text.h"
+
+#include <stdio.h>
+#include "anatomy/canon_work.h"
+#include "model/flat_state.h"
+
+/* The part of `whole` that is the optimizer's: all of it, or the keys with its prefix. */
+static void put_state(ckpt__patient *p, const ckpt_value *dict, ckpt_str prefix, const char *whole)
+{
+    ckpt__buf head = {NULL, 0, 0, false};
+    size_t own = 0;
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        bool group;
+        ckpt_str param, what;
+        own += dict->entries[i].key->kind == CKPT_V_STR &&
+               ckpt__flat_key(dict->entries[i].key->text, prefix, &group, &param, &what);
+    }
+    char shown[80];
+    ckpt__escape(shown, sizeof shown, prefix.data ? prefix.data : "", prefix.size);
+    ckpt__buf_printf(&head, "('%sstate.', '%sparam_groups.')", shown, shown);
+    if (own == dict->entry_count && prefix.size == 0)
+        snprintf(p->flat, sizeof p->flat, "%s", whole);
+    else if (prefix.size == 0 && !head.failed)
+        snprintf(p->flat, sizeof p->flat, "{k: v for k, v in %s.items() if k.startswith(%s)}", whole, head.data);
+    else if (!head.failed)
+        snprintf(p->flat, sizeof p->flat, "{k[%zu:]: v for k, v in %s.items() if k.startswith(%s)}", prefix.size, whole, head.data);
+    if (own < dict->entry_count)
+        snprintf(p->flat_model, sizeof p->flat_model,
+                 "{k: v for k, v in %s.items() if k in model.state_dict()}", whole);
+    ckpt__buf_free(&head);
+}
+
+/* As torch's own dict, whose ids are the parameters' names. */
+static ckpt_status take(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
+{
+    bool mixed;
+    const ckpt_value *v = ckpt__flat_unfold(dict, p->arena, &mixed);
+    if (v && mixed)
+        v = ckpt_value_get(v, "optimizer");
+    return v ? ckpt__doctor_take_optimizer(p, v, name) : ckpt__fail_memory(p->err, "the optimizer's state", 0);
+}
+
+ckpt_status ckpt__doctor_find_flat(ckpt__patient *p)
+{
+    const ckpt_value *root = p->inner->root, *dict = NULL;
+    ckpt_str prefix, name = {"", 0};
+    if (!root || strncmp(p->inner->format, "torch", 5) != 0 || p->optimizer_count > 0)
+        return CKPT_OK;
+    if (ckpt__flat_state(root, &prefix))
+        put_state(p, dict = root, prefix, "checkpoint");
+    for (size_t i = 0; !dict && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
+        const ckpt_entry *e = &root->entries[i];
+        ckpt__buf whole = {NULL, 0, 0, false};
+        if (e->key->kind != CKPT_V_STR || !ckpt__flat_state(e->value, &prefix))
+            continue;
+        dict = e->value;
+        name = e->key->text;
+        ckpt__buf_str(&whole, "checkpoint[");
+        ckpt__value_repr(&whole, e->key);
+        ckpt__buf_char(&whole, ']');
+        if (!whole.failed)
+            put_state(p, dict, prefix, whole.data);
+        ckpt__buf_free(&whole);
+    }
+    if (dict && *p->flat)
+        ckpt__doctor_note(p, CKPT__FLAT, NULL, (ckpt_str){NULL, 0}, p->flat, NULL, NULL);
+    return dict ? take(p, dict, name) : CKPT_OK;
+}

@@ -1,0 +1,57 @@
+/* engine/checked.c - the CRC of a storage, whatever part of it is used. Whoever reads a storage from its first byte to its last
+ * compares the CRC on the way (engine/elements.c); of a transposed view, or a part, it is compared here, before. The answer is
+ * kept with the extent: a thousand views of one storage cost one more reading of it. */
+#include "engine/checked.h"
+
+enum { UNKNOWN = 0, SOUND, DAMAGED };
+
+void ckpt__note_checked(ckpt__extent *e, bool sound)
+{
+    __atomic_store_n(&e->checked, (uint8_t)(sound ? SOUND : DAMAGED), __ATOMIC_RELAXED);
+}
+
+/* Little of a large storage, with all that was asked for before: what is given then is counted. */
+static bool is_little(const ckpt__index *x, size_t storage, uint64_t bytes)
+{
+    uint64_t size = x->storages[storage].extent.size, most = size / CKPT__CHECK_FROM;
+    if (!x->parts_given || size <= CKPT__CHECK_ANYWAY || bytes >= most)
+        return false;
+    return __atomic_add_fetch(&x->parts_given[storage], bytes, __ATOMIC_RELAXED) < most;
+}
+
+ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, uint64_t bytes,
+                                const char *what, ckpt_error *err)
+{
+    ckpt__extent *e = &index->storages[storage].extent;
+    if (!e->has_crc || e->missing)
+        return CKPT_OK;
+    uint8_t known = __atomic_load_n(&e->checked, __ATOMIC_RELAXED);
+    if (known == SOUND)
+        return CKPT_OK;
+    if (known == DAMAGED)
+        return ckpt__fail(err, CKPT_E_DAMAGED, what, "the bytes of its storage do not have the CRC-32 %08x that was stored when "
+                           "it was written (copy the file again, or use an earlier checkpoint)", e->crc);
+    if (is_little(index, storage, bytes))
+        return CKPT_OK;
+    ckpt_status status = ckpt__read_storage(source, index, storage, true, NULL, NULL, err);
+    if (status == CKPT_E_DAMAGED) {
+        ckpt__note_checked(e, false);
+        ckpt__error_object(err, what);
+    }
+    return status;
+}
+
+uint64_t ckpt__bytes_unchecked(const ckpt__index *x, uint64_t *of)
+{
+    uint64_t bytes = 0;
+    *of = 0;
+    for (size_t i = 0; x->parts_given && i < x->storage_count; i++) {
+        const ckpt__extent *e = &x->storages[i].extent;
+        uint64_t given = __atomic_load_n(&x->parts_given[i], __ATOMIC_RELAXED);
+        if (given && __atomic_load_n(&e->checked, __ATOMIC_RELAXED) != SOUND) {
+            bytes += given;
+            *of += e->size;
+        }
+    }
+    return bytes;
+}

@@ -1,0 +1,37 @@
+/* engine/decode.h - the decoded bytes of an extent, from its first to its last: one pull interface over the codings. */
+#ifndef CKPT_DECODE_H
+#define CKPT_DECODE_H
+#include <zlib.h>
+#include "io/source.h"
+#include "model/index.h"
+
+typedef struct ckpt__decoder {
+    const ckpt__source *source;
+    const ckpt__extent *extent;
+    const char *what;             /* for messages: borrowed */
+    uint64_t produced;            /* decoded bytes given out */
+    uint64_t consumed;            /* coded bytes read */
+    z_stream z;
+    bool z_open, z_ended;
+    unsigned char *coded;         /* input buffer of a coded extent */
+} ckpt__decoder;
+
+enum { CKPT__CODED_BLOCK = 256 << 10 };
+
+/* Are the decoded bytes [begin, begin + n) of it, and are they there? CKPT_E_DAMAGED, also where a damaged file is
+ * salvaged and does not reach so far. */
+ckpt_status ckpt__extent_holds(const ckpt__extent *e, uint64_t begin, uint64_t n, const char *what, ckpt_error *err);
+/* Reads them, of an extent that is stored or in memory. */
+ckpt_status ckpt__extent_read(const ckpt__source *source, const ckpt__extent *e, uint64_t begin, void *dst, size_t n,
+                              const char *what, ckpt_error *err);
+
+ckpt_status ckpt__decoder_open(ckpt__decoder *d, const ckpt__source *source, const ckpt__extent *e, const char *what,
+                               ckpt_error *err);
+void ckpt__decoder_close(ckpt__decoder *d);     /* of one that was opened, or is all zero */
+/* Exactly n more bytes; the caller never asks past extent->size. */
+ckpt_status ckpt__decoder_read(ckpt__decoder *d, void *dst, size_t n, ckpt_error *err);
+/* Leaves n bytes out; only a coded extent has to be decoded for it. */
+ckpt_status ckpt__decoder_skip(ckpt__decoder *d, uint64_t n, ckpt_error *err);
+/* All that the record says it holds was given out: is that its end? */
+ckpt_status ckpt__decoder_finish(ckpt__decoder *d, ckpt_error *err);
+#endif

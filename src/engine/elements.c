@@ -1,0 +1,235 @@
+/* engine/elements.c - the elements of a tensor, or the bytes of a storage, in order. */
+#include "engine/elements.h"
+
+#include <stdlib.h>
+#include "codec/crc32.h"
+#include "engine/checked.h"
+#include "engine/payload.h"
+
+/* ---- opening */
+
+static void label(ckpt__elements *e, ckpt_str name, const char *otherwise)
+{
+    ckpt__escape(e->what, sizeof e->what, name.data ? name.data : otherwise, name.data ? name.size : strlen(otherwise));
+}
+
+/* The sign bits, as they lie in a little-endian element: a conjugate has that of the imaginary part flipped, a negated
+ * one all of them. */
+static ckpt_status set_flips(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_error *err)
+{
+    const ckpt__dtype_row *row = ckpt__dtype_row_of(t->dtype);
+    size_t size = row->bits / 8, half = size / 2;
+    bool conj = t->conj && row->is_complex;      /* of a real number: itself */
+    if (!conj && !t->neg)
+        return CKPT_OK;
+    if (row->is_complex) {
+        e->flip[half - 1] = t->neg ? 0x80 : 0;
+        e->flip[size - 1] = t->neg != conj ? 0x80 : 0;
+    } else if (row->is_float && row->is_signed && row->bits % 8 == 0)
+        e->flip[size - 1] = 0x80;
+    else if (!row->is_float && row->bits % 8 == 0 && t->dtype != CKPT_BOOL && t->dtype < CKPT_C32)
+        e->negate_size = size;
+    else
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, "it is a negated view of dtype %s, which has no negative "
+                           "values: save it with .resolve_neg()", ckpt_dtype_name(t->dtype));
+    e->flips = e->negate_size == 0;
+    e->unit = size;
+    return CKPT_OK;
+}
+
+/* What lies in the order in which it is asked for: bytes [begin, begin + size) of the storage. Read from end to end its CRC
+ * is taken on the way; for a part of it the storage is checked before. */
+static ckpt_status open_range(ckpt__elements *e, const ckpt__index *index, size_t storage, uint64_t begin, bool check,
+                              ckpt_error *err)
+{
+    ckpt_status status = ckpt__extent_holds(e->extent, begin, e->size, e->what, err);
+    e->whole = begin == 0 && e->size == e->extent->size;
+    e->check_extent = check && e->whole && e->extent->has_crc;
+    if (status == CKPT_OK && check && !e->whole)
+        status = ckpt__check_storage(e->source, index, storage, e->size, e->what, err);
+    if (status == CKPT_OK)
+        status = ckpt__decoder_open(&e->decoder, e->source, e->extent, e->what, err);
+    if (status == CKPT_OK && begin)
+        status = ckpt__decoder_skip(&e->decoder, begin, err);
+    return status;
+}
+
+static ckpt_status open_windows(ckpt__elements *e, const ckpt__strided *it, size_t size, uint64_t begin, uint64_t memory,
+                                ckpt_error *err)
+{
+    uint64_t least = CKPT__SCRATCH + CKPT__CODED_BLOCK;
+    uint64_t room = memory > 2 * least ? memory - least : least;
+    ckpt__windows_init(&e->windows, it, size, begin, room);
+    e->windowed = true;
+    room = ckpt__windows_room(&e->windows);
+    if (room > SIZE_MAX / 2 || !(e->window = malloc(room ? (size_t)room : 1)))
+        return ckpt__fail_memory(err, e->what, room);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t tensor,
+                                     const ckpt__elements_options *options, ckpt_error *err)
+{
+    const ckpt__tensor *t = &index->tensors[tensor];
+    memset(e, 0, sizeof *e);
+    label(e, t->info.name, "");
+    const char *layout = t->info.extra->layout.data;
+    if (t->piece_count != 1)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, layout ? "its layout is %s: only dense tensors are read%s"
+                          : "it has no data of its own%s%s", layout ? layout : " (a meta tensor)",
+                          layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
+    const ckpt__piece *p = &t->pieces[0];
+    ckpt__storage *s = &index->storages[p->storage];
+    unsigned bits = ckpt_dtype_bits(t->info.dtype);
+    e->source = source;
+    e->extent = &s->extent;
+    e->size = t->info.nbytes;
+    e->swap = s->extent.big_endian && s->unit > 1 ? s->unit : 1;
+    e->unit = e->swap;
+    e->check_tensor = options->check && t->has_crc;
+    e->want_crc = t->crc;
+    if (e->size == 0)
+        return CKPT_OK;
+    ckpt_status status = options->resolve ? set_flips(e, &t->info, err) : CKPT_OK;
+    ckpt__strided it = { .ndim = 0 };
+    if (bits % 8 == 0)
+        ckpt__strided_init(&it, p->shape, p->strides, t->info.ndim, bits / 8);
+    if (status < 0)
+        return status;
+    uint64_t begin = (uint64_t)p->offset * bits / 8;
+    if (ckpt__strided_is_contiguous(&it))
+        return open_range(e, index, p->storage, begin, options->check, err);
+    if (options->check)               /* windows do not see the storage's bytes in their order */
+        status = ckpt__check_storage(source, index, p->storage, e->size, e->what, err);
+    return status < 0 ? status : open_windows(e, &it, bits / 8, begin, options->memory ? options->memory : CKPT__MEMORY, err);
+}
+
+ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t storage,
+                                      bool as_stored, const ckpt__elements_options *options, ckpt_error *err)
+{
+    ckpt__storage *s = &index->storages[storage];
+    memset(e, 0, sizeof *e);
+    label(e, s->name, "storage");
+    e->source = source;
+    e->extent = &s->extent;
+    e->size = s->extent.size;
+    e->swap = !as_stored && s->extent.big_endian && s->unit > 1 ? s->unit : 1;
+    e->unit = e->swap;
+    return open_range(e, index, storage, 0, options->check, err);
+}
+
+bool ckpt__elements_repeat(const ckpt_tensor_info *t)
+{
+    static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
+    return t->nbytes > most && t->storage >= 0 && t->nbytes / repeats > t->storage_nbytes;
+}
+
+void ckpt__elements_close(ckpt__elements *e)
+{
+    ckpt__decoder_close(&e->decoder);
+    ckpt__windows_free(&e->windows);
+    free(e->window);
+    memset(e, 0, sizeof *e);
+}
+
+/* ---- reading */
+
+static ckpt_status from_windows(ckpt__elements *e, unsigned char *to, size_t n, ckpt_error *err)
+{
+    while (n) {
+        if (e->window_at == e->window_end) {
+            e->window_at = e->window_end = 0;
+            ckpt_status status = ckpt__windows_next(&e->windows, e->source, e->extent, e->window, &e->window_end, e->what, err);
+            if (status < 0)
+                return status;
+            if (e->window_end == 0)
+                return ckpt__fail(err, CKPT_E_FORMAT, e->what, "its view has fewer elements than its shape says");
+        }
+        size_t some = e->window_end - e->window_at < n ? e->window_end - e->window_at : n;
+        memcpy(to, e->window + e->window_at, some);
+        e->window_at += some;
+        to += some;
+        n -= some;
+    }
+    return CKPT_OK;
+}
+
+static void negate(unsigned char *p, size_t n, size_t size)
+{
+    for (size_t i = 0; i < n; i += size) {
+        unsigned carry = 1;
+        for (size_t k = 0; k < size; k++) {
+            carry += (unsigned char)~p[i + k];
+            p[i + k] = (unsigned char)carry;
+            carry >>= 8;
+        }
+    }
+}
+
+/* n more bytes, whole units where there are any; CRCs on the way. */
+static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ckpt_error *err)
+{
+    ckpt_status status = e->windowed ? from_windows(e, to, n, err) : ckpt__decoder_read(&e->decoder, to, n, err);
+    if (status < 0)
+        return status;
+    if (e->check_extent)
+        e->extent_crc = ckpt__crc32(e->extent_crc, to, n);
+    if (e->swap > 1)
+        ckpt__swap_bytes(to, n, e->swap);
+    if (e->check_tensor)
+        e->tensor_crc = ckpt__crc32(e->tensor_crc, to, n);
+    if (e->flips)
+        for (size_t i = 0; i < n; i += e->unit)
+            for (size_t k = 0; k < e->unit; k++)
+                to[i + k] ^= e->flip[k];
+    if (e->negate_size)
+        negate(to, n, e->negate_size);
+    return CKPT_OK;
+}
+
+static ckpt_status wrong_crc(const ckpt__elements *e, uint32_t is, uint32_t was, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_DAMAGED, e->what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                       "(copy the file again, or use an earlier checkpoint)", is, was);
+}
+
+static ckpt_status finish(ckpt__elements *e, ckpt_error *err)
+{
+    ckpt_status status = e->whole ? ckpt__decoder_finish(&e->decoder, err) : CKPT_OK;
+    if (status == CKPT_OK && e->check_extent && e->extent_crc != e->extent->crc)
+        status = wrong_crc(e, e->extent_crc, e->extent->crc, err);
+    if (e->check_extent && (status == CKPT_OK || status == CKPT_E_DAMAGED))
+        ckpt__note_checked(e->extent, status == CKPT_OK);
+    if (status == CKPT_OK && e->check_tensor && e->tensor_crc != e->want_crc)
+        status = wrong_crc(e, e->tensor_crc, e->want_crc, err);
+    return status;
+}
+
+ckpt_status ckpt__elements_read(ckpt__elements *e, void *dst, size_t n, ckpt_error *err)
+{
+    unsigned char *to = dst;
+    ckpt_status status = CKPT_OK;
+    if (n > e->size - e->at)
+        return ckpt__fail(err, CKPT_E_FORMAT, e->what, "more is asked for than its %llu bytes", (unsigned long long)e->size);
+    e->at += n;
+    while (status == CKPT_OK && n) {
+        size_t some = e->carried - e->carry_at;
+        if (some) {
+            some = some < n ? some : n;
+            memcpy(to, e->carry + e->carry_at, some);
+            e->carry_at += some;
+        } else if (n >= e->unit) {
+            some = n - n % e->unit;
+            status = read_units(e, to, some, err);
+        } else {
+            uint64_t left = e->size - (e->at - n);    /* a storage may end within a unit */
+            e->carried = left < e->unit ? (size_t)left : e->unit;
+            e->carry_at = 0;
+            status = read_units(e, e->carry, e->carried, err);
+            some = 0;
+        }
+        to += some;
+        n -= some;
+    }
+    return status == CKPT_OK && e->at == e->size && e->size ? finish(e, err) : status;
+}

@@ -1,0 +1,39 @@
+/* engine/plan.h - the planner: what is to be copied from a checkpoint into states. Pure: no I/O, no device. */
+#ifndef CKPT_PLAN_H
+#define CKPT_PLAN_H
+#include <ckpt/report.h>
+#include "state/state.h"
+#include "model/index.h"
+
+typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ckpt__copied;
+
+/* One tensor of the checkpoint to one place. Several copies may have one source (replicas, aliases). */
+typedef struct ckpt__copy {
+    size_t tensor;                /* in the source index */
+    size_t state, binding;        /* whose place it is */
+    ckpt_str name;                /* of the binding, for messages */
+    ckpt_dtype from, to;
+    uint32_t ndim;
+    const int64_t *shape, *strides;      /* of the place, in elements; shape equals the source's */
+    void *data;
+    ckpt_device device;
+    ckpt__copied done;
+    /* filled by ckpt__plan_order */
+    size_t storage;               /* SIZE_MAX: an empty tensor, nothing to read */
+    uint64_t begin, size;         /* bytes of the source view in its storage, where it is linear */
+    bool linear;                  /* bytes go over one to one: contiguous both sides, no cast, no byte swap, no
+                                   * view that is conjugated or negated */
+} ckpt__copy;
+
+typedef struct ckpt__plan {
+    ckpt__copy *copies; size_t count, capacity;
+    uint64_t bytes;               /* payload bytes that are read, each once */
+} ckpt__plan;
+
+ckpt__copy *ckpt__plan_add(ckpt__plan *plan);            /* zeroed; NULL when memory is short */
+/* Sorts by file, place in the file and storage, so that each storage is read once and in order. */
+void ckpt__plan_order(ckpt__plan *plan, const ckpt__index *index);
+/* The copies [first, *end) are all those of one storage. */
+void ckpt__plan_group(const ckpt__plan *plan, size_t first, size_t *end);
+void ckpt__plan_free(ckpt__plan *plan);
+#endif

@@ -1,0 +1,79 @@
+/* engine/stream.c - payload bytes out of a checkpoint, block by block: storages as stored, tensors in C order. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include "codec/crc32.h"
+#include "engine/elements.h"
+
+/* Blocks of our own are no larger than a core's cache: who gets one finds it there. */
+enum { OWN_BLOCK = 256 << 10 };
+
+static ckpt_status pass_all(ckpt__elements *e, ckpt__block_fn fn, void *ctx, ckpt_error *err)
+{
+    size_t block = e->size < OWN_BLOCK ? (size_t)e->size : OWN_BLOCK;
+    void *buffer = malloc(block ? block : 1);
+    ckpt_status status = buffer ? CKPT_OK : ckpt__fail_memory(err, e->what, block);
+    for (uint64_t at = 0; status == CKPT_OK && at < e->size; at += block) {
+        size_t n = e->size - at < block ? (size_t)(e->size - at) : block;
+        status = ckpt__elements_read(e, buffer, n, err);
+        if (status == CKPT_OK && fn)
+            status = fn(ctx, at, buffer, n, err);
+    }
+    free(buffer);
+    return status;
+}
+
+ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
+                               ckpt__block_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt__elements e;
+    ckpt__elements_options options = { .check = check };
+    ckpt_status status = ckpt__elements_of_storage(&e, source, index, storage, true, &options, err);
+    if (status == CKPT_OK)
+        status = pass_all(&e, fn, ctx, err);
+    ckpt__elements_close(&e);
+    return status;
+}
+
+ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
+                                    ckpt__buffer_fn buffer, ckpt__block_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt__elements e;
+    ckpt__elements_options options = { .check = check };
+    ckpt_status status = ckpt__elements_of_storage(&e, source, index, storage, true, &options, err);
+    for (uint64_t at = 0; status == CKPT_OK && at < e.size; at += CKPT__BLOCK) {
+        size_t n = e.size - at < CKPT__BLOCK ? (size_t)(e.size - at) : CKPT__BLOCK;
+        void *to = NULL;
+        if ((status = buffer(ctx, at, n, &to, err)) == CKPT_OK && (status = ckpt__elements_read(&e, to, n, err)) == CKPT_OK)
+            status = fn(ctx, at, to, n, err);
+    }
+    ckpt__elements_close(&e);
+    return status;
+}
+
+static ckpt_status read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor,
+                               const ckpt__elements_options *options, ckpt__block_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt__elements e;
+    ckpt_status status = ckpt__elements_of_tensor(&e, source, index, tensor, options, err);
+    if (status == CKPT_OK)
+        status = pass_all(&e, fn, ctx, err);
+    if (status == CKPT_E_DAMAGED)
+        ckpt__error_object(err, e.what);
+    ckpt__elements_close(&e);
+    return status;
+}
+
+ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
+                              ckpt__block_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt__elements_options options = { .check = check, .resolve = true };
+    return read_tensor(source, index, tensor, &options, fn, ctx, err);
+}
+
+ckpt_status ckpt__read_tensor_as_stored(const ckpt__source *source, const ckpt__index *index, size_t tensor,
+                                        ckpt__block_fn fn, void *ctx, ckpt_error *err)
+{
+    ckpt__elements_options options = { .check = false };
+    return read_tensor(source, index, tensor, &options, fn, ctx, err);
+}

@@ -1,0 +1,321 @@
+/* engine/window.c - gathering a view box by box. */
+#include "engine/window.h"
+
+#include <stdlib.h>
+
+/* A hole that is cheaper to read than to read around, and the longest piece. */
+enum { HOLE = 16 << 10, PIECE = 512 << 10, PITCH = 64 };
+
+typedef struct dim {
+    uint64_t n;                   /* indexes in the window */
+    uint64_t stride;              /* bytes between them in the storage */
+    uint64_t place;               /* and in the window */
+    uint64_t tile;                /* indexes in a tile */
+    uint64_t at;                  /* the tile's first */
+    uint64_t here;                /* indexes of the tile that is being moved */
+    uint64_t pitch;               /* bytes between them in the scratch */
+    bool piece;                   /* lies within a piece; else each index has pieces of its own */
+} dim;
+
+typedef struct box {
+    uint32_t ndim;
+    dim dims[CKPT__WINDOW_DIMS];
+    uint32_t by_stride[CKPT__WINDOW_DIMS];    /* the smallest first */
+    uint64_t begin;               /* in the storage */
+    size_t size;
+    uint64_t pitch;               /* bytes from piece to piece in the scratch */
+    unsigned char *scratch, *to;
+    const ckpt__source *source;
+    const ckpt__extent *extent;
+} box;
+
+void ckpt__windows_init(ckpt__windows *w, const ckpt__strided *it, size_t size, uint64_t begin, uint64_t room)
+{
+    memset(w, 0, sizeof *w);
+    w->size = size;
+    w->begin = begin;
+    w->ended = it->left == 0;
+    w->ndim = it->ndim;
+    memcpy(w->shape, it->shape, it->ndim * sizeof *w->shape);
+    memcpy(w->stride, it->stride, it->ndim * sizeof *w->stride);
+    if (it->run > size || it->ndim == 0) {
+        w->shape[w->ndim] = it->run / size;
+        w->stride[w->ndim++] = size;
+    }
+    uint64_t inner = size;
+    w->split = w->ndim - 1;
+    while (w->split > 0 && w->shape[w->split] <= room / inner)
+        inner *= w->shape[w->split--];
+    w->step = room / inner ? room / inner : 1;
+    if (w->step > w->shape[w->split])
+        w->step = w->shape[w->split];
+}
+
+void ckpt__windows_free(ckpt__windows *w)
+{
+    free(w->scratch);
+    w->scratch = NULL;
+}
+
+uint64_t ckpt__windows_room(const ckpt__windows *w)
+{
+    uint64_t n = w->step * w->size;
+    for (uint32_t i = w->split + 1; i < w->ndim; i++)
+        n *= w->shape[i];
+    return w->ended ? 0 : n;
+}
+
+/* The box of the next window; goes on to the one behind it. Returns its bytes. */
+static uint64_t take_box(ckpt__windows *w, box *b)
+{
+    uint64_t place = w->size, left = w->shape[w->split] - w->lo[w->split];
+    b->ndim = w->ndim;
+    b->size = w->size;
+    b->begin = w->begin;
+    for (uint32_t i = w->ndim; i-- > 0;) {
+        dim *d = &b->dims[i];
+        *d = (dim){ .n = i > w->split ? w->shape[i] : i < w->split ? 1 : left < w->step ? left : w->step,
+                    .stride = w->stride[i], .place = place };
+        place *= d->n;
+        b->begin += w->lo[i] * w->stride[i];
+    }
+    w->lo[w->split] += b->dims[w->split].n;
+    for (uint32_t i = w->split; w->lo[i] == w->shape[i]; i--) {
+        w->lo[i] = 0;
+        if (i == 0) {
+            w->ended = true;
+            break;
+        }
+        w->lo[i - 1]++;
+    }
+    for (uint32_t i = 0; i < b->ndim; i++) {
+        uint32_t k = i;
+        for (; k > 0 && b->dims[b->by_stride[k - 1]].stride > b->dims[i].stride; k--)
+            b->by_stride[k] = b->by_stride[k - 1];
+        b->by_stride[k] = i;
+    }
+    return place;
+}
+
+/* ---- from what can be read anywhere */
+
+/* How far a piece goes, and how many of them fit into the scratch: those first that lie side by side in the window. */
+static void plan_tiles(box *b)
+{
+    uint64_t span = b->size;
+    for (uint32_t i = 0; i < b->ndim; i++)
+        b->dims[i].tile = 1;
+    for (uint32_t k = 0; k < b->ndim; k++) {
+        dim *d = &b->dims[b->by_stride[k]];
+        if (d->n > 1 && d->stride > span + HOLE)
+            break;
+        uint64_t most = d->stride ? (PIECE - span) / d->stride + 1 : d->n;
+        d->piece = true;
+        d->tile = d->n < most ? d->n : most;
+        d->pitch = d->stride;
+        span += (d->tile - 1) * d->stride;
+        if (d->tile < d->n)
+            break;
+    }
+    b->pitch = (span + PITCH - 1) / PITCH * PITCH + PITCH;     /* no power of two, which would fall on few cache lines */
+    uint64_t fit = CKPT__SCRATCH / b->pitch;
+    for (uint32_t i = b->ndim; i-- > 0 && fit > 1;) {
+        dim *d = &b->dims[i];
+        if (d->piece)
+            continue;
+        d->tile = d->n < fit ? d->n : fit;
+        fit /= d->tile;
+    }
+}
+
+static ckpt_status read_pieces(box *b, const char *what, ckpt_error *err)
+{
+    uint64_t index[CKPT__WINDOW_DIMS] = { 0 }, from = b->begin, span = b->size, pitch = b->pitch;
+    unsigned char *to = b->scratch;
+    ckpt_status status = CKPT_OK;
+    for (uint32_t i = 0; i < b->ndim; i++) {
+        dim *d = &b->dims[i];
+        from += d->at * d->stride;
+        if (d->piece)
+            span += (d->here - 1) * d->stride;
+    }
+    for (uint32_t i = b->ndim; i-- > 0;)
+        if (!b->dims[i].piece) {
+            b->dims[i].pitch = pitch;
+            pitch *= b->dims[i].here;
+        }
+    for (;;) {
+        status = ckpt__extent_read(b->source, b->extent, from, to, (size_t)span, what, err);
+        uint32_t i = b->ndim;
+        for (; status == CKPT_OK && i-- > 0;) {
+            dim *d = &b->dims[i];
+            if (d->piece)
+                continue;
+            from += d->stride;
+            if (++index[i] < d->here)
+                break;
+            from -= d->stride * d->here;
+            index[i] = 0;
+        }
+        if (status < 0 || i == UINT32_MAX)
+            return status;
+        to += b->pitch;
+    }
+}
+
+#define MOVE(type)                                                         \
+    for (uint64_t i = 0; i < n; i++, to += sizeof(type), from += stride) \
+    memcpy(to, from, sizeof(type))
+
+/* n elements of `size` bytes, `stride` apart, side by side. */
+static void move_row(unsigned char *to, const unsigned char *from, uint64_t stride, uint64_t n, size_t size)
+{
+    if (stride == size)
+        memcpy(to, from, (size_t)n * size);
+    else if (size == 1)
+        MOVE(uint8_t);
+    else if (size == 2)
+        MOVE(uint16_t);
+    else if (size == 4)
+        MOVE(uint32_t);
+    else if (size == 8)
+        MOVE(uint64_t);
+    else
+        for (uint64_t i = 0; i < n; i++, to += size, from += stride)
+            memcpy(to, from, size);
+}
+
+/* The elements of the tile, from the scratch to their places in the window, in the window's order. */
+static void move_tile(const box *b)
+{
+    uint64_t index[CKPT__WINDOW_DIMS] = { 0 };
+    const dim *last = &b->dims[b->ndim - 1];
+    const unsigned char *from = b->scratch;
+    unsigned char *to = b->to;
+    for (uint32_t i = 0; i < b->ndim; i++)
+        to += b->dims[i].at * b->dims[i].place;
+    for (;;) {
+        move_row(to, from, last->pitch, last->here, b->size);
+        uint32_t i = b->ndim - 1;
+        for (; i-- > 0;) {
+            const dim *d = &b->dims[i];
+            from += d->pitch;
+            to += d->place;
+            if (++index[i] < d->here)
+                break;
+            from -= d->pitch * d->here;
+            to -= d->place * d->here;
+            index[i] = 0;
+        }
+        if (i == UINT32_MAX)
+            return;
+    }
+}
+
+static ckpt_status fill_by_tiles(box *b, const char *what, ckpt_error *err)
+{
+    plan_tiles(b);
+    for (;;) {
+        for (uint32_t i = 0; i < b->ndim; i++) {
+            dim *d = &b->dims[i];
+            d->here = d->n - d->at < d->tile ? d->n - d->at : d->tile;
+        }
+        ckpt_status status = read_pieces(b, what, err);
+        if (status < 0)
+            return status;
+        move_tile(b);
+        uint32_t k = 0;
+        for (; k < b->ndim; k++) {    /* on in the order of the file */
+            dim *d = &b->dims[b->by_stride[k]];
+            if ((d->at += d->here) < d->n)
+                break;
+            d->at = 0;
+        }
+        if (k == b->ndim)
+            return CKPT_OK;
+    }
+}
+
+/* ---- from what can be read from its first byte only */
+
+/* The elements that begin in bytes [at, at + n) of the storage, which are in the scratch. Dimensions go from the largest
+ * stride to the smallest; of each only the indexes that can lead there. */
+static void pick(const box *b, uint64_t at, uint64_t n)
+{
+    uint64_t reach[CKPT__WINDOW_DIMS + 1], from[CKPT__WINDOW_DIMS + 1], place[CKPT__WINDOW_DIMS + 1];
+    uint64_t next[CKPT__WINDOW_DIMS], end[CKPT__WINDOW_DIMS];
+    uint32_t depth = 0, ndim = b->ndim;
+    bool down = true;
+    reach[ndim] = 0;
+    for (uint32_t k = ndim; k-- > 0;) {
+        const dim *d = &b->dims[b->by_stride[ndim - 1 - k]];
+        reach[k] = reach[k + 1] + (d->n - 1) * d->stride;
+    }
+    from[0] = b->begin;
+    place[0] = 0;
+    for (;;) {
+        const dim *d = &b->dims[b->by_stride[ndim - 1 - depth]];
+        if (down) {
+            uint64_t o = from[depth], last = o + reach[depth + 1];
+            next[depth] = 0;
+            end[depth] = o >= at + n ? 0 : d->n;
+            if (d->stride) {
+                next[depth] = last < at ? (at - last + d->stride - 1) / d->stride : 0;
+                uint64_t most = o < at + n ? (at + n - 1 - o) / d->stride + 1 : 0;
+                end[depth] = most < d->n ? most : d->n;
+            } else if (last < at)
+                end[depth] = 0;
+        }
+        if (depth == ndim - 1) {
+            for (uint64_t i = next[depth]; i < end[depth]; i++)
+                memcpy(b->to + place[depth] + i * d->place, b->scratch + (from[depth] + i * d->stride - at), b->size);
+            next[depth] = end[depth];
+        }
+        if (next[depth] < end[depth]) {
+            from[depth + 1] = from[depth] + next[depth] * d->stride;
+            place[depth + 1] = place[depth] + next[depth] * d->place;
+            next[depth]++;
+            depth++;
+            down = true;
+        } else if (depth-- == 0)
+            return;
+        else
+            down = false;
+    }
+}
+
+static ckpt_status fill_in_order(box *b, const char *what, ckpt_error *err)
+{
+    ckpt__decoder decoder;
+    uint64_t end = b->begin + b->size, step = CKPT__SCRATCH / b->size * b->size;
+    for (uint32_t i = 0; i < b->ndim; i++)
+        end += (b->dims[i].n - 1) * b->dims[i].stride;
+    ckpt_status status = ckpt__decoder_open(&decoder, b->source, b->extent, what, err);
+    if (status == CKPT_OK)
+        status = ckpt__decoder_skip(&decoder, b->begin, err);
+    for (uint64_t at = b->begin; status == CKPT_OK && at < end; at += step) {
+        uint64_t n = end - at < step ? end - at : step;
+        if ((status = ckpt__decoder_read(&decoder, b->scratch, (size_t)n, err)) == CKPT_OK)
+            pick(b, at, n);
+    }
+    ckpt__decoder_close(&decoder);
+    return status;
+}
+
+ckpt_status ckpt__windows_next(ckpt__windows *w, const ckpt__source *source, const ckpt__extent *e, void *to, size_t *n,
+                               const char *what, ckpt_error *err)
+{
+    box b;
+    memset(&b, 0, sizeof b);
+    *n = 0;
+    if (w->ended)
+        return CKPT_OK;
+    if (!w->scratch && !(w->scratch = malloc(CKPT__SCRATCH)))
+        return ckpt__fail_memory(err, what, CKPT__SCRATCH);
+    *n = (size_t)take_box(w, &b);
+    b.source = source;
+    b.extent = e;
+    b.scratch = w->scratch;
+    b.to = to;
+    return e->memory || e->coding == CKPT__STORED ? fill_by_tiles(&b, what, err) : fill_in_order(&b, what, err);
+}

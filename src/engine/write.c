@@ -1,0 +1,185 @@
+/* engine/write.c - runs a recipe: the file goes out in aligned blocks of the output, each once all its bytes are final. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include "codec/crc32.h"
+#include "io/pump.h"
+
+/* A block that is written last. */
+typedef struct block {
+    struct block *next;
+    uint64_t offset;
+    size_t size;
+    unsigned char *data;          /* NULL: all of it is deferred, and comes from the segment when it is final */
+} block;
+
+typedef struct writer {
+    ckpt__recipe *recipe;
+    const ckpt__payload *payload;
+    ckpt__sink *sink;
+    ckpt__pump *pump;
+    const ckpt_progress *progress;
+    uint64_t before, total;       /* for the progress callback */
+    unsigned char *data;          /* the block that is being filled */
+    size_t capacity, used;
+    bool waits, partly;           /* it holds bytes that are not final yet; it holds others too */
+    uint64_t offset;              /* of the block in the file */
+    block *waiting;               /* blocks that do: written last */
+    uint32_t *crcs;               /* of each segment */
+    ckpt__buf made;               /* one that is computed */
+    ckpt_error *err;
+} writer;
+
+static ckpt_status report_progress(writer *w)
+{
+    if (w->progress && w->progress->fn && w->progress->fn(w->progress->ctx, w->before + w->offset, w->total))
+        return ckpt__fail(w->err, CKPT_E_CANCELLED, "", "cancelled by the progress callback");
+    return CKPT_OK;
+}
+
+static ckpt_status next_block(writer *w)
+{
+    void *data = NULL;
+    ckpt_status status = ckpt__pump_block(w->pump, &data, w->err);
+    w->data = data;
+    return status;
+}
+
+static ckpt_status flush(writer *w)
+{
+    ckpt_status status = CKPT_OK;
+    if (w->used == 0)
+        return CKPT_OK;
+    if (w->waits) {
+        block *b = calloc(1, sizeof *b);
+        if (!b || (w->partly && !(b->data = aligned_alloc(4096, (w->used + 4095) / 4096 * 4096)))) {
+            free(b);
+            return ckpt__fail_memory(w->err, "file header", w->used);
+        }
+        if (w->partly)
+            memcpy(b->data, w->data, w->used);
+        b->offset = w->offset;
+        b->size = w->used;
+        b->next = w->waiting;
+        w->waiting = b;
+    } else
+        status = ckpt__pump_put(w->pump, w->offset, w->used, w->err);
+    w->offset += w->used;
+    w->used = 0;
+    if (status == CKPT_OK && !w->waits)
+        status = next_block(w);
+    w->waits = w->partly = false;
+    return status == CKPT_OK ? report_progress(w) : status;
+}
+
+/* As much at a time as a core's cache holds twice: the checksum then reads what was just written from there, and not from
+ * memory, which the trainer needs as well. */
+enum { TILE = 256 << 10 };
+
+static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
+{
+    ckpt__recipe *r = w->recipe;
+    const ckpt__segment *s = &r->segments[i];
+    const char *bytes = s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED ? s->bytes : NULL;
+    ckpt_status status = CKPT_OK;
+    *crc = 0;
+    if (s->kind == CKPT__COMPUTED) {
+        if (s->size > SIZE_MAX / 2 || !ckpt__buf_reserve(&w->made, (size_t)s->size))
+            return ckpt__fail_memory(w->err, "file header", s->size);
+        status = r->compute(r, i, w->crcs, w->made.data, w->err);
+        bytes = w->made.data;
+    }
+    for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
+        size_t room = w->capacity - w->used;
+        size_t most = room < TILE ? room : TILE;
+        size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
+        unsigned char *to = w->data + w->used;
+        if (bytes)
+            memcpy(to, bytes + at, n);
+        else
+            status = w->payload->read(w->payload->ctx, s->kind, s->number, at, to, n, w->err);
+        if (status < 0)
+            return status;
+        if (s->kind == CKPT__DEFERRED)
+            w->waits = true;
+        else {
+            w->partly = true;
+            *crc = ckpt__crc32(*crc, to, n);
+        }
+        w->used += n;
+        at += n;
+        if (w->used == w->capacity)
+            status = flush(w);
+    }
+    return status;
+}
+
+/* Puts the final bytes of the deferred segments into a block that waited for them, and writes it. */
+static ckpt_status write_waiting(const writer *w, const block *b, unsigned char *data)
+{
+    const ckpt__recipe *r = w->recipe;
+    uint64_t begin = 0;
+    for (size_t i = 0; i < r->count && begin < b->offset + b->size; begin += r->segments[i++].size) {
+        const ckpt__segment *s = &r->segments[i];
+        uint64_t from = begin > b->offset ? begin : b->offset;
+        uint64_t end = begin + s->size < b->offset + b->size ? begin + s->size : b->offset + b->size;
+        if (s->kind == CKPT__DEFERRED && from < end)
+            memcpy(data + (from - b->offset), s->bytes + (from - begin), (size_t)(end - from));
+    }
+    return ckpt__sink_write(w->sink, b->offset, data, b->size, w->err);
+}
+
+static ckpt_status finish(writer *w)
+{
+    ckpt__recipe *r = w->recipe;
+    ckpt_status status = r->finish ? r->finish(r, w->crcs, w->err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < r->count; i++)
+        if (r->segments[i].kind == CKPT__DEFERRED)
+            w->crcs[i] = ckpt__crc32(0, r->segments[i].bytes, (size_t)r->segments[i].size);
+    for (const block *b = w->waiting; status == CKPT_OK && b; b = b->next) {
+        void *data = b->data;
+        if (!data)                /* the pump has written all that it was given */
+            status = ckpt__pump_block(w->pump, &data, w->err);
+        if (status == CKPT_OK)
+            status = write_waiting(w, b, data);
+    }
+    return status;
+}
+
+ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                               const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
+                               ckpt_error *err)
+{
+    writer w = { .recipe = recipe, .payload = payload, .sink = sink, .progress = progress, .before = done_before,
+                 .total = total, .err = err };
+    w.capacity = payload->block ? payload->block : CKPT__BLOCK;
+    if (recipe->size < w.capacity)
+        w.capacity = (size_t)recipe->size;
+    w.crcs = calloc(recipe->count + 1, sizeof *w.crcs);
+    ckpt_status status = w.crcs ? ckpt__pump_new(sink, w.capacity, recipe->size, payload->alone, &w.pump, err)
+                                : ckpt__fail_memory(err, "checksums", recipe->count * sizeof *w.crcs);
+    if (status == CKPT_OK)
+        status = next_block(&w);
+    for (size_t i = 0; status == CKPT_OK && i < recipe->count; i++)
+        status = put_segment(&w, i, &w.crcs[i]);
+    if (status == CKPT_OK)
+        status = flush(&w);
+    if (status == CKPT_OK)
+        status = ckpt__pump_drain(w.pump, err);
+    if (status == CKPT_OK)
+        status = finish(&w);
+    if (status == CKPT_OK && crc) {
+        *crc = 0;
+        for (size_t i = 0; i < recipe->count; i++)
+            *crc = ckpt__crc32_combine(*crc, w.crcs[i], recipe->segments[i].size);
+    }
+    for (block *b = w.waiting, *next; b; b = next) {
+        next = b->next;
+        free(b->data);
+        free(b);
+    }
+    ckpt__pump_free(w.pump);
+    ckpt__buf_free(&w.made);
+    free(w.crcs);
+    return status;
+}

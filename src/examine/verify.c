@@ -1,0 +1,533 @@
+/* examine/verify.c - is every byte what was written? Structure (by opening), the manifest of a step directory, every
+ * checksum that the format keeps, and where there is none: can it at least be read to its end. */
+#include <ckpt/verify.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "codec/crc32.h"
+#include "engine/engine.h"
+#include "format/native/manifest.h"
+#include "format/native/native.h"
+#include "format/folder/survey.h"
+
+static const char manifest_name[] = "checkpoint.json";
+enum { MANIFEST_MAX = 1 << 20 };
+
+typedef struct verifier {
+    const ckpt_progress *progress;
+    ckpt_verify_result *result;
+    ckpt_report *report;          /* never NULL here */
+    ckpt__source *source;
+    const ckpt__index *index;
+    bool *whole;                  /* per file of the source: its bytes are those of the manifest */
+    size_t whole_count;
+    uint64_t done, total;
+    uint64_t protected_bytes;
+    size_t *first, *next;         /* the tensors of each storage, as chains of numbers + 1; made when one is damaged */
+} verifier;
+
+static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
+{
+    v->done += n;
+    if (v->progress && v->progress->fn && v->progress->fn(v->progress->ctx, v->done, v->total) != 0)
+        return ckpt__fail(err, CKPT_E_CANCELLED, NULL, "cancelled");
+    return CKPT_OK;
+}
+
+static ckpt_status wrong(verifier *v, const char *code, const char *tensor, const char *file, const char *fix,
+                         const char *message, ckpt_error *err)
+{
+    if (!ckpt__report_add(v->report, CKPT_SEVERITY_ERROR, code, tensor, fix, "%s", message) ||
+        !ckpt__report_detail(v->report, file, NULL, NULL, 0))
+        return ckpt__fail_memory(err, "the report", 0);
+    return CKPT_OK;
+}
+
+static const char tensor_fix[] =
+    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage leaves this tensor out and keeps the others";
+static const char file_fix[] =
+    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage keeps every tensor that is whole";
+
+/* What this process lacks says nothing of the checkpoint. */
+static bool is_ours(const ckpt_error *why)
+{
+    return why->sys_errno == EMFILE || why->sys_errno == ENFILE || why->sys_errno == ENOMEM || why->sys_errno == EACCES ||
+           why->sys_errno == EPERM;
+}
+
+/* ---- the manifest */
+
+/* CRC-32 of a whole file, block by block. */
+static ckpt_status file_crc(verifier *v, uint32_t file, uint32_t *crc, ckpt_error *err)
+{
+    uint64_t size = v->source->files[file].size;
+    char *block = malloc(CKPT__BLOCK);
+    if (!block)
+        return ckpt__fail_memory(err, "a block", CKPT__BLOCK);
+    ckpt_status status = CKPT_OK;
+    *crc = 0;
+    for (uint64_t at = 0; status == CKPT_OK && at < size;) {
+        size_t n = size - at < CKPT__BLOCK ? (size_t)(size - at) : CKPT__BLOCK;
+        status = ckpt__source_read(v->source, file, at, block, n, err);
+        if (status == CKPT_OK) {
+            *crc = ckpt__crc32(*crc, block, n);
+            at += n;
+            status = tick(v, n, err);
+        }
+    }
+    free(block);
+    return status;
+}
+
+/* The source's number of a file of the manifest, as the format opened it or as it is opened here. */
+static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, ckpt_error *err)
+{
+    uint32_t file;
+    uint32_t crc = 0;
+    char message[400];
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__source_add(v->source, want->name.data, &file, &why);
+    if ((status == CKPT_E_SYSTEM && !is_ours(&why)) || status == CKPT_E_NOT_FOUND || status == CKPT_E_FORMAT) {
+        snprintf(message, sizeof message, "the manifest names it, but it cannot be opened: %.300s", why.message);
+        return wrong(v, "missing-file", NULL, want->name.data, file_fix, message, err);
+    }
+    if (status < 0) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    uint64_t size = v->source->files[file].size;
+    if (size != want->size) {
+        snprintf(message, sizeof message, "it has %" PRIu64 " bytes, the manifest says %" PRIu64, size, want->size);
+        return wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data, file_fix, message, err);
+    }
+    status = file_crc(v, file, &crc, err);
+    if (status < 0)
+        return status;
+    if (crc != want->crc) {
+        snprintf(message, sizeof message, "the file's CRC-32 is %08" PRIx32 ", the manifest says %08" PRIx32, crc, want->crc);
+        return wrong(v, "crc-mismatch", NULL, want->name.data, file_fix, message, err);
+    }
+    if (file >= v->whole_count) {
+        bool *whole = realloc(v->whole, (file + 1) * sizeof *whole);
+        if (!whole)
+            return ckpt__fail_memory(err, "a list of files", file);
+        memset(whole + v->whole_count, 0, (file + 1 - v->whole_count) * sizeof *whole);
+        v->whole = whole;
+        v->whole_count = file + 1;
+    }
+    v->whole[file] = true;
+    return CKPT_OK;
+}
+
+/* Each file against the manifest: also when the checkpoint itself does not open, to name the file that is damaged. */
+static ckpt_status check_manifest(verifier *v, ckpt_error *err)
+{
+    ckpt__buf text = {NULL, 0, 0, false};
+    ckpt__manifest manifest;
+    uint32_t file;
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt__arena *arena = ckpt__arena_new(0);
+    if (!arena)
+        return ckpt__fail_memory(err, "a manifest", 0);
+    memset(&manifest, 0, sizeof manifest);
+    ckpt_status status = ckpt__source_add(v->source, manifest_name, &file, &why);
+    if (status == CKPT_OK)
+        status = ckpt__source_slurp(v->source, file, MANIFEST_MAX, &text, &why);
+    if (status == CKPT_OK)
+        status = ckpt__manifest_read(text.data, text.size, manifest_name, arena, &manifest, &why);
+    if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
+        status = wrong(v, "manifest-damaged", NULL, manifest_name, NULL, why.message, err);
+    } else if (status < 0) {
+        if (err)
+            *err = why;
+    } else {
+        for (size_t i = 0; i < manifest.count; i++)
+            v->total += manifest.files[i].size;
+        for (size_t i = 0; status == CKPT_OK && i < manifest.count; i++)
+            status = manifest_file(v, &manifest.files[i], err);
+    }
+    ckpt__buf_free(&text);
+    ckpt__arena_free(arena);
+    return status;
+}
+
+/* ---- payloads */
+
+typedef struct sum {
+    verifier *v;
+    uint32_t crc;
+    uint64_t bytes;
+} sum;
+
+static ckpt_status sum_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    (void)offset;
+    sum *s = ctx;
+    s->crc = ckpt__crc32(s->crc, data, n);
+    s->bytes += n;
+    return tick(s->v, n, err);
+}
+
+static ckpt_status make_chains(verifier *v, ckpt_error *err)
+{
+    const ckpt__index *index = v->index;
+    if (v->first)
+        return CKPT_OK;
+    v->first = calloc(index->storage_count + 1, sizeof *v->first);
+    v->next = calloc(index->tensor_count + 1, sizeof *v->next);
+    if (!v->first || !v->next)
+        return ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
+    for (size_t i = index->tensor_count; i-- > 0;) {
+        const ckpt__tensor *t = &index->tensors[i];
+        if (t->piece_count == 0 || t->pieces[0].storage >= index->storage_count)
+            continue;
+        v->next[i] = v->first[t->pieces[0].storage];
+        v->first[t->pieces[0].storage] = i + 1;
+    }
+    return CKPT_OK;
+}
+
+/* One finding for each tensor that views the storage; for the storage itself where none does. */
+static ckpt_status blame(verifier *v, size_t storage, const char *code, const char *message, ckpt_error *err)
+{
+    const ckpt__storage *s = &v->index->storages[storage];
+    const char *file = v->source->directory ? v->source->files[s->extent.file].name : NULL;
+    char name[512];
+    ckpt_status status = make_chains(v, err);
+    if (status == CKPT_OK && v->first[storage] == 0)
+        return wrong(v, code, NULL, file ? file : s->name.data, file_fix, message, err);
+    for (size_t i = status == CKPT_OK ? v->first[storage] : 0; status == CKPT_OK && i > 0; i = v->next[i - 1]) {
+        ckpt_str own = v->index->tensors[i - 1].info.name;
+        status = wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, tensor_fix, message, err);
+    }
+    return status;
+}
+
+/* Reads one storage to its end and compares its own checksum, if it has one. */
+static ckpt_status check_storage(verifier *v, size_t storage, ckpt_error *err)
+{
+    const ckpt__extent *e = &v->index->storages[storage].extent;
+    sum s = {v, 0, 0};
+    ckpt_error why = CKPT_ERROR_INIT;
+    char message[900];
+    ckpt_status status = ckpt__read_storage(v->source, v->index, storage, false, sum_block, &s, &why);
+    v->result->bytes += s.bytes;
+    if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
+        snprintf(message, sizeof message, "the stored bytes cannot be read to their end: %s", why.message);
+        return blame(v, storage, e->coding == CKPT__STORED ? "truncated" : "damaged", message, err);
+    }
+    if (status < 0) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    if (e->has_crc && s.crc != e->crc) {
+        snprintf(message, sizeof message, "the %" PRIu64 " stored bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32,
+                 s.bytes, s.crc, e->crc);
+        return blame(v, storage, "crc-mismatch", message, err);
+    }
+    return CKPT_OK;
+}
+
+/* A tensor whose checksum covers all bytes of its storage (C order over the whole of it). */
+static bool covers(const ckpt__index *index, const ckpt__tensor *t, size_t storage)
+{
+    return t->has_crc && t->piece_count == 1 && t->pieces[0].storage == storage && !t->pieces[0].lo && t->pieces[0].offset == 0 &&
+           t->info.nbytes == index->storages[storage].extent.size &&
+           (!t->info.strides || ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim));
+}
+
+static ckpt_status check_tensor(verifier *v, size_t i, ckpt_error *err)
+{
+    const ckpt__tensor *t = &v->index->tensors[i];
+    sum s = {v, 0, 0};
+    char message[200], name[512];
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__read_tensor_as_stored(v->source, v->index, i, sum_block, &s, &why);
+    v->result->bytes += s.bytes;
+    const char *file = v->source->directory ? t->info.file.data : NULL;
+    ckpt__escape(name, sizeof name, t->info.name.data, t->info.name.size);
+    if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT)
+        return wrong(v, "truncated", name, file, tensor_fix, why.message, err);
+    if (status < 0) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    if (s.crc == t->crc)
+        return CKPT_OK;
+    snprintf(message, sizeof message, "its %" PRIu64 " bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
+             s.crc, t->crc);
+    return wrong(v, "crc-mismatch", name, file, tensor_fix, message, err);
+}
+
+static bool file_is_whole(const verifier *v, uint32_t file)
+{
+    return file < v->whole_count && v->whole[file];
+}
+
+static int by_place(const void *a, const void *b, void *ctx)
+{
+    const ckpt__index *index = ctx;
+    const ckpt__extent *x = &index->storages[*(const size_t *)a].extent, *y = &index->storages[*(const size_t *)b].extent;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The storages as they lie in the files, so that these are read from front to end. */
+static size_t *in_order(const ckpt__index *index)
+{
+    size_t *order = calloc(index->storage_count + 1, sizeof *order);
+    for (size_t i = 0; order && i < index->storage_count; i++)
+        order[i] = i;
+    if (order)
+        qsort_r(order, index->storage_count, sizeof *order, by_place, (void *)(uintptr_t)index);
+    return order;
+}
+
+/* Every payload once: a storage by its own checksum, else by that of a tensor that covers it. Tensors with a checksum
+ * that covers less (views, aliases) are read on their own. Where the manifest already vouches for the whole file, its
+ * payloads are not read a second time. */
+static ckpt_status check_payloads(verifier *v, ckpt_error *err)
+{
+    const ckpt__index *index = v->index;
+    size_t *cover = calloc(index->storage_count + 1, sizeof *cover), *order = in_order(index);
+    bool *by_storage = calloc(index->tensor_count + 1, sizeof *by_storage);
+    ckpt_status status = cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
+    for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
+        const ckpt__tensor *t = &index->tensors[i];
+        size_t storage = t->piece_count ? t->pieces[0].storage : SIZE_MAX;
+        if (storage >= index->storage_count || !covers(index, t, storage))
+            continue;
+        const ckpt__extent *e = &index->storages[storage].extent;
+        if (e->has_crc)
+            by_storage[i] = e->crc == t->crc;
+        else {
+            by_storage[i] = cover[storage] == 0 || index->tensors[cover[storage] - 1].crc == t->crc;
+            cover[storage] = cover[storage] ? cover[storage] : i + 1;
+        }
+    }
+    for (size_t k = 0; status == CKPT_OK && k < index->storage_count; k++) {
+        size_t s = order[k];
+        const ckpt__extent *e = &index->storages[s].extent;
+        bool vouched = !e->memory && file_is_whole(v, e->file);
+        if (vouched)
+            v->result->bytes += e->size;
+        else if (cover[s])
+            status = check_tensor(v, cover[s] - 1, err);
+        else
+            status = check_storage(v, s, err);
+        bool in_header = e->memory && index->metadata_crc;
+        if (e->has_crc || cover[s] || vouched || in_header)
+            v->protected_bytes += e->size;
+        else
+            v->result->unprotected_bytes += e->size;
+    }
+    for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
+        const ckpt__tensor *t = &index->tensors[i];
+        size_t storage = t->piece_count == 1 ? t->pieces[0].storage : SIZE_MAX;
+        bool vouched = storage < index->storage_count && file_is_whole(v, index->storages[storage].extent.file);
+        if (t->has_crc && !by_storage[i] && t->piece_count == 1 && !vouched)
+            status = check_tensor(v, i, err);
+    }
+    free(cover);
+    free(order);
+    free(by_storage);
+    return status;
+}
+
+ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result *result, ckpt_report *report, ckpt_error *err)
+{
+    verifier v = { .result = result, .report = report, .source = reader->source, .index = reader->index };
+    ckpt_status status = check_payloads(&v, err);
+    free(v.first);
+    free(v.next);
+    return status;
+}
+
+static ckpt_status note_integrity(verifier *v, ckpt_error *err)
+{
+    ckpt_verify_result *r = v->result;
+    bool some = v->protected_bytes > 0 || v->index->metadata_crc;
+    r->integrity = r->unprotected_bytes == 0 && some ? CKPT_INTEGRITY_CRC32 : some ? CKPT_INTEGRITY_PARTIAL : CKPT_INTEGRITY_NONE;
+    bool noted = true;
+    if (r->integrity == CKPT_INTEGRITY_NONE)
+        noted = ckpt__report_add(v->report, CKPT_SEVERITY_NOTE, "no-integrity-data", NULL,
+                                 "ckpt-migrate writes a copy with a CRC-32 of every tensor",
+                                 "the file holds no checksums: nothing wrong was found, but a changed value would not be seen");
+    return noted ? CKPT_OK : ckpt__fail_memory(err, "the report", 0);
+}
+
+/* What was found while opening; a file that the manifest has blamed already is blamed once. */
+static ckpt_status merge_findings(verifier *v, const ckpt_report *findings, ckpt_error *err)
+{
+    size_t before = ckpt_report_count(v->report);
+    for (size_t i = 0; i < ckpt_report_count(findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(findings, i);
+        bool known = false;
+        for (size_t k = 0; !known && k < before && f->severity == CKPT_SEVERITY_ERROR && !f->tensor[0]; k++) {
+            const ckpt_finding *said = ckpt_report_get(v->report, k);
+            known = said->severity == CKPT_SEVERITY_ERROR && f->file[0] && strcmp(said->file, f->file) == 0;
+        }
+        ckpt_severity severity = strcmp(f->code, "torch-refuses") == 0 ? CKPT_SEVERITY_ERROR : f->severity;
+        if (!known && (!ckpt__report_add(v->report, severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+                       !ckpt__report_detail(v->report, f->file, f->from, f->to, f->nbytes)))
+            return ckpt__fail_memory(err, "the report", 0);
+    }
+    return CKPT_OK;
+}
+
+/* Opens, and checks what could be opened. A damaged structure is an answer, not an error; of several files, each that is
+ * damaged is, and the others are checked. */
+static ckpt_status verify_open(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
+{
+    ckpt_reader *reader = NULL;
+    ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__reader_survey(paths[0], &options, &reader, &why);
+    if (status == CKPT_E_DAMAGED) {
+        const char *code = ckpt__damage_code(why.message);
+        return wrong(v, code, NULL, why.object, ckpt__damage_fix(code), why.message, err);
+    }
+    if (status < 0) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    ckpt__source *own = v->source;
+    /* the whole-file marks are by file of our own source: carry them over by name */
+    bool *whole = calloc(reader->source->count + 1, sizeof *whole);
+    if (!whole) {
+        status = ckpt__fail_memory(err, "a list of files", reader->source->count);
+        ckpt_reader_close(reader);
+        return status;
+    }
+    for (size_t i = 0; i < reader->source->count; i++)
+        for (size_t k = 0; k < v->whole_count; k++)
+            if (v->whole[k] && strcmp(own->files[k].name, reader->source->files[i].name) == 0 &&
+                own->files[k].ino == reader->source->files[i].ino && own->files[k].dev == reader->source->files[i].dev)
+                whole[i] = true;
+    free(v->whole);
+    v->whole = whole;
+    v->whole_count = reader->source->count;
+    v->source = reader->source;
+    v->index = reader->index;
+    v->result->tensors = reader->index->tensor_count;
+    snprintf(v->result->format, sizeof v->result->format, "%s", reader->index->format);
+    for (size_t s = 0; s < reader->index->storage_count; s++)
+        v->total += file_is_whole(v, reader->index->storages[s].extent.file) ? 0 : reader->index->storages[s].extent.size;
+    status = merge_findings(v, reader->index->findings, err);
+    if (status == CKPT_OK) {
+        ckpt__source_pass(reader->source, true);
+        status = check_payloads(v, err);
+    }
+    if (status == CKPT_OK)
+        status = note_integrity(v, err);
+    v->source = own;
+    v->index = NULL;
+    ckpt_reader_close(reader);
+    return status;
+}
+
+/* What is not read is neither whole nor damaged: where nothing else is wrong, there is no answer. */
+static bool only_unread(const ckpt_report *report)
+{
+    size_t errors = 0;
+    for (size_t i = 0; i < ckpt_report_count(report); i++)
+        errors += ckpt_report_get(report, i)->severity == CKPT_SEVERITY_ERROR;
+    return errors == ckpt_report_count_code(report, "member-unread");
+}
+
+/* The parts of the ranks of a run: each is checked by itself, by its own manifest, once they are known to belong together. */
+static ckpt_status verify_ranks(verifier *v, const char *const *paths, size_t count, const char *format, ckpt_error *err)
+{
+    ckpt_reader *reader = NULL;
+    ckpt_reader_options options = {.format = format, .also = paths + 1, .also_count = count - 1};
+    ckpt_report *report = ckpt_report_new();
+    ckpt_status status = report ? ckpt_reader_open(paths[0], &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
+    if (status == CKPT_E_DAMAGED)             /* the part that is says so itself */
+        status = CKPT_OK;
+    ckpt_report_clear(v->report);
+    bool ok = true;
+    for (size_t i = 0; status >= 0 && i < count; i++) {
+        ckpt_verify_result one;
+        status = ckpt_verify(paths[i], format, v->progress, &one, report, err);
+        if (status >= 0 && !ckpt__report_merge(v->report, report))
+            status = ckpt__fail_memory(err, "the report", 0);
+        ok = ok && one.ok;
+        if (i == 0 || one.integrity < v->result->integrity)
+            v->result->integrity = one.integrity;
+        v->result->bytes += one.bytes;
+        v->result->tensors += one.tensors;
+        v->result->unprotected_bytes += one.unprotected_bytes;
+        memcpy(v->result->format, one.format, sizeof one.format);
+    }
+    ckpt_reader_close(reader);
+    ckpt_report_free(report);
+    v->result->ok = ok;
+    return status < 0 ? status : ok ? CKPT_OK : CKPT_ANSWER_NO;
+}
+
+ckpt_status ckpt_verify(const char *path, const char *format, const ckpt_progress *progress, ckpt_verify_result *result,
+                        ckpt_report *report, ckpt_error *err)
+{
+    return ckpt_verify_paths(&path, 1, format, progress, result, report, err);
+}
+
+ckpt_status ckpt_verify_paths(const char *const *paths, size_t count, const char *format, const ckpt_progress *progress,
+                              ckpt_verify_result *result, ckpt_report *report, ckpt_error *err)
+{
+    const char *path = paths && count ? paths[0] : NULL;
+    ckpt_verify_result unused;
+    verifier v;
+    memset(&v, 0, sizeof v);
+    v.progress = progress;
+    v.result = result ? result : &unused;
+    memset(v.result, 0, sizeof *v.result);
+    if (!path || !*path)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no path was given");
+    v.report = report ? report : ckpt_report_new();
+    if (!v.report)
+        return ckpt__fail_memory(err, "the report", 0);
+    ckpt_report_clear(v.report);
+    ckpt_status status = ckpt__source_open(path, &v.source, err);
+    for (size_t i = 1; status == CKPT_OK && i < count; i++)
+        status = ckpt__source_open_also(v.source, paths[i], err);
+    if (status == CKPT_OK && count > 1 && ckpt__native_has_ranks(v.source)) {
+        ckpt__source_close(v.source);
+        status = verify_ranks(&v, paths, count, format, err);
+        if (!report)
+            ckpt_report_free(v.report);
+        return status;
+    }
+    if (status == CKPT_OK && v.source->dirfd >= 0 && faccessat(v.source->dirfd, manifest_name, F_OK, 0) == 0)
+        status = check_manifest(&v, err);
+    if (status == CKPT_OK)
+        status = verify_open(&v, paths, count, format, err);
+    /* an unreadable checkpoint whose manifest names the damage has been answered */
+    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v.report) == CKPT_SEVERITY_ERROR)
+        status = CKPT_OK;
+    if (status == CKPT_OK) {
+        v.result->ok = ckpt_report_worst(v.report) != CKPT_SEVERITY_ERROR;
+        status = v.result->ok ? CKPT_OK : only_unread(v.report) ? CKPT_E_UNSUPPORTED : CKPT_ANSWER_NO;
+        if (status != CKPT_OK)
+            ckpt__report_fail(v.report, CKPT_SEVERITY_ERROR, status, path, err);
+    }
+    if (status != CKPT_OK && v.source && !ckpt__source_is_there(v.source)) {
+        ckpt_report_clear(v.report);          /* what was wrong with it is that it went */
+        status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was read; verify it again");
+    }
+    ckpt__source_close(v.source);
+    free(v.whole);
+    free(v.first);
+    free(v.next);
+    if (!report)
+        ckpt_report_free(v.report);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* format/folder/foreign.c - layouts of several ranks that are known by their names and not read: what each is, and what
+ * reads it or makes one file of it. Names are those of torch/distributed/checkpoint/filesystem.py and hf_storage.py,
+ * deepspeed/runtime/engine.py, megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py,
+ * verl/utils/checkpoint/fsdp_checkpoint_manager.py and llm.c's train_gpt2.cu. */
+#include "format/folder/folder.h"
+
+#include <stdio.h>
+
+#define DCP_HOW "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR)"
+#define DCP_MERGE "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
+#define ZERO_HOW "engine.load_checkpoint(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here"
+#define MERGE_FSDP "; the weights in one file: accelerate merge-weights DIR/pytorch_model_fsdp_0 OUT, which is read here"
+
+/* Names: '#' is a number, '*' anything, '/' at the end a folder. */
+enum sign {
+    METADATA, RANK_METADATA, DISTCP, DCP_HF, COMMON, ITERATION, MP_FOLDER, MP_FILE, MP_STATES, ZERO_STATES, GLOBAL_STEP, ZERO_FOLDER,
+    LATEST_UNIVERSAL, TRAINER_STATE, FSDP_FOLDER, FSDP_OPTIMIZER, FSDP_RANK, FSDP_RANK_OPTIMIZER, FSDP_LOCAL, VERL, LLMC_STATE,
+    LLMC_MODEL, DEEPSPEED_SCRIPT, ACCELERATE_TAG, SAVED_MODEL, SIGNS
+};
+
+static const char *const names[SIGNS] = {
+    [METADATA] = ".metadata", [RANK_METADATA] = "__#.metadata", [DISTCP] = "*.distcp",
+    [DCP_HF] = "shard-#-model-#-of-#.safetensors", [COMMON] = "common.pt", [ITERATION] = "latest_checkpointed_iteration.txt",
+    [MP_FOLDER] = "mp_rank_#*/", [MP_FILE] = "mp_rank_*", [MP_STATES] = "mp_rank_#_model_states.pt",
+    [ZERO_STATES] = "*zero_pp_rank_#_mp_rank_*", [GLOBAL_STEP] = "global_step#*/", [ZERO_FOLDER] = "zero/",
+    [LATEST_UNIVERSAL] = "latest_universal", [TRAINER_STATE] = "trainer_state.json",
+    [FSDP_FOLDER] = "pytorch_model_fsdp_#/", [FSDP_OPTIMIZER] = "optimizer_#/",
+    [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin", [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
+    [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin", [VERL] = "model_world_size_#_rank_#.pt", [LLMC_STATE] = "state_#_#.bin",
+    [LLMC_MODEL] = "model_#.bin", [DEEPSPEED_SCRIPT] = "zero_to_fp32.py", [ACCELERATE_TAG] = "pytorch_model/",
+    [SAVED_MODEL] = "saved_model.pb",
+};
+
+/* The first row of which all signs are there. */
+static const struct row {
+    unsigned all[2];              /* one sign more than its number; 0: none */
+    const char *format, *what, *how;
+} rows[] = {
+#define IS(a) { (a) + 1, 0 }
+#define BOTH(a, b) { (a) + 1, (b) + 1 }
+    { BOTH(COMMON, METADATA), "torch-dist", "a Megatron checkpoint (torch_dist)", "Megatron-LM with --load DIR, DIR being the directory above" },
+    { IS(ITERATION), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR; tools/checkpoint/convert.py of Megatron-LM changes its sizes" },
+    { BOTH(TRAINER_STATE, GLOBAL_STEP), "deepspeed", "a checkpoint of the HF Trainer with DeepSpeed",
+      "trainer.train(resume_from_checkpoint=DIR) with the same DeepSpeed configuration; the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
+    { BOTH(TRAINER_STATE, FSDP_FOLDER), "dcp", "a checkpoint of the HF Trainer with FSDP (sharded, DCP)",
+      "trainer.train(resume_from_checkpoint=DIR) under FSDP" MERGE_FSDP },
+    { IS(FSDP_FOLDER), "dcp", "a checkpoint of FSDP with sharded state (DCP)", "accelerator.load_state(DIR) under FSDP" MERGE_FSDP },
+    { BOTH(ZERO_FOLDER, MP_STATES), "universal", "a DeepSpeed universal checkpoint",
+      "engine.load_checkpoint(DIR), DIR being the directory above, with \"checkpoint\": {\"load_universal\": true} in the configuration" },
+    { BOTH(ZERO_FOLDER, ZERO_STATES), "universal", "a DeepSpeed universal checkpoint",
+      "engine.load_checkpoint(DIR), DIR being the directory above, with \"checkpoint\": {\"load_universal\": true} in the configuration" },
+    { IS(LATEST_UNIVERSAL), "universal", "a DeepSpeed universal checkpoint",
+      "engine.load_checkpoint(DIR) with \"checkpoint\": {\"load_universal\": true} in the configuration" },
+    { IS(GLOBAL_STEP), "deepspeed", "a DeepSpeed checkpoint", ZERO_HOW },
+    { IS(ZERO_STATES), "deepspeed", "a DeepSpeed checkpoint", ZERO_HOW ". DIR is the directory above" },
+    { IS(MP_STATES), "deepspeed", "a DeepSpeed checkpoint", "engine.load_checkpoint(DIR), DIR being the directory above; its module is in the model's file" },
+    { BOTH(DEEPSPEED_SCRIPT, ACCELERATE_TAG), "deepspeed", "what accelerator.save_state wrote with DeepSpeed",
+      "accelerator.load_state(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
+    { IS(MP_FOLDER), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR, DIR being the directory above" },
+    { IS(MP_FILE), "deepspeed", "a checkpoint of DeepSpeed or Megatron", "the program that wrote it" },
+    { IS(RANK_METADATA), "dcp", "a PyTorch distributed checkpoint (DCP), with a list for each rank",
+      DCP_HOW " (dcp_to_torch reads the list of rank 0 alone)" },
+    { IS(METADATA), "dcp", "a PyTorch distributed checkpoint (DCP)", DCP_HOW DCP_MERGE },
+    { IS(DISTCP), "dcp", "a PyTorch distributed checkpoint (DCP)", DCP_HOW },
+    { IS(DCP_HF), "dcp-hf", "a PyTorch distributed checkpoint in safetensors (DCP, HuggingFaceStorageWriter)",
+      "torch.distributed.checkpoint.load(state_dict, storage_reader=torch.distributed.checkpoint.HuggingFaceStorageReader(DIR)); "
+      "HuggingFaceStorageWriter(..., enable_consolidation=True) writes files that are read here" },
+    { IS(FSDP_RANK), "fsdp", "a checkpoint of FSDP with a file for each rank (use_dcp=False)", "accelerator.load_state(DIR) with as many ranks as saved it" },
+    { IS(FSDP_RANK_OPTIMIZER), "fsdp", "a checkpoint of FSDP with a file for each rank (use_dcp=False)", "accelerator.load_state(DIR) with as many ranks as saved it" },
+    { IS(FSDP_LOCAL), "fsdp", "a checkpoint of FSDP with each rank's local state", "accelerator.load_state(DIR) with as many ranks as saved it" },
+    { IS(VERL), "fsdp", "a checkpoint of FSDP with a file for each rank (verl)",
+      "verl with as many ranks as saved it; the weights in one model: python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT" },
+    { IS(FSDP_OPTIMIZER), "dcp", "a checkpoint of FSDP with sharded state (DCP)", "accelerator.load_state(DIR) under FSDP" },
+    { BOTH(LLMC_STATE, LLMC_MODEL), "llmc", "a checkpoint of llm.c", "llm.c's train_gpt2cu with -o DIR -y 1" },
+    { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
+};
+_Static_assert(SIGNS <= 64, "a bit each");
+
+static size_t digits_at(const char *p)
+{
+    size_t n = 0;
+    while (p[n] >= '0' && p[n] <= '9')
+        n++;
+    return n;
+}
+
+/* A '*' in the middle takes as little as it can, and more when the rest then does not fit. */
+static bool fits(const char *pattern, const char *name, bool folder)
+{
+    const char *star = NULL, *from = NULL;
+    size_t n = strlen(pattern);
+    bool of_folder = pattern[n - 1] == '/';
+    const char *end = pattern + n - of_folder;
+    if (of_folder != folder)
+        return false;
+    for (const char *p = pattern;;) {
+        size_t number = p < end && *p == '#' ? digits_at(name) : 0;
+        if (p == end && !*name)
+            return true;
+        if (p < end && *p == '*') {
+            star = ++p;
+            from = name;
+        } else if (number) {
+            p++;
+            name += number;
+        } else if (p < end && *p == *name && *p != '#') {
+            p++;
+            name++;
+        } else if (star && *from) {
+            p = star;
+            name = ++from;
+        } else {
+            return false;
+        }
+    }
+}
+
+void ckpt__foreign_see(ckpt__folder *f, const char *name, bool folder)
+{
+    for (size_t i = 0; i < SIGNS; i++)
+        if (fits(names[i], name, folder))
+            f->signs |= UINT64_C(1) << i;
+}
+
+static bool has_all(const ckpt__folder *f, const unsigned all[2])
+{
+    for (size_t i = 0; i < 2; i++)
+        if (all[i] && !(f->signs >> (all[i] - 1) & 1))
+            return false;
+    return true;
+}
+
+/* "scheduler.pt, rng_state_0.pth, ...": what is read alone all the same. */
+static void put_members(const ckpt__folder *f, ckpt__buf *b)
+{
+    enum { SHOWN = 4 };
+    char name[120];
+    size_t count = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const ckpt__member *m = &f->members[i];
+        if (!m->exact || m->part == CKPT__PART_NONE || m->part >= CKPT__PART_CONFIG || m->part == CKPT__PART_INDEX ||
+            m->part == CKPT__PART_TRAINER_STATE)
+            continue;
+        if (++count <= SHOWN)
+            ckpt__buf_printf(b, "%s%s", count > 1 ? ", " : "", ckpt__escape(name, sizeof name, m->name, strlen(m->name)));
+    }
+    if (count > SHOWN)
+        ckpt__buf_printf(b, " and %zu more", count - SHOWN);
+}
+
+void ckpt__foreign_decide(ckpt__folder *f)
+{
+    const struct row *row = NULL;
+    for (size_t i = 0; !row && i < sizeof rows / sizeof *rows; i++)
+        row = has_all(f, rows[i].all) ? &rows[i] : NULL;
+    if (!row)
+        return;
+    ckpt__buf others = { 0 };
+    bool shards = strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "llmc") == 0 || strcmp(row->format, "dcp-hf") == 0;
+    if (!shards)
+        put_members(f, &others);
+    f->layout = CKPT__LAYOUT_REFUSED;
+    f->foreign = row->format;
+    char sign[80];
+    snprintf(sign, sizeof sign, "%s", names[row->all[0] - 1]);
+    for (char *p = sign; *p; p++)
+        *p = *p == '#' ? 'N' : *p;
+    int n = snprintf(f->why, sizeof f->why, "this is %s, which this version does not read (it has %s). What reads it: %s", row->what,
+                     sign, row->how);
+    if (others.size && !others.failed && n > 0 && (size_t)n < sizeof f->why)
+        snprintf(f->why + n, sizeof f->why - (size_t)n, ". Files of it that are read one by one: %s", others.data);
+    ckpt__buf_free(&others);
+}

@@ -1,0 +1,18 @@
+/* format/folder/survey.h - a checkpoint of several files of which some are damaged: each is said, and the others are read. This is
+ * how a directory is verified. A salvage goes further, and reads what is whole of the damaged ones too. */
+#ifndef CKPT_SURVEY_H
+#define CKPT_SURVEY_H
+#include "format/format.h"
+
+/* The code of a damage that kept a file from being opened, by what was said of it: "crc-mismatch", "truncated",
+ * "shard-missing", else "damaged". */
+const char *ckpt__damage_code(const char *message);
+/* What to do about a file of that damage, whose tensors are not known; NULL: nothing more than its message says. */
+const char *ckpt__damage_fix(const char *code);
+/* What a survey passes over: the file is damaged, by its content none of this checkpoint, or of a kind that is not read
+ * ("member-unread"). */
+bool ckpt__survey_passes(ckpt_status status);
+/* One finding about `file`, whose reading failed with `status` and `why`. */
+ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_status status, const ckpt_error *why,
+                              ckpt_error *err);
+#endif

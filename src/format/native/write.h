@@ -1,0 +1,56 @@
+/* format/native/write.h - what the parts of the native writer share. */
+#ifndef CKPT_NATIVE_WRITE_H
+#define CKPT_NATIVE_WRITE_H
+#include "format/native/native.h"
+
+typedef enum ckpt__entry_kind { CKPT__ENTRY_USER, CKPT__ENTRY_STORAGE, CKPT__ENTRY_BLOB } ckpt__entry_kind;
+
+typedef struct ckpt__entry {
+    ckpt__entry_kind kind;
+    size_t number;                /* a tensor, a storage of the index, or the n of a blob */
+    const ckpt_tensor_info *info; /* of a user's tensor */
+    ckpt_str name;                /* as it stands in the header */
+    ckpt_dtype dtype;             /* likewise */
+    bool as_bytes;                /* U8 [nbytes] in place of the true dtype and shape */
+    unsigned align;
+    uint64_t size;
+    char *bytes;                  /* of a blob */
+    size_t record;                /* of a user's tensor */
+    uint32_t crc;                 /* of a blob */
+} ckpt__entry;
+
+typedef struct ckpt__alias {
+    size_t tensor;
+    const ckpt_tensor_info *info;
+    size_t of;                    /* number of the entry before sorting; SIZE_MAX: none (meta) */
+    int64_t offset;
+} ckpt__alias;
+
+typedef struct ckpt__native_writer {
+    const ckpt__write_request *q;
+    ckpt__recipe *recipe;
+    ckpt__entry *entries; size_t count, capacity;
+    ckpt__alias *aliases; size_t alias_count, alias_capacity;
+    size_t *order;                /* data order: numbers of entries */
+    size_t *position;             /* its inverse */
+    size_t *record_of;            /* tensor of the index -> 1 + its record; 0: not in this file */
+    size_t blobs, storages, users; /* users: records without the aliases */
+    ckpt__hash *names;
+    ckpt__buf header, doc;
+    size_t crc_in_doc;
+    size_t segment_capacity;
+    const char *kept;             /* that structure, where the request has it with its numbers: it is not copied */
+    bool exact;                   /* it keeps a torch file's structure: storages, offsets and strides stay as they are */
+} ckpt__native_writer;
+
+/* Entries and aliases of the tensors that are asked for, in the order of the request. */
+ckpt_status ckpt__native_take(ckpt__native_writer *w, ckpt_error *err);
+ckpt__entry *ckpt__native_add_entry(ckpt__native_writer *w);      /* zeroed; NULL when memory is short */
+/* Gives the entry the name <prefix><n>. */
+ckpt_status ckpt__native_name_own(ckpt__native_writer *w, ckpt__entry *e, const char *prefix, size_t n,
+                                  ckpt_error *err);
+ckpt_status ckpt__native_no_memory(const ckpt__native_writer *w, ckpt_error *err);
+/* The root's entry "ckpt.torch" (format/torch/kept.c); NULL: none. */
+const ckpt_entry *ckpt__native_kept(const ckpt_value *root);
+unsigned ckpt__native_alignment(ckpt_dtype dtype);
+#endif

@@ -1,0 +1,467 @@
+/* migrate/as_folder.c - a directory of several files as a directory that its own program reads again: torch files in torch's
+ * format, safetensors in theirs, all else byte for byte. What nothing has changed in is copied, too. */
+#include "migrate/out.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "codec/json.h"
+#include "format/folder/folder.h"
+
+/* One file of the source that tensors were read from, or values. */
+typedef struct part {
+    ckpt_str name;
+    const ckpt__format *format;
+    bool changed;                 /* a tensor of it: tag, dtype, name, or whether it is there */
+    bool other;                   /* ... and not only tags */
+    size_t first, count;          /* in m->chosen, which is sorted by parts */
+} part;
+
+typedef struct same {
+    ckpt__out *w;
+    ckpt__mover *m;
+    part *parts; size_t count, capacity;
+    ckpt__hash *by_name;          /* file name -> part */
+    size_t *part_of;              /* per tensor; SIZE_MAX: none */
+    ckpt_error *err;
+} same;
+
+static ckpt_status no_memory(const same *s)
+{
+    return ckpt__mover_no_memory(s->err);
+}
+
+/* ---- the parts */
+
+static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
+{
+    int put = ckpt__hash_put(s->by_name, name.data, name.size, s->count, number);
+    if (put < 0 || !ckpt__grow(&s->parts, &s->capacity, s->count + 1, sizeof *s->parts))
+        return no_memory(s);
+    if (put == 0)
+        return CKPT_OK;
+    *number = s->count;
+    s->parts[s->count++] = (part){ .name = name };
+    return CKPT_OK;
+}
+
+/* Options that may change a torch file in other places than its tensors. */
+static bool edits_values(const ckpt__mover *m)
+{
+    const ckpt_migrate_options *o = &m->options;
+    return o->strip_prefix_count || o->rename_count || o->add_prefix || o->drop_count || o->only_tensor_count ||
+           o->only_role_count || o->only_device_count || o->plain || o->map_device_objects || o->param_name_count ||
+           o->salvage || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
+}
+
+static bool same_tag(ckpt_str a, ckpt_str b)
+{
+    return a.data && b.data ? ckpt__str_equal(a, b) : a.data == b.data;
+}
+
+static ckpt_status find_parts(same *s)
+{
+    const ckpt__index *from = s->m->from, *to = s->m->index;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < from->tensor_count; i++) {
+        ckpt_str file = from->tensors[i].info.file;
+        s->part_of[i] = SIZE_MAX;
+        if (!file.data)
+            continue;
+        status = part_at(s, file, &s->part_of[i]);
+        if (status < 0)
+            break;
+        part *p = &s->parts[s->part_of[i]];
+        bool more = s->m->dropped[i] || s->m->casts[i] != CKPT_DTYPE_NONE;
+        p->changed |= more || !same_tag(from->tensors[i].info.device, to->tensors[i].info.device);
+        p->other |= more;
+    }
+    for (size_t i = 0; status == CKPT_OK && i < from->storage_count; i++) {
+        uint32_t file = from->storages[i].extent.file;
+        size_t number;
+        if (same_tag(from->storages[i].device, to->storages[i].device) || file >= s->m->reader->source->count)
+            continue;
+        const char *name = s->m->reader->source->files[file].name;
+        if (ckpt__hash_get(s->by_name, name, strlen(name), &number))
+            s->parts[number].changed = true;
+    }
+    return status;
+}
+
+/* m->chosen by parts, in the order that they have there. */
+static ckpt_status sort_chosen(same *s)
+{
+    ckpt__mover *m = s->m;
+    size_t *sorted = calloc(m->chosen_count + 1, sizeof *sorted), at = 0;
+    if (!sorted)
+        return no_memory(s);
+    for (size_t k = 0; k < m->chosen_count; k++)
+        if (s->part_of[m->chosen[k]] != SIZE_MAX)
+            s->parts[s->part_of[m->chosen[k]]].count++;
+    for (size_t p = 0; p < s->count; p++) {
+        s->parts[p].first = at;
+        at += s->parts[p].count;
+        s->parts[p].count = 0;
+    }
+    for (size_t k = 0; k < m->chosen_count; k++) {
+        size_t p = s->part_of[m->chosen[k]];
+        if (p != SIZE_MAX)
+            sorted[s->parts[p].first + s->parts[p].count++] = m->chosen[k];
+    }
+    free(m->chosen);
+    m->chosen = sorted;
+    m->chosen_count = at;
+    return CKPT_OK;
+}
+
+static ckpt_status find_format(same *s, part *p)
+{
+    ckpt__read_request q = { .source = s->m->reader->source };
+    ckpt_status status = ckpt__source_add(q.source, p->name.data, &q.file, s->err);
+    return status == CKPT_OK ? ckpt__format_choose(&q, &p->format, s->err) : status;
+}
+
+/* ---- one member */
+
+static ckpt__out_file *add_file(same *s, const part *p)
+{
+    ckpt__out_file *f = ckpt__out_add(s->w, p->name.data);
+    if (!f)
+        return NULL;
+    f->format = p->format;
+    f->first = p->first;
+    f->count = p->count;
+    return f;
+}
+
+/* Names in a file of weights are the keys that its tensors have in the tree now. */
+static void find_renamed(same *s, const ckpt_value *dict)
+{
+    const ckpt__mover *m = s->m;
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        const ckpt_entry *e = &dict->entries[i];
+        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR || e->value->tensor >= m->from->tensor_count)
+            continue;
+        size_t n = e->value->tensor, p = s->part_of[n];
+        if (p == SIZE_MAX)
+            continue;
+        if (!ckpt__str_equal(m->from->tensors[n].info.name, e->key->text))
+            s->parts[p].changed = s->parts[p].other = true;
+    }
+}
+
+/* The part of a model's dict that lies in one shard. */
+static const ckpt_value *dict_of_part(same *s, const ckpt_value *dict, size_t number)
+{
+    ckpt__arena *a = s->m->index->arena;
+    ckpt_entry *entries = ckpt__arena_array(a, dict->entry_count + 1, sizeof *entries);
+    size_t n = 0;
+    for (size_t i = 0; entries && i < dict->entry_count; i++) {
+        const ckpt_value *v = dict->entries[i].value;
+        if (v->kind == CKPT_V_TENSOR && v->tensor < s->m->from->tensor_count && s->part_of[v->tensor] == number)
+            entries[n++] = dict->entries[i];
+    }
+    return entries ? ckpt__value_dict(a, entries, n) : NULL;
+}
+
+/* Its tensors' names become those of the file; only then, for the plan shows the others. */
+static void set_names(same *s, const ckpt_value *dict, size_t number)
+{
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        const ckpt_value *v = dict->entries[i].value;
+        if (v->kind == CKPT_V_TENSOR && v->tensor < s->m->from->tensor_count && s->part_of[v->tensor] == number)
+            s->m->index->tensors[v->tensor].info.name = dict->entries[i].key->text;
+    }
+}
+
+/* A shard's __metadata__ is not in the model's dict: it is "format" as every writer has it. */
+static const ckpt_value *metadata_root(same *s, const ckpt_value *dict)
+{
+    ckpt__arena *a = s->m->index->arena;
+    ckpt_entry *meta = ckpt__entry_of(dict, "__metadata__");
+    if (meta)
+        return ckpt__value_dict(a, meta, 1);
+    ckpt_entry one = { ckpt__value_str(a, "format", 6), ckpt__value_str(a, "pt", 2) }, outer;
+    outer.key = ckpt__value_str(a, "__metadata__", 12);
+    outer.value = one.key && one.value ? ckpt__value_dict(a, &one, 1) : NULL;
+    return outer.key && outer.value ? ckpt__value_dict(a, &outer, 1) : NULL;
+}
+
+static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, bool whole)
+{
+    part *p = &s->parts[number];
+    ckpt_status status = find_format(s, p);
+    if (status < 0)
+        return status;
+    bool flat = p->format == &ckpt__format_safetensors;
+    bool torch = p->format == &ckpt__format_torch || p->format == &ckpt__format_torch_legacy;
+    if (!p->changed && (flat || !torch || !edits_values(s->m)))
+        return CKPT_OK;           /* copied with all else */
+    if (!flat && !torch)
+        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, p->name.data,
+                          "what is asked for would change this file, which is of format %s: only torch and safetensors are "
+                          "written again. Rules that leave its tensors as they are (cuda:*=cuda:1) copy it",
+                          p->format ? p->format->name : "unknown");
+    if (torch)
+        p->format = &ckpt__format_torch;
+    const ckpt_value *root = whole ? value : dict_of_part(s, value, number);
+    if (flat) {
+        set_names(s, value, number);
+        root = metadata_root(s, value);
+    }
+    ckpt__out_file *f = root ? add_file(s, p) : NULL;
+    if (!f)
+        return no_memory(s);
+    f->root = root;
+    return CKPT_OK;
+}
+
+/* The index of shards with the names that are there now. */
+static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
+{
+    ckpt__out_file *f = ckpt__out_add(s->w, name);      /* keeps the name */
+    const ckpt__mover *m = s->m;
+    uint64_t total = 0;
+    const char *slash = strrchr(name, '/');
+    size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
+    bool first = true;
+    if (!f)
+        return no_memory(s);
+    for (size_t i = 0; i < dict->entry_count; i++)
+        if (dict->entries[i].value->kind == CKPT_V_TENSOR)
+            total += m->index->tensors[dict->entries[i].value->tensor].info.nbytes;
+    ckpt__buf_str(&f->text, "{\n  \"metadata\": {\n    \"total_size\": ");
+    ckpt__json_put_u64(&f->text, total);
+    ckpt__buf_str(&f->text, "\n  },\n  \"weight_map\": {");
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        const ckpt_entry *e = &dict->entries[i];
+        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR)
+            continue;
+        ckpt_str file = m->from->tensors[e->value->tensor].info.file;
+        ckpt__buf_str(&f->text, first ? "\n    " : ",\n    ");
+        ckpt__json_put_string(&f->text, e->key->text.data, e->key->text.size);
+        ckpt__buf_str(&f->text, ": ");
+        ckpt__json_put_string(&f->text, file.data + skip, file.size - skip);
+        first = false;
+    }
+    ckpt__buf_str(&f->text, "\n  }\n}\n");
+    return f->text.failed ? no_memory(s) : CKPT_OK;
+}
+
+/* The index is written again where names or sizes changed, and with salvage where it names what is not there, or was none. */
+static ckpt_status refresh_index(same *s, const ckpt_entry *e, bool has_index, bool changed)
+{
+    const char *name = e->key->text.data;
+    const ckpt_report *said = s->m->from->findings;
+    bool salvage = s->m->options.salvage;
+    if (has_index)
+        return changed || (salvage && ckpt_report_count_code(said, "shard-missing")) ? write_index(s, name, e->value) : CKPT_OK;
+    if (!salvage || !ckpt_report_count_code(said, "member-damaged"))
+        return CKPT_OK;
+    ckpt__buf own = { 0 };
+    ckpt__buf_printf(&own, "%s.index.json", name);
+    ckpt_status status = own.failed ? no_memory(s) : write_index(s, own.data, e->value);
+    const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
+    ckpt__buf_free(&own);
+    if (status == CKPT_OK && !key)
+        return no_memory(s);
+    ((ckpt_entry *)(uintptr_t)e)->key = key; /* as it is read back; trees of migrate are its own */
+    return status;
+}
+
+/* One entry of the root: a file, or the shards that an index file names. */
+static ckpt_status write_entry(same *s, const ckpt_entry *e)
+{
+    const char *name = e->key->text.data;
+    size_t number;
+    bool other = false, any = false;
+    ckpt_status status = CKPT_OK;
+    if (ckpt__hash_get(s->by_name, name, e->key->text.size, &number)) {
+        if (e->value->kind == CKPT_V_DICT && ckpt__has_suffix(name, ".safetensors"))
+            find_renamed(s, e->value);
+        return write_part(s, number, e->value, true);
+    }
+    bool shards = ckpt__has_suffix(name, ".json") && strstr(name, ".index.") != NULL;
+    if (e->value->kind != CKPT_V_DICT)
+        return CKPT_OK;
+    find_renamed(s, e->value);
+    bool *of = calloc(s->count + 1, sizeof *of);
+    if (!of)
+        return no_memory(s);
+    for (size_t i = 0; i < e->value->entry_count; i++) {
+        const ckpt_value *v = e->value->entries[i].value;
+        if (v->kind == CKPT_V_TENSOR && v->tensor < s->m->from->tensor_count && s->part_of[v->tensor] != SIZE_MAX)
+            any = of[s->part_of[v->tensor]] = true;
+    }
+    for (size_t p = 0; status == CKPT_OK && p < s->count; p++) {
+        if (!of[p])
+            continue;
+        status = write_part(s, p, e->value, false);
+        other |= s->parts[p].other;
+    }
+    free(of);
+    if (!shards && !any)
+        return status;            /* a configuration: no tensor of it lies in shards */
+    return status == CKPT_OK ? refresh_index(s, e, shards, other) : status;
+}
+
+/* A file without tensors (a scheduler's): written again where something in it may have changed. */
+static ckpt_status write_values(same *s, const ckpt_entry *e)
+{
+    ckpt_str name = e->key->text;
+    size_t number;
+    if (ckpt__hash_get(s->by_name, name.data, name.size, &number) || !edits_values(s->m) ||
+        ckpt__has_suffix(name.data, ".json") || ckpt__has_suffix(name.data, ".safetensors"))
+        return write_entry(s, e);
+    ckpt__read_request q = { .source = s->m->reader->source };
+    const ckpt__format *format = NULL;
+    ckpt_error why = CKPT_ERROR_INIT;
+    bool torch = ckpt__source_add(q.source, name.data, &q.file, &why) == CKPT_OK &&
+                 ckpt__format_choose(&q, &format, &why) == CKPT_OK &&
+                 (format == &ckpt__format_torch || format == &ckpt__format_torch_legacy);
+    if (!torch)
+        return write_entry(s, e);
+    ckpt__out_file *f = ckpt__out_add(s->w, name.data);
+    if (!f)
+        return no_memory(s);
+    f->format = &ckpt__format_torch;
+    f->root = e->value;
+    return CKPT_OK;
+}
+
+/* ---- all other files */
+
+typedef struct lister {
+    ckpt__out *w;
+    const char *folder;           /* "": the top */
+    bool carry;                   /* only what ckpt__is_carried, at the top */
+    size_t left;                  /* folders that stay behind */
+    ckpt__hash *there;            /* names that are written, or that have to stay away */
+} lister;
+
+bool ckpt__is_carried(const char *name)
+{
+    int64_t number;
+    bool exact;
+    ckpt__part is = ckpt__part_of(name, &number, &exact);
+    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0)
+        return false;
+    return is == CKPT__PART_NONE || is == CKPT__PART_CONFIG;
+}
+
+static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    lister *l = ctx;
+    ckpt__out *w = l->w;
+    char path[1024];
+    size_t skip = *l->folder == 0;
+    int n = snprintf(path, sizeof path, "%s/%s", l->folder, name);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "the path of a file in it has over %zu bytes", sizeof path - 1);
+    if (l->carry && (folder || !ckpt__is_carried(name))) {
+        l->left += folder;
+        return CKPT_OK;
+    }
+    const char *kept = ckpt__arena_copy(w->m->index->arena, path + skip, strlen(path + skip));
+    int put = kept ? ckpt__hash_put(l->there, kept, strlen(kept), 0, NULL) : -1;
+    if (put <= 0)
+        return put < 0 ? ckpt__mover_no_memory(err) : CKPT_OK;
+    if (folder) {
+        if (!ckpt__grow(&w->folders, &w->folder_capacity, w->folder_count + 1, sizeof *w->folders))
+            return ckpt__mover_no_memory(err);
+        if (w->folder_count >= 1000)
+            return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "it holds more than 1000 folders, which no checkpoint does");
+        w->folders[w->folder_count++] = kept;
+        return CKPT_OK;
+    }
+    ckpt__out_file *f = ckpt__out_add(w, kept);
+    if (!f)
+        return ckpt__mover_no_memory(err);
+    f->copy = true;
+    f->from = root;
+    return CKPT_OK;
+}
+
+/* A copy of the model that its program does not load (pytorch_model.bin beside model.safetensors) stays as it is. */
+static ckpt_status note_unread(const ckpt__out *w, ckpt_error *err)
+{
+    const ckpt_report *said = w->m->from->findings;
+    const bool edits = edits_values(w->m) || w->m->options.cast_count || w->m->map;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; edits && status == CKPT_OK && i < ckpt_report_count(said); i++) {
+        const ckpt_finding *f = ckpt_report_get(said, i);
+        if (strcmp(f->code, "file-ignored") == 0)
+            status = ckpt__mover_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
+                                      "is copied as it is: no part of the checkpoint is read from it");
+    }
+    return status;
+}
+
+static ckpt_status list_files(lister *l)
+{
+    ckpt__out *w = l->w;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
+        if (w->files[i].name && ckpt__hash_put(l->there, w->files[i].name, strlen(w->files[i].name), 0, NULL) < 0)
+            status = ckpt__mover_no_memory(w->err);
+    l->folder = "";
+    if (status == CKPT_OK)
+        status = ckpt__source_each(w->m->reader->source, "", see_file, l, w->err);
+    for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++) {
+        l->folder = w->folders[i];
+        status = ckpt__source_each(w->m->reader->source, l->folder, see_file, l, w->err);
+    }
+    return status;
+}
+
+ckpt_status ckpt__carry_files(ckpt__out *w)
+{
+    lister l = { .w = w, .carry = true, .there = ckpt__hash_new(64) };
+    ckpt_status status = l.there ? list_files(&l) : ckpt__mover_no_memory(w->err);
+    if (status == CKPT_OK && l.left)
+        status = ckpt__mover_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
+                                  "%zu folders of the source stay behind: no weights of this model are in them", l.left);
+    ckpt__hash_free(l.there);
+    return status;
+}
+
+/* Salvage: what could not be read is damaged (not-recovered), and does not go along as if it were not. */
+static ckpt_status leave_damaged(const ckpt__out *w, ckpt__hash *there)
+{
+    const ckpt__mover *m = w->m;
+    const ckpt_report *said = m->from->findings;
+    for (size_t i = 0; m->options.salvage && i < ckpt_report_count(said); i++) {
+        const ckpt_finding *f = ckpt_report_get(said, i);
+        if (strcmp(f->code, "member-damaged") != 0 || !f->file[0] ||
+            (ckpt__has_suffix(f->file, ".json") && !strstr(f->file, ".index.")))
+            continue;
+        if (ckpt__hash_put(there, f->file, strlen(f->file), 0, NULL) < 0)
+            return ckpt__mover_no_memory(w->err);
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__same_files(ckpt__out *w)
+{
+    ckpt__mover *m = w->m;
+    const ckpt_value *root = m->root;
+    same s = { .w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err };
+    lister l = { .w = w, .there = ckpt__hash_new(64) };
+    s.part_of = calloc(m->from->tensor_count + 1, sizeof *s.part_of);
+    ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : no_memory(&s);
+    if (status == CKPT_OK)
+        status = sort_chosen(&s);
+    for (size_t i = 0; status == CKPT_OK && root && i < root->entry_count; i++)
+        if (root->entries[i].key->kind == CKPT_V_STR)
+            status = write_values(&s, &root->entries[i]);
+    if (status == CKPT_OK)
+        status = leave_damaged(w, l.there);
+    if (status == CKPT_OK)
+        status = list_files(&l);
+    if (status == CKPT_OK)
+        status = note_unread(w, w->err);
+    ckpt__hash_free(s.by_name);
+    ckpt__hash_free(l.there);
+    free(s.part_of);
+    free(s.parts);
+    return status;
+}

@@ -1,0 +1,272 @@
+/* migrate/back.c - what was written is read back: every tensor has the bytes that its source has, converted where
+ * that was asked for. */
+#include "migrate/migration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "codec/crc32.h"
+#include "engine/payload.h"
+
+/* What is to be there, short enough that the source and all that was known of it can go before the target is opened: two
+ * descriptions of one checkpoint are never in memory together. */
+typedef struct written {          /* a tensor, by its number in the index that was written */
+    ckpt_str name;
+    uint64_t nbytes;
+    uint32_t crc;                 /* of the elements that it is to have */
+    bool there, known;            /* it has bytes; crc is set */
+} written;
+
+typedef struct place {
+    ckpt_str name;                /* a path in the tree, or the tensor's name */
+    size_t tensor, end;           /* it and its parts */
+    bool inside;                  /* below an opaque object */
+} place;
+
+typedef struct checker {
+    ckpt__mover *m;
+    ckpt__arena *names;
+    written *tensors; size_t tensor_count;
+    place *list; size_t count, capacity;
+    ckpt_reader *back;
+    bool *seen; /* per tensor of `back` */
+    ckpt__payload want, got; /* what was to be written, and what is there: in bounded memory */
+    char *block;
+    ckpt__hash *places; /* --to same: path in the tree of what is there -> tensor */
+    ckpt_error *err;
+} checker;
+
+enum { BLOCK = 1 << 20, PAYLOAD = 16 << 20 };
+
+/* The target's tensor of that name that was not asked for yet: names that occur twice stay in their order. */
+static bool next_of_name(const checker *c, ckpt_str name, size_t *i)
+{
+    size_t count = ckpt_reader_tensor_count(c->back);
+    if (ckpt_reader_find(c->back, name.data, name.size, i, NULL) < 0)
+        return false;
+    for (size_t first = *i; c->seen[*i];) {
+        do
+            *i = (*i + 1) % count;
+        while (*i != first && !ckpt__str_equal(ckpt_reader_tensor(c->back, *i)->name, name));
+        if (*i == first)
+            return false;
+    }
+    c->seen[*i] = true;
+    return true;
+}
+
+static ckpt_status crc_of(checker *c, const ckpt__payload *payload, size_t tensor, uint64_t size, uint32_t *crc)
+{
+    ckpt_status status = CKPT_OK;
+    *crc = 0;
+    for (uint64_t at = 0; status == CKPT_OK && at < size; at += BLOCK) {
+        size_t n = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
+        status = payload->read(payload->ctx, CKPT__PAYLOAD, tensor, at, c->block, n, c->err);
+        if (status == CKPT_OK)
+            *crc = ckpt__crc32(*crc, c->block, n);
+    }
+    return status;
+}
+
+static ckpt_status progress(checker *c, uint64_t nbytes)
+{
+    ckpt__mover *m = c->m;
+    const ckpt_progress *p = &m->options.progress;
+    m->done += nbytes;
+    if (!p->fn || p->fn(p->ctx, m->done < m->total ? m->done : m->total, m->total) == 0)
+        return CKPT_OK;
+    return ckpt__fail(c->err, CKPT_E_CANCELLED, m->dst, "cancelled while it was read back; nothing was written");
+}
+
+/* ---- what is to be there, from the source */
+
+static ckpt_status note_tensor(checker *c, size_t i)
+{
+    const ckpt__tensor *t = &c->m->index->tensors[i];
+    written *w = &c->tensors[i];
+    if (w->known)
+        return CKPT_OK;
+    w->name = ckpt__arena_str(c->names, t->info.name.data ? t->info.name.data : "", t->info.name.size);
+    w->nbytes = t->info.nbytes;
+    w->there = t->piece_count == 1;
+    w->known = true;
+    if (!w->name.data)
+        return ckpt__mover_no_memory(c->err);
+    ckpt_status status = w->there ? crc_of(c, &c->want, i, w->nbytes, &w->crc) : CKPT_OK;
+    return status == CKPT_OK ? progress(c, w->nbytes / 2) : status;
+}
+
+static ckpt_status add_place(checker *c, ckpt_str name, bool inside, size_t tensor, size_t end)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t k = tensor; status == CKPT_OK && k < end; k++)
+        status = note_tensor(c, k);
+    if (status < 0)
+        return status;
+    ckpt_str kept = c->tensors[tensor].name;
+    if (!ckpt__str_equal(name, kept))
+        kept = ckpt__arena_str(c->names, name.data ? name.data : "", name.size);
+    if (!kept.data || !ckpt__grow(&c->list, &c->capacity, c->count + 1, sizeof *c->list))
+        return ckpt__mover_no_memory(c->err);
+    c->list[c->count++] = (place){ kept, tensor, end, inside };
+    return CKPT_OK;
+}
+
+/* Was said to be lost: torch has no such dtype, and its file has None there. */
+static bool is_none(const ckpt__mover *m, size_t tensor)
+{
+    ckpt_dtype dtype = m->index->tensors[tensor].info.dtype;
+    return !m->same && (dtype == CKPT_F4 || dtype == CKPT_F6_E2M3 || dtype == CKPT_F6_E3M2);
+}
+
+/* In a torch file the tree says what is where; a tensor's parts follow it, here as there. */
+static int note_spot(void *ctx, const ckpt_visit *visit)
+{
+    checker *c = ctx;
+    const ckpt_value *v = visit->value;
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= c->m->index->tensor_count || visit->cycle || is_none(c->m, v->tensor))
+        return CKPT_OK;
+    return add_place(c, visit->name, visit->inside, v->tensor, ckpt__tensor_end(c->m->index, v->tensor));
+}
+
+static ckpt_status note_all(checker *c)
+{
+    ckpt__mover *m = c->m;
+    ckpt__reader_payload *want = NULL;
+    c->names = ckpt__arena_new(0);
+    c->tensor_count = m->index->tensor_count;
+    c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
+    c->block = malloc(BLOCK);
+    ckpt_status status = c->names && c->tensors && c->block ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    if (status == CKPT_OK)
+        status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, PAYLOAD, &want, &c->want, c->err);
+    if (status == CKPT_OK && m->torch && m->root)
+        status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
+    for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
+        size_t i = m->chosen[k];
+        if (m->index->tensors[i].piece_count)     /* else it has no data */
+            status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
+    }
+    ckpt__reader_payload_free(want);
+    return status;
+}
+
+/* ---- what is there */
+
+static ckpt_status compare(checker *c, const written *want, size_t i)
+{
+    const ckpt_tensor_info *got = ckpt_reader_tensor(c->back, i);
+    uint32_t is = 0;
+    char shown[200];
+    ckpt__escape(shown, sizeof shown, want->name.data, want->name.size);
+    if (got->nbytes != want->nbytes)
+        return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with %llu bytes, and has %llu", shown,
+                          (unsigned long long)got->nbytes, (unsigned long long)want->nbytes);
+    ckpt_status status = want->there ? crc_of(c, &c->got, i, got->nbytes, &is) : CKPT_OK;
+    if (status == CKPT_OK && want->there && want->crc != is)
+        status =
+            ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with CRC-32 %08x, the source's is %08x",
+                       shown, (unsigned)is, (unsigned)want->crc);
+    return status == CKPT_OK ? progress(c, want->nbytes - want->nbytes / 2) : status;
+}
+
+static ckpt_status not_there(const checker *c, ckpt_str name)
+{
+    char shown[200];
+    return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' was written, and does not read back",
+                      ckpt__escape(shown, sizeof shown, name.data ? name.data : "", name.size));
+}
+
+static ckpt_status compare_place(checker *c, const place *p)
+{
+    size_t i = 0, count = ckpt_reader_tensor_count(c->back);
+    ckpt_status status = CKPT_OK;
+    if (c->places ? !ckpt__hash_get(c->places, p->name.data, p->name.size, &i) : !next_of_name(c, p->name, &i))
+        return p->inside ? CKPT_OK : not_there(c, p->name); /* where no path leads, nothing is listed */
+    for (size_t k = p->tensor; status == CKPT_OK && k < p->end; k++, i++) {
+        if (i >= count)
+            return not_there(c, c->tensors[k].name);
+        c->seen[i] = true;
+        status = compare(c, &c->tensors[k], i);
+    }
+    return status;
+}
+
+/* In a directory a name alone does not say in which file: the tree of what is there does. */
+static int note_place(void *ctx, const ckpt_visit *visit)
+{
+    checker *c = ctx;
+    if (visit->value->kind != CKPT_V_TENSOR)
+        return 0;
+    ckpt_str name = ckpt__arena_str(c->back->index->arena, visit->name.data, visit->name.size);
+    if (!name.data || ckpt__hash_put(c->places, name.data, name.size, visit->value->tensor, NULL) < 0)
+        return ckpt__mover_no_memory(c->err);
+    return 0;
+}
+
+static ckpt_status note_places(checker *c)
+{
+    if (!c->m->same)
+        return CKPT_OK;
+    if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
+        return ckpt__mover_no_memory(c->err);
+    return c->back->index->root ? (ckpt_status)ckpt_value_walk(c->back->index->root, 0, note_place, c, c->err) : CKPT_OK;
+}
+
+/* What else the target holds (values that lie in tensors of their own), by the CRCs that it has. */
+static ckpt_status check_rest(checker *c)
+{
+    const ckpt__index *x = c->back->index;
+    bool *checked = calloc(x->storage_count + 1, sizeof *checked);
+    ckpt_status status = checked ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
+        for (size_t p = 0; p < x->tensors[i].piece_count; p++) {
+            if (!c->seen[i] && x->tensors[i].has_crc)
+                status = ckpt__read_tensor(c->back->source, x, i, true, NULL, NULL, c->err);
+            checked[x->tensors[i].pieces[p].storage] = c->seen[i] || x->tensors[i].has_crc;
+        }
+    for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++)
+        if (!checked[i] && x->storages[i].extent.has_crc)
+            status = ckpt__read_storage(c->back->source, x, i, true, NULL, NULL, c->err);
+    free(checked);
+    return status;
+}
+
+static ckpt_status check(checker *c)
+{
+    ckpt__reader_payload *got = NULL;
+    ckpt_status status = ckpt_reader_open(c->m->beside, NULL, &c->back, c->err);
+    if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_LIMIT) && c->err)
+        c->err->status = CKPT_E_DAMAGED;     /* it was none of these when it was written */
+    if (status < 0)
+        return c->err ? c->err->status : status;
+    c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
+    status = c->seen ? CKPT_OK : ckpt__mover_no_memory(c->err);
+    if (status == CKPT_OK)
+        status = ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
+    if (status == CKPT_OK)
+        status = note_places(c);
+    for (size_t k = 0; status == CKPT_OK && k < c->count; k++)
+        status = compare_place(c, &c->list[k]);
+    if (status == CKPT_OK)
+        status = check_rest(c);
+    ckpt__reader_payload_free(got);
+    return status;
+}
+
+ckpt_status ckpt__migrate_read_back(ckpt__mover *m, ckpt_error *err)
+{
+    checker c = { .m = m, .err = err };
+    ckpt_status status = note_all(&c);
+    if (status == CKPT_OK) {
+        ckpt__migrate_forget_source(m);
+        status = check(&c);
+    }
+    ckpt_reader_close(c.back);
+    ckpt__hash_free(c.places);
+    ckpt__arena_free(c.names);
+    free(c.tensors);
+    free(c.list);
+    free(c.seen);
+    free(c.block);
+    return status;
+}

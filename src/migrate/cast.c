@@ -1,0 +1,308 @@
+/* migrate/cast.c - which tensors --cast GLOB=DTYPE is about.
+ *
+ * A glob is compared with the source's name, the target's, and the canonical ones of both; the first that matches wins.
+ * What a wide glob would hit by accident it leaves alone: integers and bools, complex numbers that would lose a part,
+ * float4, of which a byte holds two, random states, the scales of quantized weights, and the optimizer's state. Those are
+ * converted only by a glob that says so: one without wildcards, one that spells the state's key ("*.exp_avg"), or one that
+ * begins with a text that no weight's name begins with ("optimizer.*"). */
+#include "migrate/rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct rule {
+    char *glob; /* NUL-terminated */
+    size_t literal; /* bytes before the first wildcard */
+    bool exact; /* no wildcard at all */
+    ckpt_dtype to;
+    bool weights; /* a weight's name begins with the literal bytes */
+    bool matched; /* something, also if it was left alone */
+    bool used;
+    size_t taken; /* what it means too, and the rules before it have taken */
+    size_t by; /* the first of those rules */
+} rule;
+
+typedef struct caster {
+    ckpt__mover *m;
+    rule *rules;
+    size_t count;
+    ckpt_error *err;
+} caster;
+
+/* One that is escaped is none. */
+static bool has_wildcard(const char *glob)
+{
+    for (; *glob; glob++) {
+        if (*glob == '*' || *glob == '?')
+            return true;
+        if (*glob == '\\' && glob[1])
+            glob++;
+    }
+    return false;
+}
+
+static void unescape(char *glob)
+{
+    char *to = glob;
+    for (; *glob; glob++) {
+        if (*glob == '\\' && glob[1])
+            glob++;
+        *to++ = *glob;
+    }
+    *to = 0;
+}
+
+static bool converts(ckpt_dtype from, ckpt_dtype to)
+{
+    return from == to || ckpt__convert(from, NULL, to, NULL, 0, NULL);
+}
+
+static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
+{
+    const char *equals = strrchr(text, '=');
+    if (!equals || equals == text || (equals == text + 1 && *text == '='))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "a cast is GLOB=DTYPE, such as '*=bfloat16'");
+    out->to = ckpt_dtype_from_name(equals + 1);
+    if (out->to == CKPT_DTYPE_NONE)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text,
+                          "'%s' is no dtype; torch's names are float32, bfloat16, float16, int64, ...", equals + 1);
+    if (!converts(CKPT_F32, out->to) && !converts(CKPT_C64, out->to))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "nothing is converted to %s", equals + 1);
+    if (!(out->glob = strndup(text, (size_t)(equals - text))))
+        return ckpt__mover_no_memory(err);
+    out->exact = *out->glob == '=';
+    if (out->exact)
+        memmove(out->glob, out->glob + 1, strlen(out->glob));
+    out->literal = out->exact ? strlen(out->glob) : strcspn(out->glob, "*?\\");
+    if (!out->exact && !has_wildcard(out->glob)) {
+        unescape(out->glob);
+        out->exact = true;
+        out->literal = strlen(out->glob);
+    }
+    return CKPT_OK;
+}
+
+static bool matches(const rule *r, ckpt_str name)
+{
+    if (!name.data)
+        return false;
+    return r->exact ? ckpt__str_is(name, r->glob) : ckpt__glob(r->glob, strlen(r->glob), name.data, name.size);
+}
+
+static bool begins(const rule *r, ckpt_str name)
+{
+    return name.data && name.size >= r->literal && memcmp(name.data, r->glob, r->literal) == 0;
+}
+
+static bool is_float(ckpt_dtype dtype)
+{
+    return ckpt_dtype_is_float(dtype) || ckpt__dtype_row_of(dtype)->is_complex;
+}
+
+/* Does the rule mean this tensor? */
+static bool means(const rule *r, const ckpt_tensor_info *t)
+{
+    if (r->exact)
+        return true;
+    if (!is_float(t->dtype) || t->role == CKPT_ROLE_RNG || t->role == CKPT_ROLE_SCALER)
+        return false;
+    if (ckpt__dtype_row_of(t->dtype)->is_complex != ckpt__dtype_row_of(r->to)->is_complex)
+        return false;
+    if (t->role == CKPT_ROLE_BUFFER && t->param.data)      /* what a quantized weight is read with */
+        return false;
+    bool spelled = t->state_key.data && t->state_key.size && strstr(r->glob, t->state_key.data) != NULL;
+    if (t->state_key.data || ckpt_role_is_optimizer(t->role))
+        return spelled || (r->literal > 0 && !r->weights);
+    return true;
+}
+
+static ckpt_status no_conversion(caster *c, const rule *r, const ckpt_tensor_info *t)
+{
+    char shown[200];
+    return ckpt__fail(c->err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, t->name.data, t->name.size),
+                      "--cast '%s=%s': there is no conversion from %s to %s", r->glob, ckpt_dtype_name(r->to),
+                      ckpt_dtype_name(t->dtype), ckpt_dtype_name(r->to));
+}
+
+static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
+{
+    char shown[200];
+    return ckpt__fail(c->err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, t->name.data, t->name.size),
+                      "--cast '%s=%s': only dense tensors are converted, and this one is %s", r->glob,
+                      ckpt_dtype_name(r->to),
+                      t->extra->layout.data      ? t->extra->layout.data
+                      : t->extra->quantizer.data ? "quantized"
+                                          : "without data");
+}
+
+static bool names(const caster *c, const rule *r, size_t i)
+{
+    return matches(r, c->m->canonical[i]) || matches(r, c->m->index->tensors[i].info.name) ||
+           matches(r, c->m->from->tensors[i].info.name) || (i < c->m->read_count && matches(r, c->m->first_names[i]));
+}
+
+/* Rules behind the one that has taken tensor i: what they match there they do not get. */
+static void note_taken(caster *c, size_t i, size_t by)
+{
+    for (size_t k = by + 1; k < c->count; k++) {
+        rule *r = &c->rules[k];
+        if (!r->used && names(c, r, i) && means(r, &c->m->index->tensors[i].info) && r->taken++ == 0)
+            r->by = by;
+    }
+}
+
+static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *by)
+{
+    const ckpt__index *x = c->m->index;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
+        const ckpt_tensor_info *t = &x->tensors[i].info;
+        by[i] = SIZE_MAX;
+        if (c->m->dropped[i] || part[i])
+            continue;
+        for (size_t k = 0; k < c->count; k++) {
+            rule *r = &c->rules[k];
+            if (!names(c, r, i))
+                continue;
+            r->matched = true;
+            bool dense = x->tensors[i].piece_count == 1 && !t->extra->quantizer.data, can = converts(t->dtype, r->to);
+            if (!means(r, t) || (dense && !can && !r->exact))     /* packed ones: float4, two a byte */
+                continue;
+            r->used = true;
+            by[i] = k;
+            if (dense && can)
+                out[i] = r->to;
+            else if (r->exact)
+                status = dense ? no_conversion(c, r, t) : no_bytes(c, r, t);
+            note_taken(c, i, k);
+            break;
+        }
+    }
+    return status;
+}
+
+static ckpt_status note_unused(caster *c)
+{
+    ckpt__rule_names all = { c->m->index, c->m->canonical, NULL, NULL };
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; status == CKPT_OK && k < c->count; k++) {
+        const rule *r = &c->rules[k], *first = &c->rules[r->by];
+        char said[300], why[400] = "converts nothing: no name matches";
+        if (r->used)
+            continue;
+        snprintf(said, sizeof said, "--cast '%s=%s'", r->glob, ckpt_dtype_name(r->to));
+        if (r->taken)
+            snprintf(why, sizeof why,
+                     "converts nothing: '%.200s=%s' before it takes %s that it matches (%zu), and the first that matches counts",
+                     first->glob, ckpt_dtype_name(first->to), r->taken == 1 ? "the tensor" : "all tensors", r->taken);
+        if (r->matched && !r->taken)
+            status = ckpt__mover_note(c->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
+                                      "%s converts nothing: integers, random states and the optimizer's state are left alone unless "
+                                      "the glob names them",
+                                      said);
+        else
+            status = ckpt__rule_unused(c->m, said, why, r->taken ? NULL : r->glob, &all, c->err);
+    }
+    return status;
+}
+
+/* A tensor is listed once a name, and its value has the number of the first. */
+typedef struct tie_finder {
+    size_t *one_of;
+    size_t count;
+    const ckpt__hash *listed;     /* name -> tensor */
+} tie_finder;
+
+static int find_tie(void *ctx, const ckpt_visit *visit)
+{
+    const tie_finder *f = ctx;
+    size_t at, first = visit->value->tensor;
+    if (visit->value->kind == CKPT_V_TENSOR && first < f->count &&
+        ckpt__hash_get(f->listed, visit->name.data, visit->name.size, &at))
+        f->one_of[at] = first;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_find_ties(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    m->one_of = calloc(x->tensor_count + 1, sizeof *m->one_of);
+    m->first_names = calloc(x->tensor_count + 1, sizeof *m->first_names);
+    ckpt_status status = listed && m->one_of && m->first_names ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
+        ckpt_str name = x->tensors[i].info.name;
+        m->one_of[i] = i;
+        if (!m->dropped[i] && !ckpt__is_flat(x, i) && ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
+            status = ckpt__mover_no_memory(err);
+    }
+    m->read_count = status == CKPT_OK ? x->tensor_count : 0;
+    tie_finder f = { m->one_of, x->tensor_count, listed };
+    if (status == CKPT_OK && x->root)
+        status = (ckpt_status)ckpt_value_walk(x->root, 0, find_tie, &f, err);
+    for (size_t i = 0; status == CKPT_OK && i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
+        size_t at = e->tensor;
+        if (e->is_tensor && (ckpt__hash_get(listed, e->own.data, e->own.size, &at) || at < x->tensor_count))
+            m->first_names[at] = e->name;
+    }
+    ckpt__hash_free(listed);
+    return status;
+}
+
+/* A tensor under several names is one: the first rule that matches any of them is for all. */
+static void join_names(const caster *c, ckpt_dtype *out, size_t *by)
+{
+    const ckpt__mover *m = c->m;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < m->read_count; i++) {
+            size_t to = pass ? i : m->one_of[i], from = pass ? m->one_of[i] : i;
+            if (to != from && by[from] < by[to]) {
+                by[to] = by[from];
+                out[to] = out[from];
+            }
+        }
+}
+
+static void find_weights(caster *c)
+{
+    const ckpt__index *x = c->m->index, *from = c->m->from;
+    for (size_t k = 0; k < c->count; k++)
+        for (size_t i = 0; !c->rules[k].weights && i < x->tensor_count; i++) {
+            const ckpt_tensor_info *t = &x->tensors[i].info;
+            bool weight = !t->state_key.data && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER);
+            c->rules[k].weights = weight && (begins(&c->rules[k], t->name) || begins(&c->rules[k], c->m->canonical[i]) ||
+                                             begins(&c->rules[k], from->tensors[i].info.name));
+        }
+}
+
+ckpt_status ckpt__migrate_casts(ckpt__mover *m, ckpt_dtype *out, ckpt_error *err)
+{
+    const ckpt_migrate_options *o = &m->options;
+    caster c = { .m = m, .count = o->cast_count, .err = err };
+    if (!o->cast_count)
+        return CKPT_OK;
+    bool *part = calloc(m->from->tensor_count + 1, sizeof *part);
+    size_t *by = calloc(m->from->tensor_count + 1, sizeof *by);
+    c.rules = calloc(o->cast_count + 1, sizeof *c.rules);
+    ckpt_status status = part && by && c.rules ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t k = 0; status == CKPT_OK && k < o->cast_count; k++)
+        status = parse(o->cast[k], &c.rules[k], err);
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i))
+        for (size_t k = i + 1; k < ckpt__tensor_end(m->from, i); k++)
+            part[k] = true;
+    if (status == CKPT_OK)
+        find_weights(&c);
+    if (status == CKPT_OK)
+        status = apply(&c, out, part, by);
+    if (status == CKPT_OK) {
+        join_names(&c, out, by);
+        status = note_unused(&c);
+    }
+    for (size_t k = 0; c.rules && k < o->cast_count; k++)
+        free(c.rules[k].glob);
+    free(c.rules);
+    free(part);
+    free(by);
+    return status;
+}

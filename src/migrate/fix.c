@@ -1,0 +1,158 @@
+/* migrate/fix.c - --fix CODE: what a rewrite does about a finding of doctor. */
+#include "migrate/fix.h"
+
+#include <ckpt/doctor.h>
+#include "migrate/migration.h"
+
+const ckpt__mend ckpt__mends[] = {
+    { "step-on-cpu", CKPT__MEND_POLICY, "",
+      "step goes to its parameter's device as float32, where the saved flags need it there" },
+    { "step-on-gpu-slow", CKPT__MEND_POLICY, "", "step goes to the cpu, where the saved flags read it on the host" },
+    { "mixed-devices", CKPT__MEND_POLICY, "", "the optimizer's tensors go to their parameter's device" },
+    { "rng-moved", CKPT__MEND_POLICY, "", "states of random generators go to the cpu" },
+    { "capturable-on-cpu", CKPT__MEND_PLAIN, "--optimizer plain",
+      "the groups say capturable=False, and step is on the cpu" },
+    { "fused-on-cpu", CKPT__MEND_PLAIN, "--optimizer plain", "the groups say fused=False, and step is on the cpu" },
+    { "no-such-device", CKPT__MEND_DEVICES, "--map-location 'cuda:*=cuda:0'", "every cuda tag becomes cuda:0" },
+    { "rank-device", CKPT__MEND_DEVICES, "--map-location 'cuda:*=cuda:0'", "every cuda tag becomes cuda:0" },
+    { "fused-flag-overwritten", CKPT__MEND_FUSED, "--optimizer fused",
+      "the groups say fused=True, and step is with its parameter as float32" },
+    { "amp-needs-fused-flag", CKPT__MEND_FUSED, "--optimizer fused",
+      "the groups say fused=True, and step is with its parameter as float32" },
+    { "prefix", CKPT__MEND_PREFIX, "--strip-prefix module.", "the prefixes that wrappers add go from the names" },
+    { "weights-only-refused", CKPT__MEND_OBJECTS, "--plain", "opaque objects become dicts and strings" },
+    { "torch-device-object", CKPT__MEND_DEVICE_OBJECTS, "--map-device-objects", "torch.device objects follow --map-location" },
+    { "truncated", CKPT__MEND_SALVAGE, "--salvage", "every tensor that is whole is kept" },
+    { "crc-mismatch", CKPT__MEND_SALVAGE, "--salvage", "every tensor that is whole is kept" },
+};
+const size_t ckpt__mend_count = sizeof ckpt__mends / sizeof *ckpt__mends;
+
+const ckpt__mend *ckpt__mend_of(const char *code)
+{
+    for (size_t i = 0; i < ckpt__mend_count; i++)
+        if (strcmp(ckpt__mends[i].code, code) == 0)
+            return &ckpt__mends[i];
+    return NULL;
+}
+
+static ckpt_status strip_wrappers(ckpt__mover *m, ckpt_error *err)
+{
+    static const char *const prefixes[] = { "module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module." };
+    if (m->options.strip_prefix_count)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix prefix",
+                          "--strip-prefix says already what to strip: leave one of the two out");
+    m->options.strip_prefix = prefixes;
+    m->options.strip_prefix_count = sizeof prefixes / sizeof *prefixes;
+    m->fixes_prefix = true;
+    return CKPT_OK;
+}
+
+static ckpt_status apply(ckpt__mover *m, const ckpt__mend *mend, ckpt_error *err)
+{
+    ckpt_migrate_options *o = &m->options;
+    const char *what = mend->what;
+    for (size_t i = 0; i < ckpt_report_count(m->report); i++) {
+        const ckpt_finding *f = ckpt_report_get(m->report, i);
+        if (strcmp(f->code, "fix") == 0 && strncmp(f->message, mend->code, strlen(mend->code)) == 0)
+            return CKPT_OK; /* asked for already */
+    }
+    switch (mend->how) {
+    case CKPT__MEND_POLICY: m->place = true; break;
+    case CKPT__MEND_PLAIN:
+        if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
+            o->optimizer = CKPT_OPTIMIZER_PLAIN;
+        break;
+    case CKPT__MEND_FUSED:
+        if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
+            o->optimizer = CKPT_OPTIMIZER_FUSED;
+        break;
+    case CKPT__MEND_DEVICES:
+        if (o->map_location)
+            what = "the tags are those of --map-location";
+        else
+            o->map_location = "cuda:*=cuda:0";
+        break;
+    case CKPT__MEND_PREFIX:
+        if (strip_wrappers(m, err) < 0)
+            return CKPT_E_ARGUMENT;
+        break;
+    case CKPT__MEND_OBJECTS: o->plain = true; break;
+    case CKPT__MEND_DEVICE_OBJECTS:
+        if (!o->map_location)
+            return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix torch-device-object",
+                              "--map-location says where to: it is wanted beside it");
+        o->map_device_objects = true;
+        break;
+    case CKPT__MEND_SALVAGE: o->salvage = true; break;
+    }
+    return ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, what)
+               ? CKPT_OK
+               : ckpt__mover_no_memory(err);
+}
+
+/* The mends of what doctor finds for one loader. */
+static ckpt_status apply_found(ckpt__mover *m, const ckpt_reader *reader, ckpt_loader loader, ckpt_error *err)
+{
+    ckpt_doctor_options asked = { .loader = loader, .cuda_devices = -1 };
+    ckpt_doctor_result answer;
+    ckpt_report *report = ckpt_report_new();
+    memset(&answer, 0, sizeof answer);
+    ckpt_status status = report ? ckpt_doctor(reader, &asked, &answer, report, err) : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        const ckpt__mend *mend = f->severity > CKPT_SEVERITY_NOTE ? ckpt__mend_of(f->code) : NULL;
+        if (mend)
+            status = apply(m, mend, err);
+    }
+    ckpt_doctor_result_clear(&answer);
+    ckpt_report_free(report);
+    return status;
+}
+
+/* What doctor would print, for a trainer in C and for torch. */
+static ckpt_status apply_all(ckpt__mover *m, ckpt_error *err)
+{
+    ckpt_reader_options reading = { .format = m->options.from,
+                                    .also = m->options.also,
+                                    .also_count = m->options.also_count };
+    ckpt_reader *reader = NULL;
+    ckpt_error damage = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt_reader_open(m->src, &reading, &reader, &damage);
+    if (status == CKPT_E_DAMAGED)
+        return apply(m, ckpt__mend_of("truncated"), err);
+    if (status < 0 && err)
+        *err = damage;
+    if (status == CKPT_OK)
+        status = apply_found(m, reader, CKPT_LOADER_CKPT, err);
+    if (status == CKPT_OK && strncmp(ckpt_reader_format(reader), "torch", 5) == 0)
+        status = apply_found(m, reader, CKPT_LOADER_TORCH, err);
+    ckpt_reader_close(reader);
+    return status;
+}
+
+static ckpt_status no_mend(const char *code, ckpt_error *err)
+{
+    ckpt__buf list = { 0 };
+    char shown[80];
+    for (size_t i = 0; i < ckpt__mend_count; i++)
+        ckpt__buf_printf(&list, "%s%s", i ? ", " : "", ckpt__mends[i].code);
+    ckpt_status status =
+        ckpt__fail(err, CKPT_E_ARGUMENT, ckpt__escape(shown, sizeof shown, code, strlen(code)),
+                   "no rewrite mends a finding of this code; --fix knows %s, and all", list.data ? list.data : "");
+    ckpt__buf_free(&list);
+    return status;
+}
+
+ckpt_status ckpt__migrate_fixes(ckpt__mover *m, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->options.fix_count; i++) {
+        const char *code = m->options.fix[i];
+        const ckpt__mend *mend = ckpt__mend_of(code);
+        if (strcmp(code, "all") == 0)
+            status = apply_all(m, err);
+        else
+            status = mend ? apply(m, mend, err) : no_mend(code, err);
+    }
+    return status;
+}

@@ -1,0 +1,380 @@
+/* migrate/groups.c - what a native file has of an optimizer, made ready for torch's: moments that no parameter group holds get
+ * one, in the order of the file, and one step for all becomes one a parameter. What no torch optimizer could be is a loss. */
+#include "migrate/torch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { KEYS_MAX = 32 };
+
+/* A parameter that the optimizer has a state of. */
+typedef struct owner {
+    ckpt_str name;
+    size_t model;                 /* its place among the model's parameters; SIZE_MAX: the model has none of this name */
+    uint32_t keys;                /* of its state, by their numbers in `keys` */
+    size_t step;                  /* the entry that is its step; SIZE_MAX: none */
+    bool grouped;
+} owner;
+
+typedef struct grouper {
+    ckpt__mover *m;
+    owner *owners; size_t count, capacity;
+    ckpt__hash *by_name;          /* -> owner */
+    ckpt_str keys[KEYS_MAX]; size_t key_count;
+    size_t params;                /* of the model */
+    size_t made;                  /* steps that were made */
+    ckpt_error *err;
+} grouper;
+
+static const char head[] = "optimizer.";
+enum { HEAD = sizeof head - 1 };
+
+/* ---- whose states there are */
+
+static owner *owner_of(grouper *g, ckpt_str name)
+{
+    size_t at;
+    int put = ckpt__hash_put(g->by_name, name.data, name.size, g->count, &at);
+    if (put < 0 || !ckpt__grow(&g->owners, &g->capacity, g->count + 1, sizeof *g->owners))
+        return NULL;
+    if (put == 1)
+        g->owners[g->count++] = (owner){ .name = name, .model = SIZE_MAX, .step = SIZE_MAX };
+    return &g->owners[put == 1 ? g->count - 1 : at];
+}
+
+static void note_key(grouper *g, owner *o, ckpt_str key)
+{
+    size_t k = 0;
+    while (k < g->key_count && !ckpt__str_equal(g->keys[k], key))
+        k++;
+    if (k == KEYS_MAX)
+        return;
+    if (k == g->key_count)
+        g->keys[g->key_count++] = key;
+    o->keys |= UINT32_C(1) << k;
+}
+
+static bool has_key(const grouper *g, const owner *o, const char *key)
+{
+    for (size_t k = 0; k < g->key_count; k++)
+        if (ckpt__str_is(g->keys[k], key))
+            return o->keys >> k & 1;
+    return false;
+}
+
+/* A step that is a number stands among the values: "optimizer.<param>.step". */
+static size_t owner_of_value(const grouper *g, const ckpt__canon_entry *e)
+{
+    static const char tail[] = ".step";
+    const size_t n = sizeof tail - 1;
+    size_t at;
+    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || memcmp(e->name.data, head, HEAD) != 0 ||
+        memcmp(e->name.data + e->name.size - n, tail, n) != 0 ||
+        !ckpt__hash_get(g->by_name, e->name.data + HEAD, e->name.size - HEAD - n, &at))
+        return SIZE_MAX;
+    return at;
+}
+
+static ckpt_status find_owners(grouper *g)
+{
+    const ckpt__canon *c = g->m->canon;
+    for (size_t i = 0; i < c->count; i++) {
+        const ckpt__canon_entry *e = &c->entries[i];
+        if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || g->m->dropped[e->tensor] ||
+            e->name.size <= HEAD || memcmp(e->name.data, head, HEAD) != 0)
+            continue;             /* gradients and averages are of parameters too */
+        owner *o = owner_of(g, e->param);
+        if (!o)
+            return ckpt__mover_no_memory(g->err);
+        if (ckpt__str_is(e->state_key, "step"))
+            o->step = i;
+        else
+            note_key(g, o, e->state_key);
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        const ckpt__canon_entry *e = &c->entries[i];
+        size_t at;
+        if (e->is_tensor && !e->outside && !e->state_key.data && e->role == CKPT_ROLE_PARAM) {
+            if (ckpt__hash_get(g->by_name, e->name.data, e->name.size, &at))
+                g->owners[at].model = g->params;
+            g->params++;
+        } else if ((at = owner_of_value(g, e)) != SIZE_MAX) {
+            g->owners[at].step = i;
+        }
+    }
+    for (size_t k = 0; k < c->group_count; k++)
+        for (size_t i = 0; i < c->groups[k].param_count; i++) {
+            size_t at;
+            ckpt_str name = c->groups[k].params[i];
+            if (ckpt__hash_get(g->by_name, name.data, name.size, &at))
+                g->owners[at].grouped = true;
+        }
+    return CKPT_OK;
+}
+
+static int by_model(const void *a, const void *b)
+{
+    const owner *x = a, *y = b;
+    return x->model < y->model ? -1 : x->model > y->model;
+}
+
+/* ---- what no torch optimizer could be */
+
+static const char bind[] = "bind a parameter group for each optimizer (ckpt_state_group), and save again";
+
+/* "a.weight, a.bias and 3 more", of those for which `odd` holds. */
+static size_t list_names(const grouper *g, bool (*odd)(const grouper *, const owner *), char *out, size_t size)
+{
+    enum { SHOWN = 4 };
+    size_t used = 0, n = 0;
+    *out = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        char shown[100];
+        if (!odd(g, &g->owners[i]) || n++ >= SHOWN || used + sizeof shown + 40 > size)
+            continue;
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
+                                 ckpt__escape(shown, sizeof shown, g->owners[i].name.data, g->owners[i].name.size));
+    }
+    if (n > SHOWN)
+        snprintf(out + used, size - used, " and %zu more", n - SHOWN);
+    return n;
+}
+
+static ckpt_status lose(grouper *g, const char *what)
+{
+    return ckpt__report_add(g->m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, bind, "%s", what) ? CKPT_OK : ckpt__mover_no_memory(g->err);
+}
+
+static bool is_orphan(const grouper *g, const owner *o)
+{
+    (void)g;
+    return o->model == SIZE_MAX;
+}
+
+static bool differs(const grouper *g, const owner *o)
+{
+    return o->keys != g->owners[0].keys;
+}
+
+static bool is_apart(const grouper *g, const owner *o)
+{
+    (void)g;
+    return !o->grouped;
+}
+
+/* Adam's kind divides by what the number of steps says. */
+static bool lacks_step(const grouper *g, const owner *o)
+{
+    return o->step == SIZE_MAX && has_key(g, o, "exp_avg") && has_key(g, o, "exp_avg_sq");
+}
+
+static void put_keys(const grouper *g, const owner *o, char *out, size_t size)
+{
+    size_t used = 0;
+    *out = 0;
+    for (size_t k = 0; k < g->key_count && used + 60 < size; k++)
+        if (o->keys >> k & 1)
+            used += (size_t)snprintf(out + used, size - used, "%s%.40s", used ? ", " : "", g->keys[k].data);
+}
+
+/* *said: a loss was listed. */
+static ckpt_status find_losses(grouper *g, bool *said)
+{
+    char names[600], keys[2][200], what[1000];
+    size_t n;
+    *said = true;
+    if (g->m->canon->group_count) {
+        n = list_names(g, is_apart, names, sizeof names);
+        *said = n > 0;
+        snprintf(what, sizeof what, "the optimizer state of %zu parameter%s in no group, which torch would not see: %s", n,
+                 n == 1 ? " that is" : "s that are", names);
+        return n ? lose(g, what) : CKPT_OK;
+    }
+    if ((n = list_names(g, is_orphan, names, sizeof names))) {
+        snprintf(what, sizeof what, "the optimizer: no group is bound, and %zu of its states are of parameters that the model does not "
+                 "have (%s)", n, names);
+        return lose(g, what);
+    }
+    if ((n = list_names(g, differs, names, sizeof names))) {
+        size_t other = 0;
+        while (!differs(g, &g->owners[other]))
+            other++;
+        put_keys(g, &g->owners[0], keys[0], sizeof keys[0]);
+        put_keys(g, &g->owners[other], keys[1], sizeof keys[1]);
+        snprintf(what, sizeof what, "the optimizer: no group is bound, and the states are not alike: '%.100s' has %s, and %zu others have "
+                 "%s or others (%.300s)", g->owners[0].name.data, keys[0], n, keys[1], names);
+        return lose(g, what);
+    }
+    *said = false;
+    return CKPT_OK;
+}
+
+/* ---- steps */
+
+/* torch counts them in a float32 of its own for each parameter. */
+static ckpt_status make_step(grouper *g, owner *o, int64_t step)
+{
+    ckpt__mover *m = g->m;
+    ckpt__index *x = m->from;
+    ckpt__canon *c = m->canon;
+    float number = (float)step;
+    int64_t none = 0;
+    char *bytes = ckpt__arena_copy(x->arena, (const char *)&number, sizeof number);
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    ckpt__buf name = { 0 };
+    ckpt__buf_str(&name, head);
+    ckpt__buf_add(&name, o->name.data, o->name.size);
+    ckpt__buf_str(&name, ".step");
+    ckpt_str kept = name.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(x->arena, name.data, name.size);
+    ckpt__buf_free(&name);
+    if (!bytes || !s || !t || !kept.data)
+        return ckpt__mover_no_memory(g->err);
+    m->dropped[x->tensor_count - 1] = m->dropped[x->tensor_count] = false;
+    *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = kept, .unit = 4, .dtype = CKPT_F32 };
+    s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
+    t->info.name = kept;
+    t->info.dtype = CKPT_F32;
+    t->info.role = CKPT_ROLE_STEP;
+    size_t at = o->step == SIZE_MAX ? c->count : o->step;
+    ckpt__canon_entry *e = &c->entries[at];
+    *e = (ckpt__canon_entry){ .name = kept, .own = kept, .tensor = x->tensor_count - 1, .param = o->name, .state_key = ckpt__s("step"),
+                              .role = CKPT_ROLE_STEP, .is_tensor = true };
+    if (at == c->count && ckpt__hash_put(c->by_name, kept.data, kept.size, c->count++, NULL) < 0)
+        return ckpt__mover_no_memory(g->err);
+    o->step = at;
+    g->made++;
+    ckpt_status status = ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, g->err);
+    x->tensors[x->tensor_count - 1].info.device = ckpt__s("cpu");
+    return status;
+}
+
+/* For a step of each, in what is kept of each tensor and entry. */
+static ckpt_status make_room(grouper *g)
+{
+    ckpt__mover *m = g->m;
+    bool *dropped = realloc(m->dropped, m->from->tensor_count + g->count + 1);
+    m->dropped = dropped ? dropped : m->dropped;
+    ckpt__canon_entry *entries = realloc(m->canon->entries, (m->canon->count + g->count + 1) * sizeof *entries);
+    m->canon->entries = entries ? entries : m->canon->entries;
+    return dropped && entries ? CKPT_OK : ckpt__mover_no_memory(g->err);
+}
+
+/* The one step of the checkpoint: bound as "step", or the file's own. -1: none. */
+static int64_t common_step(const ckpt__mover *m)
+{
+    size_t i;
+    const ckpt_value *v = ckpt__hash_get(m->canon->by_name, "step", 4, &i) ? m->canon->entries[i].value : NULL;
+    if (v && v->kind == CKPT_V_INT && v->integer >= 0)
+        return v->integer;
+    return m->from->step;
+}
+
+static bool is_exact(int64_t step)
+{
+    return step >= 0 && step <= INT64_C(1) << 40 && (int64_t)(float)step == step;
+}
+
+/* *lost: no step can be made. */
+static ckpt_status make_steps(grouper *g, bool *lost)
+{
+    char names[600], what[900];
+    int64_t common = common_step(g->m);
+    ckpt_status status = CKPT_OK;
+    size_t n = list_names(g, lacks_step, names, sizeof names);
+    *lost = n && !is_exact(common);
+    if (*lost && common < 0)
+        snprintf(what, sizeof what, "the optimizer: the checkpoint does not say how many steps were taken, and torch's Adam fails without "
+                 "(bind \"step\" with ckpt_state_i64): %s", names);
+    else if (*lost)
+        snprintf(what, sizeof what, "the optimizer: step %lld is no float32, in which torch counts", (long long)common);
+    if (*lost)
+        return lose(g, what);
+    status = make_room(g);
+    for (size_t i = 0; status == CKPT_OK && i < g->count; i++) {
+        owner *o = &g->owners[i];
+        const ckpt_value *own = o->step == SIZE_MAX ? NULL : g->m->canon->entries[o->step].value;
+        bool adam = has_key(g, o, "exp_avg");
+        if (o->step == SIZE_MAX && adam && is_exact(common))
+            status = make_step(g, o, common);
+        else if (own && adam && own->kind == CKPT_V_INT && is_exact(own->integer))
+            status = make_step(g, o, own->integer);
+    }
+    return status;
+}
+
+/* ---- the group */
+
+static ckpt_status make_group(grouper *g)
+{
+    ckpt__canon *c = g->m->canon;
+    ckpt_str *params = ckpt__arena_array(c->arena, g->count, sizeof *params);
+    ckpt__canon_group *made = ckpt__arena_array(c->arena, 1, sizeof *made);
+    char left[80] = "", step[120] = "", last[120];
+    if (!params || !made)
+        return ckpt__mover_no_memory(g->err);
+    for (size_t i = 0; i < g->count; i++)
+        params[i] = g->owners[i].name;
+    *made = (ckpt__canon_group){
+        .name = ckpt__s("0"), .params = params, .param_count = g->count, .fused = -1, .capturable = -1, .foreach = -1
+    };
+    c->groups = made;
+    c->group_count = 1;
+    g->m->group_made = true;
+    if (g->params > g->count)
+        snprintf(left, sizeof left, " (%zu parameters without a state are not in it)", g->params - g->count);
+    if (g->made)
+        snprintf(step, sizeof step, "; each has the step %lld as a float32", (long long)common_step(g->m));
+    ckpt_str first = params[0], end = params[g->count - 1];
+    char shown[100];
+    ckpt__escape(shown, sizeof shown, first.data, first.size);
+    ckpt__escape(last, sizeof last, end.data, end.size);
+    bool added = ckpt__report_add(
+        g->m->report, CKPT_SEVERITY_WARNING, "group-made", NULL,
+        "for g in optimizer.param_groups: [g.setdefault(k, v) for k, v in optimizer.defaults.items()]   # after load_state_dict; or bind a "
+        "group (ckpt_state_group) before the save",
+        "no parameter group is bound: one was made of the %zu parameters with moments%s, in the order of ckpt-inspect list "
+        "('%s' to '%s')%s. torch matches by position: construct the optimizer over the parameters in that order (param_names says it). "
+        "Hyper-parameters are not in the checkpoint",
+        g->count, left, shown, last, step);
+    return added ? CKPT_OK : ckpt__mover_no_memory(g->err);
+}
+
+static ckpt_status note_steps(grouper *g)
+{
+    if (!g->made || g->m->group_made)
+        return CKPT_OK;
+    return ckpt__mover_note(g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
+                            "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
+                            "integers",
+                            g->made, (long long)common_step(g->m));
+}
+
+static ckpt_status group(grouper *g)
+{
+    bool lost = false, unknown = false;
+    ckpt_status status = find_owners(g);
+    if (status < 0 || !g->count)
+        return status;
+    status = find_losses(g, &lost);
+    bool makes = !lost && !g->m->canon->group_count;
+    if (status == CKPT_OK && makes) {
+        qsort(g->owners, g->count, sizeof *g->owners, by_model);
+        ckpt__hash_free(g->by_name);      /* its numbers are those of before */
+        g->by_name = NULL;
+    }
+    if (status == CKPT_OK && (makes || g->m->canon->group_count))
+        status = make_steps(g, &unknown);
+    if (status == CKPT_OK && makes && !unknown)
+        status = make_group(g);
+    return status == CKPT_OK ? note_steps(g) : status;
+}
+
+ckpt_status ckpt__migrate_groups(ckpt__mover *m, ckpt_error *err)
+{
+    grouper g = { .m = m, .by_name = ckpt__hash_new(64), .err = err };
+    ckpt_status status = g.by_name ? group(&g) : ckpt__mover_no_memory(err);
+    ckpt__hash_free(g.by_name);
+    free(g.owners);
+    return status;
+}

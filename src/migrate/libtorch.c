@@ -1,0 +1,294 @@
+/* migrate/libtorch.c - an optimizer of libtorch in C++ as one of torch's in Python, where no names are known and none
+ * are needed: both go by the position of a parameter in its groups.
+ *
+ *   {"pytorch_version": "1.5.0", "state": {"<address>": {"step": 5, "exp_avg": T, ...}},
+ *    "param_groups": {"param_groups/size": T, "param_groups/0": {"params/size": T, "params/0": "<address>", ...,
+ *                                                                "options": {"lr": ..., ...}}}}
+ * becomes
+ *   {'state': {0: {'step': tensor(5.), 'exp_avg': T, ...}}, 'param_groups': [{'lr': ..., 'params': [0, ...]}]}
+ *
+ * [torch/csrc/api/include/torch/optim/serialize.h; torch/optim/optimizer.py: load_state_dict, and the __setstate__ of each
+ * optimizer, which fill in the settings that C++ has not] */
+#include "migrate/migration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A sequence that libtorch writes as "<head>0", "<head>1", ... */
+typedef struct sequence {
+    const ckpt_value **items;     /* in the arena */
+    size_t count;
+} sequence;
+
+typedef struct turner {
+    ckpt__mover *m;
+    ckpt__arena *arena;
+    ckpt__hash *ids;              /* address -> id */
+    size_t count;
+    ckpt_error *err;
+} turner;
+
+static bool text_of(const ckpt_entry *e, ckpt_str *key)
+{
+    *key = e->key->text;
+    return e->key->kind == CKPT_V_STR;
+}
+
+/* The number behind `head`; -1: another key. */
+static int64_t number_in(const ckpt_entry *e, ckpt_str head)
+{
+    ckpt_str key;
+    int64_t n = -1;
+    if (!text_of(e, &key) || key.size <= head.size || memcmp(key.data, head.data, head.size) != 0 ||
+        !ckpt__parse_i64(key.data + head.size, key.size - head.size, &n) || n < 0)
+        return -1;
+    return n;
+}
+
+/* False in *whole: it has a hole, or a number twice. */
+static ckpt_status read_sequence(turner *t, const ckpt_value *dict, ckpt_str head, sequence *out, bool *whole)
+{
+    out->count = 0;
+    for (size_t i = 0; i < dict->entry_count; i++)
+        out->count += number_in(&dict->entries[i], head) >= 0;
+    out->items = ckpt__arena_array(t->arena, out->count + 1, sizeof *out->items);
+    if (!out->items)
+        return ckpt__mover_no_memory(t->err);
+    *whole = true;
+    for (size_t i = 0; *whole && i < dict->entry_count; i++) {
+        int64_t n = number_in(&dict->entries[i], head);
+        if (n < 0)
+            continue;
+        *whole = (uint64_t)n < out->count && !out->items[n];
+        if (*whole)
+            out->items[n] = dict->entries[i].value;
+    }
+    return CKPT_OK;
+}
+
+static void drop(turner *t, const ckpt_value *v)
+{
+    if (v->kind == CKPT_V_TENSOR && v->tensor < t->m->from->tensor_count)
+        t->m->dropped[v->tensor] = true;
+}
+
+/* ---- one parameter's state */
+
+/* torch counts steps in a float32 of its own for each parameter. */
+static ckpt_status step_tensor(turner *t, int64_t step, ckpt_value **out)
+{
+    ckpt__index *x = t->m->from;
+    float number = (float)step;
+    char *bytes = ckpt__arena_copy(t->arena, (const char *)&number, sizeof number);
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    ckpt__tensor *made = ckpt__index_add_tensor(x);
+    bool *dropped = realloc(t->m->dropped, x->tensor_count + 1);
+    if (dropped) {
+        t->m->dropped = dropped;
+        dropped[x->tensor_count - 1] = dropped[x->tensor_count] = false;
+    }
+    *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
+    if (!bytes || !s || !made || !dropped || !*out)
+        return ckpt__mover_no_memory(t->err);
+    *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32 };
+    s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
+    made->info.name = ckpt__s("step");
+    made->info.dtype = CKPT_F32;
+    made->info.role = CKPT_ROLE_STEP;
+    (*out)->tensor = x->tensor_count - 1;
+    int64_t none = 0;
+    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, t->err);
+}
+
+/* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs". */
+static ckpt_status put_sequence(turner *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries, size_t *n,
+                                bool *is)
+{
+    static const char tail[] = "/size";
+    ckpt_str key;
+    sequence s = { 0 };
+    bool whole = false;
+    *is = false;
+    if (!text_of(e, &key) || !memchr(key.data, '/', key.size))
+        return CKPT_OK;
+    size_t k = sizeof tail - 1;
+    bool size = key.size > k && memcmp(key.data + key.size - k, tail, k) == 0;
+    ckpt_str head = { key.data, (size_t)((const char *)memrchr(key.data, '/', key.size) - key.data) + 1 };
+    *is = size || number_in(e, head) >= 0;
+    if (!size)
+        return CKPT_OK;
+    ckpt_status status = read_sequence(t, state, head, &s, &whole);
+    if (status < 0 || !whole)
+        return status < 0 ? status
+                          : ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "the optimizer's list '%.*s' has a hole",
+                                       (int)(head.size < 100 ? head.size - 1 : 100), head.data);
+    drop(t, e->value);
+    entries[*n].key = ckpt__value_str(t->arena, head.data, head.size - 1);
+    entries[*n].value = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
+    return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__mover_no_memory(t->err);
+}
+
+static ckpt_status turn_state(turner *t, ckpt_value *state)
+{
+    ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
+    ckpt_status status = entries ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    size_t n = 0;
+    for (size_t i = 0; status == CKPT_OK && i < state->entry_count; i++) {
+        const ckpt_entry *e = &state->entries[i];
+        bool listed = false;
+        ckpt_str key;
+        status = put_sequence(t, state, e, entries, &n, &listed);
+        if (status < 0 || listed)
+            continue;
+        entries[n] = *e;
+        if (text_of(e, &key) && ckpt__str_is(key, "step") && e->value->kind == CKPT_V_INT) {
+            ckpt_value *step = NULL;
+            status = step_tensor(t, e->value->integer, &step);
+            entries[n].value = step;
+        }
+        n++;
+    }
+    state->entries = entries ? entries : state->entries;
+    state->entry_count = entries ? n : state->entry_count;
+    state->class_name = (ckpt_str){ NULL, 0 };
+    state->origin = NULL;
+    return status;
+}
+
+/* ---- groups */
+
+static ckpt_status turn_group(turner *t, const ckpt_value *group, const ckpt_value **out)
+{
+    const ckpt_value *options = ckpt_value_get(group, "options");
+    size_t more = options && options->kind == CKPT_V_DICT ? options->entry_count : 0;
+    ckpt_entry *entries = ckpt__arena_array(t->arena, more + 1, sizeof *entries);
+    sequence params = { 0 };
+    bool whole = false;
+    ckpt_status status = entries ? read_sequence(t, group, ckpt__s("params/"), &params, &whole) : ckpt__mover_no_memory(t->err);
+    if (status == CKPT_OK && !whole)
+        status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer lists its parameters with a hole");
+    if (status < 0)
+        return status;
+    for (size_t i = 0; i < more; i++)
+        entries[i] = options->entries[i];
+    for (size_t i = 0; i < params.count; i++) {
+        ckpt_str id = params.items[i]->text;
+        if (params.items[i]->kind != CKPT_V_STR)
+            return ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a parameter of a group is a %s; libtorch writes its address",
+                              ckpt_kind_name(params.items[i]->kind));
+        if (ckpt__hash_put(t->ids, id.data, id.size, t->count, NULL) < 0 ||
+            !(params.items[i] = ckpt__value_int(t->arena, (int64_t)t->count++)))
+            return ckpt__mover_no_memory(t->err);
+    }
+    for (size_t i = 0; i < group->entry_count; i++)
+        drop(t, group->entries[i].value);        /* params/size */
+    entries[more].key = ckpt__value_str(t->arena, "params", 6);
+    entries[more].value = ckpt__value_list(t->arena, CKPT_V_LIST, params.items, params.count);
+    if (entries[more].key && entries[more].value)
+        *out = ckpt__value_dict(t->arena, entries, more + 1);
+    return *out ? CKPT_OK : ckpt__mover_no_memory(t->err);
+}
+
+typedef struct numbered {
+    size_t id;
+    ckpt_entry entry;
+} numbered;
+
+static int by_id(const void *a, const void *b)
+{
+    size_t x = ((const numbered *)a)->id, y = ((const numbered *)b)->id;
+    return x < y ? -1 : x > y;
+}
+
+/* States by the ids of their addresses, in their order; what is in no group concerns no optimizer. */
+static ckpt_status turn_states(turner *t, const ckpt_value *states, const ckpt_value **out)
+{
+    numbered *all = calloc(states->entry_count + 1, sizeof *all);
+    ckpt_entry *entries = ckpt__arena_array(t->arena, states->entry_count + 1, sizeof *entries);
+    ckpt_status status = all && entries ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    size_t n = 0;
+    for (size_t i = 0; status == CKPT_OK && i < states->entry_count; i++) {
+        ckpt_value *state = (ckpt_value *)(uintptr_t)states->entries[i].value;
+        ckpt_str key;
+        size_t id;
+        if (!text_of(&states->entries[i], &key) || state->kind != CKPT_V_DICT)
+            continue;
+        if (!ckpt__hash_get(t->ids, key.data, key.size, &id)) {
+            status = ckpt__mover_note(t->m, CKPT_SEVERITY_WARNING, "dead-state", key, t->err,
+                                      "a state of the optimizer whose parameter is in no group: left out");
+            for (size_t k = 0; k < state->entry_count; k++)
+                drop(t, state->entries[k].value);
+            continue;
+        }
+        all[n].id = id;
+        all[n].entry.key = ckpt__value_int(t->arena, (int64_t)id);
+        all[n++].entry.value = state;
+        status = all[n - 1].entry.key ? turn_state(t, state) : ckpt__mover_no_memory(t->err);
+    }
+    if (n)
+        qsort(all, n, sizeof *all, by_id);
+    for (size_t i = 0; entries && i < n; i++)
+        entries[i] = all[i].entry;
+    free(all);
+    *out = status == CKPT_OK ? ckpt__value_dict(t->arena, entries, n) : NULL;
+    return status == CKPT_OK && !*out ? ckpt__mover_no_memory(t->err) : status;
+}
+
+static ckpt_status turn(turner *t, ckpt_value *optimizer)
+{
+    const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *states = ckpt_value_get(optimizer, "state"),
+                     *made = NULL, *list = NULL;
+    sequence s = { 0 };
+    bool whole = false;
+    ckpt_status status = read_sequence(t, groups, ckpt__s("param_groups/"), &s, &whole);
+    if (status == CKPT_OK && !whole)
+        status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "the optimizer lists its groups with a hole");
+    for (size_t g = 0; status == CKPT_OK && g < s.count; g++)
+        if (s.items[g]->kind != CKPT_V_DICT)
+            status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer is no dict");
+        else
+            status = turn_group(t, s.items[g], &s.items[g]);
+    for (size_t i = 0; status == CKPT_OK && i < groups->entry_count; i++)
+        drop(t, groups->entries[i].value);       /* param_groups/size */
+    if (status == CKPT_OK)
+        status = turn_states(t, states, &made);
+    if (status < 0)
+        return status;
+    ckpt_entry *entries = ckpt__arena_array(t->arena, 2, sizeof *entries);
+    list = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
+    if (!entries || !list)
+        return ckpt__mover_no_memory(t->err);
+    entries[0] = (ckpt_entry){ ckpt__value_str(t->arena, "state", 5), made };
+    entries[1] = (ckpt_entry){ ckpt__value_str(t->arena, "param_groups", 12), list };
+    if (!entries[0].key || !entries[1].key)
+        return ckpt__mover_no_memory(t->err);
+    optimizer->entries = entries;
+    optimizer->entry_count = 2;
+    optimizer->class_name = (ckpt_str){ NULL, 0 };
+    optimizer->origin = NULL;
+    return ckpt__mover_note(t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, t->err,
+                            "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position",
+                            t->count);
+}
+
+static ckpt_status turn_one(ckpt__mover *m, ckpt_value *v, ckpt_error *err)
+{
+    const ckpt_value *groups = ckpt_value_get(v, "param_groups"), *states = ckpt_value_get(v, "state");
+    if (!groups || !states || groups->kind != CKPT_V_DICT || states->kind != CKPT_V_DICT)
+        return CKPT_OK;           /* before 1.5: neither groups nor settings, so nothing that torch.optim could load */
+    turner t = { .m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err };
+    ckpt_status status = t.ids ? turn(&t, v) : ckpt__mover_no_memory(err);
+    ckpt__hash_free(t.ids);
+    return status;
+}
+
+static ckpt_status turn_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
+{
+    *below = !ckpt__is_script_optimizer(v);
+    return *below ? CKPT_OK : turn_one(ctx, v, err);
+}
+
+ckpt_status ckpt__migrate_libtorch(ckpt__mover *m, ckpt_error *err)
+{
+    return ckpt__edit_dicts(m->from->root, turn_if, m, err);
+}

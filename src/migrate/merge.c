@@ -1,0 +1,256 @@
+/* migrate/merge.c - a directory of several files as the one dict that a torch program would save:
+ * {'model': ..., 'optimizer': ..., 'scheduler': ..., 'scaler': ..., 'rng': ..., ...}. */
+#include "migrate/migration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What the files of accelerate's save_state and of the HF Trainer are. A '*' is a number. */
+static const struct {
+    const char *file, *key;
+} known[] = {
+    { "optimizer.bin", "optimizer" },
+    { "optimizer.pt", "optimizer" },
+    { "scheduler.bin", "scheduler" },
+    { "scheduler.pt", "scheduler" },
+    { "scaler.pt", "scaler" },
+    { "sampler.bin", "sampler" },
+    { "trainer_state.json", "trainer_state" },
+    { "training_args.bin", "training_args" },
+    { "config.json", "config" },
+    { "adapter_config.json", "adapter_config" },
+    { "rng_state.pth", "rng" },
+    { "generation_config.json", "generation_config" },
+    { "optimizer_*.bin", "optimizer_*" },
+    { "scheduler_*.bin", "scheduler_*" },
+    { "sampler_*.bin", "sampler_*" },
+    { "rng_state_*.pth", "rng_*" },
+    { "random_states_0.pkl", "rng" },
+    { "random_states_*.pkl", "rng_*" },
+    { "custom_checkpoint_*.pkl", "custom_*" },
+};
+
+/* Of these, what says how to build the model, and is no part of its state. */
+#define SETTINGS "config generation_config adapter_config"
+
+/* "model.safetensors", "pytorch_model-00001-of-00002.bin", "adapter_model.safetensors": weights; *number of a second
+ * model ("model_1.safetensors"), else empty. */
+static bool is_weights(ckpt_str file, ckpt_str *number)
+{
+    static const char *const stems[] = { "pytorch_model", "adapter_model", "model" }, *const tails[] = { ".safetensors",
+                                                                                                         ".bin" };
+    *number = (ckpt_str){ "", 0 };
+    for (size_t s = 0; s < sizeof stems / sizeof *stems; s++)
+        for (size_t e = 0; e < sizeof tails / sizeof *tails; e++) {
+            size_t n = strlen(stems[s]), k = strlen(tails[e]);
+            if (file.size < n + k || memcmp(file.data, stems[s], n) != 0 ||
+                memcmp(file.data + file.size - k, tails[e], k) != 0)
+                continue;
+            ckpt_str middle = { file.data + n, file.size - n - k };
+            if (middle.size && middle.data[0] == '_')
+                *number = middle;
+            return middle.size == 0 || middle.data[0] == '-' || middle.data[0] == '_';
+        }
+    return false;
+}
+
+static bool match_key(const char *pattern, const char *key, ckpt_str file, char *out, size_t size)
+{
+    const char *star = strchr(pattern, '*');
+    size_t head = star ? (size_t)(star - pattern) : strlen(pattern), tail = star ? strlen(star + 1) : 0;
+    if (file.size < head + tail || memcmp(file.data, pattern, head) != 0)
+        return false;
+    if (!star) {
+        snprintf(out, size, "%s", key);
+        return file.size == head;
+    }
+    size_t n = file.size - head - tail;
+    if (memcmp(file.data + head + n, star + 1, tail) != 0 || n == 0 || n > 10)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (file.data[head + i] < '0' || file.data[head + i] > '9')
+            return false;
+    snprintf(out, size, "%.*s%.*s", (int)strcspn(key, "*"), key, (int)n, file.data + head);
+    return true;
+}
+
+void ckpt__merge_key(ckpt_str file, char *out, size_t size)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (match_key(known[i].file, known[i].key, file, out, size))
+            return;
+    const char *dot = memchr(file.data, '.', file.size);
+    snprintf(out, size, "%.*s", (int)(dot ? (size_t)(dot - file.data) : file.size), file.data);
+}
+
+typedef struct merger {
+    ckpt__mover *m;
+    ckpt__arena *arena;
+    ckpt_entry *entries;
+    size_t count; /* of the result */
+    ckpt_error *err;
+} merger;
+
+static ckpt_value *entry_for(merger *g, const char *key)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (ckpt__str_is(g->entries[i].key->text, key))
+            return (ckpt_value *)(uintptr_t)g->entries[i].value;
+    return NULL;
+}
+
+static ckpt_status add(merger *g, const char *key, const ckpt_value *v)
+{
+    ckpt_value *name = ckpt__value_str(g->arena, key, strlen(key));
+    if (!name)
+        return ckpt__mover_no_memory(g->err);
+    g->entries[g->count++] = (ckpt_entry){ name, v };
+    return CKPT_OK;
+}
+
+/* Shards of one model become one state_dict; a file's __metadata__ stays behind. */
+static ckpt_status add_weights(merger *g, const char *key, const ckpt_value *v)
+{
+    ckpt_value *dict = entry_for(g, key);
+    size_t before = dict ? dict->entry_count : 0, n = before;
+    ckpt_entry *entries = ckpt__arena_array(g->arena, before + v->entry_count + 1, sizeof *entries);
+    if (!entries)
+        return ckpt__mover_no_memory(g->err);
+    if (before)
+        memcpy(entries, dict->entries, before * sizeof *entries);
+    for (size_t i = 0; i < v->entry_count; i++)
+        if (v->entries[i].key->kind != CKPT_V_STR || !ckpt__str_is(v->entries[i].key->text, "__metadata__"))
+            entries[n++] = v->entries[i];
+    if (dict) {
+        dict->entries = entries;
+        dict->entry_count = n;
+        return CKPT_OK;
+    }
+    if (!(dict = ckpt__value_dict(g->arena, entries, n)))
+        return ckpt__mover_no_memory(g->err);
+    dict->class_name = ckpt__s("collections.OrderedDict");
+    dict->state = v->kind == CKPT_V_DICT && !ckpt__entry_of(v, "__metadata__") ? v->state : NULL;
+    return add(g, key, dict);
+}
+
+static ckpt_status add_file(merger *g, const ckpt_entry *e)
+{
+    ckpt_str file = e->key->text, number;
+    const char *slash = memrchr(file.data, '/', file.size);
+    char key[200];
+    if (slash)
+        file = (ckpt_str){ slash + 1, (size_t)(file.data + file.size - slash - 1) };
+    size_t index = sizeof ".index.json" - 1;
+    if (file.size > index && memcmp(file.data + file.size - index, ".index.json", index) == 0)
+        file.size -= index; /* the shards that it names, as one */
+    if (is_weights(file, &number) && e->value->kind == CKPT_V_DICT) {
+        snprintf(key, sizeof key, "model%.*s", (int)(number.size < 100 ? number.size : 100), number.data);
+        return add_weights(g, key, e->value);
+    }
+    ckpt__merge_key(file, key, sizeof key);
+    for (size_t i = 0; entry_for(g, key) && i < 1; i++)
+        snprintf(key, sizeof key, "%.*s", (int)(e->key->text.size < 190 ? e->key->text.size : 190), e->key->text.data);
+    return add(g, key, e->value);
+}
+
+/* The one state_dict, where all else is settings. */
+static const ckpt_value *only_weights(const merger *g)
+{
+    const ckpt_value *model = NULL;
+    for (size_t i = 0; i < g->count; i++) {
+        ckpt_str key = g->entries[i].key->text;
+        if (ckpt__str_is(key, "model"))
+            model = g->entries[i].value;
+        else if (!ckpt__str_among(key, SETTINGS))
+            return NULL;
+    }
+    return model;
+}
+
+static bool is_settings(const ckpt_value *file)
+{
+    char key[200];
+    if (file->kind != CKPT_V_STR)
+        return false;
+    const char *slash = memrchr(file->text.data, '/', file->text.size), *name = slash ? slash + 1 : file->text.data;
+    ckpt__merge_key((ckpt_str){ name, (size_t)(file->text.data + file->text.size - name) }, key, sizeof key);
+    return ckpt__str_among(ckpt__s(key), SETTINGS);
+}
+
+static ckpt_status say_settings(ckpt__mover *m, ckpt_str file, ckpt_error *err)
+{
+    char name[200];
+    return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
+                            "the settings in %s are no part of a state_dict, and stay behind",
+                            ckpt__escape(name, sizeof name, file.data, file.size));
+}
+
+ckpt_status ckpt__migrate_merge(ckpt__mover *m, const ckpt_value **root, ckpt_error *err)
+{
+    const ckpt_value *from = m->from->root;
+    merger g = { .m = m, .arena = m->from->arena, .err = err };
+    *root = from;
+    if (!from || from->kind != CKPT_V_DICT)
+        return CKPT_OK;
+    for (size_t i = 0; i < from->entry_count; i++)
+        if (from->entries[i].key->kind != CKPT_V_STR)
+            return CKPT_OK; /* not by files */
+    if (!(g.entries = ckpt__arena_array(g.arena, from->entry_count + 1, sizeof *g.entries)))
+        return ckpt__mover_no_memory(err);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < from->entry_count; i++)
+        status = add_file(&g, &from->entries[i]);
+    if (status < 0)
+        return status;
+    /* nothing but weights: the state_dict itself, as the shards' own program would save it */
+    const ckpt_value *model = only_weights(&g);
+    for (size_t i = 0; status == CKPT_OK && model && i < from->entry_count; i++)
+        if (is_settings(from->entries[i].key))
+            status = say_settings(m, from->entries[i].key->text, err);
+    *root = model ? model : ckpt__value_dict(g.arena, g.entries, g.count);
+    return !*root ? ckpt__mover_no_memory(err) : status;
+}
+
+/* The tree of a directory with torch files in it, for a file of safetensors: settings are not lost values there either. */
+static ckpt_status leave_settings(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_value *root = m->from->root;
+    ckpt_entry *entries = ckpt__arena_array(m->from->arena, root->entry_count + 1, sizeof *entries);
+    ckpt_status status = entries ? CKPT_OK : ckpt__mover_no_memory(err);
+    size_t n = 0;
+    for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
+        if (is_settings(root->entries[i].key))
+            status = say_settings(m, root->entries[i].key->text, err);
+        else
+            entries[n++] = root->entries[i];
+    }
+    if (status < 0 || n == root->entry_count)
+        return status;
+    ckpt_value *left = ckpt__value_dict(m->from->arena, entries, n);
+    if (!left)
+        return ckpt__mover_no_memory(err);
+    m->from->root = left;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_say_settings(ckpt__mover *m, ckpt_error *err)
+{
+    static const char json[] = ".json", index[] = ".index.json";
+    const ckpt_value *root = m->from->root;
+    ckpt_status status = CKPT_OK;
+    if (m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
+        strcmp(m->from->format, "ckpt") == 0)
+        return CKPT_OK;
+    if (m->tree)                  /* a native file keeps them; for a torch file ckpt__migrate_merge says it */
+        return m->format == &ckpt__format_safetensors && !m->torch ? leave_settings(m, err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
+        const ckpt_value *key = root->entries[i].key, *value = root->entries[i].value;
+        size_t n = key->text.size, head = sizeof json - 1, long_head = sizeof index - 1;
+        if (key->kind != CKPT_V_STR || n < head || memcmp(key->text.data + n - head, json, head) != 0 ||
+            (n >= long_head && memcmp(key->text.data + n - long_head, index, long_head) == 0) ||
+            (value->kind == CKPT_V_DICT && value->entry_count == 0))
+            continue;
+        status = say_settings(m, key->text, err);
+    }
+    return status;
+}

@@ -1,0 +1,352 @@
+/* migrate/order.c - the optimizer of a torch file: its groups' flags, its parameters in another order, and dense
+ * ids after parameters went. torch matches by position alone: ids are 0, 1, ... over all groups, in their order. */
+#include "migrate/migration.h"
+#include "migrate/order.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- looking at it */
+
+static bool is_list(const ckpt_value *v)
+{
+    return v && (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
+}
+
+size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
+{
+    const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups");
+    size_t n = 0;
+    for (size_t g = 0; is_list(groups) && g < groups->item_count; g++) {
+        const ckpt_value *params = ckpt_value_get(groups->items[g], "params");
+        n += is_list(params) ? params->item_count : 0;
+    }
+    return n;
+}
+
+/* ---- the work: slots in a new order */
+
+typedef struct turner {
+    const ckpt_value *optimizer;
+    const size_t *first; /* per group: its first old slot */
+    size_t group_count;
+    ckpt__arena *arena;
+    ckpt__hash *by_id; /* id as text -> old slot */
+    size_t *number; /* old slot -> new id; SIZE_MAX: it goes */
+    ckpt_error *err;
+} turner;
+
+static const ckpt_value *slot_value(const turner *t, size_t group, const char *key, size_t slot)
+{
+    const ckpt_value *list = ckpt_value_get(ckpt_value_get(t->optimizer, "param_groups")->items[group], key);
+    size_t i = slot - t->first[group];
+    return is_list(list) && i < list->item_count ? list->items[i] : NULL;
+}
+
+static ckpt_str id_text(turner *t, const ckpt_value *id)
+{
+    char text[32];
+    if (id->kind == CKPT_V_STR)
+        return id->text;
+    int n = snprintf(text, sizeof text, "%lld", (long long)id->integer);
+    return ckpt__arena_str(t->arena, text, n > 0 ? (size_t)n : 0);
+}
+
+static bool has_id(const ckpt_value *v)
+{
+    return v && (v->kind == CKPT_V_INT || v->kind == CKPT_V_STR);
+}
+
+static ckpt_status note_ids(turner *t)
+{
+    for (size_t g = 0; g < t->group_count; g++)
+        for (size_t s = t->first[g]; s < t->first[g + 1]; s++) {
+            const ckpt_value *id = slot_value(t, g, "params", s);
+            if (!has_id(id))
+                return ckpt__fail(t->err, CKPT_E_UNSUPPORTED, "param_groups",
+                                  "an optimizer whose parameters are neither numbers nor names");
+            ckpt_str text = id_text(t, id);
+            if (!text.data || ckpt__hash_put(t->by_id, text.data, text.size, s, NULL) < 0)
+                return ckpt__mover_no_memory(t->err);
+        }
+    return CKPT_OK;
+}
+
+/* `key` of a group as the list of its slots' values in the new order; ids are made anew. */
+static ckpt_status set_list(turner *t, ckpt_value *group, size_t from, const char *key, const size_t *slots, size_t n,
+                            bool ids)
+{
+    ckpt_entry *at = ckpt__entry_of(group, key);
+    const ckpt_value **items = ckpt__arena_array(t->arena, n + 1, sizeof *items);
+    if (!at)
+        return CKPT_OK;
+    for (size_t i = 0; items && i < n; i++) {
+        const ckpt_value *was = slot_value(t, from, key, slots[i]);
+        items[i] = ids && was && was->kind == CKPT_V_INT ? ckpt__value_int(t->arena, (int64_t)t->number[slots[i]]) : was;
+        if (!items[i])
+            return ids ? ckpt__mover_no_memory(t->err) : CKPT_OK; /* a list of names that is too short stays */
+    }
+    at->value = items ? ckpt__value_list(t->arena, CKPT_V_LIST, items, n) : NULL;
+    return at->value ? CKPT_OK : ckpt__mover_no_memory(t->err);
+}
+
+typedef struct state_of {
+    size_t number;
+    ckpt_entry entry;
+} state_of;
+
+static int by_number(const void *a, const void *b)
+{
+    size_t x = ((const state_of *)a)->number, y = ((const state_of *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+/* States under their new ids, in their order; those whose id is in no group stay behind. */
+static ckpt_status set_states(turner *t)
+{
+    ckpt_value *state = (ckpt_value *)(uintptr_t)ckpt_value_get(t->optimizer, "state");
+    state_of *all = calloc(state->entry_count + 1, sizeof *all);
+    ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
+    ckpt_status status = all && entries ? CKPT_OK : ckpt__mover_no_memory(t->err);
+    size_t n = 0, slot;
+    for (size_t i = 0; status == CKPT_OK && i < state->entry_count; i++) {
+        const ckpt_entry *e = &state->entries[i];
+        ckpt_str text = has_id(e->key) ? id_text(t, e->key) : (ckpt_str){ NULL, 0 };
+        if (!text.data || !ckpt__hash_get(t->by_id, text.data, text.size, &slot) || t->number[slot] == SIZE_MAX)
+            continue;
+        all[n] = (state_of){ t->number[slot], *e };
+        if (e->key->kind == CKPT_V_INT && !(all[n].entry.key = ckpt__value_int(t->arena, (int64_t)t->number[slot])))
+            status = ckpt__mover_no_memory(t->err);
+        n++;
+    }
+    if (status == CKPT_OK && n)
+        qsort(all, n, sizeof *all, by_number);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        entries[i] = all[i].entry;
+    if (status == CKPT_OK) {
+        state->entries = entries;
+        state->entry_count = n;
+    }
+    free(all);
+    return status;
+}
+
+static ckpt_status turn(turner *t, const size_t *slots, size_t count, const size_t *groups, size_t group_count)
+{
+    ckpt_value *list = (ckpt_value *)(uintptr_t)ckpt_value_get(t->optimizer, "param_groups");
+    const ckpt_value **items = ckpt__arena_array(t->arena, group_count + 1, sizeof *items);
+    ckpt_status status = items ? note_ids(t) : ckpt__mover_no_memory(t->err);
+    for (size_t i = 0; i < t->first[t->group_count]; i++)
+        t->number[i] = SIZE_MAX;
+    for (size_t i = 0; i < count; i++)
+        t->number[slots[i]] = i;
+    if (status == CKPT_OK)
+        status = set_states(t);
+    size_t at = 0;
+    for (size_t g = 0; status == CKPT_OK && g < group_count; g++) {
+        size_t from = groups[g], n = 0;
+        ckpt_value *group = (ckpt_value *)(uintptr_t)list->items[from];
+        while (at + n < count && slots[at + n] >= t->first[from] && slots[at + n] < t->first[from + 1])
+            n++;
+        items[g] = group;
+        status = set_list(t, group, from, "param_names", slots + at, n, false);
+        if (status == CKPT_OK)
+            status = set_list(t, group, from, "params", slots + at, n, true);
+        at += n;
+    }
+    if (status == CKPT_OK) {
+        list->items = items;
+        list->item_count = group_count;
+    }
+    return status;
+}
+
+/* LBFGS keeps one state, with vectors over all parameters in their order. */
+static bool has_common_state(const ckpt_value *optimizer)
+{
+    const ckpt_value *list = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state");
+    const ckpt_value *group = list->item_count ? list->items[0] : NULL;
+    return group && ckpt_value_get(group, "history_size") && ckpt_value_get(group, "tolerance_change") && state->entry_count;
+}
+
+static bool stays(const size_t *slots, size_t count, size_t all)
+{
+    for (size_t i = 0; i < count; i++)
+        if (slots[i] != i)
+            return false;
+    return count == all;
+}
+
+ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slots, size_t count, const size_t *groups,
+                                 size_t group_count, ckpt__arena *arena, ckpt_error *err)
+{
+    const ckpt_value *list = ckpt_value_get(optimizer, "param_groups");
+    size_t n = list->item_count, all = ckpt__optimizer_slots(optimizer);
+    if (has_common_state(optimizer) && !stays(slots, count, all))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, "param_groups",
+                          "LBFGS keeps one state with vectors over all parameters in their order: they cannot be given another "
+                          "order, nor can one be taken out; --drop optimizer leaves its state out");
+    size_t *first = calloc(n + 1, sizeof *first), *number = calloc(all + 1, sizeof *number);
+    turner t = { optimizer, first, n, arena, ckpt__hash_new(all), number, err };
+    ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t g = 0; status == CKPT_OK && g < n; g++) {
+        const ckpt_value *params = ckpt_value_get(list->items[g], "params");
+        first[g + 1] = first[g] + (is_list(params) ? params->item_count : 0);
+    }
+    if (status == CKPT_OK)
+        status = turn(&t, slots, count, groups, group_count);
+    ckpt__hash_free(t.by_id);
+    free(first);
+    free(number);
+    return status;
+}
+
+/* ---- --param-names */
+
+typedef struct sorter {
+    ckpt__mover *m;
+    ckpt__hash *by_name; /* of the source's optimizer -> slot */
+    size_t *slots, *groups, *group_of, group_count, count;
+    ckpt_error *err;
+} sorter;
+
+static ckpt_status read_slots(sorter *s)
+{
+    const ckpt__canon *c = s->m->canon;
+    size_t slot = 0;
+    for (size_t g = 0; g < c->group_count; g++)
+        for (size_t i = 0; i < c->groups[g].param_count; i++, slot++) {
+            ckpt_str name = c->groups[g].params[i];
+            s->group_of[slot] = g;
+            if (!name.data)
+                return ckpt__fail(s->err, CKPT_E_MISMATCH, s->m->src,
+                                  "it is not known which parameters its optimizer's ids are");
+            int put = ckpt__hash_put(s->by_name, name.data, name.size, slot, NULL);
+            if (put < 0)
+                return ckpt__mover_no_memory(s->err);
+            if (put == 0)
+                return ckpt__fail(s->err, CKPT_E_MISMATCH, name.data,
+                                  "--param-names: the optimizer holds this parameter twice");
+        }
+    return CKPT_OK;
+}
+
+static ckpt_status sort_slots(sorter *s)
+{
+    const ckpt_migrate_options *o = &s->m->options;
+    bool *taken = calloc(s->count + 1, sizeof *taken), *closed = calloc(s->m->canon->group_count + 1, sizeof *closed);
+    ckpt_status status = taken && closed ? CKPT_OK : ckpt__mover_no_memory(s->err);
+    for (size_t i = 0; status == CKPT_OK && i < o->param_name_count; i++) {
+        size_t slot = 0, last = s->group_count ? s->groups[s->group_count - 1] : SIZE_MAX;
+        if (!ckpt__hash_get(s->by_name, o->param_names[i], strlen(o->param_names[i]), &slot) || taken[slot]) {
+            status = ckpt__fail(s->err, CKPT_E_MISMATCH, o->param_names[i], "--param-names, line %zu: %s", i + 1,
+                                s->by_name && taken[slot] ? "this name stands there twice, or is none of the optimizer's"
+                                                          : "the source's optimizer has no parameter of this name");
+            break;
+        }
+        size_t g = s->group_of[slot];
+        if (g != last && closed[g])
+            status = ckpt__fail(s->err, CKPT_E_MISMATCH, o->param_names[i],
+                                "--param-names, line %zu: it belongs to the source's group %zu, whose names end above: list "
+                                "them group by group",
+                                i + 1, g);
+        else if (g != last)
+            s->groups[s->group_count++] = g;
+        closed[g] = true;
+        taken[slot] = true;
+        s->slots[i] = slot;
+    }
+    if (status == CKPT_OK && o->param_name_count != s->count)
+        status = ckpt__fail(s->err, CKPT_E_MISMATCH, s->m->src,
+                            "--param-names has %zu names, and the source's optimizer %zu parameters: torch would refuse it",
+                            o->param_name_count, s->count);
+    free(taken);
+    free(closed);
+    return status;
+}
+
+static const ckpt_value *optimizer_of(const ckpt__mover *m)
+{
+    const ckpt_value *v = NULL;
+    if (m->remade)
+        v = ckpt_value_get(m->root, "optimizer");
+    else if (m->tree && m->canon->optimizer_path.data)
+        v = ckpt__value_at(m->from->root, m->canon->optimizer_path);
+    else if (!m->tree)
+        v = ckpt_value_get(m->root, "optimizer");
+    return v && ckpt__is_optimizer_dict(v) ? v : NULL;
+}
+
+ckpt_status ckpt__migrate_order(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_value *optimizer = optimizer_of(m);
+    if (!m->options.param_name_count || m->options.weights_only || m->order_stated)
+        return CKPT_OK;
+    if (!optimizer || m->canon->group_count != ckpt_value_get(optimizer, "param_groups")->item_count)
+        return ckpt__fail(err, CKPT_E_MISMATCH, m->src, "--param-names: it has no optimizer whose parameters are known");
+    sorter s = { .m = m, .count = ckpt__optimizer_slots(optimizer), .err = err };
+    s.by_name = ckpt__hash_new(s.count);
+    s.slots = calloc((s.count > m->options.param_name_count ? s.count : m->options.param_name_count) + 1, sizeof *s.slots);
+    s.groups = calloc(m->canon->group_count + 1, sizeof *s.groups);
+    s.group_of = calloc(s.count + 1, sizeof *s.group_of);
+    ckpt_status status = s.by_name && s.slots && s.groups && s.group_of ? read_slots(&s) : ckpt__mover_no_memory(err);
+    if (status == CKPT_OK)
+        status = sort_slots(&s);
+    for (size_t g = 0; status == CKPT_OK && g < m->canon->group_count; g++)
+        if (m->canon->groups[g].param_count == 0)
+            s.groups[s.group_count++] = g; /* groups without parameters come last */
+    if (status == CKPT_OK)
+        status = ckpt__optimizer_turn(optimizer, s.slots, s.count, s.groups, s.group_count, m->from->arena, err);
+    if (status == CKPT_OK)
+        status = ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
+                                  "the optimizer's %zu parameters stand in the order of --param-names now", s.count);
+    ckpt__hash_free(s.by_name);
+    free(s.slots);
+    free(s.groups);
+    free(s.group_of);
+    return status;
+}
+
+/* ---- flags */
+
+static ckpt_status set_flag(ckpt__mover *m, ckpt_value *group, const char *key, bool value, bool add, ckpt_error *err)
+{
+    ckpt__arena *a = m->from->arena;
+    ckpt_entry *at = ckpt__entry_of(group, key);
+    ckpt_value *v = ckpt__value_bool(a, value);
+    if (!v)
+        return ckpt__mover_no_memory(err);
+    if (at) {
+        at->value = v;
+        return CKPT_OK;
+    }
+    if (!add)
+        return CKPT_OK;
+    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
+    ckpt_value *name = ckpt__value_str(a, key, strlen(key));
+    if (!entries || !name)
+        return ckpt__mover_no_memory(err);
+    if (group->entry_count)
+        memcpy(entries, group->entries, group->entry_count * sizeof *entries);
+    entries[group->entry_count++] = (ckpt_entry){ name, v };
+    group->entries = entries;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_torch_flags(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_value *optimizer = optimizer_of(m), *groups = ckpt_value_get(optimizer, "param_groups");
+    ckpt_optimizer_kind kind = m->kind;
+    ckpt_status status = CKPT_OK;
+    for (size_t g = 0; status == CKPT_OK && groups && g < groups->item_count; g++) {
+        ckpt_value *group = (ckpt_value *)(uintptr_t)groups->items[g];
+        if (group->kind != CKPT_V_DICT)
+            continue;
+        status = set_flag(m, group, "fused", kind == CKPT_OPTIMIZER_FUSED, kind == CKPT_OPTIMIZER_FUSED, err);
+        if (status == CKPT_OK && kind != CKPT_OPTIMIZER_FUSED) /* fused kernels may be capturable as well */
+            status = set_flag(m, group, "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE, kind == CKPT_OPTIMIZER_CAPTURABLE, err);
+        if (status == CKPT_OK)
+            status = set_flag(m, group, "foreach", kind == CKPT_OPTIMIZER_FOREACH, kind == CKPT_OPTIMIZER_FOREACH, err);
+    }
+    return status;
+}

@@ -1,0 +1,12 @@
+/* migrate/order.h - the slots of a torch optimizer's dict: its parameters, counted over all groups. */
+#ifndef CKPT_MIGRATE_ORDER_H
+#define CKPT_MIGRATE_ORDER_H
+#include "migrate/migration.h"
+
+size_t ckpt__optimizer_slots(const ckpt_value *optimizer);
+/* Makes old slot slots[i] the new number i, in place: ids that are numbers are dense again, states, params and
+ * param_names go along, in the order of the ids. groups[]: which of the old groups follow each other; the slots of each
+ * stand together in `slots`. Slots that are not named, and groups, go. */
+ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slots, size_t count, const size_t *groups,
+                                 size_t group_count, ckpt__arena *arena, ckpt_error *err);
+#endif

@@ -1,0 +1,133 @@
+/* migrate/recover.c - --salvage: what is whole goes along, the rest is listed. */
+#include "migrate/migration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost. */
+static ckpt_status storage_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
+{
+    const ckpt__storage *s = &m->from->storages[i];
+    ckpt_error said = CKPT_ERROR_INIT;
+    *whole = !s->extent.missing;
+    if (s->extent.missing) {
+        snprintf(why, size, "%llu of its %llu bytes are there",
+                 (unsigned long long)(s->extent.length < s->extent.size ? s->extent.length : s->extent.size),
+                 (unsigned long long)s->extent.size);
+        return CKPT_OK;
+    }
+    if (!s->extent.has_crc && s->extent.coding == CKPT__STORED)
+        return CKPT_OK;
+    ckpt_status status = ckpt__read_storage(m->reader->source, m->from, i, true, NULL, NULL, &said);
+    if (status != CKPT_E_DAMAGED) {
+        if (status < 0 && err)
+            *err = said;
+        return status;
+    }
+    *whole = false;
+    snprintf(why, size, "its bytes are damaged: %.200s", said.message);
+    return CKPT_OK;
+}
+
+static ckpt_status tensor_is_whole(ckpt__mover *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
+{
+    const ckpt__tensor *t = &m->from->tensors[i];
+    ckpt_error said = CKPT_ERROR_INIT;
+    if (!t->has_crc || t->piece_count != 1)
+        return CKPT_OK;
+    ckpt_status status = ckpt__read_tensor(m->reader->source, m->from, i, true, NULL, NULL, &said);
+    if (status == CKPT_E_DAMAGED) {
+        *whole = false;
+        snprintf(why, size, "its bytes are damaged: %.200s", said.message);
+        return CKPT_OK;
+    }
+    if (status < 0 && err)
+        *err = said;
+    return status;
+}
+
+/* A dense tensor that looks at the part of a cut storage that is there: it can be had without the rest. */
+static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
+{
+    const ckpt__tensor *t = &x->tensors[i];
+    unsigned bits = ckpt_dtype_bits(t->info.dtype);
+    uint64_t reach, end, bytes;
+    if (t->piece_count != 1 || ckpt__tensor_end(x, i) != i + 1 || bits % 8 || t->info.extra->quantizer.data)
+        return false;
+    const ckpt__piece *p = &t->pieces[0];
+    const ckpt__extent *e = &x->storages[p->storage].extent;
+    return e->missing && e->coding == CKPT__STORED && !e->memory &&
+           ckpt__view_extent(p->shape, p->strides, t->info.ndim, &reach) && ckpt__add((uint64_t)p->offset, reach, &end) &&
+           ckpt__nbytes(end, bits, &bytes) && bytes <= e->length;
+}
+
+/* The tensor and its parts stand or fall together. */
+static ckpt_status recover_tensor(ckpt__mover *m, size_t i, const bool *whole, const char *const *why, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    size_t end = ckpt__tensor_end(x, i);
+    char text[300] = "";
+    bool fine = true;
+    ckpt_status status = CKPT_OK;
+    for (size_t k = i; status == CKPT_OK && fine && k < end; k++) {
+        for (size_t p = 0; fine && p < x->tensors[k].piece_count; p++)
+            if (!whole[x->tensors[k].pieces[p].storage]) {
+                fine = false;
+                snprintf(text, sizeof text, "%s", why[x->tensors[k].pieces[p].storage]);
+            }
+        if (fine)
+            status = tensor_is_whole(m, k, &fine, text, sizeof text, err);
+    }
+    if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
+        m->cut_out[i] = true;
+        return ckpt__mover_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
+                                "recovered from a storage of which %s: it no longer shares it", text);
+    }
+    if (status < 0 || fine)
+        return status;
+    m->lost_some = true;
+    ckpt__mover_drop(m, i);
+    return ckpt__mover_note(m, CKPT_SEVERITY_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
+}
+
+/* What the reader could not read at all: a shard that is not there, a member that is damaged. */
+static ckpt_status note_unread(ckpt__mover *m, ckpt_error *err)
+{
+    for (size_t i = 0; i < ckpt_report_count(m->from->findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
+        bool lost = f->severity == CKPT_SEVERITY_ERROR, added = true;
+        if (lost)
+            added = ckpt__report_add(m->report, CKPT_SEVERITY_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s", f->message,
+                                     *f->file ? ": " : "", f->file);
+        else if (strcmp(f->code, "salvaged") == 0)
+            added = ckpt__report_add(m->report, f->severity, "salvaged", f->tensor, f->fix, "%s", f->message);
+        if (!added ||
+            ((lost || strcmp(f->code, "salvaged") == 0) && !ckpt__report_detail(m->report, f->file, NULL, NULL, f->nbytes)))
+            return ckpt__mover_no_memory(err);
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_recover(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    if (!m->options.salvage)
+        return CKPT_OK;
+    bool *whole = calloc(x->storage_count + 1, sizeof *whole);
+    const char **why = calloc(x->storage_count + 1, sizeof *why);
+    m->cut_out = calloc(x->tensor_count + 1, sizeof *m->cut_out);
+    m->cut_count = x->tensor_count;
+    ckpt_status status = whole && why && m->cut_out ? note_unread(m, err) : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
+        char text[300] = "";
+        status = storage_is_whole(m, i, &whole[i], text, sizeof text, err);
+        if (status == CKPT_OK && !whole[i] && !(why[i] = ckpt__arena_copy(x->arena, text, strlen(text))))
+            status = ckpt__mover_no_memory(err);
+    }
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
+        status = recover_tensor(m, i, whole, why, err);
+    status = status == CKPT_OK ? ckpt__migrate_recover_closed(m, whole, why, err) : status;
+    free(whole);
+    free(why);
+    return status;
+}

@@ -1,0 +1,510 @@
+/* migrate/select.c - which tensors go along. What does not is taken out of the value tree as well: entries of
+ * dicts go, items of lists become None, so that load_state_dict(strict=False) takes what is left. */
+#include "migrate/order.h"
+#include "migrate/rules.h"
+#include "migrate/select.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- taking tensors out of the tree */
+
+typedef struct cutter {
+    ckpt__mover *m;
+    ckpt__cuts cuts;
+    ckpt__hash *names; /* of the places that go; NULL: by number alone */
+    ckpt_error *err;
+} cutter;
+
+/* The name without the file that it starts with, in a directory's tree. */
+static ckpt_str inner_name(const ckpt_visit *v)
+{
+    ckpt_str first = v->path.count > 1 ? v->path.keys[0].text : (ckpt_str){ NULL, 0 };
+    if (!first.data || v->name.size <= first.size)
+        return v->name;
+    return (ckpt_str){ v->name.data + first.size + 1, v->name.size - first.size - 1 };
+}
+
+static int cut_spot(void *ctx, const ckpt__spot *spot)
+{
+    cutter *c = ctx;
+    const ckpt_value *v = spot->visit->value;
+    const ckpt__index *x = c->m->from;
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= x->tensor_count || spot->visit->cycle)
+        return CKPT_OK;
+    ckpt_str name = spot->visit->name, inner = inner_name(spot->visit);
+    bool goes = c->names && ckpt__hash_get(c->names, name.data, name.size, NULL);
+    if (!goes && c->names && (c->m->reader->source->directory || c->m->by_files))
+        goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
+    /* a place whose name is not in the list is that of the same tensor under another name, or a flat tensor's */
+    if (!goes && c->m->dropped[v->tensor])
+        goes = !c->names || ckpt__is_flat(x, v->tensor);
+    if (goes && !ckpt__cuts_add(&c->cuts, spot))
+        return ckpt__fail_memory(c->err, "the value tree", 0);
+    return CKPT_OK;
+}
+
+/* by_name: of a tensor that has two names only those places go that are named; else all that show it. */
+static ckpt_status cut_dropped(ckpt__mover *m, bool by_name, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    cutter c = { .m = m, .err = err };
+    ckpt_status status = CKPT_OK;
+    if (by_name && !(c.names = ckpt__hash_new(x->tensor_count)))
+        return ckpt__mover_no_memory(err);
+    for (size_t i = 0; by_name && i < x->tensor_count; i++)
+        if (m->dropped[i] && !ckpt__is_flat(x, i) &&
+            ckpt__hash_put(c.names, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
+            status = ckpt__mover_no_memory(err);
+    if (status == CKPT_OK)
+        status = ckpt__edit_walk(x->root, cut_spot, &c, err);
+    if (status == CKPT_OK)
+        m->holes |= ckpt__cuts_apply(&c.cuts);
+    ckpt__cuts_free(&c.cuts);
+    ckpt__hash_free(c.names);
+    return status;
+}
+
+static int cut_named_spot(void *ctx, const ckpt__spot *spot)
+{
+    cutter *c = ctx;
+    ckpt_str name = spot->visit->name, inner = inner_name(spot->visit);
+    bool goes = ckpt__hash_get(c->names, name.data, name.size, NULL);
+    if (!goes && (c->m->reader->source->directory || c->m->by_files))
+        goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
+    if (goes && spot->parent && !spot->visit->cycle && !ckpt__cuts_add(&c->cuts, spot))
+        return ckpt__fail_memory(c->err, "the value tree", 0);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_cut_named(ckpt__mover *m, ckpt__hash *names, ckpt_error *err)
+{
+    cutter c = { .m = m, .names = names, .err = err };
+    ckpt_status status = ckpt__edit_walk(m->from->root, cut_named_spot, &c, err);
+    if (status == CKPT_OK)
+        m->holes |= ckpt__cuts_apply(&c.cuts);
+    ckpt__cuts_free(&c.cuts);
+    return status;
+}
+
+/* A tensor with two names is listed twice, and its value has the number of the first. Where that went and the other stays,
+ * the value is the other's from now on. */
+typedef struct renumber {
+    const ckpt__mover *m;
+    const ckpt__hash *listed;     /* name -> tensor that stays */
+    size_t emptied;               /* places of tensors that stay, and are None now */
+    ckpt_str first;               /* the first of them */
+} renumber;
+
+static int renumber_value(void *ctx, const ckpt_visit *visit)
+{
+    renumber *r = ctx;
+    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the reader is this call's own */
+    size_t to;
+    if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && r->m->dropped[v->tensor] &&
+        ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to))
+        v->tensor = to;
+    if (v->kind == CKPT_V_NONE && ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to) && r->emptied++ == 0)
+        r->first = r->m->from->tensors[to].info.name;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__migrate_second_names(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt__index *x = m->from;
+    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    renumber r = { m, listed, 0, { NULL, 0 } };
+    ckpt_status status = listed ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
+        if (!m->dropped[i] && !ckpt__is_flat(x, i) &&
+            ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
+            status = ckpt__mover_no_memory(err);
+    if (status == CKPT_OK && x->root)
+        status = (ckpt_status)ckpt_value_walk(x->root, 0, renumber_value, &r, err);
+    ckpt__hash_free(listed);
+    if (status < 0 || !r.emptied)
+        return status;
+    char shown[200];
+    ckpt__escape(shown, sizeof shown, r.first.data, r.first.size);
+    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, "drop it by this name too",
+                            "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
+                            r.emptied)
+               ? CKPT_OK
+               : ckpt__mover_no_memory(err);
+}
+
+void ckpt__mover_drop(ckpt__mover *m, size_t tensor)
+{
+    for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
+        m->dropped[i] = true;
+}
+
+/* ---- what is selected */
+
+/* Per pattern of --tensor, --role and --device, in this order: has a tensor been found by it? */
+static bool selected(const ckpt__mover *m, const ckpt_tensor_info *t, bool *used)
+{
+    const ckpt_migrate_options *o = &m->options;
+    const char *role = ckpt_role_name(t->role);
+    bool by_tensor = o->only_tensor_count == 0, by_role = o->only_role_count == 0, by_device = o->only_device_count == 0;
+    for (size_t i = 0; i < o->only_tensor_count; i++, used++) {
+        bool is = ckpt__rule_matches(o->only_tensor[i], t->name);
+        *used = *used || is;
+        by_tensor = by_tensor || is;
+    }
+    for (size_t i = 0; i < o->only_role_count; i++, used++) {
+        bool is = strcmp(o->only_role[i], role) == 0;
+        *used = *used || is;
+        by_role = by_role || is;
+    }
+    for (size_t i = 0; i < o->only_device_count; i++, used++) {
+        bool is = ckpt__str_is(t->device, o->only_device[i]);
+        *used = *used || is;
+        by_device = by_device || is;
+    }
+    return by_tensor && by_role && by_device;
+}
+
+static bool selects(const ckpt_migrate_options *o)
+{
+    return o->only_tensor_count || o->only_role_count || o->only_device_count;
+}
+
+/* ---- --drop, and what else is selected */
+
+size_t ckpt__chosen_listing(const ckpt__chosen *c, const ckpt__canon_entry *e)
+{
+    size_t i;
+    return ckpt__hash_get(c->listed, e->own.data, e->own.size, &i) ? i : e->tensor;
+}
+
+static ckpt_status canonical_names(ckpt__mover *m, ckpt__chosen *c, ckpt_error *err)
+{
+    c->canon = m->canon;
+    c->names = calloc(m->from->tensor_count + 1, sizeof *c->names);
+    c->listed = ckpt__hash_new(m->from->tensor_count);
+    if (!c->names || !c->listed)
+        return ckpt__mover_no_memory(err);
+    for (size_t i = 0; i < m->from->tensor_count; i++) {
+        ckpt_str name = m->from->tensors[i].info.name;
+        if (ckpt__hash_put(c->listed, name.data, name.size, i, NULL) < 0)
+            return ckpt__mover_no_memory(err);
+    }
+    for (size_t i = 0; i < c->canon->count; i++) {
+        const ckpt__canon_entry *e = &c->canon->entries[i];
+        if (e->is_tensor)
+            c->names[ckpt__chosen_listing(c, e)] = e->name;
+    }
+    return CKPT_OK;
+}
+
+static void canonical_free(ckpt__chosen *c)
+{
+    ckpt__hash_free(c->listed);
+    ckpt__hash_free(c->replaced);
+    free(c->names);
+}
+
+typedef struct dropper {
+    ckpt__mover *m;
+    bool *used; /* per pattern of --drop */
+    bool *chose; /* per pattern of selected() */
+    ckpt__cuts *cuts;
+    ckpt_error *err;
+} dropper;
+
+/* A pattern without wildcards may name anything of the tree, with all that is below it. */
+static int drop_value(void *ctx, const ckpt__spot *spot)
+{
+    dropper *d = ctx;
+    const ckpt_migrate_options *o = &d->m->options;
+    if (spot->visit->value->kind == CKPT_V_TENSOR || !spot->parent)
+        return CKPT_OK;
+    for (size_t k = 0; k < o->drop_count; k++) {
+        if (ckpt__rule_has_wildcard(o->drop[k]) || !ckpt__rule_matches(o->drop[k], spot->visit->name))
+            continue;
+        d->used[k] = true;
+        if (!ckpt__cuts_add(d->cuts, spot))
+            return ckpt__fail_memory(d->err, "the value tree", 0);
+    }
+    return CKPT_OK;
+}
+
+static void drop_below(dropper *d)
+{
+    ckpt__mover *m = d->m;
+    for (size_t i = 0; i < m->from->tensor_count; i++)
+        for (size_t k = 0; k < m->options.drop_count; k++)
+            if (!ckpt__rule_has_wildcard(m->options.drop[k]) && ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
+                m->dropped[i] = true;
+                d->used[k] = true;
+            }
+}
+
+/* After the tensors: places move when entries go. */
+static ckpt_status drop_values(dropper *d)
+{
+    ckpt__cuts cuts = { NULL, 0, 0 };
+    d->cuts = &cuts;
+    ckpt_status status = ckpt__edit_walk(d->m->from->root, drop_value, d, d->err);
+    if (status == CKPT_OK)
+        d->m->holes |= ckpt__cuts_apply(&cuts);
+    ckpt__cuts_free(&cuts);
+    return status;
+}
+
+/* Values that went have no canonical name either. */
+static void forget_values(const dropper *d)
+{
+    const ckpt_migrate_options *o = &d->m->options;
+    for (size_t i = 0; i < d->m->canon->count; i++) {
+        ckpt__canon_entry *e = &d->m->canon->entries[i];
+        for (size_t k = 0; !e->is_tensor && k < o->drop_count; k++)
+            if (!ckpt__rule_has_wildcard(o->drop[k]) && (ckpt__rule_matches(o->drop[k], e->own) || ckpt__rule_is_below(e->own, o->drop[k])))
+                e->value = NULL;
+    }
+}
+
+static void drop_tensors(dropper *d, const ckpt_str *names)
+{
+    ckpt__mover *m = d->m;
+    for (size_t i = 0; i < m->from->tensor_count; i++) {
+        const ckpt_tensor_info *t = &m->from->tensors[i].info;
+        for (size_t k = 0; k < m->options.drop_count; k++)
+            if (ckpt__rule_matches(m->options.drop[k], t->name) || ckpt__rule_matches(m->options.drop[k], names[i])) {
+                d->used[k] = true;
+                ckpt__mover_drop(m, i);
+            }
+        bool goes = selected(m, t, d->chose);
+        size_t end = ckpt__tensor_end(m->from, i);
+        if (end > i + 1 && !m->dropped[i] && !goes)
+            ckpt__mover_drop(m, i);
+        else if (!m->dropped[i] && !goes)
+            m->dropped[i] = true;
+    }
+}
+
+static ckpt_status unused(dropper *d, const char *option, const char *rule, const char *why, const ckpt__rule_names *names)
+{
+    char said[300];
+    snprintf(said, sizeof said, "%s '%s'", option, rule);
+    return ckpt__rule_unused(d->m, said, why, rule, names, d->err);
+}
+
+/* The roles, or devices, that there are: "param, buffer, exp_avg". */
+static void put_kinds(const ckpt__index *x, bool roles, char *out, size_t size)
+{
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < x->tensor_count && used + 40 < size; i++) {
+        ckpt_str device = x->tensors[i].info.device;
+        char kind[40];
+        snprintf(kind, sizeof kind, "%s", roles ? ckpt_role_name(x->tensors[i].info.role) : device.data ? device.data : "");
+        const char *at = strstr(out, kind);
+        size_t n = strlen(kind);
+        while (n && at && (at[n] != 0 && at[n] != ','))
+            at = strstr(at + 1, kind);
+        if (n && !at)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", kind);
+    }
+}
+
+static ckpt_status note_unused_kinds(dropper *d, const bool *chose, bool roles)
+{
+    const ckpt_migrate_options *o = &d->m->options;
+    const char *const *rules = roles ? o->only_role : o->only_device;
+    size_t n = roles ? o->only_role_count : o->only_device_count;
+    char why[300], kinds[200];
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; status == CKPT_OK && k < n; k++) {
+        if (chose[k])
+            continue;
+        put_kinds(d->m->from, roles, kinds, sizeof kinds);
+        snprintf(why, sizeof why, "matches nothing; there %s %s", *kinds ? strchr(kinds, ',') ? "are" : "is" : "is none",
+                 *kinds ? kinds : "at all");
+        status = unused(d, roles ? "--role" : "--device", rules[k], why, NULL);
+    }
+    return status;
+}
+
+static ckpt_status note_unused(dropper *d, const ckpt__chosen *c)
+{
+    const ckpt_migrate_options *o = &d->m->options;
+    ckpt__rule_names names = { d->m->from, c->names, c->canon, NULL };
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; status == CKPT_OK && k < o->drop_count; k++)
+        if (!d->used[k])
+            status = unused(d, "--drop", o->drop[k], "matches nothing", &names);
+    names = (ckpt__rule_names){ d->m->from, NULL, NULL, NULL };
+    for (size_t k = 0; status == CKPT_OK && k < o->only_tensor_count; k++)
+        if (!d->chose[k])
+            status = unused(d, "--tensor", o->only_tensor[k], "matches nothing", &names);
+    if (status == CKPT_OK)
+        status = note_unused_kinds(d, d->chose + o->only_tensor_count, true);
+    return status == CKPT_OK ? note_unused_kinds(d, d->chose + o->only_tensor_count + o->only_role_count, false) : status;
+}
+
+static ckpt_status note_dropped(dropper *d, const bool *before)
+{
+    const ckpt__mover *m = d->m;
+    ckpt_status status = CKPT_OK;
+    size_t left = 0, used = 0, all = m->options.only_tensor_count + m->options.only_role_count + m->options.only_device_count;
+    for (size_t k = 0; k < all; k++)
+        used += d->chose[k];
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
+        left += !m->dropped[i];
+        if (m->dropped[i] && !before[i])
+            status = ckpt__mover_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
+    }
+    if (status == CKPT_OK && !left && m->from->tensor_count && all && used == all)
+        status = ckpt__rule_unused(d->m, "--tensor, --role and --device together", "select none of the tensors", NULL, NULL, d->err);
+    return status;
+}
+
+/* ---- parameters that went with all their state: the optimizer's ids are dense again */
+
+static bool is_replaced(const ckpt__chosen *c, ckpt_str name)
+{
+    return c->replaced && ckpt__hash_get(c->replaced, name.data, name.size, NULL);
+}
+
+/* kept[slot]: the optimizer goes on holding it. A parameter leaves its group when its tensor and all its state went. */
+static bool find_kept(const ckpt__mover *m, const ckpt__chosen *c, ckpt__hash *slots, bool *kept, size_t count)
+{
+    bool any = false;
+    for (size_t i = 0; i < c->canon->count; i++) {
+        const ckpt__canon_entry *e = &c->canon->entries[i];
+        bool state = e->param.data != NULL && e->state_key.data != NULL;
+        size_t slot;
+        if (!e->is_tensor || e->outside || (!state && e->role != CKPT_ROLE_PARAM))
+            continue;
+        ckpt_str name = state ? e->param : e->name;
+        bool stays = !m->dropped[ckpt__chosen_listing(c, e)] || is_replaced(c, name);
+        if (ckpt__hash_get(slots, name.data, name.size, &slot) && stays)
+            kept[slot] = true;
+    }
+    for (size_t i = 0; i < count; i++)
+        any = any || !kept[i];
+    return any;
+}
+
+/* A parameter that the model's dict does not show was never dropped. */
+static void keep_unknown(const ckpt__chosen *c, bool *kept)
+{
+    size_t slot = 0, i;
+    for (size_t g = 0; g < c->canon->group_count; g++)
+        for (size_t k = 0; k < c->canon->groups[g].param_count; k++, slot++) {
+            ckpt_str name = c->canon->groups[g].params[k];
+            if (!name.data || !ckpt__hash_get(c->canon->by_name, name.data, name.size, &i))
+                kept[slot] = true;
+        }
+}
+
+static void forget_params(ckpt__canon *canon, const bool *kept)
+{
+    size_t slot = 0;
+    for (size_t g = 0; g < canon->group_count; g++) {
+        ckpt_str *params = (ckpt_str *)(uintptr_t)canon->groups[g].params;
+        size_t n = 0, all = canon->groups[g].param_count;
+        for (size_t i = 0; i < all; i++, slot++)
+            if (kept[slot])
+                params[n++] = params[i];
+        canon->groups[g].param_count = n;
+    }
+}
+
+static ckpt_status prune(ckpt__mover *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count, ckpt_error *err)
+{
+    size_t slot = 0, n = 0, groups = c->canon->group_count;
+    ckpt__hash *slots = ckpt__hash_new(count);
+    bool *kept = calloc(count + 1, sizeof *kept);
+    size_t *order = calloc(count + 1, sizeof *order), *group = calloc(groups + 1, sizeof *group);
+    ckpt_status status = slots && kept && order && group ? CKPT_OK : ckpt__mover_no_memory(err);
+    for (size_t g = 0; status == CKPT_OK && g < groups; g++) {
+        group[g] = g;
+        for (size_t i = 0; status == CKPT_OK && i < c->canon->groups[g].param_count; i++, slot++) {
+            ckpt_str name = c->canon->groups[g].params[i];
+            if (name.data && ckpt__hash_put(slots, name.data, name.size, slot, NULL) < 0)
+                status = ckpt__mover_no_memory(err);
+        }
+    }
+    if (status == CKPT_OK)
+        keep_unknown(c, kept);
+    if (status == CKPT_OK && find_kept(m, c, slots, kept, count)) {
+        for (size_t i = 0; i < count; i++)
+            if (kept[i])
+                order[n++] = i;
+        status = ckpt__optimizer_turn(optimizer, order, n, group, groups, m->from->arena, err);
+        forget_params(c->canon, kept);
+        if (status == CKPT_OK)
+            status = ckpt__mover_note(
+                m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
+                "%zu parameters left the optimizer with their state; the ids of the other %zu are dense again", count - n,
+                n);
+    }
+    ckpt__hash_free(slots);
+    free(kept);
+    free(order);
+    free(group);
+    return status;
+}
+
+static ckpt_status prune_optimizer(ckpt__mover *m, const ckpt__chosen *c, ckpt_error *err)
+{
+    if (!c->canon->optimizer_path.data || !m->options.drop_count)
+        return CKPT_OK;
+    const ckpt_value *optimizer = ckpt__value_at(m->from->root, c->canon->optimizer_path);
+    size_t count = 0;
+    for (size_t g = 0; g < c->canon->group_count; g++)
+        count += c->canon->groups[g].param_count;
+    if (!optimizer || !ckpt__is_optimizer_dict(optimizer) || ckpt__optimizer_slots(optimizer) != count ||
+        ckpt_value_get(optimizer, "param_groups")->item_count != c->canon->group_count)
+        return CKPT_OK;
+    return prune(m, c, optimizer, count, err);
+}
+
+/* Tensors first, then values: places move when entries go. */
+static ckpt_status take_out(dropper *d, ckpt__chosen *c, const bool *before)
+{
+    ckpt__mover *m = d->m;
+    drop_tensors(d, c->names);
+    drop_below(d);
+    forget_values(d);
+    ckpt_status status = note_dropped(d, before);
+    if (status == CKPT_OK)
+        status = ckpt__migrate_replace(m, c, d->err);
+    if (status == CKPT_OK)
+        status = cut_dropped(m, true, d->err);
+    if (status == CKPT_OK)
+        status = drop_values(d);
+    if (status == CKPT_OK)
+        status = prune_optimizer(m, c, d->err);
+    return status == CKPT_OK ? note_unused(d, c) : status;
+}
+
+ckpt_status ckpt__migrate_select(ckpt__mover *m, ckpt_error *err)
+{
+    const ckpt_migrate_options *o = &m->options;
+    if (m->lost_some) { /* what was not recovered: canonical names are there, so nothing depends on it any more */
+        ckpt_status cut = cut_dropped(m, false, err);
+        if (cut < 0)
+            return cut;
+    }
+    if (!o->drop_count && !o->replace_count && !selects(o))
+        return CKPT_OK;
+    dropper d = { .m = m, .err = err };
+    ckpt__chosen c = { NULL, NULL, NULL, NULL };
+    d.used = calloc(o->drop_count + 1, sizeof *d.used);
+    d.chose = calloc(o->only_tensor_count + o->only_role_count + o->only_device_count + 1, sizeof *d.chose);
+    bool *before = calloc(m->from->tensor_count + 1, sizeof *before);
+    if (before)
+        memcpy(before, m->dropped, m->from->tensor_count * sizeof *before);
+    ckpt_status status = d.used && d.chose && before ? canonical_names(m, &c, err) : ckpt__mover_no_memory(err);
+    if (status == CKPT_OK)
+        status = take_out(&d, &c, before);
+    canonical_free(&c);
+    free(before);
+    free(d.chose);
+    free(d.used);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* migrate/to_canonical.h - the value tree of a checkpoint in another format: canonical names as nested dicts, and all that
+ * stands outside of model, optimizer and scaler at its own place. */
+#ifndef CKPT_MIGRATE_TREE_H
+#define CKPT_MIGRATE_TREE_H
+#include "anatomy/canon.h"
+
+/* A list in the root of a native file that was made from another program's (it may be empty): the root's keys that belong
+ * to neither model, optimizer nor scaler. What lies below them is `outside` (anatomy/canon.h), and the values that nothing
+ * is bound to are left alone, as they are in the source. */
+#define CKPT__OUTSIDE_KEY "ckpt.outside"
+
+/* The tree of a torch file under canonical names: {"step": .., "scaler": {..}, "optimizer": {"groups": {..}}, and the
+ * root's other entries as they are}. New nodes come from `arena`, the others are the source's own. A key of the source
+ * that is in the way of a canonical one is a "lost" finding. mark: with the list above. *out NULL: there is nothing. */
+ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, bool mark, ckpt__arena *arena,
+                               ckpt_report *lost, const ckpt_value **out, ckpt_error *err);
+/* leftovers.c: the root's entries without what has canonical names; a dict that held nothing else goes too.
+ * keep_step: the step stays under the source's own name as well, by which the source's program finds it again. */
+ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
+                               const ckpt_value **out, ckpt_error *err);
+/* The tree with the groups' flags (optimizer.groups.<g>.fused, capturable, foreach) set to what `kind` is. */
+ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena, const ckpt_value **out,
+                                ckpt_error *err);
+#endif

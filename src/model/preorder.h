@@ -1,0 +1,36 @@
+/* model/preorder.h - a checkpoint's value tree as an array, parents first: what is below a node is a range. */
+#ifndef CKPT_PREORDER_H
+#define CKPT_PREORDER_H
+#include "base/base.h"
+#include "model/index.h"
+
+/* One place in the value tree, parents first. A value that is reached twice has two nodes. */
+typedef struct ckpt__node {
+    const ckpt_value *value;
+    ckpt_str name;                 /* dotted path; the root's is empty */
+    ckpt_str key;                  /* its last step: the tail of name */
+    size_t end;                    /* the nodes below it are [own number + 1, end) */
+    uint32_t depth;
+    bool integer_key;
+    bool attribute;                /* below an attribute of a dict (a state_dict's _metadata) */
+    bool taken;                    /* an entry was made of it, or it is not to become one */
+} ckpt__node;
+
+typedef struct ckpt__tree {
+    ckpt__node *nodes;             /* heap */
+    size_t count, capacity;
+} ckpt__tree;
+
+/* The direct children of node i. */
+#define CKPT__CHILDREN(t, c, i) (size_t c = (i) + 1; c < (t)->nodes[i].end; c = (t)->nodes[c].end)
+
+/* Names are copied into the arena. CKPT_E_LIMIT for a tree of more than 8 million nodes. */
+ckpt_status ckpt__tree_build(const ckpt_value *root, ckpt__arena *arena, ckpt__tree *out, ckpt_error *err);
+void ckpt__tree_free(ckpt__tree *tree);
+size_t ckpt__tree_child(const ckpt__tree *tree, size_t node, const char *key);     /* SIZE_MAX: none */
+size_t ckpt__tree_find(const ckpt__tree *tree, const char *path);                  /* SIZE_MAX: none */
+/* The name of node `below` relative to `above`, one of its ancestors. */
+ckpt_str ckpt__tree_relative(const ckpt__tree *tree, size_t above, size_t below);
+bool ckpt__node_is_dict(const ckpt__node *node);   /* a dict, or an opaque object with attributes */
+bool ckpt__node_is_leaf(const ckpt__node *node);   /* of a kind that an entry may have as its value */
+#endif

@@ -1,0 +1,20 @@
+/* reader/parts.h - what a reader makes when it is first asked for, and keeps until it is closed. */
+#ifndef CKPT_READER_PARTS_H
+#define CKPT_READER_PARTS_H
+#include <pthread.h>
+#include "engine/engine.h"
+#include "device/lanes.h"
+
+struct ckpt__reader_parts {
+    pthread_mutex_t lock;         /* a reader may be shared by threads */
+    const void **maps;            /* one a file of the source: mapped, or NULL */
+    size_t map_count;
+    ckpt__lanes lanes;            /* the queues and pinned buffers to devices */
+};
+
+ckpt__reader_parts *ckpt__reader_parts_new(void);
+void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *source);     /* accepts NULL */
+ckpt_status ckpt__reader_check_number(const ckpt_reader *reader, size_t i, ckpt_error *err);
+ckpt_status ckpt__reader_check_size(const ckpt_reader *reader, size_t i, size_t size, ckpt_error *err);
+ckpt_status ckpt__reader_check_host(const ckpt_reader *reader, size_t i, const void *dst, size_t size, ckpt_error *err);
+#endif

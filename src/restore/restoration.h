@@ -1,0 +1,119 @@
+/* restore/restoration.h - the parts of a restore: match names, choose places, plan, execute, put scalars. */
+#ifndef CKPT_RESTORER_H
+#define CKPT_RESTORER_H
+#include <ckpt/reader.h>
+#include <ckpt/restore.h>
+#include "anatomy/canon.h"
+#include "engine/execute.h"
+
+typedef enum ckpt__fate {
+    CKPT__TAKEN = 0,              /* its content comes from the checkpoint, where that has it */
+    CKPT__KEPT, CKPT__ZEROED      /* it is new in the state, or of what is (ckpt_state_replace) */
+} ckpt__fate;
+
+/* What becomes of one binding. */
+typedef struct ckpt__item {
+    size_t entry;                 /* canonical entry, or SIZE_MAX: not in the checkpoint */
+    size_t tensor;                /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
+    ckpt__fate fate;
+    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see; SIZE_MAX: none */
+    ckpt_device target;
+    ckpt_dtype cast;              /* by a rule or the policy; NONE */
+    void *data;                   /* the place on the target: the caller's, ours as it is, or new */
+    bool fresh;                   /* data is a new allocation (of its own or its arena's) */
+} ckpt__item;
+
+/* One scalar with its new value, converted and checked before the first byte moves. */
+typedef struct ckpt__pending {
+    size_t scalar;
+    union { double f64; float f32; int64_t i64; int32_t i32; uint64_t u64; uint32_t u32; bool boolean; } u;
+    ckpt_str text;                /* STRING, BYTES */
+} ckpt__pending;
+
+/* The bytes of one value that hooks take. */
+typedef struct ckpt__taken {
+    bool found;
+    size_t tensor;                /* SIZE_MAX: a value of the tree, whose bytes are `data` */
+    const char *data;             /* never NULL */
+    uint64_t size;
+    char *own;                    /* heap */
+} ckpt__taken;
+
+/* One state of a restore. */
+typedef struct ckpt__side {
+    ckpt_state *state;
+    ckpt_restore_options options;
+    const ckpt_map *map;
+    ckpt_map *own_map;            /* parsed from map_location */
+    ckpt_ranks ranks;
+    ckpt__canon *canon;
+    ckpt_report *report;          /* the caller's, or ours */
+    ckpt_report *own_report;
+    size_t foreseen;              /* findings of the report from this one on say what will have been done */
+    ckpt__item *items;            /* one a binding */
+    bool *consumed;               /* one a canonical entry */
+    bool *replaced;               /* one a binding: it is new in the state, and has another shape in the checkpoint */
+    bool zeroed;                  /* a place of the state was zeroed, or was about to be */
+    ckpt_str prefix;              /* what the checkpoint has before the names that are missing; data NULL: not found */
+    bool prefix_outside;          /* ... and that is no part of the model that was found */
+    int prefix_searches;
+    size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */
+    ckpt__pending *pending; size_t pending_count, pending_capacity;
+    ckpt__taken *taken;           /* one a value of the state */
+    void **arena_data;            /* new memory of each arena of the state, or NULL */
+    ckpt_device *arena_device;
+    ckpt__arena *memory;
+} ckpt__side;
+
+typedef struct ckpt__restorer {
+    const char *path;
+    ckpt_reader *reader;
+    ckpt__side *sides; size_t count;
+    ckpt__plan plan;
+    ckpt__lanes lanes;
+} ckpt__restorer;
+
+/* Each adds findings to the side's report; a negative status only where the check itself could not be made. */
+ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+/* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its item
+ * says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be NULL); the
+ * note "replaced", false where memory is short. */
+ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+bool ckpt__restore_replace(ckpt__side *side, size_t binding);
+bool ckpt__restore_is_of_replaced(const ckpt__side *side, ckpt_str name, ckpt_str param, ckpt_str *key);
+bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__side *side, size_t binding);
+/* The canonical entry of a binding's name, or of an alias of it. */
+bool ckpt__side_find(const ckpt__side *side, ckpt_str name, size_t *entry);
+/* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
+ * does not take its own. */
+ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__side *side, ckpt_error *err);
+ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *err);
+ckpt_status ckpt__restore_take_values(ckpt__side *side, ckpt_error *err);
+void ckpt__restore_free_values(ckpt__side *side);
+/* The finding of a value that the checkpoint does not have: as the state and the options permit it. */
+ckpt_status ckpt__restore_missing_value(ckpt__side *side, ckpt_str name, ckpt_error *err);
+/* Adds a finding; CKPT_E_NO_MEMORY when that fails. */
+ckpt_status ckpt__side_note(ckpt__side *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
+                            ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
+/* Puts the pending values into the trainer's variables: cannot fail. */
+void ckpt__restore_apply_scalars(const ckpt__side *side);
+/* A number of a checkpoint. */
+typedef struct ckpt__number {
+    bool is_int;
+    bool natural;                 /* an integer above INT64_MAX: `large` has it */
+    bool beyond;                  /* an integer that no variable of 64 bits holds: only `real` says how large */
+    double real;                  /* the nearest */
+    int64_t integer;
+    uint64_t large;
+} ckpt__number;
+enum { CKPT__NUMBER_MAX = CKPT__DOUBLE_MAX };
+const char *ckpt__number_text(const ckpt__number *number, char text[CKPT__NUMBER_MAX]);
+/* The number as one element of dtype; false where that would change it. A float takes the nearest of a float. */
+bool ckpt__restore_element(const ckpt__number *number, ckpt_dtype dtype, unsigned char bytes[16]);
+/* A ckpt__block_fn that puts the blocks into the memory `ctx`, each at its offset. */
+ckpt_status ckpt__restore_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
+/* A number of the value tree or a one-element tensor. False: no number. */
+bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__number *number, ckpt_status *status, ckpt_error *err);
+#endif

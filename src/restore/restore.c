@@ -1,0 +1,434 @@
+/* restore/restore.c - restore, in this order: open, match, place, and report all that is wrong; then allocate, copy, put the
+ * scalars, and only then let go of what was there before. */
+#include "restore/restoration.h"
+
+#include <stdlib.h>
+
+/* ---- preparing a side */
+
+static ckpt_status read_options(ckpt__side *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
+{
+    if (options) {
+        if (options->struct_size > sizeof *options)
+            return ckpt__fail(err, CKPT_E_ARGUMENT, path, "the options are of a newer version of the library");
+        memcpy(&side->options, options, options->struct_size ? options->struct_size : sizeof *options);
+    }
+    const ckpt_restore_options *o = &side->options;
+    ckpt_status named = ckpt__canon_check_names(o->param_names, o->param_name_count, path, err);
+    if (named == CKPT_OK)
+        named = ckpt__order_check(o->assume_order, path, err);
+    if (named < 0)
+        return named;
+    side->ranks = o->ranks;
+    if (side->ranks.world == 0)
+        side->ranks = (ckpt_ranks)CKPT_RANKS_INIT;
+    side->map = side->options.map;
+    if (!side->map && side->options.map_location && *side->options.map_location) {
+        ckpt_status status = ckpt_map_parse(side->options.map_location, &side->own_map, err);
+        if (status < 0)
+            return status;
+        side->map = side->own_map;
+    }
+    return CKPT_OK;
+}
+
+static bool wants_optimizer(const ckpt_state *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (ckpt_role_is_optimizer(s->bindings[i].role))
+            return true;
+    for (size_t i = 0; i < s->scalar_count; i++)
+        if (s->scalars[i].group != SIZE_MAX || strncmp(s->scalars[i].name.data, "scaler.", 7) == 0)
+            return true;
+    return s->group_count > 0;
+}
+
+/* The state's own groups, in its order. */
+static ckpt_status hint_groups(ckpt__side *side, ckpt__canon_hints *hints, ckpt_error *err)
+{
+    const ckpt_state *s = side->state;
+    size_t n = 0;
+    for (size_t g = 0; g < s->group_count; g++)
+        n += s->groups[g].param_count;
+    ckpt_str *params = ckpt__arena_array(side->memory, n + 1, sizeof *params);
+    size_t *sizes = ckpt__arena_array(side->memory, s->group_count + 1, sizeof *sizes);
+    if (!params || !sizes)
+        return ckpt__fail_memory(err, "parameter groups", n);
+    for (size_t g = 0, at = 0; g < s->group_count; g++) {
+        sizes[g] = s->groups[g].param_count;
+        for (size_t i = 0; i < s->groups[g].param_count; i++)
+            params[at++] = s->groups[g].params[i];
+    }
+    hints->group_params = params;
+    hints->group_sizes = sizes;
+    hints->group_count = s->group_count;
+    return CKPT_OK;
+}
+
+static ckpt_status name_things(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    const ckpt_state *s = side->state;
+    ckpt_str *wanted = malloc((s->count + s->alias_count + 1) * sizeof *wanted);
+    size_t n = 0;
+    if (!wanted)
+        return ckpt__fail_memory(err, r->path, 0);
+    for (size_t i = 0; i < s->count; i++)
+        if (s->bindings[i].role == CKPT_ROLE_PARAM || s->bindings[i].role == CKPT_ROLE_BUFFER)
+            wanted[n++] = s->bindings[i].name;
+    for (size_t i = 0; i < s->alias_count; i++)
+        wanted[n++] = s->aliases[i].name;
+    ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
+                                .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
+                                .state = s, .assume_order = side->options.assume_order,
+                                .strict_order = side->options.strict_order, .optional_optimizer = !wants_optimizer(s) };
+    ckpt_status status = hint_groups(side, &hints, err);
+    if (status == CKPT_OK)
+        status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
+    free(wanted);
+    return status;
+}
+
+static ckpt_status prepare(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    if (!side->report && !(side->report = side->own_report = ckpt_report_new()))
+        return ckpt__fail_memory(err, r->path, 0);
+    if (!(side->memory = ckpt__arena_new(0)))
+        return ckpt__fail_memory(err, r->path, 0);
+    ckpt_status status = ckpt__state_check_bound(side->state, true, err);
+    if (status == CKPT_OK)
+        status = name_things(r, side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_match(r, side, err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_place(r, side, err);
+    for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
+        if (!side->state->bindings[i].ours)
+            status = ckpt__state_check_now(side->state, &side->state->bindings[i], err);
+    if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_SEVERITY_ERROR)
+        status = ckpt__report_fail(side->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, r->path, err);
+    return status;
+}
+
+static void free_side(ckpt__side *side)
+{
+    ckpt__canon_free(side->canon);
+    ckpt_map_free(side->own_map);
+    ckpt_report_free(side->own_report);
+    ckpt__arena_free(side->memory);
+    free(side->items);
+    free(side->consumed);
+    free(side->replaced);
+    free(side->groups);
+    free(side->pending);
+    ckpt__restore_free_values(side);
+    free(side->arena_data);
+    free(side->arena_device);
+}
+
+/* ---- memory of ours on the target */
+
+static ckpt_status allocate(ckpt__side *side, ckpt_error *err)
+{
+    ckpt_state *s = side->state;
+    ckpt_status status = CKPT_OK;
+    for (size_t a = 0; status == CKPT_OK && a < s->arena_count; a++)
+        if (side->arena_device[a].type != CKPT_DEVICE_NONE &&
+            (!s->arenas[a].data || !ckpt_device_equal(s->arenas[a].device, side->arena_device[a])))
+            status = ckpt__memory_new(side->arena_device[a], s->arenas[a].nbytes, &side->arena_data[a], err);
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
+        const ckpt__binding *b = &s->bindings[i];
+        ckpt__item *item = &side->items[i];
+        if (b->arena != SIZE_MAX) {
+            void *base = side->arena_data[b->arena] ? side->arena_data[b->arena] : s->arenas[b->arena].data;
+            item->data = (char *)base + b->arena_offset;
+            item->fresh = side->arena_data[b->arena] != NULL;
+        } else if (b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), item->target))) {
+            status = ckpt__fail_tensor(err, ckpt__memory_new(item->target, b->nbytes, &item->data, err), b->name);
+            item->fresh = status == CKPT_OK;
+        } else
+            item->data = b->data;
+    }
+    return status;
+}
+
+static void release_new(ckpt__side *side)
+{
+    for (size_t i = 0; side->items && i < side->state->count; i++)
+        if (side->items[i].fresh && side->state->bindings[i].arena == SIZE_MAX)
+            ckpt__memory_release(side->items[i].target, side->items[i].data);
+    for (size_t a = 0; side->arena_data && a < side->state->arena_count; a++)
+        ckpt__memory_release(side->arena_device[a], side->arena_data[a]);
+}
+
+/* The new memory takes the old one's place. */
+static void adopt(ckpt__side *side)
+{
+    ckpt_state *s = side->state;
+    for (size_t i = 0; i < s->count; i++) {
+        ckpt__binding *b = &s->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        if (!item->fresh)
+            continue;
+        if (b->arena == SIZE_MAX)
+            ckpt__memory_release(ckpt__memory_device(&b->memory), b->data);
+        b->data = item->data;
+        b->memory.device = item->target;
+        b->memory.kind = item->target.type == CKPT_DEVICE_CUDA ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_HOST;
+        side->items[i].fresh = false;        /* the state's from here on, whatever comes */
+    }
+    for (size_t a = 0; a < s->arena_count; a++)
+        if (side->arena_data[a]) {
+            ckpt__memory_release(s->arenas[a].device, s->arenas[a].data);
+            s->arenas[a].data = side->arena_data[a];
+            s->arenas[a].device = side->arena_device[a];
+            side->arena_data[a] = NULL;
+        }
+}
+
+/* ---- the plan */
+
+static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
+{
+    ckpt__side *side = &r->sides[n];
+    for (size_t i = 0; i < side->state->count; i++) {
+        const ckpt__binding *b = &side->state->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        if (item->tensor == SIZE_MAX)
+            continue;
+        ckpt__copy *c = ckpt__plan_add(&r->plan);
+        if (!c)
+            return ckpt__fail_memory(err, r->path, 0);
+        c->tensor = item->tensor;
+        c->name = b->name;
+        c->state = n;
+        c->binding = i;
+        c->from = r->reader->index->tensors[item->tensor].info.dtype;
+        c->to = b->dtype;
+        c->ndim = b->ndim;
+        c->shape = b->shape;
+        c->strides = b->strides;
+        c->data = item->data;
+        c->device = item->target;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
+{
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; i < r->sides[n].state->count; i++) {
+            const ckpt__binding *b = &r->sides[n].state->bindings[i];
+            ckpt__lane *lane;
+            ckpt_status status = ckpt__lanes_get(&r->lanes, r->sides[n].state, r->sides[n].items[i].target, &lane, err);
+            if (status == CKPT_OK && b->data)
+                status = ckpt__lanes_get(&r->lanes, r->sides[n].state, ckpt__memory_device(&b->memory), &lane, err);
+            if (status < 0)
+                return status;
+        }
+    return CKPT_OK;
+}
+
+/* New memory is zero already. */
+static ckpt_status zero(ckpt__restorer *r, ckpt__side *side, size_t i, ckpt_error *err)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    const ckpt__item *item = &side->items[i];
+    ckpt__strided place;
+    if (item->fresh)
+        return CKPT_OK;
+    side->zeroed = true;
+    ckpt__strided_init(&place, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
+    return ckpt__put_zeros(&r->lanes, item->target, item->data, &place, err);
+}
+
+/* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors. */
+static ckpt_status place_rest(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
+        const ckpt__binding *b = &side->state->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        if (item->tensor != SIZE_MAX || b->nbytes == 0)
+            continue;
+        if (item->fate == CKPT__ZEROED)
+            status = zero(r, side, i, err);
+        else if (item->entry == SIZE_MAX && item->fresh && b->data)
+            status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data, b->nbytes, err);
+        status = ckpt__fail_tensor(err, status, b->name);
+        if (item->entry == SIZE_MAX)
+            continue;
+        ckpt__number n;
+        unsigned char bytes[16] = { 0 };
+        ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
+        if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes))     /* as the match saw */
+            status = ckpt__fail_tensor(err, ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err), b->name);
+    }
+    return status;
+}
+
+/* ---- reports */
+
+/* What will have been done. It is written down first, so that a restore which did it cannot fail for want of memory to
+ * say so, and is taken back where it was not done. */
+static ckpt_status report_done(ckpt__restorer *r, ckpt__side *side, ckpt_error *err)
+{
+    char to[CKPT_DEVICE_NAME_MAX];
+    side->foreseen = ckpt_report_count(side->report);
+    for (size_t i = 0; i < side->state->count; i++) {
+        const ckpt__binding *b = &side->state->bindings[i];
+        const ckpt__item *item = &side->items[i];
+        const ckpt_tensor_info *t = item->tensor == SIZE_MAX ? NULL : &r->reader->index->tensors[item->tensor].info;
+        ckpt_device_name(item->target, to);
+        bool ok = ckpt__report_use(side->report, item->target, b->role, b->nbytes);
+        if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
+            ok = ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
+                 ckpt__report_detail(side->report, NULL, t->device.data, to, b->nbytes);
+        if (!ok || !ckpt__restore_report_replaced(r, side, i))
+            return ckpt__fail_memory(err, "report", 0);
+    }
+    return CKPT_OK;
+}
+
+/* After damage: what of each state is as before, what is new and whole, what is neither. */
+static void report_torn(ckpt__restorer *r)
+{
+    static const char *const codes[] = { "untouched", "torn", "complete" };
+    for (size_t i = 0; i < r->plan.count; i++) {
+        const ckpt__copy *c = &r->plan.copies[i];
+        const ckpt__side *side = &r->sides[c->state];
+        /* New memory is given back and the old one still holds what it held. */
+        ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
+        ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
+                         side->state->bindings[c->binding].name.data, NULL, "%s when the restore stopped",
+                         done == CKPT__UNTOUCHED ? "not yet touched" : done == CKPT__TORN ? "partly overwritten" : "restored");
+    }
+}
+
+static ckpt_status verify_all(ckpt__restorer *r, ckpt_error *err)
+{
+    size_t end;
+    for (size_t i = 0; i < r->plan.count; i = end) {
+        ckpt__plan_group(&r->plan, i, &end);
+        if (r->plan.copies[i].storage == SIZE_MAX)
+            continue;
+        ckpt_status status = ckpt__read_storage(r->reader->source, r->reader->index, r->plan.copies[i].storage, true, NULL, NULL, err);
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
+/* ---- all of it */
+
+static bool touched(const ckpt__restorer *r, size_t side)
+{
+    for (size_t i = 0; i < r->plan.count; i++)
+        if (r->plan.copies[i].state == side && r->plan.copies[i].done != CKPT__UNTOUCHED &&
+            !r->sides[side].items[r->plan.copies[i].binding].fresh)
+            return true;
+    return false;
+}
+
+/* All bytes are in their places: the scalars, our new memory, and last the values that hooks take. Where one does not, the
+ * values of the states behind it are old. */
+static ckpt_status hand_over(ckpt__restorer *r, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t n = 0; n < r->count; n++) {
+        ckpt__restore_apply_scalars(&r->sides[n]);
+        adopt(&r->sides[n]);
+        r->sides[n].state->poisoned = false;
+    }
+    for (size_t n = 0; n < r->count; n++)
+        if (status == CKPT_OK)
+            status = ckpt__restore_take_values(&r->sides[n], err);
+        else if (r->sides[n].state->value_count)
+            r->sides[n].state->poisoned = true;
+    return status;
+}
+
+static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
+{
+    const ckpt_restore_options *o = &r->sides[0].options;
+    ckpt_status status = CKPT_OK;
+    bool started = false;
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        if ((status = allocate(&r->sides[n], err)) == CKPT_OK)
+            status = plan_side(r, n, err);
+    if (status == CKPT_OK)
+        ckpt__plan_order(&r->plan, r->reader->index);
+    if (status == CKPT_OK && o->verify_first && !o->no_verify)
+        status = verify_all(r, err);
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        status = ckpt__restore_read_values(r, n, err);
+    if (status == CKPT_OK)
+        status = open_lanes(r, err);
+    if (status == CKPT_OK) {
+        started = true;
+        status = ckpt__execute(&r->plan, r->reader->source, r->reader->index, !o->no_verify, &r->lanes, &o->progress, err);
+    }
+    for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
+        status = place_rest(r, &r->sides[n], err);
+    ckpt_status closed = ckpt__lanes_close(&r->lanes, status < 0 ? NULL : err);
+    status = status < 0 ? status : closed;
+    if (status == CKPT_OK)
+        return hand_over(r, err);
+    for (size_t n = 0; n < r->count; n++) {
+        if (started && (touched(r, n) || r->sides[n].zeroed))
+            r->sides[n].state->poisoned = true;
+        ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
+    }
+    if (started)
+        report_torn(r);
+    return status;
+}
+
+ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path, const ckpt_restore_options *options,
+                              ckpt_report *const *reports, ckpt_error *err)
+{
+    for (size_t i = 0; reports && i < n; i++)
+        ckpt_report_clear(reports[i]);
+    if (!states || n == 0 || !path || !*path)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_restore", "a NULL state or path");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k <= i; k++)
+            if (!states[i] || (k < i && states[k] == states[i]))
+                return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_restore_many", "state %zu is NULL or given twice", i);
+    ckpt__restorer r = { .path = path, .count = n };
+    if (!(r.sides = calloc(n, sizeof *r.sides)))
+        return ckpt__fail_memory(err, path, 0);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < n; i++) {
+        r.sides[i].state = states[i];
+        r.sides[i].report = reports ? reports[i] : NULL;
+        status = read_options(&r.sides[i], options ? &options[i] : NULL, path, err);
+    }
+    const ckpt_restore_options *of_first = status == CKPT_OK ? &r.sides[0].options : NULL;
+    ckpt_reader_options ro = { .format = of_first ? of_first->format : NULL };
+    ro.also = of_first ? of_first->also : NULL;
+    ro.also_count = of_first ? of_first->also_count : 0;
+    if (status == CKPT_OK)
+        status = ckpt_reader_open(path, &ro, &r.reader, err);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = prepare(&r, &r.sides[i], err);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = report_done(&r, &r.sides[i], err);
+    bool moving = status == CKPT_OK;
+    if (moving)
+        status = move(&r, err);
+    for (size_t i = 0; i < n; i++) {
+        if (moving && status < 0)
+            release_new(&r.sides[i]);
+        free_side(&r.sides[i]);
+    }
+    ckpt__plan_free(&r.plan);
+    ckpt_reader_close(r.reader);
+    free(r.sides);
+    return status;
+}
+
+ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
+                         ckpt_error *err)
+{
+    return ckpt_restore_many(&state, 1, path, options, &report, err);
+}

@@ -1,0 +1,135 @@
+/* state/index.c - what a save says of a state: the index of what is bound, and its values, copied. */
+#include "save/save.h"
+
+#include <stdlib.h>
+#include "state/scalars.h"
+
+static ckpt_status add_tensor(ckpt__index *x, const ckpt__binding *b, ckpt_str name, size_t storage, ckpt_error *err)
+{
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!t)
+        return ckpt__fail_memory(err, name.data, 0);
+    t->info.name = name;
+    t->info.dtype = b->dtype;
+    t->info.ndim = b->ndim;
+    t->info.role = b->role;
+    t->info.param = b->param;
+    t->info.state_key = b->state_key;
+    return ckpt__index_set_view(x, x->tensor_count - 1, storage, b->shape, NULL, 0, err);
+}
+
+/* The group of each parameter, for the tensors that are or belong to one. */
+static ckpt_status put_groups(ckpt__index *x, const ckpt_state *s, ckpt_error *err)
+{
+    ckpt__hash *h = ckpt__hash_new(s->count);
+    ckpt_status status = h ? CKPT_OK : ckpt__fail_memory(err, "groups", 0);
+    for (size_t g = 0; status == CKPT_OK && g < s->group_count; g++)
+        for (size_t i = 0; i < s->groups[g].param_count; i++)
+            if (ckpt__hash_put(h, s->groups[g].params[i].data, s->groups[g].params[i].size, g, NULL) < 0)
+                status = ckpt__fail_memory(err, "groups", 0);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
+        ckpt_tensor_info *t = &x->tensors[i].info;
+        ckpt_str owner = t->param.data ? t->param : t->name;
+        size_t g;
+        if (ckpt__hash_get(h, owner.data, owner.size, &g))
+            t->group = s->groups[g].name;
+    }
+    ckpt__hash_free(h);
+    return status;
+}
+
+/* A tensor of bytes on the cpu; what they are was written into memory of ours. */
+static ckpt_status add_value(ckpt__picture *p, ckpt__valued *v, ckpt_error *err)
+{
+    ckpt__index *x = p->index;
+    uint64_t size;
+    ckpt_status status = ckpt__hook_write(v, &p->blobs[p->blob_count], &size, err);
+    if (status < 0)
+        return status;
+    const int64_t shape = (int64_t)size;
+    ckpt__storage *storage = ckpt__index_add_storage(x);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    p->blob_bytes += size;
+    if (!storage || !t) {
+        p->blob_count++;
+        return ckpt__fail_memory(err, v->name.data, 0);
+    }
+    storage->name = v->name;
+    storage->device = ckpt__s("cpu");
+    storage->extent.size = size;
+    storage->extent.memory = p->blobs[p->blob_count++];
+    t->info.name = v->name;
+    t->info.dtype = CKPT_U8;
+    t->info.ndim = 1;
+    t->info.role = ckpt__str_is(v->name, "rng") || strncmp(v->name.data, "rng.", 4) == 0 ? CKPT_ROLE_RNG : CKPT_ROLE_OTHER;
+    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &shape, NULL, 0, err);
+}
+
+static ckpt_status add_values(ckpt__picture *p, const ckpt_state *s, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    if (s->value_count && !(p->blobs = calloc(s->value_count, sizeof *p->blobs)))
+        return ckpt__fail_memory(err, "values", s->value_count * sizeof *p->blobs);
+    for (size_t i = 0; status == CKPT_OK && i < s->value_count; i++)
+        status = add_value(p, &s->values[i], err);
+    return status;
+}
+
+static ckpt_status build_index(ckpt__picture *p, const ckpt_state *s, bool weights_only, ckpt_error *err)
+{
+    ckpt__index *x = p->index;
+    char device[CKPT_DEVICE_NAME_MAX];
+    for (size_t i = 0; i < s->count; i++) {
+        const ckpt__binding *b = &s->bindings[i];
+        ckpt_status status = ckpt__state_check_now(s, b, err);
+        ckpt__storage *storage = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
+        if (status < 0)
+            return status;
+        if (!storage)
+            return ckpt__fail_memory(err, b->name.data, 0);
+        storage->name = b->name;
+        storage->extent.size = b->nbytes;
+        ckpt_device_name(ckpt__memory_device(&b->memory), device);
+        storage->device = ckpt__arena_str(x->arena, device, strlen(device));
+        if (!storage->device.data)
+            return ckpt__fail_memory(err, b->name.data, 0);
+        if ((status = add_tensor(x, b, b->name, i, err)) < 0)
+            return status;
+    }
+    for (size_t i = 0; i < s->alias_count; i++) {
+        const ckpt__binding *b = ckpt__state_find(s, s->aliases[i].of.data, s->aliases[i].of.size);
+        ckpt_status status = add_tensor(x, b, s->aliases[i].name, (size_t)(b - s->bindings), err);
+        if (status < 0)
+            return status;
+    }
+    ckpt_status status = weights_only ? CKPT_OK : add_values(p, s, err);
+    if (status == CKPT_OK)
+        status = put_groups(x, s, err);
+    return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
+}
+
+ckpt_status ckpt__picture_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__picture *out,
+                               ckpt_error *err)
+{
+    *out = (ckpt__picture){ .step = -1, .bindings = state->count, .aliases = state->alias_count };
+    ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
+    if (status < 0)
+        return status;
+    if (!(out->index = ckpt__index_new(0)))
+        return ckpt__fail_memory(err, label, 0);
+    status = build_index(out, state, weights_only, err);
+    if (status == CKPT_OK && !weights_only)
+        status = ckpt__state_tree(state, out->index->arena, &out->root, &out->step, err);
+    if (status < 0)
+        ckpt__picture_free(out);
+    return status;
+}
+
+void ckpt__picture_free(ckpt__picture *p)
+{
+    ckpt__index_free(p->index);
+    for (size_t i = 0; i < p->blob_count; i++)
+        free(p->blobs[i]);
+    free(p->blobs);
+    memset(p, 0, sizeof *p);
+}

@@ -1,0 +1,232 @@
+/* state/overlap.c - do two bound tensors share bytes? Contiguous tensors are kept in a search tree (libc's tsearch) in
+ * which intervals that overlap compare as equal, so a million binds stay cheap. Strided ones, which may interleave
+ * without touching, are compared byte by byte with what lies in their range. */
+#include "state/state.h"
+
+#include <search.h>
+#include <stdlib.h>
+
+typedef struct interval {
+    size_t arena;                 /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
+    uintptr_t begin, end;
+    size_t binding;
+} interval;
+
+struct ckpt__span {
+    void *tree;                   /* of intervals: contiguous tensors, no two of which overlap */
+    size_t *strided;              /* numbers of strided bindings */
+    size_t strided_count, strided_capacity;
+};
+
+void ckpt__spans_free(ckpt__span *s)
+{
+    if (!s)
+        return;
+    tdestroy(s->tree, free);
+    free(s->strided);
+    free(s);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const interval *p = a, *q = b;
+    if (p->arena != q->arena)
+        return p->arena < q->arena ? -1 : 1;
+    return p->end <= q->begin ? -1 : p->begin >= q->end;
+}
+
+static interval interval_of(const ckpt_state *state, size_t i)
+{
+    const ckpt__binding *b = &state->bindings[i];
+    uintptr_t begin = b->arena == SIZE_MAX ? (uintptr_t)b->data : (uintptr_t)b->arena_offset;
+    return (interval){ b->arena, begin, begin + (uintptr_t)b->span, i };
+}
+
+static void start(ckpt__strided *it, const ckpt__binding *b)
+{
+    ckpt__strided_init(it, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
+}
+
+/* Exactly: marks the bytes of one in a bitmap of the common range, and looks for the other's. -1: no memory. */
+static int touch(const ckpt__binding *a, const ckpt__binding *b)
+{
+    uintptr_t begin = (uintptr_t)a->data > (uintptr_t)b->data ? (uintptr_t)a->data : (uintptr_t)b->data;
+    uintptr_t a_end = (uintptr_t)a->data + a->span, b_end = (uintptr_t)b->data + b->span, end = a_end < b_end ? a_end : b_end;
+    if (begin >= end)
+        return 0;
+    unsigned char *bits = calloc((end - begin) / 8 + 1, 1);
+    if (!bits)
+        return -1;
+    int hit = 0;
+    for (int pass = 0; pass < 2 && !hit; pass++) {
+        const ckpt__binding *x = pass ? b : a;
+        ckpt__strided it;
+        uint64_t offset, n;
+        start(&it, x);
+        while (!hit && ckpt__strided_next(&it, UINT64_MAX, &offset, &n))
+            for (uintptr_t p = (uintptr_t)x->data + offset, stop = p + n; p < stop && !hit; p++)
+                if (p >= begin && p < end) {
+                    size_t i = p - begin;
+                    if (pass && (bits[i / 8] >> (i % 8) & 1))
+                        hit = 1;
+                    bits[i / 8] |= (unsigned char)(1u << (i % 8));
+                }
+    }
+    free(bits);
+    return hit;
+}
+
+static ckpt_status refuse(const ckpt_state *state, size_t a, size_t b, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_MISMATCH, state->bindings[a].name.data,
+                      "its memory overlaps that of '%s'; two names of one tensor are declared with ckpt_state_alias",
+                      state->bindings[b].name.data);
+}
+
+static ckpt_status compare(const ckpt_state *state, size_t a, size_t b, ckpt_error *err)
+{
+    interval x = interval_of(state, a), y = interval_of(state, b);
+    int hit = x.arena == y.arena && x.begin < y.end && y.begin < x.end ? touch(&state->bindings[a], &state->bindings[b]) : 0;
+    return hit < 0 ? ckpt__fail_memory(err, "overlap check", 0) : hit ? refuse(state, a, b, err) : CKPT_OK;
+}
+
+static ckpt_status add_strided(ckpt_state *state, size_t binding, ckpt_error *err)
+{
+    ckpt__span *s = state->spans;
+    interval x = interval_of(state, binding);
+    ckpt_status status = CKPT_OK;
+    if (tfind(&x, &s->tree, by_place))     /* something contiguous lies in its range: which, and does it touch? */
+        for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
+            if (i != binding && state->bindings[i].data && state->bindings[i].span)
+                status = compare(state, binding, i, err);
+    if (status < 0)
+        return status;
+    if (!ckpt__grow(&s->strided, &s->strided_capacity, s->strided_count + 1, sizeof *s->strided))
+        return ckpt__fail_memory(err, "overlap check", 0);
+    s->strided[s->strided_count++] = binding;
+    return CKPT_OK;
+}
+
+static ckpt_status add_contiguous(ckpt_state *state, size_t binding, ckpt_error *err)
+{
+    interval *x = malloc(sizeof *x), **found;
+    if (!x)
+        return ckpt__fail_memory(err, "overlap check", sizeof *x);
+    *x = interval_of(state, binding);
+    if (!(found = tsearch(x, &state->spans->tree, by_place))) {
+        free(x);
+        return ckpt__fail_memory(err, "overlap check", 0);
+    }
+    if (*found == x)
+        return CKPT_OK;
+    free(x);
+    return refuse(state, binding, (*found)->binding, err);
+}
+
+static bool has_place(const ckpt__binding *b)
+{
+    return (b->data || b->arena != SIZE_MAX) && b->span;
+}
+
+static ckpt_status add(ckpt_state *state, size_t binding, ckpt_error *err)
+{
+    const ckpt__binding *b = &state->bindings[binding];
+    if (!has_place(b))
+        return CKPT_OK;
+    if (!state->spans && !(state->spans = calloc(1, sizeof *state->spans)))
+        return ckpt__fail_memory(err, "overlap check", 0);
+    ckpt__strided it;
+    start(&it, b);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < state->spans->strided_count; i++)
+        status = compare(state, binding, state->spans->strided[i], err);
+    if (status < 0)
+        return status;
+    return ckpt__strided_is_contiguous(&it) ? add_contiguous(state, binding, err) : add_strided(state, binding, err);
+}
+
+/* Forgets where everything lies; the next bind looks again. */
+static void lose(ckpt_state *state)
+{
+    ckpt__spans_free(state->spans);
+    state->spans = NULL;
+    state->spans_lost = true;
+}
+
+static ckpt_status look_again(ckpt_state *state, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    if (!state->spans_lost)
+        return CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
+        status = add(state, i, err);
+    if (status < 0)
+        lose(state);
+    else
+        state->spans_lost = false;
+    return status;
+}
+
+ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err)
+{
+    ckpt_status status = look_again(state, err);
+    return status < 0 ? status : add(state, binding, err);
+}
+
+/* ---- memory that moves */
+
+static void take_out(ckpt_state *state, size_t binding)
+{
+    ckpt__span *s = state->spans;
+    if (!s || !has_place(&state->bindings[binding]))
+        return;
+    for (size_t i = 0; i < s->strided_count; i++)
+        if (s->strided[i] == binding) {
+            memmove(s->strided + i, s->strided + i + 1, (--s->strided_count - i) * sizeof *s->strided);
+            return;
+        }
+    interval x = interval_of(state, binding), **found = tfind(&x, &s->tree, by_place);
+    if (!found || (*found)->binding != binding)
+        return;
+    interval *own = *found;
+    tdelete(own, &s->tree, by_place);
+    free(own);
+}
+
+static void put_place(ckpt__binding *b, const ckpt__place_of *place)
+{
+    b->data = place->data;
+    b->memory = place->memory;
+}
+
+ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, const ckpt__place_of *to, ckpt_error *err)
+{
+    ckpt__place_of *was = malloc((count + 1) * sizeof *was);
+    size_t added = 0;
+    ckpt_status status = was ? look_again(state, err) : ckpt__fail_memory(err, "overlap check", count * sizeof *was);
+    if (status < 0) {
+        free(was);
+        return status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ckpt__binding *b = &state->bindings[first + i];
+        was[i] = (ckpt__place_of){ b->data, b->memory };
+        take_out(state, first + i);
+        put_place(b, &to[i]);
+    }
+    while (status == CKPT_OK && added < count) {
+        status = add(state, first + added, err);
+        added += status == CKPT_OK;
+    }
+    for (size_t i = 0; status < 0 && i < added; i++)
+        take_out(state, first + i);
+    for (size_t i = 0; status < 0 && i < count; i++)
+        put_place(&state->bindings[first + i], &was[i]);
+    bool back = true;
+    for (size_t i = 0; status < 0 && back && i < count; i++)
+        back = add(state, first + i, NULL) == CKPT_OK;
+    if (!back)
+        lose(state);
+    free(was);
+    return status;
+}

@@ -1,0 +1,139 @@
+/* state/state.h - what a state holds. */
+#ifndef CKPT_STATE_INTERNAL_H
+#define CKPT_STATE_INTERNAL_H
+#include <ckpt/map.h>
+#include <ckpt/report.h>
+#include <ckpt/state.h>
+#include "base/base.h"
+#include "base/strided.h"
+
+typedef struct ckpt__binding {
+    ckpt_str name;                /* canonical */
+    ckpt_dtype dtype;
+    uint32_t ndim;
+    const int64_t *shape, *strides;      /* elements; never NULL for ndim > 0 */
+    ckpt_role role;
+    ckpt_str param, state_key;    /* data NULL: none */
+    void *data;
+    bool ours;
+    bool away;                    /* the caller's, bound to NULL for now: neither saved nor restored */
+    ckpt_device wanted;           /* ours: of the descriptor */
+    ckpt_memory memory;           /* where data lies */
+    uint64_t nbytes;              /* numel x itemsize */
+    uint64_t span;                /* bytes from the first to past the last element */
+    size_t arena;                 /* of ours: number of the arena, or SIZE_MAX */
+    size_t lent;                  /* of the caller's: number of the arena, or SIZE_MAX */
+    uint64_t arena_offset;        /* bytes, in either */
+} ckpt__binding;
+
+typedef struct ckpt__state_arena {       /* ours: one allocation of several bindings */
+    void *data;
+    uint64_t nbytes;
+    ckpt_device wanted, device;
+} ckpt__state_arena;
+
+typedef struct ckpt__lent {              /* the caller's: one allocation of several bindings, which move together */
+    ckpt_str name;                /* data NULL: it has none */
+    uint64_t nbytes;
+    size_t first, count;          /* numbers of its bindings: they were bound in one call */
+} ckpt__lent;
+
+typedef enum ckpt__scalar_kind {
+    CKPT__S_F32 = CKPT_SCALAR_F32, CKPT__S_F64, CKPT__S_I32, CKPT__S_I64, CKPT__S_BOOL, CKPT__S_U32, CKPT__S_U64,
+    CKPT__S_STRING, CKPT__S_BYTES
+} ckpt__scalar_kind;
+
+typedef struct ckpt__scalar {
+    ckpt_str name;                /* canonical; of a hyper-parameter: its key */
+    ckpt__scalar_kind kind;
+    void *data;                   /* NULL: not now (ckpt_state_rebind) */
+    size_t size;                  /* STRING, BYTES */
+    size_t group;                 /* of a hyper-parameter: number of the group; else SIZE_MAX */
+    bool scaler;                  /* a member of a ckpt_scaler */
+} ckpt__scalar;
+
+typedef struct ckpt__valued {            /* what the trainer writes and takes itself */
+    ckpt_str name;
+    ckpt_value_hooks hooks;
+    uint64_t last;                /* bytes at the last save: what the next one is expected to take */
+} ckpt__valued;
+
+typedef struct ckpt__group {
+    ckpt_str name;
+    ckpt_str *params; size_t param_count;
+} ckpt__group;
+
+typedef struct ckpt__alias { ckpt_str name, of; } ckpt__alias;
+typedef struct ckpt__state_stream { ckpt_device device; void *stream; } ckpt__state_stream;
+typedef struct ckpt__span ckpt__span;
+
+struct ckpt_state {
+    ckpt__arena *memory;          /* names and shapes */
+    ckpt__hash *names;            /* of everything bound, and of arenas: for duplicates and lookups */
+    ckpt__binding *bindings; size_t count, capacity;
+    ckpt__scalar *scalars; size_t scalar_count, scalar_capacity;
+    ckpt__valued *values; size_t value_count, value_capacity;
+    ckpt__group *groups; size_t group_count, group_capacity;
+    ckpt__alias *aliases; size_t alias_count, alias_capacity;
+    ckpt__state_arena *arenas; size_t arena_count, arena_capacity;
+    ckpt__lent *lent; size_t lent_count, lent_capacity;
+    ckpt__state_stream *streams; size_t stream_count, stream_capacity;
+    ckpt_str *optional; size_t optional_count, optional_capacity;
+    ckpt_str *replace; size_t replace_count, replace_capacity;
+    ckpt__span *spans;            /* who lies where: overlap.c */
+    bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next bind */
+    bool poisoned;
+};
+
+/* A name in `names` is the number of a binding, or past its kind's base the number of another thing. */
+enum { CKPT__ALIAS_BASE = 1 << 30 };
+#define CKPT__SCALAR_BASE ((size_t)1 << 31)
+#define CKPT__LENT_BASE ((size_t)1 << 32)       /* the caller's arenas */
+#define CKPT__ARENA_BASE ((size_t)1 << 33)      /* ours */
+#define CKPT__VALUE_BASE ((size_t)1 << 34)      /* of hooks */
+
+/* The binding of a name or of what it is an alias of; NULL: none. */
+ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
+/* The scalar of a name; NULL: none. */
+ckpt__scalar *ckpt__state_scalar(const ckpt_state *state, const char *name, size_t n);
+bool ckpt__state_is_optional(const ckpt_state *state, ckpt_str name);
+/* "optimizer.groups.<g>.<key>" of a hyper-parameter, its own name of another scalar; appended to b. */
+void ckpt__scalar_name(const ckpt_state *state, const ckpt__scalar *s, ckpt__buf *b);
+/* The value of an integer variable; one above INT64_MAX counts as INT64_MAX. False: it is no integer, or not bound now. */
+bool ckpt__scalar_integer(const ckpt__scalar *s, int64_t *value);
+/* The variable bound as `step`, where it is an integer. */
+bool ckpt__state_step(const ckpt_state *state, int64_t *value);
+/* CKPT_E_ARGUMENT: a name that cannot be bound. what: the object of the message. */
+ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *err);
+/* CKPT_E_ARGUMENT: a tensor or, where values counts, a variable was bound to NULL (ckpt_state_rebind). */
+ckpt_status ckpt__state_check_bound(const ckpt_state *state, bool values, ckpt_error *err);
+/* What a hook answered as a status: an error names the value, whatever the hook has put into `own`. */
+ckpt_status ckpt__hook_answer(const ckpt__valued *value, const char *hook, ckpt_status status, ckpt_error *own, ckpt_error *err);
+/* Memory for a value's bytes, never NULL, for the caller to free. */
+ckpt_status ckpt__hook_room(const ckpt__valued *value, uint64_t size, char **data, ckpt_error *err);
+/* The value now: measured, and written into memory for the caller to free. */
+ckpt_status ckpt__hook_write(ckpt__valued *value, char **data, uint64_t *size, ckpt_error *err);
+/* Refuses memory that is split over allocations or not mapped, and ours that is not yet there. */
+ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
+/* The same, and of the caller's device memory the driver is asked again: it may have been freed since it was bound. */
+ckpt_status ckpt__state_check_now(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
+/* What a device refused, with the tensor's name: err->object, which was the device's, becomes part of the message. The status. */
+ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name);
+/* Zeroed memory on a device, and giving it back (NULL is fine). */
+ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err);
+void ckpt__memory_release(ckpt_device device, void *data);
+/* Where the bytes lie as a device: cpu for host and pinned, and for managed, which the host reaches too. */
+ckpt_device ckpt__memory_device(const ckpt_memory *m);
+
+/* whole.c: a warning "moments-incomplete" for each group of parameters that lack a moment, or a step, which their peers
+ * have. */
+ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ckpt_error *err);
+
+/* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
+ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);
+/* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have the
+ * places of before. */
+typedef struct ckpt__place_of { void *data; ckpt_memory memory; } ckpt__place_of;
+ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, const ckpt__place_of *to, ckpt_error *err);
+void ckpt__spans_free(ckpt__span *spans);
+#endif
