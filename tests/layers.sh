@@ -29,6 +29,7 @@ may_include() {
     run) echo "base model codec io device map format state engine reader save restore examine" ;;
     migrate) echo "base model codec io device map format scan state engine anatomy reader examine doctor" ;;
     cli/out) echo "" ;;
+    cli/completion) echo "cli/out" ;;
     cli/report) echo "cli/out" ;;
     cli/inspect) echo "cli/out cli/report" ;;
     cli/migrate) echo "cli/out" ;;

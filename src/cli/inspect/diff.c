@@ -1,8 +1,6 @@
 /* inspect/diff.c - what differs between two checkpoints. Only what differs is said, and how many things do not. */
 #include "cli/inspect/inspect.h"
-#include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/report/report.h"
@@ -402,20 +400,6 @@ static bool is_wanted(void *ctx, const ckpt_tensor_info *t)
     return cli_selected(ctx, t);
 }
 
-/* -1: fine, or not given. */
-static int take_tolerance(const cli *c, const char *option, const char *text, double *out)
-{
-    char *end;
-    if (!text)
-        return -1;
-    errno = 0;
-    *out = strtod(text, &end);
-    bool plain = (text[0] >= '0' && text[0] <= '9') || text[0] == '.';
-    if (!plain || *end || !isfinite(*out))
-        return cli_usage(c, "%s: '%s' is no number from 0 on", option, text);
-    return -1;
-}
-
 /* The library says "in B (PATH): " of the one that cannot be read; here PATH stands at the beginning, as in every error. */
 static int failed_in(const command_line *o, ckpt_error *err)
 {
@@ -471,15 +455,10 @@ static int compare(const command_line *o, const ckpt_reader *a, const ckpt_reade
 int inspect_diff(const command_line *o)
 {
     const cli *c = &o->cli;
-    ckpt_diff_options options = {.tolerant = o->atol || o->rtol};
-    int status = take_tolerance(c, "--atol", o->atol, &options.atol);
-    if (status < 0)
-        status = take_tolerance(c, "--rtol", o->rtol, &options.rtol);
-    if (status >= 0)
-        return status;
+    ckpt_diff_options options = {.tolerant = o->atol.text || o->rtol.text, .atol = o->atol.real, .rtol = o->rtol.real};
     ckpt_reader *a = cli_open(c, o->paths[0]), *b = a ? cli_open(c, o->paths[1]) : NULL;
     const ckpt_reader *const both[] = {a, b};
-    status = b ? cli_selection_finds(c, both, 2) : CLI_NO_ANSWER;
+    int status = b ? cli_selection_finds(c, both, 2) : CLI_NO_ANSWER;
     if (status < 0)
         status = compare(o, a, b, &options);
     ckpt_reader_close(b);

@@ -1,113 +1,33 @@
 /* inspect/doctor.c - will it resume? */
 #include "cli/inspect/inspect.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/out/names.h"
 #include "cli/report/report.h"
 
-/* "2.0", "1.13.1+cu117": major and minor count. */
-static bool parse_version(const char *text, int *major, int *minor)
+void inspect_doctor_options(const command_line *o, ckpt_doctor_options *d)
 {
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    long a = strtol(text, &end, 10);
-    if (*end != '.' || end[1] < '0' || end[1] > '9')
-        return false;
-    long b = strtol(end + 1, &end, 10);
-    if ((*end && *end != '.' && *end != '+' && *end != 'a' && *end != 'b' && *end != 'r') || a < 1 || a > 99 || b > 99)
-        return false;
-    *major = (int)a;
-    *minor = (int)b;
-    return true;
-}
-
-/* "cuda:2" (two devices, as the contract writes it), "2", "cpu". */
-static bool parse_devices(const char *text, int *count)
-{
-    const char *digits = strncmp(text, "cuda:", 5) == 0 ? text + 5 : text;
-    char *end;
-    if (strcmp(text, "cpu") == 0) {
-        *count = 0;
-        return true;
-    }
-    if (*digits < '0' || *digits > '9')
-        return false;
-    errno = 0;
-    long n = strtol(digits, &end, 10);
-    if (*end || errno || n > 1024)
-        return false;
-    *count = (int)n;
-    return true;
-}
-
-/* 5GB is 5 * 10^9 bytes, 80GiB 80 * 2^30; B and no unit are bytes, and 5G is 5GB. */
-static bool parse_memory(const char *text, uint64_t *out)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    uint64_t scale = 1;
-    const char *unit = *end ? strchr(units, *end >= 'a' && *end <= 'z' ? *end - 32 : *end) : NULL;
-    if (unit) {
-        bool binary = end[1] == 'i';
-        for (const char *u = units; u <= unit; u++)
-            scale *= binary ? 1024 : 1000;
-        end += binary ? 2 : 1;
-    }
-    end += *end == 'B' || *end == 'b';
-    *out = n * scale;
-    return errno == 0 && *end == 0 && n > 0 && n <= UINT64_MAX / scale;
-}
-
-static bool parse_world(const char *text, int *world)
-{
-    char *end;
-    errno = 0;
-    long n = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0;
-    *world = n > 0 && n <= 1000000 && !errno && *end == 0 ? (int)n : 0;
-    return *world > 0;
-}
-
-int inspect_doctor_options(const command_line *o, ckpt_doctor_options *d)
-{
-    const cli *c = &o->cli;
     memset(d, 0, sizeof *d);
-    d->cuda_devices = -1;
-    d->amp = o->amp;
+    if (o->loader)
+        (void)ckpt_loader_from_name(o->loader, &d->loader);
+    d->torch_major = (int)(o->torch.n / 100);
+    d->torch_minor = (int)(o->torch.n % 100);
+    d->load_weights_only = !o->load_weights_only ? 0 : strcmp(o->load_weights_only, "yes") == 0 ? 1 : -1;
+    d->optimizer = o->optimizer ? ckpt_optimizer_kind_from_name(o->optimizer) : CKPT_OPTIMIZER_DEFAULT;
+    d->cuda_devices = o->devices.text ? (int)o->devices.n : -1;
+    d->device_memory = o->device_memory.n;
+    d->world = (int)o->world.n;
     d->map_location = o->map_location;
     d->assume_order = o->assume_order;
-    if (o->loader && !ckpt_loader_from_name(o->loader, &d->loader))
-        return cli_usage(c, "--for: unknown value '%s' (choose ckpt, torch, torch-cpp, lightning, accelerate or hf-trainer)", o->loader);
-    if (o->torch && !parse_version(o->torch, &d->torch_major, &d->torch_minor))
-        return cli_usage(c, "--torch: '%s' is no version; write 2.0 or 2.13", o->torch);
-    if (o->load_weights_only && strcmp(o->load_weights_only, "yes") == 0)
-        d->load_weights_only = 1;
-    else if (o->load_weights_only && strcmp(o->load_weights_only, "no") == 0)
-        d->load_weights_only = -1;
-    else if (o->load_weights_only)
-        return cli_usage(c, "--load-weights-only: unknown value '%s' (choose yes or no)", o->load_weights_only);
-    if (o->optimizer && (d->optimizer = ckpt_optimizer_kind_from_name(o->optimizer)) == CKPT_OPTIMIZER_DEFAULT)
-        return cli_usage(c, "--optimizer: unknown value '%s' (choose fused, capturable, foreach or plain)", o->optimizer);
-    if (o->devices && !parse_devices(o->devices, &d->cuda_devices))
-        return cli_usage(c, "--devices: '%s' is no number of devices; write cuda:2 for two of them, or cpu for none", o->devices);
-    if (o->device_memory && !parse_memory(o->device_memory, &d->device_memory))
-        return cli_usage(c, "--device-memory: '%s' is no size (80GiB, 24GB, ...)", o->device_memory);
-    if (o->world && !parse_world(o->world, &d->world))
-        return cli_usage(c, "--world: '%s' is no number of ranks", o->world);
+    d->amp = o->amp;
     d->read_values = o->values;
-    return -1;
 }
 
 void inspect_doctor_warn(const command_line *o, ckpt_loader loader)
 {
-    if (loader == CKPT_LOADER_CKPT && (o->torch || o->load_weights_only))
+    if (loader == CKPT_LOADER_CKPT && (o->torch.text || o->load_weights_only))
         cli_warn(&o->cli, "%s: no torch is there when this library loads (--for ckpt): it does not count",
-                 !o->load_weights_only ? "--torch" : o->torch ? "--torch, --load-weights-only" : "--load-weights-only");
+                 !o->load_weights_only ? "--torch" : o->torch.text ? "--torch, --load-weights-only" : "--load-weights-only");
 }
 
 static void json_flag(json_out *j, const char *key, int flag)
@@ -241,8 +161,6 @@ static int doctor_say(const command_line *o, const ckpt_reader *reader, const ck
     const cli *c = &o->cli;
     ckpt_error err = CKPT_ERROR_INIT;
     char *snippet = NULL;
-    if (o->snippet && strcmp(o->snippet, "torch") != 0 && strcmp(o->snippet, "c") != 0)
-        return cli_usage(c, "--snippet: unknown value '%s' (choose torch or c)", o->snippet);
     if (o->snippet && ckpt_doctor_snippet(reader, d, o->snippet, &snippet, &err) < 0)
         return cli_fail_error(c, &err);
     inspect_doctor_warn(o, r->loader);
@@ -278,7 +196,8 @@ int inspect_doctor(const command_line *o)
     if (!reader)
         return CLI_NO_ANSWER;
     ckpt_report *report = ckpt_report_new();
-    int status = report ? inspect_doctor_options(o, &options) : cli_fail(c, "no-memory", "out of memory");
+    int status = report ? -1 : cli_fail(c, "no-memory", "out of memory");
+    inspect_doctor_options(o, &options);
     if (status < 0 && o->param_names)
         status = names_read(c, o->param_names, &list);
     if (status < 0) {

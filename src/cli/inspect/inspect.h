@@ -13,8 +13,8 @@ int inspect_stats(const command_line *o);
 int inspect_diff(const command_line *o);
 int inspect_scan(const command_line *o);
 
-/* What doctor's answer depends on, into *d; -1: go on, else the exit status, the error said. */
-int inspect_doctor_options(const command_line *o, ckpt_doctor_options *d);
+/* What doctor's answer depends on, into *d. */
+void inspect_doctor_options(const command_line *o, ckpt_doctor_options *d);
 /* Options that the loader has no use for must not look as if they counted. */
 void inspect_doctor_warn(const command_line *o, ckpt_loader loader);
 /* The members "assumed" and "effective". */

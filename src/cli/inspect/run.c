@@ -183,6 +183,7 @@ void run_put_resume(const run_view *v, const ckpt_run_entry *from)
 typedef struct layout {
     int step_width;
     bool ranks;                   /* some checkpoint is of several */
+    ckpt_retention rule;          /* --keep-last, --keep-every */
     const bool *remove;           /* the dry run of retention; NULL: not asked for */
     uint64_t nbytes, removed_bytes;
     size_t complete, removed;
@@ -248,7 +249,7 @@ static void show_line(const run_view *v, const layout *l, size_t i)
 static void show_plan(const run_view *v, const layout *l)
 {
     char size[CLI_SIZE_MAX];
-    const ckpt_retention *rule = &v->o->keep;
+    const ckpt_retention *rule = &l->rule;
     if (rule->keep_last == 0) {
         puts("retention  nothing is ever removed without --keep-last");
         return;
@@ -334,8 +335,8 @@ static void list_json(const run_view *v, const layout *l)
     json_end_array(&j);
     if (l->remove) {
         json_object(&j, "retention");
-        json_int(&j, "keep_last", v->o->keep.keep_last);
-        json_int(&j, "keep_every", v->o->keep.keep_every);
+        json_int(&j, "keep_last", l->rule.keep_last);
+        json_int(&j, "keep_every", l->rule.keep_every);
         json_uint(&j, "removed", l->removed);
         json_uint(&j, "removed_nbytes", l->removed_bytes);
         json_end_object(&j);
@@ -402,16 +403,17 @@ int run_show(const run_view *v)
     layout l;
     bool *remove = NULL;
     memset(&l, 0, sizeof l);
+    l.rule = (ckpt_retention){.keep_last = (int64_t)o->keep_last.n, .keep_every = (int64_t)o->keep_every.n};
     if (cli_has_selection(&o->cli))
         return cli_usage(
             &o->cli,
             "%s: show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them", v->path);
-    if (o->keep.keep_last > 0 || o->keep.keep_every > 0) {
+    if (o->keep_last.text || o->keep_every.text) {
         remove = calloc(v->count + 1, sizeof *remove);
         if (!remove)
             return cli_fail(&o->cli, "no-memory", "out of memory");
-        ckpt_retention_plan(&o->keep, v->entries, v->count, remove);
-        if (o->keep.keep_last == 0)
+        ckpt_retention_plan(&l.rule, v->entries, v->count, remove);
+        if (!o->keep_last.text)
             cli_warn(&o->cli,
                      "--keep-every adds to what --keep-last keeps; without --keep-last nothing is ever removed");
     }

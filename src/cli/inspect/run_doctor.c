@@ -119,8 +119,8 @@ static int ask_part(walk *w, size_t i, const char *path, bool first)
         return 0;
     }
     ckpt_report *report = ckpt_report_new();
-    int answer =
-        report ? inspect_doctor_options(w->v->o, &w->options) : cli_fail(c, "no-memory", "out of memory");
+    int answer = report ? -1 : cli_fail(c, "no-memory", "out of memory");
+    inspect_doctor_options(w->v->o, &w->options);
     w->options.param_names = w->params.items;
     w->options.param_name_count = w->params.count;
     if (answer < 0 && ckpt_doctor(reader, &w->options, &result, report, &err) < 0)
@@ -484,14 +484,7 @@ int run_doctor(const run_view *v)
                          "%s: a run directory is resumed by ckpt_run_resume; --for %s is for one of its checkpoints",
                          v->path, v->o->loader);
     if (v->o->snippet && strcmp(v->o->snippet, "c") != 0)
-        return cli_usage(&v->o->cli, strcmp(v->o->snippet, "torch") == 0
-                                         ? "--snippet: a run directory is resumed by ckpt_run_resume, in C or C++: write --snippet c%s"
-                                         : "--snippet: unknown value '%s' (choose torch or c)",
-                         strcmp(v->o->snippet, "torch") == 0 ? "" : v->o->snippet);
-    ckpt_doctor_options options;  /* wrong ones are said though no checkpoint should be asked about */
-    int status = inspect_doctor_options(v->o, &options);
-    if (status >= 0)
-        return status;
+        return cli_usage(&v->o->cli, "--snippet: a run directory is resumed by ckpt_run_resume, in C or C++: write --snippet c");
     inspect_doctor_warn(v->o, CKPT_LOADER_CKPT);
     return run_again(v, doctor_once);
 }

@@ -42,14 +42,6 @@ void cli_init(cli *c, const char *program, int argc, char **argv)
     }
 }
 
-void cli_free(cli *c)
-{
-    free(c->tensors.items);
-    free(c->roles.items);
-    free(c->devices.items);
-    free(c->about.items);
-}
-
 static int fail_text(const cli *c, const char *code, const char *hint, const char *text)
 {
     if (c->json) {

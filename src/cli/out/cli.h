@@ -40,7 +40,6 @@ typedef struct cli {
 
 /* Fills program, json (already here, so that usage errors honour it) and colour. argv as main got it. */
 void cli_init(cli *c, const char *program, int argc, char **argv);
-void cli_free(cli *c);
 
 /* No answer: with --json the error document on stdout, else a line on stderr. Both return CLI_NO_ANSWER. */
 int cli_fail(const cli *c, const char *code, const char *format, ...) CLI_PRINTF(3, 4);

@@ -154,7 +154,7 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
     html_table(p->f, "Another program, version or machine may get another answer.", heads);
     assumed_row(p->f, "loaded by", ckpt_loader_name(r->loader), o->loader);
     if (torch) {
-        assumed_row(p->f, "torch", version, o->torch);
+        assumed_row(p->f, "torch", version, o->torch.text);
         assumed_row(p->f, "weights_only of torch.load", r->load_weights_only ? "True" : "False", o->load_weights_only);
     }
     assumed_row(p->f, "optimizer that the program constructs",
@@ -162,11 +162,11 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
                 o->optimizer);
     assumed_row(p->f, "mixed precision with a grad scaler", r->amp ? "yes" : "no", o->amp);
     assumed_row(p->f, "map_location", o->map_location ? o->map_location : "what the loader does by itself", o->map_location);
-    assumed_row(p->f, "devices of the target", o->devices ? o->devices : "not counted", o->devices);
-    if (o->device_memory)
-        assumed_row(p->f, "memory of each device", o->device_memory, true);
-    if (o->world)
-        assumed_row(p->f, "ranks", o->world, true);
+    assumed_row(p->f, "devices of the target", o->devices.text ? o->devices.text : "not counted", o->devices.text);
+    if (o->device_memory.text)
+        assumed_row(p->f, "memory of each device", o->device_memory.text, true);
+    if (o->world.text)
+        assumed_row(p->f, "ranks", o->world.text, true);
     if (o->param_names)
         assumed_row(p->f, "order of the parameters", o->param_names, true);
     if (o->assume_order)

@@ -29,11 +29,11 @@ static void put_verdict(report_page *p, const ckpt_diff_result *r)
     fputs("</span>, B is <span class=\"name\">", p->f);
     html_str(p->f, (ckpt_str){o->paths[1], strlen(o->paths[1])}, "");
     fputs("</span>. ", p->f);
-    if (o->atol || o->rtol) {
+    if (o->atol.text || o->rtol.text) {
         fputs("Values were compared with the tolerances atol ", p->f);
-        html_message(p->f, o->atol ? o->atol : "0", 60);
+        html_message(p->f, o->atol.text ? o->atol.text : "0", 60);
         fputs(" and rtol ", p->f);
-        html_message(p->f, o->rtol ? o->rtol : "0", 60);
+        html_message(p->f, o->rtol.text ? o->rtol.text : "0", 60);
         fputs(".</p>\n", p->f);
     } else {
         fputs("Values were compared bit by bit.</p>\n", p->f);
