@@ -37,13 +37,7 @@ static void json_side(json_out *j, const char *key, const ckpt_tensor_info *t)
     json_object(j, key);
     json_bytes(j, "name", t->name.data, t->name.size);
     json_text(j, "dtype", ckpt_dtype_name(t->dtype));
-    if (t->shape || t->ndim == 0) {
-        json_array(j, "shape");
-        for (uint32_t i = 0; i < t->ndim; i++)
-            json_int(j, NULL, t->shape[i]);
-        json_end_array(j);
-    } else
-        json_null(j, "shape");
+    json_sizes(j, "shape", t->shape, t->ndim);
     json_bytes(j, "device", t->device.data, t->device.size);
     json_bytes(j, "layout", t->extra->layout.data, t->extra->layout.size);
     json_bytes(j, "file", t->file.data, t->file.size);
@@ -56,19 +50,11 @@ static void json_tensor(json_out *j, const ckpt_diff_tensor *t)
     json_head(j, t->name, t->status, t->what, t->match);
     json_side(j, "a", t->a);
     json_side(j, "b", t->b);
-    if (t->compared) {
-        json_double(j, "max_abs", t->max_abs);
-        json_double(j, "max_rel", t->max_rel);
-        json_uint(j, "nan_mismatch", t->nan_mismatch);
-        json_uint(j, "differing", t->differing);
-        json_uint(j, "elements", t->elements);
-    } else {
-        json_null(j, "max_abs");
-        json_null(j, "max_rel");
-        json_null(j, "nan_mismatch");
-        json_null(j, "differing");
-        json_null(j, "elements");
-    }
+    json_double_or_null(j, "max_abs", t->compared, t->max_abs);
+    json_double_or_null(j, "max_rel", t->compared, t->max_rel);
+    json_uint_or_null(j, "nan_mismatch", t->compared, t->nan_mismatch);
+    json_uint_or_null(j, "differing", t->compared, t->differing);
+    json_uint_or_null(j, "elements", t->compared, t->elements);
     json_bytes(j, "tied", t->tied.data, t->tied.size);
     json_end_object(j);
 }
@@ -110,18 +96,11 @@ static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_dif
                       const ckpt_report *report)
 {
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format_a", ckpt_reader_format(a));
     json_text(&j, "format_b", ckpt_reader_format(b));
-    if (options->tolerant) {
-        json_double(&j, "atol", options->atol);
-        json_double(&j, "rtol", options->rtol);
-    } else {
-        json_null(&j, "atol");
-        json_null(&j, "rtol");
-    }
+    json_double_or_null(&j, "atol", options->tolerant, options->atol);
+    json_double_or_null(&j, "rtol", options->tolerant, options->rtol);
     json_bool(&j, "same", r->same);
     json_object(&j, "counts");
     json_counts(&j, "tensors", &r->of_tensors);

@@ -30,14 +30,6 @@ void inspect_doctor_warn(const command_line *o, ckpt_loader loader)
                  !o->load_weights_only ? "--torch" : o->torch.text ? "--torch, --load-weights-only" : "--load-weights-only");
 }
 
-static void json_flag(json_out *j, const char *key, int flag)
-{
-    if (flag < 0)
-        json_null(j, key);
-    else
-        json_bool(j, key, flag > 0);
-}
-
 void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r)
 {
     char version[24];
@@ -46,28 +38,19 @@ void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_
     json_object(j, "assumed");
     json_text(j, "for", ckpt_loader_name(r->loader));
     json_text(j, "torch", torch ? version : NULL);
-    json_flag(j, "load_weights_only", torch ? r->load_weights_only : -1);
+    json_bool_or_null(j, "load_weights_only", torch, r->load_weights_only);
     json_text(j, "optimizer", d->optimizer != CKPT_OPTIMIZER_DEFAULT ? ckpt_optimizer_kind_name(d->optimizer) : NULL);
     json_bool(j, "amp", r->amp);
     json_text(j, "map_location", o->map_location);
-    if (d->cuda_devices >= 0)
-        json_int(j, "devices", d->cuda_devices);
-    else
-        json_null(j, "devices");
-    if (d->device_memory)
-        json_uint(j, "device_memory", d->device_memory);
-    else
-        json_null(j, "device_memory");
-    if (d->world)
-        json_int(j, "world", d->world);
-    else
-        json_null(j, "world");
+    json_int_or_null(j, "devices", d->cuda_devices >= 0, d->cuda_devices);
+    json_uint_or_null(j, "device_memory", d->device_memory != 0, d->device_memory);
+    json_int_or_null(j, "world", d->world != 0, d->world);
     json_bool(j, "values", d->read_values);
     json_end_object(j);
     json_object(j, "effective");
-    json_flag(j, "fused", r->fused);
-    json_flag(j, "capturable", r->capturable);
-    json_flag(j, "foreach", r->foreach_);
+    json_bool_or_null(j, "fused", r->fused >= 0, r->fused > 0);
+    json_bool_or_null(j, "capturable", r->capturable >= 0, r->capturable > 0);
+    json_bool_or_null(j, "foreach", r->foreach_ >= 0, r->foreach_ > 0);
     json_end_object(j);
 }
 
@@ -101,16 +84,13 @@ static void doctor_json(const command_line *o, const ckpt_doctor_options *d, con
                         const char *snippet)
 {
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     if (r->outcome == CKPT_OUTCOME_UNKNOWN)
         cli_json_error(&o->cli, &j, "unknown", "whether it resumes is not known; the findings say what is missing");
     inspect_doctor_json_assumed(&j, o, d, r);
     json_text(&j, "outcome", ckpt_outcome_name(r->outcome));
-    json_flag(&j, "will_resume", r->outcome == CKPT_OUTCOME_UNKNOWN || r->outcome == CKPT_OUTCOME_WEIGHTS_ONLY
-                                    ? -1
-                                    : r->outcome == CKPT_OUTCOME_RESUMES || r->outcome == CKPT_OUTCOME_RESUMES_DIFFERENTLY);
+    json_bool_or_null(&j, "will_resume", r->outcome != CKPT_OUTCOME_UNKNOWN && r->outcome != CKPT_OUTCOME_WEIGHTS_ONLY,
+                      r->outcome == CKPT_OUTCOME_RESUMES || r->outcome == CKPT_OUTCOME_RESUMES_DIFFERENTLY);
     doctor_json_checked(&j, r);
     cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
     doctor_json_places(&j, r);

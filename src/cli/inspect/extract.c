@@ -80,15 +80,10 @@ static int extract(const command_line *o, const ckpt_reader *reader, size_t i)
     ckpt_report *unchecked = status == CLI_YES ? cli_unchecked(c, reader) : NULL;
     if (status == CLI_YES && c->json && strcmp(o->output, "-") != 0) {
         json_out j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
-        json_int(&j, "ckpt", 1);
+        json_document(&j);
         json_bytes(&j, "name", t->name.data, t->name.size);
         json_text(&j, "dtype", ckpt_dtype_name(t->dtype));
-        json_array(&j, "shape");
-        for (uint32_t k = 0; k < t->ndim; k++)
-            json_int(&j, NULL, t->shape[k]);
-        json_end_array(&j);
+        json_sizes(&j, "shape", t->shape, t->ndim);
         json_uint(&j, "nbytes", t->nbytes);
         json_text(&j, "output", o->output);
         cli_json_findings(&j, unchecked, NULL, CKPT_SEVERITY_NOTE);

@@ -456,10 +456,7 @@ static void json_item(json_out *j, const folder_item *it)
     show_json_score(j, &s.score);
     json_uint(j, "nbytes", it->nbytes);
     json_int(j, "time", it->time);
-    if (it->unread)
-        json_null(j, "complete");
-    else
-        json_bool(j, "complete", it->complete);
+    json_bool_or_null(j, "complete", !it->unread, it->complete);
     json_text(j, "why", it->complete ? NULL : it->why);
     json_end_object(j);
 }
@@ -467,9 +464,7 @@ static void json_item(json_out *j, const folder_item *it)
 static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_item *last, const char *resume)
 {
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format", "checkpoints");
     json_text(&j, "kind", "directory");
     json_text(&j, "producer", last ? last->producer : NULL);

@@ -25,14 +25,6 @@ static void json_str(json_out *j, const char *key, ckpt_str s)
     json_bytes(j, key, s.data, s.size);
 }
 
-static void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint32_t n)
-{
-    json_array(j, key);
-    for (uint32_t i = 0; i < n; i++)
-        json_int(j, NULL, sizes[i]);
-    json_end_array(j);
-}
-
 /* What only some tensors have. */
 static void json_marks(json_out *j, const ckpt_tensor_info *t)
 {
@@ -80,11 +72,8 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     json_text(j, "dtype", ckpt_dtype_name(t->dtype));
     const char *layout = t->extra->layout.data;
     bool nested = layout && (strcmp(layout, "nested") == 0 || strcmp(layout, "jagged") == 0);
-    if (!nested && (t->shape || t->ndim == 0)) /* rows of several lengths have none */
-        json_sizes(j, "shape", t->shape, t->ndim);
-    else
-        json_null(j, "shape");
-    if (t->strides || (t->ndim == 0 && t->storage >= 0))
+    json_sizes(j, "shape", nested ? NULL : t->shape, nested ? 1 : t->ndim); /* rows of several lengths have none */
+    if (t->strides || t->storage >= 0)
         json_sizes(j, "strides", t->strides, t->ndim);
     else
         json_null(j, "strides");
@@ -92,15 +81,9 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     if (known)
         json_text(j, "role", t->role ? ckpt_role_name(t->role) : NULL);
     json_uint(j, "nbytes", t->nbytes);
-    if (t->storage >= 0) {
-        json_int(j, "storage", t->storage);
-        json_uint(j, "storage_nbytes", t->storage_nbytes);
-        json_int(j, "offset", t->offset);
-    } else {
-        json_null(j, "storage");
-        json_null(j, "storage_nbytes");
-        json_null(j, "offset");
-    }
+    json_int_or_null(j, "storage", t->storage >= 0, t->storage);
+    json_uint_or_null(j, "storage_nbytes", t->storage >= 0, t->storage_nbytes);
+    json_int_or_null(j, "offset", t->storage >= 0, t->offset);
     if (known)
         json_owner(j, t, known);
     if (checksum && crc)
@@ -159,9 +142,7 @@ static void list_json(const command_line *o, const ckpt_reader *reader, const su
 {
     static const ckpt_canonical unknown;
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format", ckpt_reader_format(reader));
     json_array(&j, "tensors");
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {

@@ -296,10 +296,7 @@ static void json_entry(json_out *j, const ckpt_run_entry *e, const bool *remove)
     json_text(j, "name", e->name);
     json_text(j, "path", e->path);
     json_int(j, "step", e->step);
-    if (e->time >= 0)
-        json_int(j, "time", e->time);
-    else
-        json_null(j, "time");
+    json_int_or_null(j, "time", e->time >= 0, e->time);
     json_uint(j, "nbytes", e->nbytes);
     json_int(j, "world", e->world);
     json_int(j, "ranks_held", e->ranks_held);
@@ -315,9 +312,7 @@ static void list_json(const run_view *v, const layout *l)
 {
     const ckpt_run_entry *newest = run_newest(v);
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format", "run");
     json_text(&j, "kind", "directory");
     json_text(&j, "producer", "ckpt");

@@ -221,9 +221,7 @@ static void doctor_json(const walk *w, int status)
     const run_view *v = w->v;
     const ckpt_run_entry *from = taken(w);
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     if (status == CLI_NO_ANSWER)
         cli_json_error(&v->o->cli, &j, "unknown",
                        w->all[w->end].why[0] ? w->all[w->end].why
@@ -249,10 +247,7 @@ static void doctor_json(const walk *w, int status)
     if (v->o->snippet)
         json_text(&j, "snippet", w->snippet);
     json_text(&j, "outcome", outcome_of(w));
-    if (status == CLI_NO_ANSWER)
-        json_null(&j, "will_resume");
-    else
-        json_bool(&j, "will_resume", from != NULL);
+    json_bool_or_null(&j, "will_resume", status != CLI_NO_ANSWER, from != NULL);
     cli_json_findings(&j, w->report, ckpt_run_list_findings(v->list), CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }

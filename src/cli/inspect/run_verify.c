@@ -156,15 +156,6 @@ static void put_verdict(const run_view *v, const ckpt_run_entry *e, const verdic
     fflush(stdout);
 }
 
-static void json_checked(json_out *j, const ckpt_verify_result *r)
-{
-    json_object(j, "checked");
-    json_uint(j, "bytes", r->bytes);
-    json_uint(j, "tensors", r->tensors);
-    json_uint(j, "unprotected_bytes", r->unprotected_bytes);
-    json_end_object(j);
-}
-
 static void json_verdict(json_out *j, const ckpt_run_entry *e, const verdict *d)
 {
     json_object(j, NULL);
@@ -172,12 +163,9 @@ static void json_verdict(json_out *j, const ckpt_run_entry *e, const verdict *d)
     json_text(j, "path", e->path);
     json_int(j, "step", e->step);
     json_bool(j, "complete", e->complete);
-    if (d->check.gone || !d->check.answered)
-        json_null(j, "ok");
-    else
-        json_bool(j, "ok", d->ok);
+    json_bool_or_null(j, "ok", !d->check.gone && d->check.answered, d->ok);
     json_text(j, "integrity", inspect_integrity_name(d->check.sum.integrity));
-    json_checked(j, &d->check.sum);
+    inspect_json_checked(j, &d->check.sum);
     const char *why = !e->complete ? e->why : d->check.why;
     json_text(j, "why", *why ? why : NULL);
     json_array(j, "parts");                          /* of each rank that is here */
@@ -196,9 +184,7 @@ static void verify_json(const run_view *v, const verdict *all, int status)
     ckpt_verify_result sum = {.integrity = CKPT_INTEGRITY_DIGEST};
     bool opened = false;
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     for (size_t i = 0; i < v->count; i++) {
         const ckpt_verify_result *r = &all[i].check.sum;
         if (all[i].check.gone)
@@ -215,12 +201,9 @@ static void verify_json(const run_view *v, const verdict *all, int status)
     if (status == CLI_NO_ANSWER)
         cli_json_error(&v->o->cli, &j, "system", "a checkpoint could not be read; checkpoints[] says which and why");
     json_text(&j, "format", "run");
-    if (status == CLI_NO_ANSWER)
-        json_null(&j, "ok");
-    else
-        json_bool(&j, "ok", status == CLI_YES);
+    json_bool_or_null(&j, "ok", status != CLI_NO_ANSWER, status == CLI_YES);
     json_text(&j, "integrity", inspect_integrity_name(sum.integrity));
-    json_checked(&j, &sum);
+    inspect_json_checked(&j, &sum);
     json_array(&j, "checkpoints");
     for (size_t i = 0; i < v->count; i++)
         json_verdict(&j, &v->entries[i], &all[i]);

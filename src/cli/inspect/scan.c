@@ -22,9 +22,7 @@ static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *re
 {
     ckpt_danger verdict = ckpt_scan_verdict(scan);
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     if (verdict == CKPT_DANGER_UNKNOWN)
         cli_json_error(c, &j, "unknown", "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
     json_text(&j, "verdict", ckpt_verdict_name(verdict));

@@ -64,6 +64,18 @@ static void json_optimizer(json_out *j, const show_picture *p)
     json_end_object(j);
 }
 
+/* The members of a dict. */
+static void json_entries(json_out *j, const ckpt_value *v)
+{
+    for (size_t i = 0; i < v->entry_count; i++) {
+        const ckpt_value *key = v->entries[i].key;
+        if (key->kind != CKPT_V_STR)
+            continue;
+        json_key(j, key->text.data, key->text.size);
+        cli_json_value(j, NULL, v->entries[i].value);
+    }
+}
+
 static void json_scaler(json_out *j, const show_picture *p)
 {
     const ckpt_value *v = p->summary.scaler;
@@ -74,13 +86,7 @@ static void json_scaler(json_out *j, const show_picture *p)
     json_object(j, "scaler");
     json_bytes(j, "path", p->summary.scaler_path.data, p->summary.scaler_path.size);
     json_bool(j, "enabled", v->entry_count > 0);
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *key = v->entries[i].key;
-        if (key->kind != CKPT_V_STR)
-            continue;
-        json_key(j, key->text.data, key->text.size);
-        cli_json_value(j, NULL, v->entries[i].value);
-    }
+    json_entries(j, v);
     json_end_object(j);
 }
 
@@ -95,13 +101,7 @@ static void json_scheduler(json_out *j, const ckpt_summary *s)
     json_bytes(j, "path", s->scheduler_path.data, s->scheduler_path.size);
     json_text(j, "class", s->scheduler_class);
     json_uint(j, "count", s->scheduler_count);
-    for (size_t i = 0; i < v->entry_count; i++) {
-        const ckpt_value *key = v->entries[i].key;
-        if (key->kind != CKPT_V_STR)
-            continue;
-        json_key(j, key->text.data, key->text.size);
-        cli_json_value(j, NULL, v->entries[i].value);
-    }
+    json_entries(j, v);
     json_end_object(j);
 }
 
@@ -142,9 +142,7 @@ void show_json(const show_picture *p)
 {
     const ckpt_summary *s = &p->summary;
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format", ckpt_reader_format(p->reader));
     json_text(&j, "kind", p->directory ? "directory" : "file");
     json_text(&j, "producer", s->producer);

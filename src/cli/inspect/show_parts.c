@@ -46,10 +46,7 @@ bool show_may_hold(const show_picture *p)
 
 void show_json_progress(json_out *j, const ckpt_summary *s)
 {
-    if (s->step >= 0)
-        json_int(j, "step", s->step);
-    else
-        json_null(j, "step");
+    json_int_or_null(j, "step", s->step >= 0, s->step);
     if (s->epoch >= 0 && s->epoch_exact > (double)s->epoch)
         json_double(j, "epoch", s->epoch_exact);
     else if (s->epoch >= 0)
@@ -66,14 +63,8 @@ void show_json_score(json_out *j, const ckpt_score *s)
     }
     json_object(j, "score");
     json_bytes(j, "name", s->name.data, s->name.size);
-    if (s->has_best)
-        json_double(j, "best", s->best);
-    else
-        json_null(j, "best");
-    if (s->has_current)
-        json_double(j, "current", s->current);
-    else
-        json_null(j, "current");
+    json_double_or_null(j, "best", s->has_best, s->best);
+    json_double_or_null(j, "current", s->has_current, s->current);
     json_end_object(j);
 }
 

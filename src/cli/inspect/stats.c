@@ -89,47 +89,26 @@ static void json_histogram(json_out *j, const ckpt_tensor_stats *s)
     json_end_object(j);
 }
 
-static void json_count(json_out *j, const char *key, const ckpt_tensor_stats *s, uint64_t n)
-{
-    if (s->kind == CKPT_STATS_NONE)
-        json_null(j, key);
-    else
-        json_uint(j, key, n);
-}
-
-static void json_double_or_null(json_out *j, const char *key, const ckpt_tensor_stats *s, double value)
-{
-    if (s->finite == 0)
-        json_null(j, key);
-    else
-        json_double(j, key, value);
-}
-
 static void json_stats(json_out *j, const ckpt_tensor_info *t, const ckpt_tensor_stats *s)
 {
+    const bool known = s->kind != CKPT_STATS_NONE;
     json_object(j, NULL);
     json_bytes(j, "name", t->name.data, t->name.size);
     json_text(j, "dtype", ckpt_dtype_name(t->dtype));
-    if (t->shape || t->ndim == 0) {
-        json_array(j, "shape");
-        for (uint32_t i = 0; i < t->ndim; i++)
-            json_int(j, NULL, t->shape[i]);
-        json_end_array(j);
-    } else
-        json_null(j, "shape");
+    json_sizes(j, "shape", t->shape, t->ndim);
     json_text(j, "role", t->role ? ckpt_role_name(t->role) : NULL);
     json_bytes(j, "file", t->file.data, t->file.size);
     json_text(j, "of", s->kind ? ckpt_stats_kind_name(s->kind) : NULL);
     json_text(j, "why", s->why);
-    json_count(j, "count", s, s->count);
+    json_uint_or_null(j, "count", known, s->count);
     json_extremes(j, s);
-    json_double_or_null(j, "mean", s, s->mean);
-    json_double_or_null(j, "std", s, s->std);
-    json_count(j, "nan", s, s->nan);
-    json_count(j, "inf", s, s->inf_pos + s->inf_neg);
-    json_count(j, "inf_pos", s, s->inf_pos);
-    json_count(j, "inf_neg", s, s->inf_neg);
-    json_count(j, "zero", s, s->zero);
+    json_double_or_null(j, "mean", s->finite > 0, s->mean);
+    json_double_or_null(j, "std", s->finite > 0, s->std);
+    json_uint_or_null(j, "nan", known, s->nan);
+    json_uint_or_null(j, "inf", known, s->inf_pos + s->inf_neg);
+    json_uint_or_null(j, "inf_pos", known, s->inf_pos);
+    json_uint_or_null(j, "inf_neg", known, s->inf_neg);
+    json_uint_or_null(j, "zero", known, s->zero);
     json_histogram(j, s);
     json_end_object(j);
 }
@@ -137,9 +116,7 @@ static void json_stats(json_out *j, const ckpt_tensor_info *t, const ckpt_tensor
 static void stats_json(const table *t, const ckpt_report *unchecked)
 {
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format", ckpt_reader_format(t->reader));
     json_array(&j, "tensors");
     for (size_t i = 0; i < ckpt_reader_tensor_count(t->reader); i++)

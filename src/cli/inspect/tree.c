@@ -113,10 +113,7 @@ static void json_path(json_out *j, const ckpt_path *path)
 static void json_array_value(json_out *j, const ckpt_value *v)
 {
     json_bytes(j, "dtype", v->array->dtype.data, v->array->dtype.size);
-    json_array(j, "shape");
-    for (uint32_t i = 0; i < v->array->ndim; i++)
-        json_int(j, NULL, v->array->shape[i]);
-    json_end_array(j);
+    json_sizes(j, "shape", v->array->shape, v->array->ndim);
     json_bool(j, "fortran", v->array->fortran);
     json_uint(j, "length", v->text.size);
     uint32_t crc;
@@ -290,9 +287,7 @@ static void tree_json(tree *t, const ckpt_reader *reader)
 {
     const ckpt_value *root = ckpt_reader_root(reader);
     json_out *j = &t->j;
-    json_init(j, stdout);
-    json_object(j, NULL);
-    json_int(j, "ckpt", 1);
+    json_document(j);
     json_text(j, "format", ckpt_reader_format(reader));
     json_array(j, "entries");
     ckpt_value_walk(root, 0, entry_visit, t, NULL);

@@ -9,20 +9,23 @@ const char *inspect_integrity_name(ckpt_integrity integrity)
     return integrity <= CKPT_INTEGRITY_DIGEST ? names[integrity] : "none";
 }
 
+void inspect_json_checked(json_out *j, const ckpt_verify_result *r)
+{
+    json_object(j, "checked");
+    json_uint(j, "bytes", r->bytes);
+    json_uint(j, "tensors", r->tensors);
+    json_uint(j, "unprotected_bytes", r->unprotected_bytes);
+    json_end_object(j);
+}
+
 static void verify_json(const ckpt_verify_result *r, const ckpt_report *report)
 {
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_text(&j, "format", r->format[0] ? r->format : NULL);
     json_bool(&j, "ok", r->ok);
     json_text(&j, "integrity", inspect_integrity_name(r->integrity));
-    json_object(&j, "checked");
-    json_uint(&j, "bytes", r->bytes);
-    json_uint(&j, "tensors", r->tensors);
-    json_uint(&j, "unprotected_bytes", r->unprotected_bytes);
-    json_end_object(&j);
+    inspect_json_checked(&j, r);
     cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }

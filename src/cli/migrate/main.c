@@ -213,9 +213,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
     }
     char *text = cli_error_text(&b->o.cli, b->src, err);
     json_out j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
-    json_int(&j, "ckpt", 1);
+    json_document(&j);
     json_object(&j, "error");
     json_text(&j, "code", ckpt_status_name(err->status));
     json_text(&j, "message", text ? text : err->message);
@@ -361,9 +359,7 @@ static int run(job *b, int argc, char **argv)
             cli_warn(&b->o.cli, "--tensor, --role and --device name no tensor that is there: all were left out");
         if (answer == CKPT_OK && b->o.cli.json) {
             json_out j;
-            json_init(&j, stdout);
-            json_object(&j, NULL);
-            json_int(&j, "ckpt", 1);
+            json_document(&j);
             put_result(&j, b, report, true);
             json_end_object(&j);
         } else if (answer == CKPT_OK) {

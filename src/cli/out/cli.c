@@ -46,9 +46,7 @@ static int fail_text(const cli *c, const char *code, const char *hint, const cha
 {
     if (c->json) {
         json_out j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
-        json_int(&j, "ckpt", 1);
+        json_document(&j);
         json_object(&j, "error");
         json_text(&j, "code", code);
         json_text(&j, "message", text);
@@ -238,9 +236,7 @@ int cli_help(const cli *c, const char *text)
 {
     if (c->json) {
         json_out j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
-        json_int(&j, "ckpt", 1);
+        json_document(&j);
         json_text(&j, "program", c->program);
         json_text(&j, "help", text);
         json_end_object(&j);
@@ -254,9 +250,7 @@ int cli_version(const cli *c)
 {
     if (c->json) {
         json_out j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
-        json_int(&j, "ckpt", 1);
+        json_document(&j);
         json_text(&j, "program", c->program);
         json_text(&j, "version", ckpt_version());
         json_text(&j, "build", ckpt_build_info());

@@ -98,6 +98,13 @@ void json_init(json_out *j, FILE *file)
     *j = (json_out){file, 0, true, false};
 }
 
+void json_document(json_out *j)
+{
+    json_init(j, stdout);
+    json_object(j, NULL);
+    json_int(j, "ckpt", 1);
+}
+
 static void open_container(json_out *j, char bracket)
 {
     putc(bracket, j->file);
@@ -161,6 +168,50 @@ void json_uint(json_out *j, const char *key, uint64_t value)
 {
     begin(j, key);
     fprintf(j->file, value <= (uint64_t)EXACT ? "%" PRIu64 : "\"%" PRIu64 "\"", value);
+}
+
+void json_bool_or_null(json_out *j, const char *key, bool known, bool value)
+{
+    if (known)
+        json_bool(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_int_or_null(json_out *j, const char *key, bool known, int64_t value)
+{
+    if (known)
+        json_int(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_uint_or_null(json_out *j, const char *key, bool known, uint64_t value)
+{
+    if (known)
+        json_uint(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_double_or_null(json_out *j, const char *key, bool known, double value)
+{
+    if (known)
+        json_double(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint32_t n)
+{
+    if (!sizes && n > 0) {
+        json_null(j, key);
+        return;
+    }
+    json_array(j, key);
+    for (uint32_t i = 0; i < n; i++)
+        json_int(j, NULL, sizes[i]);
+    json_end_array(j);
 }
 
 char *json_format_double(char *buf, double value)

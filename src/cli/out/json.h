@@ -16,6 +16,8 @@ typedef struct json_out {
 } json_out;
 
 void json_init(json_out *j, FILE *file);
+/* The document of a command on standard output, up to its first member: json_end_object ends it. */
+void json_document(json_out *j);
 void json_object(json_out *j, const char *key);
 void json_array(json_out *j, const char *key);
 void json_end_object(json_out *j);
@@ -26,6 +28,13 @@ void json_bool(json_out *j, const char *key, bool value);
 void json_int(json_out *j, const char *key, int64_t value);             /* beyond 2^53: a decimal string */
 void json_uint(json_out *j, const char *key, uint64_t value);
 void json_double(json_out *j, const char *key, double value);           /* shortest; "nan", "inf", "-inf" as strings */
+/* null where it is not known. */
+void json_bool_or_null(json_out *j, const char *key, bool known, bool value);
+void json_int_or_null(json_out *j, const char *key, bool known, int64_t value);
+void json_uint_or_null(json_out *j, const char *key, bool known, uint64_t value);
+void json_double_or_null(json_out *j, const char *key, bool known, double value);
+/* [2, 3]; sizes NULL with n > 0: null. */
+void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint32_t n);
 void json_crc(json_out *j, const char *key, uint32_t crc);              /* eight lower-case hex digits */
 void json_text(json_out *j, const char *key, const char *text);         /* NULL: null */
 /* Bytes from a file: control characters are escaped; a lone surrogate in WTF-8 becomes \udXXX, and a byte that is no
