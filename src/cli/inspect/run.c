@@ -70,12 +70,6 @@ static bool is_rank(const char *name)
     return strncmp(name, "rank-", 5) == 0 && name[5] && strspn(name + 5, "0123456789") == strlen(name + 5);
 }
 
-static bool is_directory(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static char *joined(const char *a, const char *b, const char *c)
 {
     size_t size = strlen(a) + strlen(b) + strlen(c) + 3;
@@ -118,7 +112,7 @@ bool run_parts_find(const run_view *v, const ckpt_run_entry *e, run_parts *out)
             continue;
         out->rank_directories++;
         char *path = joined(v->path, d->d_name, e->name);
-        if (path && !is_directory(path))
+        if (path && !show_is_directory(path))
             free(path);
         else
             ok = add_part(out, path);

@@ -214,10 +214,7 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
     char *text = cli_error_text(&b->o.cli, b->src, err);
     json_out j;
     json_document(&j);
-    json_object(&j, "error");
-    json_text(&j, "code", ckpt_status_name(err->status));
-    json_text(&j, "message", text ? text : err->message);
-    json_end_object(&j);
+    json_error(&j, ckpt_status_name(err->status), text ? text : err->message);
     free(text);
     put_result(&j, b, report, false);
     json_end_object(&j);

@@ -47,10 +47,7 @@ static int fail_text(const cli *c, const char *code, const char *hint, const cha
     if (c->json) {
         json_out j;
         json_document(&j);
-        json_object(&j, "error");
-        json_text(&j, "code", code);
-        json_text(&j, "message", text);
-        json_end_object(&j);
+        json_error(&j, code, text);
         json_end_object(&j);
     } else {
         fprintf(stderr, "%s: ", c->program);
@@ -136,10 +133,7 @@ void cli_json_error(const cli *c, json_out *j, const char *code, const char *mes
     char *path = c->about.count ? escaped(c->about.items[0]) : NULL, *text = NULL;
     if (path && !begins_with(message, path) && asprintf(&text, "%s: %s", path, message) < 0)
         text = NULL;
-    json_object(j, "error");
-    json_text(j, "code", code);
-    json_text(j, "message", text ? text : message);
-    json_end_object(j);
+    json_error(j, code, text ? text : message);
     free(text);
     free(path);
 }

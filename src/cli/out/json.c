@@ -256,3 +256,11 @@ void json_text(json_out *j, const char *key, const char *text)
 {
     json_bytes(j, key, text, text ? strlen(text) : 0);
 }
+
+void json_error(json_out *j, const char *code, const char *message)
+{
+    json_object(j, "error");
+    json_text(j, "code", code);
+    json_text(j, "message", message);
+    json_end_object(j);
+}

@@ -18,6 +18,8 @@ typedef struct json_out {
 void json_init(json_out *j, FILE *file);
 /* The document of a command on standard output, up to its first member: json_end_object ends it. */
 void json_document(json_out *j);
+/* The member "error". */
+void json_error(json_out *j, const char *code, const char *message);
 void json_object(json_out *j, const char *key);
 void json_array(json_out *j, const char *key);
 void json_end_object(json_out *j);
