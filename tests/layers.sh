@@ -34,10 +34,20 @@ examine##base model codec io map format format/torch format/native format/folder
 doctor##base model codec io map format format/torch format/table engine anatomy reader examine
 run##base model codec io device map format format/native state engine reader save restore examine
 migrate##base model codec io device map format format/torch format/native format/folder format/table engine anatomy reader examine doctor
-cli##
+cli/out##
+cli/report##cli/out
+cli/inspect##cli/out cli/report
+cli/migrate##cli/out
+cli/completion##cli/out
 TABLE
 }
 most=6    # no room holds more than one part in so many of src/
+
+# The room of a file or a header, as the path below src has it.
+room_of() {
+    folder=${1%/*}
+    if may_include "$folder" >/dev/null; then echo "$folder"; else echo "${folder%%/*}"; fi
+}
 
 # Functions that belong to one place: names#files that may call them#why
 owned_calls() {
@@ -58,7 +68,7 @@ room_of() {
         n = split($1, part, "/")
         room = part[2]
         if ($1 ~ /^src\/format\/(table|identify)\./) room = "format/table"
-        else if (room == "format" && n > 3) room = "format/" part[3]
+        else if ((room == "format" || room == "cli") && n > 3) room = room "/" part[3]
         print $1, room
     }'
 }
@@ -111,10 +121,10 @@ include_findings() {
             other=$(echo "src/$header" | room_of | cut -d' ' -f2)
             test "$other" = "$room" || echo "$file $room $other \"$header\""
         done
-        if [ "$room" = cli ]; then
+        case $room in cli*)
             sed -n 's/^[ \t]*#[ \t]*include[ \t]*<\(cJSON\|cjson\|yaml\|pcre2\|isa-l\|cuda\)[^>]*>.*/&/p' "$file" |
-            while read -r line; do echo "$file: the commands use public headers only: $line"; done
-        fi
+            while read -r line; do echo "$file: the commands use public headers only: $line"; done ;;
+        esac
     done <"$work/files" >"$work/includes"
     grep -v '^[^ :]* [^ ]* [^ ]* "' "$work/includes"
     grep '^[^ :]* [^ ]* [^ ]* "' "$work/includes" | refuse
@@ -289,8 +299,9 @@ plant $some '#include "model/index.h"' 'base may not use model'
 plant src/format/format.h '#include "device/device.h"' 'format may not use device'
 plant src/format/torch/torch.c '#include "format/native/native.h"' 'format/torch may not use format/native'
 plant src/format/native/native.c '#include "format/table.h"' 'format/native may not use format/table'
-plant src/cli/planted.h '#include "engine/engine.h"' 'cli may not use engine'
-plant src/cli/planted.h '#include <cjson/cJSON.h>' 'public headers only'
+plant src/cli/out/planted.h '#include "engine/plan.h"' 'cli/out may not use engine'
+plant src/cli/report/planted.h '#include "cli/inspect/inspect.h"' 'cli/report may not use cli/inspect'
+plant src/cli/out/planted.h '#include <cjson/cJSON.h>' 'public headers only'
 plant $some '#include "../io/sink.h"' 'leaves its room'
 plant $some '#include "nowhere.h"' 'names no room'
 plant $some 'void f(void) { /* fine */ exit(1); }' 'the library prints nothing'

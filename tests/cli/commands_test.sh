@@ -140,11 +140,11 @@ report $? "no temporary is left"
 expect 2 "a target inside a source directory is refused" sh -c "mkdir dir && '$migrate' dir dir/x.safetensors"
 
 # ---- no option takes an empty value: a script whose variable is not set is told so
-# refuses_empty COMMAND SOURCE: each option of the table in SOURCE, in both spellings.
+# refuses_empty COMMAND PROGRAM: each option of the table that takes a value, in both spellings.
 refuses_empty()
 {
     taken=
-    options=$(sed -n 's/.*{"\([a-z-]*\)", required_argument.*/\1/p' "$srcdir/src/cli/$2")
+    options=$("$builddir/src/cli/completion/generate" options "$2" | sed -n 's/^\([a-z-]*\) [^-].*/\1/p')
     for option in $options; do
         "$1" "--$option" '' shared.pt empty.pt >out 2>err
         [ $? -eq 2 ] && grep -q "option '--$option' has an empty value" err || taken="$taken --$option ''"
@@ -154,9 +154,9 @@ refuses_empty()
     [ -z "$taken" ] || echo "# taken:$taken"
     [ -n "$options" ] && [ -z "$taken" ] && [ ! -e empty.pt ]
 }
-refuses_empty "$migrate" migrate_main.c
+refuses_empty "$migrate" migrate
 report $? "ckpt-migrate: no option takes an empty value"
-refuses_empty "$inspect" inspect.c
+refuses_empty "$inspect" inspect
 report $? "ckpt-inspect: no option takes an empty value"
 expect 2 "-o neither" "$inspect" extract "$data/weights.safetensors" a.weight -o ''
 grep -q "option '-o' has an empty value" err

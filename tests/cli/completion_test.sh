@@ -7,7 +7,7 @@
 }
 srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
 builddir=$(cd "${builddir:-.}" && pwd) || exit 99
-completion=$srcdir/src/cli/completion
+completion=$builddir/src/cli/completion
 work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-completion.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
@@ -80,34 +80,39 @@ has()
 
 # ---- every option of the programs, and no other
 for program in inspect migrate; do
-    source=$srcdir/src/cli/inspect.c
-    [ $program = inspect ] || source=$srcdir/src/cli/migrate_main.c
+    "$completion/generate" options $program >options
     ask "ckpt-$program -" "ckpt-$program" -
-    diff <(sed -n '/O_LATER}/d; s/^ *{"\([a-z-]*\)", [a-z]*_argument, NULL, .*/--\1/p' "$source" | sort) <(printf '%s\n' "$answer") | sed 's/^/# /'
-    [ "$(sed -n '/O_LATER}/d; s/^ *{"\([a-z-]*\)", [a-z]*_argument, NULL, .*/--\1/p' "$source" | sort)" = "$answer" ]
+    names=$(sed 's/ .*//; s/^/--/' options | sort)
+    diff <(printf '%s\n' "$names") <(printf '%s\n' "$answer") | sed 's/^/# /'
+    [ "$names" = "$answer" ]
     report $? "ckpt-$program: every option"
-    options=__ckpt_${program}_options
+    words=__ckpt_${program}_options
     bad=
-    while IFS='"' read -r _ name rest; do
-        [[ $rest == *O_LATER* ]] && continue
-        [[ $rest == *required* ]] && wanted=0 || wanted=1
+    while read -r name value _; do
+        [[ $value == - ]] && wanted=1 || wanted=0
         __ckpt_wants "--$name"
         [[ $? -eq $wanted ]] || bad+=" --$name"
-    done < <(grep '^ *{"[a-z-]*", [a-z]*_argument, NULL' "$source")
+    done <options
     answer=$bad
-    [[ -z $bad && ${!options} == *--json* ]]
+    [[ -z $bad && ${!words} == *--json* ]]
     report $? "ckpt-$program: which of them take a value"
 done
-sed -n '/^} commands\[\]/,/^};/s/^ *{"\([a-z]*\)", .*/\1/p' "$srcdir/src/cli/inspect.c" | sort >commands
-answer=$(cat commands)
-[ -s commands ] && [ "$(printf '%s\n' $__ckpt_commands | sort)" = "$answer" ]
+answer=
+for command in $__ckpt_commands; do
+    ckpt-inspect "$command" 2>&1 | grep -q "^ckpt-inspect: $command: missing operand" && answer+=" $command"
+done
+[ "$answer" = " show list tree verify doctor extract stats diff scan" ] && [ "$answer" = " $__ckpt_commands" ]
 report $? "every command"
 answer=$(sed -n '/^\.BI \\-\\-role/,/^\.TP/s/^\.B[R]* \([a-z_]*\).*/\1/p' "$srcdir/man/ckpt-inspect.1" | sort)
-[ "$(printf '%s\n' $__ckpt_roles | sort)" = "$answer" ]
+roles=$answer
+ask 'ckpt-inspect --role ' ckpt-inspect --role ''
+[[ $roles == *exp_avg_sq* && $answer == "$roles" ]]
 report $? "every role"
 # What --fix takes, as its own message says.
 answer=$(ckpt-migrate --dry-run --fix nothing plain.pt x.pt 2>&1 | sed -n 's/.*--fix knows \(.*\), and all$/\1, all/p' | sed 's/, /\n/g' | sort)
-[[ $answer == *step-on-cpu* && "$(printf '%s\n' $__ckpt_fixes | sort)" == "$answer" ]]
+fixes=$answer
+ask 'ckpt-migrate --fix ' ckpt-migrate --fix ''
+[[ $fixes == *step-on-cpu* && $answer == "$fixes" ]]
 report $? "every code of --fix"
 
 # ---- commands, options, values

@@ -1,0 +1,449 @@
+/* inspect/diff.c - what differs between two checkpoints. Only what differs is said, and how many things do not. */
+#include "cli/inspect/inspect.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/report/report.h"
+
+/* A value in a line of text is cut to so many bytes: a difference is named there, not shown whole. */
+enum { SHOWN_MAX = 60 };
+
+/* ---- --json */
+
+static void json_what(json_out *j, unsigned what)
+{
+    json_array(j, "what");
+    for (unsigned bit = 1; ckpt_diff_what_name(bit); bit <<= 1)
+        if (what & bit)
+            json_text(j, NULL, ckpt_diff_what_name(bit));
+    json_end_array(j);
+}
+
+static void json_head(json_out *j, ckpt_str name, ckpt_diff_status status, unsigned what, ckpt_diff_match match)
+{
+    json_object(j, NULL);
+    json_bytes(j, "name", name.data, name.size);
+    json_text(j, "status", ckpt_diff_status_name(status));
+    json_what(j, what);
+    json_text(j, "match", match ? ckpt_diff_match_name(match) : NULL);
+}
+
+static void json_side(json_out *j, const char *key, const ckpt_tensor_info *t)
+{
+    if (!t) {
+        json_null(j, key);
+        return;
+    }
+    json_object(j, key);
+    json_bytes(j, "name", t->name.data, t->name.size);
+    json_text(j, "dtype", ckpt_dtype_name(t->dtype));
+    json_sizes(j, "shape", t->shape, t->ndim);
+    json_bytes(j, "device", t->device.data, t->device.size);
+    json_bytes(j, "layout", t->extra->layout.data, t->extra->layout.size);
+    json_bytes(j, "file", t->file.data, t->file.size);
+    json_uint(j, "nbytes", t->nbytes);
+    json_end_object(j);
+}
+
+static void json_tensor(json_out *j, const ckpt_diff_tensor *t)
+{
+    json_head(j, t->name, t->status, t->what, t->match);
+    json_side(j, "a", t->a);
+    json_side(j, "b", t->b);
+    json_double_or_null(j, "max_abs", t->compared, t->max_abs);
+    json_double_or_null(j, "max_rel", t->compared, t->max_rel);
+    json_uint_or_null(j, "nan_mismatch", t->compared, t->nan_mismatch);
+    json_uint_or_null(j, "differing", t->compared, t->differing);
+    json_uint_or_null(j, "elements", t->compared, t->elements);
+    json_bytes(j, "tied", t->tied.data, t->tied.size);
+    json_end_object(j);
+}
+
+static void json_value(json_out *j, const char *key, ckpt_str name, const ckpt_value *v, const ckpt_tensor_info *t)
+{
+    if (!v && !t) {
+        json_null(j, key);
+        return;
+    }
+    json_object(j, key);
+    json_bytes(j, "name", name.data, name.size);
+    json_text(j, "kind", v ? ckpt_kind_name(v->kind) : "tensor");
+    if (!v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_CLASS || v->kind == CKPT_V_ARRAY || v->kind == CKPT_V_BYTES ||
+        v->kind == CKPT_V_BYTEARRAY)
+        json_null(j, "value");
+    else
+        cli_json_value(j, "value", v);
+    if (v && v->class_name.data)
+        json_bytes(j, "class", v->class_name.data, v->class_name.size);
+    json_end_object(j);
+}
+
+static void json_counts(json_out *j, const char *key, const ckpt_diff_counts *n)
+{
+    json_object(j, key);
+    json_uint(j, "same", n->same);
+    json_uint(j, "changed", n->changed);
+    json_uint(j, "added", n->added);
+    json_uint(j, "removed", n->removed);
+    json_uint(j, "tied", n->tied);
+    json_uint(j, "by_name", n->by_name);
+    json_uint(j, "by_canonical", n->by_canonical);
+    json_uint(j, "by_prefix", n->by_prefix);
+    json_end_object(j);
+}
+
+static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options, const ckpt_diff_result *r,
+                      const ckpt_report *report)
+{
+    json_out j;
+    json_document(&j);
+    json_text(&j, "format_a", ckpt_reader_format(a));
+    json_text(&j, "format_b", ckpt_reader_format(b));
+    json_double_or_null(&j, "atol", options->tolerant, options->atol);
+    json_double_or_null(&j, "rtol", options->tolerant, options->rtol);
+    json_bool(&j, "same", r->same);
+    json_object(&j, "counts");
+    json_counts(&j, "tensors", &r->of_tensors);
+    json_counts(&j, "scalars", &r->of_scalars);
+    json_end_object(&j);
+    json_array(&j, "tensors");
+    for (size_t i = 0; i < r->tensor_count; i++)
+        if (r->tensors[i]->status != CKPT_DIFF_TIED)
+            json_tensor(&j, r->tensors[i]);
+    json_end_array(&j);
+    json_array(&j, "scalars");
+    for (size_t i = 0; i < r->scalar_count; i++) {
+        const ckpt_diff_scalar *s = r->scalars[i];
+        json_head(&j, s->name, s->status, s->what, s->match);
+        json_value(&j, "a", s->name_a, s->a, s->tensor_a);
+        json_value(&j, "b", s->name_b, s->b, s->tensor_b);
+        json_end_object(&j);
+    }
+    json_end_array(&j);
+    cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
+    json_end_object(&j);
+}
+
+/* ---- text */
+
+static bool same_text(ckpt_str a, ckpt_str b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
+static void put_name(const cli *c, ckpt_diff_status status, ckpt_str name, ckpt_str other)
+{
+    const char *style = status == CKPT_DIFF_CHANGED ? "yellow" : status == CKPT_DIFF_REMOVED ? "red" : "bold";
+    printf("%s%-8s%s ", cli_style(c, style), ckpt_diff_status_name(status), cli_style(c, "off"));
+    cli_put_str(stdout, name.size ? name : (ckpt_str){"\"\"", 2}, "");
+    if (other.data && !same_text(other, name)) {
+        fputs(" (B: ", stdout);
+        cli_put_str(stdout, other.size ? other : (ckpt_str){"\"\"", 2}, "");
+        putchar(')');
+    }
+}
+
+static void put_dims(const int64_t *shape, uint32_t ndim)
+{
+    putchar('[');
+    for (uint32_t i = 0; i < ndim && shape; i++)
+        printf("%s%" PRId64, i ? ", " : "", shape[i]);
+    putchar(']');
+}
+
+static void put_shape(const ckpt_tensor_info *t)
+{
+    put_dims(t->shape, t->ndim);
+}
+
+static void put_values(const ckpt_diff_tensor *t)
+{
+    if (!t->compared) {
+        fputs(": one of them has no data", stdout);
+        return;
+    }
+    printf(": %" PRIu64 " of %" PRIu64 " values, max |a-b| %.3g, relative %.3g", t->differing, t->elements, t->max_abs,
+           t->max_rel);
+    if (t->nan_mismatch)
+        printf(", NaN in one only: %" PRIu64, t->nan_mismatch);
+}
+
+static void put_tensor(const cli *c, const ckpt_diff_tensor *t)
+{
+    ckpt_str none = {NULL, 0};
+    put_name(c, t->status, t->name, t->a && t->b ? t->b->name : none);
+    if (!t->a || !t->b) {
+        const ckpt_tensor_info *only = t->a ? t->a : t->b;
+        printf("  %s ", ckpt_dtype_name(only->dtype));
+        put_shape(only);
+        putchar('\n');
+        return;
+    }
+    if (t->what & CKPT_DIFF_DTYPE)
+        printf("  dtype %s -> %s", ckpt_dtype_name(t->a->dtype), ckpt_dtype_name(t->b->dtype));
+    if (t->what & CKPT_DIFF_SHAPE) {
+        fputs("  shape ", stdout);
+        put_shape(t->a);
+        fputs(" -> ", stdout);
+        put_shape(t->b);
+    }
+    if (t->what & CKPT_DIFF_LAYOUT) {
+        fputs("  layout ", stdout);
+        cli_put_str(stdout, t->a->extra->layout.data ? t->a->extra->layout : t->a->extra->quantizer, "dense");
+        fputs(" -> ", stdout);
+        cli_put_str(stdout, t->b->extra->layout.data ? t->b->extra->layout : t->b->extra->quantizer, "dense");
+        ckpt_str before = t->a->extra->quantizer, now = t->b->extra->quantizer;
+        if (before.data && now.data && same_text(before, now))
+            fputs(", another scale or zero point", stdout);
+    }
+    if (t->what & CKPT_DIFF_DEVICE) {
+        fputs("  device ", stdout);
+        cli_put_str(stdout, t->a->device, "-");
+        fputs(" -> ", stdout);
+        cli_put_str(stdout, t->b->device, "-");
+    }
+    if (t->what & CKPT_DIFF_VALUE) {
+        fputs("  value", stdout);
+        put_values(t);
+    }
+    putchar('\n');
+}
+
+static void put_text(ckpt_str text, const char *quote)
+{
+    size_t n = text.size < SHOWN_MAX ? text.size : SHOWN_MAX;
+    fputs(quote, stdout);
+    cli_put(stdout, text.data, n);
+    printf("%s%s", n < text.size ? "..." : "", quote);
+}
+
+/* A scalar of numpy: its class, and its number where that is a double, a float or an integer of 64 bits. */
+static void put_object(const ckpt_value *v)
+{
+    char number[JSON_DOUBLE_MAX];
+    union {
+        unsigned char bytes[8];
+        double f8;
+        float f4;
+        int64_t i8;
+    } of = {{0}};
+    put_text(v->class_name, "");
+    const char *dtype = v->array ? v->array->dtype.data : NULL;
+    if (!dtype || v->array->ndim || v->text.size > sizeof of)
+        return;
+    memcpy(of.bytes, v->text.data, v->text.size);
+    if (strcmp(dtype, "<f8") == 0)
+        printf(" %s", json_format_double(number, of.f8));
+    else if (strcmp(dtype, "<f4") == 0)
+        printf(" %s", json_format_double(number, (double)of.f4));
+    else if (strcmp(dtype, "<i8") == 0)
+        printf(" %" PRId64, of.i8);
+}
+
+static void put_array(const ckpt_value *v)
+{
+    put_text(v->array->dtype, "");
+    putchar(' ');
+    put_dims(v->array->shape, v->array->ndim);
+    fputs(v->array->fortran ? " in Fortran order" : "", stdout);
+}
+
+static void put_value(const ckpt_value *v, const ckpt_tensor_info *t)
+{
+    char number[JSON_DOUBLE_MAX];
+    if (!v) {
+        printf("a tensor of %s ", ckpt_dtype_name(t->dtype));
+        put_shape(t);
+        return;
+    }
+    switch (v->kind) {
+    case CKPT_V_BOOL:
+        fputs(v->boolean ? "True" : "False", stdout);
+        break;
+    case CKPT_V_INT:
+        printf("%" PRId64, v->integer);
+        break;
+    case CKPT_V_FLOAT:
+        fputs(json_format_double(number, v->real), stdout);
+        break;
+    case CKPT_V_BIGINT:
+        put_text(v->text, "");
+        break;
+    case CKPT_V_STR:
+        put_text(v->text, "'");
+        break;
+    case CKPT_V_BYTES:
+    case CKPT_V_BYTEARRAY:
+        printf("%zu bytes", v->text.size);
+        break;
+    case CKPT_V_NONE:
+        fputs("None", stdout);
+        break;
+    case CKPT_V_CLASS:
+        put_text(v->class_name, "");
+        break;
+    case CKPT_V_OBJECT:
+        put_object(v);
+        break;
+    case CKPT_V_ARRAY:
+        fputs("array of ", stdout);
+        put_array(v);
+        break;
+    default:
+        printf("%s of %zu", ckpt_kind_name(v->kind), v->kind == CKPT_V_DICT ? v->entry_count : v->item_count);
+    }
+}
+
+/* Two lists of names: where they part. */
+static void put_lists(const ckpt_value *a, const ckpt_value *b)
+{
+    size_t i = 0, n = a->item_count < b->item_count ? a->item_count : b->item_count;
+    while (i < n && same_text(a->items[i]->text, b->items[i]->text))
+        i++;
+    printf("%zu names -> %zu", a->item_count, b->item_count);
+    if (i == n)
+        return;
+    printf(", number %zu: ", i);
+    put_value(a->items[i], NULL);
+    fputs(" -> ", stdout);
+    put_value(b->items[i], NULL);
+}
+
+static bool is_names(const ckpt_value *v)
+{
+    for (size_t i = 0; v && v->kind == CKPT_V_LIST && i < v->item_count; i++)
+        if (v->items[i]->kind != CKPT_V_STR)
+            return false;
+    return v && v->kind == CKPT_V_LIST && v->item_count > 0;
+}
+
+static void put_scalar(const cli *c, const ckpt_diff_scalar *s)
+{
+    put_name(c, s->status, s->name, s->name_a.data && s->name_b.data ? s->name_b : (ckpt_str){NULL, 0});
+    fputs("  ", stdout);
+    if (s->status == CKPT_DIFF_CHANGED && is_names(s->a) && is_names(s->b)) {
+        put_lists(s->a, s->b);
+        putchar('\n');
+        return;
+    }
+    if (s->status != CKPT_DIFF_ADDED)
+        put_value(s->a, s->tensor_a);
+    if (s->status == CKPT_DIFF_CHANGED)
+        fputs(" -> ", stdout);
+    if (s->status != CKPT_DIFF_REMOVED)
+        put_value(s->b, s->tensor_b);
+    putchar('\n');
+}
+
+static void put_counts(const char *of, const ckpt_diff_counts *n)
+{
+    printf("%s: %" PRIu64 " same", of, n->same);
+    const struct {
+        uint64_t count;
+        const char *text;
+    } rows[] = {{n->changed, "changed"}, {n->added, "added"}, {n->removed, "removed"}, {n->tied, "second names"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].count)
+            printf(", %" PRIu64 " %s", rows[i].count, rows[i].text);
+    if (n->by_canonical || n->by_prefix)
+        printf(" (matched: %" PRIu64 " by name", n->by_name);
+    if (n->by_canonical)
+        printf(", %" PRIu64 " by what a state calls them", n->by_canonical);
+    if (n->by_prefix)
+        printf(", %" PRIu64 " by their names but for a path in front", n->by_prefix);
+    puts(n->by_canonical || n->by_prefix ? ")" : "");
+}
+
+static void diff_text(const command_line *o, const ckpt_diff_result *r, const ckpt_report *report)
+{
+    const cli *c = &o->cli;
+    if (!c->quiet)
+        cli_text_findings(c, stdout, report, CKPT_SEVERITY_NOTE, NULL);
+    for (size_t i = 0; i < r->tensor_count; i++)
+        if (r->tensors[i]->status != CKPT_DIFF_TIED)
+            put_tensor(c, r->tensors[i]);
+    for (size_t i = 0; i < r->scalar_count; i++)
+        put_scalar(c, r->scalars[i]);
+    if (c->quiet)
+        return;
+    put_counts("tensors", &r->of_tensors);
+    if (!cli_has_selection(c))
+        put_counts("values", &r->of_scalars);
+    printf("%s%s%s\n", cli_style(c, r->same ? "bold" : "yellow"), r->same ? "the same" : "different", cli_style(c, "off"));
+}
+
+/* ---- both */
+
+static bool is_wanted(void *ctx, const ckpt_tensor_info *t)
+{
+    return cli_selected(ctx, t);
+}
+
+/* The library says "in B (PATH): " of the one that cannot be read; here PATH stands at the beginning, as in every error. */
+static int failed_in(const command_line *o, ckpt_error *err)
+{
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(o->paths[i]);
+        char *at = err->message + 6;
+        if (strncmp(err->message, i ? "in B (" : "in A (", 6) != 0)
+            continue;
+        if (strncmp(at, o->paths[i], n) == 0 && strncmp(at + n, "): ", 3) == 0)
+            memmove(err->message, at + n + 3, strlen(at + n + 3) + 1);
+        return cli_fail_error_of(&o->cli, o->paths[i], err);
+    }
+    return cli_fail_error(&o->cli, err);
+}
+
+static int compare(const command_line *o, const ckpt_reader *a, const ckpt_reader *b, ckpt_diff_options *options)
+{
+    const cli *c = &o->cli;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
+    cli_progress shown;
+    ckpt_progress progress = {cli_progress_step, &shown};
+    ckpt_report *report = ckpt_report_new();
+    if (!report)
+        return cli_fail(c, "no-memory", "out of memory");
+    if (cli_has_selection(c)) {
+        options->wanted = is_wanted;
+        options->wanted_ctx = (void *)(uintptr_t)c;
+    }
+    options->progress = progress;
+    cli_progress_init(&shown, c, "compared");
+    ckpt_status answer = ckpt_diff(a, b, options, &result, report, &err);
+    cli_progress_end(&shown);
+    if (answer == CKPT_OK) {
+        ckpt_report_free(cli_unchecked(c, a));
+        ckpt_report_free(cli_unchecked(c, b));
+        ckpt_reader_unchecked(a, NULL, report);
+        ckpt_reader_unchecked(b, NULL, report);
+    }
+    int status = answer < 0 ? failed_in(o, &err) : result.same ? CLI_YES : CLI_NO;
+    if (answer == CKPT_OK && o->report && report_diff(o, a, b, &result, report) != CLI_YES)
+        status = CLI_NO_ANSWER;
+    else if (answer == CKPT_OK && c->json)
+        diff_json(a, b, options, &result, report);
+    else if (answer == CKPT_OK)
+        diff_text(o, &result, report);
+    if (answer == CKPT_OK)
+        ckpt_diff_result_clear(&result);
+    ckpt_report_free(report);
+    return status;
+}
+
+int inspect_diff(const command_line *o)
+{
+    const cli *c = &o->cli;
+    ckpt_diff_options options = CKPT_DIFF_OPTIONS_INIT;
+    options.tolerant = o->atol.text || o->rtol.text;
+    options.atol = o->atol.real;
+    options.rtol = o->rtol.real;
+    ckpt_reader *a = cli_open(c, o->paths[0]), *b = a ? cli_open(c, o->paths[1]) : NULL;
+    const ckpt_reader *const both[] = {a, b};
+    int status = b ? cli_selection_finds(c, both, 2) : CLI_NO_ANSWER;
+    if (status < 0)
+        status = compare(o, a, b, &options);
+    ckpt_reader_close(b);
+    ckpt_reader_close(a);
+    return status;
+}

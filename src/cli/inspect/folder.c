@@ -1,0 +1,570 @@
+/* inspect/folder.c - show of a directory that is no checkpoint itself: a line for each of those that it holds, be they
+ * files or directories. Each is opened, which reads its metadata alone. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cli/inspect/folder.h"
+#include "cli/inspect/show.h"
+#include "cli/report/report.h"
+
+enum { ENTRIES_MAX = 20000 };
+
+/* ---- one of them */
+
+static bool has_suffix(const char *name)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".ckpt", ".bin", ".pkl", ".safetensors", ".pth.tar"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        size_t k = strlen(suffixes[i]);
+        if (n > k && strcmp(name + n - k, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "checkpoint-500", "epoch=3-step=100", "step_7": what ends in a number. */
+static bool is_step_name(const char *name)
+{
+    size_t n = strlen(name);
+    bool letter = (name[0] >= 'a' && name[0] <= 'z') || (name[0] >= 'A' && name[0] <= 'Z');
+    return n > 1 && letter && name[n - 1] >= '0' && name[n - 1] <= '9';
+}
+
+/* The number at the end of a name without its suffix. */
+static int64_t number_of(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
+    size_t end = dot && has_suffix(base) ? (size_t)(dot - base) : strlen(base), at = end;
+    int64_t number = 0;
+    while (at > 0 && base[at - 1] >= '0' && base[at - 1] <= '9')
+        at--;
+    for (size_t i = at; i < end && i < at + 18; i++)
+        number = number * 10 + (base[i] - '0');
+    return at < end ? number : -1;
+}
+
+static char *joined(const char *folder, size_t size, const char *name)
+{
+    size_t n = size + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path)
+        snprintf(path, n, "%.*s%s%s", (int)size, folder, size && folder[size - 1] == '/' ? "" : "/", name);
+    return path;
+}
+
+/* The newest file in it, and how much they are. */
+static void look_into(folder_item *it, const char *path)
+{
+    struct stat st;
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        char *below = d->d_name[0] == '.' ? NULL : joined(path, strlen(path), d->d_name);
+        if (below && stat(below, &st) == 0 && S_ISREG(st.st_mode)) {
+            it->nbytes += (uint64_t)st.st_size;
+            it->time = (int64_t)st.st_mtime > it->time ? (int64_t)st.st_mtime : it->time;
+        }
+        free(below);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void take_summary(folder_item *it, const ckpt_reader *reader)
+{
+    ckpt_summary s = CKPT_SUMMARY_INIT;
+    folder_keep_text(it->format, sizeof it->format, ckpt_reader_format(reader), 31);
+    it->nbytes = ckpt_reader_file_size(reader);
+    if (ckpt_summarize(reader, &s, NULL) < 0)
+        return;
+    folder_keep_text(it->producer, sizeof it->producer, s.producer, 39);
+    folder_keep_text(it->metric, sizeof it->metric, s.score.name.data, s.score.name.size);
+    it->step = s.step;
+    it->epoch = s.epoch;
+    it->epoch_exact = s.epoch_exact;
+    it->score = s.score;
+    it->score.name = (ckpt_str){NULL, 0};
+    ckpt_summary_clear(&s);
+}
+
+/* A run directory: as its newest complete checkpoint. */
+static bool look_at_run(folder_item *it)
+{
+    ckpt_run_list *runs = NULL;
+    if (ckpt_run_list_open(it->path, &runs, NULL) < 0)
+        return false;
+    const ckpt_run_entry *newest = NULL;
+    folder_keep_text(it->format, sizeof it->format, "run", 3);
+    folder_keep_text(it->producer, sizeof it->producer, "ckpt", 4);
+    for (size_t i = 0; i < ckpt_run_list_count(runs); i++) {
+        const ckpt_run_entry *e = ckpt_run_list_entry(runs, i);
+        it->nbytes += e->nbytes;
+        it->time = e->time > it->time ? e->time : it->time;
+        newest = !newest && e->complete ? e : newest;
+    }
+    it->complete = newest != NULL;
+    it->step = newest ? newest->step : -1;
+    if (!newest)
+        folder_keep_text(it->why, sizeof it->why, "a run directory in which no checkpoint is complete", 50);
+    ckpt_run_list_close(runs);
+    return true;
+}
+
+/* Names that files of any kind have too. */
+static bool is_common(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 4 && (strcmp(name + n - 4, ".bin") == 0 || strcmp(name + n - 4, ".pkl") == 0);
+}
+
+/* Is it one, be it whole or not? A file of another kind is none, nor is a pickle without a tensor. */
+static bool look_at(folder_item *it, bool directory)
+{
+    ckpt_reader *reader = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt_reader_open(it->path, NULL, &reader, &err);
+    const char *slash = strrchr(it->name, '/'), *base = slash ? slash + 1 : it->name;
+    bool known = status != CKPT_E_FORMAT; /* what it is, if not all of it */
+    bool one = directory ? is_step_name(base) || known : has_suffix(base) && (known || !is_common(base));
+    if (status == CKPT_OK) {
+        one = ckpt_reader_tensor_count(reader) > 0;
+        it->complete = !folder_has_damage(it, reader);
+        take_summary(it, reader);
+        ckpt_reader_close(reader);
+    } else {
+        folder_keep_text(it->why, sizeof it->why, err.message, strlen(err.message));
+        if (directory && !known && look_at_run(it))
+            return true;
+        const char *layout = directory && status == CKPT_E_UNSUPPORTED ? ckpt_layout_of(it->path) : NULL;
+        if (layout)
+            folder_keep_text(it->format, sizeof it->format, layout, strlen(layout));
+        it->unread = status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_SYSTEM;
+    }
+    return one;
+}
+
+static void free_item(folder_item *it)
+{
+    free(it->name);
+    free(it->path);
+}
+
+/* Takes a copy of the name. False: it is none. */
+static bool add(folder_list *l, const char *name, bool *directory)
+{
+    struct stat st;
+    folder_item it = {.step = -1, .epoch = -1, .epoch_exact = -1};
+    *directory = false;
+    it.name = strdup(name);
+    it.path = joined(l->path, l->path_size, name);
+    bool one = it.name && it.path && stat(it.path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+    l->no_memory = l->no_memory || !it.name || !it.path;
+    one = one && (!l->steps_only || S_ISDIR(st.st_mode));
+    if (one) {
+        *directory = S_ISDIR(st.st_mode);
+        it.time = (int64_t)st.st_mtime;
+        it.number = number_of(name);
+        it.nbytes = *directory ? 0 : (uint64_t)st.st_size;
+        if (*directory)
+            look_into(&it, it.path);
+        one = look_at(&it, *directory);
+    }
+    folder_item *items = one ? realloc(l->items, (l->count + 1) * sizeof *items) : NULL;
+    if (!items) {
+        l->no_memory = l->no_memory || one;
+        free_item(&it);
+        return false;
+    }
+    l->items = items;
+    items[l->count++] = it;
+    return true;
+}
+
+static void free_list(folder_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free_item(&l->items[i]);
+    free(l->items);
+}
+
+/* ---- all of them */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names in a directory, sorted, but those that begin with a dot. */
+static char **names_in(folder_list *l, const char *path, size_t *count)
+{
+    char **names = NULL;
+    DIR *dir = opendir(path);
+    *count = 0;
+    for (struct dirent *d; dir && !l->no_memory && (d = readdir(dir));) {
+        if (d->d_name[0] == '.')
+            continue;
+        if (*count >= ENTRIES_MAX) {
+            l->passed++;
+            continue;
+        }
+        char *copy = strdup(d->d_name), **more = realloc(names, (*count + 1) * sizeof *names);
+        names = more ? more : names;
+        if (copy && more)
+            names[(*count)++] = copy;
+        else
+            free(copy);
+        l->no_memory = !copy || !more;
+    }
+    if (dir)
+        closedir(dir);
+    if (*count > 1)
+        qsort(names, *count, sizeof *names, by_text);
+    return names;
+}
+
+static void free_names(char **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+}
+
+/* A trainer's own folder for them: <run>/checkpoints/checkpoint_0, <version>/checkpoints/epoch=1.ckpt. */
+static void gather_below(folder_list *l, const char *name)
+{
+    size_t count;
+    bool directory;
+    char *path = joined(l->path, l->path_size, name);
+    char **names = path ? names_in(l, path, &count) : NULL;
+    for (size_t i = 0; names && i < count; i++) {
+        char *below = joined(name, strlen(name), names[i]);
+        if (below)
+            add(l, below, &directory);
+        l->no_memory = l->no_memory || !below;
+        free(below);
+    }
+    if (names)
+        free_names(names, count);
+    free(path);
+}
+
+static void gather(folder_list *l)
+{
+    size_t count;
+    bool directory;
+    char **names = names_in(l, l->path, &count);
+    for (size_t i = 0; i < count; i++) {
+        bool wanted = !l->steps_only || is_step_name(names[i]);
+        if (wanted && !add(l, names[i], &directory) && directory && strcmp(names[i], "checkpoints") == 0)
+            gather_below(l, names[i]);
+    }
+    free_names(names, count);
+}
+
+/* By step (where none is known, by the number in the name, then by epoch), then by time, then by name. */
+static int in_order(const void *x, const void *y)
+{
+    const folder_item *a = x, *b = y;
+    int64_t of_a = a->step >= 0 ? a->step : a->number, of_b = b->step >= 0 ? b->step : b->number;
+    double epoch_a = a->step >= 0 ? -1 : a->epoch_exact, epoch_b = b->step >= 0 ? -1 : b->epoch_exact;
+    if (of_a != of_b)
+        return of_a < of_b ? -1 : 1;
+    if (epoch_a < epoch_b || epoch_a > epoch_b)
+        return epoch_a < epoch_b ? -1 : 1;
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+/* accelerate counts its checkpoints, and keeps no step. */
+static bool is_counted(const folder_item *it)
+{
+    return it->complete && strcmp(it->format, "run") != 0 &&
+           (it->step >= 0 || (it->number >= 0 && strcmp(it->format, "accelerate") == 0));
+}
+
+/* The one to go on from: the last that is whole, where one program wrote all that count. */
+static const folder_item *newest(const folder_list *l)
+{
+    const folder_item *last = NULL;
+    for (size_t i = 0; i < l->count; i++) {
+        const folder_item *it = &l->items[i];
+        if (!is_counted(it))
+            continue;
+        if (!it->producer[0] || (last && strcmp(last->producer, it->producer) != 0))
+            return NULL;
+        last = it;
+    }
+    return last;
+}
+
+/* ---- what is printed */
+
+/* "45 s", "12 min", "3 h", "5 d" */
+static const char *age_of(char *out, size_t size, int64_t when)
+{
+    static const struct {
+        int64_t seconds;
+        const char *unit;
+    } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+    int64_t age = (int64_t)time(NULL) - when;
+    snprintf(out, size, "0 s");
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (age >= units[i].seconds) {
+            snprintf(out, size, "%" PRId64 " %s", age / units[i].seconds, units[i].unit);
+            break;
+        }
+    return out;
+}
+
+static const char *epoch_of(char *out, size_t size, const folder_item *it)
+{
+    char number[JSON_DOUBLE_MAX];
+    if (it->epoch < 0)
+        snprintf(out, size, "-");
+    else if (it->epoch_exact > (double)it->epoch)
+        snprintf(out, size, "%.6s", json_format_double(number, it->epoch_exact));
+    else
+        snprintf(out, size, "%" PRId64, it->epoch);
+    return out;
+}
+
+/* Of this checkpoint, else the best so far. */
+static const char *score_of(char *out, size_t size, const folder_item *it)
+{
+    const ckpt_score *s = &it->score;
+    if (s->has_best || s->has_current)
+        snprintf(out, size, "%.6g", s->has_current ? s->current : s->best);
+    else
+        snprintf(out, size, "-");
+    return out;
+}
+
+typedef struct widths {
+    int name, step, epoch, score;
+} widths;
+
+static void widen(int *width, size_t n)
+{
+    if ((int)n > *width)
+        *width = (int)n;
+}
+
+/* The score's column has its name where all that have one call it the same. */
+static widths measure(const folder_list *l, const char **metric)
+{
+    widths w = {4, 4, 5, 0};
+    char text[64];
+    *metric = NULL;
+    for (size_t i = 0; i < l->count; i++) {
+        const folder_item *it = &l->items[i];
+        widen(&w.name, cli_width(it->name, strlen(it->name)));
+        widen(&w.step, (size_t)snprintf(NULL, 0, "%" PRId64, it->step));
+        widen(&w.epoch, strlen(epoch_of(text, sizeof text, it)));
+        if (!it->score.has_best && !it->score.has_current)
+            continue;
+        widen(&w.score, strlen(score_of(text, sizeof text, it)));
+        *metric = *metric && strcmp(*metric, it->metric) != 0 ? "score" : it->metric[0] ? it->metric : "score";
+    }
+    if (*metric)
+        widen(&w.score, cli_width(*metric, strlen(*metric)));
+    return w;
+}
+
+static void put_padded(const char *text, int width)
+{
+    int n = (int)cli_width(text, strlen(text));
+    printf("%*s", width > n ? width - n : 0, "");
+    cli_put(stdout, text, strlen(text));
+}
+
+static const char *word_of(const folder_item *it)
+{
+    return it->complete ? "complete" : it->unread ? "not read" : it->unfinished ? "unfinished" : "damaged";
+}
+
+static void text_line(const folder_list *l, const folder_item *it, const widths *w)
+{
+    const cli *c = &l->o->cli;
+    char size[CLI_SIZE_MAX], text[64];
+    int n = (int)cli_width(it->name, strlen(it->name));
+    cli_put(stdout, it->name, strlen(it->name));
+    printf("%*s", w->name > n ? w->name - n : 0, "");
+    if (it->step >= 0)
+        printf("  %*" PRId64, w->step, it->step);
+    else
+        printf("  %*s", w->step, "-");
+    printf("  %*s", w->epoch, epoch_of(text, sizeof text, it));
+    if (w->score)
+        printf("  %*s", w->score, score_of(text, sizeof text, it));
+    printf("  %10s  %6s  ", cli_size(size, it->nbytes), age_of(text, sizeof text, it->time));
+    if (it->complete) {
+        puts("complete");
+        return;
+    }
+    const char *word = word_of(it);
+    printf("%s%s%s: ", cli_style(c, it->unread ? "yellow" : "red"), word, cli_style(c, "off"));
+    size_t used = (size_t)(w->name + w->step + w->epoch + (w->score ? w->score + 2 : 0)) + 28 + strlen(word);
+    cli_put_wrapped(stdout, it->why, used, 4);
+}
+
+static void text_table(const folder_list *l)
+{
+    const char *bold = cli_style(&l->o->cli, "bold"), *off = cli_style(&l->o->cli, "off"), *metric;
+    widths w = measure(l, &metric);
+    printf("%s%-*s  %*s  %*s", bold, w.name, "name", w.step, "step", w.epoch, "epoch");
+    if (w.score) {
+        printf("  ");
+        put_padded(metric, w.score);
+    }
+    printf("  %10s  %6s  state%s\n", "size", "age", off);
+    for (size_t i = 0; i < l->count; i++)
+        text_line(l, &l->items[i], &w);
+    if (l->passed)
+        printf("and %zu more entries, which were not looked at\n", l->passed);
+}
+
+static void show_text_of(const folder_list *l, uint64_t nbytes, const char *resume)
+{
+    const cli *c = &l->o->cli;
+    char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX];
+    const char *bold = cli_style(c, "bold"), *off = cli_style(c, "off");
+    printf("%sformat%s     a folder of %zu checkpoint%s, %s (%s bytes)\n", bold, off, l->count,
+           l->count == 1 ? "" : "s", cli_size(size, nbytes), cli_count(exact, nbytes));
+    text_table(l);
+    if (!resume || c->quiet)
+        return;
+    printf("%sresume with%s", bold, off);
+    for (const char *line = resume; *line;) {
+        size_t n = strcspn(line, "\n");
+        printf("%*s%.*s\n", line == resume ? 1 : 12, "", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+static void json_item(json_out *j, const folder_item *it)
+{
+    ckpt_summary s = {.step = it->step, .epoch = it->epoch, .epoch_exact = it->epoch_exact, .score = it->score};
+    s.score.name = (ckpt_str){it->metric[0] ? it->metric : NULL, strlen(it->metric)};
+    json_object(j, NULL);
+    json_text(j, "name", it->name);
+    json_text(j, "path", it->path);
+    json_text(j, "format", it->format[0] ? it->format : NULL);
+    json_text(j, "producer", it->producer[0] ? it->producer : NULL);
+    show_json_progress(j, &s);
+    show_json_score(j, &s.score);
+    json_uint(j, "nbytes", it->nbytes);
+    json_int(j, "time", it->time);
+    json_bool_or_null(j, "complete", !it->unread, it->complete);
+    json_text(j, "why", it->complete ? NULL : it->why);
+    json_end_object(j);
+}
+
+static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_item *last, const char *resume)
+{
+    json_out j;
+    json_document(&j);
+    json_text(&j, "format", "checkpoints");
+    json_text(&j, "kind", "directory");
+    json_text(&j, "producer", last ? last->producer : NULL);
+    ckpt_summary s = {
+        .step = last ? last->step : -1, .epoch = last ? last->epoch : -1, .epoch_exact = last ? last->epoch_exact : -1};
+    show_json_progress(&j, &s);
+    json_uint(&j, "nbytes", nbytes);
+    show_json_unsaid(&j);
+    json_array(&j, "checkpoints");
+    for (size_t i = 0; i < l->count; i++)
+        json_item(&j, &l->items[i]);
+    json_end_array(&j);
+    json_uint(&j, "passed", l->passed);
+    json_text(&j, "resume", resume);
+    cli_json_findings(&j, NULL, NULL, CKPT_SEVERITY_NOTE);
+    json_end_object(&j);
+}
+
+static void look(folder_list *l, const command_line *o, bool steps_only)
+{
+    *l = (folder_list){.o = o, .path = o->paths[0], .path_size = strlen(o->paths[0]), .steps_only = steps_only};
+    while (l->path_size > 1 && l->path[l->path_size - 1] == '/')
+        l->path_size--;
+    gather(l);
+    folder_judge(l);
+    if (l->count > 1)
+        qsort(l->items, l->count, sizeof *l->items, in_order);
+}
+
+void folder_beside(const command_line *o, json_out *j)
+{
+    folder_list l;
+    look(&l, o, true);
+    if (j && l.count) {
+        json_array(j, "checkpoints");
+        for (size_t i = 0; i < l.count; i++)
+            json_item(j, &l.items[i]);
+        json_end_array(j);
+    } else if (l.count) {
+        printf("%salso here%s  %zu checkpoint%s\n", cli_style(&o->cli, "bold"), cli_style(&o->cli, "off"), l.count,
+               l.count == 1 ? "" : "s");
+        text_table(&l);
+    }
+    free_list(&l);
+}
+
+/* ---- --report */
+
+static int folder_report(const folder_list *l, const folder_item *last, const char *resume)
+{
+    report_list page = {.command = "show", .says = "What this folder holds", .resume = resume, .count = l->count, .passed = l->passed};
+    page.lines = calloc(l->count + 1, sizeof *page.lines);
+    if (!page.lines)
+        return cli_fail(&l->o->cli, "no-memory", "out of memory");
+    (void)measure(l, &page.metric);
+    for (size_t i = 0; i < l->count; i++) {
+        const folder_item *it = &l->items[i];
+        report_line *line = &page.lines[i];
+        *line = (report_line){.name = it->name, .step = it->step, .time = it->time, .nbytes = it->nbytes, .why = it->complete ? "" : it->why};
+        if (it->epoch >= 0)
+            epoch_of(line->epoch, sizeof line->epoch, it);
+        if (it->score.has_best || it->score.has_current)
+            score_of(line->score, sizeof line->score, it);
+        line->kind = it->complete ? "good" : it->unread ? "warning" : "error";
+        line->state = word_of(it);
+    }
+    page.recommended = last ? last->path : NULL;
+    if (!last)
+        snprintf(page.note, sizeof page.note, "No single one to go on from: several programs wrote these, or none of them is whole.");
+    int status = report_list_page(l->o, &page);
+    free(page.lines);
+    return status;
+}
+
+int folder_show(const command_line *o)
+{
+    folder_list l;
+    look(&l, o, false);
+    int status = CLI_YES;
+    if (l.no_memory) {
+        status = cli_fail(&o->cli, "no-memory", "out of memory");
+    } else if (l.count == 0) {
+        status = -1;
+    } else if (cli_has_selection(&o->cli)) {
+        status = cli_usage(&o->cli,
+                           "%s: show lists the checkpoints of a folder; --tensor, --role and --device are for one of them", o->paths[0]);
+    } else {
+        uint64_t nbytes = 0;
+        for (size_t i = 0; i < l.count; i++)
+            nbytes += l.items[i].nbytes;
+        const folder_item *last = newest(&l);
+        char *resume = last ? show_resume_of(o, last->path) : NULL;
+        status = o->report ? folder_report(&l, last, resume) : CLI_YES;
+        if (status == CLI_YES && o->cli.json)
+            show_json_of(&l, nbytes, last, resume);
+        else if (status == CLI_YES)
+            show_text_of(&l, nbytes, resume);
+        free(resume);
+    }
+    free_list(&l);
+    return status;
+}

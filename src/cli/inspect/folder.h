@@ -1,0 +1,39 @@
+/* cli/inspect/folder.h - the checkpoints of a folder: folder.c finds and lists them, folder_judge.c says which of
+ * them are whole. */
+#ifndef CKPT_CLI_INSPECT_FOLDER_H
+#define CKPT_CLI_INSPECT_FOLDER_H
+#include "cli/inspect/inspect.h"
+
+typedef struct folder_item {
+    char *name, *path;
+    char format[32], producer[40], metric[40], why[400];
+    int64_t step, epoch, time;
+    int64_t number; /* at the end of its name; -1: none */
+    double epoch_exact;
+    ckpt_score score; /* its name is `metric` */
+    uint64_t nbytes;
+    bool complete, unread; /* unread: of a kind that this version does not read, so nothing is known of it */
+    bool unfinished;       /* nothing of it is damaged, and parts were not written */
+} folder_item;
+
+typedef struct folder_list {
+    const command_line *o;
+    const char *path;
+    size_t path_size; /* without slashes at its end */
+    folder_item *items;
+    size_t count, passed; /* entries past the limit */
+    bool steps_only;              /* directories whose name ends in a number, and nothing else */
+    bool no_memory;
+} folder_list;
+
+void folder_keep_text(char *out, size_t size, const char *text, size_t n);
+/* A file of the directory was left out, for it is damaged: it->why says which. */
+bool folder_has_damage(folder_item *it, const ckpt_reader *reader);
+/* Saves that were not finished, told by what lies beside them. */
+void folder_judge(folder_list *l);
+/* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
+int folder_show(const command_line *o);
+/* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the member
+ * "checkpoints" (j NULL: as text). Nothing where there are none. */
+void folder_beside(const command_line *o, json_out *j);
+#endif

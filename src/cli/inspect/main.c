@@ -1,0 +1,171 @@
+/* inspect/main.c - ckpt-inspect: looks at checkpoints, never writes one. */
+#include "cli/inspect/inspect.h"
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cli/inspect/run.h"
+#include "cli/out/options.h"
+
+/* The commands by COMMAND_x; option_table.c has their names. */
+static const struct command {
+    int (*run)(const command_line *o);
+    int paths;
+    int (*run_directory)(const run_view *v);   /* NULL: not for a run directory */
+} commands[COMMAND_COUNT] = {
+    [COMMAND_SHOW] = {inspect_show, 1, run_show},
+    [COMMAND_LIST] = {inspect_list, 1, NULL},
+    [COMMAND_TREE] = {inspect_tree, 1, NULL},
+    [COMMAND_VERIFY] = {inspect_verify, 1, run_verify},
+    [COMMAND_DOCTOR] = {inspect_doctor, 1, run_doctor},
+    [COMMAND_EXTRACT] = {inspect_extract, 2, NULL},
+    [COMMAND_STATS] = {inspect_stats, 1, NULL},
+    [COMMAND_DIFF] = {inspect_diff, 2, NULL},
+    [COMMAND_SCAN] = {inspect_scan, 1, NULL},
+};
+
+/* COMMAND_x; COMMAND_COUNT: it is none. */
+static size_t command_named(const char *name)
+{
+    size_t i = 0;
+    while (i < COMMAND_COUNT && strcmp(command_table[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* No command was named: was one meant? -1: no, the words are PATHs. */
+static int guess(const command_line *o)
+{
+    const cli *c = &o->cli;
+    const char *first = o->path_count ? o->paths[0] : "", *last = o->path_count ? o->paths[o->path_count - 1] : "";
+    struct stat st;
+    if (strcmp(first, "help") == 0 && lstat(first, &st) != 0)
+        return options_help(o, false);
+    if (o->path_count > 1 && command_named(last) < COMMAND_COUNT && lstat(last, &st) != 0)
+        return cli_usage(c, "the command comes before its PATHs: ckpt-inspect %s %s", last, first);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (*first && cli_is_close(first, command_table[i].name) && lstat(first, &st) != 0)
+            return cli_usage(c, "'%s' is neither a command nor a file; did you mean '%s'?", first, command_table[i].name);
+    return -1;
+}
+
+/* Options may stand anywhere before "--"; what stands behind it is never a command. */
+static int parse(command_line *o, int argc, char **argv, size_t *command)
+{
+    int behind = 1;
+    while (behind < argc && strcmp(argv[behind], "--") != 0)
+        behind++;
+    *command = COMMAND_COUNT;
+    int status = options_parse(o, argc, argv, false);
+    if (status >= 0)
+        return status;
+    o->paths = argv + optind;
+    o->path_count = argc - optind;
+    bool only_behind = behind < argc && o->path_count == argc - behind - 1;
+    if (o->path_count > 0 && !only_behind)
+        *command = command_named(o->paths[0]);
+    if (*command < COMMAND_COUNT) {
+        o->paths++;
+        o->path_count--;
+    } else {
+        status = only_behind ? -1 : guess(o);
+        *command = COMMAND_SHOW;
+    }
+    o->command = 1u << *command;
+    return status;
+}
+
+static int answer_for_run(const run_view *v, size_t command)
+{
+    const cli *c = &v->o->cli;
+    if (commands[command].run_directory)
+        return commands[command].run_directory(v);
+    if (v->count == 0)
+        return cli_fail(c, "run-directory", "%s: a run directory without any checkpoint yet; `%s` takes a checkpoint", v->path,
+                        command_table[command].name);
+    return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; `%s` takes one of them, such as %s", v->path,
+                    v->count, v->count == 1 ? "" : "s", command_table[command].name, run_newest(v) ? run_newest(v)->path : ckpt_run_list_entry(v->list, 0)->path);
+}
+
+/* What errors may begin with: the PATHs first. False: out of memory. */
+static bool name_paths(command_line *o, size_t command)
+{
+    const char *const files[] = {o->map_location, o->param_names};
+    bool ok = true;
+    for (int i = 0; i < o->path_count - (command == COMMAND_EXTRACT); i++)
+        ok &= cli_list_add(&o->cli.about, o->paths[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        ok &= !files[i] || cli_list_add(&o->cli.about, files[i]);
+    return ok;
+}
+
+/* The PATHs, and the NAME of extract. -1: they fit the command. */
+static int take_paths(command_line *o, size_t command)
+{
+    const cli *c = &o->cli;
+    const int paths = commands[command].paths;
+    if (o->path_count == 0)
+        return cli_usage(c, "%s: missing operand: PATH", command_table[command].name);
+    if (command == COMMAND_EXTRACT && o->path_count < 2)
+        return cli_usage(c, "extract: missing operand: NAME (extract PATH NAME -o FILE)");
+    if (command == COMMAND_DIFF && o->path_count < 2)
+        return cli_usage(c, "diff: missing operand: A and B are two PATHs");
+    if (o->path_count > paths && !o->one)
+        return cli_usage(c, "%s takes %s; unexpected argument '%s'", command_table[command].name,
+                         command == COMMAND_EXTRACT ? "one PATH and one NAME" : paths == 2 ? "two PATHs" : "one PATH",
+                         o->paths[paths]);
+    if (o->one) {                 /* the further PATHs go with the first; of extract the last is the NAME */
+        o->cli.also = o->paths + 1;
+        o->cli.also_count = o->path_count - paths;
+    }
+    o->name = o->paths[o->path_count - 1];
+    return name_paths(o, command) ? -1 : cli_fail(c, "no-memory", "out of memory");
+}
+
+static int run(command_line *o, int argc, char **argv)
+{
+    size_t command;
+    int status = parse(o, argc, argv, &command);
+    if (status < 0)
+        status = options_check(o);
+    if (status < 0)
+        status = take_paths(o, command);
+    if (status >= 0)
+        return status;
+    const unsigned in_part = COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF);       /* as --check has it */
+    o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) && (o->command & in_part);
+    /* A program that reads each file itself fails in the damaged one. */
+    o->cli.leave_damaged = command == COMMAND_DOCTOR &&
+                           (!o->loader || strcmp(o->loader, "accelerate") == 0 || strcmp(o->loader, "hf-trainer") == 0);
+    if (!cli_selection_check(&o->cli))
+        return CLI_NO_ANSWER;
+    if (command == COMMAND_SCAN)  /* all files, whatever they are */
+        return inspect_scan(o);
+    run_view view;
+    status = run_view_open(o, &view);
+    if (status == CLI_YES)
+        status = options_refuse_of_run(o);
+    else if (status < 0)
+        status = answer_for_run(&view, command);
+    else
+        return status;
+    run_view_close(&view);
+    return status < 0 ? commands[command].run(o) : status;
+}
+
+int main(int argc, char **argv)
+{
+    command_line o;
+    memset(&o, 0, sizeof o);
+    signal(SIGPIPE, SIG_DFL);     /* `| head` ends us without a word, even below a parent that ignores SIGPIPE */
+    cli_init(&o.cli, "ckpt-inspect", argc, argv);
+    if ((o.typed = calloc((size_t)argc + 1, sizeof *o.typed))) {
+        memcpy(o.typed, argv, (size_t)argc * sizeof *argv);
+        o.typed_count = argc;
+    }
+    int status = run(&o, argc, argv);
+    free(o.typed);
+    options_free(&o);
+    return cli_finish(&o.cli, status);
+}

@@ -1,0 +1,107 @@
+/* inspect/show.c - what is this, who wrote it, how far is it, and how to go on: gathers it. */
+#include "cli/inspect/show.h"
+#include <stdlib.h>
+#include <string.h>
+#include "cli/inspect/folder.h"
+#include "cli/report/report.h"
+
+/* Tags come from files, so their number is bounded: what goes past it is "(others)". */
+static bool count_in(show_table *t, const char *name, size_t size, uint64_t nbytes)
+{
+    enum { ROWS_MAX = 256 };
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)(size < sizeof key ? size : sizeof key - 1), name);
+    size_t i = 0;
+    while (i < t->count && strcmp(t->rows[i].name, key) != 0)
+        i++;
+    if (i == t->count && i >= ROWS_MAX) {
+        strcpy(t->rows[i - 1].name, "(others)");
+        i--;
+    } else if (i == t->count) {
+        show_row *rows = realloc(t->rows, (i + 1) * sizeof *rows);
+        if (!rows)
+            return false;
+        t->rows = rows;
+        t->count++;
+        memset(&rows[i], 0, sizeof rows[i]);
+        strcpy(rows[i].name, key);
+    }
+    t->rows[i].count++;
+    t->rows[i].nbytes += nbytes;
+    return true;
+}
+
+static bool count_tensors(show_picture *p)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < ckpt_reader_tensor_count(p->reader); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(p->reader, i);
+        const char *role = ckpt_role_name(t->role), *dtype = ckpt_dtype_name(t->dtype);
+        if (!cli_selected(&p->o->cli, t))
+            continue;
+        p->tensors++;
+        p->nbytes += t->nbytes;
+        ok = count_in(&p->roles, role, strlen(role), t->nbytes) && count_in(&p->dtypes, dtype, strlen(dtype), t->nbytes) &&
+             count_in(&p->devices, t->device.data ? t->device.data : "", t->device.data ? t->device.size : 0, t->nbytes);
+    }
+    return ok;
+}
+
+/* A directory that is no checkpoint, unlike one whose files break a rule: what format/folder/names.c says of it, and not of a file
+ * in it (an empty shard). */
+static bool is_none_itself(const char *path, const ckpt_error *err)
+{
+    size_t n = strlen(path);
+    bool of_file = strncmp(err->object, path, n) == 0 && err->object[n] == '/' && err->object[n + 1];
+    return !of_file && err->status == CKPT_E_FORMAT && (strncmp(err->message, "not a checkpoint", 16) == 0 ||
+                                                        strncmp(err->message, "it holds several checkpoints", 28) == 0);
+}
+
+int inspect_show(const command_line *o)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    show_picture p;
+    memset(&p, 0, sizeof p);
+    p.summary.struct_size = sizeof p.summary;
+    p.o = o;
+    p.path = o->paths[0];
+    p.directory = o->cli.also_count > 0 || show_is_directory(p.path);
+    ckpt_reader_options options = {.struct_size = sizeof options, .format = o->cli.from, .also = (const char *const *)o->cli.also,
+                                   .also_count = (size_t)o->cli.also_count};
+    ckpt_reader *reader = NULL;
+    if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {
+        bool may_hold = p.directory && !o->cli.from && !o->one && is_none_itself(p.path, &err);
+        int listed = may_hold ? folder_show(o) : -1;
+        return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
+    }
+    p.reader = reader;
+    int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
+    if (status >= 0) {
+        ckpt_reader_close(reader);
+        return status;
+    }
+    status = CLI_YES;
+    if (ckpt_summarize(reader, &p.summary, &err) < 0) {
+        status = cli_fail_error(&o->cli, &err);
+    } else if (!count_tensors(&p)) {
+        status = cli_fail(&o->cli, "no-memory", "out of memory");
+    } else {
+        show_ask_doctor(&p);
+        if (o->report) {
+            char *resume = show_resume_command(&p);
+            status = report_show(o, reader, &p.summary, p.doctor, resume);
+            free(resume);
+        }
+        if (status == CLI_YES && o->cli.json)
+            show_json(&p);
+        else if (status == CLI_YES)
+            show_text(&p);
+    }
+    free(p.roles.rows);
+    free(p.devices.rows);
+    free(p.dtypes.rows);
+    ckpt_report_free(p.doctor);
+    ckpt_summary_clear(&p.summary);
+    ckpt_reader_close(reader);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* cli/inspect/show.h - what the files of `show` share: show.c gathers, show_json.c and show_text.c write it, resume.c says how to
+ * go on, show_parts.c has what both of them and the lists of runs and folders need. */
+#ifndef CKPT_CLI_INSPECT_SHOW_H
+#define CKPT_CLI_INSPECT_SHOW_H
+#include "cli/inspect/inspect.h"
+
+/* One line of "by role", "by device", "by dtype". */
+typedef struct show_row {
+    char name[64];
+    uint64_t count, nbytes;
+} show_row;
+typedef struct show_table {
+    show_row *rows;
+    size_t count;
+} show_table;
+
+typedef struct show_picture {
+    const command_line *o;
+    const char *path;
+    const ckpt_reader *reader;
+    ckpt_summary summary;
+    ckpt_report *doctor;          /* NULL: it had no answer */
+    show_table roles, devices, dtypes;
+    uint64_t tensors, nbytes;
+    bool directory;
+} show_picture;
+
+/* A parameter group of an optimizer: torch's list of dicts, the native dict of dicts, or libtorch's dict of
+ * "param_groups/0": {"params/0": ..., "options": {...}}. */
+typedef struct show_group {
+    ckpt_str name;
+    const ckpt_value *hypers;
+    size_t params;
+    char number[24];
+} show_group;
+
+/* Groups 0 to limit - 1; false where entry i is none. */
+size_t show_group_limit(const ckpt_value *groups);
+bool show_group_at(const ckpt_value *groups, size_t i, show_group *out);
+
+/* How the producer's own program goes on, lines parted by '\n', to be freed; NULL: nothing that could be pasted. */
+char *show_resume_command(const show_picture *p);
+/* The same of a checkpoint that is opened for it. */
+char *show_resume_of(const command_line *o, const char *path);
+
+/* Is it a directory that may hold others beside its own files? */
+bool show_may_hold(const show_picture *p);
+
+void show_text(const show_picture *p);
+void show_json(const show_picture *p);
+
+/* ---- what the lists of runs and folders say too */
+bool show_is_directory(const char *path);
+/* A path as a shell and as C or Python take it; with other characters no command is shown. */
+bool show_plain_path(const char *path);
+/* What would be odd at a resume by the producer's own loader, into p->doctor. */
+void show_ask_doctor(show_picture *p);
+/* What show says of one checkpoint and of several does not: members that are null. */
+void show_json_unsaid(json_out *j);
+/* The members "step" and "epoch"; "score". */
+void show_json_progress(json_out *j, const ckpt_summary *s);
+void show_json_score(json_out *j, const ckpt_score *s);
+#endif

@@ -1,0 +1,381 @@
+/* migrate/main.c - ckpt-migrate: rewrites a checkpoint with another format or other device tags. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cli/out/names.h"
+#include "cli/out/options.h"
+
+typedef struct job {
+    command_line o;
+    ckpt_migrate_options options; /* o.migrate, and what o has beside it */
+    const char *src, *dst;
+} job;
+
+static bool ends_in(const char *text, const char *tail)
+{
+    size_t n = strlen(text), k = strlen(tail);
+    return n >= k && strcmp(text + n - k, tail) == 0;
+}
+
+/* The format by DST's suffix. */
+static int default_format(job *b)
+{
+    static const char *const torch[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const cli *c = &b->o.cli;
+    if (b->options.to)
+        return -1;
+    struct stat st;
+    const char *slash = strrchr(b->dst, '/');
+    bool folder = ends_in(b->dst, "/") || !strchr(slash ? slash : b->dst, '.');
+    if (folder && stat(b->src, &st) == 0 && S_ISDIR(st.st_mode)) {
+        b->options.to = "same";
+        return -1;
+    }
+    if (ends_in(b->dst, "/"))
+        return cli_usage(c, "%s: DST is a directory: give a file name, or --to hf", b->dst);
+    if (ends_in(b->dst, ".safetensors")) {
+        b->options.to = "ckpt";
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof torch / sizeof *torch; i++)
+        if (ends_in(b->dst, torch[i])) {
+            b->options.to = "torch";
+            return -1;
+        }
+    return cli_usage(c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf or same", b->dst);
+}
+
+/* What the library is asked for. */
+static void set_options(job *b, char **operands, int count)
+{
+    ckpt_migrate_options *m = &b->options;
+    const command_line *o = &b->o;
+    *m = o->migrate;
+    m->struct_size = sizeof *m;
+    m->from = o->cli.from;
+    m->map_location = o->map_location;
+    m->assume_order = o->assume_order;
+    m->optimizer = o->optimizer ? ckpt_optimizer_kind_from_name(o->optimizer) : CKPT_OPTIMIZER_DEFAULT;
+    m->force = o->force;
+    m->allow_unused = o->cli.allow_unused;
+    m->ranks.rank = m->ranks.local_rank = (int64_t)o->rank.n;
+    m->ranks.world = o->world.text ? (int64_t)o->world.n : 1;
+    m->max_shard_size = o->max_shard_size.n;
+    m->memory = o->memory.n;
+    m->threads = (uint32_t)o->threads.n;
+    m->strip_prefix = o->strip_prefix.items, m->strip_prefix_count = o->strip_prefix.count;
+    m->rename = o->rename.items, m->rename_count = o->rename.count;
+    m->drop = o->drop.items, m->drop_count = o->drop.count;
+    m->replace = o->replace.items, m->replace_count = o->replace.count;
+    m->cast = o->cast.items, m->cast_count = o->cast.count;
+    m->fix = o->fix.items, m->fix_count = o->fix.count;
+    m->only_tensor = o->cli.tensors.items, m->only_tensor_count = o->cli.tensors.count;
+    m->only_role = o->cli.roles.items, m->only_role_count = o->cli.roles.count;
+    m->only_device = o->cli.devices.items, m->only_device_count = o->cli.devices.count;
+    m->also = (const char *const *)(operands + 1);
+    m->also_count = (size_t)(count - 2);
+}
+
+static int parse(job *b, int argc, char **argv)
+{
+    command_line *o = &b->o;
+    cli *c = &o->cli;
+    struct stat st;
+    int status = options_parse(o, argc, argv, true);
+    o->command = COMMAND(MIGRATE);
+    if (status < 0)
+        status = options_check(o);
+    if (status >= 0)
+        return status;
+    char **operands = argv + optind;
+    int count = argc - optind;
+    if (o->world.text && o->rank.n >= o->world.n)
+        return cli_usage(c, "--rank: %" PRIu64 " is no rank of a world of %" PRIu64 ": they are 0 to %" PRIu64, o->rank.n, o->world.n,
+                         o->world.n - 1);
+    if (count == 1 && strcmp(operands[0], "help") == 0 && lstat("help", &st) != 0)
+        return options_help(o, true);
+    if (count < 2)
+        return cli_usage(c, "missing operand: %s", count == 0 ? "SRC and DST" : "DST");
+    if (count > 2 && !o->one)
+        return cli_usage(c, "%d SRC are given: if they are one checkpoint whose files lie on several disks, say --one", count - 1);
+    b->src = operands[0];
+    b->dst = operands[count - 1];
+    set_options(b, operands, count);
+    if (!cli_selection_check(c))
+        return CLI_NO_ANSWER;
+    const char *const files[] = {b->src, b->dst, o->param_names, o->map_location};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] && !cli_list_add(&c->about, files[i]))
+            return cli_fail(c, "no-memory", "out of memory");
+    for (size_t i = 0; i < b->options.also_count; i++)
+        if (!cli_list_add(&c->about, b->options.also[i]))
+            return cli_fail(c, "no-memory", "out of memory");
+    return default_format(b);
+}
+
+/* ---- what was done, or would be */
+
+static bool is_step(const ckpt_finding *f)
+{
+    static const char *const steps[] = {"copy", "moved", "cast", "renamed", "dropped"};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (strcmp(f->code, steps[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What a run would ask for beyond what it was given. */
+static bool needs_lossy(const job *b, const ckpt_report *report)
+{
+    return !b->options.lossy && ckpt_report_count_code(report, "lost") > 0;
+}
+
+static bool needs_force(const job *b, bool done)
+{
+    struct stat st;
+    bool folder = strcmp(b->options.to, "hf") == 0 || strcmp(b->options.to, "same") == 0;
+    return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 && (S_ISREG(st.st_mode) || folder);
+}
+
+static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
+{
+    uint64_t moved = ckpt_report_count_code(report, "moved"), lost = ckpt_report_count_code(report, "lost");
+    json_text(j, "source", b->src);
+    json_text(j, "destination", b->dst);
+    json_text(j, "format", b->options.to);
+    json_bool(j, "dry_run", b->options.dry_run);
+    json_bool(j, "verified", done && b->options.verify && !b->options.dry_run);
+    json_uint(j, "moved", moved);
+    json_uint(j, "lost", lost);
+    const ckpt_finding *size = ckpt_report_find(report, "size", NULL);
+    if (size)
+        json_uint(j, "nbytes", size->nbytes);
+    else
+        json_null(j, "nbytes");
+    json_uint(j, "not_recovered", ckpt_report_count_code(report, "not-recovered"));
+    json_array(j, "needs");
+    if (needs_lossy(b, report))
+        json_text(j, NULL, "--lossy");
+    if (needs_force(b, done))
+        json_text(j, NULL, "--force");
+    json_end_array(j);
+    json_array(j, "plan");
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (!is_step(f))
+            continue;
+        json_object(j, NULL);
+        json_text(j, "action", f->code);
+        json_text(j, "name", f->tensor);
+        json_text(j, "from", *f->from ? f->from : NULL);
+        json_text(j, "to", *f->to ? f->to : NULL);
+        json_uint(j, "nbytes", f->nbytes);
+        json_end_object(j);
+    }
+    json_end_array(j);
+    json_array(j, "findings");
+    for (size_t i = 0; i < ckpt_report_count(report); i++)
+        if (!is_step(ckpt_report_get(report, i)) && ckpt_report_get(report, i) != size)
+            cli_json_finding(j, ckpt_report_get(report, i));
+    json_end_array(j);
+}
+
+static int failed(const job *b, const ckpt_report *report, const ckpt_error *err)
+{
+    if (!b->o.cli.json) {
+        enum { SHOWN = 12 };
+        size_t lost = 0;
+        for (size_t i = 0; i < ckpt_report_count(report); i++) {
+            const ckpt_finding *f = ckpt_report_get(report, i);
+            bool is_lost = strcmp(f->code, "lost") == 0;
+            bool said = strstr(err->message, f->message) && strcmp(f->message, err->message) != 0;
+            if ((!is_lost && (f->severity < CKPT_SEVERITY_ERROR || said)) || (is_lost && ++lost > SHOWN))
+                continue;
+            fprintf(stderr, "%s: ", f->code);
+            cli_put_message(stderr, f->tensor);
+            fputs(*f->tensor ? ": " : "", stderr);
+            cli_put_message(stderr, f->message);
+            putc('\n', stderr);
+        }
+        if (lost > SHOWN)
+            fprintf(stderr, "lost: and %zu more (--json lists them all)\n", lost - SHOWN);
+        if (err->status == CKPT_E_UNSUPPORTED && needs_lossy(b, report))
+            return cli_fail(&b->o.cli, ckpt_status_name(err->status),
+                            "%s: nothing was written: the format %s cannot hold what is listed as lost; --lossy leaves it out%s",
+                            b->dst, b->options.to, strcmp(b->options.to, "safetensors") == 0 ? ", --to ckpt or torch holds more" : "");
+        int status = cli_fail_error(&b->o.cli, err);
+        if (err->status == CKPT_E_DAMAGED && !b->options.salvage && strncmp(err->object, b->dst, strlen(b->dst)) != 0)
+            fprintf(stderr, "Nothing was written; --salvage writes what is whole, and lists the rest.\n");
+        return status;
+    }
+    char *text = cli_error_text(&b->o.cli, b->src, err);
+    json_out j;
+    json_document(&j);
+    json_error(&j, ckpt_status_name(err->status), text ? text : err->message);
+    free(text);
+    put_result(&j, b, report, false);
+    json_end_object(&j);
+    return CLI_NO_ANSWER;
+}
+
+/* What was done on the way, other than to a tensor. */
+static bool is_deed(const job *b, const ckpt_finding *f)
+{
+    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated", "replaced", "tags-dropped", "step-made"};
+    if (f->severity != CKPT_SEVERITY_NOTE)
+        return false;             /* said with the warnings */
+    if (b->options.weights_only && strcmp(f->code, "plain") == 0)
+        return false;             /* it is not among what was written */
+    for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++)
+        if (strcmp(f->code, deeds[i]) == 0)
+            return true;
+    return b->options.map_location && !b->options.weights_only && strcmp(f->code, "torch-device-object") == 0;
+}
+
+static void put_deeds(const job *b, const ckpt_report *report)
+{
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (!is_deed(b, f))
+            continue;
+        printf("%-6s ", f->code);
+        cli_put_message(stdout, f->tensor);
+        fputs(*f->tensor ? ": " : "", stdout);
+        cli_put_message(stdout, f->message);
+        putchar('\n');
+    }
+}
+
+/* What somebody may miss in the result: with -q too. */
+static void put_missed(const ckpt_report *report)
+{
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (strcmp(f->code, "left-behind") != 0 && strcmp(f->code, "group-made") != 0)
+            continue;
+        fprintf(stderr, "ckpt-migrate: %s: ", f->code);
+        cli_put_message(stderr, f->message);
+        putc('\n', stderr);
+    }
+}
+
+static void done_text(const job *b, const ckpt_report *report)
+{
+    const ckpt_finding *whole = ckpt_report_find(report, "size", NULL);
+    size_t copies = 0;
+    char size[CLI_SIZE_MAX];
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (!is_step(f))
+            continue;
+        copies += strcmp(f->code, "copy") == 0;
+        if (b->o.cli.quiet)
+            continue;
+        printf("%-6s ", f->code);
+        if (strcmp(f->code, "copy") == 0)
+            printf("%-18s ", *f->to ? f->to : "-");
+        else if (strcmp(f->code, "renamed") == 0) {
+            cli_put_message(stdout, f->from);
+            fputs(" -> ", stdout);
+        } else if (strcmp(f->code, "dropped") != 0)
+            printf("%s -> %-8s ", *f->from ? f->from : "-", f->to);
+        cli_put_message(stdout, f->tensor);
+        putchar('\n');
+    }
+    if (!b->o.cli.quiet)
+        put_deeds(b, report);
+    cli_text_findings(&b->o.cli, b->options.dry_run ? stdout : stderr, report, b->o.cli.quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, NULL);
+    if (b->o.cli.quiet)
+        put_missed(report);
+    if (b->options.dry_run) {
+        static const char *const also[] = {"cast", "renamed"};
+        size_t moved = ckpt_report_count_code(report, "moved"), writes = copies + moved;
+        printf("%zu tensor%s to write, %zu with another device tag, ", writes, writes == 1 ? "" : "s", moved);
+        for (size_t i = 0; i < sizeof also / sizeof *also; i++)
+            if (ckpt_report_count_code(report, also[i]))
+                printf("%zu %s, ", ckpt_report_count_code(report, also[i]), also[i]);
+        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, whole ? whole->nbytes : 0),
+               needs_lossy(b, report) ? "; writing it needs --lossy" : "",
+               needs_force(b, true) ? "; replacing DST needs --force" : "");
+    } else if (!b->o.cli.quiet) {
+        cli_put(stdout, b->dst, strlen(b->dst));
+        puts(b->options.verify ? ": written and read back" : ": written");
+    }
+}
+
+/* An option that changes nothing must not look as if it did. */
+static void warn_unused(const job *b)
+{
+    const ckpt_migrate_options *o = &b->options;
+    bool whole = strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0;
+    if (o->max_shard_size && whole)
+        cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written as one file", o->to);
+    if ((o->ranks.rank || b->o.world.text) && !o->map_location)
+        cli_warn(&b->o.cli, "--rank and --world stand for {rank} and {world} in --map-location, which was not given");
+    if (o->map_device_objects && !o->map_location)
+        cli_warn(&b->o.cli, "--map-device-objects does what --map-location says, which was not given");
+}
+
+/* Every tensor was left out: most likely a name that is not there. */
+static bool selects_nothing(const job *b, const ckpt_report *report)
+{
+    return cli_has_selection(&b->o.cli) && ckpt_report_count_code(report, "dropped") > 0 && ckpt_report_count_code(report, "copy") == 0 &&
+           ckpt_report_count_code(report, "moved") == 0 && ckpt_report_count_code(report, "cast") == 0;
+}
+
+static int run(job *b, int argc, char **argv)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    names list = {NULL, NULL, 0};
+    cli_progress shown;
+    int status = parse(b, argc, argv);
+    if (status < 0 && b->o.param_names)
+        status = names_read(&b->o.cli, b->o.param_names, &list);
+    ckpt_report *report = status < 0 ? ckpt_report_new() : NULL;
+    if (status < 0 && !report)
+        status = cli_fail(&b->o.cli, "no-memory", "out of memory");
+    if (status < 0) {
+        warn_unused(b);
+        cli_progress_init(&shown, &b->o.cli, "written");
+        shown.again = b->options.verify ? "read back" : NULL;
+        cli_signals();
+        b->options.param_names = list.items;
+        b->options.param_name_count = list.count;
+        b->options.progress = (ckpt_progress){cli_progress_step, &shown};
+        ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
+        cli_progress_end(&shown);
+        if (answer == CKPT_E_CANCELLED)
+            cli_signals_reraise();      /* the temporary is gone: now die by the signal */
+        if (answer == CKPT_OK && !b->options.dry_run)
+            cli_written(b->dst);
+        status = answer != CKPT_OK ? failed(b, report, &err) : ckpt_report_count_code(report, "not-recovered") ? CLI_NO : CLI_YES;
+        if (answer == CKPT_OK && selects_nothing(b, report))
+            cli_warn(&b->o.cli, "--tensor, --role and --device name no tensor that is there: all were left out");
+        if (answer == CKPT_OK && b->o.cli.json) {
+            json_out j;
+            json_document(&j);
+            put_result(&j, b, report, true);
+            json_end_object(&j);
+        } else if (answer == CKPT_OK) {
+            done_text(b, report);
+        }
+    }
+    ckpt_report_free(report);
+    names_free(&list);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    job b;
+    memset(&b, 0, sizeof b);
+    signal(SIGPIPE, SIG_DFL);
+    cli_init(&b.o.cli, "ckpt-migrate", argc, argv);
+    int status = run(&b, argc, argv);
+    options_free(&b.o);
+    return cli_finish(&b.o.cli, status);
+}

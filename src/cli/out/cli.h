@@ -1,0 +1,135 @@
+/* cli/out/cli.h - what the two commands share: options, exit statuses, errors, text for people, selection, progress. */
+#ifndef CKPT_CLI_OUT_CLI_H
+#define CKPT_CLI_OUT_CLI_H
+#include <ckpt/ckpt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+#include "cli/out/json.h"
+
+/* Exit statuses, as cmp and diff have them. */
+enum { CLI_YES = 0, CLI_NO = 1, CLI_NO_ANSWER = 2 };
+
+#if defined(__GNUC__)
+#define CLI_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define CLI_PRINTF(a, b)
+#endif
+
+/* --tensor, --role, --device: within one kind any may match, between the kinds all must. */
+typedef struct cli_list {
+    const char **items;
+    size_t count;
+} cli_list;
+bool cli_list_add(cli_list *list, const char *item);
+
+typedef struct cli {
+    const char *program;          /* "ckpt-inspect" */
+    bool json, quiet, checksum;
+    bool colour;                  /* stdout is a terminal and NO_COLOR is not set */
+    const char *from;             /* --from; NULL: told from the content */
+    bool leave_damaged;           /* a file that its loader does not need is left out where it is damaged */
+    bool leave_large;             /* of what is selected of a large storage, not all is read for its CRC: see --check */
+    cli_list tensors, roles, devices;
+    bool allow_unused;            /* --allow-unused: of those, one that names nothing is a warning */
+    cli_list about;               /* what an error may begin with: PATHs, the first of them where it names none; files of options */
+    char **also; int also_count;  /* --one: the further PATHs */
+} cli;
+
+/* Fills program, json (already here, so that usage errors honour it) and colour. argv as main got it. */
+void cli_init(cli *c, const char *program, int argc, char **argv);
+
+/* No answer: with --json the error document on stdout, else a line on stderr. Both return CLI_NO_ANSWER. */
+int cli_fail(const cli *c, const char *code, const char *format, ...) CLI_PRINTF(3, 4);
+/* It begins with the path: about's first, where it names none of about itself. */
+int cli_fail_error(const cli *c, const ckpt_error *err);
+/* The same of one of several PATHs. */
+int cli_fail_error_of(const cli *c, const char *path, const ckpt_error *err);
+/* The member "error" of a document that has an answer beside it: status 2 always has one. */
+void cli_json_error(const cli *c, json_out *j, const char *code, const char *message);
+/* The text that they say, for free(); NULL where memory is out. */
+char *cli_error_text(const cli *c, const char *path, const ckpt_error *err);
+/* The same with "Try '... --help'". */
+int cli_usage(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
+void cli_warn(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
+/* path, which stays valid, is complete: only the report of it can still fail, and cli_finish says that. */
+void cli_written(const char *path);
+/* Call last: flushes stdout; a write error there (a full disk) makes the status CLI_NO_ANSWER. Dies by the signal that
+ * was caught, if one was: a shell's loop over files then ends. */
+int cli_finish(const cli *c, int status);
+/* getopt_long answered '?' or ':' for argv[optind - 1]. */
+int cli_bad_option(const cli *c, int answer, char **argv);
+/* getopt_long gave the option whose value ends at argv[optind - 1], and that is "": a usage error for every option. */
+int cli_empty_value(const cli *c, char **argv);
+/* One letter apart (long words: two), which is another, left out, put in or swapped with its neighbour? */
+bool cli_is_close(const char *word, const char *name);
+/* --help */
+int cli_help(const cli *c, const char *text);
+/* --version */
+int cli_version(const cli *c);
+
+/* False, with the error said, when a --role is unknown. */
+bool cli_selection_check(const cli *c);
+bool cli_selected(const cli *c, const ckpt_tensor_info *t);
+bool cli_has_selection(const cli *c);
+/* Each --tensor, --role and --device must name a tensor of one of the readers, and all together too: an empty answer looks
+ * like an empty file. -1: go on, else the exit status, the error said. */
+int cli_selection_finds(const cli *c, const ckpt_reader *const *readers, size_t count);
+/* What may have been meant by a name that no tensor has: for free(), NULL where memory is out. */
+char *cli_selection_hint(const cli *c, const ckpt_reader *reader, const char *name);
+
+/* Opens path, and c->also with it; on failure says why and gives NULL. */
+ckpt_reader *cli_open(const cli *c, const char *path);
+
+/* Bytes that were read and not checked (leave_large): a warning, and *report gets the note for cli_json_findings; NULL
+ * where all were. The caller frees it. */
+ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader);
+
+/* ---- text for people */
+/* Bytes from a file, control characters, broken UTF-8 and backslashes escaped. */
+void cli_put(FILE *f, const char *data, size_t size);
+size_t cli_plain(const char *data, size_t size);         /* so many bytes are printed as they are */
+/* A sentence that may hold such escapes already: backslashes stay. */
+void cli_put_message(FILE *f, const char *text);
+/* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`: columns
+ * that are taken. */
+void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
+void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
+size_t cli_width(const char *data, size_t size);         /* columns that cli_put takes */
+/* "640 B", "1.5 MiB"; buf of CLI_SIZE_MAX bytes. */
+enum { CLI_SIZE_MAX = 32 };
+char *cli_size(char *buf, uint64_t bytes);
+/* "12,345,678" */
+char *cli_count(char *buf, uint64_t n);
+/* A sequence for a terminal, "" where there are no colours: "bold", "red", "yellow", "dim", "off". */
+const char *cli_style(const cli *c, const char *style);
+
+/* ---- findings */
+void cli_json_finding(json_out *j, const ckpt_finding *f);
+/* findings: [...] of those at least `least` severe; reports may be NULL. */
+void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, ckpt_severity least);
+/* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is counted. */
+void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except);
+void cli_json_value(json_out *j, const char *key, const ckpt_value *v);  /* a scalar or a short list; else its kind */
+
+/* ---- progress on stderr: a line that is rewritten, after the first second, on a terminal, without --quiet.
+ * cli_signals makes SIGINT, SIGTERM and SIGHUP cancel through the callback. */
+typedef struct cli_progress {
+    const cli *cli;
+    const char *verb;             /* "checked", "written" */
+    const char *again;            /* of the second half of the bytes, where the same are passed twice ("read back"); else NULL */
+    struct timespec start, phase, last;
+    uint64_t base;                /* bytes of this phase that were done when it was seen to begin */
+    bool shown, second;
+    bool dumb;                    /* a terminal that cannot rewrite a line (TERM=dumb): nothing is shown */
+} cli_progress;
+void cli_progress_init(cli_progress *p, const cli *c, const char *verb);
+int cli_progress_step(void *progress, uint64_t done, uint64_t total);    /* a ckpt_progress_fn */
+void cli_progress_end(cli_progress *p);
+void cli_signals(void);
+bool cli_signal_caught(void);
+/* Dies by the signal that cancelled, if one did. */
+void cli_signals_reraise(void);
+#endif

@@ -1,0 +1,266 @@
+#include "cli/out/json.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t EXACT = (int64_t)1 << 53;     /* what a double, and so most JSON readers, holds exactly */
+
+size_t json_decode(const char *data, size_t size, uint32_t *code)
+{
+    const unsigned char *p = (const unsigned char *)data;
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    if (size == 0)
+        return 0;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    if (n == 0 || n > size)
+        return 0;
+    uint32_t c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (p[i] & 0x3fu);
+    }
+    if (c < least[n] || c > 0x10ffff)
+        return 0;
+    *code = c;
+    return n;
+}
+
+static void put_string(FILE *f, const char *data, size_t size)
+{
+    putc('"', f);
+    for (size_t i = 0; i < size;) {
+        uint32_t c = 0;
+        size_t plain = 0;         /* bytes that stand for themselves */
+        while (i + plain < size && data[i + plain] >= ' ' && data[i + plain] < 0x7f && data[i + plain] != '"' &&
+               data[i + plain] != '\\')
+            plain++;
+        if (plain > 0) {
+            fwrite(data + i, 1, plain, f);
+            i += plain;
+            continue;
+        }
+        size_t n = json_decode(data + i, size - i, &c);
+        if (n == 0) {
+            fprintf(f, "\\udc%02x", (unsigned char)data[i]);
+            i++;
+            continue;
+        }
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", (int)c);
+        else if (c == '\n')
+            fputs("\\n", f);
+        else if (c == '\t')
+            fputs("\\t", f);
+        else if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0xd800 && c < 0xe000))
+            fprintf(f, "\\u%04" PRIx32, c);
+        else
+            fwrite(data + i, 1, n, f);
+        i += n;
+    }
+    putc('"', f);
+}
+
+/* What stands before a value or key: the comma and the line break. */
+static void separate(json_out *j)
+{
+    if (j->depth > 0) {
+        if (!j->empty)
+            putc(',', j->file);
+        if (j->depth <= 2)
+            fputs(j->depth == 1 ? "\n " : "\n  ", j->file);
+        else if (!j->empty)
+            putc(' ', j->file);
+    }
+    j->empty = false;
+}
+
+void json_key(json_out *j, const char *key, size_t size)
+{
+    separate(j);
+    put_string(j->file, key, size);
+    fputs(": ", j->file);
+    j->keyed = true;
+}
+
+static void begin(json_out *j, const char *key)
+{
+    if (key)
+        json_key(j, key, strlen(key));
+    else if (!j->keyed)
+        separate(j);
+    j->keyed = false;
+}
+
+void json_init(json_out *j, FILE *file)
+{
+    *j = (json_out){file, 0, true, false};
+}
+
+void json_document(json_out *j)
+{
+    json_init(j, stdout);
+    json_object(j, NULL);
+    json_int(j, "ckpt", 1);
+}
+
+static void open_container(json_out *j, char bracket)
+{
+    putc(bracket, j->file);
+    j->depth++;
+    j->empty = true;
+}
+
+void json_object(json_out *j, const char *key)
+{
+    begin(j, key);
+    open_container(j, '{');
+}
+
+void json_array(json_out *j, const char *key)
+{
+    begin(j, key);
+    open_container(j, '[');
+}
+
+static void close_container(json_out *j, char bracket)
+{
+    if (j->depth <= 2 && !j->empty)
+        fprintf(j->file, "\n%*s", (int)j->depth - 1, "");
+    j->depth--;
+    j->empty = false;
+    putc(bracket, j->file);
+    if (j->depth == 0)
+        putc('\n', j->file);
+}
+
+void json_end_object(json_out *j)
+{
+    close_container(j, '}');
+}
+
+void json_end_array(json_out *j)
+{
+    close_container(j, ']');
+}
+
+void json_null(json_out *j, const char *key)
+{
+    begin(j, key);
+    fputs("null", j->file);
+}
+
+void json_bool(json_out *j, const char *key, bool value)
+{
+    begin(j, key);
+    fputs(value ? "true" : "false", j->file);
+}
+
+void json_int(json_out *j, const char *key, int64_t value)
+{
+    begin(j, key);
+    bool exact = value >= -EXACT && value <= EXACT;
+    fprintf(j->file, exact ? "%" PRId64 : "\"%" PRId64 "\"", value);
+}
+
+void json_uint(json_out *j, const char *key, uint64_t value)
+{
+    begin(j, key);
+    fprintf(j->file, value <= (uint64_t)EXACT ? "%" PRIu64 : "\"%" PRIu64 "\"", value);
+}
+
+void json_bool_or_null(json_out *j, const char *key, bool known, bool value)
+{
+    if (known)
+        json_bool(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_int_or_null(json_out *j, const char *key, bool known, int64_t value)
+{
+    if (known)
+        json_int(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_uint_or_null(json_out *j, const char *key, bool known, uint64_t value)
+{
+    if (known)
+        json_uint(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_double_or_null(json_out *j, const char *key, bool known, double value)
+{
+    if (known)
+        json_double(j, key, value);
+    else
+        json_null(j, key);
+}
+
+void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint32_t n)
+{
+    if (!sizes && n > 0) {
+        json_null(j, key);
+        return;
+    }
+    json_array(j, key);
+    for (uint32_t i = 0; i < n; i++)
+        json_int(j, NULL, sizes[i]);
+    json_end_array(j);
+}
+
+char *json_format_double(char *buf, double value)
+{
+    if (isnan(value))
+        return strcpy(buf, "nan");
+    if (isinf(value))
+        return strcpy(buf, value < 0 ? "-inf" : "inf");
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, JSON_DOUBLE_MAX, "%.*g", digits, value);
+        if (strtod(buf, NULL) == value)
+            break;
+    }
+    if (!strpbrk(buf, ".e"))
+        strcat(buf, ".0");
+    return buf;
+}
+
+void json_double(json_out *j, const char *key, double value)
+{
+    char buf[JSON_DOUBLE_MAX];
+    begin(j, key);
+    fprintf(j->file, isfinite(value) ? "%s" : "\"%s\"", json_format_double(buf, value));
+}
+
+void json_crc(json_out *j, const char *key, uint32_t crc)
+{
+    begin(j, key);
+    fprintf(j->file, "\"%08" PRIx32 "\"", crc);
+}
+
+void json_bytes(json_out *j, const char *key, const char *data, size_t size)
+{
+    begin(j, key);
+    if (data)
+        put_string(j->file, data, size);
+    else
+        fputs("null", j->file);
+}
+
+void json_text(json_out *j, const char *key, const char *text)
+{
+    json_bytes(j, key, text, text ? strlen(text) : 0);
+}
+
+void json_error(json_out *j, const char *code, const char *message)
+{
+    json_object(j, "error");
+    json_text(j, "code", code);
+    json_text(j, "message", message);
+    json_end_object(j);
+}

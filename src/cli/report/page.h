@@ -1,0 +1,61 @@
+/* cli/report/page.h - what the parts of a page share (report.h has the calls that the commands make). */
+#ifndef CKPT_CLI_REPORT_PAGE_H
+#define CKPT_CLI_REPORT_PAGE_H
+#include "cli/out/html.h"
+#include "cli/report/report.h"
+
+/* A page is for people: lists end at these numbers, with a word on what was left out, so that it stays below a MiB
+ * whatever a file holds. */
+enum {
+    REPORT_FINDINGS = 100,
+    REPORT_LAYERS = 40,
+    REPORT_LARGEST = 20,
+    REPORT_DEVICES = 32,
+    REPORT_TAGS = 256,            /* told apart while counting */
+    REPORT_MOVES = 60,
+    REPORT_DIFFERENCES = 200,
+    REPORT_CHECKPOINTS = 500,
+    REPORT_BLOCK = 32 << 10,      /* bytes of a block to copy */
+    REPORT_ROOM = 600 << 10       /* bytes, after which a list takes no further row */
+};
+
+typedef struct report_page {
+    const command_line *o;
+    FILE *f;                      /* the page, in memory */
+    char *text;
+    size_t size;
+} report_page;
+
+/* ---- page.c */
+/* -1: begun; else the exit status, the error said. `command` is "show", ...; `says` stands over the title. FILE must be no
+ * part of what is looked at; readers may be NULL. */
+int report_begin(report_page *p, const command_line *o, const char *command, const char *says, const ckpt_reader *a,
+                 const ckpt_reader *b);
+/* How the page was made, and the file: CLI_YES, else the exit status, the error said. Frees the page. */
+int report_end(report_page *p);
+/* After an error that was said: frees the page, gives the status. */
+int report_give_up(report_page *p, int status);
+bool report_room(const report_page *p);          /* is there room for another row of a list? */
+
+/* ---- style.c */
+extern const char *const report_style[];    /* the style sheet; NULL at the end */
+
+/* ---- answer.c */
+void report_facts(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary, const char *id, const char *title);
+/* The answer in a frame of its own; kind is html_icon's. */
+void report_box(report_page *p, const char *kind, const char *title, const char *says, const char *outcome);
+void report_verdict(report_page *p, const ckpt_doctor_result *result, const ckpt_report *findings);
+void report_assumed(report_page *p, const ckpt_doctor_result *result);
+/* What is odd, most severe first; either may be NULL. */
+void report_findings(report_page *p, const ckpt_report *a, const ckpt_report *b);
+void report_fix(report_page *p, const char *label, const char *text);     /* a block to copy */
+
+/* ---- sizes.c */
+/* Who holds what; result NULL, or without places: by the tags alone. */
+void report_devices(report_page *p, const ckpt_reader *reader, const ckpt_doctor_result *result);
+void report_sizes(report_page *p, const ckpt_reader *reader);
+
+/* ---- values.c */
+/* What cannot be read is said in its place. */
+void report_values(report_page *p, const ckpt_reader *reader);
+#endif

@@ -1,0 +1,39 @@
+/* cli/report/report.h - --report FILE: one page beside what is printed. Each call writes one; it gives CLI_YES, or the exit
+ * status where the page cannot be written, the error said. */
+#ifndef CKPT_CLI_REPORT_REPORT_H
+#define CKPT_CLI_REPORT_REPORT_H
+#include "cli/out/command_line.h"
+
+/* resume: how the producer's own program goes on, or NULL. */
+int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_summary *summary, const ckpt_report *findings,
+                const char *resume);
+int report_doctor(const command_line *o, const ckpt_reader *reader, const ckpt_doctor_options *options,
+                  const ckpt_doctor_result *result, const ckpt_report *findings);
+/* The counts, the lists of what differs (result: never what is the same) and the notes of a diff. */
+int report_diff(const command_line *o, const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_result *result,
+                const ckpt_report *findings);
+
+/* A checkpoint of a run directory or of a folder. What is not known is -1, "" or NULL. */
+typedef struct report_line {
+    const char *name;
+    int64_t step, time;
+    char epoch[24], score[40], ranks[48];
+    uint64_t nbytes;
+    const char *plan, *kind, *state, *why;       /* kind is html_icon's */
+} report_line;
+typedef struct report_list {
+    const char *command, *says;
+    const char *kind, *title, *about, *outcome;  /* doctor's answer; title NULL: none */
+    report_line *lines;
+    size_t count, passed;                        /* passed: entries that were not looked at */
+    bool newest_first;
+    const char *metric, *resume;
+    char note[400];
+    const ckpt_report *findings, *more;
+    const char *recommended;                     /* path of the checkpoint that the rest of the page is of */
+    const ckpt_doctor_result *result;            /* of that one; NULL: doctor was not asked */
+    bool resumes;                                /* doctor: from that one */
+    const char *snippet;
+} report_list;
+int report_list_page(const command_line *o, const report_list *l);
+#endif

@@ -1,0 +1,56 @@
+#!/bin/sh
+# options_test.sh - what stands outside of the table of options agrees with it: --help, and the synopses and option lists of
+# the man pages. (completion_test.sh has the shells, strict_test.sh the commands.)
+srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
+builddir=$(cd "${builddir:-.}" && pwd) || exit 99
+generate=$builddir/src/cli/completion/generate
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-options.XXXXXX") || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+cd "$work" || exit 99
+count=0
+failures=0
+report()
+{
+    count=$((count + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        failures=$((failures + 1))
+        sed 's/^/# /' err
+    fi
+}
+
+# same_synopsis PROGRAM PAGE
+same_synopsis()
+{
+    "$generate" synopsis "$1" >synopsis
+    sed -n '/^\.\\" BEGIN OPTIONS/,/^\.\\" END OPTIONS/{//d;p}' "$2" | diff - synopsis >err && [ "$(wc -l <synopsis)" -gt 20 ]
+}
+
+for program in inspect migrate; do
+    page=$srcdir/man/ckpt-$program.1
+    "$generate" options $program >options
+    "$builddir/src/cli/ckpt-$program" --help >help
+    awk 'length($0) > 80 { print "too wide: " $0 } END { if (NR > 24) print NR " lines" }' help >err
+    [ -s help ] && [ ! -s err ]
+    report $? "ckpt-$program --help fits a screen of 24 lines and 80 columns"
+    : >err
+    while read -r name value _; do
+        [ "$value" = - ] && head="--$name" || head="--$name $value"
+        grep -qE -- "(^|[ ,:])$(printf %s "$head" | sed 's/[|.]/\\&/g')(,|\$|  | -| )" help || echo "$head: not in --help" >>err
+        roff=$(printf %s "--$name" | sed 's/-/\\\\-/g')
+        sed -n '/^\.SH OPTIONS/,$p' "$page" | grep -q -- "^\.B[RI]* .*$roff" || echo "--$name: not in ${page##*/}" >>err
+    done <options
+    [ "$(wc -l <options)" -gt 20 ] && [ ! -s err ]
+    report $? "ckpt-$program: $(wc -l <options) options, each in --help and in the man page"
+    same_synopsis $program "$page"
+    report $? "${page##*/}: the synopsis is the table's (put there what src/cli/completion/generate synopsis $program prints)"
+    grep -v 'RB \[ .*json' "$page" >without
+    ! same_synopsis $program without
+    report $? "a synopsis that lacks one is found"
+done
+
+echo "1..$count"
+[ "$failures" -eq 0 ]
