@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 typedef struct adapter {
-    ckpt__patient *p;
+    ckpt__examination *p;
     const ckpt_value *ranks, *targets;    /* rank_pattern; target_modules as a list */
     int64_t rank;
     bool dora;
@@ -84,7 +84,7 @@ static void check_tensor(adapter *a, const ckpt_tensor_info *t)
     }
 }
 
-void ckpt__doctor_adapter(ckpt__patient *p)
+void ckpt__doctor_adapter(ckpt__examination *p)
 {
     const ckpt_value *config = p->index->root ? ckpt_value_get(p->index->root, "adapter_config.json") : NULL;
     const ckpt_value *type = ckpt_value_get(config, "peft_type"), *rank = ckpt_value_get(config, "r");

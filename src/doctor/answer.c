@@ -8,7 +8,7 @@ static const ckpt_str none = {NULL, 0};
 
 /* ---- facts to rows */
 
-ckpt__situation ckpt__doctor_situation(const ckpt__patient *p)
+ckpt__situation ckpt__doctor_situation(const ckpt__examination *p)
 {
     ckpt__situation s = {0, 0, 0, 0, 0, 0};
     s.program = ckpt__kind_bit(p->options->optimizer);
@@ -21,7 +21,7 @@ static bool asks(unsigned mask, unsigned value)
     return mask == 0 || (mask & value) != 0;
 }
 
-static bool fits_but_version(const ckpt__patient *p, const ckpt__row *r, const ckpt__situation *s)
+static bool fits_but_version(const ckpt__examination *p, const ckpt__row *r, const ckpt__situation *s)
 {
     if (!asks(r->loaders, 1U << p->loader->loader))
         return false;
@@ -29,7 +29,7 @@ static bool fits_but_version(const ckpt__patient *p, const ckpt__row *r, const c
            asks(r->home, s->home) && asks(r->program, s->program) && asks(r->amp, s->amp);
 }
 
-static bool fits(const ckpt__patient *p, const ckpt__row *r, const ckpt__situation *s)
+static bool fits(const ckpt__examination *p, const ckpt__row *r, const ckpt__situation *s)
 {
     bool python = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
     if ((python && r->from && p->version < r->from) || (python && r->until && p->version > r->until))
@@ -51,7 +51,7 @@ static const ckpt__row *row_at(size_t i)
 }
 
 /* For a torch newer than what is known: has what becomes of this fact changed between versions before? */
-static void note_version(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *s)
+static void note_version(ckpt__examination *p, ckpt__fact fact, const ckpt__situation *s)
 {
     bool refused = fact >= CKPT__REFUSED && fact <= CKPT__UNTAKEN;
     char asked[32];
@@ -66,7 +66,7 @@ static void note_version(ckpt__patient *p, ckpt__fact fact, const ckpt__situatio
     }
 }
 
-const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
+const ckpt__row *ckpt__doctor_note(ckpt__examination *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
                                    const char *a, const char *b, const char *c)
 {
     ckpt__situation s = situation ? *situation : ckpt__doctor_situation(p);
@@ -113,7 +113,7 @@ static bool is_refusal(ckpt__fact fact)
     return fact >= CKPT__REFUSED && fact <= CKPT__REFUSED_CPP && fact != CKPT__TORCH_REFUSES;
 }
 
-static bool say(ckpt__patient *p, ckpt_report *report, const ckpt__row *r, const ckpt__found *f)
+static bool say(ckpt__examination *p, ckpt_report *report, const ckpt__row *r, const ckpt__found *f)
 {
     ckpt__buf message = {NULL, 0, 0, false}, fix = {NULL, 0, 0, false};
     ckpt__doctor_expand(&message, r->message, p, r, f);
@@ -130,7 +130,7 @@ static bool say(ckpt__patient *p, ckpt_report *report, const ckpt__row *r, const
 }
 
 /* One finding a class that is refused. */
-static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row *row)
+static bool say_refusals(ckpt__examination *p, ckpt_report *report, const ckpt__row *row)
 {
     bool added = true;
     for (size_t i = 0; i < p->refusal_count && added; i++) {
@@ -152,7 +152,7 @@ static bool say_refusals(ckpt__patient *p, ckpt_report *report, const ckpt__row 
     return added;
 }
 
-ckpt_status ckpt__doctor_answer(ckpt__patient *p, ckpt_report *report)
+ckpt_status ckpt__doctor_answer(ckpt__examination *p, ckpt_report *report)
 {
     p->result->outcome = CKPT_OUTCOME_RESUMES;
     for (size_t i = 0; i < ckpt__doctor_row_count(); i++) {

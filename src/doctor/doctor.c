@@ -41,7 +41,7 @@ bool ckpt__is_gpu(ckpt_device d)
 }
 
 /* The flags after the load; groups that disagree give -1. */
-static void effective(ckpt__patient *p)
+static void effective(ckpt__examination *p)
 {
     ckpt_doctor_result *r = p->result;
     ckpt_optimizer_kind kind =
@@ -68,7 +68,7 @@ static void effective(ckpt__patient *p)
 /* ---- canonical names */
 
 /* The message of an error ends in what to do: here that is the fix. */
-static void note_ambiguous(ckpt__patient *p, ckpt_error *why)
+static void note_ambiguous(ckpt__examination *p, ckpt_error *why)
 {
     char text[760], *message = why->message;
     static const char *const fixes[] = {"; state the parameters' names", "; say which one in a map file"};
@@ -87,7 +87,7 @@ static void note_ambiguous(ckpt__patient *p, ckpt_error *why)
     ckpt__doctor_note(p, order ? CKPT__ORDER_AMBIGUOUS : CKPT__SOURCE_AMBIGUOUS, NULL, none, text, fix, NULL);
 }
 
-static ckpt_status build_canon(ckpt__patient *p, bool optional, ckpt_error *why)
+static ckpt_status build_canon(ckpt__examination *p, bool optional, ckpt_error *why)
 {
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);
@@ -103,7 +103,7 @@ static ckpt_status build_canon(ckpt__patient *p, bool optional, ckpt_error *why)
 }
 
 /* More than one order fits: the finding says which. */
-static bool note_several(ckpt__patient *p, const ckpt_error *why)
+static bool note_several(ckpt__examination *p, const ckpt_error *why)
 {
     const ckpt_finding *f = ckpt_report_find(p->canon_report, "order-ambiguous", NULL);
     if (!f)
@@ -113,7 +113,7 @@ static bool note_several(ckpt__patient *p, const ckpt_error *why)
     return true;
 }
 
-static ckpt_status canonical(ckpt__patient *p)
+static ckpt_status canonical(ckpt__examination *p)
 {
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = build_canon(p, false, &why);
@@ -141,7 +141,7 @@ static uint64_t elements(const ckpt_tensor_info *t)
 
 /* Is it state of a fused group, of as many elements as its parameter, on the CPU? Its kernel there looks at no shape (one of
  * a GPU was not run). `name` is the canonical one. */
-static bool fused_takes(const ckpt__patient *p, const char *name)
+static bool fused_takes(const ckpt__examination *p, const char *name)
 {
     size_t e;
     if (!p->canon || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) || !p->canon->entries[e].is_tensor)
@@ -158,7 +158,7 @@ static bool fused_takes(const ckpt__patient *p, const char *name)
 }
 
 /* State whose id is in no group does nothing: names find it where an id is text there and a number in the groups. */
-static bool is_dead(const ckpt__patient *p, const char *name)
+static bool is_dead(const ckpt__examination *p, const char *name)
 {
     size_t e;
     if (!p->loader->python || !p->canon || p->optimizer_count == 0 || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) ||
@@ -171,7 +171,7 @@ static bool is_dead(const ckpt__patient *p, const char *name)
 }
 
 /* What canonical names and placement said already becomes doctor's own where torch makes something else of it. */
-static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
+static bool own_finding(ckpt__examination *p, const ckpt_finding *f)
 {
     ckpt_str tensor = *f->tensor ? ckpt__s(f->tensor) : none;
     if (strcmp(f->code, "moment-shape") == 0 && p->weights_fewer && p->loader->python)
@@ -206,7 +206,7 @@ static bool own_finding(ckpt__patient *p, const ckpt_finding *f)
     return strcmp(f->code, "dead-state") == 0 || strcmp(f->code, "prefix-stripped") == 0; /* seen for itself */
 }
 
-static ckpt_status take_over(ckpt__patient *p, ckpt_report *report)
+static ckpt_status take_over(ckpt__examination *p, ckpt_report *report)
 {
     for (size_t i = 0; i < ckpt_report_count(p->canon_report); i++) {
         const ckpt_finding *f = ckpt_report_get(p->canon_report, i);
@@ -232,7 +232,7 @@ static bool all_torch(const ckpt__index *index)
 }
 
 /* Whether the loader reads such a thing at all. */
-static void check_format(ckpt__patient *p)
+static void check_format(ckpt__examination *p)
 {
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
@@ -256,7 +256,7 @@ static void check_format(ckpt__patient *p)
 }
 
 /* What the reader saw that torch.load raises on. */
-static void check_refused(ckpt__patient *p)
+static void check_refused(ckpt__examination *p)
 {
     const ckpt_report *findings = p->index->findings;
     for (size_t i = 0; p->loader->python && i < ckpt_report_count(findings); i++) {
@@ -268,7 +268,7 @@ static void check_refused(ckpt__patient *p)
     }
 }
 
-static void check_question(ckpt__patient *p)
+static void check_question(ckpt__examination *p)
 {
     char asked[32];
     if (p->beyond) {
@@ -288,7 +288,7 @@ static void check_question(ckpt__patient *p)
                           NULL, NULL);
 }
 
-static ckpt_status look(ckpt__patient *p)
+static ckpt_status look(ckpt__examination *p)
 {
     ckpt_status status = CKPT_OK;
     p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && p->index->root && ckpt__index_is_directory(p->index) &&
@@ -315,7 +315,7 @@ static ckpt_status look(ckpt__patient *p)
 }
 
 /* Of a part there is nothing to say that would hold of the whole. */
-static ckpt_status examine_part(ckpt__patient *p, ckpt_report *report)
+static ckpt_status examine_part(ckpt__examination *p, ckpt_report *report)
 {
     ckpt__doctor_note(p, p->shard ? CKPT__A_SHARD : CKPT__A_PART, NULL, none, p->whole.what, p->whole.how, NULL);
     ckpt_status status = ckpt__doctor_answer(p, report);
@@ -323,7 +323,7 @@ static ckpt_status examine_part(ckpt__patient *p, ckpt_report *report)
     return status;
 }
 
-ckpt_status ckpt__doctor_examine(ckpt__patient *p, ckpt_report *report)
+ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
 {
     bool asked = p->options->loader != CKPT_LOADER_OWN;
     if (p->shard || (p->part && !asked))
@@ -371,7 +371,7 @@ void ckpt_doctor_result_clear(ckpt_doctor_result *result)
     CKPT__GIVE_ANSWER(ckpt_doctor_result, result, &own);
 }
 
-static ckpt_status choose_version(ckpt__patient *p)
+static ckpt_status choose_version(ckpt__examination *p)
 {
     ckpt_doctor_result *r = p->result;
     int asked = p->options->load_weights_only, want = p->options->torch_major * 100 + p->options->torch_minor;
@@ -390,7 +390,7 @@ static ckpt_status choose_version(ckpt__patient *p)
 }
 
 /* A folder of one file is that file to every loader. false: no memory. */
-static bool look_inside(ckpt__patient *p)
+static bool look_inside(ckpt__examination *p)
 {
     const ckpt_value *root;
     ckpt_str file;
@@ -413,7 +413,7 @@ static bool look_inside(ckpt__patient *p)
     return kept.data != NULL;
 }
 
-ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, const ckpt_doctor_options *options,
+ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, const ckpt_doctor_options *options,
                                ckpt_doctor_result *result, ckpt_error *err)
 {
     memset(p, 0, sizeof *p);
@@ -440,7 +440,7 @@ ckpt_status ckpt__doctor_admit(ckpt__patient *p, const ckpt_reader *reader, cons
     return look_inside(p) ? choose_version(p) : ckpt__fail_memory(err, "the report", 0);
 }
 
-void ckpt__doctor_discharge(ckpt__patient *p)
+void ckpt__doctor_discharge(ckpt__examination *p)
 {
     ckpt_report_free(p->canon_report);
     ckpt__placement_free(&p->places);
@@ -471,7 +471,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
         status = ckpt__order_check(own.assume_order, reader->path, err);
     if (status < 0)
         return status;
-    ckpt__patient *p = calloc(1, sizeof *p);
+    ckpt__examination *p = calloc(1, sizeof *p);
     ckpt_report *findings = ckpt_report_new();
     if (!p || !findings) {
         free(p);

@@ -245,7 +245,7 @@ typedef struct ckpt__doctor_paths {
     char scaler_key[128];         /* Lightning: the root's key that holds one */
 } ckpt__doctor_paths;
 
-typedef struct ckpt__patient {
+typedef struct ckpt__examination {
     const ckpt_reader *reader;
     const ckpt__index *index;
     const ckpt__index *inner;     /* of a folder of one file that file's, else the same */
@@ -287,68 +287,68 @@ typedef struct ckpt__patient {
     ckpt_error several;           /* status not CKPT_OK: more than one order of the parameters fits */
     ckpt_report *canon_report;    /* what canonical names and placement said */
     ckpt_error *err;
-} ckpt__patient;
+} ckpt__examination;
 
 /* answer.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the row
  * that fits, or NULL. situation NULL: what the program makes of all alike. */
-const ckpt__row *ckpt__doctor_note(ckpt__patient *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
+const ckpt__row *ckpt__doctor_note(ckpt__examination *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
                                    const char *a, const char *b, const char *c);
-ckpt__situation ckpt__doctor_situation(const ckpt__patient *p);
+ckpt__situation ckpt__doctor_situation(const ckpt__examination *p);
 size_t ckpt__doctor_row_count(void);
-ckpt_status ckpt__doctor_answer(ckpt__patient *p, ckpt_report *report);   /* all that was noted; result->outcome is the worst */
+ckpt_status ckpt__doctor_answer(ckpt__examination *p, ckpt_report *report);   /* all that was noted; result->outcome is the worst */
 /* doctor.c */
 unsigned ckpt__kind_bit(ckpt_optimizer_kind kind);
 bool ckpt__is_gpu(ckpt_device device);
 const char *ckpt__doctor_bytes(uint64_t n, char *buf, size_t size);       /* "1.2 GiB" */
 
 /* tensors.c */
-ckpt_status ckpt__doctor_locate(ckpt__patient *p);
-ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *slot);
-void ckpt__doctor_tensors(ckpt__patient *p);
-void ckpt__doctor_state(ckpt__patient *p);
+ckpt_status ckpt__doctor_locate(ckpt__examination *p);
+ckpt_device ckpt__doctor_home(const ckpt__examination *p, const ckpt__doctor_slot *slot);
+void ckpt__doctor_tensors(ckpt__examination *p);
+void ckpt__doctor_state(ckpt__examination *p);
 /* find.c: fills optimizers, groups, slots, items. By structure: torch's dicts, of which there may be several and
  * whose order need not be known; else by canonical names. */
-ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p);
-ckpt_status ckpt__doctor_find_named(ckpt__patient *p);
-ckpt_status ckpt__doctor_take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt_str name);
-ckpt_status ckpt__doctor_find_flat(ckpt__patient *p);     /* flat.c: the same of one with a key for each value */
-void ckpt__doctor_link(ckpt__patient *p);                 /* slots to their parameters, by canonical names */
-bool ckpt__doctor_named(const ckpt__patient *p);          /* is the parameter of each slot known? */
+ckpt_status ckpt__doctor_find_dicts(ckpt__examination *p);
+ckpt_status ckpt__doctor_find_named(ckpt__examination *p);
+ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt_value *dict, ckpt_str name);
+ckpt_status ckpt__doctor_find_flat(ckpt__examination *p);     /* flat.c: the same of one with a key for each value */
+void ckpt__doctor_link(ckpt__examination *p);                 /* slots to their parameters, by canonical names */
+bool ckpt__doctor_named(const ckpt__examination *p);          /* is the parameter of each slot known? */
 /* groups.c */
-void ckpt__doctor_groups(ckpt__patient *p);
-bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slot);
+void ckpt__doctor_groups(ckpt__examination *p);
+bool ckpt__doctor_stateless(const ckpt__examination *p, const ckpt__doctor_slot *slot);
 /* Can this setting of a group, or this key of the state, be missing at all? In a file of ours only where others of it have it. */
-bool ckpt__doctor_bound(const ckpt__patient *p, const char *hyper, const char *key);
+bool ckpt__doctor_bound(const ckpt__examination *p, const char *hyper, const char *key);
 double ckpt__doctor_real(const ckpt_value *v);          /* 0 where it is none */
 /* kinds.c: is it one of the optimizers that are known here, and has it (*stateful) state of each parameter once it has
  * stepped? Notes what its load or its step would miss. */
-bool ckpt__doctor_kind(ckpt__patient *p, const ckpt__doctor_group *group, bool *stateful);
+bool ckpt__doctor_kind(ckpt__examination *p, const ckpt__doctor_group *group, bool *stateful);
 /* whole.c: optimizers' dicts that are not whole; models that hold fewer tensors than their optimizers; states of
  * generators, schedulers and scalers that their programs would not take */
-ckpt_status ckpt__doctor_incomplete(ckpt__patient *p);
+ckpt_status ckpt__doctor_incomplete(ckpt__examination *p);
 /* frozen.c: some of its parameters have no state; does it look as if they had been frozen? */
-bool ckpt__doctor_frozen(const ckpt__patient *p, size_t optimizer);
-bool ckpt__doctor_names_fit(ckpt__patient *p);            /* are there as many declared names as parameters? */
-ckpt_status ckpt__doctor_order(ckpt__patient *p);
-const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_group *group, const char *key, bool *tensor);
+bool ckpt__doctor_frozen(const ckpt__examination *p, size_t optimizer);
+bool ckpt__doctor_names_fit(ckpt__examination *p);            /* are there as many declared names as parameters? */
+ckpt_status ckpt__doctor_order(ckpt__examination *p);
+const ckpt_value *ckpt__doctor_hyper(const ckpt__examination *p, const ckpt__doctor_group *group, const char *key, bool *tensor);
 /* frozen.c: are those of the optimizer's slots for which `marked` is set (a slot each) whole groups, all but an adapter,
  * or whole modules? */
-bool ckpt__doctor_whole(const ckpt__patient *p, size_t optimizer, const bool *marked);
+bool ckpt__doctor_whole(const ckpt__examination *p, size_t optimizer, const bool *marked);
 /* steps.c. The number of a value or of a tensor of one element, which is read; false: there is none. tensor SIZE_MAX: v. */
-bool ckpt__doctor_number(ckpt__patient *p, const ckpt_value *v, size_t tensor, double *number);
-ckpt_status ckpt__doctor_steps(ckpt__patient *p);
-void ckpt__doctor_scale(ckpt__patient *p, const ckpt_value *scaler);
+bool ckpt__doctor_number(ckpt__examination *p, const ckpt_value *v, size_t tensor, double *number);
+ckpt_status ckpt__doctor_steps(ckpt__examination *p);
+void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler);
 /* The steps that the checkpoint says were taken, or its epoch; -1: it says neither. Epoch 0 may have had steps. */
-int64_t ckpt__doctor_taken(const ckpt__patient *p, const char **what);
+int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what);
 /* schedule.c: a dict among the values; and the modes of optimizers */
-void ckpt__doctor_schedule(ckpt__patient *p, const ckpt_visit *visit);
-void ckpt__doctor_modes(ckpt__patient *p);
+void ckpt__doctor_schedule(ckpt__examination *p, const ckpt_visit *visit);
+void ckpt__doctor_modes(ckpt__examination *p);
 /* models.c. _gone: optimizers, of several, whose weights are not all in the file; before anything else is said of their state */
-ckpt_status ckpt__doctor_models(ckpt__patient *p);
-ckpt_status ckpt__doctor_gone(ckpt__patient *p);
+ckpt_status ckpt__doctor_models(ckpt__examination *p);
+ckpt_status ckpt__doctor_gone(ckpt__examination *p);
 /* refused.c: what of this one value torch.load(weights_only=True), or the C++ unpickler, refuses;
  * false: no memory */
-bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit);
+bool ckpt__doctor_refused(ckpt__examination *p, const ckpt_visit *visit);
 /* "module.Class" apart; both lie in path. */
 void ckpt__doctor_split(ckpt_str path, ckpt_str *module, ckpt_str *name);
 int ckpt__doctor_there_from(ckpt_str path);               /* the first torch that has "module.name"; 0: any */
@@ -360,13 +360,13 @@ const char *ckpt__cpp_refused_file(const ckpt__index *index);
 bool ckpt__cpp_builds(ckpt_str module, ckpt_str name);
 bool ckpt__cpp_device(ckpt_str tag);
 /* values.c */
-ckpt_status ckpt__doctor_values(ckpt__patient *p);
+ckpt_status ckpt__doctor_values(ckpt__examination *p);
 /* ranks.c */
-void ckpt__doctor_ranks(ckpt__patient *p);
-void ckpt__doctor_files(ckpt__patient *p);                /* and Lightning's keys */
-void ckpt__doctor_adapter(ckpt__patient *p);              /* adapter.c: of PEFT, beside its settings */
+void ckpt__doctor_ranks(ckpt__examination *p);
+void ckpt__doctor_files(ckpt__examination *p);                /* and Lightning's keys */
+void ckpt__doctor_adapter(ckpt__examination *p);              /* adapter.c: of PEFT, beside its settings */
 /* memory.c */
-ckpt_status ckpt__doctor_places(ckpt__patient *p);
-void ckpt__doctor_memory(ckpt__patient *p);
-ckpt_status ckpt__doctor_finite(ckpt__patient *p);
+ckpt_status ckpt__doctor_places(ckpt__examination *p);
+void ckpt__doctor_memory(ckpt__examination *p);
+ckpt_status ckpt__doctor_finite(ckpt__examination *p);
 #endif

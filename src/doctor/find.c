@@ -4,12 +4,12 @@
 
 #include <stdlib.h>
 
-static ckpt_status no_memory(ckpt__patient *p)
+static ckpt_status no_memory(ckpt__examination *p)
 {
     return ckpt__fail_memory(p->err, "the optimizer's state", p->slot_count);
 }
 
-static bool add_item(ckpt__patient *p, ckpt_str key, size_t tensor, const ckpt_value *value, bool nested)
+static bool add_item(ckpt__examination *p, ckpt_str key, size_t tensor, const ckpt_value *value, bool nested)
 {
     if (!ckpt__grow(&p->items, &p->item_capacity, p->item_count + 1, sizeof *p->items))
         return false;
@@ -17,7 +17,7 @@ static bool add_item(ckpt__patient *p, ckpt_str key, size_t tensor, const ckpt_v
     return true;
 }
 
-static ckpt__doctor_slot *add_slot(ckpt__patient *p)
+static ckpt__doctor_slot *add_slot(ckpt__examination *p)
 {
     if (!ckpt__grow(&p->slots, &p->slot_capacity, p->slot_count + 1, sizeof *p->slots))
         return NULL;
@@ -25,7 +25,7 @@ static ckpt__doctor_slot *add_slot(ckpt__patient *p)
     return &p->slots[p->slot_count++];
 }
 
-static ckpt__doctor_group *add_group(ckpt__patient *p)
+static ckpt__doctor_group *add_group(ckpt__examination *p)
 {
     if (!ckpt__grow(&p->groups, &p->group_capacity, p->group_count + 1, sizeof *p->groups))
         return NULL;
@@ -43,7 +43,7 @@ static void set_flags(ckpt__doctor_group *g, ckpt__flags flags)
     g->foreach = flags.foreach;
 }
 
-static ckpt__doctor_optimizer *add_optimizer(ckpt__patient *p)
+static ckpt__doctor_optimizer *add_optimizer(ckpt__examination *p)
 {
     if (!ckpt__grow(&p->optimizers, &p->optimizer_capacity, p->optimizer_count + 1, sizeof *p->optimizers))
         return NULL;
@@ -66,7 +66,7 @@ static bool is_optimizer(const ckpt_value *v)
 }
 
 /* An id as text; two ids are one where Python finds them equal, as far as ids go (int, str). ckpt_restore goes by their text. */
-static ckpt_str id_text(ckpt__patient *p, const ckpt_value *id)
+static ckpt_str id_text(ckpt__examination *p, const ckpt_value *id)
 {
     ckpt__buf b = {NULL, 0, 0, false};
     bool bare = id->kind == CKPT_V_STR && p->loader->loader == CKPT_LOADER_CKPT;
@@ -82,7 +82,7 @@ static ckpt_str id_text(ckpt__patient *p, const ckpt_value *id)
     return text;
 }
 
-static bool take_state(ckpt__patient *p, ckpt__doctor_slot *slot, const ckpt_value *state)
+static bool take_state(ckpt__examination *p, ckpt__doctor_slot *slot, const ckpt_value *state)
 {
     size_t number = (size_t)(slot - p->slots);
     for (size_t i = 0; i < state->entry_count; i++) {
@@ -104,14 +104,14 @@ static bool take_state(ckpt__patient *p, ckpt__doctor_slot *slot, const ckpt_val
 }
 
 /* load_state_dict maps ids to parameters in a dict: of an id that stands twice the last parameter gets the state. */
-static void take_away(ckpt__patient *p, size_t at, size_t *owner)
+static void take_away(ckpt__examination *p, size_t at, size_t *owner)
 {
     if (owner[at] != SIZE_MAX)
         p->slots[owner[at]].count = 0;
     owner[at] = p->slot_count - 1;
 }
 
-static bool take_group(ckpt__patient *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids,
+static bool take_group(ckpt__examination *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids,
                        size_t *owner)
 {
     ckpt__doctor_group *g = add_group(p);
@@ -174,7 +174,7 @@ static bool ids_lost(const ckpt_value *state, const ckpt_value *groups, uint64_t
 
 /* The same of ids that are names: all are text, and with those that are in no group there are just as many as there are
  * parameters in the file. */
-static bool names_lost(const ckpt__patient *p, const ckpt_value *state, const ckpt_value *groups, uint64_t dead)
+static bool names_lost(const ckpt__examination *p, const ckpt_value *state, const ckpt_value *groups, uint64_t dead)
 {
     uint64_t ids = dead, params = 0;
     for (size_t i = 0; i < groups->item_count; i++) {
@@ -192,7 +192,7 @@ static bool names_lost(const ckpt__patient *p, const ckpt_value *state, const ck
     return ids == params;
 }
 
-ckpt_status ckpt__doctor_take_optimizer(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
+ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt_value *dict, ckpt_str name)
 {
     const ckpt_value *state = ckpt_value_get(dict, "state"), *groups = ckpt_value_get(dict, "param_groups");
     ckpt__doctor_optimizer *o = add_optimizer(p);
@@ -222,7 +222,7 @@ ckpt_status ckpt__doctor_take_optimizer(ckpt__patient *p, const ckpt_value *dict
 
 static int look_for_optimizer(void *ctx, const ckpt_visit *visit)
 {
-    ckpt__patient *p = ctx;
+    ckpt__examination *p = ctx;
     if (visit->cycle || visit->inside || visit->value->kind != CKPT_V_DICT || !is_optimizer(visit->value))
         return 0;
     for (size_t i = 0; i < p->optimizer_count; i++)
@@ -231,7 +231,7 @@ static int look_for_optimizer(void *ctx, const ckpt_visit *visit)
     return ckpt__doctor_take_optimizer(p, visit->value, visit->name);
 }
 
-ckpt_status ckpt__doctor_find_dicts(ckpt__patient *p)
+ckpt_status ckpt__doctor_find_dicts(ckpt__examination *p)
 {
     return p->index->root ? (ckpt_status)ckpt_value_walk(p->index->root, 0, look_for_optimizer, p, p->err) : CKPT_OK;
 }
@@ -244,7 +244,7 @@ static bool is_state(const ckpt__canon_entry *e)
 }
 
 /* The state of all parameters, in the order of the slots. */
-static bool take_named_state(ckpt__patient *p, const ckpt__hash *slots)
+static bool take_named_state(ckpt__examination *p, const ckpt__hash *slots)
 {
     size_t at;
     for (size_t i = 0; i < p->canon->count; i++) {
@@ -271,7 +271,7 @@ static bool take_named_state(ckpt__patient *p, const ckpt__hash *slots)
     return true;
 }
 
-ckpt_status ckpt__doctor_find_named(ckpt__patient *p)
+ckpt_status ckpt__doctor_find_named(ckpt__examination *p)
 {
     size_t n = 0;
     if (!p->canon || p->canon->group_count == 0 || p->optimizer_count > 0)
@@ -306,7 +306,7 @@ ckpt_status ckpt__doctor_find_named(ckpt__patient *p)
 
 /* ---- which parameter a slot is */
 
-static size_t tensor_named(const ckpt__patient *p, ckpt_str name)
+static size_t tensor_named(const ckpt__examination *p, ckpt_str name)
 {
     size_t e;
     if (!name.data || !ckpt__hash_get(p->canon->by_name, name.data, name.size, &e) || !p->canon->entries[e].is_tensor)
@@ -314,7 +314,7 @@ static size_t tensor_named(const ckpt__patient *p, ckpt_str name)
     return p->canon->entries[e].tensor;
 }
 
-void ckpt__doctor_link(ckpt__patient *p)
+void ckpt__doctor_link(ckpt__examination *p)
 {
     if (!p->canon)
         return;
@@ -335,7 +335,7 @@ void ckpt__doctor_link(ckpt__patient *p)
     }
 }
 
-bool ckpt__doctor_named(const ckpt__patient *p)
+bool ckpt__doctor_named(const ckpt__examination *p)
 {
     bool known = p->canon != NULL;
     for (size_t i = 0; i < p->slot_count && known; i++)

@@ -9,7 +9,7 @@
 #include "model/flat_state.h"
 
 /* The part of `whole` that is the optimizer's: all of it, or the keys with its prefix. */
-static void put_state(ckpt__patient *p, const ckpt_value *dict, ckpt_str prefix, const char *whole)
+static void put_state(ckpt__examination *p, const ckpt_value *dict, ckpt_str prefix, const char *whole)
 {
     ckpt__buf head = {NULL, 0, 0, false};
     size_t own = 0;
@@ -35,7 +35,7 @@ static void put_state(ckpt__patient *p, const ckpt_value *dict, ckpt_str prefix,
 }
 
 /* As torch's own dict, whose ids are the parameters' names. */
-static ckpt_status take(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
+static ckpt_status take(ckpt__examination *p, const ckpt_value *dict, ckpt_str name)
 {
     bool mixed;
     const ckpt_value *v = ckpt__flat_unfold(dict, p->arena, &mixed);
@@ -44,7 +44,7 @@ static ckpt_status take(ckpt__patient *p, const ckpt_value *dict, ckpt_str name)
     return v ? ckpt__doctor_take_optimizer(p, v, name) : ckpt__fail_memory(p->err, "the optimizer's state", 0);
 }
 
-ckpt_status ckpt__doctor_find_flat(ckpt__patient *p)
+ckpt_status ckpt__doctor_find_flat(ckpt__examination *p)
 {
     const ckpt_value *root = p->inner->root, *dict = NULL;
     ckpt_str prefix, name = {"", 0};

@@ -27,13 +27,13 @@ static module *module_of(modules *m, ckpt_str prefix)
     return &m->items[i];
 }
 
-static bool is_marked(const ckpt__patient *p, const bool *marked, const ckpt__doctor_slot *slot)
+static bool is_marked(const ckpt__examination *p, const bool *marked, const ckpt__doctor_slot *slot)
 {
     return marked[slot - p->slots];
 }
 
 /* The slots of one optimizer, one after the other: NULL behind the last. */
-static const ckpt__doctor_slot *next_slot(const ckpt__patient *p, size_t optimizer, size_t *i)
+static const ckpt__doctor_slot *next_slot(const ckpt__examination *p, size_t optimizer, size_t *i)
 {
     for (; *i < p->slot_count; ++*i)
         if (p->groups[p->slots[*i].group].optimizer == optimizer)
@@ -41,13 +41,13 @@ static const ckpt__doctor_slot *next_slot(const ckpt__patient *p, size_t optimiz
     return NULL;
 }
 
-static ckpt_str param_of(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+static ckpt_str param_of(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     return slot->param != SIZE_MAX ? p->index->tensors[slot->param].info.name : (ckpt_str){NULL, 0};
 }
 
 /* Groups of which none is marked beside groups of which all are. */
-static bool whole_groups(const ckpt__patient *p, size_t optimizer, const bool *marked)
+static bool whole_groups(const ckpt__examination *p, size_t optimizer, const bool *marked)
 {
     size_t with = 0, without = 0;
     for (size_t g = 0; g < p->group_count; g++) {
@@ -64,7 +64,7 @@ static bool whole_groups(const ckpt__patient *p, size_t optimizer, const bool *m
     return with > 0 && without > 0;
 }
 
-static bool all_but_adapter(const ckpt__patient *p, size_t optimizer, const bool *marked)
+static bool all_but_adapter(const ckpt__examination *p, size_t optimizer, const bool *marked)
 {
     size_t i = 0;
     for (const ckpt__doctor_slot *s; (s = next_slot(p, optimizer, &i)) != NULL;) {
@@ -75,7 +75,7 @@ static bool all_but_adapter(const ckpt__patient *p, size_t optimizer, const bool
     return true;
 }
 
-static bool count_modules(const ckpt__patient *p, size_t optimizer, const bool *marked, modules *m)
+static bool count_modules(const ckpt__examination *p, size_t optimizer, const bool *marked, modules *m)
 {
     size_t i = 0;
     for (const ckpt__doctor_slot *s; (s = next_slot(p, optimizer, &i)) != NULL;) {
@@ -97,7 +97,7 @@ static bool count_modules(const ckpt__patient *p, size_t optimizer, const bool *
 
 /* Numbers that layers keep among their parameters (Keras, and batch normalization by hand), and what is no floating-point number:
  * no gradient reaches them. */
-static bool is_statistic(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+static bool is_statistic(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     static const char known[] = "moving_mean moving_variance running_mean running_var num_batches_tracked seed_generator_state";
     ckpt_str name = param_of(p, slot), last = name;
@@ -128,7 +128,7 @@ static bool same_but_number(ckpt_str a, ckpt_str b)
 
 /* Is the only parameter of its module one of a row of layers, of which others are not marked? Then it is not the module that
  * was frozen. */
-static bool alone_in_row(const ckpt__patient *p, size_t optimizer, const bool *marked, ckpt_str name)
+static bool alone_in_row(const ckpt__examination *p, size_t optimizer, const bool *marked, ckpt_str name)
 {
     size_t i = 0;
     for (const ckpt__doctor_slot *s; (s = next_slot(p, optimizer, &i)) != NULL;)
@@ -138,7 +138,7 @@ static bool alone_in_row(const ckpt__patient *p, size_t optimizer, const bool *m
 }
 
 /* Each that is marked lies in a module of which all are: one parameter is enough for that where it has the module for itself. */
-static bool whole_modules(const ckpt__patient *p, size_t optimizer, const bool *marked, modules *m)
+static bool whole_modules(const ckpt__examination *p, size_t optimizer, const bool *marked, modules *m)
 {
     size_t i = 0;
     if (!count_modules(p, optimizer, marked, m))
@@ -156,7 +156,7 @@ static bool whole_modules(const ckpt__patient *p, size_t optimizer, const bool *
     return true;
 }
 
-bool ckpt__doctor_whole(const ckpt__patient *p, size_t optimizer, const bool *marked)
+bool ckpt__doctor_whole(const ckpt__examination *p, size_t optimizer, const bool *marked)
 {
     modules m = {.numbers = ckpt__hash_new(64)};     /* without memory: as if nothing spoke for it */
     bool whole = whole_groups(p, optimizer, marked) || all_but_adapter(p, optimizer, marked) ||
@@ -166,7 +166,7 @@ bool ckpt__doctor_whole(const ckpt__patient *p, size_t optimizer, const bool *ma
     return whole;
 }
 
-bool ckpt__doctor_frozen(const ckpt__patient *p, size_t optimizer)
+bool ckpt__doctor_frozen(const ckpt__examination *p, size_t optimizer)
 {
     bool *marked = calloc(p->slot_count + 1, sizeof *marked);
     for (size_t i = 0; marked && i < p->slot_count; i++)

@@ -7,7 +7,7 @@
 
 static const ckpt_str none = {NULL, 0};
 
-const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_group *g, const char *key, bool *tensor)
+const ckpt_value *ckpt__doctor_hyper(const ckpt__examination *p, const ckpt__doctor_group *g, const char *key, bool *tensor)
 {
     char name[600];
     size_t i;
@@ -29,7 +29,7 @@ const ckpt_value *ckpt__doctor_hyper(const ckpt__patient *p, const ckpt__doctor_
     return v;
 }
 
-static bool has_hyper(const ckpt__patient *p, const ckpt__doctor_group *g, const char *key)
+static bool has_hyper(const ckpt__examination *p, const ckpt__doctor_group *g, const char *key)
 {
     bool tensor;
     return ckpt__doctor_hyper(p, g, key, &tensor) || tensor;
@@ -40,7 +40,7 @@ double ckpt__doctor_real(const ckpt_value *v)
     return !v ? 0 : v->kind == CKPT_V_FLOAT ? v->real : v->kind == CKPT_V_INT ? (double)v->integer : v->kind == CKPT_V_BOOL && v->boolean;
 }
 
-static bool has_item(const ckpt__patient *p, const ckpt__doctor_slot *slot, const char *key)
+static bool has_item(const ckpt__examination *p, const ckpt__doctor_slot *slot, const char *key)
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (ckpt__str_is(p->items[i].key, key))
@@ -50,7 +50,7 @@ static bool has_item(const ckpt__patient *p, const ckpt__doctor_slot *slot, cons
 
 /* In a file of ours the program that resumes is the one that saved, and what it did not bind is no loss: only what some of the
  * groups or parameters have can be missing to others. */
-bool ckpt__doctor_bound(const ckpt__patient *p, const char *hyper, const char *key)
+bool ckpt__doctor_bound(const ckpt__examination *p, const char *hyper, const char *key)
 {
     if (!ckpt__format_of(p->index)->bound || p->loader->loader != CKPT_LOADER_CKPT)
         return true;
@@ -63,12 +63,12 @@ bool ckpt__doctor_bound(const ckpt__patient *p, const char *hyper, const char *k
     return false;
 }
 
-static ckpt_str name_of(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+static ckpt_str name_of(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     return slot->param != SIZE_MAX ? p->index->tensors[slot->param].info.name : none;
 }
 
-static void check_lr(ckpt__patient *p, const ckpt__doctor_group *g)
+static void check_lr(ckpt__examination *p, const ckpt__doctor_group *g)
 {
     char text[CKPT__DOUBLE_MAX] = "a tensor", group[24];
     bool tensor = false;
@@ -98,7 +98,7 @@ typedef struct tally {
 } tally;
 
 /* SGD keeps None for a momentum that it has not begun. */
-bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+bool ckpt__doctor_stateless(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (p->items[i].tensor != SIZE_MAX || !p->items[i].value || p->items[i].value->kind != CKPT_V_NONE)
@@ -106,7 +106,7 @@ bool ckpt__doctor_stateless(const ckpt__patient *p, const ckpt__doctor_slot *slo
     return true;
 }
 
-static void check_group(ckpt__patient *p, const ckpt__doctor_group *g, tally *t)
+static void check_group(ckpt__examination *p, const ckpt__doctor_group *g, tally *t)
 {
     bool adam = has_hyper(p, g, "betas.0") || has_hyper(p, g, "betas");
     bool momentum = ckpt__doctor_real(ckpt__doctor_hyper(p, g, "momentum", NULL)) != 0;
@@ -128,7 +128,7 @@ static void check_group(ckpt__patient *p, const ckpt__doctor_group *g, tally *t)
 }
 
 /* The flags of all groups of one optimizer, beside what the program constructs. */
-static void check_flags(ckpt__patient *p, size_t optimizer)
+static void check_flags(ckpt__examination *p, size_t optimizer)
 {
     bool all_fused = true, any_fused = false, all_capturable = true, any_capturable = false;
     ckpt__situation s = ckpt__doctor_situation(p);
@@ -155,7 +155,7 @@ static void check_flags(ckpt__patient *p, size_t optimizer)
                       NULL);
 }
 
-static void check_missing(ckpt__patient *p, size_t optimizer, const tally *t)
+static void check_missing(ckpt__examination *p, size_t optimizer, const tally *t)
 {
     if (t->without == 0)
         return;
@@ -182,7 +182,7 @@ static bool says_training(ckpt_str key)
 }
 
 /* Weights and nothing that a resume would go on with: it is not meant to be resumed. */
-static bool is_weights_only(const ckpt__patient *p)
+static bool is_weights_only(const ckpt__examination *p)
 {
     const char *what;
     bool weights = false;
@@ -205,7 +205,7 @@ static bool is_weights_only(const ckpt__patient *p)
 }
 
 /* {path} and {load} of what `show` says, on one line. */
-static void put_call(const ckpt__patient *p, ckpt_str call, ckpt__buf *b)
+static void put_call(const ckpt__examination *p, ckpt_str call, ckpt__buf *b)
 {
     for (size_t i = 0; i < call.size; i++) {
         size_t left = call.size - i;
@@ -227,7 +227,7 @@ static void put_call(const ckpt__patient *p, ckpt_str call, ckpt__buf *b)
     }
 }
 
-static void note_weights_only(ckpt__patient *p)
+static void note_weights_only(ckpt__examination *p)
 {
     ckpt_summary said = CKPT_SUMMARY_INIT;
     ckpt__buf b = {NULL, 0, 0, false};
@@ -247,7 +247,7 @@ static void note_weights_only(ckpt__patient *p)
         ckpt_summary_clear(&said);
 }
 
-void ckpt__doctor_groups(ckpt__patient *p)
+void ckpt__doctor_groups(ckpt__examination *p)
 {
     for (size_t o = 0; o < p->optimizer_count; o++) {
         tally t = {0, 0, 0, {NULL, 0}};
@@ -280,7 +280,7 @@ void ckpt__doctor_groups(ckpt__patient *p)
 
 /* ---- order */
 
-bool ckpt__doctor_names_fit(ckpt__patient *p)
+bool ckpt__doctor_names_fit(ckpt__examination *p)
 {
     char a[32], b[32];
     size_t wanted = p->options->param_name_count;
@@ -308,7 +308,7 @@ static bool same_name(const char *declared, ckpt_str name)
 }
 
 /* The declared order against the file's own. */
-static ckpt_status check_declared(ckpt__patient *p)
+static ckpt_status check_declared(ckpt__examination *p)
 {
     ckpt__canon_hints hints;
     ckpt__canon *own = NULL;
@@ -341,7 +341,7 @@ static ckpt_status check_declared(ckpt__patient *p)
 
 /* Groups that name their parameters in another order than the model's dict has them: a program that hands over
  * model.parameters() has that one. */
-static void check_named(ckpt__patient *p)
+static void check_named(ckpt__examination *p)
 {
     char a[200], b[200];
     for (size_t g = 0; g < p->group_count; g++) {
@@ -365,7 +365,7 @@ static void check_named(ckpt__patient *p)
     }
 }
 
-ckpt_status ckpt__doctor_order(ckpt__patient *p)
+ckpt_status ckpt__doctor_order(ckpt__examination *p)
 {
     if (p->options->param_name_count > 0)
         return check_declared(p);

@@ -35,13 +35,13 @@ static const optimizer_kind kinds[] = {
     {"torch.optim.SGD", {"dampening", "nesterov"}, {"momentum_buffer"}, {"momentum", "dampening", "weight_decay"}, 0, {NULL}, {NULL}, false},
 };
 
-static bool has(const ckpt__patient *p, const ckpt__doctor_group *g, const char *key)
+static bool has(const ckpt__examination *p, const ckpt__doctor_group *g, const char *key)
 {
     bool tensor;
     return ckpt__doctor_hyper(p, g, key, &tensor) || tensor;
 }
 
-static const ckpt__doctor_item *item_of(const ckpt__patient *p, const ckpt__doctor_slot *slot, const char *key)
+static const ckpt__doctor_item *item_of(const ckpt__examination *p, const ckpt__doctor_slot *slot, const char *key)
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (!p->items[i].nested && ckpt__str_is(p->items[i].key, key))
@@ -50,7 +50,7 @@ static const ckpt__doctor_item *item_of(const ckpt__patient *p, const ckpt__doct
 }
 
 /* The first key of the group's state that the kind does not write; NULL: there is none. *tells: one of its own is there. */
-static const ckpt__doctor_item *foreign_item(const ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, bool *tells)
+static const ckpt__doctor_item *foreign_item(const ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, bool *tells)
 {
     const ckpt__doctor_item *foreign = NULL;
     for (size_t s = g->first; s < g->first + g->count; s++)
@@ -69,7 +69,7 @@ static const ckpt__doctor_item *foreign_item(const ckpt__patient *p, const ckpt_
 }
 
 /* Moving averages that are wanted, and nothing but a count of steps is there: of bitsandbytes, whose groups say nothing else. */
-static bool is_only_counted(const ckpt__patient *p, const ckpt__doctor_group *g)
+static bool is_only_counted(const ckpt__examination *p, const ckpt__doctor_group *g)
 {
     size_t counted = 0;
     if (!has(p, g, "betas") || !has(p, g, "eps") || !has(p, g, "weight_decay") || !p->loader->python)
@@ -82,7 +82,7 @@ static bool is_only_counted(const ckpt__patient *p, const ckpt__doctor_group *g)
 }
 
 /* *foreign: the groups alone tell it, and the state has this too. */
-static const optimizer_kind *kind_of(const ckpt__patient *p, const ckpt__doctor_group *g, const ckpt__doctor_item **foreign)
+static const optimizer_kind *kind_of(const ckpt__examination *p, const ckpt__doctor_group *g, const ckpt__doctor_item **foreign)
 {
     const optimizer_kind *by_group = NULL;
     static const char *const flags[] = {"foreach", "differentiable", "maximize", "capturable", "fused"};
@@ -129,14 +129,14 @@ static const char *called(const ckpt_value *v)
     }
 }
 
-static void check_number(ckpt__patient *p, const ckpt__doctor_group *g, const char *key, const char *group)
+static void check_number(ckpt__examination *p, const ckpt__doctor_group *g, const char *key, const char *group)
 {
     const ckpt_value *v = ckpt__doctor_hyper(p, g, key, NULL);
     if (v && !is_number(v))
         ckpt__doctor_note(p, CKPT__BAD_HYPER, NULL, none, key, group, called(v));
 }
 
-static void check_hypers(ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
+static void check_hypers(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
 {
     for (size_t k = 0; k < 6 && kind->hypers[k]; k++) {
         const char *key = kind->hypers[k];
@@ -169,7 +169,7 @@ static bool is_no_step(const ckpt__doctor_item *item, bool bnb)
            (item->value->kind == CKPT_V_NONE || item->value->kind == CKPT_V_STR || (bnb && item->value->kind == CKPT_V_FLOAT));
 }
 
-static void check_slot(ckpt__patient *p, const ckpt__doctor_group *g, const ckpt__doctor_slot *slot, const optimizer_kind *kind)
+static void check_slot(ckpt__examination *p, const ckpt__doctor_group *g, const ckpt__doctor_slot *slot, const optimizer_kind *kind)
 {
     ckpt_str name = slot->param != SIZE_MAX ? p->index->tensors[slot->param].info.name : none;
     for (size_t k = 0; k < 4 && kind->early[k]; k++)
@@ -190,7 +190,7 @@ static void check_slot(ckpt__patient *p, const ckpt__doctor_group *g, const ckpt
 }
 
 /* What the fused and the foreach kernels refuse of the saved flags. */
-static void check_kernels(ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
+static void check_kernels(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
 {
     static const char *const flags[] = {"maximize", "amsgrad", "nesterov"};
     bool differentiable = ckpt__doctor_real(ckpt__doctor_hyper(p, g, "differentiable", NULL)) != 0;
@@ -212,7 +212,7 @@ static void check_kernels(ckpt__patient *p, const ckpt__doctor_group *g, const o
 
 /* __setstate__ sets these to False or 0 where a group does not say them: the state tells of some that they were not, and of nesterov
  * nothing does. */
-static void check_defaulted(ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
+static void check_defaulted(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
 {
     static const struct {
         const char *tells, *key, *state, *why;
@@ -232,7 +232,7 @@ static void check_defaulted(ckpt__patient *p, const ckpt__doctor_group *g, const
 }
 
 /* Does the group lack what step() of this kind reads, or its state what load_state_dict or step() does? */
-static bool lacks_some(const ckpt__patient *p, const ckpt__doctor_group *g, const optimizer_kind *kind)
+static bool lacks_some(const ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind)
 {
     bool lacks = false;
     for (size_t k = 0; k < 6 && kind->hypers[k]; k++) {
@@ -249,7 +249,7 @@ static bool lacks_some(const ckpt__patient *p, const ckpt__doctor_group *g, cons
     return lacks;
 }
 
-bool ckpt__doctor_kind(ckpt__patient *p, const ckpt__doctor_group *g, bool *stateful)
+bool ckpt__doctor_kind(ckpt__examination *p, const ckpt__doctor_group *g, bool *stateful)
 {
     const ckpt__doctor_item *foreign = NULL;
     const optimizer_kind *kind = kind_of(p, g, &foreign);

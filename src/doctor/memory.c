@@ -21,7 +21,7 @@ const char *ckpt__doctor_bytes(uint64_t n, char *buf, size_t size)
 
 /* ---- places */
 
-static ckpt_role role_of(const ckpt__patient *p, size_t tensor)
+static ckpt_role role_of(const ckpt__examination *p, size_t tensor)
 {
     size_t e = p->entry_of[tensor];
     ckpt_role role = e != SIZE_MAX ? p->canon->entries[e].role : CKPT_ROLE_NONE;
@@ -30,7 +30,7 @@ static ckpt_role role_of(const ckpt__patient *p, size_t tensor)
 
 /* Where it is once the program goes on: load_state_dict takes moments to their parameter, and step where the flags say.
  */
-static ckpt_device final_place(const ckpt__patient *p, size_t tensor, const ckpt_device *settled)
+static ckpt_device final_place(const ckpt__examination *p, size_t tensor, const ckpt_device *settled)
 {
     ckpt_device d = settled[tensor].type != CKPT_DEVICE_NONE ? settled[tensor] : p->after[tensor];
     ckpt_role role = role_of(p, tensor);
@@ -47,7 +47,7 @@ static ckpt_device final_place(const ckpt__patient *p, size_t tensor, const ckpt
     return d;
 }
 
-static void settle(const ckpt__patient *p, ckpt_device *settled)
+static void settle(const ckpt__examination *p, ckpt_device *settled)
 {
     for (size_t i = 0; p->loader->python && i < p->slot_count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];
@@ -113,7 +113,7 @@ static bool hand_over(ckpt_doctor_result *result, const place_rows *r)
     return list != NULL;
 }
 
-ckpt_status ckpt__doctor_places(ckpt__patient *p)
+ckpt_status ckpt__doctor_places(ckpt__examination *p)
 {
     size_t n = p->index->tensor_count;
     place_rows found = {NULL, 0, 0};
@@ -165,7 +165,7 @@ static load *load_of(load *all, size_t *count, size_t limit, ckpt_device d)
 
 enum { DEVICES = 128 };
 
-static void weigh_one(ckpt__patient *p, const load *l)
+static void weigh_one(ckpt__examination *p, const load *l)
 {
     char w[32], m[32], o[32], total[32], have[32], name[CKPT_DEVICE_NAME_MAX], sum[360];
     uint64_t peak = l->weights + l->dict + l->moments + l->other, training = 2 * l->weights + l->moments;
@@ -188,7 +188,7 @@ static void weigh_one(ckpt__patient *p, const load *l)
     ckpt__doctor_note(p, CKPT__MEMORY_TRAIN, NULL, none, ckpt_device_name(l->device, name), sum, NULL);
 }
 
-void ckpt__doctor_memory(ckpt__patient *p)
+void ckpt__doctor_memory(ckpt__examination *p)
 {
     load all[DEVICES];
     size_t count = 0, n = p->index->tensor_count;
@@ -255,7 +255,7 @@ static bool is_plain(const ckpt_tensor_info *t)
 }
 
 /* Damage is a finding here, and the rest is read. */
-static ckpt_status damaged(ckpt__patient *p, ckpt_status status, ckpt_str tensor, const ckpt_error *why)
+static ckpt_status damaged(ckpt__examination *p, ckpt_status status, ckpt_str tensor, const ckpt_error *why)
 {
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
         ckpt__doctor_note(p, CKPT__WRONG_BYTES, NULL, tensor, why->message, NULL, NULL);
@@ -267,7 +267,7 @@ static ckpt_status damaged(ckpt__patient *p, ckpt_status status, ckpt_str tensor
 }
 
 /* Of a tensor in floating-point numbers whether all are finite; and of one with a checksum of its own whether that is right. */
-static ckpt_status read_one(ckpt__patient *p, size_t tensor, bool *seen)
+static ckpt_status read_one(ckpt__examination *p, size_t tensor, bool *seen)
 {
     const ckpt__tensor *whole = &p->index->tensors[tensor];
     const ckpt_tensor_info *t = &whole->info;
@@ -294,7 +294,7 @@ static ckpt_status read_one(ckpt__patient *p, size_t tensor, bool *seen)
 }
 
 /* What no tensor covered: integers, views, storages that nothing looks at. */
-static ckpt_status read_rest(ckpt__patient *p, const bool *seen)
+static ckpt_status read_rest(ckpt__examination *p, const bool *seen)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < p->index->storage_count; i++) {
@@ -309,7 +309,7 @@ static ckpt_status read_rest(ckpt__patient *p, const bool *seen)
     return status;
 }
 
-ckpt_status ckpt__doctor_finite(ckpt__patient *p)
+ckpt_status ckpt__doctor_finite(ckpt__examination *p)
 {
     ckpt_status status = CKPT_OK;
     const ckpt_progress *progress = &p->options->progress;

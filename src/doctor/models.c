@@ -53,7 +53,7 @@ static bool add_tensor(models *m, const ckpt__index *index, size_t tensor)
     return true;
 }
 
-static bool find_models(const ckpt__patient *p, models *m)
+static bool find_models(const ckpt__examination *p, models *m)
 {
     m->numbers = ckpt__hash_new(64);
     bool ok = m->numbers != NULL;
@@ -78,7 +78,7 @@ static bool same_shape(const ckpt__index *index, size_t a, size_t b)
     return ckpt__same_shape(x->shape, x->ndim, y->shape, y->ndim);
 }
 
-static size_t shaped_item(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+static size_t shaped_item(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (p->items[i].tensor != SIZE_MAX && !p->items[i].nested && ckpt__key_has_param_shape(p->items[i].key))
@@ -86,7 +86,7 @@ static size_t shaped_item(const ckpt__patient *p, const ckpt__doctor_slot *slot)
     return SIZE_MAX;
 }
 
-static bool read_slots(const ckpt__patient *p, fit *f)
+static bool read_slots(const ckpt__examination *p, fit *f)
 {
     f->slots = ckpt__arena_array(p->arena, p->slot_count + 1, sizeof *f->slots);
     f->shaped = ckpt__arena_array(p->arena, p->slot_count + 1, sizeof *f->shaped);
@@ -99,7 +99,7 @@ static bool read_slots(const ckpt__patient *p, fit *f)
     return f->slots && f->shaped;
 }
 
-static const char *name_of(ckpt__patient *p, size_t optimizer, char *buf, size_t size)
+static const char *name_of(ckpt__examination *p, size_t optimizer, char *buf, size_t size)
 {
     ckpt_str name = p->optimizers[optimizer].name;
     return name.size ? ckpt__escape(buf, size, name.data, name.size) : "the root";
@@ -154,7 +154,7 @@ static bool contains(const ckpt__index *index, const size_t *tensors, size_t cou
 }
 
 /* Do whole models follow each other in it, in any order, each once? */
-static bool is_chain(const ckpt__patient *p, const models *m, const fit *f)
+static bool is_chain(const ckpt__examination *p, const models *m, const fit *f)
 {
     bool used[MOST] = {false};
     size_t at = 0;
@@ -177,7 +177,7 @@ static bool is_chain(const ckpt__patient *p, const models *m, const fit *f)
 }
 
 /* Has some state a shape that no weight at all has? That is found for each tensor by itself (tensors.c). */
-static bool has_strange(const ckpt__patient *p, const fit *f)
+static bool has_strange(const ckpt__examination *p, const fit *f)
 {
     for (size_t i = 0; i < f->count; i++) {
         bool found = f->shaped[i] == SIZE_MAX;
@@ -192,7 +192,7 @@ static bool has_strange(const ckpt__patient *p, const fit *f)
 }
 
 /* More parameters of some shape than all models of the file have: whosever they are, one of them fails. */
-static void too_many(ckpt__patient *p, const fit *f)
+static void too_many(ckpt__examination *p, const fit *f)
 {
     char where[120], text[240];
     ckpt_str name = none;
@@ -204,7 +204,7 @@ static void too_many(ckpt__patient *p, const fit *f)
 }
 
 /* All weights together: an optimizer may have the parameters of several dicts. */
-static bool fits_together(const ckpt__patient *p, const models *m, const fit *f, bool *equal)
+static bool fits_together(const ckpt__examination *p, const models *m, const fit *f, bool *equal)
 {
     size_t total = 0;
     for (size_t i = 0; i < m->count; i++)
@@ -219,7 +219,7 @@ static bool fits_together(const ckpt__patient *p, const models *m, const fit *f,
     return fits;
 }
 
-static void undecided(ckpt__patient *p, size_t optimizer, const char *why)
+static void undecided(ckpt__examination *p, size_t optimizer, const char *why)
 {
     char where[120], text[400];
     snprintf(text, sizeof text, "the optimizer at '%s' %s", name_of(p, optimizer, where, sizeof where), why);
@@ -227,7 +227,7 @@ static void undecided(ckpt__patient *p, size_t optimizer, const char *why)
 }
 
 /* Do the optimizer's parameters have the shapes of these? wrong: the first that does not. */
-static size_t first_wrong(const ckpt__patient *p, const size_t *tensors, const fit *f, size_t *right)
+static size_t first_wrong(const ckpt__examination *p, const size_t *tensors, const fit *f, size_t *right)
 {
     size_t wrong = SIZE_MAX;
     *right = 0;
@@ -242,7 +242,7 @@ static size_t first_wrong(const ckpt__patient *p, const size_t *tensors, const f
 }
 
 /* Two groups, of those that decay and of the others: does one of the ways in which trainers divide them fit? */
-static bool fits_split(const ckpt__patient *p, const weights *w, const fit *f)
+static bool fits_split(const ckpt__examination *p, const weights *w, const fit *f)
 {
     size_t *list = calloc(w->count + 1, sizeof *list), first = 0, right;
     bool fits = false;
@@ -266,7 +266,7 @@ static bool fits_split(const ckpt__patient *p, const weights *w, const fit *f)
 }
 
 /* One group, whose parameters have no names: such a program has handed over model.parameters(). */
-static bool is_plain(const ckpt__patient *p, const fit *f)
+static bool is_plain(const ckpt__examination *p, const fit *f)
 {
     const ckpt__doctor_group *g = &p->groups[p->slots[f->slots[0]].group];
     return p->slots[f->slots[f->count - 1]].group == p->slots[f->slots[0]].group && !(g->dict && ckpt_value_get(g->dict, "param_names"));
@@ -274,7 +274,7 @@ static bool is_plain(const ckpt__patient *p, const fit *f)
 
 /* Where a model has as many parameters as the groups hold ids, in an order that trainers use: the state of an id that stands
  * twice is the last one's. false: no model of that size, or its order is another. */
-static bool check_twice(ckpt__patient *p, const models *m, const fit *f)
+static bool check_twice(ckpt__examination *p, const models *m, const fit *f)
 {
     for (size_t i = 0; i < m->count; i++) {
         const weights *w = &m->items[i];
@@ -293,7 +293,7 @@ static bool check_twice(ckpt__patient *p, const models *m, const fit *f)
     return false;
 }
 
-static void check_ids(ckpt__patient *p)
+static void check_ids(ckpt__examination *p)
 {
     char id[80], where[120];
     for (size_t i = 0; i < p->optimizer_count; i++) {
@@ -305,7 +305,7 @@ static void check_ids(ckpt__patient *p)
 }
 
 /* The models that have all the parameters of the optimizer. */
-static void fit_models(const ckpt__patient *p, models *m, fit *f)
+static void fit_models(const ckpt__examination *p, models *m, fit *f)
 {
     for (size_t i = 0; i < m->count; i++) {
         weights *w = &m->items[i];
@@ -317,7 +317,7 @@ static void fit_models(const ckpt__patient *p, models *m, fit *f)
     }
 }
 
-static bool check_optimizer(ckpt__patient *p, models *m, fit *f)
+static bool check_optimizer(ckpt__examination *p, models *m, fit *f)
 {
     const ckpt__doctor_optimizer *o = &p->optimizers[f->optimizer];
     bool equal = false;
@@ -362,7 +362,7 @@ static size_t in_common(const ckpt__index *index, const weights *w, const fit *f
 
 /* It fits none. Is there a model that is left over, and all of it is among the optimizer's parameters? Then the others are gone.
  * Or has each model an optimizer of its own, and this one has next to nothing of any? Then its model lies elsewhere. */
-static void look_for_weights(ckpt__patient *p, const models *m, const fit *f)
+static void look_for_weights(ckpt__examination *p, const models *m, const fit *f)
 {
     const weights *rest = NULL;
     bool all = true, strange = true;
@@ -391,7 +391,7 @@ static void look_for_weights(ckpt__patient *p, const models *m, const fit *f)
 }
 
 /* Optimizers that fit one and the same model, and cannot both have it, where another model has none. */
-static void check_pairs(ckpt__patient *p, const models *m, const fit *fits)
+static void check_pairs(ckpt__examination *p, const models *m, const fit *fits)
 {
     bool spare = false;
     for (size_t i = 0; i < m->count; i++)
@@ -410,7 +410,7 @@ static void check_pairs(ckpt__patient *p, const models *m, const fit *fits)
 }
 
 /* Shapes that are no parameter's: experts that are trained as one tensor, and moments of a projection. */
-static bool has_other_shapes(const ckpt__patient *p)
+static bool has_other_shapes(const ckpt__examination *p)
 {
     for (size_t i = 0; i < p->group_count; i++)
         if (ckpt__doctor_hyper(p, &p->groups[i], "rank", NULL))
@@ -424,7 +424,7 @@ static bool has_other_shapes(const ckpt__patient *p)
 }
 
 /* Is there anything that canonical names have not settled? */
-static bool is_settled(const ckpt__patient *p)
+static bool is_settled(const ckpt__examination *p)
 {
     bool settled = p->optimizer_count > 0;
     for (size_t o = 0; settled && o < p->optimizer_count; o++)
@@ -434,7 +434,7 @@ static bool is_settled(const ckpt__patient *p)
 
 /* ---- one model on several devices */
 
-static void check_devices(ckpt__patient *p)
+static void check_devices(ckpt__examination *p)
 {
     ckpt_device main_device = {CKPT_DEVICE_NONE, -1}, other = main_device;
     uint64_t count = 0, apart = 0;
@@ -466,7 +466,7 @@ static void check_devices(ckpt__patient *p)
                       ckpt_device_name(other, b), c);
 }
 
-ckpt_status ckpt__doctor_gone(ckpt__patient *p)
+ckpt_status ckpt__doctor_gone(ckpt__examination *p)
 {
     models m = {NULL, NULL, 0, 0};
     if (!p->loader->python || p->optimizer_count < 2 || p->optimizer_count > MOST || has_other_shapes(p))
@@ -489,7 +489,7 @@ ckpt_status ckpt__doctor_gone(ckpt__patient *p)
     return ok ? CKPT_OK : ckpt__fail_memory(p->err, "the models of the checkpoint", p->optimizer_count);
 }
 
-ckpt_status ckpt__doctor_models(ckpt__patient *p)
+ckpt_status ckpt__doctor_models(ckpt__examination *p)
 {
     bool positional = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
     models m = {NULL, NULL, 0, 0};

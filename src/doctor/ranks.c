@@ -38,7 +38,7 @@ static int64_t number_in(ckpt_str name, const char *prefix, const char *suffix)
     return n;
 }
 
-static bool is_folder(const ckpt__patient *p)
+static bool is_folder(const ckpt__examination *p)
 {
     return ckpt__in_files(p->index);
 }
@@ -46,7 +46,7 @@ static bool is_folder(const ckpt__patient *p)
 /* ---- tags */
 
 /* The one GPU that all tags of GPUs name; NONE: none, or several. */
-static ckpt_device only_gpu(const ckpt__patient *p)
+static ckpt_device only_gpu(const ckpt__examination *p)
 {
     ckpt_device one = {CKPT_DEVICE_NONE, -1};
     for (size_t i = 0; i < p->index->tensor_count; i++) {
@@ -62,7 +62,7 @@ static ckpt_device only_gpu(const ckpt__patient *p)
 }
 
 /* How many ranks the names of the files say that hold tensors on a GPU. */
-static size_t rank_files(const ckpt__patient *p)
+static size_t rank_files(const ckpt__examination *p)
 {
     int64_t first = -1;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
@@ -76,7 +76,7 @@ static size_t rank_files(const ckpt__patient *p)
     return first >= 0;
 }
 
-static void check_tags(ckpt__patient *p)
+static void check_tags(ckpt__examination *p)
 {
     char a[24], b[CKPT_DEVICE_NAME_MAX], c[48];
     ckpt_device only = only_gpu(p);
@@ -112,7 +112,7 @@ static const struct {
 };
 
 /* The message of the finding that says which file was left out; NULL: none begins so. */
-static const char *left_out(const ckpt__patient *p, const char *prefix)
+static const char *left_out(const ckpt__examination *p, const char *prefix)
 {
     const ckpt_report *r = p->index->findings;
     for (size_t i = 0; i < ckpt_report_count(r); i++) {
@@ -123,7 +123,7 @@ static const char *left_out(const ckpt__patient *p, const char *prefix)
     return NULL;
 }
 
-static void check_states(ckpt__patient *p)
+static void check_states(ckpt__examination *p)
 {
     const ckpt_value *root = p->index->root;
     const char *damaged = p->loader->loader == CKPT_LOADER_ACCELERATE ? left_out(p, "random_states_") : NULL;
@@ -157,7 +157,7 @@ static void check_states(ckpt__patient *p)
     }
 }
 
-void ckpt__doctor_ranks(ckpt__patient *p)
+void ckpt__doctor_ranks(ckpt__examination *p)
 {
     check_tags(p);
     if (is_folder(p) && p->index->root)
@@ -166,13 +166,13 @@ void ckpt__doctor_ranks(ckpt__patient *p)
 
 /* ---- files that are wanted */
 
-static bool has_file(const ckpt__patient *p, const char *name)
+static bool has_file(const ckpt__examination *p, const char *name)
 {
     return p->index->root && ckpt_value_get(p->index->root, name) != NULL;
 }
 
 /* What Lightning reads of the root, and fails without. */
-static void check_keys(ckpt__patient *p)
+static void check_keys(ckpt__examination *p)
 {
     static const char *const keys[] = {"pytorch-lightning_version", "state_dict", "lr_schedulers"};
     const ckpt_value *root;        /* in a folder of one file that of the file */
@@ -190,7 +190,7 @@ static void check_keys(ckpt__patient *p)
 
 /* Weights that lie where accelerate itself puts none: a hook's (diffusers' unet/, pytorch_lora_weights). NULL: there is a
  * model of its own. */
-static const char *hook_of(const ckpt__patient *p)
+static const char *hook_of(const ckpt__examination *p)
 {
     const char *hook = NULL;
     for (size_t i = 0; i < p->index->root->entry_count; i++) {
@@ -209,7 +209,7 @@ static bool is_none(const ckpt_value *v)
     return !v || v->kind == CKPT_V_NONE;
 }
 
-static void check_trainer_files(ckpt__patient *p)
+static void check_trainer_files(ckpt__examination *p)
 {
     bool optimizer = p->optimizer_count > 0 || p->broken_optimizer, scheduler = has_file(p, "scheduler.pt");
     size_t groups = p->group_count;
@@ -243,13 +243,13 @@ static void check_trainer_files(ckpt__patient *p)
 }
 
 /* Is it torch.load that it fails in otherwise? */
-static bool reads_torch(const ckpt__patient *p)
+static bool reads_torch(const ckpt__examination *p)
 {
     ckpt__family family = ckpt__format_of(p->inner)->family;
     return family == CKPT__FAMILY_TORCH || family == CKPT__FAMILY_FOLDER;
 }
 
-void ckpt__doctor_files(ckpt__patient *p)
+void ckpt__doctor_files(ckpt__examination *p)
 {
     bool weights = false;
     if (p->loader->loader == CKPT_LOADER_LIGHTNING && p->index->root && reads_torch(p))

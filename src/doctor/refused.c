@@ -88,7 +88,7 @@ static const struct {
 /* Before, torch.load hands an archive of TorchScript to torch.jit.load, weights_only or not. */
 enum { SCRIPTS_REFUSED = 206 };
 
-static bool allows(const ckpt__patient *p, ckpt_str module, ckpt_str name)
+static bool allows(const ckpt__examination *p, ckpt_str module, ckpt_str name)
 {
     bool torch = ckpt__str_begins(module, "torch");
     if (p->loader->loader == CKPT_LOADER_TORCH_CPP)
@@ -111,7 +111,7 @@ void ckpt__doctor_split(ckpt_str path, ckpt_str *module, ckpt_str *name)
     *name = (ckpt_str){path.data + dot, path.size - dot};
 }
 
-static bool allows_class(const ckpt__patient *p, ckpt_str path)
+static bool allows_class(const ckpt__examination *p, ckpt_str path)
 {
     ckpt_str module, name;
     ckpt__doctor_split(path, &module, &name);
@@ -138,7 +138,7 @@ int ckpt__doctor_there_from(ckpt_str path)
 
 /* ---- one finding a class */
 
-static void add_refusal(ckpt__patient *p, const ckpt__row *row, ckpt_str class_name, ckpt_str where)
+static void add_refusal(ckpt__examination *p, const ckpt__row *row, ckpt_str class_name, ckpt_str where)
 {
     for (size_t i = 0; i < p->refusal_count; i++)
         if (p->refusals[i].row == row && ckpt__str_equal(p->refusals[i].class_name, class_name)) {
@@ -157,20 +157,20 @@ static void add_refusal(ckpt__patient *p, const ckpt__row *row, ckpt_str class_n
 }
 
 /* The file of a directory that a value lies in. */
-static ckpt_str file_of(const ckpt__patient *p, const ckpt_visit *visit)
+static ckpt_str file_of(const ckpt__examination *p, const ckpt_visit *visit)
 {
     bool files = ckpt__in_files(p->index);
     return files && visit->path.count > 0 ? visit->path.keys[0].text : (ckpt_str){NULL, 0};
 }
 
-static void note_unbuilt(ckpt__patient *p, ckpt__fact fact, const ckpt_visit *visit, ckpt_str class_name)
+static void note_unbuilt(ckpt__examination *p, ckpt__fact fact, const ckpt_visit *visit, ckpt_str class_name)
 {
     const ckpt__row *row = ckpt__doctor_note(p, fact, NULL, (ckpt_str){NULL, 0}, NULL, NULL, NULL);
     if (row)
         add_refusal(p, row, class_name, visit->name);
 }
 
-static void refuse(ckpt__patient *p, const ckpt_visit *visit, ckpt_str class_name)
+static void refuse(ckpt__examination *p, const ckpt_visit *visit, ckpt_str class_name)
 {
     ckpt_str file = file_of(p, visit);
     ckpt__fact fact = p->loader->loader == CKPT_LOADER_TORCH_CPP                       ? CKPT__REFUSED_CPP
@@ -184,7 +184,7 @@ static void refuse(ckpt__patient *p, const ckpt_visit *visit, ckpt_str class_nam
 
 /* ---- tensors: the calls that rebuild one, as its pickle has them */
 
-static ckpt_str path_of(ckpt__patient *p, ckpt_str module, ckpt_str name)
+static ckpt_str path_of(ckpt__examination *p, ckpt_str module, ckpt_str name)
 {
     ckpt__buf b = {NULL, 0, 0, false};
     ckpt__buf_add(&b, module.data, module.size);
@@ -195,7 +195,7 @@ static ckpt_str path_of(ckpt__patient *p, ckpt_str module, ckpt_str name)
     return path;
 }
 
-static bool look_at_global(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global)
+static bool look_at_global(ckpt__examination *p, const ckpt_visit *visit, const ckpt__node *global)
 {
     if (global->kind != CKPT__P_GLOBAL)
         return true;
@@ -228,7 +228,7 @@ static int which_call(const ckpt__node *call)
     return data->kind == CKPT__P_TUPLE && data->u.list.count > 3 ? COALESCED : TAKEN;
 }
 
-static bool is_it_there(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global)
+static bool is_it_there(ckpt__examination *p, const ckpt_visit *visit, const ckpt__node *global)
 {
     if (global->kind == CKPT__P_OBJECT) {
         int call = which_call(global);
@@ -245,10 +245,10 @@ static bool is_it_there(ckpt__patient *p, const ckpt_visit *visit, const ckpt__n
     return path.data != NULL;
 }
 
-typedef bool (*looker)(ckpt__patient *p, const ckpt_visit *visit, const ckpt__node *global);
+typedef bool (*looker)(ckpt__examination *p, const ckpt_visit *visit, const ckpt__node *global);
 
 /* Everything else below it (attributes, specs) is a value, and visited as one. */
-static bool look_at_tensor(ckpt__patient *p, const ckpt_visit *visit, looker look)
+static bool look_at_tensor(ckpt__examination *p, const ckpt_visit *visit, looker look)
 {
     enum { DEEP = 64, MANY = 1024 };
     const ckpt__node *stack[DEEP];
@@ -275,7 +275,7 @@ static bool look_at_tensor(ckpt__patient *p, const ckpt_visit *visit, looker loo
 /* ---- values */
 
 /* What would be refused in building this one, its keys included (they are no visits of their own); data NULL: nothing. */
-static ckpt_str refused_in(const ckpt__patient *p, const ckpt_value *v, bool numpy)
+static ckpt_str refused_in(const ckpt__examination *p, const ckpt_value *v, bool numpy)
 {
     bool named = v->class_name.data && v->class_name.size;
     ckpt_str nothing = {NULL, 0}, encode = ckpt__s("_codecs.encode"), bytes = ckpt__s("builtins.bytes");
@@ -312,7 +312,7 @@ static ckpt_str refused_in(const ckpt__patient *p, const ckpt_value *v, bool num
 }
 
 /* Opcodes that the unpickler does not know: those of protocol 4 and later, and the words that before 2 stand for booleans. */
-static void check_protocol(ckpt__patient *p, const ckpt_visit *visit)
+static void check_protocol(ckpt__examination *p, const ckpt_visit *visit)
 {
     static const char *const words[] = {"pickle protocol 0 or 1", "", "", "pickle protocol 4", "pickle protocol 5"};
     int protocol = p->inner->pickle_protocol;
@@ -327,7 +327,7 @@ static void check_protocol(ckpt__patient *p, const ckpt_visit *visit)
 }
 
 /* What no torch of this version builds, whatever weights_only says. */
-static bool look_for_unbuilt(ckpt__patient *p, const ckpt_visit *visit)
+static bool look_for_unbuilt(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     if (visit->cycle || !p->loader->python)
@@ -339,7 +339,7 @@ static bool look_for_unbuilt(ckpt__patient *p, const ckpt_visit *visit)
     return true;
 }
 
-bool ckpt__doctor_refused(ckpt__patient *p, const ckpt_visit *visit)
+bool ckpt__doctor_refused(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = ckpt__format_of(p->inner)->family == CKPT__FAMILY_TORCH;

@@ -6,14 +6,14 @@
 
 static const ckpt_str none = {NULL, 0};
 
-static bool number_at(ckpt__patient *p, const ckpt_value *dict, const char *key, double *number)
+static bool number_at(ckpt__examination *p, const ckpt_value *dict, const char *key, double *number)
 {
     const ckpt_value *v = ckpt_value_get(dict, key);
     return v && ckpt__doctor_number(p, v, v->kind == CKPT_V_TENSOR ? v->tensor : SIZE_MAX, number);
 }
 
 /* Of a SequentialLR those that its milestones have left behind are not stepped again. */
-static void leave_behind(ckpt__patient *p, const ckpt_value *v)
+static void leave_behind(ckpt__examination *p, const ckpt_value *v)
 {
     const ckpt_value *milestones = ckpt_value_get(v, "_milestones"), *all = ckpt_value_get(v, "_schedulers");
     double last = 0, at = 0;
@@ -24,7 +24,7 @@ static void leave_behind(ckpt__patient *p, const ckpt_value *v)
             p->idle[p->idle_count++] = all->items[i];
 }
 
-static bool is_idle(const ckpt__patient *p, const ckpt_value *v)
+static bool is_idle(const ckpt__examination *p, const ckpt_value *v)
 {
     for (size_t i = 0; i < p->idle_count; i++)
         if (p->idle[i] == v)
@@ -33,7 +33,7 @@ static bool is_idle(const ckpt__patient *p, const ckpt_value *v)
 }
 
 /* Schedules that end, and what lr is from there. */
-static void check_end(ckpt__patient *p, const ckpt_visit *visit, double last)
+static void check_end(ckpt__examination *p, const ckpt_visit *visit, double last)
 {
     const ckpt_value *v = visit->value;
     double end = 0, factor = 1, least = 0;
@@ -54,7 +54,7 @@ static void check_end(ckpt__patient *p, const ckpt_visit *visit, double last)
     ckpt__doctor_note(p, CKPT__SCHEDULE_ENDED, NULL, visit->name, what, at, then);
 }
 
-static void check_scheduler(ckpt__patient *p, const ckpt_visit *visit)
+static void check_scheduler(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     double last = 0, total = 0;
@@ -77,7 +77,7 @@ static void check_scheduler(ckpt__patient *p, const ckpt_visit *visit)
 }
 
 /* torchdata's StatefulDataLoader: what it saves differs with its workers. */
-static void check_data_loader(ckpt__patient *p, const ckpt_visit *visit)
+static void check_data_loader(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value, *snapshot = ckpt_value_get(v, "_snapshot");
     const ckpt_value *main_part = snapshot && snapshot->kind == CKPT_V_DICT ? ckpt_value_get(snapshot, "_main_snapshot") : NULL;
@@ -91,7 +91,7 @@ static void check_data_loader(ckpt__patient *p, const ckpt_visit *visit)
     }
 }
 
-void ckpt__doctor_schedule(ckpt__patient *p, const ckpt_visit *visit)
+void ckpt__doctor_schedule(ckpt__examination *p, const ckpt_visit *visit)
 {
     check_data_loader(p, visit);
     if (ckpt_value_get(visit->value, "last_epoch") && p->loader->python)
@@ -99,7 +99,7 @@ void ckpt__doctor_schedule(ckpt__patient *p, const ckpt_visit *visit)
 }
 
 /* schedulefree keeps in its groups whether it trains; saved between eval() and train() the weights are the averaged ones. */
-void ckpt__doctor_modes(ckpt__patient *p)
+void ckpt__doctor_modes(ckpt__examination *p)
 {
     for (size_t i = 0; i < p->group_count; i++) {
         const ckpt_value *group = p->groups[i].dict, *mode = group ? ckpt_value_get(group, "train_mode") : NULL;

@@ -17,7 +17,7 @@ enum { NAMES = 2000 }; /* parameters that are named one by one; a model of more 
 /* The value of the first group that has it. */
 static bool any_group(void *ctx, const char *key, const ckpt_value **value)
 {
-    const ckpt__patient *p = ctx;
+    const ckpt__examination *p = ctx;
     for (size_t i = 0; i < p->group_count; i++) {
         bool tensor;
         *value = ckpt__doctor_hyper(p, &p->groups[i], key, &tensor);
@@ -29,14 +29,14 @@ static bool any_group(void *ctx, const char *key, const ckpt_value **value)
 
 static bool any_state(void *ctx, const char *key)
 {
-    const ckpt__patient *p = ctx;
+    const ckpt__examination *p = ctx;
     for (size_t i = 0; i < p->item_count; i++)
         if (ckpt__str_is(p->items[i].key, key))
             return true;
     return false;
 }
 
-static bool any_flag(const ckpt__patient *p, bool fused)
+static bool any_flag(const ckpt__examination *p, bool fused)
 {
     for (size_t i = 0; i < p->group_count; i++)
         if ((fused ? p->groups[i].fused : p->groups[i].capturable) == 1)
@@ -45,7 +45,7 @@ static bool any_flag(const ckpt__patient *p, bool fused)
 }
 
 /* torch's class by the hyper-parameters of its groups; NULL: none that is known. bitsandbytes has classes of its own. */
-static const char *class_of(const ckpt__patient *p)
+static const char *class_of(const ckpt__examination *p)
 {
     void *ctx = (void *)(uintptr_t)p;
     if (any_state(ctx, "qmap1") || any_state(ctx, "state1"))
@@ -53,13 +53,13 @@ static const char *class_of(const ckpt__patient *p)
     return ckpt__optimizer_constructor(&(ckpt__optimizer_facts){any_group, any_state, ctx});
 }
 
-static ckpt_str name_of(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+static ckpt_str name_of(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     size_t e = slot->param != SIZE_MAX ? p->entry_of[slot->param] : SIZE_MAX;
     return e != SIZE_MAX ? p->canon->entries[e].name : (ckpt_str){NULL, 0};
 }
 
-static bool names_known(const ckpt__patient *p)
+static bool names_known(const ckpt__examination *p)
 {
     bool known = p->optimizer_count == 1 && p->slot_count > 0 && p->slot_count <= NAMES &&
                  !(p->canon && p->canon->order.ambiguous);
@@ -95,12 +95,12 @@ static void put_name(ckpt__buf *b, ckpt_str name)
 }
 
 /* Weights alone, by another function than torch.load. */
-static bool is_flat(const ckpt__patient *p)
+static bool is_flat(const ckpt__examination *p)
 {
     return ckpt__format_of(p->index)->family == CKPT__FAMILY_SAFETENSORS;
 }
 
-static bool has_prefix(const ckpt__patient *p)
+static bool has_prefix(const ckpt__examination *p)
 {
     for (size_t i = 0; is_flat(p) && i < p->index->tensor_count; i++) /* their names are the parameters' own */
         for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++) {
@@ -116,7 +116,7 @@ static bool has_prefix(const ckpt__patient *p)
 }
 
 /* The names of a group, with commas, and a new line before a name that would pass column 110. */
-static void put_names(ckpt__buf *b, const ckpt__patient *p, const ckpt__doctor_group *group)
+static void put_names(ckpt__buf *b, const ckpt__examination *p, const ckpt__doctor_group *group)
 {
     size_t column = 5;
     for (size_t i = 0; i < group->count; i++) {
@@ -129,14 +129,14 @@ static void put_names(ckpt__buf *b, const ckpt__patient *p, const ckpt__doctor_g
     }
 }
 
-static void put_sizes(ckpt__buf *b, const ckpt__patient *p)
+static void put_sizes(ckpt__buf *b, const ckpt__examination *p)
 {
     for (size_t g = 0, n = 0; g < p->group_count; g++)
         if (p->groups[g].optimizer == 0)
             ckpt__buf_printf(b, "%s%zu", n++ ? ", " : "", p->groups[g].count);
 }
 
-static void put_refused(ckpt__buf *b, const ckpt__patient *p)
+static void put_refused(ckpt__buf *b, const ckpt__examination *p)
 {
     char name[200];
     for (size_t i = 0; i < p->refusal_count && i < 8; i++)
@@ -147,7 +147,7 @@ static void put_refused(ckpt__buf *b, const ckpt__patient *p)
         ckpt__buf_str(b, ", ...");
 }
 
-static void put_lr(ckpt__buf *b, const ckpt__patient *p)
+static void put_lr(ckpt__buf *b, const ckpt__examination *p)
 {
     char lr[CKPT__DOUBLE_MAX] = "1e-3";
     const ckpt_value *v = p->group_count ? ckpt__doctor_hyper(p, &p->groups[0], "lr", NULL) : NULL;
@@ -166,7 +166,7 @@ static void put_place(ckpt__buf *b, const char *path)
 
 /* A checkpoint as the Python templates see it. `class_name` is static, NULL where CKPT__PY_IF_CLASS does not hold. */
 typedef struct py_source {
-    const ckpt__patient *p;
+    const ckpt__examination *p;
     const char *class_name;
     bool holds[CKPT__PY_IF_COUNT];
 } py_source;
@@ -174,7 +174,7 @@ typedef struct py_source {
 static void put_hole(ckpt__buf *b, const void *context, int hole, size_t round)
 {
     const py_source *s = context;
-    const ckpt__patient *p = s->p;
+    const ckpt__examination *p = s->p;
     const char *const places[] = {[CKPT__PY_OPTIMIZER] = p->paths.optimizer,
                                   [CKPT__PY_SCHEDULER] = p->paths.scheduler,
                                   [CKPT__PY_SCALER] = p->paths.scaler,
@@ -233,7 +233,7 @@ static void put_hole(ckpt__buf *b, const void *context, int hole, size_t round)
 /* What the file has. */
 static void look_at_file(py_source *s)
 {
-    const ckpt__patient *p = s->p;
+    const ckpt__examination *p = s->p;
     const ckpt__doctor_paths *paths = &p->paths;
     bool *holds = s->holds;
     const char *key = paths->scaler_key;
@@ -255,7 +255,7 @@ static void look_at_file(py_source *s)
 
 static void look_at_optimizer(py_source *s)
 {
-    const ckpt__patient *p = s->p;
+    const ckpt__examination *p = s->p;
     const char *name = p->optimizer_count > 0 ? class_of(p) : NULL;
     bool *holds = s->holds, named = name && names_known(p);
     if (!named && p->group_count > 1)
@@ -272,7 +272,7 @@ static void look_at_optimizer(py_source *s)
     holds[CKPT__PY_IF_CAPTURABLE_ALONE] = any_flag(p, false) && !any_flag(p, true);
 }
 
-static bool is_adapter(const ckpt__patient *p)
+static bool is_adapter(const ckpt__examination *p)
 {
     bool lora = false;
     if (ckpt__format_of(p->index)->adapter)
@@ -286,7 +286,7 @@ static bool is_adapter(const ckpt__patient *p)
 }
 
 /* The template of the loader; a directory and an adapter have their own for plain torch. */
-static const ckpt__snippet_op *template_of(const ckpt__patient *p)
+static const ckpt__snippet_op *template_of(const ckpt__examination *p)
 {
     switch (p->loader->loader) {
     case CKPT_LOADER_LIGHTNING:
@@ -306,7 +306,7 @@ static const ckpt__snippet_op *template_of(const ckpt__patient *p)
     return strcmp(p->index->kind, "directory") == 0 ? ckpt__snippet_folder_py : ckpt__snippet_torch_py;
 }
 
-static void put_python(ckpt__buf *b, const ckpt__patient *p)
+static void put_python(ckpt__buf *b, const ckpt__examination *p)
 {
     py_source s = {.p = p};
     size_t counts[CKPT__PY_EACH_COUNT] = {[CKPT__PY_EACH_GROUP] = p->group_count};
@@ -343,7 +343,7 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language,
     known = ckpt__order_check(own.assume_order, reader->path, err);
     if (known < 0)
         return known;
-    ckpt__patient *p = calloc(1, sizeof *p);
+    ckpt__examination *p = calloc(1, sizeof *p);
     ckpt_report *findings = ckpt_report_new();
     if (!p || !findings) {
         free(p);

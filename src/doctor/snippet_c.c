@@ -28,7 +28,7 @@ static void put_yaml(ckpt__buf *b, const char *text)
 }
 
 /* The map's line that says where the model, the optimizer and the scaler are; data NULL: nothing to say. */
-static ckpt__buf source_of(const ckpt__patient *p)
+static ckpt__buf source_of(const ckpt__examination *p)
 {
     const struct {
         const char *key;
@@ -47,7 +47,7 @@ static ckpt__buf source_of(const ckpt__patient *p)
     return source;
 }
 
-static const char *kind_of(const ckpt__patient *p)
+static const char *kind_of(const ckpt__examination *p)
 {
     static const char *const kinds[] = {"CKPT_OPTIMIZER_DEFAULT", "CKPT_OPTIMIZER_FUSED", "CKPT_OPTIMIZER_CAPTURABLE",
                                         "CKPT_OPTIMIZER_FOREACH", "CKPT_OPTIMIZER_PLAIN"};
@@ -79,7 +79,7 @@ static size_t run_of(const char *path)
 
 /* A checkpoint as the C templates see it. */
 typedef struct c_source {
-    const ckpt__patient *p;
+    const ckpt__examination *p;
     ckpt__buf source;                            /* owned: source_of() */
     const ckpt__canon_entry *bindings[BINDINGS]; /* names that a state binds, of the canon */
     size_t binding_count;
@@ -117,7 +117,7 @@ static void put_run(ckpt__buf *b, const char *path)
 static void put_hole(ckpt__buf *b, const void *context, int hole, size_t round)
 {
     const c_source *c = context;
-    const ckpt__patient *p = c->p;
+    const ckpt__examination *p = c->p;
     switch ((ckpt__c_hole)hole) {
     case CKPT__C_PATH:
         ckpt__put_c(b, p->reader->path);
@@ -149,7 +149,7 @@ static void put_hole(ckpt__buf *b, const void *context, int hole, size_t round)
     }
 }
 
-void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__patient *p, bool run)
+void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__examination *p, bool run)
 {
     c_source c = {.p = p, .source = source_of(p)};
     size_t names = p->options->param_name_count;

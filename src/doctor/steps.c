@@ -27,7 +27,7 @@ static ckpt_status take_number(void *ctx, uint64_t offset, const void *data, siz
     return CKPT_OK;
 }
 
-static bool read_number(ckpt__patient *p, size_t tensor, double *number)
+static bool read_number(ckpt__examination *p, size_t tensor, double *number)
 {
     const ckpt_tensor_info *t = &p->index->tensors[tensor].info;
     one_number one = {.dtype = t->dtype};
@@ -51,7 +51,7 @@ static bool read_number(ckpt__patient *p, size_t tensor, double *number)
     return one.read;
 }
 
-bool ckpt__doctor_number(ckpt__patient *p, const ckpt_value *v, size_t tensor, double *number)
+bool ckpt__doctor_number(ckpt__examination *p, const ckpt_value *v, size_t tensor, double *number)
 {
     if (tensor < p->index->tensor_count)
         return read_number(p, tensor, number);
@@ -73,7 +73,7 @@ static char *written(char *buf, double number)
 
 /* ---- step */
 
-static const ckpt__doctor_item *item_of(const ckpt__patient *p, const ckpt__doctor_slot *slot, const char *key)
+static const ckpt__doctor_item *item_of(const ckpt__examination *p, const ckpt__doctor_slot *slot, const char *key)
 {
     for (size_t i = slot->first; i < slot->first + slot->count; i++)
         if (ckpt__str_is(p->items[i].key, key) && !p->items[i].nested)
@@ -82,7 +82,7 @@ static const ckpt__doctor_item *item_of(const ckpt__patient *p, const ckpt__doct
 }
 
 /* RMSprop, Adadelta and Rprop count steps and make nothing of them; Adagrad without lr_decay neither. */
-static bool counts(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+static bool counts(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     static const char *const keys[] = {"exp_avg", "exp_avg_sq", "exp_inf", "sum", "ax", "exp_avg_sq_row"};
     const ckpt_value *decay = ckpt__doctor_hyper(p, &p->groups[slot->group], "lr_decay", NULL);
@@ -95,7 +95,7 @@ static bool counts(const ckpt__patient *p, const ckpt__doctor_slot *slot)
     return false;
 }
 
-static void check_odd(ckpt__patient *p, const ckpt__doctor_slot *slot, double step)
+static void check_odd(ckpt__examination *p, const ckpt__doctor_slot *slot, double step)
 {
     const ckpt__doctor_group *group = &p->groups[slot->group];
     const ckpt_value *amsgrad = ckpt__doctor_hyper(p, group, "amsgrad", NULL);
@@ -113,7 +113,7 @@ static void check_odd(ckpt__patient *p, const ckpt__doctor_slot *slot, double st
 }
 
 /* The steps of one optimizer's parameters; NAN where there is none. */
-static void read_steps(ckpt__patient *p, size_t optimizer, double *steps)
+static void read_steps(ckpt__examination *p, size_t optimizer, double *steps)
 {
     for (size_t i = 0; i < p->slot_count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];
@@ -131,7 +131,7 @@ static void read_steps(ckpt__patient *p, size_t optimizer, double *steps)
 }
 
 /* Do those that lag behind belong together? */
-static void check_equal(ckpt__patient *p, size_t optimizer, const double *steps, bool *behind)
+static void check_equal(ckpt__examination *p, size_t optimizer, const double *steps, bool *behind)
 {
     double least = INFINITY, most = -INFINITY;
     uint64_t lag = 0, all = 0, used = 0;
@@ -172,7 +172,7 @@ static void check_equal(ckpt__patient *p, size_t optimizer, const double *steps,
 
 /* ---- lr */
 
-static void check_lr(ckpt__patient *p)
+static void check_lr(ckpt__examination *p)
 {
     char text[CKPT__DOUBLE_MAX];
     for (size_t g = 0; g < p->group_count; g++) {
@@ -193,7 +193,7 @@ static void check_lr(ckpt__patient *p)
 
 /* ---- the scaler */
 
-void ckpt__doctor_scale(ckpt__patient *p, const ckpt_value *scaler)
+void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler)
 {
     const ckpt_value *v = ckpt_value_get(scaler, "scale");
     const double least = 1.0 / 16384;      /* the least number that float16 holds in full precision */
@@ -212,7 +212,7 @@ void ckpt__doctor_scale(ckpt__patient *p, const ckpt_value *scaler)
 
 /* ---- the steps of several files */
 
-int64_t ckpt__doctor_taken(const ckpt__patient *p, const char **what)
+int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what)
 {
     static const char *const names[] = {"step", "epoch"};
     size_t i;
@@ -259,7 +259,7 @@ static int64_t number_of_path(const char *path)
 }
 
 /* The Trainer counts steps in trainer_state.json, and its scheduler and optimizer with it, but for steps that a scaler skips. */
-static void check_trainer(ckpt__patient *p)
+static void check_trainer(ckpt__examination *p)
 {
     const ckpt_value *root = p->index->root, *state = root && root->kind == CKPT_V_DICT ? ckpt_value_get(root, "trainer_state.json") : NULL;
     const ckpt_value *said = state && state->kind == CKPT_V_DICT ? ckpt_value_get(state, "global_step") : NULL;
@@ -280,7 +280,7 @@ static void check_trainer(ckpt__patient *p)
 }
 
 /* Lightning's global_step counts the steps of all optimizers; what the step of a file of one's own counts is not known. */
-static void check_root(ckpt__patient *p)
+static void check_root(ckpt__examination *p)
 {
     static const char *const keys[] = {"global_step", "step"};
     const ckpt_value *root = p->inner->root;
@@ -300,7 +300,7 @@ static void check_root(ckpt__patient *p)
     }
 }
 
-ckpt_status ckpt__doctor_steps(ckpt__patient *p)
+ckpt_status ckpt__doctor_steps(ckpt__examination *p)
 {
     double *steps = ckpt__arena_array(p->arena, p->slot_count + 1, sizeof *steps);
     bool *behind = ckpt__arena_array(p->arena, p->slot_count + 1, sizeof *behind);

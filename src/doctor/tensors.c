@@ -8,19 +8,19 @@
 
 static const ckpt_device nowhere = {CKPT_DEVICE_NONE, -1}, the_cpu = {CKPT_DEVICE_CPU, -1};
 
-static const ckpt_tensor_info *info_of(const ckpt__patient *p, size_t tensor)
+static const ckpt_tensor_info *info_of(const ckpt__examination *p, size_t tensor)
 {
     return &p->index->tensors[tensor].info;
 }
 
-static ckpt_device tag_of(const ckpt__patient *p, size_t tensor)
+static ckpt_device tag_of(const ckpt__examination *p, size_t tensor)
 {
     ckpt_str tag = info_of(p, tensor)->device;
     return tag.data ? ckpt__tag_parse(tag) : nowhere;
 }
 
 /* The device that a program has for what was on this one: its own first where the target has no such number. */
-static ckpt_device there(const ckpt__patient *p, ckpt_device d)
+static ckpt_device there(const ckpt__examination *p, ckpt_device d)
 {
     if (p->cuda_devices == 0)
         return the_cpu;
@@ -31,7 +31,7 @@ static ckpt_device there(const ckpt__patient *p, ckpt_device d)
 
 /* ---- where things come back */
 
-static void look_for_gpu(ckpt__patient *p)
+static void look_for_gpu(ckpt__examination *p)
 {
     const ckpt_dtype several = (ckpt_dtype)CKPT__DTYPE_COUNT;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
@@ -50,14 +50,14 @@ static void look_for_gpu(ckpt__patient *p)
 }
 
 /* A tensor without a storage has nothing that a map could move; libtorch leaves every one on meta. */
-static bool stays_on_meta(const ckpt__patient *p, size_t tensor)
+static bool stays_on_meta(const ckpt__examination *p, size_t tensor)
 {
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP;
     return tag_of(p, tensor).type == CKPT_DEVICE_META && (cpp || (p->loader->python && info_of(p, tensor)->storage < 0));
 }
 
 /* What the loader does by itself. States of random generators lie in files of their own, which frameworks load bare. */
-static ckpt_device by_default(const ckpt__patient *p, size_t tensor)
+static ckpt_device by_default(const ckpt__examination *p, size_t tensor)
 {
     bool several = p->options->world > 1;
     ckpt__brings brings = several ? p->loader->several : p->loader->alone;
@@ -69,7 +69,7 @@ static ckpt_device by_default(const ckpt__patient *p, size_t tensor)
     return the_cpu;
 }
 
-static ckpt_status place_by_map(ckpt__patient *p, size_t tensor, const ckpt_ranks *ranks)
+static ckpt_status place_by_map(ckpt__examination *p, size_t tensor, const ckpt_ranks *ranks)
 {
     const ckpt_tensor_info *t = info_of(p, tensor);
     ckpt__target target = {.device = nowhere, .rule = SIZE_MAX};
@@ -88,7 +88,7 @@ static ckpt_status place_by_map(ckpt__patient *p, size_t tensor, const ckpt_rank
 }
 
 /* ckpt_restore places by rules and policy as soon as there is a map; torch.load applies its map to each storage. */
-static ckpt_status place_by_policy(ckpt__patient *p)
+static ckpt_status place_by_policy(ckpt__examination *p)
 {
     ckpt_ranks ranks = CKPT_RANKS_INIT;
     ranks.world = p->options->world > 1 ? p->options->world : 1;
@@ -102,7 +102,7 @@ static ckpt_status place_by_policy(ckpt__patient *p)
     return status;
 }
 
-ckpt_status ckpt__doctor_locate(ckpt__patient *p)
+ckpt_status ckpt__doctor_locate(ckpt__examination *p)
 {
     size_t n = p->index->tensor_count;
     ckpt_ranks ranks = CKPT_RANKS_INIT;
@@ -140,7 +140,7 @@ ckpt_status ckpt__doctor_locate(ckpt__patient *p)
 /* Where the program has a parameter. torch copies loaded weights into a model that is where the program made it: on a
  * GPU if they come back there or were saved from there, which the moments tell where the weights have no tags. In C++
  * the parameter itself becomes what was read. */
-ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *slot)
+ckpt_device ckpt__doctor_home(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     bool known = slot->param != SIZE_MAX;
     if (!p->loader->python && known && p->after[slot->param].type != CKPT_DEVICE_NONE)
@@ -168,7 +168,7 @@ ckpt_device ckpt__doctor_home(const ckpt__patient *p, const ckpt__doctor_slot *s
 
 /* ---- tensors by themselves */
 
-static void check_device(ckpt__patient *p, size_t tensor)
+static void check_device(ckpt__examination *p, size_t tensor)
 {
     char name[CKPT_DEVICE_NAME_MAX], what[64];
     int count = p->cuda_devices;
@@ -204,7 +204,7 @@ static void check_device(ckpt__patient *p, size_t tensor)
     ckpt__doctor_note(p, CKPT__NO_SUCH_DEVICE, NULL, t->name, ckpt_device_name(d, name), what, NULL);
 }
 
-void ckpt__doctor_tensors(ckpt__patient *p)
+void ckpt__doctor_tensors(ckpt__examination *p)
 {
     for (size_t i = 0; i < p->index->tensor_count; i++)
         check_device(p, i);
@@ -213,7 +213,7 @@ void ckpt__doctor_tensors(ckpt__patient *p)
 /* ---- optimizer state */
 
 /* The kind that runs: torch takes the saved flags over, ckpt the program's word. */
-static unsigned running(const ckpt__patient *p, const ckpt__doctor_group *g)
+static unsigned running(const ckpt__examination *p, const ckpt__doctor_group *g)
 {
     ckpt_optimizer_kind kind = CKPT_OPTIMIZER_DEFAULT;
     if (p->loader->loader == CKPT_LOADER_CKPT)
@@ -223,7 +223,7 @@ static unsigned running(const ckpt__patient *p, const ckpt__doctor_group *g)
     return ckpt__kind_bit(kind);
 }
 
-static void check_step(ckpt__patient *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g, ckpt_device home)
+static void check_step(ckpt__examination *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g, ckpt_device home)
 {
     char where[CKPT_DEVICE_NAME_MAX], at[CKPT_DEVICE_NAME_MAX];
     ckpt__situation s = ckpt__doctor_situation(p);
@@ -249,7 +249,7 @@ static void check_step(ckpt__patient *p, const ckpt__doctor_item *item, const ck
 }
 
 /* bitsandbytes: its own load_state_dict moves these and never casts them. */
-static bool is_bnb(ckpt__patient *p, const ckpt__doctor_item *item)
+static bool is_bnb(ckpt__examination *p, const ckpt__doctor_item *item)
 {
     static const char *const keys[] = {"state1",  "state2", "qmap1", "qmap2",    "absmax1",
                                        "absmax2", "max1",   "max2",  "new_max1", "new_max2"};
@@ -267,7 +267,7 @@ static bool is_bnb(ckpt__patient *p, const ckpt__doctor_item *item)
 }
 
 /* Optimizer.load_state_dict makes all but step of its parameter's dtype. */
-static void check_cast(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item)
+static void check_cast(ckpt__examination *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item)
 {
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     ckpt_dtype own = t->dtype, theirs = slot->param != SIZE_MAX ? info_of(p, slot->param)->dtype : p->param_dtype;
@@ -281,7 +281,7 @@ static void check_cast(ckpt__patient *p, const ckpt__doctor_slot *slot, const ck
 }
 
 /* NAdam reads mu_product on the host, and load_state_dict takes it to the parameter's device. */
-static void check_factor(ckpt__patient *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g, ckpt_device home)
+static void check_factor(ckpt__examination *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g, ckpt_device home)
 {
     char at[CKPT_DEVICE_NAME_MAX];
     ckpt__situation s = ckpt__doctor_situation(p);
@@ -318,7 +318,7 @@ static uint64_t elements(const ckpt_tensor_info *t)
     return n;
 }
 
-static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item)
+static void check_shape(ckpt__examination *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item)
 {
     const ckpt_tensor_info *t = info_of(p, item->tensor);
     bool weights = false, as_many = false;
@@ -346,7 +346,7 @@ static void check_shape(ckpt__patient *p, const ckpt__doctor_slot *slot, const c
 
 /* Whose parameter it is need not be known where two moments of one have different shapes: one of them is wrong. NovoGrad keeps
  * a number for one of them, and a fused kernel of the CPU looks at no shape. */
-static void check_alike(ckpt__patient *p, const ckpt__doctor_slot *slot)
+static void check_alike(ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
     const ckpt_tensor_info *first = NULL;
     if (slot->param != SIZE_MAX || !p->loader->python || p->groups[slot->group].fused == 1)
@@ -366,7 +366,7 @@ static void check_alike(ckpt__patient *p, const ckpt__doctor_slot *slot)
     }
 }
 
-static void check_moment(ckpt__patient *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item,
+static void check_moment(ckpt__examination *p, const ckpt__doctor_slot *slot, const ckpt__doctor_item *item,
                          ckpt_device home)
 {
     char a[CKPT_DEVICE_NAME_MAX], b[CKPT_DEVICE_NAME_MAX];
@@ -386,7 +386,7 @@ static void check_moment(ckpt__patient *p, const ckpt__doctor_slot *slot, const 
     check_cast(p, slot, item);
 }
 
-void ckpt__doctor_state(ckpt__patient *p)
+void ckpt__doctor_state(ckpt__examination *p)
 {
     for (size_t i = 0; i < p->slot_count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];

@@ -52,7 +52,7 @@ void ckpt__put_c(ckpt__buf *b, const char *text)
 }
 
 /* PATH.fixed, with the suffix that it had. */
-static void put_target(ckpt__buf *b, const ckpt__patient *p)
+static void put_target(ckpt__buf *b, const ckpt__examination *p)
 {
     ckpt__buf path = {NULL, 0, 0, false};
     const char *from = p->path, *slash = strrchr(from, '/'), *base = slash ? slash + 1 : from,
@@ -73,7 +73,7 @@ static void put_target(ckpt__buf *b, const ckpt__patient *p)
 }
 
 /* PATH and a suffix. */
-static void put_beside(ckpt__buf *b, const ckpt__patient *p, const char *suffix)
+static void put_beside(ckpt__buf *b, const ckpt__examination *p, const char *suffix)
 {
     ckpt__buf path = {NULL, 0, 0, false};
     size_t n = strlen(p->path);
@@ -88,7 +88,7 @@ static void put_beside(ckpt__buf *b, const ckpt__patient *p, const char *suffix)
 }
 
 /* The command that mends the row's code by a rewrite. */
-static void put_mend(ckpt__buf *b, const ckpt__patient *p, const ckpt__row *row)
+static void put_mend(ckpt__buf *b, const ckpt__examination *p, const ckpt__row *row)
 {
     const ckpt__mend *mend = ckpt__mend_of(row->code);
     if (!mend)
@@ -105,7 +105,7 @@ static void put_mend(ckpt__buf *b, const ckpt__patient *p, const ckpt__row *row)
     put_target(b, p);
 }
 
-static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__patient *p, const ckpt__row *row, const ckpt__found *f)
+static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__examination *p, const ckpt__row *row, const ckpt__found *f)
 {
     if (ckpt__str_is(key, "n"))
         ckpt__buf_printf(b, "%llu", (unsigned long long)f->count);
@@ -136,7 +136,7 @@ static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__patient *p, const ck
     return true;
 }
 
-void ckpt__doctor_expand(ckpt__buf *b, const char *text, const ckpt__patient *p, const ckpt__row *row,
+void ckpt__doctor_expand(ckpt__buf *b, const char *text, const ckpt__examination *p, const ckpt__row *row,
                          const ckpt__found *f)
 {
     for (; text && *text; text++) {

@@ -9,7 +9,7 @@ static const ckpt_str none = {NULL, 0};
 
 /* ---- devices among the values */
 
-static void look_for_device(ckpt__patient *p, const ckpt_visit *visit)
+static void look_for_device(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     char type[32], device[64];
@@ -70,7 +70,7 @@ static bool is_scheduler(const ckpt_value *v)
                                                ckpt_value_get(v, "_last_lr") || ckpt_value_get(v, "_schedulers"));
 }
 
-static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
+static void look_at_dict(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     if (is_scheduler(v)) {
@@ -95,14 +95,14 @@ static void look_at_dict(ckpt__patient *p, const ckpt_visit *visit)
                      visit->path.keys[0].text.size);
 }
 
-static bool is_rng_tensor(const ckpt__patient *p, const ckpt_value *v)
+static bool is_rng_tensor(const ckpt__examination *p, const ckpt_value *v)
 {
     return v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count &&
            p->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG && p->index->tensors[v->tensor].info.dtype == CKPT_U8;
 }
 
 /* Lists of states: one a GPU, or one a rank. */
-static void look_at_list(ckpt__patient *p, const ckpt_visit *visit)
+static void look_at_list(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
     char have[24], want[24];
@@ -129,7 +129,7 @@ static void look_at_list(ckpt__patient *p, const ckpt_visit *visit)
         ckpt__doctor_note(p, CKPT__RANK_STATES, NULL, visit->name, have, want, rng ? "random generators" : "samplers");
 }
 
-static void look_for_paths(ckpt__patient *p, const ckpt_visit *visit)
+static void look_for_paths(ckpt__examination *p, const ckpt_visit *visit)
 {
     ckpt_str model = p->canon ? p->canon->model_path : none;
     const ckpt_value *v = visit->value;
@@ -147,7 +147,7 @@ static void look_for_paths(ckpt__patient *p, const ckpt_visit *visit)
 
 static int look_at_value(void *ctx, const ckpt_visit *visit)
 {
-    ckpt__patient *p = ctx;
+    ckpt__examination *p = ctx;
     const ckpt_value *v = visit->value;
     bool script = visit->path.count && ckpt__is_scripted_class(v->class_name);
     if (!script && !ckpt__doctor_refused(p, visit)) /* a module in a TorchScript archive: the root says it */
@@ -163,7 +163,7 @@ static int look_at_value(void *ctx, const ckpt_visit *visit)
     return 0;
 }
 
-static void check_scaler(ckpt__patient *p)
+static void check_scaler(ckpt__examination *p)
 {
     if (p->canon && !p->has_scaler && p->canon->scaler_path.data)
         p->has_scaler = p->scaler_enabled = true;
@@ -183,7 +183,7 @@ static void check_scaler(ckpt__patient *p)
 }
 
 /* Names as a wrapper of the model leaves them. */
-static void check_prefix(ckpt__patient *p)
+static void check_prefix(ckpt__examination *p)
 {
     static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
     for (size_t i = 0; i < p->index->tensor_count; i++) {
@@ -202,7 +202,7 @@ static void check_prefix(ckpt__patient *p)
     }
 }
 
-ckpt_status ckpt__doctor_values(ckpt__patient *p)
+ckpt_status ckpt__doctor_values(ckpt__examination *p)
 {
     ckpt_status status = CKPT_OK;
     if (p->index->root)

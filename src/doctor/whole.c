@@ -47,7 +47,7 @@ static size_t with_params(const ckpt_value *groups)
     return n;
 }
 
-static void look_at_optimizer(ckpt__patient *p, const ckpt_visit *visit)
+static void look_at_optimizer(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *state = ckpt_value_get(visit->value, "state"), *groups = ckpt_value_get(visit->value, "param_groups");
     char name[160];
@@ -85,7 +85,7 @@ static bool only_common(const ckpt_value *v)
     return true;
 }
 
-static void look_at_scheduler(ckpt__patient *p, const ckpt_visit *visit)
+static void look_at_scheduler(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value, *lrs = ckpt_value_get(v, "base_lrs");
     char have[24], want[24];
@@ -113,7 +113,7 @@ static void look_at_scheduler(ckpt__patient *p, const ckpt_visit *visit)
 
 /* ---- scalers and generators */
 
-static void look_at_scaler(ckpt__patient *p, const ckpt_visit *visit)
+static void look_at_scaler(ckpt__examination *p, const ckpt_visit *visit)
 {
     static const char *const keys[] = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"};
     size_t count = sizeof keys / sizeof *keys, have = 0, first = count;
@@ -129,7 +129,7 @@ static void look_at_scaler(ckpt__patient *p, const ckpt_visit *visit)
 }
 
 /* The CPU generator's state where programs keep it. CUDA's are of 16 bytes. */
-static void look_at_generator(ckpt__patient *p, const ckpt_visit *visit)
+static void look_at_generator(ckpt__examination *p, const ckpt_visit *visit)
 {
     static const char *const keys[] = {"torch", "cpu", "torch_manual_seed", "torch_rng_state", "cpu_rng_state", "rng_state"};
     const ckpt_value *v = visit->value;
@@ -163,7 +163,7 @@ static void look_at_generator(ckpt__patient *p, const ckpt_visit *visit)
 
 static int look(void *ctx, const ckpt_visit *visit)
 {
-    ckpt__patient *p = ctx;
+    ckpt__examination *p = ctx;
     if (visit->cycle || visit->inside)
         return 0;
     if (visit->value->kind == CKPT_V_DICT) {
@@ -183,7 +183,7 @@ static bool is_statistic(const ckpt_tensor_info *t)
 }
 
 /* An optimizer cannot hold more parameters than there are tensors to be them. */
-static void check_weights(ckpt__patient *p, size_t optimizer)
+static void check_weights(ckpt__examination *p, size_t optimizer)
 {
     uint64_t tensors = 0, averages = 0, slots = 0, with = 0;
     char a[32], b[32];
@@ -214,7 +214,7 @@ static void check_weights(ckpt__patient *p, size_t optimizer)
     ckpt__doctor_note(p, CKPT__WEIGHTS_FEWER, NULL, none, a, b, NULL);
 }
 
-ckpt_status ckpt__doctor_incomplete(ckpt__patient *p)
+ckpt_status ckpt__doctor_incomplete(ckpt__examination *p)
 {
     ckpt_status status = ckpt__doctor_gone(p);
     if (status != CKPT_OK)
