@@ -184,9 +184,18 @@ done
 test "$(cat "$work"/grown/ckpt/*.h | grep -c grown_number)" -gt 30 || { echo "# nothing has grown"; failed=1; }
 libs=$($PKG_CONFIG --cflags --libs zlib libcjson yaml-0.1 libpcre2-8) || exit 99
 made=0
-# shellcheck disable=SC2086
-(cd "$work/obj" && find "$top/src" -name '*.c' ! -path '*/cli/*' | xargs -P 2 -n 16 $CC $flags -DCKPT_EXPERIMENTAL -O0 -w -fPIC -pthread -fvisibility=hidden \
-    -I"$work/grown" -I"$top/src" $($PKG_CONFIG --cflags zlib libcjson yaml-0.1 libpcre2-8) -c) >"$work/log" 2>&1 || made=1
+# An object has the name of its whole path, since rooms may have files of one name.
+cat >"$work/compile" <<'EOF'
+for file; do
+    object=$(echo "${file#"$TOP"/}" | tr / _)
+    $COMPILE -c -o "$OBJECTS/${object%.c}.o" "$file" || exit 1
+done
+EOF
+sh "$top/src/doctor/snippets/all.sh" >"$work/snippet_templates.c" || exit 99
+compile="$CC $flags -DCKPT_EXPERIMENTAL -O0 -w -fPIC -pthread -fvisibility=hidden -I$work/grown -I$top/src"
+(find "$top/src" -name '*.c' ! -path '*/cli/*'; echo "$work/snippet_templates.c") |
+    TOP=$top OBJECTS=$work/obj COMPILE="$compile $($PKG_CONFIG --cflags zlib libcjson yaml-0.1 libpcre2-8)" \
+    xargs -P 2 -n 16 sh "$work/compile" >"$work/log" 2>&1 || made=1
 link() {
     # shellcheck disable=SC2086
     $CC -shared -pthread -Wl,-soname,"libckpt-$version.so" -Wl,--version-script="$top/src/libckpt.map" -o "$work/lib/libckpt-$version.so" \
@@ -201,8 +210,7 @@ missed=$made
 wrong() {    # FUNCTION SED MODE
     sed "/ckpt__$1(/,/^}/$2" "$top/src/base/sized.c" >"$work/sized.c"
     cmp -s "$top/src/base/sized.c" "$work/sized.c" && { echo "# nothing was planted in ckpt__$1"; missed=1; }
-    # shellcheck disable=SC2086
-    $CC $flags -DCKPT_EXPERIMENTAL -O0 -w -fPIC -fvisibility=hidden -I"$work/grown" -I"$top/src" -c -o "$work/obj/sized.o" "$work/sized.c" && link || exit 99
+    $compile -c -o "$work/obj/src_base_sized.o" "$work/sized.c" && link || exit 99
     run "$work/lib" "$3" && { echo "# planted in ckpt__$1 and not told: $2"; missed=1; }
     return 0
 }

@@ -13,6 +13,7 @@
 #define LOAD "torch.load(\"{path}\", map_location=\"cpu\"{load})"
 #define RESTORE "options.map_location = \"{device}\"; ckpt_restore(state, \"{path}\", &options, report, &err)"
 
+/* clang-format off: a row is a paragraph */
 const ckpt__producer_row ckpt__producer_rows[] = {
     /* directories whose files are one checkpoint: the layout is the producer's */
     { { "ckpt", CKPT_LOADER_CKPT, .resume = RESTORE }, .format = &ckpt__format_native },
@@ -127,6 +128,7 @@ const ckpt__producer_row ckpt__producer_rows[] = {
     { { "Whisper", CKPT_LOADER_TORCH, .resume = "whisper.load_model(\"{path}\")" },
       .signs = { "dims/n_mels:int", "dims/n_audio_ctx:int", "model_state_dict:weights" }, .only = "dims model_state_dict" },
 };
+/* clang-format on */
 const size_t ckpt__producer_row_count = sizeof ckpt__producer_rows / sizeof *ckpt__producer_rows;
 
 /* What no row names. */

@@ -18,6 +18,7 @@ typedef struct optimizer_kind {
     bool bnb;                     /* bitsandbytes; the others are torch's, whose groups have one of torch's own flags */
 } optimizer_kind;
 
+/* clang-format off: a row is a paragraph */
 static const optimizer_kind kinds[] = {
     {"bitsandbytes", {"__bnb_optimizer_quant_state__", "t_alpha"}, {"step", "__bnb_optimizer_quant_state__"}, {"betas", "eps", "weight_decay"}, 1,
      {NULL}, {"step", "__bnb_optimizer_quant_state__"}, true},
@@ -34,6 +35,7 @@ static const optimizer_kind kinds[] = {
     {"torch.optim.ASGD", {"lambd", "t0"}, {"step", "eta", "mu", "ax"}, {"lambd", "alpha", "t0", "weight_decay"}, 0, {"step", "eta", "mu"}, {"ax"}, false},
     {"torch.optim.SGD", {"dampening", "nesterov"}, {"momentum_buffer"}, {"momentum", "dampening", "weight_decay"}, 0, {NULL}, {NULL}, false},
 };
+/* clang-format on */
 
 static bool has(const ckpt__examination *p, const ckpt__doctor_group *g, const char *key)
 {

@@ -5,6 +5,7 @@
 
 #define TRUST "only for a file that you trust (ckpt-inspect scan {path}): "
 
+/* clang-format off: a row is a paragraph */
 const ckpt__row ckpt__rows_load[] = {
     /* ---- classes that are refused: one finding a class; {a} and {c} are filled in for each */
     {.fact = CKPT__REFUSED, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
@@ -548,4 +549,5 @@ const ckpt__row ckpt__rows_load[] = {
      .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES, .code = "map-ignored",
      .message = "{loader} takes no map_location: it maps by itself ({a})", .fix = "ckpt-migrate --map-location RULES --to same {path} {dst}"},
 };
+/* clang-format on */
 const size_t ckpt__rows_load_count = sizeof ckpt__rows_load / sizeof *ckpt__rows_load;

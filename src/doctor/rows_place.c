@@ -16,6 +16,7 @@
 #define NONE_OF(key)                                                                                                     \
     "[g.update(" key "=False) for g in optimizer.param_groups]; [s.update(step=s['step'].cpu()) for s in optimizer.state.values()]"
 
+/* clang-format off: a row is a paragraph */
 const ckpt__row ckpt__rows_place[] = {
     /* ---- step: fused and capturable read it on the device */
     {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT, .kind = CKPT__K_FUSED, .step = CKPT__STEP_CPU, .home = CKPT__HOME_GPU,
@@ -285,4 +286,5 @@ const ckpt__row ckpt__rows_place[] = {
     {.fact = CKPT__MEMORY_FITS, .loaders = 0, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "device-memory", .message = "{a} holds the load: {b} ({c}); gradients and activations come on top", .fix = ""},
 };
+/* clang-format on */
 const size_t ckpt__rows_place_count = sizeof ckpt__rows_place / sizeof *ckpt__rows_place;

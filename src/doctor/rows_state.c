@@ -6,6 +6,7 @@
 #define SENTENCE "\"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!\""
 #define BEFORE "resume from the checkpoint before this one"
 
+/* clang-format off: a row is a paragraph */
 const ckpt__row ckpt__rows_state[] = {
     /* ---- step */
     {.fact = CKPT__STEP_NAN, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY,
@@ -156,4 +157,5 @@ const ckpt__row ckpt__rows_state[] = {
      .message = "unknown for {a}: what becomes of this ({b}) has changed between versions of torch, and {version} is the newest that is known here",
      .fix = "try it once on a copy; or ask for {version}: ckpt-inspect doctor --torch {version} {path}"},
 };
+/* clang-format on */
 const size_t ckpt__rows_state_count = sizeof ckpt__rows_state / sizeof *ckpt__rows_state;

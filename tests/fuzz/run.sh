@@ -14,9 +14,10 @@ find "$top"/tests/data "$@" -type f -size -64k 2>/dev/null | while read -r seed;
     cp "$seed" "$work/corpus/$(cksum <"$seed" | tr ' ' -)"
 done
 echo "building $work/fuzz_open"
+sh "$top/src/doctor/snippets/all.sh" >"$work/snippet_templates.c"
 # shellcheck disable=SC2086
 $CLANG -std=c11 -D_GNU_SOURCE -DCKPT_EXPERIMENTAL -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
-    -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') \
+    -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') "$work/snippet_templates.c" \
     $libs -lm -ldl -lpthread -Wl,--wrap=mmap,--wrap=munmap -o "$work/fuzz_open"
 cd "$work"
 # A hostile file may ask for memory by a number in it: fuzz_open ends at the bound of each file; these limits are for what is not

@@ -32,6 +32,7 @@ static const char *const names[SIGNS] = {
 };
 
 /* The first row of which all signs are there. */
+/* clang-format off: a row is a paragraph */
 static const struct row {
     unsigned all[2];              /* one sign more than its number; 0: none */
     const char *format, *what, *how;
@@ -74,6 +75,7 @@ static const struct row {
     { BOTH(LLMC_STATE, LLMC_MODEL), "llmc", "a checkpoint of llm.c", "llm.c's train_gpt2cu with -o DIR -y 1" },
     { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
 };
+/* clang-format on */
 _Static_assert(SIGNS <= 64, "a bit each");
 
 static size_t digits_at(const char *p)
