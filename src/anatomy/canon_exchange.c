@@ -10,23 +10,34 @@
 enum { BLOCKS = 400 };             /* modules at the top whose orders are tried */
 static const uint64_t budget = 300000;
 
+/* One module of the model, as far as the optimizer has parameters of it. Modules with equal sums have the same shapes
+ * in the same order: their parameters could change places. The names h.0.w, h.0.b, h.1.w, h.1.b and head.w give
+ *
+ *     number  path    key     parent    count  children
+ *     0       ""      ""      SIZE_MAX  5      2
+ *     1       h       h       0         4      2
+ *     2       h.0     0       1         2      0
+ *     3       h.1     1       1         2      0
+ *     4       head    head    0         1      0 */
 typedef struct module {
-    ckpt_str path, key;
-    size_t parent;
+    ckpt_str path, key;            /* "h.0" and its last step "0": both are borrowed from a parameter's name */
+    size_t parent;                 /* number of the module above; SIZE_MAX: none */
     uint64_t sum;                  /* of the groups and shapes of its parameters, in the optimizer's order */
     size_t count;                  /* its parameters, those of its modules too */
-    size_t children;
+    size_t children;               /* modules directly below */
     bool in_list;                  /* below an entry of a list, or of modules that a number tells apart */
     bool numbered;                 /* its name ends in a number: layer1, block2-3 */
-    bool vectors;                  /* all its parameters are vectors */
+    bool vectors;                  /* all its parameters are vectors, or single numbers */
 } module;
 
+/* The look at one order that fits. For the names above, home is {2, 2, 3, 3, 4} and top is 0: the root has two
+ * modules, h and head. */
 typedef struct look {
-    const ckpt__exam *x;
-    ckpt__order *order;
-    ckpt__arena *keys;
-    module *modules; size_t count, capacity;
-    size_t *home;                  /* slot -> its module */
+    const ckpt__exam *x;           /* borrowed */
+    ckpt__order *order;            /* borrowed; the answer goes there */
+    ckpt__arena *keys;             /* owned: keys of hash tables */
+    module *modules; size_t count, capacity;    /* heap, owned; a parent is before its children */
+    size_t *home;                  /* heap, owned: slot -> number of the module that holds its parameter itself */
     size_t top;                    /* the first module that has more than one */
     bool dtypes;                   /* each moment has the dtype of its parameter */
     bool no_memory;
@@ -240,21 +251,25 @@ static ckpt_status find_twins(look *l)
 
 /* ---- the modules at the top in another order */
 
-/* A module at the top, or the parameters beside them: its slots, group after group, as the optimizer has them. */
+/* A module at the top, or the parameters beside them: its slots, group after group, as the optimizer has them. For
+ * the names above, h is block 0 with the slots {0, 1, 2, 3}, and head is block 1 with the slot {4}. */
 typedef struct block {
-    size_t module;
-    size_t *slots, count, capacity;
+    size_t module;                 /* number of the module */
+    size_t *slots, count, capacity;    /* heap, owned by the list of blocks */
     size_t before;                 /* the block that must come first: an earlier entry of the same list; SIZE_MAX: none */
 } block;
 
+/* The search for another order of the blocks. A block that is placed takes the next free slots of each group. With
+ * the order {1, 0} and one group, head.w is tried in slot 0: if the state there has its shape, the parameters of h
+ * are tried in the slots 1 to 4. All arrays are the heap's, and try_orders frees them. */
 typedef struct tries {
-    look *l;
-    block *blocks; size_t count;
+    look *l;                       /* borrowed */
+    block *blocks; size_t count;   /* count is at most BLOCKS */
     size_t *taken;                 /* slots of each group that are taken */
-    size_t *chosen, depth;         /* blocks, in the order that is tried */
-    bool *used;
+    size_t *chosen, depth;         /* numbers of blocks, in the order that is tried; how many are placed */
+    bool *used;                    /* one a block: it is among the chosen */
     size_t *entries;               /* slot -> entry, of this order */
-    uint64_t steps;
+    uint64_t steps;                /* of the search so far; it ends beyond `budget` */
 } tries;
 
 static bool place(tries *t, size_t number)

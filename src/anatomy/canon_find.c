@@ -115,8 +115,8 @@ static bool too_many_pairs(const ckpt__builder *b, const size_t *models, size_t 
 
 /* The optimizers that fit the model, in one order or in several. */
 typedef struct fitting {
-    size_t *nodes, count;
-    ckpt__optimizer optimizer;     /* the first of them */
+    size_t *nodes, count;          /* heap: their dicts; room for all optimizers of the checkpoint */
+    ckpt__optimizer optimizer;     /* the first of them, owned until take_optimizer */
     ckpt__order order;             /* of the last of them, or that was tried; its entries are gone */
 } fitting;
 

@@ -5,18 +5,21 @@
 
 #include <stdlib.h>
 
+/* One parameter of the flattened dict. {"state.w.exp_avg": T0, "param_groups.w.lr": 0.1} has the parameter w, with
+ * the state {exp_avg: T0} and the hyper-parameters {lr: 0.1}. */
 typedef struct param {
-    ckpt_str name;
-    ckpt_entry *state, *hypers;    /* heap */
+    ckpt_str name;                 /* borrowed from the key of the dict */
+    ckpt_entry *state, *hypers;    /* heap, owned; their keys are in the arena, their values the dict's; NULL: none */
     size_t state_count, state_capacity, hyper_count, hyper_capacity;
-    size_t group;
+    size_t group;                  /* number of its group; SIZE_MAX: it has no settings */
 } param;
 
+/* The work on one flattened dict. The parameters are kept in the order in which the dict first names them. */
 typedef struct unfolding {
-    ckpt__arena *arena;
-    ckpt__hash *names;             /* of parameters */
-    param *params; size_t count, capacity;
-    size_t groups;
+    ckpt__arena *arena;            /* borrowed: the new dict is made there */
+    ckpt__hash *names;             /* owned: name of a parameter -> its number */
+    param *params; size_t count, capacity;    /* heap, owned */
+    size_t groups;                 /* how many sets of settings differ */
     bool no_memory;
 } unfolding;
 

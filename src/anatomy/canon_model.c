@@ -370,10 +370,11 @@ bool ckpt__canon_is_average(const ckpt__builder *b, size_t node)
     return ckpt__is_average(b->tree.nodes[node].name) || beside_current(&b->tree, node);
 }
 
-/* How well the names below a node fit, for each way to strip. */
+/* How well the names below a node fit, for each way to strip. A dict with module.w, module.b and n below it, where
+ * the state has w and b, has tensors 3 and matched {0, 2, 2}. */
 struct score {
-    size_t node, matched[STRIPS];
-    size_t tensors;
+    size_t node, matched[STRIPS];  /* matched: tensors whose stripped name the state has */
+    size_t tensors;                /* below the node */
 };
 
 static ckpt_status score_tensor(ckpt__builder *b, struct score *score, size_t node, ckpt__buf *name)

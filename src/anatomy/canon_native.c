@@ -239,8 +239,9 @@ static ckpt_status add_step(ckpt__builder *b)
 
 /* ---- what a file that came from another format holds beside model, optimizer and scaler (migrate/to_canonical.h) */
 
+/* The things outside of model, optimizer and scaler: they keep their own names. */
 typedef struct outside {
-    bool *nodes, *tensors;        /* heap: of the tree, of the index */
+    bool *nodes, *tensors;        /* heap: one a node of the tree, one a tensor of the index */
 } outside;
 
 static bool is_listed(const ckpt__node *list, ckpt_str key)

@@ -134,8 +134,12 @@ bool ckpt__canon_state_order(const ckpt__builder *b, ckpt__optimizer *o, ckpt__o
  * or last. */
 enum { IN_ORDER, REVERSED, GROUPS_REVERSED, SPLITS };
 
+/* One hypothesis that is tried. `left` and `right` show whether there is more than one way: a model with the entries
+ * w1 (4 x 4), b (4) and w2 (4 x 4), and an optimizer with one slot of shape 4 x 4, give left {0} and right {2}: two
+ * ways. A second slot of shape 4 behind it leaves one way, and both are {0, 1}. The arrays are the heap's, and
+ * ckpt__canon_infer_order frees them. */
 typedef struct trial {
-    ckpt__builder *b;
+    ckpt__builder *b;              /* borrowed, as are the optimizer and the model */
     const ckpt__optimizer *o;
     const ckpt__model *m;
     int candidates;                /* 0: parameters; 1: and what only its name makes a buffer; 2: all that the model has */

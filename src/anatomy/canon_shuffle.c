@@ -6,17 +6,22 @@
 
 enum { WIDTH = 1024, GROUPS = 512 };       /* as many ways half through are followed; more groups than that are not */
 
-/* How many slots of each group are taken: one state of the walk over the parameters. `ways`: 1, or 2 for more. */
+/* How many slots of each group are taken: one state of the walk over the parameters. `ways`: 1, or 2 for more.
+ *
+ * Three parameters of one shape, and groups of 2 and of 1 slots: after the first parameter the front has the states
+ * {1, 0} and {0, 1}; after the second {2, 0} (1 way) and {1, 1} (2 ways); after the third {2, 1} alone, with more
+ * ways than one. */
 typedef struct front {
-    uint32_t *taken;               /* WIDTH times group_count */
-    unsigned char ways[WIDTH];
-    size_t count;
+    uint32_t *taken;               /* heap: WIDTH times group_count; state i begins at i * group_count */
+    unsigned char ways[WIDTH];     /* one a state */
+    size_t count;                  /* states */
 } front;
 
+/* What all steps of the walk share. */
 typedef struct walk {
-    const ckpt__exam *exam;
-    size_t groups, surplus;        /* parameters more than slots */
-    bool full;                     /* more ways than are followed, or no memory */
+    const ckpt__exam *exam;        /* borrowed */
+    size_t groups, surplus;        /* groups of the optimizer; parameters more than slots */
+    bool full;                     /* more ways than are followed */
     bool no_memory;
 } walk;
 

@@ -11,46 +11,66 @@
 enum { MAX_DEPTH = 64 };
 static const uint64_t budget = 2000000;         /* steps of the search; real models take some thousands */
 
-/* A part of names: "h", "0", "attn", "weight". */
+/* A part of names: "h", "0", "attn", "weight". The file lists h.0.bias, h.0.weight, h.1.bias and h.1.weight:
+ *
+ *     number  key     leaf      children  before  build
+ *     0       ""      SIZE_MAX  {1}       -       4
+ *     1       h       SIZE_MAX  {2, 5}    -       3
+ *     2       0       SIZE_MAX  {3, 4}    -       2
+ *     3       bias    0         -         1       1        child 1 of part 2 is the weight
+ *     4       weight  1         -         -       0
+ *     5       1       SIZE_MAX  {6, 7}    0       2        child 0 of part 1 is layer 0
+ *     6       bias    2         -         1       1
+ *     7       weight  3         -         -       0
+ *
+ * The layers have one build if their weights have one shape, and their biases another. */
 typedef struct part {
-    ckpt_str key;
+    ckpt_str key;                  /* borrowed from the name */
     size_t leaf;                   /* entry of the model; SIZE_MAX: a module */
-    size_t *children, child_count, child_capacity, leaf_count;
+    size_t *children, child_count, child_capacity, leaf_count;    /* heap, owned: numbers of parts; how many of them
+                                                                   * are leaves */
     size_t before;                 /* the sibling (number among the children) that must come first; SIZE_MAX: none */
     size_t build;                  /* modules of one build have one number */
     size_t given;                  /* how many of its children the search has taken */
 } part;
 
-/* The order of the children of all modules of one build, as far as it is chosen. */
+/* The order of the children of all modules of one build, as far as it is chosen. A choice in layer 0 holds for layer
+ * 1 too: for build 2 above, order {1, 0} lists the weight before the bias in both. Both arrays have an item for each
+ * child. */
 typedef struct build {
-    size_t *order, chosen;
+    size_t *order, chosen;         /* heap, owned: numbers among the children; how many are chosen. NULL: a leaf */
     size_t leaves;                 /* of the chosen ones */
-    bool *used;
+    bool *used;                    /* heap, owned: one a child: it is chosen */
 } build;
 
 typedef enum event { LEAF, ENTER, LEAVE } event;
+/* One step of the search, kept so that it can be undone. Numbers of parts, but for `child`. */
 typedef struct trail {
     event event;
     size_t part;                   /* LEAF: the leaf; ENTER, LEAVE: the module */
-    size_t module, child;          /* whose child was taken, and which */
+    size_t module, child;          /* whose child was taken, and which: its number among the children */
     bool chose;                    /* it was a choice: another child may be tried */
 } trail;
 
+/* The search for the order of the modules. Without a split all slots are one sequence: next {0, 0}, end {slot_count,
+ * 0}. With a split, groups of 2 and of 1 slots, and a first group that decays, class 0 has next 0 and end 2, and
+ * class 1 has next 2 and end 3: a parameter that decays takes slot 0 or 1, another one slot 2. All arrays are the
+ * heap's. */
 typedef struct search {
-    ckpt__builder *b;
+    ckpt__builder *b;              /* borrowed, as are the optimizer and the model */
     const ckpt__optimizer *o;
     const ckpt__model *m;
     const char *known;             /* what a config.json beside it says of its modules; NULL: nothing */
     int candidates;                /* see ckpt__canon_may_hold */
-    int split, decaying;           /* split -1: none, all slots are one sequence */
+    int split, decaying;           /* split -1: none, all slots are one sequence; decaying: the group of class 0 */
     part *parts; size_t part_count, part_capacity;
     build *builds; size_t build_count;
     size_t open[MAX_DEPTH + 2], depth;           /* modules that are being listed */
     trail *trail; size_t trail_count, trail_capacity;
     size_t next[2], end[2];        /* slots of the two classes (0: decays, or all) */
     size_t *entries, *other;       /* slot -> entry: the first and the second solution */
-    size_t solutions;
-    uint64_t steps;
+    size_t solutions;              /* 2: two that differ, or too many to look through */
+    uint64_t steps;                /* of the search so far */
     bool no_memory;
 } search;
 

@@ -63,7 +63,7 @@ void ckpt__canon_note_order(ckpt__builder *b, const ckpt__order *order)
 
 /* What is not known, and the line that settles it. */
 typedef struct doubt {
-    const char *code;
+    const char *code;              /* static: of the finding */
     char why[560], fix[400];
 } doubt;
 

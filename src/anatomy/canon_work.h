@@ -14,85 +14,113 @@ typedef enum ckpt__param_class {
     CKPT__A_BUFFER
 } ckpt__param_class;
 
+/* One tensor of the model's dict. Buffers and ties are entries too, because the dict lists them between the
+ * parameters. */
 typedef struct ckpt__model_entry {
     ckpt_str name;                 /* canonical */
-    size_t node, tensor;
+    size_t node, tensor;           /* number in the builder's tree; number in the index */
     ckpt__param_class is;
-    size_t group;                  /* SIZE_MAX: the optimizer does not hold it */
+    size_t group;                  /* number of the optimizer's group that holds the parameter; SIZE_MAX: none does */
 } ckpt__model_entry;
 
+/* The model that was found, or a candidate. The entries keep the order of the dict, since torch gives an optimizer
+ * its parameters in that order. */
 typedef struct ckpt__model {
-    size_t node;                   /* SIZE_MAX: none */
+    size_t node;                   /* of the dict, in the builder's tree; SIZE_MAX: none */
     int strip;                     /* how its names were stripped: 0 not, 1 in front, 2 everywhere */
-    ckpt__model_entry *entries;    /* heap */
-    size_t count, capacity;
+    ckpt__model_entry *entries;    /* heap, owned */
+    size_t count, capacity;        /* entries */
     size_t parts;                  /* state_dicts that they are from */
     bool sorted;                   /* a file of some lists them by name: their order says nothing */
     size_t adapter_count;          /* of its parameters, those that PEFT adds; it freezes the others */
-    ckpt__hash *by_name;           /* first entry of a name */
+    ckpt__hash *by_name;           /* owned: name -> number of its first entry; NULL: no model was read */
 } ckpt__model;
 void ckpt__model_free(ckpt__model *model);
 
-/* ---- the optimizer: one slot a parameter, in its order */
+/* One parameter of the optimizer, as its dict shows it: an id, and a state. The name comes later.
+ *
+ * The shape of a moment is the shape of its parameter, which tells parameters apart. Adafactor keeps the second
+ * moment of a 4 x 6 matrix in two tensors instead: HF's have the shapes {4} (rows) and {6} (columns), torch's {4, 1}
+ * and {1, 6} (row_kept). */
 typedef struct ckpt__slot {
-    ckpt_str id;
-    ckpt_str name;                 /* the parameter's canonical name once it is known */
+    ckpt_str id;                   /* as text: "17" for 17; "" where libtorch has lists and no ids */
+    ckpt_str name;                 /* the parameter's canonical name once it is known; data NULL before */
     size_t state;                  /* node of its state, SIZE_MAX: it has none */
-    size_t shaped;                 /* number of a tensor in it that has the parameter's shape; SIZE_MAX: none */
+    size_t shaped;                 /* number, in the index, of a tensor in it that has the parameter's shape;
+                                    * SIZE_MAX: none */
     size_t rows, columns;          /* numbers of a factored moment's two tensors (Adafactor); SIZE_MAX: none */
     bool row_kept;                 /* they have as many dimensions as the parameter (torch's own Adafactor) */
     bool has_tensors;              /* besides step */
-    bool matrix;                   /* torch's Muon takes nothing else */
-    size_t group;
+    bool matrix;                   /* of torch's Muon, which takes parameters of two dimensions alone */
+    size_t group;                  /* number of its group */
 } ckpt__slot;
 
+/* One group: the slots [first, first + count), and its settings. All other numbers are nodes of the builder's tree. */
 typedef struct ckpt__opt_group {
-    size_t node, first, count;     /* of its slots */
+    size_t node, first, count;     /* the group's dict; of its slots: number of the first, how many */
     size_t hypers;                 /* node whose children are its hyper-parameters; SIZE_MAX: it has none */
     size_t names;                  /* node of its param_names; SIZE_MAX: none */
-    bool has_decay;
-    double decay;
+    bool has_decay;                /* weight_decay is there, and a number */
+    double decay;                  /* that number; 0 without it */
 } ckpt__opt_group;
 
-/* libtorch before 1.5: a tensor of a slot's state, which lies in a list and not below the state's node. */
+/* libtorch before 1.5: a tensor of a slot's state, which lies in a list and not below the state's node.
+ * "exp_average_buffers/2" is {slot 2, its node, "exp_avg"}. */
 typedef struct ckpt__old_state {
     size_t slot, node;
-    const char *key;
+    const char *key;               /* static: the key that later versions have */
 } ckpt__old_state;
 
+/* An optimizer's dict, read into slots and groups. Slots are numbered through all groups, in the order in which the
+ * groups list their parameters. A file that holds nothing but this optimizer, with two groups of parameters:
+ *
+ *     {'state': {0: {'step': 5, 'exp_avg': T0, 'exp_avg_sq': T1}, 1: {'step': 5, 'exp_avg': T2, 'exp_avg_sq': T3}},
+ *      'param_groups': [{'weight_decay': 0.01, 'params': [0, 1]}, {'weight_decay': 0.0, 'params': [2]}]}
+ *
+ * The tree has node 1 for 'state', nodes 2 and 6 for the two states, nodes 11 and 16 for the two groups:
+ *
+ *     slot  id   state     shaped          group           group  node  first  count  decay
+ *     0     "0"  2         0 (T0)          0               0      11    0      2      0.01
+ *     1     "1"  6         2 (T2)          0               1      16    2      1      0
+ *     2     "2"  SIZE_MAX  SIZE_MAX        1
+ *
+ * Slot 2 has no state yet: its parameter is frozen, or never had a gradient. Any shape fits it. */
 typedef struct ckpt__optimizer {
-    size_t node, state;            /* SIZE_MAX: none */
+    size_t node, state;            /* of the dict, and of its 'state'; SIZE_MAX: none */
     bool libtorch;                 /* of libtorch in C++ */
-    ckpt__old_state *old;          /* heap */
+    ckpt__old_state *old;          /* heap, owned; NULL: a dict of today */
     size_t old_count, old_capacity;
-    size_t *listed;                /* heap; libtorch: the slot of each parameter that the groups list. Its parameters() has
-                                    * one that is registered under two names twice */
+    size_t *listed;                /* heap, owned: the slot of each parameter that the groups list. The parameters()
+                                    * of libtorch has one that is registered under two names twice: A, B, A is two
+                                    * slots, and listed is {0, 1, 0}. Of other optimizers listed[i] is i */
     size_t listed_count, listed_capacity;
-    ckpt__slot *slots;             /* heap */
+    ckpt__slot *slots;             /* heap, owned */
     size_t slot_count, slot_capacity;
-    ckpt__opt_group *groups;       /* heap */
+    ckpt__opt_group *groups;       /* heap, owned */
     size_t group_count, group_capacity;
     bool text_ids;                 /* all ids are strings */
 } ckpt__optimizer;
 void ckpt__optimizer_free(ckpt__optimizer *optimizer);
 
-/* ---- the work on one checkpoint */
+/* The work on one checkpoint: what ckpt__canon_build was given, and what was found so far. All nodes are numbers in
+ * `tree`; a node's descendants are the nodes [i + 1, tree.nodes[i].end), so "is node n in the optimizer at node i?"
+ * is i < n < end. */
 typedef struct ckpt__builder {
-    const ckpt__index *index;
-    const ckpt__canon_hints *hints;
-    ckpt__canon *canon;
-    ckpt__tree tree;
+    const ckpt__index *index;      /* borrowed, as are the hints, the report (NULL: none) and the error (may be NULL) */
+    const ckpt__canon_hints *hints;    /* never NULL */
+    ckpt__canon *canon;            /* the answer: the caller's after success, freed after a failure */
+    ckpt__tree tree;               /* owned; its names are in the canon's arena */
     ckpt_report *report;
     ckpt_error *err;
-    ckpt__hash *wanted;            /* names of the hints; NULL: none */
-    size_t *optimizers;            /* heap: nodes that are an optimizer's dict */
+    ckpt__hash *wanted;            /* owned: names of the hints; NULL: none */
+    size_t *optimizers;            /* heap, owned: nodes that are an optimizer's dict, ascending */
     size_t optimizer_count, optimizer_capacity;
-    size_t *models;                /* heap: nodes that are a state_dict by their structure */
+    size_t *models;                /* heap, owned: nodes that are a state_dict by their structure, ascending */
     size_t model_count, model_capacity;
-    ckpt__model model;
+    ckpt__model model;             /* the ones that were chosen; owned */
     ckpt__optimizer optimizer;
     size_t scaler, step;           /* nodes; SIZE_MAX: none */
-    size_t entry_capacity;
+    size_t entry_capacity;         /* of canon->entries */
     bool mixed;                    /* the tree is not laid out as the file (canon_flat.c): its paths are none of the file's */
     bool no_memory;                /* a finding could not be added */
 } ckpt__builder;
@@ -172,12 +200,14 @@ ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *opt
 bool ckpt__classes_agree(const ckpt__optimizer *optimizer, const ckpt__model *model, const ckpt__builder *b,
                          const size_t *entries);
 
-/* What an order that fits is held against. */
+/* What an order that fits is held against. All pointers are borrowed from whoever infers the order. */
 typedef struct ckpt__exam {
     ckpt__builder *b;
     const ckpt__optimizer *o;
     const ckpt__model *m;
-    const size_t *list; size_t list_count;     /* the entries in the order that the model has by the hypothesis */
+    const size_t *list; size_t list_count;     /* numbers of the entries, in the order that the model has by the
+                                                * hypothesis; NULL: the file does not say how two classes of
+                                                * parameters interleave */
     bool decided;                  /* the groups' weight_decay says which of two groups is which */
 } ckpt__exam;
 

@@ -5,14 +5,17 @@
 #include "anatomy/canon.h"
 #include "map/map.h"
 
-/* Parallel arrays, one item a tensor among the canonical entries. */
+/* The tensors among the canonical entries, and where each of them goes. Every array has `count` items, an item a
+ * tensor, and is the heap's: the placement owns them (ckpt__placement_free). A canon with the entries w (a tensor),
+ * optimizer.w.step (the number 3) and optimizer.w.exp_avg (a tensor) gives count 2 and entries {0, 2}. If w is in
+ * group 1, groups is {1, 1}: a moment is in the group of its parameter. */
 typedef struct ckpt__placement {
     size_t count;
     size_t *entries;              /* number of the canonical entry */
-    ckpt__subject *subjects;
-    ckpt_dtype *dtypes;
+    ckpt__subject *subjects;      /* what the map's rules see; the strings are borrowed from the canon and the index */
+    ckpt_dtype *dtypes;           /* as saved */
     ckpt_optimizer_kind *kinds;   /* by the saved flags of the group that holds the parameter; DEFAULT: in no group */
-    size_t *groups;               /* number of that group; SIZE_MAX: none */
+    size_t *groups;               /* number of that group in the canon; SIZE_MAX: none */
     ckpt__target *targets;        /* all NONE until ckpt__placement_apply */
 } ckpt__placement;
 

@@ -15,6 +15,8 @@
 #include "format/format.h"
 #include "model/training.h"
 
+/* A program that writes checkpoints: its name, and the paths of what `show` tells. All texts are static; a path that
+ * is NULL is not kept by the producer, except step and epoch. */
 typedef struct ckpt__producer {
     const char *name;             /* "Lightning"; NULL: not known */
     ckpt_loader loader;           /* what it resumes with */
@@ -41,12 +43,14 @@ const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_
 /* Of the value tree of a torch file. */
 const ckpt__producer *ckpt__producer_of_root(const ckpt_value *root);
 
-/* ---- producer_match.c */
+/* A producer, and the signs that a checkpoint is from it. The first row that fits is taken. Lightning's signs are
+ * "pytorch-lightning_version:str", "state_dict:dict", "global_step:int" and "epoch:int": a torch file whose root has
+ * all four keys, with values of these kinds, is Lightning's. */
 typedef struct ckpt__producer_row {
     ckpt__producer producer;
     const ckpt__format *format;   /* the index's; NULL: a torch file */
-    const char *signs[8];         /* all must hold */
-    const char *none;             /* alternatives of signs: none may hold */
+    const char *signs[8];         /* all must hold; NULL behind the last */
+    const char *none;             /* alternatives of signs: none may hold; NULL: nothing is excluded */
     const char *only;             /* words: the root has no other keys; NULL: it may */
 } ckpt__producer_row;
 extern const ckpt__producer_row ckpt__producer_rows[];

@@ -12,9 +12,9 @@ typedef struct ckpt__decoder {
     const ckpt__extent *extent;
     const char *what;             /* for messages: borrowed */
     uint64_t produced;            /* decoded bytes given out */
-    uint64_t consumed;            /* coded bytes read */
+    uint64_t consumed;            /* coded bytes read; stays 0 for a stored extent */
     z_stream z;
-    bool z_open, z_ended;
+    bool z_open, z_ended;         /* z is in use: the extent is coded; zlib has seen the end */
     unsigned char *coded;         /* heap, owned: CKPT__CODED_BLOCK bytes of input of a coded extent; else NULL */
 } ckpt__decoder;
 

@@ -3,14 +3,21 @@
 #define CKPT_ELEMENTS_H
 #include "engine/window.h"
 
+/* One tensor or storage that is read from its first byte to its last. Of a tensor the bytes come in C order, and
+ * little-endian.
+ *
+ * A read may ask for any number of bytes, but a byte swap needs whole units. Two big-endian float32 are read 6 bytes
+ * and then 2: the first 4 go to the caller directly; the second unit is read into `carry` (carried 4) and swapped
+ * there, and 2 bytes of it are given (carry_at 2). The second read takes the other 2 from there. */
 typedef struct ckpt__elements {
     ckpt__decoder decoder;        /* what lies in order is read through it */
     ckpt__windows windows;        /* what does not, through these */
-    bool windowed;
-    unsigned char *window;        /* bytes [window_at, window_end) of it are not yet given out */
+    bool windowed;                /* through the windows */
+    unsigned char *window;        /* heap, owned: the window that was gathered; bytes [window_at, window_end) of it
+                                   * are not yet given out. NULL: not windowed */
     size_t window_at, window_end;
-    const ckpt__source *source;
-    ckpt__extent *extent;
+    const ckpt__source *source;   /* borrowed */
+    ckpt__extent *extent;         /* the index's; only the answer of the CRC check is written (engine/checked.h) */
     uint64_t size, at;            /* bytes in all, and given out */
     size_t unit;                  /* bytes that belong together: no block ends within */
     uint32_t swap;                /* bytes that are reversed; 1: none */
@@ -18,12 +25,15 @@ typedef struct ckpt__elements {
     bool flips;
     size_t negate_size;           /* integers of that size are negated; 0: none */
     unsigned char carry[16];      /* of a unit that a read cuts */
-    size_t carried, carry_at;
-    bool check_extent, check_tensor, whole;
-    uint32_t extent_crc, tensor_crc, want_crc;    /* of the bytes as stored; of the elements in C order, not resolved */
-    char what[200];
+    size_t carried, carry_at;     /* bytes of it; how many were given out */
+    bool check_extent, check_tensor, whole;    /* compare the CRC of the storage, of the tensor; all of the extent is
+                                                * read */
+    uint32_t extent_crc, tensor_crc, want_crc;    /* of the bytes as stored; of the elements in C order, not
+                                                   * resolved; what tensor_crc must be */
+    char what[200];               /* for messages: the name, escaped */
 } ckpt__elements;
 
+/* How the elements are read. All zero: no check, the bytes behind a view, 128 MiB. */
 typedef struct ckpt__elements_options {
     bool check;                   /* compare the CRCs there are: of the storage, also where a view is but a part of it, and of
                                    * the tensor */

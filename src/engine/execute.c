@@ -5,20 +5,22 @@
 #include "engine/checked.h"
 #include "engine/stream.h"
 
+/* One run of a plan. The plan is run group by group: all copies of one storage, then those of the next. */
 typedef struct runner {
-    const ckpt__source *source;
+    const ckpt__source *source;   /* borrowed, as are the index, the lanes and the progress (NULL: none) */
     const ckpt__index *index;
     ckpt__lanes *lanes;
     const ckpt_progress *progress;
-    uint64_t done, total;
-    bool check;
+    uint64_t done, total;         /* bytes of the storages */
+    bool check;                   /* compare CRCs */
     /* the storage that is being read */
-    ckpt__copy *copies;
-    size_t count;
+    ckpt__copy *copies;           /* the plan's: the first of its copies */
+    size_t count;                 /* of its copies */
     ckpt__copy *direct;           /* the one host copy that takes all of it; else NULL */
     bool any_device;
-    ckpt__slot *slot;             /* the block that is being filled */
-    void *host_block;
+    ckpt__slot *slot;             /* the block that is being filled: the lanes' */
+    void *host_block;             /* heap, owned: CKPT__BLOCK bytes, where neither a place nor a slot takes the
+                                   * bytes; NULL before */
 } runner;
 
 static ckpt_status lane_of(runner *r, ckpt_device device, ckpt__lane **lane, ckpt_error *err)
@@ -96,13 +98,14 @@ static ckpt_status run_linear(runner *r, size_t storage, ckpt_error *err)
 
 /* ---- the others: gathered, swapped, converted or scattered, one tensor at a time */
 
+/* One copy that is not linear. */
 typedef struct shaped {
-    runner *r;
+    runner *r;                    /* borrowed, as is the copy */
     ckpt__copy *copy;
-    ckpt__strided place;
-    void *converted;
+    ckpt__strided place;          /* how far the copy's place is filled */
+    void *converted;              /* heap, owned: a block in the dtype of the place; NULL: no conversion yet */
     size_t room;                  /* bytes of `converted` */
-    bool inexact;
+    bool inexact;                 /* some value was rounded */
 } shaped;
 
 /* Contiguous pieces of the place, each a copy of its own; rows of one pitch go as one 2D copy. */

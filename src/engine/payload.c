@@ -7,30 +7,39 @@
 
 enum { SOURCE_BLOCK = 256 << 10 };  /* bytes that are converted at a time */
 
+/* The one payload that is read, and what all of them share. Where the source has 3 storages and the target 5, the
+ * storages 3 and 4 are new: own_count is 2, and own[0] is the tensor that storage 3 is made of.
+ *
+ * A read of 6 bytes of float32 that are converted ends within the second element: 4 bytes go to the caller at once;
+ * the second element goes to `carry`, carried is 4, and 2 bytes are given (carry_at 2). The next read begins with
+ * the other 2. */
 struct ckpt__reader_payload {
-    const ckpt__source *source;
+    const ckpt__source *source;   /* borrowed, as are the indexes and casts */
     const ckpt__index *from, *to;
-    const ckpt_dtype *casts;
-    uint64_t memory;
-    ckpt__convert_counts *counts; /* per tensor; NULL: no casts */
-    size_t *own; size_t own_count;    /* the tensor of each storage that the source does not have; SIZE_MAX: none */
+    const ckpt_dtype *casts;      /* one a tensor of `from`; NULL: none */
+    uint64_t memory;              /* bytes that the buffers may take */
+    ckpt__convert_counts *counts; /* heap, owned: per tensor of `from`; NULL: no casts */
+    size_t *own; size_t own_count;    /* heap, owned: the tensor of each storage that the source does not have;
+                                       * SIZE_MAX: none */
     bool open;                    /* kind and number are those of the payload that is being read */
     ckpt__segment_kind kind;
     size_t number;
     uint64_t next;                /* the byte of it that comes next */
-    ckpt__elements elements;
-    ckpt__index view;             /* of one tensor: its elements in the order of their places in a storage */
+    ckpt__elements elements;      /* owned */
+    ckpt__index view;             /* a copy of `from` with one tensor: its elements in the order of their places in a
+                                   * storage. It owns nothing; the next two and `sizes` are its tensor */
     ckpt__tensor ordered;
     ckpt__piece piece;
-    int64_t *sizes;               /* heap: shape, then strides */
+    int64_t *sizes;               /* heap, owned: shape, then strides; NULL before the first such tensor */
     /* one that is converted */
     bool converts;
-    size_t tensor;
-    ckpt_dtype dtype, cast;
+    size_t tensor;                /* number in `from` */
+    ckpt_dtype dtype, cast;       /* of the source's elements, of the target's */
     uint64_t left;                /* elements that are not converted yet */
-    unsigned char *block;         /* of the source's elements */
+    unsigned char *block;         /* heap, owned: SOURCE_BLOCK bytes of the source's elements; NULL before the first
+                                   * conversion */
     unsigned char carry[16];      /* of a converted element that a read cuts */
-    size_t carried, carry_at;
+    size_t carried, carry_at;     /* bytes of it; how many were given out */
 };
 
 /* ---- opening one */

@@ -6,11 +6,12 @@
 #include "io/sink.h"
 
 /* Where a recipe's payloads come from: bytes [offset, offset + n) of the payload of `number` (PAYLOAD: a tensor's
- * elements in C order; STORAGE: a storage's bytes), asked for in order within one payload. */
+ * elements in C order; STORAGE: a storage's bytes), asked for in order within one payload. A payload of 12 bytes may
+ * be asked for as offset 0, n 8 and then offset 8, n 4. The writer borrows it. */
 typedef struct ckpt__payload {
     ckpt_status (*read)(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
                         ckpt_error *err);
-    void *ctx;
+    void *ctx;                    /* what read gets; whoever made the payload owns it */
     bool alone;                   /* the thread that reads writes as well; else another one does */
     size_t block;                 /* bytes that are written at a time; 0: CKPT__BLOCK */
 } ckpt__payload;

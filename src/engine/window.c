@@ -6,6 +6,13 @@
 /* A hole that is cheaper to read than to read around, and the longest piece. */
 enum { HOLE = 16 << 10, PIECE = 512 << 10, PITCH = 64 };
 
+/* One dimension of a box. The first window of the matrix in window.h (2 rows of 3 float32, strides of 4 and 16 bytes):
+ *
+ *     dims[0]   n 2   stride 4    place 12     the rows: neighbours in the storage, 12 bytes apart in the window
+ *     dims[1]   n 3   stride 16   place 4      the columns
+ *
+ * The holes are small, so both dimensions are within one piece: bytes 0..39 of the storage are read at once, and the
+ * element in row 1, column 2 goes from byte 1 * 4 + 2 * 16 = 36 to byte 1 * 12 + 2 * 4 = 20 of the window. */
 typedef struct dim {
     uint64_t n;                   /* indexes in the window */
     uint64_t stride;              /* bytes between them in the storage */
@@ -17,14 +24,15 @@ typedef struct dim {
     bool piece;                   /* lies within a piece; else each index has pieces of its own */
 } dim;
 
+/* One window, while it is gathered. All pointers are borrowed. */
 typedef struct box {
     uint32_t ndim;
     dim dims[CKPT__WINDOW_DIMS];
-    uint32_t by_stride[CKPT__WINDOW_DIMS];    /* the smallest first */
-    uint64_t begin;               /* in the storage */
-    size_t size;
+    uint32_t by_stride[CKPT__WINDOW_DIMS];    /* numbers of dims, that of the smallest stride first */
+    uint64_t begin;               /* of the box's first element in the storage, in bytes */
+    size_t size;                  /* bytes of an element */
     uint64_t pitch;               /* bytes from piece to piece in the scratch */
-    unsigned char *scratch, *to;
+    unsigned char *scratch, *to;  /* CKPT__SCRATCH bytes; the window */
     const ckpt__source *source;
     const ckpt__extent *extent;
 } box;

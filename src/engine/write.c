@@ -5,28 +5,32 @@
 #include "codec/crc32.h"
 #include "io/pump.h"
 
-/* A block that is written last. */
+/* A block that is written last, because it holds bytes that only finish() knows. */
 typedef struct block {
-    struct block *next;
-    uint64_t offset;
+    struct block *next;           /* NULL: the last of the list */
+    uint64_t offset;              /* in the file, in bytes */
     size_t size;
-    unsigned char *data;          /* NULL: all of it is deferred, and comes from the segment when it is final */
+    unsigned char *data;          /* heap, owned; NULL: all of it is deferred, and comes from the segment when it is
+                                   * final */
 } block;
 
+/* One recipe that is written. With blocks of 256 bytes, a DEFERRED segment of 100 bytes and a PAYLOAD of 300, block
+ * 0 holds the deferred bytes and 156 of the payload: it waits, and it is kept as a copy (partly). Block 1 has offset
+ * 256 and 144 bytes, and is written at once. Then finish() fills the segment in, and block 0 is written. */
 typedef struct writer {
-    ckpt__recipe *recipe;
+    ckpt__recipe *recipe;         /* borrowed, as are the payload, the sink, the progress (NULL: none) and the error */
     const ckpt__payload *payload;
     ckpt__sink *sink;
-    ckpt__pump *pump;
+    ckpt__pump *pump;             /* owned */
     const ckpt_progress *progress;
-    uint64_t before, total;       /* for the progress callback */
-    unsigned char *data;          /* the block that is being filled */
-    size_t capacity, used;
+    uint64_t before, total;       /* bytes, for the progress callback: done before this recipe; in all */
+    unsigned char *data;          /* the block that is being filled; the pump's */
+    size_t capacity, used;        /* bytes of it */
     bool waits, partly;           /* it holds bytes that are not final yet; it holds others too */
     uint64_t offset;              /* of the block in the file */
-    block *waiting;               /* blocks that do: written last */
-    uint32_t *crcs;               /* of each segment */
-    ckpt__buf made;               /* one that is computed */
+    block *waiting;               /* heap, owned: blocks that wait: written last; NULL: none */
+    uint32_t *crcs;               /* heap, owned: of each segment */
+    ckpt__buf made;               /* owned: the bytes of a segment that is computed */
     ckpt_error *err;
 } writer;
 

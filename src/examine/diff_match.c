@@ -91,6 +91,8 @@ static bool same_view(const ckpt__tensor *a, const ckpt__tensor *b)
            (n == 0 || (memcmp(p->shape, q->shape, n) == 0 && memcmp(p->strides, q->strides, n) == 0));
 }
 
+/* The place where a view begins, as a key: two names of one tensor have the same. The offset counts elements.
+ * Tensors of one place may still be different views; same_view decides. */
 typedef struct place {
     uint64_t storage, offset, ndim;
 } place;

@@ -10,18 +10,22 @@
 /* Of a name the first dots are tried: hashing what is behind each of thousands would take the square of its length. */
 enum { ROUNDS = 8, CANDIDATES_MAX = 4096, NAME_MAX_TRIED = 4096, DOTS_MAX_TRIED = 64 };
 
+/* A path that may be in front of one side's names. */
 typedef struct candidate {
-    ckpt_str prefix;              /* with its last dot */
+    ckpt_str prefix;              /* with its last dot; borrowed from a name */
     size_t votes[2];              /* of tensors, of values */
 } candidate;
 
+/* The search in one direction. `with` has ema.w (4 x 4), ema.b (4) and ema.c (4); `without` has w (4 x 4), b (4) and
+ * d (4). The path "ema." gets 2 votes of tensors, and left is {3, 0}: 2 of 3 is at least half, so w and b are
+ * paired, c and d are not. */
 typedef struct prefixes {
-    ckpt__differ *d;
-    ckpt__diff_side *with, *without;
-    ckpt__hash *names;            /* of what `without` has left -> thing */
-    ckpt__hash *known;            /* prefix -> candidate */
-    candidate *list; size_t count, capacity;
-    ckpt__buf text;               /* a name that is looked for */
+    ckpt__differ *d;              /* borrowed */
+    ckpt__diff_side *with, *without;    /* the two sides of d, either way round */
+    ckpt__hash *names;            /* owned, for one round: of what `without` has left -> number of the thing */
+    ckpt__hash *known;            /* owned, for one round: prefix -> number of the candidate */
+    candidate *list; size_t count, capacity;    /* heap, owned */
+    ckpt__buf text;               /* owned: a name that is looked for */
     size_t left[2];               /* tensors and values that `without` has left */
 } prefixes;
 

@@ -16,14 +16,16 @@ enum {
     VIEW_MEMORY = 32 << 20
 };
 
+/* Two tensors that are compared. It is on the heap, for its arrays. */
 typedef struct comparer {
-    ckpt_diff_tensor *row;
-    ckpt__numbers a, b;
+    ckpt_diff_tensor *row;        /* borrowed: the answer goes there */
+    ckpt__numbers a, b;           /* how bytes of either become numbers */
     bool one_dtype, exact;        /* exact: no tolerance */
-    double atol, rtol;
-    unsigned char *pa, *pb;       /* blocks */
-    double xa[2 * SOME], xb[2 * SOME];
-    int64_t ia[SOME], ib[SOME];
+    double atol, rtol;            /* a value of a may be atol + rtol * |value of b| away */
+    unsigned char *pa, *pb;       /* heap, owned: blocks of BLOCK_VALUES values, of 16 bytes at most; NULL: nothing
+                                   * is compared */
+    double xa[2 * SOME], xb[2 * SOME];    /* values as numbers; complex ones take two places */
+    int64_t ia[SOME], ib[SOME];   /* integers; those that have no sign, as their bits */
 } comparer;
 
 /* ---- one place */

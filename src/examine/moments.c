@@ -9,6 +9,7 @@ enum { LANES = 4 };               /* independent sums, so that additions need no
 static const double large = 0x1p+400, small = 0x1p-400;
 enum { SCALE = 600 };
 
+/* The first look at a block: sum, smallest, largest, and how many values are 0. */
 typedef struct scanned {
     double sum, min, max;
     uint64_t zero;

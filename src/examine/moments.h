@@ -9,14 +9,17 @@
 
 enum { CKPT__MOMENTS_BLOCK = 2048 };
 
-/* A number that two doubles are together: the second one is what the first one has lost. */
+/* A number that two doubles are together: the second one is what the first one has lost. No double holds 2^53 + 1;
+ * a sum holds it as high 2^53 and low 1. */
 typedef struct ckpt__sum {
     double high, low;
 } ckpt__sum;
 
+/* The sums over all blocks so far. All zero is a good start. The values 1, 2, 3, NaN give finite 3, nan 1, min 1,
+ * max 3, sum 6, mean 2, squares 1 + 0 + 1 = 2: the deviation is sqrt(2 / 3). */
 typedef struct ckpt__moments {
-    uint64_t finite, nan, inf_pos, inf_neg, zero;
-    double min, max;              /* of the finite; 0 where there are none */
+    uint64_t finite, nan, inf_pos, inf_neg, zero;    /* how many values; zeros are finite, too */
+    double min, max;              /* of the finite; 0 where there are none. Not scaled */
     int scale;                    /* the rest is of values times 2^-scale, that their squares be doubles */
     ckpt__sum sum;                /* of blocks' sums: exact where those are, as of whole numbers */
     ckpt__sum mean, squares;      /* squares: of the distances from the mean, which is nearer to the true one than sum is */
@@ -28,11 +31,14 @@ void ckpt__moments_add(ckpt__moments *m, double *x, size_t n);
 double ckpt__moments_mean(const ckpt__moments *m);
 double ckpt__moments_std(const ckpt__moments *m);
 
+/* The histograms of one tensor: bins of equal width from its smallest value to its largest, and counts by exponent.
+ * Bin k takes values from edges[k] on, below edges[k + 1]; the last bin takes `high`, too. The value 6 = 1.5 * 2^2
+ * counts in exponents[1023 + 2]. */
 typedef struct ckpt__bins {
-    double low, high;
+    double low, high;             /* the range */
     double edges[CKPT_STATS_BINS + 1];
-    uint64_t counts[CKPT_STATS_BINS];
-    uint64_t exponents[2048];     /* of doubles, biased */
+    uint64_t counts[CKPT_STATS_BINS];    /* values in each bin */
+    uint64_t exponents[2048];     /* of doubles, biased: values with each; zeros are not counted */
 } ckpt__bins;
 
 /* high > low. The edges are low + k * ((high - low) / CKPT_STATS_BINS), and high. */

@@ -14,21 +14,26 @@ __extension__ typedef __int128 wide;
 
 enum { KEPT_MAX = 32 << 20 };     /* bytes of a tensor that are kept for its histogram; more are read again */
 
+/* The pass over the tensors, and the numbers of the tensor that is read. It is on the heap, for its arrays.
+ *
+ * Integers of 64 bits are summed exactly, in 128 bits, and their deviation is that of the distances from the first
+ * of them (pivot): 2^60, 2^60 + 1 and 2^60 + 2 are not all doubles, but 0, 1 and 2 are. */
 typedef struct stater {
-    const ckpt_reader *reader;
+    const ckpt_reader *reader;    /* borrowed, as are the options */
     const ckpt_stats_options *options;
-    uint64_t done, total;
+    uint64_t done, total;         /* bytes, for the progress callback; of a tensor that is read twice, both times */
     /* of the tensor that is read */
     ckpt__numbers numbers;
     uint64_t left;                /* values that are still to come */
-    ckpt__moments moments;
+    ckpt__moments moments;        /* of wide integers: of their distances from the pivot */
     bool binning;                 /* the second look at it */
     ckpt__bins bins;
     bool started;                 /* wide integers: pivot is the first */
-    wide pivot, sum, low, high;
-    unsigned char *kept;          /* heap: its bytes, where they are few */
-    double x[2 * CKPT__MOMENTS_BLOCK];
-    int64_t i64[CKPT__MOMENTS_BLOCK];
+    wide pivot, sum, low, high;   /* low, high: the smallest and the largest */
+    unsigned char *kept;          /* heap, owned: its bytes, where they are few; NULL: no histogram, or it is read
+                                   * again */
+    double x[2 * CKPT__MOMENTS_BLOCK];    /* values as numbers; complex ones take two places */
+    int64_t i64[CKPT__MOMENTS_BLOCK];     /* wide integers; those that have no sign, as their bits */
 } stater;
 
 const char *ckpt_stats_kind_name(ckpt_stats_kind kind)

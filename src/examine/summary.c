@@ -11,10 +11,11 @@
 #include "format/torch/write.h"
 #include "format/table.h"
 
+/* The work on one summary. All pointers are borrowed. */
 typedef struct summary_work {
     const ckpt_reader *reader;
-    const ckpt__index *index;
-    const ckpt__producer *producer;
+    const ckpt__index *index;     /* the reader's */
+    const ckpt__producer *producer;    /* never NULL */
     const ckpt_value *root; /* what the producer's paths start from */
     ckpt_summary *out;
     ckpt_error *err;

@@ -6,9 +6,11 @@
 /* ---- which class: the keys that torch's own __init__ gives a scheduler's __dict__ (torch/optim/lr_scheduler.py); of optimizers:
  * optimizer_class.c */
 
+/* One row of the table of schedulers; the first row that fits is taken. All texts are static. {"StepLR", "step_size
+ * gamma", ""} is a scheduler with both keys. */
 typedef struct kind_row {
     const char *name;
-    const char *all, *none; /* words: keys */
+    const char *all, *none; /* words: keys: all of these are there, and none of those */
 } kind_row;
 
 static const kind_row schedulers[] = {
@@ -46,7 +48,8 @@ static const ckpt_value *first_group(const ckpt_value *optimizer)
     return NULL;
 }
 
-/* The optimizer's first group, and the state of the first parameter that has some. */
+/* The optimizer's first group, and the state of the first parameter that has some. Borrowed from the tree; NULL:
+ * there is none. */
 typedef struct first_of {
     const ckpt_value *group, *state;
 } first_of;
@@ -124,12 +127,13 @@ static bool is_scheduler(const ckpt_value *v)
     return ckpt_value_get(v, "base_lrs") || ckpt_value_get(v, "_step_count") || ckpt_value_get(v, "num_bad_epochs");
 }
 
+/* The walk over the value tree. */
 typedef struct finder {
-    ckpt_summary *out;
-    ckpt_str inside; /* the last that was found: what is in it is its own */
-    ckpt__buf name;
-    const ckpt_value *first;      /* optimizer */
-    ckpt_str first_path;
+    ckpt_summary *out;            /* borrowed */
+    ckpt_str inside; /* not used: see name */
+    ckpt__buf name;               /* owned: path of the last that was found; what is below it is its own */
+    const ckpt_value *first;      /* optimizer; borrowed from the tree; NULL: none yet */
+    ckpt_str first_path;          /* of it, in the arena of the summary */
     bool no_memory;
 } finder;
 

@@ -3,16 +3,19 @@
 
 #include <stdlib.h>
 
+/* The parameters that have optimizer state, and those that have none. A parameter counts once, by the place of its
+ * elements, however many names it has: with state for wte.weight, the tied lm_head.weight lacks nothing. */
 typedef struct state_tally {
-    const ckpt__index *index;
+    const ckpt__index *index;     /* borrowed, as is the canon */
     const ckpt__canon *canon;
-    ckpt__hash *has_state; /* canonical names of parameters that have some */
+    ckpt__hash *has_state; /* owned: canonical names of parameters that have some */
     ckpt__hash
-        *bytes_with_state; /* where such a parameter's elements are: a tie is the same elements under another name */
-    ckpt__hash *seen;      /* of parameters: where they are; of states: their parameter */
-    ckpt__arena *arena;    /* keys of the two */
-    ckpt_summary *out;
-    size_t alive; /* states that belong to a parameter of some group */
+        *bytes_with_state; /* owned: where such a parameter's elements are: a tie is the same elements under another
+                            * name */
+    ckpt__hash *seen;      /* owned: places of the parameters that were counted */
+    ckpt__arena *arena;    /* owned: keys of bytes_with_state and seen */
+    ckpt_summary *out;            /* borrowed */
+    size_t alive; /* parameters that have state */
 } state_tally;
 
 static bool is_state(const ckpt__canon_entry *e)

@@ -20,16 +20,19 @@
 static const char manifest_name[] = "checkpoint.json";
 enum { MANIFEST_MAX = 1 << 20 };
 
+/* One check. While the checkpoint is open, source and index are the reader's; before and after, the source is the
+ * verifier's own and the index NULL. */
 typedef struct verifier {
-    const ckpt_progress *progress;
-    ckpt_verify_result *result;
+    const ckpt_progress *progress;    /* borrowed; NULL: none */
+    ckpt_verify_result *result;   /* borrowed */
     ckpt_report *report;          /* never NULL here */
     ckpt__source *source;
     const ckpt__index *index;
-    bool *whole;                  /* per file of the source: its bytes are those of the manifest */
-    size_t whole_count;
-    uint64_t done, total;
-    uint64_t protected_bytes;
+    bool *whole;                  /* heap, owned: per file of the source: its bytes are those of the manifest; NULL:
+                                   * none are */
+    size_t whole_count;           /* items of it; a file with a greater number is not whole */
+    uint64_t done, total;         /* bytes, for the progress callback */
+    uint64_t protected_bytes;     /* payload bytes that some checksum covers */
     ckpt__views views;            /* made when a storage is damaged */
 } verifier;
 
@@ -161,8 +164,9 @@ static ckpt_status check_manifest(verifier *v, ckpt_error *err)
 
 /* ---- payloads */
 
+/* The bytes that a read has given so far, and their CRC-32. */
 typedef struct sum {
-    verifier *v;
+    verifier *v;                  /* borrowed */
     uint32_t crc;
     uint64_t bytes;
 } sum;

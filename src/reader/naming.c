@@ -6,10 +6,12 @@
 #include "base/first_sizes.h"
 #include "reader/reader.h"
 
+/* One row for each tensor of the reader. The strings of a row are borrowed from the canon and from the reader's
+ * index, so the reader must outlive the naming. */
 struct ckpt_naming {
-    ckpt__canon *canon;           /* NULL: the file was too ambiguous for names */
-    ckpt_canonical *rows;         /* per tensor */
-    size_t count;
+    ckpt__canon *canon;           /* owned; NULL: the file was too ambiguous for names */
+    ckpt_canonical *rows;         /* heap, owned: per tensor; name.data NULL: no name is known */
+    size_t count;                 /* tensors of the reader's index */
 };
 
 static void fill(ckpt_naming *n)

@@ -5,10 +5,13 @@
 #include "reader/reader.h"
 #include "device/lanes.h"
 
+/* Maps and queues cost memory and time, and most readers need neither. Both are made when they are first asked for,
+ * and a lock guards them. */
 struct ckpt__reader_parts {
     pthread_mutex_t lock;         /* a reader may be shared by threads */
-    const void **maps;            /* one a file of the source: mapped, or NULL */
-    size_t map_count;
+    const void **maps;            /* heap, owned: one a file of the source: mapped, or NULL. NULL before the first
+                                   * map */
+    size_t map_count;             /* files; 0 before the first map */
     ckpt__lanes lanes;            /* the queues and pinned buffers to devices */
 };
 

@@ -7,11 +7,12 @@
 
 typedef struct ckpt__reader_parts ckpt__reader_parts;    /* reader/parts.h */
 
+/* The reader owns all of it; ckpt_reader_close frees it. */
 struct ckpt_reader {
-    char *path;
-    ckpt__source *source;
-    ckpt__index *index;
-    ckpt__hash *by_name;
+    char *path;                   /* heap: as it was opened */
+    ckpt__source *source;         /* the open files */
+    ckpt__index *index;           /* its by_name is NULL: the table is the reader's */
+    ckpt__hash *by_name;          /* name -> number of the first tensor of that name */
     ckpt__reader_parts *parts;
 };
 
