@@ -130,7 +130,6 @@ static bool is_scheduler(const ckpt_value *v)
 /* The walk over the value tree. */
 typedef struct finder {
     ckpt_summary *out;            /* borrowed */
-    ckpt_str inside; /* not used: see name */
     ckpt__buf name;               /* owned: path of the last that was found; what is below it is its own */
     const ckpt_value *first;      /* optimizer; borrowed from the tree; NULL: none yet */
     ckpt_str first_path;          /* of it, in the arena of the summary */
