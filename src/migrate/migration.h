@@ -87,7 +87,7 @@ typedef struct ckpt__migration {
     ckpt_reader *reader;          /* owned, the source's. With --verify the reader, both indexes and canon are freed,
                                    * and NULL, before the target is read back (ckpt__migrate_forget_source) */
     ckpt__index *from;            /* the reader's; edited in place, and some steps append tensors */
-    bool tree;                    /* ckpt__has_tree of `from` as it was opened, or `same` */
+    bool tree;                    /* ckpt__has_tree of `from` once torch.c has opened it, or `same` */
     ckpt_map *map;                /* owned: --map-location; NULL: not given */
     ckpt__canon *canon;           /* owned: canonical names; its entries go before the first byte is written */
     ckpt__placement places;       /* where each tensor goes; empty again once place.c has read it */
@@ -133,8 +133,8 @@ typedef struct ckpt__migration {
     ckpt__sink *sink;             /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
     char *beside;                 /* heap: the path where the target can be read until then; NULL: no --verify */
-    ckpt_report *report;          /* the caller's; the call's own where the caller gave none */
-    ckpt_report *lost;            /* owned: what the target cannot hold; without --lossy one finding refuses the call */
+    ckpt_report *report, *lost;   /* report: the caller's; the call's own where the caller gave none. lost: owned, all
+                                   * that the target cannot hold; without --lossy one finding refuses the call */
     ckpt_report *unused;          /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
