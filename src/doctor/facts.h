@@ -138,8 +138,8 @@ typedef enum ckpt__fact {
     CKPT__MAP_IGNORED
 } ckpt__fact;
 
-/* The bits of a situation. A situation has one bit of each kind, or 0 where that is not known. A row has a mask of each
- * kind, and a mask of 0 asks nothing. */
+/* The bits of a situation. A situation has one bit of each enum, or 0 where that is not known. A row has a mask of each
+ * enum, and a mask of 0 asks nothing. */
 enum { CKPT__K_FUSED = 1, CKPT__K_CAPTURABLE = 2, CKPT__K_FOREACH = 4, CKPT__K_PLAIN = 8,
        CKPT__K_DEVICE = CKPT__K_FUSED | CKPT__K_CAPTURABLE, CKPT__K_HOST = CKPT__K_FOREACH | CKPT__K_PLAIN };
 enum { CKPT__STEP_CPU = 1, CKPT__STEP_GPU = 2, CKPT__STEP_NUMBER = 4 };           /* after the map, before the load */
@@ -154,7 +154,7 @@ enum { CKPT__L_CKPT = 1 << CKPT_LOADER_CKPT, CKPT__L_TORCH = 1 << CKPT_LOADER_TO
 /* One fact's surroundings. The struct exists because the same fact means different things: a step on the CPU is right
  * for a plain optimizer, and wrong for a capturable one on a GPU. Each number is one bit of the enums above, or 0. */
 typedef struct ckpt__situation {
-    unsigned kind;                /* CKPT__K_: the kernel that runs. By the saved flags; for ckpt the program's word */
+    unsigned kind;                /* CKPT__K_: the kind that runs. By the saved flags; for ckpt the program's word */
     unsigned step, step_dtype, home;      /* CKPT__STEP_, CKPT__F32_STEP..., CKPT__HOME_: of one parameter */
     unsigned program;             /* CKPT__K_: the kind that the program constructs; 0: not said */
     unsigned amp;                 /* CKPT__AMP or CKPT__NO_AMP */
@@ -270,7 +270,8 @@ typedef struct ckpt__doctor_group {
  * out. Were the dead id 7, lost would be 0. */
 typedef struct ckpt__doctor_optimizer {
     const ckpt_value *dict;       /* {'state': ..., 'param_groups': ...}; NULL: found by canonical names */
-    ckpt_str name;                /* key path, in the arena of the examination or of the canon; "": the root */
+    ckpt_str name;                /* key path, in the arena of the examination or of the canon, or static; "": the
+                                   * root */
     uint64_t alive;               /* states whose id is in a group */
     uint64_t dead;                /* states whose id is in no group */
     uint64_t lost;                /* `dead`, where the ids of groups and dead states together make up 0, 1, 2, ..., or
