@@ -18,7 +18,7 @@ typedef enum ckpt__snippet_kind {
     CKPT__SNIPPET_END,  /* of the innermost IF or EACH */
     CKPT__SNIPPET_DONE
 } ckpt__snippet_kind;
-/* A step needs no number and no text beside its kind where these are 0 and NULL. All steps are static. */
+/* One step; all steps are static. */
 typedef struct ckpt__snippet_op {
     ckpt__snippet_kind kind;
     int what;         /* 0 where the kind needs none */
