@@ -8,10 +8,11 @@
 #include "format/folder/folder.h"
 #include "format/table.h"
 
-/* One file of the source that holds tensors or values. A part that is not `changed` is copied byte for byte. */
+/* One file of the source that holds tensors or values. A part that is not `changed` is copied byte for byte,
+ * but for a torch file where values are edited. */
 typedef struct part {
     ckpt_str name;                /* the file's, borrowed from the source's index or tree */
-    const ckpt__format *format;   /* static */
+    const ckpt__format *format;   /* static; NULL: not known */
     bool changed;                 /* a tensor of the file changes its tag, dtype or name, or stays behind */
     bool other;                   /* the same, tags left out of account */
     size_t first, count;          /* its tensors: `count` numbers of m->chosen, from `first` on. sort_chosen sorts

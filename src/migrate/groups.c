@@ -17,13 +17,13 @@ typedef struct owner {
     bool grouped;                 /* a group holds the parameter */
 } owner;
 
-/* The work of ckpt__migrate_groups. An example: with keys = {"exp_avg", "step"} an owner with a step alone has keys
- * 2. */
+/* The work of ckpt__migrate_groups. An example: with the grouper's keys {"exp_avg", "exp_avg_sq"} an owner of both has
+ * keys 3, and an owner of "exp_avg_sq" alone has keys 2. */
 typedef struct grouper {
     ckpt__migration *m;
     owner *owners; size_t count, capacity;        /* heap, owned */
     ckpt__hash *by_name;          /* name of a parameter -> number of its owner */
-    ckpt_str keys[KEYS_MAX]; size_t key_count;    /* keys of all states but "step"; a key beyond KEYS_MAX is not noted */
+    ckpt_str keys[KEYS_MAX]; size_t key_count;    /* of all states but "step"; at most KEYS_MAX are noted */
     size_t params;                /* how many parameters the model has */
     size_t made;                  /* how many steps were made */
     ckpt_error *err;
