@@ -1,6 +1,6 @@
-/* doctor/facts.h - doctor in two halves: facts (what is found in a checkpoint, and the situation that the program
- * makes of it) and rows (what a fact means in a situation, to which loader, in which versions of torch). The facts are
- * gathered by code; everything that upstream may change is in the tables: doctor_rows*.c and loaders.c. */
+/* doctor/facts.h - doctor in two halves. Facts say what a checkpoint holds. Rows say what a fact means: in which
+ * situation, to which loader, in which versions of torch. Code gathers the facts. Everything that upstream may change
+ * is in tables: rows_place.c, rows_load.c, rows_state.c and loaders.c. */
 #ifndef CKPT_DOCTOR_FACTS_H
 #define CKPT_DOCTOR_FACTS_H
 #include <ckpt/doctor.h>
@@ -10,7 +10,8 @@
 #include "anatomy/placement.h"
 #include "model/training.h"
 
-enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112, CKPT__WEIGHTS_ONLY_TORCH = 113 };      /* major * 100 + minor */
+enum { CKPT__NEWEST_TORCH = 213, CKPT__OLDEST_TORCH = 112, CKPT__WEIGHTS_ONLY_TORCH = 113 };      /* major * 100 +
+                                                                                                   * minor */
 
 typedef enum ckpt__fact {
     /* optimizer state and where it lives: once a parameter */
@@ -61,7 +62,8 @@ typedef enum ckpt__fact {
     CKPT__REFUSED,                /* a class that torch.load(weights_only=True) refuses; one finding a class */
     CKPT__REFUSED_RNG,            /* the same in a file whose failure the loader swallows */
     CKPT__REFUSED_FIXED,          /* the same in a file to which what the caller says about it does not reach */
-    CKPT__UNBUILT,                /* the same of a name that this torch does not have at all; {b}: the first that has it */
+    CKPT__UNBUILT,                /* the same of a name that this torch does not have at all; {b}: the first that has
+                                   * it */
     CKPT__UNTAKEN,                /* the same of a call that has more arguments, or other ones, than this torch takes */
     CKPT__TORCH_REFUSES,          /* torch.load raises, weights_only or not: {a} */
     CKPT__REFUSED_CPP,            /* what the C++ unpickler does not build */
@@ -115,8 +117,8 @@ typedef enum ckpt__fact {
     CKPT__EVAL_MODE, CKPT__DATA_WORKERS,
     /* several models and optimizers: models.c */
     CKPT__ID_TWICE,               /* id {a} stands twice in the groups of {b} */
-    CKPT__CLASS_UNDECIDED,        /* {a}: a key of the state that torch's class, which the keys of group {b} tell ({c}), does not write;
-                                   * and something that torch's class needs is missing */
+    CKPT__CLASS_UNDECIDED,        /* {a}: a key of the state that torch's class, which the keys of group {b} tell ({c}),
+                                   * does not write; and something that torch's class needs is missing */
     CKPT__MODEL_UNDECIDED,        /* {a}: nothing decides whose parameters the optimizer has */
     CKPT__MODEL_APART,            /* parameters on {a} ({c}) and on {b} */
     CKPT__WEIGHTS_ONLY_FILE,      /* weights and nothing else: {a} loads them */
@@ -127,7 +129,8 @@ typedef enum ckpt__fact {
     CKPT__TORCH_UNKNOWN,          /* newer than what is known here */
     CKPT__TORCH_MATTERS,          /* the same, and what becomes of {b} has changed between versions */
     CKPT__TORCH_TOO_OLD,          /* for this loader */
-    CKPT__NOT_ITS_FORMAT,         /* a file where the loader takes a directory; a pickle that torch.save did not write */
+    CKPT__NOT_ITS_FORMAT,         /* a file where the loader takes a directory; a pickle that torch.save did not
+                                   * write */
     CKPT__NOT_ITS_FOLDER,         /* a directory that is none of the loader's */
     CKPT__FOREIGN,                /* a format of which the loader's program knows nothing: {a} */
     CKPT__SAFETENSORS,            /* which torch programs read by another call */
@@ -135,7 +138,8 @@ typedef enum ckpt__fact {
     CKPT__MAP_IGNORED
 } ckpt__fact;
 
-/* What a row asks of the situation; one bit each, and a row's mask of 0 asks nothing. */
+/* The bits of a situation. A situation has one bit of each enum, or 0 where that is not known. A row has a mask of each
+ * enum, and a mask of 0 asks nothing. */
 enum { CKPT__K_FUSED = 1, CKPT__K_CAPTURABLE = 2, CKPT__K_FOREACH = 4, CKPT__K_PLAIN = 8,
        CKPT__K_DEVICE = CKPT__K_FUSED | CKPT__K_CAPTURABLE, CKPT__K_HOST = CKPT__K_FOREACH | CKPT__K_PLAIN };
 enum { CKPT__STEP_CPU = 1, CKPT__STEP_GPU = 2, CKPT__STEP_NUMBER = 4 };           /* after the map, before the load */
@@ -147,155 +151,209 @@ enum { CKPT__L_CKPT = 1 << CKPT_LOADER_CKPT, CKPT__L_TORCH = 1 << CKPT_LOADER_TO
        CKPT__L_HF = 1 << CKPT_LOADER_HF_TRAINER,
        CKPT__L_PYTHON = CKPT__L_TORCH | CKPT__L_LIGHTNING | CKPT__L_ACCELERATE | CKPT__L_HF };
 
+/* One fact's surroundings. The struct exists because the same fact means different things: a step on the CPU is right
+ * for a plain optimizer, and wrong for a capturable one on a GPU. Each number is one bit of the enums above, or 0. */
 typedef struct ckpt__situation {
-    unsigned kind;                /* that runs: the saved flags, but for ckpt the program's word */
-    unsigned step, step_dtype, home;
-    unsigned program;             /* what the program constructs; 0: not said */
-    unsigned amp;
+    unsigned kind;                /* CKPT__K_: the kind that runs. By the saved flags; for ckpt the program's word */
+    unsigned step, step_dtype, home;      /* CKPT__STEP_, CKPT__F32_STEP..., CKPT__HOME_: of one parameter */
+    unsigned program;             /* CKPT__K_: the kind that the program constructs; 0: not said */
+    unsigned amp;                 /* CKPT__AMP or CKPT__NO_AMP */
 } ckpt__situation;
 
 /* How a row came to be: seen in a run of that program, read in its sources, or neither. */
 typedef enum ckpt__evidence { CKPT__RAN = 1, CKPT__SOURCE, CKPT__UNVERIFIED } ckpt__evidence;
 
-/* Versions are major * 100 + minor; 0: no bound. `until` is the last that the row holds for. Of the rows of one fact the
- * first that fits is taken. Texts may hold {n}, {s} ("" for one, "s" for more), {a}, {b}, {c}, {path} (as a shell takes it),
- * {py} (as Python does), {version}, {loader}, {mend} (the ckpt-migrate command that mends the code). Code "": the finding
- * is there already, from the canonical names. */
+/* What becomes of a fact. Of the rows of one fact the first that fits is taken (answer.c); no row: nothing is said.
+ *
+ * A worked example. A row has kind CKPT__K_DEVICE, which is 1 | 2 = 3, and step CKPT__STEP_CPU, which is 1. A fused
+ * optimizer with its step on the CPU gives the situation kind 1, step 1: 3 & 1 and 1 & 1 are not 0, so the row fits. A
+ * plain optimizer gives kind 8: 3 & 8 is 0, so the row does not fit. A kind that is not known (0) fits no mask but 0.
+ *
+ * Texts may hold {n} (how often the fact was found), {s} ("" for one, "s" for more), {a}, {b}, {c} (the fact's
+ * details), {path} (quoted for a shell), {py} (the path quoted for Python), {dst} (the path of a mended copy), {torch}
+ * (the path and ".pt"), {version}, {loader}, {mend} (the ckpt-migrate command that mends the code). All texts are
+ * static. */
 typedef struct ckpt__row {
     ckpt__fact fact;
-    unsigned loaders;
-    int from, until;
-    unsigned kind, step, step_dtype, home, program, amp;
-    ckpt__evidence evidence;
-    ckpt_severity severity;
-    ckpt_outcome outcome;
-    const char *code, *message, *fix;
+    unsigned loaders;             /* mask of CKPT__L_; 0: every loader */
+    int from, until;              /* first and last torch, major * 100 + minor; 0: no bound. Only the loaders of torch
+                                   * are asked */
+    unsigned kind, step, step_dtype, home, program, amp;      /* masks over the situation; 0 asks nothing */
+    ckpt__evidence evidence;      /* CKPT__UNVERIFIED: the message ends in "[not verified]" */
+    ckpt_severity severity;       /* of the finding */
+    ckpt_outcome outcome;         /* of the resume; the worst one of all rows taken is the answer */
+    const char *code, *message, *fix;     /* code "": no finding of its own, since canonical names gave one already */
 } ckpt__row;
 
 extern const ckpt__row ckpt__rows_place[], ckpt__rows_load[], ckpt__rows_state[];
 extern const size_t ckpt__rows_place_count, ckpt__rows_load_count, ckpt__rows_state_count;
 
-/* How a loader goes about it: loaders.c. */
+/* How a loader loads: one row a loader, in loaders.c. The lists of files hold prefixes of names, separated by commas:
+ * "" is all files, NULL is none. All texts are static. */
 typedef enum ckpt__brings { CKPT__TO_TAG = 0, CKPT__TO_CPU, CKPT__TO_RANK } ckpt__brings;
 typedef struct ckpt__loader_row {
     ckpt_loader loader;
-    const char *name;
+    const char *name;             /* "torch", "hf-trainer", ... */
     bool python;                  /* through Optimizer.load_state_dict and its policy for step */
     bool takes_map;               /* the user's map_location reaches it */
     ckpt__brings alone, several;  /* where storages go by default, with one process and with several */
     int weights_only;             /* 1 always, 0 as torch does, -1 never */
-    int oldest;                   /* torch that it needs; 0: none */
-    const char *numpy_in;         /* files in which it allows numpy's arrays: a prefix of their names, "" all, NULL none */
-    const char *trusts;           /* files that it loads with weights_only=False, whatever is asked; NULL: none */
-    const char *fixed;            /* files for which the caller cannot say weights_only=False; NULL: none */
-    const char *swallows;         /* files whose failure it goes on after: a prefix; NULL: none */
-    const char *skips;            /* files that it does not read on a resume; NULL: none */
+    int oldest;                   /* torch that it needs, major * 100 + minor; 0: any */
+    const char *numpy_in;         /* files in which it allows numpy's arrays */
+    const char *trusts;           /* files that it loads with weights_only=False, whatever is asked */
+    const char *fixed;            /* files for which the caller cannot say weights_only=False */
+    const char *swallows;         /* files whose failure it goes on after */
+    const char *skips;            /* files that it does not read on a resume */
 } ckpt__loader_row;
 const ckpt__loader_row *ckpt__loader_row_of(ckpt_loader loader);
 /* Is the file called so (data NULL: the only one) one of these? `prefix` may hold several, separated by a comma. */
 bool ckpt__loader_file(const char *prefix, ckpt_str file);
 
-/* One fact as found, for the row that fits: how often, where first, and details for the message. */
+/* One fact as found, for the row that fits. The struct exists because a fact that occurs a thousand times is one
+ * finding: it has a count, and the details of the first occurrence. */
 typedef struct ckpt__found {
-    uint64_t count;
-    char tensor[256];
-    char a[760], b[360], c[360];
+    uint64_t count;               /* occurrences; 0: the row was not taken */
+    char tensor[256];             /* escaped name of the first; "": the fact is about no tensor */
+    char a[760], b[360], c[360];  /* details of the first, for the message; "": none */
 } ckpt__found;
 
+/* One class that a loader refuses. The struct exists because refusals are one finding a class, and not one a row. */
 typedef struct ckpt__refusal {
-    const ckpt__row *row;
-    ckpt_str class_name;
-    uint64_t count;
-    char where[256];              /* the key path of the first */
+    const ckpt__row *row;         /* static: the row that fits */
+    ckpt_str class_name;          /* borrowed from the value tree, or static */
+    uint64_t count;               /* places with this class */
+    char where[256];              /* the escaped key path of the first; "": the root */
 } ckpt__refusal;
 enum { CKPT__REFUSALS = 48 };     /* classes that are named one by one; the rest are counted */
 
-/* A parameter of an optimizer, and its state. */
+/* Four arrays of the examination describe the optimizers (find.c): an optimizer has groups, a group has slots, a slot
+ * has items. Each array is flat, and the numbers below are indexes into the next one. A worked example: an Adam with
+ * the groups [w, b] and [e]. The file has the weights as tensors 0, 1 and 2. b is frozen and has no state. Each of the
+ * two others has three tensors of state:
+ *
+ *     optimizers[0]   .alive = 2, .dead = 0
+ *     groups[0]       .optimizer = 0, .first = 0, .count = 2           slots 0 and 1
+ *     groups[1]       .optimizer = 0, .first = 2, .count = 1           slot 2
+ *     slots[0]  w     .group = 0, .param = 0, .first = 0, .count = 3   items 0, 1 and 2
+ *     slots[1]  b     .group = 0, .param = 1, .first = 3, .count = 0   no items
+ *     slots[2]  e     .group = 1, .param = 2, .first = 3, .count = 3   items 3, 4 and 5
+ *     items[0..2]     "step", "exp_avg", "exp_avg_sq": .tensor = 3, 4, 5
+ *     items[3..5]     "step", "exp_avg", "exp_avg_sq": .tensor = 6, 7, 8
+ *
+ * The pointers are borrowed from the value tree and from the canon. The arrays move as they grow: keep numbers. */
+
+/* A parameter of an optimizer, and its state. torch matches by position, so a slot exists where no name is known. */
 typedef struct ckpt__doctor_slot {
-    size_t group;
-    size_t param;                 /* number of its tensor; SIZE_MAX: not known */
-    size_t first, count;          /* its state: items */
+    size_t group;                 /* number in groups */
+    size_t param;                 /* number of the parameter's tensor in the index; SIZE_MAX: not known */
+    size_t first, count;          /* the parameter's state: items from `first` on; count 0: no state */
 } ckpt__doctor_slot;
+
+/* One entry of a parameter's state. */
 typedef struct ckpt__doctor_item {
-    ckpt_str key;
-    size_t tensor;                /* SIZE_MAX: a value */
-    const ckpt_value *value;
-    bool nested;                  /* inside a dict of its own (bitsandbytes) */
+    ckpt_str key;                 /* "exp_avg" */
+    size_t tensor;                /* number in the index; SIZE_MAX: the entry is a value */
+    const ckpt_value *value;      /* the entry in the tree; NULL: a tensor that has a canonical name alone */
+    bool nested;                  /* inside a dict of its own (bitsandbytes); that dict is an item, too */
 } ckpt__doctor_item;
+
+/* One parameter group. Either dict or canon is NULL. */
 typedef struct ckpt__doctor_group {
-    const ckpt_value *dict;       /* NULL: of canonical names */
-    const ckpt__canon_group *canon;
-    size_t optimizer, first, count;       /* slots */
+    const ckpt_value *dict;       /* an entry of param_groups; NULL: the group was found by canonical names */
+    const ckpt__canon_group *canon;       /* NULL: the group was found as a dict */
+    size_t optimizer, first, count;       /* number in optimizers; first slot; slots */
     int fused, capturable, foreach;       /* 1, 0, -1: None or absent */
 } ckpt__doctor_group;
+
+/* One optimizer. The counts are ids of its state and of its groups. An example: the state has the ids 0, 1, 2, and the
+ * groups have [0, 2]. Then alive is 2, dead is 1 (the id 1) and lost is 1, since 0, 1, 2 is the row that torch gives
+ * out. Were the dead id 7, lost would be 0. */
 typedef struct ckpt__doctor_optimizer {
-    const ckpt_value *dict;       /* NULL: of canonical names */
-    ckpt_str name;                /* key path */
+    const ckpt_value *dict;       /* {'state': ..., 'param_groups': ...}; NULL: found by canonical names */
+    ckpt_str name;                /* key path, in the arena of the examination or of the canon, or static; "": the
+                                   * root */
     uint64_t alive;               /* states whose id is in a group */
-    uint64_t dead;                /* and in none */
-    uint64_t lost;                /* of those: ids that the groups leave out of 0, 1, 2, ... */
-    ckpt_str twice;               /* an id that the groups hold more than once; data NULL: none */
-    uint64_t repeats;             /* how many ids are there again */
-    bool gone;                    /* of several models: the weights of its own are not all in the file */
+    uint64_t dead;                /* states whose id is in no group */
+    uint64_t lost;                /* `dead`, where the ids of groups and dead states together make up 0, 1, 2, ..., or
+                                   * are names, as many as the file has parameters; else 0 */
+    ckpt_str twice;               /* the first id with a state that the groups hold more than once; data NULL: none */
+    uint64_t repeats;             /* how many more times than once the groups hold such ids */
+    bool gone;                    /* the file has several models, and not all weights of this optimizer's model */
 } ckpt__doctor_optimizer;
 
-/* What the values hold beside tensors, as Python expressions (values.c). */
+/* Where the parts of the checkpoint are, for the snippet in Python (values.c). Each text is the subscripts that lead
+ * from the root to the part: "['trainer']['optimizer_states'][0]". " " is the root itself, "" is: not found. */
 typedef struct ckpt__doctor_paths {
     char model[256], optimizer[256], scaler[256], scheduler[256], rng[256], cuda_rng[256];
-    char scaler_key[128];         /* Lightning: the root's key that holds one */
+    char scaler_key[128];         /* the root's own key that holds a scaler, escaped; "": none (Lightning looks for
+                                   * one) */
 } ckpt__doctor_paths;
 
+/* One call of ckpt_doctor: the question, all that was found, and the answer. The struct exists because each file of
+ * doctor looks at one side of the checkpoint and needs what the others found. ckpt__doctor_admit clears it, and
+ * ckpt__doctor_discharge frees what it owns. */
 typedef struct ckpt__examination {
-    const ckpt_reader *reader;
-    const ckpt__index *index;
-    const ckpt__index *inner;     /* of a folder of one file that file's, else the same */
-    const char *path;             /* what a program loads: of such a folder the file in it */
-    const ckpt_doctor_options *options;
-    const ckpt__loader_row *loader;
+    const ckpt_reader *reader;    /* borrowed from the caller, and so is all that it owns */
+    const ckpt__index *index;     /* the reader's */
+    const ckpt__index *inner;     /* of a folder of one file the index of that file, else `index` */
+    const char *path;             /* the path that a program loads: of such a folder the file in it. The reader's, or in
+                                   * the arena */
+    const ckpt_doctor_options *options;   /* borrowed */
+    const ckpt__loader_row *loader;       /* static: the loader asked for, else the loader of the file's producer */
     int cuda_devices;             /* how many the target has; -1: not said */
-    ckpt_doctor_result *result;
-    int version;
-    ckpt__arena *arena;
-    ckpt_map *map;
-    ckpt__whole whole;            /* of what this file is a part */
-    char flat[320], flat_model[320];      /* a flattened optimizer state, and the model's keys in the same dict, in Python; "" */
-    bool shard, part;             /* a shard of it; or one of the files of a directory */
+    ckpt_doctor_result *result;   /* borrowed: the answer goes here */
+    int version;                  /* the torch that is asked about, major * 100 + minor: 213 is 2.13; not said, or newer
+                                   * than CKPT__NEWEST_TORCH: that one */
+    ckpt__arena *arena;           /* owned */
+    ckpt_map *map;                /* owned: map_location; NULL: not given, or to_meta */
+    ckpt__whole whole;            /* the checkpoint that this file is a part of; filled where shard or part */
+    char flat[320], flat_model[320];      /* Python expressions of a flattened optimizer state, and of the model's keys
+                                   * in the same dict; "": none */
+    bool shard, part;             /* the file is a shard of `whole`; it is one of the files of a directory */
     bool to_meta;                 /* map_location='meta', which torch takes and ckpt does not */
-    ckpt__canon *canon;           /* NULL: ambiguous */
-    ckpt__placement places;
-    size_t *entry_of;             /* tensor -> canonical entry, SIZE_MAX */
-    ckpt_device *after;           /* tensor -> where it comes back, before load_state_dict */
-    ckpt_device gpu;              /* the first GPU that a tag or the map names and the target has; NONE: no */
+    ckpt__canon *canon;           /* owned; NULL: names are ambiguous, or not asked for yet */
+    ckpt__placement places;       /* owned: where each tensor of the canon goes */
+    size_t *entry_of;             /* in the arena, one a tensor: number of its first entry in the canon; SIZE_MAX:
+                                   * none */
+    ckpt_device *after;           /* in the arena, one a tensor: where it comes back, before load_state_dict */
+    ckpt_device gpu;              /* the first GPU that a tag or the map names, as the target has it: cuda:0 where the
+                                   * target has no such number. NONE: no GPU is named, or the target has none */
     ckpt_dtype param_dtype;       /* of all parameters; NONE: they differ, or there are none */
+    /* heap, owned: see ckpt__doctor_slot */
     ckpt__doctor_optimizer *optimizers; size_t optimizer_count, optimizer_capacity;
     ckpt__doctor_group *groups; size_t group_count, group_capacity;
     ckpt__doctor_slot *slots; size_t slot_count, slot_capacity;
     ckpt__doctor_item *items; size_t item_count, item_capacity;
     ckpt__doctor_paths paths;
-    bool has_scheduler, had_scheduler, has_scaler, scaler_enabled;
+    bool has_scheduler, had_scheduler, has_scaler, scaler_enabled;        /* had_scheduler: a group has initial_lr,
+                                   * which only a scheduler puts there. has_scaler alone: the scaler's dict is empty */
     bool broken_optimizer;        /* there is an optimizer's dict, and load_state_dict fails in it */
-    bool unread;                  /* the HF Trainer: of optimizer.pt and scheduler.pt one is missing, and it loads neither */
+    bool unread;                  /* the HF Trainer: of optimizer.pt and scheduler.pt one is missing, and it loads
+                                   * neither */
     bool weights_fewer;           /* the model has fewer tensors than its optimizer parameters */
     bool beyond;                  /* asked for a torch newer than what is known */
-    double step_least, step_most; /* of all optimizers, where steps_known */
+    double step_least, step_most; /* completed steps, of all optimizers; only where steps_known */
     bool steps_known;
-    const ckpt_value *idle[16]; size_t idle_count;        /* schedulers of a SequentialLR that are behind it */
+    const ckpt_value *idle[16]; size_t idle_count;        /* borrowed: schedulers of a SequentialLR whose turn is over;
+                                   * more than 16 are not noted */
     double schedule_last;         /* the highest last_epoch of a scheduler; -1: none */
-    ckpt__found *found;           /* a row each: place's, then load's, then state's */
+    ckpt__found *found;           /* heap, owned, one a row: those of rows_place, then rows_load, then rows_state. With
+                                   * 100 and 200 rows in the first two, found[305] is of rows_state[5] */
     ckpt__refusal refusals[CKPT__REFUSALS]; size_t refusal_count;
-    uint64_t refusals_more;
+    uint64_t refusals_more;       /* places with classes beyond the first CKPT__REFUSALS */
     ckpt_error several;           /* status not CKPT_OK: more than one order of the parameters fits */
-    ckpt_report *canon_report;    /* what canonical names and placement said */
-    ckpt_error *err;
+    ckpt_report *canon_report;    /* owned: what canonical names and placement said */
+    ckpt_error *err;              /* the caller's; NULL: not wanted */
 } ckpt__examination;
 
-/* answer.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the row
- * that fits, or NULL. situation NULL: what the program makes of all alike. */
+/* answer.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the
+ * row that fits, or NULL. situation NULL: what the program makes of all alike. */
 const ckpt__row *ckpt__doctor_note(ckpt__examination *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
                                    const char *a, const char *b, const char *c);
 ckpt__situation ckpt__doctor_situation(const ckpt__examination *p);
 size_t ckpt__doctor_row_count(void);
-ckpt_status ckpt__doctor_answer(ckpt__examination *p, ckpt_report *report);   /* all that was noted; result->outcome is the worst */
+ckpt_status ckpt__doctor_answer(ckpt__examination *p, ckpt_report *report);   /* all that was noted; result->outcome is
+                                                                               * the worst */
 /* doctor.c */
 unsigned ckpt__kind_bit(ckpt_optimizer_kind kind);
 bool ckpt__is_gpu(ckpt_device device);
@@ -317,7 +375,8 @@ bool ckpt__doctor_named(const ckpt__examination *p);          /* is the paramete
 /* groups.c */
 void ckpt__doctor_groups(ckpt__examination *p);
 bool ckpt__doctor_stateless(const ckpt__examination *p, const ckpt__doctor_slot *slot);
-/* Can this setting of a group, or this key of the state, be missing at all? In a file of ours only where others of it have it. */
+/* Can this setting of a group, or this key of the state, be missing at all? In a file of ours only where others of it
+ * have it. */
 bool ckpt__doctor_bound(const ckpt__examination *p, const char *hyper, const char *key);
 double ckpt__doctor_real(const ckpt_value *v);          /* 0 where it is none */
 /* kinds.c: is it one of the optimizers that are known here, and has it (*stateful) state of each parameter once it has
@@ -331,10 +390,11 @@ bool ckpt__doctor_frozen(const ckpt__examination *p, size_t optimizer);
 bool ckpt__doctor_names_fit(ckpt__examination *p);            /* are there as many declared names as parameters? */
 ckpt_status ckpt__doctor_order(ckpt__examination *p);
 const ckpt_value *ckpt__doctor_hyper(const ckpt__examination *p, const ckpt__doctor_group *group, const char *key, bool *tensor);
-/* frozen.c: are those of the optimizer's slots for which `marked` is set (a slot each) whole groups, all but an adapter,
- * or whole modules? */
+/* frozen.c: are those of the optimizer's slots for which `marked` is set (a slot each) whole groups, all but an
+ * adapter, or whole modules? */
 bool ckpt__doctor_whole(const ckpt__examination *p, size_t optimizer, const bool *marked);
-/* steps.c. The number of a value or of a tensor of one element, which is read; false: there is none. tensor SIZE_MAX: v. */
+/* steps.c. The number of a value or of a tensor of one element, which is read; false: there is none. tensor SIZE_MAX:
+ * v. */
 bool ckpt__doctor_number(ckpt__examination *p, const ckpt_value *v, size_t tensor, double *number);
 ckpt_status ckpt__doctor_steps(ckpt__examination *p);
 void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler);
@@ -343,7 +403,8 @@ int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what);
 /* schedule.c: a dict among the values; and the modes of optimizers */
 void ckpt__doctor_schedule(ckpt__examination *p, const ckpt_visit *visit);
 void ckpt__doctor_modes(ckpt__examination *p);
-/* models.c. _gone: optimizers, of several, whose weights are not all in the file; before anything else is said of their state */
+/* models.c. _gone: optimizers, of several, whose weights are not all in the file; before anything else is said of their
+ * state */
 ckpt_status ckpt__doctor_models(ckpt__examination *p);
 ckpt_status ckpt__doctor_gone(ckpt__examination *p);
 /* refused.c: what of this one value torch.load(weights_only=True), or the C++ unpickler, refuses;

@@ -8,7 +8,7 @@
 
 /* The parameters below one prefix of names. */
 typedef struct module {
-    size_t all, without;
+    size_t all, without;          /* parameters; those among them that are marked, as a rule for having no state */
 } module;
 
 typedef struct modules {

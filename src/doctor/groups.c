@@ -92,6 +92,7 @@ static void check_lr(ckpt__examination *p, const ckpt__doctor_group *g)
         ckpt__doctor_note(p, p->has_scheduler ? CKPT__NO_INITIAL_LR_SCHEDULED : CKPT__NO_INITIAL_LR, NULL, none, group, NULL, NULL);
 }
 
+/* The parameters of one optimizer that have state, and those that should and have none. */
 typedef struct tally {
     uint64_t with, without, starts;
     ckpt_str first;

@@ -148,7 +148,8 @@ ckpt_status ckpt__doctor_places(ckpt__examination *p)
  * the first backward. */
 typedef struct load {
     ckpt_device device;
-    uint64_t weights, moments, other, dict; /* dict: weights that come back on it beside the model's */
+    uint64_t weights, moments, other, dict; /* bytes; each storage counts once. dict: weights that come back on the
+                                             * device beside the model's */
 } load;
 
 static load *load_of(load *all, size_t *count, size_t limit, ckpt_device d)
@@ -226,10 +227,11 @@ void ckpt__doctor_memory(ckpt__examination *p)
 
 /* ---- values */
 
+/* One tensor whose values are looked at, 512 at a time. */
 typedef struct finite_check {
     ckpt_dtype dtype;
-    uint64_t bad;
-    double values[512];
+    uint64_t bad;                 /* values that are NaN or infinite */
+    double values[512];           /* scratch: the values as doubles */
 } finite_check;
 
 static ckpt_status count_bad(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)

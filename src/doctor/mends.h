@@ -15,11 +15,13 @@ typedef enum ckpt__mending {
     CKPT__MEND_SALVAGE
 } ckpt__mending;
 
+/* One finding that a rewrite mends. The table exists because doctor and migrate must agree on the same codes. All
+ * texts are static and none is NULL. */
 typedef struct ckpt__mend {
-    const char *code;             /* of the finding */
+    const char *code;             /* the finding's code: "step-on-cpu" */
     ckpt__mending how;
-    const char *options;          /* of ckpt-migrate that do the same; "" where --fix alone does */
-    const char *what;             /* in words */
+    const char *options;          /* options of ckpt-migrate that do the same; "": --fix alone does it */
+    const char *what;             /* the change in words, for the note "fix" */
 } ckpt__mend;
 extern const ckpt__mend ckpt__mends[];
 extern const size_t ckpt__mend_count;

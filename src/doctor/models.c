@@ -12,7 +12,7 @@ enum { MOST = 64 };                /* models, and optimizers: of more nothing is
 /* The tensors of one dict of weights, in the file's order. */
 typedef struct weights {
     ckpt_str key;                 /* of the dict: where it lies */
-    size_t *tensors, count, capacity;     /* parameters alone */
+    size_t *tensors, count, capacity;     /* heap, owned: numbers of the parameters; buffers are left out */
     bool average, fits, equal;    /* fits: some optimizer has its parameters; equal: and none beside them */
 } weights;
 
@@ -65,11 +65,15 @@ static bool find_models(const ckpt__examination *p, models *m)
 
 /* ---- one optimizer */
 
+/* One optimizer beside the models. An SGD with momentum has shaped[i] = its momentum_buffer i, and SIZE_MAX without
+ * one. */
 typedef struct fit {
-    size_t optimizer;
-    size_t *slots, count;         /* numbers */
-    size_t *shaped;               /* a slot each: a tensor that has its parameter's shape, SIZE_MAX: none */
-    size_t model, fits;           /* the models that it fits: how many, and the first */
+    size_t optimizer;             /* number in p->optimizers */
+    size_t *slots, count;         /* in the arena: numbers of the optimizer's slots */
+    size_t *shaped;               /* in the arena, one a slot: a tensor of its state that has its parameter's shape;
+                                   * SIZE_MAX: none */
+    size_t model, fits;           /* the first model that the optimizer fits; how many models it fits. fits 0: model
+                                   * means nothing */
 } fit;
 
 static bool same_shape(const ckpt__index *index, size_t a, size_t b)

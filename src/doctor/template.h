@@ -18,19 +18,22 @@ typedef enum ckpt__snippet_kind {
     CKPT__SNIPPET_END,  /* of the innermost IF or EACH */
     CKPT__SNIPPET_DONE
 } ckpt__snippet_kind;
+/* One step; all steps are static. */
 typedef struct ckpt__snippet_op {
     ckpt__snippet_kind kind;
     int what;         /* 0 where the kind needs none */
     const char *text; /* of TEXT, static; else NULL */
 } ckpt__snippet_op;
 
-/* What one expansion knows. All pointers are borrowed for the call. */
+/* The values that one expansion fills in. The struct exists because one engine expands the Python and the C
+ * templates, which have conditions, lists and holes of their own. All pointers are borrowed for the call. With
+ * counts[CKPT__PY_EACH_GROUP] = 2 the lines of that list are copied twice, and `put` gets round 0, then 1. */
 typedef struct ckpt__snippet {
     const bool *holds;    /* by condition: CKPT__PY_IF_COUNT or CKPT__C_IF_COUNT of them */
     const size_t *counts; /* by list: how many times its lines are copied */
     /* Writes the value of a hole. `round` is the item's number inside `each`, from 0; outside of `each` it is 0. */
     void (*put)(ckpt__buf *b, const void *context, int hole, size_t round);
-    const void *context;
+    const void *context;  /* passed to `put` */
 } ckpt__snippet;
 void ckpt__snippet_expand(ckpt__buf *b, const ckpt__snippet_op *ops, const ckpt__snippet *with);
 

@@ -8,21 +8,24 @@
 #include "format/folder/folder.h"
 #include "format/table.h"
 
-/* One file of the source that tensors were read from, or values. */
+/* One file of the source that holds tensors or values. A part that is not `changed` is copied byte for byte,
+ * but for a torch file where values are edited. */
 typedef struct part {
-    ckpt_str name;
-    const ckpt__format *format;
-    bool changed;                 /* a tensor of it: tag, dtype, name, or whether it is there */
-    bool other;                   /* ... and not only tags */
-    size_t first, count;          /* in m->chosen, which is sorted by parts */
+    ckpt_str name;                /* the file's, borrowed from the source's index or tree */
+    const ckpt__format *format;   /* static; NULL: not known */
+    bool changed;                 /* a tensor of the file changes its tag, dtype or name, or stays behind */
+    bool other;                   /* the same, tags left out of account */
+    size_t first, count;          /* its tensors: `count` numbers of m->chosen, from `first` on. sort_chosen sorts
+                                   * m->chosen by parts */
 } part;
 
+/* The work of ckpt__same_files. Tensor i is read from parts[part_of[i]]. */
 typedef struct same {
     ckpt__out *w;
     ckpt__migration *m;
-    part *parts; size_t count, capacity;
+    part *parts; size_t count, capacity;      /* heap, owned */
     ckpt__hash *by_name;          /* file name -> part */
-    size_t *part_of;              /* per tensor; SIZE_MAX: none */
+    size_t *part_of;              /* heap, one a tensor of the source: number of its part; SIZE_MAX: none */
     ckpt_error *err;
 } same;
 
@@ -326,11 +329,12 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
 
 /* ---- all other files */
 
+/* The listing of one folder of the source. */
 typedef struct lister {
     ckpt__out *w;
     const char *folder;           /* "": the top */
     bool carry;                   /* only what ckpt__is_carried, at the top */
-    size_t left;                  /* folders that stay behind */
+    size_t left;                  /* how many folders stay behind */
     ckpt__hash *there;            /* names that are written, or that have to stay away */
 } lister;
 

@@ -12,15 +12,16 @@
  * descriptions of one checkpoint are never in memory together. */
 typedef struct written {          /* a tensor, by its number in the index that was written */
     ckpt_str name;
-    uint64_t nbytes;
-    uint32_t crc;                 /* of the elements that it is to have */
-    bool there, known;            /* it has bytes; crc is set */
+    uint64_t nbytes;              /* bytes of its elements in the target */
+    uint32_t crc;                 /* CRC-32 of the elements that the tensor is to have; means something where `known` */
+    bool there, known;            /* the tensor has bytes; crc is set */
 } written;
 
+/* One place where the target has to hold a tensor. */
 typedef struct place {
     ckpt_str name;                /* a path in the tree, or the tensor's name */
-    size_t tensor, end;           /* it and its parts */
-    bool inside;                  /* below an opaque object */
+    size_t tensor, end;           /* the tensor and its parts: numbers of `tensors`, from `tensor` up to `end` */
+    bool inside;                  /* the place is below an opaque object */
 } place;
 
 typedef struct checker {

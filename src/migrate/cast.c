@@ -10,21 +10,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* One --cast GLOB=DTYPE. Of "*.exp_avg=bfloat16" the literal bytes are 0; of "optimizer.*=float32" they are 10, the
+ * length of "optimizer.". */
 typedef struct rule {
-    char *glob; /* NUL-terminated */
+    char *glob; /* heap, owned; NUL-terminated */
     size_t literal; /* bytes before the first wildcard */
     bool exact; /* no wildcard at all */
     ckpt_dtype to;
     bool weights; /* a weight's name begins with the literal bytes */
-    bool matched; /* something, also if it was left alone */
-    bool used;
-    size_t taken; /* what it means too, and the rules before it have taken */
-    size_t by; /* the first of those rules */
+    bool matched; /* the glob matched a tensor, which may have been left alone */
+    bool used; /* the rule decided about a tensor */
+    size_t taken; /* tensors that the rule means too, and that a rule before it has taken; counted while not used */
+    size_t by; /* number of the rule that took the first of them; means something where taken is not 0 */
 } rule;
 
+/* All rules of one call, in the order of the options: the first that matches decides. */
 typedef struct caster {
     ckpt__migration *m;
-    rule *rules;
+    rule *rules; /* heap, owned */
     size_t count;
     ckpt_error *err;
 } caster;
@@ -208,8 +211,8 @@ static ckpt_status note_unused(caster *c)
 
 /* A tensor is listed once a name, and its value has the number of the first. */
 typedef struct tie_finder {
-    size_t *one_of;
-    size_t count;
+    size_t *one_of;               /* m->one_of */
+    size_t count;                 /* entries of one_of */
     const ckpt__hash *listed;     /* name -> tensor */
 } tie_finder;
 

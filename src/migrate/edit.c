@@ -81,11 +81,13 @@ ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx
 
 /* ---- the walk */
 
+/* The walk of ckpt__edit_walk. After the visit of x in {'a': [x, y]} open is {root, list, x} and children is {1, 1,
+ * 0}: the next visit at depth 2 is child 1 of the list, y. */
 typedef struct spot_walk {
     ckpt__spot_fn fn;
     void *ctx;
-    const ckpt_value **open; /* [depth]: the value there */
-    size_t *children; /* [depth]: how many of its children were visited */
+    const ckpt_value **open; /* heap, by depth: the value on the way to the one that is visited */
+    size_t *children; /* heap, by depth: how many children of that value were visited */
     size_t open_capacity, children_capacity;
     ckpt_error *err;
 } spot_walk;
@@ -150,10 +152,11 @@ ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx,
 
 /* ---- taking out */
 
+/* One place to take out. */
 typedef struct ckpt__cut {
     const ckpt_value **slot;
-    ckpt_value *dict;             /* whose entry it is; NULL: it becomes None */
-    bool of_deque;                /* it becomes a hole */
+    ckpt_value *dict;             /* the value that loses the entry; NULL: the place is an item, and becomes None */
+    bool of_deque;                /* the item becomes a hole */
 } cut;
 
 static const ckpt_value gone = { .kind = CKPT_V_NONE }, none = { .kind = CKPT_V_NONE }, hole = { .kind = CKPT_V_NONE };

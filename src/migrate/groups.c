@@ -10,19 +10,22 @@ enum { KEYS_MAX = 32 };
 /* A parameter that the optimizer has a state of. */
 typedef struct owner {
     ckpt_str name;
-    size_t model;                 /* its place among the model's parameters; SIZE_MAX: the model has none of this name */
-    uint32_t keys;                /* of its state, by their numbers in `keys` */
-    size_t step;                  /* the entry that is its step; SIZE_MAX: none */
-    bool grouped;
+    size_t model;                 /* the parameter's place among the model's parameters; SIZE_MAX: the model has none
+                                   * of this name */
+    uint32_t keys;                /* one bit for each key of its state but "step": bit k is grouper.keys[k] */
+    size_t step;                  /* number of the canonical entry with its step; SIZE_MAX: none */
+    bool grouped;                 /* a group holds the parameter */
 } owner;
 
+/* The work of ckpt__migrate_groups. An example: with the grouper's keys {"exp_avg", "exp_avg_sq"} an owner of both has
+ * keys 3, and an owner of "exp_avg_sq" alone has keys 2. */
 typedef struct grouper {
     ckpt__migration *m;
-    owner *owners; size_t count, capacity;
-    ckpt__hash *by_name;          /* -> owner */
-    ckpt_str keys[KEYS_MAX]; size_t key_count;
-    size_t params;                /* of the model */
-    size_t made;                  /* steps that were made */
+    owner *owners; size_t count, capacity;        /* heap, owned */
+    ckpt__hash *by_name;          /* name of a parameter -> number of its owner */
+    ckpt_str keys[KEYS_MAX]; size_t key_count;    /* of all states but "step"; at most KEYS_MAX are noted */
+    size_t params;                /* how many parameters the model has */
+    size_t made;                  /* how many steps were made */
     ckpt_error *err;
 } grouper;
 

@@ -20,11 +20,12 @@ typedef struct sequence {
     size_t count;
 } sequence;
 
+/* One optimizer on its way. Addresses get the ids 0, 1, ... in the order of the groups. */
 typedef struct conversion {
     ckpt__migration *m;
     ckpt__arena *arena;
     ckpt__hash *ids;              /* address -> id */
-    size_t count;
+    size_t count;                 /* ids that were given out; the next id */
     ckpt_error *err;
 } conversion;
 
@@ -189,6 +190,7 @@ static ckpt_status turn_group(conversion *t, const ckpt_value *group, const ckpt
     return *out ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
+/* A state and the id of its parameter, for sorting. */
 typedef struct numbered {
     size_t id;
     ckpt_entry entry;

@@ -1,32 +1,38 @@
-/* migrate/migration.h - what the files of migrate share.
+/* migrate/migration.h - one migration, and the functions that the files of migrate call across each other.
  *
- *   migrate.c          the order of work
- *   edit.c     the value tree in place: visiting, taking out
- *   select.c   which tensors go along: drop, selection; replace.c: what is left out and keeps its place
- *   weights.c  the model's weights alone, and which ones stay behind; recover.c: what was not recovered
- *   rules.c    patterns, and those that match nothing
- *   naming.c   canonical names of the source; whose states its optimizer numbers
- *   names.c    strip, rename, add a prefix
- *   place.c    the target's index: names, device tags, dtypes
- *   cast.c     which tensors a cast names; float4.c: values of four bits
- *   objects.c  torch.device objects among the values
- *   plain.c    opaque objects as dicts, lists and strings; plain_keys.c: their keys
- *   order.c    the optimizer's parameters in another order; ids dense again
- *   merge.c    several files as one tree
- *   flat.c     tensors under their names, as one dict
- *   script.c   modules of libtorch in C++ and of TorchScript, flat
- *   libtorch.c optimizers of libtorch in C++, by position, as those of Python
- *   to_canonical.c     a torch file's tree under canonical names
- *   leftovers.c     what of it has none
- *   groups.c   a group for moments that have none, and their steps, for torch
- *   fix.c      findings of doctor that a rewrite mends
- *   out.c      writing a file or a directory
- *   as_folder.c     a directory whose own program reads it again; which files go along
- *   copy.c     copying those
- *   back.c     reading back
+ *   migrate.c          the order of work: ckpt_migrate
+ *   fix.c              --fix: options that mend findings of doctor
+ *   torch.c            the structure of a torch file that a native file keeps (torch.h)
+ *   recover.c          --salvage: damaged tensors stay behind
+ *   salvage_objects.c  --salvage: values that need a damaged storage stay behind
+ *   plain.c            --plain: opaque objects become dicts, lists, strings and tensors
+ *   plain_keys.c       --plain: keys of dicts
+ *   naming.c           canonical names of the source, and the parameters that its optimizer numbers
+ *   select.c           --drop, --tensor, --role, --device: which tensors go along
+ *   replace.c          --replace: tensors that stay behind, and keep their place in the optimizer
+ *   weights.c          --weights-only and "hf": the model's weights alone
+ *   script.c           modules of libtorch in C++ and of TorchScript become flat dicts
+ *   libtorch.c         optimizers of libtorch in C++ become optimizers of torch in Python, by position
+ *   groups.c           a torch target: a group for moments without one, one step a parameter
+ *   names.c            --strip-prefix, --rename, --add-prefix
+ *   rules.c            patterns of options, and patterns that match nothing (rules.h)
+ *   place.c            the target's index: names, device tags, dtypes, storages
+ *   cast.c             --cast: which tensors it names
+ *   float4.c           dtypes that pack two values of four bits in a byte
+ *   edit.c             the value tree in place: visiting, taking out
+ *   objects.c          torch.device objects among the values
+ *   order.c            the optimizer's parameters in another order, dense ids (order.h)
+ *   merge.c            several files as one tree
+ *   flat.c             the tensors as one dict, {name: tensor}
+ *   to_canonical.c     a torch file's tree under canonical names (to_canonical.h)
+ *   leftovers.c        values of that tree that have no canonical name
+ *   to_torch.c         canonical names as the tree of a torch file (torch.h)
+ *   out.c              writing a file, or a directory of shards (out.h)
+ *   as_folder.c        --to same: a directory that its own program reads again
+ *   copy.c             copying files byte for byte
+ *   back.c             --verify: reading back
  *
- * Source and target share the numbers of tensors and storages, so payloads are read by the source's. The source's reader
- * is this call's own, and its tree is edited in place: canonical names are given first, and change with it. */
+ * The source's reader belongs to this call alone, and migrate edits the source's value tree in place. */
 #ifndef CKPT_MIGRATE_JOB_H
 #define CKPT_MIGRATE_JOB_H
 #include <ckpt/migrate.h>
@@ -38,52 +44,98 @@
 #include "model/training.h"
 #include "model/value_path.h"
 
+/* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
+ * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
+ *
+ * Two indexes meet here: `from` is the source's, `index` is the target's. Tensor i of `index` is tensor i of `from`,
+ * and storage i of `index` is storage i of `from`. The engine can therefore read each payload of the target by its
+ * number. A tensor that is left out keeps its number. A tensor that cannot stay in its storage views a new storage, and
+ * new storages follow the source's. All arrays with one element a tensor are indexed by the tensor's number; only
+ * `chosen` holds numbers.
+ *
+ * A worked example. torch.save wrote {'model': {'a': a, 'b': a[:, 3], 'c': c}}, where a is float32 of shape 3 x 4 and c
+ * is one int64. The options are --to safetensors --drop c --cast b=bfloat16:
+ *
+ *                          tensor 0 (a)   tensor 1 (b)   tensor 2 (c)
+ *     from    info.name    "model.a"      "model.b"      "model.c"
+ *             storage      0              0              1                 two storages: 48 and 8 bytes
+ *     dropped              false          false          true
+ *     one_of               0              1              2                 no tensor is another name of another
+ *     casts                NONE           BF16           NONE
+ *     canonical            "a"            "b"            data NULL
+ *     index   info.name    "a"            "b"            "model.c"
+ *             storage      0              2              1                 three storages: 48, 8 and 6 bytes
+ *
+ *     chosen = {0, 1}, chosen_count = 2
+ *
+ * The view b is 3 elements of storage 0, 4 elements apart. Converted to 2 bytes an element b cannot stay there, so b
+ * gets storage 2, of 3 * 2 = 6 bytes, in C order. Storage 1 has no tensor in `chosen`, and no byte of it is written. */
 typedef struct ckpt__migration {
-    const char *src, *dst;
-    ckpt_migrate_options options;
-    const char *to;               /* "ckpt", "safetensors", "torch", "hf" */
-    const ckpt__format *format;   /* of each file that is written */
-    bool torch, hf;
-    bool same;                    /* a directory, each file in its own format; `torch` holds too */
-    ckpt_error order_error;       /* status not CKPT_OK: more than one order fits, an error if the optimizer goes along */
-    bool order_stated;            /* --param-names is the order that the source has, and not another */
-    bool remade;                  /* for torch, the optimizer of libtorch in C++ becomes one of torch's in Python */
-    bool named_script;            /* it has an optimizer of libtorch in C++ whose parameters' names are known */
-    ckpt_reader *reader;
-    ckpt__index *from;            /* the reader's */
-    bool tree;                    /* ckpt__has_tree of it */
-    ckpt_map *map;
-    ckpt__canon *canon;
-    ckpt__placement places;
-    ckpt_optimizer_kind kind;     /* asked for by options or map; DEFAULT: not */
+    const char *src, *dst;        /* paths, the caller's */
+    ckpt_migrate_options options; /* a copy; its strings and arrays are the caller's, or static where --fix set them */
+    const char *to;               /* borrowed: "ckpt", "safetensors", "torch", "hf", ...; never "same" */
+    const ckpt__format *format;   /* static: the format of each file that is written ("hf" writes safetensors) */
+    bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
+    bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
+    ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
+                                   * call fails with this error if a state of that optimizer goes along */
+    bool order_stated;            /* --param-names is the order of the source, and not an order for the target */
+    bool remade;                  /* named_script, and a torch target: the optimizer of libtorch in C++ becomes one of
+                                   * torch's in Python */
+    bool named_script;            /* the source has an optimizer of libtorch in C++, whose parameters' names are
+                                   * known */
+    ckpt_reader *reader;          /* owned, the source's. With --verify the reader, both indexes and canon are freed,
+                                   * and NULL, before the target is read back (ckpt__migrate_forget_source) */
+    ckpt__index *from;            /* the reader's; edited in place, and some steps append tensors */
+    bool tree;                    /* ckpt__has_tree of `from` once torch.c has opened it, or `same` */
+    ckpt_map *map;                /* owned: --map-location; NULL: not given */
+    ckpt__canon *canon;           /* owned: canonical names; its entries go before the first byte is written */
+    ckpt__placement places;       /* where each tensor goes; empty again once place.c has read it */
+    ckpt_optimizer_kind kind;     /* the options' or the map's; DEFAULT: neither asks for one */
     bool place;                   /* --fix asks for the placement policy, by the saved flags */
-    bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go, where there are any */
-    bool *dropped;                /* per tensor of `from`: it does not go along */
-    size_t no_weights;            /* how many of them are none of the model's weights, where those alone are wanted */
-    bool group_made;              /* no parameter group was bound, and one was made (groups.c) */
-    bool holes;                   /* deques have places that go (edit.c) */
-    bool lost_some;               /* some of them because they were not recovered */
-    bool *cut_out; size_t cut_count;     /* per tensor that was read: recovered from a storage that is not whole, so it
-                                          * gets one of its own */
-    ckpt__index *index;           /* the target's */
-    const int64_t **strides; size_t stride_count;     /* per tensor that was read: those that it had in a torch file, of
-                                   * which a native file keeps the structure; NULL: C order, as it is stored */
-    bool became_torch;            /* it is read as the torch file of which it keeps the structure, */
-    bool by_files;                /* or as the directory of files */
-    const char **kept_names; size_t kept_name_count;  /* then: the parameters in its optimizer's order */
-    ckpt_str *canonical;          /* per tensor: its canonical name; a torch target keeps the file's own */
-    ckpt_dtype *casts;            /* per tensor: NONE as saved */
-    ckpt_str *first_names;        /* with casts, per tensor that was read: its canonical name before --rename and the like */
-    size_t *one_of;               /* with casts, per tensor that was read: that of which it is another name, itself else */
-    size_t read_count;            /* entries of these two; tensors from there on were made (the steps of libtorch's optimizers) */
-    const ckpt_value *root;       /* the tree that is written; NULL: none */
-    ckpt__buf kept;               /* in it, for a native target: the structure of the torch file that it is made from */
-    size_t *chosen, chosen_count; /* the tensors that are written */
-    uint64_t done, total;         /* bytes, for the progress callback */
-    ckpt__sink *sink;             /* --verify: settled and not published; NULL: it has its name, or there is none */
-    char *beside;                 /* heap: where that can be read */
-    ckpt_report *report, *lost;
-    ckpt_report *unused;          /* rules that matched nothing (rules.c) */
+    bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go; a prefix that no name has is no
+                                   * error */
+    bool *dropped;                /* heap, one a tensor of `from`, grows with `from`: the tensor stays behind */
+    size_t no_weights;            /* tensors that weights.c left behind: they are not among the model's weights */
+    bool group_made;              /* no parameter group was bound, and groups.c made one */
+    bool holes;                   /* deques have places that ckpt__edit_close_holes closes */
+    bool lost_some;               /* --salvage: at least one tensor was not recovered */
+    bool *cut_out; size_t cut_count;     /* heap, one a tensor, --salvage: the tensor was recovered from a storage with
+                                          * lost bytes, and gets a storage of its own. Tensors from cut_count on were
+                                          * appended later. NULL: no --salvage */
+    ckpt__index *index;           /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    const int64_t **strides; size_t stride_count;     /* heap, one a tensor, with became_torch: the strides, in
+                                                       * elements, that the tensor had in the torch file. strides[i]
+                                                       * NULL: C order. Tensors from stride_count on were appended
+                                                       * later. NULL: without became_torch */
+    bool became_torch;            /* a native source now has the tree, the names and the format of the torch file whose
+                                   * structure it keeps (torch.c) */
+    bool by_files;                /* with became_torch: that tree is a dict from the names of files to their contents */
+    const char **kept_names; size_t kept_name_count;  /* heap, strings in the arena of `from`: parameters in the order
+                                                       * of the optimizer that the native source names. NULL: not
+                                                       * asked */
+    ckpt_str *canonical;          /* heap, one a tensor: its canonical name, for rules; data NULL: no such name, or it
+                                   * is dropped. A torch target of a source with a tree writes the file's own name */
+    ckpt_dtype *casts;            /* heap, one a tensor. NONE: the tensor stays in its storage. Else the tensor has a
+                                   * new storage, and this dtype there; the source's own dtype says: not converted */
+    ckpt_str *first_names;        /* heap, one a tensor: the canonical name before names.c; data NULL: none. The array
+                                   * is NULL without --cast, and for a source without a tree */
+    size_t *one_of;               /* heap, one a tensor, NULL like first_names: the first of the names that the tensor
+                                   * is listed under, as a tensor's number; its own number where it has one name */
+    size_t read_count;            /* entries of first_names and of one_of; tensors from there on were appended later
+                                   * (the steps of libtorch's optimizers) */
+    const ckpt_value *root;       /* borrowed: the value tree that is written; NULL: none */
+    ckpt__buf kept;               /* owned, native target: the pickle with the structure of the torch source, and `root`
+                                   * points into it. data NULL: no structure is kept */
+    size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
+                                   * files */
+    uint64_t done, total;         /* bytes, for the progress callback; with --verify `total` counts each file twice */
+    ckpt__sink *sink;             /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
+                                   * target has its name, or there is none */
+    char *beside;                 /* heap: the path where the target can be read until then; NULL: no --verify */
+    ckpt_report *report, *lost;   /* report: the caller's; the call's own where the caller gave none. lost: owned, all
+                                   * that the target cannot hold; without --lossy one finding refuses the call */
+    ckpt_report *unused;          /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
 /* A note, warning or error about a tensor or a path, whose name is escaped. */
@@ -93,40 +145,45 @@ ckpt_status ckpt__migration_no_memory(ckpt_error *err);
 
 /* ---- edit.c */
 
-/* One place of the tree that holds a value. `dict` is the value whose entries[] it is in (a dict, or the attributes of
- * an object); NULL: an item of a list or tuple, or something of an opaque object. */
+/* One value of the tree, and the pointer in the tree that leads to the value. The struct exists because ckpt_value_walk
+ * shows values and no places, and a value goes by an edit of its place. All pointers are borrowed for one call of the
+ * ckpt__spot_fn. In {'a': [x, y]} the value y has the path "a.1", parent is the list, slot is &parent->items[1] and
+ * dict is NULL. For the list itself parent and dict are the root, and slot is the value of the root's entry. */
 typedef struct ckpt__spot {
     const ckpt_visit *visit;
-    const ckpt_value *parent;     /* NULL: the root */
-    const ckpt_value **slot;      /* NULL: the root, or what is no place of its own */
-    ckpt_value *dict;
+    const ckpt_value *parent;     /* the value one level up; NULL: this value is the root */
+    const ckpt_value **slot;      /* NULL: the root, or a value without a place of its own (an argument of a call) */
+    ckpt_value *dict;             /* the value whose entries[] has the slot: a dict, or the attributes of an object.
+                                   * NULL: an item of a list or tuple, or no slot */
 } ckpt__spot;
 typedef int (*ckpt__spot_fn)(void *ctx, const ckpt__spot *spot);
 /* ckpt_value_walk, with the places; what hangs below a place may be exchanged, the place itself not during the walk. */
 ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx, ckpt_error *err);
 
-/* Places to take out once the walk is over: entries go, items of lists become None, those of a deque a hole, which is None
- * until it is closed: names stay what they were. All zero is empty. */
+/* Places to take out. The list exists because the tree cannot lose places during a walk. Entries of dicts go. Items of
+ * lists become None, so that the items behind them keep their names. Items of deques become holes: a hole is None until
+ * ckpt__edit_close_holes closes it. All zero is empty. */
 typedef struct ckpt__cuts {
-    struct ckpt__cut *items;
-    size_t count, capacity;
+    struct ckpt__cut *items;      /* heap, owned (edit.c) */
+    size_t count, capacity;       /* items */
 } ckpt__cuts;
 bool ckpt__cuts_add(ckpt__cuts *cuts, const ckpt__spot *spot);
 bool ckpt__cuts_apply(ckpt__cuts *cuts);     /* are there holes now? */
 ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err);
 void ckpt__cuts_free(ckpt__cuts *cuts);
 
-/* A set of pointers. */
+/* A set of pointers: a value that several places share is edited once. All zero is empty. */
 typedef struct ckpt__seen {
-    const void **slots;
-    size_t count, mask;
+    const void **slots;           /* heap, owned: mask + 1 of them, a power of two. slots[i] NULL: free. NULL: empty
+                                   * set */
+    size_t count, mask;           /* pointers in the set; slots - 1 */
 } ckpt__seen;
 int ckpt__seen_add(ckpt__seen *seen, const void *p);      /* 1: new, 0: it was there, -1: no memory */
 bool ckpt__seen_has(const ckpt__seen *seen, const void *p);
 void ckpt__seen_free(ckpt__seen *seen);
 
-/* Every dict that dicts alone lead to from the root, each once. fn may change it, and says whether what is below it is to be
- * seen too. */
+/* Every dict that dicts alone lead to from the root, each once. fn may change it, and says whether what is below it is
+ * to be seen too. */
 typedef ckpt_status (*ckpt__dict_fn)(void *ctx, ckpt_value *dict, bool *below, ckpt_error *err);
 ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
 
@@ -149,10 +206,13 @@ ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, 
 
 /* ---- select.c: sets m->dropped, and takes what does not go along out of the tree */
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err);
-ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err);   /* after the selection: must its states have names? */
-ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err);    /* --drop, --tensor, --role, --device, --replace: after */
+ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err);   /* after the selection: must its states
+                                                                               * have names? */
+ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err);    /* --drop, --tensor, --role, --device,
+                                                                           * --replace: after */
 ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err);   /* --weights-only: after (weights.c) */
-ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err);   /* of tensors whose first name went: at last */
+ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err);   /* of tensors whose first name went: at
+                                                                                * last */
 
 /* ---- names.c: the tree and the canonical names */
 ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err);
@@ -163,7 +223,8 @@ ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err);       /* float4.c */
 
 /* ---- cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
-ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err);      /* while the tree has the names of the listings */
+ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err);      /* while the tree has the names of the
+                                                                                * listings */
 ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err);
 
 /* ---- objects.c */

@@ -8,10 +8,12 @@
 #include "map/rename.h"
 #include "format/table.h"
 
+/* The work of ckpt__migrate_names. */
 typedef struct renaming {
     ckpt__migration *m;
-    ckpt__rename **renames;
-    bool *used; /* per prefix, then per rename */
+    ckpt__rename **renames; /* one a --rename, compiled */
+    bool *used; /* one a --strip-prefix, then one a --rename: it has changed a name. With 2 prefixes used[2] is
+                 * renames[0] */
     ckpt__seen done, optimizer; /* dicts that are finished; values below an optimizer */
     const ckpt_value *model; /* the dict that --add-prefix is about; NULL: every one */
     ckpt__hash *moved; /* whole name of a tensor in a state_dict, before -> number in `after` */

@@ -26,13 +26,16 @@ size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
 
 /* ---- the work: slots in a new order */
 
+/* One call of ckpt__optimizer_turn. Slots count the parameters over all groups. A worked example: the groups [7, 8]
+ * and [9] have the old slots 0, 1 and 2, so first is {0, 2, 3}, and by_id leads from "9" to 2. If slot 1 goes,
+ * number is {0, SIZE_MAX, 1}: the parameter with the id 9 gets the id 1. */
 typedef struct reordering {
     const ckpt_value *optimizer;
-    const size_t *first; /* per group: its first old slot */
+    const size_t *first; /* one a group, and one more: the group's first old slot; last the count of all slots */
     size_t group_count;
     ckpt__arena *arena;
     ckpt__hash *by_id; /* id as text -> old slot */
-    size_t *number; /* old slot -> new id; SIZE_MAX: it goes */
+    size_t *number; /* old slot -> new id; SIZE_MAX: the parameter goes */
     ckpt_error *err;
 } reordering;
 
@@ -90,8 +93,9 @@ static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const
     return at->value ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
+/* A state and its new id, for sorting. */
 typedef struct state_of {
-    size_t number;
+    size_t number;                /* the new id */
     ckpt_entry entry;
 } state_of;
 
@@ -203,10 +207,13 @@ ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slot
 
 /* ---- --param-names */
 
+/* The order that --param-names asks for. All arrays are heap. */
 typedef struct sorter {
     ckpt__migration *m;
-    ckpt__hash *by_name; /* of the source's optimizer -> slot */
-    size_t *slots, *groups, *group_of, group_count, count;
+    ckpt__hash *by_name; /* name of a parameter of the source's optimizer -> old slot */
+    size_t *slots, *groups, *group_of, group_count, count; /* slots: new place -> old slot, count of them; groups:
+                                                            * old groups in their new order, group_count of them;
+                                                            * group_of: old slot -> old group */
     ckpt_error *err;
 } sorter;
 

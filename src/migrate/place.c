@@ -7,12 +7,14 @@
 #include "format/torch/write.h"
 #include "model/views.h"
 
+/* The work of ckpt__migrate_place. The arrays are heap and are freed at its end. They are indexed by numbers of the
+ * source, which are numbers of the target as well. */
 typedef struct placement {
-    ckpt__migration *m;
-    bool *named; /* per tensor: a canonical entry has it */
-    ckpt__views views; /* of the source */
-    size_t *holder; /* per storage: the tensor that gave it its tag */
-    ckpt_dtype *wanted; /* per tensor: --cast */
+    ckpt__migration *m; /* borrowed */
+    bool *named; /* one a tensor: a canonical entry names it */
+    ckpt__views views; /* owned: which tensors of the source view which storage */
+    size_t *holder; /* one a storage: the tensor that gave the storage its tag; SIZE_MAX: none yet */
+    ckpt_dtype *wanted; /* one a tensor: the dtype that a rule of the map or --cast asks for; NONE: as saved */
     ckpt_error *err;
 } placement;
 

@@ -7,14 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The work of ckpt__migrate_replace. "One a tensor" is by numbers of the source. */
 typedef struct replacer {
     ckpt__migration *m;
     ckpt__chosen *c;
-    bool *weight;                 /* per tensor: of a model, or an average of one */
-    bool *goes;                   /* per tensor: a rule names it */
-    bool *copy;                   /* per tensor: an average of one that goes */
-    bool *used;                   /* per rule */
-    size_t *states;               /* per tensor: how many of the optimizer's tensors and values go with it */
+    bool *weight;                 /* one a tensor: of a model, or an average of one */
+    bool *goes;                   /* one a tensor: a rule names it */
+    bool *copy;                   /* one a tensor: the average of a weight that goes */
+    bool *used;                   /* one a rule: it has named a weight */
+    size_t *states;               /* one a tensor: how many of the optimizer's tensors and values go with it */
     ckpt__hash *containers;       /* names of the states in the tree */
     ckpt_error *err;
 } replacer;

@@ -9,12 +9,12 @@ bool ckpt__rule_has_wildcard(const char *glob);
 /* Does the name go on below `above`, a glob without wildcards? */
 bool ckpt__rule_is_below(ckpt_str name, const char *above);
 
-/* What a rule may match: names as `list` shows them, and canonical ones (data NULL: none). */
+/* The names that a rule may match: a tensor's name in `index`, and its canonical name. All pointers are borrowed. */
 typedef struct ckpt__rule_names {
     const ckpt__index *index;
-    const ckpt_str *canonical;    /* per tensor; NULL: none are known */
+    const ckpt_str *canonical;    /* one a tensor, data NULL: it has none; NULL: none are known */
     const ckpt__canon *canon;     /* its values, for what is no tensor; NULL: tensors alone */
-    const bool *among;            /* per tensor: only these count; NULL: all */
+    const bool *among;            /* one a tensor: only these count; NULL: all */
 } ckpt__rule_names;
 
 /* Notes that a rule has matched nothing: `said` is how it was given ("--drop 'x'"), `glob` what a better one is looked for with;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A value on the way from the root to the value that is visited. */
 typedef struct place {
     ckpt__spot spot;
     const ckpt_value *value;
@@ -16,14 +17,14 @@ typedef struct place {
 
 typedef struct closer {
     ckpt__migration *m;
-    const bool *whole;
-    const char *const *why;
-    place *path; /* [depth]; without a slot: not a place of its own */
+    const bool *whole;            /* one a storage of the source, borrowed: all of its bytes are there, undamaged */
+    const char *const *why;       /* one a storage: how much of it is there */
+    place *path; /* heap, by depth; without a slot: not a place of its own */
     size_t path_capacity;
-    place *goes;
-    size_t count, capacity;
-    ckpt__seen slots;
-    size_t keys;                  /* how many were replaced */
+    place *goes; /* heap: places to take out */
+    size_t count, capacity;       /* of goes */
+    ckpt__seen slots;             /* the slots of `goes`: each goes once */
+    size_t keys;                  /* how many keys were replaced */
     ckpt_str name;                /* of the entry whose key is looked at */
     ckpt_error *err;
 } closer;

@@ -207,8 +207,8 @@ static void canonical_free(ckpt__chosen *c)
 
 typedef struct dropper {
     ckpt__migration *m;
-    bool *used; /* per pattern of --drop */
-    bool *chose; /* per pattern of selected() */
+    bool *used; /* one a pattern of --drop: it has matched */
+    bool *chose; /* one a pattern of selected(): it has matched */
     ckpt__cuts *cuts;
     ckpt_error *err;
 } dropper;

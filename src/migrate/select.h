@@ -3,11 +3,12 @@
 #define CKPT_MIGRATE_SELECT_H
 #include "migrate/migration.h"
 
-/* Canonical names count as well as the file's own: nobody knows which number a parameter's state has. */
+/* Names of the source's tensors. The struct exists because a rule may use the canonical name as well as the file's
+ * own: nobody knows the number that a parameter's state has in the file. */
 typedef struct ckpt__chosen {
-    ckpt__canon *canon;
+    ckpt__canon *canon;           /* borrowed from the migration */
     ckpt__hash *listed;           /* own name -> tensor: a tie is listed under both */
-    ckpt_str *names;              /* per tensor: canonical */
+    ckpt_str *names;              /* heap, one a tensor: its canonical name */
     ckpt__hash *replaced;         /* canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
 } ckpt__chosen;
 

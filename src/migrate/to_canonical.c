@@ -7,11 +7,12 @@
 
 /* ---- canonical entries as nested dicts */
 
+/* One part of a dotted name, in the arena. "optimizer.groups.0.lr" has four nodes; only the last has a value. */
 typedef struct node {
-    ckpt_str key;
-    const ckpt_value *value;      /* NULL: a dict of what is below */
-    struct node *parent, *first, *last, *next;
-    size_t children;
+    ckpt_str key;                 /* "groups" */
+    const ckpt_value *value;      /* NULL: the node is a dict of its children */
+    struct node *parent, *first, *last, *next;    /* first and last child, next child of the parent; NULL: none */
+    size_t children;              /* how many */
 } node;
 
 typedef struct nest {

@@ -13,12 +13,13 @@ typedef struct dict {
     size_t count, capacity;
 } dict;
 
+/* The work of ckpt__migrate_torch_build. */
 typedef struct builder {
     ckpt__migration *m;
     ckpt__arena *arena;
-    bool *taken;                  /* per canonical entry */
+    bool *taken;                  /* one a canonical entry: it was dealt with */
     ckpt__hash *params;           /* name of a parameter that the optimizer has -> its id */
-    dict *states; size_t count;   /* by id */
+    dict *states; size_t count;   /* heap: states[id] is the state of the parameter with that id; count of ids */
     ckpt_error *err;
 } builder;
 

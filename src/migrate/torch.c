@@ -55,9 +55,10 @@ static void read_mark(ckpt__migration *m)
 
 /* ---- as if it were the torch file */
 
+/* The two walks of become_torch: the first names a tensor by its first place, the second names its other records. */
 typedef struct name_walk {
     ckpt__index *x;
-    bool *named;                  /* per tensor */
+    bool *named;                  /* heap, one a tensor: it has its name from the tree */
     bool again;                   /* the second walk: second places of tensors that are recorded under each of their names */
     ckpt__views views;
     size_t closed;                /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */

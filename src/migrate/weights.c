@@ -8,10 +8,10 @@
 
 enum { PLACES_MAX = 8, NAMES_SHOWN = 3 };
 
-/* Tensors in one dict, that none of them goes along. */
+/* One dict with weights that all stay behind. */
 typedef struct place {
     ckpt_str path;
-    size_t count, averages, first[NAMES_SHOWN];
+    size_t count, averages, first[NAMES_SHOWN];   /* tensors; averages among them; numbers of the first ones */
 } place;
 
 typedef struct places {
