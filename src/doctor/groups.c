@@ -94,7 +94,7 @@ static void check_lr(ckpt__examination *p, const ckpt__doctor_group *g)
 
 /* The parameters of one optimizer that have state, and those that should and have none. */
 typedef struct tally {
-    uint64_t with, without, starts;
+    uint64_t with, without;
     ckpt_str first;
 } tally;
 
@@ -251,7 +251,7 @@ static void note_weights_only(ckpt__examination *p)
 void ckpt__doctor_groups(ckpt__examination *p)
 {
     for (size_t o = 0; o < p->optimizer_count; o++) {
-        tally t = {0, 0, 0, {NULL, 0}};
+        tally t = {0, 0, {NULL, 0}};
         for (size_t i = 0; i < p->group_count; i++)
             if (p->groups[i].optimizer == o)
                 check_group(p, &p->groups[i], &t);

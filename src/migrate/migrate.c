@@ -71,8 +71,7 @@ static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
     if (ckpt__format_of(m->from)->canonical)
         return ckpt__migrate_torch_build(m, &m->root, err);
     if (!m->tree)
-        return ckpt__format_of(m->from)->canonical ? ckpt__migrate_torch_build(m, &m->root, err)
-                                                    : ckpt__migrate_flat(m, &m->root, err);
+        return ckpt__migrate_flat(m, &m->root, err);
     if (ckpt__migrate_in_files(m) && !m->same)
         return ckpt__migrate_merge(m, &m->root, err);
     m->root = m->from->root;
