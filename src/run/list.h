@@ -18,14 +18,14 @@ bool ckpt__rank_parse(const char *name, int64_t *rank);
  * The numbers of a manifest that cannot be read are: time -1, world 1, and rank, save and manifest_crc 0. */
 typedef struct ckpt__held {
     char name[CKPT__STEP_NAME];   /* of the directory: "step-00001000", or "step-1000" where someone renamed it */
-    int64_t step;                 /* completed steps, by the name */
-    int64_t time;                 /* when it was saved, seconds since 1970 in UTC; -1: not known */
-    int64_t world, rank;          /* ranks that saved it together; the rank among them that this directory is of */
-    uint64_t nbytes;              /* of the manifest and of the files that it names; UINT64_MAX: the sum overflows */
-    uint64_t save;                /* the number that all ranks gave this save; 0: one process */
+    int64_t step, time, world, rank;     /* completed steps, by the name; when it was saved, seconds since 1970 in UTC,
+                                          * -1: not known; ranks that saved it together; the rank among them that this
+                                          * directory is of */
+    uint64_t nbytes, save;        /* of the manifest and of the files that it names, UINT64_MAX: the sum overflows; the
+                                   * number that all ranks gave this save, 0: one process */
     uint32_t manifest_crc;        /* the manifest's own CRC: tells one save of a step from another */
-    bool complete;                /* the manifest is sound, and each file is there with its size */
-    bool verified;                /* complete, and the hint `verified` has its name with this manifest_crc */
+    bool complete, verified;      /* the manifest is sound, and each file is there with its size; so it is, and the hint
+                                   * `verified` has its name with this manifest_crc */
     ckpt_status status;           /* not complete: why, as a status; else CKPT_OK */
     int sys_errno;                /* and the errno of a refused system call, or 0 */
     char why[200];                /* and in words; "" where it is complete */

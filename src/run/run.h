@@ -91,15 +91,14 @@ struct ckpt_run {
     ckpt__held *bad; size_t bad_count;   /* heap, owned: found not to be good, at the resume or because another rank
                                           * could not publish; retention does not count them. NULL: none */
 
-    double opened, last_call;     /* by ckpt__run_clock, in seconds: the open; the end of the last step. last_call 0:
-                                   * none yet */
-    double stalled;               /* seconds that the last save held the trainer up */
+    double opened, last_call, stalled;   /* in seconds. By ckpt__run_clock: the open; the end of the last step's call,
+                                          * 0: none yet. A duration: for how long the last save held the trainer up */
     ckpt__task task;
     ckpt__snapshot snapshot;      /* its memory is owned, and kept from save to save */
     ckpt__snapshot_need need;     /* of JOB_RESERVE: filled before that job is handed over */
     bool moved;                   /* the run directory is not at its path any more, and that was said */
-    bool reserved;                /* the snapshot's memory was asked for ahead of the first save, or never will be */
-    bool said_synchronous;        /* the notice was given that saves are written while the trainer waits */
+    bool reserved, said_synchronous;     /* JOB_RESERVE was decided on, once a run; the notice was given that saves are
+                                          * written while the trainer waits */
     bool looked_over;             /* the state, for what a trainer forgot to bind: once, before the first save */
     ckpt_status broken;           /* all_reduce failed: what the others know is not known, and it is not called again */
     ckpt_error broken_error;
@@ -114,10 +113,9 @@ struct ckpt_run {
     ckpt_report *notices;         /* owned: what the trainer has not been told yet */
     ckpt_run_info info;           /* what ckpt_run_get_info gives; times in seconds */
     ckpt__stage stage;            /* written by the caller's thread alone, which reads it without the lock */
-    double last_begin;            /* by ckpt__run_clock, in seconds: the last save's begin, else the resume or the
-                                   * open */
-    double longest_step;          /* seconds between the end of one step's call and the begin of the next: the longest
-                                   * so far */
+    double last_begin, longest_step;     /* in seconds. By ckpt__run_clock: the last save's begin, else the resume or
+                                          * the open. A duration: the longest so far from the end of one step's call to
+                                          * the begin of the next */
     double state_bytes;           /* of the bound tensors, for the guess at the first save's time; 0 once a save was
                                    * timed */
     double looked;                /* by ckpt__run_clock, in seconds: when the touch files were last looked for; 0: look

@@ -4,8 +4,10 @@
 #define CKPT_CLI_INSPECT_FOLDER_H
 #include "cli/inspect/inspect.h"
 
+/* One checkpoint of a folder, as its metadata shows it. It keeps copies, for the reader of one is closed before the
+ * next is opened. Numbers that are not known are -1. */
 typedef struct folder_item {
-    char *name, *path;
+    char *name, *path; /* heap, owned by the list */
     char format[32], producer[40], metric[40], why[400];
     int64_t step, epoch, time;
     int64_t number; /* at the end of its name; -1: none */
@@ -16,11 +18,12 @@ typedef struct folder_item {
     bool unfinished;       /* nothing of it is damaged, and parts were not written */
 } folder_item;
 
+/* All checkpoints of a folder that were looked at. */
 typedef struct folder_list {
-    const command_line *o;
+    const command_line *o; /* the caller's, as is path */
     const char *path;
     size_t path_size; /* without slashes at its end */
-    folder_item *items;
+    folder_item *items; /* heap, owned; NULL: none */
     size_t count, passed; /* entries past the limit */
     bool steps_only;              /* directories whose name ends in a number, and nothing else */
     bool no_memory;

@@ -19,11 +19,13 @@ enum {
     REPORT_ROOM = 600 << 10       /* bytes, after which a list takes no further row */
 };
 
+/* One page while it is made. It is made in memory, so that a file appears only when the page is whole. report_begin
+ * makes f, and report_end or report_give_up frees f and text. */
 typedef struct report_page {
-    const command_line *o;
+    const command_line *o;        /* the caller's */
     FILE *f;                      /* the page, in memory */
-    char *text;
-    size_t size;
+    char *text;                   /* what f has written; means something after a flush of f */
+    size_t size;                  /* bytes of it */
 } report_page;
 
 /* ---- page.c */
