@@ -30,9 +30,9 @@ typedef struct ckpt__slot {
     bool *pending;                /* the event of that lane was recorded and not waited for */
 } ckpt__slot;
 
-/* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory, whatever the
- * number of devices: 4 buffers of 8 MiB are 32 MiB. While the device copies from one, the disk fills the next. All zero is
- * empty.
+/* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory,
+ * whatever the number of devices: 4 buffers of 8 MiB are 32 MiB. While the device copies from one, the disk fills the
+ * next. All zero is empty.
  *
  * A worked example: a restore puts a tensor of 40 MiB on two replicas, lanes 0 and 1. Its blocks are 0 to 4.
  *

@@ -19,7 +19,8 @@ typedef struct ckpt__item {
     size_t entry;                 /* canonical entry, or SIZE_MAX: not in the checkpoint */
     size_t tensor;                /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
     ckpt__fate fate;
-    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see; SIZE_MAX: none */
+    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
+                                   * SIZE_MAX: none */
     ckpt_device target;           /* where the tensor is to be after the restore */
     ckpt_dtype cast;              /* by a rule or the policy; NONE */
     void *data;                   /* the place on the target: the caller's, ours as it is, or new */
@@ -90,17 +91,17 @@ typedef struct ckpt__restorer {
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
-/* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its item
- * says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be NULL); the
- * note "replaced", false where memory is short. */
+/* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its
+ * item says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be
+ * NULL); the note "replaced", false where memory is short. */
 ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 bool ckpt__restore_replace(ckpt__target_state *side, size_t binding);
 bool ckpt__restore_is_of_replaced(const ckpt__target_state *side, ckpt_str name, ckpt_str param, ckpt_str *key);
 bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *side, size_t binding);
 /* The canonical entry of a binding's name, or of an alias of it. */
 bool ckpt__target_find(const ckpt__target_state *side, ckpt_str name, size_t *entry);
-/* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
- * does not take its own. */
+/* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned
+ * where a hook does not take its own. */
 ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *err);
 ckpt_status ckpt__restore_take_values(ckpt__target_state *side, ckpt_error *err);

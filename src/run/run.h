@@ -28,8 +28,8 @@ typedef enum ckpt__run_job {
     CKPT__JOB_NONE, CKPT__JOB_RESERVE, CKPT__JOB_WRITE, CKPT__JOB_PUBLISH, CKPT__JOB_FINISH, CKPT__JOB_EXIT
 } ckpt__run_job;
 
-/* How far the save is that is under way, on all ranks alike: they go from one to the next together. A run of one process
- * publishes at the end of WRITING. */
+/* How far the save is that is under way, on all ranks alike: they go from one to the next together. A run of one
+ * process publishes at the end of WRITING. */
 typedef enum ckpt__stage { CKPT__IDLE, CKPT__WRITING, CKPT__PUBLISHING } ckpt__stage;
 
 /* The save that is under way, or the last one. The task exists so that both threads speak of one save: the caller's
@@ -136,8 +136,8 @@ void ckpt__run_note_all(ckpt_run *run, const ckpt_report *findings);
 void ckpt__run_tell(ckpt_run *run);
 
 /* ---- enter.c: who may call */
-/* CKPT_E_ARGUMENT, and nothing is touched: a NULL run, a forked child, or another call is at work in this run: of another
- * thread, or of this one when a notice or all_reduce calls. */
+/* CKPT_E_ARGUMENT, and nothing is touched: a NULL run, a forked child, or another call is at work in this run: of
+ * another thread, or of this one when a notice or all_reduce calls. */
 ckpt_status ckpt__run_enter(ckpt_run *run, const char *call, ckpt_error *err);
 ckpt_status ckpt__run_leave(ckpt_run *run, ckpt_status status, ckpt_error *err);      /* gives status back, as does: */
 /* An error that names no object gets the run's path, for "object: message" is how it is printed. */
@@ -151,7 +151,8 @@ void ckpt__run_answer(ckpt_run *run, ckpt_trigger trigger);              /* a sa
 void ckpt__run_answered(ckpt_run *run, ckpt_trigger trigger, bool ok);   /* ... and has ended */
 
 /* ---- writer.c */
-/* Hands a job to the writer thread, which is made when first needed; where none can be made it is done at once, here. */
+/* Hands a job to the writer thread, which is made when first needed; where none can be made it is done at once,
+ * here. */
 void ckpt__writer_start(ckpt_run *run, ckpt__run_job job);
 bool ckpt__writer_busy(ckpt_run *run);         /* with a save; making room for a snapshot is none */
 void ckpt__writer_wait(ckpt_run *run);
@@ -162,8 +163,8 @@ void ckpt__task_write(ckpt_run *run, const ckpt__state_index *saved, const ckpt_
 void ckpt__task_publish(ckpt_run *run);
 void ckpt__task_finish(ckpt_run *run);         /* hints and retention: what goes wrong is a notice */
 void ckpt__run_write_latest(ckpt_run *run, const char *name);
-/* Restores or reads back what has that name in the run directory, wherever that was moved: calls fn with a path that leads
- * there, again where it did not lead there to the end. */
+/* Restores or reads back what has that name in the run directory, wherever that was moved: calls fn with a path that
+ * leads there, again where it did not lead there to the end. */
 ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name, ckpt_status (*fn)(void *ctx, const char *path, ckpt_error *err),
                               void *ctx, ckpt_error *err);
 /* Not to be counted by retention, and to be replaced whatever it is. CKPT_E_NO_MEMORY. */
@@ -177,8 +178,8 @@ ckpt_status ckpt__run_map_take(const ckpt_run *run, const char *argument, ckpt_r
                                ckpt_report *report, ckpt_error *err);
 
 /* ---- back.c: after a resume from options.resume_step */
-/* Renames what is later than `step` on this rank, takes it out of the list, and puts the hints right. An error: some of it
- * may be renamed, and the same call does the rest. */
+/* Renames what is later than `step` on this rank, takes it out of the list, and puts the hints right. An error: some of
+ * it may be renamed, and the same call does the rest. */
 ckpt_status ckpt__run_keep_aside(ckpt_run *run, int64_t step, ckpt__held *list, size_t *count, ckpt_report *report,
                                  ckpt_error *err);
 

@@ -21,8 +21,8 @@ typedef struct ckpt__snap {
     size_t item;                  /* bytes of an element */
 } ckpt__snap;
 
-/* Kept from save to save: its memory is mapped, filled in with pages (huge ones where the system has them) and, for what
- * lies on devices, page-locked once. All zero is empty. */
+/* Kept from save to save: its memory is mapped, filled in with pages (huge ones where the system has them) and, for
+ * what lies on devices, page-locked once. All zero is empty. */
 typedef struct ckpt__snapshot {
     char *host;                   /* owned (mmap): copies of host tensors, in C order; NULL: not mapped */
     uint64_t host_size;           /* bytes, a multiple of 2 MiB */
@@ -41,14 +41,14 @@ typedef struct ckpt__snapshot {
  * without a look at the state. */
 typedef struct ckpt__snapshot_need {
     uint64_t host, pinned;        /* bytes of the two parts, gaps between the copies included */
-    uint64_t values;              /* of hooks, as long as they were at the last save: they count for the limit, and have their own
-                                   * memory */
+    uint64_t values;              /* of hooks, as long as they were at the last save: they count for the limit, and have
+                                   * their own memory */
 } ckpt__snapshot_need;
 /* What a state takes as it is bound now; false where that does not fit into 64 bits. */
 bool ckpt__snapshot_measure(const ckpt_state *state, ckpt__snapshot_need *need);
 /* Makes room, without looking at a state: any thread may do it. limit: bytes at most (0: half of what is free).
- * CKPT_E_LIMIT or CKPT_E_NO_MEMORY: it has to be saved without a snapshot. What was there before is given back when it is
- * too small. */
+ * CKPT_E_LIMIT or CKPT_E_NO_MEMORY: it has to be saved without a snapshot. What was there before is given back when it
+ * is too small. */
 ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need *need, uint64_t limit, ckpt_error *err);
 /* Picture and bytes. When this returns nothing of the state is needed any more, and the trainer's streams go on. */
 ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint64_t limit, const char *label,

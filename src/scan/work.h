@@ -112,8 +112,8 @@ ckpt_status ckpt__scan_read_memory(void *ctx, uint64_t offset, void *dst, size_t
 /* ---- pickle.c */
 /* Pickles one behind the other from `from` on; *end is the byte behind the last one. */
 ckpt_status ckpt__scan_pickles(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t from, uint64_t *end);
-/* Pickles anywhere from `from` on, for bytes of which nothing says where one begins: by PROTO; loose: and dangerous globals
- * in the middle of one. */
+/* Pickles anywhere from `from` on, for bytes of which nothing says where one begins: by PROTO; loose: and dangerous
+ * globals in the middle of one. */
 ckpt_status ckpt__scan_skim(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t from, uint64_t to, bool loose);
 /* May these first bytes of something be of interest? Most payloads are dismissed by them. */
 bool ckpt__scan_may_matter(ckpt__scan_job *job, const unsigned char *head, size_t n, uint64_t size);
@@ -132,7 +132,8 @@ bool ckpt__scan_is_container(const unsigned char *head, size_t n);
 typedef struct ckpt__scan_row {
     ckpt_danger danger;
     const char *modules;                 /* separated by blanks */
-    const char *names;                   /* the same; "*": all, of submodules too; "A*": capitalised ones, of submodules too */
+    const char *names;                   /* the same; "*": all, of submodules too; "A*": capitalised ones, of submodules
+                                          * too */
     const char *reason;
 } ckpt__scan_row;
 extern const ckpt__scan_row ckpt__scan_table[];

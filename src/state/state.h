@@ -105,7 +105,8 @@ struct ckpt_state {
     ckpt_str *optional; size_t optional_count, optional_capacity;       /* globs of ckpt_state_optional */
     ckpt_str *replace; size_t replace_count, replace_capacity;          /* globs of ckpt_state_replace */
     ckpt__span *spans;            /* owned: who lies where (overlap.c); NULL: no memory is bound yet, or spans_lost */
-    bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next bind */
+    bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next
+                                   * bind */
     bool poisoned;                /* a restore failed midway: the state holds a mixture, and no save takes it */
 };
 
@@ -124,15 +125,16 @@ enum { CKPT__ALIAS_BASE = 1 << 30 };
 
 /* The binding of a name or of what it is an alias of; NULL: none. */
 ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
-/* Does the ckpt_state bind this name in this shape? For ckpt__canon_hints: a program that does knows its optimizer (GaLore's
- * moments are of a projection, ...). */
+/* Does the ckpt_state bind this name in this shape? For ckpt__canon_hints: a program that does knows its optimizer
+ * (GaLore's moments are of a projection, ...). */
 bool ckpt__state_binds_so(const void *state, ckpt_str name, const ckpt_tensor_info *info);
 /* The scalar of a name; NULL: none. */
 ckpt__scalar *ckpt__state_scalar(const ckpt_state *state, const char *name, size_t n);
 bool ckpt__state_is_optional(const ckpt_state *state, ckpt_str name);
 /* "optimizer.groups.<g>.<key>" of a hyper-parameter, its own name of another scalar; appended to b. */
 void ckpt__scalar_name(const ckpt_state *state, const ckpt__scalar *s, ckpt__buf *b);
-/* The value of an integer variable; one above INT64_MAX counts as INT64_MAX. False: it is no integer, or not bound now. */
+/* The value of an integer variable; one above INT64_MAX counts as INT64_MAX. False: it is no integer, or not bound
+ * now. */
 bool ckpt__scalar_integer(const ckpt__scalar *s, int64_t *value);
 /* The variable bound as `step`, where it is an integer. */
 bool ckpt__state_step(const ckpt_state *state, int64_t *value);
@@ -162,8 +164,8 @@ ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ck
 
 /* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);
-/* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have the
- * places of before. */
+/* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have
+ * the places of before. */
 typedef struct ckpt__place_of { void *data; ckpt_memory memory; } ckpt__place_of;
 ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, const ckpt__place_of *to, ckpt_error *err);
 void ckpt__spans_free(ckpt__span *spans);

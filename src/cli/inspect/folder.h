@@ -36,7 +36,7 @@ bool folder_has_damage(folder_item *it, const ckpt_reader *reader);
 void folder_judge(folder_list *l);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
-/* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the member
- * "checkpoints" (j NULL: as text). Nothing where there are none. */
+/* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the
+ * member "checkpoints" (j NULL: as text). Nothing where there are none. */
 void folder_beside(const command_line *o, json_out *j);
 #endif

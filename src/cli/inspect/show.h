@@ -1,5 +1,5 @@
-/* cli/inspect/show.h - what the files of `show` share: show.c gathers, show_json.c and show_text.c write it, resume.c says how to
- * go on, show_parts.c has what both of them and the lists of runs and folders need. */
+/* cli/inspect/show.h - what the files of `show` share: show.c gathers, show_json.c and show_text.c write it, resume.c
+ * says how to go on, show_parts.c has what both of them and the lists of runs and folders need. */
 #ifndef CKPT_CLI_INSPECT_SHOW_H
 #define CKPT_CLI_INSPECT_SHOW_H
 #include "cli/inspect/inspect.h"

@@ -29,8 +29,8 @@ typedef struct report_page {
 } report_page;
 
 /* ---- page.c */
-/* -1: begun; else the exit status, the error said. `command` is "show", ...; `says` stands over the title. FILE must be no
- * part of what is looked at; readers may be NULL. */
+/* -1: begun; else the exit status, the error said. `command` is "show", ...; `says` stands over the title. FILE must be
+ * no part of what is looked at; readers may be NULL. */
 int report_begin(report_page *p, const command_line *o, const char *command, const char *says, const ckpt_reader *a,
                  const ckpt_reader *b);
 /* How the page was made, and the file: CLI_YES, else the exit status, the error said. Frees the page. */

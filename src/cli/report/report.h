@@ -1,5 +1,5 @@
-/* cli/report/report.h - --report FILE: one page beside what is printed. Each call writes one; it gives CLI_YES, or the exit
- * status where the page cannot be written, the error said. */
+/* cli/report/report.h - --report FILE: one page beside what is printed. Each call writes one; it gives CLI_YES, or the
+ * exit status where the page cannot be written, the error said. */
 #ifndef CKPT_CLI_REPORT_REPORT_H
 #define CKPT_CLI_REPORT_REPORT_H
 #include "cli/out/command_line.h"
