@@ -34,8 +34,8 @@ typedef struct ckpt__binding {
     uint64_t arena_offset;        /* bytes, in either; 0 without an arena */
 } ckpt__binding;
 
-/* An arena of ours: one allocation of several bindings. It exists because some trainers need a flat buffer: all
- * gradients in one all-reduce. Bindings a (24 bytes at offset 0) and b (40 bytes at offset 64) of an arena of 128 bytes
+/* An arena of ours: one allocation of several bindings. It exists for trainers that keep tensors in one
+ * flat buffer. Bindings a (24 bytes at offset 0) and b (40 bytes at offset 64) of an arena of 128 bytes
  * have data + 0 and data + 64; the bytes between them belong to nobody. */
 typedef struct ckpt__state_arena {
     void *data;                   /* owned; NULL: not yet allocated */

@@ -5,7 +5,7 @@
 #include "cli/inspect/inspect.h"
 
 /* One checkpoint of a folder, as its metadata shows it. It keeps copies, for the reader of one is closed before the
- * next is opened. Numbers that are not known are -1. */
+ * next is opened. step, epoch and epoch_exact are -1 where they are not known. */
 typedef struct folder_item {
     char *name, *path; /* heap, owned by the list */
     char format[32], producer[40], metric[40], why[400];
