@@ -6,35 +6,48 @@
 
 enum { CKPT__CALLERS = 8 };
 
-/* Our queue on one device. */
+/* Our queue on one device. It exists so that the device itself orders our copies with the trainer's kernels: the copies
+ * wait for what the trainer queued before them, and what the trainer queues later waits for the copies. */
 typedef struct ckpt__lane {
     ckpt_device device;
     const ckpt__device_ops *ops;  /* static */
     ckpt__stream *stream;         /* owned */
-    void *callers[CKPT__CALLERS]; /* the trainers' streams on it that ours is ordered with (one a replica) */
-    size_t caller_count;
-    bool synchronize;             /* a caller without a stream on it: the whole context is waited for */
+    void *callers[CKPT__CALLERS]; /* the trainers' streams on it that ours is ordered with (one a replica); theirs. A
+                                   * NULL below caller_count is the default stream */
+    size_t caller_count;          /* streams in `callers` */
+    bool synchronize;             /* a caller without a stream on it, or one too many for `callers`: the whole context
+                                   * is waited for */
 } ckpt__lane;
 
 enum { CKPT__RING = 4 };          /* pinned buffers of CKPT__BLOCK bytes */
 
-/* One pinned buffer. A buffer may be given to several lanes at once (the same bytes for two replicas): it is free when no lane's
- * event is pending. */
+/* One pinned buffer. A buffer may be given to several lanes at once (the same bytes for two replicas): it is free when
+ * no lane's event is pending. Both arrays are heap, owned, and have a place for each lane that there may be, by the
+ * lane's number. */
 typedef struct ckpt__slot {
-    void *data;                   /* CKPT__BLOCK bytes of page-locked memory, owned */
-    ckpt__event **events;         /* one a lane, made when first used */
+    void *data;                   /* CKPT__BLOCK bytes of page-locked memory, owned; NULL: not made */
+    ckpt__event **events;         /* one a lane, owned, made when first used; NULL until then */
     bool *pending;                /* the event of that lane was recorded and not waited for */
 } ckpt__slot;
 
-/* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory, whatever the
- * number of devices: 4 buffers of 8 MiB are 32 MiB. While the device copies from one, the disk fills the next. All zero is
- * empty. */
+/* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory,
+ * whatever the number of devices: 4 buffers of 8 MiB are 32 MiB. While the device copies from one, the disk fills the
+ * next. All zero is empty.
+ *
+ * A worked example: a restore puts a tensor of 40 MiB on two replicas, lanes 0 and 1. Its blocks are 0 to 4.
+ *
+ *     block 0    slot 0    the disk fills it; both lanes copy from it; events[0] and events[1] of the slot are recorded
+ *     block 1    slot 1    the same, while the devices may still copy from slot 0
+ *     block 2    slot 2
+ *     block 3    slot 3    next is 0 again
+ *     block 4    slot 0    ckpt__lanes_slot waits for both events first; `pending` is false for both lanes then */
 typedef struct ckpt__lanes {
-    ckpt__lane *lanes; size_t count, capacity;    /* heap, never moved: pointers to lanes stay good */
+    ckpt__lane *lanes; size_t count, capacity;    /* heap, owned, never moved: pointers to lanes stay good; NULL: no
+                                                   * lane yet. capacity is not used */
     ckpt__slot ring[CKPT__RING];
     size_t block;                 /* bytes of a slot; 0: the ring is not made yet */
-    size_t next;                  /* slot to be given next */
-    const ckpt__device_ops *ring_ops;   /* who made the buffers; NULL: not yet made */
+    size_t next;                  /* slot to be given next, 0 to CKPT__RING - 1 */
+    const ckpt__device_ops *ring_ops;   /* static: who made the buffers; NULL: not yet made */
 } ckpt__lanes;
 
 /* The lane of a device (made when first asked for); NULL in *out for the cpu. It first follows the caller's

@@ -7,12 +7,13 @@
 #include "state/state.h"
 #include "map/map.h"
 
+/* One look at a state. All but `memory` is the caller's. */
 typedef struct guard {
     ckpt_state *state;
     ckpt_optimizer_kind kind;
     ckpt_guard_options options;
     ckpt_report *report;
-    ckpt_memory *memory;          /* of each binding, as the driver says now */
+    ckpt_memory *memory;          /* heap, owned: of each binding, as the driver says now */
     ckpt_error *err;
 } guard;
 

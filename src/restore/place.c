@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* What ckpt__map_place asks and answers: arrays with one row a binding, heap, owned by ckpt__restore_place. */
 typedef struct places {
     ckpt__subject *subjects;
-    ckpt_dtype *dtypes;
-    ckpt_optimizer_kind *kinds;
-    ckpt__target *targets;
-    char (*tags)[CKPT_DEVICE_NAME_MAX];
+    ckpt_dtype *dtypes;           /* in the checkpoint; of the binding where that has no such tensor */
+    ckpt_optimizer_kind *kinds;   /* of the optimizer that the parameter's group belongs to */
+    ckpt__target *targets;        /* the answer */
+    char (*tags)[CKPT_DEVICE_NAME_MAX];      /* room for the tags of subjects */
 } places;
 
 static bool has_rules(const ckpt__target_state *side)

@@ -13,13 +13,15 @@ typedef enum ckpt__fate {
     CKPT__KEPT, CKPT__ZEROED      /* it is new in the state, or of what is (ckpt_state_replace) */
 } ckpt__fate;
 
-/* What becomes of one binding. */
+/* What becomes of one binding. The match fills entry, tensor, fate and like; the placement fills target and cast; the
+ * allocation fills data and fresh. So all that can be wrong is known before the first byte of the state changes. */
 typedef struct ckpt__item {
     size_t entry;                 /* canonical entry, or SIZE_MAX: not in the checkpoint */
     size_t tensor;                /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
     ckpt__fate fate;
-    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see; SIZE_MAX: none */
-    ckpt_device target;
+    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
+                                   * SIZE_MAX: none */
+    ckpt_device target;           /* where the tensor is to be after the restore */
     ckpt_dtype cast;              /* by a rule or the policy; NONE */
     void *data;                   /* the place on the target: the caller's, ours as it is, or new */
     bool fresh;                   /* data is a new allocation (of its own or its arena's) */
@@ -27,30 +29,39 @@ typedef struct ckpt__item {
 
 /* One scalar with its new value, converted and checked before the first byte moves. */
 typedef struct ckpt__pending {
-    size_t scalar;
+    size_t scalar;                /* number in the state; its kind says which member of u counts */
     union { double f64; float f32; int64_t i64; int32_t i32; uint64_t u64; uint32_t u32; bool boolean; } u;
-    ckpt_str text;                /* STRING, BYTES */
+    ckpt_str text;                /* STRING, BYTES; in the reader's index or in the side's memory */
 } ckpt__pending;
 
 /* The bytes of one value that hooks take. */
 typedef struct ckpt__taken {
-    bool found;
-    size_t tensor;                /* SIZE_MAX: a value of the tree, whose bytes are `data` */
-    const char *data;             /* never NULL */
-    uint64_t size;
-    char *own;                    /* heap */
+    bool found;                   /* the checkpoint has the value; false: the hook `take` is not called */
+    size_t tensor;                /* number in the index; SIZE_MAX: a value of the tree, whose bytes are `data` */
+    const char *data;             /* never NULL: `own`, that of an earlier replica, the reader's index, or "" */
+    uint64_t size;                /* bytes */
+    char *own;                    /* heap, owned: what was read for this value; NULL: nothing was */
 } ckpt__taken;
 
-/* One state of a restore. */
+/* One state of a restore. A restore has several where replicas take the same checkpoint (ckpt_restore_many): each has
+ * its own options and report, and the bytes are read once. All arrays are heap, owned, and NULL until their part of the
+ * restore begins.
+ *
+ * A worked example: the state has bindings w (0), b (1) and head (2). The checkpoint has w and b, which are canonical
+ * entries 0 and 1 and tensors 0 and 1, and a tensor "old", which is entry 2 and tensor 2:
+ *
+ *     items[0].entry = 0, .tensor = 0                  consumed[0] = true
+ *     items[1].entry = 1, .tensor = 1                  consumed[1] = true
+ *     items[2].entry = .tensor = SIZE_MAX: "missing"   consumed[2] = false: "unexpected" */
 typedef struct ckpt__target_state {
-    ckpt_state *state;
-    ckpt_restore_options options;
-    const ckpt_map *map;
-    ckpt_map *own_map;            /* parsed from map_location */
-    ckpt_ranks ranks;
-    ckpt__canon *canon;
+    ckpt_state *state;            /* the caller's */
+    ckpt_restore_options options; /* a copy; what its pointers point at is the caller's */
+    const ckpt_map *map;          /* the caller's, or own_map; NULL: no rules */
+    ckpt_map *own_map;            /* owned: parsed from map_location; NULL: the caller gave a map, or no rules */
+    ckpt_ranks ranks;             /* of the options; one rank of one where they say nothing */
+    ckpt__canon *canon;           /* owned: the checkpoint's tensors and values by their canonical names */
     ckpt_report *report;          /* the caller's, or ours */
-    ckpt_report *own_report;
+    ckpt_report *own_report;      /* owned; NULL: the caller gave one */
     size_t foreseen;              /* findings of the report from this one on say what will have been done */
     ckpt__item *items;            /* one a binding */
     bool *consumed;               /* one a canonical entry */
@@ -58,38 +69,39 @@ typedef struct ckpt__target_state {
     bool zeroed;                  /* a place of the state was zeroed, or was about to be */
     ckpt_str prefix;              /* what the checkpoint has before the names that are missing; data NULL: not found */
     bool prefix_outside;          /* ... and that is no part of the model that was found */
-    int prefix_searches;
+    int prefix_searches;          /* how often a prefix was looked for: each look costs a walk over all entries */
     size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */
     ckpt__pending *pending; size_t pending_count, pending_capacity;
     ckpt__taken *taken;           /* one a value of the state */
-    void **arena_data;            /* new memory of each arena of the state, or NULL */
-    ckpt_device *arena_device;
-    ckpt__arena *memory;
+    void **arena_data;            /* new memory of each arena of the state, owned until the state adopts it, or NULL */
+    ckpt_device *arena_device;    /* one an arena of the state: its target; type NONE: no binding is in it */
+    ckpt__arena *memory;          /* owned: what lives as long as the restore */
 } ckpt__target_state;
 
+/* One restore of one checkpoint into one or more states. */
 typedef struct ckpt__restorer {
-    const char *path;
-    ckpt_reader *reader;
-    ckpt__target_state *sides; size_t count;
-    ckpt__plan plan;
-    ckpt__lanes lanes;
+    const char *path;             /* the caller's */
+    ckpt_reader *reader;          /* owned; NULL until it is open */
+    ckpt__target_state *sides; size_t count;     /* heap, owned: one a state, in the caller's order */
+    ckpt__plan plan;              /* the copies of all sides */
+    ckpt__lanes lanes;            /* the queues of all sides, and the buffers that they share */
 } ckpt__restorer;
 
 /* Each adds findings to the side's report; a negative status only where the check itself could not be made. */
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
-/* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its item
- * says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be NULL); the
- * note "replaced", false where memory is short. */
+/* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its
+ * item says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be
+ * NULL); the note "replaced", false where memory is short. */
 ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 bool ckpt__restore_replace(ckpt__target_state *side, size_t binding);
 bool ckpt__restore_is_of_replaced(const ckpt__target_state *side, ckpt_str name, ckpt_str param, ckpt_str *key);
 bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *side, size_t binding);
 /* The canonical entry of a binding's name, or of an alias of it. */
 bool ckpt__target_find(const ckpt__target_state *side, ckpt_str name, size_t *entry);
-/* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned where a hook
- * does not take its own. */
+/* The values of hooks: their hooks are asked; their bytes read, those of side n; handed over, and the state poisoned
+ * where a hook does not take its own. */
 ckpt_status ckpt__restore_values(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *err);
 ckpt_status ckpt__restore_take_values(ckpt__target_state *side, ckpt_error *err);
@@ -101,7 +113,8 @@ ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, 
                             ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
 /* Puts the pending values into the trainer's variables: cannot fail. */
 void ckpt__restore_apply_scalars(const ckpt__target_state *side);
-/* A number of a checkpoint. */
+/* A number of a checkpoint. One struct has integers and floats because a checkpoint of another program may have either
+ * where the state has the other. 3 has is_int, integer 3 and real 3.0; 2.5 has real 2.5 alone. */
 typedef struct ckpt__number {
     bool is_int;
     bool natural;                 /* an integer above INT64_MAX: `large` has it */

@@ -301,9 +301,10 @@ void ckpt__held_read(const ckpt__store *store, const char *name, ckpt__held *out
 
 /* ---- all of them */
 
+/* The names of the steps, gathered before the first of them is read. */
 typedef struct names {
-    const ckpt__store *store;
-    struct step_name { char text[CKPT__STEP_NAME]; } *items;
+    const ckpt__store *store;     /* borrowed */
+    struct step_name { char text[CKPT__STEP_NAME]; } *items;    /* heap, owned by list_once */
     size_t count, capacity;
 } names;
 

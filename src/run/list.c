@@ -9,23 +9,25 @@
 
 enum { HINT_MAX = 4096 };
 
+/* One call of ckpt_run_list_open. */
 typedef struct gatherer {
-    const char *path;
-    ckpt_run_list *list;
-    ckpt__place *places;
+    const char *path;             /* the run directory, without slashes at its end; borrowed from that call */
+    ckpt_run_list *list;          /* owned until the call hands it out */
+    ckpt__place *places;          /* heap, owned: the run directory first, then the ranks in order */
     size_t place_count, place_capacity;
-    char writer[200];
-    size_t writers;
-    bool is_run;
+    char writer[200];             /* who holds the first lock that is held; means something where writers > 0 */
+    size_t writers;               /* places whose lock is held */
+    bool is_run;                  /* some place holds steps of ours, or a trace of ckpt_run_open */
 } gatherer;
 
 /* ---- one directory */
 
+/* The names in one directory, before anything below it is opened. */
 typedef struct scan {
-    bool steps, lock, latest, manifest;
-    size_t leftovers, aside;
+    bool steps, lock, latest, manifest;        /* a name of a step; .lock; latest; checkpoint.json */
+    size_t leftovers, aside;                   /* as in ckpt__place */
     char newest_aside[CKPT__STEP_NAME + 16];
-    int64_t *ranks;
+    int64_t *ranks;                            /* heap, owned: the numbers of the rank directories; NULL: none */
     size_t rank_count, rank_capacity;
 } scan;
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include "run/gather.h"
 
-/* One rank's part of a checkpoint. */
+/* One rank's part of a checkpoint. Both pointers are borrowed from the places that the list was gathered from. */
 typedef struct member {
     const ckpt__held *held;
-    const ckpt__place *at;
+    const ckpt__place *at;        /* the place that has `held` */
 } member;
 
 /* What tells one save of a step from another; those whose manifest could not be read have no save and come last. */
@@ -100,12 +100,18 @@ static const char *fault_of(const member *m, char *text, size_t size)
     return text;
 }
 
-/* Members of one step and save, sorted by rank. `others`: what is of the same step and of another save. */
+/* Members of one step and save, sorted by rank: one entry of the list. Both arrays are parts of the array of all
+ * members.
+ *
+ * Rank 0 holds save 9 of step 200 and rank 1 holds save 7. The members of step 200 are sorted by save: m[0] is of rank
+ * 1, m[1] is of rank 0. The first group has m = m + 0, n = 1 and others = m + 1; the second has m = m + 1, n = 1 and
+ * others = m + 0. */
 typedef struct group {
     const member *m;
-    size_t n;
-    int64_t world;
-    const member *others;
+    size_t n;                     /* members, at least 1 */
+    int64_t world;                /* ranks that the checkpoint needs: by its manifests, else as many as rank
+                                   * directories */
+    const member *others;         /* members of the same step and of another save; NULL: none */
     size_t other_count;
 } group;
 

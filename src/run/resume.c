@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* One call of ckpt_run_resume, on one rank. The call owns list, map and passed, and frees them at its end. */
 typedef struct resumer {
-    ckpt_run *run;
-    ckpt_restore_options options;
+    ckpt_run *run;                /* borrowed */
+    ckpt_restore_options options; /* for the restore of every candidate */
     ckpt_map *map;                /* parsed for this resume, or NULL */
-    ckpt__held *list; size_t count;      /* this rank's, newest first */
+    ckpt__held *list; size_t count;      /* heap: this rank's, newest first */
     ckpt_report *passed;          /* why candidates were passed over */
-    size_t tried;
+    size_t tried;                 /* candidates that were passed over */
     bool other_than_absent;       /* one was passed over for another reason than that a rank does not have it */
     ckpt_error newest;            /* what was wrong with the first of them */
 } resumer;
@@ -69,6 +70,7 @@ static ckpt_status check_one_save(const resumer *r, const ckpt__held *h, ckpt_er
     return status;
 }
 
+/* The context of restore_from: both pointers are borrowed from the resume. */
 typedef struct restoring { resumer *r; ckpt_report *report; } restoring;
 
 static ckpt_status restore_from(void *ctx, const char *path, ckpt_error *err)

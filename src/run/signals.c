@@ -13,11 +13,12 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler needs atomics withou
 enum { LEVELS = 3 };
 enum { UNUSED, TAKING, OWNED, LEFT };     /* LEFT: released, but below someone's handler */
 
+/* One signal at one level. Records are static and never freed, for a handler may run at any moment. */
 typedef struct record {
     struct sigaction earlier;     /* written while nobody can be in the handler, then only read */
-    atomic_int state;
+    atomic_int state;             /* UNUSED, TAKING, OWNED or LEFT */
     atomic_int running;           /* handlers that may be reading `earlier` */
-    atomic_uint seen;
+    atomic_uint seen;             /* signals that came while the state was OWNED */
     atomic_int given_back;        /* a second signal has restored the earlier disposition */
 } record;
 

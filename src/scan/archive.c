@@ -15,11 +15,12 @@ static uint16_t le16(const unsigned char *p)
 
 /* ---- one record */
 
+/* One record of a zip archive, as the directory or its own header says. The name is borrowed and has no NUL. */
 typedef struct record {
     const char *name;
     size_t name_size;
     uint64_t data, size;          /* in the span; the coded bytes */
-    bool deflated, hunted;
+    bool deflated, hunted;        /* hunted: found by its header alone (ckpt__scan_span) */
 } record;
 
 static ckpt_status push_stored(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r, char *label,

@@ -13,17 +13,19 @@ static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)4 << 20;
 static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)256 << 20;
 #endif
 
+/* One row of the result. */
 typedef struct entry {
-    ckpt_scan_global global;
+    ckpt_scan_global global;      /* its text is in the scan's arena */
     size_t order;                 /* in which it was met */
 } entry;
 
+/* The result of a scan: all in it is owned and lives until ckpt_scan_close. */
 struct ckpt_scan {
-    ckpt__arena *arena;
+    ckpt__arena *arena;           /* has the text of entries and the keys */
     ckpt__hash *by_key;           /* name and place, and notes */
-    entry *entries; size_t count, capacity;
-    ckpt_danger verdict;
-    uint64_t files, pickles;
+    entry *entries; size_t count, capacity;      /* heap; NULL: none */
+    ckpt_danger verdict;          /* the worst that was met */
+    uint64_t files, pickles;      /* how many were looked at */
 };
 
 /* ---- the result */
@@ -320,11 +322,12 @@ static ckpt_status scan_file(ckpt__scan_job *job, uint32_t file)
     return status;
 }
 
+/* One folder while its names are gathered. All but `below` is heap and owned. */
 typedef struct folder {
     char **names;                 /* files and folders in it, with its own name before them */
-    bool *folders;
+    bool *folders;                /* one a name: it is a folder */
     size_t count, capacity, folder_capacity;
-    const char *below;
+    const char *below;            /* the folder's own name below the root; "": the root itself. Borrowed */
 } folder;
 
 static ckpt_status note_name(void *ctx, size_t root, const char *name, bool is_folder, ckpt_error *err)

@@ -7,20 +7,23 @@
 
 enum { BLOCK = 64 << 10 };
 
+/* Bytes of one of three kinds: a file (memory false), memory (memory true, parent NULL), or a stream that is being
+ * inflated (memory true, parent set). A stream that has ended is memory from then on. Spans of one view share the
+ * bytes, so the view counts its references, and the last one frees it. */
 struct ckpt__scan_view {
-    size_t references;
+    size_t references;            /* spans and streams that hold this view */
     bool memory;
-    uint32_t file;
-    uint64_t size;                /* of a file */
-    ckpt__buf bytes;              /* of memory: all; of a stream: as far as it is inflated */
-    uint64_t counted;             /* of job->memory */
+    uint32_t file;                /* number in the source, of a file */
+    uint64_t size;                /* bytes, of a file */
+    ckpt__buf bytes;              /* owned. Of memory: all; of a stream: as far as it is inflated */
+    uint64_t counted;             /* bytes of this view that job->memory has */
     /* a stream */
-    ckpt__scan_view *parent;      /* NULL: it ended, or this is none */
-    uint64_t at, left;
-    z_stream z;
-    bool open, capped, raw;
+    ckpt__scan_view *parent;      /* has the coded bytes; a reference is held. NULL: it ended, or this is none */
+    uint64_t at, left;            /* coded bytes of the parent: the next to be read, how many are left */
+    z_stream z;                   /* means something while open */
+    bool open, capped, raw;       /* z is set up; a limit or short memory stopped it; no zlib or gzip header */
     bool between;                 /* members of one stream: Python's readers take them for one */
-    unsigned char *in;
+    unsigned char *in;            /* heap, owned: BLOCK coded bytes; NULL: it ended, or this is none */
 };
 
 static ckpt__scan_view *new_view(void)

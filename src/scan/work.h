@@ -26,33 +26,45 @@ enum {
 
 typedef struct ckpt__scan_view ckpt__scan_view;      /* counted references; view.c */
 
-/* A range of bytes with its name. It holds a reference to its view. */
+/* A range of bytes with its name. It holds a reference to its view. Spans exist because one file holds others: what is
+ * found in a span becomes spans of the queue, each a level deeper. The zip archive model.pt, a file of 5000 bytes, has
+ * a stored pickle of 700 bytes at byte 128 and a deflated one of 90 bytes, which inflates to 400, at byte 1000:
+ *
+ *     model.pt                   view of the file          .at = 0,   .size = 5000    .depth = 0
+ *     the stored pickle in it    view of the file          .at = 128, .size = 700     .depth = 1
+ *     the deflated one           view of what inflates     .at = 0,   .size = 400     .depth = 1
+ *
+ * A stream's size is not known when its span is pushed: the size is cut to the view's when the span is looked at. */
 typedef struct ckpt__scan_span {
     ckpt__scan_view *view;
-    uint64_t at, size;
-    char *label;
-    unsigned depth;
+    uint64_t at, size;                   /* bytes of the view: first byte, count. The size may reach past the view's
+                                          * end */
+    char *label;                         /* heap, owned: "model.pt!model/data.pkl"; for messages */
+    unsigned depth;                      /* how many containers it is in; at most CKPT__SCAN_DEPTH */
     bool literal;                        /* a string or bytes of a pickle: no file that somebody opens */
     bool hunted;                         /* found by its header alone: `size` reaches to the end of all */
     bool named_pickle;                   /* *.pkl: a loader takes it for one */
 } ckpt__scan_span;
 
+/* One call of ckpt_scan_open, on one thread. The limits are set anew for each file, in proportion to its size: a
+ * hostile file of 1 KiB cannot keep a scan busy for long. */
 typedef struct ckpt__scan_job {
-    ckpt__source *source;
-    uint32_t file;
-    ckpt__walker *walker, *peeker;
-    ckpt__scan_span *queue; size_t queue_count, queue_capacity;
-    uint64_t memory;                     /* of views, now */
+    ckpt__source *source;                /* owned */
+    uint32_t file;                       /* number in the source of the file that is looked at */
+    ckpt__walker *walker, *peeker;       /* owned: of pickles that are listed; of first bytes that are only tried */
+    ckpt__scan_span *queue; size_t queue_count, queue_capacity;    /* heap, owned: spans of this file that wait, the
+                                                                    * last one next; NULL: none yet */
+    uint64_t memory;                     /* bytes that views hold, now */
     uint64_t memory_max;                 /* it may be */
-    size_t queue_max;
+    size_t queue_max;                    /* spans that may wait */
     uint64_t budget;                     /* bytes that may still be looked at */
     bool over;                           /* the budget is spent */
-    ckpt_scan *scan;
-    ckpt_report *report;
-    const ckpt_progress *progress;
-    uint64_t done, total;
+    ckpt_scan *scan;                     /* the result; owned until it is handed out */
+    ckpt_report *report;                 /* the caller's; NULL: none is wanted */
+    const ckpt_progress *progress;       /* the caller's; its fn may be NULL */
+    uint64_t done, total;                /* bytes of files, for the progress; total 0: a directory, not known */
     size_t notes;                        /* in the report */
-    ckpt_error *err;
+    ckpt_error *err;                     /* the caller's; NULL: no error is wanted */
 } ckpt__scan_job;
 
 /* ---- scan.c. Status: CKPT_OK or an error that ends the scan (no memory, cancelled). */
@@ -90,6 +102,7 @@ typedef struct ckpt__scan_input {
     const ckpt__scan_span *span;
 } ckpt__scan_input;
 ckpt_status ckpt__scan_read(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err);
+/* The same of bytes in memory, which must live as long. */
 typedef struct ckpt__scan_memory {
     const unsigned char *data;
     size_t size;
@@ -99,8 +112,8 @@ ckpt_status ckpt__scan_read_memory(void *ctx, uint64_t offset, void *dst, size_t
 /* ---- pickle.c */
 /* Pickles one behind the other from `from` on; *end is the byte behind the last one. */
 ckpt_status ckpt__scan_pickles(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t from, uint64_t *end);
-/* Pickles anywhere from `from` on, for bytes of which nothing says where one begins: by PROTO; loose: and dangerous globals
- * in the middle of one. */
+/* Pickles anywhere from `from` on, for bytes of which nothing says where one begins: by PROTO; loose: and dangerous
+ * globals in the middle of one. */
 ckpt_status ckpt__scan_skim(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t from, uint64_t to, bool loose);
 /* May these first bytes of something be of interest? Most payloads are dismissed by them. */
 bool ckpt__scan_may_matter(ckpt__scan_job *job, const unsigned char *head, size_t n, uint64_t size);
@@ -115,10 +128,12 @@ ckpt_status ckpt__scan_native(ckpt__scan_job *job, const ckpt__scan_span *span, 
 bool ckpt__scan_is_container(const unsigned char *head, size_t n);
 
 /* ---- names.c */
+/* A row of the table of names: what is known of some names of some modules. All text is static. */
 typedef struct ckpt__scan_row {
     ckpt_danger danger;
     const char *modules;                 /* separated by blanks */
-    const char *names;                   /* the same; "*": all, of submodules too; "A*": capitalised ones, of submodules too */
+    const char *names;                   /* the same; "*": all, of submodules too; "A*": capitalised ones, of submodules
+                                          * too */
     const char *reason;
 } ckpt__scan_row;
 extern const ckpt__scan_row ckpt__scan_table[];

@@ -2,9 +2,11 @@
 #include <stdlib.h>
 #include "state/state.h"
 
+/* The context of the hooks of one array. It has the addresses of the trainer's two variables, for the trainer changes
+ * both. */
 typedef struct array {
     void *pointer;                /* the trainer's variable that points at the elements */
-    size_t *count;
+    size_t *count;                /* the trainer's variable that counts the elements */
     size_t item;                  /* bytes per element */
 } array;
 

@@ -4,15 +4,25 @@
 #include <ckpt/state.h>
 #include "model/index.h"
 
-/* A state at one moment, without its payload: names, shapes, devices, and the values copied. */
+/* A state at one moment, without its payload: names, shapes, devices, and the values copied. It exists so that every
+ * format writes from a ckpt__index, whether the bytes come from a state, from a snapshot or from a file.
+ *
+ * A worked example: bindings w and b, the alias "tied" of w, and the hooks' value "rng" of 5000 bytes.
+ *
+ *     tensors[0] w       .pieces[0].storage = 0      storages[0]    bytes of binding 0
+ *     tensors[1] b       .pieces[0].storage = 1      storages[1]    bytes of binding 1
+ *     tensors[2] tied    .pieces[0].storage = 0
+ *     tensors[3] rng     .pieces[0].storage = 2      storages[2]    .extent.memory = blobs[0], .size = 5000
+ *
+ * bindings is 2, aliases is 1, blob_count is 1 and blob_bytes is 5000. */
 typedef struct ckpt__state_index {
-    ckpt__index *index;           /* tensor i and storage i are binding i; the aliases follow, then the values of hooks, whose
-                                   * storages say where their bytes are (extent.memory) */
-    const ckpt_value *root;       /* NULL: weights only */
-    int64_t step;                 /* completed steps, -1 */
-    size_t bindings, aliases;
-    char **blobs; size_t blob_count;     /* heap: the bytes of the values of hooks */
-    uint64_t blob_bytes;
+    ckpt__index *index;           /* owned: tensor i and storage i are binding i; the aliases follow, then the values of
+                                   * hooks, whose storages say where their bytes are (extent.memory) */
+    const ckpt_value *root;       /* in the arena of the index: the scalars as a tree; NULL: weights only */
+    int64_t step;                 /* completed steps, by the scalar "step"; -1: not known */
+    size_t bindings, aliases;     /* how many of the tensors are bindings, and how many aliases */
+    char **blobs; size_t blob_count;     /* heap, owned: the bytes of the values of hooks; NULL: none */
+    uint64_t blob_bytes;          /* of all blobs */
 } ckpt__state_index;
 ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__state_index *out,
                                ckpt_error *err);

@@ -6,15 +6,20 @@
 #include <search.h>
 #include <stdlib.h>
 
+/* A node's payload in the search tree: the bytes of one contiguous binding. */
 typedef struct interval {
     size_t arena;                 /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
-    uintptr_t begin, end;
-    size_t binding;
+    uintptr_t begin, end;         /* first byte, and past the last: addresses, or offsets into the arena */
+    size_t binding;               /* its number in the state */
 } interval;
 
+/* Where all bound tensors are. A tensor a at bytes 0..47 and a tensor b at bytes 48..95 of one buffer are two
+ * intervals, [0, 48) and [48, 96). A third tensor at bytes 40..59 compares as equal to a or to b, so the tree finds one
+ * of them, and the bind is refused. A strided tensor is not in the tree, for tensors may lie in its gaps. */
 struct ckpt__span {
-    void *tree;                   /* of intervals: contiguous tensors, no two of which overlap */
-    size_t *strided;              /* numbers of strided bindings */
+    void *tree;                   /* of intervals, heap, owned: contiguous tensors, no two of which overlap; NULL:
+                                   * none */
+    size_t *strided;              /* heap, owned: numbers of strided bindings; NULL: none */
     size_t strided_count, strided_capacity;
 };
 

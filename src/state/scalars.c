@@ -5,10 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A dict or a leaf of the tree while it grows: a ckpt_value has its entries in one array, whose size must be known
+ * first. All is in the arena of the index. The names "step" and "scaler.scale" make three nodes below the root: step (a
+ * leaf), scaler (a dict) and scale (a leaf below scaler). */
 typedef struct node {
     ckpt_str key;
     const ckpt_value *value;      /* a leaf; NULL: a dict */
-    struct node *first, *last, *next;
+    struct node *first, *last, *next;    /* children of a dict, NULL: none; the sibling behind, NULL: this one is the
+                                          * last */
     size_t children;
 } node;
 

@@ -141,7 +141,7 @@ ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *
 /* Where a tensor that is bound lies: in an arena of ours or of the caller's, or in none. */
 typedef struct place {
     size_t arena, lent;           /* SIZE_MAX: none */
-    uint64_t offset;
+    uint64_t offset;              /* bytes, in the arena */
     const char *average;          /* what stands before the parameter's name in that of a CKPT_ROLE_EMA; NULL: "ema" */
 } place;
 

@@ -8,34 +8,46 @@
 #include "base/strided.h"
 #include "device/device.h"
 
+/* One bound tensor: the name by which a checkpoint knows the tensor, and the place of its elements. Memory has three
+ * kinds of owner: the caller (ours false), the binding itself (ours true, arena SIZE_MAX), or an arena of the state
+ * (ours true, arena is its number).
+ *
+ * nbytes counts the elements and span counts the memory between the first and the last one. A float32 tensor of shape 3
+ * x 4 in C order has nbytes 48 and span 48. The same shape with strides {6, 1} (4 of 6 columns) has nbytes 48, and its
+ * last element is element 2 * 6 + 3 = 15: span is 16 * 4 = 64. A checkpoint has 48 bytes of either. */
 typedef struct ckpt__binding {
-    ckpt_str name;                /* canonical */
+    ckpt_str name;                /* canonical; in the state's memory, as are shape, strides, param and state_key */
     ckpt_dtype dtype;
     uint32_t ndim;
     const int64_t *shape, *strides;      /* elements; never NULL for ndim > 0 */
     ckpt_role role;
     ckpt_str param, state_key;    /* data NULL: none */
-    void *data;
-    bool ours;
+    void *data;                   /* the first element; NULL: the caller's is away, or ours is not yet allocated */
+    bool ours;                    /* it was bound with data NULL, so the state owns the memory */
     bool away;                    /* the caller's, bound to NULL for now: neither saved nor restored */
     ckpt_device wanted;           /* ours: of the descriptor */
-    ckpt_memory memory;           /* where data lies */
+    ckpt_memory memory;           /* where data lies, as the driver said when it was bound or moved */
     uint64_t nbytes;              /* numel x itemsize */
     uint64_t span;                /* bytes from the first to past the last element */
     size_t arena;                 /* of ours: number of the arena, or SIZE_MAX */
     size_t lent;                  /* of the caller's: number of the arena, or SIZE_MAX */
-    uint64_t arena_offset;        /* bytes, in either */
+    uint64_t arena_offset;        /* bytes, in either; 0 without an arena */
 } ckpt__binding;
 
-typedef struct ckpt__state_arena {       /* ours: one allocation of several bindings */
-    void *data;
-    uint64_t nbytes;
-    ckpt_device wanted, device;
+/* An arena of ours: one allocation of several bindings. It exists for trainers that keep tensors in one
+ * flat buffer. Bindings a (24 bytes at offset 0) and b (40 bytes at offset 64) of an arena of 128 bytes
+ * have data + 0 and data + 64; the bytes between them belong to nobody. */
+typedef struct ckpt__state_arena {
+    void *data;                   /* owned; NULL: not yet allocated */
+    uint64_t nbytes;              /* of the allocation */
+    ckpt_device wanted, device;   /* of the descriptor (type NONE: no wish); where data is */
 } ckpt__state_arena;
 
-typedef struct ckpt__lent {              /* the caller's: one allocation of several bindings, which move together */
-    ckpt_str name;                /* data NULL: it has none */
-    uint64_t nbytes;
+/* An arena of the caller's: one allocation of several bindings, which move together. The bindings have the addresses;
+ * the struct says which bindings they are, for ckpt_state_rebind. */
+typedef struct ckpt__lent {
+    ckpt_str name;                /* in the state's memory; data NULL: it has none */
+    uint64_t nbytes;              /* of the allocation */
     size_t first, count;          /* numbers of its bindings: they were bound in one call */
 } ckpt__lent;
 
@@ -44,32 +56,44 @@ typedef enum ckpt__scalar_kind {
     CKPT__S_STRING, CKPT__S_BYTES
 } ckpt__scalar_kind;
 
+/* One variable of the trainer that is saved as a value: a number, a string or bytes. The state has the address and no
+ * copy: a save reads the variable, a restore writes it. */
 typedef struct ckpt__scalar {
     ckpt_str name;                /* canonical; of a hyper-parameter: its key */
     ckpt__scalar_kind kind;
-    void *data;                   /* NULL: not now (ckpt_state_rebind) */
-    size_t size;                  /* STRING, BYTES */
+    void *data;                   /* the trainer's variable; NULL: not now (ckpt_state_rebind) */
+    size_t size;                  /* STRING, BYTES: bytes of the trainer's buffer; a string's NUL needs one of them */
     size_t group;                 /* of a hyper-parameter: number of the group; else SIZE_MAX */
     bool scaler;                  /* a member of a ckpt_scaler */
 } ckpt__scalar;
 
-typedef struct ckpt__valued {            /* what the trainer writes and takes itself */
-    ckpt_str name;
-    ckpt_value_hooks hooks;
-    uint64_t last;                /* bytes at the last save: what the next one is expected to take */
+/* A value that the trainer writes and takes itself, by hooks: its size is known only when it is saved. */
+typedef struct ckpt__valued {
+    ckpt_str name;                /* in the state's memory */
+    ckpt_value_hooks hooks;       /* a copy; ctx is the trainer's */
+    uint64_t last;                /* bytes at the last save: what the next one is expected to take; 0: none yet */
 } ckpt__valued;
 
+/* A parameter group of the optimizer: its parameters, in the optimizer's order. Its hyper-parameters are scalars with
+ * the number of the group. All is in the state's memory. */
 typedef struct ckpt__group {
     ckpt_str name;
     ckpt_str *params; size_t param_count;
 } ckpt__group;
 
+/* A second name of a bound tensor (tied weights); `of` is the name of the binding. Both are in the state's memory. */
 typedef struct ckpt__alias { ckpt_str name, of; } ckpt__alias;
-typedef struct ckpt__span ckpt__span;
+typedef struct ckpt__span ckpt__span;        /* overlap.c */
 
+/* All that a trainer has bound. The arrays are heap, owned, and move as they grow: other structs keep numbers of their
+ * rows. A row is never taken out, so its number stays.
+ *
+ * `names` has one number for each name, and the number says the kind: after a tensor w, a second tensor b, an alias
+ * "tied" of w and the scalar "step", it has w -> 0, b -> 1, tied -> CKPT__ALIAS_BASE + 0 and step -> CKPT__SCALAR_BASE
+ * + 0. */
 struct ckpt_state {
-    ckpt__arena *memory;          /* names and shapes */
-    ckpt__hash *names;            /* of everything bound, and of arenas: for duplicates and lookups */
+    ckpt__arena *memory;          /* owned: names and shapes */
+    ckpt__hash *names;            /* owned: of everything bound, and of arenas: for duplicates and lookups */
     ckpt__binding *bindings; size_t count, capacity;
     ckpt__scalar *scalars; size_t scalar_count, scalar_capacity;
     ckpt__valued *values; size_t value_count, value_capacity;
@@ -78,11 +102,12 @@ struct ckpt_state {
     ckpt__state_arena *arenas; size_t arena_count, arena_capacity;
     ckpt__lent *lent; size_t lent_count, lent_capacity;
     ckpt__caller_stream *streams; size_t stream_count, stream_capacity;     /* the trainer's: one a device */
-    ckpt_str *optional; size_t optional_count, optional_capacity;
-    ckpt_str *replace; size_t replace_count, replace_capacity;
-    ckpt__span *spans;            /* who lies where: overlap.c */
-    bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next bind */
-    bool poisoned;
+    ckpt_str *optional; size_t optional_count, optional_capacity;       /* globs of ckpt_state_optional */
+    ckpt_str *replace; size_t replace_count, replace_capacity;          /* globs of ckpt_state_replace */
+    ckpt__span *spans;            /* owned: who lies where (overlap.c); NULL: no memory is bound yet, or spans_lost */
+    bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next
+                                   * bind */
+    bool poisoned;                /* a restore failed midway: the state holds a mixture, and no save takes it */
 };
 
 /* The trainer's streams, for ckpt__lanes_get. */
@@ -100,15 +125,16 @@ enum { CKPT__ALIAS_BASE = 1 << 30 };
 
 /* The binding of a name or of what it is an alias of; NULL: none. */
 ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
-/* Does the ckpt_state bind this name in this shape? For ckpt__canon_hints: a program that does knows its optimizer (GaLore's
- * moments are of a projection, ...). */
+/* Does the ckpt_state bind this name in this shape? For ckpt__canon_hints: a program that does knows its optimizer
+ * (GaLore's moments are of a projection, ...). */
 bool ckpt__state_binds_so(const void *state, ckpt_str name, const ckpt_tensor_info *info);
 /* The scalar of a name; NULL: none. */
 ckpt__scalar *ckpt__state_scalar(const ckpt_state *state, const char *name, size_t n);
 bool ckpt__state_is_optional(const ckpt_state *state, ckpt_str name);
 /* "optimizer.groups.<g>.<key>" of a hyper-parameter, its own name of another scalar; appended to b. */
 void ckpt__scalar_name(const ckpt_state *state, const ckpt__scalar *s, ckpt__buf *b);
-/* The value of an integer variable; one above INT64_MAX counts as INT64_MAX. False: it is no integer, or not bound now. */
+/* The value of an integer variable; one above INT64_MAX counts as INT64_MAX. False: it is no integer, or not bound
+ * now. */
 bool ckpt__scalar_integer(const ckpt__scalar *s, int64_t *value);
 /* The variable bound as `step`, where it is an integer. */
 bool ckpt__state_step(const ckpt_state *state, int64_t *value);
@@ -138,8 +164,8 @@ ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ck
 
 /* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);
-/* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have the
- * places of before. */
+/* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have
+ * the places of before. */
 typedef struct ckpt__place_of { void *data; ckpt_memory memory; } ckpt__place_of;
 ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, const ckpt__place_of *to, ckpt_error *err);
 void ckpt__spans_free(ckpt__span *spans);

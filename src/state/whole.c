@@ -9,24 +9,26 @@
 
 enum { AVG = 1, SQ = 2, STEP = 4, OTHERS = 8, BOTH = AVG | SQ };
 
+/* One parameter that the optimizer has tensors of. */
 typedef struct param {
-    ckpt_str name;
-    unsigned has;
+    ckpt_str name;                /* canonical, in the state's memory */
+    unsigned has;                 /* bits: AVG, SQ, STEP, OTHERS */
     size_t group;                 /* number of groups: it is in none */
 } param;
 
 typedef struct kind {                    /* of a group; the last one is that of the parameters in none */
-    bool hypers, eps, beta;
-    size_t both;                  /* of its parameters */
+    bool hypers, eps, beta;       /* it has hyper-parameters; eps (or epsilon) among them; betas.0 */
+    size_t both;                  /* of its parameters: how many have AVG and SQ */
     struct { size_t first, count; } lacks[3];    /* AVG, SQ, STEP: parameters that lack it */
 } kind;
 
+/* One look at a state. All but the state is owned by the look. */
 typedef struct whole {
     const ckpt_state *state;
-    ckpt__hash *by_name;
+    ckpt__hash *by_name;          /* name of a parameter -> its number in params */
     param *params; size_t count, capacity;
-    kind *kinds; size_t kind_count;
-    size_t both;
+    kind *kinds; size_t kind_count;      /* one a group, and one for the parameters in no group */
+    size_t both;                  /* parameters of all groups that have AVG and SQ */
     size_t lone, lone_count;      /* parameters with exp_avg alone where nothing says which optimizer it is; the first */
 } whole;
 

@@ -4,8 +4,10 @@
 #define CKPT_CLI_INSPECT_FOLDER_H
 #include "cli/inspect/inspect.h"
 
+/* One checkpoint of a folder, as its metadata shows it. It keeps copies, for the reader of one is closed before the
+ * next is opened. step, epoch and epoch_exact are -1 where they are not known. */
 typedef struct folder_item {
-    char *name, *path;
+    char *name, *path; /* heap, owned by the list */
     char format[32], producer[40], metric[40], why[400];
     int64_t step, epoch, time;
     int64_t number; /* at the end of its name; -1: none */
@@ -16,11 +18,12 @@ typedef struct folder_item {
     bool unfinished;       /* nothing of it is damaged, and parts were not written */
 } folder_item;
 
+/* All checkpoints of a folder that were looked at. */
 typedef struct folder_list {
-    const command_line *o;
+    const command_line *o; /* the caller's, as is path */
     const char *path;
     size_t path_size; /* without slashes at its end */
-    folder_item *items;
+    folder_item *items; /* heap, owned; NULL: none */
     size_t count, passed; /* entries past the limit */
     bool steps_only;              /* directories whose name ends in a number, and nothing else */
     bool no_memory;
@@ -33,7 +36,7 @@ bool folder_has_damage(folder_item *it, const ckpt_reader *reader);
 void folder_judge(folder_list *l);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
-/* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the member
- * "checkpoints" (j NULL: as text). Nothing where there are none. */
+/* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the
+ * member "checkpoints" (j NULL: as text). Nothing where there are none. */
 void folder_beside(const command_line *o, json_out *j);
 #endif

@@ -25,6 +25,7 @@ typedef struct cli_list {
 } cli_list;
 bool cli_list_add(cli_list *list, const char *item);
 
+/* The options that every part of both programs looks at, and how their output is to look. */
 typedef struct cli {
     const char *program;          /* "ckpt-inspect" */
     bool json, quiet, checksum;
@@ -34,7 +35,8 @@ typedef struct cli {
     bool leave_large;             /* of what is selected of a large storage, not all is read for its CRC: see --check */
     cli_list tensors, roles, devices;
     bool allow_unused;            /* --allow-unused: of those, one that names nothing is a warning */
-    cli_list about;               /* what an error may begin with: PATHs, the first of them where it names none; files of options */
+    cli_list about;               /* what an error may begin with: PATHs, the first of them where it names none; files
+                                   * of options */
     char **also; int also_count;  /* --one: the further PATHs */
 } cli;
 
@@ -74,8 +76,8 @@ int cli_version(const cli *c);
 bool cli_selection_check(const cli *c);
 bool cli_selected(const cli *c, const ckpt_tensor_info *t);
 bool cli_has_selection(const cli *c);
-/* Each --tensor, --role and --device must name a tensor of one of the readers, and all together too: an empty answer looks
- * like an empty file. -1: go on, else the exit status, the error said. */
+/* Each --tensor, --role and --device must name a tensor of one of the readers, and all together too: an empty answer
+ * looks like an empty file. -1: go on, else the exit status, the error said. */
 int cli_selection_finds(const cli *c, const ckpt_reader *const *readers, size_t count);
 /* What may have been meant by a name that no tensor has: for free(), NULL where memory is out. */
 char *cli_selection_hint(const cli *c, const ckpt_reader *reader, const char *name);
@@ -93,8 +95,8 @@ void cli_put(FILE *f, const char *data, size_t size);
 size_t cli_plain(const char *data, size_t size);         /* so many bytes are printed as they are */
 /* A sentence that may hold such escapes already: backslashes stay. */
 void cli_put_message(FILE *f, const char *text);
-/* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`: columns
- * that are taken. */
+/* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`:
+ * columns that are taken. */
 void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
 void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
 size_t cli_width(const char *data, size_t size);         /* columns that cli_put takes */
@@ -110,7 +112,8 @@ const char *cli_style(const cli *c, const char *style);
 void cli_json_finding(json_out *j, const ckpt_finding *f);
 /* findings: [...] of those at least `least` severe; reports may be NULL. */
 void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, ckpt_severity least);
-/* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is counted. */
+/* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is
+ * counted. */
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except);
 void cli_json_value(json_out *j, const char *key, const ckpt_value *v);  /* a scalar or a short list; else its kind */
 
@@ -119,7 +122,8 @@ void cli_json_value(json_out *j, const char *key, const ckpt_value *v);  /* a sc
 typedef struct cli_progress {
     const cli *cli;
     const char *verb;             /* "checked", "written" */
-    const char *again;            /* of the second half of the bytes, where the same are passed twice ("read back"); else NULL */
+    const char *again;            /* of the second half of the bytes, where the same are passed twice ("read back");
+                                   * else NULL */
     struct timespec start, phase, last;
     uint64_t base;                /* bytes of this phase that were done when it was seen to begin */
     bool shown, second;

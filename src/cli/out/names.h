@@ -3,6 +3,7 @@
 #define CKPT_CLI_OUT_NAMES_H
 #include "cli/out/cli.h"
 
+/* The names of one file. Both pointers are heap, owned; names_free frees them. */
 typedef struct names {
     char *text;                   /* the file; the items point into it */
     const char **items;

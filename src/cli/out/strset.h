@@ -9,7 +9,7 @@
 typedef struct strset {
     struct strset_slot {
         uint64_t hash;
-        size_t size;
+        size_t size;              /* bytes of data */
         char *data;               /* NULL: free */
     } *slots;
     size_t mask, count;

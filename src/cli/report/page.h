@@ -19,16 +19,18 @@ enum {
     REPORT_ROOM = 600 << 10       /* bytes, after which a list takes no further row */
 };
 
+/* One page while it is made. It is made in memory, so that a file appears only when the page is whole. report_begin
+ * makes f, and report_end or report_give_up frees f and text. */
 typedef struct report_page {
-    const command_line *o;
+    const command_line *o;        /* the caller's */
     FILE *f;                      /* the page, in memory */
-    char *text;
-    size_t size;
+    char *text;                   /* what f has written; means something after a flush of f */
+    size_t size;                  /* bytes of it */
 } report_page;
 
 /* ---- page.c */
-/* -1: begun; else the exit status, the error said. `command` is "show", ...; `says` stands over the title. FILE must be no
- * part of what is looked at; readers may be NULL. */
+/* -1: begun; else the exit status, the error said. `command` is "show", ...; `says` stands over the title. FILE must be
+ * no part of what is looked at; readers may be NULL. */
 int report_begin(report_page *p, const command_line *o, const char *command, const char *says, const ckpt_reader *a,
                  const ckpt_reader *b);
 /* How the page was made, and the file: CLI_YES, else the exit status, the error said. Frees the page. */

@@ -1,5 +1,5 @@
-/* cli/report/report.h - --report FILE: one page beside what is printed. Each call writes one; it gives CLI_YES, or the exit
- * status where the page cannot be written, the error said. */
+/* cli/report/report.h - --report FILE: one page beside what is printed. Each call writes one; it gives CLI_YES, or the
+ * exit status where the page cannot be written, the error said. */
 #ifndef CKPT_CLI_REPORT_REPORT_H
 #define CKPT_CLI_REPORT_REPORT_H
 #include "cli/out/command_line.h"
@@ -16,11 +16,13 @@ int report_diff(const command_line *o, const ckpt_reader *a, const ckpt_reader *
 /* A checkpoint of a run directory or of a folder. What is not known is -1, "" or NULL. */
 typedef struct report_line {
     const char *name;
-    int64_t step, time;
+    int64_t step, time;                          /* time: seconds since 1970 in UTC */
     char epoch[24], score[40], ranks[48];
     uint64_t nbytes;
     const char *plan, *kind, *state, *why;       /* kind is html_icon's */
 } report_line;
+/* The page of a run directory or of a folder. The caller fills the struct and owns what it points at; report_list_page
+ * only reads. */
 typedef struct report_list {
     const char *command, *says;
     const char *kind, *title, *about, *outcome;  /* doctor's answer; title NULL: none */
