@@ -42,8 +42,8 @@ typedef struct ckpt__slot {
  *     block 3    slot 3    next is 0 again
  *     block 4    slot 0    ckpt__lanes_slot waits for both events first; `pending` is false for both lanes then */
 typedef struct ckpt__lanes {
-    ckpt__lane *lanes; size_t count, capacity;    /* heap, owned, never moved: pointers to lanes stay good; NULL: no
-                                                   * lane yet. capacity is not used */
+    ckpt__lane *lanes; size_t count;    /* heap, owned, never moved: pointers to lanes stay good; NULL: no
+                                                   * lane yet */
     ckpt__slot ring[CKPT__RING];
     size_t block;                 /* bytes of a slot; 0: the ring is not made yet */
     size_t next;                  /* slot to be given next, 0 to CKPT__RING - 1 */
