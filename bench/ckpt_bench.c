@@ -111,9 +111,14 @@ static const struct {
     const char *name;
     void (*work)(job *);
 } jobs[] = {
-    { "write", write_cached },     { "write+sync", write_synced },    { "read", plain_read },
-    { "save", save_cached },       { "save+sync", save_synced },      { "restore", restore_checked },
-    { "restore unchecked", restore_unchecked },                       { "verify", verify },
+    {"write", write_cached},
+    {"write+sync", write_synced},
+    {"read", plain_read},
+    {"save", save_cached},
+    {"save+sync", save_synced},
+    {"restore", restore_checked},
+    {"restore unchecked", restore_unchecked},
+    {"verify", verify},
 };
 
 static int serve(job *j)
@@ -138,11 +143,11 @@ static void bind(job *j)
 {
     static ckpt_arena_entry entries[MAX_TENSORS];
     static char names[MAX_TENSORS][24];
-    static const int64_t shape[1] = { ((int64_t)TENSOR_MIB << 20) / 4 };
+    static const int64_t shape[1] = {((int64_t)TENSOR_MIB << 20) / 4};
     ckpt_error err = CKPT_ERROR_INIT;
     for (size_t i = 0; i < j->count; i++) {
         snprintf(names[i], sizeof names[i], "layers.%zu.weight", i);
-        entries[i] = (ckpt_arena_entry){ names[i], (uint64_t)i * TENSOR_MIB << 20, 1, shape };
+        entries[i] = (ckpt_arena_entry){names[i], (uint64_t)i * TENSOR_MIB << 20, 1, shape};
     }
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
     arena.data = j->memory;
@@ -156,7 +161,7 @@ static void bind(job *j)
 
 int main(int argc, char **argv)
 {
-    job j = { 0 };
+    job j = {0};
     long mib = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
     if (mib < TENSOR_MIB || mib / TENSOR_MIB > MAX_TENSORS) {
         fprintf(stderr, "usage: ckpt_bench FILE MIB    (FILE is written; MIB: %d to %d)\n", TENSOR_MIB,

@@ -18,7 +18,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TENSOR_MIB = 16, MOST_TENSORS = 4096, SIDE = 192, SLICE_MIB = 64, MOST_STEPS = 100000, WARM = 2, MOST_CORES = 64 };
+enum {
+    TENSOR_MIB = 16,
+    MOST_TENSORS = 4096,
+    SIDE = 192,
+    SLICE_MIB = 64,
+    MOST_STEPS = 100000,
+    WARM = 2,
+    MOST_CORES = 64
+};
 
 static double now(void)
 {
@@ -53,7 +61,7 @@ typedef struct matrices {
 typedef struct trainer {
     float *weights;
     size_t floats, at, cores;
-    matrices *own;                /* one for each core */
+    matrices *own; /* one for each core */
 } trainer;
 
 static void *multiply(void *arg)
@@ -121,11 +129,11 @@ static ckpt_state *bind(float *weights, size_t count)
 {
     static ckpt_arena_entry entries[MOST_TENSORS];
     static char names[MOST_TENSORS][24];
-    static const int64_t shape[1] = { ((int64_t)TENSOR_MIB << 20) / 4 };
+    static const int64_t shape[1] = {((int64_t)TENSOR_MIB << 20) / 4};
     ckpt_error err = CKPT_ERROR_INIT;
     for (size_t i = 0; i < count; i++) {
         snprintf(names[i], sizeof names[i], "layers.%zu.weight", i);
-        entries[i] = (ckpt_arena_entry){ names[i], (uint64_t)i * TENSOR_MIB << 20, 1, shape };
+        entries[i] = (ckpt_arena_entry){names[i], (uint64_t)i * TENSOR_MIB << 20, 1, shape};
     }
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
     arena.data = weights;
@@ -138,7 +146,9 @@ static ckpt_state *bind(float *weights, size_t count)
     return state;
 }
 
-typedef struct figures { series stall, copy, flush, quiet, busy; } figures;
+typedef struct figures {
+    series stall, copy, flush, quiet, busy;
+} figures;
 
 static bool is_busy(ckpt_run *run)
 {
@@ -148,7 +158,8 @@ static bool is_busy(ckpt_run *run)
 }
 
 /* One round: a memcpy, as many quiet steps as there were busy ones, a save, and steps until it is on disk. */
-static void round_of(ckpt_run *run, trainer *t, void (*train)(trainer *), int64_t *done, float *copy, figures *f, bool count)
+static void round_of(ckpt_run *run, trainer *t, void (*train)(trainer *), int64_t *done, float *copy, figures *f,
+                     bool count)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_run_info info = CKPT_RUN_INFO_INIT;
@@ -162,7 +173,7 @@ static void round_of(ckpt_run *run, trainer *t, void (*train)(trainer *), int64_
     while (is_busy(run)) {
         start = now();
         train(t);
-        bool whole = is_busy(run);           /* a step at whose end the writer was done is neither the one nor the other */
+        bool whole = is_busy(run); /* a step at whose end the writer was done is neither the one nor the other */
         if (count && whole)
             add(&f->busy, now() - start);
         steps++;
@@ -194,7 +205,7 @@ static void measure(const char *name, void (*train)(trainer *), const char *dir,
     series *all = &f.stall;
     options.retention.keep_last = 1;
     for (size_t i = 0; i < sizeof f / sizeof *all; i++)
-        all[i] = (series){ calloc(MOST_STEPS, sizeof(double)), 0 };
+        all[i] = (series){calloc(MOST_STEPS, sizeof(double)), 0};
     ckpt_state *state = bind(t->weights, t->floats / (((size_t)TENSOR_MIB << 20) / 4));
     if (ckpt_run_open(dir, state, &options, &run, &err) < 0 || ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
         die("open", &err);
@@ -205,18 +216,21 @@ static void measure(const char *name, void (*train)(trainer *), const char *dir,
     ckpt_state_free(state);
     double bytes = (double)(t->floats * sizeof(float));
     printf("%s\n", name);
-    printf("  one memcpy of the state    median %8.2f ms (%.1f GB/s)\n", at(&f.copy, 0.5) * 1e3, bytes / at(&f.copy, 0.5) / 1e9);
+    printf("  one memcpy of the state    median %8.2f ms (%.1f GB/s)\n", at(&f.copy, 0.5) * 1e3,
+           bytes / at(&f.copy, 0.5) / 1e9);
     printf("  an asynchronous save holds the training up\n"
            "                             median %8.2f ms   %.2f x (worst %.2f ms)\n",
            at(&f.stall, 0.5) * 1e3, at(&f.stall, 0.5) / at(&f.copy, 0.5), at(&f.stall, 1) * 1e3);
-    printf("  and is on disk after       median %8.2f ms (%.2f GB/s)\n", at(&f.flush, 0.5) * 1e3, bytes / at(&f.flush, 0.5) / 1e9);
-    printf("  a step, nothing written    median %8.3f ms, p99 %8.3f ms (%zu steps)\n", at(&f.quiet, 0.5) * 1e3, at(&f.quiet, 0.99) * 1e3,
-           f.quiet.count);
-    printf("  a step during the flush    median %8.3f ms, p99 %8.3f ms (%zu steps)   %.2f x, p99 %.2f x\n", at(&f.busy, 0.5) * 1e3,
-           at(&f.busy, 0.99) * 1e3, f.busy.count, at(&f.busy, 0.5) / at(&f.quiet, 0.5), at(&f.busy, 0.99) / at(&f.quiet, 0.99));
-    printf("# copy %.3f stall %.3f flush %.3f quiet %.3f %.3f busy %.3f %.3f\n", at(&f.copy, 0.5) * 1e3, at(&f.stall, 0.5) * 1e3,
-           at(&f.flush, 0.5) * 1e3, at(&f.quiet, 0.5) * 1e3, at(&f.quiet, 0.99) * 1e3, at(&f.busy, 0.5) * 1e3,
-           at(&f.busy, 0.99) * 1e3);
+    printf("  and is on disk after       median %8.2f ms (%.2f GB/s)\n", at(&f.flush, 0.5) * 1e3,
+           bytes / at(&f.flush, 0.5) / 1e9);
+    printf("  a step, nothing written    median %8.3f ms, p99 %8.3f ms (%zu steps)\n", at(&f.quiet, 0.5) * 1e3,
+           at(&f.quiet, 0.99) * 1e3, f.quiet.count);
+    printf("  a step during the flush    median %8.3f ms, p99 %8.3f ms (%zu steps)   %.2f x, p99 %.2f x\n",
+           at(&f.busy, 0.5) * 1e3, at(&f.busy, 0.99) * 1e3, f.busy.count, at(&f.busy, 0.5) / at(&f.quiet, 0.5),
+           at(&f.busy, 0.99) / at(&f.quiet, 0.99));
+    printf("# copy %.3f stall %.3f flush %.3f quiet %.3f %.3f busy %.3f %.3f\n", at(&f.copy, 0.5) * 1e3,
+           at(&f.stall, 0.5) * 1e3, at(&f.flush, 0.5) * 1e3, at(&f.quiet, 0.5) * 1e3, at(&f.quiet, 0.99) * 1e3,
+           at(&f.busy, 0.5) * 1e3, at(&f.busy, 0.99) * 1e3);
     fflush(stdout);
     for (size_t i = 0; i < sizeof f / sizeof *all; i++)
         free(all[i].seconds);
@@ -227,12 +241,12 @@ static void measure_idle(const char *dir)
 {
     enum { IDLE_STEPS = 2000000 };
     static float weight[4];
-    static const int64_t shape[1] = { 4 };
+    static const int64_t shape[1] = {4};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;
     ckpt_run *run = NULL;
     int64_t done = 0;
-    ckpt_arena_entry entry = { "weight", 0, 1, shape };
+    ckpt_arena_entry entry = {"weight", 0, 1, shape};
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
     arena.data = weight;
     arena.nbytes = sizeof weight;
@@ -242,8 +256,8 @@ static void measure_idle(const char *dir)
     options.every_steps = INT64_MAX;
     options.every_seconds = options.time_limit = 1e6;
     options.signals = true;
-    if (!state || ckpt_state_arena(state, &arena, &entry, 1, &err) < 0 || ckpt_run_open(dir, state, &options, &run, &err) < 0 ||
-        ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
+    if (!state || ckpt_state_arena(state, &arena, &entry, 1, &err) < 0 ||
+        ckpt_run_open(dir, state, &options, &run, &err) < 0 || ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
         die("open", &err);
     double start = now();
     while (done < IDLE_STEPS)

@@ -10,13 +10,18 @@
 CKPT_BEGIN_DECLS
 
 typedef enum ckpt_device_type {
-    CKPT_DEVICE_NONE = 0,         /* not said */
+    CKPT_DEVICE_NONE = 0, /* not said */
     CKPT_DEVICE_CPU,
     CKPT_DEVICE_CUDA,
-    CKPT_DEVICE_META,             /* a tensor without data */
-    CKPT_DEVICE_OTHER,            /* of no name that is known here */
+    CKPT_DEVICE_META,  /* a tensor without data */
+    CKPT_DEVICE_OTHER, /* of no name that is known here */
     /* torch's further devices: tags that files carry and that rules give. No tensor is placed there by this library. */
-    CKPT_DEVICE_MPS, CKPT_DEVICE_XPU, CKPT_DEVICE_NPU, CKPT_DEVICE_HPU, CKPT_DEVICE_MTIA, CKPT_DEVICE_PRIVATEUSEONE
+    CKPT_DEVICE_MPS,
+    CKPT_DEVICE_XPU,
+    CKPT_DEVICE_NPU,
+    CKPT_DEVICE_HPU,
+    CKPT_DEVICE_MTIA,
+    CKPT_DEVICE_PRIVATEUSEONE
 } ckpt_device_type;
 
 /* index: 0.. for cuda and the further ones; -1 where the tag had none (cpu and mps always). The struct never grows. */
@@ -25,7 +30,7 @@ typedef struct ckpt_device {
     int32_t index;
 } ckpt_device;
 
-enum { CKPT_DEVICE_NAME_MAX = 32 };          /* bytes of a device's name with its NUL; never changes */
+enum { CKPT_DEVICE_NAME_MAX = 32 }; /* bytes of a device's name with its NUL; never changes */
 
 ckpt_device ckpt_cpu(void);
 ckpt_device ckpt_cuda(int index);
@@ -52,18 +57,18 @@ ckpt_status ckpt_device_info(ckpt_device device, char *buf, size_t size, uint64_
 
 /* Where a pointer lies, asked of the driver (never of a tag). */
 typedef enum ckpt_memory_kind {
-    CKPT_MEMORY_HOST = 0,         /* pageable, or unknown to the driver */
-    CKPT_MEMORY_PINNED,           /* page-locked host memory: counts as cpu */
-    CKPT_MEMORY_DEVICE,           /* device memory of `device` */
-    CKPT_MEMORY_MANAGED,          /* managed (unified): no fixed device */
-    CKPT_MEMORY_SPLIT,            /* first and last byte differ in kind, device or allocation */
-    CKPT_MEMORY_UNMAPPED          /* a device address outside any live allocation */
+    CKPT_MEMORY_HOST = 0, /* pageable, or unknown to the driver */
+    CKPT_MEMORY_PINNED,   /* page-locked host memory: counts as cpu */
+    CKPT_MEMORY_DEVICE,   /* device memory of `device` */
+    CKPT_MEMORY_MANAGED,  /* managed (unified): no fixed device */
+    CKPT_MEMORY_SPLIT,    /* first and last byte differ in kind, device or allocation */
+    CKPT_MEMORY_UNMAPPED  /* a device address outside any live allocation */
 } ckpt_memory_kind;
 
 /* The struct never grows. */
 typedef struct ckpt_memory {
     ckpt_memory_kind kind;
-    ckpt_device device;           /* cpu for host and pinned; the owner for device memory */
+    ckpt_device device; /* cpu for host and pinned; the owner for device memory */
 } ckpt_memory;
 
 ckpt_status ckpt_device_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err);

@@ -4,8 +4,12 @@
 
 /* What stands around the declarations of each header. */
 #ifdef __cplusplus
-#define CKPT_BEGIN_DECLS extern "C" { _Pragma("GCC visibility push(default)")
-#define CKPT_END_DECLS _Pragma("GCC visibility pop") }
+#define CKPT_BEGIN_DECLS                                                                                               \
+    extern "C" {                                                                                                       \
+    _Pragma("GCC visibility push(default)")
+#define CKPT_END_DECLS                                                                                                 \
+    _Pragma("GCC visibility pop")                                                                                      \
+    }
 #else
 #define CKPT_BEGIN_DECLS _Pragma("GCC visibility push(default)")
 #define CKPT_END_DECLS _Pragma("GCC visibility pop")
@@ -15,13 +19,14 @@
 #define CKPT_VERSION_MAJOR 0
 #define CKPT_VERSION_MINOR 2
 #define CKPT_VERSION_PATCH 0
-#define CKPT_VERSION_NUMBER (CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH)     /* 0.2.0: 200 */
+#define CKPT_VERSION_NUMBER                                                                                            \
+    (CKPT_VERSION_MAJOR * 10000 + CKPT_VERSION_MINOR * 100 + CKPT_VERSION_PATCH) /* 0.2.0: 200 */
 
 /* A struct that may grow begins with struct_size, and has an initializer CKPT_..._INIT that sets struct_size to the size that
  * the program was compiled with, and all else to zero. The library reads and writes so many bytes and no more. A struct_size
  * of 0 ("= { 0 }") means the size that the struct had in 0.2.0. New fields are added at the end. */
 #ifdef __cplusplus
-extern "C++" {                    /* also where a program includes this within extern "C" */
+extern "C++" { /* also where a program includes this within extern "C" */
 template <typename T> inline T ckpt_sized()
 {
     T value = T();
@@ -31,7 +36,10 @@ template <typename T> inline T ckpt_sized()
 }
 #define CKPT_SIZED(T) ckpt_sized<T>()
 #else
-#define CKPT_SIZED(T) { .struct_size = sizeof(T) }
+#define CKPT_SIZED(T)                                                                                                  \
+    {                                                                                                                  \
+        .struct_size = sizeof(T)                                                                                       \
+    }
 #endif
 
 CKPT_BEGIN_DECLS
@@ -100,13 +108,16 @@ typedef enum ckpt_status {
  * control characters escaped, and does not repeat `object`. The struct never grows. */
 typedef struct ckpt_error {
     ckpt_status status;
-    int sys_errno;                /* errno of the refused system call, or 0 */
-    int device_code;              /* CUresult of the refused driver call, or 0 */
-    char object[256];             /* the file, tensor, rule or device that it is about; "" where there is none */
+    int sys_errno;    /* errno of the refused system call, or 0 */
+    int device_code;  /* CUresult of the refused driver call, or 0 */
+    char object[256]; /* the file, tensor, rule or device that it is about; "" where there is none */
     char message[756];
 } ckpt_error;
 
-#define CKPT_ERROR_INIT { CKPT_OK, 0, 0, "", "" }
+#define CKPT_ERROR_INIT                                                                                                \
+    {                                                                                                                  \
+        CKPT_OK, 0, 0, "", ""                                                                                          \
+    }
 
 /* A stable short name, such as "damaged" (the "code" of the commands' JSON). Never NULL. */
 const char *ckpt_status_name(ckpt_status status);

@@ -11,11 +11,12 @@ CKPT_BEGIN_DECLS
 
 /* What to look at besides the state. Zero: the state alone. The list is borrowed during the call. */
 typedef struct ckpt_guard_options {
-    uint32_t struct_size;         /* by the initializer */
-    bool check_rank;              /* a tensor on another device than `own` is a finding ("rank-device") */
-    ckpt_device own;              /* this rank's device */
+    uint32_t struct_size; /* by the initializer */
+    bool check_rank;      /* a tensor on another device than `own` is a finding ("rank-device") */
+    ckpt_device own;      /* this rank's device */
     ckpt_ranks ranks;
-    const ckpt_device *wanted;    /* devices that the run wants to use; one that holds nothing is a finding ("idle-device") */
+    const ckpt_device
+        *wanted; /* devices that the run wants to use; one that holds nothing is a finding ("idle-device") */
     size_t wanted_count;
 } ckpt_guard_options;
 #define CKPT_GUARD_OPTIONS_INIT CKPT_SIZED(ckpt_guard_options)

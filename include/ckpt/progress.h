@@ -13,7 +13,7 @@ typedef int (*ckpt_progress_fn)(void *ctx, uint64_t done, uint64_t total);
 
 /* The struct never grows: it is a field of options. */
 typedef struct ckpt_progress {
-    ckpt_progress_fn fn;          /* NULL: none */
+    ckpt_progress_fn fn; /* NULL: none */
     void *ctx;
 } ckpt_progress;
 

@@ -10,18 +10,18 @@
 CKPT_BEGIN_DECLS
 
 typedef enum ckpt_severity { CKPT_SEVERITY_NOTE = 0, CKPT_SEVERITY_WARNING, CKPT_SEVERITY_ERROR } ckpt_severity;
-const char *ckpt_severity_name(ckpt_severity severity);  /* "note", "warning", "error" */
+const char *ckpt_severity_name(ckpt_severity severity); /* "note", "warning", "error" */
 
 /* The library makes the struct; it may grow. Strings live as long as the report; "" where there is none, never NULL. The
  * codes are listed in ckpt.3. */
 typedef struct ckpt_finding {
-    const char *code;             /* stable and short: "step-on-cpu", "moved", "missing", "crc-mismatch", ... */
+    const char *code; /* stable and short: "step-on-cpu", "moved", "missing", "crc-mismatch", ... */
     ckpt_severity severity;
     const char *message;
-    const char *fix;              /* what to do or paste */
+    const char *fix; /* what to do or paste */
     const char *tensor;
     const char *file;
-    const char *from, *to;        /* devices or dtypes, for "moved" and "cast" */
+    const char *from, *to; /* devices or dtypes, for "moved" and "cast" */
     uint64_t nbytes;
 } ckpt_finding;
 
@@ -30,17 +30,17 @@ typedef struct ckpt_device_use {
     ckpt_device device;
     uint64_t tensors;
     uint64_t nbytes;
-    const uint64_t *by_role;      /* bytes by role, by_role[CKPT_ROLE_PARAM] and so on; lives as long as the report */
-    size_t role_count;            /* entries of by_role: ckpt_role_count() of the library */
+    const uint64_t *by_role; /* bytes by role, by_role[CKPT_ROLE_PARAM] and so on; lives as long as the report */
+    size_t role_count;       /* entries of by_role: ckpt_role_count() of the library */
 } ckpt_device_use;
 
 typedef struct ckpt_report ckpt_report;
 
-ckpt_report *ckpt_report_new(void);      /* NULL when memory is short */
+ckpt_report *ckpt_report_new(void); /* NULL when memory is short */
 void ckpt_report_free(ckpt_report *report);
 void ckpt_report_clear(ckpt_report *report);
 size_t ckpt_report_count(const ckpt_report *report);
-const ckpt_finding *ckpt_report_get(const ckpt_report *report, size_t i);       /* NULL past the end */
+const ckpt_finding *ckpt_report_get(const ckpt_report *report, size_t i); /* NULL past the end */
 size_t ckpt_report_count_code(const ckpt_report *report, const char *code);
 const ckpt_finding *ckpt_report_find(const ckpt_report *report, const char *code, const char *tensor); /* either NULL */
 ckpt_severity ckpt_report_worst(const ckpt_report *report);

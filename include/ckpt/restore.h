@@ -13,32 +13,34 @@ CKPT_BEGIN_DECLS
 /* What to restore, and where to. Zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
  * call. */
 typedef struct ckpt_restore_options {
-    uint32_t struct_size;         /* by the initializer */
-    const char *map_location;     /* the text of a map (ckpt_map_parse). NULL: the caller's buffers stay where they are;
+    uint32_t struct_size;     /* by the initializer */
+    const char *map_location; /* the text of a map (ckpt_map_parse). NULL: the caller's buffers stay where they are;
                                    * tensors of the library go to their descriptor's device, else to their saved tag. A map
                                    * places the library's tensors, and a caller's buffer that lies elsewhere is the error
                                    * "device-mismatch". Two kinds of buffers are excepted: host memory of role "rng" or
                                    * "other" (a loader's order) stays unless a rule by name or role says otherwise; managed
                                    * memory has no fixed device and fits every target (the warning "managed") */
-    const ckpt_map *map;          /* a map that was read already, instead of map_location; NULL: none */
+    const ckpt_map *map;      /* a map that was read already, instead of map_location; NULL: none */
     ckpt_optimizer_kind optimizer; /* the optimizer that will run; DEFAULT: the map's, else the saved flags' */
-    ckpt_ranks ranks;             /* of expressions in the map; all zero: rank 0 of 1 */
-    const char *format;           /* NULL: told from the content; else as ckpt_reader_options.format */
-    const char *const *also;      /* further files or directories of the same checkpoint: of a program on libtorch the path is
+    ckpt_ranks ranks;              /* of expressions in the map; all zero: rank 0 of 1 */
+    const char *format;            /* NULL: told from the content; else as ckpt_reader_options.format */
+    const char *const
+        *also; /* further files or directories of the same checkpoint: of a program on libtorch the path is
                                    * its module.pt, and { "optimizer.pt" } is also (ckpt_reader_options.also) */
     size_t also_count;
-    bool allow_missing;           /* a bound name that is not in the checkpoint keeps its value */
-    bool allow_unexpected;        /* a tensor of the model or the optimizer that is not bound is left alone */
-    bool allow_cast;              /* dtypes may differ; values are rounded to nearest even, and the report lists them */
-    bool allow_policy_breach;     /* a rule by name or role that breaks the placement policy is a warning */
-    bool no_verify;               /* payload CRCs are not checked */
-    bool verify_first;            /* reads twice; on damage nothing is touched and the state is not poisoned */
-    const char *const *param_names;  /* the optimizer's parameters in order, group by group (positional files) */
+    bool allow_missing;       /* a bound name that is not in the checkpoint keeps its value */
+    bool allow_unexpected;    /* a tensor of the model or the optimizer that is not bound is left alone */
+    bool allow_cast;          /* dtypes may differ; values are rounded to nearest even, and the report lists them */
+    bool allow_policy_breach; /* a rule by name or role that breaks the placement policy is a warning */
+    bool no_verify;           /* payload CRCs are not checked */
+    bool verify_first;        /* reads twice; on damage nothing is touched and the state is not poisoned */
+    const char *const *param_names; /* the optimizer's parameters in order, group by group (positional files) */
     size_t param_name_count;
     ckpt_progress progress;
-    const char *assume_order;     /* the order that the file's optimizer has its parameters in, by its name (ckpt-map(5): "model",
+    const char
+        *assume_order; /* the order that the file's optimizer has its parameters in, by its name (ckpt-map(5): "model",
                                    * "groups-reversed", ...), where more than one order fits; NULL: none */
-    bool strict_order;            /* an order that only shapes tell is an error; names in the file, param_names or assume_order
+    bool strict_order; /* an order that only shapes tell is an error; names in the file, param_names or assume_order
                                    * must tell it */
 } ckpt_restore_options;
 #define CKPT_RESTORE_OPTIONS_INIT CKPT_SIZED(ckpt_restore_options)

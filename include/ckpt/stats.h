@@ -16,15 +16,15 @@
 CKPT_BEGIN_DECLS
 
 typedef enum ckpt_stats_kind {
-    CKPT_STATS_NONE = 0,          /* no values of its own: `why` says why */
+    CKPT_STATS_NONE = 0, /* no values of its own: `why` says why */
     CKPT_STATS_FLOAT,
-    CKPT_STATS_COMPLEX,           /* of the absolute values; NaN: one part is; infinite: one part is, and none is NaN */
-    CKPT_STATS_INT,               /* min and max are exact in int_min, int_max */
-    CKPT_STATS_UINT,              /* in uint_min, uint_max; bool counts as 0 and 1 */
-    CKPT_STATS_CODES              /* the integers as stored (in uint_, of qint8 and qint32 in int_): quantized or packed; what
+    CKPT_STATS_COMPLEX, /* of the absolute values; NaN: one part is; infinite: one part is, and none is NaN */
+    CKPT_STATS_INT,     /* min and max are exact in int_min, int_max */
+    CKPT_STATS_UINT,    /* in uint_min, uint_max; bool counts as 0 and 1 */
+    CKPT_STATS_CODES    /* the integers as stored (in uint_, of qint8 and qint32 in int_): quantized or packed; what
                                    * they stand for is not looked at */
 } ckpt_stats_kind;
-const char *ckpt_stats_kind_name(ckpt_stats_kind kind);  /* "float" */
+const char *ckpt_stats_kind_name(ckpt_stats_kind kind); /* "float" */
 
 enum { CKPT_STATS_BINS = 32, CKPT_STATS_OCTAVES = 64 };
 
@@ -32,11 +32,11 @@ enum { CKPT_STATS_BINS = 32, CKPT_STATS_OCTAVES = 64 };
  * The library makes the struct; it may grow. */
 typedef struct ckpt_tensor_stats {
     ckpt_stats_kind kind;
-    bool is_signed;               /* CODES: in int_ */
-    const char *why;              /* NONE: a static string: "meta", "not dense", ... */
-    uint64_t count;               /* values: of packed dtypes there are several in an element */
+    bool is_signed;  /* CODES: in int_ */
+    const char *why; /* NONE: a static string: "meta", "not dense", ... */
+    uint64_t count;  /* values: of packed dtypes there are several in an element */
     uint64_t finite, nan, inf_pos, inf_neg, zero;
-    double min, max, mean, std, absmax;    /* std: of the population */
+    double min, max, mean, std, absmax; /* std: of the population */
     int64_t int_min, int_max;
     uint64_t uint_min, uint_max;
     /* Asked for, and max > min: bins of equal width from min to max, each with its lower edge (the last with both). */
@@ -50,8 +50,8 @@ typedef struct ckpt_tensor_stats {
 
 /* What to count. Zero: all but the histogram. */
 typedef struct ckpt_stats_options {
-    uint32_t struct_size;         /* by the initializer */
-    bool histogram;               /* a tensor of more than 32 MiB is read twice for it */
+    uint32_t struct_size; /* by the initializer */
+    bool histogram;       /* a tensor of more than 32 MiB is read twice for it */
     ckpt_progress progress;
 } ckpt_stats_options;
 #define CKPT_STATS_OPTIONS_INIT CKPT_SIZED(ckpt_stats_options)
@@ -62,8 +62,8 @@ typedef int (*ckpt_stats_fn)(void *ctx, size_t tensor, const ckpt_tensor_stats *
 
 /* Reads the tensors whose numbers are given (NULL: all) in the order in which they lie in the files, in bounded memory. What
  * has no values (meta, sparse: its parts have them) is answered with NONE. CKPT_E_DAMAGED names the tensor. */
-ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count, const ckpt_stats_options *options,
-                       ckpt_stats_fn fn, void *ctx, ckpt_error *err);
+ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count,
+                       const ckpt_stats_options *options, ckpt_stats_fn fn, void *ctx, ckpt_error *err);
 
 CKPT_END_DECLS
 #endif

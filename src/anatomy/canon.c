@@ -60,8 +60,8 @@ static ckpt_status build_torch(ckpt__builder *b)
     s = ckpt__canon_find(b);
     if (s == CKPT_OK)
         s = ckpt__canon_emit_torch(b);
-    if (b->mixed)                 /* the file has no such paths */
-        b->canon->model_path = b->canon->optimizer_path = (ckpt_str){ NULL, 0 };
+    if (b->mixed) /* the file has no such paths */
+        b->canon->model_path = b->canon->optimizer_path = (ckpt_str){NULL, 0};
     return s;
 }
 
@@ -89,7 +89,7 @@ ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints 
 {
     static const ckpt__canon_hints none;
     *out = NULL;
-    ckpt__builder b = { .index = index, .hints = hints ? hints : &none, .report = report, .err = err };
+    ckpt__builder b = {.index = index, .hints = hints ? hints : &none, .report = report, .err = err};
     b.scaler = b.step = b.model.node = b.optimizer.node = b.optimizer.state = SIZE_MAX;
     b.canon = calloc(1, sizeof *b.canon);
     if (b.canon)

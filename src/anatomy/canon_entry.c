@@ -7,14 +7,14 @@
 
 static ckpt_str join(ckpt__builder *b, const char *head, ckpt_str middle, ckpt_str tail)
 {
-    ckpt__buf name = { 0 };
+    ckpt__buf name = {0};
     ckpt__buf_str(&name, head);
     ckpt__buf_add(&name, middle.data ? middle.data : "", middle.size);
     if (tail.data) {
         ckpt__buf_char(&name, '.');
         ckpt__buf_add(&name, tail.data, tail.size);
     }
-    ckpt_str out = { NULL, 0 };
+    ckpt_str out = {NULL, 0};
     if (!name.failed)
         out = ckpt__arena_str(b->canon->arena, name.data ? name.data : "", name.size);
     ckpt__buf_free(&name);
@@ -44,15 +44,16 @@ static ckpt_status add_node(ckpt__builder *b, size_t node, ckpt__canon_entry *li
 
 static ckpt_str group_name(ckpt__builder *b, size_t group)
 {
-    return group < b->canon->group_count ? b->canon->groups[group].name : (ckpt_str){ NULL, 0 };
+    return group < b->canon->group_count ? b->canon->groups[group].name : (ckpt_str){NULL, 0};
 }
 
 static ckpt_status emit_model(ckpt__builder *b)
 {
     for (size_t i = 0; i < b->model.count; i++) {
         const ckpt__model_entry *m = &b->model.entries[i];
-        ckpt__canon_entry like = { .name = m->name, .group = group_name(b, m->group) };
-        like.role = m->group != SIZE_MAX ? CKPT_ROLE_PARAM : ckpt__canon_weight_role(&b->index->tensors[m->tensor].info, m->name);
+        ckpt__canon_entry like = {.name = m->name, .group = group_name(b, m->group)};
+        like.role = m->group != SIZE_MAX ? CKPT_ROLE_PARAM
+                                         : ckpt__canon_weight_role(&b->index->tensors[m->tensor].info, m->name);
         ckpt_status s = add_node(b, m->node, &like);
         if (s != CKPT_OK)
             return s;
@@ -65,7 +66,7 @@ static ckpt_str without_nesting(ckpt_str key)
 {
     static const char head[] = "__bnb_optimizer_quant_state__.";
     if (ckpt__str_begins_more(key, head))
-        return (ckpt_str){ key.data + strlen(head), key.size - strlen(head) };
+        return (ckpt_str){key.data + strlen(head), key.size - strlen(head)};
     return key;
 }
 
@@ -74,8 +75,8 @@ static ckpt_status emit_slot(ckpt__builder *b, const ckpt__slot *slot)
     const ckpt__tree *t = &b->tree;
     for (size_t i = slot->state + 1; i < t->nodes[slot->state].end; i++) {
         ckpt_str key = without_nesting(ckpt__tree_relative(t, slot->state, i));
-        ckpt__canon_entry like = { .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key),
-                                   .group = group_name(b, slot->group) };
+        ckpt__canon_entry like = {
+            .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key), .group = group_name(b, slot->group)};
         like.name = join(b, "optimizer.", slot->name, key);
         ckpt_status s = add_node(b, i, &like);
         if (s != CKPT_OK)
@@ -92,8 +93,8 @@ static ckpt_status emit_old(ckpt__builder *b)
     for (size_t i = 0; i < o->old_count && s == CKPT_OK; i++) {
         const ckpt__slot *slot = &o->slots[o->old[i].slot];
         ckpt_str key = ckpt__s(o->old[i].key);
-        ckpt__canon_entry like = { .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key),
-                                   .group = group_name(b, slot->group) };
+        ckpt__canon_entry like = {
+            .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key), .group = group_name(b, slot->group)};
         like.name = join(b, "optimizer.", slot->name, key);
         s = add_node(b, o->old[i].node, &like);
     }
@@ -106,20 +107,22 @@ static ckpt_status emit_hypers(ckpt__builder *b, size_t group)
     size_t node = b->optimizer.groups[group].hypers;
     if (node == SIZE_MAX)
         return CKPT_OK;
-    for CKPT__CHILDREN(t, c, node) {
-        bool names = ckpt__str_is(t->nodes[c].key, "params") || ckpt__str_is(t->nodes[c].key, "param_names");
-        for (size_t i = c; i < t->nodes[c].end; i++) {
-            ckpt__canon_entry like = { .group = group_name(b, group), .role = CKPT_ROLE_OTHER };
-            if (names) {           /* they are said by the groups themselves */
-                b->tree.nodes[i].taken = true;
-                continue;
+    for
+        CKPT__CHILDREN(t, c, node)
+        {
+            bool names = ckpt__str_is(t->nodes[c].key, "params") || ckpt__str_is(t->nodes[c].key, "param_names");
+            for (size_t i = c; i < t->nodes[c].end; i++) {
+                ckpt__canon_entry like = {.group = group_name(b, group), .role = CKPT_ROLE_OTHER};
+                if (names) { /* they are said by the groups themselves */
+                    b->tree.nodes[i].taken = true;
+                    continue;
+                }
+                like.name = join(b, "optimizer.groups.", like.group, ckpt__tree_relative(t, node, i));
+                ckpt_status s = add_node(b, i, &like);
+                if (s != CKPT_OK)
+                    return s;
             }
-            like.name = join(b, "optimizer.groups.", like.group, ckpt__tree_relative(t, node, i));
-            ckpt_status s = add_node(b, i, &like);
-            if (s != CKPT_OK)
-                return s;
         }
-    }
     return CKPT_OK;
 }
 
@@ -155,8 +158,9 @@ static void note_dead_state(ckpt__builder *b)
     size_t states = 0, alive = 0;
     if (b->optimizer.state == SIZE_MAX)
         return;
-    for CKPT__CHILDREN(t, c, b->optimizer.state)
-        states++;
+    for
+        CKPT__CHILDREN(t, c, b->optimizer.state)
+    states++;
     for (size_t i = 0; i < b->optimizer.slot_count; i++)
         alive += b->optimizer.slots[i].state != SIZE_MAX;
     if (states > alive)
@@ -187,7 +191,7 @@ static ckpt_status emit_scaler(ckpt__builder *b)
 {
     ckpt_str scaler = ckpt__s("scaler");
     for (size_t i = b->scaler + 1; i < b->tree.nodes[b->scaler].end; i++) {
-        ckpt__canon_entry like = { .role = CKPT_ROLE_SCALER };
+        ckpt__canon_entry like = {.role = CKPT_ROLE_SCALER};
         like.name = join(b, "", scaler, ckpt__tree_relative(&b->tree, b->scaler, i));
         ckpt_status s = add_node(b, i, &like);
         if (s != CKPT_OK)
@@ -198,7 +202,7 @@ static ckpt_status emit_scaler(ckpt__builder *b)
 
 static ckpt_status emit_step(ckpt__builder *b)
 {
-    ckpt__canon_entry like = { .name = ckpt__s("step"), .role = CKPT_ROLE_OTHER };
+    ckpt__canon_entry like = {.name = ckpt__s("step"), .role = CKPT_ROLE_OTHER};
     return add_node(b, b->step, &like);
 }
 
@@ -206,7 +210,7 @@ static ckpt_status emit_rest(ckpt__builder *b)
 {
     for (size_t i = 0; i < b->tree.count; i++) {
         const ckpt_value *v = b->tree.nodes[i].value;
-        ckpt__canon_entry like = { .name = b->tree.nodes[i].name, .outside = true, .role = CKPT_ROLE_OTHER };
+        ckpt__canon_entry like = {.name = b->tree.nodes[i].name, .outside = true, .role = CKPT_ROLE_OTHER};
         if (v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count) {
             const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
             like.role = info->role != CKPT_ROLE_NONE ? info->role : CKPT_ROLE_OTHER;
@@ -269,9 +273,9 @@ static ckpt__hash *keys_with_dimensions(const ckpt__builder *b)
 static void check_shape(ckpt__builder *b, const ckpt__canon_entry *e, const ckpt__hash *with_dimensions)
 {
     size_t param;
-    if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || !ckpt__key_has_param_shape(e->state_key) ||
-        !ckpt__hash_get(b->canon->by_name, e->param.data, e->param.size, &param) ||
-        !b->canon->entries[param].is_tensor)
+    if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data ||
+        !ckpt__key_has_param_shape(e->state_key) ||
+        !ckpt__hash_get(b->canon->by_name, e->param.data, e->param.size, &param) || !b->canon->entries[param].is_tensor)
         return;
     const ckpt_tensor_info *has = &b->index->tensors[e->tensor].info,
                            *want = &b->index->tensors[b->canon->entries[param].tensor].info;
@@ -309,10 +313,14 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
     static const struct {
         const char *tail, *weight;
     } tails[] = {
-        { ".absmax", "" },           { ".quant_map", "" },
-        { ".nested_absmax", "" },    { ".nested_quant_map", "" },
-        { ".quant_state.bitsandbytes__nf4", "" }, { ".quant_state.bitsandbytes__fp4", "" },
-        { ".SCB", ".weight" },       { ".weight_format", ".weight" },
+        {".absmax", ""},
+        {".quant_map", ""},
+        {".nested_absmax", ""},
+        {".nested_quant_map", ""},
+        {".quant_state.bitsandbytes__nf4", ""},
+        {".quant_state.bitsandbytes__fp4", ""},
+        {".SCB", ".weight"},
+        {".weight_format", ".weight"},
     };
     if (e->outside || !e->is_tensor || e->param.data || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
         return;
@@ -320,7 +328,7 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
         size_t n = strlen(tails[i].tail), found;
         if (!ckpt__str_ends_more(e->name, tails[i].tail))
             continue;
-        ckpt__buf weight = { 0 };
+        ckpt__buf weight = {0};
         ckpt__buf_add(&weight, e->name.data, e->name.size - n);
         ckpt__buf_str(&weight, tails[i].weight);
         if (!weight.failed && ckpt__hash_get(c->by_name, weight.data, weight.size, &found)) {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BLOCKS = 400 };             /* modules at the top whose orders are tried */
+enum { BLOCKS = 400 }; /* modules at the top whose orders are tried */
 static const uint64_t budget = 300000;
 
 /* One module of the model, as far as the optimizer has parameters of it. Modules with equal sums have the same shapes
@@ -20,26 +20,27 @@ static const uint64_t budget = 300000;
  *     3       h.1     1       1         2      0
  *     4       head    head    0         1      0 */
 typedef struct module {
-    ckpt_str path, key;            /* "h.0" and its last step "0": both are borrowed from a parameter's name */
-    size_t parent;                 /* number of the module above; SIZE_MAX: none */
-    uint64_t sum;                  /* of the groups and shapes of its parameters, in the optimizer's order */
-    size_t count;                  /* its parameters, those of its modules too */
-    size_t children;               /* modules directly below */
-    bool in_list;                  /* below an entry of a list, or of modules that a number tells apart */
-    bool numbered;                 /* its name ends in a number: layer1, block2-3 */
-    bool vectors;                  /* all its parameters are vectors, or single numbers */
+    ckpt_str path, key; /* "h.0" and its last step "0": both are borrowed from a parameter's name */
+    size_t parent;      /* number of the module above; SIZE_MAX: none */
+    uint64_t sum;       /* of the groups and shapes of its parameters, in the optimizer's order */
+    size_t count;       /* its parameters, those of its modules too */
+    size_t children;    /* modules directly below */
+    bool in_list;       /* below an entry of a list, or of modules that a number tells apart */
+    bool numbered;      /* its name ends in a number: layer1, block2-3 */
+    bool vectors;       /* all its parameters are vectors, or single numbers */
 } module;
 
 /* The look at one order that fits. For the names above, home is {2, 2, 3, 3, 4} and top is 0: the root has two
  * modules, h and head. */
 typedef struct look {
-    const ckpt__exam *x;           /* borrowed */
-    ckpt__order *order;            /* borrowed; the answer goes there */
-    ckpt__arena *keys;             /* owned: keys of hash tables */
-    module *modules; size_t count, capacity;    /* heap, owned; a parent is before its children */
-    size_t *home;                  /* heap, owned: slot -> number of the module that holds its parameter itself */
-    size_t top;                    /* the first module that has more than one */
-    bool dtypes;                   /* each moment has the dtype of its parameter */
+    const ckpt__exam *x; /* borrowed */
+    ckpt__order *order;  /* borrowed; the answer goes there */
+    ckpt__arena *keys;   /* owned: keys of hash tables */
+    module *modules;
+    size_t count, capacity; /* heap, owned; a parent is before its children */
+    size_t *home;           /* heap, owned: slot -> number of the module that holds its parameter itself */
+    size_t top;             /* the first module that has more than one */
+    bool dtypes;            /* each moment has the dtype of its parameter */
     bool no_memory;
 } look;
 
@@ -70,8 +71,11 @@ static size_t add_module(look *l, ckpt__hash *paths, ckpt_str path, size_t paren
         return 0;
     }
     size_t from = parent == SIZE_MAX || !l->modules[parent].path.size ? 0 : l->modules[parent].path.size + 1;
-    module m = { .path = path, .key = { path.data + from, path.size - from }, .parent = parent, .sum = 14695981039346656037u,
-                 .vectors = true };
+    module m = {.path = path,
+                .key = {path.data + from, path.size - from},
+                .parent = parent,
+                .sum = 14695981039346656037u,
+                .vectors = true};
     m.numbered = m.key.size && m.key.data[m.key.size - 1] >= '0' && m.key.data[m.key.size - 1] <= '9';
     if (parent != SIZE_MAX) {
         l->modules[parent].children++;
@@ -88,8 +92,9 @@ static void add_doubt(look *l, ckpt_str a, ckpt_str b)
     char one[60], two[60], text[220];
     ckpt__order *o = l->order;
     size_t n = strlen(o->how);
-    snprintf(text, sizeof text, "%s%s <-> %s", o->doubtful ? ", " : "; but these could be exchanged: ",
-             ckpt__escape(one, sizeof one, a.data, a.size), ckpt__escape(two, sizeof two, b.data, b.size));
+    snprintf(text, sizeof text, "%s%s <-> %s",
+             o->doubtful ? ", " : "; but these could be exchanged: ", ckpt__escape(one, sizeof one, a.data, a.size),
+             ckpt__escape(two, sizeof two, b.data, b.size));
     if (n + strlen(text) < sizeof o->how)
         memcpy(o->how + n, text, strlen(text) + 1);
     o->doubtful = true;
@@ -137,10 +142,10 @@ static bool build_modules(look *l)
         size_t at = 0;
         uint64_t sum = token(l, i, true);
         for (size_t k = 0; k <= name.size && !l->no_memory; k++) {
-            if (k > 0 && (k == name.size || (name.data[k] != '.' && name.data[k] != '/')))     /* Keras writes a/b */
+            if (k > 0 && (k == name.size || (name.data[k] != '.' && name.data[k] != '/'))) /* Keras writes a/b */
                 continue;
             if (k > 0)
-                at = add_module(l, paths, (ckpt_str){ name.data, k }, at);
+                at = add_module(l, paths, (ckpt_str){name.data, k}, at);
             l->modules[at].sum = mix(l->modules[at].sum, sum);
             l->modules[at].count++;
             l->modules[at].vectors = l->modules[at].vectors && param_of(l, i)->ndim < 2;
@@ -155,7 +160,7 @@ static void find_top(look *l)
 {
     l->top = 0;
     while (l->modules[l->top].children == 1) {
-        size_t next = l->top + 1;  /* modules stand behind their parents */
+        size_t next = l->top + 1; /* modules stand behind their parents */
         while (l->modules[next].parent != l->top)
             next++;
         l->top = next;
@@ -169,14 +174,15 @@ static void add_exchange(look *l, ckpt_str a, ckpt_str b, size_t count)
     ckpt__order *o = l->order;
     char text[200], one[60], two[60];
     if (!o->ambiguous)
-        o->exchange_count = 0;     /* those within modules */
+        o->exchange_count = 0; /* those within modules */
     o->ambiguous = true;
     o->plain = false;
     if (o->exchange_count == CKPT__EXCHANGES)
         return;
-    o->exchanges[o->exchange_count++] = (ckpt__exchange){ a, b, count };
-    snprintf(text, sizeof text, "%s%s <-> %s: %zu parameter%s", *o->why ? "; " : "", ckpt__escape(one, sizeof one, a.data, a.size),
-             ckpt__escape(two, sizeof two, b.data, b.size), count, count == 1 ? "" : "s");
+    o->exchanges[o->exchange_count++] = (ckpt__exchange){a, b, count};
+    snprintf(text, sizeof text, "%s%s <-> %s: %zu parameter%s", *o->why ? "; " : "",
+             ckpt__escape(one, sizeof one, a.data, a.size), ckpt__escape(two, sizeof two, b.data, b.size), count,
+             count == 1 ? "" : "s");
     size_t n = strlen(o->why), more = strlen(text);
     if (n + more < sizeof o->why)
         memcpy(o->why + n, text, more + 1);
@@ -188,7 +194,7 @@ static ckpt_str stem_of(ckpt_str key)
     size_t n = key.size;
     while (n > 0 && key.data[n - 1] >= '0' && key.data[n - 1] <= '9')
         n--;
-    return (ckpt_str){ key.data, n };
+    return (ckpt_str){key.data, n};
 }
 
 static bool of_one_list(const module *a, const module *b)
@@ -233,7 +239,7 @@ static ckpt_status find_twins(look *l)
     l->no_memory = l->no_memory || !seen;
     for (size_t i = 1; i < l->count && !l->no_memory; i++) {
         const module *m = &l->modules[i];
-        uint64_t key[4] = { m->parent, m->sum, m->count, m->children > 0 };
+        uint64_t key[4] = {m->parent, m->sum, m->count, m->children > 0};
         size_t first = i;
         char *kept = ckpt__arena_copy(l->keys, (const char *)key, sizeof key);
         int put = kept ? ckpt__hash_put(seen, kept, sizeof key, i, &first) : -1;
@@ -254,22 +260,23 @@ static ckpt_status find_twins(look *l)
 /* A module at the top, or the parameters beside them: its slots, group after group, as the optimizer has them. For
  * the names above, h is block 0 with the slots {0, 1, 2, 3}, and head is block 1 with the slot {4}. */
 typedef struct block {
-    size_t module;                 /* number of the module */
-    size_t *slots, count, capacity;    /* heap, owned by the list of blocks */
-    size_t before;                 /* the block that must come first: an earlier entry of the same list; SIZE_MAX: none */
+    size_t module;                  /* number of the module */
+    size_t *slots, count, capacity; /* heap, owned by the list of blocks */
+    size_t before; /* the block that must come first: an earlier entry of the same list; SIZE_MAX: none */
 } block;
 
 /* The search for another order of the blocks. A block that is placed takes the next free slots of each group. With
  * the order {1, 0} and one group, head.w is tried in slot 0: if the state there has its shape, the parameters of h
  * are tried in the slots 1 to 4. All arrays are the heap's, and try_orders frees them. */
 typedef struct tries {
-    look *l;                       /* borrowed */
-    block *blocks; size_t count;   /* count is at most BLOCKS */
-    size_t *taken;                 /* slots of each group that are taken */
-    size_t *chosen, depth;         /* numbers of blocks, in the order that is tried; how many are placed */
-    bool *used;                    /* one a block: it is among the chosen */
-    size_t *entries;               /* slot -> entry, of this order */
-    uint64_t steps;                /* of the search so far; it ends beyond `budget` */
+    look *l; /* borrowed */
+    block *blocks;
+    size_t count;          /* count is at most BLOCKS */
+    size_t *taken;         /* slots of each group that are taken */
+    size_t *chosen, depth; /* numbers of blocks, in the order that is tried; how many are placed */
+    bool *used;            /* one a block: it is among the chosen */
+    size_t *entries;       /* slot -> entry, of this order */
+    uint64_t steps;        /* of the search so far; it ends beyond `budget` */
 } tries;
 
 static bool place(tries *t, size_t number)
@@ -343,7 +350,7 @@ static bool same_list(const look *l, size_t a, size_t b)
     if (a == l->top || b == l->top || l->x->m->parts > 1)
         return false;
     if (x->count == 1 && y->count == 1 && x->sum == y->sum)
-        return true;           /* a doubt, and said as one */
+        return true; /* a doubt, and said as one */
     return of_one_list(x, y) && (all_digits(x->key) || !(x->children || y->children));
 }
 
@@ -356,14 +363,14 @@ static bool fill_blocks(tries *t)
         size_t m = block_of(l, i);
         if (m != l->top && !number[m] && t->count && is_norm(&l->modules[m]) && l->x->m->parts < 2)
             number[m] = number[last];
-        else if (m != l->top && !number[m] && t->count == 1 && t->blocks[0].module != l->top && is_norm(&l->modules[t->blocks[0].module]) &&
-                 !taken && l->x->m->parts < 2)
+        else if (m != l->top && !number[m] && t->count == 1 && t->blocks[0].module != l->top &&
+                 is_norm(&l->modules[t->blocks[0].module]) && !taken && l->x->m->parts < 2)
             taken = number[m] = 1; /* the first one is a norm, and goes with what follows */
         last = m;
         if (!number[m]) {
             if (t->count == BLOCKS)
                 break;
-            t->blocks[t->count] = (block){ .module = m, .before = SIZE_MAX };
+            t->blocks[t->count] = (block){.module = m, .before = SIZE_MAX};
             for (size_t k = t->count; k > 0 && t->blocks[t->count].before == SIZE_MAX; k--)
                 if (same_list(l, t->blocks[k - 1].module, m))
                     t->blocks[t->count].before = k - 1;
@@ -405,9 +412,12 @@ static ckpt_status try_orders(look *l)
 {
     const ckpt__exam *x = l->x;
     size_t n = x->o->slot_count;
-    tries t = { .l = l, .blocks = calloc(BLOCKS + 1, sizeof *t.blocks), .taken = calloc(x->o->group_count + 1, sizeof *t.taken),
-                .chosen = calloc(BLOCKS + 1, sizeof *t.chosen), .used = calloc(BLOCKS + 1, sizeof *t.used),
-                .entries = calloc(n + 1, sizeof *t.entries) };
+    tries t = {.l = l,
+               .blocks = calloc(BLOCKS + 1, sizeof *t.blocks),
+               .taken = calloc(x->o->group_count + 1, sizeof *t.taken),
+               .chosen = calloc(BLOCKS + 1, sizeof *t.chosen),
+               .used = calloc(BLOCKS + 1, sizeof *t.used),
+               .entries = calloc(n + 1, sizeof *t.entries)};
     bool ok = t.blocks && t.taken && t.chosen && t.used && t.entries && fill_blocks(&t);
     size_t in_blocks = 0;
     for (size_t i = 0; ok && i < t.count; i++)
@@ -472,7 +482,7 @@ static bool name_groups(look *l, bool equal, size_t *count)
     bool ok = true;
     for (size_t a = 0; ok && a < o->group_count && a < 32; a++)
         for (size_t b = a + 1; ok && b < o->group_count && b < 32 && named < (equal ? 3 : 1); b++) {
-            size_t n = !equal ? common(l, &o->groups[a], &o->groups[b])
+            size_t n = !equal                                          ? common(l, &o->groups[a], &o->groups[b])
                        : equal_groups(l, &o->groups[a], &o->groups[b]) ? o->groups[a].count
                                                                        : 0;
             named += n > 0;
@@ -535,7 +545,7 @@ static ckpt_status count_equal(look *l)
         }
     for (size_t m = 0; ok && !l->order->ambiguous && m < l->count && l->order->exchange_count < CKPT__EXCHANGES; m++)
         if (in[m] && m != l->top)
-            l->order->exchanges[l->order->exchange_count++] = (ckpt__exchange){ l->modules[m].path, { NULL, 0 }, in[m] };
+            l->order->exchanges[l->order->exchange_count++] = (ckpt__exchange){l->modules[m].path, {NULL, 0}, in[m]};
     free(times);
     free(first);
     free(in);
@@ -545,7 +555,7 @@ static ckpt_status count_equal(look *l)
 
 ckpt_status ckpt__canon_weigh(const ckpt__exam *x, ckpt__order *order)
 {
-    look l = { .x = x, .order = order, .keys = ckpt__arena_new(0), .home = calloc(x->o->slot_count + 1, sizeof *l.home) };
+    look l = {.x = x, .order = order, .keys = ckpt__arena_new(0), .home = calloc(x->o->slot_count + 1, sizeof *l.home)};
     bool ok = l.keys && l.home && x->o->slot_count > 0, assumed = x->b->hints->assume_order != NULL;
     if (x->o->slot_count == 0) {
         ckpt__arena_free(l.keys);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SHOWN = 6 };                /* candidates that a message lists */
+enum { SHOWN = 6 }; /* candidates that a message lists */
 
 /* A name for messages; the root has none. */
 static const char *shown(const ckpt__builder *b, size_t node, char *buf, size_t size)
@@ -30,13 +30,13 @@ static ckpt_status by_rule(ckpt__builder *b, const char *key, const char *path, 
     *out = ckpt__tree_find(&b->tree, path);
     if (*out != SIZE_MAX)
         return CKPT_OK;
-    ckpt__buf list = { 0 };
+    ckpt__buf list = {0};
     list_candidates(b, candidates, count, &list);
     char where[160];
-    ckpt_status s = ckpt__fail(b->err, CKPT_E_MISMATCH, ckpt__escape(where, sizeof where, path, strlen(path)),
-                               "source.%s: the checkpoint has nothing at this path; %s%s", key,
-                               list.size ? "it could be " : "and nothing in it looks like one",
-                               list.data ? list.data : "");
+    ckpt_status s =
+        ckpt__fail(b->err, CKPT_E_MISMATCH, ckpt__escape(where, sizeof where, path, strlen(path)),
+                   "source.%s: the checkpoint has nothing at this path; %s%s", key,
+                   list.size ? "it could be " : "and nothing in it looks like one", list.data ? list.data : "");
     ckpt__buf_free(&list);
     return s;
 }
@@ -44,7 +44,8 @@ static ckpt_status by_rule(ckpt__builder *b, const char *key, const char *path, 
 /* ---- the optimizer, given a model */
 
 /* Names the slots of the optimizer at `node`, as far as that can be. */
-static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *model, ckpt__optimizer *o, ckpt__order *order)
+static ckpt_status resolve(ckpt__builder *b, size_t node, const ckpt__model *model, ckpt__optimizer *o,
+                           ckpt__order *order)
 {
     memset(order, 0, sizeof *order);
     ckpt_status s = ckpt__canon_read_optimizer(b, node, o);
@@ -83,17 +84,18 @@ static void take_optimizer(ckpt__builder *b, ckpt__optimizer *o)
 /* What can be said of several dicts of which none stands out. */
 static ckpt_status ambiguous(ckpt__builder *b, const char *what, const size_t *nodes, size_t count)
 {
-    ckpt__buf list = { 0 };
+    ckpt__buf list = {0};
     char first[120], fix[240];
     list_candidates(b, nodes, count, &list);
     snprintf(fix, sizeof fix, "say which one in a map file: {map: 1, source: {%s: '%s'}}", what,
              shown(b, nodes[0], first, sizeof first));
     ckpt_status s = CKPT_OK;
     if (strcmp(what, "optimizer") == 0 && b->model.node == SIZE_MAX && b->model_count > 1)
-        snprintf(fix, sizeof fix, "say which one the model is: of the optimizers that one is taken then which alone fits it");
+        snprintf(fix, sizeof fix,
+                 "say which one the model is: of the optimizers that one is taken then which alone fits it");
     if (b->hints->optional_optimizer)
-        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s", count, what,
-                         list.data ? list.data : "");
+        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s",
+                         count, what, list.data ? list.data : "");
     else
         s = ckpt__fail(b->err, CKPT_E_MISMATCH, what, "%zu dicts of the checkpoint could be it: %s; %s", count,
                        list.data ? list.data : "", fix);
@@ -115,14 +117,14 @@ static bool too_many_pairs(const ckpt__builder *b, const size_t *models, size_t 
 
 /* The optimizers that fit the model, in one order or in several. */
 typedef struct fitting {
-    size_t *nodes, count;          /* heap: their dicts; room for all optimizers of the checkpoint */
-    ckpt__optimizer optimizer;     /* the first of them, owned until take_optimizer */
-    ckpt__order order;             /* of the last of them, or that was tried; its entries are gone */
+    size_t *nodes, count;      /* heap: their dicts; room for all optimizers of the checkpoint */
+    ckpt__optimizer optimizer; /* the first of them, owned until take_optimizer */
+    ckpt__order order;         /* of the last of them, or that was tried; its entries are gone */
 } fitting;
 
 static ckpt_status try_optimizer(ckpt__builder *b, size_t node, fitting *f)
 {
-    ckpt__optimizer o = { 0 };
+    ckpt__optimizer o = {0};
     ckpt__order order;
     ckpt_status s = resolve(b, node, &b->model, &o, &order);
     bool fits = s == CKPT_OK && order.fit != CKPT__FITS_NOT;
@@ -158,7 +160,8 @@ static ckpt_status choose_optimizer(ckpt__builder *b, const char *path, size_t r
         return ambiguous(b, "optimizer", f->nodes, f->count);
     b->canon->order = f->order;
     bool known = f->count == 1 && f->order.fit == CKPT__FITS;
-    if (known && !f->order.ambiguous && !(b->hints->strict_order && f->order.inferred && f->order.evidence != CKPT__ASSUMED_ORDER)) {
+    if (known && !f->order.ambiguous &&
+        !(b->hints->strict_order && f->order.inferred && f->order.evidence != CKPT__ASSUMED_ORDER)) {
         take_optimizer(b, &f->optimizer);
         ckpt__canon_note_order(b, &f->order);
         return CKPT_OK;
@@ -179,7 +182,7 @@ static ckpt_status find_optimizer(ckpt__builder *b)
     if (!path && b->model.node != SIZE_MAX && too_many_pairs(b, &b->model.node, 1))
         return ambiguous(b, "optimizer", b->optimizers, b->optimizer_count);
     size_t rule = SIZE_MAX;
-    fitting f = { .nodes = calloc(b->optimizer_count + 1, sizeof *f.nodes) };
+    fitting f = {.nodes = calloc(b->optimizer_count + 1, sizeof *f.nodes)};
     ckpt_status s = f.nodes ? CKPT_OK : ckpt__canon_no_memory(b);
     if (s == CKPT_OK && path)
         s = by_rule(b, "optimizer", path, b->optimizers, b->optimizer_count, &rule);
@@ -213,8 +216,8 @@ static ckpt_status count_fits(ckpt__builder *b, size_t node, size_t *fits)
     *fits = 0;
     ckpt_status s = ckpt__canon_read_model(b, node, 0, &m);
     for (size_t i = 0; i < b->optimizer_count && s == CKPT_OK; i++) {
-        ckpt__optimizer o = { 0 };
-        ckpt__order order = { 0 };
+        ckpt__optimizer o = {0};
+        ckpt__order order = {0};
         if (rule != SIZE_MAX && b->optimizers[i] != rule)
             continue;
         s = ckpt__canon_read_optimizer(b, b->optimizers[i], &o);
@@ -245,7 +248,7 @@ static ckpt_status choose_model(ckpt__builder *b, const size_t *nodes, size_t co
     ckpt_status s = CKPT_OK;
     *out = SIZE_MAX;
     if (!b->optimizer_count)
-        return CKPT_OK;            /* weights of several models, and nothing that asks for one: their own names */
+        return CKPT_OK; /* weights of several models, and nothing that asks for one: their own names */
     if (too_many_pairs(b, nodes, count))
         return ambiguous(b, "model", nodes, count);
     for (size_t i = 0; i < count && s == CKPT_OK; i++) {
@@ -316,7 +319,8 @@ static ckpt_status find_model(ckpt__builder *b)
 
 static bool is_scaler(const ckpt__tree *t, size_t node)
 {
-    static const char *const keys[] = { "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker" };
+    static const char *const keys[] = {"scale", "growth_factor", "backoff_factor", "growth_interval",
+                                       "_growth_tracker"};
     if (t->nodes[node].end - node < 6 || !ckpt__node_is_dict(&t->nodes[node]))
         return false;
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
@@ -343,7 +347,7 @@ static ckpt_status find_scaler(ckpt__builder *b)
 
 static size_t step_below(const ckpt__builder *b, size_t parent)
 {
-    static const char *const keys[] = { "step", "global_step", "iter_num", "iteration", "train_step", "num_updates" };
+    static const char *const keys[] = {"step", "global_step", "iter_num", "iteration", "train_step", "num_updates"};
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         size_t node = ckpt__tree_child(&b->tree, parent, keys[k]);
         ckpt_kind kind = node == SIZE_MAX ? CKPT_V_NONE : b->tree.nodes[node].value->kind;
@@ -360,13 +364,15 @@ static size_t step_in_files(const ckpt__builder *b)
     size_t found = SIZE_MAX, state = ckpt__tree_child(&b->tree, 0, "trainer_state.json");
     if (state != SIZE_MAX)
         return step_below(b, state);
-    for CKPT__CHILDREN(&b->tree, c, 0) {
-        ckpt_str file = b->tree.nodes[c].key;
-        size_t own = ckpt__str_begins_more(file, "random") ? SIZE_MAX : step_below(b, c);
-        if (own != SIZE_MAX && found != SIZE_MAX)
-            return SIZE_MAX;
-        found = own != SIZE_MAX ? own : found;
-    }
+    for
+        CKPT__CHILDREN(&b->tree, c, 0)
+        {
+            ckpt_str file = b->tree.nodes[c].key;
+            size_t own = ckpt__str_begins_more(file, "random") ? SIZE_MAX : step_below(b, c);
+            if (own != SIZE_MAX && found != SIZE_MAX)
+                return SIZE_MAX;
+            found = own != SIZE_MAX ? own : found;
+        }
     return found;
 }
 
@@ -383,7 +389,8 @@ static ckpt_status find_step(ckpt__builder *b)
 static void note_found(ckpt__builder *b, const char *what, const char *rule, size_t node)
 {
     char where[160];
-    if (!rule && !b->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size && !ckpt__str_is(b->tree.nodes[node].name, what))
+    if (!rule && !b->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size &&
+        !ckpt__str_is(b->tree.nodes[node].name, what))
         ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
                          shown(b, node, where, sizeof where));
 }

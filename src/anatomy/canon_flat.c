@@ -8,18 +8,19 @@
 /* One parameter of the flattened dict. {"state.w.exp_avg": T0, "param_groups.w.lr": 0.1} has the parameter w, with
  * the state {exp_avg: T0} and the hyper-parameters {lr: 0.1}. */
 typedef struct param {
-    ckpt_str name;                 /* borrowed from the key of the dict */
-    ckpt_entry *state, *hypers;    /* heap, owned; their keys are in the arena, their values the dict's; NULL: none */
+    ckpt_str name;              /* borrowed from the key of the dict */
+    ckpt_entry *state, *hypers; /* heap, owned; their keys are in the arena, their values the dict's; NULL: none */
     size_t state_count, state_capacity, hyper_count, hyper_capacity;
-    size_t group;                  /* number of its group; SIZE_MAX: it has no settings */
+    size_t group; /* number of its group; SIZE_MAX: it has no settings */
 } param;
 
 /* The work on one flattened dict. The parameters are kept in the order in which the dict first names them. */
 typedef struct unfolding {
-    ckpt__arena *arena;            /* borrowed: the new dict is made there */
-    ckpt__hash *names;             /* owned: name of a parameter -> its number */
-    param *params; size_t count, capacity;    /* heap, owned */
-    size_t groups;                 /* how many sets of settings differ */
+    ckpt__arena *arena; /* borrowed: the new dict is made there */
+    ckpt__hash *names;  /* owned: name of a parameter -> its number */
+    param *params;
+    size_t count, capacity; /* heap, owned */
+    size_t groups;          /* how many sets of settings differ */
     bool no_memory;
 } unfolding;
 
@@ -32,17 +33,18 @@ static param *param_of(unfolding *u, ckpt_str name)
         return NULL;
     }
     if (put > 0)
-        u->params[u->count++] = (param){ .name = name };
+        u->params[u->count++] = (param){.name = name};
     return &u->params[put > 0 ? u->count - 1 : at];
 }
 
-static void add_entry(unfolding *u, ckpt_entry **list, size_t *count, size_t *capacity, ckpt_str key, const ckpt_value *value)
+static void add_entry(unfolding *u, ckpt_entry **list, size_t *count, size_t *capacity, ckpt_str key,
+                      const ckpt_value *value)
 {
     ckpt_value *name = ckpt__value_str(u->arena, key.data, key.size);
     if (!name || !ckpt__grow(list, capacity, *count + 1, sizeof **list))
         u->no_memory = true;
     else
-        (*list)[(*count)++] = (ckpt_entry){ name, value };
+        (*list)[(*count)++] = (ckpt_entry){name, value};
 }
 
 static void take(unfolding *u, const ckpt_entry *e, ckpt_str prefix)
@@ -64,7 +66,7 @@ static void number_groups(unfolding *u)
     ckpt__hash *settings = ckpt__hash_new(u->count);
     u->no_memory = u->no_memory || !settings;
     for (size_t i = 0; i < u->count && !u->no_memory; i++) {
-        ckpt__buf text = { 0 };
+        ckpt__buf text = {0};
         param *p = &u->params[i];
         p->group = SIZE_MAX;
         for (size_t k = 0; k < p->hyper_count; k++) {
@@ -78,7 +80,7 @@ static void number_groups(unfolding *u)
             ckpt__buf_char(&text, '\n');
         }
         if (p->hyper_count) {
-            ckpt_str kept = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(u->arena, text.data, text.size);
+            ckpt_str kept = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(u->arena, text.data, text.size);
             size_t number = u->groups;
             int put = kept.data ? ckpt__hash_put(settings, kept.data, kept.size, u->groups, &number) : -1;
             u->no_memory = put < 0;
@@ -103,7 +105,8 @@ static const ckpt_value *state_of(unfolding *u)
     size_t n = 0, capacity = 0;
     for (size_t i = 0; i < u->count && !u->no_memory; i++)
         if (u->params[i].state_count)
-            add_entry(u, &entries, &n, &capacity, u->params[i].name, dict_of(u, u->params[i].state, u->params[i].state_count));
+            add_entry(u, &entries, &n, &capacity, u->params[i].name,
+                      dict_of(u, u->params[i].state, u->params[i].state_count));
     const ckpt_value *state = u->no_memory ? NULL : dict_of(u, entries, n);
     free(entries);
     return state;
@@ -161,8 +164,8 @@ static const ckpt_value *optimizer_of(unfolding *u)
     for (size_t g = 0; g < u->groups && !u->no_memory; g++)
         groups[g] = group_of(u, order + first[g], first[g + 1] - first[g]);
     ckpt_value *list = u->no_memory ? NULL : ckpt__value_list(u->arena, CKPT_V_LIST, groups, u->groups);
-    parts[0] = (ckpt_entry){ ckpt__value_str(u->arena, "state", 5), state };
-    parts[1] = (ckpt_entry){ ckpt__value_str(u->arena, "param_groups", 12), list };
+    parts[0] = (ckpt_entry){ckpt__value_str(u->arena, "state", 5), state};
+    parts[1] = (ckpt_entry){ckpt__value_str(u->arena, "param_groups", 12), list};
     u->no_memory = u->no_memory || !list || !parts[0].key || !parts[1].key;
     free(order);
     free(first);
@@ -206,7 +209,7 @@ const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, 
     *mixed = false;
     if (!ckpt__flat_state(dict, &prefix))
         return dict;
-    unfolding u = { .arena = arena, .names = ckpt__hash_new(dict->entry_count) };
+    unfolding u = {.arena = arena, .names = ckpt__hash_new(dict->entry_count)};
     u.no_memory = !u.names;
     size_t own = 0;
     for (size_t i = 0; i < dict->entry_count && !u.no_memory; i++) {
@@ -261,7 +264,7 @@ static const ckpt_value *unfold_below(const ckpt_value *v, ckpt__arena *arena, i
 
 const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, bool *mixed)
 {
-    enum { DEPTH = 2 };            /* {file: {'optimizer': ...}} */
+    enum { DEPTH = 2 }; /* {file: {'optimizer': ...}} */
     *mixed = false;
     return root ? unfold_below(root, arena, DEPTH, mixed) : root;
 }

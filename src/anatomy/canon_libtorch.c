@@ -33,23 +33,27 @@ static ckpt_status numbered(ckpt__builder *b, size_t node, const char *head, siz
     const ckpt__tree *t = &b->tree;
     int64_t number;
     *count = 0;
-    for CKPT__CHILDREN(t, c, node)
-        *count += number_after(&t->nodes[c], head, &number);
+    for
+        CKPT__CHILDREN(t, c, node)
+    *count += number_after(&t->nodes[c], head, &number);
     *list = calloc(*count + 1, sizeof **list);
     if (!*list)
         return ckpt__canon_no_memory(b);
-    for CKPT__CHILDREN(t, c, node) {
-        if (!number_after(&t->nodes[c], head, &number))
-            continue;
-        if ((uint64_t)number >= *count || (*list)[number]) {
-            char shown[80];
-            return ckpt__fail(b->err, CKPT_E_MISMATCH, t->nodes[node].name.data,
-                              "the optimizer has %zu entries '%s<number>', and '%s' among them: libtorch numbers them from 0 "
-                              "without a hole",
-                              *count, head, ckpt__escape(shown, sizeof shown, t->nodes[c].key.data, t->nodes[c].key.size));
+    for
+        CKPT__CHILDREN(t, c, node)
+        {
+            if (!number_after(&t->nodes[c], head, &number))
+                continue;
+            if ((uint64_t)number >= *count || (*list)[number]) {
+                char shown[80];
+                return ckpt__fail(
+                    b->err, CKPT_E_MISMATCH, t->nodes[node].name.data,
+                    "the optimizer has %zu entries '%s<number>', and '%s' among them: libtorch numbers them from 0 "
+                    "without a hole",
+                    *count, head, ckpt__escape(shown, sizeof shown, t->nodes[c].key.data, t->nodes[c].key.size));
+            }
+            (*list)[number] = c; /* no child is node 0, the root */
         }
-        (*list)[number] = c;      /* no child is node 0, the root */
-    }
     return CKPT_OK;
 }
 
@@ -58,8 +62,9 @@ static ckpt_status numbered(ckpt__builder *b, size_t node, const char *head, siz
 ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
 {
     const ckpt__tree *t = &b->tree;
-    size_t *lists[CKPT__OLD_LISTS] = { NULL }, counts[CKPT__OLD_LISTS] = { 0 };
-    ckpt_status s = ckpt__grow(&o->groups, &o->group_capacity, 1, sizeof *o->groups) ? CKPT_OK : ckpt__canon_no_memory(b);
+    size_t *lists[CKPT__OLD_LISTS] = {NULL}, counts[CKPT__OLD_LISTS] = {0};
+    ckpt_status s =
+        ckpt__grow(&o->groups, &o->group_capacity, 1, sizeof *o->groups) ? CKPT_OK : ckpt__canon_no_memory(b);
     for (size_t i = 0; i < CKPT__OLD_LISTS && s == CKPT_OK; i++) {
         s = numbered(b, o->node, ckpt__old_lists[i].list, &lists[i], &counts[i]);
         o->slot_count = counts[i] > o->slot_count ? counts[i] : o->slot_count;
@@ -67,8 +72,8 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
     if (s == CKPT_OK && !ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count, sizeof *o->slots))
         s = ckpt__canon_no_memory(b);
     for (size_t k = 0; k < o->slot_count && s == CKPT_OK; k++) {
-        o->slots[k] = (ckpt__slot){ .id = ckpt__s(""), .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX,
-                                      .columns = SIZE_MAX };
+        o->slots[k] = (ckpt__slot){
+            .id = ckpt__s(""), .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX, .columns = SIZE_MAX};
         for (size_t i = 0; i < CKPT__OLD_LISTS && s == CKPT_OK; i++) {
             if (k >= counts[i])
                 continue;
@@ -76,7 +81,7 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
                 s = ckpt__canon_no_memory(b);
                 break;
             }
-            o->old[o->old_count++] = (ckpt__old_state){ k, lists[i][k], ckpt__old_lists[i].key };
+            o->old[o->old_count++] = (ckpt__old_state){k, lists[i][k], ckpt__old_lists[i].key};
             size_t tensor = t->nodes[lists[i][k]].value->tensor;
             o->slots[k].has_tensors = o->slots[k].has_tensors || !ckpt__str_is(ckpt__s(ckpt__old_lists[i].key), "step");
             if (ckpt__key_has_param_shape(ckpt__s(ckpt__old_lists[i].key)) && tensor < b->index->tensor_count)
@@ -89,7 +94,7 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o)
         o->slot_count = 0;
         return s;
     }
-    o->groups[0] = (ckpt__opt_group){ .node = o->node, .hypers = SIZE_MAX, .count = o->slot_count, .names = SIZE_MAX };
+    o->groups[0] = (ckpt__opt_group){.node = o->node, .hypers = SIZE_MAX, .count = o->slot_count, .names = SIZE_MAX};
     o->group_count = 1;
     return CKPT_OK;
 }
@@ -131,8 +136,10 @@ ckpt_status ckpt__canon_read_groups(ckpt__builder *b, ckpt__optimizer *o, ckpt__
             break;
         }
         ckpt__opt_group *group = &o->groups[g];
-        *group = (ckpt__opt_group){ .node = list[g], .hypers = ckpt__tree_child(t, list[g], "options"),
-                                    .first = o->slot_count, .names = SIZE_MAX };
+        *group = (ckpt__opt_group){.node = list[g],
+                                   .hypers = ckpt__tree_child(t, list[g], "options"),
+                                   .first = o->slot_count,
+                                   .names = SIZE_MAX};
         s = read_params(b, o, list[g], states, ids);
         group->count = o->slot_count - group->first;
         o->group_count++;
@@ -146,18 +153,21 @@ void ckpt__canon_take_frame(ckpt__builder *b)
     const ckpt__optimizer *o = &b->optimizer;
     ckpt__tree *t = &b->tree;
     int64_t number;
-    size_t version = ckpt__tree_child(t, o->node, "pytorch_version"), groups = ckpt__tree_child(t, o->node, "param_groups");
+    size_t version = ckpt__tree_child(t, o->node, "pytorch_version"),
+           groups = ckpt__tree_child(t, o->node, "param_groups");
     if (version != SIZE_MAX)
         t->nodes[version].taken = true;
     if (groups != SIZE_MAX)
-        for CKPT__CHILDREN(t, c, groups)
-            if (t->nodes[c].value->kind == CKPT_V_TENSOR)
-                t->nodes[c].taken = true;        /* param_groups/size */
+        for
+            CKPT__CHILDREN(t, c, groups)
+    if (t->nodes[c].value->kind == CKPT_V_TENSOR)
+        t->nodes[c].taken = true; /* param_groups/size */
     for (size_t g = 0; g < o->group_count; g++)
-        for CKPT__CHILDREN(t, c, o->groups[g].node)
-            if (ckpt__str_begins(t->nodes[c].key, "params/") ||
-                (o->groups[g].node == o->node && ckpt__old_list_of(t->nodes[c].key, &number) != CKPT__OLD_LISTS && number < 0))
-                t->nodes[c].taken = true;
+        for
+            CKPT__CHILDREN(t, c, o->groups[g].node)
+    if (ckpt__str_begins(t->nodes[c].key, "params/") ||
+        (o->groups[g].node == o->node && ckpt__old_list_of(t->nodes[c].key, &number) != CKPT__OLD_LISTS && number < 0))
+        t->nodes[c].taken = true;
 }
 
 /* ---- modules */
@@ -172,19 +182,21 @@ static unsigned char module_flags(const ckpt__builder *b, size_t node, const uns
     /* An archive of C++ holds tensors and other modules, or it is a trainer's own; a scripted module has attributes. */
     bool plain = ckpt__str_is(t->nodes[node].value->class_name, "__torch__.Module");
     unsigned char all = A_MODULE;
-    for CKPT__CHILDREN(t, c, node) {
-        const ckpt_value *v = t->nodes[c].value;
-        bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count;
-        if (tensor) {
-            const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
-            if (info->ndim > 0 && info->role != CKPT_ROLE_RNG)
-                all |= HAS_WEIGHTS;
-        } else if (flags[c] & A_MODULE) {
-            all |= flags[c];
-        } else if (plain && v->kind != CKPT_V_NONE) {
-            return 0;
+    for
+        CKPT__CHILDREN(t, c, node)
+        {
+            const ckpt_value *v = t->nodes[c].value;
+            bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count;
+            if (tensor) {
+                const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
+                if (info->ndim > 0 && info->role != CKPT_ROLE_RNG)
+                    all |= HAS_WEIGHTS;
+            } else if (flags[c] & A_MODULE) {
+                all |= flags[c];
+            } else if (plain && v->kind != CKPT_V_NONE) {
+                return 0;
+            }
         }
-    }
     return all;
 }
 

@@ -30,7 +30,8 @@ static bool is_optimizer(const ckpt__builder *b, size_t node)
     const ckpt_value *v = b->tree.nodes[node].value;
     if (ckpt__canon_is_libtorch(b, node))
         return true;
-    return (ckpt__is_torch_optimizer(v) || ckpt__is_optimizer_object(v)) && ckpt__lists_ids(ckpt_value_get(v, "param_groups"));
+    return (ckpt__is_torch_optimizer(v) || ckpt__is_optimizer_object(v)) &&
+           ckpt__lists_ids(ckpt_value_get(v, "param_groups"));
 }
 
 bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v)
@@ -57,7 +58,7 @@ void ckpt__canon_scan(ckpt__builder *b)
             else
                 b->models[b->model_count++] = i;
         }
-        i = module ? b->tree.nodes[i].end : i + 1;   /* its submodules are part of it */
+        i = module ? b->tree.nodes[i].end : i + 1; /* its submodules are part of it */
     }
     free(modules);
 }
@@ -86,7 +87,7 @@ static bool in_optimizer(const ckpt__builder *b, size_t node)
 
 static size_t prefix_at(const char *name, size_t size)
 {
-    static const char *const prefixes[] = { "module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module." };
+    static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         size_t n = strlen(prefixes[i]);
         if (size > n && memcmp(name, prefixes[i], n) == 0)
@@ -104,14 +105,14 @@ static void add_stripped(ckpt__buf *out, const char *name, size_t size)
             continue;
         ckpt__buf_add(out, name + from, i - from);
         from = i + skip;
-        i = from - 1;              /* another may follow */
+        i = from - 1; /* another may follow */
     }
     ckpt__buf_add(out, name + from, size - from);
 }
 
 ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out)
 {
-    ckpt__buf stripped = { 0 };
+    ckpt__buf stripped = {0};
     const char *name = raw.data;
     size_t size = raw.size, skip;
     ckpt_status s = CKPT_OK;
@@ -137,11 +138,11 @@ ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt
 
 ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out)
 {
-    ckpt__buf name = { 0 };
+    ckpt__buf name = {0};
     ckpt_status s = ckpt__canon_name_buf(b, raw, strip, &name);
     if (s == CKPT_OK) {
         if (name.size && name.size <= raw.size && memcmp(raw.data + raw.size - name.size, name.data, name.size) == 0)
-            *out = (ckpt_str){ raw.data + raw.size - name.size, name.size };     /* the same bytes */
+            *out = (ckpt_str){raw.data + raw.size - name.size, name.size}; /* the same bytes */
         else
             *out = ckpt__arena_str(b->canon->arena, name.data, name.size);
         if (!out->data)
@@ -153,12 +154,17 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
 
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
 {
-    static const char *const surely[] = { "running_mean", "running_var", "num_batches_tracked" };
-    static const char *const perhaps[] = { "inv_freq", "masked_bias", "zero_k_bias", "attn_bias_for_masking", "_mask",
-                                           ".mask", "freqs_cis", "cos_cached", "sin_cached", "._u", "._v", ".weight_u",
-                                           ".weight_v", "rotary_emb.cos", "rotary_emb.sin" };
+    static const char *const surely[] = {"running_mean", "running_var", "num_batches_tracked"};
+    static const char *const perhaps[] = {"inv_freq",      "masked_bias",
+                                          "zero_k_bias",   "attn_bias_for_masking",
+                                          "_mask",         ".mask",
+                                          "freqs_cis",     "cos_cached",
+                                          "sin_cached",    "._u",
+                                          "._v",           ".weight_u",
+                                          ".weight_v",     "rotary_emb.cos",
+                                          "rotary_emb.sin"};
     if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
-        return CKPT__A_BUFFER;     /* a gradient needs a float, real or complex */
+        return CKPT__A_BUFFER; /* a gradient needs a float, real or complex */
     for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
         if (ckpt__str_ends(name, surely[i]))
             return CKPT__A_BUFFER;
@@ -232,7 +238,7 @@ static ckpt_status mark_ties(ckpt__builder *b, ckpt__model *m)
     unsigned char *viewers = count_viewers(b, m);
     ckpt__arena *keys = ckpt__arena_new(0);
     ckpt__hash *seen = ckpt__hash_new(16);
-    ckpt__buf key = { 0 };
+    ckpt__buf key = {0};
     ckpt_status s = viewers && keys && seen ? CKPT_OK : ckpt__canon_no_memory(b);
     for (size_t i = 0; i < m->count && s == CKPT_OK; i++) {
         const ckpt_tensor_info *info = info_of(b, m, i);
@@ -240,7 +246,7 @@ static ckpt_status mark_ties(ckpt__builder *b, ckpt__model *m)
             ((size_t)info->storage < b->index->storage_count && viewers[info->storage] < 2))
             continue;
         view_key(&key, info);
-        ckpt_str kept = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(keys, key.data, key.size);
+        ckpt_str kept = key.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(keys, key.data, key.size);
         int put = kept.data ? ckpt__hash_put(seen, kept.data, kept.size, i, NULL) : -1;
         if (put < 0)
             s = ckpt__canon_no_memory(b);
@@ -275,7 +281,7 @@ static ckpt_status add_model_entry(ckpt__builder *b, ckpt__model *m, size_t node
         return ckpt__canon_no_memory(b);
     size_t tensor = b->tree.nodes[node].value->tensor;
     ckpt__param_class is = ckpt__param_class_of(&b->index->tensors[tensor].info, name);
-    m->entries[m->count++] = (ckpt__model_entry){ name, node, tensor, is, SIZE_MAX };
+    m->entries[m->count++] = (ckpt__model_entry){name, node, tensor, is, SIZE_MAX};
     m->sorted = m->sorted || b->index->tensors[tensor].sorted;
     return CKPT_OK;
 }
@@ -290,10 +296,11 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
         size_t n = x.size < y.size ? x.size : y.size;
         int order = n ? memcmp(x.data, y.data, n) : 0;
         bool ascends = order < 0 || (order == 0 && x.size < y.size);
-        if (!ascends && b->index->tensors[m->entries[i - 1].tensor].info.dtype == b->index->tensors[m->entries[i].tensor].info.dtype)
+        if (!ascends && b->index->tensors[m->entries[i - 1].tensor].info.dtype ==
+                            b->index->tensors[m->entries[i].tensor].info.dtype)
             return false;
-        bias_first = bias_first || (ckpt__str_ends(x, ".bias") && ckpt__str_ends(y, ".weight") && x.size + 2 == y.size &&
-                                    memcmp(x.data, y.data, x.size - 4) == 0);
+        bias_first = bias_first || (ckpt__str_ends(x, ".bias") && ckpt__str_ends(y, ".weight") &&
+                                    x.size + 2 == y.size && memcmp(x.data, y.data, x.size - 4) == 0);
     }
     return bias_first;
 }
@@ -373,8 +380,8 @@ bool ckpt__canon_is_average(const ckpt__builder *b, size_t node)
 /* How well the names below a node fit, for each way to strip. A dict with module.w, module.b and n below it, where
  * the state has w and b, has tensors 3 and matched {0, 2, 2}. */
 struct score {
-    size_t node, matched[STRIPS];  /* matched: tensors whose stripped name the state has */
-    size_t tensors;                /* below the node */
+    size_t node, matched[STRIPS]; /* matched: tensors whose stripped name the state has */
+    size_t tensors;               /* below the node */
 };
 
 static ckpt_status score_tensor(ckpt__builder *b, struct score *score, size_t node, ckpt__buf *name)
@@ -441,9 +448,10 @@ static ckpt_status ambiguous_wanted(ckpt__builder *b, size_t first, size_t secon
     ckpt_str a = b->tree.nodes[first].name, c = b->tree.nodes[second].name;
     ckpt__escape(one, sizeof one, a.data, a.size);
     ckpt__escape(two, sizeof two, c.data, c.size);
-    return ckpt__fail(b->err, CKPT_E_MISMATCH, "the model",
-                      "'%s' and '%s' both have the state's names; say which one in a map file: {map: 1, source: {model: '%s'}}",
-                      one, two, one);
+    return ckpt__fail(
+        b->err, CKPT_E_MISMATCH, "the model",
+        "'%s' and '%s' both have the state's names; say which one in a map file: {map: 1, source: {model: '%s'}}", one,
+        two, one);
 }
 
 ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip)
@@ -451,7 +459,7 @@ ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip)
     size_t n = b->tree.count, best = SIZE_MAX, rival = SIZE_MAX;
     struct score *scores = calloc(n ? n : 1, sizeof *scores);
     size_t *open = calloc(n ? n : 1, sizeof *open);
-    ckpt__buf name = { 0 };
+    ckpt__buf name = {0};
     ckpt_status s = scores && open ? score_all(b, scores, open, &name) : ckpt__canon_no_memory(b);
     *node = SIZE_MAX;
     for (size_t i = 0; i < n && s == CKPT_OK; i++) {
@@ -480,8 +488,8 @@ ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip)
 
 ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip)
 {
-    struct score score = { .node = node };
-    ckpt__buf name = { 0 };
+    struct score score = {.node = node};
+    ckpt__buf name = {0};
     ckpt_status s = CKPT_OK;
     for (size_t i = node + 1; i < b->tree.nodes[node].end && s == CKPT_OK; i++)
         if (tensor_of(b, i) && !b->tree.nodes[i].attribute)

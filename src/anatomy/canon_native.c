@@ -38,7 +38,7 @@ static ckpt_status choose_strip(ckpt__builder *b, int *out)
     *out = 0;
     for (int strip = 0; strip < 3 && b->wanted; strip++) {
         size_t matched = 0;
-        ckpt__buf name = { 0 };
+        ckpt__buf name = {0};
         ckpt_status s = CKPT_OK;
         for (size_t i = 0; i < b->index->tensor_count && s == CKPT_OK; i++) {
             s = ckpt__canon_name_buf(b, b->index->tensors[i].info.name, strip, &name);
@@ -59,9 +59,10 @@ static ckpt_status choose_strip(ckpt__builder *b, int *out)
 static void note_strip(ckpt__builder *b, int strip)
 {
     if (strip)
-        ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "prefix-stripped", NULL, NULL,
-                         "the names of the tensors fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
-                         strip == 2 ? ", which stand inside names too" : "");
+        ckpt__canon_note(
+            b, CKPT_SEVERITY_NOTE, "prefix-stripped", NULL, NULL,
+            "the names of the tensors fit without the prefixes that wrappers add (module., _orig_mod., ...)%s",
+            strip == 2 ? ", which stand inside names too" : "");
 }
 
 /* What stands before the parameter's name in that of what belongs to it: "optimizer.", or of an average "ema."; 0: nothing. */
@@ -69,10 +70,14 @@ static size_t head_of(const ckpt_tensor_info *info)
 {
     const size_t n = sizeof "optimizer." - 1;
     ckpt_str name = info->name, param = info->param;
-    if (name.size > n + param.size && memcmp(name.data, "optimizer.", n) == 0 && memcmp(name.data + n, param.data, param.size) == 0)
+    if (name.size > n + param.size && memcmp(name.data, "optimizer.", n) == 0 &&
+        memcmp(name.data + n, param.data, param.size) == 0)
         return n;
     size_t before = name.size > param.size ? name.size - param.size : 0;
-    return info->role == CKPT_ROLE_EMA && before && name.data[before - 1] == '.' && memcmp(name.data + before, param.data, param.size) == 0 ? before : 0;
+    return info->role == CKPT_ROLE_EMA && before && name.data[before - 1] == '.' &&
+                   memcmp(name.data + before, param.data, param.size) == 0
+               ? before
+               : 0;
 }
 
 /* A tensor of a native file under its canonical name: a parameter's own, or what belongs to one, renamed with it. */
@@ -86,11 +91,11 @@ static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
     ckpt_status s = ckpt__canon_param_name(b, belongs ? param : name, strip, belongs ? &param : &name);
     size_t head = s == CKPT_OK && belongs ? head_of(info) : 0;
     if (head) {
-        ckpt__buf text = { 0 };
+        ckpt__buf text = {0};
         ckpt__buf_add(&text, name.data, head);
         ckpt__buf_add(&text, param.data, param.size);
         ckpt__buf_add(&text, name.data + head + info->param.size, name.size - head - info->param.size);
-        name = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->canon->arena, text.data, text.size);
+        name = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->canon->arena, text.data, text.size);
         ckpt__buf_free(&text);
         if (!name.data)
             s = ckpt__canon_no_memory(b);
@@ -105,7 +110,7 @@ static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
 /* ---- parameter groups of a native file: optimizer.groups.<g>.params is a list of names */
 
 static const char groups_head[] = "optimizer.groups.";
-enum { HEAD = sizeof groups_head - 1, TAIL = 7 };   /* ".params" */
+enum { HEAD = sizeof groups_head - 1, TAIL = 7 }; /* ".params" */
 
 static bool is_params_list(const ckpt__tree *t, size_t i)
 {
@@ -136,7 +141,7 @@ static ckpt_status add_group(ckpt__builder *b, size_t node, int strip)
     }
     g->params = params;
     g->param_count = count;
-    g->flags = (ckpt__flags){ -1, -1, -1 };
+    g->flags = (ckpt__flags){-1, -1, -1};
     c->group_count++;
     for (size_t i = node; i < n->end; i++)
         b->tree.nodes[i].taken = true;
@@ -172,7 +177,7 @@ static ckpt__canon_group *group_of(const ckpt__builder *b, ckpt_str name, ckpt_s
             (best && best->name.size >= group->name.size))
             continue;
         best = group;
-        *key = (ckpt_str){ name.data + end + 1, name.size - end - 1 };
+        *key = (ckpt_str){name.data + end + 1, name.size - end - 1};
     }
     return best;
 }
@@ -198,7 +203,7 @@ static ckpt_status add_leaf(ckpt__builder *b, size_t i)
     ckpt__canon_entry *e = ckpt__canon_add(b);
     if (!e)
         return ckpt__canon_no_memory(b);
-    ckpt_str key = { NULL, 0 };
+    ckpt_str key = {NULL, 0};
     ckpt__canon_group *group = group_of(b, n->name, &key);
     e->name = e->own = n->name;
     e->value = n->value;
@@ -233,7 +238,7 @@ static ckpt_status add_step(ckpt__builder *b)
     e->name = e->own = ckpt__s("step");
     e->value = v;
     e->role = CKPT_ROLE_OTHER;
-    e->outside = true;            /* a run's own count: nobody bound it, and nobody has to */
+    e->outside = true; /* a run's own count: nobody bound it, and nobody has to */
     return CKPT_OK;
 }
 
@@ -241,12 +246,12 @@ static ckpt_status add_step(ckpt__builder *b)
 
 /* The things outside of model, optimizer and scaler: they keep their own names. */
 typedef struct outside {
-    bool *nodes, *tensors;        /* heap: one a node of the tree, one a tensor of the index */
+    bool *nodes, *tensors; /* heap: one a node of the tree, one a tensor of the index */
 } outside;
 
 static bool is_listed(const ckpt__node *list, ckpt_str key)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     bool found = false;
     for (size_t i = 0; i < list->value->item_count && !found; i++) {
         const ckpt_value *item = list->value->items[i];
@@ -254,7 +259,7 @@ static bool is_listed(const ckpt__node *list, ckpt_str key)
         if (item->kind != CKPT_V_STR) {
             text.size = 0;
             ckpt__value_repr(&text, item);
-            name = (ckpt_str){ text.data, text.size };
+            name = (ckpt_str){text.data, text.size};
         }
         found = ckpt__str_equal(name, key);
     }
@@ -271,22 +276,24 @@ static ckpt_status find_outside(ckpt__builder *b, outside *o)
     if (!o->nodes || !o->tensors)
         return ckpt__canon_no_memory(b);
     size_t kept = t->count ? ckpt__tree_child(t, 0, CKPT__TORCH_KEY) : SIZE_MAX;
-    if (kept != SIZE_MAX)         /* the structure that a torch file had: nobody's value */
+    if (kept != SIZE_MAX) /* the structure that a torch file had: nobody's value */
         t->nodes[kept].taken = true;
     if (list == SIZE_MAX)
         return CKPT_OK;
     for (size_t i = list; i < t->nodes[list].end; i++)
         t->nodes[i].taken = true;
-    for CKPT__CHILDREN(t, child, 0) {
-        if (child == list || !is_listed(&t->nodes[list], t->nodes[child].key))
-            continue;
-        for (size_t i = child; i < t->nodes[child].end; i++) {
-            const ckpt_value *v = t->nodes[i].value;
-            o->nodes[i] = true;
-            if (v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count)
-                o->tensors[v->tensor] = true;
+    for
+        CKPT__CHILDREN(t, child, 0)
+        {
+            if (child == list || !is_listed(&t->nodes[list], t->nodes[child].key))
+                continue;
+            for (size_t i = child; i < t->nodes[child].end; i++) {
+                const ckpt_value *v = t->nodes[i].value;
+                o->nodes[i] = true;
+                if (v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count)
+                    o->tensors[v->tensor] = true;
+            }
         }
-    }
     return CKPT_OK;
 }
 
@@ -306,11 +313,12 @@ static void note_unnamed(ckpt__builder *b, const outside *o)
             ckpt__escape(where, sizeof where, name.data, name.size);
         else
             snprintf(where, sizeof where, "the root");
-        ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "order-unknown", NULL,
-                         "state the parameters' names in the optimizer's order, group by group (ckpt-migrate --param-names FILE)",
-                         "the optimizer at '%s' came from a torch file that numbers its states, and whose they are is not "
-                         "known: a state in C binds none of them by a parameter's name",
-                         where);
+        ckpt__canon_note(
+            b, CKPT_SEVERITY_WARNING, "order-unknown", NULL,
+            "state the parameters' names in the optimizer's order, group by group (ckpt-migrate --param-names FILE)",
+            "the optimizer at '%s' came from a torch file that numbers its states, and whose they are is not "
+            "known: a state in C binds none of them by a parameter's name",
+            where);
     }
 }
 
@@ -342,7 +350,7 @@ static ckpt_status add_all(ckpt__builder *b, const outside *o, int strip)
 
 ckpt_status ckpt__canon_native(ckpt__builder *b)
 {
-    outside o = { NULL, NULL };
+    outside o = {NULL, NULL};
     int strip = 0;
     ckpt_status s = ckpt__tree_build(b->index->root, b->canon->arena, &b->tree, b->err);
     if (s == CKPT_OK)

@@ -16,9 +16,11 @@ void ckpt__optimizer_free(ckpt__optimizer *optimizer)
 bool ckpt__key_has_param_shape(ckpt_str key)
 {
     /* torch.optim's per-element state; bitsandbytes' state1 and state2 keep the shape also when quantized. */
-    static const char *const keys[] = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg",
-                                        "grad_avg", "acc_delta", "exp_inf", "ax", "prev", "step_size", "master", "master_weights",
-                                        "master_param", "exp_avg_diff", "state1", "state2", "variance" };
+    static const char *const keys[] = {
+        "exp_avg",      "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum",
+        "square_avg",   "grad_avg",   "acc_delta",      "exp_inf",         "ax",
+        "prev",         "step_size",  "master",         "master_weights",  "master_param",
+        "exp_avg_diff", "state1",     "state2",         "variance"};
     key = ckpt__str_last(key);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (ckpt__str_is(key, keys[i]))
@@ -36,7 +38,7 @@ bool ckpt__is_stacked(ckpt_str key, const ckpt_tensor_info *has, const ckpt_tens
 static size_t find_shaped(const ckpt__builder *b, size_t state)
 {
     const ckpt__tree *t = &b->tree;
-    ckpt_str first = { NULL, 0 };
+    ckpt_str first = {NULL, 0};
     size_t found = SIZE_MAX;
     for (size_t i = state + 1; i < t->nodes[state].end; i++) {
         const ckpt_value *v = t->nodes[i].value;
@@ -57,7 +59,7 @@ static size_t find_shaped(const ckpt__builder *b, size_t state)
 /* A second moment that is factored: one tensor over the rows, and one over the columns. */
 static void find_factored(const ckpt__builder *b, ckpt__slot *slot)
 {
-    static const char *const rows[] = { "exp_avg_sq_row", "row_var" }, *const columns[] = { "exp_avg_sq_col", "col_var" };
+    static const char *const rows[] = {"exp_avg_sq_row", "row_var"}, *const columns[] = {"exp_avg_sq_col", "col_var"};
     const ckpt__tree *t = &b->tree;
     for (size_t k = 0; k < 2; k++) {
         size_t row = ckpt__tree_child(t, slot->state, rows[k]), column = ckpt__tree_child(t, slot->state, columns[k]);
@@ -127,15 +129,16 @@ static ckpt_status slot_id(ckpt__builder *b, const ckpt__node *param, ckpt_str *
 {
     *out = param->value->text;
     if (param->value->kind == CKPT_V_INT) {
-        ckpt__buf digits = { 0 };
+        ckpt__buf digits = {0};
         ckpt__buf_printf(&digits, "%lld", (long long)param->value->integer);
-        *out = digits.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->canon->arena, digits.data, digits.size);
+        *out = digits.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->canon->arena, digits.data, digits.size);
         ckpt__buf_free(&digits);
     }
     return out->data ? CKPT_OK : ckpt__canon_no_memory(b);
 }
 
-ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states, ckpt__hash *ids)
+ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states,
+                                 ckpt__hash *ids)
 {
     const ckpt__node *node = &b->tree.nodes[param];
     size_t number = o->slot_count;
@@ -143,7 +146,8 @@ ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t pa
         !ckpt__grow(&o->listed, &o->listed_capacity, o->listed_count + 1, sizeof *o->listed))
         return ckpt__canon_no_memory(b);
     ckpt__slot *slot = &o->slots[number];
-    *slot = (ckpt__slot){ .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX, .columns = SIZE_MAX, .group = o->group_count };
+    *slot = (ckpt__slot){
+        .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX, .columns = SIZE_MAX, .group = o->group_count};
     ckpt_status s = slot_id(b, node, &slot->id);
     if (s != CKPT_OK)
         return s;
@@ -176,16 +180,19 @@ static ckpt_status read_group(ckpt__builder *b, ckpt__optimizer *o, size_t node,
     if (!ckpt__grow(&o->groups, &o->group_capacity, o->group_count + 1, sizeof *o->groups))
         return ckpt__canon_no_memory(b);
     ckpt__opt_group *group = &o->groups[o->group_count];
-    *group = (ckpt__opt_group){ .node = node, .hypers = node, .first = o->slot_count,
-                                .names = ckpt__tree_child(t, node, "param_names") };
+    *group = (ckpt__opt_group){
+        .node = node, .hypers = node, .first = o->slot_count, .names = ckpt__tree_child(t, node, "param_names")};
     size_t params = ckpt__tree_child(t, node, "params");
-    for CKPT__CHILDREN(t, p, params) {
-        ckpt_status s = ckpt__canon_add_slot(b, o, p, states, ids);
-        if (s != CKPT_OK)
-            return s;
-    }
+    for
+        CKPT__CHILDREN(t, p, params)
+        {
+            ckpt_status s = ckpt__canon_add_slot(b, o, p, states, ids);
+            if (s != CKPT_OK)
+                return s;
+        }
     group->count = o->slot_count - group->first;
-    bool muon = ckpt__tree_child(t, node, "ns_steps") != SIZE_MAX && ckpt__tree_child(t, node, "ns_coefficients") != SIZE_MAX;
+    bool muon =
+        ckpt__tree_child(t, node, "ns_steps") != SIZE_MAX && ckpt__tree_child(t, node, "ns_coefficients") != SIZE_MAX;
     for (size_t i = group->first; i < o->slot_count; i++)
         o->slots[i].matrix = muon;
     o->group_count++;
@@ -217,16 +224,18 @@ ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__opti
     ckpt__hash *states = ckpt__hash_new(0), *ids = ckpt__hash_new(0);
     ckpt_status s = states && ids ? CKPT_OK : ckpt__canon_no_memory(b);
     if (s == CKPT_OK && out->state != SIZE_MAX)
-        for CKPT__CHILDREN(t, c, out->state)
-            if (s == CKPT_OK)
-                s = put_state(b, out->state, c, states);
+        for
+            CKPT__CHILDREN(t, c, out->state)
+    if (s == CKPT_OK)
+        s = put_state(b, out->state, c, states);
     if (s == CKPT_OK && out->libtorch) {
         s = ckpt__canon_read_groups(b, out, states, ids);
     } else if (s == CKPT_OK) {
         size_t groups = ckpt__tree_child(t, node, "param_groups");
-        for CKPT__CHILDREN(t, g, groups)
-            if (s == CKPT_OK)
-                s = read_group(b, out, g, states, ids);
+        for
+            CKPT__CHILDREN(t, g, groups)
+        if (s == CKPT_OK)
+            s = read_group(b, out, g, states, ids);
     }
     for (size_t g = 0; g < out->group_count; g++)
         read_decay(t, &out->groups[g]);

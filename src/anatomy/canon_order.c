@@ -30,11 +30,13 @@ static bool has_param_names(const ckpt__builder *b, const ckpt__optimizer *o)
         if (o->groups[g].names == SIZE_MAX)
             return false;
         size_t count = 0;
-        for CKPT__CHILDREN(t, c, o->groups[g].names) {
-            count++;
-            if (t->nodes[c].value->kind != CKPT_V_STR)
-                return false;
-        }
+        for
+            CKPT__CHILDREN(t, c, o->groups[g].names)
+            {
+                count++;
+                if (t->nodes[c].value->kind != CKPT_V_STR)
+                    return false;
+            }
         if (count != o->groups[g].count)
             return false;
     }
@@ -46,11 +48,13 @@ static ckpt_status take_param_names(ckpt__builder *b, ckpt__optimizer *o, const 
     const ckpt__tree *t = &b->tree;
     for (size_t g = 0; g < o->group_count; g++) {
         size_t i = o->groups[g].first;
-        for CKPT__CHILDREN(t, c, o->groups[g].names) {
-            ckpt_status s = set_name(b, &o->slots[i++], model, t->nodes[c].value->text);
-            if (s != CKPT_OK)
-                return s;
-        }
+        for
+            CKPT__CHILDREN(t, c, o->groups[g].names)
+            {
+                ckpt_status s = set_name(b, &o->slots[i++], model, t->nodes[c].value->text);
+                if (s != CKPT_OK)
+                    return s;
+            }
     }
     return CKPT_OK;
 }
@@ -72,15 +76,17 @@ static ckpt_status take_declared(ckpt__builder *b, ckpt__optimizer *o, const ckp
     const ckpt__canon_hints *h = b->hints;
     bool listed = h->param_name_count != o->slot_count && h->param_name_count == o->listed_count;
     if (h->param_name_count != o->slot_count && !listed)
-        return ckpt__fail(b->err, CKPT_E_MISMATCH, b->tree.nodes[o->node].name.data,
-                          "%zu parameter names were given, and the optimizer's groups hold %zu parameters; give one name "
-                          "for each, group by group",
-                          h->param_name_count, o->slot_count);
+        return ckpt__fail(
+            b->err, CKPT_E_MISMATCH, b->tree.nodes[o->node].name.data,
+            "%zu parameter names were given, and the optimizer's groups hold %zu parameters; give one name "
+            "for each, group by group",
+            h->param_name_count, o->slot_count);
     for (size_t i = 0; i < h->param_name_count; i++) {
         ckpt__slot *slot = &o->slots[listed ? o->listed[i] : i];
         if (slot->name.data)
-            continue;              /* the second name of a tie */
-        ckpt_str name = ckpt__arena_str(b->canon->arena, h->param_names[i], strlen(h->param_names[i]));     /* the caller's */
+            continue; /* the second name of a tie */
+        ckpt_str name =
+            ckpt__arena_str(b->canon->arena, h->param_names[i], strlen(h->param_names[i])); /* the caller's */
         ckpt_status s = name.data ? set_name(b, slot, model, name) : ckpt__canon_no_memory(b);
         if (s != CKPT_OK)
             return s;
@@ -88,15 +94,17 @@ static ckpt_status take_declared(ckpt__builder *b, ckpt__optimizer *o, const ckp
             continue;
         char shown[160];
         ckpt__escape(shown, sizeof shown, slot->name.data, slot->name.size);
-        return ckpt__fail(b->err, CKPT_E_MISMATCH, shown,
-                          "this name was given for parameter %zu of the optimizer, and the model in the file has none of "
-                          "that name",
-                          i);
+        return ckpt__fail(
+            b->err, CKPT_E_MISMATCH, shown,
+            "this name was given for parameter %zu of the optimizer, and the model in the file has none of "
+            "that name",
+            i);
     }
     return CKPT_OK;
 }
 
-ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *o, const ckpt__model *model, ckpt__order_evidence *evidence)
+ckpt_status ckpt__canon_stated_names(ckpt__builder *b, ckpt__optimizer *o, const ckpt__model *model,
+                                     ckpt__order_evidence *evidence)
 {
     ckpt_status s = CKPT_OK;
     *evidence = CKPT__FILE_NAMES;
@@ -139,13 +147,13 @@ enum { IN_ORDER, REVERSED, GROUPS_REVERSED, SPLITS };
  * ways. A second slot of shape 4 behind it leaves one way, and both are {0, 1}. The arrays are the heap's, and
  * ckpt__canon_infer_order frees them. */
 typedef struct trial {
-    ckpt__builder *b;              /* borrowed, as are the optimizer and the model */
+    ckpt__builder *b; /* borrowed, as are the optimizer and the model */
     const ckpt__optimizer *o;
     const ckpt__model *m;
-    int candidates;                /* 0: parameters; 1: and what only its name makes a buffer; 2: all that the model has */
-    size_t *list, list_count;      /* the model's entries that one run of slots may take, in order */
-    size_t all;                    /* how many the model has */
-    size_t *left, *right;          /* slot -> entry: the first and the last possibility */
+    int candidates;           /* 0: parameters; 1: and what only its name makes a buffer; 2: all that the model has */
+    size_t *list, list_count; /* the model's entries that one run of slots may take, in order */
+    size_t all;               /* how many the model has */
+    size_t *left, *right;     /* slot -> entry: the first and the last possibility */
 } trial;
 
 static size_t hypotheses(void)
@@ -155,7 +163,7 @@ static size_t hypotheses(void)
 
 static void name_of(size_t h, char *name, size_t size)
 {
-    static const char *const names[] = { "model", "model-reversed", "groups-reversed" };
+    static const char *const names[] = {"model", "model-reversed", "groups-reversed"};
     if (h < SPLITS)
         snprintf(name, size, "%s", names[h]);
     else
@@ -183,8 +191,8 @@ ckpt_status ckpt__order_check(const char *assume_order, const char *object, ckpt
 {
     if (!assume_order || ckpt__order_known(assume_order))
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_ARGUMENT, object, "there is no order '%.60s' (assume_order); the known ones are %s", assume_order,
-                      ckpt__order_names());
+    return ckpt__fail(err, CKPT_E_ARGUMENT, object, "there is no order '%.60s' (assume_order); the known ones are %s",
+                      assume_order, ckpt__order_names());
 }
 
 static const ckpt_tensor_info *entry_info(const trial *t, size_t entry)
@@ -197,7 +205,8 @@ bool ckpt__canon_may_hold(const ckpt__optimizer *o, const ckpt__model *m, size_t
     ckpt__param_class is = m->entries[entry].is;
     if (m->adapter_count && m->adapter_count == o->slot_count && !ckpt__canon_is_adapter(m->entries[entry].name))
         return false;
-    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && candidates > 0) || (is == CKPT__A_BUFFER && candidates > 1);
+    return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && candidates > 0) ||
+           (is == CKPT__A_BUFFER && candidates > 1);
 }
 
 /* Keras' models on torch have integers, and means that move, among their parameters: those never have a state. */
@@ -311,10 +320,12 @@ static void describe(trial *t, char *how, size_t size, size_t h)
     char skipped[100] = "";
     fill_list(t, 0, -1);
     if (t->all > t->o->slot_count)
-        snprintf(skipped, sizeof skipped, ", %zu of its %zu left out (frozen, or buffers)", t->all - t->o->slot_count, t->all);
+        snprintf(skipped, sizeof skipped, ", %zu of its %zu left out (frozen, or buffers)", t->all - t->o->slot_count,
+                 t->all);
     if (h < SPLITS)
-        snprintf(how, size, "the parameters in the model's order%s%s%s", h == REVERSED ? ", from the last to the first" : "",
-                 t->o->group_count < 2       ? ""
+        snprintf(how, size, "the parameters in the model's order%s%s%s",
+                 h == REVERSED ? ", from the last to the first" : "",
+                 t->o->group_count < 2  ? ""
                  : h == GROUPS_REVERSED ? ", the last group first"
                                         : ", group after group",
                  skipped);
@@ -416,7 +427,7 @@ static ckpt_status keep(trial *t, size_t h, const char *how, ckpt__order *out)
              unsure ? "; but which parameters those without state are is not sure: they may be buffers" : "");
     if (h == REVERSED)
         reverse_list(t);
-    ckpt__exam exam = { t->b, t->o, t->m, t->list, t->list_count, out->evidence == CKPT__CONTENT };
+    ckpt__exam exam = {t->b, t->o, t->m, t->list, t->list_count, out->evidence == CKPT__CONTENT};
     if (t->b->hints->assume_order)
         out->evidence = CKPT__ASSUMED_ORDER;
     return mix ? ckpt__canon_weigh(&exam, out) : CKPT_OK;
@@ -451,7 +462,8 @@ static ckpt_status try_all(trial *t, ckpt__order *out)
     for (size_t h = 0; h < hypotheses() && out->fit != CKPT__FITS_SEVERAL && s == CKPT_OK; h++) {
         char how[200], name[40];
         name_of(h, name, sizeof name);
-        if ((assumed && strcmp(assumed, name) != 0) || ((h == REVERSED || h == GROUPS_REVERSED) && !assumed && !mix) || !try_one(t, h))
+        if ((assumed && strcmp(assumed, name) != 0) || ((h == REVERSED || h == GROUPS_REVERSED) && !assumed && !mix) ||
+            !try_one(t, h))
             continue;
         bool one = one_way(t);
         if (!one) {
@@ -494,18 +506,21 @@ static void why_not(trial *t, ckpt__order *out)
     t->candidates = 0;
     fill_list(t, 0, -1);
     if (t->b->hints->assume_order)
-        snprintf(out->how, sizeof out->how, "the order that is assumed, '%s', does not fit %zu parameters in %zu group%s to the %zu of the model",
-                 t->b->hints->assume_order, t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s", t->list_count);
-    else
         snprintf(out->how, sizeof out->how,
-                 "%zu parameters in %zu group%s of the optimizer do not fit the %zu of the model in any order that trainers use",
-                 t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s", t->list_count);
+                 "the order that is assumed, '%s', does not fit %zu parameters in %zu group%s to the %zu of the model",
+                 t->b->hints->assume_order, t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s",
+                 t->list_count);
+    else
+        snprintf(
+            out->how, sizeof out->how,
+            "%zu parameters in %zu group%s of the optimizer do not fit the %zu of the model in any order that trainers use",
+            t->o->slot_count, t->o->group_count, t->o->group_count == 1 ? "" : "s", t->list_count);
 }
 
 ckpt_status ckpt__canon_infer_order(ckpt__builder *b, const ckpt__optimizer *o, const ckpt__model *m, ckpt__order *out)
 {
     memset(out, 0, sizeof *out);
-    trial t = { .b = b, .o = o, .m = m };
+    trial t = {.b = b, .o = o, .m = m};
     size_t n = o->slot_count ? o->slot_count : 1;
     out->entries = calloc(n, sizeof *out->entries);
     t.left = calloc(n, sizeof *t.left);

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { WIDTH = 1024, GROUPS = 512 };       /* as many ways half through are followed; more groups than that are not */
+enum { WIDTH = 1024, GROUPS = 512 }; /* as many ways half through are followed; more groups than that are not */
 
 /* How many slots of each group are taken: one state of the walk over the parameters. `ways`: 1, or 2 for more.
  *
@@ -12,16 +12,16 @@ enum { WIDTH = 1024, GROUPS = 512 };       /* as many ways half through are foll
  * {1, 0} and {0, 1}; after the second {2, 0} (1 way) and {1, 1} (2 ways); after the third {2, 1} alone, with more
  * ways than one. */
 typedef struct front {
-    uint32_t *taken;               /* heap: WIDTH times group_count; state i begins at i * group_count */
-    unsigned char ways[WIDTH];     /* one a state */
-    size_t count;                  /* states */
+    uint32_t *taken;           /* heap: WIDTH times group_count; state i begins at i * group_count */
+    unsigned char ways[WIDTH]; /* one a state */
+    size_t count;              /* states */
 } front;
 
 /* What all steps of the walk share. */
 typedef struct walk {
-    const ckpt__exam *exam;        /* borrowed */
-    size_t groups, surplus;        /* groups of the optimizer; parameters more than slots */
-    bool full;                     /* more ways than are followed */
+    const ckpt__exam *exam; /* borrowed */
+    size_t groups, surplus; /* groups of the optimizer; parameters more than slots */
+    bool full;              /* more ways than are followed */
     bool no_memory;
 } walk;
 
@@ -77,7 +77,7 @@ static bool advance(walk *w, const front *from, size_t passed, front *to)
 
 ckpt_status ckpt__canon_shuffles(const ckpt__exam *x, bool *several)
 {
-    walk w = { .exam = x, .groups = x->o->group_count };
+    walk w = {.exam = x, .groups = x->o->group_count};
     *several = true;
     if (w.groups > GROUPS || x->list_count < x->o->slot_count)
         return CKPT_OK;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 enum { MAX_DEPTH = 64 };
-static const uint64_t budget = 2000000;         /* steps of the search; real models take some thousands */
+static const uint64_t budget = 2000000; /* steps of the search; real models take some thousands */
 
 /* A part of names: "h", "0", "attn", "weight". The file lists h.0.bias, h.0.weight, h.1.bias and h.1.weight:
  *
@@ -25,31 +25,31 @@ static const uint64_t budget = 2000000;         /* steps of the search; real mod
  *
  * The layers have one build if their weights have one shape, and their biases another. */
 typedef struct part {
-    ckpt_str key;                  /* borrowed from the name */
-    size_t leaf;                   /* entry of the model; SIZE_MAX: a module */
-    size_t *children, child_count, child_capacity, leaf_count;    /* heap, owned: numbers of parts; how many of them
+    ckpt_str key;                                              /* borrowed from the name */
+    size_t leaf;                                               /* entry of the model; SIZE_MAX: a module */
+    size_t *children, child_count, child_capacity, leaf_count; /* heap, owned: numbers of parts; how many of them
                                                                    * are leaves */
-    size_t before;                 /* the sibling (number among the children) that must come first; SIZE_MAX: none */
-    size_t build;                  /* modules of one build have one number */
-    size_t given;                  /* how many of its children the search has taken */
+    size_t before; /* the sibling (number among the children) that must come first; SIZE_MAX: none */
+    size_t build;  /* modules of one build have one number */
+    size_t given;  /* how many of its children the search has taken */
 } part;
 
 /* The order of the children of all modules of one build, as far as it is chosen. A choice in layer 0 holds for layer
  * 1 too: for build 2 above, order {1, 0} lists the weight before the bias in both. Both arrays have an item for each
  * child. */
 typedef struct build {
-    size_t *order, chosen;         /* heap, owned: numbers among the children; how many are chosen. NULL: a leaf */
-    size_t leaves;                 /* of the chosen ones */
-    bool *used;                    /* heap, owned: one a child: it is chosen */
+    size_t *order, chosen; /* heap, owned: numbers among the children; how many are chosen. NULL: a leaf */
+    size_t leaves;         /* of the chosen ones */
+    bool *used;            /* heap, owned: one a child: it is chosen */
 } build;
 
 typedef enum event { LEAF, ENTER, LEAVE } event;
 /* One step of the search, kept so that it can be undone. Numbers of parts, but for `child`. */
 typedef struct trail {
     event event;
-    size_t part;                   /* LEAF: the leaf; ENTER, LEAVE: the module */
-    size_t module, child;          /* whose child was taken, and which: its number among the children */
-    bool chose;                    /* it was a choice: another child may be tried */
+    size_t part;          /* LEAF: the leaf; ENTER, LEAVE: the module */
+    size_t module, child; /* whose child was taken, and which: its number among the children */
+    bool chose;           /* it was a choice: another child may be tried */
 } trail;
 
 /* The search for the order of the modules. Without a split all slots are one sequence: next {0, 0}, end {slot_count,
@@ -57,20 +57,23 @@ typedef struct trail {
  * class 1 has next 2 and end 3: a parameter that decays takes slot 0 or 1, another one slot 2. All arrays are the
  * heap's. */
 typedef struct search {
-    ckpt__builder *b;              /* borrowed, as are the optimizer and the model */
+    ckpt__builder *b; /* borrowed, as are the optimizer and the model */
     const ckpt__optimizer *o;
     const ckpt__model *m;
-    const char *known;             /* what a config.json beside it says of its modules; NULL: nothing */
-    int candidates;                /* see ckpt__canon_may_hold */
-    int split, decaying;           /* split -1: none, all slots are one sequence; decaying: the group of class 0 */
-    part *parts; size_t part_count, part_capacity;
-    build *builds; size_t build_count;
-    size_t open[MAX_DEPTH + 2], depth;           /* modules that are being listed */
-    trail *trail; size_t trail_count, trail_capacity;
-    size_t next[2], end[2];        /* slots of the two classes (0: decays, or all) */
-    size_t *entries, *other;       /* slot -> entry: the first and the second solution */
-    size_t solutions;              /* 2: two that differ, or too many to look through */
-    uint64_t steps;                /* of the search so far */
+    const char *known;   /* what a config.json beside it says of its modules; NULL: nothing */
+    int candidates;      /* see ckpt__canon_may_hold */
+    int split, decaying; /* split -1: none, all slots are one sequence; decaying: the group of class 0 */
+    part *parts;
+    size_t part_count, part_capacity;
+    build *builds;
+    size_t build_count;
+    size_t open[MAX_DEPTH + 2], depth; /* modules that are being listed */
+    trail *trail;
+    size_t trail_count, trail_capacity;
+    size_t next[2], end[2];  /* slots of the two classes (0: decays, or all) */
+    size_t *entries, *other; /* slot -> entry: the first and the second solution */
+    size_t solutions;        /* 2: two that differ, or too many to look through */
+    uint64_t steps;          /* of the search so far */
     bool no_memory;
 } search;
 
@@ -86,13 +89,14 @@ static bool is_candidate(const search *s, size_t entry)
 
 static bool fits(const search *s, size_t slot, size_t entry)
 {
-    bool buffer = s->m->entries[entry].is == CKPT__A_BUFFER;      /* Keras': among the parameters, never with a state */
+    bool buffer = s->m->entries[entry].is == CKPT__A_BUFFER; /* Keras': among the parameters, never with a state */
     return !(buffer && s->o->slots[slot].has_tensors) && ckpt__slot_fits(s->b, &s->o->slots[slot], info_of(s, entry));
 }
 
 static int class_of(const search *s, size_t entry)
 {
-    return s->split < 0 || ckpt__split_decays((size_t)s->split, s->m->entries[entry].name, info_of(s, entry)->ndim) ? 0 : 1;
+    return s->split < 0 || ckpt__split_decays((size_t)s->split, s->m->entries[entry].name, info_of(s, entry)->ndim) ? 0
+                                                                                                                    : 1;
 }
 
 /* ---- by shape and class alone */
@@ -110,7 +114,7 @@ static bool only_way(search *s)
 {
     ckpt__hash *by_shape = ckpt__hash_new(s->m->count);
     ckpt__arena *keys = ckpt__arena_new(0);
-    ckpt__buf key = { 0 };
+    ckpt__buf key = {0};
     bool *several = calloc(s->m->count + 1, sizeof *several), *taken = calloc(s->m->count + 1, sizeof *taken);
     bool only = by_shape && keys && several && taken;
     s->no_memory = s->no_memory || !only;
@@ -119,14 +123,14 @@ static bool only_way(search *s)
         if (!is_candidate(s, e))
             continue;
         shape_key(&key, class_of(s, e), info_of(s, e));
-        ckpt_str kept = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(keys, key.data ? key.data : "", key.size);
+        ckpt_str kept = key.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(keys, key.data ? key.data : "", key.size);
         int put = kept.data ? ckpt__hash_put(by_shape, kept.data, kept.size, e, &first) : -1;
         only = put >= 0;
         s->no_memory = s->no_memory || put < 0;
         if (put == 0)
             several[first] = true;
     }
-    for (int class = 0; only && class < 2; class++)
+    for (int class = 0; only && class < 2; class ++)
         for (size_t i = s->next[class]; only && i < s->end[class]; i++) {
             size_t shaped = s->o->slots[i].shaped, e = 0;
             if (shaped != SIZE_MAX)
@@ -154,7 +158,7 @@ static size_t add_part(search *s, size_t parent, ckpt_str key)
         return SIZE_MAX;
     }
     parts = s->parts;
-    parts[s->part_count] = (part){ .key = key, .leaf = SIZE_MAX, .before = SIZE_MAX };
+    parts[s->part_count] = (part){.key = key, .leaf = SIZE_MAX, .before = SIZE_MAX};
     if (parent != SIZE_MAX) {
         part *p = &parts[parent];
         if (!ckpt__grow(&p->children, &p->child_capacity, p->child_count + 1, sizeof *p->children)) {
@@ -178,14 +182,14 @@ static bool add_name(search *s, ckpt__hash *modules, size_t entry)
         if (++depth > MAX_DEPTH)
             return false;
         if (!ckpt__hash_get(modules, name.data, i, &module)) {
-            module = add_part(s, at, (ckpt_str){ name.data + from, i - from });
+            module = add_part(s, at, (ckpt_str){name.data + from, i - from});
             if (module == SIZE_MAX || ckpt__hash_put(modules, name.data, i, module, NULL) < 0)
                 return false;
         }
         at = module;
         from = i + 1;
     }
-    size_t leaf = add_part(s, at, (ckpt_str){ name.data + from, name.size - from });
+    size_t leaf = add_part(s, at, (ckpt_str){name.data + from, name.size - from});
     if (leaf == SIZE_MAX)
         return false;
     s->parts[leaf].leaf = entry;
@@ -203,7 +207,7 @@ static ckpt_str stem_of(ckpt_str key, uint64_t *number)
         *number += (uint64_t)(key.data[--n] - '0') * scale;
         scale *= 10;
     }
-    return (ckpt_str){ key.data, n };
+    return (ckpt_str){key.data, n};
 }
 
 static bool is_numbered(ckpt_str key)
@@ -222,13 +226,14 @@ static bool precedes(const search *s, const part *a, const part *b)
         return order < 0;
     ckpt_str one = stem_of(a->key, &x), two = stem_of(b->key, &y);
     if ((a->leaf != SIZE_MAX) != (b->leaf != SIZE_MAX))
-        return false;              /* own parameters come first anyhow */
+        return false; /* own parameters come first anyhow */
     if (is_numbered(a->key) && is_numbered(b->key) && one.size == two.size && memcmp(one.data, two.data, one.size) == 0)
         return x < y;
     const char *w = memmem(a->key.data, a->key.size, "weight", 6);
     size_t head = w ? (size_t)(w - a->key.data) : 0;
     return w && b->key.size == a->key.size - 2 && memcmp(a->key.data, b->key.data, head) == 0 &&
-           memcmp(b->key.data + head, "bias", 4) == 0 && memcmp(w + 6, b->key.data + head + 4, a->key.size - head - 6) == 0;
+           memcmp(b->key.data + head, "bias", 4) == 0 &&
+           memcmp(w + 6, b->key.data + head + 4, a->key.size - head - 6) == 0;
 }
 
 /* The last of those that must come before each child: the others come before that one. */
@@ -254,7 +259,7 @@ static bool set_builds(search *s)
 {
     ckpt__hash *known = ckpt__hash_new(64);
     ckpt__arena *keys = ckpt__arena_new(0);
-    ckpt__buf key = { 0 };
+    ckpt__buf key = {0};
     bool ok = known && keys;
     for (size_t i = s->part_count; ok && i > 0; i--) {
         part *p = &s->parts[i - 1];
@@ -268,7 +273,7 @@ static bool set_builds(search *s)
         }
         if (p->leaf != SIZE_MAX)
             shape_key(&key, -1, info_of(s, p->leaf));
-        ckpt_str kept = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(keys, key.data ? key.data : "", key.size);
+        ckpt_str kept = key.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(keys, key.data ? key.data : "", key.size);
         int put = kept.data ? ckpt__hash_put(known, kept.data, kept.size, number, &number) : -1;
         ok = put >= 0;
         p->build = number;
@@ -341,7 +346,7 @@ static bool take(search *s, size_t module, size_t child, bool chose)
         (s->solutions ? s->other : s->entries)[slot] = c->leaf;
         s->next[class]++;
     }
-    if (!push_trail(s, (trail){ c->leaf != SIZE_MAX ? LEAF : ENTER, number, module, child, chose }))
+    if (!push_trail(s, (trail){c->leaf != SIZE_MAX ? LEAF : ENTER, number, module, child, chose}))
         return false;
     if (c->leaf == SIZE_MAX)
         s->open[s->depth++] = number;
@@ -389,7 +394,7 @@ static bool advance(search *s, size_t from)
     s->steps++;
     if (p->given == p->child_count) {
         s->depth--;
-        return push_trail(s, (trail){ LEAVE, module, module, 0, false });
+        return push_trail(s, (trail){LEAVE, module, module, 0, false});
     }
     if (p->given < own->chosen)
         return take(s, module, own->order[p->given], false);
@@ -481,7 +486,7 @@ static bool set_classes(search *s, size_t h)
 /* Are there as many parameters of each class as slots? */
 static bool counts_agree(const search *s)
 {
-    size_t count[2] = { 0, 0 };
+    size_t count[2] = {0, 0};
     for (size_t e = 0; e < s->m->count; e++)
         if (is_candidate(s, e))
             count[class_of(s, e)]++;
@@ -510,8 +515,8 @@ static void say_several(const search *s, const size_t *a, const size_t *b, char 
         ckpt_str x = s->m->entries[a[i]].name, y = s->m->entries[b[i]].name;
         if (a[i] == b[i])
             continue;
-        snprintf(how, size, "its file lists the model's tensors by name, and state %zu may be that of '%s' or of '%s'", i,
-                 ckpt__escape(one, sizeof one, x.data, x.size), ckpt__escape(two, sizeof two, y.data, y.size));
+        snprintf(how, size, "its file lists the model's tensors by name, and state %zu may be that of '%s' or of '%s'",
+                 i, ckpt__escape(one, sizeof one, x.data, x.size), ckpt__escape(two, sizeof two, y.data, y.size));
         return;
     }
     snprintf(how, size, "its file lists the model's tensors by name, and too many orders would fit");
@@ -575,7 +580,8 @@ static void try_hypothesis(search *s, size_t h, ckpt__order *out)
 static ckpt_status weigh(search *s, ckpt__order *out)
 {
     bool sequence = strcmp(out->name, "model") == 0;
-    ckpt__exam exam = { s->b, s->o, s->m, sequence ? out->entries : NULL, s->o->slot_count, out->evidence == CKPT__CONTENT };
+    ckpt__exam exam = {
+        s->b, s->o, s->m, sequence ? out->entries : NULL, s->o->slot_count, out->evidence == CKPT__CONTENT};
     bool shaped = false;
     for (size_t i = 0; i < s->o->slot_count; i++)
         shaped = shaped || ckpt__slot_has_shape(&s->o->slots[i]);
@@ -586,7 +592,7 @@ static ckpt_status weigh(search *s, ckpt__order *out)
 
 ckpt_status ckpt__canon_infer_sorted(ckpt__builder *b, const ckpt__optimizer *o, const ckpt__model *m, ckpt__order *out)
 {
-    search s = { .b = b, .o = o, .m = m, .known = ckpt__known_siblings(b) };
+    search s = {.b = b, .o = o, .m = m, .known = ckpt__known_siblings(b)};
     size_t n = o->slot_count ? o->slot_count : 1;
     s.entries = calloc(n, sizeof *s.entries);
     s.other = calloc(n, sizeof *s.other);

@@ -15,8 +15,8 @@ static bool is_norm(ckpt_str name)
         const char *c = name.data + i;
         if (left >= 4 && (memcmp(c, "norm", 4) == 0 || memcmp(c, "Norm", 4) == 0))
             return true;
-        if ((i > 0 && c[-1] != '.') || left < 3 || (memcmp(c, "ln", 2) != 0 && memcmp(c, "bn", 2) != 0 &&
-                                                   memcmp(c, "gn", 2) != 0))
+        if ((i > 0 && c[-1] != '.') || left < 3 ||
+            (memcmp(c, "ln", 2) != 0 && memcmp(c, "bn", 2) != 0 && memcmp(c, "gn", 2) != 0))
             continue;
         if (c[2] == '.' || c[2] == '_' || (c[2] >= '0' && c[2] <= '9') || (c[2] == 'f' && left > 3 && c[3] == '.'))
             return true;
@@ -32,9 +32,9 @@ static bool holds(ckpt_str name, const char *word)
 /* Tokens, positions and scales, which vision transformers and VAR do not decay. */
 static bool is_token(ckpt_str name)
 {
-    static const char *const words[] = { "cls_token", "start_token", "task_token", "cfg_uncond", "pos_embed", "pos_1LC",
-                                         "pos_start", "start_pos", "lvl_embed", "gamma", "beta", "ada_gss", "moe_bias",
-                                         "scale_mul" };
+    static const char *const words[] = {"cls_token", "start_token", "task_token", "cfg_uncond", "pos_embed",
+                                        "pos_1LC",   "pos_start",   "start_pos",  "lvl_embed",  "gamma",
+                                        "beta",      "ada_gss",     "moe_bias",   "scale_mul"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (holds(name, words[i]))
             return true;
@@ -94,7 +94,7 @@ static bool decays_by_pattern(ckpt_str name, uint32_t ndim)
     for (size_t i = 0; i + 4 <= name.size; i++) {
         bool begins = i == 0 || name.data[i - 1] == '.' || name.data[i - 1] == '_';
         bool ends = i + 4 == name.size || name.data[i + 4] == '.';
-        ckpt_str part = { name.data + i, 4 };
+        ckpt_str part = {name.data + i, 4};
         if (begins && ends && holds_any_case(part, "norm"))
             return false;
     }
@@ -119,14 +119,14 @@ static const struct {
     const char *name, *text;
     bool (*decays)(ckpt_str name, uint32_t ndim);
 } splits[] = {
-    { "rank", "those with two or more dimensions", decays_by_rank },
-    { "name", "those that are neither bias nor norm", decays_by_name },
-    { "token", "those with two or more dimensions that are no bias, token or position", decays_by_token },
-    { "bias", "those that are no bias", decays_by_bias },
-    { "hf", "those without 'bias' in their names that are no norm", decays_by_hf },
-    { "vector", "those without 'bias' in their names that are no vector called weight", decays_by_vector },
-    { "pattern", "those without 'bias', 'layernorm' or 'norm' as a word in their names", decays_by_pattern },
-    { "layernorm", "those without 'bias' or 'LayerNorm' in their names", decays_by_layernorm },
+    {"rank", "those with two or more dimensions", decays_by_rank},
+    {"name", "those that are neither bias nor norm", decays_by_name},
+    {"token", "those with two or more dimensions that are no bias, token or position", decays_by_token},
+    {"bias", "those that are no bias", decays_by_bias},
+    {"hf", "those without 'bias' in their names that are no norm", decays_by_hf},
+    {"vector", "those without 'bias' in their names that are no vector called weight", decays_by_vector},
+    {"pattern", "those without 'bias', 'layernorm' or 'norm' as a word in their names", decays_by_pattern},
+    {"layernorm", "those without 'bias' or 'LayerNorm' in their names", decays_by_layernorm},
 };
 
 size_t ckpt__split_count(void)

@@ -9,31 +9,31 @@
 /* ---- the model: the tensors of its dict, in its order */
 typedef enum ckpt__param_class {
     CKPT__A_PARAM = 0,
-    CKPT__A_TIE,                   /* the second name of a tensor above */
-    CKPT__MAYBE_BUFFER,            /* by its name; a parameter may have it too */
+    CKPT__A_TIE,        /* the second name of a tensor above */
+    CKPT__MAYBE_BUFFER, /* by its name; a parameter may have it too */
     CKPT__A_BUFFER
 } ckpt__param_class;
 
 /* One tensor of the model's dict. Buffers and ties are entries too, because the dict lists them between the
  * parameters. */
 typedef struct ckpt__model_entry {
-    ckpt_str name;                 /* canonical */
-    size_t node, tensor;           /* number in the builder's tree; number in the index */
+    ckpt_str name;       /* canonical */
+    size_t node, tensor; /* number in the builder's tree; number in the index */
     ckpt__param_class is;
-    size_t group;                  /* number of the optimizer's group that holds the parameter; SIZE_MAX: none does */
+    size_t group; /* number of the optimizer's group that holds the parameter; SIZE_MAX: none does */
 } ckpt__model_entry;
 
 /* The model that was found, or a candidate. The entries keep the order of the dict, since torch gives an optimizer
  * its parameters in that order. */
 typedef struct ckpt__model {
-    size_t node;                   /* of the dict, in the builder's tree; SIZE_MAX: none */
-    int strip;                     /* how its names were stripped: 0 not, 1 in front, 2 everywhere */
-    ckpt__model_entry *entries;    /* heap, owned */
-    size_t count, capacity;        /* entries */
-    size_t parts;                  /* state_dicts that they are from */
-    bool sorted;                   /* a file of some lists them by name: their order says nothing */
-    size_t adapter_count;          /* of its parameters, those that PEFT adds; it freezes the others */
-    ckpt__hash *by_name;           /* owned: name -> number of its first entry; NULL: no model was read */
+    size_t node;                /* of the dict, in the builder's tree; SIZE_MAX: none */
+    int strip;                  /* how its names were stripped: 0 not, 1 in front, 2 everywhere */
+    ckpt__model_entry *entries; /* heap, owned */
+    size_t count, capacity;     /* entries */
+    size_t parts;               /* state_dicts that they are from */
+    bool sorted;                /* a file of some lists them by name: their order says nothing */
+    size_t adapter_count;       /* of its parameters, those that PEFT adds; it freezes the others */
+    ckpt__hash *by_name;        /* owned: name -> number of its first entry; NULL: no model was read */
 } ckpt__model;
 void ckpt__model_free(ckpt__model *model);
 
@@ -43,32 +43,32 @@ void ckpt__model_free(ckpt__model *model);
  * moment of a 4 x 6 matrix in two tensors instead: HF's have the shapes {4} (rows) and {6} (columns), torch's {4, 1}
  * and {1, 6} (row_kept). */
 typedef struct ckpt__slot {
-    ckpt_str id;                   /* as text: "17" for 17; "" where libtorch has lists and no ids */
-    ckpt_str name;                 /* the parameter's canonical name once it is known; data NULL before */
-    size_t state;                  /* node of its state, SIZE_MAX: it has none */
-    size_t shaped;                 /* number, in the index, of a tensor in it that has the parameter's shape;
+    ckpt_str id;          /* as text: "17" for 17; "" where libtorch has lists and no ids */
+    ckpt_str name;        /* the parameter's canonical name once it is known; data NULL before */
+    size_t state;         /* node of its state, SIZE_MAX: it has none */
+    size_t shaped;        /* number, in the index, of a tensor in it that has the parameter's shape;
                                     * SIZE_MAX: none */
-    size_t rows, columns;          /* numbers of a factored moment's two tensors (Adafactor); SIZE_MAX: none */
-    bool row_kept;                 /* they have as many dimensions as the parameter (torch's own Adafactor) */
-    bool has_tensors;              /* besides step */
-    bool matrix;                   /* of torch's Muon, which takes parameters of two dimensions alone */
-    size_t group;                  /* number of its group */
+    size_t rows, columns; /* numbers of a factored moment's two tensors (Adafactor); SIZE_MAX: none */
+    bool row_kept;        /* they have as many dimensions as the parameter (torch's own Adafactor) */
+    bool has_tensors;     /* besides step */
+    bool matrix;          /* of torch's Muon, which takes parameters of two dimensions alone */
+    size_t group;         /* number of its group */
 } ckpt__slot;
 
 /* One group: the slots [first, first + count), and its settings. All other numbers are nodes of the builder's tree. */
 typedef struct ckpt__opt_group {
-    size_t node, first, count;     /* the group's dict; of its slots: number of the first, how many */
-    size_t hypers;                 /* node whose children are its hyper-parameters; SIZE_MAX: it has none */
-    size_t names;                  /* node of its param_names; SIZE_MAX: none */
-    bool has_decay;                /* weight_decay is there, and a number */
-    double decay;                  /* that number; 0 without it */
+    size_t node, first, count; /* the group's dict; of its slots: number of the first, how many */
+    size_t hypers;             /* node whose children are its hyper-parameters; SIZE_MAX: it has none */
+    size_t names;              /* node of its param_names; SIZE_MAX: none */
+    bool has_decay;            /* weight_decay is there, and a number */
+    double decay;              /* that number; 0 without it */
 } ckpt__opt_group;
 
 /* libtorch before 1.5: a tensor of a slot's state, which lies in a list and not below the state's node.
  * "exp_average_buffers/2" is {slot 2, its node, "exp_avg"}. */
 typedef struct ckpt__old_state {
     size_t slot, node;
-    const char *key;               /* static: the key that later versions have */
+    const char *key; /* static: the key that later versions have */
 } ckpt__old_state;
 
 /* An optimizer's dict, read into slots and groups. Slots are numbered through all groups, in the order in which the
@@ -86,19 +86,19 @@ typedef struct ckpt__old_state {
  *
  * Slot 2 has no state yet: its parameter is frozen, or never had a gradient. Any shape fits it. */
 typedef struct ckpt__optimizer {
-    size_t node, state;            /* of the dict, and of its 'state'; SIZE_MAX: none */
-    bool libtorch;                 /* of libtorch in C++ */
-    ckpt__old_state *old;          /* heap, owned; NULL: a dict of today */
+    size_t node, state;   /* of the dict, and of its 'state'; SIZE_MAX: none */
+    bool libtorch;        /* of libtorch in C++ */
+    ckpt__old_state *old; /* heap, owned; NULL: a dict of today */
     size_t old_count, old_capacity;
-    size_t *listed;                /* heap, owned: the slot of each parameter that the groups list. The parameters()
+    size_t *listed; /* heap, owned: the slot of each parameter that the groups list. The parameters()
                                     * of libtorch has one that is registered under two names twice: A, B, A is two
                                     * slots, and listed is {0, 1, 0}. Of other optimizers listed[i] is i */
     size_t listed_count, listed_capacity;
-    ckpt__slot *slots;             /* heap, owned */
+    ckpt__slot *slots; /* heap, owned */
     size_t slot_count, slot_capacity;
-    ckpt__opt_group *groups;       /* heap, owned */
+    ckpt__opt_group *groups; /* heap, owned */
     size_t group_count, group_capacity;
-    bool text_ids;                 /* all ids are strings */
+    bool text_ids; /* all ids are strings */
 } ckpt__optimizer;
 void ckpt__optimizer_free(ckpt__optimizer *optimizer);
 
@@ -106,28 +106,28 @@ void ckpt__optimizer_free(ckpt__optimizer *optimizer);
  * `tree`; a node's descendants are the nodes [i + 1, tree.nodes[i].end), so "is node n in the optimizer at node i?"
  * is i < n < end. */
 typedef struct ckpt__builder {
-    const ckpt__index *index;      /* borrowed, as are the hints, the report (NULL: none) and the error (may be NULL) */
-    const ckpt__canon_hints *hints;    /* never NULL */
-    ckpt__canon *canon;            /* the answer: the caller's after success, freed after a failure */
-    ckpt__tree tree;               /* owned; its names are in the canon's arena */
+    const ckpt__index *index; /* borrowed, as are the hints, the report (NULL: none) and the error (may be NULL) */
+    const ckpt__canon_hints *hints; /* never NULL */
+    ckpt__canon *canon;             /* the answer: the caller's after success, freed after a failure */
+    ckpt__tree tree;                /* owned; its names are in the canon's arena */
     ckpt_report *report;
     ckpt_error *err;
-    ckpt__hash *wanted;            /* owned: names of the hints; NULL: none */
-    size_t *optimizers;            /* heap, owned: nodes that are an optimizer's dict, ascending */
+    ckpt__hash *wanted; /* owned: names of the hints; NULL: none */
+    size_t *optimizers; /* heap, owned: nodes that are an optimizer's dict, ascending */
     size_t optimizer_count, optimizer_capacity;
-    size_t *models;                /* heap, owned: nodes that are a state_dict by their structure, ascending */
+    size_t *models; /* heap, owned: nodes that are a state_dict by their structure, ascending */
     size_t model_count, model_capacity;
-    ckpt__model model;             /* the ones that were chosen; owned */
+    ckpt__model model; /* the ones that were chosen; owned */
     ckpt__optimizer optimizer;
-    size_t scaler, step;           /* nodes; SIZE_MAX: none */
-    size_t entry_capacity;         /* of canon->entries */
-    bool mixed;                    /* the tree is not laid out as the file (canon_flat.c): its paths are none of the file's */
-    bool no_memory;                /* a finding could not be added */
+    size_t scaler, step;   /* nodes; SIZE_MAX: none */
+    size_t entry_capacity; /* of canon->entries */
+    bool mixed;            /* the tree is not laid out as the file (canon_flat.c): its paths are none of the file's */
+    bool no_memory;        /* a finding could not be added */
 } ckpt__builder;
 
 /* canon_note.c. A directory of files; the root's keys are their names. */
 bool ckpt__canon_in_files(const ckpt__builder *b);
-ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b);      /* zeroed; NULL when memory is short */
+ckpt__canon_entry *ckpt__canon_add(ckpt__builder *b); /* zeroed; NULL when memory is short */
 ckpt_status ckpt__canon_no_memory(ckpt__builder *b);
 void ckpt__canon_note(ckpt__builder *b, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                       const char *format, ...) CKPT__PRINTF(6, 7);
@@ -147,19 +147,19 @@ ckpt_status ckpt__canon_plain(ckpt__builder *b);
 ckpt_status ckpt__canon_find(ckpt__builder *b);
 
 /* canon_model.c */
-void ckpt__canon_scan(ckpt__builder *b);                   /* fills optimizers and models */
+void ckpt__canon_scan(ckpt__builder *b); /* fills optimizers and models */
 /* The canonical name of a parameter: the prefixes of frameworks stripped (see strip), then the map's own rules. It may be the
  * end of `raw` itself, which must live as long as the index. */
 ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out);
-ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out);   /* replaces out */
+ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out); /* replaces out */
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out);
 /* The node whose tensors the state's names are, and how to strip them; SIZE_MAX where none has any of them. */
 ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip);
 /* How to strip the names below one node so that most are the state's. */
 ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip);
-bool ckpt__canon_is_average(const ckpt__builder *b, size_t node);   /* by its path, or by what lies beside it */
+bool ckpt__canon_is_average(const ckpt__builder *b, size_t node); /* by its path, or by what lies beside it */
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name);
-ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name);   /* param or buffer */
+ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name); /* param or buffer */
 
 /* canon_optimizer.c */
 ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out);
@@ -169,10 +169,11 @@ bool ckpt__slot_fits(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_
 bool ckpt__slot_has_shape(const ckpt__slot *slot);
 
 /* Appends the slot of the parameter whose id is the value of node `param`. */
-ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states, ckpt__hash *ids);
+ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states,
+                                 ckpt__hash *ids);
 
 /* canon_libtorch.c */
-bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node);     /* the dict of an optimizer of libtorch in C++ */
+bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node); /* the dict of an optimizer of libtorch in C++ */
 ckpt_status ckpt__canon_read_groups(ckpt__builder *b, ckpt__optimizer *o, ckpt__hash *states, ckpt__hash *ids);
 ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o);
 /* Below a module of libtorch, is this a list, dict or object of its own? What is in it is no parameter or buffer. */
@@ -205,10 +206,11 @@ typedef struct ckpt__exam {
     ckpt__builder *b;
     const ckpt__optimizer *o;
     const ckpt__model *m;
-    const size_t *list; size_t list_count;     /* numbers of the entries, in the order that the model has by the
+    const size_t *list;
+    size_t list_count; /* numbers of the entries, in the order that the model has by the
                                                 * hypothesis; NULL: the file does not say how two classes of
                                                 * parameters interleave */
-    bool decided;                  /* the groups' weight_decay says which of two groups is which */
+    bool decided;      /* the groups' weight_decay says which of two groups is which */
 } ckpt__exam;
 
 /* canon_exchange.c: which parameters could be exchanged without contradiction? Sets exchangeable, exchanges, ambiguous and why. */

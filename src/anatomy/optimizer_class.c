@@ -77,6 +77,6 @@ static bool in_dict(void *ctx, const char *key, const ckpt_value **value)
 
 bool ckpt__words_hold(const ckpt_value *dict, const char *words, bool all)
 {
-    ckpt__optimizer_facts facts = { in_dict, NULL, (void *)(uintptr_t)dict };
+    ckpt__optimizer_facts facts = {in_dict, NULL, (void *)(uintptr_t)dict};
     return hold(&facts, words, all);
 }

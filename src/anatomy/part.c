@@ -110,20 +110,22 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
     if (first->extra->part_count && first->extra->placements.data) {
         put_shape(local, sizeof local, first->extra->parts[0]);
         snprintf(out->what, sizeof out->what,
-                 "a shard (%s): of %zu tensor%s it has one rank's piece (DTensor), the first %s: %.80s, %s of %s", rank, pieces,
-                 pieces == 1 ? "" : "s", name, first->extra->placements.data, local, global);
+                 "a shard (%s): of %zu tensor%s it has one rank's piece (DTensor), the first %s: %.80s, %s of %s", rank,
+                 pieces, pieces == 1 ? "" : "s", name, first->extra->placements.data, local, global);
     } else {
         snprintf(out->what, sizeof out->what,
-                 "a shard (%s): of %zu tensor%s it has one rank's piece (ShardedTensor, FSDP1), the first %s of %s", rank,
-                 pieces, pieces == 1 ? "" : "s", name, global);
+                 "a shard (%s): of %zu tensor%s it has one rank's piece (ShardedTensor, FSDP1), the first %s of %s",
+                 rank, pieces, pieces == 1 ? "" : "s", name, global);
     }
     bool verl = number_behind(base_of(path), "world_size_", NULL) > 0;
-    snprintf(out->how, sizeof out->how, "%s",
-             verl ? "verl loads each rank's file in that rank, with as many ranks as saved; python -m verl.model_merger merge "
-                    "--backend fsdp --local_dir DIR --target_dir OUT makes one model of all of them"
-                  : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
-                    "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
-                    "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
+    snprintf(
+        out->how, sizeof out->how, "%s",
+        verl
+            ? "verl loads each rank's file in that rank, with as many ranks as saved; python -m verl.model_merger merge "
+              "--backend fsdp --local_dir DIR --target_dir OUT makes one model of all of them"
+            : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
+              "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
+              "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
     return true;
 }
 
@@ -131,7 +133,8 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
 
 static const char dcp_how[] = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR)";
 /* Of lists that each rank wrote for itself it reads rank 0's alone, and writes wrong tensors. */
-static const char dcp_merge[] = "; to make one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt";
+static const char dcp_merge[] =
+    "; to make one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt";
 
 static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
@@ -144,13 +147,13 @@ static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
     char whose[40] = "the";
     if (rank >= 0 && strcmp(end, ".metadata") == 0)
         snprintf(whose, sizeof whose, "rank %lld's", (long long)rank);
-    snprintf(out->what, sizeof out->what,
-             "%s list of what lies where in a PyTorch distributed checkpoint (DCP, %zu entries): it holds no tensor; those are "
-             "in the .distcp files beside it",
-             whose, attribute(root, "state_dict_metadata")->entry_count);
-    bool several = rank >= 0 && strcmp(end, ".metadata") == 0;     /* saved with use_collectives=False */
-    snprintf(out->how, sizeof out->how, "%s%s", dcp_how,
-             several ? "" : dcp_merge);
+    snprintf(
+        out->what, sizeof out->what,
+        "%s list of what lies where in a PyTorch distributed checkpoint (DCP, %zu entries): it holds no tensor; those are "
+        "in the .distcp files beside it",
+        whose, attribute(root, "state_dict_metadata")->entry_count);
+    bool several = rank >= 0 && strcmp(end, ".metadata") == 0; /* saved with use_collectives=False */
+    snprintf(out->how, sizeof out->how, "%s%s", dcp_how, several ? "" : dcp_merge);
     return true;
 }
 
@@ -187,13 +190,15 @@ static bool of_universal(const ckpt_value *root, const char *path, ckpt__whole *
         snprintf(out->what, sizeof out->what, "%.*s of the parameter %s, in a DeepSpeed universal checkpoint",
                  (int)(strlen(name) - 3), name, param);
     } else if (state) {
-        snprintf(out->what, sizeof out->what, "the optimizer's settings of a DeepSpeed universal checkpoint: its state lies in a "
-                                              "folder for each parameter");
+        snprintf(out->what, sizeof out->what,
+                 "the optimizer's settings of a DeepSpeed universal checkpoint: its state lies in a "
+                 "folder for each parameter");
     } else {
         return false;
     }
-    snprintf(out->how, sizeof out->how, "engine.load_checkpoint(DIR) with \"checkpoint\": {\"load_universal\": true} in the "
-                                        "configuration, DIR being the directory that holds latest_universal");
+    snprintf(out->how, sizeof out->how,
+             "engine.load_checkpoint(DIR) with \"checkpoint\": {\"load_universal\": true} in the "
+             "configuration, DIR being the directory that holds latest_universal");
     return true;
 }
 
@@ -208,10 +213,11 @@ static bool of_deepspeed(const ckpt__index *index, const char *path, ckpt__whole
     deepspeed_ranks(path, ranks, sizeof ranks);
     snprintf(out->how, sizeof out->how, "%s", deepspeed_how);
     if (optimizer && (attribute(optimizer, "zero_stage") || attribute(optimizer, "partition_count"))) {
-        snprintf(out->what, sizeof out->what,
-                 "a shard of a DeepSpeed ZeRO checkpoint (%s): its part of the optimizer's state, flat; the model's parts are in "
-                 "*_model_states.pt beside it",
-                 ranks);
+        snprintf(
+            out->what, sizeof out->what,
+            "a shard of a DeepSpeed ZeRO checkpoint (%s): its part of the optimizer's state, flat; the model's parts are in "
+            "*_model_states.pt beside it",
+            ranks);
         return true;
     }
     bool universal = strstr(path, "universal/") != NULL;
@@ -219,14 +225,16 @@ static bool of_deepspeed(const ckpt__index *index, const char *path, ckpt__whole
     bool stage3 = number_behind(base_of(path), "zero_pp_rank_", NULL) >= 0;
     bool zero = attribute(root, "param_shapes") && !attribute(root, "optimizer");
     if (!attribute(root, "module") || (mp < 2 && !stage3 && !zero))
-        return false;              /* whole: without ZeRO and model parallelism */
-    snprintf(out->what, sizeof out->what, "a part of a DeepSpeed%s checkpoint (%s; saved by %lld data parallel rank%s): %s; the optimizer's state is in %s "
-                                          "beside it",
-             zero || stage3 ? " ZeRO" : "", ranks, (long long)(dp < 0 ? 0 : dp), dp == 1 ? "" : "s",
-             stage3   ? "its parameters are empty here (stage 3), and lie in the optimizer's files"
-             : mp > 1 ? "its share of the model"
-                      : "the model",
-             universal ? "zero/" : "*_optim_states.pt");
+        return false; /* whole: without ZeRO and model parallelism */
+    snprintf(
+        out->what, sizeof out->what,
+        "a part of a DeepSpeed%s checkpoint (%s; saved by %lld data parallel rank%s): %s; the optimizer's state is in %s "
+        "beside it",
+        zero || stage3 ? " ZeRO" : "", ranks, (long long)(dp < 0 ? 0 : dp), dp == 1 ? "" : "s",
+        stage3   ? "its parameters are empty here (stage 3), and lie in the optimizer's files"
+        : mp > 1 ? "its share of the model"
+                 : "the model",
+        universal ? "zero/" : "*_optim_states.pt");
     return true;
 }
 
@@ -240,7 +248,7 @@ static void megatron_ranks(const char *path, int64_t *tp, int64_t *pp)
     *pp = -1;
     if (*tp >= 0 && end[0] == '_' && end[1] >= '0' && end[1] <= '9')
         *pp = number_behind(end, "_", NULL);
-    if (*pp >= 0) {                /* the first of the numbers behind: expert parallel ranks follow it */
+    if (*pp >= 0) { /* the first of the numbers behind: expert parallel ranks follow it */
         int64_t first = 0;
         for (const char *p = end + 1; *p >= '0' && *p <= '9' && first < 100000000; p++)
             first = first * 10 + (*p - '0');
@@ -250,7 +258,8 @@ static void megatron_ranks(const char *path, int64_t *tp, int64_t *pp)
 
 static void megatron_place(const ckpt_value *args, const char *path, char *out, size_t size)
 {
-    int64_t tp, pp, tps = int_at(args, "tensor_model_parallel_size"), pps = int_at(args, "pipeline_model_parallel_size");
+    int64_t tp, pp, tps = int_at(args, "tensor_model_parallel_size"),
+                    pps = int_at(args, "pipeline_model_parallel_size");
     int64_t rank = int_at(args, "rank"), world = int_at(args, "world_size");
     char mesh[120] = "";
     megatron_ranks(path, &tp, &pp);
@@ -273,17 +282,20 @@ static bool of_megatron(const ckpt__index *index, const char *path, ckpt__whole 
 {
     char place[200];
     const ckpt_value *root = index->root, *args = attribute(root, "args");
-    int64_t tps = int_at(args, "tensor_model_parallel_size"), pps = int_at(args, "pipeline_model_parallel_size"), tp, pp;
-    snprintf(out->how, sizeof out->how,
-             "Megatron-LM with --load DIR, DIR being the directory that holds latest_checkpointed_iteration.txt, and the same "
-             "tensor and pipeline sizes; tools/checkpoint/convert.py of Megatron-LM changes them");
+    int64_t tps = int_at(args, "tensor_model_parallel_size"), pps = int_at(args, "pipeline_model_parallel_size"), tp,
+            pp;
+    snprintf(
+        out->how, sizeof out->how,
+        "Megatron-LM with --load DIR, DIR being the directory that holds latest_checkpointed_iteration.txt, and the same "
+        "tensor and pipeline sizes; tools/checkpoint/convert.py of Megatron-LM changes them");
     if (is_true(root, "buckets_coalesced")) {
         megatron_ranks(path, &tp, &pp);
         snprintf(place, sizeof place, tp >= 0 ? "tensor parallel rank %lld" : "one rank's", (long long)tp);
-        snprintf(out->what, sizeof out->what,
-                 "the distributed optimizer's state of a part of a Megatron checkpoint (%s), flat: neither names nor order of its "
-                 "parameters are in it",
-                 place);
+        snprintf(
+            out->what, sizeof out->what,
+            "the distributed optimizer's state of a part of a Megatron checkpoint (%s), flat: neither names nor order of its "
+            "parameters are in it",
+            place);
         return true;
     }
     if (tps < 0 || !attribute(root, "checkpoint_version"))
@@ -291,10 +303,11 @@ static bool of_megatron(const ckpt__index *index, const char *path, ckpt__whole 
     const ckpt_value *format = attribute(args, "ckpt_format");
     bool model = attribute(root, "model") || attribute(root, "model0");
     if (!model && format && format->kind == CKPT_V_STR && ckpt__str_is(format->text, "torch_dist")) {
-        snprintf(out->what, sizeof out->what,
-                 "what all ranks of a Megatron checkpoint have in common (torch_dist; %lld tensor parallel, %lld pipeline ranks): "
-                 "arguments, schedule, settings of the optimizer; weights and moments are in the .distcp files beside it",
-                 (long long)tps, (long long)(pps < 1 ? 1 : pps));
+        snprintf(
+            out->what, sizeof out->what,
+            "what all ranks of a Megatron checkpoint have in common (torch_dist; %lld tensor parallel, %lld pipeline ranks): "
+            "arguments, schedule, settings of the optimizer; weights and moments are in the .distcp files beside it",
+            (long long)tps, (long long)(pps < 1 ? 1 : pps));
         return true;
     }
     bool distributed = is_true(args, "use_distributed_optimizer");
@@ -315,9 +328,10 @@ static bool of_distcp(const char *path, ckpt__whole *out)
     int64_t rank = number_behind(name, "__", &end);
     if (rank < 0 || end[0] != '_' || strlen(name) < 7 || strcmp(name + strlen(name) - 7, ".distcp") != 0)
         return false;
-    snprintf(out->what, sizeof out->what,
-             "a record that rank %lld wrote for a PyTorch distributed checkpoint (DCP): its name and place are in .metadata beside it",
-             (long long)rank);
+    snprintf(
+        out->what, sizeof out->what,
+        "a record that rank %lld wrote for a PyTorch distributed checkpoint (DCP): its name and place are in .metadata beside it",
+        (long long)rank);
     snprintf(out->how, sizeof out->how, "%s%s", dcp_how, dcp_merge);
     return true;
 }
@@ -326,8 +340,8 @@ bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whol
 {
     if (ckpt__index_is_directory(index))
         return false;
-    return of_dcp(index, path, out) || of_distcp(path, out) || of_deepspeed(index, path, out) || of_megatron(index, path, out) ||
-           of_pieces(index, path, out);
+    return of_dcp(index, path, out) || of_distcp(path, out) || of_deepspeed(index, path, out) ||
+           of_megatron(index, path, out) || of_pieces(index, path, out);
 }
 
 bool ckpt__part_find(const ckpt__index *index, const char *path, ckpt__whole *out)

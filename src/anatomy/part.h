@@ -9,8 +9,8 @@
 
 /* Why a file alone has no answer, in words for a message. The texts are kept here, so that an answer owns nothing. */
 typedef struct ckpt__whole {
-    char what[620];               /* "rank 2 of 4 (tensor parallel 0 of 2, ...) of a Megatron checkpoint: ..." */
-    char how[350];                /* what reads or merges the whole; "" */
+    char what[620]; /* "rank 2 of 4 (tensor parallel 0 of 2, ...) of a Megatron checkpoint: ..." */
+    char how[350];  /* what reads or merges the whole; "" */
 } ckpt__whole;
 
 /* Is this file a shard of a checkpoint that several files are? path: as it was opened. */

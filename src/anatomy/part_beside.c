@@ -8,11 +8,16 @@
 static const char *kind_of(const ckpt__member *m, const char *name)
 {
     static const char *const kinds[] = {
-        [CKPT__PART_MODEL] = "the weights",           [CKPT__PART_ADAPTER] = "the adapter's weights",
-        [CKPT__PART_EMA] = "averaged weights",        [CKPT__PART_OPTIMIZER] = "the optimizer's state",
-        [CKPT__PART_SCHEDULER] = "the schedule's state", [CKPT__PART_SCALER] = "the GradScaler's state",
-        [CKPT__PART_SAMPLER] = "the state of a data loader", [CKPT__PART_RNG] = "random states",
-        [CKPT__PART_CUSTOM] = "the state of an object that the program registered", [CKPT__PART_ARGS] = "the arguments",
+        [CKPT__PART_MODEL] = "the weights",
+        [CKPT__PART_ADAPTER] = "the adapter's weights",
+        [CKPT__PART_EMA] = "averaged weights",
+        [CKPT__PART_OPTIMIZER] = "the optimizer's state",
+        [CKPT__PART_SCHEDULER] = "the schedule's state",
+        [CKPT__PART_SCALER] = "the GradScaler's state",
+        [CKPT__PART_SAMPLER] = "the state of a data loader",
+        [CKPT__PART_RNG] = "random states",
+        [CKPT__PART_CUSTOM] = "the state of an object that the program registered",
+        [CKPT__PART_ARGS] = "the arguments",
         [CKPT__PART_SHARD] = "some of the weights",
     };
     if (m->part == CKPT__PART_SHARD && ckpt__ends(name, ".index.json"))

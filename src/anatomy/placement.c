@@ -32,7 +32,8 @@ static ckpt__hash *groups_by_param(const ckpt__canon *canon)
     return hash;
 }
 
-ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *canon, ckpt__placement *out, ckpt_error *err)
+ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *canon, ckpt__placement *out,
+                                  ckpt_error *err)
 {
     size_t n = 0;
     memset(out, 0, sizeof *out);
@@ -70,8 +71,8 @@ ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *c
     return CKPT_OK;
 }
 
-ckpt_status ckpt__placement_apply(ckpt__placement *p, const ckpt_map *map, ckpt_optimizer_kind kind, const ckpt_ranks *ranks,
-                                  ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt__placement_apply(ckpt__placement *p, const ckpt_map *map, ckpt_optimizer_kind kind,
+                                  const ckpt_ranks *ranks, ckpt_report *report, ckpt_error *err)
 {
     return ckpt__map_place(map, kind, p->kinds, p->subjects, p->dtypes, p->count, ranks, p->targets, report, err);
 }

@@ -11,17 +11,18 @@
  * group 1, groups is {1, 1}: a moment is in the group of its parameter. */
 typedef struct ckpt__placement {
     size_t count;
-    size_t *entries;              /* number of the canonical entry */
-    ckpt__subject *subjects;      /* what the map's rules see; the strings are borrowed from the canon and the index */
-    ckpt_dtype *dtypes;           /* as saved */
-    ckpt_optimizer_kind *kinds;   /* by the saved flags of the group that holds the parameter; DEFAULT: in no group */
-    size_t *groups;               /* number of that group in the canon; SIZE_MAX: none */
-    ckpt__target *targets;        /* all NONE until ckpt__placement_apply */
+    size_t *entries;            /* number of the canonical entry */
+    ckpt__subject *subjects;    /* what the map's rules see; the strings are borrowed from the canon and the index */
+    ckpt_dtype *dtypes;         /* as saved */
+    ckpt_optimizer_kind *kinds; /* by the saved flags of the group that holds the parameter; DEFAULT: in no group */
+    size_t *groups;             /* number of that group in the canon; SIZE_MAX: none */
+    ckpt__target *targets;      /* all NONE until ckpt__placement_apply */
 } ckpt__placement;
 
-ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *canon, ckpt__placement *out, ckpt_error *err);
+ckpt_status ckpt__placement_build(const ckpt__index *index, const ckpt__canon *canon, ckpt__placement *out,
+                                  ckpt_error *err);
 /* ckpt__map_place over it. kind DEFAULT: the map's, else the saved flags. */
-ckpt_status ckpt__placement_apply(ckpt__placement *p, const ckpt_map *map, ckpt_optimizer_kind kind, const ckpt_ranks *ranks,
-                                  ckpt_report *report, ckpt_error *err);
+ckpt_status ckpt__placement_apply(ckpt__placement *p, const ckpt_map *map, ckpt_optimizer_kind kind,
+                                  const ckpt_ranks *ranks, ckpt_report *report, ckpt_error *err);
 void ckpt__placement_free(ckpt__placement *p);
 #endif

@@ -13,7 +13,7 @@
 #define LOAD "torch.load(\"{path}\", map_location=\"cpu\"{load})"
 #define RESTORE "options.map_location = \"{device}\"; ckpt_restore(state, \"{path}\", &options, report, &err)"
 
-/* clang-format off: a row is a paragraph */
+/* clang-format off */
 const ckpt__producer_row ckpt__producer_rows[] = {
     /* directories whose files are one checkpoint: the layout is the producer's */
     { { "ckpt", CKPT_LOADER_CKPT, .resume = RESTORE }, .format = &ckpt__format_native },
@@ -133,19 +133,19 @@ const size_t ckpt__producer_row_count = sizeof ckpt__producer_rows / sizeof *ckp
 
 /* What no row names. */
 static const ckpt__producer
-    torch = { "torch", CKPT_LOADER_TORCH, .resume = "{lines}" },
+    torch = {"torch", CKPT_LOADER_TORCH, .resume = "{lines}"},
     /* archives of libtorch in C++ */
-    cpp_model = { "libtorch", CKPT_LOADER_TORCH_CPP, .resume = "torch::load(module, \"{path}\")" },
-    cpp_optimizer = { "libtorch", CKPT_LOADER_TORCH_CPP, .resume = "torch::load(optimizer, \"{path}\")" },
-    cpp_archive = { "libtorch", CKPT_LOADER_TORCH_CPP, .resume = "torch::serialize::InputArchive().load_from(\"{path}\")" },
-    script = { "TorchScript", CKPT_LOADER_TORCH_CPP, .resume = "torch.jit.load(\"{path}\", map_location=\"cpu\")" },
+    cpp_model = {"libtorch", CKPT_LOADER_TORCH_CPP, .resume = "torch::load(module, \"{path}\")"},
+    cpp_optimizer = {"libtorch", CKPT_LOADER_TORCH_CPP, .resume = "torch::load(optimizer, \"{path}\")"},
+    cpp_archive = {"libtorch", CKPT_LOADER_TORCH_CPP,
+                   .resume = "torch::serialize::InputArchive().load_from(\"{path}\")"},
+    script = {"TorchScript", CKPT_LOADER_TORCH_CPP, .resume = "torch.jit.load(\"{path}\", map_location=\"cpu\")"},
     /* a file whose header says {"format": "pt"}, as safetensors.torch's callers write it */
-    safetensors = { "safetensors", CKPT_LOADER_TORCH,
-                    .resume = "model.load_state_dict(safetensors.torch.load_file(\"{path}\"))" },
+    safetensors = {"safetensors", CKPT_LOADER_TORCH,
+                   .resume = "model.load_state_dict(safetensors.torch.load_file(\"{path}\"))"},
     /* weights in the files of Hugging Face without a config.json, as accelerate's save_model leaves them */
-    weights_alone = { NULL, CKPT_LOADER_TORCH, .resume = "accelerate.load_checkpoint_in_model(model, \"{path}\")" },
-    several_files = { NULL, CKPT_LOADER_TORCH, .resume = RESTORE },
-    unknown = { NULL, CKPT_LOADER_CKPT, .resume = RESTORE };
+    weights_alone = {NULL, CKPT_LOADER_TORCH, .resume = "accelerate.load_checkpoint_in_model(model, \"{path}\")"},
+    several_files = {NULL, CKPT_LOADER_TORCH, .resume = RESTORE}, unknown = {NULL, CKPT_LOADER_CKPT, .resume = RESTORE};
 
 /* A module at the root, an optimizer, or several of them in one archive. */
 static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_value *first)
@@ -159,8 +159,9 @@ static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_val
         return &cpp_optimizer;
     for (size_t i = 0; i < first->entry_count; i++) {
         const ckpt_value *v = first->entries[i].value;
-        if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_STR || ckpt_value_get(v, "param_groups"))
-            return &cpp_archive;  /* what no module has: values of a program's own, or an optimizer */
+        if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_STR ||
+            ckpt_value_get(v, "param_groups"))
+            return &cpp_archive; /* what no module has: values of a program's own, or an optimizer */
     }
     return &cpp_model;
 }
@@ -169,7 +170,7 @@ static const ckpt__producer *without_row(const ckpt__index *index)
 {
     const ckpt_value *root = index->root, *first = root;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
-        first = root->entries[0].value;     /* the first file's */
+        first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))
         return of_archive(index, first);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_TORCH)
@@ -222,7 +223,7 @@ const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_
     const ckpt__producer *found = NULL;
     const ckpt__format *format = ckpt__format_of(index);
     *root = index->root;
-    *file = (ckpt_str){ NULL, 0 };
+    *file = (ckpt_str){NULL, 0};
     for (size_t i = 0; i < ckpt__producer_row_count; i++) {
         const ckpt__producer_row *row = &ckpt__producer_rows[i];
         if (row->format != format)

@@ -10,10 +10,10 @@
 /* One block of memory. Chunks grow: 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB; those of 2 MiB and more are mappings. All sizes are
  * bytes. */
 typedef struct chunk {
-    struct chunk *next;           /* the one made before; NULL: the oldest */
-    size_t size;                  /* of `data` */
-    size_t mapped;                /* of the whole mapping, this head included; 0: the chunk is from the heap */
-    size_t taken;                 /* of `data` at most, once the chunk is not the first any more */
+    struct chunk *next; /* the one made before; NULL: the oldest */
+    size_t size;        /* of `data` */
+    size_t mapped;      /* of the whole mapping, this head included; 0: the chunk is from the heap */
+    size_t taken;       /* of `data` at most, once the chunk is not the first any more */
     max_align_t data[];
 } chunk;
 
@@ -21,22 +21,23 @@ typedef struct chunk {
  * 16,384 of which 10,000 are used: left = 6,384, and room = 6,384 too, for the limit leaves 90,000. Near the limit room is
  * less than left. `room` is what the fast path compares with, so that it needs one comparison for both bounds. */
 struct ckpt__arena {
-    char *next;                   /* the first free byte of the first chunk; NULL before there is one */
-    size_t room;                  /* the smaller of `left` and what the limit leaves */
-    chunk *chunks;                /* owned; NULL: none yet */
-    chunk *spare;                 /* owned: a chunk that a rewind has emptied, zeroed again; NULL: none */
-    size_t left;                  /* bytes of the first chunk that are free */
-    uint64_t used, limit;         /* bytes given out; the most that may be (0: no limit) */
-    uint64_t charged;             /* heap bytes that count against the limit too (ckpt__arena_charge) */
-    bool over_limit;              /* a failure was the limit, not the memory */
+    char *next;           /* the first free byte of the first chunk; NULL before there is one */
+    size_t room;          /* the smaller of `left` and what the limit leaves */
+    chunk *chunks;        /* owned; NULL: none yet */
+    chunk *spare;         /* owned: a chunk that a rewind has emptied, zeroed again; NULL: none */
+    size_t left;          /* bytes of the first chunk that are free */
+    uint64_t used, limit; /* bytes given out; the most that may be (0: no limit) */
+    uint64_t charged;     /* heap bytes that count against the limit too (ckpt__arena_charge) */
+    bool over_limit;      /* a failure was the limit, not the memory */
 };
 
-enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20, HUGE = 2 << 20, MUCH = 128 << 10 };    /* HUGE: a huge page */
+enum { FIRST_CHUNK = 16 << 10, LARGEST_CHUNK = 4 << 20, HUGE = 2 << 20, MUCH = 128 << 10 }; /* HUGE: a huge page */
 
 void ckpt__touch(void *data, size_t size)
 {
-    const uintptr_t page = 4096, from = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + size) & ~(page - 1);
-    const int populate_write = 23;     /* MADV_POPULATE_WRITE, since Linux 5.14, which libc's headers may not know */
+    const uintptr_t page = 4096, from = ((uintptr_t)data + page - 1) & ~(page - 1),
+                    end = ((uintptr_t)data + size) & ~(page - 1);
+    const int populate_write = 23; /* MADV_POPULATE_WRITE, since Linux 5.14, which libc's headers may not know */
     if (size >= HUGE && end > from)
         madvise((void *)from, end - from, MADV_HUGEPAGE);
     if (size >= MUCH && end > from)
@@ -110,14 +111,14 @@ static chunk *new_chunk(ckpt__arena *a, size_t need)
         return a->chunks = c;
     }
     while (size < LARGEST_CHUNK && (size < need || (a->chunks && size <= a->chunks->size)))
-        size *= size < HUGE / 8 ? 4 : size < HUGE ? 8 : 2;    /* 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB */
+        size *= size < HUGE / 8 ? 4 : size < HUGE ? 8 : 2; /* 16 KiB, 64 KiB, 256 KiB, 2 MiB, 4 MiB */
     if (size < need)
         size = need;
     if (size > SIZE_MAX / 2)
         return NULL;
-    if (size >= HUGE)             /* with the chunk's own head */
+    if (size >= HUGE) /* with the chunk's own head */
         size = ((size < need + sizeof(chunk) ? need + sizeof(chunk) : size) + HUGE - 1) / HUGE * HUGE;
-    chunk *c = size >= HUGE ? map_chunk(size) : calloc(1, sizeof *c + size);     /* zeroed, and handed out once */
+    chunk *c = size >= HUGE ? map_chunk(size) : calloc(1, sizeof *c + size); /* zeroed, and handed out once */
     if (!c)
         return NULL;
     c->size = c->taken = size >= HUGE ? size - sizeof *c : size;
@@ -177,7 +178,7 @@ static void *alloc_slowly(ckpt__arena *a, size_t size)
 
 void *ckpt__arena_alloc(ckpt__arena *a, size_t size)
 {
-    enum { ALIGN = 8 };           /* the strictest of what lies in arenas */
+    enum { ALIGN = 8 }; /* the strictest of what lies in arenas */
     if (size > SIZE_MAX - ALIGN)
         return NULL;
     size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
@@ -207,7 +208,7 @@ char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n)
 
 ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n)
 {
-    ckpt_str s = { ckpt__arena_copy(a, data, n), n };
+    ckpt_str s = {ckpt__arena_copy(a, data, n), n};
     if (!s.data)
         s.size = 0;
     return s;
@@ -215,7 +216,7 @@ ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n)
 
 ckpt__arena_mark ckpt__arena_note(const ckpt__arena *a)
 {
-    return (ckpt__arena_mark){ a->chunks, a->chunks ? a->chunks->next : NULL, a->left, a->used };
+    return (ckpt__arena_mark){a->chunks, a->chunks ? a->chunks->next : NULL, a->left, a->used};
 }
 
 /* One that is of use again is kept, so that a place near the end of a chunk costs no mapping each time. */
@@ -239,7 +240,7 @@ void ckpt__arena_rewind(ckpt__arena *a, const ckpt__arena_mark *mark)
         a->chunks = c->next;
         put_aside(a, c, c->taken);
     }
-    while (last && (c = last->next) != mark->second) {     /* big ones */
+    while (last && (c = last->next) != mark->second) { /* big ones */
         last->next = c->next;
         free_chunk(c);
     }

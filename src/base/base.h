@@ -21,9 +21,11 @@
 #endif
 
 /* ---- errors: each fills *err (NULL is fine) and returns the status. object may be NULL. */
-ckpt_status ckpt__fail(ckpt_error *err, ckpt_status status, const char *object, const char *format, ...) CKPT__PRINTF(4, 5);
+ckpt_status ckpt__fail(ckpt_error *err, ckpt_status status, const char *object, const char *format, ...)
+    CKPT__PRINTF(4, 5);
 /* "<what>: <strerror>"; errno_value in sys_errno. ENOMEM stays CKPT_E_SYSTEM. */
-ckpt_status ckpt__fail_sys(ckpt_error *err, int errno_value, const char *object, const char *format, ...) CKPT__PRINTF(4, 5);
+ckpt_status ckpt__fail_sys(ckpt_error *err, int errno_value, const char *object, const char *format, ...)
+    CKPT__PRINTF(4, 5);
 ckpt_status ckpt__fail_memory(ckpt_error *err, const char *what, uint64_t bytes);
 /* Puts "text: " before the message that is already there (context added on the way up). */
 void ckpt__error_prefix(ckpt_error *err, const char *format, ...) CKPT__PRINTF(2, 3);
@@ -37,7 +39,8 @@ ckpt_status ckpt__fail_tensor(ckpt_error *err, ckpt_status status, ckpt_str name
  *
  * Options: *own becomes zero and then what the caller gave (NULL: nothing), with own->struct_size set. CKPT_E_ARGUMENT: the
  * caller's struct is smaller than any release's, or has fields set that this library does not know. */
-ckpt_status ckpt__take_options(void *own, size_t own_size, size_t first_size, const void *given, const char *name, ckpt_error *err);
+ckpt_status ckpt__take_options(void *own, size_t own_size, size_t first_size, const void *given, const char *name,
+                               ckpt_error *err);
 /* Answers: is there room for one (CKPT_E_ARGUMENT)? The answer itself, as much as the caller's struct has, its struct_size kept; what
  * the caller's has beyond own becomes zero. And the caller's struct as it is, what it lacks zero. given may be NULL. */
 ckpt_status ckpt__check_answer(const void *given, size_t first_size, const char *name, ckpt_error *err);
@@ -81,9 +84,9 @@ bool ckpt__view_extent(const int64_t *shape, const int64_t *strides, uint32_t nd
 /* ---- a growable byte buffer. The buffer exists so that a text can be put together without a check at each step: after a
  * failed call `failed` is set, the buffer stays as it was, and the caller checks once at the end. All zero is empty. */
 typedef struct ckpt__buf {
-    char *data;                   /* heap, owned, freed by ckpt__buf_free; NULL while empty, else a NUL follows */
-    size_t size, capacity;        /* bytes: without that NUL; and allocated */
-    bool failed;                  /* memory was short once; stays set */
+    char *data;            /* heap, owned, freed by ckpt__buf_free; NULL while empty, else a NUL follows */
+    size_t size, capacity; /* bytes: without that NUL; and allocated */
+    bool failed;           /* memory was short once; stays set */
 } ckpt__buf;
 void ckpt__buf_free(ckpt__buf *b);
 bool ckpt__buf_reserve(ckpt__buf *b, size_t more);
@@ -96,21 +99,21 @@ void ckpt__buf_printf(ckpt__buf *b, const char *format, ...) CKPT__PRINTF(2, 3);
 typedef struct ckpt__arena ckpt__arena;
 ckpt__arena *ckpt__arena_new(uint64_t limit);
 void ckpt__arena_free(ckpt__arena *a);
-void *ckpt__arena_alloc(ckpt__arena *a, size_t size);                /* NULL: memory or limit */
-void *ckpt__arena_array(ckpt__arena *a, size_t count, size_t size);  /* overflow-checked */
-char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n);  /* NUL added */
-ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n);/* data NULL on failure */
+void *ckpt__arena_alloc(ckpt__arena *a, size_t size);                 /* NULL: memory or limit */
+void *ckpt__arena_array(ckpt__arena *a, size_t count, size_t size);   /* overflow-checked */
+char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n);   /* NUL added */
+ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n); /* data NULL on failure */
 /* So many bytes are likely to be asked for: what is asked first lies in one piece, in huge pages where there are some, that is
  * quicker to have and to walk through. Nothing else changes, and nothing is lost where it is not to be had. */
 void ckpt__arena_expect(ckpt__arena *a, size_t bytes);
 uint64_t ckpt__arena_used(const ckpt__arena *a);
-bool ckpt__arena_over_limit(const ckpt__arena *a);                   /* a failure was the limit */
+bool ckpt__arena_over_limit(const ckpt__arena *a); /* a failure was the limit */
 uint64_t ckpt__arena_limit(const ckpt__arena *a);
 /* Counts bytes that lie on the heap against the arena's limit, as if they lay in it: false, and nothing counted, where that is
  * passed. What is freed again is discharged. */
 bool ckpt__arena_charge(ckpt__arena *a, uint64_t bytes);
 void ckpt__arena_discharge(ckpt__arena *a, uint64_t bytes);
-void ckpt__arena_allow(ckpt__arena *a, uint64_t more);               /* a limit, where there is one, is so much higher */
+void ckpt__arena_allow(ckpt__arena *a, uint64_t more); /* a limit, where there is one, is so much higher */
 
 /* How much memory a file of `size` bytes may ask for (SECURITY.md has the factors, and how they were found): what is known of
  * it once it is open, with all that reading it takes on the way, and what a compressed part of it may inflate to. of_many: it
@@ -124,9 +127,9 @@ uint64_t ckpt__names_limit(uint64_t size);
 /* A place in an arena. ckpt__arena_rewind gives back everything that was taken after ckpt__arena_note made the mark. Marks are
  * used in reverse: a rewind to an early mark ends all later ones. The pointers belong to the arena. */
 typedef struct ckpt__arena_mark {
-    void *chunk, *second;         /* the arena's first chunk at that time, and the one behind it; NULL: none */
-    size_t left;                  /* bytes that the first chunk had left */
-    uint64_t used;                /* bytes that were taken from the arena */
+    void *chunk, *second; /* the arena's first chunk at that time, and the one behind it; NULL: none */
+    size_t left;          /* bytes that the first chunk had left */
+    uint64_t used;        /* bytes that were taken from the arena */
 } ckpt__arena_mark;
 ckpt__arena_mark ckpt__arena_note(const ckpt__arena *a);
 void ckpt__arena_rewind(ckpt__arena *a, const ckpt__arena_mark *mark);
@@ -140,7 +143,8 @@ static inline bool ckpt__grow(void *items_pointer, size_t *capacity, size_t need
 
 /* The same, charged to the arena. What it comes to is capacity * item_size. */
 bool ckpt__arena_grow_more(ckpt__arena *a, void *items_pointer, size_t *capacity, size_t need, size_t item_size);
-static inline bool ckpt__arena_grow(ckpt__arena *a, void *items_pointer, size_t *capacity, size_t need, size_t item_size)
+static inline bool ckpt__arena_grow(ckpt__arena *a, void *items_pointer, size_t *capacity, size_t need,
+                                    size_t item_size)
 {
     return need <= *capacity || ckpt__arena_grow_more(a, items_pointer, capacity, need, item_size);
 }
@@ -164,10 +168,10 @@ bool ckpt__hash_get(const ckpt__hash *h, const char *key, size_t n, size_t *valu
 
 /* ---- numbers, independent of the locale */
 enum { CKPT__DOUBLE_MAX = 32 };
-char *ckpt__format_double(char *buf, double value);                  /* shortest text that reads back; "nan", "inf", "-inf";
+char *ckpt__format_double(char *buf, double value); /* shortest text that reads back; "nan", "inf", "-inf";
                                                                       * always with '.' or 'e': 1.0 is "1.0" */
-bool ckpt__parse_double(const char *data, size_t n, double *out);    /* JSON or C decimal syntax, the whole of it */
-bool ckpt__parse_i64(const char *data, size_t n, int64_t *out);      /* decimal, optional '-', the whole of it */
+bool ckpt__parse_double(const char *data, size_t n, double *out); /* JSON or C decimal syntax, the whole of it */
+bool ckpt__parse_i64(const char *data, size_t n, int64_t *out);   /* decimal, optional '-', the whole of it */
 bool ckpt__utf8_valid(const char *data, size_t n);
 
 #include "base/str.h"

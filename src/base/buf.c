@@ -83,7 +83,7 @@ bool ckpt__grow_more(void *items_pointer, size_t *capacity, size_t need, size_t 
         n *= 2;
     }
     void *items;
-    memcpy(&items, items_pointer, sizeof items);     /* a T ** seen as bytes: no aliasing of pointer types */
+    memcpy(&items, items_pointer, sizeof items); /* a T ** seen as bytes: no aliasing of pointer types */
     if (__builtin_mul_overflow(n, item_size, &bytes) || !(items = realloc(items, bytes)))
         return false;
     memcpy(items_pointer, &items, sizeof items);

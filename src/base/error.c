@@ -5,7 +5,7 @@
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-#ifndef PACKAGE_VERSION           /* built by hand */
+#ifndef PACKAGE_VERSION /* built by hand */
 #define PACKAGE_VERSION TEXT(CKPT_VERSION_MAJOR) "." TEXT(CKPT_VERSION_MINOR) "." TEXT(CKPT_VERSION_PATCH)
 #endif
 #ifndef CKPT_BUILD_INFO
@@ -92,7 +92,8 @@ bool ckpt__utf8_valid(const char *data, size_t n)
     const unsigned char *p = (const unsigned char *)data;
     for (size_t i = 0; i < n;) {
         uint64_t eight;
-        if (n - i >= sizeof eight && (memcpy(&eight, p + i, sizeof eight), (eight & UINT64_C(0x8080808080808080)) == 0)) {
+        if (n - i >= sizeof eight &&
+            (memcpy(&eight, p + i, sizeof eight), (eight & UINT64_C(0x8080808080808080)) == 0)) {
             i += sizeof eight;
             continue;
         }
@@ -110,7 +111,7 @@ static size_t escape_one(char piece[8], const unsigned char *p, size_t n, size_t
     static const char hex[] = "0123456789abcdef";
     size_t len = utf8_length(p, n);
     *used = len ? len : 1;
-    bool c1 = len == 2 && p[0] == 0xc2 && p[1] < 0xa0;   /* the C1 controls act on terminals too */
+    bool c1 = len == 2 && p[0] == 0xc2 && p[1] < 0xa0; /* the C1 controls act on terminals too */
     if (len > 1 && !c1) {
         memcpy(piece, p, len);
         return len;
@@ -135,7 +136,7 @@ static size_t escape_one(char piece[8], const unsigned char *p, size_t n, size_t
 char *ckpt__escape(char *out, size_t size, const char *data, size_t n)
 {
     const unsigned char *p = (const unsigned char *)data;
-    size_t o = 0, fits = 0;       /* fits: the last place where "..." still has room */
+    size_t o = 0, fits = 0; /* fits: the last place where "..." still has room */
     if (size == 0)
         return out;
     for (size_t i = 0, used; i < n; i += used) {

@@ -9,19 +9,19 @@
 #include <time.h>
 
 typedef struct entry {
-    const char *key;              /* borrowed from whoever put it */
-    size_t size, value;           /* bytes of the key; what the key stands for */
+    const char *key;    /* borrowed from whoever put it */
+    size_t size, value; /* bytes of the key; what the key stands for */
     uint64_t hash;
 } entry;
 
 /* A slot is 64 bits: the upper 32 of the hash, and the entry's number + 1 in the lower 32. The key with hash 0x1234567800000005
  * that came third is slot 5 & mask, and the slot holds 0x1234567800000003. */
 struct ckpt__hash {
-    uint64_t *slots;              /* heap, mask + 1 of them, a power of two; 0: free */
+    uint64_t *slots; /* heap, mask + 1 of them, a power of two; 0: free */
     size_t mask;
-    entry *entries;               /* heap, in the order in which they came */
-    size_t count, capacity;       /* of entries */
-    uint64_t k0, k1;              /* the key of SipHash, random for each table */
+    entry *entries;         /* heap, in the order in which they came */
+    size_t count, capacity; /* of entries */
+    uint64_t k0, k1;        /* the key of SipHash, random for each table */
 };
 
 enum { FEWEST = 16 };
@@ -46,8 +46,8 @@ static inline void sip_round(uint64_t v[4])
 /* SipHash-1-3, Aumasson and Bernstein, 2012: the rounds that Rust's and Python's tables take. */
 static uint64_t sip(const ckpt__hash *h, const char *key, size_t n)
 {
-    uint64_t v[4] = { h->k0 ^ 0x736f6d6570736575, h->k1 ^ 0x646f72616e646f6d, h->k0 ^ 0x6c7967656e657261,
-                      h->k1 ^ 0x7465646279746573 };
+    uint64_t v[4] = {h->k0 ^ 0x736f6d6570736575, h->k1 ^ 0x646f72616e646f6d, h->k0 ^ 0x6c7967656e657261,
+                     h->k1 ^ 0x7465646279746573};
     size_t whole = n / 8 * 8;
     for (size_t i = 0; i < whole; i += 8) {
         uint64_t word;
@@ -109,7 +109,7 @@ ckpt__hash *ckpt__hash_new(size_t expected)
     }
     uint64_t seed[2];
     if (getrandom(seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
-        struct timespec t;        /* early in a boot: addresses and the clock are better than nothing */
+        struct timespec t; /* early in a boot: addresses and the clock are better than nothing */
         clock_gettime(CLOCK_MONOTONIC, &t);
         seed[0] = (uint64_t)(uintptr_t)h ^ (uint64_t)t.tv_nsec << 20;
         seed[1] = (uint64_t)(uintptr_t)h->slots ^ (uint64_t)t.tv_sec;

@@ -48,7 +48,7 @@ bool ckpt__parse_double(const char *data, size_t n, double *out)
     if (n == 0 || isspace((unsigned char)data[0]) || memchr(data, '\0', n))
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!strchr("0123456789+-.eE", data[i]))   /* no hex, nan, inf */
+        if (!strchr("0123456789+-.eE", data[i])) /* no hex, nan, inf */
             return false;
     if (n >= sizeof small && !(text = malloc(n + 1)))
         return false;
@@ -75,7 +75,7 @@ bool ckpt__parse_i64(const char *data, size_t n, int64_t *out)
             return false;
         int digit = data[i] - '0';
         if (__builtin_mul_overflow(value, 10, &value) || __builtin_sub_overflow(value, digit, &value))
-            return false;         /* summed downwards: the smallest number has no positive twin */
+            return false; /* summed downwards: the smallest number has no positive twin */
     }
     if (data[0] != '-' && __builtin_sub_overflow(0, value, &value))
         return false;

@@ -11,7 +11,7 @@ bool ckpt__numel(const int64_t *shape, uint32_t ndim, uint64_t *out)
         if (shape[i] < 0)
             return false;
         if (shape[i] == 0)
-            zero = true;          /* the others are still checked: torch refuses [0, 2^40, 2^40] too */
+            zero = true; /* the others are still checked: torch refuses [0, 2^40, 2^40] too */
         else if (!ckpt__mul(n, (uint64_t)shape[i], &n) || n > INT64_MAX)
             return false;
     }

@@ -11,17 +11,21 @@ static ckpt_status size_of(const void *given, size_t first_size, const char *nam
     memcpy(&said, given, sizeof said);
     *size = said ? said : first_size;
     if (*size < first_size)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, name,
-                          "struct_size is %zu, and no release has a struct of less than %zu bytes; begin with its _INIT", *size, first_size);
+        return ckpt__fail(
+            err, CKPT_E_ARGUMENT, name,
+            "struct_size is %zu, and no release has a struct of less than %zu bytes; begin with its _INIT", *size,
+            first_size);
     if (*size > STRUCT_MAX)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, name,
-                          "struct_size is %zu: it was never set (begin with its _INIT), or the program was built against a newer "
-                          "libckpt than this %s; run it with that one",
-                          *size, ckpt_version());
+        return ckpt__fail(
+            err, CKPT_E_ARGUMENT, name,
+            "struct_size is %zu: it was never set (begin with its _INIT), or the program was built against a newer "
+            "libckpt than this %s; run it with that one",
+            *size, ckpt_version());
     return CKPT_OK;
 }
 
-ckpt_status ckpt__take_options(void *own, size_t own_size, size_t first_size, const void *given, const char *name, ckpt_error *err)
+ckpt_status ckpt__take_options(void *own, size_t own_size, size_t first_size, const void *given, const char *name,
+                               ckpt_error *err)
 {
     size_t size = 0;
     memset(own, 0, own_size);
@@ -31,10 +35,11 @@ ckpt_status ckpt__take_options(void *own, size_t own_size, size_t first_size, co
             return status;
         for (size_t i = own_size; i < size; i++)
             if (((const unsigned char *)given)[i])
-                return ckpt__fail(err, CKPT_E_ARGUMENT, name,
-                                  "the program was built against a newer libckpt than this %s (the struct has %zu bytes there and %zu "
-                                  "here), and sets a field that this one does not have; run it with that one, or leave the field 0",
-                                  ckpt_version(), size, own_size);
+                return ckpt__fail(
+                    err, CKPT_E_ARGUMENT, name,
+                    "the program was built against a newer libckpt than this %s (the struct has %zu bytes there and %zu "
+                    "here), and sets a field that this one does not have; run it with that one, or leave the field 0",
+                    ckpt_version(), size, own_size);
         memcpy(own, given, size < own_size ? size : own_size);
     }
     uint32_t whole = (uint32_t)own_size;

@@ -10,7 +10,8 @@ bool ckpt__str_begins_with(ckpt_str s, ckpt_str head)
 
 bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail)
 {
-    return s.data && s.size >= tail.size && (tail.size == 0 || memcmp(s.data + s.size - tail.size, tail.data, tail.size) == 0);
+    return s.data && s.size >= tail.size &&
+           (tail.size == 0 || memcmp(s.data + s.size - tail.size, tail.data, tail.size) == 0);
 }
 
 bool ckpt__str_begins(ckpt_str s, const char *head)

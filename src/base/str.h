@@ -10,7 +10,7 @@
 
 static inline ckpt_str ckpt__s(const char *text)
 {
-    ckpt_str s = { text, text ? strlen(text) : 0 };
+    ckpt_str s = {text, text ? strlen(text) : 0};
     return s;
 }
 static inline bool ckpt__str_is(ckpt_str s, const char *text)
@@ -44,7 +44,7 @@ static inline size_t ckpt__str_after_dot(ckpt_str s)
 static inline ckpt_str ckpt__str_last(ckpt_str s)
 {
     size_t at = ckpt__str_after_dot(s);
-    return (ckpt_str){ s.data ? s.data + at : NULL, s.size - at };
+    return (ckpt_str){s.data ? s.data + at : NULL, s.size - at};
 }
 
 /* The string may be the head or the tail itself; of the two with _more it has at least one byte besides. */

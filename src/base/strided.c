@@ -15,7 +15,7 @@ void ckpt__strided_init(ckpt__strided *it, const int64_t *shape, const int64_t *
         if (n == 1)
             continue;
         it->left *= n;
-        if (it->ndim && it->stride[it->ndim - 1] == n * step) {      /* continues the dimension before */
+        if (it->ndim && it->stride[it->ndim - 1] == n * step) { /* continues the dimension before */
             it->shape[it->ndim - 1] *= n;
             it->stride[it->ndim - 1] = step;
         } else {

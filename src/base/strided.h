@@ -14,13 +14,13 @@ enum { CKPT__STRIDED_MAX = 64 };
  * shape {2}, stride {96}, run 48, left 2: the runs are the bytes 0..47 and 96..143. The transposed view of shape 4 x 3 with
  * strides {1, 4} has no such neighbours: ndim 2, shape {4, 3}, stride {4, 16}, run 4, left 12. */
 typedef struct ckpt__strided {
-    uint32_t ndim;                /* outer dimensions: those that no run covers; 0: the view is contiguous */
-    uint64_t shape[CKPT__STRIDED_MAX], stride[CKPT__STRIDED_MAX];   /* of them: sizes; bytes from one index to the next */
-    uint64_t index[CKPT__STRIDED_MAX];    /* of the next run */
-    uint64_t run;                 /* bytes of each contiguous run */
-    uint64_t offset;              /* of the next run, from the first element */
-    uint64_t left;                /* runs that are left, the current one included; 0: the end, or an empty view */
-    uint64_t partial;             /* bytes of the current run that were given out already */
+    uint32_t ndim; /* outer dimensions: those that no run covers; 0: the view is contiguous */
+    uint64_t shape[CKPT__STRIDED_MAX], stride[CKPT__STRIDED_MAX]; /* of them: sizes; bytes from one index to the next */
+    uint64_t index[CKPT__STRIDED_MAX];                            /* of the next run */
+    uint64_t run;                                                 /* bytes of each contiguous run */
+    uint64_t offset;                                              /* of the next run, from the first element */
+    uint64_t left;    /* runs that are left, the current one included; 0: the end, or an empty view */
+    uint64_t partial; /* bytes of the current run that were given out already */
 } ckpt__strided;
 
 /* strides in elements, all >= 0, of a view that was checked (ckpt__view_extent); size: bytes of an element. */

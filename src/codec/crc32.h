@@ -3,6 +3,6 @@
 #define CKPT_CRC32_H
 #include <stddef.h>
 #include <stdint.h>
-uint32_t ckpt__crc32(uint32_t crc, const void *data, size_t n);      /* start with 0 */
+uint32_t ckpt__crc32(uint32_t crc, const void *data, size_t n); /* start with 0 */
 uint32_t ckpt__crc32_combine(uint32_t a, uint32_t b, uint64_t length_of_b);
 #endif

@@ -134,8 +134,9 @@ static bool lex_string(ckpt__json *j, ckpt_error *err)
         high |= c >= 0x80;
         if (step == 0) {
             j->pos = p;
-            broken(j, err, c == '\\' ? "broken JSON: an escape or surrogate pair in a string is not valid"
-                                     : "broken JSON: a control character in a string");
+            broken(j, err,
+                   c == '\\' ? "broken JSON: an escape or surrogate pair in a string is not valid"
+                             : "broken JSON: a control character in a string");
             return false;
         }
         p += step;
@@ -286,17 +287,17 @@ ckpt__json_event ckpt__json_next(ckpt__json *j, ckpt_error *err)
 
 static const char *event_name(ckpt__json_event event)
 {
-    static const char *const names[] = { "the end",
-                                         "an object",
-                                         "the end of an object",
-                                         "an array",
-                                         "the end of an array",
-                                         "a key",
-                                         "a string",
-                                         "a number",
-                                         "true",
-                                         "false",
-                                         "null" };
+    static const char *const names[] = {"the end",
+                                        "an object",
+                                        "the end of an object",
+                                        "an array",
+                                        "the end of an array",
+                                        "a key",
+                                        "a string",
+                                        "a number",
+                                        "true",
+                                        "false",
+                                        "null"};
     return event >= 0 && event <= CKPT__JSON_NULL ? names[event] : "broken JSON";
 }
 
@@ -327,7 +328,7 @@ static void put_utf8(ckpt__buf *b, uint32_t c)
 {
     char out[4];
     size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
     for (size_t i = n; i-- > 1; c >>= 6)
         out[i] = (char)(0x80 | (c & 0x3f));
     out[0] = (char)(lead[n] | c);
@@ -339,7 +340,7 @@ ckpt_str ckpt__json_text(const ckpt__json *j, ckpt__buf *scratch)
     const char *p = j->text + j->start;
     size_t n = j->end - j->start, i = 0;
     if (!j->escaped)
-        return (ckpt_str){ p, n };
+        return (ckpt_str){p, n};
     scratch->size = 0;
     ckpt__buf_reserve(scratch, n);
     while (i < n) {
@@ -350,13 +351,13 @@ ckpt_str ckpt__json_text(const ckpt__json *j, ckpt__buf *scratch)
         if (i < n) {
             uint32_t code = 0;
             size_t step = escape_at(p + i, n - i, &code);
-            if (step == 0)        /* cannot be: the lexer has seen it */
+            if (step == 0) /* cannot be: the lexer has seen it */
                 break;
             put_utf8(scratch, code);
             i += step;
         }
     }
-    return scratch->failed ? (ckpt_str){ NULL, 0 } : (ckpt_str){ scratch->data, scratch->size };
+    return scratch->failed ? (ckpt_str){NULL, 0} : (ckpt_str){scratch->data, scratch->size};
 }
 
 ckpt_status ckpt__json_string(ckpt__json *j, ckpt__buf *scratch, ckpt_str *out, ckpt_error *err)
@@ -394,7 +395,7 @@ ckpt_status ckpt__json_skip(ckpt__json *j, ckpt_str *range, ckpt_error *err)
     if (event == CKPT__JSON_ERROR)
         return j->status;
     if (range)
-        *range = (ckpt_str){ j->text + start, j->pos - start };
+        *range = (ckpt_str){j->text + start, j->pos - start};
     return CKPT_OK;
 }
 
@@ -402,10 +403,10 @@ ckpt_status ckpt__json_split(const char *text, size_t size, unsigned max_depth, 
                              const char *const *names, ckpt_str *ranges, size_t n, ckpt_error *err)
 {
     ckpt__json j;
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt_str key, range;
     for (size_t i = 0; i < n; i++)
-        ranges[i] = (ckpt_str){ NULL, 0 };
+        ranges[i] = (ckpt_str){NULL, 0};
     ckpt__json_start(&j, text, size, max_depth, what);
     int more = ckpt__json_expect(&j, CKPT__JSON_OBJECT, err);
     while (more >= 0 && (more = ckpt__json_member(&j, &scratch, &key, err)) > 0) {

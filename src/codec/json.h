@@ -21,26 +21,33 @@
 enum { CKPT__JSON_DEPTH = 8192 }; /* the most that max_depth may be */
 
 typedef enum ckpt__json_event {
-    CKPT__JSON_ERROR = -1,        /* *err says what and where; every later call gives it again */
-    CKPT__JSON_END = 0,           /* the value is complete and nothing follows */
-    CKPT__JSON_OBJECT, CKPT__JSON_OBJECT_END,
-    CKPT__JSON_ARRAY, CKPT__JSON_ARRAY_END,
-    CKPT__JSON_KEY, CKPT__JSON_STRING, CKPT__JSON_NUMBER,
-    CKPT__JSON_TRUE, CKPT__JSON_FALSE, CKPT__JSON_NULL
+    CKPT__JSON_ERROR = -1, /* *err says what and where; every later call gives it again */
+    CKPT__JSON_END = 0,    /* the value is complete and nothing follows */
+    CKPT__JSON_OBJECT,
+    CKPT__JSON_OBJECT_END,
+    CKPT__JSON_ARRAY,
+    CKPT__JSON_ARRAY_END,
+    CKPT__JSON_KEY,
+    CKPT__JSON_STRING,
+    CKPT__JSON_NUMBER,
+    CKPT__JSON_TRUE,
+    CKPT__JSON_FALSE,
+    CKPT__JSON_NULL
 } ckpt__json_event;
 
 /* A place in a document: the lexer owns nothing, and takes no memory however deep a document nests. After `{"step": 12` was
  * pulled as OBJECT, KEY, NUMBER: pos 11, depth 1, event NUMBER, start 9, end 11. */
 typedef struct ckpt__json {
-    const char *text; size_t size, pos;   /* the caller's; its bytes; the next byte to look at */
-    const char *what;             /* for messages: "header", "manifest"; the caller's */
-    unsigned depth, max_depth;    /* objects and arrays that are open; the most that may be */
-    int state;                    /* what the grammar expects next: json.c */
-    ckpt_status status;           /* of the error, once there was one */
-    ckpt__json_event event;       /* the last one */
-    size_t start, end;            /* its bytes [start, end): of a string or key without the quotes */
-    bool escaped;                 /* string or key: holds a backslash */
-    uint64_t in_object[CKPT__JSON_DEPTH / 64];    /* a bit for each open level: 1 object, 0 array */
+    const char *text;
+    size_t size, pos;                          /* the caller's; its bytes; the next byte to look at */
+    const char *what;                          /* for messages: "header", "manifest"; the caller's */
+    unsigned depth, max_depth;                 /* objects and arrays that are open; the most that may be */
+    int state;                                 /* what the grammar expects next: json.c */
+    ckpt_status status;                        /* of the error, once there was one */
+    ckpt__json_event event;                    /* the last one */
+    size_t start, end;                         /* its bytes [start, end): of a string or key without the quotes */
+    bool escaped;                              /* string or key: holds a backslash */
+    uint64_t in_object[CKPT__JSON_DEPTH / 64]; /* a bit for each open level: 1 object, 0 array */
 } ckpt__json;
 
 /* text stays the caller's and must outlive j. */
@@ -85,8 +92,8 @@ ckpt_status ckpt__json_tree(const char *text, size_t size, const char *what, str
 const struct cJSON *ckpt__json_get(const struct cJSON *object, const char *key);
 
 /* ---- writing: appends to b; errors are b's (`failed`) */
-void ckpt__json_put_string(ckpt__buf *b, const char *data, size_t n);   /* quoted; data must be UTF-8 */
-void ckpt__json_put_escaped(ckpt__buf *b, const char *data, size_t n);  /* the same without the quotes */
+void ckpt__json_put_string(ckpt__buf *b, const char *data, size_t n);  /* quoted; data must be UTF-8 */
+void ckpt__json_put_escaped(ckpt__buf *b, const char *data, size_t n); /* the same without the quotes */
 void ckpt__json_put_u64(ckpt__buf *b, uint64_t v);
 void ckpt__json_put_i64(ckpt__buf *b, int64_t v);
 /* Shortest text that reads back, always with '.' or 'e'; not finite: the strings "nan", "inf", "-inf". */
@@ -94,7 +101,7 @@ void ckpt__json_put_double(ckpt__buf *b, double v);
 
 /* ---- hexadecimal, lower case only: a flipped bit must not turn a digit into its upper-case twin */
 void ckpt__hex_put(ckpt__buf *b, const void *data, size_t n);
-bool ckpt__hex_get(const char *text, size_t n, void *out);               /* n digits, n / 2 bytes; n must be even */
-void ckpt__hex_crc(char *out, uint32_t crc);                             /* 8 digits, no NUL */
-bool ckpt__hex_crc_get(const char *text, uint32_t *crc);                 /* 8 digits */
+bool ckpt__hex_get(const char *text, size_t n, void *out); /* n digits, n / 2 bytes; n must be even */
+void ckpt__hex_crc(char *out, uint32_t crc);               /* 8 digits, no NUL */
+bool ckpt__hex_crc_get(const char *text, uint32_t *crc);   /* 8 digits */
 #endif

@@ -9,7 +9,7 @@ enum { TREE_BYTES = 64 << 10, TREE_DEPTH = 16, TREE_KEYS = 256 };
 /* One pass of the lexer over everything; strings must survive a NUL-terminated copy. */
 static ckpt_status check(ckpt__json *j, ckpt_error *err)
 {
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt_status status = CKPT_OK;
     ckpt__json_event event;
     while (status == CKPT_OK && (event = ckpt__json_next(j, err)) != CKPT__JSON_END) {

@@ -13,7 +13,7 @@ void ckpt__json_put_escaped(ckpt__buf *b, const char *data, size_t n)
             continue;
         ckpt__buf_add(b, data + from, i - from);
         from = i + 1;
-        char text[] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
+        char text[] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
         size_t size = sizeof text;
         const char *named = strchr("\"\"\\\\\nn\tt\rr", c);
         if (c && named) {
@@ -66,7 +66,7 @@ void ckpt__hex_put(ckpt__buf *b, const void *data, size_t n)
     if (n > SIZE_MAX / 2 || !ckpt__buf_reserve(b, 2 * n))
         return;
     for (size_t i = 0; i < n; i++) {
-        char pair[] = { hex[p[i] >> 4], hex[p[i] & 15] };
+        char pair[] = {hex[p[i] >> 4], hex[p[i] & 15]};
         ckpt__buf_add(b, pair, 2);
     }
 }

@@ -23,10 +23,11 @@ ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const cha
 ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm)
 {
     if (ckpt__arena_over_limit(vm->arena))
-        return ckpt__pickle_fail(vm, CKPT_E_LIMIT,
-                                 "reading this pickle of %zu bytes would take more than %llu MiB of memory, which is the limit for "
-                                 "a file of its size: no program that saves checkpoints writes such pickles",
-                                 vm->size, (unsigned long long)(ckpt__arena_limit(vm->arena) >> 20));
+        return ckpt__pickle_fail(
+            vm, CKPT_E_LIMIT,
+            "reading this pickle of %zu bytes would take more than %llu MiB of memory, which is the limit for "
+            "a file of its size: no program that saves checkpoints writes such pickles",
+            vm->size, (unsigned long long)(ckpt__arena_limit(vm->arena) >> 20));
     return ckpt__fail_memory(vm->err, vm->label, vm->size);
 }
 
@@ -185,14 +186,14 @@ bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__arena *arena, ckpt__p
 
 /* ---- the memo */
 
-enum { A_HASHED = 64 };           /* what a hash table takes for an entry, at most */
+enum { A_HASHED = 64 }; /* what a hash table takes for an entry, at most */
 
 static ckpt_status sparse_put(ckpt__pickle_vm *vm, uint64_t index, ckpt__pickle_node *node)
 {
     uint64_t *key = ckpt__arena_alloc(vm->arena, sizeof *key);
-    if (!key || (!vm->sparse && !(vm->sparse = ckpt__hash_new(16))) ||
-        !ckpt__arena_charge(vm->arena, A_HASHED) ||
-        !ckpt__arena_grow(vm->arena, &vm->sparse_nodes, &vm->sparse_capacity, vm->sparse_count + 1, sizeof *vm->sparse_nodes))
+    if (!key || (!vm->sparse && !(vm->sparse = ckpt__hash_new(16))) || !ckpt__arena_charge(vm->arena, A_HASHED) ||
+        !ckpt__arena_grow(vm->arena, &vm->sparse_nodes, &vm->sparse_capacity, vm->sparse_count + 1,
+                          sizeof *vm->sparse_nodes))
         return ckpt__pickle_no_memory(vm);
     vm->sparse_charged += A_HASHED;
     *key = index;
@@ -316,7 +317,8 @@ static ckpt_status run(ckpt__pickle_vm *vm)
 /* Frees the stack, the marks and the memo, which only the unpickling needed. */
 static void release(ckpt__pickle_vm *vm)
 {
-    ckpt__arena_discharge(vm->arena, (uint64_t)vm->stack_capacity * sizeof *vm->stack + (uint64_t)vm->mark_capacity * sizeof *vm->marks +
+    ckpt__arena_discharge(vm->arena, (uint64_t)vm->stack_capacity * sizeof *vm->stack +
+                                         (uint64_t)vm->mark_capacity * sizeof *vm->marks +
                                          (uint64_t)vm->memo_capacity * sizeof *vm->memo +
                                          (uint64_t)vm->sparse_capacity * sizeof *vm->sparse_nodes + vm->sparse_charged);
     free(vm->stack);
@@ -327,8 +329,8 @@ static void release(ckpt__pickle_vm *vm)
     ckpt__hash_free(vm->sparse);
 }
 
-static ckpt_status read(const void *data, size_t size, bool kept, const char *label, ckpt__arena *arena, ckpt__pickle *out,
-                        ckpt_error *err)
+static ckpt_status read(const void *data, size_t size, bool kept, const char *label, ckpt__arena *arena,
+                        ckpt__pickle *out, ckpt_error *err)
 {
     memset(out, 0, sizeof *out);
     ckpt__pickle_vm vm = {.data = data, .size = size, .label = label, .arena = arena, .out = out, .err = err};
@@ -357,8 +359,8 @@ ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, 
     return read(data, size, false, label, arena, out, err);
 }
 
-ckpt_status ckpt__pickle_read_kept(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
-                                   ckpt_error *err)
+ckpt_status ckpt__pickle_read_kept(const void *data, size_t size, const char *label, ckpt__arena *arena,
+                                   ckpt__pickle *out, ckpt_error *err)
 {
     return read(data, size, true, label, arena, out, err);
 }

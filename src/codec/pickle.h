@@ -21,8 +21,8 @@ typedef enum ckpt__pickle_kind {
     CKPT__P_LIST,
     CKPT__P_TUPLE,
     CKPT__P_SET,
-    CKPT__P_FROZENSET,  /* items */
-    CKPT__P_DICT,       /* items: key, value, key, value, ...; keys that are one to Python stay apart: the reader's matter */
+    CKPT__P_FROZENSET, /* items */
+    CKPT__P_DICT, /* items: key, value, key, value, ...; keys that are one to Python stay apart: the reader's matter */
     CKPT__P_GLOBAL,     /* module and name, as they stand in the pickle */
     CKPT__P_PERSISTENT, /* id */
     CKPT__P_OBJECT      /* object: what a call or a class would have made */
@@ -41,8 +41,8 @@ typedef struct ckpt__pickle_node ckpt__pickle_node;
 /* All pointers in and between nodes are borrowed from the arena that the pickle was read into. A node that an opcode fetched
  * from the memo is the same node at each place. */
 typedef struct ckpt__pickle_list {
-    ckpt__pickle_node **items;   /* NULL: empty */
-    uint32_t count, capacity;    /* nodes: a dict of 3 entries has 6 */
+    ckpt__pickle_node **items; /* NULL: empty */
+    uint32_t count, capacity;  /* nodes: a dict of 3 entries has 6 */
 } ckpt__pickle_list;
 
 typedef struct ckpt__pickle_names {
@@ -65,20 +65,21 @@ typedef struct ckpt__pickle_object {
 /* One value of a pickle. A tensor is ten nodes, and a checkpoint may have a hundred thousand tensors, so a node is packed into 32
  * bytes. */
 struct ckpt__pickle_node {
-    uint64_t position : 40; /* byte of its opcode in the pickle, or the highest there is; constants (None, small ints, ...) are
+    uint64_t
+        position : 40; /* byte of its opcode in the pickle, or the highest there is; constants (None, small ints, ...) are
                              * shared and have 0 */
     ckpt__pickle_kind kind : 8;
     uint8_t known; /* GLOBAL: the reader's own number of it; 0 at first. A node that is to be written: pickle_write.h */
-    bool boolean; /* BOOL: the value. LIST, DICT: a call of a builtin or of torch took its content as it was then */
+    bool boolean;  /* BOOL: the value. LIST, DICT: a call of a builtin or of torch took its content as it was then */
     union {
-        const void *later;            /* a node without content (pickle_write.h) */
-        int64_t integer;              /* INT */
-        double real;                  /* FLOAT */
-        ckpt_str text;                /* BIGINT, STR, BYTES, BYTEARRAY */
-        ckpt__pickle_list list;       /* LIST, TUPLE, SET, FROZENSET, DICT */
-        ckpt__pickle_names *global;   /* GLOBAL */
-        ckpt__pickle_node *id;        /* PERSISTENT */
-        ckpt__pickle_object *object;  /* OBJECT */
+        const void *later;           /* a node without content (pickle_write.h) */
+        int64_t integer;             /* INT */
+        double real;                 /* FLOAT */
+        ckpt_str text;               /* BIGINT, STR, BYTES, BYTEARRAY */
+        ckpt__pickle_list list;      /* LIST, TUPLE, SET, FROZENSET, DICT */
+        ckpt__pickle_names *global;  /* GLOBAL */
+        ckpt__pickle_node *id;       /* PERSISTENT */
+        ckpt__pickle_object *object; /* OBJECT */
     } u;
     void *user; /* the reader's own; NULL at first */
 };
@@ -98,13 +99,13 @@ typedef struct ckpt__pickle {
     size_t global_count, global_capacity; /* heap */
     ckpt__pickle_node **persistents;      /* every persistent id in file order, whether or not anything refers to it */
     size_t persistent_count, persistent_capacity; /* heap */
-    size_t left;                          /* objects and marks below the root on the stack: picklers leave none */
-    size_t dropped;                       /* calls made for their effect alone, which no object of the graph keeps */
-    const ckpt__pickle_node *dropped_first;  /* what the first of them calls */
-    bool text_persid;                     /* protocol 0: a persistent id as text */
-    const char *strange;                  /* the first opcode that torch's weights_only unpickler does not know; NULL: none */
-    bool late;                            /* a list or dict was changed after a call or a state took its content: */
-    uint64_t late_at;                     /* by the opcode at this byte */
+    size_t left;                            /* objects and marks below the root on the stack: picklers leave none */
+    size_t dropped;                         /* calls made for their effect alone, which no object of the graph keeps */
+    const ckpt__pickle_node *dropped_first; /* what the first of them calls */
+    bool text_persid;                       /* protocol 0: a persistent id as text */
+    const char *strange; /* the first opcode that torch's weights_only unpickler does not know; NULL: none */
+    bool late;           /* a list or dict was changed after a call or a state took its content: */
+    uint64_t late_at;    /* by the opcode at this byte */
 } ckpt__pickle;
 
 /* Reads one pickle at `data`; bytes behind its STOP are no error: see `end`. Everything but *out's lists of globals and
@@ -116,8 +117,8 @@ ckpt_status ckpt__pickle_read(const void *data, size_t size, const char *label, 
                               ckpt_error *err);
 void ckpt__pickle_free(ckpt__pickle *pickle);
 /* The same of data that the caller keeps for as long as the arena: long bytes are not copied, their nodes point into it. */
-ckpt_status ckpt__pickle_read_kept(const void *data, size_t size, const char *label, ckpt__arena *arena, ckpt__pickle *out,
-                                   ckpt_error *err);
+ckpt_status ckpt__pickle_read_kept(const void *data, size_t size, const char *label, ckpt__arena *arena,
+                                   ckpt__pickle *out, ckpt_error *err);
 
 /* A file, by a callback: exactly n bytes at offset, or an error. */
 typedef struct ckpt__pickle_input {

@@ -14,8 +14,10 @@ typedef struct opened {
 
 typedef struct counter {
     ckpt__pickle_emitter *e;
-    node **work; size_t count, capacity;     /* NULL: the last opened one has been counted */
-    opened *opened; size_t opened_count, opened_capacity;
+    node **work;
+    size_t count, capacity; /* NULL: the last opened one has been counted */
+    opened *opened;
+    size_t opened_count, opened_capacity;
     bool no_memory;
 } counter;
 
@@ -75,7 +77,7 @@ static void visit(counter *c, node *n)
     if (seen)
         return;
     if (!later)
-        visit_parts(c, n);        /* one level deep: their parts are globals and strings */
+        visit_parts(c, n); /* one level deep: their parts are globals and strings */
     if (later || ckpt__pickle_is_container(n))
         push_work(c, n);
 }
@@ -102,7 +104,7 @@ static void visit_content(counter *c, const node *n)
         visit_list(c, &o->entries);
         if (o->setter) {
             visit(c, o->setter);
-            visit(c, (node *)(uintptr_t)n);      /* its first argument */
+            visit(c, (node *)(uintptr_t)n); /* its first argument */
         }
         if (o->state)
             visit(c, o->state);
@@ -118,7 +120,7 @@ static ckpt_status open_one(counter *c, node *n)
 {
     if (!ckpt__grow(&c->opened, &c->opened_capacity, c->opened_count + 1, sizeof *c->opened))
         return no_memory(c);
-    c->opened[c->opened_count++] = (opened){ n, *n, ckpt__arena_note(c->e->later->arena) };
+    c->opened[c->opened_count++] = (opened){n, *n, ckpt__arena_note(c->e->later->arena)};
     push_work(c, NULL);
     ckpt_status status = ckpt__pickle_fill(c->e, n, false);
     if (status == CKPT_OK && ckpt__pickle_is_memoized(n))
@@ -131,7 +133,7 @@ static ckpt_status open_one(counter *c, node *n)
 static void close_one(counter *c)
 {
     const opened *o = &c->opened[--c->opened_count];
-    void *user = o->n->user;      /* it may have been reached again meanwhile */
+    void *user = o->n->user; /* it may have been reached again meanwhile */
     *o->n = o->was;
     o->n->user = user;
     ckpt__arena_rewind(c->e->later->arena, &o->before);

@@ -12,12 +12,13 @@ enum { CKPT__PICKLE_SEEN = 1, CKPT__PICKLE_SHARED = 2, CKPT__PICKLE_SLOT = 4 };
 /* One pickle on its way out. The first pass counts (which nodes are reached twice, how many bytes), the second writes; both go
  * by this struct, which lives for one ckpt__pickle_write. */
 typedef struct ckpt__pickle_emitter {
-    ckpt__buf *out;               /* the caller's */
-    const ckpt__pickle_later *later;     /* the caller's; NULL: all nodes have their content */
-    ckpt__arena *arena;           /* helper nodes, keys */
-    ckpt__hash *strings, *globals;       /* -> 1 + the memo entry */
+    ckpt__buf *out;                  /* the caller's */
+    const ckpt__pickle_later *later; /* the caller's; NULL: all nodes have their content */
+    ckpt__arena *arena;              /* helper nodes, keys */
+    ckpt__hash *strings, *globals;   /* -> 1 + the memo entry */
     ckpt__buf key;
-    struct ckpt__pickle_frame *frames; size_t depth, frame_capacity;
+    struct ckpt__pickle_frame *frames;
+    size_t depth, frame_capacity;
     uint64_t nodes, bytes, limit; /* nodes: as often as they are reached; bytes: of texts */
     size_t start;                 /* of the pickle in out */
     uint32_t next_slot;
@@ -28,8 +29,9 @@ typedef struct ckpt__pickle_emitter {
 
 static inline bool ckpt__pickle_is_container(const ckpt__pickle_node *n)
 {
-    return n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_SET || n->kind == CKPT__P_FROZENSET ||
-           n->kind == CKPT__P_DICT || n->kind == CKPT__P_PERSISTENT || n->kind == CKPT__P_OBJECT;
+    return n->kind == CKPT__P_LIST || n->kind == CKPT__P_TUPLE || n->kind == CKPT__P_SET ||
+           n->kind == CKPT__P_FROZENSET || n->kind == CKPT__P_DICT || n->kind == CKPT__P_PERSISTENT ||
+           n->kind == CKPT__P_OBJECT;
 }
 
 static inline bool ckpt__pickle_is_memoized(const ckpt__pickle_node *n)

@@ -21,7 +21,7 @@ typedef struct walker {
     const ckpt__pickle_input *in;
     const char *label;
     ckpt_error *err;
-    uint64_t begin, at;          /* of the pickle; of the next byte */
+    uint64_t begin, at; /* of the pickle; of the next byte */
     uint64_t window_at;
     size_t window_size;
     unsigned char *window;
@@ -29,10 +29,11 @@ typedef struct walker {
 
 static ckpt_status cut_off(const walker *w)
 {
-    return ckpt__fail(w->err, CKPT_E_DAMAGED, w->label,
-                      "the file ends at byte %llu inside the pickle that begins at byte %llu: it is cut off, or a length in "
-                      "the pickle is wrong",
-                      (unsigned long long)w->in->size, (unsigned long long)w->begin);
+    return ckpt__fail(
+        w->err, CKPT_E_DAMAGED, w->label,
+        "the file ends at byte %llu inside the pickle that begins at byte %llu: it is cut off, or a length in "
+        "the pickle is wrong",
+        (unsigned long long)w->in->size, (unsigned long long)w->begin);
 }
 
 static ckpt_status byte_at(walker *w, uint64_t at, unsigned char *out)
@@ -112,7 +113,8 @@ ckpt_status ckpt__pickle_measure(const ckpt__pickle_input *in, uint64_t from, co
 {
     walker w = {.in = in, .label = label, .err = err, .begin = from, .at = from};
     if (from >= in->size)
-        return ckpt__fail(err, CKPT_E_DAMAGED, label, "the file ends at byte %llu, where a pickle must begin: it is cut off",
+        return ckpt__fail(err, CKPT_E_DAMAGED, label,
+                          "the file ends at byte %llu, where a pickle must begin: it is cut off",
                           (unsigned long long)in->size);
     w.window = malloc(WINDOW);
     if (!w.window)

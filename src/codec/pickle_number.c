@@ -42,14 +42,14 @@ static bool put(ckpt__buf *out, const uint32_t *limbs, size_t count, bool negati
         return false;
     for (size_t i = 0; i + 1 < n; i++)
         bytes[i] = (unsigned char)(limbs[i / 4] >> 8 * (i % 4));
-    for (size_t i = 0; negative && i < n; i++) {     /* complement and add one */
+    for (size_t i = 0; negative && i < n; i++) { /* complement and add one */
         unsigned v = (unsigned char)~bytes[i] + borrow;
         bytes[i] = (unsigned char)v;
         borrow = v >> 8;
     }
     used = n;
-    while (used > 1 && ((bytes[used - 1] == 0 && bytes[used - 2] < 0x80) ||
-                        (bytes[used - 1] == 0xff && bytes[used - 2] >= 0x80)))
+    while (used > 1 &&
+           ((bytes[used - 1] == 0 && bytes[used - 2] < 0x80) || (bytes[used - 1] == 0xff && bytes[used - 2] >= 0x80)))
         used--;
     if (used < 256) {
         ckpt__buf_char(out, (char)(unsigned char)0x8a);

@@ -303,7 +303,8 @@ static ckpt_status add(vm_t *vm, ckpt__pickle_kind kind, node_t *const *items, s
         return status;
     ckpt__pickle_list *list = NULL;
     if (to->kind == CKPT__P_OBJECT && !vm->out->strange && !is_python_dict(to->u.object->callable, kind))
-        vm->out->strange = kind == CKPT__P_DICT ? "SETITEM on something other than a dict" : "APPEND on something other than a list";
+        vm->out->strange =
+            kind == CKPT__P_DICT ? "SETITEM on something other than a dict" : "APPEND on something other than a list";
     if (to->kind == CKPT__P_OBJECT)
         list = kind == CKPT__P_DICT ? &to->u.object->entries : &to->u.object->items;
     else if (to->kind == kind)
@@ -495,7 +496,8 @@ static ckpt_status push_persistent(vm_t *vm, node_t *id)
     node_t *n = ckpt__pickle_new(vm, CKPT__P_PERSISTENT);
     if (n)
         n->u.id = id;
-    return n && ckpt__pickle_note_persistent(vm->out, vm->arena, n) ? ckpt__pickle_push(vm, n) : ckpt__pickle_no_memory(vm);
+    return n && ckpt__pickle_note_persistent(vm->out, vm->arena, n) ? ckpt__pickle_push(vm, n)
+                                                                    : ckpt__pickle_no_memory(vm);
 }
 static ckpt_status op_binpersid(vm_t *vm)
 {

@@ -9,8 +9,8 @@ enum { CKPT__PICKLE_SMALL_INTS = 256, CKPT__PICKLE_INT_MAX = 4096 };
  * and memo are heap arrays that count against the arena; nodes are the arena's. */
 typedef struct ckpt__pickle_vm {
     const unsigned char *data; /* the pickle, the caller's */
-    size_t size, at; /* at: the next byte to read */
-    size_t op_at;    /* the byte of the opcode that runs */
+    size_t size, at;           /* at: the next byte to read */
+    size_t op_at;              /* the byte of the opcode that runs */
     const char *label;
     ckpt__arena *arena;
     ckpt__pickle *out;
@@ -28,16 +28,17 @@ typedef struct ckpt__pickle_vm {
     ckpt__pickle_node **sparse_nodes;
     size_t sparse_count, sparse_capacity;
     uint64_t sparse_charged; /* to the arena */
-    uint64_t memo_entries; /* of both: what MEMOIZE numbers by */
+    uint64_t memo_entries;   /* of both: what MEMOIZE numbers by */
 
     ckpt__pickle_node *none, *yes, *no, *empty_tuple;
     ckpt__pickle_node *small_ints[CKPT__PICKLE_SMALL_INTS];
     /* Of more ints: equal ones are one node, as long as no other took its place. A list of a million has few different ones. */
     ckpt__pickle_node **ints;
-    size_t int_count;                  /* that were made */
-    const ckpt__pickle_object *popped; /* the call that the last POP threw away; NULL: none, or it was looked at since */
-    ckpt__pickle_object *given;        /* what that gave a setter; NULL: nothing */
-    size_t popped_end;                 /* the byte behind that POP */
+    size_t int_count; /* that were made */
+    const ckpt__pickle_object
+        *popped;                /* the call that the last POP threw away; NULL: none, or it was looked at since */
+    ckpt__pickle_object *given; /* what that gave a setter; NULL: nothing */
+    size_t popped_end;          /* the byte behind that POP */
     bool stopped;
     bool kept; /* the data outlives the nodes: long bytes are not copied */
 } ckpt__pickle_vm;
@@ -58,13 +59,13 @@ extern const ckpt__pickle_op ckpt__pickle_ops[256];
 typedef struct ckpt__pickle_shape {
     unsigned char fixed, counted, lines;
 } ckpt__pickle_shape;
-extern const ckpt__pickle_shape ckpt__pickle_shapes[256];     /* pickle_measure.c */
+extern const ckpt__pickle_shape ckpt__pickle_shapes[256]; /* pickle_measure.c */
 
 /* "byte N, OPCODE: ..." */
 ckpt_status ckpt__pickle_fail(ckpt__pickle_vm *vm, ckpt_status status, const char *format, ...) CKPT__PRINTF(3, 4);
 ckpt_status ckpt__pickle_no_memory(ckpt__pickle_vm *vm);
 /* The next n bytes, or CKPT_E_DAMAGED. */
-ckpt_status ckpt__pickle_cut_off(ckpt__pickle_vm *vm, uint64_t n);     /* that they are not there */
+ckpt_status ckpt__pickle_cut_off(ckpt__pickle_vm *vm, uint64_t n); /* that they are not there */
 static inline ckpt_status ckpt__pickle_take(ckpt__pickle_vm *vm, uint64_t n, const unsigned char **out)
 {
     *out = NULL;
@@ -88,8 +89,8 @@ static inline ckpt_status ckpt__pickle_number(ckpt__pickle_vm *vm, unsigned widt
     return status;
 }
 
-ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind); /* NULL: no memory */
-static inline ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node)     /* NULL: no memory */
+ckpt__pickle_node *ckpt__pickle_new(ckpt__pickle_vm *vm, ckpt__pickle_kind kind);         /* NULL: no memory */
+static inline ckpt_status ckpt__pickle_push(ckpt__pickle_vm *vm, ckpt__pickle_node *node) /* NULL: no memory */
 {
     if (!node || !ckpt__arena_grow(vm->arena, &vm->stack, &vm->stack_capacity, vm->depth + 1, sizeof *vm->stack))
         return ckpt__pickle_no_memory(vm);
@@ -109,7 +110,8 @@ ckpt_status ckpt__pickle_append(ckpt__pickle_vm *vm, ckpt__pickle_list *list, ck
 ckpt_status ckpt__pickle_push_global(ckpt__pickle_vm *vm, const char *module, size_t module_size, const char *name,
                                      size_t name_size);
 
-bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__arena *arena, ckpt__pickle_node *node); /* false: no memory */
+bool ckpt__pickle_note_persistent(ckpt__pickle *out, ckpt__arena *arena,
+                                  ckpt__pickle_node *node); /* false: no memory */
 
 ckpt_status ckpt__pickle_memo_put_slowly(ckpt__pickle_vm *vm, uint64_t index);
 /* Picklers number one behind the other, and what they number is the top of the stack. */

@@ -6,7 +6,7 @@
 
 typedef ckpt__walk_vm vm_t;
 
-enum { DENSE_GAP = 65536 };       /* memo entries this far past the others are still kept in the array */
+enum { DENSE_GAP = 65536 }; /* memo entries this far past the others are still kept in the array */
 
 bool ckpt__walk_stop(vm_t *w, ckpt__walk_trouble trouble)
 {
@@ -44,8 +44,9 @@ static bool fill(vm_t *w, uint64_t at)
 /* Bytes of the window from w->at on. */
 static size_t at_hand(const vm_t *w)
 {
-    return w->at < w->window_at || w->at - w->window_at >= w->window_size ? 0
-                                                                         : w->window_size - (size_t)(w->at - w->window_at);
+    return w->at < w->window_at || w->at - w->window_at >= w->window_size
+               ? 0
+               : w->window_size - (size_t)(w->at - w->window_at);
 }
 
 /* What reaches over the end of a frame: CPython's unpickler, where it reads from a file, forgets what is left of the frame and
@@ -90,7 +91,7 @@ bool ckpt__walk_line(vm_t *w, uint64_t *offset, uint64_t *size, const char **tex
     for (bool first = true;; first = false) {
         size_t n = at_hand(w);
         const unsigned char *p = w->window + (w->at - w->window_at), *end = n ? memchr(p, '\n', n) : NULL;
-        if (!end && first && n < CKPT__WALK_WINDOW && w->at < w->in->size) {      /* from the line's beginning on */
+        if (!end && first && n < CKPT__WALK_WINDOW && w->at < w->in->size) { /* from the line's beginning on */
             if (!fill(w, w->at))
                 return false;
             n = at_hand(w);
@@ -170,7 +171,8 @@ static bool put_sparse(vm_t *w, uint64_t index, uint32_t value)
     char *key = ckpt__walk_arena(w) ? ckpt__arena_alloc(w->arena, sizeof index) : NULL;
     if (!w->sparse)
         w->sparse = ckpt__hash_new(64);
-    if (!key || !w->sparse || !ckpt__grow(&w->sparse_values, &w->sparse_capacity, w->sparse_count + 1, sizeof(uint32_t)))
+    if (!key || !w->sparse ||
+        !ckpt__grow(&w->sparse_values, &w->sparse_capacity, w->sparse_count + 1, sizeof(uint32_t)))
         return ckpt__walk_no_memory(w);
     memcpy(key, &index, sizeof index);
     int put = ckpt__hash_put(w->sparse, key, sizeof index, w->sparse_count, &at);

@@ -45,7 +45,8 @@ static bool counted(vm_t *w, ckpt__walk_form form, unsigned width)
         return false;
     if (!tell(w, form, at, n, data))
         return false;
-    uint32_t v = data ? ckpt__walk_text_new(w, data, (size_t)n, &ok) : ckpt__walk_value_new(w, CKPT__WALK_LITERAL, 0, 0, &ok);
+    uint32_t v =
+        data ? ckpt__walk_text_new(w, data, (size_t)n, &ok) : ckpt__walk_value_new(w, CKPT__WALK_LITERAL, 0, 0, &ok);
     return ok && ckpt__walk_push(w, v);
 }
 
@@ -134,7 +135,8 @@ void ckpt__walk_unescape(ckpt__walk_form form, const char *line, size_t n, ckpt_
         }
     }
     for (size_t i = 0; i < n;)
-        i += form == CKPT__WALK_STRING_LINE ? string_character(line + i, n - i, out) : unicode_character(line + i, n - i, out);
+        i += form == CKPT__WALK_STRING_LINE ? string_character(line + i, n - i, out)
+                                            : unicode_character(line + i, n - i, out);
 }
 
 static bool text_line(vm_t *w, ckpt__walk_form form)
@@ -174,7 +176,8 @@ static bool name_global(vm_t *w, ckpt_str module, ckpt_str name, uint32_t extens
         w->by_name = ckpt__hash_new(16);
     size_t size = key.size;
     bool known = !key.failed && w->by_name && ckpt__hash_get(w->by_name, key.data, size, &at);
-    char *copy = known || key.failed || !w->by_name || !ckpt__walk_arena(w) ? NULL : ckpt__arena_copy(w->arena, key.data, size);
+    char *copy =
+        known || key.failed || !w->by_name || !ckpt__walk_arena(w) ? NULL : ckpt__arena_copy(w->arena, key.data, size);
     ckpt__buf_free(&key);
     int put = known ? 0 : copy ? ckpt__hash_put(w->by_name, copy, size, at, NULL) : -1;
     if (put < 0 || !ckpt__grow(&w->globals, &w->global_capacity, w->global_count + 1, sizeof *w->globals))
@@ -199,7 +202,7 @@ static bool push_global(vm_t *w, ckpt_str module, ckpt_str name, uint32_t extens
     if (!name_global(w, module, name, extension, &number))
         return false;
     v = ckpt__walk_value_new(w, CKPT__WALK_GLOBAL, number, 0, &ok);
-    w->globals[number].uses += v ? 1 : 2;      /* a value that is not followed any more may be used in any way */
+    w->globals[number].uses += v ? 1 : 2; /* a value that is not followed any more may be used in any way */
     return ok && ckpt__walk_push(w, v);
 }
 
@@ -284,10 +287,11 @@ static bool call_of(vm_t *w, uint32_t callee, uint32_t args)
     }
     int as = w->sink && w->sink->call ? w->sink->call(w->sink->ctx, &call) : -1;
     bool ok;
-    ckpt__walk_kind kind = as >= 0 && as < call.argument_count && as < CKPT__WALK_ARGUMENTS &&
-                                   (call.arguments[as].kind == CKPT__WALK_TEXT || call.arguments[as].kind == CKPT__WALK_LITERAL)
-                               ? CKPT__WALK_LITERAL
-                               : CKPT__WALK_RESULT;
+    ckpt__walk_kind kind =
+        as >= 0 && as < call.argument_count && as < CKPT__WALK_ARGUMENTS &&
+                (call.arguments[as].kind == CKPT__WALK_TEXT || call.arguments[as].kind == CKPT__WALK_LITERAL)
+            ? CKPT__WALK_LITERAL
+            : CKPT__WALK_RESULT;
     uint32_t v = ckpt__walk_value_new(w, kind, 0, 0, &ok);
     return ok && ckpt__walk_push(w, v);
 }
@@ -361,7 +365,7 @@ static bool from_mark(vm_t *w, bool pushes, bool tuple)
     w->depth = from;
     if (pushes)
         return push_opaque(w);
-    return w->depth > 0 || ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW);   /* APPENDS, SETITEMS, ADDITEMS: onto something */
+    return w->depth > 0 || ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW); /* APPENDS, SETITEMS, ADDITEMS: onto something */
 }
 
 static bool drop(vm_t *w, size_t n)
@@ -476,30 +480,58 @@ static bool stop(vm_t *w)
 static bool step_stack(vm_t *w, unsigned char opcode)
 {
     switch (opcode) {
-    case '(': return ckpt__walk_push_mark(w);
-    case '0': return pop(w);
-    case '1': return pop_mark(w);
-    case '2': return dup(w);
-    case 'a': return drop(w, 1);
-    case 's': return drop(w, 2);
-    case 'e': case 'u': case 0x90: return from_mark(w, false, false);
-    case 'l': case 'd': case 0x91: return from_mark(w, true, false);
-    case 't': return from_mark(w, true, true);
-    case ')': return tuple_of(w, 0);
-    case 0x85: return tuple_of(w, 1);
-    case 0x86: return tuple_of(w, 2);
-    case 0x87: return tuple_of(w, 3);
-    case 'g': return memo_line(w, false);
-    case 'h': return memo_number(w, 1, false);
-    case 'j': return memo_number(w, 4, false);
-    case 'p': return memo_line(w, true);
-    case 'q': return memo_number(w, 1, true);
-    case 'r': return memo_number(w, 4, true);
-    case 0x94: return ckpt__walk_memo_put(w, w->memo_entries);
-    case 0x95: return frame(w);
-    case 0x98: return w->depth > 0 || ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW);
-    case '.': return stop(w);
-    default: return constant(w, opcode);
+    case '(':
+        return ckpt__walk_push_mark(w);
+    case '0':
+        return pop(w);
+    case '1':
+        return pop_mark(w);
+    case '2':
+        return dup(w);
+    case 'a':
+        return drop(w, 1);
+    case 's':
+        return drop(w, 2);
+    case 'e':
+    case 'u':
+    case 0x90:
+        return from_mark(w, false, false);
+    case 'l':
+    case 'd':
+    case 0x91:
+        return from_mark(w, true, false);
+    case 't':
+        return from_mark(w, true, true);
+    case ')':
+        return tuple_of(w, 0);
+    case 0x85:
+        return tuple_of(w, 1);
+    case 0x86:
+        return tuple_of(w, 2);
+    case 0x87:
+        return tuple_of(w, 3);
+    case 'g':
+        return memo_line(w, false);
+    case 'h':
+        return memo_number(w, 1, false);
+    case 'j':
+        return memo_number(w, 4, false);
+    case 'p':
+        return memo_line(w, true);
+    case 'q':
+        return memo_number(w, 1, true);
+    case 'r':
+        return memo_number(w, 4, true);
+    case 0x94:
+        return ckpt__walk_memo_put(w, w->memo_entries);
+    case 0x95:
+        return frame(w);
+    case 0x98:
+        return w->depth > 0 || ckpt__walk_stop(w, CKPT__WALK_UNDERFLOW);
+    case '.':
+        return stop(w);
+    default:
+        return constant(w, opcode);
     }
 }
 
@@ -509,27 +541,53 @@ bool ckpt__walk_step(vm_t *w, unsigned char opcode)
     if (!ckpt__pickle_ops[opcode].name)
         return ckpt__walk_stop(w, CKPT__WALK_NO_OPCODE);
     switch (opcode) {
-    case 'c': return two_lines(w);
-    case 'i': return inst(w);
-    case 0x93: return stack_global(w);
-    case 0x82: return extension(w, 1);
-    case 0x83: return extension(w, 2);
-    case 0x84: return extension(w, 4);
-    case 'R': case 0x81: return reduce(w, false);
-    case 0x92: return reduce(w, true);
-    case 'o': return obj(w);
-    case 'b': return build(w);
-    case 'P': return persid(w);
-    case 'Q': return ckpt__walk_pop(w, &id) && push_opaque(w);
-    case 'S': return text_line(w, CKPT__WALK_STRING_LINE);
-    case 'V': return text_line(w, CKPT__WALK_UNICODE_LINE);
-    case 'X': return counted(w, CKPT__WALK_STR, 4);
-    case 0x8c: return counted(w, CKPT__WALK_STR, 1);
-    case 0x8d: return counted(w, CKPT__WALK_STR, 8);
-    case 'U': case 'C': return counted(w, CKPT__WALK_BYTES, 1);
-    case 'T': case 'B': return counted(w, CKPT__WALK_BYTES, 4);
-    case 0x8e: case 0x96: return counted(w, CKPT__WALK_BYTES, 8);
-    case 0x80: return proto(w);
-    default: return step_stack(w, opcode);
+    case 'c':
+        return two_lines(w);
+    case 'i':
+        return inst(w);
+    case 0x93:
+        return stack_global(w);
+    case 0x82:
+        return extension(w, 1);
+    case 0x83:
+        return extension(w, 2);
+    case 0x84:
+        return extension(w, 4);
+    case 'R':
+    case 0x81:
+        return reduce(w, false);
+    case 0x92:
+        return reduce(w, true);
+    case 'o':
+        return obj(w);
+    case 'b':
+        return build(w);
+    case 'P':
+        return persid(w);
+    case 'Q':
+        return ckpt__walk_pop(w, &id) && push_opaque(w);
+    case 'S':
+        return text_line(w, CKPT__WALK_STRING_LINE);
+    case 'V':
+        return text_line(w, CKPT__WALK_UNICODE_LINE);
+    case 'X':
+        return counted(w, CKPT__WALK_STR, 4);
+    case 0x8c:
+        return counted(w, CKPT__WALK_STR, 1);
+    case 0x8d:
+        return counted(w, CKPT__WALK_STR, 8);
+    case 'U':
+    case 'C':
+        return counted(w, CKPT__WALK_BYTES, 1);
+    case 'T':
+    case 'B':
+        return counted(w, CKPT__WALK_BYTES, 4);
+    case 0x8e:
+    case 0x96:
+        return counted(w, CKPT__WALK_BYTES, 8);
+    case 0x80:
+        return proto(w);
+    default:
+        return step_stack(w, opcode);
     }
 }

@@ -9,16 +9,16 @@
 typedef ckpt__pickle_node node;
 
 enum {
-    BATCH = 1000,                 /* items between a MARK and its APPENDS or SETITEMS, as CPython has it */
-    INTERNED = 256                /* strings up to this many bytes may be one with equal ones */
+    BATCH = 1000,  /* items between a MARK and its APPENDS or SETITEMS, as CPython has it */
+    INTERNED = 256 /* strings up to this many bytes may be one with equal ones */
 };
 
 typedef struct ckpt__pickle_frame {
     node *n;
     unsigned stage;
-    size_t i, end;                /* the next item; where the batch ends */
+    size_t i, end; /* the next item; where the batch ends */
     bool batch, many;
-    bool filled;                  /* for this frame: what was taken since `before` goes with it */
+    bool filled; /* for this frame: what was taken since `before` goes with it */
     ckpt__arena_mark before;
 } frame;
 
@@ -58,7 +58,7 @@ static void set_slot(node *n, size_t slot)
 static void put_memo(emitter *e, node *n)
 {
     bool once = !((uintptr_t)n->user & CKPT__PICKLE_SHARED);
-    if (!ckpt__pickle_is_memoized(n) || (n->kind == CKPT__P_PERSISTENT && once))     /* CPython never puts those */
+    if (!ckpt__pickle_is_memoized(n) || (n->kind == CKPT__P_PERSISTENT && once)) /* CPython never puts those */
         return;
     set_slot(n, ++e->next_slot);
     bool small = e->next_slot <= 256;
@@ -164,7 +164,8 @@ static ckpt_status begin_new(emitter *e, node *n)
     case CKPT__P_BIGINT:
         return ckpt__pickle_put_long(e->out, n->u.text)
                    ? CKPT_OK
-                   : ckpt__fail(e->err, CKPT_E_LIMIT, NULL, "an integer of %zu digits; 20000 are written", n->u.text.size);
+                   : ckpt__fail(e->err, CKPT_E_LIMIT, NULL, "an integer of %zu digits; 20000 are written",
+                                n->u.text.size);
     case CKPT__P_FLOAT:
         ckpt__pickle_put_float(e->out, n->u.real);
         return CKPT_OK;
@@ -203,7 +204,7 @@ static ckpt_status begin_new(emitter *e, node *n)
 static ckpt_status begin(emitter *e, node *n)
 {
     bool later = ckpt__pickle_is_later(e, n) && !slot_of(n);
-    ckpt__arena_mark before = later ? ckpt__arena_note(e->later->arena) : (ckpt__arena_mark){ 0 };
+    ckpt__arena_mark before = later ? ckpt__arena_note(e->later->arena) : (ckpt__arena_mark){0};
     ckpt_status status = later ? ckpt__pickle_fill(e, n, true) : CKPT_OK;
     size_t depth = e->depth;
     if (status == CKPT_OK && !slot_of(n))
@@ -247,7 +248,8 @@ static ckpt_status next_item(emitter *e, frame *f, const ckpt__pickle_list *list
     *done = !f->batch && f->i >= list->count;
     if (*done) {
         if (f->n->kind == CKPT__P_DICT && list->count > 2 && list->count / 2 % BATCH == 0)
-            ckpt__buf_str(e->out, "(u");      /* a dict by itself ends with a batch that is not full, if need be an empty one */
+            ckpt__buf_str(e->out,
+                          "(u"); /* a dict by itself ends with a batch that is not full, if need be an empty one */
         return CKPT_OK;
     }
     if (!f->batch) {
@@ -258,7 +260,7 @@ static ckpt_status next_item(emitter *e, frame *f, const ckpt__pickle_list *list
         if (f->many)
             put_char(e, '(');
     }
-    return begin(e, list->items[f->i++]);     /* may move the frames */
+    return begin(e, list->items[f->i++]); /* may move the frames */
 }
 
 static void next_stage(frame *f)
@@ -277,7 +279,7 @@ static ckpt_status step_tuple(emitter *e, frame *f)
     if (f->i < count)
         return begin(e, n->u.list.items[f->i++]);
     e->depth--;
-    if (slot_of(n)) {             /* it contains itself, and stands there */
+    if (slot_of(n)) { /* it contains itself, and stands there */
         for (size_t i = 0; i < (count > 3 ? 1 : count); i++)
             put_char(e, count > 3 ? '1' : '0');
         get_memo(e, n);
@@ -447,7 +449,7 @@ static void set_limit(emitter *e)
 /* Much of what it takes at once, so that it is not moved as it grows. */
 static void make_room(const emitter *e)
 {
-    const uint64_t a_node = 3;    /* bytes that are written of it, mostly */
+    const uint64_t a_node = 3; /* bytes that are written of it, mostly */
     ckpt__buf_reserve(e->out, (size_t)(e->bytes + a_node * e->nodes));
 }
 
@@ -458,8 +460,9 @@ static ckpt_status run(emitter *e, node *root)
     make_room(e);
     put_char(e, 0x80);
     put_char(e, (unsigned char)e->protocol);
-    if (e->protocol > 2)          /* names are Python 3's then: no one was counted yet under the others */
-        e->set->u.global->module = e->frozenset->u.global->module = e->bytearray->u.global->module = ckpt__s("builtins");
+    if (e->protocol > 2) /* names are Python 3's then: no one was counted yet under the others */
+        e->set->u.global->module = e->frozenset->u.global->module = e->bytearray->u.global->module =
+            ckpt__s("builtins");
     if (status == CKPT_OK)
         status = begin(e, root);
     while (status == CKPT_OK && e->depth) {
@@ -483,7 +486,8 @@ ckpt_status ckpt__pickle_write(ckpt__pickle_node *root, ckpt__buf *out, ckpt_err
     return ckpt__pickle_write_later(root, NULL, out, err);
 }
 
-ckpt_status ckpt__pickle_write_later(ckpt__pickle_node *root, const ckpt__pickle_later *later, ckpt__buf *out, ckpt_error *err)
+ckpt_status ckpt__pickle_write_later(ckpt__pickle_node *root, const ckpt__pickle_later *later, ckpt__buf *out,
+                                     ckpt_error *err)
 {
     emitter e = {.out = out, .later = later, .start = out->size, .protocol = 2, .err = err};
     e.arena = ckpt__arena_new(0);

@@ -22,13 +22,14 @@ ckpt_status ckpt__pickle_write(ckpt__pickle_node *root, ckpt__buf *out, ckpt_err
  * `arena` for that is given back when the node is written. It is asked twice for every node, first for counting and then for
  * writing, and gives the same both times, but for the text of a STR, and which globals are meant. Nodes that are to be the
  * same object wherever they are reached lie in another arena, and so do texts. */
-enum { CKPT__PICKLE_LATER = 1 };  /* the node's `known` */
+enum { CKPT__PICKLE_LATER = 1 }; /* the node's `known` */
 typedef struct ckpt__pickle_later {
-    ckpt__arena *arena;           /* the caller's: contents, which the writer rewinds */
+    ckpt__arena *arena; /* the caller's: contents, which the writer rewinds */
     ckpt_status (*fill)(void *ctx, const ckpt__pickle_node *what, ckpt__pickle_node *to, bool writing, ckpt_error *err);
     void *ctx;
 } ckpt__pickle_later;
-ckpt_status ckpt__pickle_write_later(ckpt__pickle_node *root, const ckpt__pickle_later *later, ckpt__buf *out, ckpt_error *err);
+ckpt_status ckpt__pickle_write_later(ckpt__pickle_node *root, const ckpt__pickle_later *later, ckpt__buf *out,
+                                     ckpt_error *err);
 /* Does the global need protocol 4? */
 bool ckpt__pickle_is_dotted(const ckpt__pickle_node *global);
 

@@ -65,7 +65,7 @@ ckpt_status ckpt__yaml_check_keys(const ckpt__yaml_node *map, const char *const 
             continue;
         char shown[80];
         ckpt__escape(shown, sizeof shown, map->keys[i]->text.data, map->keys[i]->text.size);
-        ckpt__buf list = { 0 };
+        ckpt__buf list = {0};
         for (k = 0; known[k]; k++)
             ckpt__buf_printf(&list, "%s%s", k ? ", " : "", known[k]);
         ckpt_status s = ckpt__yaml_fail(err, name, map->keys[i], "there is no key '%s' here; the keys are %s", shown,
@@ -86,7 +86,7 @@ static ckpt_str line_of(const struct reader *r, size_t number)
         number -= r->text[begin] == '\n';
     for (end = begin; end < r->size && r->text[end] != '\n';)
         end++;
-    ckpt_str line = { r->text + begin, end - begin };
+    ckpt_str line = {r->text + begin, end - begin};
     return line;
 }
 
@@ -323,7 +323,7 @@ ckpt_status ckpt__yaml_parse(const char *text, size_t size, const char *name, ck
     if (size > CKPT__YAML_MAX_SIZE)
         return ckpt__fail(err, CKPT_E_LIMIT, name, "it has %zu bytes, and such a file may have %d", size,
                           (int)CKPT__YAML_MAX_SIZE);
-    struct reader r = { .text = text, .size = size, .name = name, .err = err };
+    struct reader r = {.text = text, .size = size, .name = name, .err = err};
     r.yaml = calloc(1, sizeof *r.yaml);
     if (r.yaml)
         r.yaml->arena = ckpt__arena_new(UINT64_C(256) << 20);

@@ -16,17 +16,17 @@ typedef enum ckpt__yaml_kind { CKPT__YAML_SCALAR = 0, CKPT__YAML_LIST, CKPT__YAM
 typedef struct ckpt__yaml_node ckpt__yaml_node;
 struct ckpt__yaml_node {
     ckpt__yaml_kind kind;
-    size_t line, column;           /* of its first character, from 1 */
-    bool quoted;                   /* SCALAR: in quotes or a block; false: plain, so `1` may be meant as a number */
-    ckpt_str text;                 /* SCALAR: UTF-8 without NULs; "" for a value left out */
-    const ckpt__yaml_node *const *keys;   /* MAP: `count` scalars, all different; else NULL */
-    const ckpt__yaml_node *const *items;  /* LIST, MAP: `count` values; SCALAR: NULL */
+    size_t line, column; /* of its first character, from 1 */
+    bool quoted;         /* SCALAR: in quotes or a block; false: plain, so `1` may be meant as a number */
+    ckpt_str text;       /* SCALAR: UTF-8 without NULs; "" for a value left out */
+    const ckpt__yaml_node *const *keys;  /* MAP: `count` scalars, all different; else NULL */
+    const ckpt__yaml_node *const *items; /* LIST, MAP: `count` values; SCALAR: NULL */
     size_t count;
 };
 
 typedef struct ckpt__yaml {
-    ckpt__arena *arena;                   /* owned: all nodes and texts */
-    const ckpt__yaml_node *root;          /* never NULL */
+    ckpt__arena *arena;          /* owned: all nodes and texts */
+    const ckpt__yaml_node *root; /* never NULL */
 } ckpt__yaml;
 
 /* Reads one document; `name` (a file's name) is the object of errors. CKPT_E_ARGUMENT with line and column,

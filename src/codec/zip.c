@@ -29,11 +29,12 @@ static ckpt_status cut_off(const ckpt__zip *z, ckpt_error *err)
 
 static ckpt_status two_ends(const ckpt__zip *z, uint64_t first, uint64_t last, ckpt_error *err)
 {
-    return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
-                      "two end records, at byte %llu and at byte %llu: torch reads the archive of the second, and who looks for "
-                      "the record whose comment ends the file that of the first. One of them lies in a comment, or behind the "
-                      "archive; save the checkpoint again with the program that wrote it",
-                      (unsigned long long)first, (unsigned long long)last);
+    return ckpt__fail(
+        err, CKPT_E_FORMAT, z->in.label,
+        "two end records, at byte %llu and at byte %llu: torch reads the archive of the second, and who looks for "
+        "the record whose comment ends the file that of the first. One of them lies in a comment, or behind the "
+        "archive; save the checkpoint again with the program that wrote it",
+        (unsigned long long)first, (unsigned long long)last);
 }
 
 /* miniz looks for the record in steps of 4093 bytes from the file's end on, and reads at an offset below zero where the last step
@@ -57,7 +58,8 @@ static ckpt_status find_end(ckpt__zip *z, unsigned char end[END_SIZE], uint64_t 
         return ckpt__fail_memory(err, z->in.label, tail);
     ckpt_status status = z->in.read(z->in.ctx, z->in.size - tail, bytes, (size_t)tail, err);
     bool whole = false, found = false, two = false;
-    for (const unsigned char *p = bytes + tail; status == CKPT_OK && !two && (p = memrchr(bytes, 'P', (size_t)(p - bytes)));) {
+    for (const unsigned char *p = bytes + tail;
+         status == CKPT_OK && !two && (p = memrchr(bytes, 'P', (size_t)(p - bytes)));) {
         const uint64_t i = (uint64_t)(p - bytes);
         if (tail - i < END_SIZE || memcmp(p, "PK\5\6", 4) != 0)
             continue;
@@ -88,8 +90,8 @@ static bool agree(uint64_t narrow, uint64_t all_ones, uint64_t wide)
     return narrow == all_ones || narrow == wide;
 }
 
-static ckpt_status read_end64(ckpt__zip *z, const unsigned char *end, uint64_t end_at, const unsigned char *locator_record,
-                              extent *out, ckpt_error *err)
+static ckpt_status read_end64(ckpt__zip *z, const unsigned char *end, uint64_t end_at,
+                              const unsigned char *locator_record, extent *out, ckpt_error *err)
 {
     unsigned char r[END64_SIZE];
     const uint64_t where = le64(locator_record + 8), disks = le32(locator_record + 16);
@@ -215,12 +217,13 @@ static ckpt_status same_name(const ckpt__zip *z, ckpt_str a, ckpt_str b, ckpt_er
     ckpt__escape(first, sizeof first, a.data, a.size);
     ckpt__escape(second, sizeof second, b.data, b.size);
     if (ckpt__str_equal(a, b))
-        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label, "two records are named '%s': readers would disagree on which one counts",
-                          first);
-    return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
-                      "records '%s' and '%s' have one name but for upper and lower case: torch's reader does not tell them apart and "
-                      "takes one for both, other readers take them for two",
-                      first, second);
+        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
+                          "two records are named '%s': readers would disagree on which one counts", first);
+    return ckpt__fail(
+        err, CKPT_E_FORMAT, z->in.label,
+        "records '%s' and '%s' have one name but for upper and lower case: torch's reader does not tell them apart and "
+        "takes one for both, other readers take them for two",
+        first, second);
 }
 
 static ckpt_status add_name(ckpt__zip *z, ckpt__zip_record *r, const char *name, size_t n, ckpt_error *err)
@@ -310,10 +313,11 @@ static ckpt_status check_attributes(ckpt__zip *z, const ckpt__zip_record *r, con
     if (r->flags & PATCH)
         ckpt__zip_note_refused(z, z->count, "unsupported feature");
     if ((le32(p + 38) & DOS_FOLDER) && !r->folder && r->csize > 0)
-        return ckpt__fail(err, CKPT_E_FORMAT, z->in.label,
-                          "record '%s' is marked as a folder by its attributes and has %llu bytes: torch's reader gives memory "
-                          "that it has not filled for it, other readers give the bytes",
-                          ckpt__escape(shown, sizeof shown, r->name.data, r->name.size), (unsigned long long)r->usize);
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, z->in.label,
+            "record '%s' is marked as a folder by its attributes and has %llu bytes: torch's reader gives memory "
+            "that it has not filled for it, other readers give the bytes",
+            ckpt__escape(shown, sizeof shown, r->name.data, r->name.size), (unsigned long long)r->usize);
     return CKPT_OK;
 }
 
@@ -415,7 +419,7 @@ ckpt_status ckpt__zip_start(const ckpt__zip_input *input, uint64_t *start, bool 
     if (status == CKPT_OK && at >= sizeof wide)
         status = z.in.read(z.in.ctx, at - sizeof wide, wide, sizeof wide, err);
     if (status < 0)
-        return status == CKPT_E_DAMAGED ? CKPT_OK : status;     /* it has no end record */
+        return status == CKPT_E_DAMAGED ? CKPT_OK : status; /* it has no end record */
     /* Where the record behind the directory stands, and where it should. */
     uint64_t said = (uint64_t)le32(end + 12) + le32(end + 16);
     if (memcmp(wide, "PK\6\6", 4) == 0 && memcmp(wide + END64_SIZE, "PK\6\7", 4) == 0) {
@@ -447,16 +451,18 @@ static ckpt_status name_two(const ckpt__zip_input *input, ckpt_status status, ck
         return status;
     unsigned long long n = start;
     if (!two)
-        return ckpt__fail(err, CKPT_E_DAMAGED, input->label,
-                          "a zip archive that begins at byte %llu ends the file, and the bytes before it are no whole archive: "
-                          "the file was cut off behind an archive that one of its records holds, or another file was appended "
-                          "to it. `tail -c +%llu FILE` is that archive; what is before it can be salvaged",
-                          n, n + 1);
-    return ckpt__fail(err, CKPT_E_DAMAGED, input->label,
-                      "two archives in one file, the second from byte %llu on, and programs do not agree on which is meant: "
-                      "torch reads the first where both are laid out alike, else neither, and Python's zipfile the second. "
-                      "Take them apart: `head -c %llu FILE` is the first, `tail -c +%llu FILE` the second",
-                      n, n, n + 1);
+        return ckpt__fail(
+            err, CKPT_E_DAMAGED, input->label,
+            "a zip archive that begins at byte %llu ends the file, and the bytes before it are no whole archive: "
+            "the file was cut off behind an archive that one of its records holds, or another file was appended "
+            "to it. `tail -c +%llu FILE` is that archive; what is before it can be salvaged",
+            n, n + 1);
+    return ckpt__fail(
+        err, CKPT_E_DAMAGED, input->label,
+        "two archives in one file, the second from byte %llu on, and programs do not agree on which is meant: "
+        "torch reads the first where both are laid out alike, else neither, and Python's zipfile the second. "
+        "Take them apart: `head -c %llu FILE` is the first, `tail -c +%llu FILE` the second",
+        n, n, n + 1);
 }
 
 ckpt_status ckpt__zip_directory(const ckpt__zip_input *input, ckpt__zip **out, ckpt_error *err)

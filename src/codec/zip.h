@@ -12,9 +12,9 @@
  */
 typedef struct ckpt__zip_input {
     ckpt_status (*read)(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err);
-    void *ctx;                    /* of `read`; borrowed until ckpt__zip_free */
-    uint64_t size;                /* bytes of the file */
-    const char *label;            /* never NULL; borrowed as well */
+    void *ctx;         /* of `read`; borrowed until ckpt__zip_free */
+    uint64_t size;     /* bytes of the file */
+    const char *label; /* never NULL; borrowed as well */
 } ckpt__zip_input;
 
 enum { CKPT__ZIP_STORED = 0, CKPT__ZIP_DEFLATED = 8 };
@@ -25,7 +25,7 @@ enum { CKPT__ZIP_STORED = 0, CKPT__ZIP_DEFLATED = 8 };
  * directory has only `header`: the lengths in the local header say where the data begins, so `data` is known once that was read
  * (ckpt__zip_checked). */
 typedef struct ckpt__zip_record {
-    ckpt_str name;         /* as in the archive: relative, without "..", unique; in the zip's arena */
+    ckpt_str name; /* as in the archive: relative, without "..", unique; in the zip's arena */
     uint16_t method, flags;
     bool folder;           /* the name ends in '/' */
     bool has_crc;          /* false also for a CRC of 0 over bytes: some writers say so that they computed none */
@@ -33,7 +33,7 @@ typedef struct ckpt__zip_record {
     uint64_t header;       /* offset of the local header */
     uint64_t data;         /* offset of the coded bytes */
     uint64_t csize, usize; /* coded and decoded bytes; equal when stored */
-    bool unsure;           /* salvage: no size is known; csize is the room up to the next record or the end of the file */
+    bool unsure; /* salvage: no size is known; csize is the room up to the next record or the end of the file */
 } ckpt__zip_record;
 
 typedef struct ckpt__zip ckpt__zip;

@@ -7,21 +7,23 @@
 /* An open archive. Owns everything that it points to but `refused`, which is static, and what `in` borrows. */
 struct ckpt__zip {
     ckpt__zip_input in;
-    ckpt__arena *arena;         /* has the names */
-    ckpt__zip_record *records;  /* heap, in directory order */
+    ckpt__arena *arena;        /* has the names */
+    ckpt__zip_record *records; /* heap, in directory order */
     size_t count;
-    ckpt__hash *by_name;        /* name in lower case (ASCII) -> number of the record */
-    const char *refused;        /* why torch's reader refuses the archive, in its words; NULL: nothing found yet */
-    size_t refused_record;      /* number of the record that it refuses; SIZE_MAX: the whole archive */
-    uint64_t directory;         /* offset of the central directory: records end before it */
-    uint64_t trailing;          /* bytes behind the end record and its comment */
-    size_t capacity;            /* salvage: records that there is room for */
-    uint64_t walked;            /* salvage: offset at which the walk goes on */
-    struct ckpt__zip *told;     /* salvage: a directory that is whole, as an archive of its own (without a `told`); NULL: none */
-    struct ckpt__zip_share *ahead; /* the thread's share of checking local headers; NULL: no thread runs that still has to be
+    ckpt__hash *by_name;   /* name in lower case (ASCII) -> number of the record */
+    const char *refused;   /* why torch's reader refuses the archive, in its words; NULL: nothing found yet */
+    size_t refused_record; /* number of the record that it refuses; SIZE_MAX: the whole archive */
+    uint64_t directory;    /* offset of the central directory: records end before it */
+    uint64_t trailing;     /* bytes behind the end record and its comment */
+    size_t capacity;       /* salvage: records that there is room for */
+    uint64_t walked;       /* salvage: offset at which the walk goes on */
+    struct ckpt__zip
+        *told; /* salvage: a directory that is whole, as an archive of its own (without a `told`); NULL: none */
+    struct ckpt__zip_share
+        *ahead;               /* the thread's share of checking local headers; NULL: no thread runs that still has to be
                                     * waited for */
-    pthread_t checker;          /* that thread, where `ahead` is not NULL */
-    ckpt_status check_status;   /* how the check ended */
+    pthread_t checker;        /* that thread, where `ahead` is not NULL */
+    ckpt_status check_status; /* how the check ended */
     ckpt_error check_error;
 };
 

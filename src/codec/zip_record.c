@@ -32,10 +32,10 @@ static bool local_sizes_agree(const ckpt__zip_record *r, const unsigned char *lo
  * local header of the next: both come in one read. */
 typedef struct view {
     unsigned char bytes[512];
-    size_t most;                  /* so many at a time: a far record's few lines cost more than all else here */
+    size_t most; /* so many at a time: a far record's few lines cost more than all else here */
     uint64_t at;
     size_t n;
-    ckpt__buf more;               /* for a name that is longer */
+    ckpt__buf more; /* for a name that is longer */
 } view;
 
 /* The n bytes at `at`; they do not reach beyond the directory. */
@@ -116,7 +116,8 @@ static bool descriptor_agrees(const ckpt__zip_record *r, const unsigned char *d,
     }
 }
 
-static ckpt_status check_descriptor(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t *end, view *v, ckpt_error *err)
+static ckpt_status check_descriptor(const ckpt__zip *z, const ckpt__zip_record *r, uint64_t *end, view *v,
+                                    ckpt_error *err)
 {
     const unsigned char *d;
     uint64_t left = z->directory - *end;
@@ -152,10 +153,10 @@ enum { PIECE = 256, FEW_LINES = 160 };
 
 struct ckpt__zip_work {
     ckpt__zip *z;
-    ckpt__zip_record **records;   /* in the order of the file */
+    ckpt__zip_record **records; /* in the order of the file */
     size_t pieces;
-    atomic_size_t next;           /* piece that nobody has taken */
-    uint64_t *ends;               /* of the last record of each piece */
+    atomic_size_t next; /* piece that nobody has taken */
+    uint64_t *ends;     /* of the last record of each piece */
 };
 
 /* What one of the threads found: the first piece that is wrong among those that it took. */
@@ -169,8 +170,8 @@ typedef struct ckpt__zip_share {
 static ckpt_status check_piece(struct ckpt__zip_work *w, size_t piece, ckpt_error *err)
 {
     const ckpt__zip *z = w->z;
-    view v = { .n = 0 };
-    uint64_t end = 0;             /* of the record before */
+    view v = {.n = 0};
+    uint64_t end = 0; /* of the record before */
     ckpt_status status = CKPT_OK;
     size_t first = piece * PIECE, last = z->count - first < PIECE ? z->count : first + PIECE;
     for (size_t i = first; status == CKPT_OK && i < last; i++) {
@@ -252,7 +253,7 @@ static ckpt_status conclude(const struct ckpt__zip_work *w, const share *a, cons
 
 ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
 {
-    share all = { .work = NULL };
+    share all = {.work = NULL};
     ckpt_status status = new_work(z, &all.work, err);
     if (status < 0)
         return status;
@@ -264,7 +265,7 @@ ckpt_status ckpt__zip_check_locals(ckpt__zip *z, ckpt_error *err)
 
 /* ---- ahead */
 
-enum { MANY = 512 };              /* a thread takes as long to start as some fifty reads */
+enum { MANY = 512 }; /* a thread takes as long to start as some fifty reads */
 
 ckpt_status ckpt__zip_check_ahead(ckpt__zip *z, ckpt_error *err)
 {
@@ -278,7 +279,7 @@ ckpt_status ckpt__zip_check_ahead(ckpt__zip *z, ckpt_error *err)
         return status;
     }
     sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);     /* the program's signals are its own threads' */
+    pthread_sigmask(SIG_BLOCK, &all, &before); /* the program's signals are its own threads' */
     bool ahead = pthread_create(&z->checker, NULL, take_pieces, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (ahead) {
@@ -293,7 +294,7 @@ ckpt_status ckpt__zip_check_ahead(ckpt__zip *z, ckpt_error *err)
 /* What is left is done by both. */
 ckpt_status ckpt__zip_checked(ckpt__zip *z, ckpt_error *err)
 {
-    share own = { .work = z->ahead ? z->ahead->work : NULL };
+    share own = {.work = z->ahead ? z->ahead->work : NULL};
     if (!z->ahead) {
         if (z->check_status < 0 && err)
             *err = z->check_error;
@@ -319,7 +320,7 @@ void ckpt__zip_abandon(ckpt__zip *z)
 /* A record that is read before its turn; the thread writes to the one in the table. */
 static ckpt_status settle(const ckpt__zip *z, ckpt__zip_record *copy, ckpt_error *err)
 {
-    view v = { .most = FEW_LINES };
+    view v = {.most = FEW_LINES};
     ckpt_status status = check_local(z, copy, &v, err);
     ckpt__buf_free(&v.more);
     return status;
@@ -401,8 +402,14 @@ static ckpt_status read_stored(const ckpt__zip *z, const ckpt__zip_record *r, ck
 /* All of a record but where its data lies, which a thread may be finding out. */
 static ckpt__zip_record without_data(const ckpt__zip_record *r)
 {
-    return (ckpt__zip_record){.name = r->name, .method = r->method, .flags = r->flags, .folder = r->folder,
-                              .has_crc = r->has_crc, .crc = r->crc, .header = r->header, .csize = r->csize,
+    return (ckpt__zip_record){.name = r->name,
+                              .method = r->method,
+                              .flags = r->flags,
+                              .folder = r->folder,
+                              .has_crc = r->has_crc,
+                              .crc = r->crc,
+                              .header = r->header,
+                              .csize = r->csize,
                               .usize = r->usize};
 }
 

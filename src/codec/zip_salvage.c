@@ -105,7 +105,8 @@ static size_t descriptor(const unsigned char *d, size_t have, uint64_t distance,
     if (have < NARROW || memcmp(d, "PK\7\x08", 4) != 0)
         return 0;
     /* What has no bytes has a CRC of 0: so a narrow descriptor of nothing and a wide one are told apart. */
-    bool narrow = le32(d + 8) == distance && (stored ? le32(d + 12) == distance : le32(d + 12) != 0 || le32(d + 4) == 0);
+    bool narrow =
+        le32(d + 8) == distance && (stored ? le32(d + 12) == distance : le32(d + 12) != 0 || le32(d + 4) == 0);
     bool wide = have >= WIDE && le64(d + 8) == distance && (!stored || le64(d + 16) == distance);
     if (!narrow && !wide)
         return 0;
@@ -305,7 +306,7 @@ static ckpt_status add(walk *w, const ckpt__zip_record *found)
     z->records[at].name = ckpt__arena_str(z->arena, found->name.data, found->name.size);
     const ckpt_str name = z->records[at].name;
     const ckpt__zip_record *told = z->told ? ckpt__zip_find(z->told, found->name.data, found->name.size) : NULL;
-    if (told && told->has_crc && !found->has_crc) {     /* its descriptor is damaged, and the bytes before it may be */
+    if (told && told->has_crc && !found->has_crc) { /* its descriptor is damaged, and the bytes before it may be */
         z->records[at].has_crc = true;
         z->records[at].crc = told->crc;
     }
@@ -368,8 +369,9 @@ ckpt_status ckpt__zip_salvage(const ckpt__zip_input *input, const char *until, c
     if (status != CKPT_E_NO_MEMORY && status != CKPT_E_SYSTEM)
         status = walk_on(z, until, NULL, NULL, err);
     if (status == CKPT_OK && z->count == 0)
-        status = ckpt__fail(err, CKPT_E_DAMAGED, input->label, "not one record of this zip archive has its header: nothing can "
-                                                               "be recovered");
+        status = ckpt__fail(err, CKPT_E_DAMAGED, input->label,
+                            "not one record of this zip archive has its header: nothing can "
+                            "be recovered");
     if (status < 0)
         ckpt__zip_free(z);
     else

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ALIGNMENT = 64 };          /* a cache line, and what the widest vector loads ask for */
+enum { ALIGNMENT = 64 }; /* a cache line, and what the widest vector loads ask for */
 
 static ckpt_status cpu_count(int *count, const char **why, ckpt_error *err)
 {
@@ -76,7 +76,7 @@ static ckpt_status cpu_stream_new(int ordinal, ckpt__stream **out, ckpt_error *e
     *out = malloc(sizeof **out);
     if (!*out)
         return ckpt__fail_memory(err, "stream", sizeof **out);
-    **out = (ckpt__stream){ CKPT_DEVICE_CPU, -1, NULL };
+    **out = (ckpt__stream){CKPT_DEVICE_CPU, -1, NULL};
     return CKPT_OK;
 }
 
@@ -126,7 +126,7 @@ static ckpt_status cpu_event_new(int ordinal, ckpt__event **out, ckpt_error *err
     *out = malloc(sizeof **out);
     if (!*out)
         return ckpt__fail_memory(err, "event", sizeof **out);
-    **out = (ckpt__event){ CKPT_DEVICE_CPU, -1, NULL };
+    **out = (ckpt__event){CKPT_DEVICE_CPU, -1, NULL};
     return CKPT_OK;
 }
 
@@ -166,7 +166,7 @@ static ckpt_status cpu_query(const void *data, size_t size, ckpt_memory *out, ck
     (void)data;
     (void)size;
     (void)err;
-    *out = (ckpt_memory){ CKPT_MEMORY_HOST, ckpt_cpu() };
+    *out = (ckpt_memory){CKPT_MEMORY_HOST, ckpt_cpu()};
     return CKPT_OK;
 }
 

@@ -87,8 +87,10 @@ static ckpt_status alloc_failed(int ordinal, size_t size, CUresult r, ckpt_error
 {
     size_t unused = 0, total = 0;
     if (r == CUDA_ERROR_OUT_OF_MEMORY && driver()->cuMemGetInfo_v2(&unused, &total) == CUDA_SUCCESS)
-        return ckpt__cuda_fail(err, ordinal, r, "cuMemAlloc_v2", "%zu bytes wanted, %zu of the device's %zu are free: "
-                               "free some, or map tensors to another device", size, unused, total);
+        return ckpt__cuda_fail(err, ordinal, r, "cuMemAlloc_v2",
+                               "%zu bytes wanted, %zu of the device's %zu are free: "
+                               "free some, or map tensors to another device",
+                               size, unused, total);
     return ckpt__cuda_fail(err, ordinal, r, "cuMemAlloc_v2", "%zu bytes wanted", size);
 }
 
@@ -172,7 +174,7 @@ static ckpt_status cuda_stream_new(int ordinal, ckpt__stream **out, ckpt_error *
     CUresult r = driver()->cuStreamCreate(&handle, CU_STREAM_NON_BLOCKING);
     if (r != CUDA_SUCCESS)
         s = ckpt__cuda_fail(err, ordinal, r, "cuStreamCreate", "a stream could not be made");
-    *stream = (ckpt__stream){ CKPT_DEVICE_CUDA, ordinal, handle };
+    *stream = (ckpt__stream){CKPT_DEVICE_CUDA, ordinal, handle};
     if ((s = ckpt__cuda_leave(s, err)) != CKPT_OK)
         goto fail;
     *out = stream;
@@ -223,7 +225,7 @@ static ckpt_status cuda_zero(int ordinal, void *data, size_t size, ckpt__stream 
     CUresult r = stream ? driver()->cuMemsetD8Async(address(data), 0, size, (CUstream)stream->handle)
                         : driver()->cuMemsetD8_v2(address(data), 0, size);
     if (r == CUDA_SUCCESS && !stream) {
-        call = "cuStreamSynchronize";   /* cuMemsetD8 on device memory returns before it is done */
+        call = "cuStreamSynchronize"; /* cuMemsetD8 on device memory returns before it is done */
         r = driver()->cuStreamSynchronize(NULL);
     }
     if (r != CUDA_SUCCESS)
@@ -374,13 +376,13 @@ static ckpt_status cuda_2d(ckpt__stream *stream, const rows *c, bool to_device, 
 static ckpt_status cuda_to_device_2d(ckpt__stream *stream, void *dst, size_t dst_pitch, const void *src,
                                      size_t src_pitch, size_t width, size_t count, ckpt_error *err)
 {
-    return cuda_2d(stream, &(rows){ dst, dst_pitch, src, src_pitch, width, count }, true, err);
+    return cuda_2d(stream, &(rows){dst, dst_pitch, src, src_pitch, width, count}, true, err);
 }
 
 static ckpt_status cuda_to_host_2d(ckpt__stream *stream, void *dst, size_t dst_pitch, const void *src, size_t src_pitch,
                                    size_t width, size_t count, ckpt_error *err)
 {
-    return cuda_2d(stream, &(rows){ dst, dst_pitch, src, src_pitch, width, count }, false, err);
+    return cuda_2d(stream, &(rows){dst, dst_pitch, src, src_pitch, width, count}, false, err);
 }
 
 /* ---- events */
@@ -398,7 +400,7 @@ static ckpt_status cuda_event_new(int ordinal, ckpt__event **out, ckpt_error *er
     CUresult r = driver()->cuEventCreate(&handle, CU_EVENT_DISABLE_TIMING);
     if (r != CUDA_SUCCESS)
         s = ckpt__cuda_fail(err, ordinal, r, "cuEventCreate", "an event could not be made");
-    *event = (ckpt__event){ CKPT_DEVICE_CUDA, ordinal, handle };
+    *event = (ckpt__event){CKPT_DEVICE_CUDA, ordinal, handle};
     if ((s = ckpt__cuda_leave(s, err)) != CKPT_OK)
         goto fail;
     *out = event;

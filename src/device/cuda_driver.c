@@ -20,16 +20,16 @@ static struct {
     atomic_bool load_done, active;
     atomic_ullong loaded_without; /* libraries ever loaded when libcuda was last found missing */
     char why[512];
-    pid_t pid;                    /* of the process that called cuInit */
-    pthread_mutex_t lock;         /* over primary[] */
-    CUcontext *primary;           /* one for each device; NULL until retained */
-} cuda = { .load_once = PTHREAD_ONCE_INIT, .init_once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
+    pid_t pid;            /* of the process that called cuInit */
+    pthread_mutex_t lock; /* over primary[] */
+    CUcontext *primary;   /* one for each device; NULL until retained */
+} cuda = {.load_once = PTHREAD_ONCE_INIT, .init_once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const struct {
     const char *name;
     size_t offset;
 } symbols[] = {
-#define SYMBOL(name) { #name, offsetof(ckpt__cuda_driver, name) },
+#define SYMBOL(name) {#name, offsetof(ckpt__cuda_driver, name)},
     CKPT__CUDA_SYMBOLS(SYMBOL)
 #undef SYMBOL
 };
@@ -39,22 +39,22 @@ static const struct {
     int code;
     const char *text;
 } refusals[] = {
-    { 34, LIBRARY " is the toolkit's stub, not a driver: take the stubs directory out of LD_LIBRARY_PATH" },
-    { CUDA_ERROR_NO_DEVICE, "the CUDA driver finds no device: none is fitted, CUDA_VISIBLE_DEVICES hides them all, or "
-                            "this container was started without them" },
-    { CUDA_ERROR_OPERATING_SYSTEM, "the CUDA driver cannot reach the devices: check the permissions of /dev/nvidia*" },
-    { CUDA_ERROR_SYSTEM_NOT_READY, "the CUDA driver says that the system is not ready: on machines with NVSwitch, "
-                                   "start the fabric manager of the same version as the driver" },
-    { CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "the NVIDIA kernel module and " LIBRARY " are of different versions: after a "
-                                         "driver update, reload the module or reboot; in a container, mount the "
-                                         "host's driver" },
-    { CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, "this " LIBRARY " is the forward-compatibility one, which this "
-                                                 "device does not support: take it out of LD_LIBRARY_PATH" },
-    { CUDA_ERROR_OUT_OF_MEMORY, "the CUDA driver has no memory left to start with" },
-    { CUDA_ERROR_NOT_INITIALIZED, "the CUDA driver does not start; a process forked after CUDA was in use cannot use "
-                                  "it" },
-    { CUDA_ERROR_UNKNOWN, "the CUDA driver does not start (CUDA_ERROR_UNKNOWN): check that nvidia-smi works and that "
-                          "/dev/nvidia-uvm is there; after a suspend, reload the nvidia_uvm module" },
+    {34, LIBRARY " is the toolkit's stub, not a driver: take the stubs directory out of LD_LIBRARY_PATH"},
+    {CUDA_ERROR_NO_DEVICE, "the CUDA driver finds no device: none is fitted, CUDA_VISIBLE_DEVICES hides them all, or "
+                           "this container was started without them"},
+    {CUDA_ERROR_OPERATING_SYSTEM, "the CUDA driver cannot reach the devices: check the permissions of /dev/nvidia*"},
+    {CUDA_ERROR_SYSTEM_NOT_READY, "the CUDA driver says that the system is not ready: on machines with NVSwitch, "
+                                  "start the fabric manager of the same version as the driver"},
+    {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "the NVIDIA kernel module and " LIBRARY " are of different versions: after a "
+                                        "driver update, reload the module or reboot; in a container, mount the "
+                                        "host's driver"},
+    {CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, "this " LIBRARY " is the forward-compatibility one, which this "
+                                                "device does not support: take it out of LD_LIBRARY_PATH"},
+    {CUDA_ERROR_OUT_OF_MEMORY, "the CUDA driver has no memory left to start with"},
+    {CUDA_ERROR_NOT_INITIALIZED, "the CUDA driver does not start; a process forked after CUDA was in use cannot use "
+                                 "it"},
+    {CUDA_ERROR_UNKNOWN, "the CUDA driver does not start (CUDA_ERROR_UNKNOWN): check that nvidia-smi works and that "
+                         "/dev/nvidia-uvm is there; after a suspend, reload the nvidia_uvm module"},
 };
 
 /* Hints for errors of later calls. */
@@ -62,23 +62,23 @@ static const struct {
     int code;
     const char *text;
 } hints[] = {
-    { CUDA_ERROR_NOT_INITIALIZED, "use CUDA in one process only: it does not survive fork" },
-    { CUDA_ERROR_DEINITIALIZED, "the driver is shutting down: finish before exit handlers run" },
-    { CUDA_ERROR_CONTEXT_IS_DESTROYED, "the program reset the device; do not call cudaDeviceReset before the last use "
-                                       "of this library" },
-    { CUDA_ERROR_ECC_UNCORRECTABLE, "the device's memory failed: what it holds is lost; restart the process" },
-    { CUDA_ERROR_ILLEGAL_ADDRESS, "a kernel or copy queued earlier failed: what the device holds is lost; restart the "
-                                  "process, and run it under compute-sanitizer" },
-    { CUDA_ERROR_LAUNCH_FAILED, "a kernel queued earlier failed: what the device holds is lost; restart the process, "
-                                "and run it under compute-sanitizer" },
-    { CUDA_ERROR_LAUNCH_TIMEOUT, "a kernel queued earlier ran too long: what the device holds is lost" },
-    { CUDA_ERROR_ASSERT, "an assertion in a kernel queued earlier failed: what the device holds is lost" },
-    { CUDA_ERROR_HARDWARE_STACK_ERROR, "a kernel queued earlier failed: what the device holds is lost" },
-    { CUDA_ERROR_ILLEGAL_INSTRUCTION, "a kernel queued earlier failed: what the device holds is lost" },
-    { CUDA_ERROR_MISALIGNED_ADDRESS, "a kernel queued earlier failed: what the device holds is lost" },
-    { CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a stream is being captured into a graph: end the capture first" },
-    { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "a stream is being captured into a graph: end the capture first" },
-    { CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "a stream is being captured into a graph: end the capture first" },
+    {CUDA_ERROR_NOT_INITIALIZED, "use CUDA in one process only: it does not survive fork"},
+    {CUDA_ERROR_DEINITIALIZED, "the driver is shutting down: finish before exit handlers run"},
+    {CUDA_ERROR_CONTEXT_IS_DESTROYED, "the program reset the device; do not call cudaDeviceReset before the last use "
+                                      "of this library"},
+    {CUDA_ERROR_ECC_UNCORRECTABLE, "the device's memory failed: what it holds is lost; restart the process"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "a kernel or copy queued earlier failed: what the device holds is lost; restart the "
+                                 "process, and run it under compute-sanitizer"},
+    {CUDA_ERROR_LAUNCH_FAILED, "a kernel queued earlier failed: what the device holds is lost; restart the process, "
+                               "and run it under compute-sanitizer"},
+    {CUDA_ERROR_LAUNCH_TIMEOUT, "a kernel queued earlier ran too long: what the device holds is lost"},
+    {CUDA_ERROR_ASSERT, "an assertion in a kernel queued earlier failed: what the device holds is lost"},
+    {CUDA_ERROR_HARDWARE_STACK_ERROR, "a kernel queued earlier failed: what the device holds is lost"},
+    {CUDA_ERROR_ILLEGAL_INSTRUCTION, "a kernel queued earlier failed: what the device holds is lost"},
+    {CUDA_ERROR_MISALIGNED_ADDRESS, "a kernel queued earlier failed: what the device holds is lost"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a stream is being captured into a graph: end the capture first"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "a stream is being captured into a graph: end the capture first"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "a stream is being captured into a graph: end the capture first"},
 };
 
 static const char *result_name(CUresult result, char buf[32])
@@ -201,7 +201,7 @@ const ckpt__cuda_driver *ckpt__cuda_loaded(void)
             return NULL;
         }
         pthread_once(&cuda.load_once, load);
-        dlclose(there);           /* only the reference that RTLD_NOLOAD took; load() holds one for ever */
+        dlclose(there); /* only the reference that RTLD_NOLOAD took; load() holds one for ever */
     }
     return cuda.loaded ? &cuda.driver : NULL;
 }

@@ -14,8 +14,8 @@ typedef struct ckpt__cuda_driver {
 #define CKPT__CUDA_FIELD(name) __typeof__(name) *name;
     CKPT__CUDA_SYMBOLS(CKPT__CUDA_FIELD)
 #undef CKPT__CUDA_FIELD
-    int count;                    /* devices; 0 until initialised, and where the driver refuses */
-    bool simulated;               /* the tests' stand-in */
+    int count;      /* devices; 0 until initialised, and where the driver refuses */
+    bool simulated; /* the tests' stand-in */
 } ckpt__cuda_driver;
 
 /* The driver, loaded and initialised on the first call. NULL where it cannot be used (no library, a stub, a driver that

@@ -54,7 +54,7 @@ static CUresult chain(const ckpt__cuda_driver *d, const queue *first, const queu
         }
     }
     if (event) {
-        CUresult freed = d->cuEventDestroy_v2(event);   /* takes effect once the wait is past */
+        CUresult freed = d->cuEventDestroy_v2(event); /* takes effect once the wait is past */
         if (r == CUDA_SUCCESS && freed != CUDA_SUCCESS) {
             *call = "cuEventDestroy_v2";
             r = freed;
@@ -84,7 +84,7 @@ static CUresult inspect(const ckpt__cuda_driver *d, CUcontext primary, queue *q,
         *call = "cuCtxGetDevice";
         r = d->cuCtxGetDevice(&device);
     }
-    *ordinal = (int)device;       /* a CUdevice is the ordinal */
+    *ordinal = (int)device; /* a CUdevice is the ordinal */
     *capturing = capture != CU_STREAM_CAPTURE_STATUS_NONE;
     return step_out(d, q, r);
 }
@@ -96,7 +96,7 @@ static ckpt_status order(ckpt__stream *ours, void *callers_stream, bool we_wait,
     if (s != CKPT_OK)
         return s;
     const ckpt__cuda_driver *d = ckpt__cuda_get(NULL);
-    queue mine = { (CUstream)ours->handle, NULL }, theirs = { (CUstream)callers_stream, NULL };
+    queue mine = {(CUstream)ours->handle, NULL}, theirs = {(CUstream)callers_stream, NULL};
     int ordinal = ours->ordinal;
     bool capturing = false;
     const char *call;

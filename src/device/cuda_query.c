@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 typedef struct place {
-    ckpt_memory_kind kind;        /* HOST, PINNED, DEVICE, MANAGED or UNMAPPED */
-    int ordinal;                  /* of the device, where the kind is DEVICE */
+    ckpt_memory_kind kind; /* HOST, PINNED, DEVICE, MANAGED or UNMAPPED */
+    int ordinal;           /* of the device, where the kind is DEVICE */
     bool mapped;
-    uintptr_t range;              /* start of the allocation, or of the address reservation that it is mapped into */
+    uintptr_t range; /* start of the allocation, or of the address reservation that it is mapped into */
 } place;
 
 /* Can this process read the byte? The kernel is asked, so nothing faults. The driver knows nothing of memory that was
@@ -20,7 +20,7 @@ typedef struct place {
 static bool readable(uintptr_t at)
 {
     char byte;
-    struct iovec here = { &byte, 1 }, there = { (void *)at, 1 };
+    struct iovec here = {&byte, 1}, there = {(void *)at, 1};
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
 }
 
@@ -30,16 +30,16 @@ static CUresult locate(const ckpt__cuda_driver *d, uintptr_t at, place *out)
     unsigned type = 0, managed = 0, mapped = 0;
     int ordinal = -1;
     CUdeviceptr range = 0;
-    CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MAPPED,
-                                    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR };
-    void *values[] = { &type, &ordinal, &managed, &mapped, &range };
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MAPPED,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+    void *values[] = {&type, &ordinal, &managed, &mapped, &range};
     CUresult r = d->cuPointerGetAttributes(sizeof names / sizeof *names, names, values, (CUdeviceptr)at);
     if (r == CUDA_ERROR_NOT_INITIALIZED || r == CUDA_ERROR_INVALID_VALUE) {
-        r = CUDA_SUCCESS;         /* nobody has made device memory yet; or a driver that refuses foreign pointers */
+        r = CUDA_SUCCESS; /* nobody has made device memory yet; or a driver that refuses foreign pointers */
         type = managed = 0;
     }
-    *out = (place){ CKPT_MEMORY_HOST, ordinal, mapped != 0, (uintptr_t)range };
+    *out = (place){CKPT_MEMORY_HOST, ordinal, mapped != 0, (uintptr_t)range};
     if (managed)
         out->kind = CKPT_MEMORY_MANAGED;
     else if (type == CU_MEMORYTYPE_HOST)
@@ -134,7 +134,7 @@ ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ck
     uintptr_t start = (uintptr_t)data, end = start + (size ? size - 1 : 0);
     const ckpt__cuda_driver *d = ckpt__cuda_loaded();
     place first, last;
-    *out = (ckpt_memory){ CKPT_MEMORY_HOST, ckpt_cpu() };
+    *out = (ckpt_memory){CKPT_MEMORY_HOST, ckpt_cpu()};
     if (!d)
         return CKPT_OK;
     if (ckpt__cuda_forked())
@@ -146,14 +146,14 @@ ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ck
         r = locate_anyhow(d, end, &last);
     if (r != CUDA_SUCCESS)
         return ckpt__cuda_fail(err, -1, r, "cuPointerGetAttributes", "the driver could not say where %p lies", data);
-    if (size == 0)                /* an empty tensor at the end of a buffer lies in nothing, and that is no fault */
+    if (size == 0) /* an empty tensor at the end of a buffer lies in nothing, and that is no fault */
         out->kind = first.kind == CKPT_MEMORY_UNMAPPED ? CKPT_MEMORY_HOST : first.kind;
     else
         out->kind = judge(d, &first, &last, start, end);
     if (out->kind == CKPT_MEMORY_DEVICE)
         out->device = ckpt_cuda(first.ordinal);
     else if (out->kind != CKPT_MEMORY_HOST && out->kind != CKPT_MEMORY_PINNED)
-        out->device = (ckpt_device){ CKPT_DEVICE_NONE, -1 };
+        out->device = (ckpt_device){CKPT_DEVICE_NONE, -1};
     return CKPT_OK;
 }
 #else

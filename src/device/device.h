@@ -6,25 +6,25 @@
 #include <ckpt/device.h>
 #include "base/base.h"
 
-typedef struct ckpt__stream ckpt__stream;     /* one of our own queues on a device */
+typedef struct ckpt__stream ckpt__stream; /* one of our own queues on a device */
 typedef struct ckpt__event ckpt__event;
 
 /* What a kind of device can do. A new kind fills one of these, and nothing above this room says its name. All sizes are bytes. */
 typedef struct ckpt__device_ops {
     ckpt_device_type type;
-    const char *name;             /* "cuda"; static */
+    const char *name; /* "cuda"; static */
     /* Loads the driver on first use; see ckpt_device_count. */
     ckpt_status (*count)(int *count, const char **why, ckpt_error *err);
     ckpt_status (*info)(int ordinal, char *buf, size_t size, uint64_t *free_bytes, uint64_t *total_bytes,
                         bool *simulated, ckpt_error *err);
     ckpt_status (*alloc)(int ordinal, size_t size, void **out, ckpt_error *err); /* size 0 gives a distinct non-NULL */
-    ckpt_status (*release)(int ordinal, void *data, ckpt_error *err);                 /* accepts NULL */
+    ckpt_status (*release)(int ordinal, void *data, ckpt_error *err);            /* accepts NULL */
     /* stream NULL: done when it returns. */
     ckpt_status (*zero)(int ordinal, void *data, size_t size, ckpt__stream *stream, ckpt_error *err);
 
     /* Our own stream (non-blocking). */
     ckpt_status (*stream_new)(int ordinal, ckpt__stream **out, ckpt_error *err);
-    void (*stream_free)(ckpt__stream *stream);                                        /* waits first; accepts NULL */
+    void (*stream_free)(ckpt__stream *stream); /* waits first; accepts NULL */
     ckpt_status (*stream_sync)(ckpt__stream *stream, ckpt_error *err);
     /* Asynchronous on stream. Host memory must be from host_alloc (or be page-locked) until the stream is past it. */
     ckpt_status (*to_device)(ckpt__stream *stream, void *dst, const void *src, size_t n, ckpt_error *err);
@@ -41,7 +41,7 @@ typedef struct ckpt__device_ops {
     ckpt_status (*event_new)(int ordinal, ckpt__event **out, ckpt_error *err);
     void (*event_free)(ckpt__event *event);
     ckpt_status (*event_record)(ckpt__event *event, ckpt__stream *stream, ckpt_error *err);
-    ckpt_status (*event_wait)(ckpt__event *event, ckpt_error *err);                   /* the host waits */
+    ckpt_status (*event_wait)(ckpt__event *event, ckpt_error *err); /* the host waits */
 
     /* The caller's stream (CUstream; NULL: the legacy default stream of the device's primary context): ours waits for
      * what is queued there now / it waits for what is queued on ours. A stream of another device, or one that is being
@@ -61,13 +61,19 @@ typedef struct ckpt__device_ops {
     ckpt_status (*query)(const void *data, size_t size, ckpt_memory *out, ckpt_error *err);
 } ckpt__device_ops;
 
-const ckpt__device_ops *ckpt__device_ops_of(ckpt_device_type type);    /* NULL where there is none */
+const ckpt__device_ops *ckpt__device_ops_of(ckpt_device_type type); /* NULL where there is none */
 
 /* Does any cuda state exist in this process yet (has the driver been loaded and initialised by a plan or by the user)?
  * query() on host pointers asks the driver only then, or when the caller's process has libcuda loaded already. */
 bool ckpt__cuda_active(void);
 
 /* A stream of the program that called us, and the device it is on: our copies order themselves with it. */
-typedef struct ckpt__caller_stream { ckpt_device device; void *stream; } ckpt__caller_stream;
-typedef struct ckpt__caller_streams { const ckpt__caller_stream *streams; size_t count; } ckpt__caller_streams;
+typedef struct ckpt__caller_stream {
+    ckpt_device device;
+    void *stream;
+} ckpt__caller_stream;
+typedef struct ckpt__caller_streams {
+    const ckpt__caller_stream *streams;
+    size_t count;
+} ckpt__caller_streams;
 #endif

@@ -65,10 +65,13 @@ ckpt_status ckpt_device_check(ckpt_device device, ckpt_error *err)
     if (device.index < 0)
         return ckpt__fail(err, CKPT_E_DEVICE, name, "the index is missing; write %s:0 to %s:%d", name, name, count - 1);
     if (count == 1)
-        return ckpt__fail(err, CKPT_E_DEVICE, name, "no such device: there is 1, cuda:0 (CUDA_VISIBLE_DEVICES may hide "
+        return ckpt__fail(err, CKPT_E_DEVICE, name,
+                          "no such device: there is 1, cuda:0 (CUDA_VISIBLE_DEVICES may hide "
                           "others)");
-    return ckpt__fail(err, CKPT_E_DEVICE, name, "no such device: there are %d, cuda:0 to cuda:%d (CUDA_VISIBLE_DEVICES "
-                      "may hide others)", count, count - 1);
+    return ckpt__fail(err, CKPT_E_DEVICE, name,
+                      "no such device: there are %d, cuda:0 to cuda:%d (CUDA_VISIBLE_DEVICES "
+                      "may hide others)",
+                      count, count - 1);
 }
 
 ckpt_status ckpt_device_info(ckpt_device device, char *buf, size_t size, uint64_t *free_bytes, uint64_t *total_bytes,
@@ -86,7 +89,7 @@ ckpt_status ckpt_device_query(const void *data, size_t size, ckpt_memory *out, c
 {
     const ckpt__device_ops *ops = ckpt__device_ops_of(CKPT_DEVICE_CUDA);
     uint64_t end;
-    *out = (ckpt_memory){ CKPT_MEMORY_HOST, ckpt_cpu() };
+    *out = (ckpt_memory){CKPT_MEMORY_HOST, ckpt_cpu()};
     if (!data && size)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "a NULL pointer lies nowhere; %zu bytes were asked about", size);
     if (!data)

@@ -6,14 +6,14 @@
 /* One of our own queues. Made by stream_new of the device's table, freed by stream_free of the same. */
 struct ckpt__stream {
     ckpt_device_type type;
-    int ordinal;                  /* N of cuda:N */
-    void *handle;                 /* CUstream; NULL on the cpu, where everything is done at once */
+    int ordinal;  /* N of cuda:N */
+    void *handle; /* CUstream; NULL on the cpu, where everything is done at once */
 };
 
 /* A place in a queue that the host can wait for. */
 struct ckpt__event {
     ckpt_device_type type;
-    int ordinal;                  /* N of cuda:N */
-    void *handle;                 /* CUevent; NULL on the cpu */
+    int ordinal;  /* N of cuda:N */
+    void *handle; /* CUevent; NULL on the cpu */
 };
 #endif

@@ -37,13 +37,13 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers,
             *out = &l->lanes[i];
             return callers ? follow(*out, callers, err) : CKPT_OK;
         }
-    enum { MOST = 1024 };         /* fixed, so that pointers to lanes stay good */
+    enum { MOST = 1024 }; /* fixed, so that pointers to lanes stay good */
     if (!l->lanes && !(l->lanes = calloc(MOST, sizeof *l->lanes)))
         return ckpt__fail_memory(err, "device queues", 0);
     if (l->count == MOST)
         return ckpt__fail(err, CKPT_E_LIMIT, "device queues", "more than %d devices", MOST);
     ckpt__lane *lane = &l->lanes[l->count];
-    *lane = (ckpt__lane){ .device = device, .ops = ckpt__device_ops_of(device.type) };
+    *lane = (ckpt__lane){.device = device, .ops = ckpt__device_ops_of(device.type)};
     ckpt_status status = lane->ops->stream_new(device.index, &lane->stream, err);
     if (status < 0)
         return status;

@@ -19,15 +19,15 @@ typedef struct ckpt__lane {
                                    * is waited for */
 } ckpt__lane;
 
-enum { CKPT__RING = 4 };          /* pinned buffers of CKPT__BLOCK bytes */
+enum { CKPT__RING = 4 }; /* pinned buffers of CKPT__BLOCK bytes */
 
 /* One pinned buffer. A buffer may be given to several lanes at once (the same bytes for two replicas): it is free when
  * no lane's event is pending. Both arrays are heap, owned, and have a place for each lane that there may be, by the
  * lane's number. */
 typedef struct ckpt__slot {
-    void *data;                   /* CKPT__BLOCK bytes of page-locked memory, owned; NULL: not made */
-    ckpt__event **events;         /* one a lane, owned, made when first used; NULL until then */
-    bool *pending;                /* the event of that lane was recorded and not waited for */
+    void *data;           /* CKPT__BLOCK bytes of page-locked memory, owned; NULL: not made */
+    ckpt__event **events; /* one a lane, owned, made when first used; NULL until then */
+    bool *pending;        /* the event of that lane was recorded and not waited for */
 } ckpt__slot;
 
 /* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory,
@@ -42,12 +42,13 @@ typedef struct ckpt__slot {
  *     block 3    slot 3    next is 0 again
  *     block 4    slot 0    ckpt__lanes_slot waits for both events first; `pending` is false for both lanes then */
 typedef struct ckpt__lanes {
-    ckpt__lane *lanes; size_t count;    /* heap, owned, never moved: pointers to lanes stay good; NULL: no
+    ckpt__lane *lanes;
+    size_t count; /* heap, owned, never moved: pointers to lanes stay good; NULL: no
                                                    * lane yet */
     ckpt__slot ring[CKPT__RING];
-    size_t block;                 /* bytes of a slot; 0: the ring is not made yet */
-    size_t next;                  /* slot to be given next, 0 to CKPT__RING - 1 */
-    const ckpt__device_ops *ring_ops;   /* static: who made the buffers; NULL: not yet made */
+    size_t block;                     /* bytes of a slot; 0: the ring is not made yet */
+    size_t next;                      /* slot to be given next, 0 to CKPT__RING - 1 */
+    const ckpt__device_ops *ring_ops; /* static: who made the buffers; NULL: not yet made */
 } ckpt__lanes;
 
 /* The lane of a device (made when first asked for); NULL in *out for the cpu. It first follows the caller's

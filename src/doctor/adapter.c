@@ -7,7 +7,7 @@
 
 typedef struct adapter {
     ckpt__examination *p;
-    const ckpt_value *ranks, *targets;    /* rank_pattern; target_modules as a list */
+    const ckpt_value *ranks, *targets; /* rank_pattern; target_modules as a list */
     int64_t rank;
     bool dora;
     size_t modules, with_dora;

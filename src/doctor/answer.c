@@ -66,12 +66,13 @@ static void note_version(ckpt__examination *p, ckpt__fact fact, const ckpt__situ
     }
 }
 
-const ckpt__row *ckpt__doctor_note(ckpt__examination *p, ckpt__fact fact, const ckpt__situation *situation, ckpt_str tensor,
-                                   const char *a, const char *b, const char *c)
+const ckpt__row *ckpt__doctor_note(ckpt__examination *p, ckpt__fact fact, const ckpt__situation *situation,
+                                   ckpt_str tensor, const char *a, const char *b, const char *c)
 {
     ckpt__situation s = situation ? *situation : ckpt__doctor_situation(p);
     bool of_state = fact <= CKPT__ORDER_SEVERAL || (fact >= CKPT__SCHEDULER_LAMBDAS && fact <= CKPT__SCHEDULER_EPOCH) ||
-                    (fact >= CKPT__STEP_NAN && fact <= CKPT__LR_ODD) || fact == CKPT__SCHEDULE_OVER || fact == CKPT__SCHEDULE_ENDED;
+                    (fact >= CKPT__STEP_NAN && fact <= CKPT__LR_ODD) || fact == CKPT__SCHEDULE_OVER ||
+                    fact == CKPT__SCHEDULE_ENDED;
     if (p->unread && of_state && fact != CKPT__WEIGHTS_FEWER && fact != CKPT__STEP_OF_NAME)
         return NULL;
     if (p->beyond && fact != CKPT__TORCH_MATTERS && p->loader->loader != CKPT_LOADER_CKPT)
@@ -98,12 +99,9 @@ const ckpt__row *ckpt__doctor_note(ckpt__examination *p, ckpt__fact fact, const 
 /* From better to worse; unknown weighs more than "differently", less than a failure that is sure. */
 static int weight(ckpt_outcome outcome)
 {
-    static const int weights[] = {[CKPT_OUTCOME_RESUMES] = 0,
-                                  [CKPT_OUTCOME_WEIGHTS_ONLY] = 1,
-                                  [CKPT_OUTCOME_RESUMES_DIFFERENTLY] = 2,
-                                  [CKPT_OUTCOME_UNKNOWN] = 3,
-                                  [CKPT_OUTCOME_FAILS_AT_STEP] = 4,
-                                  [CKPT_OUTCOME_FAILS_AT_LOAD] = 5};
+    static const int weights[] = {
+        [CKPT_OUTCOME_RESUMES] = 0, [CKPT_OUTCOME_WEIGHTS_ONLY] = 1,  [CKPT_OUTCOME_RESUMES_DIFFERENTLY] = 2,
+        [CKPT_OUTCOME_UNKNOWN] = 3, [CKPT_OUTCOME_FAILS_AT_STEP] = 4, [CKPT_OUTCOME_FAILS_AT_LOAD] = 5};
     return weights[outcome];
 }
 
@@ -138,7 +136,8 @@ static bool say_refusals(ckpt__examination *p, ckpt_report *report, const ckpt__
         ckpt__found f = {.count = r->count};
         if (r->row != row)
             continue;
-        int from = row->fact == CKPT__UNBUILT || row->fact == CKPT__UNTAKEN ? ckpt__doctor_there_from(r->class_name) : 0;
+        int from =
+            row->fact == CKPT__UNBUILT || row->fact == CKPT__UNTAKEN ? ckpt__doctor_there_from(r->class_name) : 0;
         snprintf(f.b, sizeof f.b, "%d.%d", from / 100, from % 100);
         ckpt__escape(f.a, sizeof f.a, r->class_name.data, r->class_name.size);
         snprintf(f.tensor, sizeof f.tensor, "%s", r->where);
@@ -158,7 +157,8 @@ ckpt_status ckpt__doctor_answer(ckpt__examination *p, ckpt_report *report)
     for (size_t i = 0; i < ckpt__doctor_row_count(); i++) {
         const ckpt__row *r = row_at(i);
         const ckpt__found *f = &p->found[i];
-        ckpt_outcome outcome = p->beyond && (r->from || r->until || is_refusal(r->fact)) ? CKPT_OUTCOME_UNKNOWN : r->outcome;
+        ckpt_outcome outcome =
+            p->beyond && (r->from || r->until || is_refusal(r->fact)) ? CKPT_OUTCOME_UNKNOWN : r->outcome;
         if (f->count == 0)
             continue;
         if (weight(outcome) > weight(p->result->outcome))

@@ -8,7 +8,7 @@ static const char *const built[][2] = {
     {"torch", "device Tensor per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric"},
     {"torch", "per_channel_affine_float_qparams"},
     {"torch.nn.parameter", "Parameter Buffer"},
-    {"torch.storage", "TypedStorage"},       /* as a value; UntypedStorage is refused */
+    {"torch.storage", "TypedStorage"}, /* as a value; UntypedStorage is refused */
     {"torch._utils", "_rebuild_tensor_v2 _rebuild_parameter _rebuild_qtensor"},
     {"torch._tensor", "_rebuild_from_type_v2"},
     {"collections", "OrderedDict"},
@@ -91,8 +91,9 @@ const char *ckpt__cpp_refused_file(const ckpt__index *index)
 
 bool ckpt__cpp_device(ckpt_str tag)
 {
-    static const char *const types[] = {"cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga",
-                                        "maia", "xla", "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone"};
+    static const char *const types[] = {"cpu",    "cuda", "ipu",  "xpu",  "mkldnn", "opengl",       "opencl",
+                                        "ideep",  "hip",  "ve",   "fpga", "maia",   "xla",          "lazy",
+                                        "vulkan", "mps",  "meta", "hpu",  "mtia",   "privateuseone"};
     const char *colon = tag.data ? memchr(tag.data, ':', tag.size) : NULL;
     ckpt_str type = {tag.data, colon ? (size_t)(colon - tag.data) : tag.size};
     for (size_t i = 0; tag.data && i < sizeof types / sizeof *types; i++)

@@ -135,7 +135,7 @@ static uint64_t elements(const ckpt_tensor_info *t)
 {
     uint64_t n = 1;
     for (uint32_t d = 0; d < t->ndim; d++)
-        n *= (uint64_t)t->shape[d];  /* the reader has found that it fits */
+        n *= (uint64_t)t->shape[d]; /* the reader has found that it fits */
     return n;
 }
 
@@ -151,7 +151,8 @@ static bool fused_takes(const ckpt__examination *p, const char *name)
         const ckpt__doctor_slot *slot = &p->slots[s];
         for (size_t i = slot->first; i < slot->first + slot->count; i++)
             if (p->items[i].tensor == tensor)
-                return p->groups[slot->group].fused == 1 && slot->param != SIZE_MAX && !ckpt__is_gpu(ckpt__doctor_home(p, slot)) &&
+                return p->groups[slot->group].fused == 1 && slot->param != SIZE_MAX &&
+                       !ckpt__is_gpu(ckpt__doctor_home(p, slot)) &&
                        elements(&p->index->tensors[tensor].info) == elements(&p->index->tensors[slot->param].info);
     }
     return false;
@@ -161,8 +162,8 @@ static bool fused_takes(const ckpt__examination *p, const char *name)
 static bool is_dead(const ckpt__examination *p, const char *name)
 {
     size_t e;
-    if (!p->loader->python || !p->canon || p->optimizer_count == 0 || !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) ||
-        !p->canon->entries[e].is_tensor)
+    if (!p->loader->python || !p->canon || p->optimizer_count == 0 ||
+        !ckpt__hash_get(p->canon->by_name, name, strlen(name), &e) || !p->canon->entries[e].is_tensor)
         return false;
     for (size_t i = 0; i < p->item_count; i++)
         if (p->items[i].tensor == p->canon->entries[e].tensor)
@@ -175,14 +176,15 @@ static bool own_finding(ckpt__examination *p, const ckpt_finding *f)
 {
     ckpt_str tensor = *f->tensor ? ckpt__s(f->tensor) : none;
     if (strcmp(f->code, "moment-shape") == 0 && p->weights_fewer && p->loader->python)
-        return true;              /* which parameter it is of cannot be told */
+        return true; /* which parameter it is of cannot be told */
     if (strcmp(f->code, "moment-shape") == 0 && is_dead(p, f->tensor))
         return true;
     if (strcmp(f->code, "moment-shape") == 0 && p->loader->python && fused_takes(p, f->tensor)) {
         ckpt__doctor_note(p, CKPT__MOMENT_FUSED, NULL, tensor, f->message, NULL, f->tensor);
         return true;
     }
-    if (strcmp(f->code, "moment-shape") == 0 && ckpt__format_of(p->index)->bound && p->loader->loader == CKPT_LOADER_CKPT) {
+    if (strcmp(f->code, "moment-shape") == 0 && ckpt__format_of(p->index)->bound &&
+        p->loader->loader == CKPT_LOADER_CKPT) {
         ckpt__doctor_note(p, CKPT__MOMENT_SHARD, NULL, tensor, f->message, NULL, f->tensor);
         return true;
     }
@@ -193,7 +195,7 @@ static bool own_finding(ckpt__examination *p, const ckpt_finding *f)
     if (strcmp(f->code, "policy-breach") == 0)
         ckpt__doctor_note(p, CKPT__POLICY_BREACH, NULL, none, NULL, NULL, NULL);
     if (strcmp(f->code, "order-ambiguous") == 0) {
-        note_several(p, &(ckpt_error){ .status = CKPT_E_MISMATCH });
+        note_several(p, &(ckpt_error){.status = CKPT_E_MISMATCH});
         return true;
     }
     if (strcmp(f->code, "order-unknown") == 0) {
@@ -242,13 +244,16 @@ static void check_format(ckpt__examination *p)
     bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
     bool pickle = format->family == CKPT__FAMILY_PICKLE;
     bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
-    bool foreign = loader == CKPT_LOADER_TORCH_CPP ? !torch && !all_torch(p->inner) : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle : false;
+    bool foreign = loader == CKPT_LOADER_TORCH_CPP   ? !torch && !all_torch(p->inner)
+                   : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle
+                                                     : false;
     if (loader == CKPT_LOADER_TORCH_CPP && torch && !script)
         ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
     if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
         ckpt__doctor_note(p, CKPT__NOT_ITS_FORMAT, NULL, none, NULL, NULL, NULL);
     else if (folders && (native || ckpt__format_of(p->index)->loose_files))
-        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? format->name : "no layout of its own", NULL, NULL);
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? format->name : "no layout of its own", NULL,
+                          NULL);
     else if (foreign || (native && loader != CKPT_LOADER_CKPT))
         ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format->name, NULL, NULL);
     else if (loader == CKPT_LOADER_TORCH && safetensors)
@@ -262,8 +267,9 @@ static void check_refused(ckpt__examination *p)
     for (size_t i = 0; p->loader->python && i < ckpt_report_count(findings); i++) {
         const ckpt_finding *f = ckpt_report_get(findings, i);
         if (strstr(f->message, "don't know how to restore data location"))
-            continue;             /* a tag: what becomes of it lies with the map (no-such-device) */
-        if (strcmp(f->code, "torch-refuses") == 0 && !ckpt__loader_file(p->loader->skips, *f->file ? ckpt__s(f->file) : none))
+            continue; /* a tag: what becomes of it lies with the map (no-such-device) */
+        if (strcmp(f->code, "torch-refuses") == 0 &&
+            !ckpt__loader_file(p->loader->skips, *f->file ? ckpt__s(f->file) : none))
             ckpt__doctor_note(p, CKPT__TORCH_REFUSES, NULL, none, f->message, NULL, NULL);
     }
 }
@@ -421,7 +427,9 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
     p->reader = reader;
     p->index = reader->index;
     p->options = options;
-    p->cuda_devices = options->cuda_device_count > 0 ? options->cuda_device_count : options->cuda_device_count < 0 ? 0 : -1;
+    p->cuda_devices = options->cuda_device_count > 0   ? options->cuda_device_count
+                      : options->cuda_device_count < 0 ? 0
+                                                       : -1;
     p->result = result;
     p->err = err;
     result->loader = options->loader != CKPT_LOADER_OWN ? options->loader : ckpt__producer_of(reader->index)->loader;

@@ -156,7 +156,7 @@ static bool ids_lost(const ckpt_value *state, const ckpt_value *groups, uint64_t
     size_t n = 0, found = 0;
     for (size_t i = 0; i < groups->item_count; i++)
         n += ckpt_value_get(groups->items[i], "params")->item_count;
-    n += (size_t)dead;            /* of the state's entries: no more than a file holds */
+    n += (size_t)dead; /* of the state's entries: no more than a file holds */
     unsigned char *seen = calloc(n + 1, 1);
     bool whole = seen != NULL;
     for (size_t i = 0; whole && i < groups->item_count; i++) {
@@ -197,7 +197,7 @@ ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt_value *
     const ckpt_value *state = ckpt_value_get(dict, "state"), *groups = ckpt_value_get(dict, "param_groups");
     ckpt__doctor_optimizer *o = add_optimizer(p);
     ckpt__hash *ids = ckpt__hash_new(state->entry_count);
-    size_t *owner = ckpt__arena_array(p->arena, state->entry_count + 1, sizeof *owner);       /* the slot of each state */
+    size_t *owner = ckpt__arena_array(p->arena, state->entry_count + 1, sizeof *owner); /* the slot of each state */
     bool ok = o && ids && owner;
     if (ok) {
         o->dict = dict;

@@ -27,10 +27,11 @@ static void put_state(ckpt__examination *p, const ckpt_value *dict, ckpt_str pre
     else if (prefix.size == 0 && !head.failed)
         snprintf(p->flat, sizeof p->flat, "{k: v for k, v in %s.items() if k.startswith(%s)}", whole, head.data);
     else if (!head.failed)
-        snprintf(p->flat, sizeof p->flat, "{k[%zu:]: v for k, v in %s.items() if k.startswith(%s)}", prefix.size, whole, head.data);
+        snprintf(p->flat, sizeof p->flat, "{k[%zu:]: v for k, v in %s.items() if k.startswith(%s)}", prefix.size, whole,
+                 head.data);
     if (own < dict->entry_count)
-        snprintf(p->flat_model, sizeof p->flat_model,
-                 "{k: v for k, v in %s.items() if k in model.state_dict()}", whole);
+        snprintf(p->flat_model, sizeof p->flat_model, "{k: v for k, v in %s.items() if k in model.state_dict()}",
+                 whole);
     ckpt__buf_free(&head);
 }
 

@@ -8,12 +8,13 @@
 
 /* The parameters below one prefix of names. */
 typedef struct module {
-    size_t all, without;          /* parameters; those among them that are marked, as a rule for having no state */
+    size_t all, without; /* parameters; those among them that are marked, as a rule for having no state */
 } module;
 
 typedef struct modules {
-    ckpt__hash *numbers;          /* prefix -> number */
-    module *items; size_t count, capacity;
+    ckpt__hash *numbers; /* prefix -> number */
+    module *items;
+    size_t count, capacity;
 } modules;
 
 static module *module_of(modules *m, ckpt_str prefix)
@@ -99,12 +100,14 @@ static bool count_modules(const ckpt__examination *p, size_t optimizer, const bo
  * no gradient reaches them. */
 static bool is_statistic(const ckpt__examination *p, const ckpt__doctor_slot *slot)
 {
-    static const char known[] = "moving_mean moving_variance running_mean running_var num_batches_tracked seed_generator_state";
+    static const char known[] =
+        "moving_mean moving_variance running_mean running_var num_batches_tracked seed_generator_state";
     ckpt_str name = param_of(p, slot), last = name;
     const char *dot = name.data ? memrchr(name.data, '.', name.size) : NULL;
     if (dot)
         last = (ckpt_str){dot + 1, (size_t)(name.data + name.size - dot) - 1};
-    return name.data && (ckpt__str_among(last, known) || !ckpt_dtype_is_float(p->index->tensors[slot->param].info.dtype));
+    return name.data &&
+           (ckpt__str_among(last, known) || !ckpt_dtype_is_float(p->index->tensors[slot->param].info.dtype));
 }
 
 /* "layers.3.q.weight" and "layers.5.q.weight": equal but for numbers between dots. */
@@ -158,7 +161,7 @@ static bool whole_modules(const ckpt__examination *p, size_t optimizer, const bo
 
 bool ckpt__doctor_whole(const ckpt__examination *p, size_t optimizer, const bool *marked)
 {
-    modules m = {.numbers = ckpt__hash_new(64)};     /* without memory: as if nothing spoke for it */
+    modules m = {.numbers = ckpt__hash_new(64)}; /* without memory: as if nothing spoke for it */
     bool whole = whole_groups(p, optimizer, marked) || all_but_adapter(p, optimizer, marked) ||
                  (m.numbers && whole_modules(p, optimizer, marked, &m));
     ckpt__hash_free(m.numbers);

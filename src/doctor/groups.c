@@ -7,7 +7,8 @@
 
 static const ckpt_str none = {NULL, 0};
 
-const ckpt_value *ckpt__doctor_hyper(const ckpt__examination *p, const ckpt__doctor_group *g, const char *key, bool *tensor)
+const ckpt_value *ckpt__doctor_hyper(const ckpt__examination *p, const ckpt__doctor_group *g, const char *key,
+                                     bool *tensor)
 {
     char name[600];
     size_t i;
@@ -17,8 +18,8 @@ const ckpt_value *ckpt__doctor_hyper(const ckpt__examination *p, const ckpt__doc
         v = ckpt_value_get(g->dict, key);
         is_tensor = v && v->kind == CKPT_V_TENSOR;
     } else if (g->canon) {
-        int n = snprintf(name, sizeof name, "optimizer.groups.%.*s.%s", (int)(g->canon->name.size < 400 ? g->canon->name.size : 400),
-                         g->canon->name.data, key);
+        int n = snprintf(name, sizeof name, "optimizer.groups.%.*s.%s",
+                         (int)(g->canon->name.size < 400 ? g->canon->name.size : 400), g->canon->name.data, key);
         if (n > 0 && ckpt__hash_get(p->canon->by_name, name, (size_t)n, &i)) {
             v = p->canon->entries[i].value;
             is_tensor = p->canon->entries[i].is_tensor;
@@ -37,7 +38,10 @@ static bool has_hyper(const ckpt__examination *p, const ckpt__doctor_group *g, c
 
 double ckpt__doctor_real(const ckpt_value *v)
 {
-    return !v ? 0 : v->kind == CKPT_V_FLOAT ? v->real : v->kind == CKPT_V_INT ? (double)v->integer : v->kind == CKPT_V_BOOL && v->boolean;
+    return !v                        ? 0
+           : v->kind == CKPT_V_FLOAT ? v->real
+           : v->kind == CKPT_V_INT   ? (double)v->integer
+                                     : v->kind == CKPT_V_BOOL && v->boolean;
 }
 
 static bool has_item(const ckpt__examination *p, const ckpt__doctor_slot *slot, const char *key)
@@ -75,7 +79,7 @@ static void check_lr(ckpt__examination *p, const ckpt__doctor_group *g)
     const ckpt_value *lr = ckpt__doctor_hyper(p, g, "lr", &tensor);
     snprintf(group, sizeof group, "%zu", (size_t)(g - p->groups));
     if (!lr && !tensor && has_hyper(p, g, "step_sizes"))
-        return;                   /* Rprop: its step() does not read it */
+        return; /* Rprop: its step() does not read it */
     if (!lr && !tensor) {
         if (ckpt__doctor_bound(p, "lr", NULL))
             ckpt__doctor_note(p, CKPT__NO_LR, NULL, none, group, NULL, NULL);
@@ -87,9 +91,10 @@ static void check_lr(ckpt__examination *p, const ckpt__doctor_group *g)
         ckpt__format_double(text, ckpt__doctor_real(lr));
     ckpt__doctor_note(p, CKPT__LR, NULL, none, text, NULL, NULL);
     if (has_hyper(p, g, "initial_lr"))
-        p->had_scheduler = true;  /* only a scheduler puts it there */
+        p->had_scheduler = true; /* only a scheduler puts it there */
     else
-        ckpt__doctor_note(p, p->has_scheduler ? CKPT__NO_INITIAL_LR_SCHEDULED : CKPT__NO_INITIAL_LR, NULL, none, group, NULL, NULL);
+        ckpt__doctor_note(p, p->has_scheduler ? CKPT__NO_INITIAL_LR_SCHEDULED : CKPT__NO_INITIAL_LR, NULL, none, group,
+                          NULL, NULL);
 }
 
 /* The parameters of one optimizer that have state, and those that should and have none. */
@@ -121,7 +126,7 @@ static void check_group(ckpt__examination *p, const ckpt__doctor_group *g, tally
             t->with++;
             if (adam && amsgrad && !has_item(p, slot, "max_exp_avg_sq") && has_item(p, slot, "exp_avg"))
                 ckpt__doctor_note(p, CKPT__NO_MAX_EXP_AVG_SQ, NULL, name_of(p, slot), NULL, NULL, NULL);
-        } else if (adam || momentum || stateful) {      /* plain SGD and the like keep no state */
+        } else if (adam || momentum || stateful) { /* plain SGD and the like keep no state */
             if (t->without++ == 0)
                 t->first = name_of(p, slot);
         }
@@ -135,7 +140,7 @@ static void check_flags(ckpt__examination *p, size_t optimizer)
     ckpt__situation s = ckpt__doctor_situation(p);
     for (size_t i = 0; i < p->group_count; i++) {
         const ckpt__doctor_group *g = &p->groups[i];
-        if (g->optimizer != optimizer || g->count == 0)       /* the flags of no parameter */
+        if (g->optimizer != optimizer || g->count == 0) /* the flags of no parameter */
             continue;
         all_fused &= g->fused == 1;
         any_fused |= g->fused == 1;
@@ -167,15 +172,17 @@ static void check_missing(ckpt__examination *p, size_t optimizer, const tally *t
         snprintf(said, sizeof said, "though the checkpoint is of %s %lld", what, (long long)taken);
     snprintf(missing, sizeof missing, "%llu", (unsigned long long)t->without);
     snprintf(all, sizeof all, "%llu", (unsigned long long)(t->with + t->without));
-    ckpt__fact fact = !t->with ? (taken == 0 ? CKPT__NEVER_STEPPED : CKPT__NO_STATE)
-                      : ckpt__doctor_frozen(p, optimizer) ? CKPT__FROZEN_STATE : CKPT__SOME_STATE_MISSING;
+    ckpt__fact fact = !t->with                            ? (taken == 0 ? CKPT__NEVER_STEPPED : CKPT__NO_STATE)
+                      : ckpt__doctor_frozen(p, optimizer) ? CKPT__FROZEN_STATE
+                                                          : CKPT__SOME_STATE_MISSING;
     ckpt__doctor_note(p, fact, NULL, t->first, missing, all, said);
 }
 
 /* A word that says that there is more than weights. */
 static bool says_training(ckpt_str key)
 {
-    static const char *const words[] = {"optim", "sched", "scaler", "sampler", "loader", "rng", "random", "epoch", "step", "iter"};
+    static const char *const words[] = {"optim", "sched",  "scaler", "sampler", "loader",
+                                        "rng",   "random", "epoch",  "step",    "iter"};
     for (size_t k = 0; k < sizeof words / sizeof *words; k++)
         if (key.size && memmem(key.data, key.size, words[k], strlen(words[k])))
             return true;
@@ -189,11 +196,13 @@ static bool is_weights_only(const ckpt__examination *p)
     bool weights = false;
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
-    if ((loader != CKPT_LOADER_TORCH && loader != CKPT_LOADER_CKPT && loader != CKPT_LOADER_TORCH_CPP) || p->has_scheduler || p->has_scaler)
+    if ((loader != CKPT_LOADER_TORCH && loader != CKPT_LOADER_CKPT && loader != CKPT_LOADER_TORCH_CPP) ||
+        p->has_scheduler || p->has_scaler)
         return false;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         ckpt_role role = p->index->tensors[i].info.role;
-        weights = weights || role == CKPT_ROLE_PARAM || (role == CKPT_ROLE_NONE && ckpt__format_of(p->inner)->weights_alone);
+        weights =
+            weights || role == CKPT_ROLE_PARAM || (role == CKPT_ROLE_NONE && ckpt__format_of(p->inner)->weights_alone);
         if (role == CKPT_ROLE_RNG || role == CKPT_ROLE_STEP || role == CKPT_ROLE_SCALER)
             return false;
     }
@@ -240,9 +249,12 @@ static void note_weights_only(ckpt__examination *p)
     else if (summed && said.resume.data && said.resume.size)
         put_call(p, said.resume, &b);
     else
-        ckpt__buf_printf(&b, "%s(\"%s\")", ckpt__format_of(p->inner)->family == CKPT__FAMILY_SAFETENSORS ? "safetensors.torch.load_file" : "torch.load",
+        ckpt__buf_printf(&b, "%s(\"%s\")",
+                         ckpt__format_of(p->inner)->family == CKPT__FAMILY_SAFETENSORS ? "safetensors.torch.load_file"
+                                                                                       : "torch.load",
                          p->path);
-    ckpt__doctor_note(p, CKPT__WEIGHTS_ONLY_FILE, NULL, none, b.failed || !b.data ? "its own loader" : b.data, NULL, NULL);
+    ckpt__doctor_note(p, CKPT__WEIGHTS_ONLY_FILE, NULL, none, b.failed || !b.data ? "its own loader" : b.data, NULL,
+                      NULL);
     ckpt__buf_free(&b);
     if (summed)
         ckpt_summary_clear(&said);
@@ -267,7 +279,7 @@ void ckpt__doctor_groups(ckpt__examination *p)
     bool state = p->optimizer_count > 0;
     for (size_t i = 0; i < p->index->tensor_count && !state; i++)
         state = ckpt_role_is_optimizer(p->index->tensors[i].info.role);
-    const ckpt_value *root;        /* in a folder of one file that of the file */
+    const ckpt_value *root; /* in a folder of one file that of the file */
     ckpt_str file;
     ckpt__producer_match(p->index, &root, &file);
     const ckpt_value *list = ckpt_value_get(root, "optimizer_states");
@@ -275,8 +287,10 @@ void ckpt__doctor_groups(ckpt__examination *p)
         ckpt__doctor_note(p, CKPT__OPTIMIZERS_EMPTY, NULL, none, NULL, NULL, NULL);
     else if (!state && !p->broken_optimizer && is_weights_only(p))
         note_weights_only(p);
-    else if (!state && !p->broken_optimizer && (p->loader->loader != CKPT_LOADER_CKPT || !ckpt__format_of(p->index)->bound))
-        ckpt__doctor_note(p, CKPT__NO_OPTIMIZER, NULL, none, NULL, NULL, NULL); /* of ours: the program that saved it had none */
+    else if (!state && !p->broken_optimizer &&
+             (p->loader->loader != CKPT_LOADER_CKPT || !ckpt__format_of(p->index)->bound))
+        ckpt__doctor_note(p, CKPT__NO_OPTIMIZER, NULL, none, NULL, NULL,
+                          NULL); /* of ours: the program that saved it had none */
 }
 
 /* ---- order */

@@ -8,17 +8,18 @@ static const ckpt_str none = {NULL, 0};
 
 typedef struct optimizer_kind {
     const char *class;
-    const char *tells[4];         /* keys of its groups or its state that others do not have: one is enough */
-    const char *state[8];         /* what its state holds; with anything else it is a class of somebody's own, but for bitsandbytes,
+    const char *tells[4]; /* keys of its groups or its state that others do not have: one is enough */
+    const char
+        *state[8]; /* what its state holds; with anything else it is a class of somebody's own, but for bitsandbytes,
                                    * whose load_state_dict takes any key, and whose mark nobody else writes */
-    const char *hypers[6];        /* read by step(): numbers, but for `pairs` of them, which come first */
+    const char *hypers[6]; /* read by step(): numbers, but for `pairs` of them, which come first */
     unsigned pairs;
-    const char *early[4];         /* state that load_state_dict reads */
-    const char *late[4];          /* state that step() reads */
-    bool bnb;                     /* bitsandbytes; the others are torch's, whose groups have one of torch's own flags */
+    const char *early[4]; /* state that load_state_dict reads */
+    const char *late[4];  /* state that step() reads */
+    bool bnb;             /* bitsandbytes; the others are torch's, whose groups have one of torch's own flags */
 } optimizer_kind;
 
-/* clang-format off: a row is a paragraph */
+/* clang-format off */
 static const optimizer_kind kinds[] = {
     {"bitsandbytes", {"__bnb_optimizer_quant_state__", "t_alpha"}, {"step", "__bnb_optimizer_quant_state__"}, {"betas", "eps", "weight_decay"}, 1,
      {NULL}, {"step", "__bnb_optimizer_quant_state__"}, true},
@@ -52,7 +53,8 @@ static const ckpt__doctor_item *item_of(const ckpt__examination *p, const ckpt__
 }
 
 /* The first key of the group's state that the kind does not write; NULL: there is none. *tells: one of its own is there. */
-static const ckpt__doctor_item *foreign_item(const ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, bool *tells)
+static const ckpt__doctor_item *foreign_item(const ckpt__examination *p, const ckpt__doctor_group *g,
+                                             const optimizer_kind *kind, bool *tells)
 {
     const ckpt__doctor_item *foreign = NULL;
     for (size_t s = g->first; s < g->first + g->count; s++)
@@ -78,13 +80,15 @@ static bool is_only_counted(const ckpt__examination *p, const ckpt__doctor_group
         return false;
     for (size_t s = g->first; s < g->first + g->count; s++)
         for (size_t i = p->slots[s].first; i < p->slots[s].first + p->slots[s].count; i++, counted++)
-            if (!ckpt__str_is(p->items[i].key, "step") || p->items[i].tensor != SIZE_MAX || !p->items[i].value || p->items[i].value->kind != CKPT_V_INT)
+            if (!ckpt__str_is(p->items[i].key, "step") || p->items[i].tensor != SIZE_MAX || !p->items[i].value ||
+                p->items[i].value->kind != CKPT_V_INT)
                 return false;
     return counted > 0;
 }
 
 /* *foreign: the groups alone tell it, and the state has this too. */
-static const optimizer_kind *kind_of(const ckpt__examination *p, const ckpt__doctor_group *g, const ckpt__doctor_item **foreign)
+static const optimizer_kind *kind_of(const ckpt__examination *p, const ckpt__doctor_group *g,
+                                     const ckpt__doctor_item **foreign)
 {
     const optimizer_kind *by_group = NULL;
     static const char *const flags[] = {"foreach", "differentiable", "maximize", "capturable", "fused"};
@@ -138,7 +142,8 @@ static void check_number(ckpt__examination *p, const ckpt__doctor_group *g, cons
         ckpt__doctor_note(p, CKPT__BAD_HYPER, NULL, none, key, group, called(v));
 }
 
-static void check_hypers(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
+static void check_hypers(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind,
+                         const char *group)
 {
     for (size_t k = 0; k < 6 && kind->hypers[k]; k++) {
         const char *key = kind->hypers[k];
@@ -151,7 +156,8 @@ static void check_hypers(ckpt__examination *p, const ckpt__doctor_group *g, cons
         }
         const ckpt_value *v = ckpt__doctor_hyper(p, g, key, NULL);
         if (k >= kind->pairs) {
-            bool dampening = strcmp(key, "dampening") == 0 && ckpt__doctor_real(ckpt__doctor_hyper(p, g, "momentum", NULL)) == 0;
+            bool dampening =
+                strcmp(key, "dampening") == 0 && ckpt__doctor_real(ckpt__doctor_hyper(p, g, "momentum", NULL)) == 0;
             if (!dampening)
                 check_number(p, g, key, group);
             continue;
@@ -168,10 +174,12 @@ static void check_hypers(ckpt__examination *p, const ckpt__doctor_group *g, cons
 static bool is_no_step(const ckpt__doctor_item *item, bool bnb)
 {
     return item && item->tensor == SIZE_MAX && item->value &&
-           (item->value->kind == CKPT_V_NONE || item->value->kind == CKPT_V_STR || (bnb && item->value->kind == CKPT_V_FLOAT));
+           (item->value->kind == CKPT_V_NONE || item->value->kind == CKPT_V_STR ||
+            (bnb && item->value->kind == CKPT_V_FLOAT));
 }
 
-static void check_slot(ckpt__examination *p, const ckpt__doctor_group *g, const ckpt__doctor_slot *slot, const optimizer_kind *kind)
+static void check_slot(ckpt__examination *p, const ckpt__doctor_group *g, const ckpt__doctor_slot *slot,
+                       const optimizer_kind *kind)
 {
     ckpt_str name = slot->param != SIZE_MAX ? p->index->tensors[slot->param].info.name : none;
     for (size_t k = 0; k < 4 && kind->early[k]; k++)
@@ -179,7 +187,8 @@ static void check_slot(ckpt__examination *p, const ckpt__doctor_group *g, const 
             ckpt__doctor_note(p, k == 0 ? CKPT__NO_STEP : CKPT__NO_FACTOR, NULL, name, kind->early[k], NULL, NULL);
     for (size_t k = 0; k < 4 && kind->late[k]; k++)
         if (!item_of(p, slot, kind->late[k]) && ckpt__doctor_bound(p, NULL, kind->late[k]))
-            ckpt__doctor_note(p, CKPT__NO_MOMENT, NULL, name, ckpt__begins(kind->late[k], "__bnb") ? "state1" : kind->late[k], NULL, NULL);
+            ckpt__doctor_note(p, CKPT__NO_MOMENT, NULL, name,
+                              ckpt__begins(kind->late[k], "__bnb") ? "state1" : kind->late[k], NULL, NULL);
     const char *step = kind->early[0] ? kind->early[0] : kind->late[0];
     if (step && is_no_step(item_of(p, slot, step), kind->bnb))
         ckpt__doctor_note(p, kind->bnb ? CKPT__BAD_STEP_LATER : CKPT__BAD_STEP, NULL, name, NULL, NULL, NULL);
@@ -192,7 +201,8 @@ static void check_slot(ckpt__examination *p, const ckpt__doctor_group *g, const 
 }
 
 /* What the fused and the foreach kernels refuse of the saved flags. */
-static void check_kernels(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
+static void check_kernels(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind,
+                          const char *group)
 {
     static const char *const flags[] = {"maximize", "amsgrad", "nesterov"};
     bool differentiable = ckpt__doctor_real(ckpt__doctor_hyper(p, g, "differentiable", NULL)) != 0;
@@ -208,13 +218,15 @@ static void check_kernels(ckpt__examination *p, const ckpt__doctor_group *g, con
     for (size_t k = 0; g->fused == 1 && k < sizeof flags / sizeof *flags; k++) {
         const ckpt_value *v = ckpt__doctor_hyper(p, g, flags[k], NULL);
         if (v && v->kind == CKPT_V_NONE)
-            ckpt__doctor_note(p, CKPT__BAD_HYPER, NULL, none, flags[k], group, "None, and the fused kernel wants True or False");
+            ckpt__doctor_note(p, CKPT__BAD_HYPER, NULL, none, flags[k], group,
+                              "None, and the fused kernel wants True or False");
     }
 }
 
 /* __setstate__ sets these to False or 0 where a group does not say them: the state tells of some that they were not, and of nesterov
  * nothing does. */
-static void check_defaulted(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind, const char *group)
+static void check_defaulted(ckpt__examination *p, const ckpt__doctor_group *g, const optimizer_kind *kind,
+                            const char *group)
 {
     static const struct {
         const char *tells, *key, *state, *why;
@@ -261,8 +273,8 @@ bool ckpt__doctor_kind(ckpt__examination *p, const ckpt__doctor_group *g, bool *
         return false;
     snprintf(group, sizeof group, "%zu", (size_t)(g - p->groups));
     if (foreign && lacks_some(p, g, kind))
-        ckpt__doctor_note(p, CKPT__CLASS_UNDECIDED, NULL, none, ckpt__escape(shown, sizeof shown, foreign->key.data, foreign->key.size), group,
-                          kind->class);
+        ckpt__doctor_note(p, CKPT__CLASS_UNDECIDED, NULL, none,
+                          ckpt__escape(shown, sizeof shown, foreign->key.data, foreign->key.size), group, kind->class);
     if (foreign)
         return false;
     check_hypers(p, g, kind, group);

@@ -230,8 +230,8 @@ void ckpt__doctor_memory(ckpt__examination *p)
 /* One tensor whose values are looked at, 512 at a time. */
 typedef struct finite_check {
     ckpt_dtype dtype;
-    uint64_t bad;                 /* values that are NaN or infinite */
-    double values[512];           /* scratch: the values as doubles */
+    uint64_t bad;       /* values that are NaN or infinite */
+    double values[512]; /* scratch: the values as doubles */
 } finite_check;
 
 static ckpt_status count_bad(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
@@ -276,13 +276,15 @@ static ckpt_status read_one(ckpt__examination *p, size_t tensor, bool *seen)
     finite_check c = {.dtype = t->dtype};
     ckpt_error why = CKPT_ERROR_INIT;
     char n[32];
-    bool numbers = ckpt_dtype_is_float(t->dtype), storage = t->storage >= 0 && (size_t)t->storage < p->index->storage_count;
+    bool numbers = ckpt_dtype_is_float(t->dtype),
+         storage = t->storage >= 0 && (size_t)t->storage < p->index->storage_count;
     const ckpt__extent *e = storage ? &p->index->storages[t->storage].extent : NULL;
     bool all = e && whole->piece_count == 1 && whole->pieces[0].offset == 0 && t->nbytes == e->size &&
                (!t->strides || ckpt__is_c_order(t->shape, t->strides, t->ndim));
     if (!is_plain(t) || (!numbers && !whole->has_crc) || (!numbers && all && seen[t->storage]))
         return CKPT_OK;
-    ckpt_status status = ckpt__read_tensor(p->reader->source, p->index, tensor, true, numbers ? count_bad : NULL, &c, &why);
+    ckpt_status status =
+        ckpt__read_tensor(p->reader->source, p->index, tensor, true, numbers ? count_bad : NULL, &c, &why);
     snprintf(n, sizeof n, "%llu", (unsigned long long)c.bad);
     if (c.bad)
         ckpt__doctor_note(p, CKPT__NON_FINITE, NULL, t->name, n, ckpt_role_name(role_of(p, tensor)), NULL);

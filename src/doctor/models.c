@@ -7,18 +7,19 @@
 #include "anatomy/canon.h"
 
 static const ckpt_str none = {NULL, 0};
-enum { MOST = 64 };                /* models, and optimizers: of more nothing is said */
+enum { MOST = 64 }; /* models, and optimizers: of more nothing is said */
 
 /* The tensors of one dict of weights, in the file's order. */
 typedef struct weights {
-    ckpt_str key;                 /* of the dict: where it lies */
-    size_t *tensors, count, capacity;     /* heap, owned: numbers of the parameters; buffers are left out */
-    bool average, fits, equal;    /* fits: some optimizer has its parameters; equal: and none beside them */
+    ckpt_str key;                     /* of the dict: where it lies */
+    size_t *tensors, count, capacity; /* heap, owned: numbers of the parameters; buffers are left out */
+    bool average, fits, equal;        /* fits: some optimizer has its parameters; equal: and none beside them */
 } weights;
 
 typedef struct models {
     ckpt__hash *numbers;
-    weights *items; size_t count, capacity;
+    weights *items;
+    size_t count, capacity;
 } models;
 
 static void free_models(models *m)
@@ -33,7 +34,8 @@ static void free_models(models *m)
 static ckpt_str dict_of(const ckpt_tensor_info *t)
 {
     size_t last = t->path.count ? t->path.keys[t->path.count - 1].text.size : 0;
-    return t->path.count > 1 && t->name.size > last ? (ckpt_str){t->name.data, t->name.size - last - 1} : (ckpt_str){"", 0};
+    return t->path.count > 1 && t->name.size > last ? (ckpt_str){t->name.data, t->name.size - last - 1}
+                                                    : (ckpt_str){"", 0};
 }
 
 static bool add_tensor(models *m, const ckpt__index *index, size_t tensor)
@@ -68,11 +70,11 @@ static bool find_models(const ckpt__examination *p, models *m)
 /* One optimizer beside the models. An SGD with momentum has shaped[i] = its momentum_buffer i, and SIZE_MAX without
  * one. */
 typedef struct fit {
-    size_t optimizer;             /* number in p->optimizers */
-    size_t *slots, count;         /* in the arena: numbers of the optimizer's slots */
-    size_t *shaped;               /* in the arena, one a slot: a tensor of its state that has its parameter's shape;
+    size_t optimizer;     /* number in p->optimizers */
+    size_t *slots, count; /* in the arena: numbers of the optimizer's slots */
+    size_t *shaped;       /* in the arena, one a slot: a tensor of its state that has its parameter's shape;
                                    * SIZE_MAX: none */
-    size_t model, fits;           /* the first model that the optimizer fits; how many models it fits. fits 0: model
+    size_t model, fits;   /* the first model that the optimizer fits; how many models it fits. fits 0: model
                                    * means nothing */
 } fit;
 
@@ -142,7 +144,8 @@ static uint64_t *sorted_keys(const ckpt__index *index, const size_t *tensors, si
 static bool contains(const ckpt__index *index, const size_t *tensors, size_t count, const fit *f)
 {
     size_t have = 0, want = 0, k = 0, found = 0;
-    uint64_t *theirs = sorted_keys(index, tensors, count, &have), *ours = sorted_keys(index, f->shaped, f->count, &want);
+    uint64_t *theirs = sorted_keys(index, tensors, count, &have),
+             *ours = sorted_keys(index, f->shaped, f->count, &want);
     for (size_t i = 0; theirs && ours && i < want; i++) {
         while (k < have && theirs[k] < ours[i])
             k++;
@@ -202,7 +205,8 @@ static void too_many(ckpt__examination *p, const fit *f)
     ckpt_str name = none;
     for (size_t i = 0; i < f->count && !name.data; i++)
         name = f->shaped[i] != SIZE_MAX ? p->index->tensors[f->shaped[i]].info.name : none;
-    snprintf(text, sizeof text, "the optimizer at '%s' has more parameters of some shape than all models of the file together",
+    snprintf(text, sizeof text,
+             "the optimizer at '%s' has more parameters of some shape than all models of the file together",
              name_of(p, f->optimizer, where, sizeof where));
     ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, name, text, NULL, name.data);
 }
@@ -273,7 +277,8 @@ static bool fits_split(const ckpt__examination *p, const weights *w, const fit *
 static bool is_plain(const ckpt__examination *p, const fit *f)
 {
     const ckpt__doctor_group *g = &p->groups[p->slots[f->slots[0]].group];
-    return p->slots[f->slots[f->count - 1]].group == p->slots[f->slots[0]].group && !(g->dict && ckpt_value_get(g->dict, "param_names"));
+    return p->slots[f->slots[f->count - 1]].group == p->slots[f->slots[0]].group &&
+           !(g->dict && ckpt_value_get(g->dict, "param_names"));
 }
 
 /* Where a model has as many parameters as the groups hold ids, in an order that trainers use: the state of an id that stands
@@ -329,8 +334,9 @@ static bool check_optimizer(ckpt__examination *p, models *m, fit *f)
         return false;
     if (o->twice.data) {
         if (!check_twice(p, m, f))
-            undecided(p, f->optimizer, "holds an id twice, and no model here has as many parameters in such an order: whose state it is "
-                                       "is not known");
+            undecided(p, f->optimizer,
+                      "holds an id twice, and no model here has as many parameters in such an order: whose state it is "
+                      "is not known");
         return true;
     }
     fit_models(p, m, f);
@@ -338,7 +344,8 @@ static bool check_optimizer(ckpt__examination *p, models *m, fit *f)
         return true;
     bool together = fits_together(p, m, f, &equal);
     if (together && !equal)
-        undecided(p, f->optimizer, "fits none of the models alone, and several only in part: whose parameters it has is not known");
+        undecided(p, f->optimizer,
+                  "fits none of the models alone, and several only in part: whose parameters it has is not known");
     else if (!together && !has_strange(p, f))
         too_many(p, f);
     return true;
@@ -350,7 +357,8 @@ static bool check_optimizer(ckpt__examination *p, models *m, fit *f)
 static size_t in_common(const ckpt__index *index, const weights *w, const fit *f)
 {
     size_t have = 0, want = 0, k = 0, found = 0;
-    uint64_t *theirs = sorted_keys(index, w->tensors, w->count, &have), *ours = sorted_keys(index, f->shaped, f->count, &want);
+    uint64_t *theirs = sorted_keys(index, w->tensors, w->count, &have),
+             *ours = sorted_keys(index, f->shaped, f->count, &want);
     for (size_t i = 0; theirs && ours && i < have; i++) {
         while (k < want && ours[k] < theirs[i])
             k++;
@@ -378,7 +386,8 @@ static void look_for_weights(ckpt__examination *p, const models *m, const fit *f
         size_t common = in_common(p->index, w, f);
         all = all && w->equal;
         strange = strange && 2 * common < f->count;
-        if (!w->fits && w->count < f->count && 2 * w->count >= f->count && common == w->count && (!rest || w->count > rest->count))
+        if (!w->fits && w->count < f->count && 2 * w->count >= f->count && common == w->count &&
+            (!rest || w->count > rest->count))
             rest = w;
     }
     if (!rest && !(all && strange && p->loader->loader == CKPT_LOADER_TORCH))
@@ -386,7 +395,8 @@ static void look_for_weights(ckpt__examination *p, const models *m, const fit *f
     p->optimizers[f->optimizer].gone = true;
     if (!rest) {
         char where[120];
-        ckpt__doctor_note(p, CKPT__MODEL_ELSEWHERE, NULL, none, name_of(p, f->optimizer, where, sizeof where), NULL, NULL);
+        ckpt__doctor_note(p, CKPT__MODEL_ELSEWHERE, NULL, none, name_of(p, f->optimizer, where, sizeof where), NULL,
+                          NULL);
         return;
     }
     snprintf(a, sizeof a, "%zu", rest->count);
@@ -409,7 +419,8 @@ static void check_pairs(ckpt__examination *p, const models *m, const fit *fits)
             first = first == SIZE_MAX ? o : first;
         }
         if (slots > m->items[i].count && slots > fits[first].count)
-            undecided(p, first, "and another one fit the same model, which cannot have both, and a second model has none");
+            undecided(p, first,
+                      "and another one fit the same model, which cannot have both, and a second model has none");
     }
 }
 

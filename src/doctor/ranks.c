@@ -175,7 +175,7 @@ static bool has_file(const ckpt__examination *p, const char *name)
 static void check_keys(ckpt__examination *p)
 {
     static const char *const keys[] = {"pytorch-lightning_version", "state_dict", "lr_schedulers"};
-    const ckpt_value *root;        /* in a folder of one file that of the file */
+    const ckpt_value *root; /* in a folder of one file that of the file */
     ckpt_str file;
     ckpt__producer_match(p->index, &root, &file);
     const ckpt_value *list = ckpt_value_get(root, "lr_schedulers");
@@ -215,8 +215,9 @@ static void check_trainer_files(ckpt__examination *p)
     size_t groups = p->group_count;
     const ckpt_value *lrs = ckpt_value_get(ckpt_value_get(p->index->root, "scheduler.pt"), "base_lrs");
     if (!has_file(p, "trainer_state.json"))
-        ckpt__doctor_note(p, left_out(p, "trainer_state.json") ? CKPT__TRAINER_STATE_DAMAGED : CKPT__TRAINER_STATE_MISSING, NULL,
-                          none, NULL, NULL, NULL);
+        ckpt__doctor_note(p,
+                          left_out(p, "trainer_state.json") ? CKPT__TRAINER_STATE_DAMAGED : CKPT__TRAINER_STATE_MISSING,
+                          NULL, none, NULL, NULL, NULL);
     else if (is_none(ckpt_value_get(ckpt_value_get(p->index->root, "trainer_state.json"), "train_batch_size")))
         ckpt__doctor_note(p, CKPT__TRAINER_STATE_LACKS, NULL, none, NULL, NULL, NULL);
     if (left_out(p, "config.json"))

@@ -25,7 +25,8 @@ static const struct {
     {113, 0, "torch", "complex32 complex64 complex128 float16 float32 float64 int8 int16 int32 int64"},
     {202, 0, "torch", "float8_e5m2 float8_e4m3fn"},
     {203, 0, "torch", "float8_e5m2fnuz float8_e4m3fnuz"},
-    {204, 0, "torch", "device bfloat16 uint8 bool qint8 quint8 qint32 quint4x2 quint2x4 bits8 bits16 bits1x8 bits2x4 bits4x2"},
+    {204, 0, "torch",
+     "device bfloat16 uint8 bool qint8 quint8 qint32 quint4x2 quint2x4 bits8 bits16 bits1x8 bits2x4 bits4x2"},
     {204, 0, "torch",
      "per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric per_channel_affine_float_qparams"},
     {206, 0, "torch", "uint16 uint32 uint64"},
@@ -61,7 +62,7 @@ static const struct {
 } there[] = {
     {200, "torch._utils", "_rebuild_parameter_with_state"},
     {202, "torch.nested._internal.nested_tensor", "NestedTensor"},
-    {206, "torch.nested._internal.nested_tensor", "_rebuild_njt"},                    /* not in 2.5.1 by its source */
+    {206, "torch.nested._internal.nested_tensor", "_rebuild_njt"}, /* not in 2.5.1 by its source */
     {201, "torch", "bits8 bits16 bits1x8 bits2x4 bits4x2"},
     {203, "torch", "uint1 uint2 uint3 uint4 uint5 uint6 uint7"},
     {206, "torch", "int1 int2 int3 int4 int5 int6 int7"},
@@ -81,8 +82,10 @@ static const struct {
     const char *what;
 } taken[TAKEN] = {
     [VIEW] = {200, "a conjugate or negated view (torch._utils._rebuild_tensor_v2 with 7 arguments)"},
-    [COMPRESSED] = {200, "a compressed sparse tensor (torch._utils._rebuild_sparse_tensor of another layout than sparse_coo)"},
-    [COALESCED] = {201, "a sparse tensor that says whether it is coalesced (torch._utils._rebuild_sparse_tensor with 4 parts)"},
+    [COMPRESSED] =
+        {200, "a compressed sparse tensor (torch._utils._rebuild_sparse_tensor of another layout than sparse_coo)"},
+    [COALESCED] =
+        {201, "a sparse tensor that says whether it is coalesced (torch._utils._rebuild_sparse_tensor with 4 parts)"},
 };
 
 /* Before, torch.load hands an archive of TorchScript to torch.jit.load, weights_only or not. */
@@ -173,10 +176,10 @@ static void note_unbuilt(ckpt__examination *p, ckpt__fact fact, const ckpt_visit
 static void refuse(ckpt__examination *p, const ckpt_visit *visit, ckpt_str class_name)
 {
     ckpt_str file = file_of(p, visit);
-    ckpt__fact fact = p->loader->loader == CKPT_LOADER_TORCH_CPP                       ? CKPT__REFUSED_CPP
+    ckpt__fact fact = p->loader->loader == CKPT_LOADER_TORCH_CPP                  ? CKPT__REFUSED_CPP
                       : file.data && ckpt__loader_file(p->loader->swallows, file) ? CKPT__REFUSED_RNG
-                          : file.data && ckpt__loader_file(p->loader->fixed, file)    ? CKPT__REFUSED_FIXED
-                                                                                   : CKPT__REFUSED;
+                      : file.data && ckpt__loader_file(p->loader->fixed, file)    ? CKPT__REFUSED_FIXED
+                                                                                  : CKPT__REFUSED;
     const ckpt__row *row = ckpt__doctor_note(p, fact, NULL, (ckpt_str){NULL, 0}, NULL, NULL, NULL);
     if (row)
         add_refusal(p, row, class_name, visit->name);
@@ -342,7 +345,8 @@ static bool look_for_unbuilt(ckpt__examination *p, const ckpt_visit *visit)
 bool ckpt__doctor_refused(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
-    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = ckpt__format_of(p->inner)->family == CKPT__FAMILY_TORCH;
+    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP,
+         torch = ckpt__format_of(p->inner)->family == CKPT__FAMILY_TORCH;
     ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
     bool archive = ckpt__is_scripted_class(root);
     if (p->unread && file.data && (ckpt__str_is(file, "optimizer.pt") || ckpt__str_is(file, "scheduler.pt")))

@@ -5,7 +5,7 @@
 
 #define TRUST "only for a file that you trust (ckpt-inspect scan {path}): "
 
-/* clang-format off: a row is a paragraph */
+/* clang-format off */
 const ckpt__row ckpt__rows_load[] = {
     /* ---- classes that are refused: one finding a class; {a} and {c} are filled in for each */
     {.fact = CKPT__REFUSED, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,

@@ -5,18 +5,20 @@
  * lands. That a fused CUDA kernel refuses a step on the CPU is read in its sources. */
 #include "doctor/facts.h"
 
-#define SENTENCE                                                                                                              \
-    "\"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!\""
+#define SENTENCE "\"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!\""
 #define SUPPORTED "\"If capturable=True, params and state_steps must be on supported devices\""
-#define STEPS "for p, s in optimizer.state.items(): s['step'] = torch.as_tensor(s['step'], dtype=torch.float32, device=p.device)"
+#define STEPS                                                                                                          \
+    "for p, s in optimizer.state.items(): s['step'] = torch.as_tensor(s['step'], dtype=torch.float32, device=p.device)"
 /* one line, to paste as it is */
-#define ALL(key)                                                                                                             \
-    "[g.update(" key "=True) for g in optimizer.param_groups]; [s.update(step=torch.as_tensor(s['step'], dtype=torch.float32, " \
+#define ALL(key)                                                                                                       \
+    "[g.update(" key                                                                                                   \
+    "=True) for g in optimizer.param_groups]; [s.update(step=torch.as_tensor(s['step'], dtype=torch.float32, "         \
     "device=p.device)) for p, s in optimizer.state.items()]"
-#define NONE_OF(key)                                                                                                     \
-    "[g.update(" key "=False) for g in optimizer.param_groups]; [s.update(step=s['step'].cpu()) for s in optimizer.state.values()]"
+#define NONE_OF(key)                                                                                                   \
+    "[g.update(" key                                                                                                   \
+    "=False) for g in optimizer.param_groups]; [s.update(step=s['step'].cpu()) for s in optimizer.state.values()]"
 
-/* clang-format off: a row is a paragraph */
+/* clang-format off */
 const ckpt__row ckpt__rows_place[] = {
     /* ---- step: fused and capturable read it on the device */
     {.fact = CKPT__STEP, .loaders = CKPT__L_CKPT, .kind = CKPT__K_FUSED, .step = CKPT__STEP_CPU, .home = CKPT__HOME_GPU,

@@ -6,7 +6,7 @@
 #define SENTENCE "\"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!\""
 #define BEFORE "resume from the checkpoint before this one"
 
-/* clang-format off: a row is a paragraph */
+/* clang-format off */
 const ckpt__row ckpt__rows_state[] = {
     /* ---- step */
     {.fact = CKPT__STEP_NAN, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY,

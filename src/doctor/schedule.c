@@ -17,9 +17,11 @@ static void leave_behind(ckpt__examination *p, const ckpt_value *v)
 {
     const ckpt_value *milestones = ckpt_value_get(v, "_milestones"), *all = ckpt_value_get(v, "_schedulers");
     double last = 0, at = 0;
-    if (!milestones || milestones->kind != CKPT_V_LIST || !all || all->kind != CKPT_V_LIST || !number_at(p, v, "last_epoch", &last))
+    if (!milestones || milestones->kind != CKPT_V_LIST || !all || all->kind != CKPT_V_LIST ||
+        !number_at(p, v, "last_epoch", &last))
         return;
-    for (size_t i = 0; i < milestones->item_count && i < all->item_count && p->idle_count < sizeof p->idle / sizeof *p->idle; i++)
+    for (size_t i = 0;
+         i < milestones->item_count && i < all->item_count && p->idle_count < sizeof p->idle / sizeof *p->idle; i++)
         if (ckpt__doctor_number(p, milestones->items[i], SIZE_MAX, &at) && at <= last)
             p->idle[p->idle_count++] = all->items[i];
 }
@@ -46,7 +48,8 @@ static void check_end(ckpt__examination *p, const ckpt_visit *visit, double last
         what = "PolynomialLR";
     else if (number_at(p, v, "T_max", &end) && number_at(p, v, "eta_min", &least)) {
         what = "CosineAnnealingLR";
-        then = least == 0 ? "lr is 0 at the next step, and rises again from there" : "lr is at its least, and rises again from here";
+        then = least == 0 ? "lr is 0 at the next step, and rises again from there"
+                          : "lr is at its least, and rises again from here";
     }
     if (!what || last < end)
         return;
@@ -62,7 +65,8 @@ static void check_scheduler(ckpt__examination *p, const ckpt_visit *visit)
     leave_behind(p, v);
     if (!number_at(p, v, "last_epoch", &last) || is_idle(p, v))
         return;
-    bool one_cycle = ckpt_value_get(v, "_schedule_phases") || ckpt_value_get(v, "_anneal_func_type") || ckpt_value_get(v, "anneal_func");
+    bool one_cycle = ckpt_value_get(v, "_schedule_phases") || ckpt_value_get(v, "_anneal_func_type") ||
+                     ckpt_value_get(v, "anneal_func");
     if (visit->path.count == 0 || !ckpt__str_is(visit->path.keys[visit->path.count - 1].text, "_schedulers"))
         p->schedule_last = last > p->schedule_last ? last : p->schedule_last;
     if (!one_cycle || !number_at(p, v, "total_steps", &total)) {
@@ -80,13 +84,15 @@ static void check_scheduler(ckpt__examination *p, const ckpt_visit *visit)
 static void check_data_loader(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value, *snapshot = ckpt_value_get(v, "_snapshot");
-    const ckpt_value *main_part = snapshot && snapshot->kind == CKPT_V_DICT ? ckpt_value_get(snapshot, "_main_snapshot") : NULL;
+    const ckpt_value *main_part =
+        snapshot && snapshot->kind == CKPT_V_DICT ? ckpt_value_get(snapshot, "_main_snapshot") : NULL;
     double workers = 0;
     char count[40];
     if (main_part && main_part->kind == CKPT_V_DICT && number_at(p, main_part, "_num_workers", &workers)) {
         snprintf(count, sizeof count, "%.0f worker%s", workers, workers == 1 ? "" : "s");
         ckpt__doctor_note(p, CKPT__DATA_WORKERS, NULL, visit->name, count, NULL, NULL);
-    } else if (ckpt_value_get(v, "_num_yielded") && ckpt_value_get(v, "_sampler_iter_yielded") && ckpt_value_get(v, "fetcher_state")) {
+    } else if (ckpt_value_get(v, "_num_yielded") && ckpt_value_get(v, "_sampler_iter_yielded") &&
+               ckpt_value_get(v, "fetcher_state")) {
         ckpt__doctor_note(p, CKPT__DATA_WORKERS, NULL, visit->name, "no workers", NULL, NULL);
     }
 }

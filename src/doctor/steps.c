@@ -8,7 +8,7 @@
 #include "engine/stream.h"
 
 static const ckpt_str none = {NULL, 0};
-enum { CODED_MAX = 1 << 16 };      /* bytes of a compressed storage that are decoded for one number */
+enum { CODED_MAX = 1 << 16 }; /* bytes of a compressed storage that are decoded for one number */
 
 /* ---- one number */
 
@@ -33,13 +33,15 @@ static bool read_number(ckpt__examination *p, size_t tensor, double *number)
     one_number one = {.dtype = t->dtype};
     ckpt_error why = CKPT_ERROR_INIT;
     size_t size = ckpt_dtype_size(t->dtype);
-    if (size == 0 || t->nbytes != size || t->storage < 0 || (t->extra && (t->extra->layout.data || t->extra->quantizer.data)) ||
+    if (size == 0 || t->nbytes != size || t->storage < 0 ||
+        (t->extra && (t->extra->layout.data || t->extra->quantizer.data)) ||
         (size_t)t->storage >= p->index->storage_count)
         return false;
     const ckpt__extent *e = &p->index->storages[t->storage].extent;
     if (e->coding != CKPT__STORED && e->size > CODED_MAX)
         return false;
-    ckpt_status status = ckpt__read_tensor(p->reader->source, p->index, tensor, t->storage_nbytes == t->nbytes, take_number, &one, &why);
+    ckpt_status status =
+        ckpt__read_tensor(p->reader->source, p->index, tensor, t->storage_nbytes == t->nbytes, take_number, &one, &why);
     if (status == CKPT_E_DAMAGED && !p->options->read_values)
         ckpt__doctor_note(p, CKPT__WRONG_BYTES, NULL, t->name, why.message, NULL, NULL);
     if (!p->options->read_values) {
@@ -104,12 +106,16 @@ static void check_odd(ckpt__examination *p, const ckpt__doctor_slot *slot, doubl
     bool adam = amsgrad && item_of(p, slot, "exp_avg_sq") && group->fused != 1;
     if ((isfinite(step) && step >= 0) || !counts(p, slot))
         return;
-    ckpt__doctor_note(p, isnan(step)   ? CKPT__STEP_NAN
-                         : isinf(step) ? CKPT__STEP_INF
-                         : adam        ? CKPT__STEP_NEGATIVE
-                                       : CKPT__STEP_BELOW_ZERO,
-                      NULL, name, written(text, step), step == -1 ? "ZeroDivisionError: float division by zero" :
-                      "RuntimeError: result type ComplexFloat can't be cast to the desired output type Float", NULL);
+    ckpt__doctor_note(p,
+                      isnan(step)   ? CKPT__STEP_NAN
+                      : isinf(step) ? CKPT__STEP_INF
+                      : adam        ? CKPT__STEP_NEGATIVE
+                                    : CKPT__STEP_BELOW_ZERO,
+                      NULL, name, written(text, step),
+                      step == -1
+                          ? "ZeroDivisionError: float division by zero"
+                          : "RuntimeError: result type ComplexFloat can't be cast to the desired output type Float",
+                      NULL);
 }
 
 /* The steps of one optimizer's parameters; NAN where there is none. */
@@ -163,10 +169,11 @@ static void check_equal(ckpt__examination *p, size_t optimizer, const double *st
     }
     snprintf(c, sizeof c, "%llu of %llu parameters", (unsigned long long)lag, (unsigned long long)all);
     size_t param = p->slots[first].param;
-    ckpt__doctor_note(p, ckpt__doctor_whole(p, optimizer, behind) ? CKPT__STEPS_DIFFER_WHOLE
-                         : used                                   ? CKPT__STEPS_DIFFER
-                                                                  : CKPT__STEPS_DIFFER_UNUSED, NULL,
-                      param != SIZE_MAX ? p->index->tensors[param].info.name : none, written(a, least),
+    ckpt__doctor_note(p,
+                      ckpt__doctor_whole(p, optimizer, behind) ? CKPT__STEPS_DIFFER_WHOLE
+                      : used                                   ? CKPT__STEPS_DIFFER
+                                                               : CKPT__STEPS_DIFFER_UNUSED,
+                      NULL, param != SIZE_MAX ? p->index->tensors[param].info.name : none, written(a, least),
                       written(b, most), c);
 }
 
@@ -179,7 +186,8 @@ static void check_lr(ckpt__examination *p)
         bool tensor = false;
         double lr = 0;
         const ckpt_value *v = ckpt__doctor_hyper(p, &p->groups[g], "lr", &tensor);
-        if (!v || p->groups[g].count == 0 || !ckpt__doctor_number(p, v, tensor && v->kind == CKPT_V_TENSOR ? v->tensor : SIZE_MAX, &lr))
+        if (!v || p->groups[g].count == 0 ||
+            !ckpt__doctor_number(p, v, tensor && v->kind == CKPT_V_TENSOR ? v->tensor : SIZE_MAX, &lr))
             continue;
         if (!isfinite(lr) || lr < 0)
             ckpt__doctor_note(p, CKPT__LR_ODD, NULL, none, written(text, lr),
@@ -196,7 +204,7 @@ static void check_lr(ckpt__examination *p)
 void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler)
 {
     const ckpt_value *v = ckpt_value_get(scaler, "scale");
-    const double least = 1.0 / 16384;      /* the least number that float16 holds in full precision */
+    const double least = 1.0 / 16384; /* the least number that float16 holds in full precision */
     double scale = 0;
     char text[CKPT__DOUBLE_MAX];
     if (!v || !ckpt__doctor_number(p, v, v->kind == CKPT_V_TENSOR ? v->tensor : SIZE_MAX, &scale))
@@ -228,7 +236,7 @@ int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what)
     }
     if (p->index->step >= 0)
         return p->index->step;
-    ckpt_summary said = CKPT_SUMMARY_INIT;                     /* as `show` finds it: under the names that its producer keeps it */
+    ckpt_summary said = CKPT_SUMMARY_INIT; /* as `show` finds it: under the names that its producer keeps it */
     int64_t step = -1;
     if (ckpt_summarize(p->reader, &said, NULL) < 0)
         return -1;
@@ -261,7 +269,8 @@ static int64_t number_of_path(const char *path)
 /* The Trainer counts steps in trainer_state.json, and its scheduler and optimizer with it, but for steps that a scaler skips. */
 static void check_trainer(ckpt__examination *p)
 {
-    const ckpt_value *root = p->index->root, *state = root && root->kind == CKPT_V_DICT ? ckpt_value_get(root, "trainer_state.json") : NULL;
+    const ckpt_value *root = p->index->root,
+                     *state = root && root->kind == CKPT_V_DICT ? ckpt_value_get(root, "trainer_state.json") : NULL;
     const ckpt_value *said = state && state->kind == CKPT_V_DICT ? ckpt_value_get(state, "global_step") : NULL;
     char a[CKPT__DOUBLE_MAX], b[CKPT__DOUBLE_MAX], c[CKPT__DOUBLE_MAX];
     if (!said || said->kind != CKPT_V_INT)

@@ -33,7 +33,7 @@ typedef struct ckpt__snippet {
     const size_t *counts; /* by list: how many times its lines are copied */
     /* Writes the value of a hole. `round` is the item's number inside `each`, from 0; outside of `each` it is 0. */
     void (*put)(ckpt__buf *b, const void *context, int hole, size_t round);
-    const void *context;  /* passed to `put` */
+    const void *context; /* passed to `put` */
 } ckpt__snippet;
 void ckpt__snippet_expand(ckpt__buf *b, const ckpt__snippet_op *ops, const ckpt__snippet *with);
 

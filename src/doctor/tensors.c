@@ -53,7 +53,8 @@ static void look_for_gpu(ckpt__examination *p)
 static bool stays_on_meta(const ckpt__examination *p, size_t tensor)
 {
     bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP;
-    return tag_of(p, tensor).type == CKPT_DEVICE_META && (cpp || (p->loader->python && info_of(p, tensor)->storage < 0));
+    return tag_of(p, tensor).type == CKPT_DEVICE_META &&
+           (cpp || (p->loader->python && info_of(p, tensor)->storage < 0));
 }
 
 /* What the loader does by itself. States of random generators lie in files of their own, which frameworks load bare. */
@@ -181,9 +182,11 @@ static void check_device(ckpt__examination *p, size_t tensor)
     bool cpu = cpp && ckpt__str_begins_more(t->device, "cpu:"); /* to libtorch */
     bool other = d.type >= CKPT_DEVICE_OTHER && !(cpu && d.type == CKPT_DEVICE_OTHER);
     size_t e = p->entry_of[tensor];
-    bool model = (e != SIZE_MAX && !p->canon->entries[e].outside) ||
-                 (p->loader->python && !(p->canon && p->canon->model_path.data)); /* of several models any may be meant */
-    if (p->loader->loader == CKPT_LOADER_CKPT) /* which takes what a state binds, and places it on two kinds of device */
+    bool model =
+        (e != SIZE_MAX && !p->canon->entries[e].outside) ||
+        (p->loader->python && !(p->canon && p->canon->model_path.data)); /* of several models any may be meant */
+    if (p->loader->loader ==
+        CKPT_LOADER_CKPT) /* which takes what a state binds, and places it on two kinds of device */
         no_tag = other = model && d.type >= CKPT_DEVICE_META;
     if ((other || no_tag) && t->storage >= 0) {
         char tag[64] = "another device";
@@ -223,7 +226,8 @@ static unsigned running(const ckpt__examination *p, const ckpt__doctor_group *g)
     return ckpt__kind_bit(kind);
 }
 
-static void check_step(ckpt__examination *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g, ckpt_device home)
+static void check_step(ckpt__examination *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g,
+                       ckpt_device home)
 {
     char where[CKPT_DEVICE_NAME_MAX], at[CKPT_DEVICE_NAME_MAX];
     ckpt__situation s = ckpt__doctor_situation(p);
@@ -281,7 +285,8 @@ static void check_cast(ckpt__examination *p, const ckpt__doctor_slot *slot, cons
 }
 
 /* NAdam reads mu_product on the host, and load_state_dict takes it to the parameter's device. */
-static void check_factor(ckpt__examination *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g, ckpt_device home)
+static void check_factor(ckpt__examination *p, const ckpt__doctor_item *item, const ckpt__doctor_group *g,
+                         ckpt_device home)
 {
     char at[CKPT_DEVICE_NAME_MAX];
     ckpt__situation s = ckpt__doctor_situation(p);
@@ -314,7 +319,7 @@ static uint64_t elements(const ckpt_tensor_info *t)
 {
     uint64_t n = 1;
     for (uint32_t d = 0; d < t->ndim; d++)
-        n *= (uint64_t)t->shape[d];  /* the reader has found that it fits */
+        n *= (uint64_t)t->shape[d]; /* the reader has found that it fits */
     return n;
 }
 
@@ -338,10 +343,14 @@ static void check_shape(ckpt__examination *p, const ckpt__doctor_slot *slot, con
             return;
     }
     bool fused = experts && t->ndim > 1 && t->shape[0] == experts;
-    if (weights && !fused && !((p->weights_fewer || p->optimizers[p->groups[slot->group].optimizer].gone) && p->loader->python))
-        ckpt__doctor_note(p, as_many && p->loader->python && p->groups[slot->group].fused == 1 &&
-                                 !ckpt__is_gpu(ckpt__doctor_home(p, slot)) ? CKPT__MOMENT_FUSED : CKPT__MOMENT_SHAPE, NULL, t->name, "no parameter of the model has this shape", NULL,
-                          t->name.data);
+    if (weights && !fused &&
+        !((p->weights_fewer || p->optimizers[p->groups[slot->group].optimizer].gone) && p->loader->python))
+        ckpt__doctor_note(p,
+                          as_many && p->loader->python && p->groups[slot->group].fused == 1 &&
+                                  !ckpt__is_gpu(ckpt__doctor_home(p, slot))
+                              ? CKPT__MOMENT_FUSED
+                              : CKPT__MOMENT_SHAPE,
+                          NULL, t->name, "no parameter of the model has this shape", NULL, t->name.data);
 }
 
 /* Whose parameter it is need not be known where two moments of one have different shapes: one of them is wrong. NovoGrad keeps
@@ -354,13 +363,15 @@ static void check_alike(ckpt__examination *p, const ckpt__doctor_slot *slot)
     for (size_t i = slot->first; i < slot->first + slot->count; i++) {
         const ckpt__doctor_item *item = &p->items[i];
         const ckpt_tensor_info *t = item->tensor != SIZE_MAX ? info_of(p, item->tensor) : NULL;
-        bool moment = ckpt__str_is(item->key, "exp_avg") || ckpt__str_is(item->key, "exp_avg_sq") || ckpt__str_is(item->key, "max_exp_avg_sq");
+        bool moment = ckpt__str_is(item->key, "exp_avg") || ckpt__str_is(item->key, "exp_avg_sq") ||
+                      ckpt__str_is(item->key, "max_exp_avg_sq");
         if (!t || !moment || item->nested || t->ndim == 0)
             continue;
         if (!first) {
             first = t;
         } else if (!ckpt__same_shape(t->shape, t->ndim, first->shape, first->ndim)) {
-            ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name, "another moment of the same parameter has another shape", NULL, t->name.data);
+            ckpt__doctor_note(p, CKPT__MOMENT_SHAPE, NULL, t->name,
+                              "another moment of the same parameter has another shape", NULL, t->name.data);
             return;
         }
     }
@@ -400,7 +411,8 @@ void ckpt__doctor_state(ckpt__examination *p)
             else if (item->tensor != SIZE_MAX) {
                 check_moment(p, slot, item, home);
                 check_factor(p, item, group, home);
-                bool low_rank = ckpt__doctor_hyper(p, group, "rank", NULL) != NULL; /* GaLore: moments of a projection */
+                bool low_rank =
+                    ckpt__doctor_hyper(p, group, "rank", NULL) != NULL; /* GaLore: moments of a projection */
                 if (slot->param == SIZE_MAX && k - slot->first < 4 && !low_rank)
                     check_shape(p, slot, item);
             }

@@ -5,7 +5,8 @@
 
 /* Appends a row's text, with a value for each name in braces (ckpt__row lists them). Braces around another text
  * stay. */
-void ckpt__doctor_expand(ckpt__buf *b, const char *text, const ckpt__examination *p, const ckpt__row *row, const ckpt__found *found);
+void ckpt__doctor_expand(ckpt__buf *b, const char *text, const ckpt__examination *p, const ckpt__row *row,
+                         const ckpt__found *found);
 /* Appends the text as a shell, as Python and as C take it. Python and C get it in quotes, a shell only where that is
  * needed. */
 void ckpt__put_shell(ckpt__buf *b, const char *text);

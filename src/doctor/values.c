@@ -98,7 +98,8 @@ static void look_at_dict(ckpt__examination *p, const ckpt_visit *visit)
 static bool is_rng_tensor(const ckpt__examination *p, const ckpt_value *v)
 {
     return v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count &&
-           p->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG && p->index->tensors[v->tensor].info.dtype == CKPT_U8;
+           p->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG &&
+           p->index->tensors[v->tensor].info.dtype == CKPT_U8;
 }
 
 /* Lists of states: one a GPU, or one a rank. */
@@ -111,7 +112,8 @@ static void look_at_list(ckpt__examination *p, const ckpt_visit *visit)
     for (size_t i = 0; i < v->item_count && (rng || sampler); i++) {
         const ckpt_value *item = v->items[i];
         rng = rng && (is_rng_tensor(p, item) ||
-                      (item->kind == CKPT_V_DICT && (ckpt__str_holds_nocase(visit->name, "rng") || ckpt__str_holds_nocase(visit->name, "random"))));
+                      (item->kind == CKPT_V_DICT &&
+                       (ckpt__str_holds_nocase(visit->name, "rng") || ckpt__str_holds_nocase(visit->name, "random"))));
         sampler = sampler && item->kind == CKPT_V_DICT;
     }
     if (!rng && !sampler)

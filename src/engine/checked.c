@@ -30,8 +30,10 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
     if (known == SOUND)
         return CKPT_OK;
     if (known == DAMAGED)
-        return ckpt__fail(err, CKPT_E_DAMAGED, what, "the bytes of its storage do not have the CRC-32 %08x that was stored when "
-                           "it was written (copy the file again, or use an earlier checkpoint)", e->crc);
+        return ckpt__fail(err, CKPT_E_DAMAGED, what,
+                          "the bytes of its storage do not have the CRC-32 %08x that was stored when "
+                          "it was written (copy the file again, or use an earlier checkpoint)",
+                          e->crc);
     if (is_little(index, storage, bytes))
         return CKPT_OK;
     ckpt_status status = ckpt__read_storage(source, index, storage, true, NULL, NULL, err);

@@ -18,7 +18,7 @@ void ckpt__note_checked(ckpt__extent *extent, bool sound);
 uint64_t ckpt__bytes_unchecked(const ckpt__index *index, uint64_t *of);
 
 enum {
-    CKPT__CHECK_ANYWAY = 64 << 20,  /* bytes of a storage that take no time worth speaking of */
-    CKPT__CHECK_FROM = 8            /* so much of a larger one is not little: an eighth, all requests together */
+    CKPT__CHECK_ANYWAY = 64 << 20, /* bytes of a storage that take no time worth speaking of */
+    CKPT__CHECK_FROM = 8           /* so much of a larger one is not little: an eighth, all requests together */
 };
 #endif

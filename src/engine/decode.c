@@ -90,7 +90,8 @@ static ckpt_status inflate_exactly(ckpt__decoder *d, void *dst, size_t n, ckpt_e
             left -= d->z.avail_out;
         }
         if (d->z_ended)
-            return ckpt__fail(err, CKPT_E_DAMAGED, d->what, "the deflated record ends after %llu bytes; it says that it has %llu",
+            return ckpt__fail(err, CKPT_E_DAMAGED, d->what,
+                              "the deflated record ends after %llu bytes; it says that it has %llu",
                               (unsigned long long)d->z.total_out, (unsigned long long)d->extent->size);
         status = inflate_some(d, err);
     }
@@ -138,7 +139,8 @@ ckpt_status ckpt__decoder_finish(ckpt__decoder *d, ckpt_error *err)
     while (status == CKPT_OK && !d->z_ended && d->z.avail_out)
         status = inflate_some(d, err);
     if (status == CKPT_OK && !d->z.avail_out)
-        status = ckpt__fail(err, CKPT_E_DAMAGED, d->what, "the deflated record inflates to more than the %llu bytes that it says",
+        status = ckpt__fail(err, CKPT_E_DAMAGED, d->what,
+                            "the deflated record inflates to more than the %llu bytes that it says",
                             (unsigned long long)d->extent->size);
     return status;
 }

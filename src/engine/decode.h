@@ -8,14 +8,14 @@
 /* One pass over an extent. Of a deflated record of length 31 and size 48, consumed goes up to 31 and produced up to 48; of a
  * stored one no bytes are buffered. */
 typedef struct ckpt__decoder {
-    const ckpt__source *source;   /* borrowed, as is the extent */
+    const ckpt__source *source; /* borrowed, as is the extent */
     const ckpt__extent *extent;
-    const char *what;             /* for messages: borrowed */
-    uint64_t produced;            /* decoded bytes given out */
-    uint64_t consumed;            /* coded bytes read; stays 0 for a stored extent */
+    const char *what;  /* for messages: borrowed */
+    uint64_t produced; /* decoded bytes given out */
+    uint64_t consumed; /* coded bytes read; stays 0 for a stored extent */
     z_stream z;
-    bool z_open, z_ended;         /* z is in use: the extent is coded; zlib has seen the end */
-    unsigned char *coded;         /* heap, owned: CKPT__CODED_BLOCK bytes of input of a coded extent; else NULL */
+    bool z_open, z_ended; /* z is in use: the extent is coded; zlib has seen the end */
+    unsigned char *coded; /* heap, owned: CKPT__CODED_BLOCK bytes of input of a coded extent; else NULL */
 } ckpt__decoder;
 
 enum { CKPT__CODED_BLOCK = 256 << 10 };
@@ -29,7 +29,7 @@ ckpt_status ckpt__extent_read(const ckpt__source *source, const ckpt__extent *e,
 
 ckpt_status ckpt__decoder_open(ckpt__decoder *d, const ckpt__source *source, const ckpt__extent *e, const char *what,
                                ckpt_error *err);
-void ckpt__decoder_close(ckpt__decoder *d);     /* of one that was opened, or is all zero */
+void ckpt__decoder_close(ckpt__decoder *d); /* of one that was opened, or is all zero */
 /* Exactly n more bytes; the caller never asks past extent->size. */
 ckpt_status ckpt__decoder_read(ckpt__decoder *d, void *dst, size_t n, ckpt_error *err);
 /* Leaves n bytes out; only a coded extent has to be decoded for it. */

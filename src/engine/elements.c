@@ -19,7 +19,7 @@ static ckpt_status set_flips(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_
 {
     const ckpt__dtype_row *row = ckpt__dtype_row_of(t->dtype);
     size_t size = row->bits / 8, half = size / 2;
-    bool conj = t->conj && row->is_complex;      /* of a real number: itself */
+    bool conj = t->conj && row->is_complex; /* of a real number: itself */
     if (!conj && !t->neg)
         return CKPT_OK;
     if (row->is_complex) {
@@ -30,8 +30,10 @@ static ckpt_status set_flips(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_
     else if (!row->is_float && row->bits % 8 == 0 && t->dtype != CKPT_BOOL && t->dtype < CKPT_C32)
         e->negate_size = size;
     else
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, "it is a negated view of dtype %s, which has no negative "
-                           "values: save it with .resolve_neg()", ckpt_dtype_name(t->dtype));
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
+                          "it is a negated view of dtype %s, which has no negative "
+                          "values: save it with .resolve_neg()",
+                          ckpt_dtype_name(t->dtype));
     e->flips = e->negate_size == 0;
     e->unit = size;
     return CKPT_OK;
@@ -54,8 +56,8 @@ static ckpt_status open_range(ckpt__elements *e, const ckpt__index *index, size_
     return status;
 }
 
-static ckpt_status open_windows(ckpt__elements *e, const ckpt__strided *it, size_t size, uint64_t begin, uint64_t memory,
-                                ckpt_error *err)
+static ckpt_status open_windows(ckpt__elements *e, const ckpt__strided *it, size_t size, uint64_t begin,
+                                uint64_t memory, ckpt_error *err)
 {
     uint64_t least = CKPT__SCRATCH + CKPT__CODED_BLOCK;
     uint64_t room = memory > 2 * least ? memory - least : least;
@@ -67,16 +69,17 @@ static ckpt_status open_windows(ckpt__elements *e, const ckpt__strided *it, size
     return CKPT_OK;
 }
 
-ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t tensor,
-                                     const ckpt__elements_options *options, ckpt_error *err)
+ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
+                                     size_t tensor, const ckpt__elements_options *options, ckpt_error *err)
 {
     const ckpt__tensor *t = &index->tensors[tensor];
     memset(e, 0, sizeof *e);
     label(e, t->info.name, "");
     const char *layout = t->info.extra->layout.data;
     if (t->piece_count != 1)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, layout ? "its layout is %s: only dense tensors are read%s"
-                          : "it has no data of its own%s%s", layout ? layout : " (a meta tensor)",
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
+                          layout ? "its layout is %s: only dense tensors are read%s" : "it has no data of its own%s%s",
+                          layout ? layout : " (a meta tensor)",
                           layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
     const ckpt__piece *p = &t->pieces[0];
     ckpt__storage *s = &index->storages[p->storage];
@@ -91,7 +94,7 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     if (e->size == 0)
         return CKPT_OK;
     ckpt_status status = options->resolve ? set_flips(e, &t->info, err) : CKPT_OK;
-    ckpt__strided it = { .ndim = 0 };
+    ckpt__strided it = {.ndim = 0};
     if (bits % 8 == 0)
         ckpt__strided_init(&it, p->shape, p->strides, t->info.ndim, bits / 8);
     if (status < 0)
@@ -99,13 +102,15 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     uint64_t begin = (uint64_t)p->offset * bits / 8;
     if (ckpt__strided_is_contiguous(&it))
         return open_range(e, index, p->storage, begin, options->check, err);
-    if (options->check)               /* windows do not see the storage's bytes in their order */
+    if (options->check) /* windows do not see the storage's bytes in their order */
         status = ckpt__check_storage(source, index, p->storage, e->size, e->what, err);
-    return status < 0 ? status : open_windows(e, &it, bits / 8, begin, options->memory ? options->memory : CKPT__MEMORY, err);
+    return status < 0 ? status
+                      : open_windows(e, &it, bits / 8, begin, options->memory ? options->memory : CKPT__MEMORY, err);
 }
 
-ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t storage,
-                                      bool as_stored, const ckpt__elements_options *options, ckpt_error *err)
+ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
+                                      size_t storage, bool as_stored, const ckpt__elements_options *options,
+                                      ckpt_error *err)
 {
     ckpt__storage *s = &index->storages[storage];
     memset(e, 0, sizeof *e);
@@ -139,7 +144,8 @@ static ckpt_status from_windows(ckpt__elements *e, unsigned char *to, size_t n, 
     while (n) {
         if (e->window_at == e->window_end) {
             e->window_at = e->window_end = 0;
-            ckpt_status status = ckpt__windows_next(&e->windows, e->source, e->extent, e->window, &e->window_end, e->what, err);
+            ckpt_status status =
+                ckpt__windows_next(&e->windows, e->source, e->extent, e->window, &e->window_end, e->what, err);
             if (status < 0)
                 return status;
             if (e->window_end == 0)
@@ -189,8 +195,10 @@ static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ck
 
 static ckpt_status wrong_crc(const ckpt__elements *e, uint32_t is, uint32_t was, ckpt_error *err)
 {
-    return ckpt__fail(err, CKPT_E_DAMAGED, e->what, "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
-                       "(copy the file again, or use an earlier checkpoint)", is, was);
+    return ckpt__fail(err, CKPT_E_DAMAGED, e->what,
+                      "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                      "(copy the file again, or use an earlier checkpoint)",
+                      is, was);
 }
 
 static ckpt_status finish(ckpt__elements *e, ckpt_error *err)
@@ -210,7 +218,8 @@ ckpt_status ckpt__elements_read(ckpt__elements *e, void *dst, size_t n, ckpt_err
     unsigned char *to = dst;
     ckpt_status status = CKPT_OK;
     if (n > e->size - e->at)
-        return ckpt__fail(err, CKPT_E_FORMAT, e->what, "more is asked for than its %llu bytes", (unsigned long long)e->size);
+        return ckpt__fail(err, CKPT_E_FORMAT, e->what, "more is asked for than its %llu bytes",
+                          (unsigned long long)e->size);
     e->at += n;
     while (status == CKPT_OK && n) {
         size_t some = e->carried - e->carry_at;
@@ -222,7 +231,7 @@ ckpt_status ckpt__elements_read(ckpt__elements *e, void *dst, size_t n, ckpt_err
             some = n - n % e->unit;
             status = read_units(e, to, some, err);
         } else {
-            uint64_t left = e->size - (e->at - n);    /* a storage may end within a unit */
+            uint64_t left = e->size - (e->at - n); /* a storage may end within a unit */
             e->carried = left < e->unit ? (size_t)left : e->unit;
             e->carry_at = 0;
             status = read_units(e, e->carry, e->carried, err);

@@ -10,46 +10,47 @@
  * and then 2: the first 4 go to the caller directly; the second unit is read into `carry` (carried 4) and swapped
  * there, and 2 bytes of it are given (carry_at 2). The second read takes the other 2 from there. */
 typedef struct ckpt__elements {
-    ckpt__decoder decoder;        /* what lies in order is read through it */
-    ckpt__windows windows;        /* what does not, through these */
-    bool windowed;                /* through the windows */
-    unsigned char *window;        /* heap, owned: the window that was gathered; bytes [window_at, window_end) of it
+    ckpt__decoder decoder; /* what lies in order is read through it */
+    ckpt__windows windows; /* what does not, through these */
+    bool windowed;         /* through the windows */
+    unsigned char *window; /* heap, owned: the window that was gathered; bytes [window_at, window_end) of it
                                    * are not yet given out. NULL: not windowed */
     size_t window_at, window_end;
-    const ckpt__source *source;   /* borrowed */
-    ckpt__extent *extent;         /* the index's; only the answer of the CRC check is written (engine/checked.h) */
-    uint64_t size, at;            /* bytes in all, and given out */
-    size_t unit;                  /* bytes that belong together: no block ends within */
-    uint32_t swap;                /* bytes that are reversed; 1: none */
-    unsigned char flip[16];       /* of a resolved view, what is flipped in each unit; or negate_size */
+    const ckpt__source *source; /* borrowed */
+    ckpt__extent *extent;       /* the index's; only the answer of the CRC check is written (engine/checked.h) */
+    uint64_t size, at;          /* bytes in all, and given out */
+    size_t unit;                /* bytes that belong together: no block ends within */
+    uint32_t swap;              /* bytes that are reversed; 1: none */
+    unsigned char flip[16];     /* of a resolved view, what is flipped in each unit; or negate_size */
     bool flips;
-    size_t negate_size;           /* integers of that size are negated; 0: none */
-    unsigned char carry[16];      /* of a unit that a read cuts */
-    size_t carried, carry_at;     /* bytes of it; how many were given out */
+    size_t negate_size;                        /* integers of that size are negated; 0: none */
+    unsigned char carry[16];                   /* of a unit that a read cuts */
+    size_t carried, carry_at;                  /* bytes of it; how many were given out */
     bool check_extent, check_tensor, whole;    /* compare the CRC of the storage, of the tensor; all of the extent is
                                                 * read */
-    uint32_t extent_crc, tensor_crc, want_crc;    /* of the bytes as stored; of the elements in C order, not
+    uint32_t extent_crc, tensor_crc, want_crc; /* of the bytes as stored; of the elements in C order, not
                                                    * resolved; what tensor_crc must be */
-    char what[200];               /* for messages: the name, escaped */
+    char what[200];                            /* for messages: the name, escaped */
 } ckpt__elements;
 
 /* How the elements are read. All zero: no check, the bytes behind a view, 128 MiB. */
 typedef struct ckpt__elements_options {
-    bool check;                   /* compare the CRCs there are: of the storage, also where a view is but a part of it, and of
+    bool check;      /* compare the CRCs there are: of the storage, also where a view is but a part of it, and of
                                    * the tensor */
-    bool resolve;                 /* conjugate and negated views: give their values, not the bytes behind them */
-    uint64_t memory;              /* for the buffers; 0: CKPT__MEMORY */
+    bool resolve;    /* conjugate and negated views: give their values, not the bytes behind them */
+    uint64_t memory; /* for the buffers; 0: CKPT__MEMORY */
 } ckpt__elements_options;
 
 /* CKPT_E_UNSUPPORTED where it is not dense or has no data; CKPT_E_NO_MEMORY. */
-ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t tensor,
-                                     const ckpt__elements_options *options, ckpt_error *err);
+ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
+                                     size_t tensor, const ckpt__elements_options *options, ckpt_error *err);
 /* All bytes of a storage, its elements little-endian (as_stored: as they are). */
-ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t storage,
-                                      bool as_stored, const ckpt__elements_options *options, ckpt_error *err);
+ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
+                                      size_t storage, bool as_stored, const ckpt__elements_options *options,
+                                      ckpt_error *err);
 /* The next n bytes, never more than are left; with the last of them CRCs are compared: CKPT_E_DAMAGED. */
 ckpt_status ckpt__elements_read(ckpt__elements *e, void *dst, size_t n, ckpt_error *err);
 /* Does a view repeat few bytes so often (strides of 0) that a file of a kilobyte would keep its reader busy for hours? */
 bool ckpt__elements_repeat(const ckpt_tensor_info *t);
-void ckpt__elements_close(ckpt__elements *e);   /* of one that was opened, also without success, or is all zero */
+void ckpt__elements_close(ckpt__elements *e); /* of one that was opened, also without success, or is all zero */
 #endif

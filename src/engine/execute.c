@@ -7,19 +7,19 @@
 
 /* One run of a plan. The plan is run group by group: all copies of one storage, then those of the next. */
 typedef struct runner {
-    const ckpt__source *source;   /* borrowed, as are the index, the lanes and the progress (NULL: none) */
+    const ckpt__source *source; /* borrowed, as are the index, the lanes and the progress (NULL: none) */
     const ckpt__index *index;
     ckpt__lanes *lanes;
     const ckpt_progress *progress;
-    uint64_t done, total;         /* bytes of the storages */
-    bool check;                   /* compare CRCs */
+    uint64_t done, total; /* bytes of the storages */
+    bool check;           /* compare CRCs */
     /* the storage that is being read */
-    ckpt__copy *copies;           /* the plan's: the first of its copies */
-    size_t count;                 /* of its copies */
-    ckpt__copy *direct;           /* the one host copy that takes all of it; else NULL */
+    ckpt__copy *copies; /* the plan's: the first of its copies */
+    size_t count;       /* of its copies */
+    ckpt__copy *direct; /* the one host copy that takes all of it; else NULL */
     bool any_device;
-    ckpt__slot *slot;             /* the block that is being filled: the lanes' */
-    void *host_block;             /* heap, owned: CKPT__BLOCK bytes, where neither a place nor a slot takes the
+    ckpt__slot *slot; /* the block that is being filled: the lanes' */
+    void *host_block; /* heap, owned: CKPT__BLOCK bytes, where neither a place nor a slot takes the
                                    * bytes; NULL before */
 } runner;
 
@@ -100,12 +100,12 @@ static ckpt_status run_linear(runner *r, size_t storage, ckpt_error *err)
 
 /* One copy that is not linear. */
 typedef struct shaped {
-    runner *r;                    /* borrowed, as is the copy */
+    runner *r; /* borrowed, as is the copy */
     ckpt__copy *copy;
-    ckpt__strided place;          /* how far the copy's place is filled */
-    void *converted;              /* heap, owned: a block in the dtype of the place; NULL: no conversion yet */
-    size_t room;                  /* bytes of `converted` */
-    bool inexact;                 /* some value was rounded */
+    ckpt__strided place; /* how far the copy's place is filled */
+    void *converted;     /* heap, owned: a block in the dtype of the place; NULL: no conversion yet */
+    size_t room;         /* bytes of `converted` */
+    bool inexact;        /* some value was rounded */
 } shaped;
 
 /* Contiguous pieces of the place, each a copy of its own; rows of one pitch go as one 2D copy. */
@@ -127,9 +127,9 @@ static ckpt_status scatter_device(shaped *s, ckpt__lane *lane, const char *data,
                 uint64_t in_row = s->place.shape[last] - s->place.index[last];
                 rows = rows < in_row ? rows : in_row;
                 offset = s->place.offset;
-                status = lane->ops->to_device_2d(lane->stream, (char *)s->copy->data + offset, (size_t)s->place.stride[last],
-                                                 (char *)slot->data + at, (size_t)s->place.run, (size_t)s->place.run,
-                                                 (size_t)rows, err);
+                status = lane->ops->to_device_2d(lane->stream, (char *)s->copy->data + offset,
+                                                 (size_t)s->place.stride[last], (char *)slot->data + at,
+                                                 (size_t)s->place.run, (size_t)s->place.run, (size_t)rows, err);
                 at += (size_t)(rows * s->place.run);
                 for (uint64_t i = 0; i < rows; i++)
                     ckpt__strided_next(&s->place, UINT64_MAX, &offset, &got);
@@ -137,7 +137,8 @@ static ckpt_status scatter_device(shaped *s, ckpt__lane *lane, const char *data,
             }
             if (!ckpt__strided_next(&s->place, block - at, &offset, &got))
                 break;
-            status = lane->ops->to_device(lane->stream, (char *)s->copy->data + offset, (char *)slot->data + at, (size_t)got, err);
+            status = lane->ops->to_device(lane->stream, (char *)s->copy->data + offset, (char *)slot->data + at,
+                                          (size_t)got, err);
             at += (size_t)got;
         }
         if (status == CKPT_OK)
@@ -157,7 +158,7 @@ static ckpt_status place_block(void *ctx, uint64_t offset, const void *data, siz
     (void)offset;
     if (c->from != c->to) {
         size_t count = n / ckpt_dtype_size(c->from), size = count * ckpt_dtype_size(c->to);
-        if (size > s->room) {         /* the first block of a view may be the smaller part of a read */
+        if (size > s->room) { /* the first block of a view may be the smaller part of a read */
             free(s->converted);
             s->room = 0;
             if (!(s->converted = malloc(size)))
@@ -165,8 +166,8 @@ static ckpt_status place_block(void *ctx, uint64_t offset, const void *data, siz
             s->room = size;
         }
         if (!ckpt__convert(c->from, data, c->to, s->converted, count, &s->inexact))
-            return ckpt__fail(err, CKPT_E_UNSUPPORTED, "", "there is no conversion from %s to %s", ckpt_dtype_name(c->from),
-                              ckpt_dtype_name(c->to));
+            return ckpt__fail(err, CKPT_E_UNSUPPORTED, "", "there is no conversion from %s to %s",
+                              ckpt_dtype_name(c->from), ckpt_dtype_name(c->to));
         data = s->converted;
         n = size;
     }
@@ -186,9 +187,10 @@ static ckpt_status run_shaped(runner *r, size_t storage, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     /* Before anything is touched, also where the one tensor is the whole storage and is cast, say. */
     if (r->check)
-        status = ckpt__check_storage(r->source, r->index, storage, UINT64_MAX, r->index->storages[storage].name.data, err);
+        status =
+            ckpt__check_storage(r->source, r->index, storage, UINT64_MAX, r->index->storages[storage].name.data, err);
     for (size_t i = 0; status == CKPT_OK && i < r->count; i++) {
-        shaped s = { .r = r, .copy = &r->copies[i] };
+        shaped s = {.r = r, .copy = &r->copies[i]};
         ckpt__strided_init(&s.place, s.copy->shape, s.copy->strides, s.copy->ndim, ckpt_dtype_size(s.copy->to));
         status = ckpt__read_tensor(r->source, r->index, s.copy->tensor, r->check, place_block, &s, err);
         free(s.converted);
@@ -207,7 +209,8 @@ static bool has_own_crc(const ckpt__index *x, const ckpt__copy *c)
 ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ckpt__index *index, bool check,
                           ckpt__lanes *lanes, const ckpt_progress *progress, ckpt_error *err)
 {
-    runner r = { .source = source, .index = index, .lanes = lanes, .progress = progress, .total = plan->bytes, .check = check };
+    runner r = {
+        .source = source, .index = index, .lanes = lanes, .progress = progress, .total = plan->bytes, .check = check};
     ckpt_status status = CKPT_OK;
     size_t end;
     for (size_t first = 0; status == CKPT_OK && first < plan->count; first = end) {
@@ -238,7 +241,8 @@ ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ck
     return status;
 }
 
-ckpt_status ckpt__put_bytes(ckpt__lanes *lanes, ckpt_device device, void *dst, const void *src, size_t n, ckpt_error *err)
+ckpt_status ckpt__put_bytes(ckpt__lanes *lanes, ckpt_device device, void *dst, const void *src, size_t n,
+                            ckpt_error *err)
 {
     return ckpt__move_bytes(lanes, device, dst, ckpt_cpu(), src, n, err);
 }
@@ -257,8 +261,8 @@ ckpt_status ckpt__put_zeros(ckpt__lanes *lanes, ckpt_device device, void *dst, c
     return status;
 }
 
-ckpt_status ckpt__move_bytes(ckpt__lanes *lanes, ckpt_device to, void *dst, ckpt_device from, const void *src, uint64_t n,
-                             ckpt_error *err)
+ckpt_status ckpt__move_bytes(ckpt__lanes *lanes, ckpt_device to, void *dst, ckpt_device from, const void *src,
+                             uint64_t n, ckpt_error *err)
 {
     ckpt__lane *a, *b;
     ckpt_status status = ckpt__lanes_get(lanes, NULL, from, &a, err);

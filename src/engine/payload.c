@@ -5,7 +5,7 @@
 #include "engine/elements.h"
 #include "model/views.h"
 
-enum { SOURCE_BLOCK = 256 << 10 };  /* bytes that are converted at a time */
+enum { SOURCE_BLOCK = 256 << 10 }; /* bytes that are converted at a time */
 
 /* The one payload that is read, and what all of them share. Where the source has 3 storages and the target 5, the
  * storages 3 and 4 are new: own_count is 2, and own[0] is the tensor that storage 3 is made of.
@@ -14,32 +14,33 @@ enum { SOURCE_BLOCK = 256 << 10 };  /* bytes that are converted at a time */
  * the second element goes to `carry`, carried is 4, and 2 bytes are given (carry_at 2). The next read begins with
  * the other 2. */
 struct ckpt__reader_payload {
-    const ckpt__source *source;   /* borrowed, as are the indexes and casts */
+    const ckpt__source *source; /* borrowed, as are the indexes and casts */
     const ckpt__index *from, *to;
     const ckpt_dtype *casts;      /* one a tensor of `from`; NULL: none */
     uint64_t memory;              /* bytes that the buffers may take */
     ckpt__convert_counts *counts; /* heap, owned: per tensor of `from`; NULL: no casts */
-    size_t *own; size_t own_count;    /* heap, owned: the tensor of each storage that the source does not have;
+    size_t *own;
+    size_t own_count; /* heap, owned: the tensor of each storage that the source does not have;
                                        * SIZE_MAX: none */
-    bool open;                    /* kind and number are those of the payload that is being read */
+    bool open;        /* kind and number are those of the payload that is being read */
     ckpt__segment_kind kind;
     size_t number;
-    uint64_t next;                /* the byte of it that comes next */
-    ckpt__elements elements;      /* owned */
-    ckpt__index view;             /* a copy of `from` with one tensor: its elements in the order of their places in a
+    uint64_t next;           /* the byte of it that comes next */
+    ckpt__elements elements; /* owned */
+    ckpt__index view;        /* a copy of `from` with one tensor: its elements in the order of their places in a
                                    * storage. It owns nothing; the next two and `sizes` are its tensor */
     ckpt__tensor ordered;
     ckpt__piece piece;
-    int64_t *sizes;               /* heap, owned: shape, then strides; NULL before the first such tensor */
+    int64_t *sizes; /* heap, owned: shape, then strides; NULL before the first such tensor */
     /* one that is converted */
     bool converts;
-    size_t tensor;                /* number in `from` */
-    ckpt_dtype dtype, cast;       /* of the source's elements, of the target's */
-    uint64_t left;                /* elements that are not converted yet */
-    unsigned char *block;         /* heap, owned: SOURCE_BLOCK bytes of the source's elements; NULL before the first
+    size_t tensor;            /* number in `from` */
+    ckpt_dtype dtype, cast;   /* of the source's elements, of the target's */
+    uint64_t left;            /* elements that are not converted yet */
+    unsigned char *block;     /* heap, owned: SOURCE_BLOCK bytes of the source's elements; NULL before the first
                                    * conversion */
-    unsigned char carry[16];      /* of a converted element that a read cuts */
-    size_t carried, carry_at;     /* bytes of it; how many were given out */
+    unsigned char carry[16];  /* of a converted element that a read cuts */
+    size_t carried, carry_at; /* bytes of it; how many were given out */
 };
 
 /* ---- opening one */
@@ -53,7 +54,7 @@ static bool resolved(const ckpt__reader_payload *p, size_t tensor)
 static ckpt_status open_tensor(ckpt__reader_payload *p, size_t tensor, ckpt_error *err)
 {
     const ckpt_tensor_info *from = &p->from->tensors[tensor].info;
-    ckpt__elements_options options = { .check = true, .resolve = resolved(p, tensor), .memory = p->memory };
+    ckpt__elements_options options = {.check = true, .resolve = resolved(p, tensor), .memory = p->memory};
     size_t size = ckpt_dtype_size(from->dtype);
     p->tensor = tensor;
     p->dtype = from->dtype;
@@ -79,14 +80,14 @@ static ckpt_status open_ordered(ckpt__reader_payload *p, size_t tensor, ckpt_err
 {
     const ckpt__tensor *from = &p->from->tensors[tensor], *to = &p->to->tensors[tensor];
     const int64_t *order = to->pieces[0].strides;
-    ckpt__elements_options options = { .check = true, .resolve = resolved(p, tensor), .memory = p->memory };
+    ckpt__elements_options options = {.check = true, .resolve = resolved(p, tensor), .memory = p->memory};
     uint32_t n = to->info.ndim;
     int64_t *sizes = realloc(p->sizes, ((size_t)n * 2 + 1) * sizeof *sizes), *strides = sizes ? sizes + n : NULL;
     if (!sizes)
         return ckpt__fail_memory(err, from->info.name.data, n);
     p->sizes = sizes;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = 0;              /* how many lie outside of dimension i */
+        uint32_t at = 0; /* how many lie outside of dimension i */
         for (uint32_t k = 0; k < n; k++)
             at += order[k] > order[i] || (order[k] == order[i] && k < i);
         sizes[at] = from->pieces[0].shape[i];
@@ -107,7 +108,8 @@ static ckpt_status open_ordered(ckpt__reader_payload *p, size_t tensor, ckpt_err
 static bool is_ordered(const ckpt__reader_payload *p, size_t tensor)
 {
     const ckpt__tensor *to = &p->to->tensors[tensor];
-    bool converts = p->casts && p->casts[tensor] != CKPT_DTYPE_NONE && p->casts[tensor] != p->from->tensors[tensor].info.dtype;
+    bool converts =
+        p->casts && p->casts[tensor] != CKPT_DTYPE_NONE && p->casts[tensor] != p->from->tensors[tensor].info.dtype;
     return !converts && to->piece_count == 1 && p->from->tensors[tensor].piece_count == 1 &&
            to->info.ndim == p->from->tensors[tensor].info.ndim &&
            !ckpt__is_c_order(to->pieces[0].shape, to->pieces[0].strides, to->info.ndim);
@@ -115,7 +117,7 @@ static bool is_ordered(const ckpt__reader_payload *p, size_t tensor)
 
 static ckpt_status open_payload(ckpt__reader_payload *p, ckpt__segment_kind kind, size_t number, ckpt_error *err)
 {
-    ckpt__elements_options options = { .check = true, .memory = p->memory };
+    ckpt__elements_options options = {.check = true, .memory = p->memory};
     size_t tensor = number;
     ckpt__elements_close(&p->elements);
     p->kind = kind;
@@ -130,7 +132,8 @@ static ckpt_status open_payload(ckpt__reader_payload *p, ckpt__segment_kind kind
         tensor = k < p->own_count ? p->own[k] : SIZE_MAX;
     }
     if (tensor >= p->from->tensor_count)
-        return ckpt__fail(err, CKPT_E_FORMAT, "payload", "number %zu is asked for, which the source does not have", number);
+        return ckpt__fail(err, CKPT_E_FORMAT, "payload", "number %zu is asked for, which the source does not have",
+                          number);
     if (kind == CKPT__STORAGE && is_ordered(p, tensor))
         return open_ordered(p, tensor, err);
     return open_tensor(p, tensor, err);
@@ -243,7 +246,7 @@ ckpt_status ckpt__payload_open(const ckpt__source *source, const ckpt__index *fr
         ckpt__reader_payload_free(p);
         return ckpt__fail_memory(err, "payload", to->storage_count);
     }
-    *payload = (ckpt__payload){ .read = payload_read, .ctx = p };
+    *payload = (ckpt__payload){.read = payload_read, .ctx = p};
     *out = p;
     return CKPT_OK;
 }

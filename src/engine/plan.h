@@ -12,29 +12,30 @@ typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ck
  * `device`, and their storage is read once. Of w[1:], where w is float32 of shape 3 x 4 and all of storage 0, the source is
  * linear with begin 16 and size 32. Pointers are borrowed from the state. */
 typedef struct ckpt__copy {
-    size_t tensor;                /* number in the source index */
-    size_t state, binding;        /* whose place it is: number of the state in the restore, of the binding in the state */
-    ckpt_str name;                /* of the binding, for messages */
+    size_t tensor;         /* number in the source index */
+    size_t state, binding; /* whose place it is: number of the state in the restore, of the binding in the state */
+    ckpt_str name;         /* of the binding, for messages */
     ckpt_dtype from, to;
     uint32_t ndim;
-    const int64_t *shape, *strides;      /* of the place, in elements; shape equals the source's */
+    const int64_t *shape, *strides; /* of the place, in elements; shape equals the source's */
     void *data;
     ckpt_device device;
     ckpt__copied done;
     /* filled by ckpt__plan_order */
-    size_t storage;               /* SIZE_MAX: an empty tensor, nothing to read */
-    uint64_t begin, size;         /* bytes of the source view in its storage, where it is linear */
-    bool linear;                  /* bytes go over one to one: contiguous both sides, no cast, no byte swap, no
+    size_t storage;       /* SIZE_MAX: an empty tensor, nothing to read */
+    uint64_t begin, size; /* bytes of the source view in its storage, where it is linear */
+    bool linear;          /* bytes go over one to one: contiguous both sides, no cast, no byte swap, no
                                    * view that is conjugated or negated */
 } ckpt__copy;
 
 /* All copies of one restore. After ckpt__plan_order they are in the order of the files, those of one storage together. */
 typedef struct ckpt__plan {
-    ckpt__copy *copies; size_t count, capacity;    /* heap, owned */
-    uint64_t bytes;               /* payload bytes that are read, each once */
+    ckpt__copy *copies;
+    size_t count, capacity; /* heap, owned */
+    uint64_t bytes;         /* payload bytes that are read, each once */
 } ckpt__plan;
 
-ckpt__copy *ckpt__plan_add(ckpt__plan *plan);            /* zeroed; NULL when memory is short */
+ckpt__copy *ckpt__plan_add(ckpt__plan *plan); /* zeroed; NULL when memory is short */
 /* Sorts by file, place in the file and storage, so that each storage is read once and in order. */
 void ckpt__plan_order(ckpt__plan *plan, const ckpt__index *index);
 /* The copies [first, *end) are all those of one storage. */

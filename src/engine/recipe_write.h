@@ -11,9 +11,9 @@
 typedef struct ckpt__payload {
     ckpt_status (*read)(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
                         ckpt_error *err);
-    void *ctx;                    /* what read gets; whoever made the payload owns it */
-    bool alone;                   /* the thread that reads writes as well; else another one does */
-    size_t block;                 /* bytes that are written at a time; 0: CKPT__BLOCK */
+    void *ctx;    /* what read gets; whoever made the payload owns it */
+    bool alone;   /* the thread that reads writes as well; else another one does */
+    size_t block; /* bytes that are written at a time; 0: CKPT__BLOCK */
 } ckpt__payload;
 
 /* Writes the recipe to the sink (which has its size): 8 MiB blocks or smaller, CRC of each payload on the way, the deferred bytes

@@ -27,7 +27,7 @@ ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *in
                                ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {
     ckpt__elements e;
-    ckpt__elements_options options = { .check = check };
+    ckpt__elements_options options = {.check = check};
     ckpt_status status = ckpt__elements_of_storage(&e, source, index, storage, true, &options, err);
     if (status == CKPT_OK)
         status = pass_all(&e, fn, ctx, err);
@@ -39,12 +39,13 @@ ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__inde
                                     ckpt__buffer_fn buffer, ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {
     ckpt__elements e;
-    ckpt__elements_options options = { .check = check };
+    ckpt__elements_options options = {.check = check};
     ckpt_status status = ckpt__elements_of_storage(&e, source, index, storage, true, &options, err);
     for (uint64_t at = 0; status == CKPT_OK && at < e.size; at += CKPT__BLOCK) {
         size_t n = e.size - at < CKPT__BLOCK ? (size_t)(e.size - at) : CKPT__BLOCK;
         void *to = NULL;
-        if ((status = buffer(ctx, at, n, &to, err)) == CKPT_OK && (status = ckpt__elements_read(&e, to, n, err)) == CKPT_OK)
+        if ((status = buffer(ctx, at, n, &to, err)) == CKPT_OK &&
+            (status = ckpt__elements_read(&e, to, n, err)) == CKPT_OK)
             status = fn(ctx, at, to, n, err);
     }
     ckpt__elements_close(&e);
@@ -67,13 +68,13 @@ static ckpt_status read_tensor(const ckpt__source *source, const ckpt__index *in
 ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
                               ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {
-    ckpt__elements_options options = { .check = check, .resolve = true };
+    ckpt__elements_options options = {.check = check, .resolve = true};
     return read_tensor(source, index, tensor, &options, fn, ctx, err);
 }
 
 ckpt_status ckpt__read_tensor_as_stored(const ckpt__source *source, const ckpt__index *index, size_t tensor,
                                         ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {
-    ckpt__elements_options options = { .check = false };
+    ckpt__elements_options options = {.check = false};
     return read_tensor(source, index, tensor, &options, fn, ctx, err);
 }

@@ -14,25 +14,25 @@ enum { HOLE = 16 << 10, PIECE = 512 << 10, PITCH = 64 };
  * The holes are small, so both dimensions are within one piece: bytes 0..39 of the storage are read at once, and the
  * element in row 1, column 2 goes from byte 1 * 4 + 2 * 16 = 36 to byte 1 * 12 + 2 * 4 = 20 of the window. */
 typedef struct dim {
-    uint64_t n;                   /* indexes in the window */
-    uint64_t stride;              /* bytes between them in the storage */
-    uint64_t place;               /* and in the window */
-    uint64_t tile;                /* indexes in a tile */
-    uint64_t at;                  /* the tile's first */
-    uint64_t here;                /* indexes of the tile that is being moved */
-    uint64_t pitch;               /* bytes between them in the scratch */
-    bool piece;                   /* lies within a piece; else each index has pieces of its own */
+    uint64_t n;      /* indexes in the window */
+    uint64_t stride; /* bytes between them in the storage */
+    uint64_t place;  /* and in the window */
+    uint64_t tile;   /* indexes in a tile */
+    uint64_t at;     /* the tile's first */
+    uint64_t here;   /* indexes of the tile that is being moved */
+    uint64_t pitch;  /* bytes between them in the scratch */
+    bool piece;      /* lies within a piece; else each index has pieces of its own */
 } dim;
 
 /* One window, while it is gathered. All pointers are borrowed. */
 typedef struct box {
     uint32_t ndim;
     dim dims[CKPT__WINDOW_DIMS];
-    uint32_t by_stride[CKPT__WINDOW_DIMS];    /* numbers of dims, that of the smallest stride first */
-    uint64_t begin;               /* of the box's first element in the storage, in bytes */
-    size_t size;                  /* bytes of an element */
-    uint64_t pitch;               /* bytes from piece to piece in the scratch */
-    unsigned char *scratch, *to;  /* CKPT__SCRATCH bytes; the window */
+    uint32_t by_stride[CKPT__WINDOW_DIMS]; /* numbers of dims, that of the smallest stride first */
+    uint64_t begin;                        /* of the box's first element in the storage, in bytes */
+    size_t size;                           /* bytes of an element */
+    uint64_t pitch;                        /* bytes from piece to piece in the scratch */
+    unsigned char *scratch, *to;           /* CKPT__SCRATCH bytes; the window */
     const ckpt__source *source;
     const ckpt__extent *extent;
 } box;
@@ -82,8 +82,12 @@ static uint64_t take_box(ckpt__windows *w, box *b)
     b->begin = w->begin;
     for (uint32_t i = w->ndim; i-- > 0;) {
         dim *d = &b->dims[i];
-        *d = (dim){ .n = i > w->split ? w->shape[i] : i < w->split ? 1 : left < w->step ? left : w->step,
-                    .stride = w->stride[i], .place = place };
+        *d = (dim){.n = i > w->split     ? w->shape[i]
+                        : i < w->split   ? 1
+                        : left < w->step ? left
+                                         : w->step,
+                   .stride = w->stride[i],
+                   .place = place};
         place *= d->n;
         b->begin += w->lo[i] * w->stride[i];
     }
@@ -125,7 +129,7 @@ static void plan_tiles(box *b)
         if (d->tile < d->n)
             break;
     }
-    b->pitch = (span + PITCH - 1) / PITCH * PITCH + PITCH;     /* no power of two, which would fall on few cache lines */
+    b->pitch = (span + PITCH - 1) / PITCH * PITCH + PITCH; /* no power of two, which would fall on few cache lines */
     uint64_t fit = CKPT__SCRATCH / b->pitch;
     for (uint32_t i = b->ndim; i-- > 0 && fit > 1;) {
         dim *d = &b->dims[i];
@@ -138,7 +142,7 @@ static void plan_tiles(box *b)
 
 static ckpt_status read_pieces(box *b, const char *what, ckpt_error *err)
 {
-    uint64_t index[CKPT__WINDOW_DIMS] = { 0 }, from = b->begin, span = b->size, pitch = b->pitch;
+    uint64_t index[CKPT__WINDOW_DIMS] = {0}, from = b->begin, span = b->size, pitch = b->pitch;
     unsigned char *to = b->scratch;
     ckpt_status status = CKPT_OK;
     for (uint32_t i = 0; i < b->ndim; i++) {
@@ -171,8 +175,8 @@ static ckpt_status read_pieces(box *b, const char *what, ckpt_error *err)
     }
 }
 
-#define MOVE(type)                                                         \
-    for (uint64_t i = 0; i < n; i++, to += sizeof(type), from += stride) \
+#define MOVE(type)                                                                                                     \
+    for (uint64_t i = 0; i < n; i++, to += sizeof(type), from += stride)                                               \
     memcpy(to, from, sizeof(type))
 
 /* n elements of `size` bytes, `stride` apart, side by side. */
@@ -196,7 +200,7 @@ static void move_row(unsigned char *to, const unsigned char *from, uint64_t stri
 /* The elements of the tile, from the scratch to their places in the window, in the window's order. */
 static void move_tile(const box *b)
 {
-    uint64_t index[CKPT__WINDOW_DIMS] = { 0 };
+    uint64_t index[CKPT__WINDOW_DIMS] = {0};
     const dim *last = &b->dims[b->ndim - 1];
     const unsigned char *from = b->scratch;
     unsigned char *to = b->to;
@@ -233,7 +237,7 @@ static ckpt_status fill_by_tiles(box *b, const char *what, ckpt_error *err)
             return status;
         move_tile(b);
         uint32_t k = 0;
-        for (; k < b->ndim; k++) {    /* on in the order of the file */
+        for (; k < b->ndim; k++) { /* on in the order of the file */
             dim *d = &b->dims[b->by_stride[k]];
             if ((d->at += d->here) < d->n)
                 break;

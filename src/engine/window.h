@@ -17,15 +17,15 @@ enum { CKPT__WINDOW_DIMS = CKPT__STRIDED_MAX + 1 };
  * and {2, 0}. */
 typedef struct ckpt__windows {
     uint32_t ndim;
-    uint64_t shape[CKPT__WINDOW_DIMS], stride[CKPT__WINDOW_DIMS];   /* sizes; bytes in the storage; C order of the
+    uint64_t shape[CKPT__WINDOW_DIMS], stride[CKPT__WINDOW_DIMS]; /* sizes; bytes in the storage; C order of the
                                                                      * elements */
-    size_t size;                  /* bytes of an element */
-    uint64_t begin;               /* of the view's first element in the storage, in bytes */
-    uint32_t split;               /* the dimension that windows cut, and how many indexes of it they have */
+    size_t size;                                                  /* bytes of an element */
+    uint64_t begin; /* of the view's first element in the storage, in bytes */
+    uint32_t split; /* the dimension that windows cut, and how many indexes of it they have */
     uint64_t step;
-    uint64_t lo[CKPT__WINDOW_DIMS];   /* the next window's first index */
-    bool ended;                   /* the last window was given, or the view is empty */
-    unsigned char *scratch;       /* heap, owned: CKPT__SCRATCH bytes, made when first used; NULL before */
+    uint64_t lo[CKPT__WINDOW_DIMS]; /* the next window's first index */
+    bool ended;                     /* the last window was given, or the view is empty */
+    unsigned char *scratch;         /* heap, owned: CKPT__SCRATCH bytes, made when first used; NULL before */
 } ckpt__windows;
 
 enum { CKPT__SCRATCH = 1 << 20 };

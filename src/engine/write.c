@@ -7,10 +7,10 @@
 
 /* A block that is written last, because it holds bytes that only finish() knows. */
 typedef struct block {
-    struct block *next;           /* NULL: the last of the list */
-    uint64_t offset;              /* in the file, in bytes */
+    struct block *next; /* NULL: the last of the list */
+    uint64_t offset;    /* in the file, in bytes */
     size_t size;
-    unsigned char *data;          /* heap, owned; NULL: all of it is deferred, and comes from the segment when it is
+    unsigned char *data; /* heap, owned; NULL: all of it is deferred, and comes from the segment when it is
                                    * final */
 } block;
 
@@ -18,19 +18,19 @@ typedef struct block {
  * 0 holds the deferred bytes and 156 of the payload: it waits, and it is kept as a copy (partly). Block 1 has offset
  * 256 and 144 bytes, and is written at once. Then finish() fills the segment in, and block 0 is written. */
 typedef struct writer {
-    ckpt__recipe *recipe;         /* borrowed, as are the payload, the sink, the progress (NULL: none) and the error */
+    ckpt__recipe *recipe; /* borrowed, as are the payload, the sink, the progress (NULL: none) and the error */
     const ckpt__payload *payload;
     ckpt__sink *sink;
-    ckpt__pump *pump;             /* owned */
+    ckpt__pump *pump; /* owned */
     const ckpt_progress *progress;
-    uint64_t before, total;       /* bytes, for the progress callback: done before this recipe; in all */
-    unsigned char *data;          /* the block that is being filled; the pump's */
-    size_t capacity, used;        /* bytes of it */
-    bool waits, partly;           /* it holds bytes that are not final yet; it holds others too */
-    uint64_t offset;              /* of the block in the file */
-    block *waiting;               /* heap, owned: blocks that wait: written last; NULL: none */
-    uint32_t *crcs;               /* heap, owned: of each segment */
-    ckpt__buf made;               /* owned: the bytes of a segment that is computed */
+    uint64_t before, total; /* bytes, for the progress callback: done before this recipe; in all */
+    unsigned char *data;    /* the block that is being filled; the pump's */
+    size_t capacity, used;  /* bytes of it */
+    bool waits, partly;     /* it holds bytes that are not final yet; it holds others too */
+    uint64_t offset;        /* of the block in the file */
+    block *waiting;         /* heap, owned: blocks that wait: written last; NULL: none */
+    uint32_t *crcs;         /* heap, owned: of each segment */
+    ckpt__buf made;         /* owned: the bytes of a segment that is computed */
     ckpt_error *err;
 } writer;
 
@@ -142,7 +142,7 @@ static ckpt_status finish(writer *w)
             w->crcs[i] = ckpt__crc32(0, r->segments[i].bytes, (size_t)r->segments[i].size);
     for (const block *b = w->waiting; status == CKPT_OK && b; b = b->next) {
         void *data = b->data;
-        if (!data)                /* the pump has written all that it was given */
+        if (!data) /* the pump has written all that it was given */
             status = ckpt__pump_block(w->pump, &data, w->err);
         if (status == CKPT_OK)
             status = write_waiting(w, b, data);
@@ -154,8 +154,13 @@ ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payloa
                                const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
                                ckpt_error *err)
 {
-    writer w = { .recipe = recipe, .payload = payload, .sink = sink, .progress = progress, .before = done_before,
-                 .total = total, .err = err };
+    writer w = {.recipe = recipe,
+                .payload = payload,
+                .sink = sink,
+                .progress = progress,
+                .before = done_before,
+                .total = total,
+                .err = err};
     w.capacity = payload->block ? payload->block : CKPT__BLOCK;
     if (recipe->size < w.capacity)
         w.capacity = (size_t)recipe->size;

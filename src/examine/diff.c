@@ -7,13 +7,13 @@
 
 const char *ckpt_diff_status_name(ckpt_diff_status status)
 {
-    static const char *const names[] = { "same", "changed", "added", "removed", "tied" };
+    static const char *const names[] = {"same", "changed", "added", "removed", "tied"};
     return status >= CKPT_DIFF_SAME && status <= CKPT_DIFF_TIED ? names[status] : "same";
 }
 
 const char *ckpt_diff_what_name(unsigned bit)
 {
-    static const char *const names[] = { "kind", "dtype", "shape", "layout", "device", "value" };
+    static const char *const names[] = {"kind", "dtype", "shape", "layout", "device", "value"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (bit == 1u << i)
             return names[i];
@@ -22,20 +22,24 @@ const char *ckpt_diff_what_name(unsigned bit)
 
 const char *ckpt_diff_match_name(ckpt_diff_match match)
 {
-    static const char *const names[] = { "none", "name", "canonical", "prefix" };
+    static const char *const names[] = {"none", "name", "canonical", "prefix"};
     return match >= CKPT_MATCH_NONE && match <= CKPT_MATCH_PREFIX ? names[match] : "none";
 }
 
 ckpt_status ckpt__differ_no_memory(const ckpt__differ *d)
 {
-    bool limit = (d->a.arena && ckpt__arena_over_limit(d->a.arena)) || (d->b.arena && ckpt__arena_over_limit(d->b.arena));
-    return limit ? ckpt__fail(d->err, CKPT_E_LIMIT, "a diff",
-                              "the names and values to compare would take far more memory than suits the files' size: they are not "
-                              "compared")
-                 : ckpt__fail_memory(d->err, "a diff", 0);
+    bool limit =
+        (d->a.arena && ckpt__arena_over_limit(d->a.arena)) || (d->b.arena && ckpt__arena_over_limit(d->b.arena));
+    return limit
+               ? ckpt__fail(
+                     d->err, CKPT_E_LIMIT, "a diff",
+                     "the names and values to compare would take far more memory than suits the files' size: they are not "
+                     "compared")
+               : ckpt__fail_memory(d->err, "a diff", 0);
 }
 
-bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char *code, const char *tensor, const char *message)
+bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char *code, const char *tensor,
+                       const char *message)
 {
     return !d->report || ckpt__report_add(d->report, severity, code, tensor, NULL, "%s", message);
 }
@@ -70,7 +74,8 @@ static unsigned compare_infos(const ckpt_tensor_info *a, const ckpt_tensor_info 
 {
     unsigned what = a->dtype == b->dtype ? 0u : CKPT_DIFF_DTYPE;
     what |= same_shape(a, b) ? 0u : CKPT_DIFF_SHAPE;
-    bool layout = same_or_none(a->extra->layout, b->extra->layout) && same_or_none(a->extra->quantizer, b->extra->quantizer);
+    bool layout =
+        same_or_none(a->extra->layout, b->extra->layout) && same_or_none(a->extra->quantizer, b->extra->quantizer);
     what |= layout ? 0u : CKPT_DIFF_LAYOUT;
     what |= a->device.data && b->device.data && !ckpt__str_equal(a->device, b->device) ? CKPT_DIFF_DEVICE : 0u;
     return what;
@@ -78,8 +83,8 @@ static unsigned compare_infos(const ckpt_tensor_info *a, const ckpt_tensor_info 
 
 static void count_row(ckpt_diff_counts *n, const ckpt_diff_tensor *row)
 {
-    uint64_t *const by_status[] = { &n->same, &n->changed, &n->added, &n->removed, &n->tied };
-    uint64_t *const by_match[] = { NULL, &n->by_name, &n->by_canonical, &n->by_prefix };
+    uint64_t *const by_status[] = {&n->same, &n->changed, &n->added, &n->removed, &n->tied};
+    uint64_t *const by_match[] = {NULL, &n->by_name, &n->by_canonical, &n->by_prefix};
     ++*by_status[row->status];
     if (by_match[row->match])
         ++*by_match[row->match];
@@ -98,7 +103,7 @@ static ckpt_status put_row(ckpt__differ *d, const ckpt_diff_tensor *row)
 
 static ckpt_status compare_tensors(ckpt__differ *d, const ckpt__thing *a, const ckpt__thing *b)
 {
-    ckpt_diff_tensor row = { .match = a->match, .a = info_of(&d->a, a), .b = info_of(&d->b, b) };
+    ckpt_diff_tensor row = {.match = a->match, .a = info_of(&d->a, a), .b = info_of(&d->b, b)};
     row.name = row.a->name;
     if (!is_wanted(d, row.a, row.b))
         return CKPT_OK;
@@ -116,7 +121,10 @@ static ckpt_status put_alone(ckpt__differ *d, const ckpt__diff_side *s, const ck
 {
     const ckpt_tensor_info *info = info_of(s, t);
     bool first = s == &d->a, tied = t->tied != SIZE_MAX;
-    ckpt_diff_tensor row = { .status = tied ? CKPT_DIFF_TIED : first ? CKPT_DIFF_REMOVED : CKPT_DIFF_ADDED, .name = info->name };
+    ckpt_diff_tensor row = {.status = tied    ? CKPT_DIFF_TIED
+                                      : first ? CKPT_DIFF_REMOVED
+                                              : CKPT_DIFF_ADDED,
+                            .name = info->name};
     if (t->frame || !is_wanted(d, info, NULL) || ckpt__differ_in_parts(s, first ? &d->b : &d->a, t))
         return CKPT_OK;
     row.a = first ? info : NULL;
@@ -126,7 +134,8 @@ static ckpt_status put_alone(ckpt__differ *d, const ckpt__diff_side *s, const ck
         row.tied = info_of(s, &s->things[t->tied])->name;
         ckpt__escape(own, sizeof own, info->name.data, info->name.size);
         ckpt__escape(other, sizeof other, row.tied.data, row.tied.size);
-        snprintf(message, sizeof message, "in %s it is a second name of '%s', which %s has", s->letter, other, first ? "B" : "A");
+        snprintf(message, sizeof message, "in %s it is a second name of '%s', which %s has", s->letter, other,
+                 first ? "B" : "A");
         if (!ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "tied-name", own, message))
             return ckpt__differ_no_memory(d);
     }
@@ -166,9 +175,10 @@ static ckpt_status note_devices(ckpt__differ *d)
     char message[200];
     if (of_a == of_b || !a->reader->index->tensor_count || !b->reader->index->tensor_count)
         return CKPT_OK;
-    snprintf(message, sizeof message, "%s, of format %s, keeps no devices: they were not compared", of_a ? b->letter : a->letter,
-             of_a ? b->reader->index->format : a->reader->index->format);
-    return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "no-device-tags", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+    snprintf(message, sizeof message, "%s, of format %s, keeps no devices: they were not compared",
+             of_a ? b->letter : a->letter, of_a ? b->reader->index->format : a->reader->index->format);
+    return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "no-device-tags", NULL, message) ? CKPT_OK
+                                                                                     : ckpt__differ_no_memory(d);
 }
 
 /* ---- all */
@@ -224,8 +234,8 @@ static ckpt_status list_rows(ckpt__differ *d)
     return CKPT_OK;
 }
 
-ckpt_status ckpt_diff(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options, ckpt_diff_result *result,
-                      ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt_diff(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options,
+                      ckpt_diff_result *result, ckpt_report *report, ckpt_error *err)
 {
     ckpt_diff_options o;
     ckpt_diff_result answer;

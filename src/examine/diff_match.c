@@ -55,14 +55,14 @@ static ckpt_status pair_by(ckpt__differ *d, key_kind of_a, key_kind of_b, ckpt_d
     ckpt__hash *table = ckpt__hash_new(b->count);
     size_t *next = malloc((b->count + 1) * sizeof *next), at;
     bool failed = !table || !next;
-    for (size_t i = b->count; !failed && i-- > 0;) {      /* from the last, so that chains begin with the first */
+    for (size_t i = b->count; !failed && i-- > 0;) { /* from the last, so that chains begin with the first */
         ckpt_str key = key_of(&b->things[i], of_b);
         next[i] = SIZE_MAX;
         if (b->things[i].other != SIZE_MAX || !key.data)
             continue;
         int put = ckpt__hash_put(table, key.data, key.size, i, &at);
         failed = put < 0;
-        if (put == 0) {               /* the chain goes on behind the one that the table knows */
+        if (put == 0) { /* the chain goes on behind the one that the table knows */
             next[i] = next[at];
             next[at] = i;
         }
@@ -86,8 +86,9 @@ static bool same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 {
     const ckpt__piece *p = a->pieces, *q = b->pieces;
     size_t n = a->info.ndim * sizeof *p->shape;
-    return a->piece_count == 1 && b->piece_count == 1 && a->info.dtype == b->info.dtype && a->info.ndim == b->info.ndim &&
-           p->storage == q->storage && p->offset == q->offset && a->info.conj == b->info.conj && a->info.neg == b->info.neg &&
+    return a->piece_count == 1 && b->piece_count == 1 && a->info.dtype == b->info.dtype &&
+           a->info.ndim == b->info.ndim && p->storage == q->storage && p->offset == q->offset &&
+           a->info.conj == b->info.conj && a->info.neg == b->info.neg &&
            (n == 0 || (memcmp(p->shape, q->shape, n) == 0 && memcmp(p->strides, q->strides, n) == 0));
 }
 
@@ -99,7 +100,7 @@ typedef struct place {
 
 static place place_of(const ckpt__tensor *t)
 {
-    return (place){ t->pieces[0].storage, (uint64_t)t->pieces[0].offset, t->info.ndim };
+    return (place){t->pieces[0].storage, (uint64_t)t->pieces[0].offset, t->info.ndim};
 }
 
 static ckpt_status find_ties(ckpt__differ *d, ckpt__diff_side *s)
@@ -138,13 +139,13 @@ ckpt_status ckpt__differ_match(ckpt__differ *d)
         key_kind a, b;
         ckpt_diff_match match;
     } passes[] = {
-        { CANONICAL, CANONICAL, CKPT_MATCH_CANONICAL },
-        { OWN, OWN, CKPT_MATCH_NAME },
-        { CANONICAL, OWN, CKPT_MATCH_CANONICAL },
-        { OWN, CANONICAL, CKPT_MATCH_CANONICAL },
-        { LOOSE, OWN, CKPT_MATCH_PREFIX },
-        { OWN, LOOSE, CKPT_MATCH_PREFIX },
-        { LOOSE, LOOSE, CKPT_MATCH_PREFIX },
+        {CANONICAL, CANONICAL, CKPT_MATCH_CANONICAL},
+        {OWN, OWN, CKPT_MATCH_NAME},
+        {CANONICAL, OWN, CKPT_MATCH_CANONICAL},
+        {OWN, CANONICAL, CKPT_MATCH_CANONICAL},
+        {LOOSE, OWN, CKPT_MATCH_PREFIX},
+        {OWN, LOOSE, CKPT_MATCH_PREFIX},
+        {LOOSE, LOOSE, CKPT_MATCH_PREFIX},
     };
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < sizeof passes / sizeof *passes; i++)
@@ -159,7 +160,8 @@ ckpt_status ckpt__differ_match(ckpt__differ *d)
 bool ckpt__differ_in_parts(const ckpt__diff_side *s, const ckpt__diff_side *other, const ckpt__thing *t)
 {
     const ckpt_tensor_info *info = &s->reader->index->tensors[t->tensor].info;
-    if (!info->extra->layout.data || info->extra->part_count == 0 || !ckpt__format_of(other->reader->index)->parts_alone)
+    if (!info->extra->layout.data || info->extra->part_count == 0 ||
+        !ckpt__format_of(other->reader->index)->parts_alone)
         return false;
     for (size_t i = 1; i <= info->extra->part_count; i++)
         if (t->tensor + i >= s->reader->index->tensor_count || s->things[t->tensor + i].other == SIZE_MAX)

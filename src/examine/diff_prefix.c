@@ -12,21 +12,22 @@ enum { ROUNDS = 8, CANDIDATES_MAX = 4096, NAME_MAX_TRIED = 4096, DOTS_MAX_TRIED 
 
 /* A path that may be in front of one side's names. */
 typedef struct candidate {
-    ckpt_str prefix;              /* with its last dot; borrowed from a name */
-    size_t votes[2];              /* of tensors, of values */
+    ckpt_str prefix; /* with its last dot; borrowed from a name */
+    size_t votes[2]; /* of tensors, of values */
 } candidate;
 
 /* The search in one direction. `with` has ema.w (4 x 4), ema.b (4) and ema.c (4); `without` has w (4 x 4), b (4) and
  * d (4). The path "ema." gets 2 votes of tensors, and left is {3, 0}: 2 of 3 is at least half, so w and b are
  * paired, c and d are not. */
 typedef struct prefixes {
-    ckpt__differ *d;              /* borrowed */
-    ckpt__diff_side *with, *without;    /* the two sides of d, either way round */
-    ckpt__hash *names;            /* owned, for one round: of what `without` has left -> number of the thing */
-    ckpt__hash *known;            /* owned, for one round: prefix -> number of the candidate */
-    candidate *list; size_t count, capacity;    /* heap, owned */
-    ckpt__buf text;               /* owned: a name that is looked for */
-    size_t left[2];               /* tensors and values that `without` has left */
+    ckpt__differ *d;                 /* borrowed */
+    ckpt__diff_side *with, *without; /* the two sides of d, either way round */
+    ckpt__hash *names;               /* owned, for one round: of what `without` has left -> number of the thing */
+    ckpt__hash *known;               /* owned, for one round: prefix -> number of the candidate */
+    candidate *list;
+    size_t count, capacity; /* heap, owned */
+    ckpt__buf text;         /* owned: a name that is looked for */
+    size_t left[2];         /* tensors and values that `without` has left */
 } prefixes;
 
 /* What a state calls it where that is known: the model's path and the optimizer's ids are gone from it. */
@@ -54,7 +55,7 @@ static bool vote(prefixes *p, ckpt_str prefix, bool of_value)
         return false;
     if (put == 1) {
         at = p->count++;
-        p->list[at] = (candidate){ prefix, { 0, 0 } };
+        p->list[at] = (candidate){prefix, {0, 0}};
     }
     p->list[at].votes[of_value]++;
     return true;
@@ -71,7 +72,7 @@ static size_t counterpart(prefixes *p, ckpt_str name, size_t at, size_t size)
 {
     size_t found;
     const char *data = name.data + size;
-    if (at > 0) {                     /* "optimizer." stays in front */
+    if (at > 0) { /* "optimizer." stays in front */
         p->text.size = 0;
         ckpt__buf_add(&p->text, name.data, at);
         ckpt__buf_add(&p->text, name.data + at + size, name.size - at - size);
@@ -101,7 +102,8 @@ static bool count_votes(prefixes *p)
                 continue;
             dots++;
             size_t at = counterpart(p, name, from, k + 1 - from);
-            if (at != SIZE_MAX && alike(p, i, at) && !vote(p, (ckpt_str){ name.data + from, k + 1 - from }, t->value != NULL))
+            if (at != SIZE_MAX && alike(p, i, at) &&
+                !vote(p, (ckpt_str){name.data + from, k + 1 - from}, t->value != NULL))
                 return false;
         }
     }
@@ -150,7 +152,8 @@ static bool tell(const prefixes *p, ckpt_str prefix, size_t paired)
 {
     char message[500], shown[300];
     ckpt__escape(shown, sizeof shown, prefix.data, prefix.size - 1);
-    snprintf(message, sizeof message, "%s has %zu things below '%s' that %s has without that path: they were compared with those",
+    snprintf(message, sizeof message,
+             "%s has %zu things below '%s' that %s has without that path: they were compared with those",
              p->with->letter, paired, shown, p->without->letter);
     return ckpt__differ_note(p->d, CKPT_SEVERITY_NOTE, "matched-prefix", NULL, message);
 }
@@ -164,8 +167,9 @@ static ckpt_status round_of(prefixes *p, bool *more)
     bool fine = p->names && p->known && list_left(p) && count_votes(p);
     const candidate *best = NULL;
     for (size_t i = 0; fine && i < p->count; i++)
-        if (explains(p, &p->list[i]) && (!best || p->list[i].votes[0] > best->votes[0] ||
-                                         (p->list[i].votes[0] == best->votes[0] && p->list[i].votes[1] > best->votes[1])))
+        if (explains(p, &p->list[i]) &&
+            (!best || p->list[i].votes[0] > best->votes[0] ||
+             (p->list[i].votes[0] == best->votes[0] && p->list[i].votes[1] > best->votes[1])))
             best = &p->list[i];
     if (fine && best) {
         size_t paired = apply(p, best->prefix);
@@ -179,7 +183,7 @@ static ckpt_status round_of(prefixes *p, bool *more)
 
 static ckpt_status one_way(ckpt__differ *d, ckpt__diff_side *with, ckpt__diff_side *without)
 {
-    prefixes p = { .d = d, .with = with, .without = without };
+    prefixes p = {.d = d, .with = with, .without = without};
     ckpt_status status = CKPT_OK;
     bool more = true;
     for (int i = 0; status == CKPT_OK && more && i < ROUNDS; i++)

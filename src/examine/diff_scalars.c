@@ -91,7 +91,8 @@ bool ckpt__differ_same_quantizer(const ckpt__differ *d, const ckpt__thing *a, co
 }
 
 /* A number here, a tensor there: of one element, it may be the same number. */
-static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, const ckpt__diff_side *s, size_t tensor, unsigned *what)
+static ckpt_status compare_with_tensor(ckpt__differ *d, const ckpt_value *v, const ckpt__diff_side *s, size_t tensor,
+                                       unsigned *what)
 {
     double number = 0;
     bool is = false;
@@ -118,7 +119,9 @@ static ckpt_status put_row(ckpt__differ *d, const ckpt__thing *a, const ckpt__th
     ckpt_diff_status status = !a ? CKPT_DIFF_ADDED : !b ? CKPT_DIFF_REMOVED : what ? CKPT_DIFF_CHANGED : CKPT_DIFF_SAME;
     *(!a ? &n->added : !b ? &n->removed : what ? &n->changed : &n->same) += 1;
     if (a && b)
-        *(a->match == CKPT_MATCH_NAME ? &n->by_name : a->match == CKPT_MATCH_PREFIX ? &n->by_prefix : &n->by_canonical) += 1;
+        *(a->match == CKPT_MATCH_NAME     ? &n->by_name
+          : a->match == CKPT_MATCH_PREFIX ? &n->by_prefix
+                                          : &n->by_canonical) += 1;
     if (status == CKPT_DIFF_SAME && !d->options->keep_same)
         return CKPT_OK;
     ckpt_diff_scalar *row = add_row(d);
@@ -153,7 +156,7 @@ static ckpt_status is_filled(ckpt__differ *d, ckpt__diff_side *other, ckpt_str n
         if (holds && ckpt__hash_put(other->containers, node->name.data, node->name.size, 0, NULL) < 0)
             return ckpt__differ_no_memory(d);
     }
-    *filled = ckpt__hash_get(other->containers, name.data, name.size, &(size_t){ 0 });
+    *filled = ckpt__hash_get(other->containers, name.data, name.size, &(size_t){0});
     return CKPT_OK;
 }
 
@@ -161,7 +164,8 @@ static ckpt_status is_filled(ckpt__differ *d, ckpt__diff_side *other, ckpt_str n
  * compared, the mark that every writer of safetensors sets. */
 static bool passes(const ckpt__thing *t)
 {
-    if (t->frame || (t->value->kind == CKPT_V_OBJECT && (t->value->state || t->value->item_count || t->value->entry_count)))
+    if (t->frame ||
+        (t->value->kind == CKPT_V_OBJECT && (t->value->state || t->value->item_count || t->value->entry_count)))
         return true;
     bool mark = ckpt__str_is(t->name, "__metadata__.format") || ckpt__str_ends(t->name, ".__metadata__.format");
     return mark && t->value->kind == CKPT_V_STR;
@@ -172,8 +176,8 @@ static bool passes(const ckpt__thing *t)
 static bool is_second_name(const ckpt__differ *d, const ckpt__diff_side *other, const ckpt__thing *t)
 {
     size_t at;
-    return !t->empty && ckpt__hash_get(other->by_name, t->name.data, t->name.size, &at) && other->things[at].other != SIZE_MAX &&
-           compare_values(d, t->value, other->things[at].value) == 0;
+    return !t->empty && ckpt__hash_get(other->by_name, t->name.data, t->name.size, &at) &&
+           other->things[at].other != SIZE_MAX && compare_values(d, t->value, other->things[at].value) == 0;
 }
 
 static ckpt_status put_alone(ckpt__differ *d, const ckpt__thing *a, const ckpt__thing *b)
@@ -246,8 +250,16 @@ static ckpt_status compare_group(ckpt__differ *d, const ckpt__hash *params, size
     ckpt_diff_scalar *row = own.data ? add_row(d) : NULL;
     if (!row)
         return ckpt__differ_no_memory(d);
-    *row = (ckpt_diff_scalar){ CKPT_DIFF_CHANGED, CKPT_DIFF_VALUE, CKPT_MATCH_CANONICAL, own, own, own, names_value(&d->a, a),
-                               names_value(&d->b, b), NULL, NULL };
+    *row = (ckpt_diff_scalar){CKPT_DIFF_CHANGED,
+                              CKPT_DIFF_VALUE,
+                              CKPT_MATCH_CANONICAL,
+                              own,
+                              own,
+                              own,
+                              names_value(&d->a, a),
+                              names_value(&d->b, b),
+                              NULL,
+                              NULL};
     d->result->of_scalars.changed++;
     return row->a && row->b ? CKPT_OK : ckpt__differ_no_memory(d);
 }
@@ -278,7 +290,7 @@ ckpt_status ckpt__differ_scalars(ckpt__differ *d)
     for (size_t i = 0; status == CKPT_OK && i < d->a.count; i++) {
         const ckpt__thing *a = &d->a.things[i], *b = a->other != SIZE_MAX ? &d->b.things[a->other] : NULL;
         if (b ? !a->value && !b->value : !a->value)
-            continue;                 /* tensors */
+            continue; /* tensors */
         status = b ? compare_pair(d, a, b) : put_alone(d, a, NULL);
     }
     for (size_t i = 0; status == CKPT_OK && i < d->b.count; i++)

@@ -9,7 +9,7 @@
 static bool is_leaf(const ckpt__tree *tree, size_t i)
 {
     const ckpt_value *v = tree->nodes[i].value;
-    bool alone = tree->nodes[i].end == i + 1;     /* nothing below it */
+    bool alone = tree->nodes[i].end == i + 1; /* nothing below it */
     if (v->kind == CKPT_V_TENSOR || tree->nodes[i].attribute)
         return false;
     return v->kind <= CKPT_V_BYTEARRAY || v->kind == CKPT_V_ARRAY || v->kind == CKPT_V_CLASS || (alone && i > 0) ||
@@ -21,7 +21,7 @@ static ckpt__thing *add(ckpt__diff_side *s)
     if (!ckpt__arena_grow(s->arena, &s->things, &s->capacity, s->count + 1, sizeof *s->things))
         return NULL;
     ckpt__thing *t = &s->things[s->count++];
-    *t = (ckpt__thing){ .tensor = SIZE_MAX, .other = SIZE_MAX, .tied = SIZE_MAX };
+    *t = (ckpt__thing){.tensor = SIZE_MAX, .other = SIZE_MAX, .tied = SIZE_MAX};
     return t;
 }
 
@@ -38,7 +38,7 @@ static bool loosen(const ckpt__diff_side *s, ckpt__thing *t, ckpt_str file)
         return false;
     memcpy(text, key, n);
     memcpy(text + n, t->name.data + file.size, rest);
-    t->loose = (ckpt_str){ text, n + rest };
+    t->loose = (ckpt_str){text, n + rest};
     return true;
 }
 
@@ -54,7 +54,7 @@ static ckpt_status list_things(ckpt__differ *d, ckpt__diff_side *s)
         t->name = index->tensors[i].info.name;
     }
     bool files = ckpt__in_files(index);
-    ckpt_str file = { "", 0 };
+    ckpt_str file = {"", 0};
     for (size_t i = 0; i < s->tree.count; i++) {
         const ckpt__node *node = &s->tree.nodes[i];
         ckpt__thing *t = NULL;
@@ -90,7 +90,7 @@ static bool below(ckpt_str name, ckpt_str path)
  * that it came from, under keys that begin with "ckpt.". */
 static bool is_frame(const ckpt__diff_side *s, const ckpt__thing *t)
 {
-    static const ckpt_str groups = { "optimizer.groups", 16 }, notes = { "ckpt", 4 };
+    static const ckpt_str groups = {"optimizer.groups", 16}, notes = {"ckpt", 4};
     bool own = ckpt__format_of(s->reader->index)->canonical;
     if (own && below(t->name, notes))
         return true;
@@ -115,7 +115,8 @@ static void give_canonical(ckpt__diff_side *s)
     for (size_t i = 0; s->canon && i < s->canon->count; i++) {
         const ckpt__canon_entry *e = &s->canon->entries[i];
         size_t at = e->tensor;
-        if (e->is_tensor ? at >= s->reader->index->tensor_count : !ckpt__hash_get(s->by_name, e->own.data, e->own.size, &at))
+        if (e->is_tensor ? at >= s->reader->index->tensor_count
+                         : !ckpt__hash_get(s->by_name, e->own.data, e->own.size, &at))
             continue;
         if (!e->is_tensor)
             s->things[at].frame = false;
@@ -134,14 +135,15 @@ static uint64_t side_limit(const ckpt__index *index)
 ckpt_status ckpt__diff_side_open(ckpt__differ *d, ckpt__diff_side *s, const ckpt_reader *reader, const char *letter)
 {
     /* Nothing is named here for good: a wrong order shows as a difference, and the note says where it may come from. */
-    ckpt__canon_hints hints = { .optional_optimizer = true, .tentative_order = true };
+    ckpt__canon_hints hints = {.optional_optimizer = true, .tentative_order = true};
     ckpt_error why = CKPT_ERROR_INIT;
     s->reader = reader;
     s->letter = letter;
     /* every name repeats the keys above it: one key of a megabyte over many values must not take as many megabytes */
     if (!(s->arena = ckpt__arena_new(side_limit(reader->index))))
         return ckpt__differ_no_memory(d);
-    ckpt_status status = reader->index->root ? ckpt__tree_build(reader->index->root, s->arena, &s->tree, d->err) : CKPT_OK;
+    ckpt_status status =
+        reader->index->root ? ckpt__tree_build(reader->index->root, s->arena, &s->tree, d->err) : CKPT_OK;
     if (status == CKPT_E_NO_MEMORY)
         return ckpt__differ_no_memory(d);
     if (status == CKPT_OK)
@@ -156,14 +158,20 @@ ckpt_status ckpt__diff_side_open(ckpt__differ *d, ckpt__diff_side *s, const ckpt
     give_canonical(s);
     if (named < 0) {
         char message[900];
-        snprintf(message, sizeof message, "%s: %.700s; what it holds is compared by its own names", s->letter, why.message);
-        return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "source-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+        snprintf(message, sizeof message, "%s: %.700s; what it holds is compared by its own names", s->letter,
+                 why.message);
+        return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "source-ambiguous", NULL, message) ? CKPT_OK
+                                                                                           : ckpt__differ_no_memory(d);
     }
     if (s->canon->order.ambiguous || s->canon->order.fit == CKPT__FITS_SEVERAL) {
         char message[900];
-        snprintf(message, sizeof message, "%s: more than one order fits the optimizer's parameters (%.300s): its state is compared in this order; "
-                 "if that was not the one, differences of its state say nothing", letter, s->canon->order.how);
-        return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "order-ambiguous", NULL, message) ? CKPT_OK : ckpt__differ_no_memory(d);
+        snprintf(
+            message, sizeof message,
+            "%s: more than one order fits the optimizer's parameters (%.300s): its state is compared in this order; "
+            "if that was not the one, differences of its state say nothing",
+            letter, s->canon->order.how);
+        return ckpt__differ_note(d, CKPT_SEVERITY_NOTE, "order-ambiguous", NULL, message) ? CKPT_OK
+                                                                                          : ckpt__differ_no_memory(d);
     }
     return CKPT_OK;
 }

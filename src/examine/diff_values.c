@@ -11,21 +11,21 @@
 __extension__ typedef __int128 wide;
 
 enum {
-    BLOCK_VALUES = 32 << 10,      /* that are read of each at a time */
-    SOME = 1024,                  /* that are looked at as numbers at a time */
+    BLOCK_VALUES = 32 << 10, /* that are read of each at a time */
+    SOME = 1024,             /* that are looked at as numbers at a time */
     VIEW_MEMORY = 32 << 20
 };
 
 /* Two tensors that are compared. It is on the heap, for its arrays. */
 typedef struct comparer {
-    ckpt_diff_tensor *row;        /* borrowed: the answer goes there */
-    ckpt__numbers a, b;           /* how bytes of either become numbers */
-    bool one_dtype, exact;        /* exact: no tolerance */
-    double atol, rtol;            /* a value of a may be atol + rtol * |value of b| away */
-    unsigned char *pa, *pb;       /* heap, owned: blocks of BLOCK_VALUES values, of 16 bytes at most; NULL: nothing
+    ckpt_diff_tensor *row;             /* borrowed: the answer goes there */
+    ckpt__numbers a, b;                /* how bytes of either become numbers */
+    bool one_dtype, exact;             /* exact: no tolerance */
+    double atol, rtol;                 /* a value of a may be atol + rtol * |value of b| away */
+    unsigned char *pa, *pb;            /* heap, owned: blocks of BLOCK_VALUES values, of 16 bytes at most; NULL: nothing
                                    * is compared */
-    double xa[2 * SOME], xb[2 * SOME];    /* values as numbers; complex ones take two places */
-    int64_t ia[SOME], ib[SOME];   /* integers; those that have no sign, as their bits */
+    double xa[2 * SOME], xb[2 * SOME]; /* values as numbers; complex ones take two places */
+    int64_t ia[SOME], ib[SOME];        /* integers; those that have no sign, as their bits */
 } comparer;
 
 /* ---- one place */
@@ -114,7 +114,7 @@ static void look_at_integers(comparer *c, const unsigned char *pa, const unsigne
     ckpt__numbers_load_int(&c->b, pb, n, c->ib);
     for (size_t i = 0; i < n; i++) {
         wide a = wide_of(&c->a, c->ia[i]), b = wide_of(&c->b, c->ib[i]);
-        bool differs = a != b || (c->one_dtype && c->a.bits >= 8 && bytes_differ(c, pa, pb, i));    /* bools of 1 and 2 */
+        bool differs = a != b || (c->one_dtype && c->a.bits >= 8 && bytes_differ(c, pa, pb, i)); /* bools of 1 and 2 */
         c->row->differing += differs;
         if (a != b)
             note_integers(c, a, b);
@@ -163,13 +163,14 @@ static void look(comparer *c, const unsigned char *pa, const unsigned char *pb, 
         return;
     }
     if (c->a.kind == CKPT__NO_NUMBERS) {
-        c->row->differing++;          /* somewhere in these */
+        c->row->differing++; /* somewhere in these */
         return;
     }
     ckpt__numbers_load(&c->a, pa, n, c->xa);
     ckpt__numbers_load(&c->b, pb, n, c->xb);
     for (size_t i = 0; i < n; i++) {
-        bool same = c->a.kind == CKPT__COMPLEX ? same_complex(c, c->xa + 2 * i, c->xb + 2 * i) : same_real(c, c->xa[i], c->xb[i]);
+        bool same = c->a.kind == CKPT__COMPLEX ? same_complex(c, c->xa + 2 * i, c->xb + 2 * i)
+                                               : same_real(c, c->xa[i], c->xb[i]);
         if (c->exact && c->one_dtype)
             same = !bytes_differ(c, pa, pb, i);
         c->row->differing += !same;
@@ -206,7 +207,7 @@ static bool comparable(const comparer *c)
 
 static ckpt_status open_one(const ckpt__diff_side *s, size_t tensor, ckpt__elements *e, ckpt_error *err)
 {
-    ckpt__elements_options options = { .check = true, .resolve = true, .memory = VIEW_MEMORY };
+    ckpt__elements_options options = {.check = true, .resolve = true, .memory = VIEW_MEMORY};
     const ckpt_tensor_info *t = &s->reader->index->tensors[tensor].info;
     if (ckpt__elements_repeat(t))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
@@ -265,7 +266,7 @@ ckpt_status ckpt__differ_values(ckpt__differ *d, ckpt_diff_tensor *row, size_t a
     uint64_t elements = 0;
     if (ta->piece_count != 1 || tb->piece_count != 1) {
         if (ta->info.extra->layout.data || tb->info.extra->layout.data)
-            return CKPT_OK;           /* their parts are compared */
+            return CKPT_OK; /* their parts are compared */
         row->what |= ta->piece_count != tb->piece_count ? CKPT_DIFF_VALUE : 0u;
         return CKPT_OK;
     }

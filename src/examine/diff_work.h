@@ -19,51 +19,55 @@
  *
  * The canonical names pair the tensors, the own names the values. */
 typedef struct ckpt__thing {
-    ckpt_str name;                /* its path in the value tree, with the file's name in a directory; else the tensor's name */
-    ckpt_str loose;               /* in a directory: its path with another word for the file; data NULL: none */
-    ckpt_str canonical;           /* what a state calls it; data NULL: that is not known */
-    size_t tensor;                /* number in the index; SIZE_MAX: a value */
-    const ckpt_value *value;      /* NULL: a tensor */
-    const ckpt_value *quantizer;  /* of a quantized tensor: its scheme, scale and zero point; NULL: none, or not kept */
-    size_t other;                 /* its number among the things of the other side; SIZE_MAX: none */
+    ckpt_str name;      /* its path in the value tree, with the file's name in a directory; else the tensor's name */
+    ckpt_str loose;     /* in a directory: its path with another word for the file; data NULL: none */
+    ckpt_str canonical; /* what a state calls it; data NULL: that is not known */
+    size_t tensor;      /* number in the index; SIZE_MAX: a value */
+    const ckpt_value *value;     /* NULL: a tensor */
+    const ckpt_value *quantizer; /* of a quantized tensor: its scheme, scale and zero point; NULL: none, or not kept */
+    size_t other;                /* its number among the things of the other side; SIZE_MAX: none */
     ckpt_diff_match match;
-    bool frame;                   /* only says how the optimizer's dict is laid out: ids, lists of names */
-    bool empty;                   /* a container without anything in it */
-    size_t tied;                  /* number on the same side of what it is the second name of; SIZE_MAX: none */
+    bool frame;  /* only says how the optimizer's dict is laid out: ids, lists of names */
+    bool empty;  /* a container without anything in it */
+    size_t tied; /* number on the same side of what it is the second name of; SIZE_MAX: none */
 } ckpt__thing;
 
 /* One of the two checkpoints that are compared. The side owns what it has but the reader; ckpt__diff_side_close
  * frees it. */
 typedef struct ckpt__diff_side {
-    const ckpt_reader *reader;    /* the caller's */
-    ckpt__arena *arena;           /* names */
-    ckpt__tree tree;              /* without nodes where the format has no value tree */
-    ckpt__hash *by_name;          /* name -> number of the first value of it (tensors are not in it) */
-    ckpt__hash *containers;       /* names of those that hold something; NULL: not made yet */
-    size_t containers_next;       /* nodes from here on are not in it */
-    ckpt__canon *canon;           /* NULL: too ambiguous */
-    ckpt__thing *things; size_t count, capacity;    /* heap; the first of them are the tensors: thing i is tensor i */
-    const char *letter;           /* static: "A" or "B" */
+    const ckpt_reader *reader; /* the caller's */
+    ckpt__arena *arena;        /* names */
+    ckpt__tree tree;           /* without nodes where the format has no value tree */
+    ckpt__hash *by_name;       /* name -> number of the first value of it (tensors are not in it) */
+    ckpt__hash *containers;    /* names of those that hold something; NULL: not made yet */
+    size_t containers_next;    /* nodes from here on are not in it */
+    ckpt__canon *canon;        /* NULL: too ambiguous */
+    ckpt__thing *things;
+    size_t count, capacity; /* heap; the first of them are the tensors: thing i is tensor i */
+    const char *letter;     /* static: "A" or "B" */
 } ckpt__diff_side;
 
 /* One comparison. The result points into it, so it lives until ckpt_diff_result_clear. */
 typedef struct ckpt__differ {
     ckpt__diff_side a, b;
-    const ckpt_diff_options *options;    /* borrowed; NULL once ckpt_diff returns */
-    ckpt_diff_result *result;     /* the same */
-    ckpt_report *report;          /* borrowed; NULL: none */
-    ckpt_error *err;              /* borrowed for the call of ckpt_diff */
-    uint64_t done, total;         /* payload bytes of both sides, for the progress callback */
-    ckpt_diff_tensor *tensors; size_t tensor_count, tensor_capacity;    /* heap, owned: the rows of the result */
-    ckpt_diff_scalar *scalars; size_t scalar_count, scalar_capacity;
-    const ckpt_diff_tensor **tensor_list;   /* heap, owned: made of them at the end, as rows move while they are
+    const ckpt_diff_options *options; /* borrowed; NULL once ckpt_diff returns */
+    ckpt_diff_result *result;         /* the same */
+    ckpt_report *report;              /* borrowed; NULL: none */
+    ckpt_error *err;                  /* borrowed for the call of ckpt_diff */
+    uint64_t done, total;             /* payload bytes of both sides, for the progress callback */
+    ckpt_diff_tensor *tensors;
+    size_t tensor_count, tensor_capacity; /* heap, owned: the rows of the result */
+    ckpt_diff_scalar *scalars;
+    size_t scalar_count, scalar_capacity;
+    const ckpt_diff_tensor **tensor_list; /* heap, owned: made of them at the end, as rows move while they are
                                              * added; NULL before */
     const ckpt_diff_scalar **scalar_list;
 } ckpt__differ;
 
 ckpt_status ckpt__differ_no_memory(const ckpt__differ *d);
 /* False when memory is short; without a report it is true. */
-bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char *code, const char *tensor, const char *message);
+bool ckpt__differ_note(const ckpt__differ *d, ckpt_severity severity, const char *code, const char *tensor,
+                       const char *message);
 
 /* diff_things.c: lists what a checkpoint holds. */
 ckpt_status ckpt__diff_side_open(ckpt__differ *d, ckpt__diff_side *s, const ckpt_reader *reader, const char *letter);

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { LANES = 4 };               /* independent sums, so that additions need not wait for each other */
+enum { LANES = 4 }; /* independent sums, so that additions need not wait for each other */
 
 /* Beyond these, squares of doubles, or of distances between them, overflow or vanish: then values are scaled. */
 static const double large = 0x1p+400, small = 0x1p-400;
@@ -18,8 +18,8 @@ typedef struct scanned {
 /* Where a value is not finite, the sum is not, and the rest means nothing. */
 static scanned scan(const double *x, size_t n)
 {
-    double sum[LANES] = { 0 }, min[LANES], max[LANES];
-    uint64_t zero[LANES] = { 0 };
+    double sum[LANES] = {0}, min[LANES], max[LANES];
+    uint64_t zero[LANES] = {0};
     size_t i = 0;
     for (int k = 0; k < LANES; k++)
         min[k] = max[k] = x[0];
@@ -37,7 +37,7 @@ static scanned scan(const double *x, size_t n)
         max[0] = x[i] > max[0] ? x[i] : max[0];
         zero[0] += x[i] == 0;
     }
-    scanned s = { (sum[0] + sum[1]) + (sum[2] + sum[3]), min[0], max[0], zero[0] + zero[1] + zero[2] + zero[3] };
+    scanned s = {(sum[0] + sum[1]) + (sum[2] + sum[3]), min[0], max[0], zero[0] + zero[1] + zero[2] + zero[3]};
     for (int k = 1; k < LANES; k++) {
         s.min = min[k] < s.min ? min[k] : s.min;
         s.max = max[k] > s.max ? max[k] : s.max;
@@ -48,14 +48,14 @@ static scanned scan(const double *x, size_t n)
 /* Squares of the distances from `mean`, and the distances: they come to 0 but for what the mean lost to rounding. */
 static double squares_around(const double *x, size_t n, double mean, double *distances)
 {
-    double sum[LANES] = { 0 }, apart[LANES] = { 0 };
+    double sum[LANES] = {0}, apart[LANES] = {0};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < LANES; k++) {
             double d = x[i + (size_t)k] - mean;
             sum[k] += d * d;
         }
-    for (i = 0; i + LANES <= n; i += LANES)      /* in one loop with the other, compilers put lanes into memory */
+    for (i = 0; i + LANES <= n; i += LANES) /* in one loop with the other, compilers put lanes into memory */
         for (int k = 0; k < LANES; k++)
             apart[k] += x[i + (size_t)k] - mean;
     for (; i < n; i++) {
@@ -76,7 +76,7 @@ static void add(ckpt__sum *to, double v)
 
 static ckpt__sum scaled(ckpt__sum s, int by)
 {
-    return (ckpt__sum){ ldexp(s.high, by), ldexp(s.low, by) };
+    return (ckpt__sum){ldexp(s.high, by), ldexp(s.low, by)};
 }
 
 /* Counts what is not finite and moves the rest together; how many those are. */
@@ -115,7 +115,7 @@ static void merge(ckpt__moments *m, const double *x, size_t n, double sum)
 {
     double count = (double)n, before = (double)m->finite, mean = sum / count, distances;
     double squares = squares_around(x, n, mean, &distances);
-    ckpt__sum apart = { mean, distances / count };
+    ckpt__sum apart = {mean, distances / count};
     squares -= distances * apart.low;
     add(&apart, -m->mean.high);
     add(&apart, -m->mean.low);
@@ -144,7 +144,7 @@ void ckpt__moments_add(ckpt__moments *m, double *x, size_t n)
         merge(m, x, n, scan(x, n).sum);
     } else
         merge(m, x, n, s.sum);
-    m->min = m->finite && m->min <= s.min ? m->min : s.min + 0.0;      /* -0 is 0 */
+    m->min = m->finite && m->min <= s.min ? m->min : s.min + 0.0; /* -0 is 0 */
     m->max = m->finite && m->max >= s.max ? m->max : s.max + 0.0;
     m->zero += s.zero;
     m->finite += n;
@@ -172,7 +172,7 @@ void ckpt__bins_init(ckpt__bins *b, double low, double high)
     memset(b, 0, sizeof *b);
     b->low = low;
     b->high = high;
-    bool far = isinf(high - low);     /* then half of all */
+    bool far = isinf(high - low); /* then half of all */
     double width = far ? high / 2 / CKPT_STATS_BINS - low / 2 / CKPT_STATS_BINS : (high - low) / CKPT_STATS_BINS;
     for (int k = 0; k < CKPT_STATS_BINS; k++)
         b->edges[k] = far ? 2 * (low / 2 + k * width) : low + k * width;

@@ -12,33 +12,33 @@
 
 __extension__ typedef __int128 wide;
 
-enum { KEPT_MAX = 32 << 20 };     /* bytes of a tensor that are kept for its histogram; more are read again */
+enum { KEPT_MAX = 32 << 20 }; /* bytes of a tensor that are kept for its histogram; more are read again */
 
 /* The pass over the tensors, and the numbers of the tensor that is read. It is on the heap, for its arrays.
  *
  * Integers of 64 bits are summed exactly, in 128 bits, and their deviation is that of the distances from the first
  * of them (pivot): 2^60, 2^60 + 1 and 2^60 + 2 are not all doubles, but 0, 1 and 2 are. */
 typedef struct stater {
-    const ckpt_reader *reader;    /* borrowed, as are the options */
+    const ckpt_reader *reader; /* borrowed, as are the options */
     const ckpt_stats_options *options;
-    uint64_t done, total;         /* bytes, for the progress callback; of a tensor that is read twice, both times */
+    uint64_t done, total; /* bytes, for the progress callback; of a tensor that is read twice, both times */
     /* of the tensor that is read */
     ckpt__numbers numbers;
-    uint64_t left;                /* values that are still to come */
-    ckpt__moments moments;        /* of wide integers: of their distances from the pivot */
-    bool binning;                 /* the second look at it */
+    uint64_t left;         /* values that are still to come */
+    ckpt__moments moments; /* of wide integers: of their distances from the pivot */
+    bool binning;          /* the second look at it */
     ckpt__bins bins;
-    bool started;                 /* wide integers: pivot is the first */
-    wide pivot, sum, low, high;   /* low, high: the smallest and the largest */
-    unsigned char *kept;          /* heap, owned: its bytes, where they are few; NULL: no histogram, or it is read
+    bool started;                      /* wide integers: pivot is the first */
+    wide pivot, sum, low, high;        /* low, high: the smallest and the largest */
+    unsigned char *kept;               /* heap, owned: its bytes, where they are few; NULL: no histogram, or it is read
                                    * again */
-    double x[2 * CKPT__MOMENTS_BLOCK];    /* values as numbers; complex ones take two places */
-    int64_t i64[CKPT__MOMENTS_BLOCK];     /* wide integers; those that have no sign, as their bits */
+    double x[2 * CKPT__MOMENTS_BLOCK]; /* values as numbers; complex ones take two places */
+    int64_t i64[CKPT__MOMENTS_BLOCK];  /* wide integers; those that have no sign, as their bits */
 } stater;
 
 const char *ckpt_stats_kind_name(ckpt_stats_kind kind)
 {
-    static const char *const names[] = { "none", "float", "complex", "int", "uint", "codes" };
+    static const char *const names[] = {"none", "float", "complex", "int", "uint", "codes"};
     return kind >= CKPT_STATS_NONE && kind <= CKPT_STATS_CODES ? names[kind] : "none";
 }
 
@@ -93,7 +93,7 @@ static void look(stater *s, const unsigned char *p, size_t n)
         return;
     }
     if (s->numbers.wide)
-        zero = s->moments.zero;       /* they were counted before the pivot went off */
+        zero = s->moments.zero; /* they were counted before the pivot went off */
     ckpt__moments_add(&s->moments, s->x, n);
     if (s->numbers.wide)
         s->moments.zero = zero;
@@ -108,7 +108,7 @@ static ckpt_status look_at_block(void *ctx, uint64_t offset, const void *data, s
         memcpy(s->kept + offset, data, n);
     for (size_t values = ckpt__numbers_in(&s->numbers, n), some; values && s->left; values -= some) {
         some = values < CKPT__MOMENTS_BLOCK ? values : CKPT__MOMENTS_BLOCK;
-        size_t count = some < s->left ? some : (size_t)s->left;      /* of packed values the last byte may be half */
+        size_t count = some < s->left ? some : (size_t)s->left; /* of packed values the last byte may be half */
         look(s, p, count);
         s->left -= count;
         p += s->numbers.bits < 8 ? some / (8 / s->numbers.bits) : some * (s->numbers.bits / 8);
@@ -124,7 +124,9 @@ static ckpt_status look_at_block(void *ctx, uint64_t offset, const void *data, s
 static ckpt_stats_kind kind_of(const ckpt__numbers *n)
 {
     static const ckpt_stats_kind kinds[] = {
-        [CKPT__REAL] = CKPT_STATS_FLOAT, [CKPT__COMPLEX] = CKPT_STATS_COMPLEX, [CKPT__SIGNED] = CKPT_STATS_INT,
+        [CKPT__REAL] = CKPT_STATS_FLOAT,
+        [CKPT__COMPLEX] = CKPT_STATS_COMPLEX,
+        [CKPT__SIGNED] = CKPT_STATS_INT,
         [CKPT__UNSIGNED] = CKPT_STATS_UINT,
     };
     return n->codes ? CKPT_STATS_CODES : kinds[n->kind];
@@ -238,7 +240,8 @@ static int by_place(const void *a, const void *b, void *ctx)
     const ckpt__tensor *x = &index->tensors[i], *y = &index->tensors[k];
     if (x->piece_count != 1 || y->piece_count != 1 || index->storage_count == 0)
         return x->piece_count == y->piece_count ? (i > k) - (i < k) : x->piece_count == 1 ? 1 : -1;
-    const ckpt__extent *e = &index->storages[x->pieces[0].storage].extent, *f = &index->storages[y->pieces[0].storage].extent;
+    const ckpt__extent *e = &index->storages[x->pieces[0].storage].extent,
+                       *f = &index->storages[y->pieces[0].storage].extent;
     if (e->file != f->file)
         return e->file < f->file ? -1 : 1;
     if (e->offset != f->offset)
@@ -248,8 +251,8 @@ static int by_place(const void *a, const void *b, void *ctx)
     return (i > k) - (i < k);
 }
 
-ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count, const ckpt_stats_options *options,
-                       ckpt_stats_fn fn, void *ctx, ckpt_error *err)
+ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count,
+                       const ckpt_stats_options *options, ckpt_stats_fn fn, void *ctx, ckpt_error *err)
 {
     ckpt_stats_options own;
     ckpt_tensor_stats out;
@@ -267,7 +270,8 @@ ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t 
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
         order[i] = tensors ? tensors[i] : i;
         if (order[i] >= index->tensor_count)
-            status = ckpt__fail(err, CKPT_E_ARGUMENT, reader->path, "tensor number %zu of %zu", order[i], index->tensor_count);
+            status = ckpt__fail(err, CKPT_E_ARGUMENT, reader->path, "tensor number %zu of %zu", order[i],
+                                index->tensor_count);
     }
     if (status == CKPT_OK) {
         qsort_r(order, count, sizeof *order, by_place, (void *)(uintptr_t)index);

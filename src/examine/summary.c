@@ -14,9 +14,9 @@
 /* The work on one summary. All pointers are borrowed. */
 typedef struct summary_work {
     const ckpt_reader *reader;
-    const ckpt__index *index;     /* the reader's */
-    const ckpt__producer *producer;    /* never NULL */
-    const ckpt_value *root; /* what the producer's paths start from */
+    const ckpt__index *index;       /* the reader's */
+    const ckpt__producer *producer; /* never NULL */
+    const ckpt_value *root;         /* what the producer's paths start from */
     ckpt_summary *out;
     ckpt_error *err;
 } summary_work;
@@ -34,8 +34,9 @@ static ckpt_dtype scalar_of(const summary_work *p, const ckpt_value *v, char byt
     static const struct {
         const char *numpy;
         ckpt_dtype dtype;
-    } arrays[] = {{"<f8", CKPT_F64}, {"<f4", CKPT_F32}, {"<f2", CKPT_F16}, {"<i8", CKPT_I64}, {"<i4", CKPT_I32}, {"<i2", CKPT_I16},
-                  {"|i1", CKPT_I8},  {"<u8", CKPT_U64}, {"<u4", CKPT_U32}, {"<u2", CKPT_U16}, {"|u1", CKPT_U8}};
+    } arrays[] = {{"<f8", CKPT_F64}, {"<f4", CKPT_F32}, {"<f2", CKPT_F16}, {"<i8", CKPT_I64},
+                  {"<i4", CKPT_I32}, {"<i2", CKPT_I16}, {"|i1", CKPT_I8},  {"<u8", CKPT_U64},
+                  {"<u4", CKPT_U32}, {"<u2", CKPT_U16}, {"|u1", CKPT_U8}};
     if (v->array && v->text.data) { /* a scalar of numpy's is an object, an array is an array */
         for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
             if (ckpt__str_is(v->array->dtype, arrays[i].numpy) && v->text.size == ckpt_dtype_size(arrays[i].dtype)) {
@@ -105,8 +106,7 @@ static int64_t count_in_files(const summary_work *p, const ckpt_value *root, con
     int64_t found = -1;
     for (size_t i = 0; root && i < root->entry_count; i++) {
         ckpt_str file = root->entries[i].key->text;
-        int64_t own =
-            ckpt__str_begins_more(file, "random") ? -1 : count_in(p, root->entries[i].value, keys);
+        int64_t own = ckpt__str_begins_more(file, "random") ? -1 : count_in(p, root->entries[i].value, keys);
         if (own >= 0 && found >= 0 && own != found)
             return -1;
         found = own >= 0 ? own : found;
@@ -257,8 +257,9 @@ static const ckpt_value *value_and_code(const ckpt_value *root, ckpt_str path, c
     const ckpt_value *v = root;
     for (size_t at = 0; v && at < path.size;) {
         ckpt__step step;
-        code->failed = code->failed || v->kind == CKPT_V_OBJECT;     /* an attribute of what only its own program can build */
-        bool there = ckpt__step_into(v, (ckpt_str){ path.data + at, path.size - at }, &step);
+        code->failed =
+            code->failed || v->kind == CKPT_V_OBJECT; /* an attribute of what only its own program can build */
+        bool there = ckpt__step_into(v, (ckpt_str){path.data + at, path.size - at}, &step);
         if (there)
             add_code(code, &step);
         v = there ? step.value : NULL;
@@ -284,7 +285,7 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
     out->scaler_path = ckpt__summary_keep(out, canon->scaler_path);
     if (out->optimizer_path.data)
         out->optimizer = ckpt__value_at(root, out->optimizer_path);
-    if (!out->optimizer || !ckpt_value_get(out->optimizer, "param_groups")) {      /* one with a key for each value */
+    if (!out->optimizer || !ckpt_value_get(out->optimizer, "param_groups")) { /* one with a key for each value */
         bool mixed = false;
         const ckpt_value *flat = ckpt__flat_unfold(out->optimizer ? out->optimizer : root, out->owned, &mixed);
         const ckpt_value *optimizer = mixed && flat ? ckpt_value_get(flat, "optimizer") : flat;
@@ -340,7 +341,8 @@ static void add_line(const summary_work *p, ckpt__buf *lines, const char *what, 
 /* What trainers call the model's dict. */
 static bool names_a_model(ckpt_str path)
 {
-    return ckpt__str_among(ckpt__str_last(path), "model state_dict model_state_dict model_state net network module weights params");
+    return ckpt__str_among(ckpt__str_last(path),
+                           "model state_dict model_state_dict model_state net network module weights params");
 }
 
 static void put_lines(const summary_work *p, ckpt__buf *to)
@@ -381,7 +383,8 @@ static bool put_archives(const summary_work *p, ckpt__buf *to)
     for (size_t i = 0; i < root->entry_count && archives == root->entry_count; i++) {
         const ckpt_value *v = root->entries[i].value;
         bool optimizer = ckpt__is_cpp_optimizer(v);
-        ckpt__buf_printf(to, "%storch::load(%s, \"{path}/%s\")", i ? "\n" : "", optimizer ? "optimizer" : "module", root->entries[i].key->text.data);
+        ckpt__buf_printf(to, "%storch::load(%s, \"{path}/%s\")", i ? "\n" : "", optimizer ? "optimizer" : "module",
+                         root->entries[i].key->text.data);
     }
     return archives > 1 && archives == root->entry_count;
 }
@@ -391,7 +394,7 @@ static void put_model(const summary_work *p, ckpt__buf *to)
 {
     const ckpt_value *config = ckpt_value_get(p->root, "config.json"), *list = ckpt_value_get(config, "architectures");
     const ckpt_value *name = list && list->kind == CKPT_V_LIST && list->item_count == 1 ? list->items[0] : NULL;
-    const ckpt_value *map = ckpt_value_get(config, "auto_map");    /* of a model whose class is none of transformers' */
+    const ckpt_value *map = ckpt_value_get(config, "auto_map"); /* of a model whose class is none of transformers' */
     for (size_t i = 0; map && map->kind == CKPT_V_DICT && i < map->entry_count; i++)
         if (map->entries[i].key->kind == CKPT_V_STR && ckpt__begins(map->entries[i].key->text.data, "AutoModelFor"))
             name = map->entries[i].key;
@@ -411,7 +414,7 @@ static ckpt_status take_resume(const summary_work *p)
 {
     ckpt__whole whole;
     if (ckpt__part_find(p->index, p->reader->path, &whole))
-        return CKPT_OK;           /* nothing resumes from a part */
+        return CKPT_OK; /* nothing resumes from a part */
     const char *text = p->producer->resume ? p->producer->resume : "";
     ckpt__buf made = {0};
     if (put_archives(p, &made))

@@ -17,7 +17,8 @@ static inline ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
 /* ---- summary_find.c */
 /* Optimizers and schedulers by their structure; their classes; what is special. CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt_error *err);
-ckpt_status ckpt__summary_marks(const ckpt__index *index, const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err);
+ckpt_status ckpt__summary_marks(const ckpt__index *index, const ckpt_reader *reader, ckpt_summary *out,
+                                ckpt_error *err);
 /* The kernels of an optimizer's groups in one word, one group after the other (so_far NULL: the first); "mixed": they differ. */
 const char *ckpt__summary_kind(const char *so_far, ckpt__flags flags);
 

@@ -73,14 +73,16 @@ static const char *class_of(const ckpt_value *optimizer)
     const ckpt_value *state = ckpt_value_get(optimizer, "state");
     if (state && state->entry_count)
         first.state = state->entries[0].value;
-    const ckpt__optimizer_class *class = ckpt__optimizer_class_by(&(ckpt__optimizer_facts){has_setting, has_state, &first});
+    const ckpt__optimizer_class *class =
+        ckpt__optimizer_class_by(&(ckpt__optimizer_facts){has_setting, has_state, &first});
     return class ? class->name : NULL;
 }
 
 static const char *scheduler_of(const ckpt_value *scheduler)
 {
     for (size_t i = 0; scheduler && i < sizeof schedulers / sizeof *schedulers; i++)
-        if (ckpt__words_hold(scheduler, schedulers[i].all, true) && !ckpt__words_hold(scheduler, schedulers[i].none, false))
+        if (ckpt__words_hold(scheduler, schedulers[i].all, true) &&
+            !ckpt__words_hold(scheduler, schedulers[i].none, false))
             return schedulers[i].name;
     return NULL;
 }
@@ -129,10 +131,10 @@ static bool is_scheduler(const ckpt_value *v)
 
 /* The walk over the value tree. */
 typedef struct finder {
-    ckpt_summary *out;            /* borrowed */
-    ckpt__buf name;               /* owned: path of the last that was found; what is below it is its own */
-    const ckpt_value *first;      /* optimizer; borrowed from the tree; NULL: none yet */
-    ckpt_str first_path;          /* of it, in the arena of the summary */
+    ckpt_summary *out;       /* borrowed */
+    ckpt__buf name;          /* owned: path of the last that was found; what is below it is its own */
+    const ckpt_value *first; /* optimizer; borrowed from the tree; NULL: none yet */
+    ckpt_str first_path;     /* of it, in the arena of the summary */
     bool no_memory;
 } finder;
 

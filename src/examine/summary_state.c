@@ -6,7 +6,7 @@
 /* The parameters that have optimizer state, and those that have none. A parameter counts once, by the place of its
  * elements, however many names it has: with state for wte.weight, the tied lm_head.weight lacks nothing. */
 typedef struct state_tally {
-    const ckpt__index *index;     /* borrowed, as is the canon */
+    const ckpt__index *index; /* borrowed, as is the canon */
     const ckpt__canon *canon;
     ckpt__hash *has_state; /* owned: canonical names of parameters that have some */
     ckpt__hash
@@ -14,8 +14,8 @@ typedef struct state_tally {
                             * name */
     ckpt__hash *seen;      /* owned: places of the parameters that were counted */
     ckpt__arena *arena;    /* owned: keys of bytes_with_state and seen */
-    ckpt_summary *out;            /* borrowed */
-    size_t alive; /* parameters that have state */
+    ckpt_summary *out;     /* borrowed */
+    size_t alive;          /* parameters that have state */
 } state_tally;
 
 static bool is_state(const ckpt__canon_entry *e)

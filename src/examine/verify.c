@@ -23,17 +23,17 @@ enum { MANIFEST_MAX = 1 << 20 };
 /* One check. While the checkpoint is open, source and index are the reader's; before and after, the source is the
  * verifier's own and the index NULL. */
 typedef struct verifier {
-    const ckpt_progress *progress;    /* borrowed; NULL: none */
-    ckpt_verify_result *result;   /* borrowed */
-    ckpt_report *report;          /* never NULL here */
+    const ckpt_progress *progress; /* borrowed; NULL: none */
+    ckpt_verify_result *result;    /* borrowed */
+    ckpt_report *report;           /* never NULL here */
     ckpt__source *source;
     const ckpt__index *index;
-    bool *whole;                  /* heap, owned: per file of the source: its bytes are those of the manifest; NULL:
+    bool *whole;              /* heap, owned: per file of the source: its bytes are those of the manifest; NULL:
                                    * none are */
-    size_t whole_count;           /* items of it; a file with a greater number is not whole */
-    uint64_t done, total;         /* bytes, for the progress callback */
-    uint64_t protected_bytes;     /* payload bytes that some checksum covers */
-    ckpt__views views;            /* made when a storage is damaged */
+    size_t whole_count;       /* items of it; a file with a greater number is not whole */
+    uint64_t done, total;     /* bytes, for the progress callback */
+    uint64_t protected_bytes; /* payload bytes that some checksum covers */
+    ckpt__views views;        /* made when a storage is damaged */
 } verifier;
 
 static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
@@ -61,8 +61,8 @@ static const char file_fix[] =
 /* What this process lacks says nothing of the checkpoint. */
 static bool is_ours(const ckpt_error *why)
 {
-    return why->sys_errno == EMFILE || why->sys_errno == ENFILE || why->sys_errno == ENOMEM || why->sys_errno == EACCES ||
-           why->sys_errno == EPERM;
+    return why->sys_errno == EMFILE || why->sys_errno == ENFILE || why->sys_errno == ENOMEM ||
+           why->sys_errno == EACCES || why->sys_errno == EPERM;
 }
 
 /* ---- the manifest */
@@ -109,13 +109,15 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     uint64_t size = v->source->files[file].size;
     if (size != want->size) {
         snprintf(message, sizeof message, "it has %" PRIu64 " bytes, the manifest says %" PRIu64, size, want->size);
-        return wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data, file_fix, message, err);
+        return wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data, file_fix, message,
+                     err);
     }
     status = file_crc(v, file, &crc, err);
     if (status < 0)
         return status;
     if (crc != want->crc) {
-        snprintf(message, sizeof message, "the file's CRC-32 is %08" PRIx32 ", the manifest says %08" PRIx32, crc, want->crc);
+        snprintf(message, sizeof message, "the file's CRC-32 is %08" PRIx32 ", the manifest says %08" PRIx32, crc,
+                 want->crc);
         return wrong(v, "crc-mismatch", NULL, want->name.data, file_fix, message, err);
     }
     if (file >= v->whole_count) {
@@ -166,7 +168,7 @@ static ckpt_status check_manifest(verifier *v, ckpt_error *err)
 
 /* The bytes that a read has given so far, and their CRC-32. */
 typedef struct sum {
-    verifier *v;                  /* borrowed */
+    verifier *v; /* borrowed */
     uint32_t crc;
     uint64_t bytes;
 } sum;
@@ -221,8 +223,9 @@ static ckpt_status check_storage(verifier *v, size_t storage, ckpt_error *err)
         return status;
     }
     if (e->has_crc && s.crc != e->crc) {
-        snprintf(message, sizeof message, "the %" PRIu64 " stored bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32,
-                 s.bytes, s.crc, e->crc);
+        snprintf(message, sizeof message,
+                 "the %" PRIu64 " stored bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
+                 s.crc, e->crc);
         return blame(v, storage, "crc-mismatch", message, err);
     }
     return CKPT_OK;
@@ -231,8 +234,8 @@ static ckpt_status check_storage(verifier *v, size_t storage, ckpt_error *err)
 /* A tensor whose checksum covers all bytes of its storage (C order over the whole of it). */
 static bool covers(const ckpt__index *index, const ckpt__tensor *t, size_t storage)
 {
-    return t->has_crc && t->piece_count == 1 && t->pieces[0].storage == storage && !t->pieces[0].lo && t->pieces[0].offset == 0 &&
-           t->info.nbytes == index->storages[storage].extent.size &&
+    return t->has_crc && t->piece_count == 1 && t->pieces[0].storage == storage && !t->pieces[0].lo &&
+           t->pieces[0].offset == 0 && t->info.nbytes == index->storages[storage].extent.size &&
            (!t->info.strides || ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim));
 }
 
@@ -255,8 +258,8 @@ static ckpt_status check_tensor(verifier *v, size_t i, ckpt_error *err)
     }
     if (s.crc == t->crc)
         return CKPT_OK;
-    snprintf(message, sizeof message, "its %" PRIu64 " bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
-             s.crc, t->crc);
+    snprintf(message, sizeof message, "its %" PRIu64 " bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32,
+             s.bytes, s.crc, t->crc);
     return wrong(v, "crc-mismatch", name, file, tensor_fix, message, err);
 }
 
@@ -268,7 +271,8 @@ static bool file_is_whole(const verifier *v, uint32_t file)
 static int by_place(const void *a, const void *b, void *ctx)
 {
     const ckpt__index *index = ctx;
-    const ckpt__extent *x = &index->storages[*(const size_t *)a].extent, *y = &index->storages[*(const size_t *)b].extent;
+    const ckpt__extent *x = &index->storages[*(const size_t *)a].extent,
+                       *y = &index->storages[*(const size_t *)b].extent;
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -293,7 +297,8 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
     const ckpt__index *index = v->index;
     size_t *cover = calloc(index->storage_count + 1, sizeof *cover), *order = in_order(index);
     bool *by_storage = calloc(index->tensor_count + 1, sizeof *by_storage);
-    ckpt_status status = cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
+    ckpt_status status =
+        cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
         const ckpt__tensor *t = &index->tensors[i];
         size_t storage = t->piece_count ? t->pieces[0].storage : SIZE_MAX;
@@ -336,9 +341,10 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
     return status;
 }
 
-ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result *result, ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result *result, ckpt_report *report,
+                                  ckpt_error *err)
 {
-    verifier v = { .result = result, .report = report, .source = reader->source, .index = reader->index };
+    verifier v = {.result = result, .report = report, .source = reader->source, .index = reader->index};
     ckpt_status status = check_payloads(&v, err);
     ckpt__views_free(&v.views);
     return status;
@@ -348,12 +354,15 @@ static ckpt_status note_integrity(verifier *v, ckpt_error *err)
 {
     ckpt_verify_result *r = v->result;
     bool some = v->protected_bytes > 0 || v->index->metadata_crc;
-    r->integrity = r->unprotected_bytes == 0 && some ? CKPT_INTEGRITY_CRC32 : some ? CKPT_INTEGRITY_PARTIAL : CKPT_INTEGRITY_NONE;
+    r->integrity = r->unprotected_bytes == 0 && some ? CKPT_INTEGRITY_CRC32
+                   : some                            ? CKPT_INTEGRITY_PARTIAL
+                                                     : CKPT_INTEGRITY_NONE;
     bool noted = true;
     if (r->integrity == CKPT_INTEGRITY_NONE)
-        noted = ckpt__report_add(v->report, CKPT_SEVERITY_NOTE, "no-integrity-data", NULL,
-                                 "ckpt-migrate writes a copy with a CRC-32 of every tensor",
-                                 "the file holds no checksums: nothing wrong was found, but a changed value would not be seen");
+        noted = ckpt__report_add(
+            v->report, CKPT_SEVERITY_NOTE, "no-integrity-data", NULL,
+            "ckpt-migrate writes a copy with a CRC-32 of every tensor",
+            "the file holds no checksums: nothing wrong was found, but a changed value would not be seen");
     return noted ? CKPT_OK : ckpt__fail_memory(err, "the report", 0);
 }
 
@@ -423,7 +432,8 @@ static ckpt_status verify_open(verifier *v, const char *path, const ckpt_verify_
     v->result->tensors = reader->index->tensor_count;
     snprintf(v->result->format, sizeof v->result->format, "%s", reader->index->format);
     for (size_t s = 0; s < reader->index->storage_count; s++)
-        v->total += file_is_whole(v, reader->index->storages[s].extent.file) ? 0 : reader->index->storages[s].extent.size;
+        v->total +=
+            file_is_whole(v, reader->index->storages[s].extent.file) ? 0 : reader->index->storages[s].extent.size;
     status = merge_findings(v, reader->index->findings, err);
     if (status == CKPT_OK) {
         ckpt__source_pass(reader->source, true);
@@ -452,8 +462,9 @@ static ckpt_status verify_ranks(verifier *v, const char *path, const ckpt_verify
     ckpt_reader *reader = NULL;
     ckpt_reader_options options = reader_options(o);
     ckpt_report *report = ckpt_report_new();
-    ckpt_status status = report ? ckpt_reader_open(path, &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
-    if (status == CKPT_E_DAMAGED)             /* the part that is says so itself */
+    ckpt_status status =
+        report ? ckpt_reader_open(path, &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
+    if (status == CKPT_E_DAMAGED) /* the part that is says so itself */
         status = CKPT_OK;
     ckpt_report_clear(v->report);
     bool ok = true;
@@ -494,7 +505,8 @@ static ckpt_status verify(verifier *v, const char *path, const ckpt_verify_optio
     if (status == CKPT_OK)
         status = verify_open(v, path, o, err);
     /* an unreadable checkpoint whose manifest names the damage has been answered */
-    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) && ckpt_report_worst(v->report) == CKPT_SEVERITY_ERROR)
+    if (status < 0 && (status == CKPT_E_FORMAT || status == CKPT_E_SYSTEM) &&
+        ckpt_report_worst(v->report) == CKPT_SEVERITY_ERROR)
         status = CKPT_OK;
     if (status == CKPT_OK) {
         v->result->ok = ckpt_report_worst(v->report) != CKPT_SEVERITY_ERROR;
@@ -503,14 +515,15 @@ static ckpt_status verify(verifier *v, const char *path, const ckpt_verify_optio
             ckpt__report_fail(v->report, CKPT_SEVERITY_ERROR, status, path, err);
     }
     if (status != CKPT_OK && v->source && !ckpt__source_is_there(v->source)) {
-        ckpt_report_clear(v->report);          /* what was wrong with it is that it went */
-        status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was read; verify it again");
+        ckpt_report_clear(v->report); /* what was wrong with it is that it went */
+        status =
+            ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was read; verify it again");
     }
     return status;
 }
 
-ckpt_status ckpt_verify(const char *path, const ckpt_verify_options *options, ckpt_verify_result *result, ckpt_report *report,
-                        ckpt_error *err)
+ckpt_status ckpt_verify(const char *path, const ckpt_verify_options *options, ckpt_verify_result *result,
+                        ckpt_report *report, ckpt_error *err)
 {
     ckpt_verify_options own;
     ckpt_verify_result answer;

@@ -8,12 +8,13 @@
 /* What a bid looks at: the first bytes (up to 4 KiB) of file 0 and its size; for a directory head_size is 0 and
  * dirfd can be asked for names. */
 typedef struct ckpt__probe {
-    const unsigned char *head; size_t head_size;      /* borrowed; bytes */
-    uint64_t file_size;           /* bytes */
+    const unsigned char *head;
+    size_t head_size;   /* borrowed; bytes */
+    uint64_t file_size; /* bytes */
     bool directory;
-    int dirfd;                    /* borrowed; -1 where several files were given */
-    const ckpt__source *source;   /* borrowed */
-    uint32_t file;                /* number in the source, unless it is a directory: for the few bids that look further */
+    int dirfd;                  /* borrowed; -1 where several files were given */
+    const ckpt__source *source; /* borrowed */
+    uint32_t file;              /* number in the source, unless it is a directory: for the few bids that look further */
 } ckpt__probe;
 
 /* ---- recipes: the mirror of an index. A recipe is an ordered list of segments without holes: the whole output file, but for the
@@ -26,33 +27,35 @@ typedef struct ckpt__probe {
  *
  * Segment 2 begins at byte 4144, the sum of the sizes before it. */
 typedef enum ckpt__segment_kind {
-    CKPT__LITERAL,                /* bytes known now */
-    CKPT__COMPUTED,               /* bytes that depend on nothing but the CRCs of the segments before: compute() makes them
+    CKPT__LITERAL,  /* bytes known now */
+    CKPT__COMPUTED, /* bytes that depend on nothing but the CRCs of the segments before: compute() makes them
                                    * when their turn comes */
-    CKPT__PAYLOAD,                /* the payload of tensor `number`: its elements in C order, little-endian */
-    CKPT__STORAGE,                /* the payload of storage `number`: all its bytes, little-endian elements */
-    CKPT__DEFERRED                /* bytes known once all payload CRCs are: filled by finish() */
+    CKPT__PAYLOAD,  /* the payload of tensor `number`: its elements in C order, little-endian */
+    CKPT__STORAGE,  /* the payload of storage `number`: all its bytes, little-endian elements */
+    CKPT__DEFERRED  /* bytes known once all payload CRCs are: filled by finish() */
 } ckpt__segment_kind;
 typedef struct ckpt__segment {
     ckpt__segment_kind kind;
-    uint64_t size;                /* bytes of the output; never 0 */
-    union {                       /* one word: a file of a hundred thousand tensors has some times as many segments */
-        char *bytes;              /* LITERAL, DEFERRED (placeholders of the right length): in the recipe's arena, or its text */
-        size_t number;            /* PAYLOAD, STORAGE: number in the index that is written; COMPUTED: the format's own */
+    uint64_t size;     /* bytes of the output; never 0 */
+    union {            /* one word: a file of a hundred thousand tensors has some times as many segments */
+        char *bytes;   /* LITERAL, DEFERRED (placeholders of the right length): in the recipe's arena, or its text */
+        size_t number; /* PAYLOAD, STORAGE: number in the index that is written; COMPUTED: the format's own */
     };
 } ckpt__segment;
 typedef struct ckpt__recipe {
-    ckpt__arena *arena;           /* owned */
-    ckpt__buf text;               /* owned: the one long text that a format makes, so that it is not copied */
-    ckpt__segment *segments; size_t count;    /* heap, owned */
-    uint64_t size;                /* bytes of the whole file: the sum of the segments' sizes */
+    ckpt__arena *arena; /* owned */
+    ckpt__buf text;     /* owned: the one long text that a format makes, so that it is not copied */
+    ckpt__segment *segments;
+    size_t count;  /* heap, owned */
+    uint64_t size; /* bytes of the whole file: the sum of the segments' sizes */
     /* Fills the DEFERRED segments in place; crcs[i] is the CRC-32 of segment i (PAYLOAD, STORAGE). NULL: nothing is
      * deferred. */
     ckpt_status (*finish)(struct ckpt__recipe *recipe, const uint32_t *crcs, ckpt_error *err);
     /* The bytes of COMPUTED segment i, all of them; crcs[k] is the CRC-32 of segment k for every k < i. NULL: nothing is
      * computed. */
-    ckpt_status (*compute)(const struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, char *to, ckpt_error *err);
-    void *ctx;                    /* the format's own, in the arena; NULL: it needs none */
+    ckpt_status (*compute)(const struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, char *to,
+                           ckpt_error *err);
+    void *ctx; /* the format's own, in the arena; NULL: it needs none */
 } ckpt__recipe;
 void ckpt__recipe_free(ckpt__recipe *r);
 
@@ -61,16 +64,17 @@ void ckpt__recipe_free(ckpt__recipe *r);
  * value tree to write (TENSOR nodes refer to the index), NULL for none. Tensors of the index that view one storage
  * share it: native keeps them as aliases, plain safetensors writes copies and says so in `lost`. */
 typedef struct ckpt__write_request {
-    const ckpt__index *index;     /* borrowed, as all pointers here: the recipe's segments name its rows by number */
-    const size_t *tensors; size_t count;
+    const ckpt__index *index; /* borrowed, as all pointers here: the recipe's segments name its rows by number */
+    const size_t *tensors;
+    size_t count;
     const ckpt_value *root;
-    int64_t step;                 /* completed steps, or -1 */
-    bool weights_only;            /* HF-clean: __metadata__.format = "pt" is wanted */
+    int64_t step;      /* completed steps, or -1 */
+    bool weights_only; /* HF-clean: __metadata__.format = "pt" is wanted */
     ckpt_report *lost;
-    const char *archive;          /* torch: the name of the archive inside the zip; NULL: "archive" */
-    const ckpt__index *source;    /* torch: the index that was read, which knows the pickle nodes that the values' origins
+    const char *archive;       /* torch: the name of the archive inside the zip; NULL: "archive" */
+    const ckpt__index *source; /* torch: the index that was read, which knows the pickle nodes that the values' origins
                                    * are; NULL: `index` itself */
-    bool numbered;                /* native: the structure of a torch file in the root has the records of this file as its
+    bool numbered;             /* native: the structure of a torch file in the root has the records of this file as its
                                    * numbers (ckpt__native_records). It is not copied: it lives as long as the recipe. */
 } ckpt__write_request;
 
@@ -79,31 +83,31 @@ typedef struct ckpt__write_request {
 typedef struct ckpt__members ckpt__members;
 typedef struct ckpt__read_request {
     ckpt__source *source;
-    uint32_t file;                /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
-    bool salvage;                 /* a damaged file: list what can be told of it, with extent.missing set where a storage's
+    uint32_t file;      /* number in the source: every extent of the index refers to it; or CKPT__WHOLE_DIRECTORY */
+    bool salvage;       /* a damaged file: list what can be told of it, with extent.missing set where a storage's
                                    * bytes are not all there, instead of failing */
-    bool survey;                  /* several files: each that is damaged or missing is a finding of its own (format/survey.h),
+    bool survey;        /* several files: each that is damaged or missing is a finding of its own (format/survey.h),
                                    * and the others are read */
-    ckpt__arena *arena;           /* a file of several: that of the index that they become, for a format whose index of one
+    ckpt__arena *arena; /* a file of several: that of the index that they become, for a format whose index of one
                                    * may lie there; else NULL */
-    bool leave_damaged;           /* a directory: as ckpt_reader_options has it */
+    bool leave_damaged; /* a directory: as ckpt_reader_options has it */
     const ckpt__members *members; /* a directory: how its files are read, each by its own format (format/table.c) */
 } ckpt__read_request;
 
 /* Who writes such files, and so what reads them. */
 typedef enum ckpt__family {
-    CKPT__FAMILY_NONE = 0,        /* of an index that no format of the table has read */
-    CKPT__FAMILY_NATIVE,          /* this library: no Python program reads it */
-    CKPT__FAMILY_SAFETENSORS,     /* safetensors.torch.load_file reads it */
-    CKPT__FAMILY_TORCH,           /* torch.save and libtorch: torch.load reads it */
-    CKPT__FAMILY_PICKLE,          /* pickle.dump without torch: torch.load refuses it */
-    CKPT__FAMILY_FOLDER           /* a directory of several files, each of a format of its own; torch.load is behind most */
+    CKPT__FAMILY_NONE = 0,    /* of an index that no format of the table has read */
+    CKPT__FAMILY_NATIVE,      /* this library: no Python program reads it */
+    CKPT__FAMILY_SAFETENSORS, /* safetensors.torch.load_file reads it */
+    CKPT__FAMILY_TORCH,       /* torch.save and libtorch: torch.load reads it */
+    CKPT__FAMILY_PICKLE,      /* pickle.dump without torch: torch.load refuses it */
+    CKPT__FAMILY_FOLDER       /* a directory of several files, each of a format of its own; torch.load is behind most */
 } ckpt__family;
 
 /* One format. Everything above this room goes by this table; a new format is one more of these. */
 typedef struct ckpt__format {
-    const char *name;             /* "torch"; static */
-    const char *suffix;           /* for migrate's default: ".safetensors"; NULL: none */
+    const char *name;   /* "torch"; static */
+    const char *suffix; /* for migrate's default: ".safetensors"; NULL: none */
     /* 0: not mine; else how sure: 100 for an unmistakable magic. */
     int (*bid)(const ckpt__probe *probe);
     ckpt_status (*read)(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err);

@@ -23,8 +23,8 @@ void ckpt__recipe_free(ckpt__recipe *r)
     free(r);
 }
 
-ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size, const char *bytes,
-                             size_t number, ckpt_error *err)
+ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size,
+                             const char *bytes, size_t number, ckpt_error *err)
 {
     if (size == 0)
         return CKPT_OK;
@@ -33,7 +33,7 @@ ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_ki
     if (!ckpt__add(r->size, size, &r->size) || r->size > INT64_MAX)
         return ckpt__fail(err, CKPT_E_LIMIT, NULL, "the tensors together are larger than a file can be");
     ckpt__segment *s = &r->segments[r->count++];
-    *s = (ckpt__segment){ .kind = kind, .size = size, .number = number };
+    *s = (ckpt__segment){.kind = kind, .size = size, .number = number};
     if (kind == CKPT__LITERAL || kind == CKPT__DEFERRED)
         s->bytes = (char *)(uintptr_t)bytes;
     return CKPT_OK;
@@ -43,9 +43,9 @@ ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_ki
 int ckpt__st_rank(ckpt_dtype dtype)
 {
     static const ckpt_dtype order[] = {
-        CKPT_BOOL, CKPT_F4,  CKPT_F6_E2M3, CKPT_F6_E3M2, CKPT_U8,  CKPT_I8,  CKPT_F8_E5M2, CKPT_F8_E4M3,
-        CKPT_F8_E8M0, CKPT_F8_E4M3FNUZ, CKPT_F8_E5M2FNUZ, CKPT_I16, CKPT_U16, CKPT_F16, CKPT_BF16,
-        CKPT_I32,  CKPT_U32, CKPT_F32,     CKPT_C64,     CKPT_F64, CKPT_I64, CKPT_U64,
+        CKPT_BOOL,    CKPT_F4,          CKPT_F6_E2M3,     CKPT_F6_E3M2, CKPT_U8,  CKPT_I8,  CKPT_F8_E5M2, CKPT_F8_E4M3,
+        CKPT_F8_E8M0, CKPT_F8_E4M3FNUZ, CKPT_F8_E5M2FNUZ, CKPT_I16,     CKPT_U16, CKPT_F16, CKPT_BF16,    CKPT_I32,
+        CKPT_U32,     CKPT_F32,         CKPT_C64,         CKPT_F64,     CKPT_I64, CKPT_U64,
     };
     for (int i = 0; i < (int)(sizeof order / sizeof *order); i++)
         if (order[i] == dtype)

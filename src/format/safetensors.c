@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { HEADER_DEPTH = 128, NDIM_MAX = 1024 };    /* serde_json stops at 128 levels */
+enum { HEADER_DEPTH = 128, NDIM_MAX = 1024 }; /* serde_json stops at 128 levels */
 
 void ckpt__st_free(ckpt__st_header *h)
 {
@@ -63,8 +63,9 @@ typedef struct parser {
     ckpt__arena *names;
     ckpt__hash *seen;
     ckpt__buf key, text;
-    int64_t *dims; size_t dim_capacity;
-    uint64_t unknown;             /* keys in tensors that the schema does not know */
+    int64_t *dims;
+    size_t dim_capacity;
+    uint64_t unknown; /* keys in tensors that the schema does not know */
     char first_unknown[96];
 } parser;
 
@@ -104,7 +105,8 @@ static ckpt_status parse_sizes(parser *p, size_t limit, size_t *count, ckpt_erro
         if (!ckpt__grow(&p->dims, &p->dim_capacity, n + 1, sizeof *p->dims))
             return ckpt__fail_memory(err, "shape", (n + 1) * sizeof *p->dims);
         status = ckpt__json_this_int(&p->j, &p->dims[n], err);
-        if (status == CKPT_OK && (p->dims[n++] < 0 || p->j.text[p->j.start] == '-')) /* -0 too: the reference takes no sign */
+        if (status == CKPT_OK &&
+            (p->dims[n++] < 0 || p->j.text[p->j.start] == '-')) /* -0 too: the reference takes no sign */
             status = ckpt__json_wrong(&p->j, err, "a negative number in a shape or in data_offsets");
     }
     *count = n;
@@ -145,7 +147,7 @@ static ckpt_status unknown_key(parser *p, const ckpt__st_entry *e, ckpt_str key,
 {
     char name[48], text[40];
     if (p->unknown++ == 0) {
-        ckpt__buf b = { 0 };
+        ckpt__buf b = {0};
         ckpt__buf_printf(&b, "'%s' in tensor '%s'", ckpt__escape(text, sizeof text, key.data, key.size),
                          shown(e, name, sizeof name));
         if (b.data)
@@ -181,9 +183,8 @@ static ckpt_status check_size(const parser *p, const ckpt__st_entry *e, ckpt_err
 
 static ckpt_status parse_tensor(parser *p, ckpt__st_entry *e, ckpt_error *err)
 {
-    static const char *const keys[] = { "dtype", "shape", "data_offsets" };
-    ckpt_status (*const parse[])(parser *, ckpt__st_entry *, ckpt_error *) = { parse_dtype, parse_shape,
-                                                                               parse_offsets };
+    static const char *const keys[] = {"dtype", "shape", "data_offsets"};
+    ckpt_status (*const parse[])(parser *, ckpt__st_entry *, ckpt_error *) = {parse_dtype, parse_shape, parse_offsets};
     char name[160];
     unsigned seen = 0;
     ckpt_str key;
@@ -244,7 +245,7 @@ static ckpt_status parse_metadata(parser *p, ckpt_error *err)
             more = ckpt__fail_memory(err, "metadata", value.size);
             break;
         }
-        h->metadata[h->metadata_count++] = (ckpt__st_metadata){ key, value };
+        h->metadata[h->metadata_count++] = (ckpt__st_metadata){key, value};
         more = unique(p, set, key, "the __metadata__ key", err);
     }
     ckpt__hash_free(set);
@@ -268,7 +269,7 @@ static ckpt_status parse_header(parser *p, ckpt_error *err)
             continue;
         }
         ckpt__st_entry *e = &h->entries[h->count];
-        *e = (ckpt__st_entry){ .name = name, .position = h->count };
+        *e = (ckpt__st_entry){.name = name, .position = h->count};
         h->count++;
         more = parse_tensor(p, e, err);
     }
@@ -327,7 +328,7 @@ static ckpt_status check_layout(ckpt__st_header *h, uint64_t file_size, const ch
 ckpt_status ckpt__st_parse(ckpt__st_header *h, uint64_t file_size, const char *label, ckpt__arena *names,
                            ckpt_report *findings, ckpt_error *err)
 {
-    parser p = { .h = h, .label = label, .names = names, .seen = ckpt__hash_new((size_t)(h->size / 96)) };
+    parser p = {.h = h, .label = label, .names = names, .seen = ckpt__hash_new((size_t)(h->size / 96))};
     ckpt_status status;
     h->arena = ckpt__arena_new(0);
     ckpt__json_start(&p.j, h->bytes + 8, (size_t)h->size - 8, HEADER_DEPTH, label);
@@ -397,8 +398,9 @@ ckpt_status ckpt__st_note_salvaged(const ckpt__st_header *h, const ckpt__index *
     if (!h->salvage || end == h->file_size)
         return CKPT_OK;
     return ckpt__report_add(x->findings, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
-                            "%s has %llu bytes where its header describes %llu: %zu of its %zu tensors are not whole", label,
-                            (unsigned long long)h->file_size, (unsigned long long)end, missing, x->storage_count - from)
+                            "%s has %llu bytes where its header describes %llu: %zu of its %zu tensors are not whole",
+                            label, (unsigned long long)h->file_size, (unsigned long long)end, missing,
+                            x->storage_count - from)
                ? CKPT_OK
                : ckpt__fail_memory(err, "findings", 0);
 }
@@ -442,13 +444,13 @@ static ckpt_status safetensors_read(const ckpt__read_request *request, ckpt__ind
     ckpt__source *source = request->source;
     uint32_t file = request->file;
     char label[256];
-    ckpt__st_header h = { 0 };
+    ckpt__st_header h = {0};
     if (file == CKPT__WHOLE_DIRECTORY)
         return ckpt__fail(err, CKPT_E_FORMAT, source->path, "a directory; safetensors is a file");
     ckpt__source_label(source, file, label, sizeof label);
     h.salvage = request->salvage;
     ckpt__index *x = request->arena ? ckpt__index_new_part(request->arena)
-                                   : ckpt__index_new(ckpt__known_limit(source->files[file].size, source->directory));
+                                    : ckpt__index_new(ckpt__known_limit(source->files[file].size, source->directory));
     ckpt_status status = x ? ckpt__st_load(source, file, &h, err) : ckpt__fail_memory(err, "index", 0);
     if (status == CKPT_OK)
         status = ckpt__st_parse(&h, source->files[file].size, label, x->arena, x->findings, err);
@@ -486,7 +488,12 @@ static int safetensors_bid(const ckpt__probe *probe)
 }
 
 const ckpt__format ckpt__format_safetensors = {
-    .name = "safetensors", .suffix = ".safetensors",
-    .bid = safetensors_bid, .read = safetensors_read, .write = ckpt__safetensors_write,
-    .family = CKPT__FAMILY_SAFETENSORS, .weights_alone = true, .logical_float4 = true,
+    .name = "safetensors",
+    .suffix = ".safetensors",
+    .bid = safetensors_bid,
+    .read = safetensors_read,
+    .write = ckpt__safetensors_write,
+    .family = CKPT__FAMILY_SAFETENSORS,
+    .weights_alone = true,
+    .logical_float4 = true,
 };

@@ -9,34 +9,36 @@
 #include "codec/json.h"
 #include "format/format.h"
 
-#define CKPT__ST_HEADER_MAX 100000000u   /* bytes of N; the reference's limit, for readers and writers */
-#define CKPT__ST_ALIGN 4096u             /* where our writers start the data */
+#define CKPT__ST_HEADER_MAX 100000000u /* bytes of N; the reference's limit, for readers and writers */
+#define CKPT__ST_ALIGN 4096u           /* where our writers start the data */
 
 /* One tensor of the header. The entries of a header are in data order: by begin, then end, then position in the header. */
 typedef struct ckpt__st_entry {
-    ckpt_str name;                /* in the arena that ckpt__st_parse was given for names */
+    ckpt_str name; /* in the arena that ckpt__st_parse was given for names */
     ckpt_dtype dtype;
     uint32_t ndim;
-    const int64_t *shape;         /* ndim sizes, in the header's arena */
-    uint64_t begin, end;          /* bytes [begin, end) of the data section; the file has them at ckpt__st_header.size + begin */
-    size_t position;              /* in the header: 0 is the tensor that it lists first */
+    const int64_t *shape; /* ndim sizes, in the header's arena */
+    uint64_t begin, end; /* bytes [begin, end) of the data section; the file has them at ckpt__st_header.size + begin */
+    size_t position;     /* in the header: 0 is the tensor that it lists first */
 } ckpt__st_entry;
 
 typedef struct ckpt__st_metadata {
-    ckpt_str key, value;          /* in the header's arena */
+    ckpt_str key, value; /* in the header's arena */
 } ckpt__st_metadata;
 
 /* A header that was read. A file of 4156 bytes that begins with the length 4088 has size 4096; w of 48 bytes has begin 0 and
  * end 48, last of 12 bytes has begin 48 and end 60, and 4096 + 60 is all of the file, as the format demands. */
 typedef struct ckpt__st_header {
-    ckpt__arena *arena;           /* owned: the shapes and the metadata */
-    char *bytes;                  /* heap, owned: the 8 length bytes and the JSON */
-    uint64_t size;                /* bytes of both: where the data section starts in the file */
-    ckpt__st_entry *entries; size_t count, capacity;                          /* heap, owned */
-    ckpt__st_metadata *metadata; size_t metadata_count, metadata_capacity;    /* heap, owned; NULL: empty */
-    bool has_metadata;            /* there is a __metadata__, be it empty */
-    bool salvage;                 /* set before: the data may end early, or go on behind the last tensor */
-    uint64_t file_size;           /* bytes */
+    ckpt__arena *arena; /* owned: the shapes and the metadata */
+    char *bytes;        /* heap, owned: the 8 length bytes and the JSON */
+    uint64_t size;      /* bytes of both: where the data section starts in the file */
+    ckpt__st_entry *entries;
+    size_t count, capacity; /* heap, owned */
+    ckpt__st_metadata *metadata;
+    size_t metadata_count, metadata_capacity; /* heap, owned; NULL: empty */
+    bool has_metadata;                        /* there is a __metadata__, be it empty */
+    bool salvage;                             /* set before: the data may end early, or go on behind the last tensor */
+    uint64_t file_size;                       /* bytes */
 } ckpt__st_header;
 
 /* Reads length and JSON into h->bytes. CKPT_E_FORMAT: too short for a header, too long a header, no '{';
@@ -74,6 +76,6 @@ void ckpt__st_put_entry(ckpt__buf *b, bool comma, ckpt_str name, ckpt_dtype dtyp
 ckpt_status ckpt__st_finish_header(ckpt__buf *b, ckpt_error *err);
 /* A recipe that owns an arena; segments are appended (empty ones are left out) and counted into its size. */
 ckpt__recipe *ckpt__recipe_new(void);
-ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size, const char *bytes,
-                             size_t number, ckpt_error *err);
+ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size,
+                             const char *bytes, size_t number, ckpt_error *err);
 #endif

@@ -8,16 +8,17 @@
 typedef struct item {
     const ckpt_tensor_info *info;
     size_t tensor;
-    ckpt_dtype dtype;             /* U8 where safetensors lacks the tensor's own */
+    ckpt_dtype dtype; /* U8 where safetensors lacks the tensor's own */
     bool as_bytes;
 } item;
 
 typedef struct writer {
     const ckpt__write_request *q;
     ckpt__recipe *recipe;
-    item *items; size_t count;
+    item *items;
+    size_t count;
     ckpt__hash *names;
-    ckpt__buf *header;            /* the recipe's text */
+    ckpt__buf *header; /* the recipe's text */
     size_t segment_capacity;
 } writer;
 
@@ -54,7 +55,7 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
         why = "another tensor has the same name: left out";
     if (why || put < 0)
         return put < 0 || lost(w, name, why) < 0 ? ckpt__fail_memory(err, "names", 0) : CKPT_OK;
-    *it = (item){ .info = info, .tensor = number, .dtype = info->dtype, .as_bytes = !ckpt__st_fits(info) };
+    *it = (item){.info = info, .tensor = number, .dtype = info->dtype, .as_bytes = !ckpt__st_fits(info)};
     if (it->as_bytes) {
         it->dtype = CKPT_U8;
         snprintf(text, sizeof text, "safetensors has no %s: written as uint8 of %llu bytes",
@@ -116,7 +117,8 @@ static ckpt_status list_tags(const writer *w, ckpt_error *err)
         roles += info->role != CKPT_ROLE_NONE && info->role != CKPT_ROLE_PARAM && info->role != CKPT_ROLE_BUFFER;
     }
     if (devices) {
-        snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", devices == 1 ? "" : "s", devices, devices == 1 ? "" : "s");
+        snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", devices == 1 ? "" : "s", devices,
+                 devices == 1 ? "" : "s");
         bad |= lost(w, NULL, text);
     }
     if (roles) {
@@ -137,7 +139,7 @@ enum { VALUES_LISTED = 1000 };
 
 typedef struct value_list {
     const writer *w;
-    const ckpt_value *metadata;   /* its strings are not lost */
+    const ckpt_value *metadata; /* its strings are not lost */
     uint64_t count;
 } value_list;
 
@@ -149,7 +151,8 @@ static int list_value(void *ctx, const ckpt_visit *visit)
     if (visit->inside || v->kind == CKPT_V_TENSOR ||
         (container && (v->entry_count || v->item_count || !visit->name.size)))
         return 0;
-    bool step = l->w->q->step >= 0 && v->kind == CKPT_V_INT && visit->path.count == 1 && ckpt__str_is(visit->name, "step");
+    bool step =
+        l->w->q->step >= 0 && v->kind == CKPT_V_INT && visit->path.count == 1 && ckpt__str_is(visit->name, "step");
     if (v == l->metadata || step ||
         (l->metadata && v->kind == CKPT_V_STR && visit->path.count == 2 &&
          ckpt__str_is(visit->path.keys[0].text, "__metadata__")))
@@ -169,7 +172,7 @@ static const ckpt_value *metadata_of(const ckpt_value *root)
 
 static ckpt_status list_values(const writer *w, ckpt_error *err)
 {
-    value_list l = { w, metadata_of(w->q->root), 0 };
+    value_list l = {w, metadata_of(w->q->root), 0};
     char text[96];
     if (!w->q->root)
         return CKPT_OK;
@@ -206,7 +209,7 @@ static ckpt_status put_metadata(writer *w, ckpt_error *err)
         ckpt__buf_char(b, ':');
         ckpt__json_put_string(b, value->text.data, value->text.size);
     }
-    if (put >= 0 && !ckpt__hash_get(seen, "format", 6, NULL))    /* transformers refuses a file without it */
+    if (put >= 0 && !ckpt__hash_get(seen, "format", 6, NULL)) /* transformers refuses a file without it */
         ckpt__buf_str(b, n ? ",\"format\":\"pt\"" : "\"format\":\"pt\"");
     ckpt__buf_char(b, '}');
     ckpt__hash_free(seen);
@@ -235,7 +238,8 @@ static ckpt_status put_header(writer *w, ckpt_error *err)
 static ckpt_status put_segments(writer *w, ckpt_error *err)
 {
     ckpt__recipe *r = w->recipe;
-    ckpt_status status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__LITERAL, w->header->size, w->header->data, 0, err);
+    ckpt_status status =
+        ckpt__recipe_add(r, &w->segment_capacity, CKPT__LITERAL, w->header->size, w->header->data, 0, err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__PAYLOAD, w->items[i].info->nbytes, NULL,
                                   w->items[i].tensor, err);
@@ -244,7 +248,7 @@ static ckpt_status put_segments(writer *w, ckpt_error *err)
 
 ckpt_status ckpt__safetensors_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err)
 {
-    writer w = { .q = request, .recipe = ckpt__recipe_new(), .names = ckpt__hash_new(request->count) };
+    writer w = {.q = request, .recipe = ckpt__recipe_new(), .names = ckpt__hash_new(request->count)};
     w.items = calloc(request->count + 1, sizeof *w.items);
     ckpt_status status = CKPT_OK;
     if (!w.recipe || !w.names || !w.items)
@@ -259,7 +263,7 @@ ckpt_status ckpt__safetensors_write(const ckpt__write_request *request, ckpt__re
         status = list_tags(&w, err);
     if (status == CKPT_OK)
         status = list_values(&w, err);
-    ckpt__hash_free(w.names);     /* before the header takes as much */
+    ckpt__hash_free(w.names); /* before the header takes as much */
     w.header = w.recipe ? &w.recipe->text : NULL;
     if (status == CKPT_OK)
         status = put_header(&w, err);

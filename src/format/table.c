@@ -30,7 +30,7 @@ const ckpt__format *ckpt__format_find(const char *name)
 
 const ckpt__format *ckpt__format_of(const ckpt__index *index)
 {
-    static const ckpt__format none = { .name = "" };
+    static const ckpt__format none = {.name = ""};
     const ckpt__format *format = ckpt__format_find(index->format);
     return format ? format : &none;
 }
@@ -45,8 +45,11 @@ enum { HEAD_BYTES = 4096 };
 static ckpt_status look(const ckpt__read_request *request, unsigned char *head, ckpt__probe *probe, ckpt_error *err)
 {
     bool directory = request->file == CKPT__WHOLE_DIRECTORY;
-    *probe = (ckpt__probe){ .head = head, .directory = directory, .dirfd = request->source->dirfd,
-                             .source = request->source, .file = request->file };
+    *probe = (ckpt__probe){.head = head,
+                           .directory = directory,
+                           .dirfd = request->source->dirfd,
+                           .source = request->source,
+                           .file = request->file};
     if (directory)
         return CKPT_OK;
     probe->file_size = request->source->files[request->file].size;
@@ -67,11 +70,12 @@ static ckpt_status read_as(const char *name, const ckpt__read_request *request, 
     return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no such format; there are: %s", known);
 }
 
-static const ckpt__members members = { ckpt__format_choose, ckpt__format_read };
+static const ckpt__members members = {ckpt__format_choose, ckpt__format_read};
 
 ckpt__read_request ckpt__read_all(ckpt__source *source)
 {
-    return (ckpt__read_request){ .source = source, .file = source->directory ? CKPT__WHOLE_DIRECTORY : 0, .members = &members };
+    return (ckpt__read_request){
+        .source = source, .file = source->directory ? CKPT__WHOLE_DIRECTORY : 0, .members = &members};
 }
 
 /* A bid that no directory format outbids: a step's manifest is there. */
@@ -88,7 +92,7 @@ static const ckpt__format *highest_bid(const ckpt__probe *probe)
             best = ckpt__formats[i];
         }
         if (probe->directory && highest >= SURE)
-            break;                /* the others would read the whole directory's names */
+            break; /* the others would read the whole directory's names */
     }
     return best;
 }
@@ -106,14 +110,16 @@ ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__f
  * no program reads one alone: what is found wrong with it as a single file is no fault of it. */
 static ckpt_status blame_distcp(const ckpt__probe *probe, const char *label, ckpt_status status, ckpt_error *err)
 {
-    bool judged = status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_UNSUPPORTED || status == CKPT_E_LIMIT;
+    bool judged =
+        status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_UNSUPPORTED || status == CKPT_E_LIMIT;
     if (probe->directory || !judged || !ckpt__ends(probe->source->files[probe->file].name, ".distcp"))
         return status;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
-                      "this is a part of a PyTorch distributed checkpoint (DCP): what one rank wrote, as records whose names and "
-                      "places are in .metadata beside it; alone it is not read, and this version does not read the whole. "
-                      "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR) does; `python -m "
-                      "torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt` makes one file of it, which is read here");
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, label,
+        "this is a part of a PyTorch distributed checkpoint (DCP): what one rank wrote, as records whose names and "
+        "places are in .metadata beside it; alone it is not read, and this version does not read the whole. "
+        "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR) does; `python -m "
+        "torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt` makes one file of it, which is read here");
 }
 
 ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err)

@@ -12,7 +12,8 @@ const ckpt__format *ckpt__format_of(const ckpt__index *index);
 bool ckpt__in_files(const ckpt__index *index);
 /* Bids, then reads. forced NULL: told from the content. The message of a failure names what it is where it is known
  * (HDF5, a tar, TorchScript, a zip without data.pkl, ...). */
-ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err);
+ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out,
+                              ckpt_error *err);
 /* The format that bids highest for it; *best NULL: none does. */
 ckpt_status ckpt__format_choose(const ckpt__read_request *request, const ckpt__format **best, ckpt_error *err);
 /* The request for what was opened: its only file, or its directory. */

@@ -34,7 +34,7 @@ static ckpt_status keep(ckpt__store *s, const char *name, char kept[CKPT__ASIDE_
         int n = snprintf(kept, CKPT__ASIDE_NAME, CKPT__ASIDE "%s%s", name, end);
         if (n < 0 || n >= CKPT__ASIDE_NAME)
             return ckpt__fail(err, CKPT_E_LIMIT, s->path, "the name %s in it is too long to be kept aside", name);
-        (void)!unlinkat(s->dirfd, kept, AT_REMOVEDIR);           /* an empty one: a claim that was never filled */
+        (void)!unlinkat(s->dirfd, kept, AT_REMOVEDIR); /* an empty one: a claim that was never filled */
         if (ckpt__rename_noreplace(s->dirfd, name, kept, is_directory(s, name)) == 0)
             return CKPT_OK;
         int e = errno;
@@ -43,13 +43,15 @@ static ckpt_status keep(ckpt__store *s, const char *name, char kept[CKPT__ASIDE_
             return CKPT_OK;
         }
         if (e != EEXIST && e != ENOTEMPTY)
-            return ckpt__fail_sys(err, e, s->path, "cannot rename %s in it to %s (renameat)%s", name, kept, ckpt__write_advice(e));
+            return ckpt__fail_sys(err, e, s->path, "cannot rename %s in it to %s (renameat)%s", name, kept,
+                                  ckpt__write_advice(e));
     }
-    return ckpt__fail(err, CKPT_E_LIMIT, s->path, "it holds " CKPT__ASIDE "%s to " CKPT__ASIDE "%s.%d: remove some", name, name,
-                      TRIES - 1);
+    return ckpt__fail(err, CKPT_E_LIMIT, s->path, "it holds " CKPT__ASIDE "%s to " CKPT__ASIDE "%s.%d: remove some",
+                      name, name, TRIES - 1);
 }
 
-ckpt_status ckpt__aside_keep(ckpt__store *s, const char *const *names, size_t n, ckpt__aside_name *kept, ckpt_error *err)
+ckpt_status ckpt__aside_keep(ckpt__store *s, const char *const *names, size_t n, ckpt__aside_name *kept,
+                             ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     size_t done = 0;

@@ -43,7 +43,7 @@ static int open_parts(int dirfd, const char *name, int flags)
         int saved = errno;
         struct stat st;
         if (next < 0 && saved == ENOTDIR && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
-            saved = ELOOP;        /* a link to a directory: refused as a link, as openat2 would */
+            saved = ELOOP; /* a link to a directory: refused as a link, as openat2 would */
         close(at);
         errno = saved;
         if (next < 0 || last)
@@ -57,16 +57,16 @@ static int open_parts(int dirfd, const char *name, int flags)
 int ckpt__open_beneath(int dirfd, const char *name, int flags)
 {
     flags |= O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK | O_NOCTTY);
-    struct open_how how = { .flags = (unsigned)flags, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
+    struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     int fd = -1;
-    for (int i = 0; i < 100; i++) {          /* EAGAIN: something was renamed while a link was being followed */
+    for (int i = 0; i < 100; i++) { /* EAGAIN: something was renamed while a link was being followed */
         fd = (int)syscall(SYS_openat2, dirfd, name, &how, sizeof how);
         if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
             break;
     }
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != E2BIG))
         return fd;
-    return open_parts(dirfd, name, flags);     /* no openat2: before Linux 5.6, or filtered */
+    return open_parts(dirfd, name, flags); /* no openat2: before Linux 5.6, or filtered */
 }
 
 /* ---- blobs */
@@ -135,7 +135,7 @@ int ckpt__open_blob(int dirfd, const char *name)
     errno = EXDEV;
     if (depth < 0 || !read_link(dirfd, name, text))
         return -1;
-    int up = parse_link(text, &hash) - depth;     /* above dirfd */
+    int up = parse_link(text, &hash) - depth; /* above dirfd */
     errno = EXDEV;
     if (up < UP_MIN || up > UP_MAX || !is_snapshot(dirfd, up))
         return -1;
@@ -144,7 +144,7 @@ int ckpt__open_blob(int dirfd, const char *name)
     strcat(path, "blobs");
     int blobs = openat(dirfd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (blobs < 0) {
-        errno = errno == ENOENT || errno == ENOTDIR ? EXDEV : errno;     /* none there, or a link */
+        errno = errno == ENOENT || errno == ENOTDIR ? EXDEV : errno; /* none there, or a link */
         return -1;
     }
     int fd = openat(blobs, hash, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), saved = errno;
@@ -155,9 +155,9 @@ int ckpt__open_blob(int dirfd, const char *name)
 
 const char *ckpt__kind_of(unsigned mode)
 {
-    return S_ISDIR(mode)                      ? "a directory"
-           : S_ISFIFO(mode)                   ? "a FIFO"
-           : S_ISSOCK(mode)                   ? "a socket"
-           : S_ISCHR(mode) || S_ISBLK(mode)   ? "a device"
-                                              : "no regular file";
+    return S_ISDIR(mode)                    ? "a directory"
+           : S_ISFIFO(mode)                 ? "a FIFO"
+           : S_ISSOCK(mode)                 ? "a socket"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "no regular file";
 }

@@ -11,8 +11,8 @@
 struct ckpt__claim {
     dev_t device;
     ino_t inode;
-    pid_t owner;                  /* the process that took it: a forked child has another id, so its copy counts for nothing */
-    ckpt__claim *next;            /* NULL: the last */
+    pid_t owner;       /* the process that took it: a forked child has another id, so its copy counts for nothing */
+    ckpt__claim *next; /* NULL: the last */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -35,7 +35,7 @@ ckpt_status ckpt__claim_take(const ckpt__store *s, ckpt__claim **out, ckpt_error
     ckpt__claim *claim = malloc(sizeof *claim);
     if (!claim)
         return ckpt__fail_memory(err, s->path, sizeof *claim);
-    *claim = (ckpt__claim){ .device = st.st_dev, .inode = st.st_ino, .owner = getpid() };
+    *claim = (ckpt__claim){.device = st.st_dev, .inode = st.st_ino, .owner = getpid()};
     pthread_mutex_lock(&lock);
     bool taken = is_claimed(claim);
     if (!taken) {
@@ -45,9 +45,10 @@ ckpt_status ckpt__claim_take(const ckpt__store *s, ckpt__claim **out, ckpt_error
     pthread_mutex_unlock(&lock);
     if (taken) {
         free(claim);
-        return ckpt__fail(err, CKPT_E_EXISTS, s->path,
-                          "this process has this directory open as a run already; close that run first (ckpt_run_close), or use "
-                          "another run directory");
+        return ckpt__fail(
+            err, CKPT_E_EXISTS, s->path,
+            "this process has this directory open as a run already; close that run first (ckpt_run_close), or use "
+            "another run directory");
     }
     *out = claim;
     return CKPT_OK;

@@ -9,5 +9,5 @@ typedef struct ckpt__claim ckpt__claim;
 /* CKPT_E_EXISTS: this process has the directory claimed already, by whatever path. A claim that a forked child inherits
  * counts for nothing in the child. */
 ckpt_status ckpt__claim_take(const ckpt__store *s, ckpt__claim **out, ckpt_error *err);
-void ckpt__claim_release(ckpt__claim *claim);  /* accepts NULL */
+void ckpt__claim_release(ckpt__claim *claim); /* accepts NULL */
 #endif

@@ -6,5 +6,5 @@
 /* Maps the whole file as it was when it was opened, read-only, shared with its page cache; *data is NULL for an empty one.
  * CKPT_E_SYSTEM: no room in the address space (a limit), or a file system without mmap. */
 ckpt_status ckpt__source_map(const ckpt__source *s, uint32_t file, const void **data, ckpt_error *err);
-void ckpt__source_unmap(const ckpt__source *s, uint32_t file, const void *data);     /* accepts NULL */
+void ckpt__source_unmap(const ckpt__source *s, uint32_t file, const void *data); /* accepts NULL */
 #endif

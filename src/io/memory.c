@@ -62,7 +62,7 @@ uint64_t ckpt__memory_of_host(const char *meminfo)
 uint64_t ckpt__memory_of_group(const char *limit, const char *usage, const char *stat, const char *key_prefix)
 {
     uint64_t most = limit ? number_at(limit) : UINT64_MAX, used = usage ? number_at(usage) : UINT64_MAX;
-    if (most == UINT64_MAX)       /* "max" is no number */
+    if (most == UINT64_MAX) /* "max" is no number */
         return UINT64_MAX;
     if (used == UINT64_MAX)
         used = 0;
@@ -83,7 +83,7 @@ bool ckpt__memory_group_path(const char *text, const char *controller, char *pat
     for (const char *line = text; *line;) {
         const char *end = strchrnul(line, '\n'), *list = memchr(line, ':', (size_t)(end - line));
         const char *after = list ? memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
-        for (const char *c = list ? list + 1 : NULL; after && c <= after;) {     /* "cpu,memory" */
+        for (const char *c = list ? list + 1 : NULL; after && c <= after;) { /* "cpu,memory" */
             const char *stop = c;
             while (stop < after && *stop != ',')
                 stop++;
@@ -108,9 +108,9 @@ typedef struct version {
 } version;
 
 static const version versions[] = {
-    { "", "", { "memory.max", "memory.high" }, "memory.current", "" },
-    { "/unified", "", { "memory.max", "memory.high" }, "memory.current", "" },
-    { "/memory", "memory", { "memory.limit_in_bytes", NULL }, "memory.usage_in_bytes", "total_" },
+    {"", "", {"memory.max", "memory.high"}, "memory.current", ""},
+    {"/unified", "", {"memory.max", "memory.high"}, "memory.current", ""},
+    {"/memory", "memory", {"memory.limit_in_bytes", NULL}, "memory.usage_in_bytes", "total_"},
 };
 
 static bool group_file(const char *group, const char *name, char *text, size_t size)

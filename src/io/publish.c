@@ -25,7 +25,7 @@ void ckpt__xfsz_release(const ckpt__xfsz *h, bool too_big)
     int saved = errno;
     if (!h->was_blocked) {
         sigset_t xfsz;
-        struct timespec now = { 0, 0 };
+        struct timespec now = {0, 0};
         sigemptyset(&xfsz);
         sigaddset(&xfsz, SIGXFSZ);
         if (too_big)
@@ -52,8 +52,9 @@ const char *ckpt__write_advice(int e)
     return e == ENOSPC || e == EDQUOT ? " (free space or choose another disk; what was there before is untouched)"
            : e == EFBIG               ? " (the limit on file sizes, ulimit -f, is too small)"
            : e == EMFILE              ? " (the limit on open files, ulimit -n, is too small)"
-           : e == EACCES || e == EROFS ? " (the directory must be writable: the file is written beside its name and then renamed)"
-                                       : "";
+           : e == EACCES || e == EROFS
+               ? " (the directory must be writable: the file is written beside its name and then renamed)"
+               : "";
 }
 
 bool ckpt__no_directory_sync(int e)
@@ -77,13 +78,13 @@ int ckpt__rename_noreplace(int dirfd, const char *from, const char *to, bool dir
         return 0;
     if (!ckpt__no_such_rename(errno))
         return -1;
-    if (!directory) {             /* a hard link never replaces; what keeps the second name is a leftover, no failure */
+    if (!directory) { /* a hard link never replaces; what keeps the second name is a leftover, no failure */
         if (linkat(dirfd, from, dirfd, to, 0) < 0)
             return -1;
         (void)!unlinkat(dirfd, from, 0);
         return 0;
     }
-    if (mkdirat(dirfd, to, 0700) < 0)        /* the claim; rename replaces an empty directory */
+    if (mkdirat(dirfd, to, 0700) < 0) /* the claim; rename replaces an empty directory */
         return -1;
     if (renameat(dirfd, from, dirfd, to) == 0)
         return 0;
@@ -143,8 +144,8 @@ bool ckpt__is_condemned_in_place(int dirfd, const char *name)
     int fd = open_folder(dirfd, name);
     if (fd < 0)
         return false;
-    bool is = fstatat(fd, pruned, &st, AT_SYMLINK_NOFOLLOW) == 0 && fstatat(fd, manifest, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
-              errno == ENOENT;
+    bool is = fstatat(fd, pruned, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+              fstatat(fd, manifest, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
     close(fd);
     return is;
 }
@@ -196,7 +197,7 @@ bool ckpt__remove_directory(int dirfd, const char *name, int fd)
     if (fd < 0)
         why = errno;
     else {
-        while (remove_names(fd, &marked, &why) > 0)      /* again: some file systems leave names out while others go */
+        while (remove_names(fd, &marked, &why) > 0) /* again: some file systems leave names out while others go */
             continue;
         if (marked && why == 0 && unlinkat(fd, pruned, 0) < 0)
             why = errno;

@@ -9,8 +9,8 @@
 /* A file size limit kills by SIGXFSZ; held back, the call says EFBIG, and the pending signal is taken away. Both keep
  * errno. */
 typedef struct ckpt__xfsz {
-    sigset_t before;              /* the thread's mask, to be put back */
-    bool was_blocked;             /* SIGXFSZ was blocked by the program itself: what is pending is the program's */
+    sigset_t before;  /* the thread's mask, to be put back */
+    bool was_blocked; /* SIGXFSZ was blocked by the program itself: what is pending is the program's */
 } ckpt__xfsz;
 void ckpt__xfsz_hold(ckpt__xfsz *h);
 void ckpt__xfsz_release(const ckpt__xfsz *h, bool too_big);
@@ -39,5 +39,5 @@ bool ckpt__is_condemned_in_place(int dirfd, const char *name);
 /* Removes a directory of files. Directories in it stay, and with them the directory itself. fd is the directory, already
  * open (it is closed), or -1. Takes no memory. True: it is gone; else errno says why not. */
 bool ckpt__remove_directory(int dirfd, const char *name, int fd);
-bool ckpt__remove_any(int dirfd, const char *name);     /* the same for what may be a file, a link, ... */
+bool ckpt__remove_any(int dirfd, const char *name); /* the same for what may be a file, a link, ... */
 #endif

@@ -8,20 +8,20 @@
 enum { BLOCKS = 3, FEW = 3, ALIGN = 4096 };
 
 typedef struct block {
-    void *data;                   /* heap, owned, aligned to 4 KiB for O_DIRECT */
-    uint64_t offset;              /* in the file */
-    size_t n;                     /* bytes of it that count */
+    void *data;      /* heap, owned, aligned to 4 KiB for O_DIRECT */
+    uint64_t offset; /* in the file */
+    size_t n;        /* bytes of it that count */
 } block;
 
 /* Three blocks are enough: one is filled, one waits, one is written. With head = 1 and filled = 2 the caller fills block 1, the
  * thread writes block 2 = (1 + 3 - 2) % 3, and block 0 is next. */
 struct ckpt__pump {
-    ckpt__sink *sink;             /* borrowed */
+    ckpt__sink *sink; /* borrowed */
     block ring[BLOCKS];
-    size_t count;                 /* blocks in use: one without a thread */
-    size_t head, filled;          /* the next to be filled; how many wait or are written, counted back from it */
-    bool threaded, stop, busy;    /* there is a thread; it is to end; it is in a write */
-    ckpt_status status;           /* of the first write that failed; CKPT_OK: none did. Nothing is written after it */
+    size_t count;              /* blocks in use: one without a thread */
+    size_t head, filled;       /* the next to be filled; how many wait or are written, counted back from it */
+    bool threaded, stop, busy; /* there is a thread; it is to end; it is in a write */
+    ckpt_status status;        /* of the first write that failed; CKPT_OK: none did. Nothing is written after it */
     ckpt_error error;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -60,12 +60,13 @@ static void start_thread(ckpt__pump *p)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);     /* the trainer's signals are its own threads' */
+    pthread_sigmask(SIG_BLOCK, &all, &before); /* the trainer's signals are its own threads' */
     p->threaded = pthread_create(&p->thread, NULL, writer, p) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, bool alone, ckpt__pump **out, ckpt_error *err)
+ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, bool alone, ckpt__pump **out,
+                           ckpt_error *err)
 {
     ckpt__pump *p = calloc(1, sizeof *p);
     *out = NULL;
@@ -85,7 +86,7 @@ ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, bo
     if (p->count > 1)
         start_thread(p);
     if (!p->threaded)
-        p->count = 1;             /* the others are freed with it: `ring` is walked whole */
+        p->count = 1; /* the others are freed with it: `ring` is walked whole */
     *out = p;
     return CKPT_OK;
 }

@@ -67,7 +67,8 @@ static ckpt_status locate(ckpt__sink *s, const char *path, ckpt_error *err)
     if (!folder)
         return ckpt__fail_memory(err, path, 0);
     s->dirfd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ckpt_status status = s->dirfd >= 0 ? CKPT_OK : ckpt__fail_sys(err, errno, path, "cannot open its directory %s (open)", folder);
+    ckpt_status status =
+        s->dirfd >= 0 ? CKPT_OK : ckpt__fail_sys(err, errno, path, "cannot open its directory %s (open)", folder);
     free(folder);
     return status;
 }
@@ -101,9 +102,10 @@ static ckpt_status reserve(ckpt__sink *s, ckpt_error *err)
     if (s->size == 0)
         return CKPT_OK;
     if (s->size > INT64_MAX)
-        return ckpt__fail(err, CKPT_E_LIMIT, s->path, "%llu bytes are more than a file holds", (unsigned long long)s->size);
+        return ckpt__fail(err, CKPT_E_LIMIT, s->path, "%llu bytes are more than a file holds",
+                          (unsigned long long)s->size);
     ckpt__xfsz_hold(&h);
-    for (int i = 0; i < 100; i++)            /* some file systems begin anew each time: a profiler's timer outpaces them */
+    for (int i = 0; i < 100; i++) /* some file systems begin anew each time: a profiler's timer outpaces them */
         if ((rc = fallocate(s->fd, 0, 0, (off_t)s->size)) == 0 || errno != EINTR)
             break;
     ckpt__xfsz_release(&h, rc < 0 && errno == EFBIG);
@@ -128,13 +130,13 @@ static ckpt_status open_temporary(const ckpt__sink *s, int dirfd, mode_t mode, c
         }
         fd = openat(dirfd, *name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
         if (fd < 0 && errno == EINTR)
-            unlinkat(dirfd, *name, 0);       /* it may be there or not */
+            unlinkat(dirfd, *name, 0); /* it may be there or not */
         else if (fd < 0 && errno != EEXIST)
             break;
     }
     if (fd < 0) {
         int e = errno;
-        free(*name);              /* nothing of ours is there to be removed */
+        free(*name); /* nothing of ours is there to be removed */
         *name = NULL;
         return ckpt__fail_sys(err, e, s->path, "cannot create a temporary beside it (openat)%s", ckpt__write_advice(e));
     }
@@ -170,7 +172,7 @@ static ckpt_status create(ckpt__sink *s, ckpt_error *err)
     bool replaces = fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (replaces && !s->options.replace)
         return ckpt__sink_taken(s, err);
-    if (replaces && S_ISLNK(st.st_mode))     /* followed by now where it is to be followed */
+    if (replaces && S_ISLNK(st.st_mode)) /* followed by now where it is to be followed */
         replaces = false;
     if (replaces && !S_ISREG(st.st_mode))
         return ckpt__fail(err, CKPT_E_EXISTS, s->path, "it is %s; only a regular file is replaced by a file",
@@ -253,7 +255,7 @@ ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t 
     if (status == CKPT_OK)
         status = reserve(s, err);
     if (status < 0) {
-        ckpt__sink_free(s);             /* the directory's own abort removes its files */
+        ckpt__sink_free(s); /* the directory's own abort removes its files */
         return status;
     }
     open_direct(s);
@@ -263,7 +265,8 @@ ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t 
 
 ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_error *err)
 {
-    if (!ckpt__grow(&directory->folders, &directory->folder_capacity, directory->folder_count + 1, sizeof *directory->folders))
+    if (!ckpt__grow(&directory->folders, &directory->folder_capacity, directory->folder_count + 1,
+                    sizeof *directory->folders))
         return ckpt__fail_memory(err, name, 0);
     char *kept = strdup(name);
     if (!kept)
@@ -347,7 +350,8 @@ static ckpt_status open_directory(ckpt__sink *s, ckpt_status status, ckpt__sink 
         status = check_replaceable(s, err);
     if (status == CKPT_OK)
         status = make_temporary(s, err);
-    bool replaces = status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    bool replaces =
+        status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
     s->mode = replaces ? st.st_mode & 0777 : 0;
     if (status == CKPT_OK && !replaces)
         status = learn_mode(s, s->fd, err);
@@ -403,7 +407,8 @@ static ckpt_status write_behind(ckpt__sink *s, uint64_t offset, size_t n, ckpt_e
     }
     if (rc == 0 || errno == EINTR)
         return CKPT_OK;
-    if (errno != ENOSYS && errno != EINVAL && errno != ESPIPE && errno != EOPNOTSUPP)    /* a sync would not say it again */
+    if (errno != ENOSYS && errno != EINVAL && errno != ESPIPE &&
+        errno != EOPNOTSUPP) /* a sync would not say it again */
         return ckpt__fail_sys(err, errno, s->path, "the disk did not take the data (sync_file_range)%s",
                               ckpt__write_advice(errno));
     s->options.behind = false;
@@ -425,7 +430,7 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
         ckpt__xfsz_release(&h, put < 0 && e == EFBIG);
         if (put < 0 && e == EINTR)
             continue;
-        if (put < 0 && direct && e == EINVAL) {      /* the alignment is not enough here, or there is no O_DIRECT */
+        if (put < 0 && direct && e == EINVAL) { /* the alignment is not enough here, or there is no O_DIRECT */
             close(s->direct);
             s->direct = -1;
             continue;
@@ -447,7 +452,7 @@ void ckpt__sink_abort(ckpt__sink *s)
     if (!s)
         return;
     if (s->temporary && s->dirfd >= 0) {
-        int fd = s->fd;           /* no descriptor more is needed to remove what is in it; once settled it is closed */
+        int fd = s->fd; /* no descriptor more is needed to remove what is in it; once settled it is closed */
         s->fd = s->directory ? -1 : fd;
         if (fd < 0 && s->folder_count)
             fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);

@@ -6,11 +6,11 @@
 
 typedef struct ckpt__sink ckpt__sink;
 typedef struct ckpt__sink_options {
-    bool sync;                    /* fdatasync the file, fsync the directory */
-    bool replace;                 /* false: CKPT_E_EXISTS where the name is taken */
-    bool replace_any;             /* by a directory: also a file, or a directory that is no checkpoint */
-    bool behind;                  /* with sync: through the page cache, written out while more comes, and not kept there */
-    mode_t mode_limit;            /* 0: none; else the permission bits that the result may have at most */
+    bool sync;         /* fdatasync the file, fsync the directory */
+    bool replace;      /* false: CKPT_E_EXISTS where the name is taken */
+    bool replace_any;  /* by a directory: also a file, or a directory that is no checkpoint */
+    bool behind;       /* with sync: through the page cache, written out while more comes, and not kept there */
+    mode_t mode_limit; /* 0: none; else the permission bits that the result may have at most */
 } ckpt__sink_options;
 
 /* A temporary in path's directory, O_EXCL, that nobody but its owner may open; settled it gets the mode of the file replaced
@@ -23,10 +23,12 @@ ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_op
 ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, uint64_t size,
                                const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
 /* The same for one file inside an open directory sink. */
-ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err);
+ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out,
+                              ckpt_error *err);
 /* A folder inside an open directory sink, whose members' names then begin with it; the folder above it comes first. */
 ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_error *err);
-ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err);
+ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out,
+                                 ckpt_error *err);
 /* The same below an open directory (folder is its name, for messages), wherever that was moved. */
 ckpt_status ckpt__sink_directory_at(int dirfd, const char *folder, const char *name, const ckpt__sink_options *options,
                                     ckpt__sink **out, ckpt_error *err);
@@ -39,10 +41,10 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err);
 /* The part of a commit that comes before the name is taken: all of it is on disk, under the temporary's name, and closed.
  * A commit then only publishes. On error s is still there: abort it. For a directory: after its members' commits. */
 ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err);
-void ckpt__sink_abort(ckpt__sink *s);          /* removes the temporary; accepts NULL */
+void ckpt__sink_abort(ckpt__sink *s); /* removes the temporary; accepts NULL */
 /* Its name beside the one that it is to have: borrowed, until the commit. */
 const char *ckpt__sink_temporary(const ckpt__sink *s);
 /* The path of that: what was settled can be read there before it takes the name. Heap; NULL: no memory. Not of a member. */
 char *ckpt__sink_beside(const ckpt__sink *s);
-uint64_t ckpt__unique(void);                   /* for names, and for what must not come twice */
+uint64_t ckpt__unique(void); /* for names, and for what must not come twice */
 #endif

@@ -9,23 +9,23 @@
  * member, which is the fd of its directory. */
 struct ckpt__sink {
     ckpt__sink_options options;
-    ckpt__sink *parent;           /* of a member: the directory's sink, which outlives it; else NULL */
-    char *path;                   /* as the user named it, links resolved */
-    char *base;                   /* last component of path; NULL for a member */
-    char *temporary;              /* name in the directory dirfd, beside `base`; a member is called so from the start */
-    int dirfd;                    /* the directory that holds path (and the temporary) */
-    int fd;                       /* the file, or the temporary directory; -1 once settled */
-    int direct;                   /* the same file past the page cache (O_DIRECT), or -1 */
+    ckpt__sink *parent; /* of a member: the directory's sink, which outlives it; else NULL */
+    char *path;         /* as the user named it, links resolved */
+    char *base;         /* last component of path; NULL for a member */
+    char *temporary;    /* name in the directory dirfd, beside `base`; a member is called so from the start */
+    int dirfd;          /* the directory that holds path (and the temporary) */
+    int fd;             /* the file, or the temporary directory; -1 once settled */
+    int direct;         /* the same file past the page cache (O_DIRECT), or -1 */
     bool directory;
-    bool settled;                 /* all of it is on disk, and fd is closed */
-    bool synced;                  /* so is its name */
-    mode_t mode;                  /* that of a new one: 0666 or 0777 as the umask and the directory have it */
-    uint64_t size;                /* bytes that the file will have; 0 for a directory */
-    char **folders;               /* folders below a directory, parents first; NULL: none */
+    bool settled;   /* all of it is on disk, and fd is closed */
+    bool synced;    /* so is its name */
+    mode_t mode;    /* that of a new one: 0666 or 0777 as the umask and the directory have it */
+    uint64_t size;  /* bytes that the file will have; 0 for a directory */
+    char **folders; /* folders below a directory, parents first; NULL: none */
     size_t folder_count, folder_capacity;
 };
 
 void ckpt__sink_free(ckpt__sink *s);
-mode_t ckpt__sink_limit(const ckpt__sink *s);  /* for & with a mode: who may read may look into a directory, too */
-ckpt_status ckpt__sink_taken(const ckpt__sink *s, ckpt_error *err);      /* CKPT_E_EXISTS */
+mode_t ckpt__sink_limit(const ckpt__sink *s); /* for & with a mode: who may read may look into a directory, too */
+ckpt_status ckpt__sink_taken(const ckpt__sink *s, ckpt_error *err); /* CKPT_E_EXISTS */
 #endif

@@ -19,7 +19,7 @@ static ckpt_status set_access(const ckpt__sink *s, ckpt_error *err)
     struct stat old, own;
     mode_t mode = s->mode;
     if (s->parent && ckpt__sink_limit(s) == ckpt__sink_limit(s->parent))
-        return CKPT_OK;           /* it was made so, in a directory that is closed to others */
+        return CKPT_OK; /* it was made so, in a directory that is closed to others */
     bool replaces = !s->parent && fstatat(s->dirfd, s->base, &old, AT_SYMLINK_NOFOLLOW) == 0 &&
                     (s->directory ? S_ISDIR(old.st_mode) : S_ISREG(old.st_mode));
     if (replaces) {
@@ -67,7 +67,7 @@ static ckpt_status not_published(const ckpt__sink *s, int e, bool undone, const 
 static ckpt_status exchange_directory(ckpt__sink *s, ckpt_error *err)
 {
     if (s->options.sync && ckpt__sync_directory(s->dirfd) < 0) {
-        int e = errno;            /* the old one goes back to its name; if it cannot, it stays under the temporary's */
+        int e = errno; /* the old one goes back to its name; if it cannot, it stays under the temporary's */
         bool undone = renameat2(s->dirfd, s->temporary, s->dirfd, s->base, RENAME_EXCHANGE) == 0;
         ckpt_status status = not_published(s, e, undone, "fsync its directory", s->temporary, err);
         if (!undone) {
@@ -77,7 +77,7 @@ static ckpt_status exchange_directory(ckpt__sink *s, ckpt_error *err)
         return status;
     }
     s->synced = true;
-    ckpt__remove_any(s->dirfd, s->temporary);     /* now the old one */
+    ckpt__remove_any(s->dirfd, s->temporary); /* now the old one */
     return CKPT_OK;
 }
 
@@ -108,8 +108,9 @@ static ckpt_status replace_in_place(ckpt__sink *s, ckpt_error *err)
         failed = "rename the new directory to it (renameat2)";
     if (!failed)
         return CKPT_OK;
-    ckpt_status status = ckpt__fail_sys(err, errno, s->path, "cannot %s; the new one is whole and lies in %s", failed, s->temporary);
-    s->temporary = NULL;          /* not to be removed */
+    ckpt_status status =
+        ckpt__fail_sys(err, errno, s->path, "cannot %s; the new one is whole and lies in %s", failed, s->temporary);
+    s->temporary = NULL; /* not to be removed */
     free(aside);
     return status;
 }
@@ -121,7 +122,8 @@ static ckpt_status swap_directory(ckpt__sink *s, ckpt_error *err)
     char aside[NAME_MAX + 1], gone[NAME_MAX + 1];
     snprintf(aside, sizeof aside, ".trash-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique());
     if (renameat(s->dirfd, s->base, s->dirfd, aside) < 0)
-        return errno == EXDEV ? replace_in_place(s, err) : cannot(s, errno, "move the old directory aside (renameat)", err);
+        return errno == EXDEV ? replace_in_place(s, err)
+                              : cannot(s, errno, "move the old directory aside (renameat)", err);
     if (renameat(s->dirfd, s->temporary, s->dirfd, s->base) < 0) {
         int e = errno;
         bool undone = renameat(s->dirfd, aside, s->dirfd, s->base) == 0;
@@ -182,9 +184,9 @@ ckpt_status ckpt__sink_settle(ckpt__sink *s, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     if (s->settled)
         return CKPT_OK;
-    if (s->fd < 0)                /* what a failed fsync left is not known: a second one would only seem to succeed */
+    if (s->fd < 0) /* what a failed fsync left is not known: a second one would only seem to succeed */
         return ckpt__fail_sys(err, EIO, s->path, "it failed to reach the disk before; it must be written anew");
-    status = set_access(s, err);  /* last: the mode may forbid to write into it */
+    status = set_access(s, err); /* last: the mode may forbid to write into it */
     if (status == CKPT_OK)
         status = sync_folders(s, err);
     status = close_written(s, &s->direct, status, err);
@@ -202,7 +204,7 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
 {
     ckpt_status status = ckpt__sink_settle(s, err);
     if (s->parent) {
-        ckpt__sink_free(s);             /* the directory's own abort removes its files */
+        ckpt__sink_free(s); /* the directory's own abort removes its files */
         return status;
     }
     if (status == CKPT_OK)

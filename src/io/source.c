@@ -21,8 +21,12 @@ static ckpt_status append(ckpt__source *s, size_t root, const char *name, int fd
         close(fd);
         return ckpt__fail_memory(err, s->path, 0);
     }
-    s->files[s->count] = (ckpt__file){ .name = copy, .fd = fd, .size = (uint64_t)st->st_size, .dev = (uint64_t)st->st_dev,
-                                       .ino = (uint64_t)st->st_ino, .root = root };
+    s->files[s->count] = (ckpt__file){.name = copy,
+                                      .fd = fd,
+                                      .size = (uint64_t)st->st_size,
+                                      .dev = (uint64_t)st->st_dev,
+                                      .ino = (uint64_t)st->st_ino,
+                                      .root = root};
     if (file)
         *file = (uint32_t)s->count;
     s->count++;
@@ -124,7 +128,7 @@ ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error
         return status;
     }
     bool folder = S_ISDIR(st.st_mode);
-    s->also[s->also_count++] = (ckpt__root){ copy, folder ? fd : -1 };
+    s->also[s->also_count++] = (ckpt__root){copy, folder ? fd : -1};
     return folder ? CKPT_OK : append(s, s->also_count, base_name(path), fd, &st, NULL, err);
 }
 
@@ -133,7 +137,8 @@ ckpt_status ckpt__source_open_around(ckpt__source *s, ckpt_error *err)
     if (s->directory)
         return CKPT_OK;
     const char *base = base_name(s->path);
-    char *folder = base == s->path ? strdup(".") : strndup(s->path, base - s->path == 1 ? 1 : (size_t)(base - s->path - 1));
+    char *folder =
+        base == s->path ? strdup(".") : strndup(s->path, base - s->path == 1 ? 1 : (size_t)(base - s->path - 1));
     if (!folder)
         return ckpt__fail_memory(err, s->path, 0);
     int fd = open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
@@ -170,7 +175,8 @@ bool ckpt__source_is_there(const ckpt__source *s)
     struct stat opened, named;
     for (size_t i = 0; i < ckpt__source_roots(s); i++)
         if (root_fd(s, i) >= 0 && fstat(root_fd(s, i), &opened) == 0 &&
-            (stat(ckpt__source_root(s, i), &named) < 0 || opened.st_dev != named.st_dev || opened.st_ino != named.st_ino))
+            (stat(ckpt__source_root(s, i), &named) < 0 || opened.st_dev != named.st_dev ||
+             opened.st_ino != named.st_ino))
             return false;
     return true;
 }
@@ -231,7 +237,7 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
         }
     int fd = root_fd(s, root) < 0 ? -1 : ckpt__open_beneath(root_fd(s, root), name, O_RDONLY);
     if (root_fd(s, root) < 0)
-        errno = ENOENT;           /* a file has nothing below it */
+        errno = ENOENT; /* a file has nothing below it */
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
         fd = ckpt__open_blob(root_fd(s, root), name);
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
@@ -244,8 +250,8 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
     if (fstat(fd, &st) < 0)
         status = ckpt__fail_sys(err, errno, label, "cannot stat it");
     else if (!S_ISREG(st.st_mode))
-        status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected",
-                            ckpt__kind_of(st.st_mode));
+        status =
+            ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st.st_mode));
     else
         return append(s, root, name, fd, &st, file, err);
     close(fd);
@@ -429,7 +435,8 @@ static void passed(ckpt__file *f, uint64_t begin, uint64_t end)
     f->passed = end;
 }
 
-ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n,
+                              ckpt_error *err)
 {
     char label[1024];
     char *p = dst;
@@ -464,8 +471,8 @@ ckpt_status ckpt__source_slurp(const ckpt__source *s, uint32_t file, uint64_t li
     uint64_t size = s->files[file].size;
     ckpt__source_label(s, file, label, sizeof label);
     if (size > limit)
-        return ckpt__fail(err, CKPT_E_LIMIT, label, "it has %llu bytes; at most %llu are read", (unsigned long long)size,
-                          (unsigned long long)limit);
+        return ckpt__fail(err, CKPT_E_LIMIT, label, "it has %llu bytes; at most %llu are read",
+                          (unsigned long long)size, (unsigned long long)limit);
     if (!ckpt__buf_reserve(b, (size_t)size + 1))
         return ckpt__fail_memory(err, label, size);
     ckpt_status status = ckpt__source_read(s, file, 0, b->data + b->size, (size_t)size, err);

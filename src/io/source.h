@@ -7,30 +7,33 @@
 
 /* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
 typedef struct ckpt__file {
-    char *name;                   /* heap: relative to the directory; the path itself for a single file */
-    int fd;                       /* owned, open for reading */
-    uint64_t size;                /* bytes, when it was opened */
-    uint64_t dev, ino;            /* which file that was, whatever has its name later */
-    size_t root;                  /* the path that has it: 0 is the source's `path`, n is also[n - 1] */
-    bool passes;                  /* ckpt__source_pass with keep false: what was read leaves the page cache again */
-    uint64_t passed, passed_end;  /* then: the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they
+    char *name;        /* heap: relative to the directory; the path itself for a single file */
+    int fd;            /* owned, open for reading */
+    uint64_t size;     /* bytes, when it was opened */
+    uint64_t dev, ino; /* which file that was, whatever has its name later */
+    size_t root;       /* the path that has it: 0 is the source's `path`, n is also[n - 1] */
+    bool passes;       /* ckpt__source_pass with keep false: what was read leaves the page cache again */
+    uint64_t passed,
+        passed_end; /* then: the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they
                                    * are dropped, and passed becomes passed_end */
 } ckpt__file;
 
 /* A further directory (or file) of the same checkpoint, on another disk. */
 typedef struct ckpt__root {
-    char *path;                   /* heap, as it was given */
-    int dirfd;                    /* owned; -1: a file */
+    char *path; /* heap, as it was given */
+    int dirfd;  /* owned; -1: a file */
 } ckpt__root;
 
 /* What a checkpoint is read from: one file, a directory, or several paths of one checkpoint. A run on two disks that was given
  * as "a/step-100" and "/mnt/b/step-100" has path "a/step-100", also[0] "/mnt/b/step-100", and files whose root is 0 or 1. */
 typedef struct ckpt__source {
-    char *path;                   /* heap, as it was given first */
-    bool directory;               /* files have names below a directory, or there are several paths */
-    int dirfd;                    /* owned; -1: `path` is a file */
-    ckpt__file *files; size_t count, capacity;             /* heap, in the order in which they were added */
-    ckpt__root *also; size_t also_count, also_capacity;    /* heap; NULL: there is one path */
+    char *path;     /* heap, as it was given first */
+    bool directory; /* files have names below a directory, or there are several paths */
+    int dirfd;      /* owned; -1: `path` is a file */
+    ckpt__file *files;
+    size_t count, capacity; /* heap, in the order in which they were added */
+    ckpt__root *also;
+    size_t also_count, also_capacity; /* heap; NULL: there is one path */
 } ckpt__source;
 
 /* A file: it becomes file 0. A directory: no files yet. CKPT_E_SYSTEM (no such file, permission), CKPT_E_FORMAT for
@@ -42,8 +45,8 @@ void ckpt__source_close(ckpt__source *s);
 ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error *err);
 /* A single file becomes file 0 of the directory that it lies in (an index file names others beside it). */
 ckpt_status ckpt__source_open_around(ckpt__source *s, ckpt_error *err);
-size_t ckpt__source_roots(const ckpt__source *s);                    /* 1, and 1 for each further path */
-const char *ckpt__source_root(const ckpt__source *s, size_t root);   /* as it was given */
+size_t ckpt__source_roots(const ckpt__source *s);                  /* 1, and 1 for each further path */
+const char *ckpt__source_root(const ckpt__source *s, size_t root); /* as it was given */
 /* Is the directory that was opened still the one of that name? A writer may prune it or replace it by another while it is
  * read: then its files go one by one. True for a file. So with every root. */
 bool ckpt__source_is_there(const ckpt__source *s);
@@ -65,7 +68,8 @@ typedef ckpt_status (*ckpt__source_fn)(void *ctx, size_t root, const char *name,
 ckpt_status ckpt__source_each(const ckpt__source *s, const char *below, ckpt__source_fn fn, void *ctx, ckpt_error *err);
 /* Exactly n bytes, or CKPT_E_DAMAGED ("ends at byte X of Y expected") or CKPT_E_SYSTEM. EINTR and short reads are
  * retried. */
-ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n, ckpt_error *err);
+ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n,
+                              ckpt_error *err);
 /* Small pieces far from each other are going to be read (true): the system then reads no more than is asked for; and after
  * that (false) in order, ahead of what is asked for, as by itself. */
 void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered);

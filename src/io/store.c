@@ -85,7 +85,7 @@ static ckpt_status make_all(const char *path, ckpt_error *err)
     struct stat st;
     ckpt_status status = CKPT_OK;
     char *part = strdup(path);
-    size_t found = 0;             /* as much of path is known to be there */
+    size_t found = 0; /* as much of path is known to be there */
     bool missing = false;
     if (!part)
         return ckpt__fail_memory(err, path, 0);
@@ -157,7 +157,7 @@ void ckpt__store_close(ckpt__store *s)
     if (s->lock >= 0) {
         /* A process forked from this one holds the same lock through its copy of the descriptor: closing ours would
          * leave it locked as long as that one lives, and that one must not unlock what is ours. */
-        struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+        struct flock none = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
         if (s->owner == getpid())
             (void)fcntl(s->lock, F_OFD_SETLK, &none);
         close(s->lock);
@@ -222,9 +222,10 @@ static ckpt_status held_by_other(const ckpt__store *s, ckpt_error *err)
 /* One descriptor of .lock, locked. CKPT_OK with *fd -1: to be tried again. */
 static ckpt_status lock_once(ckpt__store *s, int *out, ckpt_error *err)
 {
-    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat st;
-    int fd = openat(s->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666), e = errno;
+    int fd = openat(s->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666),
+        e = errno;
     bool same = false;
     ckpt_status status = CKPT_OK;
     *out = -1;
@@ -271,21 +272,23 @@ ckpt_status ckpt__store_lock(ckpt__store *s, ckpt_error *err)
 
 static ckpt_status is_gone(const ckpt__store *s, ckpt_error *err)
 {
-    return ckpt__fail_sys(err, ENOENT, s->path, "the run directory was removed while the run was writing to it; open the run anew");
+    return ckpt__fail_sys(err, ENOENT, s->path,
+                          "the run directory was removed while the run was writing to it; open the run anew");
 }
 
 /* Our own lock once more: a file system over the network may have lost it. */
 static ckpt_status hold_again(const ckpt__store *s, ckpt_error *err)
 {
-    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int rc;
     do
         rc = fcntl(s->lock, F_OFD_SETLK, &whole);
     while (rc < 0 && errno == EINTR);
     if (rc == 0)
         return CKPT_OK;
-    return errno == EAGAIN || errno == EACCES ? held_by_other(s, err)
-                                              : ckpt__fail_sys(err, errno, s->path, "cannot lock .lock in it again (fcntl)");
+    return errno == EAGAIN || errno == EACCES
+               ? held_by_other(s, err)
+               : ckpt__fail_sys(err, errno, s->path, "cannot lock .lock in it again (fcntl)");
 }
 
 /* Another process signed the file that took the place of ours: it may have written here before it ended. */
@@ -313,7 +316,8 @@ static ckpt_status take_new_lock(ckpt__store *s, ckpt_error *err)
         status = ckpt__fail_sys(err, EAGAIN, s->path, "cannot lock .lock in it: it is removed again and again");
     if (status == CKPT_OK && signed_by_other(fd, who, sizeof who)) {
         close(fd);
-        status = ckpt__fail(err, CKPT_E_EXISTS, s->path, "%s has opened the run since; open it anew to go on from what is there now",
+        status = ckpt__fail(err, CKPT_E_EXISTS, s->path,
+                            "%s has opened the run since; open it anew to go on from what is there now",
                             *who ? who : "another process");
     }
     if (status < 0) {
@@ -366,7 +370,7 @@ ckpt_status ckpt__store_reach(const ckpt__store *s, const char *name, char **pat
         return ckpt__fail_memory(err, name, 0);
     }
     bool leads = ckpt__store_leads(s, moved, name);
-    *path = leads ? moved : usual;           /* not there at all: whoever opens the usual one says so */
+    *path = leads ? moved : usual; /* not there at all: whoever opens the usual one says so */
     free(leads ? usual : moved);
     return CKPT_OK;
 }
@@ -374,13 +378,13 @@ ckpt_status ckpt__store_reach(const ckpt__store *s, const char *name, char **pat
 bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size)
 {
     char text[SIGNATURE];
-    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat st;
     int fd = openat(s->dirfd, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return false;
-    bool held = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fcntl(fd, F_OFD_GETLK, &whole) == 0 &&
-                whole.l_type != F_UNLCK;
+    bool held =
+        fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
     ssize_t n = held ? pread(fd, text, sizeof text, 0) : 0;
     close(fd);
     if (!held)
@@ -395,7 +399,7 @@ bool ckpt__store_holder(const ckpt__store *s, char *buf, size_t size)
 ckpt_status ckpt__store_each(const ckpt__store *s, ckpt__store_fn fn, void *ctx, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
-    int fd = openat(s->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);      /* with a position of its own */
+    int fd = openat(s->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* with a position of its own */
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     if (!d) {
         int e = errno;
@@ -424,7 +428,7 @@ static ckpt_status read_whole(int fd, const char *label, size_t limit, ckpt__buf
 {
     size_t had = 0;
     for (;;) {
-        size_t room = limit - had < 65536 ? limit - had + 1 : 65536;     /* one byte more tells whether it is too long */
+        size_t room = limit - had < 65536 ? limit - had + 1 : 65536; /* one byte more tells whether it is too long */
         if (!ckpt__buf_reserve(out, room))
             return ckpt__fail_memory(err, label, room);
         ssize_t got = read(fd, out->data + out->size, room);
@@ -462,7 +466,8 @@ static ckpt_status open_small(const ckpt__store *s, const char *name, int flags,
     if (fstat(fd, st) < 0)
         status = ckpt__fail_sys(err, errno, label, "cannot look at it (fstat)");
     else if (!S_ISREG(st->st_mode))
-        status = ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st->st_mode));
+        status =
+            ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st->st_mode));
     if (status < 0)
         close(fd);
     else
@@ -510,7 +515,7 @@ ckpt_status ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *s
 
 ckpt_status ckpt__store_write(ckpt__store *s, const char *name, const char *text, size_t n, ckpt_error *err)
 {
-    static const ckpt__sink_options durable = { .sync = true, .replace = true };
+    static const ckpt__sink_options durable = {.sync = true, .replace = true};
     ckpt__sink *sink;
     ckpt_status status = ckpt__store_name(s, name, err);
     if (status < 0)

@@ -6,17 +6,17 @@
 
 /* An open run directory. Everything is done below `dirfd`, so a directory that is moved meanwhile is still this one. */
 typedef struct ckpt__store {
-    char *path;                   /* heap; absolute, so that a chdir of the trainer changes nothing */
-    int dirfd;                    /* owned */
-    int lock;                     /* descriptor of .lock, owned; -1: not locked */
-    bool unsynced;                /* the file system has no fsync of directories: names reach the disk when it likes */
-    int64_t owner;                /* the process that locked it: one forked from it does not unlock */
+    char *path;    /* heap; absolute, so that a chdir of the trainer changes nothing */
+    int dirfd;     /* owned */
+    int lock;      /* descriptor of .lock, owned; -1: not locked */
+    bool unsynced; /* the file system has no fsync of directories: names reach the disk when it likes */
+    int64_t owner; /* the process that locked it: one forked from it does not unlock */
 } ckpt__store;
 
 /* create: the directory and its missing parents are made (each fsynced, and the directory that it lies in).
  * CKPT_E_SYSTEM; CKPT_E_FORMAT where path is no directory. */
 ckpt_status ckpt__store_open(const char *path, bool create, ckpt__store **out, ckpt_error *err);
-void ckpt__store_close(ckpt__store *s);        /* unlocks; accepts NULL */
+void ckpt__store_close(ckpt__store *s); /* unlocks; accepts NULL */
 
 /* An open file description lock on .lock, and who holds it written into it ("pid 17 on host a\n"). CKPT_E_EXISTS names
  * that holder. Where the file system has no locks: CKPT_E_SYSTEM, and the message says what to do. */
@@ -55,7 +55,7 @@ ckpt_status ckpt__store_write(ckpt__store *s, const char *name, const char *text
 
 /* A file that someone puts there to ask for something. id tells one such file from the next of that name: 0: none. */
 uint64_t ckpt__store_touched(const ckpt__store *s, const char *name);
-ckpt_status ckpt__store_untouch(ckpt__store *s, const char *name, ckpt_error *err);     /* not there: CKPT_OK */
+ckpt_status ckpt__store_untouch(ckpt__store *s, const char *name, ckpt_error *err); /* not there: CKPT_OK */
 
 /* Removes directories of files: each is renamed to .trash-pruned.<name>.<hex>, the directory is fsynced, and only then
  * is anything deleted. One that cannot be renamed (EXDEV) is deleted where it is, its checkpoint.json first. A name that is gone already is no error. */

@@ -13,7 +13,8 @@
 
 ckpt_status ckpt__store_name(const ckpt__store *s, const char *name, ckpt_error *err)
 {
-    if (*name == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/') || strlen(name) > NAME_MAX)
+    if (*name == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/') ||
+        strlen(name) > NAME_MAX)
         return ckpt__fail(err, CKPT_E_ARGUMENT, s->path, "a name in the run directory is expected, and not '%s'", name);
     return CKPT_OK;
 }
@@ -59,7 +60,7 @@ static ckpt_status collect(void *ctx, const char *name, ckpt_error *err)
     return claim || is_leftover(name) ? add(list, name, err) : CKPT_OK;
 }
 
-enum { CUT = 200 };               /* a longer name is cut where a name is made from it */
+enum { CUT = 200 }; /* a longer name is cut where a name is made from it */
 
 /* ".trash-NAME.<16 hex digits>" as swap_directory of io/sink.c names it: NAME into base. One that was condemned has no
  * way back. */
@@ -103,10 +104,11 @@ static void remove_claims(recovery *r, names *list)
 /* What could not be put back may be the only checkpoint of its step: to go on without it would be a silent step back. */
 static ckpt_status not_put_back(const recovery *r, int e, const char *name, const char *base, ckpt_error *err)
 {
-    return ckpt__fail_sys(err, e, r->store->path,
-                          "cannot put %s in it back to its name %s (fstatat, renameat); a save that was killed had moved it "
-                          "aside, and it may be the only one of its step",
-                          name, base);
+    return ckpt__fail_sys(
+        err, e, r->store->path,
+        "cannot put %s in it back to its name %s (fstatat, renameat); a save that was killed had moved it "
+        "aside, and it may be the only one of its step",
+        name, base);
 }
 
 /* *keep: the name at i is not to be removed. A directory is renamed over an empty one or over nothing, never over what
@@ -125,11 +127,11 @@ static ckpt_status put_back(recovery *r, names *list, size_t i, bool *keep, ckpt
         return CKPT_OK;
     *keep = true;
     if (unlinkat(dirfd, list->items[i], AT_REMOVEDIR) == 0) {
-        r->removed++;             /* there was nothing in it */
+        r->removed++; /* there was nothing in it */
         r->changed = true;
         return CKPT_OK;
     }
-    if (strlen(base) >= CUT) {    /* it is not known where it belongs */
+    if (strlen(base) >= CUT) { /* it is not known where it belongs */
         r->left++;
         return CKPT_OK;
     }
@@ -145,7 +147,7 @@ static ckpt_status put_back(recovery *r, names *list, size_t i, bool *keep, ckpt
     if (ckpt__condemn(dirfd, list->items[i], base, gone) == 0) {
         char *name = strdup(gone);
         r->changed = true;
-        *keep = !name;            /* the next recovery finds it */
+        *keep = !name; /* the next recovery finds it */
         if (name) {
             free(list->items[i]);
             list->items[i] = name;
@@ -191,8 +193,8 @@ static ckpt_status recover(recovery *r, names *list, ckpt_error *err)
 ckpt_status ckpt__store_recover(ckpt__store *s, const char *prefix, size_t *restored, size_t *removed, size_t *left,
                                 ckpt_error *err)
 {
-    names list = { .prefix = prefix };
-    recovery r = { .store = s };
+    names list = {.prefix = prefix};
+    recovery r = {.store = s};
     ckpt_status status = ckpt__store_each(s, collect, &list, err);
     if (status == CKPT_OK)
         status = recover(&r, &list, err);
@@ -236,17 +238,17 @@ static ckpt_status condemn_all(ckpt__store *s, const char *const *list, size_t n
         if ((trash->items[trash->count] = strdup(renamed ? gone : list[i])))
             trash->count++;
         else
-            first = first < 0 ? first : ckpt__fail_memory(err, s->path, 0);      /* the next recovery deletes it */
+            first = first < 0 ? first : ckpt__fail_memory(err, s->path, 0); /* the next recovery deletes it */
     }
     return first;
 }
 
 ckpt_status ckpt__store_remove(ckpt__store *s, const char *const *list, size_t n, ckpt_error *err)
 {
-    names trash = { 0 };
+    names trash = {0};
     ckpt_status first = condemn_all(s, list, n, &trash, err), status;
     if (trash.count && (status = sync_directory(s, once(first, err))) < 0) {
-        free_names(&trash);       /* nothing is deleted: what is on the disk is not known */
+        free_names(&trash); /* nothing is deleted: what is on the disk is not known */
         return first < 0 ? first : status;
     }
     for (size_t i = 0; i < trash.count; i++)
@@ -287,5 +289,5 @@ ckpt_status ckpt__store_untouch(ckpt__store *s, const char *name, ckpt_error *er
         return status;
     if (unlinkat(s->dirfd, name, 0) < 0)
         return errno == ENOENT ? CKPT_OK : ckpt__fail_sys(err, errno, s->path, "cannot remove %s in it (unlink)", name);
-    return sync_directory(s, err);           /* a power cut must not bring a request to stop back */
+    return sync_directory(s, err); /* a power cut must not bring a request to stop back */
 }

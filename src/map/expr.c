@@ -5,7 +5,7 @@ struct parser {
     const char *text;
     size_t size, at;
     ckpt__expr *out;
-    char pending[CKPT__EXPR_MAX];  /* operators and '(' that wait for their right side */
+    char pending[CKPT__EXPR_MAX]; /* operators and '(' that wait for their right side */
     size_t pending_count;
     const char *what;
 };
@@ -20,7 +20,7 @@ static bool emit(struct parser *p, char code, int64_t number)
 {
     if (p->out->count == CKPT__EXPR_MAX)
         return fail(p, "the expression is too long (64 numbers and operators)");
-    p->out->ops[p->out->count++] = (ckpt__expr_op){ code, number };
+    p->out->ops[p->out->count++] = (ckpt__expr_op){code, number};
     return true;
 }
 
@@ -57,11 +57,11 @@ static bool take_variable(struct parser *p)
     static const struct {
         const char *name;
         char code;
-    } variables[] = { { "rank", 'r' }, { "local_rank", 'l' }, { "world", 'w' }, { "index", 'i' } };
+    } variables[] = {{"rank", 'r'}, {"local_rank", 'l'}, {"world", 'w'}, {"index", 'i'}};
     size_t begin = p->at;
     while (p->at < p->size && is_word(p->text[p->at]))
         p->at++;
-    ckpt_str word = { p->text + begin, p->at - begin };
+    ckpt_str word = {p->text + begin, p->at - begin};
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         if (ckpt__str_is(word, variables[i].name))
             return emit(p, variables[i].code, 0);
@@ -151,7 +151,7 @@ static bool parse(struct parser *p)
 
 bool ckpt__expr_parse(const char *text, size_t size, ckpt__expr *out, size_t *at, const char **what)
 {
-    struct parser p = { .text = text, .size = size, .out = out };
+    struct parser p = {.text = text, .size = size, .out = out};
     out->count = 0;
     bool ok = parse(&p);
     *at = p.at;
@@ -170,7 +170,7 @@ static bool combine(char op, int64_t a, int64_t b, int64_t *out, const char **wh
         overflow = __builtin_mul_overflow(a, b, out);
         break;
     case '-':
-        *out = a - b;              /* both are >= 0 */
+        *out = a - b; /* both are >= 0 */
         if (*out < 0)
             *what = "the result is negative";
         return *out >= 0;

@@ -3,11 +3,11 @@
 #define CKPT_EXPR_H
 #include "base/base.h"
 
-enum { CKPT__EXPR_MAX = 64 };      /* operands and operators of one expression */
+enum { CKPT__EXPR_MAX = 64 }; /* operands and operators of one expression */
 
 typedef struct ckpt__expr_op {
-    char code;                     /* 'n' number, 'r' rank, 'l' local_rank, 'w' world, 'i' index, or + - * / % */
-    int64_t number;                /* of 'n'; else 0 */
+    char code;      /* 'n' number, 'r' rank, 'l' local_rank, 'w' world, 'i' index, or + - * / % */
+    int64_t number; /* of 'n'; else 0 */
 } ckpt__expr_op;
 
 /* In reverse Polish order, so that evaluation needs one stack and no recursion: "rank * 2 + 1" is r, n 2, *, n 1, +. No
@@ -19,7 +19,7 @@ typedef struct ckpt__expr {
 
 typedef struct ckpt__expr_vars {
     int64_t rank, local_rank, world;
-    int64_t index;                 /* of the saved tag; -1: it has none */
+    int64_t index; /* of the saved tag; -1: it has none */
 } ckpt__expr_vars;
 
 /* Reads the text between the braces. On failure *what is a static text and *at the offset that it is about. */

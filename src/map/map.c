@@ -8,8 +8,8 @@ static const struct {
     ckpt_optimizer_kind kind;
     const char *name;
 } kinds[] = {
-    { CKPT_OPTIMIZER_DEFAULT, "default" }, { CKPT_OPTIMIZER_FUSED, "fused" }, { CKPT_OPTIMIZER_CAPTURABLE, "capturable" },
-    { CKPT_OPTIMIZER_FOREACH, "foreach" },           { CKPT_OPTIMIZER_PLAIN, "plain" },
+    {CKPT_OPTIMIZER_DEFAULT, "default"}, {CKPT_OPTIMIZER_FUSED, "fused"}, {CKPT_OPTIMIZER_CAPTURABLE, "capturable"},
+    {CKPT_OPTIMIZER_FOREACH, "foreach"}, {CKPT_OPTIMIZER_PLAIN, "plain"},
 };
 
 const char *ckpt_optimizer_kind_name(ckpt_optimizer_kind kind)
@@ -122,8 +122,8 @@ ckpt_status ckpt__goal_eval(const ckpt__goal *goal, ckpt_str tag, const ckpt_ran
     out->word = goal->word;
     if (!goal->computed)
         return CKPT_OK;
-    ckpt_device saved = tag.data ? ckpt__tag_parse(tag) : (ckpt_device){ CKPT_DEVICE_NONE, -1 };
-    ckpt__expr_vars vars = { 0, 0, 1, saved.index };
+    ckpt_device saved = tag.data ? ckpt__tag_parse(tag) : (ckpt_device){CKPT_DEVICE_NONE, -1};
+    ckpt__expr_vars vars = {0, 0, 1, saved.index};
     if (ranks && (ranks->rank || ranks->local_rank || ranks->world)) {
         vars.rank = ranks->rank;
         vars.local_rank = ranks->local_rank;
@@ -148,8 +148,8 @@ static bool matches(const ckpt__rule *rule, const ckpt__subject *subject)
         return false;
     if (rule->role != CKPT_ROLE_NONE && rule->role != subject->role)
         return false;
-    return !rule->tag.data || (subject->tag.data && ckpt__glob(rule->tag.data, rule->tag.size, subject->tag.data,
-                                                               subject->tag.size));
+    return !rule->tag.data ||
+           (subject->tag.data && ckpt__glob(rule->tag.data, rule->tag.size, subject->tag.data, subject->tag.size));
 }
 
 static ckpt__decided decided_by(const ckpt__rule *rule)
@@ -173,7 +173,8 @@ static ckpt_status apply_callback(const ckpt_map *map, const ckpt__subject *subj
     if (d.type == CKPT_DEVICE_NONE)
         return CKPT_OK;
     if (d.type != CKPT_DEVICE_CPU && (d.type != CKPT_DEVICE_CUDA || d.index < 0)) {
-        ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "the callback gave a device that is no target; give cpu, cuda:N or none");
+        ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                   "the callback gave a device that is no target; give cpu, cuda:N or none");
         return goal_failed("map_location", subject, err);
     }
     out->device = d;
@@ -184,7 +185,7 @@ static ckpt_status apply_callback(const ckpt_map *map, const ckpt__subject *subj
 ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, const ckpt_ranks *ranks, bool *used,
                             ckpt__target *out, ckpt_error *err)
 {
-    *out = (ckpt__target){ .device = { CKPT_DEVICE_NONE, -1 }, .rule = SIZE_MAX };
+    *out = (ckpt__target){.device = {CKPT_DEVICE_NONE, -1}, .rule = SIZE_MAX};
     if (!map)
         return CKPT_OK;
     if (map->fn)
@@ -219,13 +220,13 @@ ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, c
 
 ckpt_status ckpt__map_one(const ckpt_map *map, const ckpt_ranks *ranks, ckpt__target *out, bool *one, ckpt_error *err)
 {
-    *out = (ckpt__target){ .device = { CKPT_DEVICE_NONE, -1 }, .rule = SIZE_MAX, .by = CKPT__BY_STRING };
+    *out = (ckpt__target){.device = {CKPT_DEVICE_NONE, -1}, .rule = SIZE_MAX, .by = CKPT__BY_STRING};
     *one = map && map->is_string && map->has_default && map->rule_count == 0 && !map->fn;
     for (size_t i = 0; *one && map->fallback.computed && i < map->fallback.expr.count; i++)
         *one = map->fallback.expr.ops[i].code != 'i';
     if (!*one)
         return CKPT_OK;
-    ckpt_status status = ckpt__goal_eval(&map->fallback, (ckpt_str){ NULL, 0 }, ranks, out, err);
+    ckpt_status status = ckpt__goal_eval(&map->fallback, (ckpt_str){NULL, 0}, ranks, out, err);
     if (status < 0)
         ckpt__error_object(err, map->fallback.text.data);
     return status;
@@ -246,11 +247,11 @@ ckpt_status ckpt__map_rename(const ckpt_map *map, const char *name, size_t n, ck
             }
         }
     }
-    ckpt__buf current = { 0 };
+    ckpt__buf current = {0};
     ckpt__buf_add(&current, name, n);
     ckpt_status s = CKPT_OK;
     for (size_t i = 0; map && i < map->rename_count && s == CKPT_OK && !current.failed; i++) {
-        ckpt__buf next = { 0 };
+        ckpt__buf next = {0};
         bool matched = false;
         s = ckpt__rename_apply(map->renames[i], current.data ? current.data : "", current.size, &matched, &next, err);
         if (s == CKPT_OK && matched) {

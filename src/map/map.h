@@ -5,20 +5,24 @@
 #include "model/index.h"
 
 typedef enum ckpt__decided {
-    CKPT__BY_NOTHING = 0,         /* no rule spoke: the tensor keeps its tag */
-    CKPT__BY_NAME, CKPT__BY_ROLE, /* these beat the policy */
-    CKPT__BY_TAG, CKPT__BY_STRING, CKPT__BY_DEFAULT, CKPT__BY_CALLBACK,
-    CKPT__BY_PARAM                /* follows its parameter */
+    CKPT__BY_NOTHING = 0, /* no rule spoke: the tensor keeps its tag */
+    CKPT__BY_NAME,
+    CKPT__BY_ROLE, /* these beat the policy */
+    CKPT__BY_TAG,
+    CKPT__BY_STRING,
+    CKPT__BY_DEFAULT,
+    CKPT__BY_CALLBACK,
+    CKPT__BY_PARAM /* follows its parameter */
 } ckpt__decided;
 
 /* Where one tensor goes, and why: "by" is what messages and the policy ask for. With the rules {tag: "cuda:*", to: "cuda:0"} a
  * tensor that was saved on cuda:3 gets {device cuda:0, by CKPT__BY_TAG, rule 0, cast NONE}. */
 typedef struct ckpt__target {
-    ckpt_device device;           /* NONE: the tensor keeps its tag */
+    ckpt_device device; /* NONE: the tensor keeps its tag */
     ckpt__decided by;
-    size_t rule;                  /* number of the rule, for messages; SIZE_MAX: none */
-    ckpt_dtype cast;              /* NONE: as saved */
-    ckpt_str word;                /* of a device that is OTHER: its name, without the index, in the map */
+    size_t rule;     /* number of the rule, for messages; SIZE_MAX: none */
+    ckpt_dtype cast; /* NONE: as saved */
+    ckpt_str word;   /* of a device that is OTHER: its name, without the index, in the map */
 } ckpt__target;
 
 /* The target's tag, into buf of CKPT_DEVICE_NAME_MAX bytes. */
@@ -28,9 +32,9 @@ const char *ckpt__target_name(const ckpt__target *target, char *buf);
 typedef struct ckpt__subject {
     ckpt_str name, param;
     ckpt_role role;
-    ckpt_str tag;                 /* saved tag; data NULL: none */
-    bool host;                    /* the program's own host memory: of role "other" it stays there, unless a rule names it */
-    bool stays;                   /* it is not moved, whatever is decided: "policy-placed" does not count it */
+    ckpt_str tag; /* saved tag; data NULL: none */
+    bool host;    /* the program's own host memory: of role "other" it stays there, unless a rule names it */
+    bool stays;   /* it is not moved, whatever is decided: "policy-placed" does not count it */
 } ckpt__subject;
 
 /* Applies the rules to one tensor, not looking at what it belongs to. used[rule] is set where a rule decided (may be
@@ -41,8 +45,8 @@ ckpt_status ckpt__map_apply(const ckpt_map *map, const ckpt__subject *subject, c
 /* *one: the map is a device string, and *out is the target of every tensor of a process of these ranks. CKPT_E_ARGUMENT: its
  * expression fails for them. A string whose index hangs on each tensor's tag ("cuda:{index}") is not one. */
 ckpt_status ckpt__map_one(const ckpt_map *map, const ckpt_ranks *ranks, ckpt__target *out, bool *one, ckpt_error *err);
-size_t ckpt__map_rule_count(const ckpt_map *map);              /* the default and a device string count as none */
-const char *ckpt__map_rule_text(const ckpt_map *map, size_t rule);   /* for "unused-rule": as the user wrote it */
+size_t ckpt__map_rule_count(const ckpt_map *map);                  /* the default and a device string count as none */
+const char *ckpt__map_rule_text(const ckpt_map *map, size_t rule); /* for "unused-rule": as the user wrote it */
 
 /* All tensors at once: what belongs to a parameter takes its parameter's target unless a rule by name or role names
  * it; then the policy speaks where no rule by name or role did. subjects[i].param refers to another subject by name.
@@ -59,14 +63,15 @@ ckpt_status ckpt__map_place(const ckpt_map *map, ckpt_optimizer_kind kind, const
                             ckpt__target *out, ckpt_report *report, ckpt_error *err);
 
 /* ---- the YAML's other parts */
-ckpt_optimizer_kind ckpt__map_optimizer(const ckpt_map *map);  /* DEFAULT: not said */
-bool ckpt__map_has_names(const ckpt_map *map);                 /* a rule asks for names, or a callback */
+ckpt_optimizer_kind ckpt__map_optimizer(const ckpt_map *map); /* DEFAULT: not said */
+bool ckpt__map_has_names(const ckpt_map *map);                /* a rule asks for names, or a callback */
 /* What `source` in a map file says, in the map's arena. */
 typedef struct ckpt__map_source {
-    const char *model, *optimizer, *scaler, *step;   /* key paths; NULL: not said, and found by structure */
-    const char *const *strip_prefix; size_t strip_count;      /* NULL: none */
+    const char *model, *optimizer, *scaler, *step; /* key paths; NULL: not said, and found by structure */
+    const char *const *strip_prefix;
+    size_t strip_count; /* NULL: none */
 } ckpt__map_source;
-const ckpt__map_source *ckpt__map_source_of(const ckpt_map *map);     /* never NULL */
+const ckpt__map_source *ckpt__map_source_of(const ckpt_map *map); /* never NULL */
 /* Applies strip_prefix (iteratively) and rename (in order, each at most once) to a parameter's name; appends to out. */
 ckpt_status ckpt__map_rename(const ckpt_map *map, const char *name, size_t n, ckpt__buf *out, ckpt_error *err);
 
@@ -76,7 +81,7 @@ typedef enum ckpt__place { CKPT__WITH_PARAM, CKPT__ON_CPU, CKPT__FREE } ckpt__pl
  * {CKPT__ON_CPU, false}. */
 typedef struct ckpt__policy {
     ckpt__place place;
-    bool float32;                 /* must be float32 there (the step of fused and capturable) */
+    bool float32; /* must be float32 there (the step of fused and capturable) */
 } ckpt__policy;
 ckpt__policy ckpt__policy_of(ckpt_optimizer_kind kind, ckpt_role role);
 #endif

@@ -28,10 +28,12 @@ static ckpt_status literal_goal(const char *text, size_t size, bool computed, ck
     size_t n = colon ? size - word - 1 : 0;
     bool number = ckpt__parse_i64(digits, n, &index) && index >= 0 && index <= INT32_MAX && (n == 1 || *digits != '0');
     if (colon && !computed && !number)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "an index is a decimal number without leading zeros, as in =musa:0");
-    out->word = (ckpt_str){ text, word };
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "an index is a decimal number without leading zeros, as in =musa:0");
+    out->word = (ckpt_str){text, word};
     out->device = ckpt__tag_parse(out->word);
-    if (out->device.type == CKPT_DEVICE_CPU || out->device.type == CKPT_DEVICE_META || out->device.type == CKPT_DEVICE_CUDA)
+    if (out->device.type == CKPT_DEVICE_CPU || out->device.type == CKPT_DEVICE_META ||
+        out->device.type == CKPT_DEVICE_CUDA)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
                           "behind '=' stands a name that this program does not know; write it without '='");
     out->device.index = number && colon ? (int32_t)index : -1;
@@ -39,16 +41,17 @@ static ckpt_status literal_goal(const char *text, size_t size, bool computed, ck
 }
 
 /* What stands before the '{' of an index that is computed. */
-static ckpt_status computed_goal(ckpt_map *map, const char *text, size_t size, bool literal, ckpt__goal *out, ckpt_error *err)
+static ckpt_status computed_goal(ckpt_map *map, const char *text, size_t size, bool literal, ckpt__goal *out,
+                                 ckpt_error *err)
 {
-    ckpt_str word = { text, size - 1 };
+    ckpt_str word = {text, size - 1};
     if (!literal && (out->device.type = ckpt__indexed_device(word)) != CKPT_DEVICE_NONE)
         return CKPT_OK;
     if (!literal)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
                           "an expression is the whole index of a device that has one; write cuda:{rank %% 8}");
     ckpt_status status = literal_goal(text, size, true, out, err);
-    if (status == CKPT_OK)        /* its name alone, with an end */
+    if (status == CKPT_OK) /* its name alone, with an end */
         out->word = ckpt__arena_str(map->arena, out->word.data, out->word.size);
     return status == CKPT_OK && !out->word.data ? ckpt__fail_memory(err, "a map rule", size) : status;
 }
@@ -76,7 +79,7 @@ ckpt_status ckpt__goal_parse(ckpt_map *map, const char *text, size_t size, ckpt_
             status = ckpt__fail_memory(err, "a map rule", size);
         return status;
     }
-    size_t head = (size_t)(brace - text) + 1;     /* with the brace */
+    size_t head = (size_t)(brace - text) + 1; /* with the brace */
     if (head < skip + 3 || text[head - 2] != ':' || text[size - 1] != '}' || memchr(brace + 1, '{', size - head) ||
         memchr(brace + 1, '}', size - head - 1)) {
         *at = head - 1;
@@ -120,7 +123,7 @@ static ckpt_status check_literal(const char *shown, const char *text, size_t siz
         if (text[i] != '_' && (text[i] < 'a' || text[i] > 'z') && (text[i] < '0' || text[i] > '9'))
             return never(err, shown, "a tag is cpu, cuda:N, meta, mps, xpu:N or the like");
     }
-    ckpt_str word = { text, name };
+    ckpt_str word = {text, name};
     if (ckpt__str_is(word, "cpu") && colon)
         return never(err, shown, "the cpu's tag has no index; write cpu");
     if (ckpt__str_is(word, "gpu"))
@@ -173,8 +176,9 @@ ckpt_status ckpt__map_check_reached(const ckpt_map *map, ckpt_error *err)
         const ckpt__rule *r = &map->rules[i];
         if (r->name.data || r->role != CKPT_ROLE_NONE || !r->has_goal || !covers(r->tag, last->tag))
             continue;
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "it is never reached: %s before it takes every tag that it names; %s",
-                          r->text, ckpt__str_equal(r->tag, last->tag) ? "drop one of them" : "put this one first");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "it is never reached: %s before it takes every tag that it names; %s", r->text,
+                          ckpt__str_equal(r->tag, last->tag) ? "drop one of them" : "put this one first");
     }
     return CKPT_OK;
 }

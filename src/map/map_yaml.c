@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 struct ctx {
-    ckpt_map *map;                /* that is filled */
-    const char *name;             /* of the file, for messages */
+    ckpt_map *map;    /* that is filled */
+    const char *name; /* of the file, for messages */
     ckpt_error *err;
 };
 
@@ -82,7 +82,7 @@ static ckpt_status take_prefixes(struct ctx *c, const ckpt__yaml_node *list)
 
 static ckpt_status take_rename(struct ctx *c, const ckpt__yaml_node *node)
 {
-    static const char *const known[] = { "from", "to", NULL };
+    static const char *const known[] = {"from", "to", NULL};
     ckpt_status s = want_kind(c, node, CKPT__YAML_MAP, "rename");
     if (s == CKPT_OK)
         s = ckpt__yaml_check_keys(node, known, c->name, c->err);
@@ -105,7 +105,7 @@ static ckpt_status take_rename(struct ctx *c, const ckpt__yaml_node *node)
 
 static ckpt_status take_source(struct ctx *c, const ckpt__yaml_node *node)
 {
-    static const char *const known[] = { "model", "optimizer", "scaler", "step", "strip_prefix", "rename", NULL };
+    static const char *const known[] = {"model", "optimizer", "scaler", "step", "strip_prefix", "rename", NULL};
     if (!node)
         return CKPT_OK;
     ckpt__map_source *source = &c->map->source;
@@ -144,7 +144,7 @@ static void put_quoted(ckpt__buf *b, const char *key, ckpt_str text)
 /* The rule in one line, with where it stands. */
 static const char *rule_text(struct ctx *c, const ckpt__rule *rule)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__buf_char(&b, '{');
     put_quoted(&b, "name", rule->name);
     if (rule->role != CKPT_ROLE_NONE)
@@ -170,7 +170,7 @@ static ckpt_status take_role(struct ctx *c, const ckpt__yaml_node *node, ckpt__r
         return CKPT_OK;
     char shown[60];
     ckpt__escape(shown, sizeof shown, node->text.data, node->text.size);
-    ckpt__buf list = { 0 };
+    ckpt__buf list = {0};
     for (int r = CKPT_ROLE_NONE + 1; r < CKPT__ROLE_COUNT; r++)
         ckpt__buf_printf(&list, "%s%s", r > 1 ? ", " : "", ckpt_role_name((ckpt_role)r));
     s = ckpt__yaml_fail(c->err, c->name, node, "there is no role '%s'; the roles are %s", shown,
@@ -233,13 +233,14 @@ static ckpt_status take_effects(struct ctx *c, const ckpt__yaml_node *node, ckpt
     if (rule->cast != CKPT_DTYPE_NONE)
         return CKPT_OK;
     char shown[60];
-    return ckpt__yaml_fail(c->err, c->name, cast, "there is no dtype '%s'; write torch's name, such as float32 or bfloat16",
+    return ckpt__yaml_fail(c->err, c->name, cast,
+                           "there is no dtype '%s'; write torch's name, such as float32 or bfloat16",
                            ckpt__escape(shown, sizeof shown, cast->text.data, cast->text.size));
 }
 
 static ckpt_status take_rule(struct ctx *c, const ckpt__yaml_node *node)
 {
-    static const char *const known[] = { "name", "role", "tag", "to", "cast", NULL };
+    static const char *const known[] = {"name", "role", "tag", "to", "cast", NULL};
     ckpt_status s = want_kind(c, node, CKPT__YAML_MAP, "rules");
     if (s == CKPT_OK)
         s = ckpt__yaml_check_keys(node, known, c->name, c->err);
@@ -300,8 +301,8 @@ static ckpt_status take_optimizer(struct ctx *c, const ckpt__yaml_node *node)
 
 ckpt_status ckpt__map_from_yaml(ckpt_map *map, const ckpt__yaml_node *root, const char *name, ckpt_error *err)
 {
-    static const char *const known[] = { "map", "source", "optimizer", "rules", "default", NULL };
-    struct ctx c = { map, name, err };
+    static const char *const known[] = {"map", "source", "optimizer", "rules", "default", NULL};
+    struct ctx c = {map, name, err};
     ckpt_status s = check_version(&c, root);
     if (s == CKPT_OK)
         s = ckpt__yaml_check_keys(root, known, name, err);

@@ -8,20 +8,20 @@
  * it on the device, as float32. Upstream moves; so this is data. */
 static const struct {
     ckpt_role role;
-    ckpt__place on_host;           /* default, foreach, plain */
-    ckpt__place on_device;         /* fused, capturable */
-    bool float32;                  /* fused, capturable */
+    ckpt__place on_host;   /* default, foreach, plain */
+    ckpt__place on_device; /* fused, capturable */
+    bool float32;          /* fused, capturable */
 } table[] = {
-    { CKPT_ROLE_GRAD, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_EXP_AVG, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_MOMENTUM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_OPTIM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_MASTER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_STEP, CKPT__ON_CPU, CKPT__WITH_PARAM, true },
-    { CKPT_ROLE_SCALER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false },
-    { CKPT_ROLE_RNG, CKPT__ON_CPU, CKPT__ON_CPU, false },
+    {CKPT_ROLE_GRAD, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_EXP_AVG, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_MOMENTUM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_OPTIM, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_MASTER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_STEP, CKPT__ON_CPU, CKPT__WITH_PARAM, true},
+    {CKPT_ROLE_SCALER, CKPT__WITH_PARAM, CKPT__WITH_PARAM, false},
+    {CKPT_ROLE_RNG, CKPT__ON_CPU, CKPT__ON_CPU, false},
 };
 
 ckpt__policy ckpt__policy_of(ckpt_optimizer_kind kind, ckpt_role role)
@@ -29,9 +29,8 @@ ckpt__policy ckpt__policy_of(ckpt_optimizer_kind kind, ckpt_role role)
     bool on_device = kind == CKPT_OPTIMIZER_FUSED || kind == CKPT_OPTIMIZER_CAPTURABLE;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].role == role)
-            return (ckpt__policy){ on_device ? table[i].on_device : table[i].on_host,
-                                   on_device && table[i].float32 };
-    return (ckpt__policy){ CKPT__FREE, false };
+            return (ckpt__policy){on_device ? table[i].on_device : table[i].on_host, on_device && table[i].float32};
+    return (ckpt__policy){CKPT__FREE, false};
 }
 
 /* One ckpt__map_place: its arguments, and what its steps hand on. The first ten are the caller's. */
@@ -46,9 +45,9 @@ struct placing {
     ckpt__target *out;
     ckpt_report *report;
     ckpt_error *err;
-    size_t *param;                 /* subject -> the subject that it follows, or SIZE_MAX */
-    bool *used;                    /* rule -> it decided something */
-    struct {                       /* for "policy-placed": one note a role */
+    size_t *param; /* subject -> the subject that it follows, or SIZE_MAX */
+    bool *used;    /* rule -> it decided something */
+    struct {       /* for "policy-placed": one note a role */
         size_t count, first;
         ckpt__target to;
     } moved[CKPT__ROLE_COUNT];
@@ -67,13 +66,14 @@ static ckpt_optimizer_kind kind_of(const struct placing *p, size_t i)
 static bool is_place(ckpt_device d)
 {
     bool none = d.type == CKPT_DEVICE_NONE || d.type == CKPT_DEVICE_META || d.type == CKPT_DEVICE_OTHER;
-    return d.type == CKPT_DEVICE_CPU || d.type == CKPT_DEVICE_MPS || d.type == CKPT_DEVICE_HPU || (!none && d.index >= 0);
+    return d.type == CKPT_DEVICE_CPU || d.type == CKPT_DEVICE_MPS || d.type == CKPT_DEVICE_HPU ||
+           (!none && d.index >= 0);
 }
 
 /* Where a tensor ends up as far as is known here: its target, else its saved tag; NONE where that names no device. */
 static ckpt__target resolved(const struct placing *p, size_t i)
 {
-    ckpt__target keeps = { .device = { CKPT_DEVICE_NONE, -1 } };
+    ckpt__target keeps = {.device = {CKPT_DEVICE_NONE, -1}};
     if (p->out[i].device.type != CKPT_DEVICE_NONE)
         return p->out[i];
     if (p->subjects[i].tag.data) {
@@ -129,7 +129,8 @@ static ckpt_status find_params(struct placing *p)
         const ckpt__subject *subject = &p->subjects[i];
         size_t found = SIZE_MAX;
         p->param[i] = SIZE_MAX;
-        if (subject->param.data && ckpt__hash_get(names, subject->param.data, subject->param.size, &found) && found != i)
+        if (subject->param.data && ckpt__hash_get(names, subject->param.data, subject->param.size, &found) &&
+            found != i)
             p->param[i] = found;
         else if (subject->role == CKPT_ROLE_SCALER)
             p->param[i] = first;
@@ -148,8 +149,8 @@ static void breach(struct placing *p, size_t i, const ckpt__target *want, const 
     ckpt__target_name(want, should);
     snprintf(message, sizeof message, "rule %s puts this %s on %s, and %s: it must be on %s",
              ckpt__map_rule_text(p->map, p->out[i].rule), ckpt_role_name(p->subjects[i].role), has, why, should);
-    add(p, CKPT_SEVERITY_ERROR, "policy-breach", i, "drop the rule, or name the parameter in it so that its state comes along",
-        message);
+    add(p, CKPT_SEVERITY_ERROR, "policy-breach", i,
+        "drop the rule, or name the parameter in it so that its state comes along", message);
     if (p->report && !ckpt__report_detail(p->report, NULL, has, should, 0))
         p->no_memory = true;
 }
@@ -172,7 +173,7 @@ static const char *why_text(const struct placing *p, size_t i, ckpt__place place
     if (place == CKPT__ON_CPU)
         return "an optimizer that is neither fused nor capturable reads step on the cpu";
     return kind_of(p, i) == CKPT_OPTIMIZER_FUSED ? "a fused optimizer reads step on its parameter's device"
-                                       : "a capturable optimizer reads step on its parameter's device";
+                                                 : "a capturable optimizer reads step on its parameter's device";
 }
 
 static void breach_dtype(struct placing *p, size_t i)
@@ -194,8 +195,8 @@ static void move(struct placing *p, size_t i, const ckpt__target *to, ckpt__deci
     p->out[i].by = by;
     p->out[i].rule = SIZE_MAX;
     ckpt_role role = p->subjects[i].role;
-    if ((role != CKPT_ROLE_STEP && role != CKPT_ROLE_RNG && !is_host_value(p, i)) || p->subjects[i].stays || to->device.type == CKPT_DEVICE_NONE ||
-        same_place(&before, to))
+    if ((role != CKPT_ROLE_STEP && role != CKPT_ROLE_RNG && !is_host_value(p, i)) || p->subjects[i].stays ||
+        to->device.type == CKPT_DEVICE_NONE || same_place(&before, to))
         return;
     if (p->moved[role].count++ == 0) {
         p->moved[role].first = i;
@@ -208,7 +209,7 @@ static void place_one(struct placing *p, size_t i)
     ckpt__target *t = &p->out[i];
     ckpt__policy policy = ckpt__policy_of(kind_of(p, i), p->subjects[i].role);
     size_t param = p->param[i];
-    const ckpt__target cpu = { .device = ckpt_cpu() };
+    const ckpt__target cpu = {.device = ckpt_cpu()};
     if (is_host_value(p, i) && !is_explicit(t))
         move(p, i, &cpu, t->by);
     else if (policy.place == CKPT__ON_CPU) {
@@ -244,8 +245,8 @@ static void report_moved(struct placing *p)
         ckpt__target_name(&p->moved[role].to, to);
         snprintf(message, sizeof message, "%zu tensor%s of role %s %s placed on %s%s, whatever the map says: %s",
                  p->moved[role].count, p->moved[role].count == 1 ? "" : "s", ckpt_role_name((ckpt_role)role),
-                 p->moved[role].count == 1 ? "is" : "are", to,
-                 place == CKPT__WITH_PARAM ? " (with its parameter)" : "", why_text(p, first, place));
+                 p->moved[role].count == 1 ? "is" : "are", to, place == CKPT__WITH_PARAM ? " (with its parameter)" : "",
+                 why_text(p, first, place));
         add(p, CKPT_SEVERITY_NOTE, "policy-placed", first, NULL, message);
         if (p->report && !ckpt__report_detail(p->report, NULL, NULL, to, 0))
             p->no_memory = true;
@@ -300,8 +301,16 @@ ckpt_status ckpt__map_place(const ckpt_map *map, ckpt_optimizer_kind kind, const
                             const ckpt__subject *subjects, const ckpt_dtype *dtypes, size_t n, const ckpt_ranks *ranks,
                             ckpt__target *out, ckpt_report *report, ckpt_error *err)
 {
-    struct placing p = { .map = map, .kind = kind, .kinds = kinds, .subjects = subjects, .dtypes = dtypes, .n = n,
-                         .ranks = ranks, .out = out, .report = report, .err = err };
+    struct placing p = {.map = map,
+                        .kind = kind,
+                        .kinds = kinds,
+                        .subjects = subjects,
+                        .dtypes = dtypes,
+                        .n = n,
+                        .ranks = ranks,
+                        .out = out,
+                        .report = report,
+                        .err = err};
     p.param = calloc(n ? n : 1, sizeof *p.param);
     p.used = calloc(map && map->rule_count ? map->rule_count : 1, sizeof *p.used);
     ckpt_status s = p.param && p.used ? place_all(&p) : ckpt__fail_memory(err, "the placement of tensors", n);

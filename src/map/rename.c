@@ -11,10 +11,10 @@ enum { MATCH_LIMIT = 200000, DEPTH_LIMIT = 20000, HEAP_LIMIT_KIB = 16384, MAX_GR
 
 /* One rule, compiled. Everything is owned. */
 struct ckpt__rename {
-    pcre2_code *code;             /* for names that are only bytes */
-    pcre2_code *utf;              /* for names that are UTF-8, where `.` is a character; NULL: the pattern is not */
+    pcre2_code *code; /* for names that are only bytes */
+    pcre2_code *utf;  /* for names that are UTF-8, where `.` is a character; NULL: the pattern is not */
     pcre2_match_context *limits;
-    char *from, *to;               /* NUL-terminated copies; to_size bytes of `to` count */
+    char *from, *to; /* NUL-terminated copies; to_size bytes of `to` count */
     size_t to_size;
 };
 
@@ -71,7 +71,8 @@ static ckpt_status compile(ckpt__rename *r, size_t from_size, ckpt_error *err)
     PCRE2_SIZE at;
     /* A name may be any bytes, of which `.` takes every one; but none is to be cut inside a character. */
     const uint32_t utf = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
-    const uint32_t options = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
+    const uint32_t options =
+        PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_NEVER_UTF | PCRE2_NEVER_BACKSLASH_C;
     r->code = pcre2_compile((PCRE2_SPTR)r->from, from_size, options, &code, &at, NULL);
     if (!r->code) {
         char what[160] = "";

@@ -15,6 +15,6 @@ void ckpt__rename_free(ckpt__rename *rename);
 
 /* Where the whole name matches, appends the new name to out and sets *matched; else appends nothing. CKPT_E_LIMIT
  * where matching takes too long, CKPT_E_NO_MEMORY. May be called by several threads at once. */
-ckpt_status ckpt__rename_apply(const ckpt__rename *rename, const char *name, size_t size, bool *matched,
-                               ckpt__buf *out, ckpt_error *err);
+ckpt_status ckpt__rename_apply(const ckpt__rename *rename, const char *name, size_t size, bool *matched, ckpt__buf *out,
+                               ckpt_error *err);
 #endif

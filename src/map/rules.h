@@ -7,38 +7,38 @@
 
 /* "cuda:1", or "cuda:{...}" whose index is computed for each tensor; "=WORD:1" is a tag of any name. */
 typedef struct ckpt__goal {
-    bool computed;                 /* the index is `expr` */
-    ckpt_device device;            /* its index counts where it is not computed */
-    ckpt_str word;                 /* of OTHER: the name before the index, in the map's arena */
+    bool computed;      /* the index is `expr` */
+    ckpt_device device; /* its index counts where it is not computed */
+    ckpt_str word;      /* of OTHER: the name before the index, in the map's arena */
     ckpt__expr expr;
-    ckpt_str text;                 /* as the user wrote it, in the map's arena */
+    ckpt_str text; /* as the user wrote it, in the map's arena */
 } ckpt__goal;
 
 /* One rule: which tensors (name, tag and role must all fit), and what becomes of them. Texts are in the map's arena. */
 typedef struct ckpt__rule {
-    ckpt_str name, tag;            /* globs; data NULL: any */
-    ckpt_role role;                /* NONE: any */
-    bool has_goal;                 /* false: the rule only casts */
+    ckpt_str name, tag; /* globs; data NULL: any */
+    ckpt_role role;     /* NONE: any */
+    bool has_goal;      /* false: the rule only casts */
     ckpt__goal goal;
-    ckpt_dtype cast;               /* NONE: as saved */
-    const char *text;              /* as the user wrote it, for messages */
-    size_t line;                   /* in the YAML file; 0: none */
+    ckpt_dtype cast;  /* NONE: as saved */
+    const char *text; /* as the user wrote it, for messages */
+    size_t line;      /* in the YAML file; 0: none */
 } ckpt__rule;
 
 /* A parsed map_location, whichever form it had: a device string is a default without rules, a callback has `fn`, a file has all
  * the rest. */
 struct ckpt_map {
-    ckpt__arena *arena;            /* owned: texts */
-    ckpt__rule *rules;             /* heap; in the order of the file, the first that fits counts */
+    ckpt__arena *arena; /* owned: texts */
+    ckpt__rule *rules;  /* heap; in the order of the file, the first that fits counts */
     size_t rule_count, rule_capacity;
-    bool has_default;              /* tensors that no rule decides go to `fallback` */
-    bool is_string;                /* the default is a device string, not the `default` of a file */
+    bool has_default; /* tensors that no rule decides go to `fallback` */
+    bool is_string;   /* the default is a device string, not the `default` of a file */
     ckpt__goal fallback;
     ckpt_map_fn fn;                /* the caller's callback; NULL: none */
     void *fn_ctx;                  /* its argument, the caller's */
     ckpt_optimizer_kind optimizer; /* DEFAULT: not said */
     ckpt__map_source source;
-    ckpt__rename **renames;        /* heap; in order */
+    ckpt__rename **renames; /* heap; in order */
     size_t rename_count, rename_capacity;
 };
 

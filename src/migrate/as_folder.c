@@ -11,11 +11,11 @@
 /* One file of the source that holds tensors or values. A part that is not `changed` is copied byte for byte,
  * but for a torch file where values are edited. */
 typedef struct part {
-    ckpt_str name;                /* the file's, borrowed from the source's index or tree */
-    const ckpt__format *format;   /* static; NULL: not known */
-    bool changed;                 /* a tensor of the file changes its tag, dtype or name, or stays behind */
-    bool other;                   /* the same, tags left out of account */
-    size_t first, count;          /* its tensors: `count` numbers of m->chosen, from `first` on. sort_chosen sorts
+    ckpt_str name;              /* the file's, borrowed from the source's index or tree */
+    const ckpt__format *format; /* static; NULL: not known */
+    bool changed;               /* a tensor of the file changes its tag, dtype or name, or stays behind */
+    bool other;                 /* the same, tags left out of account */
+    size_t first, count;        /* its tensors: `count` numbers of m->chosen, from `first` on. sort_chosen sorts
                                    * m->chosen by parts */
 } part;
 
@@ -23,9 +23,10 @@ typedef struct part {
 typedef struct same {
     ckpt__out *w;
     ckpt__migration *m;
-    part *parts; size_t count, capacity;      /* heap, owned */
-    ckpt__hash *by_name;          /* file name -> part */
-    size_t *part_of;              /* heap, one a tensor of the source: number of its part; SIZE_MAX: none */
+    part *parts;
+    size_t count, capacity; /* heap, owned */
+    ckpt__hash *by_name;    /* file name -> part */
+    size_t *part_of;        /* heap, one a tensor of the source: number of its part; SIZE_MAX: none */
     ckpt_error *err;
 } same;
 
@@ -39,7 +40,7 @@ static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
     if (put == 0)
         return CKPT_OK;
     *number = s->count;
-    s->parts[s->count++] = (part){ .name = name };
+    s->parts[s->count++] = (part){.name = name};
     return CKPT_OK;
 }
 
@@ -114,7 +115,7 @@ static ckpt_status sort_chosen(same *s)
 
 static ckpt_status find_format(same *s, part *p)
 {
-    ckpt__read_request q = { .source = s->m->reader->source };
+    ckpt__read_request q = {.source = s->m->reader->source};
     ckpt_status status = ckpt__source_add(q.source, p->name.data, &q.file, s->err);
     return status == CKPT_OK ? ckpt__format_choose(&q, &p->format, s->err) : status;
 }
@@ -179,7 +180,7 @@ static const ckpt_value *metadata_root(same *s, const ckpt_value *dict)
     ckpt_entry *meta = ckpt__entry_of(dict, "__metadata__");
     if (meta)
         return ckpt__value_dict(a, meta, 1);
-    ckpt_entry one = { ckpt__value_str(a, "format", 6), ckpt__value_str(a, "pt", 2) }, outer;
+    ckpt_entry one = {ckpt__value_str(a, "format", 6), ckpt__value_str(a, "pt", 2)}, outer;
     outer.key = ckpt__value_str(a, "__metadata__", 12);
     outer.value = one.key && one.value ? ckpt__value_dict(a, &one, 1) : NULL;
     return outer.key && outer.value ? ckpt__value_dict(a, &outer, 1) : NULL;
@@ -194,12 +195,13 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     bool flat = p->format && p->format->weights_alone;
     bool torch = p->format && p->format->family == CKPT__FAMILY_TORCH;
     if (!p->changed && (flat || !torch || !edits_values(s->m)))
-        return CKPT_OK;           /* copied with all else */
+        return CKPT_OK; /* copied with all else */
     if (!flat && !torch)
-        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, p->name.data,
-                          "what is asked for would change this file, which is of format %s: only torch and safetensors are "
-                          "written again. Rules that leave its tensors as they are (cuda:*=cuda:1) copy it",
-                          p->format ? p->format->name : "unknown");
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, p->name.data,
+            "what is asked for would change this file, which is of format %s: only torch and safetensors are "
+            "written again. Rules that leave its tensors as they are (cuda:*=cuda:1) copy it",
+            p->format ? p->format->name : "unknown");
     if (torch)
         p->format = &ckpt__format_torch;
     const ckpt_value *root = whole ? value : dict_of_part(s, value, number);
@@ -217,7 +219,7 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
 /* The index of shards with the names that are there now. */
 static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
 {
-    ckpt__out_file *f = ckpt__out_add(s->w, name);      /* keeps the name */
+    ckpt__out_file *f = ckpt__out_add(s->w, name); /* keeps the name */
     const ckpt__migration *m = s->m;
     uint64_t total = 0;
     const char *slash = strrchr(name, '/');
@@ -253,10 +255,11 @@ static ckpt_status refresh_index(same *s, const ckpt_entry *e, bool has_index, b
     const ckpt_report *said = s->m->from->findings;
     bool salvage = s->m->options.salvage;
     if (has_index)
-        return changed || (salvage && ckpt_report_count_code(said, "shard-missing")) ? write_index(s, name, e->value) : CKPT_OK;
+        return changed || (salvage && ckpt_report_count_code(said, "shard-missing")) ? write_index(s, name, e->value)
+                                                                                     : CKPT_OK;
     if (!salvage || !ckpt_report_count_code(said, "member-damaged"))
         return CKPT_OK;
-    ckpt__buf own = { 0 };
+    ckpt__buf own = {0};
     ckpt__buf_printf(&own, "%s.index.json", name);
     ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value);
     const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
@@ -299,7 +302,7 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
     }
     free(of);
     if (!shards && !any)
-        return status;            /* a configuration: no tensor of it lies in shards */
+        return status; /* a configuration: no tensor of it lies in shards */
     return status == CKPT_OK ? refresh_index(s, e, shards, other) : status;
 }
 
@@ -311,12 +314,11 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
     if (ckpt__hash_get(s->by_name, name.data, name.size, &number) || !edits_values(s->m) ||
         ckpt__ends(name.data, ".json") || ckpt__ends(name.data, ".safetensors"))
         return write_entry(s, e);
-    ckpt__read_request q = { .source = s->m->reader->source };
+    ckpt__read_request q = {.source = s->m->reader->source};
     const ckpt__format *format = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
     bool torch = ckpt__source_add(q.source, name.data, &q.file, &why) == CKPT_OK &&
-                 ckpt__format_choose(&q, &format, &why) == CKPT_OK &&
-                 format && format->family == CKPT__FAMILY_TORCH;
+                 ckpt__format_choose(&q, &format, &why) == CKPT_OK && format && format->family == CKPT__FAMILY_TORCH;
     if (!torch)
         return write_entry(s, e);
     ckpt__out_file *f = ckpt__out_add(s->w, name.data);
@@ -332,10 +334,10 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
 /* The listing of one folder of the source. */
 typedef struct lister {
     ckpt__out *w;
-    const char *folder;           /* "": the top */
-    bool carry;                   /* only what ckpt__is_carried, at the top */
-    size_t left;                  /* how many folders stay behind */
-    ckpt__hash *there;            /* names that are written, or that have to stay away */
+    const char *folder; /* "": the top */
+    bool carry;         /* only what ckpt__is_carried, at the top */
+    size_t left;        /* how many folders stay behind */
+    ckpt__hash *there;  /* names that are written, or that have to stay away */
 } lister;
 
 bool ckpt__is_carried(const char *name)
@@ -369,7 +371,8 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
         if (!ckpt__grow(&w->folders, &w->folder_capacity, w->folder_count + 1, sizeof *w->folders))
             return ckpt__migration_no_memory(err);
         if (w->folder_count >= 1000)
-            return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "it holds more than 1000 folders, which no checkpoint does");
+            return ckpt__fail(err, CKPT_E_LIMIT, w->m->src,
+                              "it holds more than 1000 folders, which no checkpoint does");
         w->folders[w->folder_count++] = kept;
         return CKPT_OK;
     }
@@ -391,7 +394,7 @@ static ckpt_status note_unread(const ckpt__out *w, ckpt_error *err)
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (strcmp(f->code, "file-ignored") == 0)
             status = ckpt__migration_note(w->m, CKPT_SEVERITY_WARNING, "copied-unread", ckpt__s(f->file), err,
-                                      "is copied as it is: no part of the checkpoint is read from it");
+                                          "is copied as it is: no part of the checkpoint is read from it");
     }
     return status;
 }
@@ -415,11 +418,12 @@ static ckpt_status list_files(lister *l)
 
 ckpt_status ckpt__carry_files(ckpt__out *w)
 {
-    lister l = { .w = w, .carry = true, .there = ckpt__hash_new(64) };
+    lister l = {.w = w, .carry = true, .there = ckpt__hash_new(64)};
     ckpt_status status = l.there ? list_files(&l) : ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK && l.left)
-        status = ckpt__migration_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, w->err,
-                                  "%zu folders of the source stay behind: no weights of this model are in them", l.left);
+        status =
+            ckpt__migration_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, w->err,
+                                 "%zu folders of the source stay behind: no weights of this model are in them", l.left);
     ckpt__hash_free(l.there);
     return status;
 }
@@ -444,8 +448,8 @@ ckpt_status ckpt__same_files(ckpt__out *w)
 {
     ckpt__migration *m = w->m;
     const ckpt_value *root = m->root;
-    same s = { .w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err };
-    lister l = { .w = w, .there = ckpt__hash_new(64) };
+    same s = {.w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err};
+    lister l = {.w = w, .there = ckpt__hash_new(64)};
     s.part_of = calloc(m->from->tensor_count + 1, sizeof *s.part_of);
     ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : ckpt__migration_no_memory(s.err);
     if (status == CKPT_OK)

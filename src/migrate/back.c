@@ -10,27 +10,29 @@
 
 /* What is to be there, short enough that the source and all that was known of it can go before the target is opened: two
  * descriptions of one checkpoint are never in memory together. */
-typedef struct written {          /* a tensor, by its number in the index that was written */
+typedef struct written { /* a tensor, by its number in the index that was written */
     ckpt_str name;
-    uint64_t nbytes;              /* bytes of its elements in the target */
-    uint32_t crc;                 /* CRC-32 of the elements that the tensor is to have; means something where `known` */
-    bool there, known;            /* the tensor has bytes; crc is set */
+    uint64_t nbytes;   /* bytes of its elements in the target */
+    uint32_t crc;      /* CRC-32 of the elements that the tensor is to have; means something where `known` */
+    bool there, known; /* the tensor has bytes; crc is set */
 } written;
 
 /* One place where the target has to hold a tensor. */
 typedef struct place {
-    ckpt_str name;                /* a path in the tree, or the tensor's name */
-    size_t tensor, end;           /* the tensor and its parts: numbers of `tensors`, from `tensor` up to `end` */
-    bool inside;                  /* the place is below an opaque object */
+    ckpt_str name;      /* a path in the tree, or the tensor's name */
+    size_t tensor, end; /* the tensor and its parts: numbers of `tensors`, from `tensor` up to `end` */
+    bool inside;        /* the place is below an opaque object */
 } place;
 
 typedef struct checker {
     ckpt__migration *m;
     ckpt__arena *names;
-    written *tensors; size_t tensor_count;
-    place *list; size_t count, capacity;
+    written *tensors;
+    size_t tensor_count;
+    place *list;
+    size_t count, capacity;
     ckpt_reader *back;
-    bool *seen; /* per tensor of `back` */
+    bool *seen;              /* per tensor of `back` */
     ckpt__payload want, got; /* what was to be written, and what is there: in bounded memory */
     char *block;
     ckpt__hash *places; /* --to same: path in the tree of what is there -> tensor */
@@ -109,7 +111,7 @@ static ckpt_status add_place(checker *c, ckpt_str name, bool inside, size_t tens
         kept = ckpt__arena_str(c->names, name.data ? name.data : "", name.size);
     if (!kept.data || !ckpt__grow(&c->list, &c->capacity, c->count + 1, sizeof *c->list))
         return ckpt__migration_no_memory(c->err);
-    c->list[c->count++] = (place){ kept, tensor, end, inside };
+    c->list[c->count++] = (place){kept, tensor, end, inside};
     return CKPT_OK;
 }
 
@@ -145,7 +147,7 @@ static ckpt_status note_all(checker *c)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
-        if (m->index->tensors[i].piece_count)     /* else it has no data */
+        if (m->index->tensors[i].piece_count) /* else it has no data */
             status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
     }
     ckpt__reader_payload_free(want);
@@ -161,13 +163,13 @@ static ckpt_status compare(checker *c, const written *want, size_t i)
     char shown[200];
     ckpt__escape(shown, sizeof shown, want->name.data, want->name.size);
     if (got->nbytes != want->nbytes)
-        return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with %llu bytes, and has %llu", shown,
-                          (unsigned long long)got->nbytes, (unsigned long long)want->nbytes);
+        return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with %llu bytes, and has %llu",
+                          shown, (unsigned long long)got->nbytes, (unsigned long long)want->nbytes);
     ckpt_status status = want->there ? crc_of(c, &c->got, i, got->nbytes, &is) : CKPT_OK;
     if (status == CKPT_OK && want->there && want->crc != is)
-        status =
-            ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with CRC-32 %08x, the source's is %08x",
-                       shown, (unsigned)is, (unsigned)want->crc);
+        status = ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst,
+                            "tensor '%s' reads back with CRC-32 %08x, the source's is %08x", shown, (unsigned)is,
+                            (unsigned)want->crc);
     return status == CKPT_OK ? progress(c, want->nbytes - want->nbytes / 2) : status;
 }
 
@@ -211,7 +213,8 @@ static ckpt_status note_places(checker *c)
         return CKPT_OK;
     if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
         return ckpt__migration_no_memory(c->err);
-    return c->back->index->root ? (ckpt_status)ckpt_value_walk(c->back->index->root, 0, note_place, c, c->err) : CKPT_OK;
+    return c->back->index->root ? (ckpt_status)ckpt_value_walk(c->back->index->root, 0, note_place, c, c->err)
+                                : CKPT_OK;
 }
 
 /* What else the target holds (values that lie in tensors of their own), by the CRCs that it has. */
@@ -237,14 +240,17 @@ static ckpt_status check(checker *c)
 {
     ckpt__reader_payload *got = NULL;
     ckpt_status status = ckpt_reader_open(c->m->beside, NULL, &c->back, c->err);
-    if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW || status == CKPT_E_LIMIT) && c->err)
-        c->err->status = CKPT_E_DAMAGED;     /* it was none of these when it was written */
+    if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW ||
+         status == CKPT_E_LIMIT) &&
+        c->err)
+        c->err->status = CKPT_E_DAMAGED; /* it was none of these when it was written */
     if (status < 0)
         return c->err ? c->err->status : status;
     c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
     status = c->seen ? CKPT_OK : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
-        status = ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
+        status =
+            ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
     if (status == CKPT_OK)
         status = note_places(c);
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++)
@@ -257,7 +263,7 @@ static ckpt_status check(checker *c)
 
 ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)
 {
-    checker c = { .m = m, .err = err };
+    checker c = {.m = m, .err = err};
     ckpt_status status = note_all(&c);
     if (status == CKPT_OK) {
         ckpt__migrate_forget_source(m);

@@ -13,15 +13,15 @@
 /* One --cast GLOB=DTYPE. Of "*.exp_avg=bfloat16" the literal bytes are 0; of "optimizer.*=float32" they are 10, the
  * length of "optimizer.". */
 typedef struct rule {
-    char *glob; /* heap, owned; NUL-terminated */
+    char *glob;     /* heap, owned; NUL-terminated */
     size_t literal; /* bytes before the first wildcard */
-    bool exact; /* no wildcard at all */
+    bool exact;     /* no wildcard at all */
     ckpt_dtype to;
     bool weights; /* a weight's name begins with the literal bytes */
     bool matched; /* the glob matched a tensor, which may have been left alone */
-    bool used; /* the rule decided about a tensor */
+    bool used;    /* the rule decided about a tensor */
     size_t taken; /* tensors that the rule means too, and that a rule before it has taken; counted while not used */
-    size_t by; /* number of the rule that took the first of them; means something where taken is not 0 */
+    size_t by;    /* number of the rule that took the first of them; means something where taken is not 0 */
 } rule;
 
 /* All rules of one call, in the order of the options: the first that matches decides. */
@@ -111,7 +111,7 @@ static bool means(const rule *r, const ckpt_tensor_info *t)
         return false;
     if (ckpt__dtype_row_of(t->dtype)->is_complex != ckpt__dtype_row_of(r->to)->is_complex)
         return false;
-    if (t->role == CKPT_ROLE_BUFFER && t->param.data)      /* what a quantized weight is read with */
+    if (t->role == CKPT_ROLE_BUFFER && t->param.data) /* what a quantized weight is read with */
         return false;
     bool spelled = t->state_key.data && t->state_key.size && strstr(r->glob, t->state_key.data) != NULL;
     if (t->state_key.data || ckpt_role_is_optimizer(t->role))
@@ -135,7 +135,7 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
                       ckpt_dtype_name(r->to),
                       t->extra->layout.data      ? t->extra->layout.data
                       : t->extra->quantizer.data ? "quantized"
-                                          : "without data");
+                                                 : "without data");
 }
 
 static bool names(const caster *c, const rule *r, size_t i)
@@ -169,7 +169,7 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
                 continue;
             r->matched = true;
             bool dense = x->tensors[i].piece_count == 1 && !t->extra->quantizer.data, can = converts(t->dtype, r->to);
-            if (!means(r, t) || (dense && !can && !r->exact))     /* packed ones: float4, two a byte */
+            if (!means(r, t) || (dense && !can && !r->exact)) /* packed ones: float4, two a byte */
                 continue;
             r->used = true;
             by[i] = k;
@@ -186,7 +186,7 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
 
 static ckpt_status note_unused(caster *c)
 {
-    ckpt__rule_names all = { c->m->index, c->m->canonical, NULL, NULL };
+    ckpt__rule_names all = {c->m->index, c->m->canonical, NULL, NULL};
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++) {
         const rule *r = &c->rules[k], *first = &c->rules[r->by];
@@ -195,14 +195,16 @@ static ckpt_status note_unused(caster *c)
             continue;
         snprintf(said, sizeof said, "--cast '%s=%s'", r->glob, ckpt_dtype_name(r->to));
         if (r->taken)
-            snprintf(why, sizeof why,
-                     "converts nothing: '%.200s=%s' before it takes %s that it matches (%zu), and the first that matches counts",
-                     first->glob, ckpt_dtype_name(first->to), r->taken == 1 ? "the tensor" : "all tensors", r->taken);
+            snprintf(
+                why, sizeof why,
+                "converts nothing: '%.200s=%s' before it takes %s that it matches (%zu), and the first that matches counts",
+                first->glob, ckpt_dtype_name(first->to), r->taken == 1 ? "the tensor" : "all tensors", r->taken);
         if (r->matched && !r->taken)
-            status = ckpt__migration_note(c->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, c->err,
-                                      "%s converts nothing: integers, random states and the optimizer's state are left alone unless "
-                                      "the glob names them",
-                                      said);
+            status = ckpt__migration_note(
+                c->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){NULL, 0}, c->err,
+                "%s converts nothing: integers, random states and the optimizer's state are left alone unless "
+                "the glob names them",
+                said);
         else
             status = ckpt__rule_unused(c->m, said, why, r->taken ? NULL : r->glob, &all, c->err);
     }
@@ -211,9 +213,9 @@ static ckpt_status note_unused(caster *c)
 
 /* A tensor is listed once a name, and its value has the number of the first. */
 typedef struct tie_finder {
-    size_t *one_of;               /* m->one_of */
-    size_t count;                 /* entries of one_of */
-    const ckpt__hash *listed;     /* name -> tensor */
+    size_t *one_of;           /* m->one_of */
+    size_t count;             /* entries of one_of */
+    const ckpt__hash *listed; /* name -> tensor */
 } tie_finder;
 
 static int find_tie(void *ctx, const ckpt_visit *visit)
@@ -240,7 +242,7 @@ ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err)
             status = ckpt__migration_no_memory(err);
     }
     m->read_count = status == CKPT_OK ? x->tensor_count : 0;
-    tie_finder f = { m->one_of, x->tensor_count, listed };
+    tie_finder f = {m->one_of, x->tensor_count, listed};
     if (status == CKPT_OK && x->root)
         status = (ckpt_status)ckpt_value_walk(x->root, 0, find_tie, &f, err);
     for (size_t i = 0; status == CKPT_OK && i < m->canon->count; i++) {
@@ -274,15 +276,16 @@ static void find_weights(caster *c)
         for (size_t i = 0; !c->rules[k].weights && i < x->tensor_count; i++) {
             const ckpt_tensor_info *t = &x->tensors[i].info;
             bool weight = !t->state_key.data && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER);
-            c->rules[k].weights = weight && (may_match(&c->rules[k], t->name) || may_match(&c->rules[k], c->m->canonical[i]) ||
-                                             may_match(&c->rules[k], from->tensors[i].info.name));
+            c->rules[k].weights =
+                weight && (may_match(&c->rules[k], t->name) || may_match(&c->rules[k], c->m->canonical[i]) ||
+                           may_match(&c->rules[k], from->tensors[i].info.name));
         }
 }
 
 ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    caster c = { .m = m, .count = o->cast_count, .err = err };
+    caster c = {.m = m, .count = o->cast_count, .err = err};
     if (!o->cast_count)
         return CKPT_OK;
     bool *part = calloc(m->from->tensor_count + 1, sizeof *part);

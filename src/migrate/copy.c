@@ -43,7 +43,8 @@ static ckpt_status check_storages(ckpt__out *w, uint32_t file)
         if (!s->extent.memory && s->extent.file == file)
             status = ckpt__check_storage(m->reader->source, x, i, UINT64_MAX,
                                          ckpt__escape(what, sizeof what, s->name.data ? s->name.data : "storage",
-                                                      s->name.data ? s->name.size : 7), w->err);
+                                                      s->name.data ? s->name.size : 7),
+                                         w->err);
     }
     return status;
 }
@@ -73,7 +74,8 @@ ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *f, ckpt__sink *folder)
         if (status == CKPT_OK)
             f->crc = ckpt__crc32(f->crc, block, n);
         w->m->done += n;
-        if (status == CKPT_OK && p->fn && p->fn(p->ctx, w->m->done < w->m->total ? w->m->done : w->m->total, w->m->total) != 0)
+        if (status == CKPT_OK && p->fn &&
+            p->fn(p->ctx, w->m->done < w->m->total ? w->m->done : w->m->total, w->m->total) != 0)
             status = ckpt__fail(w->err, CKPT_E_CANCELLED, w->m->dst, "cancelled; nothing was written");
     }
     if (own)
@@ -147,7 +149,7 @@ static ckpt_status may_go(void *ctx, size_t root, const char *name, bool folder,
     if (status == CKPT_OK) {
         if (r->from->count > before)
             ckpt__source_drop_last(r->from);
-        return CKPT_OK;           /* the source has one of this name too */
+        return CKPT_OK; /* the source has one of this name too */
     }
     if (status == CKPT_E_NO_MEMORY) {
         if (err)
@@ -161,8 +163,8 @@ static ckpt_status may_go(void *ctx, size_t root, const char *name, bool folder,
 static ckpt_status check_same(const ckpt__migration *m, ckpt_error *err)
 {
     ckpt__source *there = NULL;
-    ckpt__folder look = { 0 };
-    replaced r = { .m = m };
+    ckpt__folder look = {0};
+    replaced r = {.m = m};
     ckpt_status status = ckpt__source_open(m->src, &r.from, err);
     if (status == CKPT_OK)
         status = ckpt__source_open(m->dst, &there, err);
@@ -186,7 +188,7 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
     size_t n = strlen(name);
     (void)root;
     struct stat st;
-    ckpt__buf path = { 0 };
+    ckpt__buf path = {0};
     ckpt__buf_printf(&path, "%s/%s", m->src, name);
     bool failed = path.failed;
     bool carried = !folder && !failed && ckpt__is_carried(name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
@@ -194,7 +196,7 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
     if (failed)
         return ckpt__migration_no_memory(err);
     if (carried)
-        return CKPT_OK;           /* the source has one of this name, which comes in its place */
+        return CKPT_OK; /* the source has one of this name, which comes in its place */
     bool shard = !folder && ckpt__begins(name, "model") && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
     if (shard || (!folder && strcmp(name, "model.safetensors.index.json") == 0))
         return CKPT_OK;

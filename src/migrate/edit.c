@@ -27,7 +27,7 @@ bool ckpt__seen_has(const ckpt__seen *s, const void *p)
 int ckpt__seen_add(ckpt__seen *s, const void *p)
 {
     if (!s->slots || s->count * 2 > s->mask) {
-        ckpt__seen fresh = { NULL, s->count, s->slots ? s->mask * 2 + 1 : 63 };
+        ckpt__seen fresh = {NULL, s->count, s->slots ? s->mask * 2 + 1 : 63};
         if (!(fresh.slots = calloc(fresh.mask + 1, sizeof *fresh.slots)))
             return -1;
         for (size_t i = 0; s->slots && i <= s->mask; i++)
@@ -54,7 +54,7 @@ ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx
 {
     const ckpt_value **pending = NULL;
     size_t count = 0, capacity = 0;
-    ckpt__seen seen = { NULL, 0, 0 };
+    ckpt__seen seen = {NULL, 0, 0};
     ckpt_status status = CKPT_OK;
     bool dict = root && root->kind == CKPT_V_DICT;
     if (dict && (ckpt__seen_add(&seen, root) < 0 || !ckpt__grow(&pending, &capacity, 1, sizeof *pending)))
@@ -62,7 +62,7 @@ ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx
     else if (dict)
         pending[count++] = root;
     while (status == CKPT_OK && count > 0) {
-        ckpt_value *v = (ckpt_value *)(uintptr_t)pending[--count];     /* the tree is this call's own */
+        ckpt_value *v = (ckpt_value *)(uintptr_t)pending[--count]; /* the tree is this call's own */
         bool below = true;
         status = fn(ctx, v, &below, err);
         for (size_t i = 0; status == CKPT_OK && below && i < v->entry_count; i++) {
@@ -87,7 +87,7 @@ typedef struct spot_walk {
     ckpt__spot_fn fn;
     void *ctx;
     const ckpt_value **open; /* heap, by depth: the value on the way to the one that is visited */
-    size_t *children; /* heap, by depth: how many children of that value were visited */
+    size_t *children;        /* heap, by depth: how many children of that value were visited */
     size_t open_capacity, children_capacity;
     ckpt_error *err;
 } spot_walk;
@@ -106,7 +106,7 @@ static void find_spot(const ckpt_value *parent, size_t n, ckpt__spot *spot)
         return;
     }
     n -= parent->item_count;
-    const ckpt_value *dicts[3] = { parent, NULL, NULL };
+    const ckpt_value *dicts[3] = {parent, NULL, NULL};
     if (s && s->kind == CKPT_V_DICT)
         dicts[1] = s;
     for (size_t i = 0; s && s->kind == CKPT_V_TUPLE && s->item_count == 2 && i < 2; i++)
@@ -129,7 +129,7 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
     if (!ckpt__grow(&s->open, &s->open_capacity, depth + 1, sizeof *s->open) ||
         !ckpt__grow(&s->children, &s->children_capacity, depth + 1, sizeof *s->children))
         return ckpt__fail_memory(s->err, "the value tree", depth);
-    ckpt__spot spot = { .visit = visit, .parent = depth ? s->open[depth - 1] : NULL };
+    ckpt__spot spot = {.visit = visit, .parent = depth ? s->open[depth - 1] : NULL};
     if (depth)
         find_spot(spot.parent, s->children[depth - 1]++, &spot);
     if (spot.slot && *spot.slot != visit->value) { /* an object's args or odd state: no place of its own */
@@ -143,7 +143,7 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
 
 ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx, ckpt_error *err)
 {
-    spot_walk s = { .fn = fn, .ctx = ctx, .err = err };
+    spot_walk s = {.fn = fn, .ctx = ctx, .err = err};
     int status = root ? ckpt_value_walk(root, 0, on_visit, &s, err) : CKPT_OK;
     free(s.open);
     free(s.children);
@@ -155,16 +155,17 @@ ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx,
 /* One place to take out. */
 typedef struct ckpt__cut {
     const ckpt_value **slot;
-    ckpt_value *dict;             /* the value that loses the entry; NULL: the place is an item, and becomes None */
-    bool of_deque;                /* the item becomes a hole */
+    ckpt_value *dict; /* the value that loses the entry; NULL: the place is an item, and becomes None */
+    bool of_deque;    /* the item becomes a hole */
 } cut;
 
-static const ckpt_value gone = { .kind = CKPT_V_NONE }, none = { .kind = CKPT_V_NONE }, hole = { .kind = CKPT_V_NONE };
+static const ckpt_value gone = {.kind = CKPT_V_NONE}, none = {.kind = CKPT_V_NONE}, hole = {.kind = CKPT_V_NONE};
 
 bool ckpt__cuts_add(ckpt__cuts *c, const ckpt__spot *spot)
 {
     /* An opaque object is written from what it was read from, with its children's values: only those can say None. */
-    bool opaque = spot->dict && spot->dict->kind == CKPT_V_OBJECT && spot->dict->origin && !ckpt__torch_holds(spot->dict);
+    bool opaque =
+        spot->dict && spot->dict->kind == CKPT_V_OBJECT && spot->dict->origin && !ckpt__torch_holds(spot->dict);
     bool holds = spot->parent && spot->slot && !spot->dict && ckpt__torch_holds(spot->parent);
     if (spot->parent && spot->parent->kind == CKPT_V_OBJECT && !spot->dict && !holds)
         opaque = true;
@@ -175,7 +176,7 @@ bool ckpt__cuts_add(ckpt__cuts *c, const ckpt__spot *spot)
     }
     if (!ckpt__grow(&c->items, &c->capacity, c->count + 1, sizeof *c->items))
         return false;
-    c->items[c->count++] = (cut){ spot->slot, spot->dict, holds };
+    c->items[c->count++] = (cut){spot->slot, spot->dict, holds};
     return true;
 }
 
@@ -216,13 +217,13 @@ static int find_holed(void *ctx, const ckpt_visit *visit)
         return CKPT_OK;
     if (!ckpt__grow(&h->items, &h->capacity, h->count + 1, sizeof *h->items))
         return CKPT_E_NO_MEMORY;
-    h->items[h->count++] = (ckpt_value *)(uintptr_t)v;     /* the reader is this call's own */
+    h->items[h->count++] = (ckpt_value *)(uintptr_t)v; /* the reader is this call's own */
     return CKPT_OK;
 }
 
 ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err)
 {
-    holed_list h = { NULL, 0, 0 };
+    holed_list h = {NULL, 0, 0};
     int status = root ? ckpt_value_walk(root, 0, find_holed, &h, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < h.count; i++) {
         const ckpt_value **items = (const ckpt_value **)(uintptr_t)h.items[i]->items;
@@ -246,7 +247,7 @@ void ckpt__cuts_free(ckpt__cuts *c)
 
 ckpt_entry *ckpt__entry_of(const ckpt_value *dict, const char *key)
 {
-    return (ckpt_entry *)(uintptr_t)ckpt__find_entry(dict, key);     /* the reader is this call's own */
+    return (ckpt_entry *)(uintptr_t)ckpt__find_entry(dict, key); /* the reader is this call's own */
 }
 
 size_t ckpt__tensor_end(const ckpt__index *x, size_t i)
@@ -266,7 +267,7 @@ bool ckpt__has_tree(const ckpt__index *x)
 {
     const ckpt__format *format = ckpt__format_of(x);
     if (format->canonical)
-        return false;             /* canonical names; what tensors its values refer to have paths too */
+        return false; /* canonical names; what tensors its values refer to have paths too */
     for (size_t i = 0; i < x->tensor_count; i++)
         if (!ckpt__is_flat(x, i))
             return true;

@@ -7,7 +7,7 @@
 
 static ckpt_status strip_wrappers(ckpt__migration *m, ckpt_error *err)
 {
-    static const char *const prefixes[] = { "module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module." };
+    static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
     if (m->options.strip_prefix_count)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix prefix",
                           "--strip-prefix says already what to strip: leave one of the two out");
@@ -27,7 +27,9 @@ static ckpt_status apply(ckpt__migration *m, const ckpt__mend *mend, ckpt_error 
             return CKPT_OK; /* asked for already */
     }
     switch (mend->how) {
-    case CKPT__MEND_POLICY: m->place = true; break;
+    case CKPT__MEND_POLICY:
+        m->place = true;
+        break;
     case CKPT__MEND_PLAIN:
         if (o->optimizer == CKPT_OPTIMIZER_DEFAULT)
             o->optimizer = CKPT_OPTIMIZER_PLAIN;
@@ -46,14 +48,18 @@ static ckpt_status apply(ckpt__migration *m, const ckpt__mend *mend, ckpt_error 
         if (strip_wrappers(m, err) < 0)
             return CKPT_E_ARGUMENT;
         break;
-    case CKPT__MEND_OBJECTS: o->plain = true; break;
+    case CKPT__MEND_OBJECTS:
+        o->plain = true;
+        break;
     case CKPT__MEND_DEVICE_OBJECTS:
         if (!o->map_location)
             return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix torch-device-object",
                               "--map-location says where to: it is wanted beside it");
         o->map_device_objects = true;
         break;
-    case CKPT__MEND_SALVAGE: o->salvage = true; break;
+    case CKPT__MEND_SALVAGE:
+        o->salvage = true;
+        break;
     }
     return ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "fix", NULL, NULL, "%s: %s", mend->code, what)
                ? CKPT_OK
@@ -82,9 +88,10 @@ static ckpt_status apply_found(ckpt__migration *m, const ckpt_reader *reader, ck
 /* What doctor would print, for a trainer in C and for torch. */
 static ckpt_status apply_all(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_reader_options reading = { .struct_size = sizeof reading, .format = m->options.from,
-                                    .also = m->options.also,
-                                    .also_count = m->options.also_count };
+    ckpt_reader_options reading = {.struct_size = sizeof reading,
+                                   .format = m->options.from,
+                                   .also = m->options.also,
+                                   .also_count = m->options.also_count};
     ckpt_reader *reader = NULL;
     ckpt_error damage = CKPT_ERROR_INIT;
     ckpt_status status = ckpt_reader_open(m->src, &reading, &reader, &damage);
@@ -102,7 +109,7 @@ static ckpt_status apply_all(ckpt__migration *m, ckpt_error *err)
 
 static ckpt_status no_mend(const char *code, ckpt_error *err)
 {
-    ckpt__buf list = { 0 };
+    ckpt__buf list = {0};
     char shown[80];
     for (size_t i = 0; i < ckpt__mend_count; i++)
         ckpt__buf_printf(&list, "%s%s", i ? ", " : "", ckpt__mends[i].code);

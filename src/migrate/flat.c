@@ -28,14 +28,15 @@ static bool is_entry(const ckpt_entry *e, const ckpt_tensor_info *t)
            (class.data ? ckpt__str_equal(e->value->class_name, class) : !e->value->class_name.data);
 }
 
-static ckpt_status put_flat(ckpt__migration *m, const ckpt_entry **found, ckpt_entry *entries, size_t *count, ckpt_error *err)
+static ckpt_status put_flat(ckpt__migration *m, const ckpt_entry **found, ckpt_entry *entries, size_t *count,
+                            ckpt_error *err)
 {
     ckpt__arena *a = m->index->arena;
     for (size_t k = 0; k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
         const ckpt_tensor_info *t = &m->index->tensors[i].info;
         if (i < m->from->tensor_count && is_entry(found[i], t))
-            entries[*count] = *found[i];     /* it need not be made again: there may be a hundred thousand */
+            entries[*count] = *found[i]; /* it need not be made again: there may be a hundred thousand */
         else {
             ckpt_value *key = ckpt__value_new(a, CKPT_V_STR), *v = ckpt__value_new(a, CKPT_V_TENSOR);
             if (!key || !v)
@@ -43,7 +44,7 @@ static ckpt_status put_flat(ckpt__migration *m, const ckpt_entry **found, ckpt_e
             key->text = t->name;
             v->tensor = i;
             v->class_name = t->extra->class_name;
-            entries[*count] = (ckpt_entry){ key, v };
+            entries[*count] = (ckpt_entry){key, v};
         }
         ++*count;
         for (size_t end = ckpt__tensor_end(m->index, i); k + 1 < m->chosen_count && m->chosen[k + 1] < end;)

@@ -10,22 +10,24 @@ enum { KEYS_MAX = 32 };
 /* A parameter that the optimizer has a state of. */
 typedef struct owner {
     ckpt_str name;
-    size_t model;                 /* the parameter's place among the model's parameters; SIZE_MAX: the model has none
+    size_t model;  /* the parameter's place among the model's parameters; SIZE_MAX: the model has none
                                    * of this name */
-    uint32_t keys;                /* one bit for each key of its state but "step": bit k is grouper.keys[k] */
-    size_t step;                  /* number of the canonical entry with its step; SIZE_MAX: none */
-    bool grouped;                 /* a group holds the parameter */
+    uint32_t keys; /* one bit for each key of its state but "step": bit k is grouper.keys[k] */
+    size_t step;   /* number of the canonical entry with its step; SIZE_MAX: none */
+    bool grouped;  /* a group holds the parameter */
 } owner;
 
 /* The work of ckpt__migrate_groups. An example: with the grouper's keys {"exp_avg", "exp_avg_sq"} an owner of both has
  * keys 3, and an owner of "exp_avg_sq" alone has keys 2. */
 typedef struct grouper {
     ckpt__migration *m;
-    owner *owners; size_t count, capacity;        /* heap, owned */
-    ckpt__hash *by_name;          /* name of a parameter -> number of its owner */
-    ckpt_str keys[KEYS_MAX]; size_t key_count;    /* of all states but "step"; at most KEYS_MAX are noted */
-    size_t params;                /* how many parameters the model has */
-    size_t made;                  /* how many steps were made */
+    owner *owners;
+    size_t count, capacity; /* heap, owned */
+    ckpt__hash *by_name;    /* name of a parameter -> number of its owner */
+    ckpt_str keys[KEYS_MAX];
+    size_t key_count; /* of all states but "step"; at most KEYS_MAX are noted */
+    size_t params;    /* how many parameters the model has */
+    size_t made;      /* how many steps were made */
     ckpt_error *err;
 } grouper;
 
@@ -41,7 +43,7 @@ static owner *owner_of(grouper *g, ckpt_str name)
     if (put < 0 || !ckpt__grow(&g->owners, &g->capacity, g->count + 1, sizeof *g->owners))
         return NULL;
     if (put == 1)
-        g->owners[g->count++] = (owner){ .name = name, .model = SIZE_MAX, .step = SIZE_MAX };
+        g->owners[g->count++] = (owner){.name = name, .model = SIZE_MAX, .step = SIZE_MAX};
     return &g->owners[put == 1 ? g->count - 1 : at];
 }
 
@@ -71,7 +73,8 @@ static size_t owner_of_value(const grouper *g, const ckpt__canon_entry *e)
     static const char tail[] = ".step";
     const size_t n = sizeof tail - 1;
     size_t at;
-    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || !ckpt__str_begins(e->name, head) || !ckpt__str_ends(e->name, tail) ||
+    if (e->is_tensor || !e->value || e->name.size <= HEAD + n || !ckpt__str_begins(e->name, head) ||
+        !ckpt__str_ends(e->name, tail) ||
         !ckpt__hash_get(g->by_name, e->name.data + HEAD, e->name.size - HEAD - n, &at))
         return SIZE_MAX;
     return at;
@@ -84,7 +87,7 @@ static ckpt_status find_owners(grouper *g)
         const ckpt__canon_entry *e = &c->entries[i];
         if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || g->m->dropped[e->tensor] ||
             e->name.size <= HEAD || memcmp(e->name.data, head, HEAD) != 0)
-            continue;             /* gradients and averages are of parameters too */
+            continue; /* gradients and averages are of parameters too */
         owner *o = owner_of(g, e->param);
         if (!o)
             return ckpt__migration_no_memory(g->err);
@@ -144,7 +147,9 @@ static size_t list_names(const grouper *g, bool (*odd)(const grouper *, const ow
 
 static ckpt_status lose(grouper *g, const char *what)
 {
-    return ckpt__report_add(g->m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, bind, "%s", what) ? CKPT_OK : ckpt__migration_no_memory(g->err);
+    return ckpt__report_add(g->m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, bind, "%s", what)
+               ? CKPT_OK
+               : ckpt__migration_no_memory(g->err);
 }
 
 static bool is_orphan(const grouper *g, const owner *o)
@@ -188,13 +193,15 @@ static ckpt_status find_losses(grouper *g, bool *said)
     if (g->m->canon->group_count) {
         n = list_names(g, is_apart, names, sizeof names);
         *said = n > 0;
-        snprintf(what, sizeof what, "the optimizer state of %zu parameter%s in no group, which torch would not see: %s", n,
-                 n == 1 ? " that is" : "s that are", names);
+        snprintf(what, sizeof what, "the optimizer state of %zu parameter%s in no group, which torch would not see: %s",
+                 n, n == 1 ? " that is" : "s that are", names);
         return n ? lose(g, what) : CKPT_OK;
     }
     if ((n = list_names(g, is_orphan, names, sizeof names))) {
-        snprintf(what, sizeof what, "the optimizer: no group is bound, and %zu of its states are of parameters that the model does not "
-                 "have (%s)", n, names);
+        snprintf(what, sizeof what,
+                 "the optimizer: no group is bound, and %zu of its states are of parameters that the model does not "
+                 "have (%s)",
+                 n, names);
         return lose(g, what);
     }
     if ((n = list_names(g, differs, names, sizeof names))) {
@@ -203,8 +210,10 @@ static ckpt_status find_losses(grouper *g, bool *said)
             other++;
         put_keys(g, &g->owners[0], keys[0], sizeof keys[0]);
         put_keys(g, &g->owners[other], keys[1], sizeof keys[1]);
-        snprintf(what, sizeof what, "the optimizer: no group is bound, and the states are not alike: '%.100s' has %s, and %zu others have "
-                 "%s or others (%.300s)", g->owners[0].name.data, keys[0], n, keys[1], names);
+        snprintf(what, sizeof what,
+                 "the optimizer: no group is bound, and the states are not alike: '%.100s' has %s, and %zu others have "
+                 "%s or others (%.300s)",
+                 g->owners[0].name.data, keys[0], n, keys[1], names);
         return lose(g, what);
     }
     *said = false;
@@ -224,24 +233,29 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
     char *bytes = ckpt__arena_copy(x->arena, (const char *)&number, sizeof number);
     ckpt__storage *s = ckpt__index_add_storage(x);
     ckpt__tensor *t = ckpt__index_add_tensor(x);
-    ckpt__buf name = { 0 };
+    ckpt__buf name = {0};
     ckpt__buf_str(&name, head);
     ckpt__buf_add(&name, o->name.data, o->name.size);
     ckpt__buf_str(&name, ".step");
-    ckpt_str kept = name.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(x->arena, name.data, name.size);
+    ckpt_str kept = name.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(x->arena, name.data, name.size);
     ckpt__buf_free(&name);
     if (!bytes || !s || !t || !kept.data)
         return ckpt__migration_no_memory(g->err);
     m->dropped[x->tensor_count - 1] = m->dropped[x->tensor_count] = false;
-    *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = kept, .unit = 4, .dtype = CKPT_F32 };
-    s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
+    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = kept, .unit = 4, .dtype = CKPT_F32};
+    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
     t->info.name = kept;
     t->info.dtype = CKPT_F32;
     t->info.role = CKPT_ROLE_STEP;
     size_t at = o->step == SIZE_MAX ? c->count : o->step;
     ckpt__canon_entry *e = &c->entries[at];
-    *e = (ckpt__canon_entry){ .name = kept, .own = kept, .tensor = x->tensor_count - 1, .param = o->name, .state_key = ckpt__s("step"),
-                              .role = CKPT_ROLE_STEP, .is_tensor = true };
+    *e = (ckpt__canon_entry){.name = kept,
+                             .own = kept,
+                             .tensor = x->tensor_count - 1,
+                             .param = o->name,
+                             .state_key = ckpt__s("step"),
+                             .role = CKPT_ROLE_STEP,
+                             .is_tensor = true};
     if (at == c->count && ckpt__hash_put(c->by_name, kept.data, kept.size, c->count++, NULL) < 0)
         return ckpt__migration_no_memory(g->err);
     o->step = at;
@@ -286,8 +300,10 @@ static ckpt_status make_steps(grouper *g, bool *lost)
     size_t n = list_names(g, lacks_step, names, sizeof names);
     *lost = n && !is_exact(common);
     if (*lost && common < 0)
-        snprintf(what, sizeof what, "the optimizer: the checkpoint does not say how many steps were taken, and torch's Adam fails without "
-                 "(bind \"step\" with ckpt_state_i64): %s", names);
+        snprintf(what, sizeof what,
+                 "the optimizer: the checkpoint does not say how many steps were taken, and torch's Adam fails without "
+                 "(bind \"step\" with ckpt_state_i64): %s",
+                 names);
     else if (*lost)
         snprintf(what, sizeof what, "the optimizer: step %lld is no float32, in which torch counts", (long long)common);
     if (*lost)
@@ -317,9 +333,7 @@ static ckpt_status make_group(grouper *g)
         return ckpt__migration_no_memory(g->err);
     for (size_t i = 0; i < g->count; i++)
         params[i] = g->owners[i].name;
-    *made = (ckpt__canon_group){
-        .name = ckpt__s("0"), .params = params, .param_count = g->count, .flags = { -1, -1, -1 }
-    };
+    *made = (ckpt__canon_group){.name = ckpt__s("0"), .params = params, .param_count = g->count, .flags = {-1, -1, -1}};
     c->groups = made;
     c->group_count = 1;
     g->m->group_made = true;
@@ -346,10 +360,11 @@ static ckpt_status note_steps(grouper *g)
 {
     if (!g->made || g->m->group_made)
         return CKPT_OK;
-    return ckpt__migration_note(g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){ NULL, 0 }, g->err,
-                            "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
-                            "integers",
-                            g->made, (long long)common_step(g->m));
+    return ckpt__migration_note(
+        g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){NULL, 0}, g->err,
+        "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
+        "integers",
+        g->made, (long long)common_step(g->m));
 }
 
 static ckpt_status group(grouper *g)
@@ -362,7 +377,7 @@ static ckpt_status group(grouper *g)
     bool makes = !lost && !g->m->canon->group_count;
     if (status == CKPT_OK && makes) {
         qsort(g->owners, g->count, sizeof *g->owners, by_model);
-        ckpt__hash_free(g->by_name);      /* its numbers are those of before */
+        ckpt__hash_free(g->by_name); /* its numbers are those of before */
         g->by_name = NULL;
     }
     if (status == CKPT_OK && (makes || g->m->canon->group_count))
@@ -374,7 +389,7 @@ static ckpt_status group(grouper *g)
 
 ckpt_status ckpt__migrate_groups(ckpt__migration *m, ckpt_error *err)
 {
-    grouper g = { .m = m, .by_name = ckpt__hash_new(64), .err = err };
+    grouper g = {.m = m, .by_name = ckpt__hash_new(64), .err = err};
     ckpt_status status = g.by_name ? group(&g) : ckpt__migration_no_memory(err);
     ckpt__hash_free(g.by_name);
     free(g.owners);

@@ -17,7 +17,7 @@ static const ckpt_value *as_dict(const ckpt_value *v, ckpt__arena *a)
     for (size_t i = 0; entries && i < v->item_count; i++) {
         char number[24];
         int n = snprintf(number, sizeof number, "%zu", i);
-        entries[i] = (ckpt_entry){ ckpt__value_str(a, number, (size_t)n), v->items[i] };
+        entries[i] = (ckpt_entry){ckpt__value_str(a, number, (size_t)n), v->items[i]};
         if (!entries[i].key)
             return NULL;
     }
@@ -31,7 +31,8 @@ static bool is_list(const ckpt_value *v)
 
 /* The dicts along the path, from the root on; a list is one with its places for keys (Lightning's optimizer_states). *depth 0:
  * the path does not go through these. */
-static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **spine, size_t *at, size_t *depth)
+static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **spine, size_t *at,
+                       size_t *depth)
 {
     size_t done = 0, n = 0;
     *depth = 0;
@@ -43,9 +44,9 @@ static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, co
         if (v->kind != CKPT_V_DICT)
             return true;
         spine[n] = v;
-        bool there = ckpt__step_into(v, (ckpt_str){ path.data + done, path.size - done }, &step);
+        bool there = ckpt__step_into(v, (ckpt_str){path.data + done, path.size - done}, &step);
         if (!there || step.entry < v->entries || step.entry >= v->entries + v->entry_count)
-            return true;          /* nowhere, or through an attribute of the dict */
+            return true; /* nowhere, or through an attribute of the dict */
         at[n++] = (size_t)(step.entry - v->entries);
         done += step.taken;
         if (done == path.size) {
@@ -72,13 +73,14 @@ static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const
         ckpt_value *copy = ckpt__value_dict(a, spine[depth]->entries, spine[depth]->entry_count);
         if (!copy)
             return false;
-        ckpt_entry *entries = (ckpt_entry *)(uintptr_t)copy->entries;     /* just made, and ours */
+        ckpt_entry *entries = (ckpt_entry *)(uintptr_t)copy->entries; /* just made, and ours */
         copy->class_name = spine[depth]->class_name;
         copy->state = spine[depth]->state;
         if (below) {
             entries[at[depth]].value = below;
         } else {
-            memmove(entries + at[depth], entries + at[depth] + 1, (copy->entry_count - at[depth] - 1) * sizeof *entries);
+            memmove(entries + at[depth], entries + at[depth] + 1,
+                    (copy->entry_count - at[depth] - 1) * sizeof *entries);
             copy->entry_count--;
         }
         below = copy->entry_count || depth == 0 ? copy : NULL;
@@ -92,15 +94,15 @@ static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const
 /* Its states and groups go, and the dict that held them where nothing else is in it. */
 static bool without_optimizer(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **out)
 {
-    static const char *const parts[] = { "state", "param_groups" };
+    static const char *const parts[] = {"state", "param_groups"};
     *out = root;
     for (size_t i = 0; i < 2; i++) {
-        ckpt__buf b = { 0 };
+        ckpt__buf b = {0};
         ckpt__buf_add(&b, path.data, path.size);
         if (path.size)
             ckpt__buf_char(&b, '.');
         ckpt__buf_str(&b, parts[i]);
-        bool made = !b.failed && without(*out, (ckpt_str){ b.data, b.size }, a, out);
+        bool made = !b.failed && without(*out, (ckpt_str){b.data, b.size}, a, out);
         ckpt__buf_free(&b);
         if (!made)
             return false;
@@ -117,11 +119,11 @@ typedef struct level {
     ckpt_entry *entries;
     size_t at, kept;
     bool changed;
-    bool module;                  /* tensors went: its attributes are about those (a state_dict's _metadata) */
+    bool module; /* tensors went: its attributes are about those (a state_dict's _metadata) */
 } level;
 
 typedef struct pruner {
-    const bool *named;            /* per tensor */
+    const bool *named; /* per tensor */
     size_t tensor_count;
     ckpt__arena *arena;
     ckpt__seen seen;
@@ -134,7 +136,7 @@ static bool enter(pruner *p, const ckpt_value *dict)
     ckpt_entry *entries = ckpt__arena_array(p->arena, dict->entry_count + 1, sizeof *entries);
     if (!entries || !ckpt__grow(&p->levels, &p->capacity, p->depth + 1, sizeof *p->levels))
         return false;
-    p->levels[p->depth++] = (level){ .dict = dict, .entries = entries };
+    p->levels[p->depth++] = (level){.dict = dict, .entries = entries};
     return true;
 }
 
@@ -168,7 +170,7 @@ static void keep(pruner *p, const ckpt_value *was, const ckpt_value *is)
 {
     level *l = &p->levels[p->depth - 1];
     if (is)
-        l->entries[l->kept++] = (ckpt_entry){ l->dict->entries[l->at].key, is };
+        l->entries[l->kept++] = (ckpt_entry){l->dict->entries[l->at].key, is};
     l->changed = l->changed || is != was;
     l->module = l->module || (!is && was->kind == CKPT_V_TENSOR);
     l->at++;
@@ -203,7 +205,7 @@ static bool without_tensors(const ckpt_value *root, const ckpt__index *index, co
                             const ckpt_value **out)
 {
     bool *named = calloc(index->tensor_count + 1, sizeof *named);
-    pruner p = { .named = named, .tensor_count = index->tensor_count, .arena = a };
+    pruner p = {.named = named, .tensor_count = index->tensor_count, .arena = a};
     for (size_t i = 0; named && i < canon->count; i++)
         if (canon->entries[i].is_tensor && !canon->entries[i].outside && canon->entries[i].tensor < index->tensor_count)
             named[canon->entries[i].tensor] = true;
@@ -225,7 +227,8 @@ static bool holds_names(const ckpt_value *root)
 static bool without_step(const ckpt_value *root, const ckpt__canon *canon, ckpt__arena *a, const ckpt_value **out)
 {
     size_t step;
-    if (!ckpt__hash_get(canon->by_name, "step", 4, &step) || canon->entries[step].outside || !canon->entries[step].own.data)
+    if (!ckpt__hash_get(canon->by_name, "step", 4, &step) || canon->entries[step].outside ||
+        !canon->entries[step].own.data)
         return true;
     return without(root, canon->entries[step].own, a, out);
 }
@@ -233,7 +236,7 @@ static bool without_step(const ckpt_value *root, const ckpt__canon *canon, ckpt_
 ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
                                const ckpt_value **out, ckpt_error *err)
 {
-    static const ckpt_value nothing = { .kind = CKPT_V_DICT };
+    static const ckpt_value nothing = {.kind = CKPT_V_DICT};
     const ckpt_value *rest = index->root;
     bool ok = true, optimizer = canon->optimizer_path.data != NULL;
     *out = &nothing;
@@ -242,9 +245,10 @@ ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *cano
     if ((canon->model_path.data || optimizer || canon->scaler_path.data) && holds_names(rest))
         ok = (rest = as_dict(rest, arena)) != NULL;
     if (ok && rest->kind == CKPT_V_DICT && optimizer) {
-        bool script = ckpt__is_scripted(canon->optimizer_path.size ? ckpt__value_at(rest, canon->optimizer_path) : rest);
+        bool script =
+            ckpt__is_scripted(canon->optimizer_path.size ? ckpt__value_at(rest, canon->optimizer_path) : rest);
         if (script && !canon->optimizer_path.size)
-            return CKPT_OK;       /* an optimizer of libtorch in C++, and nothing else */
+            return CKPT_OK; /* an optimizer of libtorch in C++, and nothing else */
         ok = script ? without(rest, canon->optimizer_path, arena, &rest)
                     : without_optimizer(rest, canon->optimizer_path, arena, &rest);
     }

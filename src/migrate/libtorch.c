@@ -16,7 +16,7 @@
 
 /* A sequence that libtorch writes as "<head>0", "<head>1", ... */
 typedef struct sequence {
-    const ckpt_value **items;     /* in the arena */
+    const ckpt_value **items; /* in the arena */
     size_t count;
 } sequence;
 
@@ -24,8 +24,8 @@ typedef struct sequence {
 typedef struct conversion {
     ckpt__migration *m;
     ckpt__arena *arena;
-    ckpt__hash *ids;              /* address -> id */
-    size_t count;                 /* ids that were given out; the next id */
+    ckpt__hash *ids; /* address -> id */
+    size_t count;    /* ids that were given out; the next id */
     ckpt_error *err;
 } conversion;
 
@@ -91,8 +91,8 @@ static ckpt_status step_tensor(conversion *t, int64_t step, ckpt_value **out)
     *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
     if (!bytes || !s || !made || !dropped || !*out)
         return ckpt__migration_no_memory(t->err);
-    *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32 };
-    s->extent = (ckpt__extent){ .memory = bytes, .length = sizeof number, .size = sizeof number };
+    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32};
+    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
     made->info.name = ckpt__s("step");
     made->info.dtype = CKPT_F32;
     made->info.role = CKPT_ROLE_STEP;
@@ -102,19 +102,19 @@ static ckpt_status step_tensor(conversion *t, int64_t step, ckpt_value **out)
 }
 
 /* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs". */
-static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries, size_t *n,
-                                bool *is)
+static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries,
+                                size_t *n, bool *is)
 {
     static const char tail[] = "/size";
     ckpt_str key;
-    sequence s = { 0 };
+    sequence s = {0};
     bool whole = false;
     *is = false;
     if (!text_of(e, &key) || !memchr(key.data, '/', key.size))
         return CKPT_OK;
     size_t k = sizeof tail - 1;
     bool size = key.size > k && memcmp(key.data + key.size - k, tail, k) == 0;
-    ckpt_str head = { key.data, (size_t)((const char *)memrchr(key.data, '/', key.size) - key.data) + 1 };
+    ckpt_str head = {key.data, (size_t)((const char *)memrchr(key.data, '/', key.size) - key.data) + 1};
     *is = size || number_in(e, head) >= 0;
     if (!size)
         return CKPT_OK;
@@ -151,7 +151,7 @@ static ckpt_status turn_state(conversion *t, ckpt_value *state)
     }
     state->entries = entries ? entries : state->entries;
     state->entry_count = entries ? n : state->entry_count;
-    state->class_name = (ckpt_str){ NULL, 0 };
+    state->class_name = (ckpt_str){NULL, 0};
     state->origin = NULL;
     return status;
 }
@@ -163,11 +163,13 @@ static ckpt_status turn_group(conversion *t, const ckpt_value *group, const ckpt
     const ckpt_value *options = ckpt_value_get(group, "options");
     size_t more = options && options->kind == CKPT_V_DICT ? options->entry_count : 0;
     ckpt_entry *entries = ckpt__arena_array(t->arena, more + 1, sizeof *entries);
-    sequence params = { 0 };
+    sequence params = {0};
     bool whole = false;
-    ckpt_status status = entries ? read_sequence(t, group, ckpt__s("params/"), &params, &whole) : ckpt__migration_no_memory(t->err);
+    ckpt_status status =
+        entries ? read_sequence(t, group, ckpt__s("params/"), &params, &whole) : ckpt__migration_no_memory(t->err);
     if (status == CKPT_OK && !whole)
-        status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer lists its parameters with a hole");
+        status =
+            ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer lists its parameters with a hole");
     if (status < 0)
         return status;
     for (size_t i = 0; i < more; i++)
@@ -175,14 +177,15 @@ static ckpt_status turn_group(conversion *t, const ckpt_value *group, const ckpt
     for (size_t i = 0; i < params.count; i++) {
         ckpt_str id = params.items[i]->text;
         if (params.items[i]->kind != CKPT_V_STR)
-            return ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a parameter of a group is a %s; libtorch writes its address",
+            return ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src,
+                              "a parameter of a group is a %s; libtorch writes its address",
                               ckpt_kind_name(params.items[i]->kind));
         if (ckpt__hash_put(t->ids, id.data, id.size, t->count, NULL) < 0 ||
             !(params.items[i] = ckpt__value_int(t->arena, (int64_t)t->count++)))
             return ckpt__migration_no_memory(t->err);
     }
     for (size_t i = 0; i < group->entry_count; i++)
-        drop(t, group->entries[i].value);        /* params/size */
+        drop(t, group->entries[i].value); /* params/size */
     entries[more].key = ckpt__value_str(t->arena, "params", 6);
     entries[more].value = ckpt__value_list(t->arena, CKPT_V_LIST, params.items, params.count);
     if (entries[more].key && entries[more].value)
@@ -217,7 +220,7 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
             continue;
         if (!ckpt__hash_get(t->ids, key.data, key.size, &id)) {
             status = ckpt__migration_note(t->m, CKPT_SEVERITY_WARNING, "dead-state", key, t->err,
-                                      "a state of the optimizer whose parameter is in no group: left out");
+                                          "a state of the optimizer whose parameter is in no group: left out");
             for (size_t k = 0; k < state->entry_count; k++)
                 drop(t, state->entries[k].value);
             continue;
@@ -240,7 +243,7 @@ static ckpt_status turn(conversion *t, ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *states = ckpt_value_get(optimizer, "state"),
                      *made = NULL, *list = NULL;
-    sequence s = { 0 };
+    sequence s = {0};
     bool whole = false;
     ckpt_status status = read_sequence(t, groups, ckpt__s("param_groups/"), &s, &whole);
     if (status == CKPT_OK && !whole)
@@ -251,7 +254,7 @@ static ckpt_status turn(conversion *t, ckpt_value *optimizer)
         else
             status = turn_group(t, s.items[g], &s.items[g]);
     for (size_t i = 0; status == CKPT_OK && i < groups->entry_count; i++)
-        drop(t, groups->entries[i].value);       /* param_groups/size */
+        drop(t, groups->entries[i].value); /* param_groups/size */
     if (status == CKPT_OK)
         status = turn_states(t, states, &made);
     if (status < 0)
@@ -260,25 +263,25 @@ static ckpt_status turn(conversion *t, ckpt_value *optimizer)
     list = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
     if (!entries || !list)
         return ckpt__migration_no_memory(t->err);
-    entries[0] = (ckpt_entry){ ckpt__value_str(t->arena, "state", 5), made };
-    entries[1] = (ckpt_entry){ ckpt__value_str(t->arena, "param_groups", 12), list };
+    entries[0] = (ckpt_entry){ckpt__value_str(t->arena, "state", 5), made};
+    entries[1] = (ckpt_entry){ckpt__value_str(t->arena, "param_groups", 12), list};
     if (!entries[0].key || !entries[1].key)
         return ckpt__migration_no_memory(t->err);
     optimizer->entries = entries;
     optimizer->entry_count = 2;
-    optimizer->class_name = (ckpt_str){ NULL, 0 };
+    optimizer->class_name = (ckpt_str){NULL, 0};
     optimizer->origin = NULL;
-    return ckpt__migration_note(t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, t->err,
-                            "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position",
-                            t->count);
+    return ckpt__migration_note(
+        t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, t->err,
+        "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position", t->count);
 }
 
 static ckpt_status turn_one(ckpt__migration *m, ckpt_value *v, ckpt_error *err)
 {
     const ckpt_value *groups = ckpt_value_get(v, "param_groups"), *states = ckpt_value_get(v, "state");
     if (!groups || !states || groups->kind != CKPT_V_DICT || states->kind != CKPT_V_DICT)
-        return CKPT_OK;           /* before 1.5: neither groups nor settings, so nothing that torch.optim could load */
-    conversion t = { .m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err };
+        return CKPT_OK; /* before 1.5: neither groups nor settings, so nothing that torch.optim could load */
+    conversion t = {.m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err};
     ckpt_status status = t.ids ? turn(&t, v) : ckpt__migration_no_memory(err);
     ckpt__hash_free(t.ids);
     return status;

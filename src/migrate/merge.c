@@ -14,16 +14,16 @@
  * model ("model_1.safetensors"), else empty. */
 static bool is_weights(ckpt_str file, ckpt_str *number)
 {
-    static const char *const stems[] = { "pytorch_model", "adapter_model", "model" }, *const tails[] = { ".safetensors",
-                                                                                                         ".bin" };
-    *number = (ckpt_str){ "", 0 };
+    static const char *const stems[] = {"pytorch_model", "adapter_model", "model"}, *const tails[] = {".safetensors",
+                                                                                                      ".bin"};
+    *number = (ckpt_str){"", 0};
     for (size_t s = 0; s < sizeof stems / sizeof *stems; s++)
         for (size_t e = 0; e < sizeof tails / sizeof *tails; e++) {
             size_t n = strlen(stems[s]), k = strlen(tails[e]);
             if (file.size < n + k || memcmp(file.data, stems[s], n) != 0 ||
                 memcmp(file.data + file.size - k, tails[e], k) != 0)
                 continue;
-            ckpt_str middle = { file.data + n, file.size - n - k };
+            ckpt_str middle = {file.data + n, file.size - n - k};
             if (middle.size && middle.data[0] == '_')
                 *number = middle;
             return middle.size == 0 || middle.data[0] == '-' || middle.data[0] == '_';
@@ -52,7 +52,7 @@ static ckpt_status add(merger *g, const char *key, const ckpt_value *v)
     ckpt_value *name = ckpt__value_str(g->arena, key, strlen(key));
     if (!name)
         return ckpt__migration_no_memory(g->err);
-    g->entries[g->count++] = (ckpt_entry){ name, v };
+    g->entries[g->count++] = (ckpt_entry){name, v};
     return CKPT_OK;
 }
 
@@ -87,7 +87,7 @@ static ckpt_status add_file(merger *g, const ckpt_entry *e)
     const char *slash = memrchr(file.data, '/', file.size);
     char key[200];
     if (slash)
-        file = (ckpt_str){ slash + 1, (size_t)(file.data + file.size - slash - 1) };
+        file = (ckpt_str){slash + 1, (size_t)(file.data + file.size - slash - 1)};
     if (ckpt__str_ends_more(file, ".index.json"))
         file.size -= strlen(".index.json"); /* the shards that it names, as one */
     if (is_weights(file, &number) && e->value->kind == CKPT_V_DICT) {
@@ -120,22 +120,22 @@ static bool is_settings(const ckpt_value *file)
     if (file->kind != CKPT_V_STR)
         return false;
     const char *slash = memrchr(file->text.data, '/', file->text.size), *name = slash ? slash + 1 : file->text.data;
-    ckpt__folder_key((ckpt_str){ name, (size_t)(file->text.data + file->text.size - name) }, key, sizeof key);
+    ckpt__folder_key((ckpt_str){name, (size_t)(file->text.data + file->text.size - name)}, key, sizeof key);
     return ckpt__str_among(ckpt__s(key), SETTINGS);
 }
 
 static ckpt_status say_settings(ckpt__migration *m, ckpt_str file, ckpt_error *err)
 {
     char name[200];
-    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){ NULL, 0 }, err,
-                            "the settings in %s are no part of a state_dict, and stay behind",
-                            ckpt__escape(name, sizeof name, file.data, file.size));
+    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, err,
+                                "the settings in %s are no part of a state_dict, and stay behind",
+                                ckpt__escape(name, sizeof name, file.data, file.size));
 }
 
 ckpt_status ckpt__migrate_merge(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
 {
     const ckpt_value *from = m->from->root;
-    merger g = { .m = m, .arena = m->from->arena, .err = err };
+    merger g = {.m = m, .arena = m->from->arena, .err = err};
     *root = from;
     if (!from || from->kind != CKPT_V_DICT)
         return CKPT_OK;
@@ -188,7 +188,7 @@ ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err)
     if (m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
         ckpt__format_of(m->from)->joins_files)
         return CKPT_OK;
-    if (m->tree)                  /* a native file keeps them; for a torch file ckpt__migrate_merge says it */
+    if (m->tree) /* a native file keeps them; for a torch file ckpt__migrate_merge says it */
         return m->format->weights_alone ? leave_settings(m, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_value *key = root->entries[i].key, *value = root->entries[i].value;

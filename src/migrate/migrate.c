@@ -17,8 +17,8 @@ ckpt_status ckpt__migration_no_memory(ckpt_error *err)
     return ckpt__fail_memory(err, "the target", 0);
 }
 
-ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
-                             const char *format, ...)
+ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
+                                 ckpt_error *err, const char *format, ...)
 {
     char shown[300], message[900];
     va_list args;
@@ -26,7 +26,8 @@ ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, con
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     ckpt__escape(shown, sizeof shown, name.data ? name.data : "", name.size);
-    return ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message) ? CKPT_OK : ckpt__migration_no_memory(err);
+    return ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message) ? CKPT_OK
+                                                                                   : ckpt__migration_no_memory(err);
 }
 
 ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err)
@@ -103,8 +104,7 @@ static ckpt_status canonical_root(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     }
     if (m->tree)
-        status = ckpt__migrate_tree(m->from, m->canon, m->format->canonical, m->index->arena, m->lost, &m->root,
-                                    err);
+        status = ckpt__migrate_tree(m->from, m->canon, m->format->canonical, m->index->arena, m->lost, &m->root, err);
     else
         m->root = plain_metadata(m);
     if (status == CKPT_OK && m->root && m->kind != CKPT_OPTIMIZER_DEFAULT)
@@ -115,9 +115,9 @@ static ckpt_status canonical_root(ckpt__migration *m, ckpt_error *err)
 }
 
 typedef struct left_out {
-    const bool *kept;             /* per tensor */
+    const bool *kept; /* per tensor */
     const bool *dropped;
-    size_t inside;                /* of those that were asked to go: what an opaque object still looks at */
+    size_t inside; /* of those that were asked to go: what an opaque object still looks at */
 } left_out;
 
 /* References to tensors that the target does not hold become None. */
@@ -135,20 +135,21 @@ static int forget_tensor(void *ctx, const ckpt_visit *visit)
 static ckpt_status forget_left_out(ckpt__migration *m, ckpt_error *err)
 {
     if (m->format != &ckpt__format_native || !m->from->root)
-        return CKPT_OK;           /* the others have no references */
+        return CKPT_OK; /* the others have no references */
     bool *kept = calloc(m->from->tensor_count + 1, sizeof *kept);
     if (!kept)
         return ckpt__migration_no_memory(err);
     for (size_t k = 0; k < m->chosen_count; k++)
         kept[m->chosen[k]] = true;
-    left_out f = { kept, m->dropped, 0 };
+    left_out f = {kept, m->dropped, 0};
     ckpt_status status = (ckpt_status)ckpt_value_walk(m->from->root, 0, forget_tensor, &f, err);
     free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
-        !ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL,
-                          "tensors that were dropped by name and that opaque objects hold too (%zu), as arguments of their "
-                          "calls, become None there",
-                          f.inside))
+        !ckpt__report_add(
+            m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL,
+            "tensors that were dropped by name and that opaque objects hold too (%zu), as arguments of their "
+            "calls, become None there",
+            f.inside))
         status = ckpt__migration_no_memory(err);
     return status;
 }
@@ -173,12 +174,14 @@ static ckpt_status native_root(ckpt__migration *m, ckpt_error *err)
 static ckpt_status lose_unread(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_report *said = m->from->findings;
-    for (size_t i = 0; !m->same && !m->options.salvage && !m->options.weights_only && i < ckpt_report_count(said); i++) {
+    for (size_t i = 0; !m->same && !m->options.salvage && !m->options.weights_only && i < ckpt_report_count(said);
+         i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (strcmp(f->code, "member-damaged") != 0 || (m->hf && ckpt__is_carried(f->file)))
             continue;
         const char *why = strstr(f->message, ": ");
-        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s", f->file, why ? why : ""))
+        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s",
+                              f->file, why ? why : ""))
             return ckpt__migration_no_memory(err);
     }
     return CKPT_OK;
@@ -236,9 +239,9 @@ static ckpt_status check_place(const ckpt__migration *m, const char *src, ckpt_e
         return ckpt__migration_no_memory(err);
     if (around)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "the source %s lies in it, and would be replaced with it", src);
-    return within
-               ? ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it would lie inside the source %s, which is never touched", src)
-               : CKPT_OK;
+    return within ? ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
+                               "it would lie inside the source %s, which is never touched", src)
+                  : CKPT_OK;
 }
 
 static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
@@ -276,9 +279,11 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
         m->to = ckpt__format_torch.name;
         return CKPT_OK;
     }
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
-                      "--to same writes one file, or a directory of accelerate, the Hugging Face Trainer, PEFT or transformers; "
-                      "this is of format %s: say --to ckpt, torch, safetensors or hf", format->name);
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, m->src,
+        "--to same writes one file, or a directory of accelerate, the Hugging Face Trainer, PEFT or transformers; "
+        "this is of format %s: say --to ckpt, torch, safetensors or hf",
+        format->name);
 }
 
 static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
@@ -301,15 +306,16 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
 
 static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_reader_options reading = { .struct_size = sizeof reading, .format = m->options.from,
-                                    .also = m->options.also,
-                                    .also_count = m->options.also_count,
-                                    .salvage = m->options.salvage };
+    ckpt_reader_options reading = {.struct_size = sizeof reading,
+                                   .format = m->options.from,
+                                   .also = m->options.also,
+                                   .also_count = m->options.also_count,
+                                   .salvage = m->options.salvage};
     ckpt_status status = ckpt_reader_open(m->src, &reading, &m->reader, err);
     if (status < 0)
         return status;
     m->from = m->reader->index;
-    ckpt__hash_free(m->reader->by_name);     /* nobody looks for a name in it */
+    ckpt__hash_free(m->reader->by_name); /* nobody looks for a name in it */
     m->reader->by_name = NULL;
     m->dropped = calloc(m->from->tensor_count + 1, sizeof *m->dropped);
     /* What reading has left out of the values, no target can have. */
@@ -363,7 +369,8 @@ static ckpt_status prepare(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK && m->holes)
         status = ckpt__edit_close_holes(m->from->root, err);
     bool as_torch = status == CKPT_OK && !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
-    if (status == CKPT_OK && !m->same && (as_torch || m->options.strip_prefix_count || m->options.rename_count || m->options.add_prefix))
+    if (status == CKPT_OK && !m->same &&
+        (as_torch || m->options.strip_prefix_count || m->options.rename_count || m->options.add_prefix))
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && as_torch && !m->named_script && !m->options.weights_only)
         status = ckpt__migrate_libtorch(m, err);
@@ -382,7 +389,7 @@ static ckpt_status publish(ckpt__migration *m, ckpt_status status, ckpt_error *e
     struct stat st;
     m->sink = NULL;
     if (sink && status == CKPT_OK && m->options.force && stat(m->dst, &st) == 0)
-        status = ckpt__check_replaced(m, err);     /* once more: reading back takes time */
+        status = ckpt__check_replaced(m, err); /* once more: reading back takes time */
     if (sink && status == CKPT_OK)
         return ckpt__sink_commit(sink, err);
     ckpt__sink_abort(sink);

@@ -100,18 +100,21 @@ typedef struct ckpt__migration {
     bool group_made;              /* no parameter group was bound, and groups.c made one */
     bool holes;                   /* deques have places that ckpt__edit_close_holes closes */
     bool lost_some;               /* --salvage: at least one tensor was not recovered */
-    bool *cut_out; size_t cut_count;     /* heap, one a tensor, --salvage: the tensor was recovered from a storage with
+    bool *cut_out;
+    size_t cut_count;   /* heap, one a tensor, --salvage: the tensor was recovered from a storage with
                                           * lost bytes, and gets a storage of its own. Tensors from cut_count on were
                                           * appended later. NULL: no --salvage */
-    ckpt__index *index;           /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
-    const int64_t **strides; size_t stride_count;     /* heap, one a tensor, with became_torch: the strides, in
+    ckpt__index *index; /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    const int64_t **strides;
+    size_t stride_count; /* heap, one a tensor, with became_torch: the strides, in
                                                        * elements, that the tensor had in the torch file. strides[i]
                                                        * NULL: C order. Tensors from stride_count on were appended
                                                        * later. NULL: without became_torch */
-    bool became_torch;            /* a native source now has the tree, the names and the format of the torch file whose
+    bool became_torch;   /* a native source now has the tree, the names and the format of the torch file whose
                                    * structure it keeps (torch.c) */
-    bool by_files;                /* with became_torch: that tree is a dict from the names of files to their contents */
-    const char **kept_names; size_t kept_name_count;  /* heap, strings in the arena of `from`: parameters in the order
+    bool by_files;       /* with became_torch: that tree is a dict from the names of files to their contents */
+    const char **kept_names;
+    size_t kept_name_count;       /* heap, strings in the arena of `from`: parameters in the order
                                                        * of the optimizer that the native source names. NULL: not
                                                        * asked */
     ckpt_str *canonical;          /* heap, one a tensor: its canonical name, for rules; data NULL: no such name, or it
@@ -139,8 +142,8 @@ typedef struct ckpt__migration {
 } ckpt__migration;
 
 /* A note, warning or error about a tensor or a path, whose name is escaped. */
-ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name, ckpt_error *err,
-                             const char *format, ...) CKPT__PRINTF(6, 7);
+ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
+                                 ckpt_error *err, const char *format, ...) CKPT__PRINTF(6, 7);
 ckpt_status ckpt__migration_no_memory(ckpt_error *err);
 
 /* ---- edit.c */
@@ -151,9 +154,9 @@ ckpt_status ckpt__migration_no_memory(ckpt_error *err);
  * dict is NULL. For the list itself parent and dict are the root, and slot is the value of the root's entry. */
 typedef struct ckpt__spot {
     const ckpt_visit *visit;
-    const ckpt_value *parent;     /* the value one level up; NULL: this value is the root */
-    const ckpt_value **slot;      /* NULL: the root, or a value without a place of its own (an argument of a call) */
-    ckpt_value *dict;             /* the value whose entries[] has the slot: a dict, or the attributes of an object.
+    const ckpt_value *parent; /* the value one level up; NULL: this value is the root */
+    const ckpt_value **slot;  /* NULL: the root, or a value without a place of its own (an argument of a call) */
+    ckpt_value *dict;         /* the value whose entries[] has the slot: a dict, or the attributes of an object.
                                    * NULL: an item of a list or tuple, or no slot */
 } ckpt__spot;
 typedef int (*ckpt__spot_fn)(void *ctx, const ckpt__spot *spot);
@@ -164,21 +167,21 @@ ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx,
  * lists become None, so that the items behind them keep their names. Items of deques become holes: a hole is None until
  * ckpt__edit_close_holes closes it. All zero is empty. */
 typedef struct ckpt__cuts {
-    struct ckpt__cut *items;      /* heap, owned (edit.c) */
-    size_t count, capacity;       /* items */
+    struct ckpt__cut *items; /* heap, owned (edit.c) */
+    size_t count, capacity;  /* items */
 } ckpt__cuts;
 bool ckpt__cuts_add(ckpt__cuts *cuts, const ckpt__spot *spot);
-bool ckpt__cuts_apply(ckpt__cuts *cuts);     /* are there holes now? */
+bool ckpt__cuts_apply(ckpt__cuts *cuts); /* are there holes now? */
 ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err);
 void ckpt__cuts_free(ckpt__cuts *cuts);
 
 /* A set of pointers: a value that several places share is edited once. All zero is empty. */
 typedef struct ckpt__seen {
-    const void **slots;           /* heap, owned: mask + 1 of them, a power of two. slots[i] NULL: free. NULL: empty
+    const void **slots; /* heap, owned: mask + 1 of them, a power of two. slots[i] NULL: free. NULL: empty
                                    * set */
-    size_t count, mask;           /* pointers in the set; slots - 1 */
+    size_t count, mask; /* pointers in the set; slots - 1 */
 } ckpt__seen;
-int ckpt__seen_add(ckpt__seen *seen, const void *p);      /* 1: new, 0: it was there, -1: no memory */
+int ckpt__seen_add(ckpt__seen *seen, const void *p); /* 1: new, 0: it was there, -1: no memory */
 bool ckpt__seen_has(const ckpt__seen *seen, const void *p);
 void ckpt__seen_free(ckpt__seen *seen);
 
@@ -202,28 +205,29 @@ void ckpt__migration_drop(ckpt__migration *m, size_t tensor);
 /* ---- recover.c: --salvage, before canonical names */
 ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err);
 /* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
-ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why, ckpt_error *err);
+ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why,
+                                         ckpt_error *err);
 
 /* ---- select.c: sets m->dropped, and takes what does not go along out of the tree */
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err);
-ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err);   /* after the selection: must its states
+ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err);  /* after the selection: must its states
                                                                                * have names? */
-ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err);    /* --drop, --tensor, --role, --device,
+ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err);       /* --drop, --tensor, --role, --device,
                                                                            * --replace: after */
-ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err);   /* --weights-only: after (weights.c) */
-ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err);   /* of tensors whose first name went: at
+ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err);      /* --weights-only: after (weights.c) */
+ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err); /* of tensors whose first name went: at
                                                                                 * last */
 
 /* ---- names.c: the tree and the canonical names */
 ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err);
 
 /* ---- place.c */
-bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);      /* of one storage, and of one piece each */
+bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b); /* of one storage, and of one piece each */
 ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err);
-ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err);       /* float4.c */
+ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err); /* float4.c */
 
 /* ---- cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
-ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err);      /* while the tree has the names of the
+ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err); /* while the tree has the names of the
                                                                                 * listings */
 ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err);
 
@@ -251,8 +255,8 @@ ckpt_status ckpt__migrate_flatten(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_libtorch(ckpt__migration *m, ckpt_error *err);
 
 /* ---- order.c: the tree of a torch target */
-ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err);     /* --param-names */
-ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err);   /* --optimizer: the groups' flags */
+ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err);       /* --param-names */
+ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err); /* --optimizer: the groups' flags */
 
 /* ---- merge.c: the tree of a directory for a torch target */
 ckpt_status ckpt__migrate_merge(ckpt__migration *m, const ckpt_value **root, ckpt_error *err);
@@ -263,8 +267,8 @@ ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err);
 
 /* ---- out.c, back.c */
-ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err);     /* lost is known before the first byte */
-ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err);   /* the report's errors, as one */
+ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err);        /* lost is known before the first byte */
+ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err); /* the report's errors, as one */
 ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err);
 /* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
 void ckpt__migrate_forget_source(ckpt__migration *m);

@@ -15,8 +15,8 @@ typedef struct renaming {
     bool *used; /* one a --strip-prefix, then one a --rename: it has changed a name. With 2 prefixes used[2] is
                  * renames[0] */
     ckpt__seen done, optimizer; /* dicts that are finished; values below an optimizer */
-    const ckpt_value *model; /* the dict that --add-prefix is about; NULL: every one */
-    ckpt__hash *moved; /* whole name of a tensor in a state_dict, before -> number in `after` */
+    const ckpt_value *model;    /* the dict that --add-prefix is about; NULL: every one */
+    ckpt__hash *moved;          /* whole name of a tensor in a state_dict, before -> number in `after` */
     ckpt_str *after;
     size_t after_count, after_capacity;
     ckpt__arena *arena;
@@ -71,7 +71,7 @@ static void strip(renaming *n, ckpt_str name, ckpt__buf *out)
 
 static ckpt_status new_name(renaming *n, ckpt_str name, bool prefix, ckpt_str *out)
 {
-    ckpt__buf now = { 0 }, next = { 0 };
+    ckpt__buf now = {0}, next = {0};
     ckpt_status status = CKPT_OK;
     strip(n, name, &now);
     for (size_t k = 0; status == CKPT_OK && k < n->m->options.rename_count; k++) {
@@ -122,8 +122,8 @@ static ckpt_status collision(renaming *n, ckpt_str first, ckpt_str second, ckpt_
     ckpt__escape(a, sizeof a, first.data, first.size);
     ckpt__escape(b, sizeof b, second.data, second.size);
     ckpt__escape(c, sizeof c, name.data, name.size);
-    ckpt__report_add(n->m->report, CKPT_SEVERITY_ERROR, "name-collision", c, "rename one of them otherwise, or --drop it",
-                     "'%s' and '%s' would both be named '%s'", a, b, c);
+    ckpt__report_add(n->m->report, CKPT_SEVERITY_ERROR, "name-collision", c,
+                     "rename one of them otherwise, or --drop it", "'%s' and '%s' would both be named '%s'", a, b, c);
     return ckpt__fail(n->err, CKPT_E_MISMATCH, n->m->src,
                       "'%s' and '%s' would both be named '%s'; rename one of them otherwise, or --drop it", a, b, c);
 }
@@ -145,7 +145,7 @@ static bool module_name(const ckpt_str *before, const ckpt_str *after, size_t co
         size_t left = after[i].size - rest;
         if (left && after[i].data[left - 1] != '.')
             continue;
-        *out = (ckpt_str){ after[i].data, left ? left - 1 : 0 };
+        *out = (ckpt_str){after[i].data, left ? left - 1 : 0};
         return true;
     }
     return false;
@@ -154,13 +154,13 @@ static bool module_name(const ckpt_str *before, const ckpt_str *after, size_t co
 /* A module without tensors of its own, such as an activation, only loses the prefixes. */
 static bool bare_module_name(renaming *n, ckpt_str path, ckpt_str *out)
 {
-    ckpt__buf whole = { 0 }, now = { 0 };
+    ckpt__buf whole = {0}, now = {0};
     if (!n->m->options.strip_prefix_count || !path.size)
         return false;
     ckpt__buf_add(&whole, path.data, path.size);
     ckpt__buf_char(&whole, '.');
     if (!whole.failed)
-        strip(n, (ckpt_str){ whole.data, whole.size }, &now);
+        strip(n, (ckpt_str){whole.data, whole.size}, &now);
     bool shorter = !whole.failed && !now.failed && now.size < whole.size;
     if (shorter)
         *out = ckpt__arena_str(n->arena, now.data ? now.data : "", now.size ? now.size - 1 : 0);
@@ -178,14 +178,16 @@ static ckpt_status rename_metadata(renaming *n, const ckpt_value *dict, const ck
     ckpt_value *meta = (ckpt_value *)(uintptr_t)at->value;
     ckpt_entry *entries = ckpt__arena_array(n->arena, meta->entry_count + 1, sizeof *entries);
     ckpt__hash *names = ckpt__hash_new(meta->entry_count);
-    ckpt_status status = entries && names && ckpt__seen_add(&n->done, meta) >= 0 ? CKPT_OK : ckpt__migration_no_memory(n->err);
+    ckpt_status status =
+        entries && names && ckpt__seen_add(&n->done, meta) >= 0 ? CKPT_OK : ckpt__migration_no_memory(n->err);
     size_t kept = 0;
     for (size_t i = 0; status == CKPT_OK && i < meta->entry_count; i++) {
         ckpt_entry e = meta->entries[i];
         ckpt_str name = e.key->text;
         size_t other;
         if (e.key->kind == CKPT_V_STR &&
-            (module_name(before, after, dict->entry_count, e.key->text, &name) || bare_module_name(n, e.key->text, &name)) &&
+            (module_name(before, after, dict->entry_count, e.key->text, &name) ||
+             bare_module_name(n, e.key->text, &name)) &&
             !ckpt__str_equal(name, e.key->text) && !(e.key = ckpt__value_str(n->arena, name.data, name.size)))
             status = ckpt__migration_no_memory(n->err);
         int put = status == CKPT_OK ? ckpt__hash_put(names, e.key->text.data, e.key->text.size, kept, &other) : 0;
@@ -207,8 +209,8 @@ static ckpt_status rename_metadata(renaming *n, const ckpt_value *dict, const ck
 /* The whole names, for tensors that canonical names call by them. */
 static ckpt_status note_moved(renaming *n, ckpt_str dict, ckpt_str before, ckpt_str after)
 {
-    ckpt__buf b = { 0 };
-    ckpt_str names[2] = { before, after };
+    ckpt__buf b = {0};
+    ckpt_str names[2] = {before, after};
     if (ckpt__str_equal(before, after))
         return CKPT_OK;
     if (!ckpt__grow(&n->after, &n->after_capacity, n->after_count + 1, sizeof *n->after))
@@ -219,10 +221,11 @@ static ckpt_status note_moved(renaming *n, ckpt_str dict, ckpt_str before, ckpt_
         if (dict.size)
             ckpt__buf_char(&b, '.');
         ckpt__buf_add(&b, names[i].data, names[i].size);
-        names[i] = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(n->arena, b.data, b.size);
+        names[i] = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, b.data, b.size);
     }
     ckpt__buf_free(&b);
-    if (!names[0].data || !names[1].data || ckpt__hash_put(n->moved, names[0].data, names[0].size, n->after_count, NULL) < 0)
+    if (!names[0].data || !names[1].data ||
+        ckpt__hash_put(n->moved, names[0].data, names[0].size, n->after_count, NULL) < 0)
         return ckpt__migration_no_memory(n->err);
     n->after[n->after_count++] = names[1];
     return CKPT_OK;
@@ -253,7 +256,7 @@ static ckpt_status rename_dict(renaming *n, ckpt_value *dict, ckpt_str where)
         if (status == CKPT_OK && !ckpt__str_equal(before[i], after[i]) &&
             !(entries[i].key = ckpt__value_str(n->arena, after[i].data, after[i].size)))
             status = ckpt__migration_no_memory(n->err);
-        if (status == CKPT_OK && n->m->tree)     /* else its canonical name is said */
+        if (status == CKPT_OK && n->m->tree) /* else its canonical name is said */
             status = note_renamed(n, before[i], after[i]);
         if (status == CKPT_OK)
             status = note_moved(n, where, before[i], after[i]);
@@ -337,7 +340,8 @@ static int note_below(void *ctx, const ckpt__spot *spot)
     renaming *n = ctx;
     const ckpt_value *v = spot->visit->value;
     bool below = (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) || ckpt__is_torch_optimizer(v);
-    bool container = v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
+    bool container =
+        v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
     if (below && container && !spot->visit->cycle && ckpt__seen_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
     return CKPT_OK;
@@ -355,11 +359,11 @@ static ckpt_status state_name(renaming *n, ckpt__canon_entry *e)
                   memcmp(e->name.data + h, before.data, before.size) == 0;
     if (status != CKPT_OK || !formed || ckpt__str_equal(before, e->param))
         return status;
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__buf_str(&b, head);
     ckpt__buf_add(&b, e->param.data, e->param.size);
     ckpt__buf_add(&b, e->name.data + h + before.size, e->name.size - h - before.size);
-    e->name = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(n->arena, b.data, b.size);
+    e->name = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, b.data, b.size);
     ckpt__buf_free(&b);
     return e->name.data ? CKPT_OK : ckpt__migration_no_memory(n->err);
 }
@@ -446,14 +450,14 @@ static ckpt_status rename_parts(renaming *n)
     for (size_t i = 0; n->m->became_torch && n->after_count && i < x->tensor_count; i++) {
         ckpt_str *name = &x->tensors[i].info.name;
         size_t dot = ckpt__str_after_dot(*name), k;
-        ckpt__buf b = { 0 };
+        ckpt__buf b = {0};
         if (!ckpt__is_flat(x, i))
             continue;
         if (dot == 0 || !ckpt__hash_get(n->moved, name->data, dot - 1, &k))
             continue;
         ckpt__buf_add(&b, n->after[k].data, n->after[k].size);
         ckpt__buf_add(&b, name->data + dot - 1, name->size - dot + 1);
-        ckpt_str now = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(n->arena, b.data, b.size);
+        ckpt_str now = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, b.data, b.size);
         ckpt__buf_free(&b);
         if (!now.data)
             return ckpt__migration_no_memory(n->err);
@@ -491,8 +495,8 @@ static ckpt_status note_unused_prefixes(renaming *n)
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->strip_prefix_count; k++)
         if (!n->used[k] && !n->m->fixes_prefix)
-            status = ckpt__migration_note(n->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, n->err,
-                                      "--strip-prefix '%s': no name has it", o->strip_prefix[k]);
+            status = ckpt__migration_note(n->m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){NULL, 0}, n->err,
+                                          "--strip-prefix '%s': no name has it", o->strip_prefix[k]);
     return status;
 }
 
@@ -504,7 +508,7 @@ static ckpt_str example(const ckpt__migration *m)
         if (e->is_tensor && !e->outside && e->role == CKPT_ROLE_PARAM && !m->dropped[e->tensor])
             return e->name;
     }
-    return (ckpt_str){ NULL, 0 };
+    return (ckpt_str){NULL, 0};
 }
 
 static ckpt_status note_unused(renaming *n)
@@ -528,7 +532,7 @@ static ckpt_status note_unused(renaming *n)
 ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    renaming n = { .m = m, .arena = m->from->arena, .err = err };
+    renaming n = {.m = m, .arena = m->from->arena, .err = err};
     if (!o->strip_prefix_count && !o->rename_count && !(o->add_prefix && *o->add_prefix))
         return CKPT_OK;
     ckpt_status status = compile(&n);

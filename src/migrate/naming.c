@@ -8,7 +8,8 @@
 /* Is the optimizer libtorch's in C++? It is keyed by the addresses of a dead process, and no program in Python loads it. */
 static bool has_script_optimizer(const ckpt__migration *m)
 {
-    const ckpt_value *v = m->canon->optimizer_path.data ? ckpt__value_at(m->from->root, m->canon->optimizer_path) : NULL;
+    const ckpt_value *v =
+        m->canon->optimizer_path.data ? ckpt__value_at(m->from->root, m->canon->optimizer_path) : NULL;
     return ckpt__is_scripted(v);
 }
 
@@ -33,12 +34,14 @@ static ckpt_status build_canon(ckpt__migration *m, const ckpt__canon_hints *hint
     ckpt__canon_free(m->canon);
     m->canon = NULL;
     ckpt_report *said = ckpt_report_new();
-    ckpt_status status = said ? ckpt__canon_build(m->from, hints, &m->canon, said, err) : ckpt__migration_no_memory(err);
+    ckpt_status status =
+        said ? ckpt__canon_build(m->from, hints, &m->canon, said, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; said && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if (by_position && ckpt__begins(f->code, "order-"))
             continue;
-        if (!ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s%s", f->message, meaning(m, f->code)) ||
+        if (!ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s%s", f->message,
+                              meaning(m, f->code)) ||
             !ckpt__report_detail(m->report, f->file, f->from, f->to, f->nbytes))
             status = ckpt__migration_no_memory(err);
     }
@@ -95,9 +98,10 @@ static ckpt_status take_stated_order(ckpt__migration *m, ckpt__canon_hints *hint
         if (status == CKPT_OK && ckpt_report_count_code(m->report, "moment-shape"))
             return ckpt__migrate_refuse(m, err);
         if (status == CKPT_OK)
-            return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "order-stated", (ckpt_str){ NULL, 0 }, err,
-                                    "which parameters the optimizer's ids are, --param-names says: it is the order of the source, "
-                                    "and is kept");
+            return ckpt__migration_note(
+                m, CKPT_SEVERITY_NOTE, "order-stated", (ckpt_str){NULL, 0}, err,
+                "which parameters the optimizer's ids are, --param-names says: it is the order of the source, "
+                "and is kept");
     }
     if (status < 0 && err)
         *err = own;
@@ -108,7 +112,8 @@ static ckpt_status take_stated_order(ckpt__migration *m, ckpt__canon_hints *hint
 static bool goes_by_name(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->param_name_count || o->drop_count || o->only_tensor_count || o->replace_count || (m->map && ckpt__map_has_names(m->map));
+    return o->param_name_count || o->drop_count || o->only_tensor_count || o->replace_count ||
+           (m->map && ckpt__map_has_names(m->map));
 }
 
 /* Are the parameters of the optimizer on one device? Then it does not matter there which of them a state belongs to. */
@@ -168,7 +173,8 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (!e->is_tensor || m->dropped[e->tensor] || e->own.size <= path.size || memcmp(e->own.data, path.data, path.size) != 0)
+        if (!e->is_tensor || m->dropped[e->tensor] || e->own.size <= path.size ||
+            memcmp(e->own.data, path.data, path.size) != 0)
             continue;
         if (err)
             *err = m->order_error;
@@ -179,23 +185,24 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
 
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt__canon_hints hints = { .map = m->map, .assume_order = m->options.assume_order };
+    ckpt__canon_hints hints = {.map = m->map, .assume_order = m->options.assume_order};
     if (!m->torch || !m->tree || is_script(m->from)) {
         hints.param_names = m->options.param_names;
         hints.param_name_count = m->options.param_name_count;
     }
-    if (m->kept_name_count) {       /* of the optimizer that the native file names */
+    if (m->kept_name_count) { /* of the optimizer that the native file names */
         hints.param_names = m->kept_names;
         hints.param_name_count = m->kept_name_count;
     }
     /* whose state it is matters only to those who ask for names or for a placement: torch matches by position, and what
      * has no names keeps its numbers elsewhere */
-    bool asks = m->options.param_name_count || m->options.replace_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
+    bool asks =
+        m->options.param_name_count || m->options.replace_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
     hints.optional_optimizer = !asks || m->options.weights_only || m->hf;
     ckpt_status status = m->torch ? name_by_position(m, &hints, asks, err) : name_by_name(m, &hints, err);
     if (status == CKPT_OK && hints.param_name_count && hints.param_names == m->options.param_names &&
         ckpt_report_count_code(m->report, "moment-shape"))
-        return ckpt__migrate_refuse(m, err);      /* the stated order is not the source's */
+        return ckpt__migrate_refuse(m, err); /* the stated order is not the source's */
     if (status == CKPT_OK && m->tree && !is_script(m->from))
         status = own_listings(m, err);
     bool script = status == CKPT_OK && !m->options.weights_only && has_script_optimizer(m);

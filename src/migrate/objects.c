@@ -38,8 +38,8 @@ static ckpt_status set_device(finder *f, ckpt_value *v, const ckpt__target *targ
     char name[CKPT_DEVICE_NAME_MAX];
     ckpt__target_name(target, name);
     char *colon = strchr(name, ':');
-    const ckpt_value *items[2] = { ckpt__value_str(a, name, colon ? (size_t)(colon - name) : strlen(name)),
-                                   colon ? ckpt__value_int(a, target->device.index) : NULL };
+    const ckpt_value *items[2] = {ckpt__value_str(a, name, colon ? (size_t)(colon - name) : strlen(name)),
+                                  colon ? ckpt__value_int(a, target->device.index) : NULL};
     const ckpt_value *args =
         items[0] && (!colon || items[1]) ? ckpt__value_list(a, CKPT_V_TUPLE, items, colon ? 2 : 1) : NULL;
     if (!args)
@@ -60,8 +60,8 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     int first = ckpt__seen_add(&f->done, v);
     if (first <= 0)
         return first < 0 ? ckpt__migration_no_memory(f->err) : CKPT_OK;
-    ckpt__subject subject = { .name = spot->visit->name, .role = CKPT_ROLE_NONE, .tag = ckpt__s(tag) };
-    ckpt__target target = { .device = { CKPT_DEVICE_NONE, -1 } };
+    ckpt__subject subject = {.name = spot->visit->name, .role = CKPT_ROLE_NONE, .tag = ckpt__s(tag)};
+    ckpt__target target = {.device = {CKPT_DEVICE_NONE, -1}};
     ckpt_status status = CKPT_OK;
     if (m->options.map_device_objects && m->map && strcmp(tag, "meta") != 0)
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, f->err);
@@ -70,17 +70,18 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     ckpt__target_name(&target, after);
     if (target.device.type == CKPT_DEVICE_NONE || strcmp(tag, after) == 0)
         return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
-                                "a torch.device object says %s, and stays so%s", tag,
-                                m->options.map_device_objects ? "" : " (--map-device-objects changes it)");
+                                    "a torch.device object says %s, and stays so%s", tag,
+                                    m->options.map_device_objects ? "" : " (--map-device-objects changes it)");
     status = set_device(f, v, &target);
-    return status == CKPT_OK ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
-                                                "a torch.device object said %s, and says %s now", tag, after)
-                             : status;
+    return status == CKPT_OK
+               ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
+                                      "a torch.device object said %s, and says %s now", tag, after)
+               : status;
 }
 
 ckpt_status ckpt__migrate_device_objects(ckpt__migration *m, ckpt_error *err)
 {
-    finder f = { .m = m, .err = err };
+    finder f = {.m = m, .err = err};
     ckpt_status status = ckpt__edit_walk(m->root, on_spot, &f, err);
     ckpt__seen_free(&f.done);
     return status;

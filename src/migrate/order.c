@@ -35,7 +35,7 @@ typedef struct reordering {
     size_t group_count;
     ckpt__arena *arena;
     ckpt__hash *by_id; /* id as text -> old slot */
-    size_t *number; /* old slot -> new id; SIZE_MAX: the parameter goes */
+    size_t *number;    /* old slot -> new id; SIZE_MAX: the parameter goes */
     ckpt_error *err;
 } reordering;
 
@@ -76,8 +76,8 @@ static ckpt_status note_ids(reordering *t)
 }
 
 /* `key` of a group as the list of its slots' values in the new order; ids are made anew. */
-static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const char *key, const size_t *slots, size_t n,
-                            bool ids)
+static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const char *key, const size_t *slots,
+                            size_t n, bool ids)
 {
     ckpt_entry *at = ckpt__entry_of(group, key);
     const ckpt_value **items = ckpt__arena_array(t->arena, n + 1, sizeof *items);
@@ -85,7 +85,8 @@ static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const
         return CKPT_OK;
     for (size_t i = 0; items && i < n; i++) {
         const ckpt_value *was = slot_value(t, from, key, slots[i]);
-        items[i] = ids && was && was->kind == CKPT_V_INT ? ckpt__value_int(t->arena, (int64_t)t->number[slots[i]]) : was;
+        items[i] =
+            ids && was && was->kind == CKPT_V_INT ? ckpt__value_int(t->arena, (int64_t)t->number[slots[i]]) : was;
         if (!items[i])
             return ids ? ckpt__migration_no_memory(t->err) : CKPT_OK; /* a list of names that is too short stays */
     }
@@ -95,7 +96,7 @@ static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const
 
 /* A state and its new id, for sorting. */
 typedef struct state_of {
-    size_t number;                /* the new id */
+    size_t number; /* the new id */
     ckpt_entry entry;
 } state_of;
 
@@ -115,10 +116,10 @@ static ckpt_status set_states(reordering *t)
     size_t n = 0, slot;
     for (size_t i = 0; status == CKPT_OK && i < state->entry_count; i++) {
         const ckpt_entry *e = &state->entries[i];
-        ckpt_str text = has_id(e->key) ? id_text(t, e->key) : (ckpt_str){ NULL, 0 };
+        ckpt_str text = has_id(e->key) ? id_text(t, e->key) : (ckpt_str){NULL, 0};
         if (!text.data || !ckpt__hash_get(t->by_id, text.data, text.size, &slot) || t->number[slot] == SIZE_MAX)
             continue;
-        all[n] = (state_of){ t->number[slot], *e };
+        all[n] = (state_of){t->number[slot], *e};
         if (e->key->kind == CKPT_V_INT && !(all[n].entry.key = ckpt__value_int(t->arena, (int64_t)t->number[slot])))
             status = ckpt__migration_no_memory(t->err);
         n++;
@@ -170,7 +171,8 @@ static bool has_common_state(const ckpt_value *optimizer)
 {
     const ckpt_value *list = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state");
     const ckpt_value *group = list->item_count ? list->items[0] : NULL;
-    return group && ckpt_value_get(group, "history_size") && ckpt_value_get(group, "tolerance_change") && state->entry_count;
+    return group && ckpt_value_get(group, "history_size") && ckpt_value_get(group, "tolerance_change") &&
+           state->entry_count;
 }
 
 static bool stays(const size_t *slots, size_t count, size_t all)
@@ -187,11 +189,12 @@ ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slot
     const ckpt_value *list = ckpt_value_get(optimizer, "param_groups");
     size_t n = list->item_count, all = ckpt__optimizer_slots(optimizer);
     if (has_common_state(optimizer) && !stays(slots, count, all))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, "param_groups",
-                          "LBFGS keeps one state with vectors over all parameters in their order: they cannot be given another "
-                          "order, nor can one be taken out; --drop optimizer leaves its state out");
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, "param_groups",
+            "LBFGS keeps one state with vectors over all parameters in their order: they cannot be given another "
+            "order, nor can one be taken out; --drop optimizer leaves its state out");
     size_t *first = calloc(n + 1, sizeof *first), *number = calloc(all + 1, sizeof *number);
-    reordering t = { optimizer, first, n, arena, ckpt__hash_new(all), number, err };
+    reordering t = {optimizer, first, n, arena, ckpt__hash_new(all), number, err};
     ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < n; g++) {
         const ckpt_value *params = ckpt_value_get(list->items[g], "params");
@@ -246,17 +249,19 @@ static ckpt_status sort_slots(sorter *s)
     for (size_t i = 0; status == CKPT_OK && i < o->param_name_count; i++) {
         size_t slot = 0, last = s->group_count ? s->groups[s->group_count - 1] : SIZE_MAX;
         if (!ckpt__hash_get(s->by_name, o->param_names[i], strlen(o->param_names[i]), &slot) || taken[slot]) {
-            status = ckpt__fail(s->err, CKPT_E_MISMATCH, o->param_names[i], "--param-names, line %zu: %s", i + 1,
-                                s->by_name && taken[slot] ? "this name stands there twice, or is none of the optimizer's"
-                                                          : "the source's optimizer has no parameter of this name");
+            status =
+                ckpt__fail(s->err, CKPT_E_MISMATCH, o->param_names[i], "--param-names, line %zu: %s", i + 1,
+                           s->by_name && taken[slot] ? "this name stands there twice, or is none of the optimizer's"
+                                                     : "the source's optimizer has no parameter of this name");
             break;
         }
         size_t g = s->group_of[slot];
         if (g != last && closed[g])
-            status = ckpt__fail(s->err, CKPT_E_MISMATCH, o->param_names[i],
-                                "--param-names, line %zu: it belongs to the source's group %zu, whose names end above: list "
-                                "them group by group",
-                                i + 1, g);
+            status =
+                ckpt__fail(s->err, CKPT_E_MISMATCH, o->param_names[i],
+                           "--param-names, line %zu: it belongs to the source's group %zu, whose names end above: list "
+                           "them group by group",
+                           i + 1, g);
         else if (g != last)
             s->groups[s->group_count++] = g;
         closed[g] = true;
@@ -264,9 +269,10 @@ static ckpt_status sort_slots(sorter *s)
         s->slots[i] = slot;
     }
     if (status == CKPT_OK && o->param_name_count != s->count)
-        status = ckpt__fail(s->err, CKPT_E_MISMATCH, s->m->src,
-                            "--param-names has %zu names, and the source's optimizer %zu parameters: torch would refuse it",
-                            o->param_name_count, s->count);
+        status =
+            ckpt__fail(s->err, CKPT_E_MISMATCH, s->m->src,
+                       "--param-names has %zu names, and the source's optimizer %zu parameters: torch would refuse it",
+                       o->param_name_count, s->count);
     free(taken);
     free(closed);
     return status;
@@ -290,13 +296,16 @@ ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
     if (!m->options.param_name_count || m->options.weights_only || m->order_stated)
         return CKPT_OK;
     if (!optimizer || m->canon->group_count != ckpt_value_get(optimizer, "param_groups")->item_count)
-        return ckpt__fail(err, CKPT_E_MISMATCH, m->src, "--param-names: it has no optimizer whose parameters are known");
-    sorter s = { .m = m, .count = ckpt__optimizer_slots(optimizer), .err = err };
+        return ckpt__fail(err, CKPT_E_MISMATCH, m->src,
+                          "--param-names: it has no optimizer whose parameters are known");
+    sorter s = {.m = m, .count = ckpt__optimizer_slots(optimizer), .err = err};
     s.by_name = ckpt__hash_new(s.count);
-    s.slots = calloc((s.count > m->options.param_name_count ? s.count : m->options.param_name_count) + 1, sizeof *s.slots);
+    s.slots =
+        calloc((s.count > m->options.param_name_count ? s.count : m->options.param_name_count) + 1, sizeof *s.slots);
     s.groups = calloc(m->canon->group_count + 1, sizeof *s.groups);
     s.group_of = calloc(s.count + 1, sizeof *s.group_of);
-    ckpt_status status = s.by_name && s.slots && s.groups && s.group_of ? read_slots(&s) : ckpt__migration_no_memory(err);
+    ckpt_status status =
+        s.by_name && s.slots && s.groups && s.group_of ? read_slots(&s) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = sort_slots(&s);
     for (size_t g = 0; status == CKPT_OK && g < m->canon->group_count; g++)
@@ -305,8 +314,9 @@ ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__optimizer_turn(optimizer, s.slots, s.count, s.groups, s.group_count, m->from->arena, err);
     if (status == CKPT_OK)
-        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
-                                  "the optimizer's %zu parameters stand in the order of --param-names now", s.count);
+        status =
+            ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, err,
+                                 "the optimizer's %zu parameters stand in the order of --param-names now", s.count);
     ckpt__hash_free(s.by_name);
     free(s.slots);
     free(s.groups);
@@ -335,7 +345,7 @@ static ckpt_status set_flag(ckpt__migration *m, ckpt_value *group, const ckpt__f
         return ckpt__migration_no_memory(err);
     if (group->entry_count)
         memcpy(entries, group->entries, group->entry_count * sizeof *entries);
-    entries[group->entry_count++] = (ckpt_entry){ name, v };
+    entries[group->entry_count++] = (ckpt_entry){name, v};
     group->entries = entries;
     return CKPT_OK;
 }

@@ -60,8 +60,8 @@ static ckpt_status cut_shards(writer *w)
     if (!s)
         return ckpt__migration_no_memory(w->err);
     if (w->count > 99999)
-        return ckpt__fail(w->err, CKPT_E_ARGUMENT, m->dst, "--max-shard-size would make %zu files; at most 99999 have names",
-                          w->count);
+        return ckpt__fail(w->err, CKPT_E_ARGUMENT, m->dst,
+                          "--max-shard-size would make %zu files; at most 99999 have names", w->count);
     for (size_t i = 0; m->hf && i < w->count; i++) {
         char name[64] = "model.safetensors";
         if (w->count > 1)
@@ -81,7 +81,7 @@ static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
     ckpt_status status = seen ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
         const ckpt__tensor *t = &m->index->tensors[m->chosen[k]];
-        ckpt__buf key = { 0 };
+        ckpt__buf key = {0};
         size_t first = SIZE_MAX;
         int put = 1;
         if (t->piece_count == 1 && t->info.nbytes) {
@@ -89,7 +89,7 @@ static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
                              (int)t->info.dtype, t->info.ndim);
             for (uint32_t d = 0; d < t->info.ndim; d++)
                 ckpt__buf_printf(&key, " %lld:%lld", (long long)t->info.shape[d], (long long)t->pieces[0].strides[d]);
-            ckpt_str text = key.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(a, key.data, key.size);
+            ckpt_str text = key.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(a, key.data, key.size);
             put = text.data ? ckpt__hash_put(seen, text.data, text.size, m->chosen[k], &first) : -1;
             ckpt__buf_free(&key);
         }
@@ -99,8 +99,8 @@ static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
             char other[200];
             ckpt_str name = m->index->tensors[first].info.name;
             status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "tied", t->info.name, err,
-                                      "is '%s' under another name: left out, as transformers does",
-                                      ckpt__escape(other, sizeof other, name.data, name.size));
+                                          "is '%s' under another name: left out, as transformers does",
+                                          ckpt__escape(other, sizeof other, name.data, name.size));
         } else
             status = ckpt__migration_no_memory(err);
     }
@@ -141,16 +141,16 @@ static ckpt_status make_recipe(writer *w, shard *s)
         return CKPT_OK;
     bool several = m->hf || (m->same && s->format->weights_alone);
     ckpt_report *own = several ? ckpt_report_new() : NULL;
-    ckpt__write_request q = { .index = m->index,
-                              .source = m->from,
-                              .tensors = m->chosen + s->first,
-                              .count = s->count,
-                              .root = s->root,
-                              .step = m->hf || m->same ? -1 : m->index->step,
-                              .weights_only = m->hf || m->options.weights_only,
-                              .lost = several ? own : m->lost,
-                              .numbered = m->kept.data != NULL,
-                              .archive = archive_of(m, s) };
+    ckpt__write_request q = {.index = m->index,
+                             .source = m->from,
+                             .tensors = m->chosen + s->first,
+                             .count = s->count,
+                             .root = s->root,
+                             .step = m->hf || m->same ? -1 : m->index->step,
+                             .weights_only = m->hf || m->options.weights_only,
+                             .lost = several ? own : m->lost,
+                             .numbered = m->kept.data != NULL,
+                             .archive = archive_of(m, s)};
     if (several && !own)
         return ckpt__migration_no_memory(w->err);
     ckpt_status status = s->format->write(&q, &s->recipe, w->err);
@@ -164,7 +164,9 @@ static ckpt_status make_recipe(writer *w, shard *s)
 
 static ckpt_status lose(ckpt__migration *m, const char *text, ckpt_error *err)
 {
-    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text) ? CKPT_OK : ckpt__migration_no_memory(err);
+    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text)
+               ? CKPT_OK
+               : ckpt__migration_no_memory(err);
 }
 
 /* A value that is no tensor, nor of the attributes that every state_dict has. */
@@ -173,7 +175,8 @@ static int is_value(void *ctx, const ckpt_visit *visit)
     ckpt_kind kind = visit->value->kind;
     (void)ctx;
     for (size_t i = 0; i < visit->path.count; i++)
-        if (ckpt__str_is(visit->path.keys[i].text, "_metadata") || ckpt__str_is(visit->path.keys[i].text, "__metadata__"))
+        if (ckpt__str_is(visit->path.keys[i].text, "_metadata") ||
+            ckpt__str_is(visit->path.keys[i].text, "__metadata__"))
             return 0;
     return kind != CKPT_V_TENSOR && kind != CKPT_V_DICT && kind != CKPT_V_LIST && kind != CKPT_V_TUPLE;
 }
@@ -213,9 +216,10 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
     }
     if (!tags)
         return CKPT_OK;
-    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "tags-dropped", (ckpt_str){ NULL, 0 }, err,
-                            "the device tag%s of %zu tensor%s (%s%s) %s not kept: the program that loads weights says where they go",
-                            tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s", first, tags == 1 ? "" : ", ...", tags == 1 ? "is" : "are");
+    return ckpt__migration_note(
+        m, CKPT_SEVERITY_NOTE, "tags-dropped", (ckpt_str){NULL, 0}, err,
+        "the device tag%s of %zu tensor%s (%s%s) %s not kept: the program that loads weights says where they go",
+        tags == 1 ? "" : "s", tags, tags == 1 ? "" : "s", first, tags == 1 ? "" : ", ...", tags == 1 ? "is" : "are");
 }
 
 /* What a directory of weights has no place for: said once. */
@@ -224,7 +228,8 @@ static ckpt_status list_hf_losses(ckpt__migration *m, ckpt_error *err)
     size_t others = m->no_weights;
     char text[160];
     ckpt_status status = CKPT_OK;
-    snprintf(text, sizeof text, "%zu tensor%s none of the model's weights", others, others == 1 ? " that is" : "s that are");
+    snprintf(text, sizeof text, "%zu tensor%s none of the model's weights", others,
+             others == 1 ? " that is" : "s that are");
     if (status == CKPT_OK && others && !m->options.weights_only)
         status = lose(m, text, err);
     const ckpt_value *root = m->from->root;
@@ -291,12 +296,14 @@ static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, 
     char fix[80];
     if (known + least <= all)
         return CKPT_OK;
-    snprintf(fix, sizeof fix, "--memory %lluMiB, where there is that much", (unsigned long long)((known + least) >> 20) + 1);
-    bool added = ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "over-memory", NULL, fix,
-                                  "what is known of %zu tensors takes %llu MiB beside the %llu MiB that buffers need: more than "
-                                  "--memory %llu MiB",
-                                  m->from->tensor_count, (unsigned long long)(known >> 20), (unsigned long long)(least >> 20),
-                                  (unsigned long long)(all >> 20));
+    snprintf(fix, sizeof fix, "--memory %lluMiB, where there is that much",
+             (unsigned long long)((known + least) >> 20) + 1);
+    bool added =
+        ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "over-memory", NULL, fix,
+                         "what is known of %zu tensors takes %llu MiB beside the %llu MiB that buffers need: more than "
+                         "--memory %llu MiB",
+                         m->from->tensor_count, (unsigned long long)(known >> 20), (unsigned long long)(least >> 20),
+                         (unsigned long long)(all >> 20));
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
@@ -351,8 +358,10 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
     ckpt__migration *m = w->m;
     if (!s->format)
         return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
-    ckpt__sink_options options = { .sync = !m->options.no_sync, .replace = m->options.force, .behind = true,
-                                   .mode_limit = ckpt__source_mode(m->reader->source) };
+    ckpt__sink_options options = {.sync = !m->options.no_sync,
+                                  .replace = m->options.force,
+                                  .behind = true,
+                                  .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *sink = NULL;
     ckpt_status status = folder ? ckpt__sink_member(folder, s->name, s->recipe->size, &sink, w->err)
                                 : ckpt__sink_file(m->dst, s->recipe->size, &options, &sink, w->err);
@@ -372,7 +381,7 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
     ckpt__migration *m = w->m;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
-        ckpt__convert_counts n = { 0, 0, 0, 0 };
+        ckpt__convert_counts n = {0, 0, 0, 0};
         ckpt_str name = m->index->tensors[i].info.name;
         if (m->casts[i] == CKPT_DTYPE_NONE)
             continue;
@@ -383,9 +392,10 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
                 "%llu of %llu values are out of the range of %s, and became infinite or the nearest that it has",
                 (unsigned long long)n.out_of_range, (unsigned long long)n.elements, ckpt_dtype_name(m->casts[i]));
         if (status == CKPT_OK && n.nan)
-            status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err, "%llu of %llu values are NaN%s",
-                                      (unsigned long long)n.nan, (unsigned long long)n.elements,
-                                      ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
+            status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err,
+                                          "%llu of %llu values are NaN%s", (unsigned long long)n.nan,
+                                          (unsigned long long)n.elements,
+                                          ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
     }
     return status;
 }
@@ -393,11 +403,11 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
 static ckpt_status write_all(writer *w, const ckpt__payload *payload)
 {
     ckpt__migration *m = w->m;
-    ckpt__sink_options options = { .sync = !m->options.no_sync,
-                                   .replace = m->options.force,
-                                   .replace_any = m->options.force,
-                                   .behind = true,
-                                   .mode_limit = ckpt__source_mode(m->reader->source) };
+    ckpt__sink_options options = {.sync = !m->options.no_sync,
+                                  .replace = m->options.force,
+                                  .replace_any = m->options.force,
+                                  .behind = true,
+                                  .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
     ckpt_status status = m->hf || m->same ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
@@ -509,14 +519,16 @@ static ckpt_status note_size(writer *w)
         sum += size;
     }
     if (status == CKPT_OK)
-        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "size", (ckpt_str){ NULL, 0 }, w->err, "%llu bytes in %zu file%s",
-                                  (unsigned long long)sum, w->count, w->count == 1 ? "" : "s");
-    return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status : ckpt__migration_no_memory(w->err);
+        status =
+            ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "size", (ckpt_str){NULL, 0}, w->err, "%llu bytes in %zu file%s",
+                                 (unsigned long long)sum, w->count, w->count == 1 ? "" : "s");
+    return status < 0 || ckpt__report_detail(m->report, NULL, NULL, NULL, sum) ? status
+                                                                               : ckpt__migration_no_memory(w->err);
 }
 
 ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
 {
-    writer w = { .m = m, .err = err };
+    writer w = {.m = m, .err = err};
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
         status = m->same ? ckpt__same_files(&w) : cut_shards(&w);

@@ -7,25 +7,27 @@
  * source (`copy`), or `text`. An example: two shards of --to hf, of 5 tensors in `chosen`, are {first 0, count 3},
  * {first 3, count 2}, and model.safetensors.index.json is a third file, with `text`. */
 typedef struct ckpt__out_file {
-    const char *name;             /* relative to the directory, in the arena of m->index; NULL: the target itself */
-    const ckpt__format *format;   /* static; NULL: `text`, or a copy */
-    size_t first, count;          /* the file's tensors: m->chosen[first] to m->chosen[first + count - 1] */
-    const ckpt_value *root;       /* borrowed: the value tree that goes into the file; NULL: none */
-    ckpt__recipe *recipe;         /* owned: the bytes of the file, planned; NULL: `text`, or a copy */
-    ckpt__buf text;               /* owned: the whole file */
-    bool copy;                    /* a copy of the source's file of this name, byte for byte */
-    size_t from;                  /* of a copy: number of the source's root that holds the file */
-    uint64_t size;                /* of a copy: bytes */
-    uint32_t crc;                 /* of a copy: CRC-32 of these bytes, once they are written */
+    const char *name;           /* relative to the directory, in the arena of m->index; NULL: the target itself */
+    const ckpt__format *format; /* static; NULL: `text`, or a copy */
+    size_t first, count;        /* the file's tensors: m->chosen[first] to m->chosen[first + count - 1] */
+    const ckpt_value *root;     /* borrowed: the value tree that goes into the file; NULL: none */
+    ckpt__recipe *recipe;       /* owned: the bytes of the file, planned; NULL: `text`, or a copy */
+    ckpt__buf text;             /* owned: the whole file */
+    bool copy;                  /* a copy of the source's file of this name, byte for byte */
+    size_t from;                /* of a copy: number of the source's root that holds the file */
+    uint64_t size;              /* of a copy: bytes */
+    uint32_t crc;               /* of a copy: CRC-32 of these bytes, once they are written */
 } ckpt__out_file;
 
 /* All files of the target, in the order in which they are written. */
 typedef struct ckpt__out {
-    ckpt__migration *m;           /* borrowed */
-    ckpt__out_file *files; size_t count, capacity;      /* heap, owned */
-    const char **folders; size_t folder_count, folder_capacity;        /* heap, owned: directories to make, parents
+    ckpt__migration *m; /* borrowed */
+    ckpt__out_file *files;
+    size_t count, capacity; /* heap, owned */
+    const char **folders;
+    size_t folder_count, folder_capacity; /* heap, owned: directories to make, parents
                                                                         * first */
-    uint64_t total;               /* payload bytes of the tensors of all shards; only cut_shards counts them */
+    uint64_t total;                       /* payload bytes of the tensors of all shards; only cut_shards counts them */
     ckpt_error *err;
 } ckpt__out;
 

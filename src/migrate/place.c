@@ -11,9 +11,9 @@
  * source, which are numbers of the target as well. */
 typedef struct placement {
     ckpt__migration *m; /* borrowed */
-    bool *named; /* one a tensor: a canonical entry names it */
-    ckpt__views views; /* owned: which tensors of the source view which storage */
-    size_t *holder; /* one a storage: the tensor that gave the storage its tag; SIZE_MAX: none yet */
+    bool *named;        /* one a tensor: a canonical entry names it */
+    ckpt__views views;  /* owned: which tensors of the source view which storage */
+    size_t *holder;     /* one a storage: the tensor that gave the storage its tag; SIZE_MAX: none yet */
     ckpt_dtype *wanted; /* one a tensor: the dtype that a rule of the map or --cast asks for; NONE: as saved */
     ckpt_error *err;
 } placement;
@@ -63,8 +63,8 @@ bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
         return false;
     const ckpt__piece *p = &a->pieces[0], *q = &b->pieces[0];
     uint32_t m = a->info.ndim, n = b->info.ndim;
-    return a->info.dtype == b->info.dtype && p->offset == q->offset && ckpt__same_shape(a->info.shape, m, b->info.shape, n) &&
-           ckpt__same_shape(p->strides, m, q->strides, n);
+    return a->info.dtype == b->info.dtype && p->offset == q->offset &&
+           ckpt__same_shape(a->info.shape, m, b->info.shape, n) && ckpt__same_shape(p->strides, m, q->strides, n);
 }
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first: the second name
@@ -91,7 +91,8 @@ static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
     size_t count;
     const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
     for (size_t i = 0; i < count; i++)
-        if (views[i] != tensor && p->m->casts[views[i]] == to && ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
+        if (views[i] != tensor && p->m->casts[views[i]] == to &&
+            ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
             return p->m->index->tensors[views[i]].pieces[0].storage;
     return SIZE_MAX;
 }
@@ -112,7 +113,7 @@ static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
         ckpt__storage *s = ckpt__index_add_storage(m->index);
         if (!s)
             return ckpt__migration_no_memory(p->err);
-        *s = (ckpt__storage){ .extent.size = nbytes, .name = name, .device = device, .unit = 1 };
+        *s = (ckpt__storage){.extent.size = nbytes, .name = name, .device = device, .unit = 1};
         storage = m->index->storage_count - 1;
     }
     t->info.dtype = to;
@@ -121,8 +122,8 @@ static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
     ckpt_status status = ckpt__index_set_view(m->index, tensor, storage, t->info.shape, NULL, 0, p->err);
     m->index->tensors[tensor].info.device = device;
     if (status == CKPT_OK)
-        status =
-            ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name, ckpt_dtype_name(to));
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name,
+                                      ckpt_dtype_name(to));
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, from_name, ckpt_dtype_name(to), nbytes))
         status = ckpt__migration_no_memory(p->err);
     return status;
@@ -145,8 +146,9 @@ static ckpt_status split_storage(placement *p, size_t a, size_t b)
     ckpt__escape(two, sizeof two, nb.data, nb.size);
     tag_text(x->tensors[a].info.device, at, sizeof at);
     tag_text(x->tensors[b].info.device, to, sizeof to);
-    bool added = ckpt__report_add(p->m->report, CKPT_SEVERITY_ERROR, "shared-split", two, "give both the same device (rules by name)",
-                                  "'%s' would go to %s and '%s' to %s, and both are views of one storage", one, at, two, to);
+    bool added = ckpt__report_add(
+        p->m->report, CKPT_SEVERITY_ERROR, "shared-split", two, "give both the same device (rules by name)",
+        "'%s' would go to %s and '%s' to %s, and both are views of one storage", one, at, two, to);
     return added ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
@@ -181,7 +183,8 @@ static ckpt_status set_tag(placement *p, size_t tensor, const ckpt__target *targ
     char before[40] = "", after[CKPT_DEVICE_NAME_MAX] = "";
     if (m->same && !t->device.data)
         return CKPT_OK; /* its file keeps none */
-    if (target->device.type == CKPT_DEVICE_NONE || (t->device.data && ckpt__tag_parse(t->device).type == CKPT_DEVICE_META))
+    if (target->device.type == CKPT_DEVICE_NONE ||
+        (t->device.data && ckpt__tag_parse(t->device).type == CKPT_DEVICE_META))
         return CKPT_OK; /* what is on meta has no bytes that could move */
     tag_text(t->device, before, sizeof before);
     ckpt__target_name(target, after);
@@ -192,8 +195,8 @@ static ckpt_status set_tag(placement *p, size_t tensor, const ckpt__target *targ
         return ckpt__migration_no_memory(p->err);
     if (!note)
         return CKPT_OK;
-    ckpt_status status =
-        ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "moved", t->name, p->err, "%s -> %s", *before ? before : "no tag", after);
+    ckpt_status status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "moved", t->name, p->err, "%s -> %s",
+                                              *before ? before : "no tag", after);
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, before, after, t->nbytes))
         status = ckpt__migration_no_memory(p->err);
     return status;
@@ -202,7 +205,8 @@ static ckpt_status set_tag(placement *p, size_t tensor, const ckpt__target *targ
 /* What describes a nested tensor: torch reads it on the host. */
 static bool describes(ckpt_str name)
 {
-    return ckpt__str_ends_more(name, ".sizes") || ckpt__str_ends_more(name, ".strides") || ckpt__str_ends_more(name, ".offsets");
+    return ckpt__str_ends_more(name, ".sizes") || ckpt__str_ends_more(name, ".strides") ||
+           ckpt__str_ends_more(name, ".offsets");
 }
 
 /* Parts that were where the whole was go with it; those of a nested tensor that describe it stay on the host. */
@@ -232,7 +236,7 @@ static ckpt_str listed_name(const ckpt__migration *m, ckpt_str own)
         ckpt_str file = root->entries[i].key->text;
         if (root->entries[i].key->kind == CKPT_V_STR && own.size > file.size + 1 && own.data[file.size] == '.' &&
             memcmp(own.data, file.data, file.size) == 0)
-            return (ckpt_str){ own.data + file.size + 1, own.size - file.size - 1 };
+            return (ckpt_str){own.data + file.size + 1, own.size - file.size - 1};
     }
     return own;
 }
@@ -245,13 +249,13 @@ static ckpt_status set_entry(placement *p, size_t item)
     size_t tensor = listing_of(p, e->tensor), g = m->places.groups[item];
     ckpt_tensor_info *t = &m->index->tensors[tensor].info;
     if (m->became_torch && ckpt__is_flat(m->from, tensor))
-        return CKPT_OK;           /* a part of what is no record: place_parts_alone */
+        return CKPT_OK; /* a part of what is no record: place_parts_alone */
     p->named[tensor] = true;
     if (m->dropped[tensor])
         return CKPT_OK;
     m->canonical[tensor] = e->name;
     t->name = m->torch && !m->options.weights_only && m->tree ? listed_name(m, e->own) : e->name;
-    t->path = (ckpt_path){ NULL, 0 };
+    t->path = (ckpt_path){NULL, 0};
     if (e->role != CKPT_ROLE_NONE)
         t->role = e->role;
     t->param = e->param;
@@ -279,7 +283,8 @@ static ckpt_status set_missing_tags(placement *p)
 /* A tensor of bytes that stands for a whole storage (torch.c, or read from a native file). */
 static bool stands_for_storage(const ckpt__migration *m, size_t tensor)
 {
-    return ckpt__str_begins_more(m->from->tensors[tensor].info.name, CKPT__TORCH_STORAGE) && ckpt__is_flat(m->from, tensor);
+    return ckpt__str_begins_more(m->from->tensors[tensor].info.name, CKPT__TORCH_STORAGE) &&
+           ckpt__is_flat(m->from, tensor);
 }
 
 /* What stands before the last dot. */
@@ -315,10 +320,11 @@ static ckpt_status place_parts_alone(placement *p)
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
         const ckpt_tensor_info *t = &m->index->tensors[i].info;
         ckpt_str stem = stem_of(t->name);
-        ckpt__subject subject = { .name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device };
+        ckpt__subject subject = {.name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device};
         ckpt__target target;
         if (p->named[i] || m->dropped[i] || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
-            m->from->tensors[i].piece_count != 1 || (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
+            m->from->tensors[i].piece_count != 1 ||
+            (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
             continue;
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
         if (status == CKPT_OK)
@@ -354,8 +360,8 @@ static ckpt_status place_bare(placement *p)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && m->map && i < m->from->storage_count; i++) {
         ckpt__storage *s = &m->index->storages[i];
-        ckpt__subject subject = { .name = ckpt__s(""), .role = CKPT_ROLE_NONE, .tag = s->device };
-        ckpt__target target = { .device = { CKPT_DEVICE_NONE, -1 } };
+        ckpt__subject subject = {.name = ckpt__s(""), .role = CKPT_ROLE_NONE, .tag = s->device};
+        ckpt__target target = {.device = {CKPT_DEVICE_NONE, -1}};
         char name[CKPT_DEVICE_NAME_MAX];
         if (!is_bare(p, i) || !s->device.data || ckpt__tag_parse(s->device).type == CKPT_DEVICE_META)
             continue;
@@ -402,7 +408,7 @@ static ckpt_status set_own(placement *p, size_t i)
     ckpt__storage *s = ckpt__index_add_storage(m->index);
     if (!s)
         return ckpt__migration_no_memory(p->err);
-    *s = (ckpt__storage){ .extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1 };
+    *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
     t->info.conj = t->info.neg = false;
     m->casts[i] = t->info.dtype;
     ckpt_status status = ckpt__index_set_view(m->index, i, m->index->storage_count - 1, t->info.shape, NULL, 0, p->err);
@@ -455,7 +461,7 @@ static ckpt_status resolve_views(placement *p)
         status = set_own(p, i);
         if (status == CKPT_OK)
             status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
-                                      "a conjugate or negated view: written as its values");
+                                          "a conjugate or negated view: written as its values");
     }
     return status;
 }
@@ -485,7 +491,8 @@ static ckpt_status choose(placement *p)
             snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
                      t->info.extra->layout.data);
         else
-            snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written", t->piece_count);
+            snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written",
+                     t->piece_count);
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, NULL, "%s", why))
             status = ckpt__migration_no_memory(p->err);
     }
@@ -515,9 +522,10 @@ static ckpt_status place(placement *p)
         (m->map || m->place || m->kind != CKPT_OPTIMIZER_DEFAULT)) /* asked for nothing: every tag stays */
         status = ckpt__placement_apply(&m->places, m->map, m->options.optimizer, &m->options.ranks, m->report, p->err);
     if (status == CKPT_OK && m->options.optimizer != CKPT_OPTIMIZER_DEFAULT && !has_optimizer(m))
-        status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){ NULL, 0 }, p->err,
-                                  "the optimizer is to be %s, and none is %s", ckpt_optimizer_kind_name(m->options.optimizer),
-                                  m->options.weights_only || m->hf ? "written with the weights alone" : "in the checkpoint");
+        status = ckpt__migration_note(
+            m, CKPT_SEVERITY_WARNING, "unused-rule", (ckpt_str){NULL, 0}, p->err,
+            "the optimizer is to be %s, and none is %s", ckpt_optimizer_kind_name(m->options.optimizer),
+            m->options.weights_only || m->hf ? "written with the weights alone" : "in the checkpoint");
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)
         status = set_entry(p, i);
     if (status == CKPT_OK)
@@ -546,7 +554,7 @@ static ckpt_status place(placement *p)
 
 ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err)
 {
-    placement p = { .m = m, .err = err };
+    placement p = {.m = m, .err = err};
     m->index = ckpt__index_new(0);
     m->casts = calloc(m->from->tensor_count + 1, sizeof *m->casts);
     m->canonical = calloc(m->from->tensor_count + 1, sizeof *m->canonical);

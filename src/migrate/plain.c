@@ -15,11 +15,14 @@ typedef struct plain_copy {
     ckpt__migration *m;
     ckpt__arena *arena;
     ckpt__seen done;
-    ckpt__buf left;               /* names of the attributes that the value has no longer */
-    struct inside { const ckpt_value *state; ckpt_str name; } *tensors;     /* attributes of tensors that stay what they are: */
-    size_t tensor_count, tensor_capacity;                                   /* the walk of the tree does not visit them */
-    ckpt_str within;              /* what is looked at is an attribute of this tensor */
-    ckpt__buf name;               /* then: with that in front */
+    ckpt__buf left; /* names of the attributes that the value has no longer */
+    struct inside {
+        const ckpt_value *state;
+        ckpt_str name;
+    } * tensors;                          /* attributes of tensors that stay what they are: */
+    size_t tensor_count, tensor_capacity; /* the walk of the tree does not visit them */
+    ckpt_str within;                      /* what is looked at is an attribute of this tensor */
+    ckpt__buf name;                       /* then: with that in front */
     ckpt_error *err;
 } plain_copy;
 
@@ -27,10 +30,11 @@ typedef struct plain_copy {
 
 static bool is_allowed_class(ckpt_str name)
 {
-    static const char classes[] = "torch.Tensor torch.Size torch.device torch.nn.parameter.Parameter collections.OrderedDict "
-                                  "collections.Counter builtins.set builtins.bytearray builtins.complex torch.per_tensor_affine "
-                                  "torch.per_channel_affine torch.per_tensor_symmetric torch.per_channel_symmetric "
-                                  "torch.per_channel_affine_float_qparams";
+    static const char classes[] =
+        "torch.Tensor torch.Size torch.device torch.nn.parameter.Parameter collections.OrderedDict "
+        "collections.Counter builtins.set builtins.bytearray builtins.complex torch.per_tensor_affine "
+        "torch.per_channel_affine torch.per_tensor_symmetric torch.per_channel_symmetric "
+        "torch.per_channel_affine_float_qparams";
     if (ckpt__str_among(name, classes))
         return true;
     /* dtypes: "torch.float32"; "none" is our word for no dtype */
@@ -43,13 +47,17 @@ static bool is_allowed(const ckpt_value *v)
     static const char layouts[] = "torch.strided torch.sparse_coo torch.sparse_csr torch.sparse_csc torch.sparse_bsr "
                                   "torch.sparse_bsc torch._mkldnn torch.jagged";
     switch (v->kind) {
-    case CKPT_V_CLASS: return is_allowed_class(v->class_name) || ckpt__str_among(v->class_name, layouts);
-    case CKPT_V_OBJECT: return ckpt__str_among(v->class_name, calls) && !v->state;
+    case CKPT_V_CLASS:
+        return is_allowed_class(v->class_name) || ckpt__str_among(v->class_name, layouts);
+    case CKPT_V_OBJECT:
+        return ckpt__str_among(v->class_name, calls) && !v->state;
     case CKPT_V_DICT:
         return !v->class_name.data || !v->class_name.size || ckpt__str_is(v->class_name, "collections.OrderedDict") ||
                ckpt__str_is(v->class_name, "builtins.dict");
-    case CKPT_V_ARRAY: return false;
-    default: return true;
+    case CKPT_V_ARRAY:
+        return false;
+    default:
+        return true;
     }
 }
 
@@ -66,7 +74,7 @@ static bool is_path(ckpt_str name)
 static ckpt_status make_path(plain_copy *p, ckpt_value *v)
 {
     const ckpt_value *from = v->item_count ? v : v->args;
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     for (size_t i = 0; from && i < from->item_count; i++) {
         if (from->items[i]->kind != CKPT_V_STR)
             continue;
@@ -76,9 +84,9 @@ static ckpt_status make_path(plain_copy *p, ckpt_value *v)
     }
     if (b.size == 0)
         ckpt__buf_char(&b, '.');
-    ckpt_str text = b.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(p->arena, b.data, b.size);
+    ckpt_str text = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(p->arena, b.data, b.size);
     ckpt__buf_free(&b);
-    *v = (ckpt_value){ .kind = CKPT_V_STR, .text = text };
+    *v = (ckpt_value){.kind = CKPT_V_STR, .text = text};
     return text.data ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
@@ -133,8 +141,8 @@ static ckpt_status make_dict(plain_copy *p, ckpt_value *v)
         entries[n++] = b->entries[i];
     for (size_t i = 0; i < v->entry_count; i++)
         entries[n++] = v->entries[i];
-    const char *names[3] = { "items", "args", "state" };
-    const ckpt_value *values[3] = { NULL, NULL, NULL };
+    const char *names[3] = {"items", "args", "state"};
+    const ckpt_value *values[3] = {NULL, NULL, NULL};
     if (v->item_count)
         values[0] = ckpt__value_list(p->arena, CKPT_V_LIST, v->items, v->item_count);
     if (v->args && v->args->item_count)
@@ -148,7 +156,7 @@ static ckpt_status make_dict(plain_copy *p, ckpt_value *v)
             return ckpt__migration_no_memory(p->err);
         entries[n++].value = values[i];
     }
-    *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = n };
+    *v = (ckpt_value){.kind = CKPT_V_DICT, .entries = entries, .entry_count = n};
     return CKPT_OK;
 }
 
@@ -159,9 +167,9 @@ static ckpt_dtype numpy_dtype(ckpt_str text)
     static const struct {
         const char *numpy;
         ckpt_dtype dtype;
-    } dtypes[] = { { "f2", CKPT_F16 }, { "f4", CKPT_F32 },  { "f8", CKPT_F64 }, { "i1", CKPT_I8 },   { "i2", CKPT_I16 },
-                   { "i4", CKPT_I32 }, { "i8", CKPT_I64 },  { "u1", CKPT_U8 },  { "u2", CKPT_U16 },  { "u4", CKPT_U32 },
-                   { "u8", CKPT_U64 }, { "b1", CKPT_BOOL }, { "c8", CKPT_C64 }, { "c16", CKPT_C128 } };
+    } dtypes[] = {{"f2", CKPT_F16}, {"f4", CKPT_F32},  {"f8", CKPT_F64}, {"i1", CKPT_I8},   {"i2", CKPT_I16},
+                  {"i4", CKPT_I32}, {"i8", CKPT_I64},  {"u1", CKPT_U8},  {"u2", CKPT_U16},  {"u4", CKPT_U32},
+                  {"u8", CKPT_U64}, {"b1", CKPT_BOOL}, {"c8", CKPT_C64}, {"c16", CKPT_C128}};
     for (size_t i = 0; text.size > 1 && i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(text.data + 1, dtypes[i].numpy) == 0)
             return dtypes[i].dtype;
@@ -186,10 +194,9 @@ static ckpt_status add_array(plain_copy *p, const ckpt_value *v, ckpt_str name, 
     ckpt__storage *s = ckpt__index_add_storage(x);
     if (!s)
         return ckpt__migration_no_memory(p->err);
-    *s = (ckpt__storage){ .device = ckpt__s("cpu"), .name = name, .unit = ckpt__dtype_row_of(dtype)->unit };
+    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = name, .unit = ckpt__dtype_row_of(dtype)->unit};
     s->extent = (ckpt__extent){
-        .memory = v->text.data, .length = v->text.size, .size = v->text.size, .big_endian = a->dtype.data[0] == '>'
-    };
+        .memory = v->text.data, .length = v->text.size, .size = v->text.size, .big_endian = a->dtype.data[0] == '>'};
     size_t storage = x->storage_count - 1;
     ckpt__tensor *t = ckpt__index_add_tensor(x);
     int64_t *strides = ckpt__arena_array(x->arena, (size_t)a->ndim + 1, sizeof *strides);
@@ -207,14 +214,14 @@ static ckpt_status add_array(plain_copy *p, const ckpt_value *v, ckpt_str name, 
     else
         ckpt__c_strides(a->shape, a->ndim, strides);
     keys->text = name;
-    t->info = (ckpt_tensor_info){ .name = name,
-                                  .path = { keys, 1 },
-                                  .dtype = dtype,
-                                  .ndim = a->ndim,
-                                  .device = ckpt__s("cpu"),
-                                  .role = CKPT_ROLE_OTHER,
-                                  .storage = -1,
-                                  .extra = &ckpt__no_extra };
+    t->info = (ckpt_tensor_info){.name = name,
+                                 .path = {keys, 1},
+                                 .dtype = dtype,
+                                 .ndim = a->ndim,
+                                 .device = ckpt__s("cpu"),
+                                 .role = CKPT_ROLE_OTHER,
+                                 .storage = -1,
+                                 .extra = &ckpt__no_extra};
     return ckpt__index_set_view(x, *number, storage, a->shape, strides, 0, p->err);
 }
 
@@ -273,7 +280,7 @@ static ckpt_status make_array(plain_copy *p, ckpt_value *v, ckpt_str name)
         return ckpt__migration_no_memory(p->err);
     ckpt_status status = add_array(p, v, kept, dtype, &number);
     if (status == CKPT_OK)
-        *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = number };
+        *v = (ckpt_value){.kind = CKPT_V_TENSOR, .tensor = number};
     return status;
 }
 
@@ -293,7 +300,7 @@ bool ckpt__is_plain(const ckpt_value *v)
 
 ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err)
 {
-    plain_copy p = { .arena = a, .err = err };
+    plain_copy p = {.arena = a, .err = err};
     const ckpt_value *from = v->item_count ? v : v->args;
     *out = NULL;
     if (v->kind == CKPT_V_OBJECT && is_path(v->class_name)) {
@@ -322,7 +329,7 @@ static ckpt_status make_object(plain_copy *p, ckpt_value *v, ckpt_str name)
         return CKPT_OK;
     }
     if (v->item_count && !v->entry_count && !attributes_only) {
-        *v = (ckpt_value){ .kind = CKPT_V_LIST, .items = v->items, .item_count = v->item_count };
+        *v = (ckpt_value){.kind = CKPT_V_LIST, .items = v->items, .item_count = v->item_count};
         return CKPT_OK;
     }
     if (ckpt__str_is(v->class_name, "collections.defaultdict"))
@@ -334,7 +341,7 @@ static ckpt_status make_class(plain_copy *p, ckpt_value *v)
 {
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("");
     (void)p;
-    *v = (ckpt_value){ .kind = CKPT_V_STR, .text = name };
+    *v = (ckpt_value){.kind = CKPT_V_STR, .text = name};
     return CKPT_OK;
 }
 
@@ -361,7 +368,7 @@ static const ckpt_value *part_of(const ckpt_value *shell, ckpt_str name)
 /* A dict of the tensors that a shell holds, whose numbers follow its own, and of its attributes. */
 static ckpt_status make_parts(plain_copy *p, ckpt_value *v, const ckpt_value *shell, const ckpt_tensor_info *t)
 {
-    size_t n = 0, room = t->extra->part_count, at = v->tensor + 1;     /* each has its own parts behind it */
+    size_t n = 0, room = t->extra->part_count, at = v->tensor + 1; /* each has its own parts behind it */
     for (size_t k = 0; k < 2; k++)
         room += attributes(shell, k) ? attributes(shell, k)->entry_count : 0;
     ckpt_entry *entries = ckpt__arena_array(p->arena, room, sizeof *entries);
@@ -386,7 +393,7 @@ static ckpt_status make_parts(plain_copy *p, ckpt_value *v, const ckpt_value *sh
             if (!is_part(t, a->entries[i].key))
                 entries[n++] = a->entries[i];
     }
-    *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = entries, .entry_count = n };
+    *v = (ckpt_value){.kind = CKPT_V_DICT, .entries = entries, .entry_count = n};
     return CKPT_OK;
 }
 
@@ -418,7 +425,7 @@ static ckpt_status look_inside(plain_copy *p, const ckpt_value *v, ckpt_str name
     ckpt_str kept = ckpt__arena_str(p->arena, name.data, name.size);
     if (!kept.data || !ckpt__grow(&p->tensors, &p->tensor_capacity, p->tensor_count + 1, sizeof *p->tensors))
         return ckpt__migration_no_memory(p->err);
-    p->tensors[p->tensor_count++] = (struct inside){ v->state, kept };
+    p->tensors[p->tensor_count++] = (struct inside){v->state, kept};
     return CKPT_OK;
 }
 
@@ -435,7 +442,7 @@ static ckpt_status make_tensor(plain_copy *p, ckpt_value *v, ckpt_str name, bool
             leave_attributes(p, shell, t);
             shell = shell ? part_of(shell, t->extra->parts[0]->name) : NULL;
         }
-        *v = (ckpt_value){ .kind = CKPT_V_TENSOR, .tensor = i };
+        *v = (ckpt_value){.kind = CKPT_V_TENSOR, .tensor = i};
         *changed = true;
         return is_wrapper(t) ? make_parts(p, v, shell ? shell : v, t) : CKPT_OK;
     }
@@ -444,7 +451,7 @@ static ckpt_status make_tensor(plain_copy *p, ckpt_value *v, ckpt_str name, bool
     if (!*changed)
         return v->state && v->origin ? look_inside(p, v, name) : CKPT_OK;
     leave_attributes(p, v, t);
-    v->class_name = (ckpt_str){ NULL, 0 };
+    v->class_name = (ckpt_str){NULL, 0};
     v->state = NULL;
     v->origin = NULL;
     return CKPT_OK;
@@ -458,17 +465,17 @@ static ckpt_status note_plain(plain_copy *p, ckpt_str name, ckpt_str class_name,
     bool failed = p->left.failed;
     p->left.size = 0;
     return failed ? ckpt__migration_no_memory(p->err)
-                  : ckpt__migration_note(p->m, CKPT_SEVERITY_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown, kind,
-                                     *left ? ", without its attributes " : "", left);
+                  : ckpt__migration_note(p->m, CKPT_SEVERITY_NOTE, "plain", name, p->err, "%s becomes %s%s%s", shown,
+                                         kind, *left ? ", without its attributes " : "", left);
 }
 
 /* Python writes empty bytes as a call of bytes(), which is not allowed; an int of thousands of digits neither. */
 static bool make_small(ckpt_value *v)
 {
     if (v->kind == CKPT_V_BYTES && v->text.size == 0)
-        *v = (ckpt_value){ .kind = CKPT_V_BYTEARRAY, .text = v->text };
+        *v = (ckpt_value){.kind = CKPT_V_BYTEARRAY, .text = v->text};
     else if (v->kind == CKPT_V_BIGINT && v->text.size > 600)
-        *v = (ckpt_value){ .kind = CKPT_V_STR, .text = v->text };
+        *v = (ckpt_value){.kind = CKPT_V_STR, .text = v->text};
     else
         return false;
     return true;
@@ -504,7 +511,7 @@ static ckpt_str full_name(plain_copy *p, ckpt_str name)
     ckpt__buf_add(&p->name, p->within.data, p->within.size);
     ckpt__buf_str(&p->name, p->within.size && name.size ? "." : "");
     ckpt__buf_add(&p->name, name.data, name.size);
-    return p->name.failed || !p->name.data ? (ckpt_str){ NULL, 0 } : (ckpt_str){ p->name.data, p->name.size };
+    return p->name.failed || !p->name.data ? (ckpt_str){NULL, 0} : (ckpt_str){p->name.data, p->name.size};
 }
 
 static int on_spot(void *ctx, const ckpt__spot *spot)
@@ -528,12 +535,12 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         changed = false;
         status = v->tensor < p->m->from->tensor_count ? make_tensor(p, v, name, &changed) : CKPT_OK;
     } else if (ckpt__is_plain(v) && !holds_unhashable(v)) {
-        was = (ckpt_str){ "an empty bytes or a huge int", 28 };
+        was = (ckpt_str){"an empty bytes or a huge int", 28};
         changed = make_small(v);
     } else if (v->kind == CKPT_V_CLASS)
         status = make_class(p, v);
     else if (v->kind == CKPT_V_DICT)
-        *v = (ckpt_value){ .kind = CKPT_V_DICT, .entries = v->entries, .entry_count = v->entry_count };
+        *v = (ckpt_value){.kind = CKPT_V_DICT, .entries = v->entries, .entry_count = v->entry_count};
     else if (v->kind == CKPT_V_ARRAY)
         status = make_array(p, v, name);
     else
@@ -562,7 +569,7 @@ static int on_keys(void *ctx, const ckpt__spot *spot)
 /* The tree, and then what hangs on its tensors. */
 static ckpt_status walk(plain_copy *p, ckpt__spot_fn fn)
 {
-    p->within = (ckpt_str){ NULL, 0 };
+    p->within = (ckpt_str){NULL, 0};
     ckpt__seen_free(&p->done);
     ckpt_status status = ckpt__edit_walk(p->m->from->root, fn, p, p->err);
     while (status == CKPT_OK && p->tensor_count > 0) {
@@ -575,7 +582,7 @@ static ckpt_status walk(plain_copy *p, ckpt__spot_fn fn)
 /* Keys first: an object may be a key in one place and a value in another, where it is changed in itself. */
 ckpt_status ckpt__migrate_plain(ckpt__migration *m, ckpt_error *err)
 {
-    plain_copy p = { .m = m, .arena = m->from->arena, .err = err };
+    plain_copy p = {.m = m, .arena = m->from->arena, .err = err};
     if (!m->options.plain)
         return CKPT_OK;
     ckpt_status status = walk(&p, on_keys);

@@ -8,7 +8,7 @@
 typedef struct keys {
     ckpt__migration *m;
     ckpt__arena *arena;
-    ckpt__hash *taken;            /* of this dict, each with a letter for its kind in front */
+    ckpt__hash *taken; /* of this dict, each with a letter for its kind in front */
     size_t twins;
     ckpt_error *err;
 } keys;
@@ -25,22 +25,23 @@ static int find_odd(void *ctx, const ckpt_visit *visit)
 static int is_odd(const ckpt_value *key, ckpt_error *err)
 {
     if (key->kind == CKPT_V_DICT || key->kind == CKPT_V_LIST)
-        return ODD;               /* a call that makes one, which Python does not take for a key either */
-    bool deep = key->kind == CKPT_V_OBJECT || key->kind == CKPT_V_CLASS || key->kind == CKPT_V_ARRAY || key->kind == CKPT_V_TUPLE;
+        return ODD; /* a call that makes one, which Python does not take for a key either */
+    bool deep = key->kind == CKPT_V_OBJECT || key->kind == CKPT_V_CLASS || key->kind == CKPT_V_ARRAY ||
+                key->kind == CKPT_V_TUPLE;
     return deep ? ckpt_value_walk(key, 0, find_odd, NULL, err) : 0;
 }
 
 /* 1: the key is new in its dict, 0: there is one like it, -1: no memory. */
 static int take(keys *k, const ckpt_value *key)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     bool text = key->kind == CKPT_V_STR;
     ckpt__buf_char(&b, text ? 's' : 'o');
     if (text)
         ckpt__buf_add(&b, key->text.data, key->text.size);
     else
         ckpt__value_repr(&b, key);
-    ckpt_str kept = b.failed || !b.data ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(k->arena, b.data, b.size);
+    ckpt_str kept = b.failed || !b.data ? (ckpt_str){NULL, 0} : ckpt__arena_str(k->arena, b.data, b.size);
     ckpt__buf_free(&b);
     return kept.data ? ckpt__hash_put(k->taken, kept.data, kept.size, 0, NULL) : -1;
 }
@@ -58,7 +59,7 @@ static ckpt_status take_all(keys *k, const ckpt_value *v)
 static const ckpt_value *string_of(keys *k, const ckpt_value *key)
 {
     const ckpt_value *fresh = NULL;
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__value_repr(&b, key);
     size_t n = b.size;
     for (int is_new = 0; is_new == 0;) {
@@ -80,7 +81,8 @@ static ckpt_status keep_tensor(keys *k, ckpt_value *key, ckpt_str name)
     ckpt__escape(was, sizeof was, key->class_name.data, key->class_name.size);
     if (!ckpt__torch_unclass(key, k->arena))
         return ckpt__migration_no_memory(k->err);
-    return ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key that is a tensor, without its attributes", was);
+    return ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err,
+                                "%s becomes a key that is a tensor, without its attributes", was);
 }
 
 static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
@@ -98,7 +100,7 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
         return ckpt__migration_no_memory(k->err);
     ckpt_str class_name = key->kind == CKPT_V_TUPLE ? ckpt__s("a tuple") : key->class_name;
     char was[200], is[200];
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__value_repr(&b, fresh);
     ckpt__escape(was, sizeof was, class_name.data ? class_name.data : "?", class_name.data ? class_name.size : 1);
     ckpt__escape(is, sizeof is, b.data ? b.data : "", b.size);
@@ -106,18 +108,19 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
     ckpt__buf_free(&b);
     e->key = fresh;
     return failed ? ckpt__migration_no_memory(k->err)
-                  : ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err, "%s becomes a key in plain terms, %s", was, is);
+                  : ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err,
+                                         "%s becomes a key in plain terms, %s", was, is);
 }
 
 ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, ckpt_error *err)
 {
-    keys k = { .m = m, .arena = m->from->arena, .err = err };
+    keys k = {.m = m, .arena = m->from->arena, .err = err};
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
         int odd = is_odd(v->entries[i].key, err);
         status = odd < 0 ? (ckpt_status)odd : odd && !k.taken ? take_all(&k, v) : CKPT_OK;
         if (status == CKPT_OK && odd)
-            status = replace(&k, (ckpt_entry *)(uintptr_t)&v->entries[i], name);     /* the reader is this call's own */
+            status = replace(&k, (ckpt_entry *)(uintptr_t)&v->entries[i], name); /* the reader is this call's own */
     }
     ckpt__hash_free(k.taken);
     return status;

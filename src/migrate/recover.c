@@ -58,12 +58,13 @@ static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
     const ckpt__piece *p = &t->pieces[0];
     const ckpt__extent *e = &x->storages[p->storage].extent;
     return e->missing && e->coding == CKPT__STORED && !e->memory &&
-           ckpt__view_extent(p->shape, p->strides, t->info.ndim, &reach) && ckpt__add((uint64_t)p->offset, reach, &end) &&
-           ckpt__nbytes(end, bits, &bytes) && bytes <= e->length;
+           ckpt__view_extent(p->shape, p->strides, t->info.ndim, &reach) &&
+           ckpt__add((uint64_t)p->offset, reach, &end) && ckpt__nbytes(end, bits, &bytes) && bytes <= e->length;
 }
 
 /* The tensor and its parts stand or fall together. */
-static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whole, const char *const *why, ckpt_error *err)
+static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whole, const char *const *why,
+                                  ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     size_t end = ckpt__tensor_end(x, i);
@@ -82,7 +83,7 @@ static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whol
     if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
         m->cut_out[i] = true;
         return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
-                                "recovered from a storage of which %s: it no longer shares it", text);
+                                    "recovered from a storage of which %s: it no longer shares it", text);
     }
     if (status < 0 || fine)
         return status;
@@ -98,12 +99,12 @@ static ckpt_status note_unread(ckpt__migration *m, ckpt_error *err)
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
         bool lost = f->severity == CKPT_SEVERITY_ERROR, added = true;
         if (lost)
-            added = ckpt__report_add(m->report, CKPT_SEVERITY_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s", f->message,
-                                     *f->file ? ": " : "", f->file);
+            added = ckpt__report_add(m->report, CKPT_SEVERITY_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s",
+                                     f->message, *f->file ? ": " : "", f->file);
         else if (strcmp(f->code, "salvaged") == 0)
             added = ckpt__report_add(m->report, f->severity, "salvaged", f->tensor, f->fix, "%s", f->message);
-        if (!added ||
-            ((lost || strcmp(f->code, "salvaged") == 0) && !ckpt__report_detail(m->report, f->file, NULL, NULL, f->nbytes)))
+        if (!added || ((lost || strcmp(f->code, "salvaged") == 0) &&
+                       !ckpt__report_detail(m->report, f->file, NULL, NULL, f->nbytes)))
             return ckpt__migration_no_memory(err);
     }
     return CKPT_OK;

@@ -11,12 +11,12 @@
 typedef struct replacer {
     ckpt__migration *m;
     ckpt__chosen *c;
-    bool *weight;                 /* one a tensor: of a model, or an average of one */
-    bool *goes;                   /* one a tensor: a rule names it */
-    bool *copy;                   /* one a tensor: the average of a weight that goes */
-    bool *used;                   /* one a rule: it has named a weight */
-    size_t *states;               /* one a tensor: how many of the optimizer's tensors and values go with it */
-    ckpt__hash *containers;       /* names of the states in the tree */
+    bool *weight;           /* one a tensor: of a model, or an average of one */
+    bool *goes;             /* one a tensor: a rule names it */
+    bool *copy;             /* one a tensor: the average of a weight that goes */
+    bool *used;             /* one a rule: it has named a weight */
+    size_t *states;         /* one a tensor: how many of the optimizer's tensors and values go with it */
+    ckpt__hash *containers; /* names of the states in the tree */
     ckpt_error *err;
 } replacer;
 
@@ -41,7 +41,8 @@ static void find_weights(replacer *r)
 static bool names(const char *rule, ckpt_str listed, ckpt_str canonical)
 {
     return ckpt__rule_matches(rule, listed) || ckpt__rule_matches(rule, canonical) ||
-           (!ckpt__rule_has_wildcard(rule) && (ckpt__rule_is_below(listed, rule) || ckpt__rule_is_below(canonical, rule)));
+           (!ckpt__rule_has_wildcard(rule) &&
+            (ckpt__rule_is_below(listed, rule) || ckpt__rule_is_below(canonical, rule)));
 }
 
 static void find_replaced(replacer *r)
@@ -77,9 +78,9 @@ static ckpt_str container_of(const ckpt__canon_entry *e)
 {
     ckpt_str own = e->own, key = e->state_key;
     if (own.size > key.size + 1 && memcmp(own.data + own.size - key.size, key.data, key.size) == 0)
-        return (ckpt_str){ own.data, own.size - key.size - 1 };
+        return (ckpt_str){own.data, own.size - key.size - 1};
     const char *dot = memrchr(own.data, '.', own.size);
-    return dot ? (ckpt_str){ own.data, (size_t)(dot - own.data) } : (ckpt_str){ NULL, 0 };
+    return dot ? (ckpt_str){own.data, (size_t)(dot - own.data)} : (ckpt_str){NULL, 0};
 }
 
 /* LBFGS keeps one state, under its first parameter, with vectors over all of them. */
@@ -98,9 +99,10 @@ static ckpt_status find_states(replacer *r)
         if (e->outside || !e->param.data || !e->state_key.data)
             continue;
         if (is_common(e))
-            return ckpt__fail(r->err, CKPT_E_UNSUPPORTED, r->m->src,
-                              "--replace: LBFGS keeps one state with vectors over all parameters: none can be taken out; leave the "
-                              "optimizer out as well (--drop)");
+            return ckpt__fail(
+                r->err, CKPT_E_UNSUPPORTED, r->m->src,
+                "--replace: LBFGS keeps one state with vectors over all parameters: none can be taken out; leave the "
+                "optimizer out as well (--drop)");
         if (!ckpt__hash_get(r->c->replaced, e->param.data, e->param.size, &at))
             continue;
         ckpt_str container = container_of(e);
@@ -129,7 +131,8 @@ static size_t copy_of(const replacer *r, size_t i)
     const ckpt__index *x = r->m->from;
     for (size_t k = 0; k < x->tensor_count; k++)
         if (r->goes[k] && r->c->names[k].data && is_below(x->tensors[i].info.name, r->c->names[k]) &&
-            ckpt__same_shape(x->tensors[i].info.shape, x->tensors[i].info.ndim, x->tensors[k].info.shape, x->tensors[k].info.ndim))
+            ckpt__same_shape(x->tensors[i].info.shape, x->tensors[i].info.ndim, x->tensors[k].info.shape,
+                             x->tensors[k].info.ndim))
             return k;
     return SIZE_MAX;
 }
@@ -148,10 +151,11 @@ static ckpt_status note_copies(replacer *r)
         if (x->tensors[i].info.role == CKPT_ROLE_EMA)
             r->copy[i] = true;
         else
-            status = ckpt__migration_note(r->m, CKPT_SEVERITY_WARNING, "replaced", x->tensors[i].info.name, r->err,
-                                      "stays: it has the name and shape of '%s', and is no average of it; --replace it too if the new "
-                                      "program has it in the new shape",
-                                      shown);
+            status = ckpt__migration_note(
+                r->m, CKPT_SEVERITY_WARNING, "replaced", x->tensors[i].info.name, r->err,
+                "stays: it has the name and shape of '%s', and is no average of it; --replace it too if the new "
+                "program has it in the new shape",
+                shown);
     }
     for (size_t i = 0; i < x->tensor_count; i++)
         r->goes[i] = r->goes[i] || r->copy[i];
@@ -172,7 +176,8 @@ static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
         if (i == tensor || r->goes[i] || r->m->dropped[i] || x->tensors[i].piece_count != 1 ||
             x->tensors[i].pieces[0].storage != t->pieces[0].storage || !ckpt__same_view(&x->tensors[i], t))
             continue;
-        snprintf(out, size, "; '%s' is the same tensor, and stays", ckpt__escape(shown, sizeof shown, name.data, name.size));
+        snprintf(out, size, "; '%s' is the same tensor, and stays",
+                 ckpt__escape(shown, sizeof shown, name.data, name.size));
         return;
     }
 }
@@ -209,10 +214,12 @@ static ckpt_status note_replaced(replacer *r)
         put_place(r, i, place, sizeof place);
         put_twin(r, i, twin, sizeof twin);
         if (r->states[i])
-            snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i], r->states[i] == 1 ? "entry" : "entries");
+            snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i],
+                     r->states[i] == 1 ? "entry" : "entries");
         ckpt__migration_drop(r->m, i);
-        status = ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err, "shape %s: left out%s%s%s%s", shape,
-                                  r->copy[i] ? ", an average of one that is" : "", with, place, twin);
+        status = ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err,
+                                      "shape %s: left out%s%s%s%s", shape,
+                                      r->copy[i] ? ", an average of one that is" : "", with, place, twin);
         if (status == CKPT_OK && !ckpt__report_detail(r->m->report, NULL, NULL, NULL, x->tensors[i].info.nbytes))
             status = ckpt__migration_no_memory(r->err);
     }
@@ -232,16 +239,17 @@ static ckpt_status note_kept(replacer *r)
         }
     if (!gone || !has_target(r))
         return CKPT_OK;
-    return ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", (ckpt_str){ NULL, 0 }, r->err,
-                            "the other %zu parameter%s number%s and state; the new program loads the model with strict=False, and has its "
-                            "new parameters in the places of the old ones",
-                            all - gone, all - gone == 1 ? " keeps its" : "s keep their", all - gone == 1 ? "" : "s");
+    return ckpt__migration_note(
+        r->m, CKPT_SEVERITY_NOTE, "replaced", (ckpt_str){NULL, 0}, r->err,
+        "the other %zu parameter%s number%s and state; the new program loads the model with strict=False, and has its "
+        "new parameters in the places of the old ones",
+        all - gone, all - gone == 1 ? " keeps its" : "s keep their", all - gone == 1 ? "" : "s");
 }
 
 static ckpt_status note_unused(replacer *r)
 {
     const ckpt_migrate_options *o = &r->m->options;
-    ckpt__rule_names all = { r->m->from, r->c->names, NULL, r->weight };
+    ckpt__rule_names all = {r->m->from, r->c->names, NULL, r->weight};
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->replace_count; k++) {
         char said[300];
@@ -273,7 +281,7 @@ static ckpt_status replace(replacer *r)
 ckpt_status ckpt__migrate_replace(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err)
 {
     size_t n = m->from->tensor_count + 1;
-    replacer r = { .m = m, .c = c, .err = err };
+    replacer r = {.m = m, .c = c, .err = err};
     if (!m->options.replace_count)
         return CKPT_OK;
     r.weight = calloc(n, sizeof *r.weight);

@@ -33,14 +33,14 @@ enum { WORD_MAX = 80, NAMES_MAX = 20000 };
 
 typedef struct search {
     const ckpt__rule_names *names;
-    char word[WORD_MAX];          /* of the pattern, without wildcards and dots around it */
-    size_t size, parts;           /* how many parts it has */
-    bool anywhere;                /* the pattern begins with a wildcard */
-    ckpt__hash *found;            /* what may have been meant -> number in `count` */
-    ckpt_str *what;               /* parts of names */
+    char word[WORD_MAX]; /* of the pattern, without wildcards and dots around it */
+    size_t size, parts;  /* how many parts it has */
+    bool anywhere;       /* the pattern begins with a wildcard */
+    ckpt__hash *found;   /* what may have been meant -> number in `count` */
+    ckpt_str *what;      /* parts of names */
     size_t *count, n, capacity, capacity_of_counts;
-    size_t inside;                /* names that have the word anywhere */
-    size_t away;                  /* letters that the best ones differ in */
+    size_t inside; /* names that have the word anywhere */
+    size_t away;   /* letters that the best ones differ in */
     bool failed;
 } search;
 
@@ -117,7 +117,7 @@ static void propose(search *s, ckpt_str name, size_t end)
         return;
     }
     if (put == 1) {
-        s->what[s->n] = (ckpt_str){ name.data, end };
+        s->what[s->n] = (ckpt_str){name.data, end};
         s->count[at = s->n++] = 0;
     }
     s->count[at]++;
@@ -136,7 +136,7 @@ static void look_into(search *s, ckpt_str name)
                 break;
         size_t n = end - from, more = n > s->size ? n - s->size : s->size - n;
         size_t away = more <= s->away ? distance(s->word, s->size, name.data + from, n) : SIZE_MAX;
-        if (away < s->away) {     /* nearer than all before */
+        if (away < s->away) { /* nearer than all before */
             s->away = away;
             s->n = 0;
             ckpt__hash_free(s->found);
@@ -144,7 +144,7 @@ static void look_into(search *s, ckpt_str name)
         }
         size_t head = s->anywhere ? from : 0;
         if (away == s->away && !s->failed)
-            propose(s, (ckpt_str){ name.data + head, name.size - head }, end - head);
+            propose(s, (ckpt_str){name.data + head, name.size - head}, end - head);
         const char *dot = memchr(name.data + from, '.', name.size - from);
         from = dot ? (size_t)(dot - name.data) + 1 : name.size;
     }
@@ -183,8 +183,8 @@ static void search_names(search *s)
 /* "; 'model.head.*' would match 4". Nothing where nothing is near. */
 static void put_hint(const ckpt__rule_names *names, const char *glob, ckpt__buf *out)
 {
-    search s = { .names = names, .found = ckpt__hash_new(16) };
-    ckpt__buf better = { 0 };
+    search s = {.names = names, .found = ckpt__hash_new(16)};
+    ckpt__buf better = {0};
     char shown[200];
     size_t best = 0;
     if (!s.found || !take_word(&s, glob))
@@ -206,7 +206,8 @@ static void put_hint(const ckpt__rule_names *names, const char *glob, ckpt__buf 
     if (n)
         ckpt__buf_printf(out, "; '%s' would match %zu", ckpt__escape(shown, sizeof shown, better.data, better.size), n);
     else if (s.n && !s.failed && !better.failed)
-        ckpt__buf_printf(out, "; there is a value '%s'", ckpt__escape(shown, sizeof shown, s.what[best].data, s.what[best].size));
+        ckpt__buf_printf(out, "; there is a value '%s'",
+                         ckpt__escape(shown, sizeof shown, s.what[best].data, s.what[best].size));
 done:
     ckpt__buf_free(&better);
     ckpt__hash_free(s.found);
@@ -216,16 +217,18 @@ done:
 
 /* ---- rules that matched nothing */
 
-ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *why, const char *glob, const ckpt__rule_names *names,
-                              ckpt_error *err)
+ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *why, const char *glob,
+                              const ckpt__rule_names *names, ckpt_error *err)
 {
-    ckpt__buf hint = { 0 };
+    ckpt__buf hint = {0};
     char shown[300];
     if (glob && names)
         put_hint(names, glob, &hint);
-    bool added = !hint.failed && ckpt__report_add(m->unused, m->options.allow_unused ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_ERROR, "unused-rule",
-                                                  NULL, NULL, "%s %s%s", ckpt__escape(shown, sizeof shown, said, strlen(said)), why,
-                                                  hint.size ? hint.data : "");
+    bool added =
+        !hint.failed &&
+        ckpt__report_add(m->unused, m->options.allow_unused ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_ERROR,
+                         "unused-rule", NULL, NULL, "%s %s%s", ckpt__escape(shown, sizeof shown, said, strlen(said)),
+                         why, hint.size ? hint.data : "");
     ckpt__buf_free(&hint);
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }

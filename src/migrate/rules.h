@@ -12,14 +12,14 @@ bool ckpt__rule_is_below(ckpt_str name, const char *above);
 /* The names that a rule may match: a tensor's name in `index`, and its canonical name. All pointers are borrowed. */
 typedef struct ckpt__rule_names {
     const ckpt__index *index;
-    const ckpt_str *canonical;    /* one a tensor, data NULL: it has none; NULL: none are known */
-    const ckpt__canon *canon;     /* its values, for what is no tensor; NULL: tensors alone */
-    const bool *among;            /* one a tensor: only these count; NULL: all */
+    const ckpt_str *canonical; /* one a tensor, data NULL: it has none; NULL: none are known */
+    const ckpt__canon *canon;  /* its values, for what is no tensor; NULL: tensors alone */
+    const bool *among;         /* one a tensor: only these count; NULL: all */
 } ckpt__rule_names;
 
 /* Notes that a rule has matched nothing: `said` is how it was given ("--drop 'x'"), `glob` what a better one is looked for with;
  * NULL: none is. ckpt__migrate_check_rules makes an error of all that were noted, or with allow_unused warnings. */
-ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *why, const char *glob, const ckpt__rule_names *names,
-                              ckpt_error *err);
+ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *why, const char *glob,
+                              const ckpt__rule_names *names, ckpt_error *err);
 ckpt_status ckpt__migrate_check_rules(ckpt__migration *m, ckpt_error *err);
 #endif

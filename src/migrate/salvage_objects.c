@@ -17,15 +17,15 @@ typedef struct place {
 
 typedef struct closer {
     ckpt__migration *m;
-    const bool *whole;            /* one a storage of the source, borrowed: all of its bytes are there, undamaged */
-    const char *const *why;       /* one a storage: how much of it is there */
-    place *path; /* heap, by depth; without a slot: not a place of its own */
+    const bool *whole;      /* one a storage of the source, borrowed: all of its bytes are there, undamaged */
+    const char *const *why; /* one a storage: how much of it is there */
+    place *path;            /* heap, by depth; without a slot: not a place of its own */
     size_t path_capacity;
-    place *goes; /* heap: places to take out */
-    size_t count, capacity;       /* of goes */
-    ckpt__seen slots;             /* the slots of `goes`: each goes once */
-    size_t keys;                  /* how many keys were replaced */
-    ckpt_str name;                /* of the entry whose key is looked at */
+    place *goes;            /* heap: places to take out */
+    size_t count, capacity; /* of goes */
+    ckpt__seen slots;       /* the slots of `goes`: each goes once */
+    size_t keys;            /* how many keys were replaced */
+    ckpt_str name;          /* of the entry whose key is looked at */
     ckpt_error *err;
 } closer;
 
@@ -64,9 +64,9 @@ static ckpt_status replace(closer *c, const ckpt_value **slot, const char *why)
     if (v->kind == CKPT_V_TENSOR) /* it stands in other places too, and goes there */
         *slot = fresh;
     else
-        *v = *fresh;              /* also where an opaque object's entries are copied from its pickle */
-    return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", c->name, c->err, "%s; in the key, '%s' stands in its place", why,
-                            text);
+        *v = *fresh; /* also where an opaque object's entries are copied from its pickle */
+    return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", c->name, c->err,
+                                "%s; in the key, '%s' stands in its place", why, text);
 }
 
 static bool is_of_parts(const ckpt_value *v)
@@ -81,13 +81,13 @@ static int on_part(void *ctx, const ckpt_visit *visit)
     const ckpt_value *v = visit->value;
     int status = CKPT_OK;
     for (size_t i = 0; !visit->cycle && is_of_parts(v) && i < v->item_count && status == CKPT_OK; i++) {
-        needed n = { .c = c };
+        needed n = {.c = c};
         if (!is_of_parts(v->items[i]))
             status = ckpt_value_walk(v->items[i], 0, find_lost, &n, c->err);
         if (status == FOUND) {
             status = replace(c, (const ckpt_value **)(uintptr_t)&v->items[i], n.why);
             if (v->kind == CKPT_V_OBJECT)
-                ((ckpt_value *)(uintptr_t)v)->origin = NULL;     /* its items count from now on, not those of its pickle */
+                ((ckpt_value *)(uintptr_t)v)->origin = NULL; /* its items count from now on, not those of its pickle */
         }
     }
     return status;
@@ -100,8 +100,8 @@ static bool is_simple(const ckpt_value *v)
 
 static ckpt_status look_at_key(closer *c, ckpt_entry *e, ckpt_str name)
 {
-    const ckpt_value *self[] = { e->key };
-    const ckpt_value key = { .kind = CKPT_V_TUPLE, .items = self, .item_count = 1 };
+    const ckpt_value *self[] = {e->key};
+    const ckpt_value key = {.kind = CKPT_V_TUPLE, .items = self, .item_count = 1};
     if (is_simple(e->key))
         return CKPT_OK;
     c->name = name;
@@ -118,11 +118,11 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     size_t depth = spot->visit->path.count, storage;
     if (!ckpt__grow(&c->path, &c->path_capacity, depth + 1, sizeof *c->path))
         return ckpt__migration_no_memory(c->err);
-    c->path[depth] = (place){ *spot, spot->visit->value };
+    c->path[depth] = (place){*spot, spot->visit->value};
     if (depth > 1 && !c->path[depth - 1].spot.slot)
         c->path[depth].spot.slot = NULL; /* within a call's arguments, or a state that no attributes are */
     ckpt_status status = CKPT_OK;
-    if (spot->dict)               /* its slot is the value of an entry */
+    if (spot->dict) /* its slot is the value of an entry */
         status = look_at_key(c, (ckpt_entry *)(void *)((char *)(uintptr_t)spot->slot - offsetof(ckpt_entry, value)),
                              spot->visit->name);
     if (status < 0)
@@ -139,20 +139,20 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
     if (first)
         c->goes[c->count++] = c->path[depth];
     return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", spot->visit->name, c->err,
-                            "%s; the object that needs it is left out", c->why[storage]);
+                                "%s; the object that needs it is left out", c->why[storage]);
 }
 
 ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
-    closer c = { .m = m, .whole = whole, .why = why, .err = err };
-    ckpt__cuts cuts = { NULL, 0, 0 };
+    closer c = {.m = m, .whole = whole, .why = why, .err = err};
+    ckpt__cuts cuts = {NULL, 0, 0};
     size_t lost = 0;
     for (size_t i = 0; i < x->storage_count; i++)
         lost += x->storages[i].closed && !whole[i];
     ckpt_status status = lost || m->lost_some ? ckpt__edit_walk(x->root, on_spot, &c, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < c.count; i++) {
-        ckpt_visit visit = { .value = c.goes[i].value };
+        ckpt_visit visit = {.value = c.goes[i].value};
         c.goes[i].spot.visit = &visit;
         if (!ckpt__cuts_add(&cuts, &c.goes[i].spot))
             status = ckpt__migration_no_memory(err);

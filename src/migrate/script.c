@@ -20,13 +20,13 @@ static bool is_container(const ckpt_value *v)
 /* One module on its way to be flat; or the question whether it is one. */
 typedef struct flattener {
     ckpt__migration *m;
-    bool *open;                   /* by depth: a module whose entries go into the flat dict */
+    bool *open; /* by depth: a module whose entries go into the flat dict */
     size_t open_capacity;
     ckpt_entry *entries;
     size_t count, capacity;
     ckpt__hash *names;
-    bool collision, optimizer;    /* two of one name; an optimizer is below: it stays as it is */
-    uint64_t *budget;             /* values that may be looked at, over all modules */
+    bool collision, optimizer; /* two of one name; an optimizer is below: it stays as it is */
+    uint64_t *budget;          /* values that may be looked at, over all modules */
     ckpt_error *err;
 } flattener;
 
@@ -52,7 +52,7 @@ static int visit(void *ctx, const ckpt_visit *visit)
     f->open[depth] = depth == 0 || (member && ckpt__is_scripted(visit->value) && !visit->cycle);
     f->optimizer |= f->open[depth] && ckpt__is_cpp_optimizer(visit->value);
     if (*f->budget == 0 || f->optimizer)
-        return 1;                 /* no more to know */
+        return 1; /* no more to know */
     --*f->budget;
     if (!member || f->open[depth] || !goes_along(f, visit->value))
         return 0;
@@ -60,7 +60,7 @@ static int visit(void *ctx, const ckpt_visit *visit)
     const ckpt_value *key = ckpt__value_str(a, visit->name.data, visit->name.size);
     if (!key || !ckpt__grow(&f->entries, &f->capacity, f->count + 1, sizeof *f->entries))
         return ckpt__migration_no_memory(f->err);
-    f->entries[f->count++] = (ckpt_entry){ key, visit->value };
+    f->entries[f->count++] = (ckpt_entry){key, visit->value};
     int put = ckpt__hash_put(f->names, key->text.data, key->text.size, f->count, NULL);
     f->collision |= put == 0;
     return put < 0 ? ckpt__migration_no_memory(f->err) : 0;
@@ -69,7 +69,7 @@ static int visit(void *ctx, const ckpt_visit *visit)
 /* *done: it was a module. */
 static ckpt_status flatten(ckpt__migration *m, ckpt_value *v, uint64_t *budget, bool *done, ckpt_error *err)
 {
-    flattener f = { .m = m, .names = ckpt__hash_new(v->entry_count), .budget = budget, .err = err };
+    flattener f = {.m = m, .names = ckpt__hash_new(v->entry_count), .budget = budget, .err = err};
     int walked = f.names ? ckpt_value_walk(v, 0, visit, &f, err) : ckpt__migration_no_memory(err);
     *done = walked == 0;
     if (walked == 0 && !f.collision) {
@@ -109,6 +109,6 @@ static ckpt_status flatten_if(void *ctx, ckpt_value *v, bool *below, ckpt_error 
 
 ckpt_status ckpt__migrate_flatten(ckpt__migration *m, ckpt_error *err)
 {
-    flattening f = { m, 20000000 };
+    flattening f = {m, 20000000};
     return ckpt__edit_dicts(m->from->root, flatten_if, &f, err);
 }

@@ -19,10 +19,10 @@ typedef struct cutter {
 /* The name without the file that it starts with, in a directory's tree. */
 static ckpt_str inner_name(const ckpt_visit *v)
 {
-    ckpt_str first = v->path.count > 1 ? v->path.keys[0].text : (ckpt_str){ NULL, 0 };
+    ckpt_str first = v->path.count > 1 ? v->path.keys[0].text : (ckpt_str){NULL, 0};
     if (!first.data || v->name.size <= first.size)
         return v->name;
-    return (ckpt_str){ v->name.data + first.size + 1, v->name.size - first.size - 1 };
+    return (ckpt_str){v->name.data + first.size + 1, v->name.size - first.size - 1};
 }
 
 static int cut_spot(void *ctx, const ckpt__spot *spot)
@@ -48,7 +48,7 @@ static int cut_spot(void *ctx, const ckpt__spot *spot)
 static ckpt_status cut_dropped(ckpt__migration *m, bool by_name, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
-    cutter c = { .m = m, .err = err };
+    cutter c = {.m = m, .err = err};
     ckpt_status status = CKPT_OK;
     if (by_name && !(c.names = ckpt__hash_new(x->tensor_count)))
         return ckpt__migration_no_memory(err);
@@ -79,7 +79,7 @@ static int cut_named_spot(void *ctx, const ckpt__spot *spot)
 
 ckpt_status ckpt__migrate_cut_named(ckpt__migration *m, ckpt__hash *names, ckpt_error *err)
 {
-    cutter c = { .m = m, .names = names, .err = err };
+    cutter c = {.m = m, .names = names, .err = err};
     ckpt_status status = ckpt__edit_walk(m->from->root, cut_named_spot, &c, err);
     if (status == CKPT_OK)
         m->holes |= ckpt__cuts_apply(&c.cuts);
@@ -91,9 +91,9 @@ ckpt_status ckpt__migrate_cut_named(ckpt__migration *m, ckpt__hash *names, ckpt_
  * the value is the other's from now on. */
 typedef struct renumber {
     const ckpt__migration *m;
-    const ckpt__hash *listed;     /* name -> tensor that stays */
-    size_t emptied;               /* places of tensors that stay, and are None now */
-    ckpt_str first;               /* the first of them */
+    const ckpt__hash *listed; /* name -> tensor that stays */
+    size_t emptied;           /* places of tensors that stay, and are None now */
+    ckpt_str first;           /* the first of them */
 } renumber;
 
 static int renumber_value(void *ctx, const ckpt_visit *visit)
@@ -104,7 +104,8 @@ static int renumber_value(void *ctx, const ckpt_visit *visit)
     if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && r->m->dropped[v->tensor] &&
         ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to))
         v->tensor = to;
-    if (v->kind == CKPT_V_NONE && ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to) && r->emptied++ == 0)
+    if (v->kind == CKPT_V_NONE && ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to) &&
+        r->emptied++ == 0)
         r->first = r->m->from->tensors[to].info.name;
     return CKPT_OK;
 }
@@ -113,7 +114,7 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
-    renumber r = { m, listed, 0, { NULL, 0 } };
+    renumber r = {m, listed, 0, {NULL, 0}};
     ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
         if (!m->dropped[i] && !ckpt__is_flat(x, i) &&
@@ -126,9 +127,10 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
         return status;
     char shown[200];
     ckpt__escape(shown, sizeof shown, r.first.data, r.first.size);
-    return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, "drop it by this name too",
-                            "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
-                            r.emptied)
+    return ckpt__report_add(
+               m->lost, CKPT_SEVERITY_WARNING, "lost", shown, "drop it by this name too",
+               "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
+               r.emptied)
                ? CKPT_OK
                : ckpt__migration_no_memory(err);
 }
@@ -146,7 +148,8 @@ static bool selected(const ckpt__migration *m, const ckpt_tensor_info *t, bool *
 {
     const ckpt_migrate_options *o = &m->options;
     const char *role = ckpt_role_name(t->role);
-    bool by_tensor = o->only_tensor_count == 0, by_role = o->only_role_count == 0, by_device = o->only_device_count == 0;
+    bool by_tensor = o->only_tensor_count == 0, by_role = o->only_role_count == 0,
+         by_device = o->only_device_count == 0;
     for (size_t i = 0; i < o->only_tensor_count; i++, used++) {
         bool is = ckpt__rule_matches(o->only_tensor[i], t->name);
         *used = *used || is;
@@ -207,7 +210,7 @@ static void canonical_free(ckpt__chosen *c)
 
 typedef struct dropper {
     ckpt__migration *m;
-    bool *used; /* one a pattern of --drop: it has matched */
+    bool *used;  /* one a pattern of --drop: it has matched */
     bool *chose; /* one a pattern of selected(): it has matched */
     ckpt__cuts *cuts;
     ckpt_error *err;
@@ -235,7 +238,8 @@ static void drop_below(dropper *d)
     ckpt__migration *m = d->m;
     for (size_t i = 0; i < m->from->tensor_count; i++)
         for (size_t k = 0; k < m->options.drop_count; k++)
-            if (!ckpt__rule_has_wildcard(m->options.drop[k]) && ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
+            if (!ckpt__rule_has_wildcard(m->options.drop[k]) &&
+                ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
                 m->dropped[i] = true;
                 d->used[k] = true;
             }
@@ -244,7 +248,7 @@ static void drop_below(dropper *d)
 /* After the tensors: places move when entries go. */
 static ckpt_status drop_values(dropper *d)
 {
-    ckpt__cuts cuts = { NULL, 0, 0 };
+    ckpt__cuts cuts = {NULL, 0, 0};
     d->cuts = &cuts;
     ckpt_status status = ckpt__edit_walk(d->m->from->root, drop_value, d, d->err);
     if (status == CKPT_OK)
@@ -260,7 +264,8 @@ static void forget_values(const dropper *d)
     for (size_t i = 0; i < d->m->canon->count; i++) {
         ckpt__canon_entry *e = &d->m->canon->entries[i];
         for (size_t k = 0; !e->is_tensor && k < o->drop_count; k++)
-            if (!ckpt__rule_has_wildcard(o->drop[k]) && (ckpt__rule_matches(o->drop[k], e->own) || ckpt__rule_is_below(e->own, o->drop[k])))
+            if (!ckpt__rule_has_wildcard(o->drop[k]) &&
+                (ckpt__rule_matches(o->drop[k], e->own) || ckpt__rule_is_below(e->own, o->drop[k])))
                 e->value = NULL;
     }
 }
@@ -284,7 +289,8 @@ static void drop_tensors(dropper *d, const ckpt_str *names)
     }
 }
 
-static ckpt_status unused(dropper *d, const char *option, const char *rule, const char *why, const ckpt__rule_names *names)
+static ckpt_status unused(dropper *d, const char *option, const char *rule, const char *why,
+                          const ckpt__rule_names *names)
 {
     char said[300];
     snprintf(said, sizeof said, "%s '%s'", option, rule);
@@ -299,7 +305,10 @@ static void put_kinds(const ckpt__index *x, bool roles, char *out, size_t size)
     for (size_t i = 0; i < x->tensor_count && used + 40 < size; i++) {
         ckpt_str device = x->tensors[i].info.device;
         char kind[40];
-        snprintf(kind, sizeof kind, "%s", roles ? ckpt_role_name(x->tensors[i].info.role) : device.data ? device.data : "");
+        snprintf(kind, sizeof kind, "%s",
+                 roles         ? ckpt_role_name(x->tensors[i].info.role)
+                 : device.data ? device.data
+                               : "");
         const char *at = strstr(out, kind);
         size_t n = strlen(kind);
         while (n && at && (at[n] != 0 && at[n] != ','))
@@ -320,8 +329,8 @@ static ckpt_status note_unused_kinds(dropper *d, const bool *chose, bool roles)
         if (chose[k])
             continue;
         put_kinds(d->m->from, roles, kinds, sizeof kinds);
-        snprintf(why, sizeof why, "matches nothing; there %s %s", *kinds ? strchr(kinds, ',') ? "are" : "is" : "is none",
-                 *kinds ? kinds : "at all");
+        snprintf(why, sizeof why, "matches nothing; there %s %s",
+                 *kinds ? strchr(kinds, ',') ? "are" : "is" : "is none", *kinds ? kinds : "at all");
         status = unused(d, roles ? "--role" : "--device", rules[k], why, NULL);
     }
     return status;
@@ -330,34 +339,38 @@ static ckpt_status note_unused_kinds(dropper *d, const bool *chose, bool roles)
 static ckpt_status note_unused(dropper *d, const ckpt__chosen *c)
 {
     const ckpt_migrate_options *o = &d->m->options;
-    ckpt__rule_names names = { d->m->from, c->names, c->canon, NULL };
+    ckpt__rule_names names = {d->m->from, c->names, c->canon, NULL};
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->drop_count; k++)
         if (!d->used[k])
             status = unused(d, "--drop", o->drop[k], "matches nothing", &names);
-    names = (ckpt__rule_names){ d->m->from, NULL, NULL, NULL };
+    names = (ckpt__rule_names){d->m->from, NULL, NULL, NULL};
     for (size_t k = 0; status == CKPT_OK && k < o->only_tensor_count; k++)
         if (!d->chose[k])
             status = unused(d, "--tensor", o->only_tensor[k], "matches nothing", &names);
     if (status == CKPT_OK)
         status = note_unused_kinds(d, d->chose + o->only_tensor_count, true);
-    return status == CKPT_OK ? note_unused_kinds(d, d->chose + o->only_tensor_count + o->only_role_count, false) : status;
+    return status == CKPT_OK ? note_unused_kinds(d, d->chose + o->only_tensor_count + o->only_role_count, false)
+                             : status;
 }
 
 static ckpt_status note_dropped(dropper *d, const bool *before)
 {
     const ckpt__migration *m = d->m;
     ckpt_status status = CKPT_OK;
-    size_t left = 0, used = 0, all = m->options.only_tensor_count + m->options.only_role_count + m->options.only_device_count;
+    size_t left = 0, used = 0,
+           all = m->options.only_tensor_count + m->options.only_role_count + m->options.only_device_count;
     for (size_t k = 0; k < all; k++)
         used += d->chose[k];
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
         left += !m->dropped[i];
         if (m->dropped[i] && !before[i])
-            status = ckpt__migration_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err, "left out as asked");
+            status = ckpt__migration_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err,
+                                          "left out as asked");
     }
     if (status == CKPT_OK && !left && m->from->tensor_count && all && used == all)
-        status = ckpt__rule_unused(d->m, "--tensor, --role and --device together", "select none of the tensors", NULL, NULL, d->err);
+        status = ckpt__rule_unused(d->m, "--tensor, --role and --device together", "select none of the tensors", NULL,
+                                   NULL, d->err);
     return status;
 }
 
@@ -413,7 +426,8 @@ static void forget_params(ckpt__canon *canon, const bool *kept)
     }
 }
 
-static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count, ckpt_error *err)
+static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count,
+                         ckpt_error *err)
 {
     size_t slot = 0, n = 0, groups = c->canon->group_count;
     ckpt__hash *slots = ckpt__hash_new(count);
@@ -438,9 +452,9 @@ static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_v
         forget_params(c->canon, kept);
         if (status == CKPT_OK)
             status = ckpt__migration_note(
-                m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){ NULL, 0 }, err,
-                "%zu parameters left the optimizer with their state; the ids of the other %zu are dense again", count - n,
-                n);
+                m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, err,
+                "%zu parameters left the optimizer with their state; the ids of the other %zu are dense again",
+                count - n, n);
     }
     ckpt__hash_free(slots);
     free(kept);
@@ -492,8 +506,8 @@ ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
     }
     if (!o->drop_count && !o->replace_count && !selects(o))
         return CKPT_OK;
-    dropper d = { .m = m, .err = err };
-    ckpt__chosen c = { NULL, NULL, NULL, NULL };
+    dropper d = {.m = m, .err = err};
+    ckpt__chosen c = {NULL, NULL, NULL, NULL};
     d.used = calloc(o->drop_count + 1, sizeof *d.used);
     d.chose = calloc(o->only_tensor_count + o->only_role_count + o->only_device_count + 1, sizeof *d.chose);
     bool *before = calloc(m->from->tensor_count + 1, sizeof *before);

@@ -6,10 +6,11 @@
 /* Names of the source's tensors. The struct exists because a rule may use the canonical name as well as the file's
  * own: nobody knows the number that a parameter's state has in the file. */
 typedef struct ckpt__chosen {
-    ckpt__canon *canon;           /* borrowed from the migration */
-    ckpt__hash *listed;           /* own name -> tensor: a tie is listed under both */
-    ckpt_str *names;              /* heap, one a tensor: its canonical name */
-    ckpt__hash *replaced;         /* canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
+    ckpt__canon *canon; /* borrowed from the migration */
+    ckpt__hash *listed; /* own name -> tensor: a tie is listed under both */
+    ckpt_str *names;    /* heap, one a tensor: its canonical name */
+    ckpt__hash
+        *replaced; /* canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
 } ckpt__chosen;
 
 /* The tensor that the entry is listed as. */

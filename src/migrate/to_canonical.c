@@ -9,16 +9,16 @@
 
 /* One part of a dotted name, in the arena. "optimizer.groups.0.lr" has four nodes; only the last has a value. */
 typedef struct node {
-    ckpt_str key;                 /* "groups" */
-    const ckpt_value *value;      /* NULL: the node is a dict of its children */
-    struct node *parent, *first, *last, *next;    /* first and last child, next child of the parent; NULL: none */
-    size_t children;              /* how many */
+    ckpt_str key;                              /* "groups" */
+    const ckpt_value *value;                   /* NULL: the node is a dict of its children */
+    struct node *parent, *first, *last, *next; /* first and last child, next child of the parent; NULL: none */
+    size_t children;                           /* how many */
 } node;
 
 typedef struct nest {
     ckpt__arena *arena;
-    ckpt__hash *by_name;          /* whole dotted name -> number of the node */
-    node **nodes;                 /* heap, parents first */
+    ckpt__hash *by_name; /* whole dotted name -> number of the node */
+    node **nodes;        /* heap, parents first */
     size_t count, capacity;
 } nest;
 
@@ -57,7 +57,7 @@ static node *nest_at(nest *n, const char *name, size_t size)
         if (ckpt__hash_get(n->by_name, name, end, &number))
             next = n->nodes[number];
         if (next && next->value && end < size) {
-            end = size - 1;       /* once more, for the rest as one key */
+            end = size - 1; /* once more, for the rest as one key */
             continue;
         }
         if (!next) {
@@ -79,7 +79,7 @@ static bool is_list(const node *n)
     for (const node *c = n->first; c; c = c->next, i++)
         if (c->first || !ckpt__str_is(c->key, (snprintf(text, sizeof text, "%zu", i), text)))
             return false;
-    return i > 0 && n->parent && n->parent->parent;      /* never the root or what stands right below it */
+    return i > 0 && n->parent && n->parent->parent; /* never the root or what stands right below it */
 }
 
 static const ckpt_value *make_dict(ckpt__arena *a, const node *n, bool list)
@@ -187,8 +187,8 @@ static bool join(const ckpt_value *canonical, const ckpt_value *rest, ckpt__aren
     return *out != NULL;
 }
 
-static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bool mark, ckpt__arena *a, ckpt_report *lost,
-                         const ckpt_value **out, ckpt_error *err)
+static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bool mark, ckpt__arena *a,
+                         ckpt_report *lost, const ckpt_value **out, ckpt_error *err)
 {
     size_t room = canonical->entry_count + rest->entry_count + 1, n = 0;
     ckpt_entry *entries = ckpt__arena_array(a, room, sizeof *entries);
@@ -206,7 +206,7 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bo
             continue;
         }
         if (taken->value == e->value || (e->value->kind == CKPT_V_DICT && e->value->entry_count == 0))
-            continue;             /* `step` is both */
+            continue; /* `step` is both */
         bool dicts = taken->value->kind == CKPT_V_DICT && e->value->kind == CKPT_V_DICT;
         if (dicts && !join(taken->value, e->value, a, &both))
             return ckpt__fail_memory(err, "the value tree", room);
@@ -214,8 +214,9 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bo
         ckpt__escape(key, sizeof key, e->key->text.data, e->key->text.size);
         if (both)
             taken->value = both;
-        else if (!ckpt__report_add(lost, CKPT_SEVERITY_WARNING, "lost", key, NULL,
-                                   "the rest of the root's entry '%s' is left out: the name is that of the canonical one", key))
+        else if (!ckpt__report_add(
+                     lost, CKPT_SEVERITY_WARNING, "lost", key, NULL,
+                     "the rest of the root's entry '%s' is left out: the name is that of the canonical one", key))
             return ckpt__fail_memory(err, "the report", 0);
     }
     size_t first = canonical->entry_count;
@@ -242,15 +243,16 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
     if (rest->kind == CKPT_V_DICT)
         return merge(canonical, rest, mark, arena, lost, out, err);
     if (rest->kind == CKPT_V_TENSOR && canonical->entry_count == 0)
-        *out = NULL;              /* a bare tensor: the name says it all */
+        *out = NULL; /* a bare tensor: the name says it all */
     else if (canonical->entry_count == 0)
-        *out = rest;              /* a list of tensors, an object: kept as it is */
+        *out = rest; /* a list of tensors, an object: kept as it is */
     else if (rest->kind != CKPT_V_TENSOR) {
         char name[200];
         ckpt_str class = rest->class_name.data ? rest->class_name : ckpt__s(ckpt_kind_name(rest->kind));
         ckpt__escape(name, sizeof name, class.data, class.size);
         if (!ckpt__report_add(lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL,
-                              "the values of the root, of class %s, beside the model, the optimizer and the scaler", name))
+                              "the values of the root, of class %s, beside the model, the optimizer and the scaler",
+                              name))
             return ckpt__fail_memory(err, "the report", 0);
     }
     return CKPT_OK;
@@ -296,8 +298,8 @@ static const ckpt_value *replaced(const ckpt_value *dict, const char *key, const
     return copy;
 }
 
-ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena, const ckpt_value **out,
-                                ckpt_error *err)
+ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena,
+                                const ckpt_value **out, ckpt_error *err)
 {
     const ckpt_value *optimizer = ckpt_value_get(root, "optimizer"), *groups = ckpt_value_get(optimizer, "groups");
     *out = root;
@@ -310,7 +312,8 @@ ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind
             return ckpt__fail_memory(err, "the value tree", 0);
         ((ckpt_entry *)(uintptr_t)copy->entries)[i].value = group;
     }
-    const ckpt_value *fresh = copy ? replaced(root, "optimizer", replaced(optimizer, "groups", copy, arena), arena) : NULL;
+    const ckpt_value *fresh =
+        copy ? replaced(root, "optimizer", replaced(optimizer, "groups", copy, arena), arena) : NULL;
     if (!fresh)
         return ckpt__fail_memory(err, "the value tree", 0);
     *out = fresh;

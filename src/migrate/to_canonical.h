@@ -14,6 +14,6 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
 ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
                                const ckpt_value **out, ckpt_error *err);
 /* The tree with the groups' flags (optimizer.groups.<g>.fused, capturable, foreach) set to what `kind` is. */
-ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena, const ckpt_value **out,
-                                ckpt_error *err);
+ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena,
+                                const ckpt_value **out, ckpt_error *err);
 #endif

@@ -17,9 +17,10 @@ typedef struct dict {
 typedef struct builder {
     ckpt__migration *m;
     ckpt__arena *arena;
-    bool *taken;                  /* one a canonical entry: it was dealt with */
-    ckpt__hash *params;           /* name of a parameter that the optimizer has -> its id */
-    dict *states; size_t count;   /* heap: states[id] is the state of the parameter with that id; count of ids */
+    bool *taken;        /* one a canonical entry: it was dealt with */
+    ckpt__hash *params; /* name of a parameter that the optimizer has -> its id */
+    dict *states;
+    size_t count; /* heap: states[id] is the state of the parameter with that id; count of ids */
     ckpt_error *err;
 } builder;
 
@@ -27,7 +28,7 @@ static bool put(dict *d, const ckpt_value *key, const ckpt_value *value)
 {
     if (!key || !value || !ckpt__grow(&d->entries, &d->capacity, d->count + 1, sizeof *d->entries))
         return false;
-    d->entries[d->count++] = (ckpt_entry){ key, value };
+    d->entries[d->count++] = (ckpt_entry){key, value};
     return true;
 }
 
@@ -40,7 +41,7 @@ static const ckpt_value *finish(const builder *b, dict *d)
 {
     const ckpt_value *v = ckpt__value_dict(b->arena, d->entries, d->count);
     free(d->entries);
-    *d = (dict){ 0 };
+    *d = (dict){0};
     return v;
 }
 
@@ -94,7 +95,7 @@ static bool split_state(const builder *b, ckpt_str name, size_t *id, ckpt_str *k
         return false;
     for (size_t at = name.size; at-- > from;)
         if (name.data[at] == '.' && ckpt__hash_get(b->params, name.data + from, at - from, id)) {
-            *key = (ckpt_str){ name.data + at + 1, name.size - at - 1 };
+            *key = (ckpt_str){name.data + at + 1, name.size - at - 1};
             return key->size > 0;
         }
     return false;
@@ -119,8 +120,8 @@ static ckpt_status take_states(builder *b)
 /* ---- lists in a state (LBFGS's old_dirs), which canonical names take apart: "old_dirs.0", "old_dirs.1", ... */
 
 typedef struct pieces {
-    const ckpt_value **items;     /* by number; NULL: not seen */
-    size_t count, at;             /* how many there are; the entry that the first of them was */
+    const ckpt_value **items; /* by number; NULL: not seen */
+    size_t count, at;         /* how many there are; the entry that the first of them was */
     bool whole;
 } pieces;
 
@@ -133,7 +134,7 @@ static bool split_number(const ckpt_value *key, ckpt_str *list, size_t *number)
     if (dot < 2 || dot == key->text.size || key->text.data[dot - 1] != '.' ||
         !ckpt__parse_i64(key->text.data + dot, key->text.size - dot, &n) || n < 0)
         return false;
-    *list = (ckpt_str){ key->text.data, dot - 1 };
+    *list = (ckpt_str){key->text.data, dot - 1};
     *number = (size_t)n;
     return true;
 }
@@ -150,7 +151,7 @@ static ckpt_status find_pieces(builder *b, const dict *d, ckpt__hash *names, pie
         if (added < 0)
             return ckpt__migration_no_memory(b->err);
         if (added)
-            lists[which = (*count)++] = (pieces){ .at = i, .whole = true };
+            lists[which = (*count)++] = (pieces){.at = i, .whole = true};
         lists[which].count++;
     }
     for (size_t i = 0; i < d->count; i++) {
@@ -176,8 +177,8 @@ static ckpt_status put_lists(builder *b, dict *d, const ckpt__hash *names, const
         if (!piece) {
             d->entries[kept++] = d->entries[i];
         } else if (lists[which].at == i) {
-            ckpt_entry e = { ckpt__value_str(b->arena, name.data, name.size),
-                             ckpt__value_list(b->arena, CKPT_V_LIST, lists[which].items, lists[which].count) };
+            ckpt_entry e = {ckpt__value_str(b->arena, name.data, name.size),
+                            ckpt__value_list(b->arena, CKPT_V_LIST, lists[which].items, lists[which].count)};
             if (!e.key || !e.value)
                 return ckpt__migration_no_memory(b->err);
             d->entries[kept++] = e;
@@ -207,8 +208,8 @@ static ckpt_status join_lists(builder *b, dict *d)
 
 static bool is_flag(ckpt_str key)
 {
-    static const char *const flags[] = { "amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "nesterov",
-                                         "decoupled_weight_decay" };
+    static const char *const flags[] = {"amsgrad",        "maximize", "foreach",  "capturable",
+                                        "differentiable", "fused",    "nesterov", "decoupled_weight_decay"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (ckpt__str_is(key, flags[i]))
             return true;
@@ -244,12 +245,11 @@ static const ckpt_value *as_torch(const builder *b, ckpt_str key, const ckpt_val
 /* The value of "optimizer.groups.<g>" in the tree, which holds the group's settings. */
 static const ckpt_value *group_dict(const builder *b, ckpt_str group)
 {
-    ckpt__buf path = { 0 };
+    ckpt__buf path = {0};
     ckpt__buf_str(&path, groups_head);
     ckpt__buf_add(&path, group.data, group.size);
-    const ckpt_value *v = path.failed || !b->m->from->root
-                              ? NULL
-                              : ckpt__value_at(b->m->from->root, (ckpt_str){ path.data, path.size });
+    const ckpt_value *v =
+        path.failed || !b->m->from->root ? NULL : ckpt__value_at(b->m->from->root, (ckpt_str){path.data, path.size});
     ckpt__buf_free(&path);
     return v && v->kind == CKPT_V_DICT ? v : NULL;
 }
@@ -302,7 +302,7 @@ static const ckpt_value *names_of(const builder *b, const ckpt__canon_group *g)
 /* One that was made has the names too, as torch has them of named parameters: else nothing says which order it is. */
 static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g)
 {
-    dict d = { 0 };
+    dict d = {0};
     const ckpt_value *own = group_dict(b, g->name);
     bool ok = true, made = b->m->group_made;
     for (size_t i = 0; own && ok && i < own->entry_count; i++) {
@@ -325,13 +325,15 @@ static ckpt_status share_step(builder *b, dict *state)
         has |= ckpt__str_is(state->entries[i].key->text, "step");
         moments |= ckpt__str_is(state->entries[i].key->text, "exp_avg");
     }
-    return has || !moments || put_named(b, state, "step", 4, ckpt__value_int(b->arena, step)) ? CKPT_OK : ckpt__migration_no_memory(b->err);
+    return has || !moments || put_named(b, state, "step", 4, ckpt__value_int(b->arena, step))
+               ? CKPT_OK
+               : ckpt__migration_no_memory(b->err);
 }
 
 static ckpt_status make_optimizer(builder *b, dict *root)
 {
     const ckpt__canon *c = b->m->canon;
-    dict state = { 0 }, both = { 0 };
+    dict state = {0}, both = {0};
     const ckpt_value **groups = ckpt__arena_array(b->arena, c->group_count + 1, sizeof *groups);
     bool ok = groups != NULL;
     if (c->group_count == 0)
@@ -346,8 +348,7 @@ static ckpt_status make_optimizer(builder *b, dict *root)
         ok = (groups[g] = make_group(b, &c->groups[g])) != NULL;
     ok = ok && put_named(b, &both, "state", 5, finish(b, &state)) &&
          put_named(b, &both, "param_groups", 12, ckpt__value_list(b->arena, CKPT_V_LIST, groups, c->group_count)) &&
-         (b->m->group_made || put_settings(b, &both)) &&
-         put_named(b, root, "optimizer", 9, finish(b, &both));
+         (b->m->group_made || put_settings(b, &both)) && put_named(b, root, "optimizer", 9, finish(b, &both));
     free(state.entries);
     free(both.entries);
     return ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
@@ -358,7 +359,7 @@ static ckpt_status make_optimizer(builder *b, dict *root)
 static ckpt_status make_model(builder *b, dict *root)
 {
     const ckpt__canon *c = b->m->canon;
-    dict d = { 0 };
+    dict d = {0};
     bool ok = true;
     for (size_t i = 0; ok && i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
@@ -392,15 +393,16 @@ static ckpt_status put_values(builder *b, dict *root)
     const ckpt_value *from = b->m->from->root;
     for (size_t i = 0; from && from->kind == CKPT_V_DICT && i < from->entry_count; i++) {
         const ckpt_entry *e = &from->entries[i];
-        ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){ NULL, 0 };
-        if (ckpt__str_is(key, CKPT__OUTSIDE_KEY) || ckpt__str_is(key, CKPT__TORCH_KEY) || ckpt__str_is(key, "optimizer"))
+        ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){NULL, 0};
+        if (ckpt__str_is(key, CKPT__OUTSIDE_KEY) || ckpt__str_is(key, CKPT__TORCH_KEY) ||
+            ckpt__str_is(key, "optimizer"))
             continue;
         ckpt_str kept = key;
         if (key.data && has_key(root, key)) {
-            ckpt__buf other = { 0 };
+            ckpt__buf other = {0};
             ckpt__buf_add(&other, key.data, key.size);
             ckpt__buf_str(&other, ".values");
-            kept = other.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(b->arena, other.data, other.size);
+            kept = other.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->arena, other.data, other.size);
             ckpt__buf_free(&other);
             if (!kept.data)
                 return ckpt__migration_no_memory(b->err);
@@ -441,8 +443,8 @@ static ckpt_status put_tensors(builder *b, dict *root)
 
 ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
 {
-    builder b = { .m = m, .arena = m->index->arena, .err = err };
-    dict d = { 0 };
+    builder b = {.m = m, .arena = m->index->arena, .err = err};
+    dict d = {0};
     b.taken = calloc(m->canon->count + 1, sizeof *b.taken);
     ckpt_status status = b.taken ? number_params(&b) : ckpt__migration_no_memory(b.err);
     if (status == CKPT_OK)

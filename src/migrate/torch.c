@@ -28,7 +28,7 @@ static const ckpt_value *mark_files(ckpt__migration *m)
 {
     ckpt__arena *a = m->index->arena;
     const ckpt_value *root = m->from->root;
-    ckpt_entry mark = { ckpt__value_str(a, FILES_KEY, strlen(FILES_KEY)), ckpt__value_bool(a, true) };
+    ckpt_entry mark = {ckpt__value_str(a, FILES_KEY, strlen(FILES_KEY)), ckpt__value_bool(a, true)};
     if (root->kind != CKPT_V_DICT)
         return root;
     ckpt_value *copy = ckpt__value_dict(a, root->entries, root->entry_count);
@@ -47,7 +47,7 @@ static void read_mark(ckpt__migration *m)
         !ckpt__entry_of(root->state, FILES_KEY))
         return;
     root->state = NULL;
-    root->class_name = (ckpt_str){ NULL, 0 };
+    root->class_name = (ckpt_str){NULL, 0};
     root->origin = NULL;
     m->by_files = true;
     m->from->kind = "directory";
@@ -58,10 +58,10 @@ static void read_mark(ckpt__migration *m)
 /* The two walks of become_torch: the first names a tensor by its first place, the second names its other records. */
 typedef struct name_walk {
     ckpt__index *x;
-    bool *named;                  /* heap, one a tensor: it has its name from the tree */
-    bool again;                   /* the second walk: second places of tensors that are recorded under each of their names */
+    bool *named; /* heap, one a tensor: it has its name from the tree */
+    bool again;  /* the second walk: second places of tensors that are recorded under each of their names */
     ckpt__views views;
-    size_t closed;                /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */
+    size_t closed; /* the depth of a tensor that is no record of its own, with its parts below it; 0: none */
     ckpt_error *err;
 } name_walk;
 
@@ -75,8 +75,7 @@ static bool other_record(const name_walk *n, size_t tensor, ckpt_str place, size
     for (size_t k = 0; k < count; k++) {
         size_t i = views[k];
         if (!n->named[i] && ckpt__is_flat(n->x, i) && n->x->tensors[i].info.name.size > 0 &&
-            ckpt__str_ends_with(place, n->x->tensors[i].info.name) &&
-            ckpt__same_view(&n->x->tensors[i], t)) {
+            ckpt__str_ends_with(place, n->x->tensors[i].info.name) && ckpt__same_view(&n->x->tensors[i], t)) {
             *out = i;
             return true;
         }
@@ -111,7 +110,7 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
             return ckpt__migration_no_memory(n->err);
     }
     info->name = name;
-    info->path = (ckpt_path){ keys, visit->path.count };
+    info->path = (ckpt_path){keys, visit->path.count};
     info->inside = visit->inside;
     n->named[tensor] = true;
     return 0;
@@ -121,26 +120,26 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
 static bool edits_content(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count || o->only_role_count ||
-           o->only_device_count;
+    return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count ||
+           o->only_role_count || o->only_device_count;
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */
 static bool edits(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain || o->map_device_objects || o->drop_count ||
-           o->replace_count || o->cast_count || o->param_name_count || o->only_tensor_count || o->only_role_count || o->only_device_count ||
-           o->fix_count || m->map ||
-           m->kind != CKPT_OPTIMIZER_DEFAULT;
+    return o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain || o->map_device_objects ||
+           o->drop_count || o->replace_count || o->cast_count || o->param_name_count || o->only_tensor_count ||
+           o->only_role_count || o->only_device_count || o->fix_count || m->map || m->kind != CKPT_OPTIMIZER_DEFAULT;
 }
 
 static ckpt_status note_closed(ckpt__migration *m, size_t count, ckpt_error *err)
 {
-    return ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "not-edited", (ckpt_str){ NULL, 0 }, err,
-                            "tensors that are not dense, or on meta (%zu), get other names and devices alone: dtypes of those, and "
-                            "which of them go along, are only changed when the torch file is migrated itself",
-                            count);
+    return ckpt__migration_note(
+        m, CKPT_SEVERITY_WARNING, "not-edited", (ckpt_str){NULL, 0}, err,
+        "tensors that are not dense, or on meta (%zu), get other names and devices alone: dtypes of those, and "
+        "which of them go along, are only changed when the torch file is migrated itself",
+        count);
 }
 
 static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error *err)
@@ -148,13 +147,14 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     ckpt__index *x = m->from;
     const ckpt_value *root = NULL;
     size_t closed = 0;
-    name_walk n = { .x = x, .err = err };
+    name_walk n = {.x = x, .err = err};
     free(m->strides);
     m->strides = calloc(x->tensor_count + 1, sizeof *m->strides);
     m->stride_count = x->tensor_count;
     n.named = calloc(x->tensor_count + 1, sizeof *n.named);
-    ckpt_status status = n.named && m->strides && ckpt__views_make(x, &n.views) ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
-                                               : ckpt__migration_no_memory(err);
+    ckpt_status status = n.named && m->strides && ckpt__views_make(x, &n.views)
+                             ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
+                             : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
     n.again = true;
@@ -176,7 +176,7 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
 
 static void take_out(ckpt_value *root, const ckpt_entry *e)
 {
-    ckpt_entry *entries = (ckpt_entry *)(uintptr_t)root->entries;     /* trees of migrate are its own */
+    ckpt_entry *entries = (ckpt_entry *)(uintptr_t)root->entries; /* trees of migrate are its own */
     size_t at = (size_t)(e - entries);
     memmove(entries + at, entries + at + 1, (root->entry_count - at - 1) * sizeof *entries);
     root->entry_count--;
@@ -197,7 +197,8 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
     ckpt__index *x = m->from;
     bool *shown = calloc(x->storage_count + 1, sizeof *shown);
     const ckpt_migrate_options *o = &m->options;
-    bool leaves_out = o->drop_count || o->replace_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+    bool leaves_out =
+        o->drop_count || o->replace_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
     ckpt_status status = shown ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; shown && i < x->tensor_count; i++)
         if (x->tensors[i].piece_count == 1) {
@@ -238,18 +239,18 @@ bool ckpt__migrate_torch_keeps(const ckpt__migration *m)
     const ckpt__index *x = m->from;
     bool structured = ckpt__has_tree(x) || m->reader->source->directory;
     /* one of libtorch's in C++ that has names is made from those again (to_torch.c) */
-    return m->format->keeps_torch && !m->options.weights_only && !ckpt__format_of(x)->canonical && structured && x->root &&
-           !m->named_script;
+    return m->format->keeps_torch && !m->options.weights_only && !ckpt__format_of(x)->canonical && structured &&
+           x->root && !m->named_script;
 }
 
 /* ---- edited along, for a native target */
 
 /* What becomes of a native file's tensors, to be taken back. */
 typedef struct before {
-    ckpt_tensor_info *tensors;    /* heap */
+    ckpt_tensor_info *tensors; /* heap */
     size_t count;
     const ckpt_value *root;
-    ckpt__hash *names;            /* -> a tensor */
+    ckpt__hash *names; /* -> a tensor */
 } before;
 
 static void free_before(before *b)
@@ -326,8 +327,9 @@ static bool same_names(const ckpt__index *x, const ckpt__canon *canon, const bef
     for (size_t i = 0; i < canon->count; i++) {
         const ckpt__canon_entry *e = &canon->entries[i];
         size_t named;
-        if (e->is_tensor && !ckpt__is_flat(x, e->tensor) && (e->tensor >= b->count || !ckpt__hash_get(b->names, e->name.data, e->name.size, &named) ||
-                             !same_bytes(&x->tensors[e->tensor], &x->tensors[named])))
+        if (e->is_tensor && !ckpt__is_flat(x, e->tensor) &&
+            (e->tensor >= b->count || !ckpt__hash_get(b->names, e->name.data, e->name.size, &named) ||
+             !same_bytes(&x->tensors[e->tensor], &x->tensors[named])))
             return false;
     }
     return true;
@@ -348,10 +350,10 @@ static ckpt_status try_along(ckpt__migration *m, ckpt_str pickle, const before *
     if (status == CKPT_OK)
         status = become_torch(m, pickle, err);
     if (status == CKPT_OK) {
-        ckpt__canon_hints hints = { .map = m->map,
-                                    .param_names = m->kept_names,
-                                    .param_name_count = m->kept_name_count,
-                                    .optional_optimizer = true };
+        ckpt__canon_hints hints = {.map = m->map,
+                                   .param_names = m->kept_names,
+                                   .param_name_count = m->kept_name_count,
+                                   .optional_optimizer = true};
         *along = ckpt__canon_build(m->from, &hints, &canon, said, &why) == CKPT_OK && same_names(m->from, canon, b);
         ckpt__canon_free(canon);
     }
@@ -361,16 +363,17 @@ static ckpt_status try_along(ckpt__migration *m, ckpt_str pickle, const before *
 
 static ckpt_status edit_along(ckpt__migration *m, const ckpt_entry *e, ckpt_error *err)
 {
-    before b = { 0 };
+    before b = {0};
     bool along = false;
-    ckpt_status status = note_before(m->from, &b) ? try_along(m, e->value->text, &b, &along, err)
-                                                  : ckpt__migration_no_memory(err);
+    ckpt_status status =
+        note_before(m->from, &b) ? try_along(m, e->value->text, &b, &along, err) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK && !along) {
         take_back(m, &b);
         take_out((ckpt_value *)(uintptr_t)m->from->root, e);
-        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "structure-dropped", (ckpt_str){ NULL, 0 }, err,
-                                  "the structure of the torch file that it was made from cannot be changed along, and is left "
-                                  "out: --to torch will make one of the names");
+        status = ckpt__migration_note(
+            m, CKPT_SEVERITY_NOTE, "structure-dropped", (ckpt_str){NULL, 0}, err,
+            "the structure of the torch file that it was made from cannot be changed along, and is left "
+            "out: --to torch will make one of the names");
     }
     free_before(&b);
     return status;
@@ -397,14 +400,14 @@ ckpt_status ckpt__migrate_torch_open(ckpt__migration *m, ckpt_error *err)
 static ckpt_status renumber(ckpt__migration *m, ckpt__torch_pickling *p, ckpt_error *err)
 {
     const size_t *record_of = p->record_of;
-    ckpt__buf pickle = { 0 };
+    ckpt__buf pickle = {0};
     ckpt__buf_free(&m->kept);
     p->record_of = NULL;
-    p->lost = NULL;               /* it was said */
+    p->lost = NULL; /* it was said */
     ckpt_status status = ckpt__torch_pickle(p, &pickle, err);
     if (status == CKPT_OK)
-        status = ckpt__torch_kept_renumber((ckpt_str){ pickle.data, pickle.size }, record_of, m->index->tensor_count, &m->kept,
-                                           err);
+        status = ckpt__torch_kept_renumber((ckpt_str){pickle.data, pickle.size}, record_of, m->index->tensor_count,
+                                           &m->kept, err);
     ckpt__buf_free(&pickle);
     return status;
 }
@@ -414,8 +417,9 @@ ckpt_status ckpt__migrate_torch_keep(ckpt__migration *m, const ckpt_value **kept
     *kept = NULL;
     if (!ckpt__migrate_torch_keeps(m))
         return CKPT_OK;
-    ckpt__write_request q = { .index = m->index, .tensors = m->chosen, .count = m->chosen_count };
-    ckpt__torch_pickling p = { .index = m->index, .source = m->from, .root = m->from->root, .lost = m->lost, .kept = true };
+    ckpt__write_request q = {.index = m->index, .tensors = m->chosen, .count = m->chosen_count};
+    ckpt__torch_pickling p = {
+        .index = m->index, .source = m->from, .root = m->from->root, .lost = m->lost, .kept = true};
     size_t *record_of = NULL;
     ckpt_status status = CKPT_OK;
     if (ckpt__migrate_in_files(m) && !(p.root = mark_files(m)))
@@ -424,7 +428,7 @@ ckpt_status ckpt__migrate_torch_keep(ckpt__migration *m, const ckpt_value **kept
         status = ckpt__migrate_torch_flags(m, err);
     if (status == CKPT_OK)
         status = ckpt__native_records(&q, &record_of, err);
-    ckpt__heap_trim();            /* its entries */
+    ckpt__heap_trim(); /* its entries */
     p.record_of = record_of;
     if (status == CKPT_OK)
         status = ckpt__torch_pickle(&p, &m->kept, err);
@@ -434,7 +438,7 @@ ckpt_status ckpt__migrate_torch_keep(ckpt__migration *m, const ckpt_value **kept
     free(p.storages);
     ckpt_value *v = status == CKPT_OK ? ckpt__value_new(m->index->arena, CKPT_V_BYTES) : NULL;
     if (v)
-        v->text = (ckpt_str){ m->kept.data, m->kept.size };
+        v->text = (ckpt_str){m->kept.data, m->kept.size};
     else if (status == CKPT_OK)
         status = ckpt__migration_no_memory(err);
     *kept = v;
@@ -454,9 +458,9 @@ ckpt_status ckpt__migrate_torch_attach(ckpt__migration *m, const ckpt_value *kep
         return ckpt__migration_no_memory(err);
     for (size_t i = 0; dict && i < n; i++)
         entries[i] = root->entries[i];
-    if (!dict && root)            /* a list, a number: it keeps a place of its own */
-        entries[0] = (ckpt_entry){ ckpt__value_str(a, "value", 5), root };
-    entries[n] = (ckpt_entry){ ckpt__value_str(a, CKPT__TORCH_KEY, strlen(CKPT__TORCH_KEY)), kept };
+    if (!dict && root) /* a list, a number: it keeps a place of its own */
+        entries[0] = (ckpt_entry){ckpt__value_str(a, "value", 5), root};
+    entries[n] = (ckpt_entry){ckpt__value_str(a, CKPT__TORCH_KEY, strlen(CKPT__TORCH_KEY)), kept};
     ckpt_value *fresh = ckpt__value_dict(a, entries, n + 1);
     if (!fresh || !entries[n].key || (n && !entries[0].key))
         return ckpt__migration_no_memory(err);
@@ -473,7 +477,7 @@ ckpt_status ckpt__migrate_torch_views(ckpt__migration *m, const ckpt__recipe *re
     const ckpt__index *x = m->index;
     bool *views = calloc(x->storage_count + 1, sizeof *views);
     size_t count = 0;
-    ckpt_str first = { NULL, 0 };
+    ckpt_str first = {NULL, 0};
     ckpt_status status = views ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; views && i < recipe->count; i++)
         if (recipe->segments[i].kind == CKPT__STORAGE && recipe->segments[i].number < x->storage_count)
@@ -485,10 +489,11 @@ ckpt_status ckpt__migrate_torch_views(ckpt__migration *m, const ckpt__recipe *re
         first = count++ ? first : t->info.name;
     }
     if (count && m->format->keeps_torch && ckpt__migrate_torch_keeps(m))
-        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "view", count == 1 ? first : (ckpt_str){ NULL, 0 }, err,
-                                  "%zu %s (not in C order, or of a part of its storage; conjugate or negated): kept so, which a "
-                                  "reader of plain safetensors sees as the bytes of ckpt.storage.*, under no name",
-                                  count, count == 1 ? "tensor is a view" : "tensors are views");
+        status = ckpt__migration_note(
+            m, CKPT_SEVERITY_NOTE, "view", count == 1 ? first : (ckpt_str){NULL, 0}, err,
+            "%zu %s (not in C order, or of a part of its storage; conjugate or negated): kept so, which a "
+            "reader of plain safetensors sees as the bytes of ckpt.storage.*, under no name",
+            count, count == 1 ? "tensor is a view" : "tensors are views");
     free(views);
     return status;
 }

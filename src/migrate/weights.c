@@ -11,7 +11,7 @@ enum { PLACES_MAX = 8, NAMES_SHOWN = 3 };
 /* One dict with weights that all stay behind. */
 typedef struct place {
     ckpt_str path;
-    size_t count, averages, first[NAMES_SHOWN];   /* tensors; averages among them; numbers of the first ones */
+    size_t count, averages, first[NAMES_SHOWN]; /* tensors; averages among them; numbers of the first ones */
 } place;
 
 typedef struct places {
@@ -23,11 +23,11 @@ typedef struct places {
 /* The dict that a tensor lies in; of one that has a name alone, what stands before its last dot. */
 static ckpt_str path_of(const ckpt_tensor_info *t)
 {
-    ckpt_str name = t->name, last = t->path.count ? t->path.keys[t->path.count - 1].text : (ckpt_str){ NULL, 0 };
+    ckpt_str name = t->name, last = t->path.count ? t->path.keys[t->path.count - 1].text : (ckpt_str){NULL, 0};
     if (last.data && last.size < name.size)
-        return (ckpt_str){ name.data, name.size - last.size - 1 };
+        return (ckpt_str){name.data, name.size - last.size - 1};
     const char *dot = !last.data && name.size ? memrchr(name.data, '.', name.size) : NULL;
-    return (ckpt_str){ name.data, dot ? (size_t)(dot - name.data) : 0 };
+    return (ckpt_str){name.data, dot ? (size_t)(dot - name.data) : 0};
 }
 
 static bool add_place(places *p, const ckpt__index *x, size_t tensor)
@@ -38,7 +38,7 @@ static bool add_place(places *p, const ckpt__index *x, size_t tensor)
     if (put < 0 || !ckpt__grow(&p->items, &p->capacity, p->count + 1, sizeof *p->items))
         return false;
     if (put == 1)
-        p->items[at = p->count++] = (place){ .path = path };
+        p->items[at = p->count++] = (place){.path = path};
     if (p->items[at].count < NAMES_SHOWN)
         p->items[at].first[p->items[at].count] = tensor;
     p->items[at].count++;
@@ -62,13 +62,14 @@ static ckpt_status say_place(ckpt__migration *m, const place *at, ckpt_error *er
     if (m->canon->model_path.size)
         ckpt__escape(model, sizeof model, m->canon->model_path.data, m->canon->model_path.size);
     snprintf(fix, sizeof fix, "for those instead: a map file {map: 1, source: {model: '%s'}} (--map-location)", where);
-    bool added = ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "left-behind", where, at->path.size ? fix : NULL,
-                                  "%zu %s outside of the model%s%s%s and %s not written: %s%s", at->count,
-                                  at->averages == at->count ? at->count == 1 ? "averaged weight is" : "averaged weights are"
-                                  : at->count == 1          ? "weight is"
-                                                            : "weights are",
-                                  *model ? " ('" : "", model, *model ? "')" : "", at->count == 1 ? "is" : "are", names,
-                                  at->count > n ? ", ..." : "");
+    bool added =
+        ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "left-behind", where, at->path.size ? fix : NULL,
+                         "%zu %s outside of the model%s%s%s and %s not written: %s%s", at->count,
+                         at->averages == at->count ? at->count == 1 ? "averaged weight is" : "averaged weights are"
+                         : at->count == 1          ? "weight is"
+                                                   : "weights are",
+                         *model ? " ('" : "", model, *model ? "')" : "", at->count == 1 ? "is" : "are", names,
+                         at->count > n ? ", ..." : "");
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
@@ -76,7 +77,7 @@ static ckpt_status say_place(ckpt__migration *m, const place *at, ckpt_error *er
 static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
-    places p = { .by_path = ckpt__hash_new(16) };
+    places p = {.by_path = ckpt__hash_new(16)};
     ckpt_status status = p.by_path ? CKPT_OK : ckpt__migration_no_memory(err);
     size_t others = 0;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
@@ -91,9 +92,9 @@ static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_er
         others += i < PLACES_MAX ? 0 : p.items[i].count;
     }
     if (status == CKPT_OK && others)
-        status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "left-behind", (ckpt_str){ NULL, 0 }, err,
-                                  "%zu weights in %zu more places are outside of the model and are not written", others,
-                                  p.count - PLACES_MAX);
+        status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "left-behind", (ckpt_str){NULL, 0}, err,
+                                      "%zu weights in %zu more places are outside of the model and are not written",
+                                      others, p.count - PLACES_MAX);
     ckpt__hash_free(p.by_path);
     free(p.items);
     return status;
@@ -112,7 +113,8 @@ ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err)
         return ckpt__migration_no_memory(err);
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (!e->is_tensor || e->outside || e->state_key.data || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
+        if (!e->is_tensor || e->outside || e->state_key.data ||
+            (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
             continue;
         for (size_t k = e->tensor, end = ckpt__tensor_end(x, k); k < end; k++)
             keep[k] = true;

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-__extension__ typedef __int128 wide;    /* holds every integer dtype */
+__extension__ typedef __int128 wide; /* holds every integer dtype */
 
 /* ---- small floats: OCP's E4M3 (FN: no infinity, one NaN), Graphcore's and AMD's (FNUZ: no infinity and no negative zero,
  * whose code is the NaN), and IEEE's way for the rest. What is out of range, infinity too, becomes what torch 2.13 makes
@@ -13,16 +13,16 @@ __extension__ typedef __int128 wide;    /* holds every integer dtype */
 typedef enum flavour { IEEE, FN, FNUZ } flavour;
 /* float16: 5 bits of exponent, 10 of mantissa, bias 15; its smallest number is 2^-24 (`tiny`), its NaN 0x7e00. */
 typedef struct layout {
-    unsigned exponent, mantissa;  /* bits */
+    unsigned exponent, mantissa; /* bits */
     int bias;
     flavour flavour;
-    double tiny;                  /* what the last bit of a subnormal counts */
-    uint32_t nan;                 /* the one that torch writes, without its sign */
+    double tiny;  /* what the last bit of a subnormal counts */
+    uint32_t nan; /* the one that torch writes, without its sign */
 } layout;
 
-static const layout f16 = { 5, 10, 15, IEEE, 0x1p-24, 0x7e00 }, bf16 = { 8, 7, 127, IEEE, 0x1p-133, 0x7fc0 },
-                    e5m2 = { 5, 2, 15, IEEE, 0x1p-16, 0x7f }, e4m3fn = { 4, 3, 7, FN, 0x1p-9, 0x7f },
-                    e4m3fnuz = { 4, 3, 8, FNUZ, 0x1p-10, 0x80 }, e5m2fnuz = { 5, 2, 16, FNUZ, 0x1p-17, 0x80 };
+static const layout f16 = {5, 10, 15, IEEE, 0x1p-24, 0x7e00}, bf16 = {8, 7, 127, IEEE, 0x1p-133, 0x7fc0},
+                    e5m2 = {5, 2, 15, IEEE, 0x1p-16, 0x7f}, e4m3fn = {4, 3, 7, FN, 0x1p-9, 0x7f},
+                    e4m3fnuz = {4, 3, 8, FNUZ, 0x1p-10, 0x80}, e5m2fnuz = {5, 2, 16, FNUZ, 0x1p-17, 0x80};
 
 static const layout *layout_of(ckpt_dtype dtype)
 {
@@ -75,7 +75,8 @@ static uint32_t encode(double value, const layout *l)
     memcpy(&u, &value, 8);
     uint32_t sign = (uint32_t)(u >> 63) << (l->exponent + l->mantissa);
     uint32_t beyond = l->flavour == FNUZ ? 1u << (l->exponent + l->mantissa)
-                      : l->flavour == FN ? (1u << (l->exponent + l->mantissa)) - 1 : ((1u << l->exponent) - 1) << l->mantissa;
+                      : l->flavour == FN ? (1u << (l->exponent + l->mantissa)) - 1
+                                         : ((1u << l->exponent) - 1) << l->mantissa;
     int e = (int)(u >> 52 & 0x7ff), to = e - 1023 + l->bias;
     uint64_t m = (u & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
     unsigned shift = 52 - l->mantissa;
@@ -90,7 +91,7 @@ static uint32_t encode(double value, const layout *l)
     uint64_t rounded = e == 0 || shift > 53 ? 0 : (m + (UINT64_C(1) << (shift - 1)) - 1 + last) >> shift;
     uint64_t code = to < 1 ? rounded : ((uint64_t)(to - 1) << l->mantissa) + rounded;
     if (code >= beyond)
-        return l->flavour == FNUZ ? beyond : sign | (l->flavour == FN ? beyond - 1 : beyond);    /* FN: its largest */
+        return l->flavour == FNUZ ? beyond : sign | (l->flavour == FN ? beyond - 1 : beyond); /* FN: its largest */
     return l->flavour == FNUZ && code == 0 ? 0 : sign | (uint32_t)code;
 }
 
@@ -104,7 +105,7 @@ static uint8_t encode_e8m0(double value)
         return 255;
     if (value < 0x1p-127)
         return 0;
-    double f = frexp(value, &e);      /* in [0.5, 1) */
+    double f = frexp(value, &e); /* in [0.5, 1) */
     e += 126 + (f >= 0.75);
     return (uint8_t)(e > 254 ? 255 : e);
 }
@@ -113,7 +114,7 @@ static uint8_t encode_e8m0(double value)
 
 /* One element between two dtypes: integers as integers, for a double does not hold each of 64 bits. */
 typedef struct element {
-    bool is_int;                  /* the value is `i`; else `d` */
+    bool is_int; /* the value is `i`; else `d` */
     double d;
     wide i;
 } element;
@@ -193,7 +194,7 @@ static void store_int(ckpt_dtype dtype, const element *e, unsigned char *p, ckpt
     } else
         clip(dtype, &i, counts);
     uint64_t u = (uint64_t)i;
-    memcpy(p, &u, ckpt_dtype_size(dtype));      /* little-endian host */
+    memcpy(p, &u, ckpt_dtype_size(dtype)); /* little-endian host */
 }
 
 /* An integer that a double cannot hold, on its way to a smaller float: cut to what it can, with a last bit that says that
@@ -203,9 +204,10 @@ static double cut_to_odd(wide i)
     return (double)((i & ~(wide)0x7ff) | (i & 0x7ff ? (wide)0x800 : 0));
 }
 
-static bool store_float(ckpt_dtype dtype, const layout *l, const element *e, unsigned char *p, ckpt__convert_counts *counts)
+static bool store_float(ckpt_dtype dtype, const layout *l, const element *e, unsigned char *p,
+                        ckpt__convert_counts *counts)
 {
-    element back = { .is_int = false };
+    element back = {.is_int = false};
     double d = e->d;
     if (e->is_int) {
         d = (double)e->i;
@@ -230,7 +232,7 @@ static bool store_float(ckpt_dtype dtype, const layout *l, const element *e, uns
         return false;
     bool finite = !isnan(d) && !isinf(d);
     counts->nan += isnan(d) != 0;
-    bool largest = l && l->flavour == FN && fabs(back.d) == 448 && fabs(d) > 464;    /* beyond what rounds to it */
+    bool largest = l && l->flavour == FN && fabs(back.d) == 448 && fabs(d) > 464; /* beyond what rounds to it */
     counts->out_of_range += largest || (finite && (isnan(back.d) || isinf(back.d)));
     if (e->is_int)
         counts->inexact += !(fabs(back.d) <= 0x1p65) || (wide)back.d != e->i;
@@ -282,13 +284,13 @@ static void f32_to_f16(const unsigned char *p, unsigned char *q, size_t n, ckpt_
         uint32_t u;
         memcpy(&u, p + 4 * k, 4);
         uint32_t magnitude = u & 0x7fffffff;
-        if (magnitude - 0x38800000 < 0x477fe000 - 0x38800000) {    /* 2^-14 to 65504, and not more */
+        if (magnitude - 0x38800000 < 0x477fe000 - 0x38800000) { /* 2^-14 to 65504, and not more */
             uint32_t r = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
             uint16_t h = (uint16_t)(r | (u >> 16 & 0x8000));
             inexact += (u & 0x1fff) != 0;
             memcpy(q + 2 * k, &h, 2);
         } else {
-            element e = { .is_int = false };
+            element e = {.is_int = false};
             load(CKPT_F32, NULL, p + 4 * k, &e);
             store_float(CKPT_F16, &f16, &e, q + 2 * k, counts);
         }
@@ -315,7 +317,10 @@ static void f16_to_f32(const unsigned char *p, unsigned char *q, size_t n, ckpt_
 
 static bool is_complex(ckpt_dtype dtype, ckpt_dtype *half)
 {
-    *half = dtype == CKPT_C32 ? CKPT_F16 : dtype == CKPT_C64 ? CKPT_F32 : dtype == CKPT_C128 ? CKPT_F64 : CKPT_DTYPE_NONE;
+    *half = dtype == CKPT_C32    ? CKPT_F16
+            : dtype == CKPT_C64  ? CKPT_F32
+            : dtype == CKPT_C128 ? CKPT_F64
+                                 : CKPT_DTYPE_NONE;
     return *half != CKPT_DTYPE_NONE;
 }
 
@@ -336,19 +341,20 @@ static const struct {
     ckpt_dtype from, to;
     void (*convert)(const unsigned char *p, unsigned char *q, size_t n, ckpt__convert_counts *counts);
 } often[] = {
-    { CKPT_F32, CKPT_BF16, f32_to_bf16 },
-    { CKPT_BF16, CKPT_F32, bf16_to_f32 },
-    { CKPT_F32, CKPT_F16, f32_to_f16 },
-    { CKPT_F16, CKPT_F32, f16_to_f32 },
+    {CKPT_F32, CKPT_BF16, f32_to_bf16},
+    {CKPT_BF16, CKPT_F32, bf16_to_f32},
+    {CKPT_F32, CKPT_F16, f32_to_f16},
+    {CKPT_F16, CKPT_F32, f16_to_f32},
 };
 
-bool ckpt__convert_counted(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n, ckpt__convert_counts *counts)
+bool ckpt__convert_counted(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n,
+                           ckpt__convert_counts *counts)
 {
     const unsigned char *p = src;
     unsigned char *q = dst;
     size_t from_size = ckpt_dtype_size(from), to_size = ckpt_dtype_size(to);
     ckpt_dtype half_from, half_to;
-    element e = { .is_int = false };
+    element e = {.is_int = false};
     if (is_complex(from, &half_from) && is_complex(to, &half_to)) {
         uint64_t elements = counts->elements;
         ckpt__convert_counted(half_from, src, half_to, dst, 2 * n, counts);

@@ -3,42 +3,42 @@
 
 static const ckpt__dtype_row rows[CKPT__DTYPE_COUNT] = {
     /* dtype, torch, safetensors, bits, swap unit, float, complex, signed */
-    [CKPT_DTYPE_NONE] = { CKPT_DTYPE_NONE, "none", NULL, 0, 1, false, false, false },
-    [CKPT_F32] = { CKPT_F32, "float32", "F32", 32, 4, true, false, true },
-    [CKPT_F64] = { CKPT_F64, "float64", "F64", 64, 8, true, false, true },
-    [CKPT_F16] = { CKPT_F16, "float16", "F16", 16, 2, true, false, true },
-    [CKPT_BF16] = { CKPT_BF16, "bfloat16", "BF16", 16, 2, true, false, true },
-    [CKPT_F8_E4M3] = { CKPT_F8_E4M3, "float8_e4m3fn", "F8_E4M3", 8, 1, true, false, true },
-    [CKPT_F8_E5M2] = { CKPT_F8_E5M2, "float8_e5m2", "F8_E5M2", 8, 1, true, false, true },
-    [CKPT_F8_E4M3FNUZ] = { CKPT_F8_E4M3FNUZ, "float8_e4m3fnuz", "F8_E4M3FNUZ", 8, 1, true, false, true },
-    [CKPT_F8_E5M2FNUZ] = { CKPT_F8_E5M2FNUZ, "float8_e5m2fnuz", "F8_E5M2FNUZ", 8, 1, true, false, true },
-    [CKPT_F8_E8M0] = { CKPT_F8_E8M0, "float8_e8m0fnu", "F8_E8M0", 8, 1, true, false, false },
-    [CKPT_F4_E2M1_X2] = { CKPT_F4_E2M1_X2, "float4_e2m1fn_x2", NULL, 8, 1, true, false, true },
-    [CKPT_I8] = { CKPT_I8, "int8", "I8", 8, 1, false, false, true },
-    [CKPT_I16] = { CKPT_I16, "int16", "I16", 16, 2, false, false, true },
-    [CKPT_I32] = { CKPT_I32, "int32", "I32", 32, 4, false, false, true },
-    [CKPT_I64] = { CKPT_I64, "int64", "I64", 64, 8, false, false, true },
-    [CKPT_U8] = { CKPT_U8, "uint8", "U8", 8, 1, false, false, false },
-    [CKPT_U16] = { CKPT_U16, "uint16", "U16", 16, 2, false, false, false },
-    [CKPT_U32] = { CKPT_U32, "uint32", "U32", 32, 4, false, false, false },
-    [CKPT_U64] = { CKPT_U64, "uint64", "U64", 64, 8, false, false, false },
-    [CKPT_BOOL] = { CKPT_BOOL, "bool", "BOOL", 8, 1, false, false, false },
-    [CKPT_C32] = { CKPT_C32, "complex32", NULL, 32, 2, false, true, true },
-    [CKPT_C64] = { CKPT_C64, "complex64", "C64", 64, 4, false, true, true },
-    [CKPT_C128] = { CKPT_C128, "complex128", NULL, 128, 8, false, true, true },
-    [CKPT_QI8] = { CKPT_QI8, "qint8", NULL, 8, 1, false, false, true },
-    [CKPT_QU8] = { CKPT_QU8, "quint8", NULL, 8, 1, false, false, false },
-    [CKPT_QI32] = { CKPT_QI32, "qint32", NULL, 32, 4, false, false, true },
-    [CKPT_QU4X2] = { CKPT_QU4X2, "quint4x2", NULL, 4, 1, false, false, false },
-    [CKPT_QU2X4] = { CKPT_QU2X4, "quint2x4", NULL, 2, 1, false, false, false },
-    [CKPT_BITS8] = { CKPT_BITS8, "bits8", NULL, 8, 1, false, false, false },
-    [CKPT_BITS16] = { CKPT_BITS16, "bits16", NULL, 16, 2, false, false, false },
-    [CKPT_BITS1X8] = { CKPT_BITS1X8, "bits1x8", NULL, 8, 1, false, false, false },
-    [CKPT_BITS2X4] = { CKPT_BITS2X4, "bits2x4", NULL, 8, 1, false, false, false },
-    [CKPT_BITS4X2] = { CKPT_BITS4X2, "bits4x2", NULL, 8, 1, false, false, false },
-    [CKPT_F6_E2M3] = { CKPT_F6_E2M3, "float6_e2m3", "F6_E2M3", 6, 1, true, false, true },
-    [CKPT_F6_E3M2] = { CKPT_F6_E3M2, "float6_e3m2", "F6_E3M2", 6, 1, true, false, true },
-    [CKPT_F4] = { CKPT_F4, "float4_e2m1", "F4", 4, 1, true, false, true },
+    [CKPT_DTYPE_NONE] = {CKPT_DTYPE_NONE, "none", NULL, 0, 1, false, false, false},
+    [CKPT_F32] = {CKPT_F32, "float32", "F32", 32, 4, true, false, true},
+    [CKPT_F64] = {CKPT_F64, "float64", "F64", 64, 8, true, false, true},
+    [CKPT_F16] = {CKPT_F16, "float16", "F16", 16, 2, true, false, true},
+    [CKPT_BF16] = {CKPT_BF16, "bfloat16", "BF16", 16, 2, true, false, true},
+    [CKPT_F8_E4M3] = {CKPT_F8_E4M3, "float8_e4m3fn", "F8_E4M3", 8, 1, true, false, true},
+    [CKPT_F8_E5M2] = {CKPT_F8_E5M2, "float8_e5m2", "F8_E5M2", 8, 1, true, false, true},
+    [CKPT_F8_E4M3FNUZ] = {CKPT_F8_E4M3FNUZ, "float8_e4m3fnuz", "F8_E4M3FNUZ", 8, 1, true, false, true},
+    [CKPT_F8_E5M2FNUZ] = {CKPT_F8_E5M2FNUZ, "float8_e5m2fnuz", "F8_E5M2FNUZ", 8, 1, true, false, true},
+    [CKPT_F8_E8M0] = {CKPT_F8_E8M0, "float8_e8m0fnu", "F8_E8M0", 8, 1, true, false, false},
+    [CKPT_F4_E2M1_X2] = {CKPT_F4_E2M1_X2, "float4_e2m1fn_x2", NULL, 8, 1, true, false, true},
+    [CKPT_I8] = {CKPT_I8, "int8", "I8", 8, 1, false, false, true},
+    [CKPT_I16] = {CKPT_I16, "int16", "I16", 16, 2, false, false, true},
+    [CKPT_I32] = {CKPT_I32, "int32", "I32", 32, 4, false, false, true},
+    [CKPT_I64] = {CKPT_I64, "int64", "I64", 64, 8, false, false, true},
+    [CKPT_U8] = {CKPT_U8, "uint8", "U8", 8, 1, false, false, false},
+    [CKPT_U16] = {CKPT_U16, "uint16", "U16", 16, 2, false, false, false},
+    [CKPT_U32] = {CKPT_U32, "uint32", "U32", 32, 4, false, false, false},
+    [CKPT_U64] = {CKPT_U64, "uint64", "U64", 64, 8, false, false, false},
+    [CKPT_BOOL] = {CKPT_BOOL, "bool", "BOOL", 8, 1, false, false, false},
+    [CKPT_C32] = {CKPT_C32, "complex32", NULL, 32, 2, false, true, true},
+    [CKPT_C64] = {CKPT_C64, "complex64", "C64", 64, 4, false, true, true},
+    [CKPT_C128] = {CKPT_C128, "complex128", NULL, 128, 8, false, true, true},
+    [CKPT_QI8] = {CKPT_QI8, "qint8", NULL, 8, 1, false, false, true},
+    [CKPT_QU8] = {CKPT_QU8, "quint8", NULL, 8, 1, false, false, false},
+    [CKPT_QI32] = {CKPT_QI32, "qint32", NULL, 32, 4, false, false, true},
+    [CKPT_QU4X2] = {CKPT_QU4X2, "quint4x2", NULL, 4, 1, false, false, false},
+    [CKPT_QU2X4] = {CKPT_QU2X4, "quint2x4", NULL, 2, 1, false, false, false},
+    [CKPT_BITS8] = {CKPT_BITS8, "bits8", NULL, 8, 1, false, false, false},
+    [CKPT_BITS16] = {CKPT_BITS16, "bits16", NULL, 16, 2, false, false, false},
+    [CKPT_BITS1X8] = {CKPT_BITS1X8, "bits1x8", NULL, 8, 1, false, false, false},
+    [CKPT_BITS2X4] = {CKPT_BITS2X4, "bits2x4", NULL, 8, 1, false, false, false},
+    [CKPT_BITS4X2] = {CKPT_BITS4X2, "bits4x2", NULL, 8, 1, false, false, false},
+    [CKPT_F6_E2M3] = {CKPT_F6_E2M3, "float6_e2m3", "F6_E2M3", 6, 1, true, false, true},
+    [CKPT_F6_E3M2] = {CKPT_F6_E3M2, "float6_e3m2", "F6_E3M2", 6, 1, true, false, true},
+    [CKPT_F4] = {CKPT_F4, "float4_e2m1", "F4", 4, 1, true, false, true},
 };
 
 const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype)
@@ -89,8 +89,8 @@ bool ckpt_dtype_is_float(ckpt_dtype dtype)
 }
 
 static const char *const role_names[CKPT__ROLE_COUNT] = {
-    "none", "param", "buffer", "grad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum", "optim", "master", "ema", "step",
-    "scaler", "rng", "other",
+    "none",  "param",  "buffer", "grad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum",
+    "optim", "master", "ema",    "step", "scaler",  "rng",        "other",
 };
 
 int ckpt_role_count(void)
@@ -118,7 +118,7 @@ bool ckpt_role_is_optimizer(ckpt_role role)
 
 bool ckpt__is_average(ckpt_str path)
 {
-    static const char *const words[] = { "ema", "average", "averaged", "swa", "shadow" };
+    static const char *const words[] = {"ema", "average", "averaged", "swa", "shadow"};
     for (size_t i = 0; i < path.size; i++) {
         bool letter = path.data[i] == 'e' || path.data[i] == 'a' || path.data[i] == 's';
         bool start = letter && (i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_');

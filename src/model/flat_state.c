@@ -10,7 +10,7 @@ static bool find_prefix(ckpt_str key, ckpt_str *prefix)
     const char *at = key.data, *end = key.data + key.size;
     while (at && (size_t)(end - at) > n) {
         if (at[0] == groups_word[0] && memcmp(at, groups_word, n) == 0) {
-            *prefix = (ckpt_str){ key.data, (size_t)(at - key.data) };
+            *prefix = (ckpt_str){key.data, (size_t)(at - key.data)};
             return true;
         }
         at = memchr(at, '.', (size_t)(end - at));
@@ -24,30 +24,30 @@ bool ckpt__flat_key(ckpt_str key, ckpt_str prefix, bool *group, ckpt_str *param,
     const size_t in_groups = sizeof groups_word - 1, in_state = sizeof state_word - 1;
     if (!ckpt__str_begins_with(key, prefix))
         return false;
-    ckpt_str rest = { key.data + prefix.size, key.size - prefix.size };
-    *group = ckpt__str_begins_with(rest, (ckpt_str){ groups_word, in_groups });
-    if (!*group && !ckpt__str_begins_with(rest, (ckpt_str){ state_word, in_state }))
+    ckpt_str rest = {key.data + prefix.size, key.size - prefix.size};
+    *group = ckpt__str_begins_with(rest, (ckpt_str){groups_word, in_groups});
+    if (!*group && !ckpt__str_begins_with(rest, (ckpt_str){state_word, in_state}))
         return false;
     size_t from = *group ? in_groups : in_state, dot = rest.size;
     while (dot > from && rest.data[dot - 1] != '.')
         dot--;
     if (dot < from + 2 || dot == rest.size)
         return false;
-    *param = (ckpt_str){ rest.data + from, dot - 1 - from };
-    *what = (ckpt_str){ rest.data + dot, rest.size - dot };
+    *param = (ckpt_str){rest.data + from, dot - 1 - from};
+    *what = (ckpt_str){rest.data + dot, rest.size - dot};
     return true;
 }
 
 /* Both kinds of keys, of one parameter at least. */
 bool ckpt__flat_state(const ckpt_value *dict, ckpt_str *prefix)
 {
-    ckpt_str first = { NULL, 0 };
+    ckpt_str first = {NULL, 0};
     bool found = false, group;
     if (!dict || dict->kind != CKPT_V_DICT)
         return false;
     for (size_t i = 0; !found && i < dict->entry_count; i++)
         found = dict->entries[i].key->kind == CKPT_V_STR && find_prefix(dict->entries[i].key->text, prefix) &&
-                ckpt__flat_key(dict->entries[i].key->text, *prefix, &group, &first, &(ckpt_str){ NULL, 0 }) && group;
+                ckpt__flat_key(dict->entries[i].key->text, *prefix, &group, &first, &(ckpt_str){NULL, 0}) && group;
     for (size_t i = 0; found && i < dict->entry_count; i++) {
         ckpt_str param, what;
         if (dict->entries[i].key->kind == CKPT_V_STR && dict->entries[i].value->kind == CKPT_V_TENSOR &&

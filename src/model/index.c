@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-const ckpt_tensor_extra ckpt__no_extra = { .part_count = 0 };
+const ckpt_tensor_extra ckpt__no_extra = {.part_count = 0};
 
 /* The arena is the index's from now on, unless it is lent. */
 static ckpt__index *new_index(ckpt__arena *arena, bool lent)
@@ -59,10 +59,11 @@ ckpt_status ckpt__index_refused(const ckpt__index *x, ckpt_status status, const 
 {
     if (status != CKPT_E_NO_MEMORY || !x || !ckpt__arena_over_limit(x->arena))
         return status;
-    return ckpt__fail(err, CKPT_E_LIMIT, label,
-                      "what it describes would take more than %llu MiB of memory, which is the limit for a file of its size: far more "
-                      "than a checkpoint's does, so it is not read",
-                      (unsigned long long)(ckpt__arena_limit(x->arena) >> 20));
+    return ckpt__fail(
+        err, CKPT_E_LIMIT, label,
+        "what it describes would take more than %llu MiB of memory, which is the limit for a file of its size: far more "
+        "than a checkpoint's does, so it is not read",
+        (unsigned long long)(ckpt__arena_limit(x->arena) >> 20));
 }
 
 ckpt__storage *ckpt__index_add_storage(ckpt__index *x)
@@ -90,7 +91,8 @@ bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)
 {
     if (storages > SIZE_MAX - x->storage_count || tensors > SIZE_MAX - x->tensor_count)
         return false;
-    if (!ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + storages, sizeof *x->storages) ||
+    if (!ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + storages,
+                          sizeof *x->storages) ||
         !ckpt__arena_grow(x->arena, &x->tensors, &x->tensor_capacity, x->tensor_count + tensors, sizeof *x->tensors))
         return false;
     if (x->storages)
@@ -101,10 +103,10 @@ bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)
 }
 
 /* Does the view fit? Elements of whole bytes only may be strided; packed ones (4 or 6 bits) must be in C order. */
-static ckpt_status check_view(const ckpt__tensor *t, const ckpt__storage *s, const int64_t *shape, const int64_t *strides,
-                              int64_t offset, uint64_t *nbytes, ckpt_error *err)
+static ckpt_status check_view(const ckpt__tensor *t, const ckpt__storage *s, const int64_t *shape,
+                              const int64_t *strides, int64_t offset, uint64_t *nbytes, ckpt_error *err)
 {
-    const char *name = t->info.name.data;     /* an error record escapes it, up to its first NUL */
+    const char *name = t->info.name.data; /* an error record escapes it, up to its first NUL */
     uint64_t numel, reach, end, bytes, size = s->extent.size;
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
     uint32_t ndim = t->info.ndim;
@@ -113,7 +115,8 @@ static ckpt_status check_view(const ckpt__tensor *t, const ckpt__storage *s, con
     if (!ckpt__numel(shape, ndim, &numel) || !ckpt__nbytes(numel, bits, nbytes))
         return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
     if (offset < 0)
-        return ckpt__fail(err, CKPT_E_FORMAT, name, "its storage offset is %lld; it must not be negative", (long long)offset);
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "its storage offset is %lld; it must not be negative",
+                          (long long)offset);
     if (!ckpt__view_extent(shape, strides, ndim, &reach))
         return ckpt__fail(err, CKPT_E_FORMAT, name, "a stride is negative, or strides times sizes overflow 64 bits");
     if (bits % 8 && (offset != 0 || !ckpt__is_c_order(shape, strides, ndim)))
@@ -126,8 +129,8 @@ static ckpt_status check_view(const ckpt__tensor *t, const ckpt__storage *s, con
     return CKPT_OK;
 }
 
-ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, const int64_t *shape, const int64_t *strides,
-                                 int64_t offset, ckpt_error *err)
+ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, const int64_t *shape,
+                                 const int64_t *strides, int64_t offset, ckpt_error *err)
 {
     ckpt__tensor *t = &x->tensors[tensor];
     const ckpt__storage *s = &x->storages[storage];
@@ -150,7 +153,7 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     ckpt_status status = check_view(t, s, copy, copy + ndim, offset, &nbytes, err);
     if (status < 0)
         return status;
-    *piece = (ckpt__piece){ NULL, copy, storage, offset, copy + ndim };
+    *piece = (ckpt__piece){NULL, copy, storage, offset, copy + ndim};
     t->pieces = piece;
     t->piece_count = 1;
     t->info.shape = copy;

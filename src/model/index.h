@@ -29,30 +29,30 @@ typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE } ckpt__coding;
  * `length` counts bytes of the file and `size` counts bytes of the payload. A record of 48 bytes that is stored has size
  * 48 and length 48, too. Deflated to 31 bytes it has coding CKPT__DEFLATE, length 31 and size 48. */
 typedef struct ckpt__extent {
-    uint32_t file;                /* number in the source's file table */
+    uint32_t file; /* number in the source's file table */
     ckpt__coding coding;
-    bool big_endian;              /* the elements are; the engine swaps ckpt__storage.unit bytes as it reads them */
-    bool has_crc;                 /* false: the format keeps no CRC of these bytes, and `crc` means nothing */
-    bool missing;                 /* salvage: bytes are lost; the `length` bytes at `offset` are there */
-    uint8_t checked;              /* the answer of a CRC check. Only engine/checked.c reads and writes it, atomically: threads may
+    bool big_endian;    /* the elements are; the engine swaps ckpt__storage.unit bytes as it reads them */
+    bool has_crc;       /* false: the format keeps no CRC of these bytes, and `crc` means nothing */
+    bool missing;       /* salvage: bytes are lost; the `length` bytes at `offset` are there */
+    uint8_t checked;    /* the answer of a CRC check. Only engine/checked.c reads and writes it, atomically: threads may
                                    * share a reader */
-    uint32_t crc;                 /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
-    const void *memory;           /* not NULL: the `size` bytes are here (bytes inside a pickle), and no file is read. Borrowed
+    uint32_t crc;       /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
+    const void *memory; /* not NULL: the `size` bytes are here (bytes inside a pickle), and no file is read. Borrowed
                                    * from whoever made the index, as a rule from its arena */
-    uint64_t offset, length;      /* coded bytes in the file: first byte, count */
-    uint64_t size;                /* decoded bytes */
+    uint64_t offset, length; /* coded bytes in the file: first byte, count */
+    uint64_t size;           /* decoded bytes */
 } ckpt__extent;
 
 /* One run of payload bytes that tensors view. Storages exist apart from tensors because tensors share bytes: tied weights,
  * slices, a flat buffer with all parameters. */
 typedef struct ckpt__storage {
     ckpt__extent extent;
-    ckpt_str device;              /* tag ("cuda:0"), in the arena; data NULL where the format keeps none */
-    ckpt_str name;                /* for messages: the record's or the tensor's name, in the arena */
-    ckpt_dtype dtype;             /* of the elements, where the format gives storages a dtype; else CKPT_DTYPE_NONE */
-    uint8_t unit;                 /* bytes that a byte swap reverses: 4 for float32, 4 for complex64 (each half alone), 1 for
+    ckpt_str device;  /* tag ("cuda:0"), in the arena; data NULL where the format keeps none */
+    ckpt_str name;    /* for messages: the record's or the tensor's name, in the arena */
+    ckpt_dtype dtype; /* of the elements, where the format gives storages a dtype; else CKPT_DTYPE_NONE */
+    uint8_t unit;     /* bytes that a byte swap reverses: 4 for float32, 4 for complex64 (each half alone), 1 for
                                    * bytes (no swap) */
-    bool closed;                  /* a tensor inside an opaque object views the storage, and that tensor is not in the index */
+    bool closed;      /* a tensor inside an opaque object views the storage, and that tensor is not in the index */
 } ckpt__storage;
 
 /* One box of a tensor, and the view of a storage that holds the box. A tensor that is not split has one piece, with lo NULL
@@ -60,49 +60,54 @@ typedef struct ckpt__storage {
  * {lo {0, 0}, shape {4, 4}, storage 0} and {lo {4, 0}, shape {4, 4}, storage 1}. No format makes more than one piece yet. All
  * arrays have ndim entries and are in the arena of the index. */
 typedef struct ckpt__piece {
-    const int64_t *lo, *shape;    /* the box, in elements of the tensor: first corner (NULL: all zero), sizes */
-    size_t storage;               /* number in the index */
-    int64_t offset;               /* of the box's first element in the storage, in elements */
-    const int64_t *strides;       /* elements of the storage from one index to the next, a dimension each; >= 0 */
+    const int64_t *lo, *shape; /* the box, in elements of the tensor: first corner (NULL: all zero), sizes */
+    size_t storage;            /* number in the index */
+    int64_t offset;            /* of the box's first element in the storage, in elements */
+    const int64_t *strides;    /* elements of the storage from one index to the next, a dimension each; >= 0 */
 } ckpt__piece;
 
-extern const ckpt_tensor_extra ckpt__no_extra;      /* of a plain tensor */
+extern const ckpt_tensor_extra ckpt__no_extra; /* of a plain tensor */
 
 /* One tensor: the public row, and how to read it. A tensor that is not dense (sparse, nested) has no pieces; its parts are
  * tensors of the index too, right behind it ("<name>.indices", ...), and have them. */
 typedef struct ckpt__tensor {
-    ckpt_tensor_info info;        /* after ckpt__index_finish info.storage is dense: not the number in `storages` */
-    const ckpt__piece *pieces;    /* in the arena; NULL for a tensor on meta, and for one that is not dense */
-    size_t piece_count;           /* 0 or 1 today */
-    uint32_t crc;                 /* of the tensor's bytes in C order, where has_crc: native format */
+    ckpt_tensor_info info;     /* after ckpt__index_finish info.storage is dense: not the number in `storages` */
+    const ckpt__piece *pieces; /* in the arena; NULL for a tensor on meta, and for one that is not dense */
+    size_t piece_count;        /* 0 or 1 today */
+    uint32_t crc;              /* of the tensor's bytes in C order, where has_crc: native format */
     bool has_crc;
-    bool sorted;                  /* the file lists tensors by name, so their order is not the model's */
+    bool sorted; /* the file lists tensors by name, so their order is not the model's */
 } ckpt__tensor;
 
 /* All that is known of a checkpoint without its payload. One index is made by one read; an index of a directory takes in those
  * of its files (ckpt__index_absorb). The storages and tensors are two heap arrays, which move as they grow: keep numbers, not
  * pointers, while an index is built. Their bytes count against the arena's limit. */
 typedef struct ckpt__index {
-    ckpt__arena *arena;           /* has names, shapes, pieces and values; owned unless arena_lent */
-    bool arena_lent;              /* the arena belongs to the index that will absorb this one */
-    const char *format;           /* static: "ckpt", "safetensors", "torch", ... */
-    const char *kind;             /* static: "file" or "directory" */
-    ckpt__storage *storages; size_t storage_count, storage_capacity;    /* heap, owned; counts are rows */
-    ckpt__tensor *tensors; size_t tensor_count, tensor_capacity;        /* the same */
-    const ckpt_value *root;       /* the value tree, in the arena; TENSOR values are numbers in `tensors`. NULL: no tree */
-    ckpt_report *findings;        /* owned: what the read noticed */
-    int64_t step;                 /* native: completed steps; -1 where not known */
-    uint64_t metadata_bytes;      /* bytes of metadata that a CRC of their own covered (verify counts them) */
-    const char *pickle_strange;   /* static: the first opcode that torch's weights_only unpickler does not know; NULL: none */
-    bool metadata_crc;            /* such a CRC there was */
-    int pickle_protocol;          /* of the one pickle that the index was read from: 1 (0 too) to 5; 0: no pickle, or several
+    ckpt__arena *arena; /* has names, shapes, pieces and values; owned unless arena_lent */
+    bool arena_lent;    /* the arena belongs to the index that will absorb this one */
+    const char *format; /* static: "ckpt", "safetensors", "torch", ... */
+    const char *kind;   /* static: "file" or "directory" */
+    ckpt__storage *storages;
+    size_t storage_count, storage_capacity; /* heap, owned; counts are rows */
+    ckpt__tensor *tensors;
+    size_t tensor_count, tensor_capacity; /* the same */
+    const ckpt_value *root;  /* the value tree, in the arena; TENSOR values are numbers in `tensors`. NULL: no tree */
+    ckpt_report *findings;   /* owned: what the read noticed */
+    int64_t step;            /* native: completed steps; -1 where not known */
+    uint64_t metadata_bytes; /* bytes of metadata that a CRC of their own covered (verify counts them) */
+    const char
+        *pickle_strange; /* static: the first opcode that torch's weights_only unpickler does not know; NULL: none */
+    bool metadata_crc;   /* such a CRC there was */
+    int pickle_protocol; /* of the one pickle that the index was read from: 1 (0 too) to 5; 0: no pickle, or several
                                    * files */
-    struct ckpt__index **absorbed; size_t absorbed_count, absorbed_capacity;    /* heap, owned: kept for what they own */
-    struct ckpt__origins *origins;    /* owned: which pickle node stands for which storage; NULL: none was noted */
-    size_t origin_base;           /* of an absorbed index: add it to the storage numbers in its `origins` */
-    uint64_t *parts_given;        /* heap, owned, one count a storage: bytes given without a look at the CRC (engine/checked.c);
+    struct ckpt__index **absorbed;
+    size_t absorbed_count, absorbed_capacity; /* heap, owned: kept for what they own */
+    struct ckpt__origins *origins; /* owned: which pickle node stands for which storage; NULL: none was noted */
+    size_t origin_base;            /* of an absorbed index: add it to the storage numbers in its `origins` */
+    uint64_t
+        *parts_given;    /* heap, owned, one count a storage: bytes given without a look at the CRC (engine/checked.c);
                                    * NULL: no such bytes are given */
-    ckpt__hash *by_name;          /* owned: name -> number of its first tensor; NULL where the format makes no such table */
+    ckpt__hash *by_name; /* owned: name -> number of its first tensor; NULL where the format makes no such table */
 } ckpt__index;
 
 static inline bool ckpt__index_is_directory(const ckpt__index *index)
@@ -111,7 +116,7 @@ static inline bool ckpt__index_is_directory(const ckpt__index *index)
 }
 
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
-ckpt__index *ckpt__index_new_part(ckpt__arena *lent);      /* of many small ones each arena would waste some room */
+ckpt__index *ckpt__index_new_part(ckpt__arena *lent); /* of many small ones each arena would waste some room */
 void ckpt__index_free(ckpt__index *index);
 /* Of a read that failed for want of memory because of the arena's limit: CKPT_E_LIMIT with what was found and expected. Else the
  * status, and *err stays. */
@@ -162,14 +167,14 @@ bool ckpt__is_average(ckpt_str path);
 /* One dtype, for everything that asks about dtypes: one table instead of a switch in each room. Texts are static. */
 typedef struct ckpt__dtype_row {
     ckpt_dtype dtype;
-    const char *torch;            /* "float32" */
-    const char *safetensors;      /* "F32"; NULL: safetensors lacks the dtype */
-    uint16_t bits;                /* of one element: 32; 6 for float6 */
-    uint8_t unit;                 /* bytes that a byte swap reverses: 4 for float32 and for complex64, 1: no swap */
+    const char *torch;       /* "float32" */
+    const char *safetensors; /* "F32"; NULL: safetensors lacks the dtype */
+    uint16_t bits;           /* of one element: 32; 6 for float6 */
+    uint8_t unit;            /* bytes that a byte swap reverses: 4 for float32 and for complex64, 1: no swap */
     bool is_float, is_complex, is_signed;
 } ckpt__dtype_row;
-const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype);             /* never NULL: row 0 is none */
-ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n);    /* NONE where unknown */
+const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype);         /* never NULL: row 0 is none */
+ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n); /* NONE where unknown */
 
 /* Converts n elements, round to nearest even; over float, integer and bool dtypes. Returns false where it has no rule
  * for the pair. *changed (may be NULL) is set when a value was not exactly representable. src and dst do not overlap. */
@@ -177,10 +182,10 @@ bool ckpt__convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, s
 /* The same, counting: the numbers are added to *counts. One element can count in several of them: float32 70000 becomes inf in
  * float16, and counts as converted, as inexact and as out of range. */
 typedef struct ckpt__convert_counts {
-    uint64_t elements;            /* converted */
-    uint64_t inexact;             /* rounded, out of range, or NaN into what has none */
-    uint64_t out_of_range;        /* a finite value became infinite, NaN or the largest there is */
-    uint64_t nan;                 /* NaN: kept by a float, 0 in an integer */
+    uint64_t elements;     /* converted */
+    uint64_t inexact;      /* rounded, out of range, or NaN into what has none */
+    uint64_t out_of_range; /* a finite value became infinite, NaN or the largest there is */
+    uint64_t nan;          /* NaN: kept by a float, 0 in an integer */
 } ckpt__convert_counts;
 bool ckpt__convert_counted(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n,
                            ckpt__convert_counts *counts);
@@ -199,7 +204,7 @@ bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, 
                       const char *format, ...) CKPT__PRINTF(6, 7);
 /* The last added finding gets these too. */
 bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes);
-bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes);   /* device rows */
+bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes); /* device rows */
 bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from);
 /* Takes back the findings from number `count` on, and the device rows. */
 void ckpt__report_cut(ckpt_report *r, size_t count);

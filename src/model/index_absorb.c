@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 typedef struct origin {
-    const void *address;          /* of a pickle node; never followed */
-    size_t storage;               /* number in the index that noted it */
+    const void *address; /* of a pickle node; never followed */
+    size_t storage;      /* number in the index that noted it */
 } origin;
 
 /* Which pickle node stands for which storage. Most readers never ask, so noting only appends; the hash table is made when
@@ -14,15 +14,15 @@ typedef struct origin {
  * filed is 88. */
 typedef struct ckpt__origins {
     struct chunk {
-        origin *items;            /* in the arena of the index, room for ORIGINS */
+        origin *items; /* in the arena of the index, room for ORIGINS */
         size_t count;
-    } *chunks;                    /* heap, owned */
+    } * chunks; /* heap, owned */
     size_t chunk_count, chunk_capacity;
-    size_t filed_chunks, filed;   /* so many whole chunks, and so many items of the next, are in the table */
-    ckpt__hash *table;            /* owned: address -> storage; NULL until somebody asks */
+    size_t filed_chunks, filed; /* so many whole chunks, and so many items of the next, are in the table */
+    ckpt__hash *table;          /* owned: address -> storage; NULL until somebody asks */
 } ckpt__origins;
 
-enum { ORIGINS = 256 };           /* of a chunk */
+enum { ORIGINS = 256 }; /* of a chunk */
 
 bool ckpt__index_note_origin(ckpt__index *x, const void *address, size_t storage)
 {
@@ -33,10 +33,10 @@ bool ckpt__index_note_origin(ckpt__index *x, const void *address, size_t storage
         origin *items = ckpt__arena_array(x->arena, ORIGINS, sizeof *items);
         if (!items || !ckpt__grow(&o->chunks, &o->chunk_capacity, o->chunk_count + 1, sizeof *o->chunks))
             return false;
-        o->chunks[o->chunk_count++] = (struct chunk){ items, 0 };
+        o->chunks[o->chunk_count++] = (struct chunk){items, 0};
     }
     struct chunk *last = &o->chunks[o->chunk_count - 1];
-    last->items[last->count++] = (origin){ address, storage };
+    last->items[last->count++] = (origin){address, storage};
     return true;
 }
 
@@ -70,7 +70,9 @@ int ckpt__index_storage_of(const ckpt__index *x, const void *address, size_t *st
     }
     if (!x->origins)
         return 0;
-    return !file_origins(x->origins) ? -1 : ckpt__hash_get(x->origins->table, (const char *)&address, sizeof address, storage);
+    return !file_origins(x->origins)
+               ? -1
+               : ckpt__hash_get(x->origins->table, (const char *)&address, sizeof address, storage);
 }
 
 void ckpt__index_free_origins(ckpt__index *x)
@@ -90,7 +92,7 @@ typedef struct shifter {
 static int shift_value(void *ctx, const ckpt_visit *visit)
 {
     const shifter *s = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value;     /* the tree is the part's own */
+    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the part's own */
     if (v->kind == CKPT_V_TENSOR && v->tensor - s->from < s->count)
         v->tensor = v->tensor - s->from + s->to;
     return CKPT_OK;
@@ -101,7 +103,8 @@ static int shift_value(void *ctx, const ckpt_visit *visit)
 static ckpt_status shift_tree(const ckpt__index *part, size_t by, ckpt_error *err)
 {
     const size_t away = SIZE_MAX / 2;
-    shifter all = { 0, part->tensor_count, by }, there = { 0, part->tensor_count, away }, back = { away, part->tensor_count, by };
+    shifter all = {0, part->tensor_count, by}, there = {0, part->tensor_count, away},
+            back = {away, part->tensor_count, by};
     if (by == 0 || !part->root)
         return CKPT_OK;
     if (by >= part->tensor_count)

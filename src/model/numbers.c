@@ -1,7 +1,7 @@
 /* model/numbers.c - elements as doubles and integers. The loops are plain, so that compilers make vectors of them. */
 #include "model/numbers.h"
 
-enum { SOME = 1024 };             /* half-precision values that are converted at a time */
+enum { SOME = 1024 }; /* half-precision values that are converted at a time */
 
 static bool is_packed(ckpt_dtype dtype)
 {
@@ -11,7 +11,7 @@ static bool is_packed(ckpt_dtype dtype)
 /* E2M1: one bit of sign, two of exponent, one of mantissa; neither infinity nor NaN (OCP Microscaling Formats 1.0). */
 static void fill_e2m1(double *table)
 {
-    static const double positive[8] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+    static const double positive[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     for (unsigned i = 0; i < 16; i++)
         table[i] = i < 8 ? positive[i] : -positive[i - 8];
 }
@@ -31,8 +31,11 @@ void ckpt__numbers_init(ckpt__numbers *n, ckpt_dtype dtype)
     n->bits = is_packed(dtype) ? (dtype == CKPT_QU2X4 ? 2 : 4) : row->bits;
     n->codes = dtype >= CKPT_QI8 && dtype <= CKPT_BITS4X2;
     n->wide = !row->is_float && !row->is_complex && row->bits == 64;
-    n->kind = row->bits == 0 || row->bits == 6 ? CKPT__NO_NUMBERS : row->is_complex ? CKPT__COMPLEX
-              : row->is_float ? CKPT__REAL : row->is_signed ? CKPT__SIGNED : CKPT__UNSIGNED;
+    n->kind = row->bits == 0 || row->bits == 6 ? CKPT__NO_NUMBERS
+              : row->is_complex                ? CKPT__COMPLEX
+              : row->is_float                  ? CKPT__REAL
+              : row->is_signed                 ? CKPT__SIGNED
+                                               : CKPT__UNSIGNED;
     if (n->kind == CKPT__REAL && n->bits == 4)
         fill_e2m1(n->table);
     else if (n->kind == CKPT__REAL && n->bits == 8)
@@ -120,14 +123,22 @@ void ckpt__numbers_load_int(const ckpt__numbers *n, const void *src, size_t coun
         return;
     }
     switch (n->bits * 2 + is_signed) {
-    case 16: LOAD_EACH(uint8_t);
-    case 17: LOAD_EACH(int8_t);
-    case 32: LOAD_EACH(uint16_t);
-    case 33: LOAD_EACH(int16_t);
-    case 64: LOAD_EACH(uint32_t);
-    case 65: LOAD_EACH(int32_t);
-    case 128: LOAD_EACH(uint64_t);
-    case 129: LOAD_EACH(int64_t);
+    case 16:
+        LOAD_EACH(uint8_t);
+    case 17:
+        LOAD_EACH(int8_t);
+    case 32:
+        LOAD_EACH(uint16_t);
+    case 33:
+        LOAD_EACH(int16_t);
+    case 64:
+        LOAD_EACH(uint32_t);
+    case 65:
+        LOAD_EACH(int32_t);
+    case 128:
+        LOAD_EACH(uint64_t);
+    case 129:
+        LOAD_EACH(int64_t);
     default:
         for (size_t i = 0; i < count; i++)
             dst[i] = (int64_t)code_at(p, i, n->bits);

@@ -5,10 +5,11 @@
 #include "model/index.h"
 
 typedef enum ckpt__number_kind {
-    CKPT__NO_NUMBERS = 0,         /* the dtype has no values that are known: float6, of which no packing is agreed */
-    CKPT__REAL,                   /* floats */
-    CKPT__COMPLEX,                /* two doubles a value: real, imaginary */
-    CKPT__SIGNED, CKPT__UNSIGNED  /* integers; bool is 0 and 1 */
+    CKPT__NO_NUMBERS = 0, /* the dtype has no values that are known: float6, of which no packing is agreed */
+    CKPT__REAL,           /* floats */
+    CKPT__COMPLEX,        /* two doubles a value: real, imaginary */
+    CKPT__SIGNED,
+    CKPT__UNSIGNED /* integers; bool is 0 and 1 */
 } ckpt__number_kind;
 
 /* How to read the values of one dtype. Made once for a tensor (ckpt__numbers_init), then used for each of its blocks. No
@@ -16,10 +17,10 @@ typedef enum ckpt__number_kind {
 typedef struct ckpt__numbers {
     ckpt_dtype dtype;
     ckpt__number_kind kind;
-    bool codes;                   /* quantized or packed: the integers are codes of other values */
-    bool wide;                    /* integers of 64 bits: a double does not hold each of them */
-    unsigned bits;                /* of one value in memory: 4 for float4, 64 for float64 */
-    double table[256];            /* floats of 8 bits or fewer: table[code] is the value; else not used */
+    bool codes;        /* quantized or packed: the integers are codes of other values */
+    bool wide;         /* integers of 64 bits: a double does not hold each of them */
+    unsigned bits;     /* of one value in memory: 4 for float4, 64 for float64 */
+    double table[256]; /* floats of 8 bits or fewer: table[code] is the value; else not used */
 } ckpt__numbers;
 
 void ckpt__numbers_init(ckpt__numbers *n, ckpt_dtype dtype);

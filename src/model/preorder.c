@@ -9,14 +9,14 @@ enum { MAX_NODES = 8000000 };
 struct building {
     ckpt__tree *tree;
     ckpt__arena *arena;
-    size_t *open;                  /* depth -> the node of that depth on the current path */
+    size_t *open; /* depth -> the node of that depth on the current path */
     size_t depth, capacity;
     ckpt_error *err;
 };
 
 static ckpt_str last_key(const ckpt_visit *visit, ckpt_str name)
 {
-    ckpt_str key = { name.data + name.size, 0 };
+    ckpt_str key = {name.data + name.size, 0};
     if (!visit->path.count)
         return key;
     const ckpt_key *last = &visit->path.keys[visit->path.count - 1];
@@ -67,8 +67,8 @@ static int visit_node(void *ctx, const ckpt_visit *visit)
         const ckpt_key *last = &visit->path.keys[depth - 1];
         const ckpt__node *parent = &t->nodes[w->open[depth - 1]];
         node->integer_key = !last->text.data;
-        node->attribute = parent->attribute || (visit->inside && parent->value->kind == CKPT_V_DICT &&
-                                                ckpt__str_is(node->key, "_metadata"));
+        node->attribute = parent->attribute ||
+                          (visit->inside && parent->value->kind == CKPT_V_DICT && ckpt__str_is(node->key, "_metadata"));
     }
     w->open[w->depth++] = t->count++;
     return 0;
@@ -77,7 +77,7 @@ static int visit_node(void *ctx, const ckpt_visit *visit)
 ckpt_status ckpt__tree_build(const ckpt_value *root, ckpt__arena *arena, ckpt__tree *out, ckpt_error *err)
 {
     memset(out, 0, sizeof *out);
-    struct building w = { .tree = out, .arena = arena, .err = err };
+    struct building w = {.tree = out, .arena = arena, .err = err};
     int result = root ? ckpt_value_walk(root, MAX_NODES, visit_node, &w, err) : 0;
     while (result == 0 && w.depth > 0)
         out->nodes[w.open[--w.depth]].end = out->count;
@@ -95,9 +95,10 @@ void ckpt__tree_free(ckpt__tree *tree)
 
 size_t ckpt__tree_child(const ckpt__tree *tree, size_t node, const char *key)
 {
-    for CKPT__CHILDREN(tree, c, node)
-        if (!tree->nodes[c].integer_key && ckpt__str_is(tree->nodes[c].key, key))
-            return c;
+    for
+        CKPT__CHILDREN(tree, c, node)
+    if (!tree->nodes[c].integer_key && ckpt__str_is(tree->nodes[c].key, key))
+        return c;
     return SIZE_MAX;
 }
 

@@ -15,19 +15,19 @@
  *     4        "epoch"    5     1
  */
 typedef struct ckpt__node {
-    const ckpt_value *value;       /* borrowed from the tree that was built from */
-    ckpt_str name;                 /* dotted path, in the arena of ckpt__tree_build; the root's is empty */
-    ckpt_str key;                  /* its last step: the tail of name */
-    size_t end;                    /* the nodes below it are [own number + 1, end) */
-    uint32_t depth;                /* steps from the root */
-    bool integer_key;              /* the last step is an integer key or a position */
-    bool attribute;                /* below an attribute of a dict (a state_dict's _metadata) */
-    bool taken;                    /* set by who walks the nodes: an entry was made of the node, or none is to be */
+    const ckpt_value *value; /* borrowed from the tree that was built from */
+    ckpt_str name;           /* dotted path, in the arena of ckpt__tree_build; the root's is empty */
+    ckpt_str key;            /* its last step: the tail of name */
+    size_t end;              /* the nodes below it are [own number + 1, end) */
+    uint32_t depth;          /* steps from the root */
+    bool integer_key;        /* the last step is an integer key or a position */
+    bool attribute;          /* below an attribute of a dict (a state_dict's _metadata) */
+    bool taken;              /* set by who walks the nodes: an entry was made of the node, or none is to be */
 } ckpt__node;
 
 typedef struct ckpt__tree {
-    ckpt__node *nodes;             /* heap, owned: ckpt__tree_free */
-    size_t count, capacity;        /* nodes */
+    ckpt__node *nodes;      /* heap, owned: ckpt__tree_free */
+    size_t count, capacity; /* nodes */
 } ckpt__tree;
 
 /* The direct children of node i. */
@@ -36,10 +36,10 @@ typedef struct ckpt__tree {
 /* Names are copied into the arena. CKPT_E_LIMIT for a tree of more than 8 million nodes. */
 ckpt_status ckpt__tree_build(const ckpt_value *root, ckpt__arena *arena, ckpt__tree *out, ckpt_error *err);
 void ckpt__tree_free(ckpt__tree *tree);
-size_t ckpt__tree_child(const ckpt__tree *tree, size_t node, const char *key);     /* SIZE_MAX: none */
-size_t ckpt__tree_find(const ckpt__tree *tree, const char *path);                  /* SIZE_MAX: none */
+size_t ckpt__tree_child(const ckpt__tree *tree, size_t node, const char *key); /* SIZE_MAX: none */
+size_t ckpt__tree_find(const ckpt__tree *tree, const char *path);              /* SIZE_MAX: none */
 /* The name of node `below` relative to `above`, one of its ancestors. */
 ckpt_str ckpt__tree_relative(const ckpt__tree *tree, size_t above, size_t below);
-bool ckpt__node_is_dict(const ckpt__node *node);   /* a dict, or an opaque object with attributes */
-bool ckpt__node_is_leaf(const ckpt__node *node);   /* of a kind that an entry may have as its value */
+bool ckpt__node_is_dict(const ckpt__node *node); /* a dict, or an opaque object with attributes */
+bool ckpt__node_is_leaf(const ckpt__node *node); /* of a kind that an entry may have as its value */
 #endif

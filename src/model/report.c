@@ -6,10 +6,10 @@
 
 /* Findings in the order in which they were added, and one row for each device. */
 struct ckpt_report {
-    ckpt__arena *strings;         /* owned: all texts of findings */
-    ckpt_finding *findings;       /* heap, owned */
+    ckpt__arena *strings;   /* owned: all texts of findings */
+    ckpt_finding *findings; /* heap, owned */
     size_t count, capacity;
-    ckpt_device_use *devices;     /* heap, owned */
+    ckpt_device_use *devices; /* heap, owned */
     size_t device_count, device_capacity;
 };
 
@@ -38,7 +38,7 @@ void ckpt_report_clear(ckpt_report *r)
     if (!r)
         return;
     ckpt__arena *fresh = ckpt__arena_new(0);
-    if (fresh) {                  /* otherwise the old strings just stay until the end */
+    if (fresh) { /* otherwise the old strings just stay until the end */
         ckpt__arena_free(r->strings);
         r->strings = fresh;
     }
@@ -66,7 +66,8 @@ size_t ckpt_report_count_code(const ckpt_report *r, const char *code)
 const ckpt_finding *ckpt_report_find(const ckpt_report *r, const char *code, const char *tensor)
 {
     for (size_t i = 0; r && i < r->count; i++)
-        if ((!code || strcmp(r->findings[i].code, code) == 0) && (!tensor || strcmp(r->findings[i].tensor, tensor) == 0))
+        if ((!code || strcmp(r->findings[i].code, code) == 0) &&
+            (!tensor || strcmp(r->findings[i].tensor, tensor) == 0))
             return &r->findings[i];
     return NULL;
 }
@@ -122,8 +123,15 @@ bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, 
             free(text);
         return false;
     }
-    ckpt_finding f = { .severity = severity, .code = keep(r, code), .message = keep(r, text), .fix = keep(r, fix),
-                       .tensor = keep(r, tensor), .file = "", .from = "", .to = "", .nbytes = 0 };
+    ckpt_finding f = {.severity = severity,
+                      .code = keep(r, code),
+                      .message = keep(r, text),
+                      .fix = keep(r, fix),
+                      .tensor = keep(r, tensor),
+                      .file = "",
+                      .from = "",
+                      .to = "",
+                      .nbytes = 0};
     if (text != small)
         free(text);
     if (!f.code || !f.message || !f.fix || !f.tensor)
@@ -160,13 +168,13 @@ bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64
         uint64_t *by_role = ckpt__arena_array(r->strings, CKPT__ROLE_COUNT, sizeof *by_role);
         if (!by_role)
             return false;
-        r->devices[i] = (ckpt_device_use){ .device = device, .by_role = by_role, .role_count = CKPT__ROLE_COUNT };
+        r->devices[i] = (ckpt_device_use){.device = device, .by_role = by_role, .role_count = CKPT__ROLE_COUNT};
         r->device_count++;
     }
     r->devices[i].tensors++;
     r->devices[i].nbytes += nbytes;
     if (role >= 0 && role < CKPT__ROLE_COUNT)
-        ((uint64_t *)(uintptr_t)r->devices[i].by_role)[role] += nbytes;     /* made above */
+        ((uint64_t *)(uintptr_t)r->devices[i].by_role)[role] += nbytes; /* made above */
     return true;
 }
 
@@ -202,7 +210,7 @@ static bool show_wrong(ckpt__buf *text, const ckpt_finding *f, size_t shown, boo
         ckpt__buf_str(text, f->message);
     if (shown == 0 || text->size <= 600 || text->failed)
         return true;
-    text->size = before;          /* the report has the rest */
+    text->size = before; /* the report has the rest */
     text->data[before] = '\0';
     return false;
 }
@@ -210,10 +218,10 @@ static bool show_wrong(ckpt__buf *text, const ckpt_finding *f, size_t shown, boo
 ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt_status status, const char *object,
                               ckpt_error *err)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     size_t wrong = 0, shown = 0;
     const ckpt_finding *first = NULL;
-    bool alike = true;            /* one sentence holds for all of them */
+    bool alike = true; /* one sentence holds for all of them */
     for (size_t i = 0; r && i < r->count; i++) {
         const ckpt_finding *f = &r->findings[i];
         if (f->severity < at_least)
@@ -237,7 +245,8 @@ ckpt_status ckpt__report_fail(const ckpt_report *r, ckpt_severity at_least, ckpt
         ckpt__buf_printf(&text, " and %zu more", wrong - shown);
     if (first && *first->fix)
         ckpt__buf_printf(&text, "; %s%s", alike || wrong == 1 ? "" : "for the first: ", first->fix);
-    ckpt__fail(err, status, object, "%s", text.data && !text.failed ? text.data : "several things are wrong (see the report)");
+    ckpt__fail(err, status, object, "%s",
+               text.data && !text.failed ? text.data : "several things are wrong (see the report)");
     ckpt__buf_free(&text);
     return status;
 }

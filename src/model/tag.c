@@ -6,12 +6,12 @@
 
 ckpt_device ckpt_cpu(void)
 {
-    return (ckpt_device){ CKPT_DEVICE_CPU, -1 };
+    return (ckpt_device){CKPT_DEVICE_CPU, -1};
 }
 
 ckpt_device ckpt_cuda(int index)
 {
-    return (ckpt_device){ CKPT_DEVICE_CUDA, index };
+    return (ckpt_device){CKPT_DEVICE_CUDA, index};
 }
 
 bool ckpt_device_equal(ckpt_device a, ckpt_device b)
@@ -19,8 +19,8 @@ bool ckpt_device_equal(ckpt_device a, ckpt_device b)
     /* The cpu and meta have one device each, however their index was filled in. */
     if (a.type != b.type)
         return false;
-    return a.index == b.index || a.type == CKPT_DEVICE_CPU || a.type == CKPT_DEVICE_META || a.type == CKPT_DEVICE_NONE ||
-           a.type == CKPT_DEVICE_MPS;
+    return a.index == b.index || a.type == CKPT_DEVICE_CPU || a.type == CKPT_DEVICE_META ||
+           a.type == CKPT_DEVICE_NONE || a.type == CKPT_DEVICE_MPS;
 }
 
 /* torch's devices beside the cpu and cuda, as torch/serialization.py tags storages: mps has one, and no index in its tag;
@@ -29,12 +29,12 @@ bool ckpt_device_equal(ckpt_device a, ckpt_device b)
 static const struct {
     const char *word;
     ckpt_device_type type;
-    bool indexed;                 /* it has an index, */
-    bool bare;                    /* but is written without one too */
+    bool indexed; /* it has an index, */
+    bool bare;    /* but is written without one too */
 } further[] = {
-    { "mps", CKPT_DEVICE_MPS, false, true },   { "xpu", CKPT_DEVICE_XPU, true, false },
-    { "npu", CKPT_DEVICE_NPU, true, false },   { "hpu", CKPT_DEVICE_HPU, true, true },
-    { "mtia", CKPT_DEVICE_MTIA, true, false }, { "privateuseone", CKPT_DEVICE_PRIVATEUSEONE, true, false },
+    {"mps", CKPT_DEVICE_MPS, false, true},   {"xpu", CKPT_DEVICE_XPU, true, false},
+    {"npu", CKPT_DEVICE_NPU, true, false},   {"hpu", CKPT_DEVICE_HPU, true, true},
+    {"mtia", CKPT_DEVICE_MTIA, true, false}, {"privateuseone", CKPT_DEVICE_PRIVATEUSEONE, true, false},
 };
 enum { FURTHER = sizeof further / sizeof further[0] };
 
@@ -94,7 +94,7 @@ static bool is_one_of(const char *text, size_t n, const char *const *words)
 }
 
 /* Names that users try for cuda, and devices that are other frameworks' or torch's own. */
-static const char *const cuda_like[] = { "gpu", "nvidia", "rocm", "hip", NULL };
+static const char *const cuda_like[] = {"gpu", "nvidia", "rocm", "hip", NULL};
 static const char *const foreign[] = {"mps", "xpu",           "npu", "hpu",    "mtia",
                                       "xla", "privateuseone", "ipu", "vulkan", NULL};
 
@@ -106,8 +106,8 @@ static ckpt_status bad_device(ckpt_error *err, const char *text, const char *why
 }
 
 /* What stands after "cuda:", where `word` is cuda. */
-static ckpt_status parse_index(const char *text, const char *digits, const char *word, ckpt_device_type type, ckpt_device *out,
-                               ckpt_error *err)
+static ckpt_status parse_index(const char *text, const char *digits, const char *word, ckpt_device_type type,
+                               ckpt_device *out, ckpt_error *err)
 {
     char why[128];
     size_t n = strlen(digits);
@@ -119,7 +119,8 @@ static ckpt_status parse_index(const char *text, const char *digits, const char 
         return bad_device(err, text, why);
     }
     const char *what = n == 0 ? "the index is missing"
-                       : digits[0] == '-' && n > 1 && strspn(digits + 1, "0123456789") == n - 1 ? "an index is 0 or more"
+                       : digits[0] == '-' && n > 1 && strspn(digits + 1, "0123456789") == n - 1
+                           ? "an index is 0 or more"
                        : !number ? "the index must be a decimal number alone"
                        : !ckpt__parse_i64(digits, n, &index) || index > INT32_MAX ? "the index is too large"
                                                                                   : NULL;
@@ -127,7 +128,7 @@ static ckpt_status parse_index(const char *text, const char *digits, const char 
         snprintf(why, sizeof why, "%s; write %s:0, %s:1, ...", what, word, word);
         return bad_device(err, text, why);
     }
-    *out = (ckpt_device){ type, (int32_t)index };
+    *out = (ckpt_device){type, (int32_t)index};
     return CKPT_OK;
 }
 
@@ -163,7 +164,8 @@ ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *er
     if (equal_nocase(text, word, "meta"))
         return bad_device(err, text, "meta holds no data; write cpu or cuda:0");
     if (is_one_of(text, word, foreign))
-        return bad_device(err, text, "this library carries such tags, but puts tensors on cpu and cuda only; write cpu "
+        return bad_device(err, text,
+                          "this library carries such tags, but puts tensors on cpu and cuda only; write cpu "
                           "or cuda:0");
     if (strspn(text, "0123456789") == strlen(text))
         return bad_device(err, text, "a number alone names no device; write cuda:0, cuda:1, ...");
@@ -176,7 +178,7 @@ ckpt_status ckpt_device_parse(const char *text, ckpt_device *out, ckpt_error *er
 
 ckpt_device ckpt__tag_parse(ckpt_str tag)
 {
-    ckpt_device d = { CKPT_DEVICE_OTHER, -1 };
+    ckpt_device d = {CKPT_DEVICE_OTHER, -1};
     if (!tag.data)
         d.type = CKPT_DEVICE_NONE;
     else if (ckpt__str_is(tag, "cpu"))
@@ -190,15 +192,16 @@ ckpt_device ckpt__tag_parse(ckpt_str tag)
         while (colon > 0 && tag.data[colon - 1] != ':')
             colon--;
         int64_t index;
-        if (colon > 0 && tag.size > colon && ckpt__parse_i64(tag.data + colon, tag.size - colon, &index) && index >= 0 &&
-            index <= INT32_MAX) {
+        if (colon > 0 && tag.size > colon && ckpt__parse_i64(tag.data + colon, tag.size - colon, &index) &&
+            index >= 0 && index <= INT32_MAX) {
             d.index = (int32_t)index;
             if (colon == 5 && memcmp(tag.data, "cuda:", 5) == 0)
                 d.type = CKPT_DEVICE_CUDA;
         }
         bool bare = colon == 0;
         for (size_t i = 0; i < FURTHER; i++)
-            if (ckpt__str_is((ckpt_str){ tag.data, bare ? tag.size : colon - 1 }, further[i].word) && (bare || d.index >= 0))
+            if (ckpt__str_is((ckpt_str){tag.data, bare ? tag.size : colon - 1}, further[i].word) &&
+                (bare || d.index >= 0))
                 d.type = further[i].type;
     }
     return d;
@@ -223,12 +226,14 @@ ckpt_status ckpt__tag_target(const char *text, ckpt_device *out, ckpt_error *err
     if (i == FURTHER || has_space(text))
         return ckpt_device_parse(text, out, err);
     if (strncmp(text, further[i].word, word) != 0)
-        snprintf(why, sizeof why, "names of devices are in lower case; write %s%s", further[i].word, further[i].bare ? "" : ":0");
+        snprintf(why, sizeof why, "names of devices are in lower case; write %s%s", further[i].word,
+                 further[i].bare ? "" : ":0");
     else if (!text[word] && further[i].bare) {
-        *out = (ckpt_device){ further[i].type, -1 };
+        *out = (ckpt_device){further[i].type, -1};
         return CKPT_OK;
     } else if (!text[word])
-        snprintf(why, sizeof why, "it has no index, and which device is current depends on the program; write %s:0", text);
+        snprintf(why, sizeof why, "it has no index, and which device is current depends on the program; write %s:0",
+                 text);
     else if (further[i].indexed)
         return parse_index(text, text + word + 1, further[i].word, further[i].type, out, err);
     else

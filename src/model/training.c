@@ -79,14 +79,14 @@ bool ckpt__lists_ids(const ckpt_value *groups)
 }
 
 const ckpt__old_list ckpt__old_lists[CKPT__OLD_LISTS] = {
-    { "step_buffers/", "step" },
-    { "exp_average_buffers/", "exp_avg" },
-    { "exp_average_sq_buffers/", "exp_avg_sq" },
-    { "max_exp_average_sq_buffers/", "max_exp_avg_sq" },
-    { "momentum_buffers/", "momentum_buffer" },
-    { "square_average_buffers/", "square_avg" },
-    { "grad_average_buffers/", "grad_avg" },
-    { "sum_buffers/", "sum" },
+    {"step_buffers/", "step"},
+    {"exp_average_buffers/", "exp_avg"},
+    {"exp_average_sq_buffers/", "exp_avg_sq"},
+    {"max_exp_average_sq_buffers/", "max_exp_avg_sq"},
+    {"momentum_buffers/", "momentum_buffer"},
+    {"square_average_buffers/", "square_avg"},
+    {"grad_average_buffers/", "grad_avg"},
+    {"sum_buffers/", "sum"},
 };
 
 size_t ckpt__old_list_of(ckpt_str key, int64_t *number)
@@ -96,7 +96,8 @@ size_t ckpt__old_list_of(ckpt_str key, int64_t *number)
         if (ckpt__numbered(key, list, number))
             return i;
         *number = -1;
-        if (ckpt__str_begins(key, list) && ckpt__str_is((ckpt_str){ key.data + strlen(list), key.size - strlen(list) }, "size"))
+        if (ckpt__str_begins(key, list) &&
+            ckpt__str_is((ckpt_str){key.data + strlen(list), key.size - strlen(list)}, "size"))
             return i;
     }
     return CKPT__OLD_LISTS;
@@ -108,7 +109,8 @@ bool ckpt__is_old_libtorch_optimizer(const ckpt_value *v)
         return false;
     for (size_t i = 0; i < v->entry_count; i++) {
         const ckpt_entry *e = &v->entries[i];
-        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR || !ckpt__str_holds(e->key->text, "_buffers/"))
+        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR ||
+            !ckpt__str_holds(e->key->text, "_buffers/"))
             return false;
     }
     return v->entry_count > 0;
@@ -125,14 +127,14 @@ ckpt_role ckpt__role_of_key(ckpt_str key)
         const char *key;
         ckpt_role role;
     } table[] = {
-        { "step", CKPT_ROLE_STEP },
-        { "exp_avg", CKPT_ROLE_EXP_AVG },
-        { "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ },
-        { "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ },
-        { "momentum_buffer", CKPT_ROLE_MOMENTUM },
-        { "master", CKPT_ROLE_MASTER },
-        { "master_param", CKPT_ROLE_MASTER },
-        { "master_weights", CKPT_ROLE_MASTER },
+        {"step", CKPT_ROLE_STEP},
+        {"exp_avg", CKPT_ROLE_EXP_AVG},
+        {"exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+        {"max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
+        {"momentum_buffer", CKPT_ROLE_MOMENTUM},
+        {"master", CKPT_ROLE_MASTER},
+        {"master_param", CKPT_ROLE_MASTER},
+        {"master_weights", CKPT_ROLE_MASTER},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (ckpt__str_is(key, table[i].key))
@@ -147,8 +149,9 @@ int ckpt__flag_value(const ckpt_value *v)
 
 ckpt__flags ckpt__flags_of(const ckpt_value *group)
 {
-    return (ckpt__flags){ ckpt__flag_value(ckpt_value_get(group, "fused")), ckpt__flag_value(ckpt_value_get(group, "capturable")),
-                          ckpt__flag_value(ckpt_value_get(group, "foreach")) };
+    return (ckpt__flags){ckpt__flag_value(ckpt_value_get(group, "fused")),
+                         ckpt__flag_value(ckpt_value_get(group, "capturable")),
+                         ckpt__flag_value(ckpt_value_get(group, "foreach"))};
 }
 
 ckpt_optimizer_kind ckpt__kind_of_flags(ckpt__flags flags)
@@ -163,10 +166,10 @@ ckpt_optimizer_kind ckpt__kind_of_flags(ckpt__flags flags)
 size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX])
 {
     size_t n = 0;
-    out[n++] = (ckpt__flag){ "fused", kind == CKPT_OPTIMIZER_FUSED };
+    out[n++] = (ckpt__flag){"fused", kind == CKPT_OPTIMIZER_FUSED};
     if (kind != CKPT_OPTIMIZER_FUSED)
-        out[n++] = (ckpt__flag){ "capturable", kind == CKPT_OPTIMIZER_CAPTURABLE };
-    out[n++] = (ckpt__flag){ "foreach", kind == CKPT_OPTIMIZER_FOREACH };
+        out[n++] = (ckpt__flag){"capturable", kind == CKPT_OPTIMIZER_CAPTURABLE};
+    out[n++] = (ckpt__flag){"foreach", kind == CKPT_OPTIMIZER_FOREACH};
     return n;
 }
 
@@ -239,7 +242,8 @@ bool ckpt__looks_like_state_dict(const ckpt_value *v)
         const ckpt_value *key = v->entries[i].key, *value = v->entries[i].value;
         if (key->kind != CKPT_V_STR)
             return false;
-        bool lazy = value->kind == CKPT_V_OBJECT && ckpt__str_holds(value->class_name, "torch.nn.parameter.Uninitialized");
+        bool lazy =
+            value->kind == CKPT_V_OBJECT && ckpt__str_holds(value->class_name, "torch.nn.parameter.Uninitialized");
         tensors += value->kind == CKPT_V_TENSOR || lazy;
         if (!ordered && tensors <= i)
             return false;

@@ -6,8 +6,8 @@
 #include "model/index.h"
 
 /* ---- TorchScript and libtorch in C++. Their objects are read as dicts that keep the name of their class. */
-bool ckpt__is_scripted_class(ckpt_str class_name);         /* "__torch__.Module", "__torch__.net.Linear" */
-bool ckpt__is_scripted(const ckpt_value *v);               /* a dict of such a class; v may be NULL */
+bool ckpt__is_scripted_class(ckpt_str class_name); /* "__torch__.Module", "__torch__.net.Linear" */
+bool ckpt__is_scripted(const ckpt_value *v);       /* a dict of such a class; v may be NULL */
 /* The number in "<head><number>", as libtorch names the items of a list: "params/0". False: the key is another one. */
 bool ckpt__numbered(ckpt_str key, const char *head, int64_t *number);
 
@@ -27,11 +27,11 @@ bool ckpt__is_libtorch_optimizer(const ckpt_value *v);
 /* libtorch's before 1.5: {"step_buffers/size": T, "step_buffers/0": T, "exp_average_buffers/0": T, ...}, with neither states nor
  * groups: only who knows these lists can use it, so ckpt__is_optimizer says no. */
 bool ckpt__is_old_libtorch_optimizer(const ckpt_value *v);
-bool ckpt__is_cpp_optimizer(const ckpt_value *v);          /* one of the two: no names of parameters are in it */
+bool ckpt__is_cpp_optimizer(const ckpt_value *v); /* one of the two: no names of parameters are in it */
 
 /* The lists of that time. */
 typedef struct ckpt__old_list {
-    const char *list, *key;       /* "exp_average_buffers/", and the key that torch has for what is in it: "exp_avg" */
+    const char *list, *key; /* "exp_average_buffers/", and the key that torch has for what is in it: "exp_avg" */
 } ckpt__old_list;
 enum { CKPT__OLD_LISTS = 8 };
 extern const ckpt__old_list ckpt__old_lists[CKPT__OLD_LISTS];
@@ -47,7 +47,7 @@ const ckpt_value *ckpt__params_of(const ckpt_value *group);
 typedef struct ckpt__flags {
     int fused, capturable, foreach;
 } ckpt__flags;
-int ckpt__flag_value(const ckpt_value *v);                 /* of one value; NULL: absent */
+int ckpt__flag_value(const ckpt_value *v); /* of one value; NULL: absent */
 ckpt__flags ckpt__flags_of(const ckpt_value *group);
 /* The kernel: fused before capturable before foreach, as torch looks at them. */
 ckpt_optimizer_kind ckpt__kind_of_flags(ckpt__flags flags);

@@ -71,9 +71,10 @@ ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *c
 
 ckpt_status ckpt__value_names_over(const char *label, ckpt_error *err)
 {
-    return ckpt__fail(err, CKPT_E_LIMIT, label,
-                      "the names of its values, shared parts counted at each of their places, have far more bytes than the file: very "
-                      "long keys, or values that nest thousands of levels deep");
+    return ckpt__fail(
+        err, CKPT_E_LIMIT, label,
+        "the names of its values, shared parts counted at each of their places, have far more bytes than the file: very "
+        "long keys, or values that nest thousands of levels deep");
 }
 
 static const ckpt_value *get_entry(const ckpt_value *v, const char *key)
@@ -89,7 +90,7 @@ const ckpt_value *ckpt_value_get(const ckpt_value *v, const char *key)
     const ckpt_value *found = get_entry(v, key), *state = v->state;
     if (found || v->kind != CKPT_V_OBJECT || !state)
         return found;
-    if (state->kind == CKPT_V_TUPLE) {       /* (dict, slots) */
+    if (state->kind == CKPT_V_TUPLE) { /* (dict, slots) */
         for (size_t i = 0; i < state->item_count && !found; i++)
             found = get_entry(state->items[i], key);
         return found;
@@ -99,7 +100,7 @@ const ckpt_value *ckpt_value_get(const ckpt_value *v, const char *key)
 
 const char *ckpt_kind_name(ckpt_kind kind)
 {
-    static const char *const names[] = { "none",  "bool", "int",    "int",   "float", "str",    "bytes", "bytearray",
-                                         "list", "tuple", "dict", "tensor", "array", "class", "object" };
+    static const char *const names[] = {"none", "bool",  "int",  "int",    "float", "str",   "bytes", "bytearray",
+                                        "list", "tuple", "dict", "tensor", "array", "class", "object"};
     return kind >= CKPT_V_NONE && kind <= CKPT_V_OBJECT ? names[kind] : "object";
 }

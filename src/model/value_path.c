@@ -16,12 +16,12 @@ static bool find_longest(const ckpt_value *v, ckpt_str path, ckpt__step *out)
         ckpt_str key = v->entries[i].key->text;
         if (v->entries[i].key->kind == CKPT_V_INT) {
             int n = snprintf(number, sizeof number, "%lld", (long long)v->entries[i].key->integer);
-            key = (ckpt_str){ number, n > 0 ? (size_t)n : 0 };
+            key = (ckpt_str){number, n > 0 ? (size_t)n : 0};
         } else if (v->entries[i].key->kind != CKPT_V_STR) {
             continue;
         }
         if ((!out->entry || key.size > out->taken) && goes_through(path, key.data, key.size))
-            *out = (ckpt__step){ v->entries[i].value, &v->entries[i], 0, key.size };
+            *out = (ckpt__step){v->entries[i].value, &v->entries[i], 0, key.size};
     }
     return out->entry != NULL;
 }
@@ -33,13 +33,13 @@ static bool find_item(const ckpt_value *v, ckpt_str path, ckpt__step *out)
         item = item * 10 + (size_t)(path.data[digits++] - '0');
     if (digits == 0 || item >= v->item_count || (digits < path.size && path.data[digits] != '.'))
         return false;
-    *out = (ckpt__step){ v->items[item], NULL, item, digits };
+    *out = (ckpt__step){v->items[item], NULL, item, digits};
     return true;
 }
 
 bool ckpt__step_into(const ckpt_value *v, ckpt_str path, ckpt__step *out)
 {
-    *out = (ckpt__step){ NULL, NULL, 0, 0 };
+    *out = (ckpt__step){NULL, NULL, 0, 0};
     if (find_longest(v, path, out) || find_item(v, path, out))
         return true;
     const ckpt_value *state = v->state && v->state->kind == CKPT_V_DICT ? v->state : NULL;
@@ -51,7 +51,7 @@ const ckpt_value *ckpt__value_at(const ckpt_value *root, ckpt_str path)
     const ckpt_value *v = root;
     for (size_t at = 0; v && path.data && at < path.size;) {
         ckpt__step step;
-        bool there = ckpt__step_into(v, (ckpt_str){ path.data + at, path.size - at }, &step);
+        bool there = ckpt__step_into(v, (ckpt_str){path.data + at, path.size - at}, &step);
         v = there ? step.value : NULL;
         at += step.taken + 1;
     }

@@ -7,10 +7,10 @@
 
 /* One step down a path. */
 typedef struct ckpt__step {
-    const ckpt_value *value;      /* where it leads to */
-    const ckpt_entry *entry;      /* the entry that it goes through; NULL: it is an item */
-    size_t item;                  /* the number of that item */
-    size_t taken;                 /* bytes of the path that name it; a dot follows them, or the path ends */
+    const ckpt_value *value; /* where it leads to */
+    const ckpt_entry *entry; /* the entry that it goes through; NULL: it is an item */
+    size_t item;             /* the number of that item */
+    size_t taken;            /* bytes of the path that name it; a dot follows them, or the path ends */
 } ckpt__step;
 
 /* By an entry of v whose key is text or an integer, by an item, or by an attribute (an entry of v's state), in this order.

@@ -95,7 +95,8 @@ static bool repr_numpy(ckpt__buf *b, const ckpt_value *v)
 {
     const unsigned char *at = (const unsigned char *)v->text.data;
     size_t n = v->text.size;
-    if (!v->array || v->array->dtype.size < 3 || v->class_name.size < 7 || memcmp(v->class_name.data, "numpy.", 6) != 0 || !n)
+    if (!v->array || v->array->dtype.size < 3 || v->class_name.size < 7 ||
+        memcmp(v->class_name.data, "numpy.", 6) != 0 || !n)
         return false;
     char kind = v->array->dtype.data[1];
     if (kind == 'b' && n == 1) {
@@ -175,7 +176,8 @@ static bool repr_builtin(ckpt__buf *b, const ckpt_value *v)
     else if (ckpt__str_is(v->class_name, "builtins.range") && args && args->item_count == 3 &&
              args->items[0]->kind == CKPT_V_INT && args->items[1]->kind == CKPT_V_INT &&
              args->items[2]->kind == CKPT_V_INT && args->items[2]->integer == 1)
-        ckpt__buf_printf(b, "range(%lld, %lld)", (long long)args->items[0]->integer, (long long)args->items[1]->integer);
+        ckpt__buf_printf(b, "range(%lld, %lld)", (long long)args->items[0]->integer,
+                         (long long)args->items[1]->integer);
     else
         return false;
     return true;
@@ -319,7 +321,8 @@ static bool repr_uuid(ckpt__buf *b, const ckpt_value *v, int depth)
     (void)depth;
     if (!number || !to_128_bits(number, n))
         return false;
-    ckpt__buf_printf(b, "UUID('%08x-%04x-%04x-%04x-%04x%08x')", n[3], n[2] >> 16, n[2] & 0xffff, n[1] >> 16, n[1] & 0xffff, n[0]);
+    ckpt__buf_printf(b, "UUID('%08x-%04x-%04x-%04x-%04x%08x')", n[3], n[2] >> 16, n[2] & 0xffff, n[1] >> 16,
+                     n[1] & 0xffff, n[0]);
     return true;
 }
 
@@ -348,14 +351,22 @@ static bool repr_standard(ckpt__buf *b, const ckpt_value *v, int depth)
         const char *class_name;
         bool (*put)(ckpt__buf *b, const ckpt_value *v, int depth);
     } known[] = {
-        {"datetime.date", repr_moment},         {"datetime.time", repr_moment},
-        {"datetime.datetime", repr_moment},     {"datetime.timedelta", repr_timedelta},
-        {"datetime.timezone", repr_timezone},   {"uuid.UUID", repr_uuid},
-        {"decimal.Decimal", repr_decimal},      {"fractions.Fraction", repr_fraction},
-        {"pathlib.PosixPath", repr_path},       {"pathlib.PurePosixPath", repr_path},
-        {"pathlib.WindowsPath", repr_path},     {"pathlib.PureWindowsPath", repr_path},
-        {"pathlib._local.PosixPath", repr_path},   {"pathlib._local.PurePosixPath", repr_path},
-        {"pathlib._local.WindowsPath", repr_path}, {"pathlib._local.PureWindowsPath", repr_path},
+        {"datetime.date", repr_moment},
+        {"datetime.time", repr_moment},
+        {"datetime.datetime", repr_moment},
+        {"datetime.timedelta", repr_timedelta},
+        {"datetime.timezone", repr_timezone},
+        {"uuid.UUID", repr_uuid},
+        {"decimal.Decimal", repr_decimal},
+        {"fractions.Fraction", repr_fraction},
+        {"pathlib.PosixPath", repr_path},
+        {"pathlib.PurePosixPath", repr_path},
+        {"pathlib.WindowsPath", repr_path},
+        {"pathlib.PureWindowsPath", repr_path},
+        {"pathlib._local.PosixPath", repr_path},
+        {"pathlib._local.PurePosixPath", repr_path},
+        {"pathlib._local.WindowsPath", repr_path},
+        {"pathlib._local.PureWindowsPath", repr_path},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (ckpt__str_is(v->class_name, known[i].class_name))
@@ -376,7 +387,8 @@ static void repr_object(ckpt__buf *b, const ckpt_value *v, int depth)
         ckpt__buf_str(b, frozen ? ")" : "");
         return;
     }
-    if (repr_numpy(b, v) || repr_builtin(b, v) || (ckpt__str_is(v->class_name, "builtins.complex") && repr_complex(b, args)) ||
+    if (repr_numpy(b, v) || repr_builtin(b, v) ||
+        (ckpt__str_is(v->class_name, "builtins.complex") && repr_complex(b, args)) ||
         (ckpt__str_is(v->class_name, "torch.device") && repr_device(b, args)) || repr_standard(b, v, depth))
         return;
     ckpt_str name = v->class_name.data ? v->class_name : ckpt__s("object");

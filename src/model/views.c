@@ -5,9 +5,9 @@
 
 typedef struct pass {
     const ckpt__index *index;
-    size_t *last;                 /* per storage: the tensor that was counted last there, plus 1 */
-    size_t *at;                   /* per storage */
-    size_t *tensors;              /* NULL: they are counted */
+    size_t *last;    /* per storage: the tensor that was counted last there, plus 1 */
+    size_t *at;      /* per storage */
+    size_t *tensors; /* NULL: they are counted */
 } pass;
 
 static void look_at(pass *p, size_t tensor)
@@ -27,8 +27,8 @@ static void look_at(pass *p, size_t tensor)
 bool ckpt__views_make(const ckpt__index *index, ckpt__views *out)
 {
     size_t n = index->storage_count, total = 0;
-    pass p = { index, calloc(n + 1, sizeof *p.last), calloc(n + 1, sizeof *p.at), NULL };
-    *out = (ckpt__views){ NULL, calloc(n + 1, sizeof *out->first) };
+    pass p = {index, calloc(n + 1, sizeof *p.last), calloc(n + 1, sizeof *p.at), NULL};
+    *out = (ckpt__views){NULL, calloc(n + 1, sizeof *out->first)};
     bool made = p.last && p.at && out->first;
     for (size_t i = 0; made && i < index->tensor_count; i++)
         look_at(&p, i);
@@ -36,7 +36,7 @@ bool ckpt__views_make(const ckpt__index *index, ckpt__views *out)
         size_t count = p.at[s];
         out->first[s] = p.at[s] = total;
         p.last[s] = 0;
-        total += count;           /* no more than there are pieces in memory */
+        total += count; /* no more than there are pieces in memory */
     }
     if (made) {
         out->first[n] = total;
@@ -54,5 +54,5 @@ void ckpt__views_free(ckpt__views *views)
 {
     free(views->tensors);
     free(views->first);
-    *views = (ckpt__views){ NULL, NULL };
+    *views = (ckpt__views){NULL, NULL};
 }

@@ -6,8 +6,8 @@
 /* Made once for an index, and true as long as its pieces stay what they are. A tensor of several pieces is listed at each
  * storage that it views, and there once. All zero: none was made. */
 typedef struct ckpt__views {
-    size_t *tensors;              /* heap: those of storage s, ascending, are tensors[first[s]] to tensors[first[s + 1] - 1] */
-    size_t *first;                /* heap: one a storage, and one more */
+    size_t *tensors; /* heap: those of storage s, ascending, are tensors[first[s]] to tensors[first[s + 1] - 1] */
+    size_t *first;   /* heap: one a storage, and one more */
 } ckpt__views;
 
 /* False when memory is short; free in any case. A piece whose storage the index does not have is passed over. */

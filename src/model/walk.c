@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum { MAX_DEPTH = 10000 };
-enum { NOT_BELOW = 1 << 30 };     /* a visit's answer where `choosy`: go on, but not into this node */
+enum { NOT_BELOW = 1 << 30 }; /* a visit's answer where `choosy`: go on, but not into this node */
 static const uint64_t max_nodes_default = 50000000;
 /* Of a name in bytes: a long key at each of ten thousand levels would make names of as many megabytes. */
 static const size_t name_max = (size_t)1 << 20;
@@ -16,11 +16,11 @@ typedef enum part { ITEMS, ENTRIES, STATE, ARGS, DONE } part;
 typedef struct frame {
     const ckpt_value *value;
     part part;
-    size_t next;                  /* child within the part */
-    size_t name_size;             /* of this node's name in the buffer */
+    size_t next;      /* child within the part */
+    size_t name_size; /* of this node's name in the buffer */
     bool inside;
-    bool named;                   /* the root has no name, its children no leading dot */
-    bool marked;                  /* a child's key is in `reprs`, from here on: */
+    bool named;  /* the root has no name, its children no leading dot */
+    bool marked; /* a child's key is in `reprs`, from here on: */
     ckpt__arena_mark reprs;
 } frame;
 
@@ -28,13 +28,13 @@ typedef struct frame {
  * notes where its own part of that ends: while 'model.w' is visited, the frames of the root and of 'model' have name_size 0 and
  * 5. */
 typedef struct walker {
-    frame *frames;                /* heap: from the root down */
+    frame *frames; /* heap: from the root down */
     size_t depth, capacity;
-    ckpt_key *keys;               /* keys[i]: the key of frames[i + 1] */
+    ckpt_key *keys; /* keys[i]: the key of frames[i + 1] */
     size_t key_capacity;
     ckpt__buf name;
-    ckpt__arena *reprs;           /* texts of the keys that are not strings */
-    const ckpt_value **open;      /* set of the containers on the path; emptied in reverse order of filling */
+    ckpt__arena *reprs;      /* texts of the keys that are not strings */
+    const ckpt_value **open; /* set of the containers on the path; emptied in reverse order of filling */
     size_t open_mask;
     uint64_t nodes, max_nodes;
     bool choosy;
@@ -75,7 +75,7 @@ static bool is_container(const ckpt_value *v)
 
 static int visit(walker *w, const ckpt_value *v, bool inside, const frame *ancestor, size_t depth)
 {
-    ckpt_visit visit = { .value = v, .inside = inside, .path = { w->keys, depth } };
+    ckpt_visit visit = {.value = v, .inside = inside, .path = {w->keys, depth}};
     visit.name.data = w->name.data ? w->name.data : "";
     visit.name.size = w->name.size;
     char *cycle_to = NULL;
@@ -101,7 +101,8 @@ static int push(walker *w, const ckpt_value *v, bool inside, bool named)
         !ckpt__grow(&w->keys, &w->key_capacity, w->depth + 2, sizeof *w->keys) ||
         ((!w->open || (w->depth + 1) * 2 > w->open_mask) && !open_grow(w)))
         return ckpt__fail_memory(w->err, "value tree", 0);
-    w->frames[w->depth++] = (frame){ .value = v, .part = ITEMS, .name_size = w->name.size, .inside = inside, .named = named };
+    w->frames[w->depth++] =
+        (frame){.value = v, .part = ITEMS, .name_size = w->name.size, .inside = inside, .named = named};
     w->open[open_slot(w->open, w->open_mask, v)] = v;
     return CKPT_OK;
 }
@@ -132,7 +133,7 @@ static int put_key(walker *w, frame *f, const ckpt_key *key, const ckpt_value *o
             return ckpt__fail_memory(w->err, "value tree", 0);
         if (!w->reprs && !(w->reprs = ckpt__arena_new(0)))
             return ckpt__fail_memory(w->err, "value tree", 0);
-        if (f->marked)            /* the key of the child before */
+        if (f->marked) /* the key of the child before */
             ckpt__arena_rewind(w->reprs, &f->reprs);
         f->reprs = ckpt__arena_note(w->reprs);
         f->marked = true;
@@ -147,7 +148,8 @@ static int put_key(walker *w, frame *f, const ckpt_key *key, const ckpt_value *o
     if (w->name.failed)
         return ckpt__fail_memory(w->err, "value tree", w->name.size);
     if (w->name.size > name_max)
-        return ckpt__fail(w->err, CKPT_E_LIMIT, "value tree", "the name of a value, of all keys on the way to it, has %zu bytes; the limit is %zu",
+        return ckpt__fail(w->err, CKPT_E_LIMIT, "value tree",
+                          "the name of a value, of all keys on the way to it, has %zu bytes; the limit is %zu",
                           w->name.size, name_max);
     w->keys[w->depth - 1] = k;
     return CKPT_OK;
@@ -180,7 +182,7 @@ static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, co
 
 static int entry(walker *w, const ckpt_entry *e, bool inside)
 {
-    ckpt_key key = { { NULL, 0 }, 0, false };
+    ckpt_key key = {{NULL, 0}, 0, false};
     const ckpt_value *other = NULL;
     if (e->key->kind == CKPT_V_STR)
         key.text = e->key->text;
@@ -210,7 +212,7 @@ static int state_child(walker *w, frame *f, bool *more)
             skip -= s->items[i]->entry_count;
         }
     } else if (s && s->kind != CKPT_V_NONE && skip == 0) {
-        ckpt_key key = { { "state", 5 }, 0, false };
+        ckpt_key key = {{"state", 5}, 0, false};
         return child(w, &key, NULL, s, true);
     }
     *more = false;
@@ -228,7 +230,7 @@ static int advance(walker *w)
     switch (f->part) {
     case ITEMS:
         if (f->next < v->item_count) {
-            ckpt_key key = { { NULL, 0 }, (int64_t)f->next, false };
+            ckpt_key key = {{NULL, 0}, (int64_t)f->next, false};
             size_t i = f->next++;
             return child(w, &key, NULL, v->items[i], below);
         }
@@ -246,7 +248,7 @@ static int advance(walker *w)
         break;
     case ARGS:
         if (v->args && v->kind == CKPT_V_OBJECT && v->args->item_count && f->next == 0) {
-            ckpt_key key = { { "args", 4 }, 0, false };
+            ckpt_key key = {{"args", 4}, 0, false};
             f->next++;
             return child(w, &key, NULL, v->args, true);
         }
@@ -264,7 +266,8 @@ static int advance(walker *w)
 
 static int walk(const ckpt_value *root, uint64_t max_nodes, bool choosy, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
 {
-    walker w = { .max_nodes = max_nodes ? max_nodes : max_nodes_default, .choosy = choosy, .fn = fn, .ctx = ctx, .err = err };
+    walker w = {
+        .max_nodes = max_nodes ? max_nodes : max_nodes_default, .choosy = choosy, .fn = fn, .ctx = ctx, .err = err};
     w.nodes = 1;
     int status = visit(&w, root, false, NULL, 0);
     if (!status && is_container(root))
@@ -291,7 +294,7 @@ int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn
 typedef struct search {
     const char *path;
     size_t size;
-    const ckpt_value *found, *last;   /* last: of what is on the way, the node whose name is longest */
+    const ckpt_value *found, *last; /* last: of what is on the way, the node whose name is longest */
     size_t last_size;
 } search;
 
@@ -322,7 +325,7 @@ ckpt_status ckpt_value_find(const ckpt_value *root, const char *path, const ckpt
         *out = NULL;
     if (!path || !out)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_value_find", "a NULL path, or no place for the value");
-    search s = { .path = path, .size = strlen(path) };
+    search s = {.path = path, .size = strlen(path)};
     int status = root ? walk(root, 0, true, on_the_way, &s, err) : CKPT_OK;
     if (status < 0)
         return (ckpt_status)status;

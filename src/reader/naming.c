@@ -9,9 +9,9 @@
 /* One row for each tensor of the reader. The strings of a row are borrowed from the canon and from the reader's
  * index, so the reader must outlive the naming. */
 struct ckpt_naming {
-    ckpt__canon *canon;           /* owned; NULL: the file was too ambiguous for names */
-    ckpt_canonical *rows;         /* heap, owned: per tensor; name.data NULL: no name is known */
-    size_t count;                 /* tensors of the reader's index */
+    ckpt__canon *canon;   /* owned; NULL: the file was too ambiguous for names */
+    ckpt_canonical *rows; /* heap, owned: per tensor; name.data NULL: no name is known */
+    size_t count;         /* tensors of the reader's index */
 };
 
 static void fill(ckpt_naming *n)
@@ -56,8 +56,10 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const ckpt_naming_options
     if (status == CKPT_OK)
         fill(n);
     else if (status == CKPT_E_MISMATCH && !own.param_name_count && !own.assume_order)
-        status = !report || ckpt__report_add(report, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, NULL, "%s", why.message)
-                     ? CKPT_OK : ckpt__fail_memory(&why, "the report", 0);
+        status = !report || ckpt__report_add(report, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, NULL, "%s",
+                                             why.message)
+                     ? CKPT_OK
+                     : ckpt__fail_memory(&why, "the report", 0);
     if (status < 0) {
         if (err)
             *err = why;

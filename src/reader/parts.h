@@ -8,15 +8,15 @@
 /* Maps and queues cost memory and time, and most readers need neither. Both are made when they are first asked for,
  * and a lock guards them. */
 struct ckpt__reader_parts {
-    pthread_mutex_t lock;         /* a reader may be shared by threads */
-    const void **maps;            /* heap, owned: one a file of the source: mapped, or NULL. NULL before the first
+    pthread_mutex_t lock; /* a reader may be shared by threads */
+    const void **maps;    /* heap, owned: one a file of the source: mapped, or NULL. NULL before the first
                                    * map */
-    size_t map_count;             /* files; 0 before the first map */
-    ckpt__lanes lanes;            /* the queues and pinned buffers to devices */
+    size_t map_count;     /* files; 0 before the first map */
+    ckpt__lanes lanes;    /* the queues and pinned buffers to devices */
 };
 
 ckpt__reader_parts *ckpt__reader_parts_new(void);
-void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *source);     /* accepts NULL */
+void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *source); /* accepts NULL */
 ckpt_status ckpt__reader_check_number(const ckpt_reader *reader, size_t i, ckpt_error *err);
 ckpt_status ckpt__reader_check_size(const ckpt_reader *reader, size_t i, size_t size, ckpt_error *err);
 ckpt_status ckpt__reader_check_host(const ckpt_reader *reader, size_t i, const void *dst, size_t size, ckpt_error *err);

@@ -11,7 +11,8 @@
 #include "format/table.h"
 #include "base/first_sizes.h"
 
-static ckpt_status take_options(const ckpt_reader_options *given, const char *path, ckpt_reader_options *o, ckpt_error *err)
+static ckpt_status take_options(const ckpt_reader_options *given, const char *path, ckpt_reader_options *o,
+                                ckpt_error *err)
 {
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_reader_options, o, given, err);
     if (status < 0)
@@ -20,7 +21,8 @@ static ckpt_status take_options(const ckpt_reader_options *given, const char *pa
         return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also_count is %zu, and also is NULL", o->also_count);
     for (size_t i = 0; i < o->also_count; i++)
         if (!o->also[i])
-            return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also[%zu] of %zu is NULL; a path is expected", i, o->also_count);
+            return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also[%zu] of %zu is NULL; a path is expected", i,
+                              o->also_count);
     return CKPT_OK;
 }
 
@@ -44,7 +46,8 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         status = ckpt__format_read(&request, options->format, &r->index, err);
     }
     /* A step that is pruned while it is opened loses its manifest, and what is left looks like a model's directory. */
-    if (status == CKPT_OK && r->source->directory && !ckpt__format_of(r->index)->has_manifest && !ckpt__source_is_there(r->source))
+    if (status == CKPT_OK && r->source->directory && !ckpt__format_of(r->index)->has_manifest &&
+        !ckpt__source_is_there(r->source))
         status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was opened");
     if (status == CKPT_OK)
         ckpt__canon_give_roles(r->index);
@@ -54,7 +57,7 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     r->by_name = status == CKPT_OK ? r->index->by_name : NULL;
     bool named = r->by_name != NULL;
     if (named)
-        r->index->by_name = NULL;     /* it is the reader's now */
+        r->index->by_name = NULL; /* it is the reader's now */
     if (status == CKPT_OK && !named && !(r->by_name = ckpt__hash_new(r->index->tensor_count)))
         status = ckpt__fail_memory(err, path, 0);
     for (size_t i = 0; status == CKPT_OK && !named && i < r->index->tensor_count; i++) {
@@ -99,7 +102,8 @@ ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *option
     return open_again(path, options, false, out, err);
 }
 
-ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
+ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                ckpt_error *err)
 {
     return open_again(path, options, true, out, err);
 }
@@ -152,8 +156,8 @@ ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name
         return CKPT_OK;
     char shown[200];
     snprintf(shown, sizeof shown, "%.*s", (int)(name_size < sizeof shown ? name_size : sizeof shown), name);
-    return ckpt__fail(err, CKPT_E_NOT_FOUND, shown,
-                      "there is no tensor of that name in %s (tensors in it: %zu)", r->path, r->index->tensor_count);
+    return ckpt__fail(err, CKPT_E_NOT_FOUND, shown, "there is no tensor of that name in %s (tensors in it: %zu)",
+                      r->path, r->index->tensor_count);
 }
 
 const ckpt_value *ckpt_reader_root(const ckpt_reader *r)
@@ -172,13 +176,14 @@ uint64_t ckpt_reader_unchecked(const ckpt_reader *r, uint64_t *of, ckpt_report *
     if (of)
         *of = all;
     if (bytes && report)
-        ckpt__report_add(report, CKPT_SEVERITY_NOTE, "bytes-unchecked", NULL, NULL,
-                         "%llu bytes were not checked: they are few of %llu, for which the file keeps a CRC-32 of all together",
-                         (unsigned long long)bytes, (unsigned long long)all);
+        ckpt__report_add(
+            report, CKPT_SEVERITY_NOTE, "bytes-unchecked", NULL, NULL,
+            "%llu bytes were not checked: they are few of %llu, for which the file keeps a CRC-32 of all together",
+            (unsigned long long)bytes, (unsigned long long)all);
     return bytes;
 }
 
-enum { READ_BLOCK = 1 << 20 };    /* as much as a core's cache holds: its CRC is made while it is there */
+enum { READ_BLOCK = 1 << 20 }; /* as much as a core's cache holds: its CRC is made while it is there */
 
 static ckpt_status crc_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
 {
@@ -214,7 +219,7 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
 {
     ckpt_status status = ckpt__reader_check_size(r, i, size, err);
     ckpt__elements e;
-    ckpt__elements_options options = { .check = true, .resolve = true };
+    ckpt__elements_options options = {.check = true, .resolve = true};
     if (status == CKPT_OK)
         status = ckpt__reader_check_host(r, i, dst, size, err);
     if (status < 0)

@@ -3,8 +3,12 @@
 #include "engine/elements.h"
 #include "reader/parts.h"
 
-static const char *const kinds[] = { "host memory", "page-locked host memory", "memory of ", "managed memory",
-                                     "memory of more than one allocation", "freed memory, or less of it, of " };
+static const char *const kinds[] = {"host memory",
+                                    "page-locked host memory",
+                                    "memory of ",
+                                    "managed memory",
+                                    "memory of more than one allocation",
+                                    "freed memory, or less of it, of "};
 
 ckpt_status ckpt__reader_check_host(const ckpt_reader *r, size_t i, const void *dst, size_t size, ckpt_error *err)
 {
@@ -13,13 +17,15 @@ ckpt_status ckpt__reader_check_host(const ckpt_reader *r, size_t i, const void *
     ckpt_memory memory;
     if (!dst && size)
         return ckpt__fail(err, CKPT_E_ARGUMENT, name, "no buffer was given for its %zu bytes", size);
-    if (ckpt_device_query(dst, size, &memory, NULL) < 0 || memory.kind == CKPT_MEMORY_HOST || memory.kind == CKPT_MEMORY_PINNED ||
-        memory.kind == CKPT_MEMORY_MANAGED)
-        return CKPT_OK;               /* a driver that does not answer does not matter to host memory */
+    if (ckpt_device_query(dst, size, &memory, NULL) < 0 || memory.kind == CKPT_MEMORY_HOST ||
+        memory.kind == CKPT_MEMORY_PINNED || memory.kind == CKPT_MEMORY_MANAGED)
+        return CKPT_OK; /* a driver that does not answer does not matter to host memory */
     if (memory.kind != CKPT_MEMORY_SPLIT)
         ckpt_device_name(memory.device, is);
-    return ckpt__fail(err, CKPT_E_MISMATCH, name, "%zu bytes of host memory are wanted for it; what was given is %s%s "
-                      "(ckpt_reader_read_to writes to a device)", size, kinds[memory.kind], is);
+    return ckpt__fail(err, CKPT_E_MISMATCH, name,
+                      "%zu bytes of host memory are wanted for it; what was given is %s%s "
+                      "(ckpt_reader_read_to writes to a device)",
+                      size, kinds[memory.kind], is);
 }
 
 /* dst must be memory of the device: asked of the driver, before anything is written. */
@@ -39,8 +45,8 @@ static ckpt_status check_target(const ckpt_reader *r, size_t i, ckpt_device devi
     ckpt_device_name(device, wanted);
     if (memory.kind == CKPT_MEMORY_DEVICE || memory.kind == CKPT_MEMORY_UNMAPPED)
         ckpt_device_name(memory.kind == CKPT_MEMORY_DEVICE ? memory.device : device, is);
-    return ckpt__fail(err, CKPT_E_MISMATCH, name, "%zu bytes of memory of %s are wanted for it; what was given is %s%s", size,
-                      wanted, kinds[memory.kind], is);
+    return ckpt__fail(err, CKPT_E_MISMATCH, name, "%zu bytes of memory of %s are wanted for it; what was given is %s%s",
+                      size, wanted, kinds[memory.kind], is);
 }
 
 static ckpt_status send(ckpt__lanes *lanes, ckpt__lane *lane, ckpt__elements *e, unsigned char *dst, ckpt_error *err)
@@ -59,8 +65,8 @@ static ckpt_status send(ckpt__lanes *lanes, ckpt__lane *lane, ckpt__elements *e,
     return status;
 }
 
-ckpt_status ckpt_reader_read_to(const ckpt_reader *r, size_t i, ckpt_device device, void *stream, void *dst, size_t size,
-                                ckpt_error *err)
+ckpt_status ckpt_reader_read_to(const ckpt_reader *r, size_t i, ckpt_device device, void *stream, void *dst,
+                                size_t size, ckpt_error *err)
 {
     if (device.type == CKPT_DEVICE_CPU)
         return ckpt_reader_read(r, i, dst, size, err);
@@ -70,7 +76,7 @@ ckpt_status ckpt_reader_read_to(const ckpt_reader *r, size_t i, ckpt_device devi
     if (status < 0)
         return status;
     ckpt__elements e;
-    ckpt__elements_options options = { .check = true, .resolve = true };
+    ckpt__elements_options options = {.check = true, .resolve = true};
     ckpt__lane *lane = NULL;
     status = ckpt__elements_of_tensor(&e, r->source, r->index, i, &options, err);
     if (status < 0 || size == 0) {
@@ -83,7 +89,7 @@ ckpt_status ckpt_reader_read_to(const ckpt_reader *r, size_t i, ckpt_device devi
         status = lane->ops->follow(lane->stream, stream, err);
     if (status == CKPT_OK)
         status = send(&r->parts->lanes, lane, &e, dst, err);
-    if (lane) {                   /* nothing is under way when this returns */
+    if (lane) { /* nothing is under way when this returns */
         ckpt_status synced = lane->ops->stream_sync(lane->stream, status < 0 ? NULL : err);
         status = status < 0 ? status : synced;
     }

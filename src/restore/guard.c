@@ -13,11 +13,12 @@ typedef struct guard {
     ckpt_optimizer_kind kind;
     ckpt_guard_options options;
     ckpt_report *report;
-    ckpt_memory *memory;          /* heap, owned: of each binding, as the driver says now */
+    ckpt_memory *memory; /* heap, owned: of each binding, as the driver says now */
     ckpt_error *err;
 } guard;
 
-static ckpt_status add(guard *g, ckpt_severity severity, const char *code, const ckpt__binding *b, const char *fix, const char *text)
+static ckpt_status add(guard *g, ckpt_severity severity, const char *code, const ckpt__binding *b, const char *fix,
+                       const char *text)
 {
     if (!ckpt__report_add(g->report, severity, code, b ? b->name.data : "", fix, "%s", text))
         return ckpt__fail_memory(g->err, "report", 0);
@@ -30,7 +31,7 @@ static ckpt_status look_at(guard *g, size_t i)
 {
     const ckpt__binding *b = &g->state->bindings[i];
     char text[256], name[CKPT_DEVICE_NAME_MAX];
-    g->memory[i] = (ckpt_memory){ CKPT_MEMORY_HOST, ckpt_cpu() };
+    g->memory[i] = (ckpt_memory){CKPT_MEMORY_HOST, ckpt_cpu()};
     if (!b->data || b->span == 0)
         return CKPT_OK;
     ckpt_status status = ckpt_device_query(b->data, (size_t)b->span, &g->memory[i], g->err);
@@ -40,12 +41,15 @@ static ckpt_status look_at(guard *g, size_t i)
     ckpt_device_name(d, name);
     switch (g->memory[i].kind) {
     case CKPT_MEMORY_SPLIT:
-        snprintf(text, sizeof text, "its %llu bytes do not lie in one allocation of one device", (unsigned long long)b->span);
+        snprintf(text, sizeof text, "its %llu bytes do not lie in one allocation of one device",
+                 (unsigned long long)b->span);
         return add(g, CKPT_SEVERITY_ERROR, "split", b, "bind a pointer to one allocation that holds all of it", text);
     case CKPT_MEMORY_UNMAPPED:
-        return add(g, CKPT_SEVERITY_ERROR, "unmapped", b, "bind it again with ckpt_state_rebind once it is allocated", "its pointer is a device address outside any live allocation");
+        return add(g, CKPT_SEVERITY_ERROR, "unmapped", b, "bind it again with ckpt_state_rebind once it is allocated",
+                   "its pointer is a device address outside any live allocation");
     case CKPT_MEMORY_MANAGED:
-        if ((status = add(g, CKPT_SEVERITY_WARNING, "managed", b, "use device memory", "managed memory has no fixed device")) < 0)
+        if ((status = add(g, CKPT_SEVERITY_WARNING, "managed", b, "use device memory",
+                          "managed memory has no fixed device")) < 0)
             return status;
         break;
     default:
@@ -58,7 +62,8 @@ static ckpt_status look_at(guard *g, size_t i)
     char own[CKPT_DEVICE_NAME_MAX];
     snprintf(text, sizeof text, "it is on %s, and rank %lld owns %s", name, (long long)g->options.ranks.rank,
              ckpt_device_name(g->options.own, own));
-    return add(g, CKPT_SEVERITY_ERROR, "rank-device", b, "restore with map_location 'cuda:{local_rank}' (torch's trap: every rank loads onto cuda:0)", text);
+    return add(g, CKPT_SEVERITY_ERROR, "rank-device", b,
+               "restore with map_location 'cuda:{local_rank}' (torch's trap: every rank loads onto cuda:0)", text);
 }
 
 /* ---- each against its parameter */
@@ -70,15 +75,16 @@ static bool has_device(const guard *g, const ckpt__binding *b)
     return kind != CKPT_MEMORY_UNMAPPED && kind != CKPT_MEMORY_SPLIT;
 }
 
-static ckpt_status mixed(guard *g, const char *code, const ckpt__binding *b, ckpt_device have, const ckpt__binding *param,
-                         ckpt_device want, const char *fix)
+static ckpt_status mixed(guard *g, const char *code, const ckpt__binding *b, ckpt_device have,
+                         const ckpt__binding *param, ckpt_device want, const char *fix)
 {
     char one[CKPT_DEVICE_NAME_MAX], two[CKPT_DEVICE_NAME_MAX], text[640];
     ckpt_device_name(want, one);
     ckpt_device_name(have, two);
-    snprintf(text, sizeof text,
-             "Expected all tensors to be on the same device, but found at least two devices, %s and %s! '%s' is on %s, its parameter '%s' on %s",
-             one, two, b->name.data, two, param->name.data, one);
+    snprintf(
+        text, sizeof text,
+        "Expected all tensors to be on the same device, but found at least two devices, %s and %s! '%s' is on %s, its parameter '%s' on %s",
+        one, two, b->name.data, two, param->name.data, one);
     return add(g, CKPT_SEVERITY_ERROR, code, b, fix, text);
 }
 
@@ -86,19 +92,25 @@ static ckpt_status compare(guard *g, size_t i)
 {
     const ckpt__binding *b = &g->state->bindings[i];
     const ckpt__binding *param = b->param.data ? ckpt__state_find(g->state, b->param.data, b->param.size) : NULL;
-    if (!param || param == b || !b->data || !param->data || !ckpt_role_is_optimizer(b->role) || !has_device(g, b) || !has_device(g, param))
+    if (!param || param == b || !b->data || !param->data || !ckpt_role_is_optimizer(b->role) || !has_device(g, b) ||
+        !has_device(g, param))
         return CKPT_OK;
     ckpt__policy policy = ckpt__policy_of(g->kind, b->role);
-    ckpt_device have = ckpt__memory_device(&g->memory[i]), want = ckpt__memory_device(&g->memory[param - g->state->bindings]);
+    ckpt_device have = ckpt__memory_device(&g->memory[i]),
+                want = ckpt__memory_device(&g->memory[param - g->state->bindings]);
     char text[256], name[CKPT_DEVICE_NAME_MAX];
-    bool managed = g->memory[i].kind == CKPT_MEMORY_MANAGED || g->memory[param - g->state->bindings].kind == CKPT_MEMORY_MANAGED;
-    bool together = managed || ckpt_device_equal(have, want);      /* of managed memory look_at() has warned */
+    bool managed =
+        g->memory[i].kind == CKPT_MEMORY_MANAGED || g->memory[param - g->state->bindings].kind == CKPT_MEMORY_MANAGED;
+    bool together = managed || ckpt_device_equal(have, want); /* of managed memory look_at() has warned */
     if (policy.place == CKPT__ON_CPU) {
         if (have.type != CKPT_DEVICE_CUDA)
             return CKPT_OK;
-        snprintf(text, sizeof text, "it is on %s; a %s optimizer reads it on the host once a parameter and step, which waits for the device each time",
-                 ckpt_device_name(have, name), ckpt_optimizer_kind_name(g->kind));
-        return add(g, CKPT_SEVERITY_WARNING, "step-on-gpu-slow", b, "keep step on the cpu, or use a fused optimizer", text);
+        snprintf(
+            text, sizeof text,
+            "it is on %s; a %s optimizer reads it on the host once a parameter and step, which waits for the device each time",
+            ckpt_device_name(have, name), ckpt_optimizer_kind_name(g->kind));
+        return add(g, CKPT_SEVERITY_WARNING, "step-on-gpu-slow", b, "keep step on the cpu, or use a fused optimizer",
+                   text);
     }
     if (policy.place == CKPT__WITH_PARAM && !together) {
         bool step = b->role == CKPT_ROLE_STEP && have.type == CKPT_DEVICE_CPU;
@@ -107,7 +119,8 @@ static ckpt_status compare(guard *g, size_t i)
                           : "restore with one map_location for the parameter and what belongs to it");
     }
     if (policy.float32 && b->dtype != CKPT_F32) {
-        snprintf(text, sizeof text, "it is %s; a %s optimizer needs float32", ckpt_dtype_name(b->dtype), ckpt_optimizer_kind_name(g->kind));
+        snprintf(text, sizeof text, "it is %s; a %s optimizer needs float32", ckpt_dtype_name(b->dtype),
+                 ckpt_optimizer_kind_name(g->kind));
         return add(g, CKPT_SEVERITY_ERROR, "step-dtype", b, "bind step as float32", text);
     }
     return CKPT_OK;
@@ -118,10 +131,11 @@ static ckpt_status compare(guard *g, size_t i)
 static ckpt_status compare_group(guard *g, const ckpt_str *params, size_t count)
 {
     const ckpt__binding *first = NULL, *noted = NULL;
-    ckpt_device device = { CKPT_DEVICE_NONE, -1 };
+    ckpt_device device = {CKPT_DEVICE_NONE, -1};
     for (size_t i = 0; i < count; i++) {
         const ckpt__binding *b = ckpt__state_find(g->state, params[i].data, params[i].size);
-        if (!b || !b->data || b->span == 0 || g->memory[b - g->state->bindings].kind == CKPT_MEMORY_MANAGED || !has_device(g, b))
+        if (!b || !b->data || b->span == 0 || g->memory[b - g->state->bindings].kind == CKPT_MEMORY_MANAGED ||
+            !has_device(g, b))
             continue;
         ckpt_device d = ckpt__memory_device(&g->memory[b - g->state->bindings]);
         ckpt_status status = CKPT_OK;
@@ -132,7 +146,8 @@ static ckpt_status compare_group(guard *g, const ckpt_str *params, size_t count)
             status = mixed(g, "mixed-devices", b, d, first, device, "restore with one map_location for all parameters");
         else if (!ckpt_device_equal(d, device) && !noted) {
             noted = b;
-            status = add(g, CKPT_SEVERITY_NOTE, "several-devices", b, NULL, "its parameter group is spread over several devices (model parallel)");
+            status = add(g, CKPT_SEVERITY_NOTE, "several-devices", b, NULL,
+                         "its parameter group is spread over several devices (model parallel)");
         }
         if (status < 0)
             return status;
@@ -170,18 +185,20 @@ static ckpt_status idle_devices(guard *g)
                     ckpt_report_device(g->report, k)->nbytes > 0;
         if (used)
             continue;
-        snprintf(text, sizeof text, "%s is wanted for this run and holds nothing", ckpt_device_name(g->options.wanted[i], name));
-        ckpt_status status = add(g, CKPT_SEVERITY_WARNING, "idle-device", NULL, "map the replica of this rank to it: cuda:{rank}", text);
+        snprintf(text, sizeof text, "%s is wanted for this run and holds nothing",
+                 ckpt_device_name(g->options.wanted[i], name));
+        ckpt_status status =
+            add(g, CKPT_SEVERITY_WARNING, "idle-device", NULL, "map the replica of this rank to it: cuda:{rank}", text);
         if (status < 0)
             return status;
     }
     return CKPT_OK;
 }
 
-ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_guard_options *options, ckpt_report *report,
-                       ckpt_error *err)
+ckpt_status ckpt_guard(ckpt_state *state, ckpt_optimizer_kind kind, const ckpt_guard_options *options,
+                       ckpt_report *report, ckpt_error *err)
 {
-    guard g = { .state = state, .kind = kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_OPTIMIZER_PLAIN : kind, .err = err };
+    guard g = {.state = state, .kind = kind == CKPT_OPTIMIZER_DEFAULT ? CKPT_OPTIMIZER_PLAIN : kind, .err = err};
     if (!state)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_guard", "a NULL state");
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_guard_options, &g.options, options, err);

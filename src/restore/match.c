@@ -6,8 +6,8 @@
 #include "format/native/native.h"
 #include "format/table.h"
 
-ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
-                            ckpt_error *err, const char *format, ...)
+ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, const char *code, const char *tensor,
+                              const char *fix, ckpt_error *err, const char *format, ...)
 {
     char text[1024];
     va_list ap;
@@ -40,7 +40,7 @@ bool ckpt__target_find(const ckpt__target_state *side, ckpt_str name, size_t *en
 
 /* ---- what is not there */
 
-enum { PREFIX_SEARCHES = 8 };     /* each looks at every entry */
+enum { PREFIX_SEARCHES = 8 }; /* each looks at every entry */
 
 /* Is there an entry "<prefix><name>"? What comes of the prefix is kept: mostly it is the same for all. */
 static void search_prefix(ckpt__target_state *side, ckpt_str name)
@@ -53,15 +53,15 @@ static void search_prefix(ckpt__target_state *side, ckpt_str name)
             memcmp(e->name.data + before, name.data, name.size) == 0 && (!found || !e->outside))
             found = e;
     }
-    side->prefix = (ckpt_str){ NULL, 0 };
+    side->prefix = (ckpt_str){NULL, 0};
     if (found)
-        side->prefix = (ckpt_str){ found->name.data, found->name.size - name.size };
+        side->prefix = (ckpt_str){found->name.data, found->name.size - name.size};
     side->prefix_outside = found && found->outside;
 }
 
 static bool has_prefixed(const ckpt__target_state *side, ckpt_str name)
 {
-    ckpt__buf full = { 0 };
+    ckpt__buf full = {0};
     size_t entry;
     ckpt__buf_add(&full, side->prefix.data, side->prefix.size);
     ckpt__buf_add(&full, name.data, name.size);
@@ -76,11 +76,13 @@ static void other_name(ckpt__target_state *side, ckpt_str name, char *fix, size_
     char shown[200];
     size_t entry;
     for (size_t i = 1; i < name.size; i++)
-        if (name.data[i - 1] == '.' && find_entry(side, (ckpt_str){ name.data + i, name.size - i }, &entry) &&
+        if (name.data[i - 1] == '.' && find_entry(side, (ckpt_str){name.data + i, name.size - i}, &entry) &&
             side->canon->entries[entry].is_tensor && !side->canon->entries[entry].outside) {
             ckpt__escape(shown, sizeof shown, name.data, i);
-            snprintf(fix, size,
-                     "the checkpoint has it without '%s': bind it so, or give it this name with the map's source.rename", shown);
+            snprintf(
+                fix, size,
+                "the checkpoint has it without '%s': bind it so, or give it this name with the map's source.rename",
+                shown);
             return;
         }
     if (!(side->prefix.data && has_prefixed(side, name))) {
@@ -93,10 +95,12 @@ static void other_name(ckpt__target_state *side, ckpt_str name, char *fix, size_
         return;
     bool outside = side->prefix_outside;
     ckpt__escape(shown, sizeof shown, side->prefix.data, side->prefix.size - (outside ? 1 : 0));
-    snprintf(fix, size, outside ? "the checkpoint has it below '%s': if that is the model, say so with the map's "
-                                  "source: {model: '%s'}"
-                                : "the checkpoint has it with '%s' before it: take that off with the map's "
-                                  "source: {strip_prefix: ['%s']}", shown, shown);
+    snprintf(fix, size,
+             outside ? "the checkpoint has it below '%s': if that is the model, say so with the map's "
+                       "source: {model: '%s'}"
+                     : "the checkpoint has it with '%s' before it: take that off with the map's "
+                       "source: {strip_prefix: ['%s']}",
+             shown, shown);
 }
 
 /* `thing`: the parameter or buffer that it is, or belongs to; data NULL: neither. */
@@ -104,40 +108,43 @@ static ckpt_status missing(ckpt__target_state *side, ckpt_str name, ckpt_str thi
 {
     char fix[600] = "if it is meant to be new, permit it with allow_missing or ckpt_state_optional";
     if (ckpt__state_is_optional(side->state, name))
-        return ckpt__target_note(side, CKPT_SEVERITY_NOTE, "kept", name.data, NULL, err, "it is not in the checkpoint and keeps its value");
+        return ckpt__target_note(side, CKPT_SEVERITY_NOTE, "kept", name.data, NULL, err,
+                                 "it is not in the checkpoint and keeps its value");
     if (side->options.allow_missing)
         return ckpt__target_note(side, CKPT_SEVERITY_NOTE, "missing", name.data, NULL, err,
-                               "it is not in the checkpoint and keeps its value (allow_missing)");
+                                 "it is not in the checkpoint and keeps its value (allow_missing)");
     if (thing.data)
         other_name(side, thing, fix, sizeof fix);
     return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "missing", name.data, fix, err,
-                           "it is bound and the checkpoint has no tensor or value of that name");
+                             "it is bound and the checkpoint has no tensor or value of that name");
 }
 
 /* ---- what is there */
 
-static ckpt_status check_shape(ckpt__target_state *side, const ckpt__binding *b, const ckpt_tensor_info *t, ckpt_error *err)
+static ckpt_status check_shape(ckpt__target_state *side, const ckpt__binding *b, const ckpt_tensor_info *t,
+                               ckpt_error *err)
 {
     char have[256], want[256];
     uint64_t ours = 0, theirs = 0;
     if (ckpt__same_shape(b->shape, b->ndim, t->shape, t->ndim))
         return CKPT_OK;
     /* A counter of shape [] and one of shape [1] hold the same number. */
-    if (b->role == CKPT_ROLE_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) && ours == 1 &&
-        theirs == 1)
+    if (b->role == CKPT_ROLE_STEP && ckpt__numel(b->shape, b->ndim, &ours) && ckpt__numel(t->shape, t->ndim, &theirs) &&
+        ours == 1 && theirs == 1)
         return CKPT_OK;
     ckpt__shape_text(have, sizeof have, t->shape, t->ndim);
     ckpt__shape_text(want, sizeof want, b->shape, b->ndim);
-    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "shape-mismatch", b->name.data,
-                           "bind it in that shape; what is meant to be new (another head) is named with ckpt_state_replace", err,
-                           "its shape is %s in the checkpoint and %s in the state", have, want);
+    return ckpt__target_note(
+        side, CKPT_SEVERITY_ERROR, "shape-mismatch", b->name.data,
+        "bind it in that shape; what is meant to be new (another head) is named with ckpt_state_replace", err,
+        "its shape is %s in the checkpoint and %s in the state", have, want);
 }
 
 static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, size_t i, ckpt_error *err)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
-    *item = (ckpt__item){ .entry = SIZE_MAX, .tensor = SIZE_MAX, .like = SIZE_MAX };
+    *item = (ckpt__item){.entry = SIZE_MAX, .tensor = SIZE_MAX, .like = SIZE_MAX};
     if (ckpt__restore_replace(side, i))
         return CKPT_OK;
     if (!ckpt__target_find(side, b->name, &item->entry)) {
@@ -153,32 +160,33 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, si
         unsigned char bytes[16];
         char number[CKPT__NUMBER_MAX];
         ckpt_status status = CKPT_OK;
-        if (ckpt__numel(b->shape, b->ndim, &numel) && numel == 1 &&
-            ckpt__restore_number(r, e, &n, &status, err)) {
+        if (ckpt__numel(b->shape, b->ndim, &numel) && numel == 1 && ckpt__restore_number(r, e, &n, &status, err)) {
             if (ckpt__restore_element(&n, b->dtype, bytes))
-                return CKPT_OK;   /* an optimizer that keeps step as a number */
+                return CKPT_OK; /* an optimizer that keeps step as a number */
             return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", b->name.data, NULL, err,
-                                   "its value %s in the checkpoint cannot be held exactly by %s",
-                                   ckpt__number_text(&n, number), ckpt_dtype_name(b->dtype));
+                                     "its value %s in the checkpoint cannot be held exactly by %s",
+                                     ckpt__number_text(&n, number), ckpt_dtype_name(b->dtype));
         }
         if (status < 0)
             return status;
         return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", b->name.data, NULL, err,
-                               "it is bound as a tensor of %llu bytes, and the checkpoint holds a %s there",
-                               (unsigned long long)b->nbytes, ckpt_kind_name(e->value->kind));
+                                 "it is bound as a tensor of %llu bytes, and the checkpoint holds a %s there",
+                                 (unsigned long long)b->nbytes, ckpt_kind_name(e->value->kind));
     }
     const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
     item->tensor = e->tensor;
     if (t->extra->quantizer.data)
-        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
-                               "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
-                               "point; only dense tensors are restored",
-                               t->extra->quantizer.data);
+        return ckpt__target_note(
+            side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
+            "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
+            "point; only dense tensors are restored",
+            t->extra->quantizer.data);
     if (t->extra->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
-        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err, t->extra->layout.data
-                               ? "its layout in the checkpoint is %s; only dense tensors are restored"
-                               : "it has no data in the checkpoint (%s)",
-                               t->extra->layout.data ? t->extra->layout.data : "a meta tensor, or one that lies in pieces");
+        return ckpt__target_note(
+            side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err,
+            t->extra->layout.data ? "its layout in the checkpoint is %s; only dense tensors are restored"
+                                  : "it has no data in the checkpoint (%s)",
+            t->extra->layout.data ? t->extra->layout.data : "a meta tensor, or one that lies in pieces");
     return check_shape(side, b, t, err);
 }
 
@@ -212,8 +220,8 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, cons
     if (p->info.nbytes == q->info.nbytes && c1 == c2)
         return CKPT_OK;
     return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "tie-broken", a->name.data,
-                           "bind it as a tensor of its own instead of an alias", err,
-                           "the state ties it to '%s', and the checkpoint holds two different tensors", a->of.data);
+                             "bind it as a tensor of its own instead of an alias", err,
+                             "the state ties it to '%s', and the checkpoint holds two different tensors", a->of.data);
 }
 
 /* ---- groups */
@@ -238,7 +246,7 @@ static ckpt_status same_params(const ckpt__group *g, const ckpt__canon_group *c,
 static ckpt_str not_among(const ckpt_str *a, size_t count, const ckpt_str *b, size_t b_count)
 {
     ckpt__hash *h = ckpt__hash_new(b_count);
-    ckpt_str odd = { NULL, 0 };
+    ckpt_str odd = {NULL, 0};
     bool ok = h != NULL;
     for (size_t i = 0; ok && i < b_count; i++)
         ok = ckpt__hash_put(h, b[i].data, b[i].size, i, NULL) >= 0;
@@ -249,18 +257,19 @@ static ckpt_str not_among(const ckpt_str *a, size_t count, const ckpt_str *b, si
     return odd;
 }
 
-static ckpt_status groups_differ(ckpt__target_state *side, const ckpt__group *g, const ckpt__canon_group *c, ckpt_error *err)
+static ckpt_status groups_differ(ckpt__target_state *side, const ckpt__group *g, const ckpt__canon_group *c,
+                                 ckpt_error *err)
 {
     char shown[200] = "", which[300] = "";
     ckpt_str ours = not_among(g->params, g->param_count, c->params, c->param_count),
              theirs = not_among(c->params, c->param_count, g->params, g->param_count), odd = ours.data ? ours : theirs;
     if (odd.data)
-        snprintf(which, sizeof which, "; '%s' is in the %s's only", ckpt__escape(shown, sizeof shown, odd.data, odd.size),
-                 ours.data ? "state" : "checkpoint");
+        snprintf(which, sizeof which, "; '%s' is in the %s's only",
+                 ckpt__escape(shown, sizeof shown, odd.data, odd.size), ours.data ? "state" : "checkpoint");
     return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "group-mismatch", g->name.data,
-                           "bind the groups with the parameters that they have in the checkpoint, or bind no groups", err,
-                           "parameter group '%s' has %zu parameters in the state and %zu in the checkpoint%s", g->name.data,
-                           g->param_count, c->param_count, which);
+                             "bind the groups with the parameters that they have in the checkpoint, or bind no groups",
+                             err, "parameter group '%s' has %zu parameters in the state and %zu in the checkpoint%s",
+                             g->name.data, g->param_count, c->param_count, which);
 }
 
 /* By the parameters, and among equals by the name. */
@@ -304,11 +313,12 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__target_state *side, ckpt_e
                       !ckpt__restore_is_of_replaced(side, e->name, e->param, NULL);
         ckpt_status status;
         if (strict && !side->options.allow_unexpected && !ckpt__state_is_optional(side->state, e->name))
-            status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "unexpected", e->name.data, "bind it, or permit it with allow_unexpected",
-                                     err, "it is in the checkpoint, and nothing of that name is bound");
+            status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "unexpected", e->name.data,
+                                       "bind it, or permit it with allow_unexpected", err,
+                                       "it is in the checkpoint, and nothing of that name is bound");
         else
             status = ckpt__target_note(side, CKPT_SEVERITY_NOTE, "left-over", e->name.data, NULL, err,
-                                     "it is in the checkpoint and nothing of that name is bound: left alone");
+                                       "it is in the checkpoint and nothing of that name is bound: left alone");
         if (status < 0)
             return status;
     }

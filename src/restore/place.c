@@ -8,10 +8,10 @@
 /* What ckpt__map_place asks and answers: arrays with one row a binding, heap, owned by ckpt__restore_place. */
 typedef struct places {
     ckpt__subject *subjects;
-    ckpt_dtype *dtypes;           /* in the checkpoint; of the binding where that has no such tensor */
-    ckpt_optimizer_kind *kinds;   /* of the optimizer that the parameter's group belongs to */
-    ckpt__target *targets;        /* the answer */
-    char (*tags)[CKPT_DEVICE_NAME_MAX];      /* room for the tags of subjects */
+    ckpt_dtype *dtypes;                 /* in the checkpoint; of the binding where that has no such tensor */
+    ckpt_optimizer_kind *kinds;         /* of the optimizer that the parameter's group belongs to */
+    ckpt__target *targets;              /* the answer */
+    char (*tags)[CKPT_DEVICE_NAME_MAX]; /* room for the tags of subjects */
 } places;
 
 static bool has_rules(const ckpt__target_state *side)
@@ -30,14 +30,14 @@ static ckpt_str tag_of(ckpt__restorer *r, const ckpt__target_state *side, size_t
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
-    ckpt_str saved = { NULL, 0 };
-    ckpt_device own = { CKPT_DEVICE_NONE, -1 };
+    ckpt_str saved = {NULL, 0};
+    ckpt_device own = {CKPT_DEVICE_NONE, -1};
     if (item->tensor != SIZE_MAX || item->like != SIZE_MAX)
         saved = r->reader->index->tensors[item->tensor != SIZE_MAX ? item->tensor : item->like].info.device;
     if (!b->ours)
         own = ckpt__memory_device(&b->memory);
     else if (b->wanted.type != CKPT_DEVICE_NONE)
-        own = b->wanted;          /* else, where it is not in the checkpoint: with the other parameters (common_device) */
+        own = b->wanted; /* else, where it is not in the checkpoint: with the other parameters (common_device) */
     bool use_own = own.type != CKPT_DEVICE_NONE && (!has_rules(side) || !saved.data);
     if (!use_own)
         return saved;
@@ -61,16 +61,22 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p
     ckpt_status status = CKPT_OK;
     for (size_t g = 0; g < side->canon->group_count; g++)
         for (size_t i = 0; i < side->canon->groups[g].param_count; i++)
-            if (ckpt__hash_put(groups, side->canon->groups[g].params[i].data, side->canon->groups[g].params[i].size, g, NULL) < 0)
+            if (ckpt__hash_put(groups, side->canon->groups[g].params[i].data, side->canon->groups[g].params[i].size, g,
+                               NULL) < 0)
                 status = ckpt__fail_memory(err, r->path, 0);
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
         ckpt_str owner = b->param.data ? b->param : b->name;
         size_t g;
-        p->subjects[i] = (ckpt__subject){ .name = b->name, .param = b->param, .role = b->role, .tag = tag_of(r, side, i, p->tags[i]),
-                                          .host = !b->ours && (b->memory.kind == CKPT_MEMORY_HOST || b->memory.kind == CKPT_MEMORY_PINNED),
-                                          .stays = !b->ours && !enforced(side) };
-        p->dtypes[i] = side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
+        p->subjects[i] = (ckpt__subject){
+            .name = b->name,
+            .param = b->param,
+            .role = b->role,
+            .tag = tag_of(r, side, i, p->tags[i]),
+            .host = !b->ours && (b->memory.kind == CKPT_MEMORY_HOST || b->memory.kind == CKPT_MEMORY_PINNED),
+            .stays = !b->ours && !enforced(side)};
+        p->dtypes[i] =
+            side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
         if (ckpt__hash_get(groups, owner.data, owner.size, &g))
             p->kinds[i] = ckpt__kind_of_flags(side->canon->groups[g].flags);
     }
@@ -90,7 +96,7 @@ static void free_places(places *p)
 /* Where a tensor goes that neither rule nor tag speaks of: to where all the parameters go, if that is one device. */
 static ckpt_device common_device(const ckpt__target_state *side, const places *p)
 {
-    ckpt_device d = { CKPT_DEVICE_NONE, -1 };
+    ckpt_device d = {CKPT_DEVICE_NONE, -1};
     for (size_t i = 0; i < side->state->count; i++) {
         ckpt_device t = p->targets[i].device;
         if (side->state->bindings[i].role != CKPT_ROLE_PARAM || t.type == CKPT_DEVICE_NONE)
@@ -113,7 +119,7 @@ static void aim(ckpt__target_state *side, places *p, size_t i)
     if (item->target.type == CKPT_DEVICE_NONE)
         item->target = b->ours ? common_device(side, p) : own;
     if (item->target.type == CKPT_DEVICE_CUDA && item->target.index < 0)
-        item->target.index = 0;   /* "cuda" in a file: torch's current device, which for a trainer that set none is 0 */
+        item->target.index = 0; /* "cuda" in a file: torch's current device, which for a trainer that set none is 0 */
     if (!b->ours && (!b->nbytes || !enforced(side)))
         item->target = own;
 }
@@ -131,14 +137,15 @@ static ckpt_status check_ours(ckpt__target_state *side, places *p, size_t i, ckp
     if (is_place(side->items[i].target))
         return CKPT_OK;
     if (p->targets[i].device.type != CKPT_DEVICE_NONE)
-        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data,
-                               "send it to cpu or cuda:N; ckpt-migrate --map-location rewrites the tags of a file for others",
-                               err,
-                               "the rules put it on %s, and this library places tensors on cpu and cuda only",
-                               ckpt__target_name(&p->targets[i], want));
-    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data, "give a map_location, such as cuda:0", err,
-                           "it was saved on '%s', and no rule says where it goes here",
-                           p->subjects[i].tag.data ? p->subjects[i].tag.data : "an unknown device");
+        return ckpt__target_note(
+            side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data,
+            "send it to cpu or cuda:N; ckpt-migrate --map-location rewrites the tags of a file for others", err,
+            "the rules put it on %s, and this library places tensors on cpu and cuda only",
+            ckpt__target_name(&p->targets[i], want));
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", b->name.data,
+                             "give a map_location, such as cuda:0", err,
+                             "it was saved on '%s', and no rule says where it goes here",
+                             p->subjects[i].tag.data ? p->subjects[i].tag.data : "an unknown device");
 }
 
 /* The caller's memory is where it is: a target that is elsewhere is an error, and memory without a fixed device fits every
@@ -158,19 +165,21 @@ static ckpt_status check_own(ckpt__target_state *side, places *p, size_t i, size
         *managed += has_rules(side) && b->nbytes > 0;
         return CKPT_OK;
     }
-    ckpt__target_name(&(ckpt__target){ .device = target, .word = p->targets[i].word }, want);
+    ckpt__target_name(&(ckpt__target){.device = target, .word = p->targets[i].word}, want);
     bool step = b->role == CKPT_ROLE_STEP && own.type == CKPT_DEVICE_CPU && target.type == CKPT_DEVICE_CUDA;
     if (step)
         snprintf(fix, sizeof fix, "bind a step counter on the parameter's device");
     else if (has_rules(side))
-        snprintf(fix, sizeof fix, "pass NULL as map_location: your buffers stay where they are; or bind a buffer on %s; or change "
-                                  "the map", want);
+        snprintf(fix, sizeof fix,
+                 "pass NULL as map_location: your buffers stay where they are; or bind a buffer on %s; or change "
+                 "the map",
+                 want);
     else
         snprintf(fix, sizeof fix, "bind a buffer on %s", want);
-    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix, err,
-                           "the rules put it on %s, and its bound buffer is %s%s", want,
-                           b->memory.kind == CKPT_MEMORY_MANAGED ? "managed memory" : "on ",
-                           b->memory.kind == CKPT_MEMORY_MANAGED ? "" : ckpt_device_name(own, have));
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, step ? "step-on-cpu" : "device-mismatch", b->name.data, fix,
+                             err, "the rules put it on %s, and its bound buffer is %s%s", want,
+                             b->memory.kind == CKPT_MEMORY_MANAGED ? "managed memory" : "on ",
+                             b->memory.kind == CKPT_MEMORY_MANAGED ? "" : ckpt_device_name(own, have));
 }
 
 /* "and there are 2 CUDA devices" */
@@ -194,10 +203,11 @@ static ckpt_status note_absent(ckpt__target_state *side, ckpt_device d, size_t f
     count_devices(there, sizeof there);
     if (tensors > 1)
         snprintf(which, sizeof which, " (the first: %.150s)", s->bindings[first].name.data);
-    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-such-device", s->bindings[first].name.data,
-                           "give a map_location that names a device that is there (CUDA_VISIBLE_DEVICES may hide some)", err,
-                           "%zu tensor%s to go to %s, and %s%s", tensors, tensors == 1 ? " is" : "s are",
-                           ckpt_device_name(d, name), there, which);
+    return ckpt__target_note(
+        side, CKPT_SEVERITY_ERROR, "no-such-device", s->bindings[first].name.data,
+        "give a map_location that names a device that is there (CUDA_VISIBLE_DEVICES may hide some)", err,
+        "%zu tensor%s to go to %s, and %s%s", tensors, tensors == 1 ? " is" : "s are", ckpt_device_name(d, name), there,
+        which);
 }
 
 /* Every device that is a target is asked for once; a missing one is one finding that counts its tensors. */
@@ -227,9 +237,10 @@ static ckpt_status note_managed(ckpt__target_state *side, size_t managed, ckpt_e
 {
     if (managed == 0)
         return CKPT_OK;
-    return ckpt__target_note(side, CKPT_SEVERITY_WARNING, "managed", "", "use device memory where the map is to be kept", err,
-                           "%zu bound buffer%s managed memory, which has no fixed device: the map was not applied to %s", managed,
-                           managed == 1 ? " is" : "s are", managed == 1 ? "it" : "them");
+    return ckpt__target_note(
+        side, CKPT_SEVERITY_WARNING, "managed", "", "use device memory where the map is to be kept", err,
+        "%zu bound buffer%s managed memory, which has no fixed device: the map was not applied to %s", managed,
+        managed == 1 ? " is" : "s are", managed == 1 ? "it" : "them");
 }
 
 /* ---- dtypes: they differ only by a rule, by the policy's float32 for a step, or by permission */
@@ -243,7 +254,8 @@ static bool step_is_exact(ckpt__restorer *r, const ckpt__target_state *side, siz
     unsigned char bytes[16];
     ckpt_status status;
     if (b->role != CKPT_ROLE_STEP ||
-        !ckpt__restore_number(r, &side->canon->entries[side->items[i].entry], &n, &status, NULL) || n.natural || n.beyond)
+        !ckpt__restore_number(r, &side->canon->entries[side->items[i].entry], &n, &status, NULL) || n.natural ||
+        n.beyond)
         return false;
     bool known = n.is_int ? ckpt__convert(CKPT_I64, &n.integer, b->dtype, bytes, 1, &inexact)
                           : ckpt__convert(CKPT_F64, &n.real, b->dtype, bytes, 1, &inexact);
@@ -264,15 +276,16 @@ static ckpt_status check_dtype(ckpt__restorer *r, ckpt__target_state *side, size
         ckpt_dtype probe = t->dtype;
         if (!ckpt__convert(probe, NULL, b->dtype, NULL, 0, NULL))
             return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data, NULL, err,
-                                   "there is no conversion from %s to %s", from, to);
-        ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_NOTE, "cast", b->name.data, NULL, err, "converted from %s to %s", from, to);
+                                     "there is no conversion from %s to %s", from, to);
+        ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_NOTE, "cast", b->name.data, NULL, err,
+                                               "converted from %s to %s", from, to);
         if (status == CKPT_OK && !ckpt__report_detail(side->report, NULL, from, to, b->nbytes))
             status = ckpt__fail_memory(err, "report", 0);
         return status;
     }
     return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "dtype-mismatch", b->name.data,
-                           "permit a conversion with allow_cast, or with a rule: {name: ..., cast: ...}", err,
-                           "it is %s in the checkpoint and %s in the state", from, to);
+                             "permit a conversion with allow_cast, or with a rule: {name: ..., cast: ...}", err,
+                             "it is %s in the checkpoint and %s in the state", from, to);
 }
 
 /* ---- memory and arenas */
@@ -286,7 +299,7 @@ static ckpt_status check_memory(ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
     enum { MOST = 64 };
-    uint64_t need[MOST] = { 0 };
+    uint64_t need[MOST] = {0};
     for (size_t i = 0; i < s->count; i++)
         if (side->items[i].target.type == CKPT_DEVICE_CUDA && side->items[i].target.index < MOST &&
             needs_memory(&s->bindings[i], side->items[i].target))
@@ -299,8 +312,9 @@ static ckpt_status check_memory(ckpt__target_state *side, ckpt_error *err)
         if (!need[d] || ckpt_device_info(ckpt_cuda(d), name, sizeof name, &available, &total, &simulated, &why) < 0 ||
             need[d] <= available)
             continue;
-        ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "device-memory", "", "choose other devices, or free memory there",
-            err, "cuda:%d has %llu bytes free of %llu, and %llu are needed", d, (unsigned long long)available,
+        ckpt_status status = ckpt__target_note(
+            side, CKPT_SEVERITY_ERROR, "device-memory", "", "choose other devices, or free memory there", err,
+            "cuda:%d has %llu bytes free of %llu, and %llu are needed", d, (unsigned long long)available,
             (unsigned long long)total, (unsigned long long)need[d]);
         if (status < 0)
             return status;
@@ -324,10 +338,11 @@ static ckpt_status check_arenas(ckpt__target_state *side, ckpt_error *err)
         if (d->type == CKPT_DEVICE_NONE)
             *d = target;
         else if (!ckpt_device_equal(*d, target)) {
-            ckpt_status status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "arena-split", b->name.data,
-                "bind these tensors one by one, or send the whole arena to one device", err,
-                "the rules put it on %s, and others of its arena (one allocation) on %s", ckpt_device_name(target, one),
-                ckpt_device_name(*d, two));
+            ckpt_status status =
+                ckpt__target_note(side, CKPT_SEVERITY_ERROR, "arena-split", b->name.data,
+                                  "bind these tensors one by one, or send the whole arena to one device", err,
+                                  "the rules put it on %s, and others of its arena (one allocation) on %s",
+                                  ckpt_device_name(target, one), ckpt_device_name(*d, two));
             if (status < 0)
                 return status;
         }
@@ -351,7 +366,7 @@ static ckpt_status merge_findings(ckpt__target_state *side, const ckpt_report *f
 
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
-    places p = { .subjects = NULL };
+    places p = {.subjects = NULL};
     size_t managed = 0;
     ckpt_report *found = ckpt_report_new();
     ckpt_status status = found ? gather(r, side, &p, err) : ckpt__fail_memory(err, r->path, 0);
@@ -362,7 +377,7 @@ ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckp
         status = merge_findings(side, found, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
         aim(side, &p, i);
-    if (status == CKPT_OK)        /* before what follows from it */
+    if (status == CKPT_OK) /* before what follows from it */
         status = check_devices(side, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
         status = side->state->bindings[i].ours ? check_ours(side, &p, i, err) : check_own(side, &p, i, &managed, err);

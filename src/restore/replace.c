@@ -11,7 +11,8 @@ static bool is_named(const ckpt_state *s, ckpt_str glob, size_t binding)
     if (ckpt__glob(glob.data, glob.size, name.data, name.size))
         return true;
     for (size_t i = 0; i < s->alias_count; i++)
-        if (ckpt__str_equal(s->aliases[i].of, name) && ckpt__glob(glob.data, glob.size, s->aliases[i].name.data, s->aliases[i].name.size))
+        if (ckpt__str_equal(s->aliases[i].of, name) &&
+            ckpt__glob(glob.data, glob.size, s->aliases[i].name.data, s->aliases[i].name.size))
             return true;
     return false;
 }
@@ -34,7 +35,8 @@ static bool differs(const ckpt__restorer *r, const ckpt__binding *b, size_t tens
 /* Has it the shape of its parameter? */
 static bool is_moment(const ckpt__binding *b)
 {
-    return b->param.data && (b->role == CKPT_ROLE_EXP_AVG || b->role == CKPT_ROLE_EXP_AVG_SQ || b->role == CKPT_ROLE_MAX_EXP_AVG_SQ || b->role == CKPT_ROLE_MOMENTUM);
+    return b->param.data && (b->role == CKPT_ROLE_EXP_AVG || b->role == CKPT_ROLE_EXP_AVG_SQ ||
+                             b->role == CKPT_ROLE_MAX_EXP_AVG_SQ || b->role == CKPT_ROLE_MOMENTUM);
 }
 
 /* A checkpoint of the optimizer alone shows by the moments that the parameter had another shape. */
@@ -42,9 +44,11 @@ static void ask_moments(const ckpt__restorer *r, ckpt__target_state *side, const
 {
     const ckpt_state *s = side->state;
     for (size_t i = 0; i < s->count; i++) {
-        const ckpt__binding *b = &s->bindings[i], *p = is_moment(b) ? ckpt__state_find(s, b->param.data, b->param.size) : NULL;
+        const ckpt__binding *b = &s->bindings[i],
+                            *p = is_moment(b) ? ckpt__state_find(s, b->param.data, b->param.size) : NULL;
         size_t own = p ? tensor_of(side, i) : SIZE_MAX;
-        if (own != SIZE_MAX && named[p - s->bindings] && tensor_of(side, (size_t)(p - s->bindings)) == SIZE_MAX && differs(r, b, own))
+        if (own != SIZE_MAX && named[p - s->bindings] && tensor_of(side, (size_t)(p - s->bindings)) == SIZE_MAX &&
+            differs(r, b, own))
             side->replaced[p - s->bindings] = true;
     }
 }
@@ -61,8 +65,9 @@ ckpt_status ckpt__restore_find_replaced(ckpt__restorer *r, ckpt__target_state *s
             if (!ckpt_role_is_optimizer(s->bindings[i].role) && is_named(s, s->replace[g], i))
                 used = named[i] = true;
         if (!used)
-            status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "unused-replace", s->replace[g].data, "correct the glob of ckpt_state_replace", err,
-                                     "no tensor of such a name is bound that could be new");
+            status = ckpt__target_note(side, CKPT_SEVERITY_ERROR, "unused-replace", s->replace[g].data,
+                                       "correct the glob of ckpt_state_replace", err,
+                                       "no tensor of such a name is bound that could be new");
     }
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         size_t tensor = named[i] ? tensor_of(side, i) : SIZE_MAX;
@@ -93,7 +98,7 @@ bool ckpt__restore_is_of_replaced(const ckpt__target_state *side, ckpt_str name,
     for (size_t end = name.size - 1; end > n; end--)
         if (name.data[end] == '.' && is_replaced(side, name.data + n, end - n)) {
             if (key)
-                *key = (ckpt_str){ name.data + end + 1, name.size - end - 1 };
+                *key = (ckpt_str){name.data + end + 1, name.size - end - 1};
             return true;
         }
     return false;
@@ -102,7 +107,7 @@ bool ckpt__restore_is_of_replaced(const ckpt__target_state *side, ckpt_str name,
 /* What of an optimizer does not begin at zero: the learning rate of ASGD and Rprop, the products of NAdam and ASGD. */
 static bool begins_elsewhere(ckpt_str key)
 {
-    static const char *const keys[] = { "mu_product", "mu", "eta", "step_size" };
+    static const char *const keys[] = {"mu_product", "mu", "eta", "step_size"};
     bool found = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         found = found || ckpt__str_is(key, keys[i]);
@@ -124,7 +129,8 @@ bool ckpt__restore_replace(ckpt__target_state *side, size_t i)
     size_t entry;
     if (!side->replaced[i] && !of_new)
         return false;
-    bool keeps = side->replaced[i] || b->role == CKPT_ROLE_MASTER || b->role == CKPT_ROLE_EMA || begins_elsewhere(b->state_key);
+    bool keeps =
+        side->replaced[i] || b->role == CKPT_ROLE_MASTER || b->role == CKPT_ROLE_EMA || begins_elsewhere(b->state_key);
     item->fate = keeps ? CKPT__KEPT : CKPT__ZEROED;
     if (ckpt__target_find(side, b->name, &entry)) {
         side->consumed[entry] = true;
@@ -150,7 +156,8 @@ bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *
     } else
         snprintf(shapes, sizeof shapes, "its shape is %s, and the checkpoint has none of that name: ", has);
     if (!side->replaced[i])
-        snprintf(of, sizeof of, ", as its parameter '%s' is new", ckpt__escape(shown, sizeof shown, b->param.data, b->param.size));
+        snprintf(of, sizeof of, ", as its parameter '%s' is new",
+                 ckpt__escape(shown, sizeof shown, b->param.data, b->param.size));
     return ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "replaced", b->name.data, NULL, "%sit %s on %s%s", shapes,
                             item->fate == CKPT__KEPT ? "keeps its value," : "starts at zero,", device, of) &&
            ckpt__report_detail(side->report, NULL, item->like == SIZE_MAX ? NULL : had, has, b->nbytes);

@@ -9,38 +9,47 @@
 #include "state/state.h"
 
 typedef enum ckpt__fate {
-    CKPT__TAKEN = 0,              /* its content comes from the checkpoint, where that has it */
-    CKPT__KEPT, CKPT__ZEROED      /* it is new in the state, or of what is (ckpt_state_replace) */
+    CKPT__TAKEN = 0, /* its content comes from the checkpoint, where that has it */
+    CKPT__KEPT,
+    CKPT__ZEROED /* it is new in the state, or of what is (ckpt_state_replace) */
 } ckpt__fate;
 
 /* What becomes of one binding. The match fills entry, tensor, fate and like; the placement fills target and cast; the
  * allocation fills data and fresh. So all that can be wrong is known before the first byte of the state changes. */
 typedef struct ckpt__item {
-    size_t entry;                 /* canonical entry, or SIZE_MAX: not in the checkpoint */
-    size_t tensor;                /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
+    size_t entry;  /* canonical entry, or SIZE_MAX: not in the checkpoint */
+    size_t tensor; /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
     ckpt__fate fate;
-    size_t like;                  /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
+    size_t like;        /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
                                    * SIZE_MAX: none */
-    ckpt_device target;           /* where the tensor is to be after the restore */
-    ckpt_dtype cast;              /* by a rule or the policy; NONE */
-    void *data;                   /* the place on the target: the caller's, ours as it is, or new */
-    bool fresh;                   /* data is a new allocation (of its own or its arena's) */
+    ckpt_device target; /* where the tensor is to be after the restore */
+    ckpt_dtype cast;    /* by a rule or the policy; NONE */
+    void *data;         /* the place on the target: the caller's, ours as it is, or new */
+    bool fresh;         /* data is a new allocation (of its own or its arena's) */
 } ckpt__item;
 
 /* One scalar with its new value, converted and checked before the first byte moves. */
 typedef struct ckpt__pending {
-    size_t scalar;                /* number in the state; its kind says which member of u counts */
-    union { double f64; float f32; int64_t i64; int32_t i32; uint64_t u64; uint32_t u32; bool boolean; } u;
-    ckpt_str text;                /* STRING, BYTES; in the reader's index or in the side's memory */
+    size_t scalar; /* number in the state; its kind says which member of u counts */
+    union {
+        double f64;
+        float f32;
+        int64_t i64;
+        int32_t i32;
+        uint64_t u64;
+        uint32_t u32;
+        bool boolean;
+    } u;
+    ckpt_str text; /* STRING, BYTES; in the reader's index or in the side's memory */
 } ckpt__pending;
 
 /* The bytes of one value that hooks take. */
 typedef struct ckpt__taken {
-    bool found;                   /* the checkpoint has the value; false: the hook `take` is not called */
-    size_t tensor;                /* number in the index; SIZE_MAX: a value of the tree, whose bytes are `data` */
-    const char *data;             /* never NULL: `own`, that of an earlier replica, the reader's index, or "" */
-    uint64_t size;                /* bytes */
-    char *own;                    /* heap, owned: what was read for this value; NULL: nothing was */
+    bool found;       /* the checkpoint has the value; false: the hook `take` is not called */
+    size_t tensor;    /* number in the index; SIZE_MAX: a value of the tree, whose bytes are `data` */
+    const char *data; /* never NULL: `own`, that of an earlier replica, the reader's index, or "" */
+    uint64_t size;    /* bytes */
+    char *own;        /* heap, owned: what was read for this value; NULL: nothing was */
 } ckpt__taken;
 
 /* One state of a restore. A restore has several where replicas take the same checkpoint (ckpt_restore_many): each has
@@ -71,20 +80,22 @@ typedef struct ckpt__target_state {
     bool prefix_outside;          /* ... and that is no part of the model that was found */
     int prefix_searches;          /* how often a prefix was looked for: each look costs a walk over all entries */
     size_t *groups;               /* number of the canonical group of each group of the state; SIZE_MAX: none */
-    ckpt__pending *pending; size_t pending_count, pending_capacity;
-    ckpt__taken *taken;           /* one a value of the state */
-    void **arena_data;            /* new memory of each arena of the state, owned until the state adopts it, or NULL */
-    ckpt_device *arena_device;    /* one an arena of the state: its target; type NONE: no binding is in it */
-    ckpt__arena *memory;          /* owned: what lives as long as the restore */
+    ckpt__pending *pending;
+    size_t pending_count, pending_capacity;
+    ckpt__taken *taken;        /* one a value of the state */
+    void **arena_data;         /* new memory of each arena of the state, owned until the state adopts it, or NULL */
+    ckpt_device *arena_device; /* one an arena of the state: its target; type NONE: no binding is in it */
+    ckpt__arena *memory;       /* owned: what lives as long as the restore */
 } ckpt__target_state;
 
 /* One restore of one checkpoint into one or more states. */
 typedef struct ckpt__restorer {
-    const char *path;             /* the caller's */
-    ckpt_reader *reader;          /* owned; NULL until it is open */
-    ckpt__target_state *sides; size_t count;     /* heap, owned: one a state, in the caller's order */
-    ckpt__plan plan;              /* the copies of all sides */
-    ckpt__lanes lanes;            /* the queues of all sides, and the buffers that they share */
+    const char *path;    /* the caller's */
+    ckpt_reader *reader; /* owned; NULL until it is open */
+    ckpt__target_state *sides;
+    size_t count;      /* heap, owned: one a state, in the caller's order */
+    ckpt__plan plan;   /* the copies of all sides */
+    ckpt__lanes lanes; /* the queues of all sides, and the buffers that they share */
 } ckpt__restorer;
 
 /* Each adds findings to the side's report; a negative status only where the check itself could not be made. */
@@ -109,17 +120,17 @@ void ckpt__restore_free_values(ckpt__target_state *side);
 /* The finding of a value that the checkpoint does not have: as the state and the options permit it. */
 ckpt_status ckpt__restore_missing_value(ckpt__target_state *side, ckpt_str name, ckpt_error *err);
 /* Adds a finding; CKPT_E_NO_MEMORY when that fails. */
-ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
-                            ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
+ckpt_status ckpt__target_note(ckpt__target_state *side, ckpt_severity severity, const char *code, const char *tensor,
+                              const char *fix, ckpt_error *err, const char *format, ...) CKPT__PRINTF(7, 8);
 /* Puts the pending values into the trainer's variables: cannot fail. */
 void ckpt__restore_apply_scalars(const ckpt__target_state *side);
 /* A number of a checkpoint. One struct has integers and floats because a checkpoint of another program may have either
  * where the state has the other. 3 has is_int, integer 3 and real 3.0; 2.5 has real 2.5 alone. */
 typedef struct ckpt__number {
     bool is_int;
-    bool natural;                 /* an integer above INT64_MAX: `large` has it */
-    bool beyond;                  /* an integer that no variable of 64 bits holds: only `real` says how large */
-    double real;                  /* the nearest */
+    bool natural; /* an integer above INT64_MAX: `large` has it */
+    bool beyond;  /* an integer that no variable of 64 bits holds: only `real` says how large */
+    double real;  /* the nearest */
     int64_t integer;
     uint64_t large;
 } ckpt__number;
@@ -130,5 +141,6 @@ bool ckpt__restore_element(const ckpt__number *number, ckpt_dtype dtype, unsigne
 /* A ckpt__block_fn that puts the blocks into the memory `ctx`, each at its offset. */
 ckpt_status ckpt__restore_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
 /* A number of the value tree or a one-element tensor. False: no number. */
-bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__number *number, ckpt_status *status, ckpt_error *err);
+bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__number *number, ckpt_status *status,
+                          ckpt_error *err);
 #endif

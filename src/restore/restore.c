@@ -8,7 +8,8 @@
 
 /* ---- preparing a side */
 
-static ckpt_status read_options(ckpt__target_state *side, const ckpt_restore_options *options, const char *path, ckpt_error *err)
+static ckpt_status read_options(ckpt__target_state *side, const ckpt_restore_options *options, const char *path,
+                                ckpt_error *err)
 {
     const ckpt_restore_options *o = &side->options;
     ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_restore_options, &side->options, options, err);
@@ -76,10 +77,16 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt
             wanted[n++] = s->bindings[i].name;
     for (size_t i = 0; i < s->alias_count; i++)
         wanted[n++] = s->aliases[i].name;
-    ckpt__canon_hints hints = { .map = side->map, .param_names = side->options.param_names,
-                                .param_name_count = side->options.param_name_count, .wanted = wanted, .wanted_count = n,
-                                .is_bound_so = ckpt__state_binds_so, .bound_ctx = s, .assume_order = side->options.assume_order,
-                                .strict_order = side->options.strict_order, .optional_optimizer = !wants_optimizer(s) };
+    ckpt__canon_hints hints = {.map = side->map,
+                               .param_names = side->options.param_names,
+                               .param_name_count = side->options.param_name_count,
+                               .wanted = wanted,
+                               .wanted_count = n,
+                               .is_bound_so = ckpt__state_binds_so,
+                               .bound_ctx = s,
+                               .assume_order = side->options.assume_order,
+                               .strict_order = side->options.strict_order,
+                               .optional_optimizer = !wants_optimizer(s)};
     ckpt_status status = hint_groups(side, &hints, err);
     if (status == CKPT_OK)
         status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
@@ -173,7 +180,7 @@ static void adopt(ckpt__target_state *side)
         b->data = item->data;
         b->memory.device = item->target;
         b->memory.kind = item->target.type == CKPT_DEVICE_CUDA ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_HOST;
-        side->items[i].fresh = false;        /* the state's from here on, whatever comes */
+        side->items[i].fresh = false; /* the state's from here on, whatever comes */
     }
     for (size_t a = 0; a < s->arena_count; a++)
         if (side->arena_data[a]) {
@@ -255,15 +262,17 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_
         if (item->fate == CKPT__ZEROED)
             status = zero(r, side, i, err);
         else if (item->entry == SIZE_MAX && item->fresh && b->data)
-            status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data, b->nbytes, err);
+            status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
+                                      b->nbytes, err);
         status = ckpt__fail_tensor(err, status, b->name);
         if (item->entry == SIZE_MAX)
             continue;
         ckpt__number n;
-        unsigned char bytes[16] = { 0 };
+        unsigned char bytes[16] = {0};
         ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
-        if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes))     /* as the match saw */
-            status = ckpt__fail_tensor(err, ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err), b->name);
+        if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes)) /* as the match saw */
+            status = ckpt__fail_tensor(
+                err, ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err), b->name);
     }
     return status;
 }
@@ -283,7 +292,8 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt
         ckpt_device_name(item->target, to);
         bool ok = ckpt__report_use(side->report, item->target, b->role, b->nbytes);
         if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
-            ok = ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "moved", b->name.data, NULL, "from %s to %s", t->device.data, to) &&
+            ok = ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "moved", b->name.data, NULL, "from %s to %s",
+                                  t->device.data, to) &&
                  ckpt__report_detail(side->report, NULL, t->device.data, to, b->nbytes);
         if (!ok || !ckpt__restore_report_replaced(r, side, i))
             return ckpt__fail_memory(err, "report", 0);
@@ -294,7 +304,7 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt
 /* After damage: what of each state is as before, what is new and whole, what is neither. */
 static void report_torn(ckpt__restorer *r)
 {
-    static const char *const codes[] = { "untouched", "torn", "complete" };
+    static const char *const codes[] = {"untouched", "torn", "complete"};
     for (size_t i = 0; i < r->plan.count; i++) {
         const ckpt__copy *c = &r->plan.copies[i];
         const ckpt__target_state *side = &r->sides[c->state];
@@ -302,7 +312,9 @@ static void report_torn(ckpt__restorer *r)
         ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
         ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
                          side->state->bindings[c->binding].name.data, NULL, "%s when the restore stopped",
-                         done == CKPT__UNTOUCHED ? "not yet touched" : done == CKPT__TORN ? "partly overwritten" : "restored");
+                         done == CKPT__UNTOUCHED ? "not yet touched"
+                         : done == CKPT__TORN    ? "partly overwritten"
+                                                 : "restored");
     }
 }
 
@@ -313,7 +325,8 @@ static ckpt_status verify_all(ckpt__restorer *r, ckpt_error *err)
         ckpt__plan_group(&r->plan, i, &end);
         if (r->plan.copies[i].storage == SIZE_MAX)
             continue;
-        ckpt_status status = ckpt__read_storage(r->reader->source, r->reader->index, r->plan.copies[i].storage, true, NULL, NULL, err);
+        ckpt_status status =
+            ckpt__read_storage(r->reader->source, r->reader->index, r->plan.copies[i].storage, true, NULL, NULL, err);
         if (status < 0)
             return status;
     }
@@ -367,7 +380,8 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         status = open_lanes(r, err);
     if (status == CKPT_OK) {
         started = true;
-        status = ckpt__execute(&r->plan, r->reader->source, r->reader->index, !o->no_verify, &r->lanes, &o->progress, err);
+        status =
+            ckpt__execute(&r->plan, r->reader->source, r->reader->index, !o->no_verify, &r->lanes, &o->progress, err);
     }
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
         status = place_rest(r, &r->sides[n], err);
@@ -396,7 +410,7 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
         for (size_t k = 0; k <= i; k++)
             if (!states[i] || (k < i && states[k] == states[i]))
                 return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_restore_many", "state %zu is NULL or given twice", i);
-    ckpt__restorer r = { .path = path, .count = n };
+    ckpt__restorer r = {.path = path, .count = n};
     if (!(r.sides = calloc(n, sizeof *r.sides)))
         return ckpt__fail_memory(err, path, 0);
     ckpt_status status = CKPT_OK;

@@ -10,22 +10,24 @@
 static ckpt_status ask(ckpt__target_state *side, const ckpt__valued *v, uint64_t size, ckpt_error *err)
 {
     ckpt_error own = CKPT_ERROR_INIT, why = CKPT_ERROR_INIT;
-    if (!v->hooks.check || ckpt__hook_answer(v, "check", v->hooks.check(v->hooks.ctx, (size_t)size, &own), &own, &why) == CKPT_OK)
+    if (!v->hooks.check ||
+        ckpt__hook_answer(v, "check", v->hooks.check(v->hooks.ctx, (size_t)size, &own), &own, &why) == CKPT_OK)
         return CKPT_OK;
-    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", v->name.data, NULL, err, "it has %llu bytes in the checkpoint, and %s",
-                           (unsigned long long)size, why.message);
+    return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", v->name.data, NULL, err,
+                             "it has %llu bytes in the checkpoint, and %s", (unsigned long long)size, why.message);
 }
 
-static ckpt_status match_tensor(ckpt__restorer *r, ckpt__target_state *side, const ckpt__valued *v, ckpt__taken *t, size_t tensor,
-                                ckpt_error *err)
+static ckpt_status match_tensor(ckpt__restorer *r, ckpt__target_state *side, const ckpt__valued *v, ckpt__taken *t,
+                                size_t tensor, ckpt_error *err)
 {
     const ckpt_tensor_info *info = &r->reader->index->tensors[tensor].info;
     if ((info->dtype != CKPT_U8 && info->dtype != CKPT_I8) || info->extra->quantizer.data)
         return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
-                               "it is bound as a value of bytes, and the checkpoint holds a tensor of %s",
-                               info->extra->quantizer.data ? "quantized numbers" : ckpt_dtype_name(info->dtype));
+                                 "it is bound as a value of bytes, and the checkpoint holds a tensor of %s",
+                                 info->extra->quantizer.data ? "quantized numbers" : ckpt_dtype_name(info->dtype));
     if (info->extra->layout.data || (r->reader->index->tensors[tensor].piece_count != 1 && info->nbytes))
-        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", v->name.data, NULL, err, "it is a tensor without data of its own in the checkpoint");
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", v->name.data, NULL, err,
+                                 "it is a tensor without data of its own in the checkpoint");
     t->tensor = tensor;
     t->size = info->nbytes;
     return ask(side, v, t->size, err);
@@ -36,7 +38,7 @@ static ckpt_status match_value(ckpt__restorer *r, ckpt__target_state *side, size
     const ckpt__valued *v = &side->state->values[i];
     ckpt__taken *t = &side->taken[i];
     size_t entry;
-    *t = (ckpt__taken){ .tensor = SIZE_MAX, .data = "" };
+    *t = (ckpt__taken){.tensor = SIZE_MAX, .data = ""};
     if (!ckpt__hash_get(side->canon->by_name, v->name.data, v->name.size, &entry))
         return ckpt__restore_missing_value(side, v->name, err);
     const ckpt__canon_entry *e = &side->canon->entries[entry];
@@ -46,7 +48,8 @@ static ckpt_status match_value(ckpt__restorer *r, ckpt__target_state *side, size
         return match_tensor(r, side, v, t, e->tensor, err);
     if (e->value->kind != CKPT_V_BYTES && e->value->kind != CKPT_V_BYTEARRAY)
         return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
-                               "it is bound as a value of bytes, and the checkpoint holds a %s", ckpt_kind_name(e->value->kind));
+                                 "it is bound as a value of bytes, and the checkpoint holds a %s",
+                                 ckpt_kind_name(e->value->kind));
     t->size = e->value->text.size;
     t->data = t->size ? e->value->text.data : "";
     return ask(side, v, t->size, err);
@@ -89,8 +92,8 @@ ckpt_status ckpt__restore_read_values(ckpt__restorer *r, size_t n, ckpt_error *e
         }
         status = ckpt__hook_room(&side->state->values[i], t->size, &t->own, err);
         if (status == CKPT_OK)
-            status = ckpt__read_tensor(r->reader->source, r->reader->index, t->tensor, !r->sides[0].options.no_verify, ckpt__restore_block,
-                                       t->own, err);
+            status = ckpt__read_tensor(r->reader->source, r->reader->index, t->tensor, !r->sides[0].options.no_verify,
+                                       ckpt__restore_block, t->own, err);
         t->data = t->own;
     }
     return status;
@@ -104,11 +107,13 @@ ckpt_status ckpt__restore_take_values(ckpt__target_state *side, ckpt_error *err)
         ckpt_error own = CKPT_ERROR_INIT, why = CKPT_ERROR_INIT;
         if (!t->found)
             continue;
-        ckpt_status status = ckpt__hook_answer(v, "take", v->hooks.take(v->hooks.ctx, t->data, (size_t)t->size, &own), &own, &why);
+        ckpt_status status =
+            ckpt__hook_answer(v, "take", v->hooks.take(v->hooks.ctx, t->data, (size_t)t->size, &own), &own, &why);
         if (status == CKPT_OK)
             continue;
         side->state->poisoned = true;
-        ckpt__target_note(side, CKPT_SEVERITY_ERROR, "not-taken", v->name.data, "restore again", NULL, "all else is restored, and %s", why.message);
+        ckpt__target_note(side, CKPT_SEVERITY_ERROR, "not-taken", v->name.data, "restore again", NULL,
+                          "all else is restored, and %s", why.message);
         if (err)
             *err = why;
         return status;

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "run/signals.h"
 
-static const char *const touch_names[CKPT__TOUCHES] = { "SAVE", "STOP" };
+static const char *const touch_names[CKPT__TOUCHES] = {"SAVE", "STOP"};
 
 /* How long the next save is likely to take, with some to spare; before the first one, from the bytes at a slow disk's pace. */
 static double time_wanted(const ckpt_run *run)
@@ -130,14 +130,15 @@ void ckpt__run_answer(ckpt_run *run, ckpt_trigger trigger)
 static void take_away(ckpt_run *run, int file, uint64_t asked)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    if (ckpt__store_touched(run->top, touch_names[file]) == asked && ckpt__store_untouch(run->top, touch_names[file], &err) < 0)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "touch-file-left", NULL, "the file %s was answered and cannot be removed: %s",
-                       touch_names[file], err.message);
+    if (ckpt__store_touched(run->top, touch_names[file]) == asked &&
+        ckpt__store_untouch(run->top, touch_names[file], &err) < 0)
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "touch-file-left", NULL,
+                       "the file %s was answered and cannot be removed: %s", touch_names[file], err.message);
 }
 
 void ckpt__run_answered(ckpt_run *run, ckpt_trigger trigger, bool ok)
 {
-    uint64_t asked[CKPT__TOUCHES] = { 0 };
+    uint64_t asked[CKPT__TOUCHES] = {0};
     pthread_mutex_lock(&run->lock);
     if (ok && ckpt__run_stops(trigger)) {
         run->stop_asked = CKPT_TRIGGER_NONE;
@@ -148,7 +149,7 @@ void ckpt__run_answered(ckpt_run *run, ckpt_trigger trigger, bool ok)
         if (answers(trigger, i) && run->touched[i] && run->touched[i] == run->answering[i]) {
             asked[i] = ok ? run->touched[i] : 0;
             if (!ok)
-                run->answering[i] = 0;       /* where the save failed it asks again: STOP at once, SAVE at the next look */
+                run->answering[i] = 0; /* where the save failed it asks again: STOP at once, SAVE at the next look */
             if (ok || i == CKPT__TOUCH_SAVE)
                 run->touched[i] = 0;
         }

@@ -17,13 +17,16 @@ static ckpt_status refuse(ckpt_run *run, const void *who, const char *call, ckpt
     const char *other = atomic_load(&run->call);
     other = other ? other : "another call";
     if (who == myself())
-        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
-                          "%s was called from within %s, by its notice or all_reduce: there only ckpt_run_get_info, ckpt_run_poll and "
-                          "ckpt_run_stopping may be called; note what is wanted, and call %s when %s has returned",
-                          call, other, call, other);
-    return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
-                      "%s: another thread is inside this run (%s); a run belongs to one thread at a time: call from one thread, or "
-                      "under a lock of the program's own", call, other);
+        return ckpt__fail(
+            err, CKPT_E_ARGUMENT, run->path,
+            "%s was called from within %s, by its notice or all_reduce: there only ckpt_run_get_info, ckpt_run_poll and "
+            "ckpt_run_stopping may be called; note what is wanted, and call %s when %s has returned",
+            call, other, call, other);
+    return ckpt__fail(
+        err, CKPT_E_ARGUMENT, run->path,
+        "%s: another thread is inside this run (%s); a run belongs to one thread at a time: call from one thread, or "
+        "under a lock of the program's own",
+        call, other);
 }
 
 ckpt_status ckpt__run_enter(ckpt_run *run, const char *call, ckpt_error *err)
@@ -32,8 +35,9 @@ ckpt_status ckpt__run_enter(ckpt_run *run, const char *call, ckpt_error *err)
     if (!run)
         return ckpt__fail(err, CKPT_E_ARGUMENT, call, "a NULL run");
     if (getpid() != run->owner)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: this run belongs to process %ld, which opened it, not to a child",
-                          call, (long)run->owner);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
+                          "%s: this run belongs to process %ld, which opened it, not to a child", call,
+                          (long)run->owner);
     if (!atomic_compare_exchange_strong(&run->inside, &nobody, myself()))
         return refuse(run, nobody, call, err);
     atomic_store(&run->call, call);
@@ -58,8 +62,8 @@ void ckpt_run_get_info(ckpt_run *run, ckpt_run_info *out)
 {
     if (!out)
         return;
-    ckpt_run_info own = { .resumed_step = -1, .saved_step = -1 };
-    if (run && getpid() == run->owner) {     /* else the lock may have been taken by a thread that a child does not have */
+    ckpt_run_info own = {.resumed_step = -1, .saved_step = -1};
+    if (run && getpid() == run->owner) { /* else the lock may have been taken by a thread that a child does not have */
         pthread_mutex_lock(&run->lock);
         own = run->info;
         own.busy = run->job != CKPT__JOB_NONE && run->job != CKPT__JOB_RESERVE;

@@ -12,9 +12,9 @@ static const char verified_name[] = "verified";
 enum {
     MANIFEST_MAX = 1 << 20,
     VERIFIED_MAX = 1 << 20,
-    READ_TRIES = 8,               /* a step that is replaced while it is read */
-    LIST_TRIES = 16,              /* steps that go while they are listed: newer ones have come, which were not seen */
-    PATH_MAX_IN = 1100            /* a step's name and a file's */
+    READ_TRIES = 8,    /* a step that is replaced while it is read */
+    LIST_TRIES = 16,   /* steps that go while they are listed: newer ones have come, which were not seen */
+    PATH_MAX_IN = 1100 /* a step's name and a file's */
 };
 
 /* ---- names */
@@ -80,7 +80,7 @@ static void add_mark(ckpt__buf *text, const ckpt__held *h)
 ckpt_status ckpt__held_mark_verified(ckpt__store *store, const ckpt__held *list, size_t count, const ckpt__held *held,
                                      ckpt_error *err)
 {
-    ckpt__buf text = { 0 }, before = { 0 };
+    ckpt__buf text = {0}, before = {0};
     if (held)
         add_mark(&text, held);
     for (size_t i = 0; i < count; i++)
@@ -127,7 +127,7 @@ static void not_complete(ckpt__held *h, ckpt_status status, const char *format, 
     h->complete = false;
     h->status = status;
     size_t size = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
-    while (size > 0 && !ckpt__utf8_valid(text, size))           /* cut within a character */
+    while (size > 0 && !ckpt__utf8_valid(text, size)) /* cut within a character */
         text[--size] = '\0';
     memcpy(h->why, text, sizeof text);
 }
@@ -137,11 +137,11 @@ static ckpt_status read_manifest(const ckpt__store *store, const char *name, ckp
                                  ckpt_error *err)
 {
     char path[PATH_MAX_IN];
-    ckpt__buf nothing = { 0 };
+    ckpt__buf nothing = {0};
     *gone = false;
     snprintf(path, sizeof path, "%s/checkpoint.json", name);
     ckpt_status status = ckpt__store_read(store, path, MANIFEST_MAX, text, err);
-    if (status == CKPT_E_NOT_FOUND) {                           /* a directory is there, and is no regular file */
+    if (status == CKPT_E_NOT_FOUND) { /* a directory is there, and is no regular file */
         *gone = ckpt__store_read(store, name, 1, &nothing, NULL) == CKPT_E_NOT_FOUND;
         ckpt__buf_free(&nothing);
     }
@@ -179,7 +179,7 @@ static ckpt_status check_files(const ckpt__store *store, const ckpt__manifest *m
         if (seen == CKPT_OK && !ckpt__add(h->nbytes, size, &h->nbytes))
             h->nbytes = UINT64_MAX;
         if (!h->complete)
-            continue;                                           /* the first that is wrong is named */
+            continue; /* the first that is wrong is named */
         if (!fits)
             not_complete(h, CKPT_E_DAMAGED, "checkpoint.json names a file whose name is too long for any file system");
         else if (seen < 0)
@@ -246,7 +246,7 @@ static bool same_text(const ckpt__buf *a, const ckpt__buf *b)
 static ckpt_status read_step(const ckpt__store *store, const char *name, const ckpt__buf *marks, ckpt__held *h,
                              ckpt_error *err)
 {
-    ckpt__buf text = { 0 }, again = { 0 };
+    ckpt__buf text = {0}, again = {0};
     ckpt_error why = CKPT_ERROR_INIT;
     bool gone = false, settled = false;
     uint64_t size;
@@ -257,7 +257,7 @@ static ckpt_status read_step(const ckpt__store *store, const char *name, const c
         reset(h, name);
         status = read_manifest(store, name, &text, &gone, &why);
         if (status == CKPT_E_NOT_FOUND && !gone && i + 1 < READ_TRIES) {
-            status = CKPT_OK;     /* or the directory that was opened has since been exchanged for another, and emptied */
+            status = CKPT_OK; /* or the directory that was opened has since been exchanged for another, and emptied */
             continue;
         }
         if (status < 0)
@@ -288,7 +288,7 @@ static ckpt_status read_step(const ckpt__store *store, const char *name, const c
 
 void ckpt__held_read(const ckpt__store *store, const char *name, ckpt__held *out)
 {
-    ckpt__buf marks = { 0 };
+    ckpt__buf marks = {0};
     ckpt_error why = CKPT_ERROR_INIT;
     read_marks(store, &marks);
     ckpt_status status = read_step(store, name, &marks, out, &why);
@@ -303,8 +303,10 @@ void ckpt__held_read(const ckpt__store *store, const char *name, ckpt__held *out
 
 /* The names of the steps, gathered before the first of them is read. */
 typedef struct names {
-    const ckpt__store *store;     /* borrowed */
-    struct step_name { char text[CKPT__STEP_NAME]; } *items;    /* heap, owned by list_once */
+    const ckpt__store *store; /* borrowed */
+    struct step_name {
+        char text[CKPT__STEP_NAME];
+    } * items; /* heap, owned by list_once */
     size_t count, capacity;
 } names;
 
@@ -312,7 +314,7 @@ static ckpt_status add_name(void *ctx, const char *name, ckpt_error *err)
 {
     names *n = ctx;
     int64_t step;
-    if (!ckpt__step_parse(name, &step))      /* a file of that name stands where a checkpoint should be: it is listed */
+    if (!ckpt__step_parse(name, &step)) /* a file of that name stands where a checkpoint should be: it is listed */
         return CKPT_OK;
     if (!ckpt__grow(&n->items, &n->capacity, n->count + 1, sizeof *n->items))
         return ckpt__fail_memory(err, "a list of steps", n->count);
@@ -334,8 +336,8 @@ static int by_age(const void *a, const void *b)
 /* *gone: how many went between being named and being read. */
 static ckpt_status list_once(const ckpt__store *store, ckpt__held **out, size_t *count, size_t *gone, ckpt_error *err)
 {
-    ckpt__buf marks = { 0 };
-    names n = { .store = store };
+    ckpt__buf marks = {0};
+    names n = {.store = store};
     ckpt__held *list = NULL;
     size_t used = 0;
     *gone = 0;

@@ -11,23 +11,23 @@ enum { HINT_MAX = 4096 };
 
 /* One call of ckpt_run_list_open. */
 typedef struct gatherer {
-    const char *path;             /* the run directory, without slashes at its end; borrowed from that call */
-    ckpt_run_list *list;          /* owned until the call hands it out */
-    ckpt__place *places;          /* heap, owned: the run directory first, then the ranks in order */
+    const char *path;    /* the run directory, without slashes at its end; borrowed from that call */
+    ckpt_run_list *list; /* owned until the call hands it out */
+    ckpt__place *places; /* heap, owned: the run directory first, then the ranks in order */
     size_t place_count, place_capacity;
-    char writer[200];             /* who holds the first lock that is held; means something where writers > 0 */
-    size_t writers;               /* places whose lock is held */
-    bool is_run;                  /* some place holds steps of ours, or a trace of ckpt_run_open */
+    char writer[200]; /* who holds the first lock that is held; means something where writers > 0 */
+    size_t writers;   /* places whose lock is held */
+    bool is_run;      /* some place holds steps of ours, or a trace of ckpt_run_open */
 } gatherer;
 
 /* ---- one directory */
 
 /* The names in one directory, before anything below it is opened. */
 typedef struct scan {
-    bool steps, lock, latest, manifest;        /* a name of a step; .lock; latest; checkpoint.json */
-    size_t leftovers, aside;                   /* as in ckpt__place */
+    bool steps, lock, latest, manifest; /* a name of a step; .lock; latest; checkpoint.json */
+    size_t leftovers, aside;            /* as in ckpt__place */
     char newest_aside[CKPT__STEP_NAME + 16];
-    int64_t *ranks;                            /* heap, owned: the numbers of the rank directories; NULL: none */
+    int64_t *ranks; /* heap, owned: the numbers of the rank directories; NULL: none */
     size_t rank_count, rank_capacity;
 } scan;
 
@@ -42,7 +42,7 @@ static ckpt_status scan_name(void *ctx, const char *name, ckpt_error *err)
             return ckpt__fail_memory(err, "a list of ranks", s->rank_count);
         char usual[CKPT__STEP_NAME];
         ckpt__rank_name(usual, number);
-        if (strcmp(usual, name) == 0)                 /* no writer makes rank-3 */
+        if (strcmp(usual, name) == 0) /* no writer makes rank-3 */
             s->ranks[s->rank_count++] = number;
     } else if (strcmp(name, ".lock") == 0)
         s->lock = true;
@@ -64,7 +64,7 @@ static ckpt_status scan_name(void *ctx, const char *name, ckpt_error *err)
  * lost has the file that no other program calls so. */
 typedef struct owner {
     const ckpt__store *store;
-    bool ours, others;            /* a step that is ours; one that holds files and is not */
+    bool ours, others; /* a step that is ours; one that holds files and is not */
 } owner;
 
 static ckpt_status any_name(void *ctx, const char *name, ckpt_error *err)
@@ -72,14 +72,14 @@ static ckpt_status any_name(void *ctx, const char *name, ckpt_error *err)
     (void)err;
     (void)name;
     *(bool *)ctx = true;
-    return CKPT_ANSWER_NO;               /* one is enough */
+    return CKPT_ANSWER_NO; /* one is enough */
 }
 
 static bool has_files(const ckpt__store *store, const char *step)
 {
     bool any = false;
     ckpt__store *inside = NULL;
-    ckpt__buf path = { 0 };
+    ckpt__buf path = {0};
     ckpt__buf_printf(&path, "%s/%s", store->path, step);
     if (!path.failed && ckpt__store_open(path.data, false, &inside, NULL) == CKPT_OK)
         (void)ckpt__store_each(inside, any_name, &any, NULL);
@@ -90,7 +90,7 @@ static bool has_files(const ckpt__store *store, const char *step)
 
 static ckpt_status look_for_owner(void *ctx, const char *step, ckpt_error *err)
 {
-    static const char *const files[] = { "checkpoint.json", "training.safetensors" };
+    static const char *const files[] = {"checkpoint.json", "training.safetensors"};
     owner *o = ctx;
     int64_t number;
     bool ours = false;
@@ -112,7 +112,7 @@ static ckpt_status look_for_owner(void *ctx, const char *step, ckpt_error *err)
 /* "latest" as the hook writes it: the name of a step. DeepSpeed's holds its tag. */
 static bool is_our_latest(const ckpt__store *store)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     int64_t number;
     char name[CKPT__STEP_NAME] = "";
     bool read = ckpt__store_read(store, "latest", HINT_MAX, &text, NULL) == CKPT_OK && text.size > 0;
@@ -126,7 +126,7 @@ static bool is_our_latest(const ckpt__store *store)
 /* ".lock" that the hook wrote: a run in which nothing was saved yet. */
 static bool is_our_lock(const ckpt__store *store)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     bool ours = ckpt__store_read(store, ".lock", HINT_MAX, &text, NULL) == CKPT_OK && text.size > 4 &&
                 memcmp(text.data, "pid ", 4) == 0;
     ckpt__buf_free(&text);
@@ -139,7 +139,7 @@ static ckpt_status is_ours(const ckpt__store *store, const scan *s, bool *ours, 
     *ours = (s->lock && (s->latest || is_our_lock(store))) || (s->steps && s->latest && is_our_latest(store));
     if (*ours || !s->steps)
         return CKPT_OK;
-    owner o = { .store = store };
+    owner o = {.store = store};
     ckpt_status status = ckpt__store_each(store, look_for_owner, &o, err);
     *ours = o.ours || !o.others;
     return status < 0 ? status : CKPT_OK;
@@ -147,7 +147,7 @@ static ckpt_status is_ours(const ckpt__store *store, const scan *s, bool *ours, 
 
 static void read_latest(const ckpt__store *store, ckpt__place *p)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     if (ckpt__store_read(store, "latest", HINT_MAX, &text, NULL) == CKPT_OK && text.size > 0) {
         size_t n = strcspn(text.data, "\n");
         ckpt__escape(p->latest, sizeof p->latest, text.data, n < text.size ? n : text.size);
@@ -182,17 +182,17 @@ static ckpt_status add_place(gatherer *g, const ckpt__store *store, const char *
     g->place_count++;
     note_writer(g, store);
     ckpt_status status = ckpt__held_list(store, &p->held, &p->count, err);
-    read_latest(store, p);        /* after the steps: the hint follows a publication */
+    read_latest(store, p); /* after the steps: the hint follows a publication */
     return status;
 }
 
 static ckpt_status add_rank(gatherer *g, int64_t rank, ckpt_error *err)
 {
     char name[CKPT__STEP_NAME];
-    ckpt__buf path = { 0 };
+    ckpt__buf path = {0};
     ckpt__store *store = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
-    scan s = { 0 };
+    scan s = {0};
     bool ours = false;
     ckpt__rank_name(name, rank);
     ckpt__buf_printf(&path, "%s/%s", g->path, name);
@@ -228,7 +228,7 @@ static int by_number(const void *a, const void *b)
 static ckpt_status gather(gatherer *g, ckpt_error *err)
 {
     ckpt__store *store = NULL;
-    scan s = { 0 };
+    scan s = {0};
     bool ours = false;
     ckpt_status status = ckpt__store_open(g->path, false, &store, err);
     if (status == CKPT_OK)
@@ -250,8 +250,9 @@ static ckpt_status gather(gatherer *g, ckpt_error *err)
         status = add_rank(g, s.ranks[i], err);
     free(s.ranks);
     if (status == CKPT_OK && !g->is_run)
-        status = ckpt__fail(err, CKPT_E_FORMAT, g->path,
-                            "not a run directory: it holds neither step-N nor rank-N directories with steps of ckpt_run_save");
+        status = ckpt__fail(
+            err, CKPT_E_FORMAT, g->path,
+            "not a run directory: it holds neither step-N nor rank-N directories with steps of ckpt_run_save");
     return status;
 }
 
@@ -269,7 +270,8 @@ static bool note_leftovers(const gatherer *g)
     if (n == 0)
         return true;
     return ckpt__report_add(
-               g->list->findings, CKPT_SEVERITY_NOTE, "leftover", NULL, "nothing: the next ckpt_run_open removes what is left",
+               g->list->findings, CKPT_SEVERITY_NOTE, "leftover", NULL,
+               "nothing: the next ckpt_run_open removes what is left",
                "%zu unfinished or half removed director%s (.tmp-*, .trash-*): a writer died, or removes now", n,
                n == 1 ? "y" : "ies") &&
            ckpt__report_detail(g->list->findings, where, NULL, NULL, 0);
@@ -282,12 +284,13 @@ static bool note_aside(const gatherer *g)
         const ckpt__place *p = &g->places[i];
         if (p->aside == 0)
             continue;
-        return ckpt__report_add(g->list->findings, CKPT_SEVERITY_NOTE, "kept-aside", NULL,
-                                "remove what is of no use; to have one back, close the run and rename it to step-N",
-                                "a run went back (resume_step), and %zu later checkpoint%s kept aside: %s%s; no resume and no "
-                                "retention looks at %s",
-                                p->aside, p->aside == 1 ? " is" : "s are", p->newest_aside, p->aside == 1 ? "" : ", ...",
-                                p->aside == 1 ? "it" : "them") &&
+        return ckpt__report_add(
+                   g->list->findings, CKPT_SEVERITY_NOTE, "kept-aside", NULL,
+                   "remove what is of no use; to have one back, close the run and rename it to step-N",
+                   "a run went back (resume_step), and %zu later checkpoint%s kept aside: %s%s; no resume and no "
+                   "retention looks at %s",
+                   p->aside, p->aside == 1 ? " is" : "s are", p->newest_aside, p->aside == 1 ? "" : ", ...",
+                   p->aside == 1 ? "it" : "them") &&
                ckpt__report_detail(g->list->findings, p->path, NULL, NULL, 0);
     }
     return true;
@@ -332,7 +335,7 @@ static bool note_incomplete(const gatherer *g)
 static ckpt_status finish(gatherer *g, ckpt_error *err)
 {
     ckpt_run_list *list = g->list;
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     bool ok = note_incomplete(g) && note_aside(g) && (g->writers > 0 || (note_leftovers(g) && note_hints(g)));
     if (g->writers == 1)
         ckpt__buf_str(&text, g->writer);
@@ -348,11 +351,11 @@ static ckpt_status finish(gatherer *g, ckpt_error *err)
 
 ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error *err)
 {
-    gatherer g = { 0 };
+    gatherer g = {0};
     if (!out || !path || !*path)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no path was given, or no place for the list");
     *out = NULL;
-    ckpt__buf plain = { 0 };
+    ckpt__buf plain = {0};
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;

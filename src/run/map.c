@@ -12,7 +12,7 @@ static ckpt_status restore_options(const ckpt_run *run, ckpt_restore_options *ou
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_restore_options, out, run->options.restore, err);
     if (status < 0)
         return status;
-    out->format = "ckpt";         /* steps of a run are ours: without its manifest one is no model's directory, but damaged */
+    out->format = "ckpt"; /* steps of a run are ours: without its manifest one is no model's directory, but damaged */
     if (out->ranks.world == 0)
         out->ranks = run->options.ranks;
     return CKPT_OK;
@@ -46,11 +46,13 @@ static ckpt_status check_device(const ckpt_restore_options *o, ckpt_report *repo
     if (to.device.type == CKPT_DEVICE_CPU || to.device.type == CKPT_DEVICE_CUDA)
         status = ckpt_device_check(to.device, err);
     else
-        status = ckpt__fail(err, CKPT_E_DEVICE, ckpt__target_name(&to, name),
-                            "no such device: the map sends every tensor there, and this library places tensors on cpu and cuda "
-                            "only");
+        status = ckpt__fail(
+            err, CKPT_E_DEVICE, ckpt__target_name(&to, name),
+            "no such device: the map sends every tensor there, and this library places tensors on cpu and cuda "
+            "only");
     if (status == CKPT_E_DEVICE && err &&
-        !ckpt__report_add(report, CKPT_SEVERITY_ERROR, "no-such-device", NULL, "give a map_location that names a device that is there",
+        !ckpt__report_add(report, CKPT_SEVERITY_ERROR, "no-such-device", NULL,
+                          "give a map_location that names a device that is there",
                           "the map sends every tensor to %s: %s", ckpt__target_name(&to, name), err->message))
         return ckpt__fail_memory(err, "report", 0);
     return status;
@@ -63,7 +65,7 @@ ckpt_status ckpt__run_map_take(const ckpt_run *run, const char *argument, ckpt_r
     ckpt_status status = restore_options(run, out, err);
     if (status < 0)
         return status;
-    if (argument) {               /* it counts instead of both that the options have */
+    if (argument) { /* it counts instead of both that the options have */
         out->map_location = argument;
         out->map = NULL;
     }

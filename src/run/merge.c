@@ -7,7 +7,7 @@
 /* One rank's part of a checkpoint. Both pointers are borrowed from the places that the list was gathered from. */
 typedef struct member {
     const ckpt__held *held;
-    const ckpt__place *at;        /* the place that has `held` */
+    const ckpt__place *at; /* the place that has `held` */
 } member;
 
 /* What tells one save of a step from another; those whose manifest could not be read have no save and come last. */
@@ -108,10 +108,10 @@ static const char *fault_of(const member *m, char *text, size_t size)
  * others = m + 0. */
 typedef struct group {
     const member *m;
-    size_t n;                     /* members, at least 1 */
-    int64_t world;                /* ranks that the checkpoint needs: by its manifests, else as many as rank
+    size_t n;             /* members, at least 1 */
+    int64_t world;        /* ranks that the checkpoint needs: by its manifests, else as many as rank
                                    * directories */
-    const member *others;         /* members of the same step and of another save; NULL: none */
+    const member *others; /* members of the same step and of another save; NULL: none */
     size_t other_count;
 } group;
 
@@ -185,8 +185,8 @@ static void count_sound(const group *g, ckpt_run_entry *e, const member **shown)
 
 static ckpt_status add_entry(ckpt_run_list *list, const group *g, ckpt_error *err)
 {
-    ckpt_run_entry e = { .step = g->m[0].held->step, .time = -1, .world = g->world };
-    ckpt__buf path = { 0 }, why = { 0 };
+    ckpt_run_entry e = {.step = g->m[0].held->step, .time = -1, .world = g->world};
+    ckpt__buf path = {0}, why = {0};
     const member *shown;
     count_sound(g, &e, &shown);
     for (size_t i = 0; i < g->n; i++) {
@@ -231,7 +231,7 @@ static ckpt_status add_step(ckpt_run_list *list, member *m, size_t n, int64_t wo
 {
     ckpt_status status = CKPT_OK;
     while (n > 0 && m->at->rank == CKPT__TOP && status == CKPT_OK) {
-        group one = { .m = m, .n = 1, .world = m->held->world };
+        group one = {.m = m, .n = 1, .world = m->held->world};
         status = add_entry(list, &one, err);
         m++;
         n--;
@@ -239,7 +239,7 @@ static ckpt_status add_step(ckpt_run_list *list, member *m, size_t n, int64_t wo
     size_t first = n > 0 ? same_save(m, n) : 0;
     if (first < n && is_read(m) && !is_read(&m[first])) {
         qsort(m, n, sizeof *m, by_rank);
-        group all = { .m = m, .n = n, .world = m->held->world };
+        group all = {.m = m, .n = n, .world = m->held->world};
         for (size_t i = 0; i < n; i++)
             if (is_read(&m[i]))
                 all.world = m[i].held->world;
@@ -247,7 +247,7 @@ static ckpt_status add_step(ckpt_run_list *list, member *m, size_t n, int64_t wo
     }
     for (size_t at = 0, k; at < n && status == CKPT_OK; at += k) {
         k = same_save(m + at, n - at);
-        group one = { .m = m + at, .n = k, .world = is_read(&m[at]) ? m[at].held->world : world };
+        group one = {.m = m + at, .n = k, .world = is_read(&m[at]) ? m[at].held->world : world};
         if (at > 0) {
             one.others = m;
             one.other_count = first;
@@ -276,7 +276,7 @@ static int by_use(const void *a, const void *b)
 ckpt_status ckpt__run_merge(ckpt_run_list *list, const ckpt__place *places, size_t count, ckpt_error *err)
 {
     size_t n = 0;
-    int64_t world = 0;            /* where no manifest says it: as many as there are rank directories */
+    int64_t world = 0; /* where no manifest says it: as many as there are rank directories */
     for (size_t i = 0; i < count; i++) {
         n += places[i].count;
         world += places[i].rank != CKPT__TOP;
@@ -287,7 +287,7 @@ ckpt_status ckpt__run_merge(ckpt_run_list *list, const ckpt__place *places, size
     n = 0;
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < places[i].count; k++)
-            members[n++] = (member){ &places[i].held[k], &places[i] };
+            members[n++] = (member){&places[i].held[k], &places[i]};
     qsort(members, n, sizeof *members, by_save);
     ckpt_status status = CKPT_OK;
     for (size_t at = 0, k; at < n && status == CKPT_OK; at += k) {

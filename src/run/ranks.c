@@ -26,8 +26,9 @@ bool ckpt__may_fall_back(ckpt_status status, int sys_errno)
 {
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_NOT_FOUND)
         return true;
-    return status == CKPT_E_SYSTEM && (sys_errno == EIO || sys_errno == ENOENT || sys_errno == ENODATA || sys_errno == EBADMSG ||
-                                       sys_errno == EUCLEAN || sys_errno == ESTALE || sys_errno == ENXIO || sys_errno == EREMOTEIO);
+    return status == CKPT_E_SYSTEM &&
+           (sys_errno == EIO || sys_errno == ENOENT || sys_errno == ENODATA || sys_errno == EBADMSG ||
+            sys_errno == EUCLEAN || sys_errno == ESTALE || sys_errno == ENXIO || sys_errno == EREMOTEIO);
 }
 
 /* An error travels as numbers: the ranks that have none add zeros. */
@@ -36,7 +37,7 @@ enum { WORDS = (sizeof(ckpt_error) + 7) / 8 };
 ckpt_status ckpt__agree(ckpt_run *run, ckpt_status status, ckpt_error *err)
 {
     int64_t world = run->options.ranks.world, rank = run->options.ranks.rank;
-    int64_t first = INT64_MAX, words[WORDS] = { 0 };
+    int64_t first = INT64_MAX, words[WORDS] = {0};
     ckpt_error own = CKPT_ERROR_INIT;
     if (world == 1)
         return status;

@@ -10,11 +10,12 @@ typedef struct resumer {
     ckpt_run *run;                /* borrowed */
     ckpt_restore_options options; /* for the restore of every candidate */
     ckpt_map *map;                /* parsed for this resume, or NULL */
-    ckpt__held *list; size_t count;      /* heap: this rank's, newest first */
-    ckpt_report *passed;          /* why candidates were passed over */
-    size_t tried;                 /* candidates that were passed over */
-    bool other_than_absent;       /* one was passed over for another reason than that a rank does not have it */
-    ckpt_error newest;            /* what was wrong with the first of them */
+    ckpt__held *list;
+    size_t count;           /* heap: this rank's, newest first */
+    ckpt_report *passed;    /* why candidates were passed over */
+    size_t tried;           /* candidates that were passed over */
+    bool other_than_absent; /* one was passed over for another reason than that a rank does not have it */
+    ckpt_error newest;      /* what was wrong with the first of them */
 } resumer;
 
 static const ckpt__held *find(const resumer *r, int64_t step)
@@ -55,15 +56,15 @@ static ckpt_status look_at(const resumer *r, int64_t step, const ckpt__held *h, 
         return ckpt__fail(err, CKPT_E_MISMATCH, h->name, "it was saved by %" PRId64 " ranks, and this run has %" PRId64,
                           h->world, ranks->world);
     if (h->rank != ranks->rank)
-        return ckpt__fail(err, CKPT_E_MISMATCH, h->name, "it is of rank %" PRId64 ", in the directory of rank %" PRId64, h->rank,
-                          ranks->rank);
+        return ckpt__fail(err, CKPT_E_MISMATCH, h->name, "it is of rank %" PRId64 ", in the directory of rank %" PRId64,
+                          h->rank, ranks->rank);
     return CKPT_OK;
 }
 
 /* One save of that step, not two: a rank may have died before it could replace its older one. */
 static ckpt_status check_one_save(const resumer *r, const ckpt__held *h, ckpt_error *err)
 {
-    int64_t ends[2] = { (int64_t)(h->save >> 1), -(int64_t)(h->save >> 1) };
+    int64_t ends[2] = {(int64_t)(h->save >> 1), -(int64_t)(h->save >> 1)};
     ckpt_status status = ckpt__reduce(r->run, ends, 2, CKPT_OP_MAX, err);
     if (status == CKPT_OK && ends[0] != -ends[1])
         status = ckpt__fail(err, CKPT_E_DAMAGED, h->name, "the ranks hold different saves of this step");
@@ -71,7 +72,10 @@ static ckpt_status check_one_save(const resumer *r, const ckpt__held *h, ckpt_er
 }
 
 /* The context of restore_from: both pointers are borrowed from the resume. */
-typedef struct restoring { resumer *r; ckpt_report *report; } restoring;
+typedef struct restoring {
+    resumer *r;
+    ckpt_report *report;
+} restoring;
 
 static ckpt_status restore_from(void *ctx, const char *path, ckpt_error *err)
 {
@@ -83,7 +87,7 @@ static ckpt_status try_step(resumer *r, int64_t step, ckpt_report *report, ckpt_
 {
     ckpt_run *run = r->run;
     const ckpt__held *h = find(r, step);
-    restoring g = { r, report };
+    restoring g = {r, report};
     ckpt_status status = ckpt__agree(run, look_at(r, step, h, err), err);
     if (status == CKPT_OK && run->options.ranks.world > 1)
         status = check_one_save(r, h, err);
@@ -93,7 +97,7 @@ static ckpt_status try_step(resumer *r, int64_t step, ckpt_report *report, ckpt_
     bool restored = status == CKPT_OK;
     status = ckpt__agree(run, status, err);
     if (status < 0 && restored)
-        run->state->poisoned = true;      /* of this step, when the others are not */
+        run->state->poisoned = true; /* of this step, when the others are not */
     return status;
 }
 
@@ -107,17 +111,17 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
         r->newest = *why;
     for (size_t i = 0; i < r->count; i++)
         if (r->list[i].step == step) {
-            r->list[i].verified = false;      /* at least not any more, or not on all ranks */
+            r->list[i].verified = false; /* at least not any more, or not on all ranks */
             ckpt_status status = ckpt__run_mark_bad(run, &r->list[i], err);
             if (status < 0)
                 return status;
         }
     const char *object = strcmp(why->object, name) == 0 ? "" : why->object;
-    ckpt__run_note(run, CKPT_SEVERITY_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, object, *object ? ": " : "",
-                   why->message);
-    if (!ckpt__report_add(r->passed, CKPT_SEVERITY_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
-                          "%s is passed over for the one before it: %s%s%s", name, object, *object ? ": " : "",
-                          why->message))
+    ckpt__run_note(run, CKPT_SEVERITY_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, object,
+                   *object ? ": " : "", why->message);
+    if (!ckpt__report_add(
+            r->passed, CKPT_SEVERITY_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
+            "%s is passed over for the one before it: %s%s%s", name, object, *object ? ": " : "", why->message))
         return ckpt__fail_memory(err, "report", 0);
     return CKPT_OK;
 }
@@ -169,8 +173,11 @@ static ckpt_status walk(resumer *r, ckpt_report *report, int64_t *done, ckpt_err
         return status < 0 ? status : CKPT_NOTHING_TO_RESUME;
     if (err)
         *err = r->newest;
-    ckpt__error_prefix(err, "none of %zu checkpoints in %s can be resumed (ckpt-inspect verify says what is wrong with each; to "
-                            "start anew use another directory); the newest", r->tried, r->run->path);
+    ckpt__error_prefix(
+        err,
+        "none of %zu checkpoints in %s can be resumed (ckpt-inspect verify says what is wrong with each; to "
+        "start anew use another directory); the newest",
+        r->tried, r->run->path);
     return r->newest.status < 0 ? r->newest.status : CKPT_E_DAMAGED;
 }
 
@@ -199,11 +206,11 @@ static ckpt_status go_back(resumer *r, ckpt_report *report, int64_t *done, ckpt_
 {
     ckpt_run *run = r->run;
     int64_t step = run->options.resume_step;
-    ckpt__buf others = { 0 };
+    ckpt__buf others = {0};
     ckpt_status status = try_step(r, step, report, err), named = CKPT_OK;
     if (status == CKPT_OK) {
         status = ckpt__agree(run, ckpt__run_keep_aside(run, step, r->list, &r->count, report, err), err);
-        run->resumed &= status == CKPT_OK;      /* an earlier resume of this run does not speak for this state */
+        run->resumed &= status == CKPT_OK; /* an earlier resume of this run does not speak for this state */
         *done = status == CKPT_OK ? step : 0;
         return status;
     }
@@ -221,7 +228,8 @@ static void mark_verified(resumer *r, int64_t step)
     const ckpt__held *h = find(r, step);
     ckpt_error err = CKPT_ERROR_INIT;
     if (h && !r->options.no_verify && ckpt__held_mark_verified(r->run->store, r->list, r->count, h, &err) < 0)
-        ckpt__run_note(r->run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "the hint 'verified' could not be written: %s", err.message);
+        ckpt__run_note(r->run, CKPT_SEVERITY_WARNING, "hint-failed", NULL,
+                       "the hint 'verified' could not be written: %s", err.message);
 }
 
 /* What the report says beside what the restore itself put there. */
@@ -257,15 +265,17 @@ static ckpt_status resume(resumer *r, const char *map_location, int64_t *done, c
         status = complete_report(r, status, *done, report, err);
     if (status == CKPT_OK) {
         mark_verified(r, *done);
-        ckpt__run_note(r->run, CKPT_SEVERITY_NOTE, "resumed", NULL, "after step %" PRId64 "%s", *done,
-                       back ? ", which options.resume_step names: take it away for the next start, or that goes back again" : "");
+        ckpt__run_note(
+            r->run, CKPT_SEVERITY_NOTE, "resumed", NULL, "after step %" PRId64 "%s", *done,
+            back ? ", which options.resume_step names: take it away for the next start, or that goes back again" : "");
     }
     return status;
 }
 
-ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err)
+ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report,
+                            ckpt_error *err)
 {
-    resumer r = { .run = run };
+    resumer r = {.run = run};
     ckpt_error unasked = CKPT_ERROR_INIT;
     int64_t step = 0;
     if (done)
@@ -274,7 +284,7 @@ ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *do
     if (status < 0)
         return status;
     ckpt_report_clear(report);
-    err = err ? err : &unasked;   /* the other ranks are told */
+    err = err ? err : &unasked; /* the other ranks are told */
     status = ckpt__run_advance(run, true, err);
     ckpt_report *own = report ? NULL : ckpt_report_new();
     if (status == CKPT_OK && !report && !own)

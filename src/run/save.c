@@ -54,10 +54,11 @@ static ckpt_status fail_task(ckpt_run *run, ckpt_status status)
     return status;
 }
 
-ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name, ckpt_status (*fn)(void *ctx, const char *path, ckpt_error *err),
-                              void *ctx, ckpt_error *err)
+ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name,
+                              ckpt_status (*fn)(void *ctx, const char *path, ckpt_error *err), void *ctx,
+                              ckpt_error *err)
 {
-    enum { TRIES = 3 };           /* the directory may be moved at any moment */
+    enum { TRIES = 3 }; /* the directory may be moved at any moment */
     ckpt_status status = CKPT_OK;
     bool led = false;
     for (int i = 0; i < TRIES && !led; i++) {
@@ -70,7 +71,8 @@ ckpt_status ckpt__run_reached(const ckpt_run *run, const char *name, ckpt_status
         free(path);
     }
     if (!led && status >= 0)
-        status = ckpt__fail(err, CKPT_E_SYSTEM, run->path, "%s cannot be read: the run directory is moved again and again", name);
+        status = ckpt__fail(err, CKPT_E_SYSTEM, run->path,
+                            "%s cannot be read: the run directory is moved again and again", name);
     return status;
 }
 
@@ -100,14 +102,16 @@ static ckpt_status guard(ckpt_run *run, ckpt_error *err)
     bool moved = false, relocked = false;
     ckpt_status status = ckpt__store_guard(run->store, &moved, &relocked, err);
     if (relocked)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "lock-replaced", "leave .lock alone while a run is under way",
-                       "the file .lock in %s was removed or replaced; nobody had locked it, and this run has locked it anew",
-                       run->store->path);
+        ckpt__run_note(
+            run, CKPT_SEVERITY_WARNING, "lock-replaced", "leave .lock alone while a run is under way",
+            "the file .lock in %s was removed or replaced; nobody had locked it, and this run has locked it anew",
+            run->store->path);
     if (moved && !run->moved)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "run-moved", "give the new path to the next process",
-                       "%s is not the run directory any more: that was moved, or another one put in its place; the checkpoints go on "
-                       "into the one that this run has opened and locked",
-                       run->store->path);
+        ckpt__run_note(
+            run, CKPT_SEVERITY_WARNING, "run-moved", "give the new path to the next process",
+            "%s is not the run directory any more: that was moved, or another one put in its place; the checkpoints go on "
+            "into the one that this run has opened and locked",
+            run->store->path);
     run->moved = moved;
     return status;
 }
@@ -120,8 +124,8 @@ void ckpt__run_write_latest(ckpt_run *run, const char *name)
     ckpt_error err = CKPT_ERROR_INIT;
     int n = snprintf(text, sizeof text, "%s\n", name);
     if (ckpt__store_write(run->store, "latest", text, (size_t)n, &err) < 0)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "the hint 'latest' could not be written (the checkpoint is there): %s",
-                       err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL,
+                       "the hint 'latest' could not be written (the checkpoint is there): %s", err.message);
 }
 
 /* What the rule says of the checkpoints up to this step. Ahead of the save: one of the same step counts as what it will be, the
@@ -148,11 +152,12 @@ static void remove_old(ckpt_run *run, const ckpt__held *list, size_t n, const ck
     if (status == CKPT_OK && count)
         status = ckpt__store_remove(run->store, names, count, &err);
     if (status < 0)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "prune-failed", NULL, "older checkpoints could not all be removed: %s%s%s", err.object,
-                       err.object[0] ? ": " : "", err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "prune-failed", NULL,
+                       "older checkpoints could not all be removed: %s%s%s", err.object, err.object[0] ? ": " : "",
+                       err.message);
     else if (count)
-        ckpt__run_note(run, CKPT_SEVERITY_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1], count > 1 ? " to " : "",
-                       count > 1 ? names[0] : "");
+        ckpt__run_note(run, CKPT_SEVERITY_NOTE, "pruned", NULL, "%zu removed: %s%s%s", count, names[count - 1],
+                       count > 1 ? " to " : "", count > 1 ? names[0] : "");
     free(entries);
     free(gone);
     free(names);
@@ -171,7 +176,8 @@ static void prune_ahead(ckpt_run *run)
         return;
     rule.keep_last--;
     if (ckpt__held_list(run->store, &list, &n, &err) < 0)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "prune-failed", NULL, "nothing is removed ahead of this save: %s: %s", err.object, err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "prune-failed", NULL,
+                       "nothing is removed ahead of this save: %s: %s", err.object, err.message);
     else
         remove_old(run, list, n, &rule, true);
     free(list);
@@ -182,10 +188,19 @@ void ckpt__task_write(ckpt_run *run, const ckpt__state_index *saved, const ckpt_
     ckpt__task *t = &run->task;
     ckpt__state_index copy = *saved;
     copy.step = t->step;
-    ckpt__save_job job = { .path = t->path, .name = t->name, .folder = run->store->path, .dirfd = run->store->dirfd,
-                           .format = &ckpt__format_native, .saved = &copy, .payload = *payload, .live = live,
-                           .rank = run->options.ranks.rank, .world = run->options.ranks.world, .time = t->time,
-                           .save = t->save, .replace_any = replaces_bad(run) };
+    ckpt__save_job job = {.path = t->path,
+                          .name = t->name,
+                          .folder = run->store->path,
+                          .dirfd = run->store->dirfd,
+                          .format = &ckpt__format_native,
+                          .saved = &copy,
+                          .payload = *payload,
+                          .live = live,
+                          .rank = run->options.ranks.rank,
+                          .world = run->options.ranks.world,
+                          .time = t->time,
+                          .save = t->save,
+                          .replace_any = replaces_bad(run)};
     job.options.directory = true;
     ckpt_status status = guard(run, &t->error);
     if (status == CKPT_OK) {
@@ -203,7 +218,7 @@ void ckpt__task_publish(ckpt_run *run)
     ckpt__task *t = &run->task;
     if (t->status < 0)
         return;
-    if ((t->status = guard(run, &t->error)) < 0) {     /* who lost the lock while it wrote publishes nothing */
+    if ((t->status = guard(run, &t->error)) < 0) { /* who lost the lock while it wrote publishes nothing */
         fail_task(run, t->status);
         return;
     }
@@ -226,8 +241,8 @@ void ckpt__task_finish(ckpt_run *run)
         return;
     forget_bad(run, t->name);
     if (guard(run, &err) < 0) {
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "'latest' is not written and nothing is removed: %s: %s", err.object,
-                       err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL,
+                       "'latest' is not written and nothing is removed: %s: %s", err.object, err.message);
         return;
     }
     ckpt__run_write_latest(run, t->name);
@@ -240,8 +255,8 @@ void ckpt__task_finish(ckpt_run *run)
             list[i].verified = status == CKPT_OK;
         }
     if (status < 0)
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "older checkpoints are kept for now: %s%s%s", err.object,
-                       err.object[0] ? ": " : "", err.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "hint-failed", NULL, "older checkpoints are kept for now: %s%s%s",
+                       err.object, err.object[0] ? ": " : "", err.message);
     else if (run->options.retention.keep_last)
         remove_old(run, list, n, &run->options.retention, false);
     free(list);

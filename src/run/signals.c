@@ -11,15 +11,15 @@
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a signal handler needs atomics without locks");
 
 enum { LEVELS = 3 };
-enum { UNUSED, TAKING, OWNED, LEFT };     /* LEFT: released, but below someone's handler */
+enum { UNUSED, TAKING, OWNED, LEFT }; /* LEFT: released, but below someone's handler */
 
 /* One signal at one level. Records are static and never freed, for a handler may run at any moment. */
 typedef struct record {
-    struct sigaction earlier;     /* written while nobody can be in the handler, then only read */
-    atomic_int state;             /* UNUSED, TAKING, OWNED or LEFT */
-    atomic_int running;           /* handlers that may be reading `earlier` */
-    atomic_uint seen;             /* signals that came while the state was OWNED */
-    atomic_int given_back;        /* a second signal has restored the earlier disposition */
+    struct sigaction earlier; /* written while nobody can be in the handler, then only read */
+    atomic_int state;         /* UNUSED, TAKING, OWNED or LEFT */
+    atomic_int running;       /* handlers that may be reading `earlier` */
+    atomic_uint seen;         /* signals that came while the state was OWNED */
+    atomic_int given_back;    /* a second signal has restored the earlier disposition */
 } record;
 
 static record records[LEVELS][_NSIG];
@@ -29,7 +29,7 @@ typedef void (*action_fn)(int sig, siginfo_t *info, void *context);
 static void on_signal_0(int sig, siginfo_t *info, void *context);
 static void on_signal_1(int sig, siginfo_t *info, void *context);
 static void on_signal_2(int sig, siginfo_t *info, void *context);
-static const action_fn functions[LEVELS] = { on_signal_0, on_signal_1, on_signal_2 };
+static const action_fn functions[LEVELS] = {on_signal_0, on_signal_1, on_signal_2};
 
 /* ---- in the handler */
 
@@ -68,7 +68,7 @@ static void give_back(record *r, int level, int sig, siginfo_t *info, void *cont
 {
     bool in_place = is_installed(sig, level);
     if (!in_place && !atomic_load(&r->given_back) && is_function(&r->earlier)) {
-        call_earlier(r, sig, info, context);      /* someone's handler is over ours, and stays there */
+        call_earlier(r, sig, info, context); /* someone's handler is over ours, and stays there */
         return;
     }
     if (atomic_exchange(&r->given_back, 1) == 0)
@@ -88,10 +88,10 @@ static void handle(int level, int sig, siginfo_t *info, void *context)
     } else if (state == OWNED) {
         give_back(r, level, sig, info, context);
     } else if (state == LEFT && is_installed(sig, level)) {
-        give_back(r, level, sig, info, context);  /* nothing is over ours any more */
+        give_back(r, level, sig, info, context); /* nothing is over ours any more */
     } else if (state == LEFT) {
         call_earlier(r, sig, info, context);
-    } else {                                      /* it came before the release, and is late: to whom it now belongs */
+    } else { /* it came before the release, and is late: to whom it now belongs */
         if (state == UNUSED && is_installed(sig, level))
             restore_earlier(r, sig);
         (void)raise(sig);
@@ -125,7 +125,7 @@ static ckpt_status refuse(int sig, const char *why, ckpt_error *err)
 
 static ckpt_status check_signal(int sig, ckpt_error *err)
 {
-    static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGXFSZ };
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGXFSZ};
     if (sig < 1 || sig >= _NSIG || sig > SIGRTMAX || (sig > SIGSYS && sig < SIGRTMIN))
         return refuse(sig, "there is no such signal", err);
     if (sig == SIGINT)
@@ -167,10 +167,10 @@ static bool is_owned(int sig)
 
 static ckpt_status take(int sig, ckpt_error *err)
 {
-    struct sigaction ours = { .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK };
+    struct sigaction ours = {.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     int level = 0;
     for (int i = 0; i < LEVELS; i++) {
-        if (is_installed(sig, i)) {               /* what was over ours has gone since, and put ours back */
+        if (is_installed(sig, i)) { /* what was over ours has gone since, and put ours back */
             begin(&records[i][sig]);
             return CKPT_OK;
         }

@@ -8,7 +8,7 @@
  * impatient user wins. CKPT_E_ARGUMENT: SIGINT, or a signal that cannot be caught or means a fault (SEGV, BUS, FPE, ILL,
  * ABRT, TRAP, KILL, STOP, XFSZ), or no signal; CKPT_E_EXISTS: another run of the process owns signals. */
 ckpt_status ckpt__signals_take(const int *signals, size_t n, ckpt_error *err);
-int ckpt__signals_caught(void);   /* the first that came since ckpt__signals_take; 0: none. Cheap */
+int ckpt__signals_caught(void); /* the first that came since ckpt__signals_take; 0: none. Cheap */
 /* Restores the earlier dispositions, but not where someone installed a handler over ours since: ours then stays below it
  * and only passes on. Nothing happens where nothing is owned. */
 void ckpt__signals_release(void);

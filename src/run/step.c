@@ -52,19 +52,21 @@ static void note_failed(ckpt_run *run, ckpt_status status, const ckpt_error *err
     run->untold = status;
     run->untold_error = *error;
     if (stop)
-        ckpt__error_prefix(&run->untold_error, "a stop was asked for (%s), and its save failed", ckpt_trigger_name(t->trigger));
+        ckpt__error_prefix(&run->untold_error, "a stop was asked for (%s), and its save failed",
+                           ckpt_trigger_name(t->trigger));
     error = &run->untold_error;
-    ckpt__run_note(run, CKPT_SEVERITY_ERROR, "save-failed",
-                   stop ? "the next step tries again; a trainer that has to end now leaves its loop (ckpt_run_stopping), with the "
-                          "checkpoint before this one on disk"
-                        : NULL,
-                   "%s: %s%s%s", t->name, error->object, error->object[0] ? ": " : "", error->message);
+    ckpt__run_note(
+        run, CKPT_SEVERITY_ERROR, "save-failed",
+        stop ? "the next step tries again; a trainer that has to end now leaves its loop (ckpt_run_stopping), with the "
+               "checkpoint before this one on disk"
+             : NULL,
+        "%s: %s%s%s", t->name, error->object, error->object[0] ? ": " : "", error->message);
 }
 
 static void outcome(ckpt_run *run, ckpt_status status, const ckpt_error *error)
 {
     ckpt__task *t = &run->task;
-    t->status = status;           /* that of all ranks */
+    t->status = status; /* that of all ranks */
     pthread_mutex_lock(&run->lock);
     run->stage = CKPT__IDLE;
     if (status == CKPT_OK) {
@@ -143,8 +145,8 @@ ckpt_status ckpt__run_advance(ckpt_run *run, bool wait, ckpt_error *err)
 static void write_now(ckpt_run *run)
 {
     ckpt__task *t = &run->task;
-    ckpt__state_index saved = { .index = NULL };
-    ckpt__live live = { .state = NULL };
+    ckpt__state_index saved = {.index = NULL};
+    ckpt__live live = {.state = NULL};
     ckpt__payload payload;
     ckpt_status status = ckpt__state_index_take(run->state, false, t->path, &saved, &t->error);
     if (status == CKPT_OK)
@@ -163,7 +165,7 @@ static void write_now(ckpt_run *run)
 /* Room for the copy; false: it is to be done without one, which is said once. */
 static bool can_snapshot(ckpt_run *run)
 {
-    ckpt__snapshot_need need = { .host = 0 };
+    ckpt__snapshot_need need = {.host = 0};
     ckpt_error err = CKPT_ERROR_INIT;
     if (run->options.synchronous)
         return false;
@@ -184,7 +186,7 @@ static void look_over(ckpt_run *run)
 {
     ckpt_report *found = run->looked_over || !run->options.notice ? NULL : ckpt_report_new();
     run->looked_over = true;
-    if (found && ckpt__state_moments(run->state, found, NULL) == CKPT_OK)      /* without memory it is not noticed */
+    if (found && ckpt__state_moments(run->state, found, NULL) == CKPT_OK) /* without memory it is not noticed */
         ckpt__run_note_all(run, found);
     ckpt_report_free(found);
 }
@@ -194,14 +196,15 @@ static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger,
     ckpt__task *t = &run->task;
     double now = ckpt__run_clock();
     int64_t number = 0;
-    if (run->options.ranks.world > 1) {          /* rank 0 chooses */
+    if (run->options.ranks.world > 1) { /* rank 0 chooses */
         number = run->options.ranks.rank == 0 ? (int64_t)(ckpt__unique() >> 1 | 1) : 0;
         ckpt_status status = ckpt__reduce(run, &number, 1, CKPT_OP_MAX, err);
         if (status < 0)
             return status;
     }
     free(t->path);
-    *t = (ckpt__task){ .step = done, .time = (int64_t)time(NULL), .save = (uint64_t)number, .trigger = trigger, .began = now };
+    *t = (ckpt__task){
+        .step = done, .time = (int64_t)time(NULL), .save = (uint64_t)number, .trigger = trigger, .began = now};
     pthread_mutex_lock(&run->lock);
     run->last_begin = now;
     run->stage = CKPT__WRITING;
@@ -243,19 +246,21 @@ static ckpt_status check_floor(ckpt_run *run, const char *call, int64_t done, ck
     const char *what = saving ? "is saving" : run->floor_saved ? "has saved" : "was resumed after";
     if (done >= floor)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
-                      "%s was told that %" PRId64 " steps are complete, and this run %s step %" PRId64 ": steps only grow; the loop "
-                      "starts at what ckpt_run_resume gave in *done (to go back to an earlier checkpoint, start again with "
-                      "options.resume_step)",
-                      call, done, what, floor);
+    return ckpt__fail(
+        err, CKPT_E_ARGUMENT, run->path,
+        "%s was told that %" PRId64 " steps are complete, and this run %s step %" PRId64 ": steps only grow; the loop "
+        "starts at what ckpt_run_resume gave in *done (to go back to an earlier checkpoint, start again with "
+        "options.resume_step)",
+        call, done, what, floor);
 }
 
 static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckpt_error *err)
 {
     int64_t step;
     if (!run->resumed)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
-                          "%s before ckpt_run_resume: call that first, in a new run too, so that no checkpoint is passed over", call);
+        return ckpt__fail(
+            err, CKPT_E_ARGUMENT, run->path,
+            "%s before ckpt_run_resume: call that first, in a new run too, so that no checkpoint is passed over", call);
     if (done < 0)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: %" PRId64 " completed steps", call, done);
     if (run->state->poisoned)
@@ -266,18 +271,22 @@ static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckp
         return status;
     if (ckpt__state_step(run->state, &step) && step != done)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
-                          "the bound variable 'step' is %" PRId64 ", %s was told that %" PRId64 " steps are complete: both "
+                          "the bound variable 'step' is %" PRId64 ", %s was told that %" PRId64
+                          " steps are complete: both "
                           "must count completed steps",
                           step, call, done);
     return CKPT_OK;
 }
 
 /* What this step does, the same on all ranks; local: whether this rank can take part. */
-typedef struct verdict { ckpt_trigger trigger; bool busy; } verdict;
+typedef struct verdict {
+    ckpt_trigger trigger;
+    bool busy;
+} verdict;
 
 static ckpt_status decide(ckpt_run *run, int64_t done, ckpt_status local, verdict *v, ckpt_error *err)
 {
-    int64_t numbers[5] = { v->trigger, v->busy, done, -done, local < 0 };
+    int64_t numbers[5] = {v->trigger, v->busy, done, -done, local < 0};
     ckpt_error reducing = CKPT_ERROR_INIT;
     ckpt_status status = ckpt__reduce(run, numbers, 5, CKPT_OP_MAX, &reducing);
     if (status < 0) {
@@ -291,7 +300,8 @@ static ckpt_status decide(ckpt_run *run, int64_t done, ckpt_status local, verdic
     v->busy = numbers[1] != 0;
     if (numbers[2] != -numbers[3])
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path,
-                          "the ranks are at different steps: %" PRId64 " to %" PRId64 " completed, %" PRId64 " on rank %" PRId64,
+                          "the ranks are at different steps: %" PRId64 " to %" PRId64 " completed, %" PRId64
+                          " on rank %" PRId64,
                           -numbers[3], numbers[2], done, run->options.ranks.rank);
     return CKPT_OK;
 }
@@ -339,7 +349,7 @@ static void note_stop(ckpt_run *run, ckpt_trigger trigger)
 
 static ckpt_status step(ckpt_run *run, const char *call, int64_t done, ckpt_trigger forced, ckpt_error *err)
 {
-    verdict v = { CKPT_TRIGGER_NONE, false };
+    verdict v = {CKPT_TRIGGER_NONE, false};
     double now = ckpt__run_clock();
     ckpt__run_note_pace(run, now);
     v.trigger = forced ? forced : ckpt__run_due(run, done, now);
@@ -357,8 +367,9 @@ static ckpt_status step(ckpt_run *run, const char *call, int64_t done, ckpt_trig
     ckpt__run_tell(run);
     if (status < 0)
         return status;
-    if (ckpt__run_stops(v.trigger) && run->task.step == done && run->task.status == CKPT_OK && run->info.saved_step == done) {
-        run->untold = CKPT_OK;                /* of an earlier save: its notice was given, and this one is on disk */
+    if (ckpt__run_stops(v.trigger) && run->task.step == done && run->task.status == CKPT_OK &&
+        run->info.saved_step == done) {
+        run->untold = CKPT_OK; /* of an earlier save: its notice was given, and this one is on disk */
         return CKPT_STOP;
     }
     return ckpt__run_untold(run, err);
@@ -370,7 +381,7 @@ static ckpt_status enter_step(ckpt_run *run, const char *call, int64_t done, ckp
     ckpt_status status = ckpt__run_enter(run, call, err);
     if (status < 0)
         return status;
-    err = err ? err : &own;       /* the other ranks are told */
+    err = err ? err : &own; /* the other ranks are told */
     return ckpt__run_leave(run, step(run, call, done, forced, err), err);
 }
 

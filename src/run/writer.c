@@ -67,13 +67,14 @@ static bool start_thread(ckpt_run *run)
     if (run->threaded)
         return true;
     sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);     /* the trainer's signals are its own threads' */
+    pthread_sigmask(SIG_BLOCK, &all, &before); /* the trainer's signals are its own threads' */
     int rc = pthread_create(&run->thread, NULL, writer, run);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc && !run->said_synchronous) {
         ckpt_error why = CKPT_ERROR_INIT;
         ckpt__fail_sys(&why, rc, NULL, "no writer thread could be made (pthread_create)");
-        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "synchronous", NULL, "checkpoints are written while the training waits: %s", why.message);
+        ckpt__run_note(run, CKPT_SEVERITY_WARNING, "synchronous", NULL,
+                       "checkpoints are written while the training waits: %s", why.message);
         run->said_synchronous = true;
     }
     return run->threaded = rc == 0;
@@ -154,7 +155,7 @@ void ckpt__run_tell(ckpt_run *run)
     ckpt_report *news = ckpt_report_count(run->notices) ? run->notices : NULL;
     ckpt_report *empty = news ? ckpt_report_new() : NULL;
     if (empty)
-        run->notices = empty;     /* the callback runs without the lock */
+        run->notices = empty; /* the callback runs without the lock */
     pthread_mutex_unlock(&run->lock);
     for (size_t i = 0; empty && i < ckpt_report_count(news); i++)
         run->options.notice(run->options.notice_ctx, ckpt_report_get(news, i));

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include "state/state.h"
 
-static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset, ckpt_error *err)
+static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset,
+                               ckpt_error *err)
 {
     v->ahead = NULL;
     if (offset >= b->nbytes)
@@ -26,8 +27,8 @@ static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__binding *b, ckpt__lane
 }
 
 /* Contiguous on a device: the next block is on its way while this one is written. */
-static ckpt_status read_device(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset, char *dst, size_t n,
-                               ckpt_error *err)
+static ckpt_status read_device(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset, char *dst,
+                               size_t n, ckpt_error *err)
 {
     while (n) {
         ckpt_status status = CKPT_OK;
@@ -102,7 +103,7 @@ static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t numbe
     ckpt__live *v = ctx;
     size_t i = kind == CKPT__STORAGE ? number : v->index->tensors[number].pieces[0].storage;
     const char *kept = v->index->storages[i].extent.memory;
-    if (kept) {                   /* the value of a hook */
+    if (kept) { /* the value of a hook */
         memcpy(dst, kept + offset, n);
         return CKPT_OK;
     }
@@ -114,8 +115,8 @@ ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__
 {
     ckpt_status status = CKPT_OK;
     ckpt__caller_streams callers = ckpt__state_streams(state);
-    *l = (ckpt__live){ .state = state, .index = index, .current = SIZE_MAX };
-    *payload = (ckpt__payload){ .read = read_payload, .ctx = l };
+    *l = (ckpt__live){.state = state, .index = index, .current = SIZE_MAX};
+    *payload = (ckpt__payload){.read = read_payload, .ctx = l};
     for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
         ckpt__lane *lane;
         status = ckpt__lanes_get(&l->lanes, &callers, ckpt__memory_device(&state->bindings[i].memory), &lane, err);

@@ -4,7 +4,8 @@
 #include "format/table.h"
 #include "base/first_sizes.h"
 
-static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, const ckpt_save_options *options, ckpt_error *err)
+static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, const ckpt_save_options *options,
+                                 ckpt_error *err)
 {
     const char *format = "ckpt";
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_save_options, &v->options, options, err);
@@ -14,7 +15,8 @@ static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, con
         format = v->options.format;
     v->format = ckpt__format_find(format);
     if (!v->format || !v->format->write)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, v->path, "format '%s' is not written; 'ckpt' and 'safetensors' are", format);
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, v->path, "format '%s' is not written; 'ckpt' and 'safetensors' are",
+                          format);
     if (v->options.directory && v->format != &ckpt__format_native)
         return ckpt__fail(err, CKPT_E_ARGUMENT, v->path, "a step directory is written in format 'ckpt' only");
     if (v->format != &ckpt__format_native && !v->options.weights_only && !v->options.lossy)
@@ -28,9 +30,9 @@ static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, con
 
 ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_options *options, ckpt_error *err)
 {
-    ckpt__save_job job = { .path = path };
-    ckpt__state_index saved = { .index = NULL };
-    ckpt__live live = { .state = NULL };
+    ckpt__save_job job = {.path = path};
+    ckpt__state_index saved = {.index = NULL};
+    ckpt__live live = {.state = NULL};
     if (!state || !path || !*path)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_save", "a NULL state or path");
     ckpt_status status = check_options(&job, state, options, err);
@@ -46,7 +48,7 @@ ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_optio
     job.live = &live;
     if (status == CKPT_OK)
         status = job.options.directory ? ckpt__save_directory(&job, NULL, err) : ckpt__save_file(&job, err);
-    ckpt__live_close(&live, NULL);           /* after a failure; otherwise it is closed already */
+    ckpt__live_close(&live, NULL); /* after a failure; otherwise it is closed already */
     ckpt__state_index_free(&saved);
     return status;
 }

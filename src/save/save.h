@@ -16,17 +16,17 @@
  * MiB is asked for: then ahead_offset is 8 MiB and ahead_size is 8 MiB, and the device copies while the writer
  * writes. */
 typedef struct ckpt__live {
-    const ckpt_state *state;      /* borrowed */
-    const ckpt__index *index;     /* borrowed: of the state (ckpt__state_index.index) */
-    ckpt__lanes lanes;            /* owned until ckpt__live_close */
+    const ckpt_state *state;  /* borrowed */
+    const ckpt__index *index; /* borrowed: of the state (ckpt__state_index.index) */
+    ckpt__lanes lanes;        /* owned until ckpt__live_close */
     /* the payload that is being read */
-    size_t current;               /* number of its binding; SIZE_MAX: none yet */
-    ckpt__strided it;             /* the walk over its elements, for all but a contiguous one on a device */
-    ckpt__slot *ahead;            /* a block of the current tensor that was asked for before it was needed; in the ring
+    size_t current;        /* number of its binding; SIZE_MAX: none yet */
+    ckpt__strided it;      /* the walk over its elements, for all but a contiguous one on a device */
+    ckpt__slot *ahead;     /* a block of the current tensor that was asked for before it was needed; in the ring
                                    * of the lanes; NULL: none */
-    uint64_t ahead_offset;        /* of that block, in bytes of the tensor */
-    size_t ahead_size;            /* bytes of that block: CKPT__BLOCK, fewer at the tensor's end */
-    char *span;                   /* heap, owned: a strided device tensor, fetched whole; NULL: the current one is
+    uint64_t ahead_offset; /* of that block, in bytes of the tensor */
+    size_t ahead_size;     /* bytes of that block: CKPT__BLOCK, fewer at the tensor's end */
+    char *span;            /* heap, owned: a strided device tensor, fetched whole; NULL: the current one is
                                    * none */
 } ckpt__live;
 /* Every device that holds a bound tensor comes to the point of the save here, before the first byte is read. */
@@ -38,19 +38,19 @@ ckpt_status ckpt__live_close(ckpt__live *l, ckpt_error *err);
 /* One checkpoint that is being written: what, where to, and with which numbers. All pointers are borrowed from the
  * caller, for the one call of ckpt__save_file or ckpt__save_directory. */
 typedef struct ckpt__save_job {
-    const char *path;             /* for messages, where the next are given: */
-    const char *name, *folder;    /* a directory of that name below dirfd, which is open; its path. NULL: none */
+    const char *path;          /* for messages, where the next are given: */
+    const char *name, *folder; /* a directory of that name below dirfd, which is open; its path. NULL: none */
     int dirfd;
     ckpt_save_options options;
-    const ckpt__format *format;   /* static */
-    const ckpt__state_index *saved;      /* what is written */
-    ckpt__payload payload;        /* where the bytes of its tensors come from */
-    ckpt__live *live;             /* closed before anything is published; NULL: none */
-    int64_t rank, world, time;    /* for the manifest; time: seconds since 1970 in UTC */
-    uint64_t save;                /* the number that all ranks give this save, for the manifest; 0: one process */
-    bool replace_any;             /* what has the name is no checkpoint that anyone can use */
-    uint64_t done;                /* bytes of the files that are written */
-    uint64_t later;               /* and about how many come after the one that is being written */
+    const ckpt__format *format;     /* static */
+    const ckpt__state_index *saved; /* what is written */
+    ckpt__payload payload;          /* where the bytes of its tensors come from */
+    ckpt__live *live;               /* closed before anything is published; NULL: none */
+    int64_t rank, world, time;      /* for the manifest; time: seconds since 1970 in UTC */
+    uint64_t save;                  /* the number that all ranks give this save, for the manifest; 0: one process */
+    bool replace_any;               /* what has the name is no checkpoint that anyone can use */
+    uint64_t done;                  /* bytes of the files that are written */
+    uint64_t later;                 /* and about how many come after the one that is being written */
 } ckpt__save_job;
 ckpt_status ckpt__save_file(ckpt__save_job *job, ckpt_error *err);
 /* settled NULL: publishes. Else all of it is on disk under a temporary name, and *settled is to be committed or

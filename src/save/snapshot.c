@@ -24,7 +24,7 @@ static uint64_t room_of(const ckpt__binding *b)
 /* Places in the two memories; false where a sum does not fit into 64 bits. snaps NULL: only the sums. */
 static bool lay_out(const ckpt_state *state, ckpt__snap *snaps, ckpt__snapshot_need *need)
 {
-    *need = (ckpt__snapshot_need){ .host = 0 };
+    *need = (ckpt__snapshot_need){.host = 0};
     for (size_t i = 0; i < state->count; i++) {
         const ckpt__binding *b = &state->bindings[i];
         bool pinned = on_device(b);
@@ -32,7 +32,7 @@ static bool lay_out(const ckpt_state *state, ckpt__snap *snaps, ckpt__snapshot_n
         if (!ckpt__add(size, ALIGN - 1, &size))
             return false;
         if (snaps)
-            snaps[i] = (ckpt__snap){ *end, pinned, b->ndim, b->shape, b->strides, ckpt_dtype_size(b->dtype) };
+            snaps[i] = (ckpt__snap){*end, pinned, b->ndim, b->shape, b->strides, ckpt_dtype_size(b->dtype)};
         if (!ckpt__add(*end, size / ALIGN * ALIGN, end))
             return false;
     }
@@ -71,7 +71,7 @@ static ckpt_status map_host(ckpt__snapshot *s, uint64_t size, ckpt_error *err)
     char *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return ckpt__fail_memory(err, "snapshot (mmap)", size);
-    (void)!madvise(p, (size_t)size, MADV_HUGEPAGE);      /* small pages do as well, slower */
+    (void)!madvise(p, (size_t)size, MADV_HUGEPAGE); /* small pages do as well, slower */
     (void)!madvise(p, (size_t)size, MADV_DONTDUMP);
     if (!populate(p, (size_t)size)) {
         munmap(p, (size_t)size);
@@ -106,8 +106,8 @@ static ckpt_status check_limit(const ckpt__snapshot *s, uint64_t need, uint64_t 
     uint64_t have = s->host_size + s->pinned_size, free_bytes = ckpt__memory_available();
     if (free_bytes != UINT64_MAX && need > have && need - have > free_bytes / (limit ? 1 : 2))
         return ckpt__fail(err, CKPT_E_NO_MEMORY, "snapshot",
-                          "the state has %llu bytes, and %llu bytes of host memory are free%s", (unsigned long long)need,
-                          (unsigned long long)free_bytes,
+                          "the state has %llu bytes, and %llu bytes of host memory are free%s",
+                          (unsigned long long)need, (unsigned long long)free_bytes,
                           limit ? "" : ", of which a snapshot takes half at most (snapshot_limit sets another bound)");
     return CKPT_OK;
 }
@@ -131,8 +131,9 @@ ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need 
     uint64_t all = UINT64_MAX;
     if (need->host <= s->host_size && need->pinned <= s->pinned_size && !need->values)
         return CKPT_OK;
-    ckpt_status status = ckpt__add(need->host, need->pinned, &all) && ckpt__add(all, need->values, &all) ? check_limit(s, all, limit, err)
-                                                                   : ckpt__fail_memory(err, "snapshot", all);
+    ckpt_status status = ckpt__add(need->host, need->pinned, &all) && ckpt__add(all, need->values, &all)
+                             ? check_limit(s, all, limit, err)
+                             : ckpt__fail_memory(err, "snapshot", all);
     if (status == CKPT_OK && need->host > s->host_size) {
         drop_host(s);
         status = map_host(s, need->host, err);
@@ -157,8 +158,9 @@ static ckpt_status start_device_copies(ckpt__snapshot *s, const ckpt_state *stat
             continue;
         status = ckpt__lanes_get(lanes, &callers, ckpt__memory_device(&b->memory), &lane, err);
         if (status == CKPT_OK && b->span)
-            status = ckpt__fail_tensor(err, lane->ops->to_host(lane->stream, s->pinned + s->snaps[i].offset, b->data, (size_t)b->span, err),
-                                       b->name);
+            status = ckpt__fail_tensor(
+                err, lane->ops->to_host(lane->stream, s->pinned + s->snaps[i].offset, b->data, (size_t)b->span, err),
+                b->name);
     }
     return status;
 }
@@ -182,7 +184,7 @@ ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint
                                 ckpt_error *err)
 {
     ckpt__snapshot_need need;
-    ckpt__lanes lanes = { .count = 0 };
+    ckpt__lanes lanes = {.count = 0};
     ckpt__state_index_free(&s->saved);
     ckpt_status status = ckpt__state_index_take(state, false, label, &s->saved, err);
     if (status == CKPT_OK && !ckpt__grow(&s->snaps, &s->capacity, state->count + 1, sizeof *s->snaps))
@@ -203,14 +205,14 @@ ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint
 
 /* ---- reading it */
 
-static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
-                                 ckpt_error *err)
+static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst,
+                                 size_t n, ckpt_error *err)
 {
     ckpt__snapshot *s = ctx;
     (void)err;
     size_t i = kind == CKPT__STORAGE ? number : s->saved.index->tensors[number].pieces[0].storage;
     const char *kept = s->saved.index->storages[i].extent.memory;
-    if (kept) {                   /* the value of a hook */
+    if (kept) { /* the value of a hook */
         memcpy(dst, kept + offset, n);
         return CKPT_OK;
     }
@@ -229,7 +231,7 @@ static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t numb
 
 void ckpt__snapshot_payload(ckpt__snapshot *s, ckpt__payload *payload)
 {
-    *payload = (ckpt__payload){ .read = read_snapshot, .ctx = s };
+    *payload = (ckpt__payload){.read = read_snapshot, .ctx = s};
 }
 
 uint64_t ckpt__snapshot_bytes(const ckpt__snapshot *s)

@@ -14,34 +14,35 @@
  *
  * The need is 192 bytes of the host's part and 64 bytes of the pinned one. */
 typedef struct ckpt__snap {
-    uint64_t offset;              /* bytes, in the host's part or the pinned one */
-    bool pinned;                  /* the tensor was on a device, and its copy is in the pinned part */
+    uint64_t offset; /* bytes, in the host's part or the pinned one */
+    bool pinned;     /* the tensor was on a device, and its copy is in the pinned part */
     uint32_t ndim;
-    const int64_t *shape, *strides;      /* of the copy in the pinned part; they live as long as the state */
-    size_t item;                  /* bytes of an element */
+    const int64_t *shape, *strides; /* of the copy in the pinned part; they live as long as the state */
+    size_t item;                    /* bytes of an element */
 } ckpt__snap;
 
 /* Kept from save to save: its memory is mapped, filled in with pages (huge ones where the system has them) and, for
  * what lies on devices, page-locked once. All zero is empty. */
 typedef struct ckpt__snapshot {
-    char *host;                   /* owned (mmap): copies of host tensors, in C order; NULL: not mapped */
-    uint64_t host_size;           /* bytes, a multiple of 2 MiB */
-    char *pinned;                 /* owned (pinned_ops): copies of device tensors, as the bytes that they span; NULL:
+    char *host;           /* owned (mmap): copies of host tensors, in C order; NULL: not mapped */
+    uint64_t host_size;   /* bytes, a multiple of 2 MiB */
+    char *pinned;         /* owned (pinned_ops): copies of device tensors, as the bytes that they span; NULL:
                                    * not made */
-    uint64_t pinned_size;         /* bytes */
-    const ckpt__device_ops *pinned_ops;  /* static: who made `pinned`; NULL: nobody was asked yet */
-    ckpt__snap *snaps; size_t capacity;  /* heap, owned: one a binding; NULL: nothing was taken yet */
-    ckpt__state_index saved;        /* owned: of the last take */
+    uint64_t pinned_size; /* bytes */
+    const ckpt__device_ops *pinned_ops; /* static: who made `pinned`; NULL: nobody was asked yet */
+    ckpt__snap *snaps;
+    size_t capacity;         /* heap, owned: one a binding; NULL: nothing was taken yet */
+    ckpt__state_index saved; /* owned: of the last take */
     /* the payload that is being read */
-    size_t current;               /* number of its binding; SIZE_MAX: none yet */
-    ckpt__strided it;             /* the walk over its copy, where that is in the pinned part */
+    size_t current;   /* number of its binding; SIZE_MAX: none yet */
+    ckpt__strided it; /* the walk over its copy, where that is in the pinned part */
 } ckpt__snapshot;
 
 /* How much memory a snapshot of a state takes. It is measured on the caller's thread, so that the writer can make room
  * without a look at the state. */
 typedef struct ckpt__snapshot_need {
-    uint64_t host, pinned;        /* bytes of the two parts, gaps between the copies included */
-    uint64_t values;              /* of hooks, as long as they were at the last save: they count for the limit, and have
+    uint64_t host, pinned; /* bytes of the two parts, gaps between the copies included */
+    uint64_t values;       /* of hooks, as long as they were at the last save: they count for the limit, and have
                                    * their own memory */
 } ckpt__snapshot_need;
 /* What a state takes as it is bound now; false where that does not fit into 64 bits. */

@@ -5,13 +5,19 @@
 #include "state/state.h"
 #include "format/native/manifest.h"
 
-static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t count, const ckpt_value *root, bool weights,
-                              ckpt__sink *directory, const char *name, ckpt__manifest_file *entry, ckpt_error *err)
+static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t count, const ckpt_value *root,
+                              bool weights, ckpt__sink *directory, const char *name, ckpt__manifest_file *entry,
+                              ckpt_error *err)
 {
-    ckpt__sink_options sink_options = { .sync = !v->options.no_sync, .replace = !v->options.keep_existing };
+    ckpt__sink_options sink_options = {.sync = !v->options.no_sync, .replace = !v->options.keep_existing};
     ckpt_report *lost = ckpt_report_new();
-    ckpt__write_request request = { .index = v->saved->index, .tensors = tensors, .count = count, .root = root,
-                                     .step = v->saved->step, .weights_only = weights, .lost = lost };
+    ckpt__write_request request = {.index = v->saved->index,
+                                   .tensors = tensors,
+                                   .count = count,
+                                   .root = root,
+                                   .step = v->saved->step,
+                                   .weights_only = weights,
+                                   .lost = lost};
     ckpt__recipe *recipe = NULL;
     ckpt__sink *sink = NULL;
     uint32_t crc = 0;
@@ -23,16 +29,16 @@ static ckpt_status write_file(ckpt__save_job *v, const size_t *tensors, size_t c
                            : ckpt__sink_file(v->path, recipe->size, &sink_options, &sink, err);
     if (status == CKPT_OK)
         status = ckpt__write_recipe(recipe, &v->payload, sink, &v->options.progress, v->done,
-                                     v->done + recipe->size + v->later, entry ? &crc : NULL, err);
+                                    v->done + recipe->size + v->later, entry ? &crc : NULL, err);
     if (status == CKPT_OK && !directory && v->live)
-        status = ckpt__live_close(v->live, err);      /* a device in trouble is heard before anything is published */
+        status = ckpt__live_close(v->live, err); /* a device in trouble is heard before anything is published */
     if (status == CKPT_OK) {
         v->done += recipe->size;
         status = ckpt__sink_commit(sink, err);
     } else
         ckpt__sink_abort(sink);
     if (status == CKPT_OK && entry)
-        *entry = (ckpt__manifest_file){ ckpt__s(name), recipe->size, crc };
+        *entry = (ckpt__manifest_file){ckpt__s(name), recipe->size, crc};
     ckpt__recipe_free(recipe);
     ckpt_report_free(lost);
     return status;
@@ -63,7 +69,7 @@ static uint64_t bytes_of(const ckpt__save_job *v, const size_t *tensors, size_t 
 
 static ckpt_status write_manifest(ckpt__save_job *v, ckpt__manifest *m, ckpt__sink *directory, ckpt_error *err)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     ckpt__sink *sink = NULL;
     m->step = v->saved->step;
     m->world = v->world ? v->world : 1;
@@ -85,11 +91,12 @@ static ckpt_status write_manifest(ckpt__save_job *v, ckpt__manifest *m, ckpt__si
 
 static ckpt_status write_members(ckpt__save_job *v, size_t *tensors, ckpt__sink *directory, ckpt_error *err)
 {
-    ckpt__manifest m = { .count = 0, .step = -1 };
+    ckpt__manifest m = {.count = 0, .step = -1};
     size_t n = v->options.weights_only ? 0 : choose(v, false, true, tensors);
     v->later = bytes_of(v, tensors, n);
     n = choose(v, true, false, tensors);
-    ckpt_status status = write_file(v, tensors, n, NULL, true, directory, "model.safetensors", &m.files[m.count++], err);
+    ckpt_status status =
+        write_file(v, tensors, n, NULL, true, directory, "model.safetensors", &m.files[m.count++], err);
     if (status == CKPT_OK && !v->options.weights_only) {
         n = choose(v, false, true, tensors);
         v->later = 0;
@@ -107,7 +114,8 @@ static size_t *room_for_tensors(const ckpt__save_job *v)
 
 ckpt_status ckpt__save_directory(ckpt__save_job *v, ckpt__sink **settled, ckpt_error *err)
 {
-    ckpt__sink_options options = { .sync = !v->options.no_sync, .replace = !v->options.keep_existing, .replace_any = v->replace_any };
+    ckpt__sink_options options = {
+        .sync = !v->options.no_sync, .replace = !v->options.keep_existing, .replace_any = v->replace_any};
     ckpt__sink *directory = NULL;
     size_t *tensors = room_for_tensors(v);
     ckpt_status status = !tensors  ? ckpt__fail_memory(err, v->path, 0)

@@ -19,8 +19,8 @@ static uint16_t le16(const unsigned char *p)
 typedef struct record {
     const char *name;
     size_t name_size;
-    uint64_t data, size;          /* in the span; the coded bytes */
-    bool deflated, hunted;        /* hunted: found by its header alone (ckpt__scan_span) */
+    uint64_t data, size;   /* in the span; the coded bytes */
+    bool deflated, hunted; /* hunted: found by its header alone (ckpt__scan_span) */
 } record;
 
 static ckpt_status push_stored(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r, char *label,
@@ -46,7 +46,7 @@ static ckpt_status push_deflated(ckpt__scan_job *job, const ckpt__scan_span *spa
     unsigned char head[HEAD];
     ckpt__scan_span coded = {.view = span->view, .at = span->at + r->data, .size = r->size}, s = *like;
     s.view = label ? ckpt__scan_view_inflate(job, &coded, true) : NULL;
-    s.size = UINT64_MAX / 2;      /* scan.c inflates it to its end before it is looked at */
+    s.size = UINT64_MAX / 2; /* scan.c inflates it to its end before it is looked at */
     s.hunted = false;
     s.label = label;
     if (!s.view) {
@@ -63,8 +63,9 @@ static ckpt_status push_deflated(ckpt__scan_job *job, const ckpt__scan_span *spa
 
 static ckpt_status push_record(ckpt__scan_job *job, const ckpt__scan_span *span, const record *r)
 {
-    ckpt__scan_span like = {.depth = span->depth + 1, .hunted = r->hunted,
-                            .named_pickle = ckpt__str_ends((ckpt_str){ r->name, r->name_size }, ".pkl") && !r->hunted};
+    ckpt__scan_span like = {.depth = span->depth + 1,
+                            .hunted = r->hunted,
+                            .named_pickle = ckpt__str_ends((ckpt_str){r->name, r->name_size}, ".pkl") && !r->hunted};
     if (r->size < 2)
         return CKPT_OK;
     if (like.depth > CKPT__SCAN_DEPTH)
@@ -94,9 +95,10 @@ static ckpt_status push_header(ckpt__scan_job *job, const ckpt__scan_span *span,
     if ((flags & 1) || (method != 0 && method != 8)) {
         /* A payload may hold such four bytes by chance; a name that is text is no chance. */
         if (n && n < 256 && ckpt__utf8_valid(name, shown) && method < 100)
-            status = ckpt__scan_note(job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
-                                     "it has a record that says that it is encrypted, or compressed by a method that is not "
-                                     "read: what it unpacks to was not looked into");
+            status =
+                ckpt__scan_note(job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
+                                "it has a record that says that it is encrypted, or compressed by a method that is not "
+                                "read: what it unpacks to was not looked into");
     }
     /* Neither is always true: torch does not look at the flags. */
     record r = {.name = name, .name_size = shown, .data = data, .size = span->size - data, .hunted = true};
@@ -167,7 +169,10 @@ static ckpt_status sound(ckpt__scan_job *job, const ckpt__scan_span *span, const
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
         const ckpt__zip_record *z = sorted[i] = ckpt__zip_at(zip, i);
-        const record r = {.name = z->name.data, .name_size = z->name.size, .data = z->data, .size = z->csize,
+        const record r = {.name = z->name.data,
+                          .name_size = z->name.size,
+                          .data = z->data,
+                          .size = z->csize,
                           .deflated = z->method == CKPT__ZIP_DEFLATED};
         status = push_record(job, span, &r);
     }
@@ -183,7 +188,8 @@ static bool has_end(ckpt__scan_job *job, const ckpt__scan_span *span)
 {
     uint64_t n = span->size < END_MAX ? span->size : END_MAX;
     unsigned char *tail = span->size < 22 ? NULL : malloc((size_t)n);
-    bool found = tail && ckpt__scan_head(job, span, span->size - n, tail, (size_t)n) == n && memmem(tail, (size_t)n, "PK\5\6", 4);
+    bool found = tail && ckpt__scan_head(job, span, span->size - n, tail, (size_t)n) == n &&
+                 memmem(tail, (size_t)n, "PK\5\6", 4);
     free(tail);
     return found;
 }
@@ -205,5 +211,6 @@ ckpt_status ckpt__scan_zip(ckpt__scan_job *job, const ckpt__scan_span *span, boo
         ckpt__zip_free(zip);
         return status;
     }
-    return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(job->err, span->label, span->size) : hunt(job, span, 0, span->size);
+    return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(job->err, span->label, span->size)
+                                      : hunt(job, span, 0, span->size);
 }

@@ -144,7 +144,8 @@ static bool is_exception(ckpt_str module, ckpt_str name)
     bool builtin =
         ckpt__str_is(module, "builtins") || ckpt__str_is(module, "exceptions") || ckpt__str_is(module, "__builtin__");
     return builtin && is_capital(name) &&
-           (ckpt__str_ends_more(name, "Error") || ckpt__str_ends_more(name, "Exception") || ckpt__str_ends_more(name, "Warning"));
+           (ckpt__str_ends_more(name, "Error") || ckpt__str_ends_more(name, "Exception") ||
+            ckpt__str_ends_more(name, "Warning"));
 }
 
 static ckpt_danger is(ckpt_danger danger, const char *why, const char **reason)

@@ -21,7 +21,7 @@ static uint64_t le64(const unsigned char *p)
 typedef struct magic {
     const char *bytes;
     size_t size;
-    const char *what;             /* NULL: looked into */
+    const char *what; /* NULL: looked into */
 } magic;
 
 static const magic magics[] = {
@@ -30,7 +30,9 @@ static const magic magics[] = {
     {"\x93NUMPY", 6, NULL},
     {"\x1f\x8b\x08", 3, NULL},
     {"BZh", 3, "bzip2"},
-    {"\xFD" "7zXZ", 6, "xz"},
+    {"\xFD"
+     "7zXZ",
+     6, "xz"},
     {"\x5D\0\0\x80\0", 5, "lzma"},
     {"\x04\x22\x4D\x18", 4, "lz4"},
     {"\x28\xB5\x2F\xFD", 4, "zstd"},
@@ -42,7 +44,7 @@ static const magic *magic_of(const unsigned char *head, size_t n)
 {
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
         if (n >= magics[i].size && memcmp(head, magics[i].bytes, magics[i].size) == 0 &&
-            (i != 4 || (n > 9 && memcmp(head + 4, "1AY&SY", 6) == 0)))      /* bzip2: the first block's mark too */
+            (i != 4 || (n > 9 && memcmp(head + 4, "1AY&SY", 6) == 0))) /* bzip2: the first block's mark too */
             return &magics[i];
     return NULL;
 }
@@ -65,7 +67,8 @@ bool ckpt__scan_is_container(const unsigned char *head, size_t n)
 
 /* ---- gzip, zlib */
 
-ckpt_status ckpt__scan_packed(ckpt__scan_job *job, const ckpt__scan_span *span, const unsigned char *head, size_t n, bool *is)
+ckpt_status ckpt__scan_packed(ckpt__scan_job *job, const ckpt__scan_span *span, const unsigned char *head, size_t n,
+                              bool *is)
 {
     const magic *m = magic_of(head, n);
     bool gzip = n > 2 && head[0] == 0x1f && head[1] == 0x8b;
@@ -78,7 +81,8 @@ ckpt_status ckpt__scan_packed(ckpt__scan_job *job, const ckpt__scan_span *span, 
         return CKPT_OK;
     if (span->depth >= CKPT__SCAN_DEPTH)
         return ckpt__scan_limit(job, span->label, "it is nested deeper than is looked at");
-    ckpt__scan_span s = {.view = ckpt__scan_view_inflate(job, span, false), .size = UINT64_MAX / 2, .depth = span->depth + 1};
+    ckpt__scan_span s = {
+        .view = ckpt__scan_view_inflate(job, span, false), .size = UINT64_MAX / 2, .depth = span->depth + 1};
     if (!s.view)
         return ckpt__fail_memory(job->err, span->label, 0);
     n = ckpt__scan_head(job, &s, 0, begin, sizeof begin);
@@ -92,7 +96,8 @@ ckpt_status ckpt__scan_packed(ckpt__scan_job *job, const ckpt__scan_span *span, 
 
 /* ---- .npy: behind its header an array of objects is a pickle */
 
-ckpt_status ckpt__scan_npy(ckpt__scan_job *job, const ckpt__scan_span *span, const unsigned char *head, size_t n, bool *is)
+ckpt_status ckpt__scan_npy(ckpt__scan_job *job, const ckpt__scan_span *span, const unsigned char *head, size_t n,
+                           bool *is)
 {
     uint64_t end;
     *is = n >= 12 && memcmp(head, "\x93NUMPY", 6) == 0;
@@ -154,10 +159,11 @@ static ckpt_status look_at_extension(ckpt__scan_job *job, const ckpt__scan_span 
     size_t n = ckpt__scan_head(job, span, at, text, size < sizeof text ? (size_t)size : sizeof text);
     if (size <= sizeof text && !memmem(text, n, "size=", 5) && !memmem(text, n, "GNU.sparse", 10))
         return CKPT_OK;
-    return ckpt__scan_note(job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
-                           "a tar archive with an extended header of %llu bytes that may give another size to what follows: it "
-                           "is not followed",
-                           (unsigned long long)size);
+    return ckpt__scan_note(
+        job, "scan-unreadable", span->label, "unpack it, and scan what comes out",
+        "a tar archive with an extended header of %llu bytes that may give another size to what follows: it "
+        "is not followed",
+        (unsigned long long)size);
 }
 
 ckpt_status ckpt__scan_tar(ckpt__scan_job *job, const ckpt__scan_span *span, bool *is)
@@ -173,20 +179,24 @@ ckpt_status ckpt__scan_tar(ckpt__scan_job *job, const ckpt__scan_span *span, boo
     while (status == CKPT_OK && !job->over && ckpt__scan_head(job, span, at, p, sizeof p) == sizeof p) {
         at += sizeof p;
         if (is_zeros(p, sizeof p))
-            continue;             /* they may also stand between members */
+            continue; /* they may also stand between members */
         if (!tar_sum_is_right(p) || !tar_number(p + 124, 12, &size) || size > span->size - at) {
-            status = ckpt__scan_note(job, "scan-damaged", span->label, "take a whole copy, or none of it",
-                                     "a tar archive whose member at byte %llu is cut off, or has no size or a wrong check sum",
-                                     (unsigned long long)(at - sizeof p));
+            status = ckpt__scan_note(
+                job, "scan-damaged", span->label, "take a whole copy, or none of it",
+                "a tar archive whose member at byte %llu is cut off, or has no size or a wrong check sum",
+                (unsigned long long)(at - sizeof p));
             size = span->size - at;
         }
         size_t n = strnlen((const char *)p, 100);
         if (status == CKPT_OK && (p[156] == 'x' || p[156] == 'g' || p[156] == 'X'))
             status = look_at_extension(job, span, at, size);
         if (status == CKPT_OK && size > 0)
-            status = ckpt__scan_push(job, (ckpt__scan_span){.view = ckpt__scan_view_keep(span->view), .at = span->at + at,
-                                                            .size = size, .depth = span->depth + 1,
-                                                            .label = ckpt__scan_label(span->label, (const char *)p, n)});
+            status =
+                ckpt__scan_push(job, (ckpt__scan_span){.view = ckpt__scan_view_keep(span->view),
+                                                       .at = span->at + at,
+                                                       .size = size,
+                                                       .depth = span->depth + 1,
+                                                       .label = ckpt__scan_label(span->label, (const char *)p, n)});
         if (size > span->size - at || (size + 511) / 512 * 512 > span->size - at)
             break;
         at += (size + 511) / 512 * 512;
@@ -200,7 +210,10 @@ enum { HEADER_MAX = 100000000 };
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 static ckpt_status push_hex(ckpt__scan_job *job, const ckpt__scan_span *span, const char *text, const char *end,
@@ -213,7 +226,8 @@ static ckpt_status push_hex(ckpt__scan_job *job, const ckpt__scan_span *span, co
     }
     *behind = text;
     uint64_t size = bytes.size;
-    if (!bytes.failed && !ckpt__scan_may_matter(job, (const unsigned char *)(bytes.data ? bytes.data : ""), bytes.size, size)) {
+    if (!bytes.failed &&
+        !ckpt__scan_may_matter(job, (const unsigned char *)(bytes.data ? bytes.data : ""), bytes.size, size)) {
         ckpt__buf_free(&bytes);
         return CKPT_OK;
     }
@@ -222,7 +236,10 @@ static ckpt_status push_hex(ckpt__scan_job *job, const ckpt__scan_span *span, co
         ckpt__buf_free(&bytes);
         return ckpt__fail_memory(job->err, span->label, size);
     }
-    return ckpt__scan_push(job, (ckpt__scan_span){.view = view, .size = size, .depth = span->depth + 1, .literal = true,
+    return ckpt__scan_push(job, (ckpt__scan_span){.view = view,
+                                                  .size = size,
+                                                  .depth = span->depth + 1,
+                                                  .literal = true,
                                                   .label = ckpt__scan_label(span->label, "bytes of its values", 19)});
 }
 
@@ -237,7 +254,8 @@ static const char *number(const char *p, const char *end, uint64_t *out)
     return p;
 }
 
-static ckpt_status push_blob(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t data, const char *p, const char *end)
+static ckpt_status push_blob(ckpt__scan_job *job, const ckpt__scan_span *span, uint64_t data, const char *p,
+                             const char *end)
 {
     static const char offsets[] = "\"data_offsets\":";
     uint64_t from, to;
@@ -250,8 +268,11 @@ static ckpt_status push_blob(ckpt__scan_job *job, const ckpt__scan_span *span, u
     if (to <= from || span->size < data || from > span->size - data)
         return CKPT_OK;
     to = to > span->size - data ? span->size - data : to;
-    return ckpt__scan_push(job, (ckpt__scan_span){.view = ckpt__scan_view_keep(span->view), .at = span->at + data + from,
-                                                  .size = to - from, .depth = span->depth + 1, .literal = true,
+    return ckpt__scan_push(job, (ckpt__scan_span){.view = ckpt__scan_view_keep(span->view),
+                                                  .at = span->at + data + from,
+                                                  .size = to - from,
+                                                  .depth = span->depth + 1,
+                                                  .literal = true,
                                                   .label = ckpt__scan_label(span->label, "bytes of its values", 19)});
 }
 
@@ -274,7 +295,8 @@ static ckpt_status search_header(ckpt__scan_job *job, const ckpt__scan_span *spa
     return status;
 }
 
-ckpt_status ckpt__scan_native(ckpt__scan_job *job, const ckpt__scan_span *span, const unsigned char *head, size_t n, bool *is)
+ckpt_status ckpt__scan_native(ckpt__scan_job *job, const ckpt__scan_span *span, const unsigned char *head, size_t n,
+                              bool *is)
 {
     uint64_t size = n >= 9 ? le64(head) : 0;
     *is = n >= 9 && head[8] == '{' && size >= 2 && size <= HEADER_MAX && size <= span->size - 8;

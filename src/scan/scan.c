@@ -7,7 +7,7 @@
 #include "model/index.h"
 
 enum { FOLDERS_DEEP = 32, NOTES_MAX = 1000 };
-#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION      /* a fuzzer's runs are many, and each shall be short */
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* a fuzzer's runs are many, and each shall be short */
 static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)4 << 20;
 #else
 static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)256 << 20;
@@ -15,17 +15,18 @@ static const uint64_t BUDGET_TIMES = 64, BUDGET_LEAST = (uint64_t)256 << 20;
 
 /* One row of the result. */
 typedef struct entry {
-    ckpt_scan_global global;      /* its text is in the scan's arena */
-    size_t order;                 /* in which it was met */
+    ckpt_scan_global global; /* its text is in the scan's arena */
+    size_t order;            /* in which it was met */
 } entry;
 
 /* The result of a scan: all in it is owned and lives until ckpt_scan_close. */
 struct ckpt_scan {
-    ckpt__arena *arena;           /* has the text of entries and the keys */
-    ckpt__hash *by_key;           /* name and place, and notes */
-    entry *entries; size_t count, capacity;      /* heap; NULL: none */
-    ckpt_danger verdict;          /* the worst that was met */
-    uint64_t files, pickles;      /* how many were looked at */
+    ckpt__arena *arena; /* has the text of entries and the keys */
+    ckpt__hash *by_key; /* name and place, and notes */
+    entry *entries;
+    size_t count, capacity;  /* heap; NULL: none */
+    ckpt_danger verdict;     /* the worst that was met */
+    uint64_t files, pickles; /* how many were looked at */
 };
 
 /* ---- the result */
@@ -99,7 +100,8 @@ static int remember(ckpt__scan_job *job, const char *a, size_t a_size, const cha
     return ckpt__hash_put(s->by_key, key, n, value, at);
 }
 
-ckpt_status ckpt__scan_note(ckpt__scan_job *job, const char *code, const char *label, const char *fix, const char *format, ...)
+ckpt_status ckpt__scan_note(ckpt__scan_job *job, const char *code, const char *label, const char *fix,
+                            const char *format, ...)
 {
     char text[700];
     va_list args;
@@ -123,7 +125,8 @@ ckpt_status ckpt__scan_note(ckpt__scan_job *job, const char *code, const char *l
 ckpt_status ckpt__scan_limit(ckpt__scan_job *job, const char *label, const char *what)
 {
     return ckpt__scan_note(job, "scan-limit", label, "look at it by hand, and do not load it",
-                           "a limit that protects against hostile files was met, and the rest was not looked at: %s", what);
+                           "a limit that protects against hostile files was met, and the rest was not looked at: %s",
+                           what);
 }
 
 /* "module.name", with '?' for what is not known. */
@@ -164,7 +167,9 @@ ckpt_status ckpt__scan_add(ckpt__scan_job *job, const char *label, const ckpt__w
         return ckpt__fail_memory(job->err, label, g->module.size);
     if (put == 1) {
         s->entries[s->count] = (entry){.order = s->count};
-        s->entries[s->count++].global = (ckpt_scan_global){.name = name, .danger = danger, .reason = reason,
+        s->entries[s->count++].global = (ckpt_scan_global){.name = name,
+                                                           .danger = danger,
+                                                           .reason = reason,
                                                            .position = g->position,
                                                            .file = ckpt__arena_str(s->arena, label, strlen(label))};
     }
@@ -190,7 +195,7 @@ static int by_danger(const void *a, const void *b)
 char *ckpt__scan_label(const char *parent, const char *name, size_t n)
 {
     size_t p = strlen(parent), room = p + 1 + n + 1;
-    if (room > CKPT__SCAN_LABEL_MAX) {        /* names in names in names: the last one is what tells */
+    if (room > CKPT__SCAN_LABEL_MAX) { /* names in names in names: the last one is what tells */
         n = n < CKPT__SCAN_LABEL_MAX / 2 ? n : CKPT__SCAN_LABEL_MAX / 2;
         p = p < CKPT__SCAN_LABEL_MAX / 2 ? p : CKPT__SCAN_LABEL_MAX / 2;
     }
@@ -243,7 +248,7 @@ static ckpt_status look_at(ckpt__scan_job *job, ckpt__scan_span *span)
     unsigned char head[512];
     uint64_t end = 0;
     bool zip = false, tar = false, packed = false, npy = false, native = false;
-    uint64_t whole = ckpt__scan_view_size(job, span->view, UINT64_MAX);      /* a stream is inflated to its end */
+    uint64_t whole = ckpt__scan_view_size(job, span->view, UINT64_MAX); /* a stream is inflated to its end */
     ckpt_status status = CKPT_OK;
     if (whole < span->at)
         return CKPT_OK;
@@ -253,7 +258,8 @@ static ckpt_status look_at(ckpt__scan_job *job, ckpt__scan_span *span)
         status = ckpt__scan_limit(job, span->label, "it inflates to more than is looked at");
     size_t n = ckpt__scan_head(job, span, 0, head, sizeof head);
     if (status == CKPT_OK && n == 0 && span->size > 0 && !job->over)
-        return ckpt__scan_note(job, "scan-unreadable", span->label, "copy the file and scan it again", "it cannot be read");
+        return ckpt__scan_note(job, "scan-unreadable", span->label, "copy the file and scan it again",
+                               "it cannot be read");
     /* "PK" would be a persistent id, which nobody but the reader of the archive could look up. */
     if (status == CKPT_OK && !(n >= 4 && memcmp(head, "PK\3\4", 4) == 0))
         status = ckpt__scan_pickles(job, span, 0, &end);
@@ -324,10 +330,10 @@ static ckpt_status scan_file(ckpt__scan_job *job, uint32_t file)
 
 /* One folder while its names are gathered. All but `below` is heap and owned. */
 typedef struct folder {
-    char **names;                 /* files and folders in it, with its own name before them */
-    bool *folders;                /* one a name: it is a folder */
+    char **names;  /* files and folders in it, with its own name before them */
+    bool *folders; /* one a name: it is a folder */
     size_t count, capacity, folder_capacity;
-    const char *below;            /* the folder's own name below the root; "": the root itself. Borrowed */
+    const char *below; /* the folder's own name below the root; "": the root itself. Borrowed */
 } folder;
 
 static ckpt_status note_name(void *ctx, size_t root, const char *name, bool is_folder, ckpt_error *err)
@@ -383,8 +389,8 @@ static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***pending, s
             (*pending)[(*count)++] = f->names[i];
             f->names[i] = NULL;
         } else if (ckpt__source_add(job->source, f->names[i], &file, &why) < 0) {
-            status = ckpt__scan_note(job, "scan-unreadable", f->names[i], "look at it where it is", "was not opened: %s",
-                                     why.message);
+            status = ckpt__scan_note(job, "scan-unreadable", f->names[i], "look at it where it is",
+                                     "was not opened: %s", why.message);
         } else {
             status = scan_file(job, file);
             ckpt__source_drop_last(job->source);

@@ -11,19 +11,19 @@ enum { BLOCK = 64 << 10 };
  * inflated (memory true, parent set). A stream that has ended is memory from then on. Spans of one view share the
  * bytes, so the view counts its references, and the last one frees it. */
 struct ckpt__scan_view {
-    size_t references;            /* spans and streams that hold this view */
+    size_t references; /* spans and streams that hold this view */
     bool memory;
-    uint32_t file;                /* number in the source, of a file */
-    uint64_t size;                /* bytes, of a file */
-    ckpt__buf bytes;              /* owned. Of memory: all; of a stream: as far as it is inflated */
-    uint64_t counted;             /* bytes of this view that job->memory has */
+    uint32_t file;    /* number in the source, of a file */
+    uint64_t size;    /* bytes, of a file */
+    ckpt__buf bytes;  /* owned. Of memory: all; of a stream: as far as it is inflated */
+    uint64_t counted; /* bytes of this view that job->memory has */
     /* a stream */
-    ckpt__scan_view *parent;      /* has the coded bytes; a reference is held. NULL: it ended, or this is none */
-    uint64_t at, left;            /* coded bytes of the parent: the next to be read, how many are left */
-    z_stream z;                   /* means something while open */
-    bool open, capped, raw;       /* z is set up; a limit or short memory stopped it; no zlib or gzip header */
-    bool between;                 /* members of one stream: Python's readers take them for one */
-    unsigned char *in;            /* heap, owned: BLOCK coded bytes; NULL: it ended, or this is none */
+    ckpt__scan_view *parent; /* has the coded bytes; a reference is held. NULL: it ended, or this is none */
+    uint64_t at, left;       /* coded bytes of the parent: the next to be read, how many are left */
+    z_stream z;              /* means something while open */
+    bool open, capped, raw;  /* z is set up; a limit or short memory stopped it; no zlib or gzip header */
+    bool between;            /* members of one stream: Python's readers take them for one */
+    unsigned char *in;       /* heap, owned: BLOCK coded bytes; NULL: it ended, or this is none */
 };
 
 static ckpt__scan_view *new_view(void)
@@ -162,7 +162,7 @@ static bool inflate_more(ckpt__scan_job *job, ckpt__scan_view *v)
     if (v->between)
         next_member(v);
     if (v->between && v->left > 0)
-        return true;              /* nothing but zeros so far */
+        return true; /* nothing but zeros so far */
     if (!ckpt__buf_reserve(&v->bytes, BLOCK + 1)) {
         v->capped = true;
         return false;
@@ -175,7 +175,7 @@ static bool inflate_more(ckpt__scan_job *job, ckpt__scan_view *v)
     count_memory(job, v);
     v->between = end == Z_STREAM_END && !v->raw && (v->z.avail_in > 0 || v->left > 0);
     if ((end != Z_OK && !v->between) || (made == 0 && v->z.avail_in == 0 && v->left == 0))
-        end_stream(job, v);       /* its end, or what is broken: an unpickler reads what came before */
+        end_stream(job, v); /* its end, or what is broken: an unpickler reads what came before */
     return true;
 }
 
@@ -193,7 +193,8 @@ bool ckpt__scan_view_capped(const ckpt__scan_view *v)
     return v->capped;
 }
 
-ckpt_status ckpt__scan_view_read(ckpt__scan_job *job, ckpt__scan_view *v, uint64_t at, void *dst, size_t n, ckpt_error *err)
+ckpt_status ckpt__scan_view_read(ckpt__scan_job *job, ckpt__scan_view *v, uint64_t at, void *dst, size_t n,
+                                 ckpt_error *err)
 {
     if (!spend(job, n))
         return ckpt__fail(err, CKPT_E_LIMIT, NULL, "more than is looked at");
@@ -201,8 +202,8 @@ ckpt_status ckpt__scan_view_read(ckpt__scan_job *job, ckpt__scan_view *v, uint64
         return ckpt__source_read(job->source, v->file, at, dst, n, err);
     uint64_t size = at + n < at ? 0 : ckpt__scan_view_size(job, v, at + n);
     if (size < at + n || at + n < at)
-        return ckpt__fail(err, v->capped ? CKPT_E_LIMIT : CKPT_E_DAMAGED, NULL, v->capped ? "inflates to more than is looked at"
-                                                                                          : "ends before");
+        return ckpt__fail(err, v->capped ? CKPT_E_LIMIT : CKPT_E_DAMAGED, NULL,
+                          v->capped ? "inflates to more than is looked at" : "ends before");
     if (n)
         memcpy(dst, v->bytes.data + at, n);
     return CKPT_OK;

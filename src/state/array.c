@@ -5,15 +5,15 @@
 /* The context of the hooks of one array. It has the addresses of the trainer's two variables, for the trainer changes
  * both. */
 typedef struct array {
-    void *pointer;                /* the trainer's variable that points at the elements */
-    size_t *count;                /* the trainer's variable that counts the elements */
-    size_t item;                  /* bytes per element */
+    void *pointer; /* the trainer's variable that points at the elements */
+    size_t *count; /* the trainer's variable that counts the elements */
+    size_t item;   /* bytes per element */
 } array;
 
 static void *elements(const array *a)
 {
     void *p;
-    memcpy(&p, a->pointer, sizeof p);        /* its type is the trainer's: int *, double *, ... */
+    memcpy(&p, a->pointer, sizeof p); /* its type is the trainer's: int *, double *, ... */
     return p;
 }
 
@@ -21,9 +21,11 @@ static ckpt_status measure(void *ctx, uint64_t *size, ckpt_error *err)
 {
     const array *a = ctx;
     if (!ckpt__mul(*a->count, a->item, size))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "its count is %zu: that many elements of %zu bytes are no array", *a->count, a->item);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "its count is %zu: that many elements of %zu bytes are no array",
+                          *a->count, a->item);
     if (*size && !elements(a))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "its pointer is NULL, and its count is %zu; 0 is expected with NULL", *a->count);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "its pointer is NULL, and its count is %zu; 0 is expected with NULL", *a->count);
     return CKPT_OK;
 }
 
@@ -40,7 +42,8 @@ static ckpt_status check(void *ctx, size_t size, ckpt_error *err)
     const array *a = ctx;
     if (size % a->item == 0)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_MISMATCH, NULL, "it has %zu bytes in the checkpoint, which are no whole elements of %zu bytes", size, a->item);
+    return ckpt__fail(err, CKPT_E_MISMATCH, NULL,
+                      "it has %zu bytes in the checkpoint, which are no whole elements of %zu bytes", size, a->item);
 }
 
 static ckpt_status take(void *ctx, const void *from, size_t size, ckpt_error *err)
@@ -56,15 +59,17 @@ static ckpt_status take(void *ctx, const void *from, size_t size, ckpt_error *er
     return CKPT_OK;
 }
 
-ckpt_status ckpt_state_array(ckpt_state *s, const char *name, void *pointer, size_t *count, size_t item, ckpt_error *err)
+ckpt_status ckpt_state_array(ckpt_state *s, const char *name, void *pointer, size_t *count, size_t item,
+                             ckpt_error *err)
 {
     ckpt_value_hooks hooks = CKPT_VALUE_HOOKS_INIT;
     if (!s || !name || !pointer || !count || item == 0)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "ckpt_state_array", "a NULL state, name or variable, or elements of 0 bytes");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "ckpt_state_array",
+                          "a NULL state, name or variable, or elements of 0 bytes");
     array *a = ckpt__arena_alloc(s->memory, sizeof *a);
     if (!a)
         return ckpt__fail_memory(err, name, sizeof *a);
-    *a = (array){ pointer, count, item };
+    *a = (array){pointer, count, item};
     hooks.ctx = a;
     hooks.measure = measure;
     hooks.write = write_elements;

@@ -7,14 +7,16 @@
 
 ckpt_status ckpt_state_value(ckpt_state *s, const char *name, const ckpt_value_hooks *hooks, ckpt_error *err)
 {
-    ckpt__valued v = { .last = 0 };
+    ckpt__valued v = {.last = 0};
     if (!s || !name || !hooks)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "ckpt_state_value", "a NULL state, name or struct of hooks");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "ckpt_state_value",
+                          "a NULL state, name or struct of hooks");
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_value_hooks, &v.hooks, hooks, err);
     if (status < 0)
         return status;
     if (!v.hooks.measure || !v.hooks.write || !v.hooks.take)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, name, "the hooks measure, write and take are needed, and one of them is NULL");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, name,
+                          "the hooks measure, write and take are needed, and one of them is NULL");
     status = ckpt__state_check_name(ckpt__s(name), name, err);
     if (status < 0)
         return status;
@@ -23,12 +25,14 @@ ckpt_status ckpt_state_value(ckpt_state *s, const char *name, const ckpt_value_h
         return ckpt__fail_memory(err, name, 0);
     int put = ckpt__hash_put(s->names, v.name.data, v.name.size, CKPT__VALUE_BASE + s->value_count, NULL);
     if (put <= 0)
-        return put < 0 ? ckpt__fail_memory(err, name, 0) : ckpt__fail(err, CKPT_E_ARGUMENT, name, "this name is bound already");
+        return put < 0 ? ckpt__fail_memory(err, name, 0)
+                       : ckpt__fail(err, CKPT_E_ARGUMENT, name, "this name is bound already");
     s->values[s->value_count++] = v;
     return CKPT_OK;
 }
 
-ckpt_status ckpt__hook_answer(const ckpt__valued *v, const char *hook, ckpt_status status, ckpt_error *own, ckpt_error *err)
+ckpt_status ckpt__hook_answer(const ckpt__valued *v, const char *hook, ckpt_status status, ckpt_error *own,
+                              ckpt_error *err)
 {
     if (status == CKPT_OK)
         return CKPT_OK;
@@ -36,12 +40,15 @@ ckpt_status ckpt__hook_answer(const ckpt__valued *v, const char *hook, ckpt_stat
     bool known = status < 0 && strcmp(ckpt_status_name(status), "unknown") != 0;
     bool named = own->object[0] && strcmp(own->object, v->name.data) != 0;
     if (!known)
-        ckpt__fail(err, CKPT_E_ARGUMENT, v->name.data, "its hook '%s' answered %d, which is neither CKPT_OK nor the status of an error%s%s",
-                   hook, (int)status, own->message[0] ? ": " : "", own->message);
+        ckpt__fail(err, CKPT_E_ARGUMENT, v->name.data,
+                   "its hook '%s' answered %d, which is neither CKPT_OK nor the status of an error%s%s", hook,
+                   (int)status, own->message[0] ? ": " : "", own->message);
     else if (!own->message[0])
-        ckpt__fail(err, status, v->name.data, "its hook '%s' failed (%s) and did not say why", hook, ckpt_status_name(status));
+        ckpt__fail(err, status, v->name.data, "its hook '%s' failed (%s) and did not say why", hook,
+                   ckpt_status_name(status));
     else
-        ckpt__fail(err, status, v->name.data, "its hook '%s': %s%s%s", hook, named ? own->object : "", named ? ": " : "", own->message);
+        ckpt__fail(err, status, v->name.data, "its hook '%s': %s%s%s", hook, named ? own->object : "",
+                   named ? ": " : "", own->message);
     if (err) {
         err->sys_errno = own->sys_errno;
         err->device_code = own->device_code;
@@ -51,9 +58,10 @@ ckpt_status ckpt__hook_answer(const ckpt__valued *v, const char *hook, ckpt_stat
 
 ckpt_status ckpt__hook_room(const ckpt__valued *v, uint64_t size, char **data, ckpt_error *err)
 {
-    enum { LITTLE = 64 << 20 };   /* what needs no look at the machine */
+    enum { LITTLE = 64 << 20 }; /* what needs no look at the machine */
     *data = NULL;
-    if (size > SIZE_MAX / 2 || (size > LITTLE && size > ckpt__memory_available()) || !(*data = malloc(size ? (size_t)size : 1)))
+    if (size > SIZE_MAX / 2 || (size > LITTLE && size > ckpt__memory_available()) ||
+        !(*data = malloc(size ? (size_t)size : 1)))
         return ckpt__fail_memory(err, v->name.data, size);
     return CKPT_OK;
 }

@@ -109,10 +109,10 @@ static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool w
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
 }
 
-ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__state_index *out,
-                               ckpt_error *err)
+ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label,
+                                   ckpt__state_index *out, ckpt_error *err)
 {
-    *out = (ckpt__state_index){ .step = -1, .bindings = state->count, .aliases = state->alias_count };
+    *out = (ckpt__state_index){.step = -1, .bindings = state->count, .aliases = state->alias_count};
     ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
     if (status < 0)
         return status;

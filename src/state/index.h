@@ -16,15 +16,16 @@
  *
  * bindings is 2, aliases is 1, blob_count is 1 and blob_bytes is 5000. */
 typedef struct ckpt__state_index {
-    ckpt__index *index;           /* owned: tensor i and storage i are binding i; the aliases follow, then the values of
+    ckpt__index *index;       /* owned: tensor i and storage i are binding i; the aliases follow, then the values of
                                    * hooks, whose storages say where their bytes are (extent.memory) */
-    const ckpt_value *root;       /* in the arena of the index: the scalars as a tree; NULL: weights only */
-    int64_t step;                 /* completed steps, by the scalar "step"; -1: not known */
-    size_t bindings, aliases;     /* how many of the tensors are bindings, and how many aliases */
-    char **blobs; size_t blob_count;     /* heap, owned: the bytes of the values of hooks; NULL: none */
-    uint64_t blob_bytes;          /* of all blobs */
+    const ckpt_value *root;   /* in the arena of the index: the scalars as a tree; NULL: weights only */
+    int64_t step;             /* completed steps, by the scalar "step"; -1: not known */
+    size_t bindings, aliases; /* how many of the tensors are bindings, and how many aliases */
+    char **blobs;
+    size_t blob_count;   /* heap, owned: the bytes of the values of hooks; NULL: none */
+    uint64_t blob_bytes; /* of all blobs */
 } ckpt__state_index;
-ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label, ckpt__state_index *out,
-                               ckpt_error *err);
+ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label,
+                                   ckpt__state_index *out, ckpt_error *err);
 void ckpt__state_index_free(ckpt__state_index *p);
 #endif

@@ -8,18 +8,18 @@
 
 /* A node's payload in the search tree: the bytes of one contiguous binding. */
 typedef struct interval {
-    size_t arena;                 /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
-    uintptr_t begin, end;         /* first byte, and past the last: addresses, or offsets into the arena */
-    size_t binding;               /* its number in the state */
+    size_t arena; /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
+    uintptr_t begin, end; /* first byte, and past the last: addresses, or offsets into the arena */
+    size_t binding;       /* its number in the state */
 } interval;
 
 /* Where all bound tensors are. A tensor a at bytes 0..47 and a tensor b at bytes 48..95 of one buffer are two
  * intervals, [0, 48) and [48, 96). A third tensor at bytes 40..59 compares as equal to a or to b, so the tree finds one
  * of them, and the bind is refused. A strided tensor is not in the tree, for tensors may lie in its gaps. */
 struct ckpt__span {
-    void *tree;                   /* of intervals, heap, owned: contiguous tensors, no two of which overlap; NULL:
+    void *tree;      /* of intervals, heap, owned: contiguous tensors, no two of which overlap; NULL:
                                    * none */
-    size_t *strided;              /* heap, owned: numbers of strided bindings; NULL: none */
+    size_t *strided; /* heap, owned: numbers of strided bindings; NULL: none */
     size_t strided_count, strided_capacity;
 };
 
@@ -44,7 +44,7 @@ static interval interval_of(const ckpt_state *state, size_t i)
 {
     const ckpt__binding *b = &state->bindings[i];
     uintptr_t begin = b->arena == SIZE_MAX ? (uintptr_t)b->data : (uintptr_t)b->arena_offset;
-    return (interval){ b->arena, begin, begin + (uintptr_t)b->span, i };
+    return (interval){b->arena, begin, begin + (uintptr_t)b->span, i};
 }
 
 static void start(ckpt__strided *it, const ckpt__binding *b)
@@ -56,7 +56,8 @@ static void start(ckpt__strided *it, const ckpt__binding *b)
 static int touch(const ckpt__binding *a, const ckpt__binding *b)
 {
     uintptr_t begin = (uintptr_t)a->data > (uintptr_t)b->data ? (uintptr_t)a->data : (uintptr_t)b->data;
-    uintptr_t a_end = (uintptr_t)a->data + a->span, b_end = (uintptr_t)b->data + b->span, end = a_end < b_end ? a_end : b_end;
+    uintptr_t a_end = (uintptr_t)a->data + a->span, b_end = (uintptr_t)b->data + b->span,
+              end = a_end < b_end ? a_end : b_end;
     if (begin >= end)
         return 0;
     unsigned char *bits = calloc((end - begin) / 8 + 1, 1);
@@ -91,7 +92,8 @@ static ckpt_status refuse(const ckpt_state *state, size_t a, size_t b, ckpt_erro
 static ckpt_status compare(const ckpt_state *state, size_t a, size_t b, ckpt_error *err)
 {
     interval x = interval_of(state, a), y = interval_of(state, b);
-    int hit = x.arena == y.arena && x.begin < y.end && y.begin < x.end ? touch(&state->bindings[a], &state->bindings[b]) : 0;
+    int hit =
+        x.arena == y.arena && x.begin < y.end && y.begin < x.end ? touch(&state->bindings[a], &state->bindings[b]) : 0;
     return hit < 0 ? ckpt__fail_memory(err, "overlap check", 0) : hit ? refuse(state, a, b, err) : CKPT_OK;
 }
 
@@ -100,7 +102,7 @@ static ckpt_status add_strided(ckpt_state *state, size_t binding, ckpt_error *er
     ckpt__span *s = state->spans;
     interval x = interval_of(state, binding);
     ckpt_status status = CKPT_OK;
-    if (tfind(&x, &s->tree, by_place))     /* something contiguous lies in its range: which, and does it touch? */
+    if (tfind(&x, &s->tree, by_place)) /* something contiguous lies in its range: which, and does it touch? */
         for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
             if (i != binding && state->bindings[i].data && state->bindings[i].span)
                 status = compare(state, binding, i, err);
@@ -215,7 +217,7 @@ ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, cons
     }
     for (size_t i = 0; i < count; i++) {
         ckpt__binding *b = &state->bindings[first + i];
-        was[i] = (ckpt__place_of){ b->data, b->memory };
+        was[i] = (ckpt__place_of){b->data, b->memory};
         take_out(state, first + i);
         put_place(b, &to[i]);
     }

@@ -10,8 +10,8 @@
  * leaf), scaler (a dict) and scale (a leaf below scaler). */
 typedef struct node {
     ckpt_str key;
-    const ckpt_value *value;      /* a leaf; NULL: a dict */
-    struct node *first, *last, *next;    /* children of a dict, NULL: none; the sibling behind, NULL: this one is the
+    const ckpt_value *value;          /* a leaf; NULL: a dict */
+    struct node *first, *last, *next; /* children of a dict, NULL: none; the sibling behind, NULL: this one is the
                                           * last */
     size_t children;
 } node;
@@ -110,7 +110,7 @@ static ckpt_value *to_dict(ckpt__arena *a, const node *n, int depth)
         return NULL;
     for (const node *c = n->first; c; c = c->next, i++) {
         entries[i].key = ckpt__value_str(a, c->key.data, c->key.size);
-        entries[i].value = c->value ? c->value : to_dict(a, c, depth + 1);   /* as deep as a bound name has dots */
+        entries[i].value = c->value ? c->value : to_dict(a, c, depth + 1); /* as deep as a bound name has dots */
         if (!entries[i].key || !entries[i].value)
             return NULL;
     }
@@ -133,7 +133,7 @@ static bool has_prefixes(const ckpt_state *s)
 {
     bool found = false;
     for (size_t i = 0; !found && i < s->scalar_count; i++) {
-        ckpt__buf full = { 0 };
+        ckpt__buf full = {0};
         size_t own = s->scalars[i].name.size;
         ckpt__scalar_name(s, &s->scalars[i], &full);
         for (size_t k = full.size - (full.failed ? full.size : own); !full.failed && k < full.size; k++)
@@ -168,12 +168,13 @@ static ckpt_status taken(const char *name, ckpt_error *err)
                       "a scalar is bound where the parameter groups are stored; bind it under another name");
 }
 
-ckpt_status ckpt__state_tree(const ckpt_state *s, ckpt__arena *a, const ckpt_value **root, int64_t *step, ckpt_error *err)
+ckpt_status ckpt__state_tree(const ckpt_state *s, ckpt__arena *a, const ckpt_value **root, int64_t *step,
+                             ckpt_error *err)
 {
-    node top = { .first = NULL };
+    node top = {.first = NULL};
     const ckpt__scalar **order = in_order(s, a);
     bool ok = order != NULL;
-    if (!ckpt__state_step(s, step) || *step < 0 || *step == INT64_MAX)       /* one that no run counts to */
+    if (!ckpt__state_step(s, step) || *step < 0 || *step == INT64_MAX) /* one that no run counts to */
         *step = -1;
     for (size_t i = 0; ok && i < s->scalar_count; i++) {
         const ckpt__scalar *v = order[i];

@@ -5,5 +5,6 @@
 #include "model/index.h"
 
 /* *step: the value bound as "step", or -1. Strings and bytes are copied. */
-ckpt_status ckpt__state_tree(const ckpt_state *state, ckpt__arena *arena, const ckpt_value **root, int64_t *step, ckpt_error *err);
+ckpt_status ckpt__state_tree(const ckpt_state *state, ckpt__arena *arena, const ckpt_value **root, int64_t *step,
+                             ckpt_error *err);
 #endif

@@ -97,14 +97,16 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b
     (void)s;
     if (b->nbytes == 0)
         return CKPT_OK;
-    if (!b->data)                 /* the caller's: ckpt__state_check_bound */
+    if (!b->data) /* the caller's: ckpt__state_check_bound */
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
                           "it has no memory yet: restore a checkpoint or call ckpt_state_allocate first");
     if (b->memory.kind == CKPT_MEMORY_SPLIT)
         return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its %llu bytes lie in more than one allocation or device",
                           (unsigned long long)b->span);
     if (b->memory.kind == CKPT_MEMORY_UNMAPPED)
-        return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its pointer is a device address outside any live allocation: bind it again with ckpt_state_rebind");
+        return ckpt__fail(
+            err, CKPT_E_DEVICE, b->name.data,
+            "its pointer is a device address outside any live allocation: bind it again with ckpt_state_rebind");
     return CKPT_OK;
 }
 
@@ -120,13 +122,19 @@ ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, c
     ckpt_status status = ckpt__state_check_memory(s, &now, err);
     if (status < 0 || ckpt_device_equal(ckpt__memory_device(&now.memory), ckpt__memory_device(&b->memory)))
         return status;
-    return ckpt__fail(err, CKPT_E_DEVICE, b->name.data, "its pointer was on %s when it was bound and is on %s now: its memory was freed; bind it again with ckpt_state_rebind",
-                      ckpt_device_name(ckpt__memory_device(&b->memory), was), ckpt_device_name(ckpt__memory_device(&now.memory), is));
+    return ckpt__fail(
+        err, CKPT_E_DEVICE, b->name.data,
+        "its pointer was on %s when it was bound and is on %s now: its memory was freed; bind it again with ckpt_state_rebind",
+        ckpt_device_name(ckpt__memory_device(&b->memory), was), ckpt_device_name(ckpt__memory_device(&now.memory), is));
 }
 
 static const char *const default_keys[CKPT__ROLE_COUNT] = {
-    [CKPT_ROLE_EXP_AVG] = "exp_avg", [CKPT_ROLE_EXP_AVG_SQ] = "exp_avg_sq", [CKPT_ROLE_MAX_EXP_AVG_SQ] = "max_exp_avg_sq",
-    [CKPT_ROLE_MOMENTUM] = "momentum_buffer", [CKPT_ROLE_MASTER] = "master", [CKPT_ROLE_STEP] = "step",
+    [CKPT_ROLE_EXP_AVG] = "exp_avg",
+    [CKPT_ROLE_EXP_AVG_SQ] = "exp_avg_sq",
+    [CKPT_ROLE_MAX_EXP_AVG_SQ] = "max_exp_avg_sq",
+    [CKPT_ROLE_MOMENTUM] = "momentum_buffer",
+    [CKPT_ROLE_MASTER] = "master",
+    [CKPT_ROLE_STEP] = "step",
 };
 
 ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *err)
@@ -134,15 +142,16 @@ ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *
     if (name.size == 0 || name.size > 4096 || !ckpt__utf8_valid(name.data, name.size))
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a name of 1 to 4096 bytes of UTF-8 is expected");
     if (ckpt__begins(name.data, "ckpt.") || ckpt__str_is(name, "__metadata__"))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, what, "names that begin with 'ckpt.', and '__metadata__', are the format's own");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, what,
+                          "names that begin with 'ckpt.', and '__metadata__', are the format's own");
     return CKPT_OK;
 }
 
 /* Where a tensor that is bound lies: in an arena of ours or of the caller's, or in none. */
 typedef struct place {
-    size_t arena, lent;           /* SIZE_MAX: none */
-    uint64_t offset;              /* bytes, in the arena */
-    const char *average;          /* what stands before the parameter's name in that of a CKPT_ROLE_EMA; NULL: "ema" */
+    size_t arena, lent;  /* SIZE_MAX: none */
+    uint64_t offset;     /* bytes, in the arena */
+    const char *average; /* what stands before the parameter's name in that of a CKPT_ROLE_EMA; NULL: "ema" */
 } place;
 
 /* The canonical name: the given one, or optimizer.<param>.<state_key>, or of an average ema.<param>. */
@@ -150,7 +159,7 @@ static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, const place
 {
     const char *key = d->state_key ? d->state_key : d->role < CKPT__ROLE_COUNT ? default_keys[d->role] : NULL;
     const char *what = d->name ? d->name : d->param ? d->param : "tensor";
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     if (d->name)
         ckpt__buf_str(&text, d->name);
     else if (d->role == CKPT_ROLE_EMA && d->param)
@@ -209,7 +218,8 @@ static ckpt_status shape_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__bind
     uint64_t numel, reach;
     size_t size = ckpt_dtype_size(d->dtype);
     if (size == 0)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "dtype '%s' cannot be bound; elements of whole bytes are expected",
+        return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
+                          "dtype '%s' cannot be bound; elements of whole bytes are expected",
                           ckpt_dtype_name(d->dtype));
     if (d->ndim > CKPT__STRIDED_MAX || (d->ndim && !d->shape))
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "a shape of %u sizes (at most %d, and not NULL)", d->ndim,
@@ -225,13 +235,15 @@ static ckpt_status shape_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__bind
         memcpy(copy + d->ndim, d->strides, d->ndim * sizeof *copy);
     else
         ckpt__c_strides(copy, d->ndim, copy + d->ndim);
-    if (!ckpt__view_extent(copy, copy + d->ndim, d->ndim, &reach) || !ckpt__mul(reach, size, &b->span) || b->span > INT64_MAX)
+    if (!ckpt__view_extent(copy, copy + d->ndim, d->ndim, &reach) || !ckpt__mul(reach, size, &b->span) ||
+        b->span > INT64_MAX)
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "its strides are negative or overflow 64 bits");
     if (numel && !strides_are_distinct(copy, copy + d->ndim, d->ndim))
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
                           "its strides are zero or overlap: a target must have a place of its own for each element");
     if (!d->data && d->strides && !ckpt__is_c_order(copy, copy + d->ndim, d->ndim))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "a tensor that ckpt allocates (data NULL) is in C order: no strides");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
+                          "a tensor that ckpt allocates (data NULL) is in C order: no strides");
     b->dtype = d->dtype;
     b->ndim = d->ndim;
     b->shape = copy;
@@ -249,8 +261,12 @@ static ckpt_status add_name(ckpt_state *s, ckpt_str name, size_t value, ckpt_err
 
 static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *at, ckpt_error *err)
 {
-    ckpt__binding b = { .role = d->role, .arena = at->arena, .lent = at->lent, .arena_offset = at->offset, .data = d->data,
-                        .wanted = d->device };
+    ckpt__binding b = {.role = d->role,
+                       .arena = at->arena,
+                       .lent = at->lent,
+                       .arena_offset = at->offset,
+                       .data = d->data,
+                       .wanted = d->device};
     ckpt_status status = name_of(s, d, at, &b, err);
     if (status == CKPT_OK)
         status = shape_of(s, d, &b, err);
@@ -260,7 +276,8 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
         b.role = CKPT_ROLE_OTHER;
     b.ours = !d->data;
     b.memory.device = ckpt_cpu();
-    if (b.ours && d->device.type != CKPT_DEVICE_NONE && d->device.type != CKPT_DEVICE_CPU && d->device.type != CKPT_DEVICE_CUDA)
+    if (b.ours && d->device.type != CKPT_DEVICE_NONE && d->device.type != CKPT_DEVICE_CPU &&
+        d->device.type != CKPT_DEVICE_CUDA)
         return ckpt__fail(err, CKPT_E_ARGUMENT, b.name.data, "a device of cpu or cuda:N is expected");
     if (d->data && b.span && (status = ckpt_device_query(d->data, (size_t)b.span, &b.memory, err)) < 0)
         return ckpt__fail_tensor(err, status, b.name);
@@ -284,14 +301,14 @@ ckpt_status ckpt_state_tensor(ckpt_state *s, const ckpt_tensor_desc *desc, ckpt_
     if (!s || !desc)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_tensor", "a NULL state or descriptor");
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_tensor_desc, &d, desc, err);
-    return status < 0 ? status : bind(s, &d, &(place){ .arena = SIZE_MAX, .lent = SIZE_MAX }, err);
+    return status < 0 ? status : bind(s, &d, &(place){.arena = SIZE_MAX, .lent = SIZE_MAX}, err);
 }
 
 /* A number among the arenas, and the name taken; at->average is set. */
 static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at, ckpt_error *err)
 {
     const char *what = a->name ? a->name : "ckpt_state_arena";
-    ckpt_str name = { NULL, 0 };
+    ckpt_str name = {NULL, 0};
     ckpt_status status = a->name ? ckpt__state_check_name(ckpt__s(a->name), what, err) : CKPT_OK;
     if (status < 0)
         return status;
@@ -304,13 +321,13 @@ static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at
         status = add_name(s, name, a->data ? CKPT__LENT_BASE + s->lent_count : CKPT__ARENA_BASE + s->arena_count, err);
     if (status < 0)
         return status;
-    *at = (place){ SIZE_MAX, SIZE_MAX, 0, name.data };
+    *at = (place){SIZE_MAX, SIZE_MAX, 0, name.data};
     if (a->data) {
         at->lent = s->lent_count++;
-        s->lent[at->lent] = (ckpt__lent){ name, a->nbytes, s->count, 0 };
+        s->lent[at->lent] = (ckpt__lent){name, a->nbytes, s->count, 0};
     } else {
         at->arena = s->arena_count++;
-        s->arenas[at->arena] = (ckpt__state_arena){ NULL, a->nbytes, a->device, ckpt_cpu() };
+        s->arenas[at->arena] = (ckpt__state_arena){NULL, a->nbytes, a->device, ckpt_cpu()};
     }
     return CKPT_OK;
 }
@@ -344,9 +361,10 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
         d.device = a->device;
         if (size == 0 || e->offset % size || (e->ndim && !e->shape) || !ckpt__numel(e->shape, e->ndim, &numel) ||
             !ckpt__mul(numel, size, &bytes) || !ckpt__add(e->offset, bytes, &end) || end > a->nbytes)
-            return ckpt__fail(err, CKPT_E_ARGUMENT, e->name ? e->name : "arena entry",
-                              "offset %llu and shape do not fit the arena of %llu bytes of %s (or the offset is not aligned)",
-                              (unsigned long long)e->offset, (unsigned long long)a->nbytes, ckpt_dtype_name(a->dtype));
+            return ckpt__fail(
+                err, CKPT_E_ARGUMENT, e->name ? e->name : "arena entry",
+                "offset %llu and shape do not fit the arena of %llu bytes of %s (or the offset is not aligned)",
+                (unsigned long long)e->offset, (unsigned long long)a->nbytes, ckpt_dtype_name(a->dtype));
         d.data = a->data ? (char *)a->data + e->offset : NULL;
         at.offset = e->offset;
         if ((status = bind(s, &d, &at, err)) < 0)
@@ -367,7 +385,7 @@ ckpt_status ckpt_state_alias(ckpt_state *s, const char *name, const char *of, ck
         return status;
     if (!ckpt__hash_get(s->names, of, strlen(of), &i) || i >= CKPT__ALIAS_BASE)
         return ckpt__fail(err, CKPT_E_NOT_FOUND, of, "bind the tensor before its alias '%s'", name);
-    ckpt__alias a = { ckpt__arena_str(s->memory, name, strlen(name)), s->bindings[i].name };
+    ckpt__alias a = {ckpt__arena_str(s->memory, name, strlen(name)), s->bindings[i].name};
     if (!a.name.data || !ckpt__grow(&s->aliases, &s->alias_capacity, s->alias_count + 1, sizeof *s->aliases))
         return ckpt__fail_memory(err, name, 0);
     if ((status = add_name(s, a.name, CKPT__ALIAS_BASE + s->alias_count, err)) == CKPT_OK)
@@ -380,7 +398,7 @@ ckpt_status ckpt_state_stream(ckpt_state *s, ckpt_device device, void *stream, c
     if (!s || (device.type != CKPT_DEVICE_CUDA && device.type != CKPT_DEVICE_CPU))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_stream", "a state and a cuda device are expected");
     if (device.type == CKPT_DEVICE_CPU)
-        return CKPT_OK;           /* the cpu has no queue */
+        return CKPT_OK; /* the cpu has no queue */
     ckpt_status status = ckpt_device_check(device, err);
     if (status < 0)
         return status;
@@ -391,7 +409,7 @@ ckpt_status ckpt_state_stream(ckpt_state *s, ckpt_device device, void *stream, c
         }
     if (!ckpt__grow(&s->streams, &s->stream_capacity, s->stream_count + 1, sizeof *s->streams))
         return ckpt__fail_memory(err, "ckpt_state_stream", 0);
-    s->streams[s->stream_count++] = (ckpt__caller_stream){ device, stream };
+    s->streams[s->stream_count++] = (ckpt__caller_stream){device, stream};
     return CKPT_OK;
 }
 
@@ -432,7 +450,7 @@ void *ckpt_state_data(const ckpt_state *s, const char *name)
 ckpt_device ckpt_state_device(const ckpt_state *s, const char *name)
 {
     const ckpt__binding *b = s && name ? ckpt__state_find(s, name, strlen(name)) : NULL;
-    return b && b->data ? ckpt__memory_device(&b->memory) : (ckpt_device){ CKPT_DEVICE_NONE, -1 };
+    return b && b->data ? ckpt__memory_device(&b->memory) : (ckpt_device){CKPT_DEVICE_NONE, -1};
 }
 
 size_t ckpt_state_tensor_count(const ckpt_state *s)

@@ -16,74 +16,84 @@
  * x 4 in C order has nbytes 48 and span 48. The same shape with strides {6, 1} (4 of 6 columns) has nbytes 48, and its
  * last element is element 2 * 6 + 3 = 15: span is 16 * 4 = 64. A checkpoint has 48 bytes of either. */
 typedef struct ckpt__binding {
-    ckpt_str name;                /* canonical; in the state's memory, as are shape, strides, param and state_key */
+    ckpt_str name; /* canonical; in the state's memory, as are shape, strides, param and state_key */
     ckpt_dtype dtype;
     uint32_t ndim;
-    const int64_t *shape, *strides;      /* elements; never NULL for ndim > 0 */
+    const int64_t *shape, *strides; /* elements; never NULL for ndim > 0 */
     ckpt_role role;
-    ckpt_str param, state_key;    /* data NULL: none */
-    void *data;                   /* the first element; NULL: the caller's is away, or ours is not yet allocated */
-    bool ours;                    /* it was bound with data NULL, so the state owns the memory */
-    bool away;                    /* the caller's, bound to NULL for now: neither saved nor restored */
-    ckpt_device wanted;           /* ours: of the descriptor */
-    ckpt_memory memory;           /* where data lies, as the driver said when it was bound or moved */
-    uint64_t nbytes;              /* numel x itemsize */
-    uint64_t span;                /* bytes from the first to past the last element */
-    size_t arena;                 /* of ours: number of the arena, or SIZE_MAX */
-    size_t lent;                  /* of the caller's: number of the arena, or SIZE_MAX */
-    uint64_t arena_offset;        /* bytes, in either; 0 without an arena */
+    ckpt_str param, state_key; /* data NULL: none */
+    void *data;                /* the first element; NULL: the caller's is away, or ours is not yet allocated */
+    bool ours;                 /* it was bound with data NULL, so the state owns the memory */
+    bool away;                 /* the caller's, bound to NULL for now: neither saved nor restored */
+    ckpt_device wanted;        /* ours: of the descriptor */
+    ckpt_memory memory;        /* where data lies, as the driver said when it was bound or moved */
+    uint64_t nbytes;           /* numel x itemsize */
+    uint64_t span;             /* bytes from the first to past the last element */
+    size_t arena;              /* of ours: number of the arena, or SIZE_MAX */
+    size_t lent;               /* of the caller's: number of the arena, or SIZE_MAX */
+    uint64_t arena_offset;     /* bytes, in either; 0 without an arena */
 } ckpt__binding;
 
 /* An arena of ours: one allocation of several bindings. It exists for trainers that keep tensors in one
  * flat buffer. Bindings a (24 bytes at offset 0) and b (40 bytes at offset 64) of an arena of 128 bytes
  * have data + 0 and data + 64; the bytes between them belong to nobody. */
 typedef struct ckpt__state_arena {
-    void *data;                   /* owned; NULL: not yet allocated */
-    uint64_t nbytes;              /* of the allocation */
-    ckpt_device wanted, device;   /* of the descriptor (type NONE: no wish); where data is */
+    void *data;                 /* owned; NULL: not yet allocated */
+    uint64_t nbytes;            /* of the allocation */
+    ckpt_device wanted, device; /* of the descriptor (type NONE: no wish); where data is */
 } ckpt__state_arena;
 
 /* An arena of the caller's: one allocation of several bindings, which move together. The bindings have the addresses;
  * the struct says which bindings they are, for ckpt_state_rebind. */
 typedef struct ckpt__lent {
-    ckpt_str name;                /* in the state's memory; data NULL: it has none */
-    uint64_t nbytes;              /* of the allocation */
-    size_t first, count;          /* numbers of its bindings: they were bound in one call */
+    ckpt_str name;       /* in the state's memory; data NULL: it has none */
+    uint64_t nbytes;     /* of the allocation */
+    size_t first, count; /* numbers of its bindings: they were bound in one call */
 } ckpt__lent;
 
 typedef enum ckpt__scalar_kind {
-    CKPT__S_F32 = CKPT_SCALAR_F32, CKPT__S_F64, CKPT__S_I32, CKPT__S_I64, CKPT__S_BOOL, CKPT__S_U32, CKPT__S_U64,
-    CKPT__S_STRING, CKPT__S_BYTES
+    CKPT__S_F32 = CKPT_SCALAR_F32,
+    CKPT__S_F64,
+    CKPT__S_I32,
+    CKPT__S_I64,
+    CKPT__S_BOOL,
+    CKPT__S_U32,
+    CKPT__S_U64,
+    CKPT__S_STRING,
+    CKPT__S_BYTES
 } ckpt__scalar_kind;
 
 /* One variable of the trainer that is saved as a value: a number, a string or bytes. The state has the address and no
  * copy: a save reads the variable, a restore writes it. */
 typedef struct ckpt__scalar {
-    ckpt_str name;                /* canonical; of a hyper-parameter: its key */
+    ckpt_str name; /* canonical; of a hyper-parameter: its key */
     ckpt__scalar_kind kind;
-    void *data;                   /* the trainer's variable; NULL: not now (ckpt_state_rebind) */
-    size_t size;                  /* STRING, BYTES: bytes of the trainer's buffer; a string's NUL needs one of them */
-    size_t group;                 /* of a hyper-parameter: number of the group; else SIZE_MAX */
-    bool scaler;                  /* a member of a ckpt_scaler */
+    void *data;   /* the trainer's variable; NULL: not now (ckpt_state_rebind) */
+    size_t size;  /* STRING, BYTES: bytes of the trainer's buffer; a string's NUL needs one of them */
+    size_t group; /* of a hyper-parameter: number of the group; else SIZE_MAX */
+    bool scaler;  /* a member of a ckpt_scaler */
 } ckpt__scalar;
 
 /* A value that the trainer writes and takes itself, by hooks: its size is known only when it is saved. */
 typedef struct ckpt__valued {
-    ckpt_str name;                /* in the state's memory */
-    ckpt_value_hooks hooks;       /* a copy; ctx is the trainer's */
-    uint64_t last;                /* bytes at the last save: what the next one is expected to take; 0: none yet */
+    ckpt_str name;          /* in the state's memory */
+    ckpt_value_hooks hooks; /* a copy; ctx is the trainer's */
+    uint64_t last;          /* bytes at the last save: what the next one is expected to take; 0: none yet */
 } ckpt__valued;
 
 /* A parameter group of the optimizer: its parameters, in the optimizer's order. Its hyper-parameters are scalars with
  * the number of the group. All is in the state's memory. */
 typedef struct ckpt__group {
     ckpt_str name;
-    ckpt_str *params; size_t param_count;
+    ckpt_str *params;
+    size_t param_count;
 } ckpt__group;
 
 /* A second name of a bound tensor (tied weights); `of` is the name of the binding. Both are in the state's memory. */
-typedef struct ckpt__alias { ckpt_str name, of; } ckpt__alias;
-typedef struct ckpt__span ckpt__span;        /* overlap.c */
+typedef struct ckpt__alias {
+    ckpt_str name, of;
+} ckpt__alias;
+typedef struct ckpt__span ckpt__span; /* overlap.c */
 
 /* All that a trainer has bound. The arrays are heap, owned, and move as they grow: other structs keep numbers of their
  * rows. A row is never taken out, so its number stays.
@@ -92,36 +102,46 @@ typedef struct ckpt__span ckpt__span;        /* overlap.c */
  * "tied" of w and the scalar "step", it has w -> 0, b -> 1, tied -> CKPT__ALIAS_BASE + 0 and step -> CKPT__SCALAR_BASE
  * + 0. */
 struct ckpt_state {
-    ckpt__arena *memory;          /* owned: names and shapes */
-    ckpt__hash *names;            /* owned: of everything bound, and of arenas: for duplicates and lookups */
-    ckpt__binding *bindings; size_t count, capacity;
-    ckpt__scalar *scalars; size_t scalar_count, scalar_capacity;
-    ckpt__valued *values; size_t value_count, value_capacity;
-    ckpt__group *groups; size_t group_count, group_capacity;
-    ckpt__alias *aliases; size_t alias_count, alias_capacity;
-    ckpt__state_arena *arenas; size_t arena_count, arena_capacity;
-    ckpt__lent *lent; size_t lent_count, lent_capacity;
-    ckpt__caller_stream *streams; size_t stream_count, stream_capacity;     /* the trainer's: one a device */
-    ckpt_str *optional; size_t optional_count, optional_capacity;       /* globs of ckpt_state_optional */
-    ckpt_str *replace; size_t replace_count, replace_capacity;          /* globs of ckpt_state_replace */
-    ckpt__span *spans;            /* owned: who lies where (overlap.c); NULL: no memory is bound yet, or spans_lost */
-    bool spans_lost;              /* they could not be put back for want of memory: they are made anew at the next
+    ckpt__arena *memory; /* owned: names and shapes */
+    ckpt__hash *names;   /* owned: of everything bound, and of arenas: for duplicates and lookups */
+    ckpt__binding *bindings;
+    size_t count, capacity;
+    ckpt__scalar *scalars;
+    size_t scalar_count, scalar_capacity;
+    ckpt__valued *values;
+    size_t value_count, value_capacity;
+    ckpt__group *groups;
+    size_t group_count, group_capacity;
+    ckpt__alias *aliases;
+    size_t alias_count, alias_capacity;
+    ckpt__state_arena *arenas;
+    size_t arena_count, arena_capacity;
+    ckpt__lent *lent;
+    size_t lent_count, lent_capacity;
+    ckpt__caller_stream *streams;
+    size_t stream_count, stream_capacity; /* the trainer's: one a device */
+    ckpt_str *optional;
+    size_t optional_count, optional_capacity; /* globs of ckpt_state_optional */
+    ckpt_str *replace;
+    size_t replace_count, replace_capacity; /* globs of ckpt_state_replace */
+    ckpt__span *spans; /* owned: who lies where (overlap.c); NULL: no memory is bound yet, or spans_lost */
+    bool spans_lost;   /* they could not be put back for want of memory: they are made anew at the next
                                    * bind */
-    bool poisoned;                /* a restore failed midway: the state holds a mixture, and no save takes it */
+    bool poisoned;     /* a restore failed midway: the state holds a mixture, and no save takes it */
 };
 
 /* The trainer's streams, for ckpt__lanes_get. */
 static inline ckpt__caller_streams ckpt__state_streams(const ckpt_state *state)
 {
-    return (ckpt__caller_streams){ state->streams, state->stream_count };
+    return (ckpt__caller_streams){state->streams, state->stream_count};
 }
 
 /* A name in `names` is the number of a binding, or past its kind's base the number of another thing. */
 enum { CKPT__ALIAS_BASE = 1 << 30 };
 #define CKPT__SCALAR_BASE ((size_t)1 << 31)
-#define CKPT__LENT_BASE ((size_t)1 << 32)       /* the caller's arenas */
-#define CKPT__ARENA_BASE ((size_t)1 << 33)      /* ours */
-#define CKPT__VALUE_BASE ((size_t)1 << 34)      /* of hooks */
+#define CKPT__LENT_BASE ((size_t)1 << 32)  /* the caller's arenas */
+#define CKPT__ARENA_BASE ((size_t)1 << 33) /* ours */
+#define CKPT__VALUE_BASE ((size_t)1 << 34) /* of hooks */
 
 /* The binding of a name or of what it is an alias of; NULL: none. */
 ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
@@ -143,7 +163,8 @@ ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *
 /* CKPT_E_ARGUMENT: a tensor or, where values counts, a variable was bound to NULL (ckpt_state_rebind). */
 ckpt_status ckpt__state_check_bound(const ckpt_state *state, bool values, ckpt_error *err);
 /* What a hook answered as a status: an error names the value, whatever the hook has put into `own`. */
-ckpt_status ckpt__hook_answer(const ckpt__valued *value, const char *hook, ckpt_status status, ckpt_error *own, ckpt_error *err);
+ckpt_status ckpt__hook_answer(const ckpt__valued *value, const char *hook, ckpt_status status, ckpt_error *own,
+                              ckpt_error *err);
 /* Memory for a value's bytes, never NULL, for the caller to free. */
 ckpt_status ckpt__hook_room(const ckpt__valued *value, uint64_t size, char **data, ckpt_error *err);
 /* The value now: measured, and written into memory for the caller to free. */
@@ -166,7 +187,10 @@ ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ck
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);
 /* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have
  * the places of before. */
-typedef struct ckpt__place_of { void *data; ckpt_memory memory; } ckpt__place_of;
+typedef struct ckpt__place_of {
+    void *data;
+    ckpt_memory memory;
+} ckpt__place_of;
 ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, const ckpt__place_of *to, ckpt_error *err);
 void ckpt__spans_free(ckpt__span *spans);
 #endif

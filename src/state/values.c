@@ -4,13 +4,14 @@
 
 #include <stdlib.h>
 
-static ckpt_status add_scalar(ckpt_state *s, const char *name, ckpt__scalar_kind kind, void *data, size_t size, ckpt_error *err)
+static ckpt_status add_scalar(ckpt_state *s, const char *name, ckpt__scalar_kind kind, void *data, size_t size,
+                              ckpt_error *err)
 {
     if (!s || !name || !*name || !data)
         return ckpt__fail(err, CKPT_E_ARGUMENT, name ? name : "scalar", "a NULL state or variable, or an empty name");
     if (ckpt__begins(name, "ckpt.") || !ckpt__utf8_valid(name, strlen(name)))
         return ckpt__fail(err, CKPT_E_ARGUMENT, name, "names are UTF-8 and do not begin with 'ckpt.'");
-    ckpt__scalar v = { ckpt__arena_str(s->memory, name, strlen(name)), kind, data, size, SIZE_MAX, false };
+    ckpt__scalar v = {ckpt__arena_str(s->memory, name, strlen(name)), kind, data, size, SIZE_MAX, false};
     if (!v.name.data || !ckpt__grow(&s->scalars, &s->scalar_capacity, s->scalar_count + 1, sizeof *s->scalars))
         return ckpt__fail_memory(err, name, 0);
     int put = ckpt__hash_put(s->names, v.name.data, v.name.size, CKPT__SCALAR_BASE + s->scalar_count, NULL);
@@ -73,15 +74,19 @@ ckpt_status ckpt_state_scaler(ckpt_state *s, const char *name, ckpt_scaler *scal
 {
     if (!s || !name || !scaler)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_scaler", "a NULL state, name or scaler");
-    const struct { const char *key; ckpt__scalar_kind kind; void *data; } parts[] = {
-        { "scale", CKPT__S_F64, &scaler->scale },
-        { "growth_factor", CKPT__S_F64, &scaler->growth_factor },
-        { "backoff_factor", CKPT__S_F64, &scaler->backoff_factor },
-        { "growth_interval", CKPT__S_I64, &scaler->growth_interval },
-        { "_growth_tracker", CKPT__S_I64, &scaler->growth_tracker },
+    const struct {
+        const char *key;
+        ckpt__scalar_kind kind;
+        void *data;
+    } parts[] = {
+        {"scale", CKPT__S_F64, &scaler->scale},
+        {"growth_factor", CKPT__S_F64, &scaler->growth_factor},
+        {"backoff_factor", CKPT__S_F64, &scaler->backoff_factor},
+        {"growth_interval", CKPT__S_I64, &scaler->growth_interval},
+        {"_growth_tracker", CKPT__S_I64, &scaler->growth_tracker},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        ckpt__buf full = { 0 };
+        ckpt__buf full = {0};
         ckpt__buf_printf(&full, "%s.%s", name, parts[i].key);
         ckpt_status status = full.failed ? ckpt__fail_memory(err, name, 0)
                                          : add_scalar(s, full.data, parts[i].kind, parts[i].data, 8, err);
@@ -99,17 +104,18 @@ static ckpt_status check_hyper(const ckpt_state *s, const ckpt_group_desc *g, si
     const ckpt_hyper *h = &g->hypers[i];
     if (!h->key || !*h->key || !ckpt__utf8_valid(h->key, strlen(h->key)) || !h->data || h->type < CKPT_SCALAR_F32 ||
         h->type > CKPT_SCALAR_U64)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter %zu has no key, no variable or an unknown type", i);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name,
+                          "hyper-parameter %zu has no key, no variable or an unknown type", i);
     if (strcmp(h->key, "params") == 0 || ckpt__begins(h->key, "params."))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "hyper-parameter '%s': 'params' is the list of the group's parameters",
-                          h->key);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, g->name,
+                          "hyper-parameter '%s': 'params' is the list of the group's parameters", h->key);
     bool taken = false;
     for (size_t k = 0; k < i; k++)
         taken |= strcmp(g->hypers[k].key, h->key) == 0;
-    ckpt__buf full = { 0 };
+    ckpt__buf full = {0};
     ckpt__buf_printf(&full, "optimizer.groups.%s.%s", g->name, h->key);
     bool failed = full.failed;
-    taken |= !failed && ckpt__hash_get(s->names, full.data, full.size, &(size_t){ 0 });
+    taken |= !failed && ckpt__hash_get(s->names, full.data, full.size, &(size_t){0});
     ckpt__buf_free(&full);
     if (failed)
         return ckpt__fail_memory(err, g->name, 0);
@@ -132,9 +138,10 @@ ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *desc, ckpt_er
     for (size_t i = 0; i < s->group_count; i++)
         if (ckpt__str_is(s->groups[i].name, g->name))
             return ckpt__fail(err, CKPT_E_ARGUMENT, g->name, "a group of this name is bound already");
-    ckpt__group group = { ckpt__arena_str(s->memory, g->name, strlen(g->name)), NULL, g->param_count };
+    ckpt__group group = {ckpt__arena_str(s->memory, g->name, strlen(g->name)), NULL, g->param_count};
     group.params = ckpt__arena_array(s->memory, g->param_count + 1, sizeof *group.params);
-    if (!group.name.data || !group.params || !ckpt__grow(&s->groups, &s->group_capacity, s->group_count + 1, sizeof *s->groups))
+    if (!group.name.data || !group.params ||
+        !ckpt__grow(&s->groups, &s->group_capacity, s->group_count + 1, sizeof *s->groups))
         return ckpt__fail_memory(err, g->name, 0);
     for (size_t i = 0; i < g->param_count; i++) {
         const ckpt__binding *b = g->params[i] ? ckpt__state_find(s, g->params[i], strlen(g->params[i])) : NULL;
@@ -147,10 +154,10 @@ ckpt_status ckpt_state_group(ckpt_state *s, const ckpt_group_desc *desc, ckpt_er
         if ((status = check_hyper(s, g, i, err)) < 0)
             return status;
     size_t number = s->group_count;
-    s->groups[s->group_count++] = group;     /* first: no hyper-parameter is ever without its group */
+    s->groups[s->group_count++] = group; /* first: no hyper-parameter is ever without its group */
     for (size_t i = 0; i < g->hyper_count; i++) {
         const ckpt_hyper *h = &g->hypers[i];
-        ckpt__buf full = { 0 };
+        ckpt__buf full = {0};
         ckpt__buf_printf(&full, "optimizer.groups.%s.%s", g->name, h->key);
         ckpt_str key = ckpt__arena_str(s->memory, h->key, strlen(h->key));
         status = full.failed || !key.data ? ckpt__fail_memory(err, g->name, 0)

@@ -44,7 +44,7 @@ static int on_progress(void *ctx, uint64_t done, uint64_t total)
     seen++;
     return 0;
 }
-static const ckpt_progress progress = { on_progress, NULL };
+static const ckpt_progress progress = {on_progress, NULL};
 
 /* ---- a state, by every kind of descriptor */
 
@@ -77,10 +77,10 @@ static ckpt_status take(void *ctx, const void *from, size_t size, ckpt_error *e)
 
 static ckpt_state *bind(void)
 {
-    static const int64_t shape[] = { 4 };
-    static const char *const params[] = { "a", "b" };
-    static const ckpt_arena_entry entries[] = { { "a", 0, 1, shape }, { "b", 16, 1, shape } };
-    static const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F32, &lr } };
+    static const int64_t shape[] = {4};
+    static const char *const params[] = {"a", "b"};
+    static const ckpt_arena_entry entries[] = {{"a", 0, 1, shape}, {"b", 16, 1, shape}};
+    static const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F32, &lr}};
     ckpt_state *s = ckpt_state_new();
     ckpt_arena_desc *arena = NEW(ckpt_arena_desc, CKPT_ARENA_DESC_INIT);
     arena->data = weights;
@@ -143,10 +143,11 @@ static void save_and_restore(ckpt_state *s, ckpt_state *other)
     OK(ckpt_restore(s, "a.ckpt", o, report, &err));
     CHECK(weights[7] == 8 && lr == 1 && strcmp(queue, "abcd") == 0);
     const ckpt_device_use *use = ckpt_report_device(report, 0);
-    CHECK(use && use->role_count > CKPT_ROLE_OTHER && use->by_role[CKPT_ROLE_PARAM] == 32 && use->by_role[CKPT_ROLE_EXP_AVG] == 16);
-    ckpt_state *const both[] = { s, other };
-    const ckpt_restore_options *each[] = { o, NEW(ckpt_restore_options, CKPT_RESTORE_OPTIONS_INIT) };
-    ckpt_state_free(other);                   /* it holds the same memory */
+    CHECK(use && use->role_count > CKPT_ROLE_OTHER && use->by_role[CKPT_ROLE_PARAM] == 32 &&
+          use->by_role[CKPT_ROLE_EXP_AVG] == 16);
+    ckpt_state *const both[] = {s, other};
+    const ckpt_restore_options *each[] = {o, NEW(ckpt_restore_options, CKPT_RESTORE_OPTIONS_INIT)};
+    ckpt_state_free(other); /* it holds the same memory */
     OK(ckpt_restore_many(both, 1, "a.ckpt", each, NULL, &err));
     ckpt_guard_options *g = NEW(ckpt_guard_options, CKPT_GUARD_OPTIONS_INIT);
     const ckpt_device idle = ckpt_cuda(0);
@@ -183,13 +184,13 @@ static void run_some(ckpt_state *s)
     ckpt_run_list *list = NULL;
     bool gone[2];
     ckpt_retention_entry entries[2];
-    const ckpt_retention rule = { 1, 0 };
+    const ckpt_retention rule = {1, 0};
     OK(ckpt_run_list_open("run", &list, &err));
     CHECK(ckpt_run_list_count(list) == 2 && !ckpt_run_list_entry(list, 2));
     for (size_t i = 0; i < 2; i++) {
         const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
         CHECK(e->step == 3 - (int64_t)i && e->complete && !*e->why);
-        entries[i] = (ckpt_retention_entry){ e->step, e->complete, e->verified };
+        entries[i] = (ckpt_retention_entry){e->step, e->complete, e->verified};
     }
     ckpt_retention_plan(&rule, entries, 2, gone);
     CHECK(!gone[0] && gone[1]);
@@ -205,7 +206,7 @@ static int on_stats(void *ctx, size_t tensor, const ckpt_tensor_stats *stats)
 
 static void look_at(const char *pickled)
 {
-    static const char *const nothing[] = { "nothing.*" };
+    static const char *const nothing[] = {"nothing.*"};
     ckpt_reader *a = NULL, *b = NULL, *p = NULL;
     ckpt_reader_options *o = NEW(ckpt_reader_options, CKPT_READER_OPTIONS_INIT);
     o->also_count = 1;
@@ -236,7 +237,8 @@ static void look_at(const char *pickled)
     OK(ckpt_diff(a, b, d, same, NULL, &err));
     CHECK(seen > 0 && same->same && same->tensor_count == 4 && same->owned && same->bytes > 0);
     for (size_t i = 0; i < same->tensor_count; i++)
-        CHECK(same->tensors[i]->status == CKPT_DIFF_SAME && same->tensors[i]->elements > 0 && same->tensors[i]->max_rel == 0);
+        CHECK(same->tensors[i]->status == CKPT_DIFF_SAME && same->tensors[i]->elements > 0 &&
+              same->tensors[i]->max_rel == 0);
     CHECK(same->scalar_count > 1 && same->scalars[1]->status == CKPT_DIFF_SAME && !same->scalars[1]->tensor_b);
     ckpt_diff_result_clear(same);
     CHECK(!same->owned && !same->tensors && same->struct_size == (zero ? 0 : sizeof *same));
@@ -246,7 +248,8 @@ static void look_at(const char *pickled)
     CHECK(ckpt_doctor(a, ask, answer, NULL, &err) == CKPT_E_ARGUMENT);
     ask->assume_order = NULL;
     OK(ckpt_doctor(a, ask, answer, NULL, &err));
-    CHECK(answer->loader == CKPT_LOADER_CKPT && answer->place_count > 1 && answer->places[1]->nbytes > 0 && answer->owned);
+    CHECK(answer->loader == CKPT_LOADER_CKPT && answer->place_count > 1 && answer->places[1]->nbytes > 0 &&
+          answer->owned);
     ckpt_doctor_result_clear(answer);
     CHECK(!answer->owned && !answer->places);
     char *text = NULL;

@@ -78,12 +78,13 @@ int main(int argc, char **argv)
         execvp(argv[optind + 2], argv + optind + 2);
         _exit(99);
     }
-    signal(number, SIG_IGN);      /* -g reaches this process too */
+    signal(number, SIG_IGN); /* -g reaches this process too */
     if (child < 0 || waitpid(child, &status, 0) != child)
         return 99;
     if (!WIFSTOPPED(status))
         return WEXITSTATUS(status);
-    if (ptrace(PTRACE_SETOPTIONS, child, NULL, (void *)(long)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL)) != 0)
+    if (ptrace(PTRACE_SETOPTIONS, child, NULL,
+               (void *)(long)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL)) != 0)
         return NO_TRACE;
     if (!reach(child, script, n, &status))
         return WIFEXITED(status) ? TOO_LATE : end_as(status);

@@ -17,12 +17,12 @@ typedef enum fake_kind { FAKE_DEVICE, FAKE_MANAGED, FAKE_HOST, FAKE_REGISTERED, 
 
 /* A live range of memory. FAKE_RESERVED: addresses without memory. */
 typedef struct fake_block {
-    struct fake_block *next;      /* by address, for each device; host blocks in a list of their own */
+    struct fake_block *next; /* by address, for each device; host blocks in a list of their own */
     fake_kind kind;
     int ordinal;
     uint64_t base;
-    size_t size;                  /* as asked for */
-    uint64_t range;               /* of the reservation */
+    size_t size;    /* as asked for */
+    uint64_t range; /* of the reservation */
     CUcontext context;
 } fake_block;
 
@@ -30,14 +30,14 @@ typedef struct fake_device {
     int fd;
     unsigned char *outer, *inner; /* the addresses handed out, without access; and the same memory with it */
     fake_block *blocks;
-    uint64_t cursor;              /* the next search begins here, so that freed addresses are not reused soon */
+    uint64_t cursor; /* the next search begins here, so that freed addresses are not reused soon */
     CUcontext primary;
 } fake_device;
 
 struct CUctx_st {
     CUcontext next;
     int ordinal;
-    int retained;                 /* of a primary context */
+    int retained; /* of a primary context */
     bool primary;
     CUstream legacy;
 };
@@ -46,37 +46,37 @@ typedef enum fake_op_kind { FAKE_COPY, FAKE_SET, FAKE_KERNEL, FAKE_WAIT, FAKE_MA
 
 typedef struct fake_op {
     struct fake_op *next;
-    uint64_t number;              /* over all streams, in the order of the calls */
+    uint64_t number; /* over all streams, in the order of the calls */
     fake_op_kind kind;
     /* copy and set: rows of width bytes, a set writes `value` */
     uint64_t dst, src;
     size_t dst_pitch, src_pitch, width, rows;
     unsigned value;
-    void *staged;                 /* bytes of a pageable source, taken at the call */
+    void *staged; /* bytes of a pageable source, taken at the call */
     /* wait: until the stream has done the operation */
     uint64_t wait_stream, wait_number;
     /* kernel */
     fakecuda_launch launch;
     fakecuda_twin twin;
-    unsigned char *params;        /* 16 bytes apart at least */
+    unsigned char *params; /* 16 bytes apart at least */
     void *pointers[FAKECUDA_PARAMS_MAX];
     size_t sizes[FAKECUDA_PARAMS_MAX], count;
 } fake_op;
 
 struct CUstream_st {
-    CUstream next;                /* the newest first */
-    uint64_t id;                  /* never reused, unlike the address */
+    CUstream next; /* the newest first */
+    uint64_t id;   /* never reused, unlike the address */
     CUcontext context;
     bool blocking, legacy, capturing;
     fake_op *head, *tail;
-    uint64_t last;                /* number of the operation queued last */
+    uint64_t last; /* number of the operation queued last */
 };
 
 struct CUevent_st {
     CUevent next;
     CUcontext context;
     bool recorded;
-    uint64_t stream, number;      /* the stream's id and the operation that the record stands for */
+    uint64_t stream, number; /* the stream's id and the operation that the record stands for */
 };
 
 struct CUmod_st {
@@ -99,7 +99,7 @@ struct fake_state {
     int devices;
     size_t memory;
     fake_device device[FAKE_DEVICES_MAX];
-    fake_block *host;             /* host, registered and managed blocks */
+    fake_block *host; /* host, registered and managed blocks */
     CUcontext contexts;
     CUstream streams;
     CUevent events;
@@ -123,8 +123,8 @@ void fake_unlock(void);
 /* A breach: ends the process; in lax mode returns code. */
 CUresult fake_breach(CUresult code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void *fake_alloc(size_t size);    /* zeroed; dies without memory */
-CUresult fake_start(void);        /* cuInit, once per process */
+void *fake_alloc(size_t size); /* zeroed; dies without memory */
+CUresult fake_start(void);     /* cuInit, once per process */
 
 /* ---- fake_context.c */
 /* The current context; NULL is a breach. */
@@ -149,11 +149,11 @@ CUstream fake_stream(const char *call, CUstream handle, CUresult *r);
 CUstream fake_stream_new(CUcontext context, unsigned flags, bool legacy);
 void fake_stream_drop(CUstream stream);
 fake_op *fake_queue(CUstream stream, fake_op_kind kind);
-void fake_wait_for(CUstream stream, uint64_t id, uint64_t number);    /* queues a wait */
-void fake_run(CUstream stream, uint64_t number);                     /* up to and with the operation */
+void fake_wait_for(CUstream stream, uint64_t id, uint64_t number); /* queues a wait */
+void fake_run(CUstream stream, uint64_t number);                   /* up to and with the operation */
 void fake_run_context(CUcontext context);
 void fake_run_all(void);
-bool fake_pending(uint64_t p, size_t n);                              /* does queued work touch these bytes? */
+bool fake_pending(uint64_t p, size_t n); /* does queued work touch these bytes? */
 void fake_execute(fake_op *op);
 
 /* ---- fake_kernel.c */

@@ -11,7 +11,7 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext context);
 
 static __thread struct {
     CUcontext context;
-    bool pushed;                  /* by a push; cuCtxSetCurrent needs no pop */
+    bool pushed; /* by a push; cuCtxSetCurrent needs no pop */
 } stack[FAKE_STACK_MAX];
 static __thread int depth;
 static CUcontext dead;
@@ -71,7 +71,7 @@ static void context_drop(CUcontext context)
             *c = context->next;
             break;
         }
-    context->next = dead;         /* kept: a new context at the same address would make stale handles look live */
+    context->next = dead; /* kept: a new context at the same address would make stale handles look live */
     dead = context;
 }
 
@@ -303,7 +303,7 @@ API cuCtxPopCurrent_v2(CUcontext *out)
         return fake_end(fault);
     if (depth == 0)
         return fake_end(fake_breach(CUDA_ERROR_INVALID_CONTEXT, "cuCtxPopCurrent_v2 of an empty stack: more pops than "
-                                    "pushes"));
+                                                                "pushes"));
     depth--;
     fake.pushed -= stack[depth].pushed;
     if (out)
@@ -357,7 +357,10 @@ static const struct {
     CUresult code;
     const char *name, *text;
 } errors[] = {
-#define ERROR(name, text) { name, #name, text }
+#define ERROR(name, text)                                                                                              \
+    {                                                                                                                  \
+        name, #name, text                                                                                              \
+    }
     ERROR(CUDA_SUCCESS, "no error"),
     ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
     ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),

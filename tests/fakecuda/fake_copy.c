@@ -9,8 +9,8 @@ void fake_execute(fake_op *op)
     if (op->kind == FAKE_KERNEL)
         fake_run_kernel(op);
     for (size_t i = 0; i < op->rows && op->kind == FAKE_COPY; i++) {
-        const unsigned char *src = op->staged ? (const unsigned char *)op->staged + i * op->width
-                                              : fake_touch(op->src + i * op->src_pitch);
+        const unsigned char *src =
+            op->staged ? (const unsigned char *)op->staged + i * op->width : fake_touch(op->src + i * op->src_pitch);
         memmove(fake_touch(op->dst + i * op->dst_pitch), src, op->width);
     }
     for (size_t i = 0; i < op->rows && op->kind == FAKE_SET; i++)
@@ -101,7 +101,7 @@ static CUresult copy(const char *call, const shape *s, direction to, CUstream ha
 
 static shape line(uint64_t dst, uint64_t src, size_t n)
 {
-    return (shape){ dst, src, n, n, n, 1 };
+    return (shape){dst, src, n, n, n, 1};
 }
 
 API cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t n)
@@ -157,9 +157,12 @@ static CUresult copy_2d(const char *call, const CUDA_MEMCPY2D *c, CUstream handl
         r = CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS)
         return fake_end(r);
-    shape s = { to_host ? (uint64_t)(uintptr_t)c->dstHost : c->dstDevice,
-                from_host ? (uint64_t)(uintptr_t)c->srcHost : c->srcDevice, dst_pitch, src_pitch, c->WidthInBytes,
-                c->Height };
+    shape s = {to_host ? (uint64_t)(uintptr_t)c->dstHost : c->dstDevice,
+               from_host ? (uint64_t)(uintptr_t)c->srcHost : c->srcDevice,
+               dst_pitch,
+               src_pitch,
+               c->WidthInBytes,
+               c->Height};
     s.dst += c->dstY * dst_pitch + c->dstXInBytes;
     s.src += c->srcY * src_pitch + c->srcXInBytes;
     return fake_end(copy_locked(call, &s, from_host ? TO_DEVICE : to_host ? TO_HOST : ON_DEVICE, handle, async));

@@ -8,7 +8,7 @@
 
 /* Kernels that the program registered. */
 static CUfunction registered;
-static int launched_on;           /* the device of the twin that runs now */
+static int launched_on; /* the device of the twin that runs now */
 static const char *launched;
 
 static void fill(CUfunction f, const char *name, fakecuda_twin twin, const size_t *sizes, size_t count)
@@ -41,8 +41,8 @@ void fakecuda_register_kernel(const char *name, fakecuda_twin twin, const size_t
 
 static CUresult load(const char *call, CUmodule *out, const void *image)
 {
-    static const unsigned char fatbin[] = { 0x50, 0xed, 0x55, 0xba }, wrapper[] = { 0xb1, 0x43, 0x62, 0x46 };
-    static const unsigned char elf[] = { 0x7f, 'E', 'L', 'F' };
+    static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba}, wrapper[] = {0xb1, 0x43, 0x62, 0x46};
+    static const unsigned char elf[] = {0x7f, 'E', 'L', 'F'};
     CUresult r = fake_begin(call, FAKE_WORK);
     CUcontext current = r == CUDA_SUCCESS ? fake_current(call) : NULL;
     if (r == CUDA_SUCCESS && !current)
@@ -239,7 +239,7 @@ API cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, unsigned gz, uns
 
 void fake_run_kernel(const fake_op *op)
 {
-    void *params[FAKECUDA_PARAMS_MAX + 1] = { NULL };
+    void *params[FAKECUDA_PARAMS_MAX + 1] = {NULL};
     memcpy(params, op->pointers, op->count * sizeof *params);
     launched = op->launch.name;
     launched_on = op->launch.ordinal;

@@ -85,8 +85,8 @@ static fake_block *block_new(fake_kind kind, int ordinal, uint64_t base, size_t 
 
 static void unlink_block(fake_block *block)
 {
-    fake_block **at = block->kind == FAKE_DEVICE || block->kind == FAKE_RESERVED ? &fake.device[block->ordinal].blocks
-                                                                                 : &fake.host;
+    fake_block **at =
+        block->kind == FAKE_DEVICE || block->kind == FAKE_RESERVED ? &fake.device[block->ordinal].blocks : &fake.host;
     while (*at && *at != block)
         at = &(*at)->next;
     if (*at)
@@ -166,7 +166,7 @@ static void device_free(fake_block *b)
     uint64_t last = (offset + b->size) / page * page;
     memset(fake_touch(b->base), FRESH, first > offset && first - offset < b->size ? first - offset : 0);
     if (last > first)
-        madvise(d->inner + first, last - first, MADV_REMOVE);   /* gives the memory back, and the bytes are gone */
+        madvise(d->inner + first, last - first, MADV_REMOVE); /* gives the memory back, and the bytes are gone */
     unlink_block(b);
     free(b);
 }
@@ -434,8 +434,9 @@ static bool attribute(CUpointer_attribute name, const fake_block *b, void *value
         *(CUcontext *)value = b ? b->context : NULL;
         return true;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)value = !b ? 0 : b->kind == FAKE_HOST || b->kind == FAKE_REGISTERED ? CU_MEMORYTYPE_HOST
-                                                                                         : CU_MEMORYTYPE_DEVICE;
+        *(unsigned *)value = !b                                                   ? 0
+                             : b->kind == FAKE_HOST || b->kind == FAKE_REGISTERED ? CU_MEMORYTYPE_HOST
+                                                                                  : CU_MEMORYTYPE_DEVICE;
         return true;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *(unsigned *)value = b && b->kind == FAKE_MANAGED;

@@ -92,7 +92,7 @@ static void run(CUstream stream, uint64_t number)
                 run(other, op->wait_number);
         }
         if (stream->head != op)
-            continue;             /* done on the way */
+            continue; /* done on the way */
         fake_execute(op);
         stream->head = op->next;
         if (!stream->head)
@@ -110,7 +110,7 @@ void fake_run_all(void)
 void fake_run(CUstream stream, uint64_t number)
 {
     if (fake.reverse)
-        fake_run_all();           /* the list has the newest stream first */
+        fake_run_all(); /* the list has the newest stream first */
     run(stream, number);
 }
 
@@ -375,7 +375,7 @@ static CUresult elapsed(const char *call, float *milliseconds, CUevent start, CU
     CUevent a = live_event(call, start), b = live_event(call, end);
     if (!a || !b || !a->recorded || !b->recorded)
         return fake_end(CUDA_ERROR_INVALID_HANDLE);
-    *milliseconds = 0;            /* simulated time stands still */
+    *milliseconds = 0; /* simulated time stands still */
     return fake_end(CUDA_SUCCESS);
 }
 

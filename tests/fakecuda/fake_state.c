@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct fake_state fake = { .strict = true, .leaks = true };
+struct fake_state fake = {.strict = true, .leaks = true};
 const char fakecuda_marker[] = "fakecuda";
 
 static pthread_mutex_t lock;

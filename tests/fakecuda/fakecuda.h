@@ -59,7 +59,7 @@ enum { FAKECUDA_EXIT = 97 };
  * A twin runs when the stream gets to it, on the thread that waits. It must not call the driver. */
 typedef struct fakecuda_launch {
     const char *name;
-    int ordinal;                  /* the device */
+    int ordinal; /* the device */
     unsigned grid[3], block[3];
     unsigned shared_bytes;
     /* Where the twin may touch the memory behind a device pointer (or a page-locked or managed one). range() wants
@@ -77,10 +77,10 @@ enum { FAKECUDA_PARAMS_MAX = 64 };
 #else
 #define FAKECUDA_C extern
 #endif
-#define FAKECUDA_TWIN(kernel, ...)                                                                                    \
-    FAKECUDA_C FAKECUDA_EXPORT const size_t fakecuda_params_##kernel[];                                               \
-    const size_t fakecuda_params_##kernel[] = { __VA_ARGS__, 0 };                                                     \
-    FAKECUDA_C FAKECUDA_EXPORT void fakecuda_twin_##kernel(const fakecuda_launch *launch, void **params);             \
+#define FAKECUDA_TWIN(kernel, ...)                                                                                     \
+    FAKECUDA_C FAKECUDA_EXPORT const size_t fakecuda_params_##kernel[];                                                \
+    const size_t fakecuda_params_##kernel[] = {__VA_ARGS__, 0};                                                        \
+    FAKECUDA_C FAKECUDA_EXPORT void fakecuda_twin_##kernel(const fakecuda_launch *launch, void **params);              \
     void fakecuda_twin_##kernel(const fakecuda_launch *launch, void **params)
 #define FAKECUDA_PARAM(type, i) (*(const type *)params[i])
 
@@ -97,19 +97,19 @@ FAKECUDA_EXPORT void fakecuda_register_kernel(const char *name, fakecuda_twin tw
 /* The n-th driver call from now on fails with `code` (n = 0: none), counting starts anew. Calls that only name an error
  * are not counted. */
 FAKECUDA_EXPORT void fakecuda_fail_at(uint64_t n, int code, int once);
-FAKECUDA_EXPORT uint64_t fakecuda_calls(void);              /* since the last fakecuda_fail_at */
-FAKECUDA_EXPORT const char *fakecuda_failed_call(void);     /* the call that the fault hit; NULL: not reached */
+FAKECUDA_EXPORT uint64_t fakecuda_calls(void);          /* since the last fakecuda_fail_at */
+FAKECUDA_EXPORT const char *fakecuda_failed_call(void); /* the call that the fault hit; NULL: not reached */
 
 FAKECUDA_EXPORT void fakecuda_set_reverse(int on);
 FAKECUDA_EXPORT void fakecuda_set_strict(int on);
 
 typedef struct fakecuda_counts {
-    size_t allocations;           /* device and managed memory */
-    size_t host;                  /* page-locked memory, allocated or registered */
+    size_t allocations; /* device and managed memory */
+    size_t host;        /* page-locked memory, allocated or registered */
     size_t streams, events, modules;
-    size_t contexts;              /* made by cuCtxCreate */
-    size_t pending;               /* operations queued and not done */
-    long pushed;                  /* pushes less pops, of all threads */
+    size_t contexts; /* made by cuCtxCreate */
+    size_t pending;  /* operations queued and not done */
+    long pushed;     /* pushes less pops, of all threads */
 } fakecuda_counts;
 FAKECUDA_EXPORT void fakecuda_live(fakecuda_counts *out);
 

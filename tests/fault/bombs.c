@@ -24,7 +24,7 @@ static int make(const char *to)
     for (size_t i = 0; i < BOMB_PICKLES; i++) {
         const bomb_pickle *p = &bomb_pickles[i];
         bomb_make(in(to, "stored-", p->name), p, SIZE, STORED);
-        if (!p->sound)            /* small enough to be read */
+        if (!p->sound) /* small enough to be read */
             bomb_make(in(to, "small-", p->name), p, SIZE / 4, STORED);
         if (i % 3 == 0)
             bomb_make(in(to, "deflated-", p->name), p, INFLATED, DEFLATED);
@@ -42,9 +42,10 @@ static int make(const char *to)
                      ",\"t%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}", "}", SIZE);
     bomb_safetensors(in(to, "", "metadata.safetensors"), "{\"__metadata__\":{\"a\":\"\"", ",\"%zu\":\"\"",
                      "},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", SIZE);
-    bomb_folder(in(to, "", "trained"), "trainer_state.json", "model.safetensors", "{\"global_step\":1,\"log_history\":[{}",
-                ",{\"step\":%zu,\"loss\":1.5}", "]}", SIZE);
-    bomb_folder(in(to, "", "configured"), "config.json", "model.safetensors", "{\"model_type\":\"x\",\"a\":[[]", ",[]", "]}", SIZE);
+    bomb_folder(in(to, "", "trained"), "trainer_state.json", "model.safetensors",
+                "{\"global_step\":1,\"log_history\":[{}", ",{\"step\":%zu,\"loss\":1.5}", "]}", SIZE);
+    bomb_folder(in(to, "", "configured"), "config.json", "model.safetensors", "{\"model_type\":\"x\",\"a\":[[]", ",[]",
+                "]}", SIZE);
     return 0;
 }
 
@@ -54,7 +55,7 @@ static int run(uint64_t size, char **argv)
     struct rusage used;
     pid_t pid = fork();
     if (pid == 0) {
-        struct rlimit most = { (rlim_t)8 << 30, (rlim_t)8 << 30 };
+        struct rlimit most = {(rlim_t)8 << 30, (rlim_t)8 << 30};
         if (size)
             setrlimit(RLIMIT_AS, &most);
         alarm(120);

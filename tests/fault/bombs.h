@@ -20,39 +20,57 @@ typedef enum bomb_box { STORED, DEFLATED, BARE, LEGACY } bomb_box;
 /* A pickle: head, then unit as often as its size asks for, then tail. */
 typedef struct bomb_pickle {
     const char *name;
-    struct { const char *data; size_t size; } head, unit, tail;
-    bool sound;                   /* stored it is no bomb: what it takes suits its size */
+    struct {
+        const char *data;
+        size_t size;
+    } head, unit, tail;
+    bool sound; /* stored it is no bomb: what it takes suits its size */
 } bomb_pickle;
 
-#define BOMB_TEXT(x) { x, sizeof(x) - 1 }
+#define BOMB_TEXT(x)                                                                                                   \
+    {                                                                                                                  \
+        x, sizeof(x) - 1                                                                                               \
+    }
 #define BOMB_ID "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\4t"
-#define BOMB_TENSORS \
-    "\x80\2" "ctorch._utils\n_rebuild_tensor_v2\nq\0000" "(" BOMB_ID "QK\0K\2\x85K\1\x85\x89" \
-    "ccollections\nOrderedDict\n)Rtq\001" "0"
+#define BOMB_TENSORS                                                                                                   \
+    "\x80\2"                                                                                                           \
+    "ctorch._utils\n_rebuild_tensor_v2\nq\0000"                                                                        \
+    "(" BOMB_ID "QK\0K\2\x85K\1\x85\x89"                                                                               \
+    "ccollections\nOrderedDict\n)Rtq\001"                                                                              \
+    "0"
 
 static const bomb_pickle bomb_pickles[] = {
-    { "lists", BOMB_TEXT("\x80\2]("), BOMB_TEXT("]"), BOMB_TEXT("e."), false },
-    { "dicts", BOMB_TEXT("\x80\2]("), BOMB_TEXT("}"), BOMB_TEXT("e."), false },
-    { "sets", BOMB_TEXT("\x80\4]("), BOMB_TEXT("\x8f"), BOMB_TEXT("e."), false },
-    { "nones", BOMB_TEXT("\x80\2]("), BOMB_TEXT("N"), BOMB_TEXT("e."), true },
-    { "ints", BOMB_TEXT("\x80\2]("), BOMB_TEXT("J\1\2\3\0M\7\7"), BOMB_TEXT("e."), true },
-    { "floats", BOMB_TEXT("\x80\2]("), BOMB_TEXT("G?\xf0\0\0\0\0\0\1"), BOMB_TEXT("e."), true },
-    { "texts", BOMB_TEXT("\x80\2]("), BOMB_TEXT("X\1\0\0\0a"), BOMB_TEXT("e."), true },
-    { "short-texts", BOMB_TEXT("\x80\4]("), BOMB_TEXT("\x8c\0"), BOMB_TEXT("e."), false },
-    { "tuples", BOMB_TEXT("\x80\2]("), BOMB_TEXT("N\x85"), BOMB_TEXT("e."), false },
-    { "entries", BOMB_TEXT("\x80\2}("), BOMB_TEXT("K\1N"), BOMB_TEXT("u."), true },
-    { "objects", BOMB_TEXT("\x80\2" "ca\nb\nq\0000]("), BOMB_TEXT("h\0)R"), BOMB_TEXT("e."), false },
-    { "ordered-dicts", BOMB_TEXT("\x80\2" "ccollections\nOrderedDict\nq\0000]("), BOMB_TEXT("h\0)R"), BOMB_TEXT("e."), false },
-    { "globals", BOMB_TEXT("\x80\2]("), BOMB_TEXT("ca\nb\n"), BOMB_TEXT("e."), false },
-    { "bytes", BOMB_TEXT("\x80\2" "c_codecs\nencode\nq\0X\2\0\0\0abX\6\0\0\0latin1\x86q\00100]("), BOMB_TEXT("h\0h\1R"), BOMB_TEXT("e."), false },
-    { "memo", BOMB_TEXT("\x80\4]"), BOMB_TEXT("\x94"), BOMB_TEXT("."), true },
-    { "far-memo", BOMB_TEXT("\x80\2]"), BOMB_TEXT("r\xff\xff\xff\x7fr\xf7\xff\xff\x7f"), BOMB_TEXT("."), true },
-    { "twice", BOMB_TEXT("\x80\2]2"), BOMB_TEXT("2"), BOMB_TEXT("."), true },
-    { "left", BOMB_TEXT("\x80\2]"), BOMB_TEXT("]"), BOMB_TEXT("."), true },
-    { "marks", BOMB_TEXT("\x80\2]"), BOMB_TEXT("("), BOMB_TEXT("l."), true },
-    { "tensors", BOMB_TEXT(BOMB_TENSORS "]("), BOMB_TEXT("h\0h\1R"), BOMB_TEXT("e."), false },
-    { "one-tensor", BOMB_TEXT(BOMB_TENSORS "h\0h\1Rq\0020]("), BOMB_TEXT("h\2"), BOMB_TEXT("e."), false },
-    { "persistent", BOMB_TEXT("\x80\2" BOMB_ID "q\0000]("), BOMB_TEXT("h\0Q"), BOMB_TEXT("e."), false },
+    {"lists", BOMB_TEXT("\x80\2]("), BOMB_TEXT("]"), BOMB_TEXT("e."), false},
+    {"dicts", BOMB_TEXT("\x80\2]("), BOMB_TEXT("}"), BOMB_TEXT("e."), false},
+    {"sets", BOMB_TEXT("\x80\4]("), BOMB_TEXT("\x8f"), BOMB_TEXT("e."), false},
+    {"nones", BOMB_TEXT("\x80\2]("), BOMB_TEXT("N"), BOMB_TEXT("e."), true},
+    {"ints", BOMB_TEXT("\x80\2]("), BOMB_TEXT("J\1\2\3\0M\7\7"), BOMB_TEXT("e."), true},
+    {"floats", BOMB_TEXT("\x80\2]("), BOMB_TEXT("G?\xf0\0\0\0\0\0\1"), BOMB_TEXT("e."), true},
+    {"texts", BOMB_TEXT("\x80\2]("), BOMB_TEXT("X\1\0\0\0a"), BOMB_TEXT("e."), true},
+    {"short-texts", BOMB_TEXT("\x80\4]("), BOMB_TEXT("\x8c\0"), BOMB_TEXT("e."), false},
+    {"tuples", BOMB_TEXT("\x80\2]("), BOMB_TEXT("N\x85"), BOMB_TEXT("e."), false},
+    {"entries", BOMB_TEXT("\x80\2}("), BOMB_TEXT("K\1N"), BOMB_TEXT("u."), true},
+    {"objects",
+     BOMB_TEXT("\x80\2"
+               "ca\nb\nq\0000]("),
+     BOMB_TEXT("h\0)R"), BOMB_TEXT("e."), false},
+    {"ordered-dicts",
+     BOMB_TEXT("\x80\2"
+               "ccollections\nOrderedDict\nq\0000]("),
+     BOMB_TEXT("h\0)R"), BOMB_TEXT("e."), false},
+    {"globals", BOMB_TEXT("\x80\2]("), BOMB_TEXT("ca\nb\n"), BOMB_TEXT("e."), false},
+    {"bytes",
+     BOMB_TEXT("\x80\2"
+               "c_codecs\nencode\nq\0X\2\0\0\0abX\6\0\0\0latin1\x86q\00100]("),
+     BOMB_TEXT("h\0h\1R"), BOMB_TEXT("e."), false},
+    {"memo", BOMB_TEXT("\x80\4]"), BOMB_TEXT("\x94"), BOMB_TEXT("."), true},
+    {"far-memo", BOMB_TEXT("\x80\2]"), BOMB_TEXT("r\xff\xff\xff\x7fr\xf7\xff\xff\x7f"), BOMB_TEXT("."), true},
+    {"twice", BOMB_TEXT("\x80\2]2"), BOMB_TEXT("2"), BOMB_TEXT("."), true},
+    {"left", BOMB_TEXT("\x80\2]"), BOMB_TEXT("]"), BOMB_TEXT("."), true},
+    {"marks", BOMB_TEXT("\x80\2]"), BOMB_TEXT("("), BOMB_TEXT("l."), true},
+    {"tensors", BOMB_TEXT(BOMB_TENSORS "]("), BOMB_TEXT("h\0h\1R"), BOMB_TEXT("e."), false},
+    {"one-tensor", BOMB_TEXT(BOMB_TENSORS "h\0h\1Rq\0020]("), BOMB_TEXT("h\2"), BOMB_TEXT("e."), false},
+    {"persistent", BOMB_TEXT("\x80\2" BOMB_ID "q\0000]("), BOMB_TEXT("h\0Q"), BOMB_TEXT("e."), false},
 };
 enum { BOMB_PICKLES = sizeof bomb_pickles / sizeof *bomb_pickles };
 
@@ -80,7 +98,7 @@ static inline void bomb_record(bomb_zip *z, const char *name, const void *data, 
     size_t at = z->file.size, room = n + n / 1000 + 1000, packed = n;
     void *coded = deflated ? malloc(room) : NULL;
     if (deflated) {
-        z_stream s = { .zalloc = NULL };
+        z_stream s = {.zalloc = NULL};
         deflateInit2(&s, 9, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
         s.next_in = (unsigned char *)(uintptr_t)data;
         s.avail_in = (uInt)n;
@@ -138,13 +156,14 @@ static inline void bomb_write(const char *path, ckpt__buf *b)
 
 static inline void bomb_put_pickle(const char *path, ckpt__buf *pickle, bomb_box box)
 {
-    static const char front[] = "\x80\2\x8a\nl\xfc\x9c" "F\xf9 j\xa8P\x19.\x80\2M\xe9\3.\x80\2}(X\20\0\0\0protocol_versionM\xe9\3"
+    static const char front[] = "\x80\2\x8a\nl\xfc\x9c"
+                                "F\xf9 j\xa8P\x19.\x80\2M\xe9\3.\x80\2}(X\20\0\0\0protocol_versionM\xe9\3"
                                 "X\15\0\0\0little_endian\x88X\12\0\0\0type_sizes}(X\5\0\0\0shortK\2X\3\0\0\0intK\4"
                                 "X\4\0\0\0longK\4uu.";
     static const char back[] = "\x80\2]X\1\0\0\0000a.\4\0\0\0\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@";
-    bomb_zip z = { .count = 0 };
+    bomb_zip z = {.count = 0};
     if (box == LEGACY) {
-        ckpt__buf b = { 0 };
+        ckpt__buf b = {0};
         ckpt__buf_add(&b, front, sizeof front - 1);
         ckpt__buf_add(&b, pickle->data, pickle->size);
         ckpt__buf_add(&b, back, sizeof back - 1);
@@ -167,8 +186,8 @@ static inline void bomb_put_pickle(const char *path, ckpt__buf *pickle, bomb_box
 
 static inline void bomb_make(const char *path, const bomb_pickle *p, size_t size, bomb_box box)
 {
-    ckpt__buf b = { 0 };
-    const char *id = box == LEGACY ? memmem(p->head.data, p->head.size, "K\4t", 3) : NULL;     /* of a view: none */
+    ckpt__buf b = {0};
+    const char *id = box == LEGACY ? memmem(p->head.data, p->head.size, "K\4t", 3) : NULL; /* of a view: none */
     size_t before = id ? (size_t)(id - p->head.data) + 2 : p->head.size;
     ckpt__buf_add(&b, p->head.data, before);
     if (id)
@@ -182,7 +201,7 @@ static inline void bomb_make(const char *path, const bomb_pickle *p, size_t size
 /* So many levels of lists, each of the one below so many times. */
 static inline void bomb_shared(const char *path, const char *leaf, size_t leaf_size, int levels, int times)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__buf_add(&b, "\x80\2", 2);
     ckpt__buf_add(&b, leaf, leaf_size);
     ckpt__buf_add(&b, "q\3", 2);
@@ -202,7 +221,7 @@ static inline void bomb_shared(const char *path, const char *leaf, size_t leaf_s
 /* Dicts in dicts, all below the same key of so many bytes, and a leaf in each. */
 static inline void bomb_keys(const char *path, const char *leaf, size_t leaf_size, size_t key, int levels)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__buf_add(&b, "\x80\2X", 3);
     bomb_number(&b, key, 4);
     bomb_repeat(&b, "k", 1, key);
@@ -219,7 +238,7 @@ static inline void bomb_keys(const char *path, const char *leaf, size_t leaf_siz
 /* A list in a list in a list ... */
 static inline void bomb_deep(const char *path, int levels)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__buf_add(&b, "\x80\2", 2);
     bomb_repeat(&b, "](", 2, 2 * (size_t)levels);
     bomb_repeat(&b, "e", 1, (size_t)levels);
@@ -238,7 +257,7 @@ static inline void bomb_text(ckpt__buf *b, const char *head, const char *unit, c
 
 static inline void bomb_safetensors(const char *path, const char *head, const char *unit, const char *tail, size_t size)
 {
-    ckpt__buf text = { 0 }, b = { 0 };
+    ckpt__buf text = {0}, b = {0};
     bomb_text(&text, head, unit, tail, size);
     bomb_number(&b, text.size, 8);
     ckpt__buf_add(&b, text.data, text.size);
@@ -248,11 +267,11 @@ static inline void bomb_safetensors(const char *path, const char *head, const ch
 }
 
 /* A directory with a model of one tensor, and the JSON. */
-static inline void bomb_folder(const char *path, const char *json, const char *model, const char *head, const char *unit,
-                               const char *tail, size_t size)
+static inline void bomb_folder(const char *path, const char *json, const char *model, const char *head,
+                               const char *unit, const char *tail, size_t size)
 {
     char name[700];
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     mkdir(path, 0777);
     snprintf(name, sizeof name, "%s/%s", path, model);
     bomb_safetensors(name, "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "", "", 0);

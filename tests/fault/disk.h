@@ -10,19 +10,19 @@
 
 typedef struct model {
     const char *name;
-    bool journal;                 /* changes of directories reach the disk in their order, whatever directory it is; else
+    bool journal;         /* changes of directories reach the disk in their order, whatever directory it is; else
                                    * each by itself, and only the fsync of that directory makes sure of it */
-    bool ordered;                 /* and a file's bytes before the change that comes after them (ext4's data=ordered) */
-    unsigned grain;               /* bytes that are written or lost together */
-    unsigned char filler;         /* of what was never written */
+    bool ordered;         /* and a file's bytes before the change that comes after them (ext4's data=ordered) */
+    unsigned grain;       /* bytes that are written or lost together */
+    unsigned char filler; /* of what was never written */
 } model;
 
 static const model models[] = {
-    { "each entry by itself, torn at 512", false, false, 512, 0 },
-    { "each entry by itself, torn at 4096, old bytes", false, false, 4096, 0xa5 },
-    { "journal, torn at 4096", true, false, 4096, 0 },
-    { "journal, torn at 512, old bytes", true, false, 512, 0xa5 },
-    { "journal, data first", true, true, 4096, 0 },
+    {"each entry by itself, torn at 512", false, false, 512, 0},
+    {"each entry by itself, torn at 4096, old bytes", false, false, 4096, 0xa5},
+    {"journal, torn at 4096", true, false, 4096, 0},
+    {"journal, torn at 512, old bytes", true, false, 512, 0xa5},
+    {"journal, data first", true, true, 4096, 0},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -118,7 +118,10 @@ static size_t surviving_entries(crash *c, entry *entries, size_t *cut)
 
 /* ---- a file's bytes */
 
-typedef struct content { char *data; uint64_t size, capacity; } content;
+typedef struct content {
+    char *data;
+    uint64_t size, capacity;
+} content;
 
 static void resize(content *f, uint64_t size, int filler)
 {
@@ -159,7 +162,7 @@ static uint64_t surviving_size(crash *c, int ino, size_t from, uint64_t size)
 
 static content surviving_bytes(crash *c, int ino, size_t cut)
 {
-    content f = { NULL, 0, 0 };
+    content f = {NULL, 0, 0};
     size_t sure = synced[ino];
     if (c->m->ordered && cut > sure)
         sure = cut;

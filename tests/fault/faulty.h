@@ -26,65 +26,68 @@
 enum { SHORT_ONE = -1, SHORT_HALF = -2, SHORT_ODD = -3 };
 
 /* X(call, one of these words is in the message of its failure, what it fails with in turn) */
-#define FAULTS(X)                                                                                                     \
-    X(open, "open", EMFILE, EIO, ENFILE, EACCES, EINTR)                                                               \
-    X(openat, "open|create|read|remove|sync", EMFILE, ENOSPC, ENFILE, EIO, EDQUOT, EACCES, EINTR)                  \
-    X(open_direct, "open", EINVAL, EIO, EMFILE, EOPNOTSUPP)                                                           \
-    X(open_above, "open|sync", EMFILE, EIO, ENFILE)                                                                   \
-    X(openat2, "open", EMFILE, EIO, ENFILE, EACCES, EINTR, ENOSYS)                                                    \
-    X(close, "close", EIO, ENOSPC, EINTR, EDQUOT)                                                                     \
-    X(dup, "open|read|look|descriptor", EMFILE)                                                                       \
-    X(fcntl, "lock|descriptor|open|read|look", ENOLCK, EIO, EINTR, EINVAL)                                            \
-    X(read, "read", EIO, EINTR, SHORT_ONE, SHORT_HALF)                                                                \
-    X(pread, "read", EIO, SHORT_ODD, EINTR, SHORT_ONE, SHORT_HALF, ESTALE)                                            \
-    X(write, "write", ENOSPC, EIO, EINTR, SHORT_ONE, EDQUOT, SHORT_HALF, EFBIG)                                       \
-    X(pwrite, "write", ENOSPC, SHORT_ODD, EIO, SHORT_HALF, EDQUOT, EINTR, EFBIG, SHORT_ONE)                           \
-    X(pwrite_direct, "write", EINVAL, ENOSPC, SHORT_ODD, EIO, SHORT_HALF, EDQUOT, EINTR, EFBIG, SHORT_ONE)            \
-    X(fallocate, "reserve", ENOSPC, EDQUOT, EINTR, EOPNOTSUPP, EIO, EFBIG)                                            \
-    X(ftruncate, "write|size|cut|truncate", EIO, ENOSPC, EINTR, EFBIG)                                                \
-    X(fsync, "fsync|sync", EIO, ENOSPC, EDQUOT)                                                                       \
-    X(fdatasync, "fdatasync|sync", EIO, ENOSPC, EDQUOT)                                                               \
+#define FAULTS(X)                                                                                                      \
+    X(open, "open", EMFILE, EIO, ENFILE, EACCES, EINTR)                                                                \
+    X(openat, "open|create|read|remove|sync", EMFILE, ENOSPC, ENFILE, EIO, EDQUOT, EACCES, EINTR)                      \
+    X(open_direct, "open", EINVAL, EIO, EMFILE, EOPNOTSUPP)                                                            \
+    X(open_above, "open|sync", EMFILE, EIO, ENFILE)                                                                    \
+    X(openat2, "open", EMFILE, EIO, ENFILE, EACCES, EINTR, ENOSYS)                                                     \
+    X(close, "close", EIO, ENOSPC, EINTR, EDQUOT)                                                                      \
+    X(dup, "open|read|look|descriptor", EMFILE)                                                                        \
+    X(fcntl, "lock|descriptor|open|read|look", ENOLCK, EIO, EINTR, EINVAL)                                             \
+    X(read, "read", EIO, EINTR, SHORT_ONE, SHORT_HALF)                                                                 \
+    X(pread, "read", EIO, SHORT_ODD, EINTR, SHORT_ONE, SHORT_HALF, ESTALE)                                             \
+    X(write, "write", ENOSPC, EIO, EINTR, SHORT_ONE, EDQUOT, SHORT_HALF, EFBIG)                                        \
+    X(pwrite, "write", ENOSPC, SHORT_ODD, EIO, SHORT_HALF, EDQUOT, EINTR, EFBIG, SHORT_ONE)                            \
+    X(pwrite_direct, "write", EINVAL, ENOSPC, SHORT_ODD, EIO, SHORT_HALF, EDQUOT, EINTR, EFBIG, SHORT_ONE)             \
+    X(fallocate, "reserve", ENOSPC, EDQUOT, EINTR, EOPNOTSUPP, EIO, EFBIG)                                             \
+    X(ftruncate, "write|size|cut|truncate", EIO, ENOSPC, EINTR, EFBIG)                                                 \
+    X(fsync, "fsync|sync", EIO, ENOSPC, EDQUOT)                                                                        \
+    X(fdatasync, "fdatasync|sync", EIO, ENOSPC, EDQUOT)                                                                \
     X(sync_file_range, "disk", EIO, ENOSPC, EDQUOT, ENOSYS, EINVAL, EINTR)                                             \
-    X(mkdir, "create|make", ENOSPC, EDQUOT, EIO, EROFS)                                                               \
-    X(mkdirat, "create|make|rename", ENOSPC, EDQUOT, EIO, EROFS)                                                      \
-    X(rename, "rename", EIO, ENOSPC, EDQUOT)                                                                          \
-    X(renameat, "rename|move|replace", EIO, ENOSPC, EDQUOT)                                                           \
-    X(renameat2, "rename|exchange|move", EIO, EINVAL, ENOSPC, ENOSYS, EDQUOT)                                         \
-    X(linkat, "rename|link", EIO, EPERM, ENOSPC)                                                                      \
-    X(unlink, "remove", EIO, EROFS, EACCES)                                                                           \
-    X(unlinkat, "remove", EIO, EROFS, EACCES)                                                                         \
-    X(rmdir, "remove", EIO, EROFS, EACCES)                                                                            \
-    X(stat, "look|stat|open", EIO, EACCES)                                                                            \
-    X(lstat, "look|stat|open", EIO, EACCES)                                                                           \
-    X(fstat, "look|stat|open|read", EIO, ENOMEM)                                                                      \
-    X(fstatat, "look|stat|open|read", EIO, EACCES)                                                                    \
-    X(readlinkat, "link|open", EIO, EACCES)                                                                           \
-    X(faccessat, "look|open", EIO, EACCES)                                                                            \
-    X(realpath, "resolve|path|open", EIO, ENOMEM)                                                                     \
-    X(opendir, "read|open", EMFILE, EIO, ENOMEM)                                                                      \
-    X(fdopendir, "read|open", ENOMEM)                                                                                 \
-    X(readdir, "read", EIO)                                                                                           \
-    X(getdents64, "read", EIO, ENOMEM)                                                                                \
-    X(fchmod, "mode", EPERM, EIO)                                                                                     \
-    X(fchmodat, "mode|remove", EPERM, EIO)                                                                            \
-    X(fchown, "owner", EPERM, EIO)                                                                                    \
-    X(getrandom, "random", EAGAIN, ENOSYS, SHORT_ONE, EINTR)                                                          \
-    X(process_vm_readv, "memory", EPERM, ENOSYS)                                                                      \
-    X(madvise, "memory", EINVAL)                                                                                      \
-    X(mmap, "memory", ENOMEM)                                                                                         \
-    X(gethostname, "host", ENAMETOOLONG)                                                                              \
-    X(pthread_create, "thread", EAGAIN)                                                                               \
+    X(mkdir, "create|make", ENOSPC, EDQUOT, EIO, EROFS)                                                                \
+    X(mkdirat, "create|make|rename", ENOSPC, EDQUOT, EIO, EROFS)                                                       \
+    X(rename, "rename", EIO, ENOSPC, EDQUOT)                                                                           \
+    X(renameat, "rename|move|replace", EIO, ENOSPC, EDQUOT)                                                            \
+    X(renameat2, "rename|exchange|move", EIO, EINVAL, ENOSPC, ENOSYS, EDQUOT)                                          \
+    X(linkat, "rename|link", EIO, EPERM, ENOSPC)                                                                       \
+    X(unlink, "remove", EIO, EROFS, EACCES)                                                                            \
+    X(unlinkat, "remove", EIO, EROFS, EACCES)                                                                          \
+    X(rmdir, "remove", EIO, EROFS, EACCES)                                                                             \
+    X(stat, "look|stat|open", EIO, EACCES)                                                                             \
+    X(lstat, "look|stat|open", EIO, EACCES)                                                                            \
+    X(fstat, "look|stat|open|read", EIO, ENOMEM)                                                                       \
+    X(fstatat, "look|stat|open|read", EIO, EACCES)                                                                     \
+    X(readlinkat, "link|open", EIO, EACCES)                                                                            \
+    X(faccessat, "look|open", EIO, EACCES)                                                                             \
+    X(realpath, "resolve|path|open", EIO, ENOMEM)                                                                      \
+    X(opendir, "read|open", EMFILE, EIO, ENOMEM)                                                                       \
+    X(fdopendir, "read|open", ENOMEM)                                                                                  \
+    X(readdir, "read", EIO)                                                                                            \
+    X(getdents64, "read", EIO, ENOMEM)                                                                                 \
+    X(fchmod, "mode", EPERM, EIO)                                                                                      \
+    X(fchmodat, "mode|remove", EPERM, EIO)                                                                             \
+    X(fchown, "owner", EPERM, EIO)                                                                                     \
+    X(getrandom, "random", EAGAIN, ENOSYS, SHORT_ONE, EINTR)                                                           \
+    X(process_vm_readv, "memory", EPERM, ENOSYS)                                                                       \
+    X(madvise, "memory", EINVAL)                                                                                       \
+    X(mmap, "memory", ENOMEM)                                                                                          \
+    X(gethostname, "host", ENAMETOOLONG)                                                                               \
+    X(pthread_create, "thread", EAGAIN)                                                                                \
     X(memory, "memory", ENOMEM)
 
 enum {
 #define FAULT_ID(name, says, ...) F_##name,
     FAULTS(FAULT_ID)
 #undef FAULT_ID
-    F_COUNT
+        F_COUNT
 };
 
-static const struct { const char *name, *says; int errors[10]; } faults[] = {
-#define FAULT_ROW(name, says, ...) { #name, says, { __VA_ARGS__ } },
+static const struct {
+    const char *name, *says;
+    int errors[10];
+} faults[] = {
+#define FAULT_ROW(name, says, ...) {#name, says, {__VA_ARGS__}},
     FAULTS(FAULT_ROW)
 #undef FAULT_ROW
 };
@@ -92,26 +95,26 @@ static const struct { const char *name, *says; int errors[10]; } faults[] = {
 /* Which call fails, and what comes after it. */
 typedef enum { ONCE, THIS_FOR_EVER, ALL_FOR_EVER } lasting;
 typedef struct plan {
-    long n;                       /* the n-th call from now on; 0: none */
+    long n; /* the n-th call from now on; 0: none */
     lasting mode;
-    bool memory;                  /* allocations are counted; else all others */
-    unsigned which;               /* of its errors */
-    int only;                     /* such a call (F_ + 1); 0: any */
+    bool memory;    /* allocations are counted; else all others */
+    unsigned which; /* of its errors */
+    int only;       /* such a call (F_ + 1); 0: any */
 } plan;
 
 static struct {
     pthread_mutex_t lock;
-    pthread_t test;               /* the test's own thread: its calls count between arm and disarm */
-    bool on, inside;              /* inside: the test's thread is in the library */
-    bool no_exchange;             /* a file system without renameat2's flags */
+    pthread_t test;   /* the test's own thread: its calls count between arm and disarm */
+    bool on, inside;  /* inside: the test's thread is in the library */
+    bool no_exchange; /* a file system without renameat2's flags */
     plan plan;
     long seen, hits;
-    int struck, error;            /* the call that failed first, and with what */
+    int struck, error; /* the call that failed first, and with what */
     long calls[F_COUNT], struck_calls[F_COUNT];
-    long live;                    /* allocations that are not freed */
-    long misaligned;              /* writes that O_DIRECT refused */
+    long live;       /* allocations that are not freed */
+    long misaligned; /* writes that O_DIRECT refused */
     bool direct[1024];
-} faulty = { .lock = PTHREAD_MUTEX_INITIALIZER, .struck = -1 };
+} faulty = {.lock = PTHREAD_MUTEX_INITIALIZER, .struck = -1};
 
 static int error_of(int f, unsigned which, lasting mode)
 {
@@ -182,12 +185,12 @@ static bool shortened(int f, size_t *n)
 }
 
 /* A wrapper that either fails or does what it always did. */
-#define WRAP(type, name, failure, parameters, arguments)                                                              \
-    type __real_##name parameters;                                                                                    \
-    type __wrap_##name parameters;                                                                                    \
-    type __wrap_##name parameters                                                                                     \
-    {                                                                                                                 \
-        return fails(F_##name) ? (failure) : __real_##name arguments;                                                 \
+#define WRAP(type, name, failure, parameters, arguments)                                                               \
+    type __real_##name parameters;                                                                                     \
+    type __wrap_##name parameters;                                                                                     \
+    type __wrap_##name parameters                                                                                      \
+    {                                                                                                                  \
+        return fails(F_##name) ? (failure) : __real_##name arguments;                                                  \
     }
 
 WRAP(int, mkdir, -1, (const char *path, mode_t mode), (path, mode))
@@ -206,7 +209,7 @@ WRAP(ssize_t, readlinkat, -1, (int dir, const char *path, char *text, size_t n),
 WRAP(int, faccessat, -1, (int dir, const char *path, int mode, int flags), (dir, path, mode, flags))
 WRAP(DIR *, opendir, NULL, (const char *path), (path))
 WRAP(DIR *, fdopendir, NULL, (int fd), (fd))
-WRAP(struct dirent *, readdir, NULL, (DIR *d), (d))
+WRAP(struct dirent *, readdir, NULL, (DIR * d), (d))
 WRAP(ssize_t, getdents64, -1, (int fd, void *data, size_t n), (fd, data, n))
 WRAP(int, fchmod, -1, (int fd, mode_t mode), (fd, mode))
 WRAP(int, fchmodat, -1, (int dir, const char *path, mode_t mode, int flags), (dir, path, mode, flags))
@@ -396,12 +399,12 @@ static void *counted(void *p)
     return p;
 }
 
-#define WRAP_MEMORY(type, name, parameters, arguments)                                                                \
-    type __real_##name parameters;                                                                                    \
-    type __wrap_##name parameters;                                                                                    \
-    type __wrap_##name parameters                                                                                     \
-    {                                                                                                                 \
-        return fails(F_memory) ? NULL : counted(__real_##name arguments);                                             \
+#define WRAP_MEMORY(type, name, parameters, arguments)                                                                 \
+    type __real_##name parameters;                                                                                     \
+    type __wrap_##name parameters;                                                                                     \
+    type __wrap_##name parameters                                                                                      \
+    {                                                                                                                  \
+        return fails(F_memory) ? NULL : counted(__real_##name arguments);                                              \
     }
 WRAP_MEMORY(void *, malloc, (size_t n), (n))
 WRAP_MEMORY(void *, calloc, (size_t n, size_t size), (n, size))

@@ -27,7 +27,7 @@ static int report, errors;
 /* Runs the trainer, to its end or to the at-th stop. */
 static bool start(const char *const *args, long at, bool full, killer_result *r, promises *made)
 {
-    char *argv[12] = { trainer, (char *)(uintptr_t)"--report", report_fd };
+    char *argv[12] = {trainer, (char *)(uintptr_t) "--report", report_fd};
     int n = 3;
     for (; *args; args++)
         argv[n++] = (char *)(uintptr_t)*args;
@@ -45,7 +45,7 @@ static bool start(const char *const *args, long at, bool full, killer_result *r,
 /* One process makes steps 1 to LAST, and keeps them all. */
 static bool prepare(void)
 {
-    static const char *const args[] = { "--sync", "--steps=6", "--keep=9", NULL };
+    static const char *const args[] = {"--sync", "--steps=6", "--keep=9", NULL};
     killer_result r;
     promises made;
     return start(args, -1, false, &r, &made) && r.status == 0 && made.newest == LAST && rename(run, base) == 0;
@@ -79,13 +79,14 @@ static const char *judge(const listing *l)
 /* The same call again, without a kill. */
 static const char *finish(void)
 {
-    static const char *const again[] = { "--check", "--back=3", NULL }, *const after[] = { "--check", NULL };
+    static const char *const again[] = {"--check", "--back=3", NULL}, *const after[] = {"--check", NULL};
     static char text[200];
     killer_result r;
     promises made;
     listing l;
     if (!start(again, -1, false, &r, &made) || r.status != 0 || made.found != BACK) {
-        snprintf(text, sizeof text, "going back again ends with status %#x and finds %" PRId64, (unsigned)r.status, made.found);
+        snprintf(text, sizeof text, "going back again ends with status %#x and finds %" PRId64, (unsigned)r.status,
+                 made.found);
         return text;
     }
     if (!list_run(run, &l) || l.count != BACK || l.latest != BACK || l.leftovers)
@@ -100,7 +101,7 @@ static const char *finish(void)
 
 static bool each_stop(bool full, long *kills)
 {
-    static const char *const args[] = { "--mark-open", "--back=3", "--steps=0", NULL };
+    static const char *const args[] = {"--mark-open", "--back=3", "--steps=0", NULL};
     for (long at = 1; at < MOST_STOPS; at++) {
         killer_result r;
         promises made;
@@ -115,7 +116,8 @@ static bool each_stop(bool full, long *kills)
         if (!*what)
             what = finish();
         if (*what) {
-            printf("# killed at stop %ld, %s %s: %s\n", at, r.at_end ? "after" : "before", killer_call_name(r.call), what);
+            printf("# killed at stop %ld, %s %s: %s\n", at, r.at_end ? "after" : "before", killer_call_name(r.call),
+                   what);
             return false;
         }
         if (!r.killed)
@@ -149,7 +151,7 @@ int main(int argc, char **argv)
     const char *sanitizers = getenv("CKPT_SANITIZERS");
     bool full = argc > 1 && strcmp(argv[1], "--long") == 0, ok = true;
     long kills = 0;
-    if (argc > 1 && strcmp(argv[1], "--mark-only") == 0)      /* killer_can_trace starts this very program */
+    if (argc > 1 && strcmp(argv[1], "--mark-only") == 0) /* killer_can_trace starts this very program */
         return prctl(KILLER_MARK, KILLER_BEGIN) == 0 || getppid() == 0;
     if (sanitizers && strcmp(sanitizers, "yes") == 0)
         printf("ok 1 - going back # SKIP the leak checker of the sanitizers cannot be traced\n1..1\n");
@@ -157,8 +159,8 @@ int main(int argc, char **argv)
         printf("ok 1 - going back # SKIP %s\n1..1\n", why);
     else {
         ok = set_up() && prepare() && each_stop(full, &kills);
-        printf("%sok 1 - going back to a step: %ld kills, nothing lost, and the same call does the rest\n1..1\n", ok ? "" : "not ",
-               kills);
+        printf("%sok 1 - going back to a step: %ld kills, nothing lost, and the same call does the rest\n1..1\n",
+               ok ? "" : "not ", kills);
         if (ok)
             (void)remove_run(work);
         else

@@ -28,25 +28,25 @@ enum { SAMPLE = 12, RECOVERY_SAMPLE = 2, ARGS = 16, TEMPLATES = 40, MOST_FAILURE
 
 typedef struct part {
     const char *title;
-    const char *args[6];          /* of the trainer */
-    bool fresh;                   /* each run begins without a directory */
-    bool control;                 /* in-place writing: it must lose something */
+    const char *args[6]; /* of the trainer */
+    bool fresh;          /* each run begins without a directory */
+    bool control;        /* in-place writing: it must lose something */
     rule keep;
 } part;
 
-#define KEEP .keep = { KEEP_LAST, 0, false }
+#define KEEP .keep = {KEEP_LAST, 0, false}
 static const part traced_parts[] = {
-    { "two saves and prunes, synchronous", { "--sync", "--steps=2" }, KEEP },
-    { "two saves and prunes, asynchronous", { "--steps=2" }, KEEP },
-    { "two saves, read back, and prunes, asynchronous", { "--read-back", "--steps=2" }, .keep = { KEEP_LAST, 0, true } },
-    { "a save over one of the same step, synchronous", { "--sync", "--again", "--steps=0" }, KEEP },
-    { "a save over one of the same step, asynchronous", { "--again", "--steps=0" }, KEEP },
-    { "a new run and its first save, synchronous", { "--mark-open", "--sync", "--steps=1" }, .fresh = true, KEEP },
-    { "a new run and its first save, asynchronous", { "--mark-open", "--steps=1" }, .fresh = true, KEEP },
+    {"two saves and prunes, synchronous", {"--sync", "--steps=2"}, KEEP},
+    {"two saves and prunes, asynchronous", {"--steps=2"}, KEEP},
+    {"two saves, read back, and prunes, asynchronous", {"--read-back", "--steps=2"}, .keep = {KEEP_LAST, 0, true}},
+    {"a save over one of the same step, synchronous", {"--sync", "--again", "--steps=0"}, KEEP},
+    {"a save over one of the same step, asynchronous", {"--again", "--steps=0"}, KEEP},
+    {"a new run and its first save, synchronous", {"--mark-open", "--sync", "--steps=1"}, .fresh = true, KEEP},
+    {"a new run and its first save, asynchronous", {"--mark-open", "--steps=1"}, .fresh = true, KEEP},
 };
-static const part recovery_part = { "recovery", { "--mark-open", "--steps=0" }, .keep = { ORACLE_STEPS, 0, false } };
-static const part control_part = { "in-place writing", { "--control", "--steps=2" }, .control = true,
-                                   .keep = { 1, 0, false } };
+static const part recovery_part = {"recovery", {"--mark-open", "--steps=0"}, .keep = {ORACLE_STEPS, 0, false}};
+static const part control_part = {
+    "in-place writing", {"--control", "--steps=2"}, .control = true, .keep = {1, 0, false}};
 
 static struct {
     bool full, keep;
@@ -55,13 +55,16 @@ static struct {
     const char *only;
     char trainer[4096], work[4096], run[4096 + 16], report_fd[16];
     int report, errors;
-    int64_t floor;                /* the newest step that was found or promised: it may not be lost */
+    int64_t floor; /* the newest step that was found or promised: it may not be lost */
     int tests, failed;
-    long kills, checks, lost, wrong;              /* of this part */
+    long kills, checks, lost, wrong; /* of this part */
     killer_tally killed_at;
-    struct { char path[4096 + 32]; listing holds; } templates[TEMPLATES];
+    struct {
+        char path[4096 + 32];
+        listing holds;
+    } templates[TEMPLATES];
     int template_count;
-} d = { .seed = 1, .random_kills = 40 };
+} d = {.seed = 1, .random_kills = 40};
 
 static uint64_t random_below(uint64_t n)
 {
@@ -114,7 +117,10 @@ static bool is_wanted(const char *title)
 }
 
 /* ---- the trainer's command line */
-typedef struct command { char *argv[ARGS]; int n; } command;
+typedef struct command {
+    char *argv[ARGS];
+    int n;
+} command;
 
 static void append(command *c, const char *arg)
 {
@@ -125,7 +131,7 @@ static void append(command *c, const char *arg)
 
 static command trainer(const char *const *args, const char *more)
 {
-    command c = { .n = 0 };
+    command c = {.n = 0};
     append(&c, d.trainer);
     append(&c, "--report");
     append(&c, d.report_fd);
@@ -144,7 +150,7 @@ typedef struct cycle {
     listing before, after, resumed;
     promises promised, found;
     killer_result run, check;
-    char what[320];               /* "": all is well */
+    char what[320]; /* "": all is well */
 } cycle;
 
 static void wrong(cycle *c, const char *format, ...)
@@ -249,8 +255,8 @@ static void begin_part(void)
 /* A few checkpoints to begin with, more than are kept, so that the next save prunes. */
 static bool prepare(const part *p)
 {
-    static const char *const args[] = { "--sync", "--steps=5", "--keep=4", NULL };
-    static const char *const control[] = { "--control", "--steps=5", NULL };
+    static const char *const args[] = {"--sync", "--steps=5", "--keep=4", NULL};
+    static const char *const control[] = {"--control", "--steps=5", NULL};
     killer_result r;
     promises made;
     command c = trainer(p->control ? control : args, NULL);
@@ -328,7 +334,7 @@ static bool is_chosen(long at, long first, long stride, const killer_tally *seen
 static bool each_stop(const part *p, long stops, long sample, bool (*reset)(const part *), const killer_tally *seen,
                       long *places)
 {
-    killer_result r = { .killed = true };
+    killer_result r = {.killed = true};
     /* Odd, so that before and after take turns. */
     long stride = d.full || stops <= sample ? 1 : (stops + sample - 1) / sample | 1;
     long first = 1 + (long)random_below((uint64_t)stride);
@@ -361,7 +367,7 @@ static void traced_part(const part *p)
     begin_part();
     memset(&seen, 0, sizeof seen);
     bool (*reset)(const part *) = p->fresh ? empty : begin_again;
-    bool ok = reset(p) && traced_cycle(p, 0, &seen, &r) && r.stops > 0;       /* without a kill: how many stops there are */
+    bool ok = reset(p) && traced_cycle(p, 0, &seen, &r) && r.stops > 0; /* without a kill: how many stops there are */
     long stops = ok ? r.stops : 0;
     ok = ok && each_stop(p, stops, SAMPLE, reset, &seen, &places);
     say_places();
@@ -413,7 +419,7 @@ static void move(const char *from, const char *to)
  * yet, and a name that was claimed with mkdir. Here such calls never happen, so it is made by hand. */
 static void make_two_step_leftovers(void)
 {
-    static const char *const args[] = { "--sync", "--steps=5", "--keep=3", NULL };
+    static const char *const args[] = {"--sync", "--steps=5", "--keep=3", NULL};
     killer_result r;
     promises made;
     listing l;
@@ -465,8 +471,8 @@ static void recovery(void)
 static bool random_kill(const part *p, long longest)
 {
     static cycle c;
-    static const char *const modes[] = { "--sync", "--every=1", "--every=2", "--every=3" };
-    const char *args[6] = { p->control ? "--control" : "--keep-every=25", NULL };
+    static const char *const modes[] = {"--sync", "--every=1", "--every=2", "--every=3"};
+    const char *args[6] = {p->control ? "--control" : "--keep-every=25", NULL};
     memset(&c, 0, sizeof c);
     if (!p->control)
         args[1] = modes[random_below(4)];
@@ -476,7 +482,7 @@ static bool random_kill(const part *p, long longest)
     long delay = (long)random_below((uint64_t)longest);
     killer_timed(k.argv, d.errors, delay, &c.run);
     judge(&c, p);
-    if (p->control || c.what[0] || random_below(4) != 0)      /* else the next one goes on from there */
+    if (p->control || c.what[0] || random_below(4) != 0) /* else the next one goes on from there */
         check(&c, p);
     bool ok = verdict(&c, p, delay);
     return ok && (!p->control || !c.what[0] || prepare(p));
@@ -484,8 +490,8 @@ static bool random_kill(const part *p, long longest)
 
 static void random_part(bool control, long kills)
 {
-    static const part library = { "random times", .keep = { KEEP_LAST, KEEP_EVERY, false } };
-    static const part in_place = { "in-place writing at random times", .control = true, .keep = { 1, 0, false } };
+    static const part library = {"random times", .keep = {KEEP_LAST, KEEP_EVERY, false}};
+    static const part in_place = {"in-place writing at random times", .control = true, .keep = {1, 0, false}};
     const part *p = control ? &in_place : &library;
     if (!is_wanted(p->title))
         return;
@@ -493,7 +499,7 @@ static void random_part(bool control, long kills)
     d.rng = d.seed;
     double t = seconds();
     bool ok = prepare(p);
-    long longest = (long)((seconds() - t) * 1.5e6) + 1000;       /* three saves, and then some */
+    long longest = (long)((seconds() - t) * 1.5e6) + 1000; /* three saves, and then some */
     t = seconds();
     /* Few kills may all miss what the control does; many do not. */
     for (long i = 0; ok && (i < kills || (control && d.lost == 0 && i < kills + 500)); i++)
@@ -519,7 +525,8 @@ static bool set_up(void)
     snprintf(d.run, sizeof d.run, "%s/run", d.work);
     d.report = memfd_create("report", 0);
     d.errors = memfd_create("errors", 0);
-    if (d.report < 0 || d.errors < 0 || fcntl(d.report, F_SETFL, O_APPEND) < 0 || fcntl(d.errors, F_SETFL, O_APPEND) < 0)
+    if (d.report < 0 || d.errors < 0 || fcntl(d.report, F_SETFL, O_APPEND) < 0 ||
+        fcntl(d.errors, F_SETFL, O_APPEND) < 0)
         return false;
     snprintf(d.report_fd, sizeof d.report_fd, "%d", d.report);
     d.rng = d.seed;
@@ -546,22 +553,36 @@ static void all_traced(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        { "long", no_argument, NULL, 'l' },        { "seed", required_argument, NULL, 's' },
-        { "random", required_argument, NULL, 'r' }, { "only", required_argument, NULL, 'o' },
-        { "at", required_argument, NULL, 'a' },    { "keep", no_argument, NULL, 'k' },
-        { "mark-only", no_argument, NULL, 'm' },   { NULL, 0, NULL, 0 }
-    };
+        {"long", no_argument, NULL, 'l'},         {"seed", required_argument, NULL, 's'},
+        {"random", required_argument, NULL, 'r'}, {"only", required_argument, NULL, 'o'},
+        {"at", required_argument, NULL, 'a'},     {"keep", no_argument, NULL, 'k'},
+        {"mark-only", no_argument, NULL, 'm'},    {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
         switch (c) {
-        case 'l': d.full = true; d.random_kills = 1000; break;
-        case 's': d.seed = strtoull(optarg, NULL, 10); break;
-        case 'r': d.random_kills = atol(optarg); break;
-        case 'o': d.only = optarg; break;
-        case 'a': d.only_at = atol(optarg); break;
-        case 'k': d.keep = true; break;
-        case 'm': return prctl(KILLER_MARK, KILLER_BEGIN) == 0 || getppid() == 0;
-        default: return 2;
+        case 'l':
+            d.full = true;
+            d.random_kills = 1000;
+            break;
+        case 's':
+            d.seed = strtoull(optarg, NULL, 10);
+            break;
+        case 'r':
+            d.random_kills = atol(optarg);
+            break;
+        case 'o':
+            d.only = optarg;
+            break;
+        case 'a':
+            d.only_at = atol(optarg);
+            break;
+        case 'k':
+            d.keep = true;
+            break;
+        case 'm':
+            return prctl(KILLER_MARK, KILLER_BEGIN) == 0 || getppid() == 0;
+        default:
+            return 2;
         }
     if (!set_up()) {
         perror("kill_drive");

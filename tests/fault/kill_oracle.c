@@ -73,7 +73,8 @@ static int64_t read_latest(const char *root)
 
 static bool is_leftover(const char *name)
 {
-    return name[0] == '.' && (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0 || strstr(name, ".tmp-"));
+    return name[0] == '.' &&
+           (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".trash-", 7) == 0 || strstr(name, ".tmp-"));
 }
 
 static int alphabetical(const void *a, const void *b)
@@ -86,7 +87,7 @@ static void add_shape(char kinds[][64], int *count, const char *name, int files,
 {
     char kind[32];
     size_t n = 0;
-    while (n < sizeof kind - 1 && name[n] && (name[n] < '0' || name[n] > '9'))      /* without numbers */
+    while (n < sizeof kind - 1 && name[n] && (name[n] < '0' || name[n] > '9')) /* without numbers */
         n++;
     memcpy(kind, name, n);
     kind[n] = '\0';
@@ -192,7 +193,8 @@ const char *judge_directory(const listing *before, const promises *p, const list
         if (listing_has(after, known[i]) || known[i] == after->aside)
             continue;
         if (i < keep->keep_last)
-            snprintf(what, sizeof what, "step %" PRId64 " is gone, one of the newest %" PRId64, known[i], keep->keep_last);
+            snprintf(what, sizeof what, "step %" PRId64 " is gone, one of the newest %" PRId64, known[i],
+                     keep->keep_last);
         else if (keep->keep_every > 0 && known[i] % keep->keep_every == 0)
             snprintf(what, sizeof what, "step %" PRId64 " is gone, a multiple of %" PRId64, known[i], keep->keep_every);
         else if (known[i] == p->resumed && !keep->read_back)

@@ -31,8 +31,8 @@ typedef struct training {
     float big[BIG];
     float exp_avg[BIG];
     uint16_t half[HALF];
-    float slab[ROWS][PITCH];      /* rows of COLUMNS; what lies between them is not the library's */
-    float turned[COLUMNS][ROWS];  /* bound as ROWS x COLUMNS */
+    float slab[ROWS][PITCH];     /* rows of COLUMNS; what lies between them is not the library's */
+    float turned[COLUMNS][ROWS]; /* bound as ROWS x COLUMNS */
     float exp_step;
     float lr;
     int64_t step, epoch;
@@ -46,14 +46,14 @@ typedef struct training {
 static struct {
     bool check, control, synchronous, read_back, again, open_too, say, lift_limit, prune_first;
     int64_t steps, every, keep_last, keep_every, back;
-    int64_t writer;               /* saved with each checkpoint; 0: nothing is */
+    int64_t writer; /* saved with each checkpoint; 0: nothing is */
     int report;
-    const char *ballast;          /* a file to remove after two failures: space is freed */
+    const char *ballast; /* a file to remove after two failures: space is freed */
     const char *path;
-} opt = { .steps = -1, .every = 1, .keep_last = 2, .report = -1 };
+} opt = {.steps = -1, .every = 1, .keep_last = 2, .report = -1};
 
 static training now, expected;
-static int64_t writer;            /* of what was restored, or of this process */
+static int64_t writer; /* of what was restored, or of this process */
 
 static void report_line(const char *what, int64_t step)
 {
@@ -97,7 +97,7 @@ static void fill(training *t, int64_t step)
     t->step = step;
     t->epoch = step / 10;
     t->loss = 1.0 / (double)(step + 7);
-    t->scaler = (ckpt_scaler){ 65536.0 / (double)(step % 9 + 1), 2.0, 0.5, 2000, step % 2000 };
+    t->scaler = (ckpt_scaler){65536.0 / (double)(step % 9 + 1), 2.0, 0.5, 2000, step % 2000};
     snprintf(t->phase, sizeof t->phase, "phase %" PRId64, step);
     t->warm = step % 3 == 0;
 }
@@ -105,15 +105,15 @@ static void fill(training *t, int64_t step)
 static bool is_at(int64_t step)
 {
     size_t length = strnlen(now.phase, sizeof now.phase);
-    memset(now.phase + length, 0, sizeof now.phase - length);      /* what follows a string is nobody's */
+    memset(now.phase + length, 0, sizeof now.phase - length); /* what follows a string is nobody's */
     fill(&expected, step);
     if (memcmp(&now, &expected, sizeof now) == 0)
         return true;
     size_t i = 0;
     while (((char *)&now)[i] == ((char *)&expected)[i])
         i++;
-    fprintf(stderr, "kill_trainer: the state is not that of step %" PRId64 ": it differs from byte %zu of %zu on\n", step, i,
-            sizeof now);
+    fprintf(stderr, "kill_trainer: the state is not that of step %" PRId64 ": it differs from byte %zu of %zu on\n",
+            step, i, sizeof now);
     return false;
 }
 
@@ -131,15 +131,15 @@ typedef struct tensor {
 static ckpt_status bind(ckpt_state *s, ckpt_error *err)
 {
     const tensor tensors[] = {
-        { "big", CKPT_F32, CKPT_ROLE_PARAM, 2, { 320, 1024 }, { 0 }, now.big, NULL },
-        { "half", CKPT_BF16, CKPT_ROLE_PARAM, 2, { 3, 4097 }, { 0 }, now.half, NULL },
-        { "slab", CKPT_F32, CKPT_ROLE_BUFFER, 2, { ROWS, COLUMNS }, { PITCH, 1 }, now.slab, NULL },
-        { "turned", CKPT_F32, CKPT_ROLE_PARAM, 2, { ROWS, COLUMNS }, { 1, ROWS }, now.turned, NULL },
-        { NULL, CKPT_F32, CKPT_ROLE_EXP_AVG, 2, { 320, 1024 }, { 0 }, now.exp_avg, "big" },
-        { NULL, CKPT_F32, CKPT_ROLE_STEP, 0, { 0 }, { 0 }, &now.exp_step, "big" },
+        {"big", CKPT_F32, CKPT_ROLE_PARAM, 2, {320, 1024}, {0}, now.big, NULL},
+        {"half", CKPT_BF16, CKPT_ROLE_PARAM, 2, {3, 4097}, {0}, now.half, NULL},
+        {"slab", CKPT_F32, CKPT_ROLE_BUFFER, 2, {ROWS, COLUMNS}, {PITCH, 1}, now.slab, NULL},
+        {"turned", CKPT_F32, CKPT_ROLE_PARAM, 2, {ROWS, COLUMNS}, {1, ROWS}, now.turned, NULL},
+        {NULL, CKPT_F32, CKPT_ROLE_EXP_AVG, 2, {320, 1024}, {0}, now.exp_avg, "big"},
+        {NULL, CKPT_F32, CKPT_ROLE_STEP, 0, {0}, {0}, &now.exp_step, "big"},
     };
-    static const char *const params[] = { "big", "half", "turned" };
-    static const ckpt_hyper hyper = { "lr", CKPT_SCALAR_F32, &now.lr };
+    static const char *const params[] = {"big", "half", "turned"};
+    static const ckpt_hyper hyper = {"lr", CKPT_SCALAR_F32, &now.lr};
     ckpt_group_desc group = CKPT_GROUP_DESC_INIT;
     ckpt_status status = s ? CKPT_OK : CKPT_E_NO_MEMORY;
     for (size_t i = 0; status == CKPT_OK && i < sizeof tensors / sizeof *tensors; i++) {
@@ -190,7 +190,7 @@ static void note_promise(ckpt_run *run)
 static void watch(ckpt_run *run, int64_t step)
 {
     ckpt_run_info info = CKPT_RUN_INFO_INIT;
-    const struct timespec moment = { 0, 100000 };
+    const struct timespec moment = {0, 100000};
     for (;;) {
         note_promise(run);
         ckpt_run_get_info(run, &info);
@@ -256,7 +256,7 @@ static int inspect(int64_t *listed, ckpt_error *err)
     int status = 0;
     *listed = 0;
     ckpt_status opened = ckpt_run_list_open(opt.path, &list, err);
-    if (opened < 0)               /* a run that was killed before its first save is none yet */
+    if (opened < 0) /* a run that was killed before its first save is none yet */
         return opened == CKPT_E_FORMAT || err->sys_errno == ENOENT ? 0 : complain(err);
     for (size_t i = 0; i < ckpt_run_list_count(list); i++) {
         const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
@@ -307,7 +307,7 @@ static int on_the_run(void)
     o.synchronous = opt.synchronous;
     o.read_back = opt.read_back;
     o.resume_step = opt.back;
-    fill(&now, 123456789);        /* what a restore must overwrite */
+    fill(&now, 123456789); /* what a restore must overwrite */
     if (bind(state, &err) < 0)
         return complain(&err);
     int status = opt.check ? inspect(&listed, &err) : 0;
@@ -360,46 +360,89 @@ static int in_place(void)
 
 static int usage(void)
 {
-    fputs("usage: kill_trainer [--check] [--control] [--sync] [--steps N] [--every N] [--keep N] [--keep-every N] [--again]\n"
-          "           [--read-back] [--mark-open] [--report FD] [--back STEP] [--say] [--ballast FILE] [--lift-limit] DIR\n", stderr);
+    fputs(
+        "usage: kill_trainer [--check] [--control] [--sync] [--steps N] [--every N] [--keep N] [--keep-every N] [--again]\n"
+        "           [--read-back] [--mark-open] [--report FD] [--back STEP] [--say] [--ballast FILE] [--lift-limit] DIR\n",
+        stderr);
     return 2;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "check", no_argument, NULL, 'c' },         { "control", no_argument, NULL, 'C' },
-        { "sync", no_argument, NULL, 's' },          { "steps", required_argument, NULL, 'n' },
-        { "every", required_argument, NULL, 'e' },   { "keep", required_argument, NULL, 'k' },
-        { "keep-every", required_argument, NULL, 'K' }, { "again", no_argument, NULL, 'a' },
-        { "mark-open", no_argument, NULL, 'o' },     { "report", required_argument, NULL, 'r' },
-        { "read-back", no_argument, NULL, 'R' },     { "prune-first", no_argument, NULL, 'p' },
-        { "writer", required_argument, NULL, 'w' },
-        { "say", no_argument, NULL, 'S' },           { "ballast", required_argument, NULL, 'b' },
-        { "lift-limit", no_argument, NULL, 'l' },    { "back", required_argument, NULL, 'B' },
-        { NULL, 0, NULL, 0 }
-    };
+    static const struct option options[] = {{"check", no_argument, NULL, 'c'},
+                                            {"control", no_argument, NULL, 'C'},
+                                            {"sync", no_argument, NULL, 's'},
+                                            {"steps", required_argument, NULL, 'n'},
+                                            {"every", required_argument, NULL, 'e'},
+                                            {"keep", required_argument, NULL, 'k'},
+                                            {"keep-every", required_argument, NULL, 'K'},
+                                            {"again", no_argument, NULL, 'a'},
+                                            {"mark-open", no_argument, NULL, 'o'},
+                                            {"report", required_argument, NULL, 'r'},
+                                            {"read-back", no_argument, NULL, 'R'},
+                                            {"prune-first", no_argument, NULL, 'p'},
+                                            {"writer", required_argument, NULL, 'w'},
+                                            {"say", no_argument, NULL, 'S'},
+                                            {"ballast", required_argument, NULL, 'b'},
+                                            {"lift-limit", no_argument, NULL, 'l'},
+                                            {"back", required_argument, NULL, 'B'},
+                                            {NULL, 0, NULL, 0}};
     int c;
     while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
         switch (c) {
-        case 'c': opt.check = true; break;
-        case 'C': opt.control = true; break;
-        case 's': opt.synchronous = true; break;
-        case 'n': opt.steps = atoll(optarg); break;
-        case 'e': opt.every = atoll(optarg); break;
-        case 'k': opt.keep_last = atoll(optarg); break;
-        case 'K': opt.keep_every = atoll(optarg); break;
-        case 'a': opt.again = true; break;
-        case 'o': opt.open_too = true; break;
-        case 'r': opt.report = atoi(optarg); break;
-        case 'R': opt.read_back = true; break;
-        case 'S': opt.say = true; break;
-        case 'b': opt.ballast = optarg; break;
-        case 'w': opt.writer = atoll(optarg); break;
-        case 'p': opt.prune_first = true; break;
-        case 'l': opt.lift_limit = true; break;
-        case 'B': opt.back = atoll(optarg); break;
-        default: return usage();
+        case 'c':
+            opt.check = true;
+            break;
+        case 'C':
+            opt.control = true;
+            break;
+        case 's':
+            opt.synchronous = true;
+            break;
+        case 'n':
+            opt.steps = atoll(optarg);
+            break;
+        case 'e':
+            opt.every = atoll(optarg);
+            break;
+        case 'k':
+            opt.keep_last = atoll(optarg);
+            break;
+        case 'K':
+            opt.keep_every = atoll(optarg);
+            break;
+        case 'a':
+            opt.again = true;
+            break;
+        case 'o':
+            opt.open_too = true;
+            break;
+        case 'r':
+            opt.report = atoi(optarg);
+            break;
+        case 'R':
+            opt.read_back = true;
+            break;
+        case 'S':
+            opt.say = true;
+            break;
+        case 'b':
+            opt.ballast = optarg;
+            break;
+        case 'w':
+            opt.writer = atoll(optarg);
+            break;
+        case 'p':
+            opt.prune_first = true;
+            break;
+        case 'l':
+            opt.lift_limit = true;
+            break;
+        case 'B':
+            opt.back = atoll(optarg);
+            break;
+        default:
+            return usage();
         }
     if (optind + 1 != argc || (opt.check && opt.report < 0))
         return usage();

@@ -24,28 +24,96 @@ typedef struct tracee {
     long at;
     killer_tally *seen;
     killer_result *result;
-    struct { pid_t tid; long call; bool mark; } threads[THREADS];      /* the call that each thread is in */
+    struct {
+        pid_t tid;
+        long call;
+        bool mark;
+    } threads[THREADS]; /* the call that each thread is in */
 } tracee;
 
 /* changes: the call can change what is on the disk, or when. A kill beside any other is like one beside the last of these. */
-static const struct { long call; const char *name; bool changes; } calls[] = {
-#define CALL(name) { SYS_##name, #name, false }
-#define CHANGE(name) { SYS_##name, #name, true }
-    CHANGE(write), CHANGE(pwrite64), CHANGE(fallocate), CHANGE(ftruncate), CHANGE(fsync), CHANGE(fdatasync),
-    CHANGE(mkdirat), CHANGE(unlinkat), CHANGE(renameat2), CHANGE(linkat), CHANGE(fchmod), CHANGE(fchown),
+static const struct {
+    long call;
+    const char *name;
+    bool changes;
+} calls[] = {
+#define CALL(name)                                                                                                     \
+    {                                                                                                                  \
+        SYS_##name, #name, false                                                                                       \
+    }
+#define CHANGE(name)                                                                                                   \
+    {                                                                                                                  \
+        SYS_##name, #name, true                                                                                        \
+    }
+    CHANGE(write),
+    CHANGE(pwrite64),
+    CHANGE(fallocate),
+    CHANGE(ftruncate),
+    CHANGE(fsync),
+    CHANGE(fdatasync),
+    CHANGE(mkdirat),
+    CHANGE(unlinkat),
+    CHANGE(renameat2),
+    CHANGE(linkat),
+    CHANGE(fchmod),
+    CHANGE(fchown),
     CHANGE(sync_file_range),
-    CALL(openat), CALL(close), CALL(read), CALL(pread64), CALL(lseek), CALL(fstat), CALL(newfstatat), CALL(statx),
-    CALL(getdents64), CALL(fcntl), CALL(flock), CALL(ioctl), CALL(readlinkat), CALL(getcwd), CALL(faccessat),
-    CALL(utimensat), CALL(fadvise64), CALL(mmap), CALL(munmap), CALL(mprotect), CALL(madvise), CALL(brk), CALL(futex),
-    CALL(clone), CALL(exit), CALL(exit_group), CALL(prctl), CALL(prlimit64), CALL(set_robust_list), CALL(getrandom),
-    CALL(rt_sigprocmask), CALL(rt_sigaction), CALL(rt_sigtimedwait), CALL(gettid), CALL(getpriority), CALL(setpriority), CALL(getuid),
-    CALL(geteuid), CALL(uname), CALL(sysinfo), CALL(sched_yield), CALL(sched_getaffinity), CALL(sched_setaffinity),
+    CALL(openat),
+    CALL(close),
+    CALL(read),
+    CALL(pread64),
+    CALL(lseek),
+    CALL(fstat),
+    CALL(newfstatat),
+    CALL(statx),
+    CALL(getdents64),
+    CALL(fcntl),
+    CALL(flock),
+    CALL(ioctl),
+    CALL(readlinkat),
+    CALL(getcwd),
+    CALL(faccessat),
+    CALL(utimensat),
+    CALL(fadvise64),
+    CALL(mmap),
+    CALL(munmap),
+    CALL(mprotect),
+    CALL(madvise),
+    CALL(brk),
+    CALL(futex),
+    CALL(clone),
+    CALL(exit),
+    CALL(exit_group),
+    CALL(prctl),
+    CALL(prlimit64),
+    CALL(set_robust_list),
+    CALL(getrandom),
+    CALL(rt_sigprocmask),
+    CALL(rt_sigaction),
+    CALL(rt_sigtimedwait),
+    CALL(gettid),
+    CALL(getpriority),
+    CALL(setpriority),
+    CALL(getuid),
+    CALL(geteuid),
+    CALL(uname),
+    CALL(sysinfo),
+    CALL(sched_yield),
+    CALL(sched_getaffinity),
+    CALL(sched_setaffinity),
     CALL(clock_nanosleep),
 #ifdef SYS_renameat
     CHANGE(renameat),
 #endif
 #ifdef SYS_open
-    CHANGE(rename), CHANGE(unlink), CHANGE(rmdir), CHANGE(mkdir), CALL(open), CALL(stat), CALL(lstat), CALL(readlink),
+    CHANGE(rename),
+    CHANGE(unlink),
+    CHANGE(rmdir),
+    CHANGE(mkdir),
+    CALL(open),
+    CALL(stat),
+    CALL(lstat),
+    CALL(readlink),
     CALL(access),
 #endif
 #ifdef SYS_clone3
@@ -93,8 +161,8 @@ static void ring(int signal_number)
 
 static void set_clock(int seconds)
 {
-    struct sigaction action = { .sa_handler = ring };         /* no SA_RESTART */
-    struct itimerval timer = { .it_value.tv_sec = seconds, .it_interval.tv_sec = seconds ? 1 : 0 };
+    struct sigaction action = {.sa_handler = ring}; /* no SA_RESTART */
+    struct itimerval timer = {.it_value.tv_sec = seconds, .it_interval.tv_sec = seconds ? 1 : 0};
     rang = 0;
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &timer, NULL);
@@ -185,7 +253,7 @@ static bool follow(tracee *t, pid_t tid, int status)
             return false;
         signal_number = 0;
     } else if (signal_number == SIGSTOP || status >> 16 != 0)
-        signal_number = 0;        /* a new thread's first stop, or an event of tracing */
+        signal_number = 0; /* a new thread's first stop, or an event of tracing */
     ptrace(PTRACE_SYSCALL, tid, NULL, (void *)(intptr_t)signal_number);
     return true;
 }
@@ -194,7 +262,7 @@ static bool follow(tracee *t, pid_t tid, int status)
  * or do what was not theirs to say or do yet. */
 static void linger(tracee *t, pid_t tid)
 {
-    const struct timespec moment = { 0, 200000 };
+    const struct timespec moment = {0, 200000};
     int status;
     for (int i = 0; i < 10 && t->threads[1].tid != 0; i++) {
         pid_t other;
@@ -207,12 +275,11 @@ static void linger(tracee *t, pid_t tid)
     }
 }
 
-void killer_trace(char *const argv[], int errors, long at, bool changes_only, killer_tally *seen,
-                  killer_result *result)
+void killer_trace(char *const argv[], int errors, long at, bool changes_only, killer_tally *seen, killer_result *result)
 {
     int status = 0;
     pid_t pid = start(argv, errors, true, result);
-    tracee t = { .pid = pid, .changes_only = changes_only, .at = at, .seen = seen, .result = result };
+    tracee t = {.pid = pid, .changes_only = changes_only, .at = at, .seen = seen, .result = result};
     if (pid < 0)
         return;
     if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) {
@@ -253,7 +320,7 @@ void killer_trace(char *const argv[], int errors, long at, bool changes_only, ki
 
 void killer_timed(char *const argv[], int errors, long microseconds, killer_result *result)
 {
-    struct timespec t = { microseconds / 1000000, microseconds % 1000000 * 1000 };
+    struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000};
     pid_t pid = start(argv, errors, false, result);
     if (pid < 0)
         return;
@@ -281,7 +348,7 @@ bool killer_can_trace(char *why, size_t size)
 {
     killer_result r;
     static killer_tally seen;
-    char *const argv[] = { "/proc/self/exe", "--mark-only", NULL };
+    char *const argv[] = {"/proc/self/exe", "--mark-only", NULL};
     killer_trace(argv, STDERR_FILENO, 1, false, &seen, &r);
     if (r.started && r.killed)
         return true;

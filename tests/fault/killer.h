@@ -18,13 +18,13 @@ typedef struct killer_tally {
 } killer_tally;
 
 typedef struct killer_result {
-    bool started;                 /* false: see why */
-    bool killed;                  /* by us, as planned */
-    bool hung;                    /* nothing happened for a minute; it was killed for that */
-    int status;                   /* as of waitpid */
-    long stops;                   /* counted so far */
-    long call;                    /* the system call that it died at, -1: by time */
-    bool at_end;                  /* after the call was done; false: before it began */
+    bool started; /* false: see why */
+    bool killed;  /* by us, as planned */
+    bool hung;    /* nothing happened for a minute; it was killed for that */
+    int status;   /* as of waitpid */
+    long stops;   /* counted so far */
+    long call;    /* the system call that it died at, -1: by time */
+    bool at_end;  /* after the call was done; false: before it began */
     char why[160];
 } killer_result;
 

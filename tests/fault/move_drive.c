@@ -31,8 +31,16 @@
 
 enum { SLOTS = 2, LIVES = 400, DIRECTORIES = 200, STEPS = 20000, EVENTS = 30 };
 
-typedef struct life { pid_t pid; int64_t number; bool ended; } life;
-typedef struct saved { int64_t step, writer; struct timespec named; int directory; } saved;
+typedef struct life {
+    pid_t pid;
+    int64_t number;
+    bool ended;
+} life;
+typedef struct saved {
+    int64_t step, writer;
+    struct timespec named;
+    int directory;
+} saved;
 
 static struct {
     char trainer[4096], work[2048];
@@ -82,7 +90,7 @@ static void wrong(const char *format, ...)
 
 static void pause_for(long microseconds)
 {
-    struct timespec t = { 0, microseconds * 1000 };
+    struct timespec t = {0, microseconds * 1000};
     nanosleep(&t, NULL);
 }
 
@@ -91,7 +99,7 @@ static void pause_for(long microseconds)
 static pid_t start_trainer(int64_t number, const char *report, const char *const *more)
 {
     char writer[40];
-    const char *args[12] = { d.trainer, writer, "--report=3", "--keep=0" };
+    const char *args[12] = {d.trainer, writer, "--report=3", "--keep=0"};
     size_t n = 4;
     snprintf(writer, sizeof writer, "--writer=%" PRId64, number);
     while (*more)
@@ -107,7 +115,10 @@ static pid_t start_trainer(int64_t number, const char *report, const char *const
             dup2(fd, 3);
             close(fd);
         }
-        union { const char **in; char **out; } a = { .in = args };
+        union {
+            const char **in;
+            char **out;
+        } a = {.in = args};
         execv(d.trainer, a.out);
         _exit(99);
     }
@@ -116,13 +127,13 @@ static pid_t start_trainer(int64_t number, const char *report, const char *const
 
 static void start_life(int slot)
 {
-    static const char *const kinds[] = { "--sync", "--read-back", "--every=1" };
+    static const char *const kinds[] = {"--sync", "--read-back", "--every=1"};
     if (d.life_count == LIVES)
         return;
     life *l = &d.lives[d.life_count];
     l->number = d.life_count + 1;
     l->ended = false;
-    const char *more[] = { kinds[random_below(3)], in_work("run"), NULL };
+    const char *more[] = {kinds[random_below(3)], in_work("run"), NULL};
     l->pid = start_trainer(l->number, in_work("report-%" PRId64, l->number), more);
     d.slots[slot] = d.life_count++;
 }
@@ -155,8 +166,8 @@ static void move_away(bool make_another)
 
 static void move_back(void)
 {
-    if (d.directories && renameat2(AT_FDCWD, in_work("run.%d", (int)random_below((uint64_t)d.directories)), AT_FDCWD, in_work("run"),
-                                   RENAME_NOREPLACE) == 0)
+    if (d.directories && renameat2(AT_FDCWD, in_work("run.%d", (int)random_below((uint64_t)d.directories)), AT_FDCWD,
+                                   in_work("run"), RENAME_NOREPLACE) == 0)
         d.moves++;
 }
 
@@ -173,18 +184,33 @@ static void replace_lock(const char *text)
 static void one_event(void)
 {
     switch (random_below(10)) {
-    case 0: move_away(false); break;
-    case 1: move_away(true); break;
-    case 2: case 3: move_back(); break;
-    case 4: case 5: d.locks += unlink(in_work("run/.lock")) == 0; break;
-    case 6: replace_lock(""); break;
-    case 7: replace_lock("pid 1 on host elsewhere\n"); break;
+    case 0:
+        move_away(false);
+        break;
+    case 1:
+        move_away(true);
+        break;
+    case 2:
+    case 3:
+        move_back();
+        break;
+    case 4:
+    case 5:
+        d.locks += unlink(in_work("run/.lock")) == 0;
+        break;
+    case 6:
+        replace_lock("");
+        break;
+    case 7:
+        replace_lock("pid 1 on host elsewhere\n");
+        break;
     case 8: {
         life *l = &d.lives[d.slots[random_below(SLOTS)]];
         end_life(l, true);
         break;
     }
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -202,7 +228,7 @@ static void read_directory(int number, const char *path)
     ckpt_error err = CKPT_ERROR_INIT;
     struct stat st;
     if (stat(path, &st) < 0 || ckpt_run_list_open(path, &list, &err) < 0)
-        return;                   /* nothing was saved there */
+        return; /* nothing was saved there */
     for (size_t i = 0; i < ckpt_run_list_count(list) && d.count < STEPS; i++) {
         const ckpt_run_entry *e = ckpt_run_list_entry(list, i);
         ckpt_reader *reader = NULL;
@@ -213,7 +239,7 @@ static void read_directory(int number, const char *path)
         if (ckpt_reader_open(e->path, NULL, &reader, &err) < 0 || stat(e->path, &st) < 0)
             wrong("%s: %s", e->path, err.message);
         else {
-            saved s = { e->step, number_in(ckpt_reader_root(reader), "writer"), st.st_ctim, number };
+            saved s = {e->step, number_in(ckpt_reader_root(reader), "writer"), st.st_ctim, number};
             d.all[d.count++] = s;
             d.saves++;
         }
@@ -223,7 +249,7 @@ static void read_directory(int number, const char *path)
     ckpt_run_list_close(list);
     if (!any)
         return;
-    const char *more[] = { "--check", path, NULL };
+    const char *more[] = {"--check", path, NULL};
     int status = -1;
     pid_t pid = start_trainer(999999, in_work("check"), more);
     if (waitpid(pid, &status, 0) != pid || status != 0)
@@ -244,7 +270,7 @@ static int by_time(const void *a, const void *b)
 
 static void check_writers(void)
 {
-    bool over[LIVES + 1] = { false };
+    bool over[LIVES + 1] = {false};
     int where[LIVES + 1];
     memset(where, -1, sizeof where);
     qsort(d.all, d.count, sizeof *d.all, by_time);
@@ -336,17 +362,27 @@ static bool find_trainer(const char *own)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = { { "rounds", required_argument, NULL, 'r' }, { "seed", required_argument, NULL, 's' },
-                                             { "keep", no_argument, NULL, 'k' }, { NULL, 0, NULL, 0 } };
+    static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"keep", no_argument, NULL, 'k'},
+                                            {NULL, 0, NULL, 0}};
     long rounds = 6;
     int c;
     d.rng = 1;
     while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
         switch (c) {
-        case 'r': rounds = atol(optarg); break;
-        case 's': d.rng = strtoull(optarg, NULL, 10); break;
-        case 'k': d.keep = true; break;
-        default: fprintf(stderr, "usage: move_drive [--rounds N] [--seed N] [--keep]\n"); return 2;
+        case 'r':
+            rounds = atol(optarg);
+            break;
+        case 's':
+            d.rng = strtoull(optarg, NULL, 10);
+            break;
+        case 'k':
+            d.keep = true;
+            break;
+        default:
+            fprintf(stderr, "usage: move_drive [--rounds N] [--seed N] [--keep]\n");
+            return 2;
         }
     if (!find_trainer(argv[0])) {
         printf("Bail out! no kill_trainer beside %s\n", argv[0]);
@@ -365,11 +401,13 @@ int main(int argc, char **argv)
         else
             clean();
     }
-    printf("# %ld moves, %ld locks removed or replaced, %ld kills, %ld trainers that ended by themselves, %ld checkpoints, %ld reported, %ld "
-           "saved again by the next\n",
-           d.moves, d.locks, d.kills, d.refused, d.saves, d.promises, d.overtaken);
+    printf(
+        "# %ld moves, %ld locks removed or replaced, %ld kills, %ld trainers that ended by themselves, %ld checkpoints, %ld reported, %ld "
+        "saved again by the next\n",
+        d.moves, d.locks, d.kills, d.refused, d.saves, d.promises, d.overtaken);
     printf("%s 1 - %ld rounds: one writer in a directory, and nothing is lost\n", d.wrong ? "not ok" : "ok", rounds);
     bool busy = d.moves > 0 && d.locks > 0 && d.saves > 20;
-    printf("%s 2 - the directories were moved, the locks replaced, and checkpoints saved\n1..2\n", busy ? "ok" : "not ok");
+    printf("%s 2 - the directories were moved, the locks replaced, and checkpoints saved\n1..2\n",
+           busy ? "ok" : "not ok");
     return d.wrong || !busy;
 }

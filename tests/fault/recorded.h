@@ -18,12 +18,15 @@
 #include <unistd.h>
 
 typedef enum op_kind {
-    OP_ENTER,                     /* dir/name becomes ino */
-    OP_REMOVE,                    /* dir/name, which was ino, is gone */
-    OP_MOVE,                      /* dir/name, which was ino, becomes dir/to */
-    OP_SWAP,                      /* dir/name, which was ino, and dir/to, which was other */
-    OP_WRITE, OP_SIZE, OP_SYNC,   /* of ino */
-    OP_BEGUN, OP_TOLD             /* a save of step `offset` with seed `size`: asked for; reported as done */
+    OP_ENTER,  /* dir/name becomes ino */
+    OP_REMOVE, /* dir/name, which was ino, is gone */
+    OP_MOVE,   /* dir/name, which was ino, becomes dir/to */
+    OP_SWAP,   /* dir/name, which was ino, and dir/to, which was other */
+    OP_WRITE,
+    OP_SIZE,
+    OP_SYNC, /* of ino */
+    OP_BEGUN,
+    OP_TOLD /* a save of step `offset` with seed `size`: asked for; reported as done */
 } op_kind;
 
 typedef struct op {
@@ -34,7 +37,10 @@ typedef struct op {
     char *data;
 } op;
 
-typedef struct entry { int dir, ino; char name[88]; } entry;
+typedef struct entry {
+    int dir, ino;
+    char name[88];
+} entry;
 
 enum { ENTRIES = 512, INODES = 4096, DESCRIPTORS = 1024, NO_INODE = -1 };
 
@@ -43,18 +49,18 @@ typedef struct recording {
     char root[128];
     op *ops;
     size_t count, capacity;
-    size_t first;                 /* what lies before it was on the disk already */
-    entry now[ENTRIES];           /* the directories as the library sees them */
+    size_t first;       /* what lies before it was on the disk already */
+    entry now[ENTRIES]; /* the directories as the library sees them */
     size_t entries;
     int inodes;
     bool is_dir[INODES];
     uint64_t size[INODES];
     int of_fd[DESCRIPTORS];
-    const char *odd;              /* a call that the model does not know */
+    const char *odd; /* a call that the model does not know */
 } recording;
 
 static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
-static recording *record;         /* NULL: nothing is written down */
+static recording *record; /* NULL: nothing is written down */
 static bool ignore_syncs, no_exchange;
 
 static op *add_op(recording *r, op_kind kind, int ino)
@@ -293,19 +299,19 @@ static void did_copy(int fd, int copy)
 
 /* ---- the calls. Each is made and written down in one go, so that the order is that of the disk. */
 
-#define RECORDED(type, name, parameters, arguments, note)                                                             \
-    type __real_##name parameters;                                                                                    \
-    type __wrap_##name parameters;                                                                                    \
-    type __wrap_##name parameters                                                                                     \
-    {                                                                                                                 \
-        pthread_mutex_lock(&record_lock);                                                                             \
-        type rc = __real_##name arguments;                                                                            \
-        int saved = errno;                                                                                            \
-        if (record && rc >= 0)                                                                                        \
-            note;                                                                                                     \
-        pthread_mutex_unlock(&record_lock);                                                                           \
-        errno = saved;                                                                                                \
-        return rc;                                                                                                    \
+#define RECORDED(type, name, parameters, arguments, note)                                                              \
+    type __real_##name parameters;                                                                                     \
+    type __wrap_##name parameters;                                                                                     \
+    type __wrap_##name parameters                                                                                      \
+    {                                                                                                                  \
+        pthread_mutex_lock(&record_lock);                                                                              \
+        type rc = __real_##name arguments;                                                                             \
+        int saved = errno;                                                                                             \
+        if (record && rc >= 0)                                                                                         \
+            note;                                                                                                      \
+        pthread_mutex_unlock(&record_lock);                                                                            \
+        errno = saved;                                                                                                 \
+        return rc;                                                                                                     \
     }
 
 RECORDED(int, mkdir, (const char *path, mode_t mode), (path, mode), did_mkdir(-1, path))

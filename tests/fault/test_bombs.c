@@ -37,7 +37,8 @@ static void hold(const char *what)
     uint64_t n = measures() ? highest() : 0;
     if (n <= bound)
         return;
-    fprintf(stderr, "%s took %llu KiB; %llu KiB are the bound\n", what, (unsigned long long)(n >> 10), (unsigned long long)(bound >> 10));
+    fprintf(stderr, "%s took %llu KiB; %llu KiB are the bound\n", what, (unsigned long long)(n >> 10),
+            (unsigned long long)(bound >> 10));
     _exit(99);
 }
 
@@ -69,7 +70,7 @@ static void look(const ckpt_reader *reader, ckpt_report *report)
 
 static void migrate(const char *path, ckpt_report *report)
 {
-    static const char *const formats[] = { "torch", "safetensors", "ckpt" };
+    static const char *const formats[] = {"torch", "safetensors", "ckpt"};
     for (size_t i = 0; i <= sizeof formats / sizeof *formats; i++) {
         ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
         ckpt_error err = CKPT_ERROR_INIT;
@@ -125,7 +126,7 @@ static int in_child(int (*function)(const char *), const char *path)
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
-        struct rlimit most = { (rlim_t)8 << 30, (rlim_t)8 << 30 };
+        struct rlimit most = {(rlim_t)8 << 30, (rlim_t)8 << 30};
         if (measures())
             setrlimit(RLIMIT_AS, &most);
         dup2(ends[1], STDERR_FILENO);
@@ -175,7 +176,8 @@ static void expect_of(int (*function)(const char *), const char *name, const cha
 {
     bound = bomb_bound(size_of(path));
     int answer = in_child(function, path);
-    ck_assert_msg(answer >= 0 && answer != 99, "%s, %llu bytes: %d: %s", name, (unsigned long long)size_of(path), answer, said);
+    ck_assert_msg(answer >= 0 && answer != 99, "%s, %llu bytes: %d: %s", name, (unsigned long long)size_of(path),
+                  answer, said);
     ck_assert_msg(status > 0 || answer == -status, "%s: opened with %d, expected %d: %s", name, -answer, status, said);
 }
 
@@ -205,7 +207,10 @@ static void try_pickles(bomb_box box, size_t size, bool sure)
         now_box = box;
         ck_assert_int_eq(in_child(make_now, path), 0);
         snprintf(name, sizeof name, "%s of %zu bytes, %d", now->name, size, (int)box);
-        expect_of(sure ? only_open : all_of, name, path, !sure ? 1 : now->sound && box != DEFLATED ? CKPT_OK : CKPT_E_LIMIT);
+        expect_of(sure ? only_open : all_of, name, path,
+                  !sure                           ? 1
+                  : now->sound && box != DEFLATED ? CKPT_OK
+                                                  : CKPT_E_LIMIT);
         unlink(path);
     }
 }
@@ -259,7 +264,7 @@ static int make_shared(const char *path)
     bomb_shared(path, "N", 1, 20, 2);
     bomb_shared("b", "}", 1, 9, 10);
     bomb_shared("c", BOMB_TENSORS "h\0h\1R", sizeof BOMB_TENSORS "h\0h\1R" - 1, 20, 2);
-    bomb_shared("d", "X\3\0\0\0abc", 8, 5, 10);       /* as far as sharing may go */
+    bomb_shared("d", "X\3\0\0\0abc", 8, 5, 10); /* as far as sharing may go */
     bomb_shared("e", BOMB_TENSORS "h\0h\1R", sizeof BOMB_TENSORS "h\0h\1R" - 1, 4, 10);
     bomb_shared("f", "N", 1, 60, 10);
     return 0;
@@ -308,9 +313,11 @@ static int make_headers(const char *path)
 {
     bomb_safetensors(path, "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}",
                      ",\"t%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}", "}", JSON_SIZE);
-    bomb_safetensors("b", "{\"__metadata__\":{\"a\":\"\"", ",\"%zu\":\"\"", "},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", JSON_SIZE);
+    bomb_safetensors("b", "{\"__metadata__\":{\"a\":\"\"", ",\"%zu\":\"\"",
+                     "},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", JSON_SIZE);
     bomb_safetensors("c", "{\"a\":", "[", "", JSON_SIZE);
-    bomb_safetensors("d", "{\"a\":{\"dtype\":\"U8\",\"x\":[[]", ",[]", "],\"shape\":[1],\"data_offsets\":[0,1]}}", JSON_SIZE);
+    bomb_safetensors("d", "{\"a\":{\"dtype\":\"U8\",\"x\":[[]", ",[]", "],\"shape\":[1],\"data_offsets\":[0,1]}}",
+                     JSON_SIZE);
     bomb_safetensors("e", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1", ",1", "],\"data_offsets\":[0,1]}}", JSON_SIZE);
     return 0;
 }
@@ -334,14 +341,15 @@ static int make_native(const char *path)
         ckpt__index *x = ckpt__index_new(0);
         ckpt_error err = CKPT_ERROR_INIT;
         ckpt__recipe *recipe = NULL;
-        ckpt__buf file = { 0 };
+        ckpt__buf file = {0};
         const ckpt_value *v = ckpt__value_str(x->arena, "leaf", 4);
         for (int i = 0; i < levels; i++) {
-            const ckpt_value *items[] = { v, v, v, v, v, v, v, v };
+            const ckpt_value *items[] = {v, v, v, v, v, v, v, v};
             v = ckpt__value_list(x->arena, CKPT_V_LIST, items, levels > 4 ? 2 : 8);
         }
-        const ckpt_entry entry = { ckpt__value_str(x->arena, "x", 1), v };
-        ckpt__write_request q = { .index = x, .root = ckpt__value_dict(x->arena, &entry, 1), .step = -1, .lost = x->findings };
+        const ckpt_entry entry = {ckpt__value_str(x->arena, "x", 1), v};
+        ckpt__write_request q = {
+            .index = x, .root = ckpt__value_dict(x->arena, &entry, 1), .step = -1, .lost = x->findings};
         if (ckpt__native_write(&q, &recipe, &err) < 0 || (recipe->finish && recipe->finish(recipe, NULL, &err) < 0)) {
             fprintf(stderr, "%s", err.message);
             return 1;
@@ -368,17 +376,21 @@ static int make_folders(const char *path)
     const char *map = "{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00001.safetensors\"";
     bomb_folder(path, "config.json", model, "{\"model_type\":\"x\",\"a\":[[]", ",[]", "]}", JSON_SIZE);
     bomb_folder("b", "config.json", model, "{\"model_type\":\"x\",\"a\":[0", ",0", "]}", JSON_SIZE);
-    bomb_folder("c", "trainer_state.json", model, "{\"global_step\":1,\"log_history\":[{}", ",{\"step\":%zu,\"loss\":1.5}", "]}", JSON_SIZE);
+    bomb_folder("c", "trainer_state.json", model, "{\"global_step\":1,\"log_history\":[{}",
+                ",{\"step\":%zu,\"loss\":1.5}", "]}", JSON_SIZE);
     bomb_folder("d", "trainer_state.json", model, "{\"global_step\":1,\"log_history\":[[1]", ",[1]", "]}", JSON_SIZE);
-    bomb_folder("e", "model.safetensors.index.json", shard, map, ",\"%zu\":\"model-00001-of-00001.safetensors\"", "}}", JSON_SIZE);
+    bomb_folder("e", "model.safetensors.index.json", shard, map, ",\"%zu\":\"model-00001-of-00001.safetensors\"", "}}",
+                JSON_SIZE);
     bomb_folder("f", "model.safetensors.index.json", shard, map, ",\"%zu\":\"%zx\"", "}}", JSON_SIZE);
-    bomb_folder("g", "model.safetensors.index.json", shard, "{\"weight_map\":{\"a\":\"model-00001-of-00001.safetensors\"},\"metadata\":{\"x\":[1", ",1", "]}}", JSON_SIZE);
+    bomb_folder("g", "model.safetensors.index.json", shard,
+                "{\"weight_map\":{\"a\":\"model-00001-of-00001.safetensors\"},\"metadata\":{\"x\":[1", ",1", "]}}",
+                JSON_SIZE);
     return 0;
 }
 
 START_TEST(json_beside_a_model)
 {
-    static const char *const names[] = { "bomb", "b", "c", "d", "e", "f", "g" };
+    static const char *const names[] = {"bomb", "b", "c", "d", "e", "f", "g"};
     const char *path = "bomb";
     ck_assert_int_eq(in_child(make_folders, path), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -401,9 +413,11 @@ static void put_memo(ckpt__buf *b)
 static int make_many(const char *path)
 {
     size_t n = getenv("CKPT_BOMBS_LONG") ? 1000000 : 100000;
-    static const char head[] = "\x80\2" "ctorch._utils\n_rebuild_tensor_v2\nq\0000X\7\0\0\0storageq\001" "0ctorch\nFloatStorage\nq\0020"
+    static const char head[] = "\x80\2"
+                               "ctorch._utils\n_rebuild_tensor_v2\nq\0000X\7\0\0\0storageq\001"
+                               "0ctorch\nFloatStorage\nq\0020"
                                "X\1\0\0\0000q\0030X\3\0\0\0cpuq\0040ccollections\nOrderedDict\nq\5)Rq\6(";
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     char name[80];
     ckpt__buf_add(&b, head, sizeof head - 1);
     memo = 7;
@@ -450,7 +464,7 @@ START_TEST(very_many_tensors_stay_readable)
 {
     const char *path = "bomb";
     ck_assert_int_eq(in_child(make_many, path), 0);
-    bound = bomb_bound(size_of(path)) / 3;      /* far from it */
+    bound = bomb_bound(size_of(path)) / 3; /* far from it */
     ck_assert_msg(in_child(list_many, path) == 0, "%s", said);
 }
 END_TEST

@@ -5,7 +5,7 @@
 
 #include "../unit/child.h"
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"      /* it has more checks than are used here */
+#pragma GCC diagnostic ignored "-Wunused-function" /* it has more checks than are used here */
 #include "../unit/restore_checks.h"
 #pragma GCC diagnostic pop
 #include "../fakecuda/fakecuda.h"
@@ -19,8 +19,8 @@ enum { DEVICE = 1, BEFORE = 5, NOW = 6, MOST = 3000 };
 
 typedef struct kind {
     bool asynchronous;
-    bool warm;                    /* this run has saved before, and keeps its host memory; else it saves for the first time */
-    bool resumes;                 /* it is the resume that fails */
+    bool warm;    /* this run has saved before, and keeps its host memory; else it saves for the first time */
+    bool resumes; /* it is the resume that fails */
     int once;
 } kind;
 
@@ -132,9 +132,8 @@ static void resume_fails(ckpt_run *run, live *l, ckpt_status status)
 
 /* make check has time for the first few, which share the calls between them; CKPT_FAULT_LONG=1 runs all of all. */
 static const kind kinds[] = {
-    { true, true, false, 1 },  { true, false, false, 0 }, { true, false, true, 1 },
-    { true, true, false, 0 },  { true, false, false, 1 }, { false, true, false, 1 },
-    { false, true, false, 0 }, { true, false, true, 0 },
+    {true, true, false, 1},  {true, false, false, 0}, {true, false, true, 1},  {true, true, false, 0},
+    {true, false, false, 1}, {false, true, false, 1}, {false, true, false, 0}, {true, false, true, 0},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, FEW = 3 };
 
@@ -166,19 +165,20 @@ static void each_call_fails(const void *arg)
             save_fails(run, &l, status);
         REQUIRE_OK(ckpt_run_close(run, &err));
         FAKE(fakecuda_live)(&after);
-        REQUIRE(after.allocations == before.allocations && after.host == before.host && after.streams == before.streams);
+        REQUIRE(after.allocations == before.allocations && after.host == before.host &&
+                after.streams == before.streams);
         REQUIRE(after.events == before.events && after.pushed == before.pushed && after.pending == 0);
         REQUIRE(n < MOST);
     }
-    REQUIRE(n > 10 && failed > tried / 2);      /* most of them matter */
+    REQUIRE(n > 10 && failed > tried / 2); /* most of them matter */
     close_live(&l, DEVICE);
 }
 
-static const char *const two[] = { "FAKECUDA_DEVICES=2", NULL };
+static const char *const two[] = {"FAKECUDA_DEVICES=2", NULL};
 
 static void setup(void)
 {
-    strcpy(folder, "/dev/shm/ckpt-driver-XXXXXX");      /* in memory where it can be: nothing here depends on the disk */
+    strcpy(folder, "/dev/shm/ckpt-driver-XXXXXX"); /* in memory where it can be: nothing here depends on the disk */
     if (!mkdtemp(folder)) {
         strcpy(folder, "/tmp/ckpt-driver-XXXXXX");
         ck_assert_ptr_nonnull(mkdtemp(folder));

@@ -25,21 +25,27 @@ static plan current;
 
 /* One life of a run, and what came of it. */
 static struct {
-    int errors, warnings;         /* calls that failed; warnings that were given */
+    int errors, warnings; /* calls that failed; warnings that were given */
     int64_t resumed;
     bool fell_back, reported[2];
-    int attempts;                 /* saves of step NEXT that were begun, as seeds 30, 31 */
+    int attempts; /* saves of step NEXT that were begun, as seeds 30, 31 */
 } life;
 
-static struct { long lives, struck, failed, warned; } sums;
+static struct {
+    long lives, struck, failed, warned;
+} sums;
 
 static const char *what(void)
 {
     static char text[200];
     snprintf(text, sizeof text, "%s: call %ld (%s fails with %s, %s)", now->name, current.n,
              faulty.struck < 0 ? "none" : faults[faulty.struck].name,
-             faulty.error > 0 ? strerrorname_np(faulty.error) : faulty.error ? "a short count" : "nothing",
-             current.mode == ONCE ? "once" : current.mode == THIS_FOR_EVER ? "for ever" : "and so do all others");
+             faulty.error > 0 ? strerrorname_np(faulty.error)
+             : faulty.error   ? "a short count"
+                              : "nothing",
+             current.mode == ONCE            ? "once"
+             : current.mode == THIS_FOR_EVER ? "for ever"
+                                             : "and so do all others");
     return text;
 }
 
@@ -87,7 +93,7 @@ static bool names_path(const ckpt_error *err)
 /* The errno that was given to it, in the record or, where the failure of a part is told with the whole, in words. */
 static bool names_errno(const ckpt_error *err)
 {
-    int given[2] = { faulty.error > 0 ? faulty.error : EIO, current.mode == ALL_FOR_EVER ? EIO : 0 };
+    int given[2] = {faulty.error > 0 ? faulty.error : EIO, current.mode == ALL_FOR_EVER ? EIO : 0};
     for (int i = 0; i < 2; i++)
         if (given[i] && (err->sys_errno == given[i] || strstr(err->message, strerror(given[i]))))
             return true;
@@ -120,8 +126,8 @@ static ckpt_status checked(const char *call, ckpt_status status, const ckpt_erro
 }
 
 /* The library's call, with its failures on. */
-#define DO(call)                                                                                                      \
-    (faulty.inside = true, err = (ckpt_error)CKPT_ERROR_INIT, status = (call), faulty.inside = false,                 \
+#define DO(call)                                                                                                       \
+    (faulty.inside = true, err = (ckpt_error)CKPT_ERROR_INIT, status = (call), faulty.inside = false,                  \
      checked(#call, status, &err))
 
 static void noticed(void *ctx, const ckpt_finding *f)
@@ -246,7 +252,7 @@ static bool lies_aside(int64_t step)
 static void step_holds(int64_t step, unsigned seed, unsigned or_seed)
 {
     if (faulty.struck == F_renameat && lies_aside(step))
-        return;                   /* the way back was barred, too; the next run puts it back */
+        return; /* the way back was barred, too; the next run puts it back */
     static world found;
     ckpt_error err = CKPT_ERROR_INIT;
     char path[200];
@@ -255,7 +261,8 @@ static void step_holds(int64_t step, unsigned seed, unsigned or_seed)
     snprintf(path, sizeof path, "%s/step-%08d", run_path, (int)step);
     ckpt_status status = ckpt_restore(s, path, NULL, NULL, &err);
     HOLDS(status == CKPT_OK, "step %d is lost: %s: %s", (int)step, err.object, err.message);
-    HOLDS(world_is(&found, step, seed) || (or_seed && world_is(&found, step, or_seed)), "step %d is another", (int)step);
+    HOLDS(world_is(&found, step, seed) || (or_seed && world_is(&found, step, or_seed)), "step %d is another",
+          (int)step);
     ckpt_state_free(s);
 }
 
@@ -270,7 +277,8 @@ static void went_back(int64_t done)
     faulty.on = false;
     ckpt_state *s = bind_world(&found);
     snprintf(path, sizeof path, "%s/aside-step-%08d", run_path, DONE);
-    HOLDS(ckpt_restore(s, path, NULL, NULL, &err) == CKPT_OK && world_is(&found, DONE, 2), "step 2 is lost: %s", err.message);
+    HOLDS(ckpt_restore(s, path, NULL, NULL, &err) == CKPT_OK && world_is(&found, DONE, 2), "step 2 is lost: %s",
+          err.message);
     ckpt_state_free(s);
     faulty.on = on;
 }
@@ -283,7 +291,7 @@ static void resume(ckpt_run *run)
     int64_t done = -7;
     if (DO(ckpt_run_resume(run, NULL, &done, report, &err)) < 0) {
         bool on = faulty.on;
-        faulty.on = false;        /* the failure is over, and a second try works */
+        faulty.on = false; /* the failure is over, and a second try works */
         status = ckpt_run_resume(run, NULL, &done, report, &err);
         HOLDS(status >= 0, "a second resume fails: %s: %s", err.object, err.message);
         faulty.on = on;
@@ -410,14 +418,29 @@ static void next_life(bool opened, bool saved_after)
 static bool must_come_through(int f, int e)
 {
     switch (f) {
-    case F_read: case F_pread: case F_pwrite: case F_close: return e == EINTR || e < 0;
-    case F_pwrite_direct: return e == EINTR || e == EINVAL || e < 0;
-    case F_fallocate: return e == EINTR || e == EOPNOTSUPP;
-    case F_renameat2: return e == EINVAL || e == ENOSYS;
-    case F_openat2: return e == ENOSYS;
-    case F_open_direct: case F_pthread_create: case F_getrandom: case F_madvise: case F_mmap: case F_gethostname:
-    case F_process_vm_readv: return true;
-    default: return false;
+    case F_read:
+    case F_pread:
+    case F_pwrite:
+    case F_close:
+        return e == EINTR || e < 0;
+    case F_pwrite_direct:
+        return e == EINTR || e == EINVAL || e < 0;
+    case F_fallocate:
+        return e == EINTR || e == EOPNOTSUPP;
+    case F_renameat2:
+        return e == EINVAL || e == ENOSYS;
+    case F_openat2:
+        return e == ENOSYS;
+    case F_open_direct:
+    case F_pthread_create:
+    case F_getrandom:
+    case F_madvise:
+    case F_mmap:
+    case F_gethostname:
+    case F_process_vm_readv:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -425,11 +448,23 @@ static bool must_come_through(int f, int e)
 static bool must_be_told(int f, int e)
 {
     switch (f) {
-    case F_fsync: case F_fdatasync: case F_mkdir: case F_mkdirat: case F_linkat: case F_open_above:
-    case F_readdir: case F_pread: case F_fdopendir: case F_dup: return e > 0 && e != EINTR;
-    case F_renameat2: return e != EINVAL && e != ENOSYS;
-    case F_fallocate: return e != EINTR && e != EOPNOTSUPP;
-    default: return false;
+    case F_fsync:
+    case F_fdatasync:
+    case F_mkdir:
+    case F_mkdirat:
+    case F_linkat:
+    case F_open_above:
+    case F_readdir:
+    case F_pread:
+    case F_fdopendir:
+    case F_dup:
+        return e > 0 && e != EINTR;
+    case F_renameat2:
+        return e != EINVAL && e != ENOSYS;
+    case F_fallocate:
+        return e != EINTR && e != EOPNOTSUPP;
+    default:
+        return false;
     }
 }
 
@@ -437,9 +472,24 @@ static bool must_be_told(int f, int e)
 static bool clears_away(int f)
 {
     switch (f) {
-    case F_unlink: case F_unlinkat: case F_rmdir: case F_fchmodat: case F_openat: case F_dup: case F_fdopendir: case F_opendir:
-    case F_readdir: case F_getdents64: case F_fstatat: case F_fsync: case F_renameat: case F_renameat2: case F_memory: return true;
-    default: return false;
+    case F_unlink:
+    case F_unlinkat:
+    case F_rmdir:
+    case F_fchmodat:
+    case F_openat:
+    case F_dup:
+    case F_fdopendir:
+    case F_opendir:
+    case F_readdir:
+    case F_getdents64:
+    case F_fstatat:
+    case F_fsync:
+    case F_renameat:
+    case F_renameat2:
+    case F_memory:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -503,7 +553,7 @@ static void drive(const scenario *sc, bool memory)
             lasting mode = (lasting)(all ? (unsigned long)pass : ((unsigned long)n + seed) % 3);
             unsigned turns = is_long() && !memory ? 9 : 1;
             for (unsigned i = 0; i < turns; i++)
-                met = one_life((plan){ n, mode, memory, (unsigned)(seed * 7 + (unsigned long)n / 3 + i), 0 });
+                met = one_life((plan){n, mode, memory, (unsigned)(seed * 7 + (unsigned long)n / 3 + i), 0});
             if (!met)
                 break;
         }
@@ -513,14 +563,14 @@ static void drive(const scenario *sc, bool memory)
 }
 
 static const scenario scenarios[] = {
-    { .name = "synchronous" },
-    { .name = "asynchronous", .asynchronous = true },
-    { .name = "past the page cache, read back", .asynchronous = true, .read_back = true, .big = true },
-    { .name = "a new run", .asynchronous = true, .fresh = true },
-    { .name = "a half-done swap", .half_swapped = true },
-    { .name = "a file system without exchange", .no_exchange = true },
-    { .name = "back to a step", .back = true },
-    { .name = "back to a step, without exchange", .back = true, .no_exchange = true },
+    {.name = "synchronous"},
+    {.name = "asynchronous", .asynchronous = true},
+    {.name = "past the page cache, read back", .asynchronous = true, .read_back = true, .big = true},
+    {.name = "a new run", .asynchronous = true, .fresh = true},
+    {.name = "a half-done swap", .half_swapped = true},
+    {.name = "a file system without exchange", .no_exchange = true},
+    {.name = "back to a step", .back = true},
+    {.name = "back to a step, without exchange", .back = true, .no_exchange = true},
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
@@ -540,8 +590,8 @@ END_TEST
 
 static bool is_faulty(const char *name)
 {
-    static const char *const memory[] = { "malloc", "calloc", "realloc", "aligned_alloc", "strdup", "strndup",
-                                          "asprintf", "free", "syscall", "closedir" };
+    static const char *const memory[] = {"malloc",  "calloc",   "realloc", "aligned_alloc", "strdup",
+                                         "strndup", "asprintf", "free",    "syscall",       "closedir"};
     for (int f = 0; f < F_COUNT; f++)
         if (strcmp(faults[f].name, name) == 0)
             return true;
@@ -562,10 +612,12 @@ START_TEST(no_call_is_left_out)
     ck_assert_ptr_nonnull(p);
     while (fgets(line, sizeof line, p))
         if (sscanf(line, " %c %199s", &kind, name) == 2 && kind == 'U' && ++found)
-            ck_assert_msg(is_faulty(name) || is_harmless(name),
-                          "%s() is called by the library: let it fail in tests/fault/faulty.h and record what it "
-                          "changes in tests/fault/recorded.h (and wrap it in tests/fault/Makefile.inc), or if it can do "
-                          "no harm to a file list it in tests/fault/harmless.h", name);
+            ck_assert_msg(
+                is_faulty(name) || is_harmless(name),
+                "%s() is called by the library: let it fail in tests/fault/faulty.h and record what it "
+                "changes in tests/fault/recorded.h (and wrap it in tests/fault/Makefile.inc), or if it can do "
+                "no harm to a file list it in tests/fault/harmless.h",
+                name);
     ck_assert_int_eq(pclose(p), 0);
     ck_assert_int_gt(found, 500);
 }

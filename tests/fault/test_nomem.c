@@ -19,7 +19,7 @@ char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 int __wrap_asprintf(char **out, const char *format, ...);
 
-static long countdown;            /* the allocation that fails; 0: none */
+static long countdown; /* the allocation that fails; 0: none */
 static bool for_ever, hit;
 
 static bool fails(void)
@@ -108,9 +108,10 @@ static void each_allocation(call_fn call, after_fn after)
                 break;
             }
             if (status >= 0)
-                tolerated++;      /* what it was for can be done without */
+                tolerated++; /* what it was for can be done without */
             else {
-                ck_assert_msg(status == CKPT_E_NO_MEMORY, "allocation %ld: status %d: %s: %s", n, status, err.object, err.message);
+                ck_assert_msg(status == CKPT_E_NO_MEMORY, "allocation %ld: status %d: %s: %s", n, status, err.object,
+                              err.message);
                 ck_assert_msg(strstr(err.message, "memory") != NULL, "allocation %ld: %s", n, err.message);
             }
             ck_assert_int_lt(n, 100000);
@@ -217,7 +218,8 @@ static ckpt_status read_all(ckpt_error *err)
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(ckpt_reader_root(r), 0, count_values, &values, err);
     const ckpt_value *none;
-    if (status == CKPT_OK && (status = ckpt_value_find(ckpt_reader_root(r), "optimizer.nothing", &none, err)) == CKPT_E_NOT_FOUND)
+    if (status == CKPT_OK &&
+        (status = ckpt_value_find(ckpt_reader_root(r), "optimizer.nothing", &none, err)) == CKPT_E_NOT_FOUND)
         status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < ckpt_reader_tensor_count(r); i++) {
         uint32_t crc;
@@ -230,9 +232,14 @@ static ckpt_status read_all(ckpt_error *err)
 
 START_TEST(torch_files_are_read)
 {
-    static const char *const names[] = { "cli/values.pt", "cli/tensors.pt", "cli/fused-step-cpu.pt", "peers/lightning.ckpt",
-                                         "peers/torch-1.13-legacy.pt", "peers/libtorch-optimizer.pt", "peers/hf-sharded",
-                                         "peers/accelerate" };
+    static const char *const names[] = {"cli/values.pt",
+                                        "cli/tensors.pt",
+                                        "cli/fused-step-cpu.pt",
+                                        "peers/lightning.ckpt",
+                                        "peers/torch-1.13-legacy.pt",
+                                        "peers/libtorch-optimizer.pt",
+                                        "peers/hf-sharded",
+                                        "peers/accelerate"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         torch_file = fixture(names[i]);
         each_allocation(read_all, NULL);
@@ -252,7 +259,7 @@ static ckpt_status migrate_torch(ckpt_error *err)
 /* With what edits the tree and converts, to another torch file and from there to shards. */
 static ckpt_status transform(ckpt_error *err)
 {
-    static const char *const drops[] = { "*.bias" }, *const casts[] = { "*weight=bfloat16" }, *const strips[] = { "module." };
+    static const char *const drops[] = {"*.bias"}, *const casts[] = {"*weight=bfloat16"}, *const strips[] = {"module."};
     ckpt_migrate_options o;
     memset(&o, 0, sizeof o);
     o.to = "torch";
@@ -270,7 +277,7 @@ static ckpt_status transform(ckpt_error *err)
 /* A tensor that keeps its place, and rules that match nothing, for which better ones are looked for. */
 static ckpt_status replace(ckpt_error *err)
 {
-    static const char *const globs[] = { "2.*", "modle.2" }, *const drops[] = { "epochs" };
+    static const char *const globs[] = {"2.*", "modle.2"}, *const drops[] = {"epochs"};
     ckpt_migrate_options o;
     memset(&o, 0, sizeof o);
     o.to = "torch";
@@ -364,8 +371,8 @@ END_TEST
 
 START_TEST(checkpoints_are_rewritten)
 {
-    static const char *const names[] = { "cli/namespace.pt", "peers/torch-1.13-legacy.pt", "peers/libtorch-module.pt",
-                                         "peers/accelerate", "torch_write/odd.pt" };
+    static const char *const names[] = {"cli/namespace.pt", "peers/torch-1.13-legacy.pt", "peers/libtorch-module.pt",
+                                        "peers/accelerate", "torch_write/odd.pt"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         torch_file = fixture(names[i]);
         each_allocation(transform, NULL);
@@ -384,9 +391,10 @@ END_TEST
 
 static ckpt_status parse_map(ckpt_error *err)
 {
-    static const char yaml[] = "map: 1\nsource: {model: a.b, strip_prefix: ['module.'], rename: [{from: 'h.(\\d+)', to: 'l.$1'}]}\n"
-                               "rules:\n- {name: 'vae.*', to: 'cuda:1'}\n- {tag: 'cuda:*', to: 'cuda:{rank % 8}'}\n"
-                               "default: 'cuda:{rank}'\n";
+    static const char yaml[] =
+        "map: 1\nsource: {model: a.b, strip_prefix: ['module.'], rename: [{from: 'h.(\\d+)', to: 'l.$1'}]}\n"
+        "rules:\n- {name: 'vae.*', to: 'cuda:1'}\n- {tag: 'cuda:*', to: 'cuda:{rank % 8}'}\n"
+        "default: 'cuda:{rank}'\n";
     ckpt_map *map = NULL;
     ckpt_status status = ckpt_map_parse_yaml(yaml, sizeof yaml - 1, "test.yaml", &map, err);
     ckpt_map_free(map);
@@ -432,10 +440,10 @@ static ckpt_status take_order(void *ctx, const void *from, size_t size, ckpt_err
     return CKPT_OK;
 }
 
-static const ckpt_value_hooks order_hooks = { 0, NULL, measure, write_order, NULL, take_order };
+static const ckpt_value_hooks order_hooks = {0, NULL, measure, write_order, NULL, take_order};
 static ckpt_state *moving;
 static float place[80];
-static bool there;                /* where the arena lies: at place, or behind it */
+static bool there; /* where the arena lies: at place, or behind it */
 
 static ckpt_status rebind_arena(ckpt_error *err)
 {
@@ -444,7 +452,6 @@ static ckpt_status rebind_arena(ckpt_error *err)
     return status;
 }
 
-
 /* The names mean what they meant, and who lies where is still known. */
 static void arena_is_whole(ckpt_status status)
 {
@@ -452,11 +459,12 @@ static void arena_is_whole(ckpt_status status)
     float *base = there ? place + 40 : place;
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     (void)status;
-    ck_assert(ckpt_state_data(moving, "a") == base && ckpt_state_data(moving, "b") == base + 4 && ckpt_state_data(moving, "even") == base + 8);
+    ck_assert(ckpt_state_data(moving, "a") == base && ckpt_state_data(moving, "b") == base + 4 &&
+              ckpt_state_data(moving, "even") == base + 8);
     d.name = "late";
     d.dtype = CKPT_F32;
     d.ndim = 1;
-    d.shape = (int64_t[]){ 1 };
+    d.shape = (int64_t[]){1};
     for (int i = 0; i < 3; i++) {
         d.data = base + 4 * i;
         ck_assert_int_eq(ckpt_state_tensor(moving, &d, &err), CKPT_E_MISMATCH);
@@ -468,8 +476,8 @@ static void arena_is_whole(ckpt_status status)
 START_TEST(memory_moves)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const int64_t four[] = { 4 };
-    const ckpt_arena_entry entries[] = { { "a", 0, 1, four }, { "b", 16, 1, four }, { "even", 32, 1, four } };
+    const int64_t four[] = {4};
+    const ckpt_arena_entry entries[] = {{"a", 0, 1, four}, {"b", 16, 1, four}, {"even", 32, 1, four}};
     ckpt_arena_desc d = CKPT_ARENA_DESC_INIT;
     moving = ckpt_state_new();
     there = false;
@@ -478,7 +486,7 @@ START_TEST(memory_moves)
     d.nbytes = 48;
     d.data = place;
     OK(ckpt_state_arena(moving, &d, entries, 3, &err));
-    bind_tensor(moving, "last", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, (int64_t[]){ 1 }, place + 76);
+    bind_tensor(moving, "last", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, (int64_t[]){1}, place + 76);
     each_allocation(rebind_arena, arena_is_whole);
     /* Onto another tensor: refused, whatever fails on the way back. */
     for (int n = 1; n < 24; n++)
@@ -518,12 +526,12 @@ static void is_taken(ckpt_status status)
 START_TEST(values_and_another_head)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    float was[2][3] = { { 1, 2, 3 }, { 4, 5, 6 } }, now[2][4] = { { 7, 7, 7, 7 }, { 8, 8, 8, 8 } }, body[2][2] = { { 1, 2 }, { 0 } },
-          avg[2][2] = { { 3, 4 }, { 0 } }, sq[2][2] = { { 5, 6 }, { 0 } };
+    float was[2][3] = {{1, 2, 3}, {4, 5, 6}}, now[2][4] = {{7, 7, 7, 7}, {8, 8, 8, 8}}, body[2][2] = {{1, 2}, {0}},
+          avg[2][2] = {{3, 4}, {0}}, sq[2][2] = {{5, 6}, {0}};
     odd = ckpt_report_new();
     memset(order, 7, sizeof order);
     for (int i = 0; i < 2; i++) {
-        const int64_t shape[] = { i ? 4 : 3 }, two[] = { 2 };
+        const int64_t shape[] = {i ? 4 : 3}, two[] = {2};
         hooked[i] = ckpt_state_new();
         bind_tensor(hooked[i], "body", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, two, NULL, body[i]);
         bind_tensor(hooked[i], NULL, "body", CKPT_ROLE_EXP_AVG, CKPT_F32, 1, two, NULL, avg[i]);
@@ -547,18 +555,19 @@ static ckpt_status bind_some(ckpt_error *err)
 {
     static float w[64];
     static double lr;
-    const char *const params[] = { "x" };
-    ckpt_hyper hyper = { "lr", CKPT_SCALAR_F64, &lr };
+    const char *const params[] = {"x"};
+    ckpt_hyper hyper = {"lr", CKPT_SCALAR_F64, &lr};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     ckpt_scaler scaler = CKPT_SCALER_INIT;
     ckpt_state *s = ckpt_state_new();
     if (!s)
-        return ckpt_save(NULL, NULL, NULL, NULL) == CKPT_OK ? CKPT_OK : (strcpy(err->message, "no memory"), CKPT_E_NO_MEMORY);
+        return ckpt_save(NULL, NULL, NULL, NULL) == CKPT_OK ? CKPT_OK
+                                                            : (strcpy(err->message, "no memory"), CKPT_E_NO_MEMORY);
     d.name = "x";
     d.dtype = CKPT_F32;
     d.ndim = 1;
-    d.shape = (int64_t[]){ 64 };
+    d.shape = (int64_t[]){64};
     d.role = CKPT_ROLE_PARAM;
     d.data = w;
     g.name = "0";
@@ -579,7 +588,7 @@ static ckpt_status bind_some(ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt_state_value(s, "order", &order_hooks, err);
     if (status == CKPT_OK)
-        status = ckpt_state_u64(s, "seed", &(uint64_t){ 1 }, err);
+        status = ckpt_state_u64(s, "seed", &(uint64_t){1}, err);
     if (status == CKPT_OK)
         status = ckpt_state_rebind(s, "scaler", &(ckpt_scaler)CKPT_SCALER_INIT, err);
     ckpt_state_free(s);

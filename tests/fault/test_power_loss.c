@@ -8,11 +8,14 @@
 
 enum { KEEP = 2, RANDOM = 2, RANDOM_LONG = 24 };
 
-typedef struct saved { int64_t step; unsigned seed; } saved;
+typedef struct saved {
+    int64_t step;
+    unsigned seed;
+} saved;
 
 /* Steps that are saved twice are replaced. 0: the process ends here, and another goes on. */
-static const saved training_plan[] = { { 1, 11 }, { 2, 21 }, { 3, 31 }, { 3, 32 }, { 4, 41 }, { 0, 0 },
-                                       { 5, 51 }, { 5, 52 }, { 6, 61 }, { 7, 71 } };
+static const saved training_plan[] = {{1, 11}, {2, 21}, {3, 31}, {3, 32}, {4, 41},
+                                      {0, 0},  {5, 51}, {5, 52}, {6, 61}, {7, 71}};
 enum { PLANNED = sizeof training_plan / sizeof *training_plan };
 
 typedef struct scenario {
@@ -105,20 +108,24 @@ static void record_training(recording *r, const scenario *sc)
 
 /* ---- what is found after a crash */
 
-typedef struct found { int64_t step; unsigned seed; } found;
+typedef struct found {
+    int64_t step;
+    unsigned seed;
+} found;
 
 static bool holds_save(const recording *r, size_t point, int64_t step, found *f)
 {
     size_t from = 0;
-    for (size_t i = 0; i < point; i++)        /* what was reported last of this step, or what was begun after it */
+    for (size_t i = 0; i < point; i++) /* what was reported last of this step, or what was begun after it */
         if (r->ops[i].kind == OP_TOLD && (int64_t)r->ops[i].offset == step)
             for (size_t k = 0; k < i; k++)
-                if (r->ops[k].kind == OP_BEGUN && r->ops[k].offset == r->ops[i].offset && r->ops[k].size == r->ops[i].size)
+                if (r->ops[k].kind == OP_BEGUN && r->ops[k].offset == r->ops[i].offset &&
+                    r->ops[k].size == r->ops[i].size)
                     from = k;
     for (size_t i = from; i < point; i++)
         if (r->ops[i].kind == OP_BEGUN && (int64_t)r->ops[i].offset == step &&
             world_is(&restored, step, (unsigned)r->ops[i].size)) {
-            *f = (found){ step, (unsigned)r->ops[i].size };
+            *f = (found){step, (unsigned)r->ops[i].size};
             return true;
         }
     return false;
@@ -144,7 +151,7 @@ static const char *losses(const recording *r, size_t point, found *f)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_run *run;
     int64_t done = -1, newest = 0;
-    *f = (found){ 0, 0 };
+    *f = (found){0, 0};
     fill_world(&restored, 0, 99);
     ckpt_status status = ckpt_run_open(run_below(crash_path), restored_state, NULL, &run, &err);
     if (status >= 0) {
@@ -174,7 +181,8 @@ static const char *losses(const recording *r, size_t point, found *f)
             continue;
         snprintf(path, sizeof path, "%s/step-%08d", run_below(crash_path), (int)step);
         if (ckpt_restore(restored_state, path, NULL, NULL, &err) < 0 || !holds_save(r, point, step, &other)) {
-            snprintf(text, sizeof text, "step %d, which is to be kept, is lost: %s: %s", (int)step, err.object, err.message);
+            snprintf(text, sizeof text, "step %d, which is to be kept, is lost: %s: %s", (int)step, err.object,
+                     err.message);
             return text;
         }
     }
@@ -183,7 +191,10 @@ static const char *losses(const recording *r, size_t point, found *f)
 
 /* ---- crashes */
 
-static struct { unsigned long states, lost; char example[1600]; } tally;
+static struct {
+    unsigned long states, lost;
+    char example[1600];
+} tally;
 
 static void crash_once(crash c, found *f)
 {
@@ -199,14 +210,14 @@ static void crash_once(crash c, found *f)
 /* All of what was not synced, none of it, and some of it. */
 static void crash_at(const recording *r, size_t point, unsigned share)
 {
-    static const unsigned extremes[][3] = { { 4, 0, 0 }, { 0, 0, 0 }, { 4, 4, 0 }, { 0, 4, 4 }, { 4, 4, 4 } };
+    static const unsigned extremes[][3] = {{4, 0, 0}, {0, 0, 0}, {4, 4, 0}, {0, 4, 4}, {4, 4, 4}};
     enum { EXTREMES = sizeof extremes / sizeof *extremes };
     unsigned random = is_long() ? RANDOM_LONG : RANDOM;
     found f;
     for (unsigned i = 0; i < MODELS; i++) {
         if (!is_long() && (point + i) % share)
             continue;
-        crash c = { r, &models[i], point, 0, 0, 0, (seed * 1000003 + point) * 0x9e3779b97f4a7c15u + i + 1 };
+        crash c = {r, &models[i], point, 0, 0, 0, (seed * 1000003 + point) * 0x9e3779b97f4a7c15u + i + 1};
         for (unsigned k = 0; k < EXTREMES + random; k++) {
             if (!is_long() && k < EXTREMES && (point + i + k) % 2)
                 continue;
@@ -233,10 +244,10 @@ static void report(const char *name, const recording *r, const char *kind)
 }
 
 static const scenario scenarios[] = {
-    { "synchronous", false, false, false },
-    { "asynchronous", true, false, false },
-    { "a file system without exchange", false, true, false },
-    { "large files", true, false, true },
+    {"synchronous", false, false, false},
+    {"asynchronous", true, false, false},
+    {"a file system without exchange", false, true, false},
+    {"large files", true, false, true},
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
@@ -261,12 +272,17 @@ START_TEST(nor_after_a_second_crash)
     unsigned long operations = 0;
     memset(&tally, 0, sizeof tally);
     for (int no = 0; no < 2; no++) {
-        scenario sc = { "a second crash", false, no, false };
+        scenario sc = {"a second crash", false, no, false};
         record_training(&first, &sc);
         for (size_t point = 5 + seed % 7; point < first.count; point += is_long() ? 3 : 31) {
             found f;
-            crash c = { &first, &models[point % MODELS], point, (unsigned)(point / 3 % 4) + 1, 2, 2,
-                        (seed * 7919 + point) * 0x9e3779b97f4a7c15u + 1 };
+            crash c = {&first,
+                       &models[point % MODELS],
+                       point,
+                       (unsigned)(point / 3 % 4) + 1,
+                       2,
+                       2,
+                       (seed * 7919 + point) * 0x9e3779b97f4a7c15u + 1};
             crash_once(c, &f);
             lay_out(c, disk_path);
             start_recording(&second, disk_path);
@@ -277,7 +293,7 @@ START_TEST(nor_after_a_second_crash)
                 note_save(OP_TOLD, f.step, f.seed);
                 second.first = second.count;
             }
-            train(&sc, (saved[]){ { f.step + 1, 81 }, { f.step + 1, 82 } }, 2);
+            train(&sc, (saved[]){{f.step + 1, 81}, {f.step + 1, 82}}, 2);
             record = NULL;
             crash_everywhere(&second, 5);
             operations += second.count - second.first;
@@ -285,8 +301,8 @@ START_TEST(nor_after_a_second_crash)
         }
         free_recording(&first);
     }
-    printf("# a second crash: %lu operations, %lu crash states (seed %lu), %lu lost something\n", operations, tally.states,
-           seed, tally.lost);
+    printf("# a second crash: %lu operations, %lu crash states (seed %lu), %lu lost something\n", operations,
+           tally.states, seed, tally.lost);
     ck_assert_msg(tally.lost == 0, "%lu of %lu lose something; the first: %s", tally.lost, tally.states, tally.example);
 }
 END_TEST
@@ -322,7 +338,7 @@ static void publish_first(recording *r)
                 own = r->ops[m].kind == OP_ENTER && r->ops[m].dir == published.ino && r->ops[m].ino == o.ino;
             if (!own)
                 continue;
-            memmove(&r->ops[k], &r->ops[k + 1], (i - k) * sizeof o);      /* it comes to lie right behind the rename */
+            memmove(&r->ops[k], &r->ops[k + 1], (i - k) * sizeof o); /* it comes to lie right behind the rename */
             r->ops[i] = o;
             i--;
         }
@@ -351,10 +367,11 @@ START_TEST(the_model_follows_the_disk)
         record_training(&r, &scenarios[i]);
         ck_assert_uint_gt(r.count, 100);
         for (int m = 0; m < MODELS; m++) {
-            crash c = { &r, &models[m], r.count, 4, 4, 4, 1 };
+            crash c = {&r, &models[m], r.count, 4, 4, 4, 1};
             lay_out(c, crash_path);
             snprintf(command, sizeof command, "diff -r '%s' '%s'", disk_path, crash_path);
-            ck_assert_msg(system(command) == 0, "%s, %s: the model's disk is another", scenarios[i].name, models[m].name);
+            ck_assert_msg(system(command) == 0, "%s, %s: the model's disk is another", scenarios[i].name,
+                          models[m].name);
         }
         free_recording(&r);
     }

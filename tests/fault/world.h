@@ -16,7 +16,7 @@ typedef struct world {
     float big[WORLD_BIG];
 } world;
 
-static int64_t world_count[] = { WORLD_SMALL };
+static int64_t world_count[] = {WORLD_SMALL};
 
 /* What a step holds depends on the seed, too: the same step can be saved twice. */
 static void fill_world(world *w, int64_t step, unsigned seed)

@@ -37,7 +37,7 @@ static void on_free(const volatile void *p)
 }
 
 enum { FILES = 64 };
-static void *_Atomic mapped_files[FILES];     /* what is mapped of a file is the page cache's */
+static void *_Atomic mapped_files[FILES]; /* what is mapped of a file is the page cache's */
 
 void *__real_mmap(void *at, size_t n, int access, int flags, int fd, off_t offset);
 int __real_munmap(void *p, size_t n);
@@ -106,7 +106,7 @@ static void read_tensors(const ckpt_reader *r)
     for (size_t i = 0; i < ckpt_reader_tensor_count(r) && i < 64; i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(r, i);
         uint32_t crc;
-        if (t->nbytes > 1 << 20)  /* a view with stride 0 may be any size, and is streamed all the same */
+        if (t->nbytes > 1 << 20) /* a view with stride 0 may be any size, and is streamed all the same */
             continue;
         ckpt_error err;
         void *buffer = malloc(t->nbytes ? (size_t)t->nbytes : 1);
@@ -185,7 +185,7 @@ static void job_doctor(const ckpt_reader *r, const char *path)
 {
     (void)path;
     for (int i = 0; i < 3; i++) {
-        static const ckpt_loader loaders[] = { CKPT_LOADER_OWN, CKPT_LOADER_TORCH, CKPT_LOADER_CKPT };
+        static const ckpt_loader loaders[] = {CKPT_LOADER_OWN, CKPT_LOADER_TORCH, CKPT_LOADER_CKPT};
         ckpt_doctor_options o;
         ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         ckpt_error err = CKPT_ERROR_INIT;
@@ -204,7 +204,7 @@ static void job_doctor(const ckpt_reader *r, const char *path)
 static void job_snippets(const ckpt_reader *r, const char *path)
 {
     (void)path;
-    static const char *const languages[] = { "torch", "c", "run" };
+    static const char *const languages[] = {"torch", "c", "run"};
     for (int i = 0; i < 3; i++) {
         ckpt_doctor_options o;
         ckpt_error err = CKPT_ERROR_INIT;
@@ -312,19 +312,38 @@ static void migrate_to(const ckpt_reader *r, const char *path, const char *to, b
         ckpt_verify_result verified = CKPT_VERIFY_RESULT_INIT;
         status = ckpt_verify(dst, NULL, &verified, report, &err);
         /* Byte for byte what the source had wrong is still wrong; and so is what torch refuses, and torch alone. */
-        if (status != CKPT_OK && !same && !(status == CKPT_ANSWER_NO && ckpt_report_count_code(report, "torch-refuses")))
+        if (status != CKPT_OK && !same &&
+            !(status == CKPT_ANSWER_NO && ckpt_report_count_code(report, "torch-refuses")))
             abort();
     }
     unlink(dst);
     ckpt_report_free(report);
 }
 
-static void job_torch(const ckpt_reader *r, const char *path) { migrate_to(r, path, "torch", false, false, false); }
-static void job_plain(const ckpt_reader *r, const char *path) { migrate_to(r, path, "torch", true, false, false); }
-static void job_safetensors(const ckpt_reader *r, const char *path) { migrate_to(r, path, "safetensors", false, false, false); }
-static void job_ckpt(const ckpt_reader *r, const char *path) { migrate_to(r, path, "ckpt", false, false, false); }
-static void job_same(const ckpt_reader *r, const char *path) { migrate_to(r, path, NULL, false, false, true); }
-static void job_rescue(const ckpt_reader *r, const char *path) { migrate_to(r, path, "ckpt", false, true, false); }
+static void job_torch(const ckpt_reader *r, const char *path)
+{
+    migrate_to(r, path, "torch", false, false, false);
+}
+static void job_plain(const ckpt_reader *r, const char *path)
+{
+    migrate_to(r, path, "torch", true, false, false);
+}
+static void job_safetensors(const ckpt_reader *r, const char *path)
+{
+    migrate_to(r, path, "safetensors", false, false, false);
+}
+static void job_ckpt(const ckpt_reader *r, const char *path)
+{
+    migrate_to(r, path, "ckpt", false, false, false);
+}
+static void job_same(const ckpt_reader *r, const char *path)
+{
+    migrate_to(r, path, NULL, false, false, true);
+}
+static void job_rescue(const ckpt_reader *r, const char *path)
+{
+    migrate_to(r, path, "ckpt", false, true, false);
+}
 
 static void job_salvage(const ckpt_reader *r, const char *path)
 {
@@ -338,10 +357,13 @@ static const struct job {
     void (*run)(const ckpt_reader *r, const char *path);
     bool moves;
 } jobs[] = {
-    {"read", job_read, true}, {"doctor", job_doctor, true}, {"snippets", job_snippets, false}, {"compare", job_compare, true},
-    {"restore", restore, true}, {"to torch", job_torch, true}, {"plain", job_plain, true}, {"to safetensors", job_safetensors, true},
-    {"to ckpt", job_ckpt, true}, {"same", job_same, true}, {"verify", job_verify, true}, {"scan", job_scan, false},
-    {"salvage", job_salvage, true}, {"rescue", job_rescue, true},
+    {"read", job_read, true},          {"doctor", job_doctor, true},
+    {"snippets", job_snippets, false}, {"compare", job_compare, true},
+    {"restore", restore, true},        {"to torch", job_torch, true},
+    {"plain", job_plain, true},        {"to safetensors", job_safetensors, true},
+    {"to ckpt", job_ckpt, true},       {"same", job_same, true},
+    {"verify", job_verify, true},      {"scan", job_scan, false},
+    {"salvage", job_salvage, true},    {"rescue", job_rescue, true},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0], NEED_NONE = 4 };
 
@@ -356,7 +378,7 @@ static void run_job(size_t i, const ckpt_reader *r, const char *path, size_t siz
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[64];
-    uint32_t turn = 2166136261u;          /* which jobs: by the bytes, so that an input is always treated alike */
+    uint32_t turn = 2166136261u; /* which jobs: by the bytes, so that an input is always treated alike */
     for (size_t i = 0; i < size; i++)
         turn = (turn ^ data[i]) * 16777619u;
     bool all = getenv("FUZZ_ALL_JOBS") != NULL;

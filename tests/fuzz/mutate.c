@@ -12,9 +12,12 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 
 enum { RECORDS_MAX = 64, LOCAL = 30, CENTRAL = 46, END = 22 };
 
-typedef struct text { uint8_t *data; size_t size, room; } text;
+typedef struct text {
+    uint8_t *data;
+    size_t size, room;
+} text;
 
-static uint32_t draw(uint32_t *state)     /* xorshift: the run is repeated by its seed */
+static uint32_t draw(uint32_t *state) /* xorshift: the run is repeated by its seed */
 {
     *state ^= *state << 13;
     *state ^= *state >> 17;
@@ -58,25 +61,60 @@ static uint64_t number(const uint8_t *p, size_t bytes)
 /* The length of the opcode at p with its argument; 0: it is not one, or goes past the end. */
 static size_t opcode_size(const uint8_t *p, size_t left)
 {
-    static const char fixed1[] = "Kqh\x80\x82jr", fixed0[] = "(.0123NQR]bde)ltus}oa\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98";
+    static const char fixed1[] = "Kqh\x80\x82jr",
+                      fixed0[] = "(.0123NQR]bde)ltus}oa\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98";
     size_t n = 1;
     switch (*p) {
-    case 'I': case 'L': case 'F': case 'V': case 'S': case 'p': case 'g': case 'P': {
+    case 'I':
+    case 'L':
+    case 'F':
+    case 'V':
+    case 'S':
+    case 'p':
+    case 'g':
+    case 'P': {
         const uint8_t *end = memchr(p, '\n', left);
         return end ? (size_t)(end - p) + 1 : 0;
     }
-    case 'c': case 'i': {
+    case 'c':
+    case 'i': {
         const uint8_t *end = memchr(p, '\n', left);
         end = end ? memchr(end + 1, '\n', left - (size_t)(end + 1 - p)) : NULL;
         return end ? (size_t)(end - p) + 1 : 0;
     }
-    case 'J': case 'j': case 'r': n = 5; break;
-    case 'M': case 0x83: n = 3; break;
-    case 0x84: n = 5; break;
-    case 'G': case 0x95: n = 9; break;
-    case 'U': case 0x8a: case 0x8c: case 'C': n = left > 1 ? 2 + (size_t)p[1] : 0; break;
-    case 'X': case 'B': case 'T': case 0x8b: n = left > 4 ? 5 + (size_t)number(p + 1, 4) : 0; break;
-    case 0x8d: case 0x8e: case 0x96: n = left > 8 && number(p + 1, 8) < left ? 9 + (size_t)number(p + 1, 8) : 0; break;
+    case 'J':
+    case 'j':
+    case 'r':
+        n = 5;
+        break;
+    case 'M':
+    case 0x83:
+        n = 3;
+        break;
+    case 0x84:
+        n = 5;
+        break;
+    case 'G':
+    case 0x95:
+        n = 9;
+        break;
+    case 'U':
+    case 0x8a:
+    case 0x8c:
+    case 'C':
+        n = left > 1 ? 2 + (size_t)p[1] : 0;
+        break;
+    case 'X':
+    case 'B':
+    case 'T':
+    case 0x8b:
+        n = left > 4 ? 5 + (size_t)number(p + 1, 4) : 0;
+        break;
+    case 0x8d:
+    case 0x8e:
+    case 0x96:
+        n = left > 8 && number(p + 1, 8) < left ? 9 + (size_t)number(p + 1, 8) : 0;
+        break;
     default:
         if (memchr(fixed1, *p, sizeof fixed1 - 1))
             n = 2;
@@ -90,8 +128,9 @@ static size_t opcode_size(const uint8_t *p, size_t left)
  * changed. */
 static void mutate_pickle(text *t, uint32_t *seed)
 {
-    static const uint8_t small[] = { 'N', ']', '}', ')', '0', '2', '1', '(', 't', 'l', 'd', 'a', 'e', 's', 'u', 'b', 'R', 'Q', '.', 'o',
-                                     0x81, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8f, 0x90, 0x91, 0x92, 0x93, 0x94 };
+    static const uint8_t small[] = {'N',  ']',  '}',  ')',  '0',  '2',  '1',  '(',  't',  'l',  'd',
+                                    'a',  'e',  's',  'u',  'b',  'R',  'Q',  '.',  'o',  0x81, 0x85,
+                                    0x86, 0x87, 0x88, 0x89, 0x8f, 0x90, 0x91, 0x92, 0x93, 0x94};
     for (uint32_t times = 1 + draw(seed) % 3; times > 0 && t->size; times--) {
         size_t count = 0, starts[2], sizes[2];
         for (size_t at = 0, n; at < t->size && (n = opcode_size(t->data + at, t->size - at)) > 0; at += n)
@@ -105,26 +144,26 @@ static void mutate_pickle(text *t, uint32_t *seed)
                 starts[k] += opcode_size(t->data + starts[k], t->size - starts[k]);
             sizes[k] = opcode_size(t->data + starts[k], t->size - starts[k]);
         }
-        text out = { NULL, 0, 0 };
+        text out = {NULL, 0, 0};
         uint8_t byte = small[draw(seed) % sizeof small];
         switch (draw(seed) % 5) {
-        case 0:           /* left out */
+        case 0: /* left out */
             put(&out, t->data, starts[0]);
             break;
-        case 1:           /* another one in its place */
+        case 1: /* another one in its place */
             put(&out, t->data, starts[0]);
             put(&out, t->data + starts[1], sizes[1]);
             break;
-        case 2:           /* said twice */
+        case 2: /* said twice */
             put(&out, t->data, starts[0] + sizes[0]);
             put(&out, t->data + starts[0], sizes[0]);
             break;
-        case 3:           /* a small one in front */
+        case 3: /* a small one in front */
             put(&out, t->data, starts[0]);
             put(&out, &byte, 1);
             put(&out, t->data + starts[0], sizes[0]);
             break;
-        default:          /* its argument */
+        default: /* its argument */
             put(&out, t->data, starts[0] + sizes[0]);
             if (sizes[0] > 1)
                 out.data[starts[0] + 1 + draw(seed) % (sizes[0] - 1)] ^= (uint8_t)(1u << draw(seed) % 8);
@@ -137,7 +176,10 @@ static void mutate_pickle(text *t, uint32_t *seed)
 
 /* ---- zip archives */
 
-typedef struct record { text name, content; bool deflated; } record;
+typedef struct record {
+    text name, content;
+    bool deflated;
+} record;
 
 static size_t find_end(const uint8_t *p, size_t size)
 {
@@ -149,7 +191,7 @@ static size_t find_end(const uint8_t *p, size_t size)
 
 static bool inflate_to(text *t, const uint8_t *from, size_t n, size_t size)
 {
-    z_stream z = { .next_in = (uint8_t *)(uintptr_t)from, .avail_in = (unsigned)n };
+    z_stream z = {.next_in = (uint8_t *)(uintptr_t)from, .avail_in = (unsigned)n};
     if (size > 1 << 20 || inflateInit2(&z, -15) != Z_OK)
         return false;
     uint8_t *out = malloc(size + 1);
@@ -173,8 +215,10 @@ static size_t read_zip(const uint8_t *p, size_t size, record *records)
     for (; left > 0 && count < RECORDS_MAX; left--) {
         if (at > size || size - at < CENTRAL || memcmp(p + at, "PK\1\2", 4) != 0)
             break;
-        size_t name = (size_t)number(p + at + 28, 2), more = (size_t)number(p + at + 30, 2) + (size_t)number(p + at + 32, 2);
-        size_t local = (size_t)number(p + at + 42, 4), n = (size_t)number(p + at + 20, 4), method = (size_t)number(p + at + 10, 2);
+        size_t name = (size_t)number(p + at + 28, 2),
+               more = (size_t)number(p + at + 30, 2) + (size_t)number(p + at + 32, 2);
+        size_t local = (size_t)number(p + at + 42, 4), n = (size_t)number(p + at + 20, 4),
+               method = (size_t)number(p + at + 10, 2);
         if (size - at - CENTRAL < name + more || local > size || size - local < LOCAL)
             break;
         size_t data = local + LOCAL + (size_t)number(p + local + 26, 2) + (size_t)number(p + local + 28, 2);
@@ -196,7 +240,8 @@ static void deflated(const text *content, text *out)
 {
     uLong room = compressBound(content->size);
     uint8_t *p = malloc(room);
-    z_stream z = { .next_in = content->data, .avail_in = (unsigned)content->size, .next_out = p, .avail_out = (unsigned)room };
+    z_stream z = {
+        .next_in = content->data, .avail_in = (unsigned)content->size, .next_out = p, .avail_out = (unsigned)room};
     if (!p || deflateInit2(&z, 9, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY) != Z_OK)
         abort();
     deflate(&z, Z_FINISH);
@@ -207,10 +252,10 @@ static void deflated(const text *content, text *out)
 
 static void write_zip(text *out, const record *records, size_t count)
 {
-    text directory = { NULL, 0, 0 };
+    text directory = {NULL, 0, 0};
     for (size_t i = 0; i < count; i++) {
         const record *r = &records[i];
-        text coded = { NULL, 0, 0 };
+        text coded = {NULL, 0, 0};
         if (r->deflated)
             deflated(&r->content, &coded);
         else
@@ -221,9 +266,9 @@ static void write_zip(text *out, const record *records, size_t count)
         for (int central = 0; central < 2; central++) {
             text *t = central ? &directory : out;
             put(t, central ? "PK\1\2\0\0" : "PK\3\4", central ? 6 : 4);
-            put_number(t, 0, 4);                              /* version, flags */
+            put_number(t, 0, 4); /* version, flags */
             put_number(t, r->deflated ? 8 : 0, 2);
-            put_number(t, 0, 4);                              /* time */
+            put_number(t, 0, 4); /* time */
             put_number(t, crc, 4);
             put_number(t, coded.size, 4);
             put_number(t, r->content.size, 4);
@@ -273,7 +318,7 @@ static void mutate_bytes(text *t)
 static void mutate_records(record *records, size_t *count, uint32_t *seed)
 {
     record *r = &records[draw(seed) % *count];
-    for (size_t i = 0; draw(seed) % 3 && i < *count; i++)     /* mostly the pickle */
+    for (size_t i = 0; draw(seed) % 3 && i < *count; i++) /* mostly the pickle */
         if (is_pickle(&records[i]))
             r = &records[i];
     switch (draw(seed) % 8) {
@@ -283,7 +328,7 @@ static void mutate_records(record *records, size_t *count, uint32_t *seed)
     case 1:
         r->deflated = !r->deflated;
         break;
-    case 2:                   /* one record is left out, or there twice */
+    case 2: /* one record is left out, or there twice */
         if (draw(seed) % 2 && *count > 1) {
             free(r->name.data);
             free(r->content.data);
@@ -313,7 +358,7 @@ static size_t mutate_zip(uint8_t *data, size_t size, size_t max_size, uint32_t *
 {
     static record records[RECORDS_MAX];
     size_t count = read_zip(data, size, records), made = 0;
-    text out = { NULL, 0, 0 };
+    text out = {NULL, 0, 0};
     if (count) {
         mutate_records(records, &count, seed);
         write_zip(&out, records, count);
@@ -338,7 +383,7 @@ static size_t mutate_header(uint8_t *data, size_t size, size_t max_size)
     uint64_t n = size > 8 ? number(data, 8) : 0;
     if (size < 10 || data[8] != '{' || n > size - 8)
         return 0;
-    text header = { NULL, 0, 0 }, out = { NULL, 0, 0 };
+    text header = {NULL, 0, 0}, out = {NULL, 0, 0};
     put(&header, data + 8, (size_t)n);
     mutate_bytes(&header);
     put_number(&out, header.size, 8);
@@ -349,7 +394,7 @@ static size_t mutate_header(uint8_t *data, size_t size, size_t max_size)
         memset(out.data + at, '0', 8);
         uint32_t crc = (uint32_t)crc32(0, out.data, (unsigned)(8 + header.size));
         for (int i = 0; i < 8; i++)
-            out.data[at + (size_t)i] = (uint8_t)"0123456789abcdef"[crc >> (28 - 4 * i) & 15];
+            out.data[at + (size_t)i] = (uint8_t) "0123456789abcdef"[crc >> (28 - 4 * i) & 15];
     }
     size_t made = out.size <= max_size ? out.size : 0;
     if (made)
@@ -368,7 +413,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     if (size > 4 && memcmp(data, "PK\3\4", 4) == 0)
         made = mutate_zip(data, size, max_size, &state);
     else if (size > 2 && data[0] == 0x80) {
-        text t = { NULL, 0, 0 };
+        text t = {NULL, 0, 0};
         put(&t, data, size);
         mutate_pickle(&t, &state);
         if (t.size && t.size <= max_size)

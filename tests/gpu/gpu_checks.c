@@ -57,7 +57,7 @@ static void freed(caller unused)
 
 int main(void)
 {
-    setvbuf(stdout, NULL, _IOLBF, 0);   /* a check that fails ends its process at once */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a check that fails ends its process at once */
     int failed = in_child("devices are there", list, NO_CONTEXT);
     if (failed)
         return 1;

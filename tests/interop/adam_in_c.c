@@ -36,7 +36,8 @@ static void train(int steps)
     step_of_w = step_of_b = step;
 }
 
-static void tensor(ckpt_state *s, const char *name, const char *param, ckpt_role role, uint32_t ndim, const int64_t *shape, float *data)
+static void tensor(ckpt_state *s, const char *name, const char *param, ckpt_role role, uint32_t ndim,
+                   const int64_t *shape, float *data)
 {
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = name;
@@ -51,7 +52,7 @@ static void tensor(ckpt_state *s, const char *name, const char *param, ckpt_role
 
 static ckpt_state *bind(const char *kind)
 {
-    static const int64_t w[] = { 3, 4 }, b[] = { 3 };
+    static const int64_t w[] = {3, 4}, b[] = {3};
     ckpt_state *s = ckpt_state_new();
     bool is_mixed = strcmp(kind, "mixed") == 0;
     /* not in the order of their names */
@@ -75,9 +76,11 @@ static ckpt_state *bind(const char *kind)
         need(ckpt_state_f64(s, "optimizer.betas.1", &beta2, &err));
         need(ckpt_state_f64(s, "optimizer.eps", &eps, &err));
     }
-    static const char *const both[] = { "layer.bias", "layer.weight" };
-    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "betas.0", CKPT_SCALAR_F64, &beta1 }, { "betas.1", CKPT_SCALAR_F64, &beta2 },
-                                  { "eps", CKPT_SCALAR_F64, &eps } };
+    static const char *const both[] = {"layer.bias", "layer.weight"};
+    const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &lr},
+                                 {"betas.0", CKPT_SCALAR_F64, &beta1},
+                                 {"betas.1", CKPT_SCALAR_F64, &beta2},
+                                 {"eps", CKPT_SCALAR_F64, &eps}};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     g.name = "0";
     g.params = both;

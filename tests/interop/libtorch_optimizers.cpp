@@ -17,7 +17,8 @@ static std::vector<Tensor> make_parameters()
     std::vector<Tensor> all;
     const int64_t rows[] = {3, 4, 2, 5}, columns[] = {4, 1, 6, 2};
     for (int i = 0; i < 4; i++)
-        all.push_back((torch::arange(rows[i] * columns[i], torch::kFloat64).view({rows[i], columns[i]}) / 10 - 0.3 * i).requires_grad_());
+        all.push_back((torch::arange(rows[i] * columns[i], torch::kFloat64).view({rows[i], columns[i]}) / 10 - 0.3 * i)
+                          .requires_grad_());
     return all;
 }
 
@@ -42,21 +43,26 @@ static std::unique_ptr<torch::optim::Optimizer> make(const std::string &kind, co
 {
     using namespace torch::optim;
     if (kind == "SGD")
-        return std::make_unique<SGD>(three(p, SGDOptions(0.01).momentum(0.9), SGDOptions(0.02).momentum(0.8).nesterov(true),
-                                           SGDOptions(0.005)), SGDOptions(0.01));
+        return std::make_unique<SGD>(
+            three(p, SGDOptions(0.01).momentum(0.9), SGDOptions(0.02).momentum(0.8).nesterov(true), SGDOptions(0.005)),
+            SGDOptions(0.01));
     if (kind == "Adam")
-        return std::make_unique<Adam>(three(p, AdamOptions(0.01), AdamOptions(0.02).betas({0.8, 0.9}), AdamOptions(0.03).amsgrad(true)),
-                                      AdamOptions(0.01));
+        return std::make_unique<Adam>(
+            three(p, AdamOptions(0.01), AdamOptions(0.02).betas({0.8, 0.9}), AdamOptions(0.03).amsgrad(true)),
+            AdamOptions(0.01));
     if (kind == "AdamW")
-        return std::make_unique<AdamW>(three(p, AdamWOptions(0.01), AdamWOptions(0.02).weight_decay(0.2), AdamWOptions(0.03).amsgrad(true)),
-                                       AdamWOptions(0.01));
+        return std::make_unique<AdamW>(
+            three(p, AdamWOptions(0.01), AdamWOptions(0.02).weight_decay(0.2), AdamWOptions(0.03).amsgrad(true)),
+            AdamWOptions(0.01));
     if (kind == "Adagrad")
         return std::make_unique<Adagrad>(three(p, AdagradOptions(0.1), AdagradOptions(0.2).lr_decay(0.1),
-                                               AdagradOptions(0.3).initial_accumulator_value(0.5)), AdagradOptions(0.1));
+                                               AdagradOptions(0.3).initial_accumulator_value(0.5)),
+                                         AdagradOptions(0.1));
     if (kind == "RMSprop")
-        return std::make_unique<RMSprop>(three(p, RMSpropOptions(0.01), RMSpropOptions(0.02).momentum(0.9), RMSpropOptions(0.03).centered(true)),
-                                         RMSpropOptions(0.01));
-    if (kind == "LBFGS")             // it takes one group; and cannot be saved before its history is full (undefined tensors in al)
+        return std::make_unique<RMSprop>(
+            three(p, RMSpropOptions(0.01), RMSpropOptions(0.02).momentum(0.9), RMSpropOptions(0.03).centered(true)),
+            RMSpropOptions(0.01));
+    if (kind == "LBFGS") // it takes one group; and cannot be saved before its history is full (undefined tensors in al)
         return std::make_unique<LBFGS>(p, LBFGSOptions(0.5).max_iter(3).history_size(4));
     if (kind == "LBFGS-wolfe")
         return std::make_unique<LBFGS>(p, LBFGSOptions(0.5).max_iter(3).history_size(2).line_search_fn("strong_wolfe"));

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     restore.allow_unexpected = true;
     if (status == 0 && ckpt_restore(state, argv[1], &restore, NULL, &err) < 0)
         status = fail(&err);
-    save.directory = true;      /* and something that belongs into training.safetensors */
+    save.directory = true; /* and something that belongs into training.safetensors */
     if (status == 0 && (ckpt_state_i64(state, "step", &step, &err) < 0 || ckpt_state_f64(state, "lr", &lr, &err) < 0 ||
                         ckpt_save(state, argv[2], &save, &err) < 0))
         status = fail(&err);

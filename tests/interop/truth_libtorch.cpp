@@ -41,16 +41,16 @@ std::string get(const Job &job, const std::string &key, const std::string &other
 // ---- the program
 
 struct Net : torch::nn::Module {
-    torch::nn::Linear fc1{ nullptr }, fc2{ nullptr };
-    torch::nn::LayerNorm layer{ nullptr };
-    torch::nn::BatchNorm1d batch{ nullptr };
+    torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+    torch::nn::LayerNorm layer{nullptr};
+    torch::nn::BatchNorm1d batch{nullptr};
     explicit Net(const Job &job)
     {
         fc1 = register_module("fc1", torch::nn::Linear(6, 8));
         if (get(job, "norm") == "BatchNorm")
             batch = register_module("norm", torch::nn::BatchNorm1d(8));
         else
-            layer = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({ 8 })));
+            layer = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
         fc2 = register_module("fc2", torch::nn::Linear(8, 3));
         if (get(job, "dtype") == "bfloat16")
             to(torch::kBFloat16);
@@ -66,7 +66,7 @@ struct Net : torch::nn::Module {
 
 torch::Tensor numbers(std::int64_t step, std::int64_t columns, std::int64_t modulus)
 {
-    auto n = torch::arange(5 * columns, torch::kInt64).view({ 5, columns });
+    auto n = torch::arange(5 * columns, torch::kInt64).view({5, columns});
     return ((n * 7 + step * 3).remainder(modulus) - modulus / 2).to(torch::kFloat32) / 4;
 }
 
@@ -97,11 +97,14 @@ struct Program {
         double lr = std::stod(get(job, "lr", "0.01")), momentum = std::stod(get(job, "momentum", "0"));
         double decay = groups.size() < 2 ? (kind == "AdamW" ? 0.01 : 0) : group == 0 ? 0.05 : 0;
         if (kind == "Adam")
-            return std::make_unique<AdamOptions>(AdamOptions(lr).weight_decay(decay).amsgrad(get(job, "amsgrad") == "1"));
+            return std::make_unique<AdamOptions>(
+                AdamOptions(lr).weight_decay(decay).amsgrad(get(job, "amsgrad") == "1"));
         if (kind == "AdamW")
-            return std::make_unique<AdamWOptions>(AdamWOptions(lr).weight_decay(decay).amsgrad(get(job, "amsgrad") == "1"));
+            return std::make_unique<AdamWOptions>(
+                AdamWOptions(lr).weight_decay(decay).amsgrad(get(job, "amsgrad") == "1"));
         if (kind == "SGD")
-            return std::make_unique<SGDOptions>(SGDOptions(lr).momentum(momentum).nesterov(get(job, "nesterov") == "1").weight_decay(decay));
+            return std::make_unique<SGDOptions>(
+                SGDOptions(lr).momentum(momentum).nesterov(get(job, "nesterov") == "1").weight_decay(decay));
         if (kind == "RMSprop")
             return std::make_unique<RMSpropOptions>(RMSpropOptions(lr).momentum(momentum).weight_decay(decay));
         return std::make_unique<AdagradOptions>(AdagradOptions(lr).weight_decay(decay));
@@ -135,7 +138,8 @@ struct Program {
         auto dtype = net->parameters().at(0).scalar_type();
         for (int step = first; step < first + count; step++) {
             optimizer->zero_grad();
-            auto loss = torch::mse_loss(net->forward(numbers(step, 6, 11).to(dtype)).to(torch::kFloat32), numbers(step, 3, 9));
+            auto loss =
+                torch::mse_loss(net->forward(numbers(step, 6, 11).to(dtype)).to(torch::kFloat32), numbers(step, 3, 9));
             loss.backward();
             optimizer->step();
             losses.push_back(loss.item<double>());
@@ -150,11 +154,12 @@ torch::IValue unpickled(const Job &job)
 {
     if (get(job, "map").empty()) {
         std::ifstream file(get(job, "pickle"), std::ios::binary);
-        return torch::pickle_load({ std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>() });
+        return torch::pickle_load({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
     }
     // pickle_load has no device argument; what it calls has one.
     caffe2::serialize::PyTorchStreamReader reader(get(job, "pickle"));
-    return torch::jit::readArchiveAndTensors("data", "", "", std::nullopt, std::nullopt, torch::Device(get(job, "map")), reader);
+    return torch::jit::readArchiveAndTensors("data", "", "", std::nullopt, std::nullopt, torch::Device(get(job, "map")),
+                                             reader);
 }
 
 double number(const torch::IValue &v)
@@ -169,7 +174,8 @@ torch::IValue entry(const torch::IValue &dict, const torch::IValue &key)
     auto entries = dict.toGenericDict();
     auto at = entries.find(key);
     if (at == entries.end())
-        throw std::out_of_range("there is no entry " + (key.isString() ? key.toStringRef() : std::to_string(key.toInt())));
+        throw std::out_of_range("there is no entry " +
+                                (key.isString() ? key.toStringRef() : std::to_string(key.toInt())));
     return at->value();
 }
 
@@ -203,13 +209,14 @@ template <typename Options> void common(Options &o, const torch::IValue &group)
 }
 
 template <typename Options, typename State>
-std::unique_ptr<torch::optim::OptimizerParamState> adam(Options &o, const torch::IValue &group, const torch::IValue *saved)
+std::unique_ptr<torch::optim::OptimizerParamState> adam(Options &o, const torch::IValue &group,
+                                                        const torch::IValue *saved)
 {
     auto betas = entry(group, "betas").toTupleRef().elements();
     common(o, group);
-    o.betas({ number(betas.at(0)), number(betas.at(1)) });
+    o.betas({number(betas.at(0)), number(betas.at(1))});
     o.eps(number(entry(group, "eps")));
-    if (group.toGenericDict().contains("amsgrad"))        // as in Python, the one key that need not be there
+    if (group.toGenericDict().contains("amsgrad")) // as in Python, the one key that need not be there
         o.amsgrad(number(entry(group, "amsgrad")) != 0);
     if (!saved)
         return nullptr;
@@ -223,7 +230,8 @@ std::unique_ptr<torch::optim::OptimizerParamState> adam(Options &o, const torch:
 }
 
 // The options of a group, and (saved) the state of one of its parameters.
-std::unique_ptr<torch::optim::OptimizerParamState> taken(const std::string &kind, torch::optim::OptimizerOptions &options,
+std::unique_ptr<torch::optim::OptimizerParamState> taken(const std::string &kind,
+                                                         torch::optim::OptimizerOptions &options,
                                                          const torch::IValue &group, const torch::IValue *saved)
 {
     using namespace torch::optim;

@@ -31,11 +31,11 @@ typedef struct job {
     ckpt_optimizer_kind kind;
     ckpt_scaler scaler;
     bool has_scaler;
-    char *kept[4096];                    /* all words of the job */
+    char *kept[4096]; /* all words of the job */
     size_t kept_count;
     struct buffer {
         void *data;
-        int gpu;                         /* -1: of the host */
+        int gpu; /* -1: of the host */
     } buffers[BUFFERS];
     size_t buffer_count;
 } job;
@@ -64,8 +64,9 @@ static char *keep(job *j, const char *word)
 static void load_driver(void)
 {
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    static const char *const names[] = { "cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
-                                         "cuMemAlloc_v2", "cuMemFree_v2" };
+    static const char *const names[] = {
+        "cuInit",        "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+        "cuMemAlloc_v2", "cuMemFree_v2"};
     void *found[7];
     for (size_t i = 0; i < 7; i++)
         if (!lib || !(found[i] = dlsym(lib, names[i])))
@@ -81,9 +82,11 @@ static void on_gpu(int gpu, uint64_t *data, size_t size)
     void *before;
     if (!driver.init)
         load_driver();
-    if (gpu >= GPUS || driver.get(&device, gpu) != 0 || (!driver.contexts[gpu] && driver.retain(&driver.contexts[gpu], device) != 0))
+    if (gpu >= GPUS || driver.get(&device, gpu) != 0 ||
+        (!driver.contexts[gpu] && driver.retain(&driver.contexts[gpu], device) != 0))
         give_up("cuda", "no such device");
-    bool good = driver.push(driver.contexts[gpu]) == 0 && (size ? driver.alloc(data, size) : driver.release(*data)) == 0;
+    bool good =
+        driver.push(driver.contexts[gpu]) == 0 && (size ? driver.alloc(data, size) : driver.release(*data)) == 0;
     if (!good || driver.pop(&before) != 0)
         give_up("cuda", size ? "no memory" : "not freed");
 }
@@ -158,7 +161,7 @@ static void bind_group(job *j, group *g)
     ckpt_hyper hypers[HYPERS];
     ckpt_group_desc d = CKPT_GROUP_DESC_INIT;
     for (size_t i = 0; i < g->hyper_count; i++)
-        hypers[i] = (ckpt_hyper){ g->keys[i], CKPT_SCALAR_F64, &g->values[i] };
+        hypers[i] = (ckpt_hyper){g->keys[i], CKPT_SCALAR_F64, &g->values[i]};
     d.name = g->name;
     d.params = (const char *const *)g->params;
     d.param_count = g->param_count;
@@ -227,7 +230,7 @@ static void go(job *j, const char *file, const char *out)
     options.optimizer = j->kind;
     options.param_names = (const char *const *)j->names;
     options.param_name_count = j->name_count;
-    options.allow_unexpected = true;     /* a file of torch holds more than a trainer binds */
+    options.allow_unexpected = true; /* a file of torch holds more than a trainer binds */
     ckpt_status status = ckpt_restore(j->state, file, &options, report, &err);
     if (status >= 0 && ckpt_save(j->state, out, NULL, &saving) < 0)
         give_up(out, saving.message);

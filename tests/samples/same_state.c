@@ -103,7 +103,7 @@ static int by_text(const void *a, const void *b)
 static list leaves(const ckpt_reader *reader)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    list l = { NULL, 0, 0 };
+    list l = {NULL, 0, 0};
     if (ckpt_reader_root(reader) && ckpt_value_walk(ckpt_reader_root(reader), 0, add_leaf, &l, &err) < 0)
         trouble(err.message);
     if (l.count)

@@ -13,8 +13,8 @@
 #include "require.h"
 
 typedef struct child {
-    int status;                   /* as waitpid gives it */
-    char text[8192];              /* what it wrote to stderr */
+    int status;      /* as waitpid gives it */
+    char text[8192]; /* what it wrote to stderr */
 } child;
 
 /* Touches the stack far below its end. Valgrind grows a stack when it is touched, and cannot always while it delivers a signal
@@ -29,7 +29,7 @@ __attribute__((noinline)) static void grow_stack(void)
 /* env: "NAME=VALUE" up to a NULL; may be NULL. The function returns: exit status 0, through exit handlers. */
 static inline child run_child(void (*function)(const void *arg), const void *arg, const char *const *env)
 {
-    child c = { -1, "" };
+    child c = {-1, ""};
     int ends[2];
     size_t used = 0;
     ck_assert_int_eq(pipe(ends), 0);

@@ -45,7 +45,7 @@ static const char *path_of(const char *folder, const char *name)
     static char paths[4][1200];
     static unsigned next;
     char made[sizeof paths[0]], *path = paths[next++ % 4];
-    snprintf(made, sizeof made, "%s/%s", folder, name);    /* folder may be one of the four */
+    snprintf(made, sizeof made, "%s/%s", folder, name); /* folder may be one of the four */
     return strcpy(path, made);
 }
 

@@ -11,7 +11,7 @@
 
 enum { BYTES = 3 << 20 };
 
-typedef enum caller { NO_CONTEXT, OWN_CONTEXT, PRIMARY_CONTEXT, CALLERS } caller;   /* what is current before a call */
+typedef enum caller { NO_CONTEXT, OWN_CONTEXT, PRIMARY_CONTEXT, CALLERS } caller; /* what is current before a call */
 
 static const ckpt__device_ops *ops;
 static const ckpt__cuda_driver *driver_table;
@@ -35,10 +35,10 @@ static CUcontext current(void)
 }
 
 /* Each operation succeeds and leaves the caller's current context as it was. */
-#define OP(call)                                                                                                      \
-    do {                                                                                                              \
-        REQUIRE_OK(call);                                                                                             \
-        REQUIRE(current() == callers_context);                                                                        \
+#define OP(call)                                                                                                       \
+    do {                                                                                                               \
+        REQUIRE_OK(call);                                                                                              \
+        REQUIRE(current() == callers_context);                                                                         \
     } while (0)
 
 static unsigned char pattern(size_t i, unsigned seed)
@@ -184,7 +184,7 @@ static void check_two_dimensions(int ordinal)
     two_dimensions(ordinal, 40, 7, 64);
     two_dimensions(ordinal, 64, 7, 64);
     two_dimensions(ordinal, 100, 1, 4);
-    two_dimensions(ordinal, 100, 3, (1 << 20) + 64);   /* a pitch over the stand-in's limit */
+    two_dimensions(ordinal, 100, 3, (1 << 20) + 64); /* a pitch over the stand-in's limit */
     OP(ops->stream_new(ordinal, &stream, &err));
     OP(ops->to_device_2d(stream, NULL, 8, NULL, 8, 0, 5, &err));
     OP(ops->to_host_2d(stream, NULL, 8, NULL, 8, 8, 0, &err));
@@ -224,7 +224,7 @@ static void verdict(const void *p, size_t n, ckpt_memory_kind kind, ckpt_device 
     REQUIRE(ckpt_device_equal(m.device, device));
 }
 
-static const ckpt_device nowhere = { CKPT_DEVICE_NONE, -1 };
+static const ckpt_device nowhere = {CKPT_DEVICE_NONE, -1};
 
 static void check_query(int ordinal)
 {

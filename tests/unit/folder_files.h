@@ -112,8 +112,13 @@ static inline torch_file *begin_torch(void)
 static inline void torch_tensor(torch_file *t, int ndim, int64_t a, int64_t b, float value)
 {
     char key[16];
-    view v = { .class_name = "FloatStorage", .key = key, .location = "cpu", .ndim = ndim, .stride_count = ndim,
-               .shape = { a, b }, .strides = { ndim == 2 ? b : 1, 1 } };
+    view v = {.class_name = "FloatStorage",
+              .key = key,
+              .location = "cpu",
+              .ndim = ndim,
+              .stride_count = ndim,
+              .shape = {a, b},
+              .strides = {ndim == 2 ? b : 1, 1}};
     snprintf(key, sizeof key, "%d", t->count);
     v.numel = (ndim > 0 ? a : 1) * (ndim > 1 ? b : 1);
     ck_assert(t->count < 64 && v.numel <= 64);
@@ -140,12 +145,13 @@ static inline void write_torch(const char *path, torch_file *t)
     char name[32];
     memset(&a, 0, sizeof a);
     PUT(&t->pickle, ".");
-    add_record(&a, &(record){ .name = "archive/data.pkl", .data = t->pickle.data, .size = t->pickle.size, .flags = 0x808 });
+    add_record(&a,
+               &(record){.name = "archive/data.pkl", .data = t->pickle.data, .size = t->pickle.size, .flags = 0x808});
     for (int i = 0; i < t->count; i++) {
         snprintf(name, sizeof name, "archive/data/%d", i);
-        add_record(&a, &(record){ .name = name, .data = t->data[i], .size = t->numel[i] * 4, .flags = 0x808 });
+        add_record(&a, &(record){.name = name, .data = t->data[i], .size = t->numel[i] * 4, .flags = 0x808});
     }
-    add_record(&a, &(record){ .name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808 });
+    add_record(&a, &(record){.name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808});
     put_end(&a, a.count, "");
     write_to(path, a.file.data, a.file.size);
 }

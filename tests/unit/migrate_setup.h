@@ -37,7 +37,7 @@ static inline void migrates(const char *src, const char *to, const char *dst)
 
 static inline ckpt_reader *opened_as(const char *path, const char *format)
 {
-    ckpt_reader_options o = { .format = format };
+    ckpt_reader_options o = {.format = format};
     ckpt_reader *reader = NULL;
     ck_assert_msg(ckpt_reader_open(path, &o, &reader, &err) == CKPT_OK, "%s: %s", path, err.message);
     return reader;

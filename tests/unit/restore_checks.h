@@ -12,10 +12,10 @@
 #include "require.h"
 
 enum { COLUMNS = 3001, SMALL = 35 };
-static int64_t rows = 700;        /* 8.4 MB: more than one block */
+static int64_t rows = 700; /* 8.4 MB: more than one block */
 #define BIG ((size_t)(rows * COLUMNS))
 
-static char path[100];            /* of the checkpoint */
+static char path[100]; /* of the checkpoint */
 
 /* A function of the driver itself. */
 #define CU(name) ((__typeof__(name) *)(uintptr_t)driver_function(#name))
@@ -28,13 +28,13 @@ static void *driver_function(const char *name)
 
 /* ---- a state on any device: -1 is the cpu */
 
-static int64_t big_shape[] = { 700, COLUMNS };
-static const int64_t small_shape[] = { 5, 7 }, turned[] = { 1, 5 };
+static int64_t big_shape[] = {700, COLUMNS};
+static const int64_t small_shape[] = {5, 7}, turned[] = {1, 5};
 
 typedef struct live {
     int device;
     ckpt_state *state;
-    float *big, *big_avg, *small, *steps;     /* device or host */
+    float *big, *big_avg, *small, *steps; /* device or host */
     int64_t step;
 } live;
 
@@ -57,7 +57,7 @@ static void release(int device, void *p)
 
 static void copy(int to, void *dst, int from, const void *src, size_t n)
 {
-    ckpt__lanes lanes = { .count = 0 };
+    ckpt__lanes lanes = {.count = 0};
     REQUIRE_OK(ckpt__move_bytes(&lanes, of(to), dst, of(from), src, n, &err));
     REQUIRE_OK(ckpt__lanes_close(&lanes, &err));
 }
@@ -82,8 +82,8 @@ static bool holds(int device, const float *src, size_t n, float seed)
     return same;
 }
 
-static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, uint32_t ndim, const int64_t *shape,
-                 const int64_t *strides, void *data, ckpt_device device)
+static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, uint32_t ndim,
+                 const int64_t *shape, const int64_t *strides, void *data, ckpt_device device)
 {
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = name;
@@ -101,8 +101,8 @@ static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role r
 /* big, its moment, a transposed view, and two steps; `steps` may lie elsewhere. */
 static void open_live(live *l, int device, int steps_device, float seed)
 {
-    const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
-    *l = (live){ .device = device, .state = ckpt_state_new(), .step = (int64_t)seed };
+    const ckpt_device none = {CKPT_DEVICE_NONE, -1};
+    *l = (live){.device = device, .state = ckpt_state_new(), .step = (int64_t)seed};
     l->big = alloc(device, BIG * 4);
     l->big_avg = alloc(device, BIG * 4);
     l->small = alloc(device, SMALL * 4);
@@ -122,7 +122,8 @@ static void open_live(live *l, int device, int steps_device, float seed)
 static bool live_holds(const live *l, int steps_device, float seed)
 {
     return holds(l->device, l->big, BIG, seed) && holds(l->device, l->big_avg, BIG, seed + 1) &&
-           holds(l->device, l->small, SMALL, seed + 2) && holds(steps_device, l->steps, 2, seed + 3) && l->step == (int64_t)seed;
+           holds(l->device, l->small, SMALL, seed + 2) && holds(steps_device, l->steps, 2, seed + 3) &&
+           l->step == (int64_t)seed;
 }
 
 static void close_live(live *l, int steps_device)
@@ -137,7 +138,7 @@ static void close_live(live *l, int steps_device)
 /* The same tensors, all ours: made where the map says. */
 static ckpt_state *ours(void)
 {
-    const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
+    const ckpt_device none = {CKPT_DEVICE_NONE, -1};
     ckpt_state *s = ckpt_state_new();
     bind(s, "big", NULL, CKPT_ROLE_PARAM, 2, big_shape, NULL, NULL, none);
     bind(s, "small", NULL, CKPT_ROLE_PARAM, 2, small_shape, NULL, NULL, none);
@@ -166,7 +167,7 @@ static ckpt_restore_options with_map(const char *map)
 {
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     o.map_location = map;
-    o.allow_unexpected = true;    /* the trainer's own step */
+    o.allow_unexpected = true; /* the trainer's own step */
     return o;
 }
 
@@ -174,7 +175,7 @@ static ckpt_restore_options with_map(const char *map)
 
 static void round_trips(const void *arg)
 {
-    const int *devices = arg;     /* of the round trip, ended by -2 */
+    const int *devices = arg; /* of the round trip, ended by -2 */
     save_from(devices[0], 3);
     for (const int *d = devices + 1; *d != -2; d++) {
         live l;
@@ -182,7 +183,7 @@ static void round_trips(const void *arg)
         open_live(&l, *d, *d, 50);
         REQUIRE_OK(ckpt_restore(l.state, path, NULL, r, &err));
         REQUIRE(live_holds(&l, *d, 3));
-        REQUIRE(ckpt_report_count_code(r, "policy-placed") == 0);      /* they are the caller's, and stay */
+        REQUIRE(ckpt_report_count_code(r, "policy-placed") == 0); /* they are the caller's, and stay */
         REQUIRE_OK(ckpt_save(l.state, path, NULL, &err));
         ckpt_report_free(r);
         close_live(&l, *d);
@@ -191,9 +192,18 @@ static void round_trips(const void *arg)
 
 static void maps(const void *arg)
 {
-    static const struct { const char *map; int big, small; } cases[] = {
-        { "cuda:0", 0, 0 }, { "cpu", -1, -1 }, { "cuda:1=cuda:0", 0, 0 }, { "cuda:*=cuda:{(index + 1) % 2}", 0, 0 },
-        { "cuda:0=cuda:1,cuda:1=cuda:0", 0, 0 }, { "cuda:0=cpu", 1, 1 }, { NULL, 1, 1 }, { "cuda:1=cuda:{rank}", 0, 0 },
+    static const struct {
+        const char *map;
+        int big, small;
+    } cases[] = {
+        {"cuda:0", 0, 0},
+        {"cpu", -1, -1},
+        {"cuda:1=cuda:0", 0, 0},
+        {"cuda:*=cuda:{(index + 1) % 2}", 0, 0},
+        {"cuda:0=cuda:1,cuda:1=cuda:0", 0, 0},
+        {"cuda:0=cpu", 1, 1},
+        {NULL, 1, 1},
+        {"cuda:1=cuda:{rank}", 0, 0},
     };
     (void)arg;
     save_from(1, 7);
@@ -223,7 +233,8 @@ static void policy(const void *arg)
     open_live(&mixed, 0, -1, 4);
     ckpt_report *r = ckpt_report_new();
     REQUIRE(ckpt_guard(mixed.state, CKPT_OPTIMIZER_FUSED, NULL, r, &err) == CKPT_ANSWER_NO);
-    REQUIRE(strstr(err.message, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"));
+    REQUIRE(strstr(err.message,
+                   "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"));
     REQUIRE(ckpt_report_find(r, "step-on-cpu", "optimizer.big.step"));
     REQUIRE(ckpt_guard(mixed.state, CKPT_OPTIMIZER_PLAIN, NULL, r, &err) == CKPT_OK);
     REQUIRE_OK(ckpt_save(mixed.state, path, NULL, &err));
@@ -266,8 +277,9 @@ static void ranks(const void *arg)
     ckpt_state *s = ours();
     ckpt_restore_options o = with_map("cuda:0");
     ckpt_report *r = ckpt_report_new();
-    ckpt_device wanted[4] = { ckpt_cuda(0), ckpt_cuda(1), ckpt_cuda(2), ckpt_cuda(3) };
-    ckpt_guard_options g = { .check_rank = true, .own = ckpt_cuda(1), .ranks = { 1, 1, 4 }, .wanted = wanted, .wanted_count = 4 };
+    ckpt_device wanted[4] = {ckpt_cuda(0), ckpt_cuda(1), ckpt_cuda(2), ckpt_cuda(3)};
+    ckpt_guard_options g = {
+        .check_rank = true, .own = ckpt_cuda(1), .ranks = {1, 1, 4}, .wanted = wanted, .wanted_count = 4};
     REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
     REQUIRE(ckpt_guard(s, CKPT_OPTIMIZER_PLAIN, &g, r, &err) == CKPT_ANSWER_NO);
     REQUIRE(ckpt_report_find(r, "rank-device", "big"));
@@ -282,7 +294,7 @@ static void ranks(const void *arg)
     for (int i = 0; i < 4; i++) {
         many[i] = ours();
         each[i] = with_map("cuda:*=cuda:{rank % 4}");
-        each[i].ranks = (ckpt_ranks){ i, i, 4 };
+        each[i].ranks = (ckpt_ranks){i, i, 4};
         each[i].optimizer = CKPT_OPTIMIZER_FUSED;
         options[i] = &each[i];
         reports[i] = ckpt_report_new();
@@ -301,8 +313,8 @@ static void ranks(const void *arg)
 
 static void new_head(const void *arg)
 {
-    const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
-    const int64_t shape[] = { SMALL };
+    const ckpt_device none = {CKPT_DEVICE_NONE, -1};
+    const int64_t shape[] = {SMALL};
     (void)arg;
     save_from(0, 6);
     ckpt_state *s = ours();
@@ -322,7 +334,8 @@ static void new_head(const void *arg)
 static void queue_copies(float *dst, const float *src, int times, CUstream stream)
 {
     for (int i = 0; i < times; i++)
-        REQUIRE(CU(cuMemcpyDtoDAsync_v2)((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, BIG * 4, stream) == CUDA_SUCCESS);
+        REQUIRE(CU(cuMemcpyDtoDAsync_v2)((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, BIG * 4, stream) ==
+                CUDA_SUCCESS);
 }
 
 static void queued_copies(const void *arg)
@@ -339,12 +352,12 @@ static void queued_copies(const void *arg)
         REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
         REQUIRE_OK(ckpt_state_stream(l.state, ckpt_cuda(0), stream, &err));
     }
-    queue_copies(l.big, other, 200, stream);   /* before the save: the file has their result */
+    queue_copies(l.big, other, 200, stream); /* before the save: the file has their result */
     REQUIRE_OK(ckpt_save(l.state, path, NULL, &err));
     put(0, other, BIG, 90);
-    queue_copies(l.big, other, 200, stream);   /* before the restore: they do not come after it */
+    queue_copies(l.big, other, 200, stream); /* before the restore: they do not come after it */
     REQUIRE_OK(ckpt_restore(l.state, path, NULL, NULL, &err));
-    queue_copies(other, l.big, 200, stream);   /* after it: they see what was restored */
+    queue_copies(other, l.big, 200, stream); /* after it: they see what was restored */
     REQUIRE(CU(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now == context);
     REQUIRE(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
     REQUIRE(holds(0, l.big, BIG, 70) && holds(0, other, BIG, 70));
@@ -427,7 +440,8 @@ static void run_saves(const void *arg)
     snprintf(map, sizeof map, target < 0 ? "cpu" : "cuda:%d", target);
     REQUIRE_OK(ckpt_run_open(folder_of_run, s, NULL, &run, &err));
     REQUIRE_OK(ckpt_run_resume(run, map, &done, NULL, &err));
-    REQUIRE(done == 24 && step == 24 && is_on(s, "big", target) && holds(target, ckpt_state_data(s, "big"), BIG, 70 + 24));
+    REQUIRE(done == 24 && step == 24 && is_on(s, "big", target) &&
+            holds(target, ckpt_state_data(s, "big"), BIG, 70 + 24));
     REQUIRE_OK(ckpt_run_close(run, &err));
     ckpt_state_free(s);
     remove_run(folder_of_run);

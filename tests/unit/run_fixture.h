@@ -15,12 +15,12 @@
 #include "state_fixture.h"
 
 /* In threads and children, where Check's own assertions would jump into another's stack. */
-#define NEED(what)                                                                                                    \
-    do {                                                                                                              \
-        if (!(what)) {                                                                                                \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                                        \
-            _exit(1);                                                                                                 \
-        }                                                                                                             \
+#define NEED(what)                                                                                                     \
+    do {                                                                                                               \
+        if (!(what)) {                                                                                                 \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                                         \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 #define IS_OK(call) ck_assert_int_eq((call), 0)
@@ -41,13 +41,13 @@ uint64_t __wrap_ckpt__memory_available(void);
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool closed, memory_closed;   /* who writes, or asks for memory, waits */
+    bool closed, memory_closed; /* who writes, or asks for memory, waits */
     bool no_threads;
     int waiting, passed;
-    int fails;                    /* errno of every fdatasync; 0: they succeed */
-    uint64_t memory;              /* that is said to be free */
-    bool masked;                  /* SIGTERM and SIGUSR1 were blocked in the thread that came last */
-} gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .memory = UINT64_MAX };
+    int fails;       /* errno of every fdatasync; 0: they succeed */
+    uint64_t memory; /* that is said to be free */
+    bool masked;     /* SIGTERM and SIGUSR1 were blocked in the thread that came last */
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .memory = UINT64_MAX};
 
 /* Of the file or directory that fd is; in /proc, so that one rank can be told from another. */
 static inline bool lies_in(int fd, const char *name)
@@ -61,8 +61,8 @@ static inline bool lies_in(int fd, const char *name)
 
 /* Where a directory or file name holds this, fdatasync or renameat2 waits, or fails. Set while no writer is at work. */
 typedef struct hook {
-    const char *name;             /* NULL: none */
-    int fails;                    /* errno; 0: it waits until hook_open */
+    const char *name; /* NULL: none */
+    int fails;        /* errno; 0: it waits until hook_open */
     bool open;
     int standing;
 } hook;
@@ -137,7 +137,7 @@ int __wrap_fsync(int fd)
     return 0;
 }
 
-static int kill_at_rename;        /* this process is killed before the n-th rename; 0: never */
+static int kill_at_rename; /* this process is killed before the n-th rename; 0: never */
 
 int __wrap_renameat2(int olddir, const char *from, int newdir, const char *to, unsigned flags)
 {
@@ -203,7 +203,10 @@ static inline void make_run_folder(void)
 
 typedef struct news {
     size_t count;
-    struct { char code[32], text[600]; ckpt_severity severity; } list[512];
+    struct {
+        char code[32], text[600];
+        ckpt_severity severity;
+    } list[512];
 } news;
 
 static inline void hear(void *ctx, const ckpt_finding *f)
@@ -298,13 +301,13 @@ static inline void trainer_end(trainer *x)
     ckpt_state_free(x->state);
 }
 
-#define STEPS(x, from, to)                                                                                            \
-    do {                                                                                                              \
-        for (int64_t done_ = (from); done_ <= (to); done_++) {                                                        \
-            ckpt_status status_ = trainer_step((x), done_);                                                           \
+#define STEPS(x, from, to)                                                                                             \
+    do {                                                                                                               \
+        for (int64_t done_ = (from); done_ <= (to); done_++) {                                                         \
+            ckpt_status status_ = trainer_step((x), done_);                                                            \
             ck_assert_msg(status_ == CKPT_OK, "step %d: status %d: %s: %s", (int)done_, (int)status_, (x)->err.object, \
-                          (x)->err.message);                                                                          \
-        }                                                                                                             \
+                          (x)->err.message);                                                                           \
+        }                                                                                                              \
     } while (0)
 
 static inline bool is_of_step(const training *t, int64_t done)
@@ -312,7 +315,7 @@ static inline bool is_of_step(const training *t, int64_t done)
     training want, have = *t;
     size_t length = strnlen(have.note, sizeof have.note);
     set_step(&want, done);
-    memset(have.note + length, 0, sizeof have.note - length);     /* what stood behind a longer text is left */
+    memset(have.note + length, 0, sizeof have.note - length); /* what stood behind a longer text is left */
     return memcmp(&want, &have, sizeof want) == 0;
 }
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static char folder[64], path[96];
-static bytes pickle;                    /* data.pkl */
+static bytes pickle; /* data.pkl */
 static archive zip;
 static int storages;
 
@@ -31,7 +31,7 @@ static void script_teardown(void)
 
 static void add(const char *name, const void *data, size_t n)
 {
-    add_record(&zip, &(record){ .name = name, .data = data, .size = n, .flags = n ? 0x808 : 0x800 });
+    add_record(&zip, &(record){.name = name, .data = data, .size = n, .flags = n ? 0x808 : 0x800});
 }
 
 /* ---- objects */
@@ -104,7 +104,7 @@ static int store(int64_t n, bool whole)
 static void rebuild(int storage, const char *class_name, int64_t numel, int ndim, int64_t a, int64_t b, bool grad)
 {
     char number[12];
-    int64_t shape[2] = { a, b }, strides[2] = { ndim == 2 ? b : 1, 1 };
+    int64_t shape[2] = {a, b}, strides[2] = {ndim == 2 ? b : 1, 1};
     snprintf(number, sizeof number, "%d", storage);
     put_global(&pickle, "torch._utils", "_rebuild_tensor_v2");
     PUT(&pickle, "(");
@@ -146,9 +146,9 @@ static inline void small_model(void)
     floats("weight", 2, 3, true);
     shut();
 }
-static const char *const small_names[] = { "fc1.weight", "fc1.bias", "bn.weight", "bn.bias", "fc2.weight" };
-static const char *const addresses[] = { "94640276305168", "94640276306848", "94640276302688", "94640276303568",
-                                         "94640276312624" };
+static const char *const small_names[] = {"fc1.weight", "fc1.bias", "bn.weight", "bn.bias", "fc2.weight"};
+static const char *const addresses[] = {"94640276305168", "94640276306848", "94640276302688", "94640276303568",
+                                        "94640276312624"};
 
 static void moments(const char *address, int64_t a, int64_t b)
 {
@@ -163,7 +163,7 @@ static void options(double lr, double decay)
     open_at("options");
     real("lr", lr);
     key("betas");
-    PUT(&pickle, "(G\x3f\xec\xcc\xcc\xcc\xcc\xcc\xcd"  /* 0.9, 0.999 */
+    PUT(&pickle, "(G\x3f\xec\xcc\xcc\xcc\xcc\xcc\xcd" /* 0.9, 0.999 */
                  "G\x3f\xef\xf7\xce\xd9\x16\x87\x2bt");
     real("weight_decay", decay);
     key("amsgrad");

@@ -31,11 +31,15 @@ static const char *in_folder(const char *name)
     return paths[next];
 }
 
-#define OK(call) do { ckpt_status status_ = (call); ck_assert_msg(status_ >= 0, "%s: %s: %s", #call, err.object, err.message); } while (0)
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        ckpt_status status_ = (call);                                                                                  \
+        ck_assert_msg(status_ >= 0, "%s: %s: %s", #call, err.object, err.message);                                     \
+    } while (0)
 
 /* Everything bound is plain data in here, so that two can be compared with memcmp. */
 typedef struct training {
-    float params[40];             /* wte [4, 6], ln [6], head is wte again, bias [2, 5] transposed in memory */
+    float params[40]; /* wte [4, 6], ln [6], head is wte again, bias [2, 5] transposed in memory */
     float exp_avg[30], exp_avg_sq[30];
     float steps[2];
     uint16_t half[6];
@@ -79,8 +83,8 @@ static void fill(training *t, unsigned seed)
     t->step = (int64_t)(12 + seed);
 }
 
-static void bind_tensor(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, uint32_t ndim,
-                        const int64_t *shape, const int64_t *strides, void *data)
+static void bind_tensor(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype,
+                        uint32_t ndim, const int64_t *shape, const int64_t *strides, void *data)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
@@ -95,15 +99,18 @@ static void bind_tensor(ckpt_state *s, const char *name, const char *param, ckpt
     OK(ckpt_state_tensor(s, &d, &err));
 }
 
-static const int64_t wte_shape[] = { 4, 6 }, ln_shape[] = { 6 }, bias_shape[] = { 2, 5 }, bias_strides[] = { 1, 2 };
+static const int64_t wte_shape[] = {4, 6}, ln_shape[] = {6}, bias_shape[] = {2, 5}, bias_strides[] = {1, 2};
 
 static void bind_values(ckpt_state *s, training *t)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const char *const params[] = { "wte", "ln" };
-    ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &t->lr }, { "betas.0", CKPT_SCALAR_F64, &t->betas[0] },
-                            { "betas.1", CKPT_SCALAR_F64, &t->betas[1] }, { "weight_decay", CKPT_SCALAR_F32, &t->weight_decay },
-                            { "decay_interval", CKPT_SCALAR_I32, &t->decay_interval }, { "fused", CKPT_SCALAR_BOOL, &t->fused } };
+    const char *const params[] = {"wte", "ln"};
+    ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &t->lr},
+                           {"betas.0", CKPT_SCALAR_F64, &t->betas[0]},
+                           {"betas.1", CKPT_SCALAR_F64, &t->betas[1]},
+                           {"weight_decay", CKPT_SCALAR_F32, &t->weight_decay},
+                           {"decay_interval", CKPT_SCALAR_I32, &t->decay_interval},
+                           {"fused", CKPT_SCALAR_BOOL, &t->fused}};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     g.name = "0";
     g.params = params;
@@ -123,7 +130,7 @@ static ckpt_state *bind_all(training *t)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
     ck_assert_ptr_nonnull(s);
-    const ckpt_arena_entry entries[] = { { "wte", 0, 2, wte_shape }, { "ln", 96, 1, ln_shape } };
+    const ckpt_arena_entry entries[] = {{"wte", 0, 2, wte_shape}, {"ln", 96, 1, ln_shape}};
     ckpt_arena_desc a = CKPT_ARENA_DESC_INIT;
     a.dtype = CKPT_F32;
     a.nbytes = 120;
@@ -141,7 +148,7 @@ static ckpt_state *bind_all(training *t)
     bind_tensor(s, NULL, "ln", CKPT_ROLE_STEP, CKPT_F32, 0, NULL, NULL, &t->steps[1]);
     bind_tensor(s, "half", NULL, CKPT_ROLE_BUFFER, CKPT_BF16, 1, ln_shape, NULL, t->half);
     bind_tensor(s, "counter", NULL, CKPT_ROLE_BUFFER, CKPT_I64, 0, NULL, NULL, &t->counter);
-    bind_tensor(s, "empty", NULL, CKPT_ROLE_BUFFER, CKPT_F64, 2, (int64_t[]){ 0, 3 }, NULL, &t->lr);
+    bind_tensor(s, "empty", NULL, CKPT_ROLE_BUFFER, CKPT_F64, 2, (int64_t[]){0, 3}, NULL, &t->lr);
     OK(ckpt_state_alias(s, "head", "wte", &err));
     bind_values(s, t);
     return s;

@@ -30,11 +30,12 @@ static void put_names(const char *variable, unsigned commands)
 {
     printf("%s='", variable);
     const char *between = "";
-    for EACH(r)
-        if (is_of(r, commands)) {
-            printf("%s--%s", between, r->name);
-            between = " ";
-        }
+    for
+        EACH(r)
+    if (is_of(r, commands)) {
+        printf("%s--%s", between, r->name);
+        between = " ";
+    }
     puts("'");
 }
 
@@ -51,19 +52,21 @@ static void bash_names(void)
 /* An arm of `case $option` for each: the words that complete it, or the way to find them. */
 static void bash_values(void)
 {
-    for EACH(r) {
-        if (!option_has_value(r) || !is_first(r))
-            continue;
-        printf("    --%s", r->name);
-        if (r->letter)
-            printf(" | -%c", r->letter);
-        if (!r->words)
-            puts(") ;;");
-        else if (*r->words == '@')
-            printf(") __ckpt_complete_%s \"$option\" \"$current\" \"$begin\" ;;\n", r->words + 1);
-        else
-            printf(") list='%s' ;;\n", r->words);
-    }
+    for
+        EACH(r)
+        {
+            if (!option_has_value(r) || !is_first(r))
+                continue;
+            printf("    --%s", r->name);
+            if (r->letter)
+                printf(" | -%c", r->letter);
+            if (!r->words)
+                puts(") ;;");
+            else if (*r->words == '@')
+                printf(") __ckpt_complete_%s \"$option\" \"$current\" \"$begin\" ;;\n", r->words + 1);
+            else
+                printf(") list='%s' ;;\n", r->words);
+        }
 }
 
 /* ---- zsh */
@@ -73,13 +76,14 @@ static void zsh_with_value(void)
 {
     const char *between = "";
     printf("    local with_value='");
-    for EACH(r)
-        if (option_has_value(r) && is_first(r)) {
-            printf("%s--%s", between, r->name);
-            between = "|";
-            if (r->letter)
-                printf("|-%c", r->letter);
-        }
+    for
+        EACH(r)
+    if (option_has_value(r) && is_first(r)) {
+        printf("%s--%s", between, r->name);
+        between = "|";
+        if (r->letter)
+            printf("|-%c", r->letter);
+    }
     puts("'");
 }
 
@@ -93,31 +97,33 @@ static void put_zsh(const char *text)
 static void zsh_specs(const char *variable, unsigned commands)
 {
     printf("    %s=(\n", variable);
-    for EACH(r) {
-        if (!is_of(r, commands))
-            continue;
-        printf("        ");
-        if (r->letter)
-            printf("'(-%c --%s)'{-%c,--%s}", r->letter, r->name, r->letter, r->name);
-        printf("\"%s", r->letter ? "" : r->kind == OPTION_LIST ? "*--" : "--");
-        fputs(r->letter ? "" : r->name, stdout);
-        putchar('[');
-        put_zsh(r->help);
-        putchar(']');
-        if (option_has_value(r)) {
-            putchar(':');
-            put_zsh(r->argument ? r->argument : "one of");
-            putchar(':');
+    for
+        EACH(r)
+        {
+            if (!is_of(r, commands))
+                continue;
+            printf("        ");
+            if (r->letter)
+                printf("'(-%c --%s)'{-%c,--%s}", r->letter, r->name, r->letter, r->name);
+            printf("\"%s", r->letter ? "" : r->kind == OPTION_LIST ? "*--" : "--");
+            fputs(r->letter ? "" : r->name, stdout);
+            putchar('[');
+            put_zsh(r->help);
+            putchar(']');
+            if (option_has_value(r)) {
+                putchar(':');
+                put_zsh(r->argument ? r->argument : "one of");
+                putchar(':');
+            }
+            if (r->words && *r->words == '@')
+                printf(strcmp(r->words, "@files") == 0 ? "_%s" : "_ckpt_%s", r->words + 1);
+            else if (r->words) {
+                putchar('(');
+                put_zsh(r->words);
+                putchar(')');
+            }
+            puts("\"");
         }
-        if (r->words && *r->words == '@')
-            printf(strcmp(r->words, "@files") == 0 ? "_%s" : "_ckpt_%s", r->words + 1);
-        else if (r->words) {
-            putchar('(');
-            put_zsh(r->words);
-            putchar(')');
-        }
-        puts("\"");
-    }
     puts("    )");
 }
 
@@ -141,7 +147,8 @@ static int fill(void)
     static const struct {
         const char *name;
         void (*put)(void);
-    } rows[] = {{"@NAMES@", bash_names}, {"@VALUES@", bash_values}, {"@WITH_VALUE@", zsh_with_value}, {"@OPTIONS@", zsh_all}};
+    } rows[] = {
+        {"@NAMES@", bash_names}, {"@VALUES@", bash_values}, {"@WITH_VALUE@", zsh_with_value}, {"@OPTIONS@", zsh_all}};
     char line[1024];
     while (fgets(line, sizeof line, stdin)) {
         const char *word = line + strspn(line, " ");
@@ -184,9 +191,10 @@ static void put_option(const option_row *r)
 static void put_form(const char *program, unsigned commands, bool common, const char *operands)
 {
     printf(".SY %s\n", program);
-    for EACH(r)
-        if (is_of(r, commands) && r->letter != 'o' && is_common(r) == common)
-            put_option(r);
+    for
+        EACH(r)
+    if (is_of(r, commands) && r->letter != 'o' && is_common(r) == common)
+        put_option(r);
     printf(".I %s\n.YS\n", operands);
 }
 
@@ -195,15 +203,18 @@ static void synopses(bool migrate)
     char program[80];
     if (migrate) {
         printf(".SY ckpt\\-migrate\n");
-        for EACH(r)
-            if (is_of(r, MIGRATE))
-                put_option(r);
+        for
+            EACH(r)
+        if (is_of(r, MIGRATE))
+            put_option(r);
         puts(".I SRC\\fR...\\fI DST\n.YS");
         return;
     }
     put_form("ckpt\\-inspect\n.RI [ COMMAND ]", INSPECT, true, "PATH\\fR...");
     for (unsigned i = 0; i < COMMAND_COUNT; i++) {
-        const char *operands = 1u << i == COMMAND(DIFF) ? "A B" : 1u << i == COMMAND(EXTRACT) ? "PATH NAME \\fB\\-o\\fI FILE" : "PATH\\fR...";
+        const char *operands = 1u << i == COMMAND(DIFF)      ? "A B"
+                               : 1u << i == COMMAND(EXTRACT) ? "PATH NAME \\fB\\-o\\fI FILE"
+                                                             : "PATH\\fR...";
         snprintf(program, sizeof program, "ckpt\\-inspect\\ %s", command_table[i].name);
         put_form(program, 1u << i, false, operands);
     }
@@ -213,17 +224,19 @@ static void synopses(bool migrate)
 static void options(bool migrate)
 {
     char head[120];
-    for EACH(r) {
-        if (!is_of(r, migrate ? MIGRATE : INSPECT))
-            continue;
-        option_head(r, head, sizeof head);
-        const char *value = strchr(r->letter ? head + 4 : head, ' ');
-        printf("%s %s", r->name, value ? value + 1 : "-");
-        for (size_t i = 0; i < COMMAND_COUNT && !migrate; i++)
-            if (r->takes & 1u << i)
-                printf(" %s", command_table[i].name);
-        putchar('\n');
-    }
+    for
+        EACH(r)
+        {
+            if (!is_of(r, migrate ? MIGRATE : INSPECT))
+                continue;
+            option_head(r, head, sizeof head);
+            const char *value = strchr(r->letter ? head + 4 : head, ' ');
+            printf("%s %s", r->name, value ? value + 1 : "-");
+            for (size_t i = 0; i < COMMAND_COUNT && !migrate; i++)
+                if (r->takes & 1u << i)
+                    printf(" %s", command_table[i].name);
+            putchar('\n');
+        }
 }
 
 int main(int argc, char **argv)

@@ -68,8 +68,8 @@ static void json_value(json_out *j, const char *key, ckpt_str name, const ckpt_v
     json_object(j, key);
     json_bytes(j, "name", name.data, name.size);
     json_text(j, "kind", v ? ckpt_kind_name(v->kind) : "tensor");
-    if (!v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_CLASS || v->kind == CKPT_V_ARRAY || v->kind == CKPT_V_BYTES ||
-        v->kind == CKPT_V_BYTEARRAY)
+    if (!v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_CLASS || v->kind == CKPT_V_ARRAY ||
+        v->kind == CKPT_V_BYTES || v->kind == CKPT_V_BYTEARRAY)
         json_null(j, "value");
     else
         cli_json_value(j, "value", v);
@@ -92,8 +92,8 @@ static void json_counts(json_out *j, const char *key, const ckpt_diff_counts *n)
     json_end_object(j);
 }
 
-static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options, const ckpt_diff_result *r,
-                      const ckpt_report *report)
+static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_options *options,
+                      const ckpt_diff_result *r, const ckpt_report *report)
 {
     json_out j;
     json_document(&j);
@@ -369,7 +369,8 @@ static void diff_text(const command_line *o, const ckpt_diff_result *r, const ck
     put_counts("tensors", &r->of_tensors);
     if (!cli_has_selection(c))
         put_counts("values", &r->of_scalars);
-    printf("%s%s%s\n", cli_style(c, r->same ? "bold" : "yellow"), r->same ? "the same" : "different", cli_style(c, "off"));
+    printf("%s%s%s\n", cli_style(c, r->same ? "bold" : "yellow"), r->same ? "the same" : "different",
+           cli_style(c, "off"));
 }
 
 /* ---- both */

@@ -27,10 +27,13 @@ void inspect_doctor_warn(const command_line *o, ckpt_loader loader)
 {
     if (loader == CKPT_LOADER_CKPT && (o->torch.text || o->load_weights_only))
         cli_warn(&o->cli, "%s: no torch is there when this library loads (--for ckpt): it does not count",
-                 !o->load_weights_only ? "--torch" : o->torch.text ? "--torch, --load-weights-only" : "--load-weights-only");
+                 !o->load_weights_only ? "--torch"
+                 : o->torch.text       ? "--torch, --load-weights-only"
+                                       : "--load-weights-only");
 }
 
-void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r)
+void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_doctor_options *d,
+                                 const ckpt_doctor_result *r)
 {
     char version[24];
     snprintf(version, sizeof version, "%d.%d", r->torch_major, r->torch_minor);
@@ -80,8 +83,8 @@ static void doctor_json_places(json_out *j, const ckpt_doctor_result *r)
     json_end_array(j);
 }
 
-static void doctor_json(const command_line *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r, const ckpt_report *report,
-                        const char *snippet)
+static void doctor_json(const command_line *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r,
+                        const ckpt_report *report, const char *snippet)
 {
     json_out j;
     json_document(&j);
@@ -108,35 +111,43 @@ static void say_checked(const command_line *o, const ckpt_doctor_result *r, char
     else if (!o->values)
         snprintf(buf, size, "; values not read, see --values");
     else if (r->read_bytes > r->checked_bytes)
-        snprintf(buf, size, "; %s read, %s of it have no checksum", cli_size(all, r->read_bytes), cli_size(bare, r->read_bytes - r->checked_bytes));
+        snprintf(buf, size, "; %s read, %s of it have no checksum", cli_size(all, r->read_bytes),
+                 cli_size(bare, r->read_bytes - r->checked_bytes));
     else
         snprintf(buf, size, "; %s read, all by their checksums", cli_size(all, r->read_bytes));
 }
 
 static void doctor_text(const command_line *o, const ckpt_doctor_result *r, const ckpt_report *report)
 {
-    static const char *const sentences[] = {"it is not known whether it resumes; ", "", "it resumes, but not as it was; ", "",
-                                            "it loads, and fails at the first optimizer step; ", "it loads, and holds nothing to resume; "};
+    static const char *const sentences[] = {"it is not known whether it resumes; ",
+                                            "",
+                                            "it resumes, but not as it was; ",
+                                            "",
+                                            "it loads, and fails at the first optimizer step; ",
+                                            "it loads, and holds nothing to resume; "};
     const cli *c = &o->cli;
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
     bool bad = r->outcome == CKPT_OUTCOME_FAILS_AT_LOAD || r->outcome == CKPT_OUTCOME_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s ", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"));
     char version[40] = "", safe[40] = "", kind[60] = "", bytes[160], tail[460];
-    if (r->loader != CKPT_LOADER_CKPT)                   /* the version is torch's, whoever calls it */
-        snprintf(version, sizeof version, "%s %d.%d", r->loader == CKPT_LOADER_TORCH ? "" : ", torch", r->torch_major, r->torch_minor);
+    if (r->loader != CKPT_LOADER_CKPT) /* the version is torch's, whoever calls it */
+        snprintf(version, sizeof version, "%s %d.%d", r->loader == CKPT_LOADER_TORCH ? "" : ", torch", r->torch_major,
+                 r->torch_minor);
     if (r->loader != CKPT_LOADER_CKPT && r->loader != CKPT_LOADER_TORCH_CPP)
         snprintf(safe, sizeof safe, ", weights_only=%s", r->load_weights_only ? "True" : "False");
     if (r->optimizer != CKPT_OPTIMIZER_DEFAULT)
         snprintf(kind, sizeof kind, ", optimizer %s", ckpt_optimizer_kind_name(r->optimizer));
     say_checked(o, r, bytes, sizeof bytes);
-    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version, safe, kind, bytes);
-    cli_put_wrapped(stdout, tail, cli_width(o->paths[0], strlen(o->paths[0])) + 3 + strlen(ckpt_outcome_name(r->outcome)), 4);
+    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version, safe,
+             kind, bytes);
+    cli_put_wrapped(stdout, tail,
+                    cli_width(o->paths[0], strlen(o->paths[0])) + 3 + strlen(ckpt_outcome_name(r->outcome)), 4);
 }
 
 /* What the answer was, to people or as JSON; a snippet stands alone on standard output, so that it can be redirected. */
-static int doctor_say(const command_line *o, const ckpt_reader *reader, const ckpt_doctor_options *d, const ckpt_doctor_result *r,
-                      const ckpt_report *report)
+static int doctor_say(const command_line *o, const ckpt_reader *reader, const ckpt_doctor_options *d,
+                      const ckpt_doctor_result *r, const ckpt_report *report)
 {
     const cli *c = &o->cli;
     ckpt_error err = CKPT_ERROR_INIT;

@@ -12,8 +12,8 @@ static const char *numpy_dtype(ckpt_dtype dtype)
     static const struct {
         ckpt_dtype dtype;
         const char *name;
-    } rows[] = {{CKPT_F32, "<f4"}, {CKPT_F64, "<f8"}, {CKPT_F16, "<f2"}, {CKPT_I8, "|i1"},  {CKPT_I16, "<i2"},
-                {CKPT_I32, "<i4"}, {CKPT_I64, "<i8"}, {CKPT_U8, "|u1"},  {CKPT_U16, "<u2"}, {CKPT_U32, "<u4"},
+    } rows[] = {{CKPT_F32, "<f4"}, {CKPT_F64, "<f8"},  {CKPT_F16, "<f2"}, {CKPT_I8, "|i1"},   {CKPT_I16, "<i2"},
+                {CKPT_I32, "<i4"}, {CKPT_I64, "<i8"},  {CKPT_U8, "|u1"},  {CKPT_U16, "<u2"},  {CKPT_U32, "<u4"},
                 {CKPT_U64, "<u8"}, {CKPT_BOOL, "|b1"}, {CKPT_C64, "<c8"}, {CKPT_C128, "<c16"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].dtype == dtype)
@@ -46,7 +46,8 @@ static bool is_source(const command_line *o, const ckpt_reader *reader)
 {
     bool source = output_is_part(o->output, reader);
     for (int i = 0; i < o->path_count - 1; i++)
-        source |= output_is_same(o->output, o->paths[i], NULL, 0) || (output_is_file(o->output) && output_is_within(o->output, o->paths[i]));
+        source |= output_is_same(o->output, o->paths[i], NULL, 0) ||
+                  (output_is_file(o->output) && output_is_within(o->output, o->paths[i]));
     return source;
 }
 
@@ -58,16 +59,20 @@ static int extract(const command_line *o, const ckpt_reader *reader, size_t i)
     char head[4096];
     size_t head_size = 0;
     if (is_source(o, reader))
-        return cli_fail(c, "argument", "%s: it is the checkpoint itself, or a file of its directory, which is never written", o->output);
+        return cli_fail(c, "argument",
+                        "%s: it is the checkpoint itself, or a file of its directory, which is never written",
+                        o->output);
     if (!o->force && output_is_file(o->output))
         return output_refuse(c, o->output);
     if (!o->raw && !numpy_dtype(t->dtype))
         return cli_fail(c, "unsupported", "%s: %s: numpy has no %s; --raw writes the bytes", o->paths[0], o->name,
                         ckpt_dtype_name(t->dtype));
     if (!o->raw && !npy_header(t, head, sizeof head, &head_size))
-        return cli_fail(c, "limit", "%s: %s: the shape is too long for an .npy header; --raw writes the bytes", o->paths[0], o->name);
+        return cli_fail(c, "limit", "%s: %s: the shape is too long for an .npy header; --raw writes the bytes",
+                        o->paths[0], o->name);
     if (t->nbytes > SIZE_MAX - 1)
-        return cli_fail(c, "no-memory", "%s: %s: %" PRIu64 " bytes do not fit into memory", o->paths[0], o->name, t->nbytes);
+        return cli_fail(c, "no-memory", "%s: %s: %" PRIu64 " bytes do not fit into memory", o->paths[0], o->name,
+                        t->nbytes);
     char *data = malloc((size_t)t->nbytes + 1);
     if (!data)
         return cli_fail(c, "no-memory", "%s: %s: out of memory for %" PRIu64 " bytes", o->paths[0], o->name, t->nbytes);
@@ -103,13 +108,15 @@ static void warn_of_others(const command_line *o, const ckpt_reader *reader, siz
         others += k != i && other.size == name.size && memcmp(other.data, name.data, name.size) == 0;
     }
     if (others)
-        cli_warn(&o->cli, "%s: %s: %zu more have this name; the first in the file was taken", o->paths[0], o->name, others);
+        cli_warn(&o->cli, "%s: %s: %zu more have this name; the first in the file was taken", o->paths[0], o->name,
+                 others);
 }
 
 static int not_found(const command_line *o, const ckpt_reader *reader)
 {
     char *hint = cli_selection_hint(&o->cli, reader, o->name);
-    int status = cli_fail(&o->cli, "not-found", "%s: no tensor is called '%s'%s", o->paths[0], o->name, hint ? hint : "");
+    int status =
+        cli_fail(&o->cli, "not-found", "%s: no tensor is called '%s'%s", o->paths[0], o->name, hint ? hint : "");
     free(hint);
     return status;
 }
@@ -130,7 +137,9 @@ int inspect_extract(const command_line *o)
     bool found = ckpt_reader_find(reader, o->name, strlen(o->name), &i, &err) == CKPT_OK;
     if (found)
         warn_of_others(o, reader, i);
-    int status = found ? extract(o, reader, i) : err.status == CKPT_E_NOT_FOUND ? not_found(o, reader) : cli_fail_error(&o->cli, &err);
+    int status = found                            ? extract(o, reader, i)
+                 : err.status == CKPT_E_NOT_FOUND ? not_found(o, reader)
+                                                  : cli_fail_error(&o->cli, &err);
     ckpt_reader_close(reader);
     return status;
 }

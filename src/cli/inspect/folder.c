@@ -516,7 +516,8 @@ void folder_beside(const command_line *o, json_out *j)
 
 static int folder_report(const folder_list *l, const folder_item *last, const char *resume)
 {
-    report_list page = {.command = "show", .says = "What this folder holds", .resume = resume, .count = l->count, .passed = l->passed};
+    report_list page = {
+        .command = "show", .says = "What this folder holds", .resume = resume, .count = l->count, .passed = l->passed};
     page.lines = calloc(l->count + 1, sizeof *page.lines);
     if (!page.lines)
         return cli_fail(&l->o->cli, "no-memory", "out of memory");
@@ -524,7 +525,11 @@ static int folder_report(const folder_list *l, const folder_item *last, const ch
     for (size_t i = 0; i < l->count; i++) {
         const folder_item *it = &l->items[i];
         report_line *line = &page.lines[i];
-        *line = (report_line){.name = it->name, .step = it->step, .time = it->time, .nbytes = it->nbytes, .why = it->complete ? "" : it->why};
+        *line = (report_line){.name = it->name,
+                              .step = it->step,
+                              .time = it->time,
+                              .nbytes = it->nbytes,
+                              .why = it->complete ? "" : it->why};
         if (it->epoch >= 0)
             epoch_of(line->epoch, sizeof line->epoch, it);
         if (it->score.has_best || it->score.has_current)
@@ -534,7 +539,8 @@ static int folder_report(const folder_list *l, const folder_item *last, const ch
     }
     page.recommended = last ? last->path : NULL;
     if (!last)
-        snprintf(page.note, sizeof page.note, "No single one to go on from: several programs wrote these, or none of them is whole.");
+        snprintf(page.note, sizeof page.note,
+                 "No single one to go on from: several programs wrote these, or none of them is whole.");
     int status = report_list_page(l->o, &page);
     free(page.lines);
     return status;
@@ -550,8 +556,9 @@ int folder_show(const command_line *o)
     } else if (l.count == 0) {
         status = -1;
     } else if (cli_has_selection(&o->cli)) {
-        status = cli_usage(&o->cli,
-                           "%s: show lists the checkpoints of a folder; --tensor, --role and --device are for one of them", o->paths[0]);
+        status = cli_usage(
+            &o->cli, "%s: show lists the checkpoints of a folder; --tensor, --role and --device are for one of them",
+            o->paths[0]);
     } else {
         uint64_t nbytes = 0;
         for (size_t i = 0; i < l.count; i++)

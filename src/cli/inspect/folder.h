@@ -22,10 +22,10 @@ typedef struct folder_item {
 typedef struct folder_list {
     const command_line *o; /* the caller's, as is path */
     const char *path;
-    size_t path_size; /* without slashes at its end */
-    folder_item *items; /* heap, owned; NULL: none */
+    size_t path_size;     /* without slashes at its end */
+    folder_item *items;   /* heap, owned; NULL: none */
     size_t count, passed; /* entries past the limit */
-    bool steps_only;              /* directories whose name ends in a number, and nothing else */
+    bool steps_only;      /* directories whose name ends in a number, and nothing else */
     bool no_memory;
 } folder_list;
 

@@ -33,10 +33,12 @@ void folder_judge(folder_list *l)
         bool staged = strncmp(it->name, "tmp-checkpoint-", 15) == 0, named = strncmp(it->name, "checkpoint-", 11) == 0;
         bool model = strcmp(it->format, "hf") == 0 || strcmp(it->format, "peft") == 0;
         if (it->complete && staged && (trainer || strcmp(it->format, "hf-trainer") == 0))
-            why = "a save that was not finished: the Trainer renames it when it is, and get_last_checkpoint passes over it";
+            why =
+                "a save that was not finished: the Trainer renames it when it is, and get_last_checkpoint passes over it";
         else if (it->complete && named && model && trainer && it->number >= 0)
-            why = "it has no trainer_state.json, so its save was not finished: get_last_checkpoint takes it by its name, and the Trainer "
-                  "fails with FileNotFoundError";
+            why =
+                "it has no trainer_state.json, so its save was not finished: get_last_checkpoint takes it by its name, and the Trainer "
+                "fails with FileNotFoundError";
         if (named && trainer && it->step < 0)
             it->step = it->number;
         if (!why)

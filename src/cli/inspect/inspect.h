@@ -18,7 +18,8 @@ void inspect_doctor_options(const command_line *o, ckpt_doctor_options *d);
 /* Options that the loader has no use for must not look as if they counted. */
 void inspect_doctor_warn(const command_line *o, ckpt_loader loader);
 /* The members "assumed" and "effective". */
-void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_doctor_options *d, const ckpt_doctor_result *r);
+void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_doctor_options *d,
+                                 const ckpt_doctor_result *r);
 /* The member "checked". */
 void inspect_json_checked(json_out *j, const ckpt_verify_result *r);
 const char *inspect_integrity_name(ckpt_integrity integrity);

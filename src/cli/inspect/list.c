@@ -15,7 +15,7 @@ static void json_path(json_out *j, const ckpt_tensor_info *t)
         else
             json_int(j, NULL, k->number);
     }
-    if (t->path.count == 0 && t->name.size > 0)        /* a format with flat names */
+    if (t->path.count == 0 && t->name.size > 0) /* a format with flat names */
         json_bytes(j, NULL, t->name.data, t->name.size);
     json_end_array(j);
 }
@@ -63,7 +63,8 @@ static void json_owner(json_out *j, const ckpt_tensor_info *t, const ckpt_canoni
 
 /* crc NULL: not asked for, or there is none. known NULL: a part of a tensor that is not dense; it has no path, role
  * and owner of its own. */
-static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *crc, bool checksum, const ckpt_canonical *known)
+static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *crc, bool checksum,
+                        const ckpt_canonical *known)
 {
     json_object(j, NULL);
     json_str(j, "name", t->name);
@@ -93,7 +94,7 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
     json_marks(j, t);
     if (t->extra->layout.data || t->extra->part_count > 0) {
         json_array(j, "parts");
-        for (size_t i = 0; i < t->extra->part_count; i++)     /* parts have no parts */
+        for (size_t i = 0; i < t->extra->part_count; i++) /* parts have no parts */
             json_tensor(j, t->extra->parts[i], NULL, false, NULL);
         json_end_array(j);
     }
@@ -104,7 +105,7 @@ static void json_tensor(json_out *j, const ckpt_tensor_info *t, const uint32_t *
 typedef struct sums {
     uint32_t *crc;
     bool *has;
-    ckpt_report *unchecked;       /* a note where there are such bytes; else NULL */
+    ckpt_report *unchecked; /* a note where there are such bytes; else NULL */
 } sums;
 
 static int checksums(const command_line *o, const ckpt_reader *reader, sums *s)
@@ -148,7 +149,8 @@ static void list_json(const command_line *o, const ckpt_reader *reader, const su
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
         if (cli_selected(&o->cli, t))
-            json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum, naming ? ckpt_naming_get(naming, i) : &unknown);
+            json_tensor(&j, t, s->has && s->has[i] ? &s->crc[i] : NULL, o->cli.checksum,
+                        naming ? ckpt_naming_get(naming, i) : &unknown);
     }
     json_end_array(&j);
     cli_json_findings(&j, ckpt_reader_findings(reader), s->unchecked, CKPT_SEVERITY_NOTE);
@@ -245,8 +247,8 @@ static void put_str_column(page *p, ckpt_str s, size_t width)
 /* How wide the columns are, and which dtypes and roles there are. */
 typedef struct widths {
     size_t dtype, shape, device, role, file, shown;
-    uint64_t dtypes, roles;       /* a bit each */
-    ckpt_str last;                /* device */
+    uint64_t dtypes, roles; /* a bit each */
+    ckpt_str last;          /* device */
 } widths;
 
 static void widen(size_t *column, size_t width, size_t most)
@@ -264,7 +266,7 @@ static size_t shape_width(const ckpt_tensor_info *t)
     return width;
 }
 
-enum { WIDEST = 24, WIDEST_FILE = 48 };     /* what is wider pushes the rest of its line aside */
+enum { WIDEST = 24, WIDEST_FILE = 48 }; /* what is wider pushes the rest of its line aside */
 
 static void measure(widths *w, const ckpt_tensor_info *t)
 {
@@ -330,8 +332,9 @@ static void list_text(const command_line *o, const ckpt_reader *reader, const su
     if (w.shown == 0)
         return;
     printf("%s%-*s  %-*s  %-*s  %-*s  %10s  %s%-*s%sname%s\n", cli_style(&o->cli, "bold"), (int)w.dtype, "dtype",
-           (int)w.shape, "shape", (int)w.device, "device", (int)w.role, "role", "size", o->cli.checksum ? "crc32     " : "",
-           (int)w.file, w.file ? "file" : "", w.file ? "  " : "", cli_style(&o->cli, "off"));
+           (int)w.shape, "shape", (int)w.device, "device", (int)w.role, "role", "size",
+           o->cli.checksum ? "crc32     " : "", (int)w.file, w.file ? "file" : "", w.file ? "  " : "",
+           cli_style(&o->cli, "off"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
         char sum[16] = "-";
@@ -356,7 +359,7 @@ static int name_and_list(const command_line *o, const ckpt_reader *reader, const
     options.param_name_count = list.count;
     if (status < 0 && ckpt_naming_new(reader, &options, &naming, NULL, &err) < 0 &&
         (o->param_names || err.status == CKPT_E_NO_MEMORY))
-        status = cli_fail_error(&o->cli, &err);        /* otherwise the list stands without names */
+        status = cli_fail_error(&o->cli, &err); /* otherwise the list stands without names */
     if (status < 0) {
         list_json(o, reader, s, naming);
         status = CLI_YES;
@@ -372,7 +375,7 @@ int inspect_list(const command_line *o)
     if (!reader)
         return CLI_NO_ANSWER;
     static char buffer[64 << 10];
-    setvbuf(stdout, buffer, _IOFBF, sizeof buffer);    /* a line a tensor: few writes */
+    setvbuf(stdout, buffer, _IOFBF, sizeof buffer); /* a line a tensor: few writes */
     sums s = {NULL, NULL, NULL};
     int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
     if (status < 0)

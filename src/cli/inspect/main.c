@@ -12,16 +12,12 @@
 static const struct command {
     int (*run)(const command_line *o);
     int paths;
-    int (*run_directory)(const run_view *v);   /* NULL: not for a run directory */
+    int (*run_directory)(const run_view *v); /* NULL: not for a run directory */
 } commands[COMMAND_COUNT] = {
-    [COMMAND_SHOW] = {inspect_show, 1, run_show},
-    [COMMAND_LIST] = {inspect_list, 1, NULL},
-    [COMMAND_TREE] = {inspect_tree, 1, NULL},
-    [COMMAND_VERIFY] = {inspect_verify, 1, run_verify},
-    [COMMAND_DOCTOR] = {inspect_doctor, 1, run_doctor},
-    [COMMAND_EXTRACT] = {inspect_extract, 2, NULL},
-    [COMMAND_STATS] = {inspect_stats, 1, NULL},
-    [COMMAND_DIFF] = {inspect_diff, 2, NULL},
+    [COMMAND_SHOW] = {inspect_show, 1, run_show},       [COMMAND_LIST] = {inspect_list, 1, NULL},
+    [COMMAND_TREE] = {inspect_tree, 1, NULL},           [COMMAND_VERIFY] = {inspect_verify, 1, run_verify},
+    [COMMAND_DOCTOR] = {inspect_doctor, 1, run_doctor}, [COMMAND_EXTRACT] = {inspect_extract, 2, NULL},
+    [COMMAND_STATS] = {inspect_stats, 1, NULL},         [COMMAND_DIFF] = {inspect_diff, 2, NULL},
     [COMMAND_SCAN] = {inspect_scan, 1, NULL},
 };
 
@@ -46,7 +42,8 @@ static int guess(const command_line *o)
         return cli_usage(c, "the command comes before its PATHs: ckpt-inspect %s %s", last, first);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (*first && cli_is_close(first, command_table[i].name) && lstat(first, &st) != 0)
-            return cli_usage(c, "'%s' is neither a command nor a file; did you mean '%s'?", first, command_table[i].name);
+            return cli_usage(c, "'%s' is neither a command nor a file; did you mean '%s'?", first,
+                             command_table[i].name);
     return -1;
 }
 
@@ -82,10 +79,11 @@ static int answer_for_run(const run_view *v, size_t command)
     if (commands[command].run_directory)
         return commands[command].run_directory(v);
     if (v->count == 0)
-        return cli_fail(c, "run-directory", "%s: a run directory without any checkpoint yet; `%s` takes a checkpoint", v->path,
-                        command_table[command].name);
-    return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; `%s` takes one of them, such as %s", v->path,
-                    v->count, v->count == 1 ? "" : "s", command_table[command].name, run_newest(v) ? run_newest(v)->path : ckpt_run_list_entry(v->list, 0)->path);
+        return cli_fail(c, "run-directory", "%s: a run directory without any checkpoint yet; `%s` takes a checkpoint",
+                        v->path, command_table[command].name);
+    return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; `%s` takes one of them, such as %s",
+                    v->path, v->count, v->count == 1 ? "" : "s", command_table[command].name,
+                    run_newest(v) ? run_newest(v)->path : ckpt_run_list_entry(v->list, 0)->path);
 }
 
 /* What errors may begin with: the PATHs first. False: out of memory. */
@@ -113,9 +111,11 @@ static int take_paths(command_line *o, size_t command)
         return cli_usage(c, "diff: missing operand: A and B are two PATHs");
     if (o->path_count > paths && !o->one)
         return cli_usage(c, "%s takes %s; unexpected argument '%s'", command_table[command].name,
-                         command == COMMAND_EXTRACT ? "one PATH and one NAME" : paths == 2 ? "two PATHs" : "one PATH",
+                         command == COMMAND_EXTRACT ? "one PATH and one NAME"
+                         : paths == 2               ? "two PATHs"
+                                                    : "one PATH",
                          o->paths[paths]);
-    if (o->one) {                 /* the further PATHs go with the first; of extract the last is the NAME */
+    if (o->one) { /* the further PATHs go with the first; of extract the last is the NAME */
         o->cli.also = o->paths + 1;
         o->cli.also_count = o->path_count - paths;
     }
@@ -133,14 +133,14 @@ static int run(command_line *o, int argc, char **argv)
         status = take_paths(o, command);
     if (status >= 0)
         return status;
-    const unsigned in_part = COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF);       /* as --check has it */
+    const unsigned in_part = COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF); /* as --check has it */
     o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) && (o->command & in_part);
     /* A program that reads each file itself fails in the damaged one. */
     o->cli.leave_damaged = command == COMMAND_DOCTOR &&
                            (!o->loader || strcmp(o->loader, "accelerate") == 0 || strcmp(o->loader, "hf-trainer") == 0);
     if (!cli_selection_check(&o->cli))
         return CLI_NO_ANSWER;
-    if (command == COMMAND_SCAN)  /* all files, whatever they are */
+    if (command == COMMAND_SCAN) /* all files, whatever they are */
         return inspect_scan(o);
     run_view view;
     status = run_view_open(o, &view);
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
 {
     command_line o;
     memset(&o, 0, sizeof o);
-    signal(SIGPIPE, SIG_DFL);     /* `| head` ends us without a word, even below a parent that ignores SIGPIPE */
+    signal(SIGPIPE, SIG_DFL); /* `| head` ends us without a word, even below a parent that ignores SIGPIPE */
     cli_init(&o.cli, "ckpt-inspect", argc, argv);
     if ((o.typed = calloc((size_t)argc + 1, sizeof *o.typed))) {
         memcpy(o.typed, argv, (size_t)argc * sizeof *argv);

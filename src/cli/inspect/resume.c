@@ -15,7 +15,7 @@ bool show_plain_path(const char *path)
 /* Does some tensor's tag name a GPU? */
 static bool has_gpu(const ckpt_reader *reader)
 {
-    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {     /* whatever is selected */
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) { /* whatever is selected */
         const char *tag = ckpt_reader_tensor(reader, i)->device.data;
         if (tag && strncmp(tag, "cuda", 4) == 0)
             return true;
@@ -58,8 +58,10 @@ static char *resume_ranks(const show_picture *p)
 {
     int n = above(p->path, above(p->path, (int)strlen(p->path)));
     char *text = NULL;
-    if (asprintf(&text, "ckpt_run_open(\"%.*s\", state, &options, &run, &err);\nckpt_run_resume(run, NULL, &done, report, &err)",
-                 n ? n : 1, n ? p->path : ".") < 0)
+    if (asprintf(
+            &text,
+            "ckpt_run_open(\"%.*s\", state, &options, &run, &err);\nckpt_run_resume(run, NULL, &done, report, &err)",
+            n ? n : 1, n ? p->path : ".") < 0)
         return NULL;
     return text;
 }
@@ -79,8 +81,10 @@ static char *resume_together(const show_picture *p)
     fputs("options.also = (const char *const[]){", f);
     for (int i = 0; i < c->also_count; i++)
         fprintf(f, "%s\"%s\"", i ? ", " : "", c->also[i]);
-    fprintf(f, "}; options.also_count = %d;\noptions.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, report, &err)",
-            c->also_count, has_gpu(p->reader) ? "cuda:0" : "cpu", p->path);
+    fprintf(
+        f,
+        "}; options.also_count = %d;\noptions.map_location = \"%s\"; ckpt_restore(state, \"%s\", &options, report, &err)",
+        c->also_count, has_gpu(p->reader) ? "cuda:0" : "cpu", p->path);
     if (fclose(f) == 0)
         return text;
     free(text);
@@ -103,7 +107,7 @@ char *show_resume_command(const show_picture *p)
     while (length > 1 && path[length - 1] == '/')
         length--;
     if (!p->directory && strcmp(ckpt_reader_format(p->reader), "hf") == 0) {
-        length = slash ? (int)(slash - path) : 1;     /* an index stands for its directory */
+        length = slash ? (int)(slash - path) : 1; /* an index stands for its directory */
         path = slash ? path : ".";
     }
     FILE *f = open_memstream(&text, &size);

@@ -18,7 +18,7 @@ int run_view_open(const command_line *o, run_view *v)
         return CLI_YES;
     ckpt_status status = ckpt_run_list_open(o->paths[0], &v->list, &err);
     if (status == CKPT_E_FORMAT)
-        return CLI_YES;                               /* a checkpoint of several files, or nothing that is known */
+        return CLI_YES; /* a checkpoint of several files, or nothing that is known */
     if (status < 0)
         return cli_fail_error(&o->cli, &err);
     size_t n = strlen(o->paths[0]);
@@ -120,7 +120,7 @@ bool run_parts_find(const run_view *v, const ckpt_run_entry *e, run_parts *out)
         closedir(dir);
     if (out->count > 1)
         qsort(out->items, out->count, sizeof *out->items, by_path);
-    if (ok && out->count == 0)                        /* gone since; what is said of it then says so */
+    if (ok && out->count == 0) /* gone since; what is said of it then says so */
         ok = add_part(out, strdup(e->path));
     if (!ok)
         run_parts_free(out);
@@ -152,14 +152,16 @@ char *run_resume_command(const run_view *v)
     size_t size = strlen(v->path) + 200;
     char *text = show_plain_path(v->path) ? malloc(size) : NULL;
     if (text)
-        snprintf(text, size, "ckpt_run_open(\"%s\", state, &options, &run, &err); ckpt_run_resume(run, NULL, &done, report, &err)", v->path);
+        snprintf(text, size,
+                 "ckpt_run_open(\"%s\", state, &options, &run, &err); ckpt_run_resume(run, NULL, &done, report, &err)",
+                 v->path);
     return text;
 }
 
 void run_put_resume(const run_view *v, const ckpt_run_entry *from)
 {
     char *text = run_resume_command(v), *second = text ? strstr(text, "; ckpt_run_resume") : NULL;
-    if (second) {                                     /* on a line each: together they are wider than 80 columns */
+    if (second) { /* on a line each: together they are wider than 80 columns */
         *second = '\0';
         printf("%sresume with%s ", cli_style(&v->o->cli, "bold"), cli_style(&v->o->cli, "off"));
         cli_put_message(stdout, text);
@@ -175,9 +177,9 @@ void run_put_resume(const run_view *v, const ckpt_run_entry *from)
 /* What the whole table needs to know before its first line. */
 typedef struct layout {
     int step_width;
-    bool ranks;                   /* some checkpoint is of several */
-    ckpt_retention rule;          /* --keep-last, --keep-every */
-    const bool *remove;           /* the dry run of retention; NULL: not asked for */
+    bool ranks;          /* some checkpoint is of several */
+    ckpt_retention rule; /* --keep-last, --keep-every */
+    const bool *remove;  /* the dry run of retention; NULL: not asked for */
     uint64_t nbytes, removed_bytes;
     size_t complete, removed;
 } layout;
@@ -271,7 +273,8 @@ static void list_text(const run_view *v, const layout *l)
     }
     if (l->remove)
         show_plan(v, l);
-    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, "incomplete-step");
+    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE,
+                      "incomplete-step");
     if (c->quiet)
         return;
     if (run_newest(v))
@@ -349,7 +352,8 @@ bool run_report_lines(const run_view *v, report_list *out)
     for (size_t i = 0; i < v->count; i++) {
         const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
         report_line *line = &out->lines[i];
-        *line = (report_line){.name = e->name, .step = e->step, .time = e->time, .nbytes = e->nbytes, .why = e->complete ? "" : e->why};
+        *line = (report_line){
+            .name = e->name, .step = e->step, .time = e->time, .nbytes = e->nbytes, .why = e->complete ? "" : e->why};
         if (e->world > 1)
             snprintf(line->ranks, sizeof line->ranks, "%" PRId64 "/%" PRId64, e->ranks_held, e->world);
         line->kind = e->complete ? "good" : "error";
@@ -361,7 +365,8 @@ bool run_report_lines(const run_view *v, report_list *out)
 void run_report_note(report_list *out, const ckpt_run_entry *from)
 {
     if (from->world > 1)
-        snprintf(out->note, sizeof out->note, "What follows on devices and sizes is of one rank's part: %s", from->path);
+        snprintf(out->note, sizeof out->note, "What follows on devices and sizes is of one rank's part: %s",
+                 from->path);
 }
 
 static int show_report(const run_view *v, const layout *l)
@@ -410,7 +415,8 @@ int run_show(const run_view *v)
     if (cli_has_selection(&o->cli))
         return cli_usage(
             &o->cli,
-            "%s: show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them", v->path);
+            "%s: show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them",
+            v->path);
     if (o->keep_last.text || o->keep_every.text) {
         remove = plan_of(v, &l.rule);
         if (!remove)

@@ -9,7 +9,7 @@ typedef enum fate { FATE_OLDER, FATE_PASSED, FATE_TAKEN, FATE_STOPS, FATE_UNKNOW
 
 typedef struct candidate {
     fate fate;
-    const char *checked;          /* "bytes", "hint", "metadata"; NULL: it was not looked at */
+    const char *checked; /* "bytes", "hint", "metadata"; NULL: it was not looked at */
     ckpt_outcome outcome;
     char why[900];
 } candidate;
@@ -17,14 +17,14 @@ typedef struct candidate {
 typedef struct walk {
     const run_view *v;
     candidate *all;
-    size_t end;                   /* the one that the walk ended with; v->count: it passed over all */
-    names params;                 /* --param-names */
+    size_t end;   /* the one that the walk ended with; v->count: it passed over all */
+    names params; /* --param-names */
     ckpt_doctor_options options;
-    ckpt_doctor_result result;    /* of that one */
-    ckpt_report *report;          /* its findings, never NULL */
-    bool gone;                    /* a candidate went while it was read */
-    bool asked;                   /* options, result and report say something */
-    char *snippet;                /* --snippet, and for the page */
+    ckpt_doctor_result result; /* of that one */
+    ckpt_report *report;       /* its findings, never NULL */
+    bool gone;                 /* a candidate went while it was read */
+    bool asked;                /* options, result and report say something */
+    char *snippet;             /* --snippet, and for the page */
 } walk;
 
 static void ends(walk *w, size_t i, fate how, const char *why)
@@ -99,7 +99,8 @@ static int weigh_bytes(walk *w, size_t i)
 
 static int severity_of(ckpt_outcome outcome)
 {
-    static const int order[] = {1, 0, 2, 4, 3, 0};    /* unknown, resumes, differently, fails at load, at step, weights only */
+    static const int order[] = {1, 0, 2,
+                                4, 3, 0}; /* unknown, resumes, differently, fails at load, at step, weights only */
     return order[outcome];
 }
 
@@ -155,7 +156,8 @@ static int weigh(walk *w, size_t i)
         for (size_t k = 0; answer < 0 && k < parts.count; k++)
             answer = ask_part(w, i, parts.items[k].path, k == 0);
         if (answer < 0) {
-            bool goes = w->result.outcome == CKPT_OUTCOME_RESUMES || w->result.outcome == CKPT_OUTCOME_RESUMES_DIFFERENTLY ||
+            bool goes = w->result.outcome == CKPT_OUTCOME_RESUMES ||
+                        w->result.outcome == CKPT_OUTCOME_RESUMES_DIFFERENTLY ||
                         w->result.outcome == CKPT_OUTCOME_WEIGHTS_ONLY;
             ends(w, i, w->result.outcome == CKPT_OUTCOME_UNKNOWN ? FATE_UNKNOWN : goes ? FATE_TAKEN : FATE_STOPS, "");
             w->all[i].outcome = w->result.outcome;
@@ -270,9 +272,10 @@ static const char *sentence_of(const candidate *c)
 
 static const char *checked_of(const candidate *c)
 {
-    return c->fate != FATE_TAKEN || !c->checked ? "" :
-           strcmp(c->checked, "bytes") == 0     ? "every byte checked" :
-           strcmp(c->checked, "hint") == 0      ? "verified before" : "bytes not read";
+    return c->fate != FATE_TAKEN || !c->checked ? ""
+           : strcmp(c->checked, "bytes") == 0   ? "every byte checked"
+           : strcmp(c->checked, "hint") == 0    ? "verified before"
+                                                : "bytes not read";
 }
 
 static void put_candidate(const walk *w, size_t i)
@@ -305,7 +308,8 @@ static void doctor_text(const walk *w)
     for (size_t i = 0; i < v->count && !c->quiet; i++)
         put_candidate(w, i);
     cli_text_findings(c, stdout, w->report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
-    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, "incomplete-step");
+    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE,
+                      "incomplete-step");
     cli_put(stdout, v->path, strlen(v->path));
     if (v->count == 0) {
         puts(": nothing to resume: nothing was saved yet");
@@ -363,8 +367,8 @@ static void report_answer(const walk *w, report_list *page, char *title, size_t 
     page->outcome = outcome_of(w);
     page->about = "";
     if (from) {
-        snprintf(title, size, "It resumes from step %lld%s%s", (long long)from->step, w->end ? ", not from the newest" : "",
-                 same ? "" : ", but not as it was");
+        snprintf(title, size, "It resumes from step %lld%s%s", (long long)from->step,
+                 w->end ? ", not from the newest" : "", same ? "" : ", but not as it was");
         page->kind = same && w->end == 0 ? "good" : "warning";
         page->about = w->end ? passed_over : "";
     } else if (w->v->count == 0) {
@@ -419,12 +423,16 @@ static void put_snippet(const walk *w)
 {
     const cli *c = &w->v->o->cli;
     if (!w->snippet) {
-        cli_warn(c, "%s: no checkpoint of it could be resumed from, so there is no snippet; doctor without --snippet says why", w->v->path);
+        cli_warn(
+            c,
+            "%s: no checkpoint of it could be resumed from, so there is no snippet; doctor without --snippet says why",
+            w->v->path);
         return;
     }
     fputs(w->snippet, stdout);
     if (w->end > 0)
-        cli_warn(c, "%s: %s from step %lld, not from the newest", w->v->path, outcome_of(w), (long long)ckpt_run_list_entry(w->v->list, w->end)->step);
+        cli_warn(c, "%s: %s from step %lld, not from the newest", w->v->path, outcome_of(w),
+                 (long long)ckpt_run_list_entry(w->v->list, w->end)->step);
     if (w->result.outcome != CKPT_OUTCOME_RESUMES && !c->quiet)
         cli_text_findings(c, stderr, w->report, CKPT_SEVERITY_WARNING, NULL);
 }
@@ -479,7 +487,8 @@ int run_doctor(const run_view *v)
                          "%s: a run directory is resumed by ckpt_run_resume; --for %s is for one of its checkpoints",
                          v->path, v->o->loader);
     if (v->o->snippet && strcmp(v->o->snippet, "c") != 0)
-        return cli_usage(&v->o->cli, "--snippet: a run directory is resumed by ckpt_run_resume, in C or C++: write --snippet c");
+        return cli_usage(&v->o->cli,
+                         "--snippet: a run directory is resumed by ckpt_run_resume, in C or C++: write --snippet c");
     inspect_doctor_warn(v->o, CKPT_LOADER_CKPT);
     return run_again(v, doctor_once);
 }

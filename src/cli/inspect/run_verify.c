@@ -56,8 +56,8 @@ bool run_check_do(const run_view *v, const ckpt_run_entry *e, cli_progress *show
         ckpt_verify_result r = CKPT_VERIFY_RESULT_INIT;
         out->reports[i] = ckpt_report_new();
         if (out->reports[i])
-            memory = take_part(
-                out, i, ckpt_verify(out->parts.items[i].path, &options, &r, out->reports[i], &err), &r, &err);
+            memory =
+                take_part(out, i, ckpt_verify(out->parts.items[i].path, &options, &r, out->reports[i], &err), &r, &err);
         else
             memory = false;
     }
@@ -81,7 +81,7 @@ void run_check_free(run_check *check)
 
 typedef struct verdict {
     run_check check;
-    bool elsewhere;               /* not complete only because ranks lie on other disks */
+    bool elsewhere; /* not complete only because ranks lie on other disks */
     bool ok;
 } verdict;
 
@@ -130,8 +130,9 @@ static void counts_of(char *out, size_t size, const run_check *check)
         snprintf(ranks, sizeof ranks, ", %zu ranks", check->parts.count);
     if (r->unprotected_bytes > 0)
         snprintf(more, sizeof more, ", %s without a checksum", cli_size(without, r->unprotected_bytes));
-    snprintf(out, size, ", %" PRIu64 " tensor%s, %s (%s bytes) read, integrity %s%s%s", r->tensors, r->tensors == 1 ? "" : "s",
-             cli_size(read, r->bytes), cli_count(bytes, r->bytes), inspect_integrity_name(r->integrity), ranks, more);
+    snprintf(out, size, ", %" PRIu64 " tensor%s, %s (%s bytes) read, integrity %s%s%s", r->tensors,
+             r->tensors == 1 ? "" : "s", cli_size(read, r->bytes), cli_count(bytes, r->bytes),
+             inspect_integrity_name(r->integrity), ranks, more);
 }
 
 static void put_verdict(const run_view *v, const ckpt_run_entry *e, const verdict *d)
@@ -169,7 +170,7 @@ static void json_verdict(json_out *j, const ckpt_run_entry *e, const verdict *d)
     inspect_json_checked(j, &d->check.sum);
     const char *why = !e->complete ? e->why : d->check.why;
     json_text(j, "why", *why ? why : NULL);
-    json_array(j, "parts");                          /* of each rank that is here */
+    json_array(j, "parts"); /* of each rank that is here */
     for (size_t i = 0; i < d->check.parts.count; i++) {
         json_object(j, NULL);
         json_text(j, "path", d->check.parts.items[i].path);

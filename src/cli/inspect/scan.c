@@ -24,7 +24,8 @@ static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *re
     json_out j;
     json_document(&j);
     if (verdict == CKPT_DANGER_UNKNOWN)
-        cli_json_error(c, &j, "unknown", "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
+        cli_json_error(c, &j, "unknown",
+                       "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
     json_text(&j, "verdict", ckpt_verdict_name(verdict));
     json_uint(&j, "files", ckpt_scan_files(scan));
     json_uint(&j, "pickles", ckpt_scan_pickles(scan));

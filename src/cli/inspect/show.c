@@ -41,8 +41,10 @@ static bool count_tensors(show_picture *p)
             continue;
         p->tensors++;
         p->nbytes += t->nbytes;
-        ok = count_in(&p->roles, role, strlen(role), t->nbytes) && count_in(&p->dtypes, dtype, strlen(dtype), t->nbytes) &&
-             count_in(&p->devices, t->device.data ? t->device.data : "", t->device.data ? t->device.size : 0, t->nbytes);
+        ok =
+            count_in(&p->roles, role, strlen(role), t->nbytes) &&
+            count_in(&p->dtypes, dtype, strlen(dtype), t->nbytes) &&
+            count_in(&p->devices, t->device.data ? t->device.data : "", t->device.data ? t->device.size : 0, t->nbytes);
     }
     return ok;
 }
@@ -53,8 +55,9 @@ static bool is_none_itself(const char *path, const ckpt_error *err)
 {
     size_t n = strlen(path);
     bool of_file = strncmp(err->object, path, n) == 0 && err->object[n] == '/' && err->object[n + 1];
-    return !of_file && err->status == CKPT_E_FORMAT && (strncmp(err->message, "not a checkpoint", 16) == 0 ||
-                                                        strncmp(err->message, "it holds several checkpoints", 28) == 0);
+    return !of_file && err->status == CKPT_E_FORMAT &&
+           (strncmp(err->message, "not a checkpoint", 16) == 0 ||
+            strncmp(err->message, "it holds several checkpoints", 28) == 0);
 }
 
 int inspect_show(const command_line *o)
@@ -66,7 +69,9 @@ int inspect_show(const command_line *o)
     p.o = o;
     p.path = o->paths[0];
     p.directory = o->cli.also_count > 0 || show_is_directory(p.path);
-    ckpt_reader_options options = {.struct_size = sizeof options, .format = o->cli.from, .also = (const char *const *)o->cli.also,
+    ckpt_reader_options options = {.struct_size = sizeof options,
+                                   .format = o->cli.from,
+                                   .also = (const char *const *)o->cli.also,
                                    .also_count = (size_t)o->cli.also_count};
     ckpt_reader *reader = NULL;
     if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {

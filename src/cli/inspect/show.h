@@ -7,25 +7,25 @@
 /* One line of "by role", "by device", "by dtype". */
 typedef struct show_row {
     char name[64];
-    uint64_t count, nbytes;       /* tensors; bytes */
+    uint64_t count, nbytes; /* tensors; bytes */
 } show_row;
 /* All lines of one kind. */
 typedef struct show_table {
-    show_row *rows;               /* heap, owned; NULL: none */
+    show_row *rows; /* heap, owned; NULL: none */
     size_t count;
 } show_table;
 
 /* What `show` says of one checkpoint: show.c gathers the whole picture before the first word is printed, so that the
  * text, the JSON and the report say the same. */
 typedef struct show_picture {
-    const command_line *o;        /* the caller's, as are path and reader */
+    const command_line *o; /* the caller's, as are path and reader */
     const char *path;
     const ckpt_reader *reader;
     ckpt_summary summary;
-    ckpt_report *doctor;          /* NULL: it had no answer */
+    ckpt_report *doctor; /* NULL: it had no answer */
     show_table roles, devices, dtypes;
-    uint64_t tensors, nbytes;     /* how many tensors; bytes of them */
-    bool directory;               /* path is a directory */
+    uint64_t tensors, nbytes; /* how many tensors; bytes of them */
+    bool directory;           /* path is a directory */
 } show_picture;
 
 /* A parameter group of an optimizer: torch's list of dicts, the native dict of dicts, or libtorch's dict of

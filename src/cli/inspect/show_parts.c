@@ -29,7 +29,7 @@ bool show_group_at(const ckpt_value *groups, size_t i, show_group *out)
     if (!key_begins(groups->kind == CKPT_V_DICT ? groups->entries[i].key : g, "param_groups/"))
         return true;
     if (!options)
-        return false;             /* libtorch's param_groups/size */
+        return false; /* libtorch's param_groups/size */
     out->hypers = options;
     out->name = (ckpt_str){out->name.data + 13, out->name.size - 13};
     for (size_t k = 0; k < g->entry_count; k++)

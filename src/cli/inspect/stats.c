@@ -8,7 +8,7 @@
 typedef struct table {
     const command_line *o;
     const ckpt_reader *reader;
-    ckpt_tensor_stats **of;       /* per tensor; NULL: not asked for. What has no histogram ends before it */
+    ckpt_tensor_stats **of; /* per tensor; NULL: not asked for. What has no histogram ends before it */
     bool no_memory;
 } table;
 
@@ -165,7 +165,8 @@ static void put_stats(const table *t, size_t i, bool odd)
     put_share(s->zero, s->count);
     if (odd) {
         const char *red = s->nan || s->inf_pos || s->inf_neg ? cli_style(&t->o->cli, "red") : "";
-        printf("%s%7" PRIu64 " %7" PRIu64 "%s ", red, s->nan, s->inf_pos + s->inf_neg, *red ? cli_style(&t->o->cli, "off") : "");
+        printf("%s%7" PRIu64 " %7" PRIu64 "%s ", red, s->nan, s->inf_pos + s->inf_neg,
+               *red ? cli_style(&t->o->cli, "off") : "");
     }
     putchar(' ');
     cli_put_str(stdout, info->name.size ? info->name : (ckpt_str){"\"\"", 2}, "");
@@ -187,8 +188,9 @@ static void stats_text(const table *t)
     }
     if (!any)
         return;
-    printf("%s%*s %*s %*s %*s  zero %s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH, "max",
-           NUMBER_WIDTH, "mean", NUMBER_WIDTH, "std", odd ? "    nan     inf " : "", cli_style(&t->o->cli, "off"));
+    printf("%s%*s %*s %*s %*s  zero %s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH,
+           "max", NUMBER_WIDTH, "mean", NUMBER_WIDTH, "std", odd ? "    nan     inf " : "",
+           cli_style(&t->o->cli, "off"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(t->reader); i++)
         if (t->of[i])
             put_stats(t, i, odd);

@@ -13,11 +13,11 @@ enum { MAX_DEPTH = 1000, INDENT_MAX = 40 };
 typedef struct tree {
     const command_line *o;
     json_out j;
-    hashset all;                  /* names of scalars, or of objects */
-    strset twice;                 /* those that seem to occur twice, and: */
-    strset names;                 /* of these the ones that were met */
-    strset collided;              /* names that occur twice */
-    uint64_t collided_bytes, left_out;   /* of `collided`; names that are not in it, for there are too many */
+    hashset all;                       /* names of scalars, or of objects */
+    strset twice;                      /* those that seem to occur twice, and: */
+    strset names;                      /* of these the ones that were met */
+    strset collided;                   /* names that occur twice */
+    uint64_t collided_bytes, left_out; /* of `collided`; names that are not in it, for there are too many */
     bool no_memory, too_deep;
 } tree;
 
@@ -49,7 +49,8 @@ static bool array_crc(const ckpt_value *v, uint32_t *crc)
     char *ordered = malloc(v->text.size + 1);
     for (size_t i = 0; ordered && i < count; i++) {
         size_t left = i, from = 0;
-        for (uint32_t d = a->ndim; d-- > 0; left /= (size_t)a->shape[d]) {      /* the last index runs fastest in C, the first here */
+        for (uint32_t d = a->ndim; d-- > 0;
+             left /= (size_t)a->shape[d]) { /* the last index runs fastest in C, the first here */
             size_t stride = 1;
             for (uint32_t k = 0; k < d; k++)
                 stride *= (size_t)a->shape[k];
@@ -76,8 +77,8 @@ static bool class_is(ckpt_str s, const char *name)
 /* The class of what is neither scalar nor a plain dict, list, tuple or array; data NULL for those. */
 static ckpt_str object_class(const ckpt_value *v)
 {
-    static const char *const plain[] = {"collections.OrderedDict", "builtins.dict", "dict", "numpy.ndarray", "builtins.list",
-                                        "builtins.tuple"};
+    static const char *const plain[] = {"collections.OrderedDict", "builtins.dict", "dict",
+                                        "numpy.ndarray",           "builtins.list", "builtins.tuple"};
     ckpt_str none = {NULL, 0};
     if (v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_CLASS)
         return v->class_name;
@@ -250,7 +251,8 @@ static void json_collisions(tree *t, const ckpt_reader *reader)
         json_object(j, NULL);
         json_text(j, "code", "name-collision");
         json_text(j, "severity", "warning");
-        json_text(j, "message", "the name occurs more than once (keys such as 0 and \"0\"); scalars and objects show its first");
+        json_text(j, "message",
+                  "the name occurs more than once (keys such as 0 and \"0\"); scalars and objects show its first");
         json_text(j, "fix", "use the path arrays of entries");
         json_bytes(j, "tensor", t->collided.slots[i].data, t->collided.slots[i].size);
         json_null(j, "file");
@@ -397,8 +399,8 @@ int inspect_tree(const command_line *o)
     int status = CLI_YES;
     int walked = root ? ckpt_value_walk(root, 0, count_visit, &t, &err) : 0;
     if (t.too_deep)
-        status = cli_fail(&o->cli, ckpt_status_name(CKPT_E_LIMIT), "%s: the values nest deeper than %d levels", o->paths[0],
-                          MAX_DEPTH);
+        status = cli_fail(&o->cli, ckpt_status_name(CKPT_E_LIMIT), "%s: the values nest deeper than %d levels",
+                          o->paths[0], MAX_DEPTH);
     else if (walked != 0)
         status = cli_fail_error(&o->cli, &err);
     else if (o->cli.json)

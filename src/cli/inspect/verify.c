@@ -54,9 +54,9 @@ static void verify_text(const command_line *o, const ckpt_verify_result *r, cons
     char tail[300], more[80] = "";
     if (r->unprotected_bytes > 0)
         snprintf(more, sizeof more, ", %s without a checksum", cli_size(without, r->unprotected_bytes));
-    snprintf(tail, sizeof tail, "%s%s, %" PRIu64 " tensor%s, %s (%s bytes) read, integrity %s%s", r->format[0] ? ", " : "", r->format,
-             r->tensors, r->tensors == 1 ? "" : "s", cli_size(size, r->bytes), cli_count(bytes, r->bytes),
-             inspect_integrity_name(r->integrity), more);
+    snprintf(tail, sizeof tail, "%s%s, %" PRIu64 " tensor%s, %s (%s bytes) read, integrity %s%s",
+             r->format[0] ? ", " : "", r->format, r->tensors, r->tensors == 1 ? "" : "s", cli_size(size, r->bytes),
+             cli_count(bytes, r->bytes), inspect_integrity_name(r->integrity), more);
     cli_put(stdout, path, strlen(path));
     printf(": %s%s%s", cli_style(c, r->ok ? "bold" : "red"), word, cli_style(c, "off"));
     cli_put_wrapped(stdout, tail, cli_width(path, strlen(path)) + 2 + strlen(word), 4);

@@ -46,7 +46,8 @@ static int default_format(job *b)
             b->options.to = "torch";
             return -1;
         }
-    return cli_usage(c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf or same", b->dst);
+    return cli_usage(c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf or same",
+                     b->dst);
 }
 
 /* What the library is asked for. */
@@ -94,14 +95,15 @@ static int parse(job *b, int argc, char **argv)
     char **operands = argv + optind;
     int count = argc - optind;
     if (o->world.text && o->rank.n >= o->world.n)
-        return cli_usage(c, "--rank: %" PRIu64 " is no rank of a world of %" PRIu64 ": they are 0 to %" PRIu64, o->rank.n, o->world.n,
-                         o->world.n - 1);
+        return cli_usage(c, "--rank: %" PRIu64 " is no rank of a world of %" PRIu64 ": they are 0 to %" PRIu64,
+                         o->rank.n, o->world.n, o->world.n - 1);
     if (count == 1 && strcmp(operands[0], "help") == 0 && lstat("help", &st) != 0)
         return options_help(o, true);
     if (count < 2)
         return cli_usage(c, "missing operand: %s", count == 0 ? "SRC and DST" : "DST");
     if (count > 2 && !o->one)
-        return cli_usage(c, "%d SRC are given: if they are one checkpoint whose files lie on several disks, say --one", count - 1);
+        return cli_usage(c, "%d SRC are given: if they are one checkpoint whose files lie on several disks, say --one",
+                         count - 1);
     b->src = operands[0];
     b->dst = operands[count - 1];
     set_options(b, operands, count);
@@ -138,7 +140,8 @@ static bool needs_force(const job *b, bool done)
 {
     struct stat st;
     bool folder = strcmp(b->options.to, "hf") == 0 || strcmp(b->options.to, "same") == 0;
-    return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 && (S_ISREG(st.st_mode) || folder);
+    return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 &&
+           (S_ISREG(st.st_mode) || folder);
 }
 
 static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
@@ -204,9 +207,11 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
         if (lost > SHOWN)
             fprintf(stderr, "lost: and %zu more (--json lists them all)\n", lost - SHOWN);
         if (err->status == CKPT_E_UNSUPPORTED && needs_lossy(b, report))
-            return cli_fail(&b->o.cli, ckpt_status_name(err->status),
-                            "%s: nothing was written: the format %s cannot hold what is listed as lost; --lossy leaves it out%s",
-                            b->dst, b->options.to, strcmp(b->options.to, "safetensors") == 0 ? ", --to ckpt or torch holds more" : "");
+            return cli_fail(
+                &b->o.cli, ckpt_status_name(err->status),
+                "%s: nothing was written: the format %s cannot hold what is listed as lost; --lossy leaves it out%s",
+                b->dst, b->options.to,
+                strcmp(b->options.to, "safetensors") == 0 ? ", --to ckpt or torch holds more" : "");
         int status = cli_fail_error(&b->o.cli, err);
         if (err->status == CKPT_E_DAMAGED && !b->options.salvage && strncmp(err->object, b->dst, strlen(b->dst)) != 0)
             fprintf(stderr, "Nothing was written; --salvage writes what is whole, and lists the rest.\n");
@@ -225,11 +230,12 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
 /* What was done on the way, other than to a tensor. */
 static bool is_deed(const job *b, const ckpt_finding *f)
 {
-    static const char *const deeds[] = {"fix", "plain", "resolved", "reordered", "tied", "left-out", "cut-out", "order-stated", "replaced", "tags-dropped", "step-made"};
+    static const char *const deeds[] = {"fix",     "plain",        "resolved", "reordered",    "tied",     "left-out",
+                                        "cut-out", "order-stated", "replaced", "tags-dropped", "step-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
-        return false;             /* said with the warnings */
+        return false; /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)
-        return false;             /* it is not among what was written */
+        return false; /* it is not among what was written */
     for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++)
         if (strcmp(f->code, deeds[i]) == 0)
             return true;
@@ -288,7 +294,8 @@ static void done_text(const job *b, const ckpt_report *report)
     }
     if (!b->o.cli.quiet)
         put_deeds(b, report);
-    cli_text_findings(&b->o.cli, b->options.dry_run ? stdout : stderr, report, b->o.cli.quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, NULL);
+    cli_text_findings(&b->o.cli, b->options.dry_run ? stdout : stderr, report,
+                      b->o.cli.quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, NULL);
     if (b->o.cli.quiet)
         put_missed(report);
     if (b->options.dry_run) {
@@ -298,8 +305,8 @@ static void done_text(const job *b, const ckpt_report *report)
         for (size_t i = 0; i < sizeof also / sizeof *also; i++)
             if (ckpt_report_count_code(report, also[i]))
                 printf("%zu %s, ", ckpt_report_count_code(report, also[i]), also[i]);
-        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"), cli_size(size, whole ? whole->nbytes : 0),
-               needs_lossy(b, report) ? "; writing it needs --lossy" : "",
+        printf("%zu lost; %s; nothing was written%s%s\n", ckpt_report_count_code(report, "lost"),
+               cli_size(size, whole ? whole->nbytes : 0), needs_lossy(b, report) ? "; writing it needs --lossy" : "",
                needs_force(b, true) ? "; replacing DST needs --force" : "");
     } else if (!b->o.cli.quiet) {
         cli_put(stdout, b->dst, strlen(b->dst));
@@ -323,8 +330,9 @@ static void warn_unused(const job *b)
 /* Every tensor was left out: most likely a name that is not there. */
 static bool selects_nothing(const job *b, const ckpt_report *report)
 {
-    return cli_has_selection(&b->o.cli) && ckpt_report_count_code(report, "dropped") > 0 && ckpt_report_count_code(report, "copy") == 0 &&
-           ckpt_report_count_code(report, "moved") == 0 && ckpt_report_count_code(report, "cast") == 0;
+    return cli_has_selection(&b->o.cli) && ckpt_report_count_code(report, "dropped") > 0 &&
+           ckpt_report_count_code(report, "copy") == 0 && ckpt_report_count_code(report, "moved") == 0 &&
+           ckpt_report_count_code(report, "cast") == 0;
 }
 
 static int run(job *b, int argc, char **argv)
@@ -349,10 +357,12 @@ static int run(job *b, int argc, char **argv)
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&shown);
         if (answer == CKPT_E_CANCELLED)
-            cli_signals_reraise();      /* the temporary is gone: now die by the signal */
+            cli_signals_reraise(); /* the temporary is gone: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
             cli_written(b->dst);
-        status = answer != CKPT_OK ? failed(b, report, &err) : ckpt_report_count_code(report, "not-recovered") ? CLI_NO : CLI_YES;
+        status = answer != CKPT_OK                                 ? failed(b, report, &err)
+                 : ckpt_report_count_code(report, "not-recovered") ? CLI_NO
+                                                                   : CLI_YES;
         if (answer == CKPT_OK && selects_nothing(b, report))
             cli_warn(&b->o.cli, "--tensor, --role and --device name no tensor that is there: all were left out");
         if (answer == CKPT_OK && b->o.cli.json) {

@@ -36,7 +36,7 @@ void cli_init(cli *c, const char *program, int argc, char **argv)
     const char *terminal = getenv("TERM");
     c->colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        size_t n = strlen(argv[i]);             /* getopt takes --js as well */
+        size_t n = strlen(argv[i]); /* getopt takes --js as well */
         if (n > 2 && n <= 6 && strncmp(argv[i], "--json", n) == 0)
             c->json = true;
     }
@@ -104,11 +104,16 @@ char *cli_error_text(const cli *c, const char *path, const ckpt_error *err)
 {
     const char *begin = *err->object ? err->object : err->message;
     char *shown = path ? escaped(path) : NULL, *text = NULL;
-    bool named = !path || err->status == CKPT_E_ARGUMENT || begins_with(begin, path) || (shown && begins_with(begin, shown));
+    bool named =
+        !path || err->status == CKPT_E_ARGUMENT || begins_with(begin, path) || (shown && begins_with(begin, shown));
     for (size_t i = 0; !named && i < c->about.count; i++)
         named = begins_with(begin, c->about.items[i]);
     const char *object = shown && is_cut_off(err->object, shown) ? "" : err->object;
-    int n = asprintf(&text, "%s%s%s%s%s", named ? "" : shown ? shown : path, named ? "" : ": ", object, *object ? ": " : "", err->message);
+    int n = asprintf(&text, "%s%s%s%s%s",
+                     named   ? ""
+                     : shown ? shown
+                             : path,
+                     named ? "" : ": ", object, *object ? ": " : "", err->message);
     free(shown);
     return n < 0 ? NULL : text;
 }
@@ -116,7 +121,7 @@ char *cli_error_text(const cli *c, const char *path, const ckpt_error *err)
 int cli_fail_error_of(const cli *c, const char *path, const ckpt_error *err)
 {
     if (err->status == CKPT_E_CANCELLED && cli_signal_caught())
-        return CLI_NO_ANSWER;     /* who pressed Ctrl-C knows; cli_finish dies by it */
+        return CLI_NO_ANSWER; /* who pressed Ctrl-C knows; cli_finish dies by it */
     char *text = cli_error_text(c, path, err);
     int status = fail_text(c, ckpt_status_name(err->status), "", text ? text : err->message);
     free(text);
@@ -198,9 +203,10 @@ int cli_bad_option(const cli *c, int answer, char **argv)
 
 int cli_empty_value(const cli *c, char **argv)
 {
-    const char *word = argv[optind - 1];      /* "--to=", or the value of the word before */
-    return cli_usage(c, "option '%s' has an empty value (a variable that is not set?): give it one, or leave the option out",
-                     *word ? word : argv[optind - 2]);
+    const char *word = argv[optind - 1]; /* "--to=", or the value of the word before */
+    return cli_usage(
+        c, "option '%s' has an empty value (a variable that is not set?): give it one, or leave the option out",
+        *word ? word : argv[optind - 2]);
 }
 
 bool cli_is_close(const char *word, const char *name)
@@ -219,7 +225,8 @@ bool cli_is_close(const char *word, const char *name)
             size_t best = d[i - 1][k - 1] + (word[i - 1] != name[k - 1]);
             best = d[i - 1][k] + 1 < best ? d[i - 1][k] + 1 : best;
             best = d[i][k - 1] + 1 < best ? d[i][k - 1] + 1 : best;
-            if (i > 1 && k > 1 && word[i - 1] == name[k - 2] && word[i - 2] == name[k - 1] && d[i - 2][k - 2] + 1 < best)
+            if (i > 1 && k > 1 && word[i - 1] == name[k - 2] && word[i - 2] == name[k - 1] &&
+                d[i - 2][k - 2] + 1 < best)
                 best = d[i - 2][k - 2] + 1;
             d[i][k] = best;
         }
@@ -258,9 +265,12 @@ int cli_version(const cli *c)
 ckpt_reader *cli_open(const cli *c, const char *path)
 {
     ckpt_reader *reader = NULL;
-    ckpt_reader_options options = {.struct_size = sizeof options, .format = c->from,
-                                   .also = (const char *const *)c->also, .also_count = (size_t)c->also_count,
-                                   .leave_large = c->leave_large, .leave_damaged = c->leave_damaged};
+    ckpt_reader_options options = {.struct_size = sizeof options,
+                                   .format = c->from,
+                                   .also = (const char *const *)c->also,
+                                   .also_count = (size_t)c->also_count,
+                                   .leave_large = c->leave_large,
+                                   .leave_damaged = c->leave_damaged};
     ckpt_error err = CKPT_ERROR_INIT;
     if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)
         return reader;
@@ -276,7 +286,8 @@ ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader)
         return NULL;
     ckpt_report *report = ckpt_report_new();
     ckpt_reader_unchecked(reader, NULL, report);
-    cli_warn(c, "bytes-unchecked: %s of %s read were not checked against the CRC-32 of the whole; --check all reads that",
+    cli_warn(c,
+             "bytes-unchecked: %s of %s read were not checked against the CRC-32 of the whole; --check all reads that",
              cli_size(some, bytes), cli_size(all, of));
     return report;
 }

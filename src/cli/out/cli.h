@@ -27,17 +27,18 @@ bool cli_list_add(cli_list *list, const char *item);
 
 /* The options that every part of both programs looks at, and how their output is to look. */
 typedef struct cli {
-    const char *program;          /* "ckpt-inspect" */
+    const char *program; /* "ckpt-inspect" */
     bool json, quiet, checksum;
-    bool colour;                  /* stdout is a terminal and NO_COLOR is not set */
-    const char *from;             /* --from; NULL: told from the content */
-    bool leave_damaged;           /* a file that its loader does not need is left out where it is damaged */
-    bool leave_large;             /* of what is selected of a large storage, not all is read for its CRC: see --check */
+    bool colour;        /* stdout is a terminal and NO_COLOR is not set */
+    const char *from;   /* --from; NULL: told from the content */
+    bool leave_damaged; /* a file that its loader does not need is left out where it is damaged */
+    bool leave_large;   /* of what is selected of a large storage, not all is read for its CRC: see --check */
     cli_list tensors, roles, devices;
-    bool allow_unused;            /* --allow-unused: of those, one that names nothing is a warning */
-    cli_list about;               /* what an error may begin with: PATHs, the first of them where it names none; files
+    bool allow_unused; /* --allow-unused: of those, one that names nothing is a warning */
+    cli_list about;    /* what an error may begin with: PATHs, the first of them where it names none; files
                                    * of options */
-    char **also; int also_count;  /* --one: the further PATHs */
+    char **also;
+    int also_count; /* --one: the further PATHs */
 } cli;
 
 /* Fills program, json (already here, so that usage errors honour it) and colour. argv as main got it. */
@@ -92,14 +93,14 @@ ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader);
 /* ---- text for people */
 /* Bytes from a file, control characters, broken UTF-8 and backslashes escaped. */
 void cli_put(FILE *f, const char *data, size_t size);
-size_t cli_plain(const char *data, size_t size);         /* so many bytes are printed as they are */
+size_t cli_plain(const char *data, size_t size); /* so many bytes are printed as they are */
 /* A sentence that may hold such escapes already: backslashes stay. */
 void cli_put_message(FILE *f, const char *text);
 /* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`:
  * columns that are taken. */
 void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
 void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
-size_t cli_width(const char *data, size_t size);         /* columns that cli_put takes */
+size_t cli_width(const char *data, size_t size); /* columns that cli_put takes */
 /* "640 B", "1.5 MiB"; buf of CLI_SIZE_MAX bytes. */
 enum { CLI_SIZE_MAX = 32 };
 char *cli_size(char *buf, uint64_t bytes);
@@ -115,22 +116,22 @@ void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, 
 /* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is
  * counted. */
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except);
-void cli_json_value(json_out *j, const char *key, const ckpt_value *v);  /* a scalar or a short list; else its kind */
+void cli_json_value(json_out *j, const char *key, const ckpt_value *v); /* a scalar or a short list; else its kind */
 
 /* ---- progress on stderr: a line that is rewritten, after the first second, on a terminal, without --quiet.
  * cli_signals makes SIGINT, SIGTERM and SIGHUP cancel through the callback. */
 typedef struct cli_progress {
     const cli *cli;
-    const char *verb;             /* "checked", "written" */
-    const char *again;            /* of the second half of the bytes, where the same are passed twice ("read back");
+    const char *verb;  /* "checked", "written" */
+    const char *again; /* of the second half of the bytes, where the same are passed twice ("read back");
                                    * else NULL */
     struct timespec start, phase, last;
-    uint64_t base;                /* bytes of this phase that were done when it was seen to begin */
+    uint64_t base; /* bytes of this phase that were done when it was seen to begin */
     bool shown, second;
-    bool dumb;                    /* a terminal that cannot rewrite a line (TERM=dumb): nothing is shown */
+    bool dumb; /* a terminal that cannot rewrite a line (TERM=dumb): nothing is shown */
 } cli_progress;
 void cli_progress_init(cli_progress *p, const cli *c, const char *verb);
-int cli_progress_step(void *progress, uint64_t done, uint64_t total);    /* a ckpt_progress_fn */
+int cli_progress_step(void *progress, uint64_t done, uint64_t total); /* a ckpt_progress_fn */
 void cli_progress_end(cli_progress *p);
 void cli_signals(void);
 bool cli_signal_caught(void);

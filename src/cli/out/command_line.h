@@ -8,41 +8,50 @@
 /* The commands of ckpt-inspect, in the order in which messages name them; ckpt-migrate is one more. COMMAND(x) is the bit of
  * one in a set. */
 enum {
-    COMMAND_SHOW, COMMAND_LIST, COMMAND_TREE, COMMAND_VERIFY, COMMAND_DOCTOR, COMMAND_EXTRACT, COMMAND_STATS, COMMAND_DIFF,
-    COMMAND_SCAN, COMMAND_COUNT, COMMAND_MIGRATE = COMMAND_COUNT
+    COMMAND_SHOW,
+    COMMAND_LIST,
+    COMMAND_TREE,
+    COMMAND_VERIFY,
+    COMMAND_DOCTOR,
+    COMMAND_EXTRACT,
+    COMMAND_STATS,
+    COMMAND_DIFF,
+    COMMAND_SCAN,
+    COMMAND_COUNT,
+    COMMAND_MIGRATE = COMMAND_COUNT
 };
 #define COMMAND(x) (1u << COMMAND_##x)
 
 /* The value of an option that is a number, a size, a version, ... The text stays, for a report shows it. */
 typedef struct option_value {
-    const char *text;             /* as it was typed; NULL: the option was not given */
-    uint64_t n;                   /* bytes of a size, devices, ranks; of a version 100 * major + minor */
-    double real;                  /* of a tolerance */
+    const char *text; /* as it was typed; NULL: the option was not given */
+    uint64_t n;       /* bytes of a size, devices, ranks; of a version 100 * major + minor */
+    double real;      /* of a tolerance */
 } option_value;
 
 typedef struct command_line {
-    cli cli;                      /* the options that every part of the programs looks at */
-    unsigned command;             /* COMMAND(x) */
-    const char *given[64];        /* per row of the table: the value, "" of a flag; NULL: not given */
-    bool one;                     /* --one: all PATHs are one checkpoint (cli.also) */
-    bool force;                   /* replace the file */
+    cli cli;               /* the options that every part of the programs looks at */
+    unsigned command;      /* COMMAND(x) */
+    const char *given[64]; /* per row of the table: the value, "" of a flag; NULL: not given */
+    bool one;              /* --one: all PATHs are one checkpoint (cli.also) */
+    bool force;            /* replace the file */
     const char *map_location, *optimizer, *param_names, *assume_order;
     option_value world;
     /* ckpt-inspect */
-    const char *check;            /* "all", "part"; NULL: part */
-    const char *output;           /* extract -o */
+    const char *check;  /* "all", "part"; NULL: part */
+    const char *output; /* extract -o */
     bool raw;
-    const char *report;           /* --report FILE.html: show, diff, doctor */
-    option_value atol, rtol;      /* diff */
-    option_value keep_last, keep_every;      /* show of a run directory */
-    bool metadata_only;           /* doctor of a run directory */
+    const char *report;                 /* --report FILE.html: show, diff, doctor */
+    option_value atol, rtol;            /* diff */
+    option_value keep_last, keep_every; /* show of a run directory */
+    bool metadata_only;                 /* doctor of a run directory */
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;
     bool amp, values;
-    const char *name;             /* extract: the NAME */
+    const char *name; /* extract: the NAME */
     char **paths;
     int path_count;
-    char **typed;                 /* the words before getopt sorts them: the report shows them */
+    char **typed; /* the words before getopt sorts them: the report shows them */
     int typed_count;
     /* ckpt-migrate */
     cli_list strip_prefix, rename, drop, replace, cast, fix;

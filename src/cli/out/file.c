@@ -64,7 +64,7 @@ bool output_is_part(const char *output, const ckpt_reader *reader)
         ckpt_str file = ckpt_reader_tensor(reader, i)->file;
         if (file.data && file.data != last && output_is_same(output, path, file.data, file.size))
             return true;
-        last = file.data;         /* neighbours mostly share it */
+        last = file.data; /* neighbours mostly share it */
     }
     return false;
 }
@@ -76,7 +76,8 @@ bool output_is_within(const char *output, const char *directory)
         return false;
     char *file = realpath(output, NULL), *folder = realpath(directory, NULL);
     size_t n = folder ? strlen(folder) : 0;
-    bool within = file && folder && strncmp(file, folder, n) == 0 && (file[n] == '/' || (n > 0 && folder[n - 1] == '/'));
+    bool within =
+        file && folder && strncmp(file, folder, n) == 0 && (file[n] == '/' || (n > 0 && folder[n - 1] == '/'));
     free(file);
     free(folder);
     return within;
@@ -85,8 +86,9 @@ bool output_is_within(const char *output, const char *directory)
 bool output_is_stdout(const char *path)
 {
     struct stat out, named;
-    return strcmp(path, "-") == 0 || (fstat(STDOUT_FILENO, &out) == 0 && stat(path, &named) == 0 && out.st_dev == named.st_dev &&
-                                      out.st_ino == named.st_ino && out.st_rdev == named.st_rdev);
+    return strcmp(path, "-") == 0 ||
+           (fstat(STDOUT_FILENO, &out) == 0 && stat(path, &named) == 0 && out.st_dev == named.st_dev &&
+            out.st_ino == named.st_ino && out.st_rdev == named.st_rdev);
 }
 
 /* What a rename must name so that a link stays and its target is replaced; NULL with errno: no memory, or a link to
@@ -112,7 +114,7 @@ static bool publish(const char *temporary, const char *target, bool replace)
         return true;
     if (errno != EINVAL && errno != ENOSYS)
         return false;
-    return link(temporary, target) == 0 && unlink(temporary) == 0;     /* a file system that cannot do it in one step */
+    return link(temporary, target) == 0 && unlink(temporary) == 0; /* a file system that cannot do it in one step */
 }
 
 int output_refuse(const cli *c, const char *path)
@@ -128,20 +130,21 @@ static bool take_mode(int fd)
     return fchmod(fd, 0666 & ~mask) == 0;
 }
 
-int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data, size_t size)
+int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data,
+                 size_t size)
 {
     struct stat st;
     char *temporary = NULL, *target = NULL;
     int fd = -1;
     bool here = output_is_stdout(path), direct = here || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
-    if (here) {                   /* "/dev/stdout" may be a file that the shell made: never a name to rename to */
+    if (here) { /* "/dev/stdout" may be a file that the shell made: never a name to rename to */
         fd = dup(STDOUT_FILENO);
     } else if (direct) {
         fd = open(path, O_WRONLY | O_CLOEXEC);
     } else if ((target = target_of(path)) && (temporary = malloc(strlen(target) + 16))) {
-        cli_signals();            /* from here on there is something to remove */
+        cli_signals(); /* from here on there is something to remove */
         sprintf(temporary, "%s.tmp-XXXXXX", target);
-        fd = mkostemp(temporary, O_CLOEXEC);      /* 0600: nobody else opens it half written */
+        fd = mkostemp(temporary, O_CLOEXEC); /* 0600: nobody else opens it half written */
     }
     if (fd < 0) {
         free(temporary);
@@ -163,7 +166,7 @@ int output_write(const cli *c, const char *path, bool replace, const char *head,
     free(temporary);
     free(target);
     if (!written && cli_signal_caught())
-        return CLI_NO_ANSWER;     /* cli_finish dies by it */
+        return CLI_NO_ANSWER; /* cli_finish dies by it */
     if (!written && !replace && why == EEXIST)
         return output_refuse(c, path);
     if (!written)

@@ -6,7 +6,8 @@
 /* head and data to path, which appears whole: a temporary beside it (mode 0600 until it is whole) is renamed. A symbolic link
  * stays, and what it names is replaced. What is no regular file (a pipe, /dev/stdout; "-") is written to directly. Without `replace` a file of that name stays, also one that came meanwhile. CLI_YES,
  * else the exit status, the error said. */
-int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data, size_t size);
+int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data,
+                 size_t size);
 /* The error that it is there, and --force was not given. */
 int output_refuse(const cli *c, const char *path);
 /* Is a regular file there, also by way of a link? Standard output, by whatever name, is none. */

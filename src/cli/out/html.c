@@ -10,12 +10,23 @@ void html_text(FILE *f, const char *text)
         n = strcspn(text, "&<>\"'");
         fwrite(text, 1, n, f);
         switch (text[n]) {
-        case '&': fputs("&amp;", f); break;
-        case '<': fputs("&lt;", f); break;
-        case '>': fputs("&gt;", f); break;
-        case '"': fputs("&quot;", f); break;
-        case '\'': fputs("&#39;", f); break;
-        default: break;
+        case '&':
+            fputs("&amp;", f);
+            break;
+        case '<':
+            fputs("&lt;", f);
+            break;
+        case '>':
+            fputs("&gt;", f);
+            break;
+        case '"':
+            fputs("&quot;", f);
+            break;
+        case '\'':
+            fputs("&#39;", f);
+            break;
+        default:
+            break;
         }
     }
 }
@@ -226,7 +237,8 @@ void html_bar(FILE *f, const uint64_t parts[HTML_KINDS], uint64_t whole, const c
         if (parts[k] == 0)
             continue;
         fprintf(f, "<rect class=\"k%u\" x=\"%.1f\" y=\"0\" width=\"%.1f\" height=\"10\">", k, x, widths[k]);
-        fprintf(f, "<title>%s: %s (%s bytes)</title></rect>", kinds[k].name, cli_size(size, parts[k]), cli_count(exact, parts[k]));
+        fprintf(f, "<title>%s: %s (%s bytes)</title></rect>", kinds[k].name, cli_size(size, parts[k]),
+                cli_count(exact, parts[k]));
         x += widths[k];
     }
     fputs("</svg>", f);
@@ -237,8 +249,10 @@ void html_legend(FILE *f, const uint64_t parts[HTML_KINDS])
     fputs("<ul class=\"legend\">", f);
     for (unsigned k = 0; k < HTML_KINDS; k++)
         if (parts[k] > 0)
-            fprintf(f, "<li><svg class=\"key\" viewBox=\"0 0 10 10\" aria-hidden=\"true\">"
-                       "<rect class=\"k%u\" width=\"10\" height=\"10\"/></svg> %s</li>", k, kinds[k].name);
+            fprintf(f,
+                    "<li><svg class=\"key\" viewBox=\"0 0 10 10\" aria-hidden=\"true\">"
+                    "<rect class=\"k%u\" width=\"10\" height=\"10\"/></svg> %s</li>",
+                    k, kinds[k].name);
     fputs("</ul>\n", f);
 }
 
@@ -254,5 +268,6 @@ void html_icon(FILE *f, const char *kind)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(shapes[i][0], kind) == 0)
-            fprintf(f, "<svg class=\"icon %s\" viewBox=\"0 0 16 16\" aria-hidden=\"true\">%s</svg>", kind, shapes[i][1]);
+            fprintf(f, "<svg class=\"icon %s\" viewBox=\"0 0 16 16\" aria-hidden=\"true\">%s</svg>", kind,
+                    shapes[i][1]);
 }

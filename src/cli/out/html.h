@@ -38,5 +38,5 @@ void html_legend(FILE *f, const uint64_t parts[HTML_KINDS]);
 /* "good", "error", "warning", "note" or "unknown": a sign of its own shape, for those who do not tell its colour. */
 void html_icon(FILE *f, const char *kind);
 
-uint64_t html_add(uint64_t a, uint64_t b);       /* sizes that a file claims: stops at the largest number */
+uint64_t html_add(uint64_t a, uint64_t b); /* sizes that a file claims: stops at the largest number */
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t EXACT = (int64_t)1 << 53;     /* what a double, and so most JSON readers, holds exactly */
+static const int64_t EXACT = (int64_t)1 << 53; /* what a double, and so most JSON readers, holds exactly */
 
 size_t json_decode(const char *data, size_t size, uint32_t *code)
 {
@@ -32,7 +32,7 @@ static void put_string(FILE *f, const char *data, size_t size)
     putc('"', f);
     for (size_t i = 0; i < size;) {
         uint32_t c = 0;
-        size_t plain = 0;         /* bytes that stand for themselves */
+        size_t plain = 0; /* bytes that stand for themselves */
         while (i + plain < size && data[i + plain] >= ' ' && data[i + plain] < 0x7f && data[i + plain] != '"' &&
                data[i + plain] != '\\')
             plain++;

@@ -11,8 +11,8 @@
 typedef struct json_out {
     FILE *file;
     unsigned depth;
-    bool empty;                   /* nothing was written yet in the innermost object or array */
-    bool keyed;                   /* json_key was called: its value is next */
+    bool empty; /* nothing was written yet in the innermost object or array */
+    bool keyed; /* json_key was called: its value is next */
 } json_out;
 
 void json_init(json_out *j, FILE *file);
@@ -27,9 +27,9 @@ void json_end_array(json_out *j);
 
 void json_null(json_out *j, const char *key);
 void json_bool(json_out *j, const char *key, bool value);
-void json_int(json_out *j, const char *key, int64_t value);             /* beyond 2^53: a decimal string */
+void json_int(json_out *j, const char *key, int64_t value); /* beyond 2^53: a decimal string */
 void json_uint(json_out *j, const char *key, uint64_t value);
-void json_double(json_out *j, const char *key, double value);           /* shortest; "nan", "inf", "-inf" as strings */
+void json_double(json_out *j, const char *key, double value); /* shortest; "nan", "inf", "-inf" as strings */
 /* null where it is not known. */
 void json_bool_or_null(json_out *j, const char *key, bool known, bool value);
 void json_int_or_null(json_out *j, const char *key, bool known, int64_t value);
@@ -37,8 +37,8 @@ void json_uint_or_null(json_out *j, const char *key, bool known, uint64_t value)
 void json_double_or_null(json_out *j, const char *key, bool known, double value);
 /* [2, 3]; sizes NULL with n > 0: null. */
 void json_sizes(json_out *j, const char *key, const int64_t *sizes, uint32_t n);
-void json_crc(json_out *j, const char *key, uint32_t crc);              /* eight lower-case hex digits */
-void json_text(json_out *j, const char *key, const char *text);         /* NULL: null */
+void json_crc(json_out *j, const char *key, uint32_t crc);      /* eight lower-case hex digits */
+void json_text(json_out *j, const char *key, const char *text); /* NULL: null */
 /* Bytes from a file: control characters are escaped; a lone surrogate in WTF-8 becomes \udXXX, and a byte that is no
  * UTF-8 at all becomes \udcXX (Python's surrogateescape), so nothing is lost. data NULL: null. */
 void json_bytes(json_out *j, const char *key, const char *data, size_t size);

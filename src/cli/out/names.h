@@ -5,7 +5,7 @@
 
 /* The names of one file. Both pointers are heap, owned; names_free frees them. */
 typedef struct names {
-    char *text;                   /* the file; the items point into it */
+    char *text; /* the file; the items point into it */
     const char **items;
     size_t count;
 } names;

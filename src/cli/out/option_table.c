@@ -2,7 +2,10 @@
 #include "cli/out/options.h"
 
 enum {
-    MIGRATE = COMMAND(MIGRATE), INSPECT = COMMAND(MIGRATE) - 1, BOTH = MIGRATE | INSPECT, DOCTOR = COMMAND(DOCTOR),
+    MIGRATE = COMMAND(MIGRATE),
+    INSPECT = COMMAND(MIGRATE) - 1,
+    BOTH = MIGRATE | INSPECT,
+    DOCTOR = COMMAND(DOCTOR),
     SELECTS = COMMAND(SHOW) | COMMAND(LIST) | COMMAND(STATS) | COMMAND(DIFF) | MIGRATE
 };
 
@@ -10,7 +13,8 @@ enum {
 #define RANKS ((uint64_t)1 << 24)
 
 static const char formats[] = "ckpt safetensors torch torch-legacy pickle hf hf-trainer accelerate peft folder";
-static const char roles[] = "param buffer grad exp_avg exp_avg_sq max_exp_avg_sq momentum optim master ema step scaler rng other none";
+static const char roles[] =
+    "param buffer grad exp_avg exp_avg_sq max_exp_avg_sq momentum optim master ema step scaler rng other none";
 static const char orders[] =
     "model model-reversed groups-reversed decay-split-rank decay-split-name decay-split-token decay-split-bias decay-split-hf "
     "decay-split-vector decay-split-pattern decay-split-layernorm decay-split-rank-last decay-split-name-last "
@@ -30,15 +34,16 @@ const option_row option_table[] = {
      .usage = "read as FORMAT; all paths are one checkpoint"},
     {"tensor", OPTION_LIST, AT(cli.tensors), SELECTS, .help = "only tensors of this name", .argument = "GLOB",
      .words = "@globs"},
-    {"role", OPTION_LIST, AT(cli.roles), SELECTS, .help = "only tensors of this role", .argument = "ROLE", .words = roles},
+    {"role", OPTION_LIST, AT(cli.roles), SELECTS, .help = "only tensors of this role", .argument = "ROLE",
+     .words = roles},
     {"device", OPTION_LIST, AT(cli.devices), SELECTS, .help = "only tensors with this tag", .argument = "TAG",
      .usage = "only such (* ? \\; =NAME: exact)", .words = "@tags"},
     {"allow-unused", OPTION_FLAG, AT(cli.allow_unused), SELECTS, .help = "a rule or selection may match nothing",
      .usage = "a rule or selection may match nothing"},
     {"checksum", OPTION_FLAG, AT(cli.checksum), COMMAND(LIST), .help = "the CRC-32 of each tensor"},
     {"check", OPTION_CHOICE, AT(check), COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF),
-     .help = "the CRC of a storage of which little is read",
-     .usage = "list: CRC-32s; of small parts too", .words = "all part"},
+     .help = "the CRC of a storage of which little is read", .usage = "list: CRC-32s; of small parts too",
+     .words = "all part"},
     {"output", OPTION_TEXT, AT(output), COMMAND(EXTRACT), .help = "where to", .argument = "FILE", .letter = 'o',
      .words = "@files"},
     {"raw", OPTION_FLAG, AT(raw), COMMAND(EXTRACT), .help = "the elements alone"},
@@ -50,21 +55,21 @@ const option_row option_table[] = {
      .wanted = "number from 0 on"},
     {"rtol", OPTION_REAL, AT(rtol), COMMAND(DIFF), .help = "relative tolerance", .argument = "Y",
      .usage = "diff: what is no difference", .wanted = "number from 0 on"},
-    {"keep-last", OPTION_NUMBER, AT(keep_last), COMMAND(SHOW) | OPTION_OF_RUN, .help = "mark what retention would remove",
-     .argument = "N", .wanted = "number from 1 on", .least = 1, .most = INT64_MAX},
+    {"keep-last", OPTION_NUMBER, AT(keep_last), COMMAND(SHOW) | OPTION_OF_RUN,
+     .help = "mark what retention would remove", .argument = "N", .wanted = "number from 1 on", .least = 1,
+     .most = INT64_MAX},
     {"keep-every", OPTION_NUMBER, AT(keep_every), COMMAND(SHOW) | OPTION_OF_RUN, .help = "steps that retention keeps",
      .argument = "K", .usage = "show RUN: what would be removed?", .wanted = "number from 1 on", .least = 1,
      .most = INT64_MAX},
     {"for", OPTION_CHOICE, AT(loader), DOCTOR, .help = "who loads it", .brief = true,
      .words = "ckpt torch torch-cpp lightning accelerate hf-trainer"},
-    {"values", OPTION_FLAG, AT(values), DOCTOR | COMMAND(SHOW), .help = "look at the values too",
-     .brief = true},
+    {"values", OPTION_FLAG, AT(values), DOCTOR | COMMAND(SHOW), .help = "look at the values too", .brief = true},
     {"torch", OPTION_VERSION, AT(torch), DOCTOR, .help = "its version", .argument = "VERSION", .brief = true,
      .words = "1.13 2.0 2.1 2.4 2.6 2.13", .wanted = "version; write 2.0 or 2.13"},
     {"load-weights-only", OPTION_CHOICE, AT(load_weights_only), DOCTOR, .help = "torch.load(weights_only=...)",
      .brief = true, .words = "yes no"},
-    {"devices", OPTION_DEVICES, AT(devices), DOCTOR, .help = "of the target", .argument = "cuda:N",
-     .brief = true, .words = "cpu cuda:1 cuda:2 cuda:4 cuda:8",
+    {"devices", OPTION_DEVICES, AT(devices), DOCTOR, .help = "of the target", .argument = "cuda:N", .brief = true,
+     .words = "cpu cuda:1 cuda:2 cuda:4 cuda:8",
      .wanted = "number of devices; write cuda:2 for two of them, or cpu for none", .least = 0, .most = 1024},
     {"world", OPTION_NUMBER, AT(world), DOCTOR, .help = "ranks", .argument = "N", .brief = true,
      .wanted = "number of ranks", .least = 1, .most = 1000000},
@@ -73,16 +78,15 @@ const option_row option_table[] = {
      .words = "fused capturable foreach plain"},
     {"map-location", OPTION_TEXT, AT(map_location), DOCTOR, .help = "where tensors go", .argument = "RULES",
      .brief = true, .words = "@map"},
-    {"metadata-only", OPTION_FLAG, AT(metadata_only), DOCTOR | OPTION_OF_RUN, .help = "read no payload",
-     .brief = true},
+    {"metadata-only", OPTION_FLAG, AT(metadata_only), DOCTOR | OPTION_OF_RUN, .help = "read no payload", .brief = true},
     {"param-names", OPTION_TEXT, AT(param_names), DOCTOR | COMMAND(LIST), .help = "the parameters in order",
      .argument = "FILE", .brief = true, .words = "@files"},
-    {"assume-order", OPTION_TEXT, AT(assume_order), DOCTOR, .help = "the known order of the parameters", .argument = "NAME",
-     .brief = true, .words = orders},
+    {"assume-order", OPTION_TEXT, AT(assume_order), DOCTOR, .help = "the known order of the parameters",
+     .argument = "NAME", .brief = true, .words = orders},
     {"device-memory", OPTION_SIZE, AT(device_memory), DOCTOR, .help = "bytes that each device has", .argument = "SIZE",
      .brief = true, .wanted = "size (80GiB, 24GB, ...)"},
-    {"snippet", OPTION_CHOICE, AT(snippet), DOCTOR, .help = "print a resume that is right for this file",
-     .brief = true, .words = "torch c"},
+    {"snippet", OPTION_CHOICE, AT(snippet), DOCTOR, .help = "print a resume that is right for this file", .brief = true,
+     .words = "torch c"},
     {"map-location", OPTION_TEXT, AT(map_location), MIGRATE, .help = "where tensors go", .argument = "RULES",
      .usage = "new device tags: cuda:0, 'cuda:1=cuda:0', ...", .words = "@map"},
     {"optimizer", OPTION_CHOICE, AT(optimizer), MIGRATE, .help = "what the program constructs", .usage = "step, flags",
@@ -99,8 +103,8 @@ const option_row option_table[] = {
     {"drop", OPTION_LIST, AT(drop), MIGRATE, .help = "leave tensors out", .argument = "GLOB", .words = "@globs"},
     {"weights-only", OPTION_FLAG, AT(migrate.weights_only), MIGRATE, .help = "leave out all but the weights",
      .usage = "leave tensors out"},
-    {"replace", OPTION_LIST, AT(replace), MIGRATE, .help = "leave weights out, and keep their places", .argument = "GLOB",
-     .usage = "leave weights out: for a new head", .words = "@globs"},
+    {"replace", OPTION_LIST, AT(replace), MIGRATE, .help = "leave weights out, and keep their places",
+     .argument = "GLOB", .usage = "leave weights out: for a new head", .words = "@globs"},
     {"cast", OPTION_LIST, AT(cast), MIGRATE, .help = "convert what the glob names", .argument = "GLOB=DTYPE",
      .usage = "convert what the glob names: '*=bfloat16'", .words = "@cast"},
     {"plain", OPTION_FLAG, AT(migrate.plain), MIGRATE, .help = "for torch.load(weights_only=True)"},
@@ -108,8 +112,8 @@ const option_row option_table[] = {
      .usage = "for weights_only=True; torch.device objects"},
     {"param-names", OPTION_TEXT, AT(param_names), MIGRATE, .help = "the parameters in order", .argument = "FILE",
      .words = "@files"},
-    {"assume-order", OPTION_TEXT, AT(assume_order), MIGRATE, .help = "the known order of the parameters", .argument = "NAME",
-     .usage = "the optimizer's parameters in order", .words = orders},
+    {"assume-order", OPTION_TEXT, AT(assume_order), MIGRATE, .help = "the known order of the parameters",
+     .argument = "NAME", .usage = "the optimizer's parameters in order", .words = orders},
     {"fix", OPTION_LIST, AT(fix), MIGRATE, .help = "mend what doctor found", .argument = "CODE|all", .words = fixes},
     {"salvage", OPTION_FLAG, AT(migrate.salvage), MIGRATE, .help = "keep what is whole of a damaged file",
      .usage = "mend what doctor found; keep what is whole"},

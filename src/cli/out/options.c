@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MAX = sizeof ((command_line *)NULL)->given / sizeof(char *), EVERY = COMMAND(MIGRATE) - 1, LONG = 256 };
+enum { ROWS_MAX = sizeof((command_line *)NULL)->given / sizeof(char *), EVERY = COMMAND(MIGRATE) - 1, LONG = 256 };
 
 /* An option that says nothing without another one. */
 static const struct need {
@@ -148,7 +148,11 @@ static void put_commands(char *out, size_t size, unsigned bits)
         if (!(bits & 1u << i))
             continue;
         bits &= ~(1u << i);
-        used += (size_t)snprintf(out + used, size - used, "%s%s", !used ? "" : bits ? ", " : " and ", command_table[i].name);
+        used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                 !used  ? ""
+                                 : bits ? ", "
+                                        : " and ",
+                                 command_table[i].name);
     }
 }
 
@@ -167,8 +171,8 @@ static int refuse_other(const command_line *o, const option_row *r)
     unsigned takes = r->takes & EVERY, others = EVERY & ~takes;
     bool most = (others & ~(COMMAND(SCAN) | COMMAND(DIFF))) == 0;
     put_commands(names, sizeof names, most ? others : takes);
-    return cli_usage(&o->cli, "%s has no option --%s (%s%s %s it)", command_name(o), r->name, most ? "all commands but " : "", names,
-                     most || takes & (takes - 1) ? "have" : "has");
+    return cli_usage(&o->cli, "%s has no option --%s (%s%s %s it)", command_name(o), r->name,
+                     most ? "all commands but " : "", names, most || takes & (takes - 1) ? "have" : "has");
 }
 
 /* "a, b or c" of "a b c" */
@@ -212,7 +216,8 @@ int options_check(command_line *o)
             status = refuse_other(o, &option_table[row]);
     for (size_t i = 0; status < 0 && i < sizeof needs / sizeof *needs; i++)
         if (o->command & needs[i].commands && option_given(o, needs[i].option) && !option_given(o, needs[i].with))
-            status = cli_usage(&o->cli, "%s: --%s is for --%s, which was not given", command_name(o), needs[i].option, needs[i].with);
+            status = cli_usage(&o->cli, "%s: --%s is for --%s, which was not given", command_name(o), needs[i].option,
+                               needs[i].with);
     for (size_t row = 0; status < 0 && row < option_count; row++)
         if (o->given[row])
             status = check_value(o, &option_table[row]);
@@ -223,7 +228,7 @@ int options_refuse_of_run(const command_line *o)
 {
     for (size_t row = 0; row < option_count; row++)
         if (o->given[row] && option_table[row].takes & OPTION_OF_RUN)
-            return cli_usage(&o->cli, "%s: --%s is for a run directory, which this is not (%s)", o->paths[0], option_table[row].name,
-                             command_name(o));
+            return cli_usage(&o->cli, "%s: --%s is for a run directory, which this is not (%s)", o->paths[0],
+                             option_table[row].name, command_name(o));
     return -1;
 }

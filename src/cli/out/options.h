@@ -5,18 +5,18 @@
 #include "cli/out/command_line.h"
 
 typedef enum option_kind {
-    OPTION_FLAG,                  /* bool */
-    OPTION_TEXT,                  /* const char *, as it is */
-    OPTION_CHOICE,                /* const char *, one of `words` */
-    OPTION_LIST,                  /* cli_list: the option may be repeated */
-    OPTION_NUMBER,                /* option_value, as the ones below: from `least` to `most` */
-    OPTION_SIZE,                  /* 5GB, 256MiB */
-    OPTION_VERSION,               /* 2.6 */
-    OPTION_DEVICES,               /* cuda:2: two of them; cpu: none */
-    OPTION_REAL,                  /* 1e-3, from 0 on */
-    OPTION_HELP,                  /* ends the program */
-    OPTION_ABOUT,                 /* the same */
-    OPTION_LATER                  /* of the contract, but not of this version */
+    OPTION_FLAG,    /* bool */
+    OPTION_TEXT,    /* const char *, as it is */
+    OPTION_CHOICE,  /* const char *, one of `words` */
+    OPTION_LIST,    /* cli_list: the option may be repeated */
+    OPTION_NUMBER,  /* option_value, as the ones below: from `least` to `most` */
+    OPTION_SIZE,    /* 5GB, 256MiB */
+    OPTION_VERSION, /* 2.6 */
+    OPTION_DEVICES, /* cuda:2: two of them; cpu: none */
+    OPTION_REAL,    /* 1e-3, from 0 on */
+    OPTION_HELP,    /* ends the program */
+    OPTION_ABOUT,   /* the same */
+    OPTION_LATER    /* of the contract, but not of this version */
 } option_kind;
 
 /* In `takes`: it is for a run directory, and says nothing of another PATH. */
@@ -24,17 +24,17 @@ typedef enum option_kind {
 
 /* One option. A name that means something else in the two programs has a row for each. */
 typedef struct option_row {
-    const char *name;             /* without its dashes */
+    const char *name; /* without its dashes */
     option_kind kind;
-    size_t field;                 /* in command_line */
-    unsigned takes;               /* the commands that have it */
-    const char *help;             /* what it does, in a line of its own (zsh) */
-    const char *argument;         /* what help and man pages call its value; NULL: `words`, or it takes none */
-    char letter;                  /* "-q"; 0: none */
-    const char *usage;            /* its text in --help; NULL: it stands in one line with the row that follows */
-    bool brief;                   /* --help of ckpt-inspect has it without a text, in the lines "doctor: ..." */
-    const char *words;            /* values to complete, or "@" and how they are found; NULL: nothing completes it */
-    const char *wanted;           /* what a value has to be: "'x' is no ..." */
+    size_t field;         /* in command_line */
+    unsigned takes;       /* the commands that have it */
+    const char *help;     /* what it does, in a line of its own (zsh) */
+    const char *argument; /* what help and man pages call its value; NULL: `words`, or it takes none */
+    char letter;          /* "-q"; 0: none */
+    const char *usage;    /* its text in --help; NULL: it stands in one line with the row that follows */
+    bool brief;           /* --help of ckpt-inspect has it without a text, in the lines "doctor: ..." */
+    const char *words;    /* values to complete, or "@" and how they are found; NULL: nothing completes it */
+    const char *wanted;   /* what a value has to be: "'x' is no ..." */
     uint64_t least, most;
 } option_row;
 

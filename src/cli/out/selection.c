@@ -75,7 +75,6 @@ bool cli_selected(const cli *c, const ckpt_tensor_info *t)
            any_matches(&c->roles, role_text);
 }
 
-
 /* ---- what names nothing */
 
 typedef struct scope {
@@ -187,7 +186,8 @@ static void put_hint(FILE *f, const scope *s, kind by, const char *pattern)
 /* The sentence, for malloc's free; NULL where memory is out. */
 static char *unused_text(const scope *s, kind by, const char *pattern)
 {
-    static const char *const says[] = {"no tensor matches --tensor ", "no tensor has the role ", "no tensor matches --device "};
+    static const char *const says[] = {"no tensor matches --tensor ", "no tensor has the role ",
+                                       "no tensor matches --device "};
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);

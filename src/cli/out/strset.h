@@ -9,9 +9,9 @@
 typedef struct strset {
     struct strset_slot {
         uint64_t hash;
-        size_t size;              /* bytes of data */
-        char *data;               /* NULL: free */
-    } *slots;
+        size_t size; /* bytes of data */
+        char *data;  /* NULL: free */
+    } * slots;
     size_t mask, count;
     uint64_t seed;
 } strset;
@@ -23,7 +23,7 @@ void strset_free(strset *s);
 
 /* Which of very many strings may occur twice? A string is 8 bytes here. */
 typedef struct hashset {
-    uint64_t *hashes;             /* 0: free */
+    uint64_t *hashes; /* 0: free */
     size_t mask, count;
     uint64_t seed;
 } hashset;

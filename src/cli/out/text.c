@@ -21,8 +21,8 @@ static int escape(char *out, size_t size, const char *data, size_t left, size_t 
         return snprintf(out, size, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : c == '\r' ? 'r' : '\\');
     if (c < 0x20 || (c >= 0x7f && c < 0xa0))
         return snprintf(out, size, "\\x%02" PRIx32, c);
-    if ((c >= 0xd800 && c < 0xe000) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e || c == 0x200f ||
-        c == 0x61c || c == 0xfeff || c == 0xfffe || c == 0xffff)
+    if ((c >= 0xd800 && c < 0xe000) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e ||
+        c == 0x200f || c == 0x61c || c == 0xfeff || c == 0xfffe || c == 0xffff)
         return snprintf(out, size, "\\u%04" PRIx32, c);
     return 0;
 }
@@ -32,7 +32,7 @@ size_t cli_plain(const char *data, size_t size)
 {
     const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
     size_t n = 0;
-    for (uint64_t w; n + 8 <= size; n += 8) {            /* eight at once: below ' ', a backslash, DEL or above */
+    for (uint64_t w; n + 8 <= size; n += 8) { /* eight at once: below ' ', a backslash, DEL or above */
         memcpy(&w, data + n, 8);
         uint64_t slash = w ^ each * '\\';
         if (((w | (w - each * ' ') | (slash - each) | (w + each)) & high) != 0)
@@ -102,7 +102,8 @@ char *cli_size(char *buf, uint64_t bytes)
         return buf;
     }
     /* tenths, rounded to nearest even, without printf, which takes half the time of a list */
-    uint64_t rest = bytes % one, tenths = rest / (one / 1024) * 10, part = rest % (one / 1024) * 10 + tenths % 1024 * (one / 1024);
+    uint64_t rest = bytes % one, tenths = rest / (one / 1024) * 10,
+             part = rest % (one / 1024) * 10 + tenths % 1024 * (one / 1024);
     uint64_t whole = bytes / one * 10 + tenths / 1024;
     whole += part > one / 2 || (part == one / 2 && whole % 2);
     char *p = buf + CLI_SIZE_MAX - 8;
@@ -112,7 +113,7 @@ char *cli_size(char *buf, uint64_t bytes)
     do
         *--p = (char)('0' + digits % 10);
     while (digits /= 10);
-    size_t n = (size_t)(buf + CLI_SIZE_MAX - 8 - p);     /* at most 1023.9, or 16 of the largest unit */
+    size_t n = (size_t)(buf + CLI_SIZE_MAX - 8 - p); /* at most 1023.9, or 16 of the largest unit */
     memmove(buf, p, n);
     buf[n] = ' ';
     strcpy(buf + n + 1, units[unit]);
@@ -226,7 +227,9 @@ static bool says(const char *text, const char *name)
 /* above: the one that stands above it, or NULL. */
 static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, const ckpt_finding *above)
 {
-    const char *style = f->severity == CKPT_SEVERITY_ERROR ? "red" : f->severity == CKPT_SEVERITY_WARNING ? "yellow" : "dim";
+    const char *style = f->severity == CKPT_SEVERITY_ERROR     ? "red"
+                        : f->severity == CKPT_SEVERITY_WARNING ? "yellow"
+                                                               : "dim";
     size_t used = 9 + strlen(f->code) + 2;
     fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
     if (*f->file) {
@@ -243,7 +246,7 @@ static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, const ck
     if (*f->fix && above && strcmp(f->fix, above->fix) == 0) {
         fputs("         fix: the same\n", out);
     } else if (*f->fix) {
-        fputs("         fix: ", out);     /* never broken: it is there to be pasted */
+        fputs("         fix: ", out); /* never broken: it is there to be pasted */
         cli_put_message(out, f->fix);
         putc('\n', out);
     }
@@ -262,7 +265,7 @@ static size_t of_a_kind(const ckpt_report *report, const ckpt_finding *f)
 
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except)
 {
-    enum { SHOWN = 20, KINDS = 64 };      /* of one kind; of kinds beyond the last all are shown */
+    enum { SHOWN = 20, KINDS = 64 }; /* of one kind; of kinds beyond the last all are shown */
     const ckpt_finding *kinds[KINDS];
     const ckpt_finding *above = NULL;
     size_t seen[KINDS], kind_count = 0, count = report ? ckpt_report_count(report) : 0;
@@ -312,7 +315,7 @@ void cli_signals(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction now, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
         sigemptyset(&action.sa_mask);
-        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)    /* nohup stays in force */
+        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) /* nohup stays in force */
             sigaction(numbers[i], &action, NULL);
     }
 }
@@ -352,8 +355,8 @@ static void show_progress(cli_progress *p, double elapsed, uint64_t done, uint64
     char a[CLI_SIZE_MAX], b[CLI_SIZE_MAX], r[CLI_SIZE_MAX], left[40] = "";
     if (rate > 0 && total >= done)
         snprintf(left, sizeof left, ", %.0f s left", (double)(total - done) / rate);
-    fprintf(stderr, "\r\x1b[K%s %s of %s, %s/s%s", p->second ? p->again : p->verb, cli_size(a, done), cli_size(b, total),
-            cli_size(r, (uint64_t)rate), left);
+    fprintf(stderr, "\r\x1b[K%s %s of %s, %s/s%s", p->second ? p->again : p->verb, cli_size(a, done),
+            cli_size(b, total), cli_size(r, (uint64_t)rate), left);
     p->shown = true;
 }
 
@@ -367,7 +370,7 @@ int cli_progress_step(void *progress, uint64_t done, uint64_t total)
         return 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
     uint64_t half = p->again ? total / 2 : 0;
-    if (half && done > half && !p->second) {       /* from here on it has a rate of its own */
+    if (half && done > half && !p->second) { /* from here on it has a rate of its own */
         p->second = true;
         p->phase = now;
         p->base = done - half;
@@ -410,7 +413,7 @@ void cli_json_value(json_out *j, const char *key, const ckpt_value *v)
     case CKPT_V_TUPLE:
         json_array(j, key);
         for (size_t i = 0; i < v->item_count; i++) {
-            const ckpt_value *item = v->items[i];      /* one level: what nests deeper is named by its kind */
+            const ckpt_value *item = v->items[i]; /* one level: what nests deeper is named by its kind */
             if (item->kind == CKPT_V_LIST || item->kind == CKPT_V_TUPLE)
                 json_text(j, NULL, ckpt_kind_name(item->kind));
             else

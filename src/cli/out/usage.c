@@ -60,8 +60,8 @@ static void put_flow(FILE *f, unsigned commands)
 static void put_commands(FILE *f)
 {
     enum { SECOND = 40 };
-    static const int order[COMMAND_COUNT] = {COMMAND_SHOW, COMMAND_LIST, COMMAND_TREE, COMMAND_VERIFY, COMMAND_STATS, COMMAND_DIFF,
-                                             COMMAND_SCAN, COMMAND_DOCTOR, COMMAND_EXTRACT};
+    static const int order[COMMAND_COUNT] = {COMMAND_SHOW, COMMAND_LIST, COMMAND_TREE,   COMMAND_VERIFY, COMMAND_STATS,
+                                             COMMAND_DIFF, COMMAND_SCAN, COMMAND_DOCTOR, COMMAND_EXTRACT};
     size_t used = 0;
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         const command_row *c = &command_table[order[i]];
@@ -87,14 +87,17 @@ char *option_usage(bool migrate)
         return NULL;
     if (migrate) {
         fputs("Usage: ckpt-migrate [OPTION]... SRC... DST\n"
-              "Writes the checkpoint SRC as DST, which appears whole or not at all.\n", f);
+              "Writes the checkpoint SRC as DST, which appears whole or not at all.\n",
+              f);
         put_lines(f, COMMAND(MIGRATE), 34);
         fputs("Exit status: 0 done; 1 done, and something was not recovered (--salvage); 2 not\n"
-              "done (usage, not a checkpoint, cannot be read, a loss without --lossy, ...).\n", f);
+              "done (usage, not a checkpoint, cannot be read, a loss without --lossy, ...).\n",
+              f);
     } else {
         fputs("Usage: ckpt-inspect [COMMAND] [OPTION]... PATH...\n"
               "Says what a checkpoint (a file or a directory) holds. Runs nothing of it. For a\n"
-              "run directory (ckpt_run_open) show, verify and doctor look at all it holds.\n", f);
+              "run directory (ckpt_run_open) show, verify and doctor look at all it holds.\n",
+              f);
         put_commands(f);
         putc('\n', f);
         put_lines(f, COMMAND(MIGRATE) - 1, 25);

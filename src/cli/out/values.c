@@ -70,11 +70,17 @@ static bool read_real(const char *text, double *out)
 bool option_value_read(const option_row *r, option_value *v)
 {
     switch (r->kind) {
-    case OPTION_NUMBER: return read_number(v->text, &v->n) && v->n >= r->least && v->n <= r->most;
-    case OPTION_DEVICES: return read_devices(v->text, &v->n) && v->n <= r->most;
-    case OPTION_SIZE: return read_size(v->text, &v->n);
-    case OPTION_VERSION: return read_version(v->text, &v->n);
-    case OPTION_REAL: return read_real(v->text, &v->real);
-    default: return true;
+    case OPTION_NUMBER:
+        return read_number(v->text, &v->n) && v->n >= r->least && v->n <= r->most;
+    case OPTION_DEVICES:
+        return read_devices(v->text, &v->n) && v->n <= r->most;
+    case OPTION_SIZE:
+        return read_size(v->text, &v->n);
+    case OPTION_VERSION:
+        return read_version(v->text, &v->n);
+    case OPTION_REAL:
+        return read_real(v->text, &v->real);
+    default:
+        return true;
     }
 }

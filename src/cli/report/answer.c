@@ -41,7 +41,8 @@ static void fact_number(FILE *f, const char *label, int64_t n)
     fact(f, label, text);
 }
 
-void report_facts(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary, const char *id, const char *title)
+void report_facts(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary, const char *id,
+                  const char *title)
 {
     const cli *c = &p->o->cli;
     uint64_t count = 0, bytes = 0;
@@ -96,12 +97,14 @@ static const struct {
      "The program loads it, and stops at the first step of its optimizer: the findings say why."},
     {CKPT_OUTCOME_WEIGHTS_ONLY, "good", "Weights only: nothing to resume",
      "It holds the weights of a model and no state of a training run. It loads: the findings say with what."},
-    {CKPT_OUTCOME_UNKNOWN, "unknown", "It is not known whether it resumes", "The findings say what is missing for an answer."},
+    {CKPT_OUTCOME_UNKNOWN, "unknown", "It is not known whether it resumes",
+     "The findings say what is missing for an answer."},
 };
 
 void report_box(report_page *p, const char *kind, const char *title, const char *says, const char *outcome)
 {
-    fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">", kind, kind);
+    fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">",
+            kind, kind);
     html_icon(p->f, kind);
     fputs(" ", p->f);
     html_text(p->f, title);
@@ -144,8 +147,10 @@ static const char *flag_word(int flag)
 
 void report_assumed(report_page *p, const ckpt_doctor_result *r)
 {
-    static const char *const heads[] = {"what the answer depends on", "value", "why", NULL},
-                      *const after[] = {"flag", "after the load", NULL};
+    static const char *const heads[] = {"what the answer depends on", "value", "why", NULL}, *const after[] = {
+                                                                                                 "flag",
+                                                                                                 "after the load",
+                                                                                                 NULL};
     const command_line *o = p->o;
     bool torch = r->loader != CKPT_LOADER_CKPT;
     char version[24];
@@ -161,7 +166,8 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
                 r->optimizer != CKPT_OPTIMIZER_DEFAULT ? ckpt_optimizer_kind_name(r->optimizer) : "of the saved kind",
                 o->optimizer);
     assumed_row(p->f, "mixed precision with a grad scaler", r->amp ? "yes" : "no", o->amp);
-    assumed_row(p->f, "map_location", o->map_location ? o->map_location : "what the loader does by itself", o->map_location);
+    assumed_row(p->f, "map_location", o->map_location ? o->map_location : "what the loader does by itself",
+                o->map_location);
     assumed_row(p->f, "devices of the target", o->devices.text ? o->devices.text : "not counted", o->devices.text);
     if (o->device_memory.text)
         assumed_row(p->f, "memory of each device", o->device_memory.text, true);
@@ -179,8 +185,8 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
         } flags[] = {{"fused", r->uses_fused}, {"capturable", r->uses_capturable}, {"foreach", r->uses_foreach}};
         html_table(p->f, "The optimizer's flags once it has loaded this", after);
         for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-            fprintf(p->f, "<tr><th scope=\"row\" class=\"name\">%s</th><td class=\"name\">%s</td></tr>\n", flags[i].name,
-                    flag_word(flags[i].flag));
+            fprintf(p->f, "<tr><th scope=\"row\" class=\"name\">%s</th><td class=\"name\">%s</td></tr>\n",
+                    flags[i].name, flag_word(flags[i].flag));
         html_table_end(p->f);
     }
     html_section_end(p->f);
@@ -194,7 +200,7 @@ void report_fix(report_page *p, const char *label, const char *text)
     html_text(p->f, label);
     fprintf(p->f, "</p>\n<pre%s><code>", strchr(text, '\n') ? " class=\"program\" tabindex=\"0\"" : "");
     size_t size = strlen(text), shown = size < REPORT_BLOCK ? size : REPORT_BLOCK;
-    for (size_t at = 0, n; at < shown; at += n + 1) {    /* its lines are its own: names in it are escaped */
+    for (size_t at = 0, n; at < shown; at += n + 1) { /* its lines are its own: names in it are escaped */
         n = strcspn(text + at, "\n");
         char *line = strndup(text + at, n < shown - at ? n : shown - at);
         if (line)
@@ -251,7 +257,9 @@ void report_findings(report_page *p, const ckpt_report *a, const ckpt_report *b)
             }
     fputs(shown ? "</ol>\n" : "<p>Nothing odd was found.</p>\n", p->f);
     if (left)
-        fprintf(p->f, "<p class=\"quiet\">and %zu more, none more severe than the last one here; <code>--json</code> has all.</p>\n",
-                left);
+        fprintf(
+            p->f,
+            "<p class=\"quiet\">and %zu more, none more severe than the last one here; <code>--json</code> has all.</p>\n",
+            left);
     html_section_end(p->f);
 }

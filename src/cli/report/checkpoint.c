@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_summary *summary, const ckpt_report *findings,
-                const char *resume)
+int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_summary *summary,
+                const ckpt_report *findings, const char *resume)
 {
     report_page p;
     int status = report_begin(&p, o, "show", "What this checkpoint is", reader, NULL);
@@ -35,9 +35,11 @@ static void put_snippet(report_page *p, const ckpt_reader *reader, const ckpt_do
     html_section(p->f, "snippet", "A resume that is right for this checkpoint");
     if (strlen(snippet) < REPORT_BLOCK)
         report_fix(p, "to paste:", snippet);
-    else                          /* half a program is none */
-        fprintf(p->f, "<p>It names so many parameters that it is too long for a page: "
-                      "<code>ckpt-inspect doctor --snippet %s</code> prints it.</p>\n", language);
+    else /* half a program is none */
+        fprintf(p->f,
+                "<p>It names so many parameters that it is too long for a page: "
+                "<code>ckpt-inspect doctor --snippet %s</code> prints it.</p>\n",
+                language);
     html_section_end(p->f);
     free(snippet);
 }

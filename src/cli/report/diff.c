@@ -21,7 +21,8 @@ static void put_verdict(report_page *p, const ckpt_diff_result *r)
     static const char *const heads[] = {"", "#the same", "#changed", "#added", "#removed", "#second names", NULL};
     const char *kind = r->same ? "good" : "warning";
     const command_line *o = p->o;
-    fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">", kind, kind);
+    fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">",
+            kind, kind);
     html_icon(p->f, kind);
     fprintf(p->f, " %s</h2>\n", r->same ? "The two hold the same" : "The two differ");
     fputs("<p>A is <span class=\"name\">", p->f);

@@ -33,7 +33,8 @@ static void put_when(FILE *f, int64_t when)
     char text[32];
     time_t t = (time_t)when;
     struct tm tm;
-    bool known = when >= 0 && gmtime_r(&t, &tm) && tm.tm_year <= 9999 - 1900 && strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
+    bool known = when >= 0 && gmtime_r(&t, &tm) && tm.tm_year <= 9999 - 1900 &&
+                 strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
     fputs("<td class=\"name word\">", f);
     html_text(f, known ? text : "-");
     fputs("</td>", f);
@@ -91,9 +92,13 @@ static void put_lines(report_page *p, const report_list *l)
     html_section(p->f, "checkpoints", "Checkpoints");
     if (l->count > 0) {
         html_table(p->f, l->newest_first ? "The newest first" : "The newest last", heads);
-        for (; shown < l->count && shown < REPORT_CHECKPOINTS && report_room(p); shown++) /* the newest, in their order */
-            put_line(p->f, &l->lines[l->newest_first || l->count <= REPORT_CHECKPOINTS ? shown : l->count - REPORT_CHECKPOINTS + shown],
-                     &has);
+        for (; shown < l->count && shown < REPORT_CHECKPOINTS && report_room(p);
+             shown++) /* the newest, in their order */
+            put_line(
+                p->f,
+                &l->lines[l->newest_first || l->count <= REPORT_CHECKPOINTS ? shown
+                                                                            : l->count - REPORT_CHECKPOINTS + shown],
+                &has);
         html_table_end(p->f);
     } else {
         fputs("<p>Nothing was saved yet.</p>\n", p->f);
@@ -145,7 +150,7 @@ int report_list_page(const command_line *o, const report_list *l)
     report_page p;
     ckpt_reader *reader = NULL;
     if (l->recommended && ckpt_reader_open(l->recommended, NULL, &reader, NULL) < 0)
-        reader = NULL;            /* removed meanwhile, or damaged: its line says so */
+        reader = NULL; /* removed meanwhile, or damaged: its line says so */
     int status = report_begin(&p, o, l->command, l->says, reader, NULL);
     if (status < 0) {
         if (l->title)

@@ -23,7 +23,7 @@ static bool is_page(const char *path)
     size_t n = fread(text, 1, sizeof head - 1, f);
     fclose(f);
     const char *slash = strrchr(path, '/');
-    if (n == 0)                   /* as mktemp makes them; but the lock of a run is empty too */
+    if (n == 0) /* as mktemp makes them; but the lock of a run is empty too */
         return strcmp(slash ? slash + 1 : path, ".lock") != 0;
     return strcasecmp(text, head) == 0;
 }
@@ -33,20 +33,24 @@ static int check_output(const command_line *o, const ckpt_reader *a, const ckpt_
     const cli *c = &o->cli;
     struct stat st;
     if (!*o->report || output_is_stdout(o->report))
-        return strcmp(o->report, "/dev/null") == 0 ? -1 :
-               cli_usage(c, "--report: a FILE is wanted, standard output has the answer");
+        return strcmp(o->report, "/dev/null") == 0
+                   ? -1
+                   : cli_usage(c, "--report: a FILE is wanted, standard output has the answer");
     bool source = output_is_part(o->report, a) || output_is_part(o->report, b) ||
                   (o->param_names && output_is_same(o->report, o->param_names, NULL, 0)) ||
                   (o->map_location && output_is_same(o->report, o->map_location, NULL, 0));
     for (int i = 0; i < o->path_count; i++)
         source |= output_is_same(o->report, o->paths[i], NULL, 0);
     if (source)
-        return cli_fail(c, "argument", "%s: --report would replace what is looked at, which is never written; "
-                                       "name another FILE", o->report);
+        return cli_fail(c, "argument",
+                        "%s: --report would replace what is looked at, which is never written; "
+                        "name another FILE",
+                        o->report);
     if (stat(o->report, &st) == 0 && S_ISDIR(st.st_mode))
         return cli_fail(c, "argument", "%s: --report wants the name of a FILE, this is a directory", o->report);
     if (stat(o->report, &st) == 0 && S_ISREG(st.st_mode) && !is_page(o->report))
-        return cli_fail(c, "exists", "%s: exists, and is no page of HTML: --report replaces pages only; name another FILE",
+        return cli_fail(c, "exists",
+                        "%s: exists, and is no page of HTML: --report replaces pages only; name another FILE",
                         o->report);
     return -1;
 }
@@ -84,7 +88,8 @@ static void put_head(report_page *p, const char *command, const char *says)
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;; "
           "style-src &#39;unsafe-inline&#39;\"/>\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-          "<meta name=\"robots\" content=\"noindex\"/>\n", p->f);
+          "<meta name=\"robots\" content=\"noindex\"/>\n",
+          p->f);
     fprintf(p->f, "<meta name=\"generator\" content=\"ckpt %s\"/>\n<title>", ckpt_version());
     put_title(p, command, false);
     fprintf(p->f, " - ckpt-inspect %s</title>\n<style>\n", command);
@@ -174,8 +179,10 @@ static void put_origin(report_page *p)
         else
             put_word(p->f, o->typed[i]);
     }
-    fputs("</code></pre>\n<p>Nothing of the checkpoint was run, and this page loads nothing from elsewhere.</p>\n</footer>\n"
-          "</body>\n</html>\n", p->f);
+    fputs(
+        "</code></pre>\n<p>Nothing of the checkpoint was run, and this page loads nothing from elsewhere.</p>\n</footer>\n"
+        "</body>\n</html>\n",
+        p->f);
 }
 
 int report_end(report_page *p)

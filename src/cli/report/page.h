@@ -11,21 +11,21 @@ enum {
     REPORT_LAYERS = 40,
     REPORT_LARGEST = 20,
     REPORT_DEVICES = 32,
-    REPORT_TAGS = 256,            /* told apart while counting */
+    REPORT_TAGS = 256, /* told apart while counting */
     REPORT_MOVES = 60,
     REPORT_DIFFERENCES = 200,
     REPORT_CHECKPOINTS = 500,
-    REPORT_BLOCK = 32 << 10,      /* bytes of a block to copy */
-    REPORT_ROOM = 600 << 10       /* bytes, after which a list takes no further row */
+    REPORT_BLOCK = 32 << 10, /* bytes of a block to copy */
+    REPORT_ROOM = 600 << 10  /* bytes, after which a list takes no further row */
 };
 
 /* One page while it is made. It is made in memory, so that a file appears only when the page is whole. report_begin
  * makes f, and report_end or report_give_up frees f and text. */
 typedef struct report_page {
-    const command_line *o;        /* the caller's */
-    FILE *f;                      /* the page, in memory */
-    char *text;                   /* what f has written; means something after a flush of f */
-    size_t size;                  /* bytes of it */
+    const command_line *o; /* the caller's */
+    FILE *f;               /* the page, in memory */
+    char *text;            /* what f has written; means something after a flush of f */
+    size_t size;           /* bytes of it */
 } report_page;
 
 /* ---- page.c */
@@ -37,20 +37,21 @@ int report_begin(report_page *p, const command_line *o, const char *command, con
 int report_end(report_page *p);
 /* After an error that was said: frees the page, gives the status. */
 int report_give_up(report_page *p, int status);
-bool report_room(const report_page *p);          /* is there room for another row of a list? */
+bool report_room(const report_page *p); /* is there room for another row of a list? */
 
 /* ---- style.c */
-extern const char *const report_style[];    /* the style sheet; NULL at the end */
+extern const char *const report_style[]; /* the style sheet; NULL at the end */
 
 /* ---- answer.c */
-void report_facts(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary, const char *id, const char *title);
+void report_facts(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary, const char *id,
+                  const char *title);
 /* The answer in a frame of its own; kind is html_icon's. */
 void report_box(report_page *p, const char *kind, const char *title, const char *says, const char *outcome);
 void report_verdict(report_page *p, const ckpt_doctor_result *result, const ckpt_report *findings);
 void report_assumed(report_page *p, const ckpt_doctor_result *result);
 /* What is odd, most severe first; either may be NULL. */
 void report_findings(report_page *p, const ckpt_report *a, const ckpt_report *b);
-void report_fix(report_page *p, const char *label, const char *text);     /* a block to copy */
+void report_fix(report_page *p, const char *label, const char *text); /* a block to copy */
 
 /* ---- sizes.c */
 /* Who holds what; result NULL, or without places: by the tags alone. */

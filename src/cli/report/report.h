@@ -5,8 +5,8 @@
 #include "cli/out/command_line.h"
 
 /* resume: how the producer's own program goes on, or NULL. */
-int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_summary *summary, const ckpt_report *findings,
-                const char *resume);
+int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_summary *summary,
+                const ckpt_report *findings, const char *resume);
 int report_doctor(const command_line *o, const ckpt_reader *reader, const ckpt_doctor_options *options,
                   const ckpt_doctor_result *result, const ckpt_report *findings);
 /* The counts, the lists of what differs (result: never what is the same) and the notes of a diff. */
@@ -16,25 +16,25 @@ int report_diff(const command_line *o, const ckpt_reader *a, const ckpt_reader *
 /* A checkpoint of a run directory or of a folder. What is not known is -1, "" or NULL. */
 typedef struct report_line {
     const char *name;
-    int64_t step, time;                          /* time: seconds since 1970 in UTC */
+    int64_t step, time; /* time: seconds since 1970 in UTC */
     char epoch[24], score[40], ranks[48];
     uint64_t nbytes;
-    const char *plan, *kind, *state, *why;       /* kind is html_icon's */
+    const char *plan, *kind, *state, *why; /* kind is html_icon's */
 } report_line;
 /* The page of a run directory or of a folder. The caller fills the struct and owns what it points at; report_list_page
  * only reads. */
 typedef struct report_list {
     const char *command, *says;
-    const char *kind, *title, *about, *outcome;  /* doctor's answer; title NULL: none */
+    const char *kind, *title, *about, *outcome; /* doctor's answer; title NULL: none */
     report_line *lines;
-    size_t count, passed;                        /* passed: entries that were not looked at */
+    size_t count, passed; /* passed: entries that were not looked at */
     bool newest_first;
     const char *metric, *resume;
     char note[400];
     const ckpt_report *findings, *more;
-    const char *recommended;                     /* path of the checkpoint that the rest of the page is of */
-    const ckpt_doctor_result *result;            /* of that one; NULL: doctor was not asked */
-    bool resumes;                                /* doctor: from that one */
+    const char *recommended;          /* path of the checkpoint that the rest of the page is of */
+    const ckpt_doctor_result *result; /* of that one; NULL: doctor was not asked */
+    bool resumes;                     /* doctor: from that one */
     const char *snippet;
 } report_list;
 int report_list_page(const command_line *o, const report_list *l);

@@ -51,7 +51,7 @@ static int by_size(const void *a, const void *b)
 static int by_name(const void *a, const void *b)
 {
     const tally *x = a, *y = b;
-    size_t n = strlen(x->name), m = strlen(y->name);     /* cuda:2 before cuda:10 */
+    size_t n = strlen(x->name), m = strlen(y->name); /* cuda:2 before cuda:10 */
     bool both = strncmp(x->name, "cuda:", 5) == 0 && strncmp(y->name, "cuda:", 5) == 0;
     return both && n != m ? (n > m) - (n < m) : strcmp(x->name, y->name);
 }
@@ -89,7 +89,7 @@ static void device_bars(report_page *p, const tallies *all, uint64_t whole, cons
 
 /* One tensor's worth of a row of "who holds what". */
 typedef struct move {
-    const char *from, *to;        /* to NULL: not known */
+    const char *from, *to; /* to NULL: not known */
     size_t from_size;
     ckpt_role role;
     uint64_t tensors, nbytes;
@@ -118,7 +118,7 @@ static void move_row(FILE *f, const move *m, bool after)
 static void move_table(report_page *p, const move *moves, size_t count, bool after)
 {
     static const char *const both[] = {"saved on", "comes back on", "role", "#tensors", "#bytes", NULL},
-                      *const saved[] = {"saved on", "role", "#tensors", "#bytes", NULL};
+                             *const saved[] = {"saved on", "role", "#tensors", "#bytes", NULL};
     size_t shown = 0;
     html_table(p->f, after ? "Every byte, before and after" : "Every byte, by its tag", after ? both : saved);
     for (; shown < count && shown < REPORT_MOVES && report_room(p); shown++)
@@ -140,7 +140,7 @@ static size_t moves_of_tags(const report_page *p, const ckpt_reader *reader, mov
             continue;
         while (k < count && (out[k].role != t->role || out[k].from_size != size || memcmp(out[k].from, tag, size) != 0))
             k++;
-        if (k == most)            /* so many tags and roles: the last row takes the rest */
+        if (k == most) /* so many tags and roles: the last row takes the rest */
             k--;
         else if (k == count)
             out[count++] = (move){.from = tag, .from_size = size, .role = t->role};
@@ -249,7 +249,7 @@ typedef struct member {
 } member;
 typedef struct layer {
     ckpt_str name;
-    size_t first;                 /* tensor: layers of one size stand in the file's order */
+    size_t first; /* tensor: layers of one size stand in the file's order */
     uint64_t tensors, nbytes, parts[HTML_KINDS];
 } layer;
 
@@ -414,7 +414,8 @@ static void largest_table(report_page *p, const ckpt_reader *reader, const membe
         fprintf(p->f, "<p class=\"quiet\">and %zu more: <code>ckpt-inspect list</code> has all.</p>\n", count - n);
 }
 
-static void sizes_tables(report_page *p, const ckpt_reader *reader, member *members, layer *layers, tallies *sums, size_t count)
+static void sizes_tables(report_page *p, const ckpt_reader *reader, member *members, layer *layers, tallies *sums,
+                         size_t count)
 {
     uint64_t whole = 0;
     for (size_t i = 0; i < count; i++) {
@@ -443,7 +444,7 @@ void report_sizes(report_page *p, const ckpt_reader *reader)
     layer *layers = calloc(count + 1, sizeof *layers);
     tallies *sums = calloc(2, sizeof *sums);
     if (members && layers && sums && ckpt_naming_new(reader, NULL, &naming, NULL, NULL) < 0)
-        naming = NULL;            /* the names that the file has will do */
+        naming = NULL; /* the names that the file has will do */
     if (members && layers && sums && (count = members_of(p, reader, naming, members)) > 0)
         sizes_tables(p, reader, members, layers, sums, count);
     ckpt_naming_free(naming);

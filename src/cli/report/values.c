@@ -20,8 +20,10 @@ static void put_bars(FILE *f, const uint64_t *counts, size_t n, const char *says
         if (counts[i] == 0)
             continue;
         height = height < 1.5 ? 1.5 : height;
-        fprintf(f, "<rect class=\"k%u\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%" PRIu64 "</title></rect>", kind,
-                (double)i * width + 0.5, 100 - height, width - 1, height, counts[i]);
+        fprintf(f,
+                "<rect class=\"k%u\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%" PRIu64
+                "</title></rect>",
+                kind, (double)i * width + 0.5, 100 - height, width - 1, height, counts[i]);
     }
     fputs("</svg>\n", f);
 }
@@ -45,7 +47,8 @@ static void put_octaves(FILE *f, const ckpt_tensor_stats *s, unsigned kind)
         return;
     snprintf(low, sizeof low, "2^%d", s->octave_first);
     snprintf(high, sizeof high, "2^%d", last);
-    snprintf(says, sizeof says, "how many values other than zero have which magnitude, from 2^%d to 2^%d", s->octave_first, last);
+    snprintf(says, sizeof says, "how many values other than zero have which magnitude, from 2^%d to 2^%d",
+             s->octave_first, last);
     fputs("<div>\n", f);
     put_bars(f, s->octaves, (size_t)s->octave_count, says, kind);
     put_axis(f, low, "magnitude, by powers of two", high);
@@ -142,14 +145,16 @@ void report_values(report_page *p, const ckpt_reader *reader)
     cli_progress shown;
     html_section(p->f, "values", "Values");
     if (!p->o->values) {
-        fputs("<p class=\"quiet\">Left out, because it takes reading the payload: with <code>--values</code> there are histograms of the "
-              "largest tensor of each role.</p>\n", p->f);
+        fputs(
+            "<p class=\"quiet\">Left out, because it takes reading the payload: with <code>--values</code> there are histograms of the "
+            "largest tensor of each role.</p>\n",
+            p->f);
         html_section_end(p->f);
         return;
     }
     cli_progress_init(&shown, &p->o->cli, "read");
     const ckpt_progress progress = {cli_progress_step, &shown};
-    for (int role = 1; role <= roles; role++) {                  /* those without a role last */
+    for (int role = 1; role <= roles; role++) { /* those without a role last */
         size_t tensor = largest_of(p, reader, (ckpt_role)(role % roles));
         if (tensor != SIZE_MAX)
             put_figure(p, reader, tensor, &progress);

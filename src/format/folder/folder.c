@@ -11,9 +11,13 @@
 
 static const uint64_t json_max = (uint64_t)64 << 20;
 
-static const char *const formats[] = { [CKPT__LAYOUT_NONE] = "", [CKPT__LAYOUT_REFUSED] = "", [CKPT__LAYOUT_HF] = "hf",
-                                       [CKPT__LAYOUT_PEFT] = "peft", [CKPT__LAYOUT_ACCELERATE] = "accelerate",
-                                       [CKPT__LAYOUT_HF_TRAINER] = "hf-trainer", [CKPT__LAYOUT_FOLDER] = "folder" };
+static const char *const formats[] = {[CKPT__LAYOUT_NONE] = "",
+                                      [CKPT__LAYOUT_REFUSED] = "",
+                                      [CKPT__LAYOUT_HF] = "hf",
+                                      [CKPT__LAYOUT_PEFT] = "peft",
+                                      [CKPT__LAYOUT_ACCELERATE] = "accelerate",
+                                      [CKPT__LAYOUT_HF_TRAINER] = "hf-trainer",
+                                      [CKPT__LAYOUT_FOLDER] = "folder"};
 
 /* ---- one member */
 
@@ -22,7 +26,7 @@ ckpt_status ckpt__folder_put(ckpt__folder_reader *r, const char *name, const ckp
     ckpt_value *key = ckpt__value_str(r->index->arena, name, strlen(name));
     if (!key || !ckpt__grow(&r->entries, &r->entry_capacity, r->entry_count + 1, sizeof *r->entries))
         return ckpt__fail_memory(err, "the files of a checkpoint", r->entry_count);
-    r->entries[r->entry_count++] = (ckpt_entry){ key, value };
+    r->entries[r->entry_count++] = (ckpt_entry){key, value};
     return CKPT_OK;
 }
 
@@ -40,7 +44,7 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
             return ckpt__fail_memory(err, "tensors", x->tensor_count);
         key->text = x->tensors[i].info.name;
         value->tensor = i;
-        entries[i] = (ckpt_entry){ key, value };
+        entries[i] = (ckpt_entry){key, value};
     }
     for (size_t i = 0; i < more; i++)
         entries[x->tensor_count + i] = x->root->entries[i];
@@ -53,17 +57,17 @@ static ckpt_status make_dict(ckpt__index *x, ckpt_error *err)
 ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index **part, bool *sorted, ckpt_error *err)
 {
     char label[256];
-    ckpt__read_request request = { .source = r->request->source,
-                                   .file = file,
-                                   .salvage = r->request->salvage,
-                                   .arena = r->index->arena,
-                                   .members = r->request->members };
+    ckpt__read_request request = {.source = r->request->source,
+                                  .file = file,
+                                  .salvage = r->request->salvage,
+                                  .arena = r->index->arena,
+                                  .members = r->request->members};
     const ckpt__format *format;
     *part = NULL;
     *sorted = false;
     ckpt__arena_allow(r->index->arena, ckpt__known_limit(request.source->files[file].size, true));
     ckpt_status status = request.members->choose(&request, &format, err);
-    if (status == CKPT_OK && format == &ckpt__format_hf)     /* one that names itself would have no end */
+    if (status == CKPT_OK && format == &ckpt__format_hf) /* one that names itself would have no end */
         return ckpt__fail(err, CKPT_E_FORMAT, ckpt__source_label(request.source, file, label, sizeof label),
                           "it is an index of shards, where a file of tensors is expected");
     if (status == CKPT_OK)
@@ -83,7 +87,8 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
     return status;
 }
 
-ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted, ckpt_error *err)
+ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted,
+                                ckpt_error *err)
 {
     ckpt_str file = ckpt__arena_str(r->index->arena, name, strlen(name));
     size_t first = r->index->tensor_count;
@@ -94,7 +99,7 @@ ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const
     for (size_t i = 0; i < ckpt_report_count(part->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(part->findings, i);
         if (f->file[0])
-            continue;             /* it says which file already */
+            continue; /* it says which file already */
         if (!ckpt__report_add(r->index->findings, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
             !ckpt__report_detail(r->index->findings, name, f->from, f->to, f->nbytes)) {
             ckpt__index_free(part);
@@ -111,7 +116,7 @@ ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const
 static ckpt_status read_json(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
 {
     char label[256];
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     const ckpt_value *value;
     ckpt__source_label(r->request->source, file, label, sizeof label);
     ckpt_status status = ckpt__source_slurp(r->request->source, file, json_max, &text, err);
@@ -168,8 +173,8 @@ static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__folder *f, const 
             *err = *why;
         return status;
     }
-    if (!ckpt__report_add(r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", m->name,
-                          why->message) ||
+    if (!ckpt__report_add(r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s",
+                          m->name, why->message) ||
         !ckpt__report_detail(r->index->findings, m->name, NULL, NULL, 0))
         return ckpt__fail_memory(err, "findings", 0);
     return CKPT_OK;
@@ -212,9 +217,10 @@ static ckpt_status note_ignored(const ckpt__member *m, ckpt_report *findings, ck
     if (m->read || m->part == CKPT__PART_SHARD)
         return CKPT_OK;
     bool known = m->exact && m->part != CKPT__PART_OTHER;
-    if (ckpt__report_add(findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "to look at it, give the file itself", "%s",
-                         known ? "it is not read: another file of the directory holds the same model"
-                               : "it is not read: it has the suffix of a checkpoint, but is no part of this one by its name") &&
+    if (ckpt__report_add(
+            findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "to look at it, give the file itself", "%s",
+            known ? "it is not read: another file of the directory holds the same model"
+                  : "it is not read: it has the suffix of a checkpoint, but is no part of this one by its name") &&
         ckpt__report_detail(findings, m->name, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
@@ -240,8 +246,10 @@ static ckpt_status note_recipe(const ckpt__folder *f, ckpt_report *findings, ckp
         found = strcmp(f->members[i].name, "recipe_state.pt") == 0 ? "recipe_state.pt" : found;
     if (!found || f->layout == CKPT__LAYOUT_FOLDER)
         return CKPT_OK;
-    if (ckpt__report_add(findings, CKPT_SEVERITY_WARNING, "file-ignored", NULL, "to look at it, give the file itself",
-                         "%s is not read here: it holds the optimizer's state and the progress of this checkpoint (torchtune)", found) &&
+    if (ckpt__report_add(
+            findings, CKPT_SEVERITY_WARNING, "file-ignored", NULL, "to look at it, give the file itself",
+            "%s is not read here: it holds the optimizer's state and the progress of this checkpoint (torchtune)",
+            found) &&
         ckpt__report_detail(findings, found, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
@@ -293,7 +301,8 @@ static ckpt_status read_directory(ckpt__folder_reader *r, ckpt_error *err)
     ckpt_status status = ckpt__folder_look(s, &f, err);
     ckpt__escape(label, sizeof label, s->path, strlen(s->path));
     if (status == CKPT_OK && f.layout <= CKPT__LAYOUT_REFUSED)
-        status = ckpt__fail(err, f.layout == CKPT__LAYOUT_REFUSED ? CKPT_E_UNSUPPORTED : CKPT_E_FORMAT, label, "%s", f.why);
+        status =
+            ckpt__fail(err, f.layout == CKPT__LAYOUT_REFUSED ? CKPT_E_UNSUPPORTED : CKPT_E_FORMAT, label, "%s", f.why);
     if (status == CKPT_OK)
         status = read_members(r, &f, err);
     if (status == CKPT_OK)
@@ -313,7 +322,7 @@ static ckpt_status read_index_file(ckpt__folder_reader *r, ckpt_error *err)
 
 static ckpt_status folder_read(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
-    ckpt__folder_reader r = { .request = request, .index = ckpt__index_new(ckpt__known_limit(0, false)) };
+    ckpt__folder_reader r = {.request = request, .index = ckpt__index_new(ckpt__known_limit(0, false))};
     *out = NULL;
     if (!r.index)
         return ckpt__fail_memory(err, "index", 0);
@@ -374,22 +383,39 @@ static int bid_folder(const ckpt__probe *probe)
 }
 
 const ckpt__format ckpt__format_hf = {
-    .name = "hf", .bid = bid_hf, .read = folder_read,
-    .family = CKPT__FAMILY_FOLDER, .of_one_model = true, .pretrained = true,
+    .name = "hf",
+    .bid = bid_hf,
+    .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER,
+    .of_one_model = true,
+    .pretrained = true,
 };
 const ckpt__format ckpt__format_accelerate = {
-    .name = "accelerate", .bid = bid_accelerate, .read = folder_read,
-    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+    .name = "accelerate",
+    .bid = bid_accelerate,
+    .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER,
+    .of_one_model = true,
 };
 const ckpt__format ckpt__format_hf_trainer = {
-    .name = "hf-trainer", .bid = bid_hf_trainer, .read = folder_read,
-    .family = CKPT__FAMILY_FOLDER, .of_one_model = true,
+    .name = "hf-trainer",
+    .bid = bid_hf_trainer,
+    .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER,
+    .of_one_model = true,
 };
 const ckpt__format ckpt__format_peft = {
-    .name = "peft", .bid = bid_peft, .read = folder_read,
-    .family = CKPT__FAMILY_FOLDER, .of_one_model = true, .adapter = true,
+    .name = "peft",
+    .bid = bid_peft,
+    .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER,
+    .of_one_model = true,
+    .adapter = true,
 };
 const ckpt__format ckpt__format_folder = {
-    .name = "folder", .bid = bid_folder, .read = folder_read,
-    .family = CKPT__FAMILY_FOLDER, .loose_files = true,
+    .name = "folder",
+    .bid = bid_folder,
+    .read = folder_read,
+    .family = CKPT__FAMILY_FOLDER,
+    .loose_files = true,
 };

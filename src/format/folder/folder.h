@@ -16,44 +16,58 @@
 
 /* What a file is to the checkpoint, in the order in which members are read. */
 typedef enum ckpt__part {
-    CKPT__PART_NONE = 0,          /* not read */
-    CKPT__PART_INDEX,             /* names the shards of a model */
-    CKPT__PART_MODEL, CKPT__PART_ADAPTER, CKPT__PART_EMA,
-    CKPT__PART_OPTIMIZER, CKPT__PART_SCHEDULER, CKPT__PART_SCALER, CKPT__PART_SAMPLER, CKPT__PART_RNG, CKPT__PART_CUSTOM,
+    CKPT__PART_NONE = 0, /* not read */
+    CKPT__PART_INDEX,    /* names the shards of a model */
+    CKPT__PART_MODEL,
+    CKPT__PART_ADAPTER,
+    CKPT__PART_EMA,
+    CKPT__PART_OPTIMIZER,
+    CKPT__PART_SCHEDULER,
+    CKPT__PART_SCALER,
+    CKPT__PART_SAMPLER,
+    CKPT__PART_RNG,
+    CKPT__PART_CUSTOM,
     CKPT__PART_ARGS,
-    CKPT__PART_TRAINER_STATE, CKPT__PART_CONFIG,       /* JSON */
-    CKPT__PART_SHARD,             /* read by way of its index */
-    CKPT__PART_OTHER              /* has the suffix of a checkpoint, and a name that says nothing */
+    CKPT__PART_TRAINER_STATE,
+    CKPT__PART_CONFIG, /* JSON */
+    CKPT__PART_SHARD,  /* read by way of its index */
+    CKPT__PART_OTHER   /* has the suffix of a checkpoint, and a name that says nothing */
 } ckpt__part;
 
 /* One file of the directory, by its name alone: nothing is opened for it. "rng_state_3.pth" is {part CKPT__PART_RNG, number 3,
  * exact true}. */
 typedef struct ckpt__member {
-    const char *name;             /* relative to the directory; in the folder's arena */
+    const char *name; /* relative to the directory; in the folder's arena */
     ckpt__part part;
-    int64_t number;               /* rank, or which of several models; -1: none */
-    size_t root;                  /* number of the first of the source's paths that has it */
-    size_t copies;                /* how many of the paths have it */
-    bool exact;                   /* a name that a program gives, not only one that has its words in it */
-    bool read;                    /* the layout reads it */
+    int64_t number; /* rank, or which of several models; -1: none */
+    size_t root;    /* number of the first of the source's paths that has it */
+    size_t copies;  /* how many of the paths have it */
+    bool exact;     /* a name that a program gives, not only one that has its words in it */
+    bool read;      /* the layout reads it */
 } ckpt__member;
 
 typedef enum ckpt__layout {
-    CKPT__LAYOUT_NONE = 0,        /* no checkpoint: `why` says so */
-    CKPT__LAYOUT_REFUSED,         /* known by name, not read */
-    CKPT__LAYOUT_HF, CKPT__LAYOUT_PEFT, CKPT__LAYOUT_ACCELERATE, CKPT__LAYOUT_HF_TRAINER, CKPT__LAYOUT_FOLDER
+    CKPT__LAYOUT_NONE = 0, /* no checkpoint: `why` says so */
+    CKPT__LAYOUT_REFUSED,  /* known by name, not read */
+    CKPT__LAYOUT_HF,
+    CKPT__LAYOUT_PEFT,
+    CKPT__LAYOUT_ACCELERATE,
+    CKPT__LAYOUT_HF_TRAINER,
+    CKPT__LAYOUT_FOLDER
 } ckpt__layout;
 
 /* A directory that was looked at: its files, and which layout they are. */
 typedef struct ckpt__folder {
-    const ckpt__source *source;   /* borrowed */
-    ckpt__arena *arena;           /* owned: names */
-    ckpt__member *members; size_t count, capacity;     /* heap; sorted by part, number and name */
-    const char **folders; size_t folder_count, folder_capacity;        /* heap: names of folders in it */
+    const ckpt__source *source; /* borrowed */
+    ckpt__arena *arena;         /* owned: names */
+    ckpt__member *members;
+    size_t count, capacity; /* heap; sorted by part, number and name */
+    const char **folders;
+    size_t folder_count, folder_capacity; /* heap: names of folders in it */
     ckpt__layout layout;
-    char why[740];                /* of NONE and REFUSED */
-    const char *foreign;          /* of REFUSED: the format's name, "dcp"; static. NULL: none */
-    uint64_t signs;               /* a bit for each sign of a foreign layout that was seen: foreign.c */
+    char why[740];       /* of NONE and REFUSED */
+    const char *foreign; /* of REFUSED: the format's name, "dcp"; static. NULL: none */
+    uint64_t signs;      /* a bit for each sign of a foreign layout that was seen: foreign.c */
 } ckpt__folder;
 
 /* What a name says; *number and *exact are set. */
@@ -74,16 +88,18 @@ void ckpt__foreign_decide(ckpt__folder *folder);
 /* ---- reading */
 /* The members on their way into one index, whose root becomes a dict from file name to what the file holds. */
 typedef struct ckpt__folder_reader {
-    const ckpt__read_request *request;    /* borrowed */
-    ckpt__index *index;           /* borrowed: that is filled */
-    ckpt_entry *entries; size_t entry_count, entry_capacity;           /* heap: the root's */
-    bool bad_index;               /* salvage: an index file that is none was passed over */
+    const ckpt__read_request *request; /* borrowed */
+    ckpt__index *index;                /* borrowed: that is filled */
+    ckpt_entry *entries;
+    size_t entry_count, entry_capacity; /* heap: the root's */
+    bool bad_index;                     /* salvage: an index file that is none was passed over */
 } ckpt__folder_reader;
 
 /* Reads one member by its own format; *part's root is a dict, of tensors too where its file is flat. */
 ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index **part, bool *sorted, ckpt_error *err);
 /* Takes it into the index under `name`; sorted: the order of its tensors says nothing. */
-ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted, ckpt_error *err);
+ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted,
+                                ckpt_error *err);
 ckpt_status ckpt__folder_put(ckpt__folder_reader *r, const char *name, const ckpt_value *value, ckpt_error *err);
 /* hf.c: the shards that the index file names, as one dict under the name of the index file. */
 ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t index_file, const char *name, ckpt_error *err);

@@ -7,32 +7,73 @@
 #include <stdio.h>
 
 #define DCP_HOW "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR)"
-#define DCP_MERGE "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
-#define ZERO_HOW "engine.load_checkpoint(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here"
-#define MERGE_FSDP "; the weights in one file: accelerate merge-weights DIR/pytorch_model_fsdp_0 OUT, which is read here"
+#define DCP_MERGE                                                                                                      \
+    "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
+#define ZERO_HOW                                                                                                       \
+    "engine.load_checkpoint(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here"
+#define MERGE_FSDP                                                                                                     \
+    "; the weights in one file: accelerate merge-weights DIR/pytorch_model_fsdp_0 OUT, which is read here"
 
 /* Names: '#' is a number, '*' anything, '/' at the end a folder. */
 enum sign {
-    METADATA, RANK_METADATA, DISTCP, DCP_HF, COMMON, ITERATION, MP_FOLDER, MP_FILE, MP_STATES, ZERO_STATES, GLOBAL_STEP, ZERO_FOLDER,
-    LATEST_UNIVERSAL, TRAINER_STATE, FSDP_FOLDER, FSDP_OPTIMIZER, FSDP_RANK, FSDP_RANK_OPTIMIZER, FSDP_LOCAL, VERL, LLMC_STATE,
-    LLMC_MODEL, DEEPSPEED_SCRIPT, ACCELERATE_TAG, SAVED_MODEL, SIGNS
+    METADATA,
+    RANK_METADATA,
+    DISTCP,
+    DCP_HF,
+    COMMON,
+    ITERATION,
+    MP_FOLDER,
+    MP_FILE,
+    MP_STATES,
+    ZERO_STATES,
+    GLOBAL_STEP,
+    ZERO_FOLDER,
+    LATEST_UNIVERSAL,
+    TRAINER_STATE,
+    FSDP_FOLDER,
+    FSDP_OPTIMIZER,
+    FSDP_RANK,
+    FSDP_RANK_OPTIMIZER,
+    FSDP_LOCAL,
+    VERL,
+    LLMC_STATE,
+    LLMC_MODEL,
+    DEEPSPEED_SCRIPT,
+    ACCELERATE_TAG,
+    SAVED_MODEL,
+    SIGNS
 };
 
 static const char *const names[SIGNS] = {
-    [METADATA] = ".metadata", [RANK_METADATA] = "__#.metadata", [DISTCP] = "*.distcp",
-    [DCP_HF] = "shard-#-model-#-of-#.safetensors", [COMMON] = "common.pt", [ITERATION] = "latest_checkpointed_iteration.txt",
-    [MP_FOLDER] = "mp_rank_#*/", [MP_FILE] = "mp_rank_*", [MP_STATES] = "mp_rank_#_model_states.pt",
-    [ZERO_STATES] = "*zero_pp_rank_#_mp_rank_*", [GLOBAL_STEP] = "global_step#*/", [ZERO_FOLDER] = "zero/",
-    [LATEST_UNIVERSAL] = "latest_universal", [TRAINER_STATE] = "trainer_state.json",
-    [FSDP_FOLDER] = "pytorch_model_fsdp_#/", [FSDP_OPTIMIZER] = "optimizer_#/",
-    [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin", [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
-    [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin", [VERL] = "model_world_size_#_rank_#.pt", [LLMC_STATE] = "state_#_#.bin",
-    [LLMC_MODEL] = "model_#.bin", [DEEPSPEED_SCRIPT] = "zero_to_fp32.py", [ACCELERATE_TAG] = "pytorch_model/",
+    [METADATA] = ".metadata",
+    [RANK_METADATA] = "__#.metadata",
+    [DISTCP] = "*.distcp",
+    [DCP_HF] = "shard-#-model-#-of-#.safetensors",
+    [COMMON] = "common.pt",
+    [ITERATION] = "latest_checkpointed_iteration.txt",
+    [MP_FOLDER] = "mp_rank_#*/",
+    [MP_FILE] = "mp_rank_*",
+    [MP_STATES] = "mp_rank_#_model_states.pt",
+    [ZERO_STATES] = "*zero_pp_rank_#_mp_rank_*",
+    [GLOBAL_STEP] = "global_step#*/",
+    [ZERO_FOLDER] = "zero/",
+    [LATEST_UNIVERSAL] = "latest_universal",
+    [TRAINER_STATE] = "trainer_state.json",
+    [FSDP_FOLDER] = "pytorch_model_fsdp_#/",
+    [FSDP_OPTIMIZER] = "optimizer_#/",
+    [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin",
+    [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
+    [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
+    [VERL] = "model_world_size_#_rank_#.pt",
+    [LLMC_STATE] = "state_#_#.bin",
+    [LLMC_MODEL] = "model_#.bin",
+    [DEEPSPEED_SCRIPT] = "zero_to_fp32.py",
+    [ACCELERATE_TAG] = "pytorch_model/",
     [SAVED_MODEL] = "saved_model.pb",
 };
 
 /* The first row of which all signs are there. */
-/* clang-format off: a row is a paragraph */
+/* clang-format off */
 static const struct row {
     unsigned all[2];              /* one sign more than its number; 0: none */
     const char *format, *what, *how;
@@ -144,7 +185,8 @@ static void put_members(const ckpt__folder *f, ckpt__buf *b)
             m->part == CKPT__PART_TRAINER_STATE)
             continue;
         if (++count <= SHOWN)
-            ckpt__buf_printf(b, "%s%s", count > 1 ? ", " : "", ckpt__escape(name, sizeof name, m->name, strlen(m->name)));
+            ckpt__buf_printf(b, "%s%s", count > 1 ? ", " : "",
+                             ckpt__escape(name, sizeof name, m->name, strlen(m->name)));
     }
     if (count > SHOWN)
         ckpt__buf_printf(b, " and %zu more", count - SHOWN);
@@ -157,8 +199,9 @@ void ckpt__foreign_decide(ckpt__folder *f)
         row = has_all(f, rows[i].all) ? &rows[i] : NULL;
     if (!row)
         return;
-    ckpt__buf others = { 0 };
-    bool shards = strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "llmc") == 0 || strcmp(row->format, "dcp-hf") == 0;
+    ckpt__buf others = {0};
+    bool shards =
+        strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "llmc") == 0 || strcmp(row->format, "dcp-hf") == 0;
     if (!shards)
         put_members(f, &others);
     f->layout = CKPT__LAYOUT_REFUSED;
@@ -167,8 +210,9 @@ void ckpt__foreign_decide(ckpt__folder *f)
     snprintf(sign, sizeof sign, "%s", names[row->all[0] - 1]);
     for (char *p = sign; *p; p++)
         *p = *p == '#' ? 'N' : *p;
-    int n = snprintf(f->why, sizeof f->why, "this is %s, which this version does not read (it has %s). What reads it: %s", row->what,
-                     sign, row->how);
+    int n =
+        snprintf(f->why, sizeof f->why, "this is %s, which this version does not read (it has %s). What reads it: %s",
+                 row->what, sign, row->how);
     if (others.size && !others.failed && n > 0 && (size_t)n < sizeof f->why)
         snprintf(f->why + n, sizeof f->why - (size_t)n, ". Files of it that are read one by one: %s", others.data);
     ckpt__buf_free(&others);

@@ -27,7 +27,8 @@ static ckpt_status pass_shard(sharded *s, size_t number, ckpt_status status, con
     ckpt_str own = s->shards[number].name;
     if (s->r->request->survey && ckpt__survey_passes(status)) {
         s->shards[number].missing = true;
-        return ckpt__survey_note(s->r->index->findings, ckpt__escape(name, sizeof name, own.data, own.size), status, why, err);
+        return ckpt__survey_note(s->r->index->findings, ckpt__escape(name, sizeof name, own.data, own.size), status,
+                                 why, err);
     }
     if (err)
         *err = *why;
@@ -59,8 +60,8 @@ static ckpt_status leave_out(sharded *s, size_t number, ckpt_status status, cons
         return pass_shard(s, number, status, why, err);
     sh->missing = sh->unread = true;
     ckpt__escape(name, sizeof name, sh->name.data, sh->name.size);
-    if (ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", name,
-                         why->message) &&
+    if (ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s",
+                         name, why->message) &&
         ckpt__report_detail(s->r->index->findings, name, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__hf_no_memory(s, err);
@@ -76,12 +77,13 @@ static ckpt_status note_lost(sharded *s, ckpt_error *err)
             continue;
         s->tensors[i].found = true;
         if (s->r->request->survey)
-            continue;             /* the shard is a finding */
+            continue; /* the shard is a finding */
         if (!ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", s->tensors[i].name.data,
                               "copy the shard into the directory",
-                              sh->unread ? "it is lost: its shard cannot be read" : "it is lost: its shard is not there") ||
-            !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size), NULL,
-                                 NULL, 0))
+                              sh->unread ? "it is lost: its shard cannot be read"
+                                         : "it is lost: its shard is not there") ||
+            !ckpt__report_detail(s->r->index->findings, ckpt__escape(name, sizeof name, sh->name.data, sh->name.size),
+                                 NULL, NULL, 0))
             return ckpt__hf_no_memory(s, err);
     }
     return CKPT_OK;
@@ -189,9 +191,11 @@ static ckpt_status read_shard(sharded *s, size_t number, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__folder_part(s->r, file, &part, &sorted, &why);
     if (status < 0)
-        return s->r->request->salvage ? leave_out(s, number, status, &why, err) : pass_shard(s, number, status, &why, err);
+        return s->r->request->salvage ? leave_out(s, number, status, &why, err)
+                                      : pass_shard(s, number, status, &why, err);
     const ckpt_value *root = part->root;
-    if (s->name && s->r->request->salvage && is_astray(s, number, root)) {   /* old values must not take the place of new ones */
+    if (s->name && s->r->request->salvage &&
+        is_astray(s, number, root)) { /* old values must not take the place of new ones */
         ckpt__index_free(part);
         ckpt__fail(&why, CKPT_E_DAMAGED, name,
                    "it is of another save: it holds tensors that the index puts elsewhere, and none of its own");
@@ -215,12 +219,14 @@ static ckpt_status check_total(sharded *s, size_t first_tensor, size_t first_sto
         tensors += x->tensors[i].info.nbytes;
     for (size_t i = first_storage; i < x->storage_count; i++)
         storages += x->storages[i].extent.size;
-    if (!s->has_total || missing || (s->total >= 0 && ((uint64_t)s->total == tensors || (uint64_t)s->total == storages)))
+    if (!s->has_total || missing ||
+        (s->total >= 0 && ((uint64_t)s->total == tensors || (uint64_t)s->total == storages)))
         return CKPT_OK;
-    if (ckpt__report_add(
-            x->findings, CKPT_SEVERITY_WARNING, "total-size", NULL, "compare the shards with where they were copied from",
-            "the index says that the tensors take %" PRId64 " bytes in all; those in the shards take %" PRIu64,
-            s->total, tensors) &&
+    if (ckpt__report_add(x->findings, CKPT_SEVERITY_WARNING, "total-size", NULL,
+                         "compare the shards with where they were copied from",
+                         "the index says that the tensors take %" PRId64
+                         " bytes in all; those in the shards take %" PRIu64,
+                         s->total, tensors) &&
         ckpt__report_detail(x->findings, s->name, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__hf_no_memory(s, err);
@@ -237,14 +243,16 @@ static ckpt_status check_found(sharded *s, ckpt_error *err)
         if (s->r->request->salvage &&
             (!ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", name.data, NULL,
                                "it is lost: the shard that the index names for it is of another save") ||
-             !ckpt__report_detail(s->r->index->findings, ckpt__escape(two, sizeof two, file.data, file.size), NULL, NULL, 0)))
+             !ckpt__report_detail(s->r->index->findings, ckpt__escape(two, sizeof two, file.data, file.size), NULL,
+                                  NULL, 0)))
             return ckpt__hf_no_memory(s, err);
         if (s->r->request->salvage)
             continue;
-        ckpt__fail(&why, CKPT_E_DAMAGED, s->label,
-                   "the weight_map puts the tensor '%s' into the shard '%s', and it is not in it: the shard is of another "
-                   "save",
-                   ckpt__escape(one, sizeof one, name.data, name.size), ckpt__escape(two, sizeof two, file.data, file.size));
+        ckpt__fail(
+            &why, CKPT_E_DAMAGED, s->label,
+            "the weight_map puts the tensor '%s' into the shard '%s', and it is not in it: the shard is of another "
+            "save",
+            ckpt__escape(one, sizeof one, name.data, name.size), ckpt__escape(two, sizeof two, file.data, file.size));
         ckpt_status status = pass_shard(s, s->tensors[i].shard, CKPT_E_DAMAGED, &why, err);
         if (status < 0)
             return status;
@@ -265,7 +273,7 @@ static ckpt_status put_model(sharded *s, const char *name, ckpt_error *err)
     ckpt_value *dict = NULL;
     ckpt_entry *entries = ckpt__arena_array(a, s->entry_count + 1, sizeof *entries);
     for (size_t i = 0; entries && i < s->entry_count; i++)
-        if (s->entries[i].key)    /* a place of what a missing shard held is empty */
+        if (s->entries[i].key) /* a place of what a missing shard held is empty */
             entries[n++] = s->entries[i];
     if (entries && (dict = ckpt__value_new(a, CKPT_V_DICT))) {
         dict->entries = entries;
@@ -337,7 +345,7 @@ static ckpt_status prefix_shards(sharded *s, ckpt_error *err)
             continue;
         memcpy(full, s->name, n);
         memcpy(full + n, own.data, own.size);
-        s->shards[i].name = (ckpt_str){ full, n + own.size };
+        s->shards[i].name = (ckpt_str){full, n + own.size};
     }
     return CKPT_OK;
 }
@@ -369,7 +377,7 @@ static ckpt_status read_all(sharded *s, ckpt_error *err)
 /* The index file, checked against itself. */
 static ckpt_status read_index(sharded *s, uint32_t file, ckpt_error *err)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     ckpt_status status = ckpt__source_slurp(s->r->request->source, file, index_max, &text, err);
     if (status == CKPT_OK)
         status = ckpt__hf_parse_index(s, text.data, text.size, err);
@@ -390,8 +398,8 @@ static ckpt_status give_up(sharded *s, ckpt_status status, const ckpt_error *why
             *err = *why;
         return status;
     }
-    if (ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s", s->name,
-                         why->message) &&
+    if (ckpt__report_add(s->r->index->findings, CKPT_SEVERITY_ERROR, "member-damaged", NULL, NULL, "%s is left out: %s",
+                         s->name, why->message) &&
         ckpt__report_detail(s->r->index->findings, s->name, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__hf_no_memory(s, err);
@@ -399,7 +407,7 @@ static ckpt_status give_up(sharded *s, ckpt_status status, const ckpt_error *why
 
 ckpt_status ckpt__hf_check(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
 {
-    sharded s = { .r = r, .name = name };
+    sharded s = {.r = r, .name = name};
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt__source_label(r->request->source, file, s.label, sizeof s.label);
     ckpt_status status = start(&s, err);
@@ -411,8 +419,8 @@ ckpt_status ckpt__hf_check(ckpt__folder_reader *r, uint32_t file, const char *na
 
 ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t file, const char *name, ckpt_error *err)
 {
-    sharded s = { .r = r, .name = name };
-    char *kept = strdup(name);    /* adding files moves the names of those that are there */
+    sharded s = {.r = r, .name = name};
+    char *kept = strdup(name); /* adding files moves the names of those that are there */
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt__source_label(r->request->source, file, s.label, sizeof s.label);
     s.name = kept;
@@ -437,7 +445,8 @@ ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t file, const char *n
 
 /* ---- without an index file */
 
-static ckpt_status add_loose(sharded *s, const ckpt__member *m, uint64_t *most, char *stem, size_t size, ckpt_error *err)
+static ckpt_status add_loose(sharded *s, const ckpt__member *m, uint64_t *most, char *stem, size_t size,
+                             ckpt_error *err)
 {
     char own[300];
     uint64_t number, count;
@@ -454,13 +463,13 @@ static ckpt_status add_loose(sharded *s, const ckpt__member *m, uint64_t *most, 
     ckpt_str name = ckpt__arena_str(s->arena, m->name, strlen(m->name));
     if (!name.data || !ckpt__grow(&s->shards, &s->shard_capacity, s->shard_count + 1, sizeof *s->shards))
         return ckpt__hf_no_memory(s, err);
-    s->shards[s->shard_count++] = (shard){ .name = name };
+    s->shards[s->shard_count++] = (shard){.name = name};
     return CKPT_OK;
 }
 
 ckpt_status ckpt__hf_loose_shards(ckpt__folder_reader *r, const ckpt__folder *folder, ckpt_error *err)
 {
-    sharded s = { .r = r };
+    sharded s = {.r = r};
     char stem[300] = "";
     uint64_t most = 0;
     snprintf(s.label, sizeof s.label, "%s", r->request->source->path);

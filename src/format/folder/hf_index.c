@@ -29,7 +29,7 @@ static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_er
         if (memchr(kept.data, '\0', kept.size))
             return ckpt__fail(err, CKPT_E_FORMAT, s->label, "its weight_map names the file '%s', with a NUL in it",
                               ckpt__escape(one, sizeof one, kept.data, kept.size));
-        s->shards[s->shard_count++] = (ckpt__hf_shard){ .name = kept };    /* an index file names fewer than 2^32 */
+        s->shards[s->shard_count++] = (ckpt__hf_shard){.name = kept}; /* an index file names fewer than 2^32 */
     }
     s->shards[number].tensors++;
     if (s->count > 0) {
@@ -46,7 +46,7 @@ static ckpt_status map_entry(sharded *s, ckpt_str tensor, ckpt_str file, ckpt_er
 
 static ckpt_status read_map(sharded *s, ckpt__json *j, ckpt_error *err)
 {
-    ckpt__buf key_text = { 0 }, file_text = { 0 };
+    ckpt__buf key_text = {0}, file_text = {0};
     ckpt_str key, file;
     int more = 1;
     ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, err);
@@ -63,7 +63,7 @@ static ckpt_status read_map(sharded *s, ckpt__json *j, ckpt_error *err)
 /* {"total_size": N, ...}; some programs write it as a float, or something else: then it says nothing. */
 static ckpt_status read_metadata(sharded *s, ckpt_str text, ckpt_error *err)
 {
-    static const char *const names[] = { "total_size" };
+    static const char *const names[] = {"total_size"};
     ckpt_str total;
     double real;
     size_t at = 0;
@@ -88,7 +88,7 @@ static ckpt_status read_metadata(sharded *s, ckpt_str text, ckpt_error *err)
 
 ckpt_status ckpt__hf_parse_index(ckpt__hf *s, const char *text, size_t size, ckpt_error *err)
 {
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt_str key, range;
     bool seen = false;
     int more = 1;

@@ -38,38 +38,41 @@ bool ckpt__shard_of(const char *name, uint64_t *number, uint64_t *count, char *s
 }
 
 /* Suffixes of files that hold tensors. */
-static const char *const suffixes[] = { ".safetensors", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".pkl" };
+static const char *const suffixes[] = {".safetensors", ".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".pkl"};
 
 static const struct {
     const char *stem;
     ckpt__part part;
-    bool numbered;                /* "<stem>_3" is one too */
+    bool numbered; /* "<stem>_3" is one too */
 } stems[] = {
-    { "model", CKPT__PART_MODEL, true },
-    { "pytorch_model", CKPT__PART_MODEL, true },
-    { "pytorch_model_fsdp", CKPT__PART_MODEL, false },
-    { "diffusion_pytorch_model", CKPT__PART_MODEL, false },
-    { "pytorch_lora_weights", CKPT__PART_MODEL, false },      /* diffusers */
-    { "adapter_model", CKPT__PART_ADAPTER, false },
-    { "optimizer", CKPT__PART_OPTIMIZER, true },
-    { "scheduler", CKPT__PART_SCHEDULER, true },
-    { "scaler", CKPT__PART_SCALER, false },
-    { "sampler", CKPT__PART_SAMPLER, true },
-    { "dl_state_dict", CKPT__PART_SAMPLER, true },
-    { "random_states", CKPT__PART_RNG, true },
-    { "rng_state", CKPT__PART_RNG, true },
-    { "custom_checkpoint", CKPT__PART_CUSTOM, true },
-    { "training_args", CKPT__PART_ARGS, false },
+    {"model", CKPT__PART_MODEL, true},
+    {"pytorch_model", CKPT__PART_MODEL, true},
+    {"pytorch_model_fsdp", CKPT__PART_MODEL, false},
+    {"diffusion_pytorch_model", CKPT__PART_MODEL, false},
+    {"pytorch_lora_weights", CKPT__PART_MODEL, false}, /* diffusers */
+    {"adapter_model", CKPT__PART_ADAPTER, false},
+    {"optimizer", CKPT__PART_OPTIMIZER, true},
+    {"scheduler", CKPT__PART_SCHEDULER, true},
+    {"scaler", CKPT__PART_SCALER, false},
+    {"sampler", CKPT__PART_SAMPLER, true},
+    {"dl_state_dict", CKPT__PART_SAMPLER, true},
+    {"random_states", CKPT__PART_RNG, true},
+    {"rng_state", CKPT__PART_RNG, true},
+    {"custom_checkpoint", CKPT__PART_CUSTOM, true},
+    {"training_args", CKPT__PART_ARGS, false},
 };
 
 static const struct {
     const char *name;
     ckpt__part part;
 } documents[] = {
-    { "trainer_state.json", CKPT__PART_TRAINER_STATE }, { "config.json", CKPT__PART_CONFIG },
-    { "generation_config.json", CKPT__PART_CONFIG },    { "adapter_config.json", CKPT__PART_CONFIG },
-    { "model_index.json", CKPT__PART_CONFIG },          { "scheduler_config.json", CKPT__PART_CONFIG },
-    { "config_sentence_transformers.json", CKPT__PART_CONFIG },
+    {"trainer_state.json", CKPT__PART_TRAINER_STATE},
+    {"config.json", CKPT__PART_CONFIG},
+    {"generation_config.json", CKPT__PART_CONFIG},
+    {"adapter_config.json", CKPT__PART_CONFIG},
+    {"model_index.json", CKPT__PART_CONFIG},
+    {"scheduler_config.json", CKPT__PART_CONFIG},
+    {"config_sentence_transformers.json", CKPT__PART_CONFIG},
 };
 
 /* Words of names that people give: "last_optimizer.pt". The first that is in it decides. */
@@ -77,11 +80,11 @@ static const struct {
     const char *word;
     ckpt__part part;
 } words[] = {
-    { "ema", CKPT__PART_EMA },             { "optimizer", CKPT__PART_OPTIMIZER }, { "optim", CKPT__PART_OPTIMIZER },
-    { "opt", CKPT__PART_OPTIMIZER },       { "scheduler", CKPT__PART_SCHEDULER }, { "sched", CKPT__PART_SCHEDULER },
-    { "scaler", CKPT__PART_SCALER },       { "sampler", CKPT__PART_SAMPLER },     { "rng", CKPT__PART_RNG },
-    { "random", CKPT__PART_RNG },          { "args", CKPT__PART_ARGS },           { "hparams", CKPT__PART_ARGS },
-    { "model", CKPT__PART_MODEL },         { "weights", CKPT__PART_MODEL },       { "params", CKPT__PART_MODEL },
+    {"ema", CKPT__PART_EMA},       {"optimizer", CKPT__PART_OPTIMIZER}, {"optim", CKPT__PART_OPTIMIZER},
+    {"opt", CKPT__PART_OPTIMIZER}, {"scheduler", CKPT__PART_SCHEDULER}, {"sched", CKPT__PART_SCHEDULER},
+    {"scaler", CKPT__PART_SCALER}, {"sampler", CKPT__PART_SAMPLER},     {"rng", CKPT__PART_RNG},
+    {"random", CKPT__PART_RNG},    {"args", CKPT__PART_ARGS},           {"hparams", CKPT__PART_ARGS},
+    {"model", CKPT__PART_MODEL},   {"weights", CKPT__PART_MODEL},       {"params", CKPT__PART_MODEL},
 };
 
 static bool is_letter(char c)
@@ -93,7 +96,8 @@ static bool has_word(const char *text, size_t size, const char *word)
 {
     size_t n = strlen(word);
     for (size_t i = 0; i + n <= size; i++)
-        if (memcmp(text + i, word, n) == 0 && (i == 0 || !is_letter(text[i - 1])) && (i + n == size || !is_letter(text[i + n])))
+        if (memcmp(text + i, word, n) == 0 && (i == 0 || !is_letter(text[i - 1])) &&
+            (i + n == size || !is_letter(text[i + n])))
             return true;
     return false;
 }
@@ -176,7 +180,7 @@ static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ck
         f->folders[f->folder_count++] = copy;
         return CKPT_OK;
     }
-    ckpt__member m = { .name = name, .root = root };
+    ckpt__member m = {.name = name, .root = root};
     m.part = ckpt__part_of(name, &m.number, &m.exact);
     return m.part ? add_member(f, &m, err) : CKPT_OK;
 }
@@ -191,7 +195,7 @@ static ckpt_status see_below(void *ctx, size_t root, const char *name, bool fold
 {
     below *b = ctx;
     char path[520];
-    ckpt__member m = { .name = path, .root = root };
+    ckpt__member m = {.name = path, .root = root};
     int n = snprintf(path, sizeof path, "%s/%s", b->name, name);
     if (folder || n < 0 || (size_t)n >= sizeof path)
         return CKPT_OK;
@@ -262,10 +266,11 @@ static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
     if (!pipeline && (count_part(f, CKPT__PART_MODEL) || count_part(f, CKPT__PART_INDEX)))
         return CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < f->folder_count && i < FOLDERS; i++) {
-        below b = { f, f->folders[i] };
+        below b = {f, f->folders[i]};
         size_t before = f->count;
         status = ckpt__source_each(f->source, f->folders[i], see_below, &b, err);
-        bool part = pipeline || is_adapter_folder(f, f->folders[i], before) || (hooks && is_model_folder(f, f->folders[i], before));
+        bool part = pipeline || is_adapter_folder(f, f->folders[i], before) ||
+                    (hooks && is_model_folder(f, f->folders[i], before));
         if (!part)
             f->count = before;
     }
@@ -377,7 +382,7 @@ static void choose_folder(ckpt__folder *f)
             second = m;
         }
         if (m->part == CKPT__PART_MODEL && f->members[0].part == CKPT__PART_OTHER && !second) {
-            first = &f->members[0];   /* a name that says nothing is a whole state, and no part of a model's */
+            first = &f->members[0]; /* a name that says nothing is a whole state, and no part of a model's */
             second = m;
         }
     }
@@ -385,10 +390,11 @@ static void choose_folder(ckpt__folder *f)
         return;
     f->layout = CKPT__LAYOUT_NONE;
     if (second)
-        snprintf(f->why, sizeof f->why,
-                 "it holds several checkpoints, such as %s and %s: give one of them, or those that belong together (options.also; --one)",
-                 ckpt__escape(one, sizeof one, first->name, strlen(first->name)),
-                 ckpt__escape(two, sizeof two, second->name, strlen(second->name)));
+        snprintf(
+            f->why, sizeof f->why,
+            "it holds several checkpoints, such as %s and %s: give one of them, or those that belong together (options.also; --one)",
+            ckpt__escape(one, sizeof one, first->name, strlen(first->name)),
+            ckpt__escape(two, sizeof two, second->name, strlen(second->name)));
 }
 
 /* "checkpoint-500", "step_100", "epoch=3": a number at the end. */
@@ -400,7 +406,7 @@ static bool is_step_folder(const char *name)
 
 static void explain_none(ckpt__folder *f)
 {
-    const char *steps[2] = { NULL, NULL };
+    const char *steps[2] = {NULL, NULL};
     size_t count = 0;
     char one[120], two[120];
     for (size_t i = 0; i < f->folder_count; i++)
@@ -413,8 +419,9 @@ static void explain_none(ckpt__folder *f)
     if (count == 0 && inside)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give one of those in its folder checkpoints");
     else if (count == 0)
-        snprintf(f->why, sizeof f->why,
-                 "not a checkpoint: a directory without checkpoint.json, and without files of other programs that are one");
+        snprintf(
+            f->why, sizeof f->why,
+            "not a checkpoint: a directory without checkpoint.json, and without files of other programs that are one");
     else if (count == 1)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give the one in it: %s",
                  ckpt__escape(one, sizeof one, steps[0], strlen(steps[0])));
@@ -446,8 +453,8 @@ ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *f, ckpt_
     memset(f, 0, sizeof *f);
     f->source = source;
     f->arena = ckpt__arena_new(0);
-    ckpt_status status = f->arena ? ckpt__source_each(source, "", see, f, err)
-                                  : ckpt__fail_memory(err, "the files of a directory", 0);
+    ckpt_status status =
+        f->arena ? ckpt__source_each(source, "", see, f, err) : ckpt__fail_memory(err, "the files of a directory", 0);
     if (status == CKPT_OK && f->count)
         qsort(f->members, f->count, sizeof *f->members, in_order);
     if (status == CKPT_OK)
@@ -462,16 +469,18 @@ ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *f, ckpt_
         qsort(f->members, f->count, sizeof *f->members, in_order);
     bool tensors = false;
     for (size_t i = 0; i < f->count; i++)
-        tensors = tensors || (f->members[i].part != CKPT__PART_CONFIG && f->members[i].part != CKPT__PART_TRAINER_STATE);
-    for (size_t i = 0; i < f->folder_count && tensors; i++)     /* a run's arguments beside its steps */
+        tensors =
+            tensors || (f->members[i].part != CKPT__PART_CONFIG && f->members[i].part != CKPT__PART_TRAINER_STATE);
+    for (size_t i = 0; i < f->folder_count && tensors; i++) /* a run's arguments beside its steps */
         if (is_step_folder(f->folders[i]) && count_part(f, CKPT__PART_ARGS) == f->count - count_documents(f))
             tensors = false;
     if (!tensors) {
         explain_none(f);
         return CKPT_OK;
     }
-    if (member(f, "model.safetensors") && member(f, "training.safetensors")) {     /* ours, and its manifest comes last */
-        snprintf(f->why, sizeof f->why, "not a checkpoint: a step without its checkpoint.json, so its save did not complete");
+    if (member(f, "model.safetensors") && member(f, "training.safetensors")) { /* ours, and its manifest comes last */
+        snprintf(f->why, sizeof f->why,
+                 "not a checkpoint: a step without its checkpoint.json, so its save did not complete");
         return CKPT_OK;
     }
     f->layout = layout_of(f);

@@ -86,8 +86,8 @@ static ckpt_status differ(const ckpt__folder *f, size_t a, const char *in_a, int
                           int64_t y, ckpt_error *err)
 {
     return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__source_root(f->source, a),
-                      "its %s is of step %lld, %s/%s of step %lld: these are parts of two checkpoints", in_a, (long long)x,
-                      ckpt__source_root(f->source, b), in_b, (long long)y);
+                      "its %s is of step %lld, %s/%s of step %lld: these are parts of two checkpoints", in_a,
+                      (long long)x, ckpt__source_root(f->source, b), in_b, (long long)y);
 }
 
 /* trainer_state.json of every directory that has one. */
@@ -100,11 +100,11 @@ static ckpt_status check_states(ckpt__folder_reader *r, const ckpt__folder *f, c
     for (size_t root = m->root + 1; status == CKPT_OK && root < ckpt__source_roots(f->source); root++) {
         uint32_t file;
         ckpt_error why = CKPT_ERROR_INIT;
-        ckpt__buf text = { 0 };
+        ckpt__buf text = {0};
         const ckpt_value *value;
         status = ckpt__source_add_at(r->request->source, root, m->name, &file, &why);
         if (status < 0 && why.sys_errno != 0) {
-            status = CKPT_OK;     /* this one has none */
+            status = CKPT_OK; /* this one has none */
             continue;
         }
         if (status == CKPT_OK)

@@ -30,25 +30,29 @@ enum { PARAM_OWN = 1, PARAM_MIDDLE = 2, PARAM_LISTED = 3 };
 
 enum { DEVICE, ROLE, STATE_KEY, GROUP, CLASS, QUANTIZER, PARAM, FLAG, COLUMNS };
 enum { KINDS = COLUMNS, KIND, PARAMS, MEMBERS };
-static const char *const members[MEMBERS] = { "device", "role", "state_key", "group", "class", "quantizer",
-                                              "param",  "flags", "kinds",    "kind",  "params" };
+static const char *const members[MEMBERS] = {"device", "role",  "state_key", "group", "class", "quantizer",
+                                             "param",  "flags", "kinds",     "kind",  "params"};
 /* The columns whose values are names, and where the names go; SIZE_MAX: not simply into the record. */
 static const size_t offsets[] = {
-    [DEVICE] = offsetof(ckpt_tensor_info, device),       [ROLE] = SIZE_MAX,
-    [STATE_KEY] = offsetof(ckpt_tensor_info, state_key), [GROUP] = offsetof(ckpt_tensor_info, group),
-    [CLASS] = SIZE_MAX,                                  [QUANTIZER] = SIZE_MAX,
+    [DEVICE] = offsetof(ckpt_tensor_info, device),
+    [ROLE] = SIZE_MAX,
+    [STATE_KEY] = offsetof(ckpt_tensor_info, state_key),
+    [GROUP] = offsetof(ckpt_tensor_info, group),
+    [CLASS] = SIZE_MAX,
+    [QUANTIZER] = SIZE_MAX,
 };
 
 /* What many records have in common. Its bytes are a hash key: no padding. */
 typedef struct kind {
-    uint32_t value[COLUMNS];      /* by column: 0 nothing, else the number of a name from 1; PARAM_* and FLAG_* in the last two */
+    uint32_t
+        value[COLUMNS]; /* by column: 0 nothing, else the number of a name from 1; PARAM_* and FLAG_* in the last two */
 } kind;
 
 static ckpt_str field(const ckpt_tensor_info *info, int c)
 {
     ckpt_str s;
     if (c == ROLE)
-        return info->role == CKPT_ROLE_NONE ? (ckpt_str){ NULL, 0 } : ckpt__s(ckpt_role_name(info->role));
+        return info->role == CKPT_ROLE_NONE ? (ckpt_str){NULL, 0} : ckpt__s(ckpt_role_name(info->role));
     if (c == PARAM)
         return info->param;
     if (c == CLASS || c == QUANTIZER)
@@ -63,35 +67,37 @@ static ckpt_str middle(const ckpt_tensor_info *info)
     const size_t start = sizeof OPTIMIZER - 1;
     ckpt_str name = info->name, key = info->state_key;
     if (!key.data || !ckpt__has_prefix(name, OPTIMIZER) || name.size <= start + key.size + 1)
-        return (ckpt_str){ NULL, 0 };
+        return (ckpt_str){NULL, 0};
     size_t end = name.size - key.size - 1;
     if (name.data[end] != '.' || memcmp(name.data + end + 1, key.data, key.size) != 0)
-        return (ckpt_str){ NULL, 0 };
-    return (ckpt_str){ name.data + start, end - start };
+        return (ckpt_str){NULL, 0};
+    return (ckpt_str){name.data + start, end - start};
 }
 
 /* ---- writing */
 
 /* The names of one column in the order in which they came. */
 typedef struct dictionary {
-    ckpt__hash *numbers;          /* name -> its place in `names`, from 0; NULL: empty */
-    ckpt_str *names; size_t count, capacity;    /* heap; texts borrowed from the infos */
+    ckpt__hash *numbers; /* name -> its place in `names`, from 0; NULL: empty */
+    ckpt_str *names;
+    size_t count, capacity; /* heap; texts borrowed from the infos */
 } dictionary;
 
 /* A run that grows: 0, 0, 0, 1 are written as [0,3],1, and one or two of a kind as they are. */
 typedef struct run {
-    ckpt__buf *out;               /* borrowed */
+    ckpt__buf *out; /* borrowed */
     uint64_t value;
-    size_t n;                     /* how often `value` came; 0: nothing is pending */
-    bool comma;                   /* something is written already */
+    size_t n;   /* how often `value` came; 0: nothing is pending */
+    bool comma; /* something is written already */
 } run;
 
 typedef struct writer {
     dictionary names[QUANTIZER + 1], params;
-    ckpt__arena *arena;           /* of the kinds, which are keys of their table */
-    ckpt__hash *kind_numbers;     /* kind -> its number, from 0 */
-    const kind **kinds; size_t kind_count, kind_capacity;
-    ckpt__buf records, listed;    /* the runs of "kind" and of "params" */
+    ckpt__arena *arena;       /* of the kinds, which are keys of their table */
+    ckpt__hash *kind_numbers; /* kind -> its number, from 0 */
+    const kind **kinds;
+    size_t kind_count, kind_capacity;
+    ckpt__buf records, listed; /* the runs of "kind" and of "params" */
 } writer;
 
 /* The number of a name, which is added where it is new; 0 when memory is short. */
@@ -145,7 +151,7 @@ static bool describe(writer *w, const ckpt_tensor_info *info, kind *k)
             return false;
     }
     if (info->param.data)
-        k->value[PARAM] = ckpt__str_equal(info->param, info->name)       ? PARAM_OWN
+        k->value[PARAM] = ckpt__str_equal(info->param, info->name)     ? PARAM_OWN
                           : ckpt__str_equal(info->param, middle(info)) ? PARAM_MIDDLE
                                                                        : PARAM_LISTED;
     k->value[FLAG] = (info->requires_grad ? FLAG_GRAD : 0u) | (info->inside ? FLAG_INSIDE : 0u) |
@@ -168,7 +174,7 @@ static bool number_of_kind(writer *w, const kind *k, size_t *number)
 
 static bool describe_all(writer *w, const ckpt_tensor_info *const *infos, size_t n)
 {
-    run records = { .out = &w->records }, listed = { .out = &w->listed };
+    run records = {.out = &w->records}, listed = {.out = &w->listed};
     for (size_t i = 0; i < n; i++) {
         kind k;
         size_t number;
@@ -203,7 +209,7 @@ static void put_all(const writer *w, ckpt__buf *out)
     ckpt__buf_add(out, w->records.data ? w->records.data : "", w->records.size);
     ckpt__buf_char(out, ']');
     for (int c = 0; c < COLUMNS; c++) {
-        run values = { .out = out };
+        run values = {.out = out};
         uint32_t any = 0;
         for (size_t i = 0; i < w->kind_count; i++)
             any |= w->kinds[i]->value[c];
@@ -243,7 +249,7 @@ static ckpt_status check_text(const ckpt_tensor_info *info, ckpt_error *err)
 
 ckpt_status ckpt__native_put_columns(const ckpt_tensor_info *const *infos, size_t n, ckpt__buf *out, ckpt_error *err)
 {
-    writer w = { .arena = ckpt__arena_new(0), .kind_numbers = ckpt__hash_new(64) };
+    writer w = {.arena = ckpt__arena_new(0), .kind_numbers = ckpt__hash_new(64)};
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = check_text(infos[i], err);
@@ -269,25 +275,27 @@ ckpt_status ckpt__native_put_columns(const ckpt_tensor_info *const *infos, size_
 /* ---- reading */
 
 typedef struct names {
-    ckpt_str *items; size_t count, capacity;    /* heap; texts in the arena of the index */
+    ckpt_str *items;
+    size_t count, capacity; /* heap; texts in the arena of the index */
 } names;
 
 typedef struct reader {
-    ckpt__index *x;               /* that is filled */
-    size_t base, n;               /* its tensors [base, base + n) */
-    kind *kinds; size_t kind_count;
-    const ckpt_tensor_extra **extras;     /* of each kind; NULL: not made yet */
+    ckpt__index *x; /* that is filled */
+    size_t base, n; /* its tensors [base, base + n) */
+    kind *kinds;
+    size_t kind_count;
+    const ckpt_tensor_extra **extras; /* of each kind; NULL: not made yet */
     names names[QUANTIZER + 1], params;
 } reader;
 
 static ckpt_status get_names(reader *r, ckpt_str text, const char *what, names *out, ckpt_error *err)
 {
     ckpt__json j;
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt__json_start(&j, text.data, text.size, CKPT__NATIVE_DEPTH, what);
     ckpt_status status = ckpt__json_expect(&j, CKPT__JSON_ARRAY, err);
     while (status == CKPT_OK && ckpt__json_next(&j, err) != CKPT__JSON_ARRAY_END) {
-        ckpt_str s = { NULL, 0 };
+        ckpt_str s = {NULL, 0};
         if (j.event == CKPT__JSON_STRING)
             s = ckpt__json_text(&j, &scratch);
         if (s.data)
@@ -307,7 +315,7 @@ static ckpt_status get_names(reader *r, ckpt_str text, const char *what, names *
 /* The values of RUNS one after the other. */
 typedef struct runs {
     ckpt__json j;
-    int64_t value, left;          /* the value of the run that is open, and how often it is still to come */
+    int64_t value, left; /* the value of the run that is open, and how often it is still to come */
 } runs;
 
 static ckpt_status start_runs(runs *s, ckpt_str text, const char *what, ckpt_error *err)
@@ -354,7 +362,7 @@ static ckpt_status end_runs(runs *s, ckpt_error *err)
 /* {"names":[...],"values":[...]}: the names are taken, the range of the values is given back. */
 static ckpt_status open_column(reader *r, ckpt_str text, int member, names *out, ckpt_str *values, ckpt_error *err)
 {
-    static const char *const parts[] = { "names", "values" };
+    static const char *const parts[] = {"names", "values"};
     ckpt_str part[2];
     ckpt_status status =
         ckpt__json_split(text.data, text.size, CKPT__NATIVE_DEPTH, members[member], parts, part, 2, err);
@@ -399,7 +407,7 @@ static ckpt_status set_param(reader *r, ckpt_tensor_info *info, uint32_t value, 
 
 static ckpt_str name_of(const reader *r, const kind *k, int c)
 {
-    return k->value[c] ? r->names[c].items[k->value[c] - 1] : (ckpt_str){ NULL, 0 };
+    return k->value[c] ? r->names[c].items[k->value[c] - 1] : (ckpt_str){NULL, 0};
 }
 
 /* What few tensors have, the same for all of a kind; NULL: no memory. */
@@ -427,7 +435,7 @@ static ckpt_status set_record(reader *r, size_t i, const kind *k, runs *listed, 
         ckpt_str s = name_of(r, k, c);
         if (c == ROLE) {
             info->role = ckpt_role_from_name(s.data);
-            info->role = info->role == CKPT_ROLE_NONE ? CKPT_ROLE_OTHER : info->role;     /* of a later minor version */
+            info->role = info->role == CKPT_ROLE_NONE ? CKPT_ROLE_OTHER : info->role; /* of a later minor version */
         } else
             memcpy((char *)info + offsets[c], &s, sizeof s);
     }
@@ -446,7 +454,7 @@ static ckpt_status set_records(reader *r, ckpt_str kinds, ckpt_str params, ckpt_
 {
     runs records, listed;
     uint32_t number = 0;
-    ckpt_str range = { NULL, 0 };
+    ckpt_str range = {NULL, 0};
     ckpt_status status = start_runs(&records, kinds, members[KIND], err);
     if (status == CKPT_OK && params.data)
         status = open_column(r, params, PARAMS, &r->params, &range, err);
@@ -488,7 +496,7 @@ static ckpt_status get_all(reader *r, const ckpt_str *range, ckpt_error *err)
 
 ckpt_status ckpt__native_get_columns(ckpt_str text, ckpt__index *x, size_t base, size_t n, ckpt_error *err)
 {
-    reader r = { .x = x, .base = base, .n = n };
+    reader r = {.x = x, .base = base, .n = n};
     ckpt_str range[MEMBERS];
     ckpt_status status =
         ckpt__json_split(text.data, text.size, CKPT__NATIVE_DEPTH, "columns", members, range, MEMBERS, err);

@@ -29,8 +29,8 @@ ckpt__entry *ckpt__native_add_entry(ckpt__native_writer *w)
 static ckpt_status lost(const ckpt__native_writer *w, const ckpt_tensor_info *info, const char *what, ckpt_error *err)
 {
     char name[200];
-    if (!w->q->lost ||
-        ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", shown(info->name, name, sizeof name), NULL, "%s", what))
+    if (!w->q->lost || ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", shown(info->name, name, sizeof name),
+                                        NULL, "%s", what))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
 }
@@ -86,7 +86,7 @@ static ckpt_status add_alias(ckpt__native_writer *w, size_t tensor, size_t of, i
                           "a tensor that shares its storage has a name that is not UTF-8");
     if (!ckpt__grow(&w->aliases, &w->alias_capacity, w->alias_count + 1, sizeof *w->aliases))
         return ckpt__native_no_memory(w, err);
-    w->aliases[w->alias_count++] = (ckpt__alias){ tensor, info, of, offset };
+    w->aliases[w->alias_count++] = (ckpt__alias){tensor, info, of, offset};
     return CKPT_OK;
 }
 
@@ -125,7 +125,7 @@ static bool covers(const ckpt__native_writer *w, const size_t *sharers, size_t n
     return true;
 }
 
-enum { COVER_TRIES = 16 };        /* further candidates reach as far and fail for the same reason */
+enum { COVER_TRIES = 16 }; /* further candidates reach as far and fail for the same reason */
 
 /* Is the tensor all of its storage, byte for byte? */
 static bool is_whole(const ckpt__native_writer *w, const ckpt__tensor *t)
@@ -292,7 +292,7 @@ ckpt_status ckpt__native_take(ckpt__native_writer *w, ckpt_error *err)
             status = add_alias(w, number, SIZE_MAX, 0, err);
         else if (n == 1 && !(is_view(w, t) && is_odd(w, t)))
             status = add_user(w, number, err);
-        else if (sharers[first[s]] == number)        /* the first of them brings them all */
+        else if (sharers[first[s]] == number) /* the first of them brings them all */
             status = add_shared(w, s, sharers + first[s], n, err);
     }
     free(first);

@@ -4,17 +4,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { DEPTH = 256, VALUES_MAX = 2000000 };     /* a value takes a hundred times the room of its text */
+enum { DEPTH = 256, VALUES_MAX = 2000000 }; /* a value takes a hundred times the room of its text */
 
 typedef struct builder {
     ckpt__json j;
-    const char *original;         /* as it was: Python's words for what JSON lacks still stand in it */
+    const char *original; /* as it was: Python's words for what JSON lacks still stand in it */
     ckpt__arena *arena;
     ckpt__buf scratch;
     size_t made;
-    const ckpt_value **values;    /* of all that is open; of an object keys and values in turn */
+    const ckpt_value **values; /* of all that is open; of an object keys and values in turn */
     size_t count, capacity;
-    size_t *open;                 /* where each open container begins in values */
+    size_t *open; /* where each open container begins in values */
     size_t depth, depth_capacity;
 } builder;
 
@@ -27,7 +27,7 @@ static bool is_word(char c)
  * their beginning tells them from numbers in the original. */
 static void cover_words(char *text, size_t size)
 {
-    static const char *const words[] = { "NaN", "Infinity" };
+    static const char *const words[] = {"NaN", "Infinity"};
     bool string = false;
     for (size_t i = 0; i < size; i++) {
         if (string && text[i] == '\\')
@@ -72,7 +72,7 @@ static ckpt_value *close_container(builder *b, bool object)
     ckpt_entry *entries = ckpt__arena_array(b->arena, n / 2 + 1, sizeof *entries);
     ckpt_value *dict = entries ? ckpt__value_new(b->arena, CKPT_V_DICT) : NULL;
     for (size_t i = 0; dict && i < n / 2; i++)
-        entries[i] = (ckpt_entry){ b->values[first + 2 * i], b->values[first + 2 * i + 1] };
+        entries[i] = (ckpt_entry){b->values[first + 2 * i], b->values[first + 2 * i + 1]};
     if (dict) {
         dict->entries = entries;
         dict->entry_count = n / 2;
@@ -109,7 +109,8 @@ static ckpt_status build(builder *b, ckpt_error *err)
             continue;
         }
         if (++b->made > VALUES_MAX)
-            return ckpt__fail(err, CKPT_E_LIMIT, b->j.what, "it has more than %d values; no file beside a model does", VALUES_MAX);
+            return ckpt__fail(err, CKPT_E_LIMIT, b->j.what, "it has more than %d values; no file beside a model does",
+                              VALUES_MAX);
         bool closes = event == CKPT__JSON_OBJECT_END || event == CKPT__JSON_ARRAY_END;
         const ckpt_value *v = closes ? close_container(b, event == CKPT__JSON_OBJECT_END) : scalar(b, event);
         if (!v || !ckpt__grow(&b->values, &b->capacity, b->count + 1, sizeof *b->values))
@@ -119,8 +120,8 @@ static ckpt_status build(builder *b, ckpt_error *err)
     return event == CKPT__JSON_END ? CKPT_OK : b->j.status;
 }
 
-ckpt_status ckpt__json_values(const char *text, size_t size, const char *what, ckpt__arena *arena, const ckpt_value **out,
-                              ckpt_error *err)
+ckpt_status ckpt__json_values(const char *text, size_t size, const char *what, ckpt__arena *arena,
+                              const ckpt_value **out, ckpt_error *err)
 {
     *out = NULL;
     builder *b = calloc(1, sizeof *b);

@@ -6,6 +6,6 @@
 
 /* Objects become dicts, arrays lists; integers that do not fit 64 bits keep their digits. Python's json writes NaN,
  * Infinity and -Infinity for floats that are none: these are read too. The arena bounds what is made. */
-ckpt_status ckpt__json_values(const char *text, size_t size, const char *what, ckpt__arena *arena, const ckpt_value **out,
-                              ckpt_error *err);
+ckpt_status ckpt__json_values(const char *text, size_t size, const char *what, ckpt__arena *arena,
+                              const ckpt_value **out, ckpt_error *err);
 #endif

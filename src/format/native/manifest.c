@@ -40,7 +40,7 @@ ckpt_status ckpt__manifest_write(const ckpt__manifest *m, ckpt__buf *out, ckpt_e
     put_number(out, ",\n \"rank\":", m->rank);
     if (m->time)
         put_number(out, ",\n \"time\":", m->time);
-    if (m->save)                  /* as text: JSON's numbers are not sure to hold 64 bits */
+    if (m->save) /* as text: JSON's numbers are not sure to hold 64 bits */
         ckpt__buf_printf(out, ",\n \"save\":\"%016llx\"", (unsigned long long)m->save);
     ckpt__buf_str(out, ",\n \"files\":[");
     for (size_t i = 0; i < m->count; i++) {
@@ -107,7 +107,7 @@ static bool is_plain_name(const char *name)
 static ckpt_status get_file(const ckpt__json *j, ckpt_str text, ckpt__arena *a, ckpt__manifest_file *out,
                             ckpt_error *err)
 {
-    const double exact = 9007199254740992.0;         /* 2^53: cJSON's numbers are doubles */
+    const double exact = 9007199254740992.0; /* 2^53: cJSON's numbers are doubles */
     cJSON *tree = NULL;
     ckpt_status status = ckpt__json_tree(text.data, text.size, j->what, &tree, err);
     if (status < 0)
@@ -138,7 +138,7 @@ static ckpt_status get_files(ckpt_str range, const char *label, ckpt__arena *a, 
     ckpt__json_start(&j, range.data, range.size, DEPTH, label);
     ckpt_status status = ckpt__json_expect(&j, CKPT__JSON_ARRAY, err);
     while (status == CKPT_OK) {
-        ckpt__json peek = j;                         /* an element begins here, or the array ends */
+        ckpt__json peek = j; /* an element begins here, or the array ends */
         ckpt_str element;
         if (ckpt__json_next(&peek, err) == CKPT__JSON_ARRAY_END)
             break;
@@ -159,7 +159,7 @@ static ckpt_status get_files(ckpt_str range, const char *label, ckpt__arena *a, 
 ckpt_status ckpt__manifest_read(const char *text, size_t size, const char *label, ckpt__arena *a, ckpt__manifest *out,
                                 ckpt_error *err)
 {
-    static const char *const keys[] = { "manifest", "step", "world", "rank", "files", "ckpt.crc32", "time", "save" };
+    static const char *const keys[] = {"manifest", "step", "world", "rank", "files", "ckpt.crc32", "time", "save"};
     ckpt_str range[8];
     int64_t version = 0;
     memset(out, 0, sizeof *out);

@@ -53,7 +53,8 @@ static ckpt_status find_elsewhere(ckpt__native_reader *r, ckpt_error *err)
         }
     }
     if (put >= 0 && missing &&
-        !ckpt__report_add(x->findings, CKPT_SEVERITY_WARNING, "tensor-elsewhere", NULL, "open the directory, not one file of it",
+        !ckpt__report_add(x->findings, CKPT_SEVERITY_WARNING, "tensor-elsewhere", NULL,
+                          "open the directory, not one file of it",
                           "values refer to tensors that lie in another file of the checkpoint: %zu", missing))
         put = -1;
     ckpt__hash_free(names);
@@ -64,8 +65,8 @@ static ckpt_status find_elsewhere(ckpt__native_reader *r, ckpt_error *err)
  * then has a record for each: so records are found by name where the value's own has another. */
 typedef struct paths {
     ckpt__index *x;
-    ckpt__hash *names;            /* made when first needed */
-    uint64_t names_left;          /* bytes that the names of values may still have */
+    ckpt__hash *names;   /* made when first needed */
+    uint64_t names_left; /* bytes that the names of values may still have */
     ckpt_error *err;
 } paths;
 
@@ -109,7 +110,7 @@ static int set_path(void *ctx, const ckpt_visit *visit)
         if (text.data && !(keys[i].text = ckpt__arena_str(p->x->arena, text.data, text.size)).data)
             return CKPT_E_NO_MEMORY;
     }
-    info->path = (ckpt_path){ keys, visit->path.count };
+    info->path = (ckpt_path){keys, visit->path.count};
     return 0;
 }
 
@@ -119,7 +120,7 @@ static ckpt_status set_paths(const ckpt__native_reader *r, ckpt_error *err)
     uint64_t size = 0;
     for (size_t i = 0; i < r->source->count; i++)
         size += r->source->files[i].size;
-    paths p = { .x = r->index, .names_left = ckpt__names_limit(size), .err = err };
+    paths p = {.x = r->index, .names_left = ckpt__names_limit(size), .err = err};
     int status = p.x->root ? ckpt_value_walk(p.x->root, ckpt__visits_limit(size), set_path, &p, err) : 0;
     ckpt__hash_free(p.names);
     return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "paths", 0) : (ckpt_status)status;
@@ -127,7 +128,7 @@ static ckpt_status set_paths(const ckpt__native_reader *r, ckpt_error *err)
 
 static ckpt_status read_one(const ckpt__read_request *request, ckpt__native_reader *r, ckpt_error *err)
 {
-    const ckpt_str none = { NULL, 0 };
+    const ckpt_str none = {NULL, 0};
     ckpt_status status;
     if (request->file == CKPT__WHOLE_DIRECTORY)
         status = ckpt__native_read_step(r, err);
@@ -145,11 +146,14 @@ static ckpt_status read_one(const ckpt__read_request *request, ckpt__native_read
 
 static ckpt__native_reader new_reader(const ckpt__read_request *request)
 {
-    return (ckpt__native_reader){ .source = request->source, .index = ckpt__index_new(ckpt__known_limit(0, false)),
-                                  .salvage = request->salvage, .survey = request->survey };
+    return (ckpt__native_reader){.source = request->source,
+                                 .index = ckpt__index_new(ckpt__known_limit(0, false)),
+                                 .salvage = request->salvage,
+                                 .survey = request->survey};
 }
 
-static ckpt_status give(const ckpt__read_request *request, ckpt__index *x, ckpt_status status, ckpt__index **out, ckpt_error *err)
+static ckpt_status give(const ckpt__read_request *request, ckpt__index *x, ckpt_status status, ckpt__index **out,
+                        ckpt_error *err)
 {
     if (status < 0) {
         status = ckpt__index_refused(x, status, request->source->path, err);
@@ -175,7 +179,8 @@ static ckpt_status native_read(const ckpt__read_request *request, ckpt__index **
     ckpt__native_reader r = new_reader(request);
     if (!r.index)
         return ckpt__fail_memory(err, "index", 0);
-    bool several = request->file == CKPT__WHOLE_DIRECTORY && request->source->also_count && ckpt__native_has_ranks(request->source);
+    bool several = request->file == CKPT__WHOLE_DIRECTORY && request->source->also_count &&
+                   ckpt__native_has_ranks(request->source);
     ckpt_status status = several ? ckpt__native_read_ranks(request, r.index, err) : read_one(request, &r, err);
     return give(request, r.index, status, out, err);
 }
@@ -186,10 +191,18 @@ static int native_or_step_bid(const ckpt__probe *probe)
 }
 
 const ckpt__format ckpt__format_native = {
-    .name = "ckpt", .suffix = ".safetensors",
-    .bid = native_or_step_bid, .read = native_read, .write = ckpt__native_write,
+    .name = "ckpt",
+    .suffix = ".safetensors",
+    .bid = native_or_step_bid,
+    .read = native_read,
+    .write = ckpt__native_write,
     .family = CKPT__FAMILY_NATIVE,
-    .canonical = true, .bound = true, .joins_files = true, .has_manifest = true, .keeps_torch = true, .parts_alone = true,
+    .canonical = true,
+    .bound = true,
+    .joins_files = true,
+    .has_manifest = true,
+    .keeps_torch = true,
+    .parts_alone = true,
 };
 
 /* A foreign "ckpt" in the metadata is only ours when it looks like our document. */

@@ -22,8 +22,9 @@ enum {
     CKPT__NATIVE_CRC_AT = 8 + sizeof CKPT__NATIVE_START - 1,
     CKPT__NATIVE_PREFIX = CKPT__NATIVE_CRC_AT + 8 + sizeof CKPT__NATIVE_NEXT - 1,
     CKPT__NATIVE_MARKER_ERRORS = 2, /* that still make a file ours */
-    CKPT__NATIVE_MAJOR = 1, CKPT__NATIVE_MINOR = 1,
-    CKPT__NATIVE_DEPTH = 16       /* of the document outside its value tree */
+    CKPT__NATIVE_MAJOR = 1,
+    CKPT__NATIVE_MINOR = 1,
+    CKPT__NATIVE_DEPTH = 16 /* of the document outside its value tree */
 };
 
 static inline bool ckpt__has_prefix(ckpt_str s, const char *prefix)
@@ -53,14 +54,18 @@ ckpt_status ckpt__native_records(const ckpt__write_request *request, size_t **re
 /* What one or several files are read into. Two files of a step share one reader, so that a value tree can name a tensor of the
  * other file. */
 typedef struct ckpt__native_reader {
-    ckpt__source *source;         /* borrowed */
-    ckpt__index *index;           /* borrowed: that is filled */
-    bool salvage;                 /* what is not there is marked so; a value tree that is not all there is left out */
-    size_t root;                  /* of the source, where `rooted`: one rank's directory of several */
+    ckpt__source *source; /* borrowed */
+    ckpt__index *index;   /* borrowed: that is filled */
+    bool salvage;         /* what is not there is marked so; a value tree that is not all there is left out */
+    size_t root;          /* of the source, where `rooted`: one rank's directory of several */
     bool rooted;
-    bool survey;                  /* of a step: a file that is damaged is a finding, and the others are read */
+    bool survey; /* of a step: a file that is damaged is a finding, and the others are read */
     /* TENSOR values whose tensor is in another file, by its name: bound when all files are read. Heap. */
-    struct { ckpt_value *value; ckpt_str name; } *elsewhere; size_t elsewhere_count, elsewhere_capacity;
+    struct {
+        ckpt_value *value;
+        ckpt_str name;
+    } * elsewhere;
+    size_t elsewhere_count, elsewhere_capacity;
 } ckpt__native_reader;
 /* Appends the tensors of one file. *step: its own (-1: none). name: for info.file, data NULL in a single file. */
 ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_str name, int64_t *step,

@@ -15,16 +15,21 @@ enum { RANKS_MOST = 65536, MANIFEST_BYTES = 1 << 20 };
 /* One rank's directory. */
 typedef struct share {
     ckpt__manifest manifest;
-    size_t root;                  /* of the source */
-    ckpt__index *index;           /* until it is absorbed */
-    char name[32];                /* "rank-00003" */
+    size_t root;        /* of the source */
+    ckpt__index *index; /* until it is absorbed */
+    char name[32];      /* "rank-00003" */
 } share;
 
 typedef struct ranks {
     const ckpt__read_request *request;
-    share *all; size_t count;     /* sorted by rank */
-    ckpt__hash *names;            /* of all tensors: the number of the name */
-    struct name { const ckpt__tensor *first; bool differs; } *held; size_t held_count;
+    share *all;
+    size_t count;      /* sorted by rank */
+    ckpt__hash *names; /* of all tensors: the number of the name */
+    struct name {
+        const ckpt__tensor *first;
+        bool differs;
+    } * held;
+    size_t held_count;
     size_t replicated, renamed;
 } ranks;
 
@@ -48,15 +53,16 @@ static ckpt_status read_manifest(const ranks *r, share *one, ckpt__arena *arena,
 {
     ckpt__source *s = r->request->source;
     const char *path = ckpt__source_root(s, one->root);
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     uint32_t file;
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = ckpt__source_add_at(s, one->root, "checkpoint.json", &file, &why);
     if (status < 0) {
         if (err)
             *err = why;
-        return why.sys_errno == ENOENT ? ckpt__fail(err, CKPT_E_MISMATCH, path, "it holds no checkpoint.json, as the others do: it is no "
-                                                                               "rank's part of this checkpoint")
+        return why.sys_errno == ENOENT ? ckpt__fail(err, CKPT_E_MISMATCH, path,
+                                                    "it holds no checkpoint.json, as the others do: it is no "
+                                                    "rank's part of this checkpoint")
                                        : status;
     }
     status = ckpt__source_slurp(s, file, MANIFEST_BYTES, &text, err);
@@ -75,11 +81,12 @@ static int by_rank(const void *a, const void *b)
     return (x->root > y->root) - (x->root < y->root);
 }
 
-static ckpt_status two_checkpoints(const ranks *r, const share *a, const share *b, const char *what, int64_t x, int64_t y, ckpt_error *err)
+static ckpt_status two_checkpoints(const ranks *r, const share *a, const share *b, const char *what, int64_t x,
+                                   int64_t y, ckpt_error *err)
 {
     return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__source_root(r->request->source, b->root),
-                      "its %s is %" PRId64 ", and that of %s is %" PRId64 ": these are not the parts of one checkpoint", what, y,
-                      ckpt__source_root(r->request->source, a->root), x);
+                      "its %s is %" PRId64 ", and that of %s is %" PRId64 ": these are not the parts of one checkpoint",
+                      what, y, ckpt__source_root(r->request->source, a->root), x);
 }
 
 /* One save, and every rank of it once. The same directory given twice, or a copy of it, counts once. */
@@ -99,22 +106,25 @@ static ckpt_status check_ranks(ranks *r, ckpt_error *err)
             continue;
         if (before && before->rank == m->rank)
             return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__source_root(s, r->all[i].root),
-                              "it is of rank %" PRId64 " of %" PRId64 ", and so is %s, with other bytes: these are not the parts of one "
+                              "it is of rank %" PRId64 " of %" PRId64
+                              ", and so is %s, with other bytes: these are not the parts of one "
                               "checkpoint",
                               m->rank, m->world, ckpt__source_root(s, r->all[kept - 1].root));
         if (m->save != first->save)
             return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__source_root(s, r->all[i].root),
-                              "it is of another save of step %" PRId64 " than %s: these are not the parts of one checkpoint", m->step,
-                              ckpt__source_root(s, r->all[0].root));
+                              "it is of another save of step %" PRId64
+                              " than %s: these are not the parts of one checkpoint",
+                              m->step, ckpt__source_root(s, r->all[0].root));
         r->all[kept++] = r->all[i];
     }
     r->count = kept;
     for (size_t i = 0; i < r->count; i++)
         if (r->all[i].manifest.rank != (int64_t)i || (i + 1 == r->count && (int64_t)i + 1 < first->world))
             return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__source_root(s, r->all[i].root),
-                              "rank %zu of %" PRId64 " is missing: give the directory of that rank too (%s is of rank %" PRId64 ")",
-                              r->all[i].manifest.rank != (int64_t)i ? i : i + 1, first->world, ckpt__source_root(s, r->all[i].root),
-                              r->all[i].manifest.rank);
+                              "rank %zu of %" PRId64
+                              " is missing: give the directory of that rank too (%s is of rank %" PRId64 ")",
+                              r->all[i].manifest.rank != (int64_t)i ? i : i + 1, first->world,
+                              ckpt__source_root(s, r->all[i].root), r->all[i].manifest.rank);
     return CKPT_OK;
 }
 
@@ -167,10 +177,10 @@ static bool owner_differs(const ranks *r, const ckpt_tensor_info *t)
 /* "rank-00003." before a name; data NULL: no memory. */
 static ckpt_str of_rank(const share *one, ckpt_str name, ckpt__arena *arena)
 {
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     ckpt__buf_printf(&text, "%s.", one->name);
     ckpt__buf_add(&text, name.data, name.size);
-    ckpt_str out = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(arena, text.data, text.size);
+    ckpt_str out = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(arena, text.data, text.size);
     ckpt__buf_free(&text);
     return out;
 }
@@ -195,9 +205,9 @@ static ckpt_status give_names(ranks *r, ckpt__arena *arena, ckpt_error *err)
         for (size_t k = 0; k < x->tensor_count; k++) {
             ckpt_tensor_info *t = &x->tensors[k].info;
             const struct name *name = name_of(r, &x->tensors[k]);
-            ckpt__buf text = { 0 };
+            ckpt__buf text = {0};
             ckpt__buf_printf(&text, "%s/%s", r->all[i].name, t->file.data ? t->file.data : "");
-            t->file = text.failed ? (ckpt_str){ NULL, 0 } : ckpt__arena_str(arena, text.data, text.size);
+            t->file = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(arena, text.data, text.size);
             ckpt__buf_free(&text);
             bool lost = !t->file.data;
             if (owner_differs(r, t)) {
@@ -219,13 +229,17 @@ static ckpt_status give_names(ranks *r, ckpt__arena *arena, ckpt_error *err)
 /* ---- values */
 
 /* The values of a tree as text; false: some have none. */
-typedef struct printed { ckpt__buf text; bool whole; } printed;
+typedef struct printed {
+    ckpt__buf text;
+    bool whole;
+} printed;
 
 static int print_value(void *ctx, const ckpt_visit *visit)
 {
     printed *p = ctx;
     const ckpt_value *v = visit->value;
-    bool plain = v->kind == CKPT_V_NONE || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_STR;
+    bool plain = v->kind == CKPT_V_NONE || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT ||
+                 v->kind == CKPT_V_STR;
     p->whole = p->whole && (plain || v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
     ckpt__buf_add(&p->text, visit->name.data, visit->name.size);
     ckpt__buf_printf(&p->text, " %d ", (int)v->kind);
@@ -237,9 +251,10 @@ static int print_value(void *ctx, const ckpt_visit *visit)
 
 static bool same_values(const ckpt_value *a, const ckpt_value *b)
 {
-    printed x = { .whole = true }, y = { .whole = true };
+    printed x = {.whole = true}, y = {.whole = true};
     bool same = !a && !b;
-    if (a && b && ckpt_value_walk(a, 0, print_value, &x, NULL) == 0 && ckpt_value_walk(b, 0, print_value, &y, NULL) == 0)
+    if (a && b && ckpt_value_walk(a, 0, print_value, &x, NULL) == 0 &&
+        ckpt_value_walk(b, 0, print_value, &y, NULL) == 0)
         same = x.text.size == y.text.size && (x.text.size == 0 || memcmp(x.text.data, y.text.data, x.text.size) == 0);
     ckpt__buf_free(&x.text);
     ckpt__buf_free(&y.text);
@@ -274,13 +289,16 @@ static ckpt_status join_values(const ranks *r, const ckpt_value *const *roots, c
 
 /* ---- tensors that several ranks hold */
 
-typedef struct renumber { const size_t *to; size_t count; } renumber;
-static const size_t away = SIZE_MAX / 2;      /* a value that is reached twice is changed once */
+typedef struct renumber {
+    const size_t *to;
+    size_t count;
+} renumber;
+static const size_t away = SIZE_MAX / 2; /* a value that is reached twice is changed once */
 
 static int change_number(void *ctx, const ckpt_visit *visit)
 {
     const renumber *n = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value;     /* the tree is the index's own */
+    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
     if (v->kind == CKPT_V_TENSOR && n->to && v->tensor < n->count)
         v->tensor = n->to[v->tensor] + away;
     else if (v->kind == CKPT_V_TENSOR && !n->to && v->tensor >= away)
@@ -290,7 +308,8 @@ static int change_number(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status list_once(ranks *r, ckpt__index *x, ckpt_error *err)
 {
-    size_t *to = calloc(x->tensor_count + 1, sizeof *to), *first = malloc((r->held_count + 1) * sizeof *first), kept = 0, number;
+    size_t *to = calloc(x->tensor_count + 1, sizeof *to), *first = malloc((r->held_count + 1) * sizeof *first),
+           kept = 0, number;
     if (!to || !first) {
         free(to);
         free(first);
@@ -298,7 +317,7 @@ static ckpt_status list_once(ranks *r, ckpt__index *x, ckpt_error *err)
     }
     for (size_t i = 0; i < r->held_count; i++)
         first[i] = SIZE_MAX;
-    renumber there = { to, x->tensor_count }, back = { NULL, 0 };
+    renumber there = {to, x->tensor_count}, back = {NULL, 0};
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt_str name = x->tensors[i].info.name;
         bool known = ckpt__hash_get(r->names, name.data, name.size, &number) && !r->held[number].differs;
@@ -323,10 +342,11 @@ static ckpt_status list_once(ranks *r, ckpt__index *x, ckpt_error *err)
 
 static ckpt_status note_ranks(const ranks *r, ckpt__index *x, ckpt_error *err)
 {
-    if (ckpt__report_add(x->findings, CKPT_SEVERITY_NOTE, "ranks-joined", NULL, NULL,
-                         "%zu ranks' parts of one save: %zu tensors that another rank holds too are listed once, %zu that differ between "
-                         "ranks under one name have their rank before it (rank-00000.NAME)",
-                         r->count, r->replicated, r->renamed))
+    if (ckpt__report_add(
+            x->findings, CKPT_SEVERITY_NOTE, "ranks-joined", NULL, NULL,
+            "%zu ranks' parts of one save: %zu tensors that another rank holds too are listed once, %zu that differ between "
+            "ranks under one name have their rank before it (rank-00000.NAME)",
+            r->count, r->replicated, r->renamed))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
 }
@@ -343,7 +363,7 @@ static ckpt_status join(ranks *r, ckpt__index *into, ckpt_error *err)
     }
     for (size_t i = 0; status == CKPT_OK && i < r->count; i++) {
         ckpt__index *part = r->all[i].index;
-        ckpt_str none = { NULL, 0 };
+        ckpt_str none = {NULL, 0};
         r->all[i].index = NULL;
         status = ckpt__index_absorb(into, part, none, err);
         roots[i] = part->root;
@@ -360,9 +380,10 @@ static ckpt_status join(ranks *r, ckpt__index *into, ckpt_error *err)
 
 ckpt_status ckpt__native_read_ranks(const ckpt__read_request *request, ckpt__index *into, ckpt_error *err)
 {
-    ranks r = { .request = request, .count = ckpt__source_roots(request->source) };
+    ranks r = {.request = request, .count = ckpt__source_roots(request->source)};
     if (r.count > RANKS_MOST)
-        return ckpt__fail(err, CKPT_E_LIMIT, request->source->path, "%zu directories are more than %d", r.count, RANKS_MOST);
+        return ckpt__fail(err, CKPT_E_LIMIT, request->source->path, "%zu directories are more than %d", r.count,
+                          RANKS_MOST);
     r.all = calloc(r.count, sizeof *r.all);
     ckpt_status status = r.all ? CKPT_OK : ckpt__fail_memory(err, "ranks", r.count);
     for (size_t i = 0; status == CKPT_OK && i < r.count; i++) {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 enum { VERSION, REQUIRES, STEP, DTYPES, NAMES, ALIASES, COLUMNS, CRC32, ROOT, MEMBERS };
-static const char *const member_names[MEMBERS] = { "version", "requires", "step",    "dtypes", "names",
-                                                   "aliases", "columns",  "crc32", "root" };
+static const char *const member_names[MEMBERS] = {"version", "requires", "step",  "dtypes", "names",
+                                                  "aliases", "columns",  "crc32", "root"};
 
 enum { NDIM_MAX = 1024 };
 
@@ -18,10 +18,10 @@ typedef struct native_file {
     char label[256];
     ckpt__st_header h;
     ckpt_str member[MEMBERS];
-    size_t storages, records;     /* of the index, before this file */
-    size_t users, count;          /* records of this file without and with aliases */
+    size_t storages, records; /* of the index, before this file */
+    size_t users, count;      /* records of this file without and with aliases */
     size_t blob_count;
-    size_t *blob_entry;           /* blob -> 1 + its entry; 0: there is none, or it was taken */
+    size_t *blob_entry; /* blob -> 1 + its entry; 0: there is none, or it was taken */
 } native_file;
 
 /* ---- the marker and the checksum */
@@ -121,14 +121,14 @@ static ckpt_status check_version(native_file *f, ckpt_error *err)
 static ckpt_status check_requires(native_file *f, ckpt_error *err)
 {
     ckpt__json j;
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     char text[96];
     if (!f->member[REQUIRES].data)
         return CKPT_OK;
     start(f, REQUIRES, &j);
     ckpt_status status = ckpt__json_expect(&j, CKPT__JSON_ARRAY, err);
     if (status == CKPT_OK && ckpt__json_next(&j, err) != CKPT__JSON_ARRAY_END) {
-        ckpt_str item = { NULL, 0 };
+        ckpt_str item = {NULL, 0};
         if (j.event == CKPT__JSON_STRING)
             item = ckpt__json_text(&j, &scratch);
         status = item.data
@@ -209,8 +209,8 @@ static ckpt_status add_entries(native_file *f, ckpt_error *err)
 static ckpt_status get_crcs(native_file *f, ckpt_error *err)
 {
     ckpt__json j;
-    ckpt__buf scratch = { 0 };
-    ckpt_str digits = { NULL, 0 };
+    ckpt__buf scratch = {0};
+    ckpt_str digits = {NULL, 0};
     if (!f->member[CRC32].data)
         return wrong(f, err, "no \"crc32\"");
     start(f, CRC32, &j);
@@ -261,7 +261,7 @@ static ckpt_status get_sizes(native_file *f, ckpt__json *j, const int64_t **out,
 
 static ckpt_status get_dtype(native_file *f, ckpt__json *j, ckpt_dtype *out, ckpt_error *err)
 {
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt_str s;
     char name[32] = "";
     ckpt_status status = ckpt__json_string(j, &scratch, &s, err);
@@ -316,9 +316,9 @@ static ckpt_status get_true_dtype(native_file *f, ckpt__json *j, ckpt_error *err
 
 static ckpt_status get_true_name(native_file *f, ckpt__json *j, ckpt_error *err)
 {
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     size_t record;
-    ckpt_str hex = { NULL, 0 };
+    ckpt_str hex = {NULL, 0};
     ckpt_status status = get_record(f, j, &record, err);
     if (status == CKPT_OK)
         status = ckpt__json_string(j, &scratch, &hex, err);
@@ -328,7 +328,7 @@ static ckpt_status get_true_name(native_file *f, ckpt__json *j, ckpt_error *err)
     else if (status == CKPT_OK && !ckpt__hex_get(hex.data, hex.size, name))
         status = wrong(f, err, "a true name that is not hexadecimal");
     else if (status == CKPT_OK) {
-        f->x->tensors[record].info.name = (ckpt_str){ name, hex.size / 2 };
+        f->x->tensors[record].info.name = (ckpt_str){name, hex.size / 2};
         f->x->storages[f->x->tensors[record].pieces[0].storage].name = f->x->tensors[record].info.name;
     }
     ckpt__buf_free(&scratch);
@@ -345,7 +345,7 @@ typedef struct alias {
 
 static ckpt_status parse_alias(native_file *f, ckpt__json *j, alias *a, ckpt_error *err)
 {
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     uint32_t strides = 0;
     ckpt_status status = ckpt__json_string(j, &scratch, &a->name, err);
     if (status == CKPT_OK && !(a->name = ckpt__arena_str(f->x->arena, a->name.data, a->name.size)).data)
@@ -369,7 +369,7 @@ static ckpt_status parse_alias(native_file *f, ckpt__json *j, alias *a, ckpt_err
 /* ["name",of,"float32",offset,[shape],[strides]]; of -1 has no data: a tensor on the meta device. */
 static ckpt_status get_alias(native_file *f, ckpt__json *j, ckpt_error *err)
 {
-    alias a = { .of = -1 };
+    alias a = {.of = -1};
     uint64_t numel;
     ckpt_status status = parse_alias(f, j, &a, err);
     if (status < 0)
@@ -470,7 +470,7 @@ static ckpt_status value_blob(void *ctx, int64_t number, ckpt_dtype *dtype, cons
 
 static ckpt_status get_root(native_file *f, ckpt_error *err)
 {
-    const ckpt__values_reader hooks = { value_tensor, value_blob, f, f->x->arena };
+    const ckpt__values_reader hooks = {value_tensor, value_blob, f, f->x->arena};
     if (!f->member[ROOT].data)
         return CKPT_OK;
     if (f->x->root)
@@ -493,7 +493,7 @@ static ckpt_status read_document(native_file *f, int64_t *step, ckpt_error *err)
 {
     const ckpt__st_metadata *m = ckpt__st_find(&f->h, "ckpt");
     if (!m)
-        return wrong(f, err, "it is missing");       /* cannot be: the marker holds its key */
+        return wrong(f, err, "it is missing"); /* cannot be: the marker holds its key */
     ckpt_status status = ckpt__json_split(m->value.data, m->value.size, CKPT__JSON_DEPTH, "ckpt document", member_names,
                                           f->member, MEMBERS, err);
     if (status == CKPT_OK)
@@ -532,8 +532,7 @@ static void finish_records(native_file *f, ckpt_str name)
 ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_str name, int64_t *step, ckpt_error *err)
 {
     native_file f = {
-        .r = r, .x = r->index, .file = file, .storages = r->index->storage_count, .records = r->index->tensor_count
-    };
+        .r = r, .x = r->index, .file = file, .storages = r->index->storage_count, .records = r->index->tensor_count};
     uint64_t size = r->source->files[file].size;
     f.h.salvage = r->salvage;
     ckpt__source_label(r->source, file, f.label, sizeof f.label);

@@ -14,22 +14,23 @@ int ckpt__native_bid_step(const ckpt__probe *probe)
 {
     struct stat st;
     if (probe->dirfd < 0)
-        return 0;                                /* several files */
+        return 0; /* several files */
     if (fstatat(probe->dirfd, MANIFEST, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : 90;         /* the reading says what is wrong with it */
+        return errno == ENOENT ? 0 : 90; /* the reading says what is wrong with it */
     return S_ISREG(st.st_mode) ? 90 : 0;
 }
 
 static ckpt_status add(ckpt__native_reader *r, const char *name, uint32_t *file, ckpt_error *err)
 {
-    return r->rooted ? ckpt__source_add_at(r->source, r->root, name, file, err) : ckpt__source_add(r->source, name, file, err);
+    return r->rooted ? ckpt__source_add_at(r->source, r->root, name, file, err)
+                     : ckpt__source_add(r->source, name, file, err);
 }
 
 static ckpt_status read_manifest(ckpt__native_reader *r, ckpt__manifest *m, ckpt_error *err)
 {
     char label[256];
     uint32_t file;
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     ckpt_status status = add(r, MANIFEST, &file, err);
     if (status < 0)
         return status;
@@ -52,7 +53,7 @@ static ckpt_status read_member(ckpt__native_reader *r, const ckpt__manifest *m, 
     ckpt_status status = add(r, mf->name.data, &file, err);
     if (status == CKPT_E_SYSTEM || status == CKPT_E_NOT_FOUND) {
         ckpt__error_prefix(err, "the manifest names '%s'", mf->name.data);
-        if (err && err->sys_errno == ENOENT)         /* the directory is incomplete: that is damage */
+        if (err && err->sys_errno == ENOENT) /* the directory is incomplete: that is damage */
             err->status = status = CKPT_E_DAMAGED;
     }
     if (status < 0)
@@ -84,8 +85,8 @@ static ckpt_status note_lost(ckpt__native_reader *r, const ckpt__manifest_file *
 }
 
 /* A survey goes on without the file: nothing of it stays in the index. */
-static ckpt_status pass_over(ckpt__native_reader *r, const char *name, size_t tensors, size_t storages, size_t elsewhere,
-                             const ckpt_error *why, ckpt_error *err)
+static ckpt_status pass_over(ckpt__native_reader *r, const char *name, size_t tensors, size_t storages,
+                             size_t elsewhere, const ckpt_error *why, ckpt_error *err)
 {
     r->index->tensor_count = tensors;
     r->index->storage_count = storages;
@@ -119,7 +120,7 @@ static ckpt_status check_names(const ckpt__native_reader *r, ckpt_error *err)
 
 ckpt_status ckpt__native_read_step(ckpt__native_reader *r, ckpt_error *err)
 {
-    ckpt__manifest m = { .step = -1 };
+    ckpt__manifest m = {.step = -1};
     ckpt_status status = read_manifest(r, &m, err);
     for (size_t i = 0; status == CKPT_OK && i < m.count; i++) {
         size_t before = r->index->tensor_count, storages = r->index->storage_count, elsewhere = r->elsewhere_count;

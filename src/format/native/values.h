@@ -18,8 +18,8 @@
 #include "model/index.h"
 
 enum {
-    CKPT__BLOB_BYTES = 64,        /* bytes longer than this become blobs */
-    CKPT__BLOB_NUMBERS = 32       /* lists and tuples of at least so many numbers, too */
+    CKPT__BLOB_BYTES = 64,  /* bytes longer than this become blobs */
+    CKPT__BLOB_NUMBERS = 32 /* lists and tuples of at least so many numbers, too */
 };
 
 typedef struct ckpt__values_writer {
@@ -28,7 +28,7 @@ typedef struct ckpt__values_writer {
     /* Takes a blob of U8, I64 or F64; data lives as long as the tree or the arena. */
     ckpt_status (*blob)(void *ctx, ckpt_dtype dtype, const char *data, size_t size, uint64_t *number, ckpt_error *err);
     void *ctx;
-    ckpt__arena *arena;           /* for the elements of lists that become blobs */
+    ckpt__arena *arena; /* for the elements of lists that become blobs */
 } ckpt__values_writer;
 /* Appends the text to out. CKPT_E_LIMIT: nested too deeply for the format. */
 ckpt_status ckpt__values_write(const ckpt_value *root, const ckpt__values_writer *w, ckpt__buf *out, ckpt_error *err);
@@ -39,7 +39,7 @@ typedef struct ckpt__values_reader {
     /* The bytes of a blob, in the arena; each may be asked for once. */
     ckpt_status (*blob)(void *ctx, int64_t number, ckpt_dtype *dtype, const char **data, size_t *size, ckpt_error *err);
     void *ctx;
-    ckpt__arena *arena;           /* of the values; its limit is what bounds them */
+    ckpt__arena *arena; /* of the values; its limit is what bounds them */
 } ckpt__values_reader;
 ckpt_status ckpt__values_read(const char *text, size_t size, const ckpt__values_reader *r, const ckpt_value **root,
                               ckpt_error *err);

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SMALL_FROM = -16, SMALL_TO = 256 };       /* integers of which one value each is enough */
+enum { SMALL_FROM = -16, SMALL_TO = 256 }; /* integers of which one value each is enough */
 
 typedef struct frame {
     ckpt_value *v;
-    size_t base;                  /* of its children on the stack: values, or key and value in turn */
+    size_t base; /* of its children on the stack: values, or key and value in turn */
     bool object;
 } frame;
 
@@ -18,9 +18,12 @@ typedef struct reader {
     const ckpt__values_reader *hooks;
     ckpt__json j;
     ckpt__buf text;
-    const ckpt_value **stack; size_t count, capacity;
-    frame *frames; size_t depth, frame_capacity;
-    ckpt_value **ids; size_t id_count, id_capacity;
+    const ckpt_value **stack;
+    size_t count, capacity;
+    frame *frames;
+    size_t depth, frame_capacity;
+    ckpt_value **ids;
+    size_t id_count, id_capacity;
     const ckpt_value *none, *truth[2], *small[SMALL_TO - SMALL_FROM];
 } reader;
 
@@ -88,7 +91,8 @@ static ckpt_status read_leaf(reader *r, ckpt_error *err)
 /* ---- objects with "$" */
 
 typedef struct members {
-    const ckpt_value *const *pairs; size_t count;    /* key and value in turn */
+    const ckpt_value *const *pairs;
+    size_t count; /* key and value in turn */
 } members;
 
 static const ckpt_value *member(const members *m, const char *key, ckpt_kind kind)
@@ -112,7 +116,7 @@ static ckpt_status get_bytes(reader *r, const members *m, ckpt_str *out, ckpt_er
         char *data = ckpt__arena_copy(r->hooks->arena, hex->text.data, hex->text.size);
         if (!data)
             return no_room(r, err);
-        *out = (ckpt_str){ data, hex->text.size / 2 };
+        *out = (ckpt_str){data, hex->text.size / 2};
         if (!ckpt__hex_get(hex->text.data, hex->text.size, data))
             return wrong(r, err, "\"hex\" is not pairs of lower-case hexadecimal digits");
         data[out->size] = '\0';
@@ -180,7 +184,7 @@ static ckpt_status get_entries(reader *r, const members *m, ckpt_value *v, ckpt_
         const ckpt_value *pair = pairs->items[i];
         if (pair->kind != CKPT_V_LIST || pair->item_count != 2)
             return wrong(r, err, "\"entries\" must be pairs of key and value");
-        entries[i] = (ckpt_entry){ pair->items[0], pair->items[1] };
+        entries[i] = (ckpt_entry){pair->items[0], pair->items[1]};
     }
     v->entries = entries;
     v->entry_count = pairs->item_count;
@@ -228,7 +232,7 @@ static ckpt_status finish_array(reader *r, const members *m, ckpt_value *v, ckpt
             return wrong(r, err, "an array's shape must be integers");
         sizes[i] = shape->items[i]->integer;
     }
-    *array = (ckpt_array){ dtype->text, sizes, (uint32_t)shape->item_count, fortran && fortran->boolean };
+    *array = (ckpt_array){dtype->text, sizes, (uint32_t)shape->item_count, fortran && fortran->boolean};
     v->array = array;
     if (!ckpt__numel(sizes, array->ndim, &numel))
         return wrong(r, err, "an array's shape is negative or too large");
@@ -240,7 +244,7 @@ static ckpt_status finish_tensor(reader *r, const members *m, ckpt_value *v, ckp
     const ckpt_value *n = member(m, "n", CKPT_V_INT), *name = member(m, "name", CKPT_V_STR);
     if (!n == !name || (n && n->integer < 0))
         return wrong(r, err, "a tensor needs either \"n\" or \"name\"");
-    return r->hooks->tensor(r->hooks->ctx, n ? n->integer : -1, name ? name->text : (ckpt_str){ NULL, 0 }, v, err);
+    return r->hooks->tensor(r->hooks->ctx, n ? n->integer : -1, name ? name->text : (ckpt_str){NULL, 0}, v, err);
 }
 
 static ckpt_status finish_container(reader *r, const members *m, ckpt_value *v, ckpt_error *err)
@@ -283,9 +287,9 @@ static ckpt_status finish_kind(reader *r, const members *m, ckpt_value *v, ckpt_
 /* `{"$":...}` is complete: fills v, or for a reference gives what it points at. */
 static ckpt_status finish_tagged(reader *r, const members *m, ckpt_value *v, const ckpt_value **result, ckpt_error *err)
 {
-    static const ckpt_kind kinds[] = { CKPT_V_INT,       CKPT_V_FLOAT, CKPT_V_STR,   CKPT_V_BYTES,
-                                       CKPT_V_BYTEARRAY, CKPT_V_LIST,  CKPT_V_TUPLE, CKPT_V_DICT,
-                                       CKPT_V_TENSOR,    CKPT_V_ARRAY, CKPT_V_CLASS, CKPT_V_OBJECT };
+    static const ckpt_kind kinds[] = {CKPT_V_INT,       CKPT_V_FLOAT, CKPT_V_STR,   CKPT_V_BYTES,
+                                      CKPT_V_BYTEARRAY, CKPT_V_LIST,  CKPT_V_TUPLE, CKPT_V_DICT,
+                                      CKPT_V_TENSOR,    CKPT_V_ARRAY, CKPT_V_CLASS, CKPT_V_OBJECT};
     const ckpt_value *tag = member(m, "$", CKPT_V_STR), *class_name = member(m, "class", CKPT_V_STR);
     char text[64];
     if (!tag)
@@ -339,7 +343,7 @@ static ckpt_status finish_object(reader *r, const frame *f, const ckpt_value **r
     if (!entries)
         return no_room(r, err);
     for (size_t i = 0; i < n / 2; i++)
-        entries[i] = (ckpt_entry){ r->stack[f->base + 2 * i], r->stack[f->base + 2 * i + 1] };
+        entries[i] = (ckpt_entry){r->stack[f->base + 2 * i], r->stack[f->base + 2 * i + 1]};
     int twice = ckpt__values_twice(entries, n / 2, &which);
     if (twice < 0)
         return no_room(r, err);
@@ -347,7 +351,7 @@ static ckpt_status finish_object(reader *r, const frame *f, const ckpt_value **r
         return ckpt__json_wrong(&r->j, err, "in the value tree: the key \"%s\" occurs twice",
                                 ckpt__escape(text, sizeof text, which.data, which.size));
     if (is_tagged(r, f)) {
-        members m = { r->stack + f->base, n };
+        members m = {r->stack + f->base, n};
         return finish_tagged(r, &m, f->v, result, err);
     }
     f->v->kind = CKPT_V_DICT;
@@ -384,7 +388,7 @@ static ckpt_status open_frame(reader *r, ckpt_error *err)
     ckpt_value *v = ckpt__value_new(r->hooks->arena, CKPT_V_NONE);
     if (!v || !ckpt__grow(&r->frames, &r->frame_capacity, r->depth + 1, sizeof *r->frames))
         return no_room(r, err);
-    r->frames[r->depth++] = (frame){ v, r->count, r->j.event == CKPT__JSON_OBJECT };
+    r->frames[r->depth++] = (frame){v, r->count, r->j.event == CKPT__JSON_OBJECT};
     return CKPT_OK;
 }
 

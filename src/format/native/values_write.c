@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 typedef struct node {
-    bool shared;                  /* reached more than once */
-    uint64_t id;                  /* 1 + its id once it was written; 0 before */
+    bool shared; /* reached more than once */
+    uint64_t id; /* 1 + its id once it was written; 0 before */
 } node;
 
 enum stage { ARGS, STATE, ITEMS, ENTRIES, DONE };
@@ -16,16 +16,18 @@ typedef struct frame {
     enum stage stage;
     size_t i;
     bool tagged;
-    unsigned levels;              /* of JSON nesting */
+    unsigned levels; /* of JSON nesting */
 } frame;
 
 typedef struct writer {
     const ckpt__values_writer *hooks;
     ckpt__buf *out;
-    ckpt__arena *arena;           /* pointers as hash keys */
+    ckpt__arena *arena; /* pointers as hash keys */
     ckpt__hash *by_pointer;
-    node *nodes; size_t node_count, node_capacity;
-    frame *frames; size_t depth, frame_capacity;
+    node *nodes;
+    size_t node_count, node_capacity;
+    frame *frames;
+    size_t depth, frame_capacity;
     unsigned levels;
     uint64_t next_id;
 } writer;
@@ -53,7 +55,8 @@ static node *node_of(const writer *w, const ckpt_value *v)
 /* ---- what is reached more than once */
 
 typedef struct worklist {
-    const ckpt_value **items; size_t count, capacity;
+    const ckpt_value **items;
+    size_t count, capacity;
 } worklist;
 
 static bool push_work(worklist *l, const ckpt_value *v)
@@ -75,7 +78,7 @@ static bool note(writer *w, const ckpt_value *v, bool *first)
         return false;
     int put = ckpt__hash_put(w->by_pointer, key, sizeof v, w->node_count, &existing);
     if (put > 0)
-        w->nodes[w->node_count++] = (node){ false, 0 };
+        w->nodes[w->node_count++] = (node){false, 0};
     else if (put == 0)
         w->nodes[existing].shared = true;
     *first = put > 0;
@@ -94,7 +97,7 @@ static bool push_children(worklist *l, const ckpt_value *v)
 
 static bool find_shared(writer *w, const ckpt_value *root)
 {
-    worklist l = { 0 };
+    worklist l = {0};
     bool ok = push_work(&l, root);
     while (ok && l.count > 0) {
         const ckpt_value *v = l.items[--l.count];
@@ -213,7 +216,7 @@ enum { FEW_KEYS = 8 };
 int ckpt__values_twice(const ckpt_entry *entries, size_t n, ckpt_str *which)
 {
     int found = 0;
-    if (n <= FEW_KEYS) {          /* most dicts: no table needed */
+    if (n <= FEW_KEYS) { /* most dicts: no table needed */
         for (size_t i = 1; i < n; i++)
             for (size_t k = 0; k < i; k++)
                 if (entries[i].key->kind == CKPT_V_STR && entries[k].key->kind == CKPT_V_STR &&
@@ -264,7 +267,7 @@ static ckpt_status push_frame(writer *w, const ckpt_value *v, bool tagged, ckpt_
                           CKPT__JSON_DEPTH - 2);
     if (!ckpt__grow(&w->frames, &w->frame_capacity, w->depth + 1, sizeof *w->frames))
         return ckpt__fail_memory(err, "values", w->depth * sizeof *w->frames);
-    w->frames[w->depth++] = (frame){ .v = v, .tagged = tagged, .levels = levels, .stage = tagged ? ARGS : ITEMS };
+    w->frames[w->depth++] = (frame){.v = v, .tagged = tagged, .levels = levels, .stage = tagged ? ARGS : ITEMS};
     w->levels += levels;
     return CKPT_OK;
 }
@@ -339,7 +342,7 @@ static ckpt_status step_items(writer *w, frame *f, ckpt_error *err)
         ckpt__buf_str(w->out, ",\"items\":[");
     if (f->i < v->item_count) {
         ckpt__buf_str(w->out, f->i ? "," : "");
-        return begin(w, v->items[f->i++], err);       /* may move the frames: f is not used again */
+        return begin(w, v->items[f->i++], err); /* may move the frames: f is not used again */
     }
     if (f->tagged)
         ckpt__buf_char(w->out, ']');
@@ -416,7 +419,7 @@ static ckpt_status step(writer *w, ckpt_error *err)
 ckpt_status ckpt__values_write(const ckpt_value *root, const ckpt__values_writer *hooks, ckpt__buf *out,
                                ckpt_error *err)
 {
-    writer w = { .hooks = hooks, .out = out, .arena = ckpt__arena_new(0), .by_pointer = ckpt__hash_new(64) };
+    writer w = {.hooks = hooks, .out = out, .arena = ckpt__arena_new(0), .by_pointer = ckpt__hash_new(64)};
     ckpt_status status = CKPT_OK;
     if (!w.arena || !w.by_pointer || !find_shared(&w, root))
         status = ckpt__fail_memory(err, "values", 0);

@@ -10,10 +10,10 @@
 
 /* What finish() needs. */
 typedef struct deferred {
-    size_t crc_at;                /* of the payloads' digits in the header */
+    size_t crc_at; /* of the payloads' digits in the header */
     size_t entries;
-    uint32_t *crcs;               /* of each entry; known ones are set */
-    size_t *entry_of;             /* segment -> ckpt__entry */
+    uint32_t *crcs;   /* of each entry; known ones are set */
+    size_t *entry_of; /* segment -> ckpt__entry */
 } deferred;
 
 static const char *shown(ckpt_str name, char *buf, size_t size)
@@ -148,7 +148,7 @@ static bool same_numbers(const ckpt__native_writer *w)
 static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, ckpt_error *err)
 {
     const ckpt_entry *kept = ckpt__native_kept(w->q->root);
-    ckpt__buf pickle = { 0 };
+    ckpt__buf pickle = {0};
     *root = w->q->root;
     if (!kept)
         return CKPT_OK;
@@ -156,17 +156,18 @@ static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, 
         w->kept = kept->value->text.data;
     if (w->q->numbered || same_numbers(w))
         return CKPT_OK;
-    ckpt_status status = ckpt__torch_kept_renumber(kept->value->text, w->record_of, w->q->index->tensor_count, &pickle, err);
+    ckpt_status status =
+        ckpt__torch_kept_renumber(kept->value->text, w->record_of, w->q->index->tensor_count, &pickle, err);
     ckpt_value *copy = ckpt__value_dict(w->recipe->arena, (*root)->entries, (*root)->entry_count);
     ckpt_value *bytes = ckpt__value_new(w->recipe->arena, CKPT_V_BYTES);
-    ckpt_str text = pickle.data ? ckpt__arena_str(w->recipe->arena, pickle.data, pickle.size) : (ckpt_str){ NULL, 0 };
+    ckpt_str text = pickle.data ? ckpt__arena_str(w->recipe->arena, pickle.data, pickle.size) : (ckpt_str){NULL, 0};
     ckpt__buf_free(&pickle);
     if (status < 0)
         return status;
     if (!copy || !bytes || !text.data)
         return ckpt__native_no_memory(w, err);
     bytes->text = text;
-    w->kept = text.data;          /* in the recipe's arena */
+    w->kept = text.data; /* in the recipe's arena */
     ((ckpt_entry *)(uintptr_t)copy->entries)[kept - (*root)->entries].value = bytes;
     copy->class_name = (*root)->class_name;
     copy->state = (*root)->state;
@@ -180,7 +181,7 @@ static ckpt_status put_root(ckpt__native_writer *w, ckpt_error *err)
     ckpt_status status = w->q->root ? number_kept(w, &root, err) : CKPT_OK;
     if (!w->q->root || status < 0)
         return status;
-    const ckpt__values_writer hooks = { put_tensor, put_blob, w, w->recipe->arena };
+    const ckpt__values_writer hooks = {put_tensor, put_blob, w, w->recipe->arena};
     ckpt__buf_str(&w->doc, ",\"root\":");
     return ckpt__values_write(root, &hooks, &w->doc, err);
 }
@@ -354,9 +355,9 @@ static ckpt_status make_recipe(ckpt__native_writer *w, deferred *d, ckpt_error *
         return ckpt__native_no_memory(w, err);
     ckpt_status status = ckpt__recipe_add(r, &w->segment_capacity, CKPT__DEFERRED, r->text.size, r->text.data, 0, err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
-        static const ckpt__segment_kind kinds[] = { [CKPT__ENTRY_USER] = CKPT__PAYLOAD,
-                                                    [CKPT__ENTRY_STORAGE] = CKPT__STORAGE,
-                                                    [CKPT__ENTRY_BLOB] = CKPT__LITERAL };
+        static const ckpt__segment_kind kinds[] = {[CKPT__ENTRY_USER] = CKPT__PAYLOAD,
+                                                   [CKPT__ENTRY_STORAGE] = CKPT__STORAGE,
+                                                   [CKPT__ENTRY_BLOB] = CKPT__LITERAL};
         const ckpt__entry *e = &w->entries[w->order[i]];
         d->crcs[i] = e->crc;
         d->entry_of[r->count] = i; /* at most w->count segments come before: an empty one takes no number */
@@ -393,7 +394,7 @@ static void free_writer(ckpt__native_writer *w)
 
 ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err)
 {
-    ckpt__native_writer w = { .q = request, .recipe = ckpt__recipe_new(), .names = ckpt__hash_new(request->count) };
+    ckpt__native_writer w = {.q = request, .recipe = ckpt__recipe_new(), .names = ckpt__hash_new(request->count)};
     deferred *d = w.recipe ? ckpt__arena_alloc(w.recipe->arena, sizeof *d) : NULL;
     ckpt_status status = d && w.names ? take_records(&w, err) : ckpt__native_no_memory(&w, err);
     if (status == CKPT_OK)
@@ -417,12 +418,12 @@ ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe 
 
 ckpt_status ckpt__native_records(const ckpt__write_request *request, size_t **record_of, ckpt_error *err)
 {
-    static const ckpt_value key = { .kind = CKPT_V_STR, .text = { CKPT__TORCH_KEY, sizeof CKPT__TORCH_KEY - 1 } };
-    static const ckpt_value bytes = { .kind = CKPT_V_BYTES };
-    const ckpt_entry kept = { &key, &bytes };
-    const ckpt_value root = { .kind = CKPT_V_DICT, .entries = &kept, .entry_count = 1 };
+    static const ckpt_value key = {.kind = CKPT_V_STR, .text = {CKPT__TORCH_KEY, sizeof CKPT__TORCH_KEY - 1}};
+    static const ckpt_value bytes = {.kind = CKPT_V_BYTES};
+    const ckpt_entry kept = {&key, &bytes};
+    const ckpt_value root = {.kind = CKPT_V_DICT, .entries = &kept, .entry_count = 1};
     ckpt__write_request q = *request;
-    ckpt__native_writer w = { .q = &q, .recipe = ckpt__recipe_new() };
+    ckpt__native_writer w = {.q = &q, .recipe = ckpt__recipe_new()};
     q.root = &root;
     ckpt_status status = take_records(&w, err);
     *record_of = status == CKPT_OK ? w.record_of : NULL;

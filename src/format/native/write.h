@@ -34,23 +34,25 @@ typedef struct ckpt__alias {
 typedef struct ckpt__native_writer {
     const ckpt__write_request *q; /* borrowed */
     ckpt__recipe *recipe;
-    ckpt__entry *entries; size_t count, capacity;              /* heap */
-    ckpt__alias *aliases; size_t alias_count, alias_capacity;  /* heap */
-    size_t *order;                /* heap: place in the data section -> number of the entry */
-    size_t *position;             /* heap: number of the entry -> place in the data section */
-    size_t *record_of;            /* tensor of the index -> 1 + its record; 0: not in this file */
-    size_t blobs, storages, users; /* users: records without the aliases */
+    ckpt__entry *entries;
+    size_t count, capacity; /* heap */
+    ckpt__alias *aliases;
+    size_t alias_count, alias_capacity; /* heap */
+    size_t *order;                      /* heap: place in the data section -> number of the entry */
+    size_t *position;                   /* heap: number of the entry -> place in the data section */
+    size_t *record_of;                  /* tensor of the index -> 1 + its record; 0: not in this file */
+    size_t blobs, storages, users;      /* users: records without the aliases */
     ckpt__hash *names;
     ckpt__buf header, doc;
     size_t crc_in_doc;
     size_t segment_capacity;
-    const char *kept;             /* that structure, where the request has it with its numbers: it is not copied */
-    bool exact;                   /* it keeps a torch file's structure: storages, offsets and strides stay as they are */
+    const char *kept; /* that structure, where the request has it with its numbers: it is not copied */
+    bool exact;       /* it keeps a torch file's structure: storages, offsets and strides stay as they are */
 } ckpt__native_writer;
 
 /* Entries and aliases of the tensors that are asked for, in the order of the request. */
 ckpt_status ckpt__native_take(ckpt__native_writer *w, ckpt_error *err);
-ckpt__entry *ckpt__native_add_entry(ckpt__native_writer *w);      /* zeroed; NULL when memory is short */
+ckpt__entry *ckpt__native_add_entry(ckpt__native_writer *w); /* zeroed; NULL when memory is short */
 /* Gives the entry the name <prefix><n>. */
 ckpt_status ckpt__native_name_own(ckpt__native_writer *w, ckpt__entry *e, const char *prefix, size_t n,
                                   ckpt_error *err);

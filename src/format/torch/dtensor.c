@@ -35,7 +35,7 @@ static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__node *placem
     if (!placement || placement->kind != CKPT__P_OBJECT)
         return false;
     bool plain = placement->u.object->callable && placement->u.object->callable->kind == CKPT__P_GLOBAL;
-    ckpt_str name = plain ? ckpt__torch_class(t, placement->u.object->callable) : (ckpt_str){ NULL, 0 };
+    ckpt_str name = plain ? ckpt__torch_class(t, placement->u.object->callable) : (ckpt_str){NULL, 0};
     if (!name.data)
         return false;
     const char *last = memrchr(name.data, '.', name.size);
@@ -53,16 +53,16 @@ static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__node *placem
 
 bool ckpt__torch_placements(ckpt__torch *t, const ckpt__node *state, ckpt_str *out)
 {
-    *out = (ckpt_str){ NULL, 0 };
+    *out = (ckpt_str){NULL, 0};
     const ckpt__node *spec = said(state, "_spec"), *list = attribute(spec, "placements");
     size_t n = ckpt__torch_length(list);
     if (n == 0 || n > MOST_PLACEMENTS)
         return true;
     const ckpt__node *mesh = attribute(spec, "mesh"), *names = attribute(mesh, "_mesh_dim_names");
     if (!names)
-        names = attribute(mesh, "mesh_dim_names");     /* before 2.9 */
+        names = attribute(mesh, "mesh_dim_names"); /* before 2.9 */
     bool named = ckpt__torch_length(names) == n, known = true;
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     for (size_t i = 0; known && i < n; i++) {
         const ckpt__node *name = named ? ckpt__torch_item(names, i) : NULL;
         ckpt__buf_str(&b, i ? ", " : "");

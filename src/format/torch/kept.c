@@ -21,8 +21,8 @@ static bool parse_key(ckpt_str key, bool *bare, size_t count, size_t *n)
 
 /* ---- reading it: what storage.c asks for */
 
-ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
-                                   ckpt_error *err)
+ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+                                   ckpt__torch_place *out, ckpt_error *err)
 {
     bool bare;
     size_t n;
@@ -42,9 +42,10 @@ static void note_strides(const ckpt__torch *t, const ckpt__torch_spec *spec, siz
 {
     const ckpt__tensor *has = &t->kept->tensors[n];
     const ckpt__piece *p = has->pieces;
-    bool same = spec->strides && spec->shape && spec->ndim == has->info.ndim && has->piece_count == 1 && spec->offset == 0 &&
-                p->offset == 0 && has->info.nbytes == t->kept->storages[p->storage].extent.size &&
-                ckpt_dtype_size(has->info.dtype) && ckpt__is_c_order(p->shape, p->strides, spec->ndim), differs = false;
+    bool same = spec->strides && spec->shape && spec->ndim == has->info.ndim && has->piece_count == 1 &&
+                spec->offset == 0 && p->offset == 0 && has->info.nbytes == t->kept->storages[p->storage].extent.size &&
+                ckpt_dtype_size(has->info.dtype) && ckpt__is_c_order(p->shape, p->strides, spec->ndim),
+         differs = false;
     for (uint32_t d = 0; same && d < spec->ndim; d++) {
         same = spec->shape[d] == p->shape[d] && spec->strides[d] >= 0;
         differs |= spec->strides[d] != p->strides[d];
@@ -63,8 +64,8 @@ static size_t number_tensors(ckpt__torch *t, const int64_t **strides)
         const ckpt__torch_spec *spec = tensor->spec;
         size_t n;
         bool bare = true;
-        if (spec->has_storage &&
-            parse_key(t->index->storages[spec->storage].name, &bare, t->kept->tensor_count, &n) && !bare) {
+        if (spec->has_storage && parse_key(t->index->storages[spec->storage].name, &bare, t->kept->tensor_count, &n) &&
+            !bare) {
             tensor->value.tensor = n;
             note_strides(t, spec, n, strides);
             continue;
@@ -91,8 +92,8 @@ static bool note_bare(const ckpt__torch *t, ckpt__index *x)
     return true;
 }
 
-ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root,
-                                  const int64_t **strides, size_t *closed, ckpt_error *err)
+ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_value **root, const int64_t **strides,
+                                  size_t *closed, ckpt_error *err)
 {
     ckpt__torch t = {.path = CKPT__TORCH_KEY, .label = CKPT__TORCH_KEY, .arena = x->arena, .kept = x};
     t.index = ckpt__index_new(0);
@@ -116,13 +117,13 @@ ckpt_status ckpt__torch_kept_tree(ckpt__index *x, ckpt_str pickle, const ckpt_va
 
 /* ---- writing it into another file */
 
-enum { DEEPEST = 8 };             /* of calls of rebuild functions: the reader's limit */
+enum { DEEPEST = 8 }; /* of calls of rebuild functions: the reader's limit */
 
 typedef struct renumber {
     const size_t *record_of;
     size_t count;
     ckpt__arena *arena;
-    ckpt__node **nodes;           /* heap: every node once, parents first */
+    ckpt__node **nodes; /* heap: every node once, parents first */
     size_t node_count, node_capacity;
 } renumber;
 
@@ -196,11 +197,12 @@ static bool drop_calls(const renumber *r)
         ckpt__node *n = r->nodes[i];
         if (!ckpt__torch_is_tensor(n))
             continue;
-        const ckpt__node *args = n->u.object->args, *first = ckpt__torch_item(args, 0), *second = ckpt__torch_item(args, 1);
+        const ckpt__node *args = n->u.object->args, *first = ckpt__torch_item(args, 0),
+                         *second = ckpt__torch_item(args, 1);
         bool gone = is_none(first), parts = first && first->kind == CKPT__P_OBJECT && ckpt__torch_length(second) >= 3;
         for (size_t k = 0; parts && k < 3; k++)
-            gone |= is_none(ckpt__torch_item(second, k));     /* of a sparse tensor */
-        if (first && first->kind == CKPT__P_GLOBAL)           /* func, type, args, state */
+            gone |= is_none(ckpt__torch_item(second, k)); /* of a sparse tensor */
+        if (first && first->kind == CKPT__P_GLOBAL)       /* func, type, args, state */
             gone |= is_none(ckpt__torch_item(ckpt__torch_item(args, 2), 0));
         if (gone)
             n->kind = CKPT__P_NONE;

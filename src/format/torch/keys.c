@@ -79,10 +79,12 @@ static bool spell_object(ckpt__torch *t, const ckpt__node *n, int depth, ckpt__b
     }
     ckpt__buf_char(b, '@');
     ckpt__buf_add(b, &n, sizeof n);
-    static const char *const mutable[] = {"OrderedDict", "Counter", "defaultdict", "set", "bytearray", "dict", "list", "deque"};
+    static const char *const mutable[] = {"OrderedDict", "Counter", "defaultdict", "set",
+                                          "bytearray",   "dict",    "list",        "deque"};
     for (size_t i = 0; o->callable->kind == CKPT__P_GLOBAL && i < sizeof mutable / sizeof *mutable; i++)
         if (ckpt__pickle_is_global(o->callable, "collections", mutable[i]) ||
-            ckpt__pickle_is_global(o->callable, "builtins", mutable[i]) || ckpt__pickle_is_global(o->callable, "__builtin__", mutable[i]))
+            ckpt__pickle_is_global(o->callable, "builtins", mutable[i]) ||
+            ckpt__pickle_is_global(o->callable, "__builtin__", mutable[i]))
             return unhashable(t, mutable[i]);
     return true;
 }
@@ -207,7 +209,8 @@ static bool all_differ(const ckpt__torch_pair *pairs, size_t n)
 }
 
 /* The number of a key among those that are kept; -1: it is new; -2: no memory. */
-static int place_of(ckpt__torch *t, ckpt__hash *texts, ckpt__hash *others, const ckpt__node *key, size_t next, size_t *at)
+static int place_of(ckpt__torch *t, ckpt__hash *texts, ckpt__hash *others, const ckpt__node *key, size_t next,
+                    size_t *at)
 {
     if (key->kind == CKPT__P_STR) {
         int put = ckpt__hash_put(texts, key->u.text.data, key->u.text.size, next, at);

@@ -8,7 +8,6 @@ enum { MAGIC_WITHIN = 32 };
 
 typedef enum kind { NO, OLD_TORCH, OLD_TAR, PICKLE, TEXT_PICKLE } kind;
 
-
 /* 0x1950a86a20f9469cfc6c as LONG1 with its STOP, behind what the protocol puts before it. */
 static bool has_magic(const unsigned char *head, size_t n)
 {
@@ -105,7 +104,8 @@ static bool is_whole_pickle(const ckpt__probe *probe)
     ckpt__arena *arena = ckpt__arena_new(ckpt__known_limit(size, false));
     unsigned char *bytes = arena ? malloc((size_t)size) : NULL;
     bool is = bytes && read_probe(in.ctx, 0, bytes, (size_t)size, &ignored) == CKPT_OK &&
-              ckpt__pickle_read(bytes, (size_t)size, "", arena, &p, &ignored) == CKPT_OK && p.end == size && p.left == 0;
+              ckpt__pickle_read(bytes, (size_t)size, "", arena, &p, &ignored) == CKPT_OK && p.end == size &&
+              p.left == 0;
     ckpt__pickle_free(&p);
     ckpt__arena_free(arena);
     free(bytes);
@@ -160,8 +160,9 @@ static ckpt_status note_legacy(ckpt__torch *t, ckpt_error *err)
     size_t n = t->index->storage_count, missing = 0;
     for (size_t i = 0; i < n; i++)
         missing += t->index->storages[i].extent.missing;
-    if (missing && !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
-                                     "the file is cut off or damaged: %zu of its %zu storages are not whole", missing, n))
+    if (missing &&
+        !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
+                          "the file is cut off or damaged: %zu of its %zu storages are not whole", missing, n))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
 }
@@ -190,7 +191,7 @@ static ckpt_status read_legacy(ckpt__torch *t, ckpt_error *err)
     if (status < 0)
         return status;
     ckpt__torch_legacy_input input = {bytes, (size_t)end, false, size};
-    ckpt__source_scattered(t->source, t->file, true);        /* each storage's number of elements */
+    ckpt__source_scattered(t->source, t->file, true); /* each storage's number of elements */
     status = ckpt__torch_legacy_open(t, &input, err);
     ckpt__source_scattered(t->source, t->file, false);
     if (status == CKPT_OK)
@@ -222,9 +223,10 @@ static ckpt_status not_a_pickle(ckpt__torch *t, const unsigned char *bytes, uint
     ckpt__arena_free(arena);
     if (!joblib)
         return status;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->label,
-                      "a joblib file with arrays between its opcodes, which this version does not read. If you trust where it "
-                      "comes from: pickle.dump(joblib.load(FILE), open('new.pkl', 'wb'))");
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, t->label,
+        "a joblib file with arrays between its opcodes, which this version does not read. If you trust where it "
+        "comes from: pickle.dump(joblib.load(FILE), open('new.pkl', 'wb'))");
 }
 
 enum { LOOK = 64 << 10 };
@@ -245,13 +247,14 @@ static ckpt_status note_pickle(ckpt__torch *t, uint64_t size, ckpt_error *err)
     static const char fix[] = "scan it before you load it";
     ckpt_report *r = t->index->findings;
     if (t->pickle.end < size &&
-        !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL, fix,
-                          "%llu bytes follow the end of the pickle; pickle.load does not look at them, and they are not read",
-                          (unsigned long long)(size - t->pickle.end)))
+        !ckpt__report_add(
+            r, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL, fix,
+            "%llu bytes follow the end of the pickle; pickle.load does not look at them, and they are not read",
+            (unsigned long long)(size - t->pickle.end)))
         return ckpt__torch_no_memory(t, err);
-    if (t->pickle.left && !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "stack-left", NULL, fix,
-                                            "the pickle makes %zu objects that belong to nothing; picklers leave none",
-                                            t->pickle.left))
+    if (t->pickle.left &&
+        !ckpt__report_add(r, CKPT_SEVERITY_WARNING, "stack-left", NULL, fix,
+                          "the pickle makes %zu objects that belong to nothing; picklers leave none", t->pickle.left))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
 }
@@ -269,10 +272,12 @@ static ckpt_status read_pickle(ckpt__torch *t, ckpt_error *err)
         status = ckpt__pickle_read_kept(bytes, (size_t)end, t->label, t->arena, &t->pickle, err);
     if (status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED)
         return is_joblib(&t->pickle) ? not_a_pickle(t, bytes, end, status, err) : status;
-    if (status == CKPT_OK && t->pickle.root->kind == CKPT__P_BIGINT && ckpt__str_is(t->pickle.root->u.text, "119547037146038801333356"))
-        return ckpt__fail(err, CKPT_E_FORMAT, t->label,
-                          "the magic number of PyTorch's format before 1.6, pickled by other opcodes than torch.save writes: torch reads "
-                          "a checkpoint behind it, any other program one number");
+    if (status == CKPT_OK && t->pickle.root->kind == CKPT__P_BIGINT &&
+        ckpt__str_is(t->pickle.root->u.text, "119547037146038801333356"))
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, t->label,
+            "the magic number of PyTorch's format before 1.6, pickled by other opcodes than torch.save writes: torch reads "
+            "a checkpoint behind it, any other program one number");
     if (status == CKPT_OK)
         status = ckpt__torch_check_late(t, err);
     if (status == CKPT_OK)
@@ -291,8 +296,9 @@ static ckpt_status read_by(const ckpt__read_request *request, reader read, ckpt_
         return ckpt__fail(err, CKPT_E_FORMAT, request->source->path, "a directory; a pickle is a file");
     char path[1024];
     ckpt__torch t = {.source = request->source, .file = request->file, .salvage = request->salvage};
-    t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
-                                                  : request->source->path;
+    t.path = t.label = request->source->directory
+                           ? ckpt__source_label(request->source, request->file, path, sizeof path)
+                           : request->source->path;
     ckpt_status status = read(&t, err);
     status = ckpt__index_refused(t.index, status, t.label, err);
     ckpt__torch_release(&t);
@@ -325,9 +331,10 @@ static ckpt_status read_legacy_format(const ckpt__read_request *request, ckpt__i
             "PyTorch's oldest format (a tar of pickle, tensors, storages), which this "
             "version does not read. Save it again: torch.save(torch.load(FILE, map_location='cpu'), 'new.pt')");
     if (k != OLD_TORCH)
-        return ckpt__fail(err, CKPT_E_FORMAT, label,
-                          "not PyTorch's format before 1.6: it does not begin with its magic number (any other pickle is the "
-                          "format 'pickle')");
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, label,
+            "not PyTorch's format before 1.6: it does not begin with its magic number (any other pickle is the "
+            "format 'pickle')");
     return read_by(request, read_legacy, out, err);
 }
 
@@ -337,12 +344,20 @@ static ckpt_status read_pickle_format(const ckpt__read_request *request, ckpt__i
 }
 
 const ckpt__format ckpt__format_torch_legacy = {
-    .name = "torch-legacy", .suffix = ".pt",
-    .bid = bid_legacy, .read = read_legacy_format,
-    .family = CKPT__FAMILY_TORCH, .has_values = true, .no_archive = true, .rewritten_as = &ckpt__format_torch,
+    .name = "torch-legacy",
+    .suffix = ".pt",
+    .bid = bid_legacy,
+    .read = read_legacy_format,
+    .family = CKPT__FAMILY_TORCH,
+    .has_values = true,
+    .no_archive = true,
+    .rewritten_as = &ckpt__format_torch,
 };
 const ckpt__format ckpt__format_pickle = {
-    .name = "pickle", .suffix = ".pkl",
-    .bid = bid_pickle, .read = read_pickle_format,
-    .family = CKPT__FAMILY_PICKLE, .has_values = true,
+    .name = "pickle",
+    .suffix = ".pkl",
+    .bid = bid_pickle,
+    .read = read_pickle_format,
+    .family = CKPT__FAMILY_PICKLE,
+    .has_values = true,
 };

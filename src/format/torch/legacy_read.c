@@ -27,7 +27,7 @@ struct ckpt__torch_legacy {
     root *roots; /* heap */
     size_t count, capacity;
     ckpt__hash *by_key; /* key -> number in `roots` */
-    uint64_t at; /* the next byte to read */
+    uint64_t at;        /* the next byte to read */
 };
 
 void ckpt__torch_legacy_free(struct ckpt__torch_legacy *l)
@@ -96,12 +96,13 @@ static ckpt_status read_head(ckpt__torch *t, ckpt_error *err)
         if (status == CKPT_OK)
             note_strange(t, &p);
         if (status == CKPT_OK && !heads[i].right(p.root))
-            status = ckpt__fail(err, CKPT_E_FORMAT, t->label, "the pickle at byte %llu is not %s", (unsigned long long)from,
-                                heads[i].what);
+            status = ckpt__fail(err, CKPT_E_FORMAT, t->label, "the pickle at byte %llu is not %s",
+                                (unsigned long long)from, heads[i].what);
         if (status == CKPT_OK && i == 2 && t->depth == 0 && (p.root->kind != CKPT__P_DICT || p.global_count) &&
-            !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "odd-sys-info", NULL, "scan it before you load it",
-                              "the third pickle of this file describes something else than a machine; torch.save writes a "
-                              "dict of numbers there"))
+            !ckpt__report_add(
+                t->index->findings, CKPT_SEVERITY_WARNING, "odd-sys-info", NULL, "scan it before you load it",
+                "the third pickle of this file describes something else than a machine; torch.save writes a "
+                "dict of numbers there"))
             status = ckpt__torch_no_memory(t, err);
         ckpt__pickle_free(&p);
     }
@@ -128,8 +129,9 @@ static ckpt_status note_root(ckpt__torch *t, const ckpt__node *p, const ckpt__to
     if (put == 1)
         l->roots[l->count++] = (root){.key = id->key, .nbytes = nbytes};
     if (l->roots[i].nbytes != nbytes)
-        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "storage %s is described twice, with %llu and with %llu bytes",
-                                shown, (unsigned long long)l->roots[i].nbytes, (unsigned long long)nbytes);
+        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err,
+                                "storage %s is described twice, with %llu and with %llu bytes", shown,
+                                (unsigned long long)l->roots[i].nbytes, (unsigned long long)nbytes);
     size_t size = ckpt_dtype_size(id->dtype);
     for (unsigned n = 0; n <= 4; n++)
         if (size == (size_t)1 << n || (size == 0 && n == 0))
@@ -147,7 +149,8 @@ static ckpt_status note_roots(ckpt__torch *t, ckpt_error *err)
             continue;
         status = ckpt__torch_parse_id(t, p, &id, err);
         if (status == CKPT_OK && id.untyped &&
-            !ckpt__torch_refuses(t, "AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'"))
+            !ckpt__torch_refuses(t,
+                                 "AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'"))
             return ckpt__torch_no_memory(t, err);
         if (status == CKPT_OK)
             status = note_root(t, p, &id, err);
@@ -166,13 +169,14 @@ static ckpt_status read_object(ckpt__torch *t, ckpt_error *err)
         return status;
     note_strange(t, &t->pickle);
     if (t->pickle.text_persid)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->label,
-                          "pickled with protocol 0: its storages are named by text that torch itself cannot load. Save it "
-                          "again without pickle_protocol=0");
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, t->label,
+            "pickled with protocol 0: its storages are named by text that torch itself cannot load. Save it "
+            "again without pickle_protocol=0");
     if (t->pickle.left && t->depth == 0 &&
         !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "stack-left", NULL, "scan it before you load it",
-                          "%s makes %zu objects that belong to nothing; torch.save does not write such pickles", t->label,
-                          t->pickle.left))
+                          "%s makes %zu objects that belong to nothing; torch.save does not write such pickles",
+                          t->label, t->pickle.left))
         return ckpt__torch_no_memory(t, err);
     return note_roots(t, err);
 }
@@ -213,11 +217,12 @@ static ckpt_status cut_off(const ckpt__torch *t, const root *r, ckpt_error *err)
     uint64_t end = l->at;
     if (!ckpt__add(end, r->nbytes, &end) || !ckpt__add(end, NUMBER_SIZE, &end))
         end = UINT64_MAX;
-    return ckpt__fail(err, CKPT_E_DAMAGED, t->label,
-                      "it ends at byte %llu; storage %s needs bytes %llu to %llu: the file is truncated; copy it again, or "
-                      "use an earlier checkpoint",
-                      (unsigned long long)l->in.size, ckpt__escape(shown, sizeof shown, r->key.data, r->key.size),
-                      (unsigned long long)l->at, (unsigned long long)end);
+    return ckpt__fail(
+        err, CKPT_E_DAMAGED, t->label,
+        "it ends at byte %llu; storage %s needs bytes %llu to %llu: the file is truncated; copy it again, or "
+        "use an earlier checkpoint",
+        (unsigned long long)l->in.size, ckpt__escape(shown, sizeof shown, r->key.data, r->key.size),
+        (unsigned long long)l->at, (unsigned long long)end);
 }
 
 /* The storage's number of elements, then its bytes, at l->at. In a salvage what is wrong or not there is marked. */
@@ -262,10 +267,11 @@ static ckpt_status find_root(ckpt__torch *t, const ckpt__node *key, root **out, 
         return ckpt__torch_fail(t, CKPT_E_FORMAT, key, err, "the list of storages holds something else than keys");
     ckpt__escape(shown, sizeof shown, key->u.text.data, key->u.text.size);
     if (!ckpt__hash_get(l->by_key, key->u.text.data, key->u.text.size, &i))
-        return ckpt__torch_fail(t, CKPT_E_FORMAT, key, err,
-                                "the list of storages has key %s, which the object does not use: where the storages behind it "
-                                "lie cannot be told",
-                                shown);
+        return ckpt__torch_fail(
+            t, CKPT_E_FORMAT, key, err,
+            "the list of storages has key %s, which the object does not use: where the storages behind it "
+            "lie cannot be told",
+            shown);
     if (l->roots[i].listed)
         return ckpt__torch_fail(t, CKPT_E_FORMAT, key, err, "the list of storages has key %s twice", shown);
     *out = &l->roots[i];
@@ -281,7 +287,8 @@ static ckpt_status check_listed(ckpt__torch *t, ckpt_error *err)
         if (r->listed)
             continue;
         if (!t->salvage)
-            return ckpt__fail(err, CKPT_E_DAMAGED, t->label, "the object uses storage %s, which is not in the list of storages",
+            return ckpt__fail(err, CKPT_E_DAMAGED, t->label,
+                              "the object uses storage %s, which is not in the list of storages",
                               ckpt__escape(shown, sizeof shown, r->key.data, r->key.size));
         r->missing = r->nbytes > 0;
         r->offset = l->in.size;
@@ -357,7 +364,8 @@ static ckpt_status note_behind(ckpt__torch *t, ckpt_error *err)
 {
     const struct ckpt__torch_legacy *l = t->legacy;
     if (l->at < l->in.size && t->depth == 0 &&
-        !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL, "scan it before you load it",
+        !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-stop", NULL,
+                          "scan it before you load it",
                           "%llu bytes follow the last storage; torch.save writes none, and nothing reads them",
                           (unsigned long long)(l->in.size - l->at)))
         return ckpt__torch_no_memory(t, err);
@@ -389,8 +397,8 @@ ckpt_status ckpt__torch_legacy_open(ckpt__torch *t, const ckpt__torch_legacy_inp
 
 /* ---- a persistent id's storage */
 
-ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
-                                     ckpt_error *err)
+ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+                                     ckpt__torch_place *out, ckpt_error *err)
 {
     struct ckpt__torch_legacy *l = t->legacy;
     size_t i = 0;
@@ -411,7 +419,9 @@ ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const 
     out->name = key;
     out->extent = (ckpt__extent){.file = t->file,
                                  .memory = l->in.memory ? l->in.bytes + r->offset + from : NULL,
-                                 .offset = l->in.memory ? 0 : there ? r->offset + from : r->offset,
+                                 .offset = l->in.memory ? 0
+                                           : there      ? r->offset + from
+                                                        : r->offset,
                                  .length = there,
                                  .size = size,
                                  .missing = there < size};

@@ -16,7 +16,7 @@ typedef struct lister {
     ckpt__hash *names;
     const ckpt_tensor_extra *last; /* of the last tensor that has no parts, but something else that few have */
     size_t listed;
-    uint64_t names_left;          /* bytes that the names of values may still have */
+    uint64_t names_left; /* bytes that the names of values may still have */
     uint64_t collisions;
     ckpt_str first_collision;
     ckpt_error *err;
@@ -54,7 +54,8 @@ static ckpt_status copy_path(ckpt__arena *a, const ckpt_visit *visit, ckpt_tenso
         return CKPT_E_NO_MEMORY;
     for (size_t i = 0; i < visit->path.count; i++) {
         keys[i] = visit->path.keys[i];
-        if (keys[i].other && keys[i].text.data && !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
+        if (keys[i].other && keys[i].text.data &&
+            !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
             return CKPT_E_NO_MEMORY;
     }
     info->path = (ckpt_path){keys, visit->path.count};
@@ -106,8 +107,8 @@ static bool set_extra(lister *l, const ckpt__torch_spec *spec, ckpt_tensor_info 
     const ckpt_tensor_extra *last = l->last;
     if (!spec->layout.data && !spec->quantizer.data && !spec->class_name.data && !spec->part_count)
         return true;
-    if (!spec->part_count && last && last->layout.data == spec->layout.data && last->quantizer.data == spec->quantizer.data &&
-        last->class_name.data == spec->class_name.data) {
+    if (!spec->part_count && last && last->layout.data == spec->layout.data &&
+        last->quantizer.data == spec->quantizer.data && last->class_name.data == spec->class_name.data) {
         info->extra = last;
         return true;
     }
@@ -196,17 +197,18 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
         list[i] = &parts[i];
         parts[i].storage_nbytes = at; /* its number in the index, until all storages are numbered */
     }
-    ckpt_tensor_extra *extra = (ckpt_tensor_extra *)(uintptr_t)l->t->index->tensors[*number].info.extra;     /* its own */
+    ckpt_tensor_extra *extra = (ckpt_tensor_extra *)(uintptr_t)l->t->index->tensors[*number].info.extra; /* its own */
     extra->parts = list;
     extra->part_count = spec->part_count;
     return CKPT_OK;
 }
 
-enum { A_NAME = 64 };             /* bytes that a table takes for a name, at most */
+enum { A_NAME = 64 }; /* bytes that a table takes for a name, at most */
 
 static ckpt_status note_collision(lister *l, ckpt_str name)
 {
-    bool room = l->listed <= l->t->tensor_count || ckpt__arena_charge(l->t->arena, A_NAME);      /* more names than tensors */
+    bool room =
+        l->listed <= l->t->tensor_count || ckpt__arena_charge(l->t->arena, A_NAME); /* more names than tensors */
     int put = room ? ckpt__hash_put(l->names, name.data, name.size, l->t->index->tensor_count, NULL) : -1;
     if (put < 0)
         return ckpt__torch_no_memory(l->t, l->err);
@@ -296,11 +298,12 @@ static ckpt_status note_dropped(ckpt__torch *t, ckpt_error *err)
     if (!first.data)
         return ckpt__torch_no_memory(t, err);
     ckpt__escape(name, sizeof name, first.data, first.size);
-    if (!ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "calls-dropped", NULL,
-                          "where the objects matter, let the program that wrote them write the copy",
-                          "the pickle makes %zu call%s for the effect alone and throws the result away, of %s first: they are not "
-                          "shown, and not written again",
-                          t->pickle.dropped, t->pickle.dropped == 1 ? "" : "s", name))
+    if (!ckpt__report_add(
+            t->index->findings, CKPT_SEVERITY_WARNING, "calls-dropped", NULL,
+            "where the objects matter, let the program that wrote them write the copy",
+            "the pickle makes %zu call%s for the effect alone and throws the result away, of %s first: they are not "
+            "shown, and not written again",
+            t->pickle.dropped, t->pickle.dropped == 1 ? "" : "s", name))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
 }
@@ -309,7 +312,8 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
 {
     uint64_t size = t->source ? t->source->files[t->file].size : t->pickle.end;
     lister l = {.t = t, .err = err, .names = ckpt__hash_new(t->tensor_count), .names_left = ckpt__names_limit(size)};
-    bool room = l.names && ckpt__arena_charge(t->arena, (uint64_t)t->tensor_count * A_NAME) && ckpt__index_reserve(t->index, 0, t->tensor_count);
+    bool room = l.names && ckpt__arena_charge(t->arena, (uint64_t)t->tensor_count * A_NAME) &&
+                ckpt__index_reserve(t->index, 0, t->tensor_count);
     ckpt_status status = room ? CKPT_OK : ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(t->index->root, ckpt__visits_limit(size), on_visit, &l, err);
@@ -331,7 +335,7 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
     }
     free(l.containers);
     free(l.closed);
-    if (status == CKPT_OK && l.listed == t->index->tensor_count)     /* no parts, which are found by name too */
+    if (status == CKPT_OK && l.listed == t->index->tensor_count) /* no parts, which are found by name too */
         t->index->by_name = l.names;
     else
         ckpt__hash_free(l.names);

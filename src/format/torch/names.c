@@ -26,11 +26,16 @@ static const struct {
 static const struct {
     const char *module, *name, *to;
 } renamed[] = {
-    {"__builtin__", "long", "builtins.int"},        {"__builtin__", "xrange", "builtins.range"},
-    {"__builtin__", "unicode", "builtins.str"},     {"__builtin__", "unichr", "builtins.chr"},
-    {"__builtin__", "reduce", "functools.reduce"},  {"__builtin__", "intern", "sys.intern"},
-    {"__builtin__", "raw_input", "builtins.input"}, {"itertools", "izip", "builtins.zip"},
-    {"itertools", "imap", "builtins.map"},          {"itertools", "ifilter", "builtins.filter"},
+    {"__builtin__", "long", "builtins.int"},
+    {"__builtin__", "xrange", "builtins.range"},
+    {"__builtin__", "unicode", "builtins.str"},
+    {"__builtin__", "unichr", "builtins.chr"},
+    {"__builtin__", "reduce", "functools.reduce"},
+    {"__builtin__", "intern", "sys.intern"},
+    {"__builtin__", "raw_input", "builtins.input"},
+    {"itertools", "izip", "builtins.zip"},
+    {"itertools", "imap", "builtins.map"},
+    {"itertools", "ifilter", "builtins.filter"},
     {"UserDict", "IterableUserDict", "collections.UserDict"},
 };
 
@@ -98,12 +103,23 @@ bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool
         const char *name;
         ckpt_dtype dtype;
     } classes[] = {
-        {"FloatStorage", CKPT_F32},      {"DoubleStorage", CKPT_F64},       {"HalfStorage", CKPT_F16},
-        {"BFloat16Storage", CKPT_BF16},  {"LongStorage", CKPT_I64},         {"IntStorage", CKPT_I32},
-        {"ShortStorage", CKPT_I16},      {"CharStorage", CKPT_I8},          {"ByteStorage", CKPT_U8},
-        {"BoolStorage", CKPT_BOOL},      {"ComplexFloatStorage", CKPT_C64}, {"ComplexDoubleStorage", CKPT_C128},
-        {"QInt8Storage", CKPT_QI8},      {"QUInt8Storage", CKPT_QU8},       {"QInt32Storage", CKPT_QI32},
-        {"QUInt4x2Storage", CKPT_QU4X2}, {"QUInt2x4Storage", CKPT_QU2X4},
+        {"FloatStorage", CKPT_F32},
+        {"DoubleStorage", CKPT_F64},
+        {"HalfStorage", CKPT_F16},
+        {"BFloat16Storage", CKPT_BF16},
+        {"LongStorage", CKPT_I64},
+        {"IntStorage", CKPT_I32},
+        {"ShortStorage", CKPT_I16},
+        {"CharStorage", CKPT_I8},
+        {"ByteStorage", CKPT_U8},
+        {"BoolStorage", CKPT_BOOL},
+        {"ComplexFloatStorage", CKPT_C64},
+        {"ComplexDoubleStorage", CKPT_C128},
+        {"QInt8Storage", CKPT_QI8},
+        {"QUInt8Storage", CKPT_QU8},
+        {"QInt32Storage", CKPT_QI32},
+        {"QUInt4x2Storage", CKPT_QU4X2},
+        {"QUInt2x4Storage", CKPT_QU2X4},
         /* Classes that Python does not have: libtorch's pickler names them by the dtype (c10/core/ScalarType.h). */
         {"ComplexHalfStorage", CKPT_C32},
         {"UInt16Storage", CKPT_U16},

@@ -56,9 +56,10 @@ static ckpt_status read_list(ckpt__torch *t, const ckpt__node *call, ckpt__torch
         return ckpt__torch_no_memory(t, err);
     for (size_t i = 0; i < n; i++)
         if (!put_element(ckpt__torch_item(items, i), out->id.dtype, bytes + i * size))
-            return ckpt__torch_fail(t, CKPT_E_UNSUPPORTED, call, err,
-                                    "a storage made of a list of something else than numbers, or of a dtype that is none of "
-                                    "plain numbers");
+            return ckpt__torch_fail(
+                t, CKPT_E_UNSUPPORTED, call, err,
+                "a storage made of a list of something else than numbers, or of a dtype that is none of "
+                "plain numbers");
     out->id.storage_class = call->u.object->callable;
     out->id.location = ckpt__s(ckpt__str_is(out->id.storage_class->u.global->module, "torch.cuda") ? "cuda" : "cpu");
     out->id.numel = (int64_t)n;
@@ -107,14 +108,15 @@ static ckpt_status read_nested(ckpt__torch *t, const ckpt__node *node, ckpt_str 
     if (status == CKPT_OK)
         status = read_root(&sub, out, err);
     if (status < 0)
-        ckpt__error_prefix(err, "in the file inside the bytes at byte %llu: ",
-                           (unsigned long long)(t->pickle_at + node->position));
+        ckpt__error_prefix(
+            err, "in the file inside the bytes at byte %llu: ", (unsigned long long)(t->pickle_at + node->position));
     ckpt__torch_release(&sub);
     return status;
 }
 
 /* Bytes are read once however many calls refer to them, whether or not that went well. */
-ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out, ckpt_error *err)
+ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out,
+                                  ckpt_error *err)
 {
     const ckpt__node *from = ckpt__torch_item(node->u.object->args, 0);
     size_t i = t->nested_count;

@@ -140,13 +140,13 @@ static void put_simple(ckpt__buf *b, const dtype *d)
 
 /* ---- the text of a record: numpy's dtype.descr */
 
-enum { DEEPEST = 16, LONGEST = 1 << 16 };     /* records in records may be the same over and over */
+enum { DEEPEST = 16, LONGEST = 1 << 16 }; /* records in records may be the same over and over */
 
 typedef struct record {
     const ckpt__node *names, *fields;
-    uint64_t itemsize, at;        /* bytes so far */
-    size_t next;                  /* field */
-    const ckpt__node *shape;      /* of the subarray whose items are such records, or NULL */
+    uint64_t itemsize, at;   /* bytes so far */
+    size_t next;             /* field */
+    const ckpt__node *shape; /* of the subarray whose items are such records, or NULL */
 } record;
 
 static void put_str(ckpt__buf *b, ckpt_str s)
@@ -206,7 +206,7 @@ static bool begin_field(ckpt__torch *t, ckpt__buf *b, record *r, dtype *of, cons
         return false;
     ckpt__buf_str(b, r->at || r->next ? ", " : "");
     uint64_t itemsize = of->itemsize;
-    const ckpt__node *sub = ckpt__torch_item(state_of(type), 2);      /* (dtype of the items, shape) */
+    const ckpt__node *sub = ckpt__torch_item(state_of(type), 2); /* (dtype of the items, shape) */
     bool many = sub && sub->kind == CKPT__P_TUPLE;
     *shape = many ? ckpt__torch_item(sub, 1) : NULL;
     if ((many && (!*shape || !get_dtype(t, ckpt__torch_item(sub, 0), of))) || !ckpt__add(r->at, itemsize, &r->at))
@@ -275,7 +275,7 @@ ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__node *node)
 
 /* ---- arrays */
 
-enum { MOST_AXES = 64 };          /* numpy's own limit */
+enum { MOST_AXES = 64 }; /* numpy's own limit */
 
 static bool get_shape(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out)
 {
@@ -363,7 +363,7 @@ static bool transpose(ckpt__torch *t, const uint32_t *axes, uint64_t itemsize, c
     char *bytes = ckpt__arena_alloc(t->arena, out->bytes.size + 1);
     if (!shape || !bytes)
         return false;
-    for (uint32_t i = out->ndim; i-- > 0; stride *= (uint64_t)out->shape[i])    /* no more than bytes.size */
+    for (uint32_t i = out->ndim; i-- > 0; stride *= (uint64_t)out->shape[i]) /* no more than bytes.size */
         strides[i] = stride;
     for (uint32_t i = 0; i < out->ndim; i++)
         shape[i] = out->shape[axes[i]];

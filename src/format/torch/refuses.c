@@ -15,20 +15,22 @@ bool ckpt__torch_refuses(ckpt__torch *t, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
-    return ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "torch-refuses", NULL,
-                            "the bytes are as they were written; ckpt-migrate --to torch writes what it holds as torch reads it",
-                            "torch.load raises on this file, with weights_only=False too: %s",
-                            ckpt__escape(shown, sizeof shown, text, strlen(text)));
+    return ckpt__report_add(
+        t->index->findings, CKPT_SEVERITY_WARNING, "torch-refuses", NULL,
+        "the bytes are as they were written; ckpt-migrate --to torch writes what it holds as torch reads it",
+        "torch.load raises on this file, with weights_only=False too: %s",
+        ckpt__escape(shown, sizeof shown, text, strlen(text)));
 }
 
 ckpt_status ckpt__torch_check_late(const ckpt__torch *t, ckpt_error *err)
 {
     if (!t->pickle.late)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_FORMAT, t->label,
-                      "byte %llu changes a list or dict after a call, or a state, took its content: an unpickler's call has what was "
-                      "in it then, what is read here is what it holds at the end; no pickler writes that",
-                      (unsigned long long)(t->pickle_at + t->pickle.late_at));
+    return ckpt__fail(
+        err, CKPT_E_FORMAT, t->label,
+        "byte %llu changes a list or dict after a call, or a state, took its content: an unpickler's call has what was "
+        "in it then, what is read here is what it holds at the end; no pickler writes that",
+        (unsigned long long)(t->pickle_at + t->pickle.late_at));
 }
 
 /* Of persistent ids that nothing refers to too: torch.load looks up each as it meets it. */
@@ -45,14 +47,17 @@ bool ckpt__torch_check_ids(ckpt__torch *t)
         if (!text || !ckpt__str_is(kind->u.text, "storage")) {
             if (text && t->legacy && ckpt__str_is(kind->u.text, "module"))
                 continue;
-            return ckpt__torch_refuses(t, t->legacy ? "RuntimeError: Unknown saved id type: %s"
-                                                    : "AssertionError: Unknown typename for persistent_load, expected 'storage' but got '%s'",
-                                       text ? ckpt__escape(shown, sizeof shown, kind->u.text.data, kind->u.text.size) : "something else");
+            return ckpt__torch_refuses(
+                t,
+                t->legacy ? "RuntimeError: Unknown saved id type: %s"
+                          : "AssertionError: Unknown typename for persistent_load, expected 'storage' but got '%s'",
+                text ? ckpt__escape(shown, sizeof shown, kind->u.text.data, kind->u.text.size) : "something else");
         }
         if (n - 1 > wanted)
             return ckpt__torch_refuses(t, "ValueError: too many values to unpack (expected %zu)", wanted);
         if (n - 1 < wanted)
-            return ckpt__torch_refuses(t, "ValueError: not enough values to unpack (expected %zu, got %zu)", wanted, n - 1);
+            return ckpt__torch_refuses(t, "ValueError: not enough values to unpack (expected %zu, got %zu)", wanted,
+                                       n - 1);
     }
     return true;
 }
@@ -89,7 +94,8 @@ static bool check_zip(ckpt__torch *t)
     ckpt__escape(shown, sizeof shown, r->name.data, r->name.size);
     if (strstr(why, "codec"))
         return ckpt__torch_refuses(t, "UnicodeDecodeError: %s (record %s)", why, shown);
-    return ckpt__torch_refuses(t, "RuntimeError: PytorchStreamReader failed retrieving file meta-data for %s: %s", shown, why);
+    return ckpt__torch_refuses(t, "RuntimeError: PytorchStreamReader failed retrieving file meta-data for %s: %s",
+                               shown, why);
 }
 
 /* torch.load hands an archive with constants.pkl to torch.jit.load, which needs a module and the code of its class. */
@@ -101,7 +107,8 @@ bool ckpt__torch_refuses_script(ckpt__torch *t)
     if (!t->script)
         return true;
     if (!ckpt__str_begins(name, "__torch__."))
-        return ckpt__torch_refuses(t, "RuntimeError of torch.jit.load: the archive has constants.pkl, and data.pkl holds no module");
+        return ckpt__torch_refuses(
+            t, "RuntimeError of torch.jit.load: the archive has constants.pkl, and data.pkl holds no module");
     ckpt__buf_add(&b, t->root.data, t->root.size);
     ckpt__buf_str(&b, "/code/");
     size_t last = ckpt__str_after_dot(name);
@@ -109,7 +116,8 @@ bool ckpt__torch_refuses_script(ckpt__torch *t)
         ckpt__buf_char(&b, name.data[i] == '.' ? '/' : name.data[i]);
     ckpt__buf_str(&b, ".py");
     ckpt__escape(shown, sizeof shown, name.data, name.size);
-    bool fine = !b.failed && (ckpt__zip_find(t->zip, b.data, b.size) || ckpt__torch_refuses(t, "RuntimeError: Unknown type name '%s':", shown));
+    bool fine = !b.failed && (ckpt__zip_find(t->zip, b.data, b.size) ||
+                              ckpt__torch_refuses(t, "RuntimeError: Unknown type name '%s':", shown));
     ckpt__buf_free(&b);
     return fine;
 }
@@ -145,7 +153,8 @@ bool ckpt__torch_refuses_alignment(ckpt__torch *t, ckpt_str alignment)
 {
     char shown[80];
     return is_int(alignment) ||
-           ckpt__torch_refuses(t, "ValueError: invalid literal for int() with base 10: b'%s' (record .storage_alignment)",
+           ckpt__torch_refuses(t,
+                               "ValueError: invalid literal for int() with base 10: b'%s' (record .storage_alignment)",
                                ckpt__escape(shown, sizeof shown, alignment.data ? alignment.data : "", alignment.size));
 }
 
@@ -159,7 +168,8 @@ bool ckpt__torch_refuses_location(ckpt__torch *t, ckpt_str location)
     char shown[80];
     size_t n = 0;
     if (!location.data)
-        return ckpt__torch_refuses(t, "TypeError: expected string or bytes-like object, got 'NoneType' (the location of a storage)");
+        return ckpt__torch_refuses(
+            t, "TypeError: expected string or bytes-like object, got 'NoneType' (the location of a storage)");
     if (ckpt__str_is(location, "cpu"))
         return true;
     while (n < location.size && location.data[n] != ':')
@@ -167,7 +177,9 @@ bool ckpt__torch_refuses_location(ckpt__torch *t, ckpt_str location)
     bool known = ckpt__str_among((ckpt_str){location.data, n}, kinds) && n + 1 != location.size;
     for (size_t i = n + 1; known && i < location.size; i++)
         known = location.data[i] >= '0' && location.data[i] <= '9';
-    return known || ckpt__torch_refuses(t, "RuntimeError: don't know how to restore data location of torch.storage.UntypedStorage "
-                                           "(tagged with %s)",
-                                        ckpt__escape(shown, sizeof shown, location.data, location.size));
+    return known ||
+           ckpt__torch_refuses(t,
+                               "RuntimeError: don't know how to restore data location of torch.storage.UntypedStorage "
+                               "(tagged with %s)",
+                               ckpt__escape(shown, sizeof shown, location.data, location.size));
 }

@@ -23,7 +23,7 @@ typedef struct place {
 struct ckpt__torch_roles {
     const ckpt_value *maybe_optimizer, *maybe_state_dict, *maybe_flat;
     bool is_optimizer, is_state_dict, is_flat;
-    ckpt_str prefix; /* of the flat one's keys */
+    ckpt_str prefix;             /* of the flat one's keys */
     const ckpt_value *places_of; /* the optimizer that the next are about */
     ckpt__arena *arena;          /* keys of `ids` */
     ckpt__hash *ids;             /* "i7" or "sname" -> number in `places` */
@@ -95,7 +95,8 @@ static bool learn_script_places(roles *r, const ckpt_value *groups, ckpt__buf *k
             continue;
         for (size_t i = 0; ok && i < group->value->entry_count; i++) {
             const ckpt_entry *e = &group->value->entries[i];
-            if (e->key->kind != CKPT_V_STR || e->value->kind != CKPT_V_STR || !ckpt__numbered(e->key->text, "params/", &param))
+            if (e->key->kind != CKPT_V_STR || e->value->kind != CKPT_V_STR ||
+                !ckpt__numbered(e->key->text, "params/", &param))
                 continue;
             put_id(key, NULL, e->value->text);
             ok = add_place(r, key, &(place){(size_t)number, NULL});
@@ -170,7 +171,8 @@ static bool set_optimizer_role(ckpt__torch *t, const ckpt_value *optimizer, size
     if (key_is(info, at, "param_groups")) {
         bool numbered = at + 1 < info->path.count && !info->path.keys[at + 1].text.data;
         int64_t group;
-        if (at + 1 < info->path.count && !numbered && ckpt__numbered(info->path.keys[at + 1].text, "param_groups/", &group))
+        if (at + 1 < info->path.count && !numbered &&
+            ckpt__numbered(info->path.keys[at + 1].text, "param_groups/", &group))
             return set_group(t, (uint64_t)group, info);
         return !numbered || set_group(t, (uint64_t)info->path.keys[at + 1].number, info);
     }
@@ -256,13 +258,15 @@ static bool is_held(const ckpt_value *dict, ckpt_str prefix, ckpt_str name)
         bool group;
         ckpt_str param, what;
         if (dict->entries[i].key->kind == CKPT_V_STR &&
-            ckpt__flat_key(dict->entries[i].key->text, prefix, &group, &param, &what) && group && ckpt__str_equal(param, name))
+            ckpt__flat_key(dict->entries[i].key->text, prefix, &group, &param, &what) && group &&
+            ckpt__str_equal(param, name))
             return true;
     }
     return false;
 }
 
-static bool set_flat_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ckpt_value *dict, ckpt_str key, ckpt_tensor_info *info)
+static bool set_flat_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ckpt_value *dict, ckpt_str key,
+                          ckpt_tensor_info *info)
 {
     bool group;
     ckpt_str param, what;
@@ -294,11 +298,13 @@ bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
         return set_flat_role(t, spec, containers[depth - 1], key->text, info);
     if (depth > 1 && info->inside && (key_is(info, depth - 2, "_parameters") || key_is(info, depth - 2, "_buffers")))
         info->role = key_is(info, depth - 2, "_parameters") ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
-    else if (depth > 1 && key_is(info, depth - 2, "shadow_params"))     /* a list, as torch_ema and Diffusers keep them */
+    else if (depth > 1 && key_is(info, depth - 2, "shadow_params")) /* a list, as torch_ema and Diffusers keep them */
         info->role = CKPT_ROLE_EMA;
     else if (is_file_of(info, key->text))
         info->role = CKPT_ROLE_OTHER;
     else if (key->text.data && !key->other && is_state_dict(t->roles, containers[depth - 1]))
-        info->role = below_ema(info) ? CKPT_ROLE_EMA : is_buffer(t, info, spec, key->text) ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAM;
+        info->role = below_ema(info)                       ? CKPT_ROLE_EMA
+                     : is_buffer(t, info, spec, key->text) ? CKPT_ROLE_BUFFER
+                                                           : CKPT_ROLE_PARAM;
     return true;
 }

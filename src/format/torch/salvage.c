@@ -17,12 +17,12 @@ ckpt_status ckpt__torch_salvage_open(ckpt__torch *t, const ckpt__zip_input *inpu
         return status;
     ckpt_status salvaged = ckpt__zip_start(input, &start, &two, &second);
     if (two)
-        return status;      /* two archives in one file: nothing says which of them is wanted */
+        return status; /* two archives in one file: nothing says which of them is wanted */
     t->walked = true;
     if (salvaged != CKPT_E_NO_MEMORY)
         salvaged = ckpt__zip_salvage(input, "/data.pkl", &t->zip, &second);
     if (salvaged != CKPT_OK && salvaged != CKPT_E_NO_MEMORY)
-        return status;      /* the first message says more */
+        return status; /* the first message says more */
     if (salvaged < 0 && err)
         *err = second;
     return salvaged;
@@ -73,8 +73,9 @@ ckpt_status ckpt__torch_salvage_record(ckpt__torch *t, const ckpt__zip_record *r
         b->size = 0;
         return status == CKPT_E_DAMAGED || status == CKPT_OK ? CKPT_OK : status;
     }
-    if (!ckpt__report_add(t->index->findings, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL, /* nobody knows what was recovered */
-                          "'%s' has not the CRC-32 that it should have: names, shapes and values may have changed", shown))
+    if (!ckpt__report_add(
+            t->index->findings, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL, /* nobody knows what was recovered */
+            "'%s' has not the CRC-32 that it should have: names, shapes and values may have changed", shown))
         return ckpt__torch_no_memory(t, err);
     return CKPT_OK;
 }
@@ -156,7 +157,8 @@ void ckpt__torch_salvage_place(ckpt__torch *t, const ckpt__zip_record *r, uint64
     bool at_end = raw && r->data + r->csize == t->source->files[t->file].size;
     uint64_t there = at_end && r->csize < nbytes ? r->csize : 0;
     bool wide = raw && (nbytes >= UINT32_MAX || r->header >= UINT32_MAX); /* and so are the descriptors there */
-    bool whole = at_end ? t->script && r->csize >= nbytes : raw && behind == (wide ? WIDE_DESCRIPTOR : NARROW_DESCRIPTOR);
+    bool whole =
+        at_end ? t->script && r->csize >= nbytes : raw && behind == (wide ? WIDE_DESCRIPTOR : NARROW_DESCRIPTOR);
     /* The directory's CRC, of the whole record (libtorch's may be larger than what is read), tells it in any case. */
     bool told = raw && r->has_crc && !t->script;
     whole = whole || (told && r->csize >= nbytes);
@@ -179,14 +181,17 @@ static bool note_unconfirmed(const ckpt__torch *t)
     char name[200];
     if (t->pickle_unsure &&
         !ckpt__report_add(to, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL,
-                          "no descriptor and no directory confirm %s: names, shapes and values may have changed", t->label))
+                          "no descriptor and no directory confirm %s: names, shapes and values may have changed",
+                          t->label))
         return false;
     if (t->unconfirmed == 0)
         return true;
     ckpt__escape(name, sizeof name, t->unconfirmed_first->name.data, t->unconfirmed_first->name.size);
-    return ckpt__report_add(to, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL,
-                            "no descriptor and no directory confirm the bytes of %zu storage%s, of the record '%s' first: they are "
-                            "kept as they lie there, and may be others", t->unconfirmed, t->unconfirmed == 1 ? "" : "s", name);
+    return ckpt__report_add(
+        to, CKPT_SEVERITY_ERROR, "salvaged", NULL, NULL,
+        "no descriptor and no directory confirm the bytes of %zu storage%s, of the record '%s' first: they are "
+        "kept as they lie there, and may be others",
+        t->unconfirmed, t->unconfirmed == 1 ? "" : "s", name);
 }
 
 ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err)
@@ -198,7 +203,8 @@ ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err)
                                 : "its directory is whole";
     if ((missing || t->walked) &&
         !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "salvaged", NULL, NULL,
-                          "the archive is cut off or damaged (%s): %zu of its %zu storages are not whole", how, missing, n))
+                          "the archive is cut off or damaged (%s): %zu of its %zu storages are not whole", how, missing,
+                          n))
         return ckpt__torch_no_memory(t, err);
     return note_unconfirmed(t) ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }

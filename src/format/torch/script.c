@@ -124,8 +124,9 @@ static size_t count_below(const ckpt__torch *t, const char *folder)
     size_t count = 0, n = strlen(folder);
     const ckpt__zip_record *r;
     for (size_t i = 0; (r = ckpt__zip_at(t->zip, i)) != NULL; i++)
-        count += !r->folder && r->name.size > t->root.size + 1 + n && memcmp(r->name.data, t->root.data, t->root.size) == 0 &&
-                 r->name.data[t->root.size] == '/' && memcmp(r->name.data + t->root.size + 1, folder, n) == 0;
+        count += !r->folder && r->name.size > t->root.size + 1 + n &&
+                 memcmp(r->name.data, t->root.data, t->root.size) == 0 && r->name.data[t->root.size] == '/' &&
+                 memcmp(r->name.data + t->root.size + 1, folder, n) == 0;
     return count;
 }
 
@@ -134,19 +135,22 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err)
     size_t constants = count_below(t, "constants/"), extra = count_below(t, "extra/");
     const ckpt_value *root = t->index->root;
     bool plain = root && ckpt__str_is(root->class_name, "__torch__.Module");
-    bool ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "torchscript", NULL, NULL,
-                               "%s: its tensors and attributes are read from data.pkl; its code is neither read nor run, and "
-                               "is not in what is written from it",
-                               plain ? "an archive of libtorch in C++ (torch::save)" : "a TorchScript archive (torch.jit.save)");
+    bool ok = ckpt__report_add(
+        t->index->findings, CKPT_SEVERITY_NOTE, "torchscript", NULL, NULL,
+        "%s: its tensors and attributes are read from data.pkl; its code is neither read nor run, and "
+        "is not in what is written from it",
+        plain ? "an archive of libtorch in C++ (torch::save)" : "a TorchScript archive (torch.jit.save)");
     if (ok && constants)
-        ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "constants-of-code", NULL,
-                              "torch.jit.load(FILE).code_with_constants[1].const_mapping holds those of forward",
-                              "tensors that are constants of the program's code (the records constants/*): %zu. They are no "
-                              "part of its state and are not listed",
-                              constants);
+        ok = ckpt__report_add(
+            t->index->findings, CKPT_SEVERITY_NOTE, "constants-of-code", NULL,
+            "torch.jit.load(FILE).code_with_constants[1].const_mapping holds those of forward",
+            "tensors that are constants of the program's code (the records constants/*): %zu. They are no "
+            "part of its state and are not listed",
+            constants);
     if (ok && extra)
         ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "extra-files", NULL,
                               "they are members of the zip file: any zip tool takes them out",
-                              "%zu extra files lie beside the program (the records extra/*): they are not listed", extra);
+                              "%zu extra files lie beside the program (the records extra/*): they are not listed",
+                              extra);
     return ok ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }

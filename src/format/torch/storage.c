@@ -127,8 +127,8 @@ static bool find_record(ckpt__torch *t, ckpt_str key, const ckpt__zip_record **o
 }
 
 /* r: its record, which was found just now; NULL: there is none. */
-static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
-                                ckpt__torch_place *out, ckpt_error *err)
+static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+                                const ckpt__zip_record *r, ckpt__torch_place *out, ckpt_error *err)
 {
     uint64_t nbytes;
     if (!ckpt__torch_storage_size(id, id->numel, &nbytes))
@@ -171,8 +171,8 @@ static ckpt_status place_of(ckpt__torch *t, const ckpt__node *p, const ckpt__tor
 
 /* ---- into the index */
 
-static ckpt_status add_to_index(ckpt__torch *t, const ckpt__torch_id *id, const ckpt__torch_place *place, size_t *number,
-                                ckpt_error *err)
+static ckpt_status add_to_index(ckpt__torch *t, const ckpt__torch_id *id, const ckpt__torch_place *place,
+                                size_t *number, ckpt_error *err)
 {
     ckpt__storage *s = ckpt__index_add_storage(t->index);
     if (!s)
@@ -211,26 +211,28 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__
 static bool says_the_same(const ckpt__torch *t, const ckpt__node *first, const ckpt__torch_id *id)
 {
     ckpt__torch_id before;
-    return ckpt__torch_parse_id(t, first, &before, NULL) == CKPT_OK && before.numel == id->numel && before.dtype == id->dtype &&
+    return ckpt__torch_parse_id(t, first, &before, NULL) == CKPT_OK && before.numel == id->numel &&
+           before.dtype == id->dtype &&
            (before.location.data ? ckpt__str_equal(before.location, id->location) : !id->location.data);
 }
 
 /* Of a key that has a record. */
-static ckpt_status recorded_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
-                                    size_t *i, ckpt_error *err)
+static ckpt_status recorded_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+                                    const ckpt__zip_record *r, size_t *i, ckpt_error *err)
 {
     size_t at = (size_t)(r - ckpt__zip_at(t->zip, 0));
     if (!t->by_record && !(t->by_record = calloc(ckpt__zip_count(t->zip), sizeof *t->by_record)))
         return ckpt__torch_no_memory(t, err);
     ckpt_status status = t->by_record[at] ? CKPT_OK : add_storage(t, p, id, r, err);
     if (status == CKPT_OK && !t->by_record[at])
-        t->by_record[at] = (uint32_t)t->storage_count;     /* an archive has fewer records */
+        t->by_record[at] = (uint32_t)t->storage_count; /* an archive has fewer records */
     *i = status == CKPT_OK ? t->by_record[at] - 1 : 0;
     return status;
 }
 
 /* Of one that has none. */
-static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, size_t *i, ckpt_error *err)
+static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, size_t *i,
+                                 ckpt_error *err)
 {
     ckpt_str key = id->view ? id->view_key : id->key;
     *i = t->storage_count;
@@ -238,7 +240,7 @@ static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__node *p, const ckpt
     if (put < 0)
         return ckpt__torch_no_memory(t, err);
     ckpt_status status = put > 0 ? add_storage(t, p, id, NULL, err) : CKPT_OK;
-    if (status == CKPT_OK && *i >= t->storage_count)     /* it failed before, and somebody went on */
+    if (status == CKPT_OK && *i >= t->storage_count) /* it failed before, and somebody went on */
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a storage that could not be read before");
     return status;
 }

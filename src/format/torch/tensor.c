@@ -315,11 +315,13 @@ static ckpt_status rebuild_from_type(const call *c, spec *out)
     const ckpt__node *type = arg(c, 1), *state = arg(c, 3);
     if (!type)
         return bad(c, "of no type");
-    if (ckpt__torch_dtype(type) != CKPT_DTYPE_NONE && !ckpt__torch_refuses(c->t, "TypeError: cls must be a type (got torch.dtype)"))
+    if (ckpt__torch_dtype(type) != CKPT_DTYPE_NONE &&
+        !ckpt__torch_refuses(c->t, "TypeError: cls must be a type (got torch.dtype)"))
         return ckpt__torch_no_memory(c->t, c->err);
     out->state = state; /* the wrapper of a subclass finds its parts there */
     ckpt_status status = parse_call(c, arg(c, 0), arg(c, 2), out);
-    if (status == CKPT_OK && ckpt__torch_is_tensor_class(type)) /* what a subclass does with its attributes is its own */
+    if (status == CKPT_OK &&
+        ckpt__torch_is_tensor_class(type)) /* what a subclass does with its attributes is its own */
         status = ckpt__torch_check_state(c->t, c->node, state, c->err);
     if (status < 0)
         return status;
@@ -403,7 +405,8 @@ static ckpt_status rebuild_sparse(const call *c, spec *out)
         status = part_of(c, ckpt__s(is_coo ? coo[i] : compressed[i]), ckpt__torch_item(data, i), &parts[i]);
     if (status == CKPT_OK)
         status = get_ints(c, ckpt__torch_item(data, n), &out->shape, &sizes);
-    if (status == CKPT_OK && is_coo && !ckpt__torch_check_sparse(c->t, parts[0].tensor->spec, parts[1].tensor->spec, sizes))
+    if (status == CKPT_OK && is_coo &&
+        !ckpt__torch_check_sparse(c->t, parts[0].tensor->spec, parts[1].tensor->spec, sizes))
         status = ckpt__torch_no_memory(c->t, c->err);
     if (status < 0)
         return status;
@@ -434,7 +437,8 @@ static ckpt_status dict_parts(const call *c, const ckpt__node *dict, ckpt__torch
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && dict && dict->kind == CKPT__P_DICT && i < dict->u.list.count; i += 2) {
         const ckpt__node *key = dict->u.list.items[i], *value = dict->u.list.items[i + 1];
-        if (key->kind != CKPT__P_STR || !ckpt__torch_is_tensor(value) || ckpt__pickle_get(dict, key->u.text.data) != value)
+        if (key->kind != CKPT__P_STR || !ckpt__torch_is_tensor(value) ||
+            ckpt__pickle_get(dict, key->u.text.data) != value)
             continue;
         if (*n == MAX_PARTS)
             return bad(c, "of more than 64 parts");
@@ -574,7 +578,9 @@ static ckpt_status parse_call(const call *outer, const ckpt__node *callable, con
     ckpt_status status = rebuilders[i].parse(&c, out);
     if (i < 2 && ckpt__torch_usual_call(out->dtype, args, i == 0 ? 6 : 3, i == 0 ? 4 : 1))
         return status;
-    return status < 0 || ckpt__torch_check_call(c.t, callable->u.global->name, args, out) ? status : ckpt__torch_no_memory(c.t, c.err);
+    return status < 0 || ckpt__torch_check_call(c.t, callable->u.global->name, args, out)
+               ? status
+               : ckpt__torch_no_memory(c.t, c.err);
 }
 
 static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *out)

@@ -28,7 +28,7 @@ static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, 
     return ckpt__source_read(t->source, t->file, offset, dst, n, err);
 }
 
-enum { RECORD_NAME = 32 };       /* more than the longest name that is asked for here */
+enum { RECORD_NAME = 32 }; /* more than the longest name that is asked for here */
 
 static const ckpt__zip_record *find(const ckpt__torch *t, const char *name)
 {
@@ -89,10 +89,11 @@ static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
                           "a torch.export archive (.pt2): a program with its weights. Save the weights: "
                           "torch.save(torch.export.load(FILE).state_dict, 'weights.pt')");
     if (t->root.data && (find(t, "model.json") || find(t, "constants.pkl")))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
-                          "a TorchScript archive (torch.jit.save, or torch::save of libtorch in C++) without data.pkl, as "
-                          "torch wrote before 1.3. Save it again with a later torch: torch.jit.save(torch.jit.load(FILE), "
-                          "'new.pt')");
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, label,
+            "a TorchScript archive (torch.jit.save, or torch::save of libtorch in C++) without data.pkl, as "
+            "torch wrote before 1.3. Save it again with a later torch: torch.jit.save(torch.jit.load(FILE), "
+            "'new.pt')");
     if (has(t->zip, "config.json") && (has(t->zip, "model.weights.h5") || has(t->zip, "metadata.json")))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
                           "a Keras archive (.keras), which this version does not read: its weights are in "
@@ -109,7 +110,8 @@ static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
 static ckpt_status read_byteorder(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
 {
     ckpt_status status = read_record(t, "byteorder", 64, b, err);
-    if (status == CKPT_OK && b->size == 0 && find(t, "byteorder") && !ckpt__torch_refuses(t, "ValueError: Unknown endianness type: "))
+    if (status == CKPT_OK && b->size == 0 && find(t, "byteorder") &&
+        !ckpt__torch_refuses(t, "ValueError: Unknown endianness type: "))
         return ckpt__torch_no_memory(t, err);
     if (status < 0 || b->size == 0)
         return status; /* absent: before 2.1, which little-endian machines wrote */
@@ -117,8 +119,7 @@ static ckpt_status read_byteorder(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
     t->big_endian = ckpt__str_is(order, "big");
     if (!t->big_endian && !ckpt__str_is(order, "little")) {
         char shown[80];
-        return ckpt__fail(err, CKPT_E_FORMAT, t->path,
-                          "its byteorder record says '%s'; it must be 'little' or 'big'",
+        return ckpt__fail(err, CKPT_E_FORMAT, t->path, "its byteorder record says '%s'; it must be 'little' or 'big'",
                           ckpt__escape(shown, sizeof shown, b->data, b->size));
     }
     return CKPT_OK;
@@ -135,8 +136,9 @@ static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
     if (b->size == 0 && t->walked)
         return CKPT_OK;
     if ((empty || b->size == 0) &&
-        !ckpt__torch_refuses(t, "%s", said ? "RuntimeError: Couldn't parse the version  as Long Long."
-                                           : "RuntimeError: Expected hasRecord(\"version\") to be true, but got false."))
+        !ckpt__torch_refuses(t, "%s",
+                             said ? "RuntimeError: Couldn't parse the version  as Long Long."
+                                  : "RuntimeError: Expected hasRecord(\"version\") to be true, but got false."))
         return ckpt__torch_no_memory(t, err);
     if (b->size == 0)
         return ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "no-version", NULL, "save it again with torch",
@@ -150,11 +152,10 @@ static ckpt_status read_version(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
     char shown[80];
     ckpt__escape(shown, sizeof shown, b->data, n);
     if (!ckpt__parse_i64(b->data, n, &version) || version < 1)
-        return ckpt__fail(err, CKPT_E_FORMAT, t->path, "its version record says '%s', no number of a version",
-                          shown);
+        return ckpt__fail(err, CKPT_E_FORMAT, t->path, "its version record says '%s', no number of a version", shown);
     if (version > NEWEST_VERSION)
-        return ckpt__fail(err, CKPT_E_TOO_NEW, t->path,
-                          "its version record says %s; this version reads up to %d", shown, NEWEST_VERSION);
+        return ckpt__fail(err, CKPT_E_TOO_NEW, t->path, "its version record says %s; this version reads up to %d",
+                          shown, NEWEST_VERSION);
     return CKPT_OK;
 }
 
@@ -214,12 +215,14 @@ static ckpt_status note_records(ckpt__torch *t, ckpt_error *err)
 {
     size_t without = 0;
     uint64_t behind = ckpt__zip_trailing(t->zip);
-    if (behind && !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-end", NULL,
-                                    t->refused ? "save or migrate it to be rid of them"
-                                               : "nothing to do for torch, which reads such files; save or migrate it to be rid of them",
-                                    "%llu bytes follow the end of the archive and belong to nothing: the file was padded, "
-                                    "or something was appended to it",
-                                    (unsigned long long)behind))
+    if (behind &&
+        !ckpt__report_add(t->index->findings, CKPT_SEVERITY_WARNING, "bytes-after-end", NULL,
+                          t->refused
+                              ? "save or migrate it to be rid of them"
+                              : "nothing to do for torch, which reads such files; save or migrate it to be rid of them",
+                          "%llu bytes follow the end of the archive and belong to nothing: the file was padded, "
+                          "or something was appended to it",
+                          (unsigned long long)behind))
         return ckpt__torch_no_memory(t, err);
     for (size_t i = 0; i < t->storage_count; i++) {
         const ckpt__extent *e = &t->index->storages[t->storages[i].number].extent;
@@ -262,7 +265,8 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
     if (status == CKPT_OK && !t->walked)
         status = read_pickle(t, pickle, &b, err);
     ckpt__buf_free(&b);
-    size_t most = t->pickle.persistent_count < ckpt__zip_count(t->zip) ? t->pickle.persistent_count : ckpt__zip_count(t->zip);
+    size_t most =
+        t->pickle.persistent_count < ckpt__zip_count(t->zip) ? t->pickle.persistent_count : ckpt__zip_count(t->zip);
     if (status == CKPT_OK && !ckpt__index_reserve(t->index, most, 0))
         status = ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
@@ -299,7 +303,8 @@ static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
     if (!pickle)
         return not_torch(t, err);
     const ckpt__zip_record *constants = find(t, "constants.pkl");
-    t->script = constants && ckpt__str_ends(constants->name, "constants.pkl"); /* torch looks for these letters, no others */
+    t->script =
+        constants && ckpt__str_ends(constants->name, "constants.pkl"); /* torch looks for these letters, no others */
     t->index = ckpt__index_new(ckpt__known_limit(size, t->source->directory));
     t->by_key = ckpt__hash_new(0);
     if (!t->index || !t->by_key)
@@ -362,9 +367,10 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
         return ckpt__fail(err, CKPT_E_FORMAT, request->source->path, "a directory; a torch checkpoint is a file");
     char path[1024];
     ckpt__torch t = {.source = request->source, .file = request->file, .salvage = request->salvage};
-    t.path = t.label = request->source->directory ? ckpt__source_label(request->source, request->file, path, sizeof path)
-                                                  : request->source->path;
-    ckpt__source_scattered(t.source, t.file, !t.salvage);    /* the records' headers, one every few megabytes */
+    t.path = t.label = request->source->directory
+                           ? ckpt__source_label(request->source, request->file, path, sizeof path)
+                           : request->source->path;
+    ckpt__source_scattered(t.source, t.file, !t.salvage); /* the records' headers, one every few megabytes */
     ckpt_status status = read_archive(&t, err);
     status = ckpt__index_refused(t.index, status, t.label, err);
     ckpt__torch_release(&t);
@@ -377,7 +383,11 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
 }
 
 const ckpt__format ckpt__format_torch = {
-    .name = "torch", .suffix = ".pt",
-    .bid = bid, .read = read, .write = ckpt__torch_write,
-    .family = CKPT__FAMILY_TORCH, .has_values = true,
+    .name = "torch",
+    .suffix = ".pt",
+    .bid = bid,
+    .read = read,
+    .write = ckpt__torch_write,
+    .family = CKPT__FAMILY_TORCH,
+    .has_values = true,
 };

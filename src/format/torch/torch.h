@@ -32,9 +32,9 @@ typedef struct ckpt__torch_spec {
     uint32_t ndim;
     const int64_t *shape;   /* NULL: a nested tensor has none */
     const int64_t *strides; /* NULL: not dense */
-    int64_t offset;   /* elements into the storage */
-    bool has_storage; /* else meta, or not dense */
-    size_t storage;   /* number in the index */
+    int64_t offset;         /* elements into the storage */
+    bool has_storage;       /* else meta, or not dense */
+    size_t storage;         /* number in the index */
     ckpt_str device, layout, quantizer, class_name;
     bool requires_grad, conj, neg, is_buffer;
     const struct ckpt__torch_part *parts;
@@ -45,9 +45,9 @@ typedef struct ckpt__torch_spec {
 
 /* A TENSOR value, with what it was made of. */
 typedef struct ckpt__torch_tensor {
-    ckpt_value value; /* first: a pointer to one is a pointer to the other */
+    ckpt_value value;             /* first: a pointer to one is a pointer to the other */
     const ckpt__torch_spec *spec; /* while the file is read */
-    bool listed; /* value.tensor is its number in the index */
+    bool listed;                  /* value.tensor is its number in the index */
 } ckpt__torch_tensor;
 
 typedef struct ckpt__torch_part {
@@ -60,7 +60,7 @@ typedef struct ckpt__torch_part {
 typedef struct ckpt__torch_id {
     const ckpt__node *storage_class;
     ckpt_str key, location; /* "0", "cuda:0"; location data NULL: None */
-    int64_t numel; /* elements of `dtype` */
+    int64_t numel;          /* elements of `dtype` */
     ckpt_dtype dtype;
     bool untyped;
     bool view;
@@ -71,14 +71,14 @@ typedef struct ckpt__torch_id {
 /* Where a storage's bytes are. */
 typedef struct ckpt__torch_place {
     ckpt__extent extent;
-    ckpt_str name; /* for messages */
+    ckpt_str name;                  /* for messages */
     const ckpt__zip_record *record; /* of a whole archive: extent.offset is set from it at the end; else NULL */
 } ckpt__torch_place;
 
 /* A storage that some persistent id named: its first id, because others of the same key must say the same. */
 typedef struct ckpt__torch_storage {
     const ckpt__node *first;
-    size_t number; /* in the index */
+    size_t number;                  /* in the index */
     const ckpt__zip_record *record; /* that of its place */
 } ckpt__torch_storage;
 
@@ -86,12 +86,12 @@ typedef struct ckpt__torch_storage {
  * three steps: the pickle becomes nodes, the nodes become values and specs, the values with specs are listed as tensors. */
 typedef struct ckpt__torch {
     ckpt__source *source; /* borrowed */
-    uint32_t file;      /* of the source */
-    const char *path;   /* of the file, for messages */
+    uint32_t file;        /* of the source */
+    const char *path;     /* of the file, for messages */
     bool salvage;
-    bool walked; /* salvage: the archive's directory is lost, its records were found by their headers */
-    bool pickle_unsure;           /* then: no descriptor agrees with data.pkl as it lies there */
-    size_t unconfirmed;           /* then: storages of which that is so */
+    bool walked;        /* salvage: the archive's directory is lost, its records were found by their headers */
+    bool pickle_unsure; /* then: no descriptor agrees with data.pkl as it lies there */
+    size_t unconfirmed; /* then: storages of which that is so */
     const ckpt__zip_record *unconfirmed_first;
     ckpt__index *index;
     ckpt__arena *arena; /* the index's */
@@ -102,18 +102,18 @@ typedef struct ckpt__torch {
     char *full;        /* room for root, a slash and the name of a record (RECORD_NAME) */
     const char *label; /* "archive/data.pkl", for messages */
     bool big_endian;
-    bool script;   /* an archive of libtorch in C++ or of TorchScript (it has constants.pkl) */
-    bool any_grad; /* script: some tensor requires a gradient, so that one which does not is a buffer */
-    uint64_t pickle_at;                /* where the pickle begins, for messages: 0 for a record of an archive */
+    bool script;        /* an archive of libtorch in C++ or of TorchScript (it has constants.pkl) */
+    bool any_grad;      /* script: some tensor requires a gradient, so that one which does not is a buffer */
+    uint64_t pickle_at; /* where the pickle begins, for messages: 0 for a record of an archive */
     struct ckpt__torch_legacy *legacy; /* the storages of a file before 1.6; neither it nor zip: there are none */
     struct ckpt__torch_nested *nested;
     size_t nested_count, nested_capacity;
     ckpt__hash *nested_by; /* the address of a node of bytes -> number in `nested` */
     int depth;             /* of files in files */
-    size_t next_record; /* of the archive: behind the one that was found last */
+    size_t next_record;    /* of the archive: behind the one that was found last */
     ckpt__buf record_name; /* root/data/, and a key */
-    uint32_t *by_record; /* 1 + number in `storages`; 0: none yet */
-    ckpt__hash *by_key; /* storage key -> number in `storages`, where there is no record of it */
+    uint32_t *by_record;   /* 1 + number in `storages`; 0: none yet */
+    ckpt__hash *by_key;    /* storage key -> number in `storages`, where there is no record of it */
     ckpt__torch_storage *storages;
     size_t storage_count, storage_capacity;
     struct ckpt__torch_pair *pairs; /* of the dict that is looked at */
@@ -124,7 +124,7 @@ typedef struct ckpt__torch {
     ckpt__torch_tensor **tensors;
     size_t tensor_count, tensor_capacity;
     const ckpt__index *kept; /* not a torch file: a pickle that a native file keeps (kept.c), and that file's index */
-    bool refused; /* a finding says why torch.load does not load the file; one is enough */
+    bool refused;            /* a finding says why torch.load does not load the file; one is enough */
     struct ckpt__torch_roles *roles; /* what role.c remembers from one tensor to the next */
 } ckpt__torch;
 
@@ -142,7 +142,7 @@ bool ckpt__torch_refuses_alignment(ckpt__torch *t, ckpt_str alignment);
 bool ckpt__torch_refuses_location(ckpt__torch *t, ckpt_str location);
 /* A list or dict that is changed behind a call which took its content: an error. */
 ckpt_status ckpt__torch_check_late(const ckpt__torch *t, ckpt_error *err);
-bool ckpt__torch_check_ids(ckpt__torch *t);       /* false: no memory */
+bool ckpt__torch_check_ids(ckpt__torch *t); /* false: no memory */
 /* Everything of t but its index. */
 void ckpt__torch_release(ckpt__torch *t);
 
@@ -170,7 +170,8 @@ bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out);
 ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *node, size_t *number, ckpt_error *err);
 /* What its class says of its elements; after ckpt__torch_storage_of. */
 bool ckpt__torch_storage_type(ckpt__torch *t, const ckpt__node *node, ckpt_dtype *dtype, bool *untyped);
-ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__node *persistent, ckpt__torch_id *out, ckpt_error *err);
+ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__node *persistent, ckpt__torch_id *out,
+                                 ckpt_error *err);
 /* Bytes that so many elements take; false where they overflow. */
 bool ckpt__torch_storage_size(const ckpt__torch_id *id, int64_t numel, uint64_t *nbytes);
 /* The class of ('module', class, path, source), which torch before 1.6 writes for the class of a module; else NULL. */
@@ -188,8 +189,8 @@ typedef struct ckpt__torch_legacy_input {
 ckpt_status ckpt__torch_legacy_open(ckpt__torch *t, const ckpt__torch_legacy_input *input, ckpt_error *err);
 void ckpt__torch_legacy_free(struct ckpt__torch_legacy *legacy);
 bool ckpt__torch_is_legacy(const unsigned char *head, size_t n);
-ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
-                                     ckpt_error *err);
+ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+                                     ckpt__torch_place *out, ckpt_error *err);
 
 /* ---- salvage */
 /* The archive's records without its directory, up to data.pkl; `status` is how opening it failed. */
@@ -206,8 +207,8 @@ void ckpt__torch_salvage_place(ckpt__torch *t, const ckpt__zip_record *r, uint64
 ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err);
 
 /* ---- what a native file keeps */
-ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt__torch_place *out,
-                                   ckpt_error *err);
+ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+                                   ckpt__torch_place *out, ckpt_error *err);
 
 /* ---- files in bytes */
 bool ckpt__torch_is_nested(const ckpt__node *node);
@@ -217,7 +218,8 @@ typedef struct ckpt__torch_nested {
     ckpt__torch_place place;
 } ckpt__torch_nested;
 /* Fills a new entry, or finds it; CKPT_E_FORMAT and the like where the bytes are no such file of one storage. */
-ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out, ckpt_error *err);
+ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out,
+                                  ckpt_error *err);
 
 /* ---- tensors */
 bool ckpt__torch_is_tensor(const ckpt__node *node);
@@ -233,9 +235,11 @@ bool ckpt__torch_is_tensor_class(const ckpt__node *callable);
 bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str class_name, const ckpt__node *state);
 bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *object);
 /* Do indices, values and size of a sparse tensor go together? */
-bool ckpt__torch_check_sparse(ckpt__torch *t, const ckpt__torch_spec *indices, const ckpt__torch_spec *values, size_t sizes);
+bool ckpt__torch_check_sparse(ckpt__torch *t, const ckpt__torch_spec *indices, const ckpt__torch_spec *values,
+                              size_t sizes);
 bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__node *object);
-ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__node *object, ckpt_error *err); /* one that is called */
+ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__node *object,
+                                   ckpt_error *err); /* one that is called */
 /* calls.c: does torch take this call of a rebuild function (by its name), which describes *spec? What it raises on is a
  * finding. False: no memory. */
 bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__node *args, const ckpt__torch_spec *spec);
@@ -251,8 +255,8 @@ static inline bool ckpt__torch_usual_call(ckpt_dtype dtype, const ckpt__node *ar
 }
 /* "conj" and "neg" of the last argument, which torch applies where they are there, whatever their value. An error: what it is
  * cannot be told. */
-ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__node *node, const ckpt__node *bits, ckpt__torch_spec *spec,
-                                  ckpt_error *err);
+ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__node *node, const ckpt__node *bits,
+                                  ckpt__torch_spec *spec, ckpt_error *err);
 /* A tensor's attributes, of which some replace its content: an error. */
 ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__node *node, const ckpt__node *state, ckpt_error *err);
 /* What BUILD, SETITEM and APPEND do to a tensor: an error, but for the (requires_grad, volatile, hooks) of old parameters. */
@@ -285,8 +289,8 @@ typedef struct ckpt__torch_array {
     uint64_t itemsize;
     bool object, fortran;
     uint32_t ndim;
-    const int64_t *shape; /* ndim sizes, in the arena */
-    ckpt_str bytes; /* borrowed from the pickle; of an object array none */
+    const int64_t *shape;      /* ndim sizes, in the arena */
+    ckpt_str bytes;            /* borrowed from the pickle; of an object array none */
     const ckpt__node *objects; /* of an object array: a LIST */
 } ckpt__torch_array;
 /* Is node a numpy array or scalar whose bytes are all there? */

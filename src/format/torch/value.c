@@ -18,16 +18,18 @@ ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckp
     ckpt__escape(shown, sizeof shown, text, strlen(text));
     if (!node)
         return ckpt__fail(err, status, t->label, "%s", shown);
-    return ckpt__fail(err, status, t->label, "byte %llu: %s", (unsigned long long)(t->pickle_at + node->position), shown);
+    return ckpt__fail(err, status, t->label, "byte %llu: %s", (unsigned long long)(t->pickle_at + node->position),
+                      shown);
 }
 
 ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err)
 {
     if (ckpt__arena_over_limit(t->arena))
-        return ckpt__fail(err, CKPT_E_LIMIT, t->label,
-                          "what this pickle describes would take more than %llu MiB of memory, which is the limit for a file of "
-                          "its size: far more than a checkpoint's does, so it is not read",
-                          (unsigned long long)(ckpt__arena_limit(t->arena) >> 20));
+        return ckpt__fail(
+            err, CKPT_E_LIMIT, t->label,
+            "what this pickle describes would take more than %llu MiB of memory, which is the limit for a file of "
+            "its size: far more than a checkpoint's does, so it is not read",
+            (unsigned long long)(ckpt__arena_limit(t->arena) >> 20));
     return ckpt__fail_memory(err, t->label, 0);
 }
 
@@ -173,8 +175,8 @@ ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node)
 static bool fill_leaf(const ckpt__node *node, ckpt_value *v)
 {
     static const ckpt_kind kinds[] = {
-        [CKPT__P_NONE] = CKPT_V_NONE,     [CKPT__P_BOOL] = CKPT_V_BOOL,   [CKPT__P_INT] = CKPT_V_INT,
-        [CKPT__P_BIGINT] = CKPT_V_BIGINT, [CKPT__P_FLOAT] = CKPT_V_FLOAT, [CKPT__P_STR] = CKPT_V_STR,
+        [CKPT__P_NONE] = CKPT_V_NONE,     [CKPT__P_BOOL] = CKPT_V_BOOL,           [CKPT__P_INT] = CKPT_V_INT,
+        [CKPT__P_BIGINT] = CKPT_V_BIGINT, [CKPT__P_FLOAT] = CKPT_V_FLOAT,         [CKPT__P_STR] = CKPT_V_STR,
         [CKPT__P_BYTES] = CKPT_V_BYTES,   [CKPT__P_BYTEARRAY] = CKPT_V_BYTEARRAY,
     };
     if (node->kind > CKPT__P_BYTEARRAY)
@@ -472,7 +474,8 @@ static bool fill_object(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
     if (ckpt__torch_is_script(node))
         return v->class_name.data && ckpt__torch_script_object(t, o, v);
     v->args = ckpt__torch_value_of(t, o->args);
-    if (v->class_name.data && ((o->state && !ckpt__torch_check_build(t, v->class_name, o->state)) || !ckpt__torch_check_callable(t, o)))
+    if (v->class_name.data &&
+        ((o->state && !ckpt__torch_check_build(t, v->class_name, o->state)) || !ckpt__torch_check_callable(t, o)))
         return false;
     if (o->state)
         v->state = ckpt__torch_value_of(t, o->state);
@@ -565,7 +568,7 @@ ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err)
     t->index->pickle_protocol = t->pickle.protocol > 1 ? (int)t->pickle.protocol : 1;
     t->index->root = ckpt__torch_value_of(t, t->pickle.root);
     ckpt_status status = t->index->root ? CKPT_OK : ckpt__torch_no_memory(t, err);
-    for (size_t done = 0; status == CKPT_OK && done < t->work_count;) {     /* in the file's order, as its records lie */
+    for (size_t done = 0; status == CKPT_OK && done < t->work_count;) { /* in the file's order, as its records lie */
         const ckpt__node *node = t->work[done++];
         ckpt_value *v = node->user;
         if (done == t->work_count)

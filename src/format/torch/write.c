@@ -5,10 +5,11 @@
 
 #include <stdlib.h>
 
-enum { SMALL = 3, RECORDS = 2 + SMALL };     /* beside the storages */
+enum { SMALL = 3, RECORDS = 2 + SMALL }; /* beside the storages */
 
 /* The order of records of torch 2.13: the storages in the order in which the pickle names them. */
-static ckpt_status put_records(ckpt__torch_zip *z, const ckpt__torch_pickling *p, const ckpt__buf *pickle, ckpt_error *err)
+static ckpt_status put_records(ckpt__torch_zip *z, const ckpt__torch_pickling *p, const ckpt__buf *pickle,
+                               ckpt_error *err)
 {
     static const struct {
         const char *name, *text;
@@ -38,8 +39,10 @@ ckpt_status ckpt__torch_write(const ckpt__write_request *q, ckpt__recipe **out, 
     ckpt__torch_pickling p = {.index = q->index, .source = q->source ? q->source : q->index, .lost = q->lost};
     ckpt__recipe *recipe = ckpt__recipe_new();
     p.root = q->root ? q->root : &none;
-    ckpt_status status = recipe ? ckpt__torch_pickle(&p, &recipe->text, err) : ckpt__fail_memory(err, "a torch file", 0);
-    ckpt__torch_zip *z = status == CKPT_OK ? ckpt__torch_zip_new(recipe, archive_name(q->archive), RECORDS + p.count) : NULL;
+    ckpt_status status =
+        recipe ? ckpt__torch_pickle(&p, &recipe->text, err) : ckpt__fail_memory(err, "a torch file", 0);
+    ckpt__torch_zip *z =
+        status == CKPT_OK ? ckpt__torch_zip_new(recipe, archive_name(q->archive), RECORDS + p.count) : NULL;
     if (status == CKPT_OK)
         status = z ? put_records(z, &p, &recipe->text, err) : ckpt__fail_memory(err, "a torch file", 0);
     ckpt__torch_zip_free(z);

@@ -17,10 +17,10 @@ ckpt_status ckpt__torch_write(const ckpt__write_request *request, ckpt__recipe *
 
 /* The pickle that is to be made: what goes in, and what comes out beside its text. */
 typedef struct ckpt__torch_pickling {
-    const ckpt__index *index;     /* what is written */
-    const ckpt__index *source;    /* what was read: pickle nodes that stand for storages are known to it */
+    const ckpt__index *index;  /* what is written */
+    const ckpt__index *source; /* what was read: pickle nodes that stand for storages are known to it */
     const ckpt_value *root;
-    ckpt_report *lost;            /* NULL: nobody asks */
+    ckpt_report *lost; /* NULL: nobody asks */
     /* The pickle that a native file keeps: the key of a storage is the number of the tensor in the index that views it, or
      * with record_of (1 + the record of each tensor in that file; 0: none) of its record; *missing: one has none, and the
      * numbers are to be given by ckpt__torch_kept_renumber, which takes what is around it away. Else storages have the keys
@@ -28,8 +28,9 @@ typedef struct ckpt__torch_pickling {
     bool kept;
     const size_t *record_of;
     bool missing;
-    size_t held;                  /* out: bytes of nodes and tables that lasted, beside those that went by */
-    size_t *storages; size_t count;      /* out, heap: the storage of the index with key i (not for a kept one) */
+    size_t held; /* out: bytes of nodes and tables that lasted, beside those that went by */
+    size_t *storages;
+    size_t count; /* out, heap: the storage of the index with key i (not for a kept one) */
 } ckpt__torch_pickling;
 ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err);
 /* An object (defaultdict, deque) whose entries or items are written from its value, so that some can go; those of
@@ -46,10 +47,11 @@ bool ckpt__torch_looks_at(const ckpt__index *x, const ckpt_value *v, const bool 
 
 /* ---- the archive. Records in the order in which they are given; names stand behind "<archive>/". */
 typedef struct ckpt__torch_zip ckpt__torch_zip;
-ckpt__torch_zip *ckpt__torch_zip_new(ckpt__recipe *recipe, const char *archive, size_t records);     /* at most so many */
+ckpt__torch_zip *ckpt__torch_zip_new(ckpt__recipe *recipe, const char *archive, size_t records); /* at most so many */
 void ckpt__torch_zip_free(ckpt__torch_zip *z);
 /* Bytes that are known, and static as names are, or the recipe's own; or a storage of the index, as "data/<key>". */
-ckpt_status ckpt__torch_zip_bytes(ckpt__torch_zip *z, const char *name, const char *bytes, size_t size, ckpt_error *err);
+ckpt_status ckpt__torch_zip_bytes(ckpt__torch_zip *z, const char *name, const char *bytes, size_t size,
+                                  ckpt_error *err);
 ckpt_status ckpt__torch_zip_storage(ckpt__torch_zip *z, size_t key, size_t storage, uint64_t size, ckpt_error *err);
 /* The serialization id, the central directory and the end. The recipe computes them when it runs. */
 ckpt_status ckpt__torch_zip_finish(ckpt__torch_zip *z, ckpt_error *err);
@@ -72,40 +74,41 @@ ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, 
 
 /* ---- between the files of the writer */
 
-typedef ckpt__pickle_node ckpt__out;         /* a node that is written; those that were read are const ckpt__pickle_node */
+typedef ckpt__pickle_node ckpt__out; /* a node that is written; those that were read are const ckpt__pickle_node */
 
 /* What was made of a node that was read, or of a value. */
 typedef struct ckpt__torch_made {
-    const void *identity;         /* NULL: free */
+    const void *identity; /* NULL: free */
     ckpt__out *to;
 } ckpt__torch_made;
 
 enum { CKPT__TORCH_RECENT = 8, CKPT__TORCH_INTS = 1024 };
 typedef struct ckpt__torch_writer {
     ckpt__torch_pickling *p;
-    ckpt__arena *arena;           /* contents of nodes, while they are counted or written (codec/pickle_write.h) */
-    ckpt__arena *lasting;         /* nodes that are reached again, and texts */
-    bool writing;                 /* all was counted, and said, and goes by once more */
-    bool dotted;                  /* a global has a dot in its name: names are those of Python 3 */
-    struct ckpt__torch_made *made; size_t made_count, made_mask;     /* heap, open addressing */
-    struct ckpt__torch_spot *places;    /* per storage of the index */
-    ckpt__out **keys;             /* kept: per tensor of the index */
-    ckpt__out *recent[CKPT__TORCH_RECENT];       /* of those that are made here: a few names come again and again, */
+    ckpt__arena *arena;   /* contents of nodes, while they are counted or written (codec/pickle_write.h) */
+    ckpt__arena *lasting; /* nodes that are reached again, and texts */
+    bool writing;         /* all was counted, and said, and goes by once more */
+    bool dotted;          /* a global has a dot in its name: names are those of Python 3 */
+    struct ckpt__torch_made *made;
+    size_t made_count, made_mask;          /* heap, open addressing */
+    struct ckpt__torch_spot *places;       /* per storage of the index */
+    ckpt__out **keys;                      /* kept: per tensor of the index */
+    ckpt__out *recent[CKPT__TORCH_RECENT]; /* of those that are made here: a few names come again and again, */
     size_t next_recent;
-    ckpt__out *ints[CKPT__TORCH_INTS], *bools[2];      /* and so do small numbers, which have no identity */
+    ckpt__out *ints[CKPT__TORCH_INTS], *bools[2]; /* and so do small numbers, which have no identity */
     size_t key_capacity;
-    uint64_t left_out;            /* kept: storages that no listed tensor views */
+    uint64_t left_out; /* kept: storages that no listed tensor views */
     ckpt_error *err;
 } ckpt__torch_writer;
 
 /* What the persistent ids of a storage say. */
 typedef struct ckpt__torch_spot {
-    ckpt_dtype dtype;             /* of the tensors that view it; NONE: none does */
-    bool mixed;                   /* they are of several */
-    bool used;                    /* it has a key */
+    ckpt_dtype dtype; /* of the tensors that view it; NONE: none does */
+    bool mixed;       /* they are of several */
+    bool used;        /* it has a key */
     size_t key;
-    ckpt__out *key_node;          /* kept: for all of its bytes */
-    size_t whole;                 /* 1 + a tensor that is all of it, in C order; 0: there is none */
+    ckpt__out *key_node; /* kept: for all of its bytes */
+    size_t whole;        /* 1 + a tensor that is all of it, in C order; 0: there is none */
 } ckpt__torch_spot;
 
 /* The node to write for a value, or for a node that was read; made when first asked for, and filled when its turn comes. NULL:

@@ -49,7 +49,8 @@ static ckpt__out *put_known(writer *w, const ckpt_value *v)
 {
     ckpt_str name = v->class_name;
     if (ckpt__str_is(name, "builtins.set") || ckpt__str_is(name, "builtins.frozenset"))
-        return put_tuple(w, v->items, v->item_count, ckpt__str_is(name, "builtins.set") ? CKPT__P_SET : CKPT__P_FROZENSET);
+        return put_tuple(w, v->items, v->item_count,
+                         ckpt__str_is(name, "builtins.set") ? CKPT__P_SET : CKPT__P_FROZENSET);
     if (ckpt__str_is(name, "torch.Size"))
         return call_one(w, put_class(w, name), put_tuple(w, v->items, v->item_count, CKPT__P_TUPLE));
     if (ckpt__str_is(name, "collections.deque") && !v->args)
@@ -65,13 +66,13 @@ static ckpt__out *put_known(writer *w, const ckpt_value *v)
 
 static bool is_known(const ckpt_value *v)
 {
-    static const char *const names[] = {"builtins.set",        "builtins.frozenset", "torch.Size",
-                                        "builtins.ellipsis",   "builtins.NotImplementedType"};
+    static const char *const names[] = {"builtins.set", "builtins.frozenset", "torch.Size", "builtins.ellipsis",
+                                        "builtins.NotImplementedType"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ckpt__str_is(v->class_name, names[i]))
             return true;
-    return !v->args && (ckpt__str_is(v->class_name, "collections.deque") ||
-                        ckpt__str_is(v->class_name, "collections.Counter"));
+    return !v->args &&
+           (ckpt__str_is(v->class_name, "collections.deque") || ckpt__str_is(v->class_name, "collections.Counter"));
 }
 
 /* ---- numpy */
@@ -126,8 +127,14 @@ static ckpt__out *put_dtype(writer *w, ckpt_str dtype)
     }
     ckpt__out *args[] = {put_str(w, code.data, date ? 2 : code.size), ckpt__torch_put_bool(w, false),
                          ckpt__torch_put_bool(w, true)};
-    ckpt__out *state[] = {ckpt__torch_put_int(w, date ? 4 : 3), put_str(w, order ? dtype.data : "|", 1), none, none, none,
-                          ckpt__torch_put_int(w, size), ckpt__torch_put_int(w, align), ckpt__torch_put_int(w, 0),
+    ckpt__out *state[] = {ckpt__torch_put_int(w, date ? 4 : 3),
+                          put_str(w, order ? dtype.data : "|", 1),
+                          none,
+                          none,
+                          none,
+                          ckpt__torch_put_int(w, size),
+                          ckpt__torch_put_int(w, align),
+                          ckpt__torch_put_int(w, 0),
                           date ? put_unit(w, count) : NULL};
     ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, ckpt__torch_put_global(w, "numpy", "dtype"),
                                              ckpt__pickle_make_tuple(w->arena, 3, args));
@@ -152,7 +159,8 @@ static ckpt__out *put_array(writer *w, const ckpt_value *v)
     char code[32];
     ckpt_str dtype = v->array->dtype;
     if (dtype.size && dtype.data[0] == '[') {
-        if (ckpt__torch_put_lost(w, SIZE_MAX, "an array of numpy's records is written as raw bytes, without its fields: %.150s",
+        if (ckpt__torch_put_lost(w, SIZE_MAX,
+                                 "an array of numpy's records is written as raw bytes, without its fields: %.150s",
                                  dtype.data) < 0)
             return NULL;
         dtype = raw_dtype(v, code, sizeof code);
@@ -174,8 +182,9 @@ static ckpt__out *put_array(writer *w, const ckpt_value *v)
 
 static bool is_layout(ckpt_str name)
 {
-    static const char *const layouts[] = {"torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc",
-                                          "torch.sparse_bsr", "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged"};
+    static const char *const layouts[] = {"torch.strided",    "torch.sparse_coo", "torch.sparse_csr",
+                                          "torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc",
+                                          "torch._mkldnn",    "torch.jagged"};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (ckpt__str_is(name, layouts[i]))
             return true;
@@ -236,7 +245,7 @@ bool ckpt__torch_unclass(ckpt_value *v, ckpt__arena *a)
     if (!node || !call)
         return false;
     *call = (ckpt__pickle_object){.call = o->call,
-                                  .callable = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 0),     /* only read */
+                                  .callable = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 0), /* only read */
                                   .args = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 2)};
     node->kind = CKPT__P_OBJECT;
     node->u.object = call;

@@ -7,15 +7,15 @@
 
 typedef ckpt__torch_writer writer;
 
-enum { MAX_NESTING = 8 };         /* of calls: the reader's limit */
+enum { MAX_NESTING = 8 }; /* of calls: the reader's limit */
 
 /* The tensor that is written, and the call of it that is being copied. */
 typedef struct tensor {
     writer *w;
-    size_t number;                /* in the index; SIZE_MAX: it is not listed */
-    const ckpt__tensor *t;        /* NULL likewise */
-    bool own_place;               /* the data of a tensor of another device: its storage stays where it was saved */
-    ckpt_str inner;               /* one that is not listed: the device of the first listed one in it; data NULL: none */
+    size_t number;         /* in the index; SIZE_MAX: it is not listed */
+    const ckpt__tensor *t; /* NULL likewise */
+    bool own_place;        /* the data of a tensor of another device: its storage stays where it was saved */
+    ckpt_str inner;        /* one that is not listed: the device of the first listed one in it; data NULL: none */
     ckpt_status status;
 } tensor;
 
@@ -104,7 +104,8 @@ static bool is_typed(const writer *w, size_t storage)
 static ckpt__out *same_or_new(writer *w, const ckpt__node *from, size_t i, ckpt_str text)
 {
     const ckpt__node *n = from && from->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(from->u.id, i) : NULL;
-    return n && n->kind == CKPT__P_STR && ckpt__str_equal(n->u.text, text) ? ckpt__torch_put_node(w, n) : put_text(w, text);
+    return n && n->kind == CKPT__P_STR && ckpt__str_equal(n->u.text, text) ? ckpt__torch_put_node(w, n)
+                                                                           : put_text(w, text);
 }
 
 /* In what is kept of a torch file a key is the number of the tensor, or that of one which is all of the storage. */
@@ -121,7 +122,7 @@ static ckpt__out *put_kept_key(writer *w, size_t storage, size_t number)
                         p->record_of && p->record_of[n] ? p->record_of[n] - 1 : n);
     *known = ckpt__pickle_make_text(w->lasting, CKPT__P_STR, ckpt__arena_str(w->lasting, text, (size_t)size));
     if (*known)
-        (*known)->boolean = false;     /* no other string is the same object */
+        (*known)->boolean = false; /* no other string is the same object */
     return *known;
 }
 
@@ -174,7 +175,7 @@ ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__node *n, size_t stora
         s->dtype = w->p->source->storages[storage].dtype; /* a file in bytes: its class is in there */
     if (s->dtype == CKPT_DTYPE_NONE && (!ckpt__torch_storage_dtype(class, &s->dtype, &untyped) || untyped)) {
         s->dtype = CKPT_U8;
-        s->mixed = untyped;       /* the class stays UntypedStorage */
+        s->mixed = untyped; /* the class stays UntypedStorage */
     }
     ckpt__out *made = put_id(w, n, storage, w->p->index->storages[storage].device, SIZE_MAX);
     if (!made)
@@ -251,9 +252,10 @@ static bool same_device(const ckpt__node *arg, ckpt_str tag)
         return ckpt__str_equal(arg->u.text, tag);
     if (arg->kind != CKPT__P_OBJECT)
         return true;
-    const ckpt__node *type = ckpt__torch_item(arg->u.object->args, 0), *index = ckpt__torch_item(arg->u.object->args, 1);
+    const ckpt__node *type = ckpt__torch_item(arg->u.object->args, 0),
+                     *index = ckpt__torch_item(arg->u.object->args, 1);
     if (!type || type->kind != CKPT__P_STR || type->u.text.size > 32)
-        return true;              /* nothing that is understood: it stays */
+        return true; /* nothing that is understood: it stays */
     if (!index || index->kind != CKPT__P_INT)
         return ckpt__str_equal(type->u.text, tag);
     snprintf(text, sizeof text, "%s:%lld", type->u.text.data, (long long)index->u.integer);
@@ -284,8 +286,8 @@ static ckpt__out *put_device(tensor *x, const ckpt__node *arg)
 
 /* ---- calls */
 
-static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *args, int depth, ckpt__out **out_callable,
-                      ckpt__out **out_args);
+static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *args, int depth,
+                      ckpt__out **out_callable, ckpt__out **out_args);
 
 static bool copy_args(tensor *x, const ckpt__node *args, ckpt__out *out)
 {
@@ -315,7 +317,17 @@ static ckpt__out *put_inner(tensor *x, const ckpt__node *n, int depth)
     return out && put_state(x->w, n->u.object, out->u.object) ? out : failed(x);
 }
 
-typedef enum call_shape { DENSE, DENSE_OLD, QUANTIZED, PARAMETER, TYPED, DEVICE_TENSOR, DEVICE_ARRAY, WRAPPER, OTHER } call_shape;
+typedef enum call_shape {
+    DENSE,
+    DENSE_OLD,
+    QUANTIZED,
+    PARAMETER,
+    TYPED,
+    DEVICE_TENSOR,
+    DEVICE_ARRAY,
+    WRAPPER,
+    OTHER
+} call_shape;
 
 static call_shape shape_of(const ckpt__node *callable)
 {
@@ -323,13 +335,18 @@ static call_shape shape_of(const ckpt__node *callable)
         const char *name;
         call_shape shape;
     } names[] = {
-        {"_rebuild_tensor_v2", DENSE},          {"_rebuild_tensor_v3", DENSE},
-        {"_rebuild_tensor", DENSE_OLD},         {"_rebuild_qtensor", QUANTIZED},
-        {"_rebuild_parameter", PARAMETER},      {"_rebuild_parameter_with_state", PARAMETER},
-        {"_rebuild_from_type_v2", TYPED},       {"_rebuild_from_type", TYPED},
+        {"_rebuild_tensor_v2", DENSE},
+        {"_rebuild_tensor_v3", DENSE},
+        {"_rebuild_tensor", DENSE_OLD},
+        {"_rebuild_qtensor", QUANTIZED},
+        {"_rebuild_parameter", PARAMETER},
+        {"_rebuild_parameter_with_state", PARAMETER},
+        {"_rebuild_from_type_v2", TYPED},
+        {"_rebuild_from_type", TYPED},
         {"_rebuild_device_tensor_from_cpu_tensor", DEVICE_TENSOR},
         {"_rebuild_device_tensor_from_numpy", DEVICE_ARRAY},
-        {"_rebuild_xla_tensor", DEVICE_ARRAY},  {"_rebuild_wrapper_subclass", WRAPPER},
+        {"_rebuild_xla_tensor", DEVICE_ARRAY},
+        {"_rebuild_wrapper_subclass", WRAPPER},
     };
     for (size_t i = 0; callable->kind == CKPT__P_GLOBAL && i < sizeof names / sizeof *names; i++)
         if (ckpt__str_is(callable->u.global->name, names[i].name))
@@ -354,7 +371,8 @@ static bool put_dense_call(tensor *x, const ckpt__node *args, ckpt__out **callab
     ckpt__out *out_hooks = hooks ? ckpt__torch_put_node(w, hooks) : NULL;
     if ((grad && !out_grad) || (hooks && !out_hooks))
         return false;
-    return put_dense(x, ckpt__torch_item(args, 0), location(x, ckpt__torch_item(args, 0)), out_grad, out_hooks, callable, out);
+    return put_dense(x, ckpt__torch_item(args, 0), location(x, ckpt__torch_item(args, 0)), out_grad, out_hooks,
+                     callable, out);
 }
 
 /* A tensor of a device made of a numpy array: one whose bytes are elsewhere now is made of a tensor. */
@@ -409,8 +427,8 @@ static bool put_script_sparse(tensor *x, const char *layout, const ckpt__node *a
 }
 
 /* A call, its callable and arguments apart: _rebuild_from_type_v2 has them so. */
-static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *args, int depth, ckpt__out **out_callable,
-                      ckpt__out **out_args)
+static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *args, int depth,
+                      ckpt__out **out_callable, ckpt__out **out_args)
 {
     writer *w = x->w;
     call_shape shape = args->kind == CKPT__P_TUPLE ? shape_of(callable) : OTHER;
@@ -418,7 +436,8 @@ static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *a
     *out_callable = NULL;
     const char *layout = script_layout(callable, args);
     if (layout)
-        return (*out_callable = ckpt__torch_put_callable(w, callable)) != NULL && put_script_sparse(x, layout, args, out_args);
+        return (*out_callable = ckpt__torch_put_callable(w, callable)) != NULL &&
+               put_script_sparse(x, layout, args, out_args);
     if ((shape == DENSE || shape == DENSE_OLD) && has_view(x))
         return put_dense_call(x, args, out_callable, out_args);
     if (shape == OTHER || depth >= MAX_NESTING) {
@@ -456,7 +475,8 @@ static ckpt__out *put_meta(writer *w, const ckpt_tensor_info *info)
         ckpt__c_strides(info->shape, info->ndim, own);
         strides = own;
     }
-    ckpt__out *args[] = {put_dtype(w, info->dtype), put_ints(w, info->shape, info->ndim), put_ints(w, strides, info->ndim),
+    ckpt__out *args[] = {put_dtype(w, info->dtype), put_ints(w, info->shape, info->ndim),
+                         put_ints(w, strides, info->ndim),
                          ckpt__torch_put_bool(w, info->requires_grad && takes_gradients(info->dtype))};
     return put_call(w, ckpt__torch_put_global(w, "torch._utils", "_rebuild_meta_tensor_no_storage"), args, 4);
 }
@@ -481,7 +501,8 @@ static ckpt__out *put_new(tensor *x)
     ckpt__out *callable, *args, *grad = ckpt__torch_put_bool(w, info->requires_grad && !parameter), *data;
     if (x->t->piece_count == 0)
         data = put_meta(w, info);
-    else if (!grad || !put_dense(x, NULL, w->p->index->storages[x->t->pieces[0].storage].device, grad, NULL, &callable, &args))
+    else if (!grad ||
+             !put_dense(x, NULL, w->p->index->storages[x->t->pieces[0].storage].device, grad, NULL, &callable, &args))
         return NULL;
     else
         data = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, callable, args);

@@ -50,7 +50,8 @@ static bool room_for_one(writer *w)
     size_t slots = w->made ? w->made_mask + 1 : 0;
     if (w->made_count < slots / 4 * 3)
         return true;
-    ckpt__torch_made *old = w->made, *fresh = slots > SIZE_MAX / 2 ? NULL : calloc(slots ? slots * 2 : 64, sizeof *fresh);
+    ckpt__torch_made *old = w->made,
+                     *fresh = slots > SIZE_MAX / 2 ? NULL : calloc(slots ? slots * 2 : 64, sizeof *fresh);
     if (!fresh)
         return false;
     w->made = fresh;
@@ -161,7 +162,7 @@ ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
         return copy_text(w, n);
     case CKPT__P_TUPLE:
         if (n->u.list.count == 0)
-            return ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0);     /* there is only one */
+            return ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0); /* there is only one */
         return out_of(w, n, NULL, n);
     default:
         return out_of(w, n, NULL, n);
@@ -214,7 +215,7 @@ ckpt__out *ckpt__torch_put_global(writer *w, const char *module, const char *nam
 static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_list *to)
 {
     if (!from->count)
-        return true;              /* to is all zero */
+        return true; /* to is all zero */
     to->items = ckpt__arena_array(w->arena, from->count, sizeof *to->items);
     if (!to->items)
         return false;
@@ -233,7 +234,7 @@ bool ckpt__torch_holds(const ckpt_value *v)
     const ckpt__pickle_object *o = n->u.object;
     if (ckpt__pickle_is_global(o->callable, "collections", "defaultdict"))
         return o->items.count == 0;
-    const ckpt__node *first = ckpt__torch_item(o->args, 0);      /* what the constructor gets holds none of them */
+    const ckpt__node *first = ckpt__torch_item(o->args, 0); /* what the constructor gets holds none of them */
     bool bare = !first || ((first->kind == CKPT__P_TUPLE || first->kind == CKPT__P_LIST) && first->u.list.count == 0);
     return ckpt__pickle_is_global(o->callable, "collections", "deque") && bare && o->entries.count == 0;
 }
@@ -286,7 +287,8 @@ static bool put_held(writer *w, const ckpt_value *v, ckpt__pickle_object *o)
 static const ckpt__node *wrapped_class(const ckpt__node *persistent)
 {
     const ckpt__node *id = persistent->u.id, *kind = ckpt__torch_item(id, 0), *class = ckpt__torch_item(id, 1);
-    bool module = kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES) && ckpt__str_is(kind->u.text, "module");
+    bool module =
+        kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES) && ckpt__str_is(kind->u.text, "module");
     return module && class && class->kind == CKPT__P_GLOBAL ? class : NULL;
 }
 
@@ -299,10 +301,12 @@ static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
         return class;
     while (from->kind == CKPT__P_PERSISTENT)
         from = from->u.id;
-    static const ckpt__node nothing = { .kind = CKPT__P_NONE };
-    bool key = from->kind != CKPT__P_LIST && from->kind != CKPT__P_DICT && from->kind != CKPT__P_SET && from->kind != CKPT__P_BYTEARRAY;
-    ckpt_status status = ckpt__torch_put_lost(w, SIZE_MAX, "a persistent id becomes %s: torch.load looks up none but those of storages",
-                                              key ? "the value that it is" : "None");
+    static const ckpt__node nothing = {.kind = CKPT__P_NONE};
+    bool key = from->kind != CKPT__P_LIST && from->kind != CKPT__P_DICT && from->kind != CKPT__P_SET &&
+               from->kind != CKPT__P_BYTEARRAY;
+    ckpt_status status =
+        ckpt__torch_put_lost(w, SIZE_MAX, "a persistent id becomes %s: torch.load looks up none but those of storages",
+                             key ? "the value that it is" : "None");
     return status < 0 ? NULL : key ? from : &nothing;
 }
 
@@ -317,7 +321,7 @@ static bool is_callable(const ckpt__node *n)
     }
     if (n->kind != CKPT__P_OBJECT)
         return n->kind == CKPT__P_GLOBAL;
-    const ckpt_value *v = n->user;                    /* --plain may have made a string or a dict of it */
+    const ckpt_value *v = n->user; /* --plain may have made a string or a dict of it */
     return !v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_TENSOR || (v->kind == CKPT_V_DICT && v->class_name.data);
 }
 
@@ -326,7 +330,9 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
     const ckpt__pickle_object *from = node->u.object;
     if (!is_callable(from->callable) || (from->setter && !is_callable(from->setter))) {
         to->kind = CKPT__P_NONE;
-        return ckpt__torch_put_lost(w, SIZE_MAX, "the result of calling what %s becomes None", from->callable->kind == CKPT__P_PERSISTENT ? "a persistent id stands for" : "is a plain value now") == CKPT_OK;
+        return ckpt__torch_put_lost(w, SIZE_MAX, "the result of calling what %s becomes None",
+                                    from->callable->kind == CKPT__P_PERSISTENT ? "a persistent id stands for"
+                                                                               : "is a plain value now") == CKPT_OK;
     }
     ckpt__pickle_object *o = ckpt__arena_alloc(w->arena, sizeof *o);
     if (!o)
@@ -353,7 +359,8 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
 static bool may_be_storage(const ckpt__node *n)
 {
     return n->kind == CKPT__P_PERSISTENT ||
-           (n->kind == CKPT__P_OBJECT && ckpt__pickle_is_global(n->u.object->callable, "torch.storage", "_load_from_bytes"));
+           (n->kind == CKPT__P_OBJECT &&
+            ckpt__pickle_is_global(n->u.object->callable, "torch.storage", "_load_from_bytes"));
 }
 
 ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *to)
@@ -419,8 +426,8 @@ static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
     ckpt_str module = ckpt__arena_str(w->arena, name.data, dot ? dot - 1 : 0);
     ckpt__out *class = ckpt__pickle_make_global(w->arena, dot ? module : ckpt__s("builtins"),
                                                 (ckpt_str){name.data + dot, name.size - dot});
-    ckpt__out *call = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, class,
-                                             ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0));
+    ckpt__out *call =
+        ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, class, ckpt__pickle_make_list(w->arena, CKPT__P_TUPLE, 0));
     if (!call)
         return false;
     note_global(w, class);
@@ -499,10 +506,10 @@ static ckpt_status number_storage(writer *w, size_t storage, ckpt__out *key)
 static ckpt_status fill(void *ctx, const ckpt__node *what, ckpt__out *to, bool writing, ckpt_error *err)
 {
     writer *w = ctx;
-    (void)err;                    /* w->err */
+    (void)err; /* w->err */
     if (writing && !w->writing) {
         w->writing = true;
-        memset(w->recent, 0, sizeof w->recent);     /* their names may be others from now on */
+        memset(w->recent, 0, sizeof w->recent); /* their names may be others from now on */
     }
     if (what->position)
         return number_storage(w, (size_t)what->position - 1, to);
@@ -526,8 +533,8 @@ static ckpt_status place_storages(writer *w)
         const ckpt__storage *storage = &x->storages[t->pieces[0].storage];
         bool stands_in = ckpt__str_begins_more(t->info.name, CKPT__TORCH_STORAGE);
         /* one that stands for the storage is never left out, as the others may be */
-        if ((!s->whole || stands_in) && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size && !t->info.conj &&
-            !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
+        if ((!s->whole || stands_in) && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size &&
+            !t->info.conj && !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
             s->whole = i + 1;
         if (stands_in)
             continue;
@@ -541,7 +548,7 @@ ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_err
 {
     writer w = {.p = p, .arena = ckpt__arena_new(0), .lasting = ckpt__arena_new(0), .err = err};
     ckpt__pickle_later later = {.arena = w.arena, .fill = fill, .ctx = &w};
-    size_t none;                  /* the table of origins is made now, and asking cannot fail later */
+    size_t none; /* the table of origins is made now, and asking cannot fail later */
     bool ready = w.arena && w.lasting && ckpt__index_storage_of(p->source, NULL, &none) >= 0;
     ckpt_status status = ready ? place_storages(&w) : ckpt__torch_put_failed(&w);
     ckpt__out *root = status == CKPT_OK ? ckpt__torch_put_value(&w, p->root) : NULL;

@@ -12,8 +12,13 @@
 
 enum {
     ALIGN = 64,
-    LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END64_SIZE = 56, LOCATOR_SIZE = 20, END_SIZE = 22,
-    FLAG_UTF8 = 0x0800, FLAG_DESCRIPTOR = 0x0008,
+    LOCAL_SIZE = 30,
+    CENTRAL_SIZE = 46,
+    END64_SIZE = 56,
+    LOCATOR_SIZE = 20,
+    END_SIZE = 22,
+    FLAG_UTF8 = 0x0800,
+    FLAG_DESCRIPTOR = 0x0008,
     ID_DIGITS = 40
 };
 static const uint64_t NARROW = 0xFFFFFFFF;
@@ -21,10 +26,10 @@ static const uint64_t NARROW = 0xFFFFFFFF;
 /* One record of the archive that is written. Of an archive "archive" the first record "data.pkl" has header 0; its bytes begin at
  * 64, because the local header is padded until they begin at a multiple of ALIGN. */
 typedef struct entry {
-    const char *name;             /* static or the recipe's; NULL: "data/<key>" */
+    const char *name; /* static or the recipe's; NULL: "data/<key>" */
     size_t key;
-    uint64_t header;              /* offset of its local header in the file */
-    size_t payload;               /* number of its segment; SIZE_MAX: it is empty */
+    uint64_t header; /* offset of its local header in the file */
+    size_t payload;  /* number of its segment; SIZE_MAX: it is empty */
 } entry;
 
 /* What compute() works on, in the recipe's arena. COMPUTED segments have twice the number of their entry: a header; one more
@@ -32,7 +37,8 @@ typedef struct entry {
 enum { THE_ID = 0, THE_DIRECTORY = 1, FIRST = 2 };
 typedef struct layout {
     ckpt_str archive;
-    entry *entries; size_t count, capacity;
+    entry *entries;
+    size_t count, capacity;
 } layout;
 
 struct ckpt__torch_zip {
@@ -48,12 +54,12 @@ static ckpt_status no_memory(const ckpt__torch_zip *z, ckpt_error *err)
 
 ckpt__torch_zip *ckpt__torch_zip_new(ckpt__recipe *recipe, const char *archive, size_t records)
 {
-    enum { SEGMENTS = 3 };        /* header, bytes, descriptor */
+    enum { SEGMENTS = 3 }; /* header, bytes, descriptor */
     ckpt__torch_zip *z = calloc(1, sizeof *z);
     layout *l = z ? ckpt__arena_alloc(recipe->arena, sizeof *l) : NULL;
     if (l && records < SIZE_MAX / SEGMENTS - 1) {
         l->archive = ckpt__arena_str(recipe->arena, archive, strlen(archive));
-        l->capacity = records + 1;     /* the id */
+        l->capacity = records + 1; /* the id */
         l->entries = ckpt__arena_array(recipe->arena, l->capacity, sizeof *l->entries);
     }
     if (!l || !l->archive.data || !l->entries ||
@@ -97,7 +103,8 @@ typedef struct record_name {
 static record_name name_of(const entry *e)
 {
     record_name n;
-    int size = e->name ? snprintf(n.text, sizeof n.text, "/%s", e->name) : snprintf(n.text, sizeof n.text, "/data/%zu", e->key);
+    int size = e->name ? snprintf(n.text, sizeof n.text, "/%s", e->name)
+                       : snprintf(n.text, sizeof n.text, "/data/%zu", e->key);
     n.size = (size_t)size;
     return n;
 }
@@ -169,8 +176,8 @@ static void put_header(const ckpt__recipe *r, const entry *e, char *b)
 
 /* ---- records */
 
-static ckpt_status add_segment(ckpt__torch_zip *z, ckpt__segment_kind kind, uint64_t size, const char *bytes, size_t number,
-                               ckpt_error *err)
+static ckpt_status add_segment(ckpt__torch_zip *z, ckpt__segment_kind kind, uint64_t size, const char *bytes,
+                               size_t number, ckpt_error *err)
 {
     return ckpt__recipe_add(z->recipe, &z->segment_capacity, kind, size, bytes, number, err);
 }
@@ -234,13 +241,13 @@ static uint64_t fnv(uint64_t hash, const void *data, size_t n)
 static void put_id(const ckpt__recipe *r, const uint32_t *crcs, char *to)
 {
     const layout *l = r->ctx;
-    uint64_t names = 0xcbf29ce484222325, contents = 0xcbf29ce484222325;     /* FNV-1a, 64 bits */
+    uint64_t names = 0xcbf29ce484222325, contents = 0xcbf29ce484222325; /* FNV-1a, 64 bits */
     char digits[ID_DIGITS + 1];
     for (size_t i = 0; i + 1 < l->count; i++) {
         const entry *e = &l->entries[i];
         record_name n = name_of(e);
         names = fnv(fnv(names, l->archive.data, l->archive.size), n.text, n.size);
-        uint64_t parts[2] = {size_of(r, e), crc_of(e, crcs)};     /* little-endian, as this host is */
+        uint64_t parts[2] = {size_of(r, e), crc_of(e, crcs)}; /* little-endian, as this host is */
         contents = fnv(contents, parts, sizeof parts);
     }
     snprintf(digits, sizeof digits, "%020llu%020llu", (unsigned long long)names, (unsigned long long)contents);
@@ -334,7 +341,8 @@ ckpt_status ckpt__torch_zip_finish(ckpt__torch_zip *z, ckpt_error *err)
 {
     ckpt__recipe *r = z->recipe;
     const layout *l = z->layout;
-    ckpt_status status = add_record(z, (entry){.name = ".data/serialization_id"}, CKPT__COMPUTED, ID_DIGITS, NULL, THE_ID, err);
+    ckpt_status status =
+        add_record(z, (entry){.name = ".data/serialization_id"}, CKPT__COMPUTED, ID_DIGITS, NULL, THE_ID, err);
     uint64_t size = 0, offset = r->size;
     for (size_t i = 0; i < l->count; i++)
         size += CENTRAL_SIZE + name_size(l, &l->entries[i]) + central_extra(size_of(r, &l->entries[i]), &l->entries[i]);

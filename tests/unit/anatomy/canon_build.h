@@ -53,7 +53,7 @@ static inline size_t add(const char *name, ckpt_dtype dtype, ckpt_role role, uin
 
 static inline val tensor(ckpt_dtype dtype, uint32_t ndim, int64_t a, int64_t b)
 {
-    int64_t shape[2] = { a, b };
+    int64_t shape[2] = {a, b};
     ckpt_value *v = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
     v->tensor = add("t", dtype, CKPT_ROLE_NONE, ndim, shape);
     return v;
@@ -83,13 +83,13 @@ typedef struct dict {
 static inline void put(dict *d, const char *key, val v)
 {
     ck_assert_uint_lt(d->n, 64);
-    d->entries[d->n++] = (ckpt_entry){ ckpt__value_str(ix->arena, key, strlen(key)), v };
+    d->entries[d->n++] = (ckpt_entry){ckpt__value_str(ix->arena, key, strlen(key)), v};
 }
 
 static inline void put_int(dict *d, int64_t key, val v)
 {
     ck_assert_uint_lt(d->n, 64);
-    d->entries[d->n++] = (ckpt_entry){ ckpt__value_int(ix->arena, key), v };
+    d->entries[d->n++] = (ckpt_entry){ckpt__value_int(ix->arena, key), v};
 }
 
 static inline val done(const dict *d)
@@ -110,8 +110,8 @@ static inline val text(const char *s)
 /* A group of `count` ids from `first`. */
 static inline val group(int64_t first, int64_t count, double decay, const char *const *names)
 {
-    dict g = { .n = 0 };
-    val ids[48], words[48], betas[2] = { real(0.9), real(0.95) };
+    dict g = {.n = 0};
+    val ids[48], words[48], betas[2] = {real(0.9), real(0.95)};
     for (int64_t i = 0; i < count; i++) {
         ids[i] = ckpt__value_int(ix->arena, first + i);
         if (names)
@@ -131,7 +131,7 @@ static inline val group(int64_t first, int64_t count, double decay, const char *
 
 static inline val moments(val exp_avg, val exp_avg_sq)
 {
-    dict d = { .n = 0 };
+    dict d = {.n = 0};
     put(&d, "step", scalar());
     put(&d, "exp_avg", exp_avg);
     put(&d, "exp_avg_sq", exp_avg_sq);
@@ -150,8 +150,8 @@ static inline val state_vec(int64_t n)
 
 static inline val optimizer_of(const dict *state, val first, val second)
 {
-    dict o = { .n = 0 };
-    val groups[2] = { first, second };
+    dict o = {.n = 0};
+    val groups[2] = {first, second};
     put(&o, "state", done(state));
     put(&o, "param_groups", ckpt__value_list(ix->arena, CKPT_V_LIST, groups, second ? 2 : 1));
     return done(&o);
@@ -159,8 +159,9 @@ static inline val optimizer_of(const dict *state, val first, val second)
 
 static inline val scaler_dict(void)
 {
-    static const char *const keys[] = { "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker" };
-    dict d = { .n = 0 };
+    static const char *const keys[] = {"scale", "growth_factor", "backoff_factor", "growth_interval",
+                                       "_growth_tracker"};
+    dict d = {.n = 0};
     for (size_t i = 0; i < 5; i++)
         put(&d, keys[i], i < 3 ? real(2.0) : (val)ckpt__value_int(ix->arena, 7));
     return done(&d);
@@ -169,8 +170,8 @@ static inline val scaler_dict(void)
 /* fc1 (8x4), norm (8), fc2 (4x8): every shape but the bias and the norm differ. */
 static inline val small_model(const char *prefix)
 {
-    static const char *const names[] = { "fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight" };
-    dict m = { .n = 0 };
+    static const char *const names[] = {"fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight"};
+    dict m = {.n = 0};
     for (size_t i = 0; i < 5; i++) {
         char name[80];
         snprintf(name, sizeof name, "%s%s", prefix, names[i]);
@@ -227,8 +228,8 @@ static inline void want(const ckpt_str *names, size_t count)
     hints.wanted_count = count;
 }
 
-static const ckpt_str small_names[] = { { "fc1.weight", 10 }, { "fc1.bias", 8 }, { "norm.weight", 11 },
-                                        { "norm.bias", 9 },   { "fc2.weight", 10 } };
+static const ckpt_str small_names[] = {
+    {"fc1.weight", 10}, {"fc1.bias", 8}, {"norm.weight", 11}, {"norm.bias", 9}, {"fc2.weight", 10}};
 
 static inline void no_hints(void)
 {
@@ -271,7 +272,7 @@ static inline const ckpt_finding *found(const char *code)
 
 static inline val minimal(val model, val optimizer)
 {
-    dict r = { .n = 0 };
+    dict r = {.n = 0};
     put(&r, "model", model);
     if (optimizer)
         put(&r, "optimizer", optimizer);

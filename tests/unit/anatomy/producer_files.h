@@ -20,8 +20,14 @@ static inline void put_weights(torch_file *t)
 
 static inline void put_tied(torch_file *t)
 {
-    view tie = {.class_name = "FloatStorage", .key = "0", .location = "cpu", .numel = 6, .ndim = 2,
-                .stride_count = 2, .shape = {2, 3}, .strides = {3, 1}};
+    view tie = {.class_name = "FloatStorage",
+                .key = "0",
+                .location = "cpu",
+                .numel = 6,
+                .ndim = 2,
+                .stride_count = 2,
+                .shape = {2, 3},
+                .strides = {3, 1}};
     ck_assert_int_eq(t->count, 0);
     PUT(&t->pickle, "}(");
     put_str(&t->pickle, "a.weight");

@@ -31,7 +31,7 @@ START_TEST(one_group)
     ck_assert_str_eq(canon->model_path.data, "model");
     ck_assert_str_eq(canon->optimizer_path.data, "optimizer");
     ck_assert_ptr_null(canon->scaler_path.data);
-    ck_assert(!canon->hypothesis);                     /* torch's own order */
+    ck_assert(!canon->hypothesis); /* torch's own order */
     ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);
     ck_assert_int_eq(ckpt_report_worst(report), CKPT_SEVERITY_NOTE);
 }
@@ -40,7 +40,7 @@ END_TEST
 /* {epoch, iter, trainer{var_wo_ddp, vae_local, var_opt{scaler, optimizer}}, args}: the optimizer tells the two apart. */
 static val var_layout(void)
 {
-    dict opt = { .n = 0 }, trainer = { .n = 0 }, root = { .n = 0 }, vae = { .n = 0 }, s;
+    dict opt = {.n = 0}, trainer = {.n = 0}, root = {.n = 0}, vae = {.n = 0}, s;
     split_state(&s);
     put(&vae, "encoder.weight", mat(3, 3));
     put(&vae, "encoder.bias", vec(3));
@@ -66,7 +66,7 @@ static void check_var(void)
     from("scaler.scale", "trainer.var_opt.scaler.scale");
     from("scaler._growth_tracker", "trainer.var_opt.scaler._growth_tracker");
     ck_assert(get("trainer.vae_local.encoder.weight")->outside);
-    ck_assert(get("iter")->outside);                   /* within the epoch: no step */
+    ck_assert(get("iter")->outside); /* within the epoch: no step */
     ck_assert(!has("step"));
     ck_assert_uint_eq(canon->group_count, 2);
     ck_assert_str_eq(canon->groups[1].params[0].data, "fc1.bias");
@@ -81,7 +81,8 @@ START_TEST(var)
     check_var();
     ck_assert_uint_eq(ckpt_report_count_code(report, "source-found"), 3);
     ck_assert(canon->hypothesis);
-    ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);     /* weight_decay says which group is which */
+    ck_assert_int_eq(found("order-hypothesis")->severity,
+                     CKPT_SEVERITY_NOTE); /* weight_decay says which group is which */
     ck_assert_int_eq(canon->order.evidence, CKPT__CONTENT);
     ckpt__canon_free(canon);
     want(small_names, 5);
@@ -92,12 +93,13 @@ END_TEST
 
 START_TEST(sources_by_rule)
 {
-    static const char rules[] = "map: 1\nsource: {model: trainer.vae_local, optimizer: trainer.var_opt.optimizer, step: iter}\n";
+    static const char rules[] =
+        "map: 1\nsource: {model: trainer.vae_local, optimizer: trainer.var_opt.optimizer, step: iter}\n";
     ckpt_map *map = NULL;
     val root = var_layout();
     ck_assert_int_eq(ckpt_map_parse_yaml(rules, sizeof rules - 1, "m", &map, &err), CKPT_OK);
     hints.map = map;
-    hints.optional_optimizer = true;                   /* the vae's optimizer is not in the file */
+    hints.optional_optimizer = true; /* the vae's optimizer is not in the file */
     build(root);
     from("encoder.weight", "trainer.vae_local.encoder.weight");
     from("step", "iter");
@@ -119,10 +121,10 @@ END_TEST
 
 START_TEST(steps)
 {
-    static const char *const keys[] = { "num_updates", "iter_num", "global_step", "step" };
-    dict r = { .n = 0 };
+    static const char *const keys[] = {"num_updates", "iter_num", "global_step", "step"};
+    dict r = {.n = 0};
     put(&r, "model", small_model(""));
-    for (size_t i = 0; i < 4; i++) {                   /* the better known key wins */
+    for (size_t i = 0; i < 4; i++) { /* the better known key wins */
         put(&r, keys[i], ckpt__value_int(ix->arena, (int64_t)i));
         build(done(&r));
         ck_assert_int_eq((int)get("step")->value->integer, (int)i);
@@ -144,7 +146,7 @@ START_TEST(bare_state_dict)
     ck_assert_int_eq(get("net.fc1.weight")->role, CKPT_ROLE_PARAM);
     ck_assert_str_eq(canon->model_path.data, "");
     ckpt__canon_free(canon);
-    build(scalar());                                   /* the root itself is a tensor */
+    build(scalar()); /* the root itself is a tensor */
     ck_assert_uint_eq(canon->count, 1);
     ckpt__canon_free(canon);
     build(NULL);
@@ -166,8 +168,8 @@ END_TEST
 
 START_TEST(prefixes_inside)
 {
-    static const ckpt_str names[] = { { "blk.0.attn.w", 12 } };
-    dict m = { .n = 0 };
+    static const ckpt_str names[] = {{"blk.0.attn.w", 12}};
+    dict m = {.n = 0};
     put(&m, "_fsdp_wrapped_module.blk.0._fsdp_wrapped_module._orig_mod.attn.w", mat(2, 2));
     want(names, 1);
     build(minimal(done(&m), NULL));
@@ -178,14 +180,14 @@ END_TEST
 
 START_TEST(prefixes_kept)
 {
-    static const ckpt_str names[] = { { "module.w", 8 } };
-    dict m = { .n = 0 };
+    static const ckpt_str names[] = {{"module.w", 8}};
+    dict m = {.n = 0};
     put(&m, "module.w", mat(2, 2));
     val root = minimal(done(&m), NULL);
-    build(root);                                       /* nobody asks: as they are */
+    build(root); /* nobody asks: as they are */
     ck_assert(has("module.w"));
     ckpt__canon_free(canon);
-    want(names, 1);                                    /* the state has them with the prefix */
+    want(names, 1); /* the state has them with the prefix */
     build(root);
     ck_assert(has("module.w"));
     ck_assert_uint_eq(ckpt_report_count_code(report, "prefix-stripped"), 0);
@@ -194,7 +196,8 @@ END_TEST
 
 START_TEST(map_renames)
 {
-    static const char rules[] = "map: 1\nsource:\n  strip_prefix: ['net.']\n  rename: [{from: 'fc(\\d)\\.(.*)', to: 'layer$1.$2'}]\n";
+    static const char rules[] =
+        "map: 1\nsource:\n  strip_prefix: ['net.']\n  rename: [{from: 'fc(\\d)\\.(.*)', to: 'layer$1.$2'}]\n";
     ckpt_map *map = NULL;
     ck_assert_int_eq(ckpt_map_parse_yaml(rules, sizeof rules - 1, "m", &map, &err), CKPT_OK);
     hints.map = map;
@@ -224,8 +227,8 @@ END_TEST
 
 START_TEST(own_names_do_not_hide)
 {
-    dict m = { .n = 0 };
-    put(&m, "epoch", vec(3));                          /* a parameter named as a key beside the model */
+    dict m = {.n = 0};
+    put(&m, "epoch", vec(3)); /* a parameter named as a key beside the model */
     build(minimal(done(&m), NULL));
     from("epoch", "model.epoch");
     ck_assert_uint_eq(ckpt_report_count_code(report, "name-collision"), 0);
@@ -236,7 +239,7 @@ END_TEST
 
 START_TEST(averages_stand_back)
 {
-    dict r = { .n = 0 };
+    dict r = {.n = 0};
     put(&r, "state_dict_ema", small_model(""));
     put(&r, "state_dict", small_model(""));
     put(&r, "optimizer", small_optimizer());
@@ -253,19 +256,22 @@ END_TEST
 
 START_TEST(two_models)
 {
-    dict r = { .n = 0 };
+    dict r = {.n = 0};
     put(&r, "a", small_model(""));
     put(&r, "b", small_model(""));
-    build(done(&r));                                   /* nothing asks for one of them */
+    build(done(&r)); /* nothing asks for one of them */
     ck_assert_ptr_null(canon->model_path.data);
     ck_assert(get("b.fc1.weight")->outside);
     ckpt__canon_free(canon);
     canon = NULL;
     want(small_names, 5);
-    failed(done(&r), "'a' and 'b' both have the state's names; say which one in a map file: {map: 1, source: {model: 'a'}}");
+    failed(done(&r),
+           "'a' and 'b' both have the state's names; say which one in a map file: {map: 1, source: {model: 'a'}}");
     want(NULL, 0);
     put(&r, "optimizer", small_optimizer());
-    failed(done(&r), "2 dicts of the checkpoint could be it: 'a', 'b'; say which one in a map file: {map: 1, source: {model: 'a'}}");
+    failed(
+        done(&r),
+        "2 dicts of the checkpoint could be it: 'a', 'b'; say which one in a map file: {map: 1, source: {model: 'a'}}");
     hints.optional_optimizer = true;
     build(done(&r));
     ck_assert_ptr_nonnull(strstr(found("source-ambiguous")->message, "'a', 'b'"));
@@ -274,7 +280,7 @@ END_TEST
 
 START_TEST(best_match_wins)
 {
-    dict r = { .n = 0 }, part = { .n = 0 };
+    dict r = {.n = 0}, part = {.n = 0};
     put(&part, "fc1.weight", mat(8, 4));
     put(&r, "teacher", done(&part));
     put(&r, "student", small_model(""));
@@ -288,8 +294,8 @@ END_TEST
 /* The state's names may be the file's own: then the dict is the root, and only what is wanted is the model's. */
 START_TEST(nested_names)
 {
-    static const ckpt_str names[] = { { "enc.fc1.weight", 14 }, { "dec.fc1.weight", 14 } };
-    dict r = { .n = 0 };
+    static const ckpt_str names[] = {{"enc.fc1.weight", 14}, {"dec.fc1.weight", 14}};
+    dict r = {.n = 0};
     put(&r, "enc", small_model(""));
     put(&r, "dec", small_model(""));
     put(&r, "loss", scalar());
@@ -304,7 +310,7 @@ END_TEST
 
 START_TEST(model_in_parts)
 {
-    dict r = { .n = 0 }, head = { .n = 0 }, s = { .n = 0 };
+    dict r = {.n = 0}, head = {.n = 0}, s = {.n = 0};
     put(&head, "w", mat(5, 5));
     small_state(&s);
     put_int(&s, 5, state_mat(5, 5));
@@ -321,19 +327,21 @@ END_TEST
 
 START_TEST(two_optimizers)
 {
-    dict r = { .n = 0 }, disc = { .n = 0 }, s = { .n = 0 };
+    dict r = {.n = 0}, disc = {.n = 0}, s = {.n = 0};
     put(&disc, "w", mat(5, 5));
     put_int(&s, 0, state_mat(5, 5));
     put(&r, "gen", small_model(""));
     put(&r, "opt_d", optimizer_of(&s, group(0, 1, 0.1, NULL), NULL));
     put(&r, "opt_g", small_optimizer());
     want(small_names, 5);
-    build(done(&r));                                   /* only one fits the model that the state names */
+    build(done(&r)); /* only one fits the model that the state names */
     ck_assert_str_eq(canon->optimizer_path.data, "opt_g");
     ck_assert(get("opt_d.state.0.step")->outside);
     ckpt__canon_free(canon);
     put(&r, "opt_h", small_optimizer());
-    failed(done(&r), "2 dicts of the checkpoint could be it: 'opt_g', 'opt_h'; say which one in a map file: {map: 1, source: {optimizer: 'opt_g'}}");
+    failed(
+        done(&r),
+        "2 dicts of the checkpoint could be it: 'opt_g', 'opt_h'; say which one in a map file: {map: 1, source: {optimizer: 'opt_g'}}");
 }
 END_TEST
 
@@ -342,7 +350,7 @@ START_TEST(inside_objects)
     ckpt_value *object = ckpt__value_new(ix->arena, CKPT_V_OBJECT);
     object->class_name = ckpt__s("trainer.State");
     object->state = minimal(small_model(""), small_optimizer());
-    dict r = { .n = 0 };
+    dict r = {.n = 0};
     put(&r, "trainer", object);
     build(done(&r));
     ck_assert_str_eq(canon->model_path.data, "trainer.model");
@@ -355,14 +363,15 @@ END_TEST
 START_TEST(native)
 {
     ix->format = "ckpt";
-    int64_t shape[] = { 8, 4 };
-    size_t w = add("w", CKPT_F32, CKPT_ROLE_PARAM, 2, shape), m = add("optimizer.w.exp_avg", CKPT_F32, CKPT_ROLE_EXP_AVG, 2, shape);
+    int64_t shape[] = {8, 4};
+    size_t w = add("w", CKPT_F32, CKPT_ROLE_PARAM, 2, shape),
+           m = add("optimizer.w.exp_avg", CKPT_F32, CKPT_ROLE_EXP_AVG, 2, shape);
     ix->tensors[m].info.param = ckpt__s("w");
     ix->tensors[m].info.state_key = ckpt__s("exp_avg");
     ckpt_value *blob = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
     blob->tensor = add("ckpt.blob.0", CKPT_U8, CKPT_ROLE_OTHER, 1, shape);
-    dict r = { .n = 0 }, o = { .n = 0 }, gs = { .n = 0 }, g = { .n = 0 }, sc = { .n = 0 };
-    val params[1] = { text("w") }, betas[2] = { real(0.9), real(0.99) };
+    dict r = {.n = 0}, o = {.n = 0}, gs = {.n = 0}, g = {.n = 0}, sc = {.n = 0};
+    val params[1] = {text("w")}, betas[2] = {real(0.9), real(0.99)};
     put(&g, "params", ckpt__value_list(ix->arena, CKPT_V_LIST, params, 1));
     put(&g, "lr", real(0.5));
     put(&g, "betas", ckpt__value_list(ix->arena, CKPT_V_LIST, betas, 2));
@@ -394,15 +403,15 @@ START_TEST(native)
     ck_assert(!has("ckpt.blob.0"));
     ck_assert_int_eq((int)get("step")->value->integer, 12);
     for (size_t i = 0; i < canon->count; i++)
-        ck_assert(canon->entries[i].outside == (strcmp(canon->entries[i].name.data, "step") == 0));     /* the header's */
+        ck_assert(canon->entries[i].outside == (strcmp(canon->entries[i].name.data, "step") == 0)); /* the header's */
 }
 END_TEST
 
 START_TEST(native_flat_keys)
 {
     ix->format = "ckpt";
-    dict r = { .n = 0 };
-    val params[2] = { text("a"), text("b") };
+    dict r = {.n = 0};
+    val params[2] = {text("a"), text("b")};
     put(&r, "step", ckpt__value_int(ix->arena, 4));
     put(&r, "optimizer.groups.0.params", ckpt__value_list(ix->arena, CKPT_V_LIST, params, 2));
     put(&r, "optimizer.groups.0.betas.0", real(0.8));
@@ -412,7 +421,7 @@ START_TEST(native_flat_keys)
     ck_assert_uint_eq(canon->groups[0].param_count, 2);
     ck_assert_int_eq(canon->groups[0].flags.capturable, 0);
     ck_assert(get("optimizer.groups.0.betas.0")->value->real == 0.8);
-    ck_assert_int_eq((int)get("step")->value->integer, 4);     /* the tree's own */
+    ck_assert_int_eq((int)get("step")->value->integer, 4); /* the tree's own */
     ck_assert_uint_eq(ckpt_report_count(report), 0);
 }
 END_TEST
@@ -420,7 +429,7 @@ END_TEST
 START_TEST(safetensors)
 {
     ix->format = "safetensors";
-    int64_t shape[] = { 8, 4 };
+    int64_t shape[] = {8, 4};
     add("module.fc1.weight", CKPT_F32, CKPT_ROLE_NONE, 2, shape);
     add("module.bn.running_mean", CKPT_F32, CKPT_ROLE_NONE, 1, shape);
     add("module.l.weight", CKPT_U8, CKPT_ROLE_NONE, 2, shape);
@@ -432,7 +441,7 @@ START_TEST(safetensors)
     ck_assert_int_eq(get("fc1.weight")->role, CKPT_ROLE_PARAM);
     ck_assert_str_eq(get("fc1.weight")->own.data, "module.fc1.weight");
     ck_assert_int_eq(get("bn.running_mean")->role, CKPT_ROLE_BUFFER);
-    ck_assert_int_eq(get("l.weight")->role, CKPT_ROLE_PARAM);       /* quantized */
+    ck_assert_int_eq(get("l.weight")->role, CKPT_ROLE_PARAM); /* quantized */
     ck_assert_str_eq(get("l.weight.absmax")->param.data, "l.weight");
     ck_assert_str_eq(get("k.SCB")->param.data, "k.weight");
     ck_assert_ptr_nonnull(found("prefix-stripped"));
@@ -444,7 +453,7 @@ END_TEST
 START_TEST(hostile)
 {
     /* an optimizer without groups, groups without params, ids that are no ids */
-    dict empty = { .n = 0 }, o = { .n = 0 }, g = { .n = 0 };
+    dict empty = {.n = 0}, o = {.n = 0}, g = {.n = 0};
     val groups[1];
     put(&o, "state", done(&empty));
     put(&o, "param_groups", ckpt__value_list(ix->arena, CKPT_V_LIST, groups, 0));
@@ -458,7 +467,7 @@ START_TEST(hostile)
     build(minimal(small_model(""), done(&o)));
     ckpt__canon_free(canon);
     /* a tensor number that is not in the index */
-    dict m = { .n = 0 };
+    dict m = {.n = 0};
     ckpt_value *v = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
     v->tensor = 1u << 30;
     put(&m, "w", v);
@@ -477,7 +486,7 @@ START_TEST(hostile)
     /* a deep chain */
     val deep = mat(2, 2);
     for (int i = 0; i < 3000; i++) {
-        dict d = { .n = 0 };
+        dict d = {.n = 0};
         put(&d, "x", deep);
         deep = done(&d);
     }
@@ -505,8 +514,8 @@ START_TEST(long_shared_key)
     key[KEY] = 0;
     ckpt_entry *entries = ckpt__arena_alloc(ix->arena, VALUES * sizeof *entries);
     for (int64_t i = 0; i < VALUES; i++)
-        entries[i] = (ckpt_entry){ ckpt__value_int(ix->arena, i), ckpt__value_int(ix->arena, 1) };
-    dict r = { .n = 0 };
+        entries[i] = (ckpt_entry){ckpt__value_int(ix->arena, i), ckpt__value_int(ix->arena, 1)};
+    dict r = {.n = 0};
     put(&r, key, dict_of(entries, VALUES));
     ck_assert_int_eq(try_build(done(&r)), CKPT_E_LIMIT);
     ck_assert_ptr_nonnull(strstr(err.message, "very long keys"));
@@ -519,12 +528,12 @@ START_TEST(many_pairs)
 {
     enum { PAIRS = 3000 };
     ckpt_entry *entries = ckpt__arena_alloc(ix->arena, 2 * PAIRS * sizeof *entries);
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "w", mat(4, 4));
     put_int(&s, 0, state_mat(4, 4));
     val model = done(&m), optimizer = optimizer_of(&s, group(0, 1, 0.1, NULL), NULL);
     for (int64_t i = 0; i < 2 * PAIRS; i++)
-        entries[i] = (ckpt_entry){ ckpt__value_int(ix->arena, i), i % 2 ? optimizer : model };
+        entries[i] = (ckpt_entry){ckpt__value_int(ix->arena, i), i % 2 ? optimizer : model};
     failed(dict_of(entries, 2 * PAIRS), "3000 dicts of the checkpoint could be it");
 }
 END_TEST

@@ -38,7 +38,11 @@ static void teardown(void)
     script_teardown();
 }
 
-#define OK(call) do { ckpt_status status_ = (call); ck_assert_msg(status_ >= 0, "%s: %s: %s", #call, err.object, err.message); } while (0)
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        ckpt_status status_ = (call);                                                                                  \
+        ck_assert_msg(status_ >= 0, "%s: %s: %s", #call, err.object, err.message);                                     \
+    } while (0)
 
 static ckpt_status try_build(void)
 {
@@ -79,7 +83,8 @@ static void names_given(const char *const *names, size_t n)
 static void nothing_left_of(const char *own)
 {
     for (size_t i = 0; i < canon->count; i++)
-        ck_assert_msg(strncmp(canon->entries[i].name.data, own, strlen(own)) != 0, "'%s' is left", canon->entries[i].name.data);
+        ck_assert_msg(strncmp(canon->entries[i].name.data, own, strlen(own)) != 0, "'%s' is left",
+                      canon->entries[i].name.data);
 }
 
 /* ---- names */
@@ -210,7 +215,7 @@ END_TEST
 /* libtorch's parameters() has a tied parameter as often as it is registered. */
 START_TEST(a_parameter_listed_twice)
 {
-    static const char *const all[] = { "fc1.weight", "fc1.bias", "tied.weight", "bn.weight" };
+    static const char *const all[] = {"fc1.weight", "fc1.bias", "tied.weight", "bn.weight"};
     begin();
     open_as("__torch__", "Module");
     text("pytorch_version", "1.5.0");
@@ -234,7 +239,7 @@ START_TEST(a_parameter_listed_twice)
     ck_assert(!has("optimizer.tied.weight.exp_avg"));
     ck_assert_uint_eq(canon->groups[0].param_count, 3);
     ck_assert_uint_eq(ckpt_report_count_code(report, "dead-state"), 1);
-    static const char *const once[] = { "fc1.weight", "fc1.bias", "bn.weight" };
+    static const char *const once[] = {"fc1.weight", "fc1.bias", "bn.weight"};
     names_given(once, 3);
     build();
     from("optimizer.bn.weight.exp_avg", "state.94640276302688.exp_avg");
@@ -243,7 +248,7 @@ END_TEST
 
 START_TEST(numbers_with_holes)
 {
-    static const char *const wrong[] = { "params/7", "params/00", "params/0" };
+    static const char *const wrong[] = {"params/7", "params/00", "params/0"};
     for (size_t i = 0; i < 3; i++) {
         begin();
         open_as("__torch__", "Module");
@@ -268,7 +273,7 @@ static void before_1_5(void)
     begin();
     open_as("__torch__", "Module");
     for (int list = 0; list < 3; list++) {
-        static const char *const lists[] = { "step_buffers", "exp_average_buffers", "exp_average_sq_buffers" };
+        static const char *const lists[] = {"step_buffers", "exp_average_buffers", "exp_average_sq_buffers"};
         char name[64];
         snprintf(name, sizeof name, "%s/size", lists[list]);
         count(name);
@@ -294,7 +299,7 @@ START_TEST(lists_before_1_5)
     from("optimizer.fc1.weight.step", "step_buffers/0");
     from("optimizer.fc2.weight.exp_avg", "exp_average_buffers/4");
     from("optimizer.bn.bias.exp_avg_sq", "exp_average_sq_buffers/3");
-    ck_assert_uint_eq(canon->count, 15);       /* the sizes are none of them */
+    ck_assert_uint_eq(canon->count, 15); /* the sizes are none of them */
     ck_assert_uint_eq(canon->groups[0].param_count, 5);
 }
 END_TEST
@@ -305,10 +310,10 @@ static float weights[6], bias[3], bn[2][3], fc2[6], avg[5][6], square[5][6], mea
 static int64_t tracked, steps[5];
 static double lr, beta;
 
-static const int64_t shapes[5][2] = { { 3, 2 }, { 3, 0 }, { 3, 0 }, { 3, 0 }, { 2, 3 } };
+static const int64_t shapes[5][2] = {{3, 2}, {3, 0}, {3, 0}, {3, 0}, {2, 3}};
 
-static void bind(const char *name, const char *param, ckpt_role role, const char *state_key, ckpt_dtype dtype, uint32_t ndim,
-                 const int64_t *shape, void *data)
+static void bind(const char *name, const char *param, ckpt_role role, const char *state_key, ckpt_dtype dtype,
+                 uint32_t ndim, const int64_t *shape, void *data)
 {
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = name;
@@ -323,7 +328,7 @@ static void bind(const char *name, const char *param, ckpt_role role, const char
 }
 static void bind_model(void)
 {
-    float *const data[] = { weights, bias, bn[0], bn[1], fc2 };
+    float *const data[] = {weights, bias, bn[0], bn[1], fc2};
     for (int i = 0; i < 5; i++)
         bind(small_names[i], NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, shapes[i][1] ? 2 : 1, shapes[i], data[i]);
     bind("bn.running_mean", NULL, CKPT_ROLE_BUFFER, NULL, CKPT_F32, 1, shapes[1], mean);
@@ -331,7 +336,7 @@ static void bind_model(void)
 }
 static void bind_group(const char *name, const char *const *params, size_t n)
 {
-    static const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "betas.0", CKPT_SCALAR_F64, &beta } };
+    static const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &lr}, {"betas.0", CKPT_SCALAR_F64, &beta}};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     g.name = name;
     g.params = params;
@@ -392,7 +397,7 @@ START_TEST(restore_an_optimizer)
     two_groups();
     bind_model();
     bind_optimizer();
-    restore_options.allow_missing = true;      /* the model is in another file */
+    restore_options.allow_missing = true; /* the model is in another file */
     bind_group("0", small_names, 3);
     bind_group("1", small_names + 3, 2);
     OK(try_restore());
@@ -400,7 +405,8 @@ START_TEST(restore_an_optimizer)
     ck_assert_int_eq(steps[3], 7);
     ck_assert(lr == 0.02);
     const ckpt_finding *f = ckpt_report_find(report, "order-hypothesis", NULL);
-    ck_assert_msg(f && f->severity == CKPT_SEVERITY_NOTE && strstr(f->message, "the state's own groups"), "%s", f ? f->message : "none");
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_NOTE && strstr(f->message, "the state's own groups"), "%s",
+                  f ? f->message : "none");
 }
 END_TEST
 
@@ -428,7 +434,7 @@ START_TEST(restore_lists_before_1_5)
     restore_options.param_names = small_names;
     restore_options.param_name_count = 5;
     OK(try_restore());
-    ck_assert_int_eq(steps[4], 500);           /* step_buffers/4 is the sixth storage */
+    ck_assert_int_eq(steps[4], 500); /* step_buffers/4 is the sixth storage */
     ck_assert(avg[0][5] == 705 && avg[4][1] == 1101 && square[1][0] == 1400);
 }
 END_TEST
@@ -436,7 +442,7 @@ END_TEST
 /* A state holds dense tensors: what is stored in another way is named, whatever its dtype and shape. */
 START_TEST(not_dense)
 {
-    static const int64_t shape[] = { 5, 6 };
+    static const int64_t shape[] = {5, 6};
     static float dense[30];
     static signed char codes[4];
     begin();
@@ -456,8 +462,8 @@ START_TEST(not_dense)
     PUT(&pickle, "(");
     put_storage(&pickle, "QInt8Storage", "2", "cpu", 4);
     put_int(&pickle, 0);
-    put_ints(&pickle, (int64_t[]){ 4 }, 1);
-    put_ints(&pickle, (int64_t[]){ 1 }, 1);
+    put_ints(&pickle, (int64_t[]){4}, 1);
+    put_ints(&pickle, (int64_t[]){1}, 1);
     PUT(&pickle, "(");
     put_global(&pickle, "torch", "per_tensor_affine");
     PUT(&pickle, "G\x3f\xe0\0\0\0\0\0\0K\0t\x89");
@@ -466,7 +472,7 @@ START_TEST(not_dense)
     shut();
     finish();
     bind("s", NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, 2, shape, dense);
-    bind("q", NULL, CKPT_ROLE_PARAM, NULL, CKPT_QI8, 1, (int64_t[]){ 4 }, codes);
+    bind("q", NULL, CKPT_ROLE_PARAM, NULL, CKPT_QI8, 1, (int64_t[]){4}, codes);
     restore_options.allow_cast = true;
     ck_assert_int_eq(try_restore(), CKPT_E_MISMATCH);
     const ckpt_finding *s = ckpt_report_find(report, "no-data", "s"), *q = ckpt_report_find(report, "no-data", "q");
@@ -526,7 +532,7 @@ static size_t listed(const char *name)
 START_TEST(migrated_for_python)
 {
     char out[128];
-    ckpt_migrate_options o = { .to = "torch" };
+    ckpt_migrate_options o = {.to = "torch"};
     a_trainer();
     snprintf(out, sizeof out, "%s/py.pt", folder);
     OK(ckpt_migrate(path, out, &o, report, &err));
@@ -555,7 +561,7 @@ END_TEST
 /* Modules are flat dicts for it, which load_state_dict takes; names are what they were, and can be changed. */
 START_TEST(a_module_for_python)
 {
-    static const char *const renames[] = { "fc1(.*)=first$1" };
+    static const char *const renames[] = {"fc1(.*)=first$1"};
     char out[128];
     begin();
     open_as("__torch__", "Module");
@@ -564,9 +570,12 @@ START_TEST(a_module_for_python)
     finish();
     snprintf(out, sizeof out, "%s/py.pt", folder);
     for (int i = 0; i < 4; i++) {
-        static const char *const names[] = { "fc1.weight", "fc1.weight", "first.weight", "net.fc1.weight" };
-        ckpt_migrate_options o = { .to = "torch", .weights_only = i == 1, .rename = renames, .rename_count = i == 2,
-                                   .add_prefix = i == 3 ? "net." : NULL };
+        static const char *const names[] = {"fc1.weight", "fc1.weight", "first.weight", "net.fc1.weight"};
+        ckpt_migrate_options o = {.to = "torch",
+                                  .weights_only = i == 1,
+                                  .rename = renames,
+                                  .rename_count = i == 2,
+                                  .add_prefix = i == 3 ? "net." : NULL};
         OK(ckpt_migrate(path, out, &o, report, &err));
         ckpt_reader_close(reader);
         reader = NULL;
@@ -584,7 +593,7 @@ END_TEST
 START_TEST(an_optimizer_has_no_names)
 {
     char out[128];
-    ckpt_migrate_options o = { .to = "torch", .add_prefix = "net." };
+    ckpt_migrate_options o = {.to = "torch", .add_prefix = "net."};
     begin();
     open_as("__torch__", "Module");
     open_at("state");
@@ -670,10 +679,10 @@ START_TEST(eight_bit_names)
     for (int nested = 0; nested < 2; nested++) {
         eight_bit(nested);
         build();
-        from("optimizer.a.weight.state1", nested ? "optimizer.state.0.__bnb_optimizer_quant_state__.state1"
-                                                 : "optimizer.state.0.state1");
-        from("optimizer.b.weight.absmax1", nested ? "optimizer.state.1.__bnb_optimizer_quant_state__.absmax1"
-                                                  : "optimizer.state.1.absmax1");
+        from("optimizer.a.weight.state1",
+             nested ? "optimizer.state.0.__bnb_optimizer_quant_state__.state1" : "optimizer.state.0.state1");
+        from("optimizer.b.weight.absmax1",
+             nested ? "optimizer.state.1.__bnb_optimizer_quant_state__.absmax1" : "optimizer.state.1.absmax1");
         ck_assert_str_eq(get("optimizer.b.weight.absmax1")->param.data, "b.weight");
         ck_assert_str_eq(get("optimizer.b.weight.absmax1")->state_key.data, "absmax1");
         ck_assert_int_eq(get("optimizer.b.weight.step")->value->integer, 3);
@@ -690,8 +699,8 @@ static int64_t bnb_step[2];
 
 static void bind_eight_bit(ckpt_dtype dtype, void *data)
 {
-    static const char *const names[] = { "a.weight", "b.weight" };
-    static const int64_t shape[] = { 4, 4 }, eight[] = { 8 }, one[] = { 1 };
+    static const char *const names[] = {"a.weight", "b.weight"};
+    static const int64_t shape[] = {4, 4}, eight[] = {8}, one[] = {1};
     for (int i = 0; i < 2; i++) {
         bind(names[i], NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, 2, shape, big[i]);
         bind(NULL, names[i], CKPT_ROLE_OPTIM, "state1", i ? CKPT_U8 : dtype, 2, shape, i ? (void *)state1[i] : data);
@@ -733,7 +742,7 @@ END_TEST
 START_TEST(eight_bit_follows_its_parameter)
 {
     eight_bit(true);
-    static const int64_t shape[] = { 4, 4 }, eight[] = { 8 }, one[] = { 1 };
+    static const int64_t shape[] = {4, 4}, eight[] = {8}, one[] = {1};
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "b.weight" : "a.weight";
         bind(name, NULL, CKPT_ROLE_PARAM, NULL, CKPT_F32, 2, shape, NULL);

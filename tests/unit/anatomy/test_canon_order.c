@@ -6,8 +6,8 @@
 
 START_TEST(stated_names)
 {
-    static const char *const names[] = { "fc2.weight", "module.norm.bias", "norm.weight", "fc1.bias", "fc1.weight" };
-    dict s = { .n = 0 };
+    static const char *const names[] = {"fc2.weight", "module.norm.bias", "norm.weight", "fc1.bias", "fc1.weight"};
+    dict s = {.n = 0};
     put_int(&s, 0, state_mat(4, 8));
     for (int64_t i = 1; i < 4; i++)
         put_int(&s, i, state_vec(8));
@@ -21,9 +21,9 @@ END_TEST
 
 START_TEST(declared_names)
 {
-    static const char *const names[] = { "fc2.weight", "norm.bias", "norm.weight", "fc1.bias", "fc1.weight" };
-    static const char *const strange[] = { "fc2.weight", "norm.bias", "norm.weight", "fc1.bias", "fc3.weight" };
-    dict s = { .n = 0 };
+    static const char *const names[] = {"fc2.weight", "norm.bias", "norm.weight", "fc1.bias", "fc1.weight"};
+    static const char *const strange[] = {"fc2.weight", "norm.bias", "norm.weight", "fc1.bias", "fc3.weight"};
+    dict s = {.n = 0};
     put_int(&s, 0, state_mat(4, 8));
     for (int64_t i = 1; i < 4; i++)
         put_int(&s, i, state_vec(8));
@@ -46,7 +46,7 @@ END_TEST
 
 START_TEST(optimizer_alone)
 {
-    static const char *const names[] = { "fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight" };
+    static const char *const names[] = {"fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight"};
     val root = small_optimizer();
     failed(root, "no model");
     hints.param_names = names;
@@ -65,8 +65,8 @@ END_TEST
 /* Ids that are names, as FSDP's full optimizer state has them. */
 START_TEST(named_ids)
 {
-    dict s = { .n = 0 }, g = { .n = 0 };
-    val ids[2] = { text("norm.bias"), text("fc1.weight") };
+    dict s = {.n = 0}, g = {.n = 0};
+    val ids[2] = {text("norm.bias"), text("fc1.weight")};
     put(&s, "fc1.weight", state_mat(8, 4));
     put(&s, "norm.bias", state_vec(8));
     put(&g, "params", ckpt__value_list(ix->arena, CKPT_V_LIST, ids, 2));
@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(no_decay_first)
 {
-    dict s = { .n = 0 };
+    dict s = {.n = 0};
     for (int64_t i = 0; i < 3; i++)
         put_int(&s, i, state_vec(8));
     put_int(&s, 3, state_mat(8, 4));
@@ -93,7 +93,7 @@ END_TEST
 /* A norm whose weight is a matrix: by rank it would decay, by name it does not. */
 START_TEST(split_by_name)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "a.weight", mat(4, 4));
     put(&m, "a.norm.weight", mat(4, 4));
     put(&m, "b.weight", mat(4, 4));
@@ -112,7 +112,7 @@ END_TEST
 /* The same groups without weight decay: the shapes fit more than one order, and nothing settles it. */
 START_TEST(ambiguous_groups)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "h.0.weight", mat(4, 4));
     put(&m, "h.0.norm.weight", mat(4, 4));
     put(&m, "h.1.weight", mat(4, 4));
@@ -128,7 +128,7 @@ START_TEST(ambiguous_groups)
     ck_assert_int_eq(found("order-ambiguous")->severity, CKPT_SEVERITY_WARNING);
     ck_assert(get("optimizer.state.0.step")->outside);
     ckpt__canon_free(canon);
-    hints.optional_optimizer = false;                  /* weight decay says which group is which */
+    hints.optional_optimizer = false; /* weight decay says which group is which */
     build(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.0, NULL), group(2, 2, 0.1, NULL))));
     from("optimizer.h.0.weight.step", "optimizer.state.2.step");
     from("optimizer.h.1.norm.weight.step", "optimizer.state.1.step");
@@ -137,7 +137,7 @@ END_TEST
 
 START_TEST(buffers_are_skipped)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "mask", tensor(CKPT_BOOL, 2, 4, 4));
     put(&m, "bn.weight", vec(4));
     put(&m, "bn.bias", vec(4));
@@ -162,7 +162,7 @@ END_TEST
 /* A name that sounds like a buffer's, and is a parameter: without it nothing would fit. */
 START_TEST(maybe_buffers)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "w", mat(4, 4));
     put(&m, "attn._mask", vec(4));
     put_int(&s, 0, state_mat(4, 4));
@@ -175,7 +175,7 @@ END_TEST
 
 START_TEST(tied)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "tok.weight", mat(6, 4));
     put(&m, "pos.weight", mat(6, 4));
     val head = mat(6, 4);
@@ -193,7 +193,7 @@ END_TEST
 
 START_TEST(frozen)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "frozen", mat(2, 2));
     put(&m, "a", mat(3, 3));
     put(&m, "b", mat(5, 5));
@@ -205,15 +205,15 @@ START_TEST(frozen)
     ck_assert_ptr_nonnull(strstr(found("order-hypothesis")->message, "1 of its 3 left out"));
     ck_assert_int_eq(found("order-hypothesis")->severity, CKPT_SEVERITY_NOTE);
     ckpt__canon_free(canon);
-    put(&m, "c", mat(5, 5));                           /* b or c is the frozen one: nobody knows */
+    put(&m, "c", mat(5, 5)); /* b or c is the frozen one: nobody knows */
     failed(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)), "more than one order fits");
 }
 END_TEST
 
 START_TEST(missing_state)
 {
-    dict s = { .n = 0 };
-    put_int(&s, 4, state_mat(4, 8));                   /* torch restarts the others in silence; restore will list them */
+    dict s = {.n = 0};
+    put_int(&s, 4, state_mat(4, 8)); /* torch restarts the others in silence; restore will list them */
     build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
     from("optimizer.fc2.weight.step", "optimizer.state.4.step");
     ck_assert(!has("optimizer.fc1.weight.step"));
@@ -238,7 +238,7 @@ END_TEST
 
 START_TEST(moment_shape)
 {
-    static const char *const names[] = { "fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight" };
+    static const char *const names[] = {"fc1.weight", "fc1.bias", "norm.weight", "norm.bias", "fc2.weight"};
     dict s;
     small_state(&s);
     s.entries[1].value = moments(vec(8), vec(9));
@@ -249,13 +249,13 @@ START_TEST(moment_shape)
     ck_assert_int_eq(f->severity, CKPT_SEVERITY_ERROR);
     ck_assert_str_eq(f->message, "'optimizer.state.1.exp_avg_sq' has shape (9), and its parameter 'fc1.bias' has (8)");
     ckpt__canon_free(canon);
-    s.entries[1].value = state_vec(9);                 /* one wrong parameter in an order that is plain otherwise */
+    s.entries[1].value = state_vec(9); /* one wrong parameter in an order that is plain otherwise */
     build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.bias.exp_avg"));
     ckpt__canon_free(canon);
-    s.entries[0].value = state_vec(9);                 /* two: then the order itself is in doubt */
+    s.entries[0].value = state_vec(9); /* two: then the order itself is in doubt */
     failed(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)), "no order fits");
-    hints.param_names = names;                         /* unless it is declared */
+    hints.param_names = names; /* unless it is declared */
     hints.param_name_count = 5;
     build(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "moment-shape", "optimizer.fc1.weight.exp_avg"));
@@ -266,13 +266,14 @@ START_TEST(twice_in_groups)
 {
     dict s;
     small_state(&s);
-    failed(minimal(small_model(""), optimizer_of(&s, group(0, 3, 0.1, NULL), group(2, 3, 0.1, NULL))), "parameter 2 twice");
+    failed(minimal(small_model(""), optimizer_of(&s, group(0, 3, 0.1, NULL), group(2, 3, 0.1, NULL))),
+           "parameter 2 twice");
 }
 END_TEST
 
 START_TEST(quantized_state)
 {
-    dict s = { .n = 0 }, q = { .n = 0 }, p = { .n = 0 };
+    dict s = {.n = 0}, q = {.n = 0}, p = {.n = 0};
     put(&q, "state1", tensor(CKPT_U8, 2, 8, 4));
     put(&q, "absmax1", vec(1));
     put(&p, "step", ckpt__value_int(ix->arena, 3));
@@ -291,8 +292,8 @@ END_TEST
 
 static val stacked(ckpt_dtype dtype, int64_t a, int64_t b)
 {
-    const int64_t both[3] = { 2, a, b };
-    dict q = { .n = 0 }, p = { .n = 0 };
+    const int64_t both[3] = {2, a, b};
+    dict q = {.n = 0}, p = {.n = 0};
     ckpt_value *one = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
     one->tensor = add("t", dtype, CKPT_ROLE_NONE, b ? 3 : 2, both);
     put(&q, "state1", one);
@@ -304,7 +305,7 @@ static val stacked(ckpt_dtype dtype, int64_t a, int64_t b)
 /* bitsandbytes' AdEMAMix: two moments in one state1. It is no wrong shape, and does not hide the order. */
 START_TEST(stacked_moments)
 {
-    dict s = { .n = 0 };
+    dict s = {.n = 0};
     put_int(&s, 0, stacked(CKPT_U8, 8, 4));
     for (int64_t i = 1; i < 4; i++)
         put_int(&s, i, stacked(CKPT_F32, 8, 0));
@@ -322,7 +323,7 @@ END_TEST
 /* Moments of a projection: the program that binds them so knows, of others it is an error still. */
 START_TEST(bound_in_another_shape)
 {
-    const int64_t projected[2] = { 2, 4 };
+    const int64_t projected[2] = {2, 4};
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     dict s;
     small_state(&s);
@@ -359,7 +360,7 @@ static void doubtful(val root, const char *why)
 
 START_TEST(twins_in_two_dicts)
 {
-    dict r = { .n = 0 }, one = { .n = 0 }, two = { .n = 0 }, s = { .n = 0 };
+    dict r = {.n = 0}, one = {.n = 0}, two = {.n = 0}, s = {.n = 0};
     put(&two, "w", mat(4, 4));
     put(&one, "w", mat(4, 4));
     put_int(&s, 0, state_mat(4, 4));
@@ -373,18 +374,19 @@ END_TEST
 
 START_TEST(groups_from_the_head)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "body.w", mat(4, 4));
     put(&m, "head.w", mat(4, 4));
     put_int(&s, 0, state_mat(4, 4));
     put_int(&s, 1, state_mat(4, 4));
-    doubtful(minimal(done(&m), optimizer_of(&s, group(0, 1, 0.1, NULL), group(1, 1, 0.1, NULL))), "'groups-reversed' fits too");
+    doubtful(minimal(done(&m), optimizer_of(&s, group(0, 1, 0.1, NULL), group(1, 1, 0.1, NULL))),
+             "'groups-reversed' fits too");
 }
 END_TEST
 
 START_TEST(names_sorted_as_text)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "h.1.w", mat(4, 4));
     put(&m, "h.10.w", mat(4, 4));
     put(&m, "h.2.w", mat(4, 4));
@@ -392,7 +394,7 @@ START_TEST(names_sorted_as_text)
         put_int(&s, i, state_mat(4, 4));
     doubtful(minimal(done(&m), optimizer_of(&s, group(0, 3, 0.1, NULL), NULL)), "10 before 2");
     ckpt__canon_free(canon);
-    dict w = { .n = 0 };               /* w3 before w1, layer9 before layer10: as programs number things */
+    dict w = {.n = 0}; /* w3 before w1, layer9 before layer10: as programs number things */
     put(&w, "w3", mat(4, 4));
     put(&w, "w1", mat(4, 4));
     put(&w, "layer10.w", mat(4, 4));
@@ -404,7 +406,7 @@ END_TEST
 /* A parameter with the name of a buffer, and a buffer with that of a parameter: both ways fit. */
 START_TEST(parameter_named_as_a_buffer)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "inv_freq", vec(8));
     put(&m, "mean", vec(8));
     put(&m, "fc.weight", mat(8, 8));
@@ -416,7 +418,7 @@ END_TEST
 
 START_TEST(complex_parameters)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "w1", tensor(CKPT_C64, 2, 4, 4));
     put(&m, "w2", mat(4, 4));
     put_int(&s, 0, moments(tensor(CKPT_C64, 2, 4, 4), tensor(CKPT_C64, 2, 4, 4)));
@@ -426,14 +428,14 @@ START_TEST(complex_parameters)
     from("optimizer.w2.exp_avg", "optimizer.state.1.exp_avg");
     ck_assert_int_eq(get("w1")->role, CKPT_ROLE_PARAM);
     ckpt__canon_free(canon);
-    put(&m, "mean", mat(4, 4));        /* a buffer of the same shape: no longer to be told */
+    put(&m, "mean", mat(4, 4)); /* a buffer of the same shape: no longer to be told */
     failed(minimal(done(&m), optimizer_of(&s, group(0, 2, 0.1, NULL), NULL)), "more than one order fits");
 }
 END_TEST
 
 START_TEST(two_states_of_one_id)
 {
-    dict s = { .n = 0 };
+    dict s = {.n = 0};
     put_int(&s, 0, state_mat(8, 4));
     put(&s, "0", state_mat(8, 4));
     failed(minimal(small_model(""), optimizer_of(&s, group(0, 5, 0.1, NULL), NULL)), "two states for parameter 0");
@@ -454,7 +456,7 @@ static void with_rule(const char *rules, val root)
 /* Two models and two optimizers, as accelerate saves a GAN: a rule for one of a pair names the other, if only one fits. */
 START_TEST(a_rule_for_one_names_the_other)
 {
-    dict r = { .n = 0 }, d = { .n = 0 }, s = { .n = 0 };
+    dict r = {.n = 0}, d = {.n = 0}, s = {.n = 0};
     put(&d, "fc.weight", mat(5, 5));
     put_int(&s, 0, state_mat(5, 5));
     put(&r, "g", small_model(""));
@@ -471,7 +473,7 @@ START_TEST(a_rule_for_one_names_the_other)
     ckpt__canon_free(canon);
     canon = NULL;
     hints.optional_optimizer = true;
-    build(root);                                       /* nothing says which pair */
+    build(root); /* nothing says which pair */
     ck_assert_ptr_null(canon->model_path.data);
     ck_assert_ptr_null(canon->optimizer_path.data);
     ck_assert_ptr_nonnull(strstr(found("source-ambiguous")->fix, "{map: 1, source: {model: 'g'}}"));
@@ -483,7 +485,7 @@ START_TEST(a_rule_for_no_optimizer)
 {
     static const char rules[] = "{map: 1, source: {optimizer: model}}";
     ckpt_map *map = NULL;
-    dict r = { .n = 0 };
+    dict r = {.n = 0};
     put(&r, "model", small_model(""));
     ck_assert_int_eq(ckpt_map_parse_yaml(rules, sizeof rules - 1, "m", &map, &err), CKPT_OK);
     hints.map = map;
@@ -496,7 +498,7 @@ END_TEST
 /* Two optimizers that the model fits: neither is taken, and nothing is said of the order of one. */
 START_TEST(two_that_fit)
 {
-    dict r = { .n = 0 };
+    dict r = {.n = 0};
     put(&r, "model", small_model(""));
     put(&r, "opt_1", small_optimizer());
     put(&r, "opt_2", small_optimizer());
@@ -512,9 +514,9 @@ END_TEST
 /* PEFT: the optimizer holds what the adapter adds, and none of the frozen model, whose shapes it has too. */
 START_TEST(an_adapter_in_its_model)
 {
-    static const char *const names[] = { "h.0.base.weight", "h.0.lora_A.default.weight", "h.0.lora_B.default.weight",
-                                         "h.1.base.weight", "h.1.lora_A.default.weight", "h.1.lora_B.default.weight" };
-    dict m = { .n = 0 }, s = { .n = 0 };
+    static const char *const names[] = {"h.0.base.weight", "h.0.lora_A.default.weight", "h.0.lora_B.default.weight",
+                                        "h.1.base.weight", "h.1.lora_A.default.weight", "h.1.lora_B.default.weight"};
+    dict m = {.n = 0}, s = {.n = 0};
     for (size_t i = 0; i < 6; i++)
         put(&m, names[i], mat(4, 4));
     for (int i = 0; i < 4; i++)
@@ -530,13 +532,13 @@ END_TEST
 
 typedef struct row {
     const char *name;
-    int64_t a, b;                  /* b 0: a vector */
+    int64_t a, b; /* b 0: a vector */
 } row;
 
 /* A model of these, and an optimizer that has `groups` of them, of so many each, in the model's order. */
 static val of_rows(const row *rows, size_t n, size_t first, double decay, double other)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     for (size_t i = 0; i < n; i++) {
         put(&m, rows[i].name, rows[i].b ? mat(rows[i].a, rows[i].b) : vec(rows[i].a));
         put_int(&s, (int64_t)i, rows[i].b ? state_mat(rows[i].a, rows[i].b) : state_vec(rows[i].a));
@@ -548,16 +550,18 @@ static val of_rows(const row *rows, size_t n, size_t first, double decay, double
 /* Two nets of equal shapes beside each other: Adam(chain(G_BA.parameters(), G_AB.parameters())) fits too. */
 START_TEST(twin_branches)
 {
-    static const row gan[] = { { "G_AB.0.weight", 4, 3 }, { "G_AB.0.bias", 4, 0 }, { "G_AB.2.weight", 3, 4 }, { "G_AB.2.bias", 3, 0 },
-                               { "G_BA.0.weight", 4, 3 }, { "G_BA.0.bias", 4, 0 }, { "G_BA.2.weight", 3, 4 }, { "G_BA.2.bias", 3, 0 } };
-    static const row numbered[] = { { "q1.0.weight", 4, 3 }, { "q1.0.bias", 4, 0 }, { "q2.0.weight", 4, 3 }, { "q2.0.bias", 4, 0 } };
-    static const row head[] = { { "body.0.weight", 4, 4 }, { "body.0.bias", 4, 0 }, { "body.2.weight", 4, 4 }, { "body.2.bias", 4, 0 },
-                                { "head.weight", 4, 4 }, { "head.bias", 4, 0 } };
+    static const row gan[] = {{"G_AB.0.weight", 4, 3}, {"G_AB.0.bias", 4, 0},   {"G_AB.2.weight", 3, 4},
+                              {"G_AB.2.bias", 3, 0},   {"G_BA.0.weight", 4, 3}, {"G_BA.0.bias", 4, 0},
+                              {"G_BA.2.weight", 3, 4}, {"G_BA.2.bias", 3, 0}};
+    static const row numbered[] = {
+        {"q1.0.weight", 4, 3}, {"q1.0.bias", 4, 0}, {"q2.0.weight", 4, 3}, {"q2.0.bias", 4, 0}};
+    static const row head[] = {{"body.0.weight", 4, 4}, {"body.0.bias", 4, 0}, {"body.2.weight", 4, 4},
+                               {"body.2.bias", 4, 0},   {"head.weight", 4, 4}, {"head.bias", 4, 0}};
     doubtful(of_rows(gan, 8, 8, 0.1, 0), "G_AB <-> G_BA: 4 parameters");
     ckpt__canon_free(canon);
     doubtful(of_rows(numbered, 4, 4, 0.1, 0), "q1 <-> q2: 2 parameters");
     ckpt__canon_free(canon);
-    doubtful(of_rows(head, 6, 6, 0.1, 0), "body <-> head");        /* the head first, in one group */
+    doubtful(of_rows(head, 6, 6, 0.1, 0), "body <-> head"); /* the head first, in one group */
     ckpt__canon_free(canon);
     hints.strict_order = hints.optional_optimizer = true;
     build(of_rows(gan, 8, 8, 0.1, 0));
@@ -570,11 +574,11 @@ END_TEST
 /* Layers of one list and parameters of one layer are no branches: counted, and no more. */
 START_TEST(layers_are_no_branches)
 {
-    static const row rows[] = { { "layers.0.q.weight", 4, 4 }, { "layers.0.q.bias", 4, 0 },  { "layers.0.k.weight", 4, 4 },
-                                { "layers.0.k.bias", 4, 0 },   { "layers.0.ln.weight", 4, 0 }, { "layers.0.ln.bias", 4, 0 },
-                                { "layers.1.q.weight", 4, 4 }, { "layers.1.q.bias", 4, 0 },  { "layers.1.k.weight", 4, 4 },
-                                { "layers.1.k.bias", 4, 0 },   { "layers.1.ln.weight", 4, 0 }, { "layers.1.ln.bias", 4, 0 },
-                                { "head.weight", 2, 4 } };
+    static const row rows[] = {{"layers.0.q.weight", 4, 4}, {"layers.0.q.bias", 4, 0},    {"layers.0.k.weight", 4, 4},
+                               {"layers.0.k.bias", 4, 0},   {"layers.0.ln.weight", 4, 0}, {"layers.0.ln.bias", 4, 0},
+                               {"layers.1.q.weight", 4, 4}, {"layers.1.q.bias", 4, 0},    {"layers.1.k.weight", 4, 4},
+                               {"layers.1.k.bias", 4, 0},   {"layers.1.ln.weight", 4, 0}, {"layers.1.ln.bias", 4, 0},
+                               {"head.weight", 2, 4}};
     build(of_rows(rows, 13, 13, 0.1, 0));
     ck_assert(!canon->hypothesis && canon->order.plain && !canon->order.ambiguous);
     ck_assert_int_eq(canon->order.evidence, CKPT__STRUCTURE);
@@ -594,9 +598,10 @@ END_TEST
 /* Groups c, a, b; and layers from the last down: the shapes fit the model's order as well. */
 START_TEST(groups_of_equal_shapes)
 {
-    static const row rows[] = { { "a.weight", 4, 3 }, { "a.bias", 4, 0 }, { "b.weight", 4, 3 }, { "b.bias", 4, 0 } };
-    static const row layers[] = { { "h.0.fc.weight", 4, 4 }, { "h.0.fc.bias", 4, 0 }, { "h.1.fc.weight", 4, 4 }, { "h.1.fc.bias", 4, 0 } };
-    static const row apart[] = { { "a.weight", 4, 3 }, { "a.bias", 4, 0 }, { "b.weight", 5, 4 }, { "b.bias", 5, 0 } };
+    static const row rows[] = {{"a.weight", 4, 3}, {"a.bias", 4, 0}, {"b.weight", 4, 3}, {"b.bias", 4, 0}};
+    static const row layers[] = {
+        {"h.0.fc.weight", 4, 4}, {"h.0.fc.bias", 4, 0}, {"h.1.fc.weight", 4, 4}, {"h.1.fc.bias", 4, 0}};
+    static const row apart[] = {{"a.weight", 4, 3}, {"a.bias", 4, 0}, {"b.weight", 5, 4}, {"b.bias", 5, 0}};
     val root = of_rows(layers, 4, 2, 0.1, 0.1);
     doubtful(of_rows(rows, 4, 2, 0.1, 0.1), "group 0 <-> group 1: 2 parameters");
     ckpt__canon_free(canon);
@@ -607,7 +612,7 @@ START_TEST(groups_of_equal_shapes)
     from("optimizer.h.0.fc.bias.exp_avg", "optimizer.state.3.exp_avg");
     ckpt__canon_free(canon);
     hints.assume_order = NULL;
-    build(of_rows(apart, 4, 2, 0.1, 0.1));             /* shapes that differ: which group is which is sure */
+    build(of_rows(apart, 4, 2, 0.1, 0.1)); /* shapes that differ: which group is which is sure */
     ck_assert(!canon->order.ambiguous);
     ckpt__canon_free(canon);
     hints.assume_order = "decay-split-rank";
@@ -619,12 +624,12 @@ END_TEST
 /* Keras on torch: an integer and the means that move are parameters too. They have no state. */
 START_TEST(buffers_among_the_parameters)
 {
-    dict m = { .n = 0 }, s = { .n = 0 };
+    dict m = {.n = 0}, s = {.n = 0};
     put(&m, "variables.0", tensor(CKPT_I32, 1, 2, 0));
     put(&m, "variables.1", mat(4, 3));
     put(&m, "bn.running_mean", vec(3));
     put(&m, "variables.3", mat(3, 4));
-    val again = tensor(CKPT_I32, 1, 2, 0);             /* Keras registers each twice */
+    val again = tensor(CKPT_I32, 1, 2, 0); /* Keras registers each twice */
     put(&m, "again.0", again);
     ix->tensors[again->tensor].info.storage = ix->tensors[0].info.storage;
     put_int(&s, 1, state_mat(4, 3));
@@ -633,7 +638,7 @@ START_TEST(buffers_among_the_parameters)
     from("optimizer.variables.1.exp_avg", "optimizer.state.1.exp_avg");
     from("optimizer.variables.3.exp_avg", "optimizer.state.3.exp_avg");
     ckpt__canon_free(canon);
-    put_int(&s, 0, moments(vec(2), vec(2)));           /* an integer has no moments: then it is another order */
+    put_int(&s, 0, moments(vec(2), vec(2))); /* an integer has no moments: then it is another order */
     failed(minimal(done(&m), optimizer_of(&s, group(0, 4, 0.1, NULL), NULL)), "no order fits");
 }
 END_TEST
@@ -644,11 +649,11 @@ START_TEST(factored_moments)
     static const struct {
         const char *row, *column;
         uint32_t ndim;
-    } keys[] = { { "exp_avg_sq_row", "exp_avg_sq_col", 1 }, { "row_var", "col_var", 2 } };
+    } keys[] = {{"exp_avg_sq_row", "exp_avg_sq_col", 1}, {"row_var", "col_var", 2}};
     for (size_t k = 0; k < 2; k++) {
-        dict m = { .n = 0 }, s = { .n = 0 };
+        dict m = {.n = 0}, s = {.n = 0};
         for (int64_t i = 0; i < 2; i++) {
-            dict p = { .n = 0 };
+            dict p = {.n = 0};
             put(&p, keys[k].row, tensor(CKPT_F32, keys[k].ndim, i ? 5 : 3, 1));
             put(&p, keys[k].column, k ? tensor(CKPT_F32, 2, 1, i ? 3 : 5) : vec(i ? 3 : 5));
             put_int(&s, i, done(&p));

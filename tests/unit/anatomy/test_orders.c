@@ -4,8 +4,8 @@
 #include "../runner.h"
 #include "../torch_emit.h"
 
-static const flat nets[] = { { "G_AB.w", 2, { 3, 4 } }, { "G_AB.b", 1, { 3, 0 } }, { "G_BA.w", 2, { 3, 4 } }, { "G_BA.b", 1, { 3, 0 } } };
-static const flat layers[] = { { "h.0.w", 2, { 3, 4 } }, { "h.0.b", 1, { 3, 0 } }, { "h.1.w", 2, { 3, 4 } }, { "h.1.b", 1, { 3, 0 } } };
+static const flat nets[] = {{"G_AB.w", 2, {3, 4}}, {"G_AB.b", 1, {3, 0}}, {"G_BA.w", 2, {3, 4}}, {"G_BA.b", 1, {3, 0}}};
+static const flat layers[] = {{"h.0.w", 2, {3, 4}}, {"h.0.b", 1, {3, 0}}, {"h.1.w", 2, {3, 4}}, {"h.1.b", 1, {3, 0}}};
 
 static void write_pair(const char *path, const flat *model, size_t first_group)
 {
@@ -36,19 +36,19 @@ static void refused(const char *to, const char *dst)
     ck_assert(said("order-ambiguous") && said("order-ambiguous")->severity == CKPT_SEVERITY_ERROR);
     ck_assert_ptr_nonnull(strstr(said("order-ambiguous")->fix, "--assume-order model"));
     ck_assert_ptr_nonnull(strstr(said("order-ambiguous")->fix, "named_parameters()"));
-    ck_assert_int_ne(access(dst, F_OK), 0);            /* nothing was written */
+    ck_assert_int_ne(access(dst, F_OK), 0); /* nothing was written */
 }
 
 START_TEST(migrate_refuses)
 {
-    static const char *const backwards[] = { "G_BA.w", "G_BA.b", "G_AB.w", "G_AB.b" };
-    static const char *const moments[] = { "optimizer.*" };
+    static const char *const backwards[] = {"G_BA.w", "G_BA.b", "G_AB.w", "G_AB.b"};
+    static const char *const moments[] = {"optimizer.*"};
     write_pair(at("m.pt"), nets, 4);
     refused("ckpt", at("x.ckpt"));
     ck_assert_ptr_nonnull(strstr(said("order-ambiguous")->message, "G_AB <-> G_BA: 2 parameters"));
     refused("safetensors", at("x.safetensors"));
-    migrates(at("m.pt"), "torch", at("x.pt"));         /* by position: no name is given */
-    options.weights_only = options.lossy = true;       /* safetensors has no device tags */
+    migrates(at("m.pt"), "torch", at("x.pt"));   /* by position: no name is given */
+    options.weights_only = options.lossy = true; /* safetensors has no device tags */
     migrates(at("m.pt"), "safetensors", at("weights.safetensors"));
     options.weights_only = false;
     options.drop = moments;
@@ -57,7 +57,7 @@ START_TEST(migrate_refuses)
     options.drop_count = 0;
     options.assume_order = "no-such-order";
     ck_assert_int_eq(migrate(at("m.pt"), "ckpt", at("x.ckpt")), CKPT_E_ARGUMENT);
-    options.assume_order = "groups-reversed";          /* known, and not of this file: its numbers are not kept in silence */
+    options.assume_order = "groups-reversed"; /* known, and not of this file: its numbers are not kept in silence */
     ck_assert_int_eq(migrate(at("m.pt"), "ckpt", at("x.ckpt")), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "'groups-reversed', does not fit"));
     ck_assert_int_ne(access(at("x.ckpt"), F_OK), 0);
@@ -73,14 +73,14 @@ START_TEST(migrate_refuses)
     size_t i;
     ck_assert_int_eq(ckpt_reader_find(r, "optimizer.G_BA.w.exp_avg", 24, &i, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_reader_read(r, i, value, sizeof value, &err), CKPT_OK);
-    ck_assert_float_eq(value[0], 100);                 /* the first state is that of the first name */
+    ck_assert_float_eq(value[0], 100); /* the first state is that of the first name */
     ckpt_reader_close(r);
 }
 END_TEST
 
 START_TEST(layers_as_groups)
 {
-    write_pair(at("m.pt"), layers, 2);                 /* from the last layer to the first, or the other way round */
+    write_pair(at("m.pt"), layers, 2); /* from the last layer to the first, or the other way round */
     refused("ckpt", at("x.ckpt"));
     options.assume_order = "groups-reversed";
     migrates(at("m.pt"), "ckpt", at("x.ckpt"));
@@ -92,7 +92,7 @@ START_TEST(layers_as_groups)
     ck_assert_float_eq(value[0], 100);
     ckpt_reader_close(r);
     options.assume_order = NULL;
-    write_pair(at("m.pt"), layers, 4);                 /* one group: in the model's order, as every program has them */
+    write_pair(at("m.pt"), layers, 4); /* one group: in the model's order, as every program has them */
     migrates(at("m.pt"), "ckpt", at("x.ckpt"));
 }
 END_TEST
@@ -135,7 +135,7 @@ START_TEST(restore_refuses)
     ck_assert_int_eq(ckpt_restore(state, at("m.pt"), &o, report, &err), CKPT_E_ARGUMENT);
     o.assume_order = "model";
     ck_assert_msg(ckpt_restore(state, at("m.pt"), &o, report, &err) == CKPT_OK, "%s", err.message);
-    ck_assert_float_eq(memory[4][0], 300);             /* the third state, as that order has it */
+    ck_assert_float_eq(memory[4][0], 300); /* the third state, as that order has it */
     ckpt_state_free(state);
     state = state_of(layers);
     write_pair(at("m.pt"), layers, 4);
@@ -163,7 +163,7 @@ START_TEST(doctor_warns)
     ck_assert_int_ne(answer.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ckpt_doctor_result_clear(&answer);
     ck_assert_int_eq(ckpt_doctor_snippet(r, "torch", &asked, &text, &err), CKPT_OK);
-    ck_assert_ptr_null(strstr(text, "GROUPS"));        /* that would be a guess */
+    ck_assert_ptr_null(strstr(text, "GROUPS")); /* that would be a guess */
     free(text);
     ck_assert_int_eq(ckpt_doctor_snippet(r, "c", &asked, &text, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "order-ambiguous"));

@@ -7,7 +7,7 @@ static ckpt_error err;
 static ckpt_doctor_result result;
 static ckpt_report *report;
 static ckpt_summary s;
-static bool resumes;                  /* there is a call that does */
+static bool resumes; /* there is a call that does */
 
 static void setup(void)
 {
@@ -35,7 +35,7 @@ static void ask(const char *path, ckpt_loader loader)
     ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
     resumes = s.resume.data != NULL;
-    ckpt_summary_clear(&s);            /* its values are the reader's */
+    ckpt_summary_clear(&s); /* its values are the reader's */
     ckpt_reader_close(reader);
 }
 
@@ -72,7 +72,7 @@ START_TEST(a_rank_of_fsdp)
     const char *file = data("model_world_size_2_rank_1.pt");
     is_part(file, CKPT_LOADER_OWN, "rank 1 of 2 by its name", "verl");
     is_part(file, CKPT_LOADER_TORCH, "weight: Shard(dim=0), (1, 2) of (3, 2)", "verl");
-    is_none(data("whole_rank_0.pt"));  /* a DTensor over one rank has all of it */
+    is_none(data("whole_rank_0.pt")); /* a DTensor over one rank has all of it */
     ckpt_reader *reader = NULL;
     char *snippet = NULL;
     ck_assert_int_eq(ckpt_reader_open(data("model_world_size_2_rank_1.pt"), NULL, &reader, &err), CKPT_OK);
@@ -91,7 +91,7 @@ START_TEST(of_a_distributed_checkpoint)
     char command[700];
     snprintf(command, sizeof command, "cp '%s' '%s'", data("__0_0.distcp"), at("two.pt"));
     ck_assert_int_eq(system(command), 0);
-    ck_assert_int_lt(ckpt_reader_open(at("two.pt"), NULL, &reader, &err), 0);   /* its name is all that tells it */
+    ck_assert_int_lt(ckpt_reader_open(at("two.pt"), NULL, &reader, &err), 0); /* its name is all that tells it */
     ck_assert_msg(strstr(err.message, "two archives"), "%s", err.message);
     snprintf(command, sizeof command, "cp '%s' '%s'", data(".metadata"), at("__1.metadata"));
     ck_assert_int_eq(system(command), 0);
@@ -104,7 +104,8 @@ START_TEST(of_a_distributed_checkpoint)
 }
 END_TEST
 
-#define ARGS(tp, pp, more) "'args': $argparse Namespace{'tensor_model_parallel_size': " #tp ", 'pipeline_model_parallel_size': " #pp more "}"
+#define ARGS(tp, pp, more)                                                                                             \
+    "'args': $argparse Namespace{'tensor_model_parallel_size': " #tp ", 'pipeline_model_parallel_size': " #pp more "}"
 #define MEGATRON(tp, pp, more) "{" ARGS(tp, pp, more) ", 'checkpoint_version': 3.0, 'iteration': 5, 'model': W}"
 
 static const struct {
@@ -112,28 +113,36 @@ static const struct {
 } shards[] = {
     {"mp_rank_01_002/model_optim_rng.pt", MEGATRON(2, 4, ", 'rank': 5, 'world_size': 8"),
      "rank 5 of 8: tensor parallel rank 1 of 2, pipeline stage 2 of 4", "--load"},
-    {"mp_rank_01_002_003/model_optim_rng.pt", MEGATRON(2, 4, ""), "(tensor parallel rank 1 of 2, pipeline stage 2 of 4)", "--load"},
+    {"mp_rank_01_002_003/model_optim_rng.pt", MEGATRON(2, 4, ""),
+     "(tensor parallel rank 1 of 2, pipeline stage 2 of 4)", "--load"},
     {"mp_rank_00/model_optim_rng.pt", MEGATRON(1, 1, ", 'use_distributed_optimizer': y"), "distrib_optim.pt", "--load"},
     {"mp_rank_00/model_optim_rng.pt", MEGATRON(1, 1, ""), NULL, NULL},
     {"x.pt", MEGATRON(2, 1, ""), "of 2 tensor parallel ranks", "--load"},
     {"x.pt", "{" ARGS(2, 1, "") ", 'iteration': 5, 'model': W}", NULL, NULL},
-    {"common.pt", "{" ARGS(2, 1, ", 'ckpt_format': 'torch_dist'") ", 'checkpoint_version': 3.0, 'iteration': 5}", "torch_dist", "--load"},
+    {"common.pt", "{" ARGS(2, 1, ", 'ckpt_format': 'torch_dist'") ", 'checkpoint_version': 3.0, 'iteration': 5}",
+     "torch_dist", "--load"},
     {"mp_rank_01/distrib_optim.pt", "{'buckets_coalesced': y, 'param': T1.0}", "tensor parallel rank 1", "--load"},
     {"distrib_optim.pt", "{'buckets_coalesced': 1, 'param': T1.0}", NULL, NULL},
-    {"bf16_zero_pp_rank_3_mp_rank_01_optim_states.pt", "{'optimizer_state_dict': {'zero_stage': 2, 'base_optimizer_state': O}, 'ds_version': '0.14.2'}",
+    {"bf16_zero_pp_rank_3_mp_rank_01_optim_states.pt",
+     "{'optimizer_state_dict': {'zero_stage': 2, 'base_optimizer_state': O}, 'ds_version': '0.14.2'}",
      "data parallel rank 3, model parallel rank 1", "zero_to_fp32.py"},
     {"mp_rank_00_model_states.pt",
      "{'module': W, 'optimizer': None, 'param_shapes': [{}], 'ds_version': '0.14.2', 'dp_world_size': 4, 'mp_world_size': 1}",
-     "saved by 4 data parallel ranks): the model; the optimizer's state is in *_optim_states.pt", "engine.load_checkpoint"},
-    {"mp_rank_01_model_states.pt", "{'module': W, 'optimizer': O, 'ds_version': '0.14.2', 'dp_world_size': 1, 'mp_world_size': 2}",
+     "saved by 4 data parallel ranks): the model; the optimizer's state is in *_optim_states.pt",
+     "engine.load_checkpoint"},
+    {"mp_rank_01_model_states.pt",
+     "{'module': W, 'optimizer': O, 'ds_version': '0.14.2', 'dp_world_size': 1, 'mp_world_size': 2}",
      "its share of the model", "engine.load_checkpoint"},
-    {"zero_pp_rank_1_mp_rank_00_model_states.pt", "{'module': W, 'ds_version': '0.14.2', 'dp_world_size': 2, 'mp_world_size': 1}",
-     "(stage 3)", "engine.load_checkpoint"},
-    {"mp_rank_00_model_states.pt", "{'module': W, 'optimizer': O, 'ds_version': '0.14.2', 'dp_world_size': 1, 'mp_world_size': 1}", NULL, NULL},
+    {"zero_pp_rank_1_mp_rank_00_model_states.pt",
+     "{'module': W, 'ds_version': '0.14.2', 'dp_world_size': 2, 'mp_world_size': 1}", "(stage 3)",
+     "engine.load_checkpoint"},
+    {"mp_rank_00_model_states.pt",
+     "{'module': W, 'optimizer': O, 'ds_version': '0.14.2', 'dp_world_size': 1, 'mp_world_size': 1}", NULL, NULL},
     {"zero/a.weight/exp_avg.pt", "{'param': T1.0}", "exp_avg of the parameter a.weight", "load_universal"},
     {"zero/exp_avg.pt", "{'param': T1.0}", NULL, NULL},
     {"one/a.weight/exp_avg.pt", "{'param': T1.0}", NULL, NULL},
-    {"optimizer_state.pt", "{'zero_stage': 1, 'param_groups': [], 'ds_version': '0.14.2', 't': T1.0}", "universal", "load_universal"},
+    {"optimizer_state.pt", "{'zero_stage': 1, 'param_groups': [], 'ds_version': '0.14.2', 't': T1.0}", "universal",
+     "load_universal"},
 };
 
 START_TEST(shards_by_what_they_hold)
@@ -158,19 +167,21 @@ START_TEST(beside_its_siblings)
 {
     make_directory("c");
     write_spec(at("c/optimizer.bin"), "O");
-    is_part(at("c/optimizer.bin"), CKPT_LOADER_OWN, "what accelerator.save_state wrote): the optimizer's state", "ask for the directory");
+    is_part(at("c/optimizer.bin"), CKPT_LOADER_OWN, "what accelerator.save_state wrote): the optimizer's state",
+            "ask for the directory");
     write_spec(at("c/random_states_0.pkl"), "{'step': 3}");
     is_part(at("c/random_states_0.pkl"), CKPT_LOADER_OWN, "random states", "ask for the directory");
     ask(at("c/optimizer.bin"), CKPT_LOADER_TORCH);
     ck_assert_int_eq(ckpt_report_find(report, "part-of-checkpoint", NULL)->severity, CKPT_SEVERITY_NOTE);
     ck_assert_int_eq(result.outcome, CKPT_OUTCOME_RESUMES_DIFFERENTLY);
     write_spec(at("c/mine.bin"), "O");
-    is_none(at("c/mine.bin"));         /* a name of a person's own */
+    is_none(at("c/mine.bin")); /* a name of a person's own */
     make_directory("t");
     write_text(at("t/trainer_state.json"), "{\"global_step\": 3}");
     write_safetensors(at("t/model.safetensors"), shapes, 2, 0);
-    is_part(at("t/model.safetensors"), CKPT_LOADER_OWN, "a checkpoint of the HF Trainer): the weights", "ask for the directory");
-    make_directory("m");               /* a model in one file is whole with and without its settings */
+    is_part(at("t/model.safetensors"), CKPT_LOADER_OWN, "a checkpoint of the HF Trainer): the weights",
+            "ask for the directory");
+    make_directory("m"); /* a model in one file is whole with and without its settings */
     write_text(at("m/config.json"), "{}");
     write_safetensors(at("m/model.safetensors"), shapes, 2, 0);
     is_none(at("m/model.safetensors"));
@@ -185,7 +196,7 @@ START_TEST(beside_its_siblings)
     write_spec(at("n/model.pt"), "W");
     is_none(at("n/model.pt"));
     write_spec(at("n/optimizer.pth"), "O");
-    is_none(at("n/optimizer.pth"));    /* files that someone put together */
+    is_none(at("n/optimizer.pth")); /* files that someone put together */
 }
 END_TEST
 
@@ -203,7 +214,8 @@ static void flat_state(const char *file, const char *fix)
     size_t i;
     ask(data(file), CKPT_LOADER_TORCH);
     const ckpt_finding *f = ckpt_report_find(report, "flat-optimizer", NULL);
-    ck_assert_msg(f && strstr(f->message, "KeyError: 'param_groups'") && strstr(f->fix, fix), "%s: %s", file, f ? f->fix : "nothing");
+    ck_assert_msg(f && strstr(f->message, "KeyError: 'param_groups'") && strstr(f->fix, fix), "%s: %s", file,
+                  f ? f->fix : "nothing");
     ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
     ck_assert_ptr_null(ckpt_report_find(report, "no-optimizer", NULL));
     ck_assert_ptr_null(ckpt_report_find(report, "weights-missing", NULL));
@@ -235,14 +247,18 @@ static void flat_state(const char *file, const char *fix)
 START_TEST(a_flat_optimizer)
 {
     flat_state("flat.pt", "set_optimizer_state_dict(model, optimizer, checkpoint['optimizer'])");
-    flat_state("flat_mixed.pt", "{k[10:]: v for k, v in checkpoint.items() if k.startswith(('optimizer.state.', 'optimizer.param_groups.'))}");
-    write_spec(at("x.pt"), "{'optimizer': {'state.a.weight.exp_avg': T1.0, 'state.a.weight.step': T3.0}}");     /* no groups */
+    flat_state(
+        "flat_mixed.pt",
+        "{k[10:]: v for k, v in checkpoint.items() if k.startswith(('optimizer.state.', 'optimizer.param_groups.'))}");
+    write_spec(at("x.pt"),
+               "{'optimizer': {'state.a.weight.exp_avg': T1.0, 'state.a.weight.step': T3.0}}"); /* no groups */
     ask(at("x.pt"), CKPT_LOADER_TORCH);
     ck_assert_ptr_null(ckpt_report_find(report, "flat-optimizer", NULL));
-    write_spec(at("x.pt"), "{'optimizer': {'param_groups.a.weight.lr': 0.5, 'exp_avg': T1.0}}");                /* no state */
+    write_spec(at("x.pt"), "{'optimizer': {'param_groups.a.weight.lr': 0.5, 'exp_avg': T1.0}}"); /* no state */
     ask(at("x.pt"), CKPT_LOADER_TORCH);
     ck_assert_ptr_null(ckpt_report_find(report, "flat-optimizer", NULL));
-    write_spec(at("x.pt"), "{'model': W, 'optimizer': {'param_groups.a.weight.lr': 0.5, 'state.a.weight.exp_avg': T1.0}}");
+    write_spec(at("x.pt"),
+               "{'model': W, 'optimizer': {'param_groups.a.weight.lr': 0.5, 'state.a.weight.exp_avg': T1.0}}");
     ask(at("x.pt"), CKPT_LOADER_TORCH);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "flat-optimizer", NULL));
 }

@@ -111,8 +111,8 @@ static const struct {
      "Composer", NULL, 44, 1, NAN, "amp_bf16", "load_path"},
     {"{'model': W, 'reporter': {'stats': {}, 'epoch': 6}, 'optimizers': [O], 'schedulers': [], 'scaler': None}",
      "ESPnet", NULL, -1, 6, NAN, NULL, "torch.load"},
-    {"{'model': W, 'optimizer': O, 'trainer': {'epoch_length': 4, 'max_epochs': 2, 'iteration': 8}}", "Ignite", NULL, 8, -1,
-     NAN, NULL, "Checkpoint.load_objects"},
+    {"{'model': W, 'optimizer': O, 'trainer': {'epoch_length': 4, 'max_epochs': 2, 'iteration': 8}}", "Ignite", NULL, 8,
+     -1, NAN, NULL, "Checkpoint.load_objects"},
     {"{'dims': {'n_mels': 80, 'n_audio_ctx': 1500}, 'model_state_dict': W}", "Whisper", NULL, -1, -1, NAN, NULL,
      "whisper.load_model"},
     {"{'model': W, 'optimizer': O, 'step': 3}", "torch", NULL, 3, -1, NAN, NULL,
@@ -132,7 +132,7 @@ START_TEST(each_program)
     ck_assert_msg(!s.score.has_best || s.score.best == programs[_i].best, "%s: score %g", producer, s.score.best);
     ck_assert_pstr_eq(s.precision.data, programs[_i].precision);
     ck_assert_int_eq(s.bare, strcmp(programs[_i].spec, "W") == 0);
-    if (!programs[_i].resume) {       /* a part: nothing resumes from it alone */
+    if (!programs[_i].resume) { /* a part: nothing resumes from it alone */
         ck_assert_msg(!s.resume.data, "%s: %s", producer, s.resume.data);
         return;
     }
@@ -142,44 +142,42 @@ START_TEST(each_program)
 END_TEST
 
 /* Each lacks or has one thing: nobody but torch is named. */
-static const char
-    *const lookalikes[] =
-        {
-            "{'trainer': {'var': W, 'var_opt': {'optimizer': O}}, 'epoch': 3, 'iter': 7}",
-            "{'trainer': {'var_wo_ddp': W}, 'epoch': 3}",
-            "{'pytorch-lightning_version': '2.6.6', 'weights': W}",
-            "{'pytorch-lightning_version': 2, 'state_dict': W, 'global_step': 1, 'epoch': 1}",
-            "{'model': W, 'optimizer': O, 'model_args': {'dim': 2}, 'iter_num': 50, 'best_val_loss': 1.5, 'config': "
-            "{}}", /* llama2.c */
-            "{'model': W, 'optimizer': O, 'iter_num': 50, 'best_val_loss': 1.5, 'config': {}}",
-            "{'model': W, 'optimizer_history': [], 'extra_state': {}, 'args': {}}",
-            "{'model': W, 'optimizer_history': [{'num_updates': 3}], 'args': {}}",
-            "{'epoch': 9, 'arch': 'x', 'state_dict': W, 'optimizer': O, 'metric': 1.0}",
-            "{'epoch': 9, 'arch': 'x', 'state_dict': W, 'optimizer': O, 'version': 2, 'best': 1.0}",
-            "{'model': W, 'optimizer': O, 'lr_scheduler': {}, 'epoch': 5, 'args': $argparse Namespace{'coco_path': "
-            "'/d'}}", /* DETR */
-            "{'model': W, 'optimizer': O, 'lr_scheduler': {}, 'epoch': 5, 'args': $argparse Namespace{'data_path': "
-            "'/d', 'num_workers': 4}}", /* DeiT */
-            "{'model': W, 'optimizer': O, 'lr_scheduler': {}, 'epoch': 5, 'args': {'data_path': '/d', 'print_freq': "
-            "10, 'workers': 16}}",
-            "{'epoch': 90, 'arch': 'x', 'state_dict': W, 'optimizer': O}", /* MoCo */
-            "{'epoch': 90, 'arch': 'x', 'state_dict': W, 'best_acc1': 7.0, 'optimizer': O, 'queue': T0}",
-            "{'model': W, 'optimizer': O, 'scheduler': {'base_lrs': [0.1], 'last_epoch': 5, '_step_count': 6}, "
-            "'iteration': 999}",
-            "{'model': W, 'optimizer': O, 'iteration': 999}",
-            "{'model': W, '__author__': 'me'}",
-            "{'meta': {'epoch': 3, 'iter': 300}, 'state_dict': W, 'optimizer': O}",
-            "{'epoch': 7, 'best_fitness': 0.25, 'model': W, 'ema': None, 'updates': 10, 'optimizer': O, 'train_args': "
-            "{}, 'date': '2024', 'version': '8'}",
-            "{'epoch': 7, 'best_fitness': 0.25, 'model': $mine Model{'yaml': {}}, 'optimizer': O}",
-            "{'args': {}, 'checkpoint_version': 3.0, 'iteration': 5, 'model': {}}",
-            "{'ds_version': '0.14.2', 'weights': W}",
-            "{'ds_config': {}, 'model': W}",
-            "{'state': {'model': W, 'timestamp': 12}, 'rng': []}",
-            "{'model': W, 'optimizers': [O], 'schedulers': []}",
-            "{'dims': {'n_mels': 80}, 'model_state_dict': W}",
-            "{'dims': {'n_mels': 80, 'n_audio_ctx': 1500}, 'model_state_dict': W, 'optimizer': O}",
-            "[W, O]",
+static const char *const lookalikes[] = {
+    "{'trainer': {'var': W, 'var_opt': {'optimizer': O}}, 'epoch': 3, 'iter': 7}",
+    "{'trainer': {'var_wo_ddp': W}, 'epoch': 3}",
+    "{'pytorch-lightning_version': '2.6.6', 'weights': W}",
+    "{'pytorch-lightning_version': 2, 'state_dict': W, 'global_step': 1, 'epoch': 1}",
+    "{'model': W, 'optimizer': O, 'model_args': {'dim': 2}, 'iter_num': 50, 'best_val_loss': 1.5, 'config': "
+    "{}}", /* llama2.c */
+    "{'model': W, 'optimizer': O, 'iter_num': 50, 'best_val_loss': 1.5, 'config': {}}",
+    "{'model': W, 'optimizer_history': [], 'extra_state': {}, 'args': {}}",
+    "{'model': W, 'optimizer_history': [{'num_updates': 3}], 'args': {}}",
+    "{'epoch': 9, 'arch': 'x', 'state_dict': W, 'optimizer': O, 'metric': 1.0}",
+    "{'epoch': 9, 'arch': 'x', 'state_dict': W, 'optimizer': O, 'version': 2, 'best': 1.0}",
+    "{'model': W, 'optimizer': O, 'lr_scheduler': {}, 'epoch': 5, 'args': $argparse Namespace{'coco_path': "
+    "'/d'}}", /* DETR */
+    "{'model': W, 'optimizer': O, 'lr_scheduler': {}, 'epoch': 5, 'args': $argparse Namespace{'data_path': "
+    "'/d', 'num_workers': 4}}", /* DeiT */
+    "{'model': W, 'optimizer': O, 'lr_scheduler': {}, 'epoch': 5, 'args': {'data_path': '/d', 'print_freq': "
+    "10, 'workers': 16}}",
+    "{'epoch': 90, 'arch': 'x', 'state_dict': W, 'optimizer': O}", /* MoCo */
+    "{'epoch': 90, 'arch': 'x', 'state_dict': W, 'best_acc1': 7.0, 'optimizer': O, 'queue': T0}",
+    "{'model': W, 'optimizer': O, 'scheduler': {'base_lrs': [0.1], 'last_epoch': 5, '_step_count': 6}, "
+    "'iteration': 999}",
+    "{'model': W, 'optimizer': O, 'iteration': 999}",
+    "{'model': W, '__author__': 'me'}",
+    "{'meta': {'epoch': 3, 'iter': 300}, 'state_dict': W, 'optimizer': O}",
+    "{'epoch': 7, 'best_fitness': 0.25, 'model': W, 'ema': None, 'updates': 10, 'optimizer': O, 'train_args': "
+    "{}, 'date': '2024', 'version': '8'}",
+    "{'epoch': 7, 'best_fitness': 0.25, 'model': $mine Model{'yaml': {}}, 'optimizer': O}",
+    "{'args': {}, 'checkpoint_version': 3.0, 'iteration': 5, 'model': {}}",
+    "{'ds_version': '0.14.2', 'weights': W}",
+    "{'ds_config': {}, 'model': W}",
+    "{'state': {'model': W, 'timestamp': 12}, 'rng': []}",
+    "{'model': W, 'optimizers': [O], 'schedulers': []}",
+    "{'dims': {'n_mels': 80}, 'model_state_dict': W}",
+    "{'dims': {'n_mels': 80, 'n_audio_ctx': 1500}, 'model_state_dict': W, 'optimizer': O}",
+    "[W, O]",
 };
 
 START_TEST(who_only_looks_so)
@@ -245,7 +243,8 @@ START_TEST(schedulers)
     ck_assert_str_eq(s.scheduler_path.data, "sched");
     ck_assert_pstr_eq(s.scheduler_class, "StepLR");
     ck_assert_uint_eq(s.scheduler_count, 2); /* what is inside one is its own */
-    of_spec("{'model': W, 'lr_scheduler': {'T_max': 50, 'eta_min': 0.0, 'base_lrs': [0.1], 'last_epoch': 5}, 'optimizer': O}");
+    of_spec(
+        "{'model': W, 'lr_scheduler': {'T_max': 50, 'eta_min': 0.0, 'base_lrs': [0.1], 'last_epoch': 5}, 'optimizer': O}");
     ck_assert_pstr_eq(s.scheduler_class, "CosineAnnealingLR");
     ck_assert_ptr_nonnull(strstr(s.resume.data, "scheduler.load_state_dict(ckpt[\"lr_scheduler\"])"));
     of_spec("{'model': W, 'mine': {'last_epoch': 5}}");
@@ -257,9 +256,11 @@ START_TEST(schedulers)
     ck_assert_pstr_eq(s.scheduler_class, "SequentialLR");
     ck_assert_uint_eq(s.scheduler_count, 1);
     ck_assert_ptr_nonnull(strstr(s.resume.data, "scheduler.load_state_dict(ckpt[\"sched\"])"));
-    of_spec("{'model': W, 'sched': {'_last_lr': [0.1], '_schedulers': [{'gamma': 0.9, 'base_lrs': [0.1], 'last_epoch': 3}]}}");
+    of_spec(
+        "{'model': W, 'sched': {'_last_lr': [0.1], '_schedulers': [{'gamma': 0.9, 'base_lrs': [0.1], 'last_epoch': 3}]}}");
     ck_assert_pstr_eq(s.scheduler_class, "ChainedScheduler");
-    of_spec("{'model': W, 'sched': {'anneal_epochs': 10, '_anneal_strategy': 'cos', 'base_lrs': [0.1], 'last_epoch': 3}}");
+    of_spec(
+        "{'model': W, 'sched': {'anneal_epochs': 10, '_anneal_strategy': 'cos', 'base_lrs': [0.1], 'last_epoch': 3}}");
     ck_assert_pstr_eq(s.scheduler_class, "SWALR");
 }
 END_TEST
@@ -275,25 +276,29 @@ START_TEST(parameters_beside_their_state)
     ck_assert(s.state.known);
     ck_assert_uint_eq(s.state.params, 2);
     ck_assert_uint_eq(s.state.without_state, 0);
-    of_spec("{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 7: {'exp_avg': T1.0}}, 'param_groups': [{'lr': 0.5, "
-            "'params': [0, 1], 'param_names': ['a.weight', 'a.bias']}]}}");
+    of_spec(
+        "{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 7: {'exp_avg': T1.0}}, 'param_groups': [{'lr': 0.5, "
+        "'params': [0, 1], 'param_names': ['a.weight', 'a.bias']}]}}");
     ck_assert(s.state.known);
     ck_assert_uint_eq(s.state.without_state, 1);
     ck_assert_str_eq(s.state.without_names[0].data, "a.bias");
     ck_assert_ptr_null(s.state.without_names[1].data);
     ck_assert_uint_eq(s.state.without_param, 1); /* 7 is in no group */
-    of_spec("{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 1: {'exp_avg': T1.0}}, 'param_groups': [{'lr': 0.5, "
-            "'params': [0, 1], 'param_names': ['a.weight', 'gone.bias']}]}}");
+    of_spec(
+        "{'model': W, 'optimizer': {'state': {0: {'exp_avg': T1.0}, 1: {'exp_avg': T1.0}}, 'param_groups': [{'lr': 0.5, "
+        "'params': [0, 1], 'param_names': ['a.weight', 'gone.bias']}]}}");
     ck_assert_uint_eq(s.state.without_param, 1);
     ck_assert_str_eq(s.state.without_param_names[0].data, "gone.bias");
     of_spec("{'model': W}");
     ck_assert(!s.state.known);
     /* one state for all parameters, or none at all: nothing is missing */
-    of_spec("{'model': W, 'optimizer': {'state': {0: {'d': T1.0}}, 'param_groups': [{'lr': 0.5, 'max_iter': 20, 'max_eval': "
-            "25, 'history_size': 9, 'params': [0, 1]}]}}");
+    of_spec(
+        "{'model': W, 'optimizer': {'state': {0: {'d': T1.0}}, 'param_groups': [{'lr': 0.5, 'max_iter': 20, 'max_eval': "
+        "25, 'history_size': 9, 'params': [0, 1]}]}}");
     ck_assert_pstr_eq(s.optimizer_class, "LBFGS");
     ck_assert(!s.state.known);
-    of_spec("{'net': W, 'opt': {'state': {}, 'param_groups': [{'momentum': 0, 'dampening': 0, 'nesterov': n, 'params': [0]}]}}");
+    of_spec(
+        "{'net': W, 'opt': {'state': {}, 'param_groups': [{'momentum': 0, 'dampening': 0, 'nesterov': n, 'params': [0]}]}}");
     ck_assert(!s.state.known);
     of_spec("{'model': W, 'optimizer': {'state': {}, 'param_groups': [{'lr': 0.5, 'momentum': 0.9, 'dampening': 0, "
             "'nesterov': n, 'params': [0, 1]}]}}");
@@ -304,7 +309,8 @@ END_TEST
 
 START_TEST(averages_and_marks)
 {
-    of_spec("{'epoch': 2, 'global_step': 8, 'pytorch-lightning_version': '2.6.6', 'state_dict': W, 'current_model_state': W}");
+    of_spec(
+        "{'epoch': 2, 'global_step': 8, 'pytorch-lightning_version': '2.6.6', 'state_dict': W, 'current_model_state': W}");
     ck_assert_str_eq(s.ema_path.data, "state_dict");
     ck_assert_uint_eq(s.ema_count, 2);
     of_spec("{'model': W, 'model_ema': W}");
@@ -313,7 +319,8 @@ START_TEST(averages_and_marks)
     of_spec("{'model': W, 'swa_model': W, 'optimizer': O}");
     ck_assert_str_eq(s.ema_path.data, "swa_model");
     ck_assert_uint_eq(s.ema_count, 2);
-    of_spec("{'model': W, 'ema': {'decay': 0.9, 'num_updates': 1, 'shadow_params': [T1.0, T1.0]}}"); /* torch_ema, Diffusers */
+    of_spec(
+        "{'model': W, 'ema': {'decay': 0.9, 'num_updates': 1, 'shadow_params': [T1.0, T1.0]}}"); /* torch_ema, Diffusers */
     ck_assert_str_eq(s.ema_path.data, "ema");
     ck_assert_uint_eq(s.ema_count, 2);
     of_spec("{'model': W, 'callbacks': {'best_k_models': {'/runs/a.ckpt': T0.5}}}"); /* scores, no weights */
@@ -337,9 +344,10 @@ START_TEST(several_optimizers)
     ck_assert_uint_eq(s.optimizer_count, 2);
     ck_assert_str_eq(s.optimizer_path.data, "opt_g");
     ck_assert(!s.state.known);
-    of_spec("{'model': W, 'b': {'state': {}, 'param_groups': [{'alpha': 0.9, 'centered': n, 'params': [0]}]}, 'opt': O}");
+    of_spec(
+        "{'model': W, 'b': {'state': {}, 'param_groups': [{'alpha': 0.9, 'centered': n, 'params': [0]}]}, 'opt': O}");
     ck_assert_uint_eq(s.optimizer_count, 2);
-    ck_assert_str_eq(s.optimizer_path.data, "b");         /* the first, whichever fits the model */
+    ck_assert_str_eq(s.optimizer_path.data, "b"); /* the first, whichever fits the model */
     ck_assert_pstr_eq(s.optimizer_class, "RMSprop");
     ck_assert_pstr_eq(s.optimizer_kind.data, "plain");
     ck_assert_ptr_null(strstr(s.resume.data, "optimizer.")); /* which is whose is not known */
@@ -413,7 +421,7 @@ START_TEST(directories)
     summarize(at("bert"));
     ck_assert_str_eq(s.producer, "sentence-transformers");
     ck_assert_str_eq(s.producer_version.data, "3.0.1");
-    make_directory("weights");                             /* no config: whose it is is not known */
+    make_directory("weights"); /* no config: whose it is is not known */
     write_safetensors(at("weights/model.safetensors"), shapes, 2, 0);
     summarize(at("weights"));
     ck_assert_ptr_null(s.producer);
@@ -438,7 +446,7 @@ START_TEST(directories)
     ck_assert_str_eq(s.producer, "Lightning");
     ck_assert_str_eq(s.resume_file.data, "last.ckpt");
     ck_assert_int_eq(s.step, 8);
-    make_directory("plain");                               /* whose file is torch's and no more */
+    make_directory("plain"); /* whose file is torch's and no more */
     write_spec(at("plain/x.pt"), "{'model': W, 'optimizer': O, 'step': 3}");
     summarize(at("plain"));
     ck_assert_str_eq(s.producer, "torch");

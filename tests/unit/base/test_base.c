@@ -28,7 +28,7 @@ START_TEST(long_text_is_cut_with_dots)
     ck_assert_str_eq(ckpt__escape(out, sizeof out, "abcdefghijklmnop", 16), "abcdefgh...");
     ck_assert_str_eq(ckpt__escape(out, sizeof out, "\xff", 1), "\\xff");
     ck_assert_str_eq(ckpt__escape(out, sizeof out, "\xc3\xa9", 2), "\xc3\xa9");
-    ck_assert_str_eq(ckpt__escape(out, sizeof out, "\xc2\x9b", 2), "\\x9b");      /* a C1 control */
+    ck_assert_str_eq(ckpt__escape(out, sizeof out, "\xc2\x9b", 2), "\\x9b"); /* a C1 control */
     ckpt_error err;
     char big[4000];
     memset(big, 'x', sizeof big - 1);
@@ -43,20 +43,20 @@ START_TEST(shapes_are_checked)
 {
     uint64_t n;
     int64_t strides[3];
-    ck_assert(ckpt__numel((int64_t[]){ 2, 3 }, 2, &n) && n == 6);
+    ck_assert(ckpt__numel((int64_t[]){2, 3}, 2, &n) && n == 6);
     ck_assert(ckpt__numel(NULL, 0, &n) && n == 1);
-    ck_assert(ckpt__numel((int64_t[]){ 0, 5 }, 2, &n) && n == 0);
-    ck_assert(!ckpt__numel((int64_t[]){ -1 }, 1, &n));
-    ck_assert(!ckpt__numel((int64_t[]){ INT64_C(1) << 32, INT64_C(1) << 32 }, 2, &n));
-    ck_assert(!ckpt__numel((int64_t[]){ 0, INT64_C(1) << 40, INT64_C(1) << 40 }, 3, &n));
-    ckpt__c_strides((int64_t[]){ 2, 0, 4 }, 3, strides);
+    ck_assert(ckpt__numel((int64_t[]){0, 5}, 2, &n) && n == 0);
+    ck_assert(!ckpt__numel((int64_t[]){-1}, 1, &n));
+    ck_assert(!ckpt__numel((int64_t[]){INT64_C(1) << 32, INT64_C(1) << 32}, 2, &n));
+    ck_assert(!ckpt__numel((int64_t[]){0, INT64_C(1) << 40, INT64_C(1) << 40}, 3, &n));
+    ckpt__c_strides((int64_t[]){2, 0, 4}, 3, strides);
     ck_assert(strides[0] == 4 && strides[1] == 4 && strides[2] == 1);
-    ck_assert(ckpt__is_c_order((int64_t[]){ 2, 1, 3 }, (int64_t[]){ 3, 77, 1 }, 3));
-    ck_assert(!ckpt__is_c_order((int64_t[]){ 2, 3 }, (int64_t[]){ 1, 2 }, 2));
-    ck_assert(ckpt__view_extent((int64_t[]){ 2, 3 }, (int64_t[]){ 10, 2 }, 2, &n) && n == 15);
-    ck_assert(ckpt__view_extent((int64_t[]){ 2, 0 }, (int64_t[]){ 10, 2 }, 2, &n) && n == 0);
-    ck_assert(!ckpt__view_extent((int64_t[]){ 2 }, (int64_t[]){ -1 }, 1, &n));
-    ck_assert(!ckpt__view_extent((int64_t[]){ INT64_MAX, 2 }, (int64_t[]){ 4, INT64_MAX }, 2, &n));
+    ck_assert(ckpt__is_c_order((int64_t[]){2, 1, 3}, (int64_t[]){3, 77, 1}, 3));
+    ck_assert(!ckpt__is_c_order((int64_t[]){2, 3}, (int64_t[]){1, 2}, 2));
+    ck_assert(ckpt__view_extent((int64_t[]){2, 3}, (int64_t[]){10, 2}, 2, &n) && n == 15);
+    ck_assert(ckpt__view_extent((int64_t[]){2, 0}, (int64_t[]){10, 2}, 2, &n) && n == 0);
+    ck_assert(!ckpt__view_extent((int64_t[]){2}, (int64_t[]){-1}, 1, &n));
+    ck_assert(!ckpt__view_extent((int64_t[]){INT64_MAX, 2}, (int64_t[]){4, INT64_MAX}, 2, &n));
     ck_assert(ckpt__nbytes(3, 6, &n) && n == 3);
     ck_assert(!ckpt__nbytes(UINT64_MAX / 2, 32, &n));
 }
@@ -64,13 +64,23 @@ END_TEST
 
 START_TEST(doubles_round_trip_in_any_locale)
 {
-    static const struct { double d; const char *text; } cases[] = {
-        { 0.1, "0.1" }, { 1.0, "1.0" }, { -0.0, "-0.0" }, { 1e300, "1e+300" }, { 5e-324, "5e-324" }, { 1.0 / 3, "0.3333333333333333" },
-        { 123456789012345680.0, "1.2345678901234568e+17" }, { 65536, "65536.0" }, { 3e-4, "0.0003" },
+    static const struct {
+        double d;
+        const char *text;
+    } cases[] = {
+        {0.1, "0.1"},
+        {1.0, "1.0"},
+        {-0.0, "-0.0"},
+        {1e300, "1e+300"},
+        {5e-324, "5e-324"},
+        {1.0 / 3, "0.3333333333333333"},
+        {123456789012345680.0, "1.2345678901234568e+17"},
+        {65536, "65536.0"},
+        {3e-4, "0.0003"},
     };
     char buf[CKPT__DOUBLE_MAX];
     double back;
-    setlocale(LC_ALL, "de_DE.UTF-8");     /* where it is installed: a comma */
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is installed: a comma */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ck_assert_str_eq(ckpt__format_double(buf, cases[i].d), cases[i].text);
         ck_assert(ckpt__parse_double(buf, strlen(buf), &back));
@@ -91,7 +101,7 @@ START_TEST(doubles_round_trip_in_any_locale)
     setlocale(LC_ALL, "C");
     ck_assert_str_eq(ckpt__format_double(buf, (double)NAN), "nan");
     ck_assert_str_eq(ckpt__format_double(buf, -(double)INFINITY), "-inf");
-    static const char *const bad[] = { "", " 1", "0x10", "nan", "inf", "1e", "1,5", "1 ", "--1" };
+    static const char *const bad[] = {"", " 1", "0x10", "nan", "inf", "1e", "1,5", "1 ", "--1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!ckpt__parse_double(bad[i], strlen(bad[i]), &back), "'%s' was taken", bad[i]);
 }
@@ -110,33 +120,55 @@ END_TEST
 
 START_TEST(globs)
 {
-    static const struct { const char *pattern, *text; bool match; } cases[] = {
-        { "*", "", true }, { "*", "a.b", true }, { "a.*", "a.b.c", true }, { "a.?", "a.b", true }, { "a.?", "a.", false },
-        { "a[0]", "a[0]", true }, { "a\\*", "a*", true }, { "a\\*", "ab", false }, { "*.weight", "h.0.weight", true },
-        { "*.weight", "weight", false }, { "", "", true }, { "", "a", false }, { "a*b*c", "aXbYbZc", true }, { "a*b*c", "aXbY", false },
-        { "{x}", "{x}", true }, { "a\\", "a\\", true },
+    static const struct {
+        const char *pattern, *text;
+        bool match;
+    } cases[] = {
+        {"*", "", true},
+        {"*", "a.b", true},
+        {"a.*", "a.b.c", true},
+        {"a.?", "a.b", true},
+        {"a.?", "a.", false},
+        {"a[0]", "a[0]", true},
+        {"a\\*", "a*", true},
+        {"a\\*", "ab", false},
+        {"*.weight", "h.0.weight", true},
+        {"*.weight", "weight", false},
+        {"", "", true},
+        {"", "a", false},
+        {"a*b*c", "aXbYbZc", true},
+        {"a*b*c", "aXbY", false},
+        {"{x}", "{x}", true},
+        {"a\\", "a\\", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_msg(ckpt__glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text, strlen(cases[i].text)) == cases[i].match,
+        ck_assert_msg(ckpt__glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text, strlen(cases[i].text)) ==
+                          cases[i].match,
                       "glob '%s' over '%s'", cases[i].pattern, cases[i].text);
 }
 END_TEST
 
 START_TEST(heads_and_tails)
 {
-    ckpt_str none = { NULL, 0 }, name = ckpt__s("fc.weight"), whole = ckpt__s(".weight");
+    ckpt_str none = {NULL, 0}, name = ckpt__s("fc.weight"), whole = ckpt__s(".weight");
     ck_assert(ckpt__str_begins(name, "fc.") && ckpt__str_begins(name, "") && ckpt__str_begins(whole, ".weight"));
     ck_assert(!ckpt__str_begins(name, "fd.") && !ckpt__str_begins(name, "fc.weights") && !ckpt__str_begins(none, ""));
-    ck_assert(ckpt__str_ends(name, ".weight") && ckpt__str_ends(whole, ".weight") && !ckpt__str_ends(name, "fc.weight.") && !ckpt__str_ends(none, ""));
-    ck_assert(ckpt__str_begins_more(name, "fc.") && !ckpt__str_begins_more(whole, ".weight") && !ckpt__str_begins_more(name, "fd."));
-    ck_assert(ckpt__str_ends_more(name, ".weight") && !ckpt__str_ends_more(whole, ".weight") && !ckpt__str_ends_more(name, ".bias"));
-    ck_assert(ckpt__str_ends_with(name, whole) && ckpt__str_begins_with(name, none) && !ckpt__str_ends_with(whole, name));
+    ck_assert(ckpt__str_ends(name, ".weight") && ckpt__str_ends(whole, ".weight") &&
+              !ckpt__str_ends(name, "fc.weight.") && !ckpt__str_ends(none, ""));
+    ck_assert(ckpt__str_begins_more(name, "fc.") && !ckpt__str_begins_more(whole, ".weight") &&
+              !ckpt__str_begins_more(name, "fd."));
+    ck_assert(ckpt__str_ends_more(name, ".weight") && !ckpt__str_ends_more(whole, ".weight") &&
+              !ckpt__str_ends_more(name, ".bias"));
+    ck_assert(ckpt__str_ends_with(name, whole) && ckpt__str_begins_with(name, none) &&
+              !ckpt__str_ends_with(whole, name));
     ck_assert(ckpt__str_holds(name, ".wei") && !ckpt__str_holds(name, "WEI") && !ckpt__str_holds(none, "a"));
-    ck_assert(ckpt__str_holds_nocase(name, "WEIGHT") && !ckpt__str_holds_nocase(name, "weights") && !ckpt__str_holds_nocase(none, ""));
+    ck_assert(ckpt__str_holds_nocase(name, "WEIGHT") && !ckpt__str_holds_nocase(name, "weights") &&
+              !ckpt__str_holds_nocase(none, ""));
     ck_assert(ckpt__str_is(ckpt__str_last(name), "weight") && ckpt__str_is(ckpt__str_last(ckpt__s("bias")), "bias"));
     ck_assert(ckpt__str_last(none).data == NULL && ckpt__str_last(none).size == 0);
-    ck_assert(ckpt__begins("a.json", "a.") && !ckpt__begins("a", "a.") && ckpt__ends("a.json", ".json") && !ckpt__ends("json", ".json"));
-    name.size = 2;                /* what follows the size is no part of the string */
+    ck_assert(ckpt__begins("a.json", "a.") && !ckpt__begins("a", "a.") && ckpt__ends("a.json", ".json") &&
+              !ckpt__ends("json", ".json"));
+    name.size = 2; /* what follows the size is no part of the string */
     ck_assert(!ckpt__str_begins(name, "fc.") && ckpt__str_ends(name, "c"));
 }
 END_TEST
@@ -188,7 +220,7 @@ START_TEST(arena_rewound)
         ckpt__arena_rewind(a, &outer);
         ck_assert_uint_eq(ckpt__arena_used(a), used);
         for (int i = 0; i < before; i++)
-            memset(ckpt__arena_alloc(a, 7777), 2, 7777);     /* so that marks lie anywhere in a chunk */
+            memset(ckpt__arena_alloc(a, 7777), 2, 7777); /* so that marks lie anywhere in a chunk */
     }
     ckpt__arena_free(a);
     a = ckpt__arena_new(1000);
@@ -196,7 +228,7 @@ START_TEST(arena_rewound)
     ck_assert_ptr_nonnull(ckpt__arena_alloc(a, 900));
     ck_assert_ptr_null(ckpt__arena_alloc(a, 900));
     ckpt__arena_rewind(a, &mark);
-    char *p = ckpt__arena_alloc(a, 900);     /* the limit is of what is there */
+    char *p = ckpt__arena_alloc(a, 900); /* the limit is of what is there */
     ck_assert(p != NULL && is_zero(p, 900));
     ckpt__arena_free(a);
 }
@@ -205,7 +237,8 @@ END_TEST
 /* Small ones, ones that fill a chunk to its end, ones with a chunk of their own: all zero, aligned, and none in another. */
 START_TEST(arena_gives_zeroed_memory_once)
 {
-    static const size_t sizes[] = { 16, 0, 1, 24, 4000, 16384, 100000, 64, (2 << 20) - 64, 48, (1 << 20) + 1, 5 << 20, 8 };
+    static const size_t sizes[] = {16,      0, 1, 24, 4000, 16384, 100000, 64, (2 << 20) - 64, 48, (1 << 20) + 1,
+                                   5 << 20, 8};
     enum { N = 600, KINDS = sizeof sizes / sizeof *sizes };
     ckpt__arena *a = ckpt__arena_new(0);
     ckpt__arena_expect(a, (size_t)_i * (3 << 20));
@@ -239,7 +272,7 @@ START_TEST(arena_limit_is_exact)
     for (size_t step = 16; step <= 3 << 20; step *= 3) {
         size_t size = (step + 15) / 16 * 16;
         ckpt__arena *a = ckpt__arena_new(limit);
-        ckpt__arena_expect(a, (size_t)_i * (7 << 20));     /* room for less, and for more than may be given out */
+        ckpt__arena_expect(a, (size_t)_i * (7 << 20)); /* room for less, and for more than may be given out */
         uint64_t used = 0;
         while (used + size <= limit) {
             ck_assert_ptr_nonnull(ckpt__arena_alloc(a, size));
@@ -281,7 +314,7 @@ END_TEST
 
 START_TEST(buffers_grow)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     for (int i = 0; i < 1000; i++)
         ckpt__buf_printf(&b, "%d,", i);
     ckpt__buf_char(&b, '\0');
@@ -302,9 +335,20 @@ END_TEST
 
 START_TEST(utf8)
 {
-    static const struct { const char *s; size_t n; bool ok; } cases[] = {
-        { "abc", 3, true }, { "\xc3\xa9", 2, true }, { "\xc3", 1, false }, { "\xc0\x80", 2, false }, { "\xed\xa0\x80", 3, false },
-        { "\xf4\x90\x80\x80", 4, false }, { "\xf0\x9f\x98\x80", 4, true }, { "\xe0\x80\x80", 3, false }, { "\x80", 1, false },
+    static const struct {
+        const char *s;
+        size_t n;
+        bool ok;
+    } cases[] = {
+        {"abc", 3, true},
+        {"\xc3\xa9", 2, true},
+        {"\xc3", 1, false},
+        {"\xc0\x80", 2, false},
+        {"\xed\xa0\x80", 3, false},
+        {"\xf4\x90\x80\x80", 4, false},
+        {"\xf0\x9f\x98\x80", 4, true},
+        {"\xe0\x80\x80", 3, false},
+        {"\x80", 1, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         ck_assert_msg(ckpt__utf8_valid(cases[i].s, cases[i].n) == cases[i].ok, "case %zu", i);
@@ -333,9 +377,10 @@ START_TEST(structs_at_their_own_size)
 {
     enum { FIRST = 24 };
     ckpt_error err = CKPT_ERROR_INIT;
-    sized own, given = { 0, 1, { 2, 3, 4, 5, 6, 7 } };
+    sized own, given = {0, 1, {2, 3, 4, 5, 6, 7}};
     size_t knows = offsetof(sized, fields[4]);
-    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_OK);      /* 0: the first release's */
+    ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err),
+                     CKPT_OK); /* 0: the first release's */
     ck_assert(own.struct_size == knows && own.first == 1 && own.fields[1] == 3 && own.fields[2] == 0);
     given.struct_size = offsetof(sized, fields[3]);
     ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_OK);
@@ -349,7 +394,7 @@ START_TEST(structs_at_their_own_size)
     given.fields[5] = 0;
     ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_OK);
     ck_assert(own.fields[3] == 5);
-    static const uint32_t bad[] = { 1, FIRST - 1, 4097, UINT32_MAX };
+    static const uint32_t bad[] = {1, FIRST - 1, 4097, UINT32_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         given.struct_size = bad[i];
         ck_assert_int_eq(ckpt__take_options(&own, knows, FIRST, &given, "sized", &err), CKPT_E_ARGUMENT);
@@ -364,21 +409,22 @@ START_TEST(answers_at_their_own_size)
 {
     enum { FIRST = 24 };
     size_t knows = offsetof(sized, fields[4]);
-    const sized own = { 99, 1, { 2, 3, 4, 5, 6, 7 } };
+    const sized own = {99, 1, {2, 3, 4, 5, 6, 7}};
     sized given, back;
     memset(&given, 0xff, sizeof given);
     given.struct_size = 0;
     ckpt__give_answer(&given, &own, knows, FIRST);
     ck_assert(given.struct_size == 0 && given.first == 1 && given.fields[1] == 3 && given.fields[2] == UINT64_MAX);
-    given.struct_size = sizeof given;         /* of a newer header: what this library does not know is 0 */
+    given.struct_size = sizeof given; /* of a newer header: what this library does not know is 0 */
     ckpt__give_answer(&given, &own, knows, FIRST);
-    ck_assert(given.struct_size == sizeof given && given.fields[3] == 5 && given.fields[4] == 0 && given.fields[5] == 0);
+    ck_assert(given.struct_size == sizeof given && given.fields[3] == 5 && given.fields[4] == 0 &&
+              given.fields[5] == 0);
     ckpt__take_answer(&back, knows, FIRST, &given);
     ck_assert(back.first == 1 && back.fields[3] == 5);
     ckpt__take_answer(&back, knows, FIRST, NULL);
     ck_assert(back.first == 0);
     ckpt__give_answer(NULL, &own, knows, FIRST);
-    memset(&given, 0xff, sizeof given);       /* never initialized: left alone */
+    memset(&given, 0xff, sizeof given); /* never initialized: left alone */
     ckpt__give_answer(&given, &own, knows, FIRST);
     ck_assert(given.first == UINT32_MAX);
 }

@@ -63,10 +63,10 @@ END_TEST
 START_TEST(neighbours_are_merged)
 {
     ckpt__strided it;
-    ckpt__strided_init(&it, (int64_t[]){ 2, 3, 4 }, (int64_t[]){ 12, 4, 1 }, 3, 4);
+    ckpt__strided_init(&it, (int64_t[]){2, 3, 4}, (int64_t[]){12, 4, 1}, 3, 4);
     ck_assert(ckpt__strided_is_contiguous(&it));
     ck_assert_uint_eq(it.run, 96);
-    ckpt__strided_init(&it, (int64_t[]){ 2, 3, 4 }, (int64_t[]){ 24, 4, 1 }, 3, 4);
+    ckpt__strided_init(&it, (int64_t[]){2, 3, 4}, (int64_t[]){24, 4, 1}, 3, 4);
     ck_assert_uint_eq(it.ndim, 1);
     ck_assert_uint_eq(it.run, 48);
     ckpt__strided_init(&it, NULL, NULL, 0, 8);
@@ -76,9 +76,9 @@ END_TEST
 
 START_TEST(bytes_are_swapped_by_unit)
 {
-    unsigned char b[] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    unsigned char b[] = {1, 2, 3, 4, 5, 6, 7, 8};
     ckpt__swap_bytes(b, 8, 4);
-    ck_assert(memcmp(b, (unsigned char[]){ 4, 3, 2, 1, 8, 7, 6, 5 }, 8) == 0);
+    ck_assert(memcmp(b, (unsigned char[]){4, 3, 2, 1, 8, 7, 6, 5}, 8) == 0);
     ckpt__swap_bytes(b, 8, 1);
     ck_assert(b[0] == 4);
 }

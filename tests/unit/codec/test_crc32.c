@@ -5,7 +5,7 @@
 
 START_TEST(check_value)
 {
-    ck_assert_uint_eq(ckpt__crc32(0, "123456789", 9), 0xcbf43926u);     /* the catalogue's check value */
+    ck_assert_uint_eq(ckpt__crc32(0, "123456789", 9), 0xcbf43926u); /* the catalogue's check value */
     ck_assert_uint_eq(ckpt__crc32(0, "", 0), 0);
     ck_assert_uint_eq(ckpt__crc32(0x12345678, NULL, 0), 0x12345678);
 }

@@ -22,18 +22,92 @@ static ckpt_status pull(const char *text, size_t size, unsigned depth, ckpt_erro
 }
 
 static const char *const good[] = {
-    "0", "-0", "1", "-12.5e+3", "1E5", "0.1", "true", "false", "null", "\"\"", "[]", "{}", " [ 1 , 2 ] \r\n\t",
-    "{\"a\":{\"b\":[{}]}}", "\"\\u0000\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\ud83d\\ude00\"", "\"\xf0\x9f\x98\x80\"",
-    "\"\x7f\"", "[[],[[]],{}]", "123456789012345678901234567890", "{\"\":0}",
+    "0",
+    "-0",
+    "1",
+    "-12.5e+3",
+    "1E5",
+    "0.1",
+    "true",
+    "false",
+    "null",
+    "\"\"",
+    "[]",
+    "{}",
+    " [ 1 , 2 ] \r\n\t",
+    "{\"a\":{\"b\":[{}]}}",
+    "\"\\u0000\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
+    "\"\\ud83d\\ude00\"",
+    "\"\xf0\x9f\x98\x80\"",
+    "\"\x7f\"",
+    "[[],[[]],{}]",
+    "123456789012345678901234567890",
+    "{\"\":0}",
 };
 
 /* What cJSON, Python or others let pass, among the rest. */
 static const char *const bad[] = {
-    "", " ", "[02]", "01", "-", "-a", "1.", ".5", "1e", "1e+", "+1", "0x10", "NaN", "Infinity", "nul", "truex", "[1,]", "[,1]",
-    "[1 2]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{'a':1}", "{\"a\" 1}", "[", "{", "\"", "\"\\\"", "]", "}", "[}", "{]",
-    "[1}", "{\"a\":1]", "1 2", "[] []", "{}x", "\"\\x41\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\ud800\"", "\"\\ud800\\u0041\"",
-    "\"\\udc00\"", "\"\\ud800\\ud800\"", "\"a\nb\"", "\"\x01\"", "\"\xff\"", "\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"",
-    "\"\xe2\x82\"", "/*c*/1", "1//c", "\xef\xbb\xbf{}", "[1]\x0b", "{1:2}", "{null:1}", "--1", "1.2.3", "[\"a\":1]",
+    "",
+    " ",
+    "[02]",
+    "01",
+    "-",
+    "-a",
+    "1.",
+    ".5",
+    "1e",
+    "1e+",
+    "+1",
+    "0x10",
+    "NaN",
+    "Infinity",
+    "nul",
+    "truex",
+    "[1,]",
+    "[,1]",
+    "[1 2]",
+    "{\"a\"}",
+    "{\"a\":}",
+    "{\"a\":1,}",
+    "{a:1}",
+    "{'a':1}",
+    "{\"a\" 1}",
+    "[",
+    "{",
+    "\"",
+    "\"\\\"",
+    "]",
+    "}",
+    "[}",
+    "{]",
+    "[1}",
+    "{\"a\":1]",
+    "1 2",
+    "[] []",
+    "{}x",
+    "\"\\x41\"",
+    "\"\\u12\"",
+    "\"\\u12g4\"",
+    "\"\\ud800\"",
+    "\"\\ud800\\u0041\"",
+    "\"\\udc00\"",
+    "\"\\ud800\\ud800\"",
+    "\"a\nb\"",
+    "\"\x01\"",
+    "\"\xff\"",
+    "\"\xc0\xaf\"",
+    "\"\xed\xa0\x80\"",
+    "\"\xf4\x90\x80\x80\"",
+    "\"\xe2\x82\"",
+    "/*c*/1",
+    "1//c",
+    "\xef\xbb\xbf{}",
+    "[1]\x0b",
+    "{1:2}",
+    "{null:1}",
+    "--1",
+    "1.2.3",
+    "[\"a\":1]",
 };
 
 START_TEST(grammar)
@@ -46,7 +120,7 @@ START_TEST(grammar)
         ck_assert_msg(pull(bad[i], strlen(bad[i]), 16, &err) == CKPT_E_FORMAT, "%s was accepted", bad[i]);
         ck_assert_msg(strstr(err.message, "byte"), "%s: %s", bad[i], err.message);
     }
-    ck_assert_int_eq(pull("[1]\0", 4, 16, &err), CKPT_E_FORMAT);         /* a NUL is not white space */
+    ck_assert_int_eq(pull("[1]\0", 4, 16, &err), CKPT_E_FORMAT); /* a NUL is not white space */
     ck_assert_int_eq(pull("\"a\0b\"", 5, 16, &err), CKPT_E_FORMAT);
 }
 END_TEST
@@ -74,7 +148,7 @@ START_TEST(depth)
     memset(text + N, ']', N);
     ck_assert_int_eq(pull(text, 2 * N, 128, &err), CKPT_E_LIMIT);
     ck_assert_ptr_nonnull(strstr(err.message, "128"));
-    ck_assert_int_eq(pull(text, 2 * N, 1000000, &err), CKPT_E_LIMIT);    /* CKPT__JSON_DEPTH holds whatever is asked */
+    ck_assert_int_eq(pull(text, 2 * N, 1000000, &err), CKPT_E_LIMIT); /* CKPT__JSON_DEPTH holds whatever is asked */
     ck_assert_int_eq(pull(text + N - 128, 256, 128, &err), CKPT_OK);
     ck_assert_int_eq(pull(text + N - 129, 258, 128, &err), CKPT_E_LIMIT);
     ck_assert_int_eq(pull(text + N - CKPT__JSON_DEPTH, 2 * CKPT__JSON_DEPTH, CKPT__JSON_DEPTH, &err), CKPT_OK);
@@ -86,12 +160,12 @@ START_TEST(texts)
 {
     static const char text[] = "[\"plain\",\"\\u0041\\u00e9\\u20ac\\ud83d\\ude00\\u0000z\"]";
     ckpt__json j;
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt_str s;
     ckpt__json_start(&j, text, sizeof text - 1, 4, "test");
     ck_assert_int_eq(ckpt__json_expect(&j, CKPT__JSON_ARRAY, NULL), CKPT_OK);
     ck_assert_int_eq(ckpt__json_string(&j, &scratch, &s, NULL), CKPT_OK);
-    ck_assert(ckpt__str_is(s, "plain") && s.data == text + 2);           /* nothing was copied */
+    ck_assert(ckpt__str_is(s, "plain") && s.data == text + 2); /* nothing was copied */
     ck_assert_int_eq(ckpt__json_string(&j, &scratch, &s, NULL), CKPT_OK);
     ck_assert_uint_eq(s.size, 12);
     ck_assert_mem_eq(s.data, "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\0z", 12);
@@ -127,7 +201,7 @@ START_TEST(members)
 {
     static const char text[] = "{\"skip\":[1,{\"a\":[]}],\"n\":5,\"s\":\"x\"}";
     ckpt__json j;
-    ckpt__buf scratch = { 0 };
+    ckpt__buf scratch = {0};
     ckpt_str key, range;
     int64_t n = 0;
     int more, count = 0;
@@ -140,7 +214,7 @@ START_TEST(members)
         else
             ck_assert_int_eq(ckpt__json_skip(&j, &range, NULL), CKPT_OK);
         if (ckpt__str_is(key, "skip"))
-            ck_assert(ckpt__str_is((ckpt_str){ range.data, range.size }, "[1,{\"a\":[]}]"));
+            ck_assert(ckpt__str_is((ckpt_str){range.data, range.size}, "[1,{\"a\":[]}]"));
     }
     ck_assert_int_eq(more, 0);
     ck_assert_int_eq(count, 3);
@@ -152,13 +226,13 @@ END_TEST
 
 START_TEST(split)
 {
-    static const char *const names[] = { "a", "b", "missing" };
+    static const char *const names[] = {"a", "b", "missing"};
     ckpt_str range[3];
     ckpt_error err = CKPT_ERROR_INIT;
     const char *text = "{\"other\":{\"a\":9},\"b\" : [1, 2] ,\"a\":\"x\"}";
     ck_assert_int_eq(ckpt__json_split(text, strlen(text), 8, "test", names, range, 3, &err), CKPT_OK);
     ck_assert(ckpt__str_is(range[0], "\"x\"") && ckpt__str_is(range[1], "[1, 2]") && !range[2].data);
-    text = "{\"a\":1,\"\\u0061\":2}";             /* the same key, spelt otherwise */
+    text = "{\"a\":1,\"\\u0061\":2}"; /* the same key, spelt otherwise */
     ck_assert_int_eq(ckpt__json_split(text, strlen(text), 8, "test", names, range, 3, &err), CKPT_E_FORMAT);
     ck_assert_ptr_nonnull(strstr(err.message, "\"a\" occurs twice"));
     ck_assert_int_eq(ckpt__json_split("[]", 2, 8, "test", names, range, 3, &err), CKPT_E_FORMAT);
@@ -181,17 +255,17 @@ START_TEST(small_trees)
     cJSON *t = NULL;
     const char *text = "{\"Name\":\"n\",\"name\":\"m\",\"l\":[{\"x\":1},{\"x\":2}]}";
     ck_assert_int_eq(ckpt__json_tree(text, strlen(text), "test", &t, &err), CKPT_OK);
-    ck_assert_str_eq(ckpt__json_get(t, "name")->valuestring, "m");       /* case counts */
+    ck_assert_str_eq(ckpt__json_get(t, "name")->valuestring, "m"); /* case counts */
     ck_assert_ptr_null(ckpt__json_get(t, "NAME"));
     cJSON_Delete(t);
-    ck_assert_int_eq(tree("[02]", &err), CKPT_E_FORMAT);                  /* cJSON 1.7.15 accepts each of these */
+    ck_assert_int_eq(tree("[02]", &err), CKPT_E_FORMAT); /* cJSON 1.7.15 accepts each of these */
     ck_assert_int_eq(tree("{} x", &err), CKPT_E_FORMAT);
     ck_assert_int_eq(tree("[\"\xff\"]", &err), CKPT_E_FORMAT);
     ck_assert_int_eq(tree("{\"a\\u0000b\":1}", &err), CKPT_E_FORMAT);
     ck_assert_int_eq(tree("[1,[{\"k\":{\"a\":1,\"b\":2,\"a\":3}}]]", &err), CKPT_E_FORMAT);
     ck_assert_ptr_nonnull(strstr(err.message, "\"a\" occurs twice"));
     ck_assert_int_eq(tree("[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]", &err), CKPT_E_LIMIT);
-    ckpt__buf many = { 0 };
+    ckpt__buf many = {0};
     ckpt__buf_str(&many, "{\"k\":0");
     for (int i = 0; i < 300; i++)
         ckpt__buf_printf(&many, ",\"k%d\":0", i);
@@ -206,7 +280,7 @@ END_TEST
 
 START_TEST(writing)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__json_put_string(&b, "a\"\\\n\t\r\x01\x7f/\xc3\xa9\0z", 13);
     ck_assert_str_eq(b.data, "\"a\\\"\\\\\\n\\t\\r\\u0001\\u007f/\xc3\xa9\\u0000z\"");
     ck_assert_int_eq(pull(b.data, b.size, 4, NULL), CKPT_OK);
@@ -232,7 +306,7 @@ START_TEST(hexadecimal)
     unsigned char out[4];
     uint32_t crc;
     char text[8];
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__hex_put(&b, "\x00\xff\x1a", 3);
     ck_assert_str_eq(b.data, "00ff1a");
     ck_assert(ckpt__hex_get(b.data, 6, out) && out[0] == 0 && out[1] == 0xff && out[2] == 0x1a);

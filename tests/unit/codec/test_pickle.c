@@ -140,13 +140,13 @@ END_TEST
 START_TEST(long_strings)
 {
     enum { LONG = 5000 };
-    static char text[LONG + 5], again[LONG];    /* S'...'\n. */
+    static char text[LONG + 5], again[LONG]; /* S'...'\n. */
     ckpt__pickle out;
     memset(text, 0xff, sizeof text);
     memcpy(text, "S'", 2);
     memcpy(text + 2 + LONG, "'\n.", 3);
     ck_assert_int_eq(ckpt__pickle_read_kept(text, sizeof text, "p", arena, &out, &err), CKPT_OK);
-    char *other = malloc(LONG);           /* what was freed is used again */
+    char *other = malloc(LONG); /* what was freed is used again */
     ck_assert_ptr_nonnull(other);
     memset(other, 0, LONG);
     memset(again, 0xff, sizeof again);
@@ -318,7 +318,9 @@ START_TEST(calls_thrown_away)
     /* i = I([i]) */
     LOAD("\x80\2cm\nI\nq\0]q\1h\0h\1\x85Rq\2a\x85R0h\2.");
     ck_assert_uint_eq(pickle.dropped, 0);
-    LOAD("\x80\2]q\0K\1" "0h\0" "0h\0.");
+    LOAD("\x80\2]q\0K\1"
+         "0h\0"
+         "0h\0.");
     ck_assert_uint_eq(pickle.dropped, 0);
 }
 END_TEST

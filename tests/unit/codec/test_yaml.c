@@ -36,7 +36,8 @@ START_TEST(tree)
     const ckpt__yaml_node *root = y->root;
     ck_assert_int_eq(root->kind, CKPT__YAML_MAP);
     ck_assert_uint_eq(root->count, 3);
-    const ckpt__yaml_node *a = ckpt__yaml_get(root, "a"), *b = ckpt__yaml_get(root, "b"), *c = ckpt__yaml_get(root, "c");
+    const ckpt__yaml_node *a = ckpt__yaml_get(root, "a"), *b = ckpt__yaml_get(root, "b"),
+                          *c = ckpt__yaml_get(root, "c");
     ck_assert_str_eq(a->text.data, "1");
     ck_assert(!a->quoted);
     ck_assert_uint_eq(a->line, 1);
@@ -91,11 +92,13 @@ END_TEST
 
 START_TEST(quote_it)
 {
-    bad("tag: *\n", "line 1, column 6: a value that starts with '*' is an alias in YAML, and those are refused; quote it");
+    bad("tag: *\n",
+        "line 1, column 6: a value that starts with '*' is an alias in YAML, and those are refused; quote it");
     bad("a: 1\nname: *.weight\n", "line 2, column 7: a value that starts with '*'");
     bad("name: *weight\n", "line 1, column 7: a value that starts with '*'");
     bad("- {name: *.bias, to: cpu}\n", "line 1, column 10: a value that starts with '*'");
-    bad("to: cuda:{rank % 8}\n", "line 1, column 5: a value that holds '{' is a map in YAML; quote it: 'cuda:{rank % 8}'");
+    bad("to: cuda:{rank % 8}\n",
+        "line 1, column 5: a value that holds '{' is a map in YAML; quote it: 'cuda:{rank % 8}'");
     bad("- {to: cuda:{rank % 8}}\n", "quote it");
     bad("- {to: cuda:{rank}, role: rng}\n", "quote it");
     ckpt__yaml *y = good("to: 'cuda:{rank % 8}'\nn: \"*\"\nk: a*\n");
@@ -138,8 +141,9 @@ END_TEST
 /* No prefix of a document may crash; every one that is refused says where. */
 START_TEST(prefixes)
 {
-    static const char text[] = "map: 1\nsource:\n  strip_prefix: ['module.']\n  rename: [{from: 'h.(\\d+)', to: \"x\"}]\n"
-                               "rules:\n- {name: 'a.*', to: 'cuda:{rank % 8}'} # c\n- role: >\n    rng\n  to: cpu\n";
+    static const char text[] =
+        "map: 1\nsource:\n  strip_prefix: ['module.']\n  rename: [{from: 'h.(\\d+)', to: \"x\"}]\n"
+        "rules:\n- {name: 'a.*', to: 'cuda:{rank % 8}'} # c\n- role: >\n    rng\n  to: cpu\n";
     for (size_t n = 0; n < sizeof text; n++) {
         ckpt__yaml *y = NULL;
         memset(&err, 0, sizeof err);
@@ -153,7 +157,7 @@ END_TEST
 
 START_TEST(schema_help)
 {
-    static const char *const known[] = { "a", "b", NULL };
+    static const char *const known[] = {"a", "b", NULL};
     ckpt__yaml *y = good("a: 1\nzz: 2\n");
     ck_assert_int_eq(ckpt__yaml_check_keys(y->root, known, "t.yaml", &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.message, "line 2, column 1: there is no key 'zz' here; the keys are a, b");

@@ -106,22 +106,22 @@ END_TEST
 /* torch takes the last end record with enough bytes behind it, other readers the one whose comment ends the file. */
 START_TEST(two_end_records)
 {
-    static const char fake[] = "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";     /* and the NUL: 22 bytes */
+    static const char fake[] = "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"; /* and the NUL: 22 bytes */
     char comment[32] = "";
     two_good();
-    if (_i == 0) {                            /* in the comment, and its own comment ends the file too */
+    if (_i == 0) { /* in the comment, and its own comment ends the file too */
         memset(comment, 'x', 22);
         put_end(&a, a.count, comment);
         memcpy(a.file.data + a.file.size - 22, fake, 22);
-    } else if (_i == 1) {                     /* in the comment, before more of it */
+    } else if (_i == 1) { /* in the comment, before more of it */
         memset(comment, 'x', 23);
         put_end(&a, a.count, comment);
         memcpy(a.file.data + a.file.size - 23, fake, 22);
-    } else if (_i == 2) {                     /* behind the archive, with a comment that reaches over the file's end */
+    } else if (_i == 2) { /* behind the archive, with a comment that reaches over the file's end */
         put_end(&a, a.count, "");
         put(&a.file, fake, 22);
         a.file.data[a.file.size - 2] = 9;
-    } else {                                  /* too few bytes for a record: no program takes it */
+    } else { /* too few bytes for a record: no program takes it */
         put_end(&a, a.count, "");
         put(&a.file, fake, 21);
     }
@@ -496,7 +496,7 @@ START_TEST(headers_are_checked_meanwhile)
 {
     many(false);
     ck_assert_msg(open_ahead() == CKPT_OK, "%s", err.message);
-    reads_as("m/599", "m/599");     /* before anybody knows where it lies */
+    reads_as("m/599", "m/599"); /* before anybody knows where it lies */
     reads_as("m/000", "m/000");
     ck_assert_msg(ckpt__zip_checked(zip, &err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(ckpt__zip_checked(zip, &err), CKPT_OK);
@@ -526,7 +526,7 @@ START_TEST(a_lie_is_found_meanwhile)
         ck_assert_int_eq(ckpt__zip_checked(zip, &err), CKPT_E_FORMAT);
         ck_assert_ptr_nonnull(strstr(err.message, message));
     }
-    ck_assert_int_eq(open_ahead(), CKPT_OK);     /* and freed without a question */
+    ck_assert_int_eq(open_ahead(), CKPT_OK); /* and freed without a question */
 }
 END_TEST
 

@@ -18,8 +18,10 @@ START_TEST(good_devices)
         ckpt_device_type type;
         int index;
     } cases[] = {
-        { "cpu", CKPT_DEVICE_CPU, -1 }, { "cuda:0", CKPT_DEVICE_CUDA, 0 }, { "cuda:17", CKPT_DEVICE_CUDA, 17 },
-        { "cuda:2147483647", CKPT_DEVICE_CUDA, INT_MAX },
+        {"cpu", CKPT_DEVICE_CPU, -1},
+        {"cuda:0", CKPT_DEVICE_CUDA, 0},
+        {"cuda:17", CKPT_DEVICE_CUDA, 17},
+        {"cuda:2147483647", CKPT_DEVICE_CUDA, INT_MAX},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[CKPT_DEVICE_NAME_MAX];
@@ -37,43 +39,43 @@ START_TEST(bad_devices)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        { NULL, "it is empty" },
-        { "", "it is empty; write cpu or cuda:0" },
-        { "cuda", "no index" },
-        { "cuda:", "the index is missing" },
-        { "cuda:-1", "0 or more" },
-        { "cuda:01", "leading zero; write cuda:1" },
-        { "cuda:00", "leading zero; write cuda:0" },
-        { "cuda:+1", "decimal number alone" },
-        { "cuda:0x1", "decimal number alone" },
-        { "cuda:1:2", "decimal number alone" },
-        { "cuda:-", "decimal number alone" },
-        { "cuda:2147483648", "too large" },
-        { "cuda:99999999999999999999999", "too large" },
-        { "cuda: 0", "spaces" },
-        { " cpu", "spaces" },
-        { "cpu ", "spaces" },
-        { "cuda:0\n", "spaces" },
-        { "cuda0", "after a colon" },
-        { "cuda.0", "after a colon" },
-        { "CUDA:0", "lower case" },
-        { "Cuda", "lower case" },
-        { "cpu:0", "no index; write cpu" },
-        { "CPU", "lower case" },
-        { "CPU:0", "write cpu" },
-        { "gpu:0", "name of a GPU here is cuda" },
-        { "GPU", "name of a GPU here is cuda" },
-        { "meta", "holds no data" },
-        { "mps", "cpu and cuda only" },
-        { "xpu:1", "cpu and cuda only" },
-        { "0", "a number alone" },
-        { "12", "a number alone" },
-        { "tpu", "no device has this name" },
-        { "cu\x1b[2Jda", "no device has this name" },
-        { "auto", "no device has this name" },
+        {NULL, "it is empty"},
+        {"", "it is empty; write cpu or cuda:0"},
+        {"cuda", "no index"},
+        {"cuda:", "the index is missing"},
+        {"cuda:-1", "0 or more"},
+        {"cuda:01", "leading zero; write cuda:1"},
+        {"cuda:00", "leading zero; write cuda:0"},
+        {"cuda:+1", "decimal number alone"},
+        {"cuda:0x1", "decimal number alone"},
+        {"cuda:1:2", "decimal number alone"},
+        {"cuda:-", "decimal number alone"},
+        {"cuda:2147483648", "too large"},
+        {"cuda:99999999999999999999999", "too large"},
+        {"cuda: 0", "spaces"},
+        {" cpu", "spaces"},
+        {"cpu ", "spaces"},
+        {"cuda:0\n", "spaces"},
+        {"cuda0", "after a colon"},
+        {"cuda.0", "after a colon"},
+        {"CUDA:0", "lower case"},
+        {"Cuda", "lower case"},
+        {"cpu:0", "no index; write cpu"},
+        {"CPU", "lower case"},
+        {"CPU:0", "write cpu"},
+        {"gpu:0", "name of a GPU here is cuda"},
+        {"GPU", "name of a GPU here is cuda"},
+        {"meta", "holds no data"},
+        {"mps", "cpu and cuda only"},
+        {"xpu:1", "cpu and cuda only"},
+        {"0", "a number alone"},
+        {"12", "a number alone"},
+        {"tpu", "no device has this name"},
+        {"cu\x1b[2Jda", "no device has this name"},
+        {"auto", "no device has this name"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ckpt_device d = { CKPT_DEVICE_OTHER, 42 };
+        ckpt_device d = {CKPT_DEVICE_OTHER, 42};
         ck_assert_int_eq(ckpt_device_parse(cases[i].text, &d, &err), CKPT_E_ARGUMENT);
         ck_assert_msg(strstr(err.message, cases[i].says) != NULL, "%s: %s", cases[i].text, err.message);
         ck_assert_msg(strpbrk(err.object, "\n\x1b") == NULL, "%s", err.object);
@@ -86,8 +88,8 @@ END_TEST
 START_TEST(names_and_equality)
 {
     char name[CKPT_DEVICE_NAME_MAX];
-    ckpt_device none = { CKPT_DEVICE_NONE, -1 }, cpu0 = { CKPT_DEVICE_CPU, 0 }, meta = { CKPT_DEVICE_META, -1 };
-    ckpt_device other = { CKPT_DEVICE_OTHER, 1 }, other2 = { CKPT_DEVICE_OTHER, 2 };
+    ckpt_device none = {CKPT_DEVICE_NONE, -1}, cpu0 = {CKPT_DEVICE_CPU, 0}, meta = {CKPT_DEVICE_META, -1};
+    ckpt_device other = {CKPT_DEVICE_OTHER, 1}, other2 = {CKPT_DEVICE_OTHER, 2};
     ck_assert_str_eq(ckpt_device_name(none, name), "none");
     ck_assert_str_eq(ckpt_device_name(cpu0, name), "cpu");
     ck_assert_str_eq(ckpt_device_name(meta, name), "meta");
@@ -177,7 +179,7 @@ START_TEST(cpu_public)
     ck_assert_int_eq(ckpt_device_count(CKPT_DEVICE_META, &count, &why, &err), CKPT_OK);
     ck_assert_int_eq(count, 0);
     ck_assert_ptr_nonnull(why);
-    ckpt_device other = { CKPT_DEVICE_OTHER, 0 };
+    ckpt_device other = {CKPT_DEVICE_OTHER, 0};
     ck_assert_int_eq(ckpt_device_check(other, &err), CKPT_E_DEVICE);
     ck_assert_msg(strstr(err.message, "cpu and cuda only") != NULL, "%s", err.message);
     ck_assert_ptr_null(ckpt__device_ops_of(CKPT_DEVICE_OTHER));
@@ -251,9 +253,9 @@ static void whole_vtable(const void *arg)
 
 START_TEST(vtable_on_standin)
 {
-    static const char *const counts[] = { "FAKECUDA_DEVICES=1", "FAKECUDA_DEVICES=2", "FAKECUDA_DEVICES=8" };
-    static const char *const orders[] = { "FAKECUDA_REVERSE=0", "FAKECUDA_REVERSE=1" };
-    const char *env[] = { counts[_i / 2], orders[_i % 2], NULL };
+    static const char *const counts[] = {"FAKECUDA_DEVICES=1", "FAKECUDA_DEVICES=2", "FAKECUDA_DEVICES=8"};
+    static const char *const orders[] = {"FAKECUDA_REVERSE=0", "FAKECUDA_REVERSE=1"};
+    const char *env[] = {counts[_i / 2], orders[_i % 2], NULL};
     for (caller before = NO_CONTEXT; before < CALLERS; before++)
         expect_success(whole_vtable, &before, env);
 }
@@ -263,8 +265,8 @@ END_TEST
 static void verdicts(const void *arg)
 {
     (void)arg;
-    size_t sizes[] = { 1024, 2048, 512 };
-    int holes[] = { 1, 0, 1 };
+    size_t sizes[] = {1024, 2048, 512};
+    int holes[] = {1, 0, 1};
     standin();
     ops = ckpt__device_ops_of(CKPT_DEVICE_CUDA);
     REQUIRE_OK(ckpt_device_check(ckpt_cuda(1), &err));
@@ -272,8 +274,8 @@ static void verdicts(const void *arg)
     unsigned char *a = on_device(1, 1024), *b = on_device(1, 1024), *c = on_device(0, 1024);
     REQUIRE(b == a + 1024);
     verdict(a, 1024, CKPT_MEMORY_DEVICE, ckpt_cuda(1));
-    verdict(a + 1000, 48, CKPT_MEMORY_SPLIT, nowhere);            /* into the neighbour: two allocations */
-    verdict(b, 1025, CKPT_MEMORY_SPLIT, nowhere);                 /* past the end */
+    verdict(a + 1000, 48, CKPT_MEMORY_SPLIT, nowhere); /* into the neighbour: two allocations */
+    verdict(b, 1025, CKPT_MEMORY_SPLIT, nowhere);      /* past the end */
     verdict(b + 4096, 16, CKPT_MEMORY_UNMAPPED, nowhere);
     OP(ops->release(1, a, &err));
     verdict(a, 1024, CKPT_MEMORY_UNMAPPED, nowhere);
@@ -290,8 +292,8 @@ static void verdicts(const void *arg)
     base = FAKE(fakecuda_map_segments)(1, sizes, holes, 3);
     s = (unsigned char *)(uintptr_t)base;
     verdict(s, 1024, CKPT_MEMORY_DEVICE, ckpt_cuda(1));
-    verdict(s, 3584, CKPT_MEMORY_SPLIT, nowhere);                 /* a hole in the middle */
-    verdict(s + 1024, 8, CKPT_MEMORY_UNMAPPED, nowhere);          /* reserved only */
+    verdict(s, 3584, CKPT_MEMORY_SPLIT, nowhere);        /* a hole in the middle */
+    verdict(s + 1024, 8, CKPT_MEMORY_UNMAPPED, nowhere); /* reserved only */
     FAKE(fakecuda_unmap_segments)(base);
     OP(ops->release(1, b, &err));
     OP(ops->release(0, c, &err));
@@ -313,7 +315,7 @@ static void query_of_others(const void *arg)
     ckpt_memory m;
     int here;
     REQUIRE_OK(ckpt_device_query(&here, sizeof here, &m, &err));
-    REQUIRE(m.kind == CKPT_MEMORY_HOST);                          /* loaded, not initialised */
+    REQUIRE(m.kind == CKPT_MEMORY_HOST); /* loaded, not initialised */
     REQUIRE(FAKECUDA_SYMBOL(handle, cuInit)(0) == CUDA_SUCCESS);
     REQUIRE(FAKECUDA_SYMBOL(handle, cuDevicePrimaryCtxRetain)(&primary, 1) == CUDA_SUCCESS);
     REQUIRE(FAKECUDA_SYMBOL(handle, cuCtxPushCurrent_v2)(primary) == CUDA_SUCCESS);
@@ -379,7 +381,7 @@ static void own_context_stream(const void *arg)
     OP(ops->to_host(ours, seen, data, 4096, &err));
     OP(ops->precede(ours, theirs, &err));
     REQUIRE(driver_table->cuMemsetD8Async((CUdeviceptr)(uintptr_t)data, 0, 4096, theirs) == CUDA_SUCCESS);
-    OP(ops->synchronize(1, &err));                                 /* their context too, being current */
+    OP(ops->synchronize(1, &err)); /* their context too, being current */
     REQUIRE(holds(seen, 4096, 9));
     fakecuda_counts c;
     FAKE(fakecuda_live)(&c);
@@ -397,7 +399,7 @@ static void own_context_stream(const void *arg)
 
 START_TEST(stream_of_another_context)
 {
-    static const char *const env[][2] = { { "FAKECUDA_REVERSE=0", NULL }, { "FAKECUDA_REVERSE=1", NULL } };
+    static const char *const env[][2] = {{"FAKECUDA_REVERSE=0", NULL}, {"FAKECUDA_REVERSE=1", NULL}};
     expect_success(own_context_stream, NULL, env[_i]);
 }
 END_TEST
@@ -437,7 +439,7 @@ static void unordered(const void *arg)
 
 START_TEST(reversed_streams)
 {
-    static const char *const env[] = { "FAKECUDA_REVERSE=1", NULL };
+    static const char *const env[] = {"FAKECUDA_REVERSE=1", NULL};
     expect_success(unordered, NULL, env);
 }
 END_TEST
@@ -455,7 +457,7 @@ typedef struct script {
     ckpt__stream *stream, *second;
     ckpt__event *event;
     void *a, *b, *host;
-    bool torn;                    /* the fault was met by a call that frees: it could not enter the device */
+    bool torn; /* the fault was met by a call that frees: it could not enter the device */
 } script;
 
 static ckpt_status steps(script *s, ckpt_error *e)
@@ -486,8 +488,8 @@ static ckpt_status steps(script *s, ckpt_error *e)
  * later call may meet the fault instead. */
 static bool tolerated(const char *call)
 {
-    static const char *const calls[] = { "cuMemGetAddressRange_v2", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
-                                         "cuCtxPopCurrent_v2", "cuCtxGetDevice" };
+    static const char *const calls[] = {"cuMemGetAddressRange_v2", "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
+                                        "cuCtxPopCurrent_v2", "cuCtxGetDevice"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (strcmp(calls[i], call) == 0)
             return true;
@@ -497,7 +499,7 @@ static bool tolerated(const char *call)
 static void with_fault(const void *arg)
 {
     const fault *f = arg;
-    script s = { 0 };
+    script s = {0};
     fakecuda_counts live;
     standin();
     FAKE(fakecuda_fail_at)(f->n, CODE, f->once);
@@ -533,7 +535,7 @@ static void with_fault(const void *arg)
 
 START_TEST(fault_at_every_call)
 {
-    fault f = { 1, _i };
+    fault f = {1, _i};
     int passed = 0;
     for (;; f.n++) {
         child c = run_child(with_fault, &f, NULL);
@@ -624,23 +626,23 @@ START_TEST(driver_refuses)
     static const struct {
         const char *env, *says;
     } cases[] = {
-        { "FAKECUDA_FAIL_CODE=100", "finds no device" },
-        { "FAKECUDA_FAIL_CODE=803", "different versions" },
-        { "FAKECUDA_FAIL_CODE=34", "stub" },
-        { "FAKECUDA_FAIL_CODE=802", "fabric manager" },
-        { "FAKECUDA_FAIL_CODE=804", "forward-compatibility" },
-        { "FAKECUDA_FAIL_CODE=304", "/dev/nvidia" },
-        { "FAKECUDA_FAIL_CODE=999", "nvidia-smi" },
-        { "FAKECUDA_FAIL_CODE=3", "forked" },
-        { "FAKECUDA_FAIL_CODE=2", "no memory" },
-        { "FAKECUDA_FAIL_CODE=214", "cuInit: CUDA_ERROR_ECC_UNCORRECTABLE" },
-        { "FAKECUDA_FAIL_CODE=777", "cuInit: CUresult 777" },
+        {"FAKECUDA_FAIL_CODE=100", "finds no device"},
+        {"FAKECUDA_FAIL_CODE=803", "different versions"},
+        {"FAKECUDA_FAIL_CODE=34", "stub"},
+        {"FAKECUDA_FAIL_CODE=802", "fabric manager"},
+        {"FAKECUDA_FAIL_CODE=804", "forward-compatibility"},
+        {"FAKECUDA_FAIL_CODE=304", "/dev/nvidia"},
+        {"FAKECUDA_FAIL_CODE=999", "nvidia-smi"},
+        {"FAKECUDA_FAIL_CODE=3", "forked"},
+        {"FAKECUDA_FAIL_CODE=2", "no memory"},
+        {"FAKECUDA_FAIL_CODE=214", "cuInit: CUDA_ERROR_ECC_UNCORRECTABLE"},
+        {"FAKECUDA_FAIL_CODE=777", "cuInit: CUresult 777"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *env[] = { "FAKECUDA_FAIL_AT=1", cases[i].env, NULL };
+        const char *env[] = {"FAKECUDA_FAIL_AT=1", cases[i].env, NULL};
         expect_success(no_driver, cases[i].says, env);
     }
-    const char *none[] = { "FAKECUDA_DEVICES=0", NULL };
+    const char *none[] = {"FAKECUDA_DEVICES=0", NULL};
     expect_success(no_driver, "finds no device", none);
 }
 END_TEST
@@ -648,7 +650,7 @@ END_TEST
 /* LD_LIBRARY_PATH is read when a program starts: this one starts itself again. */
 static void restart(const void *arg)
 {
-    const char *const *words = arg;                               /* what is to be said */
+    const char *const *words = arg; /* what is to be said */
     execl("/proc/self/exe", "test_device", "--no-driver", words[0], (char *)NULL);
     _exit(1);
 }
@@ -656,7 +658,7 @@ static void restart(const void *arg)
 START_TEST(no_library)
 {
     char dir[] = "/tmp/ckpt-device-XXXXXX", path[64], env_path[64];
-    const char *env[] = { env_path, NULL };
+    const char *env[] = {env_path, NULL};
     const char *broken = "no CUDA driver on this machine: ", *old = "libcuda.so.1 has no cuInit";
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/libcuda.so.1", dir);

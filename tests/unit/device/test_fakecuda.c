@@ -57,7 +57,7 @@ static CUstream new_stream(unsigned flags)
     return s;
 }
 
-static const unsigned char image[] = { 0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0 };
+static const unsigned char image[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
 
 /* ---- what it exports */
 
@@ -109,15 +109,17 @@ static void identity(const void *arg)
 
 START_TEST(devices_and_memory)
 {
-    static const char *const env[] = { "FAKECUDA_DEVICES=3", "FAKECUDA_MEMORY=8M", NULL };
+    static const char *const env[] = {"FAKECUDA_DEVICES=3", "FAKECUDA_MEMORY=8M", NULL};
     expect_success(identity, NULL, env);
 }
 END_TEST
 
 START_TEST(bad_environment)
 {
-    static const char *const env[][2] = { { "FAKECUDA_DEVICES=65", NULL }, { "FAKECUDA_DEVICES=two", NULL },
-                                          { "FAKECUDA_MEMORY=-1", NULL }, { "FAKECUDA_MEMORY=1X", NULL } };
+    static const char *const env[][2] = {{"FAKECUDA_DEVICES=65", NULL},
+                                         {"FAKECUDA_DEVICES=two", NULL},
+                                         {"FAKECUDA_MEMORY=-1", NULL},
+                                         {"FAKECUDA_MEMORY=1X", NULL}};
     for (size_t i = 0; i < sizeof env / sizeof *env; i++)
         expect_exit(FAKECUDA_EXIT, "expected a number", identity, NULL, env[i]);
 }
@@ -171,10 +173,10 @@ static void lazy(const void *arg)
     unsigned char *host = pinned_bytes(64), *back = pinned_bytes(64);
     CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
     const unsigned char *inside = CU(fakecuda_peek)(p);
-    REQUIRE(inside[0] == 0xff);                                   /* fresh memory is no number */
+    REQUIRE(inside[0] == 0xff); /* fresh memory is no number */
     OK(CU(cuMemcpyHtoDAsync_v2)(p, host, 64, s));
     REQUIRE(inside[0] == 0xff);
-    host[0] = 9;                                                  /* too early: the copy takes this */
+    host[0] = 9; /* too early: the copy takes this */
     OK(CU(cuMemcpyDtoHAsync_v2)(back, p, 64, s));
     REQUIRE(back[1] == 7 && inside[0] == 0xff);
     OK(CU(cuStreamSynchronize)(s));
@@ -186,7 +188,7 @@ static void lazy(const void *arg)
     OK(CU(cuStreamQuery)(NULL));
     REQUIRE(inside[0] == 1 && inside[63] == 1);
     unsigned char plain[64];
-    OK(CU(cuMemcpyDtoH_v2)(plain, p, 64));                        /* pageable and synchronous: done */
+    OK(CU(cuMemcpyDtoH_v2)(plain, p, 64)); /* pageable and synchronous: done */
     REQUIRE(plain[63] == 1);
     plain[0] = 5;
     OK(CU(cuMemcpyHtoD_v2)(p, plain, 64));
@@ -241,7 +243,7 @@ static void race(const void *arg)
 
 START_TEST(order_of_streams)
 {
-    static const char *const reverse[] = { "FAKECUDA_REVERSE=1", NULL };
+    static const char *const reverse[] = {"FAKECUDA_REVERSE=1", NULL};
     unsigned char forward_last = 2, reverse_last = 1;
     expect_success(race, &forward_last, NULL);
     expect_success(race, &reverse_last, reverse);
@@ -274,7 +276,7 @@ static void kernels(const void *arg)
     CUfunction scale, one, none;
     float host[N], by = 2.0f;
     int n = N;
-    const size_t sizes[] = { sizeof(void *) };
+    const size_t sizes[] = {sizeof(void *)};
     REQUIRE(CU(cuModuleLoadData)(&m, "this is no image") == CUDA_ERROR_INVALID_IMAGE);
     OK(CU(cuModuleLoadFatBinary)(&m, image));
     OK(CU(cuModuleGetFunction)(&scale, m, "test_scale"));
@@ -286,9 +288,9 @@ static void kernels(const void *arg)
     for (int i = 0; i < N; i++)
         host[i] = (float)i;
     OK(CU(cuMemcpyHtoD_v2)(p, host, sizeof host));
-    void *params[] = { &p, &n, &by };
+    void *params[] = {&p, &n, &by};
     OK(CU(cuLaunchKernel)(scale, 1, 1, 1, 128, 1, 1, 0, s, params, NULL));
-    by = 100.0f;                                                  /* parameters are taken at the launch */
+    by = 100.0f; /* parameters are taken at the launch */
     const float *inside = CU(fakecuda_peek)(p);
     REQUIRE(inside[3] == 3.0f);
     OK(CU(cuStreamSynchronize)(s));
@@ -356,7 +358,7 @@ static void free_under_kernel(void)
     CUdeviceptr p = device_bytes(64);
     int n = 1;
     float by = 1;
-    void *params[] = { &p, &n, &by };
+    void *params[] = {&p, &n, &by};
     OK(CU(cuModuleLoadData)(&m, image));
     OK(CU(cuModuleGetFunction)(&f, m, "test_scale"));
     OK(CU(cuLaunchKernel)(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
@@ -465,7 +467,7 @@ static void kernel_out_of_bounds(void)
     CUdeviceptr p = device_bytes(64);
     int n = 17;
     float by = 1;
-    void *params[] = { &p, &n, &by };
+    void *params[] = {&p, &n, &by};
     OK(CU(cuModuleLoadData)(&m, image));
     OK(CU(cuModuleGetFunction)(&f, m, "test_scale"));
     OK(CU(cuLaunchKernel)(f, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL));
@@ -502,33 +504,33 @@ static void leaves_push(void)
 }
 
 static const breach breaches[] = {
-    { "async_pageable", "asynchronous copy of unregistered host memory (64 bytes", async_pageable },
-    { "async_half_pinned", "reach past their page-locked memory", async_half_pinned },
-    { "async_freed_pinned", "unregistered host memory", async_freed_pinned },
-    { "device_as_host", "device memory where host memory is expected", device_as_host },
-    { "free_pending", "with work pending", free_pending },
-    { "free_host_pending", "cuMemFreeHost of", free_host_pending },
-    { "free_under_kernel", "with work pending", free_under_kernel },
-    { "destroy_pending", "cuStreamDestroy_v2 of a stream with work pending", destroy_pending },
-    { "free_twice", "no live allocation", free_twice },
-    { "free_inside", "no live allocation", free_inside },
-    { "out_of_bounds", "65 bytes at", out_of_bounds },
-    { "into_neighbour", "reach past their allocation of 512 bytes", into_neighbour },
-    { "use_after_free", "in no live allocation", use_after_free },
-    { "host_as_device", "in no live allocation", host_as_device },
-    { "no_context", "cuMemAlloc_v2 with no current context", no_context },
-    { "stream_of_other_context", "belongs to another context (of cuda:0)", stream_of_other_context },
-    { "memory_of_other_device", "memory of cuda:0, in a context of cuda:1", memory_of_other_device },
-    { "module_of_other_context", "module belongs to another context", module_of_other_context },
-    { "event_of_other_context", "different contexts", event_of_other_context },
-    { "stale_stream", "no live stream", stale_stream },
-    { "stale_event", "no live event", stale_event },
-    { "pop_empty", "more pops than pushes", pop_empty },
-    { "kernel_out_of_bounds", "the kernel test_scale on cuda:0 reaches for 68 bytes", kernel_out_of_bounds },
-    { "kernel_calls_driver", "twin called the driver", kernel_calls_driver },
-    { "leaves_memory", "left behind: 1 allocation(s)", leaves_memory },
-    { "leaves_stream", "left behind: 1 stream(s)", leaves_stream },
-    { "leaves_push", "left behind: 1 pushed context(s)", leaves_push },
+    {"async_pageable", "asynchronous copy of unregistered host memory (64 bytes", async_pageable},
+    {"async_half_pinned", "reach past their page-locked memory", async_half_pinned},
+    {"async_freed_pinned", "unregistered host memory", async_freed_pinned},
+    {"device_as_host", "device memory where host memory is expected", device_as_host},
+    {"free_pending", "with work pending", free_pending},
+    {"free_host_pending", "cuMemFreeHost of", free_host_pending},
+    {"free_under_kernel", "with work pending", free_under_kernel},
+    {"destroy_pending", "cuStreamDestroy_v2 of a stream with work pending", destroy_pending},
+    {"free_twice", "no live allocation", free_twice},
+    {"free_inside", "no live allocation", free_inside},
+    {"out_of_bounds", "65 bytes at", out_of_bounds},
+    {"into_neighbour", "reach past their allocation of 512 bytes", into_neighbour},
+    {"use_after_free", "in no live allocation", use_after_free},
+    {"host_as_device", "in no live allocation", host_as_device},
+    {"no_context", "cuMemAlloc_v2 with no current context", no_context},
+    {"stream_of_other_context", "belongs to another context (of cuda:0)", stream_of_other_context},
+    {"memory_of_other_device", "memory of cuda:0, in a context of cuda:1", memory_of_other_device},
+    {"module_of_other_context", "module belongs to another context", module_of_other_context},
+    {"event_of_other_context", "different contexts", event_of_other_context},
+    {"stale_stream", "no live stream", stale_stream},
+    {"stale_event", "no live event", stale_event},
+    {"pop_empty", "more pops than pushes", pop_empty},
+    {"kernel_out_of_bounds", "the kernel test_scale on cuda:0 reaches for 68 bytes", kernel_out_of_bounds},
+    {"kernel_calls_driver", "twin called the driver", kernel_calls_driver},
+    {"leaves_memory", "left behind: 1 allocation(s)", leaves_memory},
+    {"leaves_stream", "left behind: 1 stream(s)", leaves_stream},
+    {"leaves_push", "left behind: 1 pushed context(s)", leaves_push},
 };
 
 static void commit(const void *arg)
@@ -554,7 +556,7 @@ static void lax(const void *arg)
     memset(pageable, 3, sizeof pageable);
     CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
     OK(CU(cuMemcpyHtoDAsync_v2)(p, pageable, 64, s));
-    memset(pageable, 4, sizeof pageable);                         /* a pageable source is taken at the call */
+    memset(pageable, 4, sizeof pageable); /* a pageable source is taken at the call */
     OK(CU(cuMemcpyDtoHAsync_v2)(pageable, p, 64, s));
     REQUIRE(pageable[63] == 3);
     REQUIRE(CU(cuMemsetD8Async)(p, 0, 65, s) == CUDA_ERROR_INVALID_VALUE);
@@ -570,14 +572,14 @@ static void lax(const void *arg)
 
 START_TEST(lax_mode)
 {
-    static const char *const env[] = { "FAKECUDA_STRICT=0", NULL };
+    static const char *const env[] = {"FAKECUDA_STRICT=0", NULL};
     expect_success(lax, NULL, env);
 }
 END_TEST
 
 START_TEST(leaks_allowed)
 {
-    static const char *const env[] = { "FAKECUDA_LEAKS=0", NULL };
+    static const char *const env[] = {"FAKECUDA_LEAKS=0", NULL};
     expect_success(commit, &breaches[sizeof breaches / sizeof *breaches - 2], env);
 }
 END_TEST
@@ -593,17 +595,17 @@ static void faults(const void *arg)
     CU(fakecuda_fail_at)(2, CUDA_ERROR_LAUNCH_FAILED, 1);
     OK(CU(cuMemsetD8Async)(p, 0, 64, s));
     REQUIRE(!CU(fakecuda_failed_call)());
-    REQUIRE(CU(cuStreamSynchronize)(s) == CUDA_ERROR_LAUNCH_FAILED);   /* waits, then fails */
+    REQUIRE(CU(cuStreamSynchronize)(s) == CUDA_ERROR_LAUNCH_FAILED); /* waits, then fails */
     REQUIRE(strcmp(CU(fakecuda_failed_call)(), "cuStreamSynchronize") == 0);
     REQUIRE(CU(fakecuda_calls)() == 2);
-    OK(CU(cuMemAlloc_v2)(&q, 64));                                     /* once only */
+    OK(CU(cuMemAlloc_v2)(&q, 64)); /* once only */
     CU(fakecuda_fail_at)(1, CUDA_ERROR_LAUNCH_FAILED, 0);
-    REQUIRE(CU(cuMemFree_v2)(q) == CUDA_ERROR_LAUNCH_FAILED);          /* frees, then fails */
-    REQUIRE(CU(cuMemAlloc_v2)(&q, 64) == CUDA_ERROR_LAUNCH_FAILED);    /* from now on */
+    REQUIRE(CU(cuMemFree_v2)(q) == CUDA_ERROR_LAUNCH_FAILED);       /* frees, then fails */
+    REQUIRE(CU(cuMemAlloc_v2)(&q, 64) == CUDA_ERROR_LAUNCH_FAILED); /* from now on */
     REQUIRE(CU(cuMemFree_v2)(p) == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(CU(cuStreamDestroy_v2)(s) == CUDA_ERROR_LAUNCH_FAILED);
     CUcontext c;
-    OK(CU(cuCtxGetCurrent)(&c));                                       /* bookkeeping works on */
+    OK(CU(cuCtxGetCurrent)(&c)); /* bookkeeping works on */
     CU(fakecuda_fail_at)(0, 0, 0);
     p = device_bytes(64);
     OK(CU(cuMemFree_v2)(p));

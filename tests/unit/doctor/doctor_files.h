@@ -253,7 +253,7 @@ static void emit(writing *w)
         PUT(&w->pickle, "N");
     } else if (take(w, "meta[")) {
         emit_meta(w);
-    } else if (take(w, "bytes")) {            /* as protocol 2 has them */
+    } else if (take(w, "bytes")) { /* as protocol 2 has them */
         put_global(&w->pickle, "_codecs", "encode");
         put_str(&w->pickle, "ab");
         put_str(&w->pickle, "latin1");
@@ -271,7 +271,8 @@ static void emit(writing *w)
                 return;
             }
         }
-        ck_assert_msg((*w->at >= '0' && *w->at <= '9') || *w->at == '-' || strncmp(w->at, "nan", 3) == 0 || strncmp(w->at, "inf", 3) == 0,
+        ck_assert_msg((*w->at >= '0' && *w->at <= '9') || *w->at == '-' || strncmp(w->at, "nan", 3) == 0 ||
+                          strncmp(w->at, "inf", 3) == 0,
                       "what is this? %s", w->at);
         emit_number(w);
     }

@@ -1,6 +1,6 @@
 /* tests/unit/doctor/doctor_parts.h - rows of doctor_situations.h, which includes this inside its table: dicts that are there in part, weights of
  * one of several models, hyper-parameters and steps that nothing can be computed with, state of known optimizers that lacks what they read. */
-/* clang-format off: rows of a table */
+/* clang-format off */
 #define ADAM(hypers, more)                                                                                             \
     "{" MODEL("cpu") ",'optimizer':{" STATE("f32@cpu[]", "cpu") ",'param_groups':[{" hypers more "'params':[0,1]}]}}"
 #define WHOLE_ADAM ADAM("'amsgrad':False,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'lr':0.1,", "")
@@ -207,4 +207,4 @@
      CKPT_SEVERITY_ERROR,
      FL,
      {.loader = T}},
-/* clang-format on */
+    /* clang-format on */

@@ -12,7 +12,7 @@
 #define RD CKPT_OUTCOME_RESUMES_DIFFERENTLY
 #define FL CKPT_OUTCOME_FAILS_AT_LOAD
 #define FS CKPT_OUTCOME_FAILS_AT_STEP
-/* clang-format off: files as Python writes them, a situation a paragraph */
+/* clang-format off */
 #define LIGHTNING(more)                                                                                                \
     "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':{'a':f32@cpu[2,3],'b':"    \
     "f32@cpu[3]}," more "}"

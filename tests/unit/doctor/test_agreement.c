@@ -48,24 +48,32 @@ static const ckpt__canon_entry *bound(const char *name)
 static const struct {
     const char *key;
     ckpt_role role;
-} keys[] = { { "exp_avg", CKPT_ROLE_EXP_AVG }, { "momentum_buffer", CKPT_ROLE_MOMENTUM }, { "max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ },
-             { "master", CKPT_ROLE_MASTER }, { "master_param", CKPT_ROLE_MASTER }, { "master_weights", CKPT_ROLE_MASTER },
-             { "sum", CKPT_ROLE_OPTIM } };
+} keys[] = {{"exp_avg", CKPT_ROLE_EXP_AVG},
+            {"momentum_buffer", CKPT_ROLE_MOMENTUM},
+            {"max_exp_avg_sq", CKPT_ROLE_MAX_EXP_AVG_SQ},
+            {"master", CKPT_ROLE_MASTER},
+            {"master_param", CKPT_ROLE_MASTER},
+            {"master_weights", CKPT_ROLE_MASTER},
+            {"sum", CKPT_ROLE_OPTIM}};
 
 START_TEST(a_key_has_one_role)
 {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char text[300], name[80];
-        snprintf(text, sizeof text, "{'model':{'a':f32@cpu[2,3],'b':f32@cpu[5]},'optimizer':{'state':{0:{'%s':f32@cpu[5]},"
-                 "1:{'%s':f32@cpu[2,3]}},'param_groups':[{'lr':0.1,'params':[0,1]}]}}", keys[i].key, keys[i].key);
+        snprintf(text, sizeof text,
+                 "{'model':{'a':f32@cpu[2,3],'b':f32@cpu[5]},'optimizer':{'state':{0:{'%s':f32@cpu[5]},"
+                 "1:{'%s':f32@cpu[2,3]}},'param_groups':[{'lr':0.1,'params':[0,1]}]}}",
+                 keys[i].key, keys[i].key);
         open_text(text);
         snprintf(name, sizeof name, "optimizer.state.0.%s", keys[i].key);
-        ck_assert_msg(listed(name)->role == keys[i].role, "list says %s of %s", ckpt_role_name(listed(name)->role), keys[i].key);
+        ck_assert_msg(listed(name)->role == keys[i].role, "list says %s of %s", ckpt_role_name(listed(name)->role),
+                      keys[i].key);
         /* All of them have their parameter's shape, which tells that the first state is b's. */
         snprintf(name, sizeof name, "optimizer.b.%s", keys[i].key);
         const ckpt__canon_entry *of_b = bound(name);
         ck_assert_msg(of_b->role == keys[i].role, "restore says %s of %s", ckpt_role_name(of_b->role), keys[i].key);
-        ck_assert_msg(reader->index->tensors[of_b->tensor].info.ndim == 1, "%s was given to another parameter", keys[i].key);
+        ck_assert_msg(reader->index->tensors[of_b->tensor].info.ndim == 1, "%s was given to another parameter",
+                      keys[i].key);
         close_text();
     }
 }
@@ -74,27 +82,32 @@ END_TEST
 /* torch's load_state_dict asks of the groups and of their parameters only that they can be walked through. */
 START_TEST(groups_in_a_tuple)
 {
-    static const char *const groups[] = { "[{'lr':0.1,'fused':True,'params':[0]}]", "({'lr':0.1,'fused':True,'params':[0]},)",
-                                          "[{'lr':0.1,'fused':True,'params':(0,)}]", "({'lr':0.1,'fused':True,'params':(0,)},)" };
+    static const char *const groups[] = {
+        "[{'lr':0.1,'fused':True,'params':[0]}]", "({'lr':0.1,'fused':True,'params':[0]},)",
+        "[{'lr':0.1,'fused':True,'params':(0,)}]", "({'lr':0.1,'fused':True,'params':(0,)},)"};
     for (size_t i = 0; i < 4; i++) {
         char text[300];
         ckpt_summary summary = CKPT_SUMMARY_INIT;
         ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
         ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
-        snprintf(text, sizeof text, "{'model':{'a':f32@cpu[2,3]},'optimizer':{'state':{0:{'step':3,'exp_avg':f32@cpu[2,3]}},"
-                 "'param_groups':%s}}", groups[i]);
+        snprintf(text, sizeof text,
+                 "{'model':{'a':f32@cpu[2,3]},'optimizer':{'state':{0:{'step':3,'exp_avg':f32@cpu[2,3]}},"
+                 "'param_groups':%s}}",
+                 groups[i]);
         open_text(text);
         const ckpt_tensor_info *moment = listed("optimizer.state.0.exp_avg");
         ck_assert_int_eq(moment->role, CKPT_ROLE_EXP_AVG);
         ck_assert_msg(ckpt__str_is(moment->group, "0"), "%s: the group is not known", groups[i]);
         ck_assert_int_eq(bound("optimizer.a.exp_avg")->role, CKPT_ROLE_EXP_AVG);
         ck_assert_int_eq(ckpt_summarize(reader, &summary, &err), CKPT_OK);
-        ck_assert_msg(summary.optimizer_count == 1, "show counts %d optimizers in %s", (int)summary.optimizer_count, groups[i]);
+        ck_assert_msg(summary.optimizer_count == 1, "show counts %d optimizers in %s", (int)summary.optimizer_count,
+                      groups[i]);
         ck_assert(ckpt__str_is(summary.optimizer_kind, "fused"));
         ckpt_summary_clear(&summary);
         ckpt_report *report = ckpt_report_new();
         ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
-        ck_assert_msg(result.uses_fused == 1 && result.optimizer == CKPT_OPTIMIZER_FUSED, "doctor finds no fused group in %s", groups[i]);
+        ck_assert_msg(result.uses_fused == 1 && result.optimizer == CKPT_OPTIMIZER_FUSED,
+                      "doctor finds no fused group in %s", groups[i]);
         ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
         close_text();
@@ -116,7 +129,7 @@ static const ckpt_value *word(const char *text)
 
 static ckpt_value *dict_of(const char *key, const ckpt_value *value, const char *second, const ckpt_value *other)
 {
-    ckpt_entry entries[2] = { { word(key), value }, { second ? word(second) : NULL, other } };
+    ckpt_entry entries[2] = {{word(key), value}, {second ? word(second) : NULL, other}};
     return ckpt__value_dict(ix->arena, entries, second ? 2 : 1);
 }
 
@@ -145,7 +158,7 @@ START_TEST(attributes_of_a_model)
 {
     make_index();
     ckpt_value *v = dict_of("a.weight", tensor_of(2, CKPT_ROLE_NONE), NULL, NULL);
-    int64_t shape[2] = { 2, 3 };
+    int64_t shape[2] = {2, 3};
     ckpt__tensor *t = &ix->tensors[0];
     t->info.name = ckpt__s("a.weight");
     t->info.dtype = CKPT_F32;

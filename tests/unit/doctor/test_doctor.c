@@ -7,14 +7,14 @@ static ckpt_error err;
 typedef struct row {
     const char *file;
     ckpt_loader loader;
-    int major, minor;             /* torch; 0: newest */
+    int major, minor; /* torch; 0: newest */
     ckpt_optimizer_kind optimizer;
     const char *map;
-    int devices;                  /* -1: not said */
+    int devices; /* -1: not said */
     int weights_only;
     bool amp;
     ckpt_outcome outcome;
-    const char *code;             /* a finding that must be there; NULL: none of severity warning or error may */
+    const char *code; /* a finding that must be there; NULL: none of severity warning or error may */
     ckpt_severity severity;
 } row;
 
@@ -22,45 +22,67 @@ typedef struct row {
 #define CKPT CKPT_LOADER_CKPT
 static const row rows[] = {
     /* saved fused, step on the cpu */
-    {"fused-step-cpu.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
-    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu",
+     CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP,
+     "step-on-cpu", CKPT_SEVERITY_ERROR},
     {"fused-step-cpu.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:1", 2, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
-    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:2", 2, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "no-such-device", CKPT_SEVERITY_ERROR},
-    {"fused-step-cpu.pt", TORCH, 2, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
-    {"fused-step-cpu.pt", TORCH, 1, 13, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", CKPT, 0, 0, 0, "cuda:*=cuda:2", 2, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "no-such-device",
+     CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", TORCH, 2, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu",
+     CKPT_SEVERITY_ERROR},
+    {"fused-step-cpu.pt", TORCH, 1, 13, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu",
+     CKPT_SEVERITY_ERROR},
     {"fused-step-cpu.pt", TORCH, 2, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     {"fused-step-cpu.pt", TORCH, 2, 1, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, "step-on-cpu", CKPT_SEVERITY_NOTE},
-    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "fused-flag-overwritten", CKPT_SEVERITY_WARNING},
+    {"fused-step-cpu.pt", TORCH, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     "fused-flag-overwritten", CKPT_SEVERITY_WARNING},
     /* saved fused, step on the GPU */
     {"fused-step-cuda.pt", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
-    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
+    {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
     {"fused-step-cuda.pt", CKPT, 0, 0, CKPT_OPTIMIZER_PLAIN, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
-    {"fused-step-cuda.pt", TORCH, 2, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu", CKPT_SEVERITY_ERROR},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_RESUMES, "step-on-cpu", CKPT_SEVERITY_NOTE},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, NULL, 0, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "no-such-device", CKPT_SEVERITY_ERROR},
-    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_OUTCOME_RESUMES, "lr-comes-from-checkpoint", CKPT_SEVERITY_NOTE},
+    {"fused-step-cuda.pt", TORCH, 2, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "step-on-cpu",
+     CKPT_SEVERITY_ERROR},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_RESUMES, "step-on-cpu",
+     CKPT_SEVERITY_NOTE},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, NULL, 0, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "no-such-device",
+     CKPT_SEVERITY_ERROR},
+    {"fused-step-cuda.pt", TORCH, 0, 0, 0, "cpu", 0, 0, false, CKPT_OUTCOME_RESUMES, "lr-comes-from-checkpoint",
+     CKPT_SEVERITY_NOTE},
     /* not fused */
     {"plain.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
-    {"plain.pt", TORCH, 0, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "amp-needs-fused-flag", CKPT_SEVERITY_ERROR},
-    {"plain.pt", TORCH, 2, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "amp-needs-fused-flag", CKPT_SEVERITY_WARNING},
-    {"plain.pt", TORCH, 0, 0, CKPT_OPTIMIZER_CAPTURABLE, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "capturable-flag-overwritten", CKPT_SEVERITY_WARNING},
-    {"plain.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
+    {"plain.pt", TORCH, 0, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP,
+     "amp-needs-fused-flag", CKPT_SEVERITY_ERROR},
+    {"plain.pt", TORCH, 2, 0, CKPT_OPTIMIZER_FUSED, NULL, -1, 0, false, CKPT_OUTCOME_UNKNOWN, "amp-needs-fused-flag",
+     CKPT_SEVERITY_WARNING},
+    {"plain.pt", TORCH, 0, 0, CKPT_OPTIMIZER_CAPTURABLE, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     "capturable-flag-overwritten", CKPT_SEVERITY_WARNING},
+    {"plain.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow",
+     CKPT_SEVERITY_WARNING},
     {"plain.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
-    {"plain-step-cuda.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow", CKPT_SEVERITY_WARNING},
-    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_RESUMES, "lr-comes-from-checkpoint", CKPT_SEVERITY_NOTE},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "step-on-gpu-slow",
+     CKPT_SEVERITY_WARNING},
+    {"plain-step-cuda.pt", TORCH, 0, 0, 0, "cpu", -1, 0, false, CKPT_OUTCOME_RESUMES, "lr-comes-from-checkpoint",
+     CKPT_SEVERITY_NOTE},
     /* capturable */
-    {"capturable-cpu.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "capturable-on-cpu", CKPT_SEVERITY_ERROR},
+    {"capturable-cpu.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_STEP, "capturable-on-cpu",
+     CKPT_SEVERITY_ERROR},
     {"capturable-cpu.pt", TORCH, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     {"capturable-cpu.pt", CKPT, 0, 0, 0, "cuda:0", -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     /* weights_only, and no optimizer at all */
-    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "weights-only-refused", CKPT_SEVERITY_ERROR},
+    {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_FAILS_AT_LOAD, "weights-only-refused",
+     CKPT_SEVERITY_ERROR},
     {"namespace.pt", TORCH, 0, 0, 0, NULL, -1, -1, false, CKPT_OUTCOME_RESUMES, NULL, 0},
     {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 0, false, CKPT_OUTCOME_RESUMES, NULL, 0},
-    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_OUTCOME_FAILS_AT_LOAD, "weights-only-refused", CKPT_SEVERITY_ERROR},
-    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_WEIGHTS_ONLY, "weights-only", CKPT_SEVERITY_NOTE},
-    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_OUTCOME_FAILS_AT_LOAD, "scaler-missing", CKPT_SEVERITY_ERROR},
+    {"namespace.pt", TORCH, 2, 5, 0, NULL, -1, 1, false, CKPT_OUTCOME_FAILS_AT_LOAD, "weights-only-refused",
+     CKPT_SEVERITY_ERROR},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, false, CKPT_OUTCOME_WEIGHTS_ONLY, "weights-only",
+     CKPT_SEVERITY_NOTE},
+    {"weights.safetensors", CKPT, 0, 0, 0, NULL, -1, 0, true, CKPT_OUTCOME_FAILS_AT_LOAD, "scaler-missing",
+     CKPT_SEVERITY_ERROR},
 };
 
 START_TEST(truth_table)
@@ -76,7 +98,7 @@ START_TEST(truth_table)
     options.torch_minor = w->minor;
     options.optimizer = w->optimizer;
     options.map_location = w->map;
-    options.cuda_device_count = w->devices > 0 ? w->devices : -1 - w->devices;     /* there: -1 not said, 0 none */
+    options.cuda_device_count = w->devices > 0 ? w->devices : -1 - w->devices; /* there: -1 not said, 0 none */
     options.load_weights_only = w->weights_only;
     options.amp = w->amp;
     ck_assert_int_eq(ckpt_reader_open(fixture(w->file), NULL, &reader, &err), CKPT_OK);
@@ -89,7 +111,8 @@ START_TEST(truth_table)
         ck_assert_int_eq(f->severity, w->severity);
     } else {
         for (size_t i = 0; i < ckpt_report_count(report); i++)
-            ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_SEVERITY_NOTE || strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
+            ck_assert_msg(ckpt_report_get(report, i)->severity == CKPT_SEVERITY_NOTE ||
+                              strncmp(ckpt_report_get(report, i)->code, "order", 5) == 0,
                           "row %d: %s", _i, ckpt_report_get(report, i)->code);
     }
     /* nothing of the templates is left over */
@@ -115,7 +138,7 @@ START_TEST(flags_after_the_load)
     options.optimizer = CKPT_OPTIMIZER_PLAIN;
     ck_assert_int_eq(ckpt_reader_open(fixture("fused-step-cuda.pt"), NULL, &reader, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
-    ck_assert_int_eq(r.uses_fused, 1);           /* the saved flag wins */
+    ck_assert_int_eq(r.uses_fused, 1); /* the saved flag wins */
     ck_assert_int_eq(r.uses_capturable, 0);
     ck_assert_int_eq(r.uses_foreach, -1);
     ck_assert_int_eq(r.torch_major, 2);
@@ -123,7 +146,7 @@ START_TEST(flags_after_the_load)
     ckpt_doctor_result_clear(&r);
     options.loader = CKPT;
     ck_assert_int_eq(ckpt_doctor(reader, &options, &r, NULL, &err), CKPT_OK);
-    ck_assert_int_eq(r.uses_fused, 0);           /* the program's word wins */
+    ck_assert_int_eq(r.uses_fused, 0); /* the program's word wins */
     ck_assert_int_eq(r.optimizer, CKPT_OPTIMIZER_PLAIN);
     ckpt_doctor_result_clear(&r);
     options.map_location = "cuda";
@@ -227,7 +250,9 @@ START_TEST(naming)
     }
     ck_assert_ptr_null(ckpt_naming_get(a, i));
     ckpt_naming_free(a);
-    ck_assert_int_lt(ckpt_naming_new(torch, &(ckpt_naming_options){ .param_names = wrong, .param_name_count = 2 }, &a, NULL, &err), 0);      /* six parameters, two names */
+    ck_assert_int_lt(
+        ckpt_naming_new(torch, &(ckpt_naming_options){.param_names = wrong, .param_name_count = 2}, &a, NULL, &err),
+        0); /* six parameters, two names */
     ck_assert_ptr_null(a);
     ck_assert_int_eq(ckpt_naming_new(NULL, NULL, &a, NULL, &err), CKPT_E_ARGUMENT);
     ckpt_naming_free(b);
@@ -251,7 +276,9 @@ START_TEST(declared_names_are_kept)
         snprintf(id, sizeof id, "optimizer.state.%d.exp_avg", i);
         ck_assert_ptr_nonnull(names[i] = strdup(named(torch, inferred, id)->param.data));
     }
-    ckpt_status status = ckpt_naming_new(torch, &(ckpt_naming_options){ .param_names = (const char *const *)names, .param_name_count = PARAMS }, &declared, NULL, &err);
+    ckpt_status status = ckpt_naming_new(
+        torch, &(ckpt_naming_options){.param_names = (const char *const *)names, .param_name_count = PARAMS}, &declared,
+        NULL, &err);
     for (int i = 0; i < PARAMS; i++) {
         memset(names[i], 'x', strlen(names[i]));
         free(names[i]);

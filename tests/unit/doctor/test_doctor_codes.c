@@ -9,7 +9,7 @@ static void check_texts(const ckpt_report *report, int row)
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         ck_assert_str_ne(f->message, "");
-        static const char *const left[] = {"{n}",  "{s}",    "{a}",   "{b}",       "{c}",     "{path}",
+        static const char *const left[] = {"{n}",  "{s}",    "{a}",   "{b}",       "{c}",      "{path}",
                                            "{py}", "{mend}", "{dst}", "{version}", "{loader}", "{torch}"};
         for (size_t k = 0; k < sizeof left / sizeof *left; k++)
             ck_assert_msg(!strstr(f->message, left[k]) && !strstr(f->fix, left[k]), "row %d: %s: %s | %s", row, f->code,
@@ -63,8 +63,8 @@ START_TEST(healthy)
             ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
             write_object(at("x.pt"), files[i], NULL);
             doctor_of(at("x.pt"), &options, &result, report);
-            ck_assert_msg(result.outcome == R && ckpt_report_worst(report) == CKPT_SEVERITY_NOTE, "file %zu, loader %zu: %s", i,
-                          k, ckpt_outcome_name(result.outcome));
+            ck_assert_msg(result.outcome == R && ckpt_report_worst(report) == CKPT_SEVERITY_NOTE,
+                          "file %zu, loader %zu: %s", i, k, ckpt_outcome_name(result.outcome));
             ckpt_doctor_result_clear(&result);
         }
     ckpt_report_free(report);
@@ -125,7 +125,7 @@ END_TEST
 /* What is allowed depends on the version: refused before, and allowed from there on. */
 static const struct {
     const char *what, *text, *said;
-    int minor;                     /* of torch 2: the first that allows it */
+    int minor; /* of torch 2: the first that allows it */
 } allowed_from[] = {
     {"a float", "1.5", "refuses float at", 0},
     {"a Counter", "new collections:Counter", "refuses collections.Counter at", 4},
@@ -171,21 +171,23 @@ START_TEST(names_that_were_not_there)
     static const struct {
         const char *text, *name;
         int minor;
-    } cases[] = {{"is torch:float8_e4m3fn", "torch.float8_e4m3fn", 1}, {"is torch:uint16", "torch.uint16", 3},
-                 {"is torch:float4_e2m1fn_x2", "torch.float4_e2m1fn_x2", 8}, {"v3", "torch._utils._rebuild_tensor_v3", 2}};
+    } cases[] = {{"is torch:float8_e4m3fn", "torch.float8_e4m3fn", 1},
+                 {"is torch:uint16", "torch.uint16", 3},
+                 {"is torch:float4_e2m1fn_x2", "torch.float4_e2m1fn_x2", 8},
+                 {"v3", "torch._utils._rebuild_tensor_v3", 2}};
     ckpt_report *report = ckpt_report_new();
     char text[400];
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         bool old = i % 2;
-        ckpt_doctor_options options = {.loader = T, .load_weights_only = -1, .torch_major = 2,
-                                       .torch_minor = cases[i / 2].minor - old};
+        ckpt_doctor_options options = {
+            .loader = T, .load_weights_only = -1, .torch_major = 2, .torch_minor = cases[i / 2].minor - old};
         ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         snprintf(text, sizeof text, "{'w':f32@cpu[2],'x':%s}", cases[i / 2].text);
         write_object(at("x.pt"), text, NULL);
         doctor_of(at("x.pt"), &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "torch-too-old", "x");
-        ck_assert_msg((f != NULL) == old && (result.outcome == FL) == old, "%s, torch 2.%d: %s", text, options.torch_minor,
-                      ckpt_outcome_name(result.outcome));
+        ck_assert_msg((f != NULL) == old && (result.outcome == FL) == old, "%s, torch 2.%d: %s", text,
+                      options.torch_minor, ckpt_outcome_name(result.outcome));
         snprintf(text, sizeof text, "torch>=2.%d", cases[i / 2].minor);
         ck_assert(!old || (strstr(f->message, cases[i / 2].name) && strstr(f->fix, text)));
         ckpt_doctor_result_clear(&result);
@@ -199,17 +201,18 @@ START_TEST(calls_that_take_more)
 {
     static const struct {
         const char *text, *what;
-        int from;                 /* major * 100 + minor, as the version before it is */
+        int from; /* major * 100 + minor, as the version before it is */
         int before;
-    } cases[] = {{"conj", "a conjugate or negated view", 200, 113}, {"csr", "a compressed sparse tensor", 200, 113},
+    } cases[] = {{"conj", "a conjugate or negated view", 200, 113},
+                 {"csr", "a compressed sparse tensor", 200, 113},
                  {"coo", "whether it is coalesced", 201, 200}};
     ckpt_report *report = ckpt_report_new();
     char text[100];
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         bool old = i % 2;
         int version = old ? cases[i / 2].before : cases[i / 2].from;
-        ckpt_doctor_options options = {.loader = T, .load_weights_only = 0, .torch_major = version / 100,
-                                       .torch_minor = version % 100};
+        ckpt_doctor_options options = {
+            .loader = T, .load_weights_only = 0, .torch_major = version / 100, .torch_minor = version % 100};
         ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         snprintf(text, sizeof text, "{'w':f32@cpu[2],'x':%s}", cases[i / 2].text);
         write_object(at("x.pt"), text, NULL);
@@ -218,7 +221,8 @@ START_TEST(calls_that_take_more)
         ck_assert_msg((f != NULL) == old && (result.outcome == FL) == old, "%s, torch %d: %s", text, version,
                       ckpt_outcome_name(result.outcome));
         snprintf(text, sizeof text, "torch>=%d.%d", cases[i / 2].from / 100, cases[i / 2].from % 100);
-        ck_assert_msg(!old || (strstr(f->message, cases[i / 2].what) && strstr(f->fix, text)), "%s", old ? f->message : "");
+        ck_assert_msg(!old || (strstr(f->message, cases[i / 2].what) && strstr(f->fix, text)), "%s",
+                      old ? f->message : "");
         ckpt_doctor_result_clear(&result);
     }
     ckpt_report_free(report);
@@ -280,19 +284,23 @@ END_TEST
 /* Who reads what at all: the same weights and optimizer in each format, to each loader. */
 START_TEST(formats_by_loaders)
 {
-    static const ckpt_loader loaders[] = {CKPT_LOADER_CKPT,      T, CKPT_LOADER_TORCH_CPP, CKPT_LOADER_LIGHTNING,
+    static const ckpt_loader loaders[] = {CKPT_LOADER_CKPT,       T,
+                                          CKPT_LOADER_TORCH_CPP,  CKPT_LOADER_LIGHTNING,
                                           CKPT_LOADER_ACCELERATE, CKPT_LOADER_HF_TRAINER};
     static const struct {
         const char *path;
         ckpt_outcome outcomes[6];
-        unsigned said;            /* bits of the loaders to whom it is not-its-format */
-        const char *fix;          /* words of what torch is told */
+        unsigned said;   /* bits of the loaders to whom it is not-its-format */
+        const char *fix; /* words of what torch is told */
     } cases[] = {
         {"x.pt", {R, R, R, FL, FL, FL}, 0x30, NULL},
         {"one", {R, R, R, FL, FL, FL}, 0x30, NULL},
         {"native", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/native %s/native.pt"},
         {"step", {R, FL, FL, FL, FL, FL}, 0x3e, "ckpt-migrate --to torch %s/step %s/step.pt"},
-        {"w.safetensors", {CKPT_OUTCOME_WEIGHTS_ONLY, CKPT_OUTCOME_WEIGHTS_ONLY, FL, FL, FL, FL}, 0x3e, "safetensors.torch.load_file('%s/w.safetensors')"},
+        {"w.safetensors",
+         {CKPT_OUTCOME_WEIGHTS_ONLY, CKPT_OUTCOME_WEIGHTS_ONLY, FL, FL, FL, FL},
+         0x3e,
+         "safetensors.torch.load_file('%s/w.safetensors')"},
     };
     ckpt_report *report = ckpt_report_new();
     ckpt_error err = CKPT_ERROR_INIT;
@@ -301,8 +309,10 @@ START_TEST(formats_by_loaders)
     write_object(at("x.pt"), FILE_OF("f32@cpu[]", "cpu", ""), NULL);
     write_object(at("one/x.pt"), FILE_OF("f32@cpu[]", "cpu", ""), NULL);
     write_object(at("w.pt"), "{'a':f32@cpu[2,3],'b':f32@cpu[3]}", NULL);
-    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("native"), &(ckpt_migrate_options){.to = "ckpt"}, NULL, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("step/x.ckpt"), &(ckpt_migrate_options){.to = "ckpt"}, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("native"), &(ckpt_migrate_options){.to = "ckpt"}, NULL, &err),
+                     CKPT_OK);
+    ck_assert_int_eq(ckpt_migrate(at("x.pt"), at("step/x.ckpt"), &(ckpt_migrate_options){.to = "ckpt"}, NULL, &err),
+                     CKPT_OK);
     ckpt_migrate_options weights = {.to = "safetensors", .lossy = true};
     ck_assert_int_eq(ckpt_migrate(at("w.pt"), at("w.safetensors"), &weights, NULL, &err), CKPT_OK);
     for (size_t i = 0; i < 6 * (sizeof cases / sizeof *cases); i++) {
@@ -312,8 +322,9 @@ START_TEST(formats_by_loaders)
         char fix[800];
         doctor_of(at("%s", cases[i / 6].path), &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "not-its-format", NULL);
-        ck_assert_msg(result.outcome == cases[i / 6].outcomes[k] && (f != NULL) == (cases[i / 6].said >> k & 1), "%s for %s: %s, %s",
-                      cases[i / 6].path, ckpt_loader_name(loaders[k]), ckpt_outcome_name(result.outcome), f ? f->message : "-");
+        ck_assert_msg(result.outcome == cases[i / 6].outcomes[k] && (f != NULL) == (cases[i / 6].said >> k & 1),
+                      "%s for %s: %s, %s", cases[i / 6].path, ckpt_loader_name(loaders[k]),
+                      ckpt_outcome_name(result.outcome), f ? f->message : "-");
         if (k == 1 && cases[i / 6].fix) {
             snprintf(fix, sizeof fix, cases[i / 6].fix, folder, folder);
             ck_assert_msg(strstr(f->fix, fix) != NULL, "%s: %s", cases[i / 6].path, f->fix);
@@ -333,9 +344,11 @@ START_TEST(a_folder_of_one)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_reader *reader = NULL;
     make_directory("one");
-    write_object(at("one/last.ckpt"),
-                 "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':{'a':f32@cpu[3]},"
-                 "'optimizer_states':[],'lr_schedulers':[],'hyper_parameters':new argparse:Namespace}", NULL);
+    write_object(
+        at("one/last.ckpt"),
+        "{'pytorch-lightning_version':'2.6.6','epoch':1,'global_step':3,'loops':{},'state_dict':{'a':f32@cpu[3]},"
+        "'optimizer_states':[],'lr_schedulers':[],'hyper_parameters':new argparse:Namespace}",
+        NULL);
     snprintf(file, sizeof file, "%s/one/last.ckpt", folder);
     for (size_t i = 0; i < 3; i++) {
         ckpt_doctor_options options = {.loader = loaders[i]};
@@ -375,8 +388,7 @@ START_TEST(declared_order)
             "'param_names':['a','b'],") "}}",
         NULL);
     for (size_t i = 0; i < 3; i++) {
-        ckpt_doctor_options options = {
-            .loader = T, .param_names = cases[i].names, .param_name_count = cases[i].count};
+        ckpt_doctor_options options = {.loader = T, .param_names = cases[i].names, .param_name_count = cases[i].count};
         ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
         doctor_of(at("x.pt"), &options, &result, report);
         ck_assert_msg(result.outcome == cases[i].outcome, "%zu: %s", i, ckpt_outcome_name(result.outcome));
@@ -395,8 +407,9 @@ START_TEST(rank_of_another)
         const char *name;
         int world;
         ckpt_severity severity;
-    } cases[] = {
-        {"rank-00003.pt", 2, CKPT_SEVERITY_WARNING}, {"rank-00001.pt", 0, CKPT_SEVERITY_WARNING}, {"rank-00003.pt", 4, CKPT_SEVERITY_NOTE}};
+    } cases[] = {{"rank-00003.pt", 2, CKPT_SEVERITY_WARNING},
+                 {"rank-00001.pt", 0, CKPT_SEVERITY_WARNING},
+                 {"rank-00003.pt", 4, CKPT_SEVERITY_NOTE}};
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < 3; i++) {
         ckpt_doctor_options options = {.loader = T, .world = cases[i].world};
@@ -432,7 +445,7 @@ START_TEST(places)
     options.torch_major = 2;
     doctor_of(at("x.pt"), &options, &result, NULL);
     ck_assert_uint_eq(held(&result, "cpu", "cpu", CKPT_ROLE_STEP), 8); /* torch 2.0 does not */
-    ck_assert_uint_eq(result.places[0]->nbytes, 36);               /* largest first */
+    ck_assert_uint_eq(result.places[0]->nbytes, 36);                   /* largest first */
     ckpt_doctor_result_clear(&result);
     ck_assert_ptr_null(result.places);
     ckpt_doctor_result_clear(NULL);

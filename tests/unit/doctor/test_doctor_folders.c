@@ -46,23 +46,113 @@ static const situation rows[] = {
     {A, "scaler.pt", {{0}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
     {A, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
     /* a program's own hook: a folder with a model and its settings, or LoRA weights of diffusers */
-    {A, "pytorch_model.bin", {{"unet/config.json", "{\"_class_name\": \"UNet2DModel\"}"}, {"unet/diffusion_pytorch_model.bin", WEIGHTS}},
-     "weights-by-hook", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
-    {A, "pytorch_model.bin", {{"pytorch_lora_weights.bin", WEIGHTS}}, "weights-by-hook", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
-    {A, "pytorch_model.bin", {{"unet/diffusion_pytorch_model.bin", WEIGHTS}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {A, "pytorch_model.bin", {{"unet/config.json", "{\"a\": 1}"}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3,"}}, "trainer-state-damaged", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3}"}}, "trainer-state-incomplete", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"trainer_state.json", "{\"global_step\": 3, \"train_batch_size\": null}"}}, "trainer-state-incomplete", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"config.json", "{\"model_type\": "}}, "config-damaged", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {H, NULL, {{"config.json", "{\"model_type\": \"gpt2\"}"}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A,
+     "pytorch_model.bin",
+     {{"unet/config.json", "{\"_class_name\": \"UNet2DModel\"}"}, {"unet/diffusion_pytorch_model.bin", WEIGHTS}},
+     "weights-by-hook",
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
+     0,
+     false},
+    {A,
+     "pytorch_model.bin",
+     {{"pytorch_lora_weights.bin", WEIGHTS}},
+     "weights-by-hook",
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
+     0,
+     false},
+    {A,
+     "pytorch_model.bin",
+     {{"unet/diffusion_pytorch_model.bin", WEIGHTS}},
+     "weights-missing",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {A,
+     "pytorch_model.bin",
+     {{"unet/config.json", "{\"a\": 1}"}},
+     "weights-missing",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"trainer_state.json", "{\"global_step\": 3,"}},
+     "trainer-state-damaged",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"trainer_state.json", "{\"global_step\": 3}"}},
+     "trainer-state-incomplete",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"trainer_state.json", "{\"global_step\": 3, \"train_batch_size\": null}"}},
+     "trainer-state-incomplete",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"config.json", "{\"model_type\": "}},
+     "config-damaged",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"config.json", "{\"model_type\": \"gpt2\"}"}},
+     NULL,
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
+     0,
+     false},
     {A, NULL, {{"config.json", "{\"model_type\": "}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
-    {H, "trainer_state.json", {{"rng_state.pth", "{'cpu':u8@cpu[5056]}"}, {"training_args.bin", "new transformers.training_args:TrainingArguments"}},
-     "trainer-state-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H,
+     "trainer_state.json",
+     {{"rng_state.pth", "{'cpu':u8@cpu[5056]}"},
+      {"training_args.bin", "new transformers.training_args:TrainingArguments"}},
+     "trainer-state-missing",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
     {A, "random_states_0.pkl", {{0}}, "rng-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 1, false},
-    {A, NULL, {{"random_states_1.pkl", RANDOM}}, "rank-state-count", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 4, false},
+    {A,
+     NULL,
+     {{"random_states_1.pkl", RANDOM}},
+     "rank-state-count",
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
+     0,
+     false},
+    {A,
+     NULL,
+     {{"random_states_1.pkl", RANDOM}},
+     "rank-state-count",
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
+     1,
+     false},
+    {A,
+     NULL,
+     {{"random_states_1.pkl", RANDOM}},
+     "rank-state-count",
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     4,
+     false},
     {A, NULL, {{"random_states_1.pkl", RANDOM}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 2, false},
     {A,
      NULL,
@@ -80,13 +170,41 @@ static const situation rows[] = {
      CKPT_OUTCOME_FAILS_AT_LOAD,
      0,
      false},
-    {A, NULL, {{"sampler.bin", "{'a':new argparse:Namespace}"}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, false},
+    {A,
+     NULL,
+     {{"sampler.bin", "{'a':new argparse:Namespace}"}},
+     NULL,
+     CKPT_SEVERITY_NOTE,
+     CKPT_OUTCOME_RESUMES,
+     0,
+     false},
     {H, NULL, {{0}}, NULL, CKPT_SEVERITY_NOTE, CKPT_OUTCOME_RESUMES, 0, true},
-    {H, "optimizer.pt", {{0}}, "optimizer-file-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
-    {H, "scheduler.pt", {{0}}, "optimizer-file-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
+    {H,
+     "optimizer.pt",
+     {{0}},
+     "optimizer-file-missing",
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     0,
+     false},
+    {H,
+     "scheduler.pt",
+     {{0}},
+     "optimizer-file-missing",
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     0,
+     false},
     {H, "scaler.pt", {{0}}, "scaler-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, true},
     {H, "pytorch_model.bin", {{0}}, "weights-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
-    {H, "trainer_state.json", {{0}}, "trainer-state-missing", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H,
+     "trainer_state.json",
+     {{0}},
+     "trainer-state-missing",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
     {H, "rng_state.pth", {{0}}, "rng-missing", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
     {H,
      "rng_state.pth",
@@ -131,18 +249,47 @@ static const situation rows[] = {
      CKPT_OUTCOME_RESUMES_DIFFERENTLY,
      0,
      false},
-    {H, NULL, {{"pytorch_model.bin", "{'a':f32@cpu[2,3]}"}}, "weights-incomplete", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
-    {A, NULL, {{"random_states_0.pkl", "{'torch_manual_seed':f32@cpu[8]}"}}, "rng-refused", CKPT_SEVERITY_WARNING, CKPT_OUTCOME_RESUMES_DIFFERENTLY, 0, false},
-    {H, NULL, {{"rng_state.pth", "{'cpu':f32@cpu[8]}"}}, "rng-refused", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
     {H,
      NULL,
-     {{"scheduler.pt", "{'base_lrs':[0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1],'_get_lr_called_within_step':False}"}},
+     {{"pytorch_model.bin", "{'a':f32@cpu[2,3]}"}},
+     "weights-incomplete",
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     0,
+     false},
+    {A,
+     NULL,
+     {{"random_states_0.pkl", "{'torch_manual_seed':f32@cpu[8]}"}},
+     "rng-refused",
+     CKPT_SEVERITY_WARNING,
+     CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"rng_state.pth", "{'cpu':f32@cpu[8]}"}},
+     "rng-refused",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
+    {H,
+     NULL,
+     {{"scheduler.pt",
+       "{'base_lrs':[0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1],'_get_lr_called_within_step':False}"}},
      "scheduler-incomplete",
      CKPT_SEVERITY_ERROR,
      CKPT_OUTCOME_FAILS_AT_LOAD,
      0,
      false},
-    {H, NULL, {{"optimizer.pt", "{" STATE("f32@cpu[]", "cpu") "}"}}, "optimizer-incomplete", CKPT_SEVERITY_ERROR, CKPT_OUTCOME_FAILS_AT_LOAD, 0, false},
+    {H,
+     NULL,
+     {{"optimizer.pt", "{" STATE("f32@cpu[]", "cpu") "}"}},
+     "optimizer-incomplete",
+     CKPT_SEVERITY_ERROR,
+     CKPT_OUTCOME_FAILS_AT_LOAD,
+     0,
+     false},
     {H,
      NULL,
      {{"training_args.bin", "new transformers.training_args:TrainingArguments"}},
@@ -206,7 +353,7 @@ START_TEST(damaged_files)
 {
     static const struct {
         ckpt_loader loader;
-        const char *cut, *without, *code;      /* code NULL: it is not opened */
+        const char *cut, *without, *code; /* code NULL: it is not opened */
         ckpt_outcome outcome;
     } cases[] = {
         {A, "random_states_0.pkl", NULL, "rng-missing", CKPT_OUTCOME_RESUMES_DIFFERENTLY},
@@ -239,7 +386,8 @@ START_TEST(damaged_files)
         ck_assert_int_eq(stat(at("%s%s", in, cases[i].cut), &before), 0);
         ck_assert_int_eq(truncate(at("%s%s", in, cases[i].cut), before.st_size / 2), 0);
         ck_assert_msg(ckpt_reader_open(at("%s", in), NULL, &reader, &err) < 0, "case %zu", i);
-        ck_assert_msg(strstr(err.object, cases[i].cut) || strstr(err.message, cases[i].cut), "case %zu: %s", i, err.message);
+        ck_assert_msg(strstr(err.object, cases[i].cut) || strstr(err.message, cases[i].cut), "case %zu: %s", i,
+                      err.message);
         ckpt_status status = ckpt_reader_open(at("%s", in), &leave, &reader, &err);
         ck_assert_msg((status == CKPT_OK) == (cases[i].code != NULL), "case %zu: %s", i, err.message);
         if (status == CKPT_OK) {
@@ -260,7 +408,8 @@ END_TEST
 static void bind_tensor(ckpt_state *state, const char *name, const char *param, ckpt_role role, float *data, int64_t n)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_tensor_desc d = {.name = name, .dtype = CKPT_F32, .ndim = 1, .shape = &n, .role = role, .param = param, .data = data};
+    ckpt_tensor_desc d = {
+        .name = name, .dtype = CKPT_F32, .ndim = 1, .shape = &n, .role = role, .param = param, .data = data};
     ck_assert_msg(ckpt_state_tensor(state, &d, &err) == CKPT_OK, "%s", err.message);
 }
 
@@ -279,8 +428,10 @@ START_TEST(steps_of_native_files)
         bind_tensor(state, "a", NULL, CKPT_ROLE_PARAM, a, 4);
         bind_tensor(state, NULL, "a", CKPT_ROLE_EXP_AVG, m, 4);
         bind_tensor(state, NULL, "a", CKPT_ROLE_EXP_AVG_SQ, v, 4);
-        const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F32, &lr}, {"amsgrad", CKPT_SCALAR_BOOL, &amsgrad}, {"betas.0", CKPT_SCALAR_F32, &beta}};
-        ckpt_group_desc g = {.name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = i < 3 ? 3 : 2};
+        const ckpt_hyper hypers[] = {
+            {"lr", CKPT_SCALAR_F32, &lr}, {"amsgrad", CKPT_SCALAR_BOOL, &amsgrad}, {"betas.0", CKPT_SCALAR_F32, &beta}};
+        ckpt_group_desc g = {
+            .name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = i < 3 ? 3 : 2};
         ck_assert_int_eq(ckpt_state_group(state, &g, &err), CKPT_OK);
         ck_assert_msg(ckpt_state_i64(state, steps[i % 3], &taken, &err) == CKPT_OK, "%s", err.message);
         ck_assert_msg(ckpt_save(state, at("s%zu.ckpt", i), NULL, &err) == CKPT_OK, "%s", err.message);
@@ -302,10 +453,13 @@ START_TEST(steps_that_are_said)
 {
     static const struct {
         const char *more, *words;
-    } cases[] = {{"", "does not say how many steps"}, {",'step':40", "the checkpoint is of step 40"}, {",'global_step':7", "is of step 7"}};
+    } cases[] = {{"", "does not say how many steps"},
+                 {",'step':40", "the checkpoint is of step 40"},
+                 {",'global_step':7", "is of step 7"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[600];
-        snprintf(text, sizeof text, "{" MODEL("cpu") ",'optimizer':{'state':{}," GROUPS("'amsgrad':False,") "}%s}", cases[i].more);
+        snprintf(text, sizeof text, "{" MODEL("cpu") ",'optimizer':{'state':{}," GROUPS("'amsgrad':False,") "}%s}",
+                 cases[i].more);
         write_object(at("f%zu.pt", i), text, NULL);
         ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH};
         ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
@@ -322,23 +476,30 @@ END_TEST
 /* A PEFT adapter is made by its settings, and then loaded. */
 START_TEST(adapters)
 {
-    static const char *const tensors[] = {"q.lora_A.weight", "q.lora_B.weight", "v.lora_A.weight", "v.lora_B.weight", "q.lora_magnitude_vector"};
+    static const char *const tensors[] = {"q.lora_A.weight", "q.lora_B.weight", "v.lora_A.weight", "v.lora_B.weight",
+                                          "q.lora_magnitude_vector"};
     static const struct {
         const char *config;
-        bool dora;                /* the vector is there */
-        const char *words;        /* NULL: no finding */
+        bool dora;         /* the vector is there */
+        const char *words; /* NULL: no finding */
         ckpt_severity severity;
     } cases[] = {
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"lora_alpha\": 64}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, "gives 2 modules another rank", CKPT_SEVERITY_ERROR},
-        {"{\"peft_type\": \"LORA\", \"r\": 2, \"rank_pattern\": {\"q\": 4, \"layer.v\": 4}, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"ayer.q\": 8, \"v\": 2}, \"target_modules\": [\"q\", \"v\"]}", false,
-         "base_model.model.layer.v: r=2, and its tensors are of 4", CKPT_SEVERITY_ERROR},
-        {"{\"peft_type\": \"LORA\", \"r\": 8, \"rank_pattern\": {\"(q|v)\": 4}, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\"]}", false, "target_modules", CKPT_SEVERITY_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false,
+         "gives 2 modules another rank", CKPT_SEVERITY_ERROR},
+        {"{\"peft_type\": \"LORA\", \"r\": 2, \"rank_pattern\": {\"q\": 4, \"layer.v\": 4}, \"target_modules\": [\"q\", \"v\"]}",
+         false, NULL, 0},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"ayer.q\": 8, \"v\": 2}, \"target_modules\": [\"q\", \"v\"]}",
+         false, "base_model.model.layer.v: r=2, and its tensors are of 4", CKPT_SEVERITY_ERROR},
+        {"{\"peft_type\": \"LORA\", \"r\": 8, \"rank_pattern\": {\"(q|v)\": 4}, \"target_modules\": [\"q\", \"v\"]}",
+         false, NULL, 0},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\"]}", false, "target_modules",
+         CKPT_SEVERITY_WARNING},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": \"q|k\"}", false, NULL, 0},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"use_dora\": true}", false, "says use_dora", CKPT_SEVERITY_WARNING},
-        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"]}", true, "does not say use_dora", CKPT_SEVERITY_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"], \"use_dora\": true}", false,
+         "says use_dora", CKPT_SEVERITY_WARNING},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"target_modules\": [\"q\", \"v\"]}", true, "does not say use_dora",
+         CKPT_SEVERITY_WARNING},
         {"{\"peft_type\": \"LOHA\", \"r\": 8, \"target_modules\": [\"q\", \"v\"]}", false, NULL, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -356,9 +517,10 @@ START_TEST(adapters)
         doctor_of(folder, &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "adapter-mismatch", NULL);
         ck_assert_msg(!f == !cases[i].words, "case %zu: %s", i, f ? f->message : "no finding");
-        ck_assert_msg(!f || (strstr(f->message, cases[i].words) && f->severity == cases[i].severity), "case %zu: %s", i, f->message);
-        ck_assert_msg((result.outcome == CKPT_OUTCOME_FAILS_AT_LOAD) == (f && f->severity == CKPT_SEVERITY_ERROR), "case %zu: %s", i,
-                      ckpt_outcome_name(result.outcome));
+        ck_assert_msg(!f || (strstr(f->message, cases[i].words) && f->severity == cases[i].severity), "case %zu: %s", i,
+                      f->message);
+        ck_assert_msg((result.outcome == CKPT_OUTCOME_FAILS_AT_LOAD) == (f && f->severity == CKPT_SEVERITY_ERROR),
+                      "case %zu: %s", i, ckpt_outcome_name(result.outcome));
         ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
     }
@@ -368,7 +530,8 @@ END_TEST
 /* What is pasted for an adapter is PEFT's own call: its names are not those of the model that has it. */
 START_TEST(a_resume_of_an_adapter)
 {
-    static const flat tensors[] = {{"base_model.model.q.lora_A.weight", 2, {4, 6}}, {"base_model.model.q.lora_B.weight", 2, {6, 4}}};
+    static const flat tensors[] = {{"base_model.model.q.lora_A.weight", 2, {4, 6}},
+                                   {"base_model.model.q.lora_B.weight", 2, {6, 4}}};
     static const flat weights[] = {{"q.weight", 2, {4, 6}}};
     static const char *const paths[] = {"p", "p/adapter_model.safetensors", "p/alone.safetensors"};
     char *text = NULL;
@@ -409,7 +572,8 @@ START_TEST(what_load_kwargs_reach)
         write_file("", &cases[i].file);
         doctor_of(folder, &options, &result, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
-        ck_assert_msg(f && (strstr(f->fix, "load_kwargs") != NULL) == cases[i].reached, "%s: %s", cases[i].file.name, f ? f->fix : "-");
+        ck_assert_msg(f && (strstr(f->fix, "load_kwargs") != NULL) == cases[i].reached, "%s: %s", cases[i].file.name,
+                      f ? f->fix : "-");
         ck_assert(cases[i].reached || strstr(f->fix, "add_safe_globals"));
         ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
         ckpt_doctor_result_clear(&result);
@@ -424,12 +588,13 @@ END_TEST
     ",'optimizer_states':[" STATES "],'lr_schedulers':[]}"
 #define NOVOGRAD(first, second)                                                                                        \
     "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':f32@cpu[],'exp_avg':f32@cpu[2,3],'exp_avg_sq':f32@cpu" first    \
-    "},1:{'step':f32@cpu[],'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu" second "}}," GROUPS("'grad_averaging':False,") "}}"
+                     "},1:{'step':f32@cpu[],'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu" second                          \
+                     "}}," GROUPS("'grad_averaging':False,") "}}"
 #define GALORE(rank)                                                                                                   \
     "{" MODEL("cpu") ",'optimizer':{'state':{0:{'step':3,'exp_avg':f32@cpu[2,2],'exp_avg_sq':f32@cpu[2,2]},"           \
-    "1:{'step':3,'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu[3]}},'param_groups':["                                      \
-    "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0," rank "'params':[0]},"                                \
-    "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[1]}]}}"
+                     "1:{'step':3,'exp_avg':f32@cpu[3],'exp_avg_sq':f32@cpu[3]}},'param_groups':["                     \
+                     "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0," rank "'params':[0]},"               \
+                     "{'lr':0.1,'betas':(0.9,0.99),'eps':1e-8,'weight_decay':0.0,'params':[1]}]}}"
 
 /* Experts that are one tensor in the program, and one by one in the file. */
 #define EXPERTS(shape)                                                                                                 \
@@ -442,15 +607,18 @@ static const struct {
     const char *code;
     bool found;
 } programs[] = {
-    {{{"last.ckpt", LIGHTNING}}, "not-lightning", false},       /* the directory of a file of Lightning */
+    {{{"last.ckpt", LIGHTNING}}, "not-lightning", false}, /* the directory of a file of Lightning */
     {{{"last.ckpt", LIGHTNING}}, "progress-missing", false},
     {{{"last.ckpt", LIGHTNING}, {"notes.txt", "{\"a\": 1}"}}, "not-lightning", false},
-    {{{"config.json", "{\"model_type\": \"bert\"}"},           /* Trainer.save_model */
+    {{{"config.json", "{\"model_type\": \"bert\"}"}, /* Trainer.save_model */
       {"pytorch_model.bin", WEIGHTS},
       {"training_args.bin", "new transformers.training_args:TrainingArguments"}},
-     "weights-only-refused", false},
-    {{{"config.json", "{\"model_type\": \"bert\"}"}, {"pytorch_model.bin", "{'a':f32@cpu[2,3],'b':new argparse:Namespace}"}},
-     "weights-only-refused", true},
+     "weights-only-refused",
+     false},
+    {{{"config.json", "{\"model_type\": \"bert\"}"},
+      {"pytorch_model.bin", "{'a':f32@cpu[2,3],'b':new argparse:Namespace}"}},
+     "weights-only-refused",
+     true},
     {{{"x.pt", NOVOGRAD("[]", "[]")}}, "moment-shape", false},
     {{{"x.pt", NOVOGRAD("[2,3]", "[]")}}, "moment-shape", true},
     {{{"x.pt", GALORE("'rank':2,'update_proj_gap':2,")}}, "moment-shape", false},
@@ -468,7 +636,8 @@ START_TEST(programs_without_a_loader)
         write_file("", &programs[_i].files[i]);
     doctor_of(folder, &options, &result, report);
     const ckpt_finding *f = ckpt_report_find(report, programs[_i].code, NULL);
-    ck_assert_msg((f != NULL) == programs[_i].found, "row %d: %s %s", _i, programs[_i].code, f ? f->message : "is not found");
+    ck_assert_msg((f != NULL) == programs[_i].found, "row %d: %s %s", _i, programs[_i].code,
+                  f ? f->message : "is not found");
     ckpt_doctor_result_clear(&result);
     ckpt_report_free(report);
 }

@@ -5,7 +5,10 @@
 
 #define SCALER "{'scale':2.0,'growth_factor':2.0,'backoff_factor':0.5,'growth_interval':20,'_growth_tracker':1}"
 #define TWO_GROUPS(keys) "'param_groups':[{'lr':0.1," keys "'params':[0]},{'lr':0.2," keys "'params':[1]}]"
-#define ANY {.struct_size = 0}
+#define ANY                                                                                                            \
+    {                                                                                                                  \
+        .struct_size = 0                                                                                               \
+    }
 #define LONG "transformer.layers.a_module_of_which_the_name_is_long.attention.projection."
 #define MANY                                                                                                           \
     "{'a':f32@cpu[1],'b':f32@cpu[1],'c':f32@cpu[1],'d':f32@cpu[1],'e':f32@cpu[1],'f':f32@cpu[1],'g':f32@cpu[1],"       \
@@ -21,7 +24,7 @@ static const struct {
     {"trainer",
      "{'t':{'net':{'a':f32@cuda:0[2,3],'b':f32@cuda:0[3]}," OPTIMIZER(
          "f32@cuda:0[]", "cuda:0", FUSED) ",'amp':" SCALER ",'sched':{'base_lrs':[0.1],'last_epoch':3,'_step_count':4}}"
-                                                           ",'rng':u8@cpu[5056],'cuda_rng':[u8@cpu[16],u8@cpu[16]]}",
+                                          ",'rng':u8@cpu[5056],'cuda_rng':[u8@cpu[16],u8@cpu[16]]}",
      "torch", ANY},
     {"plain", PLAIN, "torch", ANY},
     {"plain-1.12", PLAIN, "torch", {.torch_major = 1, .torch_minor = 12}},
@@ -80,9 +83,7 @@ static const struct {
     {"in-c-named",
      FILE_OF("f32@cpu[]", "cpu", ""),
      "c",
-     {.param_names = (const char *const[]){"a", "b"},
-      .param_name_count = 2,
-      .assume_order = "model"}},
+     {.param_names = (const char *const[]){"a", "b"}, .param_name_count = 2, .assume_order = "model"}},
     {"in-c-no-order", "{" OPTIMIZER("f32@cpu[]", "cpu", "") "}", "c", ANY},
     {"in-c-many", MANY, "c", ANY},
     {"run-many", MANY, "run", ANY},

@@ -5,45 +5,45 @@
 #include <ckpt/ckpt.h>
 #include "../migrate_setup.h"
 
-enum { VALUES = 64, UNIT = 4 };    /* float32, or half of a complex64, in the storage: 1, 2, 3, ... */
+enum { VALUES = 64, UNIT = 4 }; /* float32, or half of a complex64, in the storage: 1, 2, 3, ... */
 
 typedef struct kind {
     const char *name;
     int64_t offset;
     int ndim;
     int64_t shape[3], strides[3];
-    const char *flag;             /* "neg", "conj" (then elements are complex64): set in the view's metadata */
-    int64_t second;               /* not 0: another view, "v", of the storage from here to its end */
+    const char *flag; /* "neg", "conj" (then elements are complex64): set in the view's metadata */
+    int64_t second;   /* not 0: another view, "v", of the storage from here to its end */
 } kind;
 
 static const kind kinds[] = {
-    { .name = "whole", .ndim = 2, .shape = { 8, 8 }, .strides = { 8, 1 } },
-    { .name = "transposed", .ndim = 2, .shape = { 8, 8 }, .strides = { 1, 8 } },
-    { .name = "partial", .ndim = 2, .shape = { 3, 8 }, .strides = { 8, 1 } },
-    { .name = "partial, not from the start", .offset = 24, .ndim = 2, .shape = { 2, 8 }, .strides = { 8, 1 } },
-    { .name = "partial, transposed", .offset = 16, .ndim = 2, .shape = { 8, 3 }, .strides = { 1, 8 } },
-    { .name = "strided", .offset = 1, .ndim = 2, .shape = { 8, 4 }, .strides = { 8, 2 } },
-    { .name = "three dimensions", .ndim = 3, .shape = { 2, 4, 8 }, .strides = { 4, 1, 8 } },
-    { .name = "expanded", .offset = 8, .ndim = 2, .shape = { 4, 8 }, .strides = { 0, 1 } },
-    { .name = "flat", .offset = 5, .ndim = 1, .shape = { 10 }, .strides = { 1 } },
-    { .name = "one element", .offset = 63, .ndim = 0 },
-    { .name = "negated", .ndim = 2, .shape = { 8, 8 }, .strides = { 8, 1 }, .flag = "neg" },
-    { .name = "negated, partial", .offset = 8, .ndim = 2, .shape = { 8, 4 }, .strides = { 1, 8 }, .flag = "neg" },
-    { .name = "conjugated", .ndim = 2, .shape = { 4, 8 }, .strides = { 8, 1 }, .flag = "conj" },
-    { .name = "conjugated, transposed", .ndim = 2, .shape = { 8, 4 }, .strides = { 1, 8 }, .flag = "conj" },
-    { .name = "one of two", .ndim = 2, .shape = { 4, 8 }, .strides = { 8, 1 }, .second = 32 },
-    { .name = "one of two that overlap", .ndim = 2, .shape = { 8, 5 }, .strides = { 1, 8 }, .second = 32 },
+    {.name = "whole", .ndim = 2, .shape = {8, 8}, .strides = {8, 1}},
+    {.name = "transposed", .ndim = 2, .shape = {8, 8}, .strides = {1, 8}},
+    {.name = "partial", .ndim = 2, .shape = {3, 8}, .strides = {8, 1}},
+    {.name = "partial, not from the start", .offset = 24, .ndim = 2, .shape = {2, 8}, .strides = {8, 1}},
+    {.name = "partial, transposed", .offset = 16, .ndim = 2, .shape = {8, 3}, .strides = {1, 8}},
+    {.name = "strided", .offset = 1, .ndim = 2, .shape = {8, 4}, .strides = {8, 2}},
+    {.name = "three dimensions", .ndim = 3, .shape = {2, 4, 8}, .strides = {4, 1, 8}},
+    {.name = "expanded", .offset = 8, .ndim = 2, .shape = {4, 8}, .strides = {0, 1}},
+    {.name = "flat", .offset = 5, .ndim = 1, .shape = {10}, .strides = {1}},
+    {.name = "one element", .offset = 63, .ndim = 0},
+    {.name = "negated", .ndim = 2, .shape = {8, 8}, .strides = {8, 1}, .flag = "neg"},
+    {.name = "negated, partial", .offset = 8, .ndim = 2, .shape = {8, 4}, .strides = {1, 8}, .flag = "neg"},
+    {.name = "conjugated", .ndim = 2, .shape = {4, 8}, .strides = {8, 1}, .flag = "conj"},
+    {.name = "conjugated, transposed", .ndim = 2, .shape = {8, 4}, .strides = {1, 8}, .flag = "conj"},
+    {.name = "one of two", .ndim = 2, .shape = {4, 8}, .strides = {8, 1}, .second = 32},
+    {.name = "one of two that overlap", .ndim = 2, .shape = {8, 5}, .strides = {1, 8}, .second = 32},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* How the file keeps its storage. A legacy torch file and safetensors keep no CRC: there is nothing that could tell. */
 typedef enum wrapping { STORED, DEFLATED, SWAPPED, NATIVE, WRAPPINGS } wrapping;
-static const char *const wrappings[] = { "stored", "deflated", "big-endian", "ckpt" };
+static const char *const wrappings[] = {"stored", "deflated", "big-endian", "ckpt"};
 
 typedef enum flip { SOUND, UNDER, OUTSIDE } flip;
-static const char *const flips[] = { "sound", "damaged under the view", "damaged outside of the view" };
+static const char *const flips[] = {"sound", "damaged under the view", "damaged outside of the view"};
 
-static char label[200];           /* of the case at hand */
+static char label[200]; /* of the case at hand */
 
 static inline bool is_complex(const kind *k)
 {
@@ -88,7 +88,7 @@ static inline size_t expected(const kind *k, float *out)
 static inline size_t victim(const kind *k, flip f)
 {
     size_t where[4 * VALUES], n = floats_of(k, where);
-    bool under[VALUES] = { false };
+    bool under[VALUES] = {false};
     for (size_t i = 0; i < n; i++)
         under[where[i]] = true;
     for (size_t i = VALUES; i-- > 0;)
@@ -101,7 +101,8 @@ static inline void put_view(bytes *b, const kind *k)
 {
     put_global(b, "torch._utils", "_rebuild_tensor_v2");
     PUT(b, "(");
-    put_storage(b, is_complex(k) ? "ComplexFloatStorage" : "FloatStorage", "0", "cpu", is_complex(k) ? VALUES / 2 : VALUES);
+    put_storage(b, is_complex(k) ? "ComplexFloatStorage" : "FloatStorage", "0", "cpu",
+                is_complex(k) ? VALUES / 2 : VALUES);
     put_int(b, k->offset);
     put_ints(b, k->shape, k->ndim);
     put_ints(b, k->strides, k->ndim);
@@ -123,7 +124,7 @@ static inline void replace_number(bytes *b, uint32_t from, uint32_t to)
             memcpy(b->data + i, &to, 4);
             found++;
         }
-    ck_assert_uint_ge(found, 2);      /* behind the data, or before, and in the directory */
+    ck_assert_uint_ge(found, 2); /* behind the data, or before, and in the directory */
 }
 
 /* The archive that holds damaged bytes under the CRC of the sound ones. */
@@ -140,7 +141,7 @@ static inline void write_archive(const char *path, const kind *k, wrapping w, fl
     PUT(&pickle, "s");
     if (k->second) {
         put_str(&pickle, "v");
-        put_view(&pickle, &(kind){ .offset = k->second, .ndim = 1, .shape = { VALUES - k->second }, .strides = { 1 } });
+        put_view(&pickle, &(kind){.offset = k->second, .ndim = 1, .shape = {VALUES - k->second}, .strides = {1}});
         PUT(&pickle, "s");
     }
     PUT(&pickle, ".");
@@ -154,12 +155,13 @@ static inline void write_archive(const char *path, const kind *k, wrapping w, fl
     memcpy(data, sound, sizeof data);
     if (f != SOUND)
         data[victim(k, f) * UNIT + 1] ^= 0x10;
-    add_record(&a, &(record){ .name = "archive/data.pkl", .data = pickle.data, .size = pickle.size, .flags = 0x808 });
+    add_record(&a, &(record){.name = "archive/data.pkl", .data = pickle.data, .size = pickle.size, .flags = 0x808});
     if (w == SWAPPED)
-        add_record(&a, &(record){ .name = "archive/byteorder", .data = "big", .size = 3, .flags = 0x808 });
-    add_record(&a, &(record){ .name = "archive/data/0", .data = data, .size = sizeof data, .flags = 0x808,
-                              .deflate = w == DEFLATED });
-    add_record(&a, &(record){ .name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808 });
+        add_record(&a, &(record){.name = "archive/byteorder", .data = "big", .size = 3, .flags = 0x808});
+    add_record(
+        &a, &(record){
+                .name = "archive/data/0", .data = data, .size = sizeof data, .flags = 0x808, .deflate = w == DEFLATED});
+    add_record(&a, &(record){.name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808});
     put_end(&a, a.count, "");
     if (f != SOUND)
         replace_number(&a.file, ckpt__crc32(0, data, sizeof data), ckpt__crc32(0, sound, sizeof sound));
@@ -170,7 +172,7 @@ static inline void write_archive(const char *path, const kind *k, wrapping w, fl
 static inline bool write_native(const char *path, const kind *k, flip f)
 {
     static bytes b;
-    ckpt_migrate_options o = { .to = "ckpt", .no_sync = true, .force = true, .verify = true };
+    ckpt_migrate_options o = {.to = "ckpt", .no_sync = true, .force = true, .verify = true};
     write_archive(at("sound.pt"), k, STORED, SOUND);
     ck_assert_msg(ckpt_migrate(at("sound.pt"), path, &o, NULL, &err) == CKPT_OK, "%s: %s", label, err.message);
     if (f == SOUND)
@@ -207,7 +209,7 @@ typedef void (*case_fn)(const char *path, const kind *k, flip f, void *ctx);
 static inline size_t each_case(case_fn fn, void *ctx)
 {
     char path[400];
-    size_t count = 0, step = getenv("CKPT_TEST_FEW") ? 13 : 1;    /* under valgrind: one of so many */
+    size_t count = 0, step = getenv("CKPT_TEST_FEW") ? 13 : 1; /* under valgrind: one of so many */
     strcpy(path, at("in"));
     for (size_t k = 0; k < KINDS; k++)
         for (wrapping w = STORED; w < WRAPPINGS; w++)
@@ -220,12 +222,13 @@ static inline size_t each_case(case_fn fn, void *ctx)
 }
 
 /* A zip of a pickle and one stored record of `size` bytes, larger than those of torch_emit.h: its data, or zeros. */
-static inline void write_large(const char *path, const bytes *pickle, const unsigned char *data, uint32_t size, uint32_t crc)
+static inline void write_large(const char *path, const bytes *pickle, const unsigned char *data, uint32_t size,
+                               uint32_t crc)
 {
     static archive a;
     memset(&a, 0, sizeof a);
-    add_record(&a, &(record){ .name = "a/data.pkl", .data = pickle->data, .size = pickle->size, .flags = 0x808 });
-    add_record(&a, &(record){ .name = "a/version", .data = "3\n", .size = 2, .flags = 0x808 });
+    add_record(&a, &(record){.name = "a/data.pkl", .data = pickle->data, .size = pickle->size, .flags = 0x808});
+    add_record(&a, &(record){.name = "a/version", .data = "3\n", .size = 2, .flags = 0x808});
     uint64_t local = a.file.size;
     bytes *h = &a.file, *d = &a.directory;
     PUT(h, "PK\3\4\x14\0\0\0\0\0\0\0\0\0");

@@ -23,15 +23,16 @@ static void holds(const char *path, const char *name, const kind *k, const char 
     ck_assert_msg(t->nbytes == n * (half ? 2 : 4), "%s: %llu bytes, %zu floats are expected", label,
                   (unsigned long long)t->nbytes, n);
     ck_assert_str_eq(ckpt_dtype_name(t->dtype), dtype);
-    ck_assert_msg(ckpt_reader_read(reader, i, half ? (void *)halves : got, (size_t)t->nbytes, &err) == CKPT_OK, "%s: %s", label,
-                  err.message);
+    ck_assert_msg(ckpt_reader_read(reader, i, half ? (void *)halves : got, (size_t)t->nbytes, &err) == CKPT_OK,
+                  "%s: %s", label, err.message);
     if (half)
         for (size_t v = 0; v < n; v++) {
             uint32_t bits = (uint32_t)halves[v] << 16;
             memcpy(&got[v], &bits, sizeof bits);
         }
     for (size_t v = 0; v < n; v++)
-        ck_assert_msg(got[v] == want[v], "%s: value %zu is %g, %g is expected", label, v, (double)got[v], (double)want[v]);
+        ck_assert_msg(got[v] == want[v], "%s: value %zu is %g, %g is expected", label, v, (double)got[v],
+                      (double)want[v]);
     ckpt_reader_close(reader);
 }
 
@@ -43,7 +44,8 @@ static const char *dtype_of(const kind *k)
 static void answers(ckpt_status status, flip f, const char *what)
 {
     ckpt_status want = f == SOUND ? CKPT_OK : CKPT_E_DAMAGED;
-    ck_assert_msg(status == want, "%s: %s: status %d, %d is expected: %s", label, what, (int)status, (int)want, err.message);
+    ck_assert_msg(status == want, "%s: %s: status %d, %d is expected: %s", label, what, (int)status, (int)want,
+                  err.message);
 }
 
 /* ---- the reader */
@@ -90,7 +92,7 @@ static void stats_case(const char *path, const kind *k, flip f, void *ctx)
 {
     (void)ctx;
     for (int histogram = 0; histogram < 2; histogram++) {
-        ckpt_stats_options o = { .histogram = histogram };
+        ckpt_stats_options o = {.histogram = histogram};
         ckpt_reader *reader = opened(path);
         int told = 0;
         answers(ckpt_stats(reader, NULL, 0, &o, ignore_stats, &told, &err), f, "ckpt_stats");
@@ -113,7 +115,8 @@ static void diff_case(const char *path, const kind *k, flip f, void *ctx)
     for (int turned = 0; turned < 2; turned++) {
         ckpt_reader *a = opened(turned ? at("other.pt") : path), *b = opened(turned ? path : at("other.pt"));
         memset(&result, 0, sizeof result);
-        answers(ckpt_diff(a, b, NULL, &result, NULL, &err), f, turned ? "ckpt_diff, the second" : "ckpt_diff, the first");
+        answers(ckpt_diff(a, b, NULL, &result, NULL, &err), f,
+                turned ? "ckpt_diff, the second" : "ckpt_diff, the first");
         ck_assert_msg(f != SOUND || result.of_tensors.changed == 0, "%s: they differ", label);
         ckpt_diff_result_clear(&result);
         ckpt_reader_close(a);
@@ -147,7 +150,7 @@ END_TEST
 
 static void doctor_case(const char *path, const kind *k, flip f, void *ctx)
 {
-    ckpt_doctor_options o = { .read_values = true };
+    ckpt_doctor_options o = {.read_values = true};
     ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     (void)ctx;
     (void)k;
@@ -179,7 +182,7 @@ typedef struct place {
 /* linear: as it is; else with the dimensions the other way round; wide: as float64. */
 static void bind(place *p, const kind *k, bool linear, bool wide)
 {
-    int64_t strides[3] = { 1, 1, 1 };
+    int64_t strides[3] = {1, 1, 1};
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = "w";
     d.role = CKPT_ROLE_PARAM;
@@ -208,7 +211,7 @@ static void is_restored(const place *p, const kind *k, bool linear, bool wide)
     float want[MOST];
     size_t n = expected(k, want), half = is_complex(k) ? 2 : 1;
     for (size_t v = 0; v < n; v++) {
-        size_t rest = v / half, to = 0, step = 1, index[3] = { 0 };
+        size_t rest = v / half, to = 0, step = 1, index[3] = {0};
         for (int i = k->ndim; i-- > 0; rest /= (size_t)k->shape[i])
             index[i] = rest % (size_t)k->shape[i];
         for (int i = 0; i < k->ndim; step *= (size_t)k->shape[i++])
@@ -249,12 +252,13 @@ static void restore_case(const char *path, const kind *k, flip f, void *ctx)
             is_restored(&one, k, linear, wide);
         else
             is_not_used(&one);
-        ck_assert_msg(f == SOUND || !(verify_first || !linear || wide) || untouched(&one), "%s: touched (%d)", label, way);
+        ck_assert_msg(f == SOUND || !(verify_first || !linear || wide) || untouched(&one), "%s: touched (%d)", label,
+                      way);
         ckpt_state_free(one.state);
         bind(&one, k, linear, wide);
         bind(&two, k, !linear, false);
-        ckpt_status status = ckpt_restore_many((ckpt_state *[]){ one.state, two.state }, 2, path,
-                                               (const ckpt_restore_options *const[]){ &o, &o }, NULL, &err);
+        ckpt_status status = ckpt_restore_many((ckpt_state *[]){one.state, two.state}, 2, path,
+                                               (const ckpt_restore_options *const[]){&o, &o}, NULL, &err);
         answers(status, f, "ckpt_restore_many");
         if (f == SOUND) {
             is_restored(&one, k, linear, wide);
@@ -296,9 +300,9 @@ typedef struct target {
     bool cast, plain;
 } target;
 
-static const target targets[] = { { "safetensors", false, false }, { "ckpt", false, false }, { "torch", false, false },
-                                  { "hf", false, false }, { "torch", false, true }, { "safetensors", true, false },
-                                  { "ckpt", true, false }, { "torch", true, false } };
+static const target targets[] = {{"safetensors", false, false}, {"ckpt", false, false}, {"torch", false, false},
+                                 {"hf", false, false},          {"torch", false, true}, {"safetensors", true, false},
+                                 {"ckpt", true, false},         {"torch", true, false}};
 
 static bool there(const char *path)
 {
@@ -312,9 +316,9 @@ static void migrate_case(const char *path, const kind *k, flip f, void *ctx)
     char dst[400];
     strcpy(dst, at("out"));
     if (strcmp(t->to, "hf") == 0 && k->ndim == 0)
-        return;                   /* one number is no model */
+        return; /* one number is no model */
     for (int verified = 0; verified < 2; verified++) {
-        ckpt_migrate_options o = { .no_sync = true, .lossy = true, .verify = verified, .plain = t->plain, .to = t->to };
+        ckpt_migrate_options o = {.no_sync = true, .lossy = true, .verify = verified, .plain = t->plain, .to = t->to};
         o.cast = &cast;
         o.cast_count = t->cast && !is_complex(k) ? 1 : 0;
         ckpt_status status = ckpt_migrate(path, dst, &o, report, &err);
@@ -338,7 +342,8 @@ END_TEST
 /* With salvage a view of a damaged storage is left out and listed, and what is whole is kept. */
 static void salvage_case(const char *path, const kind *k, flip f, void *ctx)
 {
-    ckpt_migrate_options o = { .no_sync = true, .lossy = true, .salvage = true, .to = ctx, .force = true, .verify = true };
+    ckpt_migrate_options o = {
+        .no_sync = true, .lossy = true, .salvage = true, .to = ctx, .force = true, .verify = true};
     ckpt_status status = ckpt_migrate(path, at("out"), &o, report, &err);
     ck_assert_msg(status == CKPT_OK, "%s: --salvage: %s", label, err.message);
     ckpt_reader *reader = opened(at("out"));
@@ -350,7 +355,7 @@ static void salvage_case(const char *path, const kind *k, flip f, void *ctx)
 
 START_TEST(salvage)
 {
-    static char to[][16] = { "safetensors", "ckpt", "torch" };
+    static char to[][16] = {"safetensors", "ckpt", "torch"};
     for (size_t i = 0; i < 3; i++)
         ck_assert_uint_ge(each_case(salvage_case, to[i]), 100);
 }

@@ -64,22 +64,23 @@ static void read_all(const char *path, size_t storage, size_t *damaged)
         void *data = malloc((size_t)t->nbytes);
         ck_assert_ptr_nonnull(data);
         ckpt_status status = ckpt_reader_read(reader, i, data, (size_t)t->nbytes, &err);
-        ck_assert_msg(status == (sees(x, i, storage) ? CKPT_E_DAMAGED : CKPT_OK), "%s: storage %zu: %s: %d", path, storage,
-                      t->name.data, (int)status);
+        ck_assert_msg(status == (sees(x, i, storage) ? CKPT_E_DAMAGED : CKPT_OK), "%s: storage %zu: %s: %d", path,
+                      storage, t->name.data, (int)status);
         *damaged += status == CKPT_E_DAMAGED;
         free(data);
     }
     ckpt_reader_close(reader);
 }
 
-static const char *const sources[] = { "accelerate", "bitsandbytes.pt", "hf-trainer", "libtorch-module.pt", "libtorch-optimizer.pt",
-                                       "lightning-callbacks.ckpt", "lightning.ckpt", "torch-1.13.pt" };
+static const char *const sources[] = {"accelerate",         "bitsandbytes.pt",       "hf-trainer",
+                                      "libtorch-module.pt", "libtorch-optimizer.pt", "lightning-callbacks.ckpt",
+                                      "lightning.ckpt",     "torch-1.13.pt"};
 
 /* Every storage in turn has one byte changed. libtorch's number of groups is of no use to torch's optimizers: nothing that
  * is written is made of it. */
 START_TEST(real_files)
 {
-    static const char *const targets[] = { "torch", "ckpt", "same" };
+    static const char *const targets[] = {"torch", "ckpt", "same"};
     const char *source = peers(sources[_i]);
     char copy[400], dst[400];
     size_t tried = 0, damaged = 0, migrated = 0;
@@ -87,7 +88,7 @@ START_TEST(real_files)
     strcpy(dst, at("out"));
     run("cp -r --no-preserve=mode '%s' '%s'", source, copy);
     ckpt_reader *sound = opened(source);
-    ckpt_migrate_options o = { .no_sync = true, .lossy = true, .verify = _i % 2 };
+    ckpt_migrate_options o = {.no_sync = true, .lossy = true, .verify = _i % 2};
     bool can[3];
     for (size_t t = 0; t < 3; t++) {
         o.to = targets[t];
@@ -113,8 +114,8 @@ START_TEST(real_files)
         for (size_t t = 0; t < 3; t++) {
             o.to = targets[t];
             ckpt_status status = can[t] ? ckpt_migrate(copy, dst, &o, report, &err) : CKPT_E_DAMAGED;
-            ck_assert_msg(status == CKPT_E_DAMAGED, "%s to %s: storage %zu at %llu of %s: %d: %s", source, targets[t], s,
-                          (unsigned long long)where, file, (int)status, err.message);
+            ck_assert_msg(status == CKPT_E_DAMAGED, "%s to %s: storage %zu at %llu of %s: %d: %s", source, targets[t],
+                          s, (unsigned long long)where, file, (int)status, err.message);
             ck_assert_msg(access(dst, F_OK) != 0, "%s to %s was written", source, targets[t]);
         }
         flip_at(copy, file, where);
@@ -129,7 +130,7 @@ END_TEST
 
 enum { PARTIAL = 2, TRANSPOSED = 1 };
 
-static const flat weights[] = { { "a.weight", 2, { 2, 3 } }, { "b.weight", 1, { 3, 0 } } };
+static const flat weights[] = {{"a.weight", 2, {2, 3}}, {"b.weight", 1, {3, 0}}};
 
 /* A model in two .bin shards, the second with a transposed view. */
 static void write_shards(flip f)
@@ -151,8 +152,8 @@ static void write_state(flip f)
 
 START_TEST(directories)
 {
-    static const char *const to[] = { "same", "safetensors", "hf", "ckpt", "torch" };
-    static void (*const writers[])(flip) = { write_shards, write_state };
+    static const char *const to[] = {"same", "safetensors", "hf", "ckpt", "torch"};
+    static void (*const writers[])(flip) = {write_shards, write_state};
     char dst[400];
     strcpy(dst, at("out"));
     make_directory("dir");
@@ -160,11 +161,12 @@ START_TEST(directories)
         run("rm -rf '%s'/dir/* '%s'", folder, dst);
         for (flip f = SOUND; f <= UNDER; f++)
             for (int i = 0; i < 2 * (w ? 1 : 5); i++) {
-                ckpt_migrate_options o = { .no_sync = true, .lossy = true, .verify = i % 2, .to = to[i / 2], .force = true };
+                ckpt_migrate_options o = {
+                    .no_sync = true, .lossy = true, .verify = i % 2, .to = to[i / 2], .force = true};
                 writers[w](f);
                 ckpt_status status = ckpt_migrate(at("dir"), dst, &o, report, &err);
-                ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_E_DAMAGED), "%d to %s: %d: %s", w, to[i / 2], (int)status,
-                              err.message);
+                ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_E_DAMAGED), "%d to %s: %d: %s", w, to[i / 2],
+                              (int)status, err.message);
                 ck_assert_int_eq(access(dst, F_OK) == 0, f == SOUND);
                 run("rm -rf '%s' '%s.none'", dst, dst);
             }
@@ -181,7 +183,7 @@ static void write_odd(const char *path, int what, flip f)
     static archive a;
     static bytes p;
     float data[VALUES], was;
-    int64_t none[1] = { 4 };
+    int64_t none[1] = {4};
     memset(&a, 0, sizeof a);
     p.size = 0;
     PUT(&p, "\x80\2}");
@@ -190,8 +192,8 @@ static void write_odd(const char *path, int what, flip f)
         put_global(&p, "torch._utils", "_rebuild_sparse_tensor");
         put_global(&p, "torch.serialization", "_get_layout");
         PUT(&p, "X\x10\0\0\0torch.sparse_coo\x85R(");
-        put_tensor(&p, &(view){ "LongStorage", "1", "cpu", 4, 0, 2, 2, { 1, 4 }, { 4, 1 } });
-        put_tensor(&p, &(view){ "FloatStorage", "0", "cpu", VALUES, 0, 1, 1, { 4 }, { 2 } });
+        put_tensor(&p, &(view){"LongStorage", "1", "cpu", 4, 0, 2, 2, {1, 4}, {4, 1}});
+        put_tensor(&p, &(view){"FloatStorage", "0", "cpu", VALUES, 0, 1, 1, {4}, {2}});
         put_global(&p, "torch", "Size");
         PUT(&p, "K\7\x85\x85R\x88t\x86R");
     } else if (what == 1) {
@@ -199,12 +201,12 @@ static void write_odd(const char *path, int what, flip f)
         put_storage(&p, "QInt8Storage", "0", "cpu", VALUES * 4);
         put_int(&p, 8);
         put_ints(&p, none, 1);
-        put_ints(&p, (int64_t[]){ 2 }, 1);
+        put_ints(&p, (int64_t[]){2}, 1);
         PUT(&p, "(ctorch\nper_tensor_affine\nG\x3f\xe0\0\0\0\0\0\0K\0t\211ccollections\nOrderedDict\n)RtR");
     } else {
         PUT(&p, "c__main__\nThing\n)\x81}");
         put_str(&p, "inner");
-        put_tensor(&p, &(view){ "FloatStorage", "0", "cpu", VALUES, 0, 1, 1, { 4 }, { 2 } });
+        put_tensor(&p, &(view){"FloatStorage", "0", "cpu", VALUES, 0, 1, 1, {4}, {2}});
         PUT(&p, "sb");
     }
     PUT(&p, "s.");
@@ -213,12 +215,12 @@ static void write_odd(const char *path, int what, flip f)
     was = data[2];
     if (f != SOUND)
         data[2] = 1000;
-    int64_t indices[4] = { 0, 2, 4, 6 };
-    add_record(&a, &(record){ .name = "archive/data.pkl", .data = p.data, .size = p.size, .flags = 0x808 });
-    add_record(&a, &(record){ .name = "archive/data/0", .data = data, .size = sizeof data, .flags = 0x808 });
+    int64_t indices[4] = {0, 2, 4, 6};
+    add_record(&a, &(record){.name = "archive/data.pkl", .data = p.data, .size = p.size, .flags = 0x808});
+    add_record(&a, &(record){.name = "archive/data/0", .data = data, .size = sizeof data, .flags = 0x808});
     if (what == 0)
-        add_record(&a, &(record){ .name = "archive/data/1", .data = indices, .size = sizeof indices, .flags = 0x808 });
-    add_record(&a, &(record){ .name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808 });
+        add_record(&a, &(record){.name = "archive/data/1", .data = indices, .size = sizeof indices, .flags = 0x808});
+    add_record(&a, &(record){.name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808});
     put_end(&a, a.count, "");
     if (f != SOUND) {
         uint32_t now = ckpt__crc32(0, (const void *)data, sizeof data);
@@ -230,15 +232,15 @@ static void write_odd(const char *path, int what, flip f)
 
 START_TEST(parts)
 {
-    static const char *const to[] = { "torch", "ckpt" };
+    static const char *const to[] = {"torch", "ckpt"};
     for (int what = 0; what < 3; what++)
         for (flip f = SOUND; f <= UNDER; f++) {
             write_odd(at("in"), what, f);
             for (int i = 0; i < 4; i++) {
-                ckpt_migrate_options o = { .no_sync = true, .lossy = true, .verify = i % 2, .to = to[i / 2] };
+                ckpt_migrate_options o = {.no_sync = true, .lossy = true, .verify = i % 2, .to = to[i / 2]};
                 ckpt_status status = ckpt_migrate(at("in"), at("out"), &o, report, &err);
-                ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_E_DAMAGED), "%d to %s: %d: %s", what, to[i / 2], (int)status,
-                              err.message);
+                ck_assert_msg(status == (f == SOUND ? CKPT_OK : CKPT_E_DAMAGED), "%d to %s: %d: %s", what, to[i / 2],
+                              (int)status, err.message);
                 ck_assert_int_eq(access(at("out"), F_OK) == 0, f == SOUND);
                 unlink(at("out"));
             }
@@ -259,12 +261,12 @@ END_TEST
 static ckpt_status restored(const ckpt_reader *reader, size_t i, const kind *k)
 {
     static unsigned char data[VALUES * UNIT];
-    ckpt__plan plan = { .copies = NULL };
-    ckpt__lanes lanes = { .count = 0 };
+    ckpt__plan plan = {.copies = NULL};
+    ckpt__lanes lanes = {.count = 0};
     ckpt__copy *c = ckpt__plan_add(&plan);
     ck_assert_ptr_nonnull(c);
     const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-    int64_t strides[3] = { 1, 1, 1 };
+    int64_t strides[3] = {1, 1, 1};
     for (int d = k->ndim - 1; d > 0; d--)
         strides[d - 1] = strides[d] * k->shape[d];
     c->tensor = i;
@@ -292,7 +294,7 @@ START_TEST(own_crc)
         size_t count = expected(k, want);
         ck_assert(write_case(at("in"), k, STORED, SOUND));
         for (int wrong = 0; wrong < 2; wrong++) {
-            ckpt_verify_result result = { .ok = false };
+            ckpt_verify_result result = {.ok = false};
             ckpt_reader *reader = opened(at("in"));
             size_t i = 0;
             ck_assert_int_eq(ckpt_reader_find(reader, "w", 1, &i, &err), CKPT_OK);
@@ -301,8 +303,10 @@ START_TEST(own_crc)
             ckpt_report_clear(report);
             ck_assert_int_eq(ckpt__verify_payloads(reader, &result, report, &err), CKPT_OK);
             ck_assert_msg(ckpt_report_count_code(report, "crc-mismatch") == (wrong ? 1 : 0), "%s: ckpt_verify", label);
-            ck_assert_msg(!wrong || ckpt_report_find(report, "crc-mismatch", "w"), "%s: ckpt_verify: the tensor", label);
-            ck_assert_msg(ckpt_reader_read(reader, i, got, count * 4, &err) == (wrong ? CKPT_E_DAMAGED : CKPT_OK), "%s: read", label);
+            ck_assert_msg(!wrong || ckpt_report_find(report, "crc-mismatch", "w"), "%s: ckpt_verify: the tensor",
+                          label);
+            ck_assert_msg(ckpt_reader_read(reader, i, got, count * 4, &err) == (wrong ? CKPT_E_DAMAGED : CKPT_OK),
+                          "%s: read", label);
             ck_assert_msg(restored(reader, i, k) == (wrong ? CKPT_E_DAMAGED : CKPT_OK), "%s: restore", label);
             ckpt_reader_close(reader);
         }
@@ -312,7 +316,7 @@ END_TEST
 
 /* ---- how often a storage is read */
 
-enum { COLUMNS = 1000, ROWS = 1000 };     /* float32: 4 MB in one storage */
+enum { COLUMNS = 1000, ROWS = 1000 }; /* float32: 4 MB in one storage */
 
 /* Columns of it, each a tensor; of one: it is all of the storage. */
 static void write_views(const char *path, size_t count)
@@ -327,9 +331,9 @@ static void write_views(const char *path, size_t count)
     for (size_t i = 0; i < count; i++) {
         snprintf(name, sizeof name, "w%zu", i);
         put_str(&p, name);
-        view v = { "FloatStorage", "0", "cpu", COLUMNS * ROWS, (int64_t)i, 1, 1, { ROWS }, { COLUMNS } };
+        view v = {"FloatStorage", "0", "cpu", COLUMNS * ROWS, (int64_t)i, 1, 1, {ROWS}, {COLUMNS}};
         if (count == 1)
-            v = (view){ "FloatStorage", "0", "cpu", COLUMNS * ROWS, 0, 1, 1, { COLUMNS * ROWS }, { 1 } };
+            v = (view){"FloatStorage", "0", "cpu", COLUMNS * ROWS, 0, 1, 1, {COLUMNS * ROWS}, {1}};
         put_tensor(&p, &v);
         PUT(&p, "s");
     }
@@ -348,7 +352,7 @@ static unsigned passes(uint64_t before)
 
 static unsigned passes_of_migrate(const char *to, bool verify)
 {
-    ckpt_migrate_options o = { .no_sync = true, .lossy = true, .to = to, .force = true, .threads = 1, .verify = verify };
+    ckpt_migrate_options o = {.no_sync = true, .lossy = true, .to = to, .force = true, .threads = 1, .verify = verify};
     uint64_t before = pread_bytes;
     ckpt_status status = ckpt_migrate(at("views"), at("out"), &o, report, &err);
     ck_assert_msg(status == CKPT_OK, "%s", err.message);
@@ -362,12 +366,12 @@ START_TEST(once)
     ckpt_reader *reader = opened(at("views"));
     uint64_t before = pread_bytes;
     ck_assert_msg(ckpt_reader_read(reader, 0, out, sizeof out, &err) == CKPT_OK, "%s", err.message);
-    ck_assert_uint_eq(passes(before), 100);      /* on the way, as ever */
+    ck_assert_uint_eq(passes(before), 100); /* on the way, as ever */
     ckpt_reader_close(reader);
     ck_assert_uint_lt(passes_of_migrate("safetensors", false), 110);
     ck_assert_uint_lt(passes_of_migrate("torch", false), 110);
     ck_assert_uint_lt(passes_of_migrate("ckpt", false), 110);
-    ck_assert_uint_lt(passes_of_migrate("ckpt", true), 320);     /* written, its source again, and what was written */
+    ck_assert_uint_lt(passes_of_migrate("ckpt", true), 320); /* written, its source again, and what was written */
 }
 END_TEST
 
@@ -401,7 +405,7 @@ END_TEST
 
 /* ---- a small part of a large storage */
 
-enum { LARGE = 65 << 20, PART = LARGE / 4 / 20 };     /* of float32: 26 parts of a twentieth and less */
+enum { LARGE = 65 << 20, PART = LARGE / 4 / 20 }; /* of float32: 26 parts of a twentieth and less */
 
 /* Tensors of 1,000 floats, "s0" to "s9", and twenty of a twentieth of the storage, "l0" on; zeros. */
 static void write_parts(const char *path, bool sound)
@@ -416,7 +420,7 @@ static void write_parts(const char *path, bool sound)
         snprintf(name, sizeof name, "%c%d", i < 10 ? 's' : 'l', i % 10 + (i >= 20 ? 10 : 0));
         put_str(&p, name);
         int64_t n = i < 10 ? 1000 : PART, first = i < 10 ? i * 1000 : (i - 10) * (int64_t)PART;
-        put_tensor(&p, &(view){ "FloatStorage", "0", "cpu", LARGE / 4, first, 1, 1, { n }, { 1 } });
+        put_tensor(&p, &(view){"FloatStorage", "0", "cpu", LARGE / 4, first, 1, 1, {n}, {1}});
         PUT(&p, "s");
     }
     PUT(&p, ".");
@@ -437,7 +441,7 @@ static ckpt_status read_part(const ckpt_reader *reader, const char *name)
 /* Little is read alone, where that was asked for, and counted; the rest is read as soon as it is no longer little. */
 START_TEST(little_of_a_large_storage)
 {
-    ckpt_reader_options o = { .leave_large = true };
+    ckpt_reader_options o = {.leave_large = true};
     for (int sound = 1; sound >= 0; sound--) {
         ckpt_status checked = sound ? CKPT_OK : CKPT_E_DAMAGED;
         uint64_t of = 1, before;
@@ -457,7 +461,7 @@ START_TEST(little_of_a_large_storage)
         ck_assert_uint_eq(ckpt_reader_unchecked(reader, &of, report), 8000 + 2 * PART * 4);
         ck_assert_uint_eq(of, LARGE);
         ck_assert_uint_eq(ckpt_report_count_code(report, "bytes-unchecked"), 1);
-        ck_assert_int_eq(read_part(reader, "l5"), checked);      /* more than an eighth by now */
+        ck_assert_int_eq(read_part(reader, "l5"), checked); /* more than an eighth by now */
         ck_assert_int_eq(read_part(reader, "s1"), checked);
         ck_assert_int_eq(ckpt_reader_unchecked(reader, &of, NULL) == 0, sound);
         ckpt_reader_close(reader);
@@ -495,9 +499,9 @@ static bool said(const char *file, const char *text)
 /* The commands read what they are asked for, and say what was not checked, or with --check all read the rest too. */
 START_TEST(commands_say_what_is_unchecked)
 {
-    static const char *const some[] = { "extract large s1 --raw -o part", "list --checksum --tensor s1 large", "stats --tensor s1 large",
-                                        "diff --tensor s1 large large" };
-    static const char *const all[] = { "list --checksum large", "stats large", "diff large large" };
+    static const char *const some[] = {"extract large s1 --raw -o part", "list --checksum --tensor s1 large",
+                                       "stats --tensor s1 large", "diff --tensor s1 large large"};
+    static const char *const all[] = {"list --checksum large", "stats large", "diff large large"};
     const char *builddir = getenv("builddir");
     if (builddir && *builddir != '/') {
         static char full[1000];
@@ -526,7 +530,7 @@ END_TEST
 START_TEST(a_restore_that_converts_touches_nothing)
 {
     static double place[COLUMNS * ROWS];
-    static const int64_t shape[] = { COLUMNS * ROWS };
+    static const int64_t shape[] = {COLUMNS * ROWS};
     write_views(at("views"), 1);
     ckpt_reader *reader = opened(at("views"));
     const ckpt__extent *e = &reader->index->storages[0].extent;

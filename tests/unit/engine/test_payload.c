@@ -579,9 +579,12 @@ START_TEST(recipe_in_blocks)
     read_body(NULL, CKPT__PAYLOAD, 0, 0, body, BODY, NULL);
     uint32_t crc = ckpt__crc32(0, body, BODY);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        ckpt__segment segments[] = {{CKPT__LITERAL, 8, {.bytes = start}}, {CKPT__DEFERRED, HEAD, {.bytes = head}},
-                                    {CKPT__PAYLOAD, BODY, {.number = 0}}, {CKPT__COMPUTED, TAIL, {.number = 40}}};
-        ckpt__recipe r = {.segments = segments, .count = 4, .size = ALL, .finish = finish_head, .compute = compute_tail};
+        ckpt__segment segments[] = {{CKPT__LITERAL, 8, {.bytes = start}},
+                                    {CKPT__DEFERRED, HEAD, {.bytes = head}},
+                                    {CKPT__PAYLOAD, BODY, {.number = 0}},
+                                    {CKPT__COMPUTED, TAIL, {.number = 40}}};
+        ckpt__recipe r = {
+            .segments = segments, .count = 4, .size = ALL, .finish = finish_head, .compute = compute_tail};
         ckpt__payload payload = {.read = read_body, .alone = i % 2, .block = sizes[i]};
         ckpt__sink_options options = {.replace = true};
         ckpt__sink *sink;

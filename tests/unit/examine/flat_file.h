@@ -5,7 +5,7 @@
 #include "../runner.h"
 
 typedef struct flat_tensor {
-    const char *name, *dtype, *shape;     /* "F32", "2,3" */
+    const char *name, *dtype, *shape; /* "F32", "2,3" */
     const void *data;
     size_t size;
 } flat_tensor;
@@ -46,5 +46,8 @@ static inline ckpt_reader *open_path(const char *path)
     return reader;
 }
 
-#define FLAT(name, dtype, shape, array) {name, dtype, shape, array, sizeof array}
+#define FLAT(name, dtype, shape, array)                                                                                \
+    {                                                                                                                  \
+        name, dtype, shape, array, sizeof array                                                                        \
+    }
 #endif

@@ -37,8 +37,8 @@ static const float four[] = {1, 2, 3, 4}, other[] = {1, 2, 3.5f, 4}, two[] = {7,
 
 START_TEST(itself)
 {
-    static const char *const files[] = {"plain.pt", "values.pt", "tensors.pt", "shared.pt", "three-devices.pt",
-                                        "weights.safetensors"};
+    static const char *const files[] = {"plain.pt",  "values.pt",        "tensors.pt",
+                                        "shared.pt", "three-devices.pt", "weights.safetensors"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         ck_assert_msg(compare(fixture(files[i]), fixture(files[i]), NULL) == CKPT_OK, "%s: %s", files[i], err.message);
         ck_assert_msg(result.same && result.tensor_count == 0 && result.scalar_count == 0, "%s", files[i]);
@@ -51,16 +51,19 @@ END_TEST
 START_TEST(changes)
 {
     const double wide[] = {1, 2, 3, 4};
-    const flat_tensor a[] = {FLAT("dtype", "F32", "4", four), FLAT("gone", "F32", "2", two), FLAT("shape", "F32", "4", four),
-                             FLAT("value", "F32", "4", four)};
-    const flat_tensor b[] = {FLAT("dtype", "F64", "4", wide), FLAT("new", "F32", "2", two), FLAT("shape", "F32", "2,2", four),
-                             FLAT("value", "F32", "4", other)};
+    const flat_tensor a[] = {FLAT("dtype", "F32", "4", four), FLAT("gone", "F32", "2", two),
+                             FLAT("shape", "F32", "4", four), FLAT("value", "F32", "4", four)};
+    const flat_tensor b[] = {FLAT("dtype", "F64", "4", wide), FLAT("new", "F32", "2", two),
+                             FLAT("shape", "F32", "2,2", four), FLAT("value", "F32", "4", other)};
     static const struct {
         const char *name;
         ckpt_diff_status status;
         unsigned what;
-    } want[] = {{"value", CKPT_DIFF_CHANGED, CKPT_DIFF_VALUE}, {"shape", CKPT_DIFF_CHANGED, CKPT_DIFF_SHAPE},
-                {"gone", CKPT_DIFF_REMOVED, 0}, {"dtype", CKPT_DIFF_CHANGED, CKPT_DIFF_DTYPE}, {"new", CKPT_DIFF_ADDED, 0}};
+    } want[] = {{"value", CKPT_DIFF_CHANGED, CKPT_DIFF_VALUE},
+                {"shape", CKPT_DIFF_CHANGED, CKPT_DIFF_SHAPE},
+                {"gone", CKPT_DIFF_REMOVED, 0},
+                {"dtype", CKPT_DIFF_CHANGED, CKPT_DIFF_DTYPE},
+                {"new", CKPT_DIFF_ADDED, 0}};
     write_pair(a, 4, b, 4);
     ck_assert_int_eq(compare(temporary("a"), temporary("b"), NULL), CKPT_OK);
     ck_assert(!result.same);
@@ -72,7 +75,8 @@ START_TEST(changes)
                 t = result.tensors[k];
         ck_assert_msg(t && t->status == want[i].status && t->what == want[i].what, "%s", want[i].name);
         if (strcmp(want[i].name, "value") == 0)
-            ck_assert(t->compared && t->elements == 4 && t->differing == 1 && t->max_abs == 0.5 && t->max_rel == 0.5 / 3.5);
+            ck_assert(t->compared && t->elements == 4 && t->differing == 1 && t->max_abs == 0.5 &&
+                      t->max_rel == 0.5 / 3.5);
         if (strcmp(want[i].name, "dtype") == 0)
             ck_assert(t->compared && t->differing == 0 && t->max_abs == 0);
     }
@@ -93,20 +97,20 @@ START_TEST(tolerances)
     static const struct {
         bool tolerant;
         double atol, rtol;
-        uint64_t differing;           /* of f */
-    } rows[] = {{false, 0, 0, 2}, {true, 0, 0, 1}, {true, 0.125, 0, 0}, {true, 0.124, 0, 1}, {true, 0, 0.1112, 0},
-                {true, 0, 0.1111, 1}, {true, 100, 100, 0}};
+        uint64_t differing; /* of f */
+    } rows[] = {{false, 0, 0, 2},     {true, 0, 0, 1},      {true, 0.125, 0, 0}, {true, 0.124, 0, 1},
+                {true, 0, 0.1112, 0}, {true, 0, 0.1111, 1}, {true, 100, 100, 0}};
     write_pair(a, 2, b, 2);
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        const ckpt_diff_options options = {.tolerant = rows[r].tolerant, .atol = rows[r].atol, .rtol = rows[r].rtol,
-                                           .keep_same = true};
+        const ckpt_diff_options options = {
+            .tolerant = rows[r].tolerant, .atol = rows[r].atol, .rtol = rows[r].rtol, .keep_same = true};
         ck_assert_int_eq(compare(temporary("a"), temporary("b"), &options), CKPT_OK);
         ck_assert_uint_eq(result.tensor_count, 2);
         size_t first = is(result.tensors[0]->name, "f") ? 0 : 1;
         const ckpt_diff_tensor *f = result.tensors[first], *n = result.tensors[1 - first];
         ck_assert_msg(f->differing == rows[r].differing, "row %zu: %d", r, (int)f->differing);
         ck_assert(f->nan_mismatch == 0 && f->max_abs == 0.125);
-        ck_assert(n->status == CKPT_DIFF_CHANGED && n->max_abs == 1);      /* integers stay exact */
+        ck_assert(n->status == CKPT_DIFF_CHANGED && n->max_abs == 1); /* integers stay exact */
         done();
     }
     const ckpt_diff_options wrong = {.tolerant = true, .atol = NAN};
@@ -120,8 +124,10 @@ START_TEST(numbers)
 {
     const int64_t x[] = {INT64_MAX, INT64_MIN}, y[] = {INT64_MAX - 1, INT64_MAX}, z[] = {INT64_MAX - 1, INT64_MIN};
     const double d[] = {9223372036854775807.0, 0}, p[] = {NAN, 1}, q[] = {1, NAN};
-    const flat_tensor a[] = {FLAT("i", "I64", "2", x), FLAT("m", "I64", "2", x), FLAT("n", "F64", "2", p), FLAT("z", "I64", "2", x)};
-    const flat_tensor b[] = {FLAT("i", "I64", "2", y), FLAT("m", "F64", "2", d), FLAT("n", "F64", "2", q), FLAT("z", "I64", "2", z)};
+    const flat_tensor a[] = {FLAT("i", "I64", "2", x), FLAT("m", "I64", "2", x), FLAT("n", "F64", "2", p),
+                             FLAT("z", "I64", "2", x)};
+    const flat_tensor b[] = {FLAT("i", "I64", "2", y), FLAT("m", "F64", "2", d), FLAT("n", "F64", "2", q),
+                             FLAT("z", "I64", "2", z)};
     write_pair(a, 4, b, 4);
     ck_assert_int_eq(compare(temporary("a"), temporary("b"), NULL), CKPT_OK);
     ck_assert_uint_eq(result.tensor_count, 4);
@@ -132,7 +138,8 @@ START_TEST(numbers)
         else if (is(t->name, "z"))
             ck_assert(t->differing == 1 && t->max_abs == 1);
         else if (is(t->name, "m"))
-            ck_assert(t->differing == 2 && t->max_abs == 0x1p63 && isinf(t->max_rel));     /* 2^63 is one more than the first */
+            ck_assert(t->differing == 2 && t->max_abs == 0x1p63 &&
+                      isinf(t->max_rel)); /* 2^63 is one more than the first */
         else
             ck_assert(t->differing == 2 && t->nan_mismatch == 2 && t->max_abs == 0);
     }
@@ -150,7 +157,7 @@ START_TEST(integers_against_floats)
         const flat_tensor a = {"t", "U64", "1", &u[i], sizeof u[i]}, b = {"t", "F64", "1", &f[i], sizeof f[i]};
         write_pair(&a, 1, &b, 1);
         ck_assert_int_eq(compare(temporary(i % 2 ? "b" : "a"), temporary(i % 2 ? "a" : "b"), NULL), CKPT_OK);
-        ck_assert_uint_eq(result.tensor_count, 1);       /* of other dtypes */
+        ck_assert_uint_eq(result.tensor_count, 1); /* of other dtypes */
         ck_assert_uint_eq(result.tensors[0]->differing, apart[i] > 0);
         ck_assert(result.tensors[0]->max_abs == apart[i]);
         done();
@@ -168,7 +175,8 @@ START_TEST(migrated)
         const char *a = turned ? temporary("native.safetensors") : fixture("plain.pt");
         const char *b = turned ? fixture("plain.pt") : temporary("native.safetensors");
         ck_assert_int_eq(compare(a, b, NULL), CKPT_OK);
-        ck_assert_msg(result.same, "%s", result.scalar_count ? result.scalars[0]->name.data : result.tensors[0]->name.data);
+        ck_assert_msg(result.same, "%s",
+                      result.scalar_count ? result.scalars[0]->name.data : result.tensors[0]->name.data);
         ck_assert_uint_eq(result.of_tensors.same, 27);
         ck_assert_uint_gt(result.of_tensors.by_canonical, 20);
         ck_assert_uint_gt(result.of_scalars.by_canonical, 5);
@@ -180,7 +188,7 @@ START_TEST(migrated)
     for (size_t i = 0; i < result.scalar_count; i++)
         if (is(result.scalars[i]->name, "optimizer.groups.0.fused")) {
             fused = result.scalars[i]->status == CKPT_DIFF_CHANGED && result.scalars[i]->match == CKPT_MATCH_CANONICAL;
-            ck_assert(result.scalars[i]->name_b.size > result.scalars[i]->name_a.size);      /* ...param_groups.0.fused */
+            ck_assert(result.scalars[i]->name_b.size > result.scalars[i]->name_a.size); /* ...param_groups.0.fused */
         }
     ck_assert(fused);
     done();
@@ -199,7 +207,8 @@ START_TEST(prefixes)
         ck_assert_uint_eq(ckpt_report_count_code(report, "matched-prefix"), 1);
         done();
     }
-    const flat_tensor many[] = {FLAT("weight", "F32", "4", four), FLAT("x", "F32", "2", two), FLAT("y", "F32", "2", two)};
+    const flat_tensor many[] = {FLAT("weight", "F32", "4", four), FLAT("x", "F32", "2", two),
+                                FLAT("y", "F32", "2", two)};
     const flat_tensor one[] = {FLAT("head.weight", "F32", "4", four)};
     write_pair(many, 3, one, 1);
     ck_assert_int_eq(compare(temporary("a"), temporary("b"), NULL), CKPT_OK);
@@ -241,17 +250,20 @@ static int stop(void *ctx, uint64_t at, uint64_t total)
 
 START_TEST(choice_and_end)
 {
-    const flat_tensor a[] = {FLAT("a", "F32", "4", four), FLAT("b", "F32", "2", two)}, b[] = {FLAT("a", "F32", "4", other)};
+    const flat_tensor a[] = {FLAT("a", "F32", "4", four), FLAT("b", "F32", "2", two)},
+                      b[] = {FLAT("a", "F32", "4", other)};
     int calls = 0;
     const ckpt_progress progress = {stop, &calls};
     write_pair(a, 2, b, 1);
     ck_assert_int_eq(compare(temporary("a"), temporary("b"), &(ckpt_diff_options){.wanted = only_b}), CKPT_OK);
     ck_assert(result.of_tensors.removed == 1 && result.of_tensors.changed == 0 && result.tensor_count == 1);
     done();
-    ck_assert_int_eq(compare(fixture("plain.pt"), fixture("values.pt"), &(ckpt_diff_options){.wanted = only_b}), CKPT_OK);
+    ck_assert_int_eq(compare(fixture("plain.pt"), fixture("values.pt"), &(ckpt_diff_options){.wanted = only_b}),
+                     CKPT_OK);
     ck_assert(result.same && result.scalar_count == 0 && result.of_scalars.removed == 0);
     done();
-    ck_assert_int_eq(compare(temporary("a"), temporary("b"), &(ckpt_diff_options){.progress = progress}), CKPT_E_CANCELLED);
+    ck_assert_int_eq(compare(temporary("a"), temporary("b"), &(ckpt_diff_options){.progress = progress}),
+                     CKPT_E_CANCELLED);
     ck_assert(calls == 1 && result.tensor_count == 0 && !result.owned);
     done();
     ck_assert_int_eq(ckpt_diff(NULL, NULL, NULL, &result, NULL, &err), CKPT_E_ARGUMENT);

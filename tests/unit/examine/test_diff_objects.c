@@ -60,7 +60,7 @@ END_TEST
 static void write_quantized(const char *name, double scale)
 {
     torch_file *t = begin_torch();
-    t->numel[t->count++] = 1;         /* four bytes */
+    t->numel[t->count++] = 1; /* four bytes */
     PUT(&t->pickle, "}");
     put_str(&t->pickle, "w");
     PUT(&t->pickle, "ctorch._utils\n_rebuild_qtensor\n((");

@@ -41,8 +41,8 @@ static ckpt_reader *look(const flat_tensor *tensors, size_t count, seen *s)
 START_TEST(floats)
 {
     const float f[] = {1, -3, 0, -0.0f, 5, NAN, INFINITY, -INFINITY, -INFINITY, 2};
-    const uint16_t b[] = {0x3f80, 0xc000, 0x7fc0, 0x7f80};      /* 1, -2, NaN, inf */
-    const uint16_t h[] = {0x3c00, 0x0001, 0x7bff};              /* 1, 2^-24, 65504 */
+    const uint16_t b[] = {0x3f80, 0xc000, 0x7fc0, 0x7f80}; /* 1, -2, NaN, inf */
+    const uint16_t h[] = {0x3c00, 0x0001, 0x7bff};         /* 1, 2^-24, 65504 */
     const float nothing[] = {NAN, INFINITY};
     const flat_tensor tensors[] = {FLAT("f", "F32", "10", f), FLAT("b", "BF16", "4", b), FLAT("h", "F16", "3", h),
                                    FLAT("nothing", "F32", "2", nothing)};
@@ -64,7 +64,8 @@ START_TEST(floats)
     x = of(reader, &s, "b");
     ck_assert(x->min == -2 && x->max == 1 && x->nan == 1 && x->inf_pos == 1 && x->absmax == 2);
     x = of(reader, &s, "h");
-    ck_assert(x->min == 0x1p-24 && x->max == 65504 && x->octave_first == -24 && x->octave_count == 40 && x->octaves[24] == 1);
+    ck_assert(x->min == 0x1p-24 && x->max == 65504 && x->octave_first == -24 && x->octave_count == 40 &&
+              x->octaves[24] == 1);
     x = of(reader, &s, "nothing");
     ck_assert(x->finite == 0 && x->nan == 1 && x->inf_pos == 1 && !x->has_histogram && x->min == 0);
     ckpt_reader_close(reader);
@@ -83,10 +84,10 @@ START_TEST(integers)
     ckpt_reader *reader = look(tensors, 4, &s);
     const ckpt_tensor_stats *x = of(reader, &s, "i");
     ck_assert(x->kind == CKPT_STATS_INT && x->int_min == INT64_MIN && x->int_max == INT64_MAX && x->zero == 1);
-    ck_assert_double_eq_tol(x->mean, -1.0 / 3, 1e-15);           /* the sum is exact: -1 */
+    ck_assert_double_eq_tol(x->mean, -1.0 / 3, 1e-15); /* the sum is exact: -1 */
     x = of(reader, &s, "u");
     ck_assert(x->kind == CKPT_STATS_UINT && x->uint_min == UINT64_MAX - 4 && x->uint_max == UINT64_MAX);
-    ck_assert_double_eq_tol(x->std, sqrt(8.0 / 3), 1e-15);       /* doubles cannot tell these three apart */
+    ck_assert_double_eq_tol(x->std, sqrt(8.0 / 3), 1e-15); /* doubles cannot tell these three apart */
     x = of(reader, &s, "c");
     ck_assert(x->int_min == -128 && x->int_max == 127 && x->mean == 0 && x->zero == 1);
     x = of(reader, &s, "b");
@@ -98,7 +99,7 @@ END_TEST
 START_TEST(complex_and_packed)
 {
     const float c[] = {3, 4, NAN, INFINITY, 1, -INFINITY, 0, 0};
-    const unsigned char packed[] = {0x21, 0xf8, 0x07};           /* 0.5 1 -0 -6 6 0: the low half first */
+    const unsigned char packed[] = {0x21, 0xf8, 0x07}; /* 0.5 1 -0 -6 6 0: the low half first */
     const flat_tensor tensors[] = {FLAT("c", "C64", "4", c), FLAT("p", "F4", "6", packed)};
     seen s;
     ckpt_reader *reader = look(tensors, 2, &s);
@@ -117,7 +118,8 @@ END_TEST
 START_TEST(order_and_choice)
 {
     const float one[] = {1}, two[] = {2}, three[] = {3};
-    const flat_tensor tensors[] = {FLAT("a", "F32", "1", one), FLAT("b", "F32", "1", two), FLAT("c", "F32", "1", three)};
+    const flat_tensor tensors[] = {FLAT("a", "F32", "1", one), FLAT("b", "F32", "1", two),
+                                   FLAT("c", "F32", "1", three)};
     seen s;
     ckpt_reader *reader = look(tensors, 3, &s);
     size_t a, c;
@@ -171,7 +173,7 @@ START_TEST(stable)
         add_in_blocks(&m, x, N);
         ck_assert_uint_eq(m.finite, N);
         ck_assert_double_eq_tol(ckpt__moments_mean(&m) - bases[k], mean, fabs(bases[k]) * 0x1p-50 + 1e-15);
-        ck_assert_double_eq_tol(m.mean.high - bases[k] + m.mean.low, mean, 1e-12);     /* below what a double holds, too */
+        ck_assert_double_eq_tol(m.mean.high - bases[k] + m.mean.low, mean, 1e-12); /* below what a double holds, too */
         ck_assert_double_eq_tol(ckpt__moments_std(&m) / std, 1, 1e-13);
     }
 }
@@ -182,7 +184,7 @@ static double moments_of(const double *x, size_t n, double *std)
     ckpt__moments m;
     memset(&m, 0, sizeof m);
     for (size_t i = 0; i < n; i++) {
-        double one = x[i];            /* a block each */
+        double one = x[i]; /* a block each */
         ckpt__moments_add(&m, &one, 1);
     }
     *std = ckpt__moments_std(&m);
@@ -195,14 +197,15 @@ START_TEST(large_and_small)
     const double sizes[] = {1e300, 1e-300, 0x1p-1070, 1e200, 1e-200, 1};
     double std;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        double of = sizes[k], pair[] = {of, 3 * of}, zeros[] = {0, 0, 4 * of, 4 * of}, near[] = {of, of * (1 + 0x1p-20)};
+        double of = sizes[k], pair[] = {of, 3 * of}, zeros[] = {0, 0, 4 * of, 4 * of},
+               near[] = {of, of * (1 + 0x1p-20)};
         ckpt__moments m;
         ck_assert_double_eq_tol(moments_of(pair, 2, &std) / of, 2, 1e-15);
         ck_assert_double_eq_tol(std / of, 1, 1e-15);
         ck_assert_double_eq_tol(moments_of(zeros, 4, &std) / of, 2, 1e-15);
         ck_assert_double_eq_tol(std / of, 2, 1e-15);
         moments_of(near, 2, &std);
-        if (near[1] > near[0])        /* of 0x1p-1070 they are one */
+        if (near[1] > near[0]) /* of 0x1p-1070 they are one */
             ck_assert_double_eq_tol(std / (near[1] / 2 - near[0] / 2), 1, 1e-13);
         memset(&m, 0, sizeof m);
         ckpt__moments_add(&m, pair, 2);
@@ -215,7 +218,7 @@ START_TEST(large_and_small)
         ck_assert_double_eq_tol(moments_of(mixed[k], 3, &std) / means[k], 1, 1e-15);
         ck_assert_double_eq_tol(std / 1e300, sqrt(k < 2 ? 2.0 / 9 : 2.0 / 3), 1e-15);
     }
-    const double units[] = {0x1p398, 0x1p-402};      /* 1, 2, 8 of these lie on both sides of where squares are safe */
+    const double units[] = {0x1p398, 0x1p-402}; /* 1, 2, 8 of these lie on both sides of where squares are safe */
     for (size_t k = 0; k < 2; k++) {
         const double three[] = {units[k], 2 * units[k], 8 * units[k]};
         ck_assert_double_eq_tol(moments_of(three, 3, &std) / units[k], 11.0 / 3, 1e-15);
@@ -257,8 +260,8 @@ START_TEST(bins)
     ck_assert(out.has_histogram && out.bins[0] == 2 && out.bins[1] == 1);
     ck_assert(out.bins[15] == 1 && out.bins[16] == 1 && out.bins[31] == 2);
     ck_assert_int_eq(out.octave_first, 5 - CKPT_STATS_OCTAVES + 1);
-    ck_assert(out.octaves[0] == 1 && out.octaves[CKPT_STATS_OCTAVES - 1] == 1);     /* the subnormal; 32 */
-    const double ends[] = {-DBL_MAX, DBL_MAX, 0};               /* their distance is no double */
+    ck_assert(out.octaves[0] == 1 && out.octaves[CKPT_STATS_OCTAVES - 1] == 1); /* the subnormal; 32 */
+    const double ends[] = {-DBL_MAX, DBL_MAX, 0};                               /* their distance is no double */
     ckpt__bins_init(&b, -DBL_MAX, DBL_MAX);
     ckpt__bins_add(&b, ends, 3);
     ck_assert(b.counts[0] == 1 && b.counts[31] == 1 && b.counts[16] == 1);

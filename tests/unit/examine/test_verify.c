@@ -36,7 +36,8 @@ START_TEST(intact)
         ck_assert_uint_eq(r.tensors, files[i].tensors);
         ck_assert_uint_eq(r.bytes, files[i].bytes);
         ck_assert_uint_eq(r.unprotected_bytes, files[i].integrity == CKPT_INTEGRITY_NONE ? files[i].bytes : 0);
-        ck_assert_uint_eq(ckpt_report_count_code(report, "no-integrity-data"), files[i].integrity == CKPT_INTEGRITY_NONE);
+        ck_assert_uint_eq(ckpt_report_count_code(report, "no-integrity-data"),
+                          files[i].integrity == CKPT_INTEGRITY_NONE);
         ckpt_report_free(report);
     }
 }
@@ -52,7 +53,8 @@ START_TEST(native_every_byte)
     for (size_t at = 0; at < size; at++) {
         data[at] = (char)(data[at] ^ (1 << (at % 8)));
         write_all(temporary("flipped"), data, size);
-        ck_assert_msg(verify(temporary("flipped"), &r, NULL) != CKPT_OK, "a flipped bit in byte %zu of %zu was not found", at, size);
+        ck_assert_msg(verify(temporary("flipped"), &r, NULL) != CKPT_OK,
+                      "a flipped bit in byte %zu of %zu was not found", at, size);
         data[at] = (char)(data[at] ^ (1 << (at % 8)));
     }
     free(data);
@@ -133,7 +135,8 @@ START_TEST(cancelled)
 {
     int calls = 0;
     ckpt_progress progress = {cancel, &calls};
-    ck_assert_int_eq(ckpt_verify(fixture("plain.pt"), &(ckpt_verify_options){ .progress = progress }, NULL, NULL, &err), CKPT_E_CANCELLED);
+    ck_assert_int_eq(ckpt_verify(fixture("plain.pt"), &(ckpt_verify_options){.progress = progress}, NULL, NULL, &err),
+                     CKPT_E_CANCELLED);
     ck_assert_int_eq(calls, 3);
 }
 END_TEST
@@ -182,7 +185,7 @@ START_TEST(step_directory)
         size_t size;
         snprintf(file, sizeof file, "%s/%s", step, names[i]);
         char *data = read_all(file, &size);
-        for (size_t at = 0; at < size; at += 97) {      /* prime: meets header, padding and payload */
+        for (size_t at = 0; at < size; at += 97) { /* prime: meets header, padding and payload */
             data[at] ^= 4;
             write_all(file, data, size);
             ck_assert_msg(verify(step, &r, report) == CKPT_ANSWER_NO, "%s: a flipped bit in byte %zu", names[i], at);

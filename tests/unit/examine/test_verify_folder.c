@@ -3,7 +3,7 @@
 #include <ckpt/ckpt.h>
 #include "../folder_files.h"
 
-static const flat weights[] = { { "w", 2, { 4, 3 } }, { "b", 1, { 4 } } };
+static const flat weights[] = {{"w", 2, {4, 3}}, {"b", 1, {4}}};
 
 static ckpt_report *report;
 static ckpt_verify_result result;
@@ -11,7 +11,8 @@ static ckpt_error err;
 
 static ckpt_status verify(const char *const *paths, size_t n)
 {
-    ckpt_status status = ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = n - 1 }, &result, report, &err);
+    ckpt_status status =
+        ckpt_verify(paths[0], &(ckpt_verify_options){.also = paths + 1, .also_count = n - 1}, &result, report, &err);
     ck_assert(status != CKPT_OK || result.ok);
     return status;
 }
@@ -187,7 +188,7 @@ END_TEST
 
 static void make_shards(void)
 {
-    static const flat one[] = { { "a", 1, { 4 } } }, two[] = { { "b", 1, { 5 } } }, three[] = { { "c", 1, { 6 } } };
+    static const flat one[] = {{"a", 1, {4}}}, two[] = {{"b", 1, {5}}}, three[] = {{"c", 1, {6}}};
     write_safetensors(at("model-00001-of-00003.safetensors"), one, 1, 1);
     write_safetensors(at("model-00002-of-00003.safetensors"), two, 1, 2);
     write_safetensors(at("model-00003-of-00003.safetensors"), three, 1, 3);
@@ -216,7 +217,7 @@ END_TEST
 
 START_TEST(shards_of_two_saves)
 {
-    static const flat other[] = { { "z", 1, { 5 } } };
+    static const flat other[] = {{"z", 1, {5}}};
     make_shards();
     write_safetensors(at("model-00002-of-00003.safetensors"), other, 1, 2);
     ck_assert_int_eq(verify_here(), CKPT_ANSWER_NO);
@@ -260,7 +261,7 @@ END_TEST
 START_TEST(several_directories)
 {
     char first[400], second[400];
-    const char *const paths[] = { first, second };
+    const char *const paths[] = {first, second};
     make_directory("one");
     make_directory("two");
     strcpy(first, at("one"));
@@ -296,7 +297,7 @@ END_TEST
 static void save_step(void)
 {
     static float w[64], m[64];
-    int64_t shape[] = { 8, 8 };
+    int64_t shape[] = {8, 8};
     ckpt_state *state = ckpt_state_new();
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     ckpt_save_options options = CKPT_SAVE_OPTIONS_INIT;

@@ -72,8 +72,8 @@ static ckpt_status read_bytes(const void *data, size_t n, const char *forced, ck
 
 /* What the engine does, in memory: segments in order, a checksum of each payload, finish. payloads[i] is tensor i's
  * data in C order, storages[i] storage i's. */
-static ckpt_status apply_recipe(ckpt__recipe *r, const void *const *payloads, const void *const *storages, ckpt__buf *out,
-                                ckpt_error *err)
+static ckpt_status apply_recipe(ckpt__recipe *r, const void *const *payloads, const void *const *storages,
+                                ckpt__buf *out, ckpt_error *err)
 {
     uint32_t *crcs = calloc(r->count + 1, sizeof *crcs);
     for (size_t i = 0; i < r->count; i++) {

@@ -22,8 +22,8 @@ typedef struct old_view { /* key NULL: None */
 } old_view;
 
 /* ('storage', class, key, location, numel, view) */
-static inline void put_old_storage(bytes *b, const char *class_name, const char *key, const char *location, int64_t numel,
-                                   old_view v)
+static inline void put_old_storage(bytes *b, const char *class_name, const char *key, const char *location,
+                                   int64_t numel, old_view v)
 {
     PUT(b, "(");
     put_str(b, "storage");

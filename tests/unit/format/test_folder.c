@@ -11,7 +11,7 @@
 static ckpt_error err;
 static ckpt_reader *reader;
 
-static const flat weights[] = { { "a.weight", 2, { 2, 3 } }, { "a.bias", 1, { 3, 0 } } };
+static const flat weights[] = {{"a.weight", 2, {2, 3}}, {"a.bias", 1, {3, 0}}};
 
 static void setup(void)
 {
@@ -28,7 +28,7 @@ static void teardown(void)
 
 static ckpt_status open_paths(const char *const *paths, size_t count, bool salvage)
 {
-    ckpt_reader_options options = { .also = paths + 1, .also_count = count - 1, .salvage = salvage };
+    ckpt_reader_options options = {.also = paths + 1, .also_count = count - 1, .salvage = salvage};
     ckpt_reader_close(reader);
     memset(&err, 0, sizeof err);
     return ckpt_reader_open(paths[0], &options, &reader, &err);
@@ -214,27 +214,33 @@ START_TEST(other_layouts_are_refused_by_name)
         bool folder;
         const char *words;
     } cases[] = {
-        { "pytorch_model_fsdp_0", true, "HF Trainer with FSDP" }, { "optimizer_0", true, "optimizer_N/" },
-        { "global_step10", true, "HF Trainer with DeepSpeed" },
-        { "__0_0.distcp", false, "DCP" },               { ".metadata", false, "dcp_to_torch" },
-        { "__1.metadata", false, "a list for each rank" },
-        { "latest_checkpointed_iteration.txt", false, "Megatron" },
-        { "pytorch_model_fsdp_rank0.bin", false, "local state" },
-        { "pytorch_model_fsdp_0_rank1.bin", false, "a file for each rank" },
-        { "model_world_size_2_rank_1.pt", false, "verl" },
-        { "shard-00001-model-00001-of-00001.safetensors", false, "HuggingFaceStorageReader" },
-        { "latest_universal", false, "load_universal" },
-        { "zero_pp_rank_0_mp_rank_00_model_states.pt", false, "DeepSpeed" },
-        { "mp_rank_01", true, "Megatron" },
+        {"pytorch_model_fsdp_0", true, "HF Trainer with FSDP"},
+        {"optimizer_0", true, "optimizer_N/"},
+        {"global_step10", true, "HF Trainer with DeepSpeed"},
+        {"__0_0.distcp", false, "DCP"},
+        {".metadata", false, "dcp_to_torch"},
+        {"__1.metadata", false, "a list for each rank"},
+        {"latest_checkpointed_iteration.txt", false, "Megatron"},
+        {"pytorch_model_fsdp_rank0.bin", false, "local state"},
+        {"pytorch_model_fsdp_0_rank1.bin", false, "a file for each rank"},
+        {"model_world_size_2_rank_1.pt", false, "verl"},
+        {"shard-00001-model-00001-of-00001.safetensors", false, "HuggingFaceStorageReader"},
+        {"latest_universal", false, "load_universal"},
+        {"zero_pp_rank_0_mp_rank_00_model_states.pt", false, "DeepSpeed"},
+        {"mp_rank_01", true, "Megatron"},
     };
     static const struct {
         const char *name;
         bool folder;
     } neighbours[] = {
-        { "zero_to_fp32.py", false },      /* it lies beside a model on the hub, too */
-        { "global_step_10", true },        { "mp_rank_", true },
-        { "optimizer_a", true },           { "model_world_size_2_rank_.pt", false },
-        { "shard-1-model-1.safetensors", false }, { "__x.metadata", false }, { "common.pt", false },
+        {"zero_to_fp32.py", false}, /* it lies beside a model on the hub, too */
+        {"global_step_10", true},
+        {"mp_rank_", true},
+        {"optimizer_a", true},
+        {"model_world_size_2_rank_.pt", false},
+        {"shard-1-model-1.safetensors", false},
+        {"__x.metadata", false},
+        {"common.pt", false},
     };
     make_trainer("c", 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -306,7 +312,7 @@ START_TEST(a_directory_of_checkpoints_is_none)
     fails(at("run"), CKPT_E_FORMAT, "checkpoint-5");
     make_directory("run/checkpoint-10");
     fails(at("run"), CKPT_E_FORMAT, "several checkpoints, such as checkpoint-10 and checkpoint-5");
-    make_directory("all");               /* a user's checkpoints, an adapter among them: it is not what they are of */
+    make_directory("all"); /* a user's checkpoints, an adapter among them: it is not what they are of */
     make_directory("all/lora");
     write_safetensors(at("all/lora/adapter_model.safetensors"), weights, 2, 0);
     write_text(at("all/lora/adapter_config.json"), "{\"r\": 4}");
@@ -353,7 +359,7 @@ END_TEST
 
 static void together(ckpt_status want, const char *words, size_t count, const char *a, const char *b, const char *c)
 {
-    const char *paths[3] = { a, b, c };
+    const char *paths[3] = {a, b, c};
     ckpt_status status = open_paths(paths, count, false);
     ck_assert_msg(status == want, "%s: %s", err.object, err.message);
     ck_assert_msg(!words || strstr(err.message, words), "no '%s' in: %s", words ? words : "", err.message);
@@ -374,8 +380,9 @@ START_TEST(ranks_on_disks_of_their_own)
     ck_assert_ptr_nonnull(strstr(err.message, at("r0")));
     ck_assert_ptr_nonnull(strstr(err.message, at("r2")));
     together(CKPT_E_ARGUMENT, "given twice", 2, at("r0"), at("r0/../r0"), NULL);
-    const char *paths[2] = { at("r0"), at("r1") };
-    ck_assert_int_eq(ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = 1 }, NULL, NULL, &err), CKPT_OK);
+    const char *paths[2] = {at("r0"), at("r1")};
+    ck_assert_int_eq(
+        ckpt_verify(paths[0], &(ckpt_verify_options){.also = paths + 1, .also_count = 1}, NULL, NULL, &err), CKPT_OK);
     opens(at("r2"), "accelerate");
     ck_assert_uint_eq(findings("rank-missing"), 1);
 }
@@ -444,7 +451,8 @@ START_TEST(every_format_has_its_facts)
         ck_assert_int_ne(f->family, CKPT__FAMILY_NONE);
         ck_assert_int_eq(f->family == CKPT__FAMILY_FOLDER, several);
         ck_assert_int_eq(ckpt__in_files(x), !native);
-        ck_assert(f->canonical == native && f->bound == native && f->has_manifest == native && f->keeps_torch == native);
+        ck_assert(f->canonical == native && f->bound == native && f->has_manifest == native &&
+                  f->keeps_torch == native);
         ck_assert(!several || f->loose_files != f->of_one_model);
         ck_assert(!f->rewritten_as || (!f->write && f->rewritten_as->write && f->rewritten_as->family == f->family));
         x->kind = "file";

@@ -4,7 +4,7 @@
 #include "../runner.h"
 #include "../scratch.h"
 
-static const char *root;          /* of the fixtures, absolute */
+static const char *root; /* of the fixtures, absolute */
 
 static void set_up(void)
 {
@@ -90,7 +90,7 @@ START_TEST(files_restore_bit_for_bit)
 {
     restore_as(fixture("file.safetensors"), FROZEN_FILE_SEED, FROZEN_FILE_SEED);
     restore_as(fixture("directory"), FROZEN_FILE_SEED, FROZEN_FILE_SEED);
-    restore_as(fixture("devices.safetensors"), FROZEN_FILE_SEED, FROZEN_FILE_SEED);      /* onto the host */
+    restore_as(fixture("devices.safetensors"), FROZEN_FILE_SEED, FROZEN_FILE_SEED); /* onto the host */
 }
 END_TEST
 

@@ -7,8 +7,8 @@
 static ckpt_error err;
 static ckpt_reader *reader;
 
-static const flat one[] = { { "h.0.weight", 2, { 2, 3 } }, { "h.0.bias", 1, { 3, 0 } } };
-static const flat two[] = { { "h.1.weight", 2, { 2, 3 } }, { "head", 1, { 2, 0 } } };
+static const flat one[] = {{"h.0.weight", 2, {2, 3}}, {"h.0.bias", 1, {3, 0}}};
+static const flat two[] = {{"h.1.weight", 2, {2, 3}}, {"head", 1, {2, 0}}};
 #define ONE "model-00001-of-00002.safetensors"
 #define TWO "model-00002-of-00002.safetensors"
 #define MAP_ONE "\"h.0.bias\":\"" ONE "\",\"h.0.weight\":\"" ONE "\""
@@ -117,7 +117,7 @@ END_TEST
 /* An index lists names sorted; the model's order is that of the shards. */
 START_TEST(shards_go_by_their_names)
 {
-    static const flat first = { "z.weight", 2, { 2, 2 } }, second = { "a.weight", 2, { 2, 2 } };
+    static const flat first = {"z.weight", 2, {2, 2}}, second = {"a.weight", 2, {2, 2}};
     make_directory("torch");
     write_torch_flat(at("torch/pytorch_model-00001-of-00002.bin"), &first, 1, 0);
     write_torch_flat(at("torch/pytorch_model-00002-of-00002.bin"), &second, 1, 0);
@@ -136,7 +136,7 @@ START_TEST(shards_on_two_disks)
     ck_assert_int_eq(rename(at(TWO), at("other/" TWO)), 0);
     fails(CKPT_E_DAMAGED, TWO);
     other = at("other");
-    ckpt_reader_options one_of = { .also = &other, .also_count = 1 };
+    ckpt_reader_options one_of = {.also = &other, .also_count = 1};
     ck_assert_msg(open_with(folder, &one_of) == CKPT_OK, "%s", err.message);
     expect_values("h.0.bias", ONE, 6);
     expect_values("head", TWO, 56);
@@ -158,7 +158,7 @@ END_TEST
 START_TEST(a_missing_shard_is_named)
 {
     ckpt_report *report = ckpt_report_new();
-    ckpt_reader_options salvage = { .salvage = true };
+    ckpt_reader_options salvage = {.salvage = true};
     unlink(at(TWO));
     fails(CKPT_E_DAMAGED, TWO);
     ck_assert_ptr_nonnull(strstr(err.message, "2 of the 4 tensors"));
@@ -177,8 +177,8 @@ END_TEST
 
 START_TEST(shards_of_two_saves_do_not_mix)
 {
-    static const flat more[] = { { "h.1.weight", 2, { 2, 3 } }, { "head", 1, { 2, 0 } }, { "tail", 1, { 2, 0 } } };
-    static const flat other[] = { { "h.1.weight", 2, { 2, 3 } }, { "head", 1, { 2, 0 } }, { "h.0.bias", 1, { 3, 0 } } };
+    static const flat more[] = {{"h.1.weight", 2, {2, 3}}, {"head", 1, {2, 0}}, {"tail", 1, {2, 0}}};
+    static const flat other[] = {{"h.1.weight", 2, {2, 3}}, {"head", 1, {2, 0}}, {"h.0.bias", 1, {3, 0}}};
     write_safetensors(at(TWO), more, 3, 0);
     fails(CKPT_E_FORMAT, "'tail', which the weight_map does not name");
     write_safetensors(at(TWO), other, 3, 0);
@@ -302,7 +302,7 @@ START_TEST(an_index_that_is_not_needed_must_be_one)
     fails(CKPT_E_FORMAT, "expected an object");
     write_index("{\"weight_map\":{\"a\":\"/etc/passwd\"}}");
     fails(CKPT_E_FORMAT, "shards lie in the directory of the index file");
-    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    ckpt_reader_options salvage = {.struct_size = sizeof salvage, .salvage = true};
     ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
     expect_values("h.0.weight", "model.safetensors", 7);
     ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), "member-damaged"), 1);
@@ -311,7 +311,7 @@ END_TEST
 
 START_TEST(salvage_reads_shards_without_their_broken_index)
 {
-    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    ckpt_reader_options salvage = {.struct_size = sizeof salvage, .salvage = true};
     write_index("{\"weight_map\":[]}");
     fails(CKPT_E_FORMAT, "expected an object");
     ck_assert_msg(open_with(folder, &salvage) == CKPT_OK, "%s", err.message);
@@ -326,10 +326,12 @@ END_TEST
 START_TEST(salvage_takes_what_the_index_is_wrong_about)
 {
     static const char *const orders[] = {
-        "{\"weight_map\":{\"gone\":\"" ONE "\",\"h.0.weight\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"head\":\"" ONE "\"}}",
-        "{\"weight_map\":{\"head\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"h.0.weight\":\"" ONE "\",\"gone\":\"" ONE "\"}}",
+        "{\"weight_map\":{\"gone\":\"" ONE "\",\"h.0.weight\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"head\":\"" ONE
+        "\"}}",
+        "{\"weight_map\":{\"head\":\"" ONE "\",\"h.1.weight\":\"" TWO "\",\"h.0.weight\":\"" ONE "\",\"gone\":\"" ONE
+        "\"}}",
     };
-    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    ckpt_reader_options salvage = {.struct_size = sizeof salvage, .salvage = true};
     for (size_t i = 0; i < 2; i++) {
         write_index(orders[i]);
         ck_assert_int_lt(open_with(folder, NULL), 0);
@@ -348,9 +350,9 @@ END_TEST
 /* One shard has another one's place, of an older save: none of its tensors may be taken for those of now. */
 START_TEST(salvage_takes_no_tensor_of_an_older_shard)
 {
-    static const char *const maps[] = { "{\"weight_map\":{" MAP "}}",
-                                        "{\"weight_map\":{\"head\":\"" TWO "\"," MAP_ONE ",\"h.1.weight\":\"" TWO "\"}}" };
-    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    static const char *const maps[] = {"{\"weight_map\":{" MAP "}}", "{\"weight_map\":{\"head\":\"" TWO "\"," MAP_ONE
+                                                                     ",\"h.1.weight\":\"" TWO "\"}}"};
+    ckpt_reader_options salvage = {.struct_size = sizeof salvage, .salvage = true};
     for (size_t i = 0; i < 4; i++) {
         write_index(maps[i % 2]);
         write_safetensors(at(ONE), i < 2 ? one : two, 2, i < 2 ? 0 : 20);
@@ -370,12 +372,12 @@ END_TEST
  * and its own. */
 START_TEST(salvage_leaves_out_a_shard_of_which_nothing_is_known)
 {
-    static const char *const maps[] = { MAP, "\"head\":\"" TWO "\",\"h.1.weight\":\"" TWO "\",\"h.0.weight\":\"" ONE
-                                        "\",\"h.0.bias\":\"" ONE "\"" };
-    static const off_t sizes[] = { 20, 0 };
-    ckpt_reader_options salvage = { .struct_size = sizeof salvage, .salvage = true };
+    static const char *const maps[] = {MAP, "\"head\":\"" TWO "\",\"h.1.weight\":\"" TWO "\",\"h.0.weight\":\"" ONE
+                                            "\",\"h.0.bias\":\"" ONE "\""};
+    static const off_t sizes[] = {20, 0};
+    ckpt_reader_options salvage = {.struct_size = sizeof salvage, .salvage = true};
     for (size_t i = 0; i < 4; i++) {
-        ckpt__buf index = { 0 };
+        ckpt__buf index = {0};
         ckpt__buf_printf(&index, "{\"weight_map\":{%s}}", maps[i / 2]);
         write_index(index.data);
         ckpt__buf_free(&index);
@@ -402,7 +404,7 @@ START_TEST(shards_share_what_they_keep)
     static const char name[] = "model-0000%d-of-00004.safetensors";
     static char names[TENSORS][80];
     flat tensors[TENSORS / SHARDS];
-    ckpt__buf index = { 0 };
+    ckpt__buf index = {0};
     char file[64];
     remove(at(ONE));
     remove(at(TWO));
@@ -411,7 +413,7 @@ START_TEST(shards_share_what_they_keep)
         for (int i = 0; i < TENSORS / SHARDS; i++) {
             char *own = names[s * (TENSORS / SHARDS) + i];
             snprintf(own, sizeof names[0], "model.layers.%d.mlp.experts.%03d.down_proj.weight", s, i);
-            tensors[i] = (flat){ own, 2, { 1, 1 } };
+            tensors[i] = (flat){own, 2, {1, 1}};
             ckpt__buf_printf(&index, "%s\"%s\":\"%s\"", index.size ? "," : "{\"weight_map\":{", own, file);
         }
         write_safetensors(at("%s", file), tensors, TENSORS / SHARDS, 0);
@@ -429,7 +431,8 @@ START_TEST(shards_share_what_they_keep)
         ck_assert_ptr_null(x->absorbed[i]->storages);
     }
     /* its name, its key and its value in the dict of the model, shape, strides and piece: no more than this of each */
-    ck_assert_uint_le(ckpt__arena_used(x->arena), TENSORS * (64 + 2 * sizeof(ckpt_value) + 32 + sizeof(ckpt__piece) + 40));
+    ck_assert_uint_le(ckpt__arena_used(x->arena),
+                      TENSORS * (64 + 2 * sizeof(ckpt_value) + 32 + sizeof(ckpt__piece) + 40));
     const ckpt_value *model = ckpt_value_get(ckpt_reader_root(reader), "model.safetensors.index.json");
     for (size_t i = 0; i < TENSORS; i++) {
         ck_assert_str_eq(model->entries[i].key->text.data, names[i]);

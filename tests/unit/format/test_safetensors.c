@@ -26,15 +26,19 @@ static ckpt_status read_header(const char *header, size_t spaces, size_t n, ckpt
     return status;
 }
 
-#define T(name, dtype, shape, offsets) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define T(name, dtype, shape, offsets)                                                                                 \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
 START_TEST(reads)
 {
     ckpt__index *x;
     ckpt_error err = CKPT_ERROR_INIT;
-    ck_assert_int_eq(read_header("{\"__metadata__\":{\"format\":\"pt\",\"\":\"e\"}," T("b", "F32", "[2,3]", "[0,24]") ","
-                                 T("a", "F4", "[3,2]", "[24,27]") "," T("s", "I64", "[]", "[27,35]") ","
-                                 T("z", "F16", "[0,5]", "[24,24]") "}", 5, 35, &x, &err), CKPT_OK);
+    ck_assert_int_eq(
+        read_header("{\"__metadata__\":{\"format\":\"pt\",\"\":\"e\"}," T("b", "F32", "[2,3]", "[0,24]") "," T(
+                        "a", "F4", "[3,2]", "[24,27]") "," T("s", "I64", "[]", "[27,35]") "," T("z", "F16", "[0,5]",
+                                                                                                "[24,24]") "}",
+                    5, 35, &x, &err),
+        CKPT_OK);
     ck_assert_str_eq(x->format, "safetensors");
     ck_assert_uint_eq(x->tensor_count, 4);
     const ckpt__tensor *b = tensor_named(x, "b"), *z = tensor_named(x, "z"), *s = tensor_named(x, "s");
@@ -48,7 +52,7 @@ START_TEST(reads)
     const ckpt_value *m = ckpt_value_get(x->root, "__metadata__");
     ck_assert(m && m->entry_count == 2 && ckpt__str_is(ckpt_value_get(m, "format")->text, "pt"));
     ckpt__index_free(x);
-    ck_assert_int_eq(read_header("{}", 0, 0, &x, &err), CKPT_OK);        /* nothing at all is legal */
+    ck_assert_int_eq(read_header("{}", 0, 0, &x, &err), CKPT_OK); /* nothing at all is legal */
     ck_assert(x->tensor_count == 0 && !x->root);
     ckpt__index_free(x);
 }
@@ -58,53 +62,65 @@ START_TEST(sorts_by_offset)
 {
     ckpt__index *x;
     ckpt_error err = CKPT_ERROR_INIT;
-    ck_assert_int_eq(read_header("{" T("late", "U8", "[3]", "[5,8]") "," T("early", "U8", "[5]", "[0,5]") "}", 0, 8, &x, &err), CKPT_OK);
+    ck_assert_int_eq(
+        read_header("{" T("late", "U8", "[3]", "[5,8]") "," T("early", "U8", "[5]", "[0,5]") "}", 0, 8, &x, &err),
+        CKPT_OK);
     ck_assert(ckpt__str_is(x->tensors[0].info.name, "early") && ckpt__str_is(x->tensors[1].info.name, "late"));
-    ck_assert_uint_eq(x->storages[x->tensors[1].pieces[0].storage].extent.offset - x->storages[x->tensors[0].pieces[0].storage].extent.offset, 5);
+    ck_assert_uint_eq(x->storages[x->tensors[1].pieces[0].storage].extent.offset -
+                          x->storages[x->tensors[0].pieces[0].storage].extent.offset,
+                      5);
     ckpt__index_free(x);
 }
 END_TEST
 
 /* Each broken rule has its own message; the status separates broken from damaged. */
-static const struct { const char *header; size_t spaces, data; ckpt_status status; const char *says; } refused[] = {
-    { "{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[4,12]") "}", 0, 12, CKPT_E_FORMAT, "overlap" },
-    { "{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[12,20]") "}", 0, 20, CKPT_E_FORMAT, "hole" },
-    { "{" T("a", "F32", "[2]", "[4,12]") "}", 0, 12, CKPT_E_FORMAT, "hole" },
-    { "{" T("a", "F32", "[2]", "[8,0]") "}", 0, 8, CKPT_E_FORMAT, "before it begins" },
-    { "{" T("a", "F32", "[2]", "[0,8]") "," T("z", "F32", "[0]", "[4,4]") "}", 0, 8, CKPT_E_FORMAT, "overlap" },
-    { "{" T("a", "F32", "[2]", "[0,8]") "}", 0, 9, CKPT_E_DAMAGED, "1 bytes at its end belong to no tensor" },
-    { "{" T("a", "F32", "[2]", "[0,8]") "}", 0, 6, CKPT_E_DAMAGED, "2 are missing" },
-    { "{" T("a", "F32", "[3]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "need 12 bytes" },
-    { "{" T("a", "F4", "[3]", "[0,2]") "}", 0, 2, CKPT_E_FORMAT, "whole number of bytes" },
-    { "{" T("a", "F31", "[2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "F31" },
-    { "{" T("a", "f32", "[2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "f32" },
-    { "{" T("a", "F32", "[4294967296,4294967296]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "overflows" },
-    { "{" T("a", "F64", "[4611686018427387904]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "overflows" },
-    { "{" T("a", "F32", "[9223372036854775808]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "not an integer of 64 bits" },
-    { "{" T("a", "F32", "[-2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "negative" },
-    { "{" T("a", "F32", "[2.0]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "not an integer" },
-    { "{" T("a", "F32", "[02]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "leading zero" },
-    { "{" T("a", "F32", "[2]", "[-0,8]") "}", 0, 8, CKPT_E_FORMAT, "a negative number" },
-    { "{" T("a", "F32", "[2]", "[0]") "}", 0, 8, CKPT_E_FORMAT, "two numbers" },
-    { "{" T("a", "F32", "[2]", "[0,8,8]") "}", 0, 8, CKPT_E_FORMAT, "more than 2" },
-    { "{" T("a", "F32", "[2]", "[0,18446744073709551615]") "}", 0, 8, CKPT_E_FORMAT, "not an integer" },
-    { "{" T("a", "F32", "[2]", "[0,8]") "," T("a", "F32", "[2]", "[8,16]") "}", 0, 16, CKPT_E_FORMAT, "'a' occurs twice" },
-    { "{" T("a", "F32", "[2]", "[0,8]") "," T("\\u0061", "F32", "[2]", "[8,16]") "}", 0, 16, CKPT_E_FORMAT, "'a' occurs twice" },
-    { "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8, CKPT_E_FORMAT, "\"dtype\" twice" },
-    { "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8, CKPT_E_FORMAT, "no \"dtype\"" },
-    { "{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 0, 8, CKPT_E_FORMAT, "no \"shape\"" },
-    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 0, 8, CKPT_E_FORMAT, "no \"data_offsets\"" },
-    { "{\"a\":[]}", 0, 0, CKPT_E_FORMAT, "expected an object" },
-    { "{\"__metadata__\":{\"a\":1}}", 0, 0, CKPT_E_FORMAT, "strings only" },
-    { "{\"__metadata__\":{\"a\":{}}}", 0, 0, CKPT_E_FORMAT, "strings only" },
-    { "{\"__metadata__\":[]}", 0, 0, CKPT_E_FORMAT, "expected an object" },
-    { "{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, 0, CKPT_E_FORMAT, "'a' occurs twice" },
-    { "{\"__metadata__\":{},\"__metadata__\":{}}", 0, 0, CKPT_E_FORMAT, "'__metadata__' occurs twice" },
-    { "[{\"dtype\":\"F32\"}]", 0, 0, CKPT_E_FORMAT, "must begin with '{'" },
-    { " {}", 0, 0, CKPT_E_FORMAT, "must begin with '{'" },
-    { "{\"\xff\":0}", 0, 0, CKPT_E_FORMAT, "UTF-8" },
-    { "{", 8, 0, CKPT_E_FORMAT, "broken JSON" },
-    { "{} {}", 0, 0, CKPT_E_FORMAT, "broken JSON" },
+static const struct {
+    const char *header;
+    size_t spaces, data;
+    ckpt_status status;
+    const char *says;
+} refused[] = {
+    {"{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[4,12]") "}", 0, 12, CKPT_E_FORMAT, "overlap"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[12,20]") "}", 0, 20, CKPT_E_FORMAT, "hole"},
+    {"{" T("a", "F32", "[2]", "[4,12]") "}", 0, 12, CKPT_E_FORMAT, "hole"},
+    {"{" T("a", "F32", "[2]", "[8,0]") "}", 0, 8, CKPT_E_FORMAT, "before it begins"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "," T("z", "F32", "[0]", "[4,4]") "}", 0, 8, CKPT_E_FORMAT, "overlap"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "}", 0, 9, CKPT_E_DAMAGED, "1 bytes at its end belong to no tensor"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "}", 0, 6, CKPT_E_DAMAGED, "2 are missing"},
+    {"{" T("a", "F32", "[3]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "need 12 bytes"},
+    {"{" T("a", "F4", "[3]", "[0,2]") "}", 0, 2, CKPT_E_FORMAT, "whole number of bytes"},
+    {"{" T("a", "F31", "[2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "F31"},
+    {"{" T("a", "f32", "[2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "f32"},
+    {"{" T("a", "F32", "[4294967296,4294967296]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "overflows"},
+    {"{" T("a", "F64", "[4611686018427387904]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "overflows"},
+    {"{" T("a", "F32", "[9223372036854775808]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "not an integer of 64 bits"},
+    {"{" T("a", "F32", "[-2]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "negative"},
+    {"{" T("a", "F32", "[2.0]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "not an integer"},
+    {"{" T("a", "F32", "[02]", "[0,8]") "}", 0, 8, CKPT_E_FORMAT, "leading zero"},
+    {"{" T("a", "F32", "[2]", "[-0,8]") "}", 0, 8, CKPT_E_FORMAT, "a negative number"},
+    {"{" T("a", "F32", "[2]", "[0]") "}", 0, 8, CKPT_E_FORMAT, "two numbers"},
+    {"{" T("a", "F32", "[2]", "[0,8,8]") "}", 0, 8, CKPT_E_FORMAT, "more than 2"},
+    {"{" T("a", "F32", "[2]", "[0,18446744073709551615]") "}", 0, 8, CKPT_E_FORMAT, "not an integer"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "," T("a", "F32", "[2]", "[8,16]") "}", 0, 16, CKPT_E_FORMAT,
+     "'a' occurs twice"},
+    {"{" T("a", "F32", "[2]", "[0,8]") "," T("\\u0061", "F32", "[2]", "[8,16]") "}", 0, 16, CKPT_E_FORMAT,
+     "'a' occurs twice"},
+    {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8, CKPT_E_FORMAT,
+     "\"dtype\" twice"},
+    {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8, CKPT_E_FORMAT, "no \"dtype\""},
+    {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 0, 8, CKPT_E_FORMAT, "no \"shape\""},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 0, 8, CKPT_E_FORMAT, "no \"data_offsets\""},
+    {"{\"a\":[]}", 0, 0, CKPT_E_FORMAT, "expected an object"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, 0, CKPT_E_FORMAT, "strings only"},
+    {"{\"__metadata__\":{\"a\":{}}}", 0, 0, CKPT_E_FORMAT, "strings only"},
+    {"{\"__metadata__\":[]}", 0, 0, CKPT_E_FORMAT, "expected an object"},
+    {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, 0, CKPT_E_FORMAT, "'a' occurs twice"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, 0, CKPT_E_FORMAT, "'__metadata__' occurs twice"},
+    {"[{\"dtype\":\"F32\"}]", 0, 0, CKPT_E_FORMAT, "must begin with '{'"},
+    {" {}", 0, 0, CKPT_E_FORMAT, "must begin with '{'"},
+    {"{\"\xff\":0}", 0, 0, CKPT_E_FORMAT, "UTF-8"},
+    {"{", 8, 0, CKPT_E_FORMAT, "broken JSON"},
+    {"{} {}", 0, 0, CKPT_E_FORMAT, "broken JSON"},
 };
 
 START_TEST(refuses)
@@ -125,11 +141,11 @@ START_TEST(refuses_lengths)
 {
     ckpt__index *x;
     ckpt_error err = CKPT_ERROR_INIT;
-    char file[64] = { 0 };
+    char file[64] = {0};
     ck_assert_int_eq(read_bytes("", 0, NULL, &x, &err), CKPT_E_FORMAT);
     ck_assert_ptr_nonnull(strstr(err.message, "empty"));
     make_file(file, "{}", 0, 0);
-    file[7] = (char)0x80;                        /* 2^63 and a little */
+    file[7] = (char)0x80; /* 2^63 and a little */
     ck_assert_int_eq(read_bytes(file, 10, NULL, &x, &err), CKPT_E_FORMAT);
     ck_assert_ptr_nonnull(strstr(err.message, "100000000"));
     file[7] = 0;
@@ -137,7 +153,7 @@ START_TEST(refuses_lengths)
     ck_assert_int_eq(read_bytes(file, 10, NULL, &x, &err), CKPT_E_DAMAGED);
     ck_assert_ptr_nonnull(strstr(err.message, "truncated: its header ends at byte 38, the file at 10"));
     make_file(file, "{}", 0, 0);
-    file[0] = 10;                                /* NUL padding */
+    file[0] = 10; /* NUL padding */
     ck_assert_int_eq(read_bytes(file, 18, NULL, &x, &err), CKPT_E_FORMAT);
     ck_assert_ptr_nonnull(strstr(err.message, "0x00"));
 }
@@ -160,7 +176,9 @@ START_TEST(notes_unknown_keys)
 {
     ckpt__index *x;
     ckpt_error err = CKPT_ERROR_INIT;
-    ck_assert_int_eq(read_header("{\"a\":{\"x\":[1,{}],\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"y\":0}}", 0, 1, &x, &err), CKPT_OK);
+    ck_assert_int_eq(read_header("{\"a\":{\"x\":[1,{}],\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"y\":0}}",
+                                 0, 1, &x, &err),
+                     CKPT_OK);
     const ckpt_finding *f = ckpt_report_find(x->findings, "unknown-key", NULL);
     ck_assert(f && strstr(f->message, "2 keys") && strstr(f->message, "'x' in tensor 'a'"));
     ckpt__index_free(x);
@@ -171,12 +189,13 @@ END_TEST
 START_TEST(many_tensors)
 {
     enum { N = 100000 };
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt__index *x;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt__buf_add(&b, "\0\0\0\0\0\0\0\0{", 9);
     for (int i = 0; i < N; i++)
-        ckpt__buf_printf(&b, "%s\"layers.%d.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "", i, i, i + 1);
+        ckpt__buf_printf(&b, "%s\"layers.%d.weight\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                         i ? "," : "", i, i, i + 1);
     ckpt__buf_char(&b, '}');
     for (int i = 0; i < 8; i++)
         b.data[i] = (char)((b.size - 8) >> 8 * i);
@@ -201,8 +220,8 @@ static char model_bytes[8][64];
 
 static model make_model(void)
 {
-    model m = { .x = ckpt__index_new(0) };
-    static const int64_t two_three[] = { 2, 3 }, five[] = { 5 }, two[] = { 2 }, zero[] = { 0, 4 };
+    model m = {.x = ckpt__index_new(0)};
+    static const int64_t two_three[] = {2, 3}, five[] = {5}, two[] = {2}, zero[] = {0, 4};
     add_tensor_to(m.x, "b.half", CKPT_F16, 1, five, "cuda:0", CKPT_ROLE_PARAM);
     add_tensor_to(m.x, "a.bytes", CKPT_U8, 1, five, "cuda:0", CKPT_ROLE_BUFFER);
     add_tensor_to(m.x, "z", CKPT_F32, 2, two_three, "cuda:1", CKPT_ROLE_EXP_AVG);
@@ -225,10 +244,11 @@ static void free_model(model *m)
     free(m->all);
 }
 
-static ckpt_status write_plain(const model *m, const ckpt_value *root, ckpt_report *lost, ckpt__buf *out, ckpt_error *err)
+static ckpt_status write_plain(const model *m, const ckpt_value *root, ckpt_report *lost, ckpt__buf *out,
+                               ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = { m->x, m->all, m->x->tensor_count, root, 7, false, lost, NULL, NULL, false };
+    ckpt__write_request q = {m->x, m->all, m->x->tensor_count, root, 7, false, lost, NULL, NULL, false};
     ckpt_status status = ckpt__format_safetensors.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, NULL, out, err);
@@ -238,25 +258,25 @@ static ckpt_status write_plain(const model *m, const ckpt_value *root, ckpt_repo
 
 static const ckpt_value *some_values(ckpt__arena *a)
 {
-    ckpt_entry in[3] = { { ckpt__value_str(a, "format", 6), ckpt__value_str(a, "np", 2) },
-                         { ckpt__value_str(a, "n", 1), ckpt__value_int(a, 1) },
-                         { ckpt__value_str(a, "ckpt", 4), ckpt__value_str(a, "x", 1) } };
-    ckpt_entry top[2] = { { ckpt__value_str(a, "__metadata__", 12), ckpt__value_dict(a, in, 3) },
-                          { ckpt__value_str(a, "lr", 2), ckpt__value_float(a, 0.1) } };
+    ckpt_entry in[3] = {{ckpt__value_str(a, "format", 6), ckpt__value_str(a, "np", 2)},
+                        {ckpt__value_str(a, "n", 1), ckpt__value_int(a, 1)},
+                        {ckpt__value_str(a, "ckpt", 4), ckpt__value_str(a, "x", 1)}};
+    ckpt_entry top[2] = {{ckpt__value_str(a, "__metadata__", 12), ckpt__value_dict(a, in, 3)},
+                         {ckpt__value_str(a, "lr", 2), ckpt__value_float(a, 0.1)}};
     return ckpt__value_dict(a, top, 2);
 }
 
 START_TEST(writes)
 {
     model m = make_model();
-    ckpt__buf file = { 0 };
+    ckpt__buf file = {0};
     ckpt__index *y;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *lost = ckpt_report_new();
     ck_assert_msg(write_plain(&m, NULL, lost, &file, &err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(read_bytes(file.data, file.size, NULL, &y, &err), CKPT_OK);
     ck_assert_str_eq(y->format, "safetensors");
-    static const char *const order[] = { "step", "a", "none", "tied", "z", "b.half", "a.bytes", "c" };
+    static const char *const order[] = {"step", "a", "none", "tied", "z", "b.half", "a.bytes", "c"};
     ck_assert_uint_eq(y->tensor_count, 8);
     for (size_t i = 0; i < 8; i++) {
         const ckpt__tensor *t = &y->tensors[i], *was = tensor_named(m.x, order[i]);
@@ -269,9 +289,11 @@ START_TEST(writes)
     ck_assert_uint_eq(y->storages[0].extent.offset % 4096, 0);
     ck_assert(ckpt__str_is(ckpt_value_get(ckpt_value_get(y->root, "__metadata__"), "format")->text, "pt"));
     ck_assert(tensor_named(y, "c")->info.dtype == CKPT_U8 && tensor_named(y, "c")->info.shape[0] == 32);
-    ck_assert(ckpt_report_find(lost, "lost", "c") && strstr(ckpt_report_find(lost, "lost", "c")->message, "complex128"));
-    ck_assert(ckpt_report_find(lost, "lost", "tied") && strstr(ckpt_report_find(lost, "lost", "tied")->message, "copy"));
-    ck_assert_uint_eq(ckpt_report_count(lost), 5);   /* and device tags, roles, the step */
+    ck_assert(ckpt_report_find(lost, "lost", "c") &&
+              strstr(ckpt_report_find(lost, "lost", "c")->message, "complex128"));
+    ck_assert(ckpt_report_find(lost, "lost", "tied") &&
+              strstr(ckpt_report_find(lost, "lost", "tied")->message, "copy"));
+    ck_assert_uint_eq(ckpt_report_count(lost), 5); /* and device tags, roles, the step */
     ckpt__index_free(y);
     ckpt__buf_free(&file);
     ckpt_report_free(lost);
@@ -283,7 +305,7 @@ END_TEST
 START_TEST(lazy_views_stay_out)
 {
     model m = make_model();
-    ckpt__buf file = { 0 };
+    ckpt__buf file = {0};
     ckpt__index *y;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *lost = ckpt_report_new();
@@ -304,7 +326,7 @@ END_TEST
 START_TEST(writes_metadata)
 {
     model m = make_model();
-    ckpt__buf file = { 0 };
+    ckpt__buf file = {0};
     ckpt__index *y;
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *lost = ckpt_report_new();
@@ -312,7 +334,7 @@ START_TEST(writes_metadata)
     ck_assert_int_eq(read_bytes(file.data, file.size, NULL, &y, &err), CKPT_OK);
     const ckpt_value *kept = ckpt_value_get(y->root, "__metadata__");
     ck_assert(kept->entry_count == 1 && ckpt__str_is(ckpt_value_get(kept, "format")->text, "np"));
-    ck_assert_uint_eq(ckpt_report_count(lost), 7);   /* __metadata__.n and lr */
+    ck_assert_uint_eq(ckpt_report_count(lost), 7); /* __metadata__.n and lr */
     ckpt__index_free(y);
     ckpt__buf_free(&file);
     ckpt_report_free(lost);
@@ -323,13 +345,13 @@ END_TEST
 START_TEST(refuses_to_write)
 {
     model m = make_model();
-    ckpt__buf file = { 0 };
+    ckpt__buf file = {0};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *lost = ckpt_report_new();
     m.x->tensors[0].info.name = ckpt__s("__metadata__");
     ck_assert_int_eq(write_plain(&m, NULL, lost, &file, &err), CKPT_E_UNSUPPORTED);
     ck_assert_str_eq(err.object, "__metadata__");
-    m.x->tensors[0].info.name = ckpt__s("a");        /* twice: the second stays out, and is listed */
+    m.x->tensors[0].info.name = ckpt__s("a"); /* twice: the second stays out, and is listed */
     ck_assert_int_eq(write_plain(&m, NULL, lost, &file, &err), CKPT_OK);
     ck_assert_ptr_nonnull(strstr(ckpt_report_find(lost, "lost", "a")->message, "same name"));
     ckpt__buf_free(&file);
@@ -340,7 +362,7 @@ END_TEST
 
 START_TEST(header_limit)
 {
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ckpt_error err = CKPT_ERROR_INIT;
     ck_assert(ckpt__buf_reserve(&b, CKPT__ST_HEADER_MAX + 9000));
     b.size = 8 + CKPT__ST_HEADER_MAX - 8192;
@@ -357,13 +379,18 @@ END_TEST
 
 START_TEST(names_strangers)
 {
-    static const struct { const char *bytes; size_t n; ckpt_status status; const char *says; } strangers[] = {
-        { "\x89HDF\r\n\x1a\n....", 12, CKPT_E_UNSUPPORTED, "HDF5" },
-        { "GGUF\3\0\0\0........", 16, CKPT_E_UNSUPPORTED, "GGUF" },
-        { "\x93NUMPY\1\0v\0{'descr'", 18, CKPT_E_UNSUPPORTED, "NumPy" },
-        { "\0\0\0\0\0\0\0\0\0\0\0\0", 12, CKPT_E_FORMAT, "zero" },
-        { "version https://git-lfs.github.com/spec/v1", 42, CKPT_E_UNSUPPORTED, "git lfs pull" },
-        { "hello, world", 12, CKPT_E_FORMAT, "no format" },
+    static const struct {
+        const char *bytes;
+        size_t n;
+        ckpt_status status;
+        const char *says;
+    } strangers[] = {
+        {"\x89HDF\r\n\x1a\n....", 12, CKPT_E_UNSUPPORTED, "HDF5"},
+        {"GGUF\3\0\0\0........", 16, CKPT_E_UNSUPPORTED, "GGUF"},
+        {"\x93NUMPY\1\0v\0{'descr'", 18, CKPT_E_UNSUPPORTED, "NumPy"},
+        {"\0\0\0\0\0\0\0\0\0\0\0\0", 12, CKPT_E_FORMAT, "zero"},
+        {"version https://git-lfs.github.com/spec/v1", 42, CKPT_E_UNSUPPORTED, "git lfs pull"},
+        {"hello, world", 12, CKPT_E_FORMAT, "no format"},
     };
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
         ckpt__index *x;
@@ -392,7 +419,8 @@ static void try_file(const char *path)
     ckpt_error err = CKPT_ERROR_INIT;
     bool hostile = strstr(path, "/hostile/st-") != NULL;
     ckpt_status status = read_path(path, NULL, &x, &err);
-    ck_assert_msg(hostile ? status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_LIMIT : status == CKPT_OK,
+    ck_assert_msg(hostile ? status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_LIMIT
+                          : status == CKPT_OK,
                   "%s: %d %s", path, status, err.message);
     ck_assert_msg(hostile || x->tensor_count > 0, "%s: no tensors", path);
     ckpt__index_free(x);

@@ -87,7 +87,7 @@ static void add_aligned(const char *name, const void *data, size_t n, layout l)
     char full[48];
     snprintf(p->name, sizeof p->name, "%s", name);
     snprintf(full, sizeof full, "m/%s", name);
-    static const char zip64[20] = {1, 0, 16};    /* sizes that are said behind the data */
+    static const char zip64[20] = {1, 0, 16}; /* sizes that are said behind the data */
     size_t extra = 4 + (l == WIDE_STREAM ? sizeof zip64 : 0), start = file.size + 30 + strlen(full) + extra;
     size_t align = l == ALIGN_1 ? 1 : 64, pad = (align - start % align) % align, said = extra > 4 ? UINT32_MAX : 0;
     bool described = n && l != ZIP_TOOL, wide = l == WIDE_DESCRIPTORS || l == WIDE_STREAM;
@@ -239,7 +239,8 @@ START_TEST(archives_cut_everywhere)
             ck_assert_msg(s == CKPT_E_DAMAGED, "layout %d cut to %zu is read: %d, %s", l, n, s, err.message);
             s = read_bytes(file.data, n, true);
             bool readable = n >= data_pkl->data + data_pkl->size;
-            ck_assert_msg(s == (readable ? CKPT_OK : CKPT_E_DAMAGED), "layout %d cut to %zu: %d, %s", l, n, s, err.message);
+            ck_assert_msg(s == (readable ? CKPT_OK : CKPT_E_DAMAGED), "layout %d cut to %zu: %d, %s", l, n, s,
+                          err.message);
             if (!readable) {
                 ck_assert_msg(strstr(err.message, "nothing can be recovered") != NULL, "%s", err.message);
                 continue;
@@ -273,7 +274,7 @@ START_TEST(damaged_headers_and_descriptors)
 {
     make_archive(NEW_TORCH);
     if (_i == 1)
-        end_archive();     /* it says the CRC of what has no descriptor any more */
+        end_archive(); /* it says the CRC of what has no descriptor any more */
     bytes whole = file;
     for (size_t k = 1; k < STORAGES; k++) {
         const placed *p = storage_record(k);
@@ -469,7 +470,8 @@ END_TEST
 START_TEST(legacy_files)
 {
     bytes object = {.size = 0}, cut;
-    const old_storage s[] = {{"10", 6, floats, 24, false}, {"2", 0, floats, 0, false}, {"31", 9, floats + 7, 36, false}};
+    const old_storage s[] = {
+        {"10", 6, floats, 24, false}, {"2", 0, floats, 0, false}, {"31", 9, floats + 7, 36, false}};
     PUT(&object, "\x80\2}(");
     for (int i = 2; i >= 0; i--) {
         put_str(&object, s[i].key);
@@ -491,7 +493,8 @@ START_TEST(legacy_files)
             object_end = i + object.size;
     for (size_t n = 40; n < file.size; n++) {
         ckpt_status status = read_bytes(file.data, n, true);
-        ck_assert_msg(status == (n >= object_end ? CKPT_OK : CKPT_E_DAMAGED), "cut to %zu: %d %s", n, status, err.message);
+        ck_assert_msg(status == (n >= object_end ? CKPT_OK : CKPT_E_DAMAGED), "cut to %zu: %d %s", n, status,
+                      err.message);
         if (status < 0)
             continue;
         ck_assert_uint_eq(x->storage_count, 4);
@@ -583,7 +586,8 @@ START_TEST(native_files)
         ck_assert_msg(read_bytes(file.data, n, true) == CKPT_OK, "cut to %zu: %s", n, err.message);
         ck_assert_uint_eq(x->storage_count, count);
         ck_assert_uint_eq(x->tensor_count, tensors);
-        ck_assert(has_finding("salvaged") && (x->root || ckpt_report_find(x->findings, "salvaged", NULL)->severity == CKPT_SEVERITY_ERROR));
+        ck_assert(has_finding("salvaged") &&
+                  (x->root || ckpt_report_find(x->findings, "salvaged", NULL)->severity == CKPT_SEVERITY_ERROR));
         for (size_t i = 0; i < count; i++) {
             ck_assert(x->storages[i].extent.missing == (all[i].size > 0 && all[i].offset + all[i].size > n));
             lost += x->storages[i].extent.missing;

@@ -431,7 +431,7 @@ START_TEST(byte_order_and_checksums)
     must_refuse(CKPT_E_FORMAT, "'middle'");
     add("m/.data/version", "99\n", 3);
     must_refuse(CKPT_E_TOO_NEW, "99");
-    add("m/.data/version", "11\n", 3);       /* torch's reader takes 10 */
+    add("m/.data/version", "11\n", 3); /* torch's reader takes 10 */
     must_refuse(CKPT_E_TOO_NEW, "11");
     add("m/.data/version", "x\n", 2);
     must_refuse(CKPT_E_FORMAT, "'x'");
@@ -531,7 +531,8 @@ START_TEST(many_records)
             else {
                 must_read();
                 float back[6];
-                ck_assert_int_eq(ckpt__source_read(source, 0, x->storages[0].extent.offset, back, sizeof back, &err), CKPT_OK);
+                ck_assert_int_eq(ckpt__source_read(source, 0, x->storages[0].extent.offset, back, sizeof back, &err),
+                                 CKPT_OK);
                 ck_assert_int_eq(memcmp(back, values, sizeof back), 0);
             }
         }

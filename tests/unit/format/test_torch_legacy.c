@@ -107,8 +107,8 @@ static void end(void)
 {
     PUT(&object, "u.");
 }
-static void add_tensor(const char *name, const char *class_name, const char *key, int64_t numel, old_view v, int64_t offset,
-                       int64_t size)
+static void add_tensor(const char *name, const char *class_name, const char *key, int64_t numel, old_view v,
+                       int64_t offset, int64_t size)
 {
     put_str(&object, name);
     begin_tensor(&object);
@@ -292,9 +292,18 @@ static void with_keys(const char *keys, size_t n)
 
 START_TEST(the_list_of_keys)
 {
-    static const char unknown[] = "\x80\2](X\2\0\0\0" "10X\1\0\0\0" "8e.", again[] = "\x80\2](X\2\0\0\0" "10X\2\0\0\0" "10e.",
-                      short_list[] = "\x80\2](X\2\0\0\0" "10e.", numbers[] = "\x80\2](K\1K\2e.", dict[] = "\x80\2}.",
-                      other_order[] = "\x80\2](X\1\0\0\0" "9X\2\0\0\0" "10e.";
+    static const char unknown[] = "\x80\2](X\2\0\0\0"
+                                  "10X\1\0\0\0"
+                                  "8e.",
+                      again[] = "\x80\2](X\2\0\0\0"
+                                "10X\2\0\0\0"
+                                "10e.",
+                      short_list[] = "\x80\2](X\2\0\0\0"
+                                     "10e.",
+                      numbers[] = "\x80\2](K\1K\2e.", dict[] = "\x80\2}.",
+                      other_order[] = "\x80\2](X\1\0\0\0"
+                                      "9X\2\0\0\0"
+                                      "10e.";
     with_keys(unknown, sizeof unknown - 1);
     must_refuse(CKPT_E_FORMAT, "which the object does not use");
     with_keys(again, sizeof again - 1);
@@ -318,7 +327,8 @@ START_TEST(odd_ends)
     ck_assert(has_finding("bytes-after-stop"));
     usual_object();
     file.size = 0;
-    PUT(&file, LEGACY_MAGIC LEGACY_VERSION "\x80\2" "cos\nsystem\n(U\2idtR.");
+    PUT(&file, LEGACY_MAGIC LEGACY_VERSION "\x80\2"
+                                           "cos\nsystem\n(U\2idtR.");
     put(&file, object.data, object.size);
     put_keys(&file, two, 2);
     put_old_data(&file, two, 2);
@@ -551,7 +561,8 @@ START_TEST(storages_as_lists)
     put_str(&object, "l");
     begin_tensor(&object);
     put_global(&object, "torch", "LongStorage");
-    PUT(&object, "](K\7J\xff\xff\xff\xff" "e\x85R");
+    PUT(&object, "](K\7J\xff\xff\xff\xff"
+                 "e\x85R");
     end_tensor(&object, 0, 2);
     end();
     take_object();
@@ -646,14 +657,23 @@ START_TEST(plain_pickles_of_any_root)
         longer[all[i].size] = '\n';
         longer[all[i].size + 1] = '.';
         if (kind_is_marked(all[i].data))
-            continue;             /* known by its first bytes, whatever follows */
+            continue; /* known by its first bytes, whatever follows */
         ck_assert_msg(read_bytes(longer, all[i].size + 2) == CKPT_E_FORMAT, "%zu", i);
         ck_assert_msg(read_bytes(longer, all[i].size + 1) == CKPT_E_FORMAT, "%zu", i);
         if (all[i].size > 2)
             ck_assert_msg(read_bytes(all[i].data, all[i].size - 1) == CKPT_E_FORMAT, "%zu", i);
     }
     /* texts that begin with an opcode, end with a full stop and are no pickle */
-    static const char *const texts[] = {"No.", "Is this a list (or not)?\nI think so.", "(a).", "N N.", "NN.", "(.", "a.", "0.", "{}.", "(t1.",
+    static const char *const texts[] = {"No.",
+                                        "Is this a list (or not)?\nI think so.",
+                                        "(a).",
+                                        "N N.",
+                                        "NN.",
+                                        "(.",
+                                        "a.",
+                                        "0.",
+                                        "{}.",
+                                        "(t1.",
                                         "Version 1.5\nof it."};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         ck_assert_msg(read_bytes(texts[i], strlen(texts[i])) == CKPT_E_FORMAT, "'%s'", texts[i]);

@@ -101,7 +101,8 @@ START_TEST(numpy_sizes_that_are_none)
     PUT(pickle, "K\0\x85U\1b\x87R(K\1K\1\x85");
     put_global(pickle, "numpy", "dtype");
     PUT(pickle, "X\3\0\0\0c17\x89\x88\x87R(K\3X\1\0\0\0>NNNK\x11K\0K\0tb\x89"
-                "C\x11" "0123456789abcdefgtb");
+                "C\x11"
+                "0123456789abcdefgtb");
     reads();
     ck_assert_int_eq(value("array")->kind, CKPT_V_OBJECT);
 }
@@ -153,7 +154,9 @@ START_TEST(numpy_records)
     PUT(pickle, "(");
     put_simple_dtype("i2", ">");
     PUT(pickle, "K\2K\1\x86tNNK\4K\1K\0tbK\2\x86uK\6K\1K\0tb");
-    PUT(pickle, "K\2\x85tNNK\x0cK\1K\0tbK\4\x86uK\x14K\1K\0tb\x89" "C\x14" "0123456789abcdefghijtb");
+    PUT(pickle, "K\2\x85tNNK\x0cK\1K\0tbK\4\x86uK\x14K\1K\0tb\x89"
+                "C\x14"
+                "0123456789abcdefghijtb");
     reads();
     is_array("record",
              "[(('title', 'a'), '|u1'), ('', '|V3'), ('p', [('x', '<i2'), ('y', '>i2', (2, 1))], (2,)), ('', '|V4')]",
@@ -183,8 +186,14 @@ END_TEST
 /* a, and a.view(torch.float8_e5m2): torch.save takes uint8 and untyped bytes for one dtype. */
 START_TEST(bytes_under_two_classes)
 {
-    view v = {.class_name = "ByteStorage", .key = "0", .location = "cpu", .numel = 16, .ndim = 1, .stride_count = 1,
-              .shape = {16}, .strides = {1}};
+    view v = {.class_name = "ByteStorage",
+              .key = "0",
+              .location = "cpu",
+              .numel = 16,
+              .ndim = 1,
+              .stride_count = 1,
+              .shape = {16},
+              .strides = {1}};
     file->count = 1;
     file->numel[0] = 4;
     put_str(pickle, "bytes");
@@ -208,7 +217,8 @@ END_TEST
  * function that is not torch's: what that makes is not known. */
 START_TEST(subclasses_with_functions_of_their_own)
 {
-    static const char *const modules[] = {"torch.nested._internal.nested_tensor", "__main__"}, *const keys[] = {"rows", "own"};
+    static const char *const modules[] = {"torch.nested._internal.nested_tensor", "__main__"}, *const keys[] = {"rows",
+                                                                                                                "own"};
     for (int i = 0; i < 2; i++) {
         put_str(pickle, keys[i]);
         put_global(pickle, "torch._tensor", "_rebuild_from_type_v2");
@@ -319,8 +329,14 @@ static void loads(ckpt_outcome expected)
 START_TEST(a_few_bytes_that_stand_for_terabytes)
 {
     uint32_t crc;
-    view v = {.class_name = "FloatStorage", .key = "0", .location = "cpu", .numel = 4, .ndim = 2, .stride_count = 2,
-              .shape = {1 << 20, 1 << 20}, .strides = {0, 0}};
+    view v = {.class_name = "FloatStorage",
+              .key = "0",
+              .location = "cpu",
+              .numel = 4,
+              .ndim = 2,
+              .stride_count = 2,
+              .shape = {1 << 20, 1 << 20},
+              .strides = {0, 0}};
     put_str(pickle, "w");
     torch_tensor(file, 1, 4, 0, 0);
     put_str(pickle, "wide");
@@ -350,7 +366,7 @@ static void put_subclass(const char *module, const char *name)
 START_TEST(what_weights_only_refuses)
 {
     put_subclass("torch", "Tensor");
-    loads(CKPT_OUTCOME_WEIGHTS_ONLY);     /* it has no optimizer */
+    loads(CKPT_OUTCOME_WEIGHTS_ONLY); /* it has no optimizer */
     put_subclass("torch.distributed.tensor", "DTensor");
     loads(CKPT_OUTCOME_WEIGHTS_ONLY);
     put_subclass("__main__", "Mine");

@@ -49,7 +49,8 @@ static void must_open(void)
 static void must_refuse(ckpt_status status, const char *words)
 {
     ckpt_status got = ckpt_reader_open(at("x.pt"), NULL, &reader, &err);
-    ck_assert_msg(got == status && strstr(err.message, words) != NULL, "status %d: %s", got, got < 0 ? err.message : "it opens");
+    ck_assert_msg(got == status && strstr(err.message, words) != NULL, "status %d: %s", got,
+                  got < 0 ? err.message : "it opens");
 }
 static void refuses_pickle(const char *words)
 {
@@ -76,7 +77,8 @@ static void torch_refuses_as(const char *words, const char *code)
     ckpt_status status = ckpt_verify(at("x.pt"), NULL, &result, report, &err);
     ck_assert_msg(status == CKPT_ANSWER_NO && !result.ok, "verify: status %d", status);
     const ckpt_finding *f = ckpt_report_find(report, "torch-refuses", NULL);
-    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && strstr(f->message, words), "%s", f ? f->message : "no such finding");
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && strstr(f->message, words), "%s",
+                  f ? f->message : "no such finding");
     for (size_t i = 0; i < ckpt_report_count(report); i++)
         ck_assert(ckpt_report_get(report, i) == f || ckpt_report_get(report, i)->severity < CKPT_SEVERITY_ERROR);
     for (int weights_only = -1; weights_only <= 1; weights_only += 2) {
@@ -224,20 +226,25 @@ static const struct {
     size_t a_size, b_size;
     bool one;
 } keys[] = {
-#define KEYS(a, b, one) {a, b, sizeof(a) - 1, sizeof(b) - 1, one}
+#define KEYS(a, b, one)                                                                                                \
+    {                                                                                                                  \
+        a, b, sizeof(a) - 1, sizeof(b) - 1, one                                                                        \
+    }
     KEYS("K\1", "\x88", true),
     KEYS("K\1", "G\x3f\xf0\0\0\0\0\0\0", true),
     KEYS("\x88", "G\x3f\xf0\0\0\0\0\0\0", true),
     KEYS("K\0", "\x89", true),
     KEYS("G\0\0\0\0\0\0\0\0", "G\x80\0\0\0\0\0\0\0", true),
     KEYS("K\1K\2\x86", "\x88K\2\x86", true),
-    KEYS("\x8a\x08\0\0\0\0\0\0\x20\0", "G\x43\x40\0\0\0\0\0\0", true),            /* 2^53 */
-    KEYS("\x8a\x08\1\0\0\0\0\0\x20\0", "G\x43\x40\0\0\0\0\0\0", false),           /* 2^53 + 1 */
-    KEYS("\x8a\x09\0\0\0\0\0\0\0\0\1", "G\x43\xf0\0\0\0\0\0\0", true),            /* 2^64 */
+    KEYS("\x8a\x08\0\0\0\0\0\0\x20\0", "G\x43\x40\0\0\0\0\0\0", true),  /* 2^53 */
+    KEYS("\x8a\x08\1\0\0\0\0\0\x20\0", "G\x43\x40\0\0\0\0\0\0", false), /* 2^53 + 1 */
+    KEYS("\x8a\x09\0\0\0\0\0\0\0\0\1", "G\x43\xf0\0\0\0\0\0\0", true),  /* 2^64 */
     KEYS("\x8a\x09\1\0\0\0\0\0\0\0\1", "G\x43\xf0\0\0\0\0\0\0", false),
     KEYS("X\1\0\0\0a", "X\1\0\0\0a", true),
     KEYS("X\1\0\0\0a", "X\1\0\0\0b", false),
-    KEYS("X\1\0\0\0" "1", "K\1", false),
+    KEYS("X\1\0\0\0"
+         "1",
+         "K\1", false),
     KEYS("N", "K\0", false),
     KEYS("ctorch\nSize\nK\1K\2\x86\x85R", "K\1K\2\x86", true),
     KEYS("ctorch\nfloat32\n", "ctorch\nfloat32\n", true),
@@ -262,7 +269,8 @@ START_TEST(keys_that_python_takes_for_one)
     must_open();
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), keys[_i / 2].one ? 1 : 2);
     float value[4] = {0};
-    ck_assert_int_eq(ckpt_reader_read(reader, ckpt_reader_tensor_count(reader) - 1, value, sizeof value, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_reader_read(reader, ckpt_reader_tensor_count(reader) - 1, value, sizeof value, &err),
+                     CKPT_OK);
     ck_assert(value[0] == 50); /* the last value */
     ck_assert_uint_eq(ckpt_reader_root(reader)->entry_count, keys[_i / 2].one ? 1 : 2);
 }
@@ -327,7 +335,9 @@ START_TEST(calls_that_torch_does_not_take)
         size_t size;
     } calls[] = {
         {"\x89tR", "TypeError: _rebuild_tensor_v2() missing 1 required positional argument: 'backward_hooks'", 3},
-        {"tR", "TypeError: _rebuild_tensor_v2() missing 2 required positional arguments: 'requires_grad' and 'backward_hooks'", 2},
+        {"tR",
+         "TypeError: _rebuild_tensor_v2() missing 2 required positional arguments: 'requires_grad' and 'backward_hooks'",
+         2},
         {"\x89NNNtR", "TypeError: _rebuild_tensor_v2() takes from 6 to 7 positional arguments but 8 were given", 6},
         {"NNtR", "RuntimeError: requires_grad must be a bool", 4},
         {"K\1NtR", "RuntimeError: requires_grad must be a bool", 5},
@@ -360,7 +370,8 @@ START_TEST(tags_that_torch_does_not_know)
     static const struct {
         const char *tag;
         bool known;
-    } tags[] = {{"cpu", true}, {"cuda", true}, {"cuda:7", true}, {"npu:0", true}, {"foo", false}, {"cpu5", false}, {"CPU", false}, {"cuda:", false}};
+    } tags[] = {{"cpu", true},  {"cuda", true},  {"cuda:7", true}, {"npu:0", true},
+                {"foo", false}, {"cpu5", false}, {"CPU", false},   {"cuda:", false}};
     begin();
     begin_tensor("FloatStorage", tags[_i].tag);
     PUT(pickle, "\x89NtR");
@@ -368,7 +379,7 @@ START_TEST(tags_that_torch_does_not_know)
     if (tags[_i].known)
         torch_takes_it();
     else
-        torch_refuses_as("don't know how to restore data location", "no-such-device");    /* a map may mend it */
+        torch_refuses_as("don't know how to restore data location", "no-such-device"); /* a map may mend it */
 }
 END_TEST
 
@@ -400,8 +411,16 @@ START_TEST(opcodes_of_weights_only)
     static const struct {
         const char *code, *name;
         size_t size;
-    } opcodes[] = {{"N0", "POP", 2}, {"N20", "DUP", 3}, {"I5\n0", "INT", 4}, {"\x94", "MEMOIZE", 1}, {"p9\n", "PUT", 3},
-                   {"\x8c\1a0", "SHORT_BINUNICODE", 4}, {"(\x91" "0", "FROZENSET", 3}, {"C\1a0", "SHORT_BINBYTES", 4}};
+    } opcodes[] = {{"N0", "POP", 2},
+                   {"N20", "DUP", 3},
+                   {"I5\n0", "INT", 4},
+                   {"\x94", "MEMOIZE", 1},
+                   {"p9\n", "PUT", 3},
+                   {"\x8c\1a0", "SHORT_BINUNICODE", 4},
+                   {"(\x91"
+                    "0",
+                    "FROZENSET", 3},
+                   {"C\1a0", "SHORT_BINBYTES", 4}};
     char words[64];
     begin();
     torch_tensor(file, 1, 4, 0, 0);
@@ -416,7 +435,9 @@ START_TEST(opcodes_of_weights_only)
         ask_doctor(weights_only, &answer, report);
         const ckpt_finding *f = ckpt_report_find(report, "weights-only-refused", NULL);
         /* N20 leaves None as the root: no weights at all */
-        ck_assert_int_eq(answer.outcome, weights_only > 0 ? CKPT_OUTCOME_FAILS_AT_LOAD : _i == 1 ? CKPT_OUTCOME_RESUMES_DIFFERENTLY : CKPT_OUTCOME_WEIGHTS_ONLY);
+        ck_assert_int_eq(answer.outcome, weights_only > 0 ? CKPT_OUTCOME_FAILS_AT_LOAD
+                                         : _i == 1        ? CKPT_OUTCOME_RESUMES_DIFFERENTLY
+                                                          : CKPT_OUTCOME_WEIGHTS_ONLY);
         ck_assert_msg(weights_only > 0 ? f && strstr(f->message, words) : !f, "%s", f ? f->message : "nothing");
         ckpt_doctor_result_clear(&answer);
     }

@@ -66,8 +66,8 @@ static const char *finding(const char *code)
 
 START_TEST(a_module)
 {
-    static const char *const order[] = { "fc1.weight", "fc1.bias", "bn.weight", "bn.bias", "bn.running_mean",
-                                         "bn.num_batches_tracked", "fc2.weight" };
+    static const char *const order[] = {
+        "fc1.weight", "fc1.bias", "bn.weight", "bn.bias", "bn.running_mean", "bn.num_batches_tracked", "fc2.weight"};
     begin();
     open_as("__torch__", "Module");
     small_model();
@@ -185,7 +185,8 @@ START_TEST(a_scripted_module)
     ck_assert_int_eq(table->kind, CKPT_V_DICT);
     ck_assert(at(table, "k")->real == 0.5);
     ck_assert_ptr_nonnull(strstr(finding("torchscript"), "torch.jit.save"));
-    ck_assert_ptr_nonnull(strstr(finding("constants-of-code"), "(the records constants/*): 2. They are no part of its state"));
+    ck_assert_ptr_nonnull(
+        strstr(finding("constants-of-code"), "(the records constants/*): 2. They are no part of its state"));
     ck_assert_ptr_nonnull(strstr(ckpt_report_find(x->findings, "constants-of-code", NULL)->fix, "code_with_constants"));
     ck_assert_ptr_nonnull(strstr(finding("extra-files"), "1 extra files"));
 }
@@ -213,7 +214,8 @@ START_TEST(a_state_that_is_no_dict)
     ck_assert(!named("packed.1")->inside);
     ck_assert_int_eq(named("single.0")->shape[0], 4);
     ck_assert_int_eq(at(x->root, "packed")->kind, CKPT_V_TUPLE);
-    ck_assert_str_eq(at(x->root, "packed")->class_name.data, "__torch__.torch.classes.quantized.LinearPackedParamsBase");
+    ck_assert_str_eq(at(x->root, "packed")->class_name.data,
+                     "__torch__.torch.classes.quantized.LinearPackedParamsBase");
     ck_assert_ptr_null(ckpt_report_find(x->findings, "closed-tensors", NULL));
 }
 END_TEST
@@ -224,10 +226,13 @@ START_TEST(storages_of_libtorch)
     static const struct {
         const char *class_name;
         ckpt_dtype dtype;
-    } table[] = { { "UInt16Storage", CKPT_U16 },         { "UInt32Storage", CKPT_U32 },
-                  { "UInt64Storage", CKPT_U64 },         { "ComplexHalfStorage", CKPT_C32 },
-                  { "Float8_e4m3fnStorage", CKPT_F8_E4M3 }, { "Float8_e8m0fnuStorage", CKPT_F8_E8M0 },
-                  { "Bits16Storage", CKPT_BITS16 } };
+    } table[] = {{"UInt16Storage", CKPT_U16},
+                 {"UInt32Storage", CKPT_U32},
+                 {"UInt64Storage", CKPT_U64},
+                 {"ComplexHalfStorage", CKPT_C32},
+                 {"Float8_e4m3fnStorage", CKPT_F8_E4M3},
+                 {"Float8_e8m0fnuStorage", CKPT_F8_E8M0},
+                 {"Bits16Storage", CKPT_BITS16}};
     begin();
     open_as("__torch__", "Module");
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -251,7 +256,7 @@ START_TEST(a_sparse_tensor)
     key("s");
     put_global(&pickle, "torch._utils", "_rebuild_sparse_tensor");
     PUT(&pickle, "(K\1");
-    put_ints(&pickle, (int64_t[]){ 5, 6 }, 2);
+    put_ints(&pickle, (int64_t[]){5, 6}, 2);
     PUT(&pickle, "\x89");
     rebuild(store(4, true), "LongStorage", 4, 2, 2, 2, false);
     rebuild(store(2, false), "FloatStorage", 2, 1, 2, 0, false);
@@ -289,8 +294,8 @@ START_TEST(a_conjugated_view)
     PUT(&pickle, "(");
     put_storage(&pickle, "ComplexFloatStorage", "0", "cpu", 2);
     put_int(&pickle, 0);
-    put_ints(&pickle, (int64_t[]){ 2 }, 1);
-    put_ints(&pickle, (int64_t[]){ 1 }, 1);
+    put_ints(&pickle, (int64_t[]){2}, 1);
+    put_ints(&pickle, (int64_t[]){1}, 1);
     PUT(&pickle, "\x89");
     put_ordered_dict(&pickle);
     put_global(&pickle, "torch.jit._pickle", "restore_type_tag");

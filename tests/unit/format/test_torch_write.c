@@ -9,7 +9,7 @@
 #include "../scratch.h"
 
 static ckpt_error err;
-static char top[PATH_MAX];        /* of the sources; the tests' own directory is the current one */
+static char top[PATH_MAX]; /* of the sources; the tests' own directory is the current one */
 
 static char *load_file(const char *path, size_t *size)
 {
@@ -55,7 +55,7 @@ static void blank_id(char *data, size_t size, const char *archive)
     char name[80];
     int n = snprintf(name, sizeof name, "%s/.data/serialization_id", archive);
     char *local = find(data, size, name, (size_t)n), *id = local + n;
-    id += 4 + ((unsigned char)id[2] | (unsigned char)id[3] << 8);         /* the padding */
+    id += 4 + ((unsigned char)id[2] | (unsigned char)id[3] << 8); /* the padding */
     for (int i = 0; i < 40; i++)
         ck_assert_msg(id[i] >= '0' && id[i] <= '9', "the id has a character %d", id[i]);
     uint32_t stored, crc = ckpt__crc32(0, id, 40);
@@ -113,7 +113,7 @@ START_TEST(by_way_of_native)
     migrate(fixture("plain.pt"), "plain.ckpt", "ckpt", NULL);
     migrate("plain.ckpt", "plain.pt", "torch", NULL);
     same_file(fixture("plain.pt"), "plain.pt", "plain");
-    migrate("plain.ckpt", "again.ckpt", "ckpt", NULL);    /* its records may have other numbers */
+    migrate("plain.ckpt", "again.ckpt", "ckpt", NULL); /* its records may have other numbers */
     migrate("again.ckpt", "plain.pt", "torch", NULL);
     same_file(fixture("plain.pt"), "plain.pt", "plain");
 }
@@ -147,7 +147,8 @@ START_TEST(devices)
     for (size_t i = 0; i < n; i++) {
         const ckpt_tensor_info *a = ckpt_reader_tensor(was, i), *b = ckpt_reader_tensor(r, i);
         uint32_t x, y;
-        ck_assert(ckpt__str_equal(a->name, b->name) && ckpt__str_equal(a->device, b->device) && a->storage == b->storage);
+        ck_assert(ckpt__str_equal(a->name, b->name) && ckpt__str_equal(a->device, b->device) &&
+                  a->storage == b->storage);
         ck_assert_int_eq(ckpt_reader_crc32(was, i, &x, &err), CKPT_OK);
         ck_assert_int_eq(ckpt_reader_crc32(r, i, &y, &err), CKPT_OK);
         ck_assert_uint_eq(x, y);
@@ -165,8 +166,9 @@ START_TEST(constructed)
     snprintf(path, sizeof path, "%s/tests/data/native/version-1.0.safetensors", top);
     migrate(path, "made.pt", "torch", NULL);
     ck_assert_int_eq(ckpt_reader_open("made.pt", NULL, &r, &err), CKPT_OK);
-    const ckpt_value *model = value_at(r, "model"), *optimizer = value_at(r, "optimizer"), *state = ckpt_value_get(optimizer, "state"),
-                     *groups = ckpt_value_get(optimizer, "param_groups"), *betas, *params;
+    const ckpt_value *model = value_at(r, "model"), *optimizer = value_at(r, "optimizer"),
+                     *state = ckpt_value_get(optimizer, "state"), *groups = ckpt_value_get(optimizer, "param_groups"),
+                     *betas, *params;
     ck_assert(ckpt__str_is(model->class_name, "collections.OrderedDict"));
     ck_assert_uint_eq(model->entry_count, 7);
     ck_assert_uint_eq(state->entry_count, 2);
@@ -215,7 +217,8 @@ static void write_made(made *m, const ckpt_value *root)
     size_t numbers[8];
     for (size_t i = 0; i < m->x->tensor_count; i++)
         numbers[i] = i;
-    ckpt__write_request q = {.index = m->x, .tensors = numbers, .count = m->x->tensor_count, .root = root, .step = -1, .lost = m->lost};
+    ckpt__write_request q = {
+        .index = m->x, .tensors = numbers, .count = m->x->tensor_count, .root = root, .step = -1, .lost = m->lost};
     ckpt_status s = ckpt__torch_write(&q, &m->recipe, &err);
     ck_assert_msg(s == CKPT_OK, "%s", err.message);
 }
@@ -230,7 +233,8 @@ static size_t add_tensor(ckpt__index *x, const char *name, ckpt_dtype dtype, int
     t->info.name = ckpt__s(name);
     t->info.dtype = dtype;
     t->info.ndim = 1;
-    ck_assert_int_eq(ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &numel, NULL, 0, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &numel, NULL, 0, &err),
+                     CKPT_OK);
     return x->tensor_count - 1;
 }
 
@@ -286,7 +290,8 @@ START_TEST(zip64)
     make(&m);
     const int64_t large = ((int64_t)1 << 32) + 100;
     size_t a = add_tensor(m.x, "a", CKPT_U8, large, "cpu"), b = add_tensor(m.x, "b", CKPT_F32, 5, "cpu");
-    ckpt_entry entries[] = {{ckpt__value_str(m.a, "a", 1), tensor_value(&m, a)}, {ckpt__value_str(m.a, "b", 1), tensor_value(&m, b)}};
+    ckpt_entry entries[] = {{ckpt__value_str(m.a, "a", 1), tensor_value(&m, a)},
+                            {ckpt__value_str(m.a, "b", 1), tensor_value(&m, b)}};
     write_made(&m, ckpt__value_dict(m.a, entries, 2));
     const ckpt__recipe *r = m.recipe;
     size_t first = storage_segment(r, 0), second = storage_segment(r, 1);
@@ -304,7 +309,7 @@ START_TEST(zip64)
     free(header);
     header = computed(&m, second - 1, first, 0);
     extra = header + 30 + strlen("archive/data/1");
-    ck_assert_uint_eq(le(extra, 2), 1);           /* its offset needs 64 bits, its size does not */
+    ck_assert_uint_eq(le(extra, 2), 1); /* its offset needs 64 bits, its size does not */
     ck_assert_uint_eq(le(extra + 2, 2), 8);
     ck_assert_uint_eq(le(extra + 4, 8), offset_of(r, second - 1));
     ck_assert_int_eq(memcmp(extra + 12, "FB", 2), 0);
@@ -411,7 +416,8 @@ START_TEST(storage_classes)
     add_tensor(m.x, "i", CKPT_I64, 4, "cpu");
     const ckpt_value *items[] = {tensor_value(&m, 0), tensor_value(&m, 1), tensor_value(&m, 2), tensor_value(&m, 3)};
     write_made(&m, ckpt__value_list(m.a, CKPT_V_LIST, items, 4));
-    const ckpt__pickle_node *root = root_of(&m), *f = item(root, 0), *f8 = item(root, 1), *other = item(root, 2), *i = item(root, 3);
+    const ckpt__pickle_node *root = root_of(&m), *f = item(root, 0), *f8 = item(root, 1), *other = item(root, 2),
+                            *i = item(root, 3);
     ck_assert(ckpt__pickle_is_global(f->u.object->callable, "torch._utils", "_rebuild_tensor_v3"));
     ck_assert(ckpt__pickle_is_global(item(f, 6), "torch", "float32"));
     ck_assert(ckpt__pickle_is_global(item(item(f, 0)->u.id, 1), "torch.storage", "UntypedStorage"));
@@ -491,9 +497,10 @@ START_TEST(arrays)
         int64_t size, align;
         const char *unit;
         int64_t count;
-    } rows[] = {{"<U2", "U2", 8, 4, NULL, 0}, {"|S3", "S3", 3, 1, NULL, 0}, {"|V5", "V5", 5, 1, NULL, 0},
-                {">i4", "i4", -1, -1, NULL, 0}, {"<M8[7D]", "M8", -1, -1, "D", 7}, {"<m8[ns]", "m8", -1, -1, "ns", 1}, {"<m8", "m8", -1, -1, "generic", 1},
-                {"[('a', '<i4'), ('b', '<f4')]", "V8", 8, 1, NULL, 0}};
+    } rows[] = {{"<U2", "U2", 8, 4, NULL, 0},        {"|S3", "S3", 3, 1, NULL, 0},
+                {"|V5", "V5", 5, 1, NULL, 0},        {">i4", "i4", -1, -1, NULL, 0},
+                {"<M8[7D]", "M8", -1, -1, "D", 7},   {"<m8[ns]", "m8", -1, -1, "ns", 1},
+                {"<m8", "m8", -1, -1, "generic", 1}, {"[('a', '<i4'), ('b', '<f4')]", "V8", 8, 1, NULL, 0}};
     enum { N = sizeof rows / sizeof rows[0] };
     const int64_t shape[] = {1};
     ckpt_array described[N];
@@ -509,7 +516,8 @@ START_TEST(arrays)
     }
     write_made(&m, ckpt__value_list(m.a, CKPT_V_LIST, items, N));
     for (size_t i = 0; i < N; i++) {
-        const ckpt__pickle_node *dtype = item(item(root_of(&m), i)->u.object->state, 2), *state = dtype->u.object->state;
+        const ckpt__pickle_node *dtype = item(item(root_of(&m), i)->u.object->state, 2),
+                                *state = dtype->u.object->state;
         ck_assert(ckpt__str_is(item(dtype, 0)->u.text, rows[i].code));
         ck_assert_int_eq(item(state, 5)->u.integer, rows[i].size);
         ck_assert_int_eq(item(state, 6)->u.integer, rows[i].align);
@@ -517,7 +525,7 @@ START_TEST(arrays)
         ck_assert_uint_eq(state->u.list.count, rows[i].unit ? 9 : 8);
         if (rows[i].unit) {
             const ckpt__pickle_node *unit = item(item(state, 8), 1);
-            ck_assert(ckpt__str_is(item(item(unit, 0), 0)->u.text, rows[i].unit));        /* bytes, by _codecs.encode */
+            ck_assert(ckpt__str_is(item(item(unit, 0), 0)->u.text, rows[i].unit)); /* bytes, by _codecs.encode */
             ck_assert_int_eq(item(unit, 1)->u.integer, rows[i].count);
         }
     }
@@ -530,9 +538,16 @@ END_TEST
 /* The keys of a kept structure follow the records; a tensor that has none becomes None. */
 START_TEST(renumbered)
 {
-    static const char kept[] = "\x80\x02(ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00" "2X\x03\x00\x00\x00" "cpuK\x02tQ"
-                               "K\x00K\x02\x85K\x01\x85\x89" "ccollections\nOrderedDict\n)RtRctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
-                               "ctorch\nFloatStorage\nX\x01\x00\x00\x00" "1X\x03\x00\x00\x00" "cpuK\x02tQK\x00K\x02\x85K\x01\x85\x89" "ccollections\nOrderedDict\n)RtRt.";
+    static const char kept[] =
+        "\x80\x02(ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+        "2X\x03\x00\x00\x00"
+        "cpuK\x02tQ"
+        "K\x00K\x02\x85K\x01\x85\x89"
+        "ccollections\nOrderedDict\n)RtRctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
+        "ctorch\nFloatStorage\nX\x01\x00\x00\x00"
+        "1X\x03\x00\x00\x00"
+        "cpuK\x02tQK\x00K\x02\x85K\x01\x85\x89"
+        "ccollections\nOrderedDict\n)RtRt.";
     const size_t record_of[] = {1, 0, 8};
     ckpt__arena *a = ckpt__arena_new(0);
     ckpt__buf out = {0};
@@ -544,7 +559,7 @@ START_TEST(renumbered)
     ck_assert_int_eq(item(pickle.root, 1)->kind, CKPT__P_NONE);
     ckpt__pickle_free(&pickle);
     ckpt__buf_free(&out);
-    for (size_t n = 0; n + 1 < sizeof kept - 1; n++) {        /* cut off anywhere: refused */
+    for (size_t n = 0; n + 1 < sizeof kept - 1; n++) { /* cut off anywhere: refused */
         text.size = n;
         ck_assert_int_lt(ckpt__torch_kept_renumber(text, record_of, 3, &out, &err), 0);
         ckpt__buf_free(&out);

@@ -14,7 +14,7 @@
 #include "../runner.h"
 #include "../scratch.h"
 
-static const ckpt__sink_options replace = { .sync = true, .replace = true }, keep = { .sync = true };
+static const ckpt__sink_options replace = {.sync = true, .replace = true}, keep = {.sync = true};
 
 /* The library's fsync, the nth of which fails. */
 static int fsync_to_fail;
@@ -27,7 +27,8 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
-static ckpt_status write_file(const char *path, const char *text, const ckpt__sink_options *o, bool commit, ckpt_error *err)
+static ckpt_status write_file(const char *path, const char *text, const ckpt__sink_options *o, bool commit,
+                              ckpt_error *err)
 {
     ckpt__sink *s;
     ckpt_status status = ckpt__sink_file(path, strlen(text), o, &s, err);
@@ -112,7 +113,7 @@ static ckpt_status pump_file(const char *path, size_t blocks, bool alone, ckpt_e
     ckpt__sink *sink;
     ckpt__pump *pump = NULL;
     void *block = NULL;
-    ckpt_status status = ckpt__sink_file(path, 0, &replace, &sink, err);   /* nothing reserved: each write counts */
+    ckpt_status status = ckpt__sink_file(path, 0, &replace, &sink, err); /* nothing reserved: each write counts */
     if (status == CKPT_OK)
         status = ckpt__pump_new(sink, BLOCK, blocks * BLOCK, alone, &pump, err);
     for (size_t i = 0; status == CKPT_OK && i < blocks; i++) {
@@ -160,7 +161,8 @@ START_TEST(the_writer_thread_writes_in_place_and_fails_aloud)
 }
 END_TEST
 
-static ckpt_status write_directory(const char *path, const char *text, const ckpt__sink_options *o, bool commit, ckpt_error *err)
+static ckpt_status write_directory(const char *path, const char *text, const ckpt__sink_options *o, bool commit,
+                                   ckpt_error *err)
 {
     ckpt__sink *d, *m;
     ckpt_status status = ckpt__sink_directory(path, o, &d, err);
@@ -207,7 +209,7 @@ START_TEST(a_directory_keeps_its_mode_and_comes_back)
     ck_assert_int_eq(write_directory("step", "two", &replace, true, &err), CKPT_OK);
     ck_assert_int_eq(stat("step", &st), 0);
     ck_assert_int_eq(st.st_mode & 07777, 0700);
-    fsync_to_fail = 2;            /* the first is of the new directory itself, the second of the one that it is in */
+    fsync_to_fail = 2; /* the first is of the new directory itself, the second of the one that it is in */
     ck_assert_int_eq(write_directory("step", "three", &replace, true, &err), CKPT_E_SYSTEM);
     ck_assert_int_eq(fsync_to_fail, 0);
     ck_assert_ptr_nonnull(strstr(err.message, "back in its place"));
@@ -241,7 +243,8 @@ END_TEST
 
 START_TEST(members_stay_in_their_directory)
 {
-    static const char *const climbs[] = { "../secret", "/etc/passwd", "a/../../secret", "out", "outdir/secret", "", "a/.." };
+    static const char *const climbs[] = {"../secret", "/etc/passwd", "a/../../secret", "out", "outdir/secret",
+                                         "",          "a/.."};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt__source *s;
     uint32_t file, again;
@@ -259,7 +262,7 @@ START_TEST(members_stay_in_their_directory)
     ck_assert_uint_eq(file, again);
     ck_assert_int_eq(ckpt__source_add(s, "a", &file, &err), CKPT_E_FORMAT);
     ck_assert_int_eq(ckpt__source_add(s, "none", &file, &err), CKPT_E_SYSTEM);
-    ckpt__buf b = { 0 };
+    ckpt__buf b = {0};
     ck_assert_int_eq(ckpt__source_slurp(s, again, 3, &b, &err), CKPT_E_LIMIT);
     ck_assert_int_eq(ckpt__source_slurp(s, again, 100, &b, &err), CKPT_OK);
     ck_assert_str_eq(b.data, "inner");

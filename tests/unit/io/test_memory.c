@@ -9,7 +9,8 @@
 
 START_TEST(the_host_says_what_is_available)
 {
-    ck_assert_uint_eq(ckpt__memory_of_host("MemTotal:       100 kB\nMemAvailable:    64 kB\nBuffers: 1 kB\n"), 64 * 1024);
+    ck_assert_uint_eq(ckpt__memory_of_host("MemTotal:       100 kB\nMemAvailable:    64 kB\nBuffers: 1 kB\n"),
+                      64 * 1024);
     ck_assert_uint_eq(ckpt__memory_of_host("MemTotal: 100 kB\nMemFree: 64 kB\n"), UINT64_MAX);
     ck_assert_uint_eq(ckpt__memory_of_host("NotMemAvailable: 3 kB\nMemAvailableToo: 4 kB"), UINT64_MAX);
     ck_assert_uint_eq(ckpt__memory_of_host("MemAvailable:"), UINT64_MAX);
@@ -22,7 +23,8 @@ END_TEST
 
 START_TEST(a_group_leaves_its_limit_less_what_cannot_be_had_back)
 {
-    const char *stat = "anon 5\nfile 60\ninactive_file 10\nactive_file 20\ntotal_inactive_file 1\ntotal_active_file 2\n";
+    const char *stat =
+        "anon 5\nfile 60\ninactive_file 10\nactive_file 20\ntotal_inactive_file 1\ntotal_active_file 2\n";
     ck_assert_uint_eq(ckpt__memory_of_group("100\n", "70\n", NULL, ""), 30);
     ck_assert_uint_eq(ckpt__memory_of_group("100\n", "70\n", stat, ""), 50);
     ck_assert_uint_eq(ckpt__memory_of_group("100\n", "70\n", stat, "total_"), 32);
@@ -62,7 +64,7 @@ static void make_tree(const char *const *directories)
 
 START_TEST(the_least_of_all_groups_above_counts)
 {
-    static const char *const tree[] = { "proc", "proc/self", "cg", "cg/a", "cg/a/b", NULL };
+    static const char *const tree[] = {"proc", "proc/self", "cg", "cg/a", "cg/a/b", NULL};
     make_tree(tree);
     put("proc/meminfo", "MemAvailable: 1048576 kB\n");
     ck_assert_uint_eq(ckpt__memory_below("proc", "cg"), 1024 * MIB);
@@ -78,7 +80,7 @@ START_TEST(the_least_of_all_groups_above_counts)
     ck_assert_uint_eq(ckpt__memory_below("proc", "cg"), 60 * MIB);
     put("cg/a/b/memory.high", "31457280\n");
     ck_assert_uint_eq(ckpt__memory_below("proc", "cg"), 29 * MIB);
-    put("cg/memory.max", "8388608\n");           /* the mount itself, which is all that a container may see */
+    put("cg/memory.max", "8388608\n"); /* the mount itself, which is all that a container may see */
     ck_assert_uint_eq(ckpt__memory_below("proc", "cg"), 8 * MIB);
     put("proc/self/cgroup", "0::/not/seen/from/here\n");
     ck_assert_uint_eq(ckpt__memory_below("proc", "cg"), 8 * MIB);
@@ -90,7 +92,7 @@ END_TEST
 
 START_TEST(groups_of_version_1_count_too)
 {
-    static const char *const tree[] = { "proc", "proc/self", "cg", "cg/memory", "cg/memory/job", NULL };
+    static const char *const tree[] = {"proc", "proc/self", "cg", "cg/memory", "cg/memory/job", NULL};
     make_tree(tree);
     put("proc/meminfo", "MemAvailable: 1048576 kB\n");
     put("proc/self/cgroup", "5:cpu:/\n4:memory:/job\n0::/\n");

@@ -11,7 +11,10 @@
 #include "../scratch.h"
 #include "../state_fixture.h"
 
-static struct { char name[300]; int mode; } made[64];      /* files, as they were asked for */
+static struct {
+    char name[300];
+    int mode;
+} made[64]; /* files, as they were asked for */
 static size_t made_count;
 
 int openat(int fd, const char *path, int flags, ...)
@@ -61,7 +64,7 @@ static int asked_for(const char *name)
 static void write_file(const char *path, mode_t limit)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt__sink_options o = { .sync = true, .replace = true, .mode_limit = limit };
+    ckpt__sink_options o = {.sync = true, .replace = true, .mode_limit = limit};
     ckpt__sink *s;
     ck_assert_msg(ckpt__sink_file(path, 3, &o, &s, &err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(mode_of(ckpt__sink_temporary(s)), 0600);
@@ -75,7 +78,7 @@ static void write_file(const char *path, mode_t limit)
 static void write_directory(const char *path, mode_t limit)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt__sink_options o = { .sync = true, .replace = true, .mode_limit = limit };
+    ckpt__sink_options o = {.sync = true, .replace = true, .mode_limit = limit};
     ckpt__sink *d, *m;
     ck_assert_msg(ckpt__sink_directory(path, &o, &d, &err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(mode_of(ckpt__sink_temporary(d)) & 0777, 0700);
@@ -89,8 +92,11 @@ static void write_directory(const char *path, mode_t limit)
 
 START_TEST(a_new_file_gets_its_mode_last)
 {
-    static const struct { mode_t mask; int file, directory; } rows[] = {
-        { 022, 0644, 0755 }, { 0, 0666, 0777 }, { 027, 0640, 0750 }, { 077, 0600, 0700 }, { 026, 0640, 0751 },
+    static const struct {
+        mode_t mask;
+        int file, directory;
+    } rows[] = {
+        {022, 0644, 0755}, {0, 0666, 0777}, {027, 0640, 0750}, {077, 0600, 0700}, {026, 0640, 0751},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         umask(rows[i].mask);
@@ -110,7 +116,8 @@ END_TEST
 
 START_TEST(a_replaced_file_keeps_its_mode_but_no_special_bits)
 {
-    static const int modes[][2] = { { 0600, 0600 }, { 0644, 0644 }, { 0666, 0666 }, { 06755, 0755 }, { 01640, 0640 }, { 0400, 0400 } };
+    static const int modes[][2] = {{0600, 0600},  {0644, 0644},  {0666, 0666},
+                                   {06755, 0755}, {01640, 0640}, {0400, 0400}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         put("f", "old");
         ck_assert_int_eq(chmod("f", (mode_t)modes[i][0]), 0);
@@ -127,9 +134,11 @@ END_TEST
 
 START_TEST(a_limit_is_never_passed)
 {
-    static const struct { int limit, old, file, directory; } rows[] = {
-        { 0600, 0, 0600, 0700 }, { 0700, 0, 0600, 0700 }, { 0640, 0, 0640, 0750 }, { 0644, 0, 0644, 0755 }, { 0777, 0, 0644, 0755 },
-        { 0600, 0644, 0600, 0700 }, { 0644, 0600, 0600, 0700 }, { 0604, 0640, 0600, 0700 },
+    static const struct {
+        int limit, old, file, directory;
+    } rows[] = {
+        {0600, 0, 0600, 0700}, {0700, 0, 0600, 0700},    {0640, 0, 0640, 0750},    {0644, 0, 0644, 0755},
+        {0777, 0, 0644, 0755}, {0600, 0644, 0600, 0700}, {0644, 0600, 0600, 0700}, {0604, 0640, 0600, 0700},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].old) {
@@ -159,10 +168,11 @@ START_TEST(what_the_directory_above_gives_stays)
     ck_assert_int_eq(mode_of("d"), 02755);
     ck_assert_int_eq(chdir(".."), 0);
     /* system.posix_acl_default: version 2; user::rwx, group::rwx, mask::rwx, other::--- */
-    static const unsigned char acl[] = { 2, 0, 0, 0,   1, 0, 7, 0, 255, 255, 255, 255,   4, 0, 7, 0, 255, 255, 255, 255,
-                                         16, 0, 7, 0, 255, 255, 255, 255,   32, 0, 0, 0, 255, 255, 255, 255 };
+    static const unsigned char acl[] = {2,   0,   0,  0, 1, 0, 7,   0,   255, 255, 255, 255, 4, 0, 7,   0,   255, 255,
+                                        255, 255, 16, 0, 7, 0, 255, 255, 255, 255, 32,  0,   0, 0, 255, 255, 255, 255};
     ck_assert_int_eq(mkdir("shared", 0777), 0);
-    if (setxattr("shared", "system.posix_acl_default", acl, sizeof acl, 0) < 0 && (errno == EOPNOTSUPP || errno == EPERM))
+    if (setxattr("shared", "system.posix_acl_default", acl, sizeof acl, 0) < 0 &&
+        (errno == EOPNOTSUPP || errno == EPERM))
         return;
     ck_assert_int_eq(chdir("shared"), 0);
     write_file("f", 0);
@@ -197,7 +207,7 @@ static void migrate(const char *from, const char *to, const char *kind)
 
 START_TEST(a_copy_is_as_private_as_its_source)
 {
-    static const int modes[][2] = { { 0600, 0600 }, { 0640, 0640 }, { 0644, 0644 }, { 0400, 0600 }, { 0666, 0644 } };
+    static const int modes[][2] = {{0600, 0600}, {0640, 0640}, {0644, 0644}, {0400, 0600}, {0666, 0644}};
     save_source("src", false);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         ck_assert_int_eq(chmod("src", (mode_t)modes[i][0]), 0);
@@ -210,7 +220,7 @@ START_TEST(a_copy_is_as_private_as_its_source)
         ck_assert_int_eq(mode_of("dst"), modes[i][1]);
         ck_assert_int_eq(unlink("dst"), 0);
     }
-    put("dst", "old");            /* what is replaced was public: the copy of a private one is not */
+    put("dst", "old"); /* what is replaced was public: the copy of a private one is not */
     ck_assert_int_eq(chmod("dst", 0644), 0);
     ck_assert_int_eq(chmod("src", 0600), 0);
     migrate("src", "dst", "torch");
@@ -236,7 +246,7 @@ END_TEST
 /* --to same: a directory of files, of which one is private and goes along as it is. */
 START_TEST(the_same_kind_of_directory_is_as_private)
 {
-    static const int modes[][3] = { { 0755, 0755, 0644 }, { 0700, 0700, 0600 }, { 0750, 0750, 0640 } };
+    static const int modes[][3] = {{0755, 0755, 0644}, {0700, 0700, 0600}, {0750, 0750, 0640}};
     save_source("w", false);
     for (size_t i = 0; i < 3; i++) {
         ck_assert_int_eq(mkdir("src", 0777), 0);

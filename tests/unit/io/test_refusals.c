@@ -11,13 +11,15 @@
 /* What is refused, with which errno; 0: nothing. */
 static struct refusals {
     int sync_directory, lock, direct_open, direct_write, reserve, close, sync_file, flags, link, mode;
-    int dies_at;                  /* the call that changes a name at which the process dies, from 1 */
+    int dies_at; /* the call that changes a name at which the process dies, from 1 */
 } refuse;
-static int changes;               /* of names */
+static int changes; /* of names */
 
-enum { BIG = 3 << 20 };           /* past the page cache */
+enum { BIG = 3 << 20 }; /* past the page cache */
 static unsigned char *big;
-static struct { char code[32], text[500]; } notices[64];
+static struct {
+    char code[32], text[500];
+} notices[64];
 static size_t notice_count;
 
 int __real_fsync(int fd);
@@ -73,7 +75,8 @@ int __wrap_close(int fd)
 {
     int flags = __real_fcntl(fd, F_GETFL);
     struct stat st;
-    bool written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 1000;
+    bool written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                   st.st_size > 1000;
     int rc = __real_close(fd);
     return written && refused(refuse.close) ? -1 : rc;
 }
@@ -98,7 +101,8 @@ int __wrap_openat(int dir, const char *path, int flags, ...)
 
 ssize_t __wrap_pwrite(int fd, const void *data, size_t n, off_t offset)
 {
-    return __real_fcntl(fd, F_GETFL) & O_DIRECT && refused(refuse.direct_write) ? -1 : __real_pwrite(fd, data, n, offset);
+    return __real_fcntl(fd, F_GETFL) & O_DIRECT && refused(refuse.direct_write) ? -1
+                                                                                : __real_pwrite(fd, data, n, offset);
 }
 
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t size)
@@ -181,11 +185,11 @@ static void set_step(trainer *x, int64_t step, unsigned seed)
     memset(big, (int)seed, BIG);
 }
 
-static int64_t back_to;           /* what the next start goes back to; 0: the newest */
+static int64_t back_to; /* what the next start goes back to; 0: the newest */
 
 static ckpt_status start(trainer *x, bool no_lock)
 {
-    static const int64_t shape[] = { BIG };
+    static const int64_t shape[] = {BIG};
     ckpt_run_options o = CKPT_RUN_OPTIONS_INIT;
     memset(x, 0, sizeof *x);
     notice_count = 0;
@@ -245,13 +249,17 @@ static void note_lower(void)
 static void clear(void)
 {
     char command[200];
-    refuse = (struct refusals){ .dies_at = 0 };
+    refuse = (struct refusals){.dies_at = 0};
     changes = 0;
     snprintf(command, sizeof command, "rm -rf '%s'", in_folder("run"));
     ck_assert_int_eq(system(command), 0);
 }
 
-#define GOOD(x, call) do { ckpt_status s_ = (call); ck_assert_msg(s_ >= 0, "%s: %s: %s", #call, (x)->err.object, (x)->err.message); } while (0)
+#define GOOD(x, call)                                                                                                  \
+    do {                                                                                                               \
+        ckpt_status s_ = (call);                                                                                       \
+        ck_assert_msg(s_ >= 0, "%s: %s: %s", #call, (x)->err.object, (x)->err.message);                                \
+    } while (0)
 
 /* Everything that a run does, where what is refused is gone round. */
 static void expect_a_whole_life(bool no_lock)
@@ -297,7 +305,7 @@ static void finish(void)
 
 START_TEST(directories_that_cannot_be_synced)
 {
-    static const int errors[] = { EINVAL, ENOSYS, EOPNOTSUPP };
+    static const int errors[] = {EINVAL, ENOSYS, EOPNOTSUPP};
     for (size_t i = 0; i < 3; i++) {
         trainer x;
         clear();
@@ -315,7 +323,7 @@ START_TEST(directories_that_cannot_be_synced)
         refuse.flags = EINVAL;
         expect_a_whole_life(false);
     }
-    clear();                      /* a disk in trouble is something else */
+    clear(); /* a disk in trouble is something else */
     trainer x;
     GOOD(&x, start(&x, false));
     ck_assert_uint_eq(heard("no-directory-sync"), 0);
@@ -329,7 +337,7 @@ END_TEST
 
 START_TEST(renames_without_flags)
 {
-    static const int errors[] = { EINVAL, ENOSYS, EOPNOTSUPP };
+    static const int errors[] = {EINVAL, ENOSYS, EOPNOTSUPP};
     for (size_t i = 0; i < 3; i++) {
         clear();
         refuse.flags = errors[i];
@@ -359,7 +367,7 @@ END_TEST
 
 START_TEST(no_locks)
 {
-    static const int errors[] = { ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL };
+    static const int errors[] = {ENOLCK, ENOSYS, EOPNOTSUPP, EINVAL};
     for (size_t i = 0; i < 4; i++) {
         trainer x;
         clear();
@@ -378,7 +386,7 @@ START_TEST(no_locks)
     refuse.lock = ENOLCK;
     ck_assert_int_eq(save(&x, 2, 2), CKPT_E_SYSTEM);
     ck_assert_int_eq(x.err.sys_errno, ENOLCK);
-    refuse.lock = EAGAIN;         /* and given to another */
+    refuse.lock = EAGAIN; /* and given to another */
     ck_assert_int_eq(save(&x, 2, 2), CKPT_E_EXISTS);
     refuse.lock = 0;
     GOOD(&x, save(&x, 3, 3));
@@ -390,7 +398,7 @@ END_TEST
 /* NFS says at fdatasync or close that what it took before did not arrive. */
 START_TEST(errors_that_come_late)
 {
-    static const int errors[] = { EIO, ENOSPC, EDQUOT };
+    static const int errors[] = {EIO, ENOSPC, EDQUOT};
     for (int at_close = 0; at_close < 2; at_close++)
         for (size_t i = 0; i < 3; i++) {
             trainer x;
@@ -441,10 +449,10 @@ START_TEST(directories_of_a_lower_layer_are_deleted_where_they_are)
         refuse.flags = flags ? EINVAL : 0;
         GOOD(&x, start(&x, false));
         ck_assert_int_eq(x.done, 3);
-        GOOD(&x, save(&x, 3, 33));           /* over one that cannot be exchanged, nor moved aside */
+        GOOD(&x, save(&x, 3, 33)); /* over one that cannot be exchanged, nor moved aside */
         ck_assert_int_eq(names(".tmp-") + names(".trash-"), 0);
         ck_assert_int_eq(names("step-"), 2);
-        GOOD(&x, save(&x, 4, 4));            /* 2 goes, which cannot be renamed */
+        GOOD(&x, save(&x, 4, 4)); /* 2 goes, which cannot be renamed */
         ck_assert_uint_eq(heard("prune-failed") + heard("hint-failed"), 0);
         ck_assert_int_eq(names("step-"), 2);
         GOOD(&x, save(&x, 5, 5));
@@ -479,10 +487,12 @@ static bool dies_and_recovers(int k, int flags)
     }
     int status = -1;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 0), "status %d at %d", status, k);
+    ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 0), "status %d at %d",
+                  status, k);
     trainer x;
     GOOD(&x, start(&x, false));
-    ck_assert_msg(x.done == 4 ? is_of(&x, 4, 4) : x.done == 3 && (is_of(&x, 3, 3) || is_of(&x, 3, 33)), "step %d, at %d", (int)x.done, k);
+    ck_assert_msg(x.done == 4 ? is_of(&x, 4, 4) : x.done == 3 && (is_of(&x, 3, 3) || is_of(&x, 3, 33)),
+                  "step %d, at %d", (int)x.done, k);
     ck_assert_uint_eq(heard("fallback"), 0);
     ck_assert_int_eq(names(".tmp-") + names(".trash-"), 0);
     GOOD(&x, save(&x, 5, 5));

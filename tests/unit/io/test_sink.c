@@ -9,8 +9,8 @@
 #include "../scratch.h"
 #include "../runner.h"
 
-static const ckpt__sink_options replace = { .sync = true, .replace = true };
-static const ckpt__sink_options behind = { .sync = true, .replace = true, .behind = true };
+static const ckpt__sink_options replace = {.sync = true, .replace = true};
+static const ckpt__sink_options behind = {.sync = true, .replace = true, .behind = true};
 static int fsync_to_fail, fdatasync_to_fail, renameat_to_fail, syncs, interruptions;
 static int ranges, range_to_fail, range_error;
 static bool simple_renames, no_descriptors;
@@ -135,7 +135,7 @@ START_TEST(what_is_settled_is_only_renamed)
     ck_assert_int_eq(ckpt__sink_settle(d, &err), CKPT_OK);
     ck_assert_int_eq(syncs, before);
     ck_assert_int_eq(ckpt__sink_commit(d, &err), CKPT_OK);
-    ck_assert_int_eq(syncs, before + 1);         /* of the directory that it lies in */
+    ck_assert_int_eq(syncs, before + 1); /* of the directory that it lies in */
     expect("step/checkpoint.json", "one");
     d = written("step", "two");
     ck_assert_int_eq(ckpt__sink_settle(d, &err), CKPT_OK);
@@ -175,7 +175,7 @@ START_TEST(a_failed_close_is_an_error)
     ckpt__sink *s;
     put("a", "old");
     for (int sync = 0; sync < 2; sync++) {
-        ckpt__sink_options o = { .sync = sync, .replace = true };
+        ckpt__sink_options o = {.sync = sync, .replace = true};
         ck_assert_int_eq(ckpt__sink_file("a", 3, &o, &s, &err), CKPT_OK);
         ck_assert_int_eq(ckpt__sink_write(s, 0, "new", 3, &err), CKPT_OK);
         close_to_fail = 1;
@@ -190,7 +190,7 @@ START_TEST(a_failed_close_is_an_error)
     ck_assert_int_eq(ckpt__sink_file("a", 3, &replace, &s, &err), CKPT_OK);
     ck_assert_int_eq(ckpt__sink_write(s, 0, "new", 3, &err), CKPT_OK);
     close_to_fail = 1;
-    close_error = EINTR;          /* it is closed all the same */
+    close_error = EINTR; /* it is closed all the same */
     ck_assert_int_eq(ckpt__sink_commit(s, &err), CKPT_OK);
     ck_assert_int_eq(close_to_fail, 0);
     expect("a", "new");
@@ -205,7 +205,7 @@ START_TEST(an_abort_needs_no_descriptor_and_no_right_to_write)
     ckpt__sink_abort(d);
     ck_assert_int_eq(entries("."), 0);
     no_descriptors = false;
-    bool root = geteuid() == 0;   /* modes do not hold root back */
+    bool root = geteuid() == 0; /* modes do not hold root back */
     if (root)
         ck_assert(chown(".", 65534, 65534) == 0 && setegid(65534) == 0 && seteuid(65534) == 0);
     ck_assert_int_eq(ckpt__sink_commit(written("step", "one"), &err), CKPT_OK);
@@ -217,7 +217,7 @@ START_TEST(an_abort_needs_no_descriptor_and_no_right_to_write)
     ck_assert_int_eq(ckpt__sink_commit(written("step", "three"), &err), CKPT_OK);
     expect("step/checkpoint.json", "three");
     ck_assert_int_eq(entries("."), 1);
-    ck_assert_int_eq(chmod("step", 0700), 0);    /* so that the test can remove it */
+    ck_assert_int_eq(chmod("step", 0700), 0); /* so that the test can remove it */
     if (root)
         ck_assert(seteuid(0) == 0 && setegid(0) == 0);
 }
@@ -244,7 +244,7 @@ START_TEST(a_directory_is_swapped_where_names_cannot_be_exchanged)
         expect("step/checkpoint.json", "two");
         ck_assert_int_eq(entries("."), 1);
     }
-    fsync_to_fail = 2;            /* the first is of the new directory */
+    fsync_to_fail = 2; /* the first is of the new directory */
     ck_assert_int_eq(ckpt__sink_commit(written("step", "three"), &err), CKPT_E_SYSTEM);
     ck_assert_int_eq(fsync_to_fail, 0);
     ck_assert_ptr_nonnull(strstr(err.message, "back in its place"));
@@ -278,7 +278,7 @@ END_TEST
 static ckpt_status written_behind(ckpt_error *err)
 {
     enum { BLOCK = 1 << 20 };
-    static const uint64_t offsets[] = { 0, BLOCK, 64 * BLOCK, 65 * BLOCK };
+    static const uint64_t offsets[] = {0, BLOCK, 64 * BLOCK, 65 * BLOCK};
     ckpt__sink *sink;
     char *block = aligned_alloc(4096, BLOCK);
     ck_assert_ptr_nonnull(block);
@@ -297,7 +297,7 @@ static ckpt_status written_behind(ckpt_error *err)
 
 static void expect_far(void)
 {
-    static const off_t at[] = { 0, (1 << 20) - 1, 1 << 20, 64 << 20, (66 << 20) - 1 };
+    static const off_t at[] = {0, (1 << 20) - 1, 1 << 20, 64 << 20, (66 << 20) - 1};
     char found[sizeof at / sizeof *at + 1] = "";
     int fd = open("far", O_RDONLY);
     ck_assert_int_ge(fd, 0);
@@ -312,7 +312,7 @@ START_TEST(what_is_written_behind_is_all_there)
     ckpt_error err = CKPT_ERROR_INIT;
     ck_assert_msg(written_behind(&err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(ranges, 6);
-    ck_assert_int_eq(syncs, 2);       /* the file, and its directory */
+    ck_assert_int_eq(syncs, 2); /* the file, and its directory */
     expect_far();
 }
 END_TEST
@@ -320,7 +320,7 @@ END_TEST
 /* Such a call takes an error of the disk with it: a later fdatasync would not say it again. */
 START_TEST(an_error_met_behind_is_not_lost)
 {
-    static const int errors[] = { EIO, ENOSPC, EDQUOT };
+    static const int errors[] = {EIO, ENOSPC, EDQUOT};
     for (int n = 1; n <= 6; n++)
         for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
             ckpt_error err = CKPT_ERROR_INIT;
@@ -337,7 +337,7 @@ END_TEST
 
 START_TEST(a_system_that_cannot_write_behind_writes_all_the_same)
 {
-    static const int errors[] = { ENOSYS, EINVAL, EOPNOTSUPP, ESPIPE, EINTR };
+    static const int errors[] = {ENOSYS, EINVAL, EOPNOTSUPP, ESPIPE, EINTR};
     for (int n = 1; n <= 6; n += 5)
         for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
             ckpt_error err = CKPT_ERROR_INIT;
@@ -346,7 +346,7 @@ START_TEST(a_system_that_cannot_write_behind_writes_all_the_same)
             ranges = 0;
             ck_assert_msg(written_behind(&err) == CKPT_OK, "%s", err.message);
             ck_assert_int_eq(range_to_fail, 0);
-            ck_assert_int_eq(ranges, errors[i] == EINTR ? n == 6 ? 7 : 6 : n);    /* asked no more, or again */
+            ck_assert_int_eq(ranges, errors[i] == EINTR ? n == 6 ? 7 : 6 : n); /* asked no more, or again */
             expect_far();
         }
 }

@@ -6,7 +6,7 @@
 #include "../folder_files.h"
 #include "io/source.h"
 
-enum { LARGE = 66 << 20 };         /* more than a file that is passed through must have */
+enum { LARGE = 66 << 20 }; /* more than a file that is passed through must have */
 
 static ckpt_error err;
 static ckpt__source *s;
@@ -102,14 +102,14 @@ static ckpt_status count_name(void *ctx, size_t root, const char *name, bool is_
 
 START_TEST(names_are_listed_by_disk)
 {
-    int counts[4] = { 0 };
+    int counts[4] = {0};
     make_directory("b/sub");
     write_text(at("b/sub/x"), "");
     ck_assert_int_eq(mkfifo(at("b/fifo"), 0600), 0);
     open_both();
     ck_assert_int_eq(ckpt__source_each(s, "", count_name, counts, &err), CKPT_OK);
     ck_assert_int_eq(counts[0], 2);
-    ck_assert_int_eq(counts[1], 4);      /* x, y, z, sub: a FIFO is no file */
+    ck_assert_int_eq(counts[1], 4); /* x, y, z, sub: a FIFO is no file */
     ck_assert_int_eq(counts[2], 1);
     ck_assert_int_eq(counts[3], 2);
     ck_assert_int_eq(ckpt__source_each(s, "sub", count_name, counts, &err), CKPT_OK);
@@ -133,7 +133,7 @@ END_TEST
 
 START_TEST(files_from_several_places)
 {
-    int counts[4] = { 0 };
+    int counts[4] = {0};
     uint32_t file;
     char label[500];
     ck_assert_int_eq(ckpt__source_open(at("a/x"), &s, &err), CKPT_OK);
@@ -210,28 +210,30 @@ START_TEST(a_link_to_a_blob_is_followed)
 END_TEST
 
 /* Whatever else leads out of the directory is refused, and the message names the link. */
-static const struct { const char *text, *name; } bad_links[] = {
-    { "../../blobs/readme", "name" },                                 /* no hash */
-    { "../../blobs/0123456789ABCDEF0123456789ABCDEF01234567", "upper" },
-    { "../../blobs/" SHA1 "0", "longer" },
-    { "../../blobs/" SHA1 "/", "slash" },
-    { "../../blobs/../" SHA1, "climbs" },
-    { "../../blobs/./" SHA1, "dot" },
-    { "../.././blobs/" SHA1, "dot_before" },
-    { "../../" SHA1, "beside" },
-    { "../../other/" SHA1, "other" },
-    { "../blobs/" SHA1, "too_near" },
-    { "../../../blobs/" SHA1, "too_far" },
-    { "../../blobs/" SHA1, "unet/too_near" },
-    { "unet/../../../blobs/" SHA1, "detour" },
-    { "../../blobs/fedcba9876543210fedcba9876543210fedcba98", "to_a_link" },
-    { "../../blobs/aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd", "to_a_fifo" },
-    { "../../blobs/ddddddddddccccccccccbbbbbbbbbbaaaaaaaaaa", "to_a_directory" },
-    { "../../../../../../../../../../../../../../../../../../../../etc/passwd", "passwd" },
-    { "/etc/passwd", "absolute" },
-    { "loop", "loop" },
-    { "chain", "to_a_chain" },
-    { "nowhere/" SHA1, "through_a_link/a" },
+static const struct {
+    const char *text, *name;
+} bad_links[] = {
+    {"../../blobs/readme", "name"}, /* no hash */
+    {"../../blobs/0123456789ABCDEF0123456789ABCDEF01234567", "upper"},
+    {"../../blobs/" SHA1 "0", "longer"},
+    {"../../blobs/" SHA1 "/", "slash"},
+    {"../../blobs/../" SHA1, "climbs"},
+    {"../../blobs/./" SHA1, "dot"},
+    {"../.././blobs/" SHA1, "dot_before"},
+    {"../../" SHA1, "beside"},
+    {"../../other/" SHA1, "other"},
+    {"../blobs/" SHA1, "too_near"},
+    {"../../../blobs/" SHA1, "too_far"},
+    {"../../blobs/" SHA1, "unet/too_near"},
+    {"unet/../../../blobs/" SHA1, "detour"},
+    {"../../blobs/fedcba9876543210fedcba9876543210fedcba98", "to_a_link"},
+    {"../../blobs/aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd", "to_a_fifo"},
+    {"../../blobs/ddddddddddccccccccccbbbbbbbbbbaaaaaaaaaa", "to_a_directory"},
+    {"../../../../../../../../../../../../../../../../../../../../etc/passwd", "passwd"},
+    {"/etc/passwd", "absolute"},
+    {"loop", "loop"},
+    {"chain", "to_a_chain"},
+    {"nowhere/" SHA1, "through_a_link/a"},
 };
 
 START_TEST(every_other_link_out_is_refused)
@@ -244,9 +246,9 @@ START_TEST(every_other_link_out_is_refused)
     ck_assert_int_eq(symlink(SHA1, at("models--x/blobs/fedcba9876543210fedcba9876543210fedcba98")), 0);
     ck_assert_int_eq(mkfifo(at("models--x/blobs/aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"), 0600), 0);
     make_directory("models--x/blobs/ddddddddddccccccccccbbbbbbbbbbaaaaaaaaaa");
-    make_link("../../blobs/" SHA1, "chain");      /* good by itself; a link to it is not one to a blob */
+    make_link("../../blobs/" SHA1, "chain"); /* good by itself; a link to it is not one to a blob */
     make_link("unet", "through_a_link");
-    make_link("../../blobs/" SHA1, "unet/a");     /* one folder short, so only good where the folder is not seen */
+    make_link("../../blobs/" SHA1, "unet/a"); /* one folder short, so only good where the folder is not seen */
     ck_assert_int_eq(ckpt__source_open(at(SNAPSHOT), &s, &err), CKPT_OK);
     for (size_t i = 0; i < sizeof bad_links / sizeof *bad_links; i++) {
         const char *name = bad_links[i].name;
@@ -275,7 +277,7 @@ static int cached(const char *path)
     ck_assert_int_ge(fd, 0);
     for (off_t at = 0; at < LARGE; at += 1 << 20) {
         char byte;
-        struct iovec to = { &byte, 1 };
+        struct iovec to = {&byte, 1};
         ssize_t got = preadv2(fd, &to, 1, at, RWF_NOWAIT);
         ck_assert(got == 1 || errno == EAGAIN || errno == EOPNOTSUPP);
         count += got == 1;
@@ -320,15 +322,15 @@ START_TEST(what_was_not_cached_is_not_afterwards)
     }
     ck_assert_int_eq(fclose(f), 0);
     drop(at("large"));
-    bool drops = cached(at("large")) == 0;     /* a tmpfs keeps all */
+    bool drops = cached(at("large")) == 0; /* a tmpfs keeps all */
     read_through(true);
     ck_assert_int_eq(cached(at("large")), LARGE >> 20);
-    read_through(false);                       /* in the cache before, and so it stays */
+    read_through(false); /* in the cache before, and so it stays */
     ck_assert_int_eq(cached(at("large")), LARGE >> 20);
     drop(at("large"));
     read_through(false);
     if (drops)
-        ck_assert_int_le(cached(at("large")), 16);    /* the end of it, and what was read ahead */
+        ck_assert_int_le(cached(at("large")), 16); /* the end of it, and what was read ahead */
 }
 END_TEST
 

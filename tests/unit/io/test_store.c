@@ -87,7 +87,7 @@ START_TEST(a_directory_is_made_with_its_parents_and_all_are_synced)
     ck_assert_int_eq(s->path[0], '/');
     ck_assert_ptr_nonnull(strstr(s->path, "/runs/a/b"));
     ckpt__store_close(s);
-    syncs = 0;                    /* it may have been made by one that was killed before it could sync */
+    syncs = 0; /* it may have been made by one that was killed before it could sync */
     ckpt__store_close(opened("runs/a"));
     ck_assert(was_synced("runs"));
     syncs = 0;
@@ -109,7 +109,7 @@ END_TEST
 START_TEST(a_change_of_directory_changes_nothing)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     ckpt__store *s = opened("run");
     ck_assert_int_eq(mkdir("elsewhere", 0777), 0);
     ck_assert_int_eq(chdir("elsewhere"), 0);
@@ -138,7 +138,7 @@ START_TEST(a_second_writer_is_refused_by_name)
     ck_assert(!there("run/.lock"));
     ck_assert_int_eq(ckpt__store_lock(s, &err), CKPT_OK);
     ck_assert_int_eq(ckpt__store_lock(s, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt__store_lock(again, &err), CKPT_E_EXISTS);      /* the same process, another description */
+    ck_assert_int_eq(ckpt__store_lock(again, &err), CKPT_E_EXISTS); /* the same process, another description */
     ck_assert_ptr_nonnull(strstr(err.message, expected));
     ck_assert(ckpt__store_holder(again, holder, sizeof holder));
     ck_assert_str_eq(holder, expected);
@@ -146,10 +146,10 @@ START_TEST(a_second_writer_is_refused_by_name)
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         ckpt__store *mine;
-        bool ok = ckpt__store_open("run", true, &mine, &err) == CKPT_OK && ckpt__store_lock(mine, &err) == CKPT_E_EXISTS &&
-                  strstr(err.message, expected) != NULL;
+        bool ok = ckpt__store_open("run", true, &mine, &err) == CKPT_OK &&
+                  ckpt__store_lock(mine, &err) == CKPT_E_EXISTS && strstr(err.message, expected) != NULL;
         ckpt__store_close(mine);
-        ckpt__store_close(s);     /* a copy of the parent's, which stays locked */
+        ckpt__store_close(s); /* a copy of the parent's, which stays locked */
         _exit(ok ? 0 : 1);
     }
     int status;
@@ -305,7 +305,7 @@ END_TEST
 static void expect_status(const ckpt__store *s, const char *name, size_t limit, ckpt_status expected)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     uint64_t size;
     int64_t mtime;
     ckpt__buf_str(&text, "kept");
@@ -353,7 +353,7 @@ static void forbid_openat2(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = { sizeof code / sizeof *code, code };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
     ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
     ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
@@ -361,7 +361,7 @@ static void forbid_openat2(void)
 START_TEST(reading_never_leaves_the_directory_and_never_waits)
 {
     char target[128];
-    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "run/socket" };
+    struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "run/socket"};
     ckpt__store *s = opened("run");
     int fd = socket(AF_UNIX, SOCK_STREAM, 0), status;
     put("outside", "secret");
@@ -394,7 +394,7 @@ START_TEST(long_files_are_read_whole)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     enum { N = 200001 };
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     uint64_t size = 0;
     int64_t mtime = 0;
     ckpt__store *s = opened("run");

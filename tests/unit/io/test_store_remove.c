@@ -11,7 +11,7 @@
 /* The order of what changes the disk: r a rename, f a sync of a directory, d a name that is deleted. */
 static char order[256];
 static int fsync_to_fail;
-static const char *not_to_go;     /* a name that cannot be deleted */
+static const char *not_to_go; /* a name that cannot be deleted */
 
 static void note(char c)
 {
@@ -88,7 +88,7 @@ START_TEST(leftovers_go_and_all_else_stays)
     put_directory(".trash-pruned.step-00000000.0123456789abcdef", "checkpoint.json", "pruned");
     put(".latest.tmp-0123456789abcdef", "x");
     ck_assert_int_eq(symlink("step-00000001", ".tmp-link"), 0);
-    ck_assert_int_eq(mkdir("step-00000003", 0777), 0);       /* a claim that was never filled */
+    ck_assert_int_eq(mkdir("step-00000003", 0777), 0); /* a claim that was never filled */
     put("latest", "step-00000001\n");
     put("notes.txt", "mine");
     put("step-by-step", "a file");
@@ -169,7 +169,7 @@ START_TEST(what_cannot_be_removed_is_left_and_counted)
     expect_recovery(0, 0, 1);
     expect(".trash-pruned.a/mine/thesis.tex", "dear to me");
     put_directory(".tmp-b", "c", "x");
-    ck_assert_int_eq(chmod(".tmp-b", 0), 0);     /* no hindrance: it is ours */
+    ck_assert_int_eq(chmod(".tmp-b", 0), 0); /* no hindrance: it is ours */
     expect_recovery(0, 1, 1);
 }
 END_TEST
@@ -191,7 +191,7 @@ END_TEST
 
 START_TEST(pruned_ones_are_renamed_synced_and_then_deleted)
 {
-    static const char *const names[] = { "step-1", "gone", "step-2" };
+    static const char *const names[] = {"step-1", "gone", "step-2"};
     ckpt_error err = CKPT_ERROR_INIT;
     put_directory("step-1", "checkpoint.json", "1");
     put_directory("step-2", "checkpoint.json", "2");
@@ -209,7 +209,7 @@ END_TEST
 
 START_TEST(a_prune_that_fails_says_so_and_deletes_nothing_unsynced)
 {
-    static const char *const names[] = { "step-1", "step-2" }, *const bad[] = { "../outside", "", ".", "..", "step-2" };
+    static const char *const names[] = {"step-1", "step-2"}, *const bad[] = {"../outside", "", ".", "..", "step-2"};
     ckpt_error err = CKPT_ERROR_INIT;
     put_directory("step-1", "checkpoint.json", "1");
     put_directory("step-2", "checkpoint.json", "2");
@@ -222,7 +222,7 @@ START_TEST(a_prune_that_fails_says_so_and_deletes_nothing_unsynced)
     ck_assert_int_eq(ckpt__store_remove(run, bad, 4, &err), CKPT_E_ARGUMENT);
     expect("step-2/checkpoint.json", "2");
     not_to_go = "checkpoint.json";
-    ck_assert_int_eq(ckpt__store_remove(run, bad, 5, &err), CKPT_E_ARGUMENT);        /* the first one's error */
+    ck_assert_int_eq(ckpt__store_remove(run, bad, 5, &err), CKPT_E_ARGUMENT); /* the first one's error */
     put_directory("step-1", "checkpoint.json", "1");
     ck_assert_int_eq(ckpt__store_remove(run, names, 2, &err), CKPT_E_SYSTEM);
     ck_assert_int_eq(err.sys_errno, EPERM);
@@ -240,7 +240,7 @@ END_TEST
 START_TEST(a_request_is_told_from_the_next)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    struct timespec a_while = { 0, 20000000 };
+    struct timespec a_while = {0, 20000000};
     ck_assert_uint_eq(ckpt__store_touched(run, "SAVE"), 0);
     ck_assert_int_eq(ckpt__store_untouch(run, "SAVE", &err), CKPT_OK);
     ck_assert_str_eq(order, "");
@@ -251,7 +251,7 @@ START_TEST(a_request_is_told_from_the_next)
     ck_assert_int_eq(ckpt__store_untouch(run, "SAVE", &err), CKPT_OK);
     ck_assert_str_eq(order, "df");
     ck_assert_uint_eq(ckpt__store_touched(run, "SAVE"), 0);
-    nanosleep(&a_while, NULL);    /* timestamps are coarse, and the inode may be the same one */
+    nanosleep(&a_while, NULL); /* timestamps are coarse, and the inode may be the same one */
     put("SAVE", "");
     uint64_t second = ckpt__store_touched(run, "SAVE");
     ck_assert(second != 0 && second != first);

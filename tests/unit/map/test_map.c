@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 static ckpt_error err;
-static const ckpt_ranks ranks = { 5, 1, 8 };
+static const ckpt_ranks ranks = {5, 1, 8};
 
 static ckpt_map *parse(const char *text)
 {
@@ -51,7 +51,7 @@ static void refuse_yaml(const char *text, const char *expected)
 
 static ckpt__target apply(const ckpt_map *map, const char *name, ckpt_role role, const char *tag)
 {
-    ckpt__subject s = { .name = ckpt__s(name), .role = role, .tag = ckpt__s(tag) };
+    ckpt__subject s = {.name = ckpt__s(name), .role = role, .tag = ckpt__s(tag)};
     ckpt__target t;
     memset(&err, 0, sizeof err);
     ckpt_status status = ckpt__map_apply(map, &s, &ranks, NULL, &t, &err);
@@ -71,7 +71,8 @@ static void check(const char *text, const char *tag, const char *want)
 {
     ckpt_map *map = parse(text);
     const char *got = goes(map, tag);
-    ck_assert_msg(strcmp(got, want) == 0, "%s: %s goes to %s, want %s", text ? text : "NULL", tag ? tag : "none", got, want);
+    ck_assert_msg(strcmp(got, want) == 0, "%s: %s goes to %s, want %s", text ? text : "NULL", tag ? tag : "none", got,
+                  want);
     ckpt_map_free(map);
 }
 
@@ -83,13 +84,13 @@ START_TEST(as_torch_does)
     check(" cuda:1 ", "cpu", "cuda:1");
     check("cuda:1=cuda:0,cpu=cpu", "cuda:1", "cuda:0");
     check("cuda:1=cuda:0,cpu=cpu", "cpu", "cpu");
-    check("cuda:1=cuda:0,cpu=cpu", "cuda:2", "keep");   /* a dict: unmatched tags fall through */
-    check("cuda:1=cuda:0", "cuda:11", "keep");          /* keys match exactly */
+    check("cuda:1=cuda:0,cpu=cpu", "cuda:2", "keep"); /* a dict: unmatched tags fall through */
+    check("cuda:1=cuda:0", "cuda:11", "keep");        /* keys match exactly */
     check("cuda=cpu", "cuda:0", "keep");
     check("cuda=cpu", "cuda", "cpu");
-    check("cuda:0=cuda:1,cuda:1=cuda:0", "cuda:0", "cuda:1");   /* never chained */
+    check("cuda:0=cuda:1,cuda:1=cuda:0", "cuda:0", "cuda:1"); /* never chained */
     check("cuda:0=cuda:1,cuda:1=cuda:0", "cuda:1", "cuda:0");
-    check("cpu=cuda:0", NULL, "keep");                  /* a format without tags */
+    check("cpu=cuda:0", NULL, "keep"); /* a format without tags */
     check("cuda:0", NULL, "cuda:0");
     check("mps=cpu, xpu:1=cuda:1", "xpu:1", "cuda:1");
 }
@@ -208,7 +209,7 @@ END_TEST
 static void fails(const char *text, const char *tag, const char *expected)
 {
     ckpt_map *map = parse(text);
-    ckpt__subject s = { .name = ckpt__s("blk.0.w"), .role = CKPT_ROLE_PARAM, .tag = ckpt__s(tag) };
+    ckpt__subject s = {.name = ckpt__s("blk.0.w"), .role = CKPT_ROLE_PARAM, .tag = ckpt__s(tag)};
     ckpt__target t;
     ck_assert_int_eq(ckpt__map_apply(map, &s, &ranks, NULL, &t, &err), CKPT_E_ARGUMENT);
     ck_assert_msg(strstr(err.message, expected) != NULL, "'%s' lacks '%s'", err.message, expected);
@@ -242,9 +243,9 @@ START_TEST(arithmetic)
                     char text[32], o = ops[i / 5], p = ops[i % 5];
                     int n = snprintf(text, sizeof text, "%d %c %d%c%d", a, o, b, p, c);
                     bool tight = p == '*' || p == '/' || p == '%', loose = o == '+' || o == '-';
-                    int64_t x[3] = { a, b, c }, want = -1;
+                    int64_t x[3] = {a, b, c}, want = -1;
                     bool ok = true;
-                    char order[2] = { tight && loose ? p : o, tight && loose ? o : p };
+                    char order[2] = {tight && loose ? p : o, tight && loose ? o : p};
                     int64_t first = tight && loose ? x[1] : x[0], second = tight && loose ? x[2] : x[1];
                     for (int k = 0; k < 2 && ok; k++) {
                         ok = (order[k] != '/' && order[k] != '%') || second != 0;
@@ -259,7 +260,7 @@ START_TEST(arithmetic)
                         second = tight && loose ? want : x[2];
                     }
                     ckpt__expr e;
-                    ckpt__expr_vars vars = { 0, 0, 1, -1 };
+                    ckpt__expr_vars vars = {0, 0, 1, -1};
                     size_t at;
                     const char *what = NULL;
                     int64_t got = -1;
@@ -277,7 +278,7 @@ static ckpt_device callback(void *ctx, const char *name, ckpt_role role, const c
     ++*(int *)ctx;
     if (strcmp(name, "odd") == 0)
         return odd_device;
-    return role == CKPT_ROLE_PARAM && strcmp(tag, "cuda:1") == 0 ? ckpt_cuda(2) : (ckpt_device){ CKPT_DEVICE_NONE, -1 };
+    return role == CKPT_ROLE_PARAM && strcmp(tag, "cuda:1") == 0 ? ckpt_cuda(2) : (ckpt_device){CKPT_DEVICE_NONE, -1};
 }
 
 START_TEST(callbacks)
@@ -292,8 +293,9 @@ START_TEST(callbacks)
     ck_assert_int_eq(t.device.type, CKPT_DEVICE_NONE);
     ck_assert_int_eq(t.by, CKPT__BY_NOTHING);
     ck_assert_int_eq(calls, 2);
-    ckpt__subject s = { .name = ckpt__s("odd"), .role = CKPT_ROLE_PARAM };
-    const ckpt_device odd[] = { { CKPT_DEVICE_META, -1 }, { CKPT_DEVICE_OTHER, 0 }, { CKPT_DEVICE_CUDA, -1 }, { CKPT_DEVICE_XPU, 0 } };
+    ckpt__subject s = {.name = ckpt__s("odd"), .role = CKPT_ROLE_PARAM};
+    const ckpt_device odd[] = {
+        {CKPT_DEVICE_META, -1}, {CKPT_DEVICE_OTHER, 0}, {CKPT_DEVICE_CUDA, -1}, {CKPT_DEVICE_XPU, 0}};
     for (size_t i = 0; i < 4; i++) {
         odd_device = odd[i];
         ck_assert_int_eq(ckpt__map_apply(map, &s, NULL, NULL, &t, &err), CKPT_E_ARGUMENT);
@@ -355,8 +357,9 @@ END_TEST
 
 START_TEST(yaml_conditions)
 {
-    ckpt_map *map = yaml("map: 1\nrules:\n- {name: 'a.*', role: exp_avg, tag: cpu, to: 'cuda:3'}\n- {name: 'b\\*', to: cpu}\n"
-                         "- {name: 'b?', to: 'cuda:1', cast: float16}\n");
+    ckpt_map *map =
+        yaml("map: 1\nrules:\n- {name: 'a.*', role: exp_avg, tag: cpu, to: 'cuda:3'}\n- {name: 'b\\*', to: cpu}\n"
+             "- {name: 'b?', to: 'cuda:1', cast: float16}\n");
     ck_assert(ckpt_device_equal(apply(map, "a.x", CKPT_ROLE_EXP_AVG, "cpu").device, ckpt_cuda(3)));
     ck_assert_int_eq(apply(map, "a.x", CKPT_ROLE_PARAM, "cpu").by, CKPT__BY_NOTHING);
     ck_assert_int_eq(apply(map, "a.x", CKPT_ROLE_EXP_AVG, "cuda:0").by, CKPT__BY_NOTHING);
@@ -384,11 +387,13 @@ START_TEST(yaml_refused)
     refuse_yaml("map: 1\nrules:\n- a\n", "line 3, column 3: 'rules' takes a map, and this is text");
     refuse_yaml("map: 1\nrules:\n- {to: cpu}\n", "line 3, column 3: a rule says which tensors");
     refuse_yaml("map: 1\nrules:\n- {name: a}\n", "a rule says what to do");
-    refuse_yaml("map: 1\nrules:\n- {role: weights, to: cpu}\n", "line 3, column 10: there is no role 'weights'; the roles are param, buffer");
+    refuse_yaml("map: 1\nrules:\n- {role: weights, to: cpu}\n",
+                "line 3, column 10: there is no role 'weights'; the roles are param, buffer");
     refuse_yaml("map: 1\nrules:\n- {name: a, cast: half}\n", "there is no dtype 'half'");
     refuse_yaml("map: 1\nrules:\n- {name: a, to: cuda}\n", "line 3, column 17: 'cuda': ");
     refuse_yaml("map: 1\nrules:\n- {tag: 'cpu:0', to: 'cuda:0'}\n", "line 3, column 9: 'cpu:0' matches no saved tag");
-    refuse_yaml("map: 1\nrules:\n- {tag: 'cuda:*', to: cpu}\n- {tag: 'cuda:1', to: 'cuda:1'}\n", "line 4, column 3: it is never reached");
+    refuse_yaml("map: 1\nrules:\n- {tag: 'cuda:*', to: cpu}\n- {tag: 'cuda:1', to: 'cuda:1'}\n",
+                "line 4, column 3: it is never reached");
     refuse_yaml("map: 1\nrules:\n- {name: '', to: cpu}\n", "'name' has no value");
     refuse_yaml("map: 1\noptimizer: adam\n", "fused, capturable, foreach or plain");
     refuse_yaml("map: 1\noptimizer: default\n", "fused, capturable, foreach or plain");
@@ -426,7 +431,7 @@ START_TEST(files)
     ck_assert_int_eq(mkdir(path, 0700), 0);
     ck_assert_int_eq(ckpt_map_parse(path, &map, &err), CKPT_E_ARGUMENT);
     rmdir(path);
-    ck_assert_int_eq(mkfifo(path, 0600), 0);           /* must not wait for a writer */
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* must not wait for a writer */
     ck_assert_int_eq(ckpt_map_parse(path, &map, &err), CKPT_E_ARGUMENT);
     unlink(path);
     rmdir(dir);
@@ -435,7 +440,7 @@ END_TEST
 
 static void renames(const ckpt_map *map, const char *name, const char *want)
 {
-    ckpt__buf out = { 0 };
+    ckpt__buf out = {0};
     memset(&err, 0, sizeof err);
     ck_assert_int_eq(ckpt__map_rename(map, name, strlen(name), &out, &err), CKPT_OK);
     ck_assert_str_eq(out.data ? out.data : "", want);
@@ -448,11 +453,11 @@ START_TEST(renaming)
                          "  - {from: 'h.(\\d+).attn.(.*)', to: 'layers.$1.attn.$2'}\n"
                          "  - {from: 'layers\\.(.*)', to: 'L.${1}$$0'}\n  - {from: 'x(y)?z', to: '<$1$0>'}\n");
     renames(map, "module._orig_mod.module.wte", "wte");
-    renames(map, "h.12.attn.c_attn.weight", "L.12.attn.c_attn.weight$0");   /* in order, each at most once */
-    renames(map, "xh.1.attn.w", "xh.1.attn.w");                             /* anchored at both ends */
+    renames(map, "h.12.attn.c_attn.weight", "L.12.attn.c_attn.weight$0"); /* in order, each at most once */
+    renames(map, "xh.1.attn.w", "xh.1.attn.w");                           /* anchored at both ends */
     renames(map, "xz", "<xz>");
     renames(map, "xyz", "<yxyz>");
-    renames(map, "module.", "module.");                                     /* never to nothing */
+    renames(map, "module.", "module."); /* never to nothing */
     renames(NULL, "module.a", "module.a");
     ckpt_map_free(map);
 }
@@ -461,7 +466,7 @@ END_TEST
 START_TEST(rename_rules)
 {
     ckpt__rename *r = NULL;
-    static const char *const bad_to[] = { "$", "a$", "$x", "${1", "${}", "${x}" };
+    static const char *const bad_to[] = {"$", "a$", "$x", "${1", "${}", "${x}"};
     for (size_t i = 0; i < sizeof bad_to / sizeof bad_to[0]; i++) {
         ck_assert_int_eq(ckpt__rename_new("(a)", 3, bad_to[i], strlen(bad_to[i]), &r, &err), CKPT_E_ARGUMENT);
         ck_assert_ptr_null(r);
@@ -473,7 +478,7 @@ START_TEST(rename_rules)
     char name[64];
     memset(name, 'a', sizeof name);
     bool matched = true;
-    ckpt__buf out = { 0 };
+    ckpt__buf out = {0};
     ck_assert_int_eq(ckpt__rename_apply(r, name, sizeof name, &matched, &out, &err), CKPT_E_LIMIT);
     ck_assert(!matched);
     ck_assert_str_eq(err.object, "(a+)+[bc]");

@@ -4,19 +4,19 @@
 
 enum { W, B, AVG, STEP, RNG, SCALE, COUNT };
 static const ckpt__subject start[COUNT] = {
-    [W] = { .name = { "w", 1 }, .role = CKPT_ROLE_PARAM, .tag = { "cuda:1", 6 } },
-    [B] = { .name = { "b", 1 }, .role = CKPT_ROLE_BUFFER, .tag = { "cuda:1", 6 } },
-    [AVG] = { .name = { "optimizer.w.exp_avg", 19 }, .param = { "w", 1 }, .role = CKPT_ROLE_EXP_AVG, .tag = { "cuda:1", 6 } },
-    [STEP] = { .name = { "optimizer.w.step", 16 }, .param = { "w", 1 }, .role = CKPT_ROLE_STEP, .tag = { "cpu", 3 } },
-    [RNG] = { .name = { "rng", 3 }, .role = CKPT_ROLE_RNG, .tag = { "cpu", 3 } },
-    [SCALE] = { .name = { "scaler.found_inf", 16 }, .role = CKPT_ROLE_SCALER, .tag = { "cuda:1", 6 } },
+    [W] = {.name = {"w", 1}, .role = CKPT_ROLE_PARAM, .tag = {"cuda:1", 6}},
+    [B] = {.name = {"b", 1}, .role = CKPT_ROLE_BUFFER, .tag = {"cuda:1", 6}},
+    [AVG] = {.name = {"optimizer.w.exp_avg", 19}, .param = {"w", 1}, .role = CKPT_ROLE_EXP_AVG, .tag = {"cuda:1", 6}},
+    [STEP] = {.name = {"optimizer.w.step", 16}, .param = {"w", 1}, .role = CKPT_ROLE_STEP, .tag = {"cpu", 3}},
+    [RNG] = {.name = {"rng", 3}, .role = CKPT_ROLE_RNG, .tag = {"cpu", 3}},
+    [SCALE] = {.name = {"scaler.found_inf", 16}, .role = CKPT_ROLE_SCALER, .tag = {"cuda:1", 6}},
 };
 
 static ckpt__subject subjects[COUNT];
 static ckpt_dtype dtypes[COUNT];
 static ckpt__target out[COUNT];
 static ckpt_report *report;
-static ckpt_map *map;             /* the targets' words are in it */
+static ckpt_map *map; /* the targets' words are in it */
 static ckpt_error err;
 
 static void setup(void)
@@ -40,7 +40,8 @@ static void place_kinds(const char *text, ckpt_optimizer_kind kind, const ckpt_o
     ckpt_map_free(map);
     map = NULL;
     bool yaml = text && strncmp(text, "map:", 4) == 0;
-    ckpt_status s = yaml ? ckpt_map_parse_yaml(text, strlen(text), "m.yaml", &map, &err) : ckpt_map_parse(text, &map, &err);
+    ckpt_status s =
+        yaml ? ckpt_map_parse_yaml(text, strlen(text), "m.yaml", &map, &err) : ckpt_map_parse(text, &map, &err);
     ck_assert_msg(s == CKPT_OK, "%s", err.message);
     ckpt_report_clear(report);
     s = ckpt__map_place(text ? map : NULL, kind, kinds, subjects, dtypes, COUNT, NULL, out, report, &err);
@@ -61,9 +62,11 @@ static void is(int i, const char *want)
 
 START_TEST(table)
 {
-    static const ckpt_role moments[] = { CKPT_ROLE_GRAD, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT_ROLE_MOMENTUM,
-                                         CKPT_ROLE_OPTIM, CKPT_ROLE_MASTER, CKPT_ROLE_SCALER };
-    static const ckpt_role unbound[] = { CKPT_ROLE_NONE, CKPT_ROLE_PARAM, CKPT_ROLE_BUFFER, CKPT_ROLE_EMA, CKPT_ROLE_OTHER };
+    static const ckpt_role moments[] = {CKPT_ROLE_GRAD,           CKPT_ROLE_EXP_AVG,  CKPT_ROLE_EXP_AVG_SQ,
+                                        CKPT_ROLE_MAX_EXP_AVG_SQ, CKPT_ROLE_MOMENTUM, CKPT_ROLE_OPTIM,
+                                        CKPT_ROLE_MASTER,         CKPT_ROLE_SCALER};
+    static const ckpt_role unbound[] = {CKPT_ROLE_NONE, CKPT_ROLE_PARAM, CKPT_ROLE_BUFFER, CKPT_ROLE_EMA,
+                                        CKPT_ROLE_OTHER};
     for (int k = CKPT_OPTIMIZER_DEFAULT; k <= CKPT_OPTIMIZER_PLAIN; k++) {
         ckpt_optimizer_kind kind = (ckpt_optimizer_kind)k;
         bool device = kind == CKPT_OPTIMIZER_FUSED || kind == CKPT_OPTIMIZER_CAPTURABLE;
@@ -99,14 +102,14 @@ START_TEST(fused)
     is(B, "cuda:0");
     is(AVG, "cuda:0");
     is(STEP, "cuda:0");
-    is(RNG, "cpu");               /* map_location over everything would break the generator */
+    is(RNG, "cpu"); /* map_location over everything would break the generator */
     is(SCALE, "cuda:0");
     ck_assert_ptr_nonnull(ckpt_report_find(report, "policy-placed", "rng"));
     place("cpu", CKPT_OPTIMIZER_FUSED);
     is(STEP, "cpu");
     place("cuda:*=cuda:2", CKPT_OPTIMIZER_CAPTURABLE);
     is(STEP, "cuda:2");
-    place("cpu=cuda:7", CKPT_OPTIMIZER_FUSED);                   /* a tag rule moves neither step nor RNG away */
+    place("cpu=cuda:7", CKPT_OPTIMIZER_FUSED); /* a tag rule moves neither step nor RNG away */
     is(W, "keep");
     is(STEP, "cuda:1");
     is(RNG, "cpu");
@@ -130,7 +133,7 @@ END_TEST
 /* The caller's kind, else the map's, else the saved flags, else plain. */
 START_TEST(which_kind)
 {
-    ckpt_optimizer_kind saved[COUNT] = { 0 };
+    ckpt_optimizer_kind saved[COUNT] = {0};
     place("cuda:0", CKPT_OPTIMIZER_DEFAULT);
     is(STEP, "cpu");
     saved[STEP] = CKPT_OPTIMIZER_FUSED;
@@ -207,7 +210,7 @@ START_TEST(further_devices)
     ck_assert_str_eq(f->from, "sdaa:0");
     ck_assert_str_eq(f->to, "musa:0");
     subjects[W].tag = ckpt__s("npu:2");
-    place(NULL, CKPT_OPTIMIZER_FUSED);      /* a step that lay on the cpu goes to where its parameter was saved */
+    place(NULL, CKPT_OPTIMIZER_FUSED); /* a step that lay on the cpu goes to where its parameter was saved */
     is(STEP, "npu:2");
 }
 END_TEST
@@ -215,7 +218,7 @@ END_TEST
 START_TEST(breaches)
 {
     place("map: 1\nrules:\n- {role: step, to: cpu}\ndefault: 'cuda:0'\n", CKPT_OPTIMIZER_FUSED);
-    is(STEP, "cpu");              /* the rule stands, and is said to be wrong */
+    is(STEP, "cpu"); /* the rule stands, and is said to be wrong */
     const ckpt_finding *f = ckpt_report_find(report, "policy-breach", "optimizer.w.step");
     ck_assert_ptr_nonnull(f);
     ck_assert_int_eq(f->severity, CKPT_SEVERITY_ERROR);
@@ -231,7 +234,7 @@ START_TEST(breaches)
     place("map: 1\nrules:\n- {role: rng, to: 'cuda:0'}\n", CKPT_OPTIMIZER_FUSED);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "policy-breach", "rng"));
     place("map: 1\nrules:\n- {role: buffer, to: cpu}\ndefault: 'cuda:0'\n", CKPT_OPTIMIZER_FUSED);
-    ck_assert_int_eq(ckpt_report_worst(report), CKPT_SEVERITY_NOTE);   /* buffers and parameters may be anywhere */
+    ck_assert_int_eq(ckpt_report_worst(report), CKPT_SEVERITY_NOTE); /* buffers and parameters may be anywhere */
 }
 END_TEST
 
@@ -244,7 +247,7 @@ START_TEST(step_dtype)
     ck_assert_int_eq(out[STEP].cast, CKPT_DTYPE_NONE);
     dtypes[AVG] = CKPT_BF16;
     place("map: 1\nrules:\n- {role: step, cast: float64}\n", CKPT_OPTIMIZER_FUSED);
-    ck_assert_int_eq(out[AVG].cast, CKPT_DTYPE_NONE);         /* never another implicit change */
+    ck_assert_int_eq(out[AVG].cast, CKPT_DTYPE_NONE); /* never another implicit change */
     ck_assert_int_eq(out[STEP].cast, CKPT_F64);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "policy-breach", "optimizer.w.step"));
 }
@@ -269,9 +272,11 @@ END_TEST
 START_TEST(edges)
 {
     ck_assert_int_eq(ckpt__map_place(NULL, CKPT_OPTIMIZER_FUSED, NULL, NULL, NULL, 0, NULL, NULL, NULL, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt__map_place(NULL, CKPT_OPTIMIZER_FUSED, NULL, subjects, NULL, COUNT, NULL, out, NULL, NULL), CKPT_OK);
+    ck_assert_int_eq(ckpt__map_place(NULL, CKPT_OPTIMIZER_FUSED, NULL, subjects, NULL, COUNT, NULL, out, NULL, NULL),
+                     CKPT_OK);
     ck_assert_int_eq(ckpt_map_parse("cuda:{1 - 2}", &map, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt__map_place(map, CKPT_OPTIMIZER_FUSED, NULL, subjects, dtypes, COUNT, NULL, out, report, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt__map_place(map, CKPT_OPTIMIZER_FUSED, NULL, subjects, dtypes, COUNT, NULL, out, report, &err),
+                     CKPT_E_ARGUMENT);
     ckpt_map_free(map);
     map = NULL;
     /* a tensor that names itself as its parameter, and two of one name */

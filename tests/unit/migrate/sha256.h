@@ -7,8 +7,8 @@
 
 typedef struct sha256 {
     uint32_t h[8];
-    uint64_t size;                /* bytes taken so far */
-    unsigned char block[64];      /* the first size % 64 of them wait for the rest of their block */
+    uint64_t size;           /* bytes taken so far */
+    unsigned char block[64]; /* the first size % 64 of them wait for the rest of their block */
 } sha256;
 
 static inline uint32_t sha256_turn(uint32_t x, unsigned n)
@@ -26,7 +26,7 @@ static inline void sha256_block(sha256 *s, const unsigned char *p)
         0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
         0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
         0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2 };
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
     uint32_t w[64], v[8];
     for (int i = 0; i < 16; i++)
         w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
@@ -51,8 +51,8 @@ static inline void sha256_block(sha256 *s, const unsigned char *p)
 
 static inline void sha256_begin(sha256 *s)
 {
-    static const uint32_t start[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+    static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     memcpy(s->h, start, sizeof start);
     s->size = 0;
 }

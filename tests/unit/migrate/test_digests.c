@@ -38,7 +38,7 @@ static void free_names(names *list)
     for (size_t i = 0; i < list->count; i++)
         free(list->name[i]);
     free(list->name);
-    *list = (names){ NULL, 0 };
+    *list = (names){NULL, 0};
 }
 
 static int by_name(const void *a, const void *b)
@@ -50,7 +50,7 @@ static int by_name(const void *a, const void *b)
  * there is no recursion. */
 static names everything_below(const char *top)
 {
-    names list = { NULL, 0 };
+    names list = {NULL, 0};
     add_name(&list, "");
     for (size_t i = 0; i < list.count; i++) {
         char path[2048];
@@ -78,7 +78,8 @@ static names everything_below(const char *top)
 /* A file by its name, a directory where it can be opened as one checkpoint. */
 static bool is_fixture(const char *path, const char *name)
 {
-    static const char *const endings[] = { ".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".distcp", ".bin", ".index.json" };
+    static const char *const endings[] = {".pt",  ".pth",    ".ckpt", ".safetensors",
+                                          ".pkl", ".distcp", ".bin",  ".index.json"};
     size_t n = strlen(name);
     if (n == 0)
         return false;
@@ -143,7 +144,7 @@ static void digest_report(const ckpt_report *report, char out[65])
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         char number[64];
-        const char *texts[] = { f->code, f->tensor, f->from, f->to };
+        const char *texts[] = {f->code, f->tensor, f->from, f->to};
         for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
             sha256_add(&s, texts[t], strlen(texts[t]) + 1);
         snprintf(number, sizeof number, "%d %llu\n", (int)f->severity, (unsigned long long)f->nbytes);
@@ -152,14 +153,14 @@ static void digest_report(const ckpt_report *report, char out[65])
     sha256_end(&s, out);
 }
 
-static const char *const formats[] = { "safetensors", "torch", "ckpt", "hf", "same" };
+static const char *const formats[] = {"safetensors", "torch", "ckpt", "hf", "same"};
 enum { FORMATS = sizeof formats / sizeof *formats };
-static const char *const ways[] = { "as-is", "plain", "cast", "salvage", "weights-only", "map" };
+static const char *const ways[] = {"as-is", "plain", "cast", "salvage", "weights-only", "map"};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 static ckpt_migrate_options options_of(const char *format, const char *way)
 {
-    static const char *const casts[] = { "*weight=bfloat16", "*exp_avg*=float16", "*bias=float64" };
+    static const char *const casts[] = {"*weight=bfloat16", "*exp_avg*=float16", "*bias=float64"};
     ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
     o.to = format;
     o.lossy = o.no_sync = o.allow_unused = true;
@@ -182,7 +183,8 @@ static ckpt_migrate_options options_of(const char *format, const char *way)
     return o;
 }
 
-static void migrate_one(const char *fixture, const char *name, const char *format, const char *way, char *line, size_t size)
+static void migrate_one(const char *fixture, const char *name, const char *format, const char *way, char *line,
+                        size_t size)
 {
     char reported[65], target[65];
     ckpt_migrate_options o = options_of(format, way);
@@ -192,10 +194,11 @@ static void migrate_one(const char *fixture, const char *name, const char *forma
     ckpt_status status = ckpt_migrate(fixture, "target", &o, report, &err);
     digest_report(report, reported);
     digest_target("target", target);
-    ck_assert_msg((status == CKPT_OK) == (target[0] != '-'), "%s to %s, %s: %s, and the target is %s", name, format, way,
-                  ckpt_status_name(status), target);
-    ck_assert_int_lt(snprintf(line, size, "%s %s %s %s %s %s", name, format, way, ckpt_status_name(status), reported, target),
-                     (int)size);
+    ck_assert_msg((status == CKPT_OK) == (target[0] != '-'), "%s to %s, %s: %s, and the target is %s", name, format,
+                  way, ckpt_status_name(status), target);
+    ck_assert_int_lt(
+        snprintf(line, size, "%s %s %s %s %s %s", name, format, way, ckpt_status_name(status), reported, target),
+        (int)size);
     ckpt_report_free(report);
     ck_assert_int_eq(system("rm -rf target"), 0);
 }
@@ -203,7 +206,7 @@ static void migrate_one(const char *fixture, const char *name, const char *forma
 /* With CKPT_TEST_FEW (under valgrind) one fixture in eight. */
 static names lines_now(const char *data, bool few)
 {
-    names lines = { NULL, 0 }, all = everything_below(data);
+    names lines = {NULL, 0}, all = everything_below(data);
     for (size_t i = 0; i < all.count; i += few ? 8 : 1) {
         char path[2048], line[1024];
         snprintf(path, sizeof path, "%s/%s", data, all.name[i]);
@@ -223,7 +226,7 @@ static names lines_now(const char *data, bool few)
 static names lines_of(const char *path)
 {
     char line[1024];
-    names lines = { NULL, 0 };
+    names lines = {NULL, 0};
     FILE *f = fopen(path, "r");
     ck_assert_msg(f != NULL, "%s: %s", path, strerror(errno));
     while (fgets(line, sizeof line, f)) {
@@ -308,11 +311,10 @@ START_TEST(digest)
 {
     static const struct {
         const char *text, *digest;
-    } known[] = {
-        { "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" },
-        { "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" },
-        { "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" } };
+    } known[] = {{"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+                 {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+                 {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+                  "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         char hex[65];
         sha256 s;

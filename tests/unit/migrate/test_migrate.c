@@ -101,7 +101,8 @@ typedef struct trained {
 
 static const char *const params[] = {"0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"};
 
-static void bind(ckpt_state *state, const char *name, const char *param, ckpt_role role, uint32_t ndim, const int64_t *shape, void *data)
+static void bind(ckpt_state *state, const char *name, const char *param, ckpt_role role, uint32_t ndim,
+                 const int64_t *shape, void *data)
 {
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = name;
@@ -201,8 +202,8 @@ START_TEST(optimizer_kinds)
         bool fused;
     } cases[] = {
         {"fused-step-cpu.pt", CKPT_OPTIMIZER_FUSED, NULL, "cuda:0", true},
-        {"fused-step-cpu.pt", CKPT_OPTIMIZER_DEFAULT, NULL, "cpu", true},          /* nothing asked, nothing moved */
-        {"fused-step-cpu.pt", CKPT_OPTIMIZER_DEFAULT, "cuda:2", "cuda:2", true},   /* by the saved flags */
+        {"fused-step-cpu.pt", CKPT_OPTIMIZER_DEFAULT, NULL, "cpu", true},        /* nothing asked, nothing moved */
+        {"fused-step-cpu.pt", CKPT_OPTIMIZER_DEFAULT, "cuda:2", "cuda:2", true}, /* by the saved flags */
         {"fused-step-cuda.pt", CKPT_OPTIMIZER_PLAIN, NULL, "cpu", false},
         {"plain.pt", CKPT_OPTIMIZER_FUSED, "cuda:1", "cuda:1", true},
         {"plain.pt", CKPT_OPTIMIZER_DEFAULT, "cuda:1", "cpu", false},
@@ -242,7 +243,7 @@ START_TEST(refusals)
     options.to = "safetensors";
     ck_assert_int_eq(migrate(fixture("tensors.pt"), temporary("x"), &options, report), CKPT_E_UNSUPPORTED);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "lost", "coo"));
-    options.to = "torch-legacy";                  /* read, and not written */
+    options.to = "torch-legacy"; /* read, and not written */
     ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("x"), &options, report), CKPT_E_UNSUPPORTED);
     options.to = "nonsense";
     ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("x"), &options, report), CKPT_E_UNSUPPORTED);
@@ -318,13 +319,14 @@ START_TEST(cancelled)
     while (readdir(d))
         files++;
     closedir(d);
-    ck_assert_uint_eq(files, 2);      /* . and .. */
+    ck_assert_uint_eq(files, 2); /* . and .. */
 }
 END_TEST
 
 static bool same_key(const ckpt_value *a, const ckpt_value *b)
 {
-    return a->kind == b->kind && a->integer == b->integer && a->text.size == b->text.size && a->item_count == b->item_count &&
+    return a->kind == b->kind && a->integer == b->integer && a->text.size == b->text.size &&
+           a->item_count == b->item_count &&
            (a->text.size == 0 || memcmp(a->text.data, b->text.data, a->text.size) == 0);
 }
 
@@ -376,7 +378,7 @@ START_TEST(values)
             if (same_key(a->entries[i].key, b->entries[k].key))
                 w = b->entries[k].value;
         ck_assert_msg(w != NULL, "entry %zu", i);
-        ck_assert(same_key(v, w));           /* kind, integer, text, length */
+        ck_assert(same_key(v, w)); /* kind, integer, text, length */
         ck_assert_int_eq(memcmp(&v->real, &w->real, sizeof v->real), 0);
         ck_assert_int_eq(v->boolean, w->boolean);
         ck_assert_uint_eq(v->entry_count, w->entry_count);
@@ -394,7 +396,8 @@ static void write_many(const char *path, size_t count)
     FILE *text = open_memstream(&header, &size), *f = fopen(path, "wb");
     ck_assert(text && f);
     for (size_t i = 0; i < count; i++)
-        fprintf(text, "%c\"t%zu\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}", i ? ',' : '{', i, i, i + 1);
+        fprintf(text, "%c\"t%zu\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}", i ? ',' : '{', i, i,
+                i + 1);
     fputc('}', text);
     ck_assert_int_eq(fclose(text), 0);
     for (int i = 0; i < 8; i++)

@@ -7,11 +7,11 @@
 #include <sys/wait.h>
 #include "../folder_files.h"
 
-static const flat weights[] = { { "w", 2, { 6, 3 } }, { "b", 1, { 6 } }, { "c", 1, { 9 } } };
+static const flat weights[] = {{"w", 2, {6, 3}}, {"b", 1, {6}}, {"c", 1, {9}}};
 
 static ckpt_error err;
-static const char *victim;        /* below the target, or "" for the target: it reads back with other bytes */
-static const char *taker;         /* somebody else's file, which takes the target's name meanwhile */
+static const char *victim; /* below the target, or "" for the target: it reads back with other bytes */
+static const char *taker;  /* somebody else's file, which takes the target's name meanwhile */
 static bool spoilt;
 static int answer;
 
@@ -52,9 +52,9 @@ static ckpt_migrate_options with(const char *to)
     ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
     o.to = to;
     o.verify = o.lossy = true;
-    o.threads = 1;                /* what was counted as done is in the file */
+    o.threads = 1; /* what was counted as done is in the file */
     o.max_shard_size = 100;
-    o.progress = (ckpt_progress){ spoil, NULL };
+    o.progress = (ckpt_progress){spoil, NULL};
     spoilt = false;
     taker = NULL;
     answer = 0;
@@ -162,7 +162,7 @@ START_TEST(killed)
         make_directory("out");
     write_safetensors(old, weights, 2, 50);
     o.force = true;
-    o.progress = (ckpt_progress){ die, (void *)(uintptr_t)&go_on };
+    o.progress = (ckpt_progress){die, (void *)(uintptr_t)&go_on};
     for (int k = 1; !WIFEXITED(status) || k == 1; k++) {
         calls = k;
         pid_t child = fork();
@@ -180,7 +180,7 @@ START_TEST(killed)
         ck_assert(!_i || entries(dst) == 1);
     }
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    ck_assert_int_ge(kills, 4);   /* a block and three tensors */
+    ck_assert_int_ge(kills, 4); /* a block and three tensors */
     ck_assert_int_eq(ckpt_verify(dst, NULL, NULL, NULL, &err), CKPT_OK);
     ck_assert(_i ? entries(dst) == 3 : there(dst));
 }

@@ -41,7 +41,7 @@ START_TEST(float4_is_the_same_bytes)
 {
     migrates(write_file("f4.safetensors", float4, 8), "torch", at("f4.pt"));
     is(at("f4.pt"), "a", CKPT_F4_E2M1_X2, 2, 2, 4);
-    options.lossy = true;         /* the device tag */
+    options.lossy = true; /* the device tag */
     migrates(at("f4.pt"), "safetensors", at("back.safetensors"));
     is(at("back.safetensors"), "a", CKPT_F4, 2, 2, 8);
     migrates(at("f4.pt"), "hf", at("folder"));
@@ -70,7 +70,7 @@ END_TEST
 
 static void casts_to(const char *src, const char *cast, ckpt_status want)
 {
-    const char *const casts[] = { cast };
+    const char *const casts[] = {cast};
     options.cast = casts;
     options.cast_count = 1;
     for (int dry = 1; dry >= 0; dry--) {
@@ -100,7 +100,8 @@ END_TEST
 /* A star that is escaped is no wildcard: the glob names its tensor, and converts integers too. */
 START_TEST(escaped_globs_are_names)
 {
-    const char *src = write_file("star.safetensors", "{\"a*b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    const char *src =
+        write_file("star.safetensors", "{\"a*b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
     casts_to(src, "a*b=int8", CKPT_OK);
     is(at("cast.pt"), "a*b", CKPT_U8, 1, 4, 0);
     casts_to(src, "a\\*b=int8", CKPT_OK);
@@ -111,7 +112,7 @@ END_TEST
 /* The names of the native file, and canonical ones, are those from before they change. */
 START_TEST(names_from_before)
 {
-    static const char *const strips[] = { "module." };
+    static const char *const strips[] = {"module."};
     torch_file *t = begin_torch();
     PUT(&t->pickle, "}(");
     put_str(&t->pickle, "model");

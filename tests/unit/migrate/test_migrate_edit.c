@@ -153,7 +153,9 @@ START_TEST(renamed)
     migrates(temporary("b"), temporary("c"));
     r = open_file(temporary("c"));
     ck_assert_ptr_nonnull(find(r, "optimizer.last.2.bias.exp_avg_sq"));
-    ck_assert_str_eq(ckpt_value_get(ckpt_value_get(value(r, "optimizer", "groups"), "0"), "params")->items[0]->text.data, "first.weight");
+    ck_assert_str_eq(
+        ckpt_value_get(ckpt_value_get(value(r, "optimizer", "groups"), "0"), "params")->items[0]->text.data,
+        "first.weight");
     ckpt_reader_close(r);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "renamed", "first.weight"));
 }
@@ -192,7 +194,8 @@ START_TEST(dropped)
     ck_assert_ptr_null(find(to, "model.0.weight"));
     ck_assert_ptr_nonnull(find(to, "model.0.bias"));
     ck_assert_ptr_null(value(to, "epoch", NULL));
-    const ckpt_value *params = ckpt_value_get(ckpt_value_get(value(to, "optimizer", NULL), "param_groups")->items[0], "params");
+    const ckpt_value *params =
+        ckpt_value_get(ckpt_value_get(value(to, "optimizer", NULL), "param_groups")->items[0], "params");
     ck_assert_uint_eq(params->item_count, 5);
     for (size_t i = 0; i < 5; i++)
         ck_assert_int_eq(params->items[i]->integer, (int64_t)i);
@@ -262,7 +265,7 @@ static bool all_of(const ckpt_reader *r, ckpt_role role, ckpt_dtype dtype)
 START_TEST(casts)
 {
     static const char *const all[] = {"*=bfloat16"}, *const moments[] = {"*.exp_avg=float16", "optimizer.*=bfloat16"},
-                       *const wrong[] = {"*=float17"};
+                             *const wrong[] = {"*=float17"};
     options.cast = all;
     options.cast_count = 1;
     migrates(fixture("plain.pt"), temporary("a.pt"));
@@ -385,7 +388,7 @@ START_TEST(devices)
     options.map_location = "cuda:3";
     migrates(fixture("tensors.pt"), temporary("a.pt"));
     ckpt_reader *r = open_file(temporary("a.pt"));
-    for (size_t i = 0; i < ckpt_reader_tensor_count(r); i++)     /* the parts of a sparse one too */
+    for (size_t i = 0; i < ckpt_reader_tensor_count(r); i++) /* the parts of a sparse one too */
         ck_assert_str_eq(ckpt_reader_tensor(r, i)->device.data, "cuda:3");
     ck_assert_uint_eq(find(r, "coo")->extra->part_count, 2);
     ck_assert(find(r, "conj")->conj);
@@ -434,7 +437,7 @@ START_TEST(reordered)
     ck_assert_uint_eq(crc(from, "model.0.weight"), crc(to, "model.0.weight"));
     ckpt_reader_close(from);
     ckpt_reader_close(to);
-    options.to = "ckpt";              /* there it is the order that the source has, and by the shapes it is not */
+    options.to = "ckpt"; /* there it is the order that the source has, and by the shapes it is not */
     ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("x")), CKPT_E_MISMATCH);
     ck_assert_uint_gt(ckpt_report_count_code(report, "moment-shape"), 0);
     options.to = "torch";
@@ -462,7 +465,7 @@ START_TEST(shards)
     options.to = "hf";
     options.max_shard_size = 60;
     options.verify = true;
-    ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("out")), CKPT_E_UNSUPPORTED);      /* optimizer, tags */
+    ck_assert_int_eq(migrate(fixture("plain.pt"), temporary("out")), CKPT_E_UNSUPPORTED); /* optimizer, tags */
     ck_assert(!is_there(temporary("out")));
     static const char *const bias[] = {"a.bias"}; /* what was asked to go is no loss */
     options.drop = bias;
@@ -484,7 +487,7 @@ START_TEST(shards)
     ckpt_reader_close(from);
     ckpt_reader_close(to);
     options.max_shard_size = 0;
-    migrates(fixture("plain.pt"), temporary("out"));          /* replaced whole: no shard of before is left */
+    migrates(fixture("plain.pt"), temporary("out")); /* replaced whole: no shard of before is left */
     ck_assert_uint_eq(files_in(temporary("out")), 1);
     ck_assert(is_there(temporary("out/model.safetensors")));
     write_all(temporary("out/config.json"), "{}", 2);
@@ -559,7 +562,7 @@ START_TEST(salvage)
         write_all(temporary("cut.pt"), data, cut);
         ckpt_status status = migrate(temporary("cut.pt"), temporary("a.pt"));
         if (status != CKPT_OK)
-            continue;             /* not even the pickle is there */
+            continue; /* not even the pickle is there */
         ckpt_reader *to = open_file(temporary("a.pt"));
         size_t kept = ckpt_reader_tensor_count(to);
         ck_assert_uint_eq(kept + ckpt_report_count_code(report, "not-recovered"), count);
@@ -575,7 +578,7 @@ START_TEST(salvage)
     ck_assert_uint_gt(before, 0);
     ckpt_reader_close(from);
     free(data);
-    migrates(fixture("bad-crc.pt"), temporary("a.pt"));       /* all there, and one not as it was written */
+    migrates(fixture("bad-crc.pt"), temporary("a.pt")); /* all there, and one not as it was written */
     ck_assert_uint_eq(ckpt_report_count_code(report, "not-recovered"), 1);
     options.salvage = false;
     ck_assert_int_eq(migrate(fixture("bad-crc.pt"), temporary("b.pt")), CKPT_E_DAMAGED);

@@ -7,9 +7,9 @@
 #define OK(call) ck_assert_msg((call) >= 0, "%s: %s: %s", #call, err.object, err.message)
 
 enum { N = 3 };
-static const char *const names[N] = { "b.weight", "a.weight", "c.weight" };     /* not in the order of the alphabet */
+static const char *const names[N] = {"b.weight", "a.weight", "c.weight"}; /* not in the order of the alphabet */
 static float params[N][4], m[N][4], v[N][4];
-static int64_t step = 7, own_steps[N] = { 5, 5, 5 };
+static int64_t step = 7, own_steps[N] = {5, 5, 5};
 static double lr = 0.5, beta = 0.75, other_beta = 0.5;
 
 static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, float *data)
@@ -28,7 +28,7 @@ static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role r
 
 typedef struct what {
     bool no_step, own_step, settings, momentum_of_c, no_moments_of_c, no_param_c;
-    size_t grouped;               /* of how many of the parameters there is a group */
+    size_t grouped; /* of how many of the parameters there is a group */
 } what;
 
 static void save(const char *path, what w)
@@ -103,14 +103,14 @@ static void has_steps(const ckpt_reader *r, size_t n, float want)
 
 START_TEST(made)
 {
-    ckpt_reader *r = to_torch((what){ 0 });
+    ckpt_reader *r = to_torch((what){0});
     const ckpt_value *g = group_of(r), *ids = ckpt_value_get(g, "params"), *said = ckpt_value_get(g, "param_names");
     ck_assert_uint_eq(ids->item_count, N);
     for (size_t i = 0; i < N; i++) {
         ck_assert_int_eq(ids->items[i]->integer, (int64_t)i);
         ck_assert_str_eq(said->items[i]->text.data, names[i]);
     }
-    ck_assert_uint_eq(g->entry_count, 2);              /* no hyper-parameter is made up */
+    ck_assert_uint_eq(g->entry_count, 2); /* no hyper-parameter is made up */
     has_steps(r, N, 7);
     const ckpt_finding *f = ckpt_report_find(report, "group-made", NULL);
     ck_assert(f && f->severity == CKPT_SEVERITY_WARNING);
@@ -126,7 +126,7 @@ END_TEST
 
 START_TEST(made_with_settings)
 {
-    ckpt_reader *r = to_torch((what){ .settings = true, .own_step = true });
+    ckpt_reader *r = to_torch((what){.settings = true, .own_step = true});
     const ckpt_value *g = group_of(r), *betas = ckpt_value_get(g, "betas");
     ck_assert(ckpt_value_get(g, "lr")->real == 0.5 && betas->kind == CKPT_V_TUPLE && betas->items[1]->real == 0.5);
     has_steps(r, N, 5);
@@ -137,9 +137,10 @@ END_TEST
 /* Of the parameters that have moments. */
 START_TEST(made_of_some)
 {
-    ckpt_reader *r = to_torch((what){ .no_moments_of_c = true });
+    ckpt_reader *r = to_torch((what){.no_moments_of_c = true});
     ck_assert_uint_eq(ckpt_value_get(group_of(r), "params")->item_count, 2);
-    ck_assert_ptr_nonnull(strstr(ckpt_report_find(report, "group-made", NULL)->message, "1 parameters without a state"));
+    ck_assert_ptr_nonnull(
+        strstr(ckpt_report_find(report, "group-made", NULL)->message, "1 parameters without a state"));
     ckpt_reader_close(r);
 }
 END_TEST
@@ -147,7 +148,7 @@ END_TEST
 /* A bound group is taken as it is; the step is one of each. */
 START_TEST(bound)
 {
-    ckpt_reader *r = to_torch((what){ .grouped = 3 });
+    ckpt_reader *r = to_torch((what){.grouped = 3});
     ck_assert_ptr_null(ckpt_report_find(report, "group-made", NULL));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "step-made", NULL));
     ck_assert_ptr_null(ckpt_value_get(group_of(r), "param_names"));
@@ -161,11 +162,11 @@ static const struct {
     int64_t step;
     const char *said;
 } cases[] = {
-    { { .no_step = true }, 7, "does not say how many steps" },
-    { { .no_param_c = true }, 7, "of parameters that the model does not have (c.weight)" },
-    { { .momentum_of_c = true }, 7, "the states are not alike" },
-    { { .grouped = 2 }, 7, "1 parameter that is in no group, which torch would not see: c.weight" },
-    { { 0 }, (1 << 24) + 1, "step 16777217 is no float32" },
+    {{.no_step = true}, 7, "does not say how many steps"},
+    {{.no_param_c = true}, 7, "of parameters that the model does not have (c.weight)"},
+    {{.momentum_of_c = true}, 7, "the states are not alike"},
+    {{.grouped = 2}, 7, "1 parameter that is in no group, which torch would not see: c.weight"},
+    {{0}, (1 << 24) + 1, "step 16777217 is no float32"},
 };
 
 START_TEST(lost)
@@ -180,7 +181,7 @@ START_TEST(lost)
     migrates(at("n.safetensors"), "torch", at("t.pt"));
     ckpt_reader_close(opened(at("t.pt")));
     options.lossy = false;
-    options.weights_only = true;                       /* no optimizer is wanted */
+    options.weights_only = true; /* no optimizer is wanted */
     migrates(at("n.safetensors"), "torch", at("w.pt"));
     step = 7;
 }

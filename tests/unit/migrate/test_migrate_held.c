@@ -10,7 +10,7 @@ static ckpt_reader *reader;
 static void setup(void)
 {
     make_folder();
-    options = (ckpt_migrate_options){ .to = "torch", .verify = true, .no_sync = true };
+    options = (ckpt_migrate_options){.to = "torch", .verify = true, .no_sync = true};
     reader = NULL;
 }
 
@@ -66,7 +66,7 @@ static void write_held(void)
 
 static float first_of(const ckpt_value *v)
 {
-    float data[4] = { 0 };
+    float data[4] = {0};
     ck_assert_int_eq(v->kind, CKPT_V_TENSOR);
     ck_assert_int_eq(ckpt_reader_read(reader, v->tensor, data, sizeof data, &err), CKPT_OK);
     return data[0];
@@ -74,7 +74,8 @@ static float first_of(const ckpt_value *v)
 
 static void check_held(const ckpt_value *root)
 {
-    const ckpt_value *by = ckpt_value_get(root, "by"), *queue = ckpt_value_get(root, "queue"), *list = ckpt_value_get(root, "list");
+    const ckpt_value *by = ckpt_value_get(root, "by"), *queue = ckpt_value_get(root, "queue"),
+                     *list = ckpt_value_get(root, "list");
     ck_assert_str_eq(by->class_name.data, "collections.defaultdict");
     ck_assert_uint_eq(by->entry_count, 2);
     ck_assert(first_of(ckpt_value_get(by, "a")) == 1);
@@ -86,17 +87,17 @@ static void check_held(const ckpt_value *root)
     ck_assert_str_eq(queue->items[0]->text.data, "x");
     ck_assert(first_of(queue->items[1]) == 4);
     ck_assert_int_eq(queue->args->items[1]->integer, 7);
-    ck_assert_int_eq(list->items[0]->kind, CKPT_V_NONE);      /* a list keeps the place */
+    ck_assert_int_eq(list->items[0]->kind, CKPT_V_NONE); /* a list keeps the place */
 }
 
 START_TEST(entries_go)
 {
-    static const char *const drop[] = { "by.b", "queue.0", "list.0" };
+    static const char *const drop[] = {"by.b", "queue.0", "list.0"};
     write_held();
     options.drop = drop;
     options.drop_count = 3;
     check_held(migrate("held.pt", "dropped.pt"));
-    options.to = "ckpt";          /* which keeps the structure */
+    options.to = "ckpt"; /* which keeps the structure */
     migrate("held.pt", "dropped.safetensors");
     options.to = "torch";
     options.drop_count = 0;
@@ -107,7 +108,7 @@ END_TEST
 /* All of a deque, and values of it too. */
 START_TEST(a_deque_is_emptied)
 {
-    static const char *const drop[] = { "queue.2", "queue.1", "queue.0" };
+    static const char *const drop[] = {"queue.2", "queue.1", "queue.0"};
     write_held();
     options.drop = drop;
     options.drop_count = 3;
@@ -130,7 +131,7 @@ static void write_sparse(void)
     PUT(b, "(");
     put_str(b, "torch.sparse_csr");
     PUT(b, "tR(");
-    torch_tensor(t, 1, 3, 0, 0);      /* of float32 here: nobody computes with it */
+    torch_tensor(t, 1, 3, 0, 0); /* of float32 here: nobody computes with it */
     torch_tensor(t, 1, 2, 0, 0);
     torch_tensor(t, 1, 2, 0, 6);
     PUT(b, "(K\2K\2tttRq\x07");
@@ -152,7 +153,7 @@ START_TEST(both_names_move)
         ck_assert_msg(strcmp(t->device.data, "xpu:1") == 0, "%s is on %s", t->name.data, t->device.data);
         moved++;
     }
-    ck_assert_uint_eq(moved, 8);      /* two listings of a whole and three parts */
+    ck_assert_uint_eq(moved, 8); /* two listings of a whole and three parts */
 }
 END_TEST
 

@@ -57,8 +57,12 @@ static void torch_view(torch_file *t, const char *name, int64_t numel, int64_t o
                        const int64_t *strides)
 {
     char key[16];
-    view v = { .class_name = "FloatStorage", .key = key, .location = "cpu", .offset = offset, .ndim = ndim,
-               .stride_count = ndim };
+    view v = {.class_name = "FloatStorage",
+              .key = key,
+              .location = "cpu",
+              .offset = offset,
+              .ndim = ndim,
+              .stride_count = ndim};
     for (int i = 0; i < ndim; i++) {
         v.shape[i] = shape[i];
         v.strides[i] = strides[i];
@@ -80,19 +84,19 @@ static const struct {
     int64_t numel, offset;
     int ndim;
     int64_t shape[4], strides[4];
-    bool permuted;                /* an entry of its own */
+    bool permuted; /* an entry of its own */
 } views[] = {
-    { "transposed", 12, 0, 2, { 3, 4 }, { 1, 3 }, true },
-    { "channels_last", 48, 0, 4, { 2, 3, 2, 4 }, { 24, 1, 12, 3 }, true },
-    { "stride_of_one", 4, 0, 2, { 1, 4 }, { 77, 1 }, true },
-    { "stepped", 12, 1, 1, { 5 }, { 2 }, false },
-    { "expanded", 3, 0, 2, { 4, 3 }, { 0, 1 }, false },
-    { "unfolded", 6, 0, 2, { 3, 4 }, { 1, 1 }, false },
-    { "part", 20, 7, 1, { 5 }, { 1 }, false },
-    { "head", 20, 0, 1, { 5 }, { 1 }, false },
-    { "empty", 8, 5, 1, { 0 }, { 1 }, false },
-    { "whole", 6, 0, 2, { 2, 3 }, { 3, 1 }, true },
-    { "scalar", 1, 0, 0, { 0 }, { 0 }, true },
+    {"transposed", 12, 0, 2, {3, 4}, {1, 3}, true},
+    {"channels_last", 48, 0, 4, {2, 3, 2, 4}, {24, 1, 12, 3}, true},
+    {"stride_of_one", 4, 0, 2, {1, 4}, {77, 1}, true},
+    {"stepped", 12, 1, 1, {5}, {2}, false},
+    {"expanded", 3, 0, 2, {4, 3}, {0, 1}, false},
+    {"unfolded", 6, 0, 2, {3, 4}, {1, 1}, false},
+    {"part", 20, 7, 1, {5}, {1}, false},
+    {"head", 20, 0, 1, {5}, {1}, false},
+    {"empty", 8, 5, 1, {0}, {1}, false},
+    {"whole", 6, 0, 2, {2, 3}, {3, 1}, true},
+    {"scalar", 1, 0, 0, {0}, {0}, true},
 };
 enum { VIEWS = sizeof views / sizeof *views };
 
@@ -113,7 +117,8 @@ static void check_view(const ckpt_reader *r, size_t i)
     ck_assert_uint_eq(x->storage_nbytes, (uint64_t)views[i].numel * 4);
     for (int d = 0; d < views[i].ndim; d++) {
         ck_assert_int_eq(x->shape[d], views[i].shape[d]);
-        ck_assert_msg(x->strides[d] == views[i].strides[d], "%s: stride %d is %d", views[i].name, d, (int)x->strides[d]);
+        ck_assert_msg(x->strides[d] == views[i].strides[d], "%s: stride %d is %d", views[i].name, d,
+                      (int)x->strides[d]);
     }
 }
 
@@ -129,7 +134,7 @@ START_TEST(views_come_back)
     ckpt_reader_close(r);
     migrates(at("v.pt"), "ckpt", at("x.ckpt"));
     ck_assert(said("view"));
-    r = opened_as(at("x.ckpt"), "safetensors");   /* as others read it */
+    r = opened_as(at("x.ckpt"), "safetensors"); /* as others read it */
     for (size_t i = 0; i < VIEWS; i++)
         ck_assert_msg((find(r, views[i].name) != NULL) == views[i].permuted, "%s", views[i].name);
     ckpt_reader_close(r);
@@ -164,8 +169,8 @@ END_TEST
 /* Views of one storage: one is all of it, or none; and one that is permuted beside another. */
 START_TEST(shared_views_come_back)
 {
-    static const int64_t row[] = { 4 }, one[] = { 1 }, matrix[] = { 3, 4 }, flipped[] = { 4, 3 }, by_row[] = { 4, 1 },
-                         by_column[] = { 1, 4 };
+    static const int64_t row[] = {4}, one[] = {1}, matrix[] = {3, 4}, flipped[] = {4, 3}, by_row[] = {4, 1},
+                         by_column[] = {1, 4};
     torch_file *t = begin_torch();
     PUT(&t->pickle, "}(");
     torch_view(t, "all", 12, 0, 2, matrix, by_row);
@@ -177,7 +182,7 @@ START_TEST(shared_views_come_back)
     PUT(&t->pickle, "u");
     write_torch(at("v.pt"), t);
     both_ways(at("v.pt"));
-    options.cast = (const char *const[]){ "some=float64" };       /* what is converted has its own place from then on */
+    options.cast = (const char *const[]){"some=float64"}; /* what is converted has its own place from then on */
     options.cast_count = 1;
     migrates(at("v.pt"), "torch", at("a/x.pt"));
     migrates(at("v.pt"), "ckpt", at("x.ckpt"));
@@ -190,7 +195,7 @@ END_TEST
 static void lazy(torch_file *t, const char *name, const char *class_name, const char *bit)
 {
     bytes *b = &t->pickle;
-    const int64_t shape[] = { 2 }, strides[] = { 1 };
+    const int64_t shape[] = {2}, strides[] = {1};
     char key[16];
     snprintf(key, sizeof key, "%d", t->count);
     t->numel[t->count] = 4;
@@ -240,16 +245,17 @@ END_TEST
 
 /* ---- optimizers without names */
 
-static const flat params[] = { { "w", 2, { 3, 4 } }, { "v", 2, { 3, 4 } }, { "b", 1, { 3, 0 } } };
+static const flat params[] = {{"w", 2, {3, 4}}, {"v", 2, {3, 4}}, {"b", 1, {3, 0}}};
 
 START_TEST(an_optimizer_alone)
 {
-    static const char *const names[] = { "w", "v", "b" };
+    static const char *const names[] = {"w", "v", "b"};
     write_adam(at("optimizer.bin"), params, 3, 3, 0.1);
     both_ways(at("optimizer.bin"));
     migrates(at("optimizer.bin"), "ckpt", at("x.ckpt"));
     const ckpt_finding *f = ckpt_report_find(report, "order-unknown", NULL);
-    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "state in C") && strstr(f->fix, "--param-names"));
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "state in C") &&
+              strstr(f->fix, "--param-names"));
     ckpt_reader *r = opened_as(at("x.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "state.1.exp_avg_sq"));
     ckpt_reader_close(r);
@@ -257,7 +263,7 @@ START_TEST(an_optimizer_alone)
     options.param_name_count = 2;
     ck_assert_int_eq(migrate(at("optimizer.bin"), "ckpt", at("y.ckpt")), CKPT_E_MISMATCH);
     options.param_name_count = 3;
-    migrates(at("x.ckpt"), "ckpt", at("y.ckpt"));      /* stated later, of the native file */
+    migrates(at("x.ckpt"), "ckpt", at("y.ckpt")); /* stated later, of the native file */
     ck_assert(!said("order-unknown"));
     r = opened_as(at("y.ckpt"), NULL);
     ck_assert_ptr_nonnull(find(r, "optimizer.v.exp_avg_sq"));
@@ -270,7 +276,7 @@ START_TEST(an_optimizer_alone)
     r = opened_as(at("x.safetensors"), NULL);
     ck_assert_ptr_nonnull(find(r, "state.1.exp_avg_sq"));
     ckpt_reader_close(r);
-    options.optimizer = CKPT_OPTIMIZER_FUSED;                    /* a placement by groups is asked for */
+    options.optimizer = CKPT_OPTIMIZER_FUSED; /* a placement by groups is asked for */
     ck_assert_int_eq(migrate(at("optimizer.bin"), "ckpt", at("x.ckpt")), CKPT_E_MISMATCH);
 }
 END_TEST
@@ -279,7 +285,7 @@ END_TEST
 static void write_ambiguous(const char *path)
 {
     torch_file *t = begin_torch();
-    static const flat model[] = { { "w", 2, { 3, 4 } }, { "v", 2, { 3, 4 } }, { "u", 2, { 3, 4 } } };
+    static const flat model[] = {{"w", 2, {3, 4}}, {"v", 2, {3, 4}}, {"u", 2, {3, 4}}};
     PUT(&t->pickle, "}(");
     put_str(&t->pickle, "model");
     PUT(&t->pickle, "}(");
@@ -296,7 +302,7 @@ static void write_ambiguous(const char *path)
 
 static void bind(ckpt_state *state, const char *name, const char *param, ckpt_role role, float *data)
 {
-    static const int64_t shape[] = { 3, 4 };
+    static const int64_t shape[] = {3, 4};
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = name;
     d.param = param;
@@ -344,7 +350,7 @@ END_TEST
 
 START_TEST(directories_come_back)
 {
-    static const char *const folders[] = { "accelerate", "hf-trainer", "hf-sharded" };
+    static const char *const folders[] = {"accelerate", "hf-trainer", "hf-sharded"};
     char path[400];
     options.lossy = true;
     snprintf(path, sizeof path, "%s", fixture("peers"));
@@ -352,7 +358,7 @@ START_TEST(directories_come_back)
         char one[500];
         snprintf(one, sizeof one, "%s/%s", path, folders[i]);
         both_ways(one);
-        options.map_location = "cuda:1";               /* the native file is edited as the directory is */
+        options.map_location = "cuda:1"; /* the native file is edited as the directory is */
         migrates(one, "torch", at("a/x.pt"));
         migrates(at("x.ckpt"), "ckpt", at("y.ckpt"));
         options.map_location = NULL;
@@ -365,8 +371,8 @@ END_TEST
 
 /* ---- native files that are edited */
 
-static const char *const rules[] = { "0\\.(.*)=first.$1" }, *const drops[] = { "*bias*" },
-                  *const casts[] = { "*weight=bfloat16" };
+static const char *const rules[] = {"0\\.(.*)=first.$1"}, *const drops[] = {"*bias*"},
+                         *const casts[] = {"*weight=bfloat16"};
 
 static void edit(int which)
 {
@@ -398,7 +404,7 @@ START_TEST(edited_along)
     migrates(file, "torch", at("a/x.pt"));
     size_t n, k;
     char *a = content(at("a/x.pt"), &n), *b = content(at("b/x.pt"), &k);
-    ck_assert(n != k || memcmp(a, b, n) != 0);         /* the edit did something */
+    ck_assert(n != k || memcmp(a, b, n) != 0); /* the edit did something */
     free(a);
     free(b);
 }
@@ -422,7 +428,7 @@ END_TEST
 /* The order that was stated once is in the native file, whatever the torch file lets infer. */
 START_TEST(the_order_stays)
 {
-    static const char *const names[] = { "u", "w" };
+    static const char *const names[] = {"u", "w"};
     write_ambiguous(at("m.pt"));
     options.param_names = names;
     options.param_name_count = 2;
@@ -442,7 +448,7 @@ END_TEST
 /* A map file said which model is meant; without it the names would be others. */
 START_TEST(what_cannot_be_edited_along)
 {
-    static const flat models[] = { { "w", 2, { 3, 4 } } };
+    static const flat models[] = {{"w", 2, {3, 4}}};
     torch_file *t = begin_torch();
     PUT(&t->pickle, "}(");
     for (int i = 0; i < 2; i++) {

@@ -5,7 +5,7 @@
 
 static ckpt_error err;
 
-enum { STEPS = 12 };              /* more than ten: as text, 10 comes before 2 */
+enum { STEPS = 12 }; /* more than ten: as text, 10 comes before 2 */
 
 static void put_tensors(const char *name, int n)
 {
@@ -70,7 +70,7 @@ static void is_list(const ckpt_reader *r, const char *name, size_t n)
 /* As a file of torch's, and that by way of the native format too. */
 START_TEST(lists_stay_lists)
 {
-    static const char *const ways[][2] = { { "torch", NULL }, { "ckpt", "torch" } };
+    static const char *const ways[][2] = {{"torch", NULL}, {"ckpt", "torch"}};
     char first[160], last[160];
     write_archive();
     for (size_t i = 0; i < 2; i++) {
@@ -78,7 +78,7 @@ START_TEST(lists_stay_lists)
         ckpt_reader *r = NULL;
         snprintf(first, sizeof first, "%s/first.%zu", folder, i);
         snprintf(last, sizeof last, "%s/last.%zu", folder, i);
-        ckpt_migrate_options o = { .to = ways[i][0], .lossy = true }, back = { .to = "torch", .lossy = true };
+        ckpt_migrate_options o = {.to = ways[i][0], .lossy = true}, back = {.to = "torch", .lossy = true};
         ck_assert_msg(ckpt_migrate(path, first, &o, report, &err) == CKPT_OK, "%s", err.message);
         if (ways[i][1])
             ck_assert_msg(ckpt_migrate(first, last, &back, report, &err) == CKPT_OK, "%s", err.message);

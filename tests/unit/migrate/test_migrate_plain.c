@@ -68,7 +68,7 @@ static void check_text(const char *a, const char *b, const char *text)
 
 static void check_tensor(const char *name, float first)
 {
-    float is[2] = { 0, 0 };
+    float is[2] = {0, 0};
     size_t i;
     ck_assert_msg(ckpt_reader_find(r, name, strlen(name), &i, NULL) == CKPT_OK, "%s is not there", name);
     ck_assert_msg(ckpt_reader_read(r, i, is, sizeof is, &err) == CKPT_OK, "%s", err.message);
@@ -231,7 +231,8 @@ static void put_thing(void)
  * also a value, which was there before. */
 START_TEST(keys)
 {
-    static const char *const names[] = { "m.Kind('a')", "a", "b", "(m.Kind('a'), 1)", "m.Thing()", "m.Thing() (2)", NULL, "x/y", "<dict>" };
+    static const char *const names[] = {"m.Kind('a')", "a",   "b",     "(m.Kind('a'), 1)", "m.Thing()", "m.Thing() (2)",
+                                        NULL,          "x/y", "<dict>"};
     enum { COUNT = sizeof names / sizeof *names };
     begin();
     bytes *b = &t->pickle;
@@ -256,7 +257,7 @@ START_TEST(keys)
     put_str(b, "x");
     put_str(b, "y");
     PUT(b, "\x86RK\7");
-    put_global(b, "collections", "OrderedDict");          /* Python takes none for a key: no pickler wrote this */
+    put_global(b, "collections", "OrderedDict"); /* Python takes none for a key: no pickler wrote this */
     PUT(b, ")RK\x08u");
     make_plain();
     const ckpt_value *k = value("k", NULL);

@@ -6,7 +6,7 @@
 
 #define OK(call) ck_assert_msg((call) >= 0, "%s: %s: %s", #call, err.object, err.message)
 
-static const char *const head[] = { "2.*" }, *const last[] = { "model.2" }, *const nothing[] = { "modle.2.*" };
+static const char *const head[] = {"2.*"}, *const last[] = {"model.2"}, *const nothing[] = {"modle.2.*"};
 
 static const char *plain(void)
 {
@@ -55,7 +55,7 @@ static uint32_t crc_of(const ckpt_reader *reader, const char *name)
 
 static void keeps_places(const char *const *globs)
 {
-    static const int64_t left[] = { 0, 1, 2, 3 };
+    static const int64_t left[] = {0, 1, 2, 3};
     replacing(globs, 1);
     migrates(plain(), "torch", at("a.pt"));
     ckpt_reader *from = opened(plain()), *to = opened(at("a.pt"));
@@ -82,7 +82,7 @@ static void keeps_places(const char *const *globs)
 /* As list shows the names, canonical ones, and a dict without wildcards. */
 START_TEST(torch_numbers_stay)
 {
-    static const char *const listed[] = { "model.2.*" };
+    static const char *const listed[] = {"model.2.*"};
     keeps_places(head);
     keeps_places(last);
     keeps_places(listed);
@@ -92,8 +92,8 @@ END_TEST
 /* What --drop takes out with its state leaves its group; what is replaced beside it does not. */
 START_TEST(with_drop)
 {
-    static const char *const drop[] = { "model.1.weight", "optimizer.1.weight.*" };
-    static const int64_t left[] = { 0, 1, 2 };
+    static const char *const drop[] = {"model.1.weight", "optimizer.1.weight.*"};
+    static const int64_t left[] = {0, 1, 2};
     replacing(head, 1);
     options.drop = drop;
     options.drop_count = 2;
@@ -109,14 +109,15 @@ START_TEST(nothing_matches)
 {
     replacing(nothing, 1);
     ck_assert_int_eq(migrate(plain(), "torch", at("a.pt")), CKPT_E_ARGUMENT);
-    ck_assert_ptr_nonnull(strstr(err.message, "--replace 'modle.2.*' matches no tensor of a model; 'model.2.*' would match 2"));
+    ck_assert_ptr_nonnull(
+        strstr(err.message, "--replace 'modle.2.*' matches no tensor of a model; 'model.2.*' would match 2"));
     ck_assert_int_ne(access(at("a.pt"), F_OK), 0);
     ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_SEVERITY_ERROR);
     options.allow_unused = true;
     migrates(plain(), "torch", at("a.pt"));
     ck_assert_int_eq(ckpt_report_find(report, "unused-rule", NULL)->severity, CKPT_SEVERITY_WARNING);
     options.allow_unused = false;
-    static const char *const moments[] = { "optimizer.state.0.*" };      /* no tensor of the model */
+    static const char *const moments[] = {"optimizer.state.0.*"}; /* no tensor of the model */
     replacing(moments, 1);
     ck_assert_int_eq(migrate(plain(), "torch", at("b.pt")), CKPT_E_ARGUMENT);
 }
@@ -125,9 +126,9 @@ END_TEST
 /* Whose state is whose needs the order. */
 START_TEST(an_order_that_is_not_known)
 {
-    static const flat nets[] = { { "A.w", 2, { 3, 4 } }, { "A.b", 1, { 3, 0 } }, { "B.w", 2, { 3, 4 } }, { "B.b", 1, { 3, 0 } } };
-    static const char *const b[] = { "B.*" }, *const order[] = { "B.w", "B.b", "A.w", "A.b" };
-    static const int64_t left[] = { 2, 3 };
+    static const flat nets[] = {{"A.w", 2, {3, 4}}, {"A.b", 1, {3, 0}}, {"B.w", 2, {3, 4}}, {"B.b", 1, {3, 0}}};
+    static const char *const b[] = {"B.*"}, *const order[] = {"B.w", "B.b", "A.w", "A.b"};
+    static const int64_t left[] = {2, 3};
     torch_file *t = begin_torch();
     PUT(&t->pickle, "}(");
     put_str(&t->pickle, "model");
@@ -162,7 +163,7 @@ typedef struct trainer {
     int64_t step;
     double lr;
 } trainer;
-static const char *const names[] = { "body.weight", "head.weight", "last.weight" };
+static const char *const names[] = {"body.weight", "head.weight", "last.weight"};
 
 static void bind_one(ckpt_state *s, const char *name, const char *param, ckpt_role role, int64_t n, float *data)
 {
@@ -180,7 +181,7 @@ static void bind_one(ckpt_state *s, const char *name, const char *param, ckpt_ro
 static ckpt_state *bind(trainer *t, bool head_state, int64_t head_size)
 {
     ckpt_state *s = ckpt_state_new();
-    const ckpt_hyper lr = { "lr", CKPT_SCALAR_F64, &t->lr };
+    const ckpt_hyper lr = {"lr", CKPT_SCALAR_F64, &t->lr};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     g.name = "0";
     g.params = names;
@@ -226,7 +227,7 @@ static void save(const char *path, trainer *t)
 /* The group goes on naming the parameter; a state whose head is new is restored, and the head keeps what it has. */
 START_TEST(native_files)
 {
-    static const char *const globs[] = { "head.*" };
+    static const char *const globs[] = {"head.*"};
     static trainer saved, t;
     save(at("n.safetensors"), &saved);
     replacing(globs, 1);
@@ -241,7 +242,7 @@ START_TEST(native_files)
     memset(&t, 0, sizeof t);
     for (size_t i = 0; i < 4; i++)
         t.params[1][i] = 100;
-    ckpt_state *s = bind(&t, true, 3);                 /* a head of three, with moments of its own */
+    ckpt_state *s = bind(&t, true, 3); /* a head of three, with moments of its own */
     OK(ckpt_state_optional(s, "*head.*", &err));
     OK(ckpt_restore(s, at("r.safetensors"), NULL, report, &err));
     ckpt_state_free(s);
@@ -256,8 +257,8 @@ END_TEST
 /* On the way to torch, there and through a native file: the same numbers. */
 START_TEST(native_to_torch)
 {
-    static const char *const globs[] = { "head.*" };
-    static const int64_t left[] = { 0, 2 };
+    static const char *const globs[] = {"head.*"};
+    static const int64_t left[] = {0, 2};
     static trainer saved;
     save(at("n.safetensors"), &saved);
     replacing(globs, 1);
@@ -265,7 +266,7 @@ START_TEST(native_to_torch)
     migrates(at("n.safetensors"), "ckpt", at("r.safetensors"));
     replacing(NULL, 0);
     migrates(at("r.safetensors"), "torch", at("again.pt"));
-    const char *const both[] = { "r.pt", "again.pt" };
+    const char *const both[] = {"r.pt", "again.pt"};
     for (size_t i = 0; i < 2; i++) {
         ckpt_reader *to = opened(at("%s", both[i]));
         has_params(optimizer_of(to), 0, 0, 3);
@@ -279,7 +280,7 @@ END_TEST
 /* A torch file to a native one, which keeps its structure, and back. */
 START_TEST(through_a_native_file)
 {
-    static const int64_t left[] = { 0, 1, 2, 3 };
+    static const int64_t left[] = {0, 1, 2, 3};
     replacing(head, 1);
     migrates(plain(), "ckpt", at("r.safetensors"));
     replacing(NULL, 0);

@@ -2,7 +2,7 @@
  * its own name, and is named as lost where the target has no place for it. */
 #include "../migrate_setup.h"
 
-static const flat params[] = { { "w", 2, { 3, 4 } }, { "b", 1, { 5, 0 } } };
+static const flat params[] = {{"w", 2, {3, 4}}, {"b", 1, {5, 0}}};
 
 static void put_epoch(bytes *b)
 {
@@ -73,14 +73,14 @@ static const char *write_inside(void)
     torch_tensor(t, 2, 3, 4, 1);
     put_str(b, "b");
     torch_tensor(t, 1, 5, 0, 2);
-    put_str(b, "_extra_state");   /* what a module's get_extra_state gives: anything */
+    put_str(b, "_extra_state"); /* what a module's get_extra_state gives: anything */
     PUT(b, "}(");
     put_epoch(b);
     PUT(b, "uu");
     put_optimizer(t);
     put_str(b, "loss_scale");
     put_int(b, 128);
-    PUT(b, "su");                 /* SETITEM on the optimizer's dict */
+    PUT(b, "su"); /* SETITEM on the optimizer's dict */
     write_torch(at("x.pt"), t);
     return at("x.pt");
 }
@@ -129,8 +129,8 @@ static bool is_lost(const char *value)
 }
 
 /* The file in each format: above and below it is the dict that holds epoch and args; NULL: the root, or above itself. */
-static void everything_is_there(const char *src, const char *above, const char *below, const char *epoch, const char *lr,
-                                const char *other)
+static void everything_is_there(const char *src, const char *above, const char *below, const char *epoch,
+                                const char *lr, const char *other)
 {
     options.lossy = false;
     ck_assert_msg(migrate(src, "ckpt", at("x.ckpt")) == CKPT_OK, "%s: %s", err.object, err.message);
@@ -142,7 +142,8 @@ static void everything_is_there(const char *src, const char *above, const char *
     has_int(in, "args", "lr", 9);
     ckpt_reader_close(r);
     ck_assert_int_eq(migrate(src, "safetensors", at("x.safetensors")), CKPT_E_UNSUPPORTED);
-    ck_assert_msg(is_lost(epoch) && is_lost(lr) && (!other || is_lost(other)), "%s, %s, %s", epoch, lr, other ? other : "");
+    ck_assert_msg(is_lost(epoch) && is_lost(lr) && (!other || is_lost(other)), "%s, %s, %s", epoch, lr,
+                  other ? other : "");
     ck_assert(access(at("x.safetensors"), F_OK) != 0);
     ck_assert_int_eq(migrate(at("x.ckpt"), "torch", at("back.pt")), CKPT_OK);
 }
@@ -167,7 +168,7 @@ START_TEST(in_the_dicts_of_model_and_optimizer)
     ck_assert_int_eq(ckpt_reader_open(at("x.ckpt"), NULL, &r, &err), CKPT_OK);
     has_int(ckpt_reader_root(r), "optimizer", "loss_scale", 128);
     ck_assert_ptr_nonnull(value_at(ckpt_reader_root(r), "optimizer", "groups"));
-    ck_assert_ptr_null(value_at(ckpt_reader_root(r), "model", "w"));     /* it has its canonical name */
+    ck_assert_ptr_null(value_at(ckpt_reader_root(r), "model", "w")); /* it has its canonical name */
     ckpt_reader_close(r);
 }
 END_TEST
@@ -215,17 +216,18 @@ START_TEST(in_a_list_below_the_root)
 {
     const char *src = write_lightning();
     ck_assert_int_eq(migrate(src, "safetensors", at("x.safetensors")), CKPT_E_UNSUPPORTED);
-    ck_assert_uint_eq(losses_of("groups.0.lr"), 1);       /* under the canonical name, and not under the file's own too */
+    ck_assert_uint_eq(losses_of("groups.0.lr"), 1); /* under the canonical name, and not under the file's own too */
     ck_assert_uint_eq(losses_of("optimizer_states"), 0);
     ck_assert_uint_eq(losses_of("the step, 3"), 1);
-    ck_assert_uint_eq(losses_of("step'"), 0);             /* neither 'step' nor 'global_step' once more */
+    ck_assert_uint_eq(losses_of("step'"), 0); /* neither 'step' nor 'global_step' once more */
     ck_assert(is_lost("epoch"));
     everything_is_there(src, NULL, NULL, "epoch", "args.lr", NULL);
     ckpt_reader *r = NULL;
     ck_assert_int_eq(ckpt_reader_open(at("back.pt"), NULL, &r, &err), CKPT_OK);
     has_int(ckpt_reader_root(r), "global_step", NULL, 3);
     const ckpt_value *list = value_at(ckpt_reader_root(r), "optimizer_states", NULL);
-    ck_assert(list && list->kind == CKPT_V_LIST && list->item_count == 1 && ckpt_value_get(list->items[0], "param_groups"));
+    ck_assert(list && list->kind == CKPT_V_LIST && list->item_count == 1 &&
+              ckpt_value_get(list->items[0], "param_groups"));
     ckpt_reader_close(r);
 }
 END_TEST
@@ -247,9 +249,9 @@ START_TEST(settings_beside_torch_weights)
     write_text(at("m/config.json"), "{\"model_type\": \"gpt2\", \"n_layer\": 2}");
     write_text(at("m/generation_config.json"), "{\"eos_token_id\": 5}");
     write_torch_flat(at("m/pytorch_model.bin"), params, 2, 0);
-    static const char *const formats[] = { "safetensors", "torch" };
+    static const char *const formats[] = {"safetensors", "torch"};
     for (size_t i = 0; i < 2; i++) {
-        options.lossy = true;     /* the weights' device tags */
+        options.lossy = true; /* the weights' device tags */
         ck_assert_msg(migrate(at("m"), formats[i], at("%s", formats[i])) == CKPT_OK, "%s", err.message);
         ck_assert_msg(left_out(" config.json ") == 1 && left_out(" generation_config.json ") == 1, "%s", formats[i]);
         ck_assert_uint_eq(losses_of("config"), 0);
@@ -273,7 +275,7 @@ START_TEST(a_tensor_is_lost_once)
     PUT(b, "\x85R(");
     torch_tensor(t, 2, 1, 2, 0);
     torch_tensor(t, 1, 2, 0, 1);
-    put_ints(b, (const int64_t[]){ 3 }, 1);
+    put_ints(b, (const int64_t[]){3}, 1);
     PUT(b, "ttRu");
     put_str(b, "w");
     torch_tensor(t, 2, 3, 4, 1);
@@ -301,7 +303,7 @@ START_TEST(persistent_ids_of_others)
     put_str(&b, "call");
     put_str(&b, "what it stands for");
     PUT(&b, "QK\7\x85R");
-    put_str(&b, "function");      /* of torch, by way of an id: no tensor may come of it */
+    put_str(&b, "function"); /* of torch, by way of an id: no tensor may come of it */
     put_global(&b, "torch._utils", "_rebuild_tensor_v2");
     PUT(&b, "QK\1\x85R");
     put_str(&b, "keys");

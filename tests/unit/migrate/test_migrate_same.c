@@ -9,15 +9,15 @@ static ckpt_migrate_options options;
 static ckpt_reader *reader;
 
 /* In that order torch's own order of the parameters fits, and another one: names of one shape. */
-static const flat weights[] = { { "a.weight", 2, { 2, 3 } }, { "b.weight", 1, { 3, 0 } }, { "c.weight", 1, { 3, 0 } } };
-static const char *const order[] = { "a.weight", "c.weight", "b.weight" };
+static const flat weights[] = {{"a.weight", 2, {2, 3}}, {"b.weight", 1, {3, 0}}, {"c.weight", 1, {3, 0}}};
+static const char *const order[] = {"a.weight", "c.weight", "b.weight"};
 
 static void setup(void)
 {
     make_folder();
     report = ckpt_report_new();
     ck_assert_ptr_nonnull(report);
-    options = (ckpt_migrate_options){ .to = "same", .verify = true, .no_sync = true };
+    options = (ckpt_migrate_options){.to = "same", .verify = true, .no_sync = true};
     memset(&err, 0, sizeof err);
     reader = NULL;
 }
@@ -33,10 +33,10 @@ static ckpt_status migrate(const char *from, const char *to)
 {
     return ckpt_migrate(from, to, &options, report, &err);
 }
-#define OK(call) \
-    do { \
-        ckpt_status status_ = (call); \
-        ck_assert_msg(status_ >= 0, "%s: %s: %s", #call, err.object, err.message); \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        ckpt_status status_ = (call);                                                                                  \
+        ck_assert_msg(status_ >= 0, "%s: %s: %s", #call, err.object, err.message);                                     \
     } while (0)
 
 static void fails(const char *from, const char *to, ckpt_status status, const char *words)
@@ -81,7 +81,8 @@ static const ckpt_tensor_info *tensor(const char *name)
 static void device_is(const char *name, const char *device)
 {
     const ckpt_tensor_info *t = tensor(name);
-    ck_assert_msg(t->device.data && strcmp(t->device.data, device) == 0, "%s is on %s, not %s", name, t->device.data, device);
+    ck_assert_msg(t->device.data && strcmp(t->device.data, device) == 0, "%s is on %s, not %s", name, t->device.data,
+                  device);
 }
 
 static void first_is(const char *name, float first)
@@ -115,7 +116,7 @@ static void make_state(void)
 
 START_TEST(nothing_asked_for_is_a_copy)
 {
-    static const char *const names[] = { "accelerate", "hf-trainer", "hf-sharded" };
+    static const char *const names[] = {"accelerate", "hf-trainer", "hf-sharded"};
     make_state();
     OK(migrate(at("src"), at("dst")));
     ck_assert(alike(at("src"), at("dst"), ""));
@@ -130,17 +131,18 @@ END_TEST
 /* A copy has it as it is; where it would not be, that is a loss. */
 START_TEST(json_that_cannot_be_read)
 {
-    static const char *const formats[] = { "torch", "ckpt" };
+    static const char *const formats[] = {"torch", "ckpt"};
     make_state();
     write_text(at("src/config.json"), "{\"model_type\": \"ti");
     OK(migrate(at("src"), at("dst")));
     ck_assert(alike(at("src"), at("dst"), ""));
     for (size_t i = 0; i < 2; i++) {
-        options = (ckpt_migrate_options){ .to = formats[i], .no_sync = true };
+        options = (ckpt_migrate_options){.to = formats[i], .no_sync = true};
         ckpt_report_clear(report);
         fails(at("src"), at("a.%s", formats[i]), CKPT_E_UNSUPPORTED, "");
         ck_assert_uint_eq(ckpt_report_count_code(report, "lost"), 1);
-        ck_assert_ptr_nonnull(strstr(ckpt_report_find(report, "lost", NULL)->message, "all of config.json, which cannot be read: "));
+        ck_assert_ptr_nonnull(
+            strstr(ckpt_report_find(report, "lost", NULL)->message, "all of config.json, which cannot be read: "));
         ck_assert_int_ne(access(at("a.%s", formats[i]), F_OK), 0);
         options.lossy = true;
         OK(migrate(at("src"), at("a.%s", formats[i])));
@@ -181,8 +183,8 @@ START_TEST(param_names_state_the_order_that_the_source_has)
     reads(at("dst"));
     device_is("state.0.step", "cuda:2");
     device_is("state.2.step", "cuda:2");
-    first_is("state.1.exp_avg", 200);         /* where it was */
-    static const char *const wrong[] = { "b.weight", "c.weight", "a.weight" };
+    first_is("state.1.exp_avg", 200); /* where it was */
+    static const char *const wrong[] = {"b.weight", "c.weight", "a.weight"};
     options.param_names = wrong;
     ck_assert_int_eq(migrate(at("src"), at("other")), CKPT_E_MISMATCH);
 }
@@ -207,8 +209,8 @@ END_TEST
 
 START_TEST(shards_get_other_names_and_dtypes_and_their_index_says_so)
 {
-    static const char *const rename[] = { "transformer[.](.*)=$1" }, *const drop[] = { "*.ln_f.bias" };
-    static const char *const cast[] = { "*=bfloat16" };
+    static const char *const rename[] = {"transformer[.](.*)=$1"}, *const drop[] = {"*.ln_f.bias"};
+    static const char *const cast[] = {"*=bfloat16"};
     options.rename = rename, options.rename_count = 1;
     options.drop = drop, options.drop_count = 1;
     options.cast = cast, options.cast_count = 1;
@@ -216,7 +218,7 @@ START_TEST(shards_get_other_names_and_dtypes_and_their_index_says_so)
     size_t before = ckpt_reader_tensor_count(reader);
     OK(migrate(peers("hf-sharded"), at("dst")));
     reads(at("dst"));
-    ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0);      /* total_size too */
+    ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0); /* total_size too */
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), before - 1);
     for (size_t i = 0; i < before - 1; i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
@@ -257,13 +259,13 @@ START_TEST(a_dry_run_and_a_failure_leave_nothing)
     ck_assert_uint_eq(ckpt_report_count_code(report, "moved"), 6);
     options.dry_run = false;
     ck_assert_int_eq(symlink("/etc/passwd", at("src/outside")), 0);
-    ck_assert_int_lt(migrate(at("src"), at("dst")), 0);      /* never followed */
+    ck_assert_int_lt(migrate(at("src"), at("dst")), 0); /* never followed */
     bool named = strstr(err.message, "outside") != NULL || strstr(err.object, "outside") != NULL;
     ck_assert_msg(named, "%s: %s", err.object, err.message);
     ck_assert_int_eq(access(at("dst"), F_OK), -1);
     char command[200];
     snprintf(command, sizeof command, "ls -A '%s' | grep -q '^[.]tmp'", folder);
-    ck_assert_int_ne(system(command), 0);                    /* with its folders */
+    ck_assert_int_ne(system(command), 0); /* with its folders */
 }
 END_TEST
 
@@ -284,7 +286,7 @@ END_TEST
 /* The index then names what is there, and the result opens as a whole. */
 START_TEST(what_is_left_of_shards_is_a_model_of_its_own)
 {
-    static const char *const file[] = { "model-00002-of-00002.safetensors", "model.safetensors.index.json" };
+    static const char *const file[] = {"model-00002-of-00002.safetensors", "model.safetensors.index.json"};
     char command[2600], line[64];
     reads(peers("hf-sharded"));
     size_t all = ckpt_reader_tensor_count(reader);
@@ -302,7 +304,7 @@ START_TEST(what_is_left_of_shards_is_a_model_of_its_own)
         OK(migrate(at("src%zu", i), at("dst%zu", i)));
         ck_assert_uint_gt(ckpt_report_count_code(report, "not-recovered"), 0);
         ck_assert_int_eq(access(at("dst%zu/config.json", i), F_OK), 0);
-        ck_assert_int_eq(access(at("dst%zu/config.json.index.json", i), F_OK), -1);      /* only weights have shards */
+        ck_assert_int_eq(access(at("dst%zu/config.json.index.json", i), F_OK), -1); /* only weights have shards */
         reads(at("dst%zu", i));
         ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0);
         ck_assert_uint_gt(ckpt_reader_tensor_count(reader), 0);
@@ -332,7 +334,8 @@ END_TEST
 START_TEST(settings_and_tokenizers_go_with_the_weights)
 {
     char command[1600];
-    snprintf(command, sizeof command, "cp -r '%s' '%s' && chmod -R u+w '%s'", peers("hf-sharded"), at("src"), at("src"));
+    snprintf(command, sizeof command, "cp -r '%s' '%s' && chmod -R u+w '%s'", peers("hf-sharded"), at("src"),
+             at("src"));
     ck_assert_int_eq(system(command), 0);
     write_text(at("src/tokenizer.json"), "{}");
     write_text(at("src/merges.txt"), "a b");
@@ -342,7 +345,7 @@ START_TEST(settings_and_tokenizers_go_with_the_weights)
     ck_assert(alike(at("src"), at("dst"), "model*"));
     ck_assert_int_eq(access(at("dst/model.safetensors"), F_OK), 0);
     options.force = true;
-    OK(migrate(at("src"), at("dst")));        /* what was carried along is no obstacle */
+    OK(migrate(at("src"), at("dst"))); /* what was carried along is no obstacle */
     fails(peers("hf-trainer"), at("other"), CKPT_E_UNSUPPORTED, "--lossy");
     ck_assert_ptr_nonnull(ckpt_report_find(report, "lost", ""));
 }
@@ -372,7 +375,7 @@ START_TEST(tags_of_the_cpu_are_no_loss)
     ck_assert(alike(at("src/config.json"), at("dst/config.json"), ""));
     ck_assert_ptr_null(ckpt_report_find(report, "tags-dropped", NULL));
     options.map_location = "cuda:1";
-    OK(migrate(at("src"), at("two")));       /* who loads weights says where they go */
+    OK(migrate(at("src"), at("two"))); /* who loads weights says where they go */
     ck_assert_ptr_nonnull(strstr(ckpt_report_find(report, "tags-dropped", NULL)->message, "3 tensors (cuda:1, ...)"));
 }
 END_TEST

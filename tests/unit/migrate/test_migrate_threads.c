@@ -4,7 +4,7 @@
 #include <dirent.h>
 #include <pthread.h>
 
-enum { ROWS = 1900, COLUMNS = 1024, TENSORS = 4 };     /* 31 MB: several blocks of the writer */
+enum { ROWS = 1900, COLUMNS = 1024, TENSORS = 4 }; /* 31 MB: several blocks of the writer */
 
 static char *read_file(const char *path, size_t *size)
 {
@@ -23,8 +23,9 @@ static void write_source(void)
     static float block[ROWS * COLUMNS];
     int n = snprintf(header, sizeof header, "{");
     for (size_t i = 0; i < TENSORS; i++)
-        n += snprintf(header + n, sizeof header - (size_t)n, "%s\"t%zu\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
-                      i ? "," : "", i, ROWS, COLUMNS, i * sizeof block, (i + 1) * sizeof block);
+        n += snprintf(header + n, sizeof header - (size_t)n,
+                      "%s\"t%zu\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}", i ? "," : "", i,
+                      ROWS, COLUMNS, i * sizeof block, (i + 1) * sizeof block);
     n += snprintf(header + n, sizeof header - (size_t)n, "}");
     FILE *f = fopen(at("source"), "wb");
     uint64_t size = (uint64_t)n;
@@ -71,11 +72,11 @@ static int migrate(const char *dst, const char *to, const char *cast, uint32_t t
     o.cast_count = cast ? 1 : 0;
     o.no_sync = o.verify = true;
     o.memory = (uint64_t)34 << 20;
-    o.progress = (ckpt_progress){ count_threads, &most };
+    o.progress = (ckpt_progress){count_threads, &most};
     pthread_t thread;
     ck_assert(pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
     threads_before = 0;
-    for (int i = 0; i < 50; i++) {        /* one that was joined may be listed for a moment still: the fewest count */
+    for (int i = 0; i < 50; i++) { /* one that was joined may be listed for a moment still: the fewest count */
         int now = 0;
         count_threads(&now, 0, 0);
         most = i == 0 || now < most ? now : most;
@@ -102,8 +103,10 @@ START_TEST(any_number)
 {
     static const struct {
         const char *to, *cast, *file;
-    } kinds[] = { { "ckpt", NULL, "" }, { "torch", "t1=bfloat16", "" }, { "safetensors", "*=float16", "" },
-                  { "hf", NULL, "/model.safetensors" } };
+    } kinds[] = {{"ckpt", NULL, ""},
+                 {"torch", "t1=bfloat16", ""},
+                 {"safetensors", "*=float16", ""},
+                 {"hf", NULL, "/model.safetensors"}};
     write_source();
     make_directory("a");
     make_directory("b");
@@ -112,7 +115,7 @@ START_TEST(any_number)
         ck_assert_int_eq(own, 1);
         for (uint32_t n = 2; n <= 5; n += 3) {
             int most = migrate(at("b/x"), kinds[k].to, kinds[k].cast, n);
-            bool few = kinds[k].cast && kinds[k].cast[0] == '*';     /* half the bytes: too few blocks for a thread */
+            bool few = kinds[k].cast && kinds[k].cast[0] == '*'; /* half the bytes: too few blocks for a thread */
             ck_assert_msg(few || most == 2, "%s: %d threads of %u", kinds[k].to, most, n);
             same_bytes(at("a/x%s", kinds[k].file), at("b/x%s", kinds[k].file));
             char command[500];

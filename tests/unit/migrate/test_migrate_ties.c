@@ -3,10 +3,18 @@
 #include "../migrate_setup.h"
 
 /* A view of the storage `key` of `numel` floats. */
-static void put_view(torch_file *t, const char *key, int64_t numel, int64_t offset, int ndim, int64_t a, int64_t b, int64_t stride)
+static void put_view(torch_file *t, const char *key, int64_t numel, int64_t offset, int ndim, int64_t a, int64_t b,
+                     int64_t stride)
 {
-    view v = { .class_name = "FloatStorage", .key = key, .location = "cpu", .numel = numel, .offset = offset, .ndim = ndim,
-               .stride_count = ndim, .shape = { a, b }, .strides = { stride, 1 } };
+    view v = {.class_name = "FloatStorage",
+              .key = key,
+              .location = "cpu",
+              .numel = numel,
+              .offset = offset,
+              .ndim = ndim,
+              .stride_count = ndim,
+              .shape = {a, b},
+              .strides = {stride, 1}};
     put_tensor(&t->pickle, &v);
 }
 
@@ -39,7 +47,7 @@ static const char *write_tied(void)
     return at("tied.pt");
 }
 
-static const char *const drops[][1] = { { "x" }, { "model.emb.weight" }, { "model.head.weight" } };
+static const char *const drops[][1] = {{"x"}, {"model.emb.weight"}, {"model.head.weight"}};
 
 static void is_moved_and_cast(const ckpt_reader *r, const char *name)
 {
@@ -52,9 +60,10 @@ static void is_moved_and_cast(const ckpt_reader *r, const char *name)
 /* One of the names goes: what is under the others moves and is converted as if it had them alone. */
 START_TEST(one_name_goes)
 {
-    static const char *const casts[] = { "*=bfloat16" };
-    static const char *const names[] = { "x", "model.emb.weight", "model.head.weight" },
-                      *const canonical[] = { "x", "emb.weight", "head.weight" };
+    static const char *const casts[] = {"*=bfloat16"};
+    static const char *const names[] = {"x", "model.emb.weight", "model.head.weight"}, *const canonical[] = {
+                                                                                           "x", "emb.weight",
+                                                                                           "head.weight"};
     const char *src = write_tied();
     options.cast = casts;
     options.cast_count = 1;
@@ -83,7 +92,7 @@ END_TEST
 /* The names of both are other ones at the same time. */
 START_TEST(one_name_goes_the_other_changes)
 {
-    static const char *const renames[] = { "(.*)\\.weight=$1.w" };
+    static const char *const renames[] = {"(.*)\\.weight=$1.w"};
     const char *src = write_tied();
     options.drop = drops[1];
     options.drop_count = 1;
@@ -102,8 +111,9 @@ END_TEST
 /* The native file, too, has the tensor under each of its names. */
 START_TEST(one_name_goes_from_native)
 {
-    static const char *const names[] = { "x", "model.emb.weight", "model.head.weight" },
-                      *const canonical[] = { "x", "emb.weight", "head.weight" }, *const globs[] = { "x*", "*emb.w*", "*head.w*" };
+    static const char *const names[] = {"x", "model.emb.weight", "model.head.weight"},
+                             *const canonical[] = {"x", "emb.weight", "head.weight"},
+                             *const globs[] = {"x*", "*emb.w*", "*head.w*"};
     migrates(write_tied(), "ckpt", at("mid.ckpt"));
     options.drop = &globs[_i];
     options.drop_count = 1;
@@ -122,8 +132,9 @@ END_TEST
 /* It is one tensor: what converts it under one name converts it under all, and the first rule that names any of them wins. */
 START_TEST(one_name_is_cast)
 {
-    static const char *const names[] = { "x", "model.emb.weight", "model.head.weight" },
-                      *const canonical[] = { "x", "emb.weight", "head.weight" };
+    static const char *const names[] = {"x", "model.emb.weight", "model.head.weight"}, *const canonical[] = {
+                                                                                           "x", "emb.weight",
+                                                                                           "head.weight"};
     const char *casts[2], *src = write_tied();
     char first[40];
     snprintf(first, sizeof first, "=%s=bfloat16", names[_i]);
@@ -207,7 +218,7 @@ END_TEST
 /* `m` goes, and the object's view of the same storage stays. */
 START_TEST(inside_objects_stay)
 {
-    static const char *const m[] = { "m" };
+    static const char *const m[] = {"m"};
     options.drop = m;
     options.drop_count = 1;
     migrates(write_closed(), "ckpt", at("mid.ckpt"));
@@ -224,7 +235,7 @@ END_TEST
 /* {'w': t, 'r': Thing(t)} without 'w': a native file has no record of t then, which is said before anything is written. */
 START_TEST(held_inside)
 {
-    static const char *const w[] = { "w" };
+    static const char *const w[] = {"w"};
     torch_file *t = begin_torch();
     bytes *b = &t->pickle;
     PUT(b, "}(");
@@ -248,7 +259,7 @@ END_TEST
  * first element of each is a number of its own. */
 static const char *write_keys(void)
 {
-    static const char keys[][2] = { "0", "1", "2", "3", "4", "5" };
+    static const char keys[][2] = {"0", "1", "2", "3", "4", "5"};
     torch_file *t = begin_torch();
     bytes *b = &t->pickle;
     for (int i = 0; i < 6; i++) {
@@ -299,16 +310,21 @@ static void damage(const char *path, float first)
  * kept. Of the listed tensor `w`, which is a key as well, both are said. */
 START_TEST(salvage_of_keys)
 {
-    static const char *const to[] = { "torch", "ckpt" };
-    static const char *const lost[] = { "m.<tensor>", "m.torch.Tensor", "m.('t', torch.Tensor)", "m.frozenset({torch.Tensor})",
-                                        "m.thing.Thing(torch.Tensor)", "c.torch.Tensor" };
+    static const char *const to[] = {"torch", "ckpt"};
+    static const char *const lost[] = {"m.<tensor>",
+                                       "m.torch.Tensor",
+                                       "m.('t', torch.Tensor)",
+                                       "m.frozenset({torch.Tensor})",
+                                       "m.thing.Thing(torch.Tensor)",
+                                       "c.torch.Tensor"};
     options.salvage = true;
     damage(write_keys(), 1000 + (float)_i);
     for (size_t i = 0; i < 2; i++) {
         ckpt_report_free(report);
         report = ckpt_report_new();
         migrates(at("keys.pt"), to[i], at(i ? "out.ckpt" : "out.pt"));
-        ck_assert_msg(ckpt_report_find(report, "not-recovered", lost[_i]) != NULL, "%s is not said to be lost", lost[_i]);
+        ck_assert_msg(ckpt_report_find(report, "not-recovered", lost[_i]) != NULL, "%s is not said to be lost",
+                      lost[_i]);
         ck_assert_uint_ge(ckpt_report_count_code(report, "not-recovered"), _i ? 1 : 2);
     }
     options.salvage = false;

@@ -18,7 +18,7 @@ static const ckpt_value *word(const char *text)
 
 static ckpt_value *dict_of(const char *key, const ckpt_value *value, const char *second, const ckpt_value *other)
 {
-    ckpt_entry entries[2] = { { word(key), value }, { second ? word(second) : NULL, other } };
+    ckpt_entry entries[2] = {{word(key), value}, {second ? word(second) : NULL, other}};
     return ckpt__value_dict(ix->arena, entries, second ? 2 : 1);
 }
 
@@ -49,16 +49,22 @@ static bool any_object(const ckpt_value *v)
 
 START_TEST(models)
 {
-    const ckpt_value *w = tensor_of(2, CKPT_ROLE_NONE), *loss = tensor_of(0, CKPT_ROLE_NONE), *rng = tensor_of(1, CKPT_ROLE_RNG);
-    const ckpt_value *none = ckpt__value_new(ix->arena, CKPT_V_NONE), *object = ckpt__value_new(ix->arena, CKPT_V_OBJECT);
+    const ckpt_value *w = tensor_of(2, CKPT_ROLE_NONE), *loss = tensor_of(0, CKPT_ROLE_NONE),
+                     *rng = tensor_of(1, CKPT_ROLE_RNG);
+    const ckpt_value *none = ckpt__value_new(ix->arena, CKPT_V_NONE),
+                     *object = ckpt__value_new(ix->arena, CKPT_V_OBJECT);
     const struct {
         const char *key;
         const ckpt_value *value;
         bool is, looks, names;
     } cases[] = {
-        { "b", w, true, true, true },           { "b", none, true, false, true },    { "x._extra_state", number(1), true, false, true },
-        { "__metadata__", number(1), true, false, true },                            { "epoch", number(1), false, false, true },
-        { "b", object, false, false, true },    { "loss", loss, true, true, true },
+        {"b", w, true, true, true},
+        {"b", none, true, false, true},
+        {"x._extra_state", number(1), true, false, true},
+        {"__metadata__", number(1), true, false, true},
+        {"epoch", number(1), false, false, true},
+        {"b", object, false, false, true},
+        {"loss", loss, true, true, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const ckpt_value *v = dict_of("a", w, cases[i].key, cases[i].value);
@@ -66,21 +72,25 @@ START_TEST(models)
         ck_assert_msg(ckpt__looks_like_state_dict(v) == cases[i].looks, "case %zu", i);
         ck_assert_msg(ckpt__names_tensors(v) == cases[i].names, "case %zu", i);
     }
-    ck_assert(ckpt__is_state_dict(ix, dict_of("a", w, "b", object), any_object));      /* the format says that it is a tensor */
+    ck_assert(
+        ckpt__is_state_dict(ix, dict_of("a", w, "b", object), any_object)); /* the format says that it is a tensor */
     ck_assert(ckpt__is_state_dict(ix, dict_of("a", object, NULL, NULL), any_object));
     ck_assert(!ckpt__is_state_dict(ix, dict_of("loss", loss, "cpu", rng), NULL));
     ck_assert(!ckpt__is_state_dict(ix, w, NULL) && !ckpt__is_state_dict(ix, NULL, NULL) && !ckpt__names_tensors(NULL));
-    ckpt_entry numbered = { number(0), w };
+    ckpt_entry numbered = {number(0), w};
     const ckpt_value *list = ckpt__value_dict(ix->arena, &numbered, 1);
     ck_assert(!ckpt__is_state_dict(ix, list, NULL) && !ckpt__looks_like_state_dict(list) && !ckpt__names_tensors(list));
-    ck_assert(ckpt__is_bare_state_dict(dict_of("fc.weight", w, "fc.bias", w)) && !ckpt__is_bare_state_dict(dict_of("fc.weight", w, "x", w)));
-    ck_assert(!ckpt__is_bare_state_dict(dict_of("fc.weight", number(1), NULL, NULL)) && !ckpt__is_bare_state_dict(NULL));
+    ck_assert(ckpt__is_bare_state_dict(dict_of("fc.weight", w, "fc.bias", w)) &&
+              !ckpt__is_bare_state_dict(dict_of("fc.weight", w, "x", w)));
+    ck_assert(!ckpt__is_bare_state_dict(dict_of("fc.weight", number(1), NULL, NULL)) &&
+              !ckpt__is_bare_state_dict(NULL));
     ckpt_value *ordered = dict_of("a", w, "epoch", number(1));
     ordered->class_name = ckpt__s("collections.OrderedDict");
-    ck_assert(ckpt__is_bare_state_dict(ordered) && ckpt__looks_like_state_dict(ordered) && !ckpt__is_state_dict(ix, ordered, NULL));
+    ck_assert(ckpt__is_bare_state_dict(ordered) && ckpt__looks_like_state_dict(ordered) &&
+              !ckpt__is_state_dict(ix, ordered, NULL));
     ordered->class_name = ckpt__s("__torch__.Module");
     ck_assert(!ckpt__is_state_dict(ix, ordered, NULL));
-    ordered->class_name = ckpt__s("__torch__.net.Linear");     /* a number is an attribute of it */
+    ordered->class_name = ckpt__s("__torch__.net.Linear"); /* a number is an attribute of it */
     ck_assert(ckpt__is_state_dict(ix, ordered, NULL));
 }
 END_TEST
@@ -89,26 +99,29 @@ START_TEST(optimizers)
 {
     const ckpt_value *id = number(0), *name = word("a.weight"), *w = tensor_of(2, CKPT_ROLE_NONE);
     ckpt_value *state = dict_of("x", number(1), NULL, NULL);
-    const ckpt_value *ids[] = { id, name }, *objects[] = { id, w };
+    const ckpt_value *ids[] = {id, name}, *objects[] = {id, w};
     const ckpt_value *good = dict_of("params", ckpt__value_list(ix->arena, CKPT_V_TUPLE, ids, 2), NULL, NULL);
     const ckpt_value *pickled = dict_of("params", ckpt__value_list(ix->arena, CKPT_V_LIST, objects, 2), NULL, NULL);
     const ckpt_value *bad = dict_of("lr", number(1), NULL, NULL);
     const struct {
         const ckpt_value *group;
         bool ids;
-    } cases[] = { { good, true }, { pickled, false }, { bad, false } };
+    } cases[] = {{good, true}, {pickled, false}, {bad, false}};
     for (size_t i = 0; i < 3; i++) {
         const ckpt_value *groups = ckpt__value_list(ix->arena, CKPT_V_LIST, &cases[i].group, 1);
         ckpt_value *v = dict_of("state", state, "param_groups", groups);
-        ck_assert(ckpt__is_optimizer(v) && ckpt__is_torch_optimizer(v) && !ckpt__is_cpp_optimizer(v) && !ckpt__is_optimizer_object(v));
+        ck_assert(ckpt__is_optimizer(v) && ckpt__is_torch_optimizer(v) && !ckpt__is_cpp_optimizer(v) &&
+                  !ckpt__is_optimizer_object(v));
         ck_assert_msg(ckpt__lists_ids(groups) == cases[i].ids, "case %zu", i);
         v->kind = CKPT_V_OBJECT;
         ck_assert(ckpt__is_optimizer_object(v) && !ckpt__is_optimizer(v));
     }
-    ckpt_value *groups = dict_of("param_groups/0", good, NULL, NULL), *cpp = dict_of("state", state, "param_groups", groups);
+    ckpt_value *groups = dict_of("param_groups/0", good, NULL, NULL),
+               *cpp = dict_of("state", state, "param_groups", groups);
     ck_assert(!ckpt__is_optimizer(cpp));
     groups->class_name = ckpt__s("__torch__.Module");
-    ck_assert(ckpt__is_optimizer(cpp) && ckpt__is_libtorch_optimizer(cpp) && !ckpt__is_torch_optimizer(cpp) && !ckpt__lists_ids(groups));
+    ck_assert(ckpt__is_optimizer(cpp) && ckpt__is_libtorch_optimizer(cpp) && !ckpt__is_torch_optimizer(cpp) &&
+              !ckpt__lists_ids(groups));
     ckpt_value *old = dict_of("step_buffers/size", w, "step_buffers/0", w);
     ck_assert(!ckpt__is_cpp_optimizer(old));
     old->class_name = ckpt__s("__torch__.Module");
@@ -119,24 +132,27 @@ START_TEST(optimizers)
     ck_assert_uint_eq(ckpt__old_list_of(ckpt__s("sum_buffers/size"), &place), CKPT__OLD_LISTS - 1);
     ck_assert_int_eq(place, -1);
     ck_assert_uint_eq(ckpt__old_list_of(ckpt__s("sum_buffers/"), &place), CKPT__OLD_LISTS);
-    ck_assert(!ckpt__is_optimizer(NULL) && !ckpt__is_optimizer(state) && !ckpt__is_cpp_optimizer(NULL) && !ckpt__lists_ids(NULL));
+    ck_assert(!ckpt__is_optimizer(NULL) && !ckpt__is_optimizer(state) && !ckpt__is_cpp_optimizer(NULL) &&
+              !ckpt__lists_ids(NULL));
 }
 END_TEST
 
 START_TEST(paths)
 {
-    const ckpt_value *one = number(1), *two = number(2), *three = number(3), *items[] = { one, two };
+    const ckpt_value *one = number(1), *two = number(2), *three = number(3), *items[] = {one, two};
     ckpt_value *inner = dict_of("a", one, "a.b", two);
-    ckpt_entry entries[] = { { number(7), inner }, { word("list"), ckpt__value_list(ix->arena, CKPT_V_TUPLE, items, 2) },
-                             { word("x"), dict_of("y", one, NULL, NULL) }, { word("x.y"), three } };
+    ckpt_entry entries[] = {{number(7), inner},
+                            {word("list"), ckpt__value_list(ix->arena, CKPT_V_TUPLE, items, 2)},
+                            {word("x"), dict_of("y", one, NULL, NULL)},
+                            {word("x.y"), three}};
     ckpt_value *root = ckpt__value_dict(ix->arena, entries, 4);
     inner->state = dict_of("attribute", three, "a", three);
     const struct {
         const char *path;
         const ckpt_value *value;
-    } cases[] = { { "", root }, { "7", inner }, { "7.a", one }, { "7.a.b", two }, { "7.attribute", three }, { "list.1", two },
-                  { "list.2", NULL }, { "list.01x", NULL }, { "x.y", three }, { "x.y.z", NULL }, { "7.c", NULL }, { "8", NULL },
-                  { "xx", NULL } };
+    } cases[] = {{"", root},      {"7", inner},     {"7.a", one},       {"7.a.b", two}, {"7.attribute", three},
+                 {"list.1", two}, {"list.2", NULL}, {"list.01x", NULL}, {"x.y", three}, {"x.y.z", NULL},
+                 {"7.c", NULL},   {"8", NULL},      {"xx", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         ck_assert_msg(ckpt__value_at(root, ckpt__s(cases[i].path)) == cases[i].value, "'%s'", cases[i].path);
     ckpt__step step;
@@ -150,28 +166,31 @@ END_TEST
 
 START_TEST(flags_of_a_group)
 {
-    ckpt_value *group = dict_of("fused", ckpt__value_bool(ix->arena, true), "foreach", ckpt__value_new(ix->arena, CKPT_V_NONE));
+    ckpt_value *group =
+        dict_of("fused", ckpt__value_bool(ix->arena, true), "foreach", ckpt__value_new(ix->arena, CKPT_V_NONE));
     ckpt__flags flags = ckpt__flags_of(group);
     ck_assert(flags.fused == 1 && flags.capturable == -1 && flags.foreach == -1);
     ck_assert_int_eq(ckpt__flags_of(dict_of("capturable", number(0), NULL, NULL)).capturable, 0);
     ck_assert_int_eq(ckpt__kind_of_flags(flags), CKPT_OPTIMIZER_FUSED);
-    ck_assert_int_eq(ckpt__kind_of_flags((ckpt__flags){ 0, 1, 1 }), CKPT_OPTIMIZER_CAPTURABLE);
-    ck_assert_int_eq(ckpt__kind_of_flags((ckpt__flags){ -1, 0, 1 }), CKPT_OPTIMIZER_FOREACH);
-    ck_assert_int_eq(ckpt__kind_of_flags((ckpt__flags){ -1, -1, -1 }), CKPT_OPTIMIZER_PLAIN);
+    ck_assert_int_eq(ckpt__kind_of_flags((ckpt__flags){0, 1, 1}), CKPT_OPTIMIZER_CAPTURABLE);
+    ck_assert_int_eq(ckpt__kind_of_flags((ckpt__flags){-1, 0, 1}), CKPT_OPTIMIZER_FOREACH);
+    ck_assert_int_eq(ckpt__kind_of_flags((ckpt__flags){-1, -1, -1}), CKPT_OPTIMIZER_PLAIN);
 }
 END_TEST
 
 START_TEST(flags_to_set)
 {
-    static const ckpt_optimizer_kind kinds[] = { CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH,
-                                                 CKPT_OPTIMIZER_PLAIN };
+    static const ckpt_optimizer_kind kinds[] = {CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH,
+                                                CKPT_OPTIMIZER_PLAIN};
     for (size_t k = 0; k < 4; k++) {
         ckpt__flag flags[CKPT__FLAGS_MAX];
         size_t n = ckpt__flags_for(kinds[k], flags), on = 0;
-        ckpt__flags set = { -1, -1, -1 };
+        ckpt__flags set = {-1, -1, -1};
         ck_assert_uint_eq(n, kinds[k] == CKPT_OPTIMIZER_FUSED ? 2 : 3);
         for (size_t i = 0; i < n; i++) {
-            *(flags[i].key[0] == 'c' ? &set.capturable : flags[i].key[1] == 'u' ? &set.fused : &set.foreach) = flags[i].on;
+            *(flags[i].key[0] == 'c'   ? &set.capturable
+              : flags[i].key[1] == 'u' ? &set.fused
+                                       : &set.foreach) = flags[i].on;
             on += flags[i].on;
         }
         ck_assert_uint_eq(on, kinds[k] == CKPT_OPTIMIZER_PLAIN ? 0 : 1);
@@ -194,10 +213,10 @@ static void view_of(const size_t *storages, size_t count)
 
 START_TEST(views_of_storages)
 {
-    static const size_t a[] = { 2 }, b[] = { 0, 2, 0, 2 }, none[] = { 9 };
+    static const size_t a[] = {2}, b[] = {0, 2, 0, 2}, none[] = {9};
     ckpt__views v;
     size_t count;
-    ck_assert(ckpt__views_make(ix, &v) && v.first[0] == 0);     /* an index without anything */
+    ck_assert(ckpt__views_make(ix, &v) && v.first[0] == 0); /* an index without anything */
     ckpt__views_free(&v);
     for (size_t i = 0; i < 3; i++)
         ckpt__index_add_storage(ix);

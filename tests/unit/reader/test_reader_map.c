@@ -195,7 +195,8 @@ START_TEST(arguments)
     uint32_t crc;
     refused(ckpt_reader_read(reader, a, NULL, 24, &err), "no buffer was given for its 24 bytes");
     refused(ckpt_reader_read_to(reader, a, ckpt_cpu(), NULL, NULL, 24, &err), "no buffer was given");
-    refused(ckpt_reader_read(reader, a, buffer, 12, &err), "a buffer of 12 bytes was given for its 24; give one of just that size");
+    refused(ckpt_reader_read(reader, a, buffer, 12, &err),
+            "a buffer of 12 bytes was given for its 24; give one of just that size");
     refused(ckpt_reader_read(reader, 3, buffer, 12, &err), "there is no tensor of number 3: it has 3, counted from 0");
     refused(ckpt_reader_crc32(reader, a, NULL, &err), "no place for the checksum");
     refused(ckpt_reader_find(reader, NULL, 1, &n, &err), "a NULL name");
@@ -207,7 +208,8 @@ START_TEST(arguments)
     refused(ckpt_reader_crc32(NULL, 0, &crc, &err), "no reader was given");
     refused(ckpt_reader_find(NULL, "a", 1, &n, &err), "a NULL reader");
     ck_assert(!ckpt_reader_tensor_count(NULL) && !ckpt_reader_tensor(NULL, 0) && !ckpt_reader_root(NULL) &&
-              !ckpt_reader_findings(NULL) && !ckpt_reader_format(NULL) && !ckpt_reader_path(NULL) && !ckpt_reader_file_size(NULL));
+              !ckpt_reader_findings(NULL) && !ckpt_reader_format(NULL) && !ckpt_reader_path(NULL) &&
+              !ckpt_reader_file_size(NULL));
     ckpt_reader_close(reader);
     const char *also[] = {"other", NULL};
     ckpt_reader_options o = {.also = also, .also_count = 2};
@@ -216,19 +218,22 @@ START_TEST(arguments)
     ck_assert_ptr_null(none);
     o.also = NULL;
     refused(ckpt_reader_open("one.safetensors", &o, &none, &err), "also_count is 2, and also is NULL");
-    struct { ckpt_reader_options o; uint64_t more[2]; } newer = { .o = CKPT_READER_OPTIONS_INIT };     /* of a later header */
+    struct {
+        ckpt_reader_options o;
+        uint64_t more[2];
+    } newer = {.o = CKPT_READER_OPTIONS_INIT}; /* of a later header */
     newer.o.struct_size = sizeof newer;
     ck_assert_int_eq(ckpt_reader_open("one.safetensors", &newer.o, &reader, &err), CKPT_OK);
     ckpt_reader_close(reader);
     newer.more[1] = 1;
     refused(ckpt_reader_open("one.safetensors", &newer.o, &none, &err), "built against a newer libckpt");
     ck_assert_str_eq(err.object, "ckpt_reader_options");
-    newer.o.struct_size = 0;                             /* the first release's, whatever follows */
+    newer.o.struct_size = 0; /* the first release's, whatever follows */
     ck_assert_int_eq(ckpt_reader_open("one.safetensors", &newer.o, &reader, &err), CKPT_OK);
     ckpt_reader_close(reader);
     newer.o.struct_size = offsetof(ckpt_reader_options, also);
     refused(ckpt_reader_open("one.safetensors", &newer.o, &none, &err), "no release has a struct of less than");
-    newer.o.struct_size = UINT32_MAX;                    /* nothing is read by it */
+    newer.o.struct_size = UINT32_MAX; /* nothing is read by it */
     refused(ckpt_reader_open("one.safetensors", &newer.o, &none, &err), "it was never set");
 }
 END_TEST

@@ -9,12 +9,12 @@ static ckpt_report *report;
 
 /* The head stands in the middle: whoever gets its states for another's loses count. */
 enum { N = 6 };
-static const flat old_model[N] = { { "net.weight", 2, { 4, 3 } },  { "net.bias", 1, { 4, 0 } },    { "head.weight", 2, { 3, 4 } },
-                                   { "head.bias", 1, { 3, 0 } },   { "tail.weight", 2, { 2, 4 } }, { "tail.bias", 1, { 2, 0 } } };
-static const flat new_model[N] = { { "net.weight", 2, { 4, 3 } },  { "net.bias", 1, { 4, 0 } },    { "head.weight", 2, { 5, 4 } },
-                                   { "head.bias", 1, { 5, 0 } },   { "tail.weight", 2, { 2, 4 } }, { "tail.bias", 1, { 2, 0 } } };
+static const flat old_model[N] = {{"net.weight", 2, {4, 3}}, {"net.bias", 1, {4, 0}},    {"head.weight", 2, {3, 4}},
+                                  {"head.bias", 1, {3, 0}},  {"tail.weight", 2, {2, 4}}, {"tail.bias", 1, {2, 0}}};
+static const flat new_model[N] = {{"net.weight", 2, {4, 3}}, {"net.bias", 1, {4, 0}},    {"head.weight", 2, {5, 4}},
+                                  {"head.bias", 1, {5, 0}},  {"tail.weight", 2, {2, 4}}, {"tail.bias", 1, {2, 0}}};
 /* AdamW with the usual two groups: those that decay first. */
-static const int split_order[N] = { 0, 2, 4, 1, 3, 5 }, model_order[N] = { 0, 1, 2, 3, 4, 5 };
+static const int split_order[N] = {0, 2, 4, 1, 3, 5}, model_order[N] = {0, 1, 2, 3, 4, 5};
 
 /* Every place of the state holds 7 in its parameters, 8 and 9 in its moments, and 4 steps. */
 typedef struct net {
@@ -56,7 +56,7 @@ static void fill_net(net *n)
 static void open_net(net *n, const flat *model, bool split)
 {
     const char *names[2][N];
-    size_t counts[2] = { 0, 0 };
+    size_t counts[2] = {0, 0};
     memset(n, 0, sizeof *n);
     n->state = ckpt_state_new();
     fill_net(n);
@@ -122,10 +122,11 @@ static void expect_new_head(const net *n, const int *order)
             ck_assert(is_run(n->avg[i], count, 0, 0) && is_run(n->sq[i], count, 0, 0) && n->steps[i] == 0);
         } else {
             ck_assert(is_run(n->param[i], count, 10 * (float)i, 1));
-            ck_assert_msg(is_run(n->avg[i], count, 100 * (float)(k + 1), 1), "%s has %g", new_model[i].name, n->avg[i][0]);
+            ck_assert_msg(is_run(n->avg[i], count, 100 * (float)(k + 1), 1), "%s has %g", new_model[i].name,
+                          n->avg[i][0]);
             ck_assert(is_run(n->sq[i], count, 1000 * (float)(k + 1), 1) && n->steps[i] == 3);
         }
-        ck_assert(count == 20 || n->avg[i][count] == 8);       /* and nothing beside it was touched */
+        ck_assert(count == 20 || n->avg[i][count] == 8); /* and nothing beside it was touched */
     }
 }
 
@@ -151,20 +152,24 @@ START_TEST(a_torch_file_of_another_head)
         open_net(&n, new_model, split);
         ck_assert_int_eq(ckpt_restore(n.state, at("m.pt"), NULL, report, &err), CKPT_E_MISMATCH);
         ck_assert_ptr_nonnull(ckpt_report_find(report, "shape-mismatch", "head.weight"));
-        ck_assert_ptr_nonnull(strstr(ckpt_report_find(report, "shape-mismatch", "head.weight")->fix, "ckpt_state_replace"));
+        ck_assert_ptr_nonnull(
+            strstr(ckpt_report_find(report, "shape-mismatch", "head.weight")->fix, "ckpt_state_replace"));
         ck_assert(is_run(n.param[0], 12, 7, 0) && !ckpt_state_poisoned(n.state));
         OK(ckpt_state_replace(n.state, "head.*", &err));
         OK(ckpt_restore(n.state, at("m.pt"), NULL, report, &err));
         expect_new_head(&n, order);
         ck_assert_uint_eq(ckpt_report_count_code(report, "replaced"), 8);
         const ckpt_finding *f = ckpt_report_find(report, "replaced", "head.weight");
-        ck_assert_str_eq(f->message, "its shape is [3, 4] in the checkpoint and [5, 4] in the state: it keeps its value, on cpu");
+        ck_assert_str_eq(f->message,
+                         "its shape is [3, 4] in the checkpoint and [5, 4] in the state: it keeps its value, on cpu");
         ck_assert_str_eq(f->from, "[3, 4]");
         ck_assert_str_eq(f->to, "[5, 4]");
         f = ckpt_report_find(report, "replaced", "optimizer.head.bias.exp_avg");
-        ck_assert_ptr_nonnull(strstr(f->message, "[3] in the checkpoint and [5] in the state: it starts at zero, on cpu"));
+        ck_assert_ptr_nonnull(
+            strstr(f->message, "[3] in the checkpoint and [5] in the state: it starts at zero, on cpu"));
         ck_assert_ptr_nonnull(strstr(f->message, "'head.bias'"));
-        ck_assert_uint_eq(ckpt_report_count_code(report, "left-over") + ckpt_report_count_code(report, "unexpected"), split ? 4 : 2);
+        ck_assert_uint_eq(ckpt_report_count_code(report, "left-over") + ckpt_report_count_code(report, "unexpected"),
+                          split ? 4 : 2);
         ckpt_state_free(n.state);
     }
 }
@@ -198,7 +203,7 @@ START_TEST(a_glob_of_nothing_is_an_error)
     write_net(at("m.pt"), model_order, N);
     open_net(&n, old_model, false);
     OK(ckpt_state_replace(n.state, "haed.*", &err));
-    OK(ckpt_state_replace(n.state, "optimizer.head.*", &err));      /* moments are nobody's name: they follow */
+    OK(ckpt_state_replace(n.state, "optimizer.head.*", &err)); /* moments are nobody's name: they follow */
     ck_assert_int_eq(ckpt_restore(n.state, at("m.pt"), NULL, report, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "unused-replace", "haed.*"));
     ck_assert_ptr_nonnull(ckpt_report_find(report, "unused-replace", "optimizer.head.*"));
@@ -220,7 +225,7 @@ typedef struct head {
 
 static void open_head(head *h, int64_t classes, float value)
 {
-    const flat f = { "head", 2, { classes, 4 } }, table = { "head", 1, { 16, 0 } }, absmax = { "head", 1, { 2, 0 } };
+    const flat f = {"head", 2, {classes, 4}}, table = {"head", 1, {16, 0}}, absmax = {"head", 1, {2, 0}};
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     memset(h, 0, sizeof *h);
     h->state = ckpt_state_new();
@@ -244,10 +249,18 @@ static void open_head(head *h, int64_t classes, float value)
     d.shape = f.shape;
     d.data = h->grad;
     OK(ckpt_state_tensor(h->state, &d, &err));
-    const struct { const char *key; const flat *shape; ckpt_dtype dtype; void *data; uint32_t ndim; } optim[] = {
-        { "sum", &f, CKPT_F32, h->sum, 2 },           { "state1", &f, CKPT_U8, h->code, 2 },
-        { "qmap1", &table, CKPT_U8, h->table, 1 },    { "absmax1", &absmax, CKPT_U8, h->absmax, 1 },
-        { "mu_product", &f, CKPT_F32, &h->product, 0 },
+    const struct {
+        const char *key;
+        const flat *shape;
+        ckpt_dtype dtype;
+        void *data;
+        uint32_t ndim;
+    } optim[] = {
+        {"sum", &f, CKPT_F32, h->sum, 2},
+        {"state1", &f, CKPT_U8, h->code, 2},
+        {"qmap1", &table, CKPT_U8, h->table, 1},
+        {"absmax1", &absmax, CKPT_U8, h->absmax, 1},
+        {"mu_product", &f, CKPT_F32, &h->product, 0},
     };
     for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) {
         d.name = NULL;
@@ -275,10 +288,11 @@ START_TEST(what_belongs_to_it_starts_anew)
     ck_assert(is_run(h.weight, 24, 50, 0) && is_run(h.master, 24, 50, 0) && is_run(h.ema, 24, 50, 0));
     ck_assert(is_run(h.sum, 24, 0, 0) && is_run(h.amax, 24, 0, 0) && is_run(h.grad, 24, 0, 0) && h.product == 50);
     ck_assert(h.code[0] == 0 && h.code[23] == 0 && h.absmax[0] == 0 && h.absmax[1] == 0 && h.absmax[2] == 51);
-    ck_assert(h.table[0] == 6 && h.table[15] == 6);        /* the table of the code is the checkpoint's, as ever */
+    ck_assert(h.table[0] == 6 && h.table[15] == 6); /* the table of the code is the checkpoint's, as ever */
     ck_assert(h.step == 0 && h.mu == 50 && h.count == 5);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "replaced", "optimizer.head.step"));
-    ck_assert_ptr_nonnull(strstr(ckpt_report_find(report, "replaced", "optimizer.head.master")->message, "keeps its value"));
+    ck_assert_ptr_nonnull(
+        strstr(ckpt_report_find(report, "replaced", "optimizer.head.master")->message, "keeps its value"));
     ck_assert_ptr_null(ckpt_report_find(report, "replaced", "optimizer.head.qmap1"));
     ckpt_state_free(old.state);
     ckpt_state_free(h.state);
@@ -287,9 +301,9 @@ END_TEST
 
 START_TEST(a_dtype_alone_is_no_other_tensor)
 {
-    const flat f = { "head", 1, { 4, 0 } };
-    float old[4] = { 1, 2, 3, 4 };
-    double now[4] = { 0 };
+    const flat f = {"head", 1, {4, 0}};
+    float old[4] = {1, 2, 3, 4};
+    double now[4] = {0};
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     bind_one(s, &f, CKPT_ROLE_PARAM, CKPT_F32, old);
@@ -319,7 +333,8 @@ START_TEST(an_optimizer_without_its_model)
     o.allow_missing = true;
     OK(ckpt_state_replace(n.state, "head.*", &err));
     OK(ckpt_restore(n.state, at("o.pt"), &o, report, &err));
-    ck_assert(is_run(n.avg[2], 20, 0, 0) && n.steps[2] == 0 && is_run(n.avg[4], 8, 300, 1) && is_run(n.avg[5], 2, 600, 1));
+    ck_assert(is_run(n.avg[2], 20, 0, 0) && n.steps[2] == 0 && is_run(n.avg[4], 8, 300, 1) &&
+              is_run(n.avg[5], 2, 600, 1));
     ck_assert(is_run(n.param[0], 12, 7, 0));
     ckpt_state_free(n.state);
 }
@@ -328,8 +343,8 @@ END_TEST
 /* Ours: the value moves along, the moments are made where it goes. A tie is one tensor under two names. */
 START_TEST(tensors_of_ours_and_ties)
 {
-    const flat old = { "head", 2, { 3, 4 } }, now = { "head", 2, { 5, 4 } };
-    float weight[12] = { 1 }, avg[12] = { 2 }, *p;
+    const flat old = {"head", 2, {3, 4}}, now = {"head", 2, {5, 4}};
+    float weight[12] = {1}, avg[12] = {2}, *p;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     bind_one(s, &old, CKPT_ROLE_PARAM, CKPT_F32, weight);
     OK(ckpt_state_alias(s, "tied", "head", &err));
@@ -339,13 +354,14 @@ START_TEST(tensors_of_ours_and_ties)
     OK(ckpt_state_alias(t, "tied", "head", &err));
     bind_one(t, &now, CKPT_ROLE_EXP_AVG, CKPT_F32, NULL);
     OK(ckpt_state_replace(t, "tied", &err));
-    OK(ckpt_restore(t, at("old"), NULL, report, &err));     /* made, as nothing was there */
+    OK(ckpt_restore(t, at("old"), NULL, report, &err)); /* made, as nothing was there */
     p = ckpt_state_data(t, "head");
     ck_assert(p && p[0] == 0 && p[19] == 0);
     p[0] = 6;
     ((float *)ckpt_state_data(t, "optimizer.head.exp_avg"))[0] = 7;
     OK(ckpt_restore(t, at("old"), NULL, report, &err));
-    ck_assert(((float *)ckpt_state_data(t, "head"))[0] == 6 && ((float *)ckpt_state_data(t, "optimizer.head.exp_avg"))[0] == 0);
+    ck_assert(((float *)ckpt_state_data(t, "head"))[0] == 6 &&
+              ((float *)ckpt_state_data(t, "optimizer.head.exp_avg"))[0] == 0);
     /* A moment that only the checkpoint has is its head's, and no error. */
     ckpt_state *few = ckpt_state_new();
     bind_one(few, &now, CKPT_ROLE_PARAM, CKPT_F32, NULL);
@@ -362,11 +378,11 @@ END_TEST
 /* Places that are not contiguous: every element of them, and nothing between. */
 START_TEST(a_strided_moment_is_zeroed)
 {
-    const flat old = { "head", 1, { 3, 0 } };
-    float weight[3] = { 1 }, avg[3] = { 2 }, now[4] = { 5, 5, 5, 5 }, moment[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    const flat old = {"head", 1, {3, 0}};
+    float weight[3] = {1}, avg[3] = {2}, now[4] = {5, 5, 5, 5}, moment[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    const flat four = { "head", 1, { 4, 0 } };
+    const flat four = {"head", 1, {4, 0}};
     bind_one(s, &old, CKPT_ROLE_PARAM, CKPT_F32, weight);
     bind_one(s, &old, CKPT_ROLE_EXP_AVG, CKPT_F32, avg);
     OK(ckpt_save(s, at("old"), NULL, &err));
@@ -376,7 +392,7 @@ START_TEST(a_strided_moment_is_zeroed)
     d.dtype = CKPT_F32;
     d.ndim = 1;
     d.shape = four.shape;
-    d.strides = (int64_t[]){ 2 };
+    d.strides = (int64_t[]){2};
     d.data = moment;
     OK(ckpt_state_tensor(t, &d, &err));
     OK(ckpt_state_replace(t, "head", &err));

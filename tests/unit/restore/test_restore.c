@@ -74,7 +74,8 @@ static void refused(ckpt_state *target, const ckpt_restore_options *o, const cha
     ckpt_report *r = ckpt_report_new();
     training before = b;
     ck_assert_int_eq(ckpt_restore(target, in_folder("a.safetensors"), o, r, &err), CKPT_E_MISMATCH);
-    ck_assert_msg(ckpt_report_find(r, code, tensor) != NULL, "no finding %s of %s; the error says: %s", code, tensor, err.message);
+    ck_assert_msg(ckpt_report_find(r, code, tensor) != NULL, "no finding %s of %s; the error says: %s", code, tensor,
+                  err.message);
     ck_assert(memcmp(&before, &b, sizeof b) == 0);
     ck_assert(!ckpt_state_poisoned(target));
     ckpt_report_free(r);
@@ -84,10 +85,10 @@ START_TEST(what_does_not_fit_is_refused_untouched)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
-    float more[10] = { 5 };
-    int64_t six[] = { 3, 2 };
+    float more[10] = {5};
+    int64_t six[] = {3, 2};
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
-    bind_tensor(sb, "more", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 10 }, NULL, more);
+    bind_tensor(sb, "more", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){10}, NULL, more);
     refused(sb, &o, "missing", "more");
     o.allow_missing = true;
     OK(ckpt_restore(sb, in_folder("a.safetensors"), &o, NULL, &err));
@@ -163,7 +164,7 @@ START_TEST(values_must_fit_exactly)
     ckpt_state_free(s);
     s = ckpt_state_new();
     OK(ckpt_state_f64(s, "step", &step, &err));
-    OK(ckpt_state_i64(s, "counter", &counter, &err));                     /* a 0-d tensor */
+    OK(ckpt_state_i64(s, "counter", &counter, &err)); /* a 0-d tensor */
     OK(ckpt_state_i64(s, "optimizer.wte.step", &from_float, &err));
     OK(ckpt_restore(s, in_folder("a.safetensors"), &o, NULL, &err));
     ck_assert(step == 13 && counter == a.counter && from_float == 8);
@@ -176,7 +177,7 @@ START_TEST(a_step_is_found_in_the_parameters)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     int64_t step = 0;
-    float steps[2] = { 30, 30 };
+    float steps[2] = {30, 30};
     o.allow_unexpected = true;
     for (int equal = 1; equal >= 0; equal--) {
         ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
@@ -203,7 +204,7 @@ START_TEST(a_step_changes_its_dtype_only_exactly)
     ckpt_report *r = ckpt_report_new();
     int64_t saved = 16777216;
     float step = 0;
-    for (int exact = 1; exact >= 0; exact--, saved++) {     /* 2^24 is a float32, 2^24 + 1 is not */
+    for (int exact = 1; exact >= 0; exact--, saved++) { /* 2^24 is a float32, 2^24 + 1 is not */
         ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
         bind_tensor(s, NULL, "w", CKPT_ROLE_STEP, CKPT_I64, 0, NULL, NULL, &saved);
         bind_tensor(t, NULL, "w", CKPT_ROLE_STEP, CKPT_F32, 0, NULL, NULL, &step);
@@ -231,10 +232,10 @@ START_TEST(a_lazy_view_is_resolved)
     ckpt_state *s = ckpt_state_new();
     const char *srcdir = getenv("srcdir");
     char file[512];
-    float conj[2] = { 7, 7 };
+    float conj[2] = {7, 7};
     snprintf(file, sizeof file, "%s/tests/data/cli/tensors.pt", srcdir ? srcdir : ".");
     o.allow_unexpected = true;
-    bind_tensor(s, "conj", NULL, CKPT_ROLE_OTHER, CKPT_C64, 1, (int64_t[]){ 1 }, NULL, conj);
+    bind_tensor(s, "conj", NULL, CKPT_ROLE_OTHER, CKPT_C64, 1, (int64_t[]){1}, NULL, conj);
     ck_assert_msg(ckpt_restore(s, file, &o, r, &err) == CKPT_OK, "%s", err.message);
     ck_assert(conj[0] == 1 && conj[1] == -2);
     ckpt_report_free(r);
@@ -290,9 +291,10 @@ END_TEST
 START_TEST(names_may_begin_with_other_names)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    double loss = 1.5, deep = 2.5, lr = 0.5, betas[2] = { 0.9, 0.99 };
+    double loss = 1.5, deep = 2.5, lr = 0.5, betas[2] = {0.9, 0.99};
     int64_t epoch = 4, step = -1;
-    ckpt_hyper hypers[] = { { "betas.0", CKPT_SCALAR_F64, &betas[0] }, { "betas", CKPT_SCALAR_F64, &betas[1] }, { "lr", CKPT_SCALAR_F64, &lr } };
+    ckpt_hyper hypers[] = {
+        {"betas.0", CKPT_SCALAR_F64, &betas[0]}, {"betas", CKPT_SCALAR_F64, &betas[1]}, {"lr", CKPT_SCALAR_F64, &lr}};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     ckpt_save_options o = CKPT_SAVE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new();
@@ -306,7 +308,7 @@ START_TEST(names_may_begin_with_other_names)
     OK(ckpt_state_group(s, &g, &err));
     for (int directory = 0; directory < 2; directory++) {
         o.directory = directory;
-        step = directory ? -3 : 7;                  /* a step below 0 is a value like others */
+        step = directory ? -3 : 7; /* a step below 0 is a value like others */
         OK(ckpt_save(s, in_folder(directory ? "d" : "a.safetensors"), &o, &err));
         loss = deep = lr = betas[0] = betas[1] = 0;
         epoch = step = 0;
@@ -364,8 +366,10 @@ START_TEST(every_flipped_bit_is_found)
         ckpt_verify_result v = CKPT_VERIFY_RESULT_INIT;
         ckpt_report *r = ckpt_report_new();
         status = ckpt_verify(keep_bad, NULL, &v, r, &err);
-        ck_assert_msg(status == CKPT_ANSWER_NO || status == CKPT_E_TOO_NEW || status == CKPT_E_FORMAT, "bit %ld: verify says %d", bit, status);
-        ck_assert_msg(status != CKPT_ANSWER_NO || ckpt_report_worst(r) == CKPT_SEVERITY_ERROR, "bit %ld: no finding", bit);
+        ck_assert_msg(status == CKPT_ANSWER_NO || status == CKPT_E_TOO_NEW || status == CKPT_E_FORMAT,
+                      "bit %ld: verify says %d", bit, status);
+        ck_assert_msg(status != CKPT_ANSWER_NO || ckpt_report_worst(r) == CKPT_SEVERITY_ERROR, "bit %ld: no finding",
+                      bit);
         ck_assert_msg(strcmp(v.format, "safetensors") != 0 || status != CKPT_OK, "bit %ld: read as a plain file", bit);
         ckpt_report_free(r);
         image[bit / 8] ^= (unsigned char)(1 << bit % 8);
@@ -404,7 +408,7 @@ START_TEST(damage_poisons_until_a_restore_completes)
     strcpy(good, in_folder("a.safetensors"));
     OK(ckpt_save(sa, good, NULL, &err));
     load_image(good);
-    image[image_size - 1] ^= 1;   /* the last payload: everything before it is copied by then */
+    image[image_size - 1] ^= 1; /* the last payload: everything before it is copied by then */
     store(bad, image, image_size);
     training before = b;
     o.verify_first = true;
@@ -447,7 +451,7 @@ END_TEST
 /* Devices that files name and rules may give, but on which this library puts nothing. */
 START_TEST(only_cpu_and_cuda_are_places)
 {
-    static const char *const rules[] = { "mps", "xpu:0", "cpu=npu:{index}", "*==musa:1", "hpu" };
+    static const char *const rules[] = {"mps", "xpu:0", "cpu=npu:{index}", "*==musa:1", "hpu"};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
@@ -458,7 +462,8 @@ START_TEST(only_cpu_and_cuda_are_places)
         bind_tensor(s, "ln", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, NULL);
         o.allow_unexpected = true;
         o.map_location = rules[i];
-        ck_assert_int_eq(ckpt_restore(s, in_folder("a.safetensors"), &o, r, &err), number ? CKPT_E_ARGUMENT : CKPT_E_MISMATCH);
+        ck_assert_int_eq(ckpt_restore(s, in_folder("a.safetensors"), &o, r, &err),
+                         number ? CKPT_E_ARGUMENT : CKPT_E_MISMATCH);
         const ckpt_finding *f = ckpt_report_find(r, "no-such-device", "ln");
         ck_assert_msg(number || f, "%s", rules[i]);
         ck_assert(number || strstr(f->message, "places tensors on cpu and cuda only"));
@@ -482,14 +487,15 @@ START_TEST(ours_are_made_and_kept)
     arena.dtype = CKPT_F32;
     arena.nbytes = 120;
     arena.role = CKPT_ROLE_EXP_AVG;
-    const ckpt_arena_entry entries[] = { { "wte", 0, 2, wte_shape }, { "ln", 96, 1, ln_shape } };
+    const ckpt_arena_entry entries[] = {{"wte", 0, 2, wte_shape}, {"ln", 96, 1, ln_shape}};
     OK(ckpt_state_arena(s, &arena, entries, 2, &err));
     ck_assert_ptr_null(ckpt_state_data(s, "wte"));
     ck_assert_int_eq(ckpt_save(s, in_folder("x.safetensors"), NULL, &err), CKPT_E_ARGUMENT);
     OK(ckpt_restore(s, in_folder("a.safetensors"), &o, NULL, &err));
     ck_assert(memcmp(ckpt_state_data(s, "wte"), a.params, 96) == 0);
     ck_assert(memcmp(ckpt_state_data(s, "optimizer.ln.exp_avg"), a.exp_avg + 24, 24) == 0);
-    ck_assert_ptr_eq((char *)ckpt_state_data(s, "optimizer.wte.exp_avg") + 96, ckpt_state_data(s, "optimizer.ln.exp_avg"));
+    ck_assert_ptr_eq((char *)ckpt_state_data(s, "optimizer.wte.exp_avg") + 96,
+                     ckpt_state_data(s, "optimizer.ln.exp_avg"));
     const void *where = ckpt_state_data(s, "wte");
     OK(ckpt_restore(s, in_folder("a.safetensors"), &o, NULL, &err));
     ck_assert_ptr_eq(where, ckpt_state_data(s, "wte"));
@@ -507,22 +513,27 @@ START_TEST(bind_refuses_what_cannot_be_restored)
     ckpt_error err = CKPT_ERROR_INIT;
     float m[64];
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "x", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, m);
-    bind_tensor(s, "y", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, m + 16);
-    bind_tensor(s, "even", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, m + 32);
-    bind_tensor(s, "odd", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, m + 33);
-    static const struct { const char *name; int64_t shape[2], strides[2]; int at; ckpt_status status; } cases[] = {
-        { "x", { 1, 1 }, { 1, 1 }, 60, CKPT_E_ARGUMENT },           /* twice the name */
-        { "z", { 1, 4 }, { 4, 1 }, 14, CKPT_E_MISMATCH },           /* into y */
-        { "z", { 1, 2 }, { 2, 1 }, 33, CKPT_E_MISMATCH },           /* into odd and even */
-        { "z", { 2, 4 }, { 0, 1 }, 56, CKPT_E_ARGUMENT },           /* stride 0 */
-        { "z", { 2, 4 }, { 2, 1 }, 56, CKPT_E_ARGUMENT },           /* rows overlap */
-        { "z", { -1, 4 }, { 4, 1 }, 56, CKPT_E_ARGUMENT },
-        { "z", { 2, 4 }, { -4, 1 }, 56, CKPT_E_ARGUMENT },
-        { "ckpt.blob.0", { 1, 1 }, { 1, 1 }, 60, CKPT_E_ARGUMENT },
-        { "", { 1, 1 }, { 1, 1 }, 60, CKPT_E_ARGUMENT },
-        { "z\xff", { 1, 1 }, { 1, 1 }, 60, CKPT_E_ARGUMENT },
-        { "z", { 2, 2 }, { 1, 2 }, 60, CKPT_OK },                   /* transposed is fine */
+    bind_tensor(s, "x", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){16}, NULL, m);
+    bind_tensor(s, "y", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){16}, NULL, m + 16);
+    bind_tensor(s, "even", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){8}, (int64_t[]){2}, m + 32);
+    bind_tensor(s, "odd", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){8}, (int64_t[]){2}, m + 33);
+    static const struct {
+        const char *name;
+        int64_t shape[2], strides[2];
+        int at;
+        ckpt_status status;
+    } cases[] = {
+        {"x", {1, 1}, {1, 1}, 60, CKPT_E_ARGUMENT}, /* twice the name */
+        {"z", {1, 4}, {4, 1}, 14, CKPT_E_MISMATCH}, /* into y */
+        {"z", {1, 2}, {2, 1}, 33, CKPT_E_MISMATCH}, /* into odd and even */
+        {"z", {2, 4}, {0, 1}, 56, CKPT_E_ARGUMENT}, /* stride 0 */
+        {"z", {2, 4}, {2, 1}, 56, CKPT_E_ARGUMENT}, /* rows overlap */
+        {"z", {-1, 4}, {4, 1}, 56, CKPT_E_ARGUMENT},
+        {"z", {2, 4}, {-4, 1}, 56, CKPT_E_ARGUMENT},
+        {"ckpt.blob.0", {1, 1}, {1, 1}, 60, CKPT_E_ARGUMENT},
+        {"", {1, 1}, {1, 1}, 60, CKPT_E_ARGUMENT},
+        {"z\xff", {1, 1}, {1, 1}, 60, CKPT_E_ARGUMENT},
+        {"z", {2, 2}, {1, 2}, 60, CKPT_OK}, /* transposed is fine */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
@@ -533,7 +544,8 @@ START_TEST(bind_refuses_what_cannot_be_restored)
         d.shape = cases[i].shape;
         d.strides = cases[i].strides;
         d.data = m + cases[i].at;
-        ck_assert_msg(ckpt_state_tensor(s, &d, &err) == cases[i].status, "case %zu: %s: %s", i, err.object, err.message);
+        ck_assert_msg(ckpt_state_tensor(s, &d, &err) == cases[i].status, "case %zu: %s: %s", i, err.object,
+                      err.message);
     }
     ckpt_state_free(s);
 }
@@ -544,12 +556,12 @@ START_TEST(a_refused_bind_leaves_nothing)
     ckpt_error err = CKPT_ERROR_INIT;
     double lr = 1;
     ckpt_state *s = ckpt_state_new();
-    ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "lr", CKPT_SCALAR_F64, &lr } };
+    ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &lr}, {"lr", CKPT_SCALAR_F64, &lr}};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     g.name = "0";
     g.hypers = hypers;
     g.hyper_count = 2;
-    static const char *const bad[] = { "lr", "params", "", "\xff", NULL };
+    static const char *const bad[] = {"lr", "params", "", "\xff", NULL};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         hypers[1].key = bad[i];
         ck_assert_int_eq(ckpt_state_group(s, &g, &err), CKPT_E_ARGUMENT);
@@ -567,7 +579,8 @@ START_TEST(a_refused_bind_leaves_nothing)
     ck_assert(lr == 1);
     /* Places in an arena of ours are no more shared than the caller's. */
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
-    const ckpt_arena_entry over[] = { { "p", 0, 1, ln_shape }, { "q", 20, 1, ln_shape } }, far[] = { { "r", UINT64_MAX - 3, 1, ln_shape } };
+    const ckpt_arena_entry over[] = {{"p", 0, 1, ln_shape}, {"q", 20, 1, ln_shape}},
+                           far[] = {{"r", UINT64_MAX - 3, 1, ln_shape}};
     arena.dtype = CKPT_F32;
     arena.nbytes = 120;
     arena.role = CKPT_ROLE_PARAM;
@@ -576,7 +589,7 @@ START_TEST(a_refused_bind_leaves_nothing)
     ck_assert_int_eq(ckpt_state_arena(s, &arena, far, 1, &err), CKPT_E_ARGUMENT);
     arena.struct_size = 100000;
     ck_assert_int_eq(ckpt_state_arena(s, &arena, far, 0, &err), CKPT_E_ARGUMENT);
-    static const char *const names[] = { "ckpt.x", "__metadata__", "\xff", "" };
+    static const char *const names[] = {"ckpt.x", "__metadata__", "\xff", ""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         ck_assert_int_eq(ckpt_state_alias(s, names[i], "p", &err), CKPT_E_ARGUMENT);
     ckpt_state_free(s);
@@ -593,13 +606,13 @@ START_TEST(many_binds_stay_cheap_and_overlaps_are_seen)
     for (int i = 0; i < N; i++) {
         int at = (i * 7919) % N;
         snprintf(name, sizeof name, "t%d", at);
-        bind_tensor(s, name, NULL, CKPT_ROLE_PARAM, CKPT_U8, 1, (int64_t[]){ 8 }, NULL, m + at * 8);
+        bind_tensor(s, name, NULL, CKPT_ROLE_PARAM, CKPT_U8, 1, (int64_t[]){8}, NULL, m + at * 8);
     }
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = "late";
     d.dtype = CKPT_U8;
     d.ndim = 1;
-    d.shape = (int64_t[]){ 1 };
+    d.shape = (int64_t[]){1};
     for (int i = 0; i < 200; i++) {
         d.data = m + (i * 7907) % (N * 8);
         ck_assert_int_eq(ckpt_state_tensor(s, &d, &err), CKPT_E_MISMATCH);
@@ -637,7 +650,7 @@ START_TEST(a_failed_save_leaves_what_was_there)
     ck_assert_uint_gt(done, 0);
     for (int directory = 0; directory < 2; directory++)
         for (int weights = 0; weights < 2; weights++) {
-            uint64_t last[2] = { 0, 0 };
+            uint64_t last[2] = {0, 0};
             o.progress.fn = note_progress;
             o.progress.ctx = last;
             o.directory = directory;
@@ -668,7 +681,8 @@ START_TEST(plain_safetensors_of_the_weights)
     ckpt_reader *reader;
     o.format = "safetensors";
     o.weights_only = true;
-    ck_assert_int_eq(ckpt_save(sa, in_folder("w.safetensors"), &o, &err), CKPT_E_UNSUPPORTED);   /* the tie becomes a copy */
+    ck_assert_int_eq(ckpt_save(sa, in_folder("w.safetensors"), &o, &err),
+                     CKPT_E_UNSUPPORTED); /* the tie becomes a copy */
     o.lossy = true;
     OK(ckpt_save(sa, in_folder("w.safetensors"), &o, &err));
     OK(ckpt_reader_open(in_folder("w.safetensors"), NULL, &reader, &err));
@@ -686,7 +700,7 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
-    float one[6] = { 1 }, two[6] = { 2 }, tied[6] = { 0 };
+    float one[6] = {1}, two[6] = {2}, tied[6] = {0};
     ckpt_state *untied = ckpt_state_new(), *s = ckpt_state_new();
     bind_tensor(untied, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, one);
     bind_tensor(untied, "head", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, two);
@@ -694,12 +708,12 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
     OK(ckpt_state_alias(s, "head", "wte", &err));
     OK(ckpt_save(untied, in_folder("a.safetensors"), NULL, &err));
     refused(s, &o, "tie-broken", "head");
-    two[0] = 1;                   /* two tensors, but equal: torch wrote them so */
+    two[0] = 1; /* two tensors, but equal: torch wrote them so */
     OK(ckpt_save(untied, in_folder("a.safetensors"), NULL, &err));
     OK(ckpt_restore(s, in_folder("a.safetensors"), NULL, NULL, &err));
     ck_assert(tied[0] == 1);
     ckpt_state_free(untied);
-    untied = ckpt_state_new();    /* only the second name is there */
+    untied = ckpt_state_new(); /* only the second name is there */
     bind_tensor(untied, "head", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, two);
     two[0] = 3;
     OK(ckpt_save(untied, in_folder("a.safetensors"), NULL, &err));
@@ -711,7 +725,8 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
 END_TEST
 
 /* torch's file of two tensors that share one deflated storage of n floats. */
-static void put_torch(const char *path, const float *data, int64_t n, const char *one, const view *v, const char *two, const view *w)
+static void put_torch(const char *path, const float *data, int64_t n, const char *one, const view *v, const char *two,
+                      const view *w)
 {
     static bytes pickle;
     static archive zip;
@@ -723,9 +738,9 @@ static void put_torch(const char *path, const float *data, int64_t n, const char
     put_str(&pickle, two);
     put_tensor(&pickle, w);
     PUT(&pickle, "u.");
-    add_record(&zip, &(record){ .name = "m/data.pkl", .data = pickle.data, .size = pickle.size });
-    add_record(&zip, &(record){ .name = "m/data/0", .data = data, .size = (size_t)n * 4, .deflate = true });
-    add_record(&zip, &(record){ .name = "m/version", .data = "3\n", .size = 2 });
+    add_record(&zip, &(record){.name = "m/data.pkl", .data = pickle.data, .size = pickle.size});
+    add_record(&zip, &(record){.name = "m/data/0", .data = data, .size = (size_t)n * 4, .deflate = true});
+    add_record(&zip, &(record){.name = "m/version", .data = "3\n", .size = 2});
     put_end64(&zip, 0, 0, 0);
     store(path, zip.file.data, (long)zip.file.size);
 }
@@ -733,9 +748,9 @@ static void put_torch(const char *path, const float *data, int64_t n, const char
 START_TEST(a_transposed_view_is_no_tie)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const float data[4] = { 1, 2, 3, 4 };
-    const int64_t shape[] = { 2, 2 };
-    view v = { "FloatStorage", "0", "cpu", 4, 0, 2, 2, { 2, 2 }, { 2, 1 } }, w = v;
+    const float data[4] = {1, 2, 3, 4};
+    const int64_t shape[] = {2, 2};
+    view v = {"FloatStorage", "0", "cpu", 4, 0, 2, 2, {2, 2}, {2, 1}}, w = v;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new();
     bind_tensor(s, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 2, shape, NULL, b.params);
@@ -755,7 +770,8 @@ START_TEST(a_view_far_into_a_coded_storage_is_converted)
 {
     enum { N = 4 << 20, SKIP = 3 << 19, REST = N - SKIP };
     ckpt_error err = CKPT_ERROR_INIT;
-    view v = { "FloatStorage", "0", "cpu", N, SKIP, 1, 1, { REST }, { 1 } }, w = { "FloatStorage", "0", "cpu", N, 0, 1, 1, { 1 }, { 1 } };
+    view v = {"FloatStorage", "0", "cpu", N, SKIP, 1, 1, {REST}, {1}},
+         w = {"FloatStorage", "0", "cpu", N, 0, 1, 1, {1}, {1}};
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     float *data = calloc(N, sizeof *data), first = 9;
     double *wide = calloc(REST, sizeof *wide);
@@ -763,8 +779,8 @@ START_TEST(a_view_far_into_a_coded_storage_is_converted)
     for (int i = 0; i < N; i += 65536)
         data[i] = (float)i;
     put_torch(in_folder("v.pt"), data, N, "v", &v, "first", &w);
-    bind_tensor(s, "v", NULL, CKPT_ROLE_PARAM, CKPT_F64, 1, (int64_t[]){ REST }, NULL, wide);
-    bind_tensor(s, "first", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 1 }, NULL, &first);
+    bind_tensor(s, "v", NULL, CKPT_ROLE_PARAM, CKPT_F64, 1, (int64_t[]){REST}, NULL, wide);
+    bind_tensor(s, "first", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){1}, NULL, &first);
     o.allow_cast = true;
     OK(ckpt_restore(s, in_folder("v.pt"), &o, NULL, &err));
     for (int i = 0; i < REST; i++)
@@ -780,14 +796,14 @@ START_TEST(wide_integers_are_rounded_once)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
-    const int64_t tie = (INT64_C(1) << 60) + (INT64_C(1) << 36);     /* half way between two float32 */
-    int64_t from[6] = { tie, tie + 1, tie - 1, -tie - 1, INT64_MAX, INT64_MIN };
+    const int64_t tie = (INT64_C(1) << 60) + (INT64_C(1) << 36); /* half way between two float32 */
+    int64_t from[6] = {tie, tie + 1, tie - 1, -tie - 1, INT64_MAX, INT64_MIN};
     /* Literals: a cast at run time is rounded twice where the processor is emulated. */
-    const float want[6] = { 0x1p60f, 0x1.000002p60f, 0x1p60f, -0x1.000002p60f, 0x1p63f, -0x1p63f };
+    const float want[6] = {0x1p60f, 0x1.000002p60f, 0x1p60f, -0x1.000002p60f, 0x1p63f, -0x1p63f};
     float to[6];
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
-    bind_tensor(s, "i", NULL, CKPT_ROLE_BUFFER, CKPT_I64, 1, (int64_t[]){ 6 }, NULL, from);
-    bind_tensor(t, "i", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 6 }, NULL, to);
+    bind_tensor(s, "i", NULL, CKPT_ROLE_BUFFER, CKPT_I64, 1, (int64_t[]){6}, NULL, from);
+    bind_tensor(t, "i", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){6}, NULL, to);
     OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
     o.allow_cast = true;
     OK(ckpt_restore(t, in_folder("a.safetensors"), &o, NULL, &err));
@@ -801,11 +817,11 @@ END_TEST
 START_TEST(the_first_options_say_what_is_verified)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_restore_options each[2] = { CKPT_RESTORE_OPTIONS_INIT, CKPT_RESTORE_OPTIONS_INIT };
-    const ckpt_restore_options *options[2] = { &each[0], &each[1] };
+    ckpt_restore_options each[2] = {CKPT_RESTORE_OPTIONS_INIT, CKPT_RESTORE_OPTIONS_INIT};
+    const ckpt_restore_options *options[2] = {&each[0], &each[1]};
     unsigned char saved[10] = "0123456789", rng[2][10];
-    ckpt_state *s = ckpt_state_new(), *two[2] = { ckpt_state_new(), ckpt_state_new() };
-    bind_tensor(s, "rng", NULL, CKPT_ROLE_RNG, CKPT_U8, 1, (int64_t[]){ 10 }, NULL, saved);
+    ckpt_state *s = ckpt_state_new(), *two[2] = {ckpt_state_new(), ckpt_state_new()};
+    bind_tensor(s, "rng", NULL, CKPT_ROLE_RNG, CKPT_U8, 1, (int64_t[]){10}, NULL, saved);
     OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
     load_image(in_folder("a.safetensors"));
     for (long i = 0; i + 10 <= image_size; i++)
@@ -832,17 +848,18 @@ START_TEST(replicas_and_optional_values)
     fill(&c, 3);
     ckpt_state *sc = bind_all(&c);
     OK(ckpt_save(sa, in_folder("a.safetensors"), NULL, &err));
-    OK(ckpt_restore_many((ckpt_state *[]){ sb, sc }, 2, in_folder("a.safetensors"), NULL, NULL, &err));
+    OK(ckpt_restore_many((ckpt_state *[]){sb, sc}, 2, in_folder("a.safetensors"), NULL, NULL, &err));
     expect_same();
     ck_assert(memcmp(&a, &c, sizeof a) == 0);
-    ck_assert_int_eq(ckpt_restore_many((ckpt_state *[]){ sb, sb }, 2, in_folder("a.safetensors"), NULL, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_restore_many((ckpt_state *[]){sb, sb}, 2, in_folder("a.safetensors"), NULL, NULL, &err),
+                     CKPT_E_ARGUMENT);
     int64_t mine = 5;
     ckpt_report *r = ckpt_report_new();
     OK(ckpt_state_i64(sc, "data.position", &mine, &err));
     ck_assert_int_eq(ckpt_restore(sc, in_folder("a.safetensors"), NULL, r, &err), CKPT_E_MISMATCH);
     ck_assert_uint_gt(ckpt_report_count(r), 0);
     ck_assert_int_eq(ckpt_restore(sc, in_folder("nothing"), NULL, r, &err), CKPT_E_SYSTEM);
-    ck_assert_uint_eq(ckpt_report_count(r), 0);              /* nothing of the call before */
+    ck_assert_uint_eq(ckpt_report_count(r), 0); /* nothing of the call before */
     OK(ckpt_state_optional(sc, "data.*", &err));
     OK(ckpt_restore(sc, in_folder("a.safetensors"), NULL, r, &err));
     ck_assert_ptr_nonnull(ckpt_report_find(r, "kept", "data.position"));

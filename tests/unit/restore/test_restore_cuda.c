@@ -21,13 +21,13 @@ FAKECUDA_TWIN(add_one, sizeof(void *), sizeof(int))
         x[i] += 1;
 }
 
-static const unsigned char image[] = { 0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0 };
+static const unsigned char image[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
 
 static void queue_add_one(CUfunction f, float *x, CUstream stream)
 {
     uint64_t pointer = (uint64_t)(uintptr_t)x;
     int n = (int)BIG;
-    void *params[] = { &pointer, &n };
+    void *params[] = {&pointer, &n};
     REQUIRE(CU(cuLaunchKernel)(f, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL) == CUDA_SUCCESS);
 }
 
@@ -41,7 +41,8 @@ static void streams(const void *arg)
     live l;
     open_live(&l, 1, 1, 20);
     REQUIRE(CU(cuDevicePrimaryCtxRetain)(&context, 1) == CUDA_SUCCESS && CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
-    REQUIRE(CU(cuModuleLoadData)(&module, image) == CUDA_SUCCESS && CU(cuModuleGetFunction)(&f, module, "add_one") == CUDA_SUCCESS);
+    REQUIRE(CU(cuModuleLoadData)(&module, image) == CUDA_SUCCESS &&
+            CU(cuModuleGetFunction)(&f, module, "add_one") == CUDA_SUCCESS);
     if (own_stream) {
         REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
         REQUIRE_OK(ckpt_state_stream(l.state, ckpt_cuda(1), stream, &err));
@@ -84,7 +85,7 @@ static void nth_failure(const void *arg)
     bool save = ((const int *)arg)[0], mine = ((const int *)arg)[1];
     live l;
     ckpt_state *s = NULL;
-    big_shape[0] = rows = 3;      /* hundreds of saves: small ones */
+    big_shape[0] = rows = 3; /* hundreds of saves: small ones */
     save_from(0, 5);
     open_live(&l, 1, 1, 30);
     if (mine)
@@ -108,7 +109,8 @@ static void nth_failure(const void *arg)
             REQUIRE(status == CKPT_E_DEVICE || status == CKPT_E_MISMATCH);
             REQUIRE(strstr(err.message, "CUDA_ERROR_UNKNOWN"));
             FAKE(fakecuda_live)(&after);
-            REQUIRE(after.allocations == before.allocations && after.host == before.host && after.streams == before.streams);
+            REQUIRE(after.allocations == before.allocations && after.host == before.host &&
+                    after.streams == before.streams);
             REQUIRE(after.events == before.events && after.pushed == before.pushed && after.pending == 0);
             /* Nothing that is not poisoned holds anything but the old or the new bytes, whole. */
             if (!save && !mine && !ckpt_state_poisoned(l.state))
@@ -122,13 +124,13 @@ static void nth_failure(const void *arg)
             put(1, l.steps, 2, 33);
             l.step = 30;
         }
-        if (save && status != CKPT_OK) {      /* the file of before is still there, whole */
+        if (save && status != CKPT_OK) { /* the file of before is still there, whole */
             live old;
             open_live(&old, -1, -1, 0);
             REQUIRE_OK(ckpt_restore(old.state, path, NULL, NULL, &err));
             REQUIRE(live_holds(&old, -1, 5));
             close_live(&old, -1);
-        } else if (save)          /* a call whose failure costs nothing, such as giving a handle back */
+        } else if (save) /* a call whose failure costs nothing, such as giving a handle back */
             save_from(0, 5);
     }
     if (mine)
@@ -140,7 +142,7 @@ static void nth_failure(const void *arg)
 /* Managed memory has no device of its own: the host reaches it, and so it is saved and filled like host memory. */
 static void managed(const void *arg)
 {
-    const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
+    const ckpt_device none = {CKPT_DEVICE_NONE, -1};
     CUcontext context;
     CUdeviceptr at;
     ckpt_reader *reader;
@@ -167,18 +169,18 @@ static void managed(const void *arg)
     REQUIRE_OK(ckpt_restore(s, path, NULL, r, &err));
     REQUIRE(small[7] == 7 && !ckpt_report_find(r, "moved", NULL));
     /* It has no fixed device, and so fits every target of a map. */
-    static const char *const maps[] = { "cuda:0", "cuda:*=cuda:0,cpu=cuda:0" };
+    static const char *const maps[] = {"cuda:0", "cuda:*=cuda:0,cpu=cuda:0"};
     for (int k = 0; k < 2; k++) {
-        ckpt_restore_options o = { .map_location = maps[k] };
+        ckpt_restore_options o = {.map_location = maps[k]};
         small[7] = -1;
         REQUIRE_OK(ckpt_restore(s, path, &o, r, &err));
         const ckpt_finding *f = ckpt_report_find(r, "managed", NULL);
         REQUIRE(small[7] == 7 && f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "no fixed device"));
     }
-    ckpt_restore_options away = { .map_location = "cuda:1" };
-    REQUIRE(ckpt_restore(s, path, &away, r, &err) == CKPT_E_MISMATCH);         /* the moment, which is on cuda:0 */
+    ckpt_restore_options away = {.map_location = "cuda:1"};
+    REQUIRE(ckpt_restore(s, path, &away, r, &err) == CKPT_E_MISMATCH); /* the moment, which is on cuda:0 */
     REQUIRE(ckpt_report_count_code(r, "device-mismatch") == 1 && !strstr(err.message, "on cpu"));
-    REQUIRE_OK(ckpt_guard(s, CKPT_OPTIMIZER_FUSED, NULL, r, &err));      /* a warning, and no device that is none */
+    REQUIRE_OK(ckpt_guard(s, CKPT_OPTIMIZER_FUSED, NULL, r, &err)); /* a warning, and no device that is none */
     REQUIRE(ckpt_report_find(r, "managed", "small") && !ckpt_report_find(r, "mixed-devices", NULL));
     ckpt_report_free(r);
     ckpt_state_free(s);
@@ -191,8 +193,8 @@ static void managed(const void *arg)
 
 static void bind_arena(ckpt_state *s, const char *name, ckpt_role role, void *data)
 {
-    const int64_t seven[] = { 7 }, five[] = { 5 };
-    const ckpt_arena_entry entries[] = { { "a", 0, 1, seven }, { "b", 28, 1, five } };
+    const int64_t seven[] = {7}, five[] = {5};
+    const ckpt_arena_entry entries[] = {{"a", 0, 1, seven}, {"b", 28, 1, five}};
     ckpt_arena_desc d = CKPT_ARENA_DESC_INIT;
     d.name = name;
     d.role = role;
@@ -217,11 +219,11 @@ static void moving(const void *arg)
     release(0, gone);
     REQUIRE(ckpt_state_rebind(s, "params", gone, &err) == CKPT_E_DEVICE && strcmp(err.object, "a") == 0);
     REQUIRE(ckpt_state_data(s, "a") == old);
-    REQUIRE_OK(ckpt_state_rebind(s, "params", later, &err));       /* to another device */
+    REQUIRE_OK(ckpt_state_rebind(s, "params", later, &err)); /* to another device */
     REQUIRE(is_on(s, "a", 1) && is_on(s, "b", 1) && ckpt_state_data(s, "b") == later + 7);
     REQUIRE_OK(ckpt_restore(s, path, NULL, NULL, &err));
     REQUIRE(holds(1, later, 12, 5));
-    REQUIRE_OK(ckpt_state_rebind(s, "params", host, &err));        /* and to none */
+    REQUIRE_OK(ckpt_state_rebind(s, "params", host, &err)); /* and to none */
     REQUIRE_OK(ckpt_restore(s, path, NULL, NULL, &err));
     REQUIRE(holds(-1, host, 12, 5));
     REQUIRE_OK(ckpt_state_rebind(s, "params", old, &err));
@@ -234,7 +236,7 @@ static void moving(const void *arg)
     ckpt_report *r = ckpt_report_new();
     REQUIRE(ckpt_guard(s, CKPT_OPTIMIZER_PLAIN, NULL, r, &err) == CKPT_ANSWER_NO);
     REQUIRE(strstr(ckpt_report_find(r, "unmapped", "optimizer.a.exp_avg")->fix, "ckpt_state_rebind"));
-    REQUIRE(ckpt_report_find(r, "mixed-devices", "optimizer.a.exp_avg") == NULL);      /* it is on no device */
+    REQUIRE(ckpt_report_find(r, "mixed-devices", "optimizer.a.exp_avg") == NULL); /* it is on no device */
     avg = alloc(0, 48);
     put(0, avg, 12, 70);
     REQUIRE_OK(ckpt_state_rebind(s, "moments", avg, &err));
@@ -253,9 +255,10 @@ static void moving(const void *arg)
 static void replaced_head(const void *arg)
 {
     bool fused = *(const int *)arg;
-    const ckpt_device none = { CKPT_DEVICE_NONE, -1 };
-    const int64_t old_shape[] = { 3, 7 }, shape[] = { 5, 7 };
-    float *weight = alloc(0, 84), *avg = alloc(0, 84), *steps = alloc(fused ? 0 : -1, 8), *body = alloc(0, 140), zeros[35] = { 0 }, back[35];
+    const ckpt_device none = {CKPT_DEVICE_NONE, -1};
+    const int64_t old_shape[] = {3, 7}, shape[] = {5, 7};
+    float *weight = alloc(0, 84), *avg = alloc(0, 84), *steps = alloc(fused ? 0 : -1, 8), *body = alloc(0, 140),
+          zeros[35] = {0}, back[35];
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     ckpt_restore_options o = with_map("cuda:1");
     ckpt_report *r = ckpt_report_new();
@@ -287,9 +290,10 @@ static void replaced_head(const void *arg)
         REQUIRE(memcmp(back, zeros, sizeof back) == 0);
         copy(-1, back, fused ? 1 : -1, ckpt_state_data(t, "optimizer.head.step"), 4);
         REQUIRE(back[0] == 0);
-        REQUIRE(ckpt_report_find(r, "replaced", "head") && strstr(ckpt_report_find(r, "replaced", "head")->message, "on cuda:1"));
+        REQUIRE(ckpt_report_find(r, "replaced", "head") &&
+                strstr(ckpt_report_find(r, "replaced", "head")->message, "on cuda:1"));
         REQUIRE_OK(ckpt_guard(t, o.optimizer, NULL, r, &err));
-        put(1, ckpt_state_data(t, "optimizer.head.exp_avg"), 35, 55);     /* in place, the second time */
+        put(1, ckpt_state_data(t, "optimizer.head.exp_avg"), 35, 55); /* in place, the second time */
         put(fused ? 1 : -1, ckpt_state_data(t, "optimizer.head.step"), 1, 55);
     }
     ckpt_report_free(r);
@@ -332,9 +336,10 @@ static void save_on_one(const void *arg)
 
 /* ---- the tests */
 
-static const char *const one[] = { "FAKECUDA_DEVICES=1", NULL }, *const two[] = { "FAKECUDA_DEVICES=2", NULL },
-                  *const eight[] = { "FAKECUDA_DEVICES=8", NULL },
-                  *const two_reversed[] = { "FAKECUDA_DEVICES=2", "FAKECUDA_REVERSE=1", NULL }, *const none[] = { "FAKECUDA_DEVICES=0", NULL };
+static const char *const one[] = {"FAKECUDA_DEVICES=1", NULL}, *const two[] = {"FAKECUDA_DEVICES=2", NULL},
+                         *const eight[] = {"FAKECUDA_DEVICES=8", NULL},
+                         *const two_reversed[] = {"FAKECUDA_DEVICES=2", "FAKECUDA_REVERSE=1", NULL},
+                         *const none[] = {"FAKECUDA_DEVICES=0", NULL};
 
 static void setup(void)
 {
@@ -352,10 +357,10 @@ static void teardown(void)
 
 START_TEST(bytes_go_round)
 {
-    expect_success(round_trips, (int[]){ -1, 0, -1, -2 }, one);
-    expect_success(round_trips, (int[]){ -1, 0, 1, -1, 1, 0, -2 }, two);
-    expect_success(round_trips, (int[]){ 0, 1, 0, -2 }, two_reversed);
-    expect_success(round_trips, (int[]){ 7, 3, -1, 5, 6, -2 }, eight);
+    expect_success(round_trips, (int[]){-1, 0, -1, -2}, one);
+    expect_success(round_trips, (int[]){-1, 0, 1, -1, 1, 0, -2}, two);
+    expect_success(round_trips, (int[]){0, 1, 0, -2}, two_reversed);
+    expect_success(round_trips, (int[]){7, 3, -1, 5, 6, -2}, eight);
 }
 END_TEST
 
@@ -399,18 +404,18 @@ END_TEST
 START_TEST(runs_save_what_was_there)
 {
     for (int own = 0; own < 2; own++) {
-        expect_success(run_saves, (int[]){ own, -1 }, one);
-        expect_success(run_saves, (int[]){ own, 1 }, two);
-        expect_success(run_saves, (int[]){ own, 1 }, two_reversed);
+        expect_success(run_saves, (int[]){own, -1}, one);
+        expect_success(run_saves, (int[]){own, 1}, two);
+        expect_success(run_saves, (int[]){own, 1}, two_reversed);
     }
 }
 END_TEST
 
 START_TEST(each_driver_call_fails_in_turn)
 {
-    expect_success(nth_failure, (int[]){ 1, 0 }, two);
-    expect_success(nth_failure, (int[]){ 0, 0 }, two);
-    expect_success(nth_failure, (int[]){ 0, 1 }, two);
+    expect_success(nth_failure, (int[]){1, 0}, two);
+    expect_success(nth_failure, (int[]){0, 0}, two);
+    expect_success(nth_failure, (int[]){0, 1}, two);
 }
 END_TEST
 

@@ -13,30 +13,35 @@
 enum { MOST = 200 };
 
 typedef struct peer {
-    const char *path;             /* below tests/data/peers */
-    size_t params, states;        /* that are bound at least */
-    bool untagged;                /* it keeps no device tags */
-    const char *names[8];         /* of its optimizer's parameters, where it does not say which they are */
-    int64_t shapes[8][2];         /* of those, where it has no model */
+    const char *path;      /* below tests/data/peers */
+    size_t params, states; /* that are bound at least */
+    bool untagged;         /* it keeps no device tags */
+    const char *names[8];  /* of its optimizer's parameters, where it does not say which they are */
+    int64_t shapes[8][2];  /* of those, where it has no model */
 } peer;
 
 static const peer peers[] = {
-    { .path = "lightning.ckpt", .params = 4, .states = 12 },
-    { .path = "lightning-callbacks.ckpt", .params = 2, .states = 4 },
-    { .path = "accelerate", .params = 6, .states = 18,
-      .names = { "fc1.weight", "fc2.weight", "fc1.bias", "bn.weight", "bn.bias", "fc2.bias" } },
-    { .path = "hf-sharded", .params = 4, .untagged = true },
-    { .path = "torch-1.13-legacy.pt", .params = 2, .states = 6 },
-    { .path = "torch-1.13.pt", .params = 2, .states = 6 },
-    { .path = "bitsandbytes.pt", .params = 4, .states = 12, .names = { "big.weight", "big.bias", "small.weight", "small.bias" },
-      .shapes = { { 65, 64 }, { 65 }, { 2, 3 }, { 2 } } },
+    {.path = "lightning.ckpt", .params = 4, .states = 12},
+    {.path = "lightning-callbacks.ckpt", .params = 2, .states = 4},
+    {.path = "accelerate",
+     .params = 6,
+     .states = 18,
+     .names = {"fc1.weight", "fc2.weight", "fc1.bias", "bn.weight", "bn.bias", "fc2.bias"}},
+    {.path = "hf-sharded", .params = 4, .untagged = true},
+    {.path = "torch-1.13-legacy.pt", .params = 2, .states = 6},
+    {.path = "torch-1.13.pt", .params = 2, .states = 6},
+    {.path = "bitsandbytes.pt",
+     .params = 4,
+     .states = 12,
+     .names = {"big.weight", "big.bias", "small.weight", "small.bias"},
+     .shapes = {{65, 64}, {65}, {2, 3}, {2}}},
 };
 
 typedef struct bound {
     char name[200];
     ckpt_role role;
     char param[200];
-    size_t tensor;                /* in the reader; SIZE_MAX: the checkpoint has none */
+    size_t tensor; /* in the reader; SIZE_MAX: the checkpoint has none */
     uint32_t ndim;
     const int64_t *shape;
     ckpt_dtype dtype;
@@ -62,13 +67,16 @@ static void open_peer(const peer *p)
     ckpt_report *report = ckpt_report_new();
     snprintf(path, sizeof path, "%s/tests/data/peers/%s", srcdir ? srcdir : ".", p->path);
     REQUIRE_OK(ckpt_reader_open(path, NULL, &reader, &err));
-    ckpt__canon_hints hints = { .param_names = p->names, .param_name_count = names_of(p) };
+    ckpt__canon_hints hints = {.param_names = p->names, .param_name_count = names_of(p)};
     REQUIRE_OK(ckpt__canon_build(reader->index, &hints, &canon, report, &err));
     ckpt_report_free(report);
     count = 0;
     for (size_t i = 0; p->shapes[0][0] && i < names_of(p); i++) {
-        all[count] = (bound){ .role = CKPT_ROLE_PARAM, .tensor = SIZE_MAX, .dtype = CKPT_F32, .ndim = p->shapes[i][1] ? 2 : 1,
-                              .shape = p->shapes[i] };
+        all[count] = (bound){.role = CKPT_ROLE_PARAM,
+                             .tensor = SIZE_MAX,
+                             .dtype = CKPT_F32,
+                             .ndim = p->shapes[i][1] ? 2 : 1,
+                             .shape = p->shapes[i]};
         strcpy(all[count++].name, p->names[i]);
     }
     for (size_t i = 0; i < canon->count; i++) {
@@ -78,7 +86,7 @@ static void open_peer(const peer *p)
         REQUIRE(count < MOST && e->name.size < 200 && e->param.size < 200);
         bound *b = &all[count++];
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, e->tensor);
-        *b = (bound){ .role = e->role, .tensor = e->tensor, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape };
+        *b = (bound){.role = e->role, .tensor = e->tensor, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape};
         memcpy(b->name, e->name.data, e->name.size);
         if (e->param.data)
             memcpy(b->param, e->param.data, e->param.size);
@@ -125,10 +133,11 @@ static void check_bytes(const ckpt_state *s, const bound *b)
     const ckpt_tensor_info *t = ckpt_reader_tensor(reader, b->tensor);
     size_t n = (size_t)t->nbytes;
     char *want = malloc(n + 1), *have = malloc(n + 1);
-    ckpt__lanes lanes = { .count = 0 };
+    ckpt__lanes lanes = {.count = 0};
     REQUIRE_OK(ckpt_reader_read(reader, b->tensor, want, n, &err));
     if (n) {
-        REQUIRE_OK(ckpt__move_bytes(&lanes, ckpt_cpu(), have, ckpt_state_device(s, b->name), ckpt_state_data(s, b->name), n, &err));
+        REQUIRE_OK(ckpt__move_bytes(&lanes, ckpt_cpu(), have, ckpt_state_device(s, b->name),
+                                    ckpt_state_data(s, b->name), n, &err));
         REQUIRE_OK(ckpt__lanes_close(&lanes, &err));
         if (memcmp(want, have, n) != 0)
             fprintf(stderr, "%s: %s\n", path, b->name);
@@ -169,7 +178,8 @@ static void restore_one(const peer *p, const char *map, ckpt_optimizer_kind kind
     ckpt_state *s = bind_all(p, kind);
     ckpt_status status = ckpt_restore(s, path, &o, r, &err);
     if (status != CKPT_OK)
-        fprintf(stderr, "%s to %s for %s: %s: %s\n", path, map, ckpt_optimizer_kind_name(kind), err.object, err.message);
+        fprintf(stderr, "%s to %s for %s: %s: %s\n", path, map, ckpt_optimizer_kind_name(kind), err.object,
+                err.message);
     REQUIRE(status == CKPT_OK);
     for (size_t i = 0; i < count; i++) {
         check_place(s, &all[i], kind, everything);
@@ -178,13 +188,15 @@ static void restore_one(const peer *p, const char *map, ckpt_optimizer_kind kind
     }
     ckpt_status guarded = ckpt_guard(s, kind, NULL, r, &err);
     if (guarded != CKPT_OK)
-        fprintf(stderr, "%s to %s for %s: the guard: %s: %s\n", path, map, ckpt_optimizer_kind_name(kind), err.object, err.message);
+        fprintf(stderr, "%s to %s for %s: the guard: %s: %s\n", path, map, ckpt_optimizer_kind_name(kind), err.object,
+                err.message);
     REQUIRE(guarded == CKPT_OK);
     ckpt_report_free(r);
     ckpt_state_free(s);
 }
 
-static const ckpt_optimizer_kind kinds[] = { CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH, CKPT_OPTIMIZER_PLAIN };
+static const ckpt_optimizer_kind kinds[] = {CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH,
+                                            CKPT_OPTIMIZER_PLAIN};
 
 static void everywhere(const void *arg)
 {
@@ -217,14 +229,14 @@ static void split(const void *arg)
     fprintf(f, "map: 1\nrules:\n- {name: '%s', to: 'cuda:0'}\ndefault: 'cuda:1'\n", first);
     fclose(f);
     for (size_t k = 0; k < 4; k++)
-        restore_one(p, file, kinds[k], (ckpt_device){ CKPT_DEVICE_NONE, -1 });
+        restore_one(p, file, kinds[k], (ckpt_device){CKPT_DEVICE_NONE, -1});
     unlink(file);
     close_peer();
 }
 
 /* ---- the tests */
 
-static const char *const two[] = { "FAKECUDA_DEVICES=2", NULL };
+static const char *const two[] = {"FAKECUDA_DEVICES=2", NULL};
 
 START_TEST(each_peer_on_each_device)
 {

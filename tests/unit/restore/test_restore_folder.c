@@ -4,7 +4,7 @@
 #include "../folder_files.h"
 
 enum { PARAMS = 4, MOST = 12 };
-static const char *const names[PARAMS] = { "h.0.weight", "h.0.bias", "norm.weight", "head.weight" };
+static const char *const names[PARAMS] = {"h.0.weight", "h.0.bias", "norm.weight", "head.weight"};
 /* As torch's optimizer has them (its order), and as a safetensors file lists them. */
 static const flat in_order[PARAMS] = {
     {"h.0.weight", 2, {3, 4}}, {"h.0.bias", 1, {3, 0}}, {"norm.weight", 1, {2, 0}}, {"head.weight", 2, {2, 3}}};
@@ -43,7 +43,7 @@ static void setup(void)
     memset(second, 0, sizeof second);
     memset(count, 0, sizeof count);
     step = -1;
-    scaler = (ckpt_scaler){ 1, 1, 1, 1, 1 };
+    scaler = (ckpt_scaler){1, 1, 1, 1, 1};
     state = ckpt_state_new();
     report = ckpt_report_new();
 }
@@ -87,7 +87,8 @@ static void expect_all(const flat *model, float from, const flat *optimizer)
         for (size_t k = 0; k < place(model, i); k++)
             before += numel(&model[k]);
         for (size_t k = 0; k < n; k++) {
-            ck_assert_msg(weight[i][k] == from + (float)(before + k), "%s[%zu] is %g", names[i], k, (double)weight[i][k]);
+            ck_assert_msg(weight[i][k] == from + (float)(before + k), "%s[%zu] is %g", names[i], k,
+                          (double)weight[i][k]);
             ck_assert_msg(first[i][k] == 100 * (float)(slot + 1) + (float)k, "exp_avg of %s is %g", names[i],
                           (double)first[i][k]);
             ck_assert(second[i][k] == 1000 * (float)(slot + 1) + (float)k);
@@ -104,7 +105,7 @@ static void restores(const char *path, const ckpt_restore_options *options)
 
 static void write_scaler(const char *path)
 {
-    static const char *const keys[] = { "scale", "growth_factor", "backoff_factor" };
+    static const char *const keys[] = {"scale", "growth_factor", "backoff_factor"};
     torch_file *t = begin_torch();
     PUT(&t->pickle, "}(");
     for (int i = 0; i < 3; i++) {
@@ -180,7 +181,7 @@ START_TEST(what_accelerate_saves)
     ck_assert_int_eq(ckpt_state_scaler(state, "scaler", &scaler, &err), CKPT_OK);
     restores(at("state"), NULL);
     expect_all(in_order, 40, in_order);
-    ck_assert_int_eq(step, 3);           /* that of its parameters, not that of the random states */
+    ck_assert_int_eq(step, 3); /* that of its parameters, not that of the random states */
     ck_assert(scaler.scale == 256);
 }
 END_TEST
@@ -258,7 +259,7 @@ START_TEST(an_adapter_with_its_optimizer)
     bind(NULL, "base_model.model.q.lora_A.weight", CKPT_ROLE_EXP_AVG, 2, lora[0].shape, ma);
     bind(NULL, "base_model.model.q.lora_B.weight", CKPT_ROLE_EXP_AVG, 2, lora[1].shape, mb);
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
-    o.allow_unexpected = true;           /* exp_avg_sq and step are not asked for */
+    o.allow_unexpected = true; /* exp_avg_sq and step are not asked for */
     restores(at("adapter"), &o);
     ck_assert(a[0] == 1 && a[9] == 10 && b[0] == 11 && b[11] == 22);
     ck_assert(ma[0] == 100 && mb[0] == 200);
@@ -287,11 +288,11 @@ END_TEST
 /* q and k have one shape, and the file lists them by name: nothing says whose moments are whose. */
 START_TEST(what_cannot_be_told_is_asked_for)
 {
-    static const flat file[2] = { { "k.weight", 2, { 2, 2 } }, { "q.weight", 2, { 2, 2 } } };
-    static const flat torch_order[2] = { { "q.weight", 2, { 2, 2 } }, { "k.weight", 2, { 2, 2 } } };
-    static const char *const order[2] = { "q.weight", "k.weight" };
-    static const int64_t shape[2] = { 2, 2 };
-    float q[4], mq[4] = { 0 };
+    static const flat file[2] = {{"k.weight", 2, {2, 2}}, {"q.weight", 2, {2, 2}}};
+    static const flat torch_order[2] = {{"q.weight", 2, {2, 2}}, {"k.weight", 2, {2, 2}}};
+    static const char *const order[2] = {"q.weight", "k.weight"};
+    static const int64_t shape[2] = {2, 2};
+    float q[4], mq[4] = {0};
     make_directory("c");
     write_safetensors(at("c/model.safetensors"), file, 2, 1);
     write_adam(at("c/optimizer.bin"), torch_order, 2, 2, 0);
@@ -328,15 +329,16 @@ static void one_file(const flat *list)
 /* What is missing may be there under another name: then that is the advice, and not to do without. */
 START_TEST(missing_under_another_name)
 {
-    static const flat longer[2] = { { "backbone.a.b", 1, { 2, 0 } }, { "backbone.c", 1, { 2, 0 } } };
-    static const flat shorter[2] = { { "b", 1, { 2, 0 } }, { "c", 1, { 2, 0 } } };
-    static const flat other[2] = { { "xa.b", 1, { 2, 0 } }, { "d", 1, { 2, 0 } } };
-    static const int64_t two[1] = { 2 };
+    static const flat longer[2] = {{"backbone.a.b", 1, {2, 0}}, {"backbone.c", 1, {2, 0}}};
+    static const flat shorter[2] = {{"b", 1, {2, 0}}, {"c", 1, {2, 0}}};
+    static const flat other[2] = {{"xa.b", 1, {2, 0}}, {"d", 1, {2, 0}}};
+    static const int64_t two[1] = {2};
     float b[2], m[2];
     bind("a.b", NULL, CKPT_ROLE_PARAM, 1, two, b);
     bind(NULL, "a.b", CKPT_ROLE_EXP_AVG, 1, two, m);
     one_file(longer);
-    fix_of("missing", "a.b", "with 'backbone.' before it: take that off with the map's source: {strip_prefix: ['backbone.']}");
+    fix_of("missing", "a.b",
+           "with 'backbone.' before it: take that off with the map's source: {strip_prefix: ['backbone.']}");
     fix_of("missing", "optimizer.a.b.exp_avg", "strip_prefix: ['backbone.']");
     ck_assert_ptr_nonnull(strstr(err.message, "; the checkpoint has it with 'backbone.' before it"));
     one_file(shorter);
@@ -348,9 +350,9 @@ END_TEST
 
 START_TEST(groups_that_differ)
 {
-    static const char *const params[] = { "h.0.weight", "h.0.bias" };
+    static const char *const params[] = {"h.0.weight", "h.0.bias"};
     double lr;
-    ckpt_hyper hyper = { "lr", CKPT_SCALAR_F64, &lr };
+    ckpt_hyper hyper = {"lr", CKPT_SCALAR_F64, &lr};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     make_trainer();
     bind_all();
@@ -361,15 +363,16 @@ START_TEST(groups_that_differ)
     g.hyper_count = 1;
     ck_assert_int_eq(ckpt_state_group(state, &g, &err), CKPT_OK);
     ck_assert_int_eq(ckpt_restore(state, at("checkpoint-12"), NULL, report, &err), CKPT_E_MISMATCH);
-    ck_assert_str_eq(ckpt_report_find(report, "group-mismatch", "0")->message,
-                     "parameter group '0' has 2 parameters in the state and 2 in the checkpoint; 'h.0.bias' is in the state's only");
+    ck_assert_str_eq(
+        ckpt_report_find(report, "group-mismatch", "0")->message,
+        "parameter group '0' has 2 parameters in the state and 2 in the checkpoint; 'h.0.bias' is in the state's only");
     fix_of("group-mismatch", "0", "bind the groups with the parameters that they have in the checkpoint");
 }
 END_TEST
 
 START_TEST(names_that_are_null)
 {
-    const char *order[2] = { "h.0.weight", NULL };
+    const char *order[2] = {"h.0.weight", NULL};
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     make_trainer();
     bind_all();
@@ -390,8 +393,12 @@ START_TEST(names_that_are_null)
     ckpt_reader *reader = NULL;
     ckpt_naming *naming = NULL;
     ck_assert_int_eq(ckpt_reader_open(at("checkpoint-12"), NULL, &reader, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_naming_new(reader, &(ckpt_naming_options){ .param_names = order, .param_name_count = 2 }, &naming, NULL, &err), CKPT_E_ARGUMENT);
-    ck_assert_int_eq(ckpt_naming_new(reader, &(ckpt_naming_options){ .param_names = NULL, .param_name_count = 2 }, &naming, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_naming_new(reader, &(ckpt_naming_options){.param_names = order, .param_name_count = 2},
+                                     &naming, NULL, &err),
+                     CKPT_E_ARGUMENT);
+    ck_assert_int_eq(ckpt_naming_new(reader, &(ckpt_naming_options){.param_names = NULL, .param_name_count = 2},
+                                     &naming, NULL, &err),
+                     CKPT_E_ARGUMENT);
     ckpt_doctor_options ask = CKPT_DOCTOR_OPTIONS_INIT;
     ckpt_doctor_result answer = CKPT_DOCTOR_RESULT_INIT;
     ask.param_names = order;
@@ -415,12 +422,12 @@ START_TEST(files_by_their_names)
     write_torch_flat(at("other.pt"), by_name, PARAMS, 90);
     write_adam(at("optimizer-old.pt"), in_order, PARAMS, PARAMS, 0);
     bind_all();
-    ck_assert_int_eq(ckpt_restore(state, model, NULL, report, &err), CKPT_E_MISMATCH);     /* half of it */
-    ckpt_restore_options o = { .also = also, .also_count = 1 };
+    ck_assert_int_eq(ckpt_restore(state, model, NULL, report, &err), CKPT_E_MISMATCH); /* half of it */
+    ckpt_restore_options o = {.also = also, .also_count = 1};
     ck_assert_msg(ckpt_restore(state, model, &o, report, &err) == CKPT_OK, "%s: %s", err.object, err.message);
     ck_assert(weight[0][0] == 10 && count[0] > 0);
     ckpt_reader *reader = NULL;
-    ckpt_reader_options r = { .also = also, .also_count = 1 };
+    ckpt_reader_options r = {.also = also, .also_count = 1};
     ck_assert_msg(ckpt_reader_open(model, &r, &reader, &err) == CKPT_OK, "%s", err.message);
     ck_assert_uint_gt(ckpt_reader_tensor_count(reader), PARAMS);
     ckpt_reader_close(reader);
@@ -437,7 +444,7 @@ START_TEST(libtorch_files_by_their_names)
     const char *top = getenv("srcdir") ? getenv("srcdir") : ".", *also[] = {optimizer};
     snprintf(model, sizeof model, "%s/tests/data/peers/libtorch-module.pt", top);
     snprintf(optimizer, sizeof optimizer, "%s/tests/data/peers/libtorch-optimizer.pt", top);
-    ckpt_reader_options r = { .also = also, .also_count = 1 };
+    ckpt_reader_options r = {.also = also, .also_count = 1};
     ckpt_reader *reader = NULL;
     ckpt_naming *naming = NULL;
     ck_assert_msg(ckpt_reader_open(model, &r, &reader, &err) == CKPT_OK, "%s", err.message);

@@ -12,12 +12,12 @@ typedef enum fault { NO_FAULT, FAILS_BEFORE, FAILS_AFTER, FAILS_ALONE } fault;
 typedef struct world world;
 typedef struct member {
     world *w;
-    const char *run;              /* NULL: the world's */
+    const char *run; /* NULL: the world's */
     int64_t rank;
     trainer x;
     int calls, fails_at;
     fault how;
-    ckpt_status status;           /* what the script wants to be seen */
+    ckpt_status status; /* what the script wants to be seen */
     int64_t done, stopped;
     pthread_t thread;
 } member;
@@ -33,10 +33,10 @@ struct world {
     int64_t sum[WORDS_MOST], result[WORDS_MOST];
     size_t words;
     ckpt_op op;
-    bool broken, left;            /* left: a rank has ended, and what still wants to hear of it fails */
+    bool broken, left; /* left: a rank has ended, and what still wants to hear of it fails */
     const char *run;
     script_fn script;
-    int64_t last;                 /* for scripts */
+    int64_t last; /* for scripts */
     member members[MOST];
 };
 
@@ -66,7 +66,7 @@ static inline int all_reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
     if (w->broken || w->left || (fails && m->how == FAILS_BEFORE))
         return leave(w, true);
     if (w->arrived > 0) {
-        NEED(n == w->words && op == w->op);       /* or the ranks are at different calls */
+        NEED(n == w->words && op == w->op); /* or the ranks are at different calls */
         for (size_t i = 0; i < n; i++)
             w->sum[i] = combine(w->sum[i], v[i], op);
     } else {
@@ -82,7 +82,7 @@ static inline int all_reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
         pthread_cond_broadcast(&w->changed);
     }
     while (w->round == round && !w->broken && !w->left)
-        NEED(pthread_cond_timedwait(&w->changed, &w->lock, &limit) == 0);      /* or a rank waits for ever */
+        NEED(pthread_cond_timedwait(&w->changed, &w->lock, &limit) == 0); /* or a rank waits for ever */
     if (w->round == round)
         return leave(w, true);
     memcpy(v, w->result, n * sizeof *v);
@@ -100,7 +100,7 @@ static inline bool is_rank_step(const member *m, int64_t done)
 {
     training want = m->x.t;
     size_t length = strnlen(want.note, sizeof want.note);
-    member other = { .rank = m->rank };
+    member other = {.rank = m->rank};
     set_rank_step(&other, done);
     memset(want.note + length, 0, sizeof want.note - length);
     return memcmp(&want, &other.x.t, sizeof want) == 0;
@@ -132,7 +132,7 @@ static inline world *world_new(const char *run, int n)
         m->w = w;
         m->rank = i;
         m->stopped = -1;
-        m->x.o.ranks = (ckpt_ranks){ i, 0, n };
+        m->x.o.ranks = (ckpt_ranks){i, 0, n};
         m->x.o.all_reduce = all_reduce;
         m->x.o.all_reduce_ctx = m;
     }

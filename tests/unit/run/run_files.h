@@ -46,7 +46,7 @@ static inline void make_directory(const char *path)
 typedef struct made {
     int64_t step, world, rank, time;
     uint64_t save;
-    size_t size;                  /* of model.safetensors; that of training.safetensors is always 3 */
+    size_t size; /* of model.safetensors; that of training.safetensors is always 3 */
 } made;
 
 /* `path` becomes a step directory; its manifest's text is left in *text where that is given. */
@@ -54,11 +54,11 @@ static inline void make_step_of(const char *path, const made *m, ckpt__buf *text
 {
     static const char filler[4096] = "";
     char member[256];
-    ckpt__buf own = { 0 }, *out = text ? text : &own;
-    ckpt__manifest manifest = { .count = 2, .step = m->step, .world = m->world, .rank = m->rank, .time = m->time,
-                                .save = m->save };
-    manifest.files[0] = (ckpt__manifest_file){ ckpt__s("model.safetensors"), m->size, 1 };
-    manifest.files[1] = (ckpt__manifest_file){ ckpt__s("training.safetensors"), 3, 2 };
+    ckpt__buf own = {0}, *out = text ? text : &own;
+    ckpt__manifest manifest = {
+        .count = 2, .step = m->step, .world = m->world, .rank = m->rank, .time = m->time, .save = m->save};
+    manifest.files[0] = (ckpt__manifest_file){ckpt__s("model.safetensors"), m->size, 1};
+    manifest.files[1] = (ckpt__manifest_file){ckpt__s("training.safetensors"), 3, 2};
     ck_assert_uint_le(m->size, sizeof filler);
     make_directory(path);
     snprintf(member, sizeof member, "%s/model.safetensors", path);
@@ -73,7 +73,7 @@ static inline void make_step_of(const char *path, const made *m, ckpt__buf *text
 
 static inline void make_step(const char *path, int64_t step)
 {
-    made m = { .step = step, .world = 1, .time = 1000 + step, .size = 10 };
+    made m = {.step = step, .world = 1, .time = 1000 + step, .size = 10};
     make_step_of(path, &m, NULL);
 }
 
@@ -81,7 +81,7 @@ static inline void make_step(const char *path, int64_t step)
 static inline void make_rank_step(int64_t rank, int64_t world, int64_t step, uint64_t save)
 {
     char path[128];
-    made m = { .step = step, .world = world, .rank = rank, .time = 1000 + step, .save = save, .size = 10 };
+    made m = {.step = step, .world = world, .rank = rank, .time = 1000 + step, .save = save, .size = 10};
     snprintf(path, sizeof path, "run/rank-%05d", (int)rank);
     (void)mkdir(path, 0777);
     snprintf(path, sizeof path, "run/rank-%05d/step-%08d", (int)rank, (int)step);

@@ -37,7 +37,8 @@ static ckpt_device of(int device)
     return device < 0 ? ckpt_cpu() : ckpt_cuda(device);
 }
 
-static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, int64_t n, void *data)
+static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, int64_t n,
+                 void *data)
 {
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = name;
@@ -127,7 +128,11 @@ static bool says(const char *text)
 
 /* ---- what is wrong with the map itself */
 
-typedef struct wrong { const char *map, *yaml; ckpt_status status; const char *object, *text; } wrong;
+typedef struct wrong {
+    const char *map, *yaml;
+    ckpt_status status;
+    const char *object, *text;
+} wrong;
 
 /* At the call, and in the options when the run is opened; where there is nothing to resume, and where there is. */
 static void bad_map(const void *arg)
@@ -144,13 +149,13 @@ static void bad_map(const void *arg)
         REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
         REQUIRE(resume(&x, map) == w->status && says(w->text));
         REQUIRE(strstr(err.object, w->object) && !strstr(err.message, "checkpoints") && x.fallbacks == 0);
-        REQUIRE(ckpt_run_step(x.run, 4, NULL) == CKPT_E_ARGUMENT);          /* nothing was resumed */
+        REQUIRE(ckpt_run_step(x.run, 4, NULL) == CKPT_E_ARGUMENT); /* nothing was resumed */
         REQUIRE(resume(&x, "cpu") == (held ? CKPT_OK : CKPT_NOTHING_TO_RESUME));
         REQUIRE_OK(ckpt_run_close(x.run, &err));
         x.run = NULL;
         x.r.map_location = map;
         ckpt_status opened = ckpt_run_open(run_path, x.state, &x.o, &x.run, &err);
-        if (w->status == CKPT_E_DEVICE) {        /* the map is right: the machine is not */
+        if (w->status == CKPT_E_DEVICE) { /* the map is right: the machine is not */
             REQUIRE(opened == CKPT_OK && resume(&x, NULL) == w->status);
             REQUIRE(ckpt_report_find(x.report, "no-such-device", NULL));
         } else
@@ -160,9 +165,9 @@ static void bad_map(const void *arg)
     }
 }
 
-static const char *const none[] = { "FAKECUDA_DEVICES=0", NULL };
-static const char *const one[] = { "FAKECUDA_DEVICES=1", NULL };
-static const char *const two[] = { "FAKECUDA_DEVICES=2", NULL };
+static const char *const none[] = {"FAKECUDA_DEVICES=0", NULL};
+static const char *const one[] = {"FAKECUDA_DEVICES=1", NULL};
+static const char *const two[] = {"FAKECUDA_DEVICES=2", NULL};
 
 static void remove_run(void)
 {
@@ -174,22 +179,22 @@ static void remove_run(void)
 START_TEST(a_map_has_errors_of_its_own)
 {
     static const wrong all[] = {
-        { "mars:1", NULL, CKPT_E_ARGUMENT, "mars:1", "not a device to map to" },
-        { "gpu:0", NULL, CKPT_E_ARGUMENT, "gpu:0", "cuda" },
-        { "cuda:0=cuda", NULL, CKPT_E_ARGUMENT, "cuda:0=cuda", "cuda:0" },
-        { "nofile.yaml", NULL, CKPT_E_SYSTEM, "nofile.yaml", "cannot open the map file" },
-        { "YAML", "map: 1\nrules: [{tag: *, to: cpu}]\n", CKPT_E_ARGUMENT, "m.yaml", "line 2" },
-        { "YAML", "map: 1\nrulez: []\n", CKPT_E_ARGUMENT, "m.yaml", "rulez" },
-        { "cuda:7", NULL, CKPT_E_DEVICE, "cuda:7", "no such device: there are 2" },
-        { "cuda:{7 * world}", NULL, CKPT_E_DEVICE, "cuda:7", "no such device" },
-        { "xpu:0", NULL, CKPT_E_DEVICE, "xpu:0", "places tensors on cpu and cuda only" },
+        {"mars:1", NULL, CKPT_E_ARGUMENT, "mars:1", "not a device to map to"},
+        {"gpu:0", NULL, CKPT_E_ARGUMENT, "gpu:0", "cuda"},
+        {"cuda:0=cuda", NULL, CKPT_E_ARGUMENT, "cuda:0=cuda", "cuda:0"},
+        {"nofile.yaml", NULL, CKPT_E_SYSTEM, "nofile.yaml", "cannot open the map file"},
+        {"YAML", "map: 1\nrules: [{tag: *, to: cpu}]\n", CKPT_E_ARGUMENT, "m.yaml", "line 2"},
+        {"YAML", "map: 1\nrulez: []\n", CKPT_E_ARGUMENT, "m.yaml", "rulez"},
+        {"cuda:7", NULL, CKPT_E_DEVICE, "cuda:7", "no such device: there are 2"},
+        {"cuda:{7 * world}", NULL, CKPT_E_DEVICE, "cuda:7", "no such device"},
+        {"xpu:0", NULL, CKPT_E_DEVICE, "xpu:0", "places tensors on cpu and cuda only"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         remove_run();
         expect_success(bad_map, &all[i], two);
     }
     remove_run();
-    wrong w = { "cuda:0", NULL, CKPT_E_DEVICE, "cuda:0", "no such device" };
+    wrong w = {"cuda:0", NULL, CKPT_E_DEVICE, "cuda:0", "no such device"};
     expect_success(bad_map, &w, none);
 }
 END_TEST
@@ -235,7 +240,7 @@ static void file_goes(const void *arg)
     REQUIRE_OK(resume(&x, NULL));
     REQUIRE_OK(resume(&x, NULL));
     REQUIRE(x.order[0] == 300);
-    REQUIRE(resume(&x, yaml) == CKPT_E_SYSTEM);  /* the argument counts instead */
+    REQUIRE(resume(&x, yaml) == CKPT_E_SYSTEM); /* the argument counts instead */
     REQUIRE_OK(resume(&x, ""));
     end(&x);
 }
@@ -256,7 +261,7 @@ typedef struct pair {
     int64_t sum[512], result[512];
 } pair;
 
-static pair both = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+static pair both = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static int reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
 {
@@ -280,14 +285,19 @@ static int reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
     return 0;
 }
 
-typedef struct member { int64_t rank, at; ckpt_status status; ckpt_error error; const char *map; } member;
+typedef struct member {
+    int64_t rank, at;
+    ckpt_status status;
+    ckpt_error error;
+    const char *map;
+} member;
 
 static void *be_rank(void *arg)
 {
     member *m = arg;
     ckpt_run *run = NULL;
     ckpt_state *s = ckpt_state_new();
-    ckpt_run_options o = { .ranks = { m->rank, m->rank, 2 }, .all_reduce = reduce, .all_reduce_ctx = &both };
+    ckpt_run_options o = {.ranks = {m->rank, m->rank, 2}, .all_reduce = reduce, .all_reduce_ctx = &both};
     m->error = (ckpt_error)CKPT_ERROR_INIT;
     m->status = ckpt_run_open(run_path, s, &o, &run, &m->error);
     if (m->status == CKPT_OK)
@@ -299,25 +309,30 @@ static void *be_rank(void *arg)
 
 static void rank_maps(const void *arg)
 {
-    static const struct { const char *map[2]; ckpt_status status; const char *text; } all[] = {
-        { { "cuda:{rank}", "cuda:{rank}" }, CKPT_E_DEVICE, "rank 1: no such device" },
-        { { "cuda:0", "nofile.yaml" }, CKPT_E_SYSTEM, "rank 1: cannot open the map file" },
-        { { "mars", "cuda:0" }, CKPT_E_ARGUMENT, "rank 0: " },
-        { { "cuda:{rank * 0}", "cuda:0" }, CKPT_NOTHING_TO_RESUME, "" },
+    static const struct {
+        const char *map[2];
+        ckpt_status status;
+        const char *text;
+    } all[] = {
+        {{"cuda:{rank}", "cuda:{rank}"}, CKPT_E_DEVICE, "rank 1: no such device"},
+        {{"cuda:0", "nofile.yaml"}, CKPT_E_SYSTEM, "rank 1: cannot open the map file"},
+        {{"mars", "cuda:0"}, CKPT_E_ARGUMENT, "rank 0: "},
+        {{"cuda:{rank * 0}", "cuda:0"}, CKPT_NOTHING_TO_RESUME, ""},
     };
     (void)arg;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         pthread_t threads[2];
         member m[2];
         for (int k = 0; k < 2; k++) {
-            m[k] = (member){ .rank = k, .map = all[i].map[k] };
+            m[k] = (member){.rank = k, .map = all[i].map[k]};
             REQUIRE(pthread_create(&threads[k], NULL, be_rank, &m[k]) == 0);
         }
         for (int k = 0; k < 2; k++)
             REQUIRE(pthread_join(threads[k], NULL) == 0);
         for (int k = 0; k < 2; k++) {
             err = m[k].error;
-            REQUIRE(m[k].status == all[i].status && says(all[i].text) && strcmp(m[0].error.object, m[1].error.object) == 0);
+            REQUIRE(m[k].status == all[i].status && says(all[i].text) &&
+                    strcmp(m[0].error.object, m[1].error.object) == 0);
         }
     }
 }
@@ -337,7 +352,7 @@ static void host_values(const void *arg)
     make_checkpoints(0);
     start(&x, 0);
     REQUIRE_OK(ckpt_run_open(run_path, x.state, &x.o, &x.run, &err));
-    static const char *const maps[] = { "cuda:0", "cuda:{rank}", "cuda:*=cuda:0,cpu=cuda:0" };
+    static const char *const maps[] = {"cuda:0", "cuda:{rank}", "cuda:*=cuda:0,cpu=cuda:0"};
     for (size_t i = 0; i < 3; i++) {
         memset(x.order, 0, sizeof x.order);
         REQUIRE_OK(resume(&x, maps[i]));
@@ -357,7 +372,7 @@ static void host_values(const void *arg)
     end(&x);
     /* What the library allocates follows the map. */
     ckpt_state *s = ckpt_state_new();
-    ckpt_restore_options o = { .map_location = "cuda:0", .allow_unexpected = true };
+    ckpt_restore_options o = {.map_location = "cuda:0", .allow_unexpected = true};
     char path[200];
     bind(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, WIDE, NULL);
     bind(s, "loader.order", NULL, CKPT_ROLE_OTHER, CKPT_I32, ORDER, NULL);
@@ -384,8 +399,10 @@ static void mismatches(const void *arg)
     REQUIRE(resume(&x, "cuda:0") == CKPT_E_MISMATCH);
     REQUIRE(ckpt_report_count_code(x.report, "device-mismatch") == 2 && x.fallbacks == 0);
     const ckpt_finding *f = ckpt_report_find(x.report, "device-mismatch", "w");
-    REQUIRE(f && strstr(f->fix, "pass NULL as map_location: your buffers stay where they are; or bind a buffer on cuda:0; or change "
-                                "the map") == f->fix);
+    REQUIRE(f &&
+            strstr(f->fix,
+                   "pass NULL as map_location: your buffers stay where they are; or bind a buffer on cuda:0; or change "
+                   "the map") == f->fix);
     REQUIRE(resume(&x, "cpu=cuda:7") == CKPT_E_MISMATCH);
     REQUIRE(ckpt_report_count_code(x.report, "device-mismatch") == 0);
     REQUIRE(ckpt_report_count_code(x.report, "no-such-device") == 1);
@@ -396,7 +413,7 @@ static void mismatches(const void *arg)
     for (size_t i = 0; f && strcmp(f->code, "no-such-device") != 0; f = ckpt_report_get(x.report, ++i))
         REQUIRE(strcmp(f->code, "device-mismatch") != 0);
     REQUIRE(f && strstr(f->message, "1 tensor is to go to cuda:7, and there are 2 CUDA devices") == f->message);
-    REQUIRE(ckpt_report_count_code(x.report, "device-mismatch") == 1);       /* w, on a device that is there */
+    REQUIRE(ckpt_report_count_code(x.report, "device-mismatch") == 1); /* w, on a device that is there */
     end(&x);
 }
 

@@ -66,7 +66,7 @@ START_TEST(test_by_call_alone)
     ck_assert_int_eq(names_in(path, "step-"), 0);
     set_step(&x.t, 21);
     IS_OK(ckpt_run_save(run, 21, &err));
-    IS_OK(ckpt_run_save(run, 21, &err));        /* once more: replaced */
+    IS_OK(ckpt_run_save(run, 21, &err)); /* once more: replaced */
     IS_OK(ckpt_run_close(run, &err));
     ck_assert_int_eq(names_in(path, "step-"), 1);
     ck_assert(holds(step_path(path, 21), 21));
@@ -127,7 +127,7 @@ START_TEST(test_retention_every)
     const char *run = in_folder("run");
     trainer_init(&x);
     x.o.every_steps = 1;
-    x.o.retention = (ckpt_retention){ 2, 5 };
+    x.o.retention = (ckpt_retention){2, 5};
     trainer_start(&x, run);
     STEPS(&x, 1, 13);
     trainer_end(&x);
@@ -173,7 +173,7 @@ START_TEST(test_resume_again)
     x.o.every_steps = 2;
     trainer_start(&x, run);
     STEPS(&x, 1, 5);
-    IS_OK(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err));      /* waits for the save that is under way */
+    IS_OK(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err)); /* waits for the save that is under way */
     ck_assert_int_eq(done, 4);
     ck_assert(is_of_step(&x.t, 4));
     STEPS(&x, 5, 6);
@@ -240,21 +240,21 @@ START_TEST(test_options_are_refused)
     const int sigint = SIGINT;
     ckpt_run *run = (ckpt_run *)&run;
     ckpt_error err = CKPT_ERROR_INIT;
-    try_options((ckpt_run_options){ .every_steps = -1 }, "every_steps");
-    try_options((ckpt_run_options){ .every_seconds = -1 }, "every_seconds");
-    try_options((ckpt_run_options){ .every_seconds = strtod("nan", NULL) }, "every_seconds");
-    try_options((ckpt_run_options){ .time_limit = -0.5 }, "time_limit");
-    try_options((ckpt_run_options){ .last_step = -1 }, "last_step");
-    try_options((ckpt_run_options){ .retention = { -1, 0 } }, "keep_last is -1");
-    try_options((ckpt_run_options){ .retention = { 1, -2 } }, "keep_every -2");
-    try_options((ckpt_run_options){ .ranks = { 2, 0, 2 }, .all_reduce = no_reduce }, "rank 2 of 2");
-    try_options((ckpt_run_options){ .ranks = { -1, 0, 2 }, .all_reduce = no_reduce }, "rank -1 of 2");
-    try_options((ckpt_run_options){ .ranks = { 0, 0, -1 } }, "rank 0 of -1");
-    try_options((ckpt_run_options){ .ranks = { .rank = 1 } }, "rank 1 of 0");
-    try_options((ckpt_run_options){ .ranks = { 0, 0, 2 } }, "need all_reduce");
-    try_options((ckpt_run_options){ .more_signals = &sigint, .more_signal_count = 1 }, "more_signals without signals");
-    try_options((ckpt_run_options){ .signals = true, .more_signals = &sigint, .more_signal_count = 1 }, "SIGINT");
-    try_options((ckpt_run_options){ .struct_size = 1u << 20 }, "newer libckpt");
+    try_options((ckpt_run_options){.every_steps = -1}, "every_steps");
+    try_options((ckpt_run_options){.every_seconds = -1}, "every_seconds");
+    try_options((ckpt_run_options){.every_seconds = strtod("nan", NULL)}, "every_seconds");
+    try_options((ckpt_run_options){.time_limit = -0.5}, "time_limit");
+    try_options((ckpt_run_options){.last_step = -1}, "last_step");
+    try_options((ckpt_run_options){.retention = {-1, 0}}, "keep_last is -1");
+    try_options((ckpt_run_options){.retention = {1, -2}}, "keep_every -2");
+    try_options((ckpt_run_options){.ranks = {2, 0, 2}, .all_reduce = no_reduce}, "rank 2 of 2");
+    try_options((ckpt_run_options){.ranks = {-1, 0, 2}, .all_reduce = no_reduce}, "rank -1 of 2");
+    try_options((ckpt_run_options){.ranks = {0, 0, -1}}, "rank 0 of -1");
+    try_options((ckpt_run_options){.ranks = {.rank = 1}}, "rank 1 of 0");
+    try_options((ckpt_run_options){.ranks = {0, 0, 2}}, "need all_reduce");
+    try_options((ckpt_run_options){.more_signals = &sigint, .more_signal_count = 1}, "more_signals without signals");
+    try_options((ckpt_run_options){.signals = true, .more_signals = &sigint, .more_signal_count = 1}, "SIGINT");
+    try_options((ckpt_run_options){.struct_size = 1u << 20}, "newer libckpt");
     ck_assert_int_eq(ckpt_run_open(NULL, NULL, NULL, &run, &err), CKPT_E_ARGUMENT);
     ck_assert_ptr_null(run);
     ck_assert_int_eq(names_in(folder, "run"), 0 + is_there(in_folder("run")));
@@ -271,7 +271,7 @@ START_TEST(test_smaller_options)
     x.o.struct_size = offsetof(ckpt_run_options, every_seconds);
     ck_assert_int_eq(trainer_open(&x, in_folder("run")), CKPT_E_ARGUMENT);
     ck_assert_msg(strstr(x.err.message, "no release has a struct of less than"), "%s", x.err.message);
-    x.o.struct_size = 0;          /* the first release's */
+    x.o.struct_size = 0; /* the first release's */
     trainer_start(&x, in_folder("run"));
     STEPS(&x, 1, 1);
     ck_assert(x.run->options.synchronous && !x.run->threaded);
@@ -301,7 +301,7 @@ static ckpt_status open_elsewhere(const char *path, bool no_lock, char *message,
         ckpt_state *s = ckpt_state_new();
         ckpt_run *run = NULL;
         ckpt_error err = CKPT_ERROR_INIT;
-        ckpt_run_options o = { .no_lock = no_lock };
+        ckpt_run_options o = {.no_lock = no_lock};
         int status = ckpt_run_open(path, s, &o, &run, &err);
         NEED(write(ends[1], &status, sizeof status) == sizeof status);
         NEED(write(ends[1], err.message, sizeof err.message) == sizeof err.message);
@@ -309,12 +309,12 @@ static ckpt_status open_elsewhere(const char *path, bool no_lock, char *message,
     }
     close(ends[1]);
     int status = 0;
-    char text[sizeof ((ckpt_error *)0)->message];
+    char text[sizeof((ckpt_error *)0)->message];
     ck_assert_int_eq(read(ends[0], &status, sizeof status), sizeof status);
     ck_assert_int_eq(read(ends[0], text, sizeof text), sizeof text);
     close(ends[0]);
     snprintf(message, size, "%s", text);
-    ck_assert_int_eq(waitpid(pid, &(int){ 0 }, 0), pid);
+    ck_assert_int_eq(waitpid(pid, &(int){0}, 0), pid);
     return (ckpt_status)status;
 }
 
@@ -372,14 +372,14 @@ START_TEST(test_forked_child)
         NEED(info.saved_step == -1 && info.resumed_step == -1);
         NEED(ckpt_run_close(x.run, &err) == CKPT_E_ARGUMENT);
         NEED(write(ends[1], "y", 1) == 1);
-        (void)raise(SIGKILL);     /* what the writer's stack held is a leak here, for a tool that looks at the end */
+        (void)raise(SIGKILL); /* what the writer's stack held is a leak here, for a tool that looks at the end */
     }
     pthread_mutex_unlock(&x.run->lock);
     close(ends[1]);
     char answer = 0;
     ck_assert_msg(read(ends[0], &answer, 1) == 1 && answer == 'y', "the child has ended before its last line");
     close(ends[0]);
-    ck_assert_int_eq(waitpid(pid, &(int){ 0 }, 0), pid);
+    ck_assert_int_eq(waitpid(pid, &(int){0}, 0), pid);
     gate_set(false, 0);
     IS_OK(ckpt_run_wait(x.run, &x.err));
     ck_assert_msg(holds(step_path(run, 1), 1), "the child took nothing away");

@@ -4,7 +4,7 @@
 
 enum { BIG = 8 << 20 };
 
-static const int64_t big_shape[] = { BIG }, ours_shape[] = { 1000 };
+static const int64_t big_shape[] = {BIG}, ours_shape[] = {1000};
 
 /* Beside the small state: a big tensor of the caller's, and one that is the state's own. */
 static void bind_big(trainer *x, unsigned char *big)
@@ -66,7 +66,7 @@ START_TEST(test_changed_after_step)
     bind_big(&x, big);
     x.o.every_steps = 1;
     trainer_start(&x, run);
-    for (int i = 1; i <= 3; i++) {           /* the second and third reuse the first one's memory */
+    for (int i = 1; i <= 3; i++) { /* the second and third reuse the first one's memory */
         gate_set(true, 0);
         set_big(&x, big, i);
         IS_OK(ckpt_run_step(x.run, i, &x.err));
@@ -112,7 +112,7 @@ START_TEST(test_bound_and_restored_meanwhile)
     for (int i = 0; i < 2000; i++) {
         char name[40];
         snprintf(name, sizeof name, "more.%d.weight", i);
-        bind_tensor(x.state, name, NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, more[i]);
+        bind_tensor(x.state, name, NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){2}, NULL, more[i]);
         snprintf(name, sizeof name, "count.%d", i);
         IS_OK(ckpt_state_i64(x.state, name, &count[i], &x.err));
     }
@@ -191,7 +191,7 @@ static void waits(bool by_call)
 {
     trainer x;
     pthread_t thread;
-    opener o = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+    opener o = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     const char *run = in_folder(by_call ? "call" : "due");
     trainer_init(&x);
     x.o.every_steps = 1;
@@ -225,7 +225,7 @@ START_TEST(test_reservation_is_no_save)
     trainer x;
     pthread_t thread;
     ckpt_run_info info = CKPT_RUN_INFO_INIT;
-    opener o = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+    opener o = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     const char *run = in_folder("run");
     trainer_init(&x);
     x.o.every_steps = 2;
@@ -252,7 +252,7 @@ START_TEST(test_close_drains)
 {
     trainer x;
     pthread_t thread;
-    opener o = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+    opener o = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     const char *run = in_folder("run");
     trainer_init(&x);
     x.o.every_steps = 1;

@@ -19,7 +19,7 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 char *__wrap_strdup(const char *s);
 
-static long countdown;            /* the allocation that fails; 0: none */
+static long countdown; /* the allocation that fails; 0: none */
 static bool hit;
 
 static bool fails(void)
@@ -52,14 +52,17 @@ char *__wrap_strdup(const char *s)
 
 /* The `refused`th small file, or member, and what comes after it, cannot be opened: too many are open. 0: all can. */
 static size_t refused, opened;
-ckpt_status __real_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err);
-ckpt_status __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err);
+ckpt_status __real_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime,
+                                    ckpt_error *err);
+ckpt_status __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime,
+                                    ckpt_error *err);
 ckpt_status __real_ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out,
                                     ckpt_error *err);
 ckpt_status __wrap_ckpt__store_read(const ckpt__store *s, const char *name, size_t limit, ckpt__buf *out,
                                     ckpt_error *err);
 
-ckpt_status __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime, ckpt_error *err)
+ckpt_status __wrap_ckpt__store_stat(const ckpt__store *s, const char *name, uint64_t *size, int64_t *mtime,
+                                    ckpt_error *err)
 {
     opened++;
     if (refused && opened >= refused)
@@ -182,7 +185,7 @@ START_TEST(damage_of_files)
     ck_assert_int_eq(rmdir("run/step-00000005/model.safetensors"), 0);
     put("outside", "0123456789");
     ck_assert_int_eq(symlink("../../outside", "run/step-00000005/model.safetensors"), 0);
-    expect_why("model.safetensors: ");           /* the size is right, and it is not the run's */
+    expect_why("model.safetensors: "); /* the size is right, and it is not the run's */
     ck_assert_int_eq(unlink("run/step-00000005/model.safetensors"), 0);
     put("run/step-00000005/model.safetensors", "0123456789");
     ck_assert_int_eq(rename("run/step-00000005", "run/step-00000006"), 0);
@@ -197,8 +200,8 @@ END_TEST
 START_TEST(damage_of_manifest)
 {
     static const char path[] = "run/step-00000005/checkpoint.json";
-    made m = { .step = 5, .world = 1, .time = 77, .save = 99, .size = 10 };
-    ckpt__buf text = { 0 };
+    made m = {.step = 5, .world = 1, .time = 77, .save = 99, .size = 10};
+    ckpt__buf text = {0};
     ckpt__store *store = NULL;
     ckpt__held h;
     make_directory("run");
@@ -244,7 +247,7 @@ START_TEST(verified_hint)
 {
     ckpt__store *store = NULL;
     ckpt__held *list = NULL, copy;
-    ckpt__buf text = { 0 };
+    ckpt__buf text = {0};
     char line[64];
     make_directory("run");
     make_step("run/step-00000001", 1);
@@ -256,7 +259,7 @@ START_TEST(verified_hint)
     ck_assert_int_eq(ckpt__held_mark_verified(store, list, 2, &list[1], NULL), CKPT_OK);
     snprintf(line, sizeof line, "step-00000001 %08x\n", (unsigned)list[1].manifest_crc);
     ck_assert_int_eq(ckpt__store_read(store, "verified", 100, &text, NULL), CKPT_OK);
-    ck_assert_str_eq(text.data, line);           /* what is gone, or was never a line, is dropped */
+    ck_assert_str_eq(text.data, line); /* what is gone, or was never a line, is dropped */
     copy = list[0];
     free(list);
     ck_assert_uint_eq(list_held(store, &list), 2);
@@ -268,7 +271,7 @@ START_TEST(verified_hint)
     free(list);
     /* another save of step 2, and step 1 damaged: neither is what was verified */
     ck_assert_int_eq(system("rm -r run/step-00000002"), 0);
-    made m = { .step = 2, .world = 1, .time = 2000, .size = 10 };
+    made m = {.step = 2, .world = 1, .time = 2000, .size = 10};
     make_step_of("run/step-00000002", &m, NULL);
     ck_assert_int_eq(truncate("run/step-00000001/model.safetensors", 1), 0);
     ck_assert_uint_eq(list_held(store, &list), 2);
@@ -299,7 +302,7 @@ START_TEST(findings)
     ckpt_run_list_close(list);
     ck_assert_int_eq(ckpt__store_open("run", false, &store, NULL), CKPT_OK);
     ck_assert_int_eq(ckpt__store_lock(store, NULL), CKPT_OK);
-    list = open_list("run");      /* a writer is at work: both are nothing odd */
+    list = open_list("run"); /* a writer is at work: both are nothing odd */
     ck_assert(ckpt_run_list_writer(list) && strncmp(ckpt_run_list_writer(list), "pid ", 4) == 0);
     ck_assert_uint_eq(ckpt_report_count(ckpt_run_list_findings(list)), 0);
     ckpt_run_list_close(list);
@@ -384,7 +387,7 @@ START_TEST(ranks)
     make_directory("run");
     for (int64_t rank = 0; rank < 3; rank++) {
         make_rank_step(rank, 3, 10, 100);
-        make_rank_step(rank, 3, 20, rank == 1 ? 201 : 200);     /* two saves of one step */
+        make_rank_step(rank, 3, 20, rank == 1 ? 201 : 200); /* two saves of one step */
         make_rank_step(rank, 3, 30, 300);
         if (rank != 2)
             make_rank_step(rank, 3, 40, 400);
@@ -397,7 +400,8 @@ START_TEST(ranks)
     expect_entry(ENTRY(0), 50, false, 2, "rank 2: no checkpoint.json: it was never finished, or was damaged since");
     expect_entry(ENTRY(1), 40, false, 2, "2 of 3 ranks here, rank 2 missing");
     expect_entry(ENTRY(2), 30, false, 2, "rank 1: model.safetensors has 3 bytes, the manifest says 10");
-    const ckpt_run_entry *two = ENTRY(3)->ranks_held == 2 ? ENTRY(3) : ENTRY(4), *one = ENTRY(3)->ranks_held == 2 ? ENTRY(4) : ENTRY(3);
+    const ckpt_run_entry *two = ENTRY(3)->ranks_held == 2 ? ENTRY(3) : ENTRY(4),
+                         *one = ENTRY(3)->ranks_held == 2 ? ENTRY(4) : ENTRY(3);
     expect_entry(two, 20, false, 2, "two saves of this step: ranks 0, 2 have one, rank 1 has another");
     expect_entry(one, 20, false, 1, "two saves of this step: rank 1 has one, ranks 0, 2 have another");
     expect_entry(ENTRY(5), 10, true, 3, "");
@@ -412,14 +416,14 @@ END_TEST
 START_TEST(ranks_elsewhere)
 {
     make_directory("run");
-    make_rank_step(2, 1000000, 10, 7);           /* one node's disk */
+    make_rank_step(2, 1000000, 10, 7); /* one node's disk */
     make_rank_step(3, 1000000, 10, 7);
     ckpt_run_list *list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 1);
     expect_entry(ENTRY(0), 10, false, 2, "2 of 1000000 ranks here, ranks 0-1, 4-999999 missing");
     ck_assert_str_eq(ENTRY(0)->path, "run/rank-00002/step-00000010");
     ckpt_run_list_close(list);
-    list = open_list("run/rank-00002");          /* a rank's own directory */
+    list = open_list("run/rank-00002"); /* a rank's own directory */
     expect_entry(ENTRY(0), 10, false, 1, "1 of 1000000 ranks here, ranks 0-1, 3-999999 missing");
     ckpt_run_list_close(list);
 }
@@ -427,7 +431,7 @@ END_TEST
 
 START_TEST(ranks_changed)
 {
-    made m = { .step = 10, .world = 2, .rank = 0, .save = 5, .size = 10 };
+    made m = {.step = 10, .world = 2, .rank = 0, .save = 5, .size = 10};
     ckpt__store *store = NULL;
     ckpt__held *held = NULL;
     make_directory("run");
@@ -441,9 +445,9 @@ START_TEST(ranks_changed)
         ck_assert_int_eq(ckpt__held_mark_verified(store, NULL, 0, &h, NULL), CKPT_OK);
         ckpt__store_close(store);
     }
-    make_rank_step(2, 3, 20, 8);                 /* left from when there were three */
+    make_rank_step(2, 3, 20, 8); /* left from when there were three */
     make_rank_step(0, 2, 10, 5);
-    make_step_of("run/rank-00001/step-00000010", &m, NULL);      /* rank 0's, copied over rank 1's */
+    make_step_of("run/rank-00001/step-00000010", &m, NULL); /* rank 0's, copied over rank 1's */
     ckpt_run_list *list = open_list("run");
     ck_assert_uint_eq(ckpt_run_list_count(list), 3);
     expect_entry(ENTRY(0), 20, true, 2, "");
@@ -452,7 +456,7 @@ START_TEST(ranks_changed)
     expect_entry(ENTRY(2), 10, false, 1, "rank 1: its checkpoint.json is of rank 0: it was copied from there");
     ckpt_run_list_close(list);
     put("run/rank-00001/verified", "");
-    list = open_list("run");                     /* verified on one rank is not verified */
+    list = open_list("run"); /* verified on one rank is not verified */
     ck_assert(ENTRY(0)->complete && !ENTRY(0)->verified);
     ckpt_run_list_close(list);
     /* the same rank twice does not stand for two ranks */
@@ -473,7 +477,7 @@ static atomic_bool over;
 static void pack(int step, size_t size, const char *name)
 {
     char temporary[64], path[64], gone[64], command[200];
-    made m = { .step = step, .world = 1, .time = 5, .size = size };
+    made m = {.step = step, .world = 1, .time = 5, .size = size};
     snprintf(temporary, sizeof temporary, "run/.tmp-%s.1", name);
     snprintf(path, sizeof path, "run/%s", name);
     snprintf(gone, sizeof gone, "run/.trash-%s.1", name);
@@ -488,7 +492,7 @@ static void pack(int step, size_t size, const char *name)
         snprintf(path, sizeof path, "run/step-%08d", step - 1);
         ck_assert_int_eq(rename(path, gone), 0);
     }
-    static const char *const members[] = { "model.safetensors", "training.safetensors", "checkpoint.json" };
+    static const char *const members[] = {"model.safetensors", "training.safetensors", "checkpoint.json"};
     for (size_t i = 0; i < 3; i++) {
         snprintf(command, sizeof command, "%s/%s", gone, members[i]);
         ck_assert_int_eq(unlink(command), 0);
@@ -583,14 +587,14 @@ START_TEST(no_descriptors)
         refused = 0;
         for (size_t i = 0; i < ckpt_run_list_count(list); i++)
             ck_assert_msg(ENTRY(i)->complete, "open %zu: %s: %s", n, ENTRY(i)->name, ENTRY(i)->why);
-        if (status == CKPT_OK)    /* it was a hint's */
+        if (status == CKPT_OK) /* it was a hint's */
             ck_assert_uint_eq(ckpt_run_list_count(list), 2);
         else
             ck_assert_msg(status == CKPT_E_SYSTEM && err.sys_errno == EMFILE, "open %zu: %s", n, err.message);
         failed += status < 0;
         ckpt_run_list_close(list);
     } while (opened >= n);
-    ck_assert_uint_ge(failed, 6);      /* two manifests, four members */
+    ck_assert_uint_ge(failed, 6); /* two manifests, four members */
 }
 END_TEST
 

@@ -33,7 +33,11 @@ static ckpt_status step_and_wait(trainer *x, int64_t done)
     return status == CKPT_OK ? ckpt_run_wait(x->run, &x->err) : status;
 }
 
-#define EXPECT_OK(x, call) do { ckpt_status s_ = (call); ck_assert_msg(s_ == CKPT_OK, "%s: %d: %s: %s", #call, s_, (x)->err.object, (x)->err.message); } while (0)
+#define EXPECT_OK(x, call)                                                                                             \
+    do {                                                                                                               \
+        ckpt_status s_ = (call);                                                                                       \
+        ck_assert_msg(s_ == CKPT_OK, "%s: %d: %s: %s", #call, s_, (x)->err.object, (x)->err.message);                  \
+    } while (0)
 
 /* ---- the directory */
 
@@ -50,14 +54,15 @@ START_TEST(saves_follow_a_directory_that_is_moved)
             EXPECT_OK(&x, step_and_wait(&x, i));
         ck_assert(!is_there(run));
         ck_assert_uint_eq(heard(&x.news, "run-moved"), 1);
-        ck_assert_uint_eq(heard(&x.news, "lock-replaced") + heard(&x.news, "hint-failed") + heard(&x.news, "prune-failed"), 0);
+        ck_assert_uint_eq(
+            heard(&x.news, "lock-replaced") + heard(&x.news, "hint-failed") + heard(&x.news, "prune-failed"), 0);
         ck_assert(holds(step_path(moved, 5), 5) && holds(step_path(moved, 4), 4));
         ck_assert_int_eq(names_in(moved, "step-"), 2);
         char text[64];
         ck_assert_uint_gt(read_file(path_of(moved, "latest"), text, sizeof text), 0);
         ck_assert_str_eq(text, "step-00000005\n");
         ck_assert(no_leftovers(moved));
-        shell("mv %s %s", moved, run);       /* and back: nothing more is said */
+        shell("mv %s %s", moved, run); /* and back: nothing more is said */
         EXPECT_OK(&x, step_and_wait(&x, 6));
         ck_assert_uint_eq(heard(&x.news, "run-moved"), 1);
         ck_assert(holds(step_path(run, 6), 6));
@@ -75,7 +80,7 @@ START_TEST(another_directory_of_the_name_is_not_written_to)
         start(&x, run, synchronous);
         EXPECT_OK(&x, step_and_wait(&x, 1));
         shell("mv %s %s", run, moved);
-        start(&y, run, synchronous);         /* makes it anew, and begins at 0 */
+        start(&y, run, synchronous); /* makes it anew, and begins at 0 */
         for (int i = 2; i <= 4; i++)
             EXPECT_OK(&x, step_and_wait(&x, i));
         ck_assert_int_eq(names_in(run, "step-"), 0);
@@ -119,7 +124,8 @@ START_TEST(a_resume_reads_what_it_has_locked)
     trainer_end(&x);
     trainer_init(&x);
     EXPECT_OK(&x, trainer_open(&x, run));
-    shell("mv %s %s && mkdir %s && cp -r %s/step-00000001 %s && echo > %s/step-00000001/checkpoint.json", run, moved, run, moved, run, run);
+    shell("mv %s %s && mkdir %s && cp -r %s/step-00000001 %s && echo > %s/step-00000001/checkpoint.json", run, moved,
+          run, moved, run, run);
     EXPECT_OK(&x, ckpt_run_resume(x.run, NULL, &done, NULL, &x.err));
     ck_assert_int_eq(done, 1);
     ck_assert(is_of_step(&x.t, 1));
@@ -137,7 +143,7 @@ START_TEST(a_removed_directory_is_an_error_each_time)
         shell("rm -r %s", run);
         for (int i = 2; i <= 4; i++) {
             if (i == 4)
-                shell("mkdir %s", run);      /* not the one that was opened */
+                shell("mkdir %s", run); /* not the one that was opened */
             ck_assert_int_eq(step_and_wait(&x, i), CKPT_E_SYSTEM);
             ck_assert_int_eq(x.err.sys_errno, ENOENT);
             ck_assert_ptr_nonnull(strstr(x.err.message, "run directory was removed"));
@@ -159,7 +165,8 @@ static int lock_text(const char *run, char *text, size_t size)
 
 START_TEST(a_lock_that_nobody_took_is_taken_again)
 {
-    static const char *const ways[] = { "rm %s/.lock", "rm %s/.lock && : > %s/.lock", "cp %s/.lock %s/x && mv %s/x %s/.lock" };
+    static const char *const ways[] = {"rm %s/.lock", "rm %s/.lock && : > %s/.lock",
+                                       "cp %s/.lock %s/x && mv %s/x %s/.lock"};
     for (size_t i = 0; i < 3; i++) {
         trainer x, y;
         const char *run = in_folder("run");
@@ -175,7 +182,7 @@ START_TEST(a_lock_that_nobody_took_is_taken_again)
         ck_assert_str_eq(before, after);
         EXPECT_OK(&x, step_and_wait(&x, 3));
         ck_assert_uint_eq(heard(&x.news, "lock-replaced"), 1);
-        trainer_init(&y);         /* it is locked */
+        trainer_init(&y); /* it is locked */
         ck_assert_int_eq(trainer_open(&y, run), CKPT_E_EXISTS);
         trainer_end(&y);
         ck_assert(holds(step_path(run, 3), 3));
@@ -186,7 +193,10 @@ START_TEST(a_lock_that_nobody_took_is_taken_again)
 END_TEST
 
 /* A process of its own that opens the run, saves a step, says so, and closes it when it is told to. */
-typedef struct other { pid_t pid; int said, told; } other;
+typedef struct other {
+    pid_t pid;
+    int said, told;
+} other;
 
 static other start_other(const char *run, int64_t step)
 {
@@ -206,14 +216,14 @@ static other start_other(const char *run, int64_t step)
         NEED(ckpt_run_save(y.run, step, &y.err) == CKPT_OK);
         NEED(write(said[1], "x", 1) == 1 && read(told[0], &c, 1) == 1);
         NEED(trainer_close(&y) == CKPT_OK);
-        execlp("true", "true", (char *)NULL);     /* a leak checker would look at what is its parent's */
+        execlp("true", "true", (char *)NULL); /* a leak checker would look at what is its parent's */
         _exit(1);
     }
     char c = 0;
     close(said[1]);
     close(told[0]);
     ck_assert_int_eq(read(said[0], &c, 1), 1);
-    return (other){ pid, said[0], told[1] };
+    return (other){pid, said[0], told[1]};
 }
 
 static void end_other(other *o)
@@ -249,7 +259,7 @@ START_TEST(a_lock_that_another_took_ends_the_saves)
     ck_assert(no_leftovers(run));
     ck_assert_uint_eq(heard(&x.news, "lock-replaced"), 0);
     trainer_end(&x);
-    start(&x, run, true);         /* nor is it locked by what failed */
+    start(&x, run, true); /* nor is it locked by what failed */
     ck_assert(is_of_step(&x.t, 2));
     trainer_end(&x);
 }
@@ -263,7 +273,7 @@ START_TEST(who_lost_the_lock_while_it_wrote_publishes_nothing)
     int go[2];
     char c = 'x';
     ck_assert_int_eq(pipe(go), 0);
-    pid_t pid = fork();           /* before there is a writer, whose memory the child would have */
+    pid_t pid = fork(); /* before there is a writer, whose memory the child would have */
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         trainer y;
@@ -314,7 +324,7 @@ START_TEST(a_lock_lost_before_the_rename_is_seen)
     ck_assert_ptr_nonnull(strstr(x.err.message, "pid 1 on host elsewhere"));
     ck_assert_int_eq(names_in(run, "step-"), 1);
     ck_assert(no_leftovers(run));
-    shell("rm %s/.lock", run);    /* once it is gone the run may go on */
+    shell("rm %s/.lock", run); /* once it is gone the run may go on */
     EXPECT_OK(&x, step_and_wait(&x, 3));
     ck_assert(holds(step_path(run, 3), 3));
     trainer_end(&x);
@@ -329,7 +339,8 @@ static void train_and_move(member *m)
     for (int64_t i = 1; i <= 4 && m->status >= 0; i++) {
         pthread_barrier_wait(&m->w->barrier);
         if (i == 3 && m->rank == 0)
-            shell("mv %s %s && mkdir -p %s/rank-00000 %s/rank-00001", m->w->run, in_folder("moved"), m->w->run, m->w->run);
+            shell("mv %s %s && mkdir -p %s/rank-00000 %s/rank-00001", m->w->run, in_folder("moved"), m->w->run,
+                  m->w->run);
         pthread_barrier_wait(&m->w->barrier);
         set_rank_step(m, i);
         m->status = ckpt_run_step(m->x.run, i, &m->x.err);
@@ -345,7 +356,8 @@ static void train_and_lose_a_lock(member *m)
     for (int64_t i = 1; i <= 2 && m->status >= 0; i++) {
         pthread_barrier_wait(&m->w->barrier);
         if (i == 2 && m->rank == 1)
-            shell("rm %s/rank-00001/.lock && echo 'pid 1 on host elsewhere' > %s/rank-00001/.lock", m->w->run, m->w->run);
+            shell("rm %s/rank-00001/.lock && echo 'pid 1 on host elsewhere' > %s/rank-00001/.lock", m->w->run,
+                  m->w->run);
         pthread_barrier_wait(&m->w->barrier);
         set_rank_step(m, i);
         m->status = ckpt_run_step(m->x.run, i, &m->x.err);
@@ -360,9 +372,10 @@ START_TEST(the_ranks_of_a_run_that_is_moved_go_on_in_it)
     const char *run = in_folder("run"), *moved = in_folder("moved");
     world *w = world_new(run, 2);
     EACH(w, m)
-        m->x.o.every_steps = 1;
+    m->x.o.every_steps = 1;
     world_play(w, train_and_move);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
         ck_assert_uint_eq(heard(&m->x.news, "run-moved"), 1);
         for (int64_t i = 1; i <= 4; i++)
@@ -377,9 +390,10 @@ START_TEST(a_rank_that_lost_its_lock_fails_the_save_of_all)
     const char *run = in_folder("run");
     world *w = world_new(run, 2);
     EACH(w, m)
-        m->x.o.every_steps = 1;
+    m->x.o.every_steps = 1;
     world_play(w, train_and_lose_a_lock);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_int_eq(m->status, CKPT_E_EXISTS);
         ck_assert_ptr_nonnull(strstr(m->x.err.message, "pid 1 on host elsewhere"));
         ck_assert(is_there(rank_path(run, m->rank, 1)) && !is_there(rank_path(run, m->rank, 2)));

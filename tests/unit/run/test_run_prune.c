@@ -24,7 +24,10 @@ static int there_while_saving(trainer *x, const char *run, int64_t done)
 
 START_TEST(one_less_is_there_while_the_new_one_is_written)
 {
-    static const struct { int64_t keep; int before, after; } rows[] = { { 1, 1, 1 }, { 2, 1, 2 }, { 3, 2, 3 }, { 0, 6, 7 } };
+    static const struct {
+        int64_t keep;
+        int before, after;
+    } rows[] = {{1, 1, 1}, {2, 1, 2}, {3, 2, 3}, {0, 6, 7}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         trainer x;
         const char *run = in_folder("run");
@@ -68,11 +71,11 @@ START_TEST(multiples_and_the_newest_verified_one_stay)
     STEPS(&x, 1, 3);
     trainer_end(&x);
     start(&x, 2, 4);
-    ck_assert_int_eq(trainer_start(&x, run), 3);          /* 3 is verified */
+    ck_assert_int_eq(trainer_start(&x, run), 3); /* 3 is verified */
     STEPS(&x, 4, 6);
     ck_assert_int_eq(ckpt_run_wait(x.run, &x.err), CKPT_OK);
-    ck_assert_int_eq(there_while_saving(&x, run, 7), 3);  /* 3, 4, 6 */
-    static const int64_t stay[] = { 3, 4, 6, 7 };
+    ck_assert_int_eq(there_while_saving(&x, run, 7), 3); /* 3, 4, 6 */
+    static const int64_t stay[] = {3, 4, 6, 7};
     for (size_t i = 0; i < 4; i++)
         ck_assert(is_there(step_path(run, stay[i])));
     ck_assert_int_eq(names_in(run, "step-"), 4);
@@ -93,7 +96,7 @@ START_TEST(the_last_good_one_stays)
     start(&x, 2, 0);
     ck_assert_int_eq(trainer_start(&x, run), 2);
     set_step(&x.t, 4);
-    ck_assert_int_eq(there_while_saving(&x, run, 4), 2);  /* 2, and the damaged one, which is not understood */
+    ck_assert_int_eq(there_while_saving(&x, run, 4), 2); /* 2, and the damaged one, which is not understood */
     ck_assert(is_there(step_path(run, 2)) && holds(step_path(run, 4), 4));
     trainer_end(&x);
 }
@@ -142,7 +145,7 @@ static void train_and_fail(member *m)
     for (int64_t i = 1; i <= 6 && m->status >= 0; i++) {
         pthread_barrier_wait(&m->w->barrier);
         if (i == 4 && m->rank == 0)
-            at_sync = (hook){ .name = "rank-00001", .fails = EIO };
+            at_sync = (hook){.name = "rank-00001", .fails = EIO};
         pthread_barrier_wait(&m->w->barrier);
         set_rank_step(m, i);
         ckpt_status status = ckpt_run_step(m->x.run, i, &m->x.err);
@@ -159,7 +162,8 @@ START_TEST(all_ranks_keep_one_that_all_have)
 {
     ck_assert_int_eq(chdir(in_folder("")), 0);
     world *w = world_new("run", 2);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         m->x.o.every_steps = 1;
         m->x.o.retention.keep_last = 2;
         m->x.o.prune_first = true;
@@ -171,7 +175,7 @@ START_TEST(all_ranks_keep_one_that_all_have)
     w = world_new("run", 2);
     world_play(w, look);
     EACH(w, m)
-        ck_assert_int_eq(m->done, 3);
+    ck_assert_int_eq(m->done, 3);
     world_free(w);
     ck_assert_int_eq(chdir("/"), 0);
 }

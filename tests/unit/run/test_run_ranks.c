@@ -17,7 +17,8 @@ static world *new_world(const char *run, int n, int64_t last)
 {
     world *w = world_new(run, n);
     w->last = last;
-    EACH(w, m) {
+    EACH(w, m)
+    {
         m->x.o.every_steps = 2;
     }
     return w;
@@ -29,7 +30,7 @@ static void make_run(const char *run, int n, int64_t last)
     world *w = new_world(run, n, last);
     world_play(w, train);
     EACH(w, m)
-        ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
+    ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
     world_free(w);
 }
 
@@ -38,7 +39,8 @@ static void expect_resume(const char *run, int n, int64_t step, const char *text
 {
     world *w = new_world(run, n, 0);
     world_play(w, look);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status == CKPT_OK, "rank %d: %d: %s: %s", (int)m->rank, (int)m->status, m->x.err.object,
                       m->x.err.message);
         ck_assert_msg(m->done == step, "rank %d is at %d, not %d", (int)m->rank, (int)m->done, (int)step);
@@ -50,7 +52,8 @@ static void expect_resume(const char *run, int n, int64_t step, const char *text
 
 static void expect_error(world *w, ckpt_status status, const char *text)
 {
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status == status, "rank %d: %d: %s: %s", (int)m->rank, (int)m->status, m->x.err.object,
                       m->x.err.message);
         ck_assert_msg(strstr(m->x.err.message, text) != NULL, "rank %d: '%s' is not in: %s", (int)m->rank, text,
@@ -75,14 +78,16 @@ START_TEST(test_all_save)
     ckpt_run_list *list = NULL;
     ckpt_error err = CKPT_ERROR_INIT;
     world *w = new_world(run, 3, 7);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         m->x.o.retention.keep_last = 2;
         m->x.o.last_step = 7;
         m->x.o.read_back = true;
     }
-    w->members[1].x.o.snapshot_limit = 10;           /* it alone saves while it waits */
+    w->members[1].x.o.snapshot_limit = 10; /* it alone saves while it waits */
     world_play(w, train);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status == CKPT_OK, "%s: %s", m->x.err.object, m->x.err.message);
         ck_assert_uint_eq(heard(&m->x.news, "saved"), 4);
         ck_assert_uint_eq(heard(&m->x.news, "pruned"), 2);
@@ -106,9 +111,10 @@ START_TEST(test_synchronous_ranks)
     const char *run = in_folder("run");
     world *w = new_world(run, 3, 6);
     EACH(w, m)
-        m->x.o.synchronous = true;
+    m->x.o.synchronous = true;
     world_play(w, train);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_int_eq(m->status, CKPT_OK);
         ck_assert_uint_eq(heard(&m->x.news, "saved"), 3);
     }
@@ -135,7 +141,7 @@ static void train_on(member *m)
             errors++;
         }
         pthread_barrier_wait(&m->w->barrier);
-        if (i == 4 && m->rank == 0)       /* the hooks are of all ranks, and one of them takes them away */
+        if (i == 4 && m->rank == 0) /* the hooks are of all ranks, and one of them takes them away */
             at_sync.name = at_rename.name = NULL;
         pthread_barrier_wait(&m->w->barrier);
     }
@@ -148,9 +154,10 @@ START_TEST(test_one_cannot_write)
 {
     const char *run = in_folder("run");
     world *w = new_world(run, 3, 6);
-    at_sync = (hook){ .name = "rank-00001/.tmp-step-00000004", .fails = ENOSPC };
+    at_sync = (hook){.name = "rank-00001/.tmp-step-00000004", .fails = ENOSPC};
     world_play(w, train_on);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_int_eq(m->status, CKPT_OK);
         ck_assert_msg(m->done == 1, "rank %d was told %d times", (int)m->rank, (int)m->done);
         ck_assert_msg(strncmp(m->x.err.message, "rank 1: ", 8) == 0 && strstr(m->x.err.message, "fdatasync"), "%s",
@@ -176,27 +183,27 @@ START_TEST(test_one_cannot_publish)
     const char *run = in_folder("run");
     world *w = new_world(run, 3, 6);
     EACH(w, m)
-        m->x.o.retention.keep_last = 2;
-    at_rename = (hook){ .name = "rank-00001", .fails = EIO };
+    m->x.o.retention.keep_last = 2;
+    at_rename = (hook){.name = "rank-00001", .fails = EIO};
     at_rename.name = NULL;
     w->last = 2;
     world_play(w, train);
     w->last = 6;
     EACH(w, m)
-        ck_assert_int_eq(m->status, CKPT_OK);
+    ck_assert_int_eq(m->status, CKPT_OK);
     world_free(w);
     w = new_world(run, 3, 4);
-    at_rename = (hook){ .name = "rank-00001", .fails = EIO };
+    at_rename = (hook){.name = "rank-00001", .fails = EIO};
     world_play(w, train);
     at_rename.name = NULL;
     expect_error(w, CKPT_E_SYSTEM, "rank 1: ");
     ck_assert(ranks_with(w, 2) == 3 && ranks_with(w, 4) == 2);
     world_free(w);
     expect_resume(run, 3, 2, "it is not in this rank's directory");
-    w = new_world(run, 3, 6);                        /* 4 is saved again, over what two ranks have */
+    w = new_world(run, 3, 6); /* 4 is saved again, over what two ranks have */
     world_play(w, train);
     EACH(w, m)
-        ck_assert_msg(m->status == CKPT_OK, "%s: %s", m->x.err.object, m->x.err.message);
+    ck_assert_msg(m->status == CKPT_OK, "%s: %s", m->x.err.object, m->x.err.message);
     world_free(w);
     expect_resume(run, 3, 6, NULL);
     shell("rm -r %s", rank_path(run, 2, 6));
@@ -212,7 +219,7 @@ static void three_saves(member *m)
         set_rank_step(m, i);
         pthread_barrier_wait(&m->w->barrier);
         if (m->rank == 0)
-            at_rename = (hook){ .name = i == 20 || i == 30 ? "rank-00001" : NULL, .fails = EIO };
+            at_rename = (hook){.name = i == 20 || i == 30 ? "rank-00001" : NULL, .fails = EIO};
         pthread_barrier_wait(&m->w->barrier);
         (void)ckpt_run_save(m->x.run, i, &m->x.err);
         (void)ckpt_run_wait(m->x.run, &m->x.err);
@@ -227,7 +234,7 @@ START_TEST(test_retention_counts_what_all_have)
     const char *run = in_folder("run");
     world *w = world_new(run, 3);
     EACH(w, m)
-        m->x.o.retention.keep_last = 2;
+    m->x.o.retention.keep_last = 2;
     world_play(w, three_saves);
     ck_assert(ranks_with(w, 20) == 2 && ranks_with(w, 40) == 3);
     ck_assert_msg(ranks_with(w, 10) == 3, "%d ranks have it", ranks_with(w, 10));
@@ -251,11 +258,12 @@ START_TEST(test_newest_common)
     /* The newest of them is told by name for each of the two reasons. */
     world *w = new_world(run, 3, 0);
     world_play(w, look);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_uint_eq(heard(&m->x.news, "fallback"), 2);
-        ck_assert_msg(strstr(said(&m->x.news, "fallback"),
-                             "step-00000006 is passed over: the ranks hold different saves"),
-                      "%s", said(&m->x.news, "fallback"));
+        ck_assert_msg(
+            strstr(said(&m->x.news, "fallback"), "step-00000006 is passed over: the ranks hold different saves"), "%s",
+            said(&m->x.news, "fallback"));
     }
     world_free(w);
     FILE *f = fopen(path_of(rank_path(run, 1, 4), "model.safetensors"), "r+b");
@@ -272,7 +280,7 @@ START_TEST(test_newest_common)
     w = new_world(run, 3, 0);
     world_play(w, look);
     EACH(w, m)
-        ck_assert(m->done == 0 && m->status == CKPT_OK && heard(&m->x.news, "resumed") == 0);
+    ck_assert(m->done == 0 && m->status == CKPT_OK && heard(&m->x.news, "resumed") == 0);
     world_free(w);
 }
 END_TEST
@@ -291,7 +299,8 @@ START_TEST(test_first_save_half_published)
     world *w = new_world(run, 3, 0);
     world_play(w, look);
     EACH(w, m)
-        ck_assert(m->done == 0 && m->status == CKPT_OK && heard(&m->x.news, "resumed") == 0 && heard(&m->x.news, "fallback") == 1);
+    ck_assert(m->done == 0 && m->status == CKPT_OK && heard(&m->x.news, "resumed") == 0 &&
+              heard(&m->x.news, "fallback") == 1);
     world_free(w);
     shell("rm %s/rank-00002/step-*/model.safetensors", run);
     expect_no_resume(run, 3, CKPT_E_NOT_FOUND, "none of 1 checkpoints");
@@ -310,7 +319,7 @@ START_TEST(test_damage_poisons_all)
     world_play(w, look);
     expect_error(w, CKPT_E_DAMAGED, "none of 1 checkpoints");
     EACH(w, m)
-        ck_assert_msg(m->x.state->poisoned, "rank %d", (int)m->rank);
+    ck_assert_msg(m->x.state->poisoned, "rank %d", (int)m->rank);
     world_free(w);
 }
 END_TEST
@@ -322,7 +331,7 @@ START_TEST(test_mismatch_on_one)
     const char *run = in_folder("run");
     make_run(run, 3, 4);
     world *w = new_world(run, 3, 0);
-    bind_tensor(w->members[2].x.state, "other", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 4 }, NULL, other);
+    bind_tensor(w->members[2].x.state, "other", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){4}, NULL, other);
     world_play(w, look);
     expect_error(w, CKPT_E_MISMATCH, "rank 2: ");
     world_free(w);
@@ -358,10 +367,10 @@ START_TEST(test_other_world)
     world_free(w);
     w = new_world(apart[0], 3, 0);
     EACH(w, m)
-        m->run = apart[m->rank];
+    m->run = apart[m->rank];
     world_play(w, look);
     EACH(w, m)
-        ck_assert(m->status == CKPT_OK && m->done == 4);
+    ck_assert(m->status == CKPT_OK && m->done == 4);
     world_free(w);
 }
 END_TEST
@@ -390,7 +399,7 @@ static void one_is_slow(member *m)
             hook_meet(&at_sync);
         pthread_barrier_wait(&m->w->barrier);
         if (i < 8 && m->rank == 0)
-            NEED(ranks_with(m->w, 2) == 0);          /* none has published while one still writes */
+            NEED(ranks_with(m->w, 2) == 0); /* none has published while one still writes */
         pthread_barrier_wait(&m->w->barrier);
         if (i == 8 && m->rank == 0)
             hook_open(&at_sync);
@@ -408,11 +417,12 @@ START_TEST(test_writers_end_at_different_times)
     const char *run = in_folder("run");
     world *w = new_world(run, 3, 0);
     EACH(w, m)
-        m->x.o.skip_when_busy = true;
-    at_sync = (hook){ .name = "rank-00001" };
+    m->x.o.skip_when_busy = true;
+    at_sync = (hook){.name = "rank-00001"};
     world_play(w, one_is_slow);
     at_sync.name = NULL;
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_int_eq(m->status, CKPT_OK);
         ck_assert_msg(m->done >= 3, "%d were left out", (int)m->done);
         ck_assert_msg(m->done == w->members[0].done && m->stopped == w->members[0].stopped && m->done + m->stopped == 6,

@@ -7,13 +7,14 @@ static world *new_world(const char *run, int n, int64_t last)
     world *w = world_new(run, n);
     w->last = last;
     EACH(w, m)
-        m->x.o.every_steps = 2;
+    m->x.o.every_steps = 2;
     return w;
 }
 
 static void expect_error(world *w, ckpt_status status, const char *text)
 {
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status == status, "rank %d: %d: %s: %s", (int)m->rank, (int)m->status, m->x.err.object,
                       m->x.err.message);
         ck_assert_msg(strstr(m->x.err.message, text) != NULL, "rank %d: '%s' is not in: %s", (int)m->rank, text,
@@ -45,16 +46,16 @@ static bool fail_at(const char *run, int k, fault how, script_fn script)
     world *w = new_world(run, 3, 7);
     bool failed = false;
     EACH(w, m)
-        m->x.o.retention.keep_last = 2;
+    m->x.o.retention.keep_last = 2;
     w->members[1].fails_at = k;
     w->members[1].how = how;
     world_play(w, script);
     if (w->members[1].calls >= k) {
         failed = true;
         EACH(w, m)
-            if (m->status < 0)
-                ck_assert_msg(strstr(m->x.err.message, "all_reduce"), "call %d, rank %d: %s", k, (int)m->rank,
-                              m->x.err.message);
+        if (m->status < 0)
+            ck_assert_msg(strstr(m->x.err.message, "all_reduce"), "call %d, rank %d: %s", k, (int)m->rank,
+                          m->x.err.message);
         ck_assert_msg(w->members[1].status < 0, "call %d: the rank whose all_reduce failed was not told", k);
     }
     world_free(w);
@@ -65,7 +66,8 @@ static bool fail_at(const char *run, int k, fault how, script_fn script)
     int common = 0;
     for (int i = 2; i <= 6; i += 2)
         common += ranks_with(w, i) == 3;
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status >= 0, "call %d, rank %d: %s: %s", k, (int)m->rank, m->x.err.object, m->x.err.message);
         ck_assert_msg((m->done > 0) == (common > 0), "call %d, rank %d: at %d", k, (int)m->rank, (int)m->done);
         ck_assert_msg(m->done == w->members[0].done && m->done >= 0 && m->done <= 6 && m->done % 2 == 0,
@@ -114,7 +116,7 @@ START_TEST(test_fails_at_each_call_of_a_resume)
             if (k == 1) {
                 world_play(w, train);
                 EACH(w, m)
-                    ck_assert_int_eq(m->status, CKPT_OK);
+                ck_assert_int_eq(m->status, CKPT_OK);
             }
             world_free(w);
             w = new_world(run, 3, 0);
@@ -123,7 +125,7 @@ START_TEST(test_fails_at_each_call_of_a_resume)
             world_play(w, look);
             failed = w->members[2].calls >= k;
             EACH(w, m)
-                ck_assert_msg(m->status < 0 || m->done == 6, "call %d, rank %d: at %d", k, (int)m->rank, (int)m->done);
+            ck_assert_msg(m->status < 0 || m->done == 6, "call %d, rank %d: at %d", k, (int)m->rank, (int)m->done);
             if (failed)
                 ck_assert_int_eq(w->members[2].status, CKPT_E_SYSTEM);
             world_free(w);
@@ -147,7 +149,8 @@ static void open_only(member *m)
 static void refused_at_open(world *w, ckpt_status status, const char *text)
 {
     world_play(w, open_only);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_msg(m->status == status, "rank %d: %d: %s", (int)m->rank, (int)m->status, m->x.err.message);
         ck_assert_msg(m->rank == 1 || strstr(m->x.err.message, text), "rank %d: %s", (int)m->rank, m->x.err.message);
     }
@@ -175,15 +178,15 @@ START_TEST(test_open_is_refused)
     refused_at_open(w, CKPT_E_FORMAT, "rank 1: it is no directory");
     IS_OK(unlink(path_of(run, "rank-00001")));
     w = new_world(run, 3, 0);
-    w->members[1].x.o.ranks.rank = 2;                /* two of one number: the second finds the lock taken */
+    w->members[1].x.o.ranks.rank = 2; /* two of one number: the second finds the lock taken */
     world_play(w, open_only);
     EACH(w, m)
-        ck_assert_int_eq(m->status, CKPT_E_EXISTS);
+    ck_assert_int_eq(m->status, CKPT_E_EXISTS);
     world_free(w);
     w = new_world(run, 3, 0);
     world_play(w, open_only);
     EACH(w, m)
-        ck_assert_msg(m->status == CKPT_OK, "nothing of it is left: %s", m->x.err.message);
+    ck_assert_msg(m->status == CKPT_OK, "nothing of it is left: %s", m->x.err.message);
     world_free(w);
 }
 END_TEST
@@ -220,7 +223,7 @@ START_TEST(test_wrong_calls)
     world *w = new_world(run, 3, 0);
     world_play(w, wrong_calls);
     EACH(w, m)
-        ck_assert_int_eq(m->status, CKPT_OK);
+    ck_assert_int_eq(m->status, CKPT_OK);
     ck_assert(ranks_with(w, 2) == 3 && ranks_with(w, 1) == 0);
     world_free(w);
 }
@@ -287,7 +290,7 @@ static void stops_together(bool signals)
     w = world_new(run, 3);
     world_play(w, look);
     EACH(w, m)
-        ck_assert_int_eq(m->done, stopped);
+    ck_assert_int_eq(m->done, stopped);
     world_free(w);
 }
 

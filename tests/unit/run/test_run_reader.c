@@ -7,7 +7,7 @@ enum { WANTED = 60 };
 
 typedef struct reader {
     const char *run;
-    bool listed;                  /* looks through ckpt_run_list; else at a step whose name it knows */
+    bool listed; /* looks through ckpt_run_list; else at a step whose name it knows */
     atomic_int *ends;
     atomic_int whole, gone, lists;
     char wrong[700];
@@ -117,7 +117,7 @@ static void play(bool listed)
     trainer x;
     atomic_int ends = 0;
     const char *run = in_folder(listed ? "new" : "again");
-    reader r = { .run = run, .listed = listed, .ends = &ends };
+    reader r = {.run = run, .listed = listed, .ends = &ends};
     trainer_init(&x);
     x.o.retention.keep_last = 1;
     trainer_start(&x, run);
@@ -171,7 +171,7 @@ START_TEST(test_another_process)
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         atomic_int never = 0;
-        reader r = { .run = run, .listed = true, .ends = &never };
+        reader r = {.run = run, .listed = true, .ends = &never};
         while (atomic_load(&r.whole) < WANTED && !r.wrong[0])
             read_list(&r);
         if (r.wrong[0])

@@ -47,30 +47,30 @@ static void shell(const char *format, ...)
 /* ---- damage */
 
 typedef struct damage {
-    const char *name, *command;   /* of the shell, in the newest step's directory */
-    const char *said;             /* why it is passed over */
+    const char *name, *command; /* of the shell, in the newest step's directory */
+    const char *said;           /* why it is passed over */
 } damage;
 
 static const damage damages[] = {
-    { "model shorter", "truncate -s -1 model.safetensors", "model.safetensors has" },
-    { "model longer", "printf x >>model.safetensors", "model.safetensors has" },
-    { "model empty", ": >model.safetensors", "model.safetensors has 0 bytes" },
-    { "model missing", "rm model.safetensors", "model.safetensors is missing" },
-    { "model a directory", "rm model.safetensors; mkdir model.safetensors", "model.safetensors" },
-    { "model a fifo", "rm model.safetensors; mkfifo model.safetensors", "model.safetensors" },
-    { "model a dangling link", "rm model.safetensors; ln -s nowhere model.safetensors", "model.safetensors" },
-    { "model a link outside", "mv model.safetensors ../..; ln -s ../../model.safetensors .", "model.safetensors" },
-    { "training missing", "rm training.safetensors", "training.safetensors is missing" },
-    { "training half", "truncate -s 100 training.safetensors", "training.safetensors has 100 bytes" },
-    { "manifest missing", "rm checkpoint.json", "no checkpoint.json" },
-    { "manifest empty", ": >checkpoint.json", "checkpoint.json" },
-    { "manifest cut", "truncate -s -3 checkpoint.json", "checksum" },
-    { "manifest a directory", "rm checkpoint.json; mkdir checkpoint.json", "checkpoint.json" },
-    { "manifest of another step", "cp ../step-00000002/checkpoint.json .", "checkpoint.json is of step 2" },
-    { "manifest replaced", "echo '{}' >checkpoint.json", "checkpoint.json" },
-    { "empty directory", "rm *", "no checkpoint.json" },
-    { "a file in its place", "cd ..; rm -r step-00000003; echo x >step-00000003", "it is a file" },
-    { "renamed", "cd ..; rm -r step-00000003; cp -r step-00000001 step-00000003", "checkpoint.json is of step 1" },
+    {"model shorter", "truncate -s -1 model.safetensors", "model.safetensors has"},
+    {"model longer", "printf x >>model.safetensors", "model.safetensors has"},
+    {"model empty", ": >model.safetensors", "model.safetensors has 0 bytes"},
+    {"model missing", "rm model.safetensors", "model.safetensors is missing"},
+    {"model a directory", "rm model.safetensors; mkdir model.safetensors", "model.safetensors"},
+    {"model a fifo", "rm model.safetensors; mkfifo model.safetensors", "model.safetensors"},
+    {"model a dangling link", "rm model.safetensors; ln -s nowhere model.safetensors", "model.safetensors"},
+    {"model a link outside", "mv model.safetensors ../..; ln -s ../../model.safetensors .", "model.safetensors"},
+    {"training missing", "rm training.safetensors", "training.safetensors is missing"},
+    {"training half", "truncate -s 100 training.safetensors", "training.safetensors has 100 bytes"},
+    {"manifest missing", "rm checkpoint.json", "no checkpoint.json"},
+    {"manifest empty", ": >checkpoint.json", "checkpoint.json"},
+    {"manifest cut", "truncate -s -3 checkpoint.json", "checksum"},
+    {"manifest a directory", "rm checkpoint.json; mkdir checkpoint.json", "checkpoint.json"},
+    {"manifest of another step", "cp ../step-00000002/checkpoint.json .", "checkpoint.json is of step 2"},
+    {"manifest replaced", "echo '{}' >checkpoint.json", "checkpoint.json"},
+    {"empty directory", "rm *", "no checkpoint.json"},
+    {"a file in its place", "cd ..; rm -r step-00000003; echo x >step-00000003", "it is a file"},
+    {"renamed", "cd ..; rm -r step-00000003; cp -r step-00000001 step-00000003", "checkpoint.json is of step 1"},
 };
 
 static void expect_fallback(trainer *x, const char *name, const char *why)
@@ -83,7 +83,8 @@ static void expect_fallback(trainer *x, const char *name, const char *why)
     ck_assert_msg(status == CKPT_OK, "%s: %d: %s: %s", name, (int)status, x->err.object, x->err.message);
     ck_assert_msg(done == 2 && is_of_step(&x->t, 2), "%s: resumed from %d", name, (int)done);
     const ckpt_finding *f = ckpt_report_find(report, "fallback", NULL);
-    ck_assert_msg(f && f->severity == CKPT_SEVERITY_WARNING && strncmp(f->message, "step-00000003 is passed over", 28) == 0,
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_WARNING &&
+                      strncmp(f->message, "step-00000003 is passed over", 28) == 0,
                   "%s: %s", name, f ? f->message : "no finding");
     ck_assert_msg(strstr(f->message, why) != NULL, "%s: '%s' is not in: %s", name, why, f->message);
     ck_assert_uint_eq(ckpt_report_count_code(report, "fallback"), 1);
@@ -111,7 +112,7 @@ START_TEST(test_damage)
         ckpt_status status = ckpt_run_wait(x.run, &x.err);
         ck_assert_msg(status == CKPT_OK && holds(step_path(run, 3), 3), "%s: %s: %s", d->name, x.err.object,
                       x.err.message);
-        ck_assert_msg(no_leftovers(run) || strstr(d->command, "mkdir"), "%s", d->name);      /* one in another stays */
+        ck_assert_msg(no_leftovers(run) || strstr(d->command, "mkdir"), "%s", d->name); /* one in another stays */
     }
     trainer_end(&x);
 }
@@ -120,7 +121,7 @@ END_TEST
 /* Every place of the headers and of the manifest, and some of the payload. */
 START_TEST(test_flipped_bits)
 {
-    static const char *const files[] = { "checkpoint.json", "model.safetensors", "training.safetensors" };
+    static const char *const files[] = {"checkpoint.json", "model.safetensors", "training.safetensors"};
     trainer x;
     const char *run = in_folder("run");
     make_run(run, 3);
@@ -214,12 +215,12 @@ START_TEST(test_mismatch)
 {
     trainer x;
     int64_t done = 77;
-    float other[9] = { 4 };
+    float other[9] = {4};
     ckpt_report *report = ckpt_report_new();
     const char *run = in_folder("run");
     make_run(run, 2);
     trainer_init(&x);
-    bind_tensor(x.state, "other", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ 9 }, NULL, other);
+    bind_tensor(x.state, "other", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){9}, NULL, other);
     IS_OK(trainer_open(&x, run));
     ck_assert_int_eq(ckpt_run_resume(x.run, NULL, &done, report, &x.err), CKPT_E_MISMATCH);
     ck_assert_int_eq(done, 0);
@@ -228,7 +229,7 @@ START_TEST(test_mismatch)
     ck_assert_msg(is_of_step(&x.t, 0), "nothing was touched");
     ckpt_report_free(report);
     IS_OK(trainer_close(&x));
-    ckpt_restore_options lenient = { .allow_missing = true };
+    ckpt_restore_options lenient = {.allow_missing = true};
     x.o.restore = &lenient;
     ck_assert_int_eq(trainer_start(&x, run), 2);
     ck_assert(is_of_step(&x.t, 2));
@@ -265,7 +266,7 @@ START_TEST(test_options_of_the_restore)
 {
     trainer x;
     const char *run = in_folder("run");
-    ckpt_restore_options fast = { .no_verify = true }, newer = { .struct_size = 1u << 20 };
+    ckpt_restore_options fast = {.no_verify = true}, newer = {.struct_size = 1u << 20};
     int64_t done;
     make_run(run, 2);
     flip(path_of(step_path(run, 2), "model.safetensors"), -1, 3);
@@ -317,9 +318,9 @@ START_TEST(test_retention_after_fallback)
     x.o.retention.keep_last = 2;
     ck_assert_int_eq(trainer_start(&x, run), 20);
     save_at(&x, 21);
-    expect_steps(run, "20 21 30 ");          /* 30 does not count, or 20 would be gone */
+    expect_steps(run, "20 21 30 "); /* 30 does not count, or 20 would be gone */
     save_at(&x, 22);
-    expect_steps(run, "20 21 22 30 ");       /* 20 is the newest that was verified */
+    expect_steps(run, "20 21 22 30 "); /* 20 is the newest that was verified */
     save_at(&x, 23);
     expect_steps(run, "20 22 23 30 ");
     save_at(&x, 30);
@@ -328,7 +329,7 @@ START_TEST(test_retention_after_fallback)
     save_at(&x, 31);
     expect_steps(run, "20 30 31 ");
     save_at(&x, 32);
-    expect_steps(run, "20 31 32 ");          /* 30 is a good one again: it goes like any other */
+    expect_steps(run, "20 31 32 "); /* 30 is a good one again: it goes like any other */
     trainer_end(&x);
 }
 END_TEST
@@ -348,7 +349,7 @@ START_TEST(test_retention_beyond_a_bad_one)
     ck_assert_int_eq(trainer_start(&x, run), 20);
     save_at(&x, 22);
     save_at(&x, 35);
-    expect_steps(run, "20 22 30 35 ");       /* 35 and 22 are the two, and 20 was verified */
+    expect_steps(run, "20 22 30 35 "); /* 35 and 22 are the two, and 20 was verified */
     trainer_end(&x);
 }
 END_TEST
@@ -435,7 +436,7 @@ START_TEST(test_read_back)
     }
     ck_assert_msg(lines_of(run, "step-") == 3, "lines of what is gone go with the next one");
     /* The first file turns bad while the second is written. */
-    at_sync = (hook){ .name = "training.safetensors" };
+    at_sync = (hook){.name = "training.safetensors"};
     STEPS(&x, 5, 5);
     hook_meet(&at_sync);
     shell("for f in %s/.tmp-step-00000005.*/model.safetensors; do printf '\\377\\377\\377\\377' | dd of=$f bs=1 "
@@ -473,8 +474,8 @@ END_TEST
 START_TEST(test_step_is_not_bound)
 {
     const char *path = in_folder("run");
-    float weight[3] = { 1, 2, 3 };
-    int64_t shape[] = { 3 }, done = 0;
+    float weight[3] = {1, 2, 3};
+    int64_t shape[] = {3}, done = 0;
     ckpt_run *run = NULL;
     ckpt_run_options o = CKPT_RUN_OPTIONS_INIT;
     ckpt_error err = CKPT_ERROR_INIT;

@@ -26,7 +26,7 @@ static void by_hand(const ckpt_retention *rule, const ckpt_retention_entry *e, s
     int64_t verified = 0;
     for (size_t k = 0; k < m; k++) {
         const ckpt_retention_entry *x = &e[order[k]];
-        size_t equals = k;        /* what is as new as an earlier one has its place */
+        size_t equals = k; /* what is as new as an earlier one has its place */
         while (equals > 0 && e[order[equals - 1]].step == x->step)
             equals--;
         if (equals == 0 || (int64_t)equals < rule->keep_last ||
@@ -51,7 +51,7 @@ static size_t check(const ckpt_retention *rule, const ckpt_retention_entry *e, s
     ckpt_retention_plan(rule, e, n, got);
     by_hand(rule, e, n, want);
     for (size_t i = 0; i < n; i++) {
-        if (got[i] != want[i] || (got[i] && !e[i].complete))      /* Check's assertions are too slow for millions */
+        if (got[i] != want[i] || (got[i] && !e[i].complete)) /* Check's assertions are too slow for millions */
             ck_abort_msg("entry %zu of %zu (step %d, last %d, every %d): %d, expected %d", i, n, (int)e[i].step,
                          (int)rule->keep_last, (int)rule->keep_every, got[i], want[i]);
         any |= e[i].complete;
@@ -81,7 +81,7 @@ START_TEST(every_small_case)
             }
             for (int64_t last = 0; last <= (int64_t)n + 1; last++)
                 for (int64_t every = 0; every <= 3; every++, cases++)
-                    removed += check(&(ckpt_retention){ last, every }, e, n);
+                    removed += check(&(ckpt_retention){last, every}, e, n);
         }
     }
     ck_assert_uint_gt(cases, 3000000);
@@ -93,8 +93,8 @@ START_TEST(named_cases)
 {
     static const struct {
         ckpt_retention rule;
-        const char *entries;      /* newest first: c complete, v verified, d damaged; steps 50, 40, 30, 20, 10 */
-        const char *plan;         /* x: removed */
+        const char *entries; /* newest first: c complete, v verified, d damaged; steps 50, 40, 30, 20, 10 */
+        const char *plan;    /* x: removed */
     } rows[] = {
         {{0, 0}, "ccccc", "....."},  {{0, 20}, "ccccc", "....."},  {{1, 0}, "ccccc", ".xxxx"},
         {{2, 0}, "ccccc", "..xxx"},  {{9, 0}, "ccccc", "....."},   {{1, 20}, "ccccc", "..x.x"},
@@ -119,9 +119,9 @@ START_TEST(named_cases)
     bool untouched = true;
     ckpt_retention_plan(&rows[2].rule, NULL, 0, &untouched);
     ck_assert(untouched);
-    ckpt_retention_entry one = { .step = 3, .complete = true };
+    ckpt_retention_entry one = {.step = 3, .complete = true};
     ckpt_retention_plan(NULL, &one, 1, &untouched);
-    ck_assert(!untouched);        /* no rule: all stay */
+    ck_assert(!untouched); /* no rule: all stay */
 }
 END_TEST
 

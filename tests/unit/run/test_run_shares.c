@@ -33,7 +33,7 @@ static bool are_shares(const shares *s, int64_t rank, int64_t step, bool params)
 
 static void bind_shares(shares *s, bool params)
 {
-    static const int64_t shape[] = { ROWS, COLUMNS }, share[] = { SHARE };
+    static const int64_t shape[] = {ROWS, COLUMNS}, share[] = {SHARE};
     ckpt_error err = CKPT_ERROR_INIT;
     s->state = ckpt_state_new();
     if (params)
@@ -81,10 +81,10 @@ static void make_run_of_shares(const char *run)
 {
     world *w = world_new(run, 2);
     EACH(w, m)
-        m->x.o.every_steps = 1;
+    m->x.o.every_steps = 1;
     world_play(w, train_shares);
     EACH(w, m)
-        ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
+    ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
     world_free(w);
 }
 
@@ -96,7 +96,8 @@ START_TEST(each_rank_resumes_its_own)
         make_run_of_shares(run);
         world *w = world_new(run, 2);
         world_play(w, resume_shares);
-        EACH(w, m) {
+        EACH(w, m)
+        {
             ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
             ck_assert_int_eq(m->done, 3);
             ck_assert(are_shares(&all[m->rank], m->rank, 3, m->rank == 0 || on_both));
@@ -132,7 +133,7 @@ END_TEST
 /* Paths of both ranks, as one checkpoint. */
 static ckpt_status open_both(const char *first, const char *second, ckpt_reader **reader, ckpt_error *err)
 {
-    const char *also[] = { second };
+    const char *also[] = {second};
     ckpt_reader_options o = CKPT_READER_OPTIONS_INIT;
     o.also = also;
     o.also_count = second ? 1 : 0;
@@ -201,7 +202,7 @@ START_TEST(what_is_not_of_one_save_is_refused)
     run_command(command);
     snprintf(command, sizeof command, "%s/copy", run);
     expect_refused(rank_path(run, 1, 3), command, "rank 0 of 2 is missing");
-    OK(open_both(rank_path(run, 0, 3), NULL, &reader, &err));      /* one alone is what it was */
+    OK(open_both(rank_path(run, 0, 3), NULL, &reader, &err)); /* one alone is what it was */
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 2);
     ckpt_reader_close(reader);
 }
@@ -214,15 +215,20 @@ START_TEST(the_parts_are_verified_each_and_together)
     ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     on_both = true;
     make_run_of_shares(run);
-    const char *paths[] = { rank_path(run, 0, 3), rank_path(run, 1, 3) }, *mixed[] = { rank_path(run, 0, 3), rank_path(run, 1, 2) };
-    OK(ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = 1 }, &result, NULL, &err));
+    const char *paths[] = {rank_path(run, 0, 3), rank_path(run, 1, 3)},
+               *mixed[] = {rank_path(run, 0, 3), rank_path(run, 1, 2)};
+    OK(ckpt_verify(paths[0], &(ckpt_verify_options){.also = paths + 1, .also_count = 1}, &result, NULL, &err));
     ck_assert(result.ok && result.tensors == 4 && result.integrity == CKPT_INTEGRITY_CRC32);
-    ck_assert_int_eq(ckpt_verify(mixed[0], &(ckpt_verify_options){ .also = mixed + 1, .also_count = 1 }, &result, NULL, &err), CKPT_E_MISMATCH);
+    ck_assert_int_eq(
+        ckpt_verify(mixed[0], &(ckpt_verify_options){.also = mixed + 1, .also_count = 1}, &result, NULL, &err),
+        CKPT_E_MISMATCH);
     int fd = open(path_of(rank_path(run, 1, 3), "training.safetensors"), O_RDWR);
     ck_assert(fd >= 0 && pwrite(fd, "\xff\xff\xff\xff", 4, lseek(fd, 0, SEEK_END) - 8) == 4);
     close(fd);
     ckpt_report *report = ckpt_report_new();
-    ck_assert_int_eq(ckpt_verify(paths[0], &(ckpt_verify_options){ .also = paths + 1, .also_count = 1 }, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert_int_eq(
+        ckpt_verify(paths[0], &(ckpt_verify_options){.also = paths + 1, .also_count = 1}, &result, report, &err),
+        CKPT_ANSWER_NO);
     ck_assert(!result.ok && ckpt_report_count(report) > 0);
     ckpt_report_free(report);
 }

@@ -14,7 +14,7 @@
 #include "../child.h"
 #include "../runner.h"
 
-static const int term[] = { SIGTERM };
+static const int term[] = {SIGTERM};
 static atomic_int plain_calls, info_calls, over_calls, info_sent;
 static atomic_int spoils;
 static struct sigaction below_over;
@@ -23,7 +23,7 @@ static void on_plain(int sig)
 {
     (void)sig;
     if (spoils)
-        errno = EINTR;                    /* which the interrupted program must not see */
+        errno = EINTR; /* which the interrupted program must not see */
     atomic_fetch_add(&plain_calls, 1);
 }
 
@@ -53,14 +53,14 @@ static void on_over(int sig, siginfo_t *info, void *context)
 
 static void install(int sig, void (*function)(int))
 {
-    struct sigaction a = { .sa_flags = SA_RESTART };
+    struct sigaction a = {.sa_flags = SA_RESTART};
     a.sa_handler = function;
     REQUIRE(sigaction(sig, &a, NULL) == 0);
 }
 
 static void install_over(int sig)
 {
-    struct sigaction a = { .sa_flags = SA_RESTART | SA_SIGINFO };
+    struct sigaction a = {.sa_flags = SA_RESTART | SA_SIGINFO};
     a.sa_sigaction = on_over;
     REQUIRE(sigaction(sig, &a, &below_over) == 0);
 }
@@ -75,7 +75,7 @@ static struct sigaction current(int sig)
 /* Check has a handler of its own for SIGTERM, which ends the whole process group. */
 static void begin(void)
 {
-    const int signals[] = { SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGRTMIN };
+    const int signals[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGRTMIN};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         (void)signal(signals[i], SIG_DFL);
 }
@@ -84,7 +84,7 @@ static void begin(void)
 
 static void notes_one(const void *arg)
 {
-    const int both[] = { SIGTERM, SIGUSR1, SIGTERM };
+    const int both[] = {SIGTERM, SIGUSR1, SIGTERM};
     (void)arg;
     begin();
     REQUIRE(ckpt__signals_caught() == 0);
@@ -92,7 +92,7 @@ static void notes_one(const void *arg)
     REQUIRE(ckpt__signals_caught() == 0);
     raise(SIGUSR1);
     REQUIRE(ckpt__signals_caught() == SIGUSR1);
-    raise(SIGTERM);                       /* the first of its kind too; the first of all stays noted */
+    raise(SIGTERM); /* the first of its kind too; the first of all stays noted */
     REQUIRE(ckpt__signals_caught() == SIGUSR1);
     ckpt__signals_release();
     REQUIRE(current(SIGTERM).sa_handler == SIG_DFL && current(SIGUSR1).sa_handler == SIG_DFL);
@@ -113,7 +113,7 @@ static void chains_plain(const void *arg)
     raise(SIGTERM);
     spoils = 0;
     REQUIRE(errno == ERANGE && ckpt__signals_caught() == SIGTERM && plain_calls == 1);
-    raise(SIGTERM);                       /* the second goes to the earlier handler alone */
+    raise(SIGTERM); /* the second goes to the earlier handler alone */
     REQUIRE(plain_calls == 2 && current(SIGTERM).sa_handler == on_plain);
     raise(SIGTERM);
     REQUIRE(plain_calls == 3);
@@ -123,7 +123,7 @@ static void chains_plain(const void *arg)
 
 static void chains_info(const void *arg)
 {
-    struct sigaction a = { .sa_flags = SA_SIGINFO };
+    struct sigaction a = {.sa_flags = SA_SIGINFO};
     (void)arg;
     begin();
     a.sa_sigaction = on_info;
@@ -132,7 +132,7 @@ static void chains_info(const void *arg)
     REQUIRE(sigaction(SIGTERM, &a, NULL) == 0);
     REQUIRE_OK(ckpt__signals_take(term, 1, &err));
     a = current(SIGTERM);
-    REQUIRE(sigismember(&a.sa_mask, SIGHUP) == 1);        /* the earlier handler is still not interrupted by it */
+    REQUIRE(sigismember(&a.sa_mask, SIGHUP) == 1); /* the earlier handler is still not interrupted by it */
     raise(SIGTERM);
     REQUIRE(info_calls == 1 && info_sent == 1);
     ckpt__signals_release();
@@ -142,7 +142,7 @@ static void chains_info(const void *arg)
 /* SA_RESETHAND: it ran once as part of ours, so what is given back is the default. */
 static void chains_once(const void *arg)
 {
-    struct sigaction a = { .sa_flags = (int)SA_RESETHAND };
+    struct sigaction a = {.sa_flags = (int)SA_RESETHAND};
     (void)arg;
     begin();
     a.sa_handler = on_plain;
@@ -165,7 +165,7 @@ static void ignored_before(const void *arg)
     REQUIRE_OK(ckpt__signals_take(term, 1, &err));
     raise(SIGTERM);
     REQUIRE(ckpt__signals_caught() == SIGTERM);
-    raise(SIGTERM);                       /* ignored again, as it was before */
+    raise(SIGTERM); /* ignored again, as it was before */
     REQUIRE(current(SIGTERM).sa_handler == SIG_IGN);
     ckpt__signals_release();
     REQUIRE(current(SIGTERM).sa_handler == SIG_IGN);
@@ -215,7 +215,7 @@ static void after_release(const void *arg)
 
 START_TEST(second_signal_kills)
 {
-    const int signals[] = { SIGTERM, SIGUSR1, SIGHUP, SIGRTMIN };
+    const int signals[] = {SIGTERM, SIGUSR1, SIGHUP, SIGRTMIN};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         child c = run_child(impatient, &signals[i], NULL);
         ck_assert_msg(WIFSIGNALED(c.status) && WTERMSIG(c.status) == signals[i], "%#x: %s", (unsigned)c.status, c.text);
@@ -237,17 +237,17 @@ typedef struct pipe_of {
 static void *signal_then_write(void *arg)
 {
     pipe_of *p = arg;
-    const struct timespec moment = { 0, 30000000 };
-    nanosleep(&moment, NULL);             /* the reader is in read() by now; if not, the test only proves less */
+    const struct timespec moment = {0, 30000000};
+    nanosleep(&moment, NULL); /* the reader is in read() by now; if not, the test only proves less */
     pthread_kill(p->reader, SIGTERM);
-    for (int i = 0; i < 20 && ckpt__signals_caught() == 0; i++)  /* ThreadSanitizer defers it until read returns */
+    for (int i = 0; i < 20 && ckpt__signals_caught() == 0; i++) /* ThreadSanitizer defers it until read returns */
         nanosleep(&moment, NULL);
     return (void *)(intptr_t)write(p->ends[1], "x", 1);
 }
 
 static void restarts(const void *arg)
 {
-    pipe_of p = { .reader = pthread_self() };
+    pipe_of p = {.reader = pthread_self()};
     pthread_t writer;
     char byte = 0;
     (void)arg;
@@ -256,7 +256,7 @@ static void restarts(const void *arg)
     REQUIRE_OK(ckpt__signals_take(term, 1, &err));
     REQUIRE(current(SIGTERM).sa_flags & SA_RESTART);
     REQUIRE(pthread_create(&writer, NULL, signal_then_write, &p) == 0);
-    REQUIRE(read(p.ends[0], &byte, 1) == 1 && byte == 'x');          /* not EINTR */
+    REQUIRE(read(p.ends[0], &byte, 1) == 1 && byte == 'x'); /* not EINTR */
     REQUIRE(pthread_join(writer, NULL) == 0);
     REQUIRE(ckpt__signals_caught() == SIGTERM);
 }
@@ -278,7 +278,7 @@ static void left_below(const void *arg)
     install_over(SIGTERM);
     raise(SIGTERM);
     REQUIRE(ckpt__signals_caught() == SIGTERM && over_calls == 1 && plain_calls == 1);
-    raise(SIGTERM);                       /* the second: passed on, and the one above stays */
+    raise(SIGTERM); /* the second: passed on, and the one above stays */
     REQUIRE(over_calls == 2 && plain_calls == 2 && current(SIGTERM).sa_sigaction == on_over);
     ckpt__signals_release();
     REQUIRE(current(SIGTERM).sa_sigaction == on_over);
@@ -303,7 +303,7 @@ static void put_back(const void *arg)
     install_over(SIGTERM);
     ckpt__signals_release();
     raise(SIGTERM);
-    REQUIRE(over_calls == 1);             /* and nothing else: the default is not passed on to */
+    REQUIRE(over_calls == 1); /* and nothing else: the default is not passed on to */
     REQUIRE(sigaction(SIGTERM, &below_over, NULL) == 0);
     if (again) {
         REQUIRE_OK(ckpt__signals_take(term, 1, &err));
@@ -330,8 +330,8 @@ static void too_many(const void *arg)
     }
     REQUIRE(status == CKPT_E_EXISTS && runs > 2 && strstr(err.message, "signal 15") != NULL);
     REQUIRE(current(SIGTERM).sa_handler == on_plain);
-    const int usr1[] = { SIGUSR1 };
-    REQUIRE_OK(ckpt__signals_take(usr1, 1, &err));     /* other signals are not affected, nor is the owner */
+    const int usr1[] = {SIGUSR1};
+    REQUIRE_OK(ckpt__signals_take(usr1, 1, &err)); /* other signals are not affected, nor is the owner */
 }
 
 START_TEST(someone_over_ours)
@@ -351,25 +351,25 @@ END_TEST
 
 static void refusals(const void *arg)
 {
-    const int refused[] = { SIGINT,  SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT, SIGTRAP,      SIGSYS,   SIGKILL,
-                            SIGSTOP, SIGXFSZ, 0,       -1,      32,     33,      SIGRTMAX + 1, 1 << 20 };
+    const int refused[] = {SIGINT,  SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP,      SIGSYS, SIGKILL,
+                           SIGSTOP, SIGXFSZ, 0,      -1,     32,     33,      SIGRTMAX + 1, 1 << 20};
     (void)arg;
     begin();
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const int list[] = { SIGTERM, refused[i] };
+        const int list[] = {SIGTERM, refused[i]};
         char name[24];
         REQUIRE(ckpt__signals_take(list, 2, &err) == CKPT_E_ARGUMENT);
         snprintf(name, sizeof name, "signal %d ", refused[i]);
         REQUIRE(strstr(err.message, name) != NULL);
-        REQUIRE(current(SIGTERM).sa_handler == SIG_DFL);             /* nothing was taken */
+        REQUIRE(current(SIGTERM).sa_handler == SIG_DFL); /* nothing was taken */
     }
     REQUIRE_OK(ckpt__signals_take(term, 1, &err));
     REQUIRE(ckpt__signals_take(term, 1, &err) == CKPT_E_EXISTS);
     REQUIRE(ckpt__signals_take(NULL, 0, NULL) == CKPT_E_EXISTS);
     raise(SIGTERM);
-    REQUIRE(ckpt__signals_caught() == SIGTERM);                      /* the owner kept what it has */
+    REQUIRE(ckpt__signals_caught() == SIGTERM); /* the owner kept what it has */
     ckpt__signals_release();
-    ckpt__signals_release();                                         /* nothing is owned: nothing happens */
+    ckpt__signals_release(); /* nothing is owned: nothing happens */
     REQUIRE(current(SIGTERM).sa_handler == SIG_DFL);
     REQUIRE_OK(ckpt__signals_take(term, 1, &err));
 }
@@ -387,7 +387,7 @@ static atomic_int storm_over, storm_enough;
 
 static void *send_many(void *arg)
 {
-    const int signals[] = { SIGTERM, SIGUSR1, SIGUSR2 };
+    const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2};
     (void)arg;
     for (int i = 0; i < SENT || !atomic_load(&storm_enough); i++) {
         kill(getpid(), signals[i % 3]);
@@ -419,14 +419,14 @@ static pid_t send_from_process(void)
 
 static void storm(const void *arg)
 {
-    const int signals[] = { SIGTERM, SIGUSR1, SIGUSR2 };
+    const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2};
     pthread_t senders[SENDERS], receivers[2];
     pid_t processes[2];
     int caught = 0, status;
     (void)arg;
     begin();
     for (size_t i = 0; i < 3; i++)
-        install(signals[i], on_plain);    /* so that the second of a kind does not end this */
+        install(signals[i], on_plain); /* so that the second of a kind does not end this */
     for (size_t i = 0; i < 2; i++)
         processes[i] = send_from_process();
     for (size_t i = 0; i < 2; i++)

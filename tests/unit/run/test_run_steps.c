@@ -71,7 +71,7 @@ START_TEST(test_after_a_resume)
     for (int64_t done = 1; done < 20; done += 6) {
         char said_done[40];
         snprintf(said_done, sizeof said_done, "that %d steps are complete", (int)done);
-        x.t.step = done;          /* the loop counts in the very variable that was restored */
+        x.t.step = done; /* the loop counts in the very variable that was restored */
         expect_refused(ckpt_run_step(x.run, done, &x.err), CKPT_E_ARGUMENT, &x.err, said_done);
         expect_refused(ckpt_run_save(x.run, done, &x.err), CKPT_E_ARGUMENT, &x.err, "resumed after step 20");
         ck_assert(strstr(x.err.message, "ckpt_run_resume gave") && strstr(x.err.message, "resume_step"));
@@ -80,7 +80,7 @@ START_TEST(test_after_a_resume)
     }
     expect_steps(run, "10 20 ");
     ck_assert(holds(step_path(run, 20), 20));
-    STEPS(&x, 20, 22);            /* an equal one is what a trainer saves that has nothing left to do */
+    STEPS(&x, 20, 22); /* an equal one is what a trainer saves that has nothing left to do */
     IS_OK(ckpt_run_wait(x.run, &x.err));
     expect_steps(run, "10 20 21 22 ");
     trainer_end(&x);
@@ -95,7 +95,7 @@ START_TEST(test_after_a_save)
     trainer_init(&x);
     trainer_start(&x, run);
     STEPS(&x, 5, 5);
-    STEPS(&x, 3, 3);              /* nothing was saved yet: what counts is what checkpoints say */
+    STEPS(&x, 3, 3); /* nothing was saved yet: what counts is what checkpoints say */
     save_at(&x, 7);
     expect_refused(trainer_step(&x, 6), CKPT_E_ARGUMENT, &x.err, "this run has saved step 7");
     gate_set(true, 0);
@@ -106,7 +106,7 @@ START_TEST(test_after_a_save)
     gate_set(false, EIO);
     ck_assert_int_eq(ckpt_run_wait(x.run, &x.err), CKPT_E_SYSTEM);
     gate_set(false, 0);
-    STEPS(&x, 8, 8);              /* 9 was never there */
+    STEPS(&x, 8, 8); /* 9 was never there */
     save_at(&x, 12);
     IS_OK(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err));
     ck_assert_int_eq(done, 12);
@@ -160,13 +160,14 @@ static void make_ranks(const char *run, int n)
     world *w = world_new(run, n);
     world_play(w, script_saves);
     EACH(w, m)
-        ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
+    ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
     world_free(w);
 }
 
 static void expect_all(world *w, ckpt_status status, const char *text)
 {
-    EACH(w, m) {
+    EACH(w, m)
+    {
         expect_refused(m->status, status, &m->x.err, text);
         ck_assert_str_eq(m->x.err.message, w->members[0].x.err.message);
     }
@@ -217,7 +218,8 @@ START_TEST(test_back_to_a_step)
     expect_text(run, "latest", "step-00000030\n");
     expect_text(run, "verified", "step-00000030 ");
     const ckpt_finding *f = ckpt_report_find(report, "kept-aside", NULL);
-    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->fix, "take resume_step away") && strstr(f->file, "/run"));
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->fix, "take resume_step away") &&
+              strstr(f->file, "/run"));
     ck_assert(strstr(said(&x.news, "resumed"), "take it away") != NULL);
     f = note_of_list(run, "kept-aside", &list);
     ck_assert_msg(f && strstr(f->message, "3 later checkpoints are kept aside: aside-step-00000060"), "%s",
@@ -226,7 +228,7 @@ START_TEST(test_back_to_a_step)
     /* And on from there: what has those names is saved again, and nothing of the other way counts. */
     for (int i = 40; i <= 60; i += 10)
         save_at(&x, i);
-    expect_steps(run, "30 40 50 60 ");           /* 30 is the newest verified one */
+    expect_steps(run, "30 40 50 60 "); /* 30 is the newest verified one */
     trainer_end(&x);
     f = note_of_list(run, "stale-hint", &list);
     ck_assert_msg(f == NULL && ckpt_run_list_count(list) == 4, "%s", f ? f->message : "");
@@ -252,7 +254,7 @@ START_TEST(test_back_again)
         IS_OK(trainer_close(&x));
     }
     ck_assert(is_there(path_of(run, "aside-step-00000030.2")) && is_there(path_of(run, "aside-step-00000030.3")));
-    x.o.resume_step = 30;         /* the newest: nothing is later */
+    x.o.resume_step = 30; /* the newest: nothing is later */
     size_t before = heard(&x.news, "kept-aside");
     ck_assert_int_eq(trainer_start(&x, run), 30);
     ck_assert_uint_eq(heard(&x.news, "kept-aside"), before);
@@ -271,7 +273,8 @@ START_TEST(test_back_past_damage)
     char command[600];
     const char *run = in_folder("run");
     make_run(run, 40);
-    snprintf(command, sizeof command, "cd %s && rm step-00000040/checkpoint.json && cp -r step-00000030 step-30 && : >step-50", run);
+    snprintf(command, sizeof command,
+             "cd %s && rm step-00000040/checkpoint.json && cp -r step-00000030 step-30 && : >step-50", run);
     run_command(command);
     trainer_init(&x);
     x.o.resume_step = 20;
@@ -310,7 +313,7 @@ START_TEST(test_back_is_refused)
     ck_assert_int_eq(names_in(run, "aside-"), 0);
     expect_text(run, "latest", "step-00000080\n");
     ckpt_state_free(x.state);
-    x.state = ckpt_state_new();                  /* nothing fits */
+    x.state = ckpt_state_new(); /* nothing fits */
     x.o.resume_step = 40;
     IS_OK(trainer_open(&x, run));
     ck_assert_int_eq(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err), CKPT_E_MISMATCH);
@@ -318,7 +321,8 @@ START_TEST(test_back_is_refused)
     IS_OK(trainer_close(&x));
     x.o.resume_step = 5;
     IS_OK(trainer_open(&x, in_folder("new")));
-    expect_refused(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err), CKPT_E_NOT_FOUND, &x.err, "no other whole checkpoint is there");
+    expect_refused(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err), CKPT_E_NOT_FOUND, &x.err,
+                   "no other whole checkpoint is there");
     trainer_end(&x);
 }
 END_TEST
@@ -335,7 +339,8 @@ START_TEST(test_back_where_nothing_can_be_renamed)
     IS_OK(trainer_open(&x, run));
     at_rename.name = "/run";
     at_rename.fails = EROFS;
-    expect_refused(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err), CKPT_E_SYSTEM, &x.err, "could not all be kept aside");
+    expect_refused(ckpt_run_resume(x.run, NULL, &done, NULL, &x.err), CKPT_E_SYSTEM, &x.err,
+                   "could not all be kept aside");
     ck_assert_int_eq(done, 0);
     expect_refused(trainer_step(&x, 11), CKPT_E_ARGUMENT, &x.err, "before ckpt_run_resume");
     at_rename.name = NULL;
@@ -365,13 +370,13 @@ START_TEST(test_back_killed)
             x.o.resume_step = 20;
             NEED(trainer_open(&x, run) == CKPT_OK);
             kill_at_rename = n;
-            (void)ckpt_run_resume(x.run, NULL, &(int64_t){ 0 }, NULL, &x.err);
+            (void)ckpt_run_resume(x.run, NULL, &(int64_t){0}, NULL, &x.err);
             _exit(0);
         }
         int how = 0;
         ck_assert_int_eq(waitpid(pid, &how, 0), pid);
         ck_assert_msg(n > 3 || (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL), "rename %d was not reached", n);
-        int left = n <= 3 ? 4 - n : 0;           /* of 30, 40, 50 */
+        int left = n <= 3 ? 4 - n : 0; /* of 30, 40, 50 */
         ck_assert_int_eq(names_in(run, "step-"), 2 + left);
         ck_assert_int_eq(names_in(run, "aside-step-"), 3 - left);
         ck_assert(left == 0 || holds(step_path(run, 30), 30));
@@ -421,9 +426,10 @@ START_TEST(test_ranks_back)
     snprintf(command, sizeof command, "mv %s/away %s/rank-00001/step-00000004", run, run);
     run_command(command);
     world_play(w, script_back);
-    EACH(w, m) {
-        ck_assert_msg(m->status == CKPT_OK && m->done == 4, "rank %d: %d at %d: %s", (int)m->rank, (int)m->status, (int)m->done,
-                      m->x.err.message);
+    EACH(w, m)
+    {
+        ck_assert_msg(m->status == CKPT_OK && m->done == 4, "rank %d: %d at %d: %s", (int)m->rank, (int)m->status,
+                      (int)m->done, m->x.err.message);
         char name[100];
         snprintf(name, sizeof name, "rank-%05d/aside-step-00000008", (int)m->rank);
         ck_assert(is_there(path_of(run, name)));
@@ -439,16 +445,17 @@ END_TEST
 /* A parameter whose second moment was not bound: said once, by the first save. */
 START_TEST(a_forgotten_moment_is_noticed)
 {
-    float weight[2] = { 1, 2 }, average[2] = { 3, 4 };
-    const int64_t two[] = { 2 };
-    const char *const params[] = { "w" };
+    float weight[2] = {1, 2}, average[2] = {3, 4};
+    const int64_t two[] = {2};
+    const char *const params[] = {"w"};
     double lr = 0.1, eps = 1e-8;
-    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &lr }, { "eps", CKPT_SCALAR_F64, &eps } };
-    const ckpt_group_desc group = { .name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = 2 };
-    const ckpt_tensor_desc w = { .name = "w", .role = CKPT_ROLE_PARAM, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = weight },
-                           m = { .param = "w", .role = CKPT_ROLE_EXP_AVG, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = average };
-    news n = { 0 };
-    ckpt_run_options o = { .every_steps = 1, .notice = hear, .notice_ctx = &n };
+    const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &lr}, {"eps", CKPT_SCALAR_F64, &eps}};
+    const ckpt_group_desc group = {.name = "0", .params = params, .param_count = 1, .hypers = hypers, .hyper_count = 2};
+    const ckpt_tensor_desc
+        w = {.name = "w", .role = CKPT_ROLE_PARAM, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = weight},
+        m = {.param = "w", .role = CKPT_ROLE_EXP_AVG, .dtype = CKPT_F32, .ndim = 1, .shape = two, .data = average};
+    news n = {0};
+    ckpt_run_options o = {.every_steps = 1, .notice = hear, .notice_ctx = &n};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_run *run = NULL;
     ckpt_state *s = ckpt_state_new();

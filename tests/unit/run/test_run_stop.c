@@ -6,7 +6,7 @@
 /* Check has a handler of its own for SIGTERM. */
 static void begin(void)
 {
-    const int signals[] = { SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 };
+    const int signals[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         (void)signal(signals[i], SIG_DFL);
     make_run_folder();
@@ -24,7 +24,7 @@ static bool is_default(int sig)
 static void stops_at(int sig)
 {
     trainer x;
-    const int more[] = { SIGUSR2, SIGHUP };
+    const int more[] = {SIGUSR2, SIGHUP};
     char run[128];
     snprintf(run, sizeof run, "%s/signal-%d", folder, sig);
     trainer_init(&x);
@@ -103,7 +103,7 @@ START_TEST(test_stop_is_never_skipped)
 {
     trainer x;
     pthread_t thread;
-    opener o = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+    opener o = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     const char *run = in_folder("run");
     trainer_init(&x);
     x.o.signals = true;
@@ -179,7 +179,7 @@ START_TEST(test_stopping)
     IS_OK(ckpt_run_wait(x.run, &x.err));
     ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_STOP_FILE);
     gate_set(false, EIO);
-    for (int i = 2; i <= 4; i++) {               /* each step tries again, at once */
+    for (int i = 2; i <= 4; i++) { /* each step tries again, at once */
         ck_assert_int_eq(trainer_step(&x, i), CKPT_E_SYSTEM);
         ck_assert_msg(strstr(x.err.message, "a stop was asked for (stop file)") == x.err.message, "%s", x.err.message);
         ck_assert_int_eq(ckpt_run_stopping(x.run), CKPT_TRIGGER_STOP_FILE);
@@ -225,7 +225,7 @@ static void survives(bool synchronous)
 {
     trainer x;
     pthread_t thread;
-    struct sigaction a = { .sa_flags = 0 }, before;
+    struct sigaction a = {.sa_flags = 0}, before;
     const char *run = in_folder(synchronous ? "now" : "later");
     int64_t done = 0;
     a.sa_handler = on_storm;
@@ -269,8 +269,8 @@ START_TEST(test_storm_of_the_own_signal)
 {
     trainer x;
     pthread_t thread;
-    struct sigaction a = { .sa_flags = 0 };
-    const int more[] = { SIGUSR2 };
+    struct sigaction a = {.sa_flags = 0};
+    const int more[] = {SIGUSR2};
     const char *run = in_folder("run");
     a.sa_handler = on_storm;
     IS_OK(sigaction(SIGUSR2, &a, NULL));
@@ -308,7 +308,7 @@ START_TEST(test_time_limit)
     x.o.time_limit = 10000;
     trainer_start(&x, run);
     STEPS(&x, 1, 2);
-    x.run->info.save_seconds = 20;           /* as if a save had taken that; 30 with what is to spare */
+    x.run->info.save_seconds = 20; /* as if a save had taken that; 30 with what is to spare */
     x.run->longest_step = 100;
     x.run->opened -= 10000 - 260;
     ck_assert_int_eq(ckpt_run_poll(x.run, 3), CKPT_TRIGGER_NONE);
@@ -349,7 +349,7 @@ END_TEST
 static void ask(trainer *x, const char *path)
 {
     write_file(path, "", 0);
-    x->run->looked = 0;           /* as if a second had gone by */
+    x->run->looked = 0; /* as if a second had gone by */
 }
 
 START_TEST(test_touch_files)

@@ -40,9 +40,9 @@ START_TEST(test_second_call)
     trainer_start(&x, run);
     set_step(&x.t, 5);
     gate_set(true, 0);
-    stepper s = { .x = &x, .status = -100 };
+    stepper s = {.x = &x, .status = -100};
     IS_OK(pthread_create(&thread, NULL, step_5, &s));
-    gate_meet(1);                 /* that call stands in the middle of its save */
+    gate_meet(1); /* that call stands in the middle of its save */
     expect_refused(ckpt_run_step(x.run, 5, &x.err), CKPT_E_ARGUMENT, &x.err, inside);
     expect_refused(ckpt_run_save(x.run, 6, &x.err), CKPT_E_ARGUMENT, &x.err, inside);
     expect_refused(ckpt_run_wait(x.run, &x.err), CKPT_E_ARGUMENT, &x.err, inside);
@@ -58,7 +58,7 @@ START_TEST(test_second_call)
     IS_OK(pthread_join(thread, NULL));
     ck_assert_msg(s.status == CKPT_OK, "%s: %s", s.err.object, s.err.message);
     ck_assert(holds(step_path(run, 5), 5));
-    STEPS(&x, 6, 10);             /* and now this thread, for the other is done */
+    STEPS(&x, 6, 10); /* and now this thread, for the other is done */
     ck_assert(holds(step_path(run, 10), 10));
     trainer_end(&x);
 }
@@ -116,7 +116,7 @@ START_TEST(test_many_threads)
     atomic_store(&hammering, true);
     IS_OK(pthread_create(&looker, NULL, look_on, &x));
     for (int i = 0; i < N; i++) {
-        h[i] = (hammer){ .x = &x };
+        h[i] = (hammer){.x = &x};
         IS_OK(pthread_create(&threads[i], NULL, hammer_on, &h[i]));
     }
     for (int i = 0; i < N; i++)
@@ -138,7 +138,7 @@ END_TEST
 typedef struct eager {
     trainer x;
     int calls;
-    bool held;                    /* all that is expected was so */
+    bool held; /* all that is expected was so */
 } eager;
 
 static void call_back(void *ctx, const ckpt_finding *f)
@@ -148,12 +148,13 @@ static void call_back(void *ctx, const ckpt_finding *f)
     ckpt_error err = CKPT_ERROR_INIT;
     (void)f;
     if (!e->x.run)
-        return;                   /* while it is opened */
+        return; /* while it is opened */
     e->calls++;
     ckpt_run_get_info(e->x.run, &info);
     (void)ckpt_run_poll(e->x.run, 1);
     (void)ckpt_run_stopping(e->x.run);
-    e->held &= ckpt_run_step(e->x.run, 50, &err) == CKPT_E_ARGUMENT && strstr(err.message, "from within ckpt_run_") != NULL;
+    e->held &=
+        ckpt_run_step(e->x.run, 50, &err) == CKPT_E_ARGUMENT && strstr(err.message, "from within ckpt_run_") != NULL;
     e->held &= ckpt_run_wait(e->x.run, &err) == CKPT_E_ARGUMENT;
     e->held &= ckpt_run_close(e->x.run, &err) == CKPT_E_ARGUMENT;
 }
@@ -192,13 +193,14 @@ START_TEST(test_from_an_all_reduce)
 {
     world *w = world_new(in_folder("run"), 2);
     w->last = 4;
-    EACH(w, m) {
+    EACH(w, m)
+    {
         m->x.o.all_reduce = reduce_eagerly;
         m->x.o.every_steps = 2;
     }
     world_play(w, train);
     EACH(w, m)
-        ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
+    ck_assert_msg(m->status == CKPT_OK, "rank %d: %s: %s", (int)m->rank, m->x.err.object, m->x.err.message);
     ck_assert_int_eq(ranks_with(w, 4), 2);
     world_free(w);
 }
@@ -226,10 +228,11 @@ START_TEST(test_stop_of_all_ranks)
     at_sync.name = "rank-00001";
     at_sync.fails = EIO;
     world_play(w, script_stop);
-    EACH(w, m) {
+    EACH(w, m)
+    {
         ck_assert_int_eq(m->status, CKPT_E_SYSTEM);
-        ck_assert_msg(m->stopped == 1 && m->done == CKPT_TRIGGER_DEADLINE, "rank %d: %d: %s", (int)m->rank, (int)m->done,
-                      m->x.err.message);
+        ck_assert_msg(m->stopped == 1 && m->done == CKPT_TRIGGER_DEADLINE, "rank %d: %d: %s", (int)m->rank,
+                      (int)m->done, m->x.err.message);
     }
     world_free(w);
 }
@@ -278,7 +281,7 @@ START_TEST(test_rank_opened_twice)
     world *w = world_new(in_folder("run"), 2);
     world_play(w, script_twice);
     EACH(w, m)
-        expect_refused(m->status, CKPT_E_EXISTS, &m->x.err, "this process has this directory open as a run already");
+    expect_refused(m->status, CKPT_E_EXISTS, &m->x.err, "this process has this directory open as a run already");
     world_free(w);
 }
 END_TEST

@@ -67,7 +67,8 @@ static const row rows[] = {
     {"POP_MARK", P("\x80\x04\x8c\2os(NN1\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"unicode escapes", P("Vo\\u0073\nV\\U00000073ystem\n\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"string escapes", P("S'\\x6f\\163'\nS\"s\\171stem\"\n\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
-    {"frames", P("\x80\x04\x95\xff\xff\0\0\0\0\0\0\x8c\2os\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
+    {"frames", P("\x80\x04\x95\xff\xff\0\0\0\0\0\0\x8c\2os\x8c\6system\x93)R."), CKPT_DANGER_DANGEROUS, "os.system", 1,
+     NULL},
     {"a number over the end of a frame", /* "57" to some, and 7 to CPython where it reads from a file */
      P("\x80\x04\x8c\x0b"
        "collectionsp57\n0\x8c\2osp7\n0\x8c\x0bOrderedDict\x95\2\0\0\0\0\0\0\0g57\n\x93)R."),
@@ -92,8 +93,8 @@ static const row rows[] = {
      CKPT_DANGER_DANGEROUS, "os.system", 0, NULL},
     {"behind STOP", P("\x80\x02K\1.\x80\x02" OS_SYSTEM "."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
     {"behind STOP, without PROTO", P("K\1.cos\nsystem\n)R."), CKPT_DANGER_DANGEROUS, "os.system", 1, NULL},
-    {"behind STOP and something else", P("\x80\x02K\1.\0\0\0\0\0\0\x80\x02" OS_SYSTEM "."), CKPT_DANGER_DANGEROUS, "os.system",
-     1, NULL},
+    {"behind STOP and something else", P("\x80\x02K\1.\0\0\0\0\0\0\x80\x02" OS_SYSTEM "."), CKPT_DANGER_DANGEROUS,
+     "os.system", 1, NULL},
     {"no STOP", P("\x80\x02" OS_SYSTEM), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
     {"no STOP, no PROTO", P("cos\nsystem\n)R"), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
     {"an opcode that is none", P("\x80\x02" OS_SYSTEM "\xff."), CKPT_DANGER_DANGEROUS, "os.system", 1, "scan-damaged"},
@@ -146,7 +147,8 @@ static const row rows[] = {
      P("\x80\x02"
        "c__main__\nNet\n)\x81."),
      CKPT_DANGER_UNKNOWN, "__main__.Net", 1, NULL},
-    {"a global behind which stands what is no name", P("cmy.net\nrun\n)R0V \nVx\n\x93."), CKPT_DANGER_UNKNOWN, "my.net.run", 1, NULL},
+    {"a global behind which stands what is no name", P("cmy.net\nrun\n)R0V \nVx\n\x93."), CKPT_DANGER_UNKNOWN,
+     "my.net.run", 1, NULL},
     {"getattr of a class",
      P("\x80\x02"
        "cbuiltins\ngetattr\nc__main__\nColour\nX\3\0\0\0red\x86R."),
@@ -362,7 +364,7 @@ static const judged names[] = {
     {"uuid", "_get_command_stdout", CKPT_DANGER_DANGEROUS},
     {"functools", "partial", CKPT_DANGER_UNKNOWN},
     {"functools", "reduce", CKPT_DANGER_DANGEROUS},
-    {"torch._dynamo.decorators", "_DimRange", CKPT_DANGER_HARMLESS},        /* of a nested tensor */
+    {"torch._dynamo.decorators", "_DimRange", CKPT_DANGER_HARMLESS}, /* of a nested tensor */
     {"torch._dynamo.decorators", "disable", CKPT_DANGER_DANGEROUS},
     {"torch._dynamo.decorators", "_DimRange.__init__", CKPT_DANGER_DANGEROUS},
     {"torch.nested._internal.nested_tensor", "_rebuild_njt", CKPT_DANGER_HARMLESS},

@@ -377,7 +377,8 @@ START_TEST(tar_sizes_elsewhere)
         ck_assert_int_eq(scan_says("scan-unreadable"), said[i] != NULL);
     }
     b.data[148]++;
-    ck_assert_int_eq(scan_bytes(b.data, b.size), CKPT_DANGER_UNKNOWN);       /* by its magic it is one, by its sum it is none */
+    ck_assert_int_eq(scan_bytes(b.data, b.size),
+                     CKPT_DANGER_UNKNOWN); /* by its magic it is one, by its sum it is none */
     ck_assert(scan_says("scan-damaged"));
 }
 END_TEST
@@ -516,7 +517,8 @@ START_TEST(cancelled)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_scan *scan;
     write_file("x", EVIL, sizeof EVIL - 1);
-    ck_assert_int_eq(ckpt_scan_open("x", &(ckpt_scan_options){ .progress = progress }, &scan, scan_report, &err), CKPT_E_CANCELLED);
+    ck_assert_int_eq(ckpt_scan_open("x", &(ckpt_scan_options){.progress = progress}, &scan, scan_report, &err),
+                     CKPT_E_CANCELLED);
     ck_assert_ptr_null(scan);
 }
 END_TEST

@@ -34,13 +34,13 @@ static ckpt_state *bind_loader(loader *l)
 
 START_TEST(takes_the_length_of_the_checkpoint)
 {
-    static const size_t lengths[] = { 0, 1, 13, 5000 };
+    static const size_t lengths[] = {0, 1, 13, 5000};
     ckpt_error err = CKPT_ERROR_INIT;
     for (size_t i = 0; i < 4; i++)
         for (size_t k = 0; k < 4; k++) {
-            loader one = { NULL, 0 }, two = { NULL, 0 };
+            loader one = {NULL, 0}, two = {NULL, 0};
             ckpt_state *s = bind_loader(&one), *t = bind_loader(&two);
-            fill_order(&one, 99, 1);          /* bound, then freed and allocated anew */
+            fill_order(&one, 99, 1); /* bound, then freed and allocated anew */
             fill_order(&one, lengths[i], 5);
             IS_OK(ckpt_save(s, in_folder("one"), NULL, &err));
             fill_order(&two, lengths[k], 2);
@@ -57,14 +57,14 @@ END_TEST
 
 START_TEST(null_is_an_empty_array)
 {
-    loader one = { NULL, 0 }, two = { NULL, 0 };
+    loader one = {NULL, 0}, two = {NULL, 0};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = bind_loader(&one), *t = bind_loader(&two);
     IS_OK(ckpt_save(s, in_folder("one"), NULL, &err));
     fill_order(&two, 3, 1);
     IS_OK(ckpt_restore(t, in_folder("one"), NULL, NULL, &err));
     ck_assert(two.count == 0 && two.order != NULL);
-    one.count = 3;                            /* freed, and the count forgotten */
+    one.count = 3; /* freed, and the count forgotten */
     ck_assert_int_eq(ckpt_save(s, in_folder("two"), NULL, &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.object, "loader.order");
     ck_assert_ptr_nonnull(strstr(err.message, "its pointer is NULL, and its count is 3"));
@@ -79,7 +79,7 @@ END_TEST
 
 START_TEST(other_elements_are_refused)
 {
-    loader one = { NULL, 0 };
+    loader one = {NULL, 0};
     double *reals = malloc(sizeof *reals);
     size_t count = 1;
     ckpt_error err = CKPT_ERROR_INIT;
@@ -105,7 +105,7 @@ END_TEST
 /* The writer stands at the gate while the array is freed and allocated anew. */
 START_TEST(freed_while_a_save_is_written)
 {
-    loader l = { NULL, 0 };
+    loader l = {NULL, 0};
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_run *run = NULL;
     ckpt_run_options o = CKPT_RUN_OPTIONS_INIT;

@@ -12,7 +12,7 @@ static void number(float *p, size_t n, float first)
 static ckpt_state *one_tensor(float *data)
 {
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, data);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){16}, NULL, data);
     return s;
 }
 
@@ -24,7 +24,7 @@ static ckpt_status saved_as(ckpt_state *s, const char *file, ckpt_error *err)
 static void arena_of(ckpt_state *s, const char *name, ckpt_role role, void *data, ckpt_error *e)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const ckpt_arena_entry entries[] = { { "a", 0, 1, (int64_t[]){ 4 } }, { "b", 16, 2, (int64_t[]){ 2, 2 } } };
+    const ckpt_arena_entry entries[] = {{"a", 0, 1, (int64_t[]){4}}, {"b", 16, 2, (int64_t[]){2, 2}}};
     ckpt_arena_desc d = CKPT_ARENA_DESC_INIT;
     (void)e;
     d.name = name;
@@ -45,7 +45,7 @@ START_TEST(a_tensor_moves)
     OK(ckpt_state_rebind(s, "w", to, &err));
     ck_assert_ptr_eq(ckpt_state_data(s, "w"), to);
     OK(saved_as(s, "a", &err));
-    OK(ckpt_state_rebind(s, "tied", from, &err));         /* an alias's name means its tensor */
+    OK(ckpt_state_rebind(s, "tied", from, &err)); /* an alias's name means its tensor */
     ck_assert_ptr_eq(ckpt_state_data(s, "w"), from);
     OK(ckpt_restore(s, in_folder("a"), NULL, NULL, &err));
     ck_assert(from[0] == 100 && from[15] == 115);
@@ -63,8 +63,8 @@ START_TEST(nothing_is_saved_or_restored_from_null)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_save_options weights = CKPT_SAVE_OPTIONS_INIT;
     double lr = 0.5;
-    ckpt_hyper hyper = { "lr", CKPT_SCALAR_F64, &lr };
-    const char *const params[] = { "w" };
+    ckpt_hyper hyper = {"lr", CKPT_SCALAR_F64, &lr};
+    const char *const params[] = {"w"};
     ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
     number(from, 16, 1);
     ckpt_state *s = one_tensor(from);
@@ -89,7 +89,7 @@ START_TEST(nothing_is_saved_or_restored_from_null)
     OK(ckpt_state_rebind(s, "w", to, &err));
     ck_assert_int_eq(saved_as(s, "a", &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.object, "optimizer.groups.0.lr");
-    weights.weights_only = true;                           /* no value is in such a file */
+    weights.weights_only = true; /* no value is in such a file */
     OK(ckpt_save(s, in_folder("weights"), &weights, &err));
     double moved = 0.25;
     OK(ckpt_state_rebind(s, "optimizer.groups.0.lr", &moved, &err));
@@ -103,8 +103,8 @@ START_TEST(overlaps_are_refused_and_nothing_changes)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = one_tensor(from);
-    bind_tensor(s, "x", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 16 }, NULL, from + 16);
-    bind_tensor(s, "even", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, (int64_t[]){ 2 }, from + 32);
+    bind_tensor(s, "x", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){16}, NULL, from + 16);
+    bind_tensor(s, "even", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){8}, (int64_t[]){2}, from + 32);
     ck_assert_int_eq(ckpt_state_rebind(s, "w", from + 8, &err), CKPT_E_MISMATCH);
     ck_assert_str_eq(err.object, "w");
     ck_assert_ptr_nonnull(strstr(err.message, "'x'"));
@@ -112,23 +112,23 @@ START_TEST(overlaps_are_refused_and_nothing_changes)
     ck_assert_int_eq(ckpt_state_rebind(s, "w", from + 40, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "'even'"));
     ck_assert_int_eq(ckpt_state_rebind(s, "even", from + 10, &err), CKPT_E_MISMATCH);
-    OK(ckpt_state_rebind(s, "even", from + 33, &err));     /* over its own old place */
-    OK(ckpt_state_rebind(s, "w", from, &err));             /* where it is */
+    OK(ckpt_state_rebind(s, "even", from + 33, &err)); /* over its own old place */
+    OK(ckpt_state_rebind(s, "w", from, &err));         /* where it is */
     OK(ckpt_state_rebind(s, "x", to, &err));
-    OK(ckpt_state_rebind(s, "w", from + 4, &err));         /* its own old place does not count, and x is gone */
+    OK(ckpt_state_rebind(s, "w", from + 4, &err)); /* its own old place does not count, and x is gone */
     ck_assert_int_eq(ckpt_state_rebind(s, "x", from + 19, &err), CKPT_E_MISMATCH);
     OK(ckpt_state_rebind(s, "x", from + 48, &err));
     OK(ckpt_state_rebind(s, "w", NULL, &err));
-    OK(ckpt_state_rebind(s, "x", from, &err));             /* w has no place now */
+    OK(ckpt_state_rebind(s, "x", from, &err)); /* w has no place now */
     ck_assert_int_eq(ckpt_state_rebind(s, "w", from + 15, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_null(ckpt_state_data(s, "w"));
     ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
     d.name = "late";
     d.dtype = CKPT_F32;
     d.ndim = 1;
-    d.shape = (int64_t[]){ 2 };
+    d.shape = (int64_t[]){2};
     d.data = from + 15;
-    ck_assert_int_eq(ckpt_state_tensor(s, &d, &err), CKPT_E_MISMATCH);       /* a bind sees what moved */
+    ck_assert_int_eq(ckpt_state_tensor(s, &d, &err), CKPT_E_MISMATCH); /* a bind sees what moved */
     ckpt_state_free(s);
 }
 END_TEST
@@ -143,12 +143,13 @@ START_TEST(an_arena_moves_as_one)
     arena_of(s, NULL, CKPT_ROLE_EXP_AVG_SQ, from + 16, &err);
     OK(saved_as(s, "a", &err));
     number(from, 64, 500);
-    ck_assert_int_eq(ckpt_state_rebind(s, "params", from + 1, &err), CKPT_E_MISMATCH);      /* b would lie over the moments */
+    ck_assert_int_eq(ckpt_state_rebind(s, "params", from + 1, &err),
+                     CKPT_E_MISMATCH); /* b would lie over the moments */
     ck_assert_ptr_eq(ckpt_state_data(s, "a"), from);
     ck_assert_ptr_eq(ckpt_state_data(s, "b"), from + 4);
     memmove(from + 25, from, 32);
     OK(ckpt_state_rebind(s, "params", from + 25, &err));
-    OK(ckpt_state_rebind(s, "params", from + 27, &err));    /* a shift over itself */
+    OK(ckpt_state_rebind(s, "params", from + 27, &err)); /* a shift over itself */
     ck_assert_ptr_eq(ckpt_state_data(s, "a"), from + 27);
     ck_assert_ptr_eq(ckpt_state_data(s, "b"), from + 31);
     OK(ckpt_restore(s, in_folder("a"), NULL, NULL, &err));
@@ -177,7 +178,7 @@ START_TEST(what_is_ours_does_not_move)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
     arena_of(s, "ours", CKPT_ROLE_PARAM, NULL, &err);
-    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 4 }, NULL, NULL);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){4}, NULL, NULL);
     for (int made = 0; made < 2; made++) {
         ck_assert_int_eq(ckpt_state_rebind(s, "w", to, &err), CKPT_E_ARGUMENT);
         ck_assert_int_eq(ckpt_state_rebind(s, "a", to, &err), CKPT_E_ARGUMENT);
@@ -192,10 +193,10 @@ END_TEST
 START_TEST(variables_move)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    int64_t step[2] = { 3, 70 };
-    bool flag[2] = { true, false };
-    float f[2] = { 1.5f, 0 };
-    ckpt_scaler scaler[2] = { CKPT_SCALER_INIT, CKPT_SCALER_INIT };
+    int64_t step[2] = {3, 70};
+    bool flag[2] = {true, false};
+    float f[2] = {1.5f, 0};
+    ckpt_scaler scaler[2] = {CKPT_SCALER_INIT, CKPT_SCALER_INIT};
     scaler[0].scale = 8;
     ckpt_state *s = ckpt_state_new();
     OK(ckpt_state_i64(s, "step", &step[0], &err));
@@ -209,7 +210,7 @@ START_TEST(variables_move)
     OK(ckpt_state_rebind(s, "amp.scale", NULL, &err));
     ck_assert_int_eq(saved_as(s, "b", &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.object, "amp.scale");
-    OK(ckpt_state_rebind(s, "amp", &scaler[1], &err));     /* the struct moved */
+    OK(ckpt_state_rebind(s, "amp", &scaler[1], &err)); /* the struct moved */
     OK(ckpt_restore(s, in_folder("a"), NULL, NULL, &err));
     ck_assert(step[1] == 3 && flag[1] && f[1] == 1.5f && scaler[1].scale == 8);
     ckpt_state_free(s);
@@ -238,7 +239,7 @@ START_TEST(bytes_and_strings_change_their_size)
     free(other);
     ck_assert_int_eq(saved_as(s, "c", &err), CKPT_E_ARGUMENT);
     ck_assert_str_eq(err.object, "order");
-    OK(ckpt_state_rebind(s, "order", order, &err));        /* the size is still 52 */
+    OK(ckpt_state_rebind(s, "order", order, &err)); /* the size is still 52 */
     OK(ckpt_restore(s, in_folder("b"), NULL, NULL, &err));
     ck_assert(order[51] == 9 && order[52] == 7);
     OK(ckpt_state_resize(s, "note", small, sizeof small, &err));
@@ -263,7 +264,7 @@ START_TEST(old_memory_goes_while_it_is_written)
     number(old, N, 1);
     number(fresh, N, 9000);
     memset(order, 3, 300);
-    bind_tensor(x.state, "moving", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){ N }, NULL, old);
+    bind_tensor(x.state, "moving", NULL, CKPT_ROLE_BUFFER, CKPT_F32, 1, (int64_t[]){N}, NULL, old);
     IS_OK(ckpt_state_bytes(x.state, "order", order, 300, &x.err));
     trainer_start(&x, run);
     gate_set(true, 0);
@@ -290,14 +291,14 @@ END_TEST
 START_TEST(integers_are_exact_at_their_ends)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const int32_t i32s[] = { INT32_MIN, -1, 0, INT32_MAX };
-    const uint32_t u32s[] = { 0, 1, UINT32_MAX - 1, UINT32_MAX };
-    const uint64_t u64s[] = { 0, (uint64_t)INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX };
+    const int32_t i32s[] = {INT32_MIN, -1, 0, INT32_MAX};
+    const uint32_t u32s[] = {0, 1, UINT32_MAX - 1, UINT32_MAX};
+    const uint64_t u64s[] = {0, (uint64_t)INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
     for (int k = 0; k < 4; k++) {
         int32_t i32 = i32s[k];
         uint32_t u32 = u32s[k], hyper32 = u32s[k];
         uint64_t u64 = u64s[k], hyper64 = u64s[3 - k];
-        ckpt_hyper hypers[] = { { "a", CKPT_SCALAR_U32, &hyper32 }, { "b", CKPT_SCALAR_U64, &hyper64 } };
+        ckpt_hyper hypers[] = {{"a", CKPT_SCALAR_U32, &hyper32}, {"b", CKPT_SCALAR_U64, &hyper64}};
         ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
         ckpt_state *s = ckpt_state_new();
         g.name = "0";
@@ -319,7 +320,8 @@ START_TEST(integers_are_exact_at_their_ends)
 END_TEST
 
 /* The value n is saved as a u64 or an i64, and taken by a variable of another type. */
-static ckpt_status taken(bool is_signed, uint64_t n, ckpt_status (*bind)(ckpt_state *, const char *, void *), void *value, ckpt_error *err)
+static ckpt_status taken(bool is_signed, uint64_t n, ckpt_status (*bind)(ckpt_state *, const char *, void *),
+                         void *value, ckpt_error *err)
 {
     int64_t i64 = (int64_t)n;
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
@@ -335,12 +337,30 @@ static ckpt_status taken(bool is_signed, uint64_t n, ckpt_status (*bind)(ckpt_st
     return status;
 }
 
-static ckpt_status as_i32(ckpt_state *s, const char *name, void *v) { return ckpt_state_i32(s, name, v, NULL); }
-static ckpt_status as_u32(ckpt_state *s, const char *name, void *v) { return ckpt_state_u32(s, name, v, NULL); }
-static ckpt_status as_i64(ckpt_state *s, const char *name, void *v) { return ckpt_state_i64(s, name, v, NULL); }
-static ckpt_status as_u64(ckpt_state *s, const char *name, void *v) { return ckpt_state_u64(s, name, v, NULL); }
-static ckpt_status as_f64(ckpt_state *s, const char *name, void *v) { return ckpt_state_f64(s, name, v, NULL); }
-static ckpt_status as_f32(ckpt_state *s, const char *name, void *v) { return ckpt_state_f32(s, name, v, NULL); }
+static ckpt_status as_i32(ckpt_state *s, const char *name, void *v)
+{
+    return ckpt_state_i32(s, name, v, NULL);
+}
+static ckpt_status as_u32(ckpt_state *s, const char *name, void *v)
+{
+    return ckpt_state_u32(s, name, v, NULL);
+}
+static ckpt_status as_i64(ckpt_state *s, const char *name, void *v)
+{
+    return ckpt_state_i64(s, name, v, NULL);
+}
+static ckpt_status as_u64(ckpt_state *s, const char *name, void *v)
+{
+    return ckpt_state_u64(s, name, v, NULL);
+}
+static ckpt_status as_f64(ckpt_state *s, const char *name, void *v)
+{
+    return ckpt_state_f64(s, name, v, NULL);
+}
+static ckpt_status as_f32(ckpt_state *s, const char *name, void *v)
+{
+    return ckpt_state_f32(s, name, v, NULL);
+}
 
 START_TEST(integers_do_not_wrap)
 {
@@ -358,17 +378,25 @@ START_TEST(integers_do_not_wrap)
         void *value;
         bool fits;
     } cases[] = {
-        { false, (uint64_t)INT32_MAX, as_i32, &i32, true }, { false, (uint64_t)INT32_MAX + 1, as_i32, &i32, false },
-        { true, (uint64_t)(int64_t)-1, as_u32, &u32, false }, { false, (uint64_t)UINT32_MAX + 1, as_u32, &u32, false },
-        { false, UINT32_MAX, as_u32, &u32, true }, { true, (uint64_t)(int64_t)-1, as_u64, &u64, false },
-        { true, INT64_MAX, as_u64, &u64, true }, { false, INT64_MAX, as_i64, &i64, true },
-        { false, (uint64_t)INT64_MAX + 1, as_i64, &i64, false }, { false, (uint64_t)INT64_MAX + 1, as_f64, &f64, true },
-        { false, UINT64_MAX, as_f64, &f64, false }, { false, (uint64_t)1 << 63, as_f32, &f32, true },
-        { true, ((uint64_t)1 << 60) + 1, as_f32, &f32, false }, { false, UINT64_MAX, as_i32, &i32, false },
+        {false, (uint64_t)INT32_MAX, as_i32, &i32, true},
+        {false, (uint64_t)INT32_MAX + 1, as_i32, &i32, false},
+        {true, (uint64_t)(int64_t)-1, as_u32, &u32, false},
+        {false, (uint64_t)UINT32_MAX + 1, as_u32, &u32, false},
+        {false, UINT32_MAX, as_u32, &u32, true},
+        {true, (uint64_t)(int64_t)-1, as_u64, &u64, false},
+        {true, INT64_MAX, as_u64, &u64, true},
+        {false, INT64_MAX, as_i64, &i64, true},
+        {false, (uint64_t)INT64_MAX + 1, as_i64, &i64, false},
+        {false, (uint64_t)INT64_MAX + 1, as_f64, &f64, true},
+        {false, UINT64_MAX, as_f64, &f64, false},
+        {false, (uint64_t)1 << 63, as_f32, &f32, true},
+        {true, ((uint64_t)1 << 60) + 1, as_f32, &f32, false},
+        {false, UINT64_MAX, as_i32, &i32, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckpt_status status = taken(cases[i].is_signed, cases[i].n, cases[i].bind, cases[i].value, &err);
-        ck_assert_msg(status == (cases[i].fits ? CKPT_OK : CKPT_E_MISMATCH), "case %zu: %d: %s", i, status, err.message);
+        ck_assert_msg(status == (cases[i].fits ? CKPT_OK : CKPT_E_MISMATCH), "case %zu: %d: %s", i, status,
+                      err.message);
     }
     ck_assert_int_eq(taken(false, UINT64_MAX, as_i64, &i64, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "18446744073709551615"));
@@ -395,7 +423,12 @@ START_TEST(a_step_may_be_of_any_width)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     for (int kind = 0; kind < 4; kind++) {
-        union { int32_t i32; uint32_t u32; int64_t i64; uint64_t u64; } step = { .u64 = 0 };
+        union {
+            int32_t i32;
+            uint32_t u32;
+            int64_t i64;
+            uint64_t u64;
+        } step = {.u64 = 0};
         ckpt_state *s = one_tensor(from);
         ckpt_run *run;
         char path[40];
@@ -440,8 +473,8 @@ START_TEST(averages_are_named)
     arena_of(s, "params", CKPT_ROLE_PARAM, from, &err);
     arena_of(s, NULL, CKPT_ROLE_EMA, from + 8, &err);
     arena_of(s, "slow", CKPT_ROLE_EMA, from + 16, &err);
-    bind_tensor(s, "c", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, from + 30);
-    bind_tensor(s, NULL, "c", CKPT_ROLE_EMA, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, from + 34);
+    bind_tensor(s, "c", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){2}, NULL, from + 30);
+    bind_tensor(s, NULL, "c", CKPT_ROLE_EMA, CKPT_F32, 1, (int64_t[]){2}, NULL, from + 34);
     ck_assert_ptr_eq(ckpt_state_data(s, "ema.a"), from + 8);
     ck_assert_ptr_eq(ckpt_state_data(s, "slow.b"), from + 20);
     ck_assert_ptr_eq(ckpt_state_data(s, "ema.c"), from + 34);
@@ -464,8 +497,8 @@ START_TEST(averages_follow_their_parameters)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_migrate_options m = CKPT_MIGRATE_OPTIONS_INIT;
-    static const char *const prefixed[] = { "module.a", "module.b" };
-    const int64_t four[] = { 4 };
+    static const char *const prefixed[] = {"module.a", "module.b"};
+    const int64_t four[] = {4};
     ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
     number(from, 64, 1);
     for (int i = 0; i < 2; i++) {

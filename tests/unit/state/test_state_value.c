@@ -6,11 +6,11 @@
 typedef struct queue {
     unsigned char data[4096];
     size_t size;
-    size_t most;                  /* check refuses more; 0: any */
+    size_t most; /* check refuses more; 0: any */
     int measured, written, checked, taken;
-    ckpt_status fails[4];         /* what measure, write, check, take answer */
-    const char *why;              /* and say; NULL: nothing */
-    size_t order;                 /* when take was called */
+    ckpt_status fails[4]; /* what measure, write, check, take answer */
+    const char *why;      /* and say; NULL: nothing */
+    size_t order;         /* when take was called */
 } queue;
 
 static size_t calls;
@@ -94,7 +94,7 @@ static void bind_queue(ckpt_state *s, const char *name, queue *q)
     OK(ckpt_state_value(s, name, &h, &err));
 }
 
-static float w[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+static float w[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 static queue q, rng;
 static int64_t step;
 
@@ -102,7 +102,7 @@ static ckpt_state *bind_state(void)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *s = ckpt_state_new();
-    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, w);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){8}, NULL, w);
     bind_queue(s, "loader.order", &q);
     bind_queue(s, "rng.loader", &rng);
     OK(ckpt_state_i64(s, "step", &step, &err));
@@ -124,7 +124,7 @@ static ckpt_status restores(ckpt_state *s, const char *file, ckpt_report *r, ckp
 START_TEST(it_is_written_and_taken_in_any_size)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const size_t sizes[] = { 0, 1, 63, 64, 65, 4000 };
+    const size_t sizes[] = {0, 1, 63, 64, 65, 4000};
     ckpt_state *s = bind_state();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int directory = 0; directory < 2; directory++) {
@@ -142,7 +142,8 @@ START_TEST(it_is_written_and_taken_in_any_size)
             OK(ckpt_reader_open(in_folder(directory ? "d" : "f"), NULL, &reader, &err));
             OK(ckpt_reader_find(reader, "loader.order", 12, &t, &err));
             const ckpt_tensor_info *info = ckpt_reader_tensor(reader, t);
-            ck_assert(info->dtype == CKPT_U8 && info->ndim == 1 && info->shape[0] == (int64_t)sizes[i] && info->role == CKPT_ROLE_OTHER);
+            ck_assert(info->dtype == CKPT_U8 && info->ndim == 1 && info->shape[0] == (int64_t)sizes[i] &&
+                      info->role == CKPT_ROLE_OTHER);
             ck_assert_str_eq(info->device.data, "cpu");
             OK(ckpt_reader_find(reader, "rng.loader", 10, &t, &err));
             ck_assert_int_eq(ckpt_reader_tensor(reader, t)->role, CKPT_ROLE_RNG);
@@ -164,7 +165,7 @@ START_TEST(weights_alone_do_not_ask)
     fill_queue(&q, 100, 5);
     fill_queue(&rng, 44, 6);
     o.format = "safetensors";
-    o.weights_only = o.lossy = true;           /* the device's tag is lost */
+    o.weights_only = o.lossy = true; /* the device's tag is lost */
     OK(ckpt_save(s, in_folder("weights"), &o, &err));
     ck_assert_int_eq(q.measured, 0);
     o.weights_only = false;
@@ -189,7 +190,8 @@ START_TEST(a_save_that_a_hook_refuses_publishes_nothing)
             q.fails[which] = kind == 2 ? CKPT_ANSWER_NO : CKPT_E_SYSTEM;
             q.why = kind == 1 ? NULL : "the disk\nof the loader is gone";
             for (int directory = 0; directory < 2; directory++) {
-                ck_assert_int_eq(saves(s, directory ? "d" : "f", directory, &err), kind == 2 ? CKPT_E_ARGUMENT : CKPT_E_SYSTEM);
+                ck_assert_int_eq(saves(s, directory ? "d" : "f", directory, &err),
+                                 kind == 2 ? CKPT_E_ARGUMENT : CKPT_E_SYSTEM);
                 ck_assert_str_eq(err.object, "loader.order");
                 ck_assert_ptr_nonnull(strstr(err.message, which ? "'write'" : "'measure'"));
                 ck_assert(kind == 1 || strstr(err.message, "loader is gone"));
@@ -220,7 +222,7 @@ START_TEST(check_speaks_before_the_first_byte)
     fill_queue(&q, 3, 9);
     fill_queue(&rng, 3, 9);
     q.most = 99;
-    rng.fails[2] = CKPT_ANSWER_NO;        /* neither yes nor an error */
+    rng.fails[2] = CKPT_ANSWER_NO; /* neither yes nor an error */
     ck_assert_int_eq(restores(s, "f", r, &err), CKPT_E_MISMATCH);
     const ckpt_finding *f = ckpt_report_find(r, "value-mismatch", "loader.order");
     ck_assert_ptr_nonnull(f);
@@ -243,7 +245,7 @@ START_TEST(a_take_that_fails_poisons)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *r = ckpt_report_new();
     ckpt_state *s = bind_state();
-    bind_tensor(s, "ours", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, NULL);
+    bind_tensor(s, "ours", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){8}, NULL, NULL);
     OK(ckpt_state_allocate(s, &err));
     fill_queue(&q, 100, 1);
     fill_queue(&rng, 44, 1);
@@ -302,7 +304,7 @@ START_TEST(a_value_that_is_not_there)
     ckpt_report *r = ckpt_report_new();
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     ckpt_state *s = ckpt_state_new(), *t = bind_state();
-    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 8 }, NULL, w);
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){8}, NULL, w);
     OK(ckpt_state_i64(s, "step", &step, &err));
     OK(saves(s, "f", false, &err));
     fill_queue(&q, 5, 5);
@@ -316,7 +318,7 @@ START_TEST(a_value_that_is_not_there)
     ck_assert_ptr_nonnull(ckpt_report_find(r, "kept", "loader.order"));
     ck_assert(q.taken == 0 && holds_queue(&q, 5, 5));
     OK(saves(t, "g", false, &err));
-    ck_assert_int_eq(restores(s, "g", r, &err), CKPT_E_MISMATCH);      /* nobody takes it */
+    ck_assert_int_eq(restores(s, "g", r, &err), CKPT_E_MISMATCH); /* nobody takes it */
     ck_assert_ptr_nonnull(ckpt_report_find(r, "unexpected", "loader.order"));
     ckpt_report_free(r);
     ckpt_state_free(s);
@@ -352,19 +354,19 @@ START_TEST(bytes_and_tensors_are_values_too)
         ckpt_state_free(value);
     }
     ckpt_state *tensors = ckpt_state_new(), *values = ckpt_state_new();
-    float f[3] = { 0 };
+    float f[3] = {0};
     for (size_t i = 0; i < 90; i++) {
         shaped[i / 45][i % 45] = (unsigned char)(i * 13 + 4);
         negative[i] = (int8_t)(unsigned char)(i * 13 + 5);
     }
-    bind_tensor(tensors, "a", NULL, CKPT_ROLE_OTHER, CKPT_U8, 2, (int64_t[]){ 45, 2 }, (int64_t[]){ 1, 45 }, shaped);
-    bind_tensor(tensors, "b", NULL, CKPT_ROLE_OTHER, CKPT_I8, 1, (int64_t[]){ 90 }, NULL, negative);
+    bind_tensor(tensors, "a", NULL, CKPT_ROLE_OTHER, CKPT_U8, 2, (int64_t[]){45, 2}, (int64_t[]){1, 45}, shaped);
+    bind_tensor(tensors, "b", NULL, CKPT_ROLE_OTHER, CKPT_I8, 1, (int64_t[]){90}, NULL, negative);
     OK(saves(tensors, "t", false, &err));
     bind_queue(values, "a", &q);
     bind_queue(values, "b", &rng);
     OK(restores(values, "t", NULL, &err));
-    ck_assert(holds_queue(&rng, 90, 5) && q.size == 90 && q.data[1] == shaped[1][0]);      /* in C order */
-    bind_tensor(tensors, "c", NULL, CKPT_ROLE_OTHER, CKPT_F32, 1, (int64_t[]){ 3 }, NULL, f);
+    ck_assert(holds_queue(&rng, 90, 5) && q.size == 90 && q.data[1] == shaped[1][0]); /* in C order */
+    bind_tensor(tensors, "c", NULL, CKPT_ROLE_OTHER, CKPT_F32, 1, (int64_t[]){3}, NULL, f);
     OK(ckpt_state_i64(tensors, "d", &step, &err));
     OK(saves(tensors, "t", false, &err));
     bind_queue(values, "c", &q);
@@ -386,16 +388,16 @@ START_TEST(a_torch_file_gives_its_bytes)
     static archive zip;
     ckpt_error err = CKPT_ERROR_INIT;
     unsigned char data[96];
-    view v = { "ByteStorage", "0", "cpu", 96, 0, 2, 2, { 8, 12 }, { 12, 1 } };
+    view v = {"ByteStorage", "0", "cpu", 96, 0, 2, 2, {8, 12}, {12, 1}};
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 13 + 2);
     PUT(&pickle, "\x80\2}(");
     put_str(&pickle, "rng_state");
     put_tensor(&pickle, &v);
     PUT(&pickle, "u.");
-    add_record(&zip, &(record){ .name = "m/data.pkl", .data = pickle.data, .size = pickle.size });
-    add_record(&zip, &(record){ .name = "m/data/0", .data = data, .size = sizeof data, .deflate = true });
-    add_record(&zip, &(record){ .name = "m/version", .data = "3\n", .size = 2 });
+    add_record(&zip, &(record){.name = "m/data.pkl", .data = pickle.data, .size = pickle.size});
+    add_record(&zip, &(record){.name = "m/data/0", .data = data, .size = sizeof data, .deflate = true});
+    add_record(&zip, &(record){.name = "m/version", .data = "3\n", .size = 2});
     put_end64(&zip, 0, 0, 0);
     FILE *f = fopen(in_folder("t.pt"), "wb");
     ck_assert_uint_eq(fwrite(zip.file.data, 1, zip.file.size, f), zip.file.size);
@@ -413,9 +415,9 @@ START_TEST(replicas_all_take_it)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     queue one, two;
-    ckpt_state *s = bind_state(), *many[2] = { ckpt_state_new(), ckpt_state_new() };
-    ckpt_restore_options each[2] = { CKPT_RESTORE_OPTIONS_INIT, CKPT_RESTORE_OPTIONS_INIT };
-    const ckpt_restore_options *options[2] = { &each[0], &each[1] };
+    ckpt_state *s = bind_state(), *many[2] = {ckpt_state_new(), ckpt_state_new()};
+    ckpt_restore_options each[2] = {CKPT_RESTORE_OPTIONS_INIT, CKPT_RESTORE_OPTIONS_INIT};
+    const ckpt_restore_options *options[2] = {&each[0], &each[1]};
     fill_queue(&q, 100, 1);
     fill_queue(&rng, 44, 1);
     OK(saves(s, "f", false, &err));
@@ -426,7 +428,7 @@ START_TEST(replicas_all_take_it)
     }
     OK(ckpt_restore_many(many, 2, in_folder("f"), options, NULL, &err));
     ck_assert(holds_queue(&one, 100, 1) && holds_queue(&two, 100, 1));
-    one.fails[3] = CKPT_E_ARGUMENT;    /* the second is not asked any more, and has the old value */
+    one.fails[3] = CKPT_E_ARGUMENT; /* the second is not asked any more, and has the old value */
     ck_assert_int_eq(ckpt_restore_many(many, 2, in_folder("f"), options, NULL, &err), CKPT_E_ARGUMENT);
     ck_assert(ckpt_state_poisoned(many[0]) && ckpt_state_poisoned(many[1]) && two.taken == 1);
     one.fails[3] = CKPT_OK;
@@ -465,7 +467,8 @@ START_TEST(an_asynchronous_save_has_its_own)
     /* A hook that fails fails the save, and the run goes on. */
     set_step(&x.t, 4);
     q.fails[1] = CKPT_E_SYSTEM;
-    ck_assert_int_eq(ckpt_run_save(x.run, 4, &x.err) == CKPT_OK ? ckpt_run_wait(x.run, &x.err) : x.err.status, CKPT_E_SYSTEM);
+    ck_assert_int_eq(ckpt_run_save(x.run, 4, &x.err) == CKPT_OK ? ckpt_run_wait(x.run, &x.err) : x.err.status,
+                     CKPT_E_SYSTEM);
     ck_assert_str_eq(x.err.object, "queue");
     ck_assert(!is_there(step_path(run, 4)));
     q.fails[1] = CKPT_OK;
@@ -499,7 +502,7 @@ END_TEST
 START_TEST(what_is_no_value)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_value_hooks h = CKPT_VALUE_HOOKS_INIT, whole = { 0, &q, measure, write_queue, NULL, take };
+    ckpt_value_hooks h = CKPT_VALUE_HOOKS_INIT, whole = {0, &q, measure, write_queue, NULL, take};
     ckpt_state *s = bind_state();
     ck_assert_int_eq(ckpt_state_value(s, "x", &h, &err), CKPT_E_ARGUMENT);
     ck_assert_int_eq(ckpt_state_value(s, "x", NULL, &err), CKPT_E_ARGUMENT);
@@ -509,7 +512,7 @@ START_TEST(what_is_no_value)
     whole.struct_size = 100000;
     ck_assert_int_eq(ckpt_state_value(s, "x", &whole, &err), CKPT_E_ARGUMENT);
     whole.struct_size = sizeof whole;
-    OK(ckpt_state_value(s, "x", &whole, &err));           /* without check any size will do */
+    OK(ckpt_state_value(s, "x", &whole, &err)); /* without check any size will do */
     ck_assert_int_eq(ckpt_state_bytes(s, "x", w, 4, &err), CKPT_E_ARGUMENT);
     ck_assert_int_eq(ckpt_state_rebind(s, "x", w, &err), CKPT_E_ARGUMENT);
     ck_assert_int_eq(ckpt_state_resize(s, "x", w, 4, &err), CKPT_E_ARGUMENT);
@@ -517,7 +520,7 @@ START_TEST(what_is_no_value)
     fill_queue(&rng, 44, 1);
     OK(saves(s, "f", false, &err));
     OK(restores(s, "f", NULL, &err));
-    q.size = SIZE_MAX;                                     /* more than there can be */
+    q.size = SIZE_MAX; /* more than there can be */
     ck_assert_int_eq(saves(s, "g", false, &err), CKPT_E_NO_MEMORY);
     ck_assert_ptr_nonnull(strstr(err.object, "loader.order"));
     ckpt_state_free(s);

@@ -2,7 +2,7 @@
 #include "../state_fixture.h"
 
 enum { PARAMS = 4 };
-static const char *const names[PARAMS] = { "a", "b", "c", "d" };
+static const char *const names[PARAMS] = {"a", "b", "c", "d"};
 static float memory[400];
 static double hyper;
 static int64_t steps[PARAMS];
@@ -10,14 +10,14 @@ static int64_t steps[PARAMS];
 typedef struct made {
     ckpt_state *state;
     size_t used;
-    ckpt_severity severity;       /* of what is expected */
+    ckpt_severity severity; /* of what is expected */
 } made;
 
 static made begin(void)
 {
-    made m = { ckpt_state_new(), 0, CKPT_SEVERITY_WARNING };
+    made m = {ckpt_state_new(), 0, CKPT_SEVERITY_WARNING};
     for (int i = 0; i < PARAMS; i++)
-        bind_tensor(m.state, names[i], NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){ 2 }, NULL, memory + 2 * m.used++);
+        bind_tensor(m.state, names[i], NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){2}, NULL, memory + 2 * m.used++);
     return m;
 }
 
@@ -26,14 +26,14 @@ static void add(made *m, const char *who, ckpt_role role, const char *key)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     for (; *who; who++) {
-        const char one[2] = { *who, 0 };
+        const char one[2] = {*who, 0};
         ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
         d.param = one;
         d.role = role;
         d.state_key = key;
         d.dtype = CKPT_F32;
         d.ndim = 1;
-        d.shape = (int64_t[]){ 2 };
+        d.shape = (int64_t[]){2};
         d.data = memory + 2 * m->used++;
         OK(ckpt_state_tensor(m->state, &d, &err));
     }
@@ -53,7 +53,7 @@ static void add_group(made *m, const char *name, const char *who, const char *co
         g.param_count++;
     }
     for (; keys && *keys; keys++)
-        hypers[g.hyper_count++] = (ckpt_hyper){ *keys, CKPT_SCALAR_F64, &hyper };
+        hypers[g.hyper_count++] = (ckpt_hyper){*keys, CKPT_SCALAR_F64, &hyper};
     g.name = name;
     g.params = params;
     g.hypers = hypers;
@@ -82,17 +82,18 @@ static void expect(made *m, const char *const *tensors)
         ck_assert_uint_eq(ckpt_report_count_code(r, "moments-incomplete"), count);
         ck_assert_uint_eq(ckpt_report_count(r), count);
     }
-    o.weights_only = true;         /* no moment is in such a file */
+    o.weights_only = true; /* no moment is in such a file */
     OK(ckpt_save(m->state, in_folder("a"), &o, &err));
     ck_assert_uint_eq(ckpt_report_count(r), 0);
     ckpt_report_free(r);
     ckpt_state_free(m->state);
 }
 
-#define EXPECT(m, ...) expect(m, (const char *const[]){ __VA_ARGS__, NULL })
+#define EXPECT(m, ...) expect(m, (const char *const[]){__VA_ARGS__, NULL})
 
-static const char *const adam_keys[] = { "lr", "betas.0", "eps", NULL },
-                  *const lion_keys[] = { "lr", "betas.0", "betas.1", NULL }, *const factor_keys[] = { "lr", "eps", NULL };
+static const char *const adam_keys[] = {"lr", "betas.0", "eps", NULL},
+                         *const lion_keys[] = {"lr", "betas.0", "betas.1", NULL},
+                         *const factor_keys[] = {"lr", "eps", NULL};
 
 START_TEST(one_that_lacks_what_the_others_have)
 {
@@ -104,11 +105,11 @@ START_TEST(one_that_lacks_what_the_others_have)
     add(&m, "bcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     EXPECT(&m, "optimizer.a.exp_avg");
-    m = begin();                   /* under its state's key, too */
+    m = begin(); /* under its state's key, too */
     add(&m, "abc", CKPT_ROLE_OPTIM, "exp_avg");
     add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq");
     EXPECT(&m, "optimizer.c.exp_avg_sq");
-    m = begin();                   /* one finding for several */
+    m = begin(); /* one finding for several */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "a", CKPT_ROLE_EXP_AVG_SQ, NULL);
     EXPECT(&m, "optimizer.b.exp_avg_sq");
@@ -127,9 +128,9 @@ START_TEST(a_step_that_is_missing)
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add(&m, "ab", CKPT_ROLE_STEP, NULL);
-    OK(ckpt_state_i64(m.state, "optimizer.c.step", &steps[2], &err));      /* a number is one, too */
+    OK(ckpt_state_i64(m.state, "optimizer.c.step", &steps[2], &err)); /* a number is one, too */
     EXPECT(&m, "optimizer.d.step");
-    m = begin();                   /* one for all */
+    m = begin(); /* one for all */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     OK(ckpt_state_i64(m.state, "step", &steps[0], &err));
@@ -148,7 +149,7 @@ START_TEST(what_an_adam_always_has)
     add(&m, "abcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add_group(&m, "0", "abcd", adam_keys);
     EXPECT(&m, "optimizer.a.exp_avg");
-    m = begin();                   /* two groups, two findings */
+    m = begin(); /* two groups, two findings */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add_group(&m, "0", "ab", adam_keys);
     add_group(&m, "1", "cd", adam_keys);
@@ -159,7 +160,7 @@ END_TEST
 /* Nothing tells Lion from an Adam that was bound by half: that is a note. */
 START_TEST(one_moment_of_who_knows_which_optimizer)
 {
-    static const char *const lr_only[] = { "lr", NULL };
+    static const char *const lr_only[] = {"lr", NULL};
     made m = begin();
     m.severity = CKPT_SEVERITY_NOTE;
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
@@ -174,50 +175,50 @@ END_TEST
 
 START_TEST(mixtures_are_none)
 {
-    made m = begin();              /* Lion */
+    made m = begin(); /* Lion */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add_group(&m, "0", "abcd", lion_keys);
     expect(&m, NULL);
-    m = begin();                   /* SGD, one parameter frozen */
+    m = begin(); /* SGD, one parameter frozen */
     add(&m, "abc", CKPT_ROLE_MOMENTUM, NULL);
     expect(&m, NULL);
-    m = begin();                   /* Muon for a matrix, AdamW for the others */
+    m = begin(); /* Muon for a matrix, AdamW for the others */
     add(&m, "a", CKPT_ROLE_MOMENTUM, NULL);
     add(&m, "bcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "bcd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add(&m, "bcd", CKPT_ROLE_STEP, NULL);
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
-    m = begin();                   /* Adafactor with a first moment: rows and columns for the matrices */
+    m = begin(); /* Adafactor with a first moment: rows and columns for the matrices */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq_row");
     add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq_col");
     add(&m, "cd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add_group(&m, "0", "abcd", factor_keys);
     expect(&m, NULL);
-    m = begin();                   /* and without one */
+    m = begin(); /* and without one */
     add(&m, "ab", CKPT_ROLE_OPTIM, "exp_avg_sq_row");
     add(&m, "cd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add_group(&m, "0", "abcd", factor_keys);
     expect(&m, NULL);
-    m = begin();                   /* bitsandbytes: AdamW of 8 bits, Lion of 8 bits for one */
+    m = begin(); /* bitsandbytes: AdamW of 8 bits, Lion of 8 bits for one */
     add(&m, "abcd", CKPT_ROLE_OPTIM, "state1");
     add(&m, "bcd", CKPT_ROLE_OPTIM, "state2");
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
-    m = begin();                   /* two optimizers: AdamW, and Lion with its own group */
+    m = begin(); /* two optimizers: AdamW, and Lion with its own group */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "ab", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add(&m, "ab", CKPT_ROLE_STEP, NULL);
     add_group(&m, "0", "ab", adam_keys);
     add_group(&m, "1", "cd", lion_keys);
     expect(&m, NULL);
-    m = begin();                   /* Adamax */
+    m = begin(); /* Adamax */
     add(&m, "abcd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "abcd", CKPT_ROLE_OPTIM, "exp_inf");
     add_group(&m, "0", "abcd", adam_keys);
     expect(&m, NULL);
-    m = begin();                   /* frozen parameters, and AMSGrad on all others */
+    m = begin(); /* frozen parameters, and AMSGrad on all others */
     add(&m, "cd", CKPT_ROLE_EXP_AVG, NULL);
     add(&m, "cd", CKPT_ROLE_EXP_AVG_SQ, NULL);
     add(&m, "cd", CKPT_ROLE_MAX_EXP_AVG_SQ, NULL);
@@ -233,7 +234,7 @@ START_TEST(a_whole_state_has_all)
 {
     training t;
     fill(&t, 1);
-    made m = { bind_all(&t), 0, CKPT_SEVERITY_WARNING };
+    made m = {bind_all(&t), 0, CKPT_SEVERITY_WARNING};
     expect(&m, NULL);
 }
 END_TEST

@@ -19,69 +19,76 @@
 CKPT_BEGIN_DECLS
 
 typedef enum ckpt_outcome {
-    CKPT_OUTCOME_UNKNOWN = 0, CKPT_OUTCOME_RESUMES, CKPT_OUTCOME_RESUMES_DIFFERENTLY, CKPT_OUTCOME_FAILS_AT_LOAD,
+    CKPT_OUTCOME_UNKNOWN = 0,
+    CKPT_OUTCOME_RESUMES,
+    CKPT_OUTCOME_RESUMES_DIFFERENTLY,
+    CKPT_OUTCOME_FAILS_AT_LOAD,
     CKPT_OUTCOME_FAILS_AT_STEP,
-    CKPT_OUTCOME_WEIGHTS_ONLY             /* weights and no training state: it loads, and there is nothing to resume */
+    CKPT_OUTCOME_WEIGHTS_ONLY /* weights and no training state: it loads, and there is nothing to resume */
 } ckpt_outcome;
-const char *ckpt_outcome_name(ckpt_outcome outcome);     /* "resumes-differently" */
+const char *ckpt_outcome_name(ckpt_outcome outcome); /* "resumes-differently" */
 
 typedef enum ckpt_loader {
-    CKPT_LOADER_OWN = 0,          /* the producer's own */
-    CKPT_LOADER_CKPT, CKPT_LOADER_TORCH, CKPT_LOADER_TORCH_CPP, CKPT_LOADER_LIGHTNING, CKPT_LOADER_ACCELERATE,
+    CKPT_LOADER_OWN = 0, /* the producer's own */
+    CKPT_LOADER_CKPT,
+    CKPT_LOADER_TORCH,
+    CKPT_LOADER_TORCH_CPP,
+    CKPT_LOADER_LIGHTNING,
+    CKPT_LOADER_ACCELERATE,
     CKPT_LOADER_HF_TRAINER
 } ckpt_loader;
-const char *ckpt_loader_name(ckpt_loader loader);        /* "hf-trainer" */
+const char *ckpt_loader_name(ckpt_loader loader); /* "hf-trainer" */
 bool ckpt_loader_from_name(const char *name, ckpt_loader *loader);
 
 /* What the program is that will resume. Zero is the default. Texts and lists are borrowed during the call. */
 typedef struct ckpt_doctor_options {
-    uint32_t struct_size;         /* by the initializer */
+    uint32_t struct_size; /* by the initializer */
     ckpt_loader loader;
-    int torch_major, torch_minor; /* 0.0: the newest known (2.13) */
-    ckpt_optimizer_kind optimizer;/* what the program constructs; DEFAULT: the saved flags */
-    const char *map_location;     /* NULL: what the loader does by itself */
-    int cuda_device_count;        /* CUDA devices that the target has; 0: unknown; -1: none */
-    const char *const *param_names;   /* the optimizer's parameters in order, group by group; NULL: not said */
+    int torch_major, torch_minor;   /* 0.0: the newest known (2.13) */
+    ckpt_optimizer_kind optimizer;  /* what the program constructs; DEFAULT: the saved flags */
+    const char *map_location;       /* NULL: what the loader does by itself */
+    int cuda_device_count;          /* CUDA devices that the target has; 0: unknown; -1: none */
+    const char *const *param_names; /* the optimizer's parameters in order, group by group; NULL: not said */
     size_t param_name_count;
-    int load_weights_only;        /* torch.load(weights_only=...): 1 yes, -1 no, 0: that version's default */
-    bool amp;                     /* the program has an enabled GradScaler (assumed when the file has a scaler's state) */
-    uint64_t device_memory;       /* bytes that each device has; 0: not said */
-    int world;                    /* how many ranks resume; 0: as many as saved */
-    bool read_values;             /* look at the values too (non-finite): reads every byte */
-    ckpt_progress progress;       /* of that */
-    const char *assume_order;     /* a known order of the optimizer's parameters, by its name (ckpt-map(5)); NULL: none */
+    int load_weights_only;    /* torch.load(weights_only=...): 1 yes, -1 no, 0: that version's default */
+    bool amp;                 /* the program has an enabled GradScaler (assumed when the file has a scaler's state) */
+    uint64_t device_memory;   /* bytes that each device has; 0: not said */
+    int world;                /* how many ranks resume; 0: as many as saved */
+    bool read_values;         /* look at the values too (non-finite): reads every byte */
+    ckpt_progress progress;   /* of that */
+    const char *assume_order; /* a known order of the optimizer's parameters, by its name (ckpt-map(5)); NULL: none */
 } ckpt_doctor_options;
 #define CKPT_DOCTOR_OPTIONS_INIT CKPT_SIZED(ckpt_doctor_options)
 
 /* Who holds what, before and after: one row for each saved tag, target and role, largest first. The library
  * makes the struct; it may grow. */
 typedef struct ckpt_doctor_place {
-    char from[CKPT_DEVICE_NAME_MAX], to[CKPT_DEVICE_NAME_MAX];    /* "": no tag */
+    char from[CKPT_DEVICE_NAME_MAX], to[CKPT_DEVICE_NAME_MAX]; /* "": no tag */
     ckpt_role role;
     uint64_t tensors, nbytes;
 } ckpt_doctor_place;
 
 /* The answer. Take it as it was initialized, or after ckpt_doctor_result_clear. */
 typedef struct ckpt_doctor_result {
-    uint32_t struct_size;         /* by the initializer */
+    uint32_t struct_size; /* by the initializer */
     ckpt_outcome outcome;
     ckpt_loader loader;
     int torch_major, torch_minor;
     ckpt_optimizer_kind optimizer;
-    int uses_fused, uses_capturable, uses_foreach;     /* after the load: 1, 0, or -1 for None/absent */
-    bool load_weights_only, amp;  /* assumed */
-    const ckpt_doctor_place *const *places;    /* until ckpt_doctor_result_clear */
+    int uses_fused, uses_capturable, uses_foreach; /* after the load: 1, 0, or -1 for None/absent */
+    bool load_weights_only, amp;                   /* assumed */
+    const ckpt_doctor_place *const *places;        /* until ckpt_doctor_result_clear */
     size_t place_count;
     /* The bytes that the answer rests on. Without read_values doctor reads single numbers of the payload alone (step, scale,
      * lr). */
-    uint64_t payload_bytes;       /* of all storages, as they lie in the files */
-    uint64_t read_bytes;          /* of them that were read */
-    uint64_t checked_bytes;       /* of those that were compared with a checksum */
+    uint64_t payload_bytes; /* of all storages, as they lie in the files */
+    uint64_t read_bytes;    /* of them that were read */
+    uint64_t checked_bytes; /* of those that were compared with a checksum */
     uint64_t read_tensors;
-    void *owned;                  /* what the rows are made of */
+    void *owned; /* what the rows are made of */
 } ckpt_doctor_result;
 #define CKPT_DOCTOR_RESULT_INIT CKPT_SIZED(ckpt_doctor_result)
-void ckpt_doctor_result_clear(ckpt_doctor_result *result);       /* accepts one that holds nothing, and NULL */
+void ckpt_doctor_result_clear(ckpt_doctor_result *result); /* accepts one that holds nothing, and NULL */
 
 /* Answers whether the checkpoint resumes. The findings of the report say why not, or what would be different, each with a fix.
  * options and report may be NULL. CKPT_OK: the answer is result->outcome. CKPT_E_ARGUMENT; CKPT_E_UNSUPPORTED: a torch that is
@@ -96,8 +103,8 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
  * caller's, to be freed with free(). CKPT_E_ARGUMENT: another language; CKPT_E_UNSUPPORTED: "torch" of the native format,
  * which no Python program reads; CKPT_E_MISMATCH: "c" of a file whose optimizer numbers its parameters, where more than one
  * order fits. */
-ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language, const ckpt_doctor_options *options, char **out,
-                                ckpt_error *err);
+ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language, const ckpt_doctor_options *options,
+                                char **out, ckpt_error *err);
 
 CKPT_END_DECLS
 #endif

@@ -12,15 +12,21 @@ CKPT_BEGIN_DECLS
 typedef struct ckpt_ranks {
     int64_t rank, local_rank, world;
 } ckpt_ranks;
-#define CKPT_RANKS_INIT { 0, 0, 1 }
+#define CKPT_RANKS_INIT                                                                                                \
+    {                                                                                                                  \
+        0, 0, 1                                                                                                        \
+    }
 
 /* The optimizer that will run: decides where `step` and the like must live. */
 typedef enum ckpt_optimizer_kind {
-    CKPT_OPTIMIZER_DEFAULT = 0,   /* the map's, else the saved group's flags, else plain */
-    CKPT_OPTIMIZER_FUSED, CKPT_OPTIMIZER_CAPTURABLE, CKPT_OPTIMIZER_FOREACH, CKPT_OPTIMIZER_PLAIN
+    CKPT_OPTIMIZER_DEFAULT = 0, /* the map's, else the saved group's flags, else plain */
+    CKPT_OPTIMIZER_FUSED,
+    CKPT_OPTIMIZER_CAPTURABLE,
+    CKPT_OPTIMIZER_FOREACH,
+    CKPT_OPTIMIZER_PLAIN
 } ckpt_optimizer_kind;
 const char *ckpt_optimizer_kind_name(ckpt_optimizer_kind kind);
-ckpt_optimizer_kind ckpt_optimizer_kind_from_name(const char *name);   /* DEFAULT where unknown */
+ckpt_optimizer_kind ckpt_optimizer_kind_from_name(const char *name); /* DEFAULT where unknown */
 
 typedef struct ckpt_map ckpt_map;
 

@@ -11,60 +11,72 @@ CKPT_BEGIN_DECLS
 
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
-    uint32_t struct_size;         /* by the initializer */
+    uint32_t struct_size; /* by the initializer */
 
     /* the source */
-    const char *from;             /* its format; NULL: told from the content */
-    const char *const *also; size_t also_count;                  /* further files or directories of the same checkpoint (--one) */
-    bool salvage;                 /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
+    const char *from; /* its format; NULL: told from the content */
+    const char *const *also;
+    size_t also_count; /* further files or directories of the same checkpoint (--one) */
+    bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    const char *to;               /* "ckpt", "safetensors", "torch", "hf", "same" (as the source, which may be
+    const char *to;          /* "ckpt", "safetensors", "torch", "hf", "same" (as the source, which may be
                                    * a directory of a framework's); NULL: ckpt */
-    uint64_t max_shard_size;      /* hf: bytes a file; 0: 5,000,000,000 */
-    bool lossy;                   /* what the target cannot hold may be left out */
-    bool force;                   /* an existing target is replaced */
-    bool no_sync;                 /* not flushed to the disk: a power cut may lose it */
-    bool verify;                  /* read back before it takes its name, the CRC-32 of every tensor compared: what differs is
+    uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
+    bool lossy;              /* what the target cannot hold may be left out */
+    bool force;              /* an existing target is replaced */
+    bool no_sync;            /* not flushed to the disk: a power cut may lose it */
+    bool verify;             /* read back before it takes its name, the CRC-32 of every tensor compared: what differs is
                                    * removed, and what was there before stays */
-    bool dry_run;                 /* nothing is written: the report has the plan ("copy", "moved", ..., "lost") */
+    bool dry_run;            /* nothing is written: the report has the plan ("copy", "moved", ..., "lost") */
 
     /* devices and the optimizer */
-    const char *map_location;     /* rules for the device tags, as ckpt_map_parse takes them; NULL: kept */
-    ckpt_optimizer_kind optimizer;/* step is placed, and the groups' flags are set, for this kind; DEFAULT: as saved */
-    ckpt_ranks ranks;             /* of expressions in the rules; all zero: rank 0 of 1 */
-    bool map_device_objects;      /* torch.device objects among the values follow map_location */
-    const char *const *param_names; size_t param_name_count;     /* the optimizer's parameters in order, group by group:
+    const char *map_location;      /* rules for the device tags, as ckpt_map_parse takes them; NULL: kept */
+    ckpt_optimizer_kind optimizer; /* step is placed, and the groups' flags are set, for this kind; DEFAULT: as saved */
+    ckpt_ranks ranks;              /* of expressions in the rules; all zero: rank 0 of 1 */
+    bool map_device_objects;       /* torch.device objects among the values follow map_location */
+    const char *const *param_names;
+    size_t param_name_count; /* the optimizer's parameters in order, group by group:
                                    * of a torch target made of a torch file the order to write, else the source's */
 
     /* names, in this order: strip_prefix, rename, add_prefix */
-    const char *const *strip_prefix; size_t strip_prefix_count;  /* "module.", ...: in front and after each dot */
-    const char *const *rename; size_t rename_count;              /* "REGEX=REPLACEMENT" (PCRE2, end to end), in order */
-    const char *add_prefix;       /* before the names of the model's tensors */
+    const char *const *strip_prefix;
+    size_t strip_prefix_count; /* "module.", ...: in front and after each dot */
+    const char *const *rename;
+    size_t rename_count;    /* "REGEX=REPLACEMENT" (PCRE2, end to end), in order */
+    const char *add_prefix; /* before the names of the model's tensors */
 
     /* which tensors go along; a glob that begins with '=' is literal */
-    const char *const *only_tensor; size_t only_tensor_count;    /* globs over names: all others are left out */
-    const char *const *only_role; size_t only_role_count;        /* "param", "exp_avg", ... */
-    const char *const *only_device; size_t only_device_count;    /* saved tags: "cuda:1" */
-    const char *const *drop; size_t drop_count;                  /* globs over names, of tensors and values */
-    bool weights_only;            /* the model's tensors alone */
+    const char *const *only_tensor;
+    size_t only_tensor_count; /* globs over names: all others are left out */
+    const char *const *only_role;
+    size_t only_role_count; /* "param", "exp_avg", ... */
+    const char *const *only_device;
+    size_t only_device_count; /* saved tags: "cuda:1" */
+    const char *const *drop;
+    size_t drop_count; /* globs over names, of tensors and values */
+    bool weights_only; /* the model's tensors alone */
 
     /* content */
-    const char *const *cast; size_t cast_count;                  /* "GLOB=DTYPE", the first that matches; to nearest even */
-    bool plain;                   /* opaque objects become dicts, lists and strings, listed ("plain") */
-    const char *const *fix; size_t fix_count;                    /* codes of doctor's findings, or "all": what mends them */
+    const char *const *cast;
+    size_t cast_count; /* "GLOB=DTYPE", the first that matches; to nearest even */
+    bool plain;        /* opaque objects become dicts, lists and strings, listed ("plain") */
+    const char *const *fix;
+    size_t fix_count; /* codes of doctor's findings, or "all": what mends them */
 
     /* the work */
-    uint64_t memory;              /* what its buffers may take at most; 0: 256 MiB; at least 33 MiB */
-    ckpt_progress progress;       /* with verify the total is twice what is written: its second half is the reading back */
-    uint32_t threads;             /* 1: one reads, converts and writes; 2: another one writes meanwhile; more is as 2;
+    uint64_t memory;        /* what its buffers may take at most; 0: 256 MiB; at least 33 MiB */
+    ckpt_progress progress; /* with verify the total is twice what is written: its second half is the reading back */
+    uint32_t threads;       /* 1: one reads, converts and writes; 2: another one writes meanwhile; more is as 2;
                                    * 0: 2 where the process may use two cores, else 1. What is written is the same */
-    const char *assume_order;     /* of the known orders of an optimizer's parameters the one that the source has, by its name
+    const char
+        *assume_order; /* of the known orders of an optimizer's parameters the one that the source has, by its name
                                    * (ckpt-map(5): "model", "groups-reversed", ...), where more than one could be; NULL: none */
-    const char *const *replace; size_t replace_count;            /* globs over names of the model's tensors: each is left out
+    const char *const *replace;
+    size_t replace_count; /* globs over names of the model's tensors: each is left out
                                                                   * with its optimizer state, and keeps its place in its
                                                                   * group, so that the others keep their numbers */
-    bool allow_unused;            /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
+    bool allow_unused;    /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

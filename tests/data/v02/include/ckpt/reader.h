@@ -15,17 +15,17 @@ typedef struct ckpt_reader ckpt_reader;
 /* How to open. Zero is the default: the format is told from the content, and every byte that is read is checked. Texts are
  * borrowed during the call. */
 typedef struct ckpt_reader_options {
-    uint32_t struct_size;         /* by the initializer */
-    const char *format;           /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
+    uint32_t struct_size; /* by the initializer */
+    const char *format;   /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
                                    * "hf", "hf-trainer", "accelerate", "peft" or "folder" */
-    const char *const *also;      /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
+    const char *const *also; /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
                                    * "module.pt", the directories of other ranks; what else lies there is not looked at (the
                                    * commands' --one). Borrowed during the call */
     size_t also_count;
-    bool salvage;                 /* a damaged file: what is whole can be read, the rest is listed in the findings */
-    bool leave_large;             /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for
+    bool salvage;       /* a damaged file: what is whole can be read, the rest is listed in the findings */
+    bool leave_large;   /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for
                                    * its CRC; ckpt_reader_unchecked counts that. Else every byte read is checked */
-    bool leave_damaged;           /* of a directory of accelerate or the HF Trainer: a damaged file that its own loader does not
+    bool leave_damaged; /* of a directory of accelerate or the HF Trainer: a damaged file that its own loader does not
                                    * need (random_states_N.pkl; training_args.bin; of optimizer.pt and scheduler.pt one without
                                    * the other) is left out, and the error finding "member-damaged" names it; for a doctor */
 } ckpt_reader_options;
@@ -50,12 +50,12 @@ void ckpt_reader_close(ckpt_reader *reader);
  * "tensorflow"). NULL: none of these. Static. */
 const char *ckpt_layout_of(const char *path);
 
-const char *ckpt_reader_format(const ckpt_reader *reader);     /* "ckpt", "safetensors", "torch", ... */
-const char *ckpt_reader_path(const ckpt_reader *reader);       /* as given */
-uint64_t ckpt_reader_file_size(const ckpt_reader *reader);     /* bytes of all its files */
+const char *ckpt_reader_format(const ckpt_reader *reader); /* "ckpt", "safetensors", "torch", ... */
+const char *ckpt_reader_path(const ckpt_reader *reader);   /* as given */
+uint64_t ckpt_reader_file_size(const ckpt_reader *reader); /* bytes of all its files */
 size_t ckpt_reader_tensor_count(const ckpt_reader *reader);
 /* In the file's order; one that is not dense, or is quantized by channel, is followed by its parts, which are tensors too. */
-const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *reader, size_t i);  /* NULL past the end */
+const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *reader, size_t i); /* NULL past the end */
 /* The first tensor of that name (name_size bytes): its key path joined by dots. Two may have one name ({"a.b": .., "a": {"b":
  * ..}}: a finding name-collision); their paths differ. CKPT_E_NOT_FOUND. i may be NULL. */
 ckpt_status ckpt_reader_find(const ckpt_reader *reader, const char *name, size_t name_size, size_t *i, ckpt_error *err);
@@ -87,8 +87,8 @@ ckpt_status ckpt_reader_read(const ckpt_reader *reader, size_t i, void *dst, siz
  * on `stream` now, the caller's CUstream (NULL: the default stream), and is done when the call returns. A cpu is
  * ckpt_reader_read. CKPT_E_MISMATCH where dst is not memory of that device, CKPT_E_DEVICE where there is none; where it
  * fails later, dst is undefined. */
-ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device device, void *stream, void *dst, size_t size,
-                                ckpt_error *err);
+ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device device, void *stream, void *dst,
+                                size_t size, ckpt_error *err);
 
 /* The tensor's bytes where they lie: *data is the address of its first element in a read-only mapping of the file (or in
  * the reader's memory, for bytes inside a pickle), *size its nbytes. Nothing is copied or read before it is touched, and

@@ -48,24 +48,24 @@ CKPT_BEGIN_DECLS
 
 /* All zero: every checkpoint stays. The struct never grows: it is a field of ckpt_run_options. */
 typedef struct ckpt_retention {
-    int64_t keep_last;            /* the newest N complete ones stay, others go; 0: nothing is ever removed */
-    int64_t keep_every;           /* those whose step is a multiple of K stay as well; 0: none */
+    int64_t keep_last;  /* the newest N complete ones stay, others go; 0: nothing is ever removed */
+    int64_t keep_every; /* those whose step is a multiple of K stay as well; 0: none */
 } ckpt_retention;
 
 /* A checkpoint of a run directory, as it lies on the disk. Strings live as long as the list that it is from. The library makes
  * the struct; it may grow. */
 typedef struct ckpt_run_entry {
-    const char *name;             /* "step-00001000" */
-    const char *path;             /* what ckpt_reader_open takes; with several ranks that of the lowest that holds it */
+    const char *name; /* "step-00001000" */
+    const char *path; /* what ckpt_reader_open takes; with several ranks that of the lowest that holds it */
     int64_t step;
-    int64_t time;                 /* when it was saved, seconds since 1970 in UTC; -1: not known */
-    uint64_t nbytes;              /* of its files, of all ranks that hold it */
-    int64_t world;                /* how many ranks saved it; 1 for a run of one process */
-    int64_t ranks_held;           /* how many of them hold this very save here */
-    bool complete;                /* on every rank: a sound manifest, every file there with its size, one save. Payload
+    int64_t time;       /* when it was saved, seconds since 1970 in UTC; -1: not known */
+    uint64_t nbytes;    /* of its files, of all ranks that hold it */
+    int64_t world;      /* how many ranks saved it; 1 for a run of one process */
+    int64_t ranks_held; /* how many of them hold this very save here */
+    bool complete;      /* on every rank: a sound manifest, every file there with its size, one save. Payload
                                    * CRCs are not read: see ckpt_verify */
-    bool verified;                /* read back or restored from, with every CRC right, by some process (the hint) */
-    const char *why;              /* not complete: what is wrong; else "" */
+    bool verified;      /* read back or restored from, with every CRC right, by some process (the hint) */
+    const char *why;    /* not complete: what is wrong; else "" */
 } ckpt_run_entry;
 
 /* What the plan has to know of a checkpoint (ckpt_run_entry has the same fields). The struct never grows: the plan takes an array
@@ -85,9 +85,9 @@ void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_retention_entry 
  * at while a run writes and prunes. CKPT_E_FORMAT: not a run directory; CKPT_E_SYSTEM. */
 typedef struct ckpt_run_list ckpt_run_list;
 ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error *err);
-void ckpt_run_list_close(ckpt_run_list *list);                   /* accepts NULL */
+void ckpt_run_list_close(ckpt_run_list *list); /* accepts NULL */
 size_t ckpt_run_list_count(const ckpt_run_list *list);
-const ckpt_run_entry *ckpt_run_list_entry(const ckpt_run_list *list, size_t i);      /* newest first; NULL past the end */
+const ckpt_run_entry *ckpt_run_list_entry(const ckpt_run_list *list, size_t i); /* newest first; NULL past the end */
 /* Who holds the lock ("pid 17 on host a"); NULL: nobody. */
 const char *ckpt_run_list_writer(const ckpt_run_list *list);
 /* Notes of what was odd: "stale-hint" (latest names what is not the newest), "leftover" (.tmp-*, .trash-*),
@@ -116,34 +116,34 @@ typedef void (*ckpt_notice_fn)(void *ctx, const ckpt_finding *finding);
 
 /* Zero is the safe default: asynchronous, durable, locked, every checkpoint kept, no signal touched. */
 typedef struct ckpt_run_options {
-    uint32_t struct_size;         /* by the initializer */
+    uint32_t struct_size; /* by the initializer */
 
     /* when to save: any of them */
-    int64_t every_steps;          /* when done is a multiple; 0: not by steps */
-    double every_seconds;         /* since the last save began; 0: not by time */
-    int64_t last_step;            /* the run's last step: saved whatever the period says; 0: not known */
+    int64_t every_steps;  /* when done is a multiple; 0: not by steps */
+    double every_seconds; /* since the last save began; 0: not by time */
+    int64_t last_step;    /* the run's last step: saved whatever the period says; 0: not known */
 
     ckpt_retention retention;
 
     /* how to save */
-    bool synchronous;             /* ckpt_run_step returns when the checkpoint is on disk: no snapshot, no thread */
-    bool skip_when_busy;          /* a save that comes due while one is being written is left out ("save-skipped");
+    bool synchronous;        /* ckpt_run_step returns when the checkpoint is on disk: no snapshot, no thread */
+    bool skip_when_busy;     /* a save that comes due while one is being written is left out ("save-skipped");
                                    * default: it waits for that one. Saves that stop the run always wait */
-    uint64_t snapshot_limit;      /* bytes of host memory for the snapshot; a larger state is saved synchronously, which
+    uint64_t snapshot_limit; /* bytes of host memory for the snapshot; a larger state is saved synchronously, which
                                    * is said once ("synchronous"). 0: half of what is free when it is first needed */
-    bool read_back;               /* the writer reads each checkpoint back and checks every CRC: it is then verified */
+    bool read_back;          /* the writer reads each checkpoint back and checks every CRC: it is then verified */
 
     /* how to resume: borrowed until the last ckpt_run_resume returns. Its map_location is read when the run is opened. Where
      * the map_location of ckpt_run_resume is not NULL, that one counts instead of both maps here. NULL: defaults */
     const ckpt_restore_options *restore;
 
     /* when to save and stop (CKPT_STOP) */
-    bool signals;                 /* SIGTERM and SIGUSR1 save and stop. One run of a process may own signals */
-    const int *more_signals;      /* others that do; never SIGINT; copied */
+    bool signals;            /* SIGTERM and SIGUSR1 save and stop. One run of a process may own signals */
+    const int *more_signals; /* others that do; never SIGINT; copied */
     size_t more_signal_count;
-    double time_limit;            /* seconds from ckpt_run_open until the job is killed; it saves and stops when no more
+    double time_limit;   /* seconds from ckpt_run_open until the job is killed; it saves and stops when no more
                                    * is left than the last save and the longest step took, with some to spare. 0: none */
-    bool no_touch_files;          /* default: a file SAVE in the run directory saves at the next step, a file STOP saves
+    bool no_touch_files; /* default: a file SAVE in the run directory saves at the next step, a file STOP saves
                                    * and stops; looked for once a second, removed when that is done. Rank 0 looks */
 
     /* several ranks: all_reduce is needed when ranks.world > 1. The ranks must have the same synchronous, skip_when_busy and
@@ -153,16 +153,16 @@ typedef struct ckpt_run_options {
     ckpt_all_reduce_fn all_reduce;
     void *all_reduce_ctx;
 
-    ckpt_notice_fn notice;        /* NULL: nobody is told; errors still come back from the calls */
+    ckpt_notice_fn notice; /* NULL: nobody is told; errors still come back from the calls */
     void *notice_ctx;
 
-    bool no_lock;                 /* the directory is not locked, and a second writer is not refused: for a file system without
+    bool no_lock; /* the directory is not locked, and a second writer is not refused: for a file system without
                                    * locks */
 
-    int64_t resume_step;          /* the step that ckpt_run_resume goes back to; 0: the newest. Once the checkpoint of that
+    int64_t resume_step; /* the step that ckpt_run_resume goes back to; 0: the newest. Once the checkpoint of that
                                    * step is restored, later ones are renamed ("aside-step-00000040"): no resume, retention or
                                    * step count looks at them. A program that keeps this option goes back at each start */
-    bool prune_first;             /* with keep_last > 1: one more old checkpoint is removed before a save, to make room for the
+    bool prune_first;    /* with keep_last > 1: one more old checkpoint is removed before a save, to make room for the
                                    * new one. Until that is published there is one checkpoint less than keep_last. The last
                                    * complete checkpoint always stays */
 } ckpt_run_options;
@@ -189,7 +189,8 @@ ckpt_status ckpt_run_open(const char *path, ckpt_state *state, const ckpt_run_op
  *   With options.resume_step: that step or an error, which lists the steps that are there; nothing was renamed then. Later ones
  * are kept aside once the step is restored, on all ranks: the warning "kept-aside" in the report, and as a notice. After a
  * kill on the way the same call does the rest. */
-ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report, ckpt_error *err);
+ckpt_status ckpt_run_resume(ckpt_run *run, const char *map_location, int64_t *done, ckpt_report *report,
+                            ckpt_error *err);
 
 /* After each step: `done` steps are complete. Saves when something asks for it. When this returns the checkpoint's
  * content is fixed, whatever the trainer changes afterwards; it is on disk later (see ckpt_run_wait). CKPT_OK;
@@ -211,10 +212,15 @@ ckpt_status ckpt_run_close(ckpt_run *run, ckpt_error *err);
 
 /* Would ckpt_run_step save? This rank's own view; cheap. */
 typedef enum ckpt_trigger {
-    CKPT_TRIGGER_NONE = 0, CKPT_TRIGGER_PERIODIC, CKPT_TRIGGER_CALL, CKPT_TRIGGER_FILE, CKPT_TRIGGER_STOP_FILE,
-    CKPT_TRIGGER_SIGNAL, CKPT_TRIGGER_DEADLINE           /* several at once: the last of them counts */
+    CKPT_TRIGGER_NONE = 0,
+    CKPT_TRIGGER_PERIODIC,
+    CKPT_TRIGGER_CALL,
+    CKPT_TRIGGER_FILE,
+    CKPT_TRIGGER_STOP_FILE,
+    CKPT_TRIGGER_SIGNAL,
+    CKPT_TRIGGER_DEADLINE /* several at once: the last of them counts */
 } ckpt_trigger;
-const char *ckpt_trigger_name(ckpt_trigger trigger);             /* "periodic" */
+const char *ckpt_trigger_name(ckpt_trigger trigger); /* "periodic" */
 ckpt_trigger ckpt_run_poll(ckpt_run *run, int64_t done);
 
 /* Has a stop been asked for (a signal, the file STOP, the time limit) that no save has answered yet? NONE, or what asked. After a
@@ -224,14 +230,14 @@ ckpt_trigger ckpt_run_stopping(ckpt_run *run);
 
 /* For the trainer's own log. */
 typedef struct ckpt_run_info {
-    uint32_t struct_size;         /* by the initializer */
-    int64_t resumed_step;         /* -1: nothing was resumed */
-    int64_t saved_step;           /* the newest that this run has on disk, -1: none */
+    uint32_t struct_size; /* by the initializer */
+    int64_t resumed_step; /* -1: nothing was resumed */
+    int64_t saved_step;   /* the newest that this run has on disk, -1: none */
     uint64_t saves, failures, skipped;
-    uint64_t snapshot_bytes;      /* host memory that the snapshot holds */
-    double stall_seconds;         /* of the last save: how long the call held the trainer up */
-    double save_seconds;          /* from its beginning to its being on disk */
-    bool busy;                    /* a save is being written */
+    uint64_t snapshot_bytes; /* host memory that the snapshot holds */
+    double stall_seconds;    /* of the last save: how long the call held the trainer up */
+    double save_seconds;     /* from its beginning to its being on disk */
+    bool busy;               /* a save is being written */
 } ckpt_run_info;
 #define CKPT_RUN_INFO_INIT CKPT_SIZED(ckpt_run_info)
 void ckpt_run_get_info(ckpt_run *run, ckpt_run_info *out);

@@ -15,8 +15,8 @@ CKPT_BEGIN_DECLS
  * says so (ckpt_state_rebind): a pointer that is bound and was freed is saved without a word, or crashes. */
 typedef struct ckpt_state ckpt_state;
 
-ckpt_state *ckpt_state_new(void);               /* NULL when memory is short */
-void ckpt_state_free(ckpt_state *state);        /* frees the tensors that are ours; accepts NULL */
+ckpt_state *ckpt_state_new(void);        /* NULL when memory is short */
+void ckpt_state_free(ckpt_state *state); /* frees the tensors that are ours; accepts NULL */
 
 /* One tensor. Fill it field by field after = CKPT_TENSOR_DESC_INIT; names and shapes are copied. Canonical names: "<param>",
  * "optimizer.<param>.<state_key>", "rng.<...>". With `param` set and an optimizer role, name may be NULL: it is made from
@@ -26,19 +26,19 @@ void ckpt_state_free(ckpt_state *state);        /* frees the tensors that are ou
  * int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_ROLE_STEP tensor. What a file calls each of its tensors,
  * ckpt_naming_new tells (<ckpt/naming.h>), and ckpt-inspect list their dtypes and shapes. */
 typedef struct ckpt_tensor_desc {
-    uint32_t struct_size;         /* by the initializer */
+    uint32_t struct_size; /* by the initializer */
     const char *name;
     ckpt_dtype dtype;
     uint32_t ndim;
-    const int64_t *shape;         /* ndim entries; may be NULL for ndim 0 */
-    const int64_t *strides;       /* in elements; NULL: C order. Zero or overlapping strides are refused. */
+    const int64_t *shape;   /* ndim entries; may be NULL for ndim 0 */
+    const int64_t *strides; /* in elements; NULL: C order. Zero or overlapping strides are refused. */
     ckpt_role role;
-    const char *param;            /* what it belongs to: it takes that parameter's target device. Of a CKPT_ROLE_EMA without a
+    const char *param; /* what it belongs to: it takes that parameter's target device. Of a CKPT_ROLE_EMA without a
                                    * name it makes the name, "ema.<param>" */
     const char *state_key;
-    void *data;                   /* the caller's buffer, host or device, any interior pointer. NULL: ours, made on
+    void *data;         /* the caller's buffer, host or device, any interior pointer. NULL: ours, made on
                                    * the target device at restore (or by ckpt_state_allocate) */
-    ckpt_device device;           /* ours: where it is made when no map says; NONE: cpu. The caller's: ignored, the
+    ckpt_device device; /* ours: where it is made when no map says; NONE: cpu. The caller's: ignored, the
                                    * driver is asked */
 } ckpt_tensor_desc;
 #define CKPT_TENSOR_DESC_INIT CKPT_SIZED(ckpt_tensor_desc)
@@ -51,21 +51,21 @@ ckpt_status ckpt_state_tensor(ckpt_state *state, const ckpt_tensor_desc *desc, c
  * tensor names; for optimizer roles and for CKPT_ROLE_EMA they are the parameters' names. data NULL: ours, one allocation on
  * the target device. */
 typedef struct ckpt_arena_desc {
-    uint32_t struct_size;         /* by the initializer */
-    void *data;                   /* the caller's allocation, host or device; NULL: ours */
-    uint64_t nbytes;              /* of the whole allocation */
+    uint32_t struct_size; /* by the initializer */
+    void *data;           /* the caller's allocation, host or device; NULL: ours */
+    uint64_t nbytes;      /* of the whole allocation */
     ckpt_dtype dtype;
     ckpt_role role;
-    const char *state_key;        /* for CKPT_ROLE_OPTIM; else NULL will do */
-    ckpt_device device;           /* as ckpt_tensor_desc.device */
-    const char *name;             /* of the arena, for ckpt_state_rebind; it is in no file, and no other thing of the state has
+    const char *state_key; /* for CKPT_ROLE_OPTIM; else NULL will do */
+    ckpt_device device;    /* as ckpt_tensor_desc.device */
+    const char *name;      /* of the arena, for ckpt_state_rebind; it is in no file, and no other thing of the state has
                                    * it. NULL: the arena cannot be bound again. Of CKPT_ROLE_EMA also what stands before the
                                    * parameter's name: "ema" (and NULL) makes "ema.<param>" */
 } ckpt_arena_desc;
 /* The struct never grows: an arena takes an array of it. */
 typedef struct ckpt_arena_entry {
-    const char *name;             /* of the tensor, or of its parameter (above) */
-    uint64_t offset;              /* bytes, a multiple of the element size */
+    const char *name; /* of the tensor, or of its parameter (above) */
+    uint64_t offset;  /* bytes, a multiple of the element size */
     uint32_t ndim;
     const int64_t *shape;
 } ckpt_arena_entry;
@@ -81,17 +81,23 @@ ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of
  * (borrowed until the state is freed; read at save, written at restore). Canonical names
  * "optimizer.groups.<name>.<key>"; a list such as betas is two hypers "betas.0", "betas.1". */
 typedef enum ckpt_scalar_type {
-    CKPT_SCALAR_F32 = 1, CKPT_SCALAR_F64, CKPT_SCALAR_I32, CKPT_SCALAR_I64, CKPT_SCALAR_BOOL, CKPT_SCALAR_U32, CKPT_SCALAR_U64
+    CKPT_SCALAR_F32 = 1,
+    CKPT_SCALAR_F64,
+    CKPT_SCALAR_I32,
+    CKPT_SCALAR_I64,
+    CKPT_SCALAR_BOOL,
+    CKPT_SCALAR_U32,
+    CKPT_SCALAR_U64
 } ckpt_scalar_type;
 /* The struct never grows: a group has an array of it. */
 typedef struct ckpt_hyper {
-    const char *key;              /* "lr", "betas.0", "weight_decay", "fused", ... */
+    const char *key; /* "lr", "betas.0", "weight_decay", "fused", ... */
     ckpt_scalar_type type;
-    void *data;                   /* the trainer's variable, of that type */
+    void *data; /* the trainer's variable, of that type */
 } ckpt_hyper;
 typedef struct ckpt_group_desc {
-    uint32_t struct_size;         /* by the initializer */
-    const char *name;             /* "0", "decay", ...: the file's group that has the same parameters, in whatever order and
+    uint32_t struct_size; /* by the initializer */
+    const char *name;     /* "0", "decay", ...: the file's group that has the same parameters, in whatever order and
                                    * under whatever name, is this one; among several such the one of this name */
     const char *const *params;
     size_t param_count;
@@ -107,7 +113,7 @@ ckpt_status ckpt_state_group(ckpt_state *state, const ckpt_group_desc *group, ck
 ckpt_status ckpt_state_i64(ckpt_state *state, const char *name, int64_t *value, ckpt_error *err);
 ckpt_status ckpt_state_i32(ckpt_state *state, const char *name, int32_t *value, ckpt_error *err);
 ckpt_status ckpt_state_u32(ckpt_state *state, const char *name, uint32_t *value, ckpt_error *err);
-ckpt_status ckpt_state_u64(ckpt_state *state, const char *name, uint64_t *value, ckpt_error *err);      /* a size_t, too */
+ckpt_status ckpt_state_u64(ckpt_state *state, const char *name, uint64_t *value, ckpt_error *err); /* a size_t, too */
 ckpt_status ckpt_state_f64(ckpt_state *state, const char *name, double *value, ckpt_error *err);
 ckpt_status ckpt_state_f32(ckpt_state *state, const char *name, float *value, ckpt_error *err);
 ckpt_status ckpt_state_bool(ckpt_state *state, const char *name, bool *value, ckpt_error *err);
@@ -140,8 +146,8 @@ ckpt_status ckpt_state_resize(ckpt_state *state, const char *name, void *data, s
  * that calls save or restore, and may not call functions of the state. A hook answers CKPT_OK or a negative status, with `err`
  * (never NULL) filled in or left alone; the call that it was called from then fails with it, and the message names the value. */
 typedef struct ckpt_value_hooks {
-    uint32_t struct_size;         /* by the initializer */
-    void *ctx;                    /* the first argument of each hook; borrowed until ckpt_state_free */
+    uint32_t struct_size; /* by the initializer */
+    void *ctx;            /* the first argument of each hook; borrowed until ckpt_state_free */
 
     /* At a save, before anything is written: sets the number of bytes. A save of the weights alone does not call it. */
     ckpt_status (*measure)(void *ctx, uint64_t *size, ckpt_error *err);
@@ -168,7 +174,8 @@ ckpt_status ckpt_state_value(ckpt_state *state, const char *name, const ckpt_val
  * of elements, `item` the size of one in bytes. Both variables are borrowed until the state is freed, and read at each save:
  * NULL and 0 are an empty array. A restore gives the array the length that the checkpoint has, with realloc, and sets both.
  * The bytes are stored as they lie. CKPT_E_ARGUMENT. */
-ckpt_status ckpt_state_array(ckpt_state *state, const char *name, void *pointer, size_t *count, size_t item, ckpt_error *err);
+ckpt_status ckpt_state_array(ckpt_state *state, const char *name, void *pointer, size_t *count, size_t item,
+                             ckpt_error *err);
 
 /* torch's GradScaler, in torch's terms. The struct is the trainer's own variable, and never grows. Stored as scaler.scale,
  * scaler.growth_factor, scaler.backoff_factor, scaler.growth_interval, scaler._growth_tracker. */
@@ -176,7 +183,10 @@ typedef struct ckpt_scaler {
     double scale, growth_factor, backoff_factor;
     int64_t growth_interval, growth_tracker;
 } ckpt_scaler;
-#define CKPT_SCALER_INIT { 65536.0, 2.0, 0.5, 2000, 0 }
+#define CKPT_SCALER_INIT                                                                                               \
+    {                                                                                                                  \
+        65536.0, 2.0, 0.5, 2000, 0                                                                                     \
+    }
 ckpt_status ckpt_state_scaler(ckpt_state *state, const char *name, ckpt_scaler *scaler, ckpt_error *err);
 
 /* Names (a glob: '*' crosses dots) that a checkpoint need not have: they then keep their value, and are reported as
