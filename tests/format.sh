@@ -1,6 +1,7 @@
 #!/bin/sh
 # format.sh [-i] - is the tree laid out by .clang-format (version 14, Debian 12's)? With -i it is, afterwards. Tables whose rows
-# clang-format would tear apart stand between "clang-format off" and "clang-format on". Run by .ci/run.
+# clang-format would tear apart stand between /* clang-format off */ and /* clang-format on */, with nothing else in those comments.
+# Run by .ci/run.
 cd "$(dirname "$0")/.." || exit 99
 mode="--dry-run -Werror"
 test "${1:-}" != -i || mode=-i
