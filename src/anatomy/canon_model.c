@@ -87,10 +87,9 @@ static bool in_optimizer(const ckpt__builder *b, size_t node)
 
 static size_t prefix_at(const char *name, size_t size)
 {
-    static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        size_t n = strlen(prefixes[i]);
-        if (size > n && memcmp(name, prefixes[i], n) == 0)
+    for (size_t i = 0; i < CKPT__WRAPPERS; i++) {
+        size_t n = strlen(ckpt__wrappers[i]);
+        if (size > n && memcmp(name, ckpt__wrappers[i], n) == 0)
             return n;
     }
     return 0;

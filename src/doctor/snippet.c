@@ -9,6 +9,7 @@
 #include "anatomy/producer.h"
 #include "doctor/template.h"
 #include "format/table.h"
+#include "model/training.h"
 
 enum { NAMES = 2000 }; /* parameters that are named one by one; a model of more is handed over in its own order */
 
@@ -68,18 +69,16 @@ static bool names_known(const ckpt__examination *p)
     return known;
 }
 
-/* Of wrappers; "module." only in front, the others anywhere. */
-static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
-
+/* The name without the prefixes of wrappers: "module." only in front, the others anywhere. */
 static void put_name(ckpt__buf *b, ckpt_str name)
 {
     ckpt__buf out = {NULL, 0, 0, false};
     for (size_t i = 0; i < name.size;) {
         size_t skip = 0;
-        for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes && skip == 0; k++) {
-            size_t n = strlen(prefixes[k]);
+        for (size_t k = 0; k < CKPT__WRAPPERS && skip == 0; k++) {
+            size_t n = strlen(ckpt__wrappers[k]);
             bool here = out.size == 0 || (k > 0 && out.data[out.size - 1] == '.');
-            if (here && name.size - i > n && memcmp(name.data + i, prefixes[k], n) == 0)
+            if (here && name.size - i > n && memcmp(name.data + i, ckpt__wrappers[k], n) == 0)
                 skip = n;
         }
         if (skip == 0)
@@ -103,10 +102,10 @@ static bool is_flat(const ckpt__examination *p)
 static bool has_prefix(const ckpt__examination *p)
 {
     for (size_t i = 0; is_flat(p) && i < p->index->tensor_count; i++) /* their names are the parameters' own */
-        for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++) {
+        for (size_t k = 0; k < CKPT__WRAPPERS; k++) {
             ckpt_str name = p->index->tensors[i].info.name;
-            size_t n = strlen(prefixes[k]);
-            if (name.size > n && memcmp(name.data, prefixes[k], n) == 0)
+            size_t n = strlen(ckpt__wrappers[k]);
+            if (name.size > n && memcmp(name.data, ckpt__wrappers[k], n) == 0)
                 return true;
         }
     for (size_t i = 0; i < ckpt__rows_load_count; i++)

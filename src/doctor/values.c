@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include "format/table.h"
+#include "model/training.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -187,17 +188,16 @@ static void check_scaler(ckpt__examination *p)
 /* Names as a wrapper of the model leaves them. */
 static void check_prefix(ckpt__examination *p)
 {
-    static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
         ckpt_str name = t->path.count ? t->path.keys[t->path.count - 1].text : t->name;
         if (t->role != CKPT_ROLE_PARAM && t->role != CKPT_ROLE_BUFFER)
             continue;
-        for (size_t k = 0; name.data && k < sizeof prefixes / sizeof *prefixes; k++) {
-            const char *at = memmem(name.data, name.size, prefixes[k], strlen(prefixes[k]));
+        for (size_t k = 0; name.data && k < CKPT__WRAPPERS; k++) {
+            const char *at = memmem(name.data, name.size, ckpt__wrappers[k], strlen(ckpt__wrappers[k]));
             bool wrapper = at && (at == name.data || (k > 0 && at[-1] == '.'));
             if (wrapper) {
-                ckpt__doctor_note(p, CKPT__PREFIX, NULL, t->name, prefixes[k], NULL, NULL);
+                ckpt__doctor_note(p, CKPT__PREFIX, NULL, t->name, ckpt__wrappers[k], NULL, NULL);
                 break;
             }
         }

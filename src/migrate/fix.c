@@ -7,12 +7,11 @@
 
 static ckpt_status strip_wrappers(ckpt__migration *m, ckpt_error *err)
 {
-    static const char *const prefixes[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module."};
     if (m->options.strip_prefix_count)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix prefix",
                           "--strip-prefix says already what to strip: leave one of the two out");
-    m->options.strip_prefix = prefixes;
-    m->options.strip_prefix_count = sizeof prefixes / sizeof *prefixes;
+    m->options.strip_prefix = ckpt__wrappers;
+    m->options.strip_prefix_count = CKPT__WRAPPERS;
     m->fixes_prefix = true;
     return CKPT_OK;
 }

@@ -175,6 +175,9 @@ size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX]
 
 /* ---- models */
 
+const char *const ckpt__wrappers[CKPT__WRAPPERS] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.",
+                                                    "_forward_module."};
+
 static bool is_weight(const ckpt__index *index, size_t tensor)
 {
     const ckpt_tensor_info *info = &index->tensors[tensor].info;

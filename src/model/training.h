@@ -61,6 +61,12 @@ enum { CKPT__FLAGS_MAX = 3 };
 size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX]);
 
 /* ---- models */
+/* The prefixes that wrappers of a model put before its parameters' names: DataParallel and DistributedDataParallel (first:
+ * "module." is a name of its own elsewhere in a model, so doctor looks for it in front alone), torch.compile, FSDP, and
+ * what forwards a call to the model. */
+enum { CKPT__WRAPPERS = 4 };
+extern const char *const ckpt__wrappers[CKPT__WRAPPERS];
+
 /* A model's state_dict: names, tensors, and nothing else but what modules leave there (None, an extra state, the metadata of a
  * safetensors file; of a TorchScript module its attributes). One tensor at least has elements in a row and is no state of a
  * random generator: losses and metrics (all of them 0-d) are no model.
