@@ -24,7 +24,7 @@ struct adamw {
     size_t count;
     const adamw_group *groups;
     size_t group_count;
-    adamw_call *call; /* page-locked on a GPU */
+    adamw_call *call;                     /* page-locked on a GPU */
     adamw_tensor *staged_tensors;
     float *staged_step;
     adamw_call *device_call;
@@ -52,13 +52,8 @@ adamw *adamw_new(adamw_kind kind, gpu *g, const adamw_tensor *tensors, const cha
                  const adamw_group *groups, size_t group_count)
 {
     adamw *opt = allocate(1, sizeof *opt);
-    *opt = (adamw){.kind = kind,
-                   .gpu = g,
-                   .tensors = tensors,
-                   .names = names,
-                   .count = count,
-                   .groups = groups,
-                   .group_count = group_count};
+    *opt = (adamw){ .kind = kind, .gpu = g, .tensors = tensors, .names = names, .count = count, .groups = groups,
+                    .group_count = group_count };
     if (group_count > ADAMW_GROUPS)
         die("adamw: at most %d groups", ADAMW_GROUPS);
     if (!g) {
@@ -127,12 +122,10 @@ static void check_devices(const adamw *opt)
             const char *what;
             const float *data;
             uint64_t count;
-        } parts[] = {{"the parameter", t->param, t->count},
-                     {"its gradient", t->grad, t->count},
-                     {"exp_avg", t->exp_avg, t->count},
-                     {"exp_avg_sq", t->exp_avg_sq, t->count},
-                     {"step", t->step, 1}};
-        size_t n = opt->kind == ADAMW_FUSED ? 5 : 4; /* a plain step is a number of the CPU's */
+        } parts[] = { { "the parameter", t->param, t->count }, { "its gradient", t->grad, t->count },
+                      { "exp_avg", t->exp_avg, t->count }, { "exp_avg_sq", t->exp_avg_sq, t->count },
+                      { "step", t->step, 1 } };
+        size_t n = opt->kind == ADAMW_FUSED ? 5 : 4;      /* a plain step is a number of the CPU's */
         for (size_t k = 0; k < n; k++) {
             ckpt_device found = device_of(parts[k].data, parts[k].count);
             if (!ckpt_device_equal(found, here))
@@ -150,7 +143,7 @@ static void step_fused(adamw *opt)
         adamw_fused_on_host(opt->tensors, count, opt->call);
         return;
     }
-    void *args[] = {&opt->device_tensors, &count, &opt->device_call};
+    void *args[] = { &opt->device_tensors, &count, &opt->device_call };
     gpu_launch(opt->gpu, opt->fused_step, (unsigned)((count + THREADS - 1) / THREADS), 1, THREADS, args);
     gpu_launch(opt->gpu, opt->fused, BLOCKS, (unsigned)count, THREADS, args);
 }
@@ -186,7 +179,7 @@ static void step_plain(adamw *opt)
             continue;
         }
         adamw_tensor *tensor = opt->device_tensors + i;
-        void *args[] = {&tensor, &opt->device_call, &step};
+        void *args[] = { &tensor, &opt->device_call, &step };
         gpu_launch(opt->gpu, opt->plain, BLOCKS, 1, THREADS, args);
     }
 }
@@ -195,7 +188,7 @@ void adamw_step(adamw *opt, float grad_scale, float found_inf)
 {
     check_devices(opt);
     if (opt->gpu)
-        gpu_wait(opt->gpu); /* the copy of the last call has left the staging buffer */
+        gpu_wait(opt->gpu);               /* the copy of the last call has left the staging buffer */
     memcpy(opt->call->groups, opt->groups, opt->group_count * sizeof *opt->groups);
     opt->call->grad_scale = grad_scale;
     opt->call->found_inf = found_inf;

@@ -12,8 +12,8 @@
 /* One parameter and what belongs to it. Fused: all of them on one device. Plain: `step` is on the CPU. */
 typedef struct adamw_tensor {
     float *param, *grad, *exp_avg, *exp_avg_sq;
-    float *step;    /* one number: how many updates this parameter has had */
-    uint64_t count; /* elements */
+    float *step;                          /* one number: how many updates this parameter has had */
+    uint64_t count;                       /* elements */
     uint64_t group;
 } adamw_tensor;
 
@@ -26,21 +26,21 @@ enum { ADAMW_GROUPS = 4 };
 /* What changes from step to step. */
 typedef struct adamw_call {
     adamw_group groups[ADAMW_GROUPS];
-    float grad_scale; /* gradients are divided by it */
-    float found_inf;  /* 1: some gradient is not finite; nothing is updated */
+    float grad_scale;                     /* gradients are divided by it */
+    float found_inf;                      /* 1: some gradient is not finite; nothing is updated */
 } adamw_call;
 
 #ifndef __CUDACC__
 
 typedef enum adamw_kind { ADAMW_FUSED, ADAMW_PLAIN } adamw_kind;
 
-struct gpu; /* gpu.h */
+struct gpu;                               /* gpu.h */
 typedef struct adamw adamw;
 
 /* gpu NULL: the CPU. tensors, names and groups are borrowed until adamw_free; groups are read at each step. */
 adamw *adamw_new(adamw_kind kind, struct gpu *gpu, const adamw_tensor *tensors, const char *const *names, size_t count,
                  const adamw_group *groups, size_t group_count);
-void adamw_free(adamw *opt); /* accepts NULL */
+void adamw_free(adamw *opt);              /* accepts NULL */
 
 /* One update. Asks the driver where each tensor lies, and refuses (the program ends, with torch's sentence and the
  * tensor's name) where a kernel would be handed memory of another device. On a GPU the update is only queued. */

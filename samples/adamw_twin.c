@@ -13,8 +13,8 @@ static _Thread_local coordinates blockIdx, threadIdx, blockDim, gridDim;
 
 /* Calls a kernel once for each thread of a grid. */
 #define FOR_EACH_THREAD(blocks_x, blocks_y, threads)                                                                   \
-    for (gridDim = (coordinates){blocks_x, blocks_y}, blockDim.x = (threads), blockIdx.y = 0; blockIdx.y < gridDim.y;  \
-         blockIdx.y++)                                                                                                 \
+    for (gridDim = (coordinates){ blocks_x, blocks_y }, blockDim.x = (threads), blockIdx.y = 0;                        \
+         blockIdx.y < gridDim.y; blockIdx.y++)                                                                         \
         for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)                                                     \
             for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
 
@@ -23,15 +23,15 @@ static _Thread_local coordinates blockIdx, threadIdx, blockDim, gridDim;
 void adamw_fused_on_host(const adamw_tensor *tensors, uint64_t count, const adamw_call *call)
 {
     FOR_EACH_THREAD(1, 1, (unsigned)count)
-    adamw_fused_step(tensors, count, call);
+        adamw_fused_step(tensors, count, call);
     FOR_EACH_THREAD(1, (unsigned)count, 1)
-    adamw_fused(tensors, count, call);
+        adamw_fused(tensors, count, call);
 }
 
 void adamw_plain_on_host(const adamw_tensor *tensor, const adamw_call *call, double step)
 {
     FOR_EACH_THREAD(1, 1, 1)
-    adamw_plain(tensor, call, step);
+        adamw_plain(tensor, call, step);
 }
 
 /* ---- on the stand-in: the same, once device pointers are turned into ones that the CPU may follow */
@@ -65,7 +65,7 @@ FAKECUDA_TWIN(adamw_fused_step, sizeof(void *), sizeof(uint64_t), sizeof(void *)
     adamw_tensor *tensors = reach_tensors(launch, FAKECUDA_PARAM(uint64_t, 0), count, 1);
     const adamw_call *call = launch->range(FAKECUDA_PARAM(uint64_t, 2), sizeof *call);
     FOR_EACH_THREAD(launch->grid[0], launch->grid[1], launch->block[0])
-    adamw_fused_step(tensors, count, call);
+        adamw_fused_step(tensors, count, call);
     free(tensors);
 }
 
@@ -75,7 +75,7 @@ FAKECUDA_TWIN(adamw_fused, sizeof(void *), sizeof(uint64_t), sizeof(void *))
     adamw_tensor *tensors = reach_tensors(launch, FAKECUDA_PARAM(uint64_t, 0), count, 1);
     const adamw_call *call = launch->range(FAKECUDA_PARAM(uint64_t, 2), sizeof *call);
     FOR_EACH_THREAD(launch->grid[0], launch->grid[1], launch->block[0])
-    adamw_fused(tensors, count, call);
+        adamw_fused(tensors, count, call);
     free(tensors);
 }
 
@@ -84,6 +84,6 @@ FAKECUDA_TWIN(adamw_plain, sizeof(void *), sizeof(void *), sizeof(double))
     adamw_tensor *tensor = reach_tensors(launch, FAKECUDA_PARAM(uint64_t, 0), 1, 0);
     const adamw_call *call = launch->range(FAKECUDA_PARAM(uint64_t, 1), sizeof *call);
     FOR_EACH_THREAD(launch->grid[0], launch->grid[1], launch->block[0])
-    adamw_plain(tensor, call, FAKECUDA_PARAM(double, 2));
+        adamw_plain(tensor, call, FAKECUDA_PARAM(double, 2));
     free(tensor);
 }

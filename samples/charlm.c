@@ -7,14 +7,9 @@
 #include <string.h>
 
 enum {
-    B = CHARLM_BATCH,
-    T = CHARLM_CONTEXT,
-    C = CHARLM_WIDTH,
-    H = CHARLM_HEADS,
-    L = CHARLM_LAYERS,
-    V = CHARLM_VOCAB,
-    N = B * T, /* positions of a step */
-    D = C / H  /* width of a head */
+    B = CHARLM_BATCH, T = CHARLM_CONTEXT, C = CHARLM_WIDTH, H = CHARLM_HEADS, L = CHARLM_LAYERS, V = CHARLM_VOCAB,
+    N = B * T,                /* positions of a step */
+    D = C / H                 /* width of a head */
 };
 
 /* ---- parameters */
@@ -42,18 +37,12 @@ void charlm_layout(charlm_param params[CHARLM_PARAMS], size_t *total)
         const char *name;
         int64_t rows, cols;
     } block[PER_BLOCK] = {
-        {"ln1.weight", C, 0},
-        {"ln1.bias", C, 0},
-        {"attn.in_proj_weight", 3 * C, C},
-        {"attn.in_proj_bias", 3 * C, 0},
-        {"attn.out_proj.weight", C, C},
-        {"attn.out_proj.bias", C, 0},
-        {"ln2.weight", C, 0},
-        {"ln2.bias", C, 0},
-        {"mlp.fc.weight", 4 * C, C},
-        {"mlp.fc.bias", 4 * C, 0},
-        {"mlp.proj.weight", C, 4 * C},
-        {"mlp.proj.bias", C, 0},
+        { "ln1.weight", C, 0 },           { "ln1.bias", C, 0 },
+        { "attn.in_proj_weight", 3 * C, C }, { "attn.in_proj_bias", 3 * C, 0 },
+        { "attn.out_proj.weight", C, C }, { "attn.out_proj.bias", C, 0 },
+        { "ln2.weight", C, 0 },           { "ln2.bias", C, 0 },
+        { "mlp.fc.weight", 4 * C, C },    { "mlp.fc.bias", 4 * C, 0 },
+        { "mlp.proj.weight", C, 4 * C },  { "mlp.proj.bias", C, 0 },
     };
     size_t at = 0;
     at = add(&params[TOK], at, "tok.weight", V, C);
@@ -73,10 +62,10 @@ void charlm_layout(charlm_param params[CHARLM_PARAMS], size_t *total)
 
 void charlm_init(const charlm_param params[CHARLM_PARAMS], float *weights, uint64_t seed)
 {
-    charlm_rng rng = {seed, 0};
+    charlm_rng rng = { seed, 0 };
     for (int i = 0; i < CHARLM_PARAMS; i++) {
         const charlm_param *p = &params[i];
-        float rest = strstr(p->name, "weight") ? 1.0f : 0.0f; /* a norm's weight is one, biases are zero */
+        float rest = strstr(p->name, "weight") ? 1.0f : 0.0f;     /* a norm's weight is one, biases are zero */
         for (size_t k = 0; k < p->count; k++) {
             float uniform = (float)(charlm_random(&rng) >> 40) / (float)(1 << 24) * 2.0f - 1.0f;
             weights[p->offset + k] = p->ndim == 2 ? uniform * 0.1f : rest;
@@ -119,7 +108,7 @@ void charlm_free(charlm *model)
 /* Eight running sums: a fixed order that a compiler may keep in one vector register. */
 static float dot(const float *a, const float *b, int n)
 {
-    float s[8] = {0};
+    float s[8] = { 0 };
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++)
             s[k] += a[i + k] * b[i + k];
@@ -329,7 +318,7 @@ void charlm_backward(charlm *m, float *const *w, float *const *g, float scale)
     memset(m->dx, 0, sizeof m->dx);
     layernorm_backward(m->dx, g[LNF_W], g[LNF_B], m->dtmp, m->out, m->meanf, m->rstdf, w[LNF_W]);
 
-    for (int l = L - 1; l >= 0; l--) { /* dx: the gradient of the block's output, then of its input */
+    for (int l = L - 1; l >= 0; l--) {        /* dx: the gradient of the block's output, then of its input */
         block *k = &m->blocks[l];
         int p = BLOCKS + l * PER_BLOCK;
 

@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 enum {
-    CHARLM_VOCAB = 96,   /* newline, and ' ' to '~' */
-    CHARLM_CONTEXT = 32, /* T: characters that the model sees */
-    CHARLM_WIDTH = 32,   /* C */
+    CHARLM_VOCAB = 96,        /* newline, and ' ' to '~' */
+    CHARLM_CONTEXT = 32,      /* T: characters that the model sees */
+    CHARLM_WIDTH = 32,        /* C */
     CHARLM_HEADS = 4,
     CHARLM_LAYERS = 2,
-    CHARLM_BATCH = 8, /* B: sequences of one step */
+    CHARLM_BATCH = 8,         /* B: sequences of one step */
     CHARLM_PARAMS = 2 + 12 * CHARLM_LAYERS + 3
 };
 
@@ -24,8 +24,8 @@ typedef struct charlm_param {
     char name[48];
     int64_t shape[2];
     uint32_t ndim;
-    size_t offset, count; /* floats, into one arena */
-    bool decay;           /* weight decay: matrices and embeddings, not biases and norms */
+    size_t offset, count;     /* floats, into one arena */
+    bool decay;               /* weight decay: matrices and embeddings, not biases and norms */
 } charlm_param;
 
 /* Where each parameter lies in an arena of *total floats; gradients and moments have the same layout. */
@@ -39,7 +39,7 @@ void charlm_init(const charlm_param params[CHARLM_PARAMS], float *weights, uint6
 
 /* The activations of one forward pass, kept for the backward pass. */
 typedef struct charlm charlm;
-charlm *charlm_new(void); /* NULL when memory is short */
+charlm *charlm_new(void);                 /* NULL when memory is short */
 void charlm_free(charlm *model);
 
 /* The mean cross entropy of predicting targets from inputs, both [B][T]. weights[i] is where parameter i lies. */
@@ -53,7 +53,7 @@ void charlm_backward(charlm *model, float *const *weights, float *const *grads, 
 typedef struct charlm_rng {
     uint64_t seed, counter;
 } charlm_rng;
-uint64_t charlm_random(charlm_rng *rng); /* splitmix64 */
+uint64_t charlm_random(charlm_rng *rng);  /* splitmix64 */
 
 /* Fills inputs and targets with B pieces of the text, at places drawn from rng. size > CHARLM_CONTEXT. */
 void charlm_batch(charlm_rng *rng, const unsigned char *text, size_t size, int *inputs, int *targets);

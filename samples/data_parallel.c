@@ -35,8 +35,8 @@ typedef struct command {
 
 typedef struct replica {
     int64_t rank;
-    gpu *gpu;                /* NULL: on the CPU */
-    float *buffers[BUFFERS]; /* on its device; parameters, moments and gradients have one layout */
+    gpu *gpu;                             /* NULL: on the CPU */
+    float *buffers[BUFFERS];              /* on its device; parameters, moments and gradients have one layout */
     float *host_weights, *host_grads;
     float *weights[CHARLM_PARAMS], *grads[CHARLM_PARAMS];
     adamw_tensor tensors[CHARLM_PARAMS];
@@ -106,7 +106,7 @@ static void put(gpu *g, float *device, const float *host, size_t floats)
 
 static void bind_tensors(ckpt_state *state, float *const data[BUFFERS], const char *prefix)
 {
-    static const ckpt_role roles[] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP};
+    static const ckpt_role roles[] = { CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP };
     ckpt_error err = CKPT_ERROR_INIT;
     for (int b = PARAM; b <= STEP; b++) {
         ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
@@ -114,8 +114,8 @@ static void bind_tensors(ckpt_state *state, float *const data[BUFFERS], const ch
         char names[CHARLM_PARAMS][64];
         for (size_t i = 0; i < CHARLM_PARAMS; i++) {
             snprintf(names[i], sizeof names[i], "%s%.47s", prefix, params[i].name);
-            entries[i] = (ckpt_arena_entry){names[i], (b == STEP ? i : params[i].offset) * sizeof(float),
-                                            b == STEP ? 0 : params[i].ndim, params[i].shape};
+            entries[i] = (ckpt_arena_entry){ names[i], (b == STEP ? i : params[i].offset) * sizeof(float),
+                                             b == STEP ? 0 : params[i].ndim, params[i].shape };
         }
         arena.data = data[b];
         arena.nbytes = buffer_floats(b) * sizeof(float);
@@ -127,17 +127,17 @@ static void bind_tensors(ckpt_state *state, float *const data[BUFFERS], const ch
 
 static void bind_variables(ckpt_state *state, replica *r, const char *prefix)
 {
-    static const char *const group_names[] = {"decay", "no_decay"};
+    static const char *const group_names[] = { "decay", "no_decay" };
     ckpt_error err = CKPT_ERROR_INIT;
     char names[CHARLM_PARAMS][64];
     for (int g = 0; g < GROUPS; g++) {
         adamw_group *v = &r->groups[g];
-        const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &v->lr},
-                                     {"betas.0", CKPT_SCALAR_F64, &v->beta1},
-                                     {"betas.1", CKPT_SCALAR_F64, &v->beta2},
-                                     {"eps", CKPT_SCALAR_F64, &v->eps},
-                                     {"weight_decay", CKPT_SCALAR_F64, &v->weight_decay},
-                                     {"fused", CKPT_SCALAR_BOOL, &r->fused}};
+        const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &v->lr },
+                                      { "betas.0", CKPT_SCALAR_F64, &v->beta1 },
+                                      { "betas.1", CKPT_SCALAR_F64, &v->beta2 },
+                                      { "eps", CKPT_SCALAR_F64, &v->eps },
+                                      { "weight_decay", CKPT_SCALAR_F64, &v->weight_decay },
+                                      { "fused", CKPT_SCALAR_BOOL, &r->fused } };
         const char *members[CHARLM_PARAMS];
         ckpt_group_desc desc = CKPT_GROUP_DESC_INIT;
         for (size_t i = 0; i < CHARLM_PARAMS; i++) {
@@ -180,19 +180,15 @@ static void replica_open(replica *r, int64_t rank, int devices)
     r->host_weights = on_host(r->gpu, total);
     r->host_grads = on_host(r->gpu, total);
     r->fused = true;
-    r->groups[DECAY] = (adamw_group){3e-3, 0.9, 0.95, 1e-8, 0.05};
-    r->groups[NO_DECAY] = (adamw_group){3e-3, 0.9, 0.95, 1e-8, 0.0};
+    r->groups[DECAY] = (adamw_group){ 3e-3, 0.9, 0.95, 1e-8, 0.05 };
+    r->groups[NO_DECAY] = (adamw_group){ 3e-3, 0.9, 0.95, 1e-8, 0.0 };
     r->scaler = (ckpt_scaler)CKPT_SCALER_INIT;
-    r->rng = (charlm_rng){1609, 0};
+    r->rng = (charlm_rng){ 1609, 0 };
     for (size_t i = 0; i < CHARLM_PARAMS; i++) {
         size_t at = params[i].offset;
-        r->tensors[i] = (adamw_tensor){r->buffers[PARAM] + at,
-                                       r->buffers[GRAD] + at,
-                                       r->buffers[EXP_AVG] + at,
-                                       r->buffers[EXP_AVG_SQ] + at,
-                                       r->buffers[STEP] + i,
-                                       params[i].count,
-                                       params[i].decay ? DECAY : NO_DECAY};
+        r->tensors[i] = (adamw_tensor){ r->buffers[PARAM] + at,      r->buffers[GRAD] + at, r->buffers[EXP_AVG] + at,
+                                        r->buffers[EXP_AVG_SQ] + at, r->buffers[STEP] + i,  params[i].count,
+                                        params[i].decay ? DECAY : NO_DECAY };
         r->weights[i] = r->host_weights + at;
         r->grads[i] = r->host_grads + at;
         r->names[i] = params[i].name;
@@ -242,7 +238,7 @@ static void resume(replica *replicas, int world, int devices, const char *path)
         own[r] = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
         own[r].map = map;
         own[r].optimizer = CKPT_OPTIMIZER_FUSED;
-        own[r].ranks = (ckpt_ranks){r, r, world};
+        own[r].ranks = (ckpt_ranks){ r, r, world };
         options[r] = &own[r];
     }
     ckpt_status status = ckpt_restore_many(states, (size_t)world, path, options, reports, &err);
@@ -264,7 +260,7 @@ static void train_step(replica *replicas, int world, const unsigned char *text, 
     float loss = 0.0f;
     for (int i = 0; i < world; i++) {
         replica *r = &replicas[i];
-        charlm_rng rng = {r->rng.seed + (uint64_t)r->rank, r->rng.counter}; /* each rank its own stream */
+        charlm_rng rng = { r->rng.seed + (uint64_t)r->rank, r->rng.counter };     /* each rank its own stream */
         charlm_batch(&rng, text, size, inputs, targets);
         r->rng.counter = rng.counter;
         fetch(r->gpu, r->host_weights, r->buffers[PARAM], total);
@@ -315,10 +311,10 @@ static void save(replica *r, const char *path, const char *prefix)
 /* A checkpoint of several GPUs: copies each tensor to the device that a model-parallel run would keep it on. */
 static void save_spread(replica *r, int devices, const char *path, const char *prefix)
 {
-    static const ckpt_role roles[] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP};
+    static const ckpt_role roles[] = { CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_state *state = ckpt_state_new();
-    gpu *gpus[MAX_WORLD] = {NULL};
+    gpu *gpus[MAX_WORLD] = { NULL };
     static float *copies[STEP + 1][CHARLM_PARAMS];
     int block, n = devices > MAX_WORLD ? MAX_WORLD : devices;
     if (!state)
@@ -362,7 +358,7 @@ static void save_spread(replica *r, int devices, const char *path, const char *p
 
 static command parse(int argc, char **argv)
 {
-    command cmd = {.world = 2, .steps = 10};
+    command cmd = { .world = 2, .steps = 10 };
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0) {

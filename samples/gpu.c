@@ -39,7 +39,7 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_MEMHOSTALLOC_PORTABLE = 1 };
 static struct driver {
     DRIVER(DECLARE)
 } cu;
-static int devices = -1; /* -1: the driver was not asked yet */
+static int devices = -1;                  /* -1: the driver was not asked yet */
 
 struct gpu {
     int ordinal;

@@ -10,17 +10,17 @@
 
 typedef struct gpu gpu;
 
-int gpu_count(void); /* 0 where there is no driver or no device */
+int gpu_count(void);                      /* 0 where there is no driver or no device */
 
 /* The primary context of a device, and a stream of its own on which everything below runs in order. */
 gpu *gpu_open(int ordinal);
-void gpu_close(gpu *g); /* accepts NULL */
+void gpu_close(gpu *g);                   /* accepts NULL */
 int gpu_ordinal(const gpu *g);
-void *gpu_stream(const gpu *g); /* a CUstream: for ckpt_state_stream */
+void *gpu_stream(const gpu *g);           /* a CUstream: for ckpt_state_stream */
 
-void *gpu_alloc(gpu *g, size_t size); /* device memory, zeroed */
+void *gpu_alloc(gpu *g, size_t size);     /* device memory, zeroed */
 void gpu_free(gpu *g, void *data);
-void *gpu_host_alloc(gpu *g, size_t size); /* page-locked host memory, as asynchronous copies need it */
+void *gpu_host_alloc(gpu *g, size_t size);    /* page-locked host memory, as asynchronous copies need it */
 void gpu_host_free(gpu *g, void *data);
 
 /* Queued on the stream; `host` must be page-locked and stay as it is until gpu_wait. */

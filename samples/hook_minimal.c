@@ -35,12 +35,12 @@ static void adamw(const float *grad)
 
 static void train(void)
 {
-    float grad[WIDTH] = {0}, loss = 0.0f;
+    float grad[WIDTH] = { 0 }, loss = 0.0f;
     for (int b = 0; b < BATCH; b++) {
         float x[WIDTH], off = 0.0f;
         for (int i = 0; i < WIDTH; i++) {
             x[i] = uniform();
-            off += (weight[i] - sinf((float)i)) * x[i]; /* from what the other model says */
+            off += (weight[i] - sinf((float)i)) * x[i];       /* from what the other model says */
         }
         for (int i = 0; i < WIDTH; i++)
             grad[i] += 2.0f * off * x[i] / BATCH;
@@ -59,22 +59,13 @@ int main(int argc, char **argv)
 {
     int64_t last = argc > 1 ? atoll(argv[1]) : 100;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    const int64_t n[] = {WIDTH};
+    const int64_t n[] = { WIDTH };
     const ckpt_tensor_desc tensors[] = {
-        {.name = "weight", .role = CKPT_ROLE_PARAM, .data = weight, .dtype = CKPT_F32, .ndim = 1, .shape = n},
-        {.param = "weight", .role = CKPT_ROLE_EXP_AVG, .data = exp_avg, .dtype = CKPT_F32, .ndim = 1, .shape = n},
-        {.param = "weight",
-         .role = CKPT_ROLE_EXP_AVG_SQ,
-         .data = exp_avg_sq,
-         .dtype = CKPT_F32,
-         .ndim = 1,
-         .shape = n}};
-    ckpt_run_options options = {.every_steps = 10,
-                                .last_step = last,
-                                .retention.keep_last = 3,
-                                .signals = true,
-                                .notice = tell,
-                                .notice_ctx = stderr};
+        { .name = "weight", .role = CKPT_ROLE_PARAM, .data = weight, .dtype = CKPT_F32, .ndim = 1, .shape = n },
+        { .param = "weight", .role = CKPT_ROLE_EXP_AVG, .data = exp_avg, .dtype = CKPT_F32, .ndim = 1, .shape = n },
+        { .param = "weight", .role = CKPT_ROLE_EXP_AVG_SQ, .data = exp_avg_sq, .dtype = CKPT_F32, .ndim = 1, .shape = n } };
+    ckpt_run_options options = { .every_steps = 10, .last_step = last, .retention.keep_last = 3, .signals = true,
+                                 .notice = tell, .notice_ctx = stderr };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_status status = CKPT_OK;
     ckpt_run *run = NULL;

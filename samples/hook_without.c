@@ -34,12 +34,12 @@ static void adamw(const float *grad)
 
 static void train(void)
 {
-    float grad[WIDTH] = {0}, loss = 0.0f;
+    float grad[WIDTH] = { 0 }, loss = 0.0f;
     for (int b = 0; b < BATCH; b++) {
         float x[WIDTH], off = 0.0f;
         for (int i = 0; i < WIDTH; i++) {
             x[i] = uniform();
-            off += (weight[i] - sinf((float)i)) * x[i]; /* from what the other model says */
+            off += (weight[i] - sinf((float)i)) * x[i];       /* from what the other model says */
         }
         for (int i = 0; i < WIDTH; i++)
             grad[i] += 2.0f * off * x[i] / BATCH;

@@ -42,8 +42,7 @@ static void print_tensor(const ckpt_reader *reader, size_t i)
     if (ckpt_reader_crc32(reader, i, &crc, NULL) == CKPT_OK)
         printf("%08" PRIx32 " (", crc);
     else
-        printf("%-8s (",
-               t->extra->layout.data ? t->extra->layout.data : "-"); /* sparse, meta, ...: its parts are tensors too */
+        printf("%-8s (", t->extra->layout.data ? t->extra->layout.data : "-"); /* sparse, meta, ...: its parts are tensors too */
     for (uint32_t d = 0; d < t->ndim; d++)
         printf("%s%" PRId64, d ? ", " : "", t->shape[d]);
     printf(") ");
@@ -67,31 +66,15 @@ static int print_value(void *ctx, const ckpt_visit *visit)
     print_path(visit->path);
     printf(visit->path.count ? "" : "all of it:");
     switch (v->kind) {
-    case CKPT_V_BOOL:
-        printf(" = %s\n", v->boolean ? "True" : "False");
-        break;
-    case CKPT_V_INT:
-        printf(" = %" PRId64 "\n", v->integer);
-        break;
-    case CKPT_V_FLOAT:
-        printf(" = %.17g\n", v->real);
-        break;
-    case CKPT_V_STR:
-        print_text(" = '", v->text, "'\n");
-        break;
-    case CKPT_V_NONE:
-        printf(" = None\n");
-        break;
-    case CKPT_V_BIGINT:
-        print_text(" = ", v->text, "\n");
-        break;
+    case CKPT_V_BOOL: printf(" = %s\n", v->boolean ? "True" : "False"); break;
+    case CKPT_V_INT: printf(" = %" PRId64 "\n", v->integer); break;
+    case CKPT_V_FLOAT: printf(" = %.17g\n", v->real); break;
+    case CKPT_V_STR: print_text(" = '", v->text, "'\n"); break;
+    case CKPT_V_NONE: printf(" = None\n"); break;
+    case CKPT_V_BIGINT: print_text(" = ", v->text, "\n"); break;
     case CKPT_V_LIST:
-    case CKPT_V_TUPLE:
-        printf(" %s of %zu\n", ckpt_kind_name(v->kind), v->item_count);
-        break;
-    case CKPT_V_DICT:
-        printf(" dict of %zu\n", v->entry_count);
-        break;
+    case CKPT_V_TUPLE: printf(" %s of %zu\n", ckpt_kind_name(v->kind), v->item_count); break;
+    case CKPT_V_DICT: printf(" dict of %zu\n", v->entry_count); break;
     default:
         printf(" %s", ckpt_kind_name(v->kind));
         print_text(" ", v->class_name, "\n");
@@ -109,8 +92,8 @@ static size_t choose(const ckpt_reader *reader, const char *name)
         check(ckpt_reader_find(reader, name, strlen(name), &i, &err), &err);
         return i;
     }
-    while (i < ckpt_reader_tensor_count(reader) &&
-           (ckpt_reader_tensor(reader, i)->storage < 0 || ckpt_reader_tensor(reader, i)->extra->layout.data))
+    while (i < ckpt_reader_tensor_count(reader) && (ckpt_reader_tensor(reader, i)->storage < 0 ||
+                                                    ckpt_reader_tensor(reader, i)->extra->layout.data))
         i++;
     return i;
 }
@@ -120,7 +103,7 @@ static void print_floats(const char *how, const ckpt_tensor_info *t, const void 
     print_text("", t->name, ", ");
     printf("%s:", how);
     for (size_t k = 0; t->dtype == CKPT_F32 && k < t->nbytes / sizeof(float) && k < 4; k++) {
-        float value; /* mapped bytes need not be aligned */
+        float value;                      /* mapped bytes need not be aligned */
         memcpy(&value, (const char *)data + k * sizeof value, sizeof value);
         printf(" %.9g", (double)value);
     }
@@ -147,9 +130,9 @@ int main(int argc, char **argv)
     if (argc > 2 && ckpt_reader_find(reader, argv[2], strlen(argv[2]), &i, NULL) != CKPT_OK) {
         const ckpt_value *part;
         check(ckpt_value_find(ckpt_reader_root(reader), argv[2], &part, &err), &err);
-        print_text("below ", (ckpt_str){argv[2], strlen(argv[2])}, ":\n");
+        print_text("below ", (ckpt_str){ argv[2], strlen(argv[2]) }, ":\n");
         check(ckpt_value_walk(part, 0, print_value, &values, &err), &err);
-        argc = 2; /* and the first tensor */
+        argc = 2;                         /* and the first tensor */
     }
     i = choose(reader, argc > 2 ? argv[2] : NULL);
     if (i < tensors) {
@@ -160,9 +143,9 @@ int main(int argc, char **argv)
         const void *mapped = NULL;
         size_t size = 0;
         if (ckpt_reader_map(reader, i, &mapped, &size, &err) == CKPT_OK)
-            print_floats("mapped", t, mapped); /* good until the reader is closed; pages come when touched */
+            print_floats("mapped", t, mapped);        /* good until the reader is closed; pages come when touched */
         else
-            printf("not mapped: %s\n", err.message); /* compressed, transposed, ...: such a tensor is read */
+            printf("not mapped: %s\n", err.message);  /* compressed, transposed, ...: such a tensor is read */
         free(copy);
     }
     ckpt_reader_close(reader);

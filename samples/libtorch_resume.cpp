@@ -40,8 +40,8 @@ template <typename Call> void checked(Call call)
 // ---- the training: any libtorch module and optimizer would do
 
 struct Net : torch::nn::Module {
-    torch::nn::Linear fc1{nullptr}, fc2{nullptr};
-    torch::nn::BatchNorm1d bn{nullptr};
+    torch::nn::Linear fc1{ nullptr }, fc2{ nullptr };
+    torch::nn::BatchNorm1d bn{ nullptr };
     Net()
     {
         fc1 = register_module("fc1", torch::nn::Linear(6, 8));
@@ -57,7 +57,7 @@ struct Net : torch::nn::Module {
 // The batch of a step is a function of its number: the run is the same wherever it begins.
 torch::Tensor numbers(std::int64_t step, std::int64_t columns, std::int64_t modulus)
 {
-    auto i = torch::arange(5 * columns, torch::kInt64).view({5, columns});
+    auto i = torch::arange(5 * columns, torch::kInt64).view({ 5, columns });
     return ((i * 7 + step * 3).remainder(modulus) - modulus / 2).to(torch::kFloat32) / 4;
 }
 
@@ -114,18 +114,12 @@ struct Trainer {
 ckpt_dtype dtype_of(const torch::Tensor &t)
 {
     switch (t.scalar_type()) {
-    case torch::kFloat32:
-        return CKPT_F32;
-    case torch::kFloat64:
-        return CKPT_F64;
-    case torch::kBFloat16:
-        return CKPT_BF16;
-    case torch::kFloat16:
-        return CKPT_F16;
-    case torch::kInt64:
-        return CKPT_I64;
-    default:
-        throw std::runtime_error("a tensor of a dtype that this sample does not know");
+    case torch::kFloat32: return CKPT_F32;
+    case torch::kFloat64: return CKPT_F64;
+    case torch::kBFloat16: return CKPT_BF16;
+    case torch::kFloat16: return CKPT_F16;
+    case torch::kInt64: return CKPT_I64;
+    default: throw std::runtime_error("a tensor of a dtype that this sample does not know");
     }
 }
 
@@ -158,11 +152,11 @@ void bind_group(ckpt_state *state, const std::string &name, const std::vector<st
     std::vector<const char *> list;
     for (auto &param : params)
         list.push_back(param.c_str());
-    const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &options.lr()},
-                                 {"betas.0", CKPT_SCALAR_F64, &std::get<0>(options.betas())},
-                                 {"betas.1", CKPT_SCALAR_F64, &std::get<1>(options.betas())},
-                                 {"eps", CKPT_SCALAR_F64, &options.eps()},
-                                 {"weight_decay", CKPT_SCALAR_F64, &options.weight_decay()}};
+    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &options.lr() },
+                                  { "betas.0", CKPT_SCALAR_F64, &std::get<0>(options.betas()) },
+                                  { "betas.1", CKPT_SCALAR_F64, &std::get<1>(options.betas()) },
+                                  { "eps", CKPT_SCALAR_F64, &options.eps() },
+                                  { "weight_decay", CKPT_SCALAR_F64, &options.weight_decay() } };
     ckpt_group_desc desc = CKPT_GROUP_DESC_INIT;
     desc.name = name.c_str();
     desc.params = list.data();

@@ -28,10 +28,10 @@ typedef struct parameter {
 } parameter;
 
 static parameter params[PARAMS] = {
-    {.name = "net.0.weight", .ndim = 2, .shape = {HIDDEN, IN}, .count = HIDDEN * IN},
-    {.name = "net.0.bias", .ndim = 1, .shape = {HIDDEN}, .count = HIDDEN},
-    {.name = "net.2.weight", .ndim = 2, .shape = {OUT, HIDDEN}, .count = OUT * HIDDEN},
-    {.name = "net.2.bias", .ndim = 1, .shape = {OUT}, .count = OUT},
+    { .name = "net.0.weight", .ndim = 2, .shape = { HIDDEN, IN }, .count = HIDDEN * IN },
+    { .name = "net.0.bias", .ndim = 1, .shape = { HIDDEN }, .count = HIDDEN },
+    { .name = "net.2.weight", .ndim = 2, .shape = { OUT, HIDDEN }, .count = OUT * HIDDEN },
+    { .name = "net.2.bias", .ndim = 1, .shape = { OUT }, .count = OUT },
 };
 
 /* The optimizer's groups, in its order; the numbers come from the checkpoint. */
@@ -40,8 +40,9 @@ typedef struct group {
     double lr, beta1, beta2, eps, weight_decay;
 } group;
 
-static group groups[2] = {{.params = {"net.0.weight", "net.2.weight"}}, {.params = {"net.0.bias", "net.2.bias"}}};
-static int64_t done; /* completed steps */
+static group groups[2] = { { .params = { "net.0.weight", "net.2.weight" } },
+                           { .params = { "net.0.bias", "net.2.bias" } } };
+static int64_t done;                      /* completed steps */
 
 /* ---- what the run consists of */
 
@@ -49,7 +50,7 @@ static void bind_tensor(ckpt_state *state, parameter *p, ckpt_role role, float *
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc desc = CKPT_TENSOR_DESC_INIT;
-    desc.name = role == CKPT_ROLE_PARAM ? p->name : NULL; /* of the rest: made from the parameter's */
+    desc.name = role == CKPT_ROLE_PARAM ? p->name : NULL;    /* of the rest: made from the parameter's */
     desc.param = role == CKPT_ROLE_PARAM ? NULL : p->name;
     desc.role = role;
     desc.dtype = CKPT_F32;
@@ -62,11 +63,11 @@ static void bind_tensor(ckpt_state *state, parameter *p, ckpt_role role, float *
 static void bind_group(ckpt_state *state, group *g, const char *name)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &g->lr},
-                                 {"betas.0", CKPT_SCALAR_F64, &g->beta1},
-                                 {"betas.1", CKPT_SCALAR_F64, &g->beta2},
-                                 {"eps", CKPT_SCALAR_F64, &g->eps},
-                                 {"weight_decay", CKPT_SCALAR_F64, &g->weight_decay}};
+    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &g->lr },
+                                  { "betas.0", CKPT_SCALAR_F64, &g->beta1 },
+                                  { "betas.1", CKPT_SCALAR_F64, &g->beta2 },
+                                  { "eps", CKPT_SCALAR_F64, &g->eps },
+                                  { "weight_decay", CKPT_SCALAR_F64, &g->weight_decay } };
     ckpt_group_desc desc = CKPT_GROUP_DESC_INIT;
     desc.name = name;
     desc.params = g->params;
@@ -102,9 +103,9 @@ static void resume(ckpt_state *state, const char *path)
     check(ckpt_map_parse_yaml(map_text, strlen(map_text), "the map", &map, &err), &err);
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.map = map;
-    options.allow_unexpected = true; /* loops, callbacks, hyper-parameters, ... */
-    const char *order[PARAMS] = {groups[0].params[0], groups[0].params[1], groups[1].params[0], groups[1].params[1]};
-    options.param_names = order; /* the file numbers the optimizer's parameters: these are their names */
+    options.allow_unexpected = true;      /* loops, callbacks, hyper-parameters, ... */
+    const char *order[PARAMS] = { groups[0].params[0], groups[0].params[1], groups[1].params[0], groups[1].params[1] };
+    options.param_names = order;          /* the file numbers the optimizer's parameters: these are their names */
     options.param_name_count = PARAMS;
     ckpt_status status = ckpt_restore(state, path, &options, report, &err);
     print_warnings(report);
@@ -129,7 +130,7 @@ static float target(int64_t step, int64_t row, int64_t k)
 static float row_loss(int64_t row)
 {
     const float *w0 = params[0].value, *b0 = params[1].value, *w2 = params[2].value, *b2 = params[3].value;
-    float hidden[HIDDEN], back[HIDDEN] = {0}, loss = 0.0f;
+    float hidden[HIDDEN], back[HIDDEN] = { 0 }, loss = 0.0f;
     for (int h = 0; h < HIDDEN; h++) {
         float sum = b0[h];
         for (int i = 0; i < IN; i++)

@@ -23,18 +23,19 @@
 
 enum { MAX_WORLD = 8, WIDTH = 96, BATCH = 8, CHUNK = 64 };
 
-static const char usage[] = "usage: ranks [options] RUN_DIR\n"
-                            "Trains a small model with several processes, each with a shard of it, and resumes.\n"
-                            "\n"
-                            "  --world N        processes (default 3)\n"
-                            "  --steps N        train until N steps are done (default 60)\n"
-                            "  --save-every N   save after every N steps (default 10)\n"
-                            "  --keep-last N    remove all but the newest N checkpoints\n"
-                            "  --wait           save while the training waits, not beside it\n"
-                            "\n"
-                            "To try what can go wrong:\n"
-                            "  --die R N        rank R dies (SIGKILL) when the library asks for the N-th all-reduce\n"
-                            "  --die-after R N  and when that has been done\n";
+static const char usage[] =
+    "usage: ranks [options] RUN_DIR\n"
+    "Trains a small model with several processes, each with a shard of it, and resumes.\n"
+    "\n"
+    "  --world N        processes (default 3)\n"
+    "  --steps N        train until N steps are done (default 60)\n"
+    "  --save-every N   save after every N steps (default 10)\n"
+    "  --keep-last N    remove all but the newest N checkpoints\n"
+    "  --wait           save while the training waits, not beside it\n"
+    "\n"
+    "To try what can go wrong:\n"
+    "  --die R N        rank R dies (SIGKILL) when the library asks for the N-th all-reduce\n"
+    "  --die-after R N  and when that has been done\n";
 
 typedef struct command {
     const char *run;
@@ -46,11 +47,11 @@ typedef struct command {
 /* In memory that all processes share. */
 typedef struct team {
     int world;
-    pid_t first; /* the process that waits for the ranks */
+    pid_t first;                          /* the process that waits for the ranks */
     atomic_uint arrived, phase;
-    atomic_int lost; /* a rank has ended that should not have */
+    atomic_int lost;                      /* a rank has ended that should not have */
     int64_t numbers[MAX_WORLD][CHUNK];
-    float weights[WIDTH]; /* put together from the shards at each step */
+    float weights[WIDTH];                 /* put together from the shards at each step */
     float grads[MAX_WORLD][WIDTH], losses[MAX_WORLD];
 } team;
 
@@ -58,10 +59,10 @@ typedef struct member {
     const command *cmd;
     team *team;
     int rank;
-    int64_t calls; /* of all_reduce */
+    int64_t calls;                        /* of all_reduce */
 
     /* The training state of this rank. */
-    int begin, count; /* its shard */
+    int begin, count;                     /* its shard */
     float weight[WIDTH], exp_avg[WIDTH], exp_avg_sq[WIDTH], updates;
     uint64_t rng;
     int64_t step;
@@ -79,9 +80,9 @@ static void wake(team *t)
 /* Comes back with 0 when all have come here; with -1 when that will never be, because one of them is gone. */
 static int meet(team *t)
 {
-    const struct timespec moment = {0, 100000000};
+    const struct timespec moment = { 0, 100000000 };
     unsigned phase = atomic_load(&t->phase);
-    if (atomic_load(&t->lost)) /* a rank that has left the others' order must not be counted with them */
+    if (atomic_load(&t->lost))            /* a rank that has left the others' order must not be counted with them */
         return -1;
     if (atomic_fetch_add(&t->arrived, 1) + 1 == (unsigned)t->world) {
         atomic_store(&t->arrived, 0);
@@ -129,7 +130,7 @@ static int all_reduce(void *ctx, int64_t *v, size_t n, ckpt_op op)
         if (meet(m->team) < 0)
             return -1;
         reduce(m->team, v + at, part, op);
-        if (meet(m->team) < 0) /* nobody writes the next numbers while others still read these */
+        if (meet(m->team) < 0)            /* nobody writes the next numbers while others still read these */
             return -1;
     }
     die_here(m, true);
@@ -142,7 +143,7 @@ static void bind(member *m, ckpt_role role, float *data)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc desc = CKPT_TENSOR_DESC_INIT;
-    const int64_t shape[] = {m->count};
+    const int64_t shape[] = { m->count };
     desc.name = role == CKPT_ROLE_PARAM ? "weight" : NULL;
     desc.param = role == CKPT_ROLE_PARAM ? NULL : "weight";
     desc.dtype = CKPT_F32;
@@ -184,7 +185,7 @@ static void open_run(member *m)
     options.retention.keep_last = m->cmd->keep_last;
     options.synchronous = m->cmd->wait;
     options.signals = true;
-    options.ranks = (ckpt_ranks){m->rank, m->rank, m->cmd->world};
+    options.ranks = (ckpt_ranks){ m->rank, m->rank, m->cmd->world };
     options.all_reduce = all_reduce;
     options.all_reduce_ctx = m;
     options.notice = tell;
@@ -275,7 +276,7 @@ static int train(const command *cmd, team *t, int rank)
         status = ckpt_run_step(m.run, m.step, &err);
         if (status < 0)
             fprintf(stderr, "rank %d: %s: %s\n", rank, err.object, err.message);
-        if (atomic_load(&t->lost)) /* the library cannot know that the others will not come back */
+        if (atomic_load(&t->lost))        /* the library cannot know that the others will not come back */
             break;
     }
     if (status == CKPT_STOP)
@@ -349,7 +350,7 @@ static int64_t number(const char *option, const char *text, int64_t least, int64
 
 static command parse(int argc, char **argv)
 {
-    command cmd = {.world = 3, .steps = 60, .save_every = 10, .die_rank = -1};
+    command cmd = { .world = 3, .steps = 60, .save_every = 10, .die_rank = -1 };
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         bool two = strcmp(name, "--die") == 0 || strcmp(name, "--die-after") == 0;

@@ -18,7 +18,7 @@ static const char head[] = "head.weight";
 
 static void bind(ckpt_state *state, const charlm_param *p, ckpt_role role)
 {
-    static const int64_t one[] = {1};
+    static const int64_t one[] = { 1 };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_tensor_desc desc = CKPT_TENSOR_DESC_INIT;
     desc.name = role == CKPT_ROLE_PARAM ? p->name : NULL;
@@ -27,7 +27,7 @@ static void bind(ckpt_state *state, const charlm_param *p, ckpt_role role)
     desc.ndim = role == CKPT_ROLE_STEP ? 0 : p->ndim;
     desc.shape = role == CKPT_ROLE_STEP ? one : p->shape;
     desc.role = role;
-    desc.device = ckpt_cpu(); /* data is NULL: ours, first made on the CPU as most programs make a model */
+    desc.device = ckpt_cpu();             /* data is NULL: ours, first made on the CPU as most programs make a model */
     check(ckpt_state_tensor(state, &desc, &err), &err);
 }
 
@@ -35,7 +35,7 @@ static void bind_group(ckpt_state *state, const char *name, const charlm_param *
 {
     ckpt_error err = CKPT_ERROR_INIT;
     const char *names[CHARLM_PARAMS];
-    const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, lr}};
+    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, lr } };
     ckpt_group_desc desc = CKPT_GROUP_DESC_INIT;
     desc.name = name;
     desc.params = names;
@@ -49,7 +49,7 @@ static void bind_group(ckpt_state *state, const char *name, const charlm_param *
 
 static void bind_all(ckpt_state *state, charlm_param params[CHARLM_PARAMS], double *lr)
 {
-    static const ckpt_role roles[] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP};
+    static const ckpt_role roles[] = { CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_STEP };
     ckpt_error err = CKPT_ERROR_INIT;
     size_t total;
     charlm_layout(params, &total);
@@ -74,7 +74,7 @@ static float head_value(charlm_rng *rng)
 static void init_head(ckpt_state *state)
 {
     float *weight = ckpt_state_data(state, head);
-    charlm_rng rng = {7, 0};
+    charlm_rng rng = { 7, 0 };
     for (int i = 0; i < CLASSES * CHARLM_WIDTH; i++)
         weight[i] = head_value(&rng);
 }
@@ -116,7 +116,7 @@ static void fetch(ckpt_state *state, const char *name, ckpt_device device, float
 static void assert_replaced(ckpt_state *state, ckpt_device device)
 {
     float now[CLASSES * CHARLM_WIDTH], step, body;
-    charlm_rng rng = {7, 0};
+    charlm_rng rng = { 7, 0 };
     fetch(state, head, device, now, CLASSES * CHARLM_WIDTH);
     for (int i = 0; i < CLASSES * CHARLM_WIDTH; i++)
         if (now[i] != head_value(&rng))
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_device device;
     charlm_param params[CHARLM_PARAMS];
-    double lr[2] = {0, 0};
+    double lr[2] = { 0, 0 };
     if (argc < 3 || argc > 4)
         die("usage: replace_head CHECKPOINT DEVICE [OUT.safetensors]");
     check(ckpt_device_parse(argv[2], &device, &err), &err);
@@ -154,8 +154,8 @@ int main(int argc, char **argv)
 
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.map_location = argv[2];
-    options.optimizer = CKPT_OPTIMIZER_FUSED; /* so each step is beside its parameter */
-    options.allow_unexpected = true;          /* the old run's step, scaler and generator */
+    options.optimizer = CKPT_OPTIMIZER_FUSED;       /* so each step is beside its parameter */
+    options.allow_unexpected = true;      /* the old run's step, scaler and generator */
     ckpt_status status = ckpt_restore(state, argv[1], &options, report, &err);
     print_warnings(report);
     check(status, &err);

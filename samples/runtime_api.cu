@@ -42,7 +42,7 @@ __global__ void descend(float *weight, float *momentum, int n)
 int main(int argc, char **argv)
 {
     const int n = 1 << 20, steps = 100;
-    const int64_t shape[] = {n};
+    const int64_t shape[] = { n };
     if (argc != 2) {
         std::fprintf(stderr, "usage: runtime_api PATH\n");
         return 2;
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
     desc.ndim = 1;
     desc.shape = shape;
     desc.role = CKPT_ROLE_PARAM;
-    desc.data = weight; /* where it lies, the driver says */
+    desc.data = weight;                   /* where it lies, the driver says */
     check(ckpt_state_tensor(state, &desc, &err), &err);
     desc.name = NULL;
     desc.role = CKPT_ROLE_MOMENTUM;
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
 
     for (; step < steps; step++)
         descend<<<(n + 255) / 256, 256, 0, stream>>>(weight, momentum, n);
-    check(ckpt_save(state, argv[1], NULL, &err), &err); /* waits for the kernels queued above */
+    check(ckpt_save(state, argv[1], NULL, &err), &err);        /* waits for the kernels queued above */
 
     std::vector<float> first(n), second(n);
     for (; step < 2 * steps; step++)
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     CUDA(cudaStreamSynchronize(stream));
 
     check(ckpt_restore(state, argv[1], NULL, NULL, &err), &err);
-    for (; step < 2 * steps; step++) /* step is 100 again; these wait for the restore */
+    for (; step < 2 * steps; step++)                            /* step is 100 again; these wait for the restore */
         descend<<<(n + 255) / 256, 256, 0, stream>>>(weight, momentum, n);
     CUDA(cudaMemcpyAsync(second.data(), weight, n * sizeof(float), cudaMemcpyDeviceToHost, stream));
     CUDA(cudaStreamSynchronize(stream));

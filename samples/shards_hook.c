@@ -37,12 +37,12 @@ static void shuffle(int *order, size_t n, uint64_t *state)
 /* ---- the data loader */
 
 typedef struct loader {
-    size_t shard, sample; /* where it is: a place in shard_order, and one in sample_order */
-    size_t samples;       /* of the shard that is open */
+    size_t shard, sample;         /* where it is: a place in shard_order, and one in sample_order */
+    size_t samples;               /* of the shard that is open */
     int *shard_order;
-    int *sample_order; /* freed and allocated anew for each shard */
+    int *sample_order;            /* freed and allocated anew for each shard */
     uint64_t rng;
-    unsigned char *tokens; /* of the shard that is open */
+    unsigned char *tokens;        /* of the shard that is open */
 } loader;
 
 static size_t length_of(int shard)
@@ -96,24 +96,24 @@ static const unsigned char *next_batch(loader *l)
 
 /* ---- the model: tokens are embedded, one hidden layer, the next token */
 
-static const size_t sizes[TENSORS] = {VOCAB * WIDTH, HIDDEN *CONTEXT *WIDTH, HIDDEN, VOCAB *HIDDEN, VOCAB};
+static const size_t sizes[TENSORS] = { VOCAB * WIDTH, HIDDEN * CONTEXT * WIDTH, HIDDEN, VOCAB * HIDDEN, VOCAB };
 
 typedef struct model {
     float *params_memory, *grads_memory, *m_memory, *v_memory;
-    float *wte, *fcw, *fcb, *outw, *outb; /* in params_memory, each of its size, one after the other */
+    float *wte, *fcw, *fcb, *outw, *outb;      /* in params_memory, each of its size, one after the other */
     size_t num_parameters;
 } model;
 
 static void build(model *m)
 {
     uint64_t rng = 1337;
-    float **tensors[TENSORS] = {&m->wte, &m->fcw, &m->fcb, &m->outw, &m->outb};
+    float **tensors[TENSORS] = { &m->wte, &m->fcw, &m->fcb, &m->outw, &m->outb };
     memset(m, 0, sizeof *m);
     for (int i = 0; i < TENSORS; i++)
         m->num_parameters += sizes[i];
     m->params_memory = malloc(m->num_parameters * sizeof(float));
     m->grads_memory = malloc(m->num_parameters * sizeof(float));
-    m->m_memory = calloc(m->num_parameters, sizeof(float)); /* here: what is bound has its memory */
+    m->m_memory = calloc(m->num_parameters, sizeof(float));      /* here: what is bound has its memory */
     m->v_memory = calloc(m->num_parameters, sizeof(float));
     for (size_t i = 0; i < m->num_parameters; i++)
         m->params_memory[i] = ((float)(random_u64(&rng) >> 40) / 8388608.0f - 1.0f) * 0.3f;
@@ -125,7 +125,7 @@ static void build(model *m)
 static float learn(model *m, const unsigned char *t)
 {
     float *dwte = m->grads_memory, *dfcw = dwte + sizes[0], *dfcb = dfcw + sizes[1], *doutw = dfcb + sizes[2],
-          *doutb = doutw + sizes[3], hidden[HIDDEN], dhidden[HIDDEN] = {0}, logits[VOCAB], sum = 0.0f;
+          *doutb = doutw + sizes[3], hidden[HIDDEN], dhidden[HIDDEN] = { 0 }, logits[VOCAB], sum = 0.0f;
     for (int h = 0; h < HIDDEN; h++) {
         float x = m->fcb[h];
         for (int i = 0; i < CONTEXT * WIDTH; i++)
@@ -164,8 +164,7 @@ static void update(model *m, int64_t t)
         float g = m->grads_memory[i];
         m->m_memory[i] = beta1 * m->m_memory[i] + (1.0f - beta1) * g;
         m->v_memory[i] = beta2 * m->v_memory[i] + (1.0f - beta2) * g * g;
-        float m_hat = m->m_memory[i] / (1.0f - powf(beta1, (float)t)),
-              v_hat = m->v_memory[i] / (1.0f - powf(beta2, (float)t));
+        float m_hat = m->m_memory[i] / (1.0f - powf(beta1, (float)t)), v_hat = m->v_memory[i] / (1.0f - powf(beta2, (float)t));
         m->params_memory[i] -= lr * m_hat / (sqrtf(v_hat) + eps);
     }
 }
@@ -178,8 +177,8 @@ static void train(model *m, loader *l, int64_t step)
     for (int b = 0; b < BATCH; b++)
         loss += learn(m, batch + b * (CONTEXT + 1));
     update(m, step + 1);
-    printf("step %" PRId64 " shard %d of %zu loss %.6f (%a)\n", step + 1, l->shard_order[l->shard], l->samples,
-           (double)loss, (double)loss);
+    printf("step %" PRId64 " shard %d of %zu loss %.6f (%a)\n", step + 1, l->shard_order[l->shard], l->samples, (double)loss,
+           (double)loss);
 }
 
 static void tell(void *ctx, const ckpt_finding *f)
@@ -191,47 +190,36 @@ int main(int argc, char **argv)
 {
     int64_t last = argc > 1 ? atoll(argv[1]) : 200, step = 0;
     model m;
-    loader l = {.rng = 42, .shard_order = malloc(SHARDS * sizeof(int))};
+    loader l = { .rng = 42, .shard_order = malloc(SHARDS * sizeof(int)) };
     setvbuf(stdout, NULL, _IOLBF, 0);
     build(&m);
     begin_epoch(&l);
-    const struct {
-        const char *name;
-        int64_t shape[2];
-    } tensors[TENSORS] = {{"wte", {VOCAB, WIDTH}},
-                          {"fcw", {HIDDEN, CONTEXT * WIDTH}},
-                          {"fcb", {HIDDEN}},
-                          {"outw", {VOCAB, HIDDEN}},
-                          {"outb", {VOCAB}}};
+    const struct { const char *name; int64_t shape[2]; } tensors[TENSORS] = {
+        { "wte", { VOCAB, WIDTH } }, { "fcw", { HIDDEN, CONTEXT * WIDTH } }, { "fcb", { HIDDEN } },
+        { "outw", { VOCAB, HIDDEN } }, { "outb", { VOCAB } } };
     const size_t bytes = m.num_parameters * sizeof(float);
-    const ckpt_arena_desc arenas[] = {
-        {.role = CKPT_ROLE_PARAM, .data = m.params_memory, .dtype = CKPT_F32, .nbytes = bytes},
-        {.role = CKPT_ROLE_EXP_AVG, .data = m.m_memory, .dtype = CKPT_F32, .nbytes = bytes},
-        {.role = CKPT_ROLE_EXP_AVG_SQ, .data = m.v_memory, .dtype = CKPT_F32, .nbytes = bytes}};
+    const ckpt_arena_desc arenas[] = { { .role = CKPT_ROLE_PARAM, .data = m.params_memory, .dtype = CKPT_F32, .nbytes = bytes },
+                                       { .role = CKPT_ROLE_EXP_AVG, .data = m.m_memory, .dtype = CKPT_F32, .nbytes = bytes },
+                                       { .role = CKPT_ROLE_EXP_AVG_SQ, .data = m.v_memory, .dtype = CKPT_F32, .nbytes = bytes } };
     ckpt_arena_entry entries[TENSORS];
     for (size_t i = 0, at = 0; i < TENSORS; at += sizes[i++] * sizeof(float))
-        entries[i] = (ckpt_arena_entry){tensors[i].name, at, tensors[i].shape[1] ? 2 : 1, tensors[i].shape};
-    ckpt_run_options options = {.every_steps = 3,
-                                .last_step = last,
-                                .retention.keep_last = 3,
-                                .signals = true,
-                                .notice = tell,
-                                .notice_ctx = stderr};
+        entries[i] = (ckpt_arena_entry){ tensors[i].name, at, tensors[i].shape[1] ? 2 : 1, tensors[i].shape };
+    ckpt_run_options options = { .every_steps = 3, .last_step = last, .retention.keep_last = 3, .signals = true, .notice = tell,
+                                 .notice_ctx = stderr };
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_status status = CKPT_OK;
     ckpt_run *run = NULL;
     ckpt_state *st = ckpt_state_new();
     for (int i = 0; status == CKPT_OK && i < 3; i++)
         status = ckpt_state_arena(st, &arenas[i], entries, TENSORS, &err);
-    if (status < 0 || ckpt_state_i64(st, "step", &step, &err) < 0 ||
-        ckpt_state_u64(st, "rng.loader", &l.rng, &err) < 0 || ckpt_state_u64(st, "loader.shard", &l.shard, &err) < 0 ||
-        ckpt_state_u64(st, "loader.sample", &l.sample, &err) < 0 ||
+    if (status < 0 || ckpt_state_i64(st, "step", &step, &err) < 0 || ckpt_state_u64(st, "rng.loader", &l.rng, &err) < 0 ||
+        ckpt_state_u64(st, "loader.shard", &l.shard, &err) < 0 || ckpt_state_u64(st, "loader.sample", &l.sample, &err) < 0 ||
         ckpt_state_bytes(st, "loader.shard_order", l.shard_order, SHARDS * sizeof(int), &err) < 0 ||
         ckpt_state_array(st, "loader.sample_order", &l.sample_order, &l.samples, sizeof(int), &err) < 0 ||
         ckpt_run_open(argc > 2 ? argv[2] : "runs/shards", st, &options, &run, &err) < 0 ||
         ckpt_run_resume(run, NULL, &step, NULL, &err) < 0)
         return fprintf(stderr, "%s: %s\n", err.object, err.message), ckpt_run_close(run, NULL), ckpt_state_free(st), 1;
-    open_shard(&l); /* the one that the checkpoint was saved in, or the first */
+    open_shard(&l);                       /* the one that the checkpoint was saved in, or the first */
     while (step < last && status != CKPT_STOP) {
         train(&m, &l, step);
         if ((status = ckpt_run_step(run, ++step, &err)) < 0)

@@ -36,12 +36,12 @@ static void shuffle(int *order, size_t n, uint64_t *state)
 /* ---- the data loader */
 
 typedef struct loader {
-    size_t shard, sample; /* where it is: a place in shard_order, and one in sample_order */
-    size_t samples;       /* of the shard that is open */
+    size_t shard, sample;         /* where it is: a place in shard_order, and one in sample_order */
+    size_t samples;               /* of the shard that is open */
     int *shard_order;
-    int *sample_order; /* freed and allocated anew for each shard */
+    int *sample_order;            /* freed and allocated anew for each shard */
     uint64_t rng;
-    unsigned char *tokens; /* of the shard that is open */
+    unsigned char *tokens;        /* of the shard that is open */
 } loader;
 
 static size_t length_of(int shard)
@@ -95,18 +95,18 @@ static const unsigned char *next_batch(loader *l)
 
 /* ---- the model: tokens are embedded, one hidden layer, the next token */
 
-static const size_t sizes[TENSORS] = {VOCAB * WIDTH, HIDDEN *CONTEXT *WIDTH, HIDDEN, VOCAB *HIDDEN, VOCAB};
+static const size_t sizes[TENSORS] = { VOCAB * WIDTH, HIDDEN * CONTEXT * WIDTH, HIDDEN, VOCAB * HIDDEN, VOCAB };
 
 typedef struct model {
     float *params_memory, *grads_memory, *m_memory, *v_memory;
-    float *wte, *fcw, *fcb, *outw, *outb; /* in params_memory, each of its size, one after the other */
+    float *wte, *fcw, *fcb, *outw, *outb;      /* in params_memory, each of its size, one after the other */
     size_t num_parameters;
 } model;
 
 static void build(model *m)
 {
     uint64_t rng = 1337;
-    float **tensors[TENSORS] = {&m->wte, &m->fcw, &m->fcb, &m->outw, &m->outb};
+    float **tensors[TENSORS] = { &m->wte, &m->fcw, &m->fcb, &m->outw, &m->outb };
     memset(m, 0, sizeof *m);
     for (int i = 0; i < TENSORS; i++)
         m->num_parameters += sizes[i];
@@ -122,7 +122,7 @@ static void build(model *m)
 static float learn(model *m, const unsigned char *t)
 {
     float *dwte = m->grads_memory, *dfcw = dwte + sizes[0], *dfcb = dfcw + sizes[1], *doutw = dfcb + sizes[2],
-          *doutb = doutw + sizes[3], hidden[HIDDEN], dhidden[HIDDEN] = {0}, logits[VOCAB], sum = 0.0f;
+          *doutb = doutw + sizes[3], hidden[HIDDEN], dhidden[HIDDEN] = { 0 }, logits[VOCAB], sum = 0.0f;
     for (int h = 0; h < HIDDEN; h++) {
         float x = m->fcb[h];
         for (int i = 0; i < CONTEXT * WIDTH; i++)
@@ -165,8 +165,7 @@ static void update(model *m, int64_t t)
         float g = m->grads_memory[i];
         m->m_memory[i] = beta1 * m->m_memory[i] + (1.0f - beta1) * g;
         m->v_memory[i] = beta2 * m->v_memory[i] + (1.0f - beta2) * g * g;
-        float m_hat = m->m_memory[i] / (1.0f - powf(beta1, (float)t)),
-              v_hat = m->v_memory[i] / (1.0f - powf(beta2, (float)t));
+        float m_hat = m->m_memory[i] / (1.0f - powf(beta1, (float)t)), v_hat = m->v_memory[i] / (1.0f - powf(beta2, (float)t));
         m->params_memory[i] -= lr * m_hat / (sqrtf(v_hat) + eps);
     }
 }
@@ -179,15 +178,15 @@ static void train(model *m, loader *l, int64_t step)
     for (int b = 0; b < BATCH; b++)
         loss += learn(m, batch + b * (CONTEXT + 1));
     update(m, step + 1);
-    printf("step %" PRId64 " shard %d of %zu loss %.6f (%a)\n", step + 1, l->shard_order[l->shard], l->samples,
-           (double)loss, (double)loss);
+    printf("step %" PRId64 " shard %d of %zu loss %.6f (%a)\n", step + 1, l->shard_order[l->shard], l->samples, (double)loss,
+           (double)loss);
 }
 
 int main(int argc, char **argv)
 {
     int64_t last = argc > 1 ? atoll(argv[1]) : 200;
     model m;
-    loader l = {.rng = 42, .shard_order = malloc(SHARDS * sizeof(int))};
+    loader l = { .rng = 42, .shard_order = malloc(SHARDS * sizeof(int)) };
     setvbuf(stdout, NULL, _IOLBF, 0);
     build(&m);
     begin_epoch(&l);

@@ -60,21 +60,21 @@ typedef struct trainer {
      * device; the rest are variables of this program. */
     ckpt_state *state;
     charlm_param params[CHARLM_PARAMS];
-    size_t total; /* floats of all parameters */
+    size_t total;                         /* floats of all parameters */
     adamw_group groups[GROUPS];
-    const char *order[CHARLM_PARAMS]; /* the parameters in the optimizer's order, group by group */
+    const char *order[CHARLM_PARAMS];     /* the parameters in the optimizer's order, group by group */
     size_t ordered;
     bool fused;
     ckpt_scaler scaler;
     charlm_rng rng;
-    int64_t step;  /* completed steps, skipped ones included */
-    ckpt_run *run; /* NULL: without --run */
+    int64_t step;                         /* completed steps, skipped ones included */
+    ckpt_run *run;                        /* NULL: without --run */
 
     /* Working memory: made after the state has its place, and in no checkpoint. */
-    ckpt_device device; /* where the parameters are */
-    gpu *gpu;           /* NULL on the CPU */
+    ckpt_device device;                   /* where the parameters are */
+    gpu *gpu;                             /* NULL on the CPU */
     charlm *model;
-    float *host_weights; /* the copy that the model reads; NULL on the CPU */
+    float *host_weights;                  /* the copy that the model reads; NULL on the CPU */
     float *host_grads, *device_grads;
     float *weights[CHARLM_PARAMS], *grads[CHARLM_PARAMS];
     adamw_tensor tensors[CHARLM_PARAMS];
@@ -109,12 +109,10 @@ static void bind_group(trainer *t, const char *name, int group)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     adamw_group *g = &t->groups[group];
-    const ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &g->lr},
-                                 {"betas.0", CKPT_SCALAR_F64, &g->beta1},
-                                 {"betas.1", CKPT_SCALAR_F64, &g->beta2},
-                                 {"eps", CKPT_SCALAR_F64, &g->eps},
-                                 {"weight_decay", CKPT_SCALAR_F64, &g->weight_decay},
-                                 {"fused", CKPT_SCALAR_BOOL, &t->fused}};
+    const ckpt_hyper hypers[] = { { "lr", CKPT_SCALAR_F64, &g->lr },         { "betas.0", CKPT_SCALAR_F64, &g->beta1 },
+                                  { "betas.1", CKPT_SCALAR_F64, &g->beta2 }, { "eps", CKPT_SCALAR_F64, &g->eps },
+                                  { "weight_decay", CKPT_SCALAR_F64, &g->weight_decay },
+                                  { "fused", CKPT_SCALAR_BOOL, &t->fused } };
     ckpt_group_desc desc = CKPT_GROUP_DESC_INIT;
     desc.name = name;
     desc.params = t->order + t->ordered;
@@ -160,7 +158,7 @@ static ckpt_restore_options restore_options(const trainer *t)
 {
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.optimizer = policy(t);
-    options.param_names = t->order; /* PyTorch's optimizers number their parameters: this is the order */
+    options.param_names = t->order;       /* PyTorch's optimizers number their parameters: this is the order */
     options.param_name_count = t->ordered;
     options.allow_unexpected = t->cmd.allow_unexpected;
     options.allow_policy_breach = t->cmd.unguarded;
@@ -175,9 +173,9 @@ static const char *map_location(const trainer *t, char device[CKPT_DEVICE_NAME_M
 static void after_restore(trainer *t, const char *path, ckpt_report *report)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    if (ckpt_report_find(report, "kept", "rng")) /* then the data goes on where the step count says */
+    if (ckpt_report_find(report, "kept", "rng"))      /* then the data goes on where the step count says */
         t->rng.counter = (uint64_t)t->step * CHARLM_BATCH;
-    t->fused = t->cmd.optimizer == ADAMW_FUSED; /* the group's flag is this run's, not the file's */
+    t->fused = t->cmd.optimizer == ADAMW_FUSED;       /* the group's flag is this run's, not the file's */
     fprintf(stderr, "resumed %s after step %lld: %zu tensors moved to another device\n", path, (long long)t->step,
             ckpt_report_count_code(report, "moved"));
     if (!t->cmd.unguarded && ckpt_guard(t->state, policy(t), NULL, report, &err) != CKPT_OK)
@@ -225,7 +223,7 @@ static bool open_run(trainer *t)
     check(ckpt_run_open(t->cmd.run, t->state, &options, &t->run, &err), &err);
 
     ckpt_report *report = ckpt_report_new();
-    int64_t done = 0; /* the bound step says the same */
+    int64_t done = 0;                     /* the bound step says the same */
     ckpt_status status = ckpt_run_resume(t->run, map_location(t, device), &done, report, &err);
     print_warnings(report);
     check(status, &err);
@@ -460,7 +458,7 @@ static void parse_option(command *cmd, const char *name, const char *value)
 
 static command parse(int argc, char **argv)
 {
-    command cmd = {.device = ckpt_cpu(), .steps = 100, .growth_interval = 25, .seed = 1609, .lr = 3e-3};
+    command cmd = { .device = ckpt_cpu(), .steps = 100, .growth_interval = 25, .seed = 1609, .lr = 3e-3 };
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             fputs(usage, stdout);
@@ -509,14 +507,14 @@ int main(int argc, char **argv)
     static trainer t;
     ckpt_error err = CKPT_ERROR_INIT;
     t.cmd = parse(argc, argv);
-    setvbuf(stdout, NULL, _IOLBF, 0); /* the losses of a run that is killed are those that it printed */
+    setvbuf(stdout, NULL, _IOLBF, 0);     /* the losses of a run that is killed are those that it printed */
     read_text(&t);
     if (ckpt_device_check(t.cmd.device, &err) != CKPT_OK)
         die("%s (without a GPU: LD_LIBRARY_PATH=tests/fakecuda/.libs gives simulated devices)", err.message);
 
     charlm_layout(t.params, &t.total);
-    t.groups[DECAY] = (adamw_group){t.cmd.lr, 0.9, 0.95, 1e-8, 0.05};
-    t.groups[NO_DECAY] = (adamw_group){t.cmd.lr, 0.9, 0.95, 1e-8, 0.0};
+    t.groups[DECAY] = (adamw_group){ t.cmd.lr, 0.9, 0.95, 1e-8, 0.05 };
+    t.groups[NO_DECAY] = (adamw_group){ t.cmd.lr, 0.9, 0.95, 1e-8, 0.0 };
     t.scaler = (ckpt_scaler)CKPT_SCALER_INIT;
     t.scaler.growth_interval = t.cmd.growth_interval;
     t.rng.seed = t.cmd.seed;

@@ -11,8 +11,7 @@
 #ifdef __GNUC__
 __attribute__((format(printf, 1, 2), noreturn))
 #endif
-static inline void
-die(const char *format, ...)
+static inline void die(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
