@@ -9,7 +9,8 @@
 typedef struct ckpt__stream ckpt__stream; /* one of our own queues on a device */
 typedef struct ckpt__event ckpt__event;
 
-/* What a kind of device can do. A new kind fills one of these, and nothing above this room says its name. All sizes are bytes. */
+/* What a kind of device can do. A new kind fills one of these. Some rooms above still compare a device with CKPT_DEVICE_CUDA:
+ * HACKING, section 5, names them. All sizes are bytes. */
 typedef struct ckpt__device_ops {
     ckpt_device_type type;
     const char *name; /* "cuda"; static */
