@@ -3,6 +3,7 @@
 #include "doctor_files.h"
 #include "model/training.h"
 #include "reader/reader.h"
+#include "../made_values.h"
 
 static ckpt_reader *reader;
 static ckpt__canon *canon;
@@ -114,44 +115,6 @@ START_TEST(groups_in_a_tuple)
     }
 }
 END_TEST
-
-static ckpt__index *ix;
-
-static const ckpt_value *number(int64_t n)
-{
-    return ckpt__value_int(ix->arena, n);
-}
-
-static const ckpt_value *word(const char *text)
-{
-    return ckpt__value_str(ix->arena, text, strlen(text));
-}
-
-static ckpt_value *dict_of(const char *key, const ckpt_value *value, const char *second, const ckpt_value *other)
-{
-    ckpt_entry entries[2] = {{word(key), value}, {second ? word(second) : NULL, other}};
-    return ckpt__value_dict(ix->arena, entries, second ? 2 : 1);
-}
-
-static const ckpt_value *tensor_of(uint32_t ndim, ckpt_role role)
-{
-    ckpt__tensor *t = ckpt__index_add_tensor(ix);
-    t->info.ndim = ndim;
-    t->info.role = role;
-    ckpt_value *v = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
-    v->tensor = ix->tensor_count - 1;
-    return v;
-}
-
-static void make_index(void)
-{
-    ix = ckpt__index_new(0);
-}
-
-static void free_index(void)
-{
-    ckpt__index_free(ix);
-}
 
 /* A dict's own attributes are no entries of it: torch's _metadata, and what a program adds to an OrderedDict. */
 START_TEST(attributes_of_a_model)
