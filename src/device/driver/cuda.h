@@ -4,6 +4,7 @@
  * in any case, so a build made anywhere runs wherever there is a GPU, and the tests' stand-in driver can be built
  * everywhere. Names and numbers are the driver's binary interface (12.0 and later), and functions have the names that
  * libcuda.so.1 exports, versions included. tests/cuda_abi.sh compares every line with NVIDIA's header where there is one. */
+/* clang-format off */    /* a declaration a line: tests/cuda_abi.sh reads them so */
 #ifndef CKPT_OWN_CUDA_H
 #define CKPT_OWN_CUDA_H
 
@@ -85,7 +86,10 @@ typedef enum CUpointer_attribute_enum {
     CU_POINTER_ATTRIBUTE_MAPPED = 13
 } CUpointer_attribute;
 
-typedef enum CUmemorytype_enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 } CUmemorytype;
+typedef enum CUmemorytype_enum {
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE = 2
+} CUmemorytype;
 
 typedef enum CUstreamCaptureStatus_enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -93,14 +97,21 @@ typedef enum CUstreamCaptureStatus_enum {
 } CUstreamCaptureStatus;
 
 typedef enum CUjit_option_enum {
-    CU_JIT_MAX_REGISTERS = 0 /* none is used: only the type is */
+    CU_JIT_MAX_REGISTERS = 0      /* none is used: only the type is */
 } CUjit_option;
 
-typedef enum CUstream_flags_enum { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 } CUstream_flags;
+typedef enum CUstream_flags_enum {
+    CU_STREAM_DEFAULT = 0,
+    CU_STREAM_NON_BLOCKING = 1
+} CUstream_flags;
 
-typedef enum CUevent_flags_enum { CU_EVENT_DISABLE_TIMING = 2 } CUevent_flags;
+typedef enum CUevent_flags_enum {
+    CU_EVENT_DISABLE_TIMING = 2
+} CUevent_flags;
 
-typedef enum CUmemAttach_flags_enum { CU_MEM_ATTACH_GLOBAL = 1 } CUmemAttach_flags;
+typedef enum CUmemAttach_flags_enum {
+    CU_MEM_ATTACH_GLOBAL = 1
+} CUmemAttach_flags;
 
 #define CU_MEMHOSTALLOC_PORTABLE 0x01
 #define CU_STREAM_LEGACY ((CUstream)0x1)
@@ -159,8 +170,7 @@ CUresult cuMemHostUnregister(void *address);
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned int flags);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address);
 CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address);
-CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values,
-                                CUdeviceptr address);
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address);
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size);
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size);
@@ -169,8 +179,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUs
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size);
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
-                           CUstream stream);
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size, CUstream stream);
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy);
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream);
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count);
@@ -193,14 +202,11 @@ CUresult cuEventSynchronize(CUevent event);
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
-                            void **values);
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values);
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                        CUstream stream, void **params, void **extra);
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **params, void **extra);
 
 #ifdef __cplusplus
 }
