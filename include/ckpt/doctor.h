@@ -40,7 +40,7 @@ typedef enum ckpt_loader {
 const char *ckpt_loader_name(ckpt_loader loader); /* "hf-trainer" */
 bool ckpt_loader_from_name(const char *name, ckpt_loader *loader);
 
-/* What the program is that will resume. Zero is the default. Texts and lists are borrowed during the call. */
+/* The program that will resume. Zero is the default. Texts and lists are borrowed during the call. */
 typedef struct ckpt_doctor_options {
     uint32_t struct_size; /* by the initializer */
     ckpt_loader loader;

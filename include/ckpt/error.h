@@ -2,7 +2,7 @@
 #ifndef CKPT_ERROR_H
 #define CKPT_ERROR_H
 
-/* What stands around the declarations of each header. */
+/* Each header puts its declarations between these two. */
 #ifdef __cplusplus
 #define CKPT_BEGIN_DECLS                                                                                               \
     extern "C" {                                                                                                       \
@@ -58,7 +58,7 @@ typedef enum ckpt_status {
      * the report say what. */
     CKPT_ANSWER_NO = 3,
 
-    /* The file is of another format, is no checkpoint at all, or breaks a rule of its format. Look whether the path is
+    /* The file has another format, is not a checkpoint, or breaks a rule of its format. Check whether the path is
      * right. */
     CKPT_E_FORMAT = -1,
 
@@ -96,14 +96,14 @@ typedef enum ckpt_status {
     /* The library knows what was given, and this version does not read or write it. */
     CKPT_E_UNSUPPORTED = -12,
 
-    /* There is no such tensor, key or file. */
+    /* The tensor, key or file does not exist. */
     CKPT_E_NOT_FOUND = -13,
 
     /* The destination exists, and replacing it was not asked for; or another process writes in the run directory. */
     CKPT_E_EXISTS = -14
 } ckpt_status;
 
-/* What went wrong. Plain data of about 1 KiB; put it on the stack. It is written on failure only; every function accepts NULL
+/* The record of a failure. Plain data of about 1 KiB; put it on the stack. It is written on failure only; every function accepts NULL
  * for it. `message` says what is wrong, what was found, what was expected and what to do; it is one line of UTF-8 with
  * control characters escaped, and does not repeat `object`. The struct never grows. */
 typedef struct ckpt_error {

@@ -40,7 +40,7 @@ const char *ckpt_diff_what_name(unsigned bit); /* "value"; NULL past the last */
 
 /* By what the two were taken to be the same thing. */
 typedef enum ckpt_diff_match {
-    CKPT_MATCH_NONE = 0,  /* there is no other */
+    CKPT_MATCH_NONE = 0,  /* the other checkpoint has nothing that corresponds */
     CKPT_MATCH_NAME,      /* the key path */
     CKPT_MATCH_CANONICAL, /* what a state calls them (ckpt_naming): paths of model and optimizer gone, ids resolved */
     CKPT_MATCH_PREFIX     /* the key path but for what stands in front: a wrapper's path, the ending of a file's name */

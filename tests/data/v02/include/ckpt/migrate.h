@@ -62,7 +62,7 @@ typedef struct ckpt_migrate_options {
     size_t cast_count; /* "GLOB=DTYPE", the first that matches; to nearest even */
     bool plain;        /* opaque objects become dicts, lists and strings, listed ("plain") */
     const char *const *fix;
-    size_t fix_count; /* codes of doctor's findings, or "all": what mends them */
+    size_t fix_count; /* codes of doctor's findings to fix, or "all" */
 
     /* the work */
     uint64_t memory;        /* what its buffers may take at most; 0: 256 MiB; at least 33 MiB */
