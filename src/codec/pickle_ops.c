@@ -13,136 +13,6 @@ static const char *kind_name(const node_t *n)
     return kind_names[n->kind];
 }
 
-/* ---- constants and numbers */
-static ckpt_status op_none(vm_t *vm)
-{
-    return ckpt__pickle_push(vm, vm->none);
-}
-static ckpt_status op_newtrue(vm_t *vm)
-{
-    return ckpt__pickle_push(vm, vm->yes);
-}
-static ckpt_status op_newfalse(vm_t *vm)
-{
-    return ckpt__pickle_push(vm, vm->no);
-}
-static ckpt_status push_unsigned(vm_t *vm, unsigned width)
-{
-    uint64_t value;
-    ckpt_status status = ckpt__pickle_number(vm, width, &value);
-    return status < 0 ? status : ckpt__pickle_push_int(vm, (int64_t)value);
-}
-static ckpt_status op_binint1(vm_t *vm)
-{
-    return push_unsigned(vm, 1);
-}
-static ckpt_status op_binint2(vm_t *vm)
-{
-    return push_unsigned(vm, 2);
-}
-static ckpt_status op_binint(vm_t *vm)
-{
-    uint64_t value;
-    ckpt_status status = ckpt__pickle_number(vm, 4, &value);
-    return status < 0 ? status : ckpt__pickle_push_int(vm, (int64_t)value - (value >> 31 ? INT64_C(1) << 32 : 0));
-}
-static ckpt_status long_of(vm_t *vm, uint64_t n)
-{
-    const unsigned char *bytes;
-    ckpt_status status = ckpt__pickle_take(vm, n, &bytes);
-    return status < 0 ? status : ckpt__pickle_push_long(vm, bytes, (size_t)n);
-}
-static ckpt_status op_long1(vm_t *vm)
-{
-    uint64_t n;
-    ckpt_status status = ckpt__pickle_number(vm, 1, &n);
-    return status < 0 ? status : long_of(vm, n);
-}
-static ckpt_status op_long4(vm_t *vm)
-{
-    uint64_t n;
-    ckpt_status status = ckpt__pickle_number(vm, 4, &n);
-    if (status < 0)
-        return status;
-    return n >> 31 ? ckpt__pickle_fail(vm, CKPT_E_FORMAT, "a negative length") : long_of(vm, n);
-}
-static ckpt_status op_binfloat(vm_t *vm)
-{
-    const unsigned char *p;
-    ckpt_status status = ckpt__pickle_take(vm, 8, &p);
-    if (status < 0)
-        return status;
-    uint64_t bits = 0;
-    for (int i = 0; i < 8; i++)
-        bits = bits << 8 | p[i];
-    node_t *n = ckpt__pickle_new(vm, CKPT__P_FLOAT);
-    if (n)
-        memcpy(&n->u.real, &bits, sizeof bits);
-    return ckpt__pickle_push(vm, n);
-}
-
-/* ---- strings and bytes */
-static ckpt_status text_of(vm_t *vm, unsigned width, ckpt__pickle_kind kind)
-{
-    uint64_t n;
-    const unsigned char *p;
-    ckpt_status status = ckpt__pickle_number(vm, width, &n);
-    if (status == CKPT_OK)
-        status = ckpt__pickle_take(vm, n, &p);
-    if (status < 0)
-        return status;
-    if (kind == CKPT__P_STR && !ckpt__pickle_utf8((const char *)p, (size_t)n))
-        return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "a str that is not UTF-8");
-    return ckpt__pickle_push_text(vm, kind, p, (size_t)n);
-}
-static ckpt_status op_short_binunicode(vm_t *vm)
-{
-    return text_of(vm, 1, CKPT__P_STR);
-}
-static ckpt_status op_binunicode(vm_t *vm)
-{
-    return text_of(vm, 4, CKPT__P_STR);
-}
-static ckpt_status op_binunicode8(vm_t *vm)
-{
-    return text_of(vm, 8, CKPT__P_STR);
-}
-static ckpt_status op_short_binbytes(vm_t *vm)
-{
-    return text_of(vm, 1, CKPT__P_BYTES);
-}
-static ckpt_status op_binbytes(vm_t *vm)
-{
-    return text_of(vm, 4, CKPT__P_BYTES);
-}
-static ckpt_status op_binbytes8(vm_t *vm)
-{
-    return text_of(vm, 8, CKPT__P_BYTES);
-}
-static ckpt_status op_bytearray8(vm_t *vm)
-{
-    return text_of(vm, 8, CKPT__P_BYTEARRAY);
-}
-static ckpt_status string_of(vm_t *vm, unsigned width)
-{
-    uint64_t n;
-    const unsigned char *p;
-    ckpt_status status = ckpt__pickle_number(vm, width, &n);
-    if (status == CKPT_OK && width == 4 && n >> 31)
-        return ckpt__pickle_fail(vm, CKPT_E_FORMAT, "a negative length");
-    if (status == CKPT_OK)
-        status = ckpt__pickle_take(vm, n, &p);
-    return status < 0 ? status : ckpt__pickle_push_string(vm, p, (size_t)n);
-}
-static ckpt_status op_short_binstring(vm_t *vm)
-{
-    return string_of(vm, 1);
-}
-static ckpt_status op_binstring(vm_t *vm)
-{
-    return string_of(vm, 4);
-}
-
 /* ---- the stack */
 static ckpt_status op_mark(vm_t *vm)
 {
@@ -578,19 +448,19 @@ const ckpt__pickle_op ckpt__pickle_ops[256] = {
     ['2'] = {"DUP", op_strange, op_dup},
     ['F'] = {"FLOAT", op_strange, ckpt__pickle_op_float},
     ['I'] = {"INT", op_strange, ckpt__pickle_op_int},
-    ['J'] = {"BININT", op_binint, NULL},
-    ['K'] = {"BININT1", op_binint1, NULL},
+    ['J'] = {"BININT", ckpt__pickle_op_binint, NULL},
+    ['K'] = {"BININT1", ckpt__pickle_op_binint1, NULL},
     ['L'] = {"LONG", op_strange, ckpt__pickle_op_long},
-    ['M'] = {"BININT2", op_binint2, NULL},
-    ['N'] = {"NONE", op_none, NULL},
+    ['M'] = {"BININT2", ckpt__pickle_op_binint2, NULL},
+    ['N'] = {"NONE", ckpt__pickle_op_none, NULL},
     ['P'] = {"PERSID", op_strange, op_persid},
     ['Q'] = {"BINPERSID", op_binpersid, NULL},
     ['R'] = {"REDUCE", op_reduce, NULL},
     ['S'] = {"STRING", op_strange, ckpt__pickle_op_string},
-    ['T'] = {"BINSTRING", op_strange, op_binstring},
-    ['U'] = {"SHORT_BINSTRING", op_short_binstring, NULL},
+    ['T'] = {"BINSTRING", op_strange, ckpt__pickle_op_binstring},
+    ['U'] = {"SHORT_BINSTRING", ckpt__pickle_op_short_binstring, NULL},
     ['V'] = {"UNICODE", op_strange, ckpt__pickle_op_unicode},
-    ['X'] = {"BINUNICODE", op_binunicode, NULL},
+    ['X'] = {"BINUNICODE", ckpt__pickle_op_binunicode, NULL},
     ['a'] = {"APPEND", op_append, NULL},
     ['b'] = {"BUILD", op_build, NULL},
     ['c'] = {"GLOBAL", op_global, NULL},
@@ -611,7 +481,7 @@ const ckpt__pickle_op ckpt__pickle_ops[256] = {
     ['t'] = {"TUPLE", op_tuple, NULL},
     [')'] = {"EMPTY_TUPLE", op_empty_tuple, NULL},
     ['u'] = {"SETITEMS", op_setitems, NULL},
-    ['G'] = {"BINFLOAT", op_binfloat, NULL},
+    ['G'] = {"BINFLOAT", ckpt__pickle_op_binfloat, NULL},
     [0x80] = {"PROTO", op_proto, NULL},
     [0x81] = {"NEWOBJ", op_newobj, NULL},
     [0x82] = {"EXT1", op_strange, op_extension},
@@ -620,15 +490,15 @@ const ckpt__pickle_op ckpt__pickle_ops[256] = {
     [0x85] = {"TUPLE1", op_tuple1, NULL},
     [0x86] = {"TUPLE2", op_tuple2, NULL},
     [0x87] = {"TUPLE3", op_tuple3, NULL},
-    [0x88] = {"NEWTRUE", op_newtrue, NULL},
-    [0x89] = {"NEWFALSE", op_newfalse, NULL},
-    [0x8a] = {"LONG1", op_long1, NULL},
-    [0x8b] = {"LONG4", op_strange, op_long4},
-    ['B'] = {"BINBYTES", op_strange, op_binbytes},
-    ['C'] = {"SHORT_BINBYTES", op_strange, op_short_binbytes},
-    [0x8c] = {"SHORT_BINUNICODE", op_strange, op_short_binunicode},
-    [0x8d] = {"BINUNICODE8", op_strange, op_binunicode8},
-    [0x8e] = {"BINBYTES8", op_strange, op_binbytes8},
+    [0x88] = {"NEWTRUE", ckpt__pickle_op_newtrue, NULL},
+    [0x89] = {"NEWFALSE", ckpt__pickle_op_newfalse, NULL},
+    [0x8a] = {"LONG1", ckpt__pickle_op_long1, NULL},
+    [0x8b] = {"LONG4", op_strange, ckpt__pickle_op_long4},
+    ['B'] = {"BINBYTES", op_strange, ckpt__pickle_op_binbytes},
+    ['C'] = {"SHORT_BINBYTES", op_strange, ckpt__pickle_op_short_binbytes},
+    [0x8c] = {"SHORT_BINUNICODE", op_strange, ckpt__pickle_op_short_binunicode},
+    [0x8d] = {"BINUNICODE8", op_strange, ckpt__pickle_op_binunicode8},
+    [0x8e] = {"BINBYTES8", op_strange, ckpt__pickle_op_binbytes8},
     [0x8f] = {"EMPTY_SET", op_empty_set, NULL},
     [0x90] = {"ADDITEMS", op_strange, op_additems},
     [0x91] = {"FROZENSET", op_strange, op_frozenset},
@@ -636,7 +506,7 @@ const ckpt__pickle_op ckpt__pickle_ops[256] = {
     [0x93] = {"STACK_GLOBAL", op_strange, op_stack_global},
     [0x94] = {"MEMOIZE", op_strange, op_memoize},
     [0x95] = {"FRAME", op_strange, op_frame},
-    [0x96] = {"BYTEARRAY8", op_strange, op_bytearray8},
+    [0x96] = {"BYTEARRAY8", op_strange, ckpt__pickle_op_bytearray8},
     [0x97] = {"NEXT_BUFFER", op_strange, op_buffer},
     [0x98] = {"READONLY_BUFFER", op_strange, op_buffer},
 };

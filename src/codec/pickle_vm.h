@@ -1,4 +1,4 @@
-/* codec/pickle_vm.h - the machine that pickle.c runs and pickle_ops.c, pickle_text.c give their opcodes to. */
+/* codec/pickle_vm.h - the machine that pickle.c runs and pickle_ops.c, pickle_scalars.c and pickle_text.c give their opcodes to. */
 #ifndef CKPT_PICKLE_VM_H
 #define CKPT_PICKLE_VM_H
 #include "codec/pickle.h"
@@ -126,6 +126,26 @@ static inline ckpt_status ckpt__pickle_memo_put(ckpt__pickle_vm *vm, uint64_t in
 }
 ckpt_status ckpt__pickle_memo_get(ckpt__pickle_vm *vm, uint64_t index);
 ckpt_status ckpt__pickle_op_pop(ckpt__pickle_vm *vm);
+
+/* ---- pickle_scalars.c: constants, numbers, strings and bytes */
+ckpt_status ckpt__pickle_op_none(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_newtrue(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_newfalse(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binint1(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binint2(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binint(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_long1(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_long4(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binfloat(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_short_binunicode(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binunicode(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binunicode8(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_short_binbytes(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binbytes(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binbytes8(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_bytearray8(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_short_binstring(ckpt__pickle_vm *vm);
+ckpt_status ckpt__pickle_op_binstring(ckpt__pickle_vm *vm);
 
 /* ---- pickle_text.c: opcodes of protocol 0 whose arguments are lines of text */
 ckpt_status ckpt__pickle_op_int(ckpt__pickle_vm *vm);
