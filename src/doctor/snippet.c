@@ -102,12 +102,9 @@ static bool is_flat(const ckpt__examination *p)
 static bool has_prefix(const ckpt__examination *p)
 {
     for (size_t i = 0; is_flat(p) && i < p->index->tensor_count; i++) /* their names are the parameters' own */
-        for (size_t k = 0; k < CKPT__WRAPPERS; k++) {
-            ckpt_str name = p->index->tensors[i].info.name;
-            size_t n = strlen(ckpt__wrappers[k]);
-            if (name.size > n && memcmp(name.data, ckpt__wrappers[k], n) == 0)
+        for (size_t k = 0; k < CKPT__WRAPPERS; k++)
+            if (ckpt__str_begins_more(p->index->tensors[i].info.name, ckpt__wrappers[k]))
                 return true;
-        }
     for (size_t i = 0; i < ckpt__rows_load_count; i++)
         if (ckpt__rows_load[i].fact == CKPT__PREFIX && p->found[ckpt__rows_place_count + i].count > 0)
             return true;
@@ -314,6 +311,27 @@ static void put_python(ckpt__buf *b, const ckpt__examination *p)
     ckpt__snippet_expand(b, template_of(p), &(ckpt__snippet){s.holds, counts, put_hole, &s});
 }
 
+/* The snippet of an examined checkpoint as the caller's text. What it cannot say without a wrong name is an error. */
+static ckpt_status write_snippet(const ckpt__examination *p, bool python, bool run, char **out, ckpt_error *err)
+{
+    ckpt__buf b = {NULL, 0, 0, false};
+    if (!python && p->several.status != CKPT_OK) { /* it would name the states of one parameter as another's */
+        if (err)
+            *err = p->several;
+        return p->several.status;
+    }
+    if (python)
+        put_python(&b, p);
+    else
+        ckpt__put_snippet_c(&b, p, run);
+    if (b.failed || !b.data) {
+        ckpt__buf_free(&b);
+        return ckpt__fail_memory(err, "the snippet", b.size);
+    }
+    *out = b.data;
+    return CKPT_OK;
+}
+
 ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language, const ckpt_doctor_options *options,
                                 char **out, ckpt_error *err)
 {
@@ -349,30 +367,14 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language,
         ckpt_report_free(findings);
         return ckpt__fail_memory(err, "the snippet", 0);
     }
-    ckpt__buf b = {NULL, 0, 0, false};
     ckpt_status status = ckpt__doctor_admit(p, reader, &own, &result, err);
     if (status == CKPT_OK && p->shard)
         status = ckpt__fail(err, CKPT_E_UNSUPPORTED, reader->path, "this is %s. There is no resume from it alone; %s",
                             p->whole.what, p->whole.how);
     if (status == CKPT_OK)
         status = ckpt__doctor_examine(p, findings);
-    if (status == CKPT_OK && !python && p->several.status != CKPT_OK) {
-        status = p->several.status; /* it would name the states of one parameter as another's */
-        if (err)
-            *err = p->several;
-    }
-    if (status == CKPT_OK) {
-        if (python)
-            put_python(&b, p);
-        else
-            ckpt__put_snippet_c(&b, p, run);
-        if (b.failed || !b.data) {
-            ckpt__buf_free(&b);
-            status = ckpt__fail_memory(err, "the snippet", b.size);
-        } else {
-            *out = b.data;
-        }
-    }
+    if (status == CKPT_OK)
+        status = write_snippet(p, python, run, out, err);
     ckpt_report_free(findings);
     ckpt_doctor_result_clear(&result);
     ckpt__doctor_discharge(p);
