@@ -14,9 +14,9 @@ typedef struct runner {
     uint64_t done, total; /* bytes of the storages */
     bool check;           /* compare CRCs */
     /* the storage that is being read */
-    ckpt__copy *copies; /* the plan's: the first of its copies */
+    ckpt__transfer *copies; /* the plan's: the first of its copies */
     size_t count;       /* of its copies */
-    ckpt__copy *direct; /* the one host copy that takes all of it; else NULL */
+    ckpt__transfer *direct; /* the one host copy that takes all of it; else NULL */
     bool any_device;
     ckpt__slot *slot; /* the block that is being filled: the lanes' */
     void *host_block; /* heap, owned: CKPT__BLOCK bytes, where neither a place nor a slot takes the
@@ -63,7 +63,7 @@ static ckpt_status deliver(void *ctx, uint64_t offset, const void *data, size_t 
 {
     runner *r = ctx;
     for (size_t i = 0; i < r->count && !r->direct; i++) {
-        ckpt__copy *c = &r->copies[i];
+        ckpt__transfer *c = &r->copies[i];
         uint64_t a = offset > c->begin ? offset : c->begin;
         uint64_t b = offset + n < c->begin + c->size ? offset + n : c->begin + c->size;
         if (a >= b)
@@ -101,7 +101,7 @@ static ckpt_status run_linear(runner *r, size_t storage, ckpt_error *err)
 /* One copy that is not linear. */
 typedef struct shaped {
     runner *r; /* borrowed, as is the copy */
-    ckpt__copy *copy;
+    ckpt__transfer *copy;
     ckpt__strided place; /* how far the copy's place is filled */
     void *converted;     /* heap, owned: a block in the dtype of the place; NULL: no conversion yet */
     size_t room;         /* bytes of `converted` */
@@ -154,7 +154,7 @@ static ckpt_status scatter_device(shaped *s, ckpt__lane *lane, const char *data,
 static ckpt_status place_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
 {
     shaped *s = ctx;
-    ckpt__copy *c = s->copy;
+    ckpt__transfer *c = s->copy;
     (void)offset;
     if (c->from != c->to) {
         size_t count = n / ckpt_dtype_size(c->from), size = count * ckpt_dtype_size(c->to);
@@ -199,14 +199,14 @@ static ckpt_status run_shaped(runner *r, size_t storage, ckpt_error *err)
 }
 
 /* A CRC of the tensor's that its storage's does not tell: seen only where the tensor is read as one. */
-static bool has_own_crc(const ckpt__index *x, const ckpt__copy *c)
+static bool has_own_crc(const ckpt__index *x, const ckpt__transfer *c)
 {
     const ckpt__tensor *t = &x->tensors[c->tensor];
     const ckpt__extent *e = &x->storages[c->storage].extent;
     return t->has_crc && !(e->has_crc && e->crc == t->crc && c->begin == 0 && c->size == e->size);
 }
 
-ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ckpt__index *index, bool check,
+ckpt_status ckpt__execute(ckpt__transfers *plan, const ckpt__source *source, const ckpt__index *index, bool check,
                           ckpt__lanes *lanes, const ckpt_progress *progress, ckpt_error *err)
 {
     runner r = {
@@ -215,7 +215,7 @@ ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ck
     size_t end;
     for (size_t first = 0; status == CKPT_OK && first < plan->count; first = end) {
         bool linear = true;
-        ckpt__plan_group(plan, first, &end);
+        ckpt__transfers_group(plan, first, &end);
         r.copies = &plan->copies[first];
         r.count = end - first;
         size_t storage = r.copies[0].storage;

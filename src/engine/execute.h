@@ -3,13 +3,13 @@
 #define CKPT_EXECUTE_H
 #include <ckpt/progress.h>
 #include "device/lanes.h"
-#include "engine/plan.h"
+#include "engine/transfers.h"
 #include "io/source.h"
 
 /* Each storage is read once, in file order; its CRC is checked on the way (check); every copy of it gets its bytes.
  * copies[i].done says afterwards what became of each. On failure the queues are drained before it returns. The lanes
  * are the caller's: opened for all devices, closed by the caller. */
-ckpt_status ckpt__execute(ckpt__plan *plan, const ckpt__source *source, const ckpt__index *index, bool check,
+ckpt_status ckpt__execute(ckpt__transfers *plan, const ckpt__source *source, const ckpt__index *index, bool check,
                           ckpt__lanes *lanes, const ckpt_progress *progress, ckpt_error *err);
 /* A few bytes of host memory to a place on any device (scalars into tensors). */
 ckpt_status ckpt__put_bytes(ckpt__lanes *lanes, ckpt_device device, void *dst, const void *src, size_t n,

@@ -94,7 +94,7 @@ typedef struct ckpt__restorer {
     ckpt_reader *reader; /* owned; NULL until it is open */
     ckpt__target_state *sides;
     size_t count;      /* heap, owned: one a state, in the caller's order */
-    ckpt__plan plan;   /* the copies of all sides */
+    ckpt__transfers plan;   /* the copies of all sides */
     ckpt__lanes lanes; /* the queues of all sides, and the buffers that they share */
 } ckpt__restorer;
 

@@ -201,7 +201,7 @@ static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
         const ckpt__item *item = &side->items[i];
         if (item->tensor == SIZE_MAX)
             continue;
-        ckpt__copy *c = ckpt__plan_add(&r->plan);
+        ckpt__transfer *c = ckpt__transfers_add(&r->plan);
         if (!c)
             return ckpt__fail_memory(err, r->path, 0);
         c->tensor = item->tensor;
@@ -306,7 +306,7 @@ static void report_torn(ckpt__restorer *r)
 {
     static const char *const codes[] = {"untouched", "torn", "complete"};
     for (size_t i = 0; i < r->plan.count; i++) {
-        const ckpt__copy *c = &r->plan.copies[i];
+        const ckpt__transfer *c = &r->plan.copies[i];
         const ckpt__target_state *side = &r->sides[c->state];
         /* New memory is given back and the old one still holds what it held. */
         ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
@@ -322,7 +322,7 @@ static ckpt_status verify_all(ckpt__restorer *r, ckpt_error *err)
 {
     size_t end;
     for (size_t i = 0; i < r->plan.count; i = end) {
-        ckpt__plan_group(&r->plan, i, &end);
+        ckpt__transfers_group(&r->plan, i, &end);
         if (r->plan.copies[i].storage == SIZE_MAX)
             continue;
         ckpt_status status =
@@ -371,7 +371,7 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
         if ((status = allocate(&r->sides[n], err)) == CKPT_OK)
             status = plan_side(r, n, err);
     if (status == CKPT_OK)
-        ckpt__plan_order(&r->plan, r->reader->index);
+        ckpt__transfers_order(&r->plan, r->reader->index);
     if (status == CKPT_OK && o->verify_first && !o->no_verify)
         status = verify_all(r, err);
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
@@ -438,7 +438,7 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
             release_new(&r.sides[i]);
         free_side(&r.sides[i]);
     }
-    ckpt__plan_free(&r.plan);
+    ckpt__transfers_free(&r.plan);
     ckpt_reader_close(r.reader);
     free(r.sides);
     return status;

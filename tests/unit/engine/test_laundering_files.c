@@ -261,9 +261,9 @@ END_TEST
 static ckpt_status restored(const ckpt_reader *reader, size_t i, const kind *k)
 {
     static unsigned char data[VALUES * UNIT];
-    ckpt__plan plan = {.copies = NULL};
+    ckpt__transfers plan = {.copies = NULL};
     ckpt__lanes lanes = {.count = 0};
-    ckpt__copy *c = ckpt__plan_add(&plan);
+    ckpt__transfer *c = ckpt__transfers_add(&plan);
     ck_assert_ptr_nonnull(c);
     const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
     int64_t strides[3] = {1, 1, 1};
@@ -276,10 +276,10 @@ static ckpt_status restored(const ckpt_reader *reader, size_t i, const kind *k)
     c->strides = strides;
     c->data = data;
     c->device = ckpt_cpu();
-    ckpt__plan_order(&plan, reader->index);
+    ckpt__transfers_order(&plan, reader->index);
     ckpt_status status = ckpt__execute(&plan, reader->source, reader->index, true, &lanes, NULL, &err);
     ckpt__lanes_close(&lanes, NULL);
-    ckpt__plan_free(&plan);
+    ckpt__transfers_free(&plan);
     return status;
 }
 

@@ -1,18 +1,18 @@
-/* engine/plan.c - the order in which a checkpoint is read. */
-#include "engine/plan.h"
+/* engine/transfers.c - the order in which a checkpoint is read. */
+#include "engine/transfers.h"
 
 #include <stdlib.h>
 
-ckpt__copy *ckpt__plan_add(ckpt__plan *p)
+ckpt__transfer *ckpt__transfers_add(ckpt__transfers *p)
 {
     if (!ckpt__grow(&p->copies, &p->capacity, p->count + 1, sizeof *p->copies))
         return NULL;
-    ckpt__copy *c = &p->copies[p->count++];
+    ckpt__transfer *c = &p->copies[p->count++];
     memset(c, 0, sizeof *c);
     return c;
 }
 
-static void look_at_source(ckpt__copy *c, const ckpt__index *x)
+static void look_at_source(ckpt__transfer *c, const ckpt__index *x)
 {
     const ckpt__tensor *t = &x->tensors[c->tensor];
     c->storage = SIZE_MAX;
@@ -32,7 +32,7 @@ static void look_at_source(ckpt__copy *c, const ckpt__index *x)
 
 static int by_place(const void *a, const void *b, void *ctx)
 {
-    const ckpt__copy *p = a, *q = b;
+    const ckpt__transfer *p = a, *q = b;
     const ckpt__index *x = ctx;
     if (p->storage == SIZE_MAX || q->storage == SIZE_MAX)
         return (p->storage == SIZE_MAX) - (q->storage == SIZE_MAX);
@@ -46,7 +46,7 @@ static int by_place(const void *a, const void *b, void *ctx)
     return p->begin != q->begin ? (p->begin < q->begin ? -1 : 1) : 0;
 }
 
-void ckpt__plan_order(ckpt__plan *p, const ckpt__index *x)
+void ckpt__transfers_order(ckpt__transfers *p, const ckpt__index *x)
 {
     for (size_t i = 0; i < p->count; i++)
         look_at_source(&p->copies[i], x);
@@ -58,14 +58,14 @@ void ckpt__plan_order(ckpt__plan *p, const ckpt__index *x)
             p->bytes += x->storages[p->copies[i].storage].extent.size;
 }
 
-void ckpt__plan_group(const ckpt__plan *p, size_t first, size_t *end)
+void ckpt__transfers_group(const ckpt__transfers *p, size_t first, size_t *end)
 {
     *end = first + 1;
     while (*end < p->count && p->copies[*end].storage == p->copies[first].storage)
         ++*end;
 }
 
-void ckpt__plan_free(ckpt__plan *p)
+void ckpt__transfers_free(ckpt__transfers *p)
 {
     free(p->copies);
     memset(p, 0, sizeof *p);
