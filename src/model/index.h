@@ -158,7 +158,7 @@ ckpt_status ckpt__index_set_view(ckpt__index *index, size_t tensor, size_t stora
 /* Splits tensor i, once: it has the pieces, copied with their boxes into the index (piece.tensor is filled). Fills info.shape
  * (copied), info.nbytes and info.device (the storages' where all have one); info.strides is NULL and info.storage -1. Checks each
  * box against the shape and each view against its storage: CKPT_E_FORMAT naming the tensor. Pieces without elements are left
- * out. It does not check that the pieces cover the tensor, or that they do not meet: the plan does, of what is asked for. */
+ * out; one that is all of the tensor makes it whole. It does not check that the pieces cover the tensor, or that they do not meet: the plan does, of what is asked for. */
 ckpt_status ckpt__index_set_pieces(ckpt__index *index, size_t tensor, const int64_t *shape, const ckpt__piece *pieces,
                                    size_t count, ckpt_error *err);
 /* One piece of a tensor, or the whole of it, as a view: without a look at which of the two it is. */

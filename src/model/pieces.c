@@ -115,6 +115,26 @@ static ckpt_str common_device(const ckpt__index *x, const ckpt__tensor *t)
     return first;
 }
 
+/* One piece that is all of the tensor makes it whole. It stays a piece where it begins within an element. */
+static ckpt_status make_whole(ckpt__index *x, size_t tensor, uint64_t numel, ckpt_error *err)
+{
+    ckpt__tensor *t = &x->tensors[tensor];
+    const ckpt__piece piece = x->pieces[t->first_piece];
+    uint64_t unit = ckpt_dtype_size(t->info.dtype);
+    uint32_t n = t->info.ndim;
+    bool all = piece.flags & CKPT__PIECE_FLAT ? (uint64_t)piece.box[1] == numel
+                                              : n == 0 || memcmp(piece.box + n, t->info.shape, n * sizeof *piece.box) == 0;
+    if (!all || (unit ? piece.at % unit != 0 || piece.at / unit > INT64_MAX : piece.at != 0))
+        return CKPT_OK;
+    x->piece_count--;
+    t->first_piece = t->piece_count = 0;
+    t->has_crc = piece.has_crc;
+    t->crc = piece.crc;
+    const int64_t *strides = piece.flags & CKPT__PIECE_STRIDED ? piece.box + 2 * (size_t)n : NULL;
+    return ckpt__index_set_view(x, tensor, piece.storage, t->info.shape, strides,
+                                unit ? (int64_t)(piece.at / unit) : 0, err);
+}
+
 ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t *shape, const ckpt__piece *pieces,
                                    size_t count, ckpt_error *err)
 {
@@ -150,6 +170,11 @@ ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t 
             return ckpt__fail_memory(err, name, 0);
         x->piece_count++;
         t->piece_count++;
+    }
+    if (t->piece_count == 1 && x->piece_count == (size_t)t->first_piece + 1) {
+        ckpt_status status = make_whole(x, tensor, c.numel, err);
+        if (status < 0 || t->whole)
+            return status;
     }
     t->info.strides = NULL;
     t->info.storage = -1;

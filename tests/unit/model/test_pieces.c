@@ -91,8 +91,29 @@ START_TEST(kinds_of_pieces)
     const ckpt__piece one = {.box = NULL, .storage = 1, .at = 56};
     ck_assert(ckpt__index_set_pieces(ix, zero, NULL, &one, 1, &err) == CKPT_OK);
     ck_assert(ix->tensors[zero].info.nbytes == 8 && ckpt__view_of(ix, &ix->tensors[zero], 0).at == 56);
+    ck_assert(ix->tensors[zero].whole && ix->tensors[zero].info.offset == 7);
     static const int64_t no_rows[] = {0};
     ck_assert(ckpt__index_set_pieces(ix, k, no_rows, NULL, 0, &err) == CKPT_OK && ix->tensors[k].info.nbytes == 0);
+}
+END_TEST
+
+/* One piece that is all of the tensor is a view as any other, with its strides and its CRC. */
+START_TEST(one_piece)
+{
+    static const int64_t all[] = {0, 0, 8, 4, 1, 8}, flat[] = {0, 32};
+    const ckpt__piece strided = {.box = all, .storage = 2, .flags = CKPT__PIECE_STRIDED, .crc = 9, .has_crc = true, .at = 2},
+                      range = {.box = flat, .storage = 1, .at = 3, .flags = CKPT__PIECE_FLAT};
+    size_t i = add("w", CKPT_U8, 2), k = add("v", CKPT_I16, 2), m = add("u", CKPT_U8, 2);
+    ck_assert(ckpt__index_set_pieces(ix, i, shape, &strided, 1, &err) == CKPT_OK);
+    const ckpt__tensor *t = &ix->tensors[i];
+    ck_assert(t->whole && t->storage == 2 && t->info.strides[1] == 8 && t->info.offset == 2 && t->has_crc && t->crc == 9);
+    ix->storages[1].extent.size = 100;
+    ck_assert(ckpt__index_set_pieces(ix, k, shape, &range, 1, &err) == CKPT_OK);
+    t = &ix->tensors[k]; /* it begins within an element */
+    ck_assert(!t->whole && t->piece_count == 1 && ckpt__view_of(ix, t, 0).at == 3 && ix->piece_count == 1);
+    ck_assert(ckpt__index_set_pieces(ix, m, shape, &range, 1, &err) == CKPT_OK);
+    ck_assert(ix->tensors[m].whole && ix->tensors[m].info.offset == 3 && ix->tensors[m].info.strides[0] == 4);
+    ck_assert_uint_eq(ix->piece_count, 1);
 }
 END_TEST
 
@@ -201,6 +222,7 @@ int main(void)
     tcase_add_test(c, a_split_tensor);
     tcase_add_test(c, a_whole_tensor);
     tcase_add_test(c, kinds_of_pieces);
+    tcase_add_test(c, one_piece);
     tcase_add_test(c, equal_boxes_are_one);
     tcase_add_test(c, refusals);
     tcase_add_test(c, granules);
