@@ -13,30 +13,14 @@ static void label(ckpt__elements *e, ckpt_str name, const char *otherwise)
     ckpt__escape(e->what, sizeof e->what, name.data ? name.data : otherwise, name.data ? name.size : strlen(otherwise));
 }
 
-/* The sign bits, as they lie in a little-endian element: a conjugate has that of the imaginary part flipped, a negated
- * one all of them. */
-static ckpt_status set_flips(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_error *err)
+static ckpt_status set_op(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_error *err)
 {
-    const ckpt__dtype_row *row = ckpt__dtype_row_of(t->dtype);
-    size_t size = row->bits / 8, half = size / 2;
-    bool conj = t->conj && row->is_complex; /* of a real number: itself */
-    if (!conj && !t->neg)
-        return CKPT_OK;
-    if (row->is_complex) {
-        e->flip[half - 1] = t->neg ? 0x80 : 0;
-        e->flip[size - 1] = t->neg != conj ? 0x80 : 0;
-    } else if (row->is_float && row->is_signed && row->bits % 8 == 0)
-        e->flip[size - 1] = 0x80;
-    else if (!row->is_float && row->bits % 8 == 0 && t->dtype != CKPT_BOOL && t->dtype < CKPT_C32)
-        e->negate_size = size;
-    else
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
-                          "it is a negated view of dtype %s, which has no negative "
-                          "values: save it with .resolve_neg()",
-                          ckpt_dtype_name(t->dtype));
-    e->flips = e->negate_size == 0;
-    e->unit = size;
-    return CKPT_OK;
+    ckpt__op_want want = {.from = t->dtype, .to = t->dtype, .conj = t->conj, .neg = t->neg};
+    ckpt_status status = ckpt__op_make(&want, e->what, &e->op, err);
+    e->changes = status == CKPT_OK && !ckpt__op_is_plain(&e->op);
+    if (e->changes)
+        e->unit = e->op.from_size;
+    return status;
 }
 
 /* What lies in the order in which it is asked for: bytes [begin, begin + size) of the storage. Read from end to end its CRC
@@ -94,7 +78,7 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     e->want_crc = t->crc;
     if (e->size == 0)
         return CKPT_OK;
-    ckpt_status status = options->resolve ? set_flips(e, &t->info, err) : CKPT_OK;
+    ckpt_status status = options->resolve && (t->info.conj || t->info.neg) ? set_op(e, &t->info, err) : CKPT_OK;
     ckpt__strided it = {.ndim = 0};
     if (bits % 8 == 0)
         ckpt__strided_init(&it, t->info.shape, t->info.strides, t->info.ndim, bits / 8);
@@ -161,18 +145,6 @@ static ckpt_status from_windows(ckpt__elements *e, unsigned char *to, size_t n, 
     return CKPT_OK;
 }
 
-static void negate(unsigned char *p, size_t n, size_t size)
-{
-    for (size_t i = 0; i < n; i += size) {
-        unsigned carry = 1;
-        for (size_t k = 0; k < size; k++) {
-            carry += (unsigned char)~p[i + k];
-            p[i + k] = (unsigned char)carry;
-            carry >>= 8;
-        }
-    }
-}
-
 /* n more bytes, whole units where there are any; CRCs on the way. */
 static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ckpt_error *err)
 {
@@ -185,12 +157,8 @@ static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ck
         ckpt__swap_bytes(to, n, e->swap);
     if (e->check_tensor)
         e->tensor_crc = ckpt__crc32(e->tensor_crc, to, n);
-    if (e->flips)
-        for (size_t i = 0; i < n; i += e->unit)
-            for (size_t k = 0; k < e->unit; k++)
-                to[i + k] ^= e->flip[k];
-    if (e->negate_size)
-        negate(to, n, e->negate_size);
+    if (e->changes)
+        ckpt__op_apply(&e->op, to, n / e->op.from_size);
     return CKPT_OK;
 }
 

@@ -1,6 +1,7 @@
 /* engine/elements.h - the elements of a tensor, or the bytes of a storage, in order, in memory that is bounded. */
 #ifndef CKPT_ELEMENTS_H
 #define CKPT_ELEMENTS_H
+#include "engine/move.h"
 #include "engine/window.h"
 
 /* One tensor or storage that is read from its first byte to its last. Of a tensor the bytes come in C order, and
@@ -21,11 +22,10 @@ typedef struct ckpt__elements {
     uint64_t size, at;          /* bytes in all, and given out */
     size_t unit;                /* bytes that belong together: no block ends within */
     uint32_t swap;              /* bytes that are reversed; 1: none */
-    unsigned char flip[16];     /* of a resolved view, what is flipped in each unit; or negate_size */
-    bool flips;
-    size_t negate_size;                        /* integers of that size are negated; 0: none */
-    unsigned char carry[16];                   /* of a unit that a read cuts */
-    size_t carried, carry_at;                  /* bytes of it; how many were given out */
+    ckpt__op op;                /* of a resolved view, what gives its values; it swaps nothing */
+    bool changes;               /* there is such an op */
+    unsigned char carry[16];    /* of a unit that a read cuts */
+    size_t carried, carry_at;   /* bytes of it; how many were given out */
     bool check_extent, check_tensor, whole;    /* compare the CRC of the storage, of the tensor; all of the extent is
                                                 * read */
     uint32_t extent_crc, tensor_crc, want_crc; /* of the bytes as stored; of the elements in C order, not

@@ -34,7 +34,7 @@ struct ckpt__reader_payload {
     /* one that is converted */
     bool converts;
     size_t tensor;            /* number in `from` */
-    ckpt_dtype dtype, cast;   /* of the source's elements, of the target's */
+    ckpt__op op;              /* from the source's elements to the target's */
     uint64_t left;            /* elements that are not converted yet */
     unsigned char *block;     /* heap, owned: SOURCE_BLOCK bytes of the source's elements; NULL before the first
                                    * conversion */
@@ -56,17 +56,18 @@ static ckpt_status open_tensor(ckpt__reader_payload *p, size_t tensor, ckpt_erro
     ckpt__elements_options options = {.check = true, .resolve = resolved(p, tensor), .memory = p->memory};
     size_t size = ckpt_dtype_size(from->dtype);
     p->tensor = tensor;
-    p->dtype = from->dtype;
-    p->cast = p->casts ? p->casts[tensor] : CKPT_DTYPE_NONE;
-    p->converts = p->cast != CKPT_DTYPE_NONE && p->cast != p->dtype;
+    ckpt_dtype cast = p->casts ? p->casts[tensor] : CKPT_DTYPE_NONE;
+    p->converts = cast != CKPT_DTYPE_NONE && cast != from->dtype;
     p->carried = p->carry_at = 0;
     p->left = size ? from->nbytes / size : 0;
     if (p->converts) {
         options.resolve = true;
         memset(&p->counts[tensor], 0, sizeof *p->counts);
-        if (!ckpt__convert(p->dtype, NULL, p->cast, NULL, 0, NULL))
-            return ckpt__fail(err, CKPT_E_UNSUPPORTED, from->name.data, "there is no conversion from %s to %s",
-                              ckpt_dtype_name(p->dtype), ckpt_dtype_name(p->cast));
+        bool is_step = p->to->tensors[tensor].info.role == CKPT_ROLE_STEP;
+        ckpt__op_want want = {.from = from->dtype, .to = cast, .exact = is_step};
+        ckpt_status status = ckpt__op_make(&want, from->name.data, &p->op, err);
+        if (status < 0)
+            return status;
         if (!p->block && !(p->block = malloc(SOURCE_BLOCK)))
             return ckpt__fail_memory(err, from->name.data, SOURCE_BLOCK);
     }
@@ -142,21 +143,17 @@ static ckpt_status open_payload(ckpt__reader_payload *p, ckpt__segment_kind kind
 static ckpt_status convert_some(ckpt__reader_payload *p, void *dst, size_t count, ckpt_error *err)
 {
     const ckpt_tensor_info *to = &p->to->tensors[p->tensor].info;
-    ckpt__convert_counts *counts = &p->counts[p->tensor];
-    ckpt_status status = ckpt__elements_read(&p->elements, p->block, count * ckpt_dtype_size(p->dtype), err);
-    if (status < 0)
-        return status;
-    ckpt__convert_counted(p->dtype, p->block, p->cast, dst, count, counts);
+    ckpt__copy_box box;
+    ckpt__copy_box_init(&box);
+    ckpt__copy_box_add(&box, count, p->op.from_size, p->op.to_size);
+    ckpt_status status = ckpt__elements_read(&p->elements, p->block, count * p->op.from_size, err);
     p->left -= count;
-    if (counts->inexact && to->role == CKPT_ROLE_STEP)
-        return ckpt__fail(err, CKPT_E_MISMATCH, to->name.data, "this step is not exactly representable in %s",
-                          ckpt_dtype_name(p->cast));
-    return CKPT_OK;
+    return status < 0 ? status : ckpt__box_move(&p->op, &box, p->block, dst, &p->counts[p->tensor], to->name.data, err);
 }
 
 static ckpt_status read_converted(ckpt__reader_payload *p, unsigned char *to, size_t n, ckpt_error *err)
 {
-    size_t size = ckpt_dtype_size(p->cast), most = SOURCE_BLOCK / ckpt_dtype_size(p->dtype);
+    size_t size = p->op.to_size, most = SOURCE_BLOCK / p->op.from_size;
     ckpt_status status = CKPT_OK;
     while (status == CKPT_OK && n) {
         size_t some = p->carried - p->carry_at, count = n / size < most ? n / size : most;
@@ -166,7 +163,7 @@ static ckpt_status read_converted(ckpt__reader_payload *p, unsigned char *to, si
             p->carry_at += some;
         } else if (p->left < (count ? count : 1))
             return ckpt__fail(err, CKPT_E_FORMAT, p->elements.what, "more is asked for than its elements in %s",
-                              ckpt_dtype_name(p->cast));
+                              ckpt_dtype_name(p->op.to));
         else if (count) {
             status = convert_some(p, to, count, err);
             some = count * size;

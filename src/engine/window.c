@@ -2,6 +2,7 @@
 #include "engine/window.h"
 
 #include <stdlib.h>
+#include "engine/move.h"
 
 /* A hole that is cheaper to read than to read around, and the longest piece. */
 enum { HOLE = 16 << 10, PIECE = 512 << 10, PITCH = 64 };
@@ -175,53 +176,19 @@ static ckpt_status read_pieces(box *b, const char *what, ckpt_error *err)
     }
 }
 
-#define MOVE(type)                                                                                                     \
-    for (uint64_t i = 0; i < n; i++, to += sizeof(type), from += stride)                                               \
-    memcpy(to, from, sizeof(type))
-
-/* n elements of `size` bytes, `stride` apart, side by side. */
-static void move_row(unsigned char *to, const unsigned char *from, uint64_t stride, uint64_t n, size_t size)
-{
-    if (stride == size)
-        memcpy(to, from, (size_t)n * size);
-    else if (size == 1)
-        MOVE(uint8_t);
-    else if (size == 2)
-        MOVE(uint16_t);
-    else if (size == 4)
-        MOVE(uint32_t);
-    else if (size == 8)
-        MOVE(uint64_t);
-    else
-        for (uint64_t i = 0; i < n; i++, to += size, from += stride)
-            memcpy(to, from, size);
-}
-
-/* The elements of the tile, from the scratch to their places in the window, in the window's order. */
+/* The elements of the tile, from the scratch to their places in the window. */
 static void move_tile(const box *b)
 {
-    uint64_t index[CKPT__WINDOW_DIMS] = {0};
-    const dim *last = &b->dims[b->ndim - 1];
-    const unsigned char *from = b->scratch;
+    uint32_t size = (uint32_t)b->size;
+    ckpt__op op = {.from_size = size, .to_size = size, .granule = 1, .from_swap = 1, .to_swap = 1};
+    ckpt__copy_box tile;
     unsigned char *to = b->to;
-    for (uint32_t i = 0; i < b->ndim; i++)
+    ckpt__copy_box_init(&tile);
+    for (uint32_t i = 0; i < b->ndim; i++) {
         to += b->dims[i].at * b->dims[i].place;
-    for (;;) {
-        move_row(to, from, last->pitch, last->here, b->size);
-        uint32_t i = b->ndim - 1;
-        for (; i-- > 0;) {
-            const dim *d = &b->dims[i];
-            from += d->pitch;
-            to += d->place;
-            if (++index[i] < d->here)
-                break;
-            from -= d->pitch * d->here;
-            to -= d->place * d->here;
-            index[i] = 0;
-        }
-        if (i == UINT32_MAX)
-            return;
+        ckpt__copy_box_add(&tile, b->dims[i].here, b->dims[i].pitch, b->dims[i].place);
     }
+    ckpt__box_move(&op, &tile, b->scratch, to, NULL, "", NULL);
 }
 
 static ckpt_status fill_by_tiles(box *b, const char *what, ckpt_error *err)
