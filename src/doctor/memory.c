@@ -279,7 +279,7 @@ static ckpt_status read_one(ckpt__examination *p, size_t tensor, bool *seen)
     bool numbers = ckpt_dtype_is_float(t->dtype),
          storage = t->storage >= 0 && (size_t)t->storage < p->index->storage_count;
     const ckpt__extent *e = storage ? &p->index->storages[t->storage].extent : NULL;
-    bool all = e && whole->piece_count == 1 && whole->pieces[0].offset == 0 && t->nbytes == e->size &&
+    bool all = e && whole->whole && whole->info.offset == 0 && t->nbytes == e->size &&
                (!t->strides || ckpt__is_c_order(t->shape, t->strides, t->ndim));
     if (!is_plain(t) || (!numbers && !whole->has_crc) || (!numbers && all && seen[t->storage]))
         return CKPT_OK;

@@ -76,13 +76,14 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     memset(e, 0, sizeof *e);
     label(e, t->info.name, "");
     const char *layout = t->info.extra->layout.data;
-    if (t->piece_count != 1)
+    if (t->piece_count)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, "it lies in %u pieces", t->piece_count);
+    if (!t->whole)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
                           layout ? "its layout is %s: only dense tensors are read%s" : "it has no data of its own%s%s",
                           layout ? layout : " (a meta tensor)",
                           layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
-    const ckpt__piece *p = &t->pieces[0];
-    ckpt__storage *s = &index->storages[p->storage];
+    ckpt__storage *s = &index->storages[t->storage];
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
     e->source = source;
     e->extent = &s->extent;
@@ -96,14 +97,14 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     ckpt_status status = options->resolve ? set_flips(e, &t->info, err) : CKPT_OK;
     ckpt__strided it = {.ndim = 0};
     if (bits % 8 == 0)
-        ckpt__strided_init(&it, p->shape, p->strides, t->info.ndim, bits / 8);
+        ckpt__strided_init(&it, t->info.shape, t->info.strides, t->info.ndim, bits / 8);
     if (status < 0)
         return status;
-    uint64_t begin = (uint64_t)p->offset * bits / 8;
+    uint64_t begin = (uint64_t)t->info.offset * bits / 8;
     if (ckpt__strided_is_contiguous(&it))
-        return open_range(e, index, p->storage, begin, options->check, err);
+        return open_range(e, index, t->storage, begin, options->check, err);
     if (options->check) /* windows do not see the storage's bytes in their order */
-        status = ckpt__check_storage(source, index, p->storage, e->size, e->what, err);
+        status = ckpt__check_storage(source, index, t->storage, e->size, e->what, err);
     return status < 0 ? status
                       : open_windows(e, &it, bits / 8, begin, options->memory ? options->memory : CKPT__MEMORY, err);
 }

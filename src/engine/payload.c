@@ -30,7 +30,6 @@ struct ckpt__reader_payload {
     ckpt__index view;        /* a copy of `from` with one tensor: its elements in the order of their places in a
                                    * storage. It owns nothing; the next two and `sizes` are its tensor */
     ckpt__tensor ordered;
-    ckpt__piece piece;
     int64_t *sizes; /* heap, owned: shape, then strides; NULL before the first such tensor */
     /* one that is converted */
     bool converts;
@@ -79,7 +78,7 @@ static ckpt_status open_tensor(ckpt__reader_payload *p, size_t tensor, ckpt_erro
 static ckpt_status open_ordered(ckpt__reader_payload *p, size_t tensor, ckpt_error *err)
 {
     const ckpt__tensor *from = &p->from->tensors[tensor], *to = &p->to->tensors[tensor];
-    const int64_t *order = to->pieces[0].strides;
+    const int64_t *order = to->info.strides;
     ckpt__elements_options options = {.check = true, .resolve = resolved(p, tensor), .memory = p->memory};
     uint32_t n = to->info.ndim;
     int64_t *sizes = realloc(p->sizes, ((size_t)n * 2 + 1) * sizeof *sizes), *strides = sizes ? sizes + n : NULL;
@@ -90,18 +89,16 @@ static ckpt_status open_ordered(ckpt__reader_payload *p, size_t tensor, ckpt_err
         uint32_t at = 0; /* how many lie outside of dimension i */
         for (uint32_t k = 0; k < n; k++)
             at += order[k] > order[i] || (order[k] == order[i] && k < i);
-        sizes[at] = from->pieces[0].shape[i];
-        strides[at] = from->pieces[0].strides[i];
+        sizes[at] = from->info.shape[i];
+        strides[at] = from->info.strides[i];
     }
     p->view = *p->from;
     p->view.tensors = &p->ordered;
     p->view.tensor_count = 1;
     p->ordered = *from;
     p->ordered.has_crc = false;
-    p->piece = from->pieces[0];
-    p->piece.shape = sizes;
-    p->piece.strides = strides;
-    p->ordered.pieces = &p->piece;
+    p->ordered.info.shape = sizes;
+    p->ordered.info.strides = strides;
     return ckpt__elements_of_tensor(&p->elements, p->source, &p->view, 0, &options, err);
 }
 
@@ -110,9 +107,9 @@ static bool is_ordered(const ckpt__reader_payload *p, size_t tensor)
     const ckpt__tensor *to = &p->to->tensors[tensor];
     bool converts =
         p->casts && p->casts[tensor] != CKPT_DTYPE_NONE && p->casts[tensor] != p->from->tensors[tensor].info.dtype;
-    return !converts && to->piece_count == 1 && p->from->tensors[tensor].piece_count == 1 &&
+    return !converts && to->whole && p->from->tensors[tensor].whole &&
            to->info.ndim == p->from->tensors[tensor].info.ndim &&
-           !ckpt__is_c_order(to->pieces[0].shape, to->pieces[0].strides, to->info.ndim);
+           !ckpt__is_c_order(to->info.shape, to->info.strides, to->info.ndim);
 }
 
 static ckpt_status open_payload(ckpt__reader_payload *p, ckpt__segment_kind kind, size_t number, ckpt_error *err)

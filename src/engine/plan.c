@@ -16,19 +16,18 @@ static void look_at_source(ckpt__copy *c, const ckpt__index *x)
 {
     const ckpt__tensor *t = &x->tensors[c->tensor];
     c->storage = SIZE_MAX;
-    if (t->piece_count != 1 || t->info.nbytes == 0)
+    if (!t->whole || t->info.nbytes == 0)
         return;
-    const ckpt__piece *p = &t->pieces[0];
-    const ckpt__extent *e = &x->storages[p->storage].extent;
+    const ckpt__extent *e = &x->storages[t->storage].extent;
     size_t size = ckpt_dtype_size(c->from);
     ckpt__strided source, place;
-    ckpt__strided_init(&source, p->shape, p->strides, t->info.ndim, size);
+    ckpt__strided_init(&source, t->info.shape, t->info.strides, t->info.ndim, size);
     ckpt__strided_init(&place, c->shape, c->strides, c->ndim, ckpt_dtype_size(c->to));
-    c->storage = p->storage;
-    c->begin = (uint64_t)p->offset * size;
+    c->storage = t->storage;
+    c->begin = (uint64_t)t->info.offset * size;
     c->size = t->info.nbytes;
     c->linear = c->from == c->to && ckpt__strided_is_contiguous(&source) && ckpt__strided_is_contiguous(&place) &&
-                !(e->big_endian && x->storages[p->storage].unit > 1) && !t->info.conj && !t->info.neg;
+                !(e->big_endian && x->storages[t->storage].unit > 1) && !t->info.conj && !t->info.neg;
 }
 
 static int by_place(const void *a, const void *b, void *ctx)

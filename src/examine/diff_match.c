@@ -84,11 +84,10 @@ static ckpt_status pair_by(ckpt__differ *d, key_kind of_a, key_kind of_b, ckpt_d
 
 static bool same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 {
-    const ckpt__piece *p = a->pieces, *q = b->pieces;
-    size_t n = a->info.ndim * sizeof *p->shape;
-    return a->piece_count == 1 && b->piece_count == 1 && a->info.dtype == b->info.dtype &&
-           a->info.ndim == b->info.ndim && p->storage == q->storage && p->offset == q->offset &&
-           a->info.conj == b->info.conj && a->info.neg == b->info.neg &&
+    const ckpt_tensor_info *p = &a->info, *q = &b->info;
+    size_t n = p->ndim * sizeof *p->shape;
+    return a->whole && b->whole && a->storage == b->storage && p->dtype == q->dtype && p->ndim == q->ndim &&
+           p->offset == q->offset && p->conj == q->conj && p->neg == q->neg &&
            (n == 0 || (memcmp(p->shape, q->shape, n) == 0 && memcmp(p->strides, q->strides, n) == 0));
 }
 
@@ -100,7 +99,7 @@ typedef struct place {
 
 static place place_of(const ckpt__tensor *t)
 {
-    return (place){t->pieces[0].storage, (uint64_t)t->pieces[0].offset, t->info.ndim};
+    return (place){t->storage, (uint64_t)t->info.offset, t->info.ndim};
 }
 
 static ckpt_status find_ties(ckpt__differ *d, ckpt__diff_side *s)
@@ -115,14 +114,14 @@ static ckpt_status find_ties(ckpt__differ *d, ckpt__diff_side *s)
     ckpt__hash *table = ckpt__hash_new(paired);
     bool failed = !places || !table;
     for (size_t i = 0, n = 0; !failed && i < index->tensor_count; i++)
-        if (s->things[i].other != SIZE_MAX && index->tensors[i].piece_count == 1 && index->tensors[i].info.nbytes) {
+        if (s->things[i].other != SIZE_MAX && index->tensors[i].whole && index->tensors[i].info.nbytes) {
             places[n] = place_of(&index->tensors[i]);
             failed = ckpt__hash_put(table, (const char *)&places[n], sizeof *places, i, NULL) < 0;
             n++;
         }
     for (size_t i = 0; !failed && i < index->tensor_count; i++) {
         const ckpt__tensor *t = &index->tensors[i];
-        if (s->things[i].other != SIZE_MAX || t->piece_count != 1)
+        if (s->things[i].other != SIZE_MAX || !t->whole)
             continue;
         place here = place_of(t);
         if (ckpt__hash_get(table, (const char *)&here, sizeof here, &at) && same_view(t, &index->tensors[at]))

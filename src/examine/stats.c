@@ -136,9 +136,9 @@ static const char *why_none(const stater *s, const ckpt__tensor *t)
 {
     if (t->info.extra->layout.data)
         return "not dense: its parts have values";
-    if (t->piece_count == 0)
+    if (ckpt__has_no_bytes(t))
         return "no data (meta)";
-    if (t->piece_count != 1)
+    if (!t->whole)
         return "it lies in pieces";
     if (s->numbers.kind == CKPT__NO_NUMBERS)
         return "no values are known of this dtype";
@@ -238,16 +238,15 @@ static int by_place(const void *a, const void *b, void *ctx)
     const ckpt__index *index = ctx;
     size_t i = *(const size_t *)a, k = *(const size_t *)b;
     const ckpt__tensor *x = &index->tensors[i], *y = &index->tensors[k];
-    if (x->piece_count != 1 || y->piece_count != 1 || index->storage_count == 0)
-        return x->piece_count == y->piece_count ? (i > k) - (i < k) : x->piece_count == 1 ? 1 : -1;
-    const ckpt__extent *e = &index->storages[x->pieces[0].storage].extent,
-                       *f = &index->storages[y->pieces[0].storage].extent;
+    if (!x->whole || !y->whole || index->storage_count == 0)
+        return x->whole == y->whole ? (i > k) - (i < k) : x->whole ? 1 : -1;
+    const ckpt__extent *e = &index->storages[x->storage].extent, *f = &index->storages[y->storage].extent;
     if (e->file != f->file)
         return e->file < f->file ? -1 : 1;
     if (e->offset != f->offset)
         return e->offset < f->offset ? -1 : 1;
-    if (x->pieces[0].offset != y->pieces[0].offset)
-        return x->pieces[0].offset < y->pieces[0].offset ? -1 : 1;
+    if (x->info.offset != y->info.offset)
+        return x->info.offset < y->info.offset ? -1 : 1;
     return (i > k) - (i < k);
 }
 
@@ -278,7 +277,7 @@ ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t 
         s->reader = reader;
         s->options = &own;
         for (size_t i = 0; i < count; i++)
-            if (index->tensors[order[i]].piece_count == 1)
+            if (index->tensors[order[i]].whole)
                 s->total += index->tensors[order[i]].info.nbytes * (read_twice(s, &index->tensors[order[i]]) ? 2 : 1);
     }
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {

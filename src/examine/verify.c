@@ -234,8 +234,8 @@ static ckpt_status check_storage(verifier *v, size_t storage, ckpt_error *err)
 /* A tensor whose checksum covers all bytes of its storage (C order over the whole of it). */
 static bool covers(const ckpt__index *index, const ckpt__tensor *t, size_t storage)
 {
-    return t->has_crc && t->piece_count == 1 && t->pieces[0].storage == storage && !t->pieces[0].lo &&
-           t->pieces[0].offset == 0 && t->info.nbytes == index->storages[storage].extent.size &&
+    return t->has_crc && t->whole && t->storage == storage && t->info.offset == 0 &&
+           t->info.nbytes == index->storages[storage].extent.size &&
            (!t->info.strides || ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim));
 }
 
@@ -301,7 +301,7 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
         cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
         const ckpt__tensor *t = &index->tensors[i];
-        size_t storage = t->piece_count ? t->pieces[0].storage : SIZE_MAX;
+        size_t storage = t->whole ? t->storage : SIZE_MAX;
         if (storage >= index->storage_count || !covers(index, t, storage))
             continue;
         const ckpt__extent *e = &index->storages[storage].extent;
@@ -330,9 +330,9 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
     }
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
         const ckpt__tensor *t = &index->tensors[i];
-        size_t storage = t->piece_count == 1 ? t->pieces[0].storage : SIZE_MAX;
+        size_t storage = t->whole ? t->storage : SIZE_MAX;
         bool vouched = storage < index->storage_count && file_is_whole(v, index->storages[storage].extent.file);
-        if (t->has_crc && !by_storage[i] && t->piece_count == 1 && !vouched)
+        if (t->has_crc && !by_storage[i] && t->whole && !vouched)
             status = check_tensor(v, i, err);
     }
     free(cover);

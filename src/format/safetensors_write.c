@@ -44,7 +44,7 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
     item *it = &w->items[w->count];
     if (ckpt__str_is(info->name, "__metadata__"))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "safetensors reserves this name: rename the tensor");
-    const char *why = !t->piece_count
+    const char *why = ckpt__has_no_bytes(t)
                           ? (info->extra->layout.data ? "it is not dense: left out" : "it has no data (meta): left out")
                       : info->conj ? "it is a conjugate view, which safetensors cannot say: left out"
                       : info->neg  ? "it is a negated view, which safetensors cannot say: left out"
@@ -88,9 +88,9 @@ static ckpt_status list_copies(const writer *w, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
         const ckpt__tensor *t = &x->tensors[w->items[i].tensor];
         char name[160], other[160], text[256];
-        if (t->piece_count != 1 || t->info.nbytes == 0)
+        if (!t->whole || t->info.nbytes == 0)
             continue;
-        size_t s = t->pieces[0].storage;
+        size_t s = t->storage;
         if (first[s] == 0) {
             first[s] = i + 1;
             continue;

@@ -91,7 +91,7 @@ static ckpt_status note_tensor(checker *c, size_t i)
         return CKPT_OK;
     w->name = ckpt__arena_str(c->names, t->info.name.data ? t->info.name.data : "", t->info.name.size);
     w->nbytes = t->info.nbytes;
-    w->there = t->piece_count == 1;
+    w->there = t->whole;
     w->known = true;
     if (!w->name.data)
         return ckpt__migration_no_memory(c->err);
@@ -147,7 +147,7 @@ static ckpt_status note_all(checker *c)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
-        if (m->index->tensors[i].piece_count) /* else it has no data */
+        if (!ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
             status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
     }
     ckpt__reader_payload_free(want);
@@ -224,10 +224,10 @@ static ckpt_status check_rest(checker *c)
     bool *checked = calloc(x->storage_count + 1, sizeof *checked);
     ckpt_status status = checked ? CKPT_OK : ckpt__migration_no_memory(c->err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        for (size_t p = 0; p < x->tensors[i].piece_count; p++) {
+        if (x->tensors[i].whole) {
             if (!c->seen[i] && x->tensors[i].has_crc)
                 status = ckpt__read_tensor(c->back->source, x, i, true, NULL, NULL, c->err);
-            checked[x->tensors[i].pieces[p].storage] = c->seen[i] || x->tensors[i].has_crc;
+            checked[x->tensors[i].storage] = c->seen[i] || x->tensors[i].has_crc;
         }
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++)
         if (!checked[i] && x->storages[i].extent.has_crc)

@@ -10,18 +10,23 @@ static ckpt_status set_float4(ckpt__migration *m, size_t i, ckpt_dtype to, ckpt_
     ckpt_str device = t->info.device;
     uint32_t last = t->info.ndim ? t->info.ndim - 1 : 0;
     bool doubles = to == CKPT_F4;
-    if (t->piece_count != 1 || !t->info.ndim ||
-        (doubles ? t->info.shape[last] > INT64_MAX / 2 : t->info.shape[last] % 2))
+    if (!t->whole || !t->info.ndim || (doubles ? t->info.shape[last] > INT64_MAX / 2 : t->info.shape[last] % 2))
         return CKPT_OK; /* the writer says what it makes of it */
-    int64_t *shape = ckpt__arena_array(m->index->arena, t->info.ndim, sizeof *shape);
+    int64_t *shape = ckpt__arena_array(m->index->arena, 2 * (size_t)t->info.ndim, sizeof *shape),
+            *strides = shape ? shape + t->info.ndim : NULL;
     if (!shape)
         return ckpt__migration_no_memory(err);
     memcpy(shape, t->info.shape, t->info.ndim * sizeof *shape);
     shape[last] = doubles ? shape[last] * 2 : shape[last] / 2;
+    ckpt__c_strides(shape, t->info.ndim, strides);
     t->info.dtype = to;
+    bool in_order = ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim);
     t->info.shape = shape; /* of a strided view too: its bytes are read in C order */
-    ckpt_status status =
-        doubles ? CKPT_OK : ckpt__index_set_view(m->index, i, t->pieces[0].storage, shape, NULL, 0, err);
+    if (doubles && in_order) {
+        t->info.strides = strides;
+        t->info.offset *= 2;
+    }
+    ckpt_status status = doubles ? CKPT_OK : ckpt__index_set_view(m->index, i, t->storage, shape, NULL, 0, err);
     m->index->tensors[i].info.device = device;
     if (status == CKPT_OK)
         status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", t->info.name, err,

@@ -58,7 +58,7 @@ static bool same_storage(const ckpt__index *x, size_t a, size_t b)
         s++;
         t++;
     }
-    return s->piece_count == 1 && t->piece_count == 1 && s->pieces[0].storage == t->pieces[0].storage;
+    return s->whole && t->whole && s->storage == t->storage;
 }
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first for both: from now on
@@ -69,7 +69,7 @@ static ckpt_status own_listings(ckpt__migration *m, ckpt_error *err)
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
     ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        if (!ckpt__is_flat(x, i) && (x->tensors[i].piece_count == 1 || x->tensors[i].info.extra->part_count) &&
+        if (!ckpt__is_flat(x, i) && (x->tensors[i].whole || x->tensors[i].info.extra->part_count) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__migration_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->canon->count; k++) {

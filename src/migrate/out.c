@@ -84,11 +84,11 @@ static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
         ckpt__buf key = {0};
         size_t first = SIZE_MAX;
         int put = 1;
-        if (t->piece_count == 1 && t->info.nbytes) {
-            ckpt__buf_printf(&key, "%zu %lld %d %u", t->pieces[0].storage, (long long)t->pieces[0].offset,
-                             (int)t->info.dtype, t->info.ndim);
+        if (t->whole && t->info.nbytes) {
+            ckpt__buf_printf(&key, "%u %lld %d %u", t->storage, (long long)t->info.offset, (int)t->info.dtype,
+                             t->info.ndim);
             for (uint32_t d = 0; d < t->info.ndim; d++)
-                ckpt__buf_printf(&key, " %lld:%lld", (long long)t->info.shape[d], (long long)t->pieces[0].strides[d]);
+                ckpt__buf_printf(&key, " %lld:%lld", (long long)t->info.shape[d], (long long)t->info.strides[d]);
             ckpt_str text = key.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(a, key.data, key.size);
             put = text.data ? ckpt__hash_put(seen, text.data, text.size, m->chosen[k], &first) : -1;
             ckpt__buf_free(&key);

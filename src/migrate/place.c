@@ -59,12 +59,12 @@ static ckpt_status know_views(placement *p)
 
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 {
-    if (a->piece_count != 1 || b->piece_count != 1)
+    if (!a->whole || !b->whole)
         return false;
-    const ckpt__piece *p = &a->pieces[0], *q = &b->pieces[0];
     uint32_t m = a->info.ndim, n = b->info.ndim;
-    return a->info.dtype == b->info.dtype && p->offset == q->offset &&
-           ckpt__same_shape(a->info.shape, m, b->info.shape, n) && ckpt__same_shape(p->strides, m, q->strides, n);
+    return a->info.dtype == b->info.dtype && a->info.offset == b->info.offset &&
+           ckpt__same_shape(a->info.shape, m, b->info.shape, n) &&
+           ckpt__same_shape(a->info.strides, m, b->info.strides, n);
 }
 
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first: the second name
@@ -72,10 +72,10 @@ bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 static size_t listing_of(const placement *p, size_t tensor)
 {
     const ckpt__index *x = p->m->from;
-    if (!p->named[tensor] || x->tensors[tensor].piece_count != 1)
+    if (!p->named[tensor] || !x->tensors[tensor].whole)
         return tensor;
     size_t count;
-    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].storage, &count);
     for (size_t i = 0; i < count; i++)
         if (!p->named[views[i]] && ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
             return views[i];
@@ -89,11 +89,11 @@ static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
 {
     const ckpt__index *x = p->m->from;
     size_t count;
-    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].pieces[0].storage, &count);
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].storage, &count);
     for (size_t i = 0; i < count; i++)
         if (views[i] != tensor && p->m->casts[views[i]] == to &&
             ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
-            return p->m->index->tensors[views[i]].pieces[0].storage;
+            return p->m->index->tensors[views[i]].storage;
     return SIZE_MAX;
 }
 
@@ -104,7 +104,7 @@ static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
     uint64_t numel, nbytes;
     ckpt_str device = t->info.device, name = t->info.name;
     const char *from_name = ckpt_dtype_name(t->info.dtype);
-    if (t->info.dtype == to || t->piece_count != 1)
+    if (t->info.dtype == to || !t->whole)
         return CKPT_OK;
     if (!ckpt__numel(t->info.shape, t->info.ndim, &numel) || !ckpt__nbytes(numel, ckpt_dtype_bits(to), &nbytes))
         return ckpt__fail(p->err, CKPT_E_FORMAT, name.data, "its shape overflows");
@@ -157,9 +157,9 @@ static ckpt_status set_storage_tag(placement *p, size_t tensor)
 {
     ckpt__tensor *t = &p->m->index->tensors[tensor];
     const ckpt__tensor *was = &p->m->from->tensors[tensor];
-    if (t->piece_count != 1)
+    if (!t->whole)
         return CKPT_OK;
-    size_t storage = t->pieces[0].storage;
+    size_t storage = t->storage;
     ckpt__storage *s = &p->m->index->storages[storage];
     if (storage >= p->m->from->storage_count) {
         s->device = t->info.device;
@@ -323,8 +323,7 @@ static ckpt_status place_parts_alone(placement *p)
         ckpt__subject subject = {.name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device};
         ckpt__target target;
         if (p->named[i] || m->dropped[i] || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
-            m->from->tensors[i].piece_count != 1 ||
-            (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
+            !m->from->tensors[i].whole || (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
             continue;
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
         if (status == CKPT_OK)
@@ -349,8 +348,8 @@ static void place_stand_ins(placement *p)
 {
     ckpt__migration *m = p->m;
     for (size_t i = 0; i < m->from->tensor_count; i++)
-        if (m->from->tensors[i].piece_count == 1 && stands_for_storage(m, i))
-            m->index->tensors[i].info.device = m->index->storages[m->from->tensors[i].pieces[0].storage].device;
+        if (m->from->tensors[i].whole && stands_for_storage(m, i))
+            m->index->tensors[i].info.device = m->index->storages[m->from->tensors[i].storage].device;
 }
 
 /* Storages that no listed tensor shows (inside opaque objects, or by themselves): rules by tag and the default. */
@@ -441,7 +440,7 @@ static ckpt_status set_strides(placement *p)
         if (!ckpt__is_c_order(t->info.shape, m->strides[i], t->info.ndim))
             status = set_own(p, i);
         if (status == CKPT_OK)
-            status = ckpt__index_set_view(m->index, i, t->pieces[0].storage, t->info.shape, m->strides[i], 0, p->err);
+            status = ckpt__index_set_view(m->index, i, t->storage, t->info.shape, m->strides[i], 0, p->err);
         m->index->tensors[i].info.device = device;
     }
     return status;
@@ -456,7 +455,7 @@ static ckpt_status resolve_views(placement *p)
     bool keeps = m->torch || ckpt__migrate_torch_keeps(m);
     for (size_t i = 0; status == CKPT_OK && !keeps && i < m->from->tensor_count; i++) {
         ckpt__tensor *t = &m->index->tensors[i];
-        if (m->dropped[i] || (!t->info.conj && !t->info.neg) || t->piece_count != 1)
+        if (m->dropped[i] || (!t->info.conj && !t->info.neg) || !t->whole)
             continue;
         status = set_own(p, i);
         if (status == CKPT_OK)
@@ -476,11 +475,11 @@ static ckpt_status choose(placement *p)
         return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt__tensor *t = &x->tensors[i];
-        bool meta = t->piece_count == 0 && !t->info.extra->layout.data && t->info.extra->part_count == 0;
+        bool meta = ckpt__has_no_bytes(t) && !t->info.extra->layout.data && t->info.extra->part_count == 0;
         char shown[200], why[300];
         if (m->dropped[i])
             continue;
-        if (t->piece_count == 1 || meta || m->torch) {
+        if (t->whole || meta || m->torch) {
             m->chosen[m->chosen_count++] = i;
             continue;
         }
@@ -492,7 +491,7 @@ static ckpt_status choose(placement *p)
                      t->info.extra->layout.data);
         else
             snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written",
-                     t->piece_count);
+                     ckpt__view_count(t));
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, NULL, "%s", why))
             status = ckpt__migration_no_memory(p->err);
     }

@@ -34,7 +34,7 @@ static ckpt_status tensor_is_whole(ckpt__migration *m, size_t i, bool *whole, ch
 {
     const ckpt__tensor *t = &m->from->tensors[i];
     ckpt_error said = CKPT_ERROR_INIT;
-    if (!t->has_crc || t->piece_count != 1)
+    if (!t->has_crc || !t->whole)
         return CKPT_OK;
     ckpt_status status = ckpt__read_tensor(m->reader->source, m->from, i, true, NULL, NULL, &said);
     if (status == CKPT_E_DAMAGED) {
@@ -53,13 +53,12 @@ static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
     const ckpt__tensor *t = &x->tensors[i];
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
     uint64_t reach, end, bytes;
-    if (t->piece_count != 1 || ckpt__tensor_end(x, i) != i + 1 || bits % 8 || t->info.extra->quantizer.data)
+    if (!t->whole || ckpt__tensor_end(x, i) != i + 1 || bits % 8 || t->info.extra->quantizer.data)
         return false;
-    const ckpt__piece *p = &t->pieces[0];
-    const ckpt__extent *e = &x->storages[p->storage].extent;
+    const ckpt__extent *e = &x->storages[t->storage].extent;
     return e->missing && e->coding == CKPT__STORED && !e->memory &&
-           ckpt__view_extent(p->shape, p->strides, t->info.ndim, &reach) &&
-           ckpt__add((uint64_t)p->offset, reach, &end) && ckpt__nbytes(end, bits, &bytes) && bytes <= e->length;
+           ckpt__view_extent(t->info.shape, t->info.strides, t->info.ndim, &reach) &&
+           ckpt__add((uint64_t)t->info.offset, reach, &end) && ckpt__nbytes(end, bits, &bytes) && bytes <= e->length;
 }
 
 /* The tensor and its parts stand or fall together. */
@@ -72,11 +71,12 @@ static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whol
     bool fine = true;
     ckpt_status status = CKPT_OK;
     for (size_t k = i; status == CKPT_OK && fine && k < end; k++) {
-        for (size_t p = 0; fine && p < x->tensors[k].piece_count; p++)
-            if (!whole[x->tensors[k].pieces[p].storage]) {
-                fine = false;
-                snprintf(text, sizeof text, "%s", why[x->tensors[k].pieces[p].storage]);
-            }
+        for (size_t p = 0; fine && p < ckpt__view_count(&x->tensors[k]); p++) {
+            uint32_t storage = ckpt__view_of(x, &x->tensors[k], p).storage;
+            fine = whole[storage];
+            if (!fine)
+                snprintf(text, sizeof text, "%s", why[storage]);
+        }
         if (fine)
             status = tensor_is_whole(m, k, &fine, text, sizeof text, err);
     }

@@ -171,10 +171,10 @@ static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
     const ckpt__tensor *t = &x->tensors[tensor];
     char shown[200];
     *out = 0;
-    for (size_t i = 0; t->piece_count == 1 && i < x->tensor_count; i++) {
+    for (size_t i = 0; t->whole && i < x->tensor_count; i++) {
         ckpt_str name = x->tensors[i].info.name;
-        if (i == tensor || r->goes[i] || r->m->dropped[i] || x->tensors[i].piece_count != 1 ||
-            x->tensors[i].pieces[0].storage != t->pieces[0].storage || !ckpt__same_view(&x->tensors[i], t))
+        if (i == tensor || r->goes[i] || r->m->dropped[i] || !x->tensors[i].whole ||
+            x->tensors[i].storage != t->storage || !ckpt__same_view(&x->tensors[i], t))
             continue;
         snprintf(out, size, "; '%s' is the same tensor, and stays",
                  ckpt__escape(shown, sizeof shown, name.data, name.size));

@@ -71,7 +71,7 @@ static bool other_record(const name_walk *n, size_t tensor, ckpt_str place, size
 {
     const ckpt__tensor *t = &n->x->tensors[tensor];
     size_t count = 0;
-    const size_t *views = t->piece_count == 1 ? ckpt__views_of(&n->views, t->pieces[0].storage, &count) : NULL;
+    const size_t *views = t->whole ? ckpt__views_of(&n->views, t->storage, &count) : NULL;
     for (size_t k = 0; k < count; k++) {
         size_t i = views[k];
         if (!n->named[i] && ckpt__is_flat(n->x, i) && n->x->tensors[i].info.name.size > 0 &&
@@ -185,9 +185,8 @@ static void take_out(ckpt_value *root, const ckpt_entry *e)
 /* Is the tensor all of its storage, in C order? */
 static bool is_all_of(const ckpt__tensor *t, const ckpt__storage *s)
 {
-    const ckpt__piece *p = &t->pieces[0];
-    return p->offset == 0 && t->info.nbytes == s->extent.size && !t->info.conj && !t->info.neg &&
-           ckpt__is_c_order(p->shape, p->strides, t->info.ndim);
+    return t->info.offset == 0 && t->info.nbytes == s->extent.size && !t->info.conj && !t->info.neg &&
+           ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim);
 }
 
 /* Storages that no tensor shows become tensors of bytes, so that they go along; also those of which the tensors show a
@@ -201,10 +200,10 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
         o->drop_count || o->replace_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
     ckpt_status status = shown ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; shown && i < x->tensor_count; i++)
-        if (x->tensors[i].piece_count == 1) {
-            const ckpt__storage *s = &x->storages[x->tensors[i].pieces[0].storage];
+        if (x->tensors[i].whole) {
+            const ckpt__storage *s = &x->storages[x->tensors[i].storage];
             if (!s->closed || (!leaves_out && is_all_of(&x->tensors[i], s)))
-                shown[x->tensors[i].pieces[0].storage] = true;
+                shown[x->tensors[i].storage] = true;
         }
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
         char name[sizeof CKPT__TORCH_STORAGE + 24];
@@ -317,8 +316,7 @@ static ckpt_status note_order(ckpt__migration *m, const ckpt__canon *canon, ckpt
 
 static bool same_bytes(const ckpt__tensor *a, const ckpt__tensor *b)
 {
-    return a == b || (a->piece_count == 1 && b->piece_count == 1 && a->pieces[0].storage == b->pieces[0].storage &&
-                      a->pieces[0].offset == b->pieces[0].offset);
+    return a == b || (a->whole && b->whole && a->storage == b->storage && a->info.offset == b->info.offset);
 }
 
 /* Has everything the name that it has in the native file? One tensor may have several. */
@@ -484,7 +482,7 @@ ckpt_status ckpt__migrate_torch_views(ckpt__migration *m, const ckpt__recipe *re
             views[recipe->segments[i].number] = true;
     for (size_t k = 0; views && k < m->chosen_count; k++) {
         const ckpt__tensor *t = &x->tensors[m->chosen[k]];
-        if (t->piece_count != 1 || !views[t->pieces[0].storage])
+        if (!t->whole || !views[t->storage])
             continue;
         first = count++ ? first : t->info.name;
     }

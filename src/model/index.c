@@ -50,8 +50,10 @@ void ckpt__index_free(ckpt__index *x)
     ckpt__index_free_origins(x);
     ckpt__hash_free(x->by_name);
     free(x->parts_given);
+    ckpt__hash_free(x->boxes);
     free(x->storages);
     free(x->tensors);
+    free(x->pieces);
     free(x);
 }
 
@@ -68,7 +70,8 @@ ckpt_status ckpt__index_refused(const ckpt__index *x, ckpt_status status, const 
 
 ckpt__storage *ckpt__index_add_storage(ckpt__index *x)
 {
-    if (!ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + 1, sizeof *x->storages))
+    if (x->storage_count >= UINT32_MAX ||
+        !ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + 1, sizeof *x->storages))
         return NULL;
     ckpt__storage *s = &x->storages[x->storage_count++];
     memset(s, 0, sizeof *s);
@@ -78,7 +81,8 @@ ckpt__storage *ckpt__index_add_storage(ckpt__index *x)
 
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
 {
-    if (!ckpt__arena_grow(x->arena, &x->tensors, &x->tensor_capacity, x->tensor_count + 1, sizeof *x->tensors))
+    if (x->tensor_count >= UINT32_MAX ||
+        !ckpt__arena_grow(x->arena, &x->tensors, &x->tensor_capacity, x->tensor_count + 1, sizeof *x->tensors))
         return NULL;
     ckpt__tensor *t = &x->tensors[x->tensor_count++];
     memset(t, 0, sizeof *t);
@@ -89,7 +93,7 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
 
 bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)
 {
-    if (storages > SIZE_MAX - x->storage_count || tensors > SIZE_MAX - x->tensor_count)
+    if (storages > UINT32_MAX - x->storage_count || tensors > UINT32_MAX - x->tensor_count)
         return false;
     if (!ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + storages,
                           sizeof *x->storages) ||
@@ -137,8 +141,7 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     uint32_t ndim = t->info.ndim;
     const char *name = t->info.name.data;
     int64_t *copy = ckpt__arena_array(x->arena, ndim ? 2 * (size_t)ndim : 1, sizeof *copy);
-    ckpt__piece *piece = ckpt__arena_alloc(x->arena, sizeof *piece);
-    if (!copy || !piece)
+    if (!copy)
         return ckpt__fail_memory(err, name, 0);
     if (ndim)
         memcpy(copy, shape, ndim * sizeof *copy);
@@ -153,9 +156,8 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     ckpt_status status = check_view(t, s, copy, copy + ndim, offset, &nbytes, err);
     if (status < 0)
         return status;
-    *piece = (ckpt__piece){NULL, copy, storage, offset, copy + ndim};
-    t->pieces = piece;
-    t->piece_count = 1;
+    t->whole = true;
+    t->storage = (uint32_t)storage;
     t->info.shape = copy;
     t->info.strides = copy + ndim;
     t->info.offset = offset;
@@ -176,9 +178,9 @@ ckpt_status ckpt__index_finish(ckpt__index *x, ckpt_error *err)
         number[i] = -1;
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt__tensor *t = &x->tensors[i];
-        if (t->piece_count != 1)
+        if (!t->whole)
             continue;
-        size_t s = t->pieces[0].storage;
+        size_t s = t->storage;
         if (number[s] < 0)
             number[s] = next++;
         t->info.storage = number[s];

@@ -1,13 +1,13 @@
 /* model/index.h - the index: the tensors and values of a checkpoint, and where the payload of each is. Building an index reads
  * no payload. Formats build it, the planner and the executor work on it, formats write from it.
  *
- * Three levels lead from a tensor to bytes: a tensor has pieces, a piece views a storage, a storage has an extent. A worked
- * example: torch saves w (float32, shape 3 x 4) and last = w[:, 3], which shares the memory of w. The file has one record of
- * 48 bytes at byte 1216. The index has one storage and two tensors:
+ * Three levels lead from a tensor to bytes: a tensor is a view of a storage, or several pieces that are; a storage has an extent. A
+ * worked example: torch saves w (float32, shape 3 x 4) and last = w[:, 3], which shares the memory of w. The file has one record of
+ * 48 bytes at byte 1216. The index has one storage and two tensors, both whole:
  *
  *     storages[0].extent   .file = 0, .offset = 1216, .length = 48, .size = 48
- *     tensors[0] w         .pieces[0]  .storage = 0, .offset = 0, .shape = {3, 4}, .strides = {4, 1}   (48 bytes)
- *     tensors[1] last      .pieces[0]  .storage = 0, .offset = 3, .shape = {3},    .strides = {4}      (12 bytes)
+ *     tensors[0] w         .storage = 0   info .offset = 0, .shape = {3, 4}, .strides = {4, 1}   (48 bytes)
+ *     tensors[1] last      .storage = 0   info .offset = 3, .shape = {3},    .strides = {4}      (12 bytes)
  *
  * Offsets and strides count elements. Element i of last is element 3 + 4 * i of the storage: bytes 12, 28 and 44 of the
  * storage, bytes 1228, 1244 and 1260 of the file. The view reaches 1 + 2 * 4 = 9 elements past its offset, and
@@ -55,29 +55,50 @@ typedef struct ckpt__storage {
     bool closed;      /* a tensor inside an opaque object views the storage, and that tensor is not in the index */
 } ckpt__storage;
 
-/* One box of a tensor, and the view of a storage that holds the box. A tensor that is not split has one piece, with lo NULL
- * and the tensor's own shape. A tensor of shape 8 x 4 that is split over two ranks by its first dimension would have two:
- * {lo {0, 0}, shape {4, 4}, storage 0} and {lo {4, 0}, shape {4, 4}, storage 1}. No format makes more than one piece yet. All
- * arrays have ndim entries and are in the arena of the index. */
+/* What a piece is, beside a box in C order. */
+enum {
+    CKPT__PIECE_STRIDED = 1, /* box has strides, too */
+    CKPT__PIECE_FLAT = 2,    /* box is {begin, count}: elements of the tensor in C order, side by side in the storage */
+    CKPT__PIECE_REPLICA =
+        4 /* other pieces may be the very same box: they have the same bytes, and one of them is read */
+};
+
+/* One box of a tensor that is split, and the view of a storage that holds it. A float32 tensor of shape 8 x 4 that is split over
+ * two ranks by its first dimension has two: {box {0, 0, 4, 4}, storage 0, at 0} and {box {4, 0, 4, 4}, storage 1, at 0}. A million
+ * pieces take 32 MB and their boxes, of which equal ones are kept once. */
 typedef struct ckpt__piece {
-    const int64_t *lo, *shape; /* the box, in elements of the tensor: first corner (NULL: all zero), sizes */
-    size_t storage;            /* number in the index */
-    int64_t offset;            /* of the box's first element in the storage, in elements */
-    const int64_t *strides;    /* elements of the storage from one index to the next, a dimension each; >= 0 */
+    const int64_t *
+        box; /* lo[ndim], size[ndim], and, STRIDED, strides[ndim] in elements, all >= 0; FLAT: see there. In the arena */
+    uint64_t at;      /* of the box's first element in the storage, in bytes */
+    uint32_t storage; /* number in the index */
+    uint32_t tensor;  /* the same */
+    uint32_t crc;     /* of the piece's elements in C order, where has_crc */
+    uint8_t flags;    /* CKPT__PIECE_... */
+    bool has_crc;
 } ckpt__piece;
 
 extern const ckpt_tensor_extra ckpt__no_extra; /* of a plain tensor */
 
-/* One tensor: the public row, and how to read it. A tensor that is not dense (sparse, nested) has no pieces; its parts are
- * tensors of the index too, right behind it ("<name>.indices", ...), and have them. */
+/* One tensor: the public row, and how to read it. Nearly every tensor is whole: one view of one storage, which info.shape,
+ * info.strides and info.offset say, so that a row of its own for its one piece would say them again. A tensor that is not dense
+ * (sparse, nested) has no bytes; its parts are tensors of the index too, right behind it ("<name>.indices", ...), and have
+ * them. Neither has a tensor on meta. */
 typedef struct ckpt__tensor {
-    ckpt_tensor_info info;     /* after ckpt__index_finish info.storage is dense: not the number in `storages` */
-    const ckpt__piece *pieces; /* in the arena; NULL for a tensor on meta, and for one that is not dense */
-    size_t piece_count;        /* 0 or 1 today */
-    uint32_t crc;              /* of the tensor's bytes in C order, where has_crc: native format */
+    ckpt_tensor_info info; /* after ckpt__index_finish info.storage is dense: not the number in `storages` */
+    uint32_t storage;      /* number of the one that the whole tensor views; means nothing where it is not whole */
+    uint32_t first_piece,
+        piece_count; /* of a split tensor: pieces[first_piece ...] of the index; 0, 0: it is not split */
+    uint32_t crc;    /* of the tensor's bytes in C order, where has_crc: native format */
+    bool whole;
     bool has_crc;
     bool sorted; /* the file lists tensors by name, so their order is not the model's */
 } ckpt__tensor;
+
+/* Neither whole nor split: on meta, or not dense. */
+static inline bool ckpt__has_no_bytes(const ckpt__tensor *t)
+{
+    return !t->whole && t->piece_count == 0;
+}
 
 /* All that is known of a checkpoint without its payload. One index is made by one read; an index of a directory takes in those
  * of its files (ckpt__index_absorb). The storages and tensors are two heap arrays, which move as they grow: keep numbers, not
@@ -91,6 +112,9 @@ typedef struct ckpt__index {
     size_t storage_count, storage_capacity; /* heap, owned; counts are rows */
     ckpt__tensor *tensors;
     size_t tensor_count, tensor_capacity; /* the same */
+    ckpt__piece *pieces;                  /* of split tensors alone, those of a tensor side by side */
+    size_t piece_count, piece_capacity;   /* the same */
+    ckpt__hash *boxes;                    /* owned: the bytes of a box -> its address; NULL while no tensor is split */
     const ckpt_value *root;  /* the value tree, in the arena; TENSOR values are numbers in `tensors`. NULL: no tree */
     ckpt_report *findings;   /* owned: what the read noticed */
     int64_t step;            /* native: completed steps; -1 where not known */
@@ -126,11 +150,31 @@ ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
 /* Room for so many more, of which the file has shown that it has them: they are not moved as they are added. */
 bool ckpt__index_reserve(ckpt__index *index, size_t storages, size_t tensors);
-/* Gives tensor i one piece that views `storage`; copies shape and strides (NULL: C order) into the arena and fills
+/* Makes tensor i whole: a view of `storage`. Copies shape and strides (NULL: C order) into the arena and fills
  * info.{shape,strides,offset,nbytes,storage,storage_nbytes,device}. Checks that the view lies inside the storage:
  * CKPT_E_FORMAT naming the tensor, or CKPT_E_NO_MEMORY. dtype and ndim must be set before. */
 ckpt_status ckpt__index_set_view(ckpt__index *index, size_t tensor, size_t storage, const int64_t *shape,
                                  const int64_t *strides, int64_t offset, ckpt_error *err);
+/* Splits tensor i, once: it has the pieces, copied with their boxes into the index (piece.tensor is filled). Fills info.shape
+ * (copied), info.nbytes and info.device (the storages' where all have one); info.strides is NULL and info.storage -1. Checks each
+ * box against the shape and each view against its storage: CKPT_E_FORMAT naming the tensor. Pieces without elements are left
+ * out. It does not check that the pieces cover the tensor, or that they do not meet: the plan does, of what is asked for. */
+ckpt_status ckpt__index_set_pieces(ckpt__index *index, size_t tensor, const int64_t *shape, const ckpt__piece *pieces,
+                                   size_t count, ckpt_error *err);
+/* One piece of a tensor, or the whole of it, as a view: without a look at which of the two it is. */
+typedef struct ckpt__view {
+    const int64_t *lo, *size; /* the box; lo NULL: all zero. Borrowed from the index */
+    const int64_t *strides;   /* in elements; NULL: C order */
+    uint64_t at;              /* of the first element in the storage, in bytes */
+    uint32_t storage;         /* number in the index */
+    uint64_t begin, count;    /* flat: elements of the tensor in C order; lo, size and strides are NULL */
+    bool flat, replica;
+} ckpt__view;
+static inline size_t ckpt__view_count(const ckpt__tensor *t)
+{
+    return t->whole ? 1 : t->piece_count;
+}
+ckpt__view ckpt__view_of(const ckpt__index *index, const ckpt__tensor *t, size_t number);
 /* Notes that `origin` (a pickle node) stands for the storage, for writing it again: cheap. Asking makes a table of what was
  * noted since, so one thread may ask; 1: it is there, 0: it is not, -1: no memory. */
 bool ckpt__index_note_origin(ckpt__index *index, const void *origin, size_t storage);

@@ -122,12 +122,11 @@ static int64_t dense_storages(const ckpt__index *x)
     return most + 1;
 }
 
-/* Its pieces and parts stay where they are: in the part's arena, and only the part's tensor has them. */
-static void take_tensor(ckpt__tensor *t, size_t storages, int64_t dense, ckpt_str name)
+/* Its parts stay where they are: in the part's arena, and only the part's tensor has them. */
+static void take_tensor(ckpt__tensor *t, size_t storages, size_t pieces, int64_t dense, ckpt_str name)
 {
-    ckpt__piece *pieces = (ckpt__piece *)(uintptr_t)t->pieces;
-    for (size_t i = 0; i < t->piece_count; i++)
-        pieces[i].storage += storages;
+    t->storage += (uint32_t)storages;
+    t->first_piece += (uint32_t)pieces;
     for (size_t i = 0; i < t->info.extra->part_count; i++) {
         ckpt_tensor_info *part = (ckpt_tensor_info *)(uintptr_t)t->info.extra->parts[i];
         if (part->storage >= 0)
@@ -144,8 +143,16 @@ static void take_tensor(ckpt__tensor *t, size_t storages, int64_t dense, ckpt_st
 /* The part's rows go behind those of `into`, and the part has them no more. */
 static bool take_rows(ckpt__index *into, ckpt__index *part)
 {
-    if (!ckpt__index_reserve(into, part->storage_count, part->tensor_count))
+    if (!ckpt__index_reserve(into, part->storage_count, part->tensor_count) ||
+        part->piece_count > UINT32_MAX - into->piece_count ||
+        !ckpt__arena_grow(into->arena, &into->pieces, &into->piece_capacity, into->piece_count + part->piece_count,
+                          sizeof *into->pieces))
         return false;
+    for (size_t i = 0; i < part->piece_count; i++) {
+        part->pieces[i].storage += (uint32_t)into->storage_count;
+        part->pieces[i].tensor += (uint32_t)into->tensor_count;
+        into->pieces[into->piece_count++] = part->pieces[i];
+    }
     if (part->storage_count)
         memcpy(into->storages + into->storage_count, part->storages, part->storage_count * sizeof *part->storages);
     if (part->tensor_count)
@@ -154,15 +161,18 @@ static bool take_rows(ckpt__index *into, ckpt__index *part)
     into->tensor_count += part->tensor_count;
     free(part->storages);
     free(part->tensors);
+    free(part->pieces);
     part->storages = NULL;
     part->tensors = NULL;
+    part->pieces = NULL;
+    part->piece_count = part->piece_capacity = 0;
     part->storage_count = part->storage_capacity = part->tensor_count = part->tensor_capacity = 0;
     return true;
 }
 
 ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err)
 {
-    size_t storages = into->storage_count, tensors = into->tensor_count;
+    size_t storages = into->storage_count, tensors = into->tensor_count, pieces = into->piece_count;
     int64_t dense = dense_storages(into);
     if (!ckpt__grow(&into->absorbed, &into->absorbed_capacity, into->absorbed_count + 1, sizeof(ckpt__index *))) {
         ckpt__index_free(part);
@@ -174,7 +184,7 @@ ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str na
     if (status == CKPT_OK && !take_rows(into, part))
         status = ckpt__fail_memory(err, "tensors", part->tensor_count);
     for (size_t i = tensors; i < into->tensor_count; i++)
-        take_tensor(&into->tensors[i], storages, dense, name);
+        take_tensor(&into->tensors[i], storages, pieces, dense, name);
     if (status == CKPT_OK && !ckpt__report_merge(into->findings, part->findings))
         status = ckpt__fail_memory(err, "findings", 0);
     into->metadata_bytes += part->metadata_bytes;

@@ -13,8 +13,8 @@ typedef struct pass {
 static void look_at(pass *p, size_t tensor)
 {
     const ckpt__tensor *t = &p->index->tensors[tensor];
-    for (size_t i = 0; i < t->piece_count; i++) {
-        size_t s = t->pieces[i].storage;
+    for (size_t i = 0; i < ckpt__view_count(t); i++) {
+        size_t s = t->whole ? t->storage : p->index->pieces[t->first_piece + i].storage;
         if (s >= p->index->storage_count || p->last[s] == tensor + 1)
             continue;
         p->last[s] = tensor + 1;

@@ -30,19 +30,19 @@ static const char *obstacle(const ckpt__index *x, const ckpt__tensor *t, const c
     *instead = t->info.extra->part_count ? "map its parts" : "there is nothing to read either";
     if (t->info.extra->layout.data)
         return "it is not dense";
-    if (t->piece_count == 0)
+    if (ckpt__has_no_bytes(t))
         return "it has no data (a meta tensor)";
     *instead = "read it";
-    if (t->piece_count != 1)
+    if (!t->whole)
         return "it lies in several pieces";
-    const ckpt__storage *s = &x->storages[t->pieces[0].storage];
+    const ckpt__storage *s = &x->storages[t->storage];
     if (s->extent.coding != CKPT__STORED)
         return "its storage is compressed";
     if (s->extent.big_endian && s->unit > 1)
         return "its elements are big-endian";
     if (t->info.conj || t->info.neg)
         return t->info.conj ? "it is a conjugated view" : "it is a negated view";
-    if (!ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
+    if (!ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim))
         return "it is a view whose elements do not lie one after the other";
     return NULL;
 }
@@ -83,8 +83,8 @@ ckpt_status ckpt_reader_map(const ckpt_reader *r, size_t i, const void **data, s
     uint64_t end;
     if (why)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "it cannot be mapped: %s; %s", why, instead);
-    const ckpt__extent *e = &r->index->storages[t->pieces[0].storage].extent;
-    uint64_t begin = (uint64_t)t->pieces[0].offset * ckpt_dtype_bits(t->info.dtype) / 8;
+    const ckpt__extent *e = &r->index->storages[t->storage].extent;
+    uint64_t begin = (uint64_t)t->info.offset * ckpt_dtype_bits(t->info.dtype) / 8;
     if (t->info.nbytes == 0)
         return CKPT_OK;
     if (t->info.nbytes > SIZE_MAX || begin > e->size || t->info.nbytes > e->size - begin)

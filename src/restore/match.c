@@ -181,7 +181,7 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, si
             "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
             "point; only dense tensors are restored",
             t->extra->quantizer.data);
-    if (t->extra->layout.data || (r->reader->index->tensors[e->tensor].piece_count != 1 && t->nbytes))
+    if (t->extra->layout.data || (!r->reader->index->tensors[e->tensor].whole && t->nbytes))
         return ckpt__target_note(
             side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err,
             t->extra->layout.data ? "its layout in the checkpoint is %s; only dense tensors are restored"
@@ -205,10 +205,9 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, cons
     if (!e->is_tensor || item->tensor == SIZE_MAX || item->tensor == e->tensor)
         return CKPT_OK;
     const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
-    if (p->piece_count == 1 && q->piece_count == 1 && p->pieces[0].storage == q->pieces[0].storage &&
-        p->pieces[0].offset == q->pieces[0].offset && p->info.dtype == q->info.dtype &&
-        ckpt__same_shape(p->pieces[0].shape, p->info.ndim, q->pieces[0].shape, q->info.ndim) &&
-        ckpt__same_shape(p->pieces[0].strides, p->info.ndim, q->pieces[0].strides, q->info.ndim))
+    if (p->whole && q->whole && p->storage == q->storage && p->info.offset == q->info.offset &&
+        p->info.dtype == q->info.dtype && ckpt__same_shape(p->info.shape, p->info.ndim, q->info.shape, q->info.ndim) &&
+        ckpt__same_shape(p->info.strides, p->info.ndim, q->info.strides, q->info.ndim))
         return CKPT_OK;
     uint32_t c1, c2;
     bool check = !r->sides[0].options.no_verify;

@@ -101,7 +101,7 @@ static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t numbe
                                 ckpt_error *err)
 {
     ckpt__live *v = ctx;
-    size_t i = kind == CKPT__STORAGE ? number : v->index->tensors[number].pieces[0].storage;
+    size_t i = kind == CKPT__STORAGE ? number : v->index->tensors[number].storage;
     const char *kept = v->index->storages[i].extent.memory;
     if (kept) { /* the value of a hook */
         memcpy(dst, kept + offset, n);

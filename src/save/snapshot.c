@@ -210,7 +210,7 @@ static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t numb
 {
     ckpt__snapshot *s = ctx;
     (void)err;
-    size_t i = kind == CKPT__STORAGE ? number : s->saved.index->tensors[number].pieces[0].storage;
+    size_t i = kind == CKPT__STORAGE ? number : s->saved.index->tensors[number].storage;
     const char *kept = s->saved.index->storages[i].extent.memory;
     if (kept) { /* the value of a hook */
         memcpy(dst, kept + offset, n);

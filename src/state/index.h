@@ -9,10 +9,10 @@
  *
  * A worked example: bindings w and b, the alias "tied" of w, and the hooks' value "rng" of 5000 bytes.
  *
- *     tensors[0] w       .pieces[0].storage = 0      storages[0]    bytes of binding 0
- *     tensors[1] b       .pieces[0].storage = 1      storages[1]    bytes of binding 1
- *     tensors[2] tied    .pieces[0].storage = 0
- *     tensors[3] rng     .pieces[0].storage = 2      storages[2]    .extent.memory = blobs[0], .size = 5000
+ *     tensors[0] w       .storage = 0      storages[0]    bytes of binding 0
+ *     tensors[1] b       .storage = 1      storages[1]    bytes of binding 1
+ *     tensors[2] tied    .storage = 0
+ *     tensors[3] rng     .storage = 2      storages[2]    .extent.memory = blobs[0], .size = 5000
  *
  * bindings is 2, aliases is 1, blob_count is 1 and blob_bytes is 5000. */
 typedef struct ckpt__state_index {

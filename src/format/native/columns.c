@@ -441,8 +441,8 @@ static ckpt_status set_record(reader *r, size_t i, const kind *k, runs *listed, 
     }
     if (!(info->extra = extra_of(r, k)))
         return ckpt__fail_memory(err, "columns", sizeof *info->extra);
-    if (k->value[DEVICE] && t->piece_count && !r->x->storages[t->pieces[0].storage].device.data)
-        r->x->storages[t->pieces[0].storage].device = info->device;
+    if (k->value[DEVICE] && t->whole && !r->x->storages[t->storage].device.data)
+        r->x->storages[t->storage].device = info->device;
     info->requires_grad = k->value[FLAG] & FLAG_GRAD;
     info->inside = k->value[FLAG] & FLAG_INSIDE;
     info->conj = k->value[FLAG] & FLAG_CONJ;

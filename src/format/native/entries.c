@@ -93,10 +93,10 @@ static ckpt_status add_alias(ckpt__native_writer *w, size_t tensor, size_t of, i
 /* The bytes of the storage that a view touches: [*from, *to). */
 static bool bytes_of(const ckpt__tensor *t, uint64_t *from, uint64_t *to)
 {
-    const ckpt__piece *p = t->pieces;
+    const ckpt_tensor_info *p = &t->info;
     uint64_t reach, first = (uint64_t)p->offset, end;
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
-    if (!ckpt__view_extent(p->shape, p->strides, t->info.ndim, &reach) || !ckpt__add(first, reach, &end) ||
+    if (!ckpt__view_extent(p->shape, p->strides, p->ndim, &reach) || !ckpt__add(first, reach, &end) ||
         !ckpt__nbytes(end, bits, to) || !ckpt__mul(first, bits, from))
         return false;
     *from /= 8;
@@ -113,8 +113,8 @@ static bool covers(const ckpt__native_writer *w, const size_t *sharers, size_t n
 {
     const ckpt__tensor *c = &w->q->index->tensors[candidate];
     uint64_t from, to, f, t;
-    if (!ckpt__is_c_order(c->pieces[0].shape, c->pieces[0].strides, c->info.ndim) || !bytes_of(c, &from, &to) ||
-        from > first || to < last)
+    if (!ckpt__is_c_order(c->info.shape, c->info.strides, c->info.ndim) || !bytes_of(c, &from, &to) || from > first ||
+        to < last)
         return false;
     for (size_t i = 0; i < n; i++) {
         const ckpt__tensor *o = &w->q->index->tensors[sharers[i]];
@@ -130,18 +130,18 @@ enum { COVER_TRIES = 16 }; /* further candidates reach as far and fail for the s
 /* Is the tensor all of its storage, byte for byte? */
 static bool is_whole(const ckpt__native_writer *w, const ckpt__tensor *t)
 {
-    const ckpt__piece *p = t->pieces;
-    return p->offset == 0 && t->info.nbytes == w->q->index->storages[p->storage].extent.size && !t->info.conj &&
-           !t->info.neg && ckpt__is_c_order(p->shape, p->strides, t->info.ndim);
+    const ckpt_tensor_info *p = &t->info;
+    return p->offset == 0 && p->nbytes == w->q->index->storages[t->storage].extent.size && !p->conj && !p->neg &&
+           ckpt__is_c_order(p->shape, p->strides, p->ndim);
 }
 
 /* Nothing but its order is not C's (a transposed matrix, channels_last): the strides in what is kept of the torch file
  * put its elements back where they were. */
 static bool is_permuted(const ckpt__native_writer *w, const ckpt__tensor *t)
 {
-    const ckpt__piece *p = t->pieces;
-    return p->offset == 0 && t->info.nbytes == w->q->index->storages[p->storage].extent.size && !t->info.conj &&
-           !t->info.neg && ckpt_dtype_size(t->info.dtype) && ckpt__is_dense(p->shape, p->strides, t->info.ndim);
+    const ckpt_tensor_info *p = &t->info;
+    return p->offset == 0 && p->nbytes == w->q->index->storages[t->storage].extent.size && !p->conj && !p->neg &&
+           ckpt_dtype_size(p->dtype) && ckpt__is_dense(p->shape, p->strides, p->ndim);
 }
 
 /* The position among the sharers of one that covers all; n where there is none. For a file that keeps a torch file's
@@ -202,7 +202,7 @@ static ckpt_status add_shared(ckpt__native_writer *w, size_t storage, const size
         const ckpt__tensor *t = &x->tensors[sharers[i]];
         if (i != cover)
             status = add_alias(w, sharers[i], of,
-                               t->pieces[0].offset - (int64_t)(base / ckpt__native_alignment(t->info.dtype)), err);
+                               t->info.offset - (int64_t)(base / ckpt__native_alignment(t->info.dtype)), err);
     }
     return status;
 }
@@ -221,7 +221,7 @@ const ckpt_entry *ckpt__native_kept(const ckpt_value *root)
 static ckpt_status check_tensor(const ckpt__native_writer *w, const ckpt__tensor *t, bool *skip, ckpt_error *err)
 {
     const ckpt_tensor_info *info = &t->info;
-    *skip = t->piece_count == 0 && (info->extra->layout.data || !info->strides || info->extra->part_count);
+    *skip = ckpt__has_no_bytes(t) && (info->extra->layout.data || !info->strides || info->extra->part_count);
     if (ckpt__native_kept(w->q->root))
         return CKPT_OK;
     if (*skip)
@@ -236,8 +236,7 @@ static ckpt_status check_tensor(const ckpt__native_writer *w, const ckpt__tensor
 /* A tensor without elements views a storage too, which counts only where offsets are kept. */
 static bool is_view(const ckpt__native_writer *w, const ckpt__tensor *t)
 {
-    return t->piece_count == 1 && !t->pieces[0].lo &&
-           (t->info.nbytes > 0 || (w->exact && w->q->index->storages[t->pieces[0].storage].extent.size > 0));
+    return t->whole && (t->info.nbytes > 0 || (w->exact && w->q->index->storages[t->storage].extent.size > 0));
 }
 
 /* Must the storage of a tensor that nothing shares it with be written, and the tensor as a view of it? A name that is not
@@ -259,14 +258,14 @@ static ckpt_status group_by_storage(ckpt__native_writer *w, size_t **first, size
     for (size_t i = 0; i < w->q->count; i++) {
         const ckpt__tensor *t = &x->tensors[w->q->tensors[i]];
         if (is_view(w, t))
-            f[t->pieces[0].storage + 2]++;
+            f[t->storage + 2]++;
     }
     for (size_t i = 2; i < x->storage_count + 2; i++)
         f[i] += f[i - 1];
     for (size_t i = 0; i < w->q->count; i++) {
         const ckpt__tensor *t = &x->tensors[w->q->tensors[i]];
         if (is_view(w, t))
-            s[f[t->pieces[0].storage + 1]++] = w->q->tensors[i];
+            s[f[t->storage + 1]++] = w->q->tensors[i];
     }
     return CKPT_OK;
 }
@@ -286,9 +285,9 @@ ckpt_status ckpt__native_take(ckpt__native_writer *w, ckpt_error *err)
             status = check_tensor(w, t, &skip, err);
         if (status < 0 || skip)
             continue;
-        size_t s = is_view(w, t) ? t->pieces[0].storage : 0;
+        size_t s = is_view(w, t) ? t->storage : 0;
         size_t n = is_view(w, t) ? first[s + 1] - first[s] : 1;
-        if (t->piece_count == 0)
+        if (ckpt__has_no_bytes(t))
             status = add_alias(w, number, SIZE_MAX, 0, err);
         else if (n == 1 && !(is_view(w, t) && is_odd(w, t)))
             status = add_user(w, number, err);

@@ -226,7 +226,7 @@ static ckpt_status get_crcs(native_file *f, ckpt_error *err)
     for (size_t i = f->records; status == CKPT_OK && i < f->records + f->users; i++) {
         ckpt__tensor *t = &f->x->tensors[i];
         t->has_crc = true;
-        t->crc = f->x->storages[t->pieces[0].storage].extent.crc;
+        t->crc = f->x->storages[t->storage].extent.crc;
     }
     ckpt__buf_free(&scratch);
     return status;
@@ -299,7 +299,7 @@ static ckpt_status get_true_dtype(native_file *f, ckpt__json *j, ckpt_error *err
     if (status < 0)
         return status;
     ckpt__tensor *t = &f->x->tensors[record];
-    size_t storage = t->pieces[0].storage;
+    size_t storage = t->storage;
     uint64_t stored = f->x->storages[storage].extent.size;
     unsigned bits = ckpt_dtype_bits(dtype);
     /* PyTorch pads the rows of its packed quantized tensors: they may be longer than their elements. */
@@ -329,7 +329,7 @@ static ckpt_status get_true_name(native_file *f, ckpt__json *j, ckpt_error *err)
         status = wrong(f, err, "a true name that is not hexadecimal");
     else if (status == CKPT_OK) {
         f->x->tensors[record].info.name = (ckpt_str){name, hex.size / 2};
-        f->x->storages[f->x->tensors[record].pieces[0].storage].name = f->x->tensors[record].info.name;
+        f->x->storages[f->x->tensors[record].storage].name = f->x->tensors[record].info.name;
     }
     ckpt__buf_free(&scratch);
     return status;
@@ -524,8 +524,8 @@ static void finish_records(native_file *f, ckpt_str name)
     for (size_t i = f->records; i < f->records + f->count; i++) {
         ckpt__tensor *t = &f->x->tensors[i];
         t->info.file = name;
-        if (!t->info.device.data && t->piece_count)
-            t->info.device = f->x->storages[t->pieces[0].storage].device;
+        if (!t->info.device.data && t->whole)
+            t->info.device = f->x->storages[t->storage].device;
     }
 }
 

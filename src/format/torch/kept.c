@@ -29,10 +29,10 @@ ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ck
     if (!parse_key(id->key, &bare, t->kept->tensor_count, &n))
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "its key is no number of a record");
     const ckpt__tensor *tensor = &t->kept->tensors[n];
-    if (tensor->piece_count != 1)
+    if (!tensor->whole)
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "record %zu has no bytes of its own", n);
     out->name = id->key;
-    out->extent = t->kept->storages[tensor->pieces[0].storage].extent;
+    out->extent = t->kept->storages[tensor->storage].extent;
     return CKPT_OK;
 }
 
@@ -41,9 +41,9 @@ ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ck
 static void note_strides(const ckpt__torch *t, const ckpt__torch_spec *spec, size_t n, const int64_t **strides)
 {
     const ckpt__tensor *has = &t->kept->tensors[n];
-    const ckpt__piece *p = has->pieces;
-    bool same = spec->strides && spec->shape && spec->ndim == has->info.ndim && has->piece_count == 1 &&
-                spec->offset == 0 && p->offset == 0 && has->info.nbytes == t->kept->storages[p->storage].extent.size &&
+    const ckpt_tensor_info *p = &has->info;
+    bool same = spec->strides && spec->shape && spec->ndim == has->info.ndim && has->whole && spec->offset == 0 &&
+                p->offset == 0 && p->nbytes == t->kept->storages[has->storage].extent.size &&
                 ckpt_dtype_size(has->info.dtype) && ckpt__is_c_order(p->shape, p->strides, spec->ndim),
          differs = false;
     for (uint32_t d = 0; same && d < spec->ndim; d++) {
@@ -86,7 +86,7 @@ static bool note_bare(const ckpt__torch *t, ckpt__index *x)
         bool bare;
         size_t n;
         if (key && key->kind == CKPT__P_STR && parse_key(key->u.text, &bare, x->tensor_count, &n) && bare &&
-            x->tensors[n].piece_count == 1 && !ckpt__index_note_origin(x, p, x->tensors[n].pieces[0].storage))
+            x->tensors[n].whole && !ckpt__index_note_origin(x, p, x->tensors[n].storage))
             return false;
     }
     return true;

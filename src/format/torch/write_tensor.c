@@ -190,9 +190,9 @@ ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__node *n, size_t stora
 static bool put_view(tensor *x, const ckpt__node *from, ckpt__out *items[4], ckpt_str location)
 {
     writer *w = x->w;
-    const ckpt__piece *p = x->t->pieces;
-    uint32_t n = x->t->info.ndim;
-    items[0] = put_id(w, from, p->storage, location, x->number);
+    const ckpt_tensor_info *p = &x->t->info;
+    uint32_t n = p->ndim;
+    items[0] = put_id(w, from, x->t->storage, location, x->number);
     items[1] = ckpt__torch_put_int(w, p->offset);
     items[2] = put_ints(w, p->shape, n);
     items[3] = put_ints(w, p->strides, n);
@@ -201,7 +201,7 @@ static bool put_view(tensor *x, const ckpt__node *from, ckpt__out *items[4], ckp
 
 static bool has_view(const tensor *x)
 {
-    return x->t && x->t->piece_count == 1 && !x->t->pieces[0].lo;
+    return x->t && x->t->whole;
 }
 
 /* The lazy bits that the target still has: what was resolved on the way has none. */
@@ -226,7 +226,7 @@ static bool put_dense(tensor *x, const ckpt__node *from, ckpt_str location, ckpt
 {
     writer *w = x->w;
     const ckpt_tensor_info *info = &x->t->info;
-    bool typed = is_typed(w, x->t->pieces[0].storage);
+    bool typed = is_typed(w, x->t->storage);
     ckpt__out *items[8];
     size_t n = 6;
     if (!put_view(x, from, items, location))
@@ -358,7 +358,7 @@ static call_shape shape_of(const ckpt__node *callable)
 static ckpt_str location(const tensor *x, const ckpt__node *storage)
 {
     if (!x->own_place)
-        return x->w->p->index->storages[x->t->pieces[0].storage].device;
+        return x->w->p->index->storages[x->t->storage].device;
     ckpt_str saved = storage ? location_of(storage) : (ckpt_str){NULL, 0};
     return saved.data ? saved : ckpt__s("cpu");
 }
@@ -382,7 +382,7 @@ static bool put_device_tensor(tensor *x, const ckpt__node *args, bool array, int
     writer *w = x->w;
     ckpt__out **items = out->u.list.items;
     size_t n = out->u.list.count;
-    bool elsewhere = array && has_view(x) && (w->p->kept || x->t->pieces[0].storage >= w->p->source->storage_count);
+    bool elsewhere = array && has_view(x) && (w->p->kept || x->t->storage >= w->p->source->storage_count);
     x->own_place = true;
     if (elsewhere) {
         ckpt__out *c, *a;
@@ -486,9 +486,9 @@ static const char *unfit(const ckpt__tensor *t)
 {
     if (t->info.dtype == CKPT_F4 || t->info.dtype == CKPT_F6_E2M3 || t->info.dtype == CKPT_F6_E3M2)
         return "torch has no such dtype";
-    if (t->info.extra->layout.data || t->info.extra->part_count || t->piece_count > 1)
+    if (t->info.extra->layout.data || t->info.extra->part_count || t->piece_count)
         return "it is not one dense tensor, and nothing tells how torch makes it";
-    if (t->piece_count == 0 && !t->info.shape)
+    if (ckpt__has_no_bytes(t) && !t->info.shape)
         return "nothing is known of its shape";
     return NULL;
 }
@@ -499,10 +499,9 @@ static ckpt__out *put_new(tensor *x)
     const ckpt_tensor_info *info = &x->t->info;
     bool parameter = ckpt__str_is(info->extra->class_name, "torch.nn.parameter.Parameter");
     ckpt__out *callable, *args, *grad = ckpt__torch_put_bool(w, info->requires_grad && !parameter), *data;
-    if (x->t->piece_count == 0)
+    if (ckpt__has_no_bytes(x->t))
         data = put_meta(w, info);
-    else if (!grad ||
-             !put_dense(x, NULL, w->p->index->storages[x->t->pieces[0].storage].device, grad, NULL, &callable, &args))
+    else if (!grad || !put_dense(x, NULL, w->p->index->storages[x->t->storage].device, grad, NULL, &callable, &args))
         return NULL;
     else
         data = ckpt__pickle_make_call(w->arena, CKPT__P_REDUCE, callable, args);

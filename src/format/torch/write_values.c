@@ -527,14 +527,14 @@ static ckpt_status place_storages(writer *w)
         return ckpt__torch_put_failed(w);
     for (size_t i = 0; i < x->tensor_count; i++) {
         const ckpt__tensor *t = &x->tensors[i];
-        if (t->piece_count != 1)
+        if (!t->whole)
             continue;
-        ckpt__torch_spot *s = &w->places[t->pieces[0].storage];
-        const ckpt__storage *storage = &x->storages[t->pieces[0].storage];
+        ckpt__torch_spot *s = &w->places[t->storage];
+        const ckpt__storage *storage = &x->storages[t->storage];
         bool stands_in = ckpt__str_begins_more(t->info.name, CKPT__TORCH_STORAGE);
         /* one that stands for the storage is never left out, as the others may be */
-        if ((!s->whole || stands_in) && t->pieces[0].offset == 0 && t->info.nbytes == storage->extent.size &&
-            !t->info.conj && !t->info.neg && ckpt__is_c_order(t->pieces[0].shape, t->pieces[0].strides, t->info.ndim))
+        if ((!s->whole || stands_in) && t->info.offset == 0 && t->info.nbytes == storage->extent.size &&
+            !t->info.conj && !t->info.neg && ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim))
             s->whole = i + 1;
         if (stands_in)
             continue;

@@ -688,7 +688,7 @@ START_TEST(eight_bit_names)
         ck_assert_int_eq(get("optimizer.b.weight.step")->value->integer, 3);
         const ckpt__tensor *one = &reader->index->tensors[get("optimizer.a.weight.qmap1")->tensor],
                            *two = &reader->index->tensors[get("optimizer.b.weight.qmap1")->tensor];
-        ck_assert_uint_eq(one->pieces[0].storage, two->pieces[0].storage);
+        ck_assert_uint_eq(one->storage, two->storage);
     }
 }
 END_TEST

@@ -49,7 +49,7 @@ static void flip_at(const char *path, const char *file, uint64_t offset)
 static bool sees(const ckpt__index *x, size_t tensor, size_t storage)
 {
     const ckpt__tensor *t = &x->tensors[tensor];
-    return t->piece_count == 1 && t->pieces[0].storage == storage && t->info.nbytes > 0;
+    return t->whole && t->storage == storage && t->info.nbytes > 0;
 }
 
 /* Each tensor that looks at the storage is damaged, and no other. */
@@ -59,7 +59,7 @@ static void read_all(const char *path, size_t storage, size_t *damaged)
     const ckpt__index *x = reader->index;
     for (size_t i = 0; i < x->tensor_count; i++) {
         const ckpt_tensor_info *t = &x->tensors[i].info;
-        if (x->tensors[i].piece_count != 1 || t->nbytes == 0)
+        if (!x->tensors[i].whole || t->nbytes == 0)
             continue;
         void *data = malloc((size_t)t->nbytes);
         ck_assert_ptr_nonnull(data);

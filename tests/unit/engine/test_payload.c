@@ -95,7 +95,7 @@ static size_t add_view(made *m, ckpt_dtype dtype, uint32_t ndim, const int64_t *
 static unsigned char *by_hand(const made *m, size_t tensor, size_t *n)
 {
     const ckpt__tensor *t = &m->index->tensors[tensor];
-    const ckpt__piece *p = t->pieces;
+    const ckpt_tensor_info *p = &t->info;
     size_t size = ckpt_dtype_size(t->info.dtype);
     *n = (size_t)t->info.nbytes;
     unsigned char *out = malloc(*n + 1);
@@ -179,10 +179,10 @@ START_TEST(small_windows)
         unsigned char *want = by_hand(&m, t, &n), *window;
         ckpt__strided it;
         ckpt__windows w;
-        ckpt__strided_init(&it, m.index->tensors[t].pieces[0].shape, m.index->tensors[t].pieces[0].strides,
+        ckpt__strided_init(&it, m.index->tensors[t].info.shape, m.index->tensors[t].info.strides,
                            m.index->tensors[t].info.ndim, size);
         uint64_t room = size + draw(300);
-        ckpt__windows_init(&w, &it, size, (uint64_t)m.index->tensors[t].pieces[0].offset * size, room);
+        ckpt__windows_init(&w, &it, size, (uint64_t)m.index->tensors[t].info.offset * size, room);
         ck_assert_uint_le(ckpt__windows_room(&w), room);
         window = malloc((size_t)ckpt__windows_room(&w) + 1);
         do {

@@ -47,7 +47,7 @@ START_TEST(reads)
     ck_assert(b->info.nbytes == 24 && !b->info.device.data && b->info.role == CKPT_ROLE_NONE);
     ck_assert(z->info.nbytes == 0 && s->info.ndim == 0 && s->info.nbytes == 8);
     ck_assert_int_eq(tensor_named(x, "a")->info.dtype, CKPT_F4);
-    const ckpt__extent *e = &x->storages[b->pieces[0].storage].extent;
+    const ckpt__extent *e = &x->storages[b->storage].extent;
     ck_assert(e->size == 24 && e->length == 24 && !e->has_crc);
     const ckpt_value *m = ckpt_value_get(x->root, "__metadata__");
     ck_assert(m && m->entry_count == 2 && ckpt__str_is(ckpt_value_get(m, "format")->text, "pt"));
@@ -66,9 +66,8 @@ START_TEST(sorts_by_offset)
         read_header("{" T("late", "U8", "[3]", "[5,8]") "," T("early", "U8", "[5]", "[0,5]") "}", 0, 8, &x, &err),
         CKPT_OK);
     ck_assert(ckpt__str_is(x->tensors[0].info.name, "early") && ckpt__str_is(x->tensors[1].info.name, "late"));
-    ck_assert_uint_eq(x->storages[x->tensors[1].pieces[0].storage].extent.offset -
-                          x->storages[x->tensors[0].pieces[0].storage].extent.offset,
-                      5);
+    ck_assert_uint_eq(
+        x->storages[x->tensors[1].storage].extent.offset - x->storages[x->tensors[0].storage].extent.offset, 5);
     ckpt__index_free(x);
 }
 END_TEST
@@ -280,7 +279,7 @@ START_TEST(writes)
     ck_assert_uint_eq(y->tensor_count, 8);
     for (size_t i = 0; i < 8; i++) {
         const ckpt__tensor *t = &y->tensors[i], *was = tensor_named(m.x, order[i]);
-        const ckpt__extent *e = &y->storages[t->pieces[0].storage].extent;
+        const ckpt__extent *e = &y->storages[t->storage].extent;
         ck_assert_msg(ckpt__str_is(t->info.name, order[i]), "%zu: %s", i, t->info.name.data);
         ck_assert_uint_eq(t->info.nbytes, was->info.nbytes);
         if (t->info.nbytes)

@@ -75,7 +75,7 @@ static const ckpt__tensor *named(const char *name)
 }
 static const ckpt__storage *storage_of(const char *name)
 {
-    return &x->storages[named(name)->pieces[0].storage];
+    return &x->storages[named(name)->storage];
 }
 static bool has_finding(const char *code)
 {

@@ -478,7 +478,7 @@ static void check_part(size_t before, size_t count)
         ck_assert_uint_eq(root->items[i]->tensor, before + i);
         ck_assert_str_eq(t->info.name.data, names[i]);
         ck_assert_str_eq(t->info.file.data, "part");
-        ck_assert_uint_eq(t->pieces[0].storage, before + i);
+        ck_assert_uint_eq(t->storage, before + i);
         ck_assert_int_eq(t->info.storage, (int64_t)(before + i));
     }
     for (size_t i = 0; i < before; i++)

@@ -166,12 +166,12 @@ END_TEST
 
 static void view_of(const size_t *storages, size_t count)
 {
-    ckpt__piece *pieces = ckpt__arena_array(ix->arena, count + 1, sizeof *pieces);
     ckpt__tensor *t = ckpt__index_add_tensor(ix);
+    ck_assert(ckpt__grow(&ix->pieces, &ix->piece_capacity, ix->piece_count + count, sizeof *ix->pieces));
+    t->first_piece = (uint32_t)ix->piece_count;
+    t->piece_count = (uint32_t)count;
     for (size_t i = 0; i < count; i++)
-        pieces[i].storage = storages[i];
-    t->pieces = pieces;
-    t->piece_count = count;
+        ix->pieces[ix->piece_count++] = (ckpt__piece){.storage = (uint32_t)storages[i]};
 }
 
 START_TEST(views_of_storages)

@@ -123,7 +123,7 @@ static void refused(const void *arg)
     static const ckpt_tensor_extra nested = {.layout = {"nested", 6}};
     ckpt__tensor *t = &reader->index->tensors[small], as_it_was = *t;
     t->info.extra = &nested;
-    t->info.nbytes = t->piece_count = 0;
+    t->info.nbytes = t->whole = 0;
     REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cuda(0), NULL, NULL, 0, &err) == CKPT_E_UNSUPPORTED);
     *t = as_it_was;
     /* A buffer that ends too early. */

@@ -97,19 +97,17 @@ START_TEST(obstacles)
         ckpt_reader *reader = open_one();
         size_t a = number(reader, "a"), n;
         ckpt__tensor *t = &reader->index->tensors[a];
-        ckpt__extent *e = &reader->index->storages[t->pieces[0].storage].extent;
+        ckpt__extent *e = &reader->index->storages[t->storage].extent;
         static const int64_t turned[2] = {1, 2};
-        ckpt__piece piece = t->pieces[0];
         const void *data = &n;
         const char *what = cases[i].what;
-        if (strcmp(what, "transposed") == 0) {
-            piece.strides = turned;
-            t->pieces = &piece;
-        } else if (strcmp(what, "coded") == 0)
+        if (strcmp(what, "transposed") == 0)
+            t->info.strides = turned;
+        else if (strcmp(what, "coded") == 0)
             e->coding = CKPT__DEFLATE;
         else if (strcmp(what, "big") == 0) {
             e->big_endian = true;
-            reader->index->storages[t->pieces[0].storage].unit = 4;
+            reader->index->storages[t->storage].unit = 4;
         } else if (strcmp(what, "conj") == 0)
             t->info.conj = true;
         else if (strcmp(what, "neg") == 0)
@@ -118,13 +116,13 @@ START_TEST(obstacles)
             static const ckpt_tensor_info part = {.name = {"a.values", 8}}, *const parts[] = {&part};
             static const ckpt_tensor_extra sparse = {.layout = {"sparse_coo", 10}, .parts = parts, .part_count = 1};
             t->info.extra = &sparse;
-            t->piece_count = 0;
+            t->whole = false;
             ck_assert_int_eq(ckpt_reader_read(reader, a, (float[6]){0}, 24, &err), CKPT_E_UNSUPPORTED);
             ck_assert_ptr_nonnull(strstr(err.message, "as its parts are: read those"));
         } else if (strcmp(what, "pieces") == 0)
-            t->piece_count = 2;
+            t->whole = !(t->piece_count = 2);
         else if (strcmp(what, "meta") == 0)
-            t->piece_count = 0;
+            t->whole = false;
         else if (strcmp(what, "short") == 0)
             e->offset += 100;
         else {
@@ -148,7 +146,7 @@ START_TEST(in_memory)
     static const char bytes[24] = "bytes inside a pickle...";
     size_t a = number(reader, "a"), n;
     const void *data;
-    reader->index->storages[reader->index->tensors[a].pieces[0].storage].extent.memory = bytes;
+    reader->index->storages[reader->index->tensors[a].storage].extent.memory = bytes;
     ck_assert_int_eq(ckpt_reader_map(reader, a, &data, &n, &err), CKPT_OK);
     ck_assert_ptr_eq(data, bytes);
     ckpt_reader_close(reader);

@@ -1,0 +1,185 @@
+/* model/pieces.c - tensors that are split, and the view that is the same for a whole tensor and a piece. */
+#include "model/index.h"
+
+/* Elements that begin at a byte only together: 2 of four bits, 4 of six. 1: each does. */
+static uint64_t granule_of(unsigned bits)
+{
+    uint64_t granule = 1;
+    while (granule * bits % 8)
+        granule *= 2;
+    return granule;
+}
+
+/* What the caller says of one piece, while it is checked. Borrowed. */
+typedef struct checked {
+    const ckpt__tensor *tensor; /* dtype, ndim and shape are set */
+    const ckpt__piece *piece;
+    size_t number;
+    uint64_t numel;   /* of the tensor */
+    uint64_t granule; /* elements; of the dtype */
+} checked;
+
+static ckpt_status wrong(const checked *c, ckpt_error *err, const char *what)
+{
+    return ckpt__fail(err, CKPT_E_FORMAT, c->tensor->info.name.data, "piece %zu of it %s", c->number, what);
+}
+
+/* So many elements of the storage lie from its first to behind its last. */
+static ckpt_status check_flat(const checked *c, uint64_t *reach, ckpt_error *err)
+{
+    const int64_t *box = c->piece->box;
+    if (c->piece->flags & CKPT__PIECE_STRIDED)
+        return wrong(c, err, "is a range of elements, and has strides");
+    if (box[0] < 0 || box[1] < 0 || (uint64_t)box[0] > c->numel || (uint64_t)box[1] > c->numel - (uint64_t)box[0])
+        return wrong(c, err, "is a range that ends outside of its elements");
+    if ((uint64_t)box[0] % c->granule || (uint64_t)box[1] % c->granule)
+        return wrong(c, err, "begins or ends within a byte");
+    *reach = (uint64_t)box[1];
+    return CKPT_OK;
+}
+
+static ckpt_status check_box(const checked *c, uint64_t *reach, ckpt_error *err)
+{
+    const ckpt_tensor_info *t = &c->tensor->info;
+    uint32_t n = t->ndim;
+    const int64_t *lo = c->piece->box, *size = lo + n;
+    for (uint32_t i = 0; i < n; i++)
+        if (lo[i] < 0 || size[i] < 0 || lo[i] > t->shape[i] || size[i] > t->shape[i] - lo[i])
+            return wrong(c, err, "lies outside of its shape");
+    if (c->granule > 1 && (n == 0 || c->piece->flags & CKPT__PIECE_STRIDED || (uint64_t)t->shape[n - 1] % c->granule ||
+                           (uint64_t)lo[n - 1] % c->granule || (uint64_t)size[n - 1] % c->granule))
+        return wrong(c, err, "has rows that begin or end within a byte");
+    if (c->piece->flags & CKPT__PIECE_STRIDED)
+        return ckpt__view_extent(size, size + n, n, reach)
+                   ? CKPT_OK
+                   : wrong(c, err, "has a negative stride, or strides times sizes that overflow 64 bits");
+    return ckpt__numel(size, n, reach) ? CKPT_OK : wrong(c, err, "has a size that overflows 64 bits");
+}
+
+static bool is_empty(const ckpt__piece *p, uint32_t n)
+{
+    if (p->flags & CKPT__PIECE_FLAT)
+        return p->box[1] == 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (p->box[n + i] == 0)
+            return true;
+    return false;
+}
+
+static ckpt_status check_piece(const checked *c, const ckpt__index *x, ckpt_error *err)
+{
+    const ckpt__piece *p = c->piece;
+    uint64_t reach = 0, bytes, end;
+    if (p->storage >= x->storage_count)
+        return wrong(c, err, "views a storage that is not there");
+    ckpt_status status = p->flags & CKPT__PIECE_FLAT ? check_flat(c, &reach, err) : check_box(c, &reach, err);
+    if (status < 0)
+        return status;
+    uint64_t size = x->storages[p->storage].extent.size;
+    if (!ckpt__nbytes(reach, ckpt_dtype_bits(c->tensor->info.dtype), &bytes) || !ckpt__add(p->at, bytes, &end) ||
+        (reach && end > size))
+        return ckpt__fail(err, CKPT_E_FORMAT, c->tensor->info.name.data,
+                          "piece %zu of it reaches %llu elements behind byte %llu of a storage of %llu bytes",
+                          c->number, (unsigned long long)reach, (unsigned long long)p->at, (unsigned long long)size);
+    return CKPT_OK;
+}
+
+/* The box in the arena: one for all that are the same. Layers repeat, so most are. */
+static const int64_t *keep_box(ckpt__index *x, const ckpt__piece *p, uint32_t ndim)
+{
+    static const int64_t none[1];
+    size_t count = p->flags & CKPT__PIECE_FLAT ? 2 : (p->flags & CKPT__PIECE_STRIDED ? 3 : 2) * (size_t)ndim, found;
+    if (count == 0)
+        return none;
+    if (!x->boxes && !(x->boxes = ckpt__hash_new(64)))
+        return NULL;
+    if (ckpt__hash_get(x->boxes, (const char *)p->box, count * sizeof *p->box, &found))
+        return (const int64_t *)found;
+    const char *box = ckpt__arena_copy(x->arena, (const char *)p->box, count * sizeof *p->box);
+    if (!box || ckpt__hash_put(x->boxes, box, count * sizeof *p->box, (size_t)box, NULL) < 0)
+        return NULL;
+    return (const int64_t *)(const void *)box;
+}
+
+/* The device of all pieces, where they have one. */
+static ckpt_str common_device(const ckpt__index *x, const ckpt__tensor *t)
+{
+    ckpt_str first = {NULL, 0};
+    for (size_t i = 0; i < t->piece_count; i++) {
+        ckpt_str device = x->storages[x->pieces[t->first_piece + i].storage].device;
+        if (i == 0)
+            first = device;
+        else if (!ckpt__str_equal(first, device))
+            return (ckpt_str){NULL, 0};
+    }
+    return first;
+}
+
+ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t *shape, const ckpt__piece *pieces,
+                                   size_t count, ckpt_error *err)
+{
+    ckpt__tensor *t = &x->tensors[tensor];
+    unsigned bits = ckpt_dtype_bits(t->info.dtype);
+    uint32_t ndim = t->info.ndim;
+    const char *name = t->info.name.data;
+    checked c = {.tensor = t};
+    int64_t *copy = ckpt__arena_array(x->arena, ndim ? ndim : 1, sizeof *copy);
+    if (!copy || count > UINT32_MAX - x->piece_count ||
+        !ckpt__arena_grow(x->arena, &x->pieces, &x->piece_capacity, x->piece_count + count, sizeof *x->pieces))
+        return ckpt__fail_memory(err, name, count * sizeof *pieces);
+    if (ndim)
+        memcpy(copy, shape, ndim * sizeof *copy);
+    if (bits == 0)
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "a tensor without a known dtype");
+    if (!ckpt__numel(copy, ndim, &c.numel) || !ckpt__nbytes(c.numel, bits, &t->info.nbytes))
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
+    t->info.shape = copy;
+    t->first_piece = (uint32_t)x->piece_count;
+    c.granule = granule_of(bits);
+    for (c.number = 0; c.number < count; c.number++) {
+        c.piece = &pieces[c.number];
+        ckpt_status status = check_piece(&c, x, err);
+        if (status < 0)
+            return status;
+        if (is_empty(c.piece, ndim))
+            continue;
+        ckpt__piece *own = &x->pieces[x->piece_count];
+        *own = *c.piece;
+        own->tensor = (uint32_t)tensor;
+        if (!(own->box = keep_box(x, c.piece, ndim)))
+            return ckpt__fail_memory(err, name, 0);
+        x->piece_count++;
+        t->piece_count++;
+    }
+    t->info.strides = NULL;
+    t->info.storage = -1;
+    t->info.offset = 0;
+    t->info.storage_nbytes = 0;
+    if (!t->info.device.data)
+        t->info.device = common_device(x, t);
+    return CKPT_OK;
+}
+
+ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t number)
+{
+    const ckpt_tensor_info *info = &t->info;
+    if (t->whole)
+        return (ckpt__view){.size = info->shape,
+                            .strides = info->strides,
+                            .at = (uint64_t)info->offset * ckpt_dtype_bits(info->dtype) / 8,
+                            .storage = t->storage};
+    const ckpt__piece *p = &x->pieces[t->first_piece + number];
+    if (p->flags & CKPT__PIECE_FLAT)
+        return (ckpt__view){.at = p->at,
+                            .storage = p->storage,
+                            .begin = (uint64_t)p->box[0],
+                            .count = (uint64_t)p->box[1],
+                            .flat = true,
+                            .replica = p->flags & CKPT__PIECE_REPLICA};
+    return (ckpt__view){.lo = p->box,
+                        .size = p->box + info->ndim,
+                        .strides = p->flags & CKPT__PIECE_STRIDED ? p->box + 2 * (size_t)info->ndim : NULL,
+                        .at = p->at,
+                        .storage = p->storage,
+                        .replica = p->flags & CKPT__PIECE_REPLICA};
+}
