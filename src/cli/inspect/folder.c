@@ -187,6 +187,7 @@ static void free_list(folder_list *l)
     for (size_t i = 0; i < l->count; i++)
         free_item(&l->items[i]);
     free(l->items);
+    free(l->rows);
 }
 
 /* ---- all of them */
@@ -302,126 +303,45 @@ static const folder_item *newest(const folder_list *l)
 
 /* ---- what is printed */
 
-/* "45 s", "12 min", "3 h", "5 d" */
-static const char *age_of(char *out, size_t size, int64_t when)
-{
-    static const struct {
-        int64_t seconds;
-        const char *unit;
-    } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
-    int64_t age = (int64_t)time(NULL) - when;
-    snprintf(out, size, "0 s");
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (age >= units[i].seconds) {
-            snprintf(out, size, "%" PRId64 " %s", age / units[i].seconds, units[i].unit);
-            break;
-        }
-    return out;
-}
-
-static const char *epoch_of(char *out, size_t size, const folder_item *it)
-{
-    char number[JSON_DOUBLE_MAX];
-    if (it->epoch < 0)
-        snprintf(out, size, "-");
-    else if (it->epoch_exact > (double)it->epoch)
-        snprintf(out, size, "%.6s", json_format_double(number, it->epoch_exact));
-    else
-        snprintf(out, size, "%" PRId64, it->epoch);
-    return out;
-}
-
-/* Of this checkpoint, else the best so far. */
-static const char *score_of(char *out, size_t size, const folder_item *it)
-{
-    const ckpt_score *s = &it->score;
-    if (s->has_best || s->has_current)
-        snprintf(out, size, "%.6g", s->has_current ? s->current : s->best);
-    else
-        snprintf(out, size, "-");
-    return out;
-}
-
-typedef struct widths {
-    int name, step, epoch, score;
-} widths;
-
-static void widen(int *width, size_t n)
-{
-    if ((int)n > *width)
-        *width = (int)n;
-}
-
-/* The score's column has its name where all that have one call it the same. */
-static widths measure(const folder_list *l, const char **metric)
-{
-    widths w = {4, 4, 5, 0};
-    char text[64];
-    *metric = NULL;
-    for (size_t i = 0; i < l->count; i++) {
-        const folder_item *it = &l->items[i];
-        widen(&w.name, cli_width(it->name, strlen(it->name)));
-        widen(&w.step, (size_t)snprintf(NULL, 0, "%" PRId64, it->step));
-        widen(&w.epoch, strlen(epoch_of(text, sizeof text, it)));
-        if (!it->score.has_best && !it->score.has_current)
-            continue;
-        widen(&w.score, strlen(score_of(text, sizeof text, it)));
-        *metric = *metric && strcmp(*metric, it->metric) != 0 ? "score" : it->metric[0] ? it->metric : "score";
-    }
-    if (*metric)
-        widen(&w.score, cli_width(*metric, strlen(*metric)));
-    return w;
-}
-
-static void put_padded(const char *text, int width)
-{
-    int n = (int)cli_width(text, strlen(text));
-    printf("%*s", width > n ? width - n : 0, "");
-    cli_put(stdout, text, strlen(text));
-}
-
 static const char *word_of(const folder_item *it)
 {
     return it->complete ? "complete" : it->unread ? "not read" : it->unfinished ? "unfinished" : "damaged";
 }
 
-static void text_line(const folder_list *l, const folder_item *it, const widths *w)
+/* For free(); NULL: no memory. They point into the list. */
+static checkpoint *rows_of(const folder_list *l)
 {
-    const cli *c = &l->o->cli;
-    char size[CLI_SIZE_MAX], text[64];
-    int n = (int)cli_width(it->name, strlen(it->name));
-    cli_put(stdout, it->name, strlen(it->name));
-    printf("%*s", w->name > n ? w->name - n : 0, "");
-    if (it->step >= 0)
-        printf("  %*" PRId64, w->step, it->step);
-    else
-        printf("  %*s", w->step, "-");
-    printf("  %*s", w->epoch, epoch_of(text, sizeof text, it));
-    if (w->score)
-        printf("  %*s", w->score, score_of(text, sizeof text, it));
-    printf("  %10s  %6s  ", cli_size(size, it->nbytes), age_of(text, sizeof text, it->time));
-    if (it->complete) {
-        puts("complete");
-        return;
+    checkpoint *rows = calloc(l->count + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < l->count; i++) {
+        const folder_item *it = &l->items[i];
+        rows[i] = (checkpoint){.name = {it->name, strlen(it->name)},
+                               .path = it->path,
+                               .format = it->format[0] ? it->format : NULL,
+                               .producer = it->producer[0] ? it->producer : NULL,
+                               .step = it->step,
+                               .epoch = it->epoch,
+                               .epoch_exact = it->epoch_exact,
+                               .score = it->score,
+                               .time = it->time,
+                               .nbytes = it->nbytes,
+                               .complete = it->complete,
+                               .unread = it->unread,
+                               .state = word_of(it),
+                               .why = it->complete ? NULL : it->why,
+                               .style = it->complete ? NULL
+                                        : it->unread ? "yellow"
+                                                     : "red",
+                               .kind = it->complete ? "good"
+                                       : it->unread ? "warning"
+                                                    : "error"};
+        rows[i].score.name = (ckpt_str){it->metric[0] ? it->metric : NULL, strlen(it->metric)};
     }
-    const char *word = word_of(it);
-    printf("%s%s%s: ", cli_style(c, it->unread ? "yellow" : "red"), word, cli_style(c, "off"));
-    size_t used = (size_t)(w->name + w->step + w->epoch + (w->score ? w->score + 2 : 0)) + 28 + strlen(word);
-    cli_put_wrapped(stdout, it->why, used, 4);
+    return rows;
 }
 
 static void text_table(const folder_list *l)
 {
-    const char *bold = cli_style(&l->o->cli, "bold"), *off = cli_style(&l->o->cli, "off"), *metric;
-    widths w = measure(l, &metric);
-    printf("%s%-*s  %*s  %*s", bold, w.name, "name", w.step, "step", w.epoch, "epoch");
-    if (w.score) {
-        printf("  ");
-        put_padded(metric, w.score);
-    }
-    printf("  %10s  %6s  state%s\n", "size", "age", off);
-    for (size_t i = 0; i < l->count; i++)
-        text_line(l, &l->items[i], &w);
+    checkpoints_text(&l->o->cli, l->rows, l->count, IN_FOLDER);
     if (l->passed)
         printf("and %zu more entries, which were not looked at\n", l->passed);
 }
@@ -444,24 +364,6 @@ static void show_text_of(const folder_list *l, uint64_t nbytes, const char *resu
     }
 }
 
-static void json_item(json_out *j, const folder_item *it)
-{
-    ckpt_summary s = {.step = it->step, .epoch = it->epoch, .epoch_exact = it->epoch_exact, .score = it->score};
-    s.score.name = (ckpt_str){it->metric[0] ? it->metric : NULL, strlen(it->metric)};
-    json_object(j, NULL);
-    json_text(j, "name", it->name);
-    json_text(j, "path", it->path);
-    json_text(j, "format", it->format[0] ? it->format : NULL);
-    json_text(j, "producer", it->producer[0] ? it->producer : NULL);
-    show_json_progress(j, &s);
-    show_json_score(j, &s.score);
-    json_uint(j, "nbytes", it->nbytes);
-    json_int(j, "time", it->time);
-    json_bool_or_null(j, "complete", !it->unread, it->complete);
-    json_text(j, "why", it->complete ? NULL : it->why);
-    json_end_object(j);
-}
-
 static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_item *last, const char *resume)
 {
     json_out j;
@@ -474,10 +376,7 @@ static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_ite
     show_json_progress(&j, &s);
     json_uint(&j, "nbytes", nbytes);
     show_json_unsaid(&j);
-    json_array(&j, "checkpoints");
-    for (size_t i = 0; i < l->count; i++)
-        json_item(&j, &l->items[i]);
-    json_end_array(&j);
+    checkpoints_json(&j, l->rows, l->count, IN_FOLDER);
     json_uint(&j, "passed", l->passed);
     json_text(&j, "resume", resume);
     cli_json_findings(&j, NULL, NULL, CKPT_SEVERITY_NOTE);
@@ -493,18 +392,17 @@ static void look(folder_list *l, const command_line *o, bool steps_only)
     folder_judge(l);
     if (l->count > 1)
         qsort(l->items, l->count, sizeof *l->items, in_order);
+    l->rows = rows_of(l);
+    l->no_memory = l->no_memory || !l->rows;
 }
 
 void folder_beside(const command_line *o, json_out *j)
 {
     folder_list l;
     look(&l, o, true);
-    if (j && l.count) {
-        json_array(j, "checkpoints");
-        for (size_t i = 0; i < l.count; i++)
-            json_item(j, &l.items[i]);
-        json_end_array(j);
-    } else if (l.count) {
+    if (j && l.count && l.rows) {
+        checkpoints_json(j, l.rows, l.count, IN_FOLDER);
+    } else if (l.count && l.rows) {
         printf("%salso here%s  %zu checkpoint%s\n", cli_style(&o->cli, "bold"), cli_style(&o->cli, "off"), l.count,
                l.count == 1 ? "" : "s");
         text_table(&l);
@@ -516,34 +414,17 @@ void folder_beside(const command_line *o, json_out *j)
 
 static int folder_report(const folder_list *l, const folder_item *last, const char *resume)
 {
-    report_list page = {
-        .command = "show", .says = "What this folder holds", .resume = resume, .count = l->count, .passed = l->passed};
-    page.lines = calloc(l->count + 1, sizeof *page.lines);
-    if (!page.lines)
-        return cli_fail(&l->o->cli, "no-memory", "out of memory");
-    (void)measure(l, &page.metric);
-    for (size_t i = 0; i < l->count; i++) {
-        const folder_item *it = &l->items[i];
-        report_line *line = &page.lines[i];
-        *line = (report_line){.name = it->name,
-                              .step = it->step,
-                              .time = it->time,
-                              .nbytes = it->nbytes,
-                              .why = it->complete ? "" : it->why};
-        if (it->epoch >= 0)
-            epoch_of(line->epoch, sizeof line->epoch, it);
-        if (it->score.has_best || it->score.has_current)
-            score_of(line->score, sizeof line->score, it);
-        line->kind = it->complete ? "good" : it->unread ? "warning" : "error";
-        line->state = word_of(it);
-    }
-    page.recommended = last ? last->path : NULL;
+    report_list page = {.command = "show",
+                        .says = "What this folder holds",
+                        .resume = resume,
+                        .rows = l->rows,
+                        .count = l->count,
+                        .passed = l->passed,
+                        .recommended = last ? last->path : NULL};
     if (!last)
         snprintf(page.note, sizeof page.note,
                  "No single one to go on from: several programs wrote these, or none of them is whole.");
-    int status = report_list_page(l->o, &page);
-    free(page.lines);
-    return status;
+    return report_list_page(l->o, &page);
 }
 
 int folder_show(const command_line *o)

@@ -3,6 +3,7 @@
 #ifndef CKPT_CLI_INSPECT_FOLDER_H
 #define CKPT_CLI_INSPECT_FOLDER_H
 #include "cli/inspect/inspect.h"
+#include "cli/out/checkpoints.h"
 
 /* One checkpoint of a folder, as its metadata shows it. It keeps copies, for the reader of one is closed before the
  * next is opened. step, epoch and epoch_exact are -1 where they are not known. */
@@ -24,6 +25,7 @@ typedef struct folder_list {
     const char *path;
     size_t path_size;     /* without slashes at its end */
     folder_item *items;   /* heap, owned; NULL: none */
+    checkpoint *rows;     /* heap, owned: the items as they are shown; NULL: no memory */
     size_t count, passed; /* entries past the limit */
     bool steps_only;      /* directories whose name ends in a number, and nothing else */
     bool no_memory;

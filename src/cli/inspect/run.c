@@ -174,14 +174,14 @@ void run_put_resume(const run_view *v, const ckpt_run_entry *from)
 
 /* ---- show */
 
-/* What the whole table needs to know before its first line. */
+/* What is said of them all. */
 typedef struct layout {
-    int step_width;
-    bool ranks;          /* some checkpoint is of several */
+    checkpoint *rows;    /* heap, owned */
+    unsigned set;        /* IN_RUN and more */
     ckpt_retention rule; /* --keep-last, --keep-every */
     const bool *remove;  /* the dry run of retention; NULL: not asked for */
     uint64_t nbytes, removed_bytes;
-    size_t complete, removed;
+    size_t removed;
 } layout;
 
 const ckpt_run_entry *run_newest(const run_view *v)
@@ -192,53 +192,47 @@ const ckpt_run_entry *run_newest(const run_view *v)
     return NULL;
 }
 
-static void lay_out(const run_view *v, layout *l)
+checkpoint *run_rows(const run_view *v)
 {
-    l->step_width = 4;
-    for (size_t i = 0; i < v->count; i++) {
+    checkpoint *rows = calloc(v->count + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < v->count; i++) {
         const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
-        int width = snprintf(NULL, 0, "%" PRId64, e->step);
-        l->step_width = width > l->step_width ? width : l->step_width;
-        l->ranks |= e->world > 1;
-        l->nbytes += e->nbytes;
-        l->complete += e->complete;
-        if (l->remove && l->remove[i]) {
-            l->removed++;
-            l->removed_bytes += e->nbytes;
-        }
+        rows[i] = (checkpoint){.name = {e->name, strlen(e->name)},
+                               .path = e->path,
+                               .step = e->step,
+                               .epoch = -1,
+                               .time = e->time,
+                               .nbytes = e->nbytes,
+                               .world = e->world,
+                               .ranks_held = e->ranks_held,
+                               .complete = e->complete,
+                               .verified = e->verified,
+                               .state = !e->complete  ? e->world > 1 ? "incomplete" : "damaged"
+                                        : e->verified ? "verified"
+                                                      : "complete",
+                               .why = e->complete ? NULL : e->why,
+                               .style = !e->complete  ? "red"
+                                        : e->verified ? "bold"
+                                                      : "off",
+                               .kind = e->complete ? "good" : "error"};
     }
+    return rows;
 }
 
-static void format_time(char *out, size_t size, int64_t when)
+/* False: no memory. */
+static bool lay_out(const run_view *v, layout *l)
 {
-    struct tm tm;
-    time_t t = (time_t)when;
-    if (when < 0 || !gmtime_r(&t, &tm) || tm.tm_year > 9999 - 1900 ||
-        strftime(out, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-        snprintf(out, size, "-");
-}
-
-static void show_line(const run_view *v, const layout *l, size_t i)
-{
-    const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
-    const cli *c = &v->o->cli;
-    char when[32], size[CLI_SIZE_MAX], ranks[48];
-    format_time(when, sizeof when, e->time);
-    int used = printf("%*" PRId64 "  %-19s  %10s  ", l->step_width, e->step, when, cli_size(size, e->nbytes));
-    if (l->ranks) {
-        snprintf(ranks, sizeof ranks, "%" PRId64 "/%" PRId64, e->ranks_held, e->world);
-        used += printf("%5s  ", ranks);
+    l->rows = run_rows(v);
+    l->set = IN_RUN | (l->remove ? WITH_PLAN : 0);
+    for (size_t i = 0; l->rows && i < v->count; i++) {
+        checkpoint *it = &l->rows[i];
+        l->set |= it->world > 1 ? WITH_RANKS : 0;
+        l->nbytes += it->nbytes;
+        it->remove = l->remove && l->remove[i];
+        l->removed += it->remove;
+        l->removed_bytes += it->remove ? it->nbytes : 0;
     }
-    if (l->remove)
-        used += printf("%-6s  ", l->remove[i] ? "remove" : "keep");
-    if (e->complete) {
-        printf("%s%s%s\n", cli_style(c, e->verified ? "bold" : "off"), e->verified ? "verified" : "complete",
-               cli_style(c, "off"));
-        return;
-    }
-    const char *word = e->world > 1 ? "incomplete" : "damaged";
-    printf("%s%s%s: ", cli_style(c, "red"), word, cli_style(c, "off"));
-    cli_put_wrapped(stdout, e->why, (size_t)(used > 0 ? used : 0) + strlen(word) + 2, (size_t)l->step_width + 2);
+    return l->rows != NULL;
 }
 
 static void show_plan(const run_view *v, const layout *l)
@@ -265,12 +259,8 @@ static void list_text(const run_view *v, const layout *l)
     printf("%swriter%s     ", bold, off);
     cli_put_message(stdout, writer ? writer : "none: nobody holds its lock");
     putchar('\n');
-    if (v->count > 0) {
-        printf("%s%*s  %-19s  %10s  %s%s%s%s\n", bold, l->step_width, "step", "saved (UTC)", "size",
-               l->ranks ? "ranks  " : "", l->remove ? "plan    " : "", "state", off);
-        for (size_t i = 0; i < v->count; i++)
-            show_line(v, l, i);
-    }
+    if (v->count > 0)
+        checkpoints_text(c, l->rows, v->count, l->set);
     if (l->remove)
         show_plan(v, l);
     cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE,
@@ -282,26 +272,8 @@ static void list_text(const run_view *v, const layout *l)
     else if (v->count == 0)
         puts("nothing to resume from: nothing was saved yet");
     else
-        puts(l->ranks ? "nothing to resume from: no checkpoint is here with all its ranks"
-                      : "nothing to resume from: no checkpoint is complete");
-}
-
-static void json_entry(json_out *j, const ckpt_run_entry *e, const bool *remove)
-{
-    json_object(j, NULL);
-    json_text(j, "name", e->name);
-    json_text(j, "path", e->path);
-    json_int(j, "step", e->step);
-    json_int_or_null(j, "time", e->time >= 0, e->time);
-    json_uint(j, "nbytes", e->nbytes);
-    json_int(j, "world", e->world);
-    json_int(j, "ranks_held", e->ranks_held);
-    json_bool(j, "complete", e->complete);
-    json_bool(j, "verified", e->verified);
-    json_text(j, "why", e->complete ? NULL : e->why);
-    if (remove)
-        json_bool(j, "remove", *remove);
-    json_end_object(j);
+        puts(l->set & WITH_RANKS ? "nothing to resume from: no checkpoint is here with all its ranks"
+                                 : "nothing to resume from: no checkpoint is complete");
 }
 
 static void list_json(const run_view *v, const layout *l)
@@ -320,10 +292,7 @@ static void list_json(const run_view *v, const layout *l)
     json_uint(&j, "nbytes", l->nbytes);
     show_json_unsaid(&j);
     json_text(&j, "writer", ckpt_run_list_writer(v->list));
-    json_array(&j, "checkpoints");
-    for (size_t i = 0; i < v->count; i++)
-        json_entry(&j, ckpt_run_list_entry(v->list, i), l->remove ? &l->remove[i] : NULL);
-    json_end_array(&j);
+    checkpoints_json(&j, l->rows, v->count, l->set);
     if (l->remove) {
         json_object(&j, "retention");
         json_int(&j, "keep_last", l->rule.keep_last);
@@ -341,27 +310,6 @@ static void list_json(const run_view *v, const layout *l)
 
 /* ---- --report */
 
-bool run_report_lines(const run_view *v, report_list *out)
-{
-    out->lines = calloc(v->count + 1, sizeof *out->lines);
-    if (!out->lines)
-        return false;
-    out->count = v->count;
-    out->newest_first = true;
-    out->findings = ckpt_run_list_findings(v->list);
-    for (size_t i = 0; i < v->count; i++) {
-        const ckpt_run_entry *e = ckpt_run_list_entry(v->list, i);
-        report_line *line = &out->lines[i];
-        *line = (report_line){
-            .name = e->name, .step = e->step, .time = e->time, .nbytes = e->nbytes, .why = e->complete ? "" : e->why};
-        if (e->world > 1)
-            snprintf(line->ranks, sizeof line->ranks, "%" PRId64 "/%" PRId64, e->ranks_held, e->world);
-        line->kind = e->complete ? "good" : "error";
-        line->state = e->verified ? "verified" : e->complete ? "complete" : e->world > 1 ? "incomplete" : "damaged";
-    }
-    return true;
-}
-
 void run_report_note(report_list *out, const ckpt_run_entry *from)
 {
     if (from->world > 1)
@@ -372,20 +320,19 @@ void run_report_note(report_list *out, const ckpt_run_entry *from)
 static int show_report(const run_view *v, const layout *l)
 {
     const ckpt_run_entry *newest = run_newest(v);
-    report_list page = {.command = "show", .says = "What this run directory holds"};
     char *resume = newest ? run_resume_command(v) : NULL;
-    if (!run_report_lines(v, &page)) {
-        free(resume);
-        return cli_fail(&v->o->cli, "no-memory", "out of memory");
-    }
-    for (size_t i = 0; l->remove && i < v->count; i++)
-        page.lines[i].plan = l->remove[i] ? "remove" : "keep";
-    page.resume = resume;
-    page.recommended = newest ? newest->path : NULL;
+    report_list page = {.command = "show",
+                        .says = "What this run directory holds",
+                        .rows = l->rows,
+                        .count = v->count,
+                        .set = l->set & WITH_PLAN,
+                        .newest_first = true,
+                        .findings = ckpt_run_list_findings(v->list),
+                        .resume = resume,
+                        .recommended = newest ? newest->path : NULL};
     if (newest)
         run_report_note(&page, newest);
     int status = report_list_page(v->o, &page);
-    free(page.lines);
     free(resume);
     return status;
 }
@@ -426,12 +373,16 @@ int run_show(const run_view *v)
                      "--keep-every adds to what --keep-last keeps; without --keep-last nothing is ever removed");
     }
     l.remove = remove;
-    lay_out(v, &l);
-    int status = o->report ? show_report(v, &l) : CLI_YES;
+    int status = CLI_YES;
+    if (!lay_out(v, &l))
+        status = cli_fail(&o->cli, "no-memory", "out of memory");
+    else if (o->report)
+        status = show_report(v, &l);
     if (status == CLI_YES && o->cli.json)
         list_json(v, &l);
     else if (status == CLI_YES)
         list_text(v, &l);
+    free(l.rows);
     free(remove);
     return status;
 }

@@ -44,8 +44,8 @@ bool run_parts_gone(const run_parts *parts);
 char *run_resume_command(const run_view *v);
 void run_put_resume(const run_view *v, const ckpt_run_entry *from);
 
-/* The lines of a page, which the caller frees, filled but for `plan`; false: no memory. */
-bool run_report_lines(const run_view *v, report_list *out);
+/* A row of each checkpoint, for free(); NULL: no memory. */
+checkpoint *run_rows(const run_view *v);
 /* "of rank-00000 alone" for the page's note, where the checkpoint is of several ranks. */
 void run_report_note(report_list *out, const ckpt_run_entry *from);
 

@@ -391,17 +391,21 @@ static int put_report(const walk *w)
     const run_view *v = w->v;
     const ckpt_run_entry *from = taken(w);
     char title[200];
-    report_list page = {.command = "doctor", .says = "Will this run resume?"};
-    char *resume = from ? run_resume_command(v) : NULL;
-    if (!run_report_lines(v, &page)) {
-        free(resume);
+    checkpoint *rows = run_rows(v);
+    if (!rows)
         return cli_fail(&v->o->cli, "no-memory", "out of memory");
-    }
     for (size_t i = 0; i < v->count; i++) {
-        page.lines[i].kind = kind_of(&w->all[i]);
-        page.lines[i].state = sentence_of(&w->all[i]);
-        page.lines[i].why = w->all[i].why[0] ? w->all[i].why : checked_of(&w->all[i]);
+        rows[i].kind = kind_of(&w->all[i]);
+        rows[i].state = sentence_of(&w->all[i]);
+        rows[i].why = w->all[i].why[0] ? w->all[i].why : checked_of(&w->all[i]);
     }
+    char *resume = from ? run_resume_command(v) : NULL;
+    report_list page = {.command = "doctor",
+                        .says = "Will this run resume?",
+                        .rows = rows,
+                        .count = v->count,
+                        .newest_first = true,
+                        .findings = ckpt_run_list_findings(v->list)};
     report_answer(w, &page, title, sizeof title);
     page.resume = resume;
     page.more = w->report;
@@ -413,7 +417,7 @@ static int put_report(const walk *w)
         run_report_note(&page, ckpt_run_list_entry(v->list, w->end));
     }
     int status = report_list_page(v->o, &page);
-    free(page.lines);
+    free(rows);
     free(resume);
     return status;
 }

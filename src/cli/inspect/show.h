@@ -60,7 +60,6 @@ bool show_plain_path(const char *path);
 void show_ask_doctor(show_picture *p);
 /* What show says of one checkpoint and of several does not: members that are null. */
 void show_json_unsaid(json_out *j);
-/* The members "step" and "epoch"; "score". */
+/* The members "step" and "epoch". */
 void show_json_progress(json_out *j, const ckpt_summary *s);
-void show_json_score(json_out *j, const ckpt_score *s);
 #endif

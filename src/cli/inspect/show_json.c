@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/inspect/folder.h"
+#include "cli/out/checkpoints.h"
 
 static void json_table(json_out *j, const char *key, const char *what, const show_table *t)
 {
@@ -135,7 +136,7 @@ static void json_training(json_out *j, const ckpt_summary *s)
     }
     json_names(j, "without_state", &s->state, s->state.without_state, s->state.without_names);
     json_names(j, "state_without_param", &s->state, s->state.without_param, s->state.without_param_names);
-    show_json_score(j, &s->score);
+    checkpoint_json_score(j, "score", &s->score);
 }
 
 void show_json(const show_picture *p)

@@ -1,6 +1,7 @@
 /* inspect/show_parts.c - parts of what show says that its text and its JSON, or the lists of runs and folders, share. */
 #include "cli/inspect/show.h"
 #include <string.h>
+#include "cli/out/checkpoints.h"
 
 static bool key_begins(const ckpt_value *key, const char *head)
 {
@@ -47,25 +48,7 @@ bool show_may_hold(const show_picture *p)
 void show_json_progress(json_out *j, const ckpt_summary *s)
 {
     json_int_or_null(j, "step", s->step >= 0, s->step);
-    if (s->epoch >= 0 && s->epoch_exact > (double)s->epoch)
-        json_double(j, "epoch", s->epoch_exact);
-    else if (s->epoch >= 0)
-        json_int(j, "epoch", s->epoch);
-    else
-        json_null(j, "epoch");
-}
-
-void show_json_score(json_out *j, const ckpt_score *s)
-{
-    if (!s->has_best && !s->has_current) {
-        json_null(j, "score");
-        return;
-    }
-    json_object(j, "score");
-    json_bytes(j, "name", s->name.data, s->name.size);
-    json_double_or_null(j, "best", s->has_best, s->best);
-    json_double_or_null(j, "current", s->has_current, s->current);
-    json_end_object(j);
+    checkpoint_json_epoch(j, "epoch", s->epoch, s->epoch_exact);
 }
 
 void show_json_unsaid(json_out *j)

@@ -101,7 +101,7 @@ void cli_put_message(FILE *f, const char *text);
 void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
 void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
 size_t cli_width(const char *data, size_t size); /* columns that cli_put takes */
-/* "640 B", "1.5 MiB"; buf of CLI_SIZE_MAX bytes. */
+/* "640 B", "1.5 MiB", somewhere in buf of CLI_SIZE_MAX bytes. */
 enum { CLI_SIZE_MAX = 32 };
 char *cli_size(char *buf, uint64_t bytes);
 /* "12,345,678" */

@@ -86,10 +86,13 @@ void json_key(json_out *j, const char *key, size_t size)
 
 static void begin(json_out *j, const char *key)
 {
-    if (key)
-        json_key(j, key, strlen(key));
-    else if (!j->keyed)
+    if (!j->keyed)
         separate(j);
+    if (key) { /* the program's own, so nothing in it is escaped */
+        putc('"', j->file);
+        fputs(key, j->file);
+        fputs("\": ", j->file);
+    }
     j->keyed = false;
 }
 

@@ -7,7 +7,8 @@
 #include <stdio.h>
 
 /* Members of the document and the elements of its arrays stand on lines of their own; what is deeper stays on one
- * line. `key` is NULL for the elements of an array. Write errors are left in the stream (ferror). */
+ * line. `key`, the program's own word, is NULL for the elements of an array. Write errors are left in the stream
+ * (ferror). */
 typedef struct json_out {
     FILE *file;
     unsigned depth;

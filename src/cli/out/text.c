@@ -27,17 +27,24 @@ static int escape(char *out, size_t size, const char *data, size_t left, size_t 
     return 0;
 }
 
+/* Eight at once: none below ' ', no backslash, DEL or above. */
+static bool is_plain(const char *data)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
+    uint64_t w;
+    memcpy(&w, data, 8);
+    uint64_t slash = w ^ each * '\\';
+    return ((w | (w - each * ' ') | (slash - each) | (w + each)) & high) == 0;
+}
+
 /* Bytes that are printed as they are, from `data` on. */
 size_t cli_plain(const char *data, size_t size)
 {
-    const uint64_t each = UINT64_C(0x0101010101010101), high = each << 7;
     size_t n = 0;
-    for (uint64_t w; n + 8 <= size; n += 8) { /* eight at once: below ' ', a backslash, DEL or above */
-        memcpy(&w, data + n, 8);
-        uint64_t slash = w ^ each * '\\';
-        if (((w | (w - each * ' ') | (slash - each) | (w + each)) & high) != 0)
-            break;
-    }
+    while (n + 8 <= size && is_plain(data + n))
+        n += 8;
+    if (n > 0 && n + 8 > size && is_plain(data + size - 8))
+        return size;
     while (n < size && data[n] >= ' ' && data[n] < 0x7f && data[n] != '\\')
         n++;
     return n;
@@ -97,27 +104,23 @@ char *cli_size(char *buf, uint64_t bytes)
         one *= 1024;
         unit++;
     }
-    if (unit == 0) {
-        snprintf(buf, CLI_SIZE_MAX, "%" PRIu64 " B", bytes);
-        return buf;
+    char *p = buf + CLI_SIZE_MAX - 8; /* without printf, which takes half the time of a list */
+    uint64_t digits = bytes;
+    *p = ' ';
+    strcpy(p + 1, units[unit]);
+    if (unit > 0) { /* tenths, rounded to nearest even */
+        uint64_t rest = bytes % one, tenths = rest / (one / 1024) * 10,
+                 part = rest % (one / 1024) * 10 + tenths % 1024 * (one / 1024);
+        uint64_t whole = bytes / one * 10 + tenths / 1024;
+        whole += part > one / 2 || (part == one / 2 && whole % 2);
+        digits = whole / 10;
+        *--p = (char)('0' + whole % 10);
+        *--p = '.';
     }
-    /* tenths, rounded to nearest even, without printf, which takes half the time of a list */
-    uint64_t rest = bytes % one, tenths = rest / (one / 1024) * 10,
-             part = rest % (one / 1024) * 10 + tenths % 1024 * (one / 1024);
-    uint64_t whole = bytes / one * 10 + tenths / 1024;
-    whole += part > one / 2 || (part == one / 2 && whole % 2);
-    char *p = buf + CLI_SIZE_MAX - 8;
-    uint64_t digits = whole / 10;
-    *--p = (char)('0' + whole % 10);
-    *--p = '.';
     do
         *--p = (char)('0' + digits % 10);
     while (digits /= 10);
-    size_t n = (size_t)(buf + CLI_SIZE_MAX - 8 - p); /* at most 1023.9, or 16 of the largest unit */
-    memmove(buf, p, n);
-    buf[n] = ' ';
-    strcpy(buf + n + 1, units[unit]);
-    return buf;
+    return p;
 }
 
 char *cli_count(char *buf, uint64_t n)

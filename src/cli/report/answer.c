@@ -19,7 +19,7 @@ static void fact_bytes(FILE *f, const char *label, uint64_t bytes)
 {
     char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX], text[2 * CLI_SIZE_MAX + 16];
     if (bytes < 1024)
-        cli_size(text, bytes);
+        snprintf(text, sizeof text, "%s", cli_size(size, bytes));
     else
         snprintf(text, sizeof text, "%s (%s bytes)", cli_size(size, bytes), cli_count(exact, bytes));
     fact(f, label, text);

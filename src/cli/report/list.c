@@ -1,111 +1,68 @@
 /* report/list.c - the page of a run directory or of a folder of checkpoints: a line each, and the one to go on from. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/report/page.h"
 
-/* Which columns the table has: those in which some line says something. */
-typedef struct columns {
-    bool epoch, score, ranks, plan;
-} columns;
-
-static columns columns_of(const report_list *l)
+static void put_cell(FILE *f, const row_field *field, const row_parts *r)
 {
-    columns has = {false, false, false, false};
-    for (size_t i = 0; i < l->count; i++) {
-        has.epoch |= l->lines[i].epoch[0] != 0;
-        has.score |= l->lines[i].score[0] != 0;
-        has.ranks |= l->lines[i].ranks[0] != 0;
-        has.plan |= l->lines[i].plan != NULL;
-    }
-    return has;
-}
-
-static void put_cell(FILE *f, const char *text)
-{
-    fputs("<td class=\"n\">", f);
-    html_text(f, *text ? text : "-");
+    char buf[ROW_CELL];
+    const char *css = field->right ? "n" : field->css;
+    fprintf(f, css ? "<td class=\"%s\">" : "<td>%s", css ? css : "");
+    if (field->kind == ROW_SIZE)
+        html_size(f, ((const checkpoint *)r->part[0])->nbytes);
+    else
+        html_str(f, rows_cell(field, buf, r), "-");
     fputs("</td>", f);
 }
 
-static void put_when(FILE *f, int64_t when)
+/* The name is the first column, the state the last. */
+static void put_line(FILE *f, const row_text *t, const checkpoint *it)
 {
-    char text[32];
-    time_t t = (time_t)when;
-    struct tm tm;
-    bool known = when >= 0 && gmtime_r(&t, &tm) && tm.tm_year <= 9999 - 1900 &&
-                 strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
-    fputs("<td class=\"name word\">", f);
-    html_text(f, known ? text : "-");
-    fputs("</td>", f);
-}
-
-static void put_line(FILE *f, const report_line *line, const columns *has)
-{
-    char step[24] = "-";
-    if (line->step >= 0)
-        snprintf(step, sizeof step, "%" PRId64, line->step);
     fputs("<tr><th scope=\"row\"><span class=\"name long\">", f);
-    html_str(f, (ckpt_str){line->name, strlen(line->name)}, "");
+    html_str(f, it->name, "");
     fputs("</span></th>", f);
-    put_cell(f, step);
-    if (has->epoch)
-        put_cell(f, line->epoch);
-    if (has->score)
-        put_cell(f, line->score);
-    put_when(f, line->time);
-    fputs("<td class=\"n\">", f);
-    html_size(f, line->nbytes);
-    fputs("</td>", f);
-    if (has->ranks)
-        put_cell(f, line->ranks);
-    if (has->plan)
-        fprintf(f, "<td>%s</td>", line->plan ? line->plan : "-");
+    for (size_t i = 1; i + 1 < t->count; i++)
+        if (!t->columns[i].hidden)
+            put_cell(f, t->columns[i].field, &(row_parts){{it}});
     fputs("<td>", f);
-    html_icon(f, line->kind);
+    html_icon(f, it->kind);
     fputs(" ", f);
-    html_text(f, line->state);
-    fputs(*line->why ? ": " : "", f);
-    html_message(f, line->why, 600);
+    html_text(f, it->state);
+    fputs(it->why && *it->why ? ": " : "", f);
+    html_message(f, it->why ? it->why : "", 600);
     fputs("</td></tr>\n", f);
 }
 
 static void put_lines(report_page *p, const report_list *l)
 {
-    columns has = columns_of(l);
-    const char *heads[10];
+    const char *metric = checkpoints_metric(l->rows, l->count), *heads[ROW_COLUMNS + 1] = {NULL};
+    char text[ROW_COLUMNS][32];
     size_t n = 0, shown = 0;
-    heads[n++] = "name";
-    heads[n++] = "#step";
-    if (has.epoch)
-        heads[n++] = "#epoch";
-    if (has.score)
-        heads[n++] = "#score";
-    heads[n++] = "saved (UTC)";
-    heads[n++] = "#size";
-    if (has.ranks)
-        heads[n++] = "#ranks here";
-    if (has.plan)
-        heads[n++] = "plan";
-    heads[n++] = "state";
-    heads[n] = NULL;
+    row_text t;
+    rows_begin(&t, checkpoint_fields, ON_PAGE | l->set, 2);
+    for (size_t i = 0; i < l->count; i++)
+        rows_measure(&t, &(row_parts){{&l->rows[i]}});
+    for (size_t i = 0; i < t.count; i++) {
+        snprintf(text[i], sizeof text[i], "%s%s", t.columns[i].field->right ? "#" : "", t.columns[i].title);
+        if (!t.columns[i].hidden)
+            heads[n++] = text[i];
+    }
     html_section(p->f, "checkpoints", "Checkpoints");
     if (l->count > 0) {
         html_table(p->f, l->newest_first ? "The newest first" : "The newest last", heads);
         for (; shown < l->count && shown < REPORT_CHECKPOINTS && report_room(p);
              shown++) /* the newest, in their order */
             put_line(
-                p->f,
-                &l->lines[l->newest_first || l->count <= REPORT_CHECKPOINTS ? shown
-                                                                            : l->count - REPORT_CHECKPOINTS + shown],
-                &has);
+                p->f, &t,
+                &l->rows[l->newest_first || l->count <= REPORT_CHECKPOINTS ? shown
+                                                                           : l->count - REPORT_CHECKPOINTS + shown]);
         html_table_end(p->f);
     } else {
         fputs("<p>Nothing was saved yet.</p>\n", p->f);
     }
-    if (l->metric && has.score) {
+    if (metric) {
         fputs("<p class=\"quiet\">The score is <span class=\"name\">", p->f);
-        html_str(p->f, (ckpt_str){l->metric, strlen(l->metric)}, "");
+        html_str(p->f, (ckpt_str){metric, strlen(metric)}, "");
         fputs("</span>.</p>\n", p->f);
     }
     if (shown < l->count)

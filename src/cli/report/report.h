@@ -2,6 +2,7 @@
  * exit status where the page cannot be written, the error said. */
 #ifndef CKPT_CLI_REPORT_REPORT_H
 #define CKPT_CLI_REPORT_REPORT_H
+#include "cli/out/checkpoints.h"
 #include "cli/out/command_line.h"
 
 /* resume: how the producer's own program goes on, or NULL. */
@@ -13,23 +14,16 @@ int report_doctor(const command_line *o, const ckpt_reader *reader, const ckpt_d
 int report_diff(const command_line *o, const ckpt_reader *a, const ckpt_reader *b, const ckpt_diff_result *result,
                 const ckpt_report *findings);
 
-/* A checkpoint of a run directory or of a folder. What is not known is -1, "" or NULL. */
-typedef struct report_line {
-    const char *name;
-    int64_t step, time; /* time: seconds since 1970 in UTC */
-    char epoch[24], score[40], ranks[48];
-    uint64_t nbytes;
-    const char *plan, *kind, *state, *why; /* kind is html_icon's */
-} report_line;
 /* The page of a run directory or of a folder. The caller fills the struct and owns what it points at; report_list_page
  * only reads. */
 typedef struct report_list {
     const char *command, *says;
     const char *kind, *title, *about, *outcome; /* doctor's answer; title NULL: none */
-    report_line *lines;
+    const checkpoint *rows;
     size_t count, passed; /* passed: entries that were not looked at */
+    unsigned set;         /* WITH_PLAN, or 0 */
     bool newest_first;
-    const char *metric, *resume;
+    const char *resume;
     char note[400];
     const ckpt_report *findings, *more;
     const char *recommended;          /* path of the checkpoint that the rest of the page is of */
