@@ -15,7 +15,7 @@ typedef struct runner {
     bool check;           /* compare CRCs */
     /* the storage that is being read */
     ckpt__transfer *copies; /* the plan's: the first of its copies */
-    size_t count;       /* of its copies */
+    size_t count;           /* of its copies */
     ckpt__transfer *direct; /* the one host copy that takes all of it; else NULL */
     bool any_device;
     ckpt__slot *slot; /* the block that is being filled: the lanes' */

@@ -122,8 +122,9 @@ static ckpt_status make_whole(ckpt__index *x, size_t tensor, uint64_t numel, ckp
     const ckpt__piece piece = x->pieces[t->first_piece];
     uint64_t unit = ckpt_dtype_size(t->info.dtype);
     uint32_t n = t->info.ndim;
-    bool all = piece.flags & CKPT__PIECE_FLAT ? (uint64_t)piece.box[1] == numel
-                                              : n == 0 || memcmp(piece.box + n, t->info.shape, n * sizeof *piece.box) == 0;
+    bool all = piece.flags & CKPT__PIECE_FLAT
+                   ? (uint64_t)piece.box[1] == numel
+                   : n == 0 || memcmp(piece.box + n, t->info.shape, n * sizeof *piece.box) == 0;
     if (!all || (unit ? piece.at % unit != 0 || piece.at / unit > INT64_MAX : piece.at != 0))
         return CKPT_OK;
     x->piece_count--;
@@ -131,8 +132,8 @@ static ckpt_status make_whole(ckpt__index *x, size_t tensor, uint64_t numel, ckp
     t->has_crc = piece.has_crc;
     t->crc = piece.crc;
     const int64_t *strides = piece.flags & CKPT__PIECE_STRIDED ? piece.box + 2 * (size_t)n : NULL;
-    return ckpt__index_set_view(x, tensor, piece.storage, t->info.shape, strides,
-                                unit ? (int64_t)(piece.at / unit) : 0, err);
+    return ckpt__index_set_view(x, tensor, piece.storage, t->info.shape, strides, unit ? (int64_t)(piece.at / unit) : 0,
+                                err);
 }
 
 ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t *shape, const ckpt__piece *pieces,

@@ -93,9 +93,9 @@ typedef struct ckpt__restorer {
     const char *path;    /* the caller's */
     ckpt_reader *reader; /* owned; NULL until it is open */
     ckpt__target_state *sides;
-    size_t count;      /* heap, owned: one a state, in the caller's order */
-    ckpt__transfers plan;   /* the copies of all sides */
-    ckpt__lanes lanes; /* the queues of all sides, and the buffers that they share */
+    size_t count;         /* heap, owned: one a state, in the caller's order */
+    ckpt__transfers plan; /* the copies of all sides */
+    ckpt__lanes lanes;    /* the queues of all sides, and the buffers that they share */
 } ckpt__restorer;
 
 /* Each adds findings to the side's report; a negative status only where the check itself could not be made. */

@@ -101,12 +101,14 @@ END_TEST
 START_TEST(one_piece)
 {
     static const int64_t all[] = {0, 0, 8, 4, 1, 8}, flat[] = {0, 32};
-    const ckpt__piece strided = {.box = all, .storage = 2, .flags = CKPT__PIECE_STRIDED, .crc = 9, .has_crc = true, .at = 2},
+    const ckpt__piece strided =
+                          {.box = all, .storage = 2, .flags = CKPT__PIECE_STRIDED, .crc = 9, .has_crc = true, .at = 2},
                       range = {.box = flat, .storage = 1, .at = 3, .flags = CKPT__PIECE_FLAT};
     size_t i = add("w", CKPT_U8, 2), k = add("v", CKPT_I16, 2), m = add("u", CKPT_U8, 2);
     ck_assert(ckpt__index_set_pieces(ix, i, shape, &strided, 1, &err) == CKPT_OK);
     const ckpt__tensor *t = &ix->tensors[i];
-    ck_assert(t->whole && t->storage == 2 && t->info.strides[1] == 8 && t->info.offset == 2 && t->has_crc && t->crc == 9);
+    ck_assert(t->whole && t->storage == 2 && t->info.strides[1] == 8 && t->info.offset == 2 && t->has_crc &&
+              t->crc == 9);
     ix->storages[1].extent.size = 100;
     ck_assert(ckpt__index_set_pieces(ix, k, shape, &range, 1, &err) == CKPT_OK);
     t = &ix->tensors[k]; /* it begins within an element */

@@ -1,0 +1,93 @@
+/* engine/plan.h - the plan: which elements of a source index become which elements of a target index. Pure: it reads no file and
+ * touches no device. The copies are made when they are asked for; no structure grows with their number.
+ *
+ * A bond says that a tensor of the target is made of a tensor of the source, element for element. Both may lie in pieces, cut in
+ * ways that have nothing to do with each other. A worked example: w is float32 of shape 8 x 4. The source has it in two pieces,
+ * rows 0 to 3 in storage 0 and rows 4 to 7 in storage 1; the target has it whole, in its storage 0 of 128 bytes.
+ *
+ *     ckpt__plan_target(plan, 0, 48, 80)   bytes 48 to 79 of the target are rows 3 and 4: two copies of a row each,
+ *         {from 0, from_at 48, to 0, to_at 48, 16 bytes}  and  {from 1, from_at 0, to 0, to_at 64, 16 bytes}
+ *     ckpt__plan_source(plan, 1, 0, 16)    bytes 0 to 15 of storage 1 are row 4: one copy,
+ *         {from 1, from_at 0, to 0, to_at 64, 16 bytes}
+ *
+ * Before it answers anything the plan has shown, of every bond: the source's pieces do not meet, but for declared replicas; each
+ * element of the target has one source; each byte of a target storage is written once. */
+#ifndef CKPT_PLAN_H
+#define CKPT_PLAN_H
+#include "engine/move.h"
+#include "model/index.h"
+
+enum {
+    CKPT__BOND_STORAGE = 1,  /* to and from are storages: their bytes, as many on both sides */
+    CKPT__OP_BYTES = 0xffff, /* an op number: bytes go over as they are, counted one by one */
+};
+
+/* What becomes of what. 12 bytes: a checkpoint of a million tensors has a million. */
+typedef struct ckpt__bond {
+    uint32_t to,
+        from;    /* tensors of the target and of the source; of one shape. A target without pieces asks for nothing */
+    uint16_t op; /* number in the plan's ops, whose dtypes are those of the two; of a storage: its op swaps bytes or is
+                        * CKPT__OP_BYTES */
+    uint16_t flags; /* CKPT__BOND_... */
+} ckpt__bond;
+
+/* Bytes of a target storage that no bond writes, on purpose: padding between parameters. */
+typedef struct ckpt__fill {
+    uint32_t storage;
+    uint64_t begin, size;
+} ckpt__fill;
+
+/* What a plan is made of. All of it is borrowed until the plan is freed. */
+typedef struct ckpt__plan_want {
+    const ckpt__index *from, *to;
+    const ckpt__bond *bonds; /* no two of one target tensor */
+    size_t bond_count;
+    const ckpt__op *ops; /* fewer than CKPT__OP_BYTES */
+    size_t op_count;
+    const ckpt__fill *fills;
+    size_t fill_count;
+    bool
+        whole; /* each byte of each storage of the target is written or filled: it is a file of ours. Else others may write there */
+    bool push; /* ckpt__plan_source will be asked */
+} ckpt__plan_want;
+
+/* What a plan comes to, known before a byte moves. Replicas are counted once in bytes_in. */
+typedef struct ckpt__plan_totals {
+    uint64_t bytes_in, bytes_out; /* of elements, in the source's dtypes and in the target's */
+    uint64_t meets;               /* boxes that a piece of the source and a piece of the target have in common */
+    uint64_t replicas;            /* pieces that are not read, as another one is the same */
+} ckpt__plan_totals;
+
+typedef struct ckpt__plan ckpt__plan;
+
+/* All checks. CKPT_E_MISMATCH: shapes or dtypes differ, pieces of a source meet, an element of a target has no source, two bonds write one
+ * byte, a byte of a `whole` storage is written by none. CKPT_E_DAMAGED: bytes of the source are missing. CKPT_E_LIMIT: it takes more
+ * than 10^9 comparisons, or a view repeats few bytes too often. The message names the tensor and the first box that is wrong. */
+ckpt_status ckpt__plan_new(const ckpt__plan_want *want, ckpt__plan **out, ckpt_error *err);
+void ckpt__plan_free(ckpt__plan *plan);
+void ckpt__plan_totals_of(const ckpt__plan *plan, ckpt__plan_totals *out);
+
+/* What it was made of. */
+const ckpt__index *ckpt__plan_source_index(const ckpt__plan *plan);
+const ckpt__op *ckpt__plan_op_of(const ckpt__plan *plan, uint16_t op); /* of CKPT__OP_BYTES too */
+const char *ckpt__plan_name_of(const ckpt__plan *plan,
+                               uint32_t bond); /* of the source's tensor or storage, for messages */
+
+/* One box of elements that goes over. It lives until the function that gets it returns. */
+typedef struct ckpt__copy {
+    uint32_t from, to;       /* storages */
+    uint32_t bond;           /* number */
+    uint16_t op;             /* number, or CKPT__OP_BYTES */
+    uint64_t from_at, to_at; /* of the first element in the storages, in bytes */
+    ckpt__copy_box box;
+} ckpt__copy;
+typedef ckpt_status ckpt__copy_fn(void *ctx, const ckpt__copy *copy, ckpt_error *err);
+
+/* The copies that make bytes [begin, end) of a target storage; those that bytes [begin, end) of a source storage feed. Each element
+ * of which a byte is in the range is in one copy (of each bond, for a source), and no other element. So a range that cuts an element has all of
+ * it. Threads may ask at the same time. A negative answer of fn ends the call. */
+ckpt_status ckpt__plan_target(const ckpt__plan *plan, uint32_t storage, uint64_t begin, uint64_t end, ckpt__copy_fn *fn,
+                              void *ctx, ckpt_error *err);
+ckpt_status ckpt__plan_source(const ckpt__plan *plan, uint32_t storage, uint64_t begin, uint64_t end, ckpt__copy_fn *fn,
+                              void *ctx, ckpt_error *err);
+#endif

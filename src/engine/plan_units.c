@@ -1,0 +1,176 @@
+/* engine/plan_units.c - what is written or read where: the pieces of all bonds, by storage and place. */
+#include <stdlib.h>
+#include "engine/plan_priv.h"
+
+/* The elements that a byte swap counts, and the bytes behind the last of them that it leaves as they are. */
+static void parts_of_storage(const ckpt__plan *p, const ckpt__bond *b, uint64_t *elements, uint64_t *tail)
+{
+    uint64_t size = p->want.to->storages[b->to].extent.size, unit = ckpt__plan_op(p, b->op)->to_size;
+    *tail = size % unit;
+    *elements = size - *tail;
+}
+
+size_t ckpt__bond_rows(const ckpt__plan *p, size_t bond, bool target)
+{
+    const ckpt__bond *b = &p->want.bonds[bond];
+    if (b->flags & CKPT__BOND_STORAGE) {
+        uint64_t elements, tail;
+        parts_of_storage(p, b, &elements, &tail);
+        return (elements > 0) + (tail > 0);
+    }
+    const ckpt__side *side = ckpt__side_of_bond(p, bond, target);
+    const ckpt__tensor *to = &p->want.to->tensors[b->to];
+    return side ? side->count : to->info.nbytes > 0 && !ckpt__has_no_bytes(to);
+}
+
+ckpt__span_of ckpt__unit_span(const ckpt__plan *p, bool target, ckpt__unit unit)
+{
+    if (unit.bond == UINT32_MAX) {
+        const ckpt__fill *f = &p->want.fills[unit.row];
+        return (ckpt__span_of){f->storage, f->begin, f->begin + f->size};
+    }
+    const ckpt__bond *b = &p->want.bonds[unit.bond];
+    uint64_t reach = 0, bytes = 0;
+    if (b->flags & CKPT__BOND_STORAGE) {
+        uint64_t elements, tail;
+        parts_of_storage(p, b, &elements, &tail);
+        bool main = elements && unit.row == 0;
+        return (ckpt__span_of){target ? b->to : b->from, main ? 0 : elements, main ? elements : elements + tail};
+    }
+    const ckpt__index *x = target ? p->want.to : p->want.from;
+    const ckpt__tensor *t = &x->tensors[target ? b->to : b->from];
+    unsigned bits = ckpt_dtype_bits(t->info.dtype);
+    const ckpt__side *side = ckpt__side_of_bond(p, unit.bond, target);
+    if (!side) {
+        ckpt__view v = ckpt__view_of(x, t, 0);
+        if (ckpt__view_extent(v.size, v.strides, t->info.ndim, &reach) && ckpt__nbytes(reach, bits, &bytes))
+            return (ckpt__span_of){v.storage, v.at, v.at + bytes};
+        return (ckpt__span_of){v.storage, v.at, v.at};
+    }
+    ckpt__lie lie;
+    ckpt__side_row(side, unit.row, &lie);
+    if (ckpt__view_extent(lie.size, lie.strides, lie.n, &reach))
+        (void)ckpt__nbytes(reach, bits, &bytes);
+    return (ckpt__span_of){lie.storage, lie.at, lie.at + bytes};
+}
+
+/* ---- sorting */
+
+typedef struct order {
+    const ckpt__plan *plan;
+    bool target;
+} order;
+
+/* The longer one first: what lies inside of another comes behind it. */
+static int by_place(const void *a, const void *b, void *ctx)
+{
+    const order *o = ctx;
+    const ckpt__unit *u = a, *v = b;
+    ckpt__span_of x = ckpt__unit_span(o->plan, o->target, *u), y = ckpt__unit_span(o->plan, o->target, *v);
+    if (x.begin != y.begin)
+        return x.begin < y.begin ? -1 : 1;
+    if (x.end != y.end)
+        return x.end > y.end ? -1 : 1;
+    if (u->bond != v->bond)
+        return u->bond < v->bond ? -1 : 1;
+    return u->row < v->row ? -1 : u->row > v->row;
+}
+
+/* Most come in the order of their places already. */
+static void sort_storage(const order *o, ckpt__unit *items, size_t count)
+{
+    uint64_t last = 0;
+    for (size_t i = 0; i < count; i++) {
+        ckpt__span_of s = ckpt__unit_span(o->plan, o->target, items[i]);
+        if (i && s.begin <= last) {
+            qsort_r(items, count, sizeof *items, by_place, (void *)(uintptr_t)o);
+            return;
+        }
+        last = s.begin;
+    }
+}
+
+/* Is the row one that is neither read nor written? */
+static bool is_out(const ckpt__plan *p, size_t bond, size_t row, bool target)
+{
+    const ckpt__side *side = target ? NULL : ckpt__side_of_bond(p, bond, false);
+    return side && side->left_out && side->left_out[row];
+}
+
+/* items NULL: they are counted, at[storage + 1] each. Else they are put, at at[storage]. */
+static size_t put_units(const ckpt__plan *p, bool target, size_t *at, ckpt__unit *items)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < p->want.bond_count; i++) {
+        size_t rows = ckpt__is_alias(p, i) ? 0 : ckpt__bond_rows(p, i, target);
+        for (size_t r = 0; r < rows; r++) {
+            ckpt__unit u = {(uint32_t)i, (uint32_t)r};
+            if (is_out(p, i, r, target))
+                continue;
+            size_t storage = ckpt__unit_span(p, target, u).storage;
+            count++;
+            if (items)
+                items[at[storage]++] = u;
+            else
+                at[storage + 1]++;
+        }
+    }
+    for (size_t i = 0; target && i < p->want.fill_count; i++) {
+        size_t storage = p->want.fills[i].storage;
+        count++;
+        if (items)
+            items[at[storage]++] = (ckpt__unit){UINT32_MAX, (uint32_t)i};
+        else
+            at[storage + 1]++;
+    }
+    return count;
+}
+
+static bool find_most(const ckpt__plan *p, bool target, ckpt__units *u)
+{
+    for (int level = 0; level < 2; level++)
+        if (!(u->most[level] = calloc(u->count / (level ? CKPT__FAR : CKPT__NEAR) + 1, sizeof **u->most)))
+            return false;
+    for (size_t i = 0; i < u->count; i++) {
+        uint64_t end = ckpt__unit_span(p, target, u->items[i]).end;
+        uint64_t *near = &u->most[0][i / CKPT__NEAR], *far = &u->most[1][i / CKPT__FAR];
+        *near = end > *near ? end : *near;
+        *far = end > *far ? end : *far;
+    }
+    return true;
+}
+
+ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
+{
+    ckpt__units *u = target ? &p->out : &p->in;
+    size_t storages = (target ? p->want.to : p->want.from)->storage_count;
+    size_t *at = calloc(storages + 2, sizeof *at);
+    ckpt__units_free(u);
+    if (at)
+        u->count = put_units(p, target, at, NULL);
+    for (size_t i = 1; at && i < storages + 2; i++)
+        at[i] += at[i - 1];
+    u->items = malloc((u->count + 1) * sizeof *u->items);
+    u->first = malloc((storages + 1) * sizeof *u->first);
+    bool made = at && u->items && u->first;
+    if (made) {
+        memcpy(u->first, at, (storages + 1) * sizeof *at);
+        put_units(p, target, at, u->items);
+        order o = {p, target};
+        for (size_t i = 0; i < storages; i++)
+            if (u->first[i + 1] - u->first[i] > 1)
+                sort_storage(&o, u->items + u->first[i], u->first[i + 1] - u->first[i]);
+        made = find_most(p, target, u);
+    }
+    free(at);
+    return made ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
+}
+
+void ckpt__units_free(ckpt__units *u)
+{
+    free(u->items);
+    free(u->first);
+    free(u->most[0]);
+    free(u->most[1]);
+    memset(u, 0, sizeof *u);
+}
