@@ -53,6 +53,36 @@ static ckpt_status open_windows(ckpt__elements *e, const ckpt__strided *it, size
     return CKPT_OK;
 }
 
+/* A split tensor: a window at a time is put together. The bytes come swapped, resolved and checked. */
+static ckpt_status open_joined(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t tensor,
+                               const ckpt__elements_options *options, ckpt_error *err)
+{
+    const ckpt__tensor *t = &index->tensors[tensor];
+    uint64_t room = options->memory ? options->memory : CKPT__MEMORY;
+    room = room < CKPT__BLOCK ? room : CKPT__BLOCK;
+    e->source = source;
+    e->size = t->info.nbytes;
+    e->room = (size_t)(e->size < room ? e->size : room);
+    e->swap = 1;
+    e->unit = 1;
+    e->windowed = true;
+    e->check_tensor = options->check && t->has_crc && !t->info.conj && !t->info.neg;
+    e->want_crc = t->crc;
+    if (!(e->window = malloc(e->room ? e->room : 1)))
+        return ckpt__fail_memory(err, e->what, e->room);
+    return ckpt__joined_new(source, index, tensor, options->resolve, options->check, options->memory, &e->joined, err);
+}
+
+/* The next window of one. */
+static ckpt_status next_joined(ckpt__elements *e, ckpt_error *err)
+{
+    uint64_t left = e->size - e->next;
+    e->window_end = left < e->room ? (size_t)left : e->room;
+    ckpt_status status = ckpt__joined_read(e->joined, e->next, e->window, e->window_end, err);
+    e->next += e->window_end;
+    return status;
+}
+
 ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
                                      size_t tensor, const ckpt__elements_options *options, ckpt_error *err)
 {
@@ -61,7 +91,7 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     label(e, t->info.name, "");
     const char *layout = t->info.extra->layout.data;
     if (t->piece_count)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what, "it lies in %u pieces", t->piece_count);
+        return open_joined(e, source, index, tensor, options, err);
     if (!t->whole)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
                           layout ? "its layout is %s: only dense tensors are read%s" : "it has no data of its own%s%s",
@@ -118,6 +148,7 @@ void ckpt__elements_close(ckpt__elements *e)
 {
     ckpt__decoder_close(&e->decoder);
     ckpt__windows_free(&e->windows);
+    ckpt__joined_free(e->joined);
     free(e->window);
     memset(e, 0, sizeof *e);
 }
@@ -129,8 +160,9 @@ static ckpt_status from_windows(ckpt__elements *e, unsigned char *to, size_t n, 
     while (n) {
         if (e->window_at == e->window_end) {
             e->window_at = e->window_end = 0;
-            ckpt_status status =
-                ckpt__windows_next(&e->windows, e->source, e->extent, e->window, &e->window_end, e->what, err);
+            ckpt_status status = e->joined ? next_joined(e, err)
+                                           : ckpt__windows_next(&e->windows, e->source, e->extent, e->window,
+                                                                &e->window_end, e->what, err);
             if (status < 0)
                 return status;
             if (e->window_end == 0)

@@ -1,6 +1,7 @@
 /* engine/elements.h - the elements of a tensor, or the bytes of a storage, in order, in memory that is bounded. */
 #ifndef CKPT_ELEMENTS_H
 #define CKPT_ELEMENTS_H
+#include "engine/joined.h"
 #include "engine/move.h"
 #include "engine/window.h"
 
@@ -14,6 +15,9 @@ typedef struct ckpt__elements {
     ckpt__decoder decoder; /* what lies in order is read through it */
     ckpt__windows windows; /* what does not, through these */
     bool windowed;         /* through the windows */
+    ckpt__joined *joined;  /* owned: of a split tensor, which is windowed, too; else NULL */
+    uint64_t next;         /* of it: the byte with which its next window begins */
+    size_t room;           /* bytes of such a window */
     unsigned char *window; /* heap, owned: the window that was gathered; bytes [window_at, window_end) of it
                                    * are not yet given out. NULL: not windowed */
     size_t window_at, window_end;
@@ -41,7 +45,8 @@ typedef struct ckpt__elements_options {
     uint64_t memory; /* for the buffers; 0: CKPT__MEMORY */
 } ckpt__elements_options;
 
-/* CKPT_E_UNSUPPORTED where it is not dense or has no data; CKPT_E_NO_MEMORY. */
+/* CKPT_E_UNSUPPORTED where it is not dense or has no data; CKPT_E_MISMATCH where it is split and its pieces are not all of it, or
+ * meet; CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
                                      size_t tensor, const ckpt__elements_options *options, ckpt_error *err);
 /* All bytes of a storage, its elements little-endian (as_stored: as they are). */

@@ -74,6 +74,16 @@ uint64_t ckpt__windows_room(const ckpt__windows *w)
     return w->ended ? 0 : n;
 }
 
+static void sort_by_stride(box *b)
+{
+    for (uint32_t i = 0; i < b->ndim; i++) {
+        uint32_t k = i;
+        for (; k > 0 && b->dims[b->by_stride[k - 1]].stride > b->dims[i].stride; k--)
+            b->by_stride[k] = b->by_stride[k - 1];
+        b->by_stride[k] = i;
+    }
+}
+
 /* The box of the next window; goes on to the one behind it. Returns its bytes. */
 static uint64_t take_box(ckpt__windows *w, box *b)
 {
@@ -101,12 +111,7 @@ static uint64_t take_box(ckpt__windows *w, box *b)
         }
         w->lo[i - 1]++;
     }
-    for (uint32_t i = 0; i < b->ndim; i++) {
-        uint32_t k = i;
-        for (; k > 0 && b->dims[b->by_stride[k - 1]].stride > b->dims[i].stride; k--)
-            b->by_stride[k] = b->by_stride[k - 1];
-        b->by_stride[k] = i;
-    }
+    sort_by_stride(b);
     return place;
 }
 
@@ -295,6 +300,25 @@ ckpt_status ckpt__windows_next(ckpt__windows *w, const ckpt__source *source, con
     b.source = source;
     b.extent = e;
     b.scratch = w->scratch;
+    b.to = to;
+    return e->memory || e->coding == CKPT__STORED ? fill_by_tiles(&b, what, err) : fill_in_order(&b, what, err);
+}
+
+ckpt_status ckpt__gather(const ckpt__source *source, const ckpt__extent *e, const ckpt__copy_box *copy, uint64_t begin,
+                         size_t size, void *to, unsigned char *scratch, const char *what, ckpt_error *err)
+{
+    box b;
+    memset(&b, 0, sizeof b);
+    b.ndim = copy->n ? copy->n : 1;
+    b.dims[0] = (dim){.n = 1, .stride = size, .place = size}; /* one element */
+    for (uint32_t i = 0; i < copy->n; i++)
+        b.dims[i] = (dim){.n = copy->size[i], .stride = copy->from_stride[i], .place = copy->to_stride[i]};
+    sort_by_stride(&b);
+    b.begin = begin;
+    b.size = size;
+    b.source = source;
+    b.extent = e;
+    b.scratch = scratch;
     b.to = to;
     return e->memory || e->coding == CKPT__STORED ? fill_by_tiles(&b, what, err) : fill_in_order(&b, what, err);
 }

@@ -9,6 +9,7 @@
 #define CKPT_WINDOW_H
 #include "engine/decode.h"
 #include "base/strided.h"
+#include "engine/move.h"
 
 enum { CKPT__WINDOW_DIMS = CKPT__STRIDED_MAX + 1 };
 
@@ -38,4 +39,8 @@ uint64_t ckpt__windows_room(const ckpt__windows *w);
 /* Gathers the next window into `to`; *n is 0 at the end. */
 ckpt_status ckpt__windows_next(ckpt__windows *w, const ckpt__source *source, const ckpt__extent *e, void *to, size_t *n,
                                const char *what, ckpt_error *err);
+/* Gathers one box of elements of `size` bytes, whose first is at byte `begin` of the storage, to the places that the box says: `to` is
+ * that of its first element. scratch: CKPT__SCRATCH bytes. */
+ckpt_status ckpt__gather(const ckpt__source *source, const ckpt__extent *e, const ckpt__copy_box *box, uint64_t begin,
+                         size_t size, void *to, unsigned char *scratch, const char *what, ckpt_error *err);
 #endif

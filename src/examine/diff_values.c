@@ -264,7 +264,7 @@ ckpt_status ckpt__differ_values(ckpt__differ *d, ckpt_diff_tensor *row, size_t a
     const ckpt__tensor *ta = &d->a.reader->index->tensors[a], *tb = &d->b.reader->index->tensors[b];
     const ckpt_diff_options *o = d->options;
     uint64_t elements = 0;
-    if (!ta->whole || !tb->whole) {
+    if (ckpt__has_no_bytes(ta) || ckpt__has_no_bytes(tb)) {
         if (ta->info.extra->layout.data || tb->info.extra->layout.data)
             return CKPT_OK; /* their parts are compared */
         row->what |= ckpt__has_no_bytes(ta) != ckpt__has_no_bytes(tb) ? CKPT_DIFF_VALUE : 0u;
@@ -306,8 +306,9 @@ ckpt_status ckpt__differ_number(ckpt__differ *d, const ckpt__diff_side *s, size_
     if (!n)
         return ckpt__differ_no_memory(d);
     ckpt__numbers_init(n, t->info.dtype);
-    *is = t->whole && ckpt__numel(t->info.shape, t->info.ndim, &elements) && elements == 1 && n->bits >= 8 &&
-          n->kind != CKPT__COMPLEX && n->kind != CKPT__NO_NUMBERS && !n->codes && t->info.dtype != CKPT_F4_E2M1_X2;
+    *is = !ckpt__has_no_bytes(t) && ckpt__numel(t->info.shape, t->info.ndim, &elements) && elements == 1 &&
+          n->bits >= 8 && n->kind != CKPT__COMPLEX && n->kind != CKPT__NO_NUMBERS && !n->codes &&
+          t->info.dtype != CKPT_F4_E2M1_X2;
     ckpt_status status = CKPT_OK;
     if (*is) {
         memset(&e, 0, sizeof e);

@@ -138,8 +138,6 @@ static const char *why_none(const stater *s, const ckpt__tensor *t)
         return "not dense: its parts have values";
     if (ckpt__has_no_bytes(t))
         return "no data (meta)";
-    if (!t->whole)
-        return "it lies in pieces";
     if (s->numbers.kind == CKPT__NO_NUMBERS)
         return "no values are known of this dtype";
     return ckpt__elements_repeat(&t->info) ? "its view repeats too little storage too often" : NULL;
@@ -277,7 +275,7 @@ ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t 
         s->reader = reader;
         s->options = &own;
         for (size_t i = 0; i < count; i++)
-            if (index->tensors[order[i]].whole)
+            if (!ckpt__has_no_bytes(&index->tensors[order[i]]))
                 s->total += index->tensors[order[i]].info.nbytes * (read_twice(s, &index->tensors[order[i]]) ? 2 : 1);
     }
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {

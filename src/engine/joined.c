@@ -1,0 +1,85 @@
+/* engine/joined.c - a plan of one bond: from the pieces of a tensor to one storage that has it in C order. */
+#include "engine/joined.h"
+
+#include <stdlib.h>
+#include "engine/pull.h"
+
+/* Everything that the plan borrows lies here. */
+struct ckpt__joined {
+    ckpt__index *to; /* owned: the tensor, whole, in its one storage */
+    ckpt__bond bond;
+    ckpt__op op;
+    ckpt__plan *plan; /* owned, as is the pull */
+    ckpt__pull *pull;
+};
+
+/* The target: what the tensor would be if it were whole and in C order. */
+static ckpt_status make_target(ckpt__joined *j, const ckpt_tensor_info *info, ckpt_error *err)
+{
+    if (!(j->to = ckpt__index_new(0)))
+        return ckpt__fail_memory(err, info->name.data, 0);
+    ckpt__storage *s = ckpt__index_add_storage(j->to);
+    ckpt__tensor *t = ckpt__index_add_tensor(j->to);
+    if (!s || !t)
+        return ckpt__fail_memory(err, info->name.data, 0);
+    s->name = info->name;
+    s->extent.size = info->nbytes;
+    t->info.name = info->name;
+    t->info.dtype = info->dtype;
+    t->info.ndim = info->ndim;
+    return ckpt__index_set_view(j->to, 0, 0, info->shape, NULL, 0, err);
+}
+
+/* Bytes that are reversed as a unit. Where the pieces differ the plan says so. */
+static uint8_t swap_of(const ckpt__index *x, const ckpt__tensor *t)
+{
+    const ckpt__storage *s = &x->storages[ckpt__view_of(x, t, 0).storage];
+    return s->extent.big_endian && s->unit > 1 ? s->unit : 1;
+}
+
+ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool resolve,
+                             bool check, uint64_t memory, ckpt__joined **out, ckpt_error *err)
+{
+    const ckpt__tensor *t = &index->tensors[tensor];
+    const ckpt_tensor_info *info = &t->info;
+    ckpt__joined *j = calloc(1, sizeof *j);
+    *out = NULL;
+    if (!j)
+        return ckpt__fail_memory(err, info->name.data, sizeof *j);
+    ckpt__op_want want = {.from = info->dtype,
+                          .to = info->dtype,
+                          .from_swap = swap_of(index, t),
+                          .conj = resolve && info->conj,
+                          .neg = resolve && info->neg};
+    j->bond.from = (uint32_t)tensor;
+    ckpt__plan_want asked = {
+        .from = index, .bonds = &j->bond, .bond_count = 1, .ops = &j->op, .op_count = 1, .whole = true};
+    ckpt_status status = make_target(j, info, err);
+    asked.to = j->to;
+    if (status == CKPT_OK)
+        status = ckpt__op_make(&want, info->name.data, &j->op, err);
+    if (status == CKPT_OK)
+        status = ckpt__plan_new(&asked, &j->plan, err);
+    if (status == CKPT_OK)
+        status = ckpt__pull_new(j->plan, source, check, memory, &j->pull, err);
+    if (status < 0)
+        ckpt__joined_free(j);
+    else
+        *out = j;
+    return status;
+}
+
+void ckpt__joined_free(ckpt__joined *j)
+{
+    if (!j)
+        return;
+    ckpt__pull_free(j->pull);
+    ckpt__plan_free(j->plan);
+    ckpt__index_free(j->to);
+    free(j);
+}
+
+ckpt_status ckpt__joined_read(ckpt__joined *j, uint64_t begin, void *dst, size_t n, ckpt_error *err)
+{
+    return ckpt__pull_bytes(j->pull, 0, begin, begin + n, dst, NULL, err);
+}

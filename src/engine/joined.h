@@ -1,0 +1,16 @@
+/* engine/joined.h - a split tensor as if it were whole: its elements in C order, from any byte on. */
+#ifndef CKPT_JOINED_H
+#define CKPT_JOINED_H
+#include "io/source.h"
+#include "model/index.h"
+
+typedef struct ckpt__joined ckpt__joined;
+/* Proves that the pieces have each element, and once: CKPT_E_MISMATCH naming the tensor and the first box that is wrong. resolve:
+ * conjugated and negated views give their values. check and memory: as ckpt__pull_new has
+ * them. source and index are borrowed; no payload is read. */
+ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool resolve,
+                             bool check, uint64_t memory, ckpt__joined **out, ckpt_error *err);
+void ckpt__joined_free(ckpt__joined *joined);
+/* Bytes [begin, begin + n) of the tensor's elements in C order, little-endian. */
+ckpt_status ckpt__joined_read(ckpt__joined *joined, uint64_t begin, void *dst, size_t n, ckpt_error *err);
+#endif

@@ -1,0 +1,19 @@
+/* engine/pull.h - the bytes of a plan's target, made of what the files of its source have. Any range may be asked for, in any order. */
+#ifndef CKPT_PULL_H
+#define CKPT_PULL_H
+#include "engine/plan.h"
+#include "io/source.h"
+
+/* One reader of a plan: what it keeps between two questions is its buffers. Each thread has its own. */
+typedef struct ckpt__pull ckpt__pull;
+/* plan and source are borrowed. check: the CRC of every storage of which a byte is used is compared, as in engine/checked.h. memory: a
+ * coded storage of so many bytes or fewer is kept decoded, of a larger one each copy is decoded anew; 0: 64 MiB. */
+ckpt_status ckpt__pull_new(const ckpt__plan *plan, const ckpt__source *source, bool check, uint64_t memory,
+                           ckpt__pull **out, ckpt_error *err);
+void ckpt__pull_free(ckpt__pull *pull);
+/* Bytes [begin, end) of a target storage into dst. Those that no bond writes stay as they are. Small neighbours in a file are read
+ * together. CKPT_E_DAMAGED: a CRC is wrong, or the file is shorter than it was. counts: of each bond, one after the other; it grows by
+ * what conversions cost (NULL: not asked). */
+ckpt_status ckpt__pull_bytes(ckpt__pull *pull, uint32_t storage, uint64_t begin, uint64_t end, void *dst,
+                             ckpt__convert_counts *counts, ckpt_error *err);
+#endif
