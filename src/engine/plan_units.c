@@ -16,7 +16,7 @@ size_t ckpt__bond_rows(const ckpt__plan *p, size_t bond, bool target)
     if (b->flags & CKPT__BOND_STORAGE) {
         uint64_t elements, tail;
         parts_of_storage(p, b, &elements, &tail);
-        return (elements > 0) + (tail > 0);
+        return (size_t)(elements > 0) + (tail > 0);
     }
     const ckpt__side *side = ckpt__side_of_bond(p, bond, target);
     const ckpt__tensor *to = &p->want.to->tensors[b->to];

@@ -248,9 +248,9 @@ static ckpt_status move_one(ckpt__pull *p, const held *h, unsigned char *to, ckp
     if (status < 0)
         return status;
     if (e->memory || kept) {
-        const unsigned char *bytes = kept ? p->decoded : e->memory;
-        status = e->memory && all ? compare_crc(p, h, bytes, err) : CKPT_OK;
-        return status < 0 ? status : ckpt__box_move(op, &box, bytes + h->from_at, to, counts, name_of(p, h), err);
+        const unsigned char *from = kept ? p->decoded : e->memory;
+        status = e->memory && all ? compare_crc(p, h, from, err) : CKPT_OK;
+        return status < 0 ? status : ckpt__box_move(op, &box, from + h->from_at, to, counts, name_of(p, h), err);
     }
     if (!plain)
         return move_staged(p, h, &box, op, to, counts, err);

@@ -103,7 +103,7 @@ static void guillotine(cut *c, uint32_t n, const int64_t *lo, const int64_t *siz
 
 static void grid(cut *c, uint32_t n, const int64_t *shape)
 {
-    int64_t lo[DIMS] = {0}, size[DIMS], step[DIMS];
+    int64_t lo[DIMS] = {0}, size[DIMS] = {0}, step[DIMS];
     for (uint32_t i = 0; i < n; i++)
         step[i] = 1 + (int64_t)draw((uint64_t)shape[i] + 1);
     for (;;) {

@@ -85,27 +85,27 @@ static uint32_t write_files(bool harms)
 static bool pull_storage(ckpt__pull *p, uint32_t storage, const expected *want)
 {
     static unsigned char out[ROOM];
-    uint64_t cut[40], used = target->used[storage] + 8, at = 0, most = chance(30) ? ROOM : chance(50) ? 9 : 300;
+    uint64_t border[40], used = target->used[storage] + 8, at = 0, most = chance(30) ? ROOM : chance(50) ? 9 : 300;
     size_t count = 0;
     bool all = true;
     for (; count < 39 && at < used; at += 1 + draw(most))
-        cut[count++] = at;
-    cut[count] = used;
+        border[count++] = at;
+    border[count] = used;
     for (size_t i = 0; count && i < 2 * count; i++) {
         size_t k = draw(count);
         k = i < count ? i : k;
         memset(out, 0x5a, sizeof out);
-        ckpt_status status = ckpt__pull_bytes(p, storage, cut[k], cut[k + 1], out + cut[k], NULL, &err);
+        ckpt_status status = ckpt__pull_bytes(p, storage, border[k], border[k + 1], out + border[k], NULL, &err);
         all = all && status == CKPT_OK;
         if (status < 0 && (sound || status != CKPT_E_DAMAGED))
-            ck_abort_msg("storage %u, [%llu, %llu): %s: %s", storage, (unsigned long long)cut[k],
-                         (unsigned long long)cut[k + 1], err.object, err.message);
+            ck_abort_msg("storage %u, [%llu, %llu): %s: %s", storage, (unsigned long long)border[k],
+                         (unsigned long long)border[k + 1], err.object, err.message);
         for (uint64_t b = 0; status == CKPT_OK && b < used; b++) {
-            unsigned char is = b < cut[k] || b >= cut[k + 1] ? 0x5a : want->bytes[storage][b];
+            unsigned char is = b < border[k] || b >= border[k + 1] ? 0x5a : want->bytes[storage][b];
             if (out[b] != is)
                 ck_abort_msg("storage %u, [%llu, %llu): byte %llu is %02x and should be %02x", storage,
-                             (unsigned long long)cut[k], (unsigned long long)cut[k + 1], (unsigned long long)b, out[b],
-                             is);
+                             (unsigned long long)border[k], (unsigned long long)border[k + 1], (unsigned long long)b,
+                             out[b], is);
         }
     }
     return all;
@@ -338,10 +338,10 @@ START_TEST(large)
         ck_assert(ckpt__plan_new(&asked, &plan, &err) == CKPT_OK &&
                   ckpt__pull_new(plan, opened, true, 0, &pull, &err) == CKPT_OK);
         for (uint32_t way = 0; way < 2; way++) { /* all at once, and in two parts */
-            uint64_t cut = way * 777776;
+            uint64_t border = way * 777776;
             memset(out, 0xff, 4 * N);
-            ck_assert(ckpt__pull_bytes(pull, 0, cut, 4 * N, (char *)out + cut, NULL, &err) == CKPT_OK);
-            ck_assert(ckpt__pull_bytes(pull, 0, 0, cut, out, NULL, &err) == CKPT_OK);
+            ck_assert(ckpt__pull_bytes(pull, 0, border, 4 * N, (char *)out + border, NULL, &err) == CKPT_OK);
+            ck_assert(ckpt__pull_bytes(pull, 0, 0, border, out, NULL, &err) == CKPT_OK);
             compare_large(out, split);
         }
         ckpt__pull_free(pull);
