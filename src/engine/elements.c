@@ -40,37 +40,50 @@ static ckpt_status open_range(ckpt__elements *e, const ckpt__index *index, size_
     return status;
 }
 
-static ckpt_status open_windows(ckpt__elements *e, const ckpt__strided *it, size_t size, uint64_t begin,
-                                uint64_t memory, ckpt_error *err)
+/* The most bytes that a coded storage of the tensor has, decoded; 0: none is coded. */
+static uint64_t coded_bytes(const ckpt__index *x, const ckpt__tensor *t)
 {
-    uint64_t least = CKPT__SCRATCH + CKPT__CODED_BLOCK;
-    uint64_t room = memory > 2 * least ? memory - least : least;
-    ckpt__windows_init(&e->windows, it, size, begin, room);
-    e->windowed = true;
-    room = ckpt__windows_room(&e->windows);
-    if (room > SIZE_MAX / 2 || !(e->window = malloc(room ? (size_t)room : 1)))
-        return ckpt__fail_memory(err, e->what, room);
-    return CKPT_OK;
+    uint64_t most = 0;
+    for (size_t i = 0; i < ckpt__view_count(t); i++) {
+        const ckpt__extent *e = &x->storages[ckpt__view_of(x, t, i).storage].extent;
+        if (!e->memory && e->coding != CKPT__STORED && e->size > most)
+            most = e->size;
+    }
+    return most;
 }
 
-/* A split tensor: a window at a time is put together. The bytes come swapped, resolved and checked. */
-static ckpt_status open_joined(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index, size_t tensor,
+/* Bytes of a window, whole slices of the tensor where they fit: runs of what is turned are as long as a window has rows, so memory is
+ * well spent on it. What is split lies in long runs as a rule. */
+static uint64_t window_of(const ckpt__tensor *t, uint64_t memory)
+{
+    uint64_t least = CKPT__SCRATCH + CKPT__CODED_BLOCK, room = memory > 2 * least ? memory - least : least;
+    uint64_t slice = ckpt_dtype_size(t->info.dtype);
+    if (!t->whole && room > CKPT__BLOCK)
+        room = CKPT__BLOCK;
+    if (t->info.nbytes <= room)
+        return t->info.nbytes;
+    for (uint32_t i = t->info.ndim; slice && i-- > 0 && (uint64_t)t->info.shape[i] <= room / slice;)
+        slice *= (uint64_t)t->info.shape[i];
+    return slice ? room / slice * slice : room;
+}
+
+/* What is split, or does not lie in its order: a window at a time is put together. Its bytes come swapped, and the CRCs of the
+ * storages compared. */
+static ckpt_status open_joined(ckpt__elements *e, const ckpt__index *index, size_t tensor,
                                const ckpt__elements_options *options, ckpt_error *err)
 {
     const ckpt__tensor *t = &index->tensors[tensor];
-    uint64_t room = options->memory ? options->memory : CKPT__MEMORY;
-    room = room < CKPT__BLOCK ? room : CKPT__BLOCK;
-    e->source = source;
-    e->size = t->info.nbytes;
-    e->room = (size_t)(e->size < room ? e->size : room);
+    uint64_t memory = options->memory ? options->memory : CKPT__MEMORY, coded = coded_bytes(index, t);
+    bool once = t->whole && window_of(t, memory) == t->info.nbytes; /* decoded once in any case */
+    bool kept = coded && coded <= memory / 2 && !once;
+    e->extent = NULL;
     e->swap = 1;
-    e->unit = 1;
-    e->windowed = true;
-    e->check_tensor = options->check && t->has_crc && !t->info.conj && !t->info.neg;
-    e->want_crc = t->crc;
-    if (!(e->window = malloc(e->room ? e->room : 1)))
-        return ckpt__fail_memory(err, e->what, e->room);
-    return ckpt__joined_new(source, index, tensor, options->resolve, options->check, options->memory, &e->joined, err);
+    e->unit = e->changes ? e->op.from_size : 1;
+    uint64_t room = window_of(t, kept ? memory - coded : memory);
+    e->room = (size_t)room;
+    if (room > SIZE_MAX / 2 || !(e->window = malloc(e->room)))
+        return ckpt__fail_memory(err, e->what, room);
+    return ckpt__joined_new(e->source, index, tensor, false, options->check, kept ? coded : 1, &e->joined, err);
 }
 
 /* The next window of one. */
@@ -90,37 +103,29 @@ ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *sour
     memset(e, 0, sizeof *e);
     label(e, t->info.name, "");
     const char *layout = t->info.extra->layout.data;
-    if (t->piece_count)
-        return open_joined(e, source, index, tensor, options, err);
-    if (!t->whole)
+    if (ckpt__has_no_bytes(t))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
                           layout ? "its layout is %s: only dense tensors are read%s" : "it has no data of its own%s%s",
                           layout ? layout : " (a meta tensor)",
                           layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
-    ckpt__storage *s = &index->storages[t->storage];
-    unsigned bits = ckpt_dtype_bits(t->info.dtype);
     e->source = source;
-    e->extent = &s->extent;
     e->size = t->info.nbytes;
-    e->swap = s->extent.big_endian && s->unit > 1 ? s->unit : 1;
-    e->unit = e->swap;
     e->check_tensor = options->check && t->has_crc;
     e->want_crc = t->crc;
+    e->swap = 1;
+    e->unit = 1;
     if (e->size == 0)
         return CKPT_OK;
     ckpt_status status = options->resolve && (t->info.conj || t->info.neg) ? set_op(e, &t->info, err) : CKPT_OK;
-    ckpt__strided it = {.ndim = 0};
-    if (bits % 8 == 0)
-        ckpt__strided_init(&it, t->info.shape, t->info.strides, t->info.ndim, bits / 8);
     if (status < 0)
         return status;
-    uint64_t begin = (uint64_t)t->info.offset * bits / 8;
-    if (ckpt__strided_is_contiguous(&it))
-        return open_range(e, index, t->storage, begin, options->check, err);
-    if (options->check) /* windows do not see the storage's bytes in their order */
-        status = ckpt__check_storage(source, index, t->storage, e->size, e->what, err);
-    return status < 0 ? status
-                      : open_windows(e, &it, bits / 8, begin, options->memory ? options->memory : CKPT__MEMORY, err);
+    if (!t->whole || !ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim))
+        return open_joined(e, index, tensor, options, err);
+    ckpt__storage *s = &index->storages[t->storage];
+    e->extent = &s->extent;
+    e->swap = s->extent.big_endian && s->unit > 1 ? s->unit : 1;
+    e->unit = e->changes ? e->op.from_size : e->swap;
+    return open_range(e, index, t->storage, ckpt__view_of(index, t, 0).at, options->check, err);
 }
 
 ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
@@ -147,7 +152,6 @@ bool ckpt__elements_repeat(const ckpt_tensor_info *t)
 void ckpt__elements_close(ckpt__elements *e)
 {
     ckpt__decoder_close(&e->decoder);
-    ckpt__windows_free(&e->windows);
     ckpt__joined_free(e->joined);
     free(e->window);
     memset(e, 0, sizeof *e);
@@ -160,9 +164,7 @@ static ckpt_status from_windows(ckpt__elements *e, unsigned char *to, size_t n, 
     while (n) {
         if (e->window_at == e->window_end) {
             e->window_at = e->window_end = 0;
-            ckpt_status status = e->joined ? next_joined(e, err)
-                                           : ckpt__windows_next(&e->windows, e->source, e->extent, e->window,
-                                                                &e->window_end, e->what, err);
+            ckpt_status status = next_joined(e, err);
             if (status < 0)
                 return status;
             if (e->window_end == 0)
@@ -180,7 +182,7 @@ static ckpt_status from_windows(ckpt__elements *e, unsigned char *to, size_t n, 
 /* n more bytes, whole units where there are any; CRCs on the way. */
 static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ckpt_error *err)
 {
-    ckpt_status status = e->windowed ? from_windows(e, to, n, err) : ckpt__decoder_read(&e->decoder, to, n, err);
+    ckpt_status status = e->joined ? from_windows(e, to, n, err) : ckpt__decoder_read(&e->decoder, to, n, err);
     if (status < 0)
         return status;
     if (e->check_extent)

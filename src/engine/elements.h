@@ -3,7 +3,7 @@
 #define CKPT_ELEMENTS_H
 #include "engine/joined.h"
 #include "engine/move.h"
-#include "engine/window.h"
+#include "engine/gather.h"
 
 /* One tensor or storage that is read from its first byte to its last. Of a tensor the bytes come in C order, and
  * little-endian.
@@ -13,13 +13,11 @@
  * there, and 2 bytes of it are given (carry_at 2). The second read takes the other 2 from there. */
 typedef struct ckpt__elements {
     ckpt__decoder decoder; /* what lies in order is read through it */
-    ckpt__windows windows; /* what does not, through these */
-    bool windowed;         /* through the windows */
-    ckpt__joined *joined;  /* owned: of a split tensor, which is windowed, too; else NULL */
-    uint64_t next;         /* of it: the byte with which its next window begins */
-    size_t room;           /* bytes of such a window */
-    unsigned char *window; /* heap, owned: the window that was gathered; bytes [window_at, window_end) of it
-                                   * are not yet given out. NULL: not windowed */
+    ckpt__joined *joined;  /* owned: what does not, or is split; NULL: it lies in order */
+    uint64_t next;         /* of it: the byte with which the next window begins */
+    size_t room;           /* bytes of a window */
+    unsigned char *window; /* heap, owned: the window that was put together; bytes [window_at, window_end) of it
+                                   * are not yet given out. NULL: it lies in order */
     size_t window_at, window_end;
     const ckpt__source *source; /* borrowed */
     ckpt__extent *extent;       /* the index's; only the answer of the CRC check is written (engine/checked.h) */

@@ -4,30 +4,29 @@
 #include <stdlib.h>
 #include "engine/pull.h"
 
-/* Everything that the plan borrows lies here. */
+/* Everything that the plan borrows lies here. The target is put together by hand, as a checkpoint may have a hundred thousand tensors
+ * that are turned: an index of its own for each would cost more than a small one's elements. */
 struct ckpt__joined {
-    ckpt__index *to; /* owned: the tensor, whole, in its one storage */
+    ckpt__index to; /* one tensor, whole and in C order, and its storage; it owns nothing */
+    ckpt__storage storage;
+    ckpt__tensor tensor;
     ckpt__bond bond;
     ckpt__op op;
     ckpt__plan *plan; /* owned, as is the pull */
     ckpt__pull *pull;
+    int64_t strides[]; /* of the tensor */
 };
 
 /* The target: what the tensor would be if it were whole and in C order. */
-static ckpt_status make_target(ckpt__joined *j, const ckpt_tensor_info *info, ckpt_error *err)
+static void make_target(ckpt__joined *j, const ckpt_tensor_info *info)
 {
-    if (!(j->to = ckpt__index_new(0)))
-        return ckpt__fail_memory(err, info->name.data, 0);
-    ckpt__storage *s = ckpt__index_add_storage(j->to);
-    ckpt__tensor *t = ckpt__index_add_tensor(j->to);
-    if (!s || !t)
-        return ckpt__fail_memory(err, info->name.data, 0);
-    s->name = info->name;
-    s->extent.size = info->nbytes;
-    t->info.name = info->name;
-    t->info.dtype = info->dtype;
-    t->info.ndim = info->ndim;
-    return ckpt__index_set_view(j->to, 0, 0, info->shape, NULL, 0, err);
+    ckpt__c_strides(info->shape, info->ndim, j->strides);
+    j->storage = (ckpt__storage){.name = info->name, .unit = 1};
+    j->storage.extent.size = j->storage.extent.length = info->nbytes;
+    j->tensor = (ckpt__tensor){.info = *info, .whole = true};
+    j->tensor.info.strides = j->strides;
+    j->tensor.info.offset = 0;
+    j->to = (ckpt__index){.storages = &j->storage, .storage_count = 1, .tensors = &j->tensor, .tensor_count = 1};
 }
 
 /* Bytes that are reversed as a unit. Where the pieces differ the plan says so. */
@@ -42,7 +41,7 @@ ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *inde
 {
     const ckpt__tensor *t = &index->tensors[tensor];
     const ckpt_tensor_info *info = &t->info;
-    ckpt__joined *j = calloc(1, sizeof *j);
+    ckpt__joined *j = calloc(1, sizeof *j + info->ndim * sizeof *j->strides);
     *out = NULL;
     if (!j)
         return ckpt__fail_memory(err, info->name.data, sizeof *j);
@@ -54,10 +53,9 @@ ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *inde
     j->bond.from = (uint32_t)tensor;
     ckpt__plan_want asked = {
         .from = index, .bonds = &j->bond, .bond_count = 1, .ops = &j->op, .op_count = 1, .whole = true};
-    ckpt_status status = make_target(j, info, err);
-    asked.to = j->to;
-    if (status == CKPT_OK)
-        status = ckpt__op_make(&want, info->name.data, &j->op, err);
+    make_target(j, info);
+    asked.to = &j->to;
+    ckpt_status status = ckpt__op_make(&want, info->name.data, &j->op, err);
     if (status == CKPT_OK)
         status = ckpt__plan_new(&asked, &j->plan, err);
     if (status == CKPT_OK)
@@ -75,7 +73,6 @@ void ckpt__joined_free(ckpt__joined *j)
         return;
     ckpt__pull_free(j->pull);
     ckpt__plan_free(j->plan);
-    ckpt__index_free(j->to);
     free(j);
 }
 

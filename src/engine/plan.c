@@ -271,17 +271,24 @@ static ckpt_status ask(const ckpt__plan *p, bool target, uint32_t storage, uint6
                        ckpt__copy_fn *fn, void *ctx, ckpt_error *err)
 {
     const ckpt__units *u = target ? &p->out : &p->in;
-    question q = {.plan = p, .target = target, .begin = begin, .end = end, .fn = fn, .ctx = ctx};
+    question q; /* not all set to zero: most of it is for tensors of more dimensions */
+    q.plan = p;
+    q.target = target;
+    q.begin = begin;
+    q.end = end;
+    q.fn = fn;
+    q.ctx = ctx;
+    q.work = 0;
     ckpt_status status = CKPT_OK;
     if (!u->first || storage >= (target ? p->want.to : p->want.from)->storage_count)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "plan", "it was not made to answer of storage %u", storage);
     size_t last = u->first[storage + 1];
     for (size_t i = u->first[storage]; status == CKPT_OK && begin < end && i < last;) {
-        if (i % CKPT__FAR == 0 && u->most[1][i / CKPT__FAR] <= begin) {
+        if (u->most[1] && i % CKPT__FAR == 0 && u->most[1][i / CKPT__FAR] <= begin) {
             i += CKPT__FAR;
             continue;
         }
-        if (i % CKPT__NEAR == 0 && u->most[0][i / CKPT__NEAR] <= begin) {
+        if (u->most[0] && i % CKPT__NEAR == 0 && u->most[0][i / CKPT__NEAR] <= begin) {
             i += CKPT__NEAR;
             continue;
         }
@@ -311,24 +318,30 @@ ckpt_status ckpt__plan_source(const ckpt__plan *plan, uint32_t storage, uint64_t
 
 /* ---- the plan */
 
+static uint64_t bytes_in(const ckpt__plan *p, const ckpt__bond *b)
+{
+    const ckpt__index *x = p->want.from;
+    return b->flags & CKPT__BOND_STORAGE ? x->storages[b->from].extent.size : x->tensors[b->from].info.nbytes;
+}
+
 /* Each tensor and storage of the source once, however many bonds it has. */
 static ckpt_status add_up(ckpt__plan *p, ckpt_error *err)
 {
     const ckpt__plan_want *w = &p->want;
-    unsigned char *seen = calloc(w->from->tensor_count / 8 + w->from->storage_count / 8 + 2, 1);
-    if (!seen)
+    unsigned char *seen = NULL; /* a bit a tensor, then a bit a storage; one bond needs none */
+    if (w->bond_count > 1 && !(seen = calloc(w->from->tensor_count / 8 + w->from->storage_count / 8 + 2, 1)))
         return ckpt__fail_memory(err, "plan", 0);
     for (size_t i = 0; i < w->bond_count; i++) {
         const ckpt__bond *b = &w->bonds[i];
         bool storage = b->flags & CKPT__BOND_STORAGE;
-        unsigned char *bits = storage ? seen + w->from->tensor_count / 8 + 1 : seen;
-        uint64_t in = storage ? w->from->storages[b->from].extent.size : w->from->tensors[b->from].info.nbytes;
-        if (!(bits[b->from / 8] >> (b->from % 8) & 1))
-            p->totals.bytes_in += in;
-        bits[b->from / 8] |= (unsigned char)(1u << (b->from % 8));
+        unsigned char *bits = seen && storage ? seen + w->from->tensor_count / 8 + 1 : seen;
+        if (!bits || !(bits[b->from / 8] >> (b->from % 8) & 1))
+            p->totals.bytes_in += bytes_in(p, b);
+        if (bits)
+            bits[b->from / 8] |= (unsigned char)(1u << (b->from % 8));
         if (ckpt__is_alias(p, i))
             continue;
-        p->totals.bytes_out += storage ? in : w->to->tensors[b->to].info.nbytes;
+        p->totals.bytes_out += storage ? bytes_in(p, b) : w->to->tensors[b->to].info.nbytes;
         p->totals.meets += ckpt__side_of_bond(p, i, true) ? 0 : ckpt__bond_rows(p, i, true);
     }
     free(seen);
@@ -360,10 +373,8 @@ ckpt_status ckpt__plan_new(const ckpt__plan_want *want, ckpt__plan **out, ckpt_e
 {
     ckpt__plan *p = calloc(1, sizeof *p);
     *out = NULL;
-    if (!p || !(p->arena = ckpt__arena_new(0))) {
-        free(p);
+    if (!p)
         return ckpt__fail_memory(err, "plan", sizeof *p);
-    }
     p->want = *want;
     ckpt_status status = want->bond_count < UINT32_MAX
                              ? check_bonds(p, err)

@@ -25,7 +25,7 @@ typedef struct ckpt__unit {
 } ckpt__unit;
 
 /* The units of one direction, by storage and place. Which of them lie in a range is found without looking at all: most[0] has the
- * largest end of each 64 units, most[1] of each 4096. */
+ * largest end of each 64 units, most[1] of each 4096; both NULL where there are few. */
 typedef struct ckpt__units {
     ckpt__unit *items; /* owned, as is the rest */
     size_t *first;     /* one a storage, and one more: items[first[s] .. first[s + 1]) */
@@ -37,7 +37,7 @@ enum { CKPT__NEAR = 64, CKPT__FAR = 4096 };
 
 struct ckpt__plan {
     ckpt__plan_want want; /* borrowed */
-    ckpt__arena *arena;   /* owned: rows and boxes that were made */
+    ckpt__arena *arena;   /* owned: rows and boxes that were made; NULL: no bonded tensor is split */
     ckpt__side *sides;    /* owned */
     size_t side_count, side_capacity;
     uint32_t (

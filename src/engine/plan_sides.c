@@ -415,6 +415,8 @@ static ckpt_status sides_of_bond(ckpt__plan *p, size_t i, ckpt_error *err)
             return no_memory(err);
         memset(p->of_bond, 0xff, p->want.bond_count * sizeof *p->of_bond);
     }
+    if (!p->arena && !(p->arena = ckpt__arena_new(0)))
+        return no_memory(err);
     flat = is_flat(p->want.from, from, &any) && is_flat(p->want.to, to, &any) && any;
     flat |= to->info.ndim == 0; /* one element is a range, and a box of no dimensions cannot be empty */
     ckpt_status status = side_number(p, false, b->from, flat, &p->of_bond[i][0], err);
@@ -426,6 +428,8 @@ ckpt_status ckpt__plan_make_sides(ckpt__plan *p, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < p->want.bond_count; i++)
         status = sides_of_bond(p, i, err);
+    if (p->side_count == 0)
+        return status;
     for (size_t i = 0; status == CKPT_OK && i < p->side_count; i++) {
         ckpt__side *s = &p->sides[i];
         bool source =

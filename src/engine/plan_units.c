@@ -128,10 +128,10 @@ static size_t put_units(const ckpt__plan *p, bool target, size_t *at, ckpt__unit
 
 static bool find_most(const ckpt__plan *p, bool target, ckpt__units *u)
 {
-    for (int level = 0; level < 2; level++)
+    for (int level = 0; level < 2 && u->count > CKPT__NEAR; level++) /* few are looked at one by one */
         if (!(u->most[level] = calloc(u->count / (level ? CKPT__FAR : CKPT__NEAR) + 1, sizeof **u->most)))
             return false;
-    for (size_t i = 0; i < u->count; i++) {
+    for (size_t i = 0; i < u->count && u->most[1]; i++) {
         uint64_t end = ckpt__unit_span(p, target, u->items[i]).end;
         uint64_t *near = &u->most[0][i / CKPT__NEAR], *far = &u->most[1][i / CKPT__FAR];
         *near = end > *near ? end : *near;
@@ -144,26 +144,22 @@ ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
 {
     ckpt__units *u = target ? &p->out : &p->in;
     size_t storages = (target ? p->want.to : p->want.from)->storage_count;
-    size_t *at = calloc(storages + 2, sizeof *at);
     ckpt__units_free(u);
-    if (at)
-        u->count = put_units(p, target, at, NULL);
-    for (size_t i = 1; at && i < storages + 2; i++)
-        at[i] += at[i - 1];
-    u->items = malloc((u->count + 1) * sizeof *u->items);
-    u->first = malloc((storages + 1) * sizeof *u->first);
-    bool made = at && u->items && u->first;
-    if (made) {
-        memcpy(u->first, at, (storages + 1) * sizeof *at);
-        put_units(p, target, at, u->items);
-        order o = {p, target};
-        for (size_t i = 0; i < storages; i++)
-            if (u->first[i + 1] - u->first[i] > 1)
-                sort_storage(&o, u->items + u->first[i], u->first[i + 1] - u->first[i]);
-        made = find_most(p, target, u);
-    }
-    free(at);
-    return made ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
+    if (!(u->first = calloc(storages + 2, sizeof *u->first)))
+        return ckpt__fail_memory(err, "plan", storages * sizeof *u->first);
+    u->count = put_units(p, target, u->first, NULL);
+    for (size_t i = 1; i < storages + 2; i++)
+        u->first[i] += u->first[i - 1];
+    if (!(u->items = malloc((u->count + 1) * sizeof *u->items)))
+        return ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
+    put_units(p, target, u->first, u->items); /* each moves on to where the next begins */
+    memmove(u->first + 1, u->first, storages * sizeof *u->first);
+    u->first[0] = 0;
+    order o = {p, target};
+    for (size_t i = 0; i < storages; i++)
+        if (u->first[i + 1] - u->first[i] > 1)
+            sort_storage(&o, u->items + u->first[i], u->first[i + 1] - u->first[i]);
+    return find_most(p, target, u) ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
 }
 
 void ckpt__units_free(ckpt__units *u)

@@ -5,10 +5,11 @@
 #include "codec/crc32.h"
 #include "engine/checked.h"
 #include "engine/decode.h"
-#include "engine/window.h"
+#include "engine/gather.h"
 
-/* A hole that is cheaper to read than to read around; elements that are converted at a time, in bytes. */
-enum { HOLE = 16 << 10, STAGE = 256 << 10, DECODED = 64 << 20 };
+/* All in bytes. A hole that is cheaper to read than to read around; a strided copy that is read with its holes; elements that are
+ * converted at a time; a coded storage that is kept decoded. */
+enum { HOLE = 16 << 10, SMALL = 256 << 10, STAGE = 256 << 10, DECODED = 64 << 20 };
 
 /* A copy that is kept for the time of a range. Its box lies in `dims`: sizes, strides of the source, strides of the target. */
 typedef struct held {
@@ -314,6 +315,15 @@ static ckpt_status move_together(ckpt__pull *p, size_t first, size_t end, unsign
     return status;
 }
 
+/* Elements that do not lie side by side, but all in one small read. */
+static bool is_small(const ckpt__pull *p, const held *h)
+{
+    const ckpt__op *op = ckpt__plan_op_of(p->plan, h->op);
+    const uint64_t *dims = p->dims + h->dims;
+    bool run = h->n == 0 || (h->n == 1 && dims[1] == op->from_size && dims[2] == op->to_size);
+    return h->file != UINT32_MAX && !run && h->span <= SMALL;
+}
+
 /* ---- a range */
 
 static ckpt_status move_all(ckpt__pull *p, unsigned char *to, uint64_t begin, ckpt__convert_counts *counts,
@@ -325,8 +335,9 @@ static ckpt_status move_all(ckpt__pull *p, unsigned char *to, uint64_t begin, ck
     for (size_t i = 0, end; status == CKPT_OK && i < p->count; i = end) {
         const held *h = &p->copies[i];
         end = neighbours(p, i);
-        status = end - i > 1 ? move_together(p, i, end, to, begin, counts, err)
-                             : move_one(p, h, to + (h->to_at - begin), counts ? &counts[h->bond] : NULL, err);
+        status = end - i > 1 || is_small(p, h)
+                     ? move_together(p, i, end, to, begin, counts, err)
+                     : move_one(p, h, to + (h->to_at - begin), counts ? &counts[h->bond] : NULL, err);
     }
     return status;
 }

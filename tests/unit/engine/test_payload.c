@@ -176,25 +176,16 @@ START_TEST(small_windows)
         size_t size = ckpt_dtype_size(dtype), n, at = 0, got;
         made m = make(size * (1 + draw(900)), round % 2 ? CKPT__DEFLATE : CKPT__STORED, false);
         size_t t = random_view(&m, dtype, 9);
-        unsigned char *want = by_hand(&m, t, &n), *window;
-        ckpt__strided it;
-        ckpt__windows w;
-        ckpt__strided_init(&it, m.index->tensors[t].info.shape, m.index->tensors[t].info.strides,
-                           m.index->tensors[t].info.ndim, size);
-        uint64_t room = size + draw(300);
-        ckpt__windows_init(&w, &it, size, (uint64_t)m.index->tensors[t].info.offset * size, room);
-        ck_assert_uint_le(ckpt__windows_room(&w), room);
-        window = malloc((size_t)ckpt__windows_room(&w) + 1);
-        do {
-            ck_assert_msg(ckpt__windows_next(&w, m.source, &m.index->storages[0].extent, window, &got, "view", &err) ==
-                              CKPT_OK,
-                          "%s", err.message);
-            ck_assert_uint_le(at + got, n);
+        unsigned char *want = by_hand(&m, t, &n), *window = malloc(n + 1);
+        ckpt__joined *joined = NULL;
+        ck_assert_msg(!n || ckpt__joined_new(m.source, m.index, t, false, true, draw(2), &joined, &err) == CKPT_OK,
+                      "%s", err.message);
+        for (got = 1 + draw(300); at < n; at += got) {
+            got = got < n - at ? got : n - at;
+            ck_assert_msg(ckpt__joined_read(joined, at, window, got, &err) == CKPT_OK, "%s", err.message);
             ck_assert_msg(memcmp(want + at, window, got) == 0, "round %d at %zu", round, at);
-            at += got;
-        } while (got);
-        ck_assert_uint_eq(at, n);
-        ckpt__windows_free(&w);
+        }
+        ckpt__joined_free(joined);
         free(window);
         free(want);
         discard(&m);

@@ -1,8 +1,7 @@
-/* engine/window.c - gathering a view box by box. */
-#include "engine/window.h"
+/* engine/gather.c - gathering a box from a file or a coded extent. */
+#include "engine/gather.h"
 
 #include <stdlib.h>
-#include "engine/move.h"
 
 /* A hole that is cheaper to read than to read around, and the longest piece. */
 enum { HOLE = 16 << 10, PIECE = 512 << 10, PITCH = 64 };
@@ -28,51 +27,15 @@ typedef struct dim {
 /* One window, while it is gathered. All pointers are borrowed. */
 typedef struct box {
     uint32_t ndim;
-    dim dims[CKPT__WINDOW_DIMS];
-    uint32_t by_stride[CKPT__WINDOW_DIMS]; /* numbers of dims, that of the smallest stride first */
-    uint64_t begin;                        /* of the box's first element in the storage, in bytes */
-    size_t size;                           /* bytes of an element */
-    uint64_t pitch;                        /* bytes from piece to piece in the scratch */
-    unsigned char *scratch, *to;           /* CKPT__SCRATCH bytes; the window */
+    dim dims[CKPT__COPY_DIMS];
+    uint32_t by_stride[CKPT__COPY_DIMS]; /* numbers of dims, that of the smallest stride first */
+    uint64_t begin;                      /* of the box's first element in the storage, in bytes */
+    size_t size;                         /* bytes of an element */
+    uint64_t pitch;                      /* bytes from piece to piece in the scratch */
+    unsigned char *scratch, *to;         /* CKPT__SCRATCH bytes; the window */
     const ckpt__source *source;
     const ckpt__extent *extent;
 } box;
-
-void ckpt__windows_init(ckpt__windows *w, const ckpt__strided *it, size_t size, uint64_t begin, uint64_t room)
-{
-    memset(w, 0, sizeof *w);
-    w->size = size;
-    w->begin = begin;
-    w->ended = it->left == 0;
-    w->ndim = it->ndim;
-    memcpy(w->shape, it->shape, it->ndim * sizeof *w->shape);
-    memcpy(w->stride, it->stride, it->ndim * sizeof *w->stride);
-    if (it->run > size || it->ndim == 0) {
-        w->shape[w->ndim] = it->run / size;
-        w->stride[w->ndim++] = size;
-    }
-    uint64_t inner = size;
-    w->split = w->ndim - 1;
-    while (w->split > 0 && w->shape[w->split] <= room / inner)
-        inner *= w->shape[w->split--];
-    w->step = room / inner ? room / inner : 1;
-    if (w->step > w->shape[w->split])
-        w->step = w->shape[w->split];
-}
-
-void ckpt__windows_free(ckpt__windows *w)
-{
-    free(w->scratch);
-    w->scratch = NULL;
-}
-
-uint64_t ckpt__windows_room(const ckpt__windows *w)
-{
-    uint64_t n = w->step * w->size;
-    for (uint32_t i = w->split + 1; i < w->ndim; i++)
-        n *= w->shape[i];
-    return w->ended ? 0 : n;
-}
 
 static void sort_by_stride(box *b)
 {
@@ -82,37 +45,6 @@ static void sort_by_stride(box *b)
             b->by_stride[k] = b->by_stride[k - 1];
         b->by_stride[k] = i;
     }
-}
-
-/* The box of the next window; goes on to the one behind it. Returns its bytes. */
-static uint64_t take_box(ckpt__windows *w, box *b)
-{
-    uint64_t place = w->size, left = w->shape[w->split] - w->lo[w->split];
-    b->ndim = w->ndim;
-    b->size = w->size;
-    b->begin = w->begin;
-    for (uint32_t i = w->ndim; i-- > 0;) {
-        dim *d = &b->dims[i];
-        *d = (dim){.n = i > w->split     ? w->shape[i]
-                        : i < w->split   ? 1
-                        : left < w->step ? left
-                                         : w->step,
-                   .stride = w->stride[i],
-                   .place = place};
-        place *= d->n;
-        b->begin += w->lo[i] * w->stride[i];
-    }
-    w->lo[w->split] += b->dims[w->split].n;
-    for (uint32_t i = w->split; w->lo[i] == w->shape[i]; i--) {
-        w->lo[i] = 0;
-        if (i == 0) {
-            w->ended = true;
-            break;
-        }
-        w->lo[i - 1]++;
-    }
-    sort_by_stride(b);
-    return place;
 }
 
 /* ---- from what can be read anywhere */
@@ -148,7 +80,7 @@ static void plan_tiles(box *b)
 
 static ckpt_status read_pieces(box *b, const char *what, ckpt_error *err)
 {
-    uint64_t index[CKPT__WINDOW_DIMS] = {0}, from = b->begin, span = b->size, pitch = b->pitch;
+    uint64_t index[CKPT__COPY_DIMS] = {0}, from = b->begin, span = b->size, pitch = b->pitch;
     unsigned char *to = b->scratch;
     ckpt_status status = CKPT_OK;
     for (uint32_t i = 0; i < b->ndim; i++) {
@@ -226,8 +158,8 @@ static ckpt_status fill_by_tiles(box *b, const char *what, ckpt_error *err)
  * stride to the smallest; of each only the indexes that can lead there. */
 static void pick(const box *b, uint64_t at, uint64_t n)
 {
-    uint64_t reach[CKPT__WINDOW_DIMS + 1], from[CKPT__WINDOW_DIMS + 1], place[CKPT__WINDOW_DIMS + 1];
-    uint64_t next[CKPT__WINDOW_DIMS], end[CKPT__WINDOW_DIMS];
+    uint64_t reach[CKPT__COPY_DIMS + 1], from[CKPT__COPY_DIMS + 1], place[CKPT__COPY_DIMS + 1];
+    uint64_t next[CKPT__COPY_DIMS], end[CKPT__COPY_DIMS];
     uint32_t depth = 0, ndim = b->ndim;
     bool down = true;
     reach[ndim] = 0;
@@ -284,24 +216,6 @@ static ckpt_status fill_in_order(box *b, const char *what, ckpt_error *err)
     }
     ckpt__decoder_close(&decoder);
     return status;
-}
-
-ckpt_status ckpt__windows_next(ckpt__windows *w, const ckpt__source *source, const ckpt__extent *e, void *to, size_t *n,
-                               const char *what, ckpt_error *err)
-{
-    box b;
-    memset(&b, 0, sizeof b);
-    *n = 0;
-    if (w->ended)
-        return CKPT_OK;
-    if (!w->scratch && !(w->scratch = malloc(CKPT__SCRATCH)))
-        return ckpt__fail_memory(err, what, CKPT__SCRATCH);
-    *n = (size_t)take_box(w, &b);
-    b.source = source;
-    b.extent = e;
-    b.scratch = w->scratch;
-    b.to = to;
-    return e->memory || e->coding == CKPT__STORED ? fill_by_tiles(&b, what, err) : fill_in_order(&b, what, err);
 }
 
 ckpt_status ckpt__gather(const ckpt__source *source, const ckpt__extent *e, const ckpt__copy_box *copy, uint64_t begin,
