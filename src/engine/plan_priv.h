@@ -9,11 +9,11 @@
  * that need the same side share it. */
 typedef struct ckpt__side {
     const ckpt__tensor *tensor;
-    uint32_t n; /* dimensions; flat: 1 */
-    bool flat;  /* boxes are {begin, count} */
-    const ckpt__piece
-        *rows;    /* of the index, or made for this (in the plan's arena): none is CKPT__PIECE_FLAT in n dimensions */
-    size_t count; /* rows */
+    uint32_t n;              /* dimensions; flat: 1 */
+    bool target;             /* of the target's index; else of the source's */
+    bool flat;               /* boxes are {begin, count} */
+    const ckpt__piece *rows; /* of the index, or in the plan's arena; in n dimensions none is CKPT__PIECE_FLAT */
+    size_t count;            /* rows */
     unsigned char *left_out; /* in the arena, one a row: a replica of another row; NULL: none is */
     ckpt__boxes *tree;       /* owned; NULL where there is one row, or none */
 } ckpt__side;

@@ -361,22 +361,20 @@ static ckpt_status prove_covered(ckpt__plan *plan, const ckpt__side *from, const
 
 /* ---- all of them */
 
-static ckpt_status make_side(ckpt__plan *p, const ckpt__index *x, bool target, bool flat, ckpt__side *s,
-                             ckpt_error *err)
+static ckpt_status make_side(ckpt__plan *p, const ckpt__index *x, ckpt__side *s, ckpt_error *err)
 {
     const ckpt_tensor_info *t = &s->tensor->info;
     bool cut = false;
     for (size_t i = 0; i < s->tensor->piece_count; i++)
         cut |= (x->pieces[s->tensor->first_piece + i].flags & CKPT__PIECE_FLAT) != 0;
-    s->flat = flat;
-    s->n = flat ? 1 : t->ndim;
+    s->n = s->flat ? 1 : t->ndim;
     s->rows = s->tensor->piece_count ? &x->pieces[s->tensor->first_piece] : NULL;
     s->count = s->tensor->piece_count;
-    ckpt_status status = flat               ? make_ranges(p, x, s, err)
+    ckpt_status status = s->flat            ? make_ranges(p, x, s, err)
                          : s->tensor->whole ? make_whole(p, x, s, err)
                          : cut              ? make_boxes(p, x, s, err)
                                             : CKPT_OK;
-    if (status == CKPT_OK && !target)
+    if (status == CKPT_OK && !s->target)
         status = leave_out(p, x, s, err);
     return status;
 }
@@ -397,8 +395,8 @@ static ckpt_status side_number(ckpt__plan *p, bool target, uint32_t tensor, bool
     if (!ckpt__grow(&p->sides, &p->side_capacity, p->side_count + 1, sizeof *p->sides))
         return no_memory(err);
     ckpt__side *s = &p->sides[p->side_count];
-    *s = (ckpt__side){.tensor = &x->tensors[tensor]};
-    ckpt_status status = make_side(p, x, target, flat, s, err);
+    *s = (ckpt__side){.tensor = &x->tensors[tensor], .target = target, .flat = flat};
+    ckpt_status status = make_side(p, x, s, err);
     *out = (*known)[tensor] = (uint32_t)p->side_count++;
     return status;
 }
@@ -432,11 +430,9 @@ ckpt_status ckpt__plan_make_sides(ckpt__plan *p, ckpt_error *err)
         return status;
     for (size_t i = 0; status == CKPT_OK && i < p->side_count; i++) {
         ckpt__side *s = &p->sides[i];
-        bool source =
-            s->tensor >= p->want.from->tensors && s->tensor < p->want.from->tensors + p->want.from->tensor_count;
-        if (s->count > 1 && (source || p->want.push))
+        if (s->count > 1 && (!s->target || p->want.push))
             status = ckpt__boxes_new(s->n, s->count, box_of, s, &s->tree, err);
-        if (status == CKPT_OK && source)
+        if (status == CKPT_OK && !s->target)
             status = prove_apart(p, p->want.from, s, err);
     }
     for (size_t i = 0; status == CKPT_OK && p->of_bond && i < p->want.bond_count; i++)

@@ -2,6 +2,7 @@
  * Ranges are asked for in any order, and more than once. */
 #include "engine/pull.h"
 
+#include <pthread.h>
 #include <zlib.h>
 #include "codec/crc32.h"
 #include "engine/elements.h"
@@ -356,6 +357,76 @@ START_TEST(large)
 }
 END_TEST
 
+/* ---- threads: one plan and one source, a pull each */
+
+typedef struct worker {
+    const ckpt__plan *plan;
+    const expected *want;
+    unsigned number;
+    unsigned wrong; /* ranges */
+} worker;
+
+static void *work(void *arg)
+{
+    worker *w = arg;
+    ckpt_error e = CKPT_ERROR_INIT;
+    ckpt__pull *p;
+    unsigned char out[64];
+    if (ckpt__pull_new(w->plan, opened, true, 0, &p, &e) < 0)
+        return NULL;
+    for (uint32_t s = 0; s < STORAGES; s++)
+        for (uint64_t at = w->number * 16; at < target->used[s]; at += sizeof out) {
+            memset(out, 0x5a, sizeof out);
+            w->wrong += ckpt__pull_bytes(p, s, at, at + sizeof out, out, NULL, &e) < 0 ||
+                        memcmp(out, w->want->bytes[s] + at, sizeof out) != 0;
+        }
+    ckpt__pull_free(p);
+    return NULL;
+}
+
+START_TEST(threads)
+{
+    enum { WORKERS = 4 };
+    static made tensors[TENSORS];
+    static expected want;
+    make_scratch();
+    source = malloc(sizeof *source);
+    target = malloc(sizeof *target);
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        ckpt__bond bonds[TENSORS];
+        ckpt__op ops[TENSORS];
+        ckpt__plan *plan;
+        pthread_t ids[WORKERS];
+        worker workers[WORKERS];
+        size_t count = make_case(20000 + seed, tensors, &want);
+        ck_assert(add_case(tensors, count, &want, bonds, ops));
+        write_files(false);
+        ckpt__plan_want asked = {.from = source->index,
+                                 .to = target->index,
+                                 .bonds = bonds,
+                                 .bond_count = count,
+                                 .ops = ops,
+                                 .op_count = count};
+        ck_assert(ckpt__plan_new(&asked, &plan, &err) == CKPT_OK);
+        for (unsigned i = 0; i < WORKERS; i++) {
+            workers[i] = (worker){plan, &want, i, 0};
+            ck_assert_int_eq(pthread_create(&ids[i], NULL, work, &workers[i]), 0);
+        }
+        for (unsigned i = 0; i < WORKERS; i++) {
+            ck_assert_int_eq(pthread_join(ids[i], NULL), 0);
+            ck_assert_msg(workers[i].wrong == 0, "seed %d, thread %u: %u ranges", (int)seed, i, workers[i].wrong);
+        }
+        ckpt__plan_free(plan);
+        ckpt__source_close(opened);
+        ckpt__index_free(source->index);
+        ckpt__index_free(target->index);
+    }
+    free(source);
+    free(target);
+    remove_scratch();
+}
+END_TEST
+
 static void all_cases(bool harms)
 {
     uint64_t count = getenv("CKPT_TEST_FEW") ? 40 : CASES;
@@ -391,6 +462,7 @@ int main(void)
     tcase_add_test(t, damage);
     tcase_add_test(t, split_tensors_are_read);
     tcase_add_test(t, large);
+    tcase_add_test(t, threads);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
