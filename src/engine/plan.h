@@ -22,13 +22,12 @@ enum {
     CKPT__OP_BYTES = 0xffff, /* an op number: bytes go over as they are, counted one by one */
 };
 
-/* What becomes of what. 12 bytes: a checkpoint of a million tensors has a million. */
+/* What becomes of what. 12 bytes: a checkpoint of a million tensors has a million. The two tensors have one shape, and the dtypes of
+ * the op. A target tensor without pieces asks for nothing. The op of a storage swaps bytes, or is CKPT__OP_BYTES. */
 typedef struct ckpt__bond {
-    uint32_t to,
-        from;    /* tensors of the target and of the source; of one shape. A target without pieces asks for nothing */
-    uint16_t op; /* number in the plan's ops, whose dtypes are those of the two; of a storage: its op swaps bytes or is
-                        * CKPT__OP_BYTES */
-    uint16_t flags; /* CKPT__BOND_... */
+    uint32_t to, from; /* numbers of tensors, in the target's index and in the source's */
+    uint16_t op;       /* number in the plan's ops */
+    uint16_t flags;    /* CKPT__BOND_... */
 } ckpt__bond;
 
 /* Bytes of a target storage that no bond writes, on purpose: padding between parameters. */
@@ -46,9 +45,8 @@ typedef struct ckpt__plan_want {
     size_t op_count;
     const ckpt__fill *fills;
     size_t fill_count;
-    bool
-        whole; /* each byte of each storage of the target is written or filled: it is a file of ours. Else others may write there */
-    bool push; /* ckpt__plan_source will be asked */
+    bool whole; /* each byte of each target storage is written or filled: files of ours; else others may write there */
+    bool push;  /* ckpt__plan_source will be asked */
 } ckpt__plan_want;
 
 /* What a plan comes to, known before a byte moves. Replicas are counted once in bytes_in. */
@@ -70,8 +68,8 @@ void ckpt__plan_totals_of(const ckpt__plan *plan, ckpt__plan_totals *out);
 /* What it was made of. */
 const ckpt__index *ckpt__plan_source_index(const ckpt__plan *plan);
 const ckpt__op *ckpt__plan_op_of(const ckpt__plan *plan, uint16_t op); /* of CKPT__OP_BYTES too */
-const char *ckpt__plan_name_of(const ckpt__plan *plan,
-                               uint32_t bond); /* of the source's tensor or storage, for messages */
+/* The name of the bond's source tensor or storage, for messages. */
+const char *ckpt__plan_name_of(const ckpt__plan *plan, uint32_t bond);
 
 /* One box of elements that goes over. It lives until the function that gets it returns. */
 typedef struct ckpt__copy {

@@ -40,11 +40,10 @@ struct ckpt__plan {
     ckpt__arena *arena;   /* owned: rows and boxes that were made; NULL: no bonded tensor is split */
     ckpt__side *sides;    /* owned */
     size_t side_count, side_capacity;
-    uint32_t (
-        *of_bond)[2]; /* owned: numbers in `sides`, of the source and of the target; NULL: no bonded tensor is split.
-                             * UINT32_MAX twice: neither is */
-    uint32_t
-        *side_of[2][2];   /* owned, while the plan is made: [source, target][flat], a number a tensor; NULL: not yet */
+    /* Owned: numbers in `sides`, of the source and of the target, UINT32_MAX twice where neither is split; NULL: no
+     * bonded tensor is. */
+    uint32_t (*of_bond)[2];
+    uint32_t *side_of[2][2]; /* owned, while the plan is made: [source, target][flat], a number a tensor */
     unsigned char *alias; /* owned: a bit a bond: its tensor lies in bytes that another bond writes alike; NULL: none */
     ckpt__units out, in;  /* by target storage; by source storage (push) */
     ckpt__plan_totals totals;
@@ -67,9 +66,9 @@ typedef struct ckpt__lie {
     int64_t strides[CKPT__BOX_MAX]; /* elements */
 } ckpt__lie;
 
+extern const ckpt__op ckpt__op_of_bytes; /* what CKPT__OP_BYTES is */
 static inline const ckpt__op *ckpt__plan_op(const ckpt__plan *p, uint16_t op)
 {
-    extern const ckpt__op ckpt__op_of_bytes;
     return op == CKPT__OP_BYTES ? &ckpt__op_of_bytes : &p->want.ops[op];
 }
 static inline bool ckpt__is_alias(const ckpt__plan *p, size_t bond)

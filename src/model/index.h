@@ -67,13 +67,12 @@ enum {
  * two ranks by its first dimension has two: {box {0, 0, 4, 4}, storage 0, at 0} and {box {4, 0, 4, 4}, storage 1, at 0}. A million
  * pieces take 32 MB and their boxes, of which equal ones are kept once. */
 typedef struct ckpt__piece {
-    const int64_t *
-        box; /* lo[ndim], size[ndim], and, STRIDED, strides[ndim] in elements, all >= 0; FLAT: see there. In the arena */
-    uint64_t at;      /* of the box's first element in the storage, in bytes */
-    uint32_t storage; /* number in the index */
-    uint32_t tensor;  /* the same */
-    uint32_t crc;     /* of the piece's elements in C order, where has_crc */
-    uint8_t flags;    /* CKPT__PIECE_... */
+    const int64_t *box; /* in the arena: lo[ndim], size[ndim], and, STRIDED, strides[ndim] in elements, all >= 0 */
+    uint64_t at;        /* of the box's first element in the storage, in bytes */
+    uint32_t storage;   /* number in the index */
+    uint32_t tensor;    /* the same */
+    uint32_t crc;       /* of the piece's elements in C order, where has_crc */
+    uint8_t flags;      /* CKPT__PIECE_... */
     bool has_crc;
 } ckpt__piece;
 
@@ -86,9 +85,9 @@ extern const ckpt_tensor_extra ckpt__no_extra; /* of a plain tensor */
 typedef struct ckpt__tensor {
     ckpt_tensor_info info; /* after ckpt__index_finish info.storage is dense: not the number in `storages` */
     uint32_t storage;      /* number of the one that the whole tensor views; means nothing where it is not whole */
-    uint32_t first_piece,
-        piece_count; /* of a split tensor: pieces[first_piece ...] of the index; 0, 0: it is not split */
-    uint32_t crc;    /* of the tensor's bytes in C order, where has_crc: native format */
+    uint32_t first_piece;  /* of a split tensor: its pieces are pieces[first_piece ...] of the index */
+    uint32_t piece_count;  /* 0: it is not split */
+    uint32_t crc;          /* of the tensor's bytes in C order, where has_crc: native format */
     bool whole;
     bool has_crc;
     bool sorted; /* the file lists tensors by name, so their order is not the model's */
