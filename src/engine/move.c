@@ -464,7 +464,11 @@ ckpt_status ckpt__box_move(const ckpt__op *op, const ckpt__copy_box *box, const 
     if (box->empty)
         return CKPT_OK;
     if (ckpt__op_is_plain(op)) {
-        move_plain(box, from, to, op->from_size);
+        uint64_t bytes; /* of many small ones the tiles would take longer than the bytes */
+        if (ckpt__copy_box_is_run(box, op, &bytes))
+            memcpy(to, from, (size_t)bytes);
+        else
+            move_plain(box, from, to, op->from_size);
         return CKPT_OK;
     }
     ckpt_status status = move_staged(op, box, from, to, &cost, what, err);

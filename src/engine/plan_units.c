@@ -56,38 +56,50 @@ ckpt__span_of ckpt__unit_span(const ckpt__plan *p, bool target, ckpt__unit unit)
 
 /* ---- sorting */
 
-typedef struct order {
-    const ckpt__plan *plan;
-    bool target;
-} order;
+/* A unit, and where it lies: to look that up for each comparison would take longer than all else. */
+typedef struct placed {
+    uint64_t begin, end;
+    ckpt__unit unit;
+} placed;
 
 /* The longer one first: what lies inside of another comes behind it. */
-static int by_place(const void *a, const void *b, void *ctx)
+static int by_place(const void *a, const void *b)
 {
-    const order *o = ctx;
-    const ckpt__unit *u = a, *v = b;
-    ckpt__span_of x = ckpt__unit_span(o->plan, o->target, *u), y = ckpt__unit_span(o->plan, o->target, *v);
-    if (x.begin != y.begin)
-        return x.begin < y.begin ? -1 : 1;
-    if (x.end != y.end)
-        return x.end > y.end ? -1 : 1;
-    if (u->bond != v->bond)
-        return u->bond < v->bond ? -1 : 1;
-    return u->row < v->row ? -1 : u->row > v->row;
+    const placed *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end)
+        return x->end > y->end ? -1 : 1;
+    if (x->unit.bond != y->unit.bond)
+        return x->unit.bond < y->unit.bond ? -1 : 1;
+    return x->unit.row < y->unit.row ? -1 : x->unit.row > y->unit.row;
 }
 
-/* Most come in the order of their places already. */
-static void sort_storage(const order *o, ckpt__unit *items, size_t count)
+/* Most come in the order of their places already. False: no memory. */
+static bool sort_storage(const ckpt__plan *p, bool target, ckpt__unit *items, size_t count)
 {
     uint64_t last = 0;
-    for (size_t i = 0; i < count; i++) {
-        ckpt__span_of s = ckpt__unit_span(o->plan, o->target, items[i]);
-        if (i && s.begin <= last) {
-            qsort_r(items, count, sizeof *items, by_place, (void *)(uintptr_t)o);
-            return;
-        }
+    size_t sorted = 0;
+    for (; sorted < count; sorted++) {
+        ckpt__span_of s = ckpt__unit_span(p, target, items[sorted]);
+        if (sorted && s.begin <= last)
+            break;
         last = s.begin;
     }
+    if (sorted == count)
+        return true;
+    placed *all = malloc(count * sizeof *all);
+    if (!all)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        ckpt__span_of s = ckpt__unit_span(p, target, items[i]);
+        all[i] = (placed){s.begin, s.end, items[i]};
+    }
+    qsort(all, count, sizeof *all, by_place);
+    for (size_t i = 0; i < count; i++)
+        items[i] = all[i].unit;
+    free(all);
+    return true;
 }
 
 /* Is the row one that is neither read nor written? */
@@ -155,11 +167,11 @@ ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
     put_units(p, target, u->first, u->items); /* each moves on to where the next begins */
     memmove(u->first + 1, u->first, storages * sizeof *u->first);
     u->first[0] = 0;
-    order o = {p, target};
-    for (size_t i = 0; i < storages; i++)
+    bool made = true;
+    for (size_t i = 0; made && i < storages; i++)
         if (u->first[i + 1] - u->first[i] > 1)
-            sort_storage(&o, u->items + u->first[i], u->first[i + 1] - u->first[i]);
-    return find_most(p, target, u) ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
+            made = sort_storage(p, target, u->items + u->first[i], u->first[i + 1] - u->first[i]);
+    return made && find_most(p, target, u) ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
 }
 
 void ckpt__units_free(ckpt__units *u)
