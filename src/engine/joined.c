@@ -1,4 +1,4 @@
-/* engine/joined.c - a plan of one bond: from the pieces of a tensor to one storage that has it in C order. */
+/* engine/joined.c - a plan of one bond: from the pieces of a tensor to one storage that has it, or a box of it, in C order. */
 #include "engine/joined.h"
 
 #include <stdlib.h>
@@ -13,9 +13,21 @@ struct ckpt__joined {
     ckpt__pull *pull;
 };
 
-/* The target: what the tensor would be if it were whole and in C order. */
-static ckpt_status make_target(ckpt__joined *j, const ckpt_tensor_info *info, ckpt_error *err)
+/* What is asked for. lo NULL: all of the tensor, and size means nothing. */
+typedef struct wanted {
+    const ckpt__source *source;
+    const ckpt__index *index;
+    size_t tensor;
+    const int64_t *lo, *size;
+    uint64_t bytes; /* of the box */
+    bool resolve, check;
+    uint64_t memory;
+} wanted;
+
+/* The target: what the tensor would be if it were whole and in C order; or the box alone, as a tensor of one piece. */
+static ckpt_status make_target(ckpt__joined *j, const wanted *w, ckpt_error *err)
 {
+    const ckpt_tensor_info *info = &w->index->tensors[w->tensor].info;
     if (!(j->to = ckpt__index_new(0)))
         return ckpt__fail_memory(err, info->name.data, 0);
     ckpt__storage *s = ckpt__index_add_storage(j->to);
@@ -23,11 +35,19 @@ static ckpt_status make_target(ckpt__joined *j, const ckpt_tensor_info *info, ck
     if (!s || !t)
         return ckpt__fail_memory(err, info->name.data, 0);
     s->name = info->name;
-    s->extent.size = info->nbytes;
+    s->extent.size = w->bytes;
     t->info.name = info->name;
     t->info.dtype = info->dtype;
     t->info.ndim = info->ndim;
-    return ckpt__index_set_view(j->to, 0, 0, info->shape, NULL, 0, err);
+    if (!w->lo)
+        return ckpt__index_set_view(j->to, 0, 0, info->shape, NULL, 0, err);
+    size_t half = info->ndim * sizeof *w->lo;
+    int64_t *box = ckpt__arena_alloc(j->to->arena, 2 * half + 1);
+    if (!box)
+        return ckpt__fail_memory(err, info->name.data, 2 * half);
+    memcpy(box, w->lo, half);
+    memcpy(box + info->ndim, w->size, half);
+    return ckpt__index_set_pieces(j->to, 0, info->shape, &(ckpt__piece){.box = box}, 1, err);
 }
 
 /* Bytes that are reversed as a unit. Where the pieces differ the plan says so. */
@@ -37,10 +57,9 @@ static uint8_t swap_of(const ckpt__index *x, const ckpt__tensor *t)
     return s->extent.big_endian && s->unit > 1 ? s->unit : 1;
 }
 
-ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool resolve,
-                             bool check, uint64_t memory, ckpt__joined **out, ckpt_error *err)
+static ckpt_status make(const wanted *w, ckpt__joined **out, ckpt_error *err)
 {
-    const ckpt__tensor *t = &index->tensors[tensor];
+    const ckpt__tensor *t = &w->index->tensors[w->tensor];
     const ckpt_tensor_info *info = &t->info;
     ckpt__joined *j = calloc(1, sizeof *j);
     *out = NULL;
@@ -48,24 +67,56 @@ ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *inde
         return ckpt__fail_memory(err, info->name.data, sizeof *j);
     ckpt__op_want want = {.from = info->dtype,
                           .to = info->dtype,
-                          .from_swap = swap_of(index, t),
-                          .conj = resolve && info->conj,
-                          .neg = resolve && info->neg};
-    j->bond.from = (uint32_t)tensor;
+                          .from_swap = swap_of(w->index, t),
+                          .conj = w->resolve && info->conj,
+                          .neg = w->resolve && info->neg};
+    j->bond.from = (uint32_t)w->tensor;
     ckpt__plan_want asked = {
-        .from = index, .bonds = &j->bond, .bond_count = 1, .ops = &j->op, .op_count = 1, .whole = true};
-    ckpt_status status = make_target(j, info, err);
+        .from = w->index, .bonds = &j->bond, .bond_count = 1, .ops = &j->op, .op_count = 1, .whole = true};
+    ckpt_status status = make_target(j, w, err);
     asked.to = j->to;
     if (status == CKPT_OK)
         status = ckpt__op_make(&want, info->name.data, &j->op, err);
     if (status == CKPT_OK)
         status = ckpt__plan_new(&asked, &j->plan, err);
     if (status == CKPT_OK)
-        status = ckpt__pull_new(j->plan, source, check, memory, &j->pull, err);
+        status = ckpt__pull_new(j->plan, w->source, w->check, w->memory, &j->pull, err);
     if (status < 0)
         ckpt__joined_free(j);
     else
         *out = j;
+    return status;
+}
+
+ckpt_status ckpt__joined_new(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool resolve,
+                             bool check, uint64_t memory, ckpt__joined **out, ckpt_error *err)
+{
+    const wanted w = {.source = source,
+                      .index = index,
+                      .tensor = tensor,
+                      .bytes = index->tensors[tensor].info.nbytes,
+                      .resolve = resolve,
+                      .check = check,
+                      .memory = memory};
+    return make(&w, out, err);
+}
+
+ckpt_status ckpt__joined_box(const ckpt__source *source, const ckpt__index *index, size_t tensor, const int64_t *lo,
+                             const int64_t *size, void *dst, size_t n, ckpt_error *err)
+{
+    const wanted w = {.source = source,
+                      .index = index,
+                      .tensor = tensor,
+                      .lo = lo,
+                      .size = size,
+                      .bytes = n,
+                      .resolve = true,
+                      .check = true};
+    ckpt__joined *j;
+    ckpt_status status = make(&w, &j, err);
+    if (status == CKPT_OK)
+        status = ckpt__joined_read(j, 0, dst, n, err);
+    ckpt__joined_free(j);
     return status;
 }
 
