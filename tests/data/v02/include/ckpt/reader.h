@@ -98,8 +98,8 @@ typedef struct ckpt_piece_info {
     uint32_t ndim;            /* dimensions of the tensor: numbers in lo, size and strides */
     const int64_t *lo, *size; /* the box: its first index and how many, in elements of the tensor. NULL: flat */
     const int64_t *strides;   /* from one index to the next in the storage, in elements; NULL: C order of the box */
-    uint64_t flat_begin,
-        flat_count;          /* flat: elements [begin, begin + count) of the tensor in C order, one behind the other */
+    uint64_t flat_begin; /* flat: the first of its elements, in C order of the tensor; they lie one behind the other */
+    uint64_t flat_count;
     uint64_t nbytes;         /* of its elements (rounded up to whole bytes) */
     int64_t storage;         /* a number for each run of payload bytes: of a whole tensor its info.storage; what only
                                    * pieces view is counted on from there. Equal: the same bytes, perhaps other parts of them */
@@ -115,8 +115,8 @@ typedef struct ckpt_piece_info {
 } ckpt_piece_info;
 #define CKPT_PIECE_INFO_INIT CKPT_SIZED(ckpt_piece_info)
 
-/* How many pieces tensor i lies in. 1: as a rule it is whole. 0: it has no data of its own (on
- * meta, or not dense: its parts have), or there is no such tensor. Pieces without elements are not counted. */
+/* How many pieces tensor i lies in. 1: as a rule it is whole. 0: it has no data of its own (on meta, or not dense: its parts have),
+ * or there is no such tensor. Pieces without elements are not counted. */
 size_t ckpt_reader_piece_count(const ckpt_reader *reader, size_t i);
 /* Piece number `piece`, from 0, in the order of the files. *out is begun with CKPT_PIECE_INFO_INIT. No payload is read, and it is not
  * checked that the pieces are all of the tensor. CKPT_E_ARGUMENT: no such tensor or piece, a NULL, or no initializer;
