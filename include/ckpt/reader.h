@@ -90,6 +90,50 @@ ckpt_status ckpt_reader_read(const ckpt_reader *reader, size_t i, void *dst, siz
 ckpt_status ckpt_reader_read_to(const ckpt_reader *reader, size_t i, ckpt_device device, void *stream, void *dst,
                                 size_t size, ckpt_error *err);
 
+/* One piece of a tensor: which elements it has, and where they lie. A tensor that is whole has one, with all of it. Fill it by
+ * ckpt_reader_piece. A float32 tensor of shape 8 x 4 that two ranks have split by rows has two, each of 64 bytes, in a file each:
+ * lo {0, 0}, size {4, 4}, and lo {4, 0}, size {4, 4}. Pointers are borrowed until the reader is closed. */
+typedef struct ckpt_piece_info {
+    uint32_t struct_size;     /* by the initializer */
+    uint32_t ndim;            /* dimensions of the tensor: numbers in lo, size and strides */
+    const int64_t *lo, *size; /* the box: its first index and how many, in elements of the tensor. NULL: flat */
+    const int64_t *strides;   /* from one index to the next in the storage, in elements; NULL: C order of the box */
+    uint64_t flat_begin; /* flat: the first of its elements, in C order of the tensor; they lie one behind the other */
+    uint64_t flat_count;
+    uint64_t nbytes;         /* of its elements (rounded up to whole bytes) */
+    int64_t storage;         /* a number for each run of payload bytes: of a whole tensor its info.storage; what only
+                                   * pieces view is counted on from there. Equal: the same bytes, perhaps other parts of them */
+    uint64_t storage_nbytes; /* of all of it, decoded */
+    uint64_t offset;         /* of the first element in the storage, in bytes */
+    int64_t file_offset;     /* the same in the file; -1: compressed, or bytes within a pickle */
+    ckpt_str file;           /* as in ckpt_tensor_info: data NULL for a single file */
+    ckpt_str device;         /* tag as stored; data NULL where the format keeps none */
+    uint32_t crc32;          /* where has_crc: zlib's, of its elements in C order, as the file keeps it */
+    bool has_crc;
+    bool flat;    /* a range of elements, not a box */
+    bool replica; /* other pieces may be the very same box with the same bytes; one of them is read */
+} ckpt_piece_info;
+#define CKPT_PIECE_INFO_INIT CKPT_SIZED(ckpt_piece_info)
+
+/* How many pieces tensor i lies in. 1: as a rule it is whole. 0: it has no data of its own (on meta, or not dense: its parts have),
+ * or there is no such tensor. Pieces without elements are not counted. */
+size_t ckpt_reader_piece_count(const ckpt_reader *reader, size_t i);
+/* Piece number `piece`, from 0, in the order of the files. *out is begun with CKPT_PIECE_INFO_INIT. No payload is read, and it is not
+ * checked that the pieces are all of the tensor. CKPT_E_ARGUMENT: no such tensor or piece, a NULL, or no initializer;
+ * CKPT_E_NO_MEMORY. */
+ckpt_status ckpt_reader_piece(const ckpt_reader *reader, size_t i, size_t piece, ckpt_piece_info *out, ckpt_error *err);
+
+/* Reads one box of a tensor, whole or in pieces, as ckpt_reader_read reads all of it: the elements from index lo[k] on, size[k] of them
+ * along each dimension k, into dst, in C order. lo and size have ndim numbers (NULL where ndim is 0); n must be the bytes of the
+ * box, which may be empty. Of the files no more is read than the box takes, but for what a CRC or a compressed storage asks for,
+ * as ckpt_reader_read has it. Of a tensor in pieces those that have the box must be there; others may be missing.
+ *   CKPT_E_ARGUMENT: the box does not lie in the tensor; another n; a NULL; of a dtype below a byte a box or a tensor whose rows
+ * begin or end within a byte (a box that is all of the tensor may). CKPT_E_MISMATCH: no piece has some element of the box, or two
+ * pieces have one and are no replicas; dst is memory of a device. CKPT_E_LIMIT: more than 64 dimensions, or more pieces than can
+ * be compared. CKPT_E_UNSUPPORTED, CKPT_E_DAMAGED, CKPT_E_SYSTEM as ckpt_reader_read. */
+ckpt_status ckpt_reader_read_box(const ckpt_reader *reader, size_t i, const int64_t *lo, const int64_t *size, void *dst,
+                                 size_t n, ckpt_error *err);
+
 /* The tensor's bytes where they lie: *data is the address of its first element in a read-only mapping of the file (or in
  * the reader's memory, for bytes inside a pickle), *size its nbytes. Nothing is copied or read before it is touched, and
  * no CRC is checked: verify does that. The file is mapped once for all its tensors, until the reader is closed; then the

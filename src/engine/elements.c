@@ -96,18 +96,23 @@ static ckpt_status next_joined(ckpt__elements *e, ckpt_error *err)
     return status;
 }
 
+ckpt_status ckpt__elements_none(const ckpt__tensor *t, const char *what, ckpt_error *err)
+{
+    const char *layout = t->info.extra->layout.data;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, what,
+                      layout ? "its layout is %s: only dense tensors are read%s" : "it has no data of its own%s%s",
+                      layout ? layout : " (a meta tensor)",
+                      layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
+}
+
 ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
                                      size_t tensor, const ckpt__elements_options *options, ckpt_error *err)
 {
     const ckpt__tensor *t = &index->tensors[tensor];
     memset(e, 0, sizeof *e);
     label(e, t->info.name, "");
-    const char *layout = t->info.extra->layout.data;
     if (ckpt__has_no_bytes(t))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, e->what,
-                          layout ? "its layout is %s: only dense tensors are read%s" : "it has no data of its own%s%s",
-                          layout ? layout : " (a meta tensor)",
-                          layout && t->info.extra->part_count ? ", as its parts are: read those" : "");
+        return ckpt__elements_none(t, e->what, err);
     e->source = source;
     e->size = t->info.nbytes;
     e->check_tensor = options->check && t->has_crc;

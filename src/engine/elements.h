@@ -47,6 +47,8 @@ typedef struct ckpt__elements_options {
  * meet; CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
                                      size_t tensor, const ckpt__elements_options *options, ckpt_error *err);
+/* The first of these, of a tensor that has no bytes (ckpt__has_no_bytes). */
+ckpt_status ckpt__elements_none(const ckpt__tensor *tensor, const char *what, ckpt_error *err);
 /* All bytes of a storage, its elements little-endian (as_stored: as they are). */
 ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,
                                       size_t storage, bool as_stored, const ckpt__elements_options *options,

@@ -216,7 +216,9 @@ typedef struct ckpt__dtype_row {
     uint8_t unit;            /* bytes that a byte swap reverses: 4 for float32 and for complex64, 1: no swap */
     bool is_float, is_complex, is_signed;
 } ckpt__dtype_row;
-const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype);         /* never NULL: row 0 is none */
+const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype); /* never NULL: row 0 is none */
+uint64_t
+ckpt__granule(unsigned bits); /* elements that begin at a byte only together: 2 of 4 bits, 4 of 6; 1: each does */
 ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n); /* NONE where unknown */
 
 /* Converts n elements, round to nearest even; over float, integer and bool dtypes. Returns false where it has no rule

@@ -1,8 +1,7 @@
 /* model/pieces.c - tensors that are split, and the view that is the same for a whole tensor and a piece. */
 #include "model/index.h"
 
-/* Elements that begin at a byte only together: 2 of four bits, 4 of six. 1: each does. */
-static uint64_t granule_of(unsigned bits)
+uint64_t ckpt__granule(unsigned bits)
 {
     uint64_t granule = 1;
     while (granule * bits % 8)
@@ -156,7 +155,7 @@ ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t 
         return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
     t->info.shape = copy;
     t->first_piece = (uint32_t)x->piece_count;
-    c.granule = granule_of(bits);
+    c.granule = ckpt__granule(bits);
     for (c.number = 0; c.number < count; c.number++) {
         c.piece = &pieces[c.number];
         ckpt_status status = check_piece(&c, x, err);

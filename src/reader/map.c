@@ -20,6 +20,7 @@ void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *sour
     for (size_t i = 0; i < parts->map_count; i++)
         ckpt__source_unmap(source, (uint32_t)i, parts->maps[i]);
     free(parts->maps);
+    free(parts->numbers);
     pthread_mutex_destroy(&parts->lock);
     free(parts);
 }

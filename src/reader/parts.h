@@ -5,13 +5,15 @@
 #include "reader/reader.h"
 #include "device/lanes.h"
 
-/* Maps and queues cost memory and time, and most readers need neither. Both are made when they are first asked for,
- * and a lock guards them. */
+/* Maps, queues and numbers of storages cost memory and time, and most readers need none of them. They are made when they are first
+ * asked for, and a lock guards them. */
 struct ckpt__reader_parts {
     pthread_mutex_t lock; /* a reader may be shared by threads */
     const void **maps;    /* heap, owned: one a file of the source: mapped, or NULL. NULL before the first
                                    * map */
     size_t map_count;     /* files; 0 before the first map */
+    int64_t *numbers;     /* heap, owned: the public number of each storage, and behind them as many zeros as any tensor
+                                   * has dimensions. NULL before the first piece */
     ckpt__lanes lanes;    /* the queues and pinned buffers to devices */
 };
 

@@ -214,6 +214,11 @@ static void look_at(const char *pickled)
     o->also_count = 0;
     o->leave_large = o->leave_damaged = true;
     OK(ckpt_reader_open("a.ckpt", o, &a, &err));
+    ckpt_piece_info *piece = NEW(ckpt_piece_info, CKPT_PIECE_INFO_INIT);
+    piece->replica = true;
+    CHECK(ckpt_reader_piece_count(a, 0) == 1);
+    OK(ckpt_reader_piece(a, 0, 0, piece, &err));
+    CHECK(piece->nbytes > 0 && piece->nbytes == ckpt_reader_tensor(a, 0)->nbytes && piece->has_crc && !piece->replica);
     ckpt_verify_options *v = NEW(ckpt_verify_options, CKPT_VERIFY_OPTIONS_INIT);
     ckpt_verify_result *r = NEW(ckpt_verify_result, CKPT_VERIFY_RESULT_INIT);
     seen = 0;

@@ -48,6 +48,7 @@ role show list stats diff
 device show list stats diff
 allow-unused show list stats diff
 checksum list
+pieces list
 from show list tree verify doctor extract stats diff
 quiet -
 output extract

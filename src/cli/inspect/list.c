@@ -1,15 +1,16 @@
 /* inspect/list.c - one line a tensor. */
 #include "cli/inspect/inspect.h"
+#include "cli/inspect/pieces.h"
 #include <stdlib.h>
 #include <string.h>
 #include "cli/out/names.h"
 #include "cli/out/rows.h"
 
-/* What a line is made of. CRC is NULL where there is none. */
-enum { TENSOR, EXTRA, KNOWN, CRC };
+/* What a line is made of. CRC is NULL where there is none, WHERE (a piece_row) but for the members of a tensor. */
+enum { TENSOR, EXTRA, KNOWN, CRC, WHERE };
 /* What the asker wants: WHOLE is of a tensor, and not of one dense part of it, which has no path, role and owner of its
  * own. */
-enum { WHOLE = 1, CHECKSUM = 2 };
+enum { WHOLE = 1, CHECKSUM = 2, PIECES = 4 };
 
 static const ckpt_tensor_info *tensor_of(const row_parts *r)
 {
@@ -83,6 +84,12 @@ static void json_turned(json_out *j, const char *key, const row_parts *r)
     json_bool(j, "neg", t->neg);
 }
 
+static void json_pieces(json_out *j, const char *key, const row_parts *r)
+{
+    if (!tensor_of(r)->extra->layout.data)
+        pieces_json(j, key, r->part[WHERE]);
+}
+
 static void json_parts(json_out *j, const char *key, const row_parts *r);
 
 /* What is wider than `most` pushes the rest of its line aside; the name is last and never cut. */
@@ -114,6 +121,7 @@ static const row_field fields[] = {
     {"placements", NULL, ROW_STR, X(placements), .omit = true},
     {"quantizer", NULL, ROW_STR, X(quantizer), .omit = true},
     {"parts", .json = json_parts},
+    {"pieces", .only = PIECES, .json = json_pieces},
     {.key = NULL},
 };
 /* clang-format on */
@@ -159,7 +167,7 @@ static int checksums(const command_line *o, const ckpt_reader *reader, sums *s)
     cli_progress_init(&progress, c, "read");
     for (size_t i = 0; i < n; i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-        if (!cli_selected(c, t) || t->extra->layout.data || t->storage < 0)
+        if (!cli_selected(c, t) || ckpt_reader_piece_count(reader, i) == 0)
             continue;
         ckpt_status status = ckpt_reader_crc32(reader, i, &s->crc[i], &err);
         if (status != CKPT_OK && status != CKPT_E_UNSUPPORTED) {
@@ -176,7 +184,7 @@ static int checksums(const command_line *o, const ckpt_reader *reader, sums *s)
 
 static unsigned wanted(const command_line *o)
 {
-    return WHOLE | (o->cli.checksum ? CHECKSUM : 0);
+    return WHOLE | (o->cli.checksum ? CHECKSUM : 0) | (o->pieces ? PIECES : 0);
 }
 
 static void list_json(const command_line *o, const ckpt_reader *reader, const sums *s, const ckpt_naming *naming)
@@ -188,8 +196,10 @@ static void list_json(const command_line *o, const ckpt_reader *reader, const su
     json_array(&j, "tensors");
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-        const row_parts r =
+        const piece_row where = {reader, i};
+        row_parts r =
             parts_of(t, naming ? ckpt_naming_get(naming, i) : &unknown, s->has && s->has[i] ? &s->crc[i] : NULL);
+        r.part[WHERE] = &where;
         if (cli_selected(&o->cli, t))
             rows_json(&j, fields, wanted(o), &r);
     }
@@ -233,6 +243,10 @@ static void list_text(const command_line *o, const ckpt_reader *reader, const su
             put_layout(tensor_of(&r)->extra);
         }
         rows_end_line(&out);
+        if (o->pieces && ckpt_reader_piece_count(reader, i) && tensor_of(&r)->storage < 0) {
+            rows_flush(&out);
+            pieces_text(&(piece_row){reader, i});
+        }
     }
     rows_flush(&out);
 }
@@ -268,6 +282,8 @@ int inspect_list(const command_line *o)
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer); /* a line a tensor: few writes */
     sums s = {NULL, NULL, NULL};
     int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
+    if (status < 0)
+        status = o->pieces ? pieces_ready(&o->cli, reader) : -1;
     if (status < 0)
         status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
     s.unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;

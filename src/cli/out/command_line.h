@@ -45,6 +45,7 @@ typedef struct command_line {
     option_value atol, rtol;            /* diff */
     option_value keep_last, keep_every; /* show of a run directory */
     bool metadata_only;                 /* doctor of a run directory */
+    bool pieces;                        /* list */
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;
     bool amp, values;

@@ -40,9 +40,10 @@ const option_row option_table[] = {
      .usage = "only such (* ? \\; =NAME: exact)", .words = "@tags"},
     {"allow-unused", OPTION_FLAG, AT(cli.allow_unused), SELECTS, .help = "a rule or selection may match nothing",
      .usage = "a rule or selection may match nothing"},
+    {"pieces", OPTION_FLAG, AT(pieces), COMMAND(LIST), .help = "where the pieces of each tensor lie"},
     {"checksum", OPTION_FLAG, AT(cli.checksum), COMMAND(LIST), .help = "the CRC-32 of each tensor"},
     {"check", OPTION_CHOICE, AT(check), COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF),
-     .help = "the CRC of a storage of which little is read", .usage = "list: CRC-32s; of small parts too",
+     .help = "the CRC of a storage of which little is read", .usage = "list: shards; CRC-32s; all bytes",
      .words = "all part"},
     {"output", OPTION_TEXT, AT(output), COMMAND(EXTRACT), .help = "where to", .argument = "FILE", .letter = 'o',
      .words = "@files"},
@@ -136,7 +137,6 @@ const option_row option_table[] = {
     {"quiet", OPTION_FLAG, AT(cli.quiet), BOTH, .help = "no progress, no warnings", .letter = 'q'},
     {"help", OPTION_HELP, 0, BOTH, .help = "say how it is used", .letter = 'h'},
     {"version", OPTION_ABOUT, 0, BOTH, .help = "say what was built in", .usage = "one JSON document; quiet"},
-    {"pieces", OPTION_LATER, 0, INSPECT, .help = ""},
     {"layout", OPTION_LATER, 0, MIGRATE, .help = "", .argument = "FILE", .words = "@files"},
 };
 const size_t option_count = sizeof option_table / sizeof *option_table;

@@ -5,7 +5,7 @@
 #include "cli/out/cli.h"
 
 /* One row: the structs that its fields lie in, all the caller's. Of a part that is NULL nothing is known. */
-enum { ROW_PARTS = 4 };
+enum { ROW_PARTS = 5 };
 typedef struct row_parts {
     const void *part[ROW_PARTS];
 } row_parts;
