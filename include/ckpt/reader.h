@@ -129,8 +129,9 @@ ckpt_status ckpt_reader_piece(const ckpt_reader *reader, size_t i, size_t piece,
  * as ckpt_reader_read has it. Of a tensor in pieces those that have the box must be there; others may be missing.
  *   CKPT_E_ARGUMENT: the box does not lie in the tensor; another n; a NULL; of a dtype below a byte a box or a tensor whose rows
  * begin or end within a byte (a box that is all of the tensor may). CKPT_E_MISMATCH: no piece has some element of the box, or two
- * pieces have one and are no replicas; dst is memory of a device. CKPT_E_LIMIT: more than 64 dimensions, or more pieces than can
- * be compared. CKPT_E_UNSUPPORTED, CKPT_E_DAMAGED, CKPT_E_SYSTEM as ckpt_reader_read. */
+ * pieces have one and are no replicas; dst is memory of a device. CKPT_E_LIMIT: more than 64 dimensions, more pieces than can
+ * be compared, or a view that repeats its storage more than a thousand times to over 16 GiB. CKPT_E_UNSUPPORTED, CKPT_E_DAMAGED,
+ * CKPT_E_SYSTEM as ckpt_reader_read. */
 ckpt_status ckpt_reader_read_box(const ckpt_reader *reader, size_t i, const int64_t *lo, const int64_t *size, void *dst,
                                  size_t n, ckpt_error *err);
 
