@@ -148,12 +148,6 @@ ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *sou
     return open_range(e, index, storage, 0, options->check, err);
 }
 
-bool ckpt__elements_repeat(const ckpt_tensor_info *t)
-{
-    static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
-    return t->nbytes > most && t->storage >= 0 && t->nbytes / repeats > t->storage_nbytes;
-}
-
 void ckpt__elements_close(ckpt__elements *e)
 {
     ckpt__decoder_close(&e->decoder);

@@ -55,7 +55,5 @@ ckpt_status ckpt__elements_of_storage(ckpt__elements *e, const ckpt__source *sou
                                       ckpt_error *err);
 /* The next n bytes, never more than are left; with the last of them CRCs are compared: CKPT_E_DAMAGED. */
 ckpt_status ckpt__elements_read(ckpt__elements *e, void *dst, size_t n, ckpt_error *err);
-/* Does a view repeat few bytes so often (strides of 0) that a file of a kilobyte would keep its reader busy for hours? */
-bool ckpt__elements_repeat(const ckpt_tensor_info *t);
 void ckpt__elements_close(ckpt__elements *e); /* of one that was opened, also without success, or is all zero */
 #endif

@@ -47,19 +47,13 @@ static ckpt_status check_swaps(const ckpt__plan *p, const ckpt__tensor *from, co
         becomes, op->from_swap, op->to_swap);
 }
 
-/* Does a view repeat few bytes so often (strides of 0) that a file of a kilobyte keeps its reader busy for hours? */
 static ckpt_status check_repeats(const ckpt__index *x, const ckpt__tensor *t, ckpt_error *err)
 {
-    static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
-    uint64_t bytes = 0;
-    if (t->info.nbytes <= most)
+    uint64_t stored;
+    if (!ckpt__repeats(x, t, &stored))
         return CKPT_OK;
-    for (size_t i = 0; i < ckpt__view_count(t); i++)
-        bytes += x->storages[ckpt__view_of(x, t, i).storage].extent.size;
-    return t->info.nbytes / repeats > bytes
-               ? ckpt__fail(err, CKPT_E_LIMIT, t->info.name.data, "its view makes %llu bytes of %llu that are stored",
-                            (unsigned long long)t->info.nbytes, (unsigned long long)bytes)
-               : CKPT_OK;
+    return ckpt__fail(err, CKPT_E_LIMIT, t->info.name.data, "its view makes %llu bytes of %llu that are stored",
+                      (unsigned long long)t->info.nbytes, (unsigned long long)stored);
 }
 
 static ckpt_status check_tensors(const ckpt__plan *p, const ckpt__bond *b, ckpt_error *err)

@@ -290,7 +290,7 @@ static ckpt_status move_together(ckpt__pull *p, size_t first, size_t end, unsign
         const held *h = &p->copies[i];
         reach = h->place + h->span > reach ? h->place + h->span : reach;
     }
-    /* A storage of which only a part is used is checked first: that reads with the same scratch. */
+    /* A storage of which only a part is used is checked before any of it is given. */
     for (size_t i = first; status == CKPT_OK && p->check && i < end; i++) {
         const held *h = &p->copies[i];
         ckpt__copy_box box;
@@ -318,10 +318,12 @@ static ckpt_status move_together(ckpt__pull *p, size_t first, size_t end, unsign
 /* Elements that do not lie side by side, but all in one small read. */
 static bool is_small(const ckpt__pull *p, const held *h)
 {
-    const ckpt__op *op = ckpt__plan_op_of(p->plan, h->op);
-    const uint64_t *dims = p->dims + h->dims;
-    bool run = h->n == 0 || (h->n == 1 && dims[1] == op->from_size && dims[2] == op->to_size);
-    return h->file != UINT32_MAX && !run && h->span <= SMALL;
+    ckpt__copy_box box;
+    uint64_t bytes;
+    if (h->file == UINT32_MAX || h->span > SMALL)
+        return false;
+    box_of(p, h, &box);
+    return !ckpt__copy_box_is_run(&box, ckpt__plan_op_of(p->plan, h->op), &bytes);
 }
 
 /* ---- a range */

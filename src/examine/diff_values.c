@@ -208,11 +208,12 @@ static bool comparable(const comparer *c)
 static ckpt_status open_one(const ckpt__diff_side *s, size_t tensor, ckpt__elements *e, ckpt_error *err)
 {
     ckpt__elements_options options = {.check = true, .resolve = true, .memory = VIEW_MEMORY};
-    const ckpt_tensor_info *t = &s->reader->index->tensors[tensor].info;
-    if (ckpt__elements_repeat(t))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
+    const ckpt__tensor *t = &s->reader->index->tensors[tensor];
+    uint64_t stored;
+    if (ckpt__repeats(s->reader->index, t, &stored))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->info.name.data,
                           "%llu bytes of it repeat the %llu bytes of its storage: too many to compare",
-                          (unsigned long long)t->nbytes, (unsigned long long)t->storage_nbytes);
+                          (unsigned long long)t->info.nbytes, (unsigned long long)stored);
     return ckpt__elements_of_tensor(e, s->reader->source, s->reader->index, tensor, &options, err);
 }
 

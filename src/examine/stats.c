@@ -140,7 +140,7 @@ static const char *why_none(const stater *s, const ckpt__tensor *t)
         return "no data (meta)";
     if (s->numbers.kind == CKPT__NO_NUMBERS)
         return "no values are known of this dtype";
-    return ckpt__elements_repeat(&t->info) ? "its view repeats too little storage too often" : NULL;
+    return ckpt__repeats(s->reader->index, t, NULL) ? "its view repeats too little storage too often" : NULL;
 }
 
 static void give_numbers(const stater *s, ckpt_tensor_stats *out)

@@ -174,6 +174,9 @@ static inline size_t ckpt__view_count(const ckpt__tensor *t)
     return t->whole ? 1 : t->piece_count;
 }
 ckpt__view ckpt__view_of(const ckpt__index *index, const ckpt__tensor *t, size_t number);
+/* Does it repeat few bytes so often (strides of 0) that a file of a kilobyte would keep its reader busy for hours? *stored (may be
+ * NULL): the bytes of the storages that it views, where it does. */
+bool ckpt__repeats(const ckpt__index *index, const ckpt__tensor *t, uint64_t *stored);
 /* Notes that `origin` (a pickle node) stands for the storage, for writing it again: cheap. Asking makes a table of what was
  * noted since, so one thread may ask; 1: it is there, 0: it is not, -1: no memory. */
 bool ckpt__index_note_origin(ckpt__index *index, const void *origin, size_t storage);

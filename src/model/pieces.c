@@ -208,3 +208,16 @@ ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t num
                         .storage = p->storage,
                         .replica = p->flags & CKPT__PIECE_REPLICA};
 }
+
+bool ckpt__repeats(const ckpt__index *x, const ckpt__tensor *t, uint64_t *stored)
+{
+    static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
+    uint64_t bytes = 0;
+    if (t->info.nbytes <= most || ckpt__has_no_bytes(t))
+        return false;
+    for (size_t i = 0; i < ckpt__view_count(t); i++)
+        bytes += x->storages[ckpt__view_of(x, t, i).storage].extent.size;
+    if (stored)
+        *stored = bytes;
+    return t->info.nbytes / repeats > bytes;
+}

@@ -235,12 +235,13 @@ ckpt_status ckpt_reader_read(const ckpt_reader *r, size_t i, void *dst, size_t s
 
 static ckpt_status check_repeats(const ckpt_reader *r, size_t i, ckpt_error *err)
 {
-    const ckpt_tensor_info *t = &r->index->tensors[i].info;
-    if (!ckpt__elements_repeat(t))
+    const ckpt__tensor *t = &r->index->tensors[i];
+    uint64_t stored;
+    if (!ckpt__repeats(r->index, t, &stored))
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->name.data,
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, t->info.name.data,
                       "%llu bytes of it repeat the %llu bytes of its storage: too many for a checksum",
-                      (unsigned long long)t->nbytes, (unsigned long long)t->storage_nbytes);
+                      (unsigned long long)t->info.nbytes, (unsigned long long)stored);
 }
 
 ckpt_status ckpt__reader_crc32(const ckpt_reader *r, size_t i, bool check, uint32_t *crc, ckpt_error *err)
