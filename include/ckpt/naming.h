@@ -15,7 +15,7 @@
 
 CKPT_BEGIN_DECLS
 
-/* What a state calls each tensor of a file, and what belongs to what, by the rules that ckpt_restore goes by: for a
+/* The name by which a state binds a tensor of a file, and the parameter it belongs to, by the rules of ckpt_restore: for a
  * torch file the path of the model's dict is gone, and optimizer ids have become the parameters' names. Where the order of the
  * parameters cannot be told, or two dicts could be the model, those fields are not known. The library makes the
  * struct; it may grow. */
@@ -28,7 +28,7 @@ typedef struct ckpt_canonical {
 
 typedef struct ckpt_naming ckpt_naming;
 
-/* What the file itself may not tell. Texts and lists are borrowed during the call. */
+/* Options of ckpt_naming_new: facts that the file itself may not tell. Texts and lists are borrowed during the call. */
 typedef struct ckpt_naming_options {
     uint32_t struct_size;           /* by the initializer */
     const char *const *param_names; /* the optimizer's parameters in order, group by group; NULL: not said */

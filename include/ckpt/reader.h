@@ -79,7 +79,9 @@ uint64_t ckpt_reader_unchecked(const ckpt_reader *reader, uint64_t *of, ckpt_rep
  * read once more, once for all tensors of it, and the answer is kept until the reader is closed.
  * Beside dst it takes memory for a deflated storage or a view whose elements do not lie in order only, at most 128 MiB.
  * CKPT_E_DAMAGED, CKPT_E_SYSTEM; CKPT_E_UNSUPPORTED: not dense (read its parts), or no data; CKPT_E_ARGUMENT: a NULL or
- * another size; CKPT_E_MISMATCH: dst is memory of a device. Where it fails while reading, dst is undefined. */
+ * another size; CKPT_E_MISMATCH: dst is memory of a device, or the pieces of a split tensor are not all of it, or meet;
+ * CKPT_E_LIMIT: a view of more than 16 GiB whose elements do not lie in order repeats what is stored more than 1,024 times.
+ * Where it fails while reading, dst is undefined. */
 ckpt_status ckpt_reader_read(const ckpt_reader *reader, size_t i, void *dst, size_t size, ckpt_error *err);
 
 /* The same into memory of a device (its address as the driver gave it), through page-locked buffers (32 MiB, made by the

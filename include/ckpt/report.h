@@ -25,7 +25,7 @@ typedef struct ckpt_finding {
     uint64_t nbytes;
 } ckpt_finding;
 
-/* What each device holds. The library makes the struct; it may grow. */
+/* One row for each device: what it holds. The library makes the struct; it may grow. */
 typedef struct ckpt_device_use {
     ckpt_device device;
     uint64_t tensors;

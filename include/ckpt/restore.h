@@ -10,7 +10,7 @@
 
 CKPT_BEGIN_DECLS
 
-/* What to restore, and where to. Zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
+/* Options of a restore: what is restored, and where to. All zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
  * call. */
 typedef struct ckpt_restore_options {
     uint32_t struct_size;     /* by the initializer */

@@ -68,7 +68,7 @@ typedef struct ckpt_run_entry {
     const char *why;    /* not complete: what is wrong; else "" */
 } ckpt_run_entry;
 
-/* What the plan has to know of a checkpoint (ckpt_run_entry has the same fields). The struct never grows: the plan takes an array
+/* One checkpoint, as ckpt_retention_plan has to know it (ckpt_run_entry has the same fields). The struct never grows: the plan takes an array
  * of it. */
 typedef struct ckpt_retention_entry {
     int64_t step;

@@ -48,7 +48,7 @@ typedef struct ckpt_tensor_stats {
     uint64_t octaves[CKPT_STATS_OCTAVES];
 } ckpt_tensor_stats;
 
-/* What to count. Zero: all but the histogram. */
+/* Options of ckpt_stats. All zero counts everything but the histogram. */
 typedef struct ckpt_stats_options {
     uint32_t struct_size; /* by the initializer */
     bool histogram;       /* a tensor of more than 32 MiB is read twice for it */
