@@ -54,6 +54,7 @@ void ckpt__index_free(ckpt__index *x)
     free(x->storages);
     free(x->tensors);
     free(x->pieces);
+    free(x->devices);
     free(x);
 }
 
@@ -89,6 +90,28 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
     t->info.storage = -1;
     t->info.extra = &ckpt__no_extra;
     return t;
+}
+
+bool ckpt__index_device(ckpt__index *x, ckpt_device device, uint16_t *number)
+{
+    size_t count =
+        x->device_count ? x->device_count : 1; /* with the host, which has a row as soon as another has one */
+    *number = 0;
+    if (device.type == CKPT_DEVICE_CPU)
+        return true;
+    for (size_t i = 1; i < x->device_count; i++)
+        if (ckpt_device_equal(x->devices[i], device)) {
+            *number = (uint16_t)i;
+            return true;
+        }
+    if (count >= UINT16_MAX ||
+        !ckpt__arena_grow(x->arena, &x->devices, &x->device_capacity, count + 1, sizeof *x->devices))
+        return false;
+    x->devices[0] = ckpt_cpu();
+    x->devices[count] = device;
+    x->device_count = count + 1;
+    *number = (uint16_t)count;
+    return true;
 }
 
 bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)

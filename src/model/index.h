@@ -29,18 +29,28 @@ typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE } ckpt__coding;
  * `length` counts bytes of the file and `size` counts bytes of the payload. A record of 48 bytes that is stored has size
  * 48 and length 48, too. Deflated to 31 bytes it has coding CKPT__DEFLATE, length 31 and size 48. */
 typedef struct ckpt__extent {
-    uint32_t file; /* number in the source's file table */
-    ckpt__coding coding;
-    bool big_endian;    /* the elements are; the engine swaps ckpt__storage.unit bytes as it reads them */
-    bool has_crc;       /* false: the format keeps no CRC of these bytes, and `crc` means nothing */
-    bool missing;       /* salvage: bytes are lost; the `length` bytes at `offset` are there */
-    uint8_t checked;    /* the answer of a CRC check. Only engine/checked.c reads and writes it, atomically: threads may
+    uint32_t file;   /* number in the source's file table */
+    uint8_t coding;  /* CKPT__STORED, ... */
+    bool big_endian; /* the elements are; the engine swaps ckpt__storage.unit bytes as it reads them */
+    bool has_crc;    /* false: the format keeps no CRC of these bytes, and `crc` means nothing */
+    bool missing;    /* salvage: bytes are lost; the `length` bytes at `offset` are there */
+    uint8_t checked; /* the answer of a CRC check. Only engine/checked.c reads and writes it, atomically: threads may
                                    * share a reader */
-    uint32_t crc;       /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
-    const void *memory; /* not NULL: the `size` bytes are here (bytes inside a pickle), and no file is read. Borrowed
-                                   * from whoever made the index, as a rule from its arena */
-    uint64_t offset, length; /* coded bytes in the file: first byte, count */
-    uint64_t size;           /* decoded bytes */
+    uint16_t device; /* of memory: number in the index's devices; 0: the host's */
+    uint32_t crc;    /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
+    union {          /* not NULL: the `size` bytes are here, and no file is read or written */
+        const void *memory; /* of a source: bytes inside a pickle, a trainer's tensor. Borrowed from whoever made the
+                                   * index, as a rule from its arena */
+        void *place;        /* of a target that is memory: where a restore or a snapshot puts them */
+    };
+    union {
+        uint64_t offset; /* in a file: of the first coded byte */
+        uint64_t
+            allocation; /* of a device's memory: extents of one allocation have one number. What lies between two of
+                                   * them may be read, never written. 0: nothing is known of its neighbours */
+    };
+    uint64_t length; /* coded bytes in the file */
+    uint64_t size;   /* decoded bytes */
 } ckpt__extent;
 
 /* One run of payload bytes that tensors view. Storages exist apart from tensors because tensors share bytes: tied weights,
@@ -114,6 +124,8 @@ typedef struct ckpt__index {
     ckpt__piece *pieces;                  /* of split tensors alone, those of a tensor side by side */
     size_t piece_count, piece_capacity;   /* the same */
     ckpt__hash *boxes;                    /* owned: the bytes of a box -> its address; NULL while no tensor is split */
+    ckpt_device *devices;                 /* heap, owned: where memory is; devices[0] is the host. NULL: there alone */
+    size_t device_count, device_capacity; /* the same */
     const ckpt_value *root;  /* the value tree, in the arena; TENSOR values are numbers in `tensors`. NULL: no tree */
     ckpt_report *findings;   /* owned: what the read noticed */
     int64_t step;            /* native: completed steps; -1 where not known */
@@ -147,6 +159,8 @@ ckpt_status ckpt__index_refused(const ckpt__index *index, ckpt_status status, co
 /* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
 ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
+/* The number of a device for the extents of this index: one that it has, or a new one. The host is 0. False: no memory. */
+bool ckpt__index_device(ckpt__index *index, ckpt_device device, uint16_t *number);
 /* Room for so many more, of which the file has shown that it has them: they are not moved as they are added. */
 bool ckpt__index_reserve(ckpt__index *index, size_t storages, size_t tensors);
 /* Makes tensor i whole: a view of `storage`. Copies shape and strides (NULL: C order) into the arena and fills

@@ -506,6 +506,27 @@ START_TEST(what_is_kept_of_a_tensor_is_small)
 }
 END_TEST
 
+START_TEST(an_index_numbers_devices)
+{
+    static const struct {
+        ckpt_device device;
+        uint16_t number;
+    } steps[] = {{{CKPT_DEVICE_CPU, -1}, 0}, {{CKPT_DEVICE_CUDA, 1}, 1}, {{CKPT_DEVICE_CUDA, 0}, 2},
+                 {{CKPT_DEVICE_CUDA, 1}, 1}, {{CKPT_DEVICE_CPU, -1}, 0}, {{CKPT_DEVICE_XPU, 0}, 3}};
+    ckpt__index *x = ckpt__index_new(0);
+    ck_assert_ptr_nonnull(x);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        uint16_t number = 99;
+        ck_assert(ckpt__index_device(x, steps[i].device, &number));
+        ck_assert_uint_eq(number, steps[i].number);
+    }
+    ck_assert_uint_eq(x->device_count, 4);
+    ck_assert(ckpt_device_equal(x->devices[0], ckpt_cpu()));
+    ck_assert(ckpt_device_equal(x->devices[2], (ckpt_device){CKPT_DEVICE_CUDA, 0}));
+    ckpt__index_free(x);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("model");
@@ -522,6 +543,7 @@ int main(void)
     tcase_add_test(t, a_report_fails_with_its_first_eight);
     tcase_add_test(t, parts_become_one_index);
     tcase_add_test(t, what_is_kept_of_a_tensor_is_small);
+    tcase_add_test(t, an_index_numbers_devices);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
