@@ -2,6 +2,7 @@
 #include "codec/crc32.h"
 
 #include <zlib.h>
+#include "base/stream_copy.h"
 
 #ifdef HAVE_ISAL
 #include <isa-l/crc.h>
@@ -21,4 +22,17 @@ uint32_t ckpt__crc32(uint32_t crc, const void *data, size_t n)
 uint32_t ckpt__crc32_combine(uint32_t a, uint32_t b, uint64_t length_of_b)
 {
     return (uint32_t)crc32_combine(a, b, (z_off_t)length_of_b);
+}
+
+enum { PIECE = 16 << 10 }; /* bytes that stay in the cache between their CRC and their copy */
+
+uint32_t ckpt__crc32_copy(uint32_t crc, void *dst, const void *src, size_t n)
+{
+    for (size_t at = 0, piece; at < n; at += piece) {
+        piece = n - at < PIECE ? n - at : PIECE;
+        crc = ckpt__crc32(crc, (const char *)src + at, piece);
+        ckpt__copy_stream_part((char *)dst + at, (const char *)src + at, piece);
+    }
+    ckpt__copy_stream_end();
+    return crc;
 }

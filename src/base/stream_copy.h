@@ -1,0 +1,18 @@
+/* base/stream_copy.h - copies of more bytes than the cache holds. */
+#ifndef CKPT_STREAM_COPY_H
+#define CKPT_STREAM_COPY_H
+#include <stddef.h>
+
+/* memcpy for a part of a job that is larger than the cache. An ordinary store first reads the line that it overwrites, and
+ * leaves it in the cache, from which it drives what the program uses. On x86 this copy writes whole lines past the cache;
+ * elsewhere it is memcpy. The C library does the same only where one call alone is large. dst and src must not overlap.
+ *
+ * Another thread sees the bytes as it does those of memcpy: after whatever orders the two threads. */
+void ckpt__copy_stream(void *dst, const void *src, size_t n);
+
+/* The same for one of many small parts. Another thread may see the bytes only after the thread that copied them has called
+ * ckpt__copy_stream_end and then whatever orders the two threads. That call waits for the stores, which takes longer than the
+ * copy of a kilobyte. */
+void ckpt__copy_stream_part(void *dst, const void *src, size_t n);
+void ckpt__copy_stream_end(void);
+#endif

@@ -1,0 +1,98 @@
+/* Copies past the cache: every length and every alignment around a line, and no byte beside them. */
+#include "base/stream_copy.h"
+
+#include <stdint.h>
+#include <string.h>
+#include "codec/crc32.h"
+#include "../runner.h"
+
+enum { SIZE = 1024, GAP = 0xA5 };
+
+static void fill(unsigned char *data, size_t n)
+{
+    uint32_t r = 7;
+    for (size_t i = 0; i < n; i++) {
+        r = r * 1664525u + 1013904223u;
+        data[i] = (unsigned char)(r >> 24);
+    }
+}
+
+/* The bytes before `at` and from at + n on are untouched, and those between them are from's. */
+static void compare(const unsigned char *to, size_t at, const unsigned char *from, size_t n)
+{
+    for (size_t i = 0; i < SIZE; i++) {
+        unsigned want = i >= at && i - at < n ? from[i - at] : GAP;
+        ck_assert_msg(to[i] == want, "%zu bytes to %zu: byte %zu is %02x, not %02x", n, at, i, to[i], want);
+    }
+}
+
+START_TEST(each_length_and_alignment)
+{
+    unsigned char *from = malloc(SIZE), *to = aligned_alloc(64, SIZE);
+    fill(from, SIZE);
+    for (size_t at = 0; at < 130; at++)
+        for (size_t n = 0; n < 420; n += n < 200 ? 1 : 13) {
+            size_t skip = (at * 7 + n) % 67;
+            memset(to, GAP, SIZE);
+            ckpt__copy_stream(to + at, from + skip, n);
+            compare(to, at, from + skip, n);
+            memset(to, GAP, SIZE);
+            ckpt__copy_stream_part(to + at, from + skip, n);
+            ckpt__copy_stream_end();
+            compare(to, at, from + skip, n);
+            memset(to, GAP, SIZE);
+            ck_assert_uint_eq(ckpt__crc32_copy(5, to + at, from + skip, n), ckpt__crc32(5, from + skip, n));
+            compare(to, at, from + skip, n);
+        }
+    free(from);
+    free(to);
+}
+END_TEST
+
+/* The source ends where its memory does: a sanitizer sees a read past it. */
+START_TEST(nothing_is_read_past_the_end)
+{
+    for (size_t n = 1; n < 300; n++) {
+        unsigned char *from = malloc(n), *to = malloc(n);
+        fill(from, n);
+        ckpt__copy_stream(to, from, n);
+        ck_assert(memcmp(from, to, n) == 0);
+        free(from);
+        free(to);
+    }
+}
+END_TEST
+
+START_TEST(a_crc_of_many_pieces)
+{
+    size_t n = (3 << 20) + 77;
+    unsigned char *from = malloc(n), *to = malloc(n + 1);
+    fill(from, n);
+    ck_assert_uint_eq(ckpt__crc32_copy(0, to + 1, from, n), ckpt__crc32(0, from, n));
+    ck_assert(memcmp(from, to + 1, n) == 0);
+    memset(to, 0, n + 1);
+    ckpt__copy_stream(to + 1, from, n);
+    ck_assert(memcmp(from, to + 1, n) == 0);
+    free(from);
+    free(to);
+}
+END_TEST
+
+START_TEST(no_bytes_and_no_memory)
+{
+    ckpt__copy_stream(NULL, NULL, 0);
+    ck_assert_uint_eq(ckpt__crc32_copy(9, NULL, NULL, 0), 9);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("stream_copy");
+    TCase *t = tcase_create("stream_copy");
+    tcase_add_test(t, each_length_and_alignment);
+    tcase_add_test(t, nothing_is_read_past_the_end);
+    tcase_add_test(t, a_crc_of_many_pieces);
+    tcase_add_test(t, no_bytes_and_no_memory);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
