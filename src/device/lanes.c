@@ -81,14 +81,19 @@ ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
     return CKPT_OK;
 }
 
+ckpt_status ckpt__lanes_ring(ckpt__lanes *l, ckpt_error *err)
+{
+    if (!l->ring_ops)
+        return make_ring(l, l->lanes[0].ops, err);
+    return l->ring[CKPT__RING - 1].data ? CKPT_OK
+                                        : ckpt__fail(err, CKPT_E_DEVICE, "pinned buffers", "they could not be made");
+}
+
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err)
 {
-    if (!l->ring_ops) {
-        ckpt_status status = make_ring(l, l->lanes[0].ops, err);
-        if (status < 0)
-            return status;
-    } else if (!l->ring[CKPT__RING - 1].data)
-        return ckpt__fail(err, CKPT_E_DEVICE, "pinned buffers", "they could not be made");
+    ckpt_status status = ckpt__lanes_ring(l, err);
+    if (status < 0)
+        return status;
     *out = &l->ring[l->next];
     l->next = (l->next + 1) % CKPT__RING;
     return ckpt__lanes_wait(l, *out, err);

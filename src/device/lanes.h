@@ -55,6 +55,8 @@ typedef struct ckpt__lanes {
  * stream on the device, or synchronizes the device where the caller has none there; callers NULL: it follows nobody. */
 ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers, ckpt_device device, ckpt__lane **out,
                             ckpt_error *err);
+/* Makes the pinned buffers, if they are not there yet. */
+ckpt_status ckpt__lanes_ring(ckpt__lanes *l, ckpt_error *err);
 /* The next pinned buffer, once nothing is pending in it. */
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err);
 /* Notes that what was queued on the lane up to now uses the slot. */

@@ -11,6 +11,11 @@ void ckpt__note_checked(ckpt__extent *e, bool sound)
     __atomic_store_n(&e->checked, (uint8_t)(sound ? SOUND : DAMAGED), __ATOMIC_RELAXED);
 }
 
+bool ckpt__is_sound(const ckpt__extent *e)
+{
+    return __atomic_load_n(&e->checked, __ATOMIC_RELAXED) == SOUND;
+}
+
 /* Little of a large storage, with all that was asked for before: what is given then is counted. */
 static bool is_little(const ckpt__index *x, size_t storage, uint64_t bytes)
 {

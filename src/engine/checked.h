@@ -14,6 +14,7 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
                                 const char *what, ckpt_error *err);
 /* All of it was read, and its CRC compared. */
 void ckpt__note_checked(ckpt__extent *extent, bool sound);
+bool ckpt__is_sound(const ckpt__extent *extent); /* it was, and was right */
 /* Bytes of the index that were given unchecked; *of: of the storages that they are a part of. */
 uint64_t ckpt__bytes_unchecked(const ckpt__index *index, uint64_t *of);
 

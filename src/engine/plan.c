@@ -225,9 +225,9 @@ static ckpt_status ask_whole(question *q, ckpt__unit unit, ckpt_error *err)
     if (q->begin <= s.begin && s.end <= q->end)
         return q->fn(q->ctx, &whole, err);
     q->whole = &whole;
-    return ckpt__box_cut_bytes(
-        whole.box.n, (const int64_t *)whole.box.size, q->target ? whole.box.to_stride : whole.box.from_stride,
-        q->target ? op->to_size : op->from_size, behind(q->begin, s.begin), behind(q->end, s.begin), give_part, q, err);
+    return ckpt__box_cut_bytes(whole.box.n, (const int64_t *)whole.box.size,
+                               q->target ? whole.box.to_stride : whole.box.from_stride, q->target ? op->to_size : 1,
+                               behind(q->begin, s.begin), behind(q->end, s.begin), give_part, q, err);
 }
 
 static ckpt_status give_meet(void *ctx, size_t row, const int64_t *lo, const int64_t *size, ckpt_error *err)
@@ -257,7 +257,7 @@ static ckpt_status ask_box(void *ctx, const int64_t *lo, const int64_t *size, ck
 static ckpt_status ask_row(question *q, const ckpt__side *side, ckpt__unit unit, ckpt_error *err)
 {
     const ckpt__op *op = ckpt__plan_op(q->plan, q->plan->want.bonds[unit.bond].op);
-    uint64_t bytes = q->target ? op->to_size : op->from_size, strides[CKPT__BOX_MAX];
+    uint64_t bytes = q->target ? op->to_size : op->from_size, least = q->target ? bytes : 1, strides[CKPT__BOX_MAX];
     int64_t shape[CKPT__BOX_MAX];
     ckpt__side_row(side, unit.row, &q->lie);
     q->other = ckpt__side_of_bond(q->plan, unit.bond, !q->target);
@@ -267,7 +267,7 @@ static ckpt_status ask_row(question *q, const ckpt__side *side, ckpt__unit unit,
         shape[i] = q->lie.size[i] / (granules ? (int64_t)op->granule : 1);
         strides[i] = granules ? bytes : (uint64_t)q->lie.strides[i] / op->granule * bytes;
     }
-    return ckpt__box_cut_bytes(q->lie.n, shape, strides, bytes, behind(q->begin, q->lie.at), behind(q->end, q->lie.at),
+    return ckpt__box_cut_bytes(q->lie.n, shape, strides, least, behind(q->begin, q->lie.at), behind(q->end, q->lie.at),
                                ask_box, q, err);
 }
 
@@ -423,6 +423,21 @@ void ckpt__plan_totals_of(const ckpt__plan *p, ckpt__plan_totals *out)
 const ckpt__index *ckpt__plan_source_index(const ckpt__plan *p)
 {
     return p->want.from;
+}
+
+const ckpt__index *ckpt__plan_target_index(const ckpt__plan *p)
+{
+    return p->want.to;
+}
+
+size_t ckpt__plan_bond_count(const ckpt__plan *p)
+{
+    return p->want.bond_count;
+}
+
+const ckpt__bond *ckpt__plan_bond(const ckpt__plan *p, size_t bond)
+{
+    return &p->want.bonds[bond];
 }
 
 const ckpt__op *ckpt__plan_op_of(const ckpt__plan *p, uint16_t op)

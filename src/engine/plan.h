@@ -67,6 +67,9 @@ void ckpt__plan_totals_of(const ckpt__plan *plan, ckpt__plan_totals *out);
 
 /* What it was made of. */
 const ckpt__index *ckpt__plan_source_index(const ckpt__plan *plan);
+const ckpt__index *ckpt__plan_target_index(const ckpt__plan *plan);
+size_t ckpt__plan_bond_count(const ckpt__plan *plan);
+const ckpt__bond *ckpt__plan_bond(const ckpt__plan *plan, size_t bond);
 const ckpt__op *ckpt__plan_op_of(const ckpt__plan *plan, uint16_t op); /* of CKPT__OP_BYTES too */
 /* The name of the bond's source tensor or storage, for messages. */
 const char *ckpt__plan_name_of(const ckpt__plan *plan, uint32_t bond);
@@ -81,11 +84,21 @@ typedef struct ckpt__copy {
 } ckpt__copy;
 typedef ckpt_status ckpt__copy_fn(void *ctx, const ckpt__copy *copy, ckpt_error *err);
 
-/* The copies that make bytes [begin, end) of a target storage; those that bytes [begin, end) of a source storage feed. Each element
- * of which a byte is in the range is in one copy (of each bond, for a source), and no other element. So a range that cuts an element has all of
- * it. Threads may ask at the same time. A negative answer of fn ends the call. */
+/* The copies that make bytes [begin, end) of a target storage: each element of which a byte is in the range is in one copy, and no
+ * other element. So a range that cuts an element has all of it. Threads may ask at the same time. A negative answer of fn ends the
+ * call. */
 ckpt_status ckpt__plan_target(const ckpt__plan *plan, uint32_t storage, uint64_t begin, uint64_t end, ckpt__copy_fn *fn,
                               void *ctx, ckpt_error *err);
+/* The copies that bytes [begin, end) of a source storage feed: of each bond, each element whose first byte is in the range is in one
+ * copy, and no other element. So ranges that do not meet give no element twice, and the last one may end behind its range. */
 ckpt_status ckpt__plan_source(const ckpt__plan *plan, uint32_t storage, uint64_t begin, uint64_t end, ckpt__copy_fn *fn,
                               void *ctx, ckpt_error *err);
+/* What is read of a source storage: the bytes of those of its pieces that a piece of the target meets, those with holes of at most `hole` bytes between them as one run, in
+ * ascending order. Nothing: no bond is made of it. */
+typedef ckpt_status ckpt__run_fn(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err);
+ckpt_status ckpt__plan_source_runs(const ckpt__plan *plan, uint32_t storage, uint64_t hole, ckpt__run_fn *fn, void *ctx,
+                                   ckpt_error *err);
+/* The bytes that all copies of a bond write together: UINT64_MAX where another bond writes the very same ones, and this one has no
+ * copies. */
+uint64_t ckpt__plan_bond_bytes(const ckpt__plan *plan, size_t bond);
 #endif

@@ -182,3 +182,69 @@ void ckpt__units_free(ckpt__units *u)
     free(u->most[1]);
     memset(u, 0, sizeof *u);
 }
+
+static ckpt_status note_meet(void *ctx, size_t row, const int64_t *lo, const int64_t *size, ckpt_error *err)
+{
+    (void)row;
+    (void)lo;
+    (void)size;
+    (void)err;
+    *(bool *)ctx = true;
+    return CKPT_E_CANCELLED; /* one is enough */
+}
+
+/* Does any piece of the target have elements of the source's row? A target of which a rank holds a part asks for few. */
+static ckpt_status is_asked_for(const ckpt__plan *p, ckpt__unit unit, bool *asked, ckpt_error *err)
+{
+    const ckpt__side *from = ckpt__side_of_bond(p, unit.bond, false), *to = ckpt__side_of_bond(p, unit.bond, true);
+    uint64_t work = 0;
+    ckpt__lie lie;
+    *asked = !from;
+    if (*asked)
+        return CKPT_OK;
+    ckpt__side_row(from, unit.row, &lie);
+    ckpt_status status = ckpt__side_each(to, lie.lo, lie.size, note_meet, asked, &work, err);
+    return *asked ? CKPT_OK : status;
+}
+
+ckpt_status ckpt__plan_source_runs(const ckpt__plan *p, uint32_t storage, uint64_t hole, ckpt__run_fn *fn, void *ctx,
+                                   ckpt_error *err)
+{
+    const ckpt__units *u = &p->in;
+    uint64_t begin = 0, end = 0;
+    ckpt_status status = CKPT_OK;
+    if (!u->first || storage >= p->want.from->storage_count)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "plan", "it was not made to answer of storage %u", storage);
+    for (size_t i = u->first[storage]; status == CKPT_OK && i < u->first[storage + 1]; i++) {
+        ckpt__span_of s = ckpt__unit_span(p, false, u->items[i]);
+        bool asked;
+        if ((status = is_asked_for(p, u->items[i], &asked, err)) < 0 || !asked)
+            continue;
+        if (s.begin > end && s.begin - end > hole && end > begin) {
+            status = fn(ctx, begin, end, err);
+            begin = end = s.begin;
+        }
+        begin = end > begin ? begin : s.begin;
+        end = s.end > end ? s.end : end;
+    }
+    return status == CKPT_OK && end > begin ? fn(ctx, begin, end, err) : status;
+}
+
+uint64_t ckpt__plan_bond_bytes(const ckpt__plan *p, size_t bond)
+{
+    const ckpt__bond *b = &p->want.bonds[bond];
+    const ckpt__index *x = p->want.to;
+    if (ckpt__is_alias(p, bond))
+        return UINT64_MAX;
+    if (b->flags & CKPT__BOND_STORAGE)
+        return x->storages[b->to].extent.size;
+    const ckpt__tensor *t = &x->tensors[b->to];
+    uint64_t elements = 0, bytes = 0;
+    for (size_t i = 0; i < ckpt__view_count(t) && !t->whole; i++) {
+        ckpt__view v = ckpt__view_of(x, t, i);
+        uint64_t volume = v.count;
+        if (v.flat || ckpt__box_volume(t->info.ndim, v.size, &volume))
+            elements += volume;
+    }
+    return t->whole ? t->info.nbytes : ckpt__nbytes(elements, ckpt_dtype_bits(t->info.dtype), &bytes) ? bytes : 0;
+}

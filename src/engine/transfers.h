@@ -4,9 +4,8 @@
 #include <ckpt/device.h>
 #include <ckpt/tensor.h>
 #include "base/strided.h"
+#include "engine/push.h"
 #include "model/index.h"
-
-typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ckpt__copied;
 
 /* One tensor of the checkpoint to one place. Several copies may have one source (replicas, aliases): they differ in `data` and
  * `device`, and their storage is read once. Of w[1:], where w is float32 of shape 3 x 4 and all of storage 0, the source is

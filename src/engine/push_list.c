@@ -1,0 +1,133 @@
+/* engine/push_list.c - which bytes a push reads, in the order of the files, and in which ranges. */
+#include <stdlib.h>
+#include "engine/push_priv.h"
+
+enum { HOLE = 64 << 10 };
+
+typedef struct making {
+    const ckpt__plan *plan;
+    ckpt__push_list *list;
+    uint32_t storage; /* whose runs are added */
+    uint64_t range;
+    bool large; /* its parts have a CRC together */
+} making;
+
+static bool in_file(const ckpt__extent *e)
+{
+    return !e->memory;
+}
+
+static int by_place(const void *a, const void *b, void *ctx)
+{
+    const ckpt__index *x = ctx;
+    uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    const ckpt__extent *e = &x->storages[i].extent, *f = &x->storages[k].extent;
+    if (in_file(e) != in_file(f))
+        return in_file(e) ? 1 : -1;
+    if (in_file(e) && e->file != f->file)
+        return e->file < f->file ? -1 : 1;
+    if (in_file(e) && e->offset != f->offset)
+        return e->offset < f->offset ? -1 : 1;
+    return i < k ? -1 : i > k;
+}
+
+static ckpt_status no_memory(const ckpt__push_list *l, ckpt_error *err)
+{
+    return ckpt__fail_memory(err, "ranges to be read", l->span_count * sizeof *l->spans);
+}
+
+/* A span behind the others: in the last unit, if it is of the same file and still has room. */
+static ckpt_status add_span(making *m, uint64_t begin, uint64_t end, bool more, uint32_t large, ckpt_error *err)
+{
+    ckpt__push_list *l = m->list;
+    const ckpt__index *x = ckpt__plan_source_index(m->plan);
+    const ckpt__extent *e = &x->storages[m->storage].extent, *last = NULL;
+    if (!ckpt__grow(&l->spans, &l->span_capacity, l->span_count + 1, sizeof *l->spans))
+        return no_memory(l, err);
+    ckpt__push_unit *u = l->unit_count ? &l->units[l->unit_count - 1] : NULL;
+    if (u)
+        last = &x->storages[l->spans[u->first].storage].extent;
+    if (!u || u->bytes + (end - begin) > m->range || in_file(e) != in_file(last) ||
+        (in_file(e) && e->file != last->file)) {
+        if (!ckpt__grow(&l->units, &l->unit_capacity, l->unit_count + 1, sizeof *l->units))
+            return no_memory(l, err);
+        u = &l->units[l->unit_count++];
+        *u = (ckpt__push_unit){.first = l->span_count};
+    }
+    l->spans[l->span_count++] =
+        (ckpt__push_span){.begin = begin, .end = end, .storage = m->storage, .more = more, .large = large};
+    u->end = l->span_count;
+    u->bytes += end - begin;
+    l->bytes += end - begin;
+    return CKPT_OK;
+}
+
+static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
+{
+    making *m = ctx;
+    ckpt__push_list *l = m->list;
+    const ckpt__extent *e = &ckpt__plan_source_index(m->plan)->storages[m->storage].extent;
+    bool cut = in_file(e) && e->coding == CKPT__STORED && end - begin > m->range;
+    uint32_t large = UINT32_MAX;
+    ckpt_status status = CKPT_OK;
+    if (cut && m->large) {
+        if (l->large_count == UINT32_MAX ||
+            !ckpt__grow(&l->larges, &l->large_capacity, l->large_count + 1, sizeof *l->larges))
+            return no_memory(l, err);
+        large = (uint32_t)l->large_count++;
+        l->larges[large] = (ckpt__push_large){.first = l->span_count};
+    }
+    for (uint64_t at = begin, n; status == CKPT_OK && at < end; at += n) {
+        n = cut && end - at > m->range ? m->range : end - at;
+        status = add_span(m, at, at + n, at + n < end, large, err);
+    }
+    if (large != UINT32_MAX)
+        l->larges[large].count = l->larges[large].left = l->span_count - l->larges[large].first;
+    return status;
+}
+
+/* A storage that is read from end to end, whatever is used of it. */
+static ckpt_status add_all(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
+{
+    (void)begin;
+    (void)end;
+    (void)err;
+    *(bool *)ctx = true;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__push_list_make(const ckpt__plan *plan, bool check, uint64_t range, ckpt__push_list *list,
+                                 ckpt_error *err)
+{
+    const ckpt__index *x = ckpt__plan_source_index(plan);
+    memset(list, 0, sizeof *list);
+    uint32_t *order = malloc((x->storage_count + 1) * sizeof *order);
+    if (!order)
+        return ckpt__fail_memory(err, "ranges to be read", x->storage_count * sizeof *order);
+    for (uint32_t i = 0; i < x->storage_count; i++)
+        order[i] = i;
+    if (x->storage_count)
+        qsort_r(order, x->storage_count, sizeof *order, by_place, (void *)(uintptr_t)x);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
+        const ckpt__extent *e = &x->storages[order[i]].extent;
+        bool used = false, checked = check && e->has_crc && !e->missing;
+        making m = {.plan = plan, .list = list, .storage = order[i], .range = range, .large = checked};
+        if (!checked && (e->memory || e->coding == CKPT__STORED))
+            status = ckpt__plan_source_runs(plan, order[i], HOLE, add_run, &m, err);
+        else if ((status = ckpt__plan_source_runs(plan, order[i], UINT64_MAX, add_all, &used, err)) == CKPT_OK && used)
+            status = add_run(&m, 0, e->size, err);
+    }
+    free(order);
+    if (status < 0)
+        ckpt__push_list_free(list);
+    return status;
+}
+
+void ckpt__push_list_free(ckpt__push_list *l)
+{
+    free(l->spans);
+    free(l->larges);
+    free(l->units);
+    memset(l, 0, sizeof *l);
+}

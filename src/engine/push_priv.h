@@ -1,0 +1,78 @@
+/* engine/push_priv.h - what the parts of a push share: the ranges, and the way to the devices. */
+#ifndef CKPT_PUSH_PRIV_H
+#define CKPT_PUSH_PRIV_H
+#include <pthread.h>
+#include "engine/push.h"
+
+/* Bytes [begin, end) of a source storage. A stored extent is cut into several where it is longer than a range; a coded one never is. */
+typedef struct ckpt__push_span {
+    uint64_t begin, end;
+    uint32_t storage;
+    uint32_t large; /* number of the storage that is cut, in `larges`; UINT32_MAX: this is all that is read of it */
+    uint32_t crc;   /* of these bytes, once they were read */
+    bool more;      /* the next span goes on where this one ends */
+} ckpt__push_span;
+
+/* A storage with a CRC that several spans have: whoever reads the last of them compares it. */
+typedef struct ckpt__push_large {
+    size_t first, count; /* spans */
+    size_t left;         /* that are not yet read; atomic */
+} ckpt__push_large;
+
+typedef struct ckpt__push_unit {
+    size_t first, end; /* spans, all of one file */
+    uint64_t bytes;
+} ckpt__push_unit;
+
+/* What is read, in the order of the files. */
+typedef struct ckpt__push_list {
+    ckpt__push_span *spans; /* heap, owned, as is the rest */
+    size_t span_count, span_capacity;
+    ckpt__push_large *larges;
+    size_t large_count, large_capacity;
+    ckpt__push_unit *units;
+    size_t unit_count, unit_capacity;
+    uint64_t bytes; /* of all spans */
+} ckpt__push_list;
+/* range: bytes of a unit. */
+ckpt_status ckpt__push_list_make(const ckpt__plan *plan, bool check, uint64_t range, ckpt__push_list *list,
+                                 ckpt_error *err);
+void ckpt__push_list_free(ckpt__push_list *list);
+
+/* ---- push_device.c */
+
+/* What the threads share on their way to the devices. The queues and the ring belong to who asked for the push; the lock orders the
+ * threads that fill slots and queue copies. */
+typedef struct ckpt__push_devices {
+    ckpt__lanes *lanes;     /* NULL: no target is on a device */
+    ckpt__lane **by_number; /* heap, owned: of each device of the target's index; NULL for the host */
+    pthread_mutex_t lock;
+    pthread_cond_t given; /* back */
+    bool held[CKPT__RING];
+} ckpt__push_devices;
+
+/* One thread's: a slot that it fills. */
+typedef struct ckpt__push_way {
+    ckpt__push_devices *devices;
+    ckpt__slot *slot; /* NULL: none is held */
+    size_t used;      /* bytes of it */
+    ckpt__lane *lane; /* the last that copies from it were queued on, and not yet marked; NULL: none */
+} ckpt__push_way;
+
+ckpt_status ckpt__push_devices_open(ckpt__push_devices *devices, const ckpt__index *to, ckpt__lanes *lanes,
+                                    ckpt_error *err);
+void ckpt__push_devices_close(ckpt__push_devices *devices);
+/* Holds a slot that nothing is pending in. A thread holds one at a time. */
+ckpt_status ckpt__push_way_take(ckpt__push_way *way, ckpt_error *err);
+/* Gives it back, if there is one, once the devices have it. Called on every path. */
+ckpt_status ckpt__push_way_give(ckpt__push_way *way, ckpt_error *err);
+/* Can a copy go from where it was read to the device, row by row, without being put together first? */
+bool ckpt__push_goes_as_is(const ckpt__op *op, const ckpt__copy_box *box);
+/* Queues the copy of a box out of the slot that is held: `from` lies in it. */
+ckpt_status ckpt__push_send(ckpt__push_way *way, ckpt__lane *lane, const ckpt__copy_box *box, uint32_t size,
+                            const unsigned char *from, unsigned char *to, ckpt_error *err);
+/* Converts and turns a box from host memory into slots, in the order of the target, and queues its copy. */
+ckpt_status ckpt__push_pack(ckpt__push_way *way, ckpt__lane *lane, const ckpt__op *op, const ckpt__copy_box *box,
+                            const unsigned char *from, unsigned char *to, ckpt__convert_counts *counts,
+                            const char *what, ckpt_error *err);
+#endif

@@ -1,0 +1,350 @@
+/* Pushing the ranges of a plan: the cases of plan_cases.h from files as they are, deflated, or in memory, to host memory and to the
+ * devices of the stand-in, by one to eight threads, in ranges of one byte and up. */
+#include "engine/push.h"
+
+#include <stdatomic.h>
+#include "engine/execute.h"
+#include "engine/pull.h"
+#include "plan_files.h"
+
+enum { CASES = 1200, DEVICES = 2 };
+
+/* ---- allocations that fail */
+
+static atomic_long allocations_left; /* 0: all succeed; else the one that brings it to 0 fails */
+
+static bool fails(void)
+{
+    return atomic_load(&allocations_left) && atomic_fetch_sub(&allocations_left, 1) == 1;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- the places of a target */
+
+static unsigned char (*host)[ROOM], (*seen)[ROOM], untouched[ROOM];
+static void *on_device[DEVICES][STORAGES]; /* memory of each device for each storage; NULL: no device is used */
+static ckpt__lanes lanes;
+
+static const ckpt__device_ops *cuda_ops(void)
+{
+    return ckpt__device_ops_of(CKPT_DEVICE_CUDA);
+}
+
+static void open_devices(void)
+{
+    ckpt__lane *lane;
+    for (int d = 0; d < DEVICES; d++) {
+        ck_assert_msg(ckpt__lanes_get(&lanes, NULL, ckpt_cuda(d), &lane, &err) == CKPT_OK, "%s", err.message);
+        for (int s = 0; s < STORAGES; s++)
+            ck_assert_int_eq(cuda_ops()->alloc(d, ROOM, &on_device[d][s], &err), CKPT_OK);
+    }
+}
+
+static void close_devices(void)
+{
+    ck_assert_int_eq(ckpt__lanes_close(&lanes, &err), CKPT_OK);
+    for (int d = 0; d < DEVICES; d++)
+        for (int s = 0; s < STORAGES; s++)
+            ck_assert_int_eq(cuda_ops()->release(d, on_device[d][s], &err), CKPT_OK);
+    memset(on_device, 0, sizeof on_device);
+}
+
+static void start(void)
+{
+    make_scratch();
+    source = malloc(sizeof *source);
+    target = malloc(sizeof *target);
+    host = malloc(STORAGES * sizeof *host);
+    seen = malloc(STORAGES * sizeof *seen);
+    memset(untouched, 0x5a, sizeof untouched);
+}
+
+static void finish(void)
+{
+    free(source);
+    free(target);
+    free(host);
+    free(seen);
+    remove_scratch();
+}
+
+/* Each storage of the target gets memory, somewhere, in which nothing was written. */
+static void place_target(bool devices)
+{
+    for (int s = 0; s < STORAGES; s++) {
+        ckpt__extent *e = &target->index->storages[s].extent;
+        uint32_t d = devices ? (uint32_t)draw(DEVICES + 1) : DEVICES;
+        e->place = d < DEVICES ? on_device[d][s] : host[s];
+        e->device = 0;
+        if (d < DEVICES)
+            ck_assert(ckpt__index_device(target->index, ckpt_cuda((int)d), &e->device));
+        ck_assert(ckpt__move_bytes(&lanes, d < DEVICES ? ckpt_cuda((int)d) : ckpt_cpu(), e->place, ckpt_cpu(),
+                                   untouched, ROOM, &err) == CKPT_OK);
+    }
+}
+
+static void look_at_target(void)
+{
+    for (int s = 0; s < STORAGES; s++) {
+        const ckpt__extent *e = &target->index->storages[s].extent;
+        ckpt_device from = e->device ? target->index->devices[e->device] : ckpt_cpu();
+        ck_assert(ckpt__move_bytes(&lanes, ckpt_cpu(), seen[s], from, e->place, ROOM, &err) == CKPT_OK);
+    }
+}
+
+/* ---- one case */
+
+typedef struct one {
+    uint64_t seed;
+    made tensors[TENSORS];
+    expected want;
+    size_t count;
+    ckpt__bond bonds[TENSORS];
+    ckpt__op ops[TENSORS];
+    ckpt__plan *plan;
+    uint32_t victim;
+    bool used; /* the victim is */
+} one;
+
+static void make_one(one *c, uint64_t seed, bool harms)
+{
+    c->seed = seed;
+    c->count = make_case(seed, c->tensors, &c->want);
+    ck_assert(add_case(c->tensors, c->count, &c->want, c->bonds, c->ops));
+    c->victim = write_files(harms);
+    c->used = false;
+    for (size_t i = 0; c->victim < STORAGES && i < ROOM; i++)
+        c->used |= c->want.readers[c->victim][i];
+    ckpt__plan_want asked = {.from = source->index,
+                             .to = target->index,
+                             .bonds = c->bonds,
+                             .bond_count = c->count,
+                             .ops = c->ops,
+                             .op_count = c->count,
+                             .push = true};
+    ck_assert_msg(ckpt__plan_new(&asked, &c->plan, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+}
+
+static void free_one(one *c)
+{
+    ckpt__plan_free(c->plan);
+    ckpt__source_close(opened);
+    ckpt__index_free(source->index);
+    ckpt__index_free(target->index);
+}
+
+/* What is complete has its bytes, what is untouched none, and nothing else was written. */
+static void compare_done(const one *c, const ckpt__copied *done)
+{
+    static expected alone;
+    static unsigned char of_bond[STORAGES][ROOM];
+    memset(of_bond, 0xff, sizeof of_bond);
+    for (size_t i = 0; i < c->count; i++) {
+        memset(&alone, 0, sizeof alone);
+        add_expected(&alone, &c->tensors[i]);
+        for (int s = 0; s < STORAGES; s++)
+            for (size_t b = 0; b < ROOM; b++)
+                if (alone.writers[s][b])
+                    of_bond[s][b] = (unsigned char)i;
+    }
+    for (int s = 0; s < STORAGES; s++)
+        for (size_t b = 0; b < ROOM; b++) {
+            unsigned char i = of_bond[s][b], is = seen[s][b];
+            bool old = is == 0x5a, new = is == c->want.bytes[s][b];
+            if (i == 0xff ? !old : done[i] == CKPT__COMPLETE ? !new : done[i] == CKPT__UNTOUCHED && !old)
+                ck_abort_msg("seed %llu, storage %d, byte %zu: %02x, of a bond that is %d", (unsigned long long)c->seed,
+                             s, b, is, i == 0xff ? -1 : (int)done[i]);
+        }
+}
+
+static ckpt_status push_one(const one *c, unsigned threads, uint64_t range, bool look_only, ckpt__copied *done,
+                            ckpt__convert_counts *counts)
+{
+    ckpt__push_want want = {.plan = c->plan,
+                            .source = opened,
+                            .lanes = &lanes,
+                            .check = true,
+                            .look_only = look_only,
+                            .threads = threads,
+                            .range = range,
+                            .done = done,
+                            .counts = counts};
+    memset(done, 0, TENSORS * sizeof *done);
+    return ckpt__push(&want, &err);
+}
+
+/* What the conversions cost, by pull. */
+static void compare_counts(const one *c, const ckpt__convert_counts *counts)
+{
+    static unsigned char out[ROOM];
+    ckpt__convert_counts pulled[TENSORS] = {{0}};
+    ckpt__pull *p;
+    ck_assert(ckpt__pull_new(c->plan, opened, true, 0, &p, &err) == CKPT_OK);
+    for (uint32_t s = 0; s < STORAGES; s++) {
+        memset(out, 0x5a, sizeof out);
+        ck_assert(ckpt__pull_bytes(p, s, 0, ROOM, out, pulled, &err) == CKPT_OK);
+        ck_assert_msg(memcmp(out, seen[s], ROOM) == 0, "seed %llu: push and pull differ", (unsigned long long)c->seed);
+    }
+    ckpt__pull_free(p);
+    for (size_t i = 0; i < c->count; i++)
+        ck_assert_msg(memcmp(&pulled[i], &counts[i], sizeof *pulled) == 0, "seed %llu: counts of bond %zu",
+                      (unsigned long long)c->seed, i);
+}
+
+static void one_case(uint64_t seed, bool harms, bool devices)
+{
+    static one c;
+    ckpt__copied done[TENSORS];
+    ckpt__convert_counts counts[TENSORS] = {{0}};
+    make_one(&c, seed, harms);
+    place_target(devices);
+    uint64_t range = chance(20) ? 0 : 1 + draw(chance(50) ? 20 : 400);
+    unsigned threads = (unsigned)draw(9);
+    if (chance(20)) {
+        ckpt_status looked = push_one(&c, threads, range, true, done, NULL);
+        ck_assert_int_eq(looked, c.used ? CKPT_E_DAMAGED : CKPT_OK);
+        look_at_target();
+        for (int s = 0; s < STORAGES; s++)
+            ck_assert(memcmp(seen[s], untouched, ROOM) == 0);
+    }
+    ckpt_status status = push_one(&c, threads, range, false, done, counts);
+    ck_assert_msg(status == (c.used ? CKPT_E_DAMAGED : CKPT_OK), "seed %llu: status %d, %s: %s",
+                  (unsigned long long)seed, (int)status, err.object, err.message);
+    look_at_target();
+    compare_done(&c, done);
+    if (status == CKPT_OK) {
+        for (size_t i = 0; i < c.count; i++)
+            ck_assert_int_eq(done[i], CKPT__COMPLETE);
+        compare_counts(&c, counts);
+    }
+    free_one(&c);
+}
+
+static void all_cases(bool harms, bool devices, uint64_t first)
+{
+    uint64_t count = getenv("CKPT_TEST_FEW") ? 40 : devices ? CASES / 3 : CASES;
+    start();
+    if (devices)
+        open_devices();
+    for (uint64_t i = 0; i < count; i++)
+        one_case(first + i, harms, devices);
+    if (devices)
+        close_devices();
+    finish();
+}
+
+START_TEST(to_the_host)
+{
+    all_cases(false, false, 7000);
+}
+END_TEST
+
+START_TEST(to_devices)
+{
+    all_cases(false, true, 17000);
+}
+END_TEST
+
+START_TEST(damage)
+{
+    all_cases(true, false, 27000);
+}
+END_TEST
+
+START_TEST(damage_on_the_way_to_devices)
+{
+    all_cases(true, true, 37000);
+}
+END_TEST
+
+/* The status, the error and what became of each bond are the same for any number of threads where the ranges fail one by one. */
+START_TEST(the_first_error_counts)
+{
+    static one c;
+    start();
+    for (uint64_t seed = 47000; seed < 47200; seed++) {
+        ckpt_error first = CKPT_ERROR_INIT;
+        ckpt__copied done[TENSORS];
+        make_one(&c, seed, true);
+        for (uint32_t i = 0; i < STORAGES; i++) /* further wrong ones */
+            if (source->index->storages[i].extent.size && chance(50))
+                source->index->storages[i].extent.crc ^= 1;
+        uint64_t range = 1 + draw(300);
+        for (unsigned threads = 1; threads <= 8; threads++) {
+            place_target(false);
+            ckpt_status status = push_one(&c, threads, range, false, done, NULL);
+            if (threads == 1)
+                first = err;
+            if (status < 0)
+                ck_assert_msg(strcmp(first.object, err.object) == 0 && strcmp(first.message, err.message) == 0,
+                              "seed %llu, %u threads: %s: %s, not %s: %s", (unsigned long long)seed, threads,
+                              err.object, err.message, first.object, first.message);
+        }
+        free_one(&c);
+    }
+    finish();
+}
+END_TEST
+
+/* Each allocation fails once: nothing is lost, and what is said to be done is. */
+START_TEST(memory_is_short)
+{
+    static one c;
+    start();
+    open_devices();
+    for (uint64_t seed = 57000; seed < 57040; seed++) {
+        ckpt__copied done[TENSORS];
+        make_one(&c, seed, false);
+        unsigned threads = 1 + (unsigned)draw(3);
+        uint64_t range = chance(50) ? 0 : 1 + draw(300);
+        ckpt_status status = CKPT_E_NO_MEMORY;
+        for (long n = 1; status != CKPT_OK; n++) {
+            ck_assert_int_lt(n, 2000);
+            place_target(chance(50));
+            atomic_store(&allocations_left, n);
+            status = push_one(&c, threads, range, false, done, NULL);
+            atomic_store(&allocations_left, 0);
+            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "seed %llu, allocation %ld: %d, %s",
+                          (unsigned long long)seed, n, (int)status, err.message);
+            look_at_target();
+            compare_done(&c, done);
+        }
+        free_one(&c);
+    }
+    close_devices();
+    finish();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("push");
+    TCase *t = tcase_create("push");
+    tcase_set_timeout(t, 0);
+    tcase_add_test(t, to_the_host);
+    tcase_add_test(t, to_devices);
+    tcase_add_test(t, damage);
+    tcase_add_test(t, damage_on_the_way_to_devices);
+    tcase_add_test(t, the_first_error_counts);
+    tcase_add_test(t, memory_is_short);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
