@@ -50,13 +50,6 @@ static void make_target(ckpt__joined *j, const wanted *w)
     j->to.piece_count = 1;
 }
 
-/* Bytes that are reversed as a unit. Where the pieces differ the plan says so. */
-static uint8_t swap_of(const ckpt__index *x, const ckpt__tensor *t)
-{
-    const ckpt__storage *s = &x->storages[ckpt__view_of(x, t, 0).storage];
-    return s->extent.big_endian && s->unit > 1 ? s->unit : 1;
-}
-
 static ckpt_status make(const wanted *w, ckpt__joined **out, ckpt_error *err)
 {
     const ckpt__tensor *t = &w->index->tensors[w->tensor];
@@ -67,7 +60,7 @@ static ckpt_status make(const wanted *w, ckpt__joined **out, ckpt_error *err)
         return ckpt__fail_memory(err, info->name.data, sizeof *j);
     ckpt__op_want want = {.from = info->dtype,
                           .to = info->dtype,
-                          .from_swap = swap_of(w->index, t),
+                          .from_swap = ckpt__plan_swap_of(w->index, t),
                           .conj = w->resolve && info->conj,
                           .neg = w->resolve && info->neg};
     j->bond.from = (uint32_t)w->tensor;

@@ -19,8 +19,7 @@ static ckpt_status check_shapes(const ckpt_tensor_info *from, const ckpt_tensor_
     return ckpt__fail(err, CKPT_E_MISMATCH, from->name.data, "its shape is %s, and %s is to be made of it", have, want);
 }
 
-/* Bytes that the storages of a tensor have reversed as a unit; 1: none. 0: they differ. */
-static uint8_t swap_of(const ckpt__index *x, const ckpt__tensor *t)
+uint8_t ckpt__plan_swap_of(const ckpt__index *x, const ckpt__tensor *t)
 {
     uint8_t unit = 0;
     for (size_t i = 0; i < ckpt__view_count(t); i++) {
@@ -37,7 +36,7 @@ static uint8_t swap_of(const ckpt__index *x, const ckpt__tensor *t)
 static ckpt_status check_swaps(const ckpt__plan *p, const ckpt__tensor *from, const ckpt__tensor *to,
                                const ckpt__op *op, ckpt_error *err)
 {
-    uint8_t is = swap_of(p->want.from, from), becomes = swap_of(p->want.to, to);
+    uint8_t is = ckpt__plan_swap_of(p->want.from, from), becomes = ckpt__plan_swap_of(p->want.to, to);
     bool alike = is == becomes && is && op->from == op->to && op->from_swap == 1 && op->to_swap == 1;
     if (alike || (is == op->from_swap && becomes == op->to_swap))
         return CKPT_OK;

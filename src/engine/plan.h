@@ -74,6 +74,9 @@ const ckpt__op *ckpt__plan_op_of(const ckpt__plan *plan, uint16_t op); /* of CKP
 /* The name of the bond's source tensor or storage, for messages. */
 const char *ckpt__plan_name_of(const ckpt__plan *plan, uint32_t bond);
 
+/* Bytes that the storages of a tensor have reversed as a unit; 1: none. 0: they differ, and no op fits. */
+uint8_t ckpt__plan_swap_of(const ckpt__index *index, const ckpt__tensor *tensor);
+
 /* One box of elements that goes over. It lives until the function that gets it returns. */
 typedef struct ckpt__copy {
     uint32_t from, to;       /* storages */

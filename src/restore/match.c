@@ -181,12 +181,12 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, si
             "it is quantized in the checkpoint (%s), and its bytes mean nothing without scale and zero "
             "point; only dense tensors are restored",
             t->extra->quantizer.data);
-    if (t->extra->layout.data || (!r->reader->index->tensors[e->tensor].whole && t->nbytes))
-        return ckpt__target_note(
-            side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err,
-            t->extra->layout.data ? "its layout in the checkpoint is %s; only dense tensors are restored"
-                                  : "it has no data in the checkpoint (%s)",
-            t->extra->layout.data ? t->extra->layout.data : "a meta tensor, or one that lies in pieces");
+    if (t->extra->layout.data || (ckpt__has_no_bytes(&r->reader->index->tensors[e->tensor]) && t->nbytes))
+        return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, NULL, err,
+                                 t->extra->layout.data
+                                     ? "its layout in the checkpoint is %s; only dense tensors are restored"
+                                     : "it has no data in the checkpoint (%s)",
+                                 t->extra->layout.data ? t->extra->layout.data : "a meta tensor");
     return check_shape(side, b, t, err);
 }
 

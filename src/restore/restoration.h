@@ -5,6 +5,7 @@
 #include <ckpt/restore.h>
 #include "anatomy/canon.h"
 #include "engine/execute.h"
+#include "engine/push.h"
 #include "reader/reader.h"
 #include "state/state.h"
 
@@ -88,20 +89,44 @@ typedef struct ckpt__target_state {
     ckpt__arena *memory;       /* owned: what lives as long as the restore */
 } ckpt__target_state;
 
+/* Whose place a bond fills: number of the state in the restore, and of the binding in the state. */
+typedef struct ckpt__owner {
+    size_t state, binding;
+} ckpt__owner;
+
+/* What becomes of what, over all states: bond i fills tensor i of `places`, which is all of its storage i. Two replicas that take
+ * tensor w of the checkpoint are two bonds of one source: its bytes are read once. All is heap, owned. */
+typedef struct ckpt__restore_bonds {
+    ckpt__index *places; /* the memory of the bindings that the checkpoint has a tensor for */
+    ckpt__bond *bonds;
+    size_t count, bond_capacity;
+    ckpt__owner *owners; /* one a bond */
+    size_t owner_capacity;
+    ckpt__op *ops;
+    ckpt__op_want *wants; /* one an op: what it was made of */
+    size_t op_count, op_capacity, want_capacity;
+    ckpt__plan *plan;
+    ckpt__copied *done; /* one a bond: what became of it */
+} ckpt__restore_bonds;
+
 /* One restore of one checkpoint into one or more states. */
 typedef struct ckpt__restorer {
     const char *path;    /* the caller's */
     ckpt_reader *reader; /* owned; NULL until it is open */
     ckpt__target_state *sides;
-    size_t count;         /* heap, owned: one a state, in the caller's order */
-    ckpt__transfers plan; /* the copies of all sides */
-    ckpt__lanes lanes;    /* the queues of all sides, and the buffers that they share */
+    size_t count; /* heap, owned: one a state, in the caller's order */
+    ckpt__restore_bonds bonds;
+    ckpt__lanes lanes; /* the queues of all sides, and the buffers that they share */
 } ckpt__restorer;
 
 /* Each adds findings to the side's report; a negative status only where the check itself could not be made. */
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
+/* bonds.c: the plan, once each item has its memory; and all bytes to their places (look_only: they are read and checked alone). */
+ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err);
+ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err);
+void ckpt__restore_free_bonds(ckpt__restore_bonds *bonds);
 /* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its
  * item says so; does a name of the checkpoint, or of a scalar, belong to such a parameter in the optimizer (key may be
  * NULL); the note "replaced", false where memory is short. */

@@ -3,7 +3,6 @@
 #include "restore/restoration.h"
 
 #include <stdlib.h>
-#include "engine/stream.h"
 #include "base/first_sizes.h"
 
 /* ---- preparing a side */
@@ -191,33 +190,7 @@ static void adopt(ckpt__target_state *side)
         }
 }
 
-/* ---- the plan */
-
-static ckpt_status plan_side(ckpt__restorer *r, size_t n, ckpt_error *err)
-{
-    ckpt__target_state *side = &r->sides[n];
-    for (size_t i = 0; i < side->state->count; i++) {
-        const ckpt__binding *b = &side->state->bindings[i];
-        const ckpt__item *item = &side->items[i];
-        if (item->tensor == SIZE_MAX)
-            continue;
-        ckpt__transfer *c = ckpt__transfers_add(&r->plan);
-        if (!c)
-            return ckpt__fail_memory(err, r->path, 0);
-        c->tensor = item->tensor;
-        c->name = b->name;
-        c->state = n;
-        c->binding = i;
-        c->from = r->reader->index->tensors[item->tensor].info.dtype;
-        c->to = b->dtype;
-        c->ndim = b->ndim;
-        c->shape = b->shape;
-        c->strides = b->strides;
-        c->data = item->data;
-        c->device = item->target;
-    }
-    return CKPT_OK;
-}
+/* ---- the bytes */
 
 static ckpt_status open_lanes(ckpt__restorer *r, ckpt_error *err)
 {
@@ -305,41 +278,26 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt
 static void report_torn(ckpt__restorer *r)
 {
     static const char *const codes[] = {"untouched", "torn", "complete"};
-    for (size_t i = 0; i < r->plan.count; i++) {
-        const ckpt__transfer *c = &r->plan.copies[i];
-        const ckpt__target_state *side = &r->sides[c->state];
+    for (size_t i = 0; i < r->bonds.count; i++) {
+        const ckpt__owner *owner = &r->bonds.owners[i];
+        const ckpt__target_state *side = &r->sides[owner->state];
         /* New memory is given back and the old one still holds what it held. */
-        ckpt__copied done = side->items[c->binding].fresh ? CKPT__UNTOUCHED : c->done;
+        ckpt__copied done = side->items[owner->binding].fresh ? CKPT__UNTOUCHED : r->bonds.done[i];
         ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
-                         side->state->bindings[c->binding].name.data, NULL, "%s when the restore stopped",
+                         side->state->bindings[owner->binding].name.data, NULL, "%s when the restore stopped",
                          done == CKPT__UNTOUCHED ? "not yet touched"
                          : done == CKPT__TORN    ? "partly overwritten"
                                                  : "restored");
     }
 }
 
-static ckpt_status verify_all(ckpt__restorer *r, ckpt_error *err)
-{
-    size_t end;
-    for (size_t i = 0; i < r->plan.count; i = end) {
-        ckpt__transfers_group(&r->plan, i, &end);
-        if (r->plan.copies[i].storage == SIZE_MAX)
-            continue;
-        ckpt_status status =
-            ckpt__read_storage(r->reader->source, r->reader->index, r->plan.copies[i].storage, true, NULL, NULL, err);
-        if (status < 0)
-            return status;
-    }
-    return CKPT_OK;
-}
-
 /* ---- all of it */
 
 static bool touched(const ckpt__restorer *r, size_t side)
 {
-    for (size_t i = 0; i < r->plan.count; i++)
-        if (r->plan.copies[i].state == side && r->plan.copies[i].done != CKPT__UNTOUCHED &&
-            !r->sides[side].items[r->plan.copies[i].binding].fresh)
+    for (size_t i = 0; i < r->bonds.count; i++)
+        if (r->bonds.owners[i].state == side && r->bonds.done[i] != CKPT__UNTOUCHED &&
+            !r->sides[side].items[r->bonds.owners[i].binding].fresh)
             return true;
     return false;
 }
@@ -368,20 +326,18 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     bool started = false;
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
-        if ((status = allocate(&r->sides[n], err)) == CKPT_OK)
-            status = plan_side(r, n, err);
+        status = allocate(&r->sides[n], err);
     if (status == CKPT_OK)
-        ckpt__transfers_order(&r->plan, r->reader->index);
-    if (status == CKPT_OK && o->verify_first && !o->no_verify)
-        status = verify_all(r, err);
+        status = ckpt__restore_bind(r, err);
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
         status = ckpt__restore_read_values(r, n, err);
     if (status == CKPT_OK)
         status = open_lanes(r, err);
+    if (status == CKPT_OK && o->verify_first && !o->no_verify)
+        status = ckpt__restore_push(r, true, err);
     if (status == CKPT_OK) {
         started = true;
-        status =
-            ckpt__execute(&r->plan, r->reader->source, r->reader->index, !o->no_verify, &r->lanes, &o->progress, err);
+        status = ckpt__restore_push(r, false, err);
     }
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
         status = place_rest(r, &r->sides[n], err);
@@ -438,7 +394,7 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
             release_new(&r.sides[i]);
         free_side(&r.sides[i]);
     }
-    ckpt__transfers_free(&r.plan);
+    ckpt__restore_free_bonds(&r.bonds);
     ckpt_reader_close(r.reader);
     free(r.sides);
     return status;

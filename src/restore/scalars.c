@@ -56,7 +56,7 @@ bool ckpt__restore_number(ckpt__restorer *r, const ckpt__canon_entry *e, ckpt__n
     unsigned char bytes[16];
     uint64_t numel;
     if (!t->info.shape || !ckpt__numel(t->info.shape, t->info.ndim, &numel) || numel != 1 ||
-        t->info.nbytes > sizeof bytes || !t->whole)
+        t->info.nbytes > sizeof bytes || ckpt__has_no_bytes(t))
         return false;
     *status = ckpt__read_tensor(r->reader->source, r->reader->index, e->tensor, !r->sides[0].options.no_verify,
                                 ckpt__restore_block, bytes, err);

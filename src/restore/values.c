@@ -25,7 +25,7 @@ static ckpt_status match_tensor(ckpt__restorer *r, ckpt__target_state *side, con
         return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "kind-mismatch", v->name.data, NULL, err,
                                  "it is bound as a value of bytes, and the checkpoint holds a tensor of %s",
                                  info->extra->quantizer.data ? "quantized numbers" : ckpt_dtype_name(info->dtype));
-    if (info->extra->layout.data || (!r->reader->index->tensors[tensor].whole && info->nbytes))
+    if (info->extra->layout.data || (ckpt__has_no_bytes(&r->reader->index->tensors[tensor]) && info->nbytes))
         return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "no-data", v->name.data, NULL, err,
                                  "it is a tensor without data of its own in the checkpoint");
     t->tensor = tensor;

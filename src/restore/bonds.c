@@ -1,0 +1,155 @@
+/* restore/bonds.c - which tensors of the checkpoint become which places of the states: one plan of all of them. */
+#include "restore/restoration.h"
+
+#include <stdlib.h>
+#include "engine/stream.h"
+
+void ckpt__restore_free_bonds(ckpt__restore_bonds *b)
+{
+    ckpt__plan_free(b->plan);
+    ckpt__index_free(b->places);
+    free(b->bonds);
+    free(b->ops);
+    free(b->wants);
+    free(b->owners);
+    free(b->done);
+    memset(b, 0, sizeof *b);
+}
+
+static ckpt_status no_memory(const ckpt__restorer *r, ckpt_error *err)
+{
+    return ckpt__fail_memory(err, r->path, r->bonds.count * sizeof *r->bonds.bonds);
+}
+
+/* The op of two dtypes and the source's flags: one that there is, or a new one. */
+static ckpt_status find_op(ckpt__restorer *r, const ckpt__op_want *want, const char *what, uint16_t *number,
+                           ckpt_error *err)
+{
+    ckpt__restore_bonds *b = &r->bonds;
+    for (size_t i = b->op_count; i-- > 0;)
+        if (b->wants[i].from == want->from && b->wants[i].to == want->to && b->wants[i].from_swap == want->from_swap &&
+            b->wants[i].conj == want->conj && b->wants[i].neg == want->neg) {
+            *number = (uint16_t)i;
+            return CKPT_OK;
+        }
+    if (b->op_count + 1 >= CKPT__OP_BYTES)
+        return ckpt__fail(err, CKPT_E_LIMIT, what, "there are too many kinds of conversions");
+    if (!ckpt__grow(&b->wants, &b->want_capacity, b->op_count + 1, sizeof *b->wants) ||
+        !ckpt__grow(&b->ops, &b->op_capacity, b->op_count + 1, sizeof *b->ops))
+        return no_memory(r, err);
+    b->wants[b->op_count] = *want;
+    *number = (uint16_t)b->op_count;
+    return ckpt__op_make(want, what, &b->ops[b->op_count++], err);
+}
+
+/* A tensor and a storage of the target: the memory of one binding. */
+static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
+{
+    const ckpt__target_state *side = &r->sides[state];
+    const ckpt__binding *b = &side->state->bindings[binding];
+    const ckpt__item *item = &side->items[binding];
+    ckpt__index *x = r->bonds.places;
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    if (!s)
+        return no_memory(r, err);
+    s->name = b->name;
+    s->unit = 1;
+    s->extent.place = item->data;
+    s->extent.size = s->extent.length = b->span;
+    if (!ckpt__index_device(x, item->target, &s->extent.device))
+        return no_memory(r, err);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!t)
+        return no_memory(r, err);
+    t->info.name = b->name;
+    t->info.dtype = b->dtype;
+    t->info.ndim = b->ndim;
+    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, b->shape, b->strides, 0, err);
+}
+
+static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
+{
+    ckpt__restore_bonds *all = &r->bonds;
+    const ckpt__index *x = r->reader->index;
+    const ckpt__binding *b = &r->sides[state].state->bindings[binding];
+    size_t tensor = r->sides[state].items[binding].tensor;
+    const ckpt_tensor_info *info = &x->tensors[tensor].info;
+    ckpt__op_want want = {.from = info->dtype,
+                          .to = b->dtype,
+                          .from_swap = ckpt__plan_swap_of(x, &x->tensors[tensor]),
+                          .conj = info->conj,
+                          .neg = info->neg};
+    ckpt__bond bond = {.from = (uint32_t)tensor, .to = (uint32_t)all->count};
+    ckpt_status status = all->count < UINT32_MAX ? find_op(r, &want, info->name.data, &bond.op, err)
+                                                 : ckpt__fail(err, CKPT_E_LIMIT, r->path, "too many tensors");
+    if (status == CKPT_OK)
+        status = add_place(r, state, binding, err);
+    if (status == CKPT_OK && (!ckpt__grow(&all->bonds, &all->bond_capacity, all->count + 1, sizeof *all->bonds) ||
+                              !ckpt__grow(&all->owners, &all->owner_capacity, all->count + 1, sizeof *all->owners)))
+        status = no_memory(r, err);
+    if (status < 0)
+        return status;
+    all->bonds[all->count] = bond;
+    all->owners[all->count++] = (ckpt__owner){state, binding};
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
+{
+    ckpt__restore_bonds *b = &r->bonds;
+    ckpt_status status = CKPT_OK;
+    if (!(b->places = ckpt__index_new(0)))
+        return no_memory(r, err);
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; status == CKPT_OK && i < r->sides[n].state->count; i++)
+            if (r->sides[n].items[i].tensor != SIZE_MAX)
+                status = add_bond(r, n, i, err);
+    if (status == CKPT_OK && !(b->done = calloc(b->count + 1, sizeof *b->done)))
+        status = no_memory(r, err);
+    ckpt__plan_want want = {.from = r->reader->index,
+                            .to = b->places,
+                            .bonds = b->bonds,
+                            .bond_count = b->count,
+                            .ops = b->ops,
+                            .op_count = b->op_count,
+                            .push = true};
+    return status == CKPT_OK ? ckpt__plan_new(&want, &b->plan, err) : status;
+}
+
+/* A CRC of the tensor's that its storage's does not tell. */
+static bool has_own_crc(const ckpt__index *x, const ckpt__tensor *t)
+{
+    const ckpt__extent *e = t->whole ? &x->storages[t->storage].extent : NULL;
+    return t->has_crc && !(e && e->has_crc && e->crc == t->crc && t->info.offset == 0 && t->info.nbytes == e->size);
+}
+
+/* Each of these is of a tensor in its own order, which a push does not read it in: before anything is touched. */
+static ckpt_status check_own_crcs(ckpt__restorer *r, ckpt_error *err)
+{
+    const ckpt__index *x = r->reader->index;
+    unsigned char *seen = calloc(x->tensor_count / 8 + 1, 1);
+    ckpt_status status = seen ? CKPT_OK : no_memory(r, err);
+    for (size_t i = 0; status == CKPT_OK && i < r->bonds.count; i++) {
+        uint32_t from = r->bonds.bonds[i].from;
+        bool first = !(seen[from / 8] >> (from % 8) & 1);
+        seen[from / 8] |= (unsigned char)(1u << (from % 8));
+        if (first && has_own_crc(x, &x->tensors[from]))
+            status = ckpt__read_tensor(r->reader->source, x, from, true, NULL, NULL, err);
+    }
+    free(seen);
+    return status;
+}
+
+ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err)
+{
+    const ckpt_restore_options *o = &r->sides[0].options;
+    ckpt__push_want want = {.plan = r->bonds.plan,
+                            .source = r->reader->source,
+                            .lanes = &r->lanes,
+                            .progress = look_only ? NULL : &o->progress,
+                            .check = !o->no_verify,
+                            .look_only = look_only,
+                            .done = look_only ? NULL : r->bonds.done};
+    ckpt_status status = look_only || o->no_verify ? CKPT_OK : check_own_crcs(r, err);
+    return status == CKPT_OK ? ckpt__push(&want, err) : status;
+}
