@@ -519,7 +519,8 @@ static ckpt_status open_pusher(pusher *p, const ckpt__push_want *want, ckpt_erro
     }
     for (unsigned i = 0; i < p->threads; i++)
         p->workers[i] = (worker){.p = p, .way.devices = &p->devices};
-    return ckpt__push_list_make(want->plan, want->check, p->range, &p->list, err);
+    ckpt_status status = want->check ? ckpt__push_check_tensors(want->plan, want->source, err) : CKPT_OK;
+    return status == CKPT_OK ? ckpt__push_list_make(want->plan, want->check, p->range, &p->list, err) : status;
 }
 
 ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)

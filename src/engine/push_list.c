@@ -1,6 +1,7 @@
 /* engine/push_list.c - which bytes a push reads, in the order of the files, and in which ranges. */
 #include <stdlib.h>
 #include "engine/push_priv.h"
+#include "engine/stream.h"
 
 enum { HOLE = 64 << 10 };
 
@@ -130,4 +131,28 @@ void ckpt__push_list_free(ckpt__push_list *l)
     free(l->larges);
     free(l->units);
     memset(l, 0, sizeof *l);
+}
+
+/* A CRC of the tensor's that its storage's does not tell. */
+static bool has_own_crc(const ckpt__index *x, const ckpt__tensor *t)
+{
+    const ckpt__extent *e = t->whole ? &x->storages[t->storage].extent : NULL;
+    return t->has_crc && !(e && e->has_crc && e->crc == t->crc && t->info.offset == 0 && t->info.nbytes == e->size);
+}
+
+ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source *source, ckpt_error *err)
+{
+    const ckpt__index *x = ckpt__plan_source_index(plan);
+    unsigned char *seen = calloc(x->tensor_count / 8 + 1, 1);
+    ckpt_status status = seen ? CKPT_OK : ckpt__fail_memory(err, "ranges to be read", x->tensor_count / 8);
+    for (size_t i = 0; status == CKPT_OK && i < ckpt__plan_bond_count(plan); i++) {
+        const ckpt__bond *b = ckpt__plan_bond(plan, i);
+        if (b->flags & CKPT__BOND_STORAGE || seen[b->from / 8] >> (b->from % 8) & 1)
+            continue;
+        seen[b->from / 8] |= (unsigned char)(1u << (b->from % 8));
+        if (has_own_crc(x, &x->tensors[b->from]))
+            status = ckpt__read_tensor(source, x, b->from, true, NULL, NULL, err);
+    }
+    free(seen);
+    return status;
 }

@@ -38,6 +38,9 @@ typedef struct ckpt__push_list {
 ckpt_status ckpt__push_list_make(const ckpt__plan *plan, bool check, uint64_t range, ckpt__push_list *list,
                                  ckpt_error *err);
 void ckpt__push_list_free(ckpt__push_list *list);
+/* The CRCs of tensors that are not those of their storages: each is of a tensor in its own order, which a push does not read it in. So they
+ * are compared before anything is touched. */
+ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source *source, ckpt_error *err);
 
 /* ---- push_device.c */
 

@@ -35,23 +35,6 @@ ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *in
     return status;
 }
 
-ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
-                                    ckpt__buffer_fn buffer, ckpt__block_fn fn, void *ctx, ckpt_error *err)
-{
-    ckpt__elements e;
-    ckpt__elements_options options = {.check = check};
-    ckpt_status status = ckpt__elements_of_storage(&e, source, index, storage, true, &options, err);
-    for (uint64_t at = 0; status == CKPT_OK && at < e.size; at += CKPT__BLOCK) {
-        size_t n = e.size - at < CKPT__BLOCK ? (size_t)(e.size - at) : CKPT__BLOCK;
-        void *to = NULL;
-        if ((status = buffer(ctx, at, n, &to, err)) == CKPT_OK &&
-            (status = ckpt__elements_read(&e, to, n, err)) == CKPT_OK)
-            status = fn(ctx, at, to, n, err);
-    }
-    ckpt__elements_close(&e);
-    return status;
-}
-
 static ckpt_status read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor,
                                const ckpt__elements_options *options, ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {

@@ -9,11 +9,6 @@
 typedef ckpt_status (*ckpt__block_fn)(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err);
 ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
                                ckpt__block_fn fn, void *ctx, ckpt_error *err);
-/* The same, into buffers that the caller gives: buffer() is asked before each block for room for n bytes (at most
- * CKPT__BLOCK) at `offset`; fn is called once they are filled. */
-typedef ckpt_status (*ckpt__buffer_fn)(void *ctx, uint64_t offset, size_t n, void **buffer, ckpt_error *err);
-ckpt_status ckpt__read_storage_into(const ckpt__source *source, const ckpt__index *index, size_t storage, bool check,
-                                    ckpt__buffer_fn buffer, ckpt__block_fn fn, void *ctx, ckpt_error *err);
 /* The elements of tensor i in C order, little-endian, contiguous, in order, in blocks of whole elements, with conjugate
  * and negated views resolved. With check, the CRCs of the storage, of which it may be a part, and of the tensor are compared. Memory is bounded
  * (engine/payload.h). */

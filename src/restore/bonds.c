@@ -1,8 +1,8 @@
 /* restore/bonds.c - which tensors of the checkpoint become which places of the states: one plan of all of them. */
 #include "restore/restoration.h"
 
+#include <sched.h>
 #include <stdlib.h>
-#include "engine/stream.h"
 
 void ckpt__restore_free_bonds(ckpt__restore_bonds *b)
 {
@@ -116,28 +116,13 @@ ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
     return status == CKPT_OK ? ckpt__plan_new(&want, &b->plan, err) : status;
 }
 
-/* A CRC of the tensor's that its storage's does not tell. */
-static bool has_own_crc(const ckpt__index *x, const ckpt__tensor *t)
+/* Two read as fast as memory takes it on most machines, and leave the other processors to the program. */
+static unsigned threads_of(const ckpt_restore_options *o)
 {
-    const ckpt__extent *e = t->whole ? &x->storages[t->storage].extent : NULL;
-    return t->has_crc && !(e && e->has_crc && e->crc == t->crc && t->info.offset == 0 && t->info.nbytes == e->size);
-}
-
-/* Each of these is of a tensor in its own order, which a push does not read it in: before anything is touched. */
-static ckpt_status check_own_crcs(ckpt__restorer *r, ckpt_error *err)
-{
-    const ckpt__index *x = r->reader->index;
-    unsigned char *seen = calloc(x->tensor_count / 8 + 1, 1);
-    ckpt_status status = seen ? CKPT_OK : no_memory(r, err);
-    for (size_t i = 0; status == CKPT_OK && i < r->bonds.count; i++) {
-        uint32_t from = r->bonds.bonds[i].from;
-        bool first = !(seen[from / 8] >> (from % 8) & 1);
-        seen[from / 8] |= (unsigned char)(1u << (from % 8));
-        if (first && has_own_crc(x, &x->tensors[from]))
-            status = ckpt__read_tensor(r->reader->source, x, from, true, NULL, NULL, err);
-    }
-    free(seen);
-    return status;
+    cpu_set_t allowed;
+    if (o->threads)
+        return o->threads < CKPT__PUSH_THREADS ? (unsigned)o->threads : CKPT__PUSH_THREADS;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) < 2 ? 1 : 2;
 }
 
 ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err)
@@ -149,7 +134,7 @@ ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *er
                             .progress = look_only ? NULL : &o->progress,
                             .check = !o->no_verify,
                             .look_only = look_only,
+                            .threads = threads_of(o),
                             .done = look_only ? NULL : r->bonds.done};
-    ckpt_status status = look_only || o->no_verify ? CKPT_OK : check_own_crcs(r, err);
-    return status == CKPT_OK ? ckpt__push(&want, err) : status;
+    return ckpt__push(&want, err);
 }

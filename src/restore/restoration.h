@@ -1,11 +1,11 @@
-/* restore/restoration.h - the parts of a restore: match names, choose places, plan, execute, put scalars. */
+/* restore/restoration.h - the parts of a restore: match names, choose places, plan, push, put scalars. */
 #ifndef CKPT_RESTORER_H
 #define CKPT_RESTORER_H
 #include <ckpt/reader.h>
 #include <ckpt/restore.h>
 #include "anatomy/canon.h"
-#include "engine/execute.h"
 #include "engine/push.h"
+#include "engine/put.h"
 #include "reader/reader.h"
 #include "state/state.h"
 

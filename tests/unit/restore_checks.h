@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <cuda.h>
 #include <ckpt/ckpt.h>
-#include "engine/execute.h"
+#include "engine/put.h"
 #include "require.h"
 
 enum { COLUMNS = 3001, SMALL = 35 };

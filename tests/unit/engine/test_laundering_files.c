@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include "engine/checked.h"
 #include "examine/verify.h"
-#include "engine/execute.h"
+#include "engine/push.h"
 #include "laundering_files.h"
 
 static uint64_t preads, pread_bytes;
@@ -261,25 +261,29 @@ END_TEST
 static ckpt_status restored(const ckpt_reader *reader, size_t i, const kind *k)
 {
     static unsigned char data[VALUES * UNIT];
-    ckpt__transfers plan = {.copies = NULL};
-    ckpt__lanes lanes = {.count = 0};
-    ckpt__transfer *c = ckpt__transfers_add(&plan);
-    ck_assert_ptr_nonnull(c);
     const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-    int64_t strides[3] = {1, 1, 1};
-    for (int d = k->ndim - 1; d > 0; d--)
-        strides[d - 1] = strides[d] * k->shape[d];
-    c->tensor = i;
-    c->from = c->to = t->dtype;
-    c->ndim = t->ndim;
-    c->shape = t->shape;
-    c->strides = strides;
-    c->data = data;
-    c->device = ckpt_cpu();
-    ckpt__transfers_order(&plan, reader->index);
-    ckpt_status status = ckpt__execute(&plan, reader->source, reader->index, true, &lanes, NULL, &err);
-    ckpt__lanes_close(&lanes, NULL);
-    ckpt__transfers_free(&plan);
+    ckpt__index *to = ckpt__index_new(0);
+    ckpt__storage *place = ckpt__index_add_storage(to);
+    ckpt__tensor *whole = ckpt__index_add_tensor(to);
+    place->extent.place = data;
+    place->extent.size = t->nbytes;
+    whole->info.name = t->name;
+    whole->info.dtype = t->dtype;
+    whole->info.ndim = k->ndim;
+    ck_assert_int_eq(ckpt__index_set_view(to, 0, 0, t->shape, NULL, 0, &err), CKPT_OK);
+    ckpt__op_want kept = {
+        .from = t->dtype, .to = t->dtype, .from_swap = ckpt__plan_swap_of(reader->index, &reader->index->tensors[i])};
+    ckpt__op op;
+    ckpt__bond bond = {.from = (uint32_t)i};
+    ckpt__plan_want asked = {
+        .from = reader->index, .to = to, .bonds = &bond, .bond_count = 1, .ops = &op, .op_count = 1, .push = true};
+    ckpt__plan *plan;
+    ck_assert_int_eq(ckpt__op_make(&kept, "w", &op, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__plan_new(&asked, &plan, &err), CKPT_OK);
+    ckpt__push_want want = {.plan = plan, .source = reader->source, .check = true};
+    ckpt_status status = ckpt__push(&want, &err);
+    ckpt__plan_free(plan);
+    ckpt__index_free(to);
     return status;
 }
 

@@ -3,8 +3,8 @@
 #include "engine/push.h"
 
 #include <stdatomic.h>
-#include "engine/execute.h"
 #include "engine/pull.h"
+#include "engine/put.h"
 #include "plan_files.h"
 
 enum { CASES = 1200, DEVICES = 2 };

@@ -6,7 +6,7 @@
 #include "../child.h"
 #include "anatomy/canon.h"
 #include "reader/reader.h"
-#include "engine/execute.h"
+#include "engine/put.h"
 #include "../require.h"
 #include "../runner.h"
 

@@ -42,6 +42,9 @@ typedef struct ckpt_restore_options {
                                    * "groups-reversed", ...), where more than one order fits; NULL: none */
     bool strict_order; /* an order that only shapes tell is an error; names in the file, param_names or assume_order
                                    * must tell it */
+    size_t threads; /* that read, check and deliver, the calling one among them; 1 to 8, more count as 8. 0: two, or one
+                                   * where the process may run on one processor alone. The result is the same for any number:
+                                   * the bytes, and the error. Of a damaged checkpoint, which tensors are still restored may differ */
 } ckpt_restore_options;
 #define CKPT_RESTORE_OPTIONS_INIT CKPT_SIZED(ckpt_restore_options)
 
@@ -64,7 +67,7 @@ ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore
 
 /* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] and reports[i]
  * belong to states[i]; options, reports and each of their elements may be NULL (defaults; no report). What concerns the file
- * (format, also, no_verify, verify_first, progress) is taken from options[0]. */
+ * (format, also, no_verify, verify_first, progress, threads) is taken from options[0]. */
 ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *path,
                               const ckpt_restore_options *const *options, ckpt_report *const *reports, ckpt_error *err);
 
