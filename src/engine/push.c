@@ -2,6 +2,7 @@
 #include "engine/push.h"
 
 #include <stdlib.h>
+#include "base/stream_copy.h"
 #include "base/workers.h"
 #include "codec/crc32.h"
 #include "engine/checked.h"
@@ -11,6 +12,8 @@
 /* All in bytes. What is read and checked at a time, so that it is in the cache for the second; neighbours that one read has, and a
  * storage that is checked before it is delivered; a hole that one reads through; and what an element may reach behind a range. */
 enum { STEP = 256 << 10, TOGETHER = 512 << 10, HOLE = 64 << 10, BEHIND = 15 };
+/* A push of so much does not leave its bytes in the cache; a run of so much is worth a copy past it. */
+enum { LARGE_PUSH = 64 << 20, LARGE_RUN = 4 << 10 };
 
 /* Of one bond, while it is pushed. */
 typedef struct bound {
@@ -152,9 +155,13 @@ static ckpt_status deliver_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
     const char *what = ckpt__plan_name_of(p->want->plan, c->bond);
     ckpt__convert_counts cost = {0};
     ckpt__lane *lane = lane_of(p, c->to);
-    ckpt_status status;
+    ckpt_status status = CKPT_OK;
+    uint64_t bytes;
     begin_bond(p, c->bond);
-    if (!lane)
+    if (!lane && p->list.bytes >= LARGE_PUSH && ckpt__op_is_plain(op) && ckpt__copy_box_is_run(&c->box, op, &bytes) &&
+        bytes >= LARGE_RUN)
+        ckpt__copy_stream_part(to, from, (size_t)bytes);
+    else if (!lane)
         status = ckpt__box_move(op, &c->box, from, to, p->want->counts ? &cost : NULL, what, err);
     else if (l->in_slot)
         status = of_target(p, c, ckpt__push_send(&l->w->way, lane, &c->box, op->to_size, from, to, err), err);
@@ -437,6 +444,7 @@ static ckpt_status do_unit(void *ctx, unsigned number, size_t unit, ckpt_error *
 {
     pusher *p = ctx;
     ckpt_status status = push_unit(&p->workers[number], unit, err);
+    ckpt__copy_stream_end();
     if (status == CKPT_OK)
         __atomic_add_fetch(&p->read, p->list.units[unit].bytes, __ATOMIC_RELAXED);
     return status == CKPT_OK && number == 0 ? tell(p, err) : status;

@@ -304,6 +304,119 @@ START_TEST(the_first_error_counts)
 }
 END_TEST
 
+/* ---- more than a slot, a range and a cache have */
+
+static const int64_t cube[] = {3, 1200, 1100}, /* 15.8 MB of float32 */
+    in_order[] = {1320000, 1100, 1}, turned[] = {1, 3, 3600}, rows[] = {1320000, 1, 1200},
+                     padded[] = {1321200, 1101, 1};
+
+typedef struct large {
+    const int64_t *strides;
+    ckpt_dtype to;
+    int device; /* below 0: the host */
+} large;
+
+/* One source, and many places of it, in ways that have slots filled by packing, by rows and by runs. */
+static const large places[] = {{in_order, CKPT_F32, -1}, {in_order, CKPT_F32, 0}, {turned, CKPT_F32, 0},
+                               {rows, CKPT_F32, 1},      {padded, CKPT_F32, 1},   {in_order, CKPT_F64, 0},
+                               {turned, CKPT_F64, 1},    {padded, CKPT_F64, -1},  {turned, CKPT_F32, -1}};
+enum { PLACES = sizeof places / sizeof *places, NUMBERS = 3 * 1200 * 1100 };
+
+static void compare_place(const large *l, const void *bytes, const float *values)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < cube[0]; i++)
+        for (int64_t j = 0; j < cube[1]; j++)
+            for (int64_t k = 0; k < cube[2]; k++, n++) {
+                size_t at = (size_t)(i * l->strides[0] + j * l->strides[1] + k * l->strides[2]);
+                double is = l->to == CKPT_F64 ? ((const double *)bytes)[at] : (double)((const float *)bytes)[at];
+                if (is != (double)values[n])
+                    ck_abort_msg("place %d, element %zu: %f, not %f", (int)(l - places), n, is, (double)values[n]);
+            }
+}
+
+static void add_large(ckpt__index *x, ckpt_dtype dtype, const int64_t *strides, uint64_t bytes)
+{
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    s->extent.size = s->extent.length = bytes;
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    t->info.name = ckpt__s("large");
+    t->info.dtype = dtype;
+    t->info.ndim = 3;
+    ck_assert_msg(ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, cube, strides, 0, &err) == CKPT_OK,
+                  "%s", err.message);
+}
+
+static void push_large(ckpt__index *from, ckpt__index *to, unsigned threads)
+{
+    ckpt__op ops[2];
+    ckpt__bond bonds[PLACES] = {{0}};
+    ckpt__copied done[PLACES] = {CKPT__UNTOUCHED};
+    ckpt__plan *plan;
+    for (int k = 0; k < 2; k++) {
+        ckpt__op_want op = {.from = CKPT_F32, .to = k ? CKPT_F64 : CKPT_F32};
+        ck_assert_int_eq(ckpt__op_make(&op, "large", &ops[k], &err), CKPT_OK);
+    }
+    for (uint32_t i = 0; i < PLACES; i++)
+        bonds[i] = (ckpt__bond){.to = i, .op = places[i].to == CKPT_F64};
+    ckpt__plan_want asked = {
+        .from = from, .to = to, .bonds = bonds, .bond_count = PLACES, .ops = ops, .op_count = 2, .push = true};
+    ck_assert_msg(ckpt__plan_new(&asked, &plan, &err) == CKPT_OK, "%s", err.message);
+    ckpt__push_want want = {
+        .plan = plan, .source = opened, .lanes = &lanes, .check = true, .threads = threads, .done = done};
+    ck_assert_msg(ckpt__push(&want, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+    for (uint32_t i = 0; i < PLACES; i++)
+        ck_assert_int_eq(done[i], CKPT__COMPLETE);
+    ckpt__plan_free(plan);
+}
+
+START_TEST(large_places)
+{
+    enum { ROOM_OF_ONE = (3 * 1321200 + 1101) * 8 };
+    float *values = malloc(NUMBERS * sizeof *values);
+    unsigned char *back = malloc(ROOM_OF_ONE);
+    start();
+    for (int i = 0; i < NUMBERS; i++)
+        values[i] = (float)i;
+    FILE *f = fopen("large", "w");
+    ck_assert(f && fwrite(values, sizeof *values, NUMBERS, f) == NUMBERS && fclose(f) == 0);
+    ck_assert_int_eq(ckpt__source_open("large", &opened, &err), CKPT_OK);
+    open_devices();
+    for (unsigned threads = 1; threads <= 4; threads += 3) {
+        ckpt__index *from = ckpt__index_new(0), *to = ckpt__index_new(0);
+        add_large(from, CKPT_F32, NULL, NUMBERS * sizeof *values);
+        from->storages[0].extent.has_crc = true;
+        from->storages[0].extent.crc = ckpt__crc32(0, values, NUMBERS * sizeof *values);
+        for (int i = 0; i < PLACES; i++) {
+            add_large(to, places[i].to, places[i].strides, ROOM_OF_ONE);
+            ckpt__extent *e = &to->storages[i].extent;
+            ckpt_device device = places[i].device < 0 ? ckpt_cpu() : ckpt_cuda(places[i].device);
+            ck_assert(ckpt__index_device(to, device, &e->device));
+            ck_assert_int_eq(ckpt__device_ops_of(device.type)
+                                 ->alloc(device.index < 0 ? 0 : device.index, ROOM_OF_ONE, &e->place, &err),
+                             CKPT_OK);
+        }
+        push_large(from, to, threads);
+        for (int i = 0; i < PLACES; i++) {
+            ckpt__extent *e = &to->storages[i].extent;
+            ckpt_device device = to->devices[e->device];
+            ck_assert(ckpt__move_bytes(&lanes, ckpt_cpu(), back, device, e->place, ROOM_OF_ONE, &err) == CKPT_OK);
+            compare_place(&places[i], back, values);
+            ck_assert_int_eq(
+                ckpt__device_ops_of(device.type)->release(device.index < 0 ? 0 : device.index, e->place, &err),
+                CKPT_OK);
+        }
+        ckpt__index_free(from);
+        ckpt__index_free(to);
+    }
+    ckpt__source_close(opened);
+    close_devices();
+    free(values);
+    free(back);
+    finish();
+}
+END_TEST
+
 /* Each allocation fails once: nothing is lost, and what is said to be done is. */
 START_TEST(memory_is_short)
 {
@@ -344,6 +457,7 @@ int main(void)
     tcase_add_test(t, damage);
     tcase_add_test(t, damage_on_the_way_to_devices);
     tcase_add_test(t, the_first_error_counts);
+    tcase_add_test(t, large_places);
     tcase_add_test(t, memory_is_short);
     suite_add_tcase(s, t);
     return run_suite(s);
