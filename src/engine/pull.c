@@ -31,11 +31,13 @@ struct ckpt__pull {
     size_t count, capacity;
     uint64_t *dims;
     size_t dim_count, dim_capacity;
-    unsigned char *scratch; /* CKPT__SCRATCH bytes: what is read together, or a tile of it; NULL before */
-    unsigned char *stage;   /* STAGE bytes: elements that are converted; NULL before */
-    unsigned char *decoded; /* the coded storage that was asked for last; NULL: none */
-    uint32_t decoded_of;    /* its number */
-    uint64_t low, high;     /* of the range's copies: the first byte and past the last, which may lie outside of it */
+    unsigned char *scratch;     /* CKPT__SCRATCH bytes: what is read together, or a tile of it; NULL before */
+    unsigned char *stage;       /* STAGE bytes: elements that are converted; NULL before */
+    unsigned char *decoded;     /* the coded storage that was asked for last; NULL: none */
+    uint32_t decoded_of;        /* its number */
+    ckpt__pull_fetch_fn *fetch; /* of a device's memory; NULL: none is read */
+    void *fetch_ctx;            /* its owner's */
+    uint64_t low, high; /* of the range's copies: the first byte and past the last, which may lie outside of it */
 };
 
 ckpt_status ckpt__pull_new(const ckpt__plan *plan, const ckpt__source *source, bool check, uint64_t memory,
@@ -231,6 +233,23 @@ static ckpt_status decode(ckpt__pull *p, const held *h, ckpt_error *err)
     return status;
 }
 
+void ckpt__pull_set_fetch(ckpt__pull *p, ckpt__pull_fetch_fn *fetch, void *ctx)
+{
+    p->fetch = fetch;
+    p->fetch_ctx = ctx;
+}
+
+static ckpt_status move_from_device(const ckpt__pull *p, const held *h, const ckpt__copy_box *box, const ckpt__op *op,
+                                    void *to, ckpt_error *err)
+{
+    const char *name = name_of(p, h);
+    if (!p->fetch)
+        return ckpt__fail(err, CKPT_E_DEVICE, name, "it lies in a device's memory, which nothing here reads");
+    if (!ckpt__op_is_plain(op))
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "what lies in a device's memory is read as it is");
+    return p->fetch(p->fetch_ctx, extent_of(p, h->from), h->from_at, box, op->from_size, to, name, err);
+}
+
 static ckpt_status move_one(ckpt__pull *p, const held *h, unsigned char *to, ckpt__convert_counts *counts,
                             ckpt_error *err)
 {
@@ -239,6 +258,8 @@ static ckpt_status move_one(ckpt__pull *p, const held *h, unsigned char *to, ckp
     ckpt__copy_box box;
     uint64_t bytes;
     box_of(p, h, &box);
+    if (e->memory && e->device)
+        return move_from_device(p, h, &box, op, to, err);
     bool plain = ckpt__op_is_plain(op), all = is_all(p, h, &box) && plain,
          kept = !e->memory && e->coding != CKPT__STORED && e->size <= p->memory && !e->missing;
     ckpt_status status = kept ? decode(p, h, err) : CKPT_OK;

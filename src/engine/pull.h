@@ -11,6 +11,14 @@ typedef struct ckpt__pull ckpt__pull;
 ckpt_status ckpt__pull_new(const ckpt__plan *plan, const ckpt__source *source, bool check, uint64_t memory,
                            ckpt__pull **out, ckpt_error *err);
 void ckpt__pull_free(ckpt__pull *pull);
+/* Elements of `item` bytes of a device's memory: the box begins at byte from_at of the extent, and `to` is the place of its first
+ * element on the host. name: of the tensor, for messages. */
+typedef ckpt_status ckpt__pull_fetch_fn(void *ctx, const ckpt__extent *extent, uint64_t from_at,
+                                        const ckpt__copy_box *box, uint32_t item, void *to, const char *name,
+                                        ckpt_error *err);
+/* Who reads extents that are a device's memory: whoever has the queues on the devices. Without one such an extent is refused
+ * (CKPT_E_DEVICE), and so is a conversion of what lies in one (CKPT_E_UNSUPPORTED). */
+void ckpt__pull_set_fetch(ckpt__pull *pull, ckpt__pull_fetch_fn *fetch, void *ctx);
 /* Bytes [begin, end) of a target storage into dst. Those that no bond writes stay as they are. Small neighbours in a file are read
  * together. CKPT_E_DAMAGED: a CRC is wrong, or the file is shorter than it was. counts: of each bond, one after the other; it grows by
  * what conversions cost (NULL: not asked). */

@@ -150,7 +150,7 @@ static void write_now(ckpt_run *run)
     ckpt__payload payload;
     ckpt_status status = ckpt__state_index_take(run->state, false, t->path, &saved, &t->error);
     if (status == CKPT_OK)
-        status = ckpt__live_open(&live, run->state, saved.index, &payload, &t->error);
+        status = ckpt__live_open(&live, run->state, &saved, &payload, &t->error);
     t->status = status;
     if (status == CKPT_OK)
         ckpt__task_write(run, &saved, &payload, &live);

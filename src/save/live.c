@@ -3,22 +3,27 @@
 #include "save/save.h"
 
 #include <stdlib.h>
+#include "engine/fetch.h"
 #include "state/state.h"
 
-static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset,
-                               ckpt_error *err)
+enum { WINDOW = 32 << 20 }; /* bytes; of rows that lie apart on a device as many come over at a time */
+
+/* ---- from a device */
+
+static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__extent *e, ckpt__lane *lane, uint64_t offset, ckpt_error *err)
 {
-    v->ahead = NULL;
-    if (offset >= b->nbytes)
+    v->ahead_of = NULL;
+    if (offset >= e->size)
         return CKPT_OK;
-    size_t n = b->nbytes - offset < CKPT__BLOCK ? (size_t)(b->nbytes - offset) : CKPT__BLOCK;
+    size_t n = e->size - offset < CKPT__BLOCK ? (size_t)(e->size - offset) : CKPT__BLOCK;
     ckpt__slot *slot;
     ckpt_status status = ckpt__lanes_slot(&v->lanes, &slot, err);
     if (status == CKPT_OK)
-        status = lane->ops->to_host(lane->stream, slot->data, (const char *)b->data + offset, n, err);
+        status = lane->ops->to_host(lane->stream, slot->data, (const char *)e->memory + offset, n, err);
     if (status == CKPT_OK)
         status = ckpt__lanes_mark(&v->lanes, slot, lane, err);
     if (status == CKPT_OK) {
+        v->ahead_of = e;
         v->ahead = slot;
         v->ahead_offset = offset;
         v->ahead_size = n;
@@ -26,23 +31,23 @@ static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__binding *b, ckpt__lane
     return status;
 }
 
-/* Contiguous on a device: the next block is on its way while this one is written. */
-static ckpt_status read_device(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, uint64_t offset, char *dst,
-                               size_t n, ckpt_error *err)
+/* Side by side: the next block is on its way while this one is written. */
+static ckpt_status fetch_run(ckpt__live *v, const ckpt__extent *e, ckpt__lane *lane, uint64_t offset, char *dst,
+                             uint64_t n, ckpt_error *err)
 {
     while (n) {
         ckpt_status status = CKPT_OK;
-        if (!v->ahead || offset < v->ahead_offset || offset >= v->ahead_offset + v->ahead_size)
-            status = fetch_ahead(v, b, lane, offset, err);
+        if (v->ahead_of != e || offset < v->ahead_offset || offset >= v->ahead_offset + v->ahead_size)
+            status = fetch_ahead(v, e, lane, offset, err);
         if (status < 0)
             return status;
         ckpt__slot *slot = v->ahead;
         uint64_t begin = v->ahead_offset, end = begin + v->ahead_size;
         if ((status = ckpt__lanes_wait(&v->lanes, slot, err)) < 0)
             return status;
-        size_t take = end - offset < n ? (size_t)(end - offset) : n;
+        size_t take = (size_t)(end - offset < n ? end - offset : n);
         if (offset + take == end) {
-            if ((status = fetch_ahead(v, b, lane, end, err)) < 0)
+            if ((status = fetch_ahead(v, e, lane, end, err)) < 0)
                 return status;
         }
         memcpy(dst, (const char *)slot->data + (offset - begin), take);
@@ -53,81 +58,107 @@ static ckpt_status read_device(ckpt__live *v, const ckpt__binding *b, ckpt__lane
     return CKPT_OK;
 }
 
-/* Strided on a device: the bytes that it spans come over whole and are gathered here. */
-static ckpt_status fetch_span(ckpt__live *v, const ckpt__binding *b, ckpt__lane *lane, ckpt_error *err)
+static ckpt_status fetch(void *ctx, const ckpt__extent *e, uint64_t from_at, const ckpt__copy_box *box, uint32_t item,
+                         void *to, const char *name, ckpt_error *err)
 {
-    ckpt_status status = CKPT_OK;
-    if (b->span > SIZE_MAX / 2 || !(v->span = malloc((size_t)b->span)))
-        return ckpt__fail_memory(err, b->name.data, b->span);
-    for (uint64_t at = 0; status == CKPT_OK && at < b->span; at += CKPT__BLOCK) {
-        size_t n = b->span - at < CKPT__BLOCK ? (size_t)(b->span - at) : CKPT__BLOCK;
-        ckpt__slot *slot;
-        if ((status = ckpt__lanes_slot(&v->lanes, &slot, err)) < 0 ||
-            (status = lane->ops->to_host(lane->stream, slot->data, (const char *)b->data + at, n, err)) < 0 ||
-            (status = ckpt__lanes_mark(&v->lanes, slot, lane, err)) < 0 ||
-            (status = ckpt__lanes_wait(&v->lanes, slot, err)) < 0)
-            break;
-        memcpy(v->span + at, slot->data, n);
+    ckpt__live *v = ctx;
+    ckpt__lane *lane;
+    const ckpt__op bytes = {.from_size = item};
+    uint64_t n;
+    ckpt_status status = ckpt__lanes_get(&v->lanes, NULL, v->memory->devices[e->device], &lane, err);
+    if (status == CKPT_OK && ckpt__copy_box_is_run(box, &bytes, &n))
+        status = fetch_run(v, e, lane, from_at, to, n, err);
+    else if (status == CKPT_OK) {
+        v->ahead_of = NULL; /* its buffer is given away */
+        status = ckpt__fetch_box(&v->lanes, lane, box, item, (const char *)e->memory + from_at, to, false, err);
     }
-    return status;
+    return status < 0 ? ckpt__fail_tensor(err, status, ckpt__s(name)) : status;
 }
 
-static ckpt_status read_binding(ckpt__live *v, size_t i, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+/* ---- what the writer asks for */
+
+static bool is_strided_on_device(const ckpt__live *v, size_t storage)
 {
-    const ckpt__binding *b = &v->state->bindings[i];
-    ckpt__lane *lane;
-    ckpt__caller_streams callers = ckpt__state_streams(v->state);
-    ckpt_status status = ckpt__lanes_get(&v->lanes, &callers, ckpt__memory_device(&b->memory), &lane, err);
-    if (status < 0)
-        return status;
-    if (offset == 0 || v->current != i) {
-        v->current = i;
-        v->ahead = NULL;
-        free(v->span);
-        v->span = NULL;
-        ckpt__strided_init(&v->it, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
-        if (lane && !ckpt__strided_is_contiguous(&v->it))
-            status = fetch_span(v, b, lane, err);
+    const ckpt_tensor_info *t = &v->memory->tensors[storage].info; /* of the storage's number */
+    return v->memory->storages[storage].extent.device && !ckpt__is_c_order(t->shape, t->strides, t->ndim);
+}
+
+static ckpt_status fill_window(ckpt__live *v, size_t storage, uint64_t offset, ckpt_error *err)
+{
+    const ckpt__storage *s = &v->saved->index->storages[storage];
+    size_t size = s->extent.size < WINDOW ? (size_t)s->extent.size : WINDOW;
+    v->window_begin = v->window_end = 0;
+    if (size > v->window_size) {
+        free(v->window);
+        v->window_size = 0;
+        if (!(v->window = malloc(size)))
+            return ckpt__fail_memory(err, s->name.data, size);
+        v->window_size = size;
     }
-    if (status < 0)
-        return status;
-    if (lane && ckpt__strided_is_contiguous(&v->it))
-        return read_device(v, b, lane, offset, dst, n, err);
-    ckpt__strided_gather(&v->it, v->span ? v->span : b->data, dst, n);
-    return CKPT_OK;
+    uint64_t end = s->extent.size - offset < v->window_size ? s->extent.size : offset + v->window_size;
+    ckpt_status status = ckpt__pull_bytes(v->pull, (uint32_t)storage, offset, end, v->window, NULL, err);
+    if (status == CKPT_OK) {
+        v->window_of = storage;
+        v->window_begin = offset;
+        v->window_end = end;
+    }
+    return status;
 }
 
 static ckpt_status read_payload(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst, size_t n,
                                 ckpt_error *err)
 {
     ckpt__live *v = ctx;
-    size_t i = kind == CKPT__STORAGE ? number : v->index->tensors[number].storage;
-    const char *kept = v->index->storages[i].extent.memory;
-    if (kept) { /* the value of a hook */
-        memcpy(dst, kept + offset, n);
-        return CKPT_OK;
+    size_t storage = kind == CKPT__STORAGE ? number : v->saved->index->tensors[number].storage;
+    char *to = dst;
+    if (!is_strided_on_device(v, storage))
+        return ckpt__pull_bytes(v->pull, (uint32_t)storage, offset, offset + n, dst, NULL, err);
+    while (n) {
+        ckpt_status status = CKPT_OK;
+        if (v->window_of != storage || offset < v->window_begin || offset >= v->window_end)
+            status = fill_window(v, storage, offset, err);
+        if (status < 0)
+            return status;
+        size_t take = v->window_end - offset < n ? (size_t)(v->window_end - offset) : n;
+        memcpy(to, v->window + (offset - v->window_begin), take);
+        to += take;
+        offset += take;
+        n -= take;
     }
-    return ckpt__fail_tensor(err, read_binding(v, i, offset, dst, n, err), v->state->bindings[i].name);
+    return CKPT_OK;
 }
 
-ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__index *index, ckpt__payload *payload,
-                            ckpt_error *err)
+ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__state_index *saved,
+                            ckpt__payload *payload, ckpt_error *err)
 {
-    ckpt_status status = CKPT_OK;
     ckpt__caller_streams callers = ckpt__state_streams(state);
-    *l = (ckpt__live){.state = state, .index = index, .current = SIZE_MAX};
+    *l = (ckpt__live){.state = state, .saved = saved};
     *payload = (ckpt__payload){.read = read_payload, .ctx = l};
-    for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
+    ckpt_status status = ckpt__state_memory(state, saved, &l->memory, err);
+    for (size_t i = 1; status == CKPT_OK && i < l->memory->device_count; i++) {
         ckpt__lane *lane;
-        status = ckpt__lanes_get(&l->lanes, &callers, ckpt__memory_device(&state->bindings[i].memory), &lane, err);
+        status = ckpt__lanes_get(&l->lanes, &callers, l->memory->devices[i], &lane, err);
     }
+    ckpt__same_want want = {
+        .from = l->memory, .to = saved->index, .skip = saved->bindings, .skipped = saved->aliases, .whole = true};
+    want.count = status == CKPT_OK ? l->memory->tensor_count : 0;
+    if (status == CKPT_OK)
+        status = ckpt__same_new(&want, &l->same, err);
+    if (status == CKPT_OK)
+        status = ckpt__pull_new(l->same.plan, NULL, false, 0, &l->pull, err);
+    if (status == CKPT_OK)
+        ckpt__pull_set_fetch(l->pull, fetch, l);
     return status;
 }
 
 ckpt_status ckpt__live_close(ckpt__live *l, ckpt_error *err)
 {
-    free(l->span);
-    l->span = NULL;
-    l->current = SIZE_MAX;
+    ckpt__pull_free(l->pull);
+    ckpt__same_free(&l->same);
+    ckpt__index_free(l->memory);
+    free(l->window);
+    l->pull = NULL;
+    l->memory = NULL;
+    l->window = NULL;
     return ckpt__lanes_close(&l->lanes, err);
 }

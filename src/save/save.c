@@ -43,7 +43,7 @@ ckpt_status ckpt_save(ckpt_state *state, const char *path, const ckpt_save_optio
     if (status == CKPT_OK)
         status = ckpt__state_index_take(state, job.options.weights_only, path, &saved, err);
     if (status == CKPT_OK)
-        status = ckpt__live_open(&live, state, saved.index, &job.payload, err);
+        status = ckpt__live_open(&live, state, &saved, &job.payload, err);
     job.saved = &saved;
     job.live = &live;
     if (status == CKPT_OK)

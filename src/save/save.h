@@ -5,33 +5,37 @@
 #include <ckpt/save.h>
 #include "device/lanes.h"
 #include "state/index.h"
+#include "engine/pull.h"
 #include "engine/recipe_write.h"
-#include "base/strided.h"
+#include "save/same.h"
 
 /* The bytes of a state that stands still. The struct is the context of a ckpt__payload: a writer asks for the bytes of
- * one tensor after the other, each from its first byte on.
+ * one tensor after the other, each from its first byte on. They come by a plan, from the memory of the state to the tensors in C
+ * order, and from a device by way of pinned buffers.
  *
  * A contiguous tensor of 20 MiB on a device comes over in blocks of 8, 8 and 4 MiB. The first read finds no block
  * ahead, asks for the block at 0 and waits for it. Before the last bytes of that block are handed out, the block at 8
  * MiB is asked for: then ahead_offset is 8 MiB and ahead_size is 8 MiB, and the device copies while the writer
- * writes. */
+ * writes. A strided tensor on a device comes over a window at a time: up to 32 MiB of its elements in C order. */
 typedef struct ckpt__live {
-    const ckpt_state *state;  /* borrowed */
-    const ckpt__index *index; /* borrowed: of the state (ckpt__state_index.index) */
-    ckpt__lanes lanes;        /* owned until ckpt__live_close */
-    /* the payload that is being read */
-    size_t current;        /* number of its binding; SIZE_MAX: none yet */
-    ckpt__strided it;      /* the walk over its elements, for all but a contiguous one on a device */
-    ckpt__slot *ahead;     /* a block of the current tensor that was asked for before it was needed; in the ring
-                                   * of the lanes; NULL: none */
-    uint64_t ahead_offset; /* of that block, in bytes of the tensor */
-    size_t ahead_size;     /* bytes of that block: CKPT__BLOCK, fewer at the tensor's end */
-    char *span;            /* heap, owned: a strided device tensor, fetched whole; NULL: the current one is
-                                   * none */
+    const ckpt_state *state;        /* borrowed */
+    const ckpt__state_index *saved; /* borrowed: of the state */
+    ckpt__index *memory;            /* owned until ckpt__live_close, as all that follows: where the bytes are */
+    ckpt__same same;                /* from there to saved->index */
+    ckpt__pull *pull;
+    ckpt__lanes lanes;
+    const ckpt__extent *ahead_of; /* that a block was asked for of before it was needed; NULL: of none */
+    ckpt__slot *ahead;            /* the block, in the ring of the lanes; NULL: none */
+    uint64_t ahead_offset;        /* of it, in bytes of the extent */
+    size_t ahead_size;            /* its bytes: CKPT__BLOCK, fewer at the end */
+    char *window;       /* heap: bytes [window_begin, window_end) of a strided tensor on a device; NULL: none */
+    size_t window_size; /* bytes that it has room for */
+    size_t window_of;   /* number of its storage */
+    uint64_t window_begin, window_end;
 } ckpt__live;
 /* Every device that holds a bound tensor comes to the point of the save here, before the first byte is read. */
-ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__index *index, ckpt__payload *payload,
-                            ckpt_error *err);
+ckpt_status ckpt__live_open(ckpt__live *l, const ckpt_state *state, const ckpt__state_index *saved,
+                            ckpt__payload *payload, ckpt_error *err);
 /* Waits for the devices; a device in trouble is heard here. Called twice it does nothing. */
 ckpt_status ckpt__live_close(ckpt__live *l, ckpt_error *err);
 

@@ -126,6 +126,65 @@ ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, c
     return status;
 }
 
+/* The arenas of the state, then those of the caller; 0: the binding has none. */
+static uint64_t allocation_of(const ckpt_state *s, const ckpt__binding *b)
+{
+    return b->arena != SIZE_MAX ? b->arena + 1 : b->lent != SIZE_MAX ? s->arena_count + b->lent + 1 : 0;
+}
+
+static bool add_binding(ckpt__index *x, const ckpt_state *s, const ckpt__binding *b)
+{
+    ckpt__storage *storage = ckpt__index_add_storage(x);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!storage || !t)
+        return false;
+    ckpt__extent *e = &storage->extent;
+    storage->name = t->info.name = b->name;
+    storage->unit = 1;
+    e->memory = b->data;
+    e->allocation = allocation_of(s, b);
+    e->length = e->size = b->span;
+    t->info.dtype = b->dtype;
+    t->info.ndim = b->ndim;
+    t->info.shape = b->shape;
+    t->info.strides = b->strides;
+    t->info.nbytes = b->nbytes;
+    t->storage = (uint32_t)(x->storage_count - 1);
+    t->whole = true;
+    return ckpt__index_device(x, ckpt__memory_device(&b->memory), &e->device);
+}
+
+bool ckpt__state_add_values(ckpt__index *x, const ckpt__state_index *saved)
+{
+    for (size_t i = 0; i < saved->blob_count; i++) {
+        ckpt__storage *storage = ckpt__index_add_storage(x);
+        ckpt__tensor *t = ckpt__index_add_tensor(x);
+        if (!storage || !t)
+            return false;
+        *storage = saved->index->storages[saved->bindings + i];
+        *t = saved->index->tensors[saved->bindings + saved->aliases + i];
+        t->storage = (uint32_t)(x->storage_count - 1);
+    }
+    return true;
+}
+
+ckpt_status ckpt__state_memory(const ckpt_state *state, const ckpt__state_index *saved, ckpt__index **out,
+                               ckpt_error *err)
+{
+    size_t values = saved ? saved->blob_count : 0;
+    ckpt__index *x = ckpt__index_new(0);
+    bool made = x && ckpt__index_reserve(x, state->count + values, state->count + values);
+    *out = NULL;
+    for (size_t i = 0; made && i < state->count; i++)
+        made = add_binding(x, state, &state->bindings[i]);
+    if (!made || (saved && !ckpt__state_add_values(x, saved))) {
+        ckpt__index_free(x);
+        return ckpt__fail_memory(err, "state", state->count * sizeof *x->tensors);
+    }
+    *out = x;
+    return CKPT_OK;
+}
+
 void ckpt__state_index_free(ckpt__state_index *p)
 {
     ckpt__index_free(p->index);

@@ -27,5 +27,13 @@ typedef struct ckpt__state_index {
 } ckpt__state_index;
 ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label,
                                    ckpt__state_index *out, ckpt_error *err);
+/* Where the bytes of a state lie now: tensor i and storage i are binding i; the values of hooks that `saved` has follow (NULL: none).
+ * The extent of a binding is the memory that it spans, with its device; its tensor has the binding's strides. Bindings of one arena
+ * have one allocation number. An alias has no row: it has the bytes of its binding. The rows borrow from the state and from `saved`,
+ * and are true until the state is bound further or moved. */
+ckpt_status ckpt__state_memory(const ckpt_state *state, const ckpt__state_index *saved, ckpt__index **out,
+                               ckpt_error *err);
+/* Appends the values of hooks, a tensor and a storage each, to an index of memory. False: no memory. */
+bool ckpt__state_add_values(ckpt__index *index, const ckpt__state_index *saved);
 void ckpt__state_index_free(ckpt__state_index *p);
 #endif
