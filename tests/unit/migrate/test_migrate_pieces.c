@@ -133,7 +133,7 @@ static ckpt_status migrate(const char *to, const char *dst, bool cast, bool veri
     char rules[TENSORS][32];
     const char *casts[TENSORS];
     ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-    for (size_t i = 0; i < tensor_count; i++) {
+    for (size_t i = 0; cast && i < tensor_count; i++) {
         snprintf(rules[i], sizeof rules[i], "t%zu=%s", i, ckpt_dtype_name(tensors[i].to_dtype));
         casts[i] = rules[i];
     }
@@ -240,6 +240,92 @@ START_TEST(incomplete)
 }
 END_TEST
 
+/* ---- thousands of small tensors, which are read together */
+
+enum { MANY = 3000, FILE_SIZE = 200000 };
+
+static unsigned char file_bytes[FILE_SIZE];
+
+typedef struct little {
+    char name[16];
+    ckpt_dtype dtype;
+    uint64_t at;
+    int64_t shape[2];
+    bool turned, split; /* columns before rows; the rows in two pieces */
+} little;
+
+static little littles[MANY];
+
+static void add_little(size_t i, bool crcs)
+{
+    static const ckpt_dtype dtypes[] = {CKPT_U8, CKPT_BF16, CKPT_F32, CKPT_F64, CKPT_C64};
+    little *l = &littles[i];
+    *l =
+        (little){.dtype = dtypes[draw(5)], .shape = {1 + (int64_t)draw(7), 1 + (int64_t)draw(9)}, .turned = chance(30)};
+    l->split = !l->turned && l->shape[0] > 1 && chance(30);
+    snprintf(l->name, sizeof l->name, "n%04zu", i * 7919 % MANY);
+    uint64_t size = ckpt_dtype_size(l->dtype), n = (uint64_t)(l->shape[0] * l->shape[1]) * size,
+             half = (uint64_t)(l->shape[0] / 2 * l->shape[1]) * size;
+    l->at = chance(70) ? i * (FILE_SIZE - 1000) / MANY : draw(FILE_SIZE - n);
+    ckpt__index *x = source->index;
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    s->extent = (ckpt__extent){.offset = l->at, .length = n, .size = n, .has_crc = crcs && !l->split && chance(50)};
+    s->extent.crc = ckpt__crc32(0, file_bytes + l->at, (size_t)n);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    t->info.name = ckpt__s(l->name);
+    t->info.dtype = l->dtype;
+    t->info.ndim = 2;
+    uint32_t storage = (uint32_t)x->storage_count - 1;
+    int64_t strides[] = {1, l->shape[0]}, upper[] = {0, 0, l->shape[0] / 2, l->shape[1]},
+            lower[] = {l->shape[0] / 2, 0, l->shape[0] - l->shape[0] / 2, l->shape[1]};
+    const ckpt__piece pieces[] = {{.box = lower, .storage = storage, .at = half}, {.box = upper, .storage = storage}};
+    ck_assert((l->split
+                   ? ckpt__index_set_pieces(x, i, l->shape, pieces, 2, &err)
+                   : ckpt__index_set_view(x, i, storage, l->shape, l->turned ? strides : NULL, 0, &err)) == CKPT_OK);
+}
+
+static void compare_little(const ckpt_reader *r, const little *l)
+{
+    unsigned char have[1024], want[1024];
+    size_t at, size = ckpt_dtype_size(l->dtype), rows = (size_t)l->shape[0], columns = (size_t)l->shape[1];
+    ck_assert_int_eq(ckpt_reader_find(r, l->name, strlen(l->name), &at, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt_reader_read(r, at, have, rows * columns * size, &err), CKPT_OK);
+    for (size_t i = 0; i < rows * columns; i++)
+        memcpy(want + i * size, file_bytes + l->at + (l->turned ? i % columns * rows + i / columns : i) * size, size);
+    ck_assert_msg(memcmp(have, want, rows * columns * size) == 0, "%s differs", l->name);
+}
+
+START_TEST(small_ones)
+{
+    begin();
+    for (size_t k = 0; k < 8; k++) {
+        random_state = 99 + k;
+        for (size_t i = 0; i < FILE_SIZE; i++)
+            file_bytes[i] = (unsigned char)draw(256);
+        FILE *f = fopen("bytes", "wb");
+        ck_assert(f && fwrite(file_bytes, 1, FILE_SIZE, f) == FILE_SIZE && fclose(f) == 0);
+        ck_assert_int_eq(ckpt__source_open("bytes", &opened, &err), CKPT_OK);
+        ck_assert_ptr_nonnull(source->index = ckpt__index_new(0));
+        for (size_t i = 0; i < MANY; i++)
+            add_little(i, k % 2);
+        source->index->format = "safetensors";
+        source->index->kind = "file";
+        source->index->step = -1;
+        ck_assert(ckpt__index_finish(source->index, &err) == CKPT_OK);
+        tensor_count = MANY;
+        ck_assert_msg(migrate(formats[k % 4], k % 4 == 3 ? "../dir" : "../out", false, k < 4, false) == CKPT_OK,
+                      "%s: %s", err.object, err.message);
+        ckpt_reader *r;
+        ck_assert_int_eq(ckpt_reader_open(k % 4 == 3 ? "../dir" : "../out", NULL, &r, &err), CKPT_OK);
+        ck_assert_uint_eq(ckpt_reader_tensor_count(r), MANY);
+        for (size_t i = 0; i < MANY; i++)
+            compare_little(r, &littles[i]);
+        ckpt_reader_close(r);
+    }
+    end();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate_pieces");
@@ -248,6 +334,7 @@ int main(void)
     tcase_add_test(t, all_formats);
     tcase_add_test(t, damage);
     tcase_add_test(t, incomplete);
+    tcase_add_test(t, small_ones);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
