@@ -5,10 +5,7 @@
 
 /* Reads for ckpt__write_recipe: `from` is the source's index, `to` the target's, whose tensors have the same numbers.
  *
- * PAYLOAD n: tensor n in C order, little-endian. STORAGE n: the bytes of storage n, little-endian. A storage number of
- * from->storage_count or more is the storage of the one tensor of `to` whose first piece views it: it holds that tensor
- * in C order, as its PAYLOAD has it; or, where the piece's strides say so, with its dimensions in another order
- * (ckpt__is_dense), and then without a cast.
+ * PAYLOAD n: tensor n in C order, little-endian. STORAGE n: the bytes of the source's storage n, little-endian.
  *
  * casts (NULL: none; else one a tensor of `from`): NONE, or the dtype that its elements have in the target; the source's
  * own says that nothing is converted. Conjugate and negated views are resolved where the tensor of `to` has the flags
@@ -29,5 +26,7 @@ ckpt_status ckpt__payload_open(const ckpt__source *source, const ckpt__index *fr
                                ckpt__payload *payload, ckpt_error *err);
 /* What the conversion of a tensor cost, once all of it was read; all zero where there was none. */
 void ckpt__payload_cast_counts(const ckpt__reader_payload *p, size_t tensor, ckpt__convert_counts *counts);
+/* Lets go of the buffers of the payload that is read; it is read from its first byte on, when it is asked for again. */
+void ckpt__payload_pause(ckpt__reader_payload *p);
 void ckpt__reader_payload_free(ckpt__reader_payload *p);
 #endif

@@ -78,6 +78,23 @@ typedef struct ckpt__write_request {
                                    * numbers (ckpt__native_records). It is not copied: it lives as long as the recipe. */
 } ckpt__write_request;
 
+/* What the bytes of one payload are made of, when the recipes of a target are laid out. */
+typedef struct ckpt__laid {
+    uint32_t to, from; /* numbers of tensors, in the target's index and in the source's; or of storages */
+    bool storage;
+} ckpt__laid;
+
+/* Makes `index`, which all of these recipes were written from (NULL: a file without one), the index of their target: storage k is
+ * all payloads of recipe k, one behind the other, and what of them is one tensor is that tensor there. Its places count
+ * in the storage, and not in the file. Storages behind those are the ones that go over whole, because none of their tensors is
+ * all of them. A tensor that shares the bytes of another one lies in those; one that is not written is not whole any more.
+ *   Segments that are payloads become STORAGE, with their numbers in *laid (heap), which are in the order of the recipes.
+ * sources: the storages from there on are no storages of the source; each is what one tensor makes of it.
+ *   Plain safetensors of w (48 bytes) and of last = w[:, 3] (12 bytes): storage 0 has 60 bytes, w at 0 and last, in C order, at
+ * 48. A torch file of the two has storage 0 of 48 bytes, in which w is laid, and last is a view of w. */
+ckpt_status ckpt__recipes_lay_out(ckpt__recipe *const *recipes, size_t count, ckpt__index *index, size_t sources,
+                                  ckpt__laid **laid, size_t *laid_count, ckpt_error *err);
+
 /* What is read: one file of the source, or its directory. */
 #define CKPT__WHOLE_DIRECTORY UINT32_MAX
 typedef struct ckpt__members ckpt__members;

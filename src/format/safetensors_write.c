@@ -9,6 +9,7 @@ typedef struct item {
     const ckpt_tensor_info *info;
     size_t tensor;
     ckpt_dtype dtype; /* U8 where safetensors lacks the tensor's own */
+    int rank;         /* of that dtype */
     bool as_bytes;
 } item;
 
@@ -40,10 +41,9 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
     const ckpt__tensor *t = &w->q->index->tensors[number];
     const ckpt_tensor_info *info = &t->info;
     char name[200], text[400];
-    shown(info->name, name, sizeof name);
     item *it = &w->items[w->count];
     if (ckpt__str_is(info->name, "__metadata__"))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "safetensors reserves this name: rename the tensor");
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, "__metadata__", "safetensors reserves this name: rename the tensor");
     const char *why = ckpt__has_no_bytes(t)
                           ? (info->extra->layout.data ? "it is not dense: left out" : "it has no data (meta): left out")
                       : info->conj ? "it is a conjugate view, which safetensors cannot say: left out"
@@ -54,15 +54,17 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
     if (put == 0)
         why = "another tensor has the same name: left out";
     if (why || put < 0)
-        return put < 0 || lost(w, name, why) < 0 ? ckpt__fail_memory(err, "names", 0) : CKPT_OK;
+        return put < 0 || lost(w, shown(info->name, name, sizeof name), why) < 0 ? ckpt__fail_memory(err, "names", 0)
+                                                                                 : CKPT_OK;
     *it = (item){.info = info, .tensor = number, .dtype = info->dtype, .as_bytes = !ckpt__st_fits(info)};
     if (it->as_bytes) {
         it->dtype = CKPT_U8;
         snprintf(text, sizeof text, "safetensors has no %s: written as uint8 of %llu bytes",
                  ckpt_dtype_name(info->dtype), (unsigned long long)info->nbytes);
-        if (lost(w, name, text) < 0)
+        if (lost(w, shown(info->name, name, sizeof name), text) < 0)
             return ckpt__fail_memory(err, "findings", 0);
     }
+    it->rank = ckpt__st_rank(it->dtype);
     w->count++;
     return CKPT_OK;
 }
@@ -70,9 +72,8 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
 static int by_rank(const void *pa, const void *pb)
 {
     const item *a = pa, *b = pb;
-    int ra = ckpt__st_rank(a->dtype), rb = ckpt__st_rank(b->dtype);
-    if (ra != rb)
-        return ra > rb ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank > b->rank ? -1 : 1;
     ckpt_str na = a->info->name, nb = b->info->name;
     size_t n = na.size < nb.size ? na.size : nb.size;
     int c = n ? memcmp(na.data, nb.data, n) : 0;

@@ -168,7 +168,8 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
             if (!names(c, r, i))
                 continue;
             r->matched = true;
-            bool dense = x->tensors[i].whole && !t->extra->quantizer.data, can = converts(t->dtype, r->to);
+            bool dense = !ckpt__has_no_bytes(&x->tensors[i]) && !t->extra->quantizer.data,
+                 can = converts(t->dtype, r->to);
             if (!means(r, t) || (dense && !can && !r->exact)) /* packed ones: float4, two a byte */
                 continue;
             r->used = true;

@@ -28,6 +28,7 @@
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   out.c              writing a file, or a directory of shards (out.h)
+ *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
  *   copy.c             copying files byte for byte
  *   back.c             --verify: reading back
@@ -48,9 +49,9 @@
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
  *
  * Two indexes meet here: `from` is the source's, `index` is the target's. Tensor i of `index` is tensor i of `from`,
- * and storage i of `index` is storage i of `from`. The engine can therefore read each payload of the target by its
- * number. A tensor that is left out keeps its number. A tensor that cannot stay in its storage views a new storage, and
- * new storages follow the source's. All arrays with one element a tensor are indexed by the tensor's number; only
+ * and storage i of `index` is storage i of `from`, until all recipes are made and bytes.c lays the target out. A tensor that is left
+ * out keeps its number. A tensor that cannot stay in its storage, or is split, views a new storage, and new storages
+ * follow the source's. All arrays with one element a tensor are indexed by the tensor's number; only
  * `chosen` holds numbers.
  *
  * A worked example. torch.save wrote {'model': {'a': a, 'b': a[:, 3], 'c': c}}, where a is float32 of shape 3 x 4 and c
@@ -69,7 +70,8 @@
  *     chosen = {0, 1}, chosen_count = 2
  *
  * The view b is 3 elements of storage 0, 4 elements apart. Converted to 2 bytes an element b cannot stay there, so b
- * gets storage 2, of 3 * 2 = 6 bytes, in C order. Storage 1 has no tensor in `chosen`, and no byte of it is written. */
+ * gets storage 2, of 3 * 2 = 6 bytes, in C order. Storage 1 has no tensor in `chosen`, and no byte of it is written. Laid out,
+ * `index` has one storage of 54 bytes, with a at 0 and b at 48, as the file has them behind its header. */
 typedef struct ckpt__migration {
     const char *src, *dst;        /* paths, the caller's */
     ckpt_migrate_options options; /* a copy; its strings and arrays are the caller's, or static where --fix set them */

@@ -277,10 +277,11 @@ static uint64_t index_memory(const ckpt__index *x)
 }
 
 /* What is known of the source and of the target. */
-static uint64_t known_memory(const writer *w)
+static uint64_t known_memory(const writer *w, const ckpt__bytes *bytes)
 {
     const ckpt__migration *m = w->m;
-    uint64_t sum = index_memory(m->from) + index_memory(m->index) + ckpt__arena_used(m->canon->arena) + m->kept.size;
+    uint64_t sum = index_memory(m->from) + index_memory(m->index) + ckpt__arena_used(m->canon->arena) + m->kept.size +
+                   ckpt__bytes_memory(bytes);
     for (size_t i = 0; i < w->count; i++) {
         const ckpt__recipe *r = w->files[i].recipe;
         if (r)
@@ -309,13 +310,14 @@ static ckpt_status note_memory(const writer *w, uint64_t known, uint64_t least, 
 
 /* For the buffers of the payloads, *out; and the blocks in which they are written: where there are so many tensors that
  * what is known of them takes most of the memory, smaller ones. */
-static ckpt_status payload_memory(const writer *w, uint64_t *out, size_t *block, ckpt_error *err)
+static ckpt_status payload_memory(const writer *w, const ckpt__bytes *bytes, uint64_t *out, size_t *block,
+                                  ckpt_error *err)
 {
     enum { SMALLER = 4 };
     const ckpt__migration *m = w->m;
     uint64_t all = m->options.memory ? m->options.memory : memory_default,
              least = (uint64_t)CKPT__WRITER_MEMORY + CKPT__MEMORY_LEAST;
-    uint64_t known = known_memory(w), blocks = CKPT__WRITER_MEMORY;
+    uint64_t known = known_memory(w, bytes), blocks = CKPT__WRITER_MEMORY;
     if (all < least)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--memory: %llu bytes are too few, at least %lluMiB are needed",
                           (unsigned long long)all, (unsigned long long)(least >> 20));
@@ -376,16 +378,16 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
 }
 
 /* What a conversion did to the values, now that they were read. */
-static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
+static ckpt_status note_casts(writer *w, const ckpt__bytes *bytes)
 {
     ckpt__migration *m = w->m;
-    ckpt_status status = CKPT_OK;
+    ckpt__convert_counts *counts;
+    ckpt_status status = ckpt__bytes_cast_counts(bytes, &counts, w->err);
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
-        ckpt__convert_counts n = {0, 0, 0, 0};
+        const ckpt__convert_counts n = counts[i];
         ckpt_str name = m->index->tensors[i].info.name;
         if (m->casts[i] == CKPT_DTYPE_NONE)
             continue;
-        ckpt__payload_cast_counts(payload, i, &n);
         if (n.out_of_range)
             status = ckpt__migration_note(
                 m, CKPT_SEVERITY_WARNING, "cast-range", name, w->err,
@@ -397,6 +399,7 @@ static ckpt_status note_casts(writer *w, const ckpt__reader_payload *payload)
                                           (unsigned long long)n.elements,
                                           ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
     }
+    free(counts);
     return status;
 }
 
@@ -430,10 +433,9 @@ static bool is_alone(const ckpt__migration *m)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
 }
 
-static ckpt_status run(writer *w)
+static ckpt_status run(writer *w, ckpt__bytes *bytes)
 {
     ckpt__migration *m = w->m;
-    ckpt__reader_payload *reader = NULL;
     ckpt__payload payload;
     uint64_t memory = 0;
     size_t block = 0;
@@ -441,9 +443,9 @@ static ckpt_status run(writer *w)
     for (size_t i = 0; i < w->count; i++)
         m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
     ckpt__heap_trim();
-    ckpt_status status = payload_memory(w, &memory, &block, w->err);
+    ckpt_status status = payload_memory(w, bytes, &memory, &block, w->err);
     if (status == CKPT_OK)
-        status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, memory, &reader, &payload, w->err);
+        status = ckpt__bytes_open(bytes, memory, &payload, w->err);
     if (status == CKPT_OK) {
         payload.alone = is_alone(m);
         payload.block = block;
@@ -451,8 +453,7 @@ static ckpt_status run(writer *w)
         status = write_all(w, &payload);
     }
     if (status == CKPT_OK)
-        status = note_casts(w, reader);
-    ckpt__reader_payload_free(reader);
+        status = note_casts(w, bytes);
     return status;
 }
 
@@ -529,6 +530,7 @@ static ckpt_status note_size(writer *w)
 ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
 {
     writer w = {.m = m, .err = err};
+    ckpt__bytes *bytes = NULL;
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
         status = m->same ? ckpt__same_files(&w) : cut_shards(&w);
@@ -550,14 +552,15 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = note_tags(m, err);
     if (status == CKPT_OK)
         status = note_size(&w);
-    if (status == CKPT_OK && m->options.dry_run)
-        status = plan_copies(m, err);
-    else if (status == CKPT_OK && ckpt_report_count(m->lost) > 0 && !m->options.lossy)
+    if (status == CKPT_OK && !m->options.dry_run && ckpt_report_count(m->lost) > 0 && !m->options.lossy)
         status = refuse_losses(m, err);
-    else if (status == CKPT_OK)
-        status = run(&w);
-    if (status == CKPT_OK && m->sink)
+    if (status == CKPT_OK && m->options.verify && !m->options.dry_run)
         status = keep_written(&w);
+    if (status == CKPT_OK)
+        status = ckpt__bytes_plan(&w, &bytes);
+    if (status == CKPT_OK)
+        status = m->options.dry_run ? plan_copies(m, err) : run(&w, bytes);
+    ckpt__bytes_free(bytes);
     if (status == CKPT_OK && m->sink)
         status = ckpt__check_copies(&w);
     for (size_t i = 0; i < w.count; i++) {

@@ -1,6 +1,7 @@
 /* migrate/out.h - the files of a target: one, or those of a directory. */
 #ifndef CKPT_MIGRATE_OUT_H
 #define CKPT_MIGRATE_OUT_H
+#include "engine/plan.h"
 #include "migrate/migration.h"
 
 /* One file of the target. A file is one of three: tensors in a format (`format` is set), a copy of a file of the
@@ -33,6 +34,22 @@ typedef struct ckpt__out {
 
 /* One more file, zeroed but for its name; NULL: memory is short. Valid until the next is added. */
 ckpt__out_file *ckpt__out_add(ckpt__out *w, const char *name);
+
+/* ---- bytes.c */
+
+/* Which bytes of the source become which of the target, once all recipes are made. m->index describes the target from then on
+ * (ckpt__recipes_lay_out). Nothing is read for it. An error: that of ckpt__plan_new, before a file is made. *out is to be freed in
+ * any case. */
+typedef struct ckpt__bytes ckpt__bytes;
+ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out);
+void ckpt__bytes_totals(const ckpt__bytes *b, ckpt__plan_totals *out);
+uint64_t ckpt__bytes_memory(const ckpt__bytes *b); /* bytes that the plan takes */
+/* To be read, for ckpt__write_recipe, in buffers of `memory` bytes. The payloads may be asked for in any order, each from its first byte
+ * to its last. CRCs are compared as by ckpt__payload_open. */
+ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, ckpt__payload *payload, ckpt_error *err);
+/* What conversions cost, one a tensor of the source (heap, also without success), when all was read. */
+ckpt_status ckpt__bytes_cast_counts(const ckpt__bytes *b, ckpt__convert_counts **out, ckpt_error *err);
+void ckpt__bytes_free(ckpt__bytes *b);
 
 /* ---- as_folder.c */
 

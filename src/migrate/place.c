@@ -44,6 +44,46 @@ static ckpt_status copy_index(ckpt__migration *m, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* The tensor in a storage of its own, in C order. */
+static ckpt_status set_own(placement *p, size_t i)
+{
+    ckpt__migration *m = p->m;
+    ckpt__tensor *t = &m->index->tensors[i];
+    ckpt_str device = t->info.device;
+    ckpt__storage *s = ckpt__index_add_storage(m->index);
+    if (!s)
+        return ckpt__migration_no_memory(p->err);
+    *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
+    t->info.conj = t->info.neg = false;
+    m->casts[i] = t->info.dtype;
+    ckpt_status status = ckpt__index_set_view(m->index, i, m->index->storage_count - 1, t->info.shape, NULL, 0, p->err);
+    m->index->tensors[i].info.device = device;
+    return status;
+}
+
+/* A tensor without elements that was split has no piece that is kept; one on meta has none either. */
+static bool is_empty(const ckpt__tensor *t)
+{
+    return ckpt__has_no_bytes(t) && t->info.shape && t->info.nbytes == 0 && !t->info.extra->layout.data &&
+           !t->info.extra->part_count && ckpt__tag_parse(t->info.device).type != CKPT_DEVICE_META;
+}
+
+/* What is split becomes whole: no format that is written here keeps pieces. */
+static ckpt_status join_pieces(placement *p)
+{
+    ckpt__migration *m = p->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+        ckpt__tensor *t = &m->index->tensors[i];
+        if (t->piece_count == 0 && !is_empty(t))
+            continue;
+        t->first_piece = t->piece_count = 0; /* those are the source's */
+        if (!m->dropped[i])
+            status = set_own(p, i);
+    }
+    return status;
+}
+
 static ckpt_status know_views(placement *p)
 {
     const ckpt__index *x = p->m->from;
@@ -90,7 +130,7 @@ static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
     const ckpt__index *x = p->m->from;
     size_t count;
     const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].storage, &count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; x->tensors[tensor].whole && i < count; i++)
         if (views[i] != tensor && p->m->casts[views[i]] == to &&
             ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
             return p->m->index->tensors[views[i]].storage;
@@ -104,12 +144,15 @@ static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
     uint64_t numel, nbytes;
     ckpt_str device = t->info.device, name = t->info.name;
     const char *from_name = ckpt_dtype_name(t->info.dtype);
-    if (t->info.dtype == to || !t->whole)
+    if (t->info.dtype == to || ckpt__has_no_bytes(t))
         return CKPT_OK;
     if (!ckpt__numel(t->info.shape, t->info.ndim, &numel) || !ckpt__nbytes(numel, ckpt_dtype_bits(to), &nbytes))
         return ckpt__fail(p->err, CKPT_E_FORMAT, name.data, "its shape overflows");
     size_t storage = converted_twin(p, tensor, to);
-    if (storage == SIZE_MAX) {
+    if (storage == SIZE_MAX && m->casts[tensor] != CKPT_DTYPE_NONE) { /* it is alone in its storage already */
+        storage = t->storage;
+        m->index->storages[storage].extent.size = nbytes;
+    } else if (storage == SIZE_MAX) {
         ckpt__storage *s = ckpt__index_add_storage(m->index);
         if (!s)
             return ckpt__migration_no_memory(p->err);
@@ -398,23 +441,6 @@ static ckpt_status set_casts(placement *p)
     return status;
 }
 
-/* The tensor in a storage of its own, in C order. */
-static ckpt_status set_own(placement *p, size_t i)
-{
-    ckpt__migration *m = p->m;
-    ckpt__tensor *t = &m->index->tensors[i];
-    ckpt_str device = t->info.device;
-    ckpt__storage *s = ckpt__index_add_storage(m->index);
-    if (!s)
-        return ckpt__migration_no_memory(p->err);
-    *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
-    t->info.conj = t->info.neg = false;
-    m->casts[i] = t->info.dtype;
-    ckpt_status status = ckpt__index_set_view(m->index, i, m->index->storage_count - 1, t->info.shape, NULL, 0, p->err);
-    m->index->tensors[i].info.device = device;
-    return status;
-}
-
 /* What was recovered from a storage that is not whole. */
 static ckpt_status cut_out(placement *p)
 {
@@ -486,12 +512,8 @@ static ckpt_status choose(placement *p)
         ckpt__escape(shown, sizeof shown, t->info.name.data, t->info.name.size);
         if (ckpt__migrate_torch_keeps(m))
             continue; /* kept with the torch file's structure (torch.h), the parts as tensors */
-        if (t->info.extra->layout.data)
-            snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
-                     t->info.extra->layout.data);
-        else
-            snprintf(why, sizeof why, "a tensor in %zu pieces is left out: only whole ones are written",
-                     ckpt__view_count(t));
+        snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
+                 t->info.extra->layout.data ? t->info.extra->layout.data : "unknown");
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, NULL, "%s", why))
             status = ckpt__migration_no_memory(p->err);
     }
@@ -513,6 +535,8 @@ static ckpt_status place(placement *p)
 {
     ckpt__migration *m = p->m;
     ckpt_status status = copy_index(m, p->err);
+    if (status == CKPT_OK)
+        status = join_pieces(p);
     if (status == CKPT_OK)
         status = know_views(p);
     if (status == CKPT_OK)

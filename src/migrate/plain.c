@@ -446,7 +446,7 @@ static ckpt_status make_tensor(plain_copy *p, ckpt_value *v, ckpt_str name, bool
         *changed = true;
         return is_wrapper(t) ? make_parts(p, v, shell ? shell : v, t) : CKPT_OK;
     }
-    *changed = v->class_name.data && !is_allowed_class(v->class_name) && x->tensors[v->tensor].whole &&
+    *changed = v->class_name.data && !is_allowed_class(v->class_name) && !ckpt__has_no_bytes(&x->tensors[v->tensor]) &&
                !t->extra->quantizer.data;
     if (!*changed)
         return v->state && v->origin ? look_inside(p, v, name) : CKPT_OK;

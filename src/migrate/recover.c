@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "engine/joined.h"
 #include "engine/stream.h"
 
 /* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost. */
@@ -34,12 +35,17 @@ static ckpt_status tensor_is_whole(ckpt__migration *m, size_t i, bool *whole, ch
 {
     const ckpt__tensor *t = &m->from->tensors[i];
     ckpt_error said = CKPT_ERROR_INIT;
-    if (!t->has_crc || !t->whole)
-        return CKPT_OK;
-    ckpt_status status = ckpt__read_tensor(m->reader->source, m->from, i, true, NULL, NULL, &said);
-    if (status == CKPT_E_DAMAGED) {
+    ckpt__joined *joined = NULL;
+    ckpt_status status = CKPT_OK;
+    if (t->piece_count) { /* are they all there? */
+        status = ckpt__joined_new(m->reader->source, m->from, i, false, false, 0, &joined, &said);
+        ckpt__joined_free(joined);
+    } else if (t->has_crc && t->whole)
+        status = ckpt__read_tensor(m->reader->source, m->from, i, true, NULL, NULL, &said);
+    if (status == CKPT_E_DAMAGED || status == CKPT_E_MISMATCH) {
         *whole = false;
-        snprintf(why, size, "its bytes are damaged: %.200s", said.message);
+        snprintf(why, size, "its %s: %.200s",
+                 status == CKPT_E_DAMAGED ? "bytes are damaged" : "pieces do not make it whole", said.message);
         return CKPT_OK;
     }
     if (status < 0 && err)

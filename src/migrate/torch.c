@@ -204,7 +204,11 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
             const ckpt__storage *s = &x->storages[x->tensors[i].storage];
             if (!s->closed || (!leaves_out && is_all_of(&x->tensors[i], s)))
                 shown[x->tensors[i].storage] = true;
-        }
+        } else
+            for (size_t p = 0; p < x->tensors[i].piece_count; p++) { /* its elements go along, joined */
+                uint32_t storage = ckpt__view_of(x, &x->tensors[i], p).storage;
+                shown[storage] |= !x->storages[storage].closed;
+            }
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
         char name[sizeof CKPT__TORCH_STORAGE + 24];
         uint64_t size = x->storages[i].extent.size;
