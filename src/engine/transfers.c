@@ -2,6 +2,7 @@
 #include "engine/transfers.h"
 
 #include <stdlib.h>
+#include "model/nested.h"
 
 ckpt__transfer *ckpt__transfers_add(ckpt__transfers *p)
 {
@@ -39,8 +40,8 @@ static int by_place(const void *a, const void *b, void *ctx)
     const ckpt__extent *e = &x->storages[p->storage].extent, *f = &x->storages[q->storage].extent;
     if (e->file != f->file)
         return e->file < f->file ? -1 : 1;
-    if (e->offset != f->offset)
-        return e->offset < f->offset ? -1 : 1;
+    if (ckpt__extent_begin(e) != ckpt__extent_begin(f))
+        return ckpt__extent_begin(e) < ckpt__extent_begin(f) ? -1 : 1;
     if (p->storage != q->storage)
         return p->storage < q->storage ? -1 : 1;
     return p->begin != q->begin ? (p->begin < q->begin ? -1 : 1) : 0;
